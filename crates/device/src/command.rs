@@ -1,0 +1,169 @@
+//! Commands, their completions, and the handle in between.
+
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+
+use crate::{Buffer, DeviceError, Result, ZoneId};
+
+/// A command to a zoned device. Blocks are counted from the start of the zone.
+#[derive(Clone, Debug)]
+pub enum Command {
+    /// Read `blocks` blocks.
+    Read {
+        /// Zone.
+        zone: ZoneId,
+        /// First block.
+        block: u32,
+        /// How many.
+        blocks: u32,
+    },
+    /// Write at the write pointer, which must be `block`. The buffers are written one after the
+    /// other; each is a whole number of blocks.
+    Write {
+        /// Zone.
+        zone: ZoneId,
+        /// First block: the write pointer once all earlier submitted writes have taken effect.
+        block: u32,
+        /// What to write.
+        data: Vec<Buffer>,
+    },
+    /// Write at the write pointer, wherever that is when the command runs; the completion tells.
+    Append {
+        /// Zone.
+        zone: ZoneId,
+        /// What to write.
+        data: Vec<Buffer>,
+    },
+    /// Empty the zone.
+    Reset {
+        /// Zone.
+        zone: ZoneId,
+        /// A hint to devices that live in a host file: the zone will be written again soon, keep
+        /// its space allocated.
+        keep_allocated: bool,
+    },
+    /// Make the zone full.
+    Finish {
+        /// Zone.
+        zone: ZoneId,
+    },
+    /// Open the zone explicitly.
+    Open {
+        /// Zone.
+        zone: ZoneId,
+    },
+    /// Close an open zone.
+    Close {
+        /// Zone.
+        zone: ZoneId,
+    },
+    /// Make durable all that has completed.
+    Flush,
+}
+
+impl Command {
+    /// Total blocks of `data`, for writes and appends.
+    #[must_use]
+    pub fn data_blocks(data: &[Buffer]) -> u32 {
+        data.iter().map(Buffer::blocks).sum()
+    }
+}
+
+/// What a command answers.
+#[derive(Clone, Debug)]
+pub enum Completion {
+    /// The blocks read.
+    Read(Buffer),
+    /// Where an append landed: its first block in the zone.
+    Appended(u32),
+    /// Done; nothing to tell.
+    Done,
+}
+
+impl Completion {
+    /// For messages.
+    #[must_use]
+    pub fn name(&self) -> &'static str {
+        match self {
+            Completion::Read(_) => "read",
+            Completion::Appended(_) => "append",
+            Completion::Done => "done",
+        }
+    }
+}
+
+/// A command under way. Dropping it does not cancel the command.
+#[derive(Debug)]
+pub struct Pending(State);
+
+#[derive(Debug)]
+enum State {
+    Ready(Result<Completion>),
+    Waiting(Arc<Slot>),
+}
+
+#[derive(Debug, Default)]
+struct Slot {
+    result: Mutex<Option<Result<Completion>>>,
+    done: Condvar,
+}
+
+/// The back end's end of a [`Pending`]. Dropped unanswered, it answers [`DeviceError::Gone`].
+#[derive(Debug)]
+pub struct Completer(Option<Arc<Slot>>);
+
+impl Pending {
+    /// A command that is over already.
+    #[must_use]
+    pub fn ready(result: Result<Completion>) -> Pending {
+        Pending(State::Ready(result))
+    }
+
+    /// A command that a back end will answer later.
+    #[must_use]
+    pub fn channel() -> (Completer, Pending) {
+        let slot = Arc::new(Slot::default());
+        (
+            Completer(Some(Arc::clone(&slot))),
+            Pending(State::Waiting(slot)),
+        )
+    }
+
+    /// Waits for the command to end.
+    pub fn wait(self) -> Result<Completion> {
+        match self.0 {
+            State::Ready(result) => result,
+            State::Waiting(slot) => {
+                let mut result = slot.result.lock().unwrap_or_else(PoisonError::into_inner);
+                loop {
+                    if let Some(result) = result.take() {
+                        return result;
+                    }
+                    result = slot
+                        .done
+                        .wait(result)
+                        .unwrap_or_else(PoisonError::into_inner);
+                }
+            }
+        }
+    }
+}
+
+impl Completer {
+    /// Answers the command.
+    pub fn complete(mut self, result: Result<Completion>) {
+        self.answer(result);
+    }
+
+    fn answer(&mut self, result: Result<Completion>) {
+        if let Some(slot) = self.0.take() {
+            *slot.result.lock().unwrap_or_else(PoisonError::into_inner) = Some(result);
+            slot.done.notify_all();
+        }
+    }
+}
+
+impl Drop for Completer {
+    fn drop(&mut self) {
+        self.answer(Err(DeviceError::Gone));
+    }
+}

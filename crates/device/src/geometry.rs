@@ -1,0 +1,89 @@
+//! What a device looks like: sizes, limits, and the state of each zone.
+
+/// Sizes and limits of a device. Blocks are of [`crate::BLOCK_SIZE`] bytes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Geometry {
+    /// Zones on the device, conventional ones included.
+    pub zone_count: u32,
+    /// Blocks from the start of one zone to the start of the next.
+    pub zone_blocks: u32,
+    /// The first so many zones are conventional (writable in any order by the medium). Back ends
+    /// lay a software write pointer over them, so that they are used like the others.
+    pub conventional_zones: u32,
+    /// How many zones may be open at once; `None` is no limit.
+    pub max_open: Option<u32>,
+    /// How many zones may be open or closed (active) at once; `None` is no limit.
+    pub max_active: Option<u32>,
+    /// Blocks one read or write may transfer.
+    pub max_transfer_blocks: u32,
+    /// Blocks one append may transfer.
+    pub max_append_blocks: u32,
+    /// Completed writes may be lost at a power cut until a flush.
+    pub volatile_cache: bool,
+    /// A write pointer of a zone in state open or closed proves that the blocks below it are
+    /// there. Where it is not set, only checksums decide.
+    pub write_pointer_is_proof: bool,
+}
+
+/// Whether the medium enforces the write pointer of a zone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ZoneKind {
+    /// Writable at the write pointer only.
+    Sequential,
+    /// Writable anywhere; its write pointer is kept by the back end.
+    Conventional,
+}
+
+/// Zone states of the NVMe ZNS specification.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ZoneState {
+    /// Nothing written since the last reset.
+    Empty,
+    /// Opened by a write.
+    ImplicitlyOpen,
+    /// Opened by the open command.
+    ExplicitlyOpen,
+    /// Written in part, no open resources.
+    Closed,
+    /// Written to its capacity, or finished.
+    Full,
+    /// Readable, never writable again.
+    ReadOnly,
+    /// Neither readable nor writable again.
+    Offline,
+}
+
+impl ZoneState {
+    /// Counts against [`Geometry::max_open`].
+    #[must_use]
+    pub fn is_open(self) -> bool {
+        matches!(self, ZoneState::ImplicitlyOpen | ZoneState::ExplicitlyOpen)
+    }
+
+    /// Counts against [`Geometry::max_active`].
+    #[must_use]
+    pub fn is_active(self) -> bool {
+        self.is_open() || self == ZoneState::Closed
+    }
+
+    /// Takes writes (limits permitting).
+    #[must_use]
+    pub fn is_writable(self) -> bool {
+        self.is_active() || self == ZoneState::Empty
+    }
+}
+
+/// One line of a zone report.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ZoneInfo {
+    /// Sequential or conventional.
+    pub kind: ZoneKind,
+    /// State now.
+    pub state: ZoneState,
+    /// Blocks that can be written, counted from the start of the zone; at most
+    /// [`Geometry::zone_blocks`].
+    pub capacity: u32,
+    /// Next block to be written, counted from the start of the zone. In a full zone it is the
+    /// capacity, whatever was written; in a read-only or offline zone it means nothing.
+    pub write_pointer: u32,
+}

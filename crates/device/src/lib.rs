@@ -1,0 +1,64 @@
+//! Zoned devices: one trait, one way to a device, one conformance suite.
+//!
+//! Everything above talks to a device through [`ZonedDevice`] alone (invariant I6). The words are
+//! those of the NVMe Zoned Namespace Command Set: zone, write pointer, capacity, open and active
+//! limits, append, reset, finish.
+
+pub mod buffer;
+pub mod command;
+pub mod error;
+pub mod geometry;
+
+pub use buffer::{Block, Buffer, BufferMut};
+pub use command::{Command, Completion, Pending};
+pub use error::{DeviceError, Result};
+pub use geometry::{Geometry, ZoneInfo, ZoneKind, ZoneState};
+pub use persimmon_format::{BLOCK_SIZE, ZoneId};
+
+use std::ops::Range;
+
+/// A device of zones. Implementations are shared between threads.
+///
+/// Order: commands run in any order, except that [`Command::Write`]s to one zone take effect in
+/// the order of submission (a back end that may have only one write in flight per zone queues
+/// them). Completion does not mean durability when [`Geometry::volatile_cache`] is set: then a
+/// [`Command::Flush`] makes durable everything that had *completed* before it was submitted.
+pub trait ZonedDevice: Send + Sync {
+    /// Sizes and limits. Constant while the device is open.
+    fn geometry(&self) -> &Geometry;
+
+    /// State, capacity and write pointer of each zone in `zones`.
+    fn report(&self, zones: Range<u32>) -> Result<Vec<ZoneInfo>>;
+
+    /// Starts a command. Never waits for the medium longer than queue room takes; errors come
+    /// with the completion.
+    fn submit(&self, command: Command) -> Pending;
+
+    /// Runs a command to its end.
+    fn run(&self, command: Command) -> Result<Completion> {
+        self.submit(command).wait()
+    }
+
+    /// Reads `blocks` blocks at `block` of `zone`.
+    fn read(&self, zone: ZoneId, block: u32, blocks: u32) -> Result<Buffer> {
+        match self.run(Command::Read {
+            zone,
+            block,
+            blocks,
+        })? {
+            Completion::Read(buffer) => Ok(buffer),
+            other => Err(DeviceError::Protocol {
+                expected: "read",
+                got: other.name(),
+            }),
+        }
+    }
+
+    /// Makes everything that has completed durable. Free on a device without a volatile cache.
+    fn flush(&self) -> Result<()> {
+        if self.geometry().volatile_cache {
+            self.run(Command::Flush)?;
+        }
+        Ok(())
+    }
+}

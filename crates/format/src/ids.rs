@@ -1,0 +1,127 @@
+//! Identifiers and addresses. Newtypes, so that the compiler catches a swap.
+
+use std::fmt;
+
+/// Bytes in a block, the unit of every address and every device command.
+pub const BLOCK_SIZE: usize = 4096;
+
+macro_rules! id {
+    ($(#[$doc:meta])* $name:ident($inner:ty)) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub struct $name(pub $inner);
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                fmt::Display::fmt(&self.0, f)
+            }
+        }
+    };
+}
+
+id!(
+    /// A device of the volume; 0 is the first.
+    DeviceId(u8)
+);
+id!(
+    /// A zone of a device, counted from 0.
+    ZoneId(u32)
+);
+id!(
+    /// A logical metadata page: the Metadata Allocation Table maps it to an address.
+    PageId(u64)
+);
+id!(
+    /// Log sequence number: one per redo record, counted from 1 over the volume's life.
+    Lsn(u64)
+);
+id!(
+    /// An inode number. Never used twice in the life of a volume.
+    Ino(u64)
+);
+id!(
+    /// A snapshot; 0 is the live filesystem.
+    SnapshotId(u32)
+);
+
+impl Lsn {
+    /// The next sequence number.
+    #[must_use]
+    pub fn next(self) -> Lsn {
+        Lsn(self.0 + 1)
+    }
+}
+
+/// Where a block is: device (8 bits), zone (28 bits), block within the zone (28 bits).
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Addr(u64);
+
+impl Addr {
+    const FIELD_BITS: u32 = 28;
+    const FIELD_MASK: u64 = (1 << Self::FIELD_BITS) - 1;
+    /// One more than the largest block number and the largest zone number an address can hold.
+    pub const FIELD_LIMIT: u64 = 1 << Self::FIELD_BITS;
+
+    /// Joins the three parts. Parts beyond their field are cut off; geometry is checked
+    /// against [`Addr::FIELD_LIMIT`] when a volume is made and opened.
+    #[must_use]
+    pub fn new(device: DeviceId, zone: ZoneId, block: u32) -> Addr {
+        Addr(
+            (u64::from(device.0) << (2 * Self::FIELD_BITS))
+                | ((u64::from(zone.0) & Self::FIELD_MASK) << Self::FIELD_BITS)
+                | (u64::from(block) & Self::FIELD_MASK),
+        )
+    }
+
+    /// The address as stored.
+    #[must_use]
+    pub fn to_raw(self) -> u64 {
+        self.0
+    }
+
+    /// An address as read; any 64 bits are an address, if not always one that exists.
+    #[must_use]
+    pub fn from_raw(raw: u64) -> Addr {
+        Addr(raw)
+    }
+
+    /// The device.
+    #[must_use]
+    pub fn device(self) -> DeviceId {
+        DeviceId((self.0 >> (2 * Self::FIELD_BITS)) as u8)
+    }
+
+    /// The zone on its device.
+    #[must_use]
+    pub fn zone(self) -> ZoneId {
+        ZoneId(((self.0 >> Self::FIELD_BITS) & Self::FIELD_MASK) as u32)
+    }
+
+    /// The block in its zone.
+    #[must_use]
+    pub fn block(self) -> u32 {
+        (self.0 & Self::FIELD_MASK) as u32
+    }
+
+    /// The address `blocks` further on in the same zone.
+    #[must_use]
+    pub fn offset(self, blocks: u32) -> Addr {
+        Addr::new(
+            self.device(),
+            self.zone(),
+            self.block().wrapping_add(blocks),
+        )
+    }
+}
+
+impl fmt::Debug for Addr {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{self}")
+    }
+}
+
+impl fmt::Display for Addr {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}:{}", self.device(), self.zone(), self.block())
+    }
+}
