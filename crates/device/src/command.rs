@@ -95,10 +95,20 @@ impl Completion {
 #[derive(Debug)]
 pub struct Pending(State);
 
-#[derive(Debug)]
 enum State {
     Ready(Result<Completion>),
     Waiting(Arc<Slot>),
+    Deferred(Box<dyn FnOnce() -> Result<Completion> + Send>),
+}
+
+impl std::fmt::Debug for State {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            State::Ready(result) => write!(f, "Ready({result:?})"),
+            State::Waiting(_) => write!(f, "Waiting"),
+            State::Deferred(_) => write!(f, "Deferred"),
+        }
+    }
 }
 
 #[derive(Debug, Default)]
@@ -128,10 +138,18 @@ impl Pending {
         )
     }
 
+    /// A command that ends when its caller waits for it, by calling `finish`. For back ends that
+    /// have no thread of their own.
+    #[must_use]
+    pub fn deferred(finish: impl FnOnce() -> Result<Completion> + Send + 'static) -> Pending {
+        Pending(State::Deferred(Box::new(finish)))
+    }
+
     /// Waits for the command to end.
     pub fn wait(self) -> Result<Completion> {
         match self.0 {
             State::Ready(result) => result,
+            State::Deferred(finish) => finish(),
             State::Waiting(slot) => {
                 let mut result = slot.result.lock().unwrap_or_else(PoisonError::into_inner);
                 loop {
