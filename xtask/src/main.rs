@@ -1,1 +1,62 @@
-fn main() {}
+//! Developer commands: `cargo xtask test`, `tidy`, `setup`. Run one with `--help` for its options.
+
+mod setup;
+mod shell;
+mod test;
+mod tidy;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::Result;
+use clap::{Parser, Subcommand};
+
+#[derive(Parser)]
+#[command(name = "cargo xtask", about = "Developer commands of Persimmon")]
+struct Args {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Run everything: packages, formatting, lints, tidy, unit and property tests, mount tests
+    Test(test::Options),
+    /// Check file sizes, layering, the format document, links and dead files
+    Tidy {
+        /// Record the present hash of crates/format/src in docs/FORMAT.md
+        #[arg(long)]
+        bless: bool,
+    },
+    /// Install the packages and tools that tests, demo and benchmarks use
+    Setup,
+}
+
+fn main() -> ExitCode {
+    match run(Args::parse().command) {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Runs one command; true when everything it checked holds.
+fn run(command: Command) -> Result<bool> {
+    let root = workspace_root();
+    std::env::set_current_dir(&root)?;
+    match command {
+        Command::Test(options) => test::run(&options),
+        Command::Tidy { bless: true } => tidy::bless(&root).map(|()| true),
+        Command::Tidy { bless: false } => Ok(tidy::report(&tidy::check(&root)?)),
+        Command::Setup => setup::run().map(|()| true),
+    }
+}
+
+fn workspace_root() -> PathBuf {
+    let mut root = PathBuf::from(env!("CARGO_MANIFEST_DIR"));
+    root.pop();
+    root
+}

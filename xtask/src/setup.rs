@@ -1,0 +1,132 @@
+//! What the tests, the demo and the benchmarks need from the machine.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail};
+
+use crate::shell;
+
+/// Debian packages, each with what uses it.
+const PACKAGES: &[(&str, &str)] = &[
+    ("acl", "setfacl and getfacl on the mount"),
+    ("attr", "setfattr and getfattr on the mount"),
+    ("ca-certificates", "cargo's downloads"),
+    ("e2fsprogs", "ext4, to compare with"),
+    ("fio", "verified input and output"),
+    ("fuse3", "fusermount3"),
+    ("gcc", "cargo's linker"),
+    ("git", "clone, checkout, gc and fsck on the mount"),
+    ("kmod", "loading the fuse and loop modules"),
+    ("mount", "mount and umount"),
+    ("postgresql", "initdb, pgbench"),
+    ("postgresql-contrib", "amcheck"),
+    ("procps", "process listings in failure reports"),
+    ("python3-venv", "a virtual environment on the mount"),
+    ("rsync", "a tree copied with all its attributes"),
+    ("sqlite3", "WAL and DELETE journals"),
+    ("util-linux", "losetup, flock"),
+];
+
+/// The fsx of crates.io, built once into `.cache`.
+const FSX_VERSION: &str = "0.3.2";
+
+/// Installs what is missing and says what it installs.
+pub fn run() -> Result<()> {
+    packages()?;
+    rust_components()?;
+    fsx()?;
+    kernel_modules()
+}
+
+/// Where [`run`] leaves fsx, from the workspace root.
+pub fn fsx_path() -> PathBuf {
+    PathBuf::from(".cache/bin/fsx")
+}
+
+fn packages() -> Result<()> {
+    let missing: Vec<&(&str, &str)> = PACKAGES
+        .iter()
+        .filter(|(package, _)| !installed(package))
+        .collect();
+    if missing.is_empty() {
+        println!("packages: all {} there", PACKAGES.len());
+        return Ok(());
+    }
+    if !Path::new("/usr/bin/apt-get").exists() {
+        let names: Vec<&str> = missing.iter().map(|(package, _)| *package).collect();
+        bail!(
+            "this is not Debian: install these by hand first: {}",
+            names.join(" ")
+        );
+    }
+    for (package, purpose) in &missing {
+        println!("installing {package}: {purpose}");
+    }
+    shell::check(&mut shell::as_root(&["apt-get", "update", "-qq"]))?;
+    let mut words = vec![
+        "env",
+        "DEBIAN_FRONTEND=noninteractive",
+        "apt-get",
+        "install",
+        "-y",
+        "-qq",
+        "--no-install-recommends",
+        "-o",
+        "Dpkg::Use-Pty=0",
+    ];
+    words.extend(missing.iter().map(|(package, _)| *package));
+    shell::check(&mut shell::as_root(&words)).context("installing packages")
+}
+
+fn installed(package: &str) -> bool {
+    let output = shell::command(&["dpkg-query", "-W", "-f=${db:Status-Status}", package]).output();
+    output.is_ok_and(|output| output.status.success() && output.stdout == b"installed")
+}
+
+fn rust_components() -> Result<()> {
+    for (probe, component) in [("fmt", "rustfmt"), ("clippy", "clippy")] {
+        if !shell::quietly(&mut shell::command(&["cargo", probe, "--version"])) {
+            println!("installing {component} by rustup");
+            shell::check(&mut shell::command(&[
+                "rustup",
+                "component",
+                "add",
+                component,
+            ]))?;
+        }
+    }
+    Ok(())
+}
+
+fn fsx() -> Result<()> {
+    if fsx_path().exists() {
+        return Ok(());
+    }
+    println!("installing fsx {FSX_VERSION} into .cache");
+    shell::check(&mut shell::command(&[
+        "cargo",
+        "install",
+        "fsx",
+        "--quiet",
+        "--locked",
+        "--version",
+        FSX_VERSION,
+        "--root",
+        ".cache",
+    ]))
+}
+
+/// A machine without systemd may have loaded neither module.
+fn kernel_modules() -> Result<()> {
+    for (device, module) in [("/dev/fuse", "fuse"), ("/dev/loop-control", "loop")] {
+        if Path::new(device).exists() {
+            continue;
+        }
+        println!("loading the kernel module {module}");
+        shell::quietly(&mut shell::as_root(&["modprobe", module]));
+        if !Path::new(device).exists() {
+            bail!("{device} is missing and `modprobe {module}` did not bring it");
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,149 @@
+//! `cargo xtask test`: every check there is, in sections, with one count at the end.
+
+use std::time::Instant;
+
+use anyhow::Result;
+use clap::Args;
+
+use crate::{setup, shell, tidy, workspace_root};
+
+/// What of the test run to leave out.
+#[derive(Args)]
+pub struct Options {
+    /// Run no mount tests (they need root and a few gigabytes)
+    #[arg(long)]
+    no_mount: bool,
+    /// Install nothing
+    #[arg(long)]
+    no_setup: bool,
+}
+
+#[derive(Clone, Copy, Default)]
+struct Count {
+    passed: usize,
+    failed: usize,
+}
+
+impl Count {
+    fn one(passed: bool) -> Count {
+        Count {
+            passed: usize::from(passed),
+            failed: usize::from(!passed),
+        }
+    }
+}
+
+/// Runs all sections, also after failures; true when nothing failed.
+pub fn run(options: &Options) -> Result<bool> {
+    let mut run = Run::default();
+    if options.no_setup {
+        println!("left out on request: setup");
+    } else {
+        run.section("setup", || setup::run().map(|()| Count::default()));
+    }
+    run.section("format", || command(&["cargo", "fmt", "--all", "--check"]));
+    run.section("clippy", || {
+        command(&[
+            "cargo",
+            "clippy",
+            "--quiet",
+            "--workspace",
+            "--all-targets",
+            "--",
+            "-D",
+            "warnings",
+        ])
+    });
+    run.section("tidy", || {
+        let findings = tidy::check(&workspace_root())?;
+        Ok(Count::one(tidy::report(&findings)))
+    });
+    run.section("unit and property tests", cargo_test);
+    if options.no_mount {
+        println!("left out on request: mount tests");
+    }
+    Ok(run.close())
+}
+
+#[derive(Default)]
+struct Run {
+    total: Count,
+    lines: Vec<String>,
+    failed_sections: Vec<&'static str>,
+}
+
+impl Run {
+    fn section(&mut self, name: &'static str, body: impl FnOnce() -> Result<Count>) {
+        println!("\n== {name}");
+        let start = Instant::now();
+        let count = body().unwrap_or_else(|error| {
+            println!("error: {error:#}");
+            Count::one(false)
+        });
+        let seconds = start.elapsed().as_secs_f64();
+        println!("== {name}: {seconds:.1} s");
+        self.lines.push(format!(
+            "{name:<26} {:>6} passed {:>4} failed {seconds:>8.1} s",
+            count.passed, count.failed
+        ));
+        if count.failed > 0 {
+            self.failed_sections.push(name);
+        }
+        self.total.passed += count.passed;
+        self.total.failed += count.failed;
+    }
+
+    fn close(self) -> bool {
+        println!("\n{}", self.lines.join("\n"));
+        if !self.failed_sections.is_empty() {
+            println!("failing: {}", self.failed_sections.join(", "));
+        }
+        println!("{} passed, {} failed", self.total.passed, self.total.failed);
+        self.total.failed == 0
+    }
+}
+
+fn command(words: &[&str]) -> Result<Count> {
+    shell::succeeds(&mut shell::command(words)).map(Count::one)
+}
+
+/// All tests of all crates. An ignored test counts as failed: nothing is skipped silently.
+fn cargo_test() -> Result<Count> {
+    let mut cargo = shell::command(&["cargo", "test", "--workspace", "--no-fail-fast"]);
+    let mut count = Count::default();
+    let succeeded = shell::watch(&mut cargo, |line| {
+        if let Some((passed, failed, ignored)) = parse_result(line) {
+            count.passed += passed;
+            count.failed += failed + ignored;
+        }
+    })?;
+    if !succeeded && count.failed == 0 {
+        count.failed = 1; // A crate that does not compile reports no tests.
+    }
+    Ok(count)
+}
+
+/// Reads `test result: ok. 3 passed; 0 failed; 1 ignored; ...`.
+fn parse_result(line: &str) -> Option<(usize, usize, usize)> {
+    let rest = line.strip_prefix("test result: ")?;
+    let counts = rest.split_once(". ")?.1;
+    let number = |what: &str| {
+        counts.split("; ").find_map(|part| {
+            let (number, name) = part.trim().split_once(' ')?;
+            (name == what).then(|| number.parse().ok())?
+        })
+    };
+    Some((number("passed")?, number("failed")?, number("ignored")?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::parse_result;
+
+    #[test]
+    fn the_result_line_of_cargo_test_is_read() {
+        let line = "test result: ok. 12 passed; 1 failed; 2 ignored; 0 measured; 0 filtered out; finished in 0.01s";
+        assert_eq!(parse_result(line), Some((12, 1, 2)));
+        assert_eq!(parse_result("running 3 tests"), None);
+    }
+}

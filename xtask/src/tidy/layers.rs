@@ -1,0 +1,200 @@
+//! Arrows point down only: between the crates by their manifests, inside the engine by its paths.
+
+use std::path::Path;
+
+use anyhow::Result;
+
+use super::Finding;
+use super::source::Source;
+
+/// Each crate folder and the workspace crates its ordinary dependencies may name.
+const CRATES: &[(&str, &[&str])] = &[
+    ("format", &[]),
+    ("device", &["format"]),
+    ("engine", &["format", "device"]),
+    ("vfs", &["format", "device", "engine"]),
+    ("persimmon", &["format", "device", "engine", "vfs"]),
+    ("inspect", &["format", "device"]),
+    ("fuse", &["format", "device", "engine", "vfs", "persimmon"]),
+    (
+        "cli",
+        &[
+            "format",
+            "device",
+            "engine",
+            "vfs",
+            "persimmon",
+            "fuse",
+            "inspect",
+        ],
+    ),
+    // Test equipment: only development dependencies name it.
+    (
+        "sim",
+        &["format", "device", "engine", "vfs", "persimmon", "inspect"],
+    ),
+];
+
+/// The folders of the engine with the folders each may reach. What is not listed wires them together.
+const ENGINE: &[(&str, &[&str])] = &[
+    ("zones", &["zones"]),
+    ("log", &["log", "zones"]),
+    ("meta", &["meta", "log", "zones"]),
+    ("data", &["data", "log", "zones"]),
+];
+
+pub fn check(
+    root: &Path,
+    files: &[String],
+    sources: &[Source],
+    findings: &mut Vec<Finding>,
+) -> Result<()> {
+    for manifest in files.iter().filter(|file| is_manifest(file)) {
+        let folder = manifest.split('/').nth(1).unwrap_or_default();
+        let text = std::fs::read_to_string(root.join(manifest))?;
+        match CRATES.iter().find(|(name, _)| *name == folder) {
+            None => findings.push(Finding::error(
+                manifest,
+                format!("crate {folder} has no layer: add it to xtask/src/tidy/layers.rs"),
+            )),
+            Some((_, allowed)) => check_manifest(manifest, &text, allowed, findings),
+        }
+    }
+    for source in sources {
+        check_engine(source, findings);
+    }
+    Ok(())
+}
+
+fn is_manifest(file: &str) -> bool {
+    file.starts_with("crates/") && file.ends_with("/Cargo.toml") && file.matches('/').count() == 2
+}
+
+fn check_manifest(manifest: &str, text: &str, allowed: &[&str], findings: &mut Vec<Finding>) {
+    let mut section = "";
+    for line in text.lines() {
+        let line = line.trim();
+        if line.starts_with('[') {
+            section = line;
+            continue;
+        }
+        if !(section.ends_with("dependencies]")
+            && !section.contains("dev-dependencies")
+            && line.starts_with("persimmon"))
+        {
+            continue;
+        }
+        let name: &str = line.split(['.', ' ', '=']).next().unwrap_or_default();
+        let folder = name.strip_prefix("persimmon-").unwrap_or(name);
+        if !allowed.contains(&folder) {
+            findings.push(Finding::error(
+                manifest,
+                format!("depends on {name}, which is not below it"),
+            ));
+        }
+    }
+    if !text.contains("[lints]\nworkspace = true") {
+        findings.push(Finding::error(
+            manifest,
+            "takes no part in the workspace's lints",
+        ));
+    }
+}
+
+fn check_engine(source: &Source, findings: &mut Vec<Finding>) {
+    let Some(inside) = source.path.strip_prefix("crates/engine/src/") else {
+        return;
+    };
+    let folder = inside.split(['/', '.']).next().unwrap_or_default();
+    let Some((_, allowed)) = ENGINE.iter().find(|(name, _)| *name == folder) else {
+        return;
+    };
+    for (offset, module) in crate_paths(&source.code) {
+        let layered = is_wiring(&module) || ENGINE.iter().any(|(name, _)| *name == module);
+        if layered && !allowed.contains(&module.as_str()) && !source.is_test(offset) {
+            findings.push(Finding::error(
+                format!("{}:{}", source.path, source.line(offset)),
+                format!("{folder} uses crate::{module}, which is not below it"),
+            ));
+        }
+    }
+}
+
+/// Modules of the engine above its four folders.
+fn is_wiring(module: &str) -> bool {
+    matches!(module, "volume" | "recovery" | "cleaning" | "checkpoint")
+}
+
+/// The first path part after each `crate::`, with those in braces told apart.
+fn crate_paths(code: &str) -> Vec<(usize, String)> {
+    let mut paths = Vec::new();
+    for (offset, found) in code.match_indices("crate::") {
+        let rest = &code[offset + found.len()..];
+        if let Some(group) = rest.strip_prefix('{') {
+            let mut depth = 0usize;
+            let mut start = true;
+            let mut word = String::new();
+            for c in group.chars() {
+                match c {
+                    '{' => depth += 1,
+                    '}' if depth == 0 => break,
+                    '}' => depth -= 1,
+                    ',' if depth == 0 => {
+                        paths.push((offset, std::mem::take(&mut word)));
+                        start = true;
+                        continue;
+                    }
+                    _ => {}
+                }
+                if c.is_alphanumeric() || c == '_' {
+                    if start && depth == 0 {
+                        word.push(c);
+                    }
+                } else if !word.is_empty() {
+                    start = false;
+                }
+            }
+            paths.push((offset, word));
+        } else {
+            let word = rest
+                .chars()
+                .take_while(|c| c.is_alphanumeric() || *c == '_');
+            paths.push((offset, word.collect()));
+        }
+    }
+    paths.retain(|(_, word)| !word.is_empty());
+    paths
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{check_engine, check_manifest, crate_paths};
+    use crate::tidy::source::Source;
+
+    #[test]
+    fn paths_are_found_plain_and_in_braces() {
+        let paths =
+            crate_paths("use crate::zones::{A, B};\nuse crate::{log::{x, y}, data, error::E};");
+        let names: Vec<&str> = paths.iter().map(|(_, name)| name.as_str()).collect();
+        assert_eq!(names, ["zones", "log", "data", "error"]);
+    }
+
+    #[test]
+    fn an_upward_path_and_an_upward_dependency_are_found() {
+        let mut findings = Vec::new();
+        let text = "use crate::meta::Tree; use crate::error::Error; use crate::zones::Zone;";
+        check_engine(
+            &Source::new("crates/engine/src/log/writer.rs".into(), text.into()),
+            &mut findings,
+        );
+        assert_eq!(findings.len(), 1);
+        let manifest = "[dependencies]\npersimmon-vfs.workspace = true\n[dev-dependencies]\npersimmon-sim.workspace = true\n[lints]\nworkspace = true";
+        check_manifest(
+            "crates/engine/Cargo.toml",
+            manifest,
+            &["format"],
+            &mut findings,
+        );
+        assert_eq!(findings.len(), 2);
+    }
+}
