@@ -59,6 +59,8 @@ pub struct Addr(u64);
 impl Addr {
     const FIELD_BITS: u32 = 28;
     const FIELD_MASK: u64 = (1 << Self::FIELD_BITS) - 1;
+    /// Block 0 of zone 0 of device 0, which is a zone header: no reference ever means it.
+    pub const ZERO: Addr = Addr(0);
     /// One more than the largest block number and the largest zone number an address can hold.
     pub const FIELD_LIMIT: u64 = 1 << Self::FIELD_BITS;
 

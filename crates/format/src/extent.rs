@@ -1,0 +1,147 @@
+//! Extents: where pieces of files are.
+
+use crate::codec::{Put, Reader};
+use crate::{Addr, BLOCK_SIZE, Result};
+
+/// Blocks one frame may have (1 MiB).
+pub const FRAME_BLOCKS_MAX: usize = 256;
+/// Blocks one reservation may have.
+pub const RESERVED_BLOCKS_MAX: u32 = 1 << 30;
+
+const FRAME: u8 = 1;
+const INLINE: u8 = 2;
+const RESERVED: u8 = 3;
+
+/// The value of an extent key, whose item is the first file block.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Extent {
+    /// A run of blocks on the device. Bytes: tag 1, address 1..9, CRC-32C of each block.
+    Frame {
+        /// First block.
+        addr: Addr,
+        /// CRC-32C of each block; their number is the length of the run.
+        crcs: Vec<u32>,
+    },
+    /// One block's content, zeros cut off its end. Bytes: tag 2, content.
+    Inline(Vec<u8>),
+    /// Preallocated: reads as zeros, its space is set aside. Bytes: tag 3, blocks 1..5.
+    Reserved {
+        /// Length of the run.
+        blocks: u32,
+    },
+}
+
+impl Extent {
+    /// File blocks it covers.
+    #[must_use]
+    pub fn blocks(&self) -> u64 {
+        match self {
+            Extent::Frame { crcs, .. } => crcs.len() as u64,
+            Extent::Inline(_) => 1,
+            Extent::Reserved { blocks } => u64::from(*blocks),
+        }
+    }
+
+    /// Share in `st_blocks`, in units of 512 bytes.
+    #[must_use]
+    pub fn sectors(&self) -> u64 {
+        match self {
+            Extent::Inline(bytes) => (bytes.len() as u64).div_ceil(512),
+            other => other.blocks() * (BLOCK_SIZE as u64 / 512),
+        }
+    }
+
+    /// The part of it from its `skip`-th block on, `take` blocks long. An inline extent is one
+    /// block and is returned whole.
+    #[must_use]
+    pub fn part(&self, skip: u64, take: u64) -> Extent {
+        match self {
+            Extent::Frame { addr, crcs } => {
+                let start = (skip as usize).min(crcs.len());
+                let end = (start + take as usize).min(crcs.len());
+                Extent::Frame {
+                    addr: addr.offset(start as u32),
+                    crcs: crcs[start..end].to_vec(),
+                }
+            }
+            Extent::Inline(bytes) => Extent::Inline(bytes.clone()),
+            Extent::Reserved { blocks } => Extent::Reserved {
+                blocks: u64::from(*blocks).saturating_sub(skip).min(take) as u32,
+            },
+        }
+    }
+
+    /// As stored.
+    #[must_use]
+    pub fn encode(&self) -> Vec<u8> {
+        let mut out = Vec::new();
+        self.encode_into(&mut out);
+        out
+    }
+
+    /// Appends it as stored.
+    pub fn encode_into(&self, out: &mut Vec<u8>) {
+        match self {
+            Extent::Frame { addr, crcs } => {
+                out.reserve(9 + 4 * crcs.len());
+                out.put_u8(FRAME);
+                out.put_u64(addr.to_raw());
+                for crc in crcs {
+                    out.put_u32(*crc);
+                }
+            }
+            Extent::Inline(bytes) => {
+                out.put_u8(INLINE);
+                out.put(bytes);
+            }
+            Extent::Reserved { blocks } => {
+                out.put_u8(RESERVED);
+                out.put_u32(*blocks);
+            }
+        }
+    }
+
+    /// File blocks an encoded extent covers, without decoding it whole.
+    pub fn peek_blocks(bytes: &[u8]) -> Result<u64> {
+        let mut r = Reader::new(bytes, "extent");
+        Ok(match r.u8()? {
+            FRAME => (bytes.len().saturating_sub(9) / 4) as u64,
+            INLINE => 1,
+            RESERVED => u64::from(r.u32()?),
+            tag => return Err(r.bad("tag", tag.into())),
+        })
+    }
+
+    /// As read.
+    pub fn decode(bytes: &[u8]) -> Result<Extent> {
+        let mut r = Reader::new(bytes, "extent");
+        let extent = match r.u8()? {
+            FRAME => {
+                let addr = Addr::from_raw(r.u64()?);
+                let count = r.remaining() / 4;
+                if count == 0 || count > FRAME_BLOCKS_MAX {
+                    return Err(r.bad("frame length", count as u64));
+                }
+                let crcs = (0..count).map(|_| r.u32()).collect::<Result<_>>()?;
+                Extent::Frame { addr, crcs }
+            }
+            INLINE => {
+                if r.remaining() > BLOCK_SIZE {
+                    return Err(r.bad("inline length", r.remaining() as u64));
+                }
+                let len = r.remaining();
+                Extent::Inline(r.bytes(len)?.to_vec())
+            }
+            RESERVED => {
+                let blocks = r.u32()?;
+                if blocks == 0 || blocks > RESERVED_BLOCKS_MAX {
+                    return Err(r.bad("reserved length", blocks.into()));
+                }
+                Extent::Reserved { blocks }
+            }
+            tag => return Err(r.bad("tag", tag.into())),
+        };
+        r.end()?;
+        Ok(extent)
+    }
+}

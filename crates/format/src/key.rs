@@ -1,0 +1,154 @@
+//! Keys of the metadata tree.
+
+use crate::codec::{Put, Reader};
+use crate::{Ino, Result, SnapshotId};
+
+/// What a key's value is. The number is stored; the order of kinds is the order in the tree.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct KeyKind(pub u8);
+
+impl KeyKind {
+    /// An inode; item 0.
+    pub const INODE: KeyKind = KeyKind(1);
+    /// An extended attribute; item as for [`KeyKind::DIR_ENTRY`], of the attribute's name.
+    pub const XATTR: KeyKind = KeyKind(2);
+    /// A symbolic link's target; item 0.
+    pub const SYMLINK: KeyKind = KeyKind(3);
+    /// A directory entry; item is the name's hash and a collision number ([`crate::name`]).
+    pub const DIR_ENTRY: KeyKind = KeyKind(4);
+    /// A piece of a file; item is its first block in the file ([`crate::extent`]).
+    pub const EXTENT: KeyKind = KeyKind(5);
+    /// Under inode 0: an inode without a name that is still open, or whose blocks are still
+    /// being freed; item is its number. No value.
+    pub const ORPHAN: KeyKind = KeyKind(6);
+    /// Under inode 0: a truncation under way; item is the inode, the value the first block to go
+    /// (u64).
+    pub const TRUNCATION: KeyKind = KeyKind(7);
+    /// Under inode 0: an extent shared by several files (reserved for clones and deduplication).
+    pub const SHARED_EXTENT: KeyKind = KeyKind(8);
+    /// Under inode 0: a snapshot (reserved).
+    pub const SNAPSHOT: KeyKind = KeyKind(9);
+}
+
+/// A key. Ordered by its fields in this order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Key {
+    /// Whose.
+    pub ino: Ino,
+    /// What.
+    pub kind: KeyKind,
+    /// Which.
+    pub item: u64,
+    /// In which snapshot; the live filesystem is 0.
+    pub snapshot: SnapshotId,
+}
+
+impl Key {
+    /// Bytes of an encoded key.
+    pub const LEN: usize = 21;
+
+    /// Owner of the keys that belong to no inode.
+    pub const GLOBAL: Ino = Ino(0);
+
+    /// A key of the live filesystem.
+    #[must_use]
+    pub fn new(ino: Ino, kind: KeyKind, item: u64) -> Key {
+        Key {
+            ino,
+            kind,
+            item,
+            snapshot: SnapshotId(0),
+        }
+    }
+
+    /// Key of an inode.
+    #[must_use]
+    pub fn inode(ino: Ino) -> Key {
+        Key::new(ino, KeyKind::INODE, 0)
+    }
+
+    /// Key of an extent.
+    #[must_use]
+    pub fn extent(ino: Ino, block: u64) -> Key {
+        Key::new(ino, KeyKind::EXTENT, block)
+    }
+
+    /// Key of an orphan record.
+    #[must_use]
+    pub fn orphan(ino: Ino) -> Key {
+        Key::new(Key::GLOBAL, KeyKind::ORPHAN, ino.0)
+    }
+
+    /// Key of a truncation record.
+    #[must_use]
+    pub fn truncation(ino: Ino) -> Key {
+        Key::new(Key::GLOBAL, KeyKind::TRUNCATION, ino.0)
+    }
+
+    /// As stored: ino, kind, item, snapshot.
+    #[must_use]
+    pub fn to_bytes(self) -> [u8; Key::LEN] {
+        let mut out = [0u8; Key::LEN];
+        out[..8].copy_from_slice(&self.ino.0.to_le_bytes());
+        out[8] = self.kind.0;
+        out[9..17].copy_from_slice(&self.item.to_le_bytes());
+        out[17..].copy_from_slice(&self.snapshot.0.to_le_bytes());
+        out
+    }
+
+    /// Reads a key off 21 bytes.
+    #[inline]
+    #[must_use]
+    pub fn from_bytes(bytes: &[u8; Key::LEN]) -> Key {
+        let [
+            a,
+            b,
+            c,
+            d,
+            e,
+            f,
+            g,
+            h,
+            kind,
+            i,
+            j,
+            k,
+            l,
+            m,
+            n,
+            o,
+            p,
+            q,
+            r,
+            s,
+            t,
+        ] = *bytes;
+        Key {
+            ino: Ino(u64::from_le_bytes([a, b, c, d, e, f, g, h])),
+            kind: KeyKind(kind),
+            item: u64::from_le_bytes([i, j, k, l, m, n, o, p]),
+            snapshot: SnapshotId(u32::from_le_bytes([q, r, s, t])),
+        }
+    }
+
+    pub(crate) fn put(self, out: &mut Vec<u8>) {
+        out.put_varint(self.ino.0);
+        out.put_u8(self.kind.0);
+        out.put_u64(self.item);
+        out.put_varint(self.snapshot.0.into());
+    }
+
+    pub(crate) fn read(r: &mut Reader<'_>) -> Result<Key> {
+        let ino = Ino(r.varint()?);
+        let kind = KeyKind(r.u8()?);
+        let item = r.u64()?;
+        let snapshot = r.varint()?;
+        let snapshot = u32::try_from(snapshot).map_err(|_| r.bad("snapshot", snapshot))?;
+        Ok(Key {
+            ino,
+            kind,
+            item,
+            snapshot: SnapshotId(snapshot),
+        })
+    }
+}

@@ -1,0 +1,221 @@
+//! Redo records: the results of a transaction, as operations on the tree's logical content.
+//! Applying the same records to the same content gives the same content, whatever the pages look
+//! like. An address in a record is always one freshly written for it, never one read from the
+//! tree, since cleaning moves blocks without journaling it.
+
+use crate::codec::{Put, Reader};
+use crate::extent::Extent;
+use crate::inode::Timestamp;
+use crate::{Ino, Key, Result};
+
+const WHAT: &str = "redo record";
+const PUT: u8 = 1;
+const DELETE: u8 = 2;
+const MAP: u8 = 3;
+const PUNCH: u8 = 4;
+const TOUCH: u8 = 5;
+
+/// One operation of a record.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Op {
+    /// Insert or replace an item (not an extent). Tag 1, key, value length (varint), value.
+    Put {
+        /// Where.
+        key: Key,
+        /// What, encoded.
+        value: Vec<u8>,
+    },
+    /// Remove an item (not an extent). Tag 2, key.
+    Delete {
+        /// Which.
+        key: Key,
+    },
+    /// Map file blocks from `block` on to `extent`, in place of what was there. Tag 3, inode
+    /// (varint), block (varint), length of the extent (varint), extent as in
+    /// [`crate::extent`].
+    Map {
+        /// File.
+        ino: Ino,
+        /// First file block.
+        block: u64,
+        /// New content.
+        extent: Extent,
+    },
+    /// Remove file blocks `from..to`. Tag 4, inode, from, to (varints).
+    Punch {
+        /// File.
+        ino: Ino,
+        /// First file block.
+        from: u64,
+        /// One past the last.
+        to: u64,
+    },
+    /// Change attributes of an inode that exists. Tag 5, inode (varint), mask (u8: 1 size, 2
+    /// mtime, 4 ctime, 8 atime, 16 mode), then the fields of the mask in this order.
+    Touch {
+        /// Inode.
+        ino: Ino,
+        /// What changes.
+        set: Touch,
+    },
+}
+
+/// Attributes to change; `None` leaves one as it is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Touch {
+    /// Size, bytes.
+    pub size: Option<u64>,
+    /// Modification time.
+    pub mtime: Option<Timestamp>,
+    /// Change time.
+    pub ctime: Option<Timestamp>,
+    /// Access time.
+    pub atime: Option<Timestamp>,
+    /// Type and permissions.
+    pub mode: Option<u32>,
+}
+
+impl Op {
+    /// Appends it as stored.
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        match self {
+            Op::Put { key, value } => {
+                out.put_u8(PUT);
+                key.put(out);
+                out.put_varint(value.len() as u64);
+                out.put(value);
+            }
+            Op::Delete { key } => {
+                out.put_u8(DELETE);
+                key.put(out);
+            }
+            Op::Map { ino, block, extent } => {
+                out.put_u8(MAP);
+                out.put_varint(ino.0);
+                out.put_varint(*block);
+                let len = match extent {
+                    Extent::Frame { crcs, .. } => 9 + 4 * crcs.len(),
+                    Extent::Inline(bytes) => 1 + bytes.len(),
+                    Extent::Reserved { .. } => 5,
+                };
+                out.put_varint(len as u64);
+                extent.encode_into(out);
+            }
+            Op::Punch { ino, from, to } => {
+                out.put_u8(PUNCH);
+                out.put_varint(ino.0);
+                out.put_varint(*from);
+                out.put_varint(*to);
+            }
+            Op::Touch { ino, set } => {
+                out.put_u8(TOUCH);
+                out.put_varint(ino.0);
+                set.encode(out);
+            }
+        }
+    }
+
+    /// All operations of a record.
+    pub fn decode_all(bytes: &[u8]) -> Result<Vec<Op>> {
+        let mut r = Reader::new(bytes, WHAT);
+        let mut ops = Vec::new();
+        while !r.is_empty() {
+            ops.push(Op::read(&mut r)?);
+        }
+        Ok(ops)
+    }
+
+    fn read(r: &mut Reader<'_>) -> Result<Op> {
+        Ok(match r.u8()? {
+            PUT => {
+                let key = Key::read(r)?;
+                let len = r.varint()? as usize;
+                if len > crate::page::VALUE_LEN_MAX {
+                    return Err(r.bad("value length", len as u64));
+                }
+                Op::Put {
+                    key,
+                    value: r.bytes(len)?.to_vec(),
+                }
+            }
+            DELETE => Op::Delete { key: Key::read(r)? },
+            MAP => {
+                let ino = Ino(r.varint()?);
+                let block = r.varint()?;
+                let len = r.varint()? as usize;
+                let extent = Extent::decode(r.bytes(len)?)?;
+                if block.checked_add(extent.blocks()).is_none() {
+                    return Err(r.bad("file block", block));
+                }
+                Op::Map { ino, block, extent }
+            }
+            PUNCH => {
+                let op = Op::Punch {
+                    ino: Ino(r.varint()?),
+                    from: r.varint()?,
+                    to: r.varint()?,
+                };
+                match op {
+                    Op::Punch { from, to, .. } if from > to => return Err(r.bad("punch", from)),
+                    op => op,
+                }
+            }
+            TOUCH => Op::Touch {
+                ino: Ino(r.varint()?),
+                set: Touch::read(r)?,
+            },
+            tag => return Err(r.bad("tag", tag.into())),
+        })
+    }
+}
+
+impl Touch {
+    fn encode(&self, out: &mut Vec<u8>) {
+        let bits = [
+            self.size.is_some(),
+            self.mtime.is_some(),
+            self.ctime.is_some(),
+            self.atime.is_some(),
+            self.mode.is_some(),
+        ];
+        let mask = bits
+            .iter()
+            .enumerate()
+            .map(|(i, set)| u8::from(*set) << i)
+            .sum();
+        out.put_u8(mask);
+        if let Some(size) = self.size {
+            out.put_varint(size);
+        }
+        for time in [self.mtime, self.ctime, self.atime].into_iter().flatten() {
+            time.put(out);
+        }
+        if let Some(mode) = self.mode {
+            out.put_u32(mode);
+        }
+    }
+
+    fn read(r: &mut Reader<'_>) -> Result<Touch> {
+        let mask = r.u8()?;
+        if mask >= 32 {
+            return Err(r.bad("mask", mask.into()));
+        }
+        let mut set = Touch::default();
+        if mask & 1 != 0 {
+            set.size = Some(r.varint()?);
+        }
+        if mask & 2 != 0 {
+            set.mtime = Some(Timestamp::read(r)?);
+        }
+        if mask & 4 != 0 {
+            set.ctime = Some(Timestamp::read(r)?);
+        }
+        if mask & 8 != 0 {
+            set.atime = Some(Timestamp::read(r)?);
+        }
+        if mask & 16 != 0 {
+            set.mode = Some(r.u32()?);
+        }
+        Ok(set)
+    }
+}

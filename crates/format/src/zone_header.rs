@@ -1,0 +1,177 @@
+//! The zone header: first block of every zone in use. It names the volume, so any zone is enough
+//! to recognise it, and holds the secret for the keyed checksums of everything else.
+//!
+//! Bytes: magic 0..8, version 8..12, reserved 12..16, UUID 16..32, secret 32..64, label 64..128
+//! (zero padded), features incompatible 128..136, read-only compatible 136..144, compatible
+//! 144..152, device 152, role 153, lifetime 154, reserved 155, zone 156..160, sequence 160..168,
+//! zone count 168..172, zone blocks 172..176, first log sequence 176..184, creation time (seconds
+//! since 1970) 184..192, zeros, XXH3-64 of all that 4088..4096.
+
+use crate::checksum::{self, SECRET_LEN};
+use crate::codec::{Put, Reader};
+use crate::table::Role;
+use crate::{BLOCK_SIZE, DeviceId, FormatError, Result, VolumeKey, ZoneId};
+
+/// First eight bytes.
+pub const MAGIC: [u8; 8] = *b"PRSMZONE";
+/// Version of the whole on-disk format. See the table in `docs/FORMAT.md`.
+pub const FORMAT_VERSION: u32 = 1;
+/// Longest label, bytes.
+pub const LABEL_LEN_MAX: usize = 64;
+const CHECKSUM_OFFSET: usize = BLOCK_SIZE - 8;
+const WHAT: &str = "zone header";
+
+/// Features whose bits a reader must know to mount at all.
+pub const KNOWN_INCOMPATIBLE: u64 = 0;
+/// Features whose bits a reader must know to write.
+pub const KNOWN_READ_ONLY_COMPATIBLE: u64 = 0;
+
+/// The volume's identity, the same in each of its zone headers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct VolumeIdentity {
+    /// UUID.
+    pub uuid: [u8; 16],
+    /// Secret of the keyed checksums.
+    pub secret: [u8; SECRET_LEN],
+    /// Label, UTF-8, at most [`LABEL_LEN_MAX`] bytes.
+    pub label: String,
+    /// Features a reader must know to mount.
+    pub incompatible: u64,
+    /// Features a reader must know to write.
+    pub read_only_compatible: u64,
+    /// Features a reader may ignore.
+    pub compatible: u64,
+    /// Seconds since 1970 when the volume was made.
+    pub created_seconds: i64,
+    /// Zones of the device.
+    pub zone_count: u32,
+    /// Blocks from zone to zone.
+    pub zone_blocks: u32,
+}
+
+impl VolumeIdentity {
+    /// The key of the volume's checksums.
+    #[must_use]
+    pub fn key(&self) -> VolumeKey {
+        VolumeKey::new(&self.uuid, &self.secret)
+    }
+}
+
+/// A zone header.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ZoneHeader {
+    /// The volume.
+    pub volume: VolumeIdentity,
+    /// Device of the zone.
+    pub device: DeviceId,
+    /// The zone.
+    pub zone: ZoneId,
+    /// Its use.
+    pub role: Role,
+    /// Lifetime class, as in [`crate::table::ZitEntry::lifetime`].
+    pub lifetime: u8,
+    /// Number of this use, greater than that of any zone taken into use before.
+    pub sequence: u64,
+    /// Log zones: sequence of the log block that follows the header; others 0.
+    pub first_log_sequence: u64,
+}
+
+impl ZoneHeader {
+    /// As stored: one block.
+    #[must_use]
+    pub fn encode(&self) -> Vec<u8> {
+        let v = &self.volume;
+        let mut out = Vec::with_capacity(BLOCK_SIZE);
+        out.put(&MAGIC);
+        out.put_u32(FORMAT_VERSION);
+        out.put_u32(0);
+        out.put(&v.uuid);
+        out.put(&v.secret);
+        let label = v.label.as_bytes();
+        out.put(&label[..label.len().min(LABEL_LEN_MAX)]);
+        out.resize(128, 0);
+        out.put_u64(v.incompatible);
+        out.put_u64(v.read_only_compatible);
+        out.put_u64(v.compatible);
+        out.put_u8(self.device.0);
+        out.put_u8(self.role as u8);
+        out.put_u8(self.lifetime);
+        out.put_u8(0);
+        out.put_u32(self.zone.0);
+        out.put_u64(self.sequence);
+        out.put_u32(v.zone_count);
+        out.put_u32(v.zone_blocks);
+        out.put_u64(self.first_log_sequence);
+        out.put_i64(v.created_seconds);
+        out.resize(CHECKSUM_OFFSET, 0);
+        let sum = checksum::plain(&out);
+        out.put_u64(sum);
+        out
+    }
+
+    /// As read. Unknown incompatible features are an error; the caller looks at
+    /// [`VolumeIdentity::read_only_compatible`] before it writes.
+    pub fn decode(block: &[u8]) -> Result<ZoneHeader> {
+        let mut r = Reader::new(block, WHAT);
+        if r.array::<8>()? != MAGIC {
+            return Err(FormatError::Magic { what: WHAT });
+        }
+        let body = block
+            .get(..CHECKSUM_OFFSET)
+            .ok_or(FormatError::Truncated { what: WHAT })?;
+        let stored = Reader::new(&block[CHECKSUM_OFFSET..], WHAT).u64()?;
+        if stored != checksum::plain(body) {
+            return Err(FormatError::Checksum { what: WHAT });
+        }
+        let version = r.u32()?;
+        if version > FORMAT_VERSION {
+            return Err(FormatError::NewerVersion {
+                found: version,
+                supported: FORMAT_VERSION,
+            });
+        }
+        r.u32()?;
+        let uuid = r.array()?;
+        let secret = r.array()?;
+        let label = r.bytes(LABEL_LEN_MAX)?;
+        let end = label.iter().position(|b| *b == 0).unwrap_or(label.len());
+        let label = String::from_utf8_lossy(&label[..end]).into_owned();
+        let incompatible = r.u64()?;
+        let read_only_compatible = r.u64()?;
+        let compatible = r.u64()?;
+        let unknown = incompatible & !KNOWN_INCOMPATIBLE;
+        if unknown != 0 {
+            return Err(FormatError::UnknownFeatures { unknown });
+        }
+        let device = DeviceId(r.u8()?);
+        let role = r.u8()?;
+        let role = Role::from_number(role).ok_or_else(|| r.bad("role", role.into()))?;
+        let lifetime = r.u8()?;
+        r.u8()?;
+        let zone = ZoneId(r.u32()?);
+        let sequence = r.u64()?;
+        let zone_count = r.u32()?;
+        let zone_blocks = r.u32()?;
+        let first_log_sequence = r.u64()?;
+        let created_seconds = r.i64()?;
+        Ok(ZoneHeader {
+            volume: VolumeIdentity {
+                uuid,
+                secret,
+                label,
+                incompatible,
+                read_only_compatible,
+                compatible,
+                created_seconds,
+                zone_count,
+                zone_blocks,
+            },
+            device,
+            zone,
+            role,
+            lifetime,
+            sequence,
+            first_log_sequence,
+        })
+    }
+}
