@@ -1,1 +1,11 @@
-//! Under construction.
+//! Deterministic simulation of Persimmon: a zoned device that loses power and breaks on request,
+//! a plain model of the filesystem, random workloads, and the harness that compares them.
+//!
+//! Nothing here reads a clock or asks for entropy: a seed replays a run exactly.
+
+pub mod device;
+
+pub use device::{
+    Choices, Completions, Counters, Exhaustive, Fault, FaultKind, FaultTarget, History, Sampled,
+    SimConfig, SimDevice, Snapshot,
+};

@@ -1,0 +1,138 @@
+//! Commands that fail on request.
+
+use persimmon_device::{Command, ZoneId};
+
+/// What a failing command answers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FaultKind {
+    /// [`persimmon_device::DeviceError::Io`]; a failed write leaves the write pointer anywhere
+    /// inside the command.
+    Io,
+    /// [`persimmon_device::DeviceError::HostFull`]; nothing was written.
+    HostFull,
+}
+
+/// Which commands a fault is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FaultTarget {
+    /// Reads.
+    Read,
+    /// Writes and appends.
+    Write,
+    /// Resets.
+    Reset,
+    /// Finishes.
+    Finish,
+    /// Opens and closes.
+    OpenClose,
+    /// Flushes.
+    Flush,
+    /// Whatever comes.
+    Any,
+}
+
+/// A failure to come.
+#[derive(Clone, Copy, Debug)]
+pub struct Fault {
+    /// Commands hit.
+    pub target: FaultTarget,
+    /// Only this zone, if any. Flushes have no zone.
+    pub zone: Option<ZoneId>,
+    /// Matching commands that pass before the first that fails.
+    pub after: u64,
+    /// Matching commands that then fail; `None` is for ever.
+    pub times: Option<u64>,
+    /// What they answer.
+    pub kind: FaultKind,
+}
+
+impl Fault {
+    /// The next command of this kind fails with an I/O error, once.
+    #[must_use]
+    pub fn once(target: FaultTarget) -> Fault {
+        Fault {
+            target,
+            zone: None,
+            after: 0,
+            times: Some(1),
+            kind: FaultKind::Io,
+        }
+    }
+
+    /// All commands of this kind fail with an I/O error from now on.
+    #[must_use]
+    pub fn for_ever(target: FaultTarget) -> Fault {
+        Fault {
+            times: None,
+            ..Fault::once(target)
+        }
+    }
+
+    /// On this zone alone.
+    #[must_use]
+    pub fn zone(mut self, zone: ZoneId) -> Fault {
+        self.zone = Some(zone);
+        self
+    }
+
+    /// Not before `commands` matching commands have passed.
+    #[must_use]
+    pub fn after(mut self, commands: u64) -> Fault {
+        self.after = commands;
+        self
+    }
+
+    fn matches(&self, command: &Command) -> bool {
+        let (target, zone) = match command {
+            Command::Read { zone, .. } => (FaultTarget::Read, Some(*zone)),
+            Command::Write { zone, .. } | Command::Append { zone, .. } => {
+                (FaultTarget::Write, Some(*zone))
+            }
+            Command::Reset { zone, .. } => (FaultTarget::Reset, Some(*zone)),
+            Command::Finish { zone } => (FaultTarget::Finish, Some(*zone)),
+            Command::Open { zone } | Command::Close { zone } => {
+                (FaultTarget::OpenClose, Some(*zone))
+            }
+            Command::Flush => (FaultTarget::Flush, None),
+        };
+        (self.target == FaultTarget::Any || self.target == target)
+            && (self.zone.is_none() || self.zone == zone)
+    }
+}
+
+/// The failures of a device that are still to come.
+#[derive(Default)]
+pub(crate) struct Faults(Vec<Fault>);
+
+impl Faults {
+    pub fn add(&mut self, fault: Fault) {
+        self.0.push(fault);
+    }
+
+    pub fn clear(&mut self) {
+        self.0.clear();
+    }
+
+    /// Whether this command fails, and how. Counts it.
+    pub fn strike(&mut self, command: &Command) -> Option<FaultKind> {
+        let mut struck = None;
+        self.0.retain_mut(|fault| {
+            if struck.is_some() || !fault.matches(command) {
+                return true;
+            }
+            if fault.after > 0 {
+                fault.after -= 1;
+                return true;
+            }
+            struck = Some(fault.kind);
+            match &mut fault.times {
+                None => true,
+                Some(times) => {
+                    *times = times.saturating_sub(1);
+                    *times > 0
+                }
+            }
+        });
+        struck
+    }
+}

@@ -1,0 +1,241 @@
+//! The simulated zoned device.
+//!
+//! **The fault model.** Commands in flight take effect in any order, except that writes to one
+//! zone keep theirs; a command completes when it has taken effect. Power can fail before any
+//! command takes effect. What is found afterwards, zone by zone and independently of each other:
+//! everything that was durable, then, in order, any part of what happened to the zone since. On a
+//! device *without* a volatile cache all that completed is durable, and only commands in flight are
+//! open: each took effect, or did not, or, a write or append of several blocks, up to any block.
+//! On a device *with* one, durable is what had completed before the submission of the last
+//! completed flush; of the writes, resets and finishes after that any prefix survives, ending
+//! between two blocks. Where the write pointer proves the data below it (a real drive) that is all.
+//! Where it does not (an image file on a host, a conventional zone), the write pointer and each
+//! block survive on their own: the write pointer is that of any prefix, and each block holds
+//! whatever it held at any time since it was durable: the new data, the older data of the zone's
+//! former life, zeros, or a mixture of two at a 512-byte boundary. Zones found open are closed.
+//! Beside power: any command can fail, on any zone or on one, once or for ever; a failed write
+//! leaves the write pointer anywhere inside the command; bits flip silently; zones turn read-only
+//! or offline. Not modelled: writes landing at the wrong place, and blocks that were durable
+//! changing at a power cut.
+
+mod choices;
+mod config;
+mod counters;
+mod fault;
+mod medium;
+mod power;
+mod queue;
+mod state;
+mod zone;
+
+pub use choices::{Choices, Exhaustive, Sampled};
+pub use config::{Completions, History, SimConfig};
+pub use counters::Counters;
+pub use fault::{Fault, FaultKind, FaultTarget};
+pub use power::Snapshot;
+
+use std::ops::Range;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use persimmon_device::{
+    Command, Completion, DeviceError, Geometry, Pending, Result, ZoneId, ZoneInfo, ZonedDevice,
+};
+
+use state::{Answer, State};
+
+/// A zoned device in memory. Cheap to copy through [`SimDevice::snapshot`].
+pub struct SimDevice {
+    config: Arc<SimConfig>,
+    state: Arc<Mutex<State>>,
+}
+
+impl SimDevice {
+    /// An empty device.
+    #[must_use]
+    pub fn new(config: SimConfig) -> SimDevice {
+        let config = Arc::new(config);
+        let state = State::new(Arc::clone(&config));
+        SimDevice::from_state(config, state)
+    }
+
+    fn from_state(config: Arc<SimConfig>, state: State) -> SimDevice {
+        SimDevice {
+            config,
+            state: Arc::new(Mutex::new(state)),
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        lock(&self.state)
+    }
+
+    /// How the device was made.
+    #[must_use]
+    pub fn config(&self) -> &SimConfig {
+        &self.config
+    }
+
+    /// Cuts the power when `commands` more commands other than reads have taken effect: the next
+    /// one finds no power and stays in flight, and from then on every command answers
+    /// [`DeviceError::Gone`].
+    pub fn cut_after(&self, commands: u64) {
+        self.lock().cut_after(Some(commands));
+    }
+
+    /// Takes back [`SimDevice::cut_after`], if the power is still on.
+    pub fn cut_never(&self) {
+        self.lock().cut_after(None);
+    }
+
+    /// Cuts the power now.
+    pub fn cut(&self) {
+        self.lock().cut();
+    }
+
+    /// Whether the power is off.
+    #[must_use]
+    pub fn is_cut(&self) -> bool {
+        self.lock().is_cut()
+    }
+
+    /// Starts the device's own random choices anew from `seed`.
+    pub fn reseed(&self, seed: u64) {
+        self.lock().reseed(seed);
+    }
+
+    /// The device as it is at this moment, commands in flight included.
+    #[must_use]
+    pub fn snapshot(&self) -> Snapshot {
+        self.lock().snapshot()
+    }
+
+    /// One legal state after a power cut at this moment, chosen by `seed`: a device of its own,
+    /// powered on, with fresh counters and without faults.
+    #[must_use]
+    pub fn persisted(&self, seed: u64) -> SimDevice {
+        self.snapshot().persisted(&mut Sampled::new(seed))
+    }
+
+    /// From now on keeps a snapshot before about one in `one_in` commands other than reads takes
+    /// effect; 0 stops.
+    pub fn record_snapshots(&self, one_in: u32) {
+        self.lock().record_snapshots(one_in);
+    }
+
+    /// The snapshots kept since the last call, oldest first.
+    #[must_use]
+    pub fn take_snapshots(&self) -> Vec<Snapshot> {
+        self.lock().take_snapshots()
+    }
+
+    /// Makes commands fail.
+    pub fn inject(&self, fault: Fault) {
+        self.lock().faults.add(fault);
+    }
+
+    /// Ends all injected faults.
+    pub fn heal(&self) {
+        self.lock().faults.clear();
+    }
+
+    /// Flips the bits of `mask` in byte `byte` of a block, silently. Everything that happened to
+    /// the zone so far becomes durable. Answers whether there was such a block.
+    pub fn corrupt(&self, zone: ZoneId, block: u32, byte: usize, mask: u8) -> bool {
+        self.lock().corrupt(zone, block, byte, mask)
+    }
+
+    /// Turns a zone read-only for ever.
+    pub fn set_read_only(&self, zone: ZoneId) {
+        self.lock()
+            .wear_out(zone, persimmon_device::ZoneState::ReadOnly);
+    }
+
+    /// Turns a zone offline for ever.
+    pub fn set_offline(&self, zone: ZoneId) {
+        self.lock()
+            .wear_out(zone, persimmon_device::ZoneState::Offline);
+    }
+
+    /// What has taken effect so far.
+    #[must_use]
+    pub fn counters(&self) -> Counters {
+        self.lock().counters
+    }
+
+    /// How often each zone was reset.
+    #[must_use]
+    pub fn zone_resets(&self) -> Vec<u32> {
+        self.lock().zone_resets()
+    }
+}
+
+impl ZonedDevice for SimDevice {
+    fn geometry(&self) -> &Geometry {
+        &self.config.geometry
+    }
+
+    fn report(&self, zones: Range<u32>) -> Result<Vec<ZoneInfo>> {
+        self.lock().report(zones)
+    }
+
+    fn submit(&self, command: Command) -> Pending {
+        match self.config.completions {
+            Completions::AtSubmit => {
+                let answer = self.lock().run_now(command);
+                // Copies of data are made with the lock released.
+                Pending::ready(answer.and_then(Answer::finish))
+            }
+            Completions::WhenWaited => {
+                let id = match self.lock().enqueue(command) {
+                    Ok(id) => id,
+                    Err(error) => return Pending::ready(Err(error)),
+                };
+                let ticket = Ticket {
+                    state: Arc::clone(&self.state),
+                    id,
+                };
+                Pending::deferred(move || ticket.wait())
+            }
+        }
+    }
+}
+
+impl std::fmt::Debug for SimDevice {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("SimDevice")
+            .field("config", &self.config)
+            .field("counters", &self.counters())
+            .finish_non_exhaustive()
+    }
+}
+
+/// A claim on the answer of a queued command. The command runs even if nobody asks.
+struct Ticket {
+    state: Arc<Mutex<State>>,
+    id: u64,
+}
+
+impl Ticket {
+    fn wait(self) -> Result<Completion> {
+        let answer = lock(&self.state).run_until(self.id);
+        answer.and_then(Answer::finish)
+    }
+}
+
+impl Drop for Ticket {
+    fn drop(&mut self) {
+        lock(&self.state).forget(self.id);
+    }
+}
+
+fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {
+    state.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The answer to a command that finds no power.
+fn gone<T>() -> Result<T> {
+    Err(DeviceError::Gone)
+}
+
+#[cfg(test)]
+mod tests;

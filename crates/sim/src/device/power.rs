@@ -1,0 +1,218 @@
+//! What a power cut leaves behind.
+
+use std::sync::Arc;
+
+use persimmon_device::{BLOCK_SIZE, Buffer, Command, ZoneId, ZoneState};
+
+use super::choices::Choices;
+use super::config::SimConfig;
+use super::state::{State, ZoneCell};
+use super::zone::{Change, Zone};
+use super::{SimDevice, zone};
+
+/// Bytes that a host or a drive writes whole, whatever happens.
+const SECTOR_BYTES: usize = 512;
+
+/// A device at one moment, with the commands in flight. Shares its data with the device.
+#[derive(Clone)]
+pub struct Snapshot {
+    config: Arc<SimConfig>,
+    zones: Vec<ZoneCell>,
+    in_flight: Vec<Command>,
+}
+
+impl Snapshot {
+    pub(crate) fn new(
+        config: Arc<SimConfig>,
+        zones: Vec<ZoneCell>,
+        in_flight: Vec<Command>,
+    ) -> Snapshot {
+        Snapshot {
+            config,
+            zones,
+            in_flight,
+        }
+    }
+
+    /// A device that lost nothing that had completed, and none of the commands in flight took
+    /// effect.
+    #[must_use]
+    pub fn intact(&self) -> SimDevice {
+        let zones = self.zones.iter().map(|cell| {
+            let mut zone = Arc::clone(&cell.now);
+            if zone.state.is_active() {
+                Arc::make_mut(&mut zone).power_on();
+            }
+            zone
+        });
+        self.device(zones.collect())
+    }
+
+    /// One legal state after a power cut at this moment: a device of its own, powered on, with
+    /// fresh counters and without faults.
+    #[must_use]
+    pub fn persisted(&self, choices: &mut dyn Choices) -> SimDevice {
+        let zones = (0u32..)
+            .zip(&self.zones)
+            .map(|(zone, cell)| {
+                let in_flight = self.in_flight_in(ZoneId(zone), choices);
+                self.persisted_zone(cell, in_flight, choices)
+            })
+            .collect();
+        self.device(zones)
+    }
+
+    fn device(&self, zones: Vec<Arc<Zone>>) -> SimDevice {
+        let state = State::with_zones(Arc::clone(&self.config), zones);
+        SimDevice::from_state(Arc::clone(&self.config), state)
+    }
+
+    /// The commands in flight to a zone in the order in which they come to it.
+    fn in_flight_in(&self, zone: ZoneId, choices: &mut dyn Choices) -> Vec<&Command> {
+        let mut waiting: Vec<&Command> = self
+            .in_flight
+            .iter()
+            .filter(|command| match command {
+                Command::Write { zone: z, .. }
+                | Command::Append { zone: z, .. }
+                | Command::Reset { zone: z, .. }
+                | Command::Finish { zone: z } => *z == zone,
+                _ => false,
+            })
+            .collect();
+        let mut ordered = Vec::with_capacity(waiting.len());
+        while !waiting.is_empty() {
+            let first_write = waiting
+                .iter()
+                .position(|command| matches!(command, Command::Write { .. }));
+            let runnable: Vec<usize> = (0..waiting.len())
+                .filter(|at| {
+                    Some(*at) == first_write
+                        || !matches!(waiting.get(*at), Some(Command::Write { .. }))
+                })
+                .collect();
+            let pick = choices.choose(runnable.len() as u32) as usize;
+            ordered.push(waiting.remove(runnable.get(pick).copied().unwrap_or(0)));
+        }
+        ordered
+    }
+
+    fn persisted_zone(
+        &self,
+        cell: &ZoneCell,
+        in_flight: Vec<&Command>,
+        choices: &mut dyn Choices,
+    ) -> Arc<Zone> {
+        let mut zone = Arc::clone(cell.durable());
+        let mut changes: Vec<Change> = cell.changes().cloned().collect();
+        self.add_in_flight(&cell.now, in_flight, &mut changes);
+        if changes.is_empty() {
+            if zone.state.is_active() {
+                Arc::make_mut(&mut zone).power_on();
+            }
+            return zone;
+        }
+        let durable = Arc::clone(&zone);
+        let zone_now = Arc::make_mut(&mut zone);
+        let steps: u32 = changes.iter().map(Change::steps).sum();
+        let mut left = choices.choose(steps + 1);
+        for change in &changes {
+            if left == 0 {
+                break;
+            }
+            let survives = left.min(change.steps());
+            zone_now.apply(change, survives);
+            left -= survives;
+        }
+        if !zone::is_proof(&self.config, zone_now.kind) {
+            zone_now.medium = durable.medium.clone();
+            for change in &changes {
+                scatter(zone_now, change, choices);
+            }
+        }
+        zone_now.power_on();
+        zone
+    }
+
+    /// Turns the commands in flight into what they will have changed, each as the zone takes it
+    /// after the ones before.
+    fn add_in_flight(&self, now: &Zone, in_flight: Vec<&Command>, changes: &mut Vec<Change>) {
+        if in_flight.is_empty() {
+            return;
+        }
+        let mut then = now.clone();
+        for command in in_flight {
+            let change = match command {
+                Command::Write { block, data, .. }
+                    if then.state.is_writable() && *block == then.write_pointer =>
+                {
+                    Change::Write {
+                        block: *block,
+                        data: data.as_slice().into(),
+                    }
+                }
+                Command::Append { data, .. } if then.state.is_writable() => Change::Write {
+                    block: then.write_pointer,
+                    data: data.as_slice().into(),
+                },
+                Command::Reset { keep_allocated, .. }
+                    if !matches!(then.state, ZoneState::ReadOnly | ZoneState::Offline) =>
+                {
+                    zone::reset_of(&self.config, then.kind, *keep_allocated)
+                }
+                Command::Finish { .. } if then.state.is_writable() => Change::Finish,
+                _ => continue,
+            };
+            if let Change::Write { block, .. } = &change
+                && change.steps() > then.capacity.saturating_sub(*block)
+            {
+                continue;
+            }
+            then.apply(&change, change.steps());
+            changes.push(change);
+        }
+    }
+}
+
+/// Lets any part of a change reach the medium.
+fn scatter(zone: &mut Zone, change: &Change, choices: &mut dyn Choices) {
+    match change {
+        Change::Write { block, data } => match choices.choose(3) {
+            0 => {}
+            1 => {
+                let mut at = *block;
+                for buffer in data.iter() {
+                    for block in 0..buffer.blocks() {
+                        let new = buffer.slice(block as usize..block as usize + 1);
+                        scatter_block(zone, at, new, choices);
+                        at += 1;
+                    }
+                }
+            }
+            _ => zone.apply_to_medium(change),
+        },
+        Change::Reset { keep_medium: false } => {
+            if choices.choose(2) == 1 {
+                zone.medium.clear();
+            }
+        }
+        Change::Reset { keep_medium: true } | Change::Finish => {}
+    }
+}
+
+/// Lets a block reach the medium, or not, or its first sectors.
+fn scatter_block(zone: &mut Zone, block: u32, new: Buffer, choices: &mut dyn Choices) {
+    let sectors = BLOCK_SIZE / SECTOR_BYTES;
+    match choices.choose(3) {
+        0 => {}
+        1 => {
+            let torn_at = SECTOR_BYTES * (1 + choices.choose(sectors as u32 - 1) as usize);
+            let mut mixed = zone.medium.block(block);
+            if let (Some(target), Some(source)) = (mixed.get_mut(..torn_at), new.get(..torn_at)) {
+                target.copy_from_slice(source);
+            }
+            zone.medium.put(block, mixed.freeze());
+        }
+        _ => zone.medium.put(block, new),
+    }
+}

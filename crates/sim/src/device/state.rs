@@ -1,0 +1,544 @@
+//! The device's state and the carrying out of commands.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use persimmon_device::{
+    Buffer, Command, Completion, DeviceError, Geometry, Result, ZoneId, ZoneInfo, ZoneKind,
+    ZoneState,
+};
+use rand::{Rng, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+
+use super::config::{History, SimConfig};
+use super::counters::Counters;
+use super::fault::{FaultKind, Faults};
+use super::gone;
+use super::medium::Gather;
+use super::power::Snapshot;
+use super::queue::Queue;
+use super::zone::{self, Change, Zone};
+
+/// A zone, what of it is durable, and how it came from there to where it is.
+#[derive(Clone)]
+pub(crate) struct ZoneCell {
+    pub now: Arc<Zone>,
+    /// What is durable, if less than all.
+    durable: Option<Arc<Zone>>,
+    /// Changes since, with the number of the command that made each.
+    changes: Vec<(u64, Change)>,
+}
+
+impl ZoneCell {
+    pub fn new(now: Arc<Zone>) -> ZoneCell {
+        ZoneCell {
+            now,
+            durable: None,
+            changes: Vec::new(),
+        }
+    }
+
+    pub fn durable(&self) -> &Arc<Zone> {
+        self.durable.as_ref().unwrap_or(&self.now)
+    }
+
+    /// What happened since, oldest first.
+    pub fn changes(&self) -> impl Iterator<Item = &Change> {
+        self.changes.iter().map(|(_, change)| change)
+    }
+
+    /// Makes everything up to command number `upto` durable.
+    fn settle(&mut self, upto: u64) {
+        if self
+            .changes
+            .last()
+            .is_none_or(|(number, _)| *number <= upto)
+        {
+            self.durable = None;
+            self.changes.clear();
+            return;
+        }
+        let settled = self.changes.partition_point(|(number, _)| *number <= upto);
+        if let Some(durable) = &mut self.durable {
+            let durable = Arc::make_mut(durable);
+            for (_, change) in self.changes.drain(..settled) {
+                durable.apply(&change, change.steps());
+            }
+        }
+    }
+}
+
+/// What a command answers; data is copied together later.
+pub(crate) enum Answer {
+    Read(Gather),
+    Other(Completion),
+}
+
+impl Answer {
+    pub fn finish(self) -> Result<Completion> {
+        Ok(match self {
+            Answer::Read(gather) => Completion::Read(gather.finish()),
+            Answer::Other(completion) => completion,
+        })
+    }
+}
+
+/// Everything behind the device's lock.
+pub(crate) struct State {
+    config: Arc<SimConfig>,
+    zones: Vec<ZoneCell>,
+    pub(super) queue: Queue,
+    pub(super) rng: ChaCha8Rng,
+    pub faults: Faults,
+    pub counters: Counters,
+    open: u32,
+    active: u32,
+    /// Commands that took effect: numbers them.
+    pub(super) executed: u64,
+    /// Commands other than reads until the power fails.
+    cut_in: Option<u64>,
+    power: bool,
+    snapshot_one_in: u32,
+    snapshots: Vec<Snapshot>,
+}
+
+impl State {
+    pub fn new(config: Arc<SimConfig>) -> State {
+        let zones = (0..config.geometry.zone_count)
+            .map(|zone| {
+                let kind = if zone < config.geometry.conventional_zones {
+                    ZoneKind::Conventional
+                } else {
+                    ZoneKind::Sequential
+                };
+                Arc::new(Zone::new(kind, config.zone_capacity(zone)))
+            })
+            .collect();
+        State::with_zones(config, zones)
+    }
+
+    /// A device that was just powered on and finds these zones.
+    pub fn with_zones(config: Arc<SimConfig>, zones: Vec<Arc<Zone>>) -> State {
+        let active = zones.iter().filter(|zone| zone.state.is_active()).count() as u32;
+        State {
+            rng: ChaCha8Rng::seed_from_u64(config.seed),
+            config,
+            zones: zones.into_iter().map(ZoneCell::new).collect(),
+            queue: Queue::default(),
+            faults: Faults::default(),
+            counters: Counters::default(),
+            open: 0,
+            active,
+            executed: 0,
+            cut_in: None,
+            power: true,
+            snapshot_one_in: 0,
+            snapshots: Vec::new(),
+        }
+    }
+
+    pub fn cut_after(&mut self, commands: Option<u64>) {
+        self.cut_in = commands;
+    }
+
+    pub fn cut(&mut self) {
+        self.power = false;
+    }
+
+    pub fn is_cut(&self) -> bool {
+        !self.power
+    }
+
+    pub fn reseed(&mut self, seed: u64) {
+        self.rng = ChaCha8Rng::seed_from_u64(seed);
+    }
+
+    pub fn snapshot(&self) -> Snapshot {
+        self.snapshot_with(None)
+    }
+
+    fn snapshot_with(&self, running: Option<&Command>) -> Snapshot {
+        let in_flight = self.queue.commands().chain(running).cloned().collect();
+        Snapshot::new(Arc::clone(&self.config), self.zones.clone(), in_flight)
+    }
+
+    pub fn record_snapshots(&mut self, one_in: u32) {
+        self.snapshot_one_in = one_in;
+    }
+
+    pub fn take_snapshots(&mut self) -> Vec<Snapshot> {
+        std::mem::take(&mut self.snapshots)
+    }
+
+    pub fn zone_resets(&self) -> Vec<u32> {
+        self.zones.iter().map(|cell| cell.now.resets).collect()
+    }
+
+    pub fn report(&self, zones: Range<u32>) -> Result<Vec<ZoneInfo>> {
+        if !self.power {
+            return gone();
+        }
+        let count = self.config.geometry.zone_count;
+        self.zones
+            .get(zones.start as usize..zones.end as usize)
+            .map(|cells| cells.iter().map(|cell| cell.now.info()).collect())
+            .ok_or(DeviceError::NoSuchZone {
+                zone: ZoneId(zones.end.saturating_sub(1)),
+                count,
+            })
+    }
+
+    pub fn corrupt(&mut self, zone: ZoneId, block: u32, byte: usize, mask: u8) -> bool {
+        let Some(cell) = self.zones.get_mut(zone.0 as usize) else {
+            return false;
+        };
+        cell.settle(u64::MAX);
+        if block >= cell.now.written {
+            return false;
+        }
+        let mut content = cell.now.medium.block(block);
+        let Some(target) = content.get_mut(byte) else {
+            return false;
+        };
+        *target ^= mask;
+        Arc::make_mut(&mut cell.now)
+            .medium
+            .put(block, content.freeze());
+        cell.settle(u64::MAX);
+        true
+    }
+
+    pub fn wear_out(&mut self, zone: ZoneId, state: ZoneState) {
+        if self.zones.get(zone.0 as usize).is_some() {
+            self.set_state(zone, state);
+            if let Some(cell) = self.zones.get_mut(zone.0 as usize) {
+                cell.settle(u64::MAX);
+            }
+        }
+    }
+
+    /// Carries out a command that is not queued.
+    pub fn run_now(&mut self, command: Command) -> Result<Answer> {
+        if !self.power {
+            return gone();
+        }
+        if !self.survives(&command, false) {
+            let mark = self.executed;
+            self.queue.push(command, mark);
+            return gone();
+        }
+        self.execute(&command, self.executed)
+    }
+
+    /// Carries out a queued command, or loses power over it.
+    pub(super) fn run_queued(&mut self, id: u64) {
+        let Some((command, mark)) = self.queue.get(id) else {
+            return;
+        };
+        if self.survives(&command, true) {
+            let answer = self.execute(&command, mark);
+            self.queue.answer(id, answer);
+        }
+    }
+
+    /// Whether there is power for this command. Keeps a snapshot now and then.
+    fn survives(&mut self, command: &Command, queued: bool) -> bool {
+        if matches!(command, Command::Read { .. }) {
+            return self.power;
+        }
+        if self.snapshot_one_in > 0 && self.rng.random_range(0..self.snapshot_one_in) == 0 {
+            let snapshot = self.snapshot_with(Some(command).filter(|_| !queued));
+            self.snapshots.push(snapshot);
+        }
+        match &mut self.cut_in {
+            None => {}
+            Some(0) => self.power = false,
+            Some(left) => *left -= 1,
+        }
+        self.power
+    }
+
+    fn execute(&mut self, command: &Command, mark: u64) -> Result<Answer> {
+        self.executed += 1;
+        let fault = self.faults.strike(command);
+        let result = match fault {
+            Some(FaultKind::HostFull) => Err(DeviceError::HostFull),
+            Some(FaultKind::Io) => Err(self.fail(command)),
+            None => self.carry_out(command, mark),
+        };
+        match &result {
+            Ok(_) => self.counters.count(command),
+            Err(_) => self.counters.errors += 1,
+        }
+        result
+    }
+
+    fn carry_out(&mut self, command: &Command, mark: u64) -> Result<Answer> {
+        let done = match command {
+            Command::Read {
+                zone,
+                block,
+                blocks,
+            } => return self.read(*zone, *block, *blocks).map(Answer::Read),
+            Command::Write { zone, block, data } => {
+                self.write(*zone, Some(*block), data, None)?;
+                Completion::Done
+            }
+            Command::Append { zone, data } => {
+                Completion::Appended(self.write(*zone, None, data, None)?)
+            }
+            Command::Reset {
+                zone,
+                keep_allocated,
+            } => {
+                self.reset(*zone, *keep_allocated)?;
+                Completion::Done
+            }
+            Command::Finish { zone } => {
+                self.finish(*zone)?;
+                Completion::Done
+            }
+            Command::Open { zone } => {
+                self.open(*zone, ZoneState::ExplicitlyOpen, "open")?;
+                Completion::Done
+            }
+            Command::Close { zone } => {
+                self.close(*zone)?;
+                Completion::Done
+            }
+            Command::Flush => {
+                for cell in &mut self.zones {
+                    if !cell.changes.is_empty() {
+                        cell.settle(mark);
+                    }
+                }
+                Completion::Done
+            }
+        };
+        Ok(Answer::Other(done))
+    }
+
+    /// Lets a command fail. Of a write any part arrives.
+    fn fail(&mut self, command: &Command) -> DeviceError {
+        let (operation, zone, block) = match command {
+            Command::Read { zone, block, .. } => ("read", *zone, *block),
+            Command::Write { zone, block, data } => {
+                let arrives = self.rng.random_range(0..=Command::data_blocks(data));
+                if let Err(error) = self.write(*zone, Some(*block), data, Some(arrives)) {
+                    return error;
+                }
+                ("write", *zone, *block)
+            }
+            Command::Append { zone, data } => {
+                let arrives = self.rng.random_range(0..=Command::data_blocks(data));
+                match self.write(*zone, None, data, Some(arrives)) {
+                    Err(error) => return error,
+                    Ok(block) => ("append", *zone, block),
+                }
+            }
+            Command::Reset { zone, .. } => ("reset", *zone, 0),
+            Command::Finish { zone } => ("finish", *zone, 0),
+            Command::Open { zone } => ("open", *zone, 0),
+            Command::Close { zone } => ("close", *zone, 0),
+            Command::Flush => ("flush", ZoneId(0), 0),
+        };
+        DeviceError::Io {
+            operation,
+            zone,
+            block,
+            message: "injected fault".to_owned(),
+        }
+    }
+
+    fn zone(&self, zone: ZoneId) -> Result<&Zone> {
+        self.zones
+            .get(zone.0 as usize)
+            .map(|cell| cell.now.as_ref())
+            .ok_or(DeviceError::NoSuchZone {
+                zone,
+                count: self.config.geometry.zone_count,
+            })
+    }
+
+    fn geometry(&self) -> &Geometry {
+        &self.config.geometry
+    }
+
+    fn read(&self, zone: ZoneId, block: u32, blocks: u32) -> Result<Gather> {
+        let target = self.zone(zone)?;
+        transfer_size(blocks, self.geometry().max_transfer_blocks)?;
+        if target.state == ZoneState::Offline {
+            return bad_state(zone, target.state, "read");
+        }
+        let limit = target.readable();
+        let end = block.saturating_add(blocks);
+        if end > limit {
+            return Err(DeviceError::ReadPastEnd {
+                zone,
+                block,
+                end,
+                limit,
+            });
+        }
+        let written = target.written.clamp(block, end);
+        let mut gather = target.medium.gather(block, written - block);
+        gather.pad_to(blocks);
+        Ok(gather)
+    }
+
+    /// Writes the first `arrives` blocks (or all) of `data`; answers where.
+    fn write(
+        &mut self,
+        zone: ZoneId,
+        block: Option<u32>,
+        data: &[Buffer],
+        arrives: Option<u32>,
+    ) -> Result<u32> {
+        let blocks = Command::data_blocks(data);
+        let (limit, operation) = match block {
+            Some(_) => (self.geometry().max_transfer_blocks, "write"),
+            None => (self.geometry().max_append_blocks, "append"),
+        };
+        let target = self.zone(zone)?;
+        transfer_size(blocks, limit)?;
+        if !target.state.is_writable() {
+            return bad_state(zone, target.state, operation);
+        }
+        let (write_pointer, capacity) = (target.write_pointer, target.capacity);
+        let block = block.unwrap_or(write_pointer);
+        if block != write_pointer {
+            return Err(DeviceError::NotAtWritePointer {
+                zone,
+                block,
+                write_pointer,
+            });
+        }
+        if blocks > capacity - write_pointer {
+            return Err(DeviceError::ZoneFull {
+                zone,
+                block,
+                blocks,
+                capacity,
+            });
+        }
+        if !target.state.is_open() {
+            self.open(zone, ZoneState::ImplicitlyOpen, operation)?;
+        }
+        let arrives = arrives.unwrap_or(blocks);
+        if arrives > 0 {
+            let change = Change::Write {
+                block,
+                data: data.into(),
+            };
+            self.change(zone, change, arrives);
+        }
+        Ok(block)
+    }
+
+    fn reset(&mut self, zone: ZoneId, keep_allocated: bool) -> Result<()> {
+        let Zone { state, kind, .. } = *self.zone(zone)?;
+        if matches!(state, ZoneState::ReadOnly | ZoneState::Offline) {
+            return bad_state(zone, state, "reset");
+        }
+        let change = zone::reset_of(&self.config, kind, keep_allocated);
+        self.change(zone, change, 1);
+        Ok(())
+    }
+
+    fn finish(&mut self, zone: ZoneId) -> Result<()> {
+        let state = self.zone(zone)?.state;
+        if state == ZoneState::Full {
+            return Ok(());
+        }
+        if !state.is_writable() {
+            return bad_state(zone, state, "finish");
+        }
+        self.change(zone, Change::Finish, 1);
+        Ok(())
+    }
+
+    /// Opens a zone; where that is one too many, an implicitly open one is closed for it.
+    fn open(&mut self, zone: ZoneId, as_state: ZoneState, operation: &'static str) -> Result<()> {
+        let state = self.zone(zone)?.state;
+        if !state.is_writable() {
+            return bad_state(zone, state, operation);
+        }
+        if let Some(limit) = self.geometry().max_active
+            && !state.is_active()
+            && self.active >= limit
+        {
+            return Err(DeviceError::TooManyActive { zone, limit });
+        }
+        if let Some(limit) = self.geometry().max_open
+            && !state.is_open()
+            && self.open >= limit
+        {
+            let victim = self
+                .zones
+                .iter()
+                .position(|cell| cell.now.state == ZoneState::ImplicitlyOpen)
+                .ok_or(DeviceError::TooManyOpen { zone, limit })?;
+            self.close(ZoneId(victim as u32))?;
+        }
+        self.set_state(zone, as_state);
+        Ok(())
+    }
+
+    fn close(&mut self, zone: ZoneId) -> Result<()> {
+        let target = self.zone(zone)?;
+        let state = match target.state {
+            ZoneState::Closed => return Ok(()),
+            state if !state.is_open() => return bad_state(zone, state, "close"),
+            _ if target.write_pointer == 0 => ZoneState::Empty,
+            _ => ZoneState::Closed,
+        };
+        self.set_state(zone, state);
+        Ok(())
+    }
+
+    fn change(&mut self, zone: ZoneId, change: Change, blocks: u32) {
+        let number = self.executed;
+        let Some(cell) = self.zones.get_mut(zone.0 as usize) else {
+            return;
+        };
+        let before = cell.now.state;
+        if self.config.history == History::Kept && self.config.geometry.volatile_cache {
+            if cell.durable.is_none() {
+                cell.durable = Some(Arc::clone(&cell.now));
+            }
+            cell.changes.push((number, change.first(blocks)));
+        }
+        let now = Arc::make_mut(&mut cell.now);
+        now.apply(&change, blocks);
+        let after = now.state;
+        self.recount(before, after);
+    }
+
+    fn set_state(&mut self, zone: ZoneId, state: ZoneState) {
+        if let Some(cell) = self.zones.get_mut(zone.0 as usize) {
+            let before = cell.now.state;
+            Arc::make_mut(&mut cell.now).state = state;
+            self.recount(before, state);
+        }
+    }
+
+    fn recount(&mut self, before: ZoneState, after: ZoneState) {
+        self.open = self.open + u32::from(after.is_open()) - u32::from(before.is_open());
+        self.active = self.active + u32::from(after.is_active()) - u32::from(before.is_active());
+    }
+}
+
+fn transfer_size(blocks: u32, limit: u32) -> Result<()> {
+    if blocks == 0 || blocks > limit {
+        return Err(DeviceError::TransferSize { blocks, limit });
+    }
+    Ok(())
+}
+
+fn bad_state<T>(zone: ZoneId, state: ZoneState, operation: &'static str) -> Result<T> {
+    Err(DeviceError::BadState {
+        zone,
+        state,
+        operation,
+    })
+}
