@@ -1,1 +1,3 @@
-//! Under construction.
+//! The append-only engine of Persimmon.
+
+pub mod meta;

@@ -1,0 +1,393 @@
+//! The metadata pages in memory.
+//!
+//! Pages are shared and copied on write: a checkpoint's cut takes references to the dirty pages
+//! and writes them while the tree changes on. A page is *dirty* if it was changed since the last
+//! cut, *writing* from the cut until the new place of what was cut is known, else *clean*. Only
+//! clean pages may be evicted.
+//!
+//! The cache also says which page ids are in use. Ids are dense; the smallest free one is taken.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use persimmon_format::PageId;
+use thiserror::Error;
+
+use super::page::Page;
+use super::tree::{Damage, TreeError};
+
+/// A page is needed that is not in memory. Fetch it, [`PageCache::insert_clean`] it, start again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[error("metadata page {0} is not in memory")]
+pub struct Missing(pub PageId);
+
+#[derive(Default)]
+struct Slot {
+    page: Option<Arc<Page>>,
+    /// The id is in use.
+    allocated: bool,
+    dirty: bool,
+    writing: bool,
+    /// In the list of dirty pages.
+    in_dirty: bool,
+    /// In the list of freed ids.
+    in_freed: bool,
+    /// In the ring of the clock.
+    in_ring: bool,
+    /// Used since the clock's hand last came by.
+    referenced: AtomicBool,
+}
+
+/// The pages in memory, by id.
+#[derive(Default)]
+pub struct PageCache {
+    slots: Vec<Slot>,
+    free_ids: BinaryHeap<Reverse<u64>>,
+    /// Ids made dirty since the last cut; some may be free or clean again.
+    dirty_ids: Vec<PageId>,
+    /// Ids freed since the last cut; some may be in use again.
+    freed_ids: Vec<PageId>,
+    /// Resident ids, and some that were resident, for the clock.
+    ring: Vec<PageId>,
+    hand: usize,
+    resident: usize,
+    dirty: usize,
+    fault: Option<TreeError>,
+}
+
+impl PageCache {
+    /// An empty cache of a volume without pages.
+    #[must_use]
+    pub fn new() -> PageCache {
+        PageCache::default()
+    }
+
+    /// An empty cache of a volume whose page ids in use are those below `limit` of which
+    /// `in_use` says so. Takes memory (16 bytes) for every id below `limit`.
+    #[must_use]
+    pub fn with_ids(limit: u64, mut in_use: impl FnMut(PageId) -> bool) -> PageCache {
+        let mut cache = PageCache::new();
+        for id in 0..limit {
+            let allocated = in_use(PageId(id));
+            cache.slots.push(Slot {
+                allocated,
+                ..Slot::default()
+            });
+            if !allocated {
+                cache.free_ids.push(Reverse(id));
+            }
+        }
+        cache
+    }
+
+    /// The page, if it is in memory.
+    ///
+    /// # Errors
+    /// [`Missing`] if it is not, or if no page has this id.
+    #[inline]
+    pub fn get(&self, id: PageId) -> Result<&Page, Missing> {
+        match self.slot(id) {
+            Some(Slot {
+                page: Some(page),
+                referenced,
+                ..
+            }) => {
+                // Looking first keeps the cache line shared between readers.
+                if !referenced.load(Ordering::Relaxed) {
+                    referenced.store(true, Ordering::Relaxed);
+                }
+                Ok(page)
+            }
+            _ => Err(Missing(id)),
+        }
+    }
+
+    /// A reference to the page as it is now, which later changes do not touch.
+    ///
+    /// # Errors
+    /// As [`PageCache::get`].
+    pub fn share(&self, id: PageId) -> Result<Arc<Page>, Missing> {
+        self.slot(id)
+            .and_then(|slot| slot.page.clone())
+            .ok_or(Missing(id))
+    }
+
+    /// The page, to be changed; it is dirty from now on.
+    ///
+    /// # Errors
+    /// As [`PageCache::get`].
+    pub fn get_mut(&mut self, id: PageId) -> Result<&mut Page, Missing> {
+        let Some(slot) = index(id).and_then(|index| self.slots.get_mut(index)) else {
+            return Err(Missing(id));
+        };
+        let Some(page) = slot.page.as_mut() else {
+            return Err(Missing(id));
+        };
+        if !slot.dirty {
+            slot.dirty = true;
+            self.dirty += 1;
+            if !slot.in_dirty {
+                slot.in_dirty = true;
+                self.dirty_ids.push(id);
+            }
+        }
+        *slot.referenced.get_mut() = true;
+        Ok(Arc::make_mut(page))
+    }
+
+    /// Marks a page dirty without changing it, so that the next checkpoint moves it.
+    ///
+    /// # Errors
+    /// As [`PageCache::get`].
+    pub fn mark_dirty(&mut self, id: PageId) -> Result<(), Missing> {
+        self.slot(id)
+            .filter(|slot| slot.page.is_some())
+            .ok_or(Missing(id))?;
+        self.set_dirty(id);
+        Ok(())
+    }
+
+    /// Takes in a page read from the device. False, and the page is dropped, if it is in memory
+    /// already, is not in use (any more), or is another page than `id`.
+    ///
+    /// The caller makes sure, under the lock that guards this cache, that the allocation table
+    /// still maps `id` to the address that was read: in the meantime the page may have been
+    /// changed, written elsewhere and evicted.
+    pub fn insert_clean(&mut self, id: PageId, page: Arc<Page>) -> bool {
+        let wanted = page.id() == id
+            && self
+                .slot(id)
+                .is_some_and(|slot| slot.allocated && slot.page.is_none());
+        if wanted {
+            self.install(id, page);
+        }
+        wanted
+    }
+
+    /// Takes a free id for a new page, which [`PageCache::put_new`] brings.
+    pub fn alloc_id(&mut self) -> PageId {
+        let id = match self.free_ids.pop() {
+            Some(Reverse(id)) => PageId(id),
+            None => {
+                self.slots.push(Slot::default());
+                PageId(self.slots.len() as u64 - 1)
+            }
+        };
+        if let Some(slot) = self.slot_mut(id) {
+            slot.allocated = true;
+        }
+        id
+    }
+
+    /// Takes in a new page under the id it was made with; it is dirty.
+    pub fn put_new(&mut self, page: Arc<Page>) {
+        let id = page.id();
+        debug_assert!(self.is_allocated(id), "the id of a new page is taken first");
+        self.install(id, page);
+        self.set_dirty(id);
+    }
+
+    /// Gives a page's id back; the page is gone. Nothing happens if the id is not in use.
+    pub fn free(&mut self, id: PageId) {
+        let Some(slot) = self.slot_mut(id).filter(|slot| slot.allocated) else {
+            return;
+        };
+        slot.allocated = false;
+        let was_resident = slot.page.take().is_some();
+        let was_dirty = std::mem::take(&mut slot.dirty);
+        // What a cut holds of the page may still be written; it is no matter of this id any more.
+        slot.writing = false;
+        let listed = std::mem::replace(&mut slot.in_freed, true);
+        self.resident -= usize::from(was_resident);
+        self.dirty -= usize::from(was_dirty);
+        if !listed {
+            self.freed_ids.push(id);
+        }
+        self.free_ids.push(Reverse(id.0));
+    }
+
+    /// The cut of a checkpoint: every dirty page as it is now. They are writing from now on.
+    pub fn take_dirty(&mut self) -> Vec<(PageId, Arc<Page>)> {
+        let mut cut = Vec::with_capacity(self.dirty);
+        for id in std::mem::take(&mut self.dirty_ids) {
+            let Some(slot) = self.slot_mut(id) else {
+                continue;
+            };
+            slot.in_dirty = false;
+            if let (true, Some(page)) = (slot.dirty, slot.page.as_ref()) {
+                cut.push((id, Arc::clone(page)));
+                slot.dirty = false;
+                slot.writing = true;
+            }
+        }
+        self.dirty = 0;
+        cut
+    }
+
+    /// With the cut: the ids in use at the last cut, or since, that are free now.
+    pub fn take_freed(&mut self) -> Vec<PageId> {
+        let mut freed = std::mem::take(&mut self.freed_ids);
+        freed.retain(|&id| {
+            self.slot_mut(id).is_some_and(|slot| {
+                slot.in_freed = false;
+                !slot.allocated
+            })
+        });
+        freed
+    }
+
+    /// The pages of the cut are written and their new addresses known.
+    pub fn finish_writing(&mut self, ids: impl IntoIterator<Item = PageId>) {
+        for id in ids {
+            if let Some(slot) = self.slot_mut(id) {
+                slot.writing = false;
+            }
+        }
+    }
+
+    /// The checkpoint failed: what it cut is dirty, and freed, again, unless it changed since.
+    pub fn redirty(
+        &mut self,
+        pages: impl IntoIterator<Item = PageId>,
+        freed: impl IntoIterator<Item = PageId>,
+    ) {
+        for id in pages {
+            let Some(slot) = self.slot_mut(id) else {
+                continue;
+            };
+            if std::mem::take(&mut slot.writing) && slot.page.is_some() {
+                self.set_dirty(id);
+            }
+        }
+        for id in freed {
+            let Some(slot) = self.slot_mut(id) else {
+                continue;
+            };
+            if !slot.allocated && !std::mem::replace(&mut slot.in_freed, true) {
+                self.freed_ids.push(id);
+            }
+        }
+    }
+
+    /// Evicts clean pages not used lately until at most `limit` are in memory, or none can go.
+    /// Returns how many went.
+    pub fn evict(&mut self, limit: usize) -> usize {
+        let mut evicted = 0;
+        // Twice around: the first time takes away the references.
+        let mut steps = 2 * self.ring.len();
+        while self.resident > limit && steps > 0 && !self.ring.is_empty() {
+            steps -= 1;
+            if self.hand >= self.ring.len() {
+                self.hand = 0;
+            }
+            let id = self.ring[self.hand];
+            let Some(slot) = self.slot_mut(id) else { break };
+            let clean = !slot.dirty && !slot.writing;
+            if slot.page.is_none() {
+                slot.in_ring = false;
+            } else if clean && !std::mem::take(slot.referenced.get_mut()) {
+                slot.in_ring = false;
+                slot.page = None;
+                self.resident -= 1;
+                evicted += 1;
+            } else {
+                self.hand += 1;
+                continue;
+            }
+            self.ring.swap_remove(self.hand);
+        }
+        evicted
+    }
+
+    /// Pages in memory.
+    #[must_use]
+    pub fn resident(&self) -> usize {
+        self.resident
+    }
+
+    /// Pages changed since the last cut.
+    #[must_use]
+    pub fn dirty(&self) -> usize {
+        self.dirty
+    }
+
+    /// Page ids in use.
+    #[must_use]
+    pub fn allocated(&self) -> usize {
+        self.slots.len() - self.free_ids.len()
+    }
+
+    /// One more than the largest id ever used: the size of the allocation table.
+    #[must_use]
+    pub fn id_limit(&self) -> u64 {
+        self.slots.len() as u64
+    }
+
+    /// Whether a page of this id exists.
+    #[must_use]
+    pub fn is_allocated(&self, id: PageId) -> bool {
+        self.slot(id).is_some_and(|slot| slot.allocated)
+    }
+
+    /// What kept a change from being made wholly: the tree is damaged, or the change was made
+    /// without [`super::tree::ensure_resident`]. Nothing of this cache may be written from then
+    /// on; [`super::tree::ensure_resident`] returns the fault too.
+    #[must_use]
+    pub fn fault(&self) -> Option<TreeError> {
+        self.fault
+    }
+
+    pub(super) fn set_fault(&mut self, fault: TreeError) {
+        let fault = match fault {
+            // To fetch the page now would be of no use: the change is lost.
+            TreeError::Missing(page) => TreeError::Damaged {
+                page,
+                damage: Damage::Gone,
+            },
+            other => other,
+        };
+        self.fault.get_or_insert(fault);
+    }
+
+    fn install(&mut self, id: PageId, page: Arc<Page>) {
+        let Some(slot) = self.slot_mut(id) else {
+            return;
+        };
+        *slot.referenced.get_mut() = true;
+        let was_resident = slot.page.replace(page).is_some();
+        let in_ring = std::mem::replace(&mut slot.in_ring, true);
+        self.resident += usize::from(!was_resident);
+        if !in_ring {
+            self.ring.push(id);
+        }
+    }
+
+    fn set_dirty(&mut self, id: PageId) {
+        let Some(slot) = self.slot_mut(id) else {
+            return;
+        };
+        let was_dirty = std::mem::replace(&mut slot.dirty, true);
+        let in_dirty = std::mem::replace(&mut slot.in_dirty, true);
+        self.dirty += usize::from(!was_dirty);
+        if !in_dirty {
+            self.dirty_ids.push(id);
+        }
+    }
+
+    #[inline]
+    fn slot(&self, id: PageId) -> Option<&Slot> {
+        index(id).and_then(|index| self.slots.get(index))
+    }
+
+    fn slot_mut(&mut self, id: PageId) -> Option<&mut Slot> {
+        index(id).and_then(|index| self.slots.get_mut(index))
+    }
+}
+
+/// Ids come from the device too: one beyond the address space is no index.
+#[inline]
+fn index(id: PageId) -> Option<usize> {
+    usize::try_from(id.0).ok()
+}

@@ -1,0 +1,345 @@
+//! A node of the metadata tree: a slotted page of 16 KiB.
+//!
+//! Little endian. Header, 32 bytes: level u8 at 0 (0 is a leaf), flags u8 at 1 (zero), count u16
+//! at 2, heap start u16 at 4, dead u16 at 6, page id u64 at 8, sequence u64 at 16, zeros to 32.
+//! Then `count` slots of 25 bytes in key order: the key (21 bytes), offset u16 and length u16 of
+//! the value. Values lie in a heap that grows down from the end of the page; `dead` counts the
+//! bytes in it that no slot uses.
+//!
+//! In an inner page the value of a slot is the id of a child (u64) and the key is the lower bound
+//! of the child's range. The key of slot 0 is the lower bound of the page itself, the one the
+//! parent holds for it; searches treat it as smaller than every key.
+//!
+//! On the device pages are *packed*: values follow each other in slot order from the end of the
+//! page without a gap, dead is zero, the room between slots and heap is zero. So a page of given
+//! items has one image, and checking it is one pass.
+
+mod image;
+mod split;
+
+use persimmon_format::page::{PAGE_SIZE, VALUE_LEN_MAX};
+use persimmon_format::{Key, PageId};
+
+pub use image::PageError;
+
+const HEADER_BYTES: usize = 32;
+const SLOT_BYTES: usize = Key::LEN + 4;
+const CHILD_BYTES: usize = 8;
+
+/// Bytes for slots and values in a page.
+pub const CAPACITY_BYTES: usize = PAGE_SIZE - HEADER_BYTES;
+/// Highest level a page may have. A tree this high has more pages than a volume has blocks.
+pub const LEVEL_MAX: u8 = 12;
+
+const _: () = assert!(3 * (SLOT_BYTES + VALUE_LEN_MAX) <= CAPACITY_BYTES);
+const _: () = assert!(PAGE_SIZE <= u16::MAX as usize);
+
+/// Bytes an item with a value of `value_len` bytes takes in a page.
+#[must_use]
+pub const fn item_bytes(value_len: usize) -> usize {
+    SLOT_BYTES + value_len
+}
+
+/// A key as two integers that compare like the key.
+type Rank = (u64, u128);
+
+#[inline]
+fn rank(key: &Key) -> Rank {
+    let rest =
+        u128::from(key.kind.0) << 96 | u128::from(key.item) << 32 | u128::from(key.snapshot.0);
+    (key.ino.0, rest)
+}
+
+/// A node of the tree. Every page is well formed: made empty, or checked by [`Page::validate`].
+///
+/// Slots are named by their index; an index that is not below [`Page::count`] is a mistake of the
+/// caller and panics.
+#[derive(Clone)]
+#[repr(C, align(64))]
+pub struct Page {
+    bytes: [u8; PAGE_SIZE],
+}
+
+impl Page {
+    /// An empty page.
+    #[must_use]
+    pub fn new(id: PageId, level: u8) -> Page {
+        let mut page = Page {
+            bytes: [0; PAGE_SIZE],
+        };
+        page.bytes[0] = level;
+        page.bytes[8..16].copy_from_slice(&id.0.to_le_bytes());
+        page.set_heap_start(PAGE_SIZE);
+        page
+    }
+
+    /// Height above the leaves.
+    #[inline]
+    #[must_use]
+    pub fn level(&self) -> u8 {
+        self.bytes[0]
+    }
+
+    /// Items in the page.
+    #[inline]
+    #[must_use]
+    pub fn count(&self) -> usize {
+        self.u16_at(2)
+    }
+
+    /// The page's own id.
+    #[must_use]
+    pub fn id(&self) -> PageId {
+        PageId(self.u64_at(8))
+    }
+
+    /// The checkpoint that wrote the image this page was read from; 0 if it never was.
+    #[must_use]
+    pub fn sequence(&self) -> u64 {
+        self.u64_at(16)
+    }
+
+    /// Bytes that slots and values take, of [`CAPACITY_BYTES`].
+    #[inline]
+    #[must_use]
+    pub fn used_bytes(&self) -> usize {
+        self.count() * SLOT_BYTES + (PAGE_SIZE - self.heap_start()) - self.dead()
+    }
+
+    /// The key of slot `index`.
+    #[inline]
+    #[must_use]
+    pub fn key(&self, index: usize) -> Key {
+        slot_key(&self.slots()[index])
+    }
+
+    /// The value of slot `index`.
+    #[inline]
+    #[must_use]
+    pub fn value(&self, index: usize) -> &[u8] {
+        let (offset, len) = slot_value(&self.slots()[index]);
+        &self.bytes[offset..offset + len]
+    }
+
+    /// The child of slot `index` of an inner page.
+    #[inline]
+    #[must_use]
+    pub fn child(&self, index: usize) -> PageId {
+        let (offset, _) = slot_value(&self.slots()[index]);
+        PageId(self.u64_at(offset))
+    }
+
+    /// Where `key` is (`Ok`), or where it would have to be inserted (`Err`).
+    #[inline]
+    pub fn search(&self, key: &Key) -> Result<usize, usize> {
+        let target = rank(key);
+        let slots = self.slots();
+        let above = upper_bound(slots, target);
+        match above.checked_sub(1).and_then(|last| slots.get(last)) {
+            Some(slot) if slot_rank(slot) == target => Ok(above - 1),
+            _ => Err(above),
+        }
+    }
+
+    /// The slot of an inner page whose child's range holds `key`. 0 in a page without items.
+    #[inline]
+    #[must_use]
+    pub fn child_index(&self, key: &Key) -> usize {
+        upper_bound(self.slots(), rank(key)).saturating_sub(1)
+    }
+
+    /// Whether an item with a value of `value_len` bytes can be added.
+    #[must_use]
+    pub fn fits(&self, value_len: usize) -> bool {
+        self.used_bytes() + item_bytes(value_len) <= CAPACITY_BYTES
+    }
+
+    /// Adds an item at slot `index`, where [`Page::search`] said. False, and nothing changed, if
+    /// it does not fit.
+    #[must_use]
+    pub fn insert(&mut self, index: usize, key: &Key, value: &[u8]) -> bool {
+        let count = self.count();
+        if index > count || value.len() > VALUE_LEN_MAX || !self.fits(value.len()) {
+            return false;
+        }
+        if self.slots_end() + item_bytes(value.len()) > self.heap_start() {
+            self.pack();
+        }
+        let offset = self.push_value(value);
+        let at = HEADER_BYTES + index * SLOT_BYTES;
+        let end = HEADER_BYTES + count * SLOT_BYTES;
+        self.bytes.copy_within(at..end, at + SLOT_BYTES);
+        self.set_count(count + 1);
+        let slot = &mut self.slots_mut()[index];
+        slot[..Key::LEN].copy_from_slice(&key.to_bytes());
+        set_slot_value(slot, offset, value.len());
+        true
+    }
+
+    /// Replaces the value of slot `index`. False, and nothing changed, if it does not fit.
+    #[must_use]
+    pub fn replace(&mut self, index: usize, value: &[u8]) -> bool {
+        let (offset, len) = slot_value(&self.slots()[index]);
+        if value.len() <= len {
+            self.bytes[offset..offset + value.len()].copy_from_slice(value);
+            set_slot_value(&mut self.slots_mut()[index], offset, value.len());
+            self.set_dead(self.dead() + len - value.len());
+            return true;
+        }
+        if value.len() > VALUE_LEN_MAX || self.used_bytes() - len + value.len() > CAPACITY_BYTES {
+            return false;
+        }
+        self.drop_value(offset, len);
+        set_slot_value(&mut self.slots_mut()[index], PAGE_SIZE, 0);
+        if self.slots_end() + value.len() > self.heap_start() {
+            self.pack();
+        }
+        let offset = self.push_value(value);
+        set_slot_value(&mut self.slots_mut()[index], offset, value.len());
+        true
+    }
+
+    /// Removes the item of slot `index`.
+    pub fn remove(&mut self, index: usize) {
+        let (offset, len) = slot_value(&self.slots()[index]);
+        self.drop_value(offset, len);
+        let at = HEADER_BYTES + index * SLOT_BYTES;
+        let end = self.slots_end();
+        self.bytes.copy_within(at + SLOT_BYTES..end, at);
+        let count = self.count() - 1;
+        self.set_count(count);
+        if count == 0 {
+            self.set_heap_start(PAGE_SIZE);
+            self.set_dead(0);
+        }
+    }
+
+    /// Gives slot `index` another key. The caller keeps the order.
+    pub fn set_key(&mut self, index: usize, key: &Key) {
+        self.slots_mut()[index][..Key::LEN].copy_from_slice(&key.to_bytes());
+    }
+
+    /// Moves the values together, so that all free bytes lie between slots and heap.
+    fn pack(&mut self) {
+        let old = self.clone();
+        old.pack_into(&mut self.bytes);
+    }
+
+    /// Writes header, slots and values, packed, and leaves the bytes between them as they are.
+    fn pack_into(&self, out: &mut [u8; PAGE_SIZE]) {
+        let slots_end = self.slots_end();
+        let (head, heap) = out.split_at_mut(slots_end);
+        head.copy_from_slice(&self.bytes[..slots_end]);
+        let (slots, _) = head[HEADER_BYTES..].as_chunks_mut();
+        let mut to = heap.len();
+        for slot in slots {
+            let (offset, len) = slot_value(slot);
+            to -= len;
+            heap[to..to + len].copy_from_slice(&self.bytes[offset..offset + len]);
+            set_slot_value(slot, slots_end + to, len);
+        }
+        out[4..6].copy_from_slice(&((slots_end + to) as u16).to_le_bytes());
+        out[6..8].fill(0);
+    }
+
+    /// Puts a value at the low end of the heap, which has room for it.
+    fn push_value(&mut self, value: &[u8]) -> usize {
+        let offset = self.heap_start() - value.len();
+        self.bytes[offset..offset + value.len()].copy_from_slice(value);
+        self.set_heap_start(offset);
+        offset
+    }
+
+    fn drop_value(&mut self, offset: usize, len: usize) {
+        if offset == self.heap_start() {
+            self.set_heap_start(offset + len);
+        } else {
+            self.set_dead(self.dead() + len);
+        }
+    }
+
+    #[inline]
+    fn slots(&self) -> &[[u8; SLOT_BYTES]] {
+        let (slots, _) = self.bytes[HEADER_BYTES..].as_chunks();
+        &slots[..self.count()]
+    }
+
+    fn slots_mut(&mut self) -> &mut [[u8; SLOT_BYTES]] {
+        let count = self.count();
+        let (slots, _) = self.bytes[HEADER_BYTES..].as_chunks_mut();
+        &mut slots[..count]
+    }
+
+    fn slots_end(&self) -> usize {
+        HEADER_BYTES + self.count() * SLOT_BYTES
+    }
+
+    #[inline]
+    fn heap_start(&self) -> usize {
+        self.u16_at(4)
+    }
+
+    #[inline]
+    fn dead(&self) -> usize {
+        self.u16_at(6)
+    }
+
+    fn set_count(&mut self, count: usize) {
+        self.set_u16(2, count);
+    }
+
+    fn set_heap_start(&mut self, offset: usize) {
+        self.set_u16(4, offset);
+    }
+
+    fn set_dead(&mut self, bytes: usize) {
+        self.set_u16(6, bytes);
+    }
+
+    #[inline]
+    fn u16_at(&self, at: usize) -> usize {
+        usize::from(u16::from_le_bytes([self.bytes[at], self.bytes[at + 1]]))
+    }
+
+    #[inline]
+    fn u64_at(&self, at: usize) -> u64 {
+        self.bytes[at..]
+            .first_chunk()
+            .map_or(0, |bytes| u64::from_le_bytes(*bytes))
+    }
+
+    fn set_u16(&mut self, at: usize, value: usize) {
+        // Counts and offsets are at most PAGE_SIZE, which a u16 holds.
+        self.bytes[at..at + 2].copy_from_slice(&(value as u16).to_le_bytes());
+    }
+}
+
+/// Slots whose key is not above `target`, counted; slots are in order.
+#[inline]
+fn upper_bound(slots: &[[u8; SLOT_BYTES]], target: Rank) -> usize {
+    slots.partition_point(|slot| slot_rank(slot) <= target)
+}
+
+#[inline]
+fn slot_key(slot: &[u8; SLOT_BYTES]) -> Key {
+    let (key, _) = slot.split_first_chunk().unwrap_or((&[0; Key::LEN], &[]));
+    Key::from_bytes(key)
+}
+
+#[inline]
+fn slot_rank(slot: &[u8; SLOT_BYTES]) -> Rank {
+    rank(&slot_key(slot))
+}
+
+#[inline]
+fn slot_value(slot: &[u8; SLOT_BYTES]) -> (usize, usize) {
+    (
+        usize::from(u16::from_le_bytes([slot[21], slot[22]])),
+        usize::from(u16::from_le_bytes([slot[23], slot[24]])),
+    )
+}
+
+fn set_slot_value(slot: &mut [u8; SLOT_BYTES], offset: usize, len: usize) {
+    slot[21..23].copy_from_slice(&(offset as u16).to_le_bytes());
+    slot[23..25].copy_from_slice(&(len as u16).to_le_bytes());
+}

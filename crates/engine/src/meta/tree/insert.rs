@@ -1,0 +1,101 @@
+//! Inserting and replacing.
+
+use std::sync::Arc;
+
+use persimmon_format::page::VALUE_LEN_MAX;
+use persimmon_format::{Key, PageId};
+
+use super::{KEY_MIN, Path, TreeError};
+use crate::meta::cache::PageCache;
+use crate::meta::page::Page;
+
+/// Gives `key` the value `value` (at most [`persimmon_format::page::VALUE_LEN_MAX`] bytes).
+/// Returns whether it replaced one.
+///
+/// Needs [`super::ensure_resident`] for `key` before. Without it, or in a damaged tree, nothing
+/// may happen, and the cache has a [fault](PageCache::fault).
+pub fn insert(cache: &mut PageCache, root: &mut PageId, key: &Key, value: &[u8]) -> bool {
+    try_insert(cache, root, key, value).unwrap_or_else(|fault| {
+        cache.set_fault(fault);
+        false
+    })
+}
+
+fn try_insert(
+    cache: &mut PageCache,
+    root: &mut PageId,
+    key: &Key,
+    value: &[u8],
+) -> Result<bool, TreeError> {
+    if value.len() > VALUE_LEN_MAX {
+        return Err(TreeError::ValueLength(value.len()));
+    }
+    let path = Path::to(cache, *root, key)?;
+    let leaf = cache.get_mut(path.leaf)?;
+    let (index, replaced) = match leaf.search(key) {
+        Ok(index) => {
+            if leaf.replace(index, value) {
+                return Ok(true);
+            }
+            leaf.remove(index);
+            (index, true)
+        }
+        Err(index) => {
+            if leaf.insert(index, key, value) {
+                return Ok(false);
+            }
+            (index, false)
+        }
+    };
+    let mut split = divide(cache, path.leaf, index, key, value)?;
+    for above in 1.. {
+        let Some((parent, slot)) = path.ancestor(above) else {
+            grow(cache, root, &split)?;
+            break;
+        };
+        let page = cache.get_mut(parent)?;
+        let child = split.right.0.to_le_bytes();
+        if page.insert(slot + 1, &split.lower, &child) {
+            break;
+        }
+        split = divide(cache, parent, slot + 1, &split.lower, &child)?;
+    }
+    Ok(replaced)
+}
+
+/// A new page right of the one it was split off.
+struct Split {
+    lower: Key,
+    right: PageId,
+}
+
+/// Divides a full page in two and inserts the item that found no room.
+fn divide(
+    cache: &mut PageCache,
+    id: PageId,
+    index: usize,
+    key: &Key,
+    value: &[u8],
+) -> Result<Split, TreeError> {
+    let level = cache.get(id)?.level();
+    let right = cache.alloc_id();
+    let mut page = Page::new(right, level);
+    let lower = cache
+        .get_mut(id)?
+        .split_insert(&mut page, index, key, value);
+    cache.put_new(Arc::new(page));
+    Ok(Split { lower, right })
+}
+
+/// Puts a new root above the old one and the page split off it.
+fn grow(cache: &mut PageCache, root: &mut PageId, split: &Split) -> Result<(), TreeError> {
+    let level = cache.get(*root)?.level() + 1;
+    let id = cache.alloc_id();
+    let mut page = Page::new(id, level);
+    let fitted = page.insert(0, &KEY_MIN, &root.0.to_le_bytes())
+        && page.insert(1, &split.lower, &split.right.0.to_le_bytes());
+    debug_assert!(fitted, "an empty page takes two children");
+    cache.put_new(Arc::new(page));
+    *root = id;
+    Ok(())
+}

@@ -1,0 +1,113 @@
+//! Reading in key order.
+
+use std::ops::{Bound, RangeBounds};
+
+use persimmon_format::{Key, PageId};
+
+use super::cursor::Cursor;
+use super::{KEY_MIN, TreeError};
+use crate::meta::cache::PageCache;
+
+/// The last item whose key is not above `key`.
+///
+/// # Errors
+/// A page on the way is missing or damaged.
+pub fn floor<'a>(
+    cache: &'a PageCache,
+    root: PageId,
+    key: &Key,
+) -> Result<Option<(Key, &'a [u8])>, TreeError> {
+    let mut cursor = Cursor::seek(cache, root, key)?;
+    let mut items = match cursor.leaf().search(key) {
+        Ok(index) => index + 1,
+        Err(index) => index,
+    };
+    loop {
+        if let Some(index) = items.checked_sub(1) {
+            let leaf = cursor.leaf();
+            return Ok(Some((leaf.key(index), leaf.value(index))));
+        }
+        if !cursor.back()? {
+            return Ok(None);
+        }
+        items = cursor.leaf().count();
+    }
+}
+
+/// The items with keys in `keys`, in order. Pages are looked at as the iteration comes to them:
+/// the first that is missing or damaged is returned as an error, after which the iteration is over.
+pub fn range(cache: &PageCache, root: PageId, keys: impl RangeBounds<Key>) -> Range<'_> {
+    let state = State::Before(root, keys.start_bound().cloned());
+    Range {
+        cache,
+        state,
+        end: keys.end_bound().cloned(),
+    }
+}
+
+/// Iterator of [`range`].
+pub struct Range<'a> {
+    cache: &'a PageCache,
+    state: State<'a>,
+    end: Bound<Key>,
+}
+
+enum State<'a> {
+    Before(PageId, Bound<Key>),
+    /// The next item is at this index of the cursor's leaf, or in the leaves after it.
+    At(Cursor<'a>, usize),
+    Over,
+}
+
+impl<'a> Range<'a> {
+    fn try_next(&mut self) -> Result<Option<(Key, &'a [u8])>, TreeError> {
+        if let State::Before(root, start) = self.state {
+            self.state = start_at(self.cache, root, start)?;
+        }
+        let State::At(cursor, index) = &mut self.state else {
+            return Ok(None);
+        };
+        while *index >= cursor.leaf().count() {
+            if !cursor.forward()? {
+                return Ok(None);
+            }
+            *index = 0;
+        }
+        let leaf = cursor.leaf();
+        let key = leaf.key(*index);
+        let inside = match self.end {
+            Bound::Included(end) => key <= end,
+            Bound::Excluded(end) => key < end,
+            Bound::Unbounded => true,
+        };
+        let item = inside.then(|| (key, leaf.value(*index)));
+        *index += 1;
+        Ok(item)
+    }
+}
+
+fn start_at(cache: &PageCache, root: PageId, start: Bound<Key>) -> Result<State<'_>, TreeError> {
+    let (key, skip) = match start {
+        Bound::Included(key) => (key, 0),
+        Bound::Excluded(key) => (key, 1),
+        Bound::Unbounded => (KEY_MIN, 0),
+    };
+    let cursor = Cursor::seek(cache, root, &key)?;
+    let index = match cursor.leaf().search(&key) {
+        Ok(index) => index + skip,
+        Err(index) => index,
+    };
+    Ok(State::At(cursor, index))
+}
+
+impl<'a> Iterator for Range<'a> {
+    type Item = Result<(Key, &'a [u8]), TreeError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let item = self.try_next().transpose();
+        if !matches!(item, Some(Ok(_))) {
+            self.state = State::Over;
+        }
+        item
+    }
+}
