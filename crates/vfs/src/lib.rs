@@ -1,1 +1,34 @@
-//! Under construction.
+//! POSIX semantics by inode number, above the engine and below every door.
+//!
+//! [`Vfs`] has one method for each filesystem operation, free of any transport: FUSE, the library
+//! and tests call the same ones. Errors are typed; [`Error::errno`] is the one place where they
+//! become numbers. Permission checks on paths are the door's: the kernel makes them for the mount
+//! (`default_permissions`), the library does without or asks [`Vfs::access`]. `docs/POSIX.md` says
+//! what holds and what does not.
+
+#![expect(unused_variables, clippy::unimplemented)]
+
+mod attributes;
+mod clock;
+mod directories;
+mod error;
+mod files;
+mod handles;
+mod locks;
+mod namespace;
+mod rename;
+mod types;
+mod volume;
+mod xattrs;
+
+pub use clock::Clock;
+pub use error::{Error, Result};
+pub use locks::{FileLock, LockKind, LockOwner};
+pub use persimmon_format::Ino;
+pub use persimmon_format::inode::{ROOT, Timestamp};
+pub use persimmon_format::name::NAME_MAX;
+pub use types::{
+    Allocate, Attr, Caller, Entry, FILE_SIZE_MAX, FileKind, GENERATION, Handle, LINKS_MAX, Listing,
+    OpenFlags, RenameMode, SYMLINK_MAX, SeekTo, SetAttr, SetTime, StatFs, WriteFlags, XattrMode,
+};
+pub use volume::{AccessTimes, OnError, Options, Vfs};

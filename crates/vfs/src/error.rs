@@ -1,0 +1,119 @@
+//! What an operation can answer instead of doing its work, and the one place where that becomes an
+//! `errno`.
+
+/// Shorthand.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// Why an operation was refused or failed.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// `ENOENT`: no such name.
+    #[error("no such file or directory")]
+    NotFound,
+    /// `ESTALE`: the inode number names nothing any more.
+    #[error("the file is gone")]
+    Stale,
+    /// `EEXIST`: the name is taken.
+    #[error("file exists")]
+    Exists,
+    /// `ENOTDIR`: a directory is needed.
+    #[error("not a directory")]
+    NotDirectory,
+    /// `EISDIR`: a directory will not do.
+    #[error("is a directory")]
+    IsDirectory,
+    /// `ENOTEMPTY`: the directory still has entries.
+    #[error("directory not empty")]
+    NotEmpty,
+    /// `ENAMETOOLONG`: a name beyond 255 bytes or a link target beyond 4095.
+    #[error("name too long")]
+    NameTooLong,
+    /// `EINVAL`: the arguments make no sense; says which.
+    #[error("invalid argument: {0}")]
+    Invalid(&'static str),
+    /// `EPERM`: not permitted to anyone on this kind of file, or only to its owner.
+    #[error("operation not permitted")]
+    NotPermitted,
+    /// `EACCES`: the mode or the access control list forbids it.
+    #[error("permission denied")]
+    AccessDenied,
+    /// `EMLINK`: the inode has as many names as it can have.
+    #[error("too many links")]
+    TooManyLinks,
+    /// `ENOSPC`: no room on the volume, or in a directory's hash bucket.
+    #[error("no space left on the volume")]
+    NoSpace,
+    /// `EFBIG`: beyond the largest file offset.
+    #[error("file too large")]
+    FileTooLarge,
+    /// `EROFS`: mounted read-only, or turned read-only after an error.
+    #[error("the filesystem is read-only")]
+    ReadOnly,
+    /// `ENODATA`: no such extended attribute.
+    #[error("no such attribute")]
+    NoAttribute,
+    /// `E2BIG`: an extended attribute larger than any system takes.
+    #[error("attribute value too long")]
+    ValueTooLong,
+    /// `EOPNOTSUPP`: not offered here.
+    #[error("operation not supported")]
+    NotSupported,
+    /// `ENXIO`: no data or no hole at or past the offset.
+    #[error("no such offset")]
+    NoSuchOffset,
+    /// `EBADF`: not a handle of this file, or not opened for this.
+    #[error("bad file handle")]
+    BadHandle,
+    /// `ENFILE`: the bound on open files is reached.
+    #[error("too many open files")]
+    TooManyOpen,
+    /// `ELOOP`: a symbolic link where none is followed, or too many in a path.
+    #[error("too many levels of symbolic links")]
+    SymlinkLoop,
+    /// `EAGAIN`: the lock is held by another.
+    #[error("the lock is held by another")]
+    WouldBlock,
+    /// `EDEADLK`: waiting for the lock would never end.
+    #[error("waiting for the lock would be a deadlock")]
+    Deadlock,
+    /// `ENOLCK`: the bound on locks is reached.
+    #[error("too many locks")]
+    TooManyLocks,
+    /// `EIO`, mostly: the engine or the device under it failed.
+    #[error("{0}")]
+    Storage(String),
+}
+
+impl Error {
+    /// The number a kernel wants, positive.
+    #[must_use]
+    pub fn errno(&self) -> i32 {
+        match self {
+            Error::NotFound => libc::ENOENT,
+            Error::Stale => libc::ESTALE,
+            Error::Exists => libc::EEXIST,
+            Error::NotDirectory => libc::ENOTDIR,
+            Error::IsDirectory => libc::EISDIR,
+            Error::NotEmpty => libc::ENOTEMPTY,
+            Error::NameTooLong => libc::ENAMETOOLONG,
+            Error::Invalid(_) => libc::EINVAL,
+            Error::NotPermitted => libc::EPERM,
+            Error::AccessDenied => libc::EACCES,
+            Error::TooManyLinks => libc::EMLINK,
+            Error::NoSpace => libc::ENOSPC,
+            Error::FileTooLarge => libc::EFBIG,
+            Error::ReadOnly => libc::EROFS,
+            Error::NoAttribute => libc::ENODATA,
+            Error::ValueTooLong => libc::E2BIG,
+            Error::NotSupported => libc::EOPNOTSUPP,
+            Error::NoSuchOffset => libc::ENXIO,
+            Error::BadHandle => libc::EBADF,
+            Error::TooManyOpen => libc::ENFILE,
+            Error::SymlinkLoop => libc::ELOOP,
+            Error::WouldBlock => libc::EAGAIN,
+            Error::Deadlock => libc::EDEADLK,
+            Error::TooManyLocks => libc::ENOLCK,
+            Error::Storage(_) => libc::EIO,
+        }
+    }
+}

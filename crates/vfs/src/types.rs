@@ -1,0 +1,397 @@
+//! Arguments and answers of the operations.
+
+use std::sync::Arc;
+
+use persimmon_format::inode::{Inode, TYPE_MASK, Timestamp};
+use persimmon_format::{BLOCK_SIZE, Ino};
+
+use crate::{Error, Result};
+
+/// Generation of every inode: constant, since inode numbers are never used twice.
+pub const GENERATION: u64 = 1;
+
+/// Longest target of a symbolic link, bytes.
+pub const SYMLINK_MAX: usize = 4095;
+/// Names one inode can have.
+pub const LINKS_MAX: u32 = i32::MAX as u32;
+/// Largest size of a file, bytes.
+pub const FILE_SIZE_MAX: u64 = i64::MAX as u64;
+
+/// Who asks.
+#[derive(Clone, Debug, Default)]
+pub struct Caller {
+    /// Effective user.
+    pub uid: u32,
+    /// Effective group.
+    pub gid: u32,
+    /// Process; only named in messages.
+    pub pid: u32,
+    /// File mode creation mask. Applied here, unless a default access control list takes its
+    /// place; so the mode of a new file comes unmasked.
+    pub umask: u32,
+    /// Supplementary groups. `None`: not known, decisions on group membership were the door's.
+    pub groups: Option<Arc<[u32]>>,
+}
+
+impl Caller {
+    /// The superuser, with an empty mask.
+    #[must_use]
+    pub fn root() -> Caller {
+        Caller::default()
+    }
+
+    /// Stands above permissions.
+    #[must_use]
+    pub fn is_privileged(&self) -> bool {
+        self.uid == 0
+    }
+
+    /// Is a member of `gid`, as far as known.
+    #[must_use]
+    pub fn in_group(&self, gid: u32) -> bool {
+        self.gid == gid
+            || self
+                .groups
+                .as_ref()
+                .is_none_or(|groups| groups.contains(&gid))
+    }
+}
+
+/// Attributes of an inode, as `stat` tells them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Attr {
+    /// Inode number.
+    pub ino: Ino,
+    /// Always [`GENERATION`].
+    pub generation: u64,
+    /// File type and permissions.
+    pub mode: u32,
+    /// Names.
+    pub nlink: u32,
+    /// Owner.
+    pub uid: u32,
+    /// Group.
+    pub gid: u32,
+    /// Device number of a device node.
+    pub rdev: u32,
+    /// Bytes; for a directory the number of its entries, for a link the length of its target.
+    pub size: u64,
+    /// Space taken, in units of 512 bytes.
+    pub blocks: u64,
+    /// Preferred size of I/O, bytes.
+    pub blksize: u32,
+    /// Last access.
+    pub atime: Timestamp,
+    /// Last change of the content.
+    pub mtime: Timestamp,
+    /// Last change of anything.
+    pub ctime: Timestamp,
+    /// Creation.
+    pub btime: Timestamp,
+}
+
+impl Attr {
+    /// From an inode.
+    #[must_use]
+    pub fn new(ino: Ino, inode: &Inode) -> Attr {
+        Attr {
+            ino,
+            generation: GENERATION,
+            mode: inode.mode,
+            nlink: inode.nlink,
+            uid: inode.uid,
+            gid: inode.gid,
+            rdev: inode.rdev,
+            size: inode.size,
+            blocks: inode.sectors,
+            blksize: BLOCK_SIZE as u32,
+            atime: inode.atime,
+            mtime: inode.mtime,
+            ctime: inode.ctime,
+            btime: inode.btime,
+        }
+    }
+
+    /// What it is.
+    #[must_use]
+    pub fn kind(&self) -> FileKind {
+        FileKind::from_mode(self.mode)
+    }
+}
+
+/// The type of a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum FileKind {
+    /// Regular file.
+    Regular,
+    /// Directory.
+    Directory,
+    /// Symbolic link.
+    Symlink,
+    /// Named pipe.
+    Fifo,
+    /// Socket.
+    Socket,
+    /// Character device.
+    CharDevice,
+    /// Block device.
+    BlockDevice,
+}
+
+impl FileKind {
+    /// From the type bits of `st_mode`. Bits that mean nothing count as a regular file.
+    #[must_use]
+    pub fn from_mode(mode: u32) -> FileKind {
+        match mode & TYPE_MASK {
+            libc::S_IFDIR => FileKind::Directory,
+            libc::S_IFLNK => FileKind::Symlink,
+            libc::S_IFIFO => FileKind::Fifo,
+            libc::S_IFSOCK => FileKind::Socket,
+            libc::S_IFCHR => FileKind::CharDevice,
+            libc::S_IFBLK => FileKind::BlockDevice,
+            _ => FileKind::Regular,
+        }
+    }
+
+    /// From the four bits a directory entry keeps.
+    #[must_use]
+    pub fn from_entry(file_type: u8) -> FileKind {
+        FileKind::from_mode(u32::from(file_type) << 12)
+    }
+
+    /// The type bits of `st_mode`.
+    #[must_use]
+    pub fn mode(self) -> u32 {
+        match self {
+            FileKind::Regular => libc::S_IFREG,
+            FileKind::Directory => libc::S_IFDIR,
+            FileKind::Symlink => libc::S_IFLNK,
+            FileKind::Fifo => libc::S_IFIFO,
+            FileKind::Socket => libc::S_IFSOCK,
+            FileKind::CharDevice => libc::S_IFCHR,
+            FileKind::BlockDevice => libc::S_IFBLK,
+        }
+    }
+}
+
+/// A new value for a timestamp.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SetTime {
+    /// The time of the call.
+    Now,
+    /// This time.
+    At(Timestamp),
+}
+
+/// Attributes to change; `None` leaves one as it is (`UTIME_OMIT`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SetAttr {
+    /// Permission bits (the type bits are ignored).
+    pub mode: Option<u32>,
+    /// Owner.
+    pub uid: Option<u32>,
+    /// Group.
+    pub gid: Option<u32>,
+    /// Size, bytes: truncates or extends.
+    pub size: Option<u64>,
+    /// Access time.
+    pub atime: Option<SetTime>,
+    /// Modification time.
+    pub mtime: Option<SetTime>,
+    /// Change time; only a kernel that caches writes sets it.
+    pub ctime: Option<Timestamp>,
+    /// The size changes by an unprivileged hand: clear setuid and setgid.
+    pub kill_privileges: bool,
+}
+
+/// How a file is opened.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct OpenFlags {
+    /// For reading.
+    pub read: bool,
+    /// For writing.
+    pub write: bool,
+    /// Every write goes to the end. A door whose kernel computes the offset of appends (FUSE)
+    /// leaves it off.
+    pub append: bool,
+    /// Empty the file.
+    pub truncate: bool,
+    /// Every write is durable with all attributes before it returns (`O_SYNC`).
+    pub sync: bool,
+    /// Every write is durable before it returns (`O_DSYNC`).
+    pub data_sync: bool,
+    /// `O_EXCL`: create fails on an existing name; a temporary file cannot be linked.
+    pub exclusive: bool,
+    /// `O_NOATIME`.
+    pub no_atime: bool,
+    /// Truncating at open clears setuid and setgid.
+    pub kill_privileges: bool,
+}
+
+impl OpenFlags {
+    /// From the flags of `open(2)`.
+    #[must_use]
+    pub fn from_linux(flags: i32) -> OpenFlags {
+        let mode = flags & libc::O_ACCMODE;
+        let sync = flags & libc::O_SYNC == libc::O_SYNC;
+        OpenFlags {
+            read: mode != libc::O_WRONLY,
+            write: mode != libc::O_RDONLY,
+            append: flags & libc::O_APPEND != 0,
+            truncate: flags & libc::O_TRUNC != 0,
+            sync,
+            data_sync: !sync && flags & libc::O_DSYNC != 0,
+            exclusive: flags & libc::O_EXCL != 0,
+            no_atime: flags & libc::O_NOATIME != 0,
+            kill_privileges: false,
+        }
+    }
+}
+
+/// How one write differs from what its handle says.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct WriteFlags {
+    /// Clear setuid and setgid (the writer is not privileged).
+    pub kill_privileges: bool,
+    /// Durable before it returns, whatever the handle says.
+    pub data_sync: bool,
+}
+
+/// An open file or directory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Handle(pub u64);
+
+impl Handle {
+    /// No handle: the operation goes by inode number alone.
+    pub const NONE: Handle = Handle(0);
+}
+
+/// What `rename` does about an existing target.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum RenameMode {
+    /// Replaces it.
+    #[default]
+    Replace,
+    /// Answers `EEXIST`.
+    NoReplace,
+    /// Swaps the two.
+    Exchange,
+}
+
+impl RenameMode {
+    /// From the flags of `renameat2(2)`. `RENAME_WHITEOUT` is not offered: `EINVAL`.
+    pub fn from_linux(flags: u32) -> Result<RenameMode> {
+        match flags {
+            0 => Ok(RenameMode::Replace),
+            libc::RENAME_NOREPLACE => Ok(RenameMode::NoReplace),
+            libc::RENAME_EXCHANGE => Ok(RenameMode::Exchange),
+            _ => Err(Error::Invalid("rename flags")),
+        }
+    }
+}
+
+/// What `fallocate` does with its range.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Allocate {
+    /// Sets space aside for what is not written.
+    Reserve {
+        /// Leave the size as it is.
+        keep_size: bool,
+    },
+    /// Makes a hole.
+    Punch,
+    /// Makes it read as zeros, with space set aside.
+    Zero {
+        /// Leave the size as it is.
+        keep_size: bool,
+    },
+}
+
+impl Allocate {
+    /// From the mode of `fallocate(2)`. Collapse, insert and unshare are not offered:
+    /// `EOPNOTSUPP`.
+    pub fn from_linux(mode: i32) -> Result<Allocate> {
+        let keep_size = mode & libc::FALLOC_FL_KEEP_SIZE != 0;
+        match mode & !libc::FALLOC_FL_KEEP_SIZE {
+            0 => Ok(Allocate::Reserve { keep_size }),
+            libc::FALLOC_FL_PUNCH_HOLE if keep_size => Ok(Allocate::Punch),
+            libc::FALLOC_FL_ZERO_RANGE => Ok(Allocate::Zero { keep_size }),
+            _ => Err(Error::NotSupported),
+        }
+    }
+}
+
+/// Where `lseek` goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SeekTo {
+    /// The next data at or after the offset (`SEEK_DATA`).
+    Data,
+    /// The next hole at or after the offset (`SEEK_HOLE`); the end of the file is one.
+    Hole,
+}
+
+/// Whether a new extended attribute may or must exist.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum XattrMode {
+    /// Creates or replaces.
+    #[default]
+    Either,
+    /// Must not exist (`XATTR_CREATE`).
+    Create,
+    /// Must exist (`XATTR_REPLACE`).
+    Replace,
+}
+
+impl XattrMode {
+    /// From the flags of `setxattr(2)`.
+    pub fn from_linux(flags: i32) -> Result<XattrMode> {
+        match flags {
+            0 => Ok(XattrMode::Either),
+            libc::XATTR_CREATE => Ok(XattrMode::Create),
+            libc::XATTR_REPLACE => Ok(XattrMode::Replace),
+            _ => Err(Error::Invalid("xattr flags")),
+        }
+    }
+}
+
+/// A directory entry as `readdir` tells it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Entry<'a> {
+    /// Inode it names.
+    pub ino: Ino,
+    /// Its type.
+    pub kind: FileKind,
+    /// Continue after it from here. Stable whatever is added and removed, over remounts too;
+    /// below 2^63.
+    pub cookie: u64,
+    /// Its name.
+    pub name: &'a [u8],
+}
+
+/// Whether a listing goes on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Listing {
+    /// The entry was taken; next.
+    More,
+    /// The entry did not fit and was not taken; stop.
+    Full,
+}
+
+/// What `statfs` tells. Blocks are of 4096 bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StatFs {
+    /// Bytes of a block.
+    pub block_size: u32,
+    /// Blocks a user could fill on an empty volume.
+    pub blocks: u64,
+    /// Blocks free.
+    pub blocks_free: u64,
+    /// Blocks free to users.
+    pub blocks_available: u64,
+    /// Inodes there are and could still be.
+    pub files: u64,
+    /// Inodes that could still be.
+    pub files_free: u64,
+    /// Longest name, bytes.
+    pub name_len_max: u32,
+}
