@@ -46,7 +46,7 @@ pub enum DeviceError {
         /// Blocks that are readable.
         limit: u32,
     },
-    /// A write or append that does not fit below the zone's capacity.
+    /// A write or append that does not fit below the zone's capacity, or to a full zone.
     #[error("zone {zone}: {blocks} blocks at block {block} do not fit its capacity of {capacity}")]
     ZoneFull {
         /// The zone.
@@ -68,6 +68,16 @@ pub enum DeviceError {
         /// What was tried.
         operation: &'static str,
     },
+    /// A flush failed: what completed since the last good flush may be lost. A back end whose
+    /// host forgets about failed writes (an image) takes no more writes after it.
+    #[error("flush failed: {message}")]
+    Flush {
+        /// What the host said.
+        message: String,
+    },
+    /// A command that changes something, on a device opened for reading only.
+    #[error("the device is open for reading only")]
+    ReadOnly,
     /// One open zone too many.
     #[error("zone {zone}: the device allows no more than {limit} open zones")]
     TooManyOpen {

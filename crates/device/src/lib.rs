@@ -8,11 +8,15 @@ pub mod buffer;
 pub mod command;
 pub mod error;
 pub mod geometry;
+pub mod image;
+pub mod probe;
+pub mod zones;
 
 pub use buffer::{Block, Buffer, BufferMut};
-pub use command::{Command, Completion, Pending};
+pub use command::{Command, Completer, Completion, Pending};
 pub use error::{DeviceError, Result};
 pub use geometry::{Geometry, ZoneInfo, ZoneKind, ZoneState};
+pub use image::ImageDevice;
 pub use persimmon_format::{BLOCK_SIZE, ZoneId};
 
 use std::ops::Range;
@@ -27,11 +31,11 @@ pub trait ZonedDevice: Send + Sync {
     /// Sizes and limits. Constant while the device is open.
     fn geometry(&self) -> &Geometry;
 
-    /// State, capacity and write pointer of each zone in `zones`.
+    /// State, capacity and write pointer of each zone in `zones`, which must all exist.
     fn report(&self, zones: Range<u32>) -> Result<Vec<ZoneInfo>>;
 
-    /// Starts a command. Never waits for the medium longer than queue room takes; errors come
-    /// with the completion.
+    /// Starts a command; errors come with the completion. A back end with queues never waits for
+    /// the medium longer than queue room takes; one without (the image) runs the command here.
     fn submit(&self, command: Command) -> Pending;
 
     /// Runs a command to its end.

@@ -5,6 +5,7 @@
 
 pub mod checksum;
 mod codec;
+pub mod container;
 pub mod envelope;
 pub mod error;
 pub mod extent;

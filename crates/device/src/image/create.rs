@@ -1,0 +1,210 @@
+//! Making an image.
+
+use std::fs::{self, File};
+use std::io;
+use std::path::Path;
+use std::time::Duration;
+
+use persimmon_format::BLOCK_SIZE;
+use persimmon_format::container::{ContainerGeometry, Layout, Superblock};
+
+use super::ImageDevice;
+use super::host::{Host, HostFile, is_full};
+use super::lock::{check_unused, explain, open_error, open_locked};
+use super::open::length_of;
+use super::table::TABLE_CHUNK_BYTES;
+use crate::{DeviceError, Result, probe};
+
+/// Backups of foreign superblocks (GPT, md) live in so many bytes at the end of a device.
+const TAIL_BYTES: u64 = 1 << 20;
+
+/// How to make an image.
+#[derive(Clone, Debug, Default)]
+pub struct CreateOptions {
+    /// Overwrite whatever is there. Never a mounted device, nor an image in use.
+    pub force: bool,
+    /// UUID of the volume that will be inside, for probing.
+    pub uuid: uuid::Uuid,
+    /// Label of the volume that will be inside, for probing.
+    pub label: String,
+    /// How long to wait for another process to let go.
+    pub wait_for_lock: Duration,
+}
+
+impl ImageDevice {
+    /// Makes an image in the file (made if need be) or block device, and opens it. All zones are
+    /// empty. Interrupted, it leaves something that [`ImageDevice::open`] refuses.
+    ///
+    /// Errors: [`DeviceError::Busy`], [`DeviceError::HostFull`], or [`DeviceError::Open`] with what
+    /// is wrong (a bad geometry, something on the device) and what to do.
+    pub fn create(
+        path: impl AsRef<Path>,
+        geometry: &ContainerGeometry,
+        options: &CreateOptions,
+    ) -> Result<ImageDevice> {
+        let path = path.as_ref();
+        let layout = geometry
+            .layout()
+            .map_err(|error| open_error(path, &error.to_string()))?;
+        let is_new = match fs::OpenOptions::new()
+            .write(true)
+            .create_new(true)
+            .open(path)
+        {
+            Ok(_) => true,
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => false,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                return Err(open_error(
+                    path,
+                    "the directory does not exist; make it first",
+                ));
+            }
+            Err(error) => return Err(explain(path, &error)),
+        };
+        let made = make(path, geometry, &layout, options);
+        if is_new {
+            if made.is_err() {
+                // The error of making it is the one to tell.
+                let _ = fs::remove_file(path);
+            } else {
+                sync_directory(path).map_err(|error| explain(path, &error))?;
+            }
+        }
+        let (host, superblock) = made?;
+        ImageDevice::assemble(path, Box::new(host), superblock, false)
+    }
+
+    /// How many zones of this geometry fit into `bytes`.
+    #[must_use]
+    pub fn zones_fitting(bytes: u64, zone_blocks: u32, capacity_blocks: u32) -> u32 {
+        let total = |zone_count| {
+            let geometry = ContainerGeometry {
+                zone_count,
+                zone_blocks,
+                capacity_blocks,
+                max_open: None,
+                max_active: None,
+            };
+            geometry.layout().map_or(u64::MAX, |layout| layout.total)
+        };
+        let (mut fits, mut too_many) = (0, persimmon_format::container::ZONE_COUNT_MAX + 1);
+        while too_many - fits > 1 {
+            let middle = fits + (too_many - fits) / 2;
+            if total(middle) <= bytes {
+                fits = middle;
+            } else {
+                too_many = middle;
+            }
+        }
+        fits
+    }
+}
+
+fn make(
+    path: &Path,
+    geometry: &ContainerGeometry,
+    layout: &Layout,
+    options: &CreateOptions,
+) -> Result<(HostFile, Superblock)> {
+    let mut host = open_locked(path, true, options.wait_for_lock)?;
+    let length = length_of(path, &mut host)?;
+    check_unused(path, &host.file)?;
+    if !options.force {
+        check_nothing_lost(path, &host)?;
+    }
+    let mut superblock = Superblock {
+        geometry: geometry.clone(),
+        generation: 0,
+        uuid: options.uuid.into_bytes(),
+        label: options.label.clone(),
+        complete: false,
+        table_seed: options.uuid.as_u64_pair().0 ^ options.uuid.as_u64_pair().1,
+    };
+    let fail = |error: io::Error| match is_full(&error) {
+        true => DeviceError::HostFull,
+        false => explain(path, &error),
+    };
+    if host.is_block_device {
+        if length < layout.total {
+            let message = format!(
+                "has {length} bytes, the zones need {}; take fewer or smaller zones",
+                layout.total
+            );
+            return Err(open_error(path, &message));
+        }
+    } else {
+        resize(path, &host.file, layout.total)?;
+    }
+    let block = |superblock: &Superblock, copy| {
+        superblock
+            .encode(copy)
+            .map_err(|error| open_error(path, &error.to_string()))
+    };
+    host.write_bytes_at(&block(&superblock, 0)?, 0)
+        .map_err(fail)?;
+    host.sync().map_err(fail)?;
+    if host.is_block_device {
+        // A discard where there is one; what matters is zeroed below.
+        let _ = host.punch(layout.data, length - layout.data);
+        let tail = length.saturating_sub(TAIL_BYTES).max(layout.data);
+        zero(&host, tail, length).map_err(fail)?;
+    }
+    // Written, not only reserved: so a flush never allocates for the table.
+    zero(&host, BLOCK_SIZE as u64, layout.data).map_err(fail)?;
+    host.sync().map_err(fail)?;
+    superblock.complete = true;
+    superblock.generation = 1;
+    host.write_bytes_at(&block(&superblock, 1)?, layout.second_copy)
+        .map_err(fail)?;
+    host.write_bytes_at(&block(&superblock, 0)?, 0)
+        .map_err(fail)?;
+    host.sync().map_err(fail)?;
+    Ok((host, superblock))
+}
+
+/// Refuses a device or file with something on it.
+fn check_nothing_lost(path: &Path, host: &HostFile) -> Result<()> {
+    let found = probe::identify(&host.file).map_err(|error| explain(path, &error))?;
+    let what = match found {
+        Some(found) if found.is_unfinished() => return Ok(()),
+        Some(found) => found.to_string(),
+        // A device full of old bytes is common; a file that is not empty is somebody's.
+        None if host.is_block_device || probe::is_blank(&host.file).unwrap_or(false) => {
+            return Ok(());
+        }
+        None => "data of an unknown kind".to_owned(),
+    };
+    let message = format!("holds {what}; use --force to overwrite it");
+    Err(open_error(path, &message))
+}
+
+fn resize(path: &Path, file: &File, total: u64) -> Result<()> {
+    let resized = file.set_len(0).and_then(|()| file.set_len(total));
+    resized.map_err(|error| match error.kind() {
+        _ if is_full(&error) => DeviceError::HostFull,
+        io::ErrorKind::FileTooLarge => open_error(
+            path,
+            &format!("the host filesystem takes no file of {total} bytes; choose a smaller size"),
+        ),
+        _ => explain(path, &error),
+    })
+}
+
+fn zero(host: &HostFile, from: u64, to: u64) -> io::Result<()> {
+    let zeros = vec![0; TABLE_CHUNK_BYTES as usize];
+    let mut at = from;
+    while at < to {
+        let length = (to - at).min(TABLE_CHUNK_BYTES) as usize;
+        host.write_bytes_at(zeros.get(..length).unwrap_or(&zeros), at)?;
+        at += length as u64;
+    }
+    Ok(())
+}
+
+/// Makes the name of a new file durable.
+fn sync_directory(path: &Path) -> io::Result<()> {
+    let parent = path
+        .parent()
+        .filter(|parent| !parent.as_os_str().is_empty());
+    File::open(parent.unwrap_or(Path::new(".")))?.sync_all()
+}

@@ -1,0 +1,196 @@
+//! The commands of the image, one function each.
+
+use std::io;
+use std::sync::atomic::Ordering;
+
+use persimmon_format::BLOCK_SIZE;
+
+use super::host::is_full;
+use super::{ImageDevice, Order, ReadLimit, Zones, lock};
+use crate::{Buffer, BufferMut, Command, DeviceError, Result, ZoneId, ZoneState};
+
+impl ImageDevice {
+    pub(super) fn read_blocks(&self, zone: ZoneId, block: u32, blocks: u32) -> Result<BufferMut> {
+        self.check_transfer(blocks, self.geometry.max_transfer_blocks)?;
+        let limit = self.limits.get(zone.0 as usize);
+        let limit = ReadLimit::unpack(limit.map_or(0, |limit| limit.load(Ordering::Acquire)));
+        let end = block.saturating_add(blocks);
+        if end > limit.readable {
+            // The exact reason, which may be another state than past the end.
+            let limit = lock(&self.zones).machine.readable(zone)?;
+            return Err(DeviceError::ReadPastEnd {
+                zone,
+                block,
+                end,
+                limit,
+            });
+        }
+        let mut buffer = BufferMut::zeroed(blocks as usize);
+        let written = limit.written.clamp(block, end) - block;
+        let bytes = buffer.get_mut(..written as usize * BLOCK_SIZE);
+        self.host
+            .read_at(bytes.unwrap_or(&mut []), self.offset(zone, block))
+            .map_err(|error| io_error("read", zone, block, &error))?;
+        Ok(buffer)
+    }
+
+    /// Writes at the write pointer, which must be `block` if given. Returns the first block.
+    pub(super) fn write_blocks(
+        &self,
+        zone: ZoneId,
+        block: Option<u32>,
+        data: &[Buffer],
+    ) -> Result<u32> {
+        let blocks = Command::data_blocks(data);
+        self.check_transfer(blocks, self.geometry.max_transfer_blocks)?;
+        let order = self.begin_change(zone)?;
+        let start = lock(&self.zones).machine.begin_write(zone, block, blocks)?;
+        if start == 0 && !self.gate.is_durable(order.reset_durable_at) {
+            self.flush_cache()?;
+        }
+        self.host
+            .write_at(data, self.offset(zone, start))
+            .map_err(|error| io_error("write", zone, start, &error))?;
+        let mut zones = lock(&self.zones);
+        zones.machine.end_write(zone, blocks)?;
+        zones.mark_dirty(zone);
+        self.publish(&zones.machine, zone)?;
+        Ok(start)
+    }
+
+    pub(super) fn reset(&self, zone: ZoneId, keep_allocated: bool) -> Result<()> {
+        let mut order = self.begin_change(zone)?;
+        let before = {
+            let zones = lock(&self.zones);
+            zones.machine.check_reset(zone)?;
+            zones.machine.snapshot(zone)?
+        };
+        if before.state != ZoneState::Empty {
+            let written = self.write_record(zone, |zones| zones.machine.reset(zone));
+            order.reset_durable_at = self.gate.next_generation();
+            written?;
+        }
+        if !keep_allocated {
+            let length = self.layout.zone_stride;
+            if let Err(error) = self.host.punch(self.offset(zone, 0), length) {
+                // The space stays taken, and the zone is reset all the same.
+                tracing::warn!(%zone, %error, "host space of a reset zone was not given back");
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn finish(&self, zone: ZoneId) -> Result<()> {
+        let _order = self.begin_change(zone)?;
+        lock(&self.zones).machine.check_finish(zone)?;
+        self.write_record(zone, |zones| zones.machine.finish(zone))
+    }
+
+    /// Opening explicitly reserves the host's space for the whole zone, so that writes to it
+    /// cannot fail for want of space and an fdatasync finds nothing to allocate.
+    pub(super) fn open_zone(&self, zone: ZoneId) -> Result<()> {
+        let _order = self.begin_change(zone)?;
+        {
+            let mut zones = lock(&self.zones);
+            zones.machine.open(zone)?;
+        }
+        let length = self.layout.zone_stride;
+        match self.host.allocate(self.offset(zone, 0), length) {
+            Err(error) if is_full(&error) => {
+                lock(&self.zones).machine.close(zone)?;
+                Err(DeviceError::HostFull)
+            }
+            // Not every host can; the zone is open all the same.
+            _ => Ok(()),
+        }
+    }
+
+    pub(super) fn close_zone(&self, zone: ZoneId) -> Result<()> {
+        let _order = self.begin_change(zone)?;
+        lock(&self.zones).machine.close(zone)
+    }
+
+    /// The start of every command that changes a zone.
+    fn begin_change(&self, zone: ZoneId) -> Result<std::sync::MutexGuard<'_, Order>> {
+        let order = self.order(zone)?;
+        if self.read_only {
+            return Err(DeviceError::ReadOnly);
+        }
+        self.gate.check()?;
+        Ok(order)
+    }
+
+    /// Changes the state of a zone and writes its record to the host at once. When the writing
+    /// fails the change stands in memory and goes out with the next flush.
+    fn write_record(
+        &self,
+        zone: ZoneId,
+        change: impl FnOnce(&mut Zones) -> Result<()>,
+    ) -> Result<()> {
+        {
+            let mut zones = lock(&self.zones);
+            change(&mut zones)?;
+            self.publish(&zones.machine, zone)?;
+        }
+        let written = self.write_entry(zone);
+        if written.is_err() {
+            lock(&self.zones).mark_dirty(zone);
+        }
+        self.touched.store(true, Ordering::Release);
+        written
+    }
+
+    /// Writes the record of a zone as it stands now.
+    pub(super) fn write_entry(&self, zone: ZoneId) -> Result<()> {
+        let mut entry = self.table.entry(zone)?;
+        let snapshot = lock(&self.zones).machine.snapshot(zone)?;
+        self.table
+            .write(&*self.host, zone, &mut entry, snapshot)
+            .map_err(|error| io_error("write of the zone's record", zone, 0, &error))
+    }
+
+    fn check_transfer(&self, blocks: u32, limit: u32) -> Result<()> {
+        if blocks == 0 || blocks > limit {
+            return Err(DeviceError::TransferSize { blocks, limit });
+        }
+        Ok(())
+    }
+}
+
+impl Zones {
+    pub(super) fn mark_dirty(&mut self, zone: ZoneId) {
+        if let Some(flag) = self.is_dirty.get_mut(zone.0 as usize)
+            && !std::mem::replace(flag, true)
+        {
+            self.dirty.push(zone);
+        }
+    }
+
+    /// The zones whose records are behind. They count as clean from here on.
+    pub(super) fn take_dirty(&mut self) -> Vec<ZoneId> {
+        let dirty = std::mem::take(&mut self.dirty);
+        for zone in &dirty {
+            if let Some(flag) = self.is_dirty.get_mut(zone.0 as usize) {
+                *flag = false;
+            }
+        }
+        dirty
+    }
+}
+
+pub(super) fn io_error(
+    operation: &'static str,
+    zone: ZoneId,
+    block: u32,
+    error: &io::Error,
+) -> DeviceError {
+    if is_full(error) {
+        return DeviceError::HostFull;
+    }
+    DeviceError::Io {
+        operation,
+        zone,
+        block,
+        message: error.to_string(),
+    }
+}

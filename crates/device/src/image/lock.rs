@@ -1,0 +1,173 @@
+//! Opening the host file: by one writer or many readers at a time, and not below a mount.
+
+use std::fs::{self, File, Metadata};
+use std::io;
+use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
+use std::path::Path;
+use std::time::Duration;
+
+use rustix::fs::{FlockOperation, OFlags};
+use rustix::io::Errno;
+
+use super::host::HostFile;
+use crate::{DeviceError, Result};
+
+/// How often a lock that another process holds is tried.
+const RETRY_INTERVAL: Duration = Duration::from_millis(20);
+
+/// Opens the file and locks it: exclusively for writing, shared for reading. While another process
+/// is in the way, tries again until `wait` has passed.
+///
+/// The lock is flock's: it belongs to the open file, so a daemon that forks keeps it, and it goes
+/// with the last descriptor however the process ends. A block device is moreover opened
+/// exclusively for writing, which the kernel refuses while it is mounted or part of another.
+pub(super) fn open_locked(path: &Path, write: bool, wait: Duration) -> Result<HostFile> {
+    let metadata = fs::metadata(path).map_err(|error| explain(path, &error))?;
+    let is_block_device = metadata.file_type().is_block_device();
+    if !is_block_device && !metadata.is_file() {
+        return Err(open_error(
+            path,
+            "is neither a regular file nor a block device",
+        ));
+    }
+    let mut attempts_left = wait.as_millis() / RETRY_INTERVAL.as_millis();
+    let mut may_retry = || {
+        let more = attempts_left > 0;
+        if more {
+            attempts_left -= 1;
+            std::thread::sleep(RETRY_INTERVAL);
+        }
+        more
+    };
+    let mut options = fs::OpenOptions::new();
+    options.read(true).write(write);
+    if write && is_block_device {
+        options.custom_flags(OFlags::EXCL.bits() as i32);
+    }
+    let file = loop {
+        match options.open(path) {
+            Ok(file) => break file,
+            Err(error) if error.raw_os_error() == Some(Errno::BUSY.raw_os_error()) => {
+                if !may_retry() {
+                    return Err(busy(path, &metadata));
+                }
+            }
+            Err(error) => return Err(explain(path, &error)),
+        }
+    };
+    let operation = if write {
+        FlockOperation::NonBlockingLockExclusive
+    } else {
+        FlockOperation::NonBlockingLockShared
+    };
+    loop {
+        match rustix::fs::flock(&file, operation) {
+            Ok(()) => break,
+            Err(Errno::INTR) => {}
+            Err(Errno::WOULDBLOCK) => {
+                if !may_retry() {
+                    return Err(busy(path, &metadata));
+                }
+            }
+            Err(error) => return Err(open_error(path, &format!("cannot be locked: {error}"))),
+        }
+    }
+    Ok(HostFile {
+        file,
+        is_block_device,
+    })
+}
+
+/// Refuses a file or device that is mounted or attached to a loop device.
+pub(super) fn check_unused(path: &Path, file: &File) -> Result<()> {
+    let metadata = file.metadata().map_err(|error| explain(path, &error))?;
+    if let Some(place) = mounted_on(path, &metadata) {
+        let message = format!("is mounted on {place}; unmount it first");
+        return Err(open_error(path, &message));
+    }
+    if let Some(device) = attached_to(path) {
+        let message = format!("is attached to {device}; detach it first (losetup -d {device})");
+        return Err(open_error(path, &message));
+    }
+    Ok(())
+}
+
+fn busy(path: &Path, metadata: &Metadata) -> DeviceError {
+    match mounted_on(path, metadata) {
+        Some(place) => open_error(path, &format!("is mounted on {place}; unmount it first")),
+        None => DeviceError::Busy {
+            path: path.display().to_string(),
+        },
+    }
+}
+
+/// The mount point of the device, or of something that names the file as its source.
+fn mounted_on(path: &Path, metadata: &Metadata) -> Option<String> {
+    let mounts = fs::read_to_string("/proc/self/mountinfo").ok()?;
+    let canonical = fs::canonicalize(path).ok()?;
+    let device = metadata.file_type().is_block_device().then(|| {
+        let device = metadata.rdev();
+        format!(
+            "{}:{}",
+            rustix::fs::major(device),
+            rustix::fs::minor(device)
+        )
+    });
+    // id parent major:minor root place options [tags] - type source options
+    mounts.lines().find_map(|line| {
+        let (front, back) = line.split_once(" - ")?;
+        let mut front = front.split(' ').skip(2);
+        let number = front.next()?;
+        let place = front.nth(1)?;
+        let source = unescape(back.split(' ').nth(1)?);
+        let hit = device.as_deref() == Some(number) || Path::new(&source) == canonical;
+        hit.then(|| unescape(place))
+    })
+}
+
+/// The loop device that has the file as its backing file.
+fn attached_to(path: &Path) -> Option<String> {
+    let canonical = fs::canonicalize(path).ok()?;
+    let devices = fs::read_dir("/sys/block").ok()?;
+    devices.flatten().find_map(|device| {
+        let backing = fs::read_to_string(device.path().join("loop/backing_file")).ok()?;
+        let hit = Path::new(backing.trim_end_matches('\n')) == canonical;
+        hit.then(|| format!("/dev/{}", device.file_name().to_string_lossy()))
+    })
+}
+
+/// Undoes the octal escapes of /proc files.
+fn unescape(field: &str) -> String {
+    let mut out = field.to_owned();
+    for (escape, plain) in [
+        ("\\040", " "),
+        ("\\011", "\t"),
+        ("\\012", "\n"),
+        ("\\134", "\\"),
+    ] {
+        out = out.replace(escape, plain);
+    }
+    out
+}
+
+/// An error of opening, with what to do about it.
+pub(super) fn explain(path: &Path, error: &io::Error) -> DeviceError {
+    let remedy = match error.kind() {
+        io::ErrorKind::NotFound => "does not exist; make it with `persimmon mkfs`".to_owned(),
+        io::ErrorKind::PermissionDenied => {
+            "permission denied; run as a user who may read and write it".to_owned()
+        }
+        io::ErrorKind::ReadOnlyFilesystem => {
+            "is on a read-only filesystem; mount it with `-o ro`".to_owned()
+        }
+        _ => error.to_string(),
+    };
+    open_error(path, &remedy)
+}
+
+pub(super) fn open_error(path: &Path, message: &str) -> DeviceError {
+    DeviceError::Open {
+        path: path.display().to_string(),
+        message: message.to_owned(),
+    }
+}

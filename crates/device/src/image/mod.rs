@@ -1,0 +1,241 @@
+//! A regular file or an ordinary block device that behaves like a ZNS SSD.
+//!
+//! Persistence: the image has a volatile cache. Data goes to the host's page cache at once; write
+//! pointers are kept in memory and written to the table by a flush, which then makes the file
+//! durable by one fdatasync. Reset and finish write their record to the page cache at once. So
+//! after the death of the process the image holds the state of the last flush, later resets and
+//! finishes, and nothing half: a page-cache write of one record is never seen in part.
+//!
+//! A power cut of the host may moreover keep any part of what no flush covered. What stays true:
+//! a record is old or new (two alternating slots in one sector), blocks below a flushed write
+//! pointer are there, and a zone that shows the write pointer of before its reset was not written
+//! again, for the first write after a reset waits until the reset is durable. A write pointer may
+//! be recorded although the data below it is missing (zeros, or blocks of an earlier life of a
+//! zone reset with `keep_allocated`): it proves nothing, checksums decide.
+//!
+//! Locks: each zone has an order lock, held over the I/O of a command that changes the zone. That
+//! is the sequential-write rule itself (a second write to the zone has nowhere to go before the
+//! first is through), and costs no parallelism, as the host runs buffered writes to one file one
+//! after the other. Reads take no lock. The state of all zones is under one lock that is never
+//! held over I/O.
+//!
+//! Write errors: a failed write leaves the write pointer where it was, so a full host filesystem
+//! can be cured and the write repeated. After a failed fdatasync the host has forgotten which
+//! pages were not written: the image then refuses all writes and flushes until it is opened anew.
+
+mod create;
+mod flush;
+mod host;
+mod io;
+mod lock;
+mod open;
+mod table;
+
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use persimmon_format::container::{ContainerGeometry, Layout, Superblock};
+
+use crate::zones::ZoneMachine;
+use crate::{
+    Command, Completion, DeviceError, Geometry, Pending, Result, ZoneId, ZoneInfo, ZoneKind,
+    ZonedDevice,
+};
+
+pub use create::CreateOptions;
+pub use open::{Notice, OpenOptions};
+pub use persimmon_format::container::ContainerGeometry as ImageGeometry;
+
+use flush::FlushGate;
+use host::Host;
+use table::Table;
+
+/// Blocks one command may transfer (4 MiB): enough to make the host's cost per call vanish.
+const TRANSFER_BLOCKS_MAX: u32 = 1024;
+
+/// An image file or ordinary block device in the role of a ZNS SSD.
+pub struct ImageDevice {
+    path: PathBuf,
+    geometry: Geometry,
+    layout: Layout,
+    superblock: Mutex<Superblock>,
+    read_only: bool,
+    notices: Vec<Notice>,
+    host: Box<dyn Host>,
+    zones: Mutex<Zones>,
+    /// Per zone, what a read needs to know, for readers that take no lock: see [`ReadLimit`].
+    limits: Vec<AtomicU64>,
+    orders: Vec<Mutex<Order>>,
+    table: Table,
+    gate: FlushGate,
+    /// Something was written to the file since the last flush began.
+    touched: AtomicBool,
+}
+
+/// All zones' state, and which zones' records are behind it.
+struct Zones {
+    machine: ZoneMachine,
+    dirty: Vec<ZoneId>,
+    is_dirty: Vec<bool>,
+}
+
+/// What the order lock of a zone guards besides the order.
+#[derive(Clone, Copy, Debug, Default)]
+struct Order {
+    /// The flush generation that makes the last reset durable; no write before it is through.
+    reset_durable_at: u64,
+}
+
+/// Blocks readable, and blocks of these that were really written; the others (of a finished zone)
+/// read as zeros.
+#[derive(Clone, Copy)]
+struct ReadLimit {
+    readable: u32,
+    written: u32,
+}
+
+impl ReadLimit {
+    fn pack(self) -> u64 {
+        (u64::from(self.readable) << 32) | u64::from(self.written)
+    }
+
+    fn unpack(packed: u64) -> ReadLimit {
+        ReadLimit {
+            readable: (packed >> 32) as u32,
+            written: packed as u32,
+        }
+    }
+}
+
+impl ImageDevice {
+    /// The image file or device.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// What opening found damaged and could live with.
+    #[must_use]
+    pub fn notices(&self) -> &[Notice] {
+        &self.notices
+    }
+
+    /// UUID of the volume inside, as recorded for probing.
+    #[must_use]
+    pub fn uuid(&self) -> uuid::Uuid {
+        uuid::Uuid::from_bytes(lock(&self.superblock).uuid)
+    }
+
+    /// Label of the volume inside, as recorded for probing.
+    #[must_use]
+    pub fn label(&self) -> String {
+        lock(&self.superblock).label.clone()
+    }
+
+    /// Opened for reading only.
+    #[must_use]
+    pub fn is_read_only(&self) -> bool {
+        self.read_only
+    }
+
+    fn order(&self, zone: ZoneId) -> Result<MutexGuard<'_, Order>> {
+        self.orders
+            .get(zone.0 as usize)
+            .map(lock)
+            .ok_or(DeviceError::NoSuchZone {
+                zone,
+                count: self.geometry.zone_count,
+            })
+    }
+
+    /// Tells readers about the new state of a zone. Under the lock of `zones`, so that the last
+    /// change is the one told.
+    fn publish(&self, machine: &ZoneMachine, zone: ZoneId) -> Result<()> {
+        let written = machine.snapshot(zone)?.written;
+        let readable = machine.readable(zone).unwrap_or(0);
+        if let Some(limit) = self.limits.get(zone.0 as usize) {
+            limit.store(ReadLimit { readable, written }.pack(), Ordering::Release);
+        }
+        Ok(())
+    }
+
+    /// Where a block of a zone is in the file.
+    fn offset(&self, zone: ZoneId, block: u32) -> u64 {
+        self.layout.data
+            + u64::from(zone.0) * self.layout.zone_stride
+            + u64::from(block) * crate::BLOCK_SIZE as u64
+    }
+
+    fn device_geometry(container: &ContainerGeometry) -> Geometry {
+        Geometry {
+            zone_count: container.zone_count,
+            zone_blocks: container.zone_blocks,
+            conventional_zones: 0,
+            max_open: container.max_open,
+            max_active: container.max_active,
+            max_transfer_blocks: TRANSFER_BLOCKS_MAX,
+            max_append_blocks: TRANSFER_BLOCKS_MAX,
+            volatile_cache: true,
+            write_pointer_is_proof: false,
+        }
+    }
+}
+
+impl ZonedDevice for ImageDevice {
+    fn geometry(&self) -> &Geometry {
+        &self.geometry
+    }
+
+    fn report(&self, zones: Range<u32>) -> Result<Vec<ZoneInfo>> {
+        let state = lock(&self.zones);
+        zones
+            .map(|zone| state.machine.info(ZoneId(zone), ZoneKind::Sequential))
+            .collect()
+    }
+
+    fn submit(&self, command: Command) -> Pending {
+        let done = |result: Result<()>| result.map(|()| Completion::Done);
+        Pending::ready(match command {
+            Command::Read {
+                zone,
+                block,
+                blocks,
+            } => self
+                .read_blocks(zone, block, blocks)
+                .map(|buffer| Completion::Read(buffer.freeze())),
+            Command::Write { zone, block, data } => {
+                done(self.write_blocks(zone, Some(block), &data).map(|_| ()))
+            }
+            Command::Append { zone, data } => self
+                .write_blocks(zone, None, &data)
+                .map(Completion::Appended),
+            Command::Reset {
+                zone,
+                keep_allocated,
+            } => done(self.reset(zone, keep_allocated)),
+            Command::Finish { zone } => done(self.finish(zone)),
+            Command::Open { zone } => done(self.open_zone(zone)),
+            Command::Close { zone } => done(self.close_zone(zone)),
+            Command::Flush => done(self.flush_cache()),
+        })
+    }
+}
+
+impl std::fmt::Debug for ImageDevice {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ImageDevice")
+            .field("path", &self.path)
+            .field("geometry", &self.geometry)
+            .finish_non_exhaustive()
+    }
+}
+
+/// A lock whatever happened to its last holder: all state below is consistent between statements.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests;

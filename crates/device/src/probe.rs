@@ -1,0 +1,190 @@
+//! What is on a file or block device, by the magic bytes at its start.
+
+use std::fmt;
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+
+use persimmon_format::BLOCK_SIZE;
+use persimmon_format::container::{Superblock, has_magic};
+
+/// Bytes looked at: the farthest signature below is in btrfs's superblock at 64 KiB.
+const HEAD_BYTES: usize = 128 << 10;
+/// Bytes of a file that must be zero for it to count as blank.
+const BLANK_BYTES: usize = 1 << 20;
+
+/// What a file or device holds.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Finding {
+    name: &'static str,
+    unfinished: bool,
+}
+
+impl Finding {
+    /// A Persimmon image whose making was interrupted: nothing is lost by overwriting it.
+    #[must_use]
+    pub fn is_unfinished(&self) -> bool {
+        self.unfinished
+    }
+}
+
+impl fmt::Display for Finding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name)
+    }
+}
+
+/// Offset, bytes there, what has them. The first that matches counts: what lies in others' boot
+/// sectors comes last.
+const SIGNATURES: &[(usize, &[u8], &str)] = &[
+    (0, b"XFSB", "an XFS filesystem"),
+    (0x10040, b"_BHRfS_M", "a btrfs filesystem"),
+    (1024, &[0x10, 0x20, 0xf5, 0xf2], "an f2fs filesystem"),
+    (0, b"LUKS\xba\xbe", "a LUKS encrypted device"),
+    (4086, b"SWAPSPACE2", "a swap area"),
+    (4086, b"SWAP-SPACE", "a swap area"),
+    (0, b"hsqs", "a squashfs filesystem"),
+    (1024, &[0xe2, 0xe1, 0xf5, 0xe0], "an EROFS filesystem"),
+    (0x8001, b"CD001", "an ISO 9660 filesystem"),
+    (0x8000, b"JFS1", "a JFS filesystem"),
+    (0x10034, b"ReIsEr", "a ReiserFS filesystem"),
+    (
+        4096 + 24,
+        BCACHEFS,
+        "a bcachefs filesystem or bcache device",
+    ),
+    (
+        4096,
+        &[0xfc, 0x4e, 0x2b, 0xa9],
+        "a member of an md RAID array",
+    ),
+    (0, &[0xfc, 0x4e, 0x2b, 0xa9], "a member of an md RAID array"),
+    (512 + 24, b"LVM2 001", "an LVM physical volume"),
+    (24, b"LVM2 001", "an LVM physical volume"),
+    (1024, b"H+", "an HFS+ filesystem"),
+    (32, b"NXSB", "an APFS container"),
+    (1030, &[0x34, 0x34], "a NILFS filesystem"),
+    (3, b"NTFS    ", "an NTFS filesystem"),
+    (3, b"EXFAT   ", "an exFAT filesystem"),
+    (82, b"FAT32   ", "a FAT filesystem"),
+    (54, b"FAT16   ", "a FAT filesystem"),
+    (54, b"FAT12   ", "a FAT filesystem"),
+    (0, b"QFI\xfb", "a QCOW2 disk image"),
+    (0, b"KDMV", "a VMDK disk image"),
+    (0x40, &[0x7f, 0x10, 0xda, 0xbe], "a VirtualBox disk image"),
+    (0, b"vhdxfile", "a VHDX disk image"),
+    (0, b"SQLite format 3\0", "an SQLite database"),
+    (0, b"PK\x03\x04", "a zip archive"),
+    (0, b"PK\x05\x06", "a zip archive"),
+    (0, b"7z\xbc\xaf\x27\x1c", "a 7z archive"),
+    (0, b"Rar!\x1a\x07", "a RAR archive"),
+    (0, &[0x1f, 0x8b], "gzip data"),
+    (0, b"\xfd7zXZ\0", "xz data"),
+    (0, &[0x28, 0xb5, 0x2f, 0xfd], "zstd data"),
+    (0, b"BZh", "bzip2 data"),
+    (257, b"ustar", "a tar archive"),
+    (0, b"\x7fELF", "an ELF program"),
+    (0, b"%PDF-", "a PDF document"),
+    (0, b"\x89PNG", "a PNG picture"),
+    (0, b"\xff\xd8\xff", "a JPEG picture"),
+    (0, b"#!", "a script"),
+    (512, b"EFI PART", "a GPT partition table"),
+    (4096, b"EFI PART", "a GPT partition table"),
+];
+
+const BCACHEFS: &[u8] = &[
+    0xc6, 0x85, 0x73, 0xf6, 0x4e, 0x1a, 0x45, 0xca, 0x82, 0x65, 0xf5, 0x7f, 0x48, 0xba, 0x6d, 0x81,
+];
+
+/// Looks at the start of a file or device. `None`: nothing known.
+pub fn identify(file: &File) -> io::Result<Option<Finding>> {
+    Ok(identify_head(&read_head(file, HEAD_BYTES)?))
+}
+
+/// As [`identify`], of bytes already read from offset 0.
+#[must_use]
+pub fn identify_head(head: &[u8]) -> Option<Finding> {
+    if has_magic(head) {
+        let block = head.first_chunk::<BLOCK_SIZE>();
+        let superblock = block.and_then(|block| Superblock::decode(block).ok());
+        return Some(Finding {
+            name: "a Persimmon image",
+            unfinished: superblock.is_some_and(|superblock| !superblock.complete),
+        });
+    }
+    let known = |name| {
+        Some(Finding {
+            name,
+            unfinished: false,
+        })
+    };
+    if let Some(name) = ext_version(head) {
+        return known(name);
+    }
+    for (offset, magic, name) in SIGNATURES {
+        if bytes_at(head, *offset, magic.len()) == Some(magic) {
+            return known(name);
+        }
+    }
+    if is_partitioned(head) {
+        return known("an MBR partition table");
+    }
+    None
+}
+
+/// Whether the first MiB is zeros, or the file empty.
+pub fn is_blank(file: &File) -> io::Result<bool> {
+    Ok(read_head(file, BLANK_BYTES)?.iter().all(|byte| *byte == 0))
+}
+
+fn ext_version(head: &[u8]) -> Option<&'static str> {
+    if bytes_at(head, 0x438, 2)? != [0x53, 0xef] {
+        return None;
+    }
+    let flags = |at| {
+        let bytes: [u8; 4] = bytes_at(head, at, 4)?.try_into().ok()?;
+        Some(u32::from_le_bytes(bytes))
+    };
+    let (compatible, incompatible) = (flags(0x45c)?, flags(0x460)?);
+    // Extents, 64bit, flex_bg: ext4 only. Has a journal: ext3.
+    Some(if incompatible & 0x2c0 != 0 {
+        "an ext4 filesystem"
+    } else if compatible & 0x4 != 0 {
+        "an ext3 filesystem"
+    } else {
+        "an ext2 filesystem"
+    })
+}
+
+/// A boot sector with at least one partition, and nothing but partitions.
+fn is_partitioned(head: &[u8]) -> bool {
+    if bytes_at(head, 510, 2) != Some(&[0x55, 0xaa]) {
+        return false;
+    }
+    let Some(entries) = bytes_at(head, 446, 64) else {
+        return false;
+    };
+    let entries = entries.as_chunks::<16>().0;
+    let plausible = entries.iter().all(|entry| entry[0] & 0x7f == 0);
+    plausible && entries.iter().any(|entry| entry[4] != 0)
+}
+
+fn bytes_at(head: &[u8], offset: usize, length: usize) -> Option<&[u8]> {
+    head.get(offset..offset.checked_add(length)?)
+}
+
+/// Up to `length` bytes from the start.
+fn read_head(file: &File, length: usize) -> io::Result<Vec<u8>> {
+    let mut head = vec![0; length];
+    let mut filled = 0;
+    while let Some(rest) = head.get_mut(filled..).filter(|rest| !rest.is_empty()) {
+        match file.read_at(rest, filled as u64) {
+            Ok(0) => break,
+            Ok(read) => filled += read,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    head.truncate(filled);
+    Ok(head)
+}

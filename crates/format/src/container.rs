@@ -1,0 +1,502 @@
+//! The image container: what a regular file or an ordinary block device holds so that it can
+//! behave as a zoned device. `docs/format/container.md` says every byte.
+//!
+//! ```text
+//! superblock (copy 0) | write-pointer table | superblock (copy 1) | zone 0 | zone 1 | ...
+//! ```
+
+use xxhash_rust::xxh3::xxh3_64_with_seed;
+
+use crate::{Addr, BLOCK_SIZE};
+
+/// First bytes of a container.
+pub const MAGIC: [u8; 8] = *b"PRSMNIMG";
+/// The version this crate writes, and the newest it reads.
+pub const VERSION: u32 = 1;
+/// Bytes of a label, UTF-8, padded with zeros.
+pub const LABEL_BYTES: usize = 64;
+/// Bytes of a zone record.
+pub const RECORD_BYTES: usize = 32;
+/// Bytes of a slot: one record, written twice.
+pub const SLOT_BYTES: usize = 2 * RECORD_BYTES;
+/// Bytes of a cell: the two slots of a zone.
+pub const CELL_BYTES: usize = 2 * SLOT_BYTES;
+/// Zone data begins at a multiple of so many bytes, and so does each zone.
+pub const DATA_ALIGN_BYTES: u64 = 1 << 20;
+/// Smallest zone size, in blocks (1 MiB).
+pub const ZONE_BLOCKS_MIN: u32 = 256;
+/// Largest zone size, in blocks (4 GiB).
+pub const ZONE_BLOCKS_MAX: u32 = 1 << 20;
+
+/// Most zones of a container. Bounds the memory that opening one takes.
+pub const ZONE_COUNT_MAX: u32 = 1 << 22;
+
+const _: () = assert!((ZONE_COUNT_MAX as u64) < Addr::FIELD_LIMIT);
+
+const BLOCK: u64 = BLOCK_SIZE as u64;
+
+/// Where the fields of the superblock are.
+mod at {
+    pub const MAGIC: usize = 0;
+    pub const VERSION: usize = 8;
+    pub const COPY: usize = 12;
+    pub const FEATURES: usize = 16;
+    pub const GENERATION: usize = 24;
+    pub const UUID: usize = 32;
+    pub const LABEL: usize = 48;
+    pub const BLOCK_SIZE: usize = 112;
+    pub const ZONE_COUNT: usize = 116;
+    pub const ZONE_BLOCKS: usize = 120;
+    pub const CAPACITY: usize = 124;
+    pub const MAX_OPEN: usize = 128;
+    pub const MAX_ACTIVE: usize = 132;
+    pub const COMPLETE: usize = 136;
+    pub const TABLE_SEED: usize = 144;
+    pub const SECOND_COPY: usize = 152;
+    pub const DATA: usize = 160;
+    pub const ZONE_STRIDE: usize = 168;
+    pub const TOTAL: usize = 176;
+    pub const CHECKSUM: usize = super::BLOCK_SIZE - 8;
+}
+
+const _: () = assert!(at::LABEL + LABEL_BYTES == at::BLOCK_SIZE);
+const _: () = assert!(at::UUID + 16 == at::LABEL);
+const _: () = assert!(at::TOTAL + 8 <= at::CHECKSUM);
+const _: () = assert!(CELL_BYTES == 128 && 512 % CELL_BYTES == 0);
+
+/// Sizes and limits of the zoned device in a container. Blocks are of [`BLOCK_SIZE`] bytes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ContainerGeometry {
+    /// Zones.
+    pub zone_count: u32,
+    /// Zone size in blocks.
+    pub zone_blocks: u32,
+    /// Blocks of each zone that can be written.
+    pub capacity_blocks: u32,
+    /// Open zones allowed; `None` is no limit.
+    pub max_open: Option<u32>,
+    /// Active zones allowed; `None` is no limit.
+    pub max_active: Option<u32>,
+}
+
+/// Where the parts of a container are, in bytes from its start.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Layout {
+    /// The write-pointer table.
+    pub table: u64,
+    /// Its length, whole blocks.
+    pub table_bytes: u64,
+    /// The second copy of the superblock.
+    pub second_copy: u64,
+    /// Zone 0.
+    pub data: u64,
+    /// From one zone to the next.
+    pub zone_stride: u64,
+    /// One past the last zone.
+    pub total: u64,
+}
+
+/// A superblock, decoded.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Superblock {
+    /// Geometry of the device.
+    pub geometry: ContainerGeometry,
+    /// Grows with each rewriting; of two good copies the larger counts.
+    pub generation: u64,
+    /// UUID of the volume inside, for probing; the zone headers hold the true one.
+    pub uuid: [u8; 16],
+    /// Label of the volume inside, for probing; at most [`LABEL_BYTES`].
+    pub label: String,
+    /// Set once the container was made to its end.
+    pub complete: bool,
+    /// Seed of the checksums in the table.
+    pub table_seed: u64,
+}
+
+/// Why bytes are not a usable superblock or a geometry not a usable geometry.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ContainerError {
+    /// The magic is not there.
+    #[error("not a Persimmon image")]
+    NotAContainer,
+    /// The magic is there, the checksum does not match.
+    #[error("the image's superblock is damaged")]
+    Damaged,
+    /// Written by a newer release.
+    #[error("the image has container version {found}, this program knows versions up to {known}")]
+    Newer {
+        /// Its version.
+        found: u32,
+        /// [`VERSION`].
+        known: u32,
+    },
+    /// Uses features of a newer release.
+    #[error("the image uses container features {features:#x} that this program does not know")]
+    UnknownFeatures {
+        /// The unknown feature bits.
+        features: u64,
+    },
+    /// A geometry that cannot be.
+    #[error("{0}")]
+    BadGeometry(&'static str),
+}
+
+impl ContainerGeometry {
+    /// Checks the sizes and limits, and says where everything goes.
+    pub fn layout(&self) -> Result<Layout, ContainerError> {
+        let bad = |why| Err(ContainerError::BadGeometry(why));
+        if self.zone_count == 0 {
+            return bad("a device needs at least one zone");
+        }
+        if self.zone_count > ZONE_COUNT_MAX {
+            return bad("more than 4194304 zones; use larger zones");
+        }
+        if !(ZONE_BLOCKS_MIN..=ZONE_BLOCKS_MAX).contains(&self.zone_blocks) {
+            return bad("the zone size must be 1 MiB to 4 GiB");
+        }
+        if self.capacity_blocks == 0 || self.capacity_blocks > self.zone_blocks {
+            return bad("the zone capacity must be at least a block and at most the zone size");
+        }
+        if self.max_open == Some(0) || self.max_active == Some(0) {
+            return bad("a limit of open or active zones must be at least 1");
+        }
+        if let (Some(open), Some(active)) = (self.max_open, self.max_active)
+            && open > active
+        {
+            return bad("the limit of open zones must not be above that of active zones");
+        }
+        let table = BLOCK;
+        let cells = u64::from(self.zone_count) * CELL_BYTES as u64;
+        let table_bytes = cells.next_multiple_of(BLOCK);
+        let second_copy = table + table_bytes;
+        let data = (second_copy + BLOCK).next_multiple_of(DATA_ALIGN_BYTES);
+        let zone_stride =
+            (u64::from(self.capacity_blocks) * BLOCK).next_multiple_of(DATA_ALIGN_BYTES);
+        // At most 2^22 zones of 2^32 bytes and a table of 2^29: far below 2^63.
+        let total = data + u64::from(self.zone_count) * zone_stride;
+        Ok(Layout {
+            table,
+            table_bytes,
+            second_copy,
+            data,
+            zone_stride,
+            total,
+        })
+    }
+}
+
+impl Superblock {
+    /// The block of copy 0 or 1.
+    pub fn encode(&self, copy: u32) -> Result<[u8; BLOCK_SIZE], ContainerError> {
+        let layout = self.geometry.layout()?;
+        let mut block = [0; BLOCK_SIZE];
+        put(&mut block, at::MAGIC, &MAGIC);
+        put(&mut block, at::VERSION, &VERSION.to_le_bytes());
+        put(&mut block, at::COPY, &copy.to_le_bytes());
+        put(&mut block, at::FEATURES, &0u64.to_le_bytes());
+        put(&mut block, at::GENERATION, &self.generation.to_le_bytes());
+        put(&mut block, at::UUID, &self.uuid);
+        put(&mut block, at::LABEL, cut_label(&self.label).as_bytes());
+        let g = &self.geometry;
+        for (at, value) in [
+            (at::BLOCK_SIZE, BLOCK_SIZE as u32),
+            (at::ZONE_COUNT, g.zone_count),
+            (at::ZONE_BLOCKS, g.zone_blocks),
+            (at::CAPACITY, g.capacity_blocks),
+            (at::MAX_OPEN, g.max_open.unwrap_or(0)),
+            (at::MAX_ACTIVE, g.max_active.unwrap_or(0)),
+            (at::COMPLETE, u32::from(self.complete)),
+        ] {
+            put(&mut block, at, &value.to_le_bytes());
+        }
+        for (at, value) in [
+            (at::TABLE_SEED, self.table_seed),
+            (at::SECOND_COPY, layout.second_copy),
+            (at::DATA, layout.data),
+            (at::ZONE_STRIDE, layout.zone_stride),
+            (at::TOTAL, layout.total),
+        ] {
+            put(&mut block, at, &value.to_le_bytes());
+        }
+        let checksum = superblock_checksum(&block);
+        put(&mut block, at::CHECKSUM, &checksum.to_le_bytes());
+        Ok(block)
+    }
+
+    /// Reads a copy. The checksum is where it is in every version, and is checked first.
+    pub fn decode(block: &[u8; BLOCK_SIZE]) -> Result<Superblock, ContainerError> {
+        if !has_magic(block) {
+            return Err(ContainerError::NotAContainer);
+        }
+        if u64_at(block, at::CHECKSUM) != superblock_checksum(block) {
+            return Err(ContainerError::Damaged);
+        }
+        let version = u32_at(block, at::VERSION);
+        if version > VERSION {
+            return Err(ContainerError::Newer {
+                found: version,
+                known: VERSION,
+            });
+        }
+        let features = u64_at(block, at::FEATURES);
+        if features != 0 {
+            return Err(ContainerError::UnknownFeatures { features });
+        }
+        let limit = |at| Some(u32_at(block, at)).filter(|limit| *limit != 0);
+        let geometry = ContainerGeometry {
+            zone_count: u32_at(block, at::ZONE_COUNT),
+            zone_blocks: u32_at(block, at::ZONE_BLOCKS),
+            capacity_blocks: u32_at(block, at::CAPACITY),
+            max_open: limit(at::MAX_OPEN),
+            max_active: limit(at::MAX_ACTIVE),
+        };
+        let layout = geometry.layout()?;
+        if u32_at(block, at::BLOCK_SIZE) != BLOCK_SIZE as u32
+            || u64_at(block, at::SECOND_COPY) != layout.second_copy
+            || u64_at(block, at::DATA) != layout.data
+            || u64_at(block, at::ZONE_STRIDE) != layout.zone_stride
+            || u64_at(block, at::TOTAL) != layout.total
+        {
+            return Err(ContainerError::BadGeometry(
+                "the image's layout does not follow from its geometry",
+            ));
+        }
+        let label: [u8; LABEL_BYTES] = array_at(block, at::LABEL);
+        let label = label.split(|byte| *byte == 0).next().unwrap_or(&[]);
+        Ok(Superblock {
+            geometry,
+            generation: u64_at(block, at::GENERATION),
+            uuid: array_at(block, at::UUID),
+            label: String::from_utf8_lossy(label).into_owned(),
+            complete: u32_at(block, at::COMPLETE) == 1,
+            table_seed: u64_at(block, at::TABLE_SEED),
+        })
+    }
+
+    /// Where the second copy would be if this block is a first copy, damaged or not. Not to be
+    /// trusted before that copy was decoded.
+    #[must_use]
+    pub fn hint_of_second_copy(block: &[u8; BLOCK_SIZE]) -> u64 {
+        u64_at(block, at::SECOND_COPY)
+    }
+}
+
+/// Whether a block begins as a superblock does.
+#[must_use]
+pub fn has_magic(block: &[u8]) -> bool {
+    block.starts_with(&MAGIC)
+}
+
+/// As much of a label as has room, cut between characters.
+#[must_use]
+pub fn cut_label(label: &str) -> &str {
+    let mut end = label.len().min(LABEL_BYTES);
+    while !label.is_char_boundary(end) {
+        end -= 1;
+    }
+    label.get(..end).unwrap_or("")
+}
+
+/// State of a zone as recorded. Open zones are recorded as closed: a device that comes up has no
+/// open zones.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum RecordedState {
+    /// Nothing written.
+    Empty = 1,
+    /// Written in part.
+    Closed = 2,
+    /// Full or finished.
+    Full = 3,
+    /// Never writable again.
+    ReadOnly = 4,
+    /// Never readable again.
+    Offline = 5,
+}
+
+/// State and write pointer of a zone at one moment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ZoneRecord {
+    /// Counted from 1 over the life of the container; the larger counts.
+    pub sequence: u64,
+    /// The zone.
+    pub zone: u32,
+    /// Blocks written. In a finished zone blocks from here on read as zeros.
+    pub written: u32,
+    /// How often the zone was reset.
+    pub resets: u32,
+    /// State.
+    pub state: RecordedState,
+}
+
+impl ZoneRecord {
+    /// The record's bytes.
+    #[must_use]
+    pub fn encode(&self, seed: u64) -> [u8; RECORD_BYTES] {
+        let mut bytes = [0; RECORD_BYTES];
+        put(&mut bytes, 0, &self.sequence.to_le_bytes());
+        put(&mut bytes, 8, &self.zone.to_le_bytes());
+        put(&mut bytes, 12, &self.written.to_le_bytes());
+        put(&mut bytes, 16, &self.resets.to_le_bytes());
+        put(&mut bytes, 20, &[self.state as u8]);
+        let checksum = record_checksum(&bytes, seed);
+        put(&mut bytes, 24, &checksum.to_le_bytes());
+        bytes
+    }
+
+    /// The bytes of the slot the record goes to: twice the same.
+    #[must_use]
+    pub fn encode_slot(&self, seed: u64) -> [u8; SLOT_BYTES] {
+        let mut slot = [0; SLOT_BYTES];
+        let record = self.encode(seed);
+        put(&mut slot, 0, &record);
+        put(&mut slot, RECORD_BYTES, &record);
+        slot
+    }
+
+    /// The bytes of a whole cell with this as the newest record: what repairs a damaged cell.
+    #[must_use]
+    pub fn encode_cell(&self, seed: u64) -> [u8; CELL_BYTES] {
+        let mut cell = [0; CELL_BYTES];
+        let before = ZoneRecord {
+            sequence: self.sequence.saturating_sub(1),
+            ..*self
+        };
+        if before.sequence > 0 {
+            put(&mut cell, before.slot_offset(), &before.encode_slot(seed));
+        }
+        put(&mut cell, self.slot_offset(), &self.encode_slot(seed));
+        cell
+    }
+
+    /// Where in its cell the record's slot is.
+    #[must_use]
+    pub fn slot_offset(&self) -> usize {
+        (self.sequence & 1) as usize * SLOT_BYTES
+    }
+
+    fn decode(bytes: &[u8], zone: u32, seed: u64) -> Option<ZoneRecord> {
+        if u64_at(bytes, 24) != record_checksum(bytes, seed) {
+            return None;
+        }
+        let state = match bytes.get(20)? {
+            1 => RecordedState::Empty,
+            2 => RecordedState::Closed,
+            3 => RecordedState::Full,
+            4 => RecordedState::ReadOnly,
+            5 => RecordedState::Offline,
+            _ => return None,
+        };
+        let record = ZoneRecord {
+            sequence: u64_at(bytes, 0),
+            zone: u32_at(bytes, 8),
+            written: u32_at(bytes, 12),
+            resets: u32_at(bytes, 16),
+            state,
+        };
+        (record.zone == zone && record.sequence > 0).then_some(record)
+    }
+}
+
+/// What the cell of a zone says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Cell {
+    /// The zone was never used.
+    Unused,
+    /// All four copies are as they were written.
+    Good(ZoneRecord),
+    /// A copy is damaged, but the newest record is certain.
+    Healed(ZoneRecord),
+    /// The newest record may be lost. The newest sequence seen, or 0.
+    Lost(u64),
+}
+
+/// Reads the cell of `zone`. A written slot holds the same record twice, and the slots hold two
+/// successive records: whatever is not so is damage.
+#[must_use]
+pub fn decode_cell(cell: &[u8; CELL_BYTES], zone: u32, seed: u64) -> Cell {
+    if cell.iter().all(|byte| *byte == 0) {
+        return Cell::Unused;
+    }
+    let (even, odd) = cell.split_at(SLOT_BYTES);
+    let slots = [read_slot(even, zone, seed), read_slot(odd, zone, seed)];
+    let seen = |slot: &Slot| slot.record.map_or(0, |record| record.sequence);
+    let [first, second] = &slots;
+    let (newer, older) = if seen(first) > seen(second) {
+        (first, second)
+    } else {
+        (second, first)
+    };
+    let Some(record) = newer.record else {
+        return Cell::Lost(0);
+    };
+    let successive = match older.record {
+        Some(before) => before.sequence.checked_add(1) == Some(record.sequence),
+        None => record.sequence == 1 && older.zero,
+    };
+    if !successive {
+        // Sequence 1 with a slot 0 that is neither zeros nor good may have been followed by 2.
+        return Cell::Lost(record.sequence);
+    }
+    if newer.intact && older.intact {
+        Cell::Good(record)
+    } else {
+        Cell::Healed(record)
+    }
+}
+
+struct Slot {
+    record: Option<ZoneRecord>,
+    intact: bool,
+    zero: bool,
+}
+
+fn read_slot(slot: &[u8], zone: u32, seed: u64) -> Slot {
+    let (first, second) = slot.split_at(RECORD_BYTES.min(slot.len()));
+    let zero = slot.iter().all(|byte| *byte == 0);
+    let [first, second] = [first, second].map(|bytes| ZoneRecord::decode(bytes, zone, seed));
+    let record = match (first, second) {
+        (Some(a), Some(b)) if b.sequence > a.sequence => Some(b),
+        (Some(a), _) => Some(a),
+        (None, b) => b,
+    };
+    Slot {
+        record,
+        intact: zero || (first.is_some() && first == second),
+        zero,
+    }
+}
+
+fn record_checksum(bytes: &[u8], seed: u64) -> u64 {
+    xxh3_64_with_seed(bytes.get(..24).unwrap_or(&[]), seed)
+}
+
+fn superblock_checksum(block: &[u8; BLOCK_SIZE]) -> u64 {
+    xxh3_64_with_seed(block.get(..at::CHECKSUM).unwrap_or(&[]), 0)
+}
+
+fn put(bytes: &mut [u8], at: usize, value: &[u8]) {
+    for (to, from) in bytes.iter_mut().skip(at).zip(value) {
+        *to = *from;
+    }
+}
+
+fn array_at<const N: usize>(bytes: &[u8], at: usize) -> [u8; N] {
+    bytes
+        .get(at..)
+        .and_then(|rest| rest.first_chunk::<N>())
+        .copied()
+        .unwrap_or([0; N])
+}
+
+fn u32_at(bytes: &[u8], at: usize) -> u32 {
+    u32::from_le_bytes(array_at(bytes, at))
+}
+
+fn u64_at(bytes: &[u8], at: usize) -> u64 {
+    u64::from_le_bytes(array_at(bytes, at))
+}
+
+#[cfg(test)]
+#[path = "container_tests.rs"]
+mod tests;
