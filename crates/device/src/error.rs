@@ -46,7 +46,8 @@ pub enum DeviceError {
         /// Blocks that are readable.
         limit: u32,
     },
-    /// A write or append that does not fit below the zone's capacity, or to a full zone.
+    /// A write or append that does not fit below the zone's capacity. To a full zone it is
+    /// [`DeviceError::BadState`].
     #[error("zone {zone}: {blocks} blocks at block {block} do not fit its capacity of {capacity}")]
     ZoneFull {
         /// The zone.

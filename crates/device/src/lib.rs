@@ -6,6 +6,7 @@
 
 pub mod buffer;
 pub mod command;
+pub mod conformance;
 pub mod error;
 pub mod geometry;
 pub mod image;

@@ -127,18 +127,8 @@ impl ZoneMachine {
     /// given: checks it and opens the zone implicitly. Returns the first block to write.
     pub fn begin_write(&mut self, zone: ZoneId, block: Option<u32>, blocks: u32) -> Result<u32> {
         let z = *self.zone(zone)?;
-        let full = |at| DeviceError::ZoneFull {
-            zone,
-            block: at,
-            blocks,
-            capacity: self.capacity,
-        };
-        match z.state {
-            ZoneState::Full => return Err(full(block.unwrap_or(self.capacity))),
-            ZoneState::ReadOnly | ZoneState::Offline => {
-                return Err(bad_state(zone, z.state, "write"));
-            }
-            _ => {}
+        if !z.state.is_writable() {
+            return Err(bad_state(zone, z.state, "write"));
         }
         if let Some(block) = block
             && block != z.written
@@ -150,7 +140,12 @@ impl ZoneMachine {
             });
         }
         if blocks > self.capacity - z.written {
-            return Err(full(z.written));
+            return Err(DeviceError::ZoneFull {
+                zone,
+                block: z.written,
+                blocks,
+                capacity: self.capacity,
+            });
         }
         if !z.state.is_open() {
             self.make_room(zone, z.state)?;

@@ -59,3 +59,32 @@ fn flushed_writes_survive_reopening_and_others_are_forgotten() {
     let device = ImageDevice::open(&path, &OpenOptions::default()).unwrap();
     assert_eq!(device.report(2..3).unwrap()[0].write_pointer, 0);
 }
+
+#[test]
+fn conformance() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("a.img");
+    crate::conformance::check(
+        |shape| {
+            let geometry = ImageGeometry {
+                zone_count: shape.zone_count,
+                zone_blocks: shape.zone_blocks,
+                capacity_blocks: shape.capacity_blocks,
+                max_open: shape.max_open,
+                max_active: shape.max_active,
+            };
+            let options = CreateOptions {
+                force: true,
+                ..CreateOptions::default()
+            };
+            ImageDevice::create(&path, &geometry, &options).unwrap()
+        },
+        |device| {
+            let path = device.path().to_owned();
+            drop(device);
+            let device = ImageDevice::open(path, &OpenOptions::default()).unwrap();
+            assert_eq!(device.notices(), &[]);
+            device
+        },
+    );
+}

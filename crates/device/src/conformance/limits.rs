@@ -1,0 +1,138 @@
+//! Open and active limits.
+
+use super::tools::{
+    active_zones, check, expect, fails, info, landed, open_zones, pattern, reset, run,
+    submit_append, write,
+};
+use crate::{Command, DeviceError, ZoneId, ZoneState, ZonedDevice};
+
+/// Zone numbers from 0 below a limit that leaves another zone free; `None` without such a limit.
+fn below(limit: Option<u32>, device: &impl ZonedDevice) -> Option<u32> {
+    limit.filter(|limit| limit + 1 < device.geometry().zone_count)
+}
+
+pub(super) fn active<D: ZonedDevice>(device: D, _: &mut dyn FnMut(D) -> D) {
+    let Some(limit) = below(device.geometry().max_active, &device) else {
+        return;
+    };
+    for zone in 0..limit {
+        write(&device, ZoneId(zone), 0, 1, 1).unwrap();
+    }
+    assert_eq!(active_zones(&device), limit);
+    let zone = ZoneId(limit);
+    let refused = |error: &DeviceError| matches!(error, DeviceError::TooManyActive { limit: told, .. } if *told == limit);
+    fails(write(&device, zone, 0, 1, 1), refused);
+    fails(
+        landed(submit_append(&device, zone, pattern(zone, 0, 1, 1))),
+        refused,
+    );
+    fails(device.run(Command::Open { zone }), refused);
+    expect(&device, zone, ZoneState::Empty, 0);
+    // Closing does not help; what ends a zone's being active does.
+    if info(&device, ZoneId(0)).state.is_open() {
+        run(&device, Command::Close { zone: ZoneId(0) });
+    }
+    fails(write(&device, zone, 0, 1, 1), refused);
+    for (how, victim) in (0..limit.min(3)).map(|number| (number, ZoneId(number))) {
+        match how {
+            0 => reset(&device, victim),
+            1 => run(&device, Command::Finish { zone: victim }),
+            _ => write(&device, victim, 1, info(&device, victim).capacity - 1, 1).unwrap(),
+        }
+        assert_eq!(active_zones(&device), limit - 1);
+        write(&device, zone, 0, 1, 1).unwrap();
+        reset(&device, zone);
+        write(&device, ZoneId(limit + 1), 0, 1, 1).unwrap();
+        fails(write(&device, zone, 0, 1, 1), refused);
+        reset(&device, ZoneId(limit + 1));
+        if how == 0 {
+            write(&device, victim, 0, 1, 1).unwrap();
+        } else {
+            reset(&device, victim);
+            write(&device, victim, 0, 1, 1).unwrap();
+        }
+    }
+}
+
+pub(super) fn explicit_open<D: ZonedDevice>(device: D, _: &mut dyn FnMut(D) -> D) {
+    let Some(limit) = below(device.geometry().max_open, &device) else {
+        return;
+    };
+    if device
+        .geometry()
+        .max_active
+        .is_some_and(|active| active <= limit)
+    {
+        return;
+    }
+    for zone in 0..limit {
+        run(&device, Command::Open { zone: ZoneId(zone) });
+    }
+    let zone = ZoneId(limit);
+    let refused = |error: &DeviceError| matches!(error, DeviceError::TooManyOpen { limit: told, .. } if *told == limit);
+    fails(write(&device, zone, 0, 1, 1), refused);
+    fails(device.run(Command::Open { zone }), refused);
+    expect(&device, zone, ZoneState::Empty, 0);
+    write(&device, ZoneId(0), 0, 1, 1).unwrap();
+    run(&device, Command::Close { zone: ZoneId(0) });
+    run(&device, Command::Open { zone });
+    fails(write(&device, ZoneId(0), 1, 1, 1), refused);
+    expect(&device, ZoneId(0), ZoneState::Closed, 1);
+    run(&device, Command::Close { zone });
+    write(&device, ZoneId(0), 1, 1, 1).unwrap();
+    check(&device, ZoneId(0), 0, 2, 1);
+}
+
+pub(super) fn implicit_gives_way<D: ZonedDevice>(device: D, _: &mut dyn FnMut(D) -> D) {
+    let geometry = device.geometry().clone();
+    let Some(limit) = below(geometry.max_open, &device) else {
+        return;
+    };
+    let zones = geometry
+        .max_active
+        .unwrap_or(u32::MAX)
+        .min(limit + 2)
+        .min(geometry.zone_count);
+    for round in 0..4 {
+        for zone in 0..zones {
+            write(&device, ZoneId(zone), round, 1, 1).unwrap();
+            assert_eq!(info(&device, ZoneId(zone)).state, ZoneState::ImplicitlyOpen);
+            assert!(open_zones(&device) <= limit);
+        }
+    }
+    assert_eq!(active_zones(&device), zones);
+    for zone in 0..zones {
+        check(&device, ZoneId(zone), 0, 4, 1);
+    }
+}
+
+pub(super) fn explicit_does_not<D: ZonedDevice>(device: D, _: &mut dyn FnMut(D) -> D) {
+    let geometry = device.geometry().clone();
+    let Some(limit) = below(geometry.max_open, &device) else {
+        return;
+    };
+    if limit < 2 || geometry.max_active.is_some_and(|active| active < limit + 1) {
+        return;
+    }
+    // All but one open resource held explicitly; implicitly open zones take turns with the last.
+    for zone in 0..limit - 1 {
+        run(&device, Command::Open { zone: ZoneId(zone) });
+    }
+    for round in 0..3 {
+        for zone in [limit - 1, limit] {
+            write(&device, ZoneId(zone), round, 1, 1).unwrap();
+        }
+    }
+    for zone in 0..limit - 1 {
+        assert_eq!(info(&device, ZoneId(zone)).state, ZoneState::ExplicitlyOpen);
+    }
+    // Opening explicitly makes an implicitly open zone give way as well.
+    run(
+        &device,
+        Command::Open {
+            zone: ZoneId(limit - 1),
+        },
+    );
+    assert_eq!(open_zones(&device), limit);
+    expect(&device, ZoneId(limit), ZoneState::Closed, 3);
+}
