@@ -19,6 +19,7 @@
 //! changing at a power cut.
 
 mod choices;
+mod commands;
 mod config;
 mod counters;
 mod fault;

@@ -4,8 +4,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use persimmon_device::{
-    Buffer, Command, Completion, DeviceError, Geometry, Result, ZoneId, ZoneInfo, ZoneKind,
-    ZoneState,
+    Command, Completion, DeviceError, Result, ZoneId, ZoneInfo, ZoneKind, ZoneState,
 };
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
@@ -17,7 +16,7 @@ use super::gone;
 use super::medium::Gather;
 use super::power::Snapshot;
 use super::queue::Queue;
-use super::zone::{self, Change, Zone};
+use super::zone::{Change, Zone};
 
 /// A zone, what of it is durable, and how it came from there to where it is.
 #[derive(Clone)]
@@ -26,7 +25,7 @@ pub(crate) struct ZoneCell {
     /// What is durable, if less than all.
     durable: Option<Arc<Zone>>,
     /// Changes since, with the number of the command that made each.
-    changes: Vec<(u64, Change)>,
+    pub changes: Vec<(u64, Change)>,
 }
 
 impl ZoneCell {
@@ -48,7 +47,7 @@ impl ZoneCell {
     }
 
     /// Makes everything up to command number `upto` durable.
-    fn settle(&mut self, upto: u64) {
+    pub fn settle(&mut self, upto: u64) {
         if self
             .changes
             .last()
@@ -85,14 +84,14 @@ impl Answer {
 
 /// Everything behind the device's lock.
 pub(crate) struct State {
-    config: Arc<SimConfig>,
-    zones: Vec<ZoneCell>,
+    pub(super) config: Arc<SimConfig>,
+    pub(super) zones: Vec<ZoneCell>,
     pub(super) queue: Queue,
     pub(super) rng: ChaCha8Rng,
     pub faults: Faults,
     pub counters: Counters,
-    open: u32,
-    active: u32,
+    pub(super) open: u32,
+    pub(super) active: u32,
     /// Commands that took effect: numbers them.
     pub(super) executed: u64,
     /// Commands other than reads until the power fails.
@@ -273,51 +272,6 @@ impl State {
         result
     }
 
-    fn carry_out(&mut self, command: &Command, mark: u64) -> Result<Answer> {
-        let done = match command {
-            Command::Read {
-                zone,
-                block,
-                blocks,
-            } => return self.read(*zone, *block, *blocks).map(Answer::Read),
-            Command::Write { zone, block, data } => {
-                self.write(*zone, Some(*block), data, None)?;
-                Completion::Done
-            }
-            Command::Append { zone, data } => {
-                Completion::Appended(self.write(*zone, None, data, None)?)
-            }
-            Command::Reset {
-                zone,
-                keep_allocated,
-            } => {
-                self.reset(*zone, *keep_allocated)?;
-                Completion::Done
-            }
-            Command::Finish { zone } => {
-                self.finish(*zone)?;
-                Completion::Done
-            }
-            Command::Open { zone } => {
-                self.open(*zone, ZoneState::ExplicitlyOpen, "open")?;
-                Completion::Done
-            }
-            Command::Close { zone } => {
-                self.close(*zone)?;
-                Completion::Done
-            }
-            Command::Flush => {
-                for cell in &mut self.zones {
-                    if !cell.changes.is_empty() {
-                        cell.settle(mark);
-                    }
-                }
-                Completion::Done
-            }
-        };
-        Ok(Answer::Other(done))
-    }
-
     /// Lets a command fail. Of a write any part arrives.
     fn fail(&mut self, command: &Command) -> DeviceError {
         let (operation, zone, block) = match command {
@@ -350,153 +304,7 @@ impl State {
         }
     }
 
-    fn zone(&self, zone: ZoneId) -> Result<&Zone> {
-        self.zones
-            .get(zone.0 as usize)
-            .map(|cell| cell.now.as_ref())
-            .ok_or(DeviceError::NoSuchZone {
-                zone,
-                count: self.config.geometry.zone_count,
-            })
-    }
-
-    fn geometry(&self) -> &Geometry {
-        &self.config.geometry
-    }
-
-    fn read(&self, zone: ZoneId, block: u32, blocks: u32) -> Result<Gather> {
-        let target = self.zone(zone)?;
-        transfer_size(blocks, self.geometry().max_transfer_blocks)?;
-        if target.state == ZoneState::Offline {
-            return bad_state(zone, target.state, "read");
-        }
-        let limit = target.readable();
-        let end = block.saturating_add(blocks);
-        if end > limit {
-            return Err(DeviceError::ReadPastEnd {
-                zone,
-                block,
-                end,
-                limit,
-            });
-        }
-        let written = target.written.clamp(block, end);
-        let mut gather = target.medium.gather(block, written - block);
-        gather.pad_to(blocks);
-        Ok(gather)
-    }
-
-    /// Writes the first `arrives` blocks (or all) of `data`; answers where.
-    fn write(
-        &mut self,
-        zone: ZoneId,
-        block: Option<u32>,
-        data: &[Buffer],
-        arrives: Option<u32>,
-    ) -> Result<u32> {
-        let blocks = Command::data_blocks(data);
-        let (limit, operation) = match block {
-            Some(_) => (self.geometry().max_transfer_blocks, "write"),
-            None => (self.geometry().max_append_blocks, "append"),
-        };
-        let target = self.zone(zone)?;
-        transfer_size(blocks, limit)?;
-        if !target.state.is_writable() {
-            return bad_state(zone, target.state, operation);
-        }
-        let (write_pointer, capacity) = (target.write_pointer, target.capacity);
-        let block = block.unwrap_or(write_pointer);
-        if block != write_pointer {
-            return Err(DeviceError::NotAtWritePointer {
-                zone,
-                block,
-                write_pointer,
-            });
-        }
-        if blocks > capacity - write_pointer {
-            return Err(DeviceError::ZoneFull {
-                zone,
-                block,
-                blocks,
-                capacity,
-            });
-        }
-        if !target.state.is_open() {
-            self.open(zone, ZoneState::ImplicitlyOpen, operation)?;
-        }
-        let arrives = arrives.unwrap_or(blocks);
-        if arrives > 0 {
-            let change = Change::Write {
-                block,
-                data: data.into(),
-            };
-            self.change(zone, change, arrives);
-        }
-        Ok(block)
-    }
-
-    fn reset(&mut self, zone: ZoneId, keep_allocated: bool) -> Result<()> {
-        let Zone { state, kind, .. } = *self.zone(zone)?;
-        if matches!(state, ZoneState::ReadOnly | ZoneState::Offline) {
-            return bad_state(zone, state, "reset");
-        }
-        let change = zone::reset_of(&self.config, kind, keep_allocated);
-        self.change(zone, change, 1);
-        Ok(())
-    }
-
-    fn finish(&mut self, zone: ZoneId) -> Result<()> {
-        let state = self.zone(zone)?.state;
-        if state == ZoneState::Full {
-            return Ok(());
-        }
-        if !state.is_writable() {
-            return bad_state(zone, state, "finish");
-        }
-        self.change(zone, Change::Finish, 1);
-        Ok(())
-    }
-
-    /// Opens a zone; where that is one too many, an implicitly open one is closed for it.
-    fn open(&mut self, zone: ZoneId, as_state: ZoneState, operation: &'static str) -> Result<()> {
-        let state = self.zone(zone)?.state;
-        if !state.is_writable() {
-            return bad_state(zone, state, operation);
-        }
-        if let Some(limit) = self.geometry().max_active
-            && !state.is_active()
-            && self.active >= limit
-        {
-            return Err(DeviceError::TooManyActive { zone, limit });
-        }
-        if let Some(limit) = self.geometry().max_open
-            && !state.is_open()
-            && self.open >= limit
-        {
-            let victim = self
-                .zones
-                .iter()
-                .position(|cell| cell.now.state == ZoneState::ImplicitlyOpen)
-                .ok_or(DeviceError::TooManyOpen { zone, limit })?;
-            self.close(ZoneId(victim as u32))?;
-        }
-        self.set_state(zone, as_state);
-        Ok(())
-    }
-
-    fn close(&mut self, zone: ZoneId) -> Result<()> {
-        let target = self.zone(zone)?;
-        let state = match target.state {
-            ZoneState::Closed => return Ok(()),
-            state if !state.is_open() => return bad_state(zone, state, "close"),
-            _ if target.write_pointer == 0 => ZoneState::Empty,
-            _ => ZoneState::Closed,
-        };
-        self.set_state(zone, state);
-        Ok(())
-    }
-
-    fn change(&mut self, zone: ZoneId, change: Change, blocks: u32) {
+    pub(super) fn change(&mut self, zone: ZoneId, change: Change, blocks: u32) {
         let number = self.executed;
         let Some(cell) = self.zones.get_mut(zone.0 as usize) else {
             return;
@@ -514,7 +322,7 @@ impl State {
         self.recount(before, after);
     }
 
-    fn set_state(&mut self, zone: ZoneId, state: ZoneState) {
+    pub(super) fn set_state(&mut self, zone: ZoneId, state: ZoneState) {
         if let Some(cell) = self.zones.get_mut(zone.0 as usize) {
             let before = cell.now.state;
             Arc::make_mut(&mut cell.now).state = state;
@@ -526,19 +334,4 @@ impl State {
         self.open = self.open + u32::from(after.is_open()) - u32::from(before.is_open());
         self.active = self.active + u32::from(after.is_active()) - u32::from(before.is_active());
     }
-}
-
-fn transfer_size(blocks: u32, limit: u32) -> Result<()> {
-    if blocks == 0 || blocks > limit {
-        return Err(DeviceError::TransferSize { blocks, limit });
-    }
-    Ok(())
-}
-
-fn bad_state<T>(zone: ZoneId, state: ZoneState, operation: &'static str) -> Result<T> {
-    Err(DeviceError::BadState {
-        zone,
-        state,
-        operation,
-    })
 }
