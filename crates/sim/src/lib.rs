@@ -4,6 +4,8 @@
 //! Nothing here reads a clock or asks for entropy: a seed replays a run exactly.
 
 pub mod device;
+pub mod model;
+pub mod workload;
 
 pub use device::{
     Choices, Completions, Counters, Exhaustive, Fault, FaultKind, FaultTarget, History, Sampled,

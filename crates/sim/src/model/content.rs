@@ -1,0 +1,400 @@
+//! What a file may hold after a crash: for every block the values it had since it was last known
+//! to be durable, and the sizes that go with them (invariant I4).
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use persimmon_device::BLOCK_SIZE;
+use xxhash_rust::xxh3::xxh3_64;
+
+const BLOCK: u64 = BLOCK_SIZE as u64;
+
+/// One value of a block, and the file size without which it cannot be there.
+#[derive(Clone)]
+pub(crate) struct Version {
+    /// The block's bytes without trailing zeros.
+    bytes: Arc<[u8]>,
+    hash: u64,
+    /// The write that made this value made the file at least so long.
+    size_min: u64,
+}
+
+impl Version {
+    fn new(bytes: &[u8], size_min: u64) -> Version {
+        let length = bytes
+            .iter()
+            .rposition(|byte| *byte != 0)
+            .map_or(0, |at| at + 1);
+        let bytes = bytes.get(..length).unwrap_or_default();
+        Version {
+            hash: xxh3_64(bytes),
+            bytes: bytes.into(),
+            size_min,
+        }
+    }
+
+    fn zeros() -> Version {
+        Version::new(&[], 0)
+    }
+
+    fn is_plain_zeros(&self) -> bool {
+        self.bytes.is_empty() && self.size_min == 0
+    }
+
+    fn block(&self) -> [u8; BLOCK_SIZE] {
+        let mut block = [0; BLOCK_SIZE];
+        if let Some(target) = block.get_mut(..self.bytes.len()) {
+            target.copy_from_slice(&self.bytes);
+        }
+        block
+    }
+
+    fn cut(&self, length: usize, size: u64) -> Version {
+        Version::new(
+            self.bytes.get(..length).unwrap_or(&self.bytes),
+            self.size_min.min(size),
+        )
+    }
+}
+
+/// The hash of a block's content as [`FileContent::admits`] wants it: trailing zeros do not count.
+#[must_use]
+pub fn block_hash(bytes: &[u8]) -> u64 {
+    Version::new(bytes, 0).hash
+}
+
+/// The content of a regular file. Blocks that are not in the map are zeros.
+#[derive(Clone)]
+pub struct FileContent {
+    /// As a program sees it now.
+    size: u64,
+    /// Sizes that need no unsynced write to explain them.
+    durable_sizes: BTreeSet<u64>,
+    /// Values since the last sync, oldest first; never empty.
+    blocks: BTreeMap<u64, Arc<Vec<Version>>>,
+}
+
+impl Default for FileContent {
+    fn default() -> FileContent {
+        FileContent {
+            size: 0,
+            durable_sizes: BTreeSet::from([0]),
+            blocks: BTreeMap::new(),
+        }
+    }
+}
+
+impl FileContent {
+    /// A file that was found so: all of it is durable. Blocks come with their numbers.
+    #[must_use]
+    pub fn found<'a>(size: u64, blocks: impl IntoIterator<Item = (u64, &'a [u8])>) -> FileContent {
+        FileContent {
+            size,
+            durable_sizes: BTreeSet::from([size]),
+            blocks: blocks
+                .into_iter()
+                .map(|(block, bytes)| (block, Arc::new(vec![Version::new(bytes, 0)])))
+                .collect(),
+        }
+    }
+
+    /// Size as a program sees it now, in bytes.
+    #[must_use]
+    pub fn size(&self) -> u64 {
+        self.size
+    }
+
+    /// The bytes from `offset` on, as a program reads them now.
+    #[must_use]
+    pub fn read(&self, offset: u64, length: usize) -> Vec<u8> {
+        let end = (offset.saturating_add(length as u64)).min(self.size);
+        let mut bytes = Vec::new();
+        let mut at = offset;
+        while at < end {
+            let within = (at % BLOCK) as usize;
+            let take = (BLOCK_SIZE - within).min((end - at) as usize);
+            let block = self.latest(at / BLOCK).block();
+            bytes.extend_from_slice(block.get(within..within + take).unwrap_or_default());
+            at += take as u64;
+        }
+        bytes
+    }
+
+    fn latest(&self, block: u64) -> Version {
+        self.blocks
+            .get(&block)
+            .and_then(|versions| versions.last().cloned())
+            .unwrap_or_else(Version::zeros)
+    }
+
+    /// A buffered write: each block it touches may have its new value after a crash, or an older.
+    pub fn write(&mut self, offset: u64, data: &[u8]) {
+        self.overlay(offset, data, true);
+        if !data.is_empty() {
+            self.size = self.size.max(offset + data.len() as u64);
+        }
+    }
+
+    fn overlay(&mut self, offset: u64, data: &[u8], grows: bool) {
+        let mut done = 0;
+        while let Some(rest) = data.get(done..).filter(|rest| !rest.is_empty()) {
+            let at = offset + done as u64;
+            let within = (at % BLOCK) as usize;
+            let take = rest.len().min(BLOCK_SIZE - within);
+            let latest = self.latest(at / BLOCK);
+            let mut block = latest.block();
+            if let Some(target) = block.get_mut(within..within + take) {
+                target.copy_from_slice(rest.get(..take).unwrap_or_default());
+            }
+            let own = if grows { at + take as u64 } else { 0 };
+            self.add_version(at / BLOCK, Version::new(&block, latest.size_min.max(own)));
+            done += take;
+        }
+    }
+
+    fn add_version(&mut self, block: u64, version: Version) {
+        let versions = self
+            .blocks
+            .entry(block)
+            .or_insert_with(|| Arc::new(vec![Version::zeros()]));
+        let known = versions
+            .last()
+            .is_some_and(|last| last.hash == version.hash && last.size_min == version.size_min);
+        if !known {
+            Arc::make_mut(versions).push(version);
+        }
+    }
+
+    /// A change of size that enters the history when it is made.
+    pub fn truncate(&mut self, size: u64) {
+        let first_gone = size.div_ceil(BLOCK);
+        self.blocks.split_off(&first_gone);
+        let tail = (size % BLOCK) as usize;
+        for (block, versions) in &mut self.blocks {
+            let is_tail = tail > 0 && *block == size / BLOCK;
+            if !is_tail && versions.iter().all(|v| v.size_min <= size) {
+                continue;
+            }
+            let length = if is_tail { tail } else { BLOCK_SIZE };
+            for version in Arc::make_mut(versions) {
+                *version = version.cut(length, size);
+            }
+        }
+        self.drop_zeros();
+        self.size = size;
+        self.durable_sizes = BTreeSet::from([size]);
+    }
+
+    /// Makes `offset..offset + length` read as zeros. Whole blocks enter the history at once, the
+    /// edges are buffered writes of zeros.
+    pub fn punch(&mut self, offset: u64, length: u64) {
+        let end = offset.saturating_add(length);
+        let (first, last) = (offset.div_ceil(BLOCK), end / BLOCK);
+        if first < last {
+            let gone: Vec<u64> = self.blocks.range(first..last).map(|(b, _)| *b).collect();
+            for block in gone {
+                self.blocks.remove(&block);
+            }
+            // The size may have been explained by a write that is gone now.
+            self.durable_sizes.insert(self.size);
+        }
+        // Edges past the end of the file are zeros already.
+        let end = end.min(self.size.next_multiple_of(BLOCK));
+        let head = offset..end.min(first * BLOCK);
+        let tail = offset.max(last * BLOCK).max(head.end)..end;
+        for edge in [head, tail] {
+            if edge.start < edge.end {
+                let zeros = [0; BLOCK_SIZE];
+                let length = (edge.end - edge.start) as usize;
+                self.overlay(edge.start, zeros.get(..length).unwrap_or(&zeros), false);
+            }
+        }
+        self.drop_zeros();
+    }
+
+    /// The file is at least so long from now on, without data.
+    pub fn extend(&mut self, size: u64) {
+        self.size = self.size.max(size);
+        self.durable_sizes = self.durable_sizes.iter().map(|s| (*s).max(size)).collect();
+    }
+
+    /// Everything written so far is in the history.
+    pub fn commit(&mut self) {
+        for versions in self.blocks.values_mut() {
+            keep_last(versions);
+        }
+        self.drop_zeros();
+        self.durable_sizes = BTreeSet::from([self.size]);
+    }
+
+    /// A part of what was written is in the history.
+    pub fn commit_range(&mut self, offset: u64, length: u64) {
+        if length == 0 {
+            return;
+        }
+        let end = offset + length;
+        for (_, versions) in self.blocks.range_mut(offset / BLOCK..end.div_ceil(BLOCK)) {
+            let needs = versions.last().map_or(0, |last| last.size_min);
+            keep_last(versions);
+            self.durable_sizes = self.durable_sizes.iter().map(|s| (*s).max(needs)).collect();
+        }
+        self.drop_zeros();
+    }
+
+    fn drop_zeros(&mut self) {
+        self.blocks
+            .retain(|_, versions| versions.iter().any(|v| !v.is_plain_zeros()));
+    }
+
+    /// Whether a file of this size with these blocks (by number, zeros left out) is one that a
+    /// crash may leave. Answers what is wrong.
+    pub fn admits(&self, size: u64, hashes: &BTreeMap<u64, u64>) -> Result<(), String> {
+        let mut explained = self.durable_sizes.contains(&size);
+        let zeros = block_hash(&[]);
+        let blocks: BTreeSet<u64> = self.blocks.keys().chain(hashes.keys()).copied().collect();
+        for block in blocks {
+            let hash = hashes.get(&block).copied().unwrap_or(zeros);
+            let beyond = block * BLOCK >= size;
+            let Some(versions) = self.blocks.get(&block) else {
+                if hash != zeros {
+                    return Err(format!("block {block} was never written and is not zeros"));
+                }
+                continue;
+            };
+            let mut found = false;
+            for version in versions.iter() {
+                if version.hash == hash && version.size_min <= size {
+                    found = true;
+                    explained |= version.size_min == size;
+                }
+            }
+            // For a block behind the end the size answers.
+            if !found && !beyond {
+                return Err(format!(
+                    "block {block} holds none of the {} values it may hold{}",
+                    versions.len(),
+                    if versions.iter().any(|v| v.hash == hash) {
+                        ", considering the size"
+                    } else {
+                        ""
+                    }
+                ));
+            }
+        }
+        if explained {
+            Ok(())
+        } else {
+            Err(format!(
+                "nothing explains a size of {size}; without unsynced writes it is one of {:?}",
+                self.durable_sizes
+            ))
+        }
+    }
+}
+
+fn keep_last(versions: &mut Arc<Vec<Version>>) {
+    if let Some(last) = versions.last() {
+        let mut last = last.clone();
+        last.size_min = 0;
+        *versions = Arc::new(vec![last]);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The file a program sees now, as the crash leaves it when everything is committed.
+    fn hashes(content: &FileContent) -> BTreeMap<u64, u64> {
+        let bytes = content.read(0, usize::MAX);
+        (0..)
+            .zip(bytes.chunks(BLOCK_SIZE))
+            .map(|(block, bytes)| (block, block_hash(bytes)))
+            .filter(|(_, hash)| *hash != block_hash(&[]))
+            .collect()
+    }
+
+    fn admits(at_crash: &FileContent, found: &FileContent) -> bool {
+        at_crash.admits(found.size(), &hashes(found)).is_ok()
+    }
+
+    fn file(text: &str) -> FileContent {
+        let mut content = FileContent::default();
+        content.write(0, text.as_bytes());
+        content.commit();
+        content
+    }
+
+    #[test]
+    fn an_unsynced_block_holds_any_value_since_the_sync() {
+        let mut content = file("one");
+        content.write(0, b"two");
+        content.write(0, b"three");
+        for text in ["one", "two", "three"] {
+            assert!(admits(&content, &file(text)), "{text}");
+        }
+        for text in ["", "zero", "onexx", "thr", "threee", "\0\0\0\0\0"] {
+            assert!(!admits(&content, &file(text)), "{text}");
+        }
+        content.commit();
+        assert!(!admits(&content, &file("two")));
+        assert!(admits(&content, &file("three")));
+    }
+
+    #[test]
+    fn a_size_comes_with_the_write_that_causes_it() {
+        let mut content = FileContent::default();
+        content.write(BLOCK, b"second");
+        let mut zeros = FileContent::default();
+        zeros.truncate(BLOCK + 6);
+        assert!(!admits(&content, &zeros));
+        assert!(admits(&content, &FileContent::default()));
+        assert!(admits(&content, &content.clone()));
+        content.write(0, b"first");
+        let mut first = FileContent::default();
+        first.write(0, b"first");
+        assert!(admits(&content, &first));
+    }
+
+    #[test]
+    fn a_truncate_ends_the_older_tail_for_ever() {
+        let mut content = file("abcdef");
+        content.write(0, b"ABCDEF");
+        content.truncate(3);
+        content.truncate(6);
+        assert!(admits(&content, &file("abc\0\0\0")));
+        assert!(admits(&content, &file("ABC\0\0\0")));
+        assert!(!admits(&content, &file("abcdef")));
+        assert!(!admits(&content, &file("abc")));
+    }
+
+    #[test]
+    fn a_punch_takes_whole_blocks_at_once_and_edges_later() {
+        let mut content = file(&"x".repeat(3 * BLOCK_SIZE));
+        let before = content.clone();
+        content.punch(100, 2 * BLOCK);
+        assert!(admits(&content, &content.clone()));
+        assert!(!admits(&content, &before));
+        let mut edges_open = before.clone();
+        edges_open.punch(BLOCK, BLOCK);
+        assert!(admits(&content, &edges_open));
+        assert_eq!(content.read(0, 200), [&[b'x'; 100][..], &[0; 100]].concat());
+        assert_eq!(content.read(2 * BLOCK + 99, 2), b"\0x");
+    }
+
+    #[test]
+    fn a_synced_range_binds_its_blocks_and_no_others() {
+        let mut content = file(&"x".repeat(2 * BLOCK_SIZE));
+        let old = content.clone();
+        content.write(0, b"a");
+        let only_a = content.clone();
+        content.write(BLOCK, b"b");
+        content.commit_range(BLOCK, 1);
+        assert!(!admits(&content, &old));
+        assert!(!admits(&content, &only_a));
+        let mut only_b = old.clone();
+        only_b.write(BLOCK, b"b");
+        assert!(admits(&content, &only_b));
+        assert!(admits(&content, &content.clone()));
+    }
+}

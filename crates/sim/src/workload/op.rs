@@ -1,0 +1,202 @@
+//! One step of a workload: small, plain, and readable in a report.
+
+use std::fmt;
+
+/// What a rename does about an existing target.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Rename {
+    /// Replaces it.
+    Replace,
+    /// Fails.
+    NoReplace,
+    /// Swaps the two.
+    Exchange,
+}
+
+/// How a range of a file is allocated.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Allocate {
+    /// Space is set aside; the size grows with the range.
+    Reserve,
+    /// Space is set aside, the size stays.
+    ReserveKeepSize,
+    /// A hole is made.
+    Punch,
+    /// Zeros with space set aside; the size grows with the range.
+    Zero,
+}
+
+/// When a write is acknowledged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Durability {
+    /// At once; durable later.
+    Buffered,
+    /// When its data is durable (`O_DSYNC`).
+    DataSync,
+    /// When its data and all attributes are durable (`O_SYNC`).
+    Sync,
+}
+
+/// Background work that is due.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// Staged data goes to the device.
+    WriteBack,
+    /// The journal is committed.
+    Commit,
+    /// A checkpoint is written.
+    Checkpoint,
+    /// Zones are cleaned.
+    Clean,
+}
+
+/// An operation on the filesystem. Paths start with `/`; no symbolic link in them is followed.
+#[allow(missing_docs, reason = "fields are the arguments of the system call")]
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Op {
+    /// A new regular file.
+    Create { path: String, mode: u32 },
+    /// A new directory.
+    Mkdir { path: String, mode: u32 },
+    /// A new FIFO.
+    Fifo { path: String, mode: u32 },
+    /// A new symbolic link.
+    Symlink { path: String, target: String },
+    /// One more name for a file.
+    Link { from: String, to: String },
+    /// A name less.
+    Unlink { path: String },
+    /// A directory less.
+    Rmdir { path: String },
+    /// Another name.
+    Rename {
+        from: String,
+        to: String,
+        mode: Rename,
+    },
+    /// Opens a regular file and keeps it open; `truncate` empties it.
+    Open {
+        slot: u8,
+        path: String,
+        truncate: bool,
+    },
+    /// Closes what is open in a slot.
+    Close { slot: u8 },
+    /// Writes through a slot.
+    WriteOpen {
+        slot: u8,
+        offset: u64,
+        length: u32,
+        fill: u64,
+    },
+    /// Writes to a regular file.
+    Write {
+        path: String,
+        offset: u64,
+        length: u32,
+        fill: u64,
+        durability: Durability,
+    },
+    /// Sets the size of a regular file.
+    Truncate { path: String, size: u64 },
+    /// Allocates or frees a range of a regular file.
+    Allocate {
+        path: String,
+        offset: u64,
+        length: u64,
+        what: Allocate,
+    },
+    /// Copies a range from one regular file to another.
+    Copy {
+        from: String,
+        to: String,
+        from_offset: u64,
+        to_offset: u64,
+        length: u64,
+    },
+    /// Sets permission bits.
+    Chmod { path: String, mode: u32 },
+    /// Sets the owner.
+    Chown { path: String, uid: u32 },
+    /// Sets the modification time, in nanoseconds.
+    SetMtime { path: String, mtime: u64 },
+    /// Sets an extended attribute.
+    SetXattr {
+        path: String,
+        name: String,
+        length: u32,
+        fill: u64,
+    },
+    /// Removes an extended attribute.
+    RemoveXattr { path: String, name: String },
+    /// `fsync` or `fdatasync` of a regular file.
+    Fsync { path: String, data_only: bool },
+    /// `fsync` of a directory.
+    FsyncDir { path: String },
+    /// `sync` of everything.
+    Sync,
+    /// Background work.
+    Step(Step),
+    /// A clean unmount and a mount.
+    Remount,
+    /// Reads a whole file and compares it.
+    Read { path: String },
+}
+
+impl Op {
+    /// One word for tables.
+    #[must_use]
+    pub fn name(&self) -> &'static str {
+        match self {
+            Op::Create { .. } => "create",
+            Op::Mkdir { .. } => "mkdir",
+            Op::Fifo { .. } => "fifo",
+            Op::Symlink { .. } => "symlink",
+            Op::Link { .. } => "link",
+            Op::Unlink { .. } => "unlink",
+            Op::Rmdir { .. } => "rmdir",
+            Op::Rename { .. } => "rename",
+            Op::Open { .. } => "open",
+            Op::Close { .. } => "close",
+            Op::WriteOpen { .. } | Op::Write { .. } => "write",
+            Op::Truncate { .. } => "truncate",
+            Op::Allocate { .. } => "allocate",
+            Op::Copy { .. } => "copy",
+            Op::Chmod { .. } => "chmod",
+            Op::Chown { .. } => "chown",
+            Op::SetMtime { .. } => "utimens",
+            Op::SetXattr { .. } => "setxattr",
+            Op::RemoveXattr { .. } => "removexattr",
+            Op::Fsync { .. } => "fsync",
+            Op::FsyncDir { .. } => "fsyncdir",
+            Op::Sync => "sync",
+            Op::Step(_) => "step",
+            Op::Remount => "remount",
+            Op::Read { .. } => "read",
+        }
+    }
+}
+
+impl fmt::Display for Op {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{self:?}")
+    }
+}
+
+/// The bytes of a write: `fill` tells them. Of its low two bits, 0 makes them repetitive, so that
+/// they compress; otherwise they do not. Never zeros.
+#[must_use]
+pub fn bytes_of(fill: u64, length: usize) -> Vec<u8> {
+    let mut state = fill.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
+    let mut bytes = Vec::with_capacity(length + 8);
+    while bytes.len() < length {
+        if fill & 3 != 0 {
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+        }
+        bytes.extend_from_slice(&(state | 0x0101_0101_0101_0101).to_le_bytes());
+    }
+    bytes.truncate(length);
+    bytes
+}
