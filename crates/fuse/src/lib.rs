@@ -1,1 +1,15 @@
-//! Under construction.
+//! The FUSE mount: a thin adapter between the kernel and [`persimmon_vfs`], without semantics of
+//! its own, so that the transport can be replaced.
+
+mod adapter;
+mod answer;
+mod convert;
+pub mod live;
+pub mod mounts;
+pub mod options;
+mod session;
+pub mod size;
+
+pub use live::Live;
+pub use options::{MountOptions, OptionError};
+pub use session::{End, Mount, MountError, Stopper, mount};

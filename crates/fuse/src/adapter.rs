@@ -1,0 +1,739 @@
+//! From the protocol to the vfs, one method an operation. No semantics here: only the shape of
+//! requests and answers, what the kernel may remember, and that a panic stays one failed
+//! operation.
+
+use std::cell::RefCell;
+use std::ffi::OsStr;
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, SystemTime};
+
+use fuser::{
+    AccessFlags, BsdFileFlags, CopyFileRangeFlags, Errno, FileHandle, Filesystem, FopenFlags,
+    Generation, INodeNo, InitFlags, IoctlFlags, KernelConfig, LockOwner, PollEvents, PollFlags,
+    PollNotifier, RenameFlags, ReplyAttr, ReplyBmap, ReplyCreate, ReplyData, ReplyDirectory,
+    ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyIoctl, ReplyLseek, ReplyOpen, ReplyPoll,
+    ReplyStatfs, ReplyWrite, ReplyXattr, Request, TimeOrNow,
+};
+use persimmon_vfs::{
+    Allocate, Attr, Error, Handle, Ino, Listing, OpenFlags, RenameMode, Result, SeekTo, SetAttr,
+    Vfs, WriteFlags, XattrMode,
+};
+use tracing::{error, warn};
+
+use crate::convert::{self, attr, caller, generation, ino, node, set_time};
+use crate::live::{self, Live};
+use crate::options::MountOptions;
+
+/// How long the kernel may remember names and attributes: nobody but the daemon changes the
+/// volume, and it does so at the kernel's word.
+const REMEMBER: Duration = Duration::from_secs(365 * 24 * 3600);
+
+/// Largest request of data, bytes.
+const MAX_WRITE_BYTES: u32 = 1 << 20;
+
+/// Most bytes one copy request moves, so that its answer fits 32 bits.
+const COPY_BYTES_MAX: u64 = 1 << 30;
+
+/// Requests that the kernel may have in the background (read-ahead, write-back).
+const BACKGROUND_REQUESTS_MAX: u16 = 64;
+
+/// The filesystem as the kernel's requests see it.
+pub struct Adapter {
+    vfs: Arc<Vfs>,
+    live: Arc<dyn Live>,
+    writeback_cache: bool,
+    /// Changes to directories are durable before they are answered.
+    dirsync: bool,
+    pub(crate) panicked: Arc<AtomicBool>,
+}
+
+thread_local! {
+    /// Where data is read to before it goes to the kernel; grows to the largest read.
+    static READ_BUFFER: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+}
+
+impl Adapter {
+    /// `panicked` is set by the first operation that panics; from then on changes are refused.
+    pub fn new(
+        vfs: Arc<Vfs>,
+        live: Arc<dyn Live>,
+        options: &MountOptions,
+        panicked: Arc<AtomicBool>,
+    ) -> Adapter {
+        Adapter {
+            vfs,
+            live,
+            writeback_cache: options.writeback_cache,
+            dirsync: options.dirsync,
+            panicked,
+        }
+    }
+
+    /// With `dirsync`, makes a change of the directory `parent` durable.
+    fn settle<T>(&self, parent: Ino, value: T) -> Result<T> {
+        if self.dirsync {
+            self.vfs.fsyncdir(parent, Handle::NONE)?;
+        }
+        Ok(value)
+    }
+}
+
+fn send_entry(reply: ReplyEntry, found: Attr) {
+    reply.entry(&REMEMBER, &attr(&found), generation(&found));
+}
+
+fn send_attr(reply: ReplyAttr, found: Attr) {
+    reply.attr(&REMEMBER, &attr(&found));
+}
+
+fn send_bytes(reply: ReplyXattr, size: u32, value: &[u8]) {
+    if size == 0 {
+        reply.size(value.len() as u32);
+    } else if value.len() > size as usize {
+        reply.error(Errno::ERANGE);
+    } else {
+        reply.data(value);
+    }
+}
+
+fn handle(handle: FileHandle) -> Handle {
+    Handle(handle.0)
+}
+
+/// The kernel computes the offsets of appends itself, and does not say whether the opener may
+/// keep setuid on truncation, only who it is.
+fn open_flags(request: &Request, flags: i32) -> OpenFlags {
+    OpenFlags {
+        append: false,
+        kill_privileges: request.uid() != 0,
+        ..OpenFlags::from_linux(flags)
+    }
+}
+
+/// The kernel's cache of a file always holds. A close is worth a message only where the file was
+/// emptied first: then its new content enters the history before `close` returns.
+fn opened(truncated: bool) -> FopenFlags {
+    if truncated {
+        FopenFlags::FOPEN_KEEP_CACHE
+    } else {
+        FopenFlags::FOPEN_KEEP_CACHE | FopenFlags::FOPEN_NOFLUSH
+    }
+}
+
+impl Filesystem for Adapter {
+    fn init(&mut self, _request: &Request, config: &mut KernelConfig) -> io::Result<()> {
+        let mut wanted = InitFlags::FUSE_ASYNC_READ
+            | InitFlags::FUSE_BIG_WRITES
+            | InitFlags::FUSE_MAX_PAGES
+            | InitFlags::FUSE_ATOMIC_O_TRUNC
+            | InitFlags::FUSE_EXPORT_SUPPORT
+            | InitFlags::FUSE_DONT_MASK
+            | InitFlags::FUSE_DO_READDIRPLUS
+            | InitFlags::FUSE_READDIRPLUS_AUTO
+            | InitFlags::FUSE_ASYNC_DIO
+            | InitFlags::FUSE_PARALLEL_DIROPS
+            | InitFlags::FUSE_HANDLE_KILLPRIV_V2
+            | InitFlags::FUSE_POSIX_ACL
+            | InitFlags::FUSE_CACHE_SYMLINKS
+            | InitFlags::FUSE_NO_OPENDIR_SUPPORT;
+        if self.writeback_cache {
+            wanted |= InitFlags::FUSE_WRITEBACK_CACHE;
+        }
+        if let Err(missing) = config.add_capabilities(wanted) {
+            warn!("this kernel does not offer {missing:?}");
+            let _ = config.add_capabilities(wanted & !missing);
+        }
+        // The bounds are below what the protocol allows, so none of these is refused.
+        let _ = config.set_max_write(MAX_WRITE_BYTES);
+        let _ = config.set_max_background(BACKGROUND_REQUESTS_MAX);
+        let _ = config.set_congestion_threshold(BACKGROUND_REQUESTS_MAX * 3 / 4);
+        Ok(())
+    }
+
+    fn lookup(&self, _request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
+        let work = || match self.vfs.lookup(ino(parent), name.as_bytes()) {
+            Ok(found) => Ok(Some(found)),
+            Err(Error::NotFound) => Ok(None),
+            Err(error) => Err(error),
+        };
+        self.answer("lookup", reply, work, |reply, found| match found {
+            Some(found) => send_entry(reply, found),
+            None => reply.entry(&REMEMBER, &convert::negative(), Generation(0)),
+        });
+    }
+
+    fn forget(&self, _request: &Request, node: INodeNo, _lookups: u64) {
+        // Not counted: the kernel forgets an inode in one go, and an unlinked one cannot be
+        // looked up again.
+        if catch_unwind(AssertUnwindSafe(|| self.vfs.forget(ino(node)))).is_err() {
+            self.panicked.store(true, Ordering::Release);
+            error!("forget panicked; the mount takes no more changes");
+        }
+    }
+
+    fn getattr(
+        &self,
+        _request: &Request,
+        node: INodeNo,
+        _handle: Option<FileHandle>,
+        reply: ReplyAttr,
+    ) {
+        self.answer("getattr", reply, || self.vfs.getattr(ino(node)), send_attr);
+    }
+
+    fn setattr(
+        &self,
+        request: &Request,
+        node: INodeNo,
+        mode: Option<u32>,
+        uid: Option<u32>,
+        gid: Option<u32>,
+        size: Option<u64>,
+        atime: Option<TimeOrNow>,
+        mtime: Option<TimeOrNow>,
+        ctime: Option<SystemTime>,
+        file: Option<FileHandle>,
+        _created: Option<SystemTime>,
+        _changed: Option<SystemTime>,
+        _backed_up: Option<SystemTime>,
+        _flags: Option<BsdFileFlags>,
+        reply: ReplyAttr,
+    ) {
+        let set = SetAttr {
+            mode,
+            uid,
+            gid,
+            size,
+            atime: atime.map(set_time),
+            mtime: mtime.map(set_time),
+            ctime: ctime.map(convert::timestamp),
+            kill_privileges: size.is_some() && request.uid() != 0,
+        };
+        let file = file.map_or(Handle::NONE, handle);
+        self.change(
+            "setattr",
+            reply,
+            || self.vfs.setattr(ino(node), file, &set),
+            send_attr,
+        );
+    }
+
+    fn readlink(&self, _request: &Request, node: INodeNo, reply: ReplyData) {
+        let work = || self.vfs.readlink(ino(node));
+        self.answer("readlink", reply, work, |reply, target| reply.data(&target));
+    }
+
+    fn mknod(
+        &self,
+        request: &Request,
+        parent: INodeNo,
+        name: &OsStr,
+        mode: u32,
+        umask: u32,
+        rdev: u32,
+        reply: ReplyEntry,
+    ) {
+        let parent = ino(parent);
+        let caller = caller(request, umask);
+        let work = || {
+            let made = self
+                .vfs
+                .mknod(&caller, parent, name.as_bytes(), mode, rdev)?;
+            self.settle(parent, made)
+        };
+        self.change("mknod", reply, work, send_entry);
+    }
+
+    fn mkdir(
+        &self,
+        request: &Request,
+        parent: INodeNo,
+        name: &OsStr,
+        mode: u32,
+        umask: u32,
+        reply: ReplyEntry,
+    ) {
+        let parent = ino(parent);
+        let caller = caller(request, umask);
+        let work = || {
+            let made = self.vfs.mkdir(&caller, parent, name.as_bytes(), mode)?;
+            self.settle(parent, made)
+        };
+        self.change("mkdir", reply, work, send_entry);
+    }
+
+    fn unlink(&self, _request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        let parent = ino(parent);
+        let work = || {
+            self.vfs.unlink(parent, name.as_bytes())?;
+            self.settle(parent, ())
+        };
+        self.change("unlink", reply, work, |reply, ()| reply.ok());
+    }
+
+    fn rmdir(&self, _request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        let parent = ino(parent);
+        let work = || {
+            self.vfs.rmdir(parent, name.as_bytes())?;
+            self.settle(parent, ())
+        };
+        self.change("rmdir", reply, work, |reply, ()| reply.ok());
+    }
+
+    fn symlink(
+        &self,
+        request: &Request,
+        parent: INodeNo,
+        name: &OsStr,
+        target: &Path,
+        reply: ReplyEntry,
+    ) {
+        let parent = ino(parent);
+        let caller = caller(request, 0);
+        let target = target.as_os_str().as_bytes();
+        let work = || {
+            let made = self.vfs.symlink(&caller, parent, name.as_bytes(), target)?;
+            self.settle(parent, made)
+        };
+        self.change("symlink", reply, work, send_entry);
+    }
+
+    fn rename(
+        &self,
+        _request: &Request,
+        parent: INodeNo,
+        name: &OsStr,
+        new_parent: INodeNo,
+        new_name: &OsStr,
+        flags: RenameFlags,
+        reply: ReplyEmpty,
+    ) {
+        let (from, to) = (ino(parent), ino(new_parent));
+        let work = || {
+            let mode = RenameMode::from_linux(flags.bits())?;
+            self.vfs
+                .rename(from, name.as_bytes(), to, new_name.as_bytes(), mode)?;
+            self.settle(to, ())
+        };
+        self.change("rename", reply, work, |reply, ()| reply.ok());
+    }
+
+    fn link(
+        &self,
+        _request: &Request,
+        node: INodeNo,
+        new_parent: INodeNo,
+        new_name: &OsStr,
+        reply: ReplyEntry,
+    ) {
+        let parent = ino(new_parent);
+        let work = || {
+            let linked = self.vfs.link(ino(node), parent, new_name.as_bytes())?;
+            self.settle(parent, linked)
+        };
+        self.change("link", reply, work, send_entry);
+    }
+
+    fn open(&self, request: &Request, node: INodeNo, flags: fuser::OpenFlags, reply: ReplyOpen) {
+        let flags = open_flags(request, flags.0);
+        let work = || self.vfs.open(ino(node), flags);
+        let accept = |reply: ReplyOpen, file: Handle| {
+            reply.opened(FileHandle(file.0), opened(flags.truncate));
+        };
+        if flags.truncate {
+            self.change("open", reply, work, accept);
+        } else {
+            self.answer("open", reply, work, accept);
+        }
+    }
+
+    fn create(
+        &self,
+        request: &Request,
+        parent: INodeNo,
+        name: &OsStr,
+        mode: u32,
+        umask: u32,
+        flags: i32,
+        reply: ReplyCreate,
+    ) {
+        let parent = ino(parent);
+        let caller = caller(request, umask);
+        let flags = open_flags(request, flags);
+        let work = || {
+            let made = self
+                .vfs
+                .create(&caller, parent, name.as_bytes(), mode, flags)?;
+            self.settle(parent, made)
+        };
+        self.change("create", reply, work, |reply, (made, file)| {
+            let file = FileHandle(file.0);
+            reply.created(
+                &REMEMBER,
+                &attr(&made),
+                generation(&made),
+                file,
+                opened(false),
+            );
+        });
+    }
+
+    fn read(
+        &self,
+        _request: &Request,
+        node: INodeNo,
+        file: FileHandle,
+        offset: u64,
+        size: u32,
+        _flags: fuser::OpenFlags,
+        _owner: Option<LockOwner>,
+        reply: ReplyData,
+    ) {
+        let size = size.min(MAX_WRITE_BYTES) as usize;
+        READ_BUFFER.with_borrow_mut(|buffer| {
+            if buffer.len() < size {
+                buffer.resize(size, 0);
+            }
+            let buffer = buffer.get_mut(..size).unwrap_or_default();
+            let vfs = &self.vfs;
+            self.answer(
+                "read",
+                reply,
+                move || {
+                    let got = vfs.read(ino(node), handle(file), offset, &mut *buffer)?;
+                    Ok(&*buffer.get_mut(..got).unwrap_or_default())
+                },
+                |reply: ReplyData, data: &[u8]| reply.data(data),
+            );
+        });
+    }
+
+    fn write(
+        &self,
+        _request: &Request,
+        node: INodeNo,
+        file: FileHandle,
+        offset: u64,
+        data: &[u8],
+        write_flags: fuser::WriteFlags,
+        _flags: fuser::OpenFlags,
+        _owner: Option<LockOwner>,
+        reply: ReplyWrite,
+    ) {
+        let flags = WriteFlags {
+            kill_privileges: write_flags.contains(fuser::WriteFlags::FUSE_WRITE_KILL_SUIDGID),
+            data_sync: false,
+        };
+        // The handle of a write from the page cache is a guess of the kernel's.
+        let file = if write_flags.contains(fuser::WriteFlags::FUSE_WRITE_CACHE) {
+            Handle::NONE
+        } else {
+            handle(file)
+        };
+        let work = || {
+            self.vfs.write(ino(node), file, offset, data, flags)?;
+            Ok(data.len() as u32)
+        };
+        self.change("write", reply, work, ReplyWrite::written);
+    }
+
+    fn flush(
+        &self,
+        _request: &Request,
+        node: INodeNo,
+        file: FileHandle,
+        owner: LockOwner,
+        reply: ReplyEmpty,
+    ) {
+        let owner = persimmon_vfs::LockOwner(owner.0);
+        let work = || self.vfs.flush(ino(node), handle(file), owner);
+        self.change("flush", reply, work, |reply, ()| reply.ok());
+    }
+
+    fn release(
+        &self,
+        _request: &Request,
+        node: INodeNo,
+        file: FileHandle,
+        _flags: fuser::OpenFlags,
+        _owner: Option<LockOwner>,
+        _flush: bool,
+        reply: ReplyEmpty,
+    ) {
+        let work = || self.vfs.release(ino(node), handle(file));
+        self.change("release", reply, work, |reply, ()| reply.ok());
+    }
+
+    fn fsync(
+        &self,
+        _request: &Request,
+        node: INodeNo,
+        file: FileHandle,
+        data_only: bool,
+        reply: ReplyEmpty,
+    ) {
+        let work = || self.vfs.fsync(ino(node), handle(file), data_only);
+        self.change("fsync", reply, work, |reply, ()| reply.ok());
+    }
+
+    /// Directories are read without handles: their cookies are stable, and the kernel then
+    /// keeps listings in its cache.
+    fn opendir(
+        &self,
+        _request: &Request,
+        _node: INodeNo,
+        _flags: fuser::OpenFlags,
+        reply: ReplyOpen,
+    ) {
+        reply.error(Errno::ENOSYS);
+    }
+
+    fn readdir(
+        &self,
+        _request: &Request,
+        node_of_directory: INodeNo,
+        _handle: FileHandle,
+        cookie: u64,
+        mut reply: ReplyDirectory,
+    ) {
+        let directory = ino(node_of_directory);
+        let filled = catch_unwind(AssertUnwindSafe(|| {
+            self.vfs
+                .readdir(directory, Handle::NONE, cookie, &mut |entry| {
+                    let kind = convert::file_type(entry.kind);
+                    match reply.add(
+                        node(entry.ino),
+                        entry.cookie,
+                        kind,
+                        OsStr::from_bytes(entry.name),
+                    ) {
+                        true => Listing::Full,
+                        false => Listing::More,
+                    }
+                })
+        }));
+        self.answer_listing("readdir", filled, reply, ReplyDirectory::ok);
+    }
+
+    fn readdirplus(
+        &self,
+        _request: &Request,
+        node_of_directory: INodeNo,
+        _handle: FileHandle,
+        cookie: u64,
+        mut reply: ReplyDirectoryPlus,
+    ) {
+        let directory = ino(node_of_directory);
+        let filled = catch_unwind(AssertUnwindSafe(|| {
+            self.vfs
+                .readdirplus(directory, Handle::NONE, cookie, &mut |entry, found| {
+                    let name = OsStr::from_bytes(entry.name);
+                    let number = node(entry.ino);
+                    let generation = generation(found);
+                    match reply.add(
+                        number,
+                        entry.cookie,
+                        name,
+                        &REMEMBER,
+                        &attr(found),
+                        generation,
+                    ) {
+                        true => Listing::Full,
+                        false => Listing::More,
+                    }
+                })
+        }));
+        self.answer_listing("readdirplus", filled, reply, ReplyDirectoryPlus::ok);
+    }
+
+    fn fsyncdir(
+        &self,
+        _request: &Request,
+        node: INodeNo,
+        _handle: FileHandle,
+        _data_only: bool,
+        reply: ReplyEmpty,
+    ) {
+        let work = || self.vfs.fsyncdir(ino(node), Handle::NONE);
+        self.change("fsyncdir", reply, work, |reply, ()| reply.ok());
+    }
+
+    fn statfs(&self, _request: &Request, _node: INodeNo, reply: ReplyStatfs) {
+        self.answer(
+            "statfs",
+            reply,
+            || self.vfs.statfs(),
+            |reply, space| {
+                reply.statfs(
+                    space.blocks,
+                    space.blocks_free,
+                    space.blocks_available,
+                    space.files,
+                    space.files_free,
+                    space.block_size,
+                    space.name_len_max,
+                    space.block_size,
+                );
+            },
+        );
+    }
+
+    fn setxattr(
+        &self,
+        request: &Request,
+        node: INodeNo,
+        name: &OsStr,
+        value: &[u8],
+        flags: i32,
+        _position: u32,
+        reply: ReplyEmpty,
+    ) {
+        let caller = caller(request, 0);
+        let work = || {
+            let mode = XattrMode::from_linux(flags)?;
+            self.vfs
+                .setxattr(&caller, ino(node), name.as_bytes(), value, mode)
+        };
+        self.change("setxattr", reply, work, |reply, ()| reply.ok());
+    }
+
+    fn getxattr(
+        &self,
+        _request: &Request,
+        node: INodeNo,
+        name: &OsStr,
+        size: u32,
+        reply: ReplyXattr,
+    ) {
+        let work = || match name
+            .to_str()
+            .and_then(|name| name.strip_prefix(live::PREFIX))
+        {
+            Some(question) => self.live.answer(question).ok_or(Error::NoAttribute),
+            None => self.vfs.getxattr(ino(node), name.as_bytes()),
+        };
+        self.answer("getxattr", reply, work, |reply, value| {
+            send_bytes(reply, size, &value)
+        });
+    }
+
+    fn listxattr(&self, request: &Request, node: INodeNo, size: u32, reply: ReplyXattr) {
+        let caller = caller(request, 0);
+        let work = || self.vfs.listxattr(&caller, ino(node));
+        self.answer("listxattr", reply, work, |reply, names| {
+            send_bytes(reply, size, &names)
+        });
+    }
+
+    fn removexattr(&self, _request: &Request, node: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        let work = || self.vfs.removexattr(ino(node), name.as_bytes());
+        self.change("removexattr", reply, work, |reply, ()| reply.ok());
+    }
+
+    fn fallocate(
+        &self,
+        _request: &Request,
+        node: INodeNo,
+        file: FileHandle,
+        offset: u64,
+        length: u64,
+        mode: i32,
+        reply: ReplyEmpty,
+    ) {
+        let work = || {
+            let what = Allocate::from_linux(mode)?;
+            self.vfs
+                .fallocate(ino(node), handle(file), offset, length, what)
+        };
+        self.change("fallocate", reply, work, |reply, ()| reply.ok());
+    }
+
+    fn lseek(
+        &self,
+        _request: &Request,
+        node: INodeNo,
+        file: FileHandle,
+        offset: i64,
+        whence: i32,
+        reply: ReplyLseek,
+    ) {
+        let work = || {
+            let to = match whence {
+                libc::SEEK_DATA => SeekTo::Data,
+                libc::SEEK_HOLE => SeekTo::Hole,
+                _ => return Err(Error::Invalid("whence")),
+            };
+            let offset = u64::try_from(offset).map_err(|_| Error::NoSuchOffset)?;
+            let found = self.vfs.seek(ino(node), handle(file), offset, to)?;
+            i64::try_from(found).map_err(|_| Error::FileTooLarge)
+        };
+        self.answer("lseek", reply, work, ReplyLseek::offset);
+    }
+
+    fn copy_file_range(
+        &self,
+        _request: &Request,
+        source: INodeNo,
+        source_file: FileHandle,
+        source_offset: u64,
+        target: INodeNo,
+        target_file: FileHandle,
+        target_offset: u64,
+        length: u64,
+        _flags: CopyFileRangeFlags,
+        reply: ReplyWrite,
+    ) {
+        let work = || {
+            let from = (ino(source), handle(source_file), source_offset);
+            let to = (ino(target), handle(target_file), target_offset);
+            let copied = self
+                .vfs
+                .copy_file_range(from, to, length.min(COPY_BYTES_MAX))?;
+            Ok(copied as u32)
+        };
+        self.change("copy_file_range", reply, work, ReplyWrite::written);
+    }
+
+    // The kernel does without the following once it has heard ENOSYS: it checks permissions, and
+    // files here are always ready.
+
+    fn access(&self, _request: &Request, _node: INodeNo, _mask: AccessFlags, reply: ReplyEmpty) {
+        reply.error(Errno::ENOSYS);
+    }
+
+    fn bmap(&self, _request: &Request, _node: INodeNo, _size: u32, _block: u64, reply: ReplyBmap) {
+        reply.error(Errno::ENOSYS);
+    }
+
+    fn poll(
+        &self,
+        _request: &Request,
+        _node: INodeNo,
+        _file: FileHandle,
+        _notifier: PollNotifier,
+        _events: PollEvents,
+        _flags: PollFlags,
+        reply: ReplyPoll,
+    ) {
+        reply.error(Errno::ENOSYS);
+    }
+
+    fn ioctl(
+        &self,
+        _request: &Request,
+        _node: INodeNo,
+        _file: FileHandle,
+        _flags: IoctlFlags,
+        _command: u32,
+        _input: &[u8],
+        _output_size: u32,
+        reply: ReplyIoctl,
+    ) {
+        reply.error(Errno::ENOTTY);
+    }
+}

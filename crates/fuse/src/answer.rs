@@ -1,0 +1,127 @@
+//! Answering a request: with a result, with an error's number, or, where the operation panics,
+//! with `EIO`. Every request is answered once, so none can hang the mount.
+
+use std::any::Any;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::Ordering;
+
+use fuser::{
+    Errno, ReplyAttr, ReplyCreate, ReplyData, ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty,
+    ReplyEntry, ReplyLseek, ReplyOpen, ReplyStatfs, ReplyWrite, ReplyXattr,
+};
+use persimmon_vfs::{Error, Result};
+use tracing::{debug, error};
+
+use crate::adapter::Adapter;
+
+/// Replies that can carry an error.
+pub trait Refuse {
+    fn refuse(self, errno: Errno);
+}
+
+macro_rules! refuse {
+    ($($reply:ty),*) => {
+        $(impl Refuse for $reply {
+            fn refuse(self, errno: Errno) {
+                self.error(errno);
+            }
+        })*
+    };
+}
+
+refuse!(
+    ReplyAttr,
+    ReplyCreate,
+    ReplyData,
+    ReplyDirectory,
+    ReplyDirectoryPlus,
+    ReplyEmpty,
+    ReplyEntry,
+    ReplyLseek,
+    ReplyOpen,
+    ReplyStatfs,
+    ReplyWrite,
+    ReplyXattr
+);
+
+impl Adapter {
+    /// Runs `work` and answers with its result, its error, or `EIO` where it panics.
+    pub fn answer<R: Refuse, T>(
+        &self,
+        operation: &'static str,
+        reply: R,
+        work: impl FnOnce() -> Result<T>,
+        accept: impl FnOnce(R, T),
+    ) {
+        match catch_unwind(AssertUnwindSafe(work)) {
+            Ok(Ok(value)) => accept(reply, value),
+            Ok(Err(error)) => reply.refuse(errno(operation, &error)),
+            Err(panic) => {
+                self.panicked.store(true, Ordering::Release);
+                error!(
+                    "{operation} panicked: {}; the mount takes no more changes",
+                    panic_message(panic.as_ref())
+                );
+                reply.refuse(Errno::EIO);
+            }
+        }
+    }
+
+    /// As [`Adapter::answer`], for what changes the volume. After a panic, memory may hold half
+    /// an operation that must not reach the device.
+    pub fn change<R: Refuse, T>(
+        &self,
+        operation: &'static str,
+        reply: R,
+        work: impl FnOnce() -> Result<T>,
+        accept: impl FnOnce(R, T),
+    ) {
+        if self.panicked.load(Ordering::Acquire) {
+            reply.refuse(Errno::EIO);
+            return;
+        }
+        self.answer(operation, reply, work, accept);
+    }
+
+    /// As [`Adapter::answer`], where the work filled the reply itself.
+    pub fn answer_listing<R: Refuse>(
+        &self,
+        operation: &'static str,
+        filled: std::thread::Result<Result<()>>,
+        reply: R,
+        accept: impl FnOnce(R),
+    ) {
+        self.answer(
+            operation,
+            reply,
+            || filled.unwrap_or_else(|panic| std::panic::resume_unwind(panic)),
+            |reply, ()| accept(reply),
+        );
+    }
+}
+
+/// The one place where an error leaves the daemon: what is not an ordinary refusal is logged with
+/// its whole chain of causes.
+fn errno(operation: &'static str, error: &Error) -> Errno {
+    let errno = error.errno();
+    if errno == libc::EIO || errno == libc::EUCLEAN {
+        let mut chain = error.to_string();
+        let mut cause = std::error::Error::source(error);
+        while let Some(source) = cause {
+            chain = format!("{chain}: {source}");
+            cause = source.source();
+        }
+        error!("{operation}: {chain}");
+    } else {
+        debug!("{operation}: {error}");
+    }
+    Errno::from_i32(errno)
+}
+
+fn panic_message(panic: &(dyn Any + Send)) -> &str {
+    panic
+        .downcast_ref::<String>()
+        .map(String::as_str)
+        .or_else(|| panic.downcast_ref::<&str>().copied())
+        .unwrap_or("no message")
+}

@@ -1,0 +1,125 @@
+//! What the kernel says about mounts: `/proc/self/mountinfo`, read without touching the mounts.
+
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStringExt;
+use std::path::{Path, PathBuf};
+use std::{fs, io};
+
+/// Filesystem type of a mount, as `/proc/mounts` and `mount` show it.
+pub const FS_TYPE: &str = "fuse.persimmon";
+
+/// A line of `mountinfo`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MountLine {
+    /// `major:minor` of the filesystem; also its name under `/sys/class/bdi`.
+    pub device: String,
+    /// Where it is mounted.
+    pub mount_point: PathBuf,
+    /// Type with subtype.
+    pub fs_type: String,
+    /// What is mounted there.
+    pub source: PathBuf,
+    /// Read-only, as a mount or as a filesystem.
+    pub read_only: bool,
+}
+
+/// All mounts that this process sees, in the order of mounting.
+///
+/// # Errors
+/// When `/proc` cannot be read.
+pub fn list() -> io::Result<Vec<MountLine>> {
+    let text = fs::read("/proc/self/mountinfo")?;
+    Ok(text
+        .split(|byte| *byte == b'\n')
+        .filter_map(parse_line)
+        .collect())
+}
+
+/// The topmost mount at exactly `mount_point`.
+///
+/// # Errors
+/// When `/proc` cannot be read.
+pub fn at(mount_point: &Path) -> io::Result<Option<MountLine>> {
+    Ok(list()?
+        .into_iter()
+        .rev()
+        .find(|line| line.mount_point == mount_point))
+}
+
+/// The mounts of Persimmon volumes whose source is `source`.
+///
+/// # Errors
+/// When `/proc` cannot be read.
+pub fn of_source(source: &Path) -> io::Result<Vec<MountLine>> {
+    Ok(list()?
+        .into_iter()
+        .filter(|line| line.fs_type == FS_TYPE && line.source == source)
+        .collect())
+}
+
+/// `36 35 98:0 /root /mount/point opts [optional...] - type source superopts`
+fn parse_line(line: &[u8]) -> Option<MountLine> {
+    let mut fields = line.split(|byte| *byte == b' ');
+    let device = fields.nth(2)?;
+    let mount_point = fields.nth(1)?;
+    let mount_options = fields.next()?;
+    fields.find(|field| *field == b"-")?;
+    let fs_type = fields.next()?;
+    let source = fields.next()?;
+    let super_options = fields.next().unwrap_or_default();
+    let is_read_only = |options: &[u8]| options.split(|byte| *byte == b',').any(|o| o == b"ro");
+    Some(MountLine {
+        device: String::from_utf8(device.to_vec()).ok()?,
+        mount_point: unescape(mount_point),
+        fs_type: String::from_utf8(fs_type.to_vec()).ok()?,
+        source: unescape(source),
+        read_only: is_read_only(mount_options) || is_read_only(super_options),
+    })
+}
+
+/// Space, tab, newline and backslash are written `\ooo` in octal.
+fn unescape(field: &[u8]) -> PathBuf {
+    let mut bytes = Vec::with_capacity(field.len());
+    let mut rest = field;
+    while let Some((first, tail)) = rest.split_first() {
+        let digits = tail
+            .get(..3)
+            .filter(|d| d.iter().all(|b| (b'0'..=b'7').contains(b)));
+        match digits {
+            Some(digits) if *first == b'\\' => {
+                let value = digits
+                    .iter()
+                    .fold(0u32, |value, b| value * 8 + u32::from(b - b'0'));
+                bytes.push(value as u8);
+                rest = tail.get(3..).unwrap_or_default();
+            }
+            _ => {
+                bytes.push(*first);
+                rest = tail;
+            }
+        }
+    }
+    PathBuf::from(OsString::from_vec(bytes))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_with_optional_fields_and_escapes() {
+        let line = br"98 61 0:52 / /mnt/a\040b rw,nosuid shared:7 master:2 - fuse.persimmon /im\134g ro,user_id=0";
+        let line = parse_line(line).unwrap();
+        assert_eq!(line.device, "0:52");
+        assert_eq!(line.mount_point, PathBuf::from("/mnt/a b"));
+        assert_eq!(line.fs_type, FS_TYPE);
+        assert_eq!(line.source, PathBuf::from(r"/im\g"));
+        assert!(line.read_only);
+        assert_eq!(parse_line(b"98 61 0:52"), None);
+    }
+
+    #[test]
+    fn the_root_is_mounted() {
+        assert!(at(Path::new("/")).unwrap().is_some());
+    }
+}

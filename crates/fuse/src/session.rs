@@ -1,0 +1,311 @@
+//! One mount: from the kernel's handshake to the end of the session.
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::atomic::AtomicBool;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+use std::{fs, io};
+
+use fuser::{Config, MountOption, Session, SessionACL, SessionUnmounter};
+use persimmon_vfs::{AccessTimes, Vfs};
+use rustix::mount::UnmountFlags;
+use tracing::{info, warn};
+
+use crate::adapter::Adapter;
+use crate::live::Live;
+use crate::mounts;
+use crate::options::MountOptions;
+
+/// Read-ahead of the mount, KiB. The kernel's default of 128 halves the speed of sequential reads.
+const READ_AHEAD_KIB: u32 = 1024;
+
+/// How long files that are still open may hold up the end of the daemon once it was told to stop.
+const BUSY_WAIT_MAX: Duration = Duration::from_secs(10);
+
+/// Why a mount failed.
+#[derive(Debug, thiserror::Error)]
+pub enum MountError {
+    /// The mount point cannot be used.
+    #[error("{path}: {source}")]
+    MountPoint {
+        /// The mount point.
+        path: PathBuf,
+        /// Why not.
+        source: io::Error,
+    },
+    /// The kernel, or fusermount3, refused.
+    #[error("mounting at {path} failed: {source}{remedy}")]
+    Refused {
+        /// The mount point.
+        path: PathBuf,
+        /// The refusal.
+        source: io::Error,
+        /// What may help, or nothing.
+        remedy: &'static str,
+    },
+    /// A thread could not be started.
+    #[error("cannot start a thread: {0}")]
+    Thread(io::Error),
+}
+
+/// What the session waits for.
+enum Event {
+    /// Nothing is mounted any more, or the connection broke.
+    Ended(io::Result<()>),
+    /// Somebody wants the daemon to end.
+    Stop(&'static str),
+}
+
+/// Asks a mount to end. Can be cloned and called from any thread, as often as one likes.
+#[derive(Clone)]
+pub struct Stopper(SyncSender<Event>);
+
+impl Stopper {
+    /// Unmounts; `why` goes to the log. Returns at once: [`Mount::wait`] does the work.
+    pub fn stop(&self, why: &'static str) {
+        // A full queue already holds a request to stop.
+        let _ = self.0.try_send(Event::Stop(why));
+    }
+}
+
+/// How a mount ended.
+#[derive(Debug)]
+pub enum End {
+    /// Unmounted; the kernel has let go.
+    Unmounted,
+    /// Told to stop while files were open, which did not close in time. The kernel answers their
+    /// users with errors once this process ends.
+    Forced,
+    /// The connection to the kernel broke.
+    Broken(io::Error),
+}
+
+/// A mounted volume.
+pub struct Mount {
+    dir: PathBuf,
+    events: Receiver<Event>,
+    stopper: Stopper,
+    unmounter: Arc<Mutex<SessionUnmounter>>,
+    panicked: Arc<AtomicBool>,
+}
+
+/// Mounts `vfs` at `dir`. When this returns, the mount answers. `source` is shown in
+/// `/proc/mounts`; `live` answers `persimmon info`, `zones` and `stats` on the mount.
+///
+/// # Errors
+/// When the kernel refuses, with the likely remedy.
+pub fn mount(
+    vfs: Arc<Vfs>,
+    live: Arc<dyn Live>,
+    source: &Path,
+    dir: &Path,
+    options: &MountOptions,
+) -> Result<Mount, MountError> {
+    let dir = dir
+        .canonicalize()
+        .map_err(|source| MountError::MountPoint {
+            path: dir.to_owned(),
+            source,
+        })?;
+    let panicked = Arc::new(AtomicBool::new(false));
+    let adapter = Adapter::new(vfs, live, options, Arc::clone(&panicked));
+    let config = config(source, options);
+    let mut session =
+        Session::new(adapter, &dir, &config).map_err(|source| MountError::Refused {
+            path: dir.clone(),
+            remedy: remedy(&source),
+            source,
+        })?;
+    let unmounter = Arc::new(Mutex::new(session.unmount_callable()));
+    let (sender, events) = sync_channel(4);
+    let ended = sender.clone();
+    thread::Builder::new()
+        .name("session".into())
+        .spawn(move || {
+            let _ = ended.send(Event::Ended(session.run()));
+        })
+        .map_err(MountError::Thread)?;
+    set_read_ahead(&dir);
+    Ok(Mount {
+        dir,
+        events,
+        stopper: Stopper(sender),
+        unmounter,
+        panicked,
+    })
+}
+
+impl Mount {
+    /// A handle to end the mount with.
+    #[must_use]
+    pub fn stopper(&self) -> Stopper {
+        self.stopper.clone()
+    }
+
+    /// Set once an operation has panicked: what is in memory must then not be written back, the
+    /// next mount recovers instead.
+    #[must_use]
+    pub fn panicked(&self) -> Arc<AtomicBool> {
+        Arc::clone(&self.panicked)
+    }
+
+    /// Waits until the mount is gone: unmounted by somebody, or because of [`Stopper::stop`].
+    /// Bounded once told to stop.
+    #[must_use]
+    pub fn wait(self) -> End {
+        let mut deadline: Option<Instant> = None;
+        loop {
+            let event = match deadline {
+                None => self
+                    .events
+                    .recv()
+                    .map_err(|_| RecvTimeoutError::Disconnected),
+                Some(deadline) => self
+                    .events
+                    .recv_timeout(deadline.saturating_duration_since(Instant::now())),
+            };
+            match event {
+                Ok(Event::Ended(Ok(()))) => return End::Unmounted,
+                Ok(Event::Ended(Err(error))) => return End::Broken(error),
+                Ok(Event::Stop(why)) if deadline.is_none() => {
+                    info!("{why}: unmounting {}", self.dir.display());
+                    deadline = Some(Instant::now() + BUSY_WAIT_MAX);
+                    self.unmount();
+                }
+                Ok(Event::Stop(_)) => {}
+                Err(RecvTimeoutError::Timeout) => {
+                    warn!(
+                        "{}: files are still open after {} seconds; ending without them",
+                        self.dir.display(),
+                        BUSY_WAIT_MAX.as_secs()
+                    );
+                    return End::Forced;
+                }
+                Err(RecvTimeoutError::Disconnected) => {
+                    return End::Broken(io::Error::other("the session ended without a word"));
+                }
+            }
+        }
+    }
+
+    /// Unmounts on a thread of its own: the kernel waits there for answers of this very process.
+    fn unmount(&self) {
+        let unmounter = Arc::clone(&self.unmounter);
+        let dir = self.dir.clone();
+        let spawned = thread::Builder::new()
+            .name("unmount".into())
+            .spawn(move || {
+                let result = unmounter
+                    .lock()
+                    .unwrap_or_else(PoisonError::into_inner)
+                    .unmount();
+                if let Err(error) = result {
+                    info!("{} is busy ({error}): detaching it", dir.display());
+                    flush_kernel_cache(&dir);
+                    detach(&dir);
+                }
+            });
+        if let Err(error) = spawned {
+            warn!("cannot start a thread to unmount: {error}");
+        }
+    }
+}
+
+/// Hands pages that a shared mapping dirtied to this process while it still answers.
+fn flush_kernel_cache(dir: &Path) {
+    if let Ok(file) = fs::File::open(dir) {
+        let _ = rustix::fs::syncfs(&file);
+    }
+}
+
+fn detach(dir: &Path) {
+    if rustix::mount::unmount(dir, UnmountFlags::DETACH).is_ok() {
+        return;
+    }
+    // Not root: the setuid helper does it.
+    let status = Command::new("fusermount3")
+        .args(["-u", "-z", "-q", "--"])
+        .arg(dir)
+        .status();
+    match status {
+        Ok(status) if status.success() => {}
+        Ok(status) => warn!("fusermount3 -u {}: {status}", dir.display()),
+        Err(error) => warn!("fusermount3: {error}"),
+    }
+}
+
+fn config(source: &Path, options: &MountOptions) -> Config {
+    let root = rustix::process::geteuid().is_root();
+    let mut list = vec![
+        MountOption::FSName(shown_source(source, root)),
+        // Not MountOption::Subtype: a direct mount would drop it.
+        MountOption::CUSTOM("subtype=persimmon".into()),
+        MountOption::DefaultPermissions,
+    ];
+    let mut set = |on: bool, option: MountOption| {
+        if on {
+            list.push(option);
+        }
+    };
+    set(options.read_only, MountOption::RO);
+    set(!options.exec, MountOption::NoExec);
+    set(options.sync, MountOption::Sync);
+    set(options.dirsync, MountOption::DirSync);
+    set(options.suid.unwrap_or(root), MountOption::Suid);
+    set(options.dev.unwrap_or(root), MountOption::Dev);
+    set(
+        options.access_times == AccessTimes::Never,
+        MountOption::NoAtime,
+    );
+    let mut config = Config::default();
+    config.mount_options = list;
+    config.acl = if options.allow_other.unwrap_or(root) {
+        SessionACL::All
+    } else {
+        SessionACL::Owner
+    };
+    config.n_threads = Some(options.threads.max(1));
+    config.clone_fd = true;
+    config
+}
+
+/// fusermount3 takes a comma for the end of the option unless it is escaped.
+fn shown_source(source: &Path, root: bool) -> String {
+    let text = OsString::from(source).to_string_lossy().into_owned();
+    if root {
+        text
+    } else {
+        text.replace('\\', r"\\").replace(',', r"\,")
+    }
+}
+
+fn remedy(error: &io::Error) -> &'static str {
+    let text = error.to_string();
+    if error.kind() == io::ErrorKind::NotFound {
+        "; is /dev/fuse there? `modprobe fuse` loads the module"
+    } else if text.contains("user_allow_other") {
+        "; without root, `allow_other` needs the line user_allow_other in /etc/fuse.conf"
+    } else {
+        ""
+    }
+}
+
+fn set_read_ahead(dir: &Path) {
+    let line = match mounts::at(dir) {
+        Ok(Some(line)) => line,
+        Ok(None) => return,
+        Err(error) => {
+            warn!("/proc/self/mountinfo: {error}");
+            return;
+        }
+    };
+    let path = format!("/sys/class/bdi/{}/read_ahead_kb", line.device);
+    // Only root may; without it the mount is slower at large sequential reads, not wrong.
+    if let Err(error) = fs::write(&path, READ_AHEAD_KIB.to_string()) {
+        tracing::debug!("{path}: {error}");
+    }
+}
