@@ -23,6 +23,13 @@ use super::tree::{Damage, TreeError};
 #[error("metadata page {0} is not in memory")]
 pub struct Missing(pub PageId);
 
+/// How many pages the clock looks at for each that should go.
+const EVICT_STEPS_PER_PAGE: usize = 64;
+
+/// Memory is taken for every page id, so a slot is kept small.
+const _: () = assert!(size_of::<Slot>() == SLOT_BYTES);
+const SLOT_BYTES: usize = 16;
+
 #[derive(Default)]
 struct Slot {
     page: Option<Arc<Page>>,
@@ -271,12 +278,14 @@ impl PageCache {
         }
     }
 
-    /// Evicts clean pages not used lately until at most `limit` are in memory, or none can go.
-    /// Returns how many went.
+    /// Evicts clean pages not used lately until at most `limit` are in memory. Returns how many
+    /// went. The work is bounded by the pages above the limit, so one call may not be enough,
+    /// and pages that are dirty or being written cannot go.
     pub fn evict(&mut self, limit: usize) -> usize {
         let mut evicted = 0;
-        // Twice around: the first time takes away the references.
-        let mut steps = 2 * self.ring.len();
+        // At most twice around: the first time takes away the references.
+        let wanted = self.resident.saturating_sub(limit);
+        let mut steps = (2 * self.ring.len()).min(EVICT_STEPS_PER_PAGE * wanted);
         while self.resident > limit && steps > 0 && !self.ring.is_empty() {
             steps -= 1;
             if self.hand >= self.ring.len() {

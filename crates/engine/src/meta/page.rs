@@ -343,3 +343,6 @@ fn set_slot_value(slot: &mut [u8; SLOT_BYTES], offset: usize, len: usize) {
     slot[21..23].copy_from_slice(&(offset as u16).to_le_bytes());
     slot[23..25].copy_from_slice(&(len as u16).to_le_bytes());
 }
+
+#[cfg(test)]
+mod tests;

@@ -134,6 +134,28 @@ fn child<'a>(cache: &'a PageCache, page: &Page, index: usize) -> Result<&'a Page
     }
 }
 
+/// [`child`], whose keys must also be in the range that slot `index` gives it.
+fn child_in_range<'a>(
+    cache: &'a PageCache,
+    page: &Page,
+    index: usize,
+) -> Result<&'a Page, TreeError> {
+    let child = child(cache, page, index)?;
+    let Some(last) = child.count().checked_sub(1) else {
+        return Ok(child);
+    };
+    let lower = page.key(index);
+    let first_fits = match child.level() {
+        0 => child.key(0) >= lower,
+        _ => child.key(0) == lower,
+    };
+    if first_fits && (index + 1 >= page.count() || child.key(last) < page.key(index + 1)) {
+        Ok(child)
+    } else {
+        Err(damaged(page.child(index), Damage::Range))
+    }
+}
+
 /// The way from the root to a leaf.
 struct Path {
     /// Inner pages and the slot taken in each; the first `depth` count.

@@ -6,7 +6,7 @@
 
 use persimmon_format::{Key, PageId};
 
-use super::{Damage, KEY_MIN, TreeError, child, damaged};
+use super::{Damage, KEY_MIN, TreeError, child_in_range, damaged};
 use crate::meta::cache::PageCache;
 use crate::meta::page::{LEVEL_MAX, Page};
 
@@ -98,30 +98,24 @@ impl<'a> Cursor<'a> {
     }
 
     /// Goes down from an inner page to its child at `slot`, and checks that the child's keys are
-    /// in the range that its ancestors give it.
+    /// in the range that all its ancestors give it.
     fn take(&mut self, page: &'a Page, slot: usize) -> Result<(), TreeError> {
-        let below = child(self.cache, page, slot)?;
+        let below = child_in_range(self.cache, page, slot)?;
+        if slot + 1 == page.count() && below.count() > 0 {
+            let upper = self.steps[..self.depth]
+                .iter()
+                .rev()
+                .flatten()
+                .find(|(page, slot)| slot + 1 < page.count())
+                .map(|(page, slot)| page.key(slot + 1));
+            if upper.is_some_and(|upper| below.key(below.count() - 1) >= upper) {
+                return Err(damaged(page.child(slot), Damage::Range));
+            }
+        }
         // The level of a page at depth n is the root's less n, so there is a step for it.
         self.steps[self.depth] = Some((page, slot));
         self.depth += 1;
         self.leaf = below;
-        let Some(last) = below.count().checked_sub(1) else {
-            return Ok(());
-        };
-        let lower = page.key(slot);
-        let first_fits = match below.level() {
-            0 => below.key(0) >= lower,
-            _ => below.key(0) == lower,
-        };
-        let upper = self.steps[..self.depth]
-            .iter()
-            .rev()
-            .flatten()
-            .find(|(page, slot)| slot + 1 < page.count())
-            .map(|(page, slot)| page.key(slot + 1));
-        if !first_fits || upper.is_some_and(|upper| below.key(last) >= upper) {
-            return Err(damaged(page.child(slot), Damage::Range));
-        }
         Ok(())
     }
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use persimmon_format::page::VALUE_LEN_MAX;
 use persimmon_format::{Key, PageId};
 
-use super::{KEY_MIN, Path, TreeError};
+use super::{Damage, KEY_MIN, Path, TreeError, damaged};
 use crate::meta::cache::PageCache;
 use crate::meta::page::Page;
 
@@ -54,11 +54,15 @@ fn try_insert(
             break;
         };
         let page = cache.get_mut(parent)?;
+        let next = slot + 1;
+        if split.lower <= page.key(slot) || (next < page.count() && split.lower >= page.key(next)) {
+            return Err(damaged(parent, Damage::Range));
+        }
         let child = split.right.0.to_le_bytes();
-        if page.insert(slot + 1, &split.lower, &child) {
+        if page.insert(next, &split.lower, &child) {
             break;
         }
-        split = divide(cache, parent, slot + 1, &split.lower, &child)?;
+        split = divide(cache, parent, next, &split.lower, &child)?;
     }
     Ok(replaced)
 }

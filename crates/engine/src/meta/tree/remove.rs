@@ -2,7 +2,7 @@
 
 use persimmon_format::{Key, PageId};
 
-use super::{Path, TreeError, child};
+use super::{Path, TreeError, child_in_range};
 use crate::meta::cache::PageCache;
 use crate::meta::page::CAPACITY_BYTES;
 
@@ -84,7 +84,7 @@ fn heir_resident(cache: &PageCache, id: PageId, index: usize) -> bool {
         let mut page = cache.get(id)?;
         let mut slot = if index > 0 { index - 1 } else { 1 };
         while page.level() > 0 {
-            page = child(cache, page, slot)?;
+            page = child_in_range(cache, page, slot)?;
             slot = if index > 0 {
                 page.count().saturating_sub(1)
             } else {
@@ -133,7 +133,8 @@ fn join_upwards(
     shrink(cache, root)
 }
 
-/// Whether the children at slots `left` and the next exist, are in memory and fit one page.
+/// Whether the children at slots `left` and the next exist, are in memory, follow each other and
+/// fit one page.
 fn joinable(cache: &PageCache, parent: PageId, left: usize) -> bool {
     let Ok(page) = cache.get(parent) else {
         return false;
@@ -141,7 +142,10 @@ fn joinable(cache: &PageCache, parent: PageId, left: usize) -> bool {
     if left + 1 >= page.count() || page.child(left) == page.child(left + 1) {
         return false;
     }
-    match (child(cache, page, left), child(cache, page, left + 1)) {
+    match (
+        child_in_range(cache, page, left),
+        child_in_range(cache, page, left + 1),
+    ) {
         (Ok(left), Ok(right)) => left.used_bytes() + right.used_bytes() <= JOINED_BYTES_MAX,
         _ => false,
     }
@@ -166,7 +170,7 @@ fn shrink(cache: &mut PageCache, root: &mut PageId) -> Result<(), TreeError> {
             return Ok(());
         }
         let only = page.child(0);
-        if child(cache, page, 0).is_err() {
+        if child_in_range(cache, page, 0).is_err() {
             return Ok(());
         }
         cache.free(*root);
