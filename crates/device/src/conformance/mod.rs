@@ -59,12 +59,22 @@ pub fn shapes() -> Vec<Shape> {
 pub fn check<D: ZonedDevice>(mut fresh: impl FnMut(&Shape) -> D, mut reopen: impl FnMut(D) -> D) {
     for shape in shapes() {
         for (name, case) in cases::<D>() {
-            // Shown by the test harness when the case fails.
-            println!("conformance: {name} on {shape:?}");
+            let _running = Running(name, &shape);
             let device = fresh(&shape);
             let geometry = device.geometry();
             assert!(geometry.zone_count >= 6, "the suite needs 6 zones");
             case(device, &mut reopen);
+        }
+    }
+}
+
+/// Names the case that fails.
+struct Running<'a>(&'a str, &'a Shape);
+
+impl Drop for Running<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            eprintln!("conformance: `{}` failed on {:?}", self.0, self.1);
         }
     }
 }

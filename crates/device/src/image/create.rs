@@ -11,7 +11,7 @@ use persimmon_format::container::{ContainerGeometry, Layout, Superblock};
 use super::ImageDevice;
 use super::host::{Host, HostFile, is_full};
 use super::lock::{check_unused, explain, open_error, open_locked};
-use super::open::length_of;
+use super::open::{WAIT_FOR_LOCK_DEFAULT, length_of};
 use super::table::TABLE_CHUNK_BYTES;
 use crate::{DeviceError, Result, probe};
 
@@ -19,7 +19,7 @@ use crate::{DeviceError, Result, probe};
 const TAIL_BYTES: u64 = 1 << 20;
 
 /// How to make an image.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct CreateOptions {
     /// Overwrite whatever is there. Never a mounted device, nor an image in use.
     pub force: bool,
@@ -29,6 +29,17 @@ pub struct CreateOptions {
     pub label: String,
     /// How long to wait for another process to let go.
     pub wait_for_lock: Duration,
+}
+
+impl Default for CreateOptions {
+    fn default() -> CreateOptions {
+        CreateOptions {
+            force: false,
+            uuid: uuid::Uuid::nil(),
+            label: String::new(),
+            wait_for_lock: WAIT_FOR_LOCK_DEFAULT,
+        }
+    }
 }
 
 impl ImageDevice {

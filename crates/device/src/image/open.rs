@@ -20,13 +20,26 @@ use super::{ImageDevice, Zones, lock};
 use crate::zones::{Snapshot, ZoneMachine};
 use crate::{DeviceError, Result, ZoneId, ZoneState, probe};
 
+/// Long enough for a process that is ending, or a child between fork and exec.
+pub(super) const WAIT_FOR_LOCK_DEFAULT: Duration = Duration::from_secs(2);
+
 /// How to open an image.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct OpenOptions {
     /// Write nothing; any number of processes may have it open so.
     pub read_only: bool,
     /// How long to wait for another process to let go. Zero: not at all.
     pub wait_for_lock: Duration,
+}
+
+impl Default for OpenOptions {
+    /// For writing, waiting as long as it takes a process that is ending to let go.
+    fn default() -> OpenOptions {
+        OpenOptions {
+            read_only: false,
+            wait_for_lock: WAIT_FOR_LOCK_DEFAULT,
+        }
+    }
 }
 
 /// Damage that opening an image found and could live with.

@@ -1,5 +1,8 @@
 //! Tests of the image.
 
+mod kill;
+mod power;
+
 use super::*;
 use crate::BufferMut;
 
@@ -17,6 +20,31 @@ pub(super) fn filled(blocks: usize, byte: u8) -> crate::Buffer {
     let mut buffer = BufferMut::zeroed(blocks);
     buffer.fill(byte);
     buffer.freeze()
+}
+
+/// Blocks that tell where they belong, and in which life of the zone they were written.
+pub(super) fn tagged(zone: ZoneId, block: u32, blocks: u32, life: u32) -> crate::Buffer {
+    let mut buffer = BufferMut::zeroed(blocks as usize);
+    for (index, bytes) in buffer.chunks_mut(crate::BLOCK_SIZE).enumerate() {
+        let tag = [zone.0, block + index as u32, life].map(u32::to_le_bytes);
+        for (to, from) in bytes.iter_mut().zip(tag.as_flattened().iter().cycle()) {
+            *to = *from;
+        }
+    }
+    buffer.freeze()
+}
+
+/// Enough randomness for tests, and always the same.
+pub(super) struct Random(pub u64);
+
+impl Random {
+    pub(super) fn below(&mut self, limit: u32) -> u32 {
+        self.0 = self
+            .0
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
+        ((self.0 >> 33) % u64::from(limit)) as u32
+    }
 }
 
 #[test]
