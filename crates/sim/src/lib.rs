@@ -4,6 +4,7 @@
 //! Nothing here reads a clock or asks for entropy: a seed replays a run exactly.
 
 pub mod device;
+pub mod harness;
 pub mod model;
 pub mod workload;
 

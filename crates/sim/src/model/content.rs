@@ -104,6 +104,20 @@ impl FileContent {
         self.size
     }
 
+    /// The blocks as programs read them now, zeros left out.
+    pub fn blocks_now(&self) -> impl Iterator<Item = (u64, Vec<u8>)> {
+        self.blocks
+            .iter()
+            .filter_map(|(block, versions)| Some((*block, versions.last()?.bytes.to_vec())))
+            .filter(|(_, bytes)| !bytes.is_empty())
+    }
+
+    /// Bytes of the blocks that are not zeros.
+    #[must_use]
+    pub fn bytes_held(&self) -> u64 {
+        self.blocks.len() as u64 * BLOCK
+    }
+
     /// The bytes from `offset` on, as a program reads them now.
     #[must_use]
     pub fn read(&self, offset: u64, length: usize) -> Vec<u8> {

@@ -6,6 +6,11 @@ use std::sync::Arc;
 use super::content::{FileContent, block_hash};
 use super::tree::{Body, NodeId, Tree};
 
+/// States that a message compares with.
+const NEAREST_SHOWN: usize = 3;
+/// Differences that it tells of each.
+const DIFFERENCES_SHOWN: usize = 8;
+
 /// What was found under a path.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Kind {
@@ -56,6 +61,36 @@ pub struct Observed {
 struct Hashes<'a>(BTreeMap<&'a str, BTreeMap<u64, u64>>);
 
 impl Observed {
+    /// A state of the model as a filesystem would show it that lost nothing.
+    #[must_use]
+    pub fn of(tree: &Tree) -> Observed {
+        let nodes = tree.walk().into_iter().filter_map(|(path, id)| {
+            let node = tree.node(id)?;
+            let kind = match &node.body {
+                Body::Directory { .. } => Kind::Directory,
+                Body::Symlink(target) => Kind::Symlink(target.clone()),
+                Body::Fifo => Kind::Fifo,
+                Body::File(content) => Kind::File {
+                    size: content.size(),
+                    blocks: content.blocks_now().collect(),
+                },
+            };
+            let node = ObservedNode {
+                ino: id.0,
+                kind,
+                mode: node.mode,
+                links: node.links,
+                uid: node.uid,
+                mtime: node.mtimes.last().copied().unwrap_or_default(),
+                xattrs: node.xattrs.clone(),
+            };
+            Some((path, node))
+        });
+        Observed {
+            nodes: nodes.collect(),
+        }
+    }
+
     /// Which of these states it is: the newest that fits. Otherwise what is wrong with the one
     /// that comes nearest.
     pub fn find_in(&self, states: &[Arc<Tree>]) -> Result<usize, String> {
@@ -65,19 +100,20 @@ impl Observed {
                 return Ok(at);
             }
         }
-        let nearest = states
+        let mut compared: Vec<(usize, Vec<String>)> = states
             .iter()
+            .map(|tree| self.compare(tree, &hashes, usize::MAX))
             .enumerate()
-            .map(|(at, tree)| (at, self.compare(tree, &hashes, usize::MAX)))
-            .min_by_key(|(_, differences)| differences.len());
-        let Some((at, differences)) = nearest else {
-            return Err("no state is admissible".to_owned());
-        };
-        Err(format!(
-            "none of {} admissible states; the nearest is number {at}, but:\n  {}",
-            states.len(),
-            differences.join("\n  ")
-        ))
+            .collect();
+        compared.sort_by_key(|(_, differences)| differences.len());
+        let mut message = format!("none of {} admissible states", states.len());
+        for (at, differences) in compared.iter().take(NEAREST_SHOWN) {
+            message.push_str(&format!("\n  differs from number {at} by:"));
+            for difference in differences.iter().take(DIFFERENCES_SHOWN) {
+                message.push_str(&format!("\n    {difference}"));
+            }
+        }
+        Err(message)
     }
 
     fn hashes(&self) -> Hashes<'_> {
@@ -164,6 +200,28 @@ impl Observed {
 }
 
 impl ObservedNode {
+    /// Whether this is a node of the model as programs see it now, inode numbers apart. Answers what differs.
+    pub fn fits(&self, tree: &Tree, id: NodeId) -> Result<(), String> {
+        let Some(node) = tree.node(id) else {
+            return Err("it should not be there".to_owned());
+        };
+        let mut exact = node.clone();
+        exact.commit();
+        let blocks = match &self.kind {
+            Kind::File { blocks, .. } => {
+                Some(blocks.iter().map(|(n, b)| (*n, block_hash(b))).collect())
+            }
+            _ => None,
+        };
+        let mut differences = Vec::new();
+        compare_node("it", &exact, self, blocks.as_ref(), &mut differences);
+        if differences.is_empty() {
+            Ok(())
+        } else {
+            Err(differences.join("; "))
+        }
+    }
+
     fn body(&self, parent: NodeId) -> Body {
         match &self.kind {
             Kind::Directory => Body::Directory {

@@ -71,37 +71,8 @@ fn rename(from: &str, to: &str, mode: Rename) -> Op {
     }
 }
 
-/// The state as a filesystem would show it that lost nothing.
 fn seen(tree: &Tree) -> Observed {
-    let nodes = tree.walk().into_iter().map(|(path, id)| {
-        let node = tree.node(id).unwrap();
-        let kind = match &node.body {
-            Body::Directory { .. } => Kind::Directory,
-            Body::Symlink(target) => Kind::Symlink(target.clone()),
-            Body::Fifo => Kind::Fifo,
-            Body::File(content) => Kind::File {
-                size: content.size(),
-                blocks: (0..)
-                    .zip(content.read(0, usize::MAX).chunks(4096))
-                    .filter(|(_, bytes)| bytes.iter().any(|b| *b != 0))
-                    .map(|(block, bytes)| (block, bytes.to_vec()))
-                    .collect(),
-            },
-        };
-        let node = ObservedNode {
-            ino: id.0,
-            kind,
-            mode: node.mode,
-            links: node.links,
-            uid: node.uid,
-            mtime: *node.mtimes.last().unwrap(),
-            xattrs: node.xattrs.clone(),
-        };
-        (path, node)
-    });
-    Observed {
-        nodes: nodes.collect(),
-    }
+    Observed::of(tree)
 }
 
 #[test]

@@ -128,7 +128,7 @@ impl Tree {
     }
 
     /// Everything done to any node so far is in the history.
-    pub(crate) fn commit_all(&mut self) {
+    pub fn commit_all(&mut self) {
         for node in self.nodes.values_mut() {
             let open = node.mtimes.len() > 1 || node.content().is_some();
             if open {

@@ -1,0 +1,112 @@
+//! One crash state: recovered, compared, crashed again, worked with.
+
+use std::sync::Arc;
+
+use rand::Rng;
+
+use super::run::{Fault, Phase, Run, Source, compare_exactly};
+use super::system::{Subject, System};
+use crate::device::{Sampled, SimDevice, Snapshot};
+use crate::model::{Model, Observed, Tree};
+use crate::workload::Generator;
+
+/// Power cuts in a row.
+const DEPTH_MAX: u32 = 3;
+/// Operations after a recovery.
+const GO_ON_OPS: usize = 12;
+
+impl<S: System> Run<'_, S> {
+    /// Makes a crash state of a snapshot and compares what is recovered with `states`.
+    pub fn crash(
+        &mut self,
+        snapshot: &Snapshot,
+        states: &[Arc<Tree>],
+        depth: u32,
+    ) -> Result<(), Fault> {
+        self.statistics.states += 1;
+        let choice: u64 = self.rng.random();
+        let device = Arc::new(snapshot.persisted(&mut Sampled::new(choice)));
+        device.reseed(choice);
+        let checked = self.chance(self.plan.check_percent);
+        if checked {
+            self.inspect(&device)?;
+        }
+        let again = depth < DEPTH_MAX && self.chance(self.plan.again_percent);
+        device.record_snapshots(if again { 3 } else { 0 });
+        let mut subject = self.mount(&device, Phase::Recovery)?;
+        device.record_snapshots(0);
+        let found = observe(&mut subject)?;
+        match found.find_in(states) {
+            Ok(at) if at + 1 < states.len() => self.statistics.shortened += 1,
+            Ok(_) => {}
+            Err(why) => return Err((Phase::Comparison, why)),
+        }
+        if again {
+            self.crash_in_recovery(&device, &found, depth)?;
+        }
+        if checked {
+            self.inspect(&Arc::new(device.snapshot().intact()))?;
+        }
+        if depth < DEPTH_MAX && self.chance(self.plan.go_on_percent) {
+            return self.go_on(&device, subject, &found, depth);
+        }
+        Ok(())
+    }
+
+    /// Cuts the power at a moment of the recovery: the next one has to come to the same.
+    fn crash_in_recovery(
+        &mut self,
+        device: &Arc<SimDevice>,
+        found: &Observed,
+        depth: u32,
+    ) -> Result<(), Fault> {
+        let snapshots = device.take_snapshots();
+        if snapshots.is_empty() {
+            return Ok(());
+        }
+        let pick = self.rng.random_range(0..snapshots.len());
+        if let Some(snapshot) = snapshots.get(pick) {
+            self.statistics.recovery_crashes += 1;
+            let state = Arc::new(found.to_tree());
+            let crashed = self.crash(snapshot, &[state], depth + 1);
+            crashed.map_err(|(phase, why)| match phase {
+                Phase::Comparison => (Phase::Convergence, why),
+                other => (other, format!("after a crash in recovery: {why}")),
+            })?;
+        }
+        Ok(())
+    }
+
+    /// Works with what was recovered, and compares again: as it is, after another crash, after a
+    /// clean unmount.
+    fn go_on(
+        &mut self,
+        device: &Arc<SimDevice>,
+        mut subject: S::Subject,
+        found: &Observed,
+        depth: u32,
+    ) -> Result<(), Fault> {
+        self.statistics.continued += 1;
+        let mut model = Model::new(found.to_tree());
+        let generator = Generator::new(self.rng.random(), self.plan.mix, self.plan.bytes_max);
+        let source = Source::Generated(Box::new(generator), GO_ON_OPS);
+        let after = |(phase, why)| (phase, format!("after a recovery: {why}"));
+        subject = self
+            .work(device, subject, &mut model, source, false)
+            .map_err(after)?;
+        self.compare_live(&mut subject, &model).map_err(after)?;
+        self.crash(&device.snapshot(), &model.admissible(), depth + 1)
+            .map_err(after)?;
+        let closed = subject.close();
+        closed.map_err(|why| after((Phase::Live, why)))?;
+        let mut subject = self.mount(device, Phase::Live).map_err(after)?;
+        let found = observe(&mut subject)?;
+        compare_exactly(&found, model.now()).map_err(|why| after((Phase::Live, why)))
+    }
+}
+
+fn observe(subject: &mut impl Subject) -> Result<Observed, Fault> {
+    subject
+        .observe()
+        .map_err(|error| (Phase::Recovery, format!("reading: {error}")))
+}

@@ -1,0 +1,23 @@
+//! Runs workloads on simulated devices, cuts the power, lets the system recover and compares what
+//! it finds with the model.
+//!
+//! A run goes by its seed: geometry of the device, workload, moments of the power cuts, what each
+//! of them leaves. The workload itself is never interrupted: the device keeps snapshots while it
+//! works, and every crash state is made from one of them. A crash state is recovered, compared,
+//! checked by the inspector; some crash again while recovering (and have to come to the same), and
+//! some go on working and are compared once more.
+
+mod campaign;
+mod crash;
+mod plan;
+mod run;
+mod shrink;
+mod statistics;
+mod system;
+
+pub use campaign::{Campaign, CampaignReport, Progress};
+pub use plan::Plan;
+pub use run::{Case, Failure, Phase, replay};
+pub use shrink::shrink;
+pub use statistics::Statistics;
+pub use system::{Subject, System};

@@ -1,0 +1,90 @@
+//! What a seed stands for.
+
+use rand::{Rng, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+
+use crate::device::SimConfig;
+use crate::workload::Mix;
+
+/// Everything about a run but its operations.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// Where it all comes from.
+    pub seed: u64,
+    /// Where the moments of crash and what they leave come from.
+    pub crash_seed: u64,
+    /// The device.
+    pub config: SimConfig,
+    /// Kind of workload.
+    pub mix: Mix,
+    /// Operations.
+    pub ops: usize,
+    /// Bytes of file data at most.
+    pub bytes_max: u64,
+    /// Of so many commands of the workload about one is a moment of crash.
+    pub crash_one_in: u32,
+    /// Moments of crash within one operation at most.
+    pub crashes_per_op_max: usize,
+    /// States tried at each such moment.
+    pub states_per_crash: u32,
+    /// Percent of the states that crash again while they recover.
+    pub again_percent: u32,
+    /// Percent of the states that are worked with after recovery.
+    pub go_on_percent: u32,
+    /// Percent of the states that the inspector checks.
+    pub check_percent: u32,
+}
+
+impl Plan {
+    /// The plan of a seed.
+    #[must_use]
+    pub fn new(seed: u64) -> Plan {
+        let mut rng = ChaCha8Rng::seed_from_u64(seed ^ 0x5045_5253_494d_4d4f);
+        let zones = rng.random_range(24..40);
+        let zone_blocks = [64, 96, 128][rng.random_range(0..3)];
+        let mut config = SimConfig::new(zones, zone_blocks);
+        if rng.random_ratio(1, 3) {
+            config = config.capacity(zone_blocks - rng.random_range(1..16));
+        }
+        if rng.random_ratio(1, 3) {
+            let active = rng.random_range(6..14);
+            config = config.limits(Some(active), Some(active));
+        }
+        config = match rng.random_range(0..3) {
+            0 => config,
+            1 => config.volatile_cache(),
+            _ => config.host_file(),
+        };
+        config.seed = seed;
+        if rng.random_ratio(1, 2) {
+            config = config.reordering(seed);
+        }
+        let mix = Mix::ALL[rng.random_range(0..Mix::ALL.len())];
+        let bytes = u64::from(zones) * u64::from(zone_blocks) * 4096;
+        Plan {
+            seed,
+            crash_seed: seed,
+            config,
+            mix,
+            ops: rng.random_range(20..120),
+            bytes_max: bytes / 4,
+            crash_one_in: rng.random_range(1..8),
+            crashes_per_op_max: 8,
+            states_per_crash: 2,
+            again_percent: 15,
+            go_on_percent: 10,
+            check_percent: 25,
+        }
+    }
+
+    /// The same, tried harder: every command a moment of crash, and more states at each, chosen
+    /// by another seed.
+    #[must_use]
+    pub fn thorough(mut self, crash_seed: u64) -> Plan {
+        self.crash_seed = crash_seed;
+        self.crash_one_in = 1;
+        self.crashes_per_op_max = 64;
+        self.states_per_crash = 4;
+        self
+    }
+}

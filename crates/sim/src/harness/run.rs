@@ -1,0 +1,292 @@
+//! One run: a workload, compared step by step, with crash states made along the way.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+
+use rand::{Rng, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+
+use super::plan::Plan;
+use super::statistics::Statistics;
+use super::system::{Subject, System};
+use crate::device::{SimDevice, Snapshot};
+use crate::model::{Model, Observed, Tree};
+use crate::workload::{Generator, Op};
+
+/// Time between two operations.
+const TICK_NANOSECONDS: u64 = 1_000_000;
+
+/// Where a run went wrong.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Phase {
+    /// Making the volume.
+    Format,
+    /// An operation answered wrongly, or what it left is wrong, without any crash.
+    Live,
+    /// Mounting after a power cut.
+    Recovery,
+    /// What was recovered is no state that a crash may leave.
+    Comparison,
+    /// A second recovery came to something else than the first.
+    Convergence,
+    /// The inspector complains.
+    Inspection,
+    /// Something panicked.
+    Panic,
+}
+
+/// What went wrong, and how to see it again.
+#[derive(Clone, Debug)]
+pub struct Failure {
+    /// Where.
+    pub phase: Phase,
+    /// What.
+    pub message: String,
+    /// The run.
+    pub case: Case,
+    /// What the run had covered until then.
+    pub statistics: Statistics,
+}
+
+/// A plan with its operations.
+#[derive(Clone, Debug)]
+pub struct Case {
+    /// Device and crashes.
+    pub plan: Plan,
+    /// Operations carried out.
+    pub ops: Vec<Op>,
+}
+
+impl std::fmt::Display for Failure {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let plan = &self.case.plan;
+        writeln!(f, "seed {}: {:?}: {}", plan.seed, self.phase, self.message)?;
+        writeln!(f, "device: {:?}", plan.config)?;
+        writeln!(f, "{} operations:", self.case.ops.len())?;
+        for (at, op) in self.case.ops.iter().enumerate() {
+            writeln!(f, "{at:4}  {op}")?;
+        }
+        Ok(())
+    }
+}
+
+/// What went wrong, without the circumstances.
+pub(super) type Fault = (Phase, String);
+
+/// Where the operations come from.
+pub(super) enum Source<'a> {
+    Generated(Box<Generator>, usize),
+    Listed(&'a [Op]),
+}
+
+/// Runs the operations of a case, or as many new ones as its plan says if it has none.
+pub fn replay<S: System>(system: &S, case: &Case) -> Result<Statistics, Box<Failure>> {
+    let mut run = Run {
+        system,
+        plan: &case.plan,
+        rng: ChaCha8Rng::seed_from_u64(case.plan.crash_seed),
+        statistics: Statistics {
+            runs: 1,
+            ..Statistics::default()
+        },
+        done: Vec::new(),
+        now: TICK_NANOSECONDS,
+    };
+    let source = if case.ops.is_empty() {
+        let plan = &case.plan;
+        Source::Generated(
+            Box::new(Generator::new(plan.seed, plan.mix, plan.bytes_max)),
+            plan.ops,
+        )
+    } else {
+        Source::Listed(&case.ops)
+    };
+    let result = catch_unwind(AssertUnwindSafe(|| run.run(source)))
+        .unwrap_or_else(|panic| Err((Phase::Panic, panic_message(panic.as_ref()))));
+    match result {
+        Ok(()) => Ok(run.statistics),
+        Err((phase, message)) => Err(Box::new(Failure {
+            phase,
+            message,
+            case: Case {
+                plan: case.plan.clone(),
+                ops: run.done,
+            },
+            statistics: run.statistics,
+        })),
+    }
+}
+
+fn panic_message(panic: &(dyn std::any::Any + Send)) -> String {
+    let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
+    text.or_else(|| panic.downcast_ref::<String>().cloned())
+        .unwrap_or_else(|| "a panic without a message".to_owned())
+}
+
+/// A run under way.
+pub(super) struct Run<'a, S: System> {
+    pub system: &'a S,
+    pub plan: &'a Plan,
+    pub rng: ChaCha8Rng,
+    pub statistics: Statistics,
+    /// Operations of the workload so far.
+    done: Vec<Op>,
+    pub now: u64,
+}
+
+impl<S: System> Run<'_, S> {
+    fn run(&mut self, source: Source<'_>) -> Result<(), Fault> {
+        let device = Arc::new(SimDevice::new(self.plan.config.clone()));
+        let formatted = self.system.format(&device);
+        formatted.map_err(|error| (Phase::Format, error))?;
+        let mut subject = self.mount(&device, Phase::Format)?;
+        let found = subject.observe().map_err(|error| (Phase::Format, error))?;
+        let mut model = Model::new(found.to_tree());
+        device.record_snapshots(self.plan.crash_one_in);
+        subject = self.work(&device, subject, &mut model, source, true)?;
+        device.record_snapshots(0);
+        drop(device.take_snapshots());
+        self.crash(&device.snapshot(), &model.admissible(), 0)?;
+        self.compare_live(&mut subject, &model)?;
+        subject.close().map_err(live)?;
+        self.inspect(&device)?;
+        let mut subject = self.mount(&device, Phase::Live)?;
+        model.acknowledge(&Op::Sync);
+        self.compare_live(&mut subject, &model)
+    }
+
+    /// Carries out operations. In the main workload crash states are made along the way.
+    pub fn work(
+        &mut self,
+        device: &Arc<SimDevice>,
+        mut subject: S::Subject,
+        model: &mut Model,
+        mut source: Source<'_>,
+        main: bool,
+    ) -> Result<S::Subject, Fault> {
+        loop {
+            let op = match &mut source {
+                Source::Generated(_, 0) => return Ok(subject),
+                Source::Generated(generator, left) => {
+                    *left -= 1;
+                    generator.next_op(model)
+                }
+                Source::Listed(ops) => match ops.split_first() {
+                    None => return Ok(subject),
+                    Some((op, rest)) => {
+                        *ops = rest;
+                        op.clone()
+                    }
+                },
+            };
+            if main {
+                self.done.push(op.clone());
+            }
+            self.now += TICK_NANOSECONDS;
+            let succeeded;
+            (subject, succeeded) = self.one(device, subject, model, &op)?;
+            for snapshot in self.some_of(device.take_snapshots()) {
+                for _ in 0..self.plan.states_per_crash {
+                    self.crash(&snapshot, &model.admissible(), 0)?;
+                }
+            }
+            if succeeded {
+                model.acknowledge(&op);
+            }
+        }
+    }
+
+    /// No more than the plan wants of the moments at which to crash.
+    fn some_of(&mut self, mut snapshots: Vec<Snapshot>) -> Vec<Snapshot> {
+        while snapshots.len() > self.plan.crashes_per_op_max {
+            snapshots.swap_remove(self.rng.random_range(0..snapshots.len()));
+        }
+        snapshots
+    }
+
+    /// One operation on the subject and on the model. Tells whether it succeeded.
+    fn one(
+        &mut self,
+        device: &Arc<SimDevice>,
+        mut subject: S::Subject,
+        model: &mut Model,
+        op: &Op,
+    ) -> Result<(S::Subject, bool), Fault> {
+        let is = match op {
+            Op::Remount => {
+                subject.close().map_err(live)?;
+                subject = self.mount(device, Phase::Live)?;
+                Ok(())
+            }
+            Op::Read { path } => {
+                self.compare_file(&mut subject, model, path)?;
+                return Ok((subject, true));
+            }
+            _ => subject.apply(op, self.now),
+        };
+        if is == Err(libc::ENOSPC) {
+            self.statistics.no_space += 1;
+            return Ok((subject, false));
+        }
+        let should = model.apply(op, self.now);
+        match (is, should) {
+            (Ok(()), Ok(())) => *self.statistics.ops.entry(op.name()).or_default() += 1,
+            (Err(is), Err(should)) if is == should => self.statistics.refused += 1,
+            _ => {
+                let message = format!("{op} answered {is:?}, should have {should:?}");
+                return Err((Phase::Live, message));
+            }
+        }
+        if *op == Op::Remount {
+            self.compare_live(&mut subject, model)?;
+        }
+        Ok((subject, is.is_ok()))
+    }
+
+    pub fn mount(&self, device: &Arc<SimDevice>, phase: Phase) -> Result<S::Subject, Fault> {
+        let mounted = self.system.mount(device);
+        mounted.map_err(|error| (phase, format!("mounting: {error}")))
+    }
+
+    /// Lets the inspector look at a volume that is not mounted.
+    pub fn inspect(&mut self, device: &Arc<SimDevice>) -> Result<(), Fault> {
+        self.statistics.checks += 1;
+        let checked = self.system.check(device);
+        checked.map_err(|findings| (Phase::Inspection, findings))
+    }
+
+    pub fn chance(&mut self, percent: u32) -> bool {
+        self.rng.random_range(0..100) < percent
+    }
+
+    /// What programs see is what the model says.
+    pub fn compare_live(&self, subject: &mut S::Subject, model: &Model) -> Result<(), Fault> {
+        let found = subject.observe().map_err(live)?;
+        compare_exactly(&found, model.now()).map_err(live)
+    }
+
+    fn compare_file(
+        &self,
+        subject: &mut S::Subject,
+        model: &Model,
+        path: &str,
+    ) -> Result<(), Fault> {
+        let Some(node) = model.now().lookup(path).ok() else {
+            return Ok(());
+        };
+        let found = subject.observe_one(path).map_err(live)?;
+        let compared = found.fits(model.now(), node);
+        compared.map_err(|why| live(format!("reading {path}: {why}")))
+    }
+}
+
+fn live(message: String) -> Fault {
+    (Phase::Live, message)
+}
+
+/// Compares with the present of a state, nothing being open.
+pub(super) fn compare_exactly(found: &Observed, tree: &Tree) -> Result<(), String> {
+    let mut exact = tree.clone();
+    exact.commit_all();
+    found.find_in(&[Arc::new(exact)]).map(drop)
+}

@@ -1,0 +1,38 @@
+//! What the harness tests: something that makes volumes on devices and mounts them.
+
+use std::sync::Arc;
+
+use crate::device::SimDevice;
+use crate::model::{Errno, Observed, ObservedNode};
+use crate::workload::Op;
+
+/// Makes, mounts and checks volumes.
+pub trait System: Sync {
+    /// A mounted volume.
+    type Subject: Subject;
+
+    /// Makes an empty volume.
+    fn format(&self, device: &Arc<SimDevice>) -> Result<(), String>;
+
+    /// Mounts, with recovery where needed.
+    fn mount(&self, device: &Arc<SimDevice>) -> Result<Self::Subject, String>;
+
+    /// Checks a volume that is not mounted, without changing it. Findings are the error.
+    fn check(&self, device: &Arc<SimDevice>) -> Result<(), String>;
+}
+
+/// A mounted volume.
+pub trait Subject {
+    /// Carries out an operation at time `now` (nanoseconds). [`Op::Remount`] and [`Op::Read`] do
+    /// not come here.
+    fn apply(&mut self, op: &Op, now: u64) -> Result<(), Errno>;
+
+    /// One node.
+    fn observe_one(&mut self, path: &str) -> Result<ObservedNode, String>;
+
+    /// The whole tree.
+    fn observe(&mut self) -> Result<Observed, String>;
+
+    /// Unmounts cleanly.
+    fn close(self) -> Result<(), String>;
+}

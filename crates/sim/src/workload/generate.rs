@@ -1,0 +1,395 @@
+//! Random operations that fit what is there.
+
+use rand::seq::IndexedRandom;
+use rand::{Rng, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+
+use super::op::{Allocate, Durability, Op, Rename, Step};
+use crate::model::{Body, Model, ROOT, Tree};
+
+/// Slots for files kept open.
+const SLOTS: u8 = 3;
+/// Names in a directory; few, so that they meet.
+const NAMES: [&str; 6] = ["a", "b", "c", "d", "e", "a-name-longer-than-the-others.txt"];
+const BLOCK: u64 = persimmon_device::BLOCK_SIZE as u64;
+
+/// What a workload is mostly made of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mix {
+    /// Some of everything.
+    Even,
+    /// Names come and go; little data.
+    Names,
+    /// Writes, truncates, holes.
+    Data,
+    /// Small synchronous writes, as of a mail server or a database's log.
+    Synchronous,
+    /// Overwrites, so that zones fill and have to be cleaned.
+    Churn,
+}
+
+impl Mix {
+    /// All of them.
+    pub const ALL: [Mix; 5] = [
+        Mix::Even,
+        Mix::Names,
+        Mix::Data,
+        Mix::Synchronous,
+        Mix::Churn,
+    ];
+
+    /// How often each group of operations comes: names, attributes, data, durability, background.
+    fn weights(self) -> [u32; 5] {
+        match self {
+            Mix::Even => [30, 10, 30, 12, 18],
+            Mix::Names => [65, 10, 8, 7, 10],
+            Mix::Data => [8, 2, 65, 8, 17],
+            Mix::Synchronous => [15, 2, 45, 30, 8],
+            Mix::Churn => [5, 1, 60, 4, 30],
+        }
+    }
+}
+
+/// A source of operations.
+pub struct Generator {
+    rng: ChaCha8Rng,
+    mix: Mix,
+    /// Bytes of file data at most, all files together.
+    bytes_max: u64,
+    fill: u64,
+}
+
+impl Generator {
+    /// A source that keeps the files below `bytes_max` bytes together.
+    #[must_use]
+    pub fn new(seed: u64, mix: Mix, bytes_max: u64) -> Generator {
+        Generator {
+            rng: ChaCha8Rng::seed_from_u64(seed),
+            mix,
+            bytes_max,
+            fill: seed << 20,
+        }
+    }
+
+    /// The next operation on a filesystem that looks like `model` now. Most succeed.
+    pub fn next_op(&mut self, model: &Model) -> Op {
+        let weights = self.mix.weights();
+        let mut roll = self.rng.random_range(0..weights.iter().sum());
+        let mut group = 0;
+        for weight in weights {
+            if roll < weight {
+                break;
+            }
+            roll -= weight;
+            group += 1;
+        }
+        let tree = model.now();
+        match group {
+            0 => self.name_op(tree),
+            1 => self.attribute_op(tree),
+            2 => self.data_op(model),
+            3 => self.durability_op(tree),
+            _ => self.background_op(),
+        }
+    }
+
+    fn chance(&mut self, percent: u32) -> bool {
+        self.rng.random_range(0..100) < percent
+    }
+
+    fn next_fill(&mut self) -> u64 {
+        self.fill += 1;
+        self.fill
+    }
+
+    /// A path below some directory, whether there is something or not.
+    fn any_path(&mut self, tree: &Tree) -> String {
+        let mut directories = paths_of(tree, |body| matches!(body, Body::Directory { .. }));
+        directories.retain(|path| path.matches('/').count() <= 2);
+        let directory = directories.choose(&mut self.rng).cloned();
+        let directory = directory.filter(|path| path != "/").unwrap_or_default();
+        let name = NAMES.choose(&mut self.rng).copied().unwrap_or("a");
+        format!("{directory}/{name}")
+    }
+
+    fn existing(&mut self, tree: &Tree, wanted: fn(&Body) -> bool) -> String {
+        let mut paths = paths_of(tree, wanted);
+        paths.retain(|path| path != "/");
+        match paths.choose(&mut self.rng) {
+            Some(path) if !self.rng.random_ratio(1, 30) => path.clone(),
+            _ => self.any_path(tree),
+        }
+    }
+
+    fn file(&mut self, tree: &Tree) -> Option<String> {
+        paths_of(tree, |body| matches!(body, Body::File(_)))
+            .choose(&mut self.rng)
+            .cloned()
+    }
+
+    fn mode(&mut self) -> u32 {
+        [0o600, 0o644, 0o640, 0o755, 0o700]
+            .choose(&mut self.rng)
+            .copied()
+            .unwrap_or(0o644)
+    }
+
+    fn name_op(&mut self, tree: &Tree) -> Op {
+        let anything = |_: &Body| true;
+        match self.rng.random_range(0..100) {
+            0..28 => Op::Create {
+                path: self.any_path(tree),
+                mode: self.mode(),
+            },
+            28..38 => Op::Mkdir {
+                path: self.any_path(tree),
+                mode: self.mode(),
+            },
+            38..43 => Op::Symlink {
+                path: self.any_path(tree),
+                target: "x".repeat(self.rng.random_range(1..200)),
+            },
+            43..45 => Op::Fifo {
+                path: self.any_path(tree),
+                mode: self.mode(),
+            },
+            45..54 => Op::Link {
+                from: self.existing(tree, |body| !matches!(body, Body::Directory { .. })),
+                to: self.any_path(tree),
+            },
+            54..69 => Op::Unlink {
+                path: self.existing(tree, |body| !matches!(body, Body::Directory { .. })),
+            },
+            69..75 => Op::Rmdir {
+                path: self.existing(tree, |body| matches!(body, Body::Directory { .. })),
+            },
+            _ => Op::Rename {
+                from: self.existing(tree, anything),
+                to: if self.chance(60) {
+                    self.existing(tree, anything)
+                } else {
+                    self.any_path(tree)
+                },
+                mode: match self.rng.random_range(0..10) {
+                    0 => Rename::NoReplace,
+                    1 => Rename::Exchange,
+                    _ => Rename::Replace,
+                },
+            },
+        }
+    }
+
+    fn attribute_op(&mut self, tree: &Tree) -> Op {
+        let path = self.existing(tree, |body| {
+            matches!(body, Body::File(_) | Body::Directory { .. })
+        });
+        let name = format!("user.{}", self.rng.random_range(0..3));
+        match self.rng.random_range(0..6) {
+            0 => Op::Chmod {
+                path,
+                mode: self.mode(),
+            },
+            1 => Op::Chown {
+                path,
+                uid: self.rng.random_range(0..3),
+            },
+            2 => Op::SetMtime {
+                path,
+                mtime: self.rng.random_range(0..u64::from(u32::MAX)),
+            },
+            3 => Op::RemoveXattr { path, name },
+            _ => Op::SetXattr {
+                path,
+                name,
+                length: [0, 5, 100, 1000]
+                    .choose(&mut self.rng)
+                    .copied()
+                    .unwrap_or(5),
+                fill: self.next_fill(),
+            },
+        }
+    }
+
+    fn data_op(&mut self, model: &Model) -> Op {
+        let tree = model.now();
+        let Some(path) = self.file(tree) else {
+            return Op::Create {
+                path: self.any_path(tree),
+                mode: 0o644,
+            };
+        };
+        let size = size_of(tree, &path);
+        if bytes_in(tree) > self.bytes_max {
+            return match self.rng.random_range(0..3) {
+                0 => Op::Unlink { path },
+                _ => Op::Truncate {
+                    size: self.rng.random_range(0..=size / 2),
+                    path,
+                },
+            };
+        }
+        let slot = self.rng.random_range(0..SLOTS);
+        match self.rng.random_range(0..100) {
+            0..8 => match model.open_in(slot) {
+                Some(_) if self.chance(50) => Op::Close { slot },
+                Some(_) => Op::WriteOpen {
+                    slot,
+                    offset: self.offset(size),
+                    length: self.length(),
+                    fill: self.next_fill(),
+                },
+                None => Op::Open {
+                    slot,
+                    path,
+                    truncate: self.chance(40),
+                },
+            },
+            8..20 => Op::Truncate {
+                size: match self.rng.random_range(0..4) {
+                    0 => 0,
+                    1 => self.offset(size),
+                    2 => self.rng.random_range(0..=size),
+                    _ => self.rng.random_range(0..=size).next_multiple_of(BLOCK),
+                },
+                path,
+            },
+            20..30 => {
+                let offset = self.offset(size);
+                let mut length = u64::from(self.length());
+                if self.chance(50) {
+                    length = length.next_multiple_of(BLOCK);
+                }
+                Op::Allocate {
+                    path,
+                    offset: if self.chance(50) {
+                        offset - offset % BLOCK
+                    } else {
+                        offset
+                    },
+                    length,
+                    what: match self.rng.random_range(0..6) {
+                        0 => Allocate::Reserve,
+                        1 => Allocate::ReserveKeepSize,
+                        2 => Allocate::Zero,
+                        _ => Allocate::Punch,
+                    },
+                }
+            }
+            30..34 => self.copy(tree, path, size),
+            34..40 => Op::Read { path },
+            _ => Op::Write {
+                path,
+                offset: self.offset(size),
+                length: self.length(),
+                fill: self.next_fill(),
+                durability: match (self.mix, self.rng.random_range(0..10)) {
+                    (Mix::Synchronous, 0..3) | (_, 0) => Durability::DataSync,
+                    (Mix::Synchronous, 3..5) | (_, 1) => Durability::Sync,
+                    _ => Durability::Buffered,
+                },
+            },
+        }
+    }
+
+    fn copy(&mut self, tree: &Tree, to: String, size: u64) -> Op {
+        let from = self.file(tree).unwrap_or_else(|| to.clone());
+        let from_size = size_of(tree, &from);
+        let length = u64::from(self.length());
+        let from_offset = self.rng.random_range(0..=from_size);
+        let mut to_offset = self.offset(size);
+        if same_file(tree, &from, &to) {
+            to_offset = to_offset.max(from_offset + length);
+        }
+        Op::Copy {
+            from,
+            to,
+            from_offset,
+            to_offset,
+            length,
+        }
+    }
+
+    /// Where to write in a file of `size` bytes: often at its end, at block boundaries, in places
+    /// written before; rarely far away.
+    fn offset(&mut self, size: u64) -> u64 {
+        match self.rng.random_range(0..40) {
+            0..12 => size,
+            12..18 => 0,
+            18..26 => self.rng.random_range(0..=size),
+            26..32 => self.rng.random_range(0..=size) / BLOCK * BLOCK,
+            32..36 => (self.rng.random_range(1..8) * BLOCK + self.rng.random_range(0..3)) - 1,
+            36..39 => size + self.rng.random_range(0..5 * BLOCK),
+            _ => 1 << self.rng.random_range(20..40),
+        }
+    }
+
+    fn length(&mut self) -> u32 {
+        match (self.mix, self.rng.random_range(0..20)) {
+            (Mix::Churn, 0..10) => self.rng.random_range(4096..60_000),
+            (_, 0..8) => self.rng.random_range(1..200),
+            (_, 8..12) => 4096,
+            (_, 12..15) => 4096 * self.rng.random_range(1..8),
+            (_, 15..19) => self.rng.random_range(1..20_000),
+            _ => self.rng.random_range(1..150_000),
+        }
+    }
+
+    fn durability_op(&mut self, tree: &Tree) -> Op {
+        match self.rng.random_range(0..10) {
+            0..6 => match self.file(tree) {
+                Some(path) => Op::Fsync {
+                    path,
+                    data_only: self.chance(40),
+                },
+                None => Op::Sync,
+            },
+            6..8 => Op::FsyncDir {
+                path: paths_of(tree, |body| matches!(body, Body::Directory { .. }))
+                    .choose(&mut self.rng)
+                    .cloned()
+                    .unwrap_or_else(|| "/".to_owned()),
+            },
+            8 => Op::Sync,
+            _ => Op::Step(Step::Commit),
+        }
+    }
+
+    fn background_op(&mut self) -> Op {
+        match self.rng.random_range(0..20) {
+            0..7 => Op::Step(Step::WriteBack),
+            7..9 => Op::Step(Step::Commit),
+            9..13 => Op::Step(Step::Checkpoint),
+            13..19 => Op::Step(Step::Clean),
+            _ => Op::Remount,
+        }
+    }
+}
+
+fn paths_of(tree: &Tree, wanted: impl Fn(&Body) -> bool) -> Vec<String> {
+    tree.walk()
+        .into_iter()
+        .filter(|(_, id)| tree.node(*id).is_some_and(|node| wanted(&node.body)))
+        .map(|(path, _)| path)
+        .collect()
+}
+
+fn size_of(tree: &Tree, path: &str) -> u64 {
+    let node = tree.lookup(path).ok().and_then(|id| tree.node(id));
+    node.and_then(|node| node.content()).map_or(0, |c| c.size())
+}
+
+fn same_file(tree: &Tree, one: &str, other: &str) -> bool {
+    tree.lookup(one).unwrap_or(ROOT) == tree.lookup(other).unwrap_or(ROOT)
+}
+
+/// Bytes of all files together, each counted once and none for more than it can hold blocks of.
+fn bytes_in(tree: &Tree) -> u64 {
+    let mut files: Vec<_> = tree.walk().into_values().collect();
+    files.sort_unstable();
+    files.dedup();
+    files
+        .into_iter()
+        .filter_map(|id| tree.node(id)?.content())
+        .map(|content| content.bytes_held())
+        .sum()
+}
