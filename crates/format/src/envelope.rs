@@ -10,7 +10,10 @@ pub const MAGIC: u32 = u32::from_le_bytes(*b"PRSM");
 pub const HEADER_LEN: usize = 48;
 /// Version of the envelope and of the payloads in it.
 pub const VERSION: u8 = 1;
+const VERSION_OFFSET: usize = 5;
+const VOLUME_OFFSET: usize = 8;
 const CHECKSUM_OFFSET: usize = 40;
+const _: () = assert!(CHECKSUM_OFFSET + 8 == HEADER_LEN);
 
 /// What an envelope holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -119,7 +122,8 @@ fn checksum(key: &VolumeKey, header: &[u8], body: &[u8]) -> u64 {
     key.checksum(&joined)
 }
 
-/// Reads the header fields without trusting them: enough to know how many blocks to read.
+/// Reads the header fields without trusting them: enough to know how many blocks to read. The
+/// version is left to [`open`]: before the checksum a flipped bit would pass for a newer program.
 pub fn peek(bytes: &[u8]) -> Result<Envelope> {
     let mut r = Reader::new(bytes, "envelope");
     if r.u32()? != MAGIC {
@@ -127,13 +131,7 @@ pub fn peek(bytes: &[u8]) -> Result<Envelope> {
     }
     let kind = r.u8()?;
     let kind = Kind::from_number(kind).ok_or_else(|| r.bad("kind", u64::from(kind)))?;
-    let version = r.u8()?;
-    if version > VERSION {
-        return Err(FormatError::NewerVersion {
-            found: version.into(),
-            supported: VERSION.into(),
-        });
-    }
+    r.u8()?;
     let blocks = r.u16()?;
     r.u64()?;
     Ok(Envelope {
@@ -165,6 +163,13 @@ pub fn open<'a>(
     if stored != checksum(key, header, body) {
         return Err(FormatError::Checksum { what });
     }
+    let version = Reader::new(&header[VERSION_OFFSET..], what).u8()?;
+    if version > VERSION {
+        return Err(FormatError::NewerVersion {
+            found: version.into(),
+            supported: VERSION.into(),
+        });
+    }
     let expect = |field, found: u64, expected: u64| {
         if found == expected {
             Ok(())
@@ -180,7 +185,7 @@ pub fn open<'a>(
     expect("kind", envelope.kind as u64, kind as u64)?;
     expect(
         "volume",
-        Reader::new(&header[8..], what).u64()?,
+        Reader::new(&header[VOLUME_OFFSET..], what).u64()?,
         key.volume(),
     )?;
     expect(

@@ -58,7 +58,7 @@ impl Extent {
         match self {
             Extent::Frame { addr, crcs } => {
                 let start = (skip as usize).min(crcs.len());
-                let end = (start + take as usize).min(crcs.len());
+                let end = start.saturating_add(take as usize).min(crcs.len());
                 Extent::Frame {
                     addr: addr.offset(start as u32),
                     crcs: crcs[start..end].to_vec(),

@@ -1,0 +1,206 @@
+//! Files, directories and everything else that has an inode, item by item in key order.
+
+use std::ops::ControlFlow;
+
+use persimmon_format::inode::Inode;
+use persimmon_format::{Ino, Key, KeyKind, SnapshotId};
+
+use super::items::Current;
+use super::links::{InodeRow, Names};
+use super::owners::Owners;
+use super::{CheckOptions, Counts};
+use crate::finding::{
+    DIR_SIZE, Findings, INODE_MODE, INODE_NUMBER, INODE_SECTORS, ITEM_KEY, ITEM_OWNER, ITEM_VALUE,
+    ORPHANS, SYMLINK, TRUNCATION,
+};
+use crate::state::State;
+use crate::volume::Inspector;
+
+/// What the check of an item may need besides the item.
+pub(crate) struct Context<'a, 'd> {
+    pub inspector: &'a Inspector<'d>,
+    pub options: &'a CheckOptions,
+    pub lost: bool,
+    pub owners: &'a mut Owners,
+    pub findings: &'a mut Findings,
+    pub counts: &'a mut Counts,
+    pub names: Names,
+    pub progress: &'a mut dyn FnMut(u64),
+    /// Inodes with a truncation under way.
+    pub truncations: Vec<u64>,
+}
+
+#[expect(
+    clippy::too_many_arguments,
+    reason = "the parts of a check, borrowed one by one"
+)]
+pub(crate) fn check(
+    inspector: &Inspector<'_>,
+    state: &State<'_, '_>,
+    options: &CheckOptions,
+    lost: bool,
+    owners: &mut Owners,
+    findings: &mut Findings,
+    counts: &mut Counts,
+    progress: &mut dyn FnMut(u64),
+) -> Names {
+    let mut context = Context {
+        inspector,
+        options,
+        lost,
+        owners,
+        findings,
+        counts,
+        names: Names::default(),
+        progress,
+        truncations: Vec::new(),
+    };
+    let mut current: Option<Current> = None;
+    let _ = state.scan(Key::from_bytes(&[0; Key::LEN]), &mut |key, value| {
+        if key.snapshot != SnapshotId(0) {
+            let detail = format!("snapshot {}", key.snapshot);
+            context.findings.add(&ITEM_KEY, item(&key), detail);
+            return ControlFlow::Continue(());
+        }
+        if key.ino == Key::GLOBAL {
+            context.global(&key, value);
+            return ControlFlow::Continue(());
+        }
+        if current.as_ref().is_none_or(|c| c.ino != key.ino) {
+            if let Some(done) = current.take() {
+                context.finish(done);
+            }
+            current = Some(Current::new(key.ino));
+        }
+        if let Some(current) = &mut current {
+            context.item(current, &key, value);
+        }
+        ControlFlow::Continue(())
+    });
+    if let Some(done) = current.take() {
+        context.finish(done);
+    }
+    for ino in std::mem::take(&mut context.truncations) {
+        let found = context.names.inodes.binary_search_by_key(&ino, |r| r.ino);
+        if found.is_err() && !lost {
+            let place = format!("inode {ino}");
+            context.findings.add(&TRUNCATION, place, "");
+        }
+    }
+    context.counts.orphans = context.names.orphans.len() as u64;
+    if context.counts.orphans > 0 {
+        let detail = format!("{}", context.counts.orphans);
+        context.findings.add(&ORPHANS, "volume", detail);
+    }
+    context.names
+}
+
+/// A key, for a finding's place.
+pub(crate) fn item(key: &Key) -> String {
+    format!(
+        "inode {}, kind {}, item {:#x}",
+        key.ino, key.kind.0, key.item
+    )
+}
+
+impl Context<'_, '_> {
+    /// An item that belongs to no inode.
+    fn global(&mut self, key: &Key, value: &[u8]) {
+        match key.kind {
+            KeyKind::ORPHAN => self.names.orphans.push(key.item),
+            KeyKind::TRUNCATION if value.len() == 8 => self.truncations.push(key.item),
+            KeyKind::TRUNCATION => {
+                let detail = format!("{} bytes", value.len());
+                self.findings.add(&ITEM_VALUE, item(key), detail);
+            }
+            _ => self.findings.add(&ITEM_KEY, item(key), ""),
+        }
+    }
+
+    fn item(&mut self, current: &mut Current, key: &Key, value: &[u8]) {
+        match key.kind {
+            KeyKind::INODE if key.item == 0 => self.inode(current, key, value),
+            KeyKind::XATTR => current.xattr(self, key, value),
+            KeyKind::SYMLINK if key.item == 0 => current.symlink_len = Some(value.len() as u64),
+            KeyKind::DIR_ENTRY => current.entry(self, key, value),
+            KeyKind::EXTENT => current.extent(self, key, value),
+            _ => self.findings.add(&ITEM_KEY, item(key), ""),
+        }
+    }
+
+    fn inode(&mut self, current: &mut Current, key: &Key, value: &[u8]) {
+        current.seen = true;
+        match Inode::decode(value) {
+            Ok(inode) => current.inode = Some(inode),
+            Err(error) => self.findings.add(&ITEM_VALUE, item(key), error),
+        }
+    }
+
+    /// All items of an inode have been seen.
+    fn finish(&mut self, current: Current) {
+        let place = format!("inode {}", current.ino);
+        let Some(inode) = current.inode else {
+            if !current.seen && !self.lost {
+                self.findings.add(&ITEM_OWNER, place, "");
+            }
+            return;
+        };
+        self.counts.inodes += 1;
+        if !self.options.data {
+            (self.progress)(self.counts.inodes);
+        }
+        self.names.inodes.push(InodeRow {
+            ino: current.ino.0,
+            parent: inode.parent.0,
+            nlink: inode.nlink,
+            file_type: inode.file_type(),
+        });
+        self.count(&inode);
+        self.check_number(current.ino, &place);
+        if inode.is_file() && inode.sectors != current.sectors && !self.lost {
+            let detail = format!("it says {}, they take {}", inode.sectors, current.sectors);
+            self.findings.add(&INODE_SECTORS, &place, detail);
+        }
+        if inode.is_dir() && inode.size != current.entries && !self.lost {
+            let detail = format!("it says {}, there are {}", inode.size, current.entries);
+            self.findings.add(&DIR_SIZE, &place, detail);
+        }
+        if inode.is_symlink() && current.symlink_len != Some(inode.size) && !self.lost {
+            let detail = match current.symlink_len {
+                None => "there is none".to_owned(),
+                Some(len) => format!("{len} bytes, the inode says {}", inode.size),
+            };
+            self.findings.add(&SYMLINK, &place, detail);
+        }
+        current.check_items(self, &inode, &place);
+    }
+
+    fn count(&mut self, inode: &Inode) {
+        match inode.file_type() {
+            4 => self.counts.directories += 1,
+            8 => self.counts.files += 1,
+            10 => self.counts.symlinks += 1,
+            _ => {}
+        }
+    }
+
+    fn check_number(&mut self, ino: Ino, place: &str) {
+        // The journal may have handed out more numbers than the footer knows of.
+        let Ok(checkpoint) = self.inspector.checkpoint() else {
+            return;
+        };
+        let replayed = !self.inspector.journal.records.is_empty();
+        if ino.0 >= checkpoint.footer.next_ino && !replayed {
+            let detail = format!("numbers end at {}", checkpoint.footer.next_ino);
+            self.findings.add(&INODE_NUMBER, place, detail);
+        }
+    }
+}
+
+/// Notes a mode that no file type has.
+pub(crate) fn check_mode(inode: &Inode, place: &str, findings: &mut Findings) {
+    // FIFO, character device, directory, block device, file, symbolic link, socket.
+    if !matches!(inode.file_type(), 1 | 2 | 4 | 6 | 8 | 10 | 12) || inode.mode >> 16 != 0 {
+        findings.add(&INODE_MODE, place, format_args!("mode {:o}", inode.mode));
+    }
+}

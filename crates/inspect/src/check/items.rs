@@ -1,0 +1,202 @@
+//! The items of one inode: attributes, entries, extents.
+
+use persimmon_format::extent::Extent;
+use persimmon_format::inode::Inode;
+use persimmon_format::name::{self, COLLISIONS_MAX, DirEntry, Xattr};
+use persimmon_format::table::Role;
+use persimmon_format::{Addr, BLOCK_SIZE, Ino, Key};
+
+use super::files::{Context, check_mode, item};
+use super::links::EntryRow;
+use crate::finding::{
+    DATA, ENTRY_HASH, ENTRY_NAME, ENTRY_TWICE, EXTENT_OVERLAP, EXTENT_PAST_END, EXTENT_PLACE,
+    EXTENT_SHARED, INODE_ITEMS, ITEM_VALUE, XATTR_HASH, XATTR_TWICE,
+};
+use crate::replay::first_bad_block;
+
+/// An inode while its items go by.
+pub(crate) struct Current {
+    pub ino: Ino,
+    pub seen: bool,
+    pub inode: Option<Inode>,
+    pub symlink_len: Option<u64>,
+    pub entries: u64,
+    pub sectors: u64,
+    extents: u64,
+    next_block: u64,
+    data_end: u64,
+    /// Names filed under the same hash as the item before, to find a name that is there twice.
+    bucket: u64,
+    bucket_names: Vec<Vec<u8>>,
+}
+
+impl Current {
+    pub(crate) fn new(ino: Ino) -> Current {
+        Current {
+            ino,
+            seen: false,
+            inode: None,
+            symlink_len: None,
+            entries: 0,
+            sectors: 0,
+            extents: 0,
+            next_block: 0,
+            data_end: 0,
+            bucket: u64::MAX,
+            bucket_names: Vec::new(),
+        }
+    }
+
+    pub(crate) fn xattr(&mut self, context: &mut Context<'_, '_>, key: &Key, value: &[u8]) {
+        context.counts.xattrs += 1;
+        let attribute = match Xattr::decode(value) {
+            Ok(attribute) => attribute,
+            Err(error) => {
+                context.findings.add(&ITEM_VALUE, item(key), error);
+                return;
+            }
+        };
+        if !is_filed(context, key, attribute.name) {
+            let detail = String::from_utf8_lossy(attribute.name);
+            context.findings.add(&XATTR_HASH, item(key), detail);
+        }
+        if self.is_twice(key, attribute.name) {
+            let detail = String::from_utf8_lossy(attribute.name);
+            context.findings.add(&XATTR_TWICE, item(key), detail);
+        }
+    }
+
+    pub(crate) fn entry(&mut self, context: &mut Context<'_, '_>, key: &Key, value: &[u8]) {
+        self.entries += 1;
+        context.counts.entries += 1;
+        let entry = match DirEntry::decode(value) {
+            Ok(entry) => entry,
+            Err(error) => {
+                context.findings.add(&ITEM_VALUE, item(key), error);
+                return;
+            }
+        };
+        let place = format!("directory {}", key.ino);
+        let name = entry.name;
+        let text = format!("\"{}\"", name.escape_ascii());
+        if name == b"." || name == b".." || name.contains(&b'/') || name.contains(&0) {
+            context.findings.add(&ENTRY_NAME, &place, &text);
+        }
+        if !is_filed(context, key, name) {
+            context.findings.add(&ENTRY_HASH, &place, &text);
+        }
+        if self.is_twice(key, name) {
+            context.findings.add(&ENTRY_TWICE, &place, &text);
+        }
+        context.names.entries.push(EntryRow {
+            child: entry.ino.0,
+            directory: key.ino.0,
+            file_type: entry.file_type,
+        });
+    }
+
+    fn is_twice(&mut self, key: &Key, name: &[u8]) -> bool {
+        // Attributes come before entries, and their hashes may coincide: the kind tells them apart.
+        let bucket = (key.item / COLLISIONS_MAX) | u64::from(key.kind.0) << 56;
+        if bucket != self.bucket {
+            self.bucket = bucket;
+            self.bucket_names.clear();
+        }
+        let twice = self.bucket_names.iter().any(|other| other == name);
+        self.bucket_names.push(name.to_vec());
+        twice
+    }
+
+    pub(crate) fn extent(&mut self, context: &mut Context<'_, '_>, key: &Key, value: &[u8]) {
+        let extent = match Extent::decode(value) {
+            Ok(extent) => extent,
+            Err(error) => {
+                context.findings.add(&ITEM_VALUE, item(key), error);
+                return;
+            }
+        };
+        self.extents += 1;
+        self.sectors += extent.sectors();
+        context.counts.extents += 1;
+        let place = format!("inode {}, block {}", key.ino, key.item);
+        if key.item < self.next_block {
+            context.findings.add(&EXTENT_OVERLAP, &place, "");
+        }
+        self.next_block = key.item.saturating_add(extent.blocks());
+        match &extent {
+            Extent::Reserved { blocks } => context.counts.reserved_blocks += u64::from(*blocks),
+            Extent::Inline(_) => {
+                context.counts.inline_blocks += 1;
+                self.data_end = self.next_block;
+            }
+            Extent::Frame { addr, crcs } => {
+                context.counts.data_blocks += crcs.len() as u64;
+                self.data_end = self.next_block;
+                frame(context, *addr, crcs, &place);
+            }
+        }
+    }
+
+    /// Whether the items suit the inode.
+    pub(crate) fn check_items(&self, context: &mut Context<'_, '_>, inode: &Inode, place: &str) {
+        check_mode(inode, place, context.findings);
+        let wrong = [
+            (self.entries > 0 && !inode.is_dir(), "directory entries"),
+            (self.extents > 0 && !inode.is_file(), "extents"),
+            (
+                self.symlink_len.is_some() && !inode.is_symlink(),
+                "a target",
+            ),
+        ];
+        for (_, what) in wrong.into_iter().filter(|(wrong, _)| *wrong) {
+            context.findings.add(&INODE_ITEMS, place, what);
+        }
+        let blocks = inode.size.div_ceil(BLOCK_SIZE as u64);
+        let truncating = context.truncations.binary_search(&self.ino.0).is_ok();
+        if inode.is_file() && self.data_end > blocks && !truncating {
+            let detail = format!(
+                "its size is {}, it has block {}",
+                inode.size,
+                self.data_end - 1
+            );
+            context.findings.add(&EXTENT_PAST_END, place, detail);
+        }
+    }
+}
+
+/// Whether an item's key is one its name may have.
+fn is_filed(context: &Context<'_, '_>, key: &Key, name: &[u8]) -> bool {
+    let first = name::first_item(&context.inspector.key, name);
+    (first..first.saturating_add(COLLISIONS_MAX)).contains(&key.item)
+}
+
+fn frame(context: &mut Context<'_, '_>, addr: Addr, crcs: &[u32], place: &str) {
+    let blocks = crcs.len() as u64;
+    let inspector = context.inspector;
+    let data = inspector
+        .header(addr.zone())
+        .is_none_or(|header| header.role == Role::Data);
+    if addr.block() == 0 || !data || !inspector.media.is_written(addr, blocks) {
+        let detail = format!("{addr}, {blocks} blocks");
+        context.findings.add(&EXTENT_PLACE, place, detail);
+        return;
+    }
+    let taken = context.owners.claim(addr, blocks);
+    if taken > 0 {
+        let detail = format!("{taken} blocks at {addr}");
+        context.findings.add(&EXTENT_SHARED, place, detail);
+    }
+    if context.options.data {
+        let mut done = 0;
+        while let Some(rest) = crcs.get(done..).filter(|rest| !rest.is_empty()) {
+            let bad = first_bad_block(&inspector.media, addr.offset(done as u32), rest);
+            let Some(bad) = bad else { break };
+            context
+                .findings
+                .add(&DATA, place, format_args!("the one at {bad}"));
+            done = (bad.block() - addr.block()) as usize + 1;
+        }
+        context.counts.data_blocks_verified += blocks;
+        (context.progress)(context.counts.data_blocks_verified);
+    }
+}

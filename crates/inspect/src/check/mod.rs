@@ -1,0 +1,240 @@
+//! Checking a whole volume: every structure, every cross-reference, and on request every block of
+//! data. It reads, and never writes.
+//!
+//! The pages of the checkpoint are read once to check the tree and to count what the checkpoint's
+//! tables claim, and once more, with the journal's changes over them, to check the files. Memory
+//! grows with the number of inodes and names (some 40 bytes each), a bit per block of the zones in
+//! use, and the journal; not with the files' sizes.
+
+mod files;
+mod items;
+mod links;
+mod owners;
+mod zones;
+
+use std::fmt;
+
+use persimmon_device::ZonedDevice;
+use serde::Serialize;
+
+use crate::error::Result;
+use crate::finding::{
+    COUNT_INODES, COUNT_RESERVED, Finding, Findings, LOG_RECORD, MAT_LEAK, Severity,
+};
+use crate::state::State;
+use crate::volume::{Inspector, VolumeInfo};
+use owners::{Owners, Usage};
+
+/// What to check.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CheckOptions {
+    /// Read every block of every file and verify its checksum.
+    pub data: bool,
+    /// Findings to keep; the others are only counted.
+    pub findings_max: usize,
+}
+
+impl Default for CheckOptions {
+    fn default() -> CheckOptions {
+        CheckOptions {
+            data: false,
+            findings_max: 1000,
+        }
+    }
+}
+
+/// What a check is doing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Stage {
+    /// Zone headers and the log; counted in zones.
+    Zones,
+    /// The tree of the checkpoint; counted in pages.
+    Tree,
+    /// Files, after replay; counted in inodes, with `--data` in blocks.
+    Files,
+    /// Names and link counts; counted in inodes.
+    Links,
+}
+
+impl fmt::Display for Stage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Stage::Zones => "reading zone headers and the log",
+            Stage::Tree => "checking metadata pages",
+            Stage::Files => "checking files",
+            Stage::Links => "checking names",
+        })
+    }
+}
+
+/// How far a check is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Progress {
+    /// What it is doing.
+    pub stage: Stage,
+    /// How much of that is done.
+    pub done: u64,
+    /// Of how much; an estimate.
+    pub total: u64,
+}
+
+/// What there is, as of after the replay.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Counts {
+    /// Metadata pages of the checkpoint.
+    pub pages: u64,
+    /// Height of the tree: levels above the leaves.
+    pub tree_height: u8,
+    /// Records replayed.
+    pub records_replayed: u64,
+    /// Inodes.
+    pub inodes: u64,
+    /// Directories.
+    pub directories: u64,
+    /// Regular files.
+    pub files: u64,
+    /// Symbolic links.
+    pub symlinks: u64,
+    /// Names in directories.
+    pub entries: u64,
+    /// Extended attributes.
+    pub xattrs: u64,
+    /// Unlinked files that wait to be freed.
+    pub orphans: u64,
+    /// Extents.
+    pub extents: u64,
+    /// Blocks of data that extents refer to.
+    pub data_blocks: u64,
+    /// Blocks whose content lies in the tree.
+    pub inline_blocks: u64,
+    /// Blocks set aside by preallocation.
+    pub reserved_blocks: u64,
+    /// Data blocks read and verified.
+    pub data_blocks_verified: u64,
+}
+
+/// The result of a check.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Report {
+    /// The volume in short.
+    pub volume: VolumeInfo,
+    /// What there is.
+    pub counts: Counts,
+    /// What is wrong, as many as were asked for.
+    pub findings: Vec<Finding>,
+    /// Findings there were.
+    pub findings_total: u64,
+    /// The worst of all findings.
+    pub worst: Option<Severity>,
+}
+
+impl Report {
+    /// No errors; notes and warnings may be there.
+    #[must_use]
+    pub fn is_clean(&self) -> bool {
+        self.worst < Some(Severity::Error)
+    }
+
+    /// The worst of all findings, those not kept included.
+    #[must_use]
+    pub fn worst(&self) -> Option<Severity> {
+        self.worst
+    }
+}
+
+/// Checks the volume on `device`. `progress` is called often.
+///
+/// # Errors
+/// There is no volume, it needs a newer program, or the device cannot even report its zones. All
+/// that is wrong inside a volume is in the report.
+pub fn check(
+    device: &dyn ZonedDevice,
+    options: &CheckOptions,
+    progress: &mut dyn FnMut(Progress),
+) -> Result<Report> {
+    let mut findings = Findings::new(options.findings_max);
+    let mut counts = Counts::default();
+    let mut staged = |stage, done, total| {
+        progress(Progress { stage, done, total });
+    };
+    let inspector = Inspector::open_with(device, &mut findings, &mut |done, total| {
+        staged(Stage::Zones, done, total);
+    })?;
+    if inspector.checkpoint.is_some() {
+        check_content(&inspector, options, &mut findings, &mut counts, &mut staged)?;
+    }
+    let (list, findings_total, worst) = findings.into_parts();
+    Ok(Report {
+        volume: inspector.volume(),
+        counts,
+        findings: list,
+        findings_total,
+        worst,
+    })
+}
+
+fn check_content(
+    inspector: &Inspector<'_>,
+    options: &CheckOptions,
+    findings: &mut Findings,
+    counts: &mut Counts,
+    staged: &mut dyn FnMut(Stage, u64, u64),
+) -> Result<()> {
+    let checkpoint = inspector.checkpoint()?;
+    let mut usage = Usage::new(inspector);
+    let base = inspector.walk(
+        findings,
+        &mut |key, value| usage.item(&key, value),
+        &mut |done, total| staged(Stage::Tree, done, total),
+    )?;
+    counts.pages = base.pages;
+    counts.tree_height = base.height;
+    let lost = base.lost || checkpoint.mat_lost;
+    let mut owners = Owners::new(inspector);
+    owners.claim_metadata(inspector, findings, &mut usage);
+    if !lost {
+        for (id, entry) in checkpoint.mat.iter().enumerate() {
+            if entry.is_used() && !base.reached.get(id).copied().unwrap_or(false) {
+                findings.add(&MAT_LEAK, format_args!("page {id}"), "");
+            }
+        }
+        let footer = &checkpoint.footer;
+        let claims = [
+            (&COUNT_INODES, footer.inodes, usage.inodes),
+            (&COUNT_RESERVED, footer.reserved_blocks, usage.reserved),
+        ];
+        for (rule, claimed, counted) in claims {
+            if claimed != counted {
+                let detail = format!("it says {claimed}, there are {counted}");
+                findings.add(rule, "footer", detail);
+            }
+        }
+    }
+    let mut state = State::new(inspector, base);
+    for record in &inspector.journal.records {
+        if let Err(error) = state.apply(&record.ops) {
+            findings.add(&LOG_RECORD, format_args!("LSN {}", record.lsn), error);
+        }
+        counts.records_replayed += 1;
+    }
+    let total = if options.data {
+        usage.data_blocks()
+    } else {
+        checkpoint.footer.inodes
+    };
+    let names = files::check(
+        inspector,
+        &state,
+        options,
+        lost,
+        &mut owners,
+        findings,
+        counts,
+        &mut |done| staged(Stage::Files, done, total.max(done)),
+    );
+    links::check(&names, lost, findings, &mut |done, total| {
+        staged(Stage::Links, done, total);
+    });
+    zones::check(inspector, &usage, &owners, lost, findings);
+    Ok(())
+}

@@ -1,0 +1,133 @@
+//! Who owns which block, and how many blocks of each zone are owned.
+
+use persimmon_format::extent::Extent;
+use persimmon_format::{Addr, Key, KeyKind};
+
+use crate::finding::{Findings, MAT_ENTRY, MAT_SHARED};
+use crate::volume::Inspector;
+use persimmon_format::table::Role;
+
+/// What the checkpoint's tree uses, counted to be compared with what its tables claim.
+pub(crate) struct Usage {
+    /// Owned blocks by zone.
+    pub blocks: Vec<u64>,
+    pub inodes: u64,
+    pub reserved: u64,
+}
+
+impl Usage {
+    pub(crate) fn new(inspector: &Inspector<'_>) -> Usage {
+        Usage {
+            blocks: vec![0; inspector.zones.len()],
+            inodes: 0,
+            reserved: 0,
+        }
+    }
+
+    /// Counts an item of the tree.
+    pub(crate) fn item(&mut self, key: &Key, value: &[u8]) {
+        match key.kind {
+            KeyKind::INODE => self.inodes += 1,
+            KeyKind::EXTENT => match Extent::decode(value) {
+                Ok(Extent::Frame { addr, crcs }) => self.add(addr, crcs.len() as u64),
+                Ok(Extent::Reserved { blocks }) => self.reserved += u64::from(blocks),
+                _ => {}
+            },
+            _ => {}
+        }
+    }
+
+    fn add(&mut self, addr: Addr, blocks: u64) {
+        if let Some(count) = self.blocks.get_mut(addr.zone().0 as usize) {
+            *count += blocks;
+        }
+    }
+
+    pub(crate) fn data_blocks(&self) -> u64 {
+        self.blocks.iter().sum()
+    }
+}
+
+/// A bit for each block of the zones in which something was claimed.
+pub(crate) struct Owners {
+    zones: Vec<Option<Vec<u64>>>,
+    zone_blocks: usize,
+}
+
+impl Owners {
+    pub(crate) fn new(inspector: &Inspector<'_>) -> Owners {
+        Owners {
+            zones: vec![None; inspector.zones.len()],
+            zone_blocks: inspector.media.geometry().zone_blocks as usize,
+        }
+    }
+
+    /// Claims blocks; tells how many of them were claimed before.
+    pub(crate) fn claim(&mut self, addr: Addr, blocks: u64) -> u64 {
+        let Some(zone) = self.zones.get_mut(addr.zone().0 as usize) else {
+            return 0;
+        };
+        let words = self.zone_blocks.div_ceil(64);
+        let bits = zone.get_or_insert_with(|| vec![0; words]);
+        let start = u64::from(addr.block());
+        let mut taken = 0;
+        for block in start..start.saturating_add(blocks) {
+            if let Some(word) = bits.get_mut((block / 64) as usize) {
+                let bit = 1 << (block % 64);
+                taken += u64::from(*word & bit != 0);
+                *word |= bit;
+            }
+        }
+        taken
+    }
+
+    /// Whether something in the zone was claimed.
+    pub(crate) fn uses(&self, zone: usize) -> bool {
+        self.zones.get(zone).is_some_and(Option::is_some)
+    }
+
+    /// Claims the blocks of pages and table chunks of the checkpoint and checks where they are.
+    pub(crate) fn claim_metadata(
+        &mut self,
+        inspector: &Inspector<'_>,
+        findings: &mut Findings,
+        usage: &mut Usage,
+    ) {
+        let Ok(checkpoint) = inspector.checkpoint() else {
+            return;
+        };
+        let footer = &checkpoint.footer;
+        let pages = checkpoint
+            .mat
+            .iter()
+            .enumerate()
+            .filter(|(_, entry)| entry.is_used())
+            .map(|(id, entry)| ("page", id, entry.addr, u64::from(entry.blocks)));
+        let chunks = [("MAT chunk", &footer.mat), ("ZIT chunk", &footer.zit)];
+        let chunks = chunks.into_iter().flat_map(|(what, list)| {
+            list.iter()
+                .enumerate()
+                .filter(|(_, addr)| **addr != Addr::ZERO)
+                .map(move |(number, addr)| (what, number, *addr, 1))
+        });
+        for (what, number, addr, blocks) in pages.chain(chunks) {
+            let place = format_args!("{what} {number}").to_string();
+            let metadata = inspector
+                .header(addr.zone())
+                .is_none_or(|header| header.role == Role::Metadata);
+            if addr.block() == 0 || !metadata || !inspector.media.is_written(addr, blocks) {
+                findings.add(&MAT_ENTRY, place, format_args!("{addr}, {blocks} blocks"));
+                continue;
+            }
+            if what == "page" && number as u64 >= footer.page_limit {
+                let detail = format!("page ids end at {}", footer.page_limit);
+                findings.add(&MAT_ENTRY, &place, detail);
+            }
+            usage.add(addr, blocks);
+            let taken = self.claim(addr, blocks);
+            if taken > 0 {
+                findings.add(&MAT_SHARED, place, format_args!("{taken} blocks at {addr}"));
+            }
+        }
+    }
+}

@@ -1,0 +1,228 @@
+//! What can be wrong with a volume, by stable number. `docs/FSCK.md` explains each.
+
+use std::fmt;
+
+use serde::Serialize;
+
+/// How bad it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Severity {
+    /// Worth knowing; nothing is wrong.
+    Note,
+    /// Wrong, but no file is affected.
+    Warning,
+    /// Something is damaged or lost, or would lead to it.
+    Error,
+}
+
+impl fmt::Display for Severity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Severity::Note => "note",
+            Severity::Warning => "warning",
+            Severity::Error => "error",
+        })
+    }
+}
+
+/// A kind of finding.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Rule {
+    /// Its number, for ever.
+    pub number: u16,
+    /// How bad it is.
+    pub severity: Severity,
+    /// What is wrong.
+    pub title: &'static str,
+    /// What can be done.
+    pub repair: &'static str,
+}
+
+/// One thing that is wrong.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Finding {
+    /// Number of the rule, see `docs/FSCK.md`.
+    pub number: u16,
+    /// How bad it is.
+    pub severity: Severity,
+    /// Where: a zone, address, page, inode.
+    pub place: String,
+    /// What is wrong.
+    pub message: String,
+    /// What can be done.
+    pub repair: &'static str,
+}
+
+impl fmt::Display for Finding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "{} {}: {}: {}",
+            self.severity, self.number, self.place, self.message
+        )
+    }
+}
+
+/// Findings so far: the first ones in full, the others as a number.
+#[derive(Debug)]
+pub(crate) struct Findings {
+    list: Vec<Finding>,
+    total: u64,
+    worst: Option<Severity>,
+    max: usize,
+}
+
+impl Findings {
+    pub(crate) fn new(max: usize) -> Findings {
+        Findings {
+            list: Vec::new(),
+            total: 0,
+            worst: None,
+            max,
+        }
+    }
+
+    /// Notes a finding. `detail`, if not empty, follows the rule's title.
+    pub(crate) fn add(&mut self, rule: &Rule, place: impl fmt::Display, detail: impl fmt::Display) {
+        self.total += 1;
+        self.worst = self.worst.max(Some(rule.severity));
+        if self.list.len() >= self.max {
+            return;
+        }
+        let detail = detail.to_string();
+        let message = if detail.is_empty() {
+            rule.title.to_owned()
+        } else {
+            format!("{}: {detail}", rule.title)
+        };
+        self.list.push(Finding {
+            number: rule.number,
+            severity: rule.severity,
+            place: place.to_string(),
+            message,
+            repair: rule.repair,
+        });
+    }
+
+    /// The findings, how many there were, and the worst severity of all of them.
+    pub(crate) fn into_parts(self) -> (Vec<Finding>, u64, Option<Severity>) {
+        (self.list, self.total, self.worst)
+    }
+}
+
+const RECOUNT: &str = "fsck --repair counts again";
+const BACKUP: &str = "copy what can be read to another volume";
+const NOTHING: &str = "nothing to do";
+const MOUNT: &str = "the next mount replays the journal";
+
+macro_rules! rules {
+    ($($name:ident $number:literal $severity:ident $title:literal, $repair:expr;)*) => {
+        $(
+            #[doc = $title]
+            pub const $name: Rule = Rule {
+                number: $number,
+                severity: Severity::$severity,
+                title: $title,
+                repair: $repair,
+            };
+        )*
+        /// Every rule there is, by number.
+        pub const RULES: &[&Rule] = &[$(&$name),*];
+    };
+}
+
+rules! {
+    ZONE_HEADER 101 Error "the header of a zone in use is damaged", BACKUP;
+    ZONE_HEADER_FOREIGN 102 Warning "a zone's header belongs to another volume", "the zone is reset before it is used";
+    ZONE_HEADER_FIELDS 103 Error "a zone's header does not fit the zone or the volume", BACKUP;
+    ZONE_STATE 104 Error "a zone in use can no longer be written or read", BACKUP;
+    ZONE_HEADER_UNUSED 105 Note "a zone that is not in use begins with a damaged header", "the zone is reset before it is used";
+
+    LOG_BLOCK 201 Error "a log block that held durable records is damaged", BACKUP;
+    LOG_GAP 202 Error "durable records are missing from the journal", BACKUP;
+    LOG_END 203 Note "the journal ends in writes that were cut off", MOUNT;
+    LOG_RECORD 204 Error "an intact log block holds a record that makes no sense", BACKUP;
+    LOG_DATA 205 Note "the journal ends at a record whose data did not arrive", MOUNT;
+    LOG_REPLAY 206 Note "the journal holds records past the checkpoint", MOUNT;
+    LOG_ZONE 207 Error "a zone of the log is missing", BACKUP;
+
+    FOOTER_FIELDS 301 Error "the checkpoint's footer contradicts the volume", BACKUP;
+    MAT_CHUNK 311 Error "a chunk of the metadata allocation table is damaged", BACKUP;
+    MAT_ENTRY 312 Error "a page's place is not in the written part of a metadata zone", BACKUP;
+    MAT_LEAK 313 Warning "a page is allocated that the tree does not reach", "fsck --repair frees it";
+    MAT_SHARED 314 Error "a metadata block belongs to two structures", BACKUP;
+    ZIT_CHUNK 321 Error "a chunk of the zone information table is damaged", "fsck --repair rebuilds it";
+    ZIT_VALID 322 Error "a zone's count of valid blocks is wrong", RECOUNT;
+    ZIT_ROLE 323 Error "a zone's entry contradicts its header", "fsck --repair rebuilds it";
+    ZIT_WRITE_POINTER 324 Error "a zone holds less than its entry says", BACKUP;
+    COUNT_INODES 331 Error "the checkpoint's count of inodes is wrong", RECOUNT;
+    COUNT_RESERVED 332 Error "the checkpoint's count of preallocated blocks is wrong", RECOUNT;
+
+    PAGE 401 Error "a metadata page is damaged", "what it held is lost; copy the rest to another volume";
+    PAGE_IDENTITY 402 Error "a page is not the one the tree expects", BACKUP;
+    PAGE_SHARED 403 Error "a page is reached on two ways", BACKUP;
+    PAGE_MISSING 404 Error "the tree leads to a page that does not exist", BACKUP;
+    PAGE_KEYS 405 Error "a page holds keys outside its range", BACKUP;
+    TREE_LOST 406 Note "cross-checks were left out because pages are lost", NOTHING;
+
+    ITEM_OWNER 501 Error "items belong to an inode that does not exist", "fsck --repair removes them";
+    ITEM_VALUE 502 Error "an item's value cannot be decoded", BACKUP;
+    ITEM_KEY 503 Error "an item has a key that this format does not have", BACKUP;
+    INODE_MODE 511 Error "an inode has no valid type", BACKUP;
+    INODE_NUMBER 512 Error "an inode's number was never handed out", BACKUP;
+    INODE_SECTORS 513 Error "an inode's space is not that of its extents", RECOUNT;
+    INODE_ITEMS 514 Error "an inode has items that its type cannot have", BACKUP;
+    SYMLINK 515 Error "a symbolic link's target is missing or of another length", BACKUP;
+    XATTR_HASH 516 Error "an extended attribute is not filed under its name", "fsck --repair files it again";
+    XATTR_TWICE 517 Error "an extended attribute is there twice", BACKUP;
+    EXTENT_OVERLAP 521 Error "two extents of a file cover the same block", BACKUP;
+    EXTENT_PLACE 522 Error "an extent is not in the written part of a data zone", BACKUP;
+    EXTENT_SHARED 523 Error "a block belongs to two extents", BACKUP;
+    EXTENT_PAST_END 524 Error "a file has data past its end", "truncate the file to its size";
+
+    ENTRY_NAME 601 Error "a directory entry has an impossible name", "fsck --repair renames it";
+    ENTRY_HASH 602 Error "a directory entry is not filed under its name", "fsck --repair files it again";
+    ENTRY_TWICE 603 Error "a name is twice in a directory", BACKUP;
+    ENTRY_TARGET 604 Error "a directory entry leads to no inode", "fsck --repair removes it";
+    ENTRY_TYPE 605 Error "a directory entry has another type than its inode", "fsck --repair corrects it";
+    DIR_SIZE 611 Error "a directory's size is not the number of its entries", RECOUNT;
+    DIR_PARENT 612 Error "a directory's parent is not where its name is", "fsck --repair corrects it";
+    DIR_NAMES 613 Error "a directory has several names", BACKUP;
+    DIR_LOOP 614 Error "a directory cannot be reached from the root", "fsck --repair moves it to lost+found";
+    ROOT 615 Error "the root directory is missing", BACKUP;
+    LINK_COUNT 621 Error "an inode's link count is not the number of its names", RECOUNT;
+    LINK_NONE 622 Error "an inode has neither a name nor an orphan record", "fsck --repair moves it to lost+found";
+    ORPHAN 623 Error "an orphan record leads to no orphan", "fsck --repair removes it";
+    ORPHANS 624 Note "unlinked files wait to be freed", "the next mount frees them";
+    TRUNCATION 625 Error "a truncation record leads to no file", "fsck --repair removes it";
+
+    DATA 801 Error "a block of a file is damaged", "restore the file from a copy";
+    DATA_SUMMARY 802 Warning "a summary block is damaged or contradicts itself", "cleaning looks the blocks up in the tree";
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Findings, RULES, Severity, ZIT_VALID};
+
+    #[test]
+    fn numbers_ascend_and_the_document_lists_each_rule() {
+        assert!(RULES.windows(2).all(|pair| pair[0].number < pair[1].number));
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/FSCK.md");
+        let document = std::fs::read_to_string(path).unwrap();
+        for rule in RULES {
+            let row = format!("| {} | {} | {} |", rule.number, rule.severity, rule.title);
+            assert!(document.contains(&row), "docs/FSCK.md lacks: {row}");
+        }
+    }
+
+    #[test]
+    fn findings_past_the_limit_are_counted() {
+        let mut findings = Findings::new(2);
+        for zone in 0..5 {
+            findings.add(&ZIT_VALID, format_args!("zone {zone}"), "");
+        }
+        let (list, total, worst) = findings.into_parts();
+        assert_eq!((list.len(), total, worst), (2, 5, Some(Severity::Error)));
+    }
+}

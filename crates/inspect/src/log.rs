@@ -1,0 +1,182 @@
+//! The log: which zones hold it, and its blocks in order.
+
+use std::ops::ControlFlow;
+
+use persimmon_format::log::{LogBlock, LogState};
+use persimmon_format::table::Role;
+use persimmon_format::{Addr, BLOCK_SIZE, DeviceId, FormatError, VolumeKey, ZoneId};
+
+use crate::error::{InspectError, Result};
+use crate::media::Media;
+use crate::volume::ZoneUse;
+
+/// Blocks read at once.
+const WINDOW_BLOCKS: u32 = 64;
+
+/// A zone of the log.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct LogZone {
+    pub zone: ZoneId,
+    pub sequence: u64,
+    pub first_log_sequence: u64,
+    pub written: u32,
+}
+
+impl LogZone {
+    /// Where the log block with this sequence is, or would be; at most where writing ended.
+    fn place(&self, sequence: u64) -> u32 {
+        let place = sequence
+            .saturating_sub(self.first_log_sequence)
+            .saturating_add(1);
+        u32::try_from(place).map_or(self.written, |place| place.min(self.written))
+    }
+}
+
+/// A log block, verified to be the one that belongs at its place.
+fn decode<'a>(
+    bytes: &'a [u8],
+    key: &VolumeKey,
+    zone: &LogZone,
+    place: u32,
+) -> persimmon_format::Result<LogBlock<'a>> {
+    let block = LogBlock::decode(bytes, key, zone.sequence)?;
+    let expected = (zone.first_log_sequence).saturating_add(u64::from(place).saturating_sub(1));
+    if block.sequence != expected {
+        return Err(FormatError::Mismatch {
+            what: "log block",
+            field: "sequence",
+            found: block.sequence,
+            expected,
+        });
+    }
+    Ok(block)
+}
+
+/// The last good block of the log.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Newest {
+    pub addr: Addr,
+    pub sequence: u64,
+    pub state: LogState,
+}
+
+/// The log's zones in their order, and its newest block.
+#[derive(Clone, Debug)]
+pub(crate) struct Log {
+    pub zones: Vec<LogZone>,
+    pub newest: Option<Newest>,
+}
+
+impl Log {
+    /// Finds the log among its candidates: in each the last good block, searched back from the
+    /// write pointer.
+    pub(crate) fn find(media: &Media<'_>, key: &VolumeKey, uses: &[ZoneUse]) -> Log {
+        let mut zones: Vec<LogZone> = media
+            .log_candidates()
+            .filter_map(|zone| match uses.get(zone.0 as usize) {
+                Some(ZoneUse::Header(fields)) if fields.role == Role::Log => Some(LogZone {
+                    zone,
+                    sequence: fields.sequence,
+                    first_log_sequence: fields.first_log_sequence,
+                    written: media.written(zone),
+                }),
+                _ => None,
+            })
+            .collect();
+        zones.sort_by_key(|zone| zone.sequence);
+        let newest = zones
+            .iter()
+            .filter_map(|zone| last_good(media, key, zone))
+            .max_by_key(|newest| (newest.state.epoch, newest.sequence));
+        Log { zones, newest }
+    }
+
+    /// The zone that holds, or would hold, the block with this sequence.
+    pub(crate) fn zone_of(&self, sequence: u64) -> Option<&LogZone> {
+        self.zones
+            .iter()
+            .rev()
+            .find(|zone| zone.first_log_sequence <= sequence)
+    }
+
+    /// The sequence of the block at an address, if it is in a zone of the log.
+    pub(crate) fn sequence_at(&self, addr: Addr) -> Option<u64> {
+        let zone = self.zones.iter().find(|zone| zone.zone == addr.zone())?;
+        let place = u64::from(addr.block()).checked_sub(1)?;
+        Some(zone.first_log_sequence.saturating_add(place))
+    }
+
+    /// Hands each block with sequence `from` or later `visit`, in the order of the log, up to the
+    /// last that is written. An error is a block that cannot be read or fails its checksum. A zone
+    /// that failed was left early: from where the next one took over its numbers, its blocks do
+    /// not count.
+    pub(crate) fn scan(
+        &self,
+        media: &Media<'_>,
+        key: &VolumeKey,
+        from: u64,
+        visit: &mut dyn FnMut(Addr, Result<LogBlock<'_>>) -> ControlFlow<()>,
+    ) {
+        for (index, zone) in self.zones.iter().enumerate() {
+            let taken_over = self
+                .zones
+                .get(index + 1)
+                .map(|next| next.first_log_sequence);
+            let end = taken_over.map_or(zone.written, |sequence| zone.place(sequence));
+            if taken_over.is_some_and(|sequence| sequence <= from) {
+                continue;
+            }
+            let mut block = zone.place(from);
+            while block < end {
+                let blocks = (end - block).min(WINDOW_BLOCKS);
+                let window = read_window(media, zone, block, blocks);
+                for (index, bytes) in window.into_iter().enumerate() {
+                    let addr = Addr::new(DeviceId(0), zone.zone, block + index as u32);
+                    let decoded = bytes.as_deref().map_err(Clone::clone).and_then(|bytes| {
+                        decode(bytes, key, zone, addr.block())
+                            .map_err(|source| InspectError::Block { addr, source })
+                    });
+                    if visit(addr, decoded).is_break() {
+                        return;
+                    }
+                }
+                block += blocks;
+            }
+        }
+    }
+}
+
+/// Blocks one by one, so that an unreadable one does not take its neighbours along.
+fn read_window(media: &Media<'_>, zone: &LogZone, block: u32, blocks: u32) -> Vec<Result<Vec<u8>>> {
+    let addr = Addr::new(DeviceId(0), zone.zone, block);
+    match media.read(addr, blocks) {
+        Ok(buffer) => buffer
+            .chunks_exact(BLOCK_SIZE)
+            .map(|block| Ok(block.to_vec()))
+            .collect(),
+        Err(_) => (0..blocks)
+            .map(|index| media.read(addr.offset(index), 1).map(|b| b.to_vec()))
+            .collect(),
+    }
+}
+
+fn last_good(media: &Media<'_>, key: &VolumeKey, zone: &LogZone) -> Option<Newest> {
+    let mut end = zone.written;
+    while end > 1 {
+        let start = end.saturating_sub(WINDOW_BLOCKS).max(1);
+        let window = read_window(media, zone, start, end - start);
+        for (index, bytes) in window.iter().enumerate().rev() {
+            if let Ok(bytes) = bytes
+                && let Ok(block) = decode(bytes, key, zone, start + index as u32)
+            {
+                return Some(Newest {
+                    addr: Addr::new(DeviceId(0), zone.zone, start + index as u32),
+                    sequence: block.sequence,
+                    state: block.state,
+                });
+            }
+        }
+        end = start;
+    }
+    None
+}

@@ -1,0 +1,93 @@
+//! Reading blocks off the device, within what is written.
+
+use persimmon_device::{Buffer, BufferMut, Geometry, ZoneInfo, ZoneKind, ZoneState, ZonedDevice};
+use persimmon_format::{Addr, BLOCK_SIZE, DeviceId, ZoneId};
+
+use crate::error::{InspectError, Result};
+
+/// Zones among which those of the log are.
+const LOG_CANDIDATES: usize = 64;
+
+/// The device and its zone report.
+pub(crate) struct Media<'d> {
+    device: &'d dyn ZonedDevice,
+    zones: Vec<ZoneInfo>,
+}
+
+impl<'d> Media<'d> {
+    pub(crate) fn new(device: &'d dyn ZonedDevice) -> Result<Media<'d>> {
+        let zones = device.report(0..device.geometry().zone_count)?;
+        Ok(Media { device, zones })
+    }
+
+    pub(crate) fn geometry(&self) -> &Geometry {
+        self.device.geometry()
+    }
+
+    pub(crate) fn zones(&self) -> impl Iterator<Item = (ZoneId, &ZoneInfo)> {
+        self.zones
+            .iter()
+            .enumerate()
+            .map(|(index, info)| (ZoneId(index as u32), info))
+    }
+
+    pub(crate) fn zone(&self, zone: ZoneId) -> Option<&ZoneInfo> {
+        self.zones.get(zone.0 as usize)
+    }
+
+    /// The first 64 sequential zones, the only ones that can hold the log.
+    pub(crate) fn log_candidates(&self) -> impl Iterator<Item = ZoneId> {
+        self.zones()
+            .filter(|(_, info)| info.kind == ZoneKind::Sequential)
+            .map(|(zone, _)| zone)
+            .take(LOG_CANDIDATES)
+    }
+
+    /// Blocks of a zone that can be read. A read-only zone's write pointer means nothing: there
+    /// the device is asked.
+    pub(crate) fn written(&self, zone: ZoneId) -> u32 {
+        match self.zone(zone) {
+            None => 0,
+            Some(info) => match info.state {
+                ZoneState::Offline | ZoneState::Empty => 0,
+                ZoneState::ReadOnly | ZoneState::Full => info.capacity,
+                _ => info.write_pointer.min(info.capacity),
+            },
+        }
+    }
+
+    /// Whether the zone's write pointer proves that what is below it arrived.
+    pub(crate) fn write_pointer_is_proof(&self, zone: ZoneId) -> bool {
+        self.geometry().write_pointer_is_proof
+            && self.zone(zone).is_some_and(|info| info.state.is_active())
+    }
+
+    /// Whether `blocks` blocks at `addr` are inside the written part of a zone.
+    pub(crate) fn is_written(&self, addr: Addr, blocks: u64) -> bool {
+        addr.device() == DeviceId(0)
+            && u64::from(addr.block()) + blocks <= u64::from(self.written(addr.zone()))
+    }
+
+    /// Reads blocks that are inside the written part of a zone.
+    pub(crate) fn read(&self, addr: Addr, blocks: u32) -> Result<Buffer> {
+        if blocks == 0 || !self.is_written(addr, blocks.into()) {
+            return Err(InspectError::OutOfBounds { addr, blocks });
+        }
+        let limit = self.geometry().max_transfer_blocks.max(1);
+        if blocks <= limit {
+            return Ok(self.device.read(addr.zone(), addr.block(), blocks)?);
+        }
+        let mut whole = BufferMut::zeroed(blocks as usize);
+        let mut done = 0;
+        while done < blocks {
+            let part = (blocks - done).min(limit);
+            let buffer = self.device.read(addr.zone(), addr.block() + done, part)?;
+            let at = done as usize * BLOCK_SIZE;
+            if let Some(to) = whole.get_mut(at..at + buffer.len()) {
+                to.copy_from_slice(&buffer);
+            }
+            done += part;
+        }
+        Ok(whole.freeze())
+    }
+}

@@ -1,0 +1,290 @@
+//! The journal past the checkpoint: which of its records count.
+//!
+//! A record is void if a later epoch resumed before it. Of the others those count that follow the
+//! checkpoint's cut without a gap. A gap at or below the durable LSN is damage; above it the
+//! journal simply ends there. So does it at a record above the durable LSN whose data is not on
+//! the device as its checksums say.
+
+use std::collections::BTreeMap;
+use std::ops::ControlFlow;
+
+use persimmon_format::extent::Extent;
+use persimmon_format::footer::Footer;
+use persimmon_format::log::{Body, LogBlock, RECORD_HEADER_LEN, RECORD_LEN_MAX};
+use persimmon_format::record::Op;
+use persimmon_format::{Addr, BLOCK_SIZE, Lsn, VolumeKey, checksum};
+
+use crate::finding::{
+    Findings, LOG_BLOCK, LOG_DATA, LOG_END, LOG_GAP, LOG_RECORD, LOG_REPLAY, LOG_ZONE,
+};
+use crate::log::Log;
+use crate::media::Media;
+
+/// The records to apply to the checkpoint, in order.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Journal {
+    pub records: Vec<Record>,
+    pub durable: Lsn,
+    pub epoch: u32,
+}
+
+/// A record that counts.
+#[derive(Clone, Debug)]
+pub(crate) struct Record {
+    pub lsn: Lsn,
+    pub ops: Vec<Op>,
+}
+
+impl Journal {
+    /// The LSN of the state after replay.
+    pub(crate) fn last(&self, cut: Lsn) -> Lsn {
+        self.records.last().map_or(cut, |record| record.lsn)
+    }
+}
+
+/// A record found in the log.
+struct Found {
+    epoch: u32,
+    addr: Addr,
+    bytes: Vec<u8>,
+}
+
+/// Puts records together from blocks.
+struct Assembler {
+    cut: Lsn,
+    found: BTreeMap<Lsn, Found>,
+    /// Each epoch's number and the last LSN it took over.
+    epochs: Vec<(u32, Lsn)>,
+    durable: Lsn,
+    bad: Vec<(Addr, String)>,
+    partial: Vec<u8>,
+    partial_lsn: Lsn,
+    partial_addr: Addr,
+    last_sequence: u64,
+}
+
+pub(crate) fn read(
+    media: &Media<'_>,
+    key: &VolumeKey,
+    log: &Log,
+    footer: &Footer,
+    findings: &mut Findings,
+) -> Journal {
+    let mut assembler = Assembler {
+        cut: footer.cut,
+        found: BTreeMap::new(),
+        epochs: Vec::new(),
+        durable: footer.cut,
+        bad: Vec::new(),
+        partial: Vec::new(),
+        partial_lsn: Lsn(0),
+        partial_addr: Addr::ZERO,
+        last_sequence: 0,
+    };
+    let start = footer.replay.sequence;
+    if log.zone_of(start).is_none() {
+        let place = format!("log block {start}");
+        findings.add(&LOG_ZONE, place, "replay would start there");
+    }
+    log.scan(media, key, start, &mut |addr, block| {
+        match block {
+            Ok(block) => assembler.block(addr, &block),
+            Err(error) => {
+                assembler.partial.clear();
+                assembler.bad.push((addr, error.to_string()));
+            }
+        }
+        ControlFlow::Continue(())
+    });
+    assembler.finish(media, findings)
+}
+
+impl Assembler {
+    fn block(&mut self, addr: Addr, block: &LogBlock<'_>) {
+        if block.sequence != self.last_sequence + 1 {
+            self.partial.clear();
+        }
+        self.last_sequence = block.sequence;
+        // What a recovery found valid it made durable before it went on.
+        let durable = block.state.durable.max(block.state.resume_after);
+        self.durable = self.durable.max(durable);
+        let epoch = block.state.epoch;
+        if self.epochs.last().is_none_or(|(last, _)| *last != epoch) {
+            self.partial.clear();
+            self.epochs.push((epoch, block.state.resume_after));
+        }
+        let Body::Journal {
+            first_lsn,
+            lead,
+            bytes,
+        } = block.body
+        else {
+            return;
+        };
+        let (lead, mut rest) = bytes.split_at_checked(lead.into()).unwrap_or((bytes, &[]));
+        if !self.partial.is_empty() {
+            self.partial.extend_from_slice(lead);
+            match record_len(&self.partial) {
+                Some(len) if self.partial.len() == len => {
+                    let bytes = std::mem::take(&mut self.partial).split_off(RECORD_HEADER_LEN);
+                    self.add(self.partial_lsn, epoch, self.partial_addr, bytes);
+                }
+                // All of the block belongs to a record that goes on in the next.
+                _ if rest.is_empty() => {}
+                _ => self.partial.clear(),
+            }
+        }
+        let mut lsn = first_lsn;
+        while !rest.is_empty() {
+            match record_len(rest).and_then(|len| rest.split_at_checked(len)) {
+                Some((record, tail)) => {
+                    let bytes = record.get(RECORD_HEADER_LEN..).unwrap_or(&[]).to_vec();
+                    self.add(lsn, epoch, addr, bytes);
+                    lsn = Lsn(lsn.0.saturating_add(1));
+                    rest = tail;
+                }
+                None => {
+                    self.partial = rest.to_vec();
+                    self.partial_lsn = lsn;
+                    self.partial_addr = addr;
+                    break;
+                }
+            }
+        }
+    }
+
+    fn add(&mut self, lsn: Lsn, epoch: u32, addr: Addr, bytes: Vec<u8>) {
+        if lsn <= self.cut {
+            return;
+        }
+        let newer = self.found.get(&lsn).is_none_or(|old| old.epoch <= epoch);
+        if newer {
+            self.found.insert(lsn, Found { epoch, addr, bytes });
+        }
+    }
+
+    fn is_void(&self, lsn: Lsn, epoch: u32) -> bool {
+        self.epochs
+            .iter()
+            .any(|(later, resume_after)| *later > epoch && lsn > *resume_after)
+    }
+
+    fn finish(mut self, media: &Media<'_>, findings: &mut Findings) -> Journal {
+        let found = std::mem::take(&mut self.found);
+        let mut records = Vec::new();
+        let mut last = self.cut;
+        let mut cut_off = false;
+        for (lsn, found) in found {
+            if self.is_void(lsn, found.epoch) {
+                continue;
+            }
+            if lsn != last.next() {
+                cut_off = true;
+                break;
+            }
+            let ops = match Op::decode_all(&found.bytes) {
+                Ok(ops) => ops,
+                Err(error) => {
+                    findings.add(&LOG_RECORD, found.addr, format_args!("LSN {lsn}: {error}"));
+                    break;
+                }
+            };
+            if lsn > self.durable
+                && let Some(missing) = missing_data(media, &ops)
+            {
+                findings.add(
+                    &LOG_DATA,
+                    found.addr,
+                    format_args!("LSN {lsn}, data at {missing}"),
+                );
+                break;
+            }
+            records.push(Record { lsn, ops });
+            last = lsn;
+        }
+        if last < self.durable {
+            for (addr, error) in &self.bad {
+                findings.add(&LOG_BLOCK, addr, error);
+            }
+            findings.add(
+                &LOG_GAP,
+                format_args!("LSN {}", last.next()),
+                format_args!("records up to LSN {} were durable", self.durable),
+            );
+        } else if cut_off || !self.bad.is_empty() {
+            let place = self.bad.first().map_or_else(
+                || format!("LSN {}", last.next()),
+                |(addr, _)| addr.to_string(),
+            );
+            findings.add(
+                &LOG_END,
+                place,
+                format_args!("the last record is LSN {last}"),
+            );
+        }
+        if !records.is_empty() {
+            findings.add(
+                &LOG_REPLAY,
+                format_args!("LSN {}", self.cut.next()),
+                format_args!("{} up to LSN {last}", records.len()),
+            );
+        }
+        Journal {
+            records,
+            durable: self.durable,
+            epoch: self.epochs.last().map_or(0, |(epoch, _)| *epoch),
+        }
+    }
+}
+
+/// Bytes of the record that `bytes` begin with, its header included; nothing if the header is not
+/// whole. A length past the limit never fills, so the record is never whole.
+fn record_len(bytes: &[u8]) -> Option<usize> {
+    let header: &[u8; RECORD_HEADER_LEN] = bytes.first_chunk()?;
+    let len = u32::from_le_bytes(*header) as usize;
+    Some(if len > RECORD_LEN_MAX {
+        usize::MAX
+    } else {
+        RECORD_HEADER_LEN + len
+    })
+}
+
+/// The first block that a record maps and that did not arrive on the device: past the write
+/// pointer, or, where the write pointer is no proof of what is below it, with another checksum.
+fn missing_data(media: &Media<'_>, ops: &[Op]) -> Option<Addr> {
+    ops.iter().find_map(|op| match op {
+        Op::Map {
+            extent: Extent::Frame { addr, crcs },
+            ..
+        } => {
+            if !media.is_written(*addr, crcs.len() as u64) {
+                Some(*addr)
+            } else if media.write_pointer_is_proof(addr.zone()) {
+                None
+            } else {
+                first_bad_block(media, *addr, crcs)
+            }
+        }
+        _ => None,
+    })
+}
+
+/// The first block of a frame that cannot be read or fails its checksum.
+pub(crate) fn first_bad_block(media: &Media<'_>, addr: Addr, crcs: &[u32]) -> Option<Addr> {
+    let bad = |at: u32, block: &[u8], crc: u32| {
+        (checksum::data_block(block) != crc).then(|| addr.offset(at))
+    };
+    match media.read(addr, crcs.len() as u32) {
+        Ok(buffer) => buffer
+            .chunks_exact(BLOCK_SIZE)
+            .zip(crcs)
+            .zip(0..)
+            .find_map(|((block, crc), at)| bad(at, block, *crc)),
+        Err(_) => (0..)
+            .zip(crcs)
+            .find_map(|(at, crc)| match media.read(addr.offset(at), 1) {
+                Ok(block) => bad(at, &block, *crc),
+                Err(_) => Some(addr.offset(at)),
+            }),
+    }
+}

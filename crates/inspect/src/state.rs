@@ -1,0 +1,238 @@
+//! The content of the volume after replay: the checkpoint's tree, and above it what the journal
+//! changed. A second, naive implementation of what the engine does to its pages.
+
+use std::cell::RefCell;
+use std::collections::{BTreeMap, HashMap};
+use std::ops::ControlFlow;
+
+use persimmon_format::extent::Extent;
+use persimmon_format::inode::Inode;
+use persimmon_format::page::PageView;
+use persimmon_format::record::{Op, Touch};
+use persimmon_format::{FormatError, Ino, Key, KeyKind, PageId};
+
+use crate::tree::{Base, StoredPage};
+use crate::volume::Inspector;
+
+/// Pages kept for single look-ups.
+const PAGES_KEPT_MAX: usize = 64;
+
+/// A record that cannot be applied.
+pub(crate) type Result<T, E = FormatError> = std::result::Result<T, E>;
+
+pub(crate) struct State<'i, 'd> {
+    inspector: &'i Inspector<'d>,
+    pub base: Base,
+    overlay: BTreeMap<Key, Option<Vec<u8>>>,
+    pages: RefCell<HashMap<PageId, StoredPage>>,
+}
+
+impl<'i, 'd> State<'i, 'd> {
+    pub(crate) fn new(inspector: &'i Inspector<'d>, base: Base) -> State<'i, 'd> {
+        State {
+            inspector,
+            base,
+            overlay: BTreeMap::new(),
+            pages: RefCell::default(),
+        }
+    }
+
+    pub(crate) fn get(&self, key: &Key) -> Option<Vec<u8>> {
+        if let Some(changed) = self.overlay.get(key) {
+            return changed.clone();
+        }
+        let leaf = self.leaf_of(key)?;
+        self.with_leaf(leaf, |view| {
+            view.items()
+                .find(|(found, _)| found == key)
+                .map(|(_, value)| value.to_vec())
+        })?
+    }
+
+    pub(crate) fn inode(&self, ino: Ino) -> Option<Inode> {
+        Inode::decode(&self.get(&Key::inode(ino))?).ok()
+    }
+
+    /// Hands the items from `from` on to `visit`, in key order.
+    pub(crate) fn scan(
+        &self,
+        from: Key,
+        visit: &mut dyn FnMut(Key, &[u8]) -> ControlFlow<()>,
+    ) -> ControlFlow<()> {
+        let mut changed = self.overlay.range(from..).peekable();
+        let first = self.leaf_of(&from).unwrap_or(0);
+        for leaf in self.base.leaves.iter().skip(first) {
+            let Ok(stored) = self.inspector.page(leaf.page) else {
+                continue;
+            };
+            let Ok(view) = PageView::new(&stored.image) else {
+                continue;
+            };
+            for (key, value) in view.items().filter(|(key, _)| *key >= from) {
+                while let Some((other, value)) = changed.next_if(|(other, _)| **other < key) {
+                    if let Some(value) = value {
+                        visit(*other, value)?;
+                    }
+                }
+                if let Some((_, value)) = changed.next_if(|(other, _)| **other == key) {
+                    if let Some(value) = value {
+                        visit(key, value)?;
+                    }
+                } else {
+                    visit(key, value)?;
+                }
+            }
+        }
+        for (key, value) in changed {
+            if let Some(value) = value {
+                visit(*key, value)?;
+            }
+        }
+        ControlFlow::Continue(())
+    }
+
+    /// The last item at or before `key`.
+    pub(crate) fn floor(&self, key: &Key) -> Option<(Key, Vec<u8>)> {
+        let changed = self
+            .overlay
+            .range(..=*key)
+            .rev()
+            .find_map(|(key, value)| Some((*key, value.as_ref()?.clone())));
+        let last = self.leaf_of(key)?;
+        let stored = (0..=last).rev().find_map(|leaf| {
+            self.with_leaf(leaf, |view| {
+                view.items()
+                    .rev()
+                    .find(|(found, _)| found <= key && !self.overlay.contains_key(found))
+                    .map(|(key, value)| (key, value.to_vec()))
+            })?
+        });
+        match (changed, stored) {
+            (Some(a), Some(b)) => Some(if a.0 > b.0 { a } else { b }),
+            (a, b) => a.or(b),
+        }
+    }
+
+    /// Applies the record's operations.
+    pub(crate) fn apply(&mut self, ops: &[Op]) -> Result<()> {
+        for op in ops {
+            match op {
+                Op::Put { key, value } => {
+                    self.overlay.insert(*key, Some(value.clone()));
+                }
+                Op::Delete { key } => {
+                    self.overlay.insert(*key, None);
+                }
+                Op::Map { ino, block, extent } => {
+                    let end = block.saturating_add(extent.blocks());
+                    let gone = self.cut_out(*ino, *block, end)?;
+                    let value = extent.encode();
+                    self.overlay.insert(Key::extent(*ino, *block), Some(value));
+                    self.add_sectors(*ino, extent.sectors(), gone);
+                }
+                Op::Punch { ino, from, to } => {
+                    let gone = self.cut_out(*ino, *from, *to)?;
+                    self.add_sectors(*ino, 0, gone);
+                }
+                Op::Touch { ino, set } => self.touch(*ino, set),
+            }
+        }
+        Ok(())
+    }
+
+    /// Removes file blocks `from..to`; tells how many sectors that frees.
+    fn cut_out(&mut self, ino: Ino, from: u64, to: u64) -> Result<u64> {
+        let mut found: Vec<(u64, Extent)> = Vec::new();
+        let mut broken = None;
+        let start = self
+            .floor(&Key::extent(ino, from))
+            .map(|(key, _)| key)
+            .filter(|key| key.ino == ino && key.kind == KeyKind::EXTENT)
+            .unwrap_or(Key::extent(ino, from));
+        let _ = self.scan(start, &mut |key, value| {
+            if key.ino != ino || key.kind != KeyKind::EXTENT || key.item >= to {
+                return ControlFlow::Break(());
+            }
+            match Extent::decode(value) {
+                Ok(extent) if key.item.saturating_add(extent.blocks()) > from => {
+                    found.push((key.item, extent));
+                }
+                Ok(_) => {}
+                Err(error) => broken = Some(error),
+            }
+            ControlFlow::Continue(())
+        });
+        if let Some(error) = broken {
+            return Err(error);
+        }
+        let mut gone = 0;
+        for (first, extent) in found {
+            let end = first.saturating_add(extent.blocks());
+            gone += extent.sectors();
+            self.overlay.insert(Key::extent(ino, first), None);
+            if first < from {
+                let part = extent.part(0, from - first);
+                gone = gone.saturating_sub(part.sectors());
+                let value = part.encode();
+                self.overlay.insert(Key::extent(ino, first), Some(value));
+            }
+            if end > to {
+                let part = extent.part(to - first, end - to);
+                gone = gone.saturating_sub(part.sectors());
+                let value = part.encode();
+                self.overlay.insert(Key::extent(ino, to), Some(value));
+            }
+        }
+        Ok(gone)
+    }
+
+    fn add_sectors(&mut self, ino: Ino, added: u64, gone: u64) {
+        self.change_inode(ino, |inode| {
+            inode.sectors = inode.sectors.saturating_add(added).saturating_sub(gone);
+        });
+    }
+
+    fn touch(&mut self, ino: Ino, set: &Touch) {
+        self.change_inode(ino, |inode| {
+            inode.size = set.size.unwrap_or(inode.size);
+            inode.mtime = set.mtime.unwrap_or(inode.mtime);
+            inode.ctime = set.ctime.unwrap_or(inode.ctime);
+            inode.atime = set.atime.unwrap_or(inode.atime);
+            inode.mode = set.mode.unwrap_or(inode.mode);
+        });
+    }
+
+    fn change_inode(&mut self, ino: Ino, change: impl FnOnce(&mut Inode)) {
+        if let Some(mut inode) = self.inode(ino) {
+            change(&mut inode);
+            self.overlay.insert(Key::inode(ino), Some(inode.encode()));
+        }
+    }
+
+    /// The leaf whose range holds `key`.
+    fn leaf_of(&self, key: &Key) -> Option<usize> {
+        self.base
+            .leaves
+            .partition_point(|leaf| leaf.low <= *key)
+            .checked_sub(1)
+    }
+
+    fn with_leaf<R>(&self, leaf: usize, look: impl FnOnce(&PageView<'_>) -> R) -> Option<R> {
+        let page = self.base.leaves.get(leaf)?.page;
+        let kept = self.pages.borrow().get(&page).cloned();
+        let stored = match kept {
+            Some(stored) => stored,
+            None => {
+                let stored = self.inspector.page(page).ok()?;
+                let mut pages = self.pages.borrow_mut();
+                if pages.len() >= PAGES_KEPT_MAX {
+                    pages.clear();
+                }
+                pages.insert(page, stored.clone());
+                stored
+            }
+        };
+        let view = PageView::new(&stored.image).ok()?;
+        Some(look(&view))
+    }
+}

@@ -1,0 +1,231 @@
+//! The tree as of the checkpoint: every page on the way from the root, checked.
+
+use std::rc::Rc;
+
+use persimmon_format::envelope::{self, Kind};
+use persimmon_format::page::{self, Compression, PAGE_SIZE, PageView};
+use persimmon_format::table::MatEntry;
+use persimmon_format::{Addr, Key, PageId};
+
+use crate::error::{InspectError, Result};
+use crate::finding::{
+    Findings, PAGE, PAGE_IDENTITY, PAGE_KEYS, PAGE_MISSING, PAGE_SHARED, TREE_LOST,
+};
+use crate::volume::Inspector;
+
+/// A page as read: its 16 KiB image and where it lay.
+#[derive(Clone)]
+pub(crate) struct StoredPage {
+    pub addr: Addr,
+    pub blocks: u16,
+    pub checkpoint: u64,
+    pub image: Rc<Vec<u8>>,
+}
+
+/// The leaves of a checked tree, in key order.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Base {
+    pub leaves: Vec<Leaf>,
+    /// Pages the tree reaches, by id.
+    pub reached: Vec<bool>,
+    pub pages: u64,
+    pub height: u8,
+    /// Some keys are lost with their page: what is missing proves nothing.
+    pub lost: bool,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Leaf {
+    pub low: Key,
+    pub page: PageId,
+}
+
+/// A page that is still to be looked at, and what its parent says about it.
+struct Pending {
+    page: PageId,
+    parent: Option<PageId>,
+    low: Key,
+    high: Option<Key>,
+    level: Option<u8>,
+}
+
+impl Inspector<'_> {
+    /// Reads and verifies a page.
+    pub(crate) fn page(&self, id: PageId) -> Result<StoredPage> {
+        let checkpoint = self.checkpoint()?;
+        let entry = checkpoint.page(id).ok_or_else(|| InspectError::NotFound {
+            what: format!("page {id}"),
+        })?;
+        self.page_at(entry, Some(id))
+    }
+
+    /// Reads and verifies the page at a place.
+    pub(crate) fn page_at(&self, entry: MatEntry, id: Option<PageId>) -> Result<StoredPage> {
+        let MatEntry { addr, blocks } = entry;
+        let bytes = self.media.read(addr, blocks.into())?;
+        let wrong = |source| InspectError::Block { addr, source };
+        let (fields, payload) =
+            envelope::open(&bytes, &self.key, Kind::Page, id.map(|id| id.0)).map_err(wrong)?;
+        let (compression, stored) = page::split(payload).map_err(wrong)?;
+        let image = match compression {
+            Compression::None => stored.to_vec(),
+            Compression::Lz4 => {
+                let mut image = vec![0; PAGE_SIZE];
+                match lz4_flex::block::decompress_into(stored, &mut image) {
+                    Ok(len) if len == PAGE_SIZE => image,
+                    _ => return Err(InspectError::Decompression { addr }),
+                }
+            }
+        };
+        Ok(StoredPage {
+            addr,
+            blocks,
+            checkpoint: fields.sequence,
+            image: Rc::new(image),
+        })
+    }
+
+    /// Walks the tree in key order, hands each item of a leaf to `visit`, and notes what is wrong.
+    pub(crate) fn walk(
+        &self,
+        findings: &mut Findings,
+        visit: &mut dyn FnMut(Key, &[u8]),
+        progress: &mut dyn FnMut(u64, u64),
+    ) -> Result<Base> {
+        let checkpoint = self.checkpoint()?;
+        let total = checkpoint.mat.iter().filter(|e| e.is_used()).count() as u64;
+        let mut base = Base {
+            reached: vec![false; checkpoint.mat.len()],
+            ..Base::default()
+        };
+        let root = Pending {
+            page: checkpoint.footer.root,
+            parent: None,
+            low: Key::from_bytes(&[0; Key::LEN]),
+            high: None,
+            level: None,
+        };
+        let mut stack = vec![root];
+        while let Some(pending) = stack.pop() {
+            progress(base.pages, total);
+            self.visit_page(&pending, &mut base, &mut stack, findings, visit)?;
+        }
+        if base.lost {
+            findings.add(&TREE_LOST, "tree", "");
+        }
+        Ok(base)
+    }
+
+    fn visit_page(
+        &self,
+        pending: &Pending,
+        base: &mut Base,
+        stack: &mut Vec<Pending>,
+        findings: &mut Findings,
+        visit: &mut dyn FnMut(Key, &[u8]),
+    ) -> Result<()> {
+        let id = pending.page;
+        let place = match pending.parent {
+            None => format!("root page {id}"),
+            Some(parent) => format!("page {id}, child of page {parent}"),
+        };
+        let checkpoint = self.checkpoint()?;
+        if checkpoint.page(id).is_none() {
+            findings.add(&PAGE_MISSING, place, "");
+            base.lost = true;
+            return Ok(());
+        }
+        match base.reached.get_mut(id.0 as usize) {
+            Some(reached) if !*reached => *reached = true,
+            _ => {
+                findings.add(&PAGE_SHARED, place, "");
+                return Ok(());
+            }
+        }
+        let stored = match self.page(id) {
+            Ok(stored) => stored,
+            Err(error) => {
+                findings.add(&PAGE, place, error);
+                base.lost = true;
+                return Ok(());
+            }
+        };
+        let view = match PageView::new(&stored.image) {
+            Ok(view) => view,
+            Err(error) => {
+                findings.add(&PAGE, place, error);
+                base.lost = true;
+                return Ok(());
+            }
+        };
+        base.pages += 1;
+        let expected = pending.level.unwrap_or(view.level());
+        if view.id() != id || view.level() != expected {
+            let detail = format!(
+                "it is page {} of level {}, expected was level {expected}",
+                view.id(),
+                view.level()
+            );
+            findings.add(&PAGE_IDENTITY, place, detail);
+            base.lost = true;
+            return Ok(());
+        }
+        if stored.checkpoint > checkpoint.footer.checkpoint {
+            let detail = format!("it was written by checkpoint {}", stored.checkpoint);
+            findings.add(&PAGE_IDENTITY, &place, detail);
+        }
+        base.height = base.height.max(view.level());
+        if view.level() > 0 {
+            push_children(pending, &view, stack, findings, &place);
+            return Ok(());
+        }
+        let mut outside = 0u64;
+        for (key, value) in view.items() {
+            if key < pending.low || pending.high.is_some_and(|high| key >= high) {
+                outside += 1;
+            } else {
+                visit(key, value);
+            }
+        }
+        if outside > 0 {
+            findings.add(
+                &PAGE_KEYS,
+                place,
+                format_args!("{outside} of {}", view.count()),
+            );
+        }
+        base.leaves.push(Leaf {
+            low: pending.low,
+            page: id,
+        });
+        Ok(())
+    }
+}
+
+/// Puts the children of an inner page on the stack, the first on top. The key of the first child
+/// is the page's own lower bound, or less.
+fn push_children(
+    pending: &Pending,
+    view: &PageView<'_>,
+    stack: &mut Vec<Pending>,
+    findings: &mut Findings,
+    place: &str,
+) {
+    let mut high = pending.high;
+    let last = view.count().saturating_sub(1);
+    for (reverse, (key, child)) in view.children().rev().enumerate() {
+        let first = reverse == last;
+        let low = if first { pending.low } else { key };
+        if low < pending.low || high.is_some_and(|high| low >= high) {
+            findings.add(&PAGE_KEYS, place, format_args!("child {child}"));
+        }
+        stack.push(Pending {
+            page: child,
+            parent: Some(pending.page),
+            low,
+            high,
+            level: Some(view.level() - 1),
+        });
+        high = Some(low);
+    }
+}
