@@ -4,10 +4,10 @@
 
 use std::sync::{Arc, Mutex};
 
-use persimmon_device::{BufferMut, Command, ZoneId, ZoneState, ZonedDevice};
+use persimmon_device::{BufferMut, Command, DeviceError, ZoneId, ZoneState, ZonedDevice};
 use persimmon_sim::SimDevice;
-use persimmon_sim::harness::{Campaign, Phase, Subject, System};
-use persimmon_sim::model::{Errno, Model, Observed, ObservedNode, Tree};
+use persimmon_sim::harness::{Campaign, Phase, Refusal, Subject, System};
+use persimmon_sim::model::{Model, Observed, ObservedNode, Tree};
 use persimmon_sim::workload::{Durability, Op, Step};
 
 const MAGIC: u64 = 0x544f_595f_4c4f_4721;
@@ -44,6 +44,10 @@ struct Mounted {
     zone: u32,
 }
 
+fn text(error: DeviceError) -> String {
+    error.to_string()
+}
+
 fn block(sequence: u64, op: u64) -> BufferMut {
     let mut block = BufferMut::zeroed(1);
     // Every sector tells, so that a torn block is found out.
@@ -75,7 +79,7 @@ impl System for Toy {
         for (number, info) in (0..).zip(&zones) {
             let before = sequence;
             for at in 0..info.write_pointer {
-                let bytes = device.read(ZoneId(number), at, 1).unwrap();
+                let bytes = device.read(ZoneId(number), at, 1).map_err(text)?;
                 match decode(&bytes, sequence) {
                     Some(op) => {
                         let (op, now) = self.ops.lock().unwrap()[op].clone();
@@ -103,10 +107,10 @@ impl System for Toy {
                     zone: ZoneId(number),
                     keep_allocated: false,
                 };
-                device.run(reset).unwrap();
+                device.run(reset).map_err(text)?;
             }
         }
-        device.flush().unwrap();
+        device.flush().map_err(text)?;
         model.apply(&Op::Remount, 0).unwrap();
         Ok(Mounted {
             flaw: self.flaw,
@@ -124,7 +128,7 @@ impl System for Toy {
 }
 
 impl Subject for Mounted {
-    fn apply(&mut self, op: &Op, now: u64) -> Result<(), Errno> {
+    fn apply(&mut self, op: &Op, now: u64) -> Result<(), Refusal> {
         self.model.apply(op, now)?;
         let logged = match op {
             Op::Unlink { .. } if self.flaw == Flaw::NoUnlink => false,
@@ -138,7 +142,7 @@ impl Subject for Mounted {
                 zone: ZoneId(self.zone),
                 data: vec![block(self.sequence, ops.len() as u64 - 1).freeze()],
             };
-            self.device.run(append).unwrap();
+            self.device.run(append).map_err(|_| libc::EIO)?;
             self.sequence += 1;
             let info = self.device.report(self.zone..self.zone + 1).unwrap()[0];
             if info.state == ZoneState::Full {
@@ -157,7 +161,7 @@ impl Subject for Mounted {
                 }
         );
         if durable && self.flaw != Flaw::NoFlush {
-            self.device.flush().unwrap();
+            self.device.flush().map_err(|_| libc::EIO)?;
         }
         Ok(())
     }

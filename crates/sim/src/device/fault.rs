@@ -32,7 +32,7 @@ pub enum FaultTarget {
 }
 
 /// A failure to come.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Fault {
     /// Commands hit.
     pub target: FaultTarget,
@@ -102,21 +102,24 @@ impl Fault {
 
 /// The failures of a device that are still to come.
 #[derive(Default)]
-pub(crate) struct Faults(Vec<Fault>);
+pub(crate) struct Faults {
+    to_come: Vec<Fault>,
+    struck: bool,
+}
 
 impl Faults {
     pub fn add(&mut self, fault: Fault) {
-        self.0.push(fault);
+        self.to_come.push(fault);
     }
 
     pub fn clear(&mut self) {
-        self.0.clear();
+        self.to_come.clear();
     }
 
     /// Whether this command fails, and how. Counts it.
     pub fn strike(&mut self, command: &Command) -> Option<FaultKind> {
         let mut struck = None;
-        self.0.retain_mut(|fault| {
+        self.to_come.retain_mut(|fault| {
             if struck.is_some() || !fault.matches(command) {
                 return true;
             }
@@ -133,6 +136,11 @@ impl Faults {
                 }
             }
         });
+        self.struck |= struck.is_some();
         struck
+    }
+
+    pub fn have_struck(&self) -> bool {
+        self.struck
     }
 }

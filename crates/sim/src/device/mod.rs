@@ -139,6 +139,12 @@ impl SimDevice {
         self.lock().faults.clear();
     }
 
+    /// Whether any injected fault has come to pass.
+    #[must_use]
+    pub fn has_failed(&self) -> bool {
+        self.lock().faults.have_struck()
+    }
+
     /// Flips the bits of `mask` in byte `byte` of a block, silently. Everything that happened to
     /// the zone so far becomes durable. Answers whether there was such a block.
     pub fn corrupt(&self, zone: ZoneId, block: u32, byte: usize, mask: u8) -> bool {

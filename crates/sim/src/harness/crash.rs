@@ -91,9 +91,13 @@ impl<S: System> Run<'_, S> {
         let generator = Generator::new(self.rng.random(), self.plan.mix, self.plan.bytes_max);
         let source = Source::Generated(Box::new(generator), GO_ON_OPS);
         let after = |(phase, why)| (phase, format!("after a recovery: {why}"));
-        subject = self
+        let Some(worked) = self
             .work(device, subject, &mut model, source, false)
-            .map_err(after)?;
+            .map_err(after)?
+        else {
+            return Ok(());
+        };
+        subject = worked;
         self.compare_live(&mut subject, &model).map_err(after)?;
         self.crash(&device.snapshot(), &model.admissible(), depth + 1)
             .map_err(after)?;

@@ -20,4 +20,4 @@ pub use plan::Plan;
 pub use run::{Case, Failure, Phase, replay};
 pub use shrink::shrink;
 pub use statistics::Statistics;
-pub use system::{Subject, System};
+pub use system::{Refusal, Subject, System};

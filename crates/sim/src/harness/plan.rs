@@ -3,7 +3,7 @@
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
-use crate::device::SimConfig;
+use crate::device::{Fault, FaultTarget, SimConfig};
 use crate::workload::Mix;
 
 /// Everything about a run but its operations.
@@ -15,6 +15,8 @@ pub struct Plan {
     pub crash_seed: u64,
     /// The device.
     pub config: SimConfig,
+    /// A command of the workload that fails, or many.
+    pub fault: Option<Fault>,
     /// Kind of workload.
     pub mix: Mix,
     /// Operations.
@@ -59,12 +61,30 @@ impl Plan {
         if rng.random_ratio(1, 2) {
             config = config.reordering(seed);
         }
+        let fault = rng.random_ratio(1, 5).then(|| {
+            let targets = [
+                FaultTarget::Write,
+                FaultTarget::Write,
+                FaultTarget::Read,
+                FaultTarget::Reset,
+                FaultTarget::Flush,
+                FaultTarget::Any,
+            ];
+            let target = targets[rng.random_range(0..targets.len())];
+            let fault = if rng.random_ratio(1, 2) {
+                Fault::once(target)
+            } else {
+                Fault::for_ever(target)
+            };
+            fault.after(rng.random_range(0..200))
+        });
         let mix = Mix::ALL[rng.random_range(0..Mix::ALL.len())];
         let bytes = u64::from(zones) * u64::from(zone_blocks) * 4096;
         Plan {
             seed,
             crash_seed: seed,
             config,
+            fault,
             mix,
             ops: rng.random_range(20..120),
             bytes_max: bytes / 4,

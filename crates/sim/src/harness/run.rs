@@ -73,6 +73,14 @@ impl std::fmt::Display for Failure {
 /// What went wrong, without the circumstances.
 pub(super) type Fault = (Phase, String);
 
+/// What became of an operation.
+enum Outcome<S> {
+    Succeeded(S),
+    Refused(S),
+    /// An injected fault came through.
+    Broken,
+}
+
 /// Where the operations come from.
 pub(super) enum Source<'a> {
     Generated(Box<Generator>, usize),
@@ -143,10 +151,21 @@ impl<S: System> Run<'_, S> {
         let found = subject.observe().map_err(|error| (Phase::Format, error))?;
         let mut model = Model::new(found.to_tree());
         device.record_snapshots(self.plan.crash_one_in);
-        subject = self.work(&device, subject, &mut model, source, true)?;
+        if let Some(fault) = &self.plan.fault {
+            device.inject(fault.clone());
+        }
+        let worked = self.work(&device, subject, &mut model, source, true)?;
         device.record_snapshots(0);
         drop(device.take_snapshots());
         self.crash(&device.snapshot(), &model.admissible(), 0)?;
+        let mut subject = match worked {
+            Some(subject) if !device.has_failed() => subject,
+            _ => {
+                self.statistics.broken += 1;
+                return Ok(());
+            }
+        };
+        device.heal();
         self.compare_live(&mut subject, &model)?;
         subject.close().map_err(live)?;
         self.inspect(&device)?;
@@ -155,7 +174,8 @@ impl<S: System> Run<'_, S> {
         self.compare_live(&mut subject, &model)
     }
 
-    /// Carries out operations. In the main workload crash states are made along the way.
+    /// Carries out operations. In the main workload crash states are made along the way, and an
+    /// injected fault may end it: then there is no subject any more.
     pub fn work(
         &mut self,
         device: &Arc<SimDevice>,
@@ -163,16 +183,16 @@ impl<S: System> Run<'_, S> {
         model: &mut Model,
         mut source: Source<'_>,
         main: bool,
-    ) -> Result<S::Subject, Fault> {
+    ) -> Result<Option<S::Subject>, Fault> {
         loop {
             let op = match &mut source {
-                Source::Generated(_, 0) => return Ok(subject),
+                Source::Generated(_, 0) => return Ok(Some(subject)),
                 Source::Generated(generator, left) => {
                     *left -= 1;
                     generator.next_op(model)
                 }
                 Source::Listed(ops) => match ops.split_first() {
-                    None => return Ok(subject),
+                    None => return Ok(Some(subject)),
                     Some((op, rest)) => {
                         *ops = rest;
                         op.clone()
@@ -183,16 +203,20 @@ impl<S: System> Run<'_, S> {
                 self.done.push(op.clone());
             }
             self.now += TICK_NANOSECONDS;
-            let succeeded;
-            (subject, succeeded) = self.one(device, subject, model, &op)?;
+            let outcome = self.one(device, subject, model, &op)?;
             for snapshot in self.some_of(device.take_snapshots()) {
                 for _ in 0..self.plan.states_per_crash {
                     self.crash(&snapshot, &model.admissible(), 0)?;
                 }
             }
-            if succeeded {
-                model.acknowledge(&op);
-            }
+            subject = match outcome {
+                Outcome::Succeeded(subject) => {
+                    model.acknowledge(&op);
+                    subject
+                }
+                Outcome::Refused(subject) => subject,
+                Outcome::Broken => return Ok(None),
+            };
         }
     }
 
@@ -204,43 +228,64 @@ impl<S: System> Run<'_, S> {
         snapshots
     }
 
-    /// One operation on the subject and on the model. Tells whether it succeeded.
+    /// One operation on the subject and on the model.
     fn one(
         &mut self,
         device: &Arc<SimDevice>,
         mut subject: S::Subject,
         model: &mut Model,
         op: &Op,
-    ) -> Result<(S::Subject, bool), Fault> {
+    ) -> Result<Outcome<S::Subject>, Fault> {
         let is = match op {
             Op::Remount => {
-                subject.close().map_err(live)?;
-                subject = self.mount(device, Phase::Live)?;
+                let closed = subject.close().map_err(live);
+                match closed.and_then(|()| self.mount(device, Phase::Live)) {
+                    Ok(mounted) => subject = mounted,
+                    Err(_) if device.has_failed() => {
+                        let _ = model.apply(op, self.now);
+                        return Ok(Outcome::Broken);
+                    }
+                    Err(fault) => return Err(fault),
+                }
                 Ok(())
             }
-            Op::Read { path } => {
+            Op::Read { path } if !device.has_failed() => {
                 self.compare_file(&mut subject, model, path)?;
-                return Ok((subject, true));
+                return Ok(Outcome::Succeeded(subject));
             }
+            Op::Read { .. } => return Ok(Outcome::Succeeded(subject)),
             _ => subject.apply(op, self.now),
         };
-        if is == Err(libc::ENOSPC) {
-            self.statistics.no_space += 1;
-            return Ok((subject, false));
+        match is.as_ref().map_err(|refusal| refusal.errno) {
+            Err(libc::ENOSPC) => {
+                self.statistics.no_space += 1;
+                return Ok(Outcome::Refused(subject));
+            }
+            Err(libc::EIO | libc::EROFS) if device.has_failed() => {
+                // It may have had its effect, or a part of it that a crash may leave as well.
+                let _ = model.apply(op, self.now);
+                return Ok(Outcome::Broken);
+            }
+            _ => {}
         }
         let should = model.apply(op, self.now);
-        match (is, should) {
-            (Ok(()), Ok(())) => *self.statistics.ops.entry(op.name()).or_default() += 1,
-            (Err(is), Err(should)) if is == should => self.statistics.refused += 1,
+        match (&is, should) {
+            (Ok(()), Ok(())) => {
+                *self.statistics.ops.entry(op.name()).or_default() += 1;
+                if *op == Op::Remount {
+                    self.compare_live(&mut subject, model)?;
+                }
+                Ok(Outcome::Succeeded(subject))
+            }
+            (Err(is), Err(should)) if is.errno == should => {
+                self.statistics.refused += 1;
+                Ok(Outcome::Refused(subject))
+            }
             _ => {
                 let message = format!("{op} answered {is:?}, should have {should:?}");
-                return Err((Phase::Live, message));
+                Err((Phase::Live, message))
             }
         }
-        if *op == Op::Remount {
-            self.compare_live(&mut subject, model)?;
-        }
-        Ok((subject, is.is_ok()))
     }
 
     pub fn mount(&self, device: &Arc<SimDevice>, phase: Phase) -> Result<S::Subject, Fault> {

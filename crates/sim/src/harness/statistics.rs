@@ -15,6 +15,8 @@ pub struct Statistics {
     pub recovery_crashes: u64,
     /// States that were worked with after recovery.
     pub continued: u64,
+    /// Workloads that an injected fault ended.
+    pub broken: u64,
     /// Inspector runs.
     pub checks: u64,
     /// Operations that succeeded, by name.
@@ -33,6 +35,7 @@ impl Statistics {
         self.shortened += other.shortened;
         self.recovery_crashes += other.recovery_crashes;
         self.continued += other.continued;
+        self.broken += other.broken;
         self.checks += other.checks;
         self.refused += other.refused;
         self.no_space += other.no_space;
@@ -46,9 +49,10 @@ impl std::fmt::Display for Statistics {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         writeln!(
             f,
-            "{} runs, {} crash states ({} shortened, {} crashed in recovery, {} worked with \
+            "{} runs ({} ended by device errors), {} crash states ({} shortened, {} crashed in recovery, {} worked with \
              afterwards), {} inspections",
             self.runs,
+            self.broken,
             self.states,
             self.shortened,
             self.recovery_crashes,

@@ -21,11 +21,29 @@ pub trait System: Sync {
     fn check(&self, device: &Arc<SimDevice>) -> Result<(), String>;
 }
 
+/// An operation that was not carried out.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Refusal {
+    /// Why, as a number.
+    pub errno: Errno,
+    /// Why, in words.
+    pub message: String,
+}
+
+impl From<Errno> for Refusal {
+    fn from(errno: Errno) -> Refusal {
+        Refusal {
+            errno,
+            message: String::new(),
+        }
+    }
+}
+
 /// A mounted volume.
 pub trait Subject {
     /// Carries out an operation at time `now` (nanoseconds). [`Op::Remount`] and [`Op::Read`] do
     /// not come here.
-    fn apply(&mut self, op: &Op, now: u64) -> Result<(), Errno>;
+    fn apply(&mut self, op: &Op, now: u64) -> Result<(), Refusal>;
 
     /// One node.
     fn observe_one(&mut self, path: &str) -> Result<ObservedNode, String>;
