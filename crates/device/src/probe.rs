@@ -188,3 +188,53 @@ fn read_head(file: &File, length: usize) -> io::Result<Vec<u8>> {
     head.truncate(filled);
     Ok(head)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn named(head: &[u8]) -> Option<&'static str> {
+        identify_head(head).map(|found| found.name)
+    }
+
+    #[test]
+    fn every_signature_is_found_alone() {
+        for (offset, magic, name) in SIGNATURES {
+            let mut head = vec![0; HEAD_BYTES];
+            head[*offset..offset + magic.len()].copy_from_slice(magic);
+            assert_eq!(named(&head), Some(*name));
+            // Cut off in the middle it is nothing.
+            head.truncate(offset + magic.len() - 1);
+            assert_eq!(named(&head), None, "{name}");
+        }
+    }
+
+    #[test]
+    fn ext_versions_are_told_apart() {
+        let mut head = vec![0; 4096];
+        head[0x438..0x43a].copy_from_slice(&[0x53, 0xef]);
+        assert_eq!(named(&head), Some("an ext2 filesystem"));
+        head[0x45c] = 4;
+        assert_eq!(named(&head), Some("an ext3 filesystem"));
+        head[0x460] = 0x40;
+        assert_eq!(named(&head), Some("an ext4 filesystem"));
+    }
+
+    #[test]
+    fn partition_tables_need_a_partition() {
+        let mut head = vec![0; 4096];
+        head[510..512].copy_from_slice(&[0x55, 0xaa]);
+        assert_eq!(named(&head), None);
+        head[446 + 4] = 0x83;
+        assert_eq!(named(&head), Some("an MBR partition table"));
+        // What looks like code there is a boot sector of something else.
+        head[446] = 0x33;
+        assert_eq!(named(&head), None);
+    }
+
+    #[test]
+    fn nothing_is_nothing() {
+        assert_eq!(named(&[]), None);
+        assert_eq!(named(&[0; 4096]), None);
+    }
+}

@@ -1,18 +1,20 @@
 //! Appends: the device says where they landed.
 
-use super::tools::{check, expect, fails, info, landed, pattern, some_zone, submit_append, write};
+use super::tools::{
+    Must, check, expect, fails, info, landed, pattern, some_zone, submit_append, write,
+};
 use crate::{Command, DeviceError, ZoneId, ZoneState, ZonedDevice};
 
 pub(super) fn tell_where<D: ZonedDevice>(device: D, _: &mut dyn FnMut(D) -> D) {
     let (zone, _) = some_zone(&device);
     assert_eq!(
-        landed(submit_append(&device, zone, pattern(zone, 0, 2, 1))).unwrap(),
+        landed(submit_append(&device, zone, pattern(zone, 0, 2, 1))).must(),
         0
     );
     expect(&device, zone, ZoneState::ImplicitlyOpen, 2);
-    write(&device, zone, 2, 1, 1).unwrap();
+    write(&device, zone, 2, 1, 1).must();
     assert_eq!(
-        landed(submit_append(&device, zone, pattern(zone, 3, 4, 1))).unwrap(),
+        landed(submit_append(&device, zone, pattern(zone, 3, 4, 1))).must(),
         3
     );
     expect(&device, zone, ZoneState::ImplicitlyOpen, 7);
@@ -46,8 +48,8 @@ pub(super) fn in_flight<D: ZonedDevice>(device: D, _: &mut dyn FnMut(D) -> D) {
     }
     let mut places = Vec::new();
     for (zone, blocks, data, pending) in pending.into_iter().rev() {
-        let block = landed(pending).unwrap();
-        let found = device.read(zone, block, blocks).unwrap();
+        let block = landed(pending).must();
+        let found = device.read(zone, block, blocks).must();
         assert!(
             *found == *data,
             "append at {zone}:{block} holds something else"
@@ -78,14 +80,14 @@ pub(super) fn limits<D: ZonedDevice>(device: D, _: &mut dyn FnMut(D) -> D) {
     let nothing = Command::Append { zone, data: vec![] };
     fails(device.run(nothing), is_transfer_size);
     expect(&device, zone, ZoneState::Empty, 0);
-    write(&device, zone, 0, capacity - 1, 1).unwrap();
+    write(&device, zone, 0, capacity - 1, 1).must();
     if limit >= 2 {
         fails(append(2), |error| {
             matches!(error, DeviceError::ZoneFull { .. })
         });
     }
     expect(&device, zone, ZoneState::ImplicitlyOpen, capacity - 1);
-    assert_eq!(append(1).unwrap(), capacity - 1);
+    assert_eq!(append(1).must(), capacity - 1);
     fails(append(1), |error| {
         matches!(
             error,

@@ -1,7 +1,7 @@
 //! Open and active limits.
 
 use super::tools::{
-    active_zones, check, expect, fails, info, landed, open_zones, pattern, reset, run,
+    Must, active_zones, check, expect, fails, info, landed, open_zones, pattern, reset, run,
     submit_append, write,
 };
 use crate::{Command, DeviceError, ZoneId, ZoneState, ZonedDevice};
@@ -16,7 +16,7 @@ pub(super) fn active<D: ZonedDevice>(device: D, _: &mut dyn FnMut(D) -> D) {
         return;
     };
     for zone in 0..limit {
-        write(&device, ZoneId(zone), 0, 1, 1).unwrap();
+        write(&device, ZoneId(zone), 0, 1, 1).must();
     }
     assert_eq!(active_zones(&device), limit);
     let zone = ZoneId(limit);
@@ -37,19 +37,19 @@ pub(super) fn active<D: ZonedDevice>(device: D, _: &mut dyn FnMut(D) -> D) {
         match how {
             0 => reset(&device, victim),
             1 => run(&device, Command::Finish { zone: victim }),
-            _ => write(&device, victim, 1, info(&device, victim).capacity - 1, 1).unwrap(),
+            _ => write(&device, victim, 1, info(&device, victim).capacity - 1, 1).must(),
         }
         assert_eq!(active_zones(&device), limit - 1);
-        write(&device, zone, 0, 1, 1).unwrap();
+        write(&device, zone, 0, 1, 1).must();
         reset(&device, zone);
-        write(&device, ZoneId(limit + 1), 0, 1, 1).unwrap();
+        write(&device, ZoneId(limit + 1), 0, 1, 1).must();
         fails(write(&device, zone, 0, 1, 1), refused);
         reset(&device, ZoneId(limit + 1));
         if how == 0 {
-            write(&device, victim, 0, 1, 1).unwrap();
+            write(&device, victim, 0, 1, 1).must();
         } else {
             reset(&device, victim);
-            write(&device, victim, 0, 1, 1).unwrap();
+            write(&device, victim, 0, 1, 1).must();
         }
     }
 }
@@ -73,13 +73,13 @@ pub(super) fn explicit_open<D: ZonedDevice>(device: D, _: &mut dyn FnMut(D) -> D
     fails(write(&device, zone, 0, 1, 1), refused);
     fails(device.run(Command::Open { zone }), refused);
     expect(&device, zone, ZoneState::Empty, 0);
-    write(&device, ZoneId(0), 0, 1, 1).unwrap();
+    write(&device, ZoneId(0), 0, 1, 1).must();
     run(&device, Command::Close { zone: ZoneId(0) });
     run(&device, Command::Open { zone });
     fails(write(&device, ZoneId(0), 1, 1, 1), refused);
     expect(&device, ZoneId(0), ZoneState::Closed, 1);
     run(&device, Command::Close { zone });
-    write(&device, ZoneId(0), 1, 1, 1).unwrap();
+    write(&device, ZoneId(0), 1, 1, 1).must();
     check(&device, ZoneId(0), 0, 2, 1);
 }
 
@@ -95,7 +95,7 @@ pub(super) fn implicit_gives_way<D: ZonedDevice>(device: D, _: &mut dyn FnMut(D)
         .min(geometry.zone_count);
     for round in 0..4 {
         for zone in 0..zones {
-            write(&device, ZoneId(zone), round, 1, 1).unwrap();
+            write(&device, ZoneId(zone), round, 1, 1).must();
             assert_eq!(info(&device, ZoneId(zone)).state, ZoneState::ImplicitlyOpen);
             assert!(open_zones(&device) <= limit);
         }
@@ -120,7 +120,7 @@ pub(super) fn explicit_does_not<D: ZonedDevice>(device: D, _: &mut dyn FnMut(D) 
     }
     for round in 0..3 {
         for zone in [limit - 1, limit] {
-            write(&device, ZoneId(zone), round, 1, 1).unwrap();
+            write(&device, ZoneId(zone), round, 1, 1).must();
         }
     }
     for zone in 0..limit - 1 {

@@ -5,7 +5,7 @@
 //! the [`Shape`] it is asked for and reset all zones instead. They need 6 zones of 16 blocks.
 
 // Failing is what these are for.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+#![allow(clippy::panic)]
 
 mod appends;
 mod limits;

@@ -3,7 +3,7 @@
 use std::sync::Mutex;
 use std::thread;
 
-use super::tools::{check, expect, landed, pattern, reset, some_zone, submit_append, write};
+use super::tools::{Must, check, expect, landed, pattern, reset, some_zone, submit_append, write};
 use crate::{ZoneId, ZoneState, ZonedDevice};
 
 const THREADS: u32 = 4;
@@ -18,22 +18,22 @@ pub(super) fn one_zone<D: ZonedDevice>(device: D, _: &mut dyn FnMut(D) -> D) {
             scope.spawn(move || {
                 for number in 0..each {
                     let data = pattern(zone, 1000 * thread + number, 1, 6);
-                    let block = landed(submit_append(device, zone, data.clone())).unwrap();
+                    let block = landed(submit_append(device, zone, data.clone())).must();
                     // At once: what has completed can be read.
-                    let found = device.read(zone, block, 1).unwrap();
+                    let found = device.read(zone, block, 1).must();
                     assert!(
                         *found == *data,
                         "append at {zone}:{block} holds something else"
                     );
                     if number % 8 == 0 {
-                        device.flush().unwrap();
+                        device.flush().must();
                     }
-                    places.lock().unwrap().push(block);
+                    places.lock().must().push(block);
                 }
             });
         }
     });
-    let mut places = places.into_inner().unwrap();
+    let mut places = places.into_inner().must();
     places.sort_unstable();
     let expected: Vec<u32> = (0..each * THREADS).collect();
     assert_eq!(places, expected);
@@ -52,10 +52,10 @@ pub(super) fn zones<D: ZonedDevice>(device: D, reopen: &mut dyn FnMut(D) -> D) {
                 for life in 0..3 {
                     reset(device, zone);
                     for block in 0..blocks - 1 {
-                        write(device, zone, block, 1, life).unwrap();
+                        write(device, zone, block, 1, life).must();
                         check(device, zone, block / 2, 1, life);
                     }
-                    device.flush().unwrap();
+                    device.flush().must();
                 }
             });
         }

@@ -1,6 +1,6 @@
 //! Zone states and the commands that change them.
 
-use super::tools::{check, expect, fails, info, reset as reset_zone, run, some_zone, write};
+use super::tools::{Must, check, expect, fails, info, reset as reset_zone, run, some_zone, write};
 use crate::{Command, DeviceError, ZoneId, ZoneState, ZonedDevice};
 
 pub(super) fn fresh_is_empty<D: ZonedDevice>(device: D, _: &mut dyn FnMut(D) -> D) {
@@ -30,11 +30,11 @@ pub(super) fn report<D: ZonedDevice>(device: D, _: &mut dyn FnMut(D) -> D) {
 
 pub(super) fn written_to_full<D: ZonedDevice>(device: D, _: &mut dyn FnMut(D) -> D) {
     let (zone, capacity) = some_zone(&device);
-    write(&device, zone, 0, 1, 1).unwrap();
+    write(&device, zone, 0, 1, 1).must();
     expect(&device, zone, ZoneState::ImplicitlyOpen, 1);
-    write(&device, zone, 1, capacity - 2, 1).unwrap();
+    write(&device, zone, 1, capacity - 2, 1).must();
     expect(&device, zone, ZoneState::ImplicitlyOpen, capacity - 1);
-    write(&device, zone, capacity - 1, 1, 1).unwrap();
+    write(&device, zone, capacity - 1, 1, 1).must();
     expect(&device, zone, ZoneState::Full, capacity);
     check(&device, zone, 0, capacity, 1);
     let again = write(&device, zone, capacity, 1, 1);
@@ -62,13 +62,13 @@ pub(super) fn explicit_open_and_close<D: ZonedDevice>(device: D, _: &mut dyn FnM
         ZoneState::Empty | ZoneState::Closed
     ));
     run(&device, Command::Open { zone });
-    write(&device, zone, 0, 3, 1).unwrap();
+    write(&device, zone, 0, 3, 1).must();
     expect(&device, zone, ZoneState::ExplicitlyOpen, 3);
     run(&device, Command::Close { zone });
     expect(&device, zone, ZoneState::Closed, 3);
     run(&device, Command::Close { zone });
     expect(&device, zone, ZoneState::Closed, 3);
-    write(&device, zone, 3, 2, 1).unwrap();
+    write(&device, zone, 3, 2, 1).must();
     expect(&device, zone, ZoneState::ImplicitlyOpen, 5);
     run(&device, Command::Open { zone });
     expect(&device, zone, ZoneState::ExplicitlyOpen, 5);
@@ -84,7 +84,7 @@ pub(super) fn finish<D: ZonedDevice>(device: D, _: &mut dyn FnMut(D) -> D) {
     run(&device, Command::Finish { zone });
     reset_zone(&device, zone);
     for how in 0..3 {
-        write(&device, zone, 0, 5, how).unwrap();
+        write(&device, zone, 0, 5, how).must();
         match how {
             0 => {}
             1 => run(&device, Command::Close { zone }),
@@ -106,13 +106,13 @@ pub(super) fn reset<D: ZonedDevice>(device: D, _: &mut dyn FnMut(D) -> D) {
     expect(&device, zone, ZoneState::Empty, 0);
     for how in 0..5 {
         match how {
-            0 => write(&device, zone, 0, 7, how).unwrap(),
+            0 => write(&device, zone, 0, 7, how).must(),
             1 => {
-                write(&device, zone, 0, 7, how).unwrap();
+                write(&device, zone, 0, 7, how).must();
                 run(&device, Command::Close { zone });
             }
             2 => run(&device, Command::Open { zone }),
-            3 => write(&device, zone, 0, capacity, how).unwrap(),
+            3 => write(&device, zone, 0, capacity, how).must(),
             _ => run(&device, Command::Finish { zone }),
         }
         reset_zone(&device, zone);
@@ -121,7 +121,7 @@ pub(super) fn reset<D: ZonedDevice>(device: D, _: &mut dyn FnMut(D) -> D) {
             matches!(error, DeviceError::ReadPastEnd { limit: 0, .. })
         });
         // The old life of the zone does not show.
-        write(&device, zone, 0, 2, 0x40 + how).unwrap();
+        write(&device, zone, 0, 2, 0x40 + how).must();
         check(&device, zone, 0, 2, 0x40 + how);
         fails(device.read(zone, 2, 1), |error| {
             matches!(error, DeviceError::ReadPastEnd { limit: 2, .. })

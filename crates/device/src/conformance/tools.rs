@@ -5,6 +5,19 @@ use crate::{
     ZoneState, ZonedDevice,
 };
 
+/// For results that must be good.
+pub(super) trait Must<T> {
+    /// The value; a panic otherwise.
+    fn must(self) -> T;
+}
+
+impl<T, E: std::fmt::Display> Must<T> for std::result::Result<T, E> {
+    #[track_caller]
+    fn must(self) -> T {
+        self.unwrap_or_else(|error| panic!("should have succeeded: {error}"))
+    }
+}
+
 /// Blocks whose bytes tell where they belong and which life of the zone they are from.
 pub(super) fn pattern(zone: ZoneId, first: u32, blocks: u32, life: u8) -> Buffer {
     let mut buffer = BufferMut::zeroed(blocks as usize);

@@ -1,6 +1,6 @@
 //! Writes at the write pointer.
 
-use super::tools::{check, expect, fails, info, pattern, some_zone, submit_write, write};
+use super::tools::{Must, check, expect, fails, info, pattern, some_zone, submit_write, write};
 use crate::{Command, DeviceError, ZoneId, ZoneState, ZonedDevice};
 
 pub(super) fn round_trip<D: ZonedDevice>(device: D, _: &mut dyn FnMut(D) -> D) {
@@ -30,7 +30,7 @@ pub(super) fn round_trip<D: ZonedDevice>(device: D, _: &mut dyn FnMut(D) -> D) {
                     block: at,
                     data,
                 })
-                .unwrap();
+                .must();
             at += blocks;
             step = step * 2 + 1;
             assert_eq!(info(&device, zone).write_pointer, at);
@@ -55,24 +55,24 @@ pub(super) fn sequential_rule<D: ZonedDevice>(device: D, _: &mut dyn FnMut(D) ->
     };
     refused(1, 0);
     expect(&device, zone, ZoneState::Empty, 0);
-    write(&device, zone, 0, 4, 1).unwrap();
+    write(&device, zone, 0, 4, 1).must();
     for block in [0, 3, 5, u32::MAX] {
         refused(block, 4);
     }
     expect(&device, zone, ZoneState::ImplicitlyOpen, 4);
-    write(&device, zone, 4, 1, 1).unwrap();
+    write(&device, zone, 4, 1, 1).must();
     check(&device, zone, 0, 5, 1);
 }
 
 pub(super) fn capacity<D: ZonedDevice>(device: D, _: &mut dyn FnMut(D) -> D) {
     let (zone, capacity) = some_zone(&device);
-    write(&device, zone, 0, capacity - 2, 1).unwrap();
+    write(&device, zone, 0, capacity - 2, 1).must();
     fails(
         submit_write(&device, zone, capacity - 2, 3, 1).wait(),
         |error| matches!(error, DeviceError::ZoneFull { .. }),
     );
     expect(&device, zone, ZoneState::ImplicitlyOpen, capacity - 2);
-    write(&device, zone, capacity - 2, 2, 1).unwrap();
+    write(&device, zone, capacity - 2, 2, 1).must();
     expect(&device, zone, ZoneState::Full, capacity);
     check(&device, zone, 0, capacity, 1);
 }
@@ -94,7 +94,7 @@ pub(super) fn transfer_limits<D: ZonedDevice>(device: D, _: &mut dyn FnMut(D) ->
     );
     expect(&device, zone, ZoneState::Empty, 0);
     let most = limit.min(capacity);
-    submit_write(&device, zone, 0, most, 1).wait().unwrap();
+    submit_write(&device, zone, 0, most, 1).wait().must();
     check(&device, zone, 0, most, 1);
 }
 
@@ -106,7 +106,7 @@ pub(super) fn in_flight<D: ZonedDevice>(device: D, _: &mut dyn FnMut(D) -> D) {
         .collect();
     // The last first: completion does not depend on who waits when.
     for pending in pending.into_iter().rev() {
-        pending.wait().unwrap();
+        pending.wait().must();
     }
     expect(&device, zone, ZoneState::Full, capacity);
     check(&device, zone, 0, capacity, 3);

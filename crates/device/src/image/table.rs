@@ -28,8 +28,8 @@ pub(super) struct Table {
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Entry {
     sequence: u64,
-    /// The cell has damaged copies: write all of it.
-    repair: bool,
+    /// The cell has damaged copies, or none yet: write all of it.
+    whole: bool,
 }
 
 /// A zone as found in the table.
@@ -114,7 +114,7 @@ impl Table {
             },
         };
         let cell = self.offset + u64::from(zone.0) * CELL_BYTES as u64;
-        if entry.repair {
+        if entry.whole {
             host.write_bytes_at(&record.encode_cell(self.seed), cell)?;
         } else {
             let slot = cell + record.slot_offset() as u64;
@@ -122,7 +122,7 @@ impl Table {
         }
         *entry = Entry {
             sequence: record.sequence,
-            repair: false,
+            whole: false,
         };
         Ok(())
     }
@@ -140,9 +140,10 @@ fn read_cell(cell: &[u8; CELL_BYTES], zone: u32, seed: u64) -> (Entry, Option<Fo
         written: record.written,
         resets: record.resets,
     };
-    let entry = |sequence, repair| Entry { sequence, repair };
+    let entry = |sequence, whole| Entry { sequence, whole };
     match decode_cell(cell, zone, seed) {
-        Cell::Unused => (entry(0, false), None),
+        // The first record has sequence 2 and comes with its predecessor.
+        Cell::Unused => (entry(1, true), None),
         Cell::Good(record) => (
             entry(record.sequence, false),
             Some(Found::Sound(snapshot(record))),

@@ -1,7 +1,10 @@
 //! Tests of the image.
 
+mod damage;
+mod errors;
 mod kill;
 mod power;
+mod twin;
 
 use super::*;
 use crate::BufferMut;

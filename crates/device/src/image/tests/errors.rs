@@ -1,0 +1,379 @@
+//! Bad input: each error names the file and what to do.
+
+use std::fs::{self, File};
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU32;
+use std::time::Duration;
+
+use persimmon_format::container::Superblock;
+
+use super::*;
+use crate::{Buffer, ZoneState};
+
+fn create(path: &Path) -> Result<ImageDevice> {
+    ImageDevice::create(path, &geometry(), &CreateOptions::default())
+}
+
+fn no_waiting() -> OpenOptions {
+    OpenOptions {
+        wait_for_lock: Duration::ZERO,
+        ..OpenOptions::default()
+    }
+}
+
+#[track_caller]
+fn says<T>(result: Result<T>, path: &Path, words: &[&str]) {
+    let Err(error) = result else {
+        panic!("should have failed");
+    };
+    let message = error.to_string();
+    for word in words.iter().chain(&[path.to_str().unwrap()]) {
+        assert!(message.contains(word), "`{message}` does not say `{word}`");
+    }
+}
+
+fn open(path: &Path) -> Result<ImageDevice> {
+    ImageDevice::open(path, &OpenOptions::default())
+}
+
+#[test]
+fn what_cannot_be_opened() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("a.img");
+    says(open(&path), &path, &["does not exist", "mkfs"]);
+    says(
+        open(dir.path()),
+        dir.path(),
+        &["neither a regular file nor a block device"],
+    );
+    let mut ext4 = vec![0; 1 << 20];
+    ext4[0x438] = 0x53;
+    ext4[0x439] = 0xef;
+    ext4[0x460] = 0x40;
+    for (contents, words) in [
+        (vec![], "nothing known"),
+        (vec![0; 8192], "nothing known"),
+        (b"PK\x03\x04 and so on".to_vec(), "a zip archive"),
+        (ext4, "an ext4 filesystem"),
+    ] {
+        fs::write(&path, contents).unwrap();
+        says(open(&path), &path, &["not a Persimmon image", words]);
+    }
+}
+
+#[test]
+fn truncated_images() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("a.img");
+    let total = create(&path).unwrap().layout.total;
+    let file = File::options().write(true).open(&path).unwrap();
+    for length in [total - 1, total / 2, 4096] {
+        file.set_len(length).unwrap();
+        says(
+            open(&path),
+            &path,
+            &["truncated", &length.to_string(), &total.to_string()],
+        );
+    }
+    file.set_len(total + 5).unwrap();
+    open(&path).unwrap();
+}
+
+#[test]
+fn newer_versions_and_unfinished_images() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("a.img");
+    let superblock = {
+        let device = create(&path).unwrap();
+        lock(&device.superblock).clone()
+    };
+    let file = File::options().read(true).write(true).open(&path).unwrap();
+    let mut block = superblock.encode(0).unwrap();
+    block[8] = 200;
+    let checksum = xxhash(&block[..4088]);
+    block[4088..].copy_from_slice(&checksum.to_le_bytes());
+    file.write_all_at(&block, 0).unwrap();
+    says(open(&path), &path, &["version 200", "newer release"]);
+    let unfinished = Superblock {
+        complete: false,
+        generation: 0,
+        ..superblock
+    };
+    let total = file.metadata().unwrap().len();
+    file.set_len(0).unwrap();
+    file.set_len(total).unwrap();
+    file.write_all_at(&unfinished.encode(0).unwrap(), 0)
+        .unwrap();
+    says(open(&path), &path, &["interrupted", "mkfs"]);
+    // Nothing is lost by making it again.
+    create(&path).unwrap();
+}
+
+fn xxhash(bytes: &[u8]) -> u64 {
+    xxhash_rust::xxh3::xxh3_64_with_seed(bytes, 0)
+}
+
+#[test]
+fn one_writer_or_many_readers() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("a.img");
+    let reading = OpenOptions {
+        read_only: true,
+        ..no_waiting()
+    };
+    let busy = |result| matches!(result, Err(DeviceError::Busy { .. }));
+    let writer = create(&path).unwrap();
+    assert!(busy(ImageDevice::open(&path, &no_waiting())));
+    assert!(busy(ImageDevice::open(&path, &reading)));
+    let forced = CreateOptions {
+        force: true,
+        wait_for_lock: Duration::ZERO,
+        ..CreateOptions::default()
+    };
+    assert!(busy(ImageDevice::create(&path, &geometry(), &forced)));
+    // Whoever waits gets it when the writer lets go.
+    std::thread::scope(|scope| {
+        let waiting = scope.spawn(|| {
+            let options = OpenOptions {
+                wait_for_lock: Duration::from_secs(60),
+                ..OpenOptions::default()
+            };
+            ImageDevice::open(&path, &options).is_ok()
+        });
+        drop(writer);
+        assert!(waiting.join().unwrap());
+    });
+    let patient = OpenOptions {
+        read_only: true,
+        ..OpenOptions::default()
+    };
+    let first = ImageDevice::open(&path, &patient).unwrap();
+    let second = ImageDevice::open(&path, &patient).unwrap();
+    assert!(busy(ImageDevice::open(&path, &no_waiting())));
+    drop((first, second));
+    // Two copies of one image are two devices.
+    let copy = dir.path().join("b.img");
+    fs::copy(&path, &copy).unwrap();
+    let (first, second) = (open(&path).unwrap(), open(&copy).unwrap());
+    assert_eq!(first.uuid(), second.uuid());
+}
+
+#[test]
+fn making_an_image_destroys_nothing_unasked() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("a.img");
+    let forced = CreateOptions {
+        force: true,
+        ..CreateOptions::default()
+    };
+    for (contents, words) in [
+        (b"dear diary".to_vec(), "data of an unknown kind"),
+        (b"SQLite format 3\0...".to_vec(), "an SQLite database"),
+    ] {
+        fs::write(&path, &contents).unwrap();
+        says(create(&path), &path, &[words, "--force"]);
+        assert!(fs::read(&path).unwrap() == contents);
+    }
+    ImageDevice::create(&path, &geometry(), &forced).unwrap();
+    says(create(&path), &path, &["a Persimmon image", "--force"]);
+    // A blank file is free to take.
+    fs::write(&path, vec![0; 3 << 20]).unwrap();
+    create(&path).unwrap();
+    let missing = dir.path().join("no/a.img");
+    says(create(&missing), &missing, &["directory does not exist"]);
+    let mut bad = geometry();
+    bad.capacity_blocks = bad.zone_blocks + 1;
+    let other = dir.path().join("b.img");
+    says(
+        ImageDevice::create(&other, &bad, &forced),
+        &other,
+        &["zone capacity"],
+    );
+    assert!(!other.exists());
+}
+
+#[test]
+fn identity_survives_and_reset_gives_space_back() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("a.img");
+    let device = create(&path).unwrap();
+    let uuid = uuid::Uuid::from_u128(5);
+    device.set_identity(uuid, "kaki").unwrap();
+    let zone = ZoneId(0);
+    let data = vec![filled(300, 1)];
+    device.run(Command::Append { zone, data }).unwrap();
+    device.flush().unwrap();
+    let taken = || std::os::unix::fs::MetadataExt::blocks(&fs::metadata(&path).unwrap());
+    let before = taken();
+    let reset = |keep_allocated| {
+        device
+            .run(Command::Reset {
+                zone,
+                keep_allocated,
+            })
+            .unwrap()
+    };
+    reset(true);
+    assert_eq!(taken(), before);
+    reset(false);
+    assert!(taken() + 300 * 8 <= before);
+    drop(device);
+    let device = open(&path).unwrap();
+    assert_eq!((device.uuid(), device.label().as_str()), (uuid, "kaki"));
+}
+
+#[test]
+fn zones_fitting_a_device() {
+    let mut geometry = geometry();
+    for zone_count in [1, 8, 100, 5000] {
+        geometry.zone_count = zone_count;
+        let total = geometry.layout().unwrap().total;
+        let fitting = |bytes| ImageDevice::zones_fitting(bytes, 512, 300);
+        assert_eq!(
+            (fitting(total), fitting(total - 1)),
+            (zone_count, zone_count - 1)
+        );
+    }
+    assert_eq!(ImageDevice::zones_fitting(0, 512, 300), 0);
+}
+
+/// A host that fails on request.
+#[derive(Default)]
+struct FailingHost {
+    memory: Mutex<Vec<u8>>,
+    /// Errno of the next data writes, record writes and syncs; 0 for none.
+    data: AtomicU32,
+    record: AtomicU32,
+    sync: AtomicU32,
+}
+
+impl FailingHost {
+    fn put(&self, bytes: &[u8], offset: u64) {
+        let end = offset as usize + bytes.len();
+        let mut memory = lock(&self.memory);
+        if memory.len() < end {
+            memory.resize(end, 0);
+        }
+        memory[offset as usize..end].copy_from_slice(bytes);
+    }
+}
+
+fn outcome(errno: &AtomicU32) -> io::Result<()> {
+    match errno.load(Ordering::Relaxed) as i32 {
+        0 => Ok(()),
+        errno => Err(io::Error::from_raw_os_error(errno)),
+    }
+}
+
+impl Host for Arc<FailingHost> {
+    fn read_at(&self, into: &mut [u8], offset: u64) -> io::Result<()> {
+        let memory = lock(&self.memory);
+        for (at, byte) in into.iter_mut().enumerate() {
+            *byte = memory.get(offset as usize + at).copied().unwrap_or(0);
+        }
+        Ok(())
+    }
+    fn write_at(&self, data: &[Buffer], offset: u64) -> io::Result<()> {
+        outcome(&self.data)?;
+        let bytes: Vec<u8> = data.iter().flat_map(|buffer| buffer.to_vec()).collect();
+        self.put(&bytes, offset);
+        Ok(())
+    }
+    fn write_bytes_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
+        outcome(&self.record)?;
+        self.put(bytes, offset);
+        Ok(())
+    }
+    fn sync(&self) -> io::Result<()> {
+        outcome(&self.sync)
+    }
+    fn punch(&self, _: u64, _: u64) -> io::Result<()> {
+        Err(io::Error::from_raw_os_error(5))
+    }
+    fn allocate(&self, _: u64, _: u64) -> io::Result<()> {
+        outcome(&self.data)
+    }
+}
+
+const EIO: u32 = 5;
+const ENOSPC: u32 = 28;
+
+fn on_failing_host() -> (Arc<FailingHost>, ImageDevice) {
+    let host = Arc::new(FailingHost::default());
+    let superblock = Superblock {
+        geometry: geometry(),
+        generation: 1,
+        uuid: [0; 16],
+        label: String::new(),
+        complete: true,
+        table_seed: 3,
+    };
+    let boxed = Box::new(Arc::clone(&host));
+    let device = ImageDevice::assemble(Path::new("failing"), boxed, superblock, false).unwrap();
+    (host, device)
+}
+
+#[test]
+fn a_full_host_can_be_cured() {
+    let (host, device) = on_failing_host();
+    let zone = ZoneId(1);
+    let write = |block| {
+        let data = vec![filled(2, 9)];
+        device.run(Command::Write { zone, block, data })
+    };
+    write(0).unwrap();
+    host.data.store(ENOSPC, Ordering::Relaxed);
+    assert!(matches!(write(2), Err(DeviceError::HostFull)));
+    assert!(matches!(
+        device.run(Command::Open { zone: ZoneId(2) }),
+        Err(DeviceError::HostFull)
+    ));
+    assert_eq!(device.report(2..3).unwrap()[0].state, ZoneState::Empty);
+    assert_eq!(device.report(1..2).unwrap()[0].write_pointer, 2);
+    device.flush().unwrap();
+    host.data.store(0, Ordering::Relaxed);
+    write(2).unwrap();
+    // A record that could not be written goes out with the next flush.
+    host.record.store(ENOSPC, Ordering::Relaxed);
+    assert!(matches!(device.flush(), Err(DeviceError::HostFull)));
+    host.record.store(0, Ordering::Relaxed);
+    device.flush().unwrap();
+    assert_eq!(reopened(&host).report(1..2).unwrap()[0].write_pointer, 4);
+    // A punch that fails (it always does here) spoils nothing.
+    device
+        .run(Command::Reset {
+            zone,
+            keep_allocated: false,
+        })
+        .unwrap();
+    device.flush().unwrap();
+    assert_eq!(reopened(&host).report(1..2).unwrap()[0].write_pointer, 0);
+}
+
+fn reopened(host: &Arc<FailingHost>) -> ImageDevice {
+    let (other, device) = on_failing_host();
+    *lock(&other.memory) = lock(&host.memory).clone();
+    let superblock = lock(&device.superblock).clone();
+    ImageDevice::assemble(Path::new("failing"), Box::new(other), superblock, false).unwrap()
+}
+
+#[test]
+fn after_a_failed_sync_nothing_is_acknowledged() {
+    let (host, device) = on_failing_host();
+    let zone = ZoneId(1);
+    let write = |block| {
+        let data = vec![filled(1, 9)];
+        device.run(Command::Write { zone, block, data })
+    };
+    write(0).unwrap();
+    host.sync.store(EIO, Ordering::Relaxed);
+    assert!(matches!(device.flush(), Err(DeviceError::Flush { .. })));
+    // The host would say yes now, having forgotten the pages it could not write.
+    host.sync.store(0, Ordering::Relaxed);
+    assert!(matches!(device.flush(), Err(DeviceError::Flush { .. })));
+    assert!(matches!(write(1), Err(DeviceError::Flush { .. })));
+    assert!(device.read(zone, 0, 1).is_ok());
+}
