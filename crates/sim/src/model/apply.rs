@@ -1,29 +1,15 @@
 //! What each operation does to the model.
 
-use std::collections::BTreeMap;
-
 use super::content::FileContent;
-use super::tree::{Body, NodeId, ROOT, Tree};
+use super::tree::{Body, NodeId, Tree};
 use super::{Errno, Model, OpenFile};
-use crate::workload::{Allocate, Durability, Op, Rename, bytes_of};
+use crate::workload::{Allocate, Durability, Op, Step, bytes_of};
 
 impl Model {
     /// Lets an operation have its effect, or answers the error that it has to end with. What the
     /// operation makes durable is for [`Model::acknowledge`]: until it returned nothing is.
     pub fn apply(&mut self, op: &Op, now: u64) -> Result<(), Errno> {
         match op {
-            Op::Create { path, mode } => {
-                self.make(path, Body::File(FileContent::default()), *mode, now)
-            }
-            Op::Fifo { path, mode } => self.make(path, Body::Fifo, *mode, now),
-            Op::Symlink { path, target } => {
-                self.make(path, Body::Symlink(target.clone()), 0o777, now)
-            }
-            Op::Mkdir { path, mode } => self.make_directory(path, *mode, now),
-            Op::Link { from, to } => self.link(from, to, now),
-            Op::Unlink { path } => self.unlink(path, now),
-            Op::Rmdir { path } => self.remove_directory(path, now),
-            Op::Rename { from, to, mode } => self.rename(from, to, *mode, now),
             Op::Open {
                 slot,
                 path,
@@ -80,31 +66,6 @@ impl Model {
                 self.write(target, *to_offset, &data, now);
                 Ok(())
             }
-            Op::Chmod { path, mode } => self.set(path, |node| node.mode = *mode),
-            Op::Chown { path, uid } => self.set(path, |node| node.uid = *uid),
-            Op::SetMtime { path, mtime } => self.set(path, |node| node.mtimes = vec![*mtime]),
-            Op::SetXattr {
-                path,
-                name,
-                length,
-                fill,
-            } => self.set(path, |node| {
-                let value = bytes_of(*fill, *length as usize);
-                node.xattrs.insert(name.clone(), value);
-            }),
-            Op::RemoveXattr { path, name } => {
-                let id = self.now().lookup(path)?;
-                let known = self
-                    .now()
-                    .node(id)
-                    .is_some_and(|n| n.xattrs.contains_key(name));
-                if !known {
-                    return Err(libc::ENODATA);
-                }
-                self.set(path, |node| {
-                    node.xattrs.remove(name);
-                })
-            }
             Op::Fsync { path, .. } | Op::Read { path } => self.file(path).map(drop),
             Op::FsyncDir { path } => {
                 let id = self.now().lookup(path)?;
@@ -120,6 +81,7 @@ impl Model {
                 slots.into_iter().try_for_each(|slot| self.close(slot))
             }
             Op::Sync | Op::Step(_) => Ok(()),
+            _ => self.apply_to_names(op, now),
         }
     }
 
@@ -147,7 +109,7 @@ impl Model {
                 }
             }
             Op::Sync | Op::Remount => self.buffer(Tree::commit_all),
-            Op::FsyncDir { .. } | Op::Step(crate::workload::Step::Checkpoint) => {}
+            Op::FsyncDir { .. } | Op::Step(Step::Checkpoint) => {}
             _ => return,
         }
         self.everything_so_far_is_durable();
@@ -160,137 +122,6 @@ impl Model {
             Some(Body::Directory { .. }) => Err(libc::EISDIR),
             _ => Err(libc::EINVAL),
         }
-    }
-
-    /// The directory and the name for something new.
-    fn vacancy<'a>(&self, path: &'a str) -> Result<(NodeId, &'a str), Errno> {
-        let (parent, name) = self.now().parent_of(path)?;
-        match self.now().lookup(path) {
-            Ok(_) => Err(libc::EEXIST),
-            Err(_) => Ok((parent, name)),
-        }
-    }
-
-    fn make(&mut self, path: &str, body: Body, mode: u32, now: u64) -> Result<(), Errno> {
-        let (parent, name) = self.vacancy(path)?;
-        self.enter(|tree| {
-            let id = tree.add(body, mode, now);
-            tree.enter(parent, name, id, now);
-        });
-        Ok(())
-    }
-
-    fn make_directory(&mut self, path: &str, mode: u32, now: u64) -> Result<(), Errno> {
-        let (parent, name) = self.vacancy(path)?;
-        let body = Body::Directory {
-            entries: BTreeMap::new(),
-            parent,
-        };
-        self.enter(|tree| {
-            let id = tree.add(body, mode, now);
-            tree.enter(parent, name, id, now);
-            tree.change(parent, |node| node.links += 1);
-        });
-        Ok(())
-    }
-
-    fn link(&mut self, from: &str, to: &str, now: u64) -> Result<(), Errno> {
-        let id = self.now().lookup(from)?;
-        let (parent, name) = self.vacancy(to)?;
-        if self.now().is_directory(id) {
-            return Err(libc::EPERM);
-        }
-        self.enter(|tree| {
-            tree.change(id, |node| node.links += 1);
-            tree.enter(parent, name, id, now);
-        });
-        Ok(())
-    }
-
-    fn unlink(&mut self, path: &str, now: u64) -> Result<(), Errno> {
-        let (parent, name) = self.now().parent_of(path)?;
-        let id = self.now().lookup(path)?;
-        if self.now().is_directory(id) {
-            return Err(libc::EISDIR);
-        }
-        let opened = self.is_open(id);
-        self.enter(|tree| {
-            tree.leave(parent, name, now);
-            drop_link(tree, id, opened);
-        });
-        Ok(())
-    }
-
-    fn remove_directory(&mut self, path: &str, now: u64) -> Result<(), Errno> {
-        let (parent, name) = self.now().parent_of(path)?;
-        let id = self.now().lookup(path)?;
-        let entries = self.now().entries(id).ok_or(libc::ENOTDIR)?;
-        if !entries.is_empty() {
-            return Err(libc::ENOTEMPTY);
-        }
-        self.enter(|tree| {
-            tree.leave(parent, name, now);
-            tree.change(parent, |node| node.links -= 1);
-            tree.remove(id);
-        });
-        Ok(())
-    }
-
-    fn rename(&mut self, from: &str, to: &str, mode: Rename, now: u64) -> Result<(), Errno> {
-        let tree = self.now();
-        let (from_parent, from_name) = tree.parent_of(from)?;
-        let (to_parent, to_name) = tree.parent_of(to)?;
-        let id = tree.lookup(from)?;
-        let replaced = tree.lookup(to).ok();
-        match (mode, replaced) {
-            (Rename::NoReplace, Some(_)) => return Err(libc::EEXIST),
-            (Rename::Exchange, None) => return Err(libc::ENOENT),
-            _ => {}
-        }
-        if is_above(tree, id, to_parent) {
-            return Err(libc::EINVAL);
-        }
-        if let Some(replaced) = replaced {
-            if is_above(tree, replaced, from_parent) {
-                return Err(match mode {
-                    Rename::Exchange => libc::EINVAL,
-                    _ => libc::ENOTEMPTY,
-                });
-            }
-            if replaced == id {
-                return Ok(());
-            }
-            if mode == Rename::Exchange {
-                self.enter(|tree| {
-                    place(tree, replaced, (from_parent, from_name), to_parent, now);
-                    place(tree, id, (to_parent, to_name), from_parent, now);
-                });
-                return Ok(());
-            }
-            match (tree.is_directory(id), tree.entries(replaced)) {
-                (true, None) => return Err(libc::ENOTDIR),
-                (false, Some(_)) => return Err(libc::EISDIR),
-                (true, Some(entries)) if !entries.is_empty() => return Err(libc::ENOTEMPTY),
-                _ => {}
-            }
-        }
-        let opened = replaced.is_some_and(|replaced| self.is_open(replaced));
-        self.enter(|tree| {
-            if let Some(replaced) = replaced {
-                // The data of a file that takes the place of another is in the history first.
-                tree.change_content(id, FileContent::commit);
-                tree.leave(to_parent, to_name, now);
-                if tree.is_directory(replaced) {
-                    tree.change(to_parent, |node| node.links -= 1);
-                    tree.remove(replaced);
-                } else {
-                    drop_link(tree, replaced, opened);
-                }
-            }
-            tree.leave(from_parent, from_name, now);
-            place(tree, id, (to_parent, to_name), from_parent, now);
-        });
-        Ok(())
     }
 
     fn open(&mut self, slot: u8, path: &str, truncate: bool, now: u64) -> Result<(), Errno> {
@@ -356,48 +187,5 @@ impl Model {
             tree.change(id, |node| node.mtimes.push(now));
         });
         Ok(())
-    }
-
-    fn set(&mut self, path: &str, set: impl FnOnce(&mut super::tree::Node)) -> Result<(), Errno> {
-        let id = self.now().lookup(path)?;
-        self.enter(|tree| tree.change(id, set));
-        Ok(())
-    }
-}
-
-/// One name less leads to a node; without names and handles it is gone.
-fn drop_link(tree: &mut Tree, id: NodeId, opened: bool) {
-    tree.change(id, |node| node.links -= 1);
-    if !opened && tree.node(id).is_some_and(|node| node.links == 0) {
-        tree.remove(id);
-    }
-}
-
-/// Puts a node that was in `from` at another place.
-fn place(tree: &mut Tree, id: NodeId, to: (NodeId, &str), from: NodeId, now: u64) {
-    tree.enter(to.0, to.1, id, now);
-    tree.change(from, |node| node.mtimes = vec![now]);
-    if tree.is_directory(id) {
-        tree.change(id, |node| {
-            if let Body::Directory { parent, .. } = &mut node.body {
-                *parent = to.0;
-            }
-        });
-        tree.change(from, |node| node.links -= 1);
-        tree.change(to.0, |node| node.links += 1);
-    }
-}
-
-/// Whether `above` is `below` or one of the directories above it.
-fn is_above(tree: &Tree, above: NodeId, below: NodeId) -> bool {
-    let mut at = below;
-    loop {
-        if at == above {
-            return true;
-        }
-        if at == ROOT {
-            return false;
-        }
-        at = tree.parent(at);
     }
 }

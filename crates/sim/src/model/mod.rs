@@ -8,6 +8,7 @@
 
 mod apply;
 mod content;
+mod names;
 mod observe;
 mod tree;
 
@@ -93,5 +94,7 @@ impl Model {
     }
 }
 
+#[cfg(test)]
+mod content_tests;
 #[cfg(test)]
 mod tests;

@@ -244,37 +244,8 @@ impl Generator {
                     truncate: self.chance(40),
                 },
             },
-            8..20 => Op::Truncate {
-                size: match self.rng.random_range(0..4) {
-                    0 => 0,
-                    1 => self.offset(size),
-                    2 => self.rng.random_range(0..=size),
-                    _ => self.rng.random_range(0..=size).next_multiple_of(BLOCK),
-                },
-                path,
-            },
-            20..30 => {
-                let offset = self.offset(size);
-                let mut length = u64::from(self.length());
-                if self.chance(50) {
-                    length = length.next_multiple_of(BLOCK);
-                }
-                Op::Allocate {
-                    path,
-                    offset: if self.chance(50) {
-                        offset - offset % BLOCK
-                    } else {
-                        offset
-                    },
-                    length,
-                    what: match self.rng.random_range(0..6) {
-                        0 => Allocate::Reserve,
-                        1 => Allocate::ReserveKeepSize,
-                        2 => Allocate::Zero,
-                        _ => Allocate::Punch,
-                    },
-                }
-            }
+            8..20 => self.truncate(path, size),
+            20..30 => self.allocate(path, size),
             30..34 => self.copy(tree, path, size),
             34..40 => Op::Read { path },
             _ => Op::Write {
@@ -287,6 +258,41 @@ impl Generator {
                     (Mix::Synchronous, 3..5) | (_, 1) => Durability::Sync,
                     _ => Durability::Buffered,
                 },
+            },
+        }
+    }
+
+    fn truncate(&mut self, path: String, size: u64) -> Op {
+        Op::Truncate {
+            size: match self.rng.random_range(0..4) {
+                0 => 0,
+                1 => self.offset(size),
+                2 => self.rng.random_range(0..=size),
+                _ => self.rng.random_range(0..=size).next_multiple_of(BLOCK),
+            },
+            path,
+        }
+    }
+
+    fn allocate(&mut self, path: String, size: u64) -> Op {
+        let offset = self.offset(size);
+        let mut length = u64::from(self.length());
+        if self.chance(50) {
+            length = length.next_multiple_of(BLOCK);
+        }
+        Op::Allocate {
+            path,
+            offset: if self.chance(50) {
+                offset - offset % BLOCK
+            } else {
+                offset
+            },
+            length,
+            what: match self.rng.random_range(0..6) {
+                0 => Allocate::Reserve,
+                1 => Allocate::ReserveKeepSize,
+                2 => Allocate::Zero,
+                _ => Allocate::Punch,
             },
         }
     }

@@ -1,0 +1,103 @@
+//! What a crash may leave of a file.
+
+use std::collections::BTreeMap;
+
+use persimmon_device::BLOCK_SIZE;
+
+use super::content::{FileContent, block_hash};
+
+const BLOCK: u64 = BLOCK_SIZE as u64;
+
+/// The file a program sees now, as the crash leaves it when everything is committed.
+fn hashes(content: &FileContent) -> BTreeMap<u64, u64> {
+    let bytes = content.read(0, usize::MAX);
+    (0..)
+        .zip(bytes.chunks(BLOCK_SIZE))
+        .map(|(block, bytes)| (block, block_hash(bytes)))
+        .filter(|(_, hash)| *hash != block_hash(&[]))
+        .collect()
+}
+
+fn admits(at_crash: &FileContent, found: &FileContent) -> bool {
+    at_crash.admits(found.size(), &hashes(found)).is_ok()
+}
+
+fn file(text: &str) -> FileContent {
+    let mut content = FileContent::default();
+    content.write(0, text.as_bytes());
+    content.commit();
+    content
+}
+
+#[test]
+fn an_unsynced_block_holds_any_value_since_the_sync() {
+    let mut content = file("one");
+    content.write(0, b"two");
+    content.write(0, b"three");
+    for text in ["one", "two", "three"] {
+        assert!(admits(&content, &file(text)), "{text}");
+    }
+    for text in ["", "zero", "onexx", "thr", "threee", "\0\0\0\0\0"] {
+        assert!(!admits(&content, &file(text)), "{text}");
+    }
+    content.commit();
+    assert!(!admits(&content, &file("two")));
+    assert!(admits(&content, &file("three")));
+}
+
+#[test]
+fn a_size_comes_with_the_write_that_causes_it() {
+    let mut content = FileContent::default();
+    content.write(BLOCK, b"second");
+    let mut zeros = FileContent::default();
+    zeros.truncate(BLOCK + 6);
+    assert!(!admits(&content, &zeros));
+    assert!(admits(&content, &FileContent::default()));
+    assert!(admits(&content, &content.clone()));
+    content.write(0, b"first");
+    let mut first = FileContent::default();
+    first.write(0, b"first");
+    assert!(admits(&content, &first));
+}
+
+#[test]
+fn a_truncate_ends_the_older_tail_for_ever() {
+    let mut content = file("abcdef");
+    content.write(0, b"ABCDEF");
+    content.truncate(3);
+    content.truncate(6);
+    assert!(admits(&content, &file("abc\0\0\0")));
+    assert!(admits(&content, &file("ABC\0\0\0")));
+    assert!(!admits(&content, &file("abcdef")));
+    assert!(!admits(&content, &file("abc")));
+}
+
+#[test]
+fn a_punch_takes_whole_blocks_at_once_and_edges_later() {
+    let mut content = file(&"x".repeat(3 * BLOCK_SIZE));
+    let before = content.clone();
+    content.punch(100, 2 * BLOCK);
+    assert!(admits(&content, &content.clone()));
+    assert!(!admits(&content, &before));
+    let mut edges_open = before.clone();
+    edges_open.punch(BLOCK, BLOCK);
+    assert!(admits(&content, &edges_open));
+    assert_eq!(content.read(0, 200), [&[b'x'; 100][..], &[0; 100]].concat());
+    assert_eq!(content.read(2 * BLOCK + 99, 2), b"\0x");
+}
+
+#[test]
+fn a_synced_range_binds_its_blocks_and_no_others() {
+    let mut content = file(&"x".repeat(2 * BLOCK_SIZE));
+    let old = content.clone();
+    content.write(0, b"a");
+    let only_a = content.clone();
+    content.write(BLOCK, b"b");
+    content.commit_range(BLOCK, 1);
+    assert!(!admits(&content, &old));
+    assert!(!admits(&content, &only_a));
+    let mut only_b = old.clone();
+    only_b.write(BLOCK, b"b");
+    assert!(admits(&content, &only_b));
+    assert!(admits(&content, &content.clone()));
+}
