@@ -10,6 +10,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::SyncSender;
 use std::time::{Duration, SystemTime};
 
 use fuser::{
@@ -28,6 +29,7 @@ use tracing::{error, warn};
 use crate::convert::{self, attr, caller, generation, ino, node, set_time};
 use crate::live::{self, Live};
 use crate::options::MountOptions;
+use crate::session::Event;
 
 /// How long the kernel may remember names and attributes: nobody but the daemon changes the
 /// volume, and it does so at the kernel's word.
@@ -50,6 +52,7 @@ pub struct Adapter {
     /// Changes to directories are durable before they are answered.
     dirsync: bool,
     pub(crate) panicked: Arc<AtomicBool>,
+    events: SyncSender<Event>,
 }
 
 thread_local! {
@@ -59,11 +62,13 @@ thread_local! {
 
 impl Adapter {
     /// `panicked` is set by the first operation that panics; from then on changes are refused.
+    /// `events` is told when the connection to the kernel ends.
     pub fn new(
         vfs: Arc<Vfs>,
         live: Arc<dyn Live>,
         options: &MountOptions,
         panicked: Arc<AtomicBool>,
+        events: SyncSender<Event>,
     ) -> Adapter {
         Adapter {
             vfs,
@@ -71,6 +76,7 @@ impl Adapter {
             writeback_cache: options.writeback_cache,
             dirsync: options.dirsync,
             panicked,
+            events,
         }
     }
 
@@ -153,6 +159,10 @@ impl Filesystem for Adapter {
         let _ = config.set_max_background(BACKGROUND_REQUESTS_MAX);
         let _ = config.set_congestion_threshold(BACKGROUND_REQUESTS_MAX * 3 / 4);
         Ok(())
+    }
+
+    fn destroy(&mut self) {
+        let _ = self.events.send(Event::Ended);
     }
 
     fn lookup(&self, _request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {

@@ -1,17 +1,19 @@
 //! One mount: from the kernel's handshake to the end of the session.
 
 use std::ffi::OsString;
+use std::mem::ManuallyDrop;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 use std::{fs, io};
 
-use fuser::{Config, MountOption, Session, SessionACL, SessionUnmounter};
+use fuser::{Config, MountOption, Session, SessionACL};
 use persimmon_vfs::{AccessTimes, Vfs};
+use rustix::io::Errno;
 use rustix::mount::UnmountFlags;
 use tracing::{info, warn};
 
@@ -53,9 +55,9 @@ pub enum MountError {
 }
 
 /// What the session waits for.
-enum Event {
+pub(crate) enum Event {
     /// Nothing is mounted any more, or the connection broke.
-    Ended(io::Result<()>),
+    Ended,
     /// Somebody wants the daemon to end.
     Stop(&'static str),
 }
@@ -81,15 +83,14 @@ pub enum End {
     /// users with errors once this process ends.
     Forced,
     /// The connection to the kernel broke.
-    Broken(io::Error),
+    Broken,
 }
 
 /// A mounted volume.
 pub struct Mount {
-    dir: PathBuf,
+    place: Place,
     events: Receiver<Event>,
     stopper: Stopper,
-    unmounter: Arc<Mutex<SessionUnmounter>>,
     panicked: Arc<AtomicBool>,
 }
 
@@ -112,29 +113,31 @@ pub fn mount(
             source,
         })?;
     let panicked = Arc::new(AtomicBool::new(false));
-    let adapter = Adapter::new(vfs, live, options, Arc::clone(&panicked));
-    let config = config(source, options);
-    let mut session =
-        Session::new(adapter, &dir, &config).map_err(|source| MountError::Refused {
+    let (sender, events) = sync_channel(4);
+    let adapter = Adapter::new(vfs, live, options, Arc::clone(&panicked), sender.clone());
+    let below = Place::new(dir.clone());
+    let session = Session::new(adapter, &dir, &config(source, options)).map_err(|source| {
+        // A handshake that failed leaves a dead mount behind.
+        if !below.is_top() {
+            let _ = rustix::mount::unmount(&dir, UnmountFlags::DETACH);
+        }
+        MountError::Refused {
             path: dir.clone(),
             remedy: remedy(&source),
             source,
-        })?;
-    let unmounter = Arc::new(Mutex::new(session.unmount_callable()));
-    let (sender, events) = sync_channel(4);
-    let ended = sender.clone();
-    thread::Builder::new()
-        .name("session".into())
-        .spawn(move || {
-            let _ = ended.send(Event::Ended(session.run()));
-        })
-        .map_err(MountError::Thread)?;
-    set_read_ahead(&dir);
+        }
+    })?;
+    let session = session.spawn().map_err(MountError::Thread)?;
+    // Dropped, it would unmount once more whatever is then mounted at the directory (fuser 0.18
+    // takes the poll error of a connection that has ended for the sign of one that is alive).
+    // Its thread ends with the connection all the same.
+    let _ = ManuallyDrop::new(session);
+    let place = Place::new(dir);
+    place.set_read_ahead();
     Ok(Mount {
-        dir,
+        place,
         events,
         stopper: Stopper(sender),
-        unmounter,
         panicked,
     })
 }
@@ -169,10 +172,10 @@ impl Mount {
                     .recv_timeout(deadline.saturating_duration_since(Instant::now())),
             };
             match event {
-                Ok(Event::Ended(Ok(()))) => return End::Unmounted,
-                Ok(Event::Ended(Err(error))) => return End::Broken(error),
+                Ok(Event::Ended) if self.place.is_mounted() => return End::Broken,
+                Ok(Event::Ended) => return End::Unmounted,
                 Ok(Event::Stop(why)) if deadline.is_none() => {
-                    info!("{why}: unmounting {}", self.dir.display());
+                    info!("{why}: unmounting {}", self.place.dir.display());
                     deadline = Some(Instant::now() + BUSY_WAIT_MAX);
                     self.unmount();
                 }
@@ -180,62 +183,96 @@ impl Mount {
                 Err(RecvTimeoutError::Timeout) => {
                     warn!(
                         "{}: files are still open after {} seconds; ending without them",
-                        self.dir.display(),
+                        self.place.dir.display(),
                         BUSY_WAIT_MAX.as_secs()
                     );
                     return End::Forced;
                 }
-                Err(RecvTimeoutError::Disconnected) => {
-                    return End::Broken(io::Error::other("the session ended without a word"));
-                }
+                Err(RecvTimeoutError::Disconnected) => return End::Broken,
             }
         }
     }
 
     /// Unmounts on a thread of its own: the kernel waits there for answers of this very process.
     fn unmount(&self) {
-        let unmounter = Arc::clone(&self.unmounter);
-        let dir = self.dir.clone();
+        let place = self.place.clone();
         let spawned = thread::Builder::new()
             .name("unmount".into())
-            .spawn(move || {
-                let result = unmounter
-                    .lock()
-                    .unwrap_or_else(PoisonError::into_inner)
-                    .unmount();
-                if let Err(error) = result {
-                    info!("{} is busy ({error}): detaching it", dir.display());
-                    flush_kernel_cache(&dir);
-                    detach(&dir);
-                }
-            });
+            .spawn(move || place.unmount());
         if let Err(error) = spawned {
             warn!("cannot start a thread to unmount: {error}");
         }
     }
 }
 
-/// Hands pages that a shared mapping dirtied to this process while it still answers.
-fn flush_kernel_cache(dir: &Path) {
-    if let Ok(file) = fs::File::open(dir) {
-        let _ = rustix::fs::syncfs(&file);
+/// The mount point, and which of the filesystems that may be mounted there is this one.
+#[derive(Clone)]
+struct Place {
+    dir: PathBuf,
+    /// `major:minor`, where `/proc` told it.
+    device: Option<String>,
+}
+
+impl Place {
+    fn new(dir: PathBuf) -> Place {
+        let line = mounts::at(&dir).unwrap_or_else(|error| {
+            warn!("/proc/self/mountinfo: {error}");
+            None
+        });
+        Place {
+            dir,
+            device: line.map(|line| line.device),
+        }
+    }
+
+    /// What is mounted there now, if anything, is what was when this was made.
+    fn is_top(&self) -> bool {
+        let line = mounts::at(&self.dir).ok().flatten();
+        line.map(|line| line.device) == self.device
+    }
+
+    fn is_mounted(&self) -> bool {
+        self.device.is_some() && self.is_top()
+    }
+
+    fn set_read_ahead(&self) {
+        let Some(device) = &self.device else {
+            return;
+        };
+        let path = format!("/sys/class/bdi/{device}/read_ahead_kb");
+        // Only root may; without it the mount is slower at large sequential reads, not wrong.
+        if let Err(error) = fs::write(&path, READ_AHEAD_KIB.to_string()) {
+            tracing::debug!("{path}: {error}");
+        }
+    }
+
+    fn unmount(&self) {
+        if !self.is_mounted() {
+            return;
+        }
+        match rustix::mount::unmount(&self.dir, UnmountFlags::empty()) {
+            Ok(()) => {}
+            Err(Errno::PERM) if fusermount(&self.dir, &[]) => {}
+            Err(error) => {
+                info!("{} is busy ({error}): detaching it", self.dir.display());
+                // What shared mappings have dirtied comes while this process still answers.
+                if let Ok(root) = fs::File::open(&self.dir) {
+                    let _ = rustix::fs::syncfs(&root);
+                }
+                let detached = rustix::mount::unmount(&self.dir, UnmountFlags::DETACH);
+                if detached.is_err() && !fusermount(&self.dir, &["-z"]) {
+                    warn!("{} cannot be detached", self.dir.display());
+                }
+            }
+        }
     }
 }
 
-fn detach(dir: &Path) {
-    if rustix::mount::unmount(dir, UnmountFlags::DETACH).is_ok() {
-        return;
-    }
-    // Not root: the setuid helper does it.
-    let status = Command::new("fusermount3")
-        .args(["-u", "-z", "-q", "--"])
-        .arg(dir)
-        .status();
-    match status {
-        Ok(status) if status.success() => {}
-        Ok(status) => warn!("fusermount3 -u {}: {status}", dir.display()),
-        Err(error) => warn!("fusermount3: {error}"),
-    }
+/// Unmounts by the setuid helper, for those who are not root.
+fn fusermount(dir: &Path, flags: &[&str]) -> bool {
+    let mut command = Command::new("fusermount3");
+    command.arg("-u").arg("-q").args(flags).arg("--").arg(dir);
+    command.status().is_ok_and(|status| status.success())
 }
 
 fn config(source: &Path, options: &MountOptions) -> Config {
@@ -291,21 +328,5 @@ fn remedy(error: &io::Error) -> &'static str {
         "; without root, `allow_other` needs the line user_allow_other in /etc/fuse.conf"
     } else {
         ""
-    }
-}
-
-fn set_read_ahead(dir: &Path) {
-    let line = match mounts::at(dir) {
-        Ok(Some(line)) => line,
-        Ok(None) => return,
-        Err(error) => {
-            warn!("/proc/self/mountinfo: {error}");
-            return;
-        }
-    };
-    let path = format!("/sys/class/bdi/{}/read_ahead_kb", line.device);
-    // Only root may; without it the mount is slower at large sequential reads, not wrong.
-    if let Err(error) = fs::write(&path, READ_AHEAD_KIB.to_string()) {
-        tracing::debug!("{path}: {error}");
     }
 }

@@ -1,0 +1,263 @@
+//! The table of mount options.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use persimmon_vfs::{AccessTimes, OnError};
+
+use super::MountOptions;
+use crate::size::{parse_bytes, show_bytes};
+
+pub type Set = fn(&mut MountOptions, &str) -> Result<(), String>;
+
+/// One line of the table.
+pub struct OptionSpec {
+    pub name: &'static str,
+    /// What the value stands for; empty when the option takes none.
+    pub value: &'static str,
+    pub help: &'static str,
+    pub set: Set,
+}
+
+const fn flag(name: &'static str, help: &'static str, set: Set) -> OptionSpec {
+    OptionSpec {
+        name,
+        value: "",
+        help,
+        set,
+    }
+}
+
+const fn valued(
+    name: &'static str,
+    value: &'static str,
+    help: &'static str,
+    set: Set,
+) -> OptionSpec {
+    OptionSpec {
+        name,
+        value,
+        help,
+        set,
+    }
+}
+
+macro_rules! assign {
+    ($field:ident, $value:expr) => {
+        |options, _| {
+            options.$field = $value;
+            Ok(())
+        }
+    };
+}
+
+/// Every option that does something.
+pub const OPTIONS: &[OptionSpec] = &[
+    flag(
+        "ro",
+        "write nothing; a crashed volume is replayed in memory",
+        assign!(read_only, true),
+    ),
+    flag("rw", "allow writing (default)", assign!(read_only, false)),
+    flag(
+        "noatime",
+        "never update access times",
+        assign!(access_times, AccessTimes::Never),
+    ),
+    flag(
+        "relatime",
+        "update an access time older than the last change or than a day (default)",
+        assign!(access_times, AccessTimes::Relative),
+    ),
+    flag(
+        "atime",
+        "the same as relatime",
+        assign!(access_times, AccessTimes::Relative),
+    ),
+    flag(
+        "strictatime",
+        "update access times at every read",
+        assign!(access_times, AccessTimes::Always),
+    ),
+    flag(
+        "diratime",
+        "directories have access times too (default)",
+        assign!(directory_access_times, true),
+    ),
+    flag(
+        "nodiratime",
+        "directories keep their access times",
+        assign!(directory_access_times, false),
+    ),
+    flag(
+        "suid",
+        "honour setuid and setgid bits (default for root)",
+        assign!(suid, Some(true)),
+    ),
+    flag(
+        "nosuid",
+        "ignore setuid and setgid bits",
+        assign!(suid, Some(false)),
+    ),
+    flag(
+        "dev",
+        "device nodes work (default for root)",
+        assign!(dev, Some(true)),
+    ),
+    flag(
+        "nodev",
+        "device nodes do not work",
+        assign!(dev, Some(false)),
+    ),
+    flag("exec", "programs may be run (default)", assign!(exec, true)),
+    flag("noexec", "programs may not be run", assign!(exec, false)),
+    flag(
+        "sync",
+        "every change is durable when it returns",
+        |options, _| {
+            options.sync = true;
+            options.dirsync = true;
+            Ok(())
+        },
+    ),
+    flag(
+        "async",
+        "changes become durable by fsync or in time (default)",
+        |options, _| {
+            options.sync = false;
+            options.dirsync = false;
+            Ok(())
+        },
+    ),
+    flag(
+        "dirsync",
+        "changes to directories are durable when they return",
+        assign!(dirsync, true),
+    ),
+    flag(
+        "allow_other",
+        "other users may enter; default when root mounts",
+        assign!(allow_other, Some(true)),
+    ),
+    flag(
+        "noallow_other",
+        "only the mounting user may enter; default when others mount",
+        assign!(allow_other, Some(false)),
+    ),
+    flag(
+        "default_permissions",
+        "the kernel checks permissions; always so, accepted for fstab's sake",
+        |_, _| Ok(()),
+    ),
+    valued(
+        "errors",
+        "remount-ro|continue",
+        "when the volume proves damaged: take no more changes (default), or go on",
+        |options, value| {
+            options.on_error = match value {
+                "remount-ro" => OnError::ReadOnly,
+                "continue" => OnError::Continue,
+                _ => return Err(format!("'{value}' is neither remount-ro nor continue")),
+            };
+            Ok(())
+        },
+    ),
+    valued(
+        "commit",
+        "SECONDS",
+        "longest time that a change may stay volatile (default 5)",
+        |options, value| {
+            options.commit_interval = match value.parse::<u64>() {
+                Ok(seconds @ 1..=3600) => Duration::from_secs(seconds),
+                _ => {
+                    return Err(format!(
+                        "'{value}' is not a number of seconds from 1 to 3600"
+                    ));
+                }
+            };
+            Ok(())
+        },
+    ),
+    valued(
+        "cache",
+        "BYTES",
+        "memory for metadata, for example 64M",
+        |options, value| {
+            options.cache_bytes_max = Some(at_least(value, 1 << 20)?);
+            Ok(())
+        },
+    ),
+    valued(
+        "staging",
+        "BYTES",
+        "memory for file data waiting to be written, for example 32M",
+        |options, value| {
+            options.staging_bytes_max = Some(at_least(value, 4 << 20)?);
+            Ok(())
+        },
+    ),
+    flag(
+        "writeback_cache",
+        "the kernel delays writes too: faster small writes, slower creates",
+        assign!(writeback_cache, true),
+    ),
+    valued(
+        "threads",
+        "N",
+        "threads that answer the kernel, 1 to 64 (default 2)",
+        |options, value| {
+            options.threads = match value.parse::<usize>() {
+                Ok(threads @ 1..=64) => threads,
+                _ => return Err(format!("'{value}' is not a number from 1 to 64")),
+            };
+            Ok(())
+        },
+    ),
+    valued(
+        "log",
+        "FILE",
+        "the daemon's log; without it, the system log",
+        |options, value| {
+            options.log = Some(PathBuf::from(value));
+            Ok(())
+        },
+    ),
+    flag(
+        "remount",
+        "change ro, nosuid, nodev and noexec of a mount that is there",
+        assign!(remount, true),
+    ),
+];
+
+/// Options that mean something to mount(8), systemd or other filesystems and nothing here.
+pub const IGNORED: &[&str] = &[
+    "defaults",
+    "auto",
+    "noauto",
+    "user",
+    "nouser",
+    "users",
+    "owner",
+    "group",
+    "nofail",
+    "_netdev",
+    "comment",
+    "lazytime",
+    "nolazytime",
+    "norelatime",
+    "nostrictatime",
+    "mand",
+    "nomand",
+    "silent",
+    "loud",
+    "iversion",
+    "noiversion",
+];
+
+fn at_least(text: &str, min: u64) -> Result<u64, String> {
+    let bytes = parse_bytes(text)?;
+    if bytes < min {
+        return Err(format!("{text} is less than {}", show_bytes(min)));
+    }
+    Ok(bytes)
+}
