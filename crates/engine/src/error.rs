@@ -1,0 +1,68 @@
+//! What the engine can answer instead of doing the work. Doors map it to their own terms once.
+
+use persimmon_device::DeviceError;
+use persimmon_format::{Addr, FormatError, Ino};
+
+/// Shorthand.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// An engine error.
+#[derive(Debug, Clone, thiserror::Error)]
+pub enum Error {
+    /// No room for what a write or an operation would add. Deleting and truncating still work.
+    #[error("no space left on the volume")]
+    NoSpace,
+    /// The volume takes no changes.
+    #[error("the volume is read-only: {why}")]
+    ReadOnly {
+        /// Because of what.
+        why: &'static str,
+    },
+    /// Something on the device is not what it must be.
+    #[error("damage at {addr}: {source}")]
+    Damaged {
+        /// Where it was read.
+        addr: Addr,
+        /// What is wrong with it.
+        source: FormatError,
+    },
+    /// A block of file data does not match its checksum.
+    #[error("damage in inode {ino}: file block {block} at {addr} does not match its checksum")]
+    DataDamaged {
+        /// File.
+        ino: Ino,
+        /// Block in the file.
+        block: u64,
+        /// Where it was read.
+        addr: Addr,
+    },
+    /// Structures that contradict each other.
+    #[error("damage in the metadata: {0}; run `persimmon fsck`")]
+    Inconsistent(String),
+    /// No volume on the device, or none that was finished.
+    #[error("{0}")]
+    NoVolume(String),
+    /// The device's shape cannot carry a volume.
+    #[error("{0}")]
+    Geometry(String),
+    /// The inode does not exist.
+    #[error("inode {0} does not exist")]
+    NotFound(Ino),
+    /// A file offset past the largest.
+    #[error("offset or size past the largest file, 8 EiB")]
+    TooLarge,
+    /// A page that the operation needs is not in memory. Answered inside
+    /// [`crate::Volume::view`] and [`crate::Volume::update`] only, which fetch it and run the
+    /// closure again.
+    #[error("metadata page not in memory")]
+    PageMissing,
+    /// The device failed.
+    #[error(transparent)]
+    Device(#[from] DeviceError),
+}
+
+impl Error {
+    pub(crate) fn damaged(addr: Addr) -> impl FnOnce(FormatError) -> Error {
+        move |source| Error::Damaged { addr, source }
+    }
+}

@@ -1,0 +1,146 @@
+//! Counters. What the device was sent is counted where it is sent, by class.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Why bytes are written to the device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Class {
+    /// File data, first time.
+    Data,
+    /// File data moved by cleaning.
+    CleanedData,
+    /// Summary blocks and zone headers.
+    Summary,
+    /// Metadata pages.
+    Metadata,
+    /// Metadata pages moved by cleaning.
+    CleanedMetadata,
+    /// Journal blocks.
+    Journal,
+    /// Footers and table chunks.
+    Checkpoint,
+}
+
+const CLASSES: usize = 7;
+
+/// Live counters.
+#[derive(Debug, Default)]
+pub(crate) struct Counters {
+    written: [AtomicU64; CLASSES],
+    pub(crate) user_bytes: AtomicU64,
+    pub(crate) write_commands: AtomicU64,
+    pub(crate) read_commands: AtomicU64,
+    pub(crate) read_bytes: AtomicU64,
+    pub(crate) flushes: AtomicU64,
+    pub(crate) resets: AtomicU64,
+    pub(crate) checkpoints: AtomicU64,
+    pub(crate) cleaning_foreground: AtomicU64,
+    pub(crate) cleaning_background: AtomicU64,
+    pub(crate) blocks_moved: AtomicU64,
+    pub(crate) stalls: AtomicU64,
+    pub(crate) commits: AtomicU64,
+    pub(crate) records: AtomicU64,
+}
+
+pub(crate) fn add(counter: &AtomicU64, n: u64) {
+    counter.fetch_add(n, Ordering::Relaxed);
+}
+
+impl Counters {
+    pub(crate) fn wrote(&self, class: Class, bytes: u64) {
+        add(&self.written[class as usize], bytes);
+        add(&self.write_commands, 1);
+    }
+
+    pub(crate) fn snapshot(&self) -> Statistics {
+        let get = |c: &AtomicU64| c.load(Ordering::Relaxed);
+        let class = |c: Class| get(&self.written[c as usize]);
+        Statistics {
+            user_bytes: get(&self.user_bytes),
+            data_bytes: class(Class::Data),
+            cleaned_data_bytes: class(Class::CleanedData),
+            summary_bytes: class(Class::Summary),
+            metadata_bytes: class(Class::Metadata),
+            cleaned_metadata_bytes: class(Class::CleanedMetadata),
+            journal_bytes: class(Class::Journal),
+            checkpoint_bytes: class(Class::Checkpoint),
+            write_commands: get(&self.write_commands),
+            read_commands: get(&self.read_commands),
+            read_bytes: get(&self.read_bytes),
+            flushes: get(&self.flushes),
+            resets: get(&self.resets),
+            checkpoints: get(&self.checkpoints),
+            cleaning_foreground: get(&self.cleaning_foreground),
+            cleaning_background: get(&self.cleaning_background),
+            blocks_moved: get(&self.blocks_moved),
+            stalls: get(&self.stalls),
+            commits: get(&self.commits),
+            records: get(&self.records),
+        }
+    }
+}
+
+/// What a volume did since it was opened. Bytes are as sent to the device.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Statistics {
+    /// File data that was flushed, as the user wrote it (whole blocks).
+    pub user_bytes: u64,
+    /// File data written.
+    pub data_bytes: u64,
+    /// File data moved by cleaning.
+    pub cleaned_data_bytes: u64,
+    /// Summary blocks and zone headers.
+    pub summary_bytes: u64,
+    /// Metadata pages.
+    pub metadata_bytes: u64,
+    /// Metadata pages moved by cleaning.
+    pub cleaned_metadata_bytes: u64,
+    /// Journal blocks.
+    pub journal_bytes: u64,
+    /// Footers and table chunks.
+    pub checkpoint_bytes: u64,
+    /// Write and append commands.
+    pub write_commands: u64,
+    /// Read commands.
+    pub read_commands: u64,
+    /// Bytes read.
+    pub read_bytes: u64,
+    /// Device flushes.
+    pub flushes: u64,
+    /// Zone resets.
+    pub resets: u64,
+    /// Checkpoints.
+    pub checkpoints: u64,
+    /// Victims cleaned because somebody waited for room.
+    pub cleaning_foreground: u64,
+    /// Victims cleaned ahead.
+    pub cleaning_background: u64,
+    /// Blocks moved by cleaning.
+    pub blocks_moved: u64,
+    /// Operations that had to wait for a checkpoint or for cleaning.
+    pub stalls: u64,
+    /// Journal commits.
+    pub commits: u64,
+    /// Redo records.
+    pub records: u64,
+}
+
+impl Statistics {
+    /// All bytes sent to the device.
+    #[must_use]
+    pub fn device_bytes(&self) -> u64 {
+        self.data_bytes
+            + self.cleaned_data_bytes
+            + self.summary_bytes
+            + self.metadata_bytes
+            + self.cleaned_metadata_bytes
+            + self.journal_bytes
+            + self.checkpoint_bytes
+    }
+
+    /// Bytes sent to the device per byte the user flushed; 0 before the first.
+    #[must_use]
+    pub fn write_amplification(&self) -> f64 {
+        if self.user_bytes == 0 { 0.0 } else { self.device_bytes() as f64 / self.user_bytes as f64 }
+    }
+}

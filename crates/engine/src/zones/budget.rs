@@ -1,0 +1,116 @@
+//! What a geometry allows: how many zones of each use may be active, how large journal and
+//! checkpoints may become, how much users may store.
+
+use persimmon_device::Geometry;
+use persimmon_format::page::PAGE_BLOCKS_MAX;
+use persimmon_format::table::{MatEntry, ZitEntry};
+use persimmon_device::BLOCK_SIZE;
+
+use crate::error::{Error, Result};
+use crate::options::Options;
+
+/// Zones that may be log zones: the first so many sequential ones.
+pub(crate) const LOG_CANDIDATES: u32 = 64;
+/// Zones kept active where the device sets no limit.
+const ACTIVE_DEFAULT: u32 = 14;
+/// Blocks of journal below which no volume works well.
+const JOURNAL_BLOCKS_MIN: u64 = 48;
+const DIRTY_PAGES_MIN: usize = 48;
+
+/// Limits derived from the geometry and the options.
+#[derive(Clone, Debug)]
+pub(crate) struct Budget {
+    /// Data zones written at the same time.
+    pub(crate) data_slots: usize,
+    /// Survivors of cleaning have a zone of their own.
+    pub(crate) survivors_apart: bool,
+    /// Cold metadata has a zone of its own.
+    pub(crate) cold_metadata_apart: bool,
+    /// Journal blocks between two checkpoints: beyond this, changes wait.
+    pub(crate) journal_blocks_max: u64,
+    /// Dirty pages beyond which changes wait for a checkpoint.
+    pub(crate) dirty_pages_max: usize,
+    /// Free zones that only the log may take.
+    pub(crate) log_floor: u32,
+    /// Free zones left alone by cleaning: for the log and for one whole checkpoint.
+    pub(crate) survivors_floor: u32,
+    /// Free zones left alone by new data: the same and one for cleaning.
+    pub(crate) data_floor: u32,
+    /// Blocks that users may fill, with data and the metadata it needs.
+    pub(crate) user_blocks: u64,
+}
+
+impl Budget {
+    /// Derives the limits. `zone_blocks` is the capacity of the smallest zone.
+    pub(crate) fn new(
+        geometry: &Geometry,
+        capacity_blocks: u32,
+        reserve_basis_points: u32,
+        options: &Options,
+    ) -> Result<Budget> {
+        if capacity_blocks < 16 {
+            return Err(Error::Geometry(format!(
+                "zones of {} KiB are too small; Persimmon needs at least 64 KiB",
+                u64::from(capacity_blocks) * BLOCK_SIZE as u64 / 1024
+            )));
+        }
+        let limit = |l: Option<u32>| l.unwrap_or(ACTIVE_DEFAULT);
+        let active = limit(geometry.max_open).min(limit(geometry.max_active)).min(32);
+        if active < 3 {
+            return Err(Error::Geometry(format!(
+                "the device allows {active} open and active zones; Persimmon needs at least 3"
+            )));
+        }
+        let survivors_apart = active >= 4;
+        let cold_metadata_apart = active >= 8;
+        let system = 2 + u32::from(survivors_apart) + u32::from(cold_metadata_apart);
+        let data_slots = (active - system).min(8);
+
+        let zones = u64::from(geometry.zone_count);
+        let capacity = u64::from(capacity_blocks);
+        let total = zones * capacity;
+        let journal_blocks_max = (options.journal_bytes_max / BLOCK_SIZE as u64)
+            .min(total / 32)
+            .max(JOURNAL_BLOCKS_MIN);
+        let dirty_pages_max = options
+            .dirty_pages_max
+            .min((total / 128) as usize)
+            .max(DIRTY_PAGES_MIN);
+        // The last transaction before a checkpoint may go past the bound by its own pages.
+        let pages = dirty_pages_max as u64 * 5 / 4;
+        let chunks = pages.div_ceil(8) / MatEntry::PER_CHUNK as u64
+            + zones.div_ceil(ZitEntry::PER_CHUNK as u64)
+            + 2;
+        let checkpoint = pages * (PAGE_BLOCKS_MAX as u64 - 1) + chunks;
+        let checkpoint_zones = checkpoint.div_ceil(capacity - 1);
+        let log_zones = journal_blocks_max.div_ceil(capacity - 1) + 1;
+
+        let log_floor = 1;
+        let survivors_floor = log_floor + checkpoint_zones;
+        let data_floor = survivors_floor + 1;
+        // Beyond the floors: the log as long as it may get, zones being filled, and garbage in
+        // metadata zones that waits for the next checkpoint.
+        let held = data_floor + log_zones + u64::from(data_slots.min(2)) + checkpoint_zones + 1;
+        let reserve = (zones * u64::from(reserve_basis_points)).div_ceil(10_000).max(held);
+        let needed = held + 2;
+        if zones < needed {
+            return Err(Error::Geometry(format!(
+                "{zones} zones of {capacity} blocks cannot carry a volume; with zones of this size \
+                 at least {needed} are needed"
+            )));
+        }
+        // A header, and a summary for every 3 MiB or so.
+        let usable = capacity - 1 - (capacity / 512).max(1);
+        Ok(Budget {
+            data_slots: data_slots as usize,
+            survivors_apart,
+            cold_metadata_apart,
+            journal_blocks_max,
+            dirty_pages_max,
+            log_floor: log_floor as u32,
+            survivors_floor: survivors_floor as u32,
+            data_floor: data_floor as u32,
+            user_blocks: (zones - reserve) * usable,
+        })
+    }
+}

@@ -1,0 +1,14 @@
+//! Zones: which is used for what, who writes where, what is free.
+//!
+//! The Zone Information Table and the free zones (the Zone Bitmap) are in memory; allocation
+//! never asks the device.
+
+pub(crate) mod budget;
+pub(crate) mod pin;
+pub(crate) mod table;
+pub(crate) mod writer;
+
+pub(crate) use budget::Budget;
+pub(crate) use pin::Pin;
+pub(crate) use table::{Cut, Stream, Zones};
+pub(crate) use writer::{Mode, Placed, Run, ZoneWriter};

@@ -1,0 +1,610 @@
+//! The live Zone Information Table: what every zone is used for, which are free, who writes to
+//! which.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+
+use persimmon_device::{BufferMut, ZoneId};
+use persimmon_format::summary::SummaryBuilder;
+use persimmon_format::table::{Role, ZitEntry};
+use persimmon_format::zone_header::{VolumeIdentity, ZoneHeader};
+use persimmon_format::{Addr, DeviceId};
+
+use super::budget::{Budget, LOG_CANDIDATES};
+use super::pin::{Pin, Pins};
+use super::writer::ZoneWriter;
+use crate::error::Result;
+use crate::media::{Media, wait_all};
+use crate::statistics::Class;
+
+/// What kind of data an open zone takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Stream {
+    /// File data of a lifetime class (0 to 4).
+    Data(u8),
+    /// File data that cleaning moved.
+    Survivors,
+    /// Fresh pages and table chunks.
+    Metadata,
+    /// Pages that cleaning moved.
+    ColdMetadata,
+}
+
+/// Lifetime class in ZIT and header of zones that hold survivors of cleaning.
+pub(crate) const SURVIVORS: u8 = 5;
+
+impl Stream {
+    fn role(self) -> Role {
+        match self {
+            Stream::Data(_) | Stream::Survivors => Role::Data,
+            Stream::Metadata | Stream::ColdMetadata => Role::Metadata,
+        }
+    }
+
+    fn lifetime(self) -> u8 {
+        match self {
+            Stream::Data(lifetime) => lifetime,
+            Stream::Survivors | Stream::ColdMetadata => SURVIVORS,
+            Stream::Metadata => 0,
+        }
+    }
+
+    /// The stream that a partly written zone belongs to.
+    pub(crate) fn of(role: Role, lifetime: u8) -> Option<Stream> {
+        match (role, lifetime) {
+            (Role::Data, SURVIVORS) => Some(Stream::Survivors),
+            (Role::Data, lifetime) => Some(Stream::Data(lifetime.min(4))),
+            (Role::Metadata, SURVIVORS) => Some(Stream::ColdMetadata),
+            (Role::Metadata, _) => Some(Stream::Metadata),
+            _ => None,
+        }
+    }
+}
+
+/// Why no writer could be had.
+#[derive(Debug)]
+pub(crate) enum NoWriter {
+    /// Too few zones are free for this stream: clean, checkpoint, and try again.
+    NeedRoom,
+    /// The device failed.
+    Failed(crate::Error),
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Entry {
+    role: Role,
+    lifetime: u8,
+    write_pointer: u32,
+    capacity: u32,
+    resets: u32,
+    sequence: u64,
+    last_write: u64,
+    /// A writer of it exists.
+    open: bool,
+    /// The device does not say it is empty.
+    used: bool,
+}
+
+struct Table {
+    entries: Vec<Entry>,
+    free: u32,
+    next_sequence: u64,
+    write_clock: u64,
+    parked: Vec<ZoneWriter>,
+    /// Writers checked out, by stream.
+    out: HashMap<Stream, usize>,
+}
+
+/// The zones of a volume.
+pub(crate) struct Zones {
+    pub(crate) budget: Budget,
+    identity: VolumeIdentity,
+    conventional: u32,
+    valid: Box<[AtomicU32]>,
+    live: AtomicU64,
+    pins: Pins,
+    table: Mutex<Table>,
+    returned: Condvar,
+}
+
+/// The ZIT as a checkpoint's cut found it.
+pub(crate) struct Cut {
+    /// Entry of each zone.
+    pub(crate) entries: Vec<ZitEntry>,
+    /// Zones to reset once the checkpoint is durable.
+    pub(crate) resets: Vec<ZoneId>,
+    pub(crate) next_sequence: u64,
+    pub(crate) write_clock: u64,
+}
+
+/// A zone, for choosing victims and for people.
+#[derive(Clone, Copy, Debug)]
+pub struct ZoneStatus {
+    /// The zone.
+    pub zone: ZoneId,
+    /// Use, valid blocks, write pointer, resets ...
+    pub entry: ZitEntry,
+    /// Blocks it can hold.
+    pub capacity: u32,
+    /// Being written to.
+    pub open: bool,
+}
+
+/// What a zone is at mount, after replay.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Found {
+    pub(crate) entry: ZitEntry,
+    pub(crate) capacity: u32,
+    /// Something was written to it since its last reset.
+    pub(crate) used: bool,
+}
+
+impl Zones {
+    pub(crate) fn new(
+        budget: Budget,
+        identity: VolumeIdentity,
+        conventional: u32,
+        found: &[Found],
+        next_sequence: u64,
+        write_clock: u64,
+    ) -> Zones {
+        let entries: Vec<Entry> = found
+            .iter()
+            .map(|f| Entry {
+                role: f.entry.role,
+                lifetime: f.entry.lifetime,
+                write_pointer: f.entry.write_pointer,
+                capacity: f.capacity,
+                resets: f.entry.resets,
+                sequence: f.entry.sequence,
+                last_write: f.entry.last_write,
+                open: false,
+                used: f.used,
+            })
+            .collect();
+        Zones {
+            budget,
+            identity,
+            conventional,
+            valid: found.iter().map(|f| AtomicU32::new(f.entry.valid)).collect(),
+            live: AtomicU64::new(found.iter().map(|f| u64::from(f.entry.valid)).sum()),
+            pins: Pins::new(found.len() as u32),
+            table: Mutex::new(Table {
+                free: entries.iter().filter(|e| e.role == Role::Free && !e.used).count() as u32,
+                entries,
+                next_sequence,
+                write_clock,
+                parked: Vec::new(),
+                out: HashMap::new(),
+            }),
+            returned: Condvar::new(),
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Table> {
+        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// `blocks` blocks at `addr` became referenced.
+    pub(crate) fn add_valid(&self, addr: Addr, blocks: u64) {
+        if let Some(valid) = self.valid.get(addr.zone().0 as usize) {
+            valid.fetch_add(blocks as u32, Ordering::Relaxed);
+            self.live.fetch_add(blocks, Ordering::Relaxed);
+        }
+    }
+
+    /// `blocks` blocks at `addr` are no longer referenced.
+    pub(crate) fn sub_valid(&self, addr: Addr, blocks: u64) {
+        if let Some(valid) = self.valid.get(addr.zone().0 as usize) {
+            valid.fetch_sub(blocks as u32, Ordering::Relaxed);
+            self.live.fetch_sub(blocks, Ordering::Relaxed);
+        }
+    }
+
+    pub(crate) fn valid(&self, zone: ZoneId) -> u32 {
+        self.valid.get(zone.0 as usize).map_or(0, |v| v.load(Ordering::Relaxed))
+    }
+
+    /// Blocks referenced in all zones.
+    pub(crate) fn live_blocks(&self) -> u64 {
+        self.live.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn pin(&self, zone: ZoneId) -> Option<Pin> {
+        self.pins.pin(zone)
+    }
+
+    pub(crate) fn free_zones(&self) -> u32 {
+        self.lock().free
+    }
+
+    /// A writer for `stream`, opening a zone where needed. Waits while others hold all writers
+    /// that this stream may use; the caller holds none itself.
+    pub(crate) fn checkout(&self, media: &Media, stream: Stream) -> Result<ZoneWriter, NoWriter> {
+        let stream = self.budget.shared(stream);
+        let opened = {
+            let mut table = self.lock();
+            loop {
+                if let Some(writer) = table.take_parked(stream) {
+                    return Ok(writer);
+                }
+                if table.may_open(stream, &self.budget) {
+                    if table.free > self.floor(stream)
+                        && let Some(zone) = table.choose_free(self.conventional, stream.role())
+                    {
+                        break table.open(zone, stream);
+                    }
+                    if table.out.get(&stream).copied().unwrap_or(0) == 0 {
+                        if let Some(writer) = table.take_similar(stream) {
+                            return Ok(writer);
+                        }
+                        if !table.someone_writes(stream.role()) {
+                            return Err(NoWriter::NeedRoom);
+                        }
+                    }
+                } else if let Some(writer) = table.take_similar(stream) {
+                    return Ok(writer);
+                }
+                table = self.returned.wait(table).unwrap_or_else(PoisonError::into_inner);
+            }
+        };
+        match self.write_header(media, &opened) {
+            Ok(()) => Ok(opened),
+            Err(error) => {
+                let mut opened = opened;
+                opened.failed = true;
+                self.park(opened);
+                Err(NoWriter::Failed(error))
+            }
+        }
+    }
+
+    fn floor(&self, stream: Stream) -> u32 {
+        match stream {
+            Stream::Data(_) => self.budget.data_floor,
+            Stream::Survivors => self.budget.survivors_floor,
+            Stream::Metadata | Stream::ColdMetadata => self.budget.log_floor,
+        }
+    }
+
+    fn write_header(&self, media: &Media, writer: &ZoneWriter) -> Result<()> {
+        let header = self.header(
+            writer.zone,
+            writer.stream.role(),
+            writer.stream.lifetime(),
+            writer.sequence,
+            0,
+        );
+        wait_all(media.write(Class::Summary, writer.zone, 0, vec![header]))?;
+        Ok(())
+    }
+
+    fn header(
+        &self,
+        zone: ZoneId,
+        role: Role,
+        lifetime: u8,
+        sequence: u64,
+        first_log_sequence: u64,
+    ) -> persimmon_device::Buffer {
+        let header = ZoneHeader {
+            volume: self.identity.clone(),
+            device: DeviceId(0),
+            zone,
+            role,
+            lifetime,
+            sequence,
+            first_log_sequence,
+        };
+        let mut block = BufferMut::zeroed(1);
+        block.copy_from_slice(&header.encode());
+        block.freeze()
+    }
+
+    /// Gives a writer back.
+    pub(crate) fn park(&self, writer: ZoneWriter) {
+        let mut table = self.lock();
+        let stream = writer.stream;
+        if let Some(out) = table.out.get_mut(&stream) {
+            *out = out.saturating_sub(1);
+        }
+        let clock = table.write_clock;
+        if let Some(entry) = table.entries.get_mut(writer.zone.0 as usize) {
+            let written = writer.write_pointer.saturating_sub(entry.write_pointer);
+            entry.write_pointer = writer.write_pointer;
+            entry.last_write = clock + u64::from(written);
+            entry.open = !writer.is_full();
+            table.write_clock = clock + u64::from(written);
+        }
+        if !writer.is_full() {
+            table.parked.push(writer);
+        }
+        drop(table);
+        self.returned.notify_all();
+    }
+
+    /// All parked writers of file data that have a summary to write: the caller writes it and
+    /// parks them again.
+    pub(crate) fn take_unsummarised(&self) -> Vec<ZoneWriter> {
+        let mut table = self.lock();
+        let (take, keep) = std::mem::take(&mut table.parked)
+            .into_iter()
+            .partition(|w: &ZoneWriter| !w.summary.is_empty());
+        table.parked = keep;
+        let take: Vec<ZoneWriter> = take;
+        for writer in &take {
+            *table.out.entry(writer.stream).or_default() += 1;
+        }
+        take
+    }
+
+    /// Makes a zone found partly written at mount writable again, as far as the budget goes.
+    /// Answers false where there is no slot for it; the caller finishes the zone then.
+    pub(crate) fn resume(&self, zone: ZoneId, write_pointer: u32, last_summary: u32) -> bool {
+        let mut table = self.lock();
+        let Some(entry) = table.entries.get(zone.0 as usize).copied() else { return false };
+        let Some(stream) = Stream::of(entry.role, entry.lifetime) else { return false };
+        let stream = self.budget.shared(stream);
+        if !table.may_open(stream, &self.budget) || write_pointer >= entry.capacity {
+            return false;
+        }
+        table.entries[zone.0 as usize].open = true;
+        table.entries[zone.0 as usize].write_pointer = write_pointer;
+        table.parked.push(ZoneWriter {
+            zone,
+            stream,
+            sequence: entry.sequence,
+            write_pointer,
+            capacity: entry.capacity,
+            summary: SummaryBuilder::default(),
+            last_summary,
+            failed: false,
+        });
+        true
+    }
+
+    /// Takes a free zone for the log and writes its header. Of the candidates, the one reset
+    /// least.
+    pub(crate) fn open_log_zone(
+        &self,
+        media: &Media,
+        first_log_sequence: u64,
+    ) -> Result<Option<LogZone>> {
+        let opened = {
+            let mut table = self.lock();
+            let Some(zone) = table.choose_free(self.conventional, Role::Log) else {
+                return Ok(None);
+            };
+            let sequence = table.claim(zone, Role::Log, 0);
+            let entry = &mut table.entries[zone.0 as usize];
+            entry.open = true;
+            LogZone { zone, sequence, first_log_sequence, capacity: entry.capacity }
+        };
+        let header = self.header(opened.zone, Role::Log, 0, opened.sequence, first_log_sequence);
+        wait_all(media.write(Class::Journal, opened.zone, 0, vec![header]))?;
+        Ok(Some(opened))
+    }
+
+    /// Records how far a log zone is written; `open` while the log goes on in it.
+    pub(crate) fn note_log_zone(&self, zone: ZoneId, write_pointer: u32, open: bool) {
+        let mut table = self.lock();
+        if let Some(entry) = table.entries.get_mut(zone.0 as usize) {
+            let written = write_pointer.saturating_sub(entry.write_pointer);
+            entry.write_pointer = write_pointer;
+            entry.open = open;
+            table.write_clock += u64::from(written);
+        }
+    }
+
+    /// The table as of now, and the zones that nothing refers to. Called under the metadata
+    /// lock, so that no valid count changes meanwhile.
+    pub(crate) fn cut(&self) -> Cut {
+        let table = self.lock();
+        let entries: Vec<ZitEntry> = table
+            .entries
+            .iter()
+            .zip(&self.valid)
+            .map(|(e, valid)| e.to_zit(valid.load(Ordering::Relaxed)))
+            .collect();
+        let resets = table
+            .entries
+            .iter()
+            .zip(&self.valid)
+            .enumerate()
+            .filter(|(i, (e, valid))| {
+                e.used
+                    && !e.open
+                    && !matches!(e.role, Role::Log | Role::Retired)
+                    && valid.load(Ordering::Relaxed) == 0
+                    && !self.pins.is_pinned(ZoneId(*i as u32))
+            })
+            .map(|(i, _)| ZoneId(i as u32))
+            .collect();
+        Cut {
+            entries,
+            resets,
+            next_sequence: table.next_sequence,
+            write_clock: table.write_clock,
+        }
+    }
+
+    /// One zone as of now.
+    pub(crate) fn entry(&self, zone: ZoneId) -> Option<ZitEntry> {
+        let table = self.lock();
+        table.entries.get(zone.0 as usize).map(|e| e.to_zit(self.valid(zone)))
+    }
+
+    /// Whether a zone may be reset now: still unused by readers and by writers.
+    pub(crate) fn may_reset(&self, zone: ZoneId) -> bool {
+        !self.pins.is_pinned(zone)
+            && self.valid(zone) == 0
+            && self.lock().entries.get(zone.0 as usize).is_some_and(|e| !e.open)
+    }
+
+    /// A zone was reset: it is free.
+    pub(crate) fn freed(&self, zone: ZoneId) {
+        let mut table = self.lock();
+        if let Some(entry) = table.entries.get_mut(zone.0 as usize) {
+            let counted = entry.role == Role::Free && !entry.used;
+            *entry = Entry {
+                capacity: entry.capacity,
+                resets: entry.resets + 1,
+                last_write: entry.last_write,
+                ..Entry::default()
+            };
+            table.free += u32::from(!counted);
+        }
+        drop(table);
+        self.returned.notify_all();
+    }
+
+    /// All zones, for choosing victims and for people.
+    pub(crate) fn status(&self) -> Vec<ZoneStatus> {
+        let table = self.lock();
+        table
+            .entries
+            .iter()
+            .zip(&self.valid)
+            .enumerate()
+            .map(|(i, (e, valid))| ZoneStatus {
+                zone: ZoneId(i as u32),
+                entry: e.to_zit(valid.load(Ordering::Relaxed)),
+                capacity: e.capacity,
+                open: e.open,
+            })
+            .collect()
+    }
+
+    pub(crate) fn is_pinned(&self, zone: ZoneId) -> bool {
+        self.pins.is_pinned(zone)
+    }
+}
+
+/// A zone of the log.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct LogZone {
+    pub(crate) zone: ZoneId,
+    pub(crate) sequence: u64,
+    pub(crate) first_log_sequence: u64,
+    pub(crate) capacity: u32,
+}
+
+impl Entry {
+    fn to_zit(self, valid: u32) -> ZitEntry {
+        ZitEntry {
+            role: self.role,
+            lifetime: self.lifetime,
+            valid,
+            write_pointer: self.write_pointer,
+            resets: self.resets,
+            sequence: self.sequence,
+            last_write: self.last_write,
+        }
+    }
+}
+
+impl Table {
+    fn take_parked(&mut self, stream: Stream) -> Option<ZoneWriter> {
+        let at = self.parked.iter().position(|w| w.stream == stream)?;
+        let writer = self.parked.swap_remove(at);
+        *self.out.entry(writer.stream).or_default() += 1;
+        Some(writer)
+    }
+
+    /// A writer of another stream of the same role, when there is no slot for one more.
+    fn take_similar(&mut self, stream: Stream) -> Option<ZoneWriter> {
+        let similar = |w: &ZoneWriter| match stream {
+            Stream::Data(_) => matches!(w.stream, Stream::Data(_)),
+            Stream::Survivors => w.stream.role() == Role::Data,
+            _ => w.stream.role() == stream.role(),
+        };
+        let at = self.parked.iter().position(similar)?;
+        let writer = self.parked.swap_remove(at);
+        *self.out.entry(writer.stream).or_default() += 1;
+        Some(writer)
+    }
+
+    fn someone_writes(&self, role: Role) -> bool {
+        self.out.iter().any(|(s, n)| s.role() == role && *n > 0)
+    }
+
+    fn open_count(&self, counts: impl Fn(Stream) -> bool) -> usize {
+        self.parked.iter().filter(|w| counts(w.stream)).count()
+            + self.out.iter().filter(|(s, _)| counts(**s)).map(|(_, n)| n).sum::<usize>()
+    }
+
+    /// Whether the budget has a slot for one more zone of this stream.
+    fn may_open(&self, stream: Stream, budget: &Budget) -> bool {
+        match stream {
+            Stream::Data(_) => {
+                self.open_count(|s| matches!(s, Stream::Data(_))) < budget.data_slots
+            }
+            other => self.open_count(|s| s == other) < 1,
+        }
+    }
+
+    /// The free zone reset least. Data and metadata leave the last candidates to the log.
+    fn choose_free(&self, conventional: u32, role: Role) -> Option<ZoneId> {
+        let candidates = conventional..conventional.saturating_add(LOG_CANDIDATES);
+        let is_candidate = |i: &usize| candidates.contains(&(*i as u32));
+        let free = || {
+            let free = |e: &Entry| e.role == Role::Free && !e.used && e.capacity > 0;
+            self.entries.iter().enumerate().filter(move |(_, e)| free(e))
+        };
+        let least = |zones: &mut dyn Iterator<Item = (usize, &Entry)>| {
+            zones.min_by_key(|(_, e)| e.resets).map(|(i, _)| ZoneId(i as u32))
+        };
+        if role == Role::Log {
+            return least(&mut free().filter(|(i, _)| is_candidate(i)));
+        }
+        let spared = free().filter(|(i, _)| is_candidate(i)).count() > 2;
+        let only_candidates = self.entries.len() <= LOG_CANDIDATES as usize;
+        least(&mut free().filter(|(i, _)| !is_candidate(i)))
+            .or_else(|| least(&mut free().filter(|_| spared || only_candidates)))
+    }
+
+    fn claim(&mut self, zone: ZoneId, role: Role, lifetime: u8) -> u64 {
+        let sequence = self.next_sequence;
+        self.next_sequence += 1;
+        self.free -= 1;
+        let clock = self.write_clock;
+        let entry = &mut self.entries[zone.0 as usize];
+        entry.role = role;
+        entry.lifetime = lifetime;
+        entry.sequence = sequence;
+        entry.write_pointer = 1;
+        entry.last_write = clock;
+        entry.used = true;
+        sequence
+    }
+
+    fn open(&mut self, zone: ZoneId, stream: Stream) -> ZoneWriter {
+        let sequence = self.claim(zone, stream.role(), stream.lifetime());
+        let entry = &mut self.entries[zone.0 as usize];
+        entry.open = true;
+        let capacity = entry.capacity;
+        *self.out.entry(stream).or_default() += 1;
+        ZoneWriter {
+            zone,
+            stream,
+            sequence,
+            write_pointer: 1,
+            capacity,
+            summary: SummaryBuilder::default(),
+            last_summary: 0,
+            failed: false,
+        }
+    }
+}
+
+impl Budget {
+    /// The stream that is used in its place where there are too few slots.
+    fn shared(&self, stream: Stream) -> Stream {
+        match stream {
+            Stream::Survivors if !self.survivors_apart => Stream::Data(0),
+            Stream::ColdMetadata if !self.cold_metadata_apart => Stream::Metadata,
+            other => other,
+        }
+    }
+}

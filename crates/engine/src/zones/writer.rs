@@ -1,0 +1,258 @@
+//! The writer of one open zone. Whoever checked it out is alone in writing to the zone; nothing
+//! is locked meanwhile.
+
+use persimmon_device::{Buffer, BufferMut, Command, DeviceError, Pending, ZoneId};
+use persimmon_format::summary::{SummaryBuilder, SummaryEntry};
+use persimmon_format::{Addr, DeviceId, Ino, VolumeKey};
+
+use super::Stream;
+use crate::media::{Media, appended, wait_all};
+use crate::statistics::Class;
+
+/// A run of file data on its way to the device: at most
+/// [`persimmon_format::extent::FRAME_BLOCKS_MAX`] blocks.
+#[derive(Clone, Debug)]
+pub(crate) struct Run {
+    pub(crate) ino: Ino,
+    pub(crate) file_block: u64,
+    pub(crate) data: Buffer,
+    /// CRC-32C of each block.
+    pub(crate) crcs: Vec<u32>,
+}
+
+impl Run {
+    fn split_off(&mut self, blocks: u32) -> Run {
+        let at = blocks as usize;
+        let rest = Run {
+            ino: self.ino,
+            file_block: self.file_block + u64::from(blocks),
+            data: self.data.slice(at..self.data.blocks() as usize),
+            crcs: self.crcs.split_off(at),
+        };
+        self.data = self.data.slice(0..at);
+        rest
+    }
+}
+
+/// A run and where it lies.
+#[derive(Clone, Debug)]
+pub(crate) struct Placed {
+    pub(crate) run: Run,
+    pub(crate) addr: Addr,
+}
+
+/// How runs are sent to the device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Mode {
+    /// Zone append: many in flight, the address known at completion.
+    Append,
+    /// Write at the write pointer: the address known before, completion left to the caller.
+    Write,
+}
+
+/// An open zone.
+#[derive(Debug)]
+pub(crate) struct ZoneWriter {
+    pub(crate) zone: ZoneId,
+    pub(crate) stream: Stream,
+    pub(crate) sequence: u64,
+    pub(crate) write_pointer: u32,
+    pub(crate) capacity: u32,
+    pub(crate) summary: SummaryBuilder,
+    pub(crate) last_summary: u32,
+    /// A write failed: no more of them before a checkpoint.
+    pub(crate) failed: bool,
+}
+
+impl ZoneWriter {
+    /// Blocks of data that still fit; the last block is kept for the last summary.
+    pub(crate) fn room(&self) -> u32 {
+        if self.failed { 0 } else { (self.capacity - self.write_pointer).saturating_sub(1) }
+    }
+
+    /// Nothing fits any more.
+    pub(crate) fn is_full(&self) -> bool {
+        self.failed || self.write_pointer >= self.capacity
+    }
+
+    fn addr(&self, block: u32) -> Addr {
+        Addr::new(DeviceId(0), self.zone, block)
+    }
+
+    /// Takes runs off the back of `runs` (which is in reverse order), as many as fit the zone and one summary block, and
+    /// sends them. In [`Mode::Append`] they have completed on return; in [`Mode::Write`] the
+    /// commands under way are pushed to `pending`. On an error nothing of this call is placed,
+    /// the runs are back in `runs`, and the zone takes no more.
+    pub(crate) fn place(
+        &mut self,
+        media: &Media,
+        key: &VolumeKey,
+        class: Class,
+        mode: Mode,
+        runs: &mut Vec<Run>,
+        pending: &mut Vec<Pending>,
+    ) -> Result<Vec<Placed>, DeviceError> {
+        let batch = self.take_batch(runs, media.geometry().max_append_blocks);
+        let places = match mode {
+            Mode::Write => Ok(self.send_writes(media, class, &batch, pending)),
+            Mode::Append => self.send_appends(media, class, &batch),
+        };
+        let places = match places {
+            Ok(places) => places,
+            Err(error) => {
+                self.failed = true;
+                runs.extend(batch.into_iter().rev());
+                return Err(error);
+            }
+        };
+        let mut placed = Vec::with_capacity(batch.len());
+        for (run, block) in batch.into_iter().zip(places) {
+            self.summary.push(&SummaryEntry {
+                zone_block: block,
+                ino: run.ino,
+                file_block: run.file_block,
+                crcs: run.crcs.clone(),
+            });
+            placed.push(Placed { addr: self.addr(block), run });
+        }
+        if self.room() == 0 || !self.summary.fits(1) {
+            match mode {
+                Mode::Write => self.write_summary(media, key, pending),
+                Mode::Append => self.settle_summary(media, key),
+            }
+        }
+        Ok(placed)
+    }
+
+    /// Runs for one batch, popped off the back of `runs` (which is in reverse order).
+    fn take_batch(&mut self, runs: &mut Vec<Run>, run_blocks_max: u32) -> Vec<Run> {
+        let mut room = self.room();
+        let mut batch: Vec<Run> = Vec::new();
+        let mut planned = self.summary.clone();
+        while let Some(mut run) = runs.pop() {
+            if room == 0 || !planned.fits(1) {
+                runs.push(run);
+                break;
+            }
+            let mut take = run.data.blocks().min(room).min(run_blocks_max);
+            while !planned.fits(take as usize) {
+                take = take.div_ceil(2);
+            }
+            if take < run.data.blocks() {
+                runs.push(run.split_off(take));
+            }
+            room -= take;
+            planned.push(&SummaryEntry {
+                zone_block: self.capacity,
+                ino: run.ino,
+                file_block: run.file_block,
+                crcs: run.crcs.clone(),
+            });
+            batch.push(run);
+        }
+        batch
+    }
+
+    fn send_writes(
+        &mut self,
+        media: &Media,
+        class: Class,
+        batch: &[Run],
+        pending: &mut Vec<Pending>,
+    ) -> Vec<u32> {
+        let start = self.write_pointer;
+        let places = batch
+            .iter()
+            .map(|run| {
+                let place = self.write_pointer;
+                self.write_pointer += run.data.blocks();
+                place
+            })
+            .collect();
+        let data = batch.iter().map(|run| run.data.clone()).collect();
+        pending.extend(media.write(class, self.zone, start, data));
+        places
+    }
+
+    fn send_appends(
+        &mut self,
+        media: &Media,
+        class: Class,
+        batch: &[Run],
+    ) -> Result<Vec<u32>, DeviceError> {
+        let limit = media.geometry().max_append_blocks;
+        let mut commands = Vec::new();
+        let mut group: Vec<Buffer> = Vec::new();
+        let mut sizes = Vec::new();
+        let mut send = |group: &mut Vec<Buffer>, sizes: &mut Vec<u32>| {
+            if !group.is_empty() {
+                let pending = media.append(class, self.zone, std::mem::take(group));
+                commands.push((pending, std::mem::take(sizes)));
+            }
+        };
+        for run in batch {
+            let blocks = run.data.blocks();
+            if Command::data_blocks(&group) + blocks > limit {
+                send(&mut group, &mut sizes);
+            }
+            group.push(run.data.clone());
+            sizes.push(blocks);
+        }
+        send(&mut group, &mut sizes);
+        let mut places = Vec::with_capacity(batch.len());
+        let mut result = Ok(());
+        for (pending, sizes) in commands {
+            match appended(pending) {
+                Ok(mut block) => {
+                    for size in sizes {
+                        places.push(block);
+                        block += size;
+                        self.write_pointer += size;
+                    }
+                }
+                Err(error) => result = result.and(Err(error)),
+            }
+        }
+        result.map(|()| places)
+    }
+
+    /// Writes the pending summary, if there is one and room for it. Summaries are hints: one
+    /// that cannot be written costs a search in the tree later, no more.
+    pub(crate) fn write_summary(
+        &mut self,
+        media: &Media,
+        key: &VolumeKey,
+        pending: &mut Vec<Pending>,
+    ) {
+        if self.summary.is_empty() || self.is_full() {
+            return;
+        }
+        let mut block = BufferMut::zeroed(1);
+        let place = self.write_pointer;
+        self.summary.finish_into(&mut block, key, self.sequence, place, self.last_summary);
+        self.last_summary = place;
+        self.write_pointer += 1;
+        pending.extend(media.write(Class::Summary, self.zone, place, vec![block.freeze()]));
+    }
+
+    /// Writes the pending summary and waits for it.
+    pub(crate) fn settle_summary(&mut self, media: &Media, key: &VolumeKey) {
+        let mut pending = Vec::new();
+        self.write_summary(media, key, &mut pending);
+        self.failed |= wait_all(pending).is_err();
+    }
+
+    /// Sends sealed blocks of metadata at the write pointer; the caller made sure of room.
+    pub(crate) fn write_blocks(
+        &mut self,
+        media: &Media,
+        class: Class,
+        data: Vec<Buffer>,
+        pending: &mut Vec<Pending>,
+    ) -> Addr {
+        let place = self.write_pointer;
+        self.write_pointer += Command::data_blocks(&data);
+        pending.extend(media.write(class, self.zone, place, data));
+        self.addr(place)
+    }
+}
