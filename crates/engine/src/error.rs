@@ -1,7 +1,7 @@
 //! What the engine can answer instead of doing the work. Doors map it to their own terms once.
 
 use persimmon_device::DeviceError;
-use persimmon_format::{Addr, FormatError, Ino};
+use persimmon_format::{Addr, FormatError, Ino, PageId};
 
 /// Shorthand.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -54,8 +54,8 @@ pub enum Error {
     /// A page that the operation needs is not in memory. Answered inside
     /// [`crate::Volume::view`] and [`crate::Volume::update`] only, which fetch it and run the
     /// closure again.
-    #[error("metadata page not in memory")]
-    PageMissing,
+    #[error("metadata page {0} not in memory")]
+    PageMissing(PageId),
     /// The device failed.
     #[error(transparent)]
     Device(#[from] DeviceError),

@@ -1,3 +1,30 @@
-//! The append-only engine of Persimmon.
+//! The append-only engine of Persimmon: a volume of zones, its log, its metadata tree and its
+//! file data. No POSIX here, no threads, no clock, no randomness.
+//!
+//! `zones` knows what each zone is used for; `log` appends records and footers; `meta` is the
+//! tree; `data` is the content of files. The volume wires them, and `checkpoint`, `recovery` and
+//! `cleaning`, which touch all four.
 
+mod checkpoint;
+mod cleaning;
+mod data;
+mod error;
+mod log;
+mod media;
 pub mod meta;
+mod mkfs;
+mod options;
+mod recovery;
+mod statistics;
+mod turn;
+mod volume;
+mod zones;
+
+pub use data::{Seek, SpaceReport};
+pub use error::{Error, Result};
+pub use meta::{Intent, Transaction, View};
+pub use options::{FormatOptions, Options};
+pub use recovery::RecoveryReport;
+pub use statistics::{Class, Statistics};
+pub use volume::{Progress, Task, Volume};
+pub use zones::table::ZoneStatus;

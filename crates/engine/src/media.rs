@@ -2,8 +2,10 @@
 
 use std::sync::Arc;
 
-use persimmon_device::{BufferMut, Command, Completion, DeviceError, Geometry, Pending, ZonedDevice};
 use persimmon_device::{BLOCK_SIZE, Buffer, ZoneId};
+use persimmon_device::{
+    BufferMut, Command, Completion, DeviceError, Geometry, Pending, ZonedDevice,
+};
 use persimmon_format::{Addr, DeviceId};
 
 use crate::error::Result;
@@ -17,7 +19,10 @@ pub(crate) struct Media {
 
 impl Media {
     pub(crate) fn new(device: Arc<dyn ZonedDevice>) -> Media {
-        Media { device, counters: Counters::default() }
+        Media {
+            device,
+            counters: Counters::default(),
+        }
     }
 
     pub(crate) fn geometry(&self) -> &Geometry {
@@ -32,9 +37,16 @@ impl Media {
     pub(crate) fn read(&self, addr: Addr, blocks: u32) -> Result<Buffer> {
         let zone = addr.zone();
         if addr.device() != DeviceId(0) || zone.0 >= self.geometry().zone_count {
-            return Err(DeviceError::NoSuchZone { zone, count: self.geometry().zone_count }.into());
+            return Err(DeviceError::NoSuchZone {
+                zone,
+                count: self.geometry().zone_count,
+            }
+            .into());
         }
-        add(&self.counters.read_bytes, u64::from(blocks) * BLOCK_SIZE as u64);
+        add(
+            &self.counters.read_bytes,
+            u64::from(blocks) * BLOCK_SIZE as u64,
+        );
         let limit = self.geometry().max_transfer_blocks;
         if blocks <= limit {
             add(&self.counters.read_commands, 1);
@@ -68,8 +80,13 @@ impl Media {
             .into_iter()
             .map(|data| {
                 let blocks = Command::data_blocks(&data);
-                self.counters.wrote(class, u64::from(blocks) * BLOCK_SIZE as u64);
-                let pending = self.device.submit(Command::Write { zone, block: at, data });
+                self.counters
+                    .wrote(class, u64::from(blocks) * BLOCK_SIZE as u64);
+                let pending = self.device.submit(Command::Write {
+                    zone,
+                    block: at,
+                    data,
+                });
                 at += blocks;
                 pending
             })
@@ -79,13 +96,17 @@ impl Media {
     /// Starts one append; the caller keeps to the device's limit.
     pub(crate) fn append(&self, class: Class, zone: ZoneId, data: Vec<Buffer>) -> Pending {
         let blocks = Command::data_blocks(&data);
-        self.counters.wrote(class, u64::from(blocks) * BLOCK_SIZE as u64);
+        self.counters
+            .wrote(class, u64::from(blocks) * BLOCK_SIZE as u64);
         self.device.submit(Command::Append { zone, data })
     }
 
     pub(crate) fn reset(&self, zone: ZoneId, keep_allocated: bool) -> Result<()> {
         add(&self.counters.resets, 1);
-        self.device.run(Command::Reset { zone, keep_allocated })?;
+        self.device.run(Command::Reset {
+            zone,
+            keep_allocated,
+        })?;
         Ok(())
     }
 
@@ -117,7 +138,10 @@ pub(crate) fn wait_all(pending: impl IntoIterator<Item = Pending>) -> Result<(),
 pub(crate) fn appended(pending: Pending) -> Result<u32, DeviceError> {
     match pending.wait()? {
         Completion::Appended(block) => Ok(block),
-        other => Err(DeviceError::Protocol { expected: "append", got: other.name() }),
+        other => Err(DeviceError::Protocol {
+            expected: "append",
+            got: other.name(),
+        }),
     }
 }
 

@@ -141,6 +141,10 @@ impl Statistics {
     /// Bytes sent to the device per byte the user flushed; 0 before the first.
     #[must_use]
     pub fn write_amplification(&self) -> f64 {
-        if self.user_bytes == 0 { 0.0 } else { self.device_bytes() as f64 / self.user_bytes as f64 }
+        if self.user_bytes == 0 {
+            0.0
+        } else {
+            self.device_bytes() as f64 / self.user_bytes as f64
+        }
     }
 }

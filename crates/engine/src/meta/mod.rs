@@ -1,13 +1,65 @@
 //! Metadata: one B+tree over logical pages, kept in a copy-on-write page cache.
 //!
-//! [`page`] is a node and its bytes, [`cache`] the nodes in memory, [`tree`] the operations. None
-//! of them does I/O: what is not in memory is reported as missing, the caller fetches it without
-//! holding a lock and starts again.
+//! [`page`] is a node and its bytes, [`cache`] the nodes in memory, [`tree`] the operations,
+//! `extents` the ranges of files on top of them, `apply` what a redo record does, `transaction`
+//! how records come about, `mat` where pages are on the device. None of them does I/O: what is
+//! not in memory is reported as missing, the caller fetches it without holding a lock and starts
+//! again.
 
+pub(crate) mod apply;
 pub mod cache;
+pub(crate) mod extents;
+pub(crate) mod mat;
 pub mod page;
+pub(crate) mod store;
+pub(crate) mod transaction;
 pub mod tree;
+
+use persimmon_format::{Key, PageId};
 
 pub use cache::{Missing, PageCache};
 pub use page::{Page, PageError};
+pub use transaction::{Intent, Transaction, View};
 pub use tree::TreeError;
+
+use crate::error::Error;
+use mat::Mat;
+
+/// The metadata of a volume, behind one lock: one writer or many readers, no I/O inside.
+pub(crate) struct Meta {
+    pub(crate) cache: PageCache,
+    pub(crate) root: PageId,
+    pub(crate) mat: Mat,
+    pub(crate) next_ino: u64,
+    /// Inodes there are.
+    pub(crate) inodes: u64,
+    /// Blocks set aside by preallocation.
+    pub(crate) reserved_blocks: u64,
+}
+
+impl Meta {
+    pub(crate) fn get(&self, key: &Key) -> Result<Option<&[u8]>, TreeError> {
+        tree::get(&self.cache, self.root, key)
+    }
+
+    pub(crate) fn insert(&mut self, key: &Key, value: &[u8]) -> bool {
+        tree::insert(&mut self.cache, &mut self.root, key, value)
+    }
+
+    pub(crate) fn remove(&mut self, key: &Key) -> bool {
+        tree::remove(&mut self.cache, &mut self.root, key)
+    }
+
+    pub(crate) fn ensure(&self, key: &Key) -> Result<(), TreeError> {
+        tree::ensure_resident(&self.cache, self.root, key)
+    }
+}
+
+impl From<TreeError> for Error {
+    fn from(error: TreeError) -> Error {
+        match error {
+            TreeError::Missing(page) => Error::PageMissing(page),
+            other => Error::Inconsistent(other.to_string()),
+        }
+    }
+}

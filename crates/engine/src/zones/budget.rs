@@ -1,10 +1,10 @@
 //! What a geometry allows: how many zones of each use may be active, how large journal and
 //! checkpoints may become, how much users may store.
 
+use persimmon_device::BLOCK_SIZE;
 use persimmon_device::Geometry;
 use persimmon_format::page::PAGE_BLOCKS_MAX;
 use persimmon_format::table::{MatEntry, ZitEntry};
-use persimmon_device::BLOCK_SIZE;
 
 use crate::error::{Error, Result};
 use crate::options::Options;
@@ -55,7 +55,9 @@ impl Budget {
             )));
         }
         let limit = |l: Option<u32>| l.unwrap_or(ACTIVE_DEFAULT);
-        let active = limit(geometry.max_open).min(limit(geometry.max_active)).min(32);
+        let active = limit(geometry.max_open)
+            .min(limit(geometry.max_active))
+            .min(32);
         if active < 3 {
             return Err(Error::Geometry(format!(
                 "the device allows {active} open and active zones; Persimmon needs at least 3"
@@ -91,7 +93,9 @@ impl Budget {
         // Beyond the floors: the log as long as it may get, zones being filled, and garbage in
         // metadata zones that waits for the next checkpoint.
         let held = data_floor + log_zones + u64::from(data_slots.min(2)) + checkpoint_zones + 1;
-        let reserve = (zones * u64::from(reserve_basis_points)).div_ceil(10_000).max(held);
+        let reserve = (zones * u64::from(reserve_basis_points))
+            .div_ceil(10_000)
+            .max(held);
         let needed = held + 2;
         if zones < needed {
             return Err(Error::Geometry(format!(

@@ -19,11 +19,16 @@ impl Pins {
     /// or before it is published there.
     pub(crate) fn pin(&self, zone: ZoneId) -> Option<Pin> {
         self.0.get(zone.0 as usize)?.fetch_add(1, Ordering::AcqRel);
-        Some(Pin { pins: self.clone(), zone })
+        Some(Pin {
+            pins: self.clone(),
+            zone,
+        })
     }
 
     pub(crate) fn is_pinned(&self, zone: ZoneId) -> bool {
-        self.0.get(zone.0 as usize).is_some_and(|p| p.load(Ordering::Acquire) > 0)
+        self.0
+            .get(zone.0 as usize)
+            .is_some_and(|p| p.load(Ordering::Acquire) > 0)
     }
 }
 

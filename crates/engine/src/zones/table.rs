@@ -114,8 +114,6 @@ pub(crate) struct Cut {
     pub(crate) entries: Vec<ZitEntry>,
     /// Zones to reset once the checkpoint is durable.
     pub(crate) resets: Vec<ZoneId>,
-    pub(crate) next_sequence: u64,
-    pub(crate) write_clock: u64,
 }
 
 /// A zone, for choosing victims and for people.
@@ -167,11 +165,17 @@ impl Zones {
             budget,
             identity,
             conventional,
-            valid: found.iter().map(|f| AtomicU32::new(f.entry.valid)).collect(),
+            valid: found
+                .iter()
+                .map(|f| AtomicU32::new(f.entry.valid))
+                .collect(),
             live: AtomicU64::new(found.iter().map(|f| u64::from(f.entry.valid)).sum()),
             pins: Pins::new(found.len() as u32),
             table: Mutex::new(Table {
-                free: entries.iter().filter(|e| e.role == Role::Free && !e.used).count() as u32,
+                free: entries
+                    .iter()
+                    .filter(|e| e.role == Role::Free && !e.used)
+                    .count() as u32,
                 entries,
                 next_sequence,
                 write_clock,
@@ -203,7 +207,9 @@ impl Zones {
     }
 
     pub(crate) fn valid(&self, zone: ZoneId) -> u32 {
-        self.valid.get(zone.0 as usize).map_or(0, |v| v.load(Ordering::Relaxed))
+        self.valid
+            .get(zone.0 as usize)
+            .map_or(0, |v| v.load(Ordering::Relaxed))
     }
 
     /// Blocks referenced in all zones.
@@ -246,7 +252,10 @@ impl Zones {
                 } else if let Some(writer) = table.take_similar(stream) {
                     return Ok(writer);
                 }
-                table = self.returned.wait(table).unwrap_or_else(PoisonError::into_inner);
+                table = self
+                    .returned
+                    .wait(table)
+                    .unwrap_or_else(PoisonError::into_inner);
             }
         };
         match self.write_header(media, &opened) {
@@ -343,8 +352,12 @@ impl Zones {
     /// Answers false where there is no slot for it; the caller finishes the zone then.
     pub(crate) fn resume(&self, zone: ZoneId, write_pointer: u32, last_summary: u32) -> bool {
         let mut table = self.lock();
-        let Some(entry) = table.entries.get(zone.0 as usize).copied() else { return false };
-        let Some(stream) = Stream::of(entry.role, entry.lifetime) else { return false };
+        let Some(entry) = table.entries.get(zone.0 as usize).copied() else {
+            return false;
+        };
+        let Some(stream) = Stream::of(entry.role, entry.lifetime) else {
+            return false;
+        };
         let stream = self.budget.shared(stream);
         if !table.may_open(stream, &self.budget) || write_pointer >= entry.capacity {
             return false;
@@ -360,6 +373,7 @@ impl Zones {
             summary: SummaryBuilder::default(),
             last_summary,
             failed: false,
+            writes: None,
         });
         true
     }
@@ -379,9 +393,20 @@ impl Zones {
             let sequence = table.claim(zone, Role::Log, 0);
             let entry = &mut table.entries[zone.0 as usize];
             entry.open = true;
-            LogZone { zone, sequence, first_log_sequence, capacity: entry.capacity }
+            LogZone {
+                zone,
+                sequence,
+                first_log_sequence,
+                capacity: entry.capacity,
+            }
         };
-        let header = self.header(opened.zone, Role::Log, 0, opened.sequence, first_log_sequence);
+        let header = self.header(
+            opened.zone,
+            Role::Log,
+            0,
+            opened.sequence,
+            first_log_sequence,
+        );
         wait_all(media.write(Class::Journal, opened.zone, 0, vec![header]))?;
         Ok(Some(opened))
     }
@@ -421,25 +446,46 @@ impl Zones {
             })
             .map(|(i, _)| ZoneId(i as u32))
             .collect();
-        Cut {
-            entries,
-            resets,
-            next_sequence: table.next_sequence,
-            write_clock: table.write_clock,
+        Cut { entries, resets }
+    }
+
+    /// A replayed record refers to a zone: it holds data, whatever is known of it.
+    pub(crate) fn adopt(&self, zone: ZoneId) {
+        let mut table = self.lock();
+        if let Some(entry) = table.entries.get_mut(zone.0 as usize)
+            && entry.role == Role::Free
+        {
+            entry.role = Role::Data;
+            let counted = !entry.used;
+            entry.used = true;
+            table.free -= u32::from(counted);
         }
+    }
+
+    /// The sequence of the next zone taken into use, and the write clock.
+    pub(crate) fn cut_numbers(&self) -> (u64, u64) {
+        let table = self.lock();
+        (table.next_sequence, table.write_clock)
     }
 
     /// One zone as of now.
     pub(crate) fn entry(&self, zone: ZoneId) -> Option<ZitEntry> {
         let table = self.lock();
-        table.entries.get(zone.0 as usize).map(|e| e.to_zit(self.valid(zone)))
+        table
+            .entries
+            .get(zone.0 as usize)
+            .map(|e| e.to_zit(self.valid(zone)))
     }
 
     /// Whether a zone may be reset now: still unused by readers and by writers.
     pub(crate) fn may_reset(&self, zone: ZoneId) -> bool {
         !self.pins.is_pinned(zone)
             && self.valid(zone) == 0
-            && self.lock().entries.get(zone.0 as usize).is_some_and(|e| !e.open)
+            && self
+                .lock()
+                .entries
+                .get(zone.0 as usize)
+                .is_some_and(|e| !e.open)
     }
 
     /// A zone was reset: it is free.
@@ -531,7 +577,12 @@ impl Table {
 
     fn open_count(&self, counts: impl Fn(Stream) -> bool) -> usize {
         self.parked.iter().filter(|w| counts(w.stream)).count()
-            + self.out.iter().filter(|(s, _)| counts(**s)).map(|(_, n)| n).sum::<usize>()
+            + self
+                .out
+                .iter()
+                .filter(|(s, _)| counts(**s))
+                .map(|(_, n)| n)
+                .sum::<usize>()
     }
 
     /// Whether the budget has a slot for one more zone of this stream.
@@ -550,10 +601,15 @@ impl Table {
         let is_candidate = |i: &usize| candidates.contains(&(*i as u32));
         let free = || {
             let free = |e: &Entry| e.role == Role::Free && !e.used && e.capacity > 0;
-            self.entries.iter().enumerate().filter(move |(_, e)| free(e))
+            self.entries
+                .iter()
+                .enumerate()
+                .filter(move |(_, e)| free(e))
         };
         let least = |zones: &mut dyn Iterator<Item = (usize, &Entry)>| {
-            zones.min_by_key(|(_, e)| e.resets).map(|(i, _)| ZoneId(i as u32))
+            zones
+                .min_by_key(|(_, e)| e.resets)
+                .map(|(i, _)| ZoneId(i as u32))
         };
         if role == Role::Log {
             return least(&mut free().filter(|(i, _)| is_candidate(i)));
@@ -594,6 +650,7 @@ impl Table {
             summary: SummaryBuilder::default(),
             last_summary: 0,
             failed: false,
+            writes: None,
         }
     }
 }

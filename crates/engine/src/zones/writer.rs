@@ -1,11 +1,14 @@
 //! The writer of one open zone. Whoever checked it out is alone in writing to the zone; nothing
 //! is locked meanwhile.
 
+use std::sync::Arc;
+
 use persimmon_device::{Buffer, BufferMut, Command, DeviceError, Pending, ZoneId};
 use persimmon_format::summary::{SummaryBuilder, SummaryEntry};
 use persimmon_format::{Addr, DeviceId, Ino, VolumeKey};
 
 use super::Stream;
+use crate::log::InFlight;
 use crate::media::{Media, appended, wait_all};
 use crate::statistics::Class;
 
@@ -41,15 +44,6 @@ pub(crate) struct Placed {
     pub(crate) addr: Addr,
 }
 
-/// How runs are sent to the device.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Mode {
-    /// Zone append: many in flight, the address known at completion.
-    Append,
-    /// Write at the write pointer: the address known before, completion left to the caller.
-    Write,
-}
-
 /// An open zone.
 #[derive(Debug)]
 pub(crate) struct ZoneWriter {
@@ -62,12 +56,18 @@ pub(crate) struct ZoneWriter {
     pub(crate) last_summary: u32,
     /// A write failed: no more of them before a checkpoint.
     pub(crate) failed: bool,
+    /// Writes that may still be under way: they end before the zone is appended to.
+    pub(crate) writes: Option<Arc<InFlight>>,
 }
 
 impl ZoneWriter {
     /// Blocks of data that still fit; the last block is kept for the last summary.
     pub(crate) fn room(&self) -> u32 {
-        if self.failed { 0 } else { (self.capacity - self.write_pointer).saturating_sub(1) }
+        if self.failed {
+            0
+        } else {
+            (self.capacity - self.write_pointer).saturating_sub(1)
+        }
     }
 
     /// Nothing fits any more.
@@ -80,22 +80,37 @@ impl ZoneWriter {
     }
 
     /// Takes runs off the back of `runs` (which is in reverse order), as many as fit the zone and one summary block, and
-    /// sends them. In [`Mode::Append`] they have completed on return; in [`Mode::Write`] the
-    /// commands under way are pushed to `pending`. On an error nothing of this call is placed,
-    /// the runs are back in `runs`, and the zone takes no more.
+    /// sends them: by zone append, completed on return, or, with `in_flight`, by writes at the
+    /// write pointer that are added to it. A zone is never used both ways at once. On an error
+    /// nothing of this call is placed, the runs are back in `runs`, and the zone takes no more.
     pub(crate) fn place(
         &mut self,
         media: &Media,
         key: &VolumeKey,
         class: Class,
-        mode: Mode,
         runs: &mut Vec<Run>,
-        pending: &mut Vec<Pending>,
+        in_flight: Option<&Arc<InFlight>>,
     ) -> Result<Vec<Placed>, DeviceError> {
+        let same = self
+            .writes
+            .as_ref()
+            .zip(in_flight)
+            .is_some_and(|(a, b)| Arc::ptr_eq(a, b));
+        if !same && let Some(writes) = self.writes.take() {
+            // In write mode the device keeps the order; before an append all must have arrived.
+            if in_flight.is_none()
+                && let Err(error) = writes.settle()
+            {
+                self.failed = true;
+                return Err(error);
+            }
+        }
+        self.writes = in_flight.map(Arc::clone);
+        let mut pending = Vec::new();
         let batch = self.take_batch(runs, media.geometry().max_append_blocks);
-        let places = match mode {
-            Mode::Write => Ok(self.send_writes(media, class, &batch, pending)),
-            Mode::Append => self.send_appends(media, class, &batch),
+        let places = match in_flight {
+            Some(_) => Ok(self.send_writes(media, class, &batch, &mut pending)),
+            None => self.send_appends(media, class, &batch),
         };
         let places = match places {
             Ok(places) => places,
@@ -113,13 +128,19 @@ impl ZoneWriter {
                 file_block: run.file_block,
                 crcs: run.crcs.clone(),
             });
-            placed.push(Placed { addr: self.addr(block), run });
+            placed.push(Placed {
+                addr: self.addr(block),
+                run,
+            });
         }
         if self.room() == 0 || !self.summary.fits(1) {
-            match mode {
-                Mode::Write => self.write_summary(media, key, pending),
-                Mode::Append => self.settle_summary(media, key),
+            match in_flight {
+                Some(_) => self.write_summary(media, key, &mut pending),
+                None => self.settle_summary(media, key),
             }
+        }
+        if let Some(in_flight) = in_flight {
+            in_flight.add(pending);
         }
         Ok(placed)
     }
@@ -229,7 +250,8 @@ impl ZoneWriter {
         }
         let mut block = BufferMut::zeroed(1);
         let place = self.write_pointer;
-        self.summary.finish_into(&mut block, key, self.sequence, place, self.last_summary);
+        self.summary
+            .finish_into(&mut block, key, self.sequence, place, self.last_summary);
         self.last_summary = place;
         self.write_pointer += 1;
         pending.extend(media.write(Class::Summary, self.zone, place, vec![block.freeze()]));

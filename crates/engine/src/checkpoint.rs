@@ -1,0 +1,459 @@
+//! Checkpoints. The cut takes microseconds under the metadata lock; everything cut is then
+//! written while work goes on: pages, changed chunks of the two tables, and, when all that and
+//! all data up to the cut is durable, the footer. Only then are zones reset, those alone that the
+//! cut had found with nothing valid in them (I3).
+
+use std::collections::{BTreeSet, HashSet};
+use std::sync::{Arc, MutexGuard, PoisonError};
+
+use persimmon_device::{Buffer, BufferMut, ZoneId};
+use persimmon_format::envelope::{self, BLOCK_PAYLOAD, HEADER_LEN, Kind};
+use persimmon_format::footer::{Footer, LogPosition};
+use persimmon_format::table::{MatEntry, ZitEntry};
+use persimmon_format::{Addr, Lsn, PageId};
+
+use crate::Volume;
+use crate::error::{Error, Result};
+use crate::media::wait_all;
+use crate::meta::{Meta, Page, store};
+use crate::statistics::{Class, add};
+use crate::zones::table::NoWriter;
+use crate::zones::{Cut, Stream, Zones};
+
+/// Blocks of pages written before waiting for them.
+const BATCH_BLOCKS: usize = 256;
+/// Zones tried when writes to them fail.
+const ZONES_TRIED: usize = 3;
+
+/// What checkpoints remember from one to the next.
+pub(crate) struct CheckpointState {
+    /// Number of the last checkpoint.
+    pub(crate) number: u64,
+    /// The ZIT as its chunks on the device have it.
+    pub(crate) written_zit: Vec<ZitEntry>,
+    /// Where each ZIT chunk is; [`Addr::ZERO`] for one never written.
+    pub(crate) zit_chunks: Vec<Addr>,
+    /// Pages that cleaning asked to be moved.
+    pub(crate) cold: HashSet<PageId>,
+}
+
+/// What a cut found.
+struct Snapshot {
+    pages: Vec<(PageId, Arc<Page>)>,
+    freed: Vec<PageId>,
+    lsn: Lsn,
+    replay: LogPosition,
+    zones: Cut,
+    root: PageId,
+    page_limit: u64,
+    next_ino: u64,
+    inodes: u64,
+    reserved_blocks: u64,
+}
+
+/// Valid counts, kept in the live table and in the one this checkpoint writes.
+struct Counts<'a> {
+    live: &'a Zones,
+    cut: &'a mut [ZitEntry],
+}
+
+impl Counts<'_> {
+    fn add(&mut self, addr: Addr, blocks: u16) {
+        self.live.add_valid(addr, blocks.into());
+        if let Some(entry) = self.cut.get_mut(addr.zone().0 as usize) {
+            entry.valid += u32::from(blocks);
+        }
+    }
+
+    fn sub(&mut self, addr: Addr, blocks: u16) {
+        self.live.sub_valid(addr, blocks.into());
+        if let Some(entry) = self.cut.get_mut(addr.zone().0 as usize) {
+            entry.valid = entry.valid.saturating_sub(blocks.into());
+        }
+    }
+
+    /// A chunk or page moved from `old` (if it was anywhere) to `new`.
+    fn moved(&mut self, old: MatEntry, new: MatEntry) {
+        if old.is_used() {
+            self.sub(old.addr, old.blocks);
+        }
+        if new.is_used() {
+            self.add(new.addr, new.blocks);
+        }
+    }
+}
+
+fn chunk_at(addr: Addr) -> MatEntry {
+    MatEntry {
+        addr,
+        blocks: u16::from(addr != Addr::ZERO),
+    }
+}
+
+impl Volume {
+    pub(crate) fn checkpoint_state(&self) -> MutexGuard<'_, CheckpointState> {
+        self.checkpoint_state
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Writes a checkpoint.
+    pub(crate) fn checkpoint(&self) -> Result<()> {
+        self.check_writable()?;
+        let _turn = self.checkpoint_turn.take();
+        if self.log.has_failed_flights() {
+            return Err(Error::ReadOnly {
+                why: "data that failed to be written is being moved",
+            });
+        }
+        self.settle_summaries();
+        let mut snapshot = self.cut();
+        let result = self.write_checkpoint(&mut snapshot);
+        if result.is_err() {
+            let mut meta = self.meta_mut();
+            meta.cache.redirty(
+                snapshot.pages.iter().map(|(id, _)| *id),
+                std::mem::take(&mut snapshot.freed),
+            );
+        }
+        result
+    }
+
+    /// Writes the summaries of open data zones, so that none is lost with a crash.
+    fn settle_summaries(&self) {
+        for mut writer in self.zones.take_unsummarised() {
+            writer.settle_summary(&self.media, &self.key);
+            self.zones.park(writer);
+        }
+    }
+
+    fn cut(&self) -> Snapshot {
+        let mut meta = self.meta_mut();
+        let (lsn, replay) = self.log.cut();
+        Snapshot {
+            pages: meta.cache.take_dirty(),
+            freed: meta.cache.take_freed(),
+            lsn,
+            replay,
+            zones: self.zones.cut(),
+            root: meta.root,
+            page_limit: meta.cache.id_limit(),
+            next_ino: meta.next_ino,
+            inodes: meta.inodes,
+            reserved_blocks: meta.reserved_blocks,
+        }
+    }
+
+    fn write_checkpoint(&self, snapshot: &mut Snapshot) -> Result<()> {
+        // Records up to the cut need not be durable themselves, but their data must be complete.
+        self.log
+            .commit(&self.media, &self.zones, snapshot.lsn, false)?;
+        let number = self.checkpoint_state().number + 1;
+        let cold = std::mem::take(&mut self.checkpoint_state().cold);
+        let mut written = BTreeSet::new();
+
+        let (cold_pages, pages): (Vec<_>, Vec<_>) =
+            snapshot.pages.iter().partition(|(id, _)| cold.contains(id));
+        let mut places = self.write_pages(&pages, number, Stream::Metadata, &mut written)?;
+        places.extend(self.write_pages(&cold_pages, number, Stream::ColdMetadata, &mut written)?);
+
+        let mut counts = Counts {
+            live: &self.zones,
+            cut: &mut snapshot.zones.entries,
+        };
+        {
+            let mut meta = self.meta_mut();
+            for id in snapshot.freed.drain(..) {
+                let old = meta.mat.set(id, MatEntry::NONE);
+                counts.moved(old, MatEntry::NONE);
+            }
+            for (id, entry) in &places {
+                let old = meta.mat.set(*id, *entry);
+                counts.moved(old, *entry);
+            }
+            meta.cache.finish_writing(places.iter().map(|(id, _)| *id));
+        }
+        snapshot.pages.clear();
+
+        self.write_mat(number, &mut counts, &mut written)?;
+        self.write_zit(number, &mut counts, &mut written)?;
+        self.media.flush()?;
+        let footer = self.footer(number, snapshot, &written);
+        let unneeded = self.log.write_footer(
+            &self.media,
+            &self.zones,
+            &footer.encode(),
+            footer.cut,
+            footer.replay.sequence,
+        )?;
+        self.checkpoint_state().number = number;
+        add(&self.media.counters.checkpoints, 1);
+        for zone in unneeded {
+            self.reset_zone(zone.zone, true);
+        }
+        for zone in &snapshot.zones.resets {
+            if self.zones.may_reset(*zone) {
+                self.reset_zone(*zone, false);
+            }
+        }
+        let limit = self.options.cache_bytes_max / persimmon_format::page::PAGE_SIZE;
+        self.meta_mut().cache.evict(limit);
+        Ok(())
+    }
+
+    /// Resets a zone nobody needs. Where that fails the zone stays as it is, and the next
+    /// checkpoint tries again.
+    pub(crate) fn reset_zone(&self, zone: ZoneId, keep_allocated: bool) {
+        match self.media.reset(zone, keep_allocated) {
+            Ok(()) => self.zones.freed(zone),
+            Err(error) => tracing::warn!(zone = zone.0, %error, "zone could not be reset"),
+        }
+    }
+
+    fn write_pages(
+        &self,
+        pages: &[&(PageId, Arc<Page>)],
+        number: u64,
+        stream: Stream,
+        written: &mut BTreeSet<ZoneId>,
+    ) -> Result<Vec<(PageId, MatEntry)>> {
+        let class = match stream {
+            Stream::ColdMetadata => Class::CleanedMetadata,
+            _ => Class::Metadata,
+        };
+        let mut places = Vec::with_capacity(pages.len());
+        for group in pages.chunks(BATCH_BLOCKS / 2) {
+            let sealed: Vec<Buffer> = group
+                .iter()
+                .map(|(_, page)| store::seal(page, &self.key, number))
+                .collect();
+            let addrs = self.write_metadata(stream, class, &sealed, written)?;
+            for (((id, _), addr), buffer) in group.iter().zip(addrs).zip(&sealed) {
+                places.push((
+                    *id,
+                    MatEntry {
+                        addr,
+                        blocks: buffer.blocks() as u16,
+                    },
+                ));
+            }
+        }
+        Ok(places)
+    }
+
+    /// Writes sealed blocks to metadata zones and waits for them. Returns where each went.
+    fn write_metadata(
+        &self,
+        stream: Stream,
+        class: Class,
+        sealed: &[Buffer],
+        written: &mut BTreeSet<ZoneId>,
+    ) -> Result<Vec<Addr>> {
+        let mut addrs = Vec::with_capacity(sealed.len());
+        let mut failures = 0;
+        while let Some(next) = sealed.get(addrs.len()) {
+            let mut writer = self
+                .zones
+                .checkout(&self.media, stream)
+                .map_err(|e| match e {
+                    NoWriter::NeedRoom => Error::NoSpace,
+                    NoWriter::Failed(error) => error,
+                })?;
+            let room = writer.capacity - writer.write_pointer;
+            if next.blocks() > room {
+                // Too little is left for a page: end the zone.
+                writer.failed = true;
+                let _ = self.media.finish(writer.zone);
+                self.zones.park(writer);
+                continue;
+            }
+            let mut data = Vec::new();
+            let mut blocks = 0;
+            for buffer in &sealed[addrs.len()..] {
+                if blocks + buffer.blocks() > room {
+                    break;
+                }
+                blocks += buffer.blocks();
+                data.push(buffer.clone());
+            }
+            let sizes: Vec<u32> = data.iter().map(Buffer::blocks).collect();
+            let mut pending = Vec::new();
+            let mut addr = writer.write_blocks(&self.media, class, data, &mut pending);
+            let result = wait_all(pending);
+            written.insert(writer.zone);
+            writer.failed = result.is_err();
+            let zone = writer.zone;
+            if writer.failed {
+                // Its slot is needed; if it cannot even be finished the device does not count it.
+                let _ = self.media.finish(zone);
+            }
+            self.zones.park(writer);
+            match result {
+                Ok(()) => {
+                    for size in sizes {
+                        addrs.push(addr);
+                        addr = addr.offset(size);
+                    }
+                }
+                Err(error) => {
+                    failures += 1;
+                    tracing::warn!(zone = zone.0, %error, "metadata zone failed");
+                    if failures >= ZONES_TRIED {
+                        return Err(error.into());
+                    }
+                }
+            }
+        }
+        Ok(addrs)
+    }
+
+    fn seal_chunk(&self, kind: Kind, chunk: usize, number: u64, payload: &[u8]) -> Buffer {
+        debug_assert!(payload.len() <= BLOCK_PAYLOAD);
+        let mut block = BufferMut::zeroed(1);
+        block[HEADER_LEN..HEADER_LEN + payload.len()].copy_from_slice(payload);
+        envelope::seal(
+            &mut block,
+            &self.key,
+            kind,
+            chunk as u64,
+            number,
+            payload.len(),
+        );
+        block.freeze()
+    }
+
+    fn write_mat(
+        &self,
+        number: u64,
+        counts: &mut Counts<'_>,
+        written: &mut BTreeSet<ZoneId>,
+    ) -> Result<()> {
+        let (chunks, sealed): (Vec<usize>, Vec<Buffer>) = {
+            let meta = self.meta();
+            let encode = |chunk| {
+                let payload = meta.mat.encode_chunk(chunk);
+                (
+                    chunk,
+                    self.seal_chunk(Kind::MatChunk, chunk, number, &payload),
+                )
+            };
+            meta.mat.changed_chunks().into_iter().map(encode).unzip()
+        };
+        let addrs = self.write_metadata(Stream::Metadata, Class::Checkpoint, &sealed, written)?;
+        let mut meta = self.meta_mut();
+        for (chunk, addr) in chunks.into_iter().zip(addrs) {
+            let old = meta.mat.moved_chunk(chunk, addr);
+            counts.moved(chunk_at(old), chunk_at(addr));
+        }
+        Ok(())
+    }
+
+    /// Writes the changed chunks of the ZIT. A chunk that moves changes the count of the zone it
+    /// leaves, which may change another chunk: those are found first. The counts of the zones
+    /// written into go to the footer.
+    fn write_zit(
+        &self,
+        number: u64,
+        counts: &mut Counts<'_>,
+        written: &mut BTreeSet<ZoneId>,
+    ) -> Result<()> {
+        let mut state = self.checkpoint_state();
+        let per_chunk = ZitEntry::PER_CHUNK;
+        let mut dirty = BTreeSet::new();
+        loop {
+            let found: Vec<usize> = (0..state.zit_chunks.len())
+                .filter(|chunk| {
+                    let range =
+                        chunk * per_chunk..((chunk + 1) * per_chunk).min(state.written_zit.len());
+                    !dirty.contains(chunk)
+                        && (state.zit_chunks[*chunk] == Addr::ZERO
+                            || counts.cut[range.clone()] != state.written_zit[range])
+                })
+                .collect();
+            if found.is_empty() {
+                break;
+            }
+            for chunk in found {
+                dirty.insert(chunk);
+                counts.moved(chunk_at(state.zit_chunks[chunk]), MatEntry::NONE);
+                state.zit_chunks[chunk] = Addr::ZERO;
+            }
+        }
+        let encoded: Vec<ZitEntry> = counts.cut.to_vec();
+        drop(state);
+        let sealed: Vec<Buffer> = dirty
+            .iter()
+            .map(|chunk| {
+                let mut payload = Vec::with_capacity(BLOCK_PAYLOAD);
+                for entry in encoded.iter().skip(chunk * per_chunk).take(per_chunk) {
+                    entry.encode(&mut payload);
+                }
+                self.seal_chunk(Kind::ZitChunk, *chunk, number, &payload)
+            })
+            .collect();
+        let addrs = self.write_metadata(Stream::Metadata, Class::Checkpoint, &sealed, written)?;
+        let mut state = self.checkpoint_state();
+        for (chunk, addr) in dirty.into_iter().zip(addrs) {
+            counts.moved(MatEntry::NONE, chunk_at(addr));
+            state.zit_chunks[chunk] = addr;
+        }
+        state.written_zit = encoded;
+        Ok(())
+    }
+
+    fn footer(&self, number: u64, snapshot: &Snapshot, written: &BTreeSet<ZoneId>) -> Footer {
+        let overrides = written
+            .iter()
+            .filter_map(|zone| {
+                let now = self.zones.entry(*zone)?;
+                let valid = snapshot.zones.entries.get(zone.0 as usize)?.valid;
+                Some((*zone, ZitEntry { valid, ..now }))
+            })
+            .collect();
+        let geometry = self.media.geometry();
+        let now = self.zones.cut_numbers();
+        Footer {
+            checkpoint: number,
+            cut: snapshot.lsn,
+            replay: snapshot.replay,
+            root: snapshot.root,
+            page_limit: snapshot.page_limit,
+            next_ino: snapshot.next_ino,
+            inodes: snapshot.inodes,
+            reserved_blocks: snapshot.reserved_blocks,
+            write_clock: now.1,
+            next_zone_sequence: now.0,
+            reserve_basis_points: self.reserve_basis_points,
+            max_open: geometry.max_open.unwrap_or(0),
+            max_active: geometry.max_active.unwrap_or(0),
+            mat: self.meta().mat.chunks().to_vec(),
+            zit: self.checkpoint_state().zit_chunks.clone(),
+            overrides,
+        }
+    }
+
+    /// Asks the next checkpoint to move what lies in a metadata zone: pages, and chunks of the
+    /// tables. Returns the pages that must be in memory first.
+    pub(crate) fn move_metadata_from(&self, zone: ZoneId) -> Vec<PageId> {
+        let mut state = self.checkpoint_state();
+        for chunk in 0..state.zit_chunks.len() {
+            if state.zit_chunks[chunk].zone() == zone && state.zit_chunks[chunk] != Addr::ZERO {
+                // An entry that differs makes the chunk be written again.
+                let first = chunk * ZitEntry::PER_CHUNK;
+                if let Some(entry) = state.written_zit.get_mut(first) {
+                    entry.resets = entry.resets.wrapping_sub(1);
+                }
+            }
+        }
+        drop(state);
+        let mut meta = self.meta_mut();
+        let Meta { mat, .. } = &mut *meta;
+        for chunk in 0..mat.chunks().len() {
+            let addr = mat.chunks()[chunk];
+            if addr != Addr::ZERO && addr.zone() == zone {
+                mat.touch_chunk(chunk);
+            }
+        }
+        mat.pages_at(|addr| addr.zone() == zone)
+    }
+}

@@ -1,0 +1,354 @@
+//! Cleaning: valid blocks of a victim move elsewhere, so that the next checkpoint can reset it.
+//!
+//! Data zones: summaries say whose the blocks are, the tree whether they still are; survivors go
+//! to zones of their own, sorted by file and offset. Moves are not journaled: until the
+//! checkpoint the old copy stands. A victim is done when its valid count is zero; what summaries
+//! miss is found in the tree. Metadata zones: the pages in it are marked dirty, and the next
+//! checkpoint writes them elsewhere.
+
+use persimmon_device::{BLOCK_SIZE, ZoneId};
+use persimmon_format::extent::Extent;
+use persimmon_format::summary::Summary;
+use persimmon_format::table::Role;
+use persimmon_format::{Addr, DeviceId, Ino, Key, KeyKind};
+
+use crate::Volume;
+use crate::error::{Error, Result};
+use crate::meta::extents;
+use crate::statistics::{Class, add};
+use crate::zones::table::ZoneStatus;
+use crate::zones::{Run, Stream};
+
+/// Blocks moved at once.
+const MOVE_BLOCKS: u64 = 1024;
+/// Blocks searched for a summary at once.
+const SEARCH_BLOCKS: u32 = 64;
+/// Rounds without a zone gained before the volume counts as full.
+const ROUNDS_MAX: usize = 4;
+
+/// Valid blocks of a victim: a frame, and the file block it is at.
+struct Survivor {
+    ino: Ino,
+    block: u64,
+    frame: Extent,
+}
+
+impl Volume {
+    /// Cleans in the foreground until new data can have a zone.
+    pub(crate) fn make_room(&self) -> Result<()> {
+        let _turn = self.cleaning_turn.take();
+        let floor = self.zones.budget.data_floor;
+        let mut fruitless = 0;
+        let mut best = self.zones.free_zones();
+        while self.zones.free_zones() <= floor {
+            add(&self.media.counters.stalls, 1);
+            let wanted = (self.zones.status().len() as u32 / 32).max(2);
+            while self.dead_zones() < wanted {
+                let Some(victim) = self.choose_victim() else {
+                    break;
+                };
+                add(&self.media.counters.cleaning_foreground, 1);
+                match self.clean(&victim) {
+                    Ok(()) => {}
+                    Err(Error::NoSpace) => break,
+                    Err(error) => return Err(error),
+                }
+                if victim.entry.role == Role::Metadata {
+                    break;
+                }
+            }
+            self.checkpoint()?;
+            let free = self.zones.free_zones();
+            fruitless = if free > best { 0 } else { fruitless + 1 };
+            best = best.max(free);
+            if fruitless > ROUNDS_MAX {
+                return Err(Error::NoSpace);
+            }
+        }
+        Ok(())
+    }
+
+    /// Cleans one victim ahead of need, or frees what needs only a checkpoint. False if there was
+    /// no reason to.
+    pub(crate) fn clean_ahead(&self) -> Result<bool> {
+        let zones = self.zones.status().len() as u32;
+        let low = self.zones.budget.data_floor + (zones / 32).max(2);
+        if self.zones.free_zones() > low {
+            return Ok(false);
+        }
+        if self.dead_zones() >= (zones / 32).max(2) {
+            self.checkpoint()?;
+            return Ok(true);
+        }
+        self.clean_one()
+    }
+
+    /// Cleans the best victim. False if there is none.
+    pub(crate) fn clean_one(&self) -> Result<bool> {
+        let _turn = self.cleaning_turn.take();
+        let Some(victim) = self.choose_victim() else {
+            return Ok(false);
+        };
+        add(&self.media.counters.cleaning_background, 1);
+        match self.clean(&victim) {
+            Ok(()) => Ok(true),
+            Err(Error::NoSpace) => {
+                self.checkpoint()?;
+                Ok(false)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Zones with nothing valid in them, which the next checkpoint frees.
+    fn dead_zones(&self) -> u32 {
+        let dead = |z: &ZoneStatus| {
+            !z.open
+                && z.entry.valid == 0
+                && z.entry.write_pointer > 0
+                && !matches!(z.entry.role, Role::Log | Role::Retired)
+        };
+        self.zones.status().iter().filter(|z| dead(z)).count() as u32
+    }
+
+    /// The zone with most to gain: most blocks that are not valid. Zones wholly dead are none.
+    fn choose_victim(&self) -> Option<ZoneStatus> {
+        let pages_max = self.zones.budget.dirty_pages_max as u32 / 2;
+        self.zones
+            .status()
+            .into_iter()
+            .filter(|z| {
+                let garbage = z.capacity.saturating_sub(z.entry.valid);
+                !z.open
+                    && z.entry.valid > 0
+                    && garbage > z.capacity / 32
+                    && !self.zones.is_pinned(z.zone)
+                    && match z.entry.role {
+                        Role::Data => true,
+                        Role::Metadata => z.entry.valid <= pages_max,
+                        _ => false,
+                    }
+            })
+            .max_by_key(|z| z.capacity - z.entry.valid)
+    }
+
+    fn clean(&self, victim: &ZoneStatus) -> Result<()> {
+        match victim.entry.role {
+            Role::Metadata => self.clean_metadata(victim.zone),
+            _ => self.clean_data(victim),
+        }
+    }
+
+    fn clean_metadata(&self, zone: ZoneId) -> Result<()> {
+        for page in self.move_metadata_from(zone) {
+            self.fetch(page)?;
+            let mut meta = self.meta_mut();
+            let still = meta.mat.get(page).is_some_and(|e| e.addr.zone() == zone);
+            if still && meta.cache.mark_dirty(page).is_ok() {
+                drop(meta);
+                self.checkpoint_state().cold.insert(page);
+            }
+        }
+        Ok(())
+    }
+
+    fn clean_data(&self, victim: &ZoneStatus) -> Result<()> {
+        let mut survivors = Vec::new();
+        let mut next = self.last_summary(victim.zone, victim.entry.write_pointer);
+        while let Some((at, summary)) = next {
+            for entry in &summary.entries {
+                let frame = Extent::Frame {
+                    addr: Addr::new(DeviceId(0), victim.zone, entry.zone_block),
+                    crcs: entry.crcs.clone(),
+                };
+                self.find_live(entry.ino, entry.file_block, &frame, &mut survivors)?;
+            }
+            next = match summary.previous {
+                0 => self.last_summary(victim.zone, first_block(&summary, at)),
+                previous => self
+                    .summary_at(victim.zone, previous)
+                    .map(|s| (previous, s)),
+            };
+        }
+        self.move_survivors(survivors)?;
+        if self.zones.valid(victim.zone) > 0 && !self.zones.is_pinned(victim.zone) {
+            tracing::debug!(
+                zone = victim.zone.0,
+                "summaries miss blocks, searching the tree"
+            );
+            let survivors = self.search_tree(victim.zone)?;
+            self.move_survivors(survivors)?;
+        }
+        Ok(())
+    }
+
+    fn summary_at(&self, zone: ZoneId, at: u32) -> Option<Summary> {
+        let sequence = self.zones.entry(zone)?.sequence;
+        let block = self.media.read(Addr::new(DeviceId(0), zone, at), 1).ok()?;
+        Summary::decode(&block, &self.key, sequence, at).ok()
+    }
+
+    /// The last summary below a block of a zone, and its place.
+    pub(crate) fn last_summary(&self, zone: ZoneId, below: u32) -> Option<(u32, Summary)> {
+        let sequence = self.zones.entry(zone)?.sequence;
+        let mut end = below;
+        while end > 1 {
+            let start = end.saturating_sub(SEARCH_BLOCKS).max(1);
+            if let Ok(bytes) = self
+                .media
+                .read(Addr::new(DeviceId(0), zone, start), end - start)
+            {
+                for (i, block) in bytes.chunks_exact(BLOCK_SIZE).enumerate().rev() {
+                    let at = start + i as u32;
+                    if let Ok(summary) = Summary::decode(block, &self.key, sequence, at) {
+                        return Some((at, summary));
+                    }
+                }
+            }
+            end = start;
+        }
+        None
+    }
+
+    fn find_live(
+        &self,
+        ino: Ino,
+        block: u64,
+        frame: &Extent,
+        out: &mut Vec<Survivor>,
+    ) -> Result<()> {
+        let live = self.view::<_, Error>(|view| {
+            view.find(|meta| extents::still_there(meta, ino, block, frame))
+        })?;
+        out.extend(live.into_iter().map(|p| Survivor {
+            ino,
+            block: p.block,
+            frame: p.extent,
+        }));
+        Ok(())
+    }
+
+    /// All extents that lie in a zone, found by walking the whole tree.
+    fn search_tree(&self, zone: ZoneId) -> Result<Vec<Survivor>> {
+        let mut found = Vec::new();
+        let mut from = Key::new(Ino(0), KeyKind(0), 0);
+        loop {
+            let mut next = None;
+            let mut batch = Vec::new();
+            self.view::<_, Error>(|view| {
+                let mut seen = 0;
+                next = None;
+                batch.clear();
+                view.scan(from, |key, value| {
+                    if seen == 1024 {
+                        next = Some(key);
+                        return Ok(std::ops::ControlFlow::Break(()));
+                    }
+                    seen += 1;
+                    if key.kind == KeyKind::EXTENT
+                        && let Ok(frame @ Extent::Frame { addr, .. }) = Extent::decode(value)
+                        && addr.zone() == zone
+                    {
+                        batch.push(Survivor {
+                            ino: key.ino,
+                            block: key.item,
+                            frame,
+                        });
+                    }
+                    Ok(std::ops::ControlFlow::Continue(()))
+                })
+            })?;
+            found.append(&mut batch);
+            match next {
+                Some(key) => from = key,
+                None => return Ok(found),
+            }
+        }
+    }
+
+    /// Moves frames, a bounded number of blocks at a time.
+    fn move_survivors(&self, mut survivors: Vec<Survivor>) -> Result<()> {
+        survivors.sort_by_key(|s| (s.ino, s.block));
+        let mut survivors = survivors.into_iter().peekable();
+        while survivors.peek().is_some() {
+            let mut group = Vec::new();
+            let mut blocks = 0;
+            while blocks < MOVE_BLOCKS
+                && let Some(survivor) = survivors.next()
+            {
+                blocks += survivor.frame.blocks();
+                group.push(survivor);
+            }
+            self.move_group(&group)?;
+        }
+        Ok(())
+    }
+
+    fn move_group(&self, group: &[Survivor]) -> Result<()> {
+        let mut runs = Vec::with_capacity(group.len());
+        for survivor in group {
+            let Extent::Frame { addr, crcs } = &survivor.frame else {
+                continue;
+            };
+            // A block that does not match its checksum moves with the checksum it should have:
+            // reading it stays an error.
+            let data = self.media.read(*addr, crcs.len() as u32)?;
+            runs.push(Run {
+                ino: survivor.ino,
+                file_block: survivor.block,
+                data,
+                crcs: crcs.clone(),
+            });
+        }
+        runs.reverse();
+        let mut pins = Vec::new();
+        let placed =
+            self.place_all(Stream::Survivors, Class::CleanedData, runs, None, &mut pins)?;
+        let old = |ino: Ino, block: u64, len: u64| {
+            group.iter().find_map(|s| {
+                let inside =
+                    s.ino == ino && s.block <= block && block + len <= s.block + s.frame.blocks();
+                inside.then(|| s.frame.part(block - s.block, len))
+            })
+        };
+        let pages_max = (self.zones.budget.dirty_pages_max / 8).clamp(4, 512);
+        for part in placed.chunks(pages_max) {
+            let moves: Vec<_> = part
+                .iter()
+                .filter_map(|p| {
+                    let from = old(p.run.ino, p.run.file_block, p.run.crcs.len() as u64)?;
+                    Some((p.run.ino, p.run.file_block, from, p.addr))
+                })
+                .collect();
+            self.keep_dirty_bound()?;
+            let moved = self.apply_unlogged(
+                |meta| {
+                    moves.iter().try_for_each(|(ino, block, from, _)| {
+                        meta.ensure(&Key::inode(*ino))?;
+                        extents::ensure(meta, *ino, *block, block + from.blocks())
+                    })
+                },
+                |meta| {
+                    let mut moved = 0;
+                    for (ino, block, from, to) in &moves {
+                        moved += extents::relocate(meta, &self.zones, *ino, *block, from, *to)?;
+                    }
+                    Ok(moved)
+                },
+            )?;
+            add(&self.media.counters.blocks_moved, moved);
+        }
+        Ok(())
+    }
+}
+
+/// The first block that a summary describes: where to search for the one before it.
+fn first_block(summary: &Summary, at: u32) -> u32 {
+    summary
+        .entries
+        .iter()
+        .map(|e| e.zone_block)
+        .min()
+        .unwrap_or(1)
+        .min(at)
+}

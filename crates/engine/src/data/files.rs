@@ -1,0 +1,173 @@
+//! The files that have something staged, and the order in which they got it.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+
+use persimmon_format::Ino;
+use persimmon_format::inode::Inode;
+
+use super::staged::Staged;
+use crate::Volume;
+use crate::error::{Error, Result};
+
+const SHARDS: usize = 16;
+
+/// A file with something staged.
+#[derive(Default)]
+pub(crate) struct File {
+    staged: Mutex<Staged>,
+    changed: Condvar,
+}
+
+impl File {
+    pub(crate) fn lock(&self) -> MutexGuard<'_, Staged> {
+        self.staged.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits while `condition` holds.
+    pub(crate) fn wait_while<'a>(
+        &self,
+        staged: MutexGuard<'a, Staged>,
+        condition: impl Fn(&Staged) -> bool,
+    ) -> MutexGuard<'a, Staged> {
+        self.changed
+            .wait_while(staged, |staged| condition(staged))
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn notify(&self) {
+        self.changed.notify_all();
+    }
+}
+
+type Shard = Mutex<HashMap<Ino, Arc<File>>>;
+
+/// All of them.
+#[derive(Default)]
+pub(crate) struct Files {
+    shards: [Shard; SHARDS],
+    dirty: Mutex<VecDeque<Ino>>,
+}
+
+impl Files {
+    fn shard(&self, ino: Ino) -> MutexGuard<'_, HashMap<Ino, Arc<File>>> {
+        let shard = &self.shards[ino.0 as usize % SHARDS];
+        shard.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn get(&self, ino: Ino) -> Option<Arc<File>> {
+        self.shard(ino).get(&ino).cloned()
+    }
+
+    fn get_or_create(&self, ino: Ino) -> Arc<File> {
+        Arc::clone(self.shard(ino).entry(ino).or_default())
+    }
+
+    /// Forgets a file with nothing staged, unless somebody else is using it.
+    pub(crate) fn forget_if_clean(&self, ino: Ino) {
+        let mut shard = self.shard(ino);
+        if shard
+            .get(&ino)
+            .is_some_and(|f| Arc::strong_count(f) == 1 && f.lock().is_clean())
+        {
+            shard.remove(&ino);
+        }
+    }
+
+    /// The same, for the holder of a reference.
+    pub(crate) fn forget_if_clean_of(&self, ino: Ino, file: Arc<File>) {
+        drop(file);
+        self.forget_if_clean(ino);
+    }
+
+    /// All of them, in the order of their numbers.
+    pub(crate) fn all(&self) -> Vec<Ino> {
+        let mut all: Vec<Ino> = self
+            .shards
+            .iter()
+            .flat_map(|s| {
+                s.lock()
+                    .unwrap_or_else(PoisonError::into_inner)
+                    .keys()
+                    .copied()
+                    .collect::<Vec<_>>()
+            })
+            .collect();
+        all.sort_unstable();
+        all
+    }
+
+    fn queue(&self) -> MutexGuard<'_, VecDeque<Ino>> {
+        self.dirty.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn enqueue(&self, ino: Ino) {
+        self.queue().push_back(ino);
+    }
+
+    pub(crate) fn dequeue(&self) -> Option<Ino> {
+        self.queue().pop_front()
+    }
+}
+
+impl Volume {
+    /// The staging of a regular file, its size loaded.
+    pub(crate) fn load(&self, ino: Ino) -> Result<Arc<File>> {
+        let file = self.files.get_or_create(ino);
+        if file.lock().size.is_some() {
+            return Ok(file);
+        }
+        // The file is in the table before its inode is read: whoever changes the size from now
+        // on does so through it, and then `size` is set when we look again.
+        let inode: Option<Inode> = self.view(|view| view.inode(ino))?;
+        let Some(inode) = inode.filter(Inode::is_file) else {
+            drop(file);
+            self.files.forget_if_clean(ino);
+            return Err(Error::NotFound(ino));
+        };
+        let mut staged = file.lock();
+        if staged.size.is_none() {
+            staged.size = Some(inode.size);
+            staged.committed_size = inode.size;
+            staged.lifetime = inode.lifetime;
+        }
+        drop(staged);
+        Ok(file)
+    }
+
+    /// An inode as a reader sees it: with what is staged of it.
+    pub fn attr(&self, ino: Ino) -> Result<Option<Inode>> {
+        let Some(file) = self.files.get(ino) else {
+            return self.view(|view| view.inode(ino));
+        };
+        // Staging is looked at first: what leaves it later is in the tree by then.
+        let (size, times, blocks) = {
+            let staged = file.lock();
+            (
+                staged.size,
+                staged.times.or(staged.flying_times),
+                staged.dirty_blocks(),
+            )
+        };
+        let Some(mut inode) = self.view::<_, Error>(|view| view.inode(ino))? else {
+            return Ok(None);
+        };
+        inode.size = size.unwrap_or(inode.size);
+        if let Some(times) = times {
+            inode.mtime = times.mtime;
+            inode.ctime = times.ctime.max(inode.ctime);
+        }
+        if inode.sectors == 0 {
+            inode.sectors = blocks * 8;
+        }
+        Ok(Some(inode))
+    }
+
+    /// Drops the times of staged writes, before they are set to something else.
+    pub fn forget_staged_times(&self, ino: Ino) {
+        if let Some(file) = self.files.get(ino) {
+            let mut staged = file.wait_while(file.lock(), |s| s.busy);
+            staged.times = None;
+        }
+    }
+}

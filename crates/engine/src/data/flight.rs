@@ -1,0 +1,393 @@
+//! Flights: staged data of many files on its way to the device, sorted by file and offset, in
+//! large commands, over several open zones.
+//!
+//! Background flights append, wait, and are journaled when the data is there. A flight for fsync
+//! writes at known addresses and journals at the same moment; both complete together.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use persimmon_device::{BLOCK_SIZE, Buffer};
+use persimmon_format::extent::Extent;
+use persimmon_format::record::{Op, Touch};
+use persimmon_format::{Ino, Lsn, checksum};
+
+use super::files::File;
+use super::staged::Times;
+use crate::Volume;
+use crate::error::{Error, Result};
+use crate::log::InFlight;
+use crate::meta::Intent;
+use crate::statistics::{Class, add};
+use crate::zones::table::NoWriter;
+use crate::zones::{Pin, Placed, Run, Stream};
+
+/// Blocks of one background flight, more or less (8 MiB).
+const FLIGHT_BLOCKS: u64 = 2048;
+/// Largest file that is kept in the tree.
+const INLINE_BYTES_MAX: u64 = 2048;
+/// Zones tried when writes to them fail.
+const ZONES_TRIED: usize = 4;
+
+/// How a flight goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Mode {
+    /// In the background: journaled when the data has arrived.
+    Background,
+    /// For fsync: journaled at the same moment, and made durable.
+    Sync,
+}
+
+/// A file in a flight.
+struct Passenger {
+    ino: Ino,
+    file: Arc<File>,
+    /// Size when the flight took off.
+    size: u64,
+    committed_size: u64,
+    times: Option<Times>,
+    lifetime: u8,
+    blocks: u64,
+    flying: Vec<(u64, Buffer)>,
+}
+
+/// What becomes of one piece of a passenger.
+struct Landing {
+    ino: Ino,
+    block: u64,
+    extent: Extent,
+}
+
+impl Volume {
+    /// Flies some of what is staged to the device. False if there was nothing to fly.
+    pub(crate) fn write_back(&self) -> Result<bool> {
+        let mut passengers = Vec::new();
+        let mut blocks = 0;
+        let mut seen = self.files.all().len();
+        while blocks < FLIGHT_BLOCKS && seen > 0 {
+            seen -= 1;
+            let Some(ino) = self.files.dequeue() else {
+                break;
+            };
+            let Some(file) = self.files.get(ino) else {
+                continue;
+            };
+            let busy = file.lock().busy;
+            if busy {
+                self.files.enqueue(ino);
+                continue;
+            }
+            if let Some(passenger) = board(ino, file) {
+                blocks += passenger.blocks;
+                passengers.push(passenger);
+            }
+        }
+        if passengers.is_empty() {
+            return Ok(false);
+        }
+        self.fly(passengers, Mode::Background)?;
+        Ok(true)
+    }
+
+    /// Staged data of a file enters the history. Nothing is made durable.
+    pub fn commit_file(&self, ino: Ino) -> Result<()> {
+        self.fly_file(ino, Mode::Background).map(|_| ())
+    }
+
+    /// Makes a file durable, with everything that happened before.
+    pub fn sync_file(&self, ino: Ino) -> Result<()> {
+        match self.fly_file(ino, Mode::Sync)? {
+            Some(()) => Ok(()),
+            None => self.sync_metadata(),
+        }
+    }
+
+    /// Makes everything durable.
+    pub fn sync(&self) -> Result<()> {
+        for ino in self.files.all() {
+            self.fly_file(ino, Mode::Background)?;
+        }
+        self.sync_metadata()
+    }
+
+    /// Flies a file, after the flight it may be on. `None` if nothing was left to fly.
+    fn fly_file(&self, ino: Ino, mode: Mode) -> Result<Option<()>> {
+        let Some(file) = self.files.get(ino) else {
+            return Ok(None);
+        };
+        drop(file.wait_while(file.lock(), |s| s.busy));
+        let Some(passenger) = board(ino, file) else {
+            return Ok(None);
+        };
+        self.check_writable()?;
+        self.fly(vec![passenger], mode).map(Some)
+    }
+
+    fn fly(&self, mut passengers: Vec<Passenger>, mode: Mode) -> Result<()> {
+        passengers.sort_by_key(|p| p.ino);
+        let blocks: u64 = passengers.iter().map(|p| p.blocks).sum();
+        let result = self.fly_and_land(&passengers, mode);
+        for passenger in &passengers {
+            let mut staged = passenger.file.lock();
+            match &result {
+                Ok(sizes) => {
+                    if let Some(size) = sizes.get(&passenger.ino) {
+                        staged.committed_size = *size;
+                    }
+                    self.space.give_back(passenger.blocks);
+                    staged.land();
+                }
+                Err(_) => {
+                    self.space.give_back(staged.turn_back());
+                    if !std::mem::replace(&mut staged.queued, true) {
+                        self.files.enqueue(passenger.ino);
+                    }
+                }
+            }
+            staged.busy = false;
+            drop(staged);
+            passenger.file.notify();
+        }
+        let inos: Vec<Ino> = passengers.iter().map(|p| p.ino).collect();
+        drop(passengers);
+        for ino in inos {
+            self.files.forget_if_clean(ino);
+        }
+        result?;
+        add(&self.media.counters.user_bytes, blocks * BLOCK_SIZE as u64);
+        Ok(())
+    }
+
+    /// Returns the size in the history of each file.
+    fn fly_and_land(&self, passengers: &[Passenger], mode: Mode) -> Result<BTreeMap<Ino, u64>> {
+        let mut landings = Vec::new();
+        let mut runs: BTreeMap<u8, Vec<Run>> = BTreeMap::new();
+        for passenger in passengers {
+            if let Some(inline) = inline(passenger) {
+                landings.push(inline);
+                continue;
+            }
+            let runs = runs.entry(passenger.lifetime).or_default();
+            for (block, data) in &passenger.flying {
+                runs.push(run(passenger.ino, *block, data.clone()));
+            }
+        }
+        let mut pins = Vec::new();
+        let in_flight = (mode == Mode::Sync).then(Arc::<InFlight>::default);
+        for (lifetime, mut runs) in runs {
+            runs.reverse();
+            let stream = Stream::Data(lifetime);
+            let placed =
+                self.place_all(stream, Class::Data, runs, in_flight.as_ref(), &mut pins)?;
+            landings.extend(placed.into_iter().map(|p| Landing {
+                ino: p.run.ino,
+                block: p.run.file_block,
+                extent: Extent::Frame {
+                    addr: p.addr,
+                    crcs: p.run.crcs,
+                },
+            }));
+        }
+        landings.sort_by_key(|l| (l.ino, l.block));
+        let (sizes, lsn) = self.journal(passengers, landings, in_flight.clone())?;
+        if mode == Mode::Background {
+            return Ok(sizes);
+        }
+        match self.commit(lsn) {
+            Ok(()) => Ok(sizes),
+            Err(error) => match in_flight.map(|f| f.settle()) {
+                Some(Err(failed)) => {
+                    tracing::warn!(%failed, "synced data did not arrive, writing it elsewhere");
+                    drop(pins);
+                    self.supersede(passengers)
+                }
+                _ => Err(error),
+            },
+        }
+    }
+
+    /// Data failed after its record was written: write it elsewhere, and acknowledge with a
+    /// checkpoint, which leaves the bad record behind.
+    fn supersede(&self, passengers: &[Passenger]) -> Result<BTreeMap<Ino, u64>> {
+        let result = self.fly_and_land(passengers, Mode::Background);
+        if result.is_ok() {
+            self.log.flight_superseded();
+            self.checkpoint()?;
+        } else {
+            self.make_read_only();
+        }
+        result
+    }
+
+    /// Places runs (in reverse order), cleaning where zones run out: by appending, or, with
+    /// `in_flight`, by writes that are added to it.
+    pub(crate) fn place_all(
+        &self,
+        stream: Stream,
+        class: Class,
+        mut runs: Vec<Run>,
+        in_flight: Option<&Arc<InFlight>>,
+        pins: &mut Vec<Pin>,
+    ) -> Result<Vec<Placed>> {
+        let mut placed = Vec::with_capacity(runs.len());
+        let mut failures = 0;
+        while !runs.is_empty() {
+            let mut writer = match self.zones.checkout(&self.media, stream) {
+                Ok(writer) => writer,
+                Err(NoWriter::NeedRoom) => {
+                    // Cleaning must not wait for cleaning.
+                    if class == Class::CleanedData {
+                        return Err(Error::NoSpace);
+                    }
+                    self.make_room()?;
+                    continue;
+                }
+                Err(NoWriter::Failed(error)) => {
+                    failures += 1;
+                    if failures >= ZONES_TRIED {
+                        return Err(error);
+                    }
+                    continue;
+                }
+            };
+            pins.extend(self.zones.pin(writer.zone));
+            match writer.place(&self.media, &self.key, class, &mut runs, in_flight) {
+                Ok(more) => placed.extend(more),
+                Err(error) => {
+                    tracing::warn!(zone = writer.zone.0, %error, "data zone failed");
+                    failures += 1;
+                    let _ = self.media.finish(writer.zone);
+                    if failures >= ZONES_TRIED {
+                        self.zones.park(writer);
+                        return Err(error.into());
+                    }
+                }
+            }
+            self.zones.park(writer);
+        }
+        Ok(placed)
+    }
+
+    /// Journals landings, in records of bounded size. Each record carries the size that its own
+    /// blocks cause.
+    fn journal(
+        &self,
+        passengers: &[Passenger],
+        landings: Vec<Landing>,
+        in_flight: Option<Arc<InFlight>>,
+    ) -> Result<(BTreeMap<Ino, u64>, Lsn)> {
+        let ops_max = (self.zones.budget.dirty_pages_max / 8).clamp(4, 512);
+        let mut sizes: BTreeMap<Ino, u64> = passengers
+            .iter()
+            .map(|p| (p.ino, p.committed_size))
+            .collect();
+        let mut in_flight = in_flight;
+        let mut lsn = self.log.last_lsn();
+        let mut landings = landings.into_iter().peekable();
+        let mut touched = passengers.iter().peekable();
+        while landings.peek().is_some() || touched.peek().is_some() {
+            let mut ops = Vec::new();
+            let mut last: Option<(Ino, u64)> = None;
+            while ops.len() < ops_max
+                && let Some(landing) = landings.next()
+            {
+                last = Some((landing.ino, landing.block + landing.extent.blocks()));
+                let Landing { ino, block, extent } = landing;
+                ops.push(Op::Map { ino, block, extent });
+            }
+            // Files whose blocks are all in this or earlier records are done; the last one may
+            // be half way.
+            let next = landings.peek().map(|l| l.ino);
+            while let Some(passenger) = touched.next_if(|p| next.is_none_or(|next| p.ino < next)) {
+                sizes.insert(passenger.ino, passenger.size);
+                ops.push(touch(passenger.ino, passenger.size, passenger.times));
+            }
+            if let (Some((ino, end)), Some(passenger)) = (last, touched.peek())
+                && passenger.ino == ino
+            {
+                let size = passenger
+                    .size
+                    .min(end * BLOCK_SIZE as u64)
+                    .max(passenger.committed_size);
+                sizes.insert(ino, size);
+                ops.push(touch(ino, size, passenger.times));
+            }
+            let data = in_flight.take();
+            (_, lsn) = self.update_with::<_, Error>(Intent::Shrink, data, |tx| {
+                for op in &ops {
+                    tx.push(op.clone());
+                }
+                Ok(())
+            })?;
+        }
+        Ok((sizes, lsn))
+    }
+}
+
+/// Takes a file's dirty data off, if there is any and nobody else is at it.
+fn board(ino: Ino, file: Arc<File>) -> Option<Passenger> {
+    let mut staged = file.lock();
+    staged.queued = false;
+    if staged.busy || staged.is_clean() {
+        return None;
+    }
+    let blocks = staged.take_off();
+    staged.busy = true;
+    let passenger = Passenger {
+        ino,
+        size: staged.size.unwrap_or(0),
+        committed_size: staged.committed_size,
+        times: staged.flying_times,
+        lifetime: staged.lifetime,
+        blocks,
+        flying: staged
+            .flying
+            .iter()
+            .map(|(block, data)| (*block, data.clone()))
+            .collect(),
+        file: Arc::clone(&file),
+    };
+    drop(staged);
+    Some(passenger)
+}
+
+fn run(ino: Ino, file_block: u64, data: Buffer) -> Run {
+    let crcs = data
+        .chunks_exact(BLOCK_SIZE)
+        .map(checksum::data_block)
+        .collect();
+    Run {
+        ino,
+        file_block,
+        data,
+        crcs,
+    }
+}
+
+/// A file small enough to live in the tree.
+fn inline(passenger: &Passenger) -> Option<Landing> {
+    let [(0, data)] = passenger.flying.as_slice() else {
+        return None;
+    };
+    if passenger.size > INLINE_BYTES_MAX || data.blocks() != 1 {
+        return None;
+    }
+    let used = data.get(..passenger.size as usize)?;
+    let len = used.iter().rposition(|b| *b != 0).map_or(0, |at| at + 1);
+    let bytes = used.get(..len)?.to_vec();
+    Some(Landing {
+        ino: passenger.ino,
+        block: 0,
+        extent: Extent::Inline(bytes),
+    })
+}
+
+fn touch(ino: Ino, size: u64, times: Option<Times>) -> Op {
+    let set = Touch {
+        size: Some(size),
+        mtime: times.map(|t| t.mtime),
+        ctime: times.map(|t| t.ctime),
+        ..Touch::default()
+    };
+    Op::Touch { ino, set }
+}

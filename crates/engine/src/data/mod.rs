@@ -1,0 +1,32 @@
+//! The content of files: staged when written, flown to the device in flights of many files, read
+//! back verified.
+//!
+//! [`files`] holds what is staged of each file, [`space`] what is promised, `write`, `read` and
+//! `resize` are the calls from above, `flight` takes staged data to the device.
+
+mod files;
+mod flight;
+mod read;
+mod resize;
+mod seek;
+mod space;
+mod staged;
+mod write;
+
+pub(crate) use files::Files;
+pub use seek::Seek;
+pub(crate) use space::Space;
+pub use space::SpaceReport;
+
+/// Largest file offset, bytes: 8 EiB less one.
+pub(crate) const OFFSET_MAX: u64 = i64::MAX as u64;
+
+/// The block that holds a byte.
+pub(crate) fn block_of(offset: u64) -> u64 {
+    offset / persimmon_device::BLOCK_SIZE as u64
+}
+
+/// Blocks that hold `size` bytes.
+pub(crate) fn blocks_in(size: u64) -> u64 {
+    size.div_ceil(persimmon_device::BLOCK_SIZE as u64)
+}

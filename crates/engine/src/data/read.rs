@@ -1,0 +1,175 @@
+//! Reading: staged blocks from memory, the others from the device, every block verified.
+
+use persimmon_device::BLOCK_SIZE;
+use persimmon_format::extent::Extent;
+use persimmon_format::{Ino, checksum};
+
+use super::{block_of, blocks_in};
+use crate::Volume;
+use crate::error::{Error, Result};
+use crate::meta::extents::Piece;
+use crate::zones::Pin;
+
+/// Times a block that does not match is looked up again before it counts as damaged.
+const LOOKUPS: usize = 3;
+
+impl Volume {
+    /// Reads from a regular file; returns the bytes read, fewer than asked for at its end.
+    pub fn read(&self, ino: Ino, offset: u64, buf: &mut [u8]) -> Result<usize> {
+        let file = self.files.get(ino);
+        let staged_size = file.as_ref().and_then(|f| f.lock().size);
+        let size = match staged_size {
+            Some(size) => size,
+            None => {
+                self.view::<_, Error>(|v| v.inode(ino))?
+                    .ok_or(Error::NotFound(ino))?
+                    .size
+            }
+        };
+        let len = (buf.len() as u64).min(size.saturating_sub(offset)) as usize;
+        let Some(buf) = buf.get_mut(..len) else {
+            return Ok(0);
+        };
+        if len == 0 {
+            return Ok(0);
+        }
+        let (first, end) = (block_of(offset), blocks_in(offset + len as u64));
+        // Staging is looked at before the tree: what leaves it meanwhile is in the tree by then.
+        let mut holes = vec![(first, end)];
+        if let Some(file) = &file {
+            let staged = file.lock();
+            holes.clear();
+            let mut start = first;
+            for block in first..end {
+                if let Some(content) = staged.block(block) {
+                    copy_block(buf, offset, block, content);
+                    if start < block {
+                        holes.push((start, block));
+                    }
+                    start = block + 1;
+                }
+            }
+            if start < end {
+                holes.push((start, end));
+            }
+        }
+        for (from, to) in holes {
+            self.read_tree(ino, from, to, offset, buf)?;
+        }
+        Ok(len)
+    }
+
+    /// One whole block as it is in the history, zeros where nothing is mapped.
+    pub(crate) fn read_block(&self, ino: Ino, block: u64) -> Result<Vec<u8>> {
+        let mut content = vec![0; BLOCK_SIZE];
+        self.read_tree(
+            ino,
+            block,
+            block + 1,
+            block * BLOCK_SIZE as u64,
+            &mut content,
+        )?;
+        Ok(content)
+    }
+
+    /// Reads blocks `from..to` by the tree into `buf`, whose first byte is at `offset`.
+    fn read_tree(&self, ino: Ino, from: u64, to: u64, offset: u64, buf: &mut [u8]) -> Result<()> {
+        let mut result = Ok(());
+        for _ in 0..LOOKUPS {
+            let pieces = self.pinned_extents(ino, from, to)?;
+            result = self.read_pieces(ino, &pieces, from, to, offset, buf);
+            if !matches!(result, Err(Error::DataDamaged { .. })) {
+                break;
+            }
+        }
+        result
+    }
+
+    /// Extents of a range; their zones stay as they are while the pins live.
+    fn pinned_extents(&self, ino: Ino, from: u64, to: u64) -> Result<Vec<(Piece, Option<Pin>)>> {
+        self.view(|view| {
+            let pieces = view.extents(ino, from, to, usize::MAX)?;
+            Ok(pieces
+                .into_iter()
+                .map(|piece| {
+                    let pin = match &piece.extent {
+                        Extent::Frame { addr, .. } => self.zones.pin(addr.zone()),
+                        _ => None,
+                    };
+                    (piece, pin)
+                })
+                .collect())
+        })
+    }
+
+    fn read_pieces(
+        &self,
+        ino: Ino,
+        pieces: &[(Piece, Option<Pin>)],
+        from: u64,
+        to: u64,
+        offset: u64,
+        buf: &mut [u8],
+    ) -> Result<()> {
+        let mut done = from;
+        for (piece, _pin) in pieces {
+            let (start, end) = (piece.block.max(from), piece.end().min(to));
+            zero_blocks(buf, offset, done, start);
+            match &piece.extent {
+                Extent::Reserved { .. } => zero_blocks(buf, offset, start, end),
+                Extent::Inline(bytes) => {
+                    let mut content = [0; BLOCK_SIZE];
+                    if let Some(out) = content.get_mut(..bytes.len()) {
+                        out.copy_from_slice(bytes);
+                    }
+                    copy_block(buf, offset, start, &content);
+                }
+                Extent::Frame { addr, crcs } => {
+                    let skip = (start - piece.block) as usize;
+                    let at = addr.offset(skip as u32);
+                    let data = self.media.read(at, (end - start) as u32)?;
+                    let blocks = data.chunks_exact(BLOCK_SIZE).zip(crcs.iter().skip(skip));
+                    for (i, (content, crc)) in blocks.enumerate() {
+                        let block = start + i as u64;
+                        if checksum::data_block(content) != *crc {
+                            let addr = at.offset(i as u32);
+                            return Err(Error::DataDamaged { ino, block, addr });
+                        }
+                        copy_block(buf, offset, block, content);
+                    }
+                }
+            }
+            done = end;
+        }
+        zero_blocks(buf, offset, done, to);
+        Ok(())
+    }
+}
+
+/// Where block `block` of the file lies in a buffer that begins at `offset`: the buffer's range,
+/// and the first byte of the block that falls into it.
+fn place(len: usize, offset: u64, block: u64) -> (usize, usize, usize) {
+    let start = block * BLOCK_SIZE as u64;
+    let skip = offset.saturating_sub(start).min(BLOCK_SIZE as u64) as usize;
+    let at = start.saturating_sub(offset).min(len as u64) as usize;
+    let count = (BLOCK_SIZE - skip).min(len - at);
+    (at, count, skip)
+}
+
+fn copy_block(buf: &mut [u8], offset: u64, block: u64, content: &[u8]) {
+    let (at, count, skip) = place(buf.len(), offset, block);
+    if let (Some(out), Some(bytes)) = (buf.get_mut(at..at + count), content.get(skip..skip + count))
+    {
+        out.copy_from_slice(bytes);
+    }
+}
+
+fn zero_blocks(buf: &mut [u8], offset: u64, from: u64, to: u64) {
+    if from < to {
+        let (start, _, _) = place(buf.len(), offset, from);
+        let (last, count, _) = place(buf.len(), offset, to - 1);
+        if let Some(out) = buf.get_mut(start..last + count) {
+            out.fill(0);
+        }
+    }
+}

@@ -1,0 +1,384 @@
+//! Changes of what a file covers: truncating, punching holes, preallocating, and freeing a file
+//! whose last name is gone. Each is made of records of bounded size.
+
+use persimmon_device::BLOCK_SIZE;
+use persimmon_format::extent::{Extent, RESERVED_BLOCKS_MAX};
+use persimmon_format::inode::Timestamp;
+use persimmon_format::record::{Op, Touch};
+use persimmon_format::{Ino, Key, KeyKind};
+
+use super::files::File;
+use super::staged::Staged;
+use super::{OFFSET_MAX, block_of, blocks_in};
+use crate::Volume;
+use crate::error::{Error, Result};
+use crate::meta::{Intent, Transaction};
+
+/// Extents one record may remove.
+const EXTENTS_MAX: usize = 256;
+/// One past the last block a file can have.
+const BLOCKS_END: u64 = OFFSET_MAX / BLOCK_SIZE as u64 + 1;
+
+/// A file whose coverage is being changed: no flight of it, no writer.
+struct Resizing<'a>(&'a File);
+
+impl<'a> Resizing<'a> {
+    fn begin(file: &'a File) -> (Resizing<'a>, std::sync::MutexGuard<'a, Staged>) {
+        let mut staged = file.wait_while(file.lock(), |s| s.busy || s.resizing);
+        staged.busy = true;
+        staged.resizing = true;
+        (Resizing(file), staged)
+    }
+}
+
+impl Drop for Resizing<'_> {
+    fn drop(&mut self) {
+        let mut staged = self.0.lock();
+        staged.busy = false;
+        staged.resizing = false;
+        drop(staged);
+        self.0.notify();
+    }
+}
+
+impl Volume {
+    /// Sets a file's size; what is beyond it is gone, what is new reads as zeros.
+    pub fn truncate(&self, ino: Ino, size: u64, now: Timestamp) -> Result<()> {
+        self.check_writable()?;
+        if size > OFFSET_MAX {
+            return Err(Error::TooLarge);
+        }
+        let file = self.load(ino)?;
+        let (turn, mut staged) = Resizing::begin(&file);
+        let old = staged.size.unwrap_or(0);
+        let keep = blocks_in(size);
+        let mut tail = None;
+        if size < old {
+            self.space.give_back(staged.drop_dirty(keep, u64::MAX));
+            zero_from(&mut staged, size);
+            drop(staged);
+            tail = self.zeroed_tail(ino, size)?;
+        } else {
+            drop(staged);
+        }
+        let set = |size| Touch {
+            size: Some(size),
+            mtime: Some(now),
+            ctime: Some(now),
+            ..Touch::default()
+        };
+        // The staged part of what stays keeps its place in time: the history's size is at most
+        // that of the history's blocks.
+        let (committed, dirty_below) = {
+            let staged = file.lock();
+            (staged.committed_size, staged.dirty_blocks() > 0)
+        };
+        let history_size = if dirty_below && size > committed {
+            committed
+        } else {
+            size
+        };
+        let more = self.update::<_, Error>(Intent::Shrink, |tx| {
+            tx.touch(ino, set(history_size));
+            if size >= old {
+                return Ok(false);
+            }
+            if let Some(op) = &tail {
+                tx.push(op.clone());
+            }
+            let more = self.punch_some(tx, ino, keep, BLOCKS_END)?;
+            if more {
+                tx.put(Key::truncation(ino), keep.to_le_bytes().to_vec());
+            }
+            Ok(more)
+        })?;
+        {
+            let mut staged = file.lock();
+            staged.size = Some(size);
+            staged.committed_size = history_size;
+            staged.version += 1;
+            if dirty_below {
+                staged.times = Some(super::staged::Times {
+                    mtime: now,
+                    ctime: now,
+                });
+            } else {
+                staged.times = None;
+            }
+        }
+        if more {
+            self.finish_truncation(ino, keep)?;
+        }
+        drop(turn);
+        self.files.forget_if_clean_of(ino, file);
+        Ok(())
+    }
+
+    /// Goes on with a truncation that one record could not finish.
+    fn finish_truncation(&self, ino: Ino, keep: u64) -> Result<()> {
+        while self.update::<_, Error>(Intent::Shrink, |tx| {
+            let more = self.punch_some(tx, ino, keep, BLOCKS_END)?;
+            if !more {
+                tx.delete(Key::truncation(ino));
+            }
+            Ok(more)
+        })? {}
+        Ok(())
+    }
+
+    /// Finishes the truncations that a crash interrupted.
+    pub(crate) fn finish_truncations(&self) -> Result<()> {
+        let mut open = Vec::new();
+        self.view::<_, Error>(|view| {
+            open.clear();
+            view.scan(
+                Key::new(Key::GLOBAL, KeyKind::TRUNCATION, 0),
+                |key, value| {
+                    if key.ino != Key::GLOBAL || key.kind != KeyKind::TRUNCATION {
+                        return Ok(std::ops::ControlFlow::Break(()));
+                    }
+                    let keep = value
+                        .first_chunk()
+                        .map_or(u64::MAX, |b| u64::from_le_bytes(*b));
+                    open.push((Ino(key.item), keep));
+                    Ok(std::ops::ControlFlow::Continue(()))
+                },
+            )
+        })?;
+        for (ino, keep) in open {
+            self.finish_truncation(ino, keep)?;
+        }
+        Ok(())
+    }
+
+    /// Adds a punch of the first [`EXTENTS_MAX`] extents in `from..to` to a transaction. True if
+    /// there are more.
+    fn punch_some(&self, tx: &mut Transaction<'_>, ino: Ino, from: u64, to: u64) -> Result<bool> {
+        let pieces = tx.extents(ino, from, to, EXTENTS_MAX)?;
+        let Some(last) = pieces.last() else {
+            return Ok(false);
+        };
+        let more = pieces.len() == EXTENTS_MAX && last.end() < to;
+        let end = if more { last.end() } else { to };
+        tx.push(Op::Punch { ino, from, to: end });
+        Ok(more)
+    }
+
+    /// What must be mapped so that the last block is zero beyond `size`, should the file grow
+    /// again: the block's remaining content, inline, in the record of the truncation itself.
+    fn zeroed_tail(&self, ino: Ino, size: u64) -> Result<Option<Op>> {
+        let within = (size % BLOCK_SIZE as u64) as usize;
+        if within == 0 {
+            return Ok(None);
+        }
+        let block = block_of(size);
+        let mut content = self.read_block(ino, block)?;
+        if content.iter().skip(within).all(|b| *b == 0) {
+            return Ok(None);
+        }
+        content.truncate(within);
+        let len = content.iter().rposition(|b| *b != 0).map_or(0, |at| at + 1);
+        content.truncate(len);
+        Ok(Some(Op::Map {
+            ino,
+            block,
+            extent: Extent::Inline(content),
+        }))
+    }
+
+    /// Makes a range a hole; the size stays.
+    pub fn punch(&self, ino: Ino, offset: u64, len: u64, now: Timestamp) -> Result<()> {
+        self.check_writable()?;
+        let file = self.load(ino)?;
+        let size = file.lock().size.unwrap_or(0);
+        let end = offset.checked_add(len).ok_or(Error::TooLarge)?;
+        let unit = BLOCK_SIZE as u64;
+        let (first, last) = (
+            offset.div_ceil(unit),
+            if end >= size {
+                blocks_in(end)
+            } else {
+                end / unit
+            },
+        );
+        // Edges inside blocks are written as zeros, as far as the file reaches.
+        let zeros = [0; BLOCK_SIZE];
+        let zero = |from: u64, to: u64| {
+            let to = to.min(size);
+            if from < to {
+                self.write(ino, from, &zeros[..(to - from) as usize], now)?;
+            }
+            Ok::<_, Error>(())
+        };
+        if first > last
+            || (first == last && offset / unit == end / unit && !end.is_multiple_of(unit))
+        {
+            return zero(offset, end);
+        }
+        zero(offset, first * unit)?;
+        if end < size {
+            zero(last * unit, end)?;
+        }
+        let (turn, mut staged) = Resizing::begin(&file);
+        self.space.give_back(staged.drop_dirty(first, last));
+        drop(staged);
+        while self.update::<_, Error>(Intent::Shrink, |tx| {
+            let set = Touch {
+                mtime: Some(now),
+                ctime: Some(now),
+                ..Touch::default()
+            };
+            tx.touch(ino, set);
+            self.punch_some(tx, ino, first, last)
+        })? {}
+        file.lock().version += 1;
+        drop(turn);
+        self.files.forget_if_clean_of(ino, file);
+        Ok(())
+    }
+
+    /// Sets space aside for a range, so that writing it later finds room. Holes in it read as
+    /// zeros, as before.
+    pub fn preallocate(
+        &self,
+        ino: Ino,
+        offset: u64,
+        len: u64,
+        keep_size: bool,
+        now: Timestamp,
+    ) -> Result<()> {
+        self.check_writable()?;
+        let end = offset
+            .checked_add(len)
+            .filter(|end| *end <= OFFSET_MAX)
+            .ok_or(Error::TooLarge)?;
+        let file = self.load(ino)?;
+        // What is staged is mapped first, so that the tree alone tells what is a hole.
+        self.commit_file(ino)?;
+        let (turn, staged) = Resizing::begin(&file);
+        let staged_blocks = staged.dirty_blocks();
+        drop(staged);
+        if staged_blocks > 0 {
+            drop(turn);
+            self.commit_file(ino)?;
+            return self.preallocate(ino, offset, len, keep_size, now);
+        }
+        let mut from = block_of(offset);
+        let to = blocks_in(end);
+        while from < to {
+            from = self.reserve_some(ino, from, to)?;
+        }
+        let mut staged = file.lock();
+        let size = staged.size.unwrap_or(0);
+        let grown = if keep_size { size } else { size.max(end) };
+        staged.size = Some(grown);
+        staged.committed_size = grown;
+        staged.version += 1;
+        drop(staged);
+        let set = Touch {
+            size: (grown != size).then_some(grown),
+            mtime: Some(now).filter(|_| grown != size),
+            ctime: Some(now),
+            ..Touch::default()
+        };
+        self.update::<_, Error>(Intent::Shrink, |tx| {
+            tx.touch(ino, set);
+            Ok(())
+        })?;
+        drop(turn);
+        self.files.forget_if_clean_of(ino, file);
+        Ok(())
+    }
+
+    /// Reserves the holes among the first extents of `from..to`; returns how far it came.
+    fn reserve_some(&self, ino: Ino, from: u64, to: u64) -> Result<u64> {
+        let available = self.available_blocks();
+        self.update::<_, Error>(Intent::Grow, |tx| {
+            let pieces = tx.extents(ino, from, to, EXTENTS_MAX)?;
+            let reach = if pieces.len() == EXTENTS_MAX {
+                pieces.last().map_or(to, |p| p.end().min(to))
+            } else {
+                to
+            };
+            let mut holes = Vec::new();
+            let mut done = from;
+            for piece in &pieces {
+                if piece.block > done {
+                    holes.push((done, piece.block));
+                }
+                done = done.max(piece.end());
+            }
+            if done < reach {
+                holes.push((done, reach));
+            }
+            let wanted: u64 = holes.iter().map(|(a, b)| b - a).sum();
+            if wanted > available {
+                return Err(Error::NoSpace);
+            }
+            for (mut start, end) in holes {
+                while start < end {
+                    let blocks = (end - start).min(RESERVED_BLOCKS_MAX.into()) as u32;
+                    tx.push(Op::Map {
+                        ino,
+                        block: start,
+                        extent: Extent::Reserved { blocks },
+                    });
+                    start += u64::from(blocks);
+                }
+            }
+            Ok(reach)
+        })
+    }
+
+    /// Frees an inode without a name that nobody has open, in records of bounded size.
+    pub fn reclaim(&self, ino: Ino) -> Result<()> {
+        self.check_writable()?;
+        if let Some(file) = self.files.get(ino) {
+            let (turn, mut staged) = Resizing::begin(&file);
+            self.space.give_back(staged.drop_dirty(0, u64::MAX));
+            staged.times = None;
+            drop(staged);
+            drop(turn);
+            self.files.forget_if_clean_of(ino, file);
+        }
+        while self.update::<_, Error>(Intent::Shrink, |tx| {
+            if self.punch_some(tx, ino, 0, BLOCKS_END)? {
+                return Ok(true);
+            }
+            let mut items = Vec::new();
+            tx.scan(Key::new(ino, KeyKind(0), 0), |key, _| {
+                if key.ino != ino || items.len() >= EXTENTS_MAX {
+                    return Ok(std::ops::ControlFlow::Break(()));
+                }
+                if !matches!(key.kind, KeyKind::EXTENT | KeyKind::INODE) {
+                    items.push(key);
+                }
+                Ok(std::ops::ControlFlow::Continue(()))
+            })?;
+            let more = items.len() >= EXTENTS_MAX;
+            items.into_iter().for_each(|key| tx.delete(key));
+            if !more {
+                tx.delete(Key::inode(ino));
+                tx.delete(Key::orphan(ino));
+                if tx.get(&Key::truncation(ino))?.is_some() {
+                    tx.delete(Key::truncation(ino));
+                }
+            }
+            Ok(more)
+        })? {}
+        Ok(())
+    }
+}
+
+/// Zeroes the staged part of a file's last block beyond `size`.
+fn zero_from(staged: &mut Staged, size: u64) {
+    let within = (size % BLOCK_SIZE as u64) as usize;
+    let block = block_of(size);
+    if within > 0 && staged.is_dirty(block) {
+        staged
+            .dirty_block(block, None)
+            .iter_mut()
+            .skip(within)
+            .for_each(|b| *b = 0);
+    }
+}

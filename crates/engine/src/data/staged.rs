@@ -1,0 +1,228 @@
+//! What is staged of one file: blocks written and not yet flown, in two layers. Writes go to the
+//! dirty layer; a flight freezes it into the flying layer, which stays readable until it landed.
+
+use std::collections::BTreeMap;
+
+use persimmon_device::{BLOCK_SIZE, Buffer, BufferMut};
+use persimmon_format::extent::FRAME_BLOCKS_MAX;
+use persimmon_format::inode::Timestamp;
+
+/// Times of a write.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Times {
+    pub(crate) mtime: Timestamp,
+    pub(crate) ctime: Timestamp,
+}
+
+/// The staged part of a file.
+#[derive(Default)]
+pub(crate) struct Staged {
+    /// Size with what is staged; `None` until loaded.
+    pub(crate) size: Option<u64>,
+    /// Size in the history.
+    pub(crate) committed_size: u64,
+    pub(crate) lifetime: u8,
+    dirty: BTreeMap<u64, BufferMut>,
+    dirty_blocks: u64,
+    pub(crate) flying: BTreeMap<u64, Buffer>,
+    /// Times of the last write not yet in the history.
+    pub(crate) times: Option<Times>,
+    pub(crate) flying_times: Option<Times>,
+    /// A flight, or a change of size, is under way: nobody else may start one.
+    pub(crate) busy: bool,
+    /// The size is being changed: writers wait.
+    pub(crate) resizing: bool,
+    /// Grows whenever blocks move from staging to the tree or are dropped.
+    pub(crate) version: u64,
+    /// In the queue of dirty files.
+    pub(crate) queued: bool,
+}
+
+impl Staged {
+    pub(crate) fn is_clean(&self) -> bool {
+        self.dirty.is_empty() && self.times.is_none() && !self.busy
+    }
+
+    pub(crate) fn dirty_blocks(&self) -> u64 {
+        self.dirty_blocks
+    }
+
+    /// The run that holds a block, and the block's place in it.
+    fn dirty_at(&self, block: u64) -> Option<(&BufferMut, usize)> {
+        let (start, run) = self.dirty.range(..=block).next_back()?;
+        let at = (block - start) as usize;
+        (at < run.blocks()).then_some((run, at))
+    }
+
+    fn flying_at(&self, block: u64) -> Option<(&Buffer, usize)> {
+        let (start, run) = self.flying.range(..=block).next_back()?;
+        let at = (block - start) as usize;
+        (at < run.blocks() as usize).then_some((run, at))
+    }
+
+    pub(crate) fn is_dirty(&self, block: u64) -> bool {
+        self.dirty_at(block).is_some()
+    }
+
+    /// A staged block's content.
+    pub(crate) fn block(&self, block: u64) -> Option<&[u8]> {
+        let range = |at: usize| at * BLOCK_SIZE..(at + 1) * BLOCK_SIZE;
+        match self.dirty_at(block) {
+            Some((run, at)) => Some(&run[range(at)]),
+            None => self.flying_at(block).map(|(run, at)| &run[range(at)]),
+        }
+    }
+
+    /// Blocks of `first..end` that are not dirty yet.
+    pub(crate) fn new_blocks(&self, first: u64, end: u64) -> u64 {
+        let mut covered = 0;
+        let before = self.dirty.range(..first).next_back();
+        for (start, run) in before.into_iter().chain(self.dirty.range(first..end)) {
+            let run_end = start + run.blocks() as u64;
+            covered += run_end.min(end).saturating_sub((*start).max(first));
+        }
+        (end - first) - covered
+    }
+
+    /// The dirty block, made so with `base` (zeros where there is none) if it is not yet.
+    pub(crate) fn dirty_block(&mut self, block: u64, base: Option<&[u8]>) -> &mut [u8] {
+        if !self.is_dirty(block) {
+            self.add_blocks(block, 1);
+            if let (Some(base), Some(out)) = (base, self.dirty_slice(block, 1)) {
+                out.copy_from_slice(base);
+            }
+        }
+        self.dirty_slice(block, 1).unwrap_or_default()
+    }
+
+    /// Up to `count` dirty blocks from `block` on, as far as they are one run.
+    fn dirty_slice(&mut self, block: u64, count: usize) -> Option<&mut [u8]> {
+        let (start, run) = self.dirty.range_mut(..=block).next_back()?;
+        let at = (block - start) as usize;
+        let end = (at + count).min(run.blocks());
+        run.get_mut(at * BLOCK_SIZE..end * BLOCK_SIZE)
+    }
+
+    /// Adds `count` zero blocks from `block` on, none of which is dirty, to the run before them if
+    /// they follow it.
+    fn add_blocks(&mut self, mut block: u64, mut count: usize) {
+        self.dirty_blocks += count as u64;
+        if let Some((start, run)) = self.dirty.range_mut(..=block).next_back()
+            && start + run.blocks() as u64 == block
+        {
+            let take = count.min(FRAME_BLOCKS_MAX - run.blocks());
+            run.resize_blocks(run.blocks() + take);
+            block += take as u64;
+            count -= take;
+        }
+        while count > 0 {
+            let take = count.min(FRAME_BLOCKS_MAX);
+            self.dirty.insert(block, BufferMut::zeroed(take));
+            block += take as u64;
+            count -= take;
+        }
+    }
+
+    /// Writes whole blocks.
+    pub(crate) fn write_blocks(&mut self, first: u64, bytes: &[u8]) {
+        let count = bytes.len() / BLOCK_SIZE;
+        let end = first + count as u64;
+        let mut block = first;
+        let mut rest = bytes;
+        while block < end {
+            let dirty = self.is_dirty(block);
+            if !dirty {
+                let next = self
+                    .dirty
+                    .range(block..end)
+                    .next()
+                    .map_or(end, |(start, _)| *start);
+                self.add_blocks(block, (next - block) as usize);
+            }
+            let Some(out) = self.dirty_slice(block, (end - block) as usize) else {
+                return;
+            };
+            let Some((now, later)) = rest.split_at_checked(out.len()) else {
+                return;
+            };
+            out.copy_from_slice(now);
+            block += (now.len() / BLOCK_SIZE) as u64;
+            rest = later;
+        }
+    }
+
+    /// Drops dirty blocks `first..end`; returns how many.
+    pub(crate) fn drop_dirty(&mut self, first: u64, end: u64) -> u64 {
+        let touched: Vec<u64> = {
+            let before = self.dirty.range(..first).next_back();
+            before
+                .into_iter()
+                .chain(self.dirty.range(first..end))
+                .map(|(start, _)| *start)
+                .collect()
+        };
+        let mut dropped = 0;
+        for start in touched {
+            let Some(run) = self.dirty.get(&start) else {
+                continue;
+            };
+            let run_end = start + run.blocks() as u64;
+            let (from, to) = (start.max(first), run_end.min(end));
+            if from >= to {
+                continue;
+            }
+            dropped += to - from;
+            let Some(run) = self.dirty.remove(&start) else {
+                continue;
+            };
+            let run = run.freeze();
+            let mut keep = |a: u64, b: u64| {
+                if a < b {
+                    let part = run.slice((a - start) as usize..(b - start) as usize);
+                    self.dirty.insert(a, part.into_mut());
+                }
+            };
+            keep(start, from);
+            keep(to, run_end);
+        }
+        self.dirty_blocks -= dropped;
+        self.version += u64::from(dropped > 0);
+        dropped
+    }
+
+    /// Freezes the dirty layer into the flying one. Returns the blocks in it.
+    pub(crate) fn take_off(&mut self) -> u64 {
+        debug_assert!(self.flying.is_empty());
+        self.flying = std::mem::take(&mut self.dirty)
+            .into_iter()
+            .map(|(start, run)| (start, run.freeze()))
+            .collect();
+        self.flying_times = self.times.take();
+        std::mem::take(&mut self.dirty_blocks)
+    }
+
+    /// The flight is over: what flew is in the tree.
+    pub(crate) fn land(&mut self) {
+        self.flying.clear();
+        self.flying_times = None;
+        self.version += 1;
+    }
+
+    /// The flight failed: what flew is dirty again, except where it was overwritten meanwhile.
+    /// Returns the blocks that were.
+    pub(crate) fn turn_back(&mut self) -> u64 {
+        let mut overwritten = 0;
+        for (start, run) in std::mem::take(&mut self.flying) {
+            for (i, content) in run.chunks_exact(BLOCK_SIZE).enumerate() {
+                let block = start + i as u64;
+                if self.is_dirty(block) {
+                    overwritten += 1;
+                } else {
+                    self.dirty_block(block, Some(content));
+                }
+            }
+        }
+        self.times = self.times.or(self.flying_times.take());
+        overwritten
+    }
+}

@@ -1,0 +1,199 @@
+//! Writing into the staging buffer. Space is set aside here: a write that would not fit is
+//! refused here, and nowhere later.
+
+use persimmon_device::BLOCK_SIZE;
+use persimmon_format::Ino;
+use persimmon_format::extent::Extent;
+use persimmon_format::inode::Timestamp;
+
+use super::files::File;
+use super::staged::{Staged, Times};
+use super::{OFFSET_MAX, block_of, blocks_in};
+use crate::Volume;
+use crate::error::{Error, Result};
+
+/// Bytes staged under one hold of the file's lock.
+const PIECE: usize = 1 << 20;
+
+/// Content of blocks that a write changes in part, fetched without the file's lock.
+#[derive(Default)]
+struct Bases {
+    version: u64,
+    blocks: Vec<(u64, Vec<u8>)>,
+}
+
+impl Bases {
+    fn get(&self, block: u64) -> Option<&[u8]> {
+        self.blocks
+            .iter()
+            .find(|(b, _)| *b == block)
+            .map(|(_, content)| content.as_slice())
+    }
+}
+
+/// What keeps a piece from being staged.
+enum Need {
+    Base(u64),
+    Room { first: u64, end: u64 },
+}
+
+impl Volume {
+    /// Writes to a regular file. Visible at once, durable after [`Volume::sync_file`].
+    pub fn write(&self, ino: Ino, offset: u64, data: &[u8], now: Timestamp) -> Result<()> {
+        self.check_writable()?;
+        let end = offset
+            .checked_add(data.len() as u64)
+            .ok_or(Error::TooLarge)?;
+        if end > OFFSET_MAX {
+            return Err(Error::TooLarge);
+        }
+        let file = self.load(ino)?;
+        let mut at = offset;
+        let mut rest = data;
+        while !rest.is_empty() {
+            // Pieces end on multiples of their size, so that whole blocks stay whole.
+            let take = (PIECE - at as usize % PIECE).min(rest.len());
+            let (now_part, later) = rest.split_at(take);
+            self.write_piece(ino, &file, at, now_part, now)?;
+            at += take as u64;
+            rest = later;
+        }
+        Ok(())
+    }
+
+    fn write_piece(
+        &self,
+        ino: Ino,
+        file: &File,
+        offset: u64,
+        bytes: &[u8],
+        now: Timestamp,
+    ) -> Result<()> {
+        let mut bases = Bases::default();
+        // The blocks are known to have their space: overwriting frees what it takes.
+        let mut forced = false;
+        loop {
+            while self.space.is_over() && self.write_back()? {}
+            let need = {
+                let mut staged = file.wait_while(file.lock(), |s| s.resizing);
+                if staged.version != bases.version {
+                    bases = Bases {
+                        version: staged.version,
+                        blocks: Vec::new(),
+                    };
+                }
+                match self.try_stage(&mut staged, offset, bytes, &bases, forced) {
+                    Ok(()) => {
+                        staged.times = Some(Times {
+                            mtime: now,
+                            ctime: now,
+                        });
+                        staged.size = staged.size.max(Some(offset + bytes.len() as u64));
+                        if !std::mem::replace(&mut staged.queued, true) {
+                            self.files.enqueue(ino);
+                        }
+                        return Ok(());
+                    }
+                    Err(need) => need,
+                }
+            };
+            match need {
+                Need::Base(block) => bases.blocks.push((block, self.read_block(ino, block)?)),
+                Need::Room { first, end } => forced = self.find_room(ino, file, first, end)?,
+            }
+        }
+    }
+
+    fn try_stage(
+        &self,
+        staged: &mut Staged,
+        offset: u64,
+        bytes: &[u8],
+        bases: &Bases,
+        forced: bool,
+    ) -> Result<(), Need> {
+        if let Some(block) = missing_base(staged, offset, bytes, bases) {
+            return Err(Need::Base(block));
+        }
+        let (first, end) = (block_of(offset), blocks_in(offset + bytes.len() as u64));
+        let new = staged.new_blocks(first, end);
+        if forced {
+            self.space.take(new);
+        } else if new > 0 && !self.reserve(new) {
+            return Err(Need::Room { first, end });
+        }
+        stage(staged, offset, bytes, bases);
+        Ok(())
+    }
+
+    /// Makes room for a write of blocks `first..end`: by flushing what is staged, which frees
+    /// what it overwrites. True if the blocks have their space already, since they are mapped,
+    /// or staged to be; [`Error::NoSpace`] if that is not enough.
+    fn find_room(&self, ino: Ino, file: &File, first: u64, end: u64) -> Result<bool> {
+        if self.space.staged_blocks() > 0 && self.write_back()? {
+            return Ok(false);
+        }
+        let mapped: u64 = self
+            .view::<_, Error>(|view| view.extents(ino, first, end, usize::MAX))?
+            .iter()
+            .filter(|piece| !matches!(piece.extent, Extent::Inline(_)))
+            .map(|piece| piece.end().min(end) - piece.block.max(first))
+            .sum();
+        let new = file.lock().new_blocks(first, end);
+        if mapped >= new || self.available_blocks() >= new - mapped {
+            return Ok(true);
+        }
+        Err(Error::NoSpace)
+    }
+}
+
+/// The first and the last block of a write, if it changes them in part.
+fn partial_blocks(offset: u64, bytes: &[u8]) -> [Option<u64>; 2] {
+    let end = offset + bytes.len() as u64;
+    let size = BLOCK_SIZE as u64;
+    let head = (!offset.is_multiple_of(size)).then(|| block_of(offset));
+    let tail = (!end.is_multiple_of(size)).then(|| block_of(end));
+    [head, tail.filter(|t| Some(*t) != head)]
+}
+
+/// A block whose old content is needed and not at hand.
+fn missing_base(staged: &Staged, offset: u64, bytes: &[u8], bases: &Bases) -> Option<u64> {
+    let in_file = blocks_in(staged.size.unwrap_or(0));
+    partial_blocks(offset, bytes)
+        .into_iter()
+        .flatten()
+        .find(|block| {
+            *block < in_file && staged.block(*block).is_none() && bases.get(*block).is_none()
+        })
+}
+
+fn stage(staged: &mut Staged, offset: u64, bytes: &[u8], bases: &Bases) {
+    let mut at = offset;
+    let mut rest = bytes;
+    while !rest.is_empty() {
+        let within = (at % BLOCK_SIZE as u64) as usize;
+        let whole = if within == 0 {
+            rest.len() / BLOCK_SIZE * BLOCK_SIZE
+        } else {
+            0
+        };
+        let take = if whole > 0 {
+            whole
+        } else {
+            (BLOCK_SIZE - within).min(rest.len())
+        };
+        let (now, later) = rest.split_at(take);
+        let block = block_of(at);
+        if whole > 0 {
+            staged.write_blocks(block, now);
+        } else {
+            let base = staged.block(block).or(bases.get(block)).map(<[u8]>::to_vec);
+            let out = staged.dirty_block(block, base.as_deref());
+            if let Some(out) = out.get_mut(within..within + take) {
+                out.copy_from_slice(now);
+            }
+        }
+        at += take as u64;
+        rest = later;
+    }
+}

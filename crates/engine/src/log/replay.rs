@@ -1,0 +1,226 @@
+//! Records out of log blocks: which are valid, where the log ends, and whether something that was
+//! acknowledged is missing. No I/O here.
+
+use std::collections::BTreeMap;
+
+use persimmon_format::log::RECORD_HEADER_LEN;
+use persimmon_format::record::Op;
+use persimmon_format::{Addr, Lsn};
+
+use super::scan::Read;
+use crate::error::{Error, Result};
+
+/// Walks the valid records of a log, in order.
+pub(crate) struct Replay<'a> {
+    blocks: &'a [Read],
+    /// Of each epoch, the last LSN that later epochs left valid.
+    limits: BTreeMap<u32, Lsn>,
+    /// Up to here records are known to have been durable: what is missing is damage.
+    pub(crate) trusted: Lsn,
+    /// Largest epoch seen.
+    pub(crate) epoch: u32,
+}
+
+/// A record found by [`Replay::run`].
+pub(crate) struct Record {
+    pub(crate) lsn: Lsn,
+    pub(crate) ops: Vec<Op>,
+}
+
+struct Walk {
+    epoch: u32,
+    /// LSN of the record that begins next.
+    expect: Lsn,
+    /// The bytes of a record so far, if one is cut by a block's end.
+    partial: Option<Vec<u8>>,
+    /// A block was bad: whether a record was lost with it is not known yet.
+    gap: Option<Addr>,
+    /// The epoch's records end here.
+    ended: bool,
+}
+
+impl<'a> Replay<'a> {
+    pub(crate) fn new(blocks: &'a [Read]) -> Replay<'a> {
+        let states = || blocks.iter().filter_map(Read::state);
+        let mut limits = BTreeMap::new();
+        let mut epochs: Vec<(u32, Lsn)> = states()
+            .map(|state| (state.epoch, state.resume_after))
+            .collect();
+        epochs.sort_unstable();
+        epochs.dedup();
+        for pair in epochs.windows(2) {
+            if let [(epoch, _), (next, resume_after)] = pair
+                && epoch != next
+            {
+                limits.insert(*epoch, *resume_after);
+            }
+        }
+        Replay {
+            blocks,
+            limits,
+            trusted: states()
+                .map(|s| s.durable.max(s.resume_after))
+                .max()
+                .unwrap_or_default(),
+            epoch: states().map(|s| s.epoch).max().unwrap_or_default(),
+        }
+    }
+
+    /// Calls `visit` with each record after `cut`, until it answers false (the record's data did
+    /// not arrive: the history ends before it). Returns the LSN of the last record of the
+    /// history, and whether anything after it was left out.
+    pub(crate) fn run(
+        &self,
+        cut: Lsn,
+        mut visit: impl FnMut(Record) -> Result<bool>,
+    ) -> Result<(Lsn, bool)> {
+        let mut walk = Walk {
+            epoch: 0,
+            expect: Lsn(0),
+            partial: None,
+            gap: None,
+            ended: false,
+        };
+        let mut last = cut;
+        let mut left_out = false;
+        for block in self.blocks {
+            let (state, journal) = match block {
+                Read::Bad { addr } => {
+                    walk.gap = walk.gap.or(Some(*addr));
+                    continue;
+                }
+                Read::Footer { state, .. } => (*state, None),
+                Read::Journal {
+                    state,
+                    first_lsn,
+                    lead,
+                    bytes,
+                } => (*state, Some((*first_lsn, *lead, bytes))),
+            };
+            if state.epoch != walk.epoch {
+                self.check_epoch_end(last, state.resume_after)?;
+                walk = Walk {
+                    epoch: state.epoch,
+                    expect: Lsn(0),
+                    partial: None,
+                    gap: None,
+                    ended: false,
+                };
+            }
+            let Some((first_lsn, lead, bytes)) = journal else {
+                continue;
+            };
+            if walk.ended {
+                left_out |= !bytes.is_empty();
+                continue;
+            }
+            for (lsn, record) in walk.records(first_lsn, lead, bytes, last) {
+                if lsn <= last {
+                    continue;
+                }
+                let void = self
+                    .limits
+                    .get(&state.epoch)
+                    .is_some_and(|limit| lsn > *limit);
+                let follows = lsn == last.next();
+                if void
+                    || !follows
+                    || !visit(Record {
+                        lsn,
+                        ops: Op::decode_all(&record)
+                            .map_err(|e| Error::Inconsistent(format!("record {lsn}: {e}")))?,
+                    })?
+                {
+                    walk.ended = true;
+                    left_out = true;
+                    break;
+                }
+                last = lsn;
+            }
+        }
+        left_out |= walk.gap.is_some() || walk.partial.is_some();
+        if last < self.trusted {
+            return Err(self.lost(last));
+        }
+        Ok((last, left_out))
+    }
+
+    /// A later epoch begins: what it says was valid must have been found.
+    fn check_epoch_end(&self, last: Lsn, resume_after: Lsn) -> Result<()> {
+        if last < resume_after {
+            Err(self.lost(last))
+        } else {
+            Ok(())
+        }
+    }
+
+    fn lost(&self, last: Lsn) -> Error {
+        Error::Inconsistent(format!(
+            "the journal is damaged: records {} to {} were durable and cannot be read",
+            last.next(),
+            self.trusted
+        ))
+    }
+}
+
+impl Walk {
+    /// The records that end in this block.
+    fn records(&mut self, first: Lsn, lead: usize, bytes: &[u8], last: Lsn) -> Vec<(Lsn, Vec<u8>)> {
+        let mut records = Vec::new();
+        let (head, mut rest) = bytes.split_at(lead.min(bytes.len()));
+        let known = self.expect != Lsn(0);
+        match self.partial.take() {
+            Some(mut partial) if self.gap.is_none() => {
+                partial.extend_from_slice(head);
+                if complete(&partial) {
+                    records.push((Lsn(self.expect.0), body(partial)));
+                    self.expect = self.expect.next();
+                } else if rest.is_empty() && lead == bytes.len() {
+                    self.partial = Some(partial);
+                    return records;
+                }
+            }
+            _ => {}
+        }
+        // After a bad block the records go on only if none was lost with it.
+        if known && first != self.expect {
+            self.ended = true;
+            return records;
+        }
+        let _ = last;
+        self.gap = None;
+        self.expect = first;
+        while rest.len() >= RECORD_HEADER_LEN {
+            let len = record_len(rest);
+            match rest.split_at_checked(len) {
+                Some((record, after)) => {
+                    records.push((self.expect, body(record.to_vec())));
+                    self.expect = self.expect.next();
+                    rest = after;
+                }
+                None => break,
+            }
+        }
+        if !rest.is_empty() {
+            self.partial = Some(rest.to_vec());
+        }
+        records
+    }
+}
+
+/// Length of the framed record that begins here.
+fn record_len(bytes: &[u8]) -> usize {
+    match bytes.first_chunk::<RECORD_HEADER_LEN>() {
+        Some(len) => RECORD_HEADER_LEN + u32::from_le_bytes(*len) as usize,
+        None => usize::MAX,
+    }
+}
+
+fn complete(record: &[u8]) -> bool {
+    record.len() == record_len(record)
+}
+
+fn body(mut record: Vec<u8>) -> Vec<u8> {
+    record.drain(..RECORD_HEADER_LEN.min(record.len()));
+    record
+}

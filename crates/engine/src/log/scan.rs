@@ -1,0 +1,317 @@
+//! Finding the log and reading it. Only zones whose header says so are log zones; in each, the
+//! last good block is searched back from the write pointer; the newest one leads to its footer.
+
+use persimmon_device::{BLOCK_SIZE, ZoneId, ZoneInfo, ZoneState};
+use persimmon_format::footer::Footer;
+use persimmon_format::log::{Body, LogBlock, LogState};
+use persimmon_format::table::Role;
+use persimmon_format::zone_header::{VolumeIdentity, ZoneHeader};
+use persimmon_format::{Addr, DeviceId, FormatError, Lsn, VolumeKey};
+
+use crate::error::{Error, Result};
+use crate::media::Media;
+use crate::zones::budget::LOG_CANDIDATES;
+use crate::zones::table::LogZone;
+
+/// Blocks read at once when searching and reading.
+const READ_BLOCKS: u32 = 64;
+
+/// A log zone as found.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct FoundZone {
+    pub(crate) zone: LogZone,
+    pub(crate) write_pointer: u32,
+    pub(crate) state: ZoneState,
+}
+
+/// The volume as its zone headers tell, and its log zones, oldest first.
+pub(crate) struct FoundLog {
+    pub(crate) identity: VolumeIdentity,
+    pub(crate) zones: Vec<FoundZone>,
+}
+
+/// Reads the headers of the log candidates.
+pub(crate) fn find(media: &Media, report: &[ZoneInfo]) -> Result<FoundLog> {
+    let first = media.geometry().conventional_zones as usize;
+    let candidates = report
+        .iter()
+        .enumerate()
+        .skip(first)
+        .take(LOG_CANDIDATES as usize);
+    let mut headers = Vec::new();
+    let mut problem = None;
+    for (i, info) in candidates {
+        let readable = !matches!(info.state, ZoneState::Offline | ZoneState::Empty);
+        if !readable || info.write_pointer == 0 {
+            continue;
+        }
+        let zone = ZoneId(i as u32);
+        let header = media
+            .read(Addr::new(DeviceId(0), zone, 0), 1)
+            .and_then(|block| {
+                let addr = Addr::new(DeviceId(0), zone, 0);
+                ZoneHeader::decode(&block).map_err(Error::damaged(addr))
+            });
+        match header {
+            Ok(header) if header.zone == zone => headers.push((header, *info)),
+            Ok(_) => {}
+            Err(error) => problem = problem.or(Some(error)),
+        }
+    }
+    headers.sort_by_key(|(header, _)| header.sequence);
+    let Some((newest, _)) = headers.last() else {
+        return Err(no_volume(problem));
+    };
+    let identity = newest.volume.clone();
+    let zones = headers
+        .iter()
+        .filter(|(header, _)| header.role == Role::Log && header.volume.uuid == identity.uuid)
+        .map(|(header, info)| FoundZone {
+            zone: LogZone {
+                zone: header.zone,
+                sequence: header.sequence,
+                first_log_sequence: header.first_log_sequence,
+                capacity: info.capacity,
+            },
+            write_pointer: info.write_pointer.min(info.capacity),
+            state: info.state,
+        })
+        .collect();
+    Ok(FoundLog { identity, zones })
+}
+
+fn no_volume(problem: Option<Error>) -> Error {
+    match problem {
+        Some(Error::Damaged {
+            source: source @ FormatError::NewerVersion { .. },
+            ..
+        })
+        | Some(Error::Damaged {
+            source: source @ FormatError::UnknownFeatures { .. },
+            ..
+        }) => Error::NoVolume(source.to_string()),
+        Some(Error::Device(error)) => Error::Device(error),
+        _ => Error::NoVolume(
+            "no Persimmon volume on this device; make one with `persimmon mkfs`".into(),
+        ),
+    }
+}
+
+/// A log block as read, or the place of one that is not intact.
+pub(crate) enum Read {
+    Journal {
+        state: LogState,
+        first_lsn: Lsn,
+        lead: usize,
+        bytes: Vec<u8>,
+    },
+    Footer {
+        state: LogState,
+        addr: Addr,
+        sequence: u64,
+        part: u16,
+        parts: u16,
+        bytes: Vec<u8>,
+    },
+    Bad {
+        addr: Addr,
+    },
+}
+
+impl Read {
+    pub(crate) fn state(&self) -> Option<LogState> {
+        match self {
+            Read::Journal { state, .. } | Read::Footer { state, .. } => Some(*state),
+            Read::Bad { .. } => None,
+        }
+    }
+}
+
+fn decode(block: &[u8], key: &VolumeKey, zone: &LogZone, at: u32) -> Result<Read, FormatError> {
+    let log_block = LogBlock::decode(block, key, zone.sequence)?;
+    let expected = zone.first_log_sequence + u64::from(at) - 1;
+    if log_block.sequence != expected {
+        return Err(FormatError::Mismatch {
+            what: "log block",
+            field: "sequence",
+            found: log_block.sequence,
+            expected,
+        });
+    }
+    let (state, sequence) = (log_block.state, log_block.sequence);
+    Ok(match log_block.body {
+        Body::Journal {
+            first_lsn,
+            lead,
+            bytes,
+        } => Read::Journal {
+            state,
+            first_lsn,
+            lead: lead.into(),
+            bytes: bytes.to_vec(),
+        },
+        Body::Footer { part, parts, bytes } => {
+            let addr = Addr::new(DeviceId(0), zone.zone, at);
+            Read::Footer {
+                state,
+                addr,
+                sequence,
+                part,
+                parts,
+                bytes: bytes.to_vec(),
+            }
+        }
+    })
+}
+
+/// The last good block of a zone: its place and what it tells.
+fn last_good(media: &Media, key: &VolumeKey, found: &FoundZone) -> Result<Option<(u32, LogState)>> {
+    let mut end = found.write_pointer;
+    while end > 1 {
+        let start = end.saturating_sub(READ_BLOCKS).max(1);
+        let addr = Addr::new(DeviceId(0), found.zone.zone, start);
+        let bytes = media.read(addr, end - start)?;
+        for (i, block) in bytes.chunks_exact(BLOCK_SIZE).enumerate().rev() {
+            let at = start + i as u32;
+            if let Some(state) = decode(block, key, &found.zone, at)
+                .ok()
+                .and_then(|read| read.state())
+            {
+                return Ok(Some((at, state)));
+            }
+        }
+        end = start;
+    }
+    Ok(None)
+}
+
+/// The newest good block of the log leads to the footer that was durable when it was written.
+pub(crate) fn newest_footer(
+    media: &Media,
+    key: &VolumeKey,
+    zones: &[FoundZone],
+) -> Result<Option<(Addr, LogState)>> {
+    for found in zones.iter().rev() {
+        if let Some((at, state)) = last_good(media, key, found)? {
+            if state.footer != Addr::ZERO {
+                return Ok(Some((state.footer, state)));
+            }
+            // Before the first checkpoint there is only the footer itself.
+            return Ok(Some((
+                Addr::new(DeviceId(0), found.zone.zone, at.min(1)),
+                state,
+            )));
+        }
+    }
+    Ok(None)
+}
+
+/// Reads a footer at its first block.
+pub(crate) fn read_footer(
+    media: &Media,
+    key: &VolumeKey,
+    zones: &[FoundZone],
+    addr: Addr,
+) -> Result<Footer> {
+    let damaged = |source| Error::Damaged { addr, source };
+    let found = zones
+        .iter()
+        .find(|f| f.zone.zone == addr.zone())
+        .ok_or_else(|| {
+            Error::Inconsistent(format!("the newest footer, {addr}, is in no log zone"))
+        })?;
+    let what = "checkpoint footer";
+    let mut bytes = Vec::new();
+    let mut at = addr.block();
+    let mut left = 1u16;
+    while left > 0 {
+        if at == 0 || at >= found.write_pointer {
+            return Err(damaged(FormatError::Truncated { what }));
+        }
+        let block = media.read(Addr::new(DeviceId(0), found.zone.zone, at), 1)?;
+        match decode(&block, key, &found.zone, at).map_err(damaged)? {
+            Read::Footer {
+                part,
+                parts,
+                bytes: body,
+                ..
+            } if u32::from(part) == at - addr.block() => {
+                bytes.extend_from_slice(&body);
+                left = parts - part - 1;
+            }
+            _ => return Err(damaged(FormatError::Magic { what })),
+        }
+        at += 1;
+    }
+    Footer::decode(&bytes).map_err(damaged)
+}
+
+/// All log blocks from `sequence` on, in order.
+pub(crate) fn read_from(
+    media: &Media,
+    key: &VolumeKey,
+    zones: &[FoundZone],
+    sequence: u64,
+) -> Result<Vec<Read>> {
+    let mut blocks = Vec::new();
+    for (i, found) in zones.iter().enumerate() {
+        // A zone that failed was left early: the next one took over its numbers.
+        let taken_over = zones
+            .get(i + 1)
+            .map_or(u64::MAX, |next| next.zone.first_log_sequence);
+        let first = found.zone.first_log_sequence;
+        let place = |sequence: u64| sequence.saturating_sub(first).saturating_add(1);
+        let start = place(sequence).min(u64::from(found.write_pointer)) as u32;
+        let end = place(taken_over).min(u64::from(found.write_pointer)) as u32;
+        if taken_over <= sequence {
+            continue;
+        }
+        let mut at = start.max(1);
+        while at < end {
+            let count = READ_BLOCKS.min(end - at);
+            let bytes = media.read(Addr::new(DeviceId(0), found.zone.zone, at), count)?;
+            for block in bytes.chunks_exact(BLOCK_SIZE) {
+                blocks.push(decode(block, key, &found.zone, at).unwrap_or(Read::Bad {
+                    addr: Addr::new(DeviceId(0), found.zone.zone, at),
+                }));
+                at += 1;
+            }
+        }
+    }
+    Ok(blocks)
+}
+
+/// The newest footer that lies whole in these blocks, if any.
+pub(crate) fn latest_footer(blocks: &[Read]) -> Option<(Addr, Footer)> {
+    (0..blocks.len())
+        .rev()
+        .find_map(|start| footer_at(&blocks[start..]))
+}
+
+fn footer_at(blocks: &[Read]) -> Option<(Addr, Footer)> {
+    let Some(Read::Footer {
+        part: 0,
+        parts,
+        sequence: first,
+        addr,
+        ..
+    }) = blocks.first()
+    else {
+        return None;
+    };
+    let mut bytes = Vec::new();
+    for i in 0..*parts {
+        match blocks.get(usize::from(i))? {
+            Read::Footer {
+                part,
+                sequence,
+                bytes: body,
+                ..
+            } if *part == i && *sequence == first + u64::from(i) => {
+                bytes.extend_from_slice(body);
+            }
+            _ => return None,
+        }
+    }
+    Footer::decode(&bytes).ok().map(|footer| (*addr, footer))
+}

@@ -1,0 +1,95 @@
+//! What a redo record does to the tree: the same code when it happens and when it is replayed.
+
+use persimmon_format::inode::Inode;
+use persimmon_format::record::{Op, Touch};
+use persimmon_format::{Ino, Key, KeyKind};
+
+use super::{Meta, extents};
+use crate::error::{Error, Result};
+use crate::zones::Zones;
+
+/// Makes sure that [`apply`] finds all it needs in memory and intact.
+pub(crate) fn ensure(meta: &Meta, ops: &[Op]) -> Result<()> {
+    for op in ops {
+        match op {
+            Op::Put { key, .. } | Op::Delete { key } => meta.ensure(key)?,
+            Op::Map { ino, block, extent } => {
+                meta.ensure(&Key::inode(*ino))?;
+                extents::ensure(meta, *ino, *block, block + extent.blocks())?;
+            }
+            Op::Punch { ino, from, to } => {
+                meta.ensure(&Key::inode(*ino))?;
+                extents::ensure(meta, *ino, *from, *to)?;
+            }
+            Op::Touch { ino, .. } => meta.ensure(&Key::inode(*ino))?,
+        }
+    }
+    Ok(())
+}
+
+/// Applies the operations of one record; [`ensure`] came before. An error means damage that was
+/// found half way: nothing of this metadata may be written any more.
+pub(crate) fn apply(meta: &mut Meta, zones: &Zones, ops: &[Op]) -> Result<()> {
+    let mut grown: Vec<(Ino, i64)> = Vec::new();
+    let mut grow = |ino: Ino, sectors: i64| match grown.last_mut() {
+        Some((last, sum)) if *last == ino => *sum += sectors,
+        _ => grown.push((ino, sectors)),
+    };
+    for op in ops {
+        match op {
+            Op::Put { key, value } => {
+                let replaced = meta.insert(key, value);
+                if key.kind == KeyKind::INODE && !replaced {
+                    meta.inodes += 1;
+                    meta.next_ino = meta.next_ino.max(key.ino.0.saturating_add(1));
+                }
+            }
+            Op::Delete { key } => {
+                let removed = meta.remove(key);
+                if key.kind == KeyKind::INODE && removed {
+                    meta.inodes = meta.inodes.saturating_sub(1);
+                }
+            }
+            Op::Map { ino, block, extent } => {
+                grow(*ino, extents::map(meta, zones, *ino, *block, extent)?);
+            }
+            Op::Punch { ino, from, to } => {
+                grow(*ino, -extents::punch(meta, zones, *ino, *from, *to)?);
+            }
+            Op::Touch { ino, set } => touch(meta, *ino, set)?,
+        }
+    }
+    for (ino, sectors) in grown.into_iter().filter(|(_, sectors)| *sectors != 0) {
+        if let Some(mut inode) = read_inode(meta, ino)? {
+            inode.sectors = inode.sectors.saturating_add_signed(sectors);
+            meta.insert(&Key::inode(ino), &inode.encode());
+        }
+    }
+    match meta.cache.fault() {
+        Some(fault) => Err(fault.into()),
+        None => Ok(()),
+    }
+}
+
+pub(crate) fn read_inode(meta: &Meta, ino: Ino) -> Result<Option<Inode>> {
+    meta.get(&Key::inode(ino))?
+        .map(|bytes| decode_inode(ino, bytes))
+        .transpose()
+}
+
+pub(crate) fn decode_inode(ino: Ino, bytes: &[u8]) -> Result<Inode> {
+    Inode::decode(bytes).map_err(|e| Error::Inconsistent(format!("inode {ino}: {e}")))
+}
+
+fn touch(meta: &mut Meta, ino: Ino, set: &Touch) -> Result<()> {
+    let Some(mut inode) = read_inode(meta, ino)? else {
+        return Ok(());
+    };
+    inode.size = set.size.unwrap_or(inode.size);
+    inode.mtime = set.mtime.unwrap_or(inode.mtime);
+    inode.ctime = set.ctime.unwrap_or(inode.ctime);
+    inode.atime = set.atime.unwrap_or(inode.atime);
+    inode.mode = set.mode.unwrap_or(inode.mode);
+    meta.insert(&Key::inode(ino), &inode.encode());
+    Ok(())
+}

@@ -1,0 +1,240 @@
+//! Extents of files as ranges of the tree: finding, mapping, punching. Blocks that gain or lose
+//! their reference are counted in the zones.
+
+use persimmon_format::extent::{Extent, FRAME_BLOCKS_MAX};
+use persimmon_format::{Ino, Key, KeyKind};
+
+use super::{Meta, tree};
+use crate::error::{Error, Result};
+use crate::zones::Zones;
+
+/// An extent and the file block it starts at.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Piece {
+    pub(crate) block: u64,
+    pub(crate) extent: Extent,
+}
+
+impl Piece {
+    pub(crate) fn end(&self) -> u64 {
+        self.block + self.extent.blocks()
+    }
+}
+
+fn decode(key: &Key, value: &[u8]) -> Result<Piece> {
+    let extent = Extent::decode(value)
+        .map_err(|e| Error::Inconsistent(format!("inode {}, block {}: {e}", key.ino, key.item)))?;
+    if key.item.checked_add(extent.blocks()).is_none() {
+        return Err(Error::Inconsistent(format!(
+            "inode {}: extent past the end",
+            key.ino
+        )));
+    }
+    Ok(Piece {
+        block: key.item,
+        extent,
+    })
+}
+
+/// Extents that overlap the file blocks `from..to`, at most `limit` of them.
+pub(crate) fn overlapping(
+    meta: &Meta,
+    ino: Ino,
+    from: u64,
+    to: u64,
+    limit: usize,
+) -> Result<Vec<Piece>> {
+    let mut pieces = Vec::new();
+    if from >= to {
+        return Ok(pieces);
+    }
+    let start = Key::extent(ino, from);
+    if let Some((key, value)) = tree::floor(&meta.cache, meta.root, &start)?
+        && key.ino == ino
+        && key.kind == KeyKind::EXTENT
+        && key.item < from
+    {
+        let piece = decode(&key, value)?;
+        if piece.end() > from {
+            pieces.push(piece);
+        }
+    }
+    for item in tree::range(&meta.cache, meta.root, start..Key::extent(ino, to)) {
+        if pieces.len() >= limit {
+            break;
+        }
+        let (key, value) = item?;
+        pieces.push(decode(&key, value)?);
+    }
+    Ok(pieces)
+}
+
+/// Makes sure that [`punch`] and [`map`] of `from..to` find all they need in memory and intact.
+pub(crate) fn ensure(meta: &Meta, ino: Ino, from: u64, to: u64) -> Result<()> {
+    meta.ensure(&Key::extent(ino, from))?;
+    meta.ensure(&Key::extent(ino, to))?;
+    let mut after = None;
+    for piece in overlapping(meta, ino, from, to, usize::MAX)? {
+        if after.is_some_and(|end| piece.block < end) {
+            return Err(Error::Inconsistent(format!(
+                "inode {ino}: overlapping extents"
+            )));
+        }
+        after = Some(piece.end());
+        meta.ensure(&Key::extent(ino, piece.block))?;
+    }
+    // The extent that a mapping may be joined to.
+    if let Some(before) = from.checked_sub(1) {
+        for piece in overlapping(meta, ino, before, from, 1)? {
+            meta.ensure(&Key::extent(ino, piece.block))?;
+        }
+    }
+    Ok(())
+}
+
+fn count_out(meta: &mut Meta, zones: &Zones, extent: &Extent) {
+    match extent {
+        Extent::Frame { addr, crcs } => zones.sub_valid(*addr, crcs.len() as u64),
+        Extent::Reserved { blocks } => {
+            meta.reserved_blocks = meta.reserved_blocks.saturating_sub((*blocks).into());
+        }
+        Extent::Inline(_) => {}
+    }
+}
+
+fn count_in(meta: &mut Meta, zones: &Zones, extent: &Extent) {
+    match extent {
+        Extent::Frame { addr, crcs } => zones.add_valid(*addr, crcs.len() as u64),
+        Extent::Reserved { blocks } => meta.reserved_blocks += u64::from(*blocks),
+        Extent::Inline(_) => {}
+    }
+}
+
+fn put(meta: &mut Meta, ino: Ino, block: u64, extent: &Extent) {
+    meta.insert(&Key::extent(ino, block), &extent.encode());
+}
+
+/// Unmaps the file blocks `from..to`. Returns by how many 512-byte sectors the file shrank.
+pub(crate) fn punch(meta: &mut Meta, zones: &Zones, ino: Ino, from: u64, to: u64) -> Result<i64> {
+    let mut sectors = 0;
+    for piece in overlapping(meta, ino, from, to, usize::MAX)? {
+        let length = piece.extent.blocks();
+        let cut_from = from.max(piece.block) - piece.block;
+        let cut_to = to.min(piece.end()) - piece.block;
+        let gone = piece.extent.part(cut_from, cut_to - cut_from);
+        sectors += gone.sectors() as i64;
+        count_out(meta, zones, &gone);
+        if cut_from > 0 {
+            put(meta, ino, piece.block, &piece.extent.part(0, cut_from));
+        } else {
+            meta.remove(&Key::extent(ino, piece.block));
+        }
+        if cut_to < length {
+            let tail = piece.extent.part(cut_to, length - cut_to);
+            put(meta, ino, piece.block + cut_to, &tail);
+        }
+    }
+    Ok(sectors)
+}
+
+/// Maps `extent` at file block `block`, in place of what was there. Returns by how many sectors
+/// the file grew.
+pub(crate) fn map(
+    meta: &mut Meta,
+    zones: &Zones,
+    ino: Ino,
+    block: u64,
+    extent: &Extent,
+) -> Result<i64> {
+    let freed = punch(meta, zones, ino, block, block + extent.blocks())?;
+    count_in(meta, zones, extent);
+    match joined(meta, ino, block, extent)? {
+        Some((start, whole)) => put(meta, ino, start, &whole),
+        None => put(meta, ino, block, extent),
+    }
+    Ok(extent.sectors() as i64 - freed)
+}
+
+/// The extent before, made longer by this one, where both are one run on the device.
+fn joined(meta: &Meta, ino: Ino, block: u64, extent: &Extent) -> Result<Option<(u64, Extent)>> {
+    let Extent::Frame { addr, crcs } = extent else {
+        return Ok(None);
+    };
+    let Some(before) = block.checked_sub(1) else {
+        return Ok(None);
+    };
+    let Some(piece) = overlapping(meta, ino, before, block, 1)?.pop() else {
+        return Ok(None);
+    };
+    let Extent::Frame {
+        addr: first,
+        crcs: mut all,
+    } = piece.extent
+    else {
+        return Ok(None);
+    };
+    let follows = first.device() == addr.device()
+        && first.zone() == addr.zone()
+        && u64::from(first.block()) + all.len() as u64 == u64::from(addr.block());
+    if !follows || all.len() + crcs.len() > FRAME_BLOCKS_MAX {
+        return Ok(None);
+    }
+    all.extend_from_slice(crcs);
+    Ok(Some((
+        piece.block,
+        Extent::Frame {
+            addr: first,
+            crcs: all,
+        },
+    )))
+}
+
+/// Moves the blocks of `from` (a frame, at `block` of the file) to `to`, as far as the file still
+/// has them there. Not a logical change: no record is made of it. Returns the blocks moved.
+pub(crate) fn relocate(
+    meta: &mut Meta,
+    zones: &Zones,
+    ino: Ino,
+    block: u64,
+    from: &Extent,
+    to: persimmon_format::Addr,
+) -> Result<u64> {
+    let mut moved = 0;
+    for live in still_there(meta, ino, block, from)? {
+        let skip = live.block - block;
+        let Extent::Frame { crcs, .. } = live.extent else {
+            continue;
+        };
+        moved += crcs.len() as u64;
+        let target = Extent::Frame {
+            addr: to.offset(skip as u32),
+            crcs,
+        };
+        map(meta, zones, ino, live.block, &target)?;
+    }
+    Ok(moved)
+}
+
+/// The parts of the frame `from`, at file block `block`, that the file still refers to there.
+pub(crate) fn still_there(meta: &Meta, ino: Ino, block: u64, from: &Extent) -> Result<Vec<Piece>> {
+    let Extent::Frame { addr: first, .. } = from else {
+        return Ok(Vec::new());
+    };
+    let end = block + from.blocks();
+    let mut live = Vec::new();
+    for piece in overlapping(meta, ino, block, end, usize::MAX)? {
+        let start = piece.block.max(block);
+        let part = piece
+            .extent
+            .part(start - piece.block, piece.end().min(end) - start);
+        if let Extent::Frame { addr, .. } = &part
+            && *addr == first.offset((start - block) as u32)
+        {
+            live.push(Piece {
+                block: start,
+                extent: part,
+            });
+        }
+    }
+    Ok(live)
+}

@@ -1,0 +1,96 @@
+//! The Metadata Allocation Table in memory: page id to address, as of the newest checkpoint.
+//! Only a checkpoint changes it.
+
+use persimmon_format::table::MatEntry;
+use persimmon_format::{Addr, PageId};
+
+/// The table and which of its chunks changed since they were written.
+pub(crate) struct Mat {
+    entries: Vec<MatEntry>,
+    /// Where each chunk is; [`Addr::ZERO`] for one never written.
+    chunks: Vec<Addr>,
+    changed: Vec<bool>,
+}
+
+impl Mat {
+    /// A table as read: entries of whole chunks, and where the chunks are.
+    pub(crate) fn new(mut entries: Vec<MatEntry>, chunks: Vec<Addr>) -> Mat {
+        entries.resize(chunks.len() * MatEntry::PER_CHUNK, MatEntry::NONE);
+        let changed = vec![false; chunks.len()];
+        Mat {
+            entries,
+            chunks,
+            changed,
+        }
+    }
+
+    /// Where a page is, if it ever was written.
+    pub(crate) fn get(&self, id: PageId) -> Option<MatEntry> {
+        self.entries
+            .get(usize::try_from(id.0).ok()?)
+            .copied()
+            .filter(MatEntry::is_used)
+    }
+
+    /// Changes an entry and returns the one before.
+    pub(crate) fn set(&mut self, id: PageId, entry: MatEntry) -> MatEntry {
+        let at = id.0 as usize;
+        if at >= self.entries.len() {
+            let chunks = at / MatEntry::PER_CHUNK + 1;
+            self.entries
+                .resize(chunks * MatEntry::PER_CHUNK, MatEntry::NONE);
+            self.chunks.resize(chunks, Addr::ZERO);
+            self.changed.resize(chunks, false);
+        }
+        self.changed[at / MatEntry::PER_CHUNK] = true;
+        std::mem::replace(&mut self.entries[at], entry)
+    }
+
+    /// Chunks that must be written.
+    pub(crate) fn changed_chunks(&self) -> Vec<usize> {
+        self.changed
+            .iter()
+            .enumerate()
+            .filter(|(_, c)| **c)
+            .map(|(i, _)| i)
+            .collect()
+    }
+
+    /// Makes the next checkpoint write this chunk again.
+    pub(crate) fn touch_chunk(&mut self, chunk: usize) {
+        if let Some(changed) = self.changed.get_mut(chunk) {
+            *changed = true;
+        }
+    }
+
+    /// The payload of a chunk.
+    pub(crate) fn encode_chunk(&self, chunk: usize) -> Vec<u8> {
+        let mut out = Vec::with_capacity(MatEntry::PER_CHUNK * MatEntry::LEN);
+        let start = chunk * MatEntry::PER_CHUNK;
+        for entry in self.entries.iter().skip(start).take(MatEntry::PER_CHUNK) {
+            entry.encode(&mut out);
+        }
+        out
+    }
+
+    /// A chunk was written at `addr`; returns where it was before.
+    pub(crate) fn moved_chunk(&mut self, chunk: usize, addr: Addr) -> Addr {
+        self.changed[chunk] = false;
+        std::mem::replace(&mut self.chunks[chunk], addr)
+    }
+
+    /// Where each chunk is.
+    pub(crate) fn chunks(&self) -> &[Addr] {
+        &self.chunks
+    }
+
+    /// Ids of the pages that lie in blocks for which `inside` says so.
+    pub(crate) fn pages_at(&self, inside: impl Fn(Addr) -> bool) -> Vec<PageId> {
+        self.entries
+            .iter()
+            .enumerate()
+            .filter(|(_, e)| e.is_used() && inside(e.addr))
+            .map(|(i, _)| PageId(i as u64))
+            .collect()
+    }
+}

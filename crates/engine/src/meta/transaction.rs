@@ -1,0 +1,176 @@
+//! Reading and changing the tree from above: views, and transactions that collect the operations
+//! of one redo record.
+
+use std::cell::Cell;
+use std::ops::{ControlFlow, Deref};
+
+use persimmon_format::inode::Inode;
+use persimmon_format::record::{Op, Touch};
+use persimmon_format::{Ino, Key, PageId, VolumeKey};
+
+use super::apply::decode_inode;
+use super::extents::{self, Piece};
+use super::{Meta, tree};
+use crate::error::{Error, Result};
+
+/// What a transaction does to the space in use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Intent {
+    /// It may add: refused on a full volume.
+    Grow,
+    /// It frees, or adds next to nothing while freeing: never refused.
+    Shrink,
+}
+
+/// The metadata as of one moment. A page that is not in memory makes every call answer
+/// [`Error::PageMissing`]; pass it on, the closure is run again when the page is there.
+pub struct View<'a> {
+    meta: &'a Meta,
+    key: &'a VolumeKey,
+    missing: Cell<Option<PageId>>,
+}
+
+impl<'a> View<'a> {
+    pub(crate) fn new(meta: &'a Meta, key: &'a VolumeKey) -> View<'a> {
+        View {
+            meta,
+            key,
+            missing: Cell::new(None),
+        }
+    }
+
+    pub(crate) fn missing(&self) -> Option<PageId> {
+        self.missing.get()
+    }
+
+    /// Remembers the page that a call missed.
+    fn note<T>(&self, result: Result<T, impl Into<Error>>) -> Result<T> {
+        result.map_err(|error| {
+            let error = error.into();
+            if let Error::PageMissing(page) = error {
+                self.missing.set(Some(page));
+            }
+            error
+        })
+    }
+
+    /// The volume's key, for hashes of names.
+    #[must_use]
+    pub fn key(&self) -> &'a VolumeKey {
+        self.key
+    }
+
+    /// The value of a key.
+    pub fn get(&self, key: &Key) -> Result<Option<&'a [u8]>> {
+        self.note(self.meta.get(key))
+    }
+
+    /// An inode as it is in the history: what is staged of a file is not in it.
+    pub fn inode(&self, ino: Ino) -> Result<Option<Inode>> {
+        self.get(&Key::inode(ino))?
+            .map(|bytes| decode_inode(ino, bytes))
+            .transpose()
+    }
+
+    /// Calls `visit` with the items from `from` on, in order, until it breaks.
+    pub fn scan(
+        &self,
+        from: Key,
+        mut visit: impl FnMut(Key, &'a [u8]) -> Result<ControlFlow<()>>,
+    ) -> Result<()> {
+        for item in tree::range(&self.meta.cache, self.meta.root, from..) {
+            let (key, value) = self.note(item)?;
+            if visit(key, value)?.is_break() {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    pub(crate) fn extents(&self, ino: Ino, from: u64, to: u64, limit: usize) -> Result<Vec<Piece>> {
+        self.find(|meta| extents::overlapping(meta, ino, from, to, limit))
+    }
+
+    /// Runs `f` on the metadata and notes the page it misses.
+    pub(crate) fn find<T>(&self, f: impl FnOnce(&'a Meta) -> Result<T>) -> Result<T> {
+        self.note(f(self.meta))
+    }
+}
+
+/// A transaction: reads see what it has put and deleted itself (scans do not); nothing happens
+/// before the closure that builds it returns.
+pub struct Transaction<'a> {
+    view: View<'a>,
+    ops: Vec<Op>,
+    next_ino: u64,
+}
+
+impl<'a> Deref for Transaction<'a> {
+    type Target = View<'a>;
+    fn deref(&self) -> &View<'a> {
+        &self.view
+    }
+}
+
+impl<'a> Transaction<'a> {
+    pub(crate) fn new(meta: &'a Meta, key: &'a VolumeKey) -> Transaction<'a> {
+        Transaction {
+            view: View::new(meta, key),
+            ops: Vec::new(),
+            next_ino: meta.next_ino,
+        }
+    }
+
+    pub(crate) fn into_parts(self) -> (Vec<Op>, Option<PageId>) {
+        (self.ops, self.view.missing.get())
+    }
+
+    /// The value of a key, as this transaction leaves it so far.
+    pub fn get(&self, key: &Key) -> Result<Option<&[u8]>> {
+        for op in self.ops.iter().rev() {
+            match op {
+                Op::Put { key: put, value } if put == key => return Ok(Some(value)),
+                Op::Delete { key: deleted } if deleted == key => return Ok(None),
+                _ => {}
+            }
+        }
+        self.view.get(key)
+    }
+
+    /// An inode, as this transaction leaves it so far.
+    pub fn inode(&self, ino: Ino) -> Result<Option<Inode>> {
+        self.get(&Key::inode(ino))?
+            .map(|bytes| decode_inode(ino, bytes))
+            .transpose()
+    }
+
+    /// Inserts or replaces an item.
+    pub fn put(&mut self, key: Key, value: Vec<u8>) {
+        self.ops.push(Op::Put { key, value });
+    }
+
+    /// Inserts or replaces an inode.
+    pub fn put_inode(&mut self, ino: Ino, inode: &Inode) {
+        self.put(Key::inode(ino), inode.encode());
+    }
+
+    /// Removes an item.
+    pub fn delete(&mut self, key: Key) {
+        self.ops.push(Op::Delete { key });
+    }
+
+    /// A number for a new inode, which the transaction must put.
+    pub fn new_ino(&mut self) -> Ino {
+        let ino = Ino(self.next_ino);
+        self.next_ino += 1;
+        ino
+    }
+
+    pub(crate) fn touch(&mut self, ino: Ino, set: Touch) {
+        self.ops.push(Op::Touch { ino, set });
+    }
+
+    pub(crate) fn push(&mut self, op: Op) {
+        self.ops.push(op);
+    }
+}

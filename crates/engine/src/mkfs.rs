@@ -1,0 +1,136 @@
+//! Making a volume: empty tables, a root directory, and the first checkpoint. Until its footer is
+//! durable there is no volume, and opening says so.
+
+use std::sync::Arc;
+
+use persimmon_device::{ZoneId, ZoneState, ZonedDevice};
+use persimmon_format::inode::{FIRST_INO, Inode, ROOT};
+use persimmon_format::log::LogState;
+use persimmon_format::table::{Role, ZitEntry};
+use persimmon_format::zone_header::VolumeIdentity;
+use persimmon_format::{Addr, Key, Lsn};
+
+use crate::Volume;
+use crate::checkpoint::CheckpointState;
+use crate::error::Result;
+use crate::log::writer::LogStart;
+use crate::media::Media;
+use crate::meta::{Meta, PageCache, mat::Mat, tree};
+use crate::options::{FormatOptions, Options};
+use crate::volume::Parts;
+use crate::zones::table::Found;
+use crate::zones::{Budget, Zones};
+
+const DIRECTORY: u32 = 0o040_000;
+
+/// Makes a volume on the whole device. Everything on it is lost.
+pub(crate) fn format(device: Arc<dyn ZonedDevice>, options: &FormatOptions) -> Result<()> {
+    let media = Media::new(device);
+    let geometry = media.geometry().clone();
+    let report = media.device().report(0..geometry.zone_count)?;
+    let capacity = report
+        .iter()
+        .map(|z| z.capacity)
+        .filter(|c| *c > 0)
+        .min()
+        .unwrap_or(0);
+    let runtime = Options::default();
+    let budget = Budget::new(&geometry, capacity, options.reserve_basis_points, &runtime)?;
+
+    for (i, info) in report.iter().enumerate() {
+        let dead = matches!(info.state, ZoneState::ReadOnly | ZoneState::Offline);
+        if info.state != ZoneState::Empty && !dead {
+            media.reset(ZoneId(i as u32), false)?;
+        }
+    }
+    media.flush()?;
+
+    let identity = VolumeIdentity {
+        uuid: options.uuid,
+        secret: options.secret,
+        label: options.label.clone(),
+        incompatible: 0,
+        read_only_compatible: 0,
+        compatible: 0,
+        created_seconds: options.now.seconds,
+        zone_count: geometry.zone_count,
+        zone_blocks: geometry.zone_blocks,
+    };
+    let found: Vec<Found> = report
+        .iter()
+        .map(|info| {
+            let dead = matches!(info.state, ZoneState::ReadOnly | ZoneState::Offline);
+            let role = if dead { Role::Retired } else { Role::Free };
+            let entry = ZitEntry {
+                role,
+                ..ZitEntry::default()
+            };
+            Found {
+                entry,
+                capacity: info.capacity,
+                used: dead,
+            }
+        })
+        .collect();
+    let zones = Zones::new(
+        budget,
+        identity.clone(),
+        geometry.conventional_zones,
+        &found,
+        1,
+        0,
+    );
+
+    let mut cache = PageCache::new();
+    let root = tree::create(&mut cache);
+    let mut meta = Meta {
+        cache,
+        root,
+        mat: Mat::new(Vec::new(), Vec::new()),
+        next_ino: FIRST_INO,
+        inodes: 1,
+        reserved_blocks: 0,
+    };
+    let directory = Inode {
+        mode: DIRECTORY | (options.root_mode & 0o7777),
+        uid: options.root_uid,
+        gid: options.root_gid,
+        nlink: 2,
+        atime: options.now,
+        mtime: options.now,
+        ctime: options.now,
+        btime: options.now,
+        parent: ROOT,
+        ..Inode::default()
+    };
+    meta.insert(&Key::inode(ROOT), &directory.encode());
+
+    let zit_chunks = (geometry.zone_count as usize).div_ceil(ZitEntry::PER_CHUNK);
+    let volume = Volume::assemble(Parts {
+        media,
+        identity,
+        options: runtime,
+        meta,
+        zones,
+        start: LogStart {
+            state: LogState {
+                epoch: 1,
+                resume_after: Lsn(0),
+                durable: Lsn(0),
+                footer: Addr::ZERO,
+            },
+            next_lsn: Lsn(1),
+            head: None,
+            chain: Vec::new(),
+            replay_sequence: 1,
+        },
+        checkpoint: CheckpointState {
+            number: 0,
+            written_zit: vec![ZitEntry::default(); geometry.zone_count as usize],
+            zit_chunks: vec![Addr::ZERO; zit_chunks],
+            cold: Default::default(),
+        },
+        reserve_basis_points: options.reserve_basis_points,
+    });
+    volume.checkpoint()
+}

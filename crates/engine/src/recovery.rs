@@ -1,0 +1,447 @@
+//! Opening a volume: the newest footer, the tables, and the journal past the cut.
+//!
+//! Only the log is read, and the data of records above the durable LSN where write pointers are
+//! no proof. Nothing is written before the history's end is known; the first durable write is a
+//! log block of a new epoch, which voids everything later.
+
+use std::sync::Arc;
+
+use persimmon_device::{BLOCK_SIZE, ZoneId, ZoneInfo, ZoneState, ZonedDevice};
+use persimmon_format::envelope::{self, Kind};
+use persimmon_format::extent::Extent;
+use persimmon_format::footer::Footer;
+use persimmon_format::log::LogState;
+use persimmon_format::record::Op;
+use persimmon_format::table::{MatEntry, Role, ZitEntry};
+use persimmon_format::zone_header::{KNOWN_READ_ONLY_COMPATIBLE, VolumeIdentity, ZoneHeader};
+use persimmon_format::{Addr, DeviceId, Lsn, PageId, VolumeKey, checksum};
+
+use crate::Volume;
+use crate::checkpoint::CheckpointState;
+use crate::error::{Error, Result};
+use crate::log::replay::Replay;
+use crate::log::scan::{self, FoundLog, FoundZone};
+use crate::log::writer::{Head, LogStart};
+use crate::media::Media;
+use crate::meta::{Meta, PageCache, apply, mat::Mat, store};
+use crate::options::Options;
+use crate::volume::Parts;
+use crate::zones::table::Found;
+use crate::zones::{Budget, Zones};
+
+/// What opening a volume found and did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RecoveryReport {
+    /// The checkpoint it started from.
+    pub checkpoint: u64,
+    /// Records replayed.
+    pub records_replayed: u64,
+    /// Records or parts of records left out because they, or their data, had not arrived.
+    pub tail_cut: bool,
+    /// The volume was closed in order: nothing had to be left out or given up.
+    pub clean: bool,
+}
+
+/// Opens the volume on a device.
+pub(crate) fn open(
+    device: Arc<dyn ZonedDevice>,
+    options: Options,
+) -> Result<(Volume, RecoveryReport)> {
+    let media = Media::new(device);
+    let report = media.device().report(0..media.geometry().zone_count)?;
+    let FoundLog {
+        identity,
+        zones: log_zones,
+    } = scan::find(&media, &report)?;
+    check_identity(&identity, &media, &options)?;
+    let key = identity.key();
+
+    let (footer_addr, footer, blocks) = read_log(&media, &key, &log_zones)?;
+    let replay = Replay::new(&blocks);
+    let mut zit = read_zit(&media, &key, &footer)?;
+    let written_zit = zit.clone();
+    for (zone, entry) in &footer.overrides {
+        if let Some(slot) = zit.get_mut(zone.0 as usize) {
+            *slot = *entry;
+        }
+    }
+    let mat = read_mat(&media, &key, &footer)?;
+    let (found, next_sequence, log_zones, stale) =
+        reconcile(&media, &identity, &report, &zit, log_zones, &footer);
+
+    let capacity = report
+        .iter()
+        .map(|z| z.capacity)
+        .filter(|c| *c > 0)
+        .min()
+        .unwrap_or(0);
+    let budget = Budget::new(
+        media.geometry(),
+        capacity,
+        footer.reserve_basis_points,
+        &options,
+    )?;
+    let conventional = media.geometry().conventional_zones;
+    let zones = Zones::new(
+        budget,
+        identity.clone(),
+        conventional,
+        &found,
+        next_sequence,
+        footer.write_clock,
+    );
+    let in_use = |id| mat.get(id).is_some();
+    let mut meta = Meta {
+        cache: PageCache::with_ids(footer.page_limit, in_use),
+        root: footer.root,
+        mat,
+        next_ino: footer.next_ino,
+        inodes: footer.inodes,
+        reserved_blocks: footer.reserved_blocks,
+    };
+
+    let mut records = 0;
+    let (last, tail_cut) = replay.run(footer.cut, |record| {
+        if record.lsn > replay.trusted && !data_arrived(&media, &report, &record.ops) {
+            return Ok(false);
+        }
+        apply_record(&media, &key, &mut meta, &zones, &record.ops)?;
+        records += 1;
+        Ok(true)
+    })?;
+
+    let newest = log_zones.last().map(|f| Head {
+        zone: f.zone,
+        next_block: f.write_pointer.max(1),
+    });
+    let writable = log_zones.last().is_some_and(|f| f.state.is_writable());
+    let state = LogState {
+        epoch: replay.epoch + u32::from(tail_cut),
+        resume_after: if tail_cut {
+            last
+        } else {
+            resume_after(&blocks)
+        },
+        durable: last,
+        footer: footer_addr,
+    };
+    let start = LogStart {
+        state,
+        next_lsn: last.next(),
+        head: newest.map(|h| Head {
+            next_block: if writable {
+                h.next_block
+            } else {
+                h.zone.capacity
+            },
+            ..h
+        }),
+        chain: log_zones.iter().map(|f| f.zone).collect(),
+        replay_sequence: footer.replay.sequence,
+    };
+    let summary = RecoveryReport {
+        checkpoint: footer.checkpoint,
+        records_replayed: records,
+        tail_cut,
+        clean: !tail_cut,
+    };
+    let volume = Volume::assemble(Parts {
+        media,
+        identity,
+        options,
+        meta,
+        zones,
+        start,
+        checkpoint: CheckpointState {
+            number: footer.checkpoint,
+            written_zit,
+            zit_chunks: footer.zit.clone(),
+            cold: Default::default(),
+        },
+        reserve_basis_points: footer.reserve_basis_points,
+    });
+    if !volume.options.read_only {
+        resume_writing(&volume, &report, &stale, tail_cut)?;
+        volume.finish_truncations()?;
+    }
+    Ok((volume, summary))
+}
+
+fn check_identity(identity: &VolumeIdentity, media: &Media, options: &Options) -> Result<()> {
+    let geometry = media.geometry();
+    if identity.zone_count != geometry.zone_count || identity.zone_blocks != geometry.zone_blocks {
+        return Err(Error::NoVolume(format!(
+            "the volume was made on a device of {} zones of {} blocks, this one has {} of {}: it \
+             is a truncated or resized copy; restore the whole device",
+            identity.zone_count, identity.zone_blocks, geometry.zone_count, geometry.zone_blocks
+        )));
+    }
+    let unknown = identity.read_only_compatible & !KNOWN_READ_ONLY_COMPATIBLE;
+    if unknown != 0 && !options.read_only {
+        return Err(Error::NoVolume(format!(
+            "the volume uses features {unknown:#x} that this program cannot write; mount it \
+             read-only, or use a newer persimmon"
+        )));
+    }
+    Ok(())
+}
+
+fn resume_after(blocks: &[scan::Read]) -> Lsn {
+    blocks
+        .iter()
+        .filter_map(|b| b.state())
+        .map(|s| s.resume_after)
+        .max()
+        .unwrap_or_default()
+}
+
+/// The newest footer and the log blocks from its replay position on.
+fn read_log(
+    media: &Media,
+    key: &VolumeKey,
+    zones: &[FoundZone],
+) -> Result<(Addr, Footer, Vec<scan::Read>)> {
+    let unfinished = || {
+        Error::NoVolume(
+            "the volume was never finished: `persimmon mkfs` was interrupted; run it again with \
+             --force"
+                .into(),
+        )
+    };
+    let (addr, _) = scan::newest_footer(media, key, zones)?.ok_or_else(unfinished)?;
+    let footer = match scan::read_footer(media, key, zones, addr) {
+        Ok(footer) => footer,
+        Err(Error::Damaged { .. }) if zones.len() == 1 && addr.block() == 1 => {
+            return Err(unfinished());
+        }
+        Err(error) => return Err(error),
+    };
+    let blocks = scan::read_from(media, key, zones, footer.replay.sequence)?;
+    match scan::latest_footer(&blocks) {
+        Some((addr, newer)) if newer.checkpoint > footer.checkpoint => {
+            let blocks = scan::read_from(media, key, zones, newer.replay.sequence)?;
+            Ok((addr, newer, blocks))
+        }
+        _ => Ok((addr, footer, blocks)),
+    }
+}
+
+fn read_chunk(
+    media: &Media,
+    key: &VolumeKey,
+    kind: Kind,
+    chunk: usize,
+    addr: Addr,
+) -> Result<Vec<u8>> {
+    let block = media.read(addr, 1)?;
+    let (_, payload) =
+        envelope::open(&block, key, kind, Some(chunk as u64)).map_err(Error::damaged(addr))?;
+    Ok(payload.to_vec())
+}
+
+fn read_mat(media: &Media, key: &VolumeKey, footer: &Footer) -> Result<Mat> {
+    let mut entries = Vec::new();
+    for (chunk, addr) in footer.mat.iter().enumerate() {
+        if *addr != Addr::ZERO {
+            let payload = read_chunk(media, key, Kind::MatChunk, chunk, *addr)?;
+            entries.extend(MatEntry::decode_chunk(&payload).map_err(Error::damaged(*addr))?);
+        }
+        entries.resize((chunk + 1) * MatEntry::PER_CHUNK, MatEntry::NONE);
+    }
+    Ok(Mat::new(entries, footer.mat.clone()))
+}
+
+fn read_zit(media: &Media, key: &VolumeKey, footer: &Footer) -> Result<Vec<ZitEntry>> {
+    let zones = media.geometry().zone_count as usize;
+    let mut entries = Vec::new();
+    for (chunk, addr) in footer.zit.iter().enumerate() {
+        let payload = read_chunk(media, key, Kind::ZitChunk, chunk, *addr)?;
+        entries.extend(ZitEntry::decode_chunk(&payload).map_err(Error::damaged(*addr))?);
+    }
+    if entries.len() != zones {
+        return Err(Error::Inconsistent(format!(
+            "the zone table has {} entries, the device {zones} zones",
+            entries.len()
+        )));
+    }
+    Ok(entries)
+}
+
+/// Brings what the checkpoint says of the zones together with what the device says. Returns the
+/// zones, the next zone sequence, the log zones that are needed, and zones to reset: those that
+/// the checkpoint found unused, and that no record can name.
+fn reconcile(
+    media: &Media,
+    identity: &VolumeIdentity,
+    report: &[ZoneInfo],
+    zit: &[ZitEntry],
+    log_zones: Vec<FoundZone>,
+    footer: &Footer,
+) -> (Vec<Found>, u64, Vec<FoundZone>, Vec<ZoneId>) {
+    let needed = |at: usize| {
+        log_zones
+            .get(at + 1)
+            .is_none_or(|next| next.zone.first_log_sequence > footer.replay.sequence)
+    };
+    let (mut keep, mut stale) = (Vec::new(), Vec::new());
+    for (i, found) in log_zones.iter().enumerate() {
+        if needed(i) {
+            keep.push(*found)
+        } else {
+            stale.push(found.zone.zone)
+        }
+    }
+    let mut next_sequence = footer.next_zone_sequence;
+    let mut zones = Vec::with_capacity(report.len());
+    for (i, (info, entry)) in report.iter().zip(zit).enumerate() {
+        let zone = ZoneId(i as u32);
+        let used = info.state != ZoneState::Empty;
+        let mut entry = *entry;
+        entry.write_pointer = if used {
+            info.write_pointer.min(info.capacity)
+        } else {
+            0
+        };
+        if matches!(info.state, ZoneState::ReadOnly | ZoneState::Offline) && entry.valid == 0 {
+            entry.role = Role::Retired;
+        } else if let Some(log) = keep.iter().find(|f| f.zone.zone == zone) {
+            entry.role = Role::Log;
+            entry.sequence = log.zone.sequence;
+            next_sequence = next_sequence.max(log.zone.sequence + 1);
+        } else if entry.role == Role::Log || (entry.valid == 0 && !used) {
+            entry = ZitEntry {
+                resets: entry.resets,
+                ..ZitEntry::default()
+            };
+        } else if entry.role == Role::Free && used {
+            // Taken into use after the cut.
+            if let Some(header) = read_header(media, identity, zone) {
+                entry.role = header.role;
+                entry.lifetime = header.lifetime;
+                entry.sequence = header.sequence;
+                next_sequence = next_sequence.max(header.sequence + 1);
+            }
+            match entry.role {
+                Role::Metadata => stale.push(zone),
+                Role::Log => entry.role = Role::Free,
+                _ => {}
+            }
+        }
+        zones.push(Found {
+            entry,
+            capacity: info.capacity,
+            used,
+        });
+    }
+    (zones, next_sequence, keep, stale)
+}
+
+fn read_header(media: &Media, identity: &VolumeIdentity, zone: ZoneId) -> Option<ZoneHeader> {
+    let block = media.read(Addr::new(DeviceId(0), zone, 0), 1).ok()?;
+    let header = ZoneHeader::decode(&block).ok()?;
+    (header.volume.uuid == identity.uuid && header.zone == zone).then_some(header)
+}
+
+/// Whether all data that a record refers to is on the device.
+fn data_arrived(media: &Media, report: &[ZoneInfo], ops: &[Op]) -> bool {
+    ops.iter().all(|op| match op {
+        Op::Map {
+            extent: Extent::Frame { addr, crcs },
+            ..
+        } => frame_arrived(media, report, *addr, crcs),
+        _ => true,
+    })
+}
+
+fn frame_arrived(media: &Media, report: &[ZoneInfo], addr: Addr, crcs: &[u32]) -> bool {
+    let Some(info) = report.get(addr.zone().0 as usize) else {
+        return false;
+    };
+    let end = u64::from(addr.block()) + crcs.len() as u64;
+    if end > u64::from(info.write_pointer) {
+        return false;
+    }
+    if media.geometry().write_pointer_is_proof && info.state.is_active() {
+        return true;
+    }
+    let Ok(bytes) = media.read(addr, crcs.len() as u32) else {
+        return false;
+    };
+    bytes
+        .chunks_exact(BLOCK_SIZE)
+        .zip(crcs)
+        .all(|(block, crc)| checksum::data_block(block) == *crc)
+}
+
+fn apply_record(
+    media: &Media,
+    key: &VolumeKey,
+    meta: &mut Meta,
+    zones: &Zones,
+    ops: &[Op],
+) -> Result<()> {
+    loop {
+        match apply::ensure(meta, ops) {
+            Ok(()) => break,
+            Err(Error::PageMissing(id)) => fetch(media, key, meta, id)?,
+            Err(error) => return Err(error),
+        }
+    }
+    for op in ops {
+        if let Op::Map {
+            extent: Extent::Frame { addr, .. },
+            ..
+        } = op
+        {
+            zones.adopt(addr.zone());
+        }
+    }
+    apply::apply(meta, zones, ops)
+}
+
+fn fetch(media: &Media, key: &VolumeKey, meta: &mut Meta, id: PageId) -> Result<()> {
+    let entry = meta.mat.get(id).ok_or_else(|| no_such_page(id))?;
+    let page = store::fetch(media, key, id, entry)?;
+    meta.cache.insert_clean(id, page);
+    Ok(())
+}
+
+pub(crate) fn no_such_page(id: PageId) -> Error {
+    Error::Inconsistent(format!("metadata page {id} does not exist"))
+}
+
+/// Makes a recovered volume writable.
+fn resume_writing(
+    volume: &Volume,
+    report: &[ZoneInfo],
+    stale: &[ZoneId],
+    tail_cut: bool,
+) -> Result<()> {
+    // What was found readable is built upon from here on: it must be durable.
+    volume.media.flush()?;
+    if tail_cut {
+        volume.log.begin_epoch(&volume.media, &volume.zones)?;
+    }
+    for (i, info) in report.iter().enumerate() {
+        let zone = ZoneId(i as u32);
+        let Some(entry) = volume.zones.entry(zone) else {
+            continue;
+        };
+        let open_to_data = matches!(entry.role, Role::Data | Role::Metadata)
+            && info.state.is_active()
+            && !stale.contains(&zone);
+        if open_to_data {
+            // Zones that voided records may name take no more writes: they are finished.
+            let resumed = !tail_cut && volume.resume_zone(zone, info);
+            if !resumed {
+                volume.media.finish(zone)?;
+            }
+        } else if entry.role == Role::Free && info.state.is_active() && !stale.contains(&zone) {
+            volume.media.finish(zone)?;
+        }
+    }
+    for zone in stale {
+        volume.reset_zone(*zone, true);
+    }
+    Ok(())
+}

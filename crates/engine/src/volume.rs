@@ -1,0 +1,400 @@
+//! A volume: the parts wired together, views and transactions, and the background steps.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+
+use persimmon_device::{ZoneId, ZoneInfo, ZonedDevice};
+use persimmon_format::record::Op;
+use persimmon_format::zone_header::VolumeIdentity;
+use persimmon_format::{Ino, Key, KeyKind, Lsn, PageId, VolumeKey};
+
+use crate::checkpoint::CheckpointState;
+use crate::data::{Files, Space};
+use crate::error::{Error, Result};
+use crate::log::writer::LogStart;
+use crate::log::{InFlight, Log};
+use crate::media::Media;
+use crate::meta::{Intent, Meta, Transaction, View, apply, store};
+use crate::options::{FormatOptions, Options};
+use crate::recovery::{self, RecoveryReport};
+use crate::statistics::{Statistics, add};
+use crate::turn::Turn;
+use crate::zones::Zones;
+use crate::zones::table::ZoneStatus;
+
+/// Records buffered before somebody writes them without being asked, bytes.
+const BUFFERED_BYTES_MAX: usize = 1 << 20;
+
+/// A mounted volume. Shared between threads; has none of its own and no clock: background work is
+/// [`Volume::step`].
+pub struct Volume {
+    pub(crate) media: Media,
+    pub(crate) key: VolumeKey,
+    pub(crate) identity: VolumeIdentity,
+    pub(crate) options: Options,
+    pub(crate) reserve_basis_points: u32,
+    meta: RwLock<Meta>,
+    pub(crate) zones: Zones,
+    pub(crate) log: Log,
+    pub(crate) files: Files,
+    pub(crate) space: Space,
+    pub(crate) checkpoint_state: Mutex<CheckpointState>,
+    pub(crate) checkpoint_turn: Turn,
+    pub(crate) cleaning_turn: Turn,
+    /// Damage was found while changing something: nothing more is written.
+    broken: AtomicBool,
+}
+
+/// What [`Volume::assemble`] needs.
+pub(crate) struct Parts {
+    pub(crate) media: Media,
+    pub(crate) identity: VolumeIdentity,
+    pub(crate) options: Options,
+    pub(crate) meta: Meta,
+    pub(crate) zones: Zones,
+    pub(crate) start: LogStart,
+    pub(crate) checkpoint: CheckpointState,
+    pub(crate) reserve_basis_points: u32,
+}
+
+/// Background work.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Task {
+    /// Write some of the staged file data.
+    WriteBack,
+    /// Write all staged file data and make everything durable: the periodic commit.
+    Commit,
+    /// Write a checkpoint if the journal or the dirty pages are half way to their bounds.
+    CheckpointIfDue,
+    /// Write a checkpoint.
+    Checkpoint,
+    /// Clean ahead, one victim, if free zones run low.
+    CleanIfDue,
+    /// Clean one victim.
+    Clean,
+}
+
+/// What a step did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Progress {
+    /// Something; there may be more.
+    Worked,
+    /// There was nothing to do.
+    Idle,
+}
+
+impl Volume {
+    /// Makes a volume on the whole device. Everything on it is lost.
+    pub fn format(device: Arc<dyn ZonedDevice>, options: &FormatOptions) -> Result<()> {
+        crate::mkfs::format(device, options)
+    }
+
+    /// Opens the volume on a device, recovering what is needed.
+    pub fn open(
+        device: Arc<dyn ZonedDevice>,
+        options: Options,
+    ) -> Result<(Volume, RecoveryReport)> {
+        recovery::open(device, options)
+    }
+
+    pub(crate) fn assemble(parts: Parts) -> Volume {
+        let key = parts.identity.key();
+        Volume {
+            log: Log::new(key.clone(), parts.start),
+            key,
+            media: parts.media,
+            identity: parts.identity,
+            reserve_basis_points: parts.reserve_basis_points,
+            meta: RwLock::new(parts.meta),
+            zones: parts.zones,
+            files: Files::default(),
+            space: Space::new(parts.options.staging_bytes_max),
+            options: parts.options,
+            checkpoint_state: Mutex::new(parts.checkpoint),
+            checkpoint_turn: Turn::default(),
+            cleaning_turn: Turn::default(),
+            broken: AtomicBool::new(false),
+        }
+    }
+
+    pub(crate) fn meta(&self) -> RwLockReadGuard<'_, Meta> {
+        self.meta.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn meta_mut(&self) -> RwLockWriteGuard<'_, Meta> {
+        self.meta.write().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Who the volume is.
+    #[must_use]
+    pub fn identity(&self) -> &VolumeIdentity {
+        &self.identity
+    }
+
+    /// Whether changes are refused, because it was opened so or because damage was found.
+    #[must_use]
+    pub fn is_read_only(&self) -> bool {
+        self.check_writable().is_err()
+    }
+
+    /// Takes no changes from now on.
+    pub fn make_read_only(&self) {
+        self.broken.store(true, Ordering::Release);
+    }
+
+    pub(crate) fn check_writable(&self) -> Result<()> {
+        if self.options.read_only {
+            return Err(Error::ReadOnly {
+                why: "it was opened read-only",
+            });
+        }
+        if self.broken.load(Ordering::Acquire) {
+            return Err(Error::ReadOnly {
+                why: "an earlier error; see the log, unmount and check",
+            });
+        }
+        Ok(())
+    }
+
+    /// Reads the metadata. The closure may run several times: a page that it misses is fetched
+    /// and it begins again.
+    pub fn view<R, E: From<Error>>(
+        &self,
+        mut f: impl FnMut(&View<'_>) -> Result<R, E>,
+    ) -> Result<R, E> {
+        loop {
+            let (result, missing) = {
+                let meta = self.meta();
+                let view = View::new(&meta, &self.key);
+                let result = f(&view);
+                (result, view.missing())
+            };
+            match (result, missing) {
+                (Err(_), Some(page)) => self.fetch(page)?,
+                (result, _) => return result,
+            }
+        }
+    }
+
+    /// Changes the metadata: one transaction, one redo record. The closure may run several times.
+    pub fn update<R, E: From<Error>>(
+        &self,
+        intent: Intent,
+        f: impl FnMut(&mut Transaction<'_>) -> Result<R, E>,
+    ) -> Result<R, E> {
+        self.update_with(intent, None, f).map(|(result, _)| result)
+    }
+
+    /// [`Volume::update`] of a record whose data is still under way. Returns its LSN too.
+    pub(crate) fn update_with<R, E: From<Error>>(
+        &self,
+        intent: Intent,
+        data: Option<Arc<InFlight>>,
+        mut f: impl FnMut(&mut Transaction<'_>) -> Result<R, E>,
+    ) -> Result<(R, Lsn), E> {
+        self.check_writable()?;
+        self.keep_bounds()?;
+        if intent == Intent::Grow && self.available_blocks() == 0 {
+            return Err(Error::NoSpace.into());
+        }
+        loop {
+            let missing = {
+                let mut meta = self.meta_mut();
+                let mut tx = Transaction::new(&meta, &self.key);
+                let result = f(&mut tx);
+                let (ops, missing) = tx.into_parts();
+                match (result, missing) {
+                    (Err(_), Some(page)) => page,
+                    (Err(error), None) => return Err(error),
+                    (Ok(result), _) => match self.apply(&mut meta, &ops) {
+                        Ok(()) if ops.is_empty() => return Ok((result, self.log.last_lsn())),
+                        Ok(()) => return Ok((result, self.log.append(&ops, data))),
+                        Err(Error::PageMissing(page)) => page,
+                        Err(error) => return Err(error.into()),
+                    },
+                }
+            };
+            self.fetch(missing)?;
+        }
+    }
+
+    /// Applies operations that are no logical change and make no record: moves by cleaning.
+    pub(crate) fn apply_unlogged<R>(
+        &self,
+        mut ensure: impl FnMut(&Meta) -> Result<()>,
+        mut f: impl FnMut(&mut Meta) -> Result<R>,
+    ) -> Result<R> {
+        self.check_writable()?;
+        loop {
+            let missing = {
+                let mut meta = self.meta_mut();
+                match ensure(&meta) {
+                    Ok(()) => {
+                        let result = f(&mut meta);
+                        if result.is_err() || meta.cache.fault().is_some() {
+                            self.make_read_only();
+                        }
+                        return result;
+                    }
+                    Err(Error::PageMissing(page)) => page,
+                    Err(error) => return Err(error),
+                }
+            };
+            self.fetch(missing)?;
+        }
+    }
+
+    fn apply(&self, meta: &mut Meta, ops: &[Op]) -> Result<()> {
+        apply::ensure(meta, ops)?;
+        apply::apply(meta, &self.zones, ops).inspect_err(|error| {
+            tracing::error!(%error, "metadata is damaged, no more changes are made");
+            self.make_read_only();
+        })
+    }
+
+    /// Reads a page into memory. No lock is held meanwhile.
+    pub(crate) fn fetch(&self, id: PageId) -> Result<()> {
+        loop {
+            let (entry, _pin) = {
+                let meta = self.meta();
+                if meta.cache.get(id).is_ok() {
+                    return Ok(());
+                }
+                let entry = meta.mat.get(id).ok_or_else(|| recovery::no_such_page(id))?;
+                (entry, self.zones.pin(entry.addr.zone()))
+            };
+            let page = store::fetch(&self.media, &self.key, id, entry);
+            let mut meta = self.meta_mut();
+            if meta.mat.get(id) != Some(entry) {
+                // It was written elsewhere meanwhile; look again.
+                continue;
+            }
+            meta.cache.insert_clean(id, page?);
+            let limit = self.options.cache_bytes_max / persimmon_format::page::PAGE_SIZE;
+            if meta.cache.resident() > limit + limit / 8 + 64 {
+                meta.cache.evict(limit);
+            }
+            return Ok(());
+        }
+    }
+
+    /// Waits for a checkpoint where journal or dirty pages have reached their bounds, and writes
+    /// records that have piled up.
+    fn keep_bounds(&self) -> Result<()> {
+        if self.log.buffered_bytes() > BUFFERED_BYTES_MAX {
+            self.log
+                .commit(&self.media, &self.zones, self.log.last_lsn(), false)?;
+        }
+        let budget = &self.zones.budget;
+        let full = || {
+            self.meta().cache.dirty() >= budget.dirty_pages_max
+                || self.log.blocks_to_replay() >= budget.journal_blocks_max
+        };
+        if full() {
+            add(&self.media.counters.stalls, 1);
+            self.checkpoint()?;
+        }
+        Ok(())
+    }
+
+    /// Waits for a checkpoint where dirty pages have reached their bound.
+    pub(crate) fn keep_dirty_bound(&self) -> Result<()> {
+        if self.meta().cache.dirty() >= self.zones.budget.dirty_pages_max {
+            self.checkpoint()?;
+        }
+        Ok(())
+    }
+
+    /// Whether a checkpoint should be written ahead.
+    fn checkpoint_is_due(&self) -> bool {
+        let budget = &self.zones.budget;
+        self.meta().cache.dirty() * 2 >= budget.dirty_pages_max
+            || self.log.blocks_to_replay() * 2 >= budget.journal_blocks_max
+    }
+
+    /// Does a piece of background work.
+    pub fn step(&self, task: Task) -> Result<Progress> {
+        self.check_writable()?;
+        let done = |worked| {
+            if worked {
+                Progress::Worked
+            } else {
+                Progress::Idle
+            }
+        };
+        match task {
+            Task::WriteBack => self.write_back().map(done),
+            Task::Commit => self.sync().map(|()| Progress::Worked),
+            Task::CheckpointIfDue if !self.checkpoint_is_due() => Ok(Progress::Idle),
+            Task::CheckpointIfDue | Task::Checkpoint => {
+                self.checkpoint().map(|()| Progress::Worked)
+            }
+            Task::CleanIfDue => self.clean_ahead().map(done),
+            Task::Clean => self.clean_one().map(done),
+        }
+    }
+
+    /// Writes everything and makes it durable. The volume stays usable.
+    pub fn close(&self) -> Result<()> {
+        if self.options.read_only {
+            return Ok(());
+        }
+        self.sync()?;
+        if self.checkpoint_is_due() {
+            self.checkpoint()?;
+        }
+        Ok(())
+    }
+
+    /// Makes all transactions so far durable; staged file data is not forced.
+    pub fn sync_metadata(&self) -> Result<()> {
+        self.commit(self.log.last_lsn())
+    }
+
+    /// Makes the history up to a record durable.
+    pub(crate) fn commit(&self, lsn: Lsn) -> Result<()> {
+        self.log.commit(&self.media, &self.zones, lsn, true)
+    }
+
+    /// Inodes without a name, left by a crash or still open.
+    pub fn orphans(&self) -> Result<Vec<Ino>> {
+        self.view(|view| {
+            let mut orphans = Vec::new();
+            view.scan(Key::new(Key::GLOBAL, KeyKind::ORPHAN, 0), |key, _| {
+                if key.ino != Key::GLOBAL || key.kind != KeyKind::ORPHAN {
+                    return Ok(std::ops::ControlFlow::Break(()));
+                }
+                orphans.push(Ino(key.item));
+                Ok(std::ops::ControlFlow::Continue(()))
+            })?;
+            Ok(orphans)
+        })
+    }
+
+    /// Counters since the volume was opened.
+    #[must_use]
+    pub fn statistics(&self) -> Statistics {
+        self.media.counters.snapshot()
+    }
+
+    /// All zones.
+    #[must_use]
+    pub fn zones(&self) -> Vec<ZoneStatus> {
+        self.zones.status()
+    }
+
+    /// Metadata pages in memory, and how many of them are dirty.
+    #[must_use]
+    pub fn cached_pages(&self) -> (usize, usize) {
+        let meta = self.meta();
+        (meta.cache.resident(), meta.cache.dirty())
+    }
+
+    /// Goes on writing to a zone found partly written at mount.
+    pub(crate) fn resume_zone(&self, zone: ZoneId, info: &ZoneInfo) -> bool {
+        let last_summary = self
+            .last_summary(zone, info.write_pointer)
+            .map_or(0, |(at, _)| at);
+        self.zones.resume(zone, info.write_pointer, last_summary)
+    }
+}
