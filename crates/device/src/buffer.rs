@@ -1,4 +1,10 @@
 //! Block-aligned memory for direct I/O, without `unsafe`.
+//!
+//! Large buffers are recycled through a [`pool`]: the system's allocator gives runs of this size
+//! back to the kernel at once, and getting them again costs a page fault a block, ten times what
+//! reading or writing them costs.
+
+pub mod pool;
 
 use std::ops::{Deref, DerefMut, Range};
 use std::sync::Arc;
@@ -14,42 +20,76 @@ const _: () = assert!(size_of::<Block>() == BLOCK_SIZE);
 
 /// A writable run of blocks.
 #[derive(Clone)]
-pub struct BufferMut(Vec<Block>);
+pub struct BufferMut(Memory);
+
+/// Goes to the pool when it is dropped.
+#[derive(Clone)]
+struct Memory(Vec<Block>);
+
+impl Drop for Memory {
+    fn drop(&mut self) {
+        pool::give(std::mem::take(&mut self.0));
+    }
+}
 
 impl BufferMut {
     /// `blocks` blocks of zeros.
     #[must_use]
     pub fn zeroed(blocks: usize) -> BufferMut {
-        BufferMut(bytemuck::zeroed_vec(blocks))
+        match pool::take(blocks) {
+            Some(mut memory) => {
+                memory.truncate(blocks);
+                bytemuck::must_cast_slice_mut::<Block, u8>(&mut memory).fill(0);
+                memory.resize(blocks, bytemuck::Zeroable::zeroed());
+                BufferMut(Memory(memory))
+            }
+            None => BufferMut(Memory(bytemuck::zeroed_vec(blocks))),
+        }
+    }
+
+    /// `blocks` blocks that hold anything, to be written over in full: cheaper than zeros.
+    #[must_use]
+    pub fn unspecified(blocks: usize) -> BufferMut {
+        match pool::take(blocks) {
+            Some(mut memory) => {
+                memory.resize(blocks, bytemuck::Zeroable::zeroed());
+                BufferMut(Memory(memory))
+            }
+            None => BufferMut::zeroed(blocks),
+        }
     }
 
     /// No blocks yet, with room for `blocks`.
     #[must_use]
     pub fn with_capacity(blocks: usize) -> BufferMut {
-        BufferMut(Vec::with_capacity(blocks))
+        let memory = pool::take(blocks).map(|mut memory| {
+            memory.clear();
+            memory
+        });
+        BufferMut(Memory(memory.unwrap_or_else(|| Vec::with_capacity(blocks))))
     }
 
     /// Room before the next reallocation, in blocks.
     #[must_use]
     pub fn capacity_blocks(&self) -> usize {
-        self.0.capacity()
+        self.0.0.capacity()
     }
 
     /// Makes it `blocks` long; new blocks are zero.
     pub fn resize_blocks(&mut self, blocks: usize) {
-        self.0.resize(blocks, bytemuck::Zeroable::zeroed());
+        self.0.0.resize(blocks, bytemuck::Zeroable::zeroed());
     }
 
     /// Length in blocks.
     #[must_use]
     pub fn blocks(&self) -> usize {
-        self.0.len()
+        self.0.0.len()
     }
 
     /// Makes it immutable and cheap to share.
     #[must_use]
     pub fn freeze(self) -> Buffer {
-        let blocks = self.0.len();
+        let blocks = self.0.0.len();
         Buffer {
             memory: Arc::new(self.0),
             range: 0..blocks,
@@ -60,20 +100,20 @@ impl BufferMut {
 impl Deref for BufferMut {
     type Target = [u8];
     fn deref(&self) -> &[u8] {
-        bytemuck::must_cast_slice(&self.0)
+        bytemuck::must_cast_slice(&self.0.0)
     }
 }
 
 impl DerefMut for BufferMut {
     fn deref_mut(&mut self) -> &mut [u8] {
-        bytemuck::must_cast_slice_mut(&mut self.0)
+        bytemuck::must_cast_slice_mut(&mut self.0.0)
     }
 }
 
 /// An immutable run of blocks; clones and slices share the memory.
 #[derive(Clone)]
 pub struct Buffer {
-    memory: Arc<Vec<Block>>,
+    memory: Arc<Memory>,
     range: Range<usize>,
 }
 
@@ -100,12 +140,16 @@ impl Buffer {
     pub fn into_mut(self) -> BufferMut {
         let range = self.range;
         match Arc::try_unwrap(self.memory) {
-            Ok(mut blocks) => {
-                blocks.truncate(range.end);
-                blocks.drain(..range.start);
-                BufferMut(blocks)
+            Ok(mut memory) => {
+                memory.0.truncate(range.end);
+                memory.0.drain(..range.start);
+                BufferMut(memory)
             }
-            Err(shared) => BufferMut(shared[range].to_vec()),
+            Err(shared) => {
+                let mut copy = BufferMut::with_capacity(range.len());
+                copy.0.0.extend_from_slice(&shared.0[range]);
+                copy
+            }
         }
     }
 }
@@ -113,7 +157,7 @@ impl Buffer {
 impl Deref for Buffer {
     type Target = [u8];
     fn deref(&self) -> &[u8] {
-        bytemuck::must_cast_slice(&self.memory[self.range.clone()])
+        bytemuck::must_cast_slice(&self.memory.0[self.range.clone()])
     }
 }
 

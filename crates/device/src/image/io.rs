@@ -25,11 +25,12 @@ impl ImageDevice {
                 limit,
             });
         }
-        let mut buffer = BufferMut::zeroed(blocks as usize);
+        let mut buffer = BufferMut::unspecified(blocks as usize);
         let written = limit.written.clamp(block, end) - block;
-        let bytes = buffer.get_mut(..written as usize * BLOCK_SIZE);
+        let (bytes, rest) = buffer.split_at_mut(written as usize * BLOCK_SIZE);
+        rest.fill(0);
         self.host
-            .read_at(bytes.unwrap_or(&mut []), self.offset(zone, block))
+            .read_at(bytes, self.offset(zone, block))
             .map_err(|error| io_error("read", zone, block, &error))?;
         Ok(buffer)
     }

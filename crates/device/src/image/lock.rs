@@ -81,9 +81,8 @@ pub(super) fn open_locked(path: &Path, write: bool, wait: Duration) -> Result<Ho
 /// Refuses a file or device that is mounted or attached to a loop device.
 pub(super) fn check_unused(path: &Path, file: &File) -> Result<()> {
     let metadata = file.metadata().map_err(|error| explain(path, &error))?;
-    if let Some(place) = mounted_on(path, &metadata) {
-        let message = format!("is mounted on {place}; unmount it first");
-        return Err(open_error(path, &message));
+    if mounted_on(path, &metadata).is_some() {
+        return Err(busy(path, &metadata));
     }
     if let Some(device) = attached_to(path) {
         let message = format!("is attached to {device}; detach it first (losetup -d {device})");
@@ -93,10 +92,10 @@ pub(super) fn check_unused(path: &Path, file: &File) -> Result<()> {
 }
 
 fn busy(path: &Path, metadata: &Metadata) -> DeviceError {
-    match mounted_on(path, metadata) {
-        Some(place) => open_error(path, &format!("is mounted on {place}; unmount it first")),
-        None => DeviceError::Busy {
-            path: path.display().to_string(),
+    DeviceError::Busy {
+        path: match mounted_on(path, metadata) {
+            Some(place) => format!("{} (mounted on {place})", path.display()),
+            None => path.display().to_string(),
         },
     }
 }

@@ -248,6 +248,8 @@ struct FailingHost {
     data: AtomicU32,
     record: AtomicU32,
     sync: AtomicU32,
+    /// What was called, in order.
+    calls: Mutex<Vec<&'static str>>,
 }
 
 impl FailingHost {
@@ -277,17 +279,20 @@ impl Host for Arc<FailingHost> {
         Ok(())
     }
     fn write_at(&self, data: &[Buffer], offset: u64) -> io::Result<()> {
+        lock(&self.calls).push("data");
         outcome(&self.data)?;
         let bytes: Vec<u8> = data.iter().flat_map(|buffer| buffer.to_vec()).collect();
         self.put(&bytes, offset);
         Ok(())
     }
     fn write_bytes_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
+        lock(&self.calls).push("record");
         outcome(&self.record)?;
         self.put(bytes, offset);
         Ok(())
     }
     fn sync(&self) -> io::Result<()> {
+        lock(&self.calls).push("sync");
         outcome(&self.sync)
     }
     fn punch(&self, _: u64, _: u64) -> io::Result<()> {
@@ -376,4 +381,20 @@ fn after_a_failed_sync_nothing_is_acknowledged() {
     assert!(matches!(device.flush(), Err(DeviceError::Flush { .. })));
     assert!(matches!(write(1), Err(DeviceError::Flush { .. })));
     assert!(device.read(zone, 0, 1).is_ok());
+}
+
+#[test]
+fn a_small_write_and_its_flush_cost_three_calls() {
+    let (host, device) = on_failing_host();
+    let zone = ZoneId(1);
+    for block in 0..4 {
+        let data = vec![filled(1, 9)];
+        device.run(Command::Write { zone, block, data }).unwrap();
+        device.flush().unwrap();
+        assert_eq!(*lock(&host.calls), ["data", "record", "sync"]);
+        lock(&host.calls).clear();
+    }
+    // Nothing new, nothing to do.
+    device.flush().unwrap();
+    assert!(lock(&host.calls).is_empty());
 }

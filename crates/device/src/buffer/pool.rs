@@ -1,0 +1,138 @@
+//! Memory of dropped buffers, kept for the next ones. Process-wide and bounded.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
+
+use super::Block;
+
+/// Smaller buffers are left to the allocator, which is good at them.
+const BLOCKS_MIN: usize = 16;
+/// What is kept unless [`set_limit`] says otherwise, in blocks (32 MiB).
+const LIMIT_DEFAULT_BLOCKS: usize = 8192;
+
+static LIMIT_BLOCKS: AtomicUsize = AtomicUsize::new(LIMIT_DEFAULT_BLOCKS);
+static POOL: Mutex<Pool> = Mutex::new(Pool::new());
+
+/// Bounds the memory that is kept, in blocks. Takes effect with the next buffer that is dropped.
+pub fn set_limit(blocks: usize) {
+    LIMIT_BLOCKS.store(blocks, Ordering::Relaxed);
+}
+
+/// Memory kept now, in blocks.
+#[must_use]
+pub fn kept_blocks() -> usize {
+    lock().blocks
+}
+
+/// Kept memory with room for `blocks`. Its contents are old.
+pub(super) fn take(blocks: usize) -> Option<Vec<Block>> {
+    (blocks >= BLOCKS_MIN)
+        .then(|| lock().take(blocks))
+        .flatten()
+}
+
+/// Keeps `memory`, or frees it, or frees what was kept longest in its favour.
+pub(super) fn give(memory: Vec<Block>) {
+    let limit = LIMIT_BLOCKS.load(Ordering::Relaxed);
+    // A quarter at most for one buffer, so that a giant does not drive out all others.
+    if memory.capacity() < BLOCKS_MIN || memory.capacity() > limit / 4 {
+        return;
+    }
+    let mut freed = Vec::new();
+    lock().give(memory, limit, &mut freed);
+    // Freed here, with the lock released.
+    drop(freed);
+}
+
+fn lock() -> std::sync::MutexGuard<'static, Pool> {
+    POOL.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Oldest first.
+struct Pool {
+    free: Vec<Vec<Block>>,
+    blocks: usize,
+}
+
+impl Pool {
+    const fn new() -> Pool {
+        Pool {
+            free: Vec::new(),
+            blocks: 0,
+        }
+    }
+
+    fn take(&mut self, blocks: usize) -> Option<Vec<Block>> {
+        // The newest that fits without wasting more than it serves: it is warm in the cache.
+        let fits = |memory: &Vec<Block>| (blocks..=2 * blocks).contains(&memory.capacity());
+        let index = self.free.iter().rposition(fits)?;
+        let memory = self.free.remove(index);
+        self.blocks -= memory.capacity();
+        Some(memory)
+    }
+
+    fn give(&mut self, memory: Vec<Block>, limit: usize, freed: &mut Vec<Vec<Block>>) {
+        self.blocks += memory.capacity();
+        self.free.push(memory);
+        let mut surplus = self.blocks.saturating_sub(limit);
+        let mut oldest = 0;
+        for memory in &self.free {
+            if surplus == 0 {
+                break;
+            }
+            surplus = surplus.saturating_sub(memory.capacity());
+            oldest += 1;
+        }
+        freed.extend(self.free.drain(..oldest));
+        self.blocks -= freed.iter().map(Vec::capacity).sum::<usize>();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn memory(blocks: usize) -> Vec<Block> {
+        bytemuck::zeroed_vec(blocks)
+    }
+
+    #[test]
+    fn keeps_no_more_than_its_limit_and_the_newest() {
+        let mut pool = Pool::new();
+        let mut freed = Vec::new();
+        for blocks in [100, 20, 30, 40, 50] {
+            pool.give(memory(blocks), 150, &mut Vec::new());
+        }
+        assert_eq!(pool.blocks, 140);
+        assert_eq!(pool.free.len(), 4);
+        pool.give(memory(100), 150, &mut freed);
+        assert_eq!((pool.blocks, freed.len()), (150, 3));
+        assert!(pool.take(20).is_none());
+        assert_eq!(pool.take(50).map(|memory| memory.len()), Some(100));
+        assert_eq!(pool.blocks, 50);
+    }
+
+    #[test]
+    fn recycled_buffers_are_zeroed_where_zeros_are_promised() {
+        use crate::BufferMut;
+        for blocks in [16, 40, 17, 33, 64] {
+            let mut dirty = BufferMut::unspecified(blocks);
+            assert_eq!(dirty.blocks(), blocks);
+            dirty.fill(0xee);
+            let frozen = dirty.freeze();
+            let part = frozen.slice(1..blocks - 1);
+            drop(frozen);
+            assert!(part.iter().all(|byte| *byte == 0xee));
+            drop(part);
+            for asked in [blocks, blocks - 5, blocks / 2 + 1] {
+                let clean = BufferMut::zeroed(asked);
+                assert_eq!(clean.blocks(), asked);
+                assert!(clean.iter().all(|byte| *byte == 0));
+                let mut empty = BufferMut::with_capacity(asked);
+                assert_eq!(empty.blocks(), 0);
+                empty.resize_blocks(asked);
+                assert!(empty.iter().all(|byte| *byte == 0));
+            }
+        }
+    }
+}
