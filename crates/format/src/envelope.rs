@@ -13,7 +13,7 @@ pub const VERSION: u8 = 1;
 const VERSION_OFFSET: usize = 5;
 const VOLUME_OFFSET: usize = 8;
 const CHECKSUM_OFFSET: usize = 40;
-const _: () = assert!(CHECKSUM_OFFSET + 8 == HEADER_LEN);
+const _: () = assert!(CHECKSUM_OFFSET + 8 == HEADER_LEN && BLOCK_PAYLOAD == 4048);
 
 /// What an envelope holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -71,6 +71,8 @@ pub struct Inode {
     pub lifetime: u8,
 }
 
+const _: () = assert!(Inode::LEN == 104);
+
 /// The bits of `st_mode` that hold the file type.
 pub const TYPE_MASK: u32 = 0o170_000;
 

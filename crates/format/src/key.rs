@@ -43,6 +43,8 @@ pub struct Key {
     pub snapshot: SnapshotId,
 }
 
+const _: () = assert!(Key::LEN == 8 + 1 + 8 + 4);
+
 impl Key {
     /// Bytes of an encoded key.
     pub const LEN: usize = 21;

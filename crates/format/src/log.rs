@@ -15,6 +15,7 @@ use crate::{Addr, BLOCK_SIZE, FormatError, Lsn, Result, VolumeKey};
 const PREFIX_LEN: usize = 48;
 /// Record or footer bytes that fit a log block.
 pub const BODY_LEN: usize = BLOCK_PAYLOAD - PREFIX_LEN;
+const _: () = assert!(BODY_LEN == 4000);
 /// Bytes before each record in the journal: its length, as u32.
 pub const RECORD_HEADER_LEN: usize = 4;
 /// Longest record, bytes.

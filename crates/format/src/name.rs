@@ -84,6 +84,9 @@ impl<'a> Xattr<'a> {
     pub fn decode(bytes: &'a [u8]) -> Result<Xattr<'a>> {
         let mut r = Reader::new(bytes, "extended attribute");
         let len = r.u8()?;
+        if len == 0 {
+            return Err(r.bad("name length", 0));
+        }
         let name = r.bytes(len.into())?;
         Ok(Xattr {
             name,

@@ -60,6 +60,8 @@ impl MatEntry {
     }
 }
 
+const _: () = assert!(MatEntry::PER_CHUNK == 337 && ZitEntry::PER_CHUNK == 126);
+
 /// What a zone is used for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[repr(u8)]

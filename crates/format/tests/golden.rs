@@ -1,0 +1,236 @@
+//! The bytes of each structure, frozen: a change here is a change of the format.
+
+mod samples;
+
+use persimmon_format::name::{DirEntry, Xattr, first_item};
+use persimmon_format::table::MatEntry;
+use persimmon_format::{Addr, BLOCK_SIZE, DeviceId, Ino, ZoneId, checksum};
+
+/// Compares bytes with their hexadecimal form; `..` stands for the zeros that follow.
+fn assert_golden(bytes: &[u8], golden: &str) {
+    let shown = hex(bytes);
+    let expected: String = golden.split_whitespace().collect();
+    assert_eq!(shown, expected, "\nbytes are now:\n{}", lines(&shown));
+}
+
+fn hex(bytes: &[u8]) -> String {
+    let end = bytes
+        .iter()
+        .rposition(|byte| *byte != 0)
+        .map_or(0, |last| last + 1);
+    let mut out: String = bytes[..end]
+        .iter()
+        .map(|byte| format!("{byte:02x}"))
+        .collect();
+    if end < bytes.len() {
+        out.push_str("..");
+    }
+    out
+}
+
+fn lines(hex: &str) -> String {
+    hex.as_bytes()
+        .chunks(64)
+        .map(|line| String::from_utf8_lossy(line) + "\n")
+        .collect()
+}
+
+#[test]
+fn addresses() {
+    let addr = Addr::new(DeviceId(0xab), ZoneId(0x0123_4567), 0x089a_bcde);
+    assert_eq!(addr.to_raw(), 0xab12_3456_789a_bcde);
+}
+
+#[test]
+fn checksums_and_name_hashes() {
+    let key = samples::key();
+    assert_eq!(checksum::data_block(b"123456789"), 0xe306_9283);
+    assert_eq!(checksum::plain(b""), 0x2d06_8005_38d3_94c2);
+    assert_eq!(format!("{:016x}", key.checksum(b"")), "074a556327a2a612");
+    assert_eq!(
+        format!("{:016x}", key.checksum(&[7; BLOCK_SIZE])),
+        "d7ca77b9f87ea950"
+    );
+    assert_eq!(
+        format!("{:016x}", first_item(&key, b"a file name")),
+        "650aeaac0d455100"
+    );
+}
+
+#[test]
+fn zone_header() {
+    let block = samples::zone_header().encode();
+    assert_eq!(block.len(), BLOCK_SIZE);
+    assert_golden(
+        &block[..4088],
+        "
+        5052534d5a4f4e450100000000000000101112131415161718191a1b1c1d1e1f8081828384858687
+        88898a8b8c8d8e8f909192939495969798999a9b9c9d9e9f70c3a4636b6368656e00000000000000
+        00000000000000000000000000000000000000000000000000000000000000000000000000000000
+        00000000000000000000000000000000020100000000000004030000000000003101030042410000
+        525100000000000012110000222100006261000000000000fbffffffffffffff..
+    ",
+    );
+    assert_golden(&block[4088..], "5ff38dcce65fa146");
+}
+
+#[test]
+fn journal_block() {
+    assert_golden(
+        &samples::journal_block(),
+        "
+        5052534d0101010010111213141516170b0a00000000000066000000000000003c00000000000000
+        3d25b737200406261100000000000000220000000000000033000000000000005500004004000001
+        770000000000000002000c00000000007265636f7264206279746573..
+    ",
+    );
+}
+
+#[test]
+fn footer_block() {
+    assert_golden(
+        &samples::footer_block(),
+        "
+        5052534d0201010010111213141516170b0a00000000000066000000000000003c00000000000000
+        577d10f1989c0abd1100000000000000220000000000000033000000000000005500004004000001
+        01000300000000000000000000000000666f6f746572206279746573..
+    ",
+    );
+}
+
+#[test]
+fn footer() {
+    assert_golden(
+        &samples::footer().encode(),
+        "
+        01000000000000000200000000000000030000000000000005000040000000010600000000000000
+        0700000000000000080000000000000009000000000000000a000000000000000b00000000000000
+        0c000000000000000d0000000e0000000f0000000200000011000000010000010000000000000000
+        0100000013000020010000010100000014000000030200000d0c0b0a1d1c1b1a2b2a00003b3a0000
+        000000004b4a..
+    ",
+    );
+}
+
+#[test]
+fn mat_chunk() {
+    assert_eq!(MatEntry::PER_CHUNK, 337);
+    assert_golden(
+        &samples::mat_chunk(),
+        "
+        5052534d030101001011121314151617880000000000000099000000000000002400000000000000
+        14219dbfd70a01a7070000100000000101000000070000200000000105..
+    ",
+    );
+}
+
+#[test]
+fn zit_chunk() {
+    assert_golden(
+        &samples::zit_chunk(),
+        "
+        5052534d040101001011121314151617880000000000000099000000000000004000000000000000
+        200ae8472aa91f4b030200000d0c0b0a1d1c1b1a2b2a00003b3a0000000000004b4a..
+    ",
+    );
+}
+
+#[test]
+fn page() {
+    let page = samples::page();
+    let (front, back) = page.split_at(4 * BLOCK_SIZE);
+    assert_golden(
+        front,
+        "
+        5052534d050105001011121314151617880000000000000099000000000000000840000000000000
+        2de51b038bc092e8000000000040000000000300f63f000088000000000000009900000000000000
+        0000000000000000080706050403020101000000000000000000000000fb3f050008070605040302
+        0104121100000000000000000000fb3f0000090706050403020105282726252423222134333231f6
+        3f05..
+    ",
+    );
+    assert_golden(
+        &back[..64],
+        "
+        00000000000000000000000000000000000000000000000000000000000000000000000000000000
+        00000000000074686972646669727374..
+    ",
+    );
+}
+
+#[test]
+fn summary() {
+    assert_golden(
+        &samples::summary(),
+        "
+        5052534d0601010010111213141516170b0a00000000000028000000000000002000000000000000
+        048b2c4614b859e7070000000200000001ac02f0a20402040302010807060503ad0200010c0b0a09
+        ..
+    ",
+    );
+}
+
+#[test]
+fn keys() {
+    let [inode, _, extent] = samples::keys();
+    assert_golden(&inode.to_bytes(), "080706050403020101..");
+    assert_golden(
+        &extent.to_bytes(),
+        "090706050403020105282726252423222134333231",
+    );
+}
+
+#[test]
+fn inode() {
+    assert_golden(
+        &samples::inode().encode(),
+        "
+        a4810000121100002221000032310000464544434241000056555453525100006261000000000000
+        ffffffffffffffff01030201feffffffffffffff02030201fdffffffffffffff03030201fcffffff
+        ffffffff04030201727100000000000004..
+    ",
+    );
+}
+
+#[test]
+fn names() {
+    let entry = DirEntry {
+        ino: Ino(0x0102_0304),
+        file_type: 8,
+        name: b"name",
+    };
+    assert_golden(&entry.encode(), "0403020100000000086e616d65");
+    let xattr = Xattr {
+        name: b"user.a",
+        value: b"value",
+    };
+    assert_golden(&xattr.encode(), "06757365722e6176616c7565");
+}
+
+#[test]
+fn extents() {
+    let [frame, inline, reserved] = samples::extents();
+    assert_golden(&frame.encode(), "0103000020000000010403020108070605");
+    assert_golden(&inline.encode(), "02696e6c696e65");
+    assert_golden(&reserved.encode(), "0304030201");
+}
+
+#[test]
+fn operations() {
+    let goldens = [
+        "01888e98a8c0e0808101010000000000000000000576616c7565",
+        "02888e98a8c0e0808101041211..",
+        "03ac02f0a204110103000020000000010403020108070605",
+        "0305000702696e6c696e65",
+        "04ac0201ffffffffffffffffff01",
+        "
+        05ac021ff403feffffffffffffff02030201fdffffffffffffff03030201ffffffffffffffff0103
+        02018081..
+    ",
+    ];
+    for (op, golden) in samples::ops().iter().zip(goldens) {
+        let mut bytes = Vec::new();
+        op.encode(&mut bytes);
+        assert_golden(&bytes, golden);
+    }
+}

@@ -1,0 +1,374 @@
+//! What is encoded is decoded to the same.
+
+mod samples;
+
+use persimmon_format::envelope::{self, BLOCK_PAYLOAD, Kind};
+use persimmon_format::extent::{Extent, FRAME_BLOCKS_MAX, RESERVED_BLOCKS_MAX};
+use persimmon_format::footer::{Footer, LogPosition};
+use persimmon_format::inode::{Inode, Timestamp};
+use persimmon_format::log::{BODY_LEN, Body, LogBlock, LogState};
+use persimmon_format::name::{COLLISIONS_MAX, DirEntry, Xattr, first_item};
+use persimmon_format::page::{self, Compression, PageView, VALUE_LEN_MAX};
+use persimmon_format::record::{Op, Touch};
+use persimmon_format::summary::{Summary, SummaryBuilder, SummaryEntry};
+use persimmon_format::table::{MatEntry, Role, ZitEntry};
+use persimmon_format::zone_header::ZoneHeader;
+use persimmon_format::{
+    Addr, BLOCK_SIZE, DeviceId, Ino, Key, KeyKind, Lsn, PageId, SnapshotId, ZoneId,
+};
+use proptest::prelude::*;
+
+prop_compose! {
+    fn addr()(raw in any::<u64>()) -> Addr {
+        Addr::from_raw(raw)
+    }
+}
+
+prop_compose! {
+    fn key()(ino in any::<u64>(), kind in any::<u8>(), item in any::<u64>(), snapshot in any::<u32>())
+        -> Key {
+        Key { ino: Ino(ino), kind: KeyKind(kind), item, snapshot: SnapshotId(snapshot) }
+    }
+}
+
+prop_compose! {
+    fn time()(seconds in any::<i64>(), nanoseconds in 0u32..1_000_000_000) -> Timestamp {
+        Timestamp { seconds, nanoseconds }
+    }
+}
+
+prop_compose! {
+    fn inode()(
+        ids in any::<[u32; 6]>(),
+        (size, sectors, parent) in any::<(u64, u64, u64)>(),
+        (atime, mtime, ctime, btime) in (time(), time(), time(), time()),
+        lifetime in any::<u8>(),
+    ) -> Inode {
+        let [mode, uid, gid, nlink, rdev, flags] = ids;
+        let parent = Ino(parent);
+        Inode {
+            mode, uid, gid, nlink, size, sectors, rdev, flags, atime, mtime, ctime, btime, parent,
+            lifetime,
+        }
+    }
+}
+
+fn extent() -> impl Strategy<Value = Extent> {
+    prop_oneof![
+        (
+            addr(),
+            prop::collection::vec(any::<u32>(), 1..=FRAME_BLOCKS_MAX)
+        )
+            .prop_map(|(addr, crcs)| Extent::Frame { addr, crcs }),
+        prop::collection::vec(any::<u8>(), 0..=BLOCK_SIZE).prop_map(Extent::Inline),
+        (1..=RESERVED_BLOCKS_MAX).prop_map(|blocks| Extent::Reserved { blocks }),
+    ]
+}
+
+fn touch() -> impl Strategy<Value = Touch> {
+    let size = proptest::option::of(any::<u64>());
+    let times = prop::array::uniform3(proptest::option::of(time()));
+    (size, times, proptest::option::of(any::<u32>())).prop_map(|(size, times, mode)| {
+        let [mtime, ctime, atime] = times;
+        Touch {
+            size,
+            mtime,
+            ctime,
+            atime,
+            mode,
+        }
+    })
+}
+
+fn op() -> impl Strategy<Value = Op> {
+    prop_oneof![
+        (key(), prop::collection::vec(any::<u8>(), 0..=VALUE_LEN_MAX))
+            .prop_map(|(key, value)| Op::Put { key, value }),
+        key().prop_map(|key| Op::Delete { key }),
+        (any::<u64>(), 0..u64::MAX / 2, extent()).prop_map(|(ino, block, extent)| Op::Map {
+            ino: Ino(ino),
+            block,
+            extent
+        }),
+        any::<(u64, u64, u64)>().prop_map(|(ino, a, b)| Op::Punch {
+            ino: Ino(ino),
+            from: a.min(b),
+            to: a.max(b),
+        }),
+        (any::<u64>(), touch()).prop_map(|(ino, set)| Op::Touch { ino: Ino(ino), set }),
+    ]
+}
+
+fn zit_entry() -> impl Strategy<Value = ZitEntry> {
+    (0u8..5, any::<u8>(), any::<[u32; 3]>(), any::<[u64; 2]>()).prop_map(
+        |(role, lifetime, [valid, write_pointer, resets], [sequence, last_write])| ZitEntry {
+            role: Role::from_number(role).unwrap(),
+            lifetime,
+            valid,
+            write_pointer,
+            resets,
+            sequence,
+            last_write,
+        },
+    )
+}
+
+fn footer() -> impl Strategy<Value = Footer> {
+    let chunks = || prop::collection::vec(addr(), 0..40);
+    let overrides = prop::collection::vec((any::<u32>().prop_map(ZoneId), zit_entry()), 0..20);
+    (
+        any::<[u64; 10]>(),
+        addr(),
+        any::<[u32; 3]>(),
+        chunks(),
+        chunks(),
+        overrides,
+    )
+        .prop_map(
+            |(n, replay, [reserve_basis_points, max_open, max_active], mat, zit, overrides)| {
+                Footer {
+                    checkpoint: n[0],
+                    cut: Lsn(n[1]),
+                    replay: LogPosition {
+                        sequence: n[2],
+                        addr: replay,
+                    },
+                    root: PageId(n[3]),
+                    page_limit: n[4],
+                    next_ino: n[5],
+                    inodes: n[6],
+                    reserved_blocks: n[7],
+                    write_clock: n[8],
+                    next_zone_sequence: n[9],
+                    reserve_basis_points,
+                    max_open,
+                    max_active,
+                    mat,
+                    zit,
+                    overrides,
+                }
+            },
+        )
+}
+
+proptest! {
+    #[test]
+    fn addresses(device in any::<u8>(), zone in 0u32..1 << 28, block in 0u32..1 << 28) {
+        let addr = Addr::new(DeviceId(device), ZoneId(zone), block);
+        prop_assert_eq!((addr.device().0, addr.zone().0, addr.block()), (device, zone, block));
+        prop_assert_eq!(Addr::from_raw(addr.to_raw()), addr);
+    }
+
+    #[test]
+    fn keys(a in key(), b in key()) {
+        prop_assert_eq!(Key::from_bytes(&a.to_bytes()), a);
+        let fields = |key: Key| (key.ino, key.kind, key.item, key.snapshot);
+        prop_assert_eq!(a.cmp(&b), fields(a).cmp(&fields(b)));
+    }
+
+    #[test]
+    fn inodes(inode in inode()) {
+        let bytes = inode.encode();
+        prop_assert_eq!(bytes.len(), Inode::LEN);
+        prop_assert_eq!(Inode::decode(&bytes), Ok(inode));
+    }
+
+    #[test]
+    fn extents(extent in extent()) {
+        let bytes = extent.encode();
+        prop_assert!(bytes.len() <= VALUE_LEN_MAX);
+        prop_assert_eq!(Extent::peek_blocks(&bytes), Ok(extent.blocks()));
+        prop_assert_eq!(Extent::decode(&bytes), Ok(extent));
+    }
+
+    #[test]
+    fn a_frame_cut_anywhere_covers_the_same_blocks(
+        crcs in prop::collection::vec(any::<u32>(), 1..=FRAME_BLOCKS_MAX),
+        at in any::<prop::sample::Index>(),
+    ) {
+        let at = at.index(crcs.len()) as u64;
+        let addr = Addr::new(DeviceId(0), ZoneId(5), 9);
+        let whole = Extent::Frame { addr, crcs };
+        let (left, right) = (whole.part(0, at), whole.part(at, whole.blocks() - at));
+        prop_assert_eq!(left.blocks() + right.blocks(), whole.blocks());
+        match (&whole, &left, &right) {
+            (
+                Extent::Frame { crcs, .. },
+                Extent::Frame { crcs: l, .. },
+                Extent::Frame { addr: second, crcs: r },
+            ) => {
+                prop_assert_eq!([l.as_slice(), r.as_slice()].concat(), crcs.clone());
+                prop_assert_eq!(*second, addr.offset(at as u32));
+            }
+            _ => prop_assert!(false, "a part of a frame is a frame"),
+        }
+    }
+
+    #[test]
+    fn records(ops in prop::collection::vec(op(), 0..12)) {
+        let mut bytes = Vec::new();
+        ops.iter().for_each(|op| op.encode(&mut bytes));
+        prop_assert_eq!(Op::decode_all(&bytes), Ok(ops));
+    }
+
+    #[test]
+    fn footers(footer in footer()) {
+        prop_assert_eq!(Footer::decode(&footer.encode()), Ok(footer));
+    }
+
+    #[test]
+    fn tables(
+        mat in prop::collection::vec((addr(), 0u16..=5), 0..=MatEntry::PER_CHUNK),
+        zit in prop::collection::vec(zit_entry(), 0..=ZitEntry::PER_CHUNK),
+    ) {
+        let mat: Vec<MatEntry> =
+            mat.into_iter().map(|(addr, blocks)| MatEntry { addr, blocks }).collect();
+        let mut bytes = Vec::new();
+        mat.iter().for_each(|entry| entry.encode(&mut bytes));
+        prop_assert!(bytes.len() <= BLOCK_PAYLOAD);
+        prop_assert_eq!(MatEntry::decode_chunk(&bytes), Ok(mat));
+        bytes.clear();
+        zit.iter().for_each(|entry| entry.encode(&mut bytes));
+        prop_assert!(bytes.len() <= BLOCK_PAYLOAD);
+        prop_assert_eq!(ZitEntry::decode_chunk(&bytes), Ok(zit));
+    }
+
+    #[test]
+    fn log_blocks(
+        sequences in any::<[u64; 5]>(),
+        epoch in any::<u32>(),
+        bytes in prop::collection::vec(any::<u8>(), 0..=BODY_LEN),
+        lead in any::<prop::sample::Index>(),
+        parts in (any::<u16>(), 1u16..).prop_filter("a part", |(part, parts)| part < parts),
+        journal in any::<bool>(),
+    ) {
+        let [sequence, resume_after, durable, footer, first] = sequences;
+        let body = if journal {
+            let lead = lead.index(bytes.len() + 1) as u16;
+            Body::Journal { first_lsn: Lsn(first), lead, bytes: &bytes }
+        } else {
+            Body::Footer { part: parts.0, parts: parts.1, bytes: &bytes }
+        };
+        let state = LogState {
+            epoch,
+            resume_after: Lsn(resume_after),
+            durable: Lsn(durable),
+            footer: Addr::from_raw(footer),
+        };
+        let block = LogBlock { sequence, state, body };
+        let mut stored = vec![0; BLOCK_SIZE];
+        block.encode_into(&mut stored, &samples::key(), 7);
+        prop_assert_eq!(LogBlock::decode(&stored, &samples::key(), 7), Ok(block));
+        prop_assert!(LogBlock::decode(&stored, &samples::key(), 8).is_err());
+    }
+
+    #[test]
+    fn envelopes(
+        payload in prop::collection::vec(any::<u8>(), 0..3 * BLOCK_SIZE),
+        (owner, sequence) in any::<(u64, u64)>(),
+    ) {
+        let blocks = envelope::blocks_for(payload.len());
+        let mut buffer = vec![0; blocks * BLOCK_SIZE];
+        buffer[envelope::HEADER_LEN..][..payload.len()].copy_from_slice(&payload);
+        let key = samples::key();
+        envelope::seal(&mut buffer, &key, Kind::Page, owner, sequence, payload.len());
+        let (fields, read) = envelope::open(&buffer, &key, Kind::Page, Some(owner)).unwrap();
+        prop_assert_eq!(read, &payload[..]);
+        prop_assert_eq!((fields.sequence, usize::from(fields.blocks)), (sequence, blocks));
+    }
+
+    #[test]
+    fn zone_headers(
+        label in "\\PC{0,16}",
+        role in 0u8..5,
+        (zone, sequence, first_log_sequence) in any::<(u32, u64, u64)>(),
+    ) {
+        let mut header = samples::zone_header();
+        header.volume.label = label;
+        header.role = Role::from_number(role).unwrap();
+        header.zone = ZoneId(zone);
+        header.sequence = sequence;
+        header.first_log_sequence = first_log_sequence;
+        prop_assert_eq!(ZoneHeader::decode(&header.encode()), Ok(header));
+    }
+
+    #[test]
+    fn summaries(
+        runs in prop::collection::vec((any::<u64>(), any::<u64>(), 1usize..300), 0..20),
+        previous in 0u32..1000,
+    ) {
+        let mut builder = SummaryBuilder::default();
+        let mut entries = Vec::new();
+        let mut zone_block = 1;
+        for (ino, file_block, blocks) in runs {
+            let blocks = blocks.min(FRAME_BLOCKS_MAX);
+            if !builder.fits(blocks) {
+                break;
+            }
+            let crcs = (0..blocks as u32).collect();
+            let entry = SummaryEntry { zone_block, ino: Ino(ino), file_block, crcs };
+            zone_block += blocks as u32;
+            builder.push(&entry);
+            entries.push(entry);
+        }
+        let place = zone_block.max(previous + 1);
+        let mut block = vec![0; BLOCK_SIZE];
+        builder.finish_into(&mut block, &samples::key(), 7, place, previous);
+        prop_assert!(builder.is_empty());
+        let read = Summary::decode(&block, &samples::key(), 7, place);
+        prop_assert_eq!(read, Ok(Summary { previous, entries }));
+    }
+
+    #[test]
+    fn names(
+        ino in any::<u64>(),
+        file_type in 0u8..16,
+        name in prop::collection::vec(any::<u8>(), 1..=255),
+        value in prop::collection::vec(any::<u8>(), 0..3900),
+    ) {
+        let entry = DirEntry { ino: Ino(ino), file_type, name: &name };
+        let bytes = entry.encode();
+        prop_assert_eq!(DirEntry::decode(&bytes), Ok(entry));
+        let xattr = Xattr { name: &name, value: &value };
+        let bytes = xattr.encode();
+        prop_assert!(bytes.len() <= VALUE_LEN_MAX);
+        prop_assert_eq!(Xattr::decode(&bytes), Ok(xattr));
+        let item = first_item(&samples::key(), &name);
+        prop_assert!(item > 2 && item.is_multiple_of(COLLISIONS_MAX));
+        prop_assert!(i64::try_from(item + COLLISIONS_MAX - 1).is_ok());
+    }
+
+    #[test]
+    fn page_images(
+        items in prop::collection::btree_map(
+            key(),
+            prop::collection::vec(any::<u8>(), 0..400),
+            0..30,
+        ),
+        children in prop::collection::btree_map(key(), any::<u64>(), 1..300),
+    ) {
+        let items: Vec<(Key, Vec<u8>)> = items.into_iter().collect();
+        let image = samples::page_image(0, 5, &items);
+        let view = PageView::new(&image).unwrap();
+        prop_assert_eq!((view.id(), view.level(), view.count()), (PageId(5), 0, items.len()));
+        let read: Vec<(Key, Vec<u8>)> =
+            view.items().map(|(key, value)| (key, value.to_vec())).collect();
+        prop_assert_eq!(read, items);
+        prop_assert_eq!(view.children().count(), 0);
+
+        let values: Vec<(Key, Vec<u8>)> =
+            children.iter().map(|(key, id)| (*key, id.to_le_bytes().to_vec())).collect();
+        let image = samples::page_image(1, 6, &values);
+        let view = PageView::new(&image).unwrap();
+        let read: Vec<(Key, u64)> = view.children().map(|(key, id)| (key, id.0)).collect();
+        prop_assert_eq!(read, children.into_iter().collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn page_prefixes(len in 0usize..page::PAGE_SIZE) {
+        let mut payload = page::prefix(Compression::Lz4, len).to_vec();
+        payload.resize(page::PREFIX_LEN + len, 7);
+        let (compression, stored) = page::split(&payload).unwrap();
+        prop_assert_eq!((compression, stored.len()), (Compression::Lz4, len));
+    }
+}

@@ -1,0 +1,301 @@
+//! One instance of each structure, with every field another value.
+
+use persimmon_format::extent::Extent;
+use persimmon_format::footer::{Footer, LogPosition};
+use persimmon_format::inode::{Inode, Timestamp};
+use persimmon_format::log::{Body, LogBlock, LogState};
+use persimmon_format::page::{Compression, HEADER_LEN, PAGE_SIZE, PREFIX_LEN, SLOT_LEN, prefix};
+use persimmon_format::record::{Op, Touch};
+use persimmon_format::summary::{SummaryBuilder, SummaryEntry};
+use persimmon_format::table::{MatEntry, Role, ZitEntry};
+use persimmon_format::zone_header::{VolumeIdentity, ZoneHeader};
+use persimmon_format::{
+    Addr, BLOCK_SIZE, DeviceId, Ino, Key, KeyKind, Lsn, PageId, SnapshotId, VolumeKey, ZoneId,
+    envelope,
+};
+
+pub const ZONE_SEQUENCE: u64 = 0x0a0b;
+pub const SUMMARY_PLACE: u32 = 40;
+
+pub fn identity() -> VolumeIdentity {
+    VolumeIdentity {
+        uuid: std::array::from_fn(|i| 0x10 + i as u8),
+        secret: std::array::from_fn(|i| 0x80 + i as u8),
+        label: "päckchen".into(),
+        incompatible: 0,
+        read_only_compatible: 0x0102,
+        compatible: 0x0304,
+        created_seconds: -5,
+        zone_count: 0x1112,
+        zone_blocks: 0x2122,
+    }
+}
+
+pub fn key() -> VolumeKey {
+    identity().key()
+}
+
+pub fn zone_header() -> ZoneHeader {
+    ZoneHeader {
+        volume: identity(),
+        device: DeviceId(0x31),
+        zone: ZoneId(0x4142),
+        role: Role::Log,
+        lifetime: 3,
+        sequence: 0x5152,
+        first_log_sequence: 0x6162,
+    }
+}
+
+pub fn addr(zone: u32, block: u32) -> Addr {
+    Addr::new(DeviceId(1), ZoneId(zone), block)
+}
+
+pub fn zit_entry() -> ZitEntry {
+    ZitEntry {
+        role: Role::Data,
+        lifetime: 2,
+        valid: 0x0a0b_0c0d,
+        write_pointer: 0x1a1b_1c1d,
+        resets: 0x2a2b,
+        sequence: 0x3a3b,
+        last_write: 0x4a4b,
+    }
+}
+
+pub fn footer() -> Footer {
+    Footer {
+        checkpoint: 1,
+        cut: Lsn(2),
+        replay: LogPosition {
+            sequence: 3,
+            addr: addr(4, 5),
+        },
+        root: PageId(6),
+        page_limit: 7,
+        next_ino: 8,
+        inodes: 9,
+        reserved_blocks: 10,
+        write_clock: 11,
+        next_zone_sequence: 12,
+        reserve_basis_points: 13,
+        max_open: 14,
+        max_active: 15,
+        mat: vec![addr(16, 17), Addr::ZERO],
+        zit: vec![addr(18, 19)],
+        overrides: vec![(ZoneId(20), zit_entry())],
+    }
+}
+
+fn log_state() -> LogState {
+    LogState {
+        epoch: 0x11,
+        resume_after: Lsn(0x22),
+        durable: Lsn(0x33),
+        footer: addr(0x44, 0x55),
+    }
+}
+
+fn log_block(body: Body<'_>) -> Vec<u8> {
+    let mut block = vec![0; BLOCK_SIZE];
+    LogBlock {
+        sequence: 0x66,
+        state: log_state(),
+        body,
+    }
+    .encode_into(&mut block, &key(), ZONE_SEQUENCE);
+    block
+}
+
+pub fn journal_block() -> Vec<u8> {
+    log_block(Body::Journal {
+        first_lsn: Lsn(0x77),
+        lead: 2,
+        bytes: b"record bytes",
+    })
+}
+
+pub fn footer_block() -> Vec<u8> {
+    log_block(Body::Footer {
+        part: 1,
+        parts: 3,
+        bytes: b"footer bytes",
+    })
+}
+
+fn sealed(kind: envelope::Kind, owner: u64, payload: &[u8]) -> Vec<u8> {
+    let mut buffer = vec![0; envelope::blocks_for(payload.len()) * BLOCK_SIZE];
+    buffer[envelope::HEADER_LEN..][..payload.len()].copy_from_slice(payload);
+    envelope::seal(&mut buffer, &key(), kind, owner, 0x99, payload.len());
+    buffer
+}
+
+pub fn mat_chunk() -> Vec<u8> {
+    let mut payload = Vec::new();
+    for (zone, blocks) in [(1, 1), (2, 5)] {
+        let entry = MatEntry {
+            addr: addr(zone, 7),
+            blocks,
+        };
+        entry.encode(&mut payload);
+    }
+    MatEntry::NONE.encode(&mut payload);
+    sealed(envelope::Kind::MatChunk, 0x88, &payload)
+}
+
+pub fn zit_chunk() -> Vec<u8> {
+    let mut payload = Vec::new();
+    zit_entry().encode(&mut payload);
+    ZitEntry::default().encode(&mut payload);
+    sealed(envelope::Kind::ZitChunk, 0x88, &payload)
+}
+
+pub fn keys() -> [Key; 3] {
+    [
+        Key::inode(Ino(0x0102_0304_0506_0708)),
+        Key::new(Ino(0x0102_0304_0506_0708), KeyKind::DIR_ENTRY, 0x1112),
+        Key {
+            ino: Ino(0x0102_0304_0506_0709),
+            kind: KeyKind::EXTENT,
+            item: 0x2122_2324_2526_2728,
+            snapshot: SnapshotId(0x3132_3334),
+        },
+    ]
+}
+
+/// A page's image, put together by the document alone.
+pub fn page_image(level: u8, id: u64, items: &[(Key, Vec<u8>)]) -> Vec<u8> {
+    let mut image = vec![0; PAGE_SIZE];
+    let mut heap = PAGE_SIZE;
+    for (index, (key, value)) in items.iter().enumerate() {
+        heap -= value.len();
+        image[heap..heap + value.len()].copy_from_slice(value);
+        let slot = HEADER_LEN + index * SLOT_LEN;
+        image[slot..slot + Key::LEN].copy_from_slice(&key.to_bytes());
+        image[slot + 21..slot + 23].copy_from_slice(&(heap as u16).to_le_bytes());
+        image[slot + 23..slot + 25].copy_from_slice(&(value.len() as u16).to_le_bytes());
+    }
+    image[0] = level;
+    image[2..4].copy_from_slice(&(items.len() as u16).to_le_bytes());
+    image[4..6].copy_from_slice(&(heap as u16).to_le_bytes());
+    image[8..16].copy_from_slice(&id.to_le_bytes());
+    image[16..24].copy_from_slice(&0x99u64.to_le_bytes());
+    image
+}
+
+pub fn leaf_image() -> Vec<u8> {
+    let values = [b"first".to_vec(), Vec::new(), b"third".to_vec()];
+    let items: Vec<_> = keys().into_iter().zip(values).collect();
+    page_image(0, 0x88, &items)
+}
+
+/// The leaf stored uncompressed, so that the golden bytes do not depend on a compressor.
+pub fn page() -> Vec<u8> {
+    let mut payload = prefix(Compression::None, PAGE_SIZE).to_vec();
+    payload.extend_from_slice(&leaf_image());
+    assert_eq!(payload.len(), PREFIX_LEN + PAGE_SIZE);
+    sealed(envelope::Kind::Page, 0x88, &payload)
+}
+
+pub fn summary_entries() -> Vec<SummaryEntry> {
+    vec![
+        SummaryEntry {
+            zone_block: 1,
+            ino: Ino(300),
+            file_block: 70_000,
+            crcs: vec![0x0102_0304, 0x0506_0708],
+        },
+        SummaryEntry {
+            zone_block: 3,
+            ino: Ino(301),
+            file_block: 0,
+            crcs: vec![0x090a_0b0c],
+        },
+    ]
+}
+
+pub fn summary() -> Vec<u8> {
+    let mut builder = SummaryBuilder::default();
+    for entry in summary_entries() {
+        builder.push(&entry);
+    }
+    let mut block = vec![0; BLOCK_SIZE];
+    builder.finish_into(&mut block, &key(), ZONE_SEQUENCE, SUMMARY_PLACE, 7);
+    block
+}
+
+fn time(n: u8) -> Timestamp {
+    Timestamp {
+        seconds: -i64::from(n),
+        nanoseconds: 0x0102_0300 + u32::from(n),
+    }
+}
+
+pub fn inode() -> Inode {
+    Inode {
+        mode: 0o100_644,
+        uid: 0x1112,
+        gid: 0x2122,
+        nlink: 0x3132,
+        size: 0x4142_4344_4546,
+        sectors: 0x5152_5354_5556,
+        rdev: 0x6162,
+        flags: 0,
+        atime: time(1),
+        mtime: time(2),
+        ctime: time(3),
+        btime: time(4),
+        parent: Ino(0x7172),
+        lifetime: 4,
+    }
+}
+
+pub fn extents() -> [Extent; 3] {
+    [
+        Extent::Frame {
+            addr: addr(2, 3),
+            crcs: vec![0x0102_0304, 0x0506_0708],
+        },
+        Extent::Inline(b"inline".to_vec()),
+        Extent::Reserved {
+            blocks: 0x0102_0304,
+        },
+    ]
+}
+
+pub fn ops() -> Vec<Op> {
+    let [first, second, _] = keys();
+    let [frame, inline, _] = extents();
+    vec![
+        Op::Put {
+            key: first,
+            value: b"value".to_vec(),
+        },
+        Op::Delete { key: second },
+        Op::Map {
+            ino: Ino(300),
+            block: 70_000,
+            extent: frame,
+        },
+        Op::Map {
+            ino: Ino(5),
+            block: 0,
+            extent: inline,
+        },
+        Op::Punch {
+            ino: Ino(300),
+            from: 1,
+            to: u64::MAX,
+        },
+        Op::Touch {
+            ino: Ino(300),
+            set: Touch {
+                size: Some(500),
+                mtime: Some(time(2)),
+                ctime: Some(time(3)),
+                atime: Some(time(1)),
+                mode: Some(0o100_600),
+            },
+        },
+    ]
+}
