@@ -1,0 +1,132 @@
+//! Runs the mount tests: by default all of them, on Persimmon.
+
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode};
+
+use anyhow::{Context, Result, bail};
+use clap::{Parser, ValueEnum};
+use persimmon_mount_tests::check::{Check, Outcome, Runner};
+use persimmon_mount_tests::posix;
+use persimmon_mount_tests::volume::{Kind, Volume};
+
+#[derive(Parser)]
+#[command(about = "Tests of a mounted filesystem")]
+struct Args {
+    /// The filesystem to test
+    #[arg(long, value_enum, default_value_t = On::Persimmon)]
+    on: On,
+    /// The persimmon binary
+    #[arg(long, default_value = "target/release/persimmon")]
+    persimmon: PathBuf,
+    /// Where images and mount points go: a few gigabytes, reachable by every user
+    #[arg(long, default_value = "/var/tmp/persimmon-mount-tests")]
+    work: PathBuf,
+    /// Only list the names
+    #[arg(long)]
+    list: bool,
+    /// Run only what has one of these in its name
+    filters: Vec<String>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum On {
+    Persimmon,
+    Ext4,
+}
+
+fn main() -> ExitCode {
+    // A second process for tests of locks between processes.
+    if let Some(code) = posix::lock::probe(std::env::args_os().collect()) {
+        return code;
+    }
+    if std::env::var_os("RUST_LIB_BACKTRACE").is_none() {
+        // Errors then carry their place; the variable is read before main can set it.
+        if let Ok(me) = std::env::current_exe() {
+            let mut command = Command::new(me);
+            command.args(std::env::args_os().skip(1));
+            eprintln!("{}", command.env("RUST_LIB_BACKTRACE", "1").exec());
+            return ExitCode::FAILURE;
+        }
+    }
+    match run(&Args::parse()) {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(args: &Args) -> Result<bool> {
+    let selected = |name: &str| {
+        args.filters.is_empty() || args.filters.iter().any(|filter| name.contains(filter))
+    };
+    let posix: Vec<Check> = posix::checks()
+        .into_iter()
+        .filter(|check| selected(check.name))
+        .collect();
+    if args.list {
+        for check in &posix {
+            println!("{}", check.name);
+        }
+        return Ok(true);
+    }
+    if !rustix::process::geteuid().is_root() {
+        bail!("these tests mount filesystems and change users: run them as root");
+    }
+    std::fs::create_dir_all(&args.work)?;
+    let work = args.work.canonicalize()?;
+    let mut runner = Runner::default();
+    on_volume(args, &mut runner, &work, "posix", &posix)?;
+    if !runner.failures.is_empty() {
+        println!("failed: {}", runner.failures.join(" "));
+    }
+    println!(
+        "{} passed, {} failed",
+        runner.count.passed, runner.count.failed
+    );
+    Ok(runner.count.failed == 0)
+}
+
+/// Runs checks one by one on a fresh volume; then it must unmount and check clean.
+fn on_volume(
+    args: &Args,
+    runner: &mut Runner,
+    work: &Path,
+    group: &'static str,
+    checks: &[Check],
+) -> Result<()> {
+    if checks.is_empty() {
+        return Ok(());
+    }
+    let kind = match args.on {
+        On::Persimmon => Kind::Persimmon,
+        On::Ext4 => Kind::Ext4,
+    };
+    println!("-- {group}: {} checks", checks.len());
+    let mut volume = Volume::create(kind, &args.persimmon, work, group, 6 << 30, &[])
+        .with_context(|| format!("making the volume for {group}"))?;
+    volume.mount(&["dev", "suid"])?;
+    rustix::fs::chmod(&volume.dir, rustix::fs::Mode::from_raw_mode(0o755))?;
+    let mut hangs = false;
+    for check in checks {
+        if hangs {
+            runner.not_run(check.name, "the mount hangs");
+            continue;
+        }
+        let deviates = posix::deviates(check.name, kind);
+        hangs = runner.check(*check, &volume.dir, work, deviates) == Outcome::Hangs;
+    }
+    if hangs {
+        volume.detach()?;
+        runner.not_run(&format!("{group}::unmount"), "the mount hangs");
+        return Ok(());
+    }
+    let unmounted = runner.step(&format!("{group}::unmount"), || volume.unmount());
+    if unmounted == Outcome::Passed {
+        runner.step(&format!("{group}::fsck"), || volume.fsck());
+    }
+    volume.destroy()
+}

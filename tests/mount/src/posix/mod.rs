@@ -1,0 +1,97 @@
+//! POSIX conformance by operation and by error code: each file one subject, each function one statement.
+
+pub mod acl;
+pub mod allocate;
+pub mod copy;
+pub mod directory;
+pub mod errors;
+pub mod expect;
+pub mod io;
+pub mod link;
+pub mod lock;
+pub mod map;
+pub mod mode;
+pub mod names;
+pub mod node;
+pub mod open;
+pub mod owner;
+pub mod readdir;
+pub mod rename;
+pub mod seek;
+pub mod sparse;
+pub mod statfs;
+pub mod sticky;
+pub mod symlink;
+pub mod sync;
+pub mod times;
+pub mod tmpfile;
+pub mod truncate;
+pub mod unlink;
+pub mod xattr;
+
+use crate::check::Check;
+use crate::volume::Kind;
+
+/// What is known not to hold on a filesystem, and why. The run fails when one of these holds after all,
+/// so the list says the truth; for Persimmon it is the list of docs/POSIX.md.
+pub const DEVIATIONS: &[(Kind, &str, &str)] = &[(
+    Kind::Ext4,
+    "posix::sparse::the_last_byte_below_8_eib_can_be_written",
+    "ext4 ends a file at 16 TiB",
+)];
+
+/// True when this check is known not to hold on this filesystem.
+pub fn deviates(name: &str, kind: Kind) -> bool {
+    DEVIATIONS
+        .iter()
+        .any(|(on, check, _)| *on == kind && *check == name)
+}
+
+/// Every check, grouped by subject.
+pub fn checks() -> Vec<Check> {
+    [
+        open::CHECKS,
+        io::CHECKS,
+        directory::CHECKS,
+        link::CHECKS,
+        symlink::CHECKS,
+        rename::CHECKS,
+        unlink::CHECKS,
+        mode::CHECKS,
+        owner::CHECKS,
+        truncate::CHECKS,
+        times::CHECKS,
+        node::CHECKS,
+        sticky::CHECKS,
+        xattr::CHECKS,
+        acl::CHECKS,
+        lock::CHECKS,
+        map::CHECKS,
+        allocate::CHECKS,
+        seek::CHECKS,
+        copy::CHECKS,
+        tmpfile::CHECKS,
+        names::CHECKS,
+        errors::CHECKS,
+        readdir::CHECKS,
+        sparse::CHECKS,
+        statfs::CHECKS,
+        sync::CHECKS,
+    ]
+    .concat()
+}
+
+/// A list of checks of one subject, named after their functions.
+macro_rules! statements {
+    ($subject:literal: $($function:ident),+ $(,)?) => {
+        /// The statements of this subject.
+        pub const CHECKS: &[$crate::check::Check] = &[
+            $($crate::check::Check {
+                name: concat!("posix::", $subject, "::", stringify!($function)),
+                run: $function,
+                limit_seconds: 60,
+            }),+
+        ];
+    };
+}
+pub(crate) use statements;
