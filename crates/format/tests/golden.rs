@@ -1,5 +1,7 @@
 //! The bytes of each structure, frozen: a change here is a change of the format.
 
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
 mod samples;
 
 use persimmon_format::name::{DirEntry, Xattr, first_item};

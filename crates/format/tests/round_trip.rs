@@ -1,5 +1,7 @@
 //! What is encoded is decoded to the same.
 
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
 mod samples;
 
 use persimmon_format::envelope::{self, BLOCK_PAYLOAD, Kind};

@@ -1,5 +1,7 @@
 //! One instance of each structure, with every field another value.
 
+#![allow(dead_code, reason = "each test uses some of it")]
+
 use persimmon_format::extent::Extent;
 use persimmon_format::footer::{Footer, LogPosition};
 use persimmon_format::inode::{Inode, Timestamp};

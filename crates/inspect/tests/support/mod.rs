@@ -1,0 +1,213 @@
+//! Volumes to look into: made by the engine on a simulated device.
+
+#![allow(dead_code, reason = "each test uses some of it")]
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+use std::sync::Arc;
+
+use persimmon_engine::{FormatOptions, Intent, Options, Volume};
+use persimmon_format::inode::{Inode, ROOT, Timestamp};
+use persimmon_format::name::{COLLISIONS_MAX, DirEntry, Xattr, first_item};
+use persimmon_format::{Ino, Key, KeyKind};
+use persimmon_inspect::{CheckOptions, Report, Severity, check};
+use persimmon_sim::{SimConfig, SimDevice};
+
+pub const DIRECTORY: u32 = 0o040_755;
+pub const FILE: u32 = 0o100_644;
+pub const SYMLINK: u32 = 0o120_777;
+
+pub fn device() -> SimDevice {
+    SimDevice::new(SimConfig::new(24, 256).capacity(250).host_file())
+}
+
+/// A device with a fresh volume.
+pub fn formatted() -> Arc<SimDevice> {
+    let device = Arc::new(device());
+    let options = FormatOptions {
+        uuid: std::array::from_fn(|i| i as u8),
+        secret: [7; 32],
+        label: "test".into(),
+        ..FormatOptions::default()
+    };
+    Volume::format(device.clone(), &options).unwrap();
+    device
+}
+
+pub fn open(device: &Arc<SimDevice>) -> Volume {
+    Volume::open(device.clone(), Options::default()).unwrap().0
+}
+
+pub fn now(seconds: i64) -> Timestamp {
+    Timestamp {
+        seconds,
+        nanoseconds: 5,
+    }
+}
+
+/// Content that no two blocks share.
+pub fn content(seed: u64, len: usize) -> Vec<u8> {
+    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    (0..len)
+        .map(|_| {
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            state as u8
+        })
+        .collect()
+}
+
+/// Makes an inode with a name in `parent`, as the layer above the engine would.
+pub fn add(volume: &Volume, parent: Ino, name: &str, mode: u32) -> Ino {
+    volume
+        .update::<Ino, persimmon_engine::Error>(Intent::Grow, |tx| {
+            let ino = tx.new_ino();
+            let directory = mode >> 12 == 4;
+            let inode = Inode {
+                mode,
+                nlink: if directory { 2 } else { 1 },
+                parent: if directory { parent } else { Ino(0) },
+                mtime: now(1),
+                ..Inode::default()
+            };
+            tx.put_inode(ino, &inode);
+            let entry = DirEntry {
+                ino,
+                file_type: inode.file_type(),
+                name: name.as_bytes(),
+            };
+            let first = first_item(tx.key(), name.as_bytes());
+            let mut item = first;
+            while tx
+                .get(&Key::new(parent, KeyKind::DIR_ENTRY, item))?
+                .is_some()
+            {
+                item += 1;
+                assert!(item < first + COLLISIONS_MAX);
+            }
+            tx.put(Key::new(parent, KeyKind::DIR_ENTRY, item), entry.encode());
+            let mut up = tx.inode(parent)?.unwrap();
+            up.size += 1;
+            up.nlink += u32::from(directory);
+            tx.put_inode(parent, &up);
+            Ok(ino)
+        })
+        .unwrap()
+}
+
+pub fn add_symlink(volume: &Volume, parent: Ino, name: &str, target: &str) -> Ino {
+    let ino = add(volume, parent, name, SYMLINK);
+    change(volume, |tx| {
+        let mut inode = tx.inode(ino)?.unwrap();
+        inode.size = target.len() as u64;
+        tx.put_inode(ino, &inode);
+        tx.put(
+            Key::new(ino, KeyKind::SYMLINK, 0),
+            target.as_bytes().to_vec(),
+        );
+        Ok(())
+    });
+    ino
+}
+
+pub fn add_xattr(volume: &Volume, ino: Ino, name: &str, value: &[u8]) {
+    change(volume, |tx| {
+        let xattr = Xattr {
+            name: name.as_bytes(),
+            value,
+        };
+        let item = first_item(tx.key(), name.as_bytes());
+        tx.put(Key::new(ino, KeyKind::XATTR, item), xattr.encode());
+        Ok(())
+    });
+}
+
+/// Takes the last name of a file away and leaves it an orphan.
+pub fn unlink(volume: &Volume, parent: Ino, name: &str, ino: Ino) {
+    change(volume, |tx| {
+        let item = first_item(tx.key(), name.as_bytes());
+        tx.delete(Key::new(parent, KeyKind::DIR_ENTRY, item));
+        let mut up = tx.inode(parent)?.unwrap();
+        up.size -= 1;
+        tx.put_inode(parent, &up);
+        let mut inode = tx.inode(ino)?.unwrap();
+        inode.nlink = 0;
+        tx.put_inode(ino, &inode);
+        tx.put(Key::orphan(ino), Vec::new());
+        Ok(())
+    });
+}
+
+pub fn change(
+    volume: &Volume,
+    f: impl FnMut(&mut persimmon_engine::Transaction<'_>) -> persimmon_engine::Result<()>,
+) {
+    volume
+        .update::<(), persimmon_engine::Error>(Intent::Shrink, f)
+        .unwrap();
+}
+
+/// Fills a volume with a bit of everything.
+pub fn populate(volume: &Volume) -> Vec<Ino> {
+    let mut files = Vec::new();
+    let mut parent = ROOT;
+    for depth in 0..4 {
+        parent = add(volume, parent, &format!("directory {depth}"), DIRECTORY);
+        for n in 0..12u64 {
+            let ino = add(volume, parent, &format!("file {n}"), FILE);
+            let len = [0, 100, 2000, 4096, 9000, 70_000][n as usize % 6];
+            volume.write(ino, 0, &content(n, len), now(2)).unwrap();
+            if n % 3 == 0 {
+                volume.sync_file(ino).unwrap();
+            }
+            files.push(ino);
+        }
+        add_symlink(volume, parent, "link", "../somewhere");
+        add_xattr(volume, parent, "user.note", b"of a directory");
+        add_xattr(volume, files[depth], "user.note", b"of a file");
+    }
+    let sparse = add(volume, ROOT, "sparse", FILE);
+    volume
+        .write(sparse, 1 << 20, &content(1, 5000), now(3))
+        .unwrap();
+    volume.preallocate(sparse, 0, 50_000, true, now(3)).unwrap();
+    volume
+        .preallocate(sparse, 2 << 20, 50_000, true, now(3))
+        .unwrap();
+    let shrunk = add(volume, ROOT, "shrunk", FILE);
+    volume
+        .write(shrunk, 0, &content(2, 100_000), now(4))
+        .unwrap();
+    volume.commit_file(shrunk).unwrap();
+    volume.truncate(shrunk, 50_001, now(5)).unwrap();
+    volume.punch(shrunk, 9000, 20_000, now(5)).unwrap();
+    let gone = add(volume, ROOT, "gone", FILE);
+    volume.write(gone, 0, &content(3, 30_000), now(6)).unwrap();
+    volume.commit_file(gone).unwrap();
+    unlink(volume, ROOT, "gone", gone);
+    files.extend([sparse, shrunk]);
+    files
+}
+
+pub fn report(device: &SimDevice, data: bool) -> Report {
+    let options = CheckOptions {
+        data,
+        ..CheckOptions::default()
+    };
+    check(device, &options, &mut |_| {}).unwrap()
+}
+
+pub fn numbers(report: &Report) -> Vec<u16> {
+    report.findings.iter().map(|f| f.number).collect()
+}
+
+/// Nothing worse than a note.
+pub fn assert_sound(report: &Report) {
+    let bad: Vec<String> = report
+        .findings
+        .iter()
+        .filter(|finding| finding.severity > Severity::Note)
+        .map(ToString::to_string)
+        .collect();
+    assert!(bad.is_empty(), "{bad:#?}");
+}
