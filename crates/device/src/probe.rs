@@ -96,6 +96,43 @@ const BCACHEFS: &[u8] = &[
     0xc6, 0x85, 0x73, 0xf6, 0x4e, 0x1a, 0x45, 0xca, 0x82, 0x65, 0xf5, 0x7f, 0x48, 0xba, 0x6d, 0x81,
 ];
 
+/// How the volume on an image calls itself.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Identity {
+    /// Its UUID.
+    pub uuid: uuid::Uuid,
+    /// Its label; may be empty.
+    pub label: String,
+}
+
+/// UUID and label of the volume on an image, without opening or locking it: for finding a volume
+/// by either. `None`: no image, an unfinished one, or one whose superblocks are both damaged.
+pub fn identity(file: &File) -> io::Result<Option<Identity>> {
+    let head = read_head(file, BLOCK_SIZE)?;
+    let Some(block) = head.first_chunk::<BLOCK_SIZE>() else {
+        return Ok(None);
+    };
+    let mut found = Superblock::decode(block).ok();
+    if found.is_none() && has_magic(block) {
+        let mut second = [0; BLOCK_SIZE];
+        match file.read_exact_at(&mut second, Superblock::hint_of_second_copy(block)) {
+            Ok(()) => found = Superblock::decode(&second).ok(),
+            // The way to it may be what is damaged.
+            Err(error)
+                if matches!(
+                    error.kind(),
+                    io::ErrorKind::UnexpectedEof | io::ErrorKind::InvalidInput
+                ) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    let complete = found.filter(|superblock| superblock.complete);
+    Ok(complete.map(|superblock| Identity {
+        uuid: uuid::Uuid::from_bytes(superblock.uuid),
+        label: superblock.label,
+    }))
+}
+
 /// Looks at the start of a file or device. `None`: nothing known.
 pub fn identify(file: &File) -> io::Result<Option<Finding>> {
     Ok(identify_head(&read_head(file, HEAD_BYTES)?))

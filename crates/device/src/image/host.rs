@@ -13,6 +13,10 @@ use crate::Buffer;
 /// Slices one vectored write takes (IOV_MAX on Linux).
 const SLICES_MAX: usize = 1024;
 
+/// Bytes given back at a time. The host lets nobody else write to the file meanwhile (15 ms for
+/// 64 MiB were seen), and a commit should not have to wait for a whole zone.
+const PUNCH_BYTES_MAX: u64 = 4 << 20;
+
 /// The file below an image. A trait so that tests can put a host in its place that loses power.
 pub(super) trait Host: Send + Sync {
     /// Fills `into`; a short file is an error.
@@ -76,10 +80,17 @@ impl Host for HostFile {
     fn punch(&self, offset: u64, length: u64) -> io::Result<()> {
         // On a block device this is a discard that leaves zeros, refused where the device has none.
         let mode = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
-        match retry(|| rustix::fs::fallocate(self.file.as_fd(), mode, offset, length)) {
-            Err(Errno::OPNOTSUPP | Errno::NOSYS) => Ok(()),
-            result => result.map_err(Into::into),
+        let end = offset.saturating_add(length);
+        let mut at = offset;
+        while at < end {
+            let step = PUNCH_BYTES_MAX.min(end - at);
+            match retry(|| rustix::fs::fallocate(self.file.as_fd(), mode, at, step)) {
+                Ok(()) => at += step,
+                Err(Errno::OPNOTSUPP | Errno::NOSYS) => break,
+                Err(error) => return Err(error.into()),
+            }
         }
+        Ok(())
     }
 
     fn allocate(&self, offset: u64, length: u64) -> io::Result<()> {

@@ -206,6 +206,85 @@ impl Twin {
         Answer::Done
     }
 
+    /// Where a write of this step goes.
+    fn place(&self, zone: u32, off_by: i32) -> i64 {
+        let pointer = self
+            .now
+            .get(zone as usize)
+            .map_or(0, |zone| zone.data.len());
+        (pointer as i64 + i64::from(off_by)).max(0)
+    }
+
+    /// The device's command for a step; none for dying.
+    fn command(&self, step: &Step, byte: u8) -> Option<Command> {
+        let data = |blocks: u32| vec![filled(blocks as usize, byte)];
+        Some(match *step {
+            Step::Write {
+                zone,
+                off_by,
+                blocks,
+            } => Command::Write {
+                zone: ZoneId(zone),
+                block: self.place(zone, off_by) as u32,
+                data: data(blocks),
+            },
+            Step::Append { zone, blocks } => Command::Append {
+                zone: ZoneId(zone),
+                data: data(blocks),
+            },
+            Step::Read {
+                zone,
+                block,
+                blocks,
+            } => Command::Read {
+                zone: ZoneId(zone),
+                block,
+                blocks,
+            },
+            Step::Reset { zone } => Command::Reset {
+                zone: ZoneId(zone),
+                keep_allocated: byte.is_multiple_of(2),
+            },
+            Step::Finish { zone } => Command::Finish { zone: ZoneId(zone) },
+            Step::Open { zone } => Command::Open { zone: ZoneId(zone) },
+            Step::Close { zone } => Command::Close { zone: ZoneId(zone) },
+            Step::Flush => Command::Flush,
+            Step::Die => return None,
+        })
+    }
+
+    /// What the step does here.
+    fn answer(&mut self, step: &Step, byte: u8) -> Answer {
+        match *step {
+            Step::Write {
+                zone,
+                off_by,
+                blocks,
+            } => {
+                let at = self.place(zone, off_by);
+                let written = self.write(zone, Some(at), blocks, byte);
+                written.map_or_else(|failed| failed, |_| Answer::Done)
+            }
+            Step::Append { zone, blocks } => {
+                let written = self.write(zone, None, blocks, byte);
+                written.map_or_else(|failed| failed, Answer::At)
+            }
+            Step::Read {
+                zone,
+                block,
+                blocks,
+            } => self.read(zone, block, blocks),
+            Step::Reset { zone }
+            | Step::Finish { zone }
+            | Step::Open { zone }
+            | Step::Close { zone } => self.manage(step, zone),
+            Step::Flush | Step::Die => {
+                self.durable = self.now.clone();
+                Answer::Done
+            }
+        }
+    }
+
     fn die(&mut self) {
         self.now = self.durable.clone();
         self.order.clear();
@@ -258,82 +337,14 @@ fn run(steps: Vec<Step>, max_open: u32, max_active: u32) {
     for step in steps {
         byte = byte % 255 + 1;
         let before = (twin.now.clone(), device.gate.next_generation());
-        let (found, expected) = match &step {
-            Step::Write {
-                zone,
-                off_by,
-                blocks,
-            } => {
-                let pointer = twin
-                    .now
-                    .get(*zone as usize)
-                    .map_or(0, |zone| zone.data.len());
-                let at = (pointer as i64 + i64::from(*off_by)).max(0);
-                let command = Command::Write {
-                    zone: ZoneId(*zone),
-                    block: at as u32,
-                    data: vec![filled(*blocks as usize, byte)],
-                };
-                let expected = twin.write(*zone, Some(at), *blocks, byte);
-                let expected = expected.map_or_else(|failed| failed, |_| Answer::Done);
-                (answer(device.run(command)), expected)
-            }
-            Step::Append { zone, blocks } => {
-                let command = Command::Append {
-                    zone: ZoneId(*zone),
-                    data: vec![filled(*blocks as usize, byte)],
-                };
-                let expected = twin.write(*zone, None, *blocks, byte);
-                let expected = expected.map_or_else(|failed| failed, Answer::At);
-                (answer(device.run(command)), expected)
-            }
-            Step::Read {
-                zone,
-                block,
-                blocks,
-            } => {
-                let command = Command::Read {
-                    zone: ZoneId(*zone),
-                    block: *block,
-                    blocks: *blocks,
-                };
-                (
-                    answer(device.run(command)),
-                    twin.read(*zone, *block, *blocks),
-                )
-            }
-            Step::Reset { zone: number } => {
-                let command = Command::Reset {
-                    zone: ZoneId(*number),
-                    keep_allocated: byte.is_multiple_of(2),
-                };
-                (answer(device.run(command)), twin.manage(&step, *number))
-            }
-            Step::Finish { zone: number } => {
-                let zone = ZoneId(*number);
-                let found = answer(device.run(Command::Finish { zone }));
-                (found, twin.manage(&step, *number))
-            }
-            Step::Open { zone: number } => {
-                let zone = ZoneId(*number);
-                let found = answer(device.run(Command::Open { zone }));
-                (found, twin.manage(&step, *number))
-            }
-            Step::Close { zone: number } => {
-                let zone = ZoneId(*number);
-                let found = answer(device.run(Command::Close { zone }));
-                (found, twin.manage(&step, *number))
-            }
-            Step::Flush => {
-                twin.durable = twin.now.clone();
-                (answer(device.run(Command::Flush)), Answer::Done)
-            }
-            Step::Die => {
+        let (found, expected) = match twin.command(&step, byte) {
+            Some(command) => (answer(device.run(command)), twin.answer(&step, byte)),
+            None => {
                 drop(device);
                 device = ImageDevice::open(&path, &OpenOptions::default()).unwrap();
                 assert_eq!(device.notices(), &[]);
                 twin.die();
-                (Answer::Done, Answer::Done)
+                continue;
             }
         };
         assert_eq!(found, expected, "{step:?}");
