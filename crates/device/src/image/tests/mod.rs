@@ -25,6 +25,11 @@ pub(super) fn filled(blocks: usize, byte: u8) -> crate::Buffer {
     buffer.freeze()
 }
 
+/// A directory in memory where there is one: for tests that flush a great deal.
+pub(super) fn quick_dir() -> tempfile::TempDir {
+    tempfile::tempdir_in("/dev/shm").unwrap_or_else(|_| tempfile::tempdir().unwrap())
+}
+
 /// Blocks that tell where they belong, and in which life of the zone they were written.
 pub(super) fn tagged(zone: ZoneId, block: u32, blocks: u32, life: u32) -> crate::Buffer {
     let mut buffer = BufferMut::zeroed(blocks as usize);
@@ -93,7 +98,7 @@ fn flushed_writes_survive_reopening_and_others_are_forgotten() {
 
 #[test]
 fn conformance() {
-    let dir = tempfile::tempdir().unwrap();
+    let dir = quick_dir();
     let path = dir.path().join("a.img");
     crate::conformance::check(
         |shape| {

@@ -322,7 +322,7 @@ fn answer(result: crate::Result<Completion>) -> Answer {
 }
 
 fn run(steps: Vec<Step>, max_open: u32, max_active: u32) {
-    let dir = tempfile::tempdir().unwrap();
+    let dir = quick_dir();
     let path = dir.path().join("a.img");
     let geometry = ImageGeometry {
         zone_count: ZONES,
