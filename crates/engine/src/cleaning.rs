@@ -24,7 +24,7 @@ const MOVE_BLOCKS: u64 = 1024;
 /// Blocks searched for a summary at once.
 const SEARCH_BLOCKS: u32 = 64;
 /// Rounds without a zone gained before the volume counts as full.
-const ROUNDS_MAX: usize = 4;
+const ROUNDS_MAX: usize = 64;
 
 /// Valid blocks of a victim: a frame, and the file block it is at.
 struct Survivor {
@@ -301,15 +301,23 @@ impl Volume {
             });
         }
         runs.reverse();
-        let mut pins = Vec::new();
-        let placed =
-            self.place_all(Stream::Survivors, Class::CleanedData, runs, None, &mut pins)?;
+        let (mut pins, mut placed) = (Vec::new(), Vec::new());
+        // What found a place is moved, even if there was none for the rest.
+        let result = self.place_all(
+            Stream::Survivors,
+            Class::CleanedData,
+            runs,
+            None,
+            &mut pins,
+            &mut placed,
+        );
+        // The group is sorted, and a placed run is a part of one survivor.
         let old = |ino: Ino, block: u64, len: u64| {
-            group.iter().find_map(|s| {
-                let inside =
-                    s.ino == ino && s.block <= block && block + len <= s.block + s.frame.blocks();
-                inside.then(|| s.frame.part(block - s.block, len))
-            })
+            let at = group
+                .partition_point(|s| (s.ino, s.block) <= (ino, block))
+                .checked_sub(1)?;
+            let survivor = group.get(at)?;
+            Some(survivor.frame.part(block - survivor.block, len))
         };
         let pages_max = (self.zones.budget.dirty_pages_max / 8).clamp(4, 512);
         for part in placed.chunks(pages_max) {
@@ -338,7 +346,7 @@ impl Volume {
             )?;
             add(&self.media.counters.blocks_moved, moved);
         }
-        Ok(())
+        result
     }
 }
 

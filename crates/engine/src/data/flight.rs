@@ -177,8 +177,15 @@ impl Volume {
         for (lifetime, mut runs) in runs {
             runs.reverse();
             let stream = Stream::Data(lifetime);
-            let placed =
-                self.place_all(stream, Class::Data, runs, in_flight.as_ref(), &mut pins)?;
+            let mut placed = Vec::with_capacity(runs.len());
+            self.place_all(
+                stream,
+                Class::Data,
+                runs,
+                in_flight.as_ref(),
+                &mut pins,
+                &mut placed,
+            )?;
             landings.extend(placed.into_iter().map(|p| Landing {
                 ino: p.run.ino,
                 block: p.run.file_block,
@@ -228,8 +235,8 @@ impl Volume {
         mut runs: Vec<Run>,
         in_flight: Option<&Arc<InFlight>>,
         pins: &mut Vec<Pin>,
-    ) -> Result<Vec<Placed>> {
-        let mut placed = Vec::with_capacity(runs.len());
+        placed: &mut Vec<Placed>,
+    ) -> Result<()> {
         let mut failures = 0;
         while !runs.is_empty() {
             let mut writer = match self.zones.checkout(&self.media, stream) {
@@ -265,7 +272,7 @@ impl Volume {
             }
             self.zones.park(writer);
         }
-        Ok(placed)
+        Ok(())
     }
 
     /// Journals landings, in records of bounded size. Each record carries the size that its own

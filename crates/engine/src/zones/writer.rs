@@ -133,7 +133,7 @@ impl ZoneWriter {
                 run,
             });
         }
-        if self.room() == 0 || !self.summary.fits(1) {
+        while !self.is_full() && (self.room() == 0 || !self.summary.fits(1)) {
             match in_flight {
                 Some(_) => self.write_summary(media, key, &mut pending),
                 None => self.settle_summary(media, key),
@@ -237,7 +237,7 @@ impl ZoneWriter {
         result.map(|()| places)
     }
 
-    /// Writes the pending summary, if there is one and room for it. Summaries are hints: one
+    /// Writes the pending summary; an empty one only to fill a zone up. Summaries are hints: one
     /// that cannot be written costs a search in the tree later, no more.
     pub(crate) fn write_summary(
         &mut self,
@@ -245,7 +245,7 @@ impl ZoneWriter {
         key: &VolumeKey,
         pending: &mut Vec<Pending>,
     ) {
-        if self.summary.is_empty() || self.is_full() {
+        if self.is_full() || (self.summary.is_empty() && self.room() > 0) {
             return;
         }
         let mut block = BufferMut::zeroed(1);

@@ -1,0 +1,210 @@
+//! A volume on the simulated device: content survives flushing, remounting, cleaning and full
+//! volumes. Compared with a plain copy in memory.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use persimmon_engine::{Error, FormatOptions, Intent, Options, Task, Volume};
+use persimmon_format::inode::{Inode, Timestamp};
+use persimmon_format::{Ino, Key};
+use persimmon_sim::{SimConfig, SimDevice};
+use rand::{Rng, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+
+const NOW: Timestamp = Timestamp {
+    seconds: 1_700_000_000,
+    nanoseconds: 7,
+};
+
+fn small() -> SimConfig {
+    SimConfig::new(40, 128).capacity(120)
+}
+
+fn fresh(config: SimConfig) -> Arc<SimDevice> {
+    let device = Arc::new(SimDevice::new(config));
+    Volume::format(
+        device.clone(),
+        &FormatOptions {
+            now: NOW,
+            ..FormatOptions::default()
+        },
+    )
+    .unwrap();
+    device
+}
+
+fn open(device: &Arc<SimDevice>) -> Volume {
+    Volume::open(
+        device.clone(),
+        Options {
+            staging_bytes_max: 1 << 20,
+            ..Options::default()
+        },
+    )
+    .unwrap()
+    .0
+}
+
+fn create(volume: &Volume) -> Ino {
+    volume
+        .update::<_, Error>(Intent::Grow, |tx| {
+            let ino = tx.new_ino();
+            tx.put_inode(
+                ino,
+                &Inode {
+                    mode: 0o100_644,
+                    nlink: 1,
+                    ..Inode::default()
+                },
+            );
+            Ok(ino)
+        })
+        .unwrap()
+}
+
+#[test]
+fn content_survives_remounts() {
+    let device = fresh(small());
+    let volume = open(&device);
+    let ino = create(&volume);
+    volume.write(ino, 0, b"hello", NOW).unwrap();
+    volume.write(ino, 10_000, &[7; 5000], NOW).unwrap();
+    let mut buf = [0; 5];
+    assert_eq!(volume.read(ino, 0, &mut buf).unwrap(), 5);
+    assert_eq!(&buf, b"hello");
+    volume.sync_file(ino).unwrap();
+    drop(volume);
+    for _ in 0..3 {
+        let volume = open(&device);
+        let mut buf = vec![1; 20_000];
+        assert_eq!(volume.read(ino, 0, &mut buf).unwrap(), 15_000);
+        assert_eq!(&buf[..5], b"hello");
+        assert!(buf[5..10_000].iter().all(|b| *b == 0));
+        assert!(buf[10_000..15_000].iter().all(|b| *b == 7));
+        volume.step(Task::Checkpoint).unwrap();
+    }
+}
+
+/// Random writes, truncations and punches on a few files, against a copy in memory, with
+/// checkpoints, cleaning and remounts in between.
+#[test]
+fn random_changes_match_a_copy() {
+    for seed in 0..12 {
+        let mut rng = ChaCha8Rng::seed_from_u64(seed);
+        let device = fresh(small());
+        let mut volume = open(&device);
+        let mut copies: BTreeMap<Ino, Vec<u8>> = BTreeMap::new();
+        for _ in 0..4 {
+            copies.insert(create(&volume), Vec::new());
+        }
+        for step in 0..600 {
+            let inos: Vec<Ino> = copies.keys().copied().collect();
+            let ino = inos[rng.random_range(0..inos.len())];
+            let copy = copies.get_mut(&ino).unwrap();
+            match rng.random_range(0..100) {
+                0..50 => {
+                    let offset = rng.random_range(0..600_000);
+                    let len = if rng.random() {
+                        rng.random_range(1..9000)
+                    } else {
+                        4096
+                    };
+                    let offset = if len == 4096 {
+                        offset / 4096 * 4096
+                    } else {
+                        offset
+                    };
+                    let data: Vec<u8> = (0..len).map(|_| rng.random()).collect();
+                    volume.write(ino, offset as u64, &data, NOW).unwrap();
+                    copy.resize(copy.len().max(offset + len), 0);
+                    copy[offset..offset + len].copy_from_slice(&data);
+                }
+                50..60 => {
+                    let size = rng.random_range(0..600_000);
+                    volume.truncate(ino, size as u64, NOW).unwrap();
+                    copy.resize(size, 0);
+                }
+                60..68 => {
+                    let offset = rng.random_range(0..600_000);
+                    let len = rng.random_range(1..60_000);
+                    volume.punch(ino, offset as u64, len as u64, NOW).unwrap();
+                    let size = copy.len();
+                    let (a, b) = (offset.min(size), (offset + len).min(size));
+                    copy[a..b].fill(0);
+                }
+                68..78 => volume.sync_file(ino).unwrap(),
+                78..82 => volume.sync().unwrap(),
+                82..86 => drop(volume.step(Task::Checkpoint).unwrap()),
+                86..94 => drop(volume.step(Task::Clean).unwrap()),
+                94..96 => {
+                    volume.close().unwrap();
+                    drop(volume);
+                    volume = open(&device);
+                }
+                _ => {
+                    let mut buf = vec![0; 20_000];
+                    let offset = rng.random_range(0..600_000usize);
+                    let got = volume.read(ino, offset as u64, &mut buf).unwrap();
+                    let expect = copy.get(offset..).unwrap_or_default();
+                    let expect = &expect[..expect.len().min(buf.len())];
+                    assert_eq!(&buf[..got], expect, "seed {seed} step {step}");
+                }
+            }
+            if step % 50 == 49 {
+                for (ino, copy) in &copies {
+                    let mut buf = vec![0; 700_000];
+                    let got = volume.read(*ino, 0, &mut buf).unwrap();
+                    assert!(
+                        &buf[..got] == copy.as_slice(),
+                        "seed {seed} step {step} inode {ino}"
+                    );
+                }
+            }
+        }
+    }
+}
+
+/// Fills the volume to ENOSPC, overwrites it several times, and deletes everything.
+#[test]
+fn a_full_volume_can_be_overwritten_and_emptied() {
+    let device = fresh(small());
+    let volume = open(&device);
+    let ino = create(&volume);
+    let mut blocks = 0u64;
+    loop {
+        match volume.write(ino, blocks * 4096, &[blocks as u8; 4096], NOW) {
+            Ok(()) => blocks += 1,
+            Err(Error::NoSpace) => break,
+            Err(error) => panic!("{error}"),
+        }
+    }
+    volume.sync().unwrap();
+    assert!(blocks > 800, "{blocks}");
+    let mut rng = ChaCha8Rng::seed_from_u64(1);
+    let mut content: Vec<u8> = (0..blocks).map(|b| b as u8).collect();
+    for round in 0..blocks * 8 {
+        let block = rng.random_range(0..blocks);
+        let byte = rng.random();
+        volume
+            .write(ino, block * 4096, &[byte; 4096], NOW)
+            .unwrap_or_else(|e| panic!("{round}: {e}"));
+        content[block as usize] = byte;
+    }
+    volume.sync().unwrap();
+    for (block, byte) in content.iter().enumerate() {
+        let mut buf = [0; 4096];
+        volume.read(ino, block as u64 * 4096, &mut buf).unwrap();
+        assert!(buf.iter().all(|b| b == byte), "block {block}");
+    }
+    volume.truncate(ino, 4096, NOW).unwrap();
+    volume
+        .update::<_, Error>(Intent::Shrink, |tx| {
+            tx.put(Key::orphan(ino), Vec::new());
+            Ok(())
+        })
+        .unwrap();
+    volume.reclaim(ino).unwrap();
+    assert!(volume.orphans().unwrap().is_empty());
+    volume.step(Task::Checkpoint).unwrap();
+    assert!(volume.space().available_bytes / 4096 >= blocks);
+}
