@@ -18,7 +18,7 @@ use crate::media::wait_all;
 use crate::meta::{Meta, Page, store};
 use crate::statistics::{Class, add};
 use crate::zones::table::NoWriter;
-use crate::zones::{Cut, Stream, Zones};
+use crate::zones::{Cut, Stream, ZoneWriter, Zones};
 
 /// Blocks of pages written before waiting for them.
 const BATCH_BLOCKS: usize = 256;
@@ -241,6 +241,22 @@ impl Volume {
         Ok(places)
     }
 
+    /// A writer for metadata. Cold pages have a zone of their own while there are plenty.
+    fn metadata_writer(&self, stream: Stream) -> Result<ZoneWriter> {
+        let budget = &self.zones.budget;
+        if stream == Stream::ColdMetadata
+            && let Ok(writer) = self.zones.checkout(&self.media, stream, budget.data_floor)
+        {
+            return Ok(writer);
+        }
+        self.zones
+            .checkout(&self.media, Stream::Metadata, budget.log_floor)
+            .map_err(|e| match e {
+                NoWriter::NeedRoom => Error::NoSpace,
+                NoWriter::Failed(error) => error,
+            })
+    }
+
     /// Writes sealed blocks to metadata zones and waits for them. Returns where each went.
     fn write_metadata(
         &self,
@@ -252,13 +268,7 @@ impl Volume {
         let mut addrs = Vec::with_capacity(sealed.len());
         let mut failures = 0;
         while let Some(next) = sealed.get(addrs.len()) {
-            let mut writer = self
-                .zones
-                .checkout(&self.media, stream)
-                .map_err(|e| match e {
-                    NoWriter::NeedRoom => Error::NoSpace,
-                    NoWriter::Failed(error) => error,
-                })?;
+            let mut writer = self.metadata_writer(stream)?;
             let room = writer.capacity - writer.write_pointer;
             if next.blocks() > room {
                 // Too little is left for a page: end the zone.

@@ -239,7 +239,11 @@ impl Volume {
     ) -> Result<()> {
         let mut failures = 0;
         while !runs.is_empty() {
-            let mut writer = match self.zones.checkout(&self.media, stream) {
+            let floor = match stream {
+                Stream::Survivors => self.zones.budget.survivors_floor(self.meta().cache.dirty()),
+                _ => self.zones.budget.data_floor,
+            };
+            let mut writer = match self.zones.checkout(&self.media, stream, floor) {
                 Ok(writer) => writer,
                 Err(NoWriter::NeedRoom) => {
                     // Cleaning must not wait for cleaning.

@@ -32,9 +32,11 @@ pub(crate) struct Budget {
     pub(crate) dirty_pages_max: usize,
     /// Free zones that only the log may take.
     pub(crate) log_floor: u32,
-    /// Free zones left alone by cleaning: for the log and for one whole checkpoint.
-    pub(crate) survivors_floor: u32,
-    /// Free zones left alone by new data: the same and one for cleaning.
+    /// Blocks of table chunks that a checkpoint may write.
+    pub(crate) chunk_blocks_max: u64,
+    /// Blocks of a zone that metadata can use.
+    pub(crate) zone_blocks: u64,
+    /// Free zones left alone by new data: for the log, one whole checkpoint, and cleaning.
     pub(crate) data_floor: u32,
     /// Blocks that users may fill, with data and the metadata it needs.
     pub(crate) user_blocks: u64,
@@ -88,8 +90,7 @@ impl Budget {
         let log_zones = journal_blocks_max.div_ceil(capacity - 1) + 1;
 
         let log_floor = 1;
-        let survivors_floor = log_floor + checkpoint_zones;
-        let data_floor = survivors_floor + 1;
+        let data_floor = log_floor + checkpoint_zones + 1;
         // Beyond the floors: the log as long as it may get, zones being filled, and garbage in
         // metadata zones that waits for the next checkpoint.
         let held = data_floor + log_zones + u64::from(data_slots.min(2)) + checkpoint_zones + 1;
@@ -104,7 +105,7 @@ impl Budget {
             )));
         }
         // A header, and a summary for every 3 MiB or so.
-        let usable = capacity - 1 - (capacity / 512).max(1);
+        let usable = capacity - 1 - (capacity / 384).max(1);
         Ok(Budget {
             data_slots: data_slots as usize,
             survivors_apart,
@@ -112,9 +113,18 @@ impl Budget {
             journal_blocks_max,
             dirty_pages_max,
             log_floor: log_floor as u32,
-            survivors_floor: survivors_floor as u32,
+            chunk_blocks_max: chunks,
+            zone_blocks: capacity - 1,
             data_floor: data_floor as u32,
             user_blocks: (zones - reserve) * usable,
         })
+    }
+
+    /// Free zones left alone by cleaning: for the log, and for a checkpoint of so many dirty
+    /// pages. With few of them cleaning may use what is otherwise kept for the largest.
+    pub(crate) fn survivors_floor(&self, dirty_pages: usize) -> u32 {
+        let pages = dirty_pages as u64 + self.dirty_pages_max as u64 / 8;
+        let blocks = pages * (PAGE_BLOCKS_MAX as u64 - 1) + self.chunk_blocks_max;
+        (self.log_floor + blocks.div_ceil(self.zone_blocks) as u32).min(self.data_floor - 1)
     }
 }

@@ -11,4 +11,4 @@ pub(crate) mod writer;
 pub(crate) use budget::Budget;
 pub(crate) use pin::Pin;
 pub(crate) use table::{Cut, Stream, Zones};
-pub(crate) use writer::{Placed, Run};
+pub(crate) use writer::{Placed, Run, ZoneWriter};

@@ -225,9 +225,14 @@ impl Zones {
         self.lock().free
     }
 
-    /// A writer for `stream`, opening a zone where needed. Waits while others hold all writers
-    /// that this stream may use; the caller holds none itself.
-    pub(crate) fn checkout(&self, media: &Media, stream: Stream) -> Result<ZoneWriter, NoWriter> {
+    /// A writer for `stream`, opening a zone where needed and more than `floor` are free. Waits
+    /// while others hold all writers that this stream may use; the caller holds none itself.
+    pub(crate) fn checkout(
+        &self,
+        media: &Media,
+        stream: Stream,
+        floor: u32,
+    ) -> Result<ZoneWriter, NoWriter> {
         let stream = self.budget.shared(stream);
         let opened = {
             let mut table = self.lock();
@@ -236,7 +241,7 @@ impl Zones {
                     return Ok(writer);
                 }
                 if table.may_open(stream, &self.budget) {
-                    if table.free > self.floor(stream)
+                    if table.free > floor
                         && let Some(zone) = table.choose_free(self.conventional, stream.role())
                     {
                         break table.open(zone, stream);
@@ -266,14 +271,6 @@ impl Zones {
                 self.park(opened);
                 Err(NoWriter::Failed(error))
             }
-        }
-    }
-
-    fn floor(&self, stream: Stream) -> u32 {
-        match stream {
-            Stream::Data(_) => self.budget.data_floor,
-            Stream::Survivors => self.budget.survivors_floor,
-            Stream::Metadata | Stream::ColdMetadata => self.budget.log_floor,
         }
     }
 
