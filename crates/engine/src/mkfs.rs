@@ -123,6 +123,7 @@ pub(crate) fn format(device: Arc<dyn ZonedDevice>, options: &FormatOptions) -> R
             head: None,
             chain: Vec::new(),
             replay_sequence: 1,
+            told: Lsn(0),
         },
         checkpoint: CheckpointState {
             number: 0,

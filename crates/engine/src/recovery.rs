@@ -138,6 +138,8 @@ pub(crate) fn open(
         }),
         chain: log_zones.iter().map(|f| f.zone).collect(),
         replay_sequence: footer.replay.sequence,
+        // A recovery that cuts a tail begins an epoch, which tells.
+        told: if tail_cut { last } else { replay.trusted },
     };
     let summary = RecoveryReport {
         checkpoint: footer.checkpoint,

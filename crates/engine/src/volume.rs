@@ -343,7 +343,7 @@ impl Volume {
         if self.checkpoint_is_due() {
             self.checkpoint()?;
         }
-        Ok(())
+        self.log.tell_durable(&self.media, &self.zones)
     }
 
     /// Makes all transactions so far durable; staged file data is not forced.

@@ -88,6 +88,8 @@ struct Inner {
     head: Option<Head>,
     chain: VecDeque<LogZone>,
     state: LogState,
+    /// The durable LSN that the log on the device knows of.
+    told: Lsn,
     /// First block that a recovery would have to read.
     replay_sequence: u64,
     /// Flights whose data failed after their record was written, and whose owners have not yet
@@ -112,6 +114,8 @@ pub(crate) struct LogStart {
     pub(crate) head: Option<Head>,
     pub(crate) chain: Vec<LogZone>,
     pub(crate) replay_sequence: u64,
+    /// The durable LSN that the log on the device knows of.
+    pub(crate) told: Lsn,
 }
 
 /// A batch of records on its way.
@@ -140,6 +144,7 @@ impl Log {
                 head: start.head,
                 chain: start.chain.into(),
                 state: start.state,
+                told: start.told,
                 replay_sequence: start.replay_sequence,
                 failed_flights: 0,
                 tainted: None,
@@ -279,6 +284,9 @@ impl Log {
             match result {
                 Ok(()) => {
                     inner.written = batch.last_lsn;
+                    if !batch.sizes.is_empty() {
+                        inner.told = batch.state.durable;
+                    }
                     if durable && inner.tainted.is_none() {
                         inner.durable = batch.last_lsn;
                         inner.state.durable = batch.last_lsn;
@@ -354,6 +362,47 @@ impl Log {
                 Err(error)
             }
         };
+        self.wake.notify_all();
+        result
+    }
+
+    /// Tells the log on the device how far it is durable, by an empty block. From then on damage
+    /// to what was acknowledged cannot pass for writes that a crash cut off.
+    pub(crate) fn tell_durable(&self, media: &Media, zones: &Zones) -> Result<()> {
+        let mut inner = self.lock();
+        while inner.busy {
+            inner = self
+                .wake
+                .wait(inner)
+                .unwrap_or_else(PoisonError::into_inner);
+        }
+        if let Some(error) = &inner.broken {
+            return Err(error.clone());
+        }
+        if inner.told >= inner.durable {
+            return Ok(());
+        }
+        inner.busy = true;
+        let (head, state, next_lsn) = (inner.head, inner.state, inner.written.next());
+        drop(inner);
+        let mut run = Run {
+            log: self,
+            media,
+            zones,
+            head,
+            opened: Vec::new(),
+        };
+        let result = run.write_journal(&[(next_lsn, 0, 0..0)], &[], state);
+        let result = result.and_then(|()| media.flush());
+        let (head, opened) = (run.head, run.opened);
+        let mut inner = self.lock();
+        inner.busy = false;
+        inner.head = head;
+        inner.chain.extend(opened);
+        match &result {
+            Ok(()) => inner.told = state.durable,
+            Err(error) => inner.broken = Some(error.clone()),
+        }
         self.wake.notify_all();
         result
     }
