@@ -5,7 +5,7 @@ use std::rc::Rc;
 use persimmon_format::envelope::{self, Kind};
 use persimmon_format::page::{self, Compression, PAGE_SIZE, PageView};
 use persimmon_format::table::MatEntry;
-use persimmon_format::{Addr, Key, PageId};
+use persimmon_format::{Addr, FormatError, Key, PageId};
 
 use crate::error::{InspectError, Result};
 use crate::finding::{
@@ -145,7 +145,14 @@ impl Inspector<'_> {
         let stored = match self.page(id) {
             Ok(stored) => stored,
             Err(error) => {
-                findings.add(&PAGE, place, error);
+                let intact = matches!(
+                    &error,
+                    InspectError::Block {
+                        source: FormatError::Mismatch { .. },
+                        ..
+                    }
+                );
+                findings.add(if intact { &PAGE_IDENTITY } else { &PAGE }, place, error);
                 base.lost = true;
                 return Ok(());
             }

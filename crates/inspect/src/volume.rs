@@ -196,14 +196,18 @@ fn identity(media: &Media<'_>, headers: &[Header]) -> Result<VolumeIdentity> {
     let Some((uuid, _)) = winner else {
         return Err(no_volume(media, headers));
     };
-    let identity = headers
-        .iter()
-        .flatten()
-        .flatten()
-        .map(|header| &header.volume)
-        .find(|volume| volume.uuid == uuid)
-        .ok_or_else(|| no_volume(media, headers))?
-        .clone();
+    // Of its headers the majority decides, should one differ from the others.
+    let mut identity: Option<&VolumeIdentity> = None;
+    let mut lead = 0u64;
+    let volumes = headers.iter().flatten().flatten().map(|h| &h.volume);
+    for volume in volumes.filter(|volume| volume.uuid == uuid) {
+        if lead == 0 {
+            identity = Some(volume);
+        }
+        let agrees = identity == Some(volume);
+        lead = if agrees { lead + 1 } else { lead - 1 };
+    }
+    let identity = identity.ok_or_else(|| no_volume(media, headers))?.clone();
     let geometry = media.geometry();
     if (identity.zone_count, identity.zone_blocks) != (geometry.zone_count, geometry.zone_blocks) {
         return Err(InspectError::Geometry {

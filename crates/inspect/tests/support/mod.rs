@@ -5,11 +5,15 @@
 
 use std::sync::Arc;
 
+use persimmon_device::ZonedDevice;
 use persimmon_engine::{FormatOptions, Intent, Options, Volume};
 use persimmon_format::inode::{Inode, ROOT, Timestamp};
 use persimmon_format::name::{COLLISIONS_MAX, DirEntry, Xattr, first_item};
-use persimmon_format::{Ino, Key, KeyKind};
-use persimmon_inspect::{CheckOptions, Report, Severity, check};
+use persimmon_format::{
+    Addr, BLOCK_SIZE, DeviceId, Ino, Key, KeyKind, VolumeKey, ZoneId, envelope,
+};
+use persimmon_inspect::dump::{Dump, FooterDump, MatRow, Target, dump};
+use persimmon_inspect::{CheckOptions, Inspector, Report, Severity, check};
 use persimmon_sim::{SimConfig, SimDevice};
 
 pub const DIRECTORY: u32 = 0o040_755;
@@ -210,4 +214,63 @@ pub fn assert_sound(report: &Report) {
         .map(ToString::to_string)
         .collect();
     assert!(bad.is_empty(), "{bad:#?}");
+}
+
+/// The volume's key, as [`formatted`] chose it.
+pub fn key() -> VolumeKey {
+    VolumeKey::new(&std::array::from_fn(|i| i as u8), &[7; 32])
+}
+
+pub fn read(device: &SimDevice, addr: Addr, blocks: u32) -> Vec<u8> {
+    device
+        .read(addr.zone(), addr.block(), blocks)
+        .unwrap()
+        .to_vec()
+}
+
+/// Puts other bytes in place of what is at an address.
+pub fn rewrite(device: &SimDevice, addr: Addr, bytes: &[u8]) {
+    let old = read(device, addr, (bytes.len() / BLOCK_SIZE) as u32);
+    for (at, (old, new)) in old.iter().zip(bytes).enumerate() {
+        if old != new {
+            let block = addr.block() + (at / BLOCK_SIZE) as u32;
+            assert!(device.corrupt(addr.zone(), block, at % BLOCK_SIZE, old ^ new));
+        }
+    }
+}
+
+/// Changes the payload of an enveloped structure and seals it again.
+pub fn reseal(device: &SimDevice, addr: Addr, change: impl FnOnce(&mut Vec<u8>)) {
+    let first = read(device, addr, 1);
+    let fields = envelope::peek(&first).unwrap();
+    let mut bytes = read(device, addr, fields.blocks.into());
+    let start = envelope::HEADER_LEN;
+    let mut payload = bytes[start..start + fields.payload_len as usize].to_vec();
+    change(&mut payload);
+    bytes[start..].fill(0);
+    bytes[start..start + payload.len()].copy_from_slice(&payload);
+    let (kind, owner, sequence) = (fields.kind, fields.owner, fields.sequence);
+    envelope::seal(&mut bytes, &key(), kind, owner, sequence, payload.len());
+    rewrite(device, addr, &bytes);
+}
+
+pub fn addr(text: &str) -> Addr {
+    let parts: Vec<u32> = text.split(':').map(|part| part.parse().unwrap()).collect();
+    Addr::new(DeviceId(0), ZoneId(parts[1]), parts[2])
+}
+
+pub fn footer(device: &SimDevice) -> FooterDump {
+    let inspector = Inspector::open(device).unwrap();
+    match dump(&inspector, &Target::Footer).unwrap() {
+        Dump::Footer(footer) => *footer,
+        other => panic!("{other:?}"),
+    }
+}
+
+pub fn pages(device: &SimDevice) -> Vec<MatRow> {
+    let inspector = Inspector::open(device).unwrap();
+    match dump(&inspector, &Target::Mat).unwrap() {
+        Dump::Mat(rows) => rows,
+        other => panic!("{other:?}"),
+    }
 }

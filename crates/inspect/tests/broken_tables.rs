@@ -1,0 +1,290 @@
+//! Intact blocks that contradict each other: footers, tables, pages, zones.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+mod support;
+
+use std::sync::Arc;
+
+use persimmon_engine::Task;
+use persimmon_format::footer::Footer;
+use persimmon_format::page::{self, Compression, PREFIX_LEN};
+use persimmon_format::table::{MatEntry, Role, ZitEntry};
+use persimmon_format::zone_header::ZoneHeader;
+use persimmon_format::{Addr, DeviceId, Lsn, PageId, ZoneId};
+use persimmon_inspect::{InspectError, Inspector, Report};
+use persimmon_sim::SimDevice;
+use support::{
+    addr, footer, formatted, numbers, open, pages, populate, read, report, reseal, rewrite,
+};
+
+/// Bytes of a log block's payload before the footer's own.
+const LOG_PREFIX_LEN: usize = 48;
+
+/// A checkpointed volume with files in it.
+fn volume() -> Arc<SimDevice> {
+    let device = formatted();
+    let volume = open(&device);
+    populate(&volume);
+    volume.sync().unwrap();
+    volume.step(Task::Checkpoint).unwrap();
+    assert_eq!(numbers(&report(&device, true)), [624]);
+    device
+}
+
+/// What is found besides the orphan that [`volume`] holds.
+fn found(report: &Report) -> Vec<u16> {
+    let mut numbers = numbers(report);
+    numbers.retain(|number| *number != 624);
+    numbers
+}
+
+fn with_footer(expected: &[u16], change: impl FnOnce(&mut Footer)) {
+    let device = volume();
+    let at = addr(&footer(&device).addr);
+    reseal(&device, at, |payload| {
+        let mut footer = Footer::decode(&payload[LOG_PREFIX_LEN..]).unwrap();
+        change(&mut footer);
+        payload.truncate(LOG_PREFIX_LEN);
+        payload.extend(footer.encode());
+    });
+    let report = report(&device, false);
+    assert_eq!(found(&report), expected, "{:#?}", report.findings);
+}
+
+fn with_mat(expected: &[u16], change: impl FnOnce(&mut Vec<MatEntry>)) {
+    let device = volume();
+    let at = addr(&footer(&device).mat_chunks[0]);
+    reseal(&device, at, |payload| {
+        let mut entries = MatEntry::decode_chunk(payload).unwrap();
+        change(&mut entries);
+        payload.clear();
+        entries.iter().for_each(|entry| entry.encode(payload));
+    });
+    let report = report(&device, false);
+    assert_eq!(found(&report), expected, "{:#?}", report.findings);
+}
+
+fn with_zit(expected: &[u16], role: Role, change: impl FnOnce(&mut ZitEntry)) {
+    let device = volume();
+    let at = addr(&footer(&device).zit_chunks[0]);
+    reseal(&device, at, |payload| {
+        let mut entries = ZitEntry::decode_chunk(payload).unwrap();
+        let entry = entries.iter_mut().find(|entry| entry.role == role);
+        change(entry.unwrap());
+        payload.clear();
+        entries.iter().for_each(|entry| entry.encode(payload));
+    });
+    let report = report(&device, false);
+    assert_eq!(found(&report), expected, "{:#?}", report.findings);
+}
+
+/// Changes the image of a page.
+fn with_page(device: &SimDevice, id: u64, change: impl FnOnce(&mut Vec<u8>)) {
+    let row = pages(device)
+        .into_iter()
+        .find(|row| row.page == id)
+        .unwrap();
+    reseal(device, addr(&row.addr), |payload| {
+        let (compression, stored) = page::split(payload).unwrap();
+        assert_eq!(compression, Compression::Lz4);
+        let mut image = lz4_flex::block::decompress(stored, page::PAGE_SIZE).unwrap();
+        change(&mut image);
+        let packed = lz4_flex::block::compress(&image);
+        payload.clear();
+        payload.extend(page::prefix(Compression::Lz4, packed.len()));
+        payload.extend(packed);
+        assert!(payload.len() > PREFIX_LEN);
+    });
+}
+
+#[test]
+fn counts_of_the_footer() {
+    with_footer(&[331], |footer| footer.inodes += 1);
+    with_footer(&[332], |footer| footer.reserved_blocks = 0);
+    with_footer(&[512], |footer| footer.next_ino -= 1);
+}
+
+#[test]
+fn places_in_the_footer() {
+    with_footer(&[301], |footer| {
+        footer.overrides.push((ZoneId(9999), ZitEntry::default()))
+    });
+    with_footer(&[301, 322, 322], |footer| footer.zit.clear());
+    with_footer(&[404, 406, 615], |footer| footer.root = PageId(55_555));
+    with_footer(&[312], |footer| footer.page_limit -= 1);
+}
+
+/// The durable LSN says that records are missing; nothing else does.
+#[test]
+fn durable_records_that_are_not_there() {
+    let device = volume();
+    let volume = open(&device);
+    support::add(
+        &volume,
+        persimmon_format::inode::ROOT,
+        "one more",
+        support::FILE,
+    );
+    volume.close().unwrap();
+    let newest = newest_log_block(&device);
+    reseal(&device, newest, |payload| {
+        let durable = &mut payload[16..24];
+        let lsn = u64::from_le_bytes(durable.try_into().unwrap());
+        durable.copy_from_slice(&(lsn + 5).to_le_bytes());
+    });
+    assert_eq!(found(&report(&device, false)), [202, 206]);
+}
+
+fn newest_log_block(device: &SimDevice) -> Addr {
+    let inspector = Inspector::open(device).unwrap();
+    let target = persimmon_inspect::dump::Target::Log;
+    match persimmon_inspect::dump::dump(&inspector, &target).unwrap() {
+        persimmon_inspect::dump::Dump::Log(log) => addr(&log.newest.unwrap()),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn pages_in_wrong_places() {
+    // Past the write pointer.
+    with_mat(&[401, 406, 312], |mat| {
+        let last = mat.iter().rposition(MatEntry::is_used).unwrap();
+        mat[last].addr = Addr::new(DeviceId(0), mat[last].addr.zone(), 249);
+    });
+    // Another page's place.
+    with_mat(&[402, 406, 314], |mat| {
+        let used: Vec<usize> = (0..mat.len()).filter(|i| mat[*i].is_used()).collect();
+        mat[used[1]] = mat[used[0]];
+    });
+    // No place at all.
+    with_mat(&[404, 406], |mat| {
+        let last = mat.iter().rposition(MatEntry::is_used).unwrap();
+        mat[last] = MatEntry::NONE;
+    });
+}
+
+#[test]
+fn a_page_that_nothing_leads_to() {
+    with_mat(&[312, 314, 313, 322], |mat| {
+        let used = mat.iter().position(MatEntry::is_used).unwrap();
+        let free = mat.iter().position(|entry| !entry.is_used()).unwrap();
+        mat[free] = mat[used];
+    });
+}
+
+#[test]
+fn zones_miscounted() {
+    with_zit(&[322], Role::Data, |entry| entry.valid += 1);
+    with_zit(&[322], Role::Log, |entry| entry.valid += 1);
+    with_zit(&[323], Role::Data, |entry| entry.role = Role::Metadata);
+    with_zit(&[323], Role::Data, |entry| entry.sequence += 1);
+    with_zit(&[324], Role::Data, |entry| entry.write_pointer = 250);
+}
+
+#[test]
+fn pages_that_lie() {
+    let device = volume();
+    let root = footer(&device).root_page;
+    // Another level than its parent's child should have.
+    let leaf = pages(&device)
+        .iter()
+        .map(|row| row.page)
+        .find(|page| *page != root)
+        .unwrap();
+    with_page(&device, leaf, |image| image[0] = 1);
+    let broken = report(&device, false);
+    assert!(found(&broken).contains(&401), "{:#?}", broken.findings);
+    with_page(&device, leaf, |image| image[0] = 0);
+    assert!(found(&report(&device, false)).is_empty());
+    with_page(&device, leaf, |image| image[8] ^= 1);
+    assert!(found(&report(&device, false)).contains(&402));
+    with_page(&device, leaf, |image| image[8] ^= 1);
+    // The root's second child takes the place of its first.
+    let device = volume();
+    with_page(&device, root, |image| {
+        assert_eq!(image[0], 1);
+        let value = |slot: usize| {
+            let at = 32 + slot * 25 + 21;
+            usize::from(u16::from_le_bytes([image[at], image[at + 1]]))
+        };
+        let (first, second) = (value(0), value(1));
+        image.copy_within(second..second + 8, first);
+    });
+    let numbers = found(&report(&device, false));
+    assert!(
+        numbers.contains(&403) && numbers.contains(&405),
+        "{numbers:?}"
+    );
+}
+
+#[test]
+fn headers_that_lie() {
+    let device = volume();
+    let zone = addr(&pages(&device)[0].addr).zone();
+    let at = Addr::new(DeviceId(0), zone, 0);
+    let good = ZoneHeader::decode(&read(&device, at, 1)).unwrap();
+    let with = |change: &dyn Fn(&mut ZoneHeader)| {
+        let mut header = good.clone();
+        change(&mut header);
+        rewrite(&device, at, &header.encode());
+        let report = report(&device, false);
+        rewrite(&device, at, &good.encode());
+        found(&report)
+    };
+    assert!(with(&|_| {}).is_empty());
+    assert_eq!(with(&|header| header.volume.label = "other".into()), [103]);
+    assert_eq!(with(&|header| header.sequence += 1), [323]);
+    assert_eq!(with(&|header| header.zone.0 += 1), [103, 101]);
+    assert_eq!(with(&|header| header.volume.uuid[0] ^= 1), [102, 101]);
+    let role = with(&|header| header.role = Role::Data);
+    assert!(role.contains(&312) && role.contains(&323), "{role:?}");
+}
+
+#[test]
+fn zones_that_wore_out() {
+    let device = volume();
+    let data = addr(&pages(&device)[0].addr).zone();
+    device.set_read_only(data);
+    assert_eq!(found(&report(&device, true)), [104]);
+}
+
+#[test]
+fn what_is_no_volume() {
+    let device = support::device();
+    let error = Inspector::open(&device).err().unwrap();
+    assert!(
+        matches!(error, InspectError::NotAVolume { zones: 24 }),
+        "{error}"
+    );
+    let device = volume();
+    let at = newest_log_block(&device);
+    for block in 1..=at.block() {
+        let addr = Addr::new(DeviceId(0), at.zone(), block);
+        assert!(device.corrupt(addr.zone(), block, 60, 1));
+    }
+    let error = Inspector::open(&*device).err().unwrap();
+    assert!(
+        matches!(error, InspectError::NoCheckpoint { .. }),
+        "{error}"
+    );
+    assert_eq!(Lsn(0).next(), Lsn(1));
+}
+
+#[test]
+fn a_damaged_footer_is_a_finding() {
+    let device = volume();
+    let volume = open(&device);
+    support::add(
+        &volume,
+        persimmon_format::inode::ROOT,
+        "one more",
+        support::FILE,
+    );
+    volume.close().unwrap();
+    let at = addr(&footer(&device).addr);
+    assert!(device.corrupt(at.zone(), at.block(), 200, 1));
+    let report = report(&device, false);
+    assert_eq!(numbers(&report), [301]);
+    assert_eq!(report.volume.checkpoint, None);
+}
