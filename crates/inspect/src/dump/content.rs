@@ -149,7 +149,7 @@ pub(super) fn item(key: &Key, value: &[u8]) -> ItemDump {
         kind: kind_name(key.kind),
         item: key.item,
         snapshot: key.snapshot.0,
-        value: ValueDump(value_text(key, value)),
+        value: ValueDump(item_text(key, value)),
     }
 }
 
@@ -170,7 +170,8 @@ fn kind_name(kind: KeyKind) -> String {
 }
 
 /// A value in a line, decoded if it can be.
-fn value_text(key: &Key, value: &[u8]) -> String {
+#[must_use]
+pub fn item_text(key: &Key, value: &[u8]) -> String {
     let decoded = match key.kind {
         KeyKind::INODE => Inode::decode(value).map(|inode| {
             format!(
@@ -360,7 +361,7 @@ pub(super) fn op(op: &Op) -> OpDump {
     OpDump(match op {
         Op::Put { key, value } => {
             let kind = kind_name(key.kind);
-            let value = value_text(key, value);
+            let value = item_text(key, value);
             format!(
                 "put {kind} of inode {}, item {:#x}: {value}",
                 key.ino, key.item

@@ -18,7 +18,7 @@ pub use blocks::{
     BlockDump, EnvelopeDump, FooterDump, LogBlockDump, LogDump, MatRow, PageDump, RecordDump,
     SummaryDump, SummaryRow, ZitRow, ZoneHeaderDump, ZoneHeaderRow,
 };
-pub use content::{DirectoryRow, ExtentRow, InodeDump, ItemDump, OpDump, ValueDump};
+pub use content::{DirectoryRow, ExtentRow, InodeDump, ItemDump, OpDump, ValueDump, item_text};
 pub use target::FORMS;
 pub use text::text;
 
