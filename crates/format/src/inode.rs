@@ -55,7 +55,7 @@ pub struct Inode {
     pub sectors: u64,
     /// Device number of a device node, as `st_rdev`.
     pub rdev: u32,
-    /// Reserved for attribute flags; 0.
+    /// Hints: [`FLAG_XATTRS`]. Other bits are 0.
     pub flags: u32,
     /// Last access.
     pub atime: Timestamp,
@@ -72,6 +72,10 @@ pub struct Inode {
 }
 
 const _: () = assert!(Inode::LEN == 104);
+
+/// Set once the inode got an extended attribute, and left set: without it nobody needs to look for
+/// one (access control lists at every create, file capabilities at every write).
+pub const FLAG_XATTRS: u32 = 1;
 
 /// The bits of `st_mode` that hold the file type.
 pub const TYPE_MASK: u32 = 0o170_000;

@@ -1,22 +1,158 @@
 //! Attributes and permissions.
 
-use crate::{Attr, Caller, Handle, Ino, Result, SetAttr, Vfs};
+use std::sync::atomic::Ordering;
+
+use persimmon_engine::Intent;
+use persimmon_format::inode::{Inode, TYPE_MASK};
+
+use crate::acl::{self, Acl};
+use crate::{Attr, Caller, Error, FileKind, Handle, Ino, Result, SetAttr, SetTime, Timestamp, Vfs};
+
+/// The bits of a mode that `chmod` sets.
+pub(crate) const PERMISSIONS: u32 = 0o7777;
+const SET_UID: u32 = libc::S_ISUID;
+pub(crate) const SET_GID: u32 = libc::S_ISGID;
+
+/// A mode without setuid, and without setgid where that means a group (and not, without execute
+/// permission, mandatory locking).
+pub(crate) fn without_privileges(mode: u32) -> u32 {
+    let mode = mode & !SET_UID;
+    if mode & libc::S_IXGRP == 0 {
+        mode
+    } else {
+        mode & !SET_GID
+    }
+}
+
+impl SetAttr {
+    /// Anything but the size.
+    fn beyond_size(&self) -> bool {
+        self.mode.is_some()
+            || self.uid.is_some()
+            || self.gid.is_some()
+            || self.atime.is_some()
+            || self.mtime.is_some()
+            || self.ctime.is_some()
+    }
+}
+
+impl SetTime {
+    fn at(self, now: Timestamp) -> Timestamp {
+        match self {
+            SetTime::Now => now,
+            SetTime::At(time) => time,
+        }
+    }
+}
 
 impl Vfs {
     /// Attributes of an inode: one lookup in the tree.
     pub fn getattr(&self, ino: Ino) -> Result<Attr> {
-        unimplemented!()
+        Ok(self.attr_of(ino, &self.inode(ino)?))
+    }
+
+    /// The inode as a reader sees it, staged writes included.
+    pub(crate) fn inode(&self, ino: Ino) -> Result<Inode> {
+        self.watch(self.volume.attr(ino))?.ok_or(Error::Stale)
     }
 
     /// Changes attributes and tells the new ones. Rights are the door's to check. `handle` is the
     /// one `ftruncate` came with, or [`Handle::NONE`].
     pub fn setattr(&self, ino: Ino, handle: Handle, set: &SetAttr) -> Result<Attr> {
-        unimplemented!()
+        self.writable()?;
+        if let Some(size) = set.size {
+            self.set_size(ino, handle, size, set.kill_privileges)?;
+        }
+        if set.beyond_size() {
+            self.set_others(ino, set)?;
+        }
+        self.getattr(ino)
+    }
+
+    fn set_size(&self, ino: Ino, handle: Handle, size: u64, kill: bool) -> Result<()> {
+        let open = self.opened(ino, handle)?;
+        if open.as_ref().is_some_and(|o| !o.flags.write) {
+            return Err(Error::BadHandle);
+        }
+        match FileKind::from_mode(self.inode(ino)?.mode) {
+            FileKind::Regular => {}
+            FileKind::Directory => return Err(Error::IsDirectory),
+            _ => return Err(Error::Invalid("size of a special file")),
+        }
+        let node = match &open {
+            Some(open) => Some(std::sync::Arc::clone(&open.node)),
+            None => self.nodes.get(ino),
+        };
+        self.truncate(ino, node.as_deref(), size, kill)
+    }
+
+    fn set_others(&self, ino: Ino, set: &SetAttr) -> Result<()> {
+        let now = self.now();
+        let seen = self.inode(ino)?;
+        let times = set.atime.is_some() || set.mtime.is_some();
+        if set.atime.is_some() {
+            self.access_times.remove(ino);
+        }
+        if times && seen.is_file() {
+            // Times of writes that are not in the history yet must not undo those set now.
+            self.volume.forget_staged_times(ino);
+        }
+        self.change(Intent::Shrink, |tx| {
+            let mut inode = tx.inode(ino)?.ok_or(Error::Stale)?;
+            if times && seen.is_file() {
+                inode.mtime = seen.mtime;
+            }
+            let owner = set.uid.is_some() || set.gid.is_some();
+            inode.uid = set.uid.unwrap_or(inode.uid);
+            inode.gid = set.gid.unwrap_or(inode.gid);
+            if owner && !inode.is_dir() {
+                inode.mode = without_privileges(inode.mode);
+                acl::remove_capability(tx, ino, &inode)?;
+            }
+            if let Some(mode) = set.mode {
+                inode.mode = inode.mode & TYPE_MASK | mode & PERMISSIONS;
+                acl::follow_mode(tx, ino, &inode)?;
+            }
+            if let Some(atime) = set.atime {
+                inode.atime = atime.at(now);
+            }
+            if let Some(mtime) = set.mtime {
+                inode.mtime = mtime.at(now);
+            }
+            inode.ctime = set.ctime.unwrap_or(now);
+            tx.put_inode(ino, &inode);
+            Ok(())
+        })?;
+        if let Some(node) = self.nodes.get(ino) {
+            node.accessed.store(false, Ordering::Relaxed);
+            node.unprivileged.store(false, Ordering::Relaxed);
+        }
+        Ok(())
     }
 
     /// Whether `caller` may do all of `mask` (4 read, 2 write, 1 execute; 0 existence) to it, by
     /// mode and access control list. For doors without a kernel.
     pub fn access(&self, caller: &Caller, ino: Ino, mask: u32) -> Result<()> {
-        unimplemented!()
+        let inode = self.inode(ino)?;
+        if mask & 2 != 0 && self.is_read_only() && (inode.is_file() || inode.is_dir()) {
+            return Err(Error::ReadOnly);
+        }
+        if caller.is_privileged() {
+            let executable = inode.is_dir() || inode.mode & 0o111 != 0;
+            return if mask & 1 == 0 || executable {
+                Ok(())
+            } else {
+                Err(Error::AccessDenied)
+            };
+        }
+        let list = match self.get_acl(ino, &inode, acl::ACCESS)? {
+            Some(list) => list,
+            None => Acl::from_mode(inode.mode),
+        };
+        if list.permits(caller, inode.uid, inode.gid, mask) {
+            Ok(())
+        } else {
+            Err(Error::AccessDenied)
+        }
     }
 }

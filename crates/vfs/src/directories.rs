@@ -1,6 +1,51 @@
 //! Listing directories, in the order of name hashes.
 
-use crate::{Attr, Entry, Handle, Ino, Listing, Result, Vfs};
+use std::ops::{ControlFlow, Range};
+
+use persimmon_format::name::{COLLISIONS_MAX, DirEntry};
+use persimmon_format::{Key, KeyKind};
+
+use crate::{Attr, Entry, Error, FileKind, Handle, Ino, Listing, Result, Vfs};
+
+/// Entries taken from the tree at a time, so that a reader holds nothing up.
+const BATCH: usize = 256;
+/// The same with attributes.
+const BATCH_PLUS: usize = 64;
+/// Cookie of `.`.
+const DOT: u64 = 1;
+/// Cookie of `..`.
+const DOT_DOT: u64 = 2;
+
+/// Entries copied out of the tree.
+#[derive(Default)]
+struct Batch {
+    names: Vec<u8>,
+    entries: Vec<(Ino, FileKind, u64, Range<usize>)>,
+}
+
+impl Batch {
+    fn clear(&mut self) {
+        self.names.clear();
+        self.entries.clear();
+    }
+
+    fn push(&mut self, item: u64, entry: &DirEntry<'_>) {
+        let start = self.names.len();
+        self.names.extend_from_slice(entry.name);
+        let kind = FileKind::from_entry(entry.file_type);
+        self.entries
+            .push((entry.ino, kind, item, start..self.names.len()));
+    }
+
+    fn iter(&self) -> impl Iterator<Item = Entry<'_>> {
+        self.entries.iter().map(|(ino, kind, cookie, range)| Entry {
+            ino: *ino,
+            kind: *kind,
+            cookie: *cookie,
+            name: self.names.get(range.clone()).unwrap_or_default(),
+        })
+    }
+}
 
 impl Vfs {
     /// Tells the entries after `cookie` (0: from the start, `.` and `..` first) until `each`
@@ -12,7 +57,7 @@ impl Vfs {
         cookie: u64,
         each: &mut dyn FnMut(&Entry<'_>) -> Listing,
     ) -> Result<()> {
-        unimplemented!()
+        self.list(ino, handle, cookie, BATCH, |entry| Ok(each(entry)))
     }
 
     /// As [`Vfs::readdir`], with the attributes of each entry. For `.` and `..` the attributes are
@@ -24,11 +69,100 @@ impl Vfs {
         cookie: u64,
         each: &mut dyn FnMut(&Entry<'_>, &Attr) -> Listing,
     ) -> Result<()> {
-        unimplemented!()
+        self.list(ino, handle, cookie, BATCH_PLUS, |entry| {
+            match self.getattr(entry.ino) {
+                Ok(attr) => Ok(each(entry, &attr)),
+                // Removed and freed since the entry was read.
+                Err(Error::Stale) => Ok(Listing::More),
+                Err(error) => Err(error),
+            }
+        })
+    }
+
+    fn list(
+        &self,
+        ino: Ino,
+        handle: Handle,
+        cookie: u64,
+        batch_max: usize,
+        mut each: impl FnMut(&Entry<'_>) -> Result<Listing>,
+    ) -> Result<()> {
+        let open = self.opened(ino, handle)?;
+        if open.as_ref().is_some_and(|open| !open.directory) {
+            return Err(Error::NotDirectory);
+        }
+        let mut cookie = cookie;
+        if cookie < DOT_DOT {
+            let dir = self.inode(ino)?;
+            if !dir.is_dir() {
+                return Err(Error::NotDirectory);
+            }
+            self.accessed(ino, open.as_deref());
+            if dir.nlink == 0 {
+                return Ok(());
+            }
+            let dots = [(DOT, &b"."[..], ino), (DOT_DOT, b"..", dir.parent)];
+            for (dot, name, ino) in dots {
+                if cookie >= dot {
+                    continue;
+                }
+                let entry = Entry {
+                    ino,
+                    kind: FileKind::Directory,
+                    cookie: dot,
+                    name,
+                };
+                if each(&entry)? == Listing::Full {
+                    return Ok(());
+                }
+            }
+            cookie = DOT_DOT;
+        }
+        let mut batch = Batch::default();
+        loop {
+            self.fill(ino, cookie, batch_max, &mut batch)?;
+            for entry in batch.iter() {
+                cookie = entry.cookie;
+                if each(&entry)? == Listing::Full {
+                    return Ok(());
+                }
+            }
+            if batch.entries.len() < batch_max {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Copies entries after `cookie` out of the tree.
+    fn fill(&self, dir: Ino, cookie: u64, batch_max: usize, batch: &mut Batch) -> Result<()> {
+        let from = cookie.saturating_add(1).max(COLLISIONS_MAX);
+        self.view(|view| {
+            batch.clear();
+            let mut bad = None;
+            view.scan(Key::new(dir, KeyKind::DIR_ENTRY, from), |key, bytes| {
+                if key.ino != dir || key.kind != KeyKind::DIR_ENTRY {
+                    return Ok(ControlFlow::Break(()));
+                }
+                match DirEntry::decode(bytes) {
+                    Ok(entry) => batch.push(key.item, &entry),
+                    Err(error) => bad = Some(error),
+                }
+                Ok(if bad.is_none() && batch.entries.len() < batch_max {
+                    ControlFlow::Continue(())
+                } else {
+                    ControlFlow::Break(())
+                })
+            })?;
+            bad.map_or(Ok(()), |error| Err(error.into()))
+        })
     }
 
     /// Makes all namespace operations so far durable.
     pub fn fsyncdir(&self, ino: Ino, handle: Handle) -> Result<()> {
-        unimplemented!()
+        self.opened(ino, handle)?;
+        if self.is_read_only() {
+            return self.synced_read_only();
+        }
+        self.watch(self.volume.sync_metadata())
     }
 }

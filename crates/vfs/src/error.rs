@@ -1,6 +1,8 @@
 //! What an operation can answer instead of doing its work, and the one place where that becomes an
 //! `errno`.
 
+use persimmon_format::{FormatError, Ino};
+
 /// Shorthand.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
@@ -52,6 +54,9 @@ pub enum Error {
     /// `ENODATA`: no such extended attribute.
     #[error("no such attribute")]
     NoAttribute,
+    /// `ERANGE`: the name of an extended attribute is longer than any.
+    #[error("attribute name too long")]
+    NameOutOfRange,
     /// `E2BIG`: an extended attribute larger than any system takes.
     #[error("attribute value too long")]
     ValueTooLong,
@@ -79,9 +84,20 @@ pub enum Error {
     /// `ENOLCK`: the bound on locks is reached.
     #[error("too many locks")]
     TooManyLocks,
-    /// `EIO`, mostly: the engine or the device under it failed.
-    #[error("{0}")]
-    Storage(String),
+    /// `EIO`: something on the volume is not what it must be.
+    #[error("damage in the metadata: {0}; run `persimmon fsck`")]
+    Damaged(#[from] FormatError),
+    /// `EIO`: structures that contradict each other.
+    #[error("damage in the metadata: {what}, inode {ino}; run `persimmon fsck`")]
+    Inconsistent {
+        /// What is wrong.
+        what: &'static str,
+        /// Where.
+        ino: Ino,
+    },
+    /// `EIO`: the engine or the device under it failed.
+    #[error(transparent)]
+    Storage(Box<persimmon_engine::Error>),
 }
 
 impl Error {
@@ -104,6 +120,7 @@ impl Error {
             Error::FileTooLarge => libc::EFBIG,
             Error::ReadOnly => libc::EROFS,
             Error::NoAttribute => libc::ENODATA,
+            Error::NameOutOfRange => libc::ERANGE,
             Error::ValueTooLong => libc::E2BIG,
             Error::NotSupported => libc::EOPNOTSUPP,
             Error::NoSuchOffset => libc::ENXIO,
@@ -113,7 +130,26 @@ impl Error {
             Error::WouldBlock => libc::EAGAIN,
             Error::Deadlock => libc::EDEADLK,
             Error::TooManyLocks => libc::ENOLCK,
-            Error::Storage(_) => libc::EIO,
+            Error::Damaged(_) | Error::Inconsistent { .. } | Error::Storage(_) => libc::EIO,
+        }
+    }
+
+    /// The volume itself is in trouble, rather than the request.
+    #[must_use]
+    pub fn is_failure(&self) -> bool {
+        self.errno() == libc::EIO
+    }
+}
+
+impl From<persimmon_engine::Error> for Error {
+    fn from(error: persimmon_engine::Error) -> Error {
+        use persimmon_engine::Error as Engine;
+        match error {
+            Engine::NoSpace => Error::NoSpace,
+            Engine::ReadOnly { .. } => Error::ReadOnly,
+            Engine::NotFound(_) => Error::Stale,
+            Engine::TooLarge => Error::FileTooLarge,
+            other => Error::Storage(Box::new(other)),
         }
     }
 }

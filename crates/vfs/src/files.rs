@@ -3,13 +3,42 @@
 //! Each operation takes the inode and the handle it came through. With [`Handle::NONE`] it goes by
 //! the inode alone (for a door that opens nothing): then there is no append and no `O_SYNC`.
 
-use crate::{Allocate, Handle, Ino, Result, SeekTo, Vfs, WriteFlags};
+use std::sync::PoisonError;
+use std::sync::atomic::Ordering;
+
+use persimmon_engine::{Intent, Seek};
+
+use crate::acl;
+use crate::handles::Open;
+use crate::nodes::Node;
+use crate::{
+    Allocate, Error, FILE_SIZE_MAX, Handle, Ino, Result, SeekTo, Vfs, WriteFlags, attributes,
+};
+
+/// Bytes one call of `copy_file_range` copies at most, so that no request takes long.
+const COPY_MAX: u64 = 8 << 20;
+/// Bytes copied at a time.
+const COPY_BUFFER: u64 = 256 << 10;
+
+/// The end of a range, or `EFBIG`.
+fn end_of(offset: u64, len: u64) -> Result<u64> {
+    offset
+        .checked_add(len)
+        .filter(|end| *end <= FILE_SIZE_MAX)
+        .ok_or(Error::FileTooLarge)
+}
 
 impl Vfs {
     /// Reads at `offset` into `buf`. Tells how many bytes: fewer than `buf` holds only at the end
     /// of the file.
     pub fn read(&self, ino: Ino, handle: Handle, offset: u64, buf: &mut [u8]) -> Result<usize> {
-        unimplemented!()
+        let open = self.opened(ino, handle)?;
+        if open.as_ref().is_some_and(|o| !o.flags.read || o.directory) {
+            return Err(Error::BadHandle);
+        }
+        let len = self.watch(self.volume.read(ino, offset, buf))?;
+        self.accessed(ino, open.as_deref());
+        Ok(len)
     }
 
     /// Writes all of `data` at `offset`, or at the end through a handle that appends. Tells the
@@ -22,13 +51,112 @@ impl Vfs {
         data: &[u8],
         flags: WriteFlags,
     ) -> Result<u64> {
-        unimplemented!()
+        self.writable()?;
+        let open = self.opened_to_write(ino, handle)?;
+        let node = open.as_ref().map(|o| &*o.node);
+        let append = open.as_ref().filter(|o| o.flags.append);
+        let guard = append.map(|o| o.node.append.lock().unwrap_or_else(PoisonError::into_inner));
+        let offset = match append {
+            Some(_) => self.inode(ino)?.size,
+            None => offset,
+        };
+        if data.is_empty() {
+            return Ok(offset);
+        }
+        let end = end_of(offset, data.len() as u64)?;
+        self.clear_privileges(ino, node, flags.kill_privileges)?;
+        self.watch(self.volume.write(ino, offset, data, self.now()))?;
+        drop(guard);
+        if let Some(node) = node {
+            node.accessed.store(false, Ordering::Relaxed);
+        }
+        let durable = flags.data_sync || open.is_some_and(|o| o.flags.sync || o.flags.data_sync);
+        if durable {
+            self.watch(self.volume.sync_file(ino))?;
+        }
+        Ok(end)
+    }
+
+    fn opened_to_write(&self, ino: Ino, handle: Handle) -> Result<Option<std::sync::Arc<Open>>> {
+        let open = self.opened(ino, handle)?;
+        if open.as_ref().is_some_and(|o| !o.flags.write) {
+            return Err(Error::BadHandle);
+        }
+        Ok(open)
+    }
+
+    /// Before content changes: file capabilities go, and with `kill` setuid and setgid too. An
+    /// open file remembers that there is nothing to clear.
+    fn clear_privileges(&self, ino: Ino, node: Option<&Node>, kill: bool) -> Result<()> {
+        if node.is_some_and(|n| n.unprivileged.load(Ordering::Relaxed)) {
+            return Ok(());
+        }
+        let inode = self.inode(ino)?;
+        let stripped = attributes::without_privileges(inode.mode);
+        let strip = kill && stripped != inode.mode;
+        let capability = self.has_capability(ino, &inode)?;
+        if strip || capability {
+            let now = self.now();
+            self.change(Intent::Shrink, |tx| {
+                let mut inode = tx.inode(ino)?.ok_or(Error::Stale)?;
+                if strip {
+                    inode.mode = attributes::without_privileges(inode.mode);
+                }
+                inode.ctime = now;
+                acl::remove_capability(tx, ino, &inode)?;
+                tx.put_inode(ino, &inode);
+                Ok(())
+            })?;
+        }
+        if let Some(node) = node
+            && (strip || stripped == inode.mode)
+        {
+            node.unprivileged.store(true, Ordering::Relaxed);
+        }
+        Ok(())
+    }
+
+    /// Changes the size: at open, by `truncate` and by `ftruncate`.
+    pub(crate) fn truncate(
+        &self,
+        ino: Ino,
+        node: Option<&Node>,
+        size: u64,
+        kill: bool,
+    ) -> Result<()> {
+        self.writable()?;
+        if size > FILE_SIZE_MAX {
+            return Err(Error::FileTooLarge);
+        }
+        self.clear_privileges(ino, node, kill)?;
+        self.watch(self.volume.truncate(ino, size, self.now()))?;
+        if let Some(node) = node {
+            node.accessed.store(false, Ordering::Relaxed);
+            if size == 0 {
+                node.truncated.store(true, Ordering::Relaxed);
+            }
+        }
+        Ok(())
     }
 
     /// Makes a file durable with its name and everything before it in the history. `data_only`
-    /// (`fdatasync`) may leave out times.
+    /// (`fdatasync`) makes no difference: the journal carries both in one go.
     pub fn fsync(&self, ino: Ino, handle: Handle, data_only: bool) -> Result<()> {
-        unimplemented!()
+        let _ = data_only;
+        self.opened(ino, handle)?;
+        if self.is_read_only() {
+            return self.synced_read_only();
+        }
+        self.watch(self.volume.sync_file(ino))
+    }
+
+    /// `fsync` where nothing is written: fine on a read-only mount, but not after a failure, when
+    /// data may be lost.
+    pub(crate) fn synced_read_only(&self) -> Result<()> {
+        if self.options().read_only {
+            return Ok(());
+        }
+        Err(Error::ReadOnly)
     }
 
     /// Changes how a range is backed.
@@ -40,22 +168,79 @@ impl Vfs {
         len: u64,
         what: Allocate,
     ) -> Result<()> {
-        unimplemented!()
+        self.writable()?;
+        let open = self.opened_to_write(ino, handle)?;
+        if len == 0 {
+            return Err(Error::Invalid("length 0"));
+        }
+        end_of(offset, len)?;
+        let node = open.as_ref().map(|o| &*o.node);
+        self.clear_privileges(ino, node, false)?;
+        let now = self.now();
+        let done = match what {
+            Allocate::Reserve { keep_size } => {
+                self.volume.preallocate(ino, offset, len, keep_size, now)
+            }
+            Allocate::Punch => self.volume.punch(ino, offset, len, now),
+            Allocate::Zero { keep_size } => self
+                .volume
+                .punch(ino, offset, len, now)
+                .and_then(|()| self.volume.preallocate(ino, offset, len, keep_size, now)),
+        };
+        self.watch(done)?;
+        if let Some(node) = node {
+            node.accessed.store(false, Ordering::Relaxed);
+        }
+        Ok(())
     }
 
     /// The next data or hole at or past `offset`.
     pub fn seek(&self, ino: Ino, handle: Handle, offset: u64, to: SeekTo) -> Result<u64> {
-        unimplemented!()
+        self.opened(ino, handle)?;
+        let what = match to {
+            SeekTo::Data => Seek::Data,
+            SeekTo::Hole => Seek::Hole,
+        };
+        self.watch(self.volume.seek(ino, offset, what))?
+            .ok_or(Error::NoSuchOffset)
     }
 
     /// Copies up to `len` bytes between files, or within one if the ranges are apart. Tells how
-    /// many were copied; 0 at the end of the source.
+    /// many were copied, which may be fewer; 0 at the end of the source.
     pub fn copy_file_range(
         &self,
         source: (Ino, Handle, u64),
         target: (Ino, Handle, u64),
         len: u64,
     ) -> Result<u64> {
-        unimplemented!()
+        let (from, from_handle, from_offset) = source;
+        let (to, to_handle, to_offset) = target;
+        end_of(from_offset, len.min(COPY_MAX))?;
+        end_of(to_offset, len.min(COPY_MAX))?;
+        if from == to && from_offset.abs_diff(to_offset) < len {
+            return Err(Error::Invalid("ranges overlap"));
+        }
+        let len = len.min(COPY_MAX);
+        let mut buffer = vec![0; len.min(COPY_BUFFER) as usize];
+        let mut copied = 0;
+        while copied < len {
+            let want = (len - copied).min(COPY_BUFFER) as usize;
+            let Some(piece) = buffer.get_mut(..want) else {
+                break;
+            };
+            let got = self.read(from, from_handle, from_offset + copied, piece)?;
+            let Some(piece) = piece.get(..got).filter(|p| !p.is_empty()) else {
+                break;
+            };
+            let flags = WriteFlags::default();
+            let written = self.write(to, to_handle, to_offset + copied, piece, flags);
+            match written {
+                Ok(_) => copied += got as u64,
+                // What was copied before counts; the error comes again with the next call.
+                Err(_) if copied > 0 => break,
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(copied)
     }
 }

@@ -1,33 +1,224 @@
 //! Open files and directories.
 
-use crate::{Handle, Ino, LockOwner, OpenFlags, Result, Vfs};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, PoisonError, RwLock};
+
+use crate::nodes::Node;
+use crate::{Error, FileKind, Handle, Ino, LockOwner, OpenFlags, Result, Vfs};
+
+const SHARDS: usize = 32;
+
+/// What a handle stands for.
+#[derive(Debug)]
+pub(crate) struct Open {
+    pub(crate) ino: Ino,
+    pub(crate) node: Arc<Node>,
+    pub(crate) flags: OpenFlags,
+    pub(crate) directory: bool,
+}
+
+#[derive(Debug, Default)]
+struct Shard {
+    slots: Vec<Option<Arc<Open>>>,
+    free: Vec<usize>,
+}
+
+/// The table of handles: number = slot * SHARDS + shard + 1.
+#[derive(Debug)]
+pub(crate) struct Handles {
+    shards: [RwLock<Shard>; SHARDS],
+    count: AtomicUsize,
+    next: AtomicUsize,
+    max: usize,
+}
+
+impl Handles {
+    pub(crate) fn new(max: usize) -> Handles {
+        Handles {
+            shards: std::array::from_fn(|_| RwLock::default()),
+            count: AtomicUsize::new(0),
+            next: AtomicUsize::new(0),
+            max,
+        }
+    }
+
+    fn insert(&self, open: Open) -> Result<Handle> {
+        if self.count.fetch_add(1, Ordering::Relaxed) >= self.max {
+            self.count.fetch_sub(1, Ordering::Relaxed);
+            return Err(Error::TooManyOpen);
+        }
+        let which = self.next.fetch_add(1, Ordering::Relaxed) % SHARDS;
+        let lock = &self.shards[which];
+        let mut shard = lock.write().unwrap_or_else(PoisonError::into_inner);
+        let open = Some(Arc::new(open));
+        let slot = match shard.free.pop() {
+            Some(slot) => {
+                if let Some(place) = shard.slots.get_mut(slot) {
+                    *place = open;
+                }
+                slot
+            }
+            None => {
+                shard.slots.push(open);
+                shard.slots.len() - 1
+            }
+        };
+        Ok(Handle((slot * SHARDS + which + 1) as u64))
+    }
+
+    fn place(&self, handle: Handle) -> Option<(&RwLock<Shard>, usize)> {
+        let number = usize::try_from(handle.0).ok()?.checked_sub(1)?;
+        Some((self.shards.get(number % SHARDS)?, number / SHARDS))
+    }
+
+    fn get(&self, handle: Handle) -> Option<Arc<Open>> {
+        let (lock, slot) = self.place(handle)?;
+        let shard = lock.read().unwrap_or_else(PoisonError::into_inner);
+        shard.slots.get(slot)?.clone()
+    }
+
+    fn remove(&self, ino: Ino, handle: Handle) -> Option<Arc<Open>> {
+        let (lock, slot) = self.place(handle)?;
+        let mut shard = lock.write().unwrap_or_else(PoisonError::into_inner);
+        let place = shard.slots.get_mut(slot)?;
+        if place.as_ref()?.ino != ino {
+            return None;
+        }
+        let open = place.take();
+        shard.free.push(slot);
+        self.count.fetch_sub(1, Ordering::Relaxed);
+        open
+    }
+}
 
 impl Vfs {
     /// Opens a regular file (`ELOOP` for a symbolic link, `ENXIO` for other kinds, which are the
     /// kernel's to open).
     pub fn open(&self, ino: Ino, flags: OpenFlags) -> Result<Handle> {
-        unimplemented!()
+        if flags.write || flags.truncate {
+            self.writable()?;
+        }
+        let node = self.nodes.acquire(ino)?;
+        self.open_acquired(ino, node, flags)
+    }
+
+    /// The rest of opening, once the inode is sure to stay.
+    fn open_acquired(&self, ino: Ino, node: Arc<Node>, flags: OpenFlags) -> Result<Handle> {
+        let opened = self.check_kind(ino).and_then(|()| {
+            if flags.truncate {
+                self.truncate(ino, Some(&node), 0, flags.kill_privileges)?;
+            }
+            self.handles.insert(Open {
+                ino,
+                node,
+                flags,
+                directory: false,
+            })
+        });
+        if opened.is_err() {
+            self.release_node(ino);
+        }
+        opened
+    }
+
+    fn check_kind(&self, ino: Ino) -> Result<()> {
+        let inode = self.inode(ino)?;
+        match FileKind::from_mode(inode.mode) {
+            FileKind::Regular => Ok(()),
+            FileKind::Directory => Err(Error::IsDirectory),
+            FileKind::Symlink => Err(Error::SymlinkLoop),
+            _ => Err(Error::NoSuchOffset),
+        }
+    }
+
+    /// Opens a regular file that was just made and that `node` keeps.
+    pub(crate) fn open_new(&self, ino: Ino, node: Arc<Node>, flags: OpenFlags) -> Result<Handle> {
+        let opened = self.handles.insert(Open {
+            ino,
+            node,
+            flags,
+            directory: false,
+        });
+        if opened.is_err() {
+            self.release_node(ino);
+        }
+        opened
     }
 
     /// At every `close` of a descriptor: locks of `owner` are released; data of a file that was
     /// truncated through a descriptor enters the history. May be left out by a door that releases
     /// locks itself: [`Vfs::release`] does the rest.
     pub fn flush(&self, ino: Ino, handle: Handle, owner: LockOwner) -> Result<()> {
-        unimplemented!()
+        self.release_locks(ino, owner);
+        match self.opened(ino, handle)? {
+            Some(open) => self.commit_truncated(&open),
+            None => Ok(()),
+        }
     }
 
     /// At the last `close`: the handle is void. An unlinked file is reclaimed with its last handle.
     pub fn release(&self, ino: Ino, handle: Handle) -> Result<()> {
-        unimplemented!()
+        if handle == Handle::NONE {
+            return Ok(());
+        }
+        let open = self.handles.remove(ino, handle).ok_or(Error::BadHandle)?;
+        let result = self.commit_truncated(&open);
+        self.release_node(ino);
+        result
     }
 
     /// Opens a directory for reading.
     pub fn opendir(&self, ino: Ino) -> Result<Handle> {
-        unimplemented!()
+        let node = self.nodes.acquire(ino)?;
+        let opened = self.inode(ino).and_then(|inode| {
+            if !inode.is_dir() {
+                return Err(Error::NotDirectory);
+            }
+            self.handles.insert(Open {
+                ino,
+                node,
+                flags: OpenFlags {
+                    read: true,
+                    ..OpenFlags::default()
+                },
+                directory: true,
+            })
+        });
+        if opened.is_err() {
+            self.release_node(ino);
+        }
+        opened
     }
 
     /// Closes a directory.
     pub fn releasedir(&self, ino: Ino, handle: Handle) -> Result<()> {
-        unimplemented!()
+        self.release(ino, handle)
+    }
+
+    /// What `handle` stands for; `None` without one. `EBADF` if it is not one of `ino`.
+    pub(crate) fn opened(&self, ino: Ino, handle: Handle) -> Result<Option<Arc<Open>>> {
+        if handle == Handle::NONE {
+            return Ok(None);
+        }
+        match self.handles.get(handle) {
+            Some(open) if open.ino == ino => Ok(Some(open)),
+            _ => Err(Error::BadHandle),
+        }
+    }
+
+    /// A file that was emptied and written anew is never seen empty after a crash once it is
+    /// closed. The mark stays while the file is open: another descriptor may still write.
+    fn commit_truncated(&self, open: &Open) -> Result<()> {
+        let due = open.flags.write && open.node.truncated.load(Ordering::Relaxed);
+        if due && !self.is_read_only() {
+            self.watch(self.volume.commit_file(open.ino))?;
+        }
+        Ok(())
+    }
+
+    pub(crate) fn release_node(&self, ino: Ino) {
+        if self.nodes.release(ino) {
+            self.reclaim(ino);
+        }
     }
 }

@@ -6,8 +6,8 @@
 //! (`default_permissions`), the library does without or asks [`Vfs::access`]. `docs/POSIX.md` says
 //! what holds and what does not.
 
-#![expect(unused_variables, clippy::unimplemented)]
-
+mod access_times;
+mod acl;
 mod attributes;
 mod clock;
 mod directories;
@@ -15,7 +15,9 @@ mod error;
 mod files;
 mod handles;
 mod locks;
+mod named;
 mod namespace;
+mod nodes;
 mod rename;
 mod types;
 mod volume;

@@ -1,6 +1,17 @@
 //! The filesystem as a whole: options, opening, closing, space.
 
-use crate::{Result, StatFs};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use persimmon_engine::{Intent, Transaction, View, Volume};
+use persimmon_format::name::NAME_MAX;
+use persimmon_format::{BLOCK_SIZE, Ino};
+
+use crate::access_times::PendingAccessTimes;
+use crate::handles::Handles;
+use crate::locks::LockTable;
+use crate::nodes::Nodes;
+use crate::{Clock, Error, Result, StatFs, Timestamp};
 
 /// When reads update the access time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -61,41 +72,170 @@ impl Default for Options {
     }
 }
 
+/// Bytes set aside for one inode when free inodes are estimated.
+const BYTES_PER_FREE_INODE: u64 = 1024;
+
 /// A filesystem in use. Shared between threads.
-pub struct Vfs {}
+pub struct Vfs {
+    pub(crate) volume: Arc<Volume>,
+    clock: Arc<dyn Clock>,
+    options: Options,
+    read_only: AtomicBool,
+    pub(crate) nodes: Nodes,
+    pub(crate) handles: Handles,
+    pub(crate) access_times: PendingAccessTimes,
+    pub(crate) locks: LockTable,
+}
+
+impl std::fmt::Debug for Vfs {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Vfs")
+            .field("options", &self.options)
+            .field("read_only", &self.is_read_only())
+            .finish_non_exhaustive()
+    }
+}
 
 impl Vfs {
+    /// Puts POSIX semantics over an open volume.
+    #[must_use]
+    pub fn new(volume: Arc<Volume>, clock: Arc<dyn Clock>, options: Options) -> Vfs {
+        Vfs {
+            volume,
+            clock,
+            read_only: AtomicBool::new(options.read_only),
+            nodes: Nodes::default(),
+            handles: Handles::new(options.handles_max),
+            access_times: PendingAccessTimes::default(),
+            locks: LockTable::new(options.locks_max),
+            options,
+        }
+    }
+
+    /// The engine below.
+    #[must_use]
+    pub fn volume(&self) -> &Arc<Volume> {
+        &self.volume
+    }
+
     /// The options in force.
     #[must_use]
     pub fn options(&self) -> &Options {
-        unimplemented!()
+        &self.options
     }
 
     /// No changes are accepted: mounted so, or turned so by an error.
     #[must_use]
     pub fn is_read_only(&self) -> bool {
-        unimplemented!()
+        self.read_only.load(Ordering::Relaxed)
     }
 
     /// Space and inodes.
     pub fn statfs(&self) -> Result<StatFs> {
-        unimplemented!()
+        let space = self.volume.space();
+        let block = BLOCK_SIZE as u64;
+        let files_free = space.available_bytes / BYTES_PER_FREE_INODE;
+        Ok(StatFs {
+            block_size: BLOCK_SIZE as u32,
+            blocks: space.total_bytes / block,
+            blocks_free: space.free_bytes / block,
+            blocks_available: space.available_bytes / block,
+            files: space.inodes.saturating_add(files_free),
+            files_free,
+            name_len_max: NAME_MAX as u32,
+        })
     }
 
     /// Makes everything done so far durable (`sync`, `syncfs`).
     pub fn sync(&self) -> Result<()> {
-        unimplemented!()
+        if self.is_read_only() {
+            return Ok(());
+        }
+        self.flush_access_times()?;
+        self.watch(self.volume.sync())
     }
 
-    /// Writes access times kept in memory into the history; to be called now and then (every
-    /// few minutes). [`Vfs::sync`] and [`Vfs::close`] do it too.
-    pub fn flush_access_times(&self) -> Result<()> {
-        unimplemented!()
+    /// Reclaims what was unlinked but still open when the volume was last used. To be called once
+    /// after opening, in the background if the mount should answer first. `orphans` is what
+    /// [`Volume::orphans`] told before the first operation.
+    pub fn reclaim_orphans(&self, orphans: &[Ino]) -> Result<()> {
+        if self.is_read_only() {
+            return Ok(());
+        }
+        for ino in orphans {
+            self.watch(self.volume.reclaim(*ino))?;
+        }
+        Ok(())
     }
 
     /// Everything durable, unlinked files reclaimed, the volume closed. Handles are void after
     /// it.
     pub fn close(&self) -> Result<()> {
-        unimplemented!()
+        if !self.is_read_only() {
+            for ino in self.nodes.take_unlinked() {
+                self.reclaim(ino);
+            }
+            self.flush_access_times()?;
+        }
+        self.watch(self.volume.close())
+    }
+
+    pub(crate) fn now(&self) -> Timestamp {
+        self.clock.now()
+    }
+
+    /// Refuses where changes are not accepted.
+    pub(crate) fn writable(&self) -> Result<()> {
+        if self.is_read_only() {
+            return Err(Error::ReadOnly);
+        }
+        Ok(())
+    }
+
+    /// Reads the tree. `f` may run several times.
+    pub(crate) fn view<R>(&self, f: impl FnMut(&View<'_>) -> Result<R>) -> Result<R> {
+        self.watch(self.volume.view(f))
+    }
+
+    /// Changes the tree in one transaction. `f` may run several times.
+    pub(crate) fn change<R>(
+        &self,
+        intent: Intent,
+        f: impl FnMut(&mut Transaction<'_>) -> Result<R>,
+    ) -> Result<R> {
+        self.writable()?;
+        self.watch(self.volume.update(intent, f))
+    }
+
+    /// Lets a result pass, and acts on failures of the volume as the options say.
+    pub(crate) fn watch<R, E: Into<Error>>(&self, result: Result<R, E>) -> Result<R> {
+        result.map_err(|error| {
+            let error = error.into();
+            if error.is_failure() {
+                self.failed(&error);
+            }
+            error
+        })
+    }
+
+    #[cold]
+    fn failed(&self, error: &Error) {
+        let turned = self.options.on_error == OnError::ReadOnly
+            && !self.read_only.swap(true, Ordering::Relaxed);
+        if turned {
+            tracing::error!(%error, "the volume failed; no more changes until the next mount");
+        } else {
+            tracing::error!(%error, "the volume failed");
+        }
+    }
+
+    /// Frees an inode without names that nobody has open. What fails here is done at the next
+    /// mount: the inode stays on the list of orphans.
+    pub(crate) fn reclaim(&self, ino: Ino) {
+        self.access_times.remove(ino);
+        if let Err(error) = self.watch(self.volume.reclaim(ino)) {
+            tracing::warn!(%ino, %error, "an unlinked file waits for the next mount to be freed");
+        }
+        self.nodes.reclaimed(ino);
     }
 }

@@ -1,12 +1,66 @@
 //! Extended attributes: `user.`, `trusted.`, `security.` and the two access control lists of
 //! `system.`.
 
-use crate::{Caller, Ino, Result, Vfs, XattrMode};
+use std::ops::ControlFlow;
+
+use persimmon_engine::{Intent, Transaction};
+use persimmon_format::inode::{FLAG_XATTRS, Inode};
+use persimmon_format::name::{XATTR_NAME_MAX, XATTR_VALUE_MAX, Xattr};
+use persimmon_format::{Key, KeyKind};
+
+use crate::acl::{self, Stored};
+use crate::named::{Found, find_xattr};
+use crate::{Caller, Error, Ino, Result, Vfs, XattrMode};
+
+/// Bytes of a value that the kernel lets through.
+const VALUE_MAX_ANYWHERE: usize = 64 << 10;
+
+/// Who an attribute is for, by the beginning of its name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Namespace {
+    User,
+    Trusted,
+    Security,
+    AccessControl,
+}
+
+impl Namespace {
+    fn of(name: &[u8]) -> Result<Namespace> {
+        let (prefix, namespace) = if name == acl::ACCESS || name == acl::DEFAULT {
+            return Ok(Namespace::AccessControl);
+        } else if name.starts_with(b"user.") {
+            (b"user.".len(), Namespace::User)
+        } else if name.starts_with(b"trusted.") {
+            (b"trusted.".len(), Namespace::Trusted)
+        } else if name.starts_with(b"security.") {
+            (b"security.".len(), Namespace::Security)
+        } else {
+            return Err(Error::NotSupported);
+        };
+        if name.len() > XATTR_NAME_MAX {
+            return Err(Error::NameOutOfRange);
+        }
+        if name.len() == prefix || name.contains(&0) {
+            return Err(Error::Invalid("attribute name"));
+        }
+        Ok(namespace)
+    }
+}
 
 impl Vfs {
     /// Value of an attribute.
     pub fn getxattr(&self, ino: Ino, name: &[u8]) -> Result<Vec<u8>> {
-        unimplemented!()
+        Namespace::of(name)?;
+        self.view(|view| {
+            let inode = view.inode(ino)?.ok_or(Error::Stale)?;
+            if inode.flags & FLAG_XATTRS == 0 {
+                return Err(Error::NoAttribute);
+            }
+            match find_xattr(view, ino, name)?.present() {
+                Some((_, value)) => Ok(value),
+                None => Err(Error::NoAttribute),
+            }
+        })
     }
 
     /// Sets an attribute. Setting `system.posix_acl_access` changes the mode with it; `caller`
@@ -19,16 +73,117 @@ impl Vfs {
         value: &[u8],
         mode: XattrMode,
     ) -> Result<()> {
-        unimplemented!()
+        let namespace = Namespace::of(name)?;
+        if value.len() > VALUE_MAX_ANYWHERE {
+            return Err(Error::ValueTooLong);
+        }
+        let now = self.now();
+        self.change(Intent::Grow, |tx| {
+            let mut inode = tx.inode(ino)?.ok_or(Error::Stale)?;
+            if namespace == Namespace::User && !inode.is_file() && !inode.is_dir() {
+                return Err(Error::NotPermitted);
+            }
+            inode.ctime = now;
+            if namespace == Namespace::AccessControl {
+                match acl::prepare(name, value, caller, &mut inode)? {
+                    Stored::Kept(value) => put(tx, ino, &mut inode, name, &value, mode)?,
+                    Stored::Dropped => {
+                        delete(tx, ino, &inode, name)?;
+                    }
+                }
+            } else {
+                put(tx, ino, &mut inode, name, value, mode)?;
+            }
+            tx.put_inode(ino, &inode);
+            Ok(())
+        })?;
+        self.nodes.reset(ino, |node| &node.unprivileged);
+        Ok(())
     }
 
     /// All names, each ended by a zero byte. `trusted.` only for the privileged.
     pub fn listxattr(&self, caller: &Caller, ino: Ino) -> Result<Vec<u8>> {
-        unimplemented!()
+        self.view(|view| {
+            let inode = view.inode(ino)?.ok_or(Error::Stale)?;
+            let mut names = Vec::new();
+            if inode.flags & FLAG_XATTRS == 0 {
+                return Ok(names);
+            }
+            let mut bad = None;
+            view.scan(Key::new(ino, KeyKind::XATTR, 0), |key, bytes| {
+                if key.ino != ino || key.kind != KeyKind::XATTR {
+                    return Ok(ControlFlow::Break(()));
+                }
+                let xattr = match Xattr::decode(bytes) {
+                    Ok(xattr) => xattr,
+                    Err(error) => {
+                        bad = Some(error);
+                        return Ok(ControlFlow::Break(()));
+                    }
+                };
+                if caller.is_privileged() || !xattr.name.starts_with(b"trusted.") {
+                    names.extend_from_slice(xattr.name);
+                    names.push(0);
+                }
+                Ok(ControlFlow::Continue(()))
+            })?;
+            bad.map_or(Ok(names), |error| Err(error.into()))
+        })
     }
 
     /// Removes an attribute.
     pub fn removexattr(&self, ino: Ino, name: &[u8]) -> Result<()> {
-        unimplemented!()
+        let namespace = Namespace::of(name)?;
+        let now = self.now();
+        self.change(Intent::Shrink, |tx| {
+            let mut inode = tx.inode(ino)?.ok_or(Error::Stale)?;
+            let removed = delete(tx, ino, &inode, name)?;
+            // An access list that says no more than the mode is there without being stored.
+            if !removed && namespace != Namespace::AccessControl {
+                return Err(Error::NoAttribute);
+            }
+            if removed {
+                inode.ctime = now;
+                tx.put_inode(ino, &inode);
+            }
+            Ok(())
+        })
+    }
+}
+
+fn put(
+    tx: &mut Transaction<'_>,
+    ino: Ino,
+    inode: &mut Inode,
+    name: &[u8],
+    value: &[u8],
+    mode: XattrMode,
+) -> Result<()> {
+    if value.len() > XATTR_VALUE_MAX {
+        return Err(Error::NoSpace);
+    }
+    let item = match (find_xattr(tx, ino, name)?, mode) {
+        (Found::Present { .. }, XattrMode::Create) => return Err(Error::Exists),
+        (Found::Absent { .. }, XattrMode::Replace) => return Err(Error::NoAttribute),
+        (Found::Present { item, .. }, _) => item,
+        (Found::Absent { free }, _) => free.ok_or(Error::NoSpace)?,
+    };
+    let xattr = Xattr { name, value };
+    tx.put(Key::new(ino, KeyKind::XATTR, item), xattr.encode());
+    inode.flags |= FLAG_XATTRS;
+    Ok(())
+}
+
+/// Tells whether it was there.
+fn delete(tx: &mut Transaction<'_>, ino: Ino, inode: &Inode, name: &[u8]) -> Result<bool> {
+    if inode.flags & FLAG_XATTRS == 0 {
+        return Ok(false);
+    }
+    match find_xattr(tx, ino, name)?.present() {
+        Some((item, _)) => {
+            tx.delete(Key::new(ino, KeyKind::XATTR, item));
+            Ok(true)
+        }
+        None => Ok(false),
     }
 }

@@ -1,0 +1,127 @@
+//! Finding what is stored by name: directory entries and extended attributes. Both lie under a
+//! hash of the name, with a number that tells names of equal hash apart.
+
+use std::ops::ControlFlow;
+
+use persimmon_engine::View;
+use persimmon_format::name::{COLLISIONS_MAX, DirEntry, Xattr, first_item};
+use persimmon_format::{Ino, Key, KeyKind, SnapshotId};
+
+use crate::{Error, FileKind, NAME_MAX, Result};
+
+/// What a search by name found.
+pub(crate) enum Found<T> {
+    /// The name is there.
+    Present {
+        /// Item of its key.
+        item: u64,
+        /// What was stored.
+        value: T,
+    },
+    /// It is not there; this is the item it would have, if there is one left.
+    Absent {
+        /// Item of its key.
+        free: Option<u64>,
+    },
+}
+
+impl<T> Found<T> {
+    pub(crate) fn present(self) -> Option<(u64, T)> {
+        match self {
+            Found::Present { item, value } => Some((item, value)),
+            Found::Absent { .. } => None,
+        }
+    }
+}
+
+/// One seek: names of equal hash lie side by side. `read` answers the stored value if it is the
+/// one looked for.
+fn find<T>(
+    view: &View<'_>,
+    ino: Ino,
+    kind: KeyKind,
+    name: &[u8],
+    mut read: impl FnMut(&[u8]) -> Result<Option<T>>,
+) -> Result<Found<T>> {
+    let first = first_item(view.key(), name);
+    let mut free = first;
+    let mut found = Ok(None);
+    view.scan(Key::new(ino, kind, first), |key, bytes| {
+        let near = key.ino == ino
+            && key.kind == kind
+            && key.item - first < COLLISIONS_MAX
+            && key.snapshot == SnapshotId(0);
+        if !near {
+            return Ok(ControlFlow::Break(()));
+        }
+        found = read(bytes).map(|value| value.map(|value| (key.item, value)));
+        if !matches!(found, Ok(None)) {
+            return Ok(ControlFlow::Break(()));
+        }
+        if key.item == free {
+            free += 1;
+        }
+        Ok(ControlFlow::Continue(()))
+    })?;
+    Ok(match found? {
+        Some((item, value)) => Found::Present { item, value },
+        None => Found::Absent {
+            free: (free - first < COLLISIONS_MAX).then_some(free),
+        },
+    })
+}
+
+/// Where a directory entry leads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Target {
+    pub(crate) ino: Ino,
+    pub(crate) file_type: u8,
+}
+
+impl Target {
+    pub(crate) fn is_dir(self) -> bool {
+        FileKind::from_entry(self.file_type) == FileKind::Directory
+    }
+
+    pub(crate) fn is_file(self) -> bool {
+        FileKind::from_entry(self.file_type) == FileKind::Regular
+    }
+}
+
+/// Looks up `name` in a directory.
+pub(crate) fn find_entry(view: &View<'_>, dir: Ino, name: &[u8]) -> Result<Found<Target>> {
+    find(view, dir, KeyKind::DIR_ENTRY, name, |bytes| {
+        let entry = DirEntry::decode(bytes)?;
+        Ok((entry.name == name).then_some(Target {
+            ino: entry.ino,
+            file_type: entry.file_type,
+        }))
+    })
+}
+
+/// Looks up an extended attribute.
+pub(crate) fn find_xattr(view: &View<'_>, ino: Ino, name: &[u8]) -> Result<Found<Vec<u8>>> {
+    find(view, ino, KeyKind::XATTR, name, |bytes| {
+        let xattr = Xattr::decode(bytes)?;
+        Ok((xattr.name == name).then(|| xattr.value.to_vec()))
+    })
+}
+
+/// Refuses names that are no name, or too long.
+pub(crate) fn check_name(name: &[u8]) -> Result<()> {
+    if name.len() > NAME_MAX {
+        return Err(Error::NameTooLong);
+    }
+    if name.is_empty() {
+        return Err(Error::NotFound);
+    }
+    if name.iter().any(|byte| *byte == b'/' || *byte == 0) {
+        return Err(Error::Invalid("name with a slash or a zero byte"));
+    }
+    Ok(())
+}
+
+/// `.` and `..`, which every directory has and no key holds.
+pub(crate) fn is_dot(name: &[u8]) -> bool {
+    matches!(name, b"." | b"..")
+}

@@ -1,0 +1,202 @@
+//! Inodes in use: which are open, and which have lost their last name but must stay.
+//!
+//! An inode has an entry here while it is open, and from losing its last name until it is
+//! reclaimed. Whoever makes it both unlinked and unused reclaims it, and does so exactly once.
+
+use std::collections::HashMap;
+use std::hash::{BuildHasherDefault, Hasher};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use persimmon_format::Ino;
+
+use crate::{Error, Result};
+
+const SHARDS: usize = 64;
+
+/// What is remembered about an open inode. All flags are shortcuts: unset, the inode is asked.
+#[derive(Debug, Default)]
+pub(crate) struct Node {
+    /// Truncated to nothing since it was opened.
+    pub(crate) truncated: AtomicBool,
+    /// Neither setuid, setgid nor file capabilities: a write has nothing to clear.
+    pub(crate) unprivileged: AtomicBool,
+    /// The access time is later than the last change.
+    pub(crate) accessed: AtomicBool,
+    /// Held while the end of the file is found and written to.
+    pub(crate) append: Mutex<()>,
+}
+
+#[derive(Debug, Default)]
+struct Entry {
+    node: Arc<Node>,
+    opens: u32,
+    /// Has no name.
+    unlinked: bool,
+    /// Unlinked, and the kernel may still refer to it.
+    held: bool,
+    /// May get a name again (`O_TMPFILE`).
+    linkable: bool,
+    /// Being freed.
+    reclaiming: bool,
+}
+
+impl Entry {
+    /// Claims it for reclaiming if nothing keeps it.
+    fn claim(&mut self) -> bool {
+        let free = self.unlinked && self.opens == 0 && !self.held && !self.reclaiming;
+        self.reclaiming |= free;
+        free
+    }
+}
+
+/// Hashes inode numbers, which are handed out in sequence: a multiplication spreads them.
+#[derive(Default)]
+pub(crate) struct InoHasher(u64);
+
+impl Hasher for InoHasher {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        for byte in bytes {
+            self.write_u64(u64::from(*byte));
+        }
+    }
+
+    fn write_u64(&mut self, value: u64) {
+        self.0 = (self.0.rotate_left(5) ^ value).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    }
+}
+
+/// A map by inode number.
+pub(crate) type InoMap<V> = HashMap<Ino, V, BuildHasherDefault<InoHasher>>;
+
+pub(crate) struct Nodes {
+    shards: [Mutex<InoMap<Entry>>; SHARDS],
+}
+
+impl Default for Nodes {
+    fn default() -> Nodes {
+        Nodes {
+            shards: std::array::from_fn(|_| Mutex::default()),
+        }
+    }
+}
+
+impl Nodes {
+    fn shard(&self, ino: Ino) -> MutexGuard<'_, InoMap<Entry>> {
+        // The remainder is below the length.
+        let shard = &self.shards[(ino.0 % SHARDS as u64) as usize];
+        shard.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Counts one more user. Refused while the inode is being freed.
+    pub(crate) fn acquire(&self, ino: Ino) -> Result<Arc<Node>> {
+        let mut shard = self.shard(ino);
+        let entry = shard.entry(ino).or_default();
+        if entry.reclaiming {
+            return Err(Error::Stale);
+        }
+        entry.opens += 1;
+        Ok(Arc::clone(&entry.node))
+    }
+
+    /// The node, if the inode is open.
+    pub(crate) fn get(&self, ino: Ino) -> Option<Arc<Node>> {
+        self.shard(ino).get(&ino).map(|e| Arc::clone(&e.node))
+    }
+
+    /// Counts one user less. The answer says that the caller must reclaim the inode.
+    #[must_use]
+    pub(crate) fn release(&self, ino: Ino) -> bool {
+        let mut shard = self.shard(ino);
+        let Some(entry) = shard.get_mut(&ino) else {
+            return false;
+        };
+        entry.opens = entry.opens.saturating_sub(1);
+        if entry.opens == 0 && !entry.unlinked {
+            shard.remove(&ino);
+            return false;
+        }
+        entry.claim()
+    }
+
+    /// The inode lost its last name; with `hold` the kernel may still refer to it. The answer says
+    /// that the caller must reclaim it.
+    #[must_use]
+    pub(crate) fn unlinked(&self, ino: Ino, hold: bool) -> bool {
+        let mut shard = self.shard(ino);
+        let entry = shard.entry(ino).or_default();
+        entry.unlinked = true;
+        entry.held = hold;
+        entry.linkable = false;
+        entry.claim()
+    }
+
+    /// A file was made without a name. It has one user already.
+    pub(crate) fn nameless(&self, ino: Ino, hold: bool, linkable: bool) {
+        let mut shard = self.shard(ino);
+        let entry = shard.entry(ino).or_default();
+        entry.unlinked = true;
+        entry.held = hold;
+        entry.linkable = linkable;
+    }
+
+    /// The inode has no name, but may get one.
+    pub(crate) fn is_linkable(&self, ino: Ino) -> bool {
+        self.shard(ino).get(&ino).is_some_and(|e| e.linkable)
+    }
+
+    /// The inode got a name.
+    pub(crate) fn linked(&self, ino: Ino) {
+        let mut shard = self.shard(ino);
+        if let Some(entry) = shard.get_mut(&ino) {
+            entry.unlinked = false;
+            entry.held = false;
+            entry.linkable = false;
+            if entry.opens == 0 {
+                shard.remove(&ino);
+            }
+        }
+    }
+
+    /// The kernel no longer refers to the inode. The answer says that the caller must reclaim it.
+    #[must_use]
+    pub(crate) fn forget(&self, ino: Ino) -> bool {
+        let mut shard = self.shard(ino);
+        shard.get_mut(&ino).is_some_and(|entry| {
+            entry.held = false;
+            entry.claim()
+        })
+    }
+
+    /// The inode was freed.
+    pub(crate) fn reclaimed(&self, ino: Ino) {
+        self.shard(ino).remove(&ino);
+    }
+
+    /// All inodes without a name, open or not: at the end, when handles are void.
+    pub(crate) fn take_unlinked(&self) -> Vec<Ino> {
+        let mut all = Vec::new();
+        for shard in &self.shards {
+            let mut shard = shard.lock().unwrap_or_else(PoisonError::into_inner);
+            for (ino, entry) in shard.iter_mut() {
+                if entry.unlinked && !entry.reclaiming {
+                    entry.reclaiming = true;
+                    all.push(*ino);
+                }
+            }
+        }
+        all.sort_unstable();
+        all
+    }
+
+    /// Forgets a shortcut about an inode that changed.
+    pub(crate) fn reset(&self, ino: Ino, flag: impl Fn(&Node) -> &AtomicBool) {
+        if let Some(node) = self.get(ino) {
+            flag(&node).store(false, Ordering::Relaxed);
+        }
+    }
+}

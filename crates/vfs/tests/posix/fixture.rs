@@ -1,0 +1,176 @@
+//! A filesystem on a simulated device, with a clock of its own.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
+
+use persimmon_vfs::{
+    Attr, Caller, Clock, Handle, Ino, Listing, OpenFlags, Options, ROOT, Result, SetAttr,
+    Timestamp, Vfs, WriteFlags,
+};
+
+/// Time that goes on a second each time somebody looks.
+#[derive(Default)]
+pub struct TestClock(AtomicI64);
+
+impl TestClock {
+    pub fn advance(&self, seconds: i64) {
+        self.0.fetch_add(seconds, Ordering::Relaxed);
+    }
+}
+
+impl Clock for TestClock {
+    fn now(&self) -> Timestamp {
+        Timestamp {
+            seconds: 1_000_000 + self.0.fetch_add(1, Ordering::Relaxed),
+            nanoseconds: 123_456_789,
+        }
+    }
+}
+
+/// A fresh filesystem.
+pub struct Fixture {
+    pub vfs: Vfs,
+    pub clock: Arc<TestClock>,
+    pub root: Caller,
+}
+
+impl Default for Fixture {
+    fn default() -> Fixture {
+        Fixture::new(Options::default())
+    }
+}
+
+impl Fixture {
+    pub fn new(options: Options) -> Fixture {
+        let clock = Arc::new(TestClock::default());
+        let volume = Arc::new(persimmon_engine::Volume::scratch());
+        Fixture {
+            vfs: Vfs::new(volume, Arc::clone(&clock) as Arc<dyn Clock>, options),
+            clock,
+            root: Caller::root(),
+        }
+    }
+
+    /// Follows a path from the root. No link is followed.
+    pub fn at(&self, path: &str) -> Attr {
+        self.try_at(path)
+            .unwrap_or_else(|error| panic!("{path}: {error}"))
+    }
+
+    pub fn try_at(&self, path: &str) -> Result<Attr> {
+        let mut attr = self.vfs.getattr(ROOT)?;
+        for name in path.split('/').filter(|name| !name.is_empty()) {
+            attr = self.vfs.lookup(attr.ino, name.as_bytes())?;
+        }
+        Ok(attr)
+    }
+
+    pub fn ino(&self, path: &str) -> Ino {
+        self.at(path).ino
+    }
+
+    pub fn exists(&self, path: &str) -> bool {
+        self.try_at(path).is_ok()
+    }
+
+    /// The directory and the name of a path.
+    pub fn split<'a>(&self, path: &'a str) -> (Ino, &'a [u8]) {
+        let (dir, name) = path.rsplit_once('/').unwrap_or(("", path));
+        (self.ino(dir), name.as_bytes())
+    }
+
+    pub fn mkdir(&self, path: &str) -> Ino {
+        let (dir, name) = self.split(path);
+        self.vfs.mkdir(&self.root, dir, name, 0o755).unwrap().ino
+    }
+
+    /// Makes a file with content.
+    pub fn file(&self, path: &str, content: &[u8]) -> Ino {
+        let (dir, name) = self.split(path);
+        let attr = self
+            .vfs
+            .mknod(&self.root, dir, name, libc::S_IFREG | 0o644, 0)
+            .unwrap();
+        self.write(attr.ino, 0, content);
+        attr.ino
+    }
+
+    pub fn write(&self, ino: Ino, offset: u64, data: &[u8]) {
+        self.vfs
+            .write(ino, Handle::NONE, offset, data, WriteFlags::default())
+            .unwrap();
+    }
+
+    pub fn content(&self, ino: Ino) -> Vec<u8> {
+        let mut buf = vec![0; self.vfs.getattr(ino).unwrap().size as usize + 10];
+        let len = self.vfs.read(ino, Handle::NONE, 0, &mut buf).unwrap();
+        buf.truncate(len);
+        buf
+    }
+
+    pub fn open(&self, ino: Ino) -> Handle {
+        self.vfs.open(ino, READ_WRITE).unwrap()
+    }
+
+    pub fn link(&self, from: &str, to: &str) {
+        let (dir, name) = self.split(to);
+        self.vfs.link(self.ino(from), dir, name).unwrap();
+    }
+
+    pub fn unlink(&self, path: &str) {
+        let (dir, name) = self.split(path);
+        self.vfs.unlink(dir, name).unwrap();
+    }
+
+    pub fn chmod(&self, ino: Ino, mode: u32) -> Attr {
+        let set = SetAttr {
+            mode: Some(mode),
+            ..SetAttr::default()
+        };
+        self.vfs.setattr(ino, Handle::NONE, &set).unwrap()
+    }
+
+    pub fn truncate(&self, ino: Ino, size: u64) -> Attr {
+        let set = SetAttr {
+            size: Some(size),
+            ..SetAttr::default()
+        };
+        self.vfs.setattr(ino, Handle::NONE, &set).unwrap()
+    }
+
+    /// Names in a directory, sorted, without the dots.
+    pub fn names(&self, path: &str) -> Vec<String> {
+        let mut names = Vec::new();
+        self.vfs
+            .readdir(self.ino(path), Handle::NONE, 2, &mut |entry| {
+                names.push(String::from_utf8_lossy(entry.name).into_owned());
+                Listing::More
+            })
+            .unwrap();
+        names.sort();
+        names
+    }
+}
+
+/// For reading and writing.
+pub const READ_WRITE: OpenFlags = OpenFlags {
+    read: true,
+    write: true,
+    append: false,
+    truncate: false,
+    sync: false,
+    data_sync: false,
+    exclusive: false,
+    no_atime: false,
+    kill_privileges: false,
+};
+
+/// Somebody without privileges.
+pub fn user(uid: u32, gid: u32) -> Caller {
+    Caller {
+        uid,
+        gid,
+        groups: Some(Arc::new([])),
+        ..Caller::default()
+    }
+}

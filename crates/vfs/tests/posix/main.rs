@@ -1,0 +1,16 @@
+//! POSIX semantics below every door, by operation and by error. No reference filesystem: what must
+//! hold is said here.
+
+mod acl;
+mod attributes;
+mod directories;
+mod errors;
+mod files;
+mod fixture;
+mod locks;
+mod names;
+mod privileges;
+mod rename;
+mod times;
+mod unlinked;
+mod xattrs;

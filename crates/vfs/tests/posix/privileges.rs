@@ -1,0 +1,164 @@
+//! setuid, setgid and file capabilities: who clears them, and what new files inherit.
+
+use persimmon_vfs::{Caller, Handle, OpenFlags, ROOT, SetAttr, WriteFlags, XattrMode};
+
+use crate::fixture::{Fixture, READ_WRITE, user};
+
+const KILL: WriteFlags = WriteFlags {
+    kill_privileges: true,
+    data_sync: false,
+};
+
+fn mode(fs: &Fixture) -> u32 {
+    fs.at("f").mode & 0o7777
+}
+
+#[test]
+fn an_unprivileged_write_clears_setuid_and_setgid() {
+    let fs = Fixture::default();
+    let ino = fs.file("f", b"x");
+    let handle = fs.open(ino);
+    for (before, after) in [
+        (0o6755, 0o755),
+        (0o4755, 0o755),
+        (0o2755, 0o755),
+        (0o2745, 0o2745),
+        (0o1755, 0o1755),
+    ] {
+        for handle in [handle, Handle::NONE] {
+            fs.chmod(ino, before);
+            fs.vfs
+                .write(ino, handle, 0, b"y", WriteFlags::default())
+                .unwrap();
+            assert_eq!(mode(&fs), before, "a privileged writer clears nothing");
+            fs.vfs.write(ino, handle, 0, b"y", KILL).unwrap();
+            assert_eq!(mode(&fs), after);
+        }
+    }
+}
+
+/// An open file remembers that there is nothing to clear. It must forget that when the mode or a
+/// capability is set later.
+#[test]
+fn a_mode_set_while_the_file_is_open_is_noticed() {
+    let fs = Fixture::default();
+    let ino = fs.file("f", b"x");
+    let handle = fs.open(ino);
+    fs.vfs.write(ino, handle, 0, b"y", KILL).unwrap();
+    fs.chmod(ino, 0o4755);
+    fs.vfs.write(ino, handle, 0, b"y", KILL).unwrap();
+    assert_eq!(mode(&fs), 0o755);
+    let name = b"security.capability";
+    fs.vfs
+        .setxattr(&fs.root, ino, name, b"cap", XattrMode::Either)
+        .unwrap();
+    fs.vfs
+        .write(ino, handle, 0, b"y", WriteFlags::default())
+        .unwrap();
+    assert!(fs.vfs.getxattr(ino, name).is_err());
+}
+
+#[test]
+fn an_unprivileged_truncate_clears_them_too() {
+    let fs = Fixture::default();
+    let ino = fs.file("f", b"xyz");
+    fs.chmod(ino, 0o6755);
+    fs.truncate(ino, 2);
+    assert_eq!(mode(&fs), 0o6755);
+    let set = SetAttr {
+        size: Some(1),
+        kill_privileges: true,
+        ..SetAttr::default()
+    };
+    fs.vfs.setattr(ino, Handle::NONE, &set).unwrap();
+    assert_eq!(mode(&fs), 0o755);
+    fs.chmod(ino, 0o6755);
+    let flags = OpenFlags {
+        truncate: true,
+        kill_privileges: true,
+        ..READ_WRITE
+    };
+    fs.vfs.open(ino, flags).unwrap();
+    assert_eq!((mode(&fs), fs.at("f").size), (0o755, 0));
+}
+
+#[test]
+fn chown_clears_them_for_everybody() {
+    let fs = Fixture::default();
+    let ino = fs.file("f", b"");
+    let chown = SetAttr {
+        uid: Some(0),
+        ..SetAttr::default()
+    };
+    for (before, after) in [(0o6755, 0o755), (0o2745, 0o2745)] {
+        fs.chmod(ino, before);
+        fs.vfs
+            .setxattr(
+                &fs.root,
+                ino,
+                b"security.capability",
+                b"c",
+                XattrMode::Either,
+            )
+            .unwrap();
+        fs.vfs.setattr(ino, Handle::NONE, &chown).unwrap();
+        assert_eq!(mode(&fs), after);
+        assert!(fs.vfs.getxattr(ino, b"security.capability").is_err());
+    }
+    let dir = fs.mkdir("d");
+    fs.chmod(dir, 0o6755);
+    fs.vfs.setattr(dir, Handle::NONE, &chown).unwrap();
+    assert_eq!(fs.at("d").mode & 0o7777, 0o6755, "a directory keeps them");
+    let both = SetAttr {
+        mode: Some(0o4711),
+        ..chown
+    };
+    fs.vfs.setattr(ino, Handle::NONE, &both).unwrap();
+    assert_eq!(mode(&fs), 0o4711, "a mode set at the same time is meant");
+}
+
+#[test]
+fn a_setgid_directory_passes_on_its_group() {
+    let fs = Fixture::default();
+    let dir = fs.mkdir("d");
+    let set = SetAttr {
+        mode: Some(0o2777),
+        gid: Some(50),
+        ..SetAttr::default()
+    };
+    fs.vfs.setattr(dir, Handle::NONE, &set).unwrap();
+    let caller = user(1, 1);
+    let file = fs.vfs.mknod(&caller, dir, b"f", 0o644, 0).unwrap();
+    assert_eq!((file.gid, file.mode & 0o7777), (50, 0o644));
+    let sub = fs.vfs.mkdir(&caller, dir, b"s", 0o755).unwrap();
+    assert_eq!((sub.gid, sub.mode & 0o7777), (50, 0o2755));
+    let link = fs.vfs.symlink(&caller, dir, b"l", b"t").unwrap();
+    assert_eq!(link.gid, 50);
+    let elsewhere = fs.vfs.mknod(&caller, ROOT, b"f", 0o644, 0).unwrap();
+    assert_eq!(elsewhere.gid, 1);
+}
+
+#[test]
+fn nobody_makes_a_setgid_program_of_a_foreign_group() {
+    let fs = Fixture::default();
+    let dir = fs.mkdir("d");
+    let set = SetAttr {
+        mode: Some(0o2777),
+        gid: Some(50),
+        ..SetAttr::default()
+    };
+    fs.vfs.setattr(dir, Handle::NONE, &set).unwrap();
+    let make = |caller: &Caller, name: &[u8]| {
+        fs.vfs.mknod(caller, dir, name, 0o2755, 0).unwrap().mode & 0o7777
+    };
+    assert_eq!(make(&user(1, 1), b"stranger"), 0o755);
+    assert_eq!(make(&user(1, 50), b"member"), 0o2755);
+    assert_eq!(make(&fs.root, b"root"), 0o2755);
+}
+
+#[test]
+fn mkdir_takes_the_sticky_bit_alone() {
+    let fs = Fixture::default();
+    let attr = fs.vfs.mkdir(&fs.root, ROOT, b"d", 0o7777).unwrap();
+    assert_eq!(attr.mode & 0o7777, 0o1777);
+}

@@ -1,0 +1,191 @@
+//! Which operations mark which times, and access times by policy.
+
+use persimmon_vfs::{AccessTimes, Attr, Handle, Ino, Listing, OpenFlags, Options, ROOT, XattrMode};
+
+use crate::fixture::{Fixture, READ_WRITE};
+
+fn with(access_times: AccessTimes) -> Fixture {
+    Fixture::new(Options {
+        access_times,
+        ..Options::default()
+    })
+}
+
+fn read(fs: &Fixture, ino: Ino, handle: Handle) {
+    fs.vfs.read(ino, handle, 0, &mut [0; 4]).unwrap();
+}
+
+#[test]
+fn operations_mark_modification_and_change() {
+    let fs = Fixture::default();
+    let ino = fs.file("f", b"content");
+    // (operation, marks mtime, marks ctime)
+    type Case<'a> = (&'a str, bool, bool, &'a dyn Fn());
+    let cases: [Case<'_>; 9] = [
+        ("write", true, true, &|| fs.write(ino, 0, b"x")),
+        ("truncate", true, true, &|| {
+            fs.truncate(ino, 3);
+        }),
+        ("chmod", false, true, &|| {
+            fs.chmod(ino, 0o600);
+        }),
+        ("link", false, true, &|| fs.link("f", "g")),
+        ("unlink of another name", false, true, &|| fs.unlink("g")),
+        ("setxattr", false, true, &|| {
+            fs.vfs
+                .setxattr(&fs.root, ino, b"user.a", b"", XattrMode::Either)
+                .unwrap();
+        }),
+        ("removexattr", false, true, &|| {
+            fs.vfs.removexattr(ino, b"user.a").unwrap();
+        }),
+        ("fsync", false, false, &|| {
+            fs.vfs.fsync(ino, Handle::NONE, false).unwrap();
+        }),
+        ("lookup", false, false, &|| {
+            fs.at("f");
+        }),
+    ];
+    for (operation, mtime, ctime, run) in cases {
+        let before = fs.at("f");
+        run();
+        let after = fs.at("f");
+        assert_eq!(after.mtime > before.mtime, mtime, "{operation}: mtime");
+        assert_eq!(after.ctime > before.ctime, ctime, "{operation}: ctime");
+        assert_eq!(after.btime, before.btime, "{operation}: btime");
+    }
+}
+
+#[test]
+fn changes_of_names_mark_the_directory() {
+    let fs = Fixture::default();
+    let dir = fs.mkdir("d");
+    let marked = |run: &dyn Fn()| {
+        let before: Attr = fs.vfs.getattr(dir).unwrap();
+        run();
+        let after = fs.vfs.getattr(dir).unwrap();
+        after.mtime > before.mtime && after.ctime == after.mtime
+    };
+    assert!(marked(&|| drop(
+        fs.vfs.mknod(&fs.root, dir, b"f", 0o644, 0)
+    )));
+    assert!(marked(&|| {
+        fs.mkdir("d/s");
+    }));
+    assert!(marked(&|| fs.link("d/f", "d/g")));
+    assert!(marked(&|| fs.unlink("d/g")));
+    assert!(marked(&|| fs.vfs.rmdir(dir, b"s").unwrap()));
+    assert!(!marked(&|| {
+        fs.at("d/f");
+    }));
+}
+
+#[test]
+fn relative_access_times_move_once_after_a_change() {
+    let fs = with(AccessTimes::Relative);
+    let ino = fs.file("f", b"content");
+    let handle = fs.open(ino);
+    let made = fs.at("f").atime;
+    read(&fs, ino, handle);
+    let first = fs.at("f").atime;
+    assert!(first > made);
+    read(&fs, ino, handle);
+    assert_eq!(fs.at("f").atime, first);
+    fs.vfs
+        .write(ino, handle, 0, b"x", Default::default())
+        .unwrap();
+    read(&fs, ino, handle);
+    let second = fs.at("f").atime;
+    assert!(second > first);
+    fs.vfs.release(ino, handle).unwrap();
+    let handle = fs.open(ino);
+    read(&fs, ino, handle);
+    assert_eq!(fs.at("f").atime, second);
+    fs.clock.advance(25 * 3600);
+    fs.vfs.release(ino, handle).unwrap();
+    read(&fs, ino, fs.open(ino));
+    assert!(fs.at("f").atime > second, "a day later");
+}
+
+#[test]
+fn strict_access_times_move_always_and_never_never() {
+    let fs = with(AccessTimes::Always);
+    let ino = fs.file("f", b"content");
+    let handle = fs.open(ino);
+    let mut last = fs.at("f").atime;
+    for _ in 0..3 {
+        read(&fs, ino, handle);
+        assert!(fs.at("f").atime > last);
+        last = fs.at("f").atime;
+    }
+    let quiet = OpenFlags {
+        no_atime: true,
+        ..READ_WRITE
+    };
+    read(&fs, ino, fs.vfs.open(ino, quiet).unwrap());
+    assert_eq!(fs.at("f").atime, last);
+
+    let fs = with(AccessTimes::Never);
+    let ino = fs.file("f", b"content");
+    let before = fs.at("f");
+    read(&fs, ino, fs.open(ino));
+    assert_eq!(fs.at("f"), before);
+}
+
+#[test]
+fn listing_a_directory_is_an_access() {
+    let fs = with(AccessTimes::Relative);
+    let before = fs.at("").atime;
+    fs.file("f", b"");
+    fs.vfs
+        .readdir(ROOT, Handle::NONE, 0, &mut |_| Listing::More)
+        .unwrap();
+    assert!(fs.at("").atime > before);
+
+    let fs = Fixture::new(Options {
+        directory_access_times: false,
+        ..Options::default()
+    });
+    let before = fs.at("").atime;
+    let handle = fs.vfs.opendir(ROOT).unwrap();
+    fs.vfs
+        .readdir(ROOT, handle, 0, &mut |_| Listing::More)
+        .unwrap();
+    assert_eq!(fs.at("").atime, before);
+}
+
+#[test]
+fn access_times_in_memory_reach_the_tree() {
+    let fs = Fixture::new(Options {
+        access_times: AccessTimes::Always,
+        access_times_max: 10,
+        ..Options::default()
+    });
+    let inos: Vec<_> = (0..35).map(|i| fs.file(&format!("f{i}"), b"x")).collect();
+    let stored = |ino| fs.vfs.volume().attr(ino).unwrap().unwrap().atime;
+    for ino in &inos {
+        read(&fs, *ino, Handle::NONE);
+    }
+    let there = |ino: &&Ino| stored(**ino) == fs.vfs.getattr(**ino).unwrap().atime;
+    assert!(inos.iter().filter(there).count() >= 25, "the bound holds");
+    fs.vfs.flush_access_times().unwrap();
+    assert!(inos.iter().all(|ino| there(&ino)));
+}
+
+#[test]
+fn a_set_access_time_wins_over_one_in_memory() {
+    let fs = with(AccessTimes::Always);
+    let ino = fs.file("f", b"x");
+    read(&fs, ino, Handle::NONE);
+    let time = persimmon_vfs::Timestamp {
+        seconds: 5,
+        nanoseconds: 6,
+    };
+    let set = persimmon_vfs::SetAttr {
+        atime: Some(persimmon_vfs::SetTime::At(time)),
+        ..Default::default()
+    };
+    assert_eq!(fs.vfs.setattr(ino, Handle::NONE, &set).unwrap().atime, time);
+    fs.vfs.flush_access_times().unwrap();
+    assert_eq!(fs.at("f").atime, time);
+}
