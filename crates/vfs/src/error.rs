@@ -1,6 +1,8 @@
 //! What an operation can answer instead of doing its work, and the one place where that becomes an
 //! `errno`.
 
+use persimmon_device::DeviceError;
+use persimmon_engine::Error as Engine;
 use persimmon_format::{FormatError, Ino};
 
 /// Shorthand.
@@ -45,6 +47,9 @@ pub enum Error {
     /// `ENOSPC`: no room on the volume, or in a directory's hash bucket.
     #[error("no space left on the volume")]
     NoSpace,
+    /// `ENOSPC`: the filesystem that holds the image is full.
+    #[error("the host filesystem below the image is full; free space there and try again")]
+    HostFull,
     /// `EFBIG`: beyond the largest file offset.
     #[error("file too large")]
     FileTooLarge,
@@ -97,7 +102,7 @@ pub enum Error {
     },
     /// `EIO`: the engine or the device under it failed.
     #[error(transparent)]
-    Storage(Box<persimmon_engine::Error>),
+    Storage(Box<Engine>),
 }
 
 impl Error {
@@ -116,7 +121,7 @@ impl Error {
             Error::NotPermitted => libc::EPERM,
             Error::AccessDenied => libc::EACCES,
             Error::TooManyLinks => libc::EMLINK,
-            Error::NoSpace => libc::ENOSPC,
+            Error::NoSpace | Error::HostFull => libc::ENOSPC,
             Error::FileTooLarge => libc::EFBIG,
             Error::ReadOnly => libc::EROFS,
             Error::NoAttribute => libc::ENODATA,
@@ -134,21 +139,24 @@ impl Error {
         }
     }
 
-    /// The volume itself is in trouble, rather than the request.
+    /// The volume itself is in trouble, rather than the request or one block of a file.
     #[must_use]
     pub fn is_failure(&self) -> bool {
-        self.errno() == libc::EIO
+        match self {
+            Error::Storage(error) => !matches!(**error, Engine::DataDamaged { .. }),
+            _ => self.errno() == libc::EIO,
+        }
     }
 }
 
-impl From<persimmon_engine::Error> for Error {
-    fn from(error: persimmon_engine::Error) -> Error {
-        use persimmon_engine::Error as Engine;
+impl From<Engine> for Error {
+    fn from(error: Engine) -> Error {
         match error {
             Engine::NoSpace => Error::NoSpace,
             Engine::ReadOnly { .. } => Error::ReadOnly,
             Engine::NotFound(_) => Error::Stale,
             Engine::TooLarge => Error::FileTooLarge,
+            Engine::Device(DeviceError::HostFull) => Error::HostFull,
             other => Error::Storage(Box::new(other)),
         }
     }

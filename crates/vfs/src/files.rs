@@ -36,7 +36,12 @@ impl Vfs {
         if open.as_ref().is_some_and(|o| !o.flags.read || o.directory) {
             return Err(Error::BadHandle);
         }
-        let len = self.watch(self.volume.read(ino, offset, buf))?;
+        // A block that cannot be read is the reader's trouble, not the volume's.
+        let len = self
+            .volume
+            .read(ino, offset, buf)
+            .map_err(Error::from)
+            .inspect_err(|error| tracing::error!(%ino, offset, %error, "reading failed"))?;
         self.accessed(ino, open.as_deref());
         Ok(len)
     }

@@ -9,7 +9,7 @@ use crate::acl::Inherited;
 use crate::attributes::{PERMISSIONS, SET_GID};
 use crate::named::{Found, Target, check_name, find_entry, is_dot};
 use crate::{
-    Attr, Caller, Error, FileKind, Handle, Ino, LINKS_MAX, OpenFlags, ROOT, Result, SYMLINK_MAX,
+    Attr, Caller, Error, FileKind, Handle, Ino, LINKS_MAX, OpenFlags, Result, SYMLINK_MAX,
     Timestamp, Vfs,
 };
 
@@ -279,11 +279,11 @@ impl Vfs {
             target: b"",
         };
         loop {
+            let reclaims = self.nodes.reclaims();
             let opened = match self.make(caller, parent, name, &new) {
                 Ok(attr) => self
-                    .nodes
-                    .acquire(attr.ino)
-                    .and_then(|node| Ok((attr, self.open_new(attr.ino, node, flags)?))),
+                    .open_made(attr.ino, flags, reclaims)
+                    .map(|handle| (attr, handle)),
                 Err(Error::Exists) if !flags.exclusive && !is_dot(name) => {
                     self.lookup(parent, name).and_then(|found| {
                         let handle = self.open(found.ino, flags)?;
@@ -298,6 +298,19 @@ impl Vfs {
                 other => return other,
             }
         }
+    }
+
+    /// Opens a file that was just made. Another may have removed it already, and it may be freed:
+    /// then something was freed since `reclaims`.
+    fn open_made(&self, ino: Ino, flags: OpenFlags, reclaims: u64) -> Result<Handle> {
+        let node = self.nodes.acquire(ino)?;
+        if self.nodes.reclaims() != reclaims
+            && let Err(error) = self.inode(ino)
+        {
+            self.release_node(ino);
+            return Err(error);
+        }
+        self.open_new(ino, node, flags)
     }
 
     /// Makes a regular file without a name and opens it (`O_TMPFILE`). [`Vfs::link`] can give it
@@ -439,6 +452,5 @@ pub(crate) fn check_removable(view: &View<'_>, target: Target, directories: bool
     if inode.size > 0 {
         return Err(Error::NotEmpty);
     }
-    debug_assert_ne!(target.ino, ROOT);
     Ok(())
 }

@@ -5,7 +5,7 @@
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use persimmon_format::Ino;
@@ -75,12 +75,14 @@ pub(crate) type InoMap<V> = HashMap<Ino, V, BuildHasherDefault<InoHasher>>;
 
 pub(crate) struct Nodes {
     shards: [Mutex<InoMap<Entry>>; SHARDS],
+    reclaims: AtomicU64,
 }
 
 impl Default for Nodes {
     fn default() -> Nodes {
         Nodes {
             shards: std::array::from_fn(|_| Mutex::default()),
+            reclaims: AtomicU64::new(0),
         }
     }
 }
@@ -174,7 +176,15 @@ impl Nodes {
 
     /// The inode was freed.
     pub(crate) fn reclaimed(&self, ino: Ino) {
-        self.shard(ino).remove(&ino);
+        let mut shard = self.shard(ino);
+        self.reclaims.fetch_add(1, Ordering::Relaxed);
+        shard.remove(&ino);
+    }
+
+    /// How many inodes were freed so far. An inode that existed when this was read, and could be
+    /// acquired, still exists if it has not changed after.
+    pub(crate) fn reclaims(&self) -> u64 {
+        self.reclaims.load(Ordering::Relaxed)
     }
 
     /// All inodes without a name, open or not: at the end, when handles are void.

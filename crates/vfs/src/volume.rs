@@ -1,7 +1,6 @@
 //! The filesystem as a whole: options, opening, closing, space.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use persimmon_engine::{Intent, Transaction, View, Volume};
 use persimmon_format::name::NAME_MAX;
@@ -80,7 +79,6 @@ pub struct Vfs {
     pub(crate) volume: Arc<Volume>,
     clock: Arc<dyn Clock>,
     options: Options,
-    read_only: AtomicBool,
     pub(crate) nodes: Nodes,
     pub(crate) handles: Handles,
     pub(crate) access_times: PendingAccessTimes,
@@ -103,7 +101,6 @@ impl Vfs {
         Vfs {
             volume,
             clock,
-            read_only: AtomicBool::new(options.read_only),
             nodes: Nodes::default(),
             handles: Handles::new(options.handles_max),
             access_times: PendingAccessTimes::default(),
@@ -127,7 +124,7 @@ impl Vfs {
     /// No changes are accepted: mounted so, or turned so by an error.
     #[must_use]
     pub fn is_read_only(&self) -> bool {
-        self.read_only.load(Ordering::Relaxed)
+        self.options.read_only || self.volume.is_read_only()
     }
 
     /// Space and inodes.
@@ -138,7 +135,7 @@ impl Vfs {
         Ok(StatFs {
             block_size: BLOCK_SIZE as u32,
             blocks: space.total_bytes / block,
-            blocks_free: space.free_bytes / block,
+            blocks_free: space.available_bytes / block,
             blocks_available: space.available_bytes / block,
             files: space.inodes.saturating_add(files_free),
             files_free,
@@ -220,9 +217,8 @@ impl Vfs {
 
     #[cold]
     fn failed(&self, error: &Error) {
-        let turned = self.options.on_error == OnError::ReadOnly
-            && !self.read_only.swap(true, Ordering::Relaxed);
-        if turned {
+        if self.options.on_error == OnError::ReadOnly && !self.is_read_only() {
+            self.volume.make_read_only();
             tracing::error!(%error, "the volume failed; no more changes until the next mount");
         } else {
             tracing::error!(%error, "the volume failed");

@@ -3,6 +3,9 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 
+use persimmon_device::ZonedDevice;
+use persimmon_engine::{FormatOptions, Volume};
+use persimmon_sim::{SimConfig, SimDevice};
 use persimmon_vfs::{
     Attr, Caller, Clock, Handle, Ino, Listing, OpenFlags, Options, ROOT, Result, SetAttr,
     Timestamp, Vfs, WriteFlags,
@@ -32,6 +35,7 @@ pub struct Fixture {
     pub vfs: Vfs,
     pub clock: Arc<TestClock>,
     pub root: Caller,
+    device: Arc<SimDevice>,
 }
 
 impl Default for Fixture {
@@ -43,12 +47,44 @@ impl Default for Fixture {
 impl Fixture {
     pub fn new(options: Options) -> Fixture {
         let clock = Arc::new(TestClock::default());
-        let volume = Arc::new(persimmon_engine::Volume::scratch());
+        let device = Arc::new(SimDevice::new(SimConfig::new(64, 1024).fast()));
+        let format = FormatOptions {
+            now: clock.now(),
+            ..FormatOptions::default()
+        };
+        Volume::format(Arc::clone(&device) as Arc<dyn ZonedDevice>, &format).unwrap();
+        Fixture::mount(device, clock, options)
+    }
+
+    fn mount(device: Arc<SimDevice>, clock: Arc<TestClock>, options: Options) -> Fixture {
+        let engine = persimmon_engine::Options {
+            read_only: options.read_only,
+            ..persimmon_engine::Options::default()
+        };
+        let on = Arc::clone(&device) as Arc<dyn ZonedDevice>;
+        let (volume, _) = Volume::open(on, engine).unwrap();
+        let vfs = Vfs::new(
+            Arc::new(volume),
+            Arc::clone(&clock) as Arc<dyn Clock>,
+            options,
+        );
         Fixture {
-            vfs: Vfs::new(volume, Arc::clone(&clock) as Arc<dyn Clock>, options),
+            vfs,
+            device,
             clock,
             root: Caller::root(),
         }
+    }
+
+    /// Closes it and opens it again.
+    pub fn remount(self) -> Fixture {
+        self.vfs.close().unwrap();
+        let options = self.vfs.options().clone();
+        let Fixture {
+            device, clock, vfs, ..
+        } = self;
+        drop(vfs);
+        Fixture::mount(device, clock, options)
     }
 
     /// Follows a path from the root. No link is followed.

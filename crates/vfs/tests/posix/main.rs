@@ -1,6 +1,12 @@
 //! POSIX semantics below every door, by operation and by error. No reference filesystem: what must
 //! hold is said here.
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "a test from top to bottom"
+)]
+
 mod acl;
 mod attributes;
 mod directories;

@@ -90,14 +90,13 @@ fn closing_the_filesystem_frees_what_is_left() {
         ..Options::default()
     });
     let a = fs.file("a", b"1");
-    let b = fs.file("b", b"2");
+    fs.file("b", b"2");
     fs.open(a);
     fs.unlink("a");
     fs.unlink("b");
     assert_eq!(orphans(&fs).len(), 2);
     fs.vfs.close().unwrap();
     assert_eq!(orphans(&fs), []);
-    let _ = b;
 }
 
 #[test]
@@ -165,4 +164,23 @@ fn opening_and_removing_from_many_threads_frees_everything() {
         }
     });
     assert_eq!(orphans(&fs), []);
+}
+
+#[test]
+fn everything_is_there_after_a_remount() {
+    let fs = Fixture::default();
+    fs.mkdir("d");
+    let ino = fs.file("d/f", &[5; 10_000]);
+    fs.vfs.symlink(&fs.root, ROOT, b"s", b"d/f").unwrap();
+    fs.link("d/f", "g");
+    let kept = fs.file("open", b"gone after the remount");
+    fs.open(kept);
+    fs.unlink("open");
+    let before = fs.at("d/f");
+    let fs = fs.remount();
+    assert_eq!(fs.at("d/f"), before);
+    assert_eq!(fs.content(ino), [5; 10_000]);
+    assert_eq!(fs.vfs.readlink(fs.ino("s")).unwrap(), b"d/f");
+    assert_eq!(fs.names(""), ["d", "g", "s"]);
+    assert!(is_gone(&fs, kept));
 }
