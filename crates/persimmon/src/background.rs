@@ -1,0 +1,189 @@
+//! The threads that do a volume's background work in production. The engine has none of its own:
+//! it offers steps, which these call, and the simulator calls in tests.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+use std::{fmt, io};
+
+use persimmon_device::DeviceError;
+use persimmon_engine::{Error, Progress, Task};
+use persimmon_vfs::{OnError, Vfs};
+use tracing::{error, info, warn};
+
+/// How often to look for work. When a bound is hit in between, the operation that hits it does
+/// the step itself.
+const TICK: Duration = Duration::from_millis(50);
+
+/// How long to wait before a step that failed is tried again.
+const RETRY: Duration = Duration::from_secs(1);
+
+/// How often access times that are only in memory are written.
+const ACCESS_TIMES_INTERVAL: Duration = Duration::from_secs(300);
+
+/// Background work of one volume; ends with [`Background::stop`].
+pub struct Background {
+    stop: Arc<Stop>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+/// Tells the threads to end, without making them wait out their tick.
+#[derive(Default)]
+struct Stop {
+    stopped: Mutex<bool>,
+    changed: Condvar,
+}
+
+impl Stop {
+    fn lock(&self) -> MutexGuard<'_, bool> {
+        self.stopped.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits; true when it is time to end.
+    fn wait(&self, timeout: Duration) -> bool {
+        let waited = self
+            .changed
+            .wait_timeout_while(self.lock(), timeout, |stopped| !*stopped);
+        *waited.unwrap_or_else(PoisonError::into_inner).0
+    }
+
+    fn set(&self) {
+        *self.lock() = true;
+        self.changed.notify_all();
+    }
+}
+
+impl Background {
+    /// Starts the work: writing staged data back, a commit every `commit_interval`, checkpoints
+    /// and cleaning ahead of need. A volume that is read-only has none.
+    ///
+    /// # Errors
+    /// When a thread cannot be started.
+    pub fn start(vfs: &Arc<Vfs>, commit_interval: Duration) -> io::Result<Background> {
+        let mut background = Background {
+            stop: Arc::default(),
+            threads: Vec::new(),
+        };
+        if vfs.is_read_only() {
+            return Ok(background);
+        }
+        let write = Arc::clone(vfs);
+        background.spawn("writeback", vfs, move |stop| {
+            write_loop(&write, stop, commit_interval)
+        })?;
+        let keep = Arc::clone(vfs);
+        background.spawn("checkpoint", vfs, move |stop| {
+            step_loop(&keep, stop, Task::CheckpointIfDue);
+        })?;
+        let clean = Arc::clone(vfs);
+        background.spawn("cleaning", vfs, move |stop| {
+            step_loop(&clean, stop, Task::CleanIfDue);
+        })?;
+        Ok(background)
+    }
+
+    /// Ends the work and waits for the steps under way.
+    pub fn stop(mut self) {
+        self.end();
+    }
+
+    fn end(&mut self) {
+        self.stop.set();
+        for thread in self.threads.drain(..) {
+            // Panics are caught inside.
+            let _ = thread.join();
+        }
+    }
+
+    fn spawn(
+        &mut self,
+        name: &'static str,
+        vfs: &Arc<Vfs>,
+        work: impl FnOnce(&Stop) + Send + 'static,
+    ) -> io::Result<()> {
+        let stop = Arc::clone(&self.stop);
+        let volume = Arc::clone(vfs.volume());
+        let run = move || {
+            if catch_unwind(AssertUnwindSafe(|| work(&stop))).is_err() {
+                // Memory may hold half a step, which must not reach the device.
+                error!("{name} panicked; the volume takes no more changes");
+                volume.make_read_only();
+            }
+        };
+        self.threads
+            .push(thread::Builder::new().name(name.into()).spawn(run)?);
+        Ok(())
+    }
+}
+
+impl Drop for Background {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+fn write_loop(vfs: &Vfs, stop: &Stop, commit_interval: Duration) {
+    let mut committed = Instant::now();
+    let mut access_times = Instant::now();
+    while !stop.wait(TICK) {
+        if !run(vfs, stop, Task::WriteBack) {
+            return;
+        }
+        if access_times.elapsed() >= ACCESS_TIMES_INTERVAL {
+            access_times = Instant::now();
+            if let Err(error) = vfs.flush_access_times() {
+                warn!("writing access times: {error}");
+            }
+        }
+        if committed.elapsed() >= commit_interval {
+            if !run(vfs, stop, Task::Commit) {
+                return;
+            }
+            committed = Instant::now();
+        }
+    }
+}
+
+fn step_loop(vfs: &Vfs, stop: &Stop, task: Task) {
+    while !stop.wait(TICK) {
+        if !run(vfs, stop, task) {
+            return;
+        }
+    }
+}
+
+/// Runs a task until nothing is left to do. False: the volume takes no more changes.
+fn run(vfs: &Vfs, stop: &Stop, task: Task) -> bool {
+    loop {
+        let once = task == Task::Commit;
+        match vfs.volume().step(task) {
+            Ok(Progress::Worked) if !once && !*stop.lock() => {}
+            Ok(_) => return true,
+            Err(error) => return survives(vfs, stop, task, &error),
+        }
+    }
+}
+
+/// Decides after an error whether to go on, later.
+fn survives(vfs: &Vfs, stop: &Stop, task: impl fmt::Debug, error: &Error) -> bool {
+    match error {
+        Error::ReadOnly { .. } => {
+            info!("background work ends: {error}");
+            return false;
+        }
+        // Passing states of affairs: somebody may free space, here or on the host.
+        Error::NoSpace => {}
+        Error::Device(DeviceError::HostFull) => warn!("{task:?}: {error}"),
+        _ => {
+            error!("{task:?}: {error}");
+            if vfs.options().on_error == OnError::ReadOnly {
+                error!("the volume takes no more changes (errors=remount-ro)");
+                vfs.volume().make_read_only();
+                return false;
+            }
+        }
+    }
+    stop.wait(RETRY);
+    true
+}

@@ -1,0 +1,64 @@
+//! Errors of the library.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// Shorthand.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// Why an operation was refused or failed.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// An operation on a path.
+    #[error("{}: {source}", path.display())]
+    At {
+        /// The path as it was given.
+        path: PathBuf,
+        /// What is wrong.
+        source: persimmon_vfs::Error,
+    },
+    /// An operation on an open file or on the whole filesystem.
+    #[error(transparent)]
+    Filesystem(#[from] persimmon_vfs::Error),
+    /// The volume cannot be made or opened.
+    #[error(transparent)]
+    Volume(#[from] persimmon_engine::Error),
+    /// The device or image cannot be made or opened.
+    #[error(transparent)]
+    Device(#[from] persimmon_device::DeviceError),
+    /// The system refuses a thread.
+    #[error("starting a background thread: {0}")]
+    Thread(io::Error),
+}
+
+impl Error {
+    /// Adds the path an error belongs to.
+    pub(crate) fn at(path: &Path) -> impl FnOnce(persimmon_vfs::Error) -> Error {
+        move |source| Error::At {
+            path: path.to_owned(),
+            source,
+        }
+    }
+
+    /// The error of the filesystem below, if it is one.
+    #[must_use]
+    pub fn filesystem(&self) -> Option<&persimmon_vfs::Error> {
+        match self {
+            Error::At { source, .. } | Error::Filesystem(source) => Some(source),
+            _ => None,
+        }
+    }
+}
+
+impl From<Error> for io::Error {
+    /// Of the kind that `std::fs` would answer.
+    fn from(error: Error) -> io::Error {
+        match error.filesystem() {
+            Some(source) => {
+                let kind = io::Error::from_raw_os_error(source.errno()).kind();
+                io::Error::new(kind, error)
+            }
+            None => io::Error::other(error),
+        }
+    }
+}

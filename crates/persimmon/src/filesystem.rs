@@ -1,0 +1,270 @@
+//! Operations by path.
+
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::sync::Arc;
+
+use persimmon_engine::RecoveryReport;
+use persimmon_vfs::{
+    Attr, Caller, FileKind, Handle, Ino, Listing, RenameMode, SetAttr, StatFs, Vfs, XattrMode,
+};
+
+use crate::path::{Last, parent, resolve};
+use crate::{Background, Error, File, OpenOptions, Result};
+
+/// A filesystem in use. Paths begin at its root, with or without a leading slash.
+pub struct Filesystem {
+    vfs: Arc<Vfs>,
+    background: Option<Background>,
+    recovery: RecoveryReport,
+    caller: Caller,
+}
+
+/// An entry of a directory.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DirEntry {
+    /// Its name.
+    pub name: Vec<u8>,
+    /// The inode it names.
+    pub ino: Ino,
+    /// Its type.
+    pub kind: FileKind,
+}
+
+impl Filesystem {
+    pub(crate) fn new(
+        vfs: Arc<Vfs>,
+        background: Background,
+        recovery: RecoveryReport,
+    ) -> Filesystem {
+        Filesystem {
+            vfs,
+            background: Some(background),
+            recovery,
+            caller: Caller {
+                umask: 0o022,
+                ..Caller::root()
+            },
+        }
+    }
+
+    /// The operations by inode number.
+    #[must_use]
+    pub fn vfs(&self) -> &Arc<Vfs> {
+        &self.vfs
+    }
+
+    /// What opening found and did.
+    #[must_use]
+    pub fn recovery(&self) -> &RecoveryReport {
+        &self.recovery
+    }
+
+    /// Makes everything durable and ends the background work. Dropped instead, the volume is
+    /// left as after a crash: what was synced is there.
+    pub fn close(mut self) -> Result<()> {
+        if let Some(background) = self.background.take() {
+            background.stop();
+        }
+        Ok(self.vfs.close()?)
+    }
+
+    /// Makes everything done so far durable.
+    pub fn sync(&self) -> Result<()> {
+        Ok(self.vfs.sync()?)
+    }
+
+    /// Space and inodes.
+    pub fn statfs(&self) -> Result<StatFs> {
+        Ok(self.vfs.statfs()?)
+    }
+
+    /// Attributes of what a path means, links followed.
+    pub fn metadata(&self, path: impl AsRef<Path>) -> Result<Attr> {
+        let path = path.as_ref();
+        resolve(&self.vfs, path, Last::Follow).map_err(Error::at(path))
+    }
+
+    /// Attributes of what a path names, a link at its end not followed.
+    pub fn symlink_metadata(&self, path: impl AsRef<Path>) -> Result<Attr> {
+        let path = path.as_ref();
+        resolve(&self.vfs, path, Last::Keep).map_err(Error::at(path))
+    }
+
+    /// Whether the path leads anywhere.
+    #[must_use]
+    pub fn exists(&self, path: impl AsRef<Path>) -> bool {
+        self.metadata(path).is_ok()
+    }
+
+    /// Changes attributes: permissions, owner, size, times.
+    pub fn set_attributes(&self, path: impl AsRef<Path>, set: &SetAttr) -> Result<Attr> {
+        let path = path.as_ref();
+        resolve(&self.vfs, path, Last::Follow)
+            .and_then(|attr| self.vfs.setattr(attr.ino, Handle::NONE, set))
+            .map_err(Error::at(path))
+    }
+
+    /// Opens a file.
+    pub fn open_file(&self, path: impl AsRef<Path>, options: &OpenOptions) -> Result<File> {
+        let path = path.as_ref();
+        File::open(&self.vfs, &self.caller, path, options).map_err(Error::at(path))
+    }
+
+    /// The whole content of a file.
+    pub fn read(&self, path: impl AsRef<Path>) -> Result<Vec<u8>> {
+        let file = self.open_file(path, &OpenOptions::new().read(true))?;
+        let mut content = vec![0; file.metadata()?.size.try_into().unwrap_or(usize::MAX)];
+        let len = file.read_at(&mut content, 0)?;
+        content.truncate(len);
+        Ok(content)
+    }
+
+    /// Makes or empties a file and writes all of its content.
+    pub fn write(&self, path: impl AsRef<Path>, content: impl AsRef<[u8]>) -> Result<()> {
+        let options = OpenOptions::new().write(true).create(true).truncate(true);
+        self.open_file(path, &options)?
+            .write_at(content.as_ref(), 0)
+    }
+
+    /// The entries of a directory, without the dots, in the directory's own order.
+    pub fn read_dir(&self, path: impl AsRef<Path>) -> Result<Vec<DirEntry>> {
+        /// The cookie of `..`.
+        const AFTER_DOTS: u64 = 2;
+        let path = path.as_ref();
+        let mut entries = Vec::new();
+        let mut each = |entry: &persimmon_vfs::Entry<'_>| {
+            entries.push(DirEntry {
+                name: entry.name.to_vec(),
+                ino: entry.ino,
+                kind: entry.kind,
+            });
+            Listing::More
+        };
+        resolve(&self.vfs, path, Last::Follow)
+            .and_then(|dir| match dir.kind() {
+                FileKind::Directory => {
+                    self.vfs
+                        .readdir(dir.ino, Handle::NONE, AFTER_DOTS, &mut each)
+                }
+                _ => Err(persimmon_vfs::Error::NotDirectory),
+            })
+            .map_err(Error::at(path))?;
+        Ok(entries)
+    }
+
+    /// Makes a directory.
+    pub fn create_dir(&self, path: impl AsRef<Path>) -> Result<()> {
+        self.by_name(path.as_ref(), |dir, name| {
+            self.vfs.mkdir(&self.caller, dir, name, 0o777).map(drop)
+        })
+    }
+
+    /// Makes a directory and those above it that are missing.
+    pub fn create_dir_all(&self, path: impl AsRef<Path>) -> Result<()> {
+        let path = path.as_ref();
+        if let Ok(attr) = self.metadata(path)
+            && attr.kind() == FileKind::Directory
+        {
+            return Ok(());
+        }
+        if let Some(above) = path.parent().filter(|p| !p.as_os_str().is_empty()) {
+            self.create_dir_all(above)?;
+        }
+        match self.create_dir(path) {
+            // Another was faster.
+            Err(error)
+                if matches!(error.filesystem(), Some(persimmon_vfs::Error::Exists))
+                    && self
+                        .metadata(path)
+                        .is_ok_and(|attr| attr.kind() == FileKind::Directory) =>
+            {
+                Ok(())
+            }
+            other => other,
+        }
+    }
+
+    /// Removes a name of anything but a directory.
+    pub fn remove_file(&self, path: impl AsRef<Path>) -> Result<()> {
+        self.by_name(path.as_ref(), |dir, name| self.vfs.unlink(dir, name))
+    }
+
+    /// Removes an empty directory.
+    pub fn remove_dir(&self, path: impl AsRef<Path>) -> Result<()> {
+        self.by_name(path.as_ref(), |dir, name| self.vfs.rmdir(dir, name))
+    }
+
+    /// Renames, replacing what has the new name. Atomic, also against crashes.
+    pub fn rename(&self, from: impl AsRef<Path>, to: impl AsRef<Path>) -> Result<()> {
+        self.rename_with(from, to, RenameMode::Replace)
+    }
+
+    /// Renames without replacing, or exchanges two names.
+    pub fn rename_with(
+        &self,
+        from: impl AsRef<Path>,
+        to: impl AsRef<Path>,
+        mode: RenameMode,
+    ) -> Result<()> {
+        let to = to.as_ref();
+        let (to_dir, to_name) = parent(&self.vfs, to).map_err(Error::at(to))?;
+        self.by_name(from.as_ref(), |dir, name| {
+            self.vfs.rename(dir, name, to_dir, to_name, mode)
+        })
+    }
+
+    /// Gives a file one more name. A symbolic link is linked itself.
+    pub fn hard_link(&self, original: impl AsRef<Path>, link: impl AsRef<Path>) -> Result<()> {
+        let ino = self.symlink_metadata(original)?.ino;
+        self.by_name(link.as_ref(), |dir, name| {
+            self.vfs.link(ino, dir, name).map(drop)
+        })
+    }
+
+    /// Makes a symbolic link to `target`.
+    pub fn symlink(&self, target: impl AsRef<Path>, link: impl AsRef<Path>) -> Result<()> {
+        let target = target.as_ref().as_os_str().as_bytes();
+        self.by_name(link.as_ref(), |dir, name| {
+            self.vfs.symlink(&self.caller, dir, name, target).map(drop)
+        })
+    }
+
+    /// Target of a symbolic link.
+    pub fn read_link(&self, path: impl AsRef<Path>) -> Result<Vec<u8>> {
+        let path = path.as_ref();
+        resolve(&self.vfs, path, Last::Keep)
+            .and_then(|attr| self.vfs.readlink(attr.ino))
+            .map_err(Error::at(path))
+    }
+
+    /// Value of an extended attribute.
+    pub fn xattr(&self, path: impl AsRef<Path>, name: &str) -> Result<Vec<u8>> {
+        let path = path.as_ref();
+        resolve(&self.vfs, path, Last::Follow)
+            .and_then(|attr| self.vfs.getxattr(attr.ino, name.as_bytes()))
+            .map_err(Error::at(path))
+    }
+
+    /// Sets an extended attribute.
+    pub fn set_xattr(&self, path: impl AsRef<Path>, name: &str, value: &[u8]) -> Result<()> {
+        let path = path.as_ref();
+        let mode = XattrMode::Either;
+        resolve(&self.vfs, path, Last::Follow)
+            .and_then(|attr| {
+                self.vfs
+                    .setxattr(&self.caller, attr.ino, name.as_bytes(), value, mode)
+            })
+            .map_err(Error::at(path))
+    }
+
+    fn by_name(
+        &self,
+        path: &Path,
+        act: impl FnOnce(Ino, &[u8]) -> persimmon_vfs::Result<()>,
+    ) -> Result<()> {
+        parent(&self.vfs, path)
+            .and_then(|(dir, name)| act(dir, name))
+            .map_err(Error::at(path))
+    }
+}

@@ -1,0 +1,158 @@
+//! Making and opening volumes.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use persimmon_device::image::{CreateOptions, ImageDevice, ImageGeometry, OpenOptions};
+use persimmon_device::{BLOCK_SIZE, ZonedDevice};
+use persimmon_engine::{FormatOptions, RecoveryReport, Volume};
+use persimmon_vfs::{Clock, Vfs};
+
+use crate::{Background, Filesystem, Result, SystemClock};
+
+/// Zone size where none is given and the volume is large, bytes.
+const ZONE_BYTES: u64 = 64 << 20;
+/// Smallest zone size, bytes.
+const ZONE_BYTES_MIN: u64 = 1 << 20;
+/// Zones are made smaller on small volumes until there are so many.
+const ZONES_GOOD: u64 = 64;
+
+/// How to make a volume in an image file.
+#[derive(Clone, Debug)]
+pub struct Create {
+    /// Size of the image, bytes.
+    pub size_bytes: u64,
+    /// Size of a zone, bytes; `None`: 64 MiB, less on small volumes.
+    pub zone_bytes: Option<u64>,
+    /// Label, at most 64 bytes.
+    pub label: String,
+    /// Share held back for metadata and cleaning, in 1/100 percent.
+    pub reserve_basis_points: u32,
+    /// Overwrite what is there.
+    pub force: bool,
+}
+
+impl Create {
+    /// An image of `size_bytes` with everything else as usual.
+    #[must_use]
+    pub fn sized(size_bytes: u64) -> Create {
+        Create {
+            size_bytes,
+            zone_bytes: None,
+            label: String::new(),
+            reserve_basis_points: FormatOptions::default().reserve_basis_points,
+            force: false,
+        }
+    }
+
+    fn geometry(&self) -> ImageGeometry {
+        let zone_bytes = self.zone_bytes.unwrap_or_else(|| {
+            let mut bytes = ZONE_BYTES;
+            while bytes > ZONE_BYTES_MIN && self.size_bytes / bytes < ZONES_GOOD {
+                bytes /= 2;
+            }
+            bytes
+        });
+        let zone_blocks = (zone_bytes / BLOCK_SIZE as u64)
+            .try_into()
+            .unwrap_or(u32::MAX);
+        ImageGeometry {
+            zone_count: ImageDevice::zones_fitting(self.size_bytes, zone_blocks, zone_blocks),
+            zone_blocks,
+            capacity_blocks: zone_blocks,
+            max_open: None,
+            max_active: None,
+        }
+    }
+}
+
+/// How to open a volume.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Bounds on memory and the like. [`persimmon_engine::Options::read_only`] holds for all.
+    pub engine: persimmon_engine::Options,
+    /// Semantics.
+    pub vfs: persimmon_vfs::Options,
+    /// Longest time until what was written is durable without being asked.
+    pub commit_interval: Duration,
+}
+
+impl Default for Options {
+    fn default() -> Options {
+        Options {
+            engine: persimmon_engine::Options::default(),
+            vfs: persimmon_vfs::Options::default(),
+            commit_interval: Duration::from_secs(5),
+        }
+    }
+}
+
+impl Options {
+    /// Nothing is written; journals are replayed in memory.
+    #[must_use]
+    pub fn read_only() -> Options {
+        let mut options = Options::default();
+        options.engine.read_only = true;
+        options.vfs.read_only = true;
+        options
+    }
+}
+
+impl Filesystem {
+    /// Makes a volume in an image file or on a block device.
+    pub fn create(path: impl AsRef<Path>, create: &Create) -> Result<()> {
+        let uuid = uuid::Uuid::new_v4();
+        let image = ImageDevice::create(
+            path,
+            &create.geometry(),
+            &CreateOptions {
+                force: create.force,
+                uuid,
+                label: create.label.clone(),
+                ..CreateOptions::default()
+            },
+        )?;
+        let mut secret = [0; 32];
+        let (head, tail) = secret.split_at_mut(16);
+        head.copy_from_slice(uuid::Uuid::new_v4().as_bytes());
+        tail.copy_from_slice(uuid::Uuid::new_v4().as_bytes());
+        let format = FormatOptions {
+            uuid: uuid.into_bytes(),
+            secret,
+            label: create.label.clone(),
+            reserve_basis_points: create.reserve_basis_points,
+            now: SystemClock.now(),
+            ..FormatOptions::default()
+        };
+        Ok(Volume::format(Arc::new(image), &format)?)
+    }
+
+    /// Opens the volume in an image file or on a block device. Background work begins.
+    pub fn open(path: impl AsRef<Path>, options: &Options) -> Result<Filesystem> {
+        let image = ImageDevice::open(
+            path,
+            &OpenOptions {
+                read_only: options.engine.read_only || options.vfs.read_only,
+                ..OpenOptions::default()
+            },
+        )?;
+        Filesystem::open_on(Arc::new(image), options)
+    }
+
+    /// Opens the volume on any device. Background work begins.
+    pub fn open_on(device: Arc<dyn ZonedDevice>, options: &Options) -> Result<Filesystem> {
+        let mut engine = options.engine.clone();
+        let mut semantics = options.vfs.clone();
+        let read_only = engine.read_only || semantics.read_only;
+        (engine.read_only, semantics.read_only) = (read_only, read_only);
+        let (volume, recovery): (Volume, RecoveryReport) = Volume::open(device, engine)?;
+        let volume = Arc::new(volume);
+        let orphans = volume.orphans()?;
+        let vfs = Arc::new(Vfs::new(volume, Arc::new(SystemClock), semantics));
+        vfs.reclaim_orphans(&orphans)?;
+        let background =
+            Background::start(&vfs, options.commit_interval).map_err(crate::Error::Thread)?;
+        Ok(Filesystem::new(vfs, background, recovery))
+    }
+}

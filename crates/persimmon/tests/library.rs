@@ -1,0 +1,189 @@
+//! The library on an image file.
+
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test from top to bottom")]
+
+use std::io::{Read, Seek, SeekFrom, Write};
+use std::path::PathBuf;
+
+use persimmon::{
+    Create, Error, FileKind, Filesystem, OpenOptions, Options, RenameMode, SeekTo, SetAttr,
+};
+use persimmon_vfs::Error as VfsError;
+
+struct Image {
+    _dir: tempfile::TempDir,
+    path: PathBuf,
+}
+
+impl Image {
+    fn new() -> Image {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("volume.img");
+        Filesystem::create(&path, &Create::sized(256 << 20)).unwrap();
+        Image { _dir: dir, path }
+    }
+
+    fn open(&self) -> Filesystem {
+        Filesystem::open(&self.path, &Options::default()).unwrap()
+    }
+}
+
+fn fails(result: persimmon::Result<impl Sized>) -> VfsError {
+    match result {
+        Err(Error::At { source, .. } | Error::Filesystem(source)) => source,
+        Err(other) => panic!("{other}"),
+        Ok(_) => panic!("it succeeded"),
+    }
+}
+
+#[test]
+fn what_was_written_is_there_the_next_time() {
+    let image = Image::new();
+    let fs = image.open();
+    fs.create_dir_all("/a/b/c").unwrap();
+    fs.write("/a/b/c/small", b"text").unwrap();
+    let large: Vec<u8> = (0..3_000_000u32).map(|i| (i / 7) as u8).collect();
+    fs.write("/a/large", &large).unwrap();
+    fs.symlink("b/c", "/a/link").unwrap();
+    fs.hard_link("/a/large", "/a/b/same").unwrap();
+    fs.set_xattr("/a", "user.k", b"v").unwrap();
+    fs.close().unwrap();
+
+    let fs = image.open();
+    assert_eq!(fs.read("/a/link/small").unwrap(), b"text");
+    assert_eq!(fs.read("a/b/same").unwrap(), large);
+    assert_eq!(fs.metadata("/a/large").unwrap().nlink, 2);
+    assert_eq!(fs.xattr("/a", "user.k").unwrap(), b"v");
+    assert_eq!(fs.read_link("/a/link").unwrap(), b"b/c");
+    let mut names: Vec<_> = fs.read_dir("/a").unwrap();
+    names.sort_by(|a, b| a.name.cmp(&b.name));
+    let names: Vec<_> = names.iter().map(|e| (e.name.as_slice(), e.kind)).collect();
+    assert_eq!(
+        names,
+        [
+            (&b"b"[..], FileKind::Directory),
+            (b"large", FileKind::Regular),
+            (b"link", FileKind::Symlink)
+        ]
+    );
+    fs.close().unwrap();
+}
+
+/// Dropping without closing is the end of the process as far as the volume is concerned.
+#[test]
+fn what_was_synced_survives_without_a_close() {
+    let image = Image::new();
+    {
+        let fs = image.open();
+        fs.write("/f", vec![9; 100_000]).unwrap();
+        let file = fs.open_file("/f", &OpenOptions::new().write(true)).unwrap();
+        file.sync_all().unwrap();
+    }
+    let fs = image.open();
+    assert_eq!(fs.read("/f").unwrap(), vec![9; 100_000]);
+    fs.close().unwrap();
+}
+
+#[test]
+fn a_file_reads_writes_and_seeks() {
+    let image = Image::new();
+    let fs = image.open();
+    let options = OpenOptions::new().read(true).write(true).create_new(true);
+    let mut file = fs.open_file("/f", &options).unwrap();
+    file.write_all(b"hello world").unwrap();
+    file.seek(SeekFrom::Start(6)).unwrap();
+    let mut text = String::new();
+    file.read_to_string(&mut text).unwrap();
+    assert_eq!(text, "world");
+    assert_eq!(file.seek(SeekFrom::End(-5)).unwrap(), 6);
+    file.set_len(5).unwrap();
+    assert_eq!(fs.read("/f").unwrap(), b"hello");
+    assert_eq!(file.seek_to(0, SeekTo::Hole).unwrap(), Some(5));
+    assert_eq!(file.seek_to(5, SeekTo::Data).unwrap(), None);
+    let mut end = fs
+        .open_file("/f", &OpenOptions::new().append(true))
+        .unwrap();
+    end.write_all(b"!").unwrap();
+    end.write_all(b"?").unwrap();
+    assert_eq!(fs.read("/f").unwrap(), b"hello!?");
+    assert!(matches!(
+        fails(fs.open_file("/f", &options)),
+        VfsError::Exists
+    ));
+    drop((file, end));
+    fs.close().unwrap();
+}
+
+#[test]
+fn paths_follow_links_and_say_what_is_wrong() {
+    let image = Image::new();
+    let fs = image.open();
+    fs.create_dir("/d").unwrap();
+    fs.write("/d/f", b"x").unwrap();
+    fs.symlink("/d/f", "/absolute").unwrap();
+    fs.symlink("../d", "/d/up").unwrap();
+    fs.symlink("loop", "/loop").unwrap();
+    assert_eq!(fs.read("/absolute").unwrap(), b"x");
+    assert_eq!(fs.read("/d/up/up/../d/./f").unwrap(), b"x");
+    assert_eq!(
+        fs.symlink_metadata("/d/up").unwrap().kind(),
+        FileKind::Symlink
+    );
+    assert_eq!(
+        fs.symlink_metadata("/d/up/").unwrap().kind(),
+        FileKind::Directory
+    );
+    assert!(matches!(fails(fs.read("/loop")), VfsError::SymlinkLoop));
+    assert!(matches!(fails(fs.read("/none/f")), VfsError::NotFound));
+    assert!(matches!(fails(fs.read("/d/f/g")), VfsError::NotDirectory));
+    assert!(matches!(
+        fails(fs.metadata("/d/f/")),
+        VfsError::NotDirectory
+    ));
+    assert!(matches!(fails(fs.metadata("")), VfsError::NotFound));
+    assert!(matches!(fails(fs.read_dir("/d/f")), VfsError::NotDirectory));
+    assert!(matches!(fails(fs.create_dir("/")), VfsError::Invalid(_)));
+    let error = fs.read("/none").unwrap_err();
+    assert_eq!(error.to_string(), "/none: no such file or directory");
+    let error = std::io::Error::from(error);
+    assert_eq!(error.kind(), std::io::ErrorKind::NotFound);
+    fs.close().unwrap();
+}
+
+#[test]
+fn names_move_and_go() {
+    let image = Image::new();
+    let fs = image.open();
+    fs.write("/a", b"a").unwrap();
+    fs.write("/b", b"b").unwrap();
+    fs.rename_with("/a", "/b", RenameMode::Exchange).unwrap();
+    assert_eq!(fs.read("/a").unwrap(), b"b");
+    fs.rename("/a", "/b").unwrap();
+    assert!(!fs.exists("/a"));
+    fs.create_dir("/d").unwrap();
+    fs.remove_dir("/d/").unwrap();
+    fs.remove_file("/b").unwrap();
+    assert_eq!(fs.read_dir("/").unwrap(), []);
+    let set = SetAttr {
+        mode: Some(0o700),
+        ..SetAttr::default()
+    };
+    assert_eq!(fs.set_attributes("/", &set).unwrap().mode & 0o777, 0o700);
+    assert!(fs.statfs().unwrap().blocks > 0);
+    fs.sync().unwrap();
+    fs.close().unwrap();
+}
+
+#[test]
+fn a_read_only_volume_is_read_and_never_written() {
+    let image = Image::new();
+    let fs = image.open();
+    fs.write("/f", b"content").unwrap();
+    fs.close().unwrap();
+    let before = std::fs::read(&image.path).unwrap();
+    let fs = Filesystem::open(&image.path, &Options::read_only()).unwrap();
+    assert_eq!(fs.read("/f").unwrap(), b"content");
+    assert!(matches!(fails(fs.write("/g", b"")), VfsError::ReadOnly));
+    fs.close().unwrap();
+    assert!(before == std::fs::read(&image.path).unwrap());
+}
