@@ -1,6 +1,10 @@
 //! The library on an image file.
 
-#![allow(clippy::unwrap_used, clippy::panic, reason = "a test from top to bottom")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "a test from top to bottom"
+)]
 
 use std::io::{Read, Seek, SeekFrom, Write};
 use std::path::PathBuf;

@@ -17,7 +17,7 @@ use super::staged::Times;
 use crate::Volume;
 use crate::error::{Error, Result};
 use crate::log::InFlight;
-use crate::meta::Intent;
+use crate::meta::{Intent, Transaction};
 use crate::statistics::{Class, add};
 use crate::zones::table::NoWriter;
 use crate::zones::{Pin, Placed, Run, Stream};
@@ -326,7 +326,8 @@ impl Volume {
             let data = in_flight.take();
             (_, lsn) = self.update_with::<_, Error>(Intent::Shrink, data, |tx| {
                 for op in &ops {
-                    tx.push(op.clone());
+                    let op = with_latest_change(tx, op)?;
+                    tx.push(op);
                 }
                 Ok(())
             })?;
@@ -401,4 +402,15 @@ fn touch(ino: Ino, size: u64, times: Option<Times>) -> Op {
         ..Touch::default()
     };
     Op::Touch { ino, set }
+}
+
+/// The change time of a write is not taken over where something changed the inode since.
+fn with_latest_change(tx: &Transaction<'_>, op: &Op) -> Result<Op> {
+    let mut op = op.clone();
+    if let Op::Touch { ino, set } = &mut op
+        && let Some(inode) = tx.inode(*ino)?
+    {
+        set.ctime = set.ctime.max(Some(inode.ctime));
+    }
+    Ok(op)
 }

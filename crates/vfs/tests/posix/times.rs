@@ -189,3 +189,20 @@ fn a_set_access_time_wins_over_one_in_memory() {
     fs.vfs.flush_access_times().unwrap();
     assert_eq!(fs.at("f").atime, time);
 }
+
+/// A write staged its times, `link` marked the change time after it, and when the data was flushed
+/// the older time of the write took its place.
+#[test]
+fn flushing_a_write_does_not_take_the_change_time_back() {
+    let fs = Fixture::default();
+    let ino = fs.file("f", &[1; 10_000]);
+    fs.link("f", "g");
+    let before = fs.at("f");
+    fs.vfs.sync().unwrap();
+    assert_eq!(fs.at("f"), before);
+    fs.write(ino, 0, b"x");
+    let written = fs.at("f");
+    assert!(written.ctime > before.ctime);
+    fs.vfs.sync().unwrap();
+    assert_eq!(fs.at("f"), written);
+}
