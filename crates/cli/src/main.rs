@@ -1,1 +1,182 @@
-fn main() {}
+//! The `persimmon` command. Also runs as `mkfs.persimmon`, `mount.persimmon` and
+//! `fsck.persimmon`, by the name it is called with.
+
+mod daemon;
+mod dump;
+mod exit;
+mod fsck;
+mod info;
+mod live;
+mod logging;
+mod mkfs;
+mod mount;
+mod open;
+mod output;
+mod picture;
+mod probe;
+mod progress;
+mod report;
+mod spec;
+mod stats;
+mod umount;
+mod zones;
+
+use std::ffi::OsString;
+use std::path::Path;
+use std::process::ExitCode;
+
+use anyhow::Result;
+use clap::{Parser, Subcommand};
+
+/// A filesystem for zoned storage.
+#[derive(Parser)]
+#[command(name = "persimmon", version, max_term_width = 100)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    Mkfs(mkfs::Mkfs),
+    Mount(Box<mount::Mount>),
+    Umount(umount::Umount),
+    Fsck(fsck::Fsck),
+    Info(info::InfoCommand),
+    Zones(zones::ZonesCommand),
+    Stats(stats::StatsCommand),
+    Dump(dump::Dump),
+    Probe(probe::Probe),
+}
+
+impl Command {
+    fn run(&self) -> Result<u8> {
+        match self {
+            Command::Mkfs(command) => command.run(),
+            Command::Mount(command) => command.run(),
+            Command::Umount(command) => command.run(),
+            Command::Fsck(command) => command.run(),
+            Command::Info(command) => command.run(),
+            Command::Zones(command) => command.run(),
+            Command::Stats(command) => command.run(),
+            Command::Dump(command) => command.run(),
+            Command::Probe(command) => command.run(),
+        }
+    }
+
+    /// Name, and exit code of failures that know no better.
+    fn name_and_failure(&self) -> (&'static str, u8) {
+        match self {
+            Command::Mkfs(_) => ("mkfs", exit::FAILED),
+            Command::Mount(_) => ("mount", exit::MOUNT_FAILED),
+            Command::Umount(_) => ("umount", exit::FAILED),
+            Command::Fsck(_) => ("fsck", exit::FSCK_FAILED),
+            Command::Info(_) => ("info", exit::FAILED),
+            Command::Zones(_) => ("zones", exit::FAILED),
+            Command::Stats(_) => ("stats", exit::FAILED),
+            Command::Dump(_) => ("dump", exit::FAILED),
+            Command::Probe(_) => ("probe", exit::FAILED),
+        }
+    }
+}
+
+fn main() -> ExitCode {
+    let arguments = with_subcommand(std::env::args_os().collect());
+    let cli = match Cli::try_parse_from(&arguments) {
+        Ok(cli) => cli,
+        Err(error) => {
+            let _ = error.print();
+            return ExitCode::from(if error.use_stderr() {
+                usage_code(&arguments)
+            } else {
+                0
+            });
+        }
+    };
+    let (name, failure) = cli.command.name_and_failure();
+    match cli.command.run() {
+        Ok(code) => ExitCode::from(code),
+        Err(error) => {
+            eprintln!("persimmon {name}: {error:#}");
+            ExitCode::from(exit::code_of(&error, failure))
+        }
+    }
+}
+
+/// Called as `mkfs.persimmon` and the like, the subcommand is in the name.
+fn with_subcommand(mut arguments: Vec<OsString>) -> Vec<OsString> {
+    let name = arguments
+        .first()
+        .and_then(|program| Path::new(program).file_name())
+        .and_then(|name| name.to_str())
+        .unwrap_or_default();
+    if let Some(command @ ("mkfs" | "mount" | "fsck" | "umount")) = name.strip_suffix(".persimmon")
+    {
+        let command = OsString::from(command);
+        arguments.insert(1, command);
+    }
+    arguments
+}
+
+fn usage_code(arguments: &[OsString]) -> u8 {
+    match arguments.get(1).and_then(|command| command.to_str()) {
+        Some("mount") => exit::MOUNT_USAGE,
+        Some("fsck") => exit::FSCK_USAGE,
+        _ => exit::USAGE,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Cli::command().debug_assert();
+    }
+
+    fn parse(words: &[&str]) -> Result<Cli, clap::Error> {
+        Cli::try_parse_from(with_subcommand(words.iter().map(OsString::from).collect()))
+    }
+
+    #[test]
+    fn helpers_of_mount_fsck_and_mkfs_are_understood() {
+        for words in [
+            [
+                "/sbin/mount.persimmon",
+                "LABEL=x",
+                "/mnt",
+                "-sfnv",
+                "-o",
+                "rw,noatime",
+            ]
+            .as_slice(),
+            &[
+                "/sbin/mount.persimmon",
+                "/img",
+                "/mnt",
+                "-t",
+                "persimmon",
+                "-o",
+                "ro",
+            ],
+            &["fsck.persimmon", "-a", "/dev/x"],
+            &["fsck.persimmon", "-n", "-C0", "/dev/x"],
+            &["mkfs.persimmon", "-L", "data", "/dev/x"],
+            &[
+                "persimmon",
+                "mkfs",
+                "/img",
+                "--size",
+                "8G",
+                "--reserve",
+                "7%",
+                "--dry-run",
+            ],
+        ] {
+            assert!(parse(words).is_ok(), "{words:?}");
+        }
+        assert!(parse(&["persimmon", "mkfs", "/img", "--size", "lots"]).is_err());
+    }
+}

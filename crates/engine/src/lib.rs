@@ -27,4 +27,5 @@ pub use options::{FormatOptions, Options};
 pub use recovery::RecoveryReport;
 pub use statistics::{Class, Statistics};
 pub use volume::{Progress, Task, Volume};
+pub use zones::budget::check_geometry;
 pub use zones::table::ZoneStatus;

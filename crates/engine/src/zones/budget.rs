@@ -128,3 +128,13 @@ impl Budget {
         (self.log_floor + blocks.div_ceil(self.zone_blocks) as u32).min(self.data_floor - 1)
     }
 }
+
+/// Whether a device of this shape, whose smallest zone holds `capacity_blocks`, can carry a
+/// volume; [`Error::Geometry`] says why not and how many zones are needed.
+pub fn check_geometry(
+    geometry: &Geometry,
+    capacity_blocks: u32,
+    reserve_basis_points: u32,
+) -> Result<()> {
+    Budget::new(geometry, capacity_blocks, reserve_basis_points, &Options::default()).map(|_| ())
+}

@@ -1,0 +1,57 @@
+//! Exit codes, documented in docs/CLI.md.
+
+use std::fmt;
+
+/// The command failed.
+pub const FAILED: u8 = 1;
+/// The command line makes no sense (clap's own code too).
+pub const USAGE: u8 = 2;
+
+/// mount(8): wrong invocation or permissions.
+pub const MOUNT_USAGE: u8 = 1;
+/// mount(8): out of memory, cannot fork, no more loop devices.
+pub const MOUNT_SYSTEM: u8 = 2;
+/// mount(8): the mount failed.
+pub const MOUNT_FAILED: u8 = 32;
+
+/// fsck(8): errors were corrected.
+pub const FSCK_CORRECTED: u8 = 1;
+/// fsck(8): errors are left.
+pub const FSCK_UNCORRECTED: u8 = 4;
+/// fsck(8): the check could not be made.
+pub const FSCK_FAILED: u8 = 8;
+/// fsck(8): wrong invocation.
+pub const FSCK_USAGE: u8 = 16;
+
+/// blkid(8): nothing found.
+pub const PROBE_NOTHING: u8 = 2;
+
+/// An error that knows its exit code.
+#[derive(Debug)]
+struct Coded {
+    code: u8,
+    message: String,
+}
+
+impl fmt::Display for Coded {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)
+    }
+}
+
+impl std::error::Error for Coded {}
+
+/// An error with an exit code of its own.
+pub fn error(code: u8, message: impl fmt::Display) -> anyhow::Error {
+    anyhow::Error::new(Coded {
+        code,
+        message: message.to_string(),
+    })
+}
+
+/// The exit code of a failure: the one it carries, or the command's own.
+pub fn code_of(error: &anyhow::Error, default: u8) -> u8 {
+    error
+        .downcast_ref::<Coded>()
+        .map_or(default, |coded| coded.code)
+}

@@ -1,0 +1,84 @@
+//! `persimmon info`: identity, geometry, space.
+
+use anyhow::Result;
+use clap::Args;
+use persimmon_fuse::size::show_bytes;
+
+use crate::open::Subject;
+use crate::output;
+
+/// Tell what a volume is.
+#[derive(Args)]
+pub struct InfoCommand {
+    /// Device, image file, LABEL=, UUID=, or a directory of a live mount
+    target: String,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+impl InfoCommand {
+    pub fn run(&self) -> Result<u8> {
+        let info = Subject::of(&self.target)?.info()?;
+        if self.json {
+            output::json(&info)?;
+            return Ok(0);
+        }
+        let limit = |limit: Option<u32>| limit.map_or("no limit".into(), |n| n.to_string());
+        let state = match (&info.mount_point, info.daemon_pid, info.clean) {
+            (Some(dir), Some(pid), _) => format!("mounted at {} by process {pid}", dir.display()),
+            (_, _, Some(false)) => {
+                "not mounted; was not unmounted, the next mount recovers it".into()
+            }
+            _ => "not mounted, clean".into(),
+        };
+        let used = info.total_bytes.saturating_sub(info.available_bytes);
+        let rows: &[(&str, String)] = &[
+            ("device", info.device.display().to_string()),
+            (
+                "state",
+                if info.read_only && info.mount_point.is_some() {
+                    format!("{state}, read-only")
+                } else {
+                    state
+                },
+            ),
+            ("UUID", info.uuid.clone()),
+            (
+                "label",
+                if info.label.is_empty() {
+                    "none".into()
+                } else {
+                    info.label.clone()
+                },
+            ),
+            ("format", format!("version {}", info.format_version)),
+            (
+                "zones",
+                format!(
+                    "{} of {}",
+                    info.zone_count,
+                    show_bytes(info.zone_size_bytes)
+                ),
+            ),
+            (
+                "open, active",
+                format!("{}, {}", limit(info.max_open), limit(info.max_active)),
+            ),
+            (
+                "space",
+                format!(
+                    "{} of {} in use, {} available",
+                    show_bytes(used),
+                    show_bytes(info.total_bytes),
+                    show_bytes(info.available_bytes)
+                ),
+            ),
+            ("inodes", info.inodes.to_string()),
+        ];
+        for (name, value) in rows {
+            println!("{name:<14}{value}");
+        }
+        Ok(0)
+    }
+}

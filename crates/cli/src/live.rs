@@ -1,0 +1,88 @@
+//! Asking the daemon of a live mount, through the attributes it answers on any file of the mount.
+
+use std::path::{Path, PathBuf};
+use std::sync::mpsc;
+use std::thread;
+use std::time::Duration;
+
+use anyhow::{Result, anyhow, bail};
+use persimmon_fuse::live::PREFIX;
+use persimmon_fuse::mounts;
+use rustix::io::Errno;
+use serde::de::DeserializeOwned;
+
+/// The longest attribute that the kernel passes.
+const ANSWER_BYTES_MAX: usize = 64 << 10;
+
+/// How long a daemon may take to answer before it counts as hung.
+const ANSWER_WAIT_MAX: Duration = Duration::from_secs(10);
+
+/// What a command was pointed at.
+pub enum Target {
+    /// A directory of a mounted volume.
+    Live(PathBuf),
+    /// A device or image that is not mounted, as far as this process sees.
+    Device(PathBuf),
+}
+
+impl Target {
+    /// A directory means the volume mounted there, a mounted device its mount, everything else
+    /// the device itself.
+    ///
+    /// # Errors
+    /// When there is no such thing.
+    pub fn of(spec: &str) -> Result<Target> {
+        let path = crate::spec::resolve(spec)?;
+        if path.is_dir() {
+            return Ok(Target::Live(path));
+        }
+        Ok(match mounted_at(&path) {
+            Some(dir) => Target::Live(dir),
+            None => Target::Device(path),
+        })
+    }
+}
+
+/// Where a device or image is mounted, as far as this process sees.
+pub fn mounted_at(device: &Path) -> Option<PathBuf> {
+    let mounts = mounts::of_source(device).ok()?;
+    mounts.into_iter().next().map(|line| line.mount_point)
+}
+
+/// Asks the daemon behind `dir`. Bounded, even if the daemon hangs.
+///
+/// # Errors
+/// When `dir` is not on a Persimmon mount, or the daemon does not answer.
+pub fn ask<T: DeserializeOwned>(dir: &Path, question: &str) -> Result<T> {
+    let (sender, answers) = mpsc::channel();
+    let (path, name) = (dir.to_owned(), format!("{PREFIX}{question}"));
+    // On a thread, which is left behind if the daemon never answers.
+    thread::spawn(move || {
+        let mut answer = vec![0; ANSWER_BYTES_MAX];
+        let result = rustix::fs::getxattr(&path, name.as_str(), &mut answer).map(|length| {
+            answer.truncate(length);
+            answer
+        });
+        let _ = sender.send(result);
+    });
+    let answer = answers.recv_timeout(ANSWER_WAIT_MAX).map_err(|_| {
+        anyhow!(
+            "the daemon of {} has not answered for {} seconds; see its log",
+            dir.display(),
+            ANSWER_WAIT_MAX.as_secs()
+        )
+    })?;
+    match answer {
+        Ok(bytes) => serde_json::from_slice(&bytes).map_err(|error| {
+            anyhow!(
+                "the daemon of {} gave an answer this version does not understand: {error}",
+                dir.display()
+            )
+        }),
+        Err(Errno::NODATA | Errno::OPNOTSUPP | Errno::INVAL) => bail!(
+            "{} is not on a mounted Persimmon volume; name a mount point, a device or an image",
+            dir.display()
+        ),
+        Err(error) => bail!("{}: {error}", dir.display()),
+    }
+}

@@ -1,0 +1,309 @@
+//! `persimmon mkfs` and `mkfs.persimmon`: makes a volume on a device or in an image file.
+
+use std::fs;
+use std::os::unix::fs::FileTypeExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use anyhow::{Context, Result, anyhow, bail};
+use clap::Args;
+use persimmon::SystemClock;
+use persimmon_device::image::{CreateOptions, ImageDevice, ImageGeometry};
+use persimmon_device::{BLOCK_SIZE, Geometry};
+use persimmon_engine::{FormatOptions, Volume};
+use persimmon_fuse::size::{parse_basis_points, parse_bytes, show_bytes};
+use persimmon_vfs::Clock;
+use rustix::rand::{GetRandomFlags, getrandom};
+use serde::Serialize;
+use uuid::Uuid;
+
+use crate::daemon::LOCK_WAIT_MAX;
+use crate::live::mounted_at;
+
+const BLOCK: u64 = BLOCK_SIZE as u64;
+/// Zone size where none is given and the volume is large.
+const ZONE_BYTES_DEFAULT: u64 = 64 << 20;
+const ZONE_BYTES_MIN: u64 = 1 << 20;
+/// On small volumes zones are made smaller until there are so many.
+const ZONES_GOOD: u64 = 64;
+const LABEL_BYTES_MAX: usize = 64;
+
+/// Make a volume.
+#[derive(Args)]
+pub struct Mkfs {
+    /// Device or image file; an image file is made if it does not exist
+    device: PathBuf,
+    /// Size of the volume [default: the whole device or file]
+    #[arg(long, value_parser = parse_bytes)]
+    size: Option<u64>,
+    /// Size of a zone [default: 64M, less on small volumes]
+    #[arg(long, value_parser = parse_bytes)]
+    zone_size: Option<u64>,
+    /// Writable part of a zone [default: all of it]
+    #[arg(long, value_parser = parse_bytes)]
+    zone_capacity: Option<u64>,
+    /// Zones that may be open at once [default: no limit]
+    #[arg(long)]
+    max_open: Option<u32>,
+    /// Zones that may be active at once [default: no limit]
+    #[arg(long)]
+    max_active: Option<u32>,
+    /// Share held back for metadata and cleaning
+    #[arg(long, value_parser = parse_basis_points, default_value = "7%")]
+    reserve: u32,
+    /// Label, at most 64 bytes
+    #[arg(long, short = 'L', default_value = "")]
+    label: String,
+    /// UUID [default: a random one]
+    #[arg(long, short = 'U')]
+    uuid: Option<Uuid>,
+    /// Overwrite what is on the device
+    #[arg(long)]
+    force: bool,
+    /// Say what would be made, and make nothing
+    #[arg(long)]
+    dry_run: bool,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// What was made, or would be.
+#[derive(Serialize)]
+struct Made {
+    device: PathBuf,
+    uuid: String,
+    label: String,
+    size_bytes: u64,
+    zone_count: u32,
+    zone_size_bytes: u64,
+    zone_capacity_bytes: u64,
+    max_open: Option<u32>,
+    max_active: Option<u32>,
+    reserve_basis_points: u32,
+    dry_run: bool,
+}
+
+impl Mkfs {
+    pub fn run(&self) -> Result<u8> {
+        if self.label.len() > LABEL_BYTES_MAX {
+            bail!(
+                "the label is {} bytes long; {LABEL_BYTES_MAX} fit",
+                self.label.len()
+            );
+        }
+        if let Ok(device) = fs::canonicalize(&self.device)
+            && let Some(at) = mounted_at(&device)
+        {
+            bail!(
+                "{0} is mounted at {1}; `umount {1}` first",
+                self.device.display(),
+                at.display()
+            );
+        }
+        let geometry = self.geometry()?;
+        let uuid = self.uuid.unwrap_or_else(Uuid::new_v4);
+        // Before anything is overwritten: can this carry a volume?
+        persimmon_engine::check_geometry(
+            &device_geometry(&geometry),
+            geometry.capacity_blocks,
+            self.reserve,
+        )
+        .map_err(|error| self.failed(error))?;
+        if !self.dry_run {
+            self.make(&geometry, uuid)?;
+        }
+        let made = Made {
+            device: self.device.clone(),
+            uuid: uuid.to_string(),
+            label: self.label.clone(),
+            size_bytes: u64::from(geometry.zone_count)
+                * u64::from(geometry.capacity_blocks)
+                * BLOCK,
+            zone_count: geometry.zone_count,
+            zone_size_bytes: u64::from(geometry.zone_blocks) * BLOCK,
+            zone_capacity_bytes: u64::from(geometry.capacity_blocks) * BLOCK,
+            max_open: geometry.max_open,
+            max_active: geometry.max_active,
+            reserve_basis_points: self.reserve,
+            dry_run: self.dry_run,
+        };
+        if self.json {
+            crate::output::json(&made)?;
+        } else {
+            self.say(&made);
+        }
+        Ok(0)
+    }
+
+    fn failed(&self, error: impl std::fmt::Display) -> anyhow::Error {
+        anyhow!("{}: {error}", self.device.display())
+    }
+
+    fn geometry(&self) -> Result<ImageGeometry> {
+        let available = available_bytes(&self.device)?;
+        let size = match (self.size, available) {
+            (Some(size), Available::Device(bytes)) if size > bytes => bail!(
+                "{} has {}, less than --size {}",
+                self.device.display(),
+                show_bytes(bytes),
+                show_bytes(size)
+            ),
+            (Some(size), _) => size,
+            (None, Available::Device(bytes) | Available::File(bytes)) if bytes > 0 => bytes,
+            (None, _) => bail!(
+                "{} is new or empty: tell its size, for example --size 8G",
+                self.device.display()
+            ),
+        };
+        let zone_bytes = self.zone_size.unwrap_or_else(|| zone_bytes_for(size));
+        let capacity_bytes = self.zone_capacity.unwrap_or(zone_bytes);
+        let zone_blocks = blocks("--zone-size", zone_bytes)?;
+        let capacity_blocks = blocks("--zone-capacity", capacity_bytes)?;
+        if capacity_blocks > zone_blocks {
+            bail!(
+                "--zone-capacity {} is more than the zone size",
+                show_bytes(capacity_bytes)
+            );
+        }
+        Ok(ImageGeometry {
+            zone_count: ImageDevice::zones_fitting(size, zone_blocks, capacity_blocks),
+            zone_blocks,
+            capacity_blocks,
+            max_open: self.max_open,
+            max_active: self.max_active,
+        })
+    }
+
+    fn make(&self, geometry: &ImageGeometry, uuid: Uuid) -> Result<()> {
+        let is_new = !self.device.exists();
+        let made = self.make_volume(geometry, uuid);
+        if is_new && made.is_err() {
+            let _ = fs::remove_file(&self.device);
+        }
+        made
+    }
+
+    fn make_volume(&self, geometry: &ImageGeometry, uuid: Uuid) -> Result<()> {
+        let device = ImageDevice::create(
+            &self.device,
+            geometry,
+            &CreateOptions {
+                force: self.force,
+                uuid,
+                label: self.label.clone(),
+                wait_for_lock: LOCK_WAIT_MAX,
+            },
+        )?;
+        let mut secret = [0; 32];
+        getrandom(&mut secret, GetRandomFlags::empty()).context("random bytes for the secret")?;
+        let options = FormatOptions {
+            uuid: uuid.into_bytes(),
+            secret,
+            label: self.label.clone(),
+            reserve_basis_points: self.reserve,
+            now: SystemClock.now(),
+            root_mode: 0o755,
+            root_uid: rustix::process::geteuid().as_raw(),
+            root_gid: rustix::process::getegid().as_raw(),
+        };
+        Volume::format(Arc::new(device), &options).map_err(|error| self.failed(error))
+    }
+
+    fn say(&self, made: &Made) {
+        let verb = if made.dry_run { "would make" } else { "made" };
+        println!(
+            "{verb} {}: {} zones of {}{}, {} in all",
+            made.device.display(),
+            made.zone_count,
+            show_bytes(made.zone_size_bytes),
+            if made.zone_capacity_bytes == made.zone_size_bytes {
+                String::new()
+            } else {
+                format!(" ({} writable)", show_bytes(made.zone_capacity_bytes))
+            },
+            show_bytes(made.size_bytes)
+        );
+        if !made.dry_run || self.uuid.is_some() {
+            println!("UUID {}", made.uuid);
+        }
+        if !made.label.is_empty() {
+            println!("label {}", made.label);
+        }
+    }
+}
+
+enum Available {
+    /// A block device of so many bytes.
+    Device(u64),
+    /// A regular file of so many bytes, or none yet.
+    File(u64),
+}
+
+fn available_bytes(path: &Path) -> Result<Available> {
+    let metadata = match fs::metadata(path) {
+        Ok(metadata) => metadata,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+            return Ok(Available::File(0));
+        }
+        Err(error) => return Err(error).context(path.display().to_string()),
+    };
+    if metadata.is_file() {
+        return Ok(Available::File(metadata.len()));
+    }
+    if metadata.file_type().is_block_device() {
+        use std::io::{Seek, SeekFrom};
+        let mut file = fs::File::open(path).context(path.display().to_string())?;
+        return Ok(Available::Device(file.seek(SeekFrom::End(0))?));
+    }
+    bail!(
+        "{} is neither a block device nor a regular file",
+        path.display()
+    )
+}
+
+/// The image as a device, as far as a volume's needs go.
+fn device_geometry(image: &ImageGeometry) -> Geometry {
+    Geometry {
+        zone_count: image.zone_count,
+        zone_blocks: image.zone_blocks,
+        conventional_zones: 0,
+        max_open: image.max_open,
+        max_active: image.max_active,
+        max_transfer_blocks: image.capacity_blocks,
+        max_append_blocks: image.capacity_blocks,
+        volatile_cache: true,
+        write_pointer_is_proof: false,
+    }
+}
+
+/// The largest power of two up to the default that leaves enough zones.
+fn zone_bytes_for(size: u64) -> u64 {
+    let mut bytes = ZONE_BYTES_DEFAULT;
+    while bytes > ZONE_BYTES_MIN && size / bytes < ZONES_GOOD {
+        bytes /= 2;
+    }
+    bytes
+}
+
+fn blocks(option: &str, bytes: u64) -> Result<u32> {
+    if bytes == 0 || !bytes.is_multiple_of(BLOCK) {
+        bail!("{option}: {bytes} is not a multiple of {BLOCK} bytes");
+    }
+    u32::try_from(bytes / BLOCK)
+        .map_err(|_| anyhow!("{option}: {} is too large", show_bytes(bytes)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn small_volumes_get_small_zones() {
+        assert_eq!(zone_bytes_for(8 << 30), 64 << 20);
+        assert_eq!(zone_bytes_for(4 << 30), 64 << 20);
+        assert_eq!(zone_bytes_for(1 << 30), 16 << 20);
+        assert_eq!(zone_bytes_for(64 << 20), 1 << 20);
+        assert_eq!(zone_bytes_for(1 << 20), 1 << 20);
+    }
+}

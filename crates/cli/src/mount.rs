@@ -1,0 +1,231 @@
+//! `persimmon mount` and `mount.persimmon`: starts the daemon and returns when the mount answers.
+
+use std::io::{BufRead, BufReader};
+use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+
+use anyhow::{Context, Result};
+use clap::Args;
+use persimmon_fuse::{MountOptions, OptionError, mounts};
+use rustix::mount::MountFlags;
+
+use crate::daemon::{self, Daemon};
+use crate::exit::{self, MOUNT_FAILED, MOUNT_SYSTEM, MOUNT_USAGE};
+use crate::live;
+
+/// What the daemon writes to its parent when the mount answers.
+const READY: &str = "ready";
+
+/// Mount a volume.
+#[derive(Args)]
+#[command(after_help = MountOptions::help())]
+pub struct Mount {
+    /// Device or image file, LABEL=... or UUID=...
+    spec: String,
+    /// Directory to mount at
+    dir: PathBuf,
+    /// Mount options, comma-separated; may be given several times
+    #[arg(short = 'o', long = "options", value_name = "OPTIONS")]
+    options: Vec<String>,
+    /// Stay in the foreground, log to the terminal, unmount at Ctrl-C
+    #[arg(long)]
+    foreground: bool,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+    /// Started by another persimmon, which waits on standard output
+    #[arg(long, hide = true)]
+    child: bool,
+    /// Skip unknown mount options
+    #[arg(short = 's', long, hide = true)]
+    sloppy: bool,
+    /// Do everything but mount
+    #[arg(short = 'f', long, hide = true)]
+    fake: bool,
+    /// Do not write /etc/mtab (nobody does)
+    #[arg(short = 'n', hide = true)]
+    no_mtab: bool,
+    /// Say what is done
+    #[arg(short = 'v', long, hide = true)]
+    verbose: bool,
+    /// Type of the filesystem, as mount(8) passes it on
+    #[arg(short = 't', hide = true, value_name = "TYPE")]
+    kind: Option<String>,
+}
+
+impl Mount {
+    pub fn run(&self) -> Result<u8> {
+        let options = self.parse_options()?;
+        if options.remount {
+            return self.remount(&options);
+        }
+        let device = crate::spec::resolve(&self.spec)
+            .map_err(|error| exit::error(MOUNT_FAILED, format!("{error:#}")))?;
+        let dir = self.dir.canonicalize().map_err(|error| {
+            exit::error(MOUNT_USAGE, format!("{}: {error}", self.dir.display()))
+        })?;
+        if !dir.is_dir() {
+            return Err(exit::error(
+                MOUNT_USAGE,
+                format!(
+                    "{} is not a directory; a volume is mounted at one",
+                    dir.display()
+                ),
+            ));
+        }
+        if let Some(at) = live::mounted_at(&device) {
+            return Err(exit::error(
+                MOUNT_FAILED,
+                format!(
+                    "{} is already mounted at {}; for a second place, use `mount --bind`",
+                    device.display(),
+                    at.display()
+                ),
+            ));
+        }
+        if self.fake {
+            return Ok(0);
+        }
+        let mut daemon = Daemon {
+            device,
+            dir,
+            options,
+            ready: None,
+        };
+        if self.child {
+            daemon.ready = Some(Box::new(leave_parent));
+            return daemon.run();
+        }
+        if self.foreground {
+            return daemon.run();
+        }
+        let code = self.start(&daemon)?;
+        if code == 0 {
+            if self.json {
+                crate::output::json(&serde_json::json!({
+                    "device": daemon.device,
+                    "mount_point": daemon.dir,
+                }))?;
+            } else if self.verbose {
+                println!(
+                    "{} mounted at {}",
+                    daemon.device.display(),
+                    daemon.dir.display()
+                );
+            }
+        }
+        Ok(code)
+    }
+
+    fn parse_options(&self) -> Result<MountOptions> {
+        let mut options = MountOptions::default();
+        for list in &self.options {
+            for word in list.split(',') {
+                match options.apply(word) {
+                    Err(OptionError::Unknown(_)) if self.sloppy => {}
+                    result => result.map_err(|error| exit::error(MOUNT_USAGE, error))?,
+                }
+            }
+        }
+        Ok(options)
+    }
+
+    /// Runs this program again as the daemon and waits until its mount answers. A program with
+    /// one thread and a fresh memory is the safe thing to leave behind; a fork of this one is not.
+    fn start(&self, daemon: &Daemon) -> Result<u8> {
+        let program = std::env::current_exe()
+            .map_err(|error| exit::error(MOUNT_SYSTEM, format!("finding this program: {error}")))?;
+        let mut command = Command::new(program);
+        command
+            .arg0("persimmon")
+            .args(["mount", "--child"])
+            .arg(&daemon.device)
+            .arg(&daemon.dir)
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .current_dir("/");
+        if self.sloppy {
+            command.arg("--sloppy");
+        }
+        for list in &self.options {
+            command.arg("-o").arg(list);
+        }
+        let mut child = command
+            .spawn()
+            .map_err(|error| exit::error(MOUNT_SYSTEM, format!("starting the daemon: {error}")))?;
+        let mut ready = false;
+        if let Some(stdout) = child.stdout.take() {
+            for line in BufReader::new(stdout).lines() {
+                match line.context("waiting for the daemon")? {
+                    line if line == READY => ready = true,
+                    message => eprintln!("{message}"),
+                }
+            }
+        }
+        if ready {
+            return Ok(0);
+        }
+        // It said why on standard error, which it shares with this process.
+        let status = child.wait().context("waiting for the daemon")?;
+        Ok(status
+            .code()
+            .and_then(|code| u8::try_from(code).ok())
+            .filter(|code| *code != 0)
+            .unwrap_or(MOUNT_FAILED))
+    }
+
+    /// Flags of the mount only: options of the daemon need a new mount.
+    fn remount(&self, options: &MountOptions) -> Result<u8> {
+        let failed = |error: rustix::io::Errno| {
+            exit::error(
+                MOUNT_FAILED,
+                format!("remounting {}: {error}", self.dir.display()),
+            )
+        };
+        let dir = self.dir.canonicalize().map_err(|error| {
+            exit::error(MOUNT_USAGE, format!("{}: {error}", self.dir.display()))
+        })?;
+        let line = mounts::at(&dir).context("/proc/self/mountinfo")?;
+        let Some(line) = line.filter(|line| line.fs_type == mounts::FS_TYPE) else {
+            return Err(exit::error(
+                MOUNT_FAILED,
+                format!("no Persimmon volume is mounted at {}", dir.display()),
+            ));
+        };
+        if line.read_only && !options.read_only && daemon::is_read_only(&dir) {
+            return Err(exit::error(
+                MOUNT_FAILED,
+                format!(
+                    "{0} was mounted read-only; `umount {0}` and mount it again",
+                    dir.display()
+                ),
+            ));
+        }
+        let mut flags = MountFlags::empty();
+        flags.set(MountFlags::RDONLY, options.read_only);
+        flags.set(MountFlags::NOSUID, options.suid == Some(false));
+        flags.set(MountFlags::NODEV, options.dev == Some(false));
+        flags.set(MountFlags::NOEXEC, !options.exec);
+        if options.read_only {
+            // What is buffered must reach the daemon while the mount still takes writes.
+            let root = std::fs::File::open(&dir).context(dir.display().to_string())?;
+            rustix::fs::syncfs(&root).map_err(failed)?;
+        }
+        rustix::mount::mount_remount(&dir, flags, c"").map_err(failed)?;
+        Ok(0)
+    }
+}
+
+/// Tells the parent that the mount answers, and lets go of its terminal and pipes.
+fn leave_parent() -> Result<()> {
+    println!("{READY}");
+    let null = std::fs::OpenOptions::new()
+        .read(true)
+        .write(true)
+        .open("/dev/null")
+        .context("/dev/null")?;
+    rustix::stdio::dup2_stdout(&null)?;
+    rustix::stdio::dup2_stderr(&null)?;
+    Ok(())
+}

@@ -1,0 +1,271 @@
+//! What `info`, `zones` and `stats` tell, gathered from an open volume: by the daemon for its
+//! live mount, by the tool for a device that is not mounted. Field names are documented in
+//! docs/CLI.md and stay.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use persimmon_device::image::ImageDevice;
+use persimmon_device::{BLOCK_SIZE, ZonedDevice};
+use persimmon_engine::{RecoveryReport, Statistics, Volume, ZoneStatus};
+use persimmon_format::table::Role;
+use persimmon_fuse::Live;
+use serde::{Deserialize, Serialize};
+
+const BLOCK: u64 = BLOCK_SIZE as u64;
+
+/// Zones in one answer of a daemon, so that it fits the longest extended attribute.
+const ZONES_PER_ANSWER: usize = 256;
+
+/// `persimmon info`.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Info {
+    /// Device or image file.
+    pub device: PathBuf,
+    /// Where it is mounted; null for a volume that is not.
+    pub mount_point: Option<PathBuf>,
+    /// Process that serves the mount.
+    pub daemon_pid: Option<u32>,
+    /// UUID.
+    pub uuid: String,
+    /// Label, may be empty.
+    pub label: String,
+    /// On-disk format.
+    pub format_version: u32,
+    /// The daemon, or this command, writes nothing.
+    pub read_only: bool,
+    /// Not mounted: the volume was closed in order. Null for a live mount.
+    pub clean: Option<bool>,
+    /// Zones of the device.
+    pub zone_count: u32,
+    /// From the start of one zone to the start of the next.
+    pub zone_size_bytes: u64,
+    /// Zones that may be open at once; null is no limit.
+    pub max_open: Option<u32>,
+    /// Zones that may be active at once; null is no limit.
+    pub max_active: Option<u32>,
+    /// What users may store.
+    pub total_bytes: u64,
+    /// Of that, not in use.
+    pub available_bytes: u64,
+    /// Inodes in use.
+    pub inodes: u64,
+}
+
+/// One line of `persimmon zones`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ZoneRow {
+    /// Number.
+    pub zone: u32,
+    /// free, log, metadata, data, retired.
+    pub role: String,
+    /// none, short, medium, long, extreme, survivors.
+    pub lifetime: String,
+    /// empty, open, partial, full.
+    pub state: String,
+    /// Blocks written.
+    pub write_pointer_blocks: u32,
+    /// Blocks that can be written.
+    pub capacity_blocks: u32,
+    /// Blocks that something refers to.
+    pub valid_blocks: u32,
+    /// Resets in its life.
+    pub resets: u32,
+}
+
+/// `persimmon stats`: since the volume was mounted.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[allow(missing_docs)] // Each is explained where it is counted and in docs/CLI.md.
+pub struct Stats {
+    pub user_bytes: u64,
+    pub device_bytes: u64,
+    pub write_amplification: f64,
+    pub data_bytes: u64,
+    pub cleaned_data_bytes: u64,
+    pub summary_bytes: u64,
+    pub metadata_bytes: u64,
+    pub cleaned_metadata_bytes: u64,
+    pub journal_bytes: u64,
+    pub checkpoint_bytes: u64,
+    pub read_bytes: u64,
+    pub write_commands: u64,
+    pub read_commands: u64,
+    pub flushes: u64,
+    pub resets: u64,
+    pub checkpoints: u64,
+    pub cleaning_foreground: u64,
+    pub cleaning_background: u64,
+    pub blocks_moved: u64,
+    pub stalls: u64,
+    pub commits: u64,
+    pub records: u64,
+}
+
+impl From<&Statistics> for Stats {
+    fn from(s: &Statistics) -> Stats {
+        Stats {
+            user_bytes: s.user_bytes,
+            device_bytes: s.device_bytes(),
+            write_amplification: s.write_amplification(),
+            data_bytes: s.data_bytes,
+            cleaned_data_bytes: s.cleaned_data_bytes,
+            summary_bytes: s.summary_bytes,
+            metadata_bytes: s.metadata_bytes,
+            cleaned_metadata_bytes: s.cleaned_metadata_bytes,
+            journal_bytes: s.journal_bytes,
+            checkpoint_bytes: s.checkpoint_bytes,
+            read_bytes: s.read_bytes,
+            write_commands: s.write_commands,
+            read_commands: s.read_commands,
+            flushes: s.flushes,
+            resets: s.resets,
+            checkpoints: s.checkpoints,
+            cleaning_foreground: s.cleaning_foreground,
+            cleaning_background: s.cleaning_background,
+            blocks_moved: s.blocks_moved,
+            stalls: s.stalls,
+            commits: s.commits,
+            records: s.records,
+        }
+    }
+}
+
+impl ZoneRow {
+    fn new(status: &ZoneStatus) -> ZoneRow {
+        let entry = &status.entry;
+        let state = match () {
+            () if status.open => "open",
+            () if entry.write_pointer == 0 => "empty",
+            () if entry.write_pointer >= status.capacity => "full",
+            () => "partial",
+        };
+        ZoneRow {
+            zone: status.zone.0,
+            role: entry.role.name().to_owned(),
+            lifetime: lifetime_name(entry.role, entry.lifetime).to_owned(),
+            state: state.to_owned(),
+            write_pointer_blocks: entry.write_pointer,
+            capacity_blocks: status.capacity,
+            valid_blocks: entry.valid,
+            resets: entry.resets,
+        }
+    }
+}
+
+fn lifetime_name(role: Role, lifetime: u8) -> &'static str {
+    match (role, lifetime) {
+        (Role::Free | Role::Retired, _) => "none",
+        (_, 1) => "short",
+        (_, 2) => "medium",
+        (_, 3) => "long",
+        (_, 4) => "extreme",
+        (_, 5) => "survivors",
+        _ => "none",
+    }
+}
+
+/// A volume and what is known about where it came from.
+pub struct Source {
+    volume: Arc<Volume>,
+    info: Info,
+}
+
+impl Source {
+    /// Gathers what does not change while the volume is open.
+    pub fn new(volume: Arc<Volume>, device: &ImageDevice, read_only: bool) -> Source {
+        let geometry = device.geometry();
+        Source {
+            volume,
+            info: Info {
+                device: device.path().to_owned(),
+                mount_point: None,
+                daemon_pid: None,
+                uuid: device.uuid().to_string(),
+                label: device.label(),
+                format_version: persimmon_format::zone_header::FORMAT_VERSION,
+                read_only,
+                clean: None,
+                zone_count: geometry.zone_count,
+                zone_size_bytes: u64::from(geometry.zone_blocks) * BLOCK,
+                max_open: geometry.max_open,
+                max_active: geometry.max_active,
+                total_bytes: 0,
+                available_bytes: 0,
+                inodes: 0,
+            },
+        }
+    }
+
+    /// Served by this process at `dir`.
+    pub fn mounted_at(mut self, dir: &Path) -> Source {
+        self.info.mount_point = Some(dir.to_owned());
+        self.info.daemon_pid = Some(std::process::id());
+        self
+    }
+
+    /// Not mounted; what opening it found.
+    pub fn opened(mut self, recovery: &RecoveryReport) -> Source {
+        self.info.clean = Some(recovery.clean);
+        self
+    }
+
+    /// Now.
+    pub fn info(&self) -> Info {
+        let space = self.volume.space();
+        Info {
+            total_bytes: space.total_bytes,
+            available_bytes: space.available_bytes,
+            inodes: space.inodes,
+            ..self.info.clone()
+        }
+    }
+
+    /// Now.
+    pub fn stats(&self) -> Stats {
+        Stats::from(&self.volume.statistics())
+    }
+
+    /// Now.
+    pub fn zones(&self) -> Vec<ZoneRow> {
+        self.volume.zones().iter().map(ZoneRow::new).collect()
+    }
+}
+
+impl Live for Source {
+    fn answer(&self, question: &str) -> Option<Vec<u8>> {
+        let answer = match question {
+            "info" => serde_json::to_vec(&self.info()),
+            "stats" => serde_json::to_vec(&self.stats()),
+            _ => {
+                let from: usize = question.strip_prefix("zones.")?.parse().ok()?;
+                let zones = self.zones();
+                let page: Vec<_> = zones.iter().skip(from).take(ZONES_PER_ANSWER).collect();
+                serde_json::to_vec(&page)
+            }
+        };
+        answer.ok()
+    }
+}
+
+/// What recovery did, in words; nothing after a clean unmount.
+pub fn recovery_lines(device: &Path, recovery: &RecoveryReport) -> Vec<String> {
+    if recovery.clean && recovery.records_replayed == 0 {
+        return Vec::new();
+    }
+    let mut lines = Vec::new();
+    if !recovery.clean {
+        lines.push(format!(
+            "{}: was not unmounted; recovered: {} journal records replayed since checkpoint {}",
+            device.display(),
+            recovery.records_replayed,
+            recovery.checkpoint
+        ));
+    }
+    if recovery.tail_cut {
+        lines.push(format!(
+            "{}: changes that had not been synced when it stopped were given up",
+            device.display()
+        ));
+    }
+    lines
+}

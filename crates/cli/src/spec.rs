@@ -1,0 +1,168 @@
+//! Which device is meant: a path, `LABEL=...`, `UUID=...`.
+
+use std::collections::BTreeSet;
+use std::env;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail};
+
+use crate::probe;
+
+/// Colon-separated image files, or directories of them, to look through for a label or a UUID.
+const IMAGES_VARIABLE: &str = "PERSIMMON_IMAGES";
+
+/// The device or image file that `spec` means, as an absolute path without symbolic links.
+///
+/// A tag (`LABEL=`, `UUID=`) is looked up, in this order, in the links that udev made, on all block
+/// devices, and in image files named in `/etc/fstab` or by `PERSIMMON_IMAGES`.
+///
+/// # Errors
+/// When nothing, or more than one device, has the tag, or the path does not exist.
+pub fn resolve(spec: &str) -> Result<PathBuf> {
+    let Some((tag, value)) = tag(spec) else {
+        return fs::canonicalize(spec).with_context(|| spec.to_owned());
+    };
+    let link = Path::new("/dev/disk")
+        .join(tag.directory())
+        .join(udev_encoded(value));
+    if let Ok(device) = fs::canonicalize(&link)
+        && probe::look(&device).is_ok_and(|found| found.is_some_and(|f| tag.matches(&f, value)))
+    {
+        return Ok(device);
+    }
+    let mut found = BTreeSet::new();
+    for candidate in block_devices().into_iter().chain(images()) {
+        let Ok(path) = fs::canonicalize(&candidate) else {
+            continue;
+        };
+        if let Ok(Some(volume)) = probe::look(&path)
+            && tag.matches(&volume, value)
+        {
+            found.insert(path);
+        }
+    }
+    let mut found = found.into_iter();
+    match (found.next(), found.next()) {
+        (Some(one), None) => Ok(one),
+        (None, _) => bail!(
+            "{spec}: no such volume; looked at all block devices, at images in /etc/fstab and at \
+             those named by {IMAGES_VARIABLE}"
+        ),
+        (Some(one), Some(other)) => bail!(
+            "{spec} means both {} and {}; name the device itself",
+            one.display(),
+            other.display()
+        ),
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Tag {
+    Label,
+    Uuid,
+}
+
+impl Tag {
+    fn directory(self) -> &'static str {
+        match self {
+            Tag::Label => "by-label",
+            Tag::Uuid => "by-uuid",
+        }
+    }
+
+    fn matches(self, volume: &probe::Found, value: &str) -> bool {
+        match self {
+            Tag::Label => volume.label == value,
+            Tag::Uuid => volume.uuid.eq_ignore_ascii_case(value),
+        }
+    }
+}
+
+fn tag(spec: &str) -> Option<(Tag, &str)> {
+    let (name, value) = spec.split_once('=')?;
+    let value = value.trim_matches('"');
+    match name {
+        "LABEL" => Some((Tag::Label, value)),
+        "UUID" => Some((Tag::Uuid, value)),
+        _ => None,
+    }
+}
+
+/// As udev writes labels into file names: what is not plain becomes `\x20` and the like.
+pub fn udev_encoded(text: &str) -> String {
+    let mut encoded = String::new();
+    for c in text.chars() {
+        if c.is_ascii_alphanumeric() || "#+-.:=@_".contains(c) || !c.is_ascii() {
+            encoded.push(c);
+        } else {
+            encoded.push_str(&format!("\\x{:02x}", u32::from(c)));
+        }
+    }
+    encoded
+}
+
+fn block_devices() -> Vec<PathBuf> {
+    let Ok(entries) = fs::read_dir("/sys/class/block") else {
+        return Vec::new();
+    };
+    entries
+        .flatten()
+        // Sysfs writes a slash in a device's name as an exclamation mark.
+        .map(|entry| entry.file_name().to_string_lossy().replace('!', "/"))
+        .map(|name| Path::new("/dev").join(name))
+        .collect()
+}
+
+fn images() -> Vec<PathBuf> {
+    let fstab = fs::read_to_string("/etc/fstab").unwrap_or_default();
+    let mut images = fstab_images(&fstab);
+    let listed = env::var_os(IMAGES_VARIABLE).unwrap_or_default();
+    for path in env::split_paths(&listed) {
+        match fs::read_dir(&path) {
+            Ok(entries) => images.extend(entries.flatten().map(|entry| entry.path())),
+            Err(_) => images.push(path),
+        }
+    }
+    images.retain(|path| path.is_file());
+    images
+}
+
+/// Paths in the first column of lines whose type is persimmon.
+fn fstab_images(fstab: &str) -> Vec<PathBuf> {
+    fstab
+        .lines()
+        .filter_map(|line| {
+            let mut fields = line.split_whitespace();
+            let spec = fields.next().filter(|spec| spec.starts_with('/'))?;
+            let kind = fields.nth(1)?;
+            matches!(kind, "persimmon" | "fuse.persimmon")
+                .then(|| PathBuf::from(spec.replace("\\040", " ")))
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tags_and_paths() {
+        assert_eq!(tag("LABEL=my data"), Some((Tag::Label, "my data")));
+        assert_eq!(tag("UUID=\"ab\""), Some((Tag::Uuid, "ab")));
+        assert_eq!(tag("/dev/sda"), None);
+        assert_eq!(tag("/images/a=b"), None);
+    }
+
+    #[test]
+    fn labels_as_udev_writes_them() {
+        assert_eq!(udev_encoded("my/data 1"), "my\\x2fdata\\x201");
+        assert_eq!(udev_encoded("äpfel_#1"), "äpfel_#1");
+    }
+
+    #[test]
+    fn images_of_fstab() {
+        let fstab = "# comment\n/srv/a\\040b.img /mnt persimmon loop 0 0\n/dev/sda1 / ext4 x 0 0\nLABEL=x /y persimmon ro 0 0\n";
+        assert_eq!(fstab_images(fstab), [PathBuf::from("/srv/a b.img")]);
+    }
+}

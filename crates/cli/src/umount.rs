@@ -1,0 +1,96 @@
+//! `persimmon umount`: unmounts and returns when the daemon has let go of the device.
+
+use std::path::PathBuf;
+use std::process::Command;
+
+use anyhow::{Context, Result, bail};
+use clap::Args;
+use persimmon_device::image::{ImageDevice, OpenOptions};
+use persimmon_fuse::mounts;
+use rustix::io::Errno;
+use rustix::mount::UnmountFlags;
+
+use crate::daemon::LOCK_WAIT_MAX;
+use crate::live::mounted_at;
+
+/// Unmount a volume and wait until it is closed.
+#[derive(Args)]
+pub struct Umount {
+    /// Mount point, device or image file
+    target: String,
+    /// Detach even if files are open; they stay usable until they are closed
+    #[arg(long)]
+    lazy: bool,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+impl Umount {
+    pub fn run(&self) -> Result<u8> {
+        let path = crate::spec::resolve(&self.target)?;
+        let dir = if path.is_dir() {
+            path
+        } else {
+            mounted_at(&path).with_context(|| format!("{} is not mounted", path.display()))?
+        };
+        let line = mounts::at(&dir)?.filter(|line| line.fs_type == mounts::FS_TYPE);
+        let Some(line) = line else {
+            bail!("no Persimmon volume is mounted at {}", dir.display());
+        };
+        self.unmount(&dir)?;
+        if !self.lazy {
+            wait_for_daemon(&line.source)?;
+        }
+        if self.json {
+            crate::output::json(&serde_json::json!({
+                "device": line.source,
+                "mount_point": dir,
+            }))?;
+        }
+        Ok(0)
+    }
+
+    fn unmount(&self, dir: &PathBuf) -> Result<()> {
+        let mut flags = UnmountFlags::NOFOLLOW;
+        flags.set(UnmountFlags::DETACH, self.lazy);
+        match rustix::mount::unmount(dir, flags) {
+            Ok(()) => Ok(()),
+            Err(Errno::BUSY) => bail!(
+                "{0} is busy; `fuser -vm {0}` names who uses it, --lazy detaches it all the same",
+                dir.display()
+            ),
+            Err(Errno::PERM) => {
+                let mut command = Command::new("fusermount3");
+                command
+                    .arg("-u")
+                    .args(self.lazy.then_some("-z"))
+                    .arg("--")
+                    .arg(dir);
+                let status = command.status().context("fusermount3")?;
+                if !status.success() {
+                    bail!("fusermount3 could not unmount {}", dir.display());
+                }
+                Ok(())
+            }
+            Err(error) => bail!("{}: {error}", dir.display()),
+        }
+    }
+}
+
+/// The device can be had again once the daemon has closed it.
+fn wait_for_daemon(device: &std::path::Path) -> Result<()> {
+    let options = OpenOptions {
+        read_only: true,
+        wait_for_lock: LOCK_WAIT_MAX,
+    };
+    match ImageDevice::open(device, &options) {
+        Err(persimmon_device::DeviceError::Busy { .. }) => bail!(
+            "unmounted, but the daemon has not closed {} after {} seconds; see its log",
+            device.display(),
+            LOCK_WAIT_MAX.as_secs()
+        ),
+        // Any other trouble is not the unmount's.
+        Ok(_) | Err(_) => Ok(()),
+    }
+}
