@@ -9,7 +9,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 use std::sync::mpsc::SyncSender;
 use std::time::{Duration, SystemTime};
 
@@ -24,7 +24,7 @@ use persimmon_vfs::{
     Allocate, Attr, Error, Handle, Ino, Listing, OpenFlags, RenameMode, Result, SeekTo, SetAttr,
     Vfs, WriteFlags, XattrMode,
 };
-use tracing::{error, warn};
+use tracing::warn;
 
 use crate::convert::{self, attr, caller, generation, ino, node, set_time};
 use crate::live::{self, Live};
@@ -46,7 +46,7 @@ const BACKGROUND_REQUESTS_MAX: u16 = 64;
 
 /// The filesystem as the kernel's requests see it.
 pub struct Adapter {
-    vfs: Arc<Vfs>,
+    pub(crate) vfs: Arc<Vfs>,
     live: Arc<dyn Live>,
     writeback_cache: bool,
     /// Changes to directories are durable before they are answered.
@@ -61,7 +61,7 @@ thread_local! {
 }
 
 impl Adapter {
-    /// `panicked` is set by the first operation that panics; from then on changes are refused.
+    /// `panicked` is set by the first operation that panics.
     /// `events` is told when the connection to the kernel ends.
     pub fn new(
         vfs: Arc<Vfs>,
@@ -180,9 +180,9 @@ impl Filesystem for Adapter {
     fn forget(&self, _request: &Request, node: INodeNo, _lookups: u64) {
         // Not counted: the kernel forgets an inode in one go, and an unlinked one cannot be
         // looked up again.
-        if catch_unwind(AssertUnwindSafe(|| self.vfs.forget(ino(node)))).is_err() {
-            self.panicked.store(true, Ordering::Release);
-            error!("forget panicked; the mount takes no more changes");
+        let work = AssertUnwindSafe(|| self.vfs.forget(ino(node)));
+        if let Err(panic) = catch_unwind(work) {
+            self.give_up("forget", panic.as_ref());
         }
     }
 
@@ -225,7 +225,7 @@ impl Filesystem for Adapter {
             kill_privileges: size.is_some() && request.uid() != 0,
         };
         let file = file.map_or(Handle::NONE, handle);
-        self.change(
+        self.answer(
             "setattr",
             reply,
             || self.vfs.setattr(ino(node), file, &set),
@@ -256,7 +256,7 @@ impl Filesystem for Adapter {
                 .mknod(&caller, parent, name.as_bytes(), mode, rdev)?;
             self.settle(parent, made)
         };
-        self.change("mknod", reply, work, send_entry);
+        self.answer("mknod", reply, work, send_entry);
     }
 
     fn mkdir(
@@ -274,7 +274,7 @@ impl Filesystem for Adapter {
             let made = self.vfs.mkdir(&caller, parent, name.as_bytes(), mode)?;
             self.settle(parent, made)
         };
-        self.change("mkdir", reply, work, send_entry);
+        self.answer("mkdir", reply, work, send_entry);
     }
 
     fn unlink(&self, _request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
@@ -283,7 +283,7 @@ impl Filesystem for Adapter {
             self.vfs.unlink(parent, name.as_bytes())?;
             self.settle(parent, ())
         };
-        self.change("unlink", reply, work, |reply, ()| reply.ok());
+        self.answer("unlink", reply, work, |reply, ()| reply.ok());
     }
 
     fn rmdir(&self, _request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
@@ -292,7 +292,7 @@ impl Filesystem for Adapter {
             self.vfs.rmdir(parent, name.as_bytes())?;
             self.settle(parent, ())
         };
-        self.change("rmdir", reply, work, |reply, ()| reply.ok());
+        self.answer("rmdir", reply, work, |reply, ()| reply.ok());
     }
 
     fn symlink(
@@ -310,7 +310,7 @@ impl Filesystem for Adapter {
             let made = self.vfs.symlink(&caller, parent, name.as_bytes(), target)?;
             self.settle(parent, made)
         };
-        self.change("symlink", reply, work, send_entry);
+        self.answer("symlink", reply, work, send_entry);
     }
 
     fn rename(
@@ -330,7 +330,7 @@ impl Filesystem for Adapter {
                 .rename(from, name.as_bytes(), to, new_name.as_bytes(), mode)?;
             self.settle(to, ())
         };
-        self.change("rename", reply, work, |reply, ()| reply.ok());
+        self.answer("rename", reply, work, |reply, ()| reply.ok());
     }
 
     fn link(
@@ -346,20 +346,15 @@ impl Filesystem for Adapter {
             let linked = self.vfs.link(ino(node), parent, new_name.as_bytes())?;
             self.settle(parent, linked)
         };
-        self.change("link", reply, work, send_entry);
+        self.answer("link", reply, work, send_entry);
     }
 
     fn open(&self, request: &Request, node: INodeNo, flags: fuser::OpenFlags, reply: ReplyOpen) {
         let flags = open_flags(request, flags.0);
         let work = || self.vfs.open(ino(node), flags);
-        let accept = |reply: ReplyOpen, file: Handle| {
+        self.answer("open", reply, work, |reply, file| {
             reply.opened(FileHandle(file.0), opened(flags.truncate));
-        };
-        if flags.truncate {
-            self.change("open", reply, work, accept);
-        } else {
-            self.answer("open", reply, work, accept);
-        }
+        });
     }
 
     fn create(
@@ -381,7 +376,7 @@ impl Filesystem for Adapter {
                 .create(&caller, parent, name.as_bytes(), mode, flags)?;
             self.settle(parent, made)
         };
-        self.change("create", reply, work, |reply, (made, file)| {
+        self.answer("create", reply, work, |reply, (made, file)| {
             let file = FileHandle(file.0);
             reply.created(
                 &REMEMBER,
@@ -449,7 +444,7 @@ impl Filesystem for Adapter {
             self.vfs.write(ino(node), file, offset, data, flags)?;
             Ok(data.len() as u32)
         };
-        self.change("write", reply, work, ReplyWrite::written);
+        self.answer("write", reply, work, ReplyWrite::written);
     }
 
     fn flush(
@@ -462,7 +457,7 @@ impl Filesystem for Adapter {
     ) {
         let owner = persimmon_vfs::LockOwner(owner.0);
         let work = || self.vfs.flush(ino(node), handle(file), owner);
-        self.change("flush", reply, work, |reply, ()| reply.ok());
+        self.answer("flush", reply, work, |reply, ()| reply.ok());
     }
 
     fn release(
@@ -476,7 +471,7 @@ impl Filesystem for Adapter {
         reply: ReplyEmpty,
     ) {
         let work = || self.vfs.release(ino(node), handle(file));
-        self.change("release", reply, work, |reply, ()| reply.ok());
+        self.answer("release", reply, work, |reply, ()| reply.ok());
     }
 
     fn fsync(
@@ -488,7 +483,7 @@ impl Filesystem for Adapter {
         reply: ReplyEmpty,
     ) {
         let work = || self.vfs.fsync(ino(node), handle(file), data_only);
-        self.change("fsync", reply, work, |reply, ()| reply.ok());
+        self.answer("fsync", reply, work, |reply, ()| reply.ok());
     }
 
     /// Directories are read without handles: their cookies are stable, and the kernel then
@@ -570,7 +565,7 @@ impl Filesystem for Adapter {
         reply: ReplyEmpty,
     ) {
         let work = || self.vfs.fsyncdir(ino(node), Handle::NONE);
-        self.change("fsyncdir", reply, work, |reply, ()| reply.ok());
+        self.answer("fsyncdir", reply, work, |reply, ()| reply.ok());
     }
 
     fn statfs(&self, _request: &Request, _node: INodeNo, reply: ReplyStatfs) {
@@ -609,7 +604,7 @@ impl Filesystem for Adapter {
             self.vfs
                 .setxattr(&caller, ino(node), name.as_bytes(), value, mode)
         };
-        self.change("setxattr", reply, work, |reply, ()| reply.ok());
+        self.answer("setxattr", reply, work, |reply, ()| reply.ok());
     }
 
     fn getxattr(
@@ -642,7 +637,7 @@ impl Filesystem for Adapter {
 
     fn removexattr(&self, _request: &Request, node: INodeNo, name: &OsStr, reply: ReplyEmpty) {
         let work = || self.vfs.removexattr(ino(node), name.as_bytes());
-        self.change("removexattr", reply, work, |reply, ()| reply.ok());
+        self.answer("removexattr", reply, work, |reply, ()| reply.ok());
     }
 
     fn fallocate(
@@ -660,7 +655,7 @@ impl Filesystem for Adapter {
             self.vfs
                 .fallocate(ino(node), handle(file), offset, length, what)
         };
-        self.change("fallocate", reply, work, |reply, ()| reply.ok());
+        self.answer("fallocate", reply, work, |reply, ()| reply.ok());
     }
 
     fn lseek(
@@ -706,7 +701,7 @@ impl Filesystem for Adapter {
                 .copy_file_range(from, to, length.min(COPY_BYTES_MAX))?;
             Ok(copied as u32)
         };
-        self.change("copy_file_range", reply, work, ReplyWrite::written);
+        self.answer("copy_file_range", reply, work, ReplyWrite::written);
     }
 
     // The kernel does without the following once it has heard ENOSYS: it checks permissions, and

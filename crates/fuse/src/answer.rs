@@ -57,30 +57,21 @@ impl Adapter {
             Ok(Ok(value)) => accept(reply, value),
             Ok(Err(error)) => reply.refuse(errno(operation, &error)),
             Err(panic) => {
-                self.panicked.store(true, Ordering::Release);
-                error!(
-                    "{operation} panicked: {}; the mount takes no more changes",
-                    panic_message(panic.as_ref())
-                );
+                self.give_up(operation, panic.as_ref());
                 reply.refuse(Errno::EIO);
             }
         }
     }
 
-    /// As [`Adapter::answer`], for what changes the volume. After a panic, memory may hold half
-    /// an operation that must not reach the device.
-    pub fn change<R: Refuse, T>(
-        &self,
-        operation: &'static str,
-        reply: R,
-        work: impl FnOnce() -> Result<T>,
-        accept: impl FnOnce(R, T),
-    ) {
-        if self.panicked.load(Ordering::Acquire) {
-            reply.refuse(Errno::EIO);
-            return;
-        }
-        self.answer(operation, reply, work, accept);
+    /// After a panic, memory may hold half an operation, which must not reach the device: the
+    /// volume takes no more changes, and the next mount recovers it.
+    pub fn give_up(&self, operation: &'static str, panic: &(dyn Any + Send)) {
+        error!(
+            "{operation} panicked: {}; the volume takes no more changes",
+            panic_message(panic)
+        );
+        self.panicked.store(true, Ordering::Release);
+        self.vfs.volume().make_read_only();
     }
 
     /// As [`Adapter::answer`], where the work filled the reply itself.
