@@ -7,9 +7,12 @@ use std::time::Duration;
 
 use anyhow::{Result, anyhow, bail};
 use persimmon_fuse::live::PREFIX;
-use persimmon_fuse::mounts;
+use persimmon_fuse::mounts::{self, MountLine};
 use rustix::io::Errno;
 use serde::de::DeserializeOwned;
+
+use crate::probe;
+use crate::report::Info;
 
 /// The longest attribute that the kernel passes.
 const ANSWER_BYTES_MAX: usize = 64 << 10;
@@ -47,6 +50,18 @@ impl Target {
 pub fn mounted_at(device: &Path) -> Option<PathBuf> {
     let mounts = mounts::of_source(device).ok()?;
     mounts.into_iter().next().map(|line| line.mount_point)
+}
+
+/// A mount of another device whose volume has the same UUID. Daemons that do not answer are left
+/// out.
+pub fn mounted_twin(device: &Path) -> Option<MountLine> {
+    let uuid = probe::look(device).ok()??.uuid;
+    let mounts = mounts::list().ok()?;
+    mounts.into_iter().find(|line| {
+        line.fs_type == mounts::FS_TYPE
+            && line.source != device
+            && ask::<Info>(&line.mount_point, "info").is_ok_and(|info| info.uuid == uuid)
+    })
 }
 
 /// Asks the daemon behind `dir`. Bounded, even if the daemon hangs.

@@ -84,6 +84,21 @@ impl Mount {
                 ),
             ));
         }
+        if !self.child
+            && !options.allow_duplicate
+            && let Some(twin) = live::mounted_twin(&device)
+        {
+            return Err(exit::error(
+                MOUNT_FAILED,
+                format!(
+                    "{} has the UUID of {}, which is mounted at {}: one is a copy of the other; \
+                     unmount that one first, or mount both with -o nouuid",
+                    device.display(),
+                    twin.source.display(),
+                    twin.mount_point.display()
+                ),
+            ));
+        }
         if self.fake {
             return Ok(0);
         }

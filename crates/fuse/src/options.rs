@@ -44,6 +44,8 @@ pub struct MountOptions {
     pub threads: usize,
     /// `log=`: where a daemon in the background writes its log.
     pub log: Option<PathBuf>,
+    /// `nouuid`: another volume with the same UUID may be mounted.
+    pub allow_duplicate: bool,
     /// `remount`: change the flags of a mount that is there.
     pub remount: bool,
 }
@@ -67,6 +69,7 @@ impl Default for MountOptions {
             writeback_cache: false,
             threads: 2,
             log: None,
+            allow_duplicate: false,
             remount: false,
         }
     }
@@ -182,7 +185,7 @@ mod tests {
     fn every_option_of_the_table_is_taken() {
         let list = "ro,rw,noatime,relatime,atime,strictatime,nodiratime,diratime,suid,nosuid,dev,nodev,exec,noexec,\
             sync,async,dirsync,allow_other,noallow_other,default_permissions,errors=continue,\
-            commit=30,cache=16M,staging=8M,writeback_cache,threads=4,log=/var/log/p,remount";
+            commit=30,cache=16M,staging=8M,writeback_cache,threads=4,log=/var/log/p,nouuid,remount";
         let options = MountOptions::parse(list).unwrap();
         assert_eq!(
             options,
@@ -203,6 +206,7 @@ mod tests {
                 writeback_cache: true,
                 threads: 4,
                 log: Some("/var/log/p".into()),
+                allow_duplicate: true,
                 remount: true,
             }
         );

@@ -223,6 +223,11 @@ pub const OPTIONS: &[OptionSpec] = &[
         },
     ),
     flag(
+        "nouuid",
+        "mount although a volume with the same UUID, a copy, is mounted already",
+        assign!(allow_duplicate, true),
+    ),
+    flag(
         "remount",
         "change ro, nosuid, nodev and noexec of a mount that is there",
         assign!(remount, true),
