@@ -198,7 +198,7 @@ rules! {
     TRUNCATION 625 Error "a truncation record leads to no file", "fsck --repair removes it";
 
     DATA 801 Error "a block of a file is damaged", "restore the file from a copy";
-    DATA_SUMMARY 802 Warning "a summary block is damaged or contradicts itself", "cleaning looks the blocks up in the tree";
+    DATA_SUMMARY 802 Warning "a summary block is damaged", "cleaning looks the blocks up in the tree";
 }
 
 #[cfg(test)]

@@ -190,6 +190,32 @@ fn flipped_bytes_of_dead_space_change_nothing() {
     assert!(tried > 50, "{tried} dead blocks");
 }
 
+/// Summaries are hints: without one, cleaning looks blocks up in the tree.
+#[test]
+fn a_damaged_summary_is_a_warning() {
+    let device = volume_with_history();
+    let inspector = Inspector::open(&*device).unwrap();
+    let all = (0..24).filter_map(
+        |zone| match dump(&inspector, &Target::Summaries(ZoneId(zone))) {
+            Ok(Dump::Summaries(list)) if list.len() > 1 => Some(list),
+            _ => None,
+        },
+    );
+    let summaries = all.last().unwrap();
+    let first = addr(&summaries[0].addr);
+    assert!(
+        summaries[0]
+            .runs
+            .iter()
+            .all(|run| run.ino > 0 && run.blocks > 0)
+    );
+    flip(&device, first, 77, 1);
+    let found = report(&device, true);
+    assert!(found.is_clean());
+    assert_eq!(found.worst(), Some(Severity::Warning));
+    assert_eq!(found.findings.last().unwrap().number, 802);
+}
+
 /// Several bytes at once, anywhere: whatever comes out, it is an answer.
 #[test]
 fn checks_and_dumps_never_panic() {

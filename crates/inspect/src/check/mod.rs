@@ -10,6 +10,7 @@ mod files;
 mod items;
 mod links;
 mod owners;
+mod summaries;
 mod zones;
 
 use std::fmt;
@@ -236,5 +237,8 @@ fn check_content(
         staged(Stage::Links, done, total);
     });
     zones::check(inspector, &usage, &owners, lost, findings);
+    if options.data {
+        summaries::check(inspector, &owners, findings);
+    }
     Ok(())
 }

@@ -1,0 +1,69 @@
+//! Summary blocks: hints, so what is wrong with them is a warning. Each names the one before it;
+//! the last one of a zone is searched back from the write pointer.
+
+use persimmon_format::summary::Summary;
+use persimmon_format::table::Role;
+use persimmon_format::{Addr, BLOCK_SIZE, DeviceId, FormatError, ZoneId};
+
+use super::owners::Owners;
+use crate::finding::{DATA_SUMMARY, Findings};
+use crate::volume::Inspector;
+
+/// Blocks read at once.
+const WINDOW_BLOCKS: u32 = 64;
+
+pub(crate) fn check(inspector: &Inspector<'_>, owners: &Owners, findings: &mut Findings) {
+    for (zone, _) in inspector.media.zones() {
+        let Some(header) = inspector.header(zone) else {
+            continue;
+        };
+        if header.role == Role::Data && owners.uses(zone.0 as usize) {
+            follow(inspector, zone, header.sequence, findings);
+        }
+    }
+}
+
+fn follow(inspector: &Inspector<'_>, zone: ZoneId, sequence: u64, findings: &mut Findings) {
+    let Some((mut at, mut summary)) = last(inspector, zone, sequence) else {
+        return;
+    };
+    while summary.previous != 0 {
+        let addr = Addr::new(DeviceId(0), zone, summary.previous);
+        let before = inspector
+            .media
+            .read(addr, 1)
+            .map_err(|error| error.to_string())
+            .and_then(|block| {
+                Summary::decode(&block, &inspector.key, sequence, addr.block())
+                    .map_err(|error: FormatError| error.to_string())
+            });
+        match before {
+            Ok(before) => (at, summary) = (addr.block(), before),
+            Err(error) => {
+                let detail = format!("{error}; the one at block {at} names it");
+                findings.add(&DATA_SUMMARY, addr, detail);
+                return;
+            }
+        }
+    }
+}
+
+/// The last summary of a zone, and its block.
+fn last(inspector: &Inspector<'_>, zone: ZoneId, sequence: u64) -> Option<(u32, Summary)> {
+    let mut end = inspector.media.written(zone);
+    while end > 1 {
+        let start = end.saturating_sub(WINDOW_BLOCKS).max(1);
+        let window = inspector
+            .media
+            .read(Addr::new(DeviceId(0), zone, start), end - start)
+            .ok()?;
+        for (index, block) in window.chunks_exact(BLOCK_SIZE).enumerate().rev() {
+            let at = start + index as u32;
+            if let Ok(summary) = Summary::decode(block, &inspector.key, sequence, at) {
+                return Some((at, summary));
+            }
+        }
+        end = start;
+    }
+    None
+}
