@@ -38,7 +38,7 @@ pub struct RecoveryReport {
     pub records_replayed: u64,
     /// Records or parts of records left out because they, or their data, had not arrived.
     pub tail_cut: bool,
-    /// The volume was closed in order: nothing had to be left out or given up.
+    /// The volume was closed in order: its last log block says that everything is durable.
     pub clean: bool,
 }
 
@@ -145,7 +145,7 @@ pub(crate) fn open(
         checkpoint: footer.checkpoint,
         records_replayed: records,
         tail_cut,
-        clean: !tail_cut,
+        clean: !tail_cut && replay.trusted >= last,
     };
     let volume = Volume::assemble(Parts {
         media,

@@ -85,6 +85,31 @@ fn content_survives_remounts() {
     }
 }
 
+/// After `kill -9`, the next mount called the volume cleanly closed: every record had arrived, so
+/// nothing had been cut. What tells is whether the log ends in the word of `close`.
+#[test]
+fn only_a_volume_that_was_closed_is_clean() {
+    let device = fresh(small());
+    let clean = || {
+        let (volume, report) = Volume::open(device.clone(), Options::default()).unwrap();
+        (volume, report.clean)
+    };
+    let (volume, was_clean) = clean();
+    assert!(was_clean, "made and not used");
+    let ino = create(&volume);
+    volume.write(ino, 0, b"hello", NOW).unwrap();
+    volume.sync_file(ino).unwrap();
+    drop(volume);
+    let (volume, was_clean) = clean();
+    assert!(!was_clean, "dropped without being closed");
+    volume.close().unwrap();
+    drop(volume);
+    let (volume, was_clean) = clean();
+    assert!(was_clean, "closed");
+    drop(volume);
+    assert!(clean().1, "opened and not used");
+}
+
 /// Random writes, truncations and punches on a few files, against a copy in memory, with
 /// checkpoints, cleaning and remounts in between.
 #[test]
