@@ -10,7 +10,7 @@ use anyhow::Result;
 use persimmon::{Background, SystemClock};
 use persimmon_device::image::{ImageDevice, OpenOptions};
 use persimmon_engine::{RecoveryReport, Volume};
-use persimmon_fuse::{End, MountOptions, Stopper};
+use persimmon_fuse::{End, Latencies, Mount, MountOptions, Stopper};
 use persimmon_vfs::Vfs;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
@@ -38,46 +38,29 @@ pub struct Daemon {
 
 impl Daemon {
     /// Runs until the volume is unmounted and closed.
-    pub fn run(self) -> Result<u8> {
-        let in_background = self.ready.is_some();
-        if in_background {
-            logging::to_background(self.options.log.as_deref())
-                .map_err(|error| exit::error(MOUNT_FAILED, format!("{error:#}")))?;
-            // Not the leader of a group, so this cannot fail; the terminal's signals stay away.
-            let _ = rustix::process::setsid();
-        } else {
-            logging::to_terminal();
-        }
-        // Inherited by all threads to come. The kernel refuses it to ordinary users.
-        let _ = rustix::process::configure_io_flusher_behavior(true);
-        let signals = Signals::new([SIGTERM, SIGINT, SIGHUP])
-            .map_err(|error| exit::error(MOUNT_SYSTEM, format!("signals: {error}")))?;
-        let failed = |error: anyhow::Error| exit::error(MOUNT_FAILED, format!("{error:#}"));
-
-        let (device, volume, recovery) = self.open().map_err(failed)?;
+    pub fn run(mut self) -> Result<u8> {
+        let signals = self.set_up_process()?;
+        let (device, volume, recovery) = self.open().map_err(mount_failed)?;
+        self.tell(&recovery);
         let vfs = Arc::new(Vfs::new(
             Arc::clone(&volume),
             Arc::new(SystemClock),
             self.vfs_options(),
         ));
-        for line in report::recovery_lines(&self.device, &recovery) {
-            if in_background {
-                eprintln!("{line}");
-            }
-            info!("{line}");
-        }
         volume
             .orphans()
             .map_err(persimmon_vfs::Error::from)
             .and_then(|orphans| vfs.reclaim_orphans(&orphans))
-            .map_err(|error| failed(error.into()))?;
-        let answers = Source::new(Arc::clone(&volume), &device, self.options.read_only);
-        let answers = Arc::new(answers.mounted_at(&self.dir));
+            .map_err(mount_failed)?;
+        let latencies = Arc::<Latencies>::default();
+        let answers = Source::new(volume, &device, self.options.read_only)
+            .mounted_at(&self.dir, Arc::clone(&latencies));
         let background = Background::start(&vfs, self.options.commit_interval)
             .map_err(|error| exit::error(MOUNT_SYSTEM, format!("starting a thread: {error}")))?;
         let mounted = persimmon_fuse::mount(
             Arc::clone(&vfs),
-            answers,
+            Arc::new(answers),
+            latencies,
             &self.device,
             &self.dir,
             &self.options,
@@ -87,36 +70,66 @@ impl Daemon {
             Err(error) => {
                 background.stop();
                 close(&vfs);
-                return Err(failed(error.into()));
+                return Err(mount_failed(error));
             }
         };
-        stop_at_signals(signals, mount.stopper());
         let panicked = mount.panicked();
-        info!(
-            "{} mounted at {}",
-            self.device.display(),
-            self.dir.display()
-        );
-        if let Some(ready) = self.ready {
-            ready().map_err(failed)?;
-        }
-        let end = mount.wait();
-        match &end {
-            End::Unmounted => info!("{} unmounted", self.dir.display()),
-            End::Forced => warn!("{} given up by its daemon", self.dir.display()),
-            End::Broken => error!("{}: the connection to the kernel broke", self.dir.display()),
-        }
+        let connected = self.serve(mount, signals);
         background.stop();
         if panicked.load(Ordering::Acquire) {
             error!("not closed after a panic: the next mount recovers what was synced");
             return Ok(FAILED);
         }
         let closed = close(&vfs);
-        Ok(if closed && !matches!(end, End::Broken) {
-            0
+        Ok(if closed && connected { 0 } else { FAILED })
+    }
+
+    /// Log, session, signals. Before any thread starts.
+    fn set_up_process(&self) -> Result<Signals> {
+        if self.ready.is_some() {
+            logging::to_background(self.options.log.as_deref()).map_err(mount_failed)?;
+            // Not the leader of a group, so this cannot fail; the terminal's signals stay away.
+            let _ = rustix::process::setsid();
         } else {
-            FAILED
-        })
+            logging::to_terminal();
+        }
+        // Inherited by all threads to come. The kernel refuses it to ordinary users.
+        let _ = rustix::process::configure_io_flusher_behavior(true);
+        Signals::new([SIGTERM, SIGINT, SIGHUP])
+            .map_err(|error| exit::error(MOUNT_SYSTEM, format!("signals: {error}")))
+    }
+
+    /// Says what recovery did, also to whoever typed the command.
+    fn tell(&self, recovery: &RecoveryReport) {
+        for line in report::recovery_lines(&self.device, recovery) {
+            if self.ready.is_some() {
+                eprintln!("{line}");
+            }
+            info!("{line}");
+        }
+    }
+
+    /// Until the mount is gone. False: not by an unmount.
+    fn serve(&mut self, mount: Mount, signals: Signals) -> bool {
+        stop_at_signals(signals, mount.stopper());
+        let (device, dir) = (self.device.display(), self.dir.display());
+        info!("{device} mounted at {dir}");
+        if let Some(ready) = self.ready.take()
+            && let Err(error) = ready()
+        {
+            // Whoever asked for the mount would not know of it.
+            warn!("the process that asked for the mount is gone: {error}");
+            mount.stopper().stop("nobody waits for the mount");
+        }
+        match mount.wait() {
+            End::Unmounted => info!("{dir} unmounted"),
+            End::Forced => warn!("{dir} given up by its daemon"),
+            End::Broken => {
+                error!("{dir}: the connection to the kernel broke");
+                return false;
+            }
+        }
+        true
     }
 
     fn open(&self) -> Result<(Arc<ImageDevice>, Arc<Volume>, RecoveryReport)> {
@@ -155,6 +168,10 @@ impl Daemon {
             ..Default::default()
         }
     }
+}
+
+fn mount_failed(error: impl Into<anyhow::Error>) -> anyhow::Error {
+    exit::error(MOUNT_FAILED, format!("{:#}", error.into()))
 }
 
 /// Closes the volume; says so when that fails. What was synced is safe either way.

@@ -1,6 +1,6 @@
 //! `persimmon mount` and `mount.persimmon`: starts the daemon and returns when the mount answers.
 
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Write};
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
@@ -60,6 +60,43 @@ impl Mount {
         if options.remount {
             return self.remount(&options);
         }
+        let (device, dir) = self.places(&options)?;
+        if self.fake {
+            return Ok(0);
+        }
+        let mut daemon = Daemon {
+            device,
+            dir,
+            options,
+            ready: None,
+        };
+        if self.child {
+            daemon.ready = Some(Box::new(leave_parent));
+            return daemon.run();
+        }
+        if self.foreground {
+            return daemon.run();
+        }
+        let code = self.start(&daemon)?;
+        if code == 0 {
+            if self.json {
+                crate::output::json(&serde_json::json!({
+                    "device": daemon.device,
+                    "mount_point": daemon.dir,
+                }))?;
+            } else if self.verbose {
+                println!(
+                    "{} mounted at {}",
+                    daemon.device.display(),
+                    daemon.dir.display()
+                );
+            }
+        }
+        Ok(code)
+    }
+
+    /// What to mount, and where; both as the kernel will show them.
+    fn places(&self, options: &MountOptions) -> Result<(PathBuf, PathBuf)> {
         let device = crate::spec::resolve(&self.spec)
             .map_err(|error| exit::error(MOUNT_FAILED, format!("{error:#}")))?;
         let dir = self.dir.canonicalize().map_err(|error| {
@@ -99,38 +136,7 @@ impl Mount {
                 ),
             ));
         }
-        if self.fake {
-            return Ok(0);
-        }
-        let mut daemon = Daemon {
-            device,
-            dir,
-            options,
-            ready: None,
-        };
-        if self.child {
-            daemon.ready = Some(Box::new(leave_parent));
-            return daemon.run();
-        }
-        if self.foreground {
-            return daemon.run();
-        }
-        let code = self.start(&daemon)?;
-        if code == 0 {
-            if self.json {
-                crate::output::json(&serde_json::json!({
-                    "device": daemon.device,
-                    "mount_point": daemon.dir,
-                }))?;
-            } else if self.verbose {
-                println!(
-                    "{} mounted at {}",
-                    daemon.device.display(),
-                    daemon.dir.display()
-                );
-            }
-        }
-        Ok(code)
+        Ok((device, dir))
     }
 
     fn parse_options(&self) -> Result<MountOptions> {
@@ -234,7 +240,9 @@ impl Mount {
 
 /// Tells the parent that the mount answers, and lets go of its terminal and pipes.
 fn leave_parent() -> Result<()> {
-    println!("{READY}");
+    let mut stdout = std::io::stdout();
+    writeln!(stdout, "{READY}")?;
+    stdout.flush()?;
     let null = std::fs::OpenOptions::new()
         .read(true)
         .write(true)

@@ -9,7 +9,7 @@ use persimmon_device::image::ImageDevice;
 use persimmon_device::{BLOCK_SIZE, ZonedDevice};
 use persimmon_engine::{RecoveryReport, Statistics, Volume, ZoneStatus};
 use persimmon_format::table::Role;
-use persimmon_fuse::Live;
+use persimmon_fuse::{Histogram, Latencies, Live};
 use serde::{Deserialize, Serialize};
 
 const BLOCK: u64 = BLOCK_SIZE as u64;
@@ -99,10 +99,29 @@ pub struct Stats {
     pub stalls: u64,
     pub commits: u64,
     pub records: u64,
+    pub read_latency: Vec<LatencyBucket>,
+    pub write_latency: Vec<LatencyBucket>,
+    pub fsync_latency: Vec<LatencyBucket>,
 }
 
-impl From<&Statistics> for Stats {
-    fn from(s: &Statistics) -> Stats {
+/// Operations that took less than a bound, but not less than half of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LatencyBucket {
+    /// The bound, microseconds.
+    pub below_us: u64,
+    /// How many.
+    pub count: u64,
+}
+
+fn buckets(histogram: &Histogram) -> Vec<LatencyBucket> {
+    let counts = histogram.counts().into_iter();
+    counts
+        .map(|(below_us, count)| LatencyBucket { below_us, count })
+        .collect()
+}
+
+impl Stats {
+    fn new(s: &Statistics, latencies: &Latencies) -> Stats {
         Stats {
             user_bytes: s.user_bytes,
             device_bytes: s.device_bytes(),
@@ -126,6 +145,9 @@ impl From<&Statistics> for Stats {
             stalls: s.stalls,
             commits: s.commits,
             records: s.records,
+            read_latency: buckets(&latencies.read),
+            write_latency: buckets(&latencies.write),
+            fsync_latency: buckets(&latencies.fsync),
         }
     }
 }
@@ -167,6 +189,7 @@ fn lifetime_name(role: Role, lifetime: u8) -> &'static str {
 /// A volume and what is known about where it came from.
 pub struct Source {
     volume: Arc<Volume>,
+    latencies: Arc<Latencies>,
     info: Info,
 }
 
@@ -176,6 +199,7 @@ impl Source {
         let geometry = device.geometry();
         Source {
             volume,
+            latencies: Arc::default(),
             info: Info {
                 device: device.path().to_owned(),
                 mount_point: None,
@@ -196,8 +220,9 @@ impl Source {
         }
     }
 
-    /// Served by this process at `dir`.
-    pub fn mounted_at(mut self, dir: &Path) -> Source {
+    /// Served by this process at `dir`, where operations are timed.
+    pub fn mounted_at(mut self, dir: &Path, latencies: Arc<Latencies>) -> Source {
+        self.latencies = latencies;
         self.info.mount_point = Some(dir.to_owned());
         self.info.daemon_pid = Some(std::process::id());
         self
@@ -222,7 +247,7 @@ impl Source {
 
     /// Now.
     pub fn stats(&self) -> Stats {
-        Stats::from(&self.volume.statistics())
+        Stats::new(&self.volume.statistics(), &self.latencies)
     }
 
     /// Now.

@@ -6,6 +6,7 @@ use persimmon_fuse::size::show_bytes;
 
 use crate::open::Subject;
 use crate::output;
+use crate::report::LatencyBucket;
 
 /// Tell what a mounted volume did since it was mounted.
 #[derive(Args)]
@@ -72,6 +73,58 @@ impl StatsCommand {
         ] {
             println!("{name:<20}{value}");
         }
+        for (name, buckets) in [
+            ("reads", &stats.read_latency),
+            ("writes", &stats.write_latency),
+            ("fsyncs", &stats.fsync_latency),
+        ] {
+            print!("{}", histogram(name, buckets));
+        }
         Ok(0)
+    }
+}
+
+/// A bar for each power of two.
+fn histogram(name: &str, buckets: &[LatencyBucket]) -> String {
+    const BAR: u64 = 40;
+    let Some(most) = buckets.iter().map(|bucket| bucket.count).max() else {
+        return String::new();
+    };
+    let total: u64 = buckets.iter().map(|bucket| bucket.count).sum();
+    let mut text = format!("\n{total} {name}, by time taken\n");
+    for bucket in buckets {
+        let bar = "#".repeat((bucket.count * BAR).div_ceil(most) as usize);
+        let bound = show_micros(bucket.below_us);
+        text.push_str(&format!("  < {bound:>7}  {:>10}  {bar}\n", bucket.count));
+    }
+    text
+}
+
+/// Powers of two, rounded.
+fn show_micros(micros: u64) -> String {
+    match micros {
+        0..1000 => format!("{micros} us"),
+        1000..1_000_000 => format!("{} ms", micros / 1000),
+        _ => format!("{} s", micros / 1_000_000),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bars_are_as_long_as_counts() {
+        let bucket = |below_us, count| LatencyBucket { below_us, count };
+        let text = histogram(
+            "fsyncs",
+            &[bucket(512, 20), bucket(1024, 10), bucket(1 << 20, 1)],
+        );
+        let lines: Vec<&str> = text.lines().collect();
+        assert_eq!(lines[1], "31 fsyncs, by time taken");
+        assert!(lines[2].starts_with("  <  512 us          20  ####"));
+        assert_eq!(lines[3].matches('#').count(), 20);
+        assert!(lines[4].contains("1 s") && lines[4].ends_with(" #"));
+        assert_eq!(histogram("reads", &[]), "");
     }
 }

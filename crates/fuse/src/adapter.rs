@@ -27,6 +27,7 @@ use persimmon_vfs::{
 use tracing::warn;
 
 use crate::convert::{self, attr, caller, generation, ino, node, set_time};
+use crate::latency::Latencies;
 use crate::live::{self, Live};
 use crate::options::MountOptions;
 use crate::session::Event;
@@ -48,6 +49,7 @@ const BACKGROUND_REQUESTS_MAX: u16 = 64;
 pub struct Adapter {
     pub(crate) vfs: Arc<Vfs>,
     live: Arc<dyn Live>,
+    latencies: Arc<Latencies>,
     writeback_cache: bool,
     /// Changes to directories are durable before they are answered.
     dirsync: bool,
@@ -66,6 +68,7 @@ impl Adapter {
     pub fn new(
         vfs: Arc<Vfs>,
         live: Arc<dyn Live>,
+        latencies: Arc<Latencies>,
         options: &MountOptions,
         panicked: Arc<AtomicBool>,
         events: SyncSender<Event>,
@@ -73,6 +76,7 @@ impl Adapter {
         Adapter {
             vfs,
             live,
+            latencies,
             writeback_cache: options.writeback_cache,
             dirsync: options.dirsync,
             panicked,
@@ -405,12 +409,13 @@ impl Filesystem for Adapter {
                 buffer.resize(size, 0);
             }
             let buffer = buffer.get_mut(..size).unwrap_or_default();
-            let vfs = &self.vfs;
+            let (vfs, timer) = (&self.vfs, &self.latencies.read);
             self.answer(
                 "read",
                 reply,
                 move || {
-                    let got = vfs.read(ino(node), handle(file), offset, &mut *buffer)?;
+                    let got =
+                        timer.time(|| vfs.read(ino(node), handle(file), offset, &mut *buffer))?;
                     Ok(&*buffer.get_mut(..got).unwrap_or_default())
                 },
                 |reply: ReplyData, data: &[u8]| reply.data(data),
@@ -441,7 +446,8 @@ impl Filesystem for Adapter {
             handle(file)
         };
         let work = || {
-            self.vfs.write(ino(node), file, offset, data, flags)?;
+            let write = || self.vfs.write(ino(node), file, offset, data, flags);
+            self.latencies.write.time(write)?;
             Ok(data.len() as u32)
         };
         self.answer("write", reply, work, ReplyWrite::written);
@@ -482,7 +488,8 @@ impl Filesystem for Adapter {
         data_only: bool,
         reply: ReplyEmpty,
     ) {
-        let work = || self.vfs.fsync(ino(node), handle(file), data_only);
+        let fsync = || self.vfs.fsync(ino(node), handle(file), data_only);
+        let work = || self.latencies.fsync.time(fsync);
         self.answer("fsync", reply, work, |reply, ()| reply.ok());
     }
 
@@ -564,7 +571,8 @@ impl Filesystem for Adapter {
         _data_only: bool,
         reply: ReplyEmpty,
     ) {
-        let work = || self.vfs.fsyncdir(ino(node), Handle::NONE);
+        let fsync = || self.vfs.fsyncdir(ino(node), Handle::NONE);
+        let work = || self.latencies.fsync.time(fsync);
         self.answer("fsyncdir", reply, work, |reply, ()| reply.ok());
     }
 

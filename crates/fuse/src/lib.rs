@@ -4,12 +4,14 @@
 mod adapter;
 mod answer;
 mod convert;
+mod latency;
 pub mod live;
 pub mod mounts;
 pub mod options;
 mod session;
 pub mod size;
 
+pub use latency::{Histogram, Latencies};
 pub use live::Live;
 pub use options::{MountOptions, OptionError};
 pub use session::{End, Mount, MountError, Stopper, mount};

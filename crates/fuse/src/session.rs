@@ -18,6 +18,7 @@ use rustix::mount::UnmountFlags;
 use tracing::{info, warn};
 
 use crate::adapter::Adapter;
+use crate::latency::Latencies;
 use crate::live::Live;
 use crate::mounts;
 use crate::options::MountOptions;
@@ -95,13 +96,15 @@ pub struct Mount {
 }
 
 /// Mounts `vfs` at `dir`. When this returns, the mount answers. `source` is shown in
-/// `/proc/mounts`; `live` answers `persimmon info`, `zones` and `stats` on the mount.
+/// `/proc/mounts`; `live` answers `persimmon info`, `zones` and `stats` on the mount; how long operations take is
+/// counted in `latencies`.
 ///
 /// # Errors
 /// When the kernel refuses, with the likely remedy.
 pub fn mount(
     vfs: Arc<Vfs>,
     live: Arc<dyn Live>,
+    latencies: Arc<Latencies>,
     source: &Path,
     dir: &Path,
     options: &MountOptions,
@@ -114,7 +117,14 @@ pub fn mount(
         })?;
     let panicked = Arc::new(AtomicBool::new(false));
     let (sender, events) = sync_channel(4);
-    let adapter = Adapter::new(vfs, live, options, Arc::clone(&panicked), sender.clone());
+    let adapter = Adapter::new(
+        vfs,
+        live,
+        latencies,
+        options,
+        Arc::clone(&panicked),
+        sender.clone(),
+    );
     let below = Place::new(dir.clone());
     let session = Session::new(adapter, &dir, &config(source, options)).map_err(|source| {
         // A handshake that failed leaves a dead mount behind.
