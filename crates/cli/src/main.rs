@@ -24,6 +24,8 @@ mod zones;
 use std::ffi::OsString;
 use std::path::Path;
 use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use anyhow::Result;
 use clap::{Parser, Subcommand};
@@ -93,6 +95,9 @@ fn main() -> ExitCode {
             });
         }
     };
+    if !matches!(cli.command, Command::Mount(_)) {
+        end_with_the_reader();
+    }
     let (name, failure) = cli.command.name_and_failure();
     match cli.command.run() {
         Ok(code) => ExitCode::from(code),
@@ -101,6 +106,13 @@ fn main() -> ExitCode {
             ExitCode::from(exit::code_of(&error, failure))
         }
     }
+}
+
+/// `persimmon zones | head` ends quietly once head has seen enough. Not for the daemon, which must
+/// outlive its readers.
+fn end_with_the_reader() {
+    let always = Arc::new(AtomicBool::new(true));
+    let _ = signal_hook::flag::register_conditional_default(signal_hook::consts::SIGPIPE, always);
 }
 
 /// Called as `mkfs.persimmon` and the like, the subcommand is in the name.

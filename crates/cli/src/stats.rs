@@ -124,7 +124,7 @@ mod tests {
         assert_eq!(lines[1], "31 fsyncs, by time taken");
         assert!(lines[2].starts_with("  <  512 us          20  ####"));
         assert_eq!(lines[3].matches('#').count(), 20);
-        assert!(lines[4].contains("1 s") && lines[4].ends_with(" #"));
+        assert!(lines[4].contains("1 s") && lines[4].ends_with(" ##"));
         assert_eq!(histogram("reads", &[]), "");
     }
 }
