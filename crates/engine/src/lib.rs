@@ -3,7 +3,7 @@
 //!
 //! `zones` knows what each zone is used for; `log` appends records and footers; `meta` is the
 //! tree; `data` is the content of files. The volume wires them, and `checkpoint`, `recovery` and
-//! `cleaning`, which touch all four.
+//! `cleaning`, which touch all four; `repair` carries out what a check plans.
 
 mod checkpoint;
 mod cleaning;
@@ -15,6 +15,7 @@ pub mod meta;
 mod mkfs;
 mod options;
 mod recovery;
+mod repair;
 mod statistics;
 mod turn;
 mod volume;

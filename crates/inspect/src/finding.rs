@@ -112,6 +112,7 @@ impl Findings {
 }
 
 const RECOUNT: &str = "fsck --repair counts again";
+const CORRECT: &str = "fsck --repair corrects it";
 const BACKUP: &str = "copy what can be read to another volume";
 const NOTHING: &str = "nothing to do";
 const MOUNT: &str = "the next mount replays the journal";
@@ -150,11 +151,11 @@ rules! {
     FOOTER_FIELDS 301 Error "the checkpoint's footer contradicts the volume", BACKUP;
     MAT_CHUNK 311 Error "a chunk of the metadata allocation table is damaged", BACKUP;
     MAT_ENTRY 312 Error "a page's place is not in the written part of a metadata zone", BACKUP;
-    MAT_LEAK 313 Warning "a page is allocated that the tree does not reach", "fsck --repair frees it";
+    MAT_LEAK 313 Warning "a page is allocated that the tree does not reach", "none is needed; its space stays in use";
     MAT_SHARED 314 Error "a metadata block belongs to two structures", BACKUP;
-    ZIT_CHUNK 321 Error "a chunk of the zone information table is damaged", "fsck --repair rebuilds it";
+    ZIT_CHUNK 321 Error "a chunk of the zone information table is damaged", BACKUP;
     ZIT_VALID 322 Error "a zone's count of valid blocks is wrong", RECOUNT;
-    ZIT_ROLE 323 Error "a zone's entry contradicts its header", "fsck --repair rebuilds it";
+    ZIT_ROLE 323 Error "a zone's entry contradicts its header", BACKUP;
     ZIT_WRITE_POINTER 324 Error "a zone holds less than its entry says", BACKUP;
     COUNT_INODES 331 Error "the checkpoint's count of inodes is wrong", RECOUNT;
     COUNT_RESERVED 332 Error "the checkpoint's count of preallocated blocks is wrong", RECOUNT;
@@ -166,32 +167,32 @@ rules! {
     PAGE_KEYS 405 Error "a page holds keys outside its range", BACKUP;
     TREE_LOST 406 Note "cross-checks were left out because pages are lost", NOTHING;
 
-    ITEM_OWNER 501 Error "items belong to an inode that does not exist", "fsck --repair removes them";
-    ITEM_VALUE 502 Error "an item's value cannot be decoded", BACKUP;
+    ITEM_OWNER 501 Error "items belong to an inode that does not exist", "fsck --repair frees them";
+    ITEM_VALUE 502 Error "an item's value cannot be decoded", "fsck --repair removes it, unless it is an inode or an extent";
     ITEM_KEY 503 Error "an item has a key that this format does not have", BACKUP;
     INODE_MODE 511 Error "an inode has no valid type", BACKUP;
     INODE_NUMBER 512 Error "an inode's number was never handed out", BACKUP;
-    INODE_SECTORS 513 Error "an inode's space is not that of its extents", RECOUNT;
+    INODE_SECTORS 513 Error "an inode's space is not that of its extents", CORRECT;
     INODE_ITEMS 514 Error "an inode has items that its type cannot have", BACKUP;
-    SYMLINK 515 Error "a symbolic link's target is missing or of another length", BACKUP;
+    SYMLINK 515 Error "a symbolic link's target is missing or of another length", "fsck --repair corrects the size; a target that is missing stays so";
     XATTR_HASH 516 Error "an extended attribute is not filed under its name", "fsck --repair files it again";
-    XATTR_TWICE 517 Error "an extended attribute is there twice", BACKUP;
+    XATTR_TWICE 517 Error "an extended attribute is there twice", "fsck --repair removes the second";
     EXTENT_OVERLAP 521 Error "two extents of a file cover the same block", BACKUP;
     EXTENT_PLACE 522 Error "an extent is not in the written part of a data zone", BACKUP;
     EXTENT_SHARED 523 Error "a block belongs to two extents", BACKUP;
-    EXTENT_PAST_END 524 Error "a file has data past its end", "truncate the file to its size";
+    EXTENT_PAST_END 524 Error "a file has data past its end", "fsck --repair frees it";
 
     ENTRY_NAME 601 Error "a directory entry has an impossible name", "fsck --repair renames it";
     ENTRY_HASH 602 Error "a directory entry is not filed under its name", "fsck --repair files it again";
-    ENTRY_TWICE 603 Error "a name is twice in a directory", BACKUP;
+    ENTRY_TWICE 603 Error "a name is twice in a directory", "fsck --repair renames the second";
     ENTRY_TARGET 604 Error "a directory entry leads to no inode", "fsck --repair removes it";
-    ENTRY_TYPE 605 Error "a directory entry has another type than its inode", "fsck --repair corrects it";
-    DIR_SIZE 611 Error "a directory's size is not the number of its entries", RECOUNT;
-    DIR_PARENT 612 Error "a directory's parent is not where its name is", "fsck --repair corrects it";
-    DIR_NAMES 613 Error "a directory has several names", BACKUP;
+    ENTRY_TYPE 605 Error "a directory entry has another type than its inode", CORRECT;
+    DIR_SIZE 611 Error "a directory's size is not the number of its entries", CORRECT;
+    DIR_PARENT 612 Error "a directory's parent is not where its name is", CORRECT;
+    DIR_NAMES 613 Error "a directory has several names", "fsck --repair removes the others";
     DIR_LOOP 614 Error "a directory cannot be reached from the root", "fsck --repair moves it to lost+found";
     ROOT 615 Error "the root directory is missing", BACKUP;
-    LINK_COUNT 621 Error "an inode's link count is not the number of its names", RECOUNT;
+    LINK_COUNT 621 Error "an inode's link count is not the number of its names", CORRECT;
     LINK_NONE 622 Error "an inode has neither a name nor an orphan record", "fsck --repair moves it to lost+found";
     ORPHAN 623 Error "an orphan record leads to no orphan", "fsck --repair removes it";
     ORPHANS 624 Note "unlinked files wait to be freed", "the next mount frees them";

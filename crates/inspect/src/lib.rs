@@ -16,7 +16,7 @@ mod state;
 mod tree;
 mod volume;
 
-pub use check::{CheckOptions, Counts, Progress, Report, Stage, check};
+pub use check::{CheckOptions, Counts, Progress, Repairs, Report, Stage, check};
 pub use error::InspectError;
 pub use finding::{Finding, Severity};
 pub use volume::{Inspector, VolumeInfo};

@@ -15,7 +15,8 @@ use persimmon_format::{Addr, DeviceId, Lsn, PageId, ZoneId};
 use persimmon_inspect::{InspectError, Inspector, Report};
 use persimmon_sim::SimDevice;
 use support::{
-    addr, footer, formatted, numbers, open, pages, populate, read, report, reseal, rewrite,
+    addr, assert_sound, footer, formatted, mend, numbers, open, pages, populate, read, report,
+    reseal, rewrite,
 };
 
 /// Bytes of a log block's payload before the footer's own.
@@ -50,6 +51,9 @@ fn with_footer(expected: &[u16], change: impl FnOnce(&mut Footer)) {
     });
     let report = report(&device, false);
     assert_eq!(found(&report), expected, "{:#?}", report.findings);
+    if expected.iter().all(|number| [331, 332].contains(number)) {
+        assert_sound(&mend(&device));
+    }
 }
 
 fn with_mat(expected: &[u16], change: impl FnOnce(&mut Vec<MatEntry>)) {
@@ -77,6 +81,9 @@ fn with_zit(expected: &[u16], role: Role, change: impl FnOnce(&mut ZitEntry)) {
     });
     let report = report(&device, false);
     assert_eq!(found(&report), expected, "{:#?}", report.findings);
+    if expected == [322] {
+        assert_sound(&mend(&device));
+    }
 }
 
 /// Changes the image of a page.

@@ -136,5 +136,11 @@ pub fn check_geometry(
     capacity_blocks: u32,
     reserve_basis_points: u32,
 ) -> Result<()> {
-    Budget::new(geometry, capacity_blocks, reserve_basis_points, &Options::default()).map(|_| ())
+    Budget::new(
+        geometry,
+        capacity_blocks,
+        reserve_basis_points,
+        &Options::default(),
+    )
+    .map(|_| ())
 }

@@ -206,6 +206,15 @@ impl Zones {
         }
     }
 
+    /// So many blocks of a zone are referenced, whatever was counted before.
+    pub(crate) fn set_valid(&self, zone: ZoneId, blocks: u32) {
+        if let Some(valid) = self.valid.get(zone.0 as usize) {
+            let before = valid.swap(blocks, Ordering::Relaxed);
+            self.live.fetch_add(blocks.into(), Ordering::Relaxed);
+            self.live.fetch_sub(before.into(), Ordering::Relaxed);
+        }
+    }
+
     pub(crate) fn valid(&self, zone: ZoneId) -> u32 {
         self.valid
             .get(zone.0 as usize)

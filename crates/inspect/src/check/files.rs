@@ -3,11 +3,12 @@
 use std::ops::ControlFlow;
 
 use persimmon_format::inode::Inode;
-use persimmon_format::{Ino, Key, KeyKind, SnapshotId};
+use persimmon_format::{BLOCK_SIZE, Ino, Key, KeyKind, SnapshotId};
 
 use super::items::Current;
 use super::links::{InodeRow, Names};
 use super::owners::Owners;
+use super::repair::Plan;
 use super::{CheckOptions, Counts};
 use crate::finding::{
     DIR_SIZE, Findings, INODE_MODE, INODE_NUMBER, INODE_SECTORS, ITEM_KEY, ITEM_OWNER, ITEM_VALUE,
@@ -19,43 +20,23 @@ use crate::volume::Inspector;
 /// What the check of an item may need besides the item.
 pub(crate) struct Context<'a, 'd> {
     pub inspector: &'a Inspector<'d>,
+    pub state: &'a State<'a, 'd>,
     pub options: &'a CheckOptions,
     pub lost: bool,
     pub owners: &'a mut Owners,
     pub findings: &'a mut Findings,
     pub counts: &'a mut Counts,
+    pub plan: &'a mut Plan,
     pub names: Names,
     pub progress: &'a mut dyn FnMut(u64),
     /// Inodes with a truncation under way.
     pub truncations: Vec<u64>,
 }
 
-#[expect(
-    clippy::too_many_arguments,
-    reason = "the parts of a check, borrowed one by one"
-)]
-pub(crate) fn check(
-    inspector: &Inspector<'_>,
-    state: &State<'_, '_>,
-    options: &CheckOptions,
-    lost: bool,
-    owners: &mut Owners,
-    findings: &mut Findings,
-    counts: &mut Counts,
-    progress: &mut dyn FnMut(u64),
-) -> Names {
-    let mut context = Context {
-        inspector,
-        options,
-        lost,
-        owners,
-        findings,
-        counts,
-        names: Names::default(),
-        progress,
-        truncations: Vec::new(),
-    };
+/// Checks all items after the replay; what is left to check are the names.
+pub(crate) fn check(mut context: Context<'_, '_>) -> Names {
     let mut current: Option<Current> = None;
+    let state = context.state;
     let _ = state.scan(Key::from_bytes(&[0; Key::LEN]), &mut |key, value| {
         if key.snapshot != SnapshotId(0) {
             let detail = format!("snapshot {}", key.snapshot);
@@ -82,9 +63,10 @@ pub(crate) fn check(
     }
     for ino in std::mem::take(&mut context.truncations) {
         let found = context.names.inodes.binary_search_by_key(&ino, |r| r.ino);
-        if found.is_err() && !lost {
+        if found.is_err() && !context.lost {
             let place = format!("inode {ino}");
             context.findings.add(&TRUNCATION, place, "");
+            context.plan.delete(Key::truncation(Ino(ino)));
         }
     }
     context.counts.orphans = context.names.orphans.len() as u64;
@@ -112,6 +94,7 @@ impl Context<'_, '_> {
             KeyKind::TRUNCATION => {
                 let detail = format!("{} bytes", value.len());
                 self.findings.add(&ITEM_VALUE, item(key), detail);
+                self.plan.delete(*key);
             }
             _ => self.findings.add(&ITEM_KEY, item(key), ""),
         }
@@ -142,6 +125,8 @@ impl Context<'_, '_> {
         let Some(inode) = current.inode else {
             if !current.seen && !self.lost {
                 self.findings.add(&ITEM_OWNER, place, "");
+                let size = current.data_end.saturating_mul(BLOCK_SIZE as u64);
+                self.plan.adopt_to_free(current.ino, size, current.sectors);
             }
             return;
         };
@@ -160,10 +145,14 @@ impl Context<'_, '_> {
         if inode.is_file() && inode.sectors != current.sectors && !self.lost {
             let detail = format!("it says {}, they take {}", inode.sectors, current.sectors);
             self.findings.add(&INODE_SECTORS, &place, detail);
+            self.plan
+                .correct(current.ino, |c| c.sectors = Some(current.sectors));
         }
         if inode.is_dir() && inode.size != current.entries && !self.lost {
             let detail = format!("it says {}, there are {}", inode.size, current.entries);
             self.findings.add(&DIR_SIZE, &place, detail);
+            self.plan
+                .correct(current.ino, |c| c.size = Some(current.entries));
         }
         if inode.is_symlink() && current.symlink_len != Some(inode.size) && !self.lost {
             let detail = match current.symlink_len {
@@ -171,6 +160,9 @@ impl Context<'_, '_> {
                 Some(len) => format!("{len} bytes, the inode says {}", inode.size),
             };
             self.findings.add(&SYMLINK, &place, detail);
+            if let Some(len) = current.symlink_len {
+                self.plan.correct(current.ino, |c| c.size = Some(len));
+            }
         }
         current.check_items(self, &inode, &place);
     }

@@ -24,7 +24,7 @@ pub(crate) struct Current {
     pub sectors: u64,
     extents: u64,
     next_block: u64,
-    data_end: u64,
+    pub data_end: u64,
     /// Names filed under the same hash as the item before, to find a name that is there twice.
     bucket: u64,
     bucket_names: Vec<Vec<u8>>,
@@ -53,16 +53,18 @@ impl Current {
             Ok(attribute) => attribute,
             Err(error) => {
                 context.findings.add(&ITEM_VALUE, item(key), error);
+                context.plan.delete(*key);
                 return;
             }
         };
-        if !is_filed(context, key, attribute.name) {
-            let detail = String::from_utf8_lossy(attribute.name);
-            context.findings.add(&XATTR_HASH, item(key), detail);
-        }
+        let filed = name::first_item(&context.inspector.key, attribute.name);
+        let text = attribute.name.escape_ascii();
         if self.is_twice(key, attribute.name) {
-            let detail = String::from_utf8_lossy(attribute.name);
-            context.findings.add(&XATTR_TWICE, item(key), detail);
+            context.findings.add(&XATTR_TWICE, item(key), text);
+            context.plan.delete(*key);
+        } else if !is_filed(key, filed) {
+            context.findings.add(&XATTR_HASH, item(key), text);
+            context.plan.refile(context.state, *key, filed, value);
         }
     }
 
@@ -73,24 +75,29 @@ impl Current {
             Ok(entry) => entry,
             Err(error) => {
                 context.findings.add(&ITEM_VALUE, item(key), error);
+                context.plan.delete(*key);
                 return;
             }
         };
         let place = format!("directory {}", key.ino);
         let name = entry.name;
         let text = format!("\"{}\"", name.escape_ascii());
+        let filed = name::first_item(&context.inspector.key, name);
+        let twice = self.is_twice(key, name);
         if name == b"." || name == b".." || name.contains(&b'/') || name.contains(&0) {
             context.findings.add(&ENTRY_NAME, &place, &text);
-        }
-        if !is_filed(context, key, name) {
-            context.findings.add(&ENTRY_HASH, &place, &text);
-        }
-        if self.is_twice(key, name) {
+            rename(context, key, &entry);
+        } else if twice {
             context.findings.add(&ENTRY_TWICE, &place, &text);
+            rename(context, key, &entry);
+        } else if !is_filed(key, filed) {
+            context.findings.add(&ENTRY_HASH, &place, &text);
+            context.plan.refile(context.state, *key, filed, value);
         }
         context.names.entries.push(EntryRow {
             child: entry.ino.0,
             directory: key.ino.0,
+            item: key.item,
             file_type: entry.file_type,
         });
     }
@@ -160,14 +167,26 @@ impl Current {
                 self.data_end - 1
             );
             context.findings.add(&EXTENT_PAST_END, place, detail);
+            let value = blocks.to_le_bytes().to_vec();
+            context.plan.put(Key::truncation(self.ino), value);
         }
     }
 }
 
-/// Whether an item's key is one its name may have.
-fn is_filed(context: &Context<'_, '_>, key: &Key, name: &[u8]) -> bool {
-    let first = name::first_item(&context.inspector.key, name);
+/// Whether an item's key is one its name may have, of which `first` is the first.
+fn is_filed(key: &Key, first: u64) -> bool {
     (first..first.saturating_add(COLLISIONS_MAX)).contains(&key.item)
+}
+
+/// Plans another name for an entry that cannot keep its own.
+fn rename(context: &mut Context<'_, '_>, key: &Key, entry: &DirEntry<'_>) {
+    let name = format!("#{}-{:x}", entry.ino, key.item);
+    let (inspector, state) = (context.inspector, context.state);
+    let (ino, file_type) = (entry.ino, entry.file_type);
+    context
+        .plan
+        .add_entry(inspector, state, key.ino, name.as_bytes(), ino, file_type);
+    context.plan.delete(*key);
 }
 
 fn frame(context: &mut Context<'_, '_>, addr: Addr, crcs: &[u32], place: &str) {

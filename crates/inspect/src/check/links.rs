@@ -3,7 +3,9 @@
 use std::collections::HashSet;
 
 use persimmon_format::inode::ROOT;
+use persimmon_format::{Ino, Key, KeyKind};
 
+use super::repair::Plan;
 use crate::finding::{
     DIR_LOOP, DIR_NAMES, DIR_PARENT, ENTRY_TARGET, ENTRY_TYPE, Findings, LINK_COUNT, LINK_NONE,
     ORPHAN, ROOT as ROOT_MISSING,
@@ -25,7 +27,14 @@ pub(crate) struct InodeRow {
 pub(crate) struct EntryRow {
     pub child: u64,
     pub directory: u64,
+    pub item: u64,
     pub file_type: u8,
+}
+
+impl EntryRow {
+    fn key(&self) -> Key {
+        Key::new(Ino(self.directory), KeyKind::DIR_ENTRY, self.item)
+    }
 }
 
 /// All names of the volume.
@@ -44,123 +53,156 @@ impl Names {
     }
 }
 
+/// Checks names; mendings go to the plan.
 pub(crate) fn check(
-    names: &Names,
+    names: Names,
     lost: bool,
     findings: &mut Findings,
+    plan: &mut Plan,
     progress: &mut dyn FnMut(u64, u64),
 ) {
-    let mut entries = names.entries.clone();
-    entries.sort_unstable_by_key(|entry| (entry.child, entry.directory));
+    let mut names = names;
+    names
+        .entries
+        .sort_unstable_by_key(|entry| (entry.child, entry.directory, entry.item));
+    let names = &names;
     let mut subdirectories = vec![0u64; names.inodes.len()];
-    let mut rest = entries.as_slice();
+    let mut rest = names.entries.as_slice();
     let mut named = Vec::with_capacity(names.inodes.len());
     for row in &names.inodes {
         let before = rest.partition_point(|entry| entry.child < row.ino);
         let (dangling, tail) = rest.split_at_checked(before).unwrap_or((rest, &[]));
-        report_dangling(dangling, lost, findings);
+        report_dangling(dangling, lost, findings, plan);
         let own = tail.partition_point(|entry| entry.child == row.ino);
         let (own, tail) = tail.split_at_checked(own).unwrap_or((tail, &[]));
         rest = tail;
-        for entry in own {
-            if entry.file_type != row.file_type {
-                let place = format!("directory {}", entry.directory);
-                let detail = format!("inode {}", row.ino);
-                findings.add(&ENTRY_TYPE, place, detail);
-            }
-            if row.file_type == TYPE_DIR
-                && let Some(count) = names
-                    .index(entry.directory)
-                    .and_then(|index| subdirectories.get_mut(index))
-            {
-                *count += 1;
+        if row.file_type == TYPE_DIR {
+            for entry in own {
+                let index = names.index(entry.directory);
+                if let Some(count) = index.and_then(|index| subdirectories.get_mut(index)) {
+                    *count += 1;
+                }
             }
         }
         named.push(own);
     }
-    report_dangling(rest, lost, findings);
+    report_dangling(rest, lost, findings, plan);
     let total = names.inodes.len() as u64;
-    for ((row, own), (index, subdirectories)) in names
-        .inodes
-        .iter()
-        .zip(&named)
-        .zip(subdirectories.iter().enumerate())
-    {
+    for (index, (row, own)) in names.inodes.iter().zip(&named).enumerate() {
         progress(index as u64, total);
         let orphan = names.orphans.binary_search(&row.ino).is_ok();
-        check_inode(row, own, *subdirectories, orphan, lost, findings);
-    }
-    for ino in &names.orphans {
-        if names.index(*ino).is_none() && !lost {
-            findings.add(
-                &ORPHAN,
-                format_args!("inode {ino}"),
-                "there is no such inode",
+        check_types(row, own, findings, plan);
+        if row.file_type == TYPE_DIR {
+            check_directory(row, own, findings, plan);
+        }
+        if !lost {
+            let subdirectories = subdirectories.get(index).copied().unwrap_or(0);
+            check_count(
+                row,
+                own.len() as u64,
+                subdirectories,
+                orphan,
+                findings,
+                plan,
             );
         }
     }
-    check_reachable(names, lost, findings);
+    for ino in &names.orphans {
+        if names.index(*ino).is_none() && !lost {
+            let detail = "there is no such inode";
+            findings.add(&ORPHAN, format_args!("inode {ino}"), detail);
+            plan.delete(Key::orphan(Ino(*ino)));
+        }
+    }
+    check_reachable(names, &named, lost, findings, plan);
 }
 
-fn report_dangling(entries: &[EntryRow], lost: bool, findings: &mut Findings) {
+fn report_dangling(entries: &[EntryRow], lost: bool, findings: &mut Findings, plan: &mut Plan) {
     for entry in entries.iter().filter(|_| !lost) {
         let place = format!("directory {}", entry.directory);
         findings.add(&ENTRY_TARGET, place, format_args!("inode {}", entry.child));
+        plan.delete(entry.key());
     }
 }
 
-fn check_inode(
+fn check_types(row: &InodeRow, own: &[EntryRow], findings: &mut Findings, plan: &mut Plan) {
+    for entry in own.iter().filter(|e| e.file_type != row.file_type) {
+        let place = format!("directory {}", entry.directory);
+        findings.add(&ENTRY_TYPE, place, format_args!("inode {}", row.ino));
+        plan.set_entry_type(entry.key(), row.file_type);
+    }
+}
+
+fn check_directory(row: &InodeRow, own: &[EntryRow], findings: &mut Findings, plan: &mut Plan) {
+    let place = format!("inode {}", row.ino);
+    let root = row.ino == ROOT.0;
+    // Of several names the one in the parent stays.
+    let right = own.iter().position(|entry| entry.directory == row.parent);
+    let right = right.or((!own.is_empty()).then_some(0)).filter(|_| !root);
+    if own.len() > usize::from(!root) {
+        findings.add(&DIR_NAMES, &place, format_args!("{}", own.len()));
+        for (index, entry) in own.iter().enumerate() {
+            if Some(index) != right {
+                plan.delete(entry.key());
+            }
+        }
+    }
+    let named = right.and_then(|index| own.get(index));
+    let parent = if root {
+        Some(ROOT.0)
+    } else {
+        named.map(|entry| entry.directory)
+    };
+    if let Some(parent) = parent
+        && row.parent != parent
+    {
+        let detail = format!("it says {}, its name is in {parent}", row.parent);
+        findings.add(&DIR_PARENT, &place, detail);
+        plan.correct(Ino(row.ino), |c| c.parent = Some(Ino(parent)));
+    }
+}
+
+fn check_count(
     row: &InodeRow,
-    own: &[EntryRow],
+    names: u64,
     subdirectories: u64,
     orphan: bool,
-    lost: bool,
     findings: &mut Findings,
+    plan: &mut Plan,
 ) {
     let place = format!("inode {}", row.ino);
-    if orphan && row.nlink != 0 {
-        let detail = format!("its link count is {}", row.nlink);
-        findings.add(&ORPHAN, &place, detail);
-    }
     let directory = row.file_type == TYPE_DIR;
-    let root = row.ino == ROOT.0;
-    if directory {
-        if own.len() > 1 || (root && !own.is_empty()) {
-            findings.add(&DIR_NAMES, &place, format_args!("{}", own.len()));
-        }
-        let parent = if root {
-            Some(ROOT.0)
-        } else {
-            own.first().map(|entry| entry.directory)
-        };
-        if let Some(parent) = parent
-            && row.parent != parent
-        {
-            let detail = format!("it says {}, its name is in {parent}", row.parent);
-            findings.add(&DIR_PARENT, &place, detail);
-        }
+    let named = names > 0 || (directory && row.ino == ROOT.0);
+    if orphan && named {
+        let detail = format!("it has {names} names");
+        findings.add(&ORPHAN, &place, detail);
+        plan.delete(Key::orphan(Ino(row.ino)));
     }
-    if lost {
-        return;
-    }
-    let named = !own.is_empty() || (root && directory);
     if !named && !orphan {
         findings.add(&LINK_NONE, &place, "");
+        plan.stray(Ino(row.ino), row.file_type);
         return;
     }
     let expected = match (directory, named) {
         (true, true) => 2 + subdirectories,
         (_, false) => 0,
-        (false, true) => own.len() as u64,
+        (false, true) => names,
     };
     if u64::from(row.nlink) != expected {
         let detail = format!("it says {}, {expected} would be right", row.nlink);
         findings.add(&LINK_COUNT, place, detail);
+        plan.correct(Ino(row.ino), |c| c.nlink = u32::try_from(expected).ok());
     }
 }
 
 /// Follows the parents of each directory up to the root.
-fn check_reachable(names: &Names, lost: bool, findings: &mut Findings) {
+fn check_reachable(
+    names: &Names,
+    named: &[&[EntryRow]],
+    lost: bool,
+    findings: &mut Findings,
+    plan: &mut Plan,
+) {
     let root = names.index(ROOT.0);
     let is_root_dir = root
         .and_then(|index| names.inodes.get(index))
@@ -172,6 +214,7 @@ fn check_reachable(names: &Names, lost: bool, findings: &mut Findings) {
     if lost {
         return;
     }
+    let mut cut = false;
     let mut reachable: HashSet<u64> = HashSet::from([ROOT.0]);
     let directories = names.inodes.iter().filter(|row| row.file_type == TYPE_DIR);
     for row in directories.filter(|row| names.orphans.binary_search(&row.ino).is_err()) {
@@ -195,6 +238,15 @@ fn check_reachable(names: &Names, lost: bool, findings: &mut Findings) {
             reachable.extend(way);
         } else {
             findings.add(&DIR_LOOP, format_args!("inode {}", row.ino), "");
+            // Taken out of its loop it has no name, and the next check puts it where it can be
+            // found. One a time: what hangs on it comes along.
+            if !std::mem::replace(&mut cut, true) {
+                let own = names.index(row.ino).and_then(|index| named.get(index));
+                own.into_iter()
+                    .copied()
+                    .flatten()
+                    .for_each(|entry| plan.delete(entry.key()));
+            }
         }
     }
 }

@@ -10,6 +10,7 @@ mod files;
 mod items;
 mod links;
 mod owners;
+mod repair;
 mod summaries;
 mod zones;
 
@@ -18,13 +19,19 @@ use std::fmt;
 use persimmon_device::ZonedDevice;
 use serde::Serialize;
 
+use crate::checkpoint::Checkpoint;
 use crate::error::Result;
 use crate::finding::{
     COUNT_INODES, COUNT_RESERVED, Finding, Findings, LOG_RECORD, MAT_LEAK, Severity,
 };
 use crate::state::State;
+use crate::tree::Base;
 use crate::volume::{Inspector, VolumeInfo};
+use files::Context;
+use links::Names;
 use owners::{Owners, Usage};
+use repair::Plan;
+pub use repair::Repairs;
 
 /// What to check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -127,6 +134,9 @@ pub struct Report {
     pub findings_total: u64,
     /// The worst of all findings.
     pub worst: Option<Severity>,
+    /// What would put right what can be decided.
+    #[serde(skip)]
+    pub repairs: Repairs,
 }
 
 impl Report {
@@ -161,9 +171,11 @@ pub fn check(
     let inspector = Inspector::open_with(device, &mut findings, &mut |done, total| {
         staged(Stage::Zones, done, total);
     })?;
-    if inspector.checkpoint.is_some() {
-        check_content(&inspector, options, &mut findings, &mut counts, &mut staged)?;
-    }
+    let repairs = if inspector.checkpoint.is_some() {
+        check_content(&inspector, options, &mut findings, &mut counts, &mut staged)?
+    } else {
+        Repairs::default()
+    };
     let (list, findings_total, worst) = findings.into_parts();
     Ok(Report {
         volume: inspector.volume(),
@@ -171,6 +183,7 @@ pub fn check(
         findings: list,
         findings_total,
         worst,
+        repairs,
     })
 }
 
@@ -180,8 +193,9 @@ fn check_content(
     findings: &mut Findings,
     counts: &mut Counts,
     staged: &mut dyn FnMut(Stage, u64, u64),
-) -> Result<()> {
+) -> Result<Repairs> {
     let checkpoint = inspector.checkpoint()?;
+    let mut plan = Plan::default();
     let mut usage = Usage::new(inspector);
     let base = inspector.walk(
         findings,
@@ -194,22 +208,7 @@ fn check_content(
     let mut owners = Owners::new(inspector);
     owners.claim_metadata(inspector, findings, &mut usage);
     if !lost {
-        for (id, entry) in checkpoint.mat.iter().enumerate() {
-            if entry.is_used() && !base.reached.get(id).copied().unwrap_or(false) {
-                findings.add(&MAT_LEAK, format_args!("page {id}"), "");
-            }
-        }
-        let footer = &checkpoint.footer;
-        let claims = [
-            (&COUNT_INODES, footer.inodes, usage.inodes),
-            (&COUNT_RESERVED, footer.reserved_blocks, usage.reserved),
-        ];
-        for (rule, claimed, counted) in claims {
-            if claimed != counted {
-                let detail = format!("it says {claimed}, there are {counted}");
-                findings.add(rule, "footer", detail);
-            }
-        }
+        check_tables(checkpoint, &base, &usage, findings, &mut plan);
     }
     let mut state = State::new(inspector, base);
     for record in &inspector.journal.records {
@@ -223,22 +222,57 @@ fn check_content(
     } else {
         checkpoint.footer.inodes
     };
-    let names = files::check(
+    let names = files::check(Context {
         inspector,
-        &state,
+        state: &state,
         options,
         lost,
-        &mut owners,
+        owners: &mut owners,
         findings,
         counts,
-        &mut |done| staged(Stage::Files, done, total.max(done)),
-    );
-    links::check(&names, lost, findings, &mut |done, total| {
+        plan: &mut plan,
+        names: Names::default(),
+        progress: &mut |done| staged(Stage::Files, done, total.max(done)),
+        truncations: Vec::new(),
+    });
+    let ino_limit = names.inodes.last().map_or(0, |row| row.ino + 1);
+    links::check(names, lost, findings, &mut plan, &mut |done, total| {
         staged(Stage::Links, done, total);
     });
-    zones::check(inspector, &usage, &owners, lost, findings);
+    zones::check(inspector, &usage, &owners, lost, findings, &mut plan);
     if options.data {
         summaries::check(inspector, &owners, findings);
     }
-    Ok(())
+    if lost {
+        // With pages missing, what looks like an error in the rest may be right.
+        return Ok(Repairs::default());
+    }
+    Ok(plan.finish(inspector, &state, ino_limit))
+}
+
+/// The checkpoint's tables and counts against its tree.
+fn check_tables(
+    checkpoint: &Checkpoint,
+    base: &Base,
+    usage: &Usage,
+    findings: &mut Findings,
+    plan: &mut Plan,
+) {
+    for (id, entry) in checkpoint.mat.iter().enumerate() {
+        if entry.is_used() && !base.reached.get(id).copied().unwrap_or(false) {
+            findings.add(&MAT_LEAK, format_args!("page {id}"), "");
+        }
+    }
+    let footer = &checkpoint.footer;
+    let claims = [
+        (&COUNT_INODES, footer.inodes, usage.inodes),
+        (&COUNT_RESERVED, footer.reserved_blocks, usage.reserved),
+    ];
+    for (rule, claimed, counted) in claims {
+        if claimed != counted {
+            let detail = format!("it says {claimed}, there are {counted}");
+            findings.add(rule, "footer", detail);
+            plan.recount();
+        }
+    }
 }

@@ -6,6 +6,7 @@ use persimmon_format::table::{Role, ZitEntry};
 use persimmon_format::{Addr, BLOCK_SIZE, DeviceId, ZoneId};
 
 use super::owners::{Owners, Usage};
+use super::repair::Plan;
 use crate::checkpoint::Checkpoint;
 use crate::finding::{
     Findings, ZIT_ROLE, ZIT_VALID, ZIT_WRITE_POINTER, ZONE_HEADER, ZONE_HEADER_UNUSED, ZONE_STATE,
@@ -21,6 +22,7 @@ pub(crate) fn check(
     owners: &Owners,
     lost: bool,
     findings: &mut Findings,
+    plan: &mut Plan,
 ) {
     let Some(checkpoint) = &inspector.checkpoint else {
         return;
@@ -53,6 +55,7 @@ pub(crate) fn check(
         if !lost && !checkpoint.zit_lost && u64::from(entry.valid) != counted {
             let detail = format!("it says {}, {counted} are in use", entry.valid);
             findings.add(&ZIT_VALID, &place, detail);
+            plan.recount();
         }
     }
 }

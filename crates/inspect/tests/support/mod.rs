@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use persimmon_device::ZonedDevice;
-use persimmon_engine::{FormatOptions, Intent, Options, Volume};
+use persimmon_engine::{FormatOptions, Intent, Options, Task, Volume};
 use persimmon_format::inode::{Inode, ROOT, Timestamp};
 use persimmon_format::name::{COLLISIONS_MAX, DirEntry, Xattr, first_item};
 use persimmon_format::{
@@ -273,4 +273,27 @@ pub fn pages(device: &SimDevice) -> Vec<MatRow> {
         Dump::Mat(rows) => rows,
         other => panic!("{other:?}"),
     }
+}
+
+/// Checks and repairs until a check plans nothing more, as `fsck --repair` does, and returns the
+/// last report.
+pub fn mend(device: &Arc<SimDevice>) -> Report {
+    for _ in 0..10 {
+        let report = report(device, true);
+        if report.repairs.is_empty() {
+            return report;
+        }
+        let volume = open(device);
+        let repairs = &report.repairs;
+        volume.repair(&repairs.ops, repairs.recount).unwrap();
+        for ino in volume.orphans().unwrap() {
+            volume.reclaim(ino).unwrap();
+        }
+        volume.step(Task::Checkpoint).unwrap();
+        volume.close().unwrap();
+    }
+    panic!(
+        "repairing finds no end: {:#?}",
+        report(device, true).findings
+    );
 }

@@ -1,0 +1,133 @@
+//! Putting right what a check found wrong. The check plans, from outside; here its plan becomes
+//! transactions. Nobody else uses the volume meanwhile.
+
+use std::ops::ControlFlow;
+
+use persimmon_format::extent::Extent;
+use persimmon_format::record::Op;
+use persimmon_format::table::Role;
+use persimmon_format::{Addr, Ino, Key, KeyKind, PageId};
+
+use crate::Volume;
+use crate::error::{Error, Result};
+use crate::meta::Intent;
+
+/// Operations of one record.
+const RECORD_OPS: usize = 64;
+/// Items looked at under one hold of the metadata lock.
+const SCAN_ITEMS: usize = 1024;
+
+/// What the tree and the tables use, counted.
+struct Counts {
+    inodes: u64,
+    reserved_blocks: u64,
+    /// Blocks in use by zone.
+    valid: Vec<u32>,
+}
+
+impl Counts {
+    fn add(&mut self, addr: Addr, blocks: u64) {
+        if let Some(valid) = self.valid.get_mut(addr.zone().0 as usize) {
+            *valid = valid.saturating_add(blocks as u32);
+        }
+    }
+}
+
+impl Volume {
+    /// Puts and deletes items as a check has planned, finishes truncations that the plan began,
+    /// and, if asked to, counts again what the checkpoint's tables claim. A checkpoint ends it.
+    /// Operations other than put and delete are not planned, and refused.
+    pub fn repair(&self, ops: &[Op], recount: bool) -> Result<()> {
+        for ops in ops.chunks(RECORD_OPS) {
+            self.update::<_, Error>(Intent::Shrink, |tx| {
+                for op in ops {
+                    match op {
+                        Op::Put { key, value } => tx.put(*key, value.clone()),
+                        Op::Delete { key } => tx.delete(*key),
+                        _ => {
+                            return Err(Error::Inconsistent("not an operation of a repair".into()));
+                        }
+                    }
+                }
+                Ok(())
+            })?;
+        }
+        self.finish_truncations()?;
+        if recount {
+            self.recount()?;
+        }
+        self.checkpoint()
+    }
+
+    fn recount(&self) -> Result<()> {
+        let mut counts = Counts {
+            inodes: 0,
+            reserved_blocks: 0,
+            valid: vec![0; self.media.geometry().zone_count as usize],
+        };
+        self.count_items(&mut counts)?;
+        let mut meta = self.meta_mut();
+        for id in 0..meta.cache.id_limit() {
+            if let Some(entry) = meta.mat.get(PageId(id)) {
+                counts.add(entry.addr, entry.blocks.into());
+            }
+        }
+        let state = self.checkpoint_state();
+        let chunks = meta.mat.chunks().iter().chain(&state.zit_chunks);
+        for addr in chunks.filter(|addr| **addr != Addr::ZERO) {
+            counts.add(*addr, 1);
+        }
+        drop(state);
+        meta.inodes = counts.inodes;
+        meta.reserved_blocks = counts.reserved_blocks;
+        for status in self.zones.status() {
+            let counted = match status.entry.role {
+                Role::Data | Role::Metadata => counts.valid.get(status.zone.0 as usize).copied(),
+                _ => Some(0),
+            };
+            self.zones.set_valid(status.zone, counted.unwrap_or(0));
+        }
+        Ok(())
+    }
+
+    /// Counts the items of the tree, a bounded number at a time.
+    fn count_items(&self, counts: &mut Counts) -> Result<()> {
+        let mut from = Key::new(Ino(0), KeyKind(0), 0);
+        loop {
+            let mut batch = Vec::new();
+            let mut next = None;
+            self.view::<_, Error>(|view| {
+                batch.clear();
+                next = None;
+                let mut seen = 0;
+                view.scan(from, |key, value| {
+                    if seen == SCAN_ITEMS {
+                        next = Some(key);
+                        return Ok(ControlFlow::Break(()));
+                    }
+                    seen += 1;
+                    match key.kind {
+                        KeyKind::INODE => batch.push(None),
+                        KeyKind::EXTENT => batch.extend(Extent::decode(value).ok().map(Some)),
+                        _ => {}
+                    }
+                    Ok(ControlFlow::Continue(()))
+                })
+            })?;
+            for item in &batch {
+                match item {
+                    None => counts.inodes += 1,
+                    Some(Extent::Frame { addr, crcs }) => counts.add(*addr, crcs.len() as u64),
+                    Some(Extent::Reserved { blocks }) => {
+                        counts.reserved_blocks += u64::from(*blocks);
+                    }
+                    Some(Extent::Inline(_)) => {}
+                }
+            }
+            match next {
+                Some(key) => from = key,
+                None => return Ok(()),
+            }
+        }
+    }
+}
