@@ -25,6 +25,8 @@ const MOVE_BLOCKS: u64 = 1024;
 const SEARCH_BLOCKS: u32 = 64;
 /// Rounds without a zone gained before the volume counts as full.
 const ROUNDS_MAX: usize = 64;
+/// The same for winning back what a checkpoint took, which every change tries.
+const ROUNDS_MAX_FLOOR: usize = 4;
 
 /// Valid blocks of a victim: a frame, and the file block it is at.
 struct Survivor {
@@ -36,17 +38,33 @@ struct Survivor {
 impl Volume {
     /// Cleans in the foreground until new data can have a zone.
     pub(crate) fn make_room(&self) -> Result<()> {
+        self.clean_above(self.zones.budget.data_floor, ROUNDS_MAX)
+    }
+
+    /// Checkpoints take zones below the floor, for they must not fail. What they took is won back
+    /// here, before there are more changes for the next one; metadata alone could fill the volume
+    /// with old pages otherwise. [`Error::NoSpace`] if that does not succeed.
+    pub(crate) fn keep_floor(&self) -> Result<()> {
+        let floor = self.zones.budget.data_floor - 1;
+        if self.zones.free_zones() > floor {
+            return Ok(());
+        }
+        self.clean_above(floor, ROUNDS_MAX_FLOOR)
+    }
+
+    fn clean_above(&self, floor: u32, rounds_max: usize) -> Result<()> {
         let _turn = self.cleaning_turn.take();
-        let floor = self.zones.budget.data_floor;
         let mut fruitless = 0;
         let mut best = self.zones.free_zones();
         while self.zones.free_zones() <= floor {
             add(&self.media.counters.stalls, 1);
             let wanted = (self.zones.status().len() as u32 / 32).max(2);
+            let mut hopeless = self.dead_zones() == 0 && self.meta().cache.dirty() == 0;
             while self.dead_zones() < wanted {
                 let Some(victim) = self.choose_victim() else {
                     break;
                 };
+                hopeless = false;
                 add(&self.media.counters.cleaning_foreground, 1);
                 match self.clean(&victim) {
                     Ok(()) => {}
@@ -57,11 +75,14 @@ impl Volume {
                     break;
                 }
             }
+            if hopeless {
+                return Err(Error::NoSpace);
+            }
             self.checkpoint()?;
             let free = self.zones.free_zones();
             fruitless = if free > best { 0 } else { fruitless + 1 };
             best = best.max(free);
-            if fruitless > ROUNDS_MAX {
+            if fruitless > rounds_max {
                 return Err(Error::NoSpace);
             }
         }
@@ -113,7 +134,6 @@ impl Volume {
 
     /// The zone with most to gain: most blocks that are not valid. Zones wholly dead are none.
     fn choose_victim(&self) -> Option<ZoneStatus> {
-        let pages_max = self.zones.budget.dirty_pages_max as u32 / 2;
         self.zones
             .status()
             .into_iter()
@@ -123,11 +143,7 @@ impl Volume {
                     && z.entry.valid > 0
                     && garbage > z.capacity / 32
                     && !self.zones.is_pinned(z.zone)
-                    && match z.entry.role {
-                        Role::Data => true,
-                        Role::Metadata => z.entry.valid <= pages_max,
-                        _ => false,
-                    }
+                    && matches!(z.entry.role, Role::Data | Role::Metadata)
             })
             .max_by_key(|z| z.capacity - z.entry.valid)
     }
@@ -139,8 +155,10 @@ impl Volume {
         }
     }
 
+    /// As many pages as one checkpoint may take; a zone with more is chosen again.
     fn clean_metadata(&self, zone: ZoneId) -> Result<()> {
-        for page in self.move_metadata_from(zone) {
+        let pages_max = self.zones.budget.dirty_pages_max / 2;
+        for page in self.move_metadata_from(zone).into_iter().take(pages_max) {
             self.fetch(page)?;
             let mut meta = self.meta_mut();
             let still = meta.mat.get(page).is_some_and(|e| e.addr.zone() == zone);

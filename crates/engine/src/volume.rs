@@ -194,7 +194,12 @@ impl Volume {
     ) -> Result<(R, Lsn), E> {
         self.check_writable()?;
         self.keep_bounds()?;
-        if intent == Intent::Grow && self.available_blocks() == 0 {
+        match self.keep_floor() {
+            Err(Error::NoSpace) if intent == Intent::Shrink => {}
+            other => other?,
+        }
+        let is_full = || self.available_blocks() == 0;
+        if intent == Intent::Grow && is_full() && !(self.settle_space()? && !is_full()) {
             return Err(Error::NoSpace.into());
         }
         loop {

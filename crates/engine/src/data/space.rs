@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use persimmon_device::BLOCK_SIZE;
 
 use crate::Volume;
+use crate::error::Result;
 
 /// Blocks a dirty page is counted as, until a checkpoint says how many it takes.
 const DIRTY_PAGE_BLOCKS: u64 = 3;
@@ -76,6 +77,20 @@ impl Volume {
         }
         self.space.take(blocks);
         true
+    }
+
+    /// What is staged and dirty is counted for more than it turns out to take. Before somebody is
+    /// refused it is written. True if there was any: the count is worth another look.
+    pub(crate) fn settle_space(&self) -> Result<bool> {
+        let mut worked = false;
+        while self.space.staged_blocks() > 0 && self.write_back()? {
+            worked = true;
+        }
+        if self.meta().cache.dirty() > 0 {
+            self.checkpoint()?;
+            worked = true;
+        }
+        Ok(worked)
     }
 
     /// Space in the volume.

@@ -143,6 +143,9 @@ impl Volume {
         if mapped >= new || self.available_blocks() >= new - mapped {
             return Ok(true);
         }
+        if self.settle_space()? {
+            return Ok(false);
+        }
         Err(Error::NoSpace)
     }
 }
