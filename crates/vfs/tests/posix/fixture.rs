@@ -35,7 +35,7 @@ pub struct Fixture {
     pub vfs: Vfs,
     pub clock: Arc<TestClock>,
     pub root: Caller,
-    device: Arc<SimDevice>,
+    pub device: Arc<SimDevice>,
 }
 
 impl Default for Fixture {
@@ -46,14 +46,29 @@ impl Default for Fixture {
 
 impl Fixture {
     pub fn new(options: Options) -> Fixture {
+        let device = SimDevice::new(SimConfig::new(64, 1024).fast());
+        Fixture::on(Arc::new(device), options)
+    }
+
+    /// On a device made for the test.
+    pub fn on(device: Arc<SimDevice>, options: Options) -> Fixture {
         let clock = Arc::new(TestClock::default());
-        let device = Arc::new(SimDevice::new(SimConfig::new(64, 1024).fast()));
         let format = FormatOptions {
             now: clock.now(),
             ..FormatOptions::default()
         };
         Volume::format(Arc::clone(&device) as Arc<dyn ZonedDevice>, &format).unwrap();
         Fixture::mount(device, clock, options)
+    }
+
+    /// Opens what a power cut left, as a mount does.
+    pub fn after_power_cut(&self, seed: u64) -> Fixture {
+        self.device.cut();
+        let device = Arc::new(self.device.persisted(seed));
+        let fs = Fixture::mount(device, Arc::clone(&self.clock), self.vfs.options().clone());
+        let orphans = fs.vfs.volume().orphans().unwrap();
+        fs.vfs.reclaim_orphans(&orphans).unwrap();
+        fs
     }
 
     fn mount(device: Arc<SimDevice>, clock: Arc<TestClock>, options: Options) -> Fixture {

@@ -9,10 +9,12 @@
 
 mod acl;
 mod attributes;
+mod crash;
 mod directories;
 mod errors;
 mod files;
 mod fixture;
+mod full;
 mod locks;
 mod names;
 mod privileges;
