@@ -199,8 +199,11 @@ impl Volume {
             other => other?,
         }
         let is_full = || self.available_blocks() == 0;
-        if intent == Intent::Grow && is_full() && !(self.settle_space()? && !is_full()) {
-            return Err(Error::NoSpace.into());
+        if intent == Intent::Grow && is_full() {
+            self.settle_space()?;
+            if is_full() {
+                return Err(Error::NoSpace.into());
+            }
         }
         loop {
             let missing = {
