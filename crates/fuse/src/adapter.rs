@@ -84,6 +84,15 @@ impl Adapter {
         }
     }
 
+    /// The kernel leaves it to the daemon, and tells only of a write whether the writer may keep
+    /// setuid.
+    fn kill_privileges(&self, request: &Request, ino: Ino, file: Handle) -> Result<()> {
+        if request.uid() == 0 {
+            return Ok(());
+        }
+        self.vfs.kill_privileges(ino, file)
+    }
+
     /// With `dirsync`, makes a change of the directory `parent` durable.
     fn settle<T>(&self, parent: Ino, value: T) -> Result<T> {
         if self.dirsync {
@@ -650,7 +659,7 @@ impl Filesystem for Adapter {
 
     fn fallocate(
         &self,
-        _request: &Request,
+        request: &Request,
         node: INodeNo,
         file: FileHandle,
         offset: u64,
@@ -660,6 +669,7 @@ impl Filesystem for Adapter {
     ) {
         let work = || {
             let what = Allocate::from_linux(mode)?;
+            self.kill_privileges(request, ino(node), handle(file))?;
             self.vfs
                 .fallocate(ino(node), handle(file), offset, length, what)
         };
@@ -690,7 +700,7 @@ impl Filesystem for Adapter {
 
     fn copy_file_range(
         &self,
-        _request: &Request,
+        request: &Request,
         source: INodeNo,
         source_file: FileHandle,
         source_offset: u64,
@@ -704,6 +714,7 @@ impl Filesystem for Adapter {
         let work = || {
             let from = (ino(source), handle(source_file), source_offset);
             let to = (ino(target), handle(target_file), target_offset);
+            self.kill_privileges(request, to.0, to.1)?;
             let copied = self
                 .vfs
                 .copy_file_range(from, to, length.min(COPY_BYTES_MAX))?;

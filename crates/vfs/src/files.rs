@@ -90,6 +90,15 @@ impl Vfs {
         Ok(open)
     }
 
+    /// Clears setuid, setgid and file capabilities, as a change of content by an unprivileged hand
+    /// does. [`Vfs::write`] and the truncating operations are told by their flags; a door calls
+    /// this before [`Vfs::fallocate`] and [`Vfs::copy_file_range`].
+    pub fn kill_privileges(&self, ino: Ino, handle: Handle) -> Result<()> {
+        self.writable()?;
+        let open = self.opened_to_write(ino, handle)?;
+        self.clear_privileges(ino, open.as_ref().map(|o| &*o.node), true)
+    }
+
     /// Before content changes: file capabilities go, and with `kill` setuid and setgid too. An
     /// open file remembers that there is nothing to clear.
     fn clear_privileges(&self, ino: Ino, node: Option<&Node>, kill: bool) -> Result<()> {
