@@ -7,16 +7,21 @@
 //!
 //! The cache also says which page ids are in use. Ids are dense; the smallest free one is taken.
 
+mod slot;
+
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 
 use persimmon_format::PageId;
 use thiserror::Error;
 
 use super::page::Page;
 use super::tree::{Damage, TreeError};
+
+pub(super) use slot::Outline;
+use slot::{Slot, State};
 
 /// A page is needed that is not in memory. Fetch it, [`PageCache::insert_clean`] it, start again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
@@ -25,27 +30,6 @@ pub struct Missing(pub PageId);
 
 /// How many pages the clock looks at for each that should go.
 const EVICT_STEPS_PER_PAGE: usize = 64;
-
-/// Memory is taken for every page id, so a slot is kept small.
-const _: () = assert!(size_of::<Slot>() == SLOT_BYTES);
-const SLOT_BYTES: usize = 16;
-
-#[derive(Default)]
-struct Slot {
-    page: Option<Arc<Page>>,
-    /// The id is in use.
-    allocated: bool,
-    dirty: bool,
-    writing: bool,
-    /// In the list of dirty pages.
-    in_dirty: bool,
-    /// In the list of freed ids.
-    in_freed: bool,
-    /// In the ring of the clock.
-    in_ring: bool,
-    /// Used since the clock's hand last came by.
-    referenced: AtomicBool,
-}
 
 /// The pages in memory, by id.
 #[derive(Default)]
@@ -78,10 +62,9 @@ impl PageCache {
         let mut cache = PageCache::new();
         for id in 0..limit {
             let allocated = in_use(PageId(id));
-            cache.slots.push(Slot {
-                allocated,
-                ..Slot::default()
-            });
+            let mut slot = Slot::default();
+            slot.state.put(State::ALLOCATED, allocated);
+            cache.slots.push(slot);
             if !allocated {
                 cache.free_ids.push(Reverse(id));
             }
@@ -95,9 +78,19 @@ impl PageCache {
     /// [`Missing`] if it is not, or if no page has this id.
     #[inline]
     pub fn get(&self, id: PageId) -> Result<&Page, Missing> {
+        self.get_outlined(id).map(|(page, _)| page)
+    }
+
+    /// The page and its outline, without a look at the page itself.
+    ///
+    /// # Errors
+    /// As [`PageCache::get`].
+    #[inline]
+    pub(super) fn get_outlined(&self, id: PageId) -> Result<(&Page, Outline), Missing> {
         match self.slot(id) {
             Some(Slot {
                 page: Some(page),
+                outline,
                 referenced,
                 ..
             }) => {
@@ -105,7 +98,7 @@ impl PageCache {
                 if !referenced.load(Ordering::Relaxed) {
                     referenced.store(true, Ordering::Relaxed);
                 }
-                Ok(page)
+                Ok((page, *outline))
             }
             _ => Err(Missing(id)),
         }
@@ -121,27 +114,23 @@ impl PageCache {
             .ok_or(Missing(id))
     }
 
-    /// The page, to be changed; it is dirty from now on.
+    /// Changes the page; it is dirty from now on. Whoever shares it keeps it as it was.
     ///
     /// # Errors
-    /// As [`PageCache::get`].
-    pub fn get_mut(&mut self, id: PageId) -> Result<&mut Page, Missing> {
-        let Some(slot) = index(id).and_then(|index| self.slots.get_mut(index)) else {
-            return Err(Missing(id));
-        };
-        let Some(page) = slot.page.as_mut() else {
-            return Err(Missing(id));
-        };
-        if !slot.dirty {
-            slot.dirty = true;
-            self.dirty += 1;
-            if !slot.in_dirty {
-                slot.in_dirty = true;
-                self.dirty_ids.push(id);
-            }
-        }
+    /// As [`PageCache::get`]; then nothing is done.
+    #[inline]
+    pub fn edit<T>(
+        &mut self,
+        id: PageId,
+        change: impl FnOnce(&mut Page) -> T,
+    ) -> Result<T, Missing> {
+        self.mark_dirty(id)?;
+        let slot = self.slot_mut(id).ok_or(Missing(id))?;
+        let page = Arc::make_mut(slot.page.as_mut().ok_or(Missing(id))?);
+        let result = change(page);
+        slot.outline = Outline::of(page);
         *slot.referenced.get_mut() = true;
-        Ok(Arc::make_mut(page))
+        Ok(result)
     }
 
     /// Marks a page dirty without changing it, so that the next checkpoint moves it.
@@ -149,10 +138,17 @@ impl PageCache {
     /// # Errors
     /// As [`PageCache::get`].
     pub fn mark_dirty(&mut self, id: PageId) -> Result<(), Missing> {
-        self.slot(id)
-            .filter(|slot| slot.page.is_some())
-            .ok_or(Missing(id))?;
-        self.set_dirty(id);
+        let slot = self.slot_mut(id).ok_or(Missing(id))?;
+        if slot.page.is_none() {
+            return Err(Missing(id));
+        }
+        if !slot.state.put(State::DIRTY, true) {
+            let listed = slot.state.put(State::IN_DIRTY, true);
+            self.dirty += 1;
+            if !listed {
+                self.dirty_ids.push(id);
+            }
+        }
         Ok(())
     }
 
@@ -166,7 +162,7 @@ impl PageCache {
         let wanted = page.id() == id
             && self
                 .slot(id)
-                .is_some_and(|slot| slot.allocated && slot.page.is_none());
+                .is_some_and(|slot| slot.state.has(State::ALLOCATED) && slot.page.is_none());
         if wanted {
             self.install(id, page);
         }
@@ -183,7 +179,7 @@ impl PageCache {
             }
         };
         if let Some(slot) = self.slot_mut(id) {
-            slot.allocated = true;
+            slot.state.put(State::ALLOCATED, true);
         }
         id
     }
@@ -193,20 +189,24 @@ impl PageCache {
         let id = page.id();
         debug_assert!(self.is_allocated(id), "the id of a new page is taken first");
         self.install(id, page);
-        self.set_dirty(id);
+        let resident = self.mark_dirty(id);
+        debug_assert!(resident.is_ok(), "it has just been installed");
     }
 
     /// Gives a page's id back; the page is gone. Nothing happens if the id is not in use.
     pub fn free(&mut self, id: PageId) {
-        let Some(slot) = self.slot_mut(id).filter(|slot| slot.allocated) else {
+        let Some(slot) = self
+            .slot_mut(id)
+            .filter(|slot| slot.state.has(State::ALLOCATED))
+        else {
             return;
         };
-        slot.allocated = false;
+        slot.state.put(State::ALLOCATED, false);
         let was_resident = slot.page.take().is_some();
-        let was_dirty = std::mem::take(&mut slot.dirty);
+        let was_dirty = slot.state.put(State::DIRTY, false);
         // What a cut holds of the page may still be written; it is no matter of this id any more.
-        slot.writing = false;
-        let listed = std::mem::replace(&mut slot.in_freed, true);
+        slot.state.put(State::WRITING, false);
+        let listed = slot.state.put(State::IN_FREED, true);
         self.resident -= usize::from(was_resident);
         self.dirty -= usize::from(was_dirty);
         if !listed {
@@ -222,11 +222,10 @@ impl PageCache {
             let Some(slot) = self.slot_mut(id) else {
                 continue;
             };
-            slot.in_dirty = false;
-            if let (true, Some(page)) = (slot.dirty, slot.page.as_ref()) {
+            slot.state.put(State::IN_DIRTY, false);
+            if let (true, Some(page)) = (slot.state.put(State::DIRTY, false), slot.page.as_ref()) {
                 cut.push((id, Arc::clone(page)));
-                slot.dirty = false;
-                slot.writing = true;
+                slot.state.put(State::WRITING, true);
             }
         }
         self.dirty = 0;
@@ -238,8 +237,8 @@ impl PageCache {
         let mut freed = std::mem::take(&mut self.freed_ids);
         freed.retain(|&id| {
             self.slot_mut(id).is_some_and(|slot| {
-                slot.in_freed = false;
-                !slot.allocated
+                slot.state.put(State::IN_FREED, false);
+                !slot.state.has(State::ALLOCATED)
             })
         });
         freed
@@ -249,7 +248,7 @@ impl PageCache {
     pub fn finish_writing(&mut self, ids: impl IntoIterator<Item = PageId>) {
         for id in ids {
             if let Some(slot) = self.slot_mut(id) {
-                slot.writing = false;
+                slot.state.put(State::WRITING, false);
             }
         }
     }
@@ -261,18 +260,17 @@ impl PageCache {
         freed: impl IntoIterator<Item = PageId>,
     ) {
         for id in pages {
-            let Some(slot) = self.slot_mut(id) else {
-                continue;
-            };
-            if std::mem::take(&mut slot.writing) && slot.page.is_some() {
-                self.set_dirty(id);
+            let writing = |slot: &mut Slot| slot.state.put(State::WRITING, false);
+            if self.slot_mut(id).is_some_and(writing) {
+                // Missing if it was freed since.
+                let _ = self.mark_dirty(id);
             }
         }
         for id in freed {
             let Some(slot) = self.slot_mut(id) else {
                 continue;
             };
-            if !slot.allocated && !std::mem::replace(&mut slot.in_freed, true) {
+            if !slot.state.has(State::ALLOCATED) && !slot.state.put(State::IN_FREED, true) {
                 self.freed_ids.push(id);
             }
         }
@@ -293,11 +291,11 @@ impl PageCache {
             }
             let id = self.ring[self.hand];
             let Some(slot) = self.slot_mut(id) else { break };
-            let clean = !slot.dirty && !slot.writing;
+            let clean = !slot.state.has(State::DIRTY) && !slot.state.has(State::WRITING);
             if slot.page.is_none() {
-                slot.in_ring = false;
+                slot.state.put(State::IN_RING, false);
             } else if clean && !std::mem::take(slot.referenced.get_mut()) {
-                slot.in_ring = false;
+                slot.state.put(State::IN_RING, false);
                 slot.page = None;
                 self.resident -= 1;
                 evicted += 1;
@@ -337,7 +335,8 @@ impl PageCache {
     /// Whether a page of this id exists.
     #[must_use]
     pub fn is_allocated(&self, id: PageId) -> bool {
-        self.slot(id).is_some_and(|slot| slot.allocated)
+        self.slot(id)
+            .is_some_and(|slot| slot.state.has(State::ALLOCATED))
     }
 
     /// What kept a change from being made wholly: the tree is damaged, or the change was made
@@ -365,23 +364,12 @@ impl PageCache {
             return;
         };
         *slot.referenced.get_mut() = true;
+        slot.outline = Outline::of(&page);
         let was_resident = slot.page.replace(page).is_some();
-        let in_ring = std::mem::replace(&mut slot.in_ring, true);
+        let in_ring = slot.state.put(State::IN_RING, true);
         self.resident += usize::from(!was_resident);
         if !in_ring {
             self.ring.push(id);
-        }
-    }
-
-    fn set_dirty(&mut self, id: PageId) {
-        let Some(slot) = self.slot_mut(id) else {
-            return;
-        };
-        let was_dirty = std::mem::replace(&mut slot.dirty, true);
-        let in_dirty = std::mem::replace(&mut slot.in_dirty, true);
-        self.dirty += usize::from(!was_dirty);
-        if !in_dirty {
-            self.dirty_ids.push(id);
         }
     }
 

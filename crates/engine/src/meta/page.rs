@@ -15,12 +15,15 @@
 //! items has one image, and checking it is one pass.
 
 mod image;
+mod search;
 mod split;
 
 use persimmon_format::page::{PAGE_SIZE, VALUE_LEN_MAX};
 use persimmon_format::{Key, PageId};
 
 pub use image::PageError;
+pub(super) use search::Expected;
+use search::{Target, upper_bound, upper_bound_expecting};
 
 const HEADER_BYTES: usize = 32;
 const SLOT_BYTES: usize = Key::LEN + 4;
@@ -40,22 +43,11 @@ pub const fn item_bytes(value_len: usize) -> usize {
     SLOT_BYTES + value_len
 }
 
-/// A key as two integers that compare like the key.
-type Rank = (u64, u128);
-
-#[inline]
-fn rank(key: &Key) -> Rank {
-    let rest =
-        u128::from(key.kind.0) << 96 | u128::from(key.item) << 32 | u128::from(key.snapshot.0);
-    (key.ino.0, rest)
-}
-
 /// A node of the tree. Every page is well formed: made empty, or checked by [`Page::validate`].
 ///
 /// Slots are named by their index; an index that is not below [`Page::count`] is a mistake of the
 /// caller and panics.
 #[derive(Clone)]
-#[repr(C, align(64))]
 pub struct Page {
     bytes: [u8; PAGE_SIZE],
 }
@@ -132,20 +124,32 @@ impl Page {
     /// Where `key` is (`Ok`), or where it would have to be inserted (`Err`).
     #[inline]
     pub fn search(&self, key: &Key) -> Result<usize, usize> {
-        let target = rank(key);
-        let slots = self.slots();
-        let above = upper_bound(slots, target);
-        match above.checked_sub(1).and_then(|last| slots.get(last)) {
-            Some(slot) if slot_rank(slot) == target => Ok(above - 1),
-            _ => Err(above),
-        }
+        found(
+            self.slots(),
+            key,
+            upper_bound(self.slots(), Target::new(key)),
+        )
+    }
+
+    /// As [`Page::search`], quicker with what is known of the page.
+    #[inline]
+    pub(super) fn search_expecting(&self, key: &Key, expected: &Expected) -> Result<usize, usize> {
+        let slots = self.slots_expecting(expected);
+        found(slots, key, upper_bound_expecting(slots, key, expected))
+    }
+
+    /// As [`Page::child_index`], quicker with what is known of the page.
+    #[inline]
+    pub(super) fn child_index_expecting(&self, key: &Key, expected: &Expected) -> usize {
+        let slots = self.slots_expecting(expected);
+        upper_bound_expecting(slots, key, expected).saturating_sub(1)
     }
 
     /// The slot of an inner page whose child's range holds `key`. 0 in a page without items.
     #[inline]
     #[must_use]
     pub fn child_index(&self, key: &Key) -> usize {
-        upper_bound(self.slots(), rank(key)).saturating_sub(1)
+        upper_bound(self.slots(), Target::new(key)).saturating_sub(1)
     }
 
     /// Whether an item with a value of `value_len` bytes can be added.
@@ -264,6 +268,14 @@ impl Page {
         &slots[..self.count()]
     }
 
+    /// The slots, their count not taken from the page, which need not have come from memory yet.
+    #[inline]
+    fn slots_expecting(&self, expected: &Expected) -> &[[u8; SLOT_BYTES]] {
+        debug_assert_eq!(expected.count, self.count());
+        let (slots, _) = self.bytes[HEADER_BYTES..].as_chunks();
+        &slots[..expected.count]
+    }
+
     fn slots_mut(&mut self) -> &mut [[u8; SLOT_BYTES]] {
         let count = self.count();
         let (slots, _) = self.bytes[HEADER_BYTES..].as_chunks_mut();
@@ -314,21 +326,19 @@ impl Page {
     }
 }
 
-/// Slots whose key is not above `target`, counted; slots are in order.
+/// Whether the last of the `above` slots that are not above `key` is the key's own.
 #[inline]
-fn upper_bound(slots: &[[u8; SLOT_BYTES]], target: Rank) -> usize {
-    slots.partition_point(|slot| slot_rank(slot) <= target)
+fn found(slots: &[[u8; SLOT_BYTES]], key: &Key, above: usize) -> Result<usize, usize> {
+    match above.checked_sub(1).and_then(|last| slots.get(last)) {
+        Some(slot) if slot_key(slot) == *key => Ok(above - 1),
+        _ => Err(above),
+    }
 }
 
 #[inline]
 fn slot_key(slot: &[u8; SLOT_BYTES]) -> Key {
     let (key, _) = slot.split_first_chunk().unwrap_or((&[0; Key::LEN], &[]));
     Key::from_bytes(key)
-}
-
-#[inline]
-fn slot_rank(slot: &[u8; SLOT_BYTES]) -> Rank {
-    rank(&slot_key(slot))
 }
 
 #[inline]

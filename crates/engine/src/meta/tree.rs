@@ -12,31 +12,27 @@
 
 mod cursor;
 mod insert;
+mod node;
 mod range;
 mod remove;
 mod verify;
 
 use std::sync::Arc;
 
-use persimmon_format::{Ino, Key, KeyKind, PageId, SnapshotId};
+use persimmon_format::{Key, PageId};
 use thiserror::Error;
 
 use super::cache::{Missing, PageCache};
 use super::page::{LEVEL_MAX, Page};
 
-use cursor::Cursor;
 pub use insert::insert;
+use node::{KEY_MIN, Node};
 pub use range::{Range, floor, range};
 pub use remove::remove;
 pub use verify::{Shape, verify};
 
-/// The smallest key: lower bound of the root.
-const KEY_MIN: Key = Key {
-    ino: Ino(0),
-    kind: KeyKind(0),
-    item: 0,
-    snapshot: SnapshotId(0),
-};
+/// A root is at most one level higher than pages that are read may be.
+const ROOT_LEVEL_MAX: u8 = LEVEL_MAX + 1;
 
 /// Why an operation on the tree did not go through.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
@@ -104,11 +100,11 @@ pub fn get<'a>(
     root: PageId,
     key: &Key,
 ) -> Result<Option<&'a [u8]>, TreeError> {
-    let mut page = cache.get(root)?;
-    while page.level() > 0 {
-        page = child(cache, page, page.child_index(key))?;
+    let mut node = Node::root(cache, root)?;
+    while node.level > 0 {
+        node = node.child(cache, node.slot_for(key))?;
     }
-    Ok(page.search(key).ok().map(|index| page.value(index)))
+    Ok(node.search(key).ok().map(|index| node.page.value(index)))
 }
 
 /// Checks that all pages that inserting or removing `key` needs are in memory.
@@ -119,71 +115,63 @@ pub fn ensure_resident(cache: &PageCache, root: PageId, key: &Key) -> Result<(),
     if let Some(fault) = cache.fault() {
         return Err(fault);
     }
-    Cursor::seek(cache, root, key).map(|_| ())
+    let mut node = checked_root(cache, root)?;
+    while node.level > 1 {
+        node = node.child_in_range(cache, node.slot_for(key))?;
+    }
+    if node.level > 0 {
+        // Where the leaf lies is known without a look at it, which would take long.
+        node.child(cache, node.slot_for(key))?;
+    }
+    Ok(())
 }
 
-/// The child of an inner page at slot `index`, which must be one level below.
-#[inline]
-fn child<'a>(cache: &'a PageCache, page: &Page, index: usize) -> Result<&'a Page, TreeError> {
-    let id = page.child(index);
-    let child = cache.get(id)?;
-    if child.level() + 1 == page.level() {
-        Ok(child)
-    } else {
-        Err(damaged(id, Damage::Level(child.level())))
+/// The root, which must not be too high, and have no lower bound.
+fn checked_root(cache: &PageCache, id: PageId) -> Result<Node<'_>, TreeError> {
+    let node = Node::root(cache, id)?;
+    let level = node.level;
+    if level > ROOT_LEVEL_MAX {
+        return Err(damaged(id, Damage::Level(level)));
     }
-}
-
-/// [`child`], whose keys must also be in the range that slot `index` gives it.
-fn child_in_range<'a>(
-    cache: &'a PageCache,
-    page: &Page,
-    index: usize,
-) -> Result<&'a Page, TreeError> {
-    let child = child(cache, page, index)?;
-    let Some(last) = child.count().checked_sub(1) else {
-        return Ok(child);
-    };
-    let lower = page.key(index);
-    let first_fits = match child.level() {
-        0 => child.key(0) >= lower,
-        _ => child.key(0) == lower,
-    };
-    if first_fits && (index + 1 >= page.count() || child.key(last) < page.key(index + 1)) {
-        Ok(child)
-    } else {
-        Err(damaged(page.child(index), Damage::Range))
+    if level > 0 && node.page.key(0) != KEY_MIN {
+        return Err(damaged(id, Damage::Range));
     }
+    Ok(node)
 }
 
 /// The way from the root to a leaf.
 struct Path {
     /// Inner pages and the slot taken in each; the first `depth` count.
-    steps: [(PageId, usize); LEVEL_MAX as usize + 2],
+    steps: [(PageId, usize); ROOT_LEVEL_MAX as usize + 1],
     depth: usize,
     leaf: PageId,
 }
 
 impl Path {
-    /// The way to the leaf whose range holds `key`.
-    fn to(cache: &PageCache, root: PageId, key: &Key) -> Result<Path, TreeError> {
+    /// The way to the leaf whose range holds `key`, and where the key is in it or would be.
+    #[inline]
+    fn to(
+        cache: &PageCache,
+        root: PageId,
+        key: &Key,
+    ) -> Result<(Path, Result<usize, usize>), TreeError> {
         let mut path = Path {
-            steps: [(PageId(0), 0); LEVEL_MAX as usize + 2],
+            steps: [(PageId(0), 0); ROOT_LEVEL_MAX as usize + 1],
             depth: 0,
             leaf: root,
         };
-        let mut page = cache.get(root)?;
-        while page.level() > 0 {
-            let index = page.child_index(key);
+        let mut node = Node::root(cache, root)?;
+        while node.level > 0 {
+            let slot = node.slot_for(key);
             let Some(step) = path.steps.get_mut(path.depth) else {
-                return Err(damaged(root, Damage::Level(page.level())));
+                return Err(damaged(root, Damage::Level(node.level)));
             };
-            *step = (path.leaf, index);
+            *step = (path.leaf, slot);
             path.depth += 1;
-            path.leaf = page.child(index);
-            page = child(cache, page, index)?;
+            path.leaf = node.page.child(slot);
+            node = node.child(cache, slot)?;
         }
-        Ok(path)
+        Ok((path, node.search(key)))
     }
 
     /// The inner page `above` levels above the leaf, with the slot taken. None above the root.

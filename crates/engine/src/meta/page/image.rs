@@ -6,7 +6,7 @@ use persimmon_format::PageId;
 use persimmon_format::page::{PAGE_SIZE, VALUE_LEN_MAX};
 use thiserror::Error;
 
-use super::{CHILD_BYTES, HEADER_BYTES, LEVEL_MAX, Page, SLOT_BYTES, slot_rank, slot_value};
+use super::{CHILD_BYTES, HEADER_BYTES, LEVEL_MAX, Page, SLOT_BYTES, slot_key, slot_value};
 
 const SEQUENCE: Range<usize> = 16..24;
 
@@ -95,11 +95,11 @@ impl Page {
         let mut heap = PAGE_SIZE;
         let mut previous = None;
         for (index, slot) in self.slots().iter().enumerate() {
-            let rank = slot_rank(slot);
-            if previous.is_some_and(|previous| previous >= rank) {
+            let key = slot_key(slot);
+            if previous.is_some_and(|previous| previous >= key) {
                 return Err(PageError::Order(index));
             }
-            previous = Some(rank);
+            previous = Some(key);
             let (offset, len) = slot_value(slot);
             if len > VALUE_LEN_MAX || (inner && len != CHILD_BYTES) || len > heap {
                 return Err(PageError::Value(index));

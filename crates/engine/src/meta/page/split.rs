@@ -75,14 +75,9 @@ impl Page {
             let fitted = right.insert(right.count(), &self.key(index), self.value(index));
             debug_assert!(fitted, "the tail of a page fits an empty page");
         }
-        let moved: usize = self.slots()[from..]
-            .iter()
-            .map(|slot| slot_value(slot).1)
-            .sum();
-        self.set_dead(self.dead() + moved);
-        self.set_count(from);
-        if from == 0 {
-            *self = Page::new(self.id(), self.level());
+        if from < self.count() {
+            self.set_count(from);
+            self.pack();
         }
     }
 

@@ -6,7 +6,7 @@ use persimmon_format::page::{PAGE_SIZE, VALUE_LEN_MAX};
 use persimmon_format::{Ino, Key, KeyKind, PageId, SnapshotId};
 use proptest::prelude::*;
 
-use super::{CAPACITY_BYTES, Page, PageError, item_bytes};
+use super::{CAPACITY_BYTES, Expected, Page, PageError, item_bytes};
 
 type Items = BTreeMap<Key, Vec<u8>>;
 
@@ -116,6 +116,26 @@ proptest! {
         prop_assert_eq!(page.search(&probe), expected);
         let not_above = map.range(..=probe).count();
         prop_assert_eq!(page.child_index(&probe), not_above.saturating_sub(1));
+    }
+
+    #[test]
+    fn expectations_change_no_answer(
+        edits in any_edits(400),
+        crowd in prop::collection::vec((0..3u64, 0..1000u64), 0..400),
+        probes in prop::collection::vec(any_key(), 20),
+        lower in any_key(),
+        upper in prop::option::of(any_key()),
+    ) {
+        let (mut page, mut map) = filled(edits);
+        for (ino, item) in crowd {
+            edit(&mut page, &mut map, Key::new(Ino(ino), KeyKind(3), item), Some(Vec::new()));
+        }
+        let expected = Expected { count: page.count(), lower, upper };
+        for key in probes.iter().chain(map.keys()) {
+            prop_assert_eq!(page.search_expecting(key, &expected), page.search(key));
+            let child = page.child_index_expecting(key, &expected);
+            prop_assert_eq!(child, page.child_index(key));
+        }
     }
 
     #[test]

@@ -6,42 +6,38 @@
 
 use persimmon_format::{Key, PageId};
 
-use super::{Damage, KEY_MIN, TreeError, child_in_range, damaged};
+use super::node::Node;
+use super::{ROOT_LEVEL_MAX, TreeError, checked_root};
 use crate::meta::cache::PageCache;
-use crate::meta::page::{LEVEL_MAX, Page};
-
-const DEPTH_MAX: usize = LEVEL_MAX as usize + 1;
+use crate::meta::page::Page;
 
 pub(super) struct Cursor<'a> {
     cache: &'a PageCache,
     /// Inner pages from the root on and the slot taken in each; the first `depth` count.
-    steps: [Option<(&'a Page, usize)>; DEPTH_MAX],
+    steps: [Option<(&'a Page, usize)>; ROOT_LEVEL_MAX as usize],
     depth: usize,
     leaf: &'a Page,
 }
 
 impl<'a> Cursor<'a> {
-    /// At the leaf whose range holds `key`.
+    /// At the leaf whose range holds `key`; and where the key is in it, or would have to be
+    /// inserted.
+    #[inline]
     pub(super) fn seek(
         cache: &'a PageCache,
         root: PageId,
         key: &Key,
-    ) -> Result<Cursor<'a>, TreeError> {
-        let page = cache.get(root)?;
-        if usize::from(page.level()) > DEPTH_MAX {
-            return Err(damaged(root, Damage::Level(page.level())));
-        }
-        if page.level() > 0 && page.key(0) != KEY_MIN {
-            return Err(damaged(root, Damage::Range));
-        }
+    ) -> Result<(Cursor<'a>, Result<usize, usize>), TreeError> {
+        let root = checked_root(cache, root)?;
+        let steps = [None; ROOT_LEVEL_MAX as usize];
         let mut cursor = Cursor {
             cache,
-            steps: [None; DEPTH_MAX],
+            steps,
             depth: 0,
-            leaf: page,
+            leaf: root.page,
         };
-        cursor.descend(page, |page| page.child_index(key))?;
-        Ok(cursor)
+        let leaf = cursor.descend(root, |node| node.slot_for(key))?;
+        Ok((cursor, leaf.search(key)))
     }
 
     pub(super) fn leaf(&self) -> &'a Page {
@@ -60,7 +56,7 @@ impl<'a> Cursor<'a> {
     pub(super) fn back(&mut self) -> Result<bool, TreeError> {
         self.turn(
             |_, slot| slot.checked_sub(1),
-            |page| page.count().saturating_sub(1),
+            |node| node.count().saturating_sub(1),
         )
     }
 
@@ -68,7 +64,7 @@ impl<'a> Cursor<'a> {
     fn turn(
         &mut self,
         step: impl Fn(&Page, usize) -> Option<usize>,
-        slot: impl Fn(&Page) -> usize,
+        slot: impl Fn(&Node<'_>) -> usize,
     ) -> Result<bool, TreeError> {
         for at in (0..self.depth).rev() {
             let Some((page, taken)) = self.steps[at] else {
@@ -76,46 +72,44 @@ impl<'a> Cursor<'a> {
             };
             if let Some(next) = step(page, taken) {
                 self.depth = at;
-                self.take(page, next)?;
-                let page = self.leaf;
-                self.descend(page, slot)?;
+                let child = self.take(&Node::again(page, self.upper()), next)?;
+                self.descend(child, slot)?;
                 return Ok(true);
             }
         }
         Ok(false)
     }
 
+    #[inline]
     fn descend(
         &mut self,
-        mut page: &'a Page,
-        slot: impl Fn(&Page) -> usize,
-    ) -> Result<(), TreeError> {
-        while page.level() > 0 {
-            self.take(page, slot(page))?;
-            page = self.leaf;
+        mut node: Node<'a>,
+        slot: impl Fn(&Node<'_>) -> usize,
+    ) -> Result<Node<'a>, TreeError> {
+        while node.level > 0 {
+            node = self.take(&node, slot(&node))?;
         }
-        Ok(())
+        Ok(node)
     }
 
-    /// Goes down from an inner page to its child at `slot`, and checks that the child's keys are
-    /// in the range that all its ancestors give it.
-    fn take(&mut self, page: &'a Page, slot: usize) -> Result<(), TreeError> {
-        let below = child_in_range(self.cache, page, slot)?;
-        if slot + 1 == page.count() && below.count() > 0 {
-            let upper = self.steps[..self.depth]
-                .iter()
-                .rev()
-                .flatten()
-                .find(|(page, slot)| slot + 1 < page.count())
-                .map(|(page, slot)| page.key(slot + 1));
-            if upper.is_some_and(|upper| below.key(below.count() - 1) >= upper) {
-                return Err(damaged(page.child(slot), Damage::Range));
-            }
-        }
+    /// Goes down from an inner page to its child at `slot`.
+    #[inline]
+    fn take(&mut self, node: &Node<'a>, slot: usize) -> Result<Node<'a>, TreeError> {
+        let child = node.child_in_range(self.cache, slot)?;
         // The level of a page at depth n is the root's less n, so there is a step for it.
-        self.steps[self.depth] = Some((page, slot));
+        self.steps[self.depth] = Some((node.page, slot));
         self.depth += 1;
-        self.leaf = below;
-        Ok(())
+        self.leaf = child.page;
+        Ok(child)
+    }
+
+    /// The bound that the pages on the way give to the keys of the one at `depth`.
+    fn upper(&self) -> Option<Key> {
+        self.steps[..self.depth]
+            .iter()
+            .rev()
+            .flatten()
+            .find(|(page, slot)| slot + 1 < page.count())
+            .map(|(page, slot)| page.key(slot + 1))
     }
 }

@@ -30,36 +30,37 @@ fn try_insert(
     if value.len() > VALUE_LEN_MAX {
         return Err(TreeError::ValueLength(value.len()));
     }
-    let path = Path::to(cache, *root, key)?;
-    let leaf = cache.get_mut(path.leaf)?;
-    let (index, replaced) = match leaf.search(key) {
-        Ok(index) => {
-            if leaf.replace(index, value) {
-                return Ok(true);
-            }
-            leaf.remove(index);
-            (index, true)
-        }
-        Err(index) => {
-            if leaf.insert(index, key, value) {
-                return Ok(false);
-            }
-            (index, false)
-        }
+    let (path, place) = Path::to(cache, *root, key)?;
+    let (index, replaced) = match place {
+        Ok(index) => (index, true),
+        Err(index) => (index, false),
     };
+    let fitted = cache.edit(path.leaf, |leaf| {
+        if !replaced {
+            return leaf.insert(index, key, value);
+        }
+        let fitted = leaf.replace(index, value);
+        if !fitted {
+            leaf.remove(index);
+        }
+        fitted
+    })?;
+    if fitted {
+        return Ok(replaced);
+    }
     let mut split = divide(cache, path.leaf, index, key, value)?;
     for above in 1.. {
         let Some((parent, slot)) = path.ancestor(above) else {
             grow(cache, root, &split)?;
             break;
         };
-        let page = cache.get_mut(parent)?;
+        let page = cache.get(parent)?;
         let next = slot + 1;
         if split.lower <= page.key(slot) || (next < page.count() && split.lower >= page.key(next)) {
             return Err(damaged(parent, Damage::Range));
         }
         let child = split.right.0.to_le_bytes();
-        if page.insert(next, &split.lower, &child) {
+        if cache.edit(parent, |page| page.insert(next, &split.lower, &child))? {
             break;
         }
         split = divide(cache, parent, next, &split.lower, &child)?;
@@ -84,9 +85,7 @@ fn divide(
     let level = cache.get(id)?.level();
     let right = cache.alloc_id();
     let mut page = Page::new(right, level);
-    let lower = cache
-        .get_mut(id)?
-        .split_insert(&mut page, index, key, value);
+    let lower = cache.edit(id, |left| left.split_insert(&mut page, index, key, value))?;
     cache.put_new(Arc::new(page));
     Ok(Split { lower, right })
 }

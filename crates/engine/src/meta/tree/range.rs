@@ -17,8 +17,8 @@ pub fn floor<'a>(
     root: PageId,
     key: &Key,
 ) -> Result<Option<(Key, &'a [u8])>, TreeError> {
-    let mut cursor = Cursor::seek(cache, root, key)?;
-    let mut items = match cursor.leaf().search(key) {
+    let (mut cursor, place) = Cursor::seek(cache, root, key)?;
+    let mut items = match place {
         Ok(index) => index + 1,
         Err(index) => index,
     };
@@ -92,8 +92,8 @@ fn start_at(cache: &PageCache, root: PageId, start: Bound<Key>) -> Result<State<
         Bound::Excluded(key) => (key, 1),
         Bound::Unbounded => (KEY_MIN, 0),
     };
-    let cursor = Cursor::seek(cache, root, &key)?;
-    let index = match cursor.leaf().search(&key) {
+    let (cursor, place) = Cursor::seek(cache, root, &key)?;
+    let index = match place {
         Ok(index) => index + skip,
         Err(index) => index,
     };

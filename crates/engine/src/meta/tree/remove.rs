@@ -2,7 +2,8 @@
 
 use persimmon_format::{Key, PageId};
 
-use super::{Path, TreeError, child_in_range};
+use super::node::Node;
+use super::{Path, TreeError};
 use crate::meta::cache::PageCache;
 use crate::meta::page::CAPACITY_BYTES;
 
@@ -23,12 +24,11 @@ pub fn remove(cache: &mut PageCache, root: &mut PageId, key: &Key) -> bool {
 }
 
 fn try_remove(cache: &mut PageCache, root: &mut PageId, key: &Key) -> Result<bool, TreeError> {
-    let path = Path::to(cache, *root, key)?;
-    let Ok(index) = cache.get(path.leaf)?.search(key) else {
+    let (path, Ok(index)) = Path::to(cache, *root, key)? else {
         return Ok(false);
     };
-    let leaf = cache.get_mut(path.leaf)?;
-    leaf.remove(index);
+    cache.edit(path.leaf, |leaf| leaf.remove(index))?;
+    let leaf = cache.get(path.leaf)?;
     if leaf.count() > 0 {
         if leaf.used_bytes() < UNDERFULL_BYTES {
             join_upwards(cache, root, &path, 0)?;
@@ -65,9 +65,8 @@ fn remove_branch(
     if !heir_resident(cache, parent, index) {
         return Ok(None);
     }
-    let page = cache.get_mut(parent)?;
-    let lower = page.key(index);
-    page.remove(index);
+    let lower = cache.get(parent)?.key(index);
+    cache.edit(parent, |page| page.remove(index))?;
     if index == 0 {
         lower_bound(cache, parent, &lower)?;
     }
@@ -81,12 +80,12 @@ fn remove_branch(
 /// the last leaf of the slot before, or the first of the next if there is none.
 fn heir_resident(cache: &PageCache, id: PageId, index: usize) -> bool {
     let walk = || -> Result<(), TreeError> {
-        let mut page = cache.get(id)?;
+        let mut node = Node::again(cache.get(id)?, None);
         let mut slot = if index > 0 { index - 1 } else { 1 };
-        while page.level() > 0 {
-            page = child_in_range(cache, page, slot)?;
+        while node.level > 0 {
+            node = node.child_in_range(cache, slot)?;
             slot = if index > 0 {
-                page.count().saturating_sub(1)
+                node.count().saturating_sub(1)
             } else {
                 0
             };
@@ -100,9 +99,10 @@ fn heir_resident(cache: &PageCache, id: PageId, index: usize) -> bool {
 fn lower_bound(cache: &mut PageCache, id: PageId, lower: &Key) -> Result<(), TreeError> {
     let mut id = id;
     while cache.get(id)?.level() > 0 {
-        let page = cache.get_mut(id)?;
-        page.set_key(0, lower);
-        id = page.child(0);
+        id = cache.edit(id, |page| {
+            page.set_key(0, lower);
+            page.child(0)
+        })?;
     }
     Ok(())
 }
@@ -142,22 +142,25 @@ fn joinable(cache: &PageCache, parent: PageId, left: usize) -> bool {
     if left + 1 >= page.count() || page.child(left) == page.child(left + 1) {
         return false;
     }
+    let parent = Node::again(page, None);
     match (
-        child_in_range(cache, page, left),
-        child_in_range(cache, page, left + 1),
+        parent.child_in_range(cache, left),
+        parent.child_in_range(cache, left + 1),
     ) {
-        (Ok(left), Ok(right)) => left.used_bytes() + right.used_bytes() <= JOINED_BYTES_MAX,
+        (Ok(left), Ok(right)) => {
+            left.page.used_bytes() + right.page.used_bytes() <= JOINED_BYTES_MAX
+        }
         _ => false,
     }
 }
 
 /// Moves what the child at slot `left + 1` holds to the one at slot `left`.
 fn join(cache: &mut PageCache, parent: PageId, left: usize) -> Result<(), TreeError> {
-    let page = cache.get_mut(parent)?;
+    let page = cache.get(parent)?;
     let (left_id, right_id) = (page.child(left), page.child(left + 1));
-    page.remove(left + 1);
     let right = cache.share(right_id)?;
-    cache.get_mut(left_id)?.append(&right);
+    cache.edit(parent, |page| page.remove(left + 1))?;
+    cache.edit(left_id, |page| page.append(&right))?;
     cache.free(right_id);
     Ok(())
 }
@@ -170,7 +173,7 @@ fn shrink(cache: &mut PageCache, root: &mut PageId) -> Result<(), TreeError> {
             return Ok(());
         }
         let only = page.child(0);
-        if child_in_range(cache, page, 0).is_err() {
+        if Node::again(page, None).child_in_range(cache, 0).is_err() {
             return Ok(());
         }
         cache.free(*root);

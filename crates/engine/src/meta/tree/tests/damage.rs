@@ -151,8 +151,8 @@ fn page_that_is_its_own_child() {
         .collect();
     world.change(&batch);
     let root = world.root;
-    let page = world.cache.get_mut(root).unwrap();
-    assert!(page.replace(0, &root.0.to_le_bytes()));
+    let to_itself = |page: &mut Page| page.replace(0, &root.0.to_le_bytes());
+    assert_eq!(world.cache.edit(root, to_itself), Ok(true));
     let error = Err(damaged(root, Damage::Level(1)));
     let key = KEY_MIN;
     assert_eq!(get(&world.cache, root, &key).map(drop), error);
@@ -180,9 +180,11 @@ fn neighbour_with_keys_out_of_range_is_not_joined() {
         let page = world.cache.get(root).unwrap();
         (page.child(1), page.child(2))
     };
-    let page = world.cache.get_mut(right).unwrap();
-    *page = Page::new(right, 0);
-    assert!(page.insert(0, &key(0), &[2]));
+    let other = |page: &mut Page| {
+        *page = Page::new(right, 0);
+        page.insert(0, &key(0), &[2])
+    };
+    assert_eq!(world.cache.edit(right, other), Ok(true));
     let count = world.cache.get(left).unwrap().count();
     let keys: Vec<Key> = (0..count)
         .map(|at| world.cache.get(left).unwrap().key(at))
