@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicI64, Ordering};
 
 use persimmon_device::ZonedDevice;
 use persimmon_engine::{FormatOptions, Volume};
+use persimmon_inspect::CheckOptions;
 use persimmon_sim::{SimConfig, SimDevice};
 use persimmon_vfs::{
     Attr, Caller, Clock, Handle, Ino, Listing, OpenFlags, Options, ROOT, Result, SetAttr,
@@ -36,6 +37,17 @@ pub struct Fixture {
     pub clock: Arc<TestClock>,
     pub root: Caller,
     pub device: Arc<SimDevice>,
+    engine: persimmon_engine::Options,
+}
+
+/// What `persimmon fsck --data` says.
+fn check(device: &SimDevice) {
+    let options = CheckOptions {
+        data: true,
+        ..CheckOptions::default()
+    };
+    let report = persimmon_inspect::check(device, &options, &mut |_| {}).unwrap();
+    assert!(report.is_clean(), "{:#?}", report.findings);
 }
 
 impl Default for Fixture {
@@ -52,32 +64,48 @@ impl Fixture {
 
     /// On a device made for the test.
     pub fn on(device: Arc<SimDevice>, options: Options) -> Fixture {
+        Fixture::with_engine(device, persimmon_engine::Options::default(), options)
+    }
+
+    pub fn with_engine(
+        device: Arc<SimDevice>,
+        engine: persimmon_engine::Options,
+        options: Options,
+    ) -> Fixture {
         let clock = Arc::new(TestClock::default());
         let format = FormatOptions {
             now: clock.now(),
             ..FormatOptions::default()
         };
         Volume::format(Arc::clone(&device) as Arc<dyn ZonedDevice>, &format).unwrap();
-        Fixture::mount(device, clock, options)
+        Fixture::mount(device, clock, engine, options)
     }
 
     /// Opens what a power cut left, as a mount does.
     pub fn after_power_cut(&self, seed: u64) -> Fixture {
         self.device.cut();
         let device = Arc::new(self.device.persisted(seed));
-        let fs = Fixture::mount(device, Arc::clone(&self.clock), self.vfs.options().clone());
+        check(&device);
+        let clock = Arc::clone(&self.clock);
+        let options = self.vfs.options().clone();
+        let fs = Fixture::mount(device, clock, self.engine.clone(), options);
         let orphans = fs.vfs.volume().orphans().unwrap();
         fs.vfs.reclaim_orphans(&orphans).unwrap();
         fs
     }
 
-    fn mount(device: Arc<SimDevice>, clock: Arc<TestClock>, options: Options) -> Fixture {
+    fn mount(
+        device: Arc<SimDevice>,
+        clock: Arc<TestClock>,
+        engine: persimmon_engine::Options,
+        options: Options,
+    ) -> Fixture {
         let engine = persimmon_engine::Options {
             read_only: options.read_only,
-            ..persimmon_engine::Options::default()
+            ..engine
         };
         let on = Arc::clone(&device) as Arc<dyn ZonedDevice>;
-        let (volume, _) = Volume::open(on, engine).unwrap();
+        let (volume, _) = Volume::open(on, engine.clone()).unwrap();
         let vfs = Vfs::new(
             Arc::new(volume),
             Arc::clone(&clock) as Arc<dyn Clock>,
@@ -85,21 +113,19 @@ impl Fixture {
         );
         Fixture {
             vfs,
+            engine,
             device,
             clock,
             root: Caller::root(),
         }
     }
 
-    /// Closes it and opens it again.
+    /// Closes it, checks it, and opens it again.
     pub fn remount(self) -> Fixture {
         self.vfs.close().unwrap();
+        check(&self.device);
         let options = self.vfs.options().clone();
-        let Fixture {
-            device, clock, vfs, ..
-        } = self;
-        drop(vfs);
-        Fixture::mount(device, clock, options)
+        Fixture::mount(self.device, self.clock, self.engine, options)
     }
 
     /// Follows a path from the root. No link is followed.

@@ -19,6 +19,7 @@ mod locks;
 mod names;
 mod privileges;
 mod rename;
+mod stress;
 mod times;
 mod unlinked;
 mod xattrs;
