@@ -5,6 +5,7 @@
 //! tree; `data` is the content of files. The volume wires them, and `checkpoint`, `recovery` and
 //! `cleaning`, which touch all four; `repair` carries out what a check plans.
 
+mod arrival;
 mod checkpoint;
 mod cleaning;
 mod data;

@@ -4,19 +4,21 @@
 //! no proof. Nothing is written before the history's end is known; the first durable write is a
 //! log block of a new epoch, which voids everything later.
 
+use std::cell::RefCell;
 use std::sync::Arc;
 
-use persimmon_device::{BLOCK_SIZE, ZoneId, ZoneInfo, ZoneState, ZonedDevice};
+use persimmon_device::{ZoneId, ZoneInfo, ZoneState, ZonedDevice};
 use persimmon_format::envelope::{self, Kind};
 use persimmon_format::extent::Extent;
 use persimmon_format::footer::Footer;
 use persimmon_format::log::LogState;
 use persimmon_format::record::Op;
 use persimmon_format::table::{MatEntry, Role, ZitEntry};
-use persimmon_format::zone_header::{KNOWN_READ_ONLY_COMPATIBLE, VolumeIdentity, ZoneHeader};
-use persimmon_format::{Addr, DeviceId, Lsn, PageId, VolumeKey, checksum};
+use persimmon_format::zone_header::{KNOWN_READ_ONLY_COMPATIBLE, VolumeIdentity};
+use persimmon_format::{Addr, Lsn, PageId, VolumeKey};
 
 use crate::Volume;
+use crate::arrival::{Arrival, read_header};
 use crate::checkpoint::CheckpointState;
 use crate::error::{Error, Result};
 use crate::log::replay::Replay;
@@ -100,9 +102,17 @@ pub(crate) fn open(
         reserved_blocks: footer.reserved_blocks,
     };
 
+    let arrival = Arrival {
+        media: &media,
+        identity: &identity,
+        report: &report,
+        zit: &zit,
+        next_sequence: footer.next_zone_sequence,
+        headers: RefCell::default(),
+    };
     let mut records = 0;
     let (last, tail_cut) = replay.run(footer.cut, |record| {
-        if record.lsn > replay.trusted && !data_arrived(&media, &report, &record.ops) {
+        if record.lsn > replay.trusted && !arrival.of(&record.ops) {
             return Ok(false);
         }
         apply_record(&media, &key, &mut meta, &zones, &record.ops)?;
@@ -110,14 +120,17 @@ pub(crate) fn open(
         Ok(true)
     })?;
 
+    // Where a write pointer proves nothing, blocks of a tail that nobody knows of may lie behind
+    // it: they would come back in the place of new ones that a power cut loses.
+    let new_epoch = tail_cut || !media.geometry().write_pointer_is_proof;
     let newest = log_zones.last().map(|f| Head {
         zone: f.zone,
         next_block: f.write_pointer.max(1),
     });
     let writable = log_zones.last().is_some_and(|f| f.state.is_writable());
     let state = LogState {
-        epoch: replay.epoch + u32::from(tail_cut),
-        resume_after: if tail_cut {
+        epoch: replay.epoch + u32::from(new_epoch),
+        resume_after: if new_epoch {
             last
         } else {
             resume_after(&blocks)
@@ -138,8 +151,8 @@ pub(crate) fn open(
         }),
         chain: log_zones.iter().map(|f| f.zone).collect(),
         replay_sequence: footer.replay.sequence,
-        // A recovery that cuts a tail begins an epoch, which tells.
-        told: if tail_cut { last } else { replay.trusted },
+        // The first block of a new epoch tells.
+        told: if new_epoch { last } else { replay.trusted },
     };
     let summary = RecoveryReport {
         checkpoint: footer.checkpoint,
@@ -163,7 +176,7 @@ pub(crate) fn open(
         reserve_basis_points: footer.reserve_basis_points,
     });
     if !volume.options.read_only {
-        resume_writing(&volume, &report, &stale, tail_cut)?;
+        resume_writing(&volume, &report, &stale, new_epoch, tail_cut)?;
         volume.finish_truncations()?;
     }
     Ok((volume, summary))
@@ -338,43 +351,6 @@ fn reconcile(
     (zones, next_sequence, keep, stale)
 }
 
-fn read_header(media: &Media, identity: &VolumeIdentity, zone: ZoneId) -> Option<ZoneHeader> {
-    let block = media.read(Addr::new(DeviceId(0), zone, 0), 1).ok()?;
-    let header = ZoneHeader::decode(&block).ok()?;
-    (header.volume.uuid == identity.uuid && header.zone == zone).then_some(header)
-}
-
-/// Whether all data that a record refers to is on the device.
-fn data_arrived(media: &Media, report: &[ZoneInfo], ops: &[Op]) -> bool {
-    ops.iter().all(|op| match op {
-        Op::Map {
-            extent: Extent::Frame { addr, crcs },
-            ..
-        } => frame_arrived(media, report, *addr, crcs),
-        _ => true,
-    })
-}
-
-fn frame_arrived(media: &Media, report: &[ZoneInfo], addr: Addr, crcs: &[u32]) -> bool {
-    let Some(info) = report.get(addr.zone().0 as usize) else {
-        return false;
-    };
-    let end = u64::from(addr.block()) + crcs.len() as u64;
-    if end > u64::from(info.write_pointer) {
-        return false;
-    }
-    if media.geometry().write_pointer_is_proof && info.state.is_active() {
-        return true;
-    }
-    let Ok(bytes) = media.read(addr, crcs.len() as u32) else {
-        return false;
-    };
-    bytes
-        .chunks_exact(BLOCK_SIZE)
-        .zip(crcs)
-        .all(|(block, crc)| checksum::data_block(block) == *crc)
-}
-
 fn apply_record(
     media: &Media,
     key: &VolumeKey,
@@ -417,11 +393,12 @@ fn resume_writing(
     volume: &Volume,
     report: &[ZoneInfo],
     stale: &[ZoneId],
+    new_epoch: bool,
     tail_cut: bool,
 ) -> Result<()> {
     // What was found readable is built upon from here on: it must be durable.
     volume.media.flush()?;
-    if tail_cut {
+    if new_epoch {
         volume.log.begin_epoch(&volume.media, &volume.zones)?;
     }
     for (i, info) in report.iter().enumerate() {

@@ -56,9 +56,11 @@ impl<'d> Media<'d> {
         }
     }
 
-    /// Whether the zone's write pointer proves that what is below it arrived.
+    /// Whether the zone's write pointer proves that what is below it arrived. Where completed
+    /// commands can be lost a reset can: then an old write pointer stands over old data.
     pub(crate) fn write_pointer_is_proof(&self, zone: ZoneId) -> bool {
         self.geometry().write_pointer_is_proof
+            && !self.geometry().volatile_cache
             && self.zone(zone).is_some_and(|info| info.state.is_active())
     }
 

@@ -12,7 +12,9 @@ use persimmon_format::extent::Extent;
 use persimmon_format::footer::Footer;
 use persimmon_format::log::{Body, LogBlock, RECORD_HEADER_LEN, RECORD_LEN_MAX};
 use persimmon_format::record::Op;
-use persimmon_format::{Addr, BLOCK_SIZE, Lsn, VolumeKey, checksum};
+use persimmon_format::table::Role;
+use persimmon_format::zone_header::ZoneHeader;
+use persimmon_format::{Addr, BLOCK_SIZE, DeviceId, Lsn, VolumeKey, ZoneId, checksum};
 
 use crate::finding::{
     Findings, LOG_BLOCK, LOG_DATA, LOG_END, LOG_GAP, LOG_RECORD, LOG_REPLAY, LOG_ZONE,
@@ -261,12 +263,23 @@ fn missing_data(media: &Media<'_>, ops: &[Op]) -> Option<Addr> {
                 Some(*addr)
             } else if media.write_pointer_is_proof(addr.zone()) {
                 None
+            } else if !has_data_header(media, addr.zone()) {
+                // The header was lost with the command that brought it, and so is all behind it.
+                Some(Addr::new(addr.device(), addr.zone(), 0))
             } else {
                 first_bad_block(media, *addr, crcs)
             }
         }
         _ => None,
     })
+}
+
+fn has_data_header(media: &Media<'_>, zone: ZoneId) -> bool {
+    media
+        .read(Addr::new(DeviceId(0), zone, 0), 1)
+        .ok()
+        .and_then(|block| ZoneHeader::decode(&block).ok())
+        .is_some_and(|header| header.zone == zone && header.role == Role::Data)
 }
 
 /// The first block of a frame that cannot be read or fails its checksum.

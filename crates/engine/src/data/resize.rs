@@ -337,6 +337,7 @@ impl Volume {
             let (turn, mut staged) = Resizing::begin(&file);
             self.space.give_back(staged.drop_dirty(0, u64::MAX));
             staged.times = None;
+            staged.size = Some(staged.committed_size);
             drop(staged);
             drop(turn);
             self.files.forget_if_clean_of(ino, file);

@@ -40,7 +40,9 @@ pub(crate) struct Staged {
 
 impl Staged {
     pub(crate) fn is_clean(&self) -> bool {
-        self.dirty.is_empty() && self.times.is_none() && !self.busy
+        // The blocks that caused a size may have been punched out again: the size remains.
+        let sized = self.size.is_none_or(|size| size == self.committed_size);
+        self.dirty.is_empty() && self.times.is_none() && sized && !self.busy
     }
 
     pub(crate) fn dirty_blocks(&self) -> u64 {
