@@ -174,6 +174,28 @@ impl Snapshot {
     }
 }
 
+impl std::fmt::Display for Snapshot {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let volatile: usize = self.zones.iter().map(|cell| cell.changes().count()).sum();
+        write!(f, "{volatile} changes in the cache and of [")?;
+        for (at, command) in self.in_flight.iter().enumerate() {
+            let separator = if at > 0 { ", " } else { "" };
+            match command {
+                Command::Write { zone, block, data } => {
+                    let blocks = Command::data_blocks(data);
+                    write!(f, "{separator}write {zone}:{block}+{blocks}")?;
+                }
+                Command::Append { zone, data } => {
+                    let blocks = Command::data_blocks(data);
+                    write!(f, "{separator}append {zone}+{blocks}")?;
+                }
+                other => write!(f, "{separator}{other:?}")?,
+            }
+        }
+        write!(f, "]")
+    }
+}
+
 /// Lets any part of a change reach the medium.
 fn scatter(zone: &mut Zone, change: &Change, choices: &mut dyn Choices) {
     match change {

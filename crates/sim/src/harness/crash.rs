@@ -14,6 +14,8 @@ use crate::workload::Generator;
 const DEPTH_MAX: u32 = 3;
 /// Operations after a recovery.
 const GO_ON_OPS: usize = 12;
+/// Of so many of their commands about one is a moment of crash.
+const GO_ON_CRASH_ONE_IN: u32 = 6;
 
 impl<S: System> Run<'_, S> {
     /// Makes a crash state of a snapshot and compares what is recovered with `states`.
@@ -23,8 +25,23 @@ impl<S: System> Run<'_, S> {
         states: &[Arc<Tree>],
         depth: u32,
     ) -> Result<(), Fault> {
+        let way = self.trail.len();
+        self.crash_once(snapshot, states, depth)?;
+        self.trail.truncate(way);
+        Ok(())
+    }
+
+    fn crash_once(
+        &mut self,
+        snapshot: &Snapshot,
+        states: &[Arc<Tree>],
+        depth: u32,
+    ) -> Result<(), Fault> {
         self.statistics.states += 1;
         let choice: u64 = self.rng.random();
+        self.trail.push(format!(
+            "power cut, leaving what {choice:#x} chooses of {snapshot}"
+        ));
         let device = Arc::new(snapshot.persisted(&mut Sampled::new(choice)));
         device.reseed(choice);
         let checked = self.chance(self.plan.check_percent);
@@ -37,12 +54,15 @@ impl<S: System> Run<'_, S> {
         device.record_snapshots(0);
         let found = observe(&mut subject)?;
         match found.find_in(states) {
-            Ok(at) if at + 1 < states.len() => self.statistics.shortened += 1,
-            Ok(_) => {}
+            Ok(at) => {
+                self.trail
+                    .push(format!("recovered to state {at} of {}", states.len()));
+                self.statistics.shortened += u64::from(at + 1 < states.len());
+            }
             Err(why) => return Err((Phase::Comparison, why)),
         }
         if again {
-            self.crash_in_recovery(&device, &found, depth)?;
+            self.crash_in_recovery(&device, states, depth)?;
         }
         if checked {
             self.inspect(&Arc::new(device.snapshot().intact()))?;
@@ -53,11 +73,12 @@ impl<S: System> Run<'_, S> {
         Ok(())
     }
 
-    /// Cuts the power at a moment of the recovery: the next one has to come to the same.
+    /// Cuts the power at a moment of the recovery. Nobody has seen yet what it came to, so the next
+    /// one may come to another state, as long as it is one that the first crash may leave.
     fn crash_in_recovery(
         &mut self,
         device: &Arc<SimDevice>,
-        found: &Observed,
+        states: &[Arc<Tree>],
         depth: u32,
     ) -> Result<(), Fault> {
         let snapshots = device.take_snapshots();
@@ -67,12 +88,8 @@ impl<S: System> Run<'_, S> {
         let pick = self.rng.random_range(0..snapshots.len());
         if let Some(snapshot) = snapshots.get(pick) {
             self.statistics.recovery_crashes += 1;
-            let state = Arc::new(found.to_tree());
-            let crashed = self.crash(snapshot, &[state], depth + 1);
-            crashed.map_err(|(phase, why)| match phase {
-                Phase::Comparison => (Phase::Convergence, why),
-                other => (other, format!("after a crash in recovery: {why}")),
-            })?;
+            let crashed = self.crash(snapshot, states, depth + 1);
+            crashed.map_err(|(phase, why)| (phase, format!("after a crash in recovery: {why}")))?;
         }
         Ok(())
     }
@@ -91,12 +108,19 @@ impl<S: System> Run<'_, S> {
         let generator = Generator::new(self.rng.random(), self.plan.mix, self.plan.bytes_max);
         let source = Source::Generated(Box::new(generator), GO_ON_OPS);
         let after = |(phase, why)| (phase, format!("after a recovery: {why}"));
+        device.record_snapshots(if depth + 1 < DEPTH_MAX {
+            GO_ON_CRASH_ONE_IN
+        } else {
+            0
+        });
         let Some(worked) = self
-            .work(device, subject, &mut model, source, false)
+            .work(device, subject, &mut model, source, depth + 1)
             .map_err(after)?
         else {
             return Ok(());
         };
+        device.record_snapshots(0);
+        drop(device.take_snapshots());
         subject = worked;
         self.compare_live(&mut subject, &model).map_err(after)?;
         self.crash(&device.snapshot(), &model.admissible(), depth + 1)

@@ -4,7 +4,7 @@
 //! A run goes by its seed: geometry of the device, workload, moments of the power cuts, what each
 //! of them leaves. The workload itself is never interrupted: the device keeps snapshots while it
 //! works, and every crash state is made from one of them. A crash state is recovered, compared,
-//! checked by the inspector; some crash again while recovering (and have to come to the same), and
+//! checked by the inspector; some crash again while recovering, and
 //! some go on working and are compared once more.
 
 mod campaign;

@@ -27,8 +27,6 @@ pub enum Phase {
     Recovery,
     /// What was recovered is no state that a crash may leave.
     Comparison,
-    /// A second recovery came to something else than the first.
-    Convergence,
     /// The inspector complains.
     Inspection,
     /// Something panicked.
@@ -44,6 +42,8 @@ pub struct Failure {
     pub message: String,
     /// The run.
     pub case: Case,
+    /// What happened after the last operation of the run.
+    pub trail: Vec<String>,
     /// What the run had covered until then.
     pub statistics: Statistics,
 }
@@ -65,6 +65,9 @@ impl std::fmt::Display for Failure {
         writeln!(f, "{} operations:", self.case.ops.len())?;
         for (at, op) in self.case.ops.iter().enumerate() {
             writeln!(f, "{at:4}  {op}")?;
+        }
+        for event in &self.trail {
+            writeln!(f, "      {event}")?;
         }
         Ok(())
     }
@@ -98,6 +101,7 @@ pub fn replay<S: System>(system: &S, case: &Case) -> Result<Statistics, Box<Fail
             ..Statistics::default()
         },
         done: Vec::new(),
+        trail: Vec::new(),
         now: TICK_NANOSECONDS,
     };
     let source = if case.ops.is_empty() {
@@ -120,6 +124,7 @@ pub fn replay<S: System>(system: &S, case: &Case) -> Result<Statistics, Box<Fail
                 plan: case.plan.clone(),
                 ops: run.done,
             },
+            trail: run.trail,
             statistics: run.statistics,
         })),
     }
@@ -139,6 +144,8 @@ pub(super) struct Run<'a, S: System> {
     pub statistics: Statistics,
     /// Operations of the workload so far.
     done: Vec<Op>,
+    /// What happened on the way from the workload to this moment.
+    pub trail: Vec<String>,
     pub now: u64,
 }
 
@@ -154,7 +161,7 @@ impl<S: System> Run<'_, S> {
         if let Some(fault) = &self.plan.fault {
             device.inject(fault.clone());
         }
-        let worked = self.work(&device, subject, &mut model, source, true)?;
+        let worked = self.work(&device, subject, &mut model, source, 0)?;
         device.record_snapshots(0);
         drop(device.take_snapshots());
         self.crash(&device.snapshot(), &model.admissible(), 0)?;
@@ -174,7 +181,7 @@ impl<S: System> Run<'_, S> {
         self.compare_live(&mut subject, &model)
     }
 
-    /// Carries out operations. In the main workload crash states are made along the way, and an
+    /// Carries out operations, after `depth` power cuts. Crash states are made along the way. An
     /// injected fault may end it: then there is no subject any more.
     pub fn work(
         &mut self,
@@ -182,7 +189,7 @@ impl<S: System> Run<'_, S> {
         mut subject: S::Subject,
         model: &mut Model,
         mut source: Source<'_>,
-        main: bool,
+        depth: u32,
     ) -> Result<Option<S::Subject>, Fault> {
         loop {
             let op = match &mut source {
@@ -199,14 +206,20 @@ impl<S: System> Run<'_, S> {
                     }
                 },
             };
-            if main {
+            if depth == 0 {
                 self.done.push(op.clone());
+            } else {
+                self.trail.push(op.to_string());
             }
             self.now += TICK_NANOSECONDS;
             let outcome = self.one(device, subject, model, &op)?;
-            for snapshot in self.some_of(device.take_snapshots()) {
-                for _ in 0..self.plan.states_per_crash {
-                    self.crash(&snapshot, &model.admissible(), 0)?;
+            let (moments_max, states) = match depth {
+                0 => (self.plan.crashes_per_op_max, self.plan.states_per_crash),
+                _ => (1, 1),
+            };
+            for snapshot in self.some_of(device.take_snapshots(), moments_max) {
+                for _ in 0..states {
+                    self.crash(&snapshot, &model.admissible(), depth)?;
                 }
             }
             subject = match outcome {
@@ -220,9 +233,9 @@ impl<S: System> Run<'_, S> {
         }
     }
 
-    /// No more than the plan wants of the moments at which to crash.
-    fn some_of(&mut self, mut snapshots: Vec<Snapshot>) -> Vec<Snapshot> {
-        while snapshots.len() > self.plan.crashes_per_op_max {
+    /// No more than so many of the moments at which to crash.
+    fn some_of(&mut self, mut snapshots: Vec<Snapshot>, moments_max: usize) -> Vec<Snapshot> {
+        while snapshots.len() > moments_max {
             snapshots.swap_remove(self.rng.random_range(0..snapshots.len()));
         }
         snapshots
@@ -249,11 +262,12 @@ impl<S: System> Run<'_, S> {
                 }
                 Ok(())
             }
-            Op::Read { path } if !device.has_failed() => {
-                self.compare_file(&mut subject, model, path)?;
-                return Ok(Outcome::Succeeded(subject));
+            Op::Read { path } => {
+                return match self.compare_file(&mut subject, model, path) {
+                    Err(_) if device.has_failed() => Ok(Outcome::Broken),
+                    compared => compared.map(|()| Outcome::Succeeded(subject)),
+                };
             }
-            Op::Read { .. } => return Ok(Outcome::Succeeded(subject)),
             _ => subject.apply(op, self.now),
         };
         match is.as_ref().map_err(|refusal| refusal.errno) {
@@ -272,12 +286,23 @@ impl<S: System> Run<'_, S> {
         match (&is, should) {
             (Ok(()), Ok(())) => {
                 *self.statistics.ops.entry(op.name()).or_default() += 1;
-                if *op == Op::Remount {
-                    self.compare_live(&mut subject, model)?;
+                match op {
+                    Op::Remount if !device.has_failed() => {
+                        self.compare_live(&mut subject, model)?;
+                    }
+                    Op::Allocate { path, .. } => match subject.observe_one(path) {
+                        Ok(found) => model.adopt_mtime(path, found.mtime),
+                        Err(_) if device.has_failed() => return Ok(Outcome::Broken),
+                        Err(why) => return Err(live(why)),
+                    },
+                    _ => {}
                 }
                 Ok(Outcome::Succeeded(subject))
             }
-            (Err(is), Err(should)) if is.errno == should => {
+            // A rename or a link can be wrong in several ways at once.
+            (Err(is), Err(should))
+                if is.errno == should || matches!(op.name(), "rename" | "link") =>
+            {
                 self.statistics.refused += 1;
                 Ok(Outcome::Refused(subject))
             }

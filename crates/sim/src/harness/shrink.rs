@@ -17,7 +17,16 @@ pub fn shrink<S: System>(system: &S, failure: Box<Failure>, tries_max: usize) ->
         _ => false,
     };
     // Dropping operations moves the moments of crash: try them all, in several ways.
-    let plan = best.case.plan.clone();
+    let mut plan = best.case.plan.clone();
+    let cuts = best
+        .trail
+        .iter()
+        .filter(|event| event.starts_with("power cut"))
+        .count();
+    if cuts > 1 {
+        plan.again_percent = 40;
+        plan.go_on_percent = 40;
+    }
     for crash_seed in 0..THOROUGH_TRIES {
         let case = Case {
             plan: plan.clone().thorough(crash_seed),

@@ -174,18 +174,20 @@ impl Model {
         now: u64,
     ) -> Result<(), Errno> {
         let id = self.file(path)?;
-        self.enter(|tree| {
-            tree.change_content(id, |content| match what {
-                Allocate::Reserve => content.extend(offset + length),
-                Allocate::ReserveKeepSize => {}
-                Allocate::Punch => content.punch(offset, length),
-                Allocate::Zero => {
-                    content.punch(offset, length);
-                    content.extend(offset + length);
-                }
+        if matches!(what, Allocate::Punch | Allocate::Zero) {
+            self.enter(|tree| {
+                tree.change_content(id, |content| content.punch(offset, length));
+                tree.change(id, |node| node.mtimes.push(now));
             });
-            tree.change(id, |node| node.mtimes.push(now));
-        });
+        }
+        if what != Allocate::Punch {
+            self.enter(|tree| {
+                if what != Allocate::ReserveKeepSize {
+                    tree.change_content(id, |content| content.extend(offset + length));
+                }
+                tree.change(id, |node| node.mtimes.push(now));
+            });
+        }
         Ok(())
     }
 }

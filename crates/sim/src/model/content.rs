@@ -179,7 +179,9 @@ impl FileContent {
         }
     }
 
-    /// A change of size that enters the history when it is made.
+    /// A change of size that enters the history when it is made. Unsynced writes below the new
+    /// size still come with the size they cause: without them the file is as long as before, or
+    /// shorter.
     pub fn truncate(&mut self, size: u64) {
         let first_gone = size.div_ceil(BLOCK);
         self.blocks.split_off(&first_gone);
@@ -196,7 +198,12 @@ impl FileContent {
         }
         self.drop_zeros();
         self.size = size;
-        self.durable_sizes = BTreeSet::from([size]);
+        if self.blocks.values().any(|versions| versions.len() > 1) {
+            self.durable_sizes = self.durable_sizes.iter().map(|s| (*s).min(size)).collect();
+        } else {
+            self.durable_sizes.clear();
+        }
+        self.durable_sizes.insert(size);
     }
 
     /// Makes `offset..offset + length` read as zeros. Whole blocks enter the history at once, the
@@ -226,8 +233,12 @@ impl FileContent {
         self.drop_zeros();
     }
 
-    /// The file is at least so long from now on, without data.
+    /// The file is at least so long from now on, without data. Where an unsynced write made it so
+    /// long already, that write still brings the size.
     pub fn extend(&mut self, size: u64) {
+        if size <= self.size {
+            return;
+        }
         self.size = self.size.max(size);
         self.durable_sizes = self.durable_sizes.iter().map(|s| (*s).max(size)).collect();
     }

@@ -69,6 +69,7 @@ fn a_truncate_ends_the_older_tail_for_ever() {
     assert!(admits(&content, &file("abc\0\0\0")));
     assert!(admits(&content, &file("ABC\0\0\0")));
     assert!(!admits(&content, &file("abcdef")));
+    content.commit();
     assert!(!admits(&content, &file("abc")));
 }
 

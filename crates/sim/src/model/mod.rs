@@ -70,6 +70,14 @@ impl Model {
         self.slots.get(&slot).map(|open| open.node)
     }
 
+    /// Takes over the modification time of a file after an operation of which POSIX leaves open
+    /// whether it sets it.
+    pub fn adopt_mtime(&mut self, path: &str, mtime: u64) {
+        if let Ok(id) = self.now().lookup(path) {
+            self.buffer(|tree| tree.change(id, |node| node.mtimes.push(mtime)));
+        }
+    }
+
     fn is_open(&self, id: NodeId) -> bool {
         self.slots.values().any(|open| open.node == id)
     }

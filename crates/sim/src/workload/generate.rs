@@ -180,9 +180,12 @@ impl Generator {
     }
 
     fn attribute_op(&mut self, tree: &Tree) -> Op {
-        let path = self.existing(tree, |body| {
-            matches!(body, Body::File(_) | Body::Directory { .. })
-        });
+        let plain = |body: &Body| matches!(body, Body::File(_) | Body::Directory { .. });
+        let mut path = self.existing(tree, plain);
+        let found = tree.lookup(&path).ok().and_then(|id| tree.node(id));
+        if found.is_some_and(|node| !plain(&node.body)) {
+            path = "/".to_owned();
+        }
         let name = format!("user.{}", self.rng.random_range(0..3));
         match self.rng.random_range(0..6) {
             0 => Op::Chmod {

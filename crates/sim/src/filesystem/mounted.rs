@@ -1,0 +1,302 @@
+//! Operations on a mounted volume, by path.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use persimmon_engine::Task;
+use persimmon_format::Ino;
+use persimmon_vfs::{
+    Caller, Error, Handle, OpenFlags, ROOT, RenameMode, SetAttr, SetTime, Vfs, WriteFlags,
+    XattrMode,
+};
+
+use super::{WorkloadClock, timestamp};
+use crate::harness::{Refusal, Subject};
+use crate::model::{Observed, ObservedNode};
+use crate::workload::{Allocate, Durability, Op, Rename, Step, bytes_of};
+
+/// A mounted volume.
+pub struct Mounted {
+    pub(super) vfs: Vfs,
+    clock: Arc<WorkloadClock>,
+    slots: BTreeMap<u8, (Ino, Handle)>,
+}
+
+impl Subject for Mounted {
+    fn apply(&mut self, op: &Op, now: u64) -> Result<(), Refusal> {
+        self.clock.set(now);
+        self.run(op).map_err(|error| Refusal {
+            errno: error.errno(),
+            message: error.to_string(),
+        })
+    }
+
+    fn observe_one(&mut self, path: &str) -> Result<ObservedNode, String> {
+        let ino = self.resolve(path).map_err(|error| error.to_string())?;
+        self.observe_node(path, ino)
+    }
+
+    fn observe(&mut self) -> Result<Observed, String> {
+        self.observe_tree()
+    }
+
+    fn close(self) -> Result<(), String> {
+        self.vfs
+            .close()
+            .map_err(|error| format!("closing: {error}"))
+    }
+}
+
+impl Mounted {
+    pub(super) fn new(vfs: Vfs, clock: Arc<WorkloadClock>) -> Mounted {
+        Mounted {
+            vfs,
+            clock,
+            slots: BTreeMap::new(),
+        }
+    }
+
+    fn resolve(&self, path: &str) -> Result<Ino, Error> {
+        let mut at = ROOT;
+        for name in path.split('/').filter(|name| !name.is_empty()) {
+            at = self.vfs.lookup(at, name.as_bytes())?.ino;
+        }
+        Ok(at)
+    }
+
+    fn parent<'a>(&self, path: &'a str) -> Result<(Ino, &'a [u8]), Error> {
+        let (directory, name) = path.rsplit_once('/').unwrap_or(("", path));
+        Ok((self.resolve(directory)?, name.as_bytes()))
+    }
+
+    fn run(&mut self, op: &Op) -> Result<(), Error> {
+        let root = Caller::root();
+        match op {
+            Op::Create { path, mode } => {
+                let (parent, name) = self.parent(path)?;
+                let flags = OpenFlags {
+                    write: true,
+                    exclusive: true,
+                    ..OpenFlags::default()
+                };
+                let (attr, handle) = self.vfs.create(&root, parent, name, *mode, flags)?;
+                self.vfs.release(attr.ino, handle)
+            }
+            Op::Mkdir { path, mode } => {
+                let (parent, name) = self.parent(path)?;
+                self.vfs.mkdir(&root, parent, name, *mode).map(drop)
+            }
+            Op::Fifo { path, mode } => {
+                let (parent, name) = self.parent(path)?;
+                let mode = libc::S_IFIFO | mode;
+                self.vfs.mknod(&root, parent, name, mode, 0).map(drop)
+            }
+            Op::Symlink { path, target } => {
+                let (parent, name) = self.parent(path)?;
+                let target = target.as_bytes();
+                self.vfs.symlink(&root, parent, name, target).map(drop)
+            }
+            Op::Link { from, to } => {
+                let ino = self.resolve(from)?;
+                let (parent, name) = self.parent(to)?;
+                self.vfs.link(ino, parent, name).map(drop)
+            }
+            Op::Unlink { path } => {
+                let (parent, name) = self.parent(path)?;
+                self.vfs.unlink(parent, name)
+            }
+            Op::Rmdir { path } => {
+                let (parent, name) = self.parent(path)?;
+                self.vfs.rmdir(parent, name)
+            }
+            Op::Rename { from, to, mode } => {
+                let (parent, name) = self.parent(from)?;
+                let (new_parent, new_name) = self.parent(to)?;
+                let mode = match mode {
+                    Rename::Replace => RenameMode::Replace,
+                    Rename::NoReplace => RenameMode::NoReplace,
+                    Rename::Exchange => RenameMode::Exchange,
+                };
+                self.vfs.rename(parent, name, new_parent, new_name, mode)
+            }
+            Op::Open {
+                slot,
+                path,
+                truncate,
+            } => self.open(*slot, path, *truncate),
+            Op::Close { slot } => {
+                let (ino, handle) = self.slots.remove(slot).ok_or(Error::BadHandle)?;
+                self.vfs.release(ino, handle)
+            }
+            Op::Chmod { path, mode } => self.set(path, |set| set.mode = Some(*mode)),
+            Op::Chown { path, uid } => self.set(path, |set| set.uid = Some(*uid)),
+            Op::SetMtime { path, mtime } => self.set(path, |set| {
+                set.mtime = Some(SetTime::At(timestamp(*mtime)));
+            }),
+            Op::Truncate { path, size } => self.set(path, |set| set.size = Some(*size)),
+            Op::SetXattr {
+                path,
+                name,
+                length,
+                fill,
+            } => {
+                let ino = self.resolve(path)?;
+                let value = bytes_of(*fill, *length as usize);
+                let name = name.as_bytes();
+                self.vfs
+                    .setxattr(&root, ino, name, &value, XattrMode::Either)
+            }
+            Op::RemoveXattr { path, name } => {
+                let ino = self.resolve(path)?;
+                self.vfs.removexattr(ino, name.as_bytes())
+            }
+            Op::Fsync { path, data_only } => {
+                let ino = self.resolve(path)?;
+                let handle = self.vfs.open(ino, reading())?;
+                let synced = self.vfs.fsync(ino, handle, *data_only);
+                self.vfs.release(ino, handle)?;
+                synced
+            }
+            Op::FsyncDir { path } => {
+                let ino = self.resolve(path)?;
+                let handle = self.vfs.opendir(ino)?;
+                let synced = self.vfs.fsyncdir(ino, handle);
+                self.vfs.releasedir(ino, handle)?;
+                synced
+            }
+            Op::Sync => self.vfs.sync(),
+            Op::Step(step) => self.step(*step),
+            _ => self.data(op),
+        }
+    }
+
+    fn data(&mut self, op: &Op) -> Result<(), Error> {
+        match op {
+            Op::WriteOpen {
+                slot,
+                offset,
+                length,
+                fill,
+            } => {
+                let (ino, handle) = *self.slots.get(slot).ok_or(Error::BadHandle)?;
+                let data = bytes_of(*fill, *length as usize);
+                let flags = WriteFlags::default();
+                self.vfs.write(ino, handle, *offset, &data, flags).map(drop)
+            }
+            Op::Write {
+                path,
+                offset,
+                length,
+                fill,
+                durability,
+            } => {
+                let ino = self.resolve(path)?;
+                let flags = OpenFlags {
+                    write: true,
+                    sync: *durability == Durability::Sync,
+                    data_sync: *durability == Durability::DataSync,
+                    ..OpenFlags::default()
+                };
+                let handle = self.vfs.open(ino, flags)?;
+                let data = bytes_of(*fill, *length as usize);
+                let flags = WriteFlags::default();
+                let written = self.vfs.write(ino, handle, *offset, &data, flags);
+                self.vfs.release(ino, handle)?;
+                written.map(drop)
+            }
+            Op::Allocate {
+                path,
+                offset,
+                length,
+                what,
+            } => {
+                let ino = self.resolve(path)?;
+                let what = match what {
+                    Allocate::Reserve => persimmon_vfs::Allocate::Reserve { keep_size: false },
+                    Allocate::ReserveKeepSize => {
+                        persimmon_vfs::Allocate::Reserve { keep_size: true }
+                    }
+                    Allocate::Punch => persimmon_vfs::Allocate::Punch,
+                    Allocate::Zero => persimmon_vfs::Allocate::Zero { keep_size: false },
+                };
+                self.vfs
+                    .fallocate(ino, Handle::NONE, *offset, *length, what)
+            }
+            Op::Copy {
+                from,
+                to,
+                from_offset,
+                to_offset,
+                length,
+            } => self.copy(from, to, *from_offset, *to_offset, *length),
+            _ => Err(Error::Invalid("operation of the harness")),
+        }
+    }
+
+    fn open(&mut self, slot: u8, path: &str, truncate: bool) -> Result<(), Error> {
+        if self.slots.contains_key(&slot) {
+            return Err(Error::BadHandle);
+        }
+        let ino = self.resolve(path)?;
+        let flags = OpenFlags {
+            write: true,
+            truncate,
+            ..OpenFlags::default()
+        };
+        let handle = self.vfs.open(ino, flags)?;
+        self.slots.insert(slot, (ino, handle));
+        Ok(())
+    }
+
+    fn set(&self, path: &str, set: impl FnOnce(&mut SetAttr)) -> Result<(), Error> {
+        let ino = self.resolve(path)?;
+        let mut attributes = SetAttr::default();
+        set(&mut attributes);
+        self.vfs.setattr(ino, Handle::NONE, &attributes).map(drop)
+    }
+
+    fn copy(
+        &self,
+        from: &str,
+        to: &str,
+        from_offset: u64,
+        to_offset: u64,
+        length: u64,
+    ) -> Result<(), Error> {
+        let source = self.resolve(from)?;
+        let target = self.resolve(to)?;
+        // Within one file the source may grow while it is copied.
+        let size = self.vfs.getattr(source)?.size;
+        let length = length.min(size.saturating_sub(from_offset));
+        let mut done = 0;
+        while done < length {
+            let copied = self.vfs.copy_file_range(
+                (source, Handle::NONE, from_offset + done),
+                (target, Handle::NONE, to_offset + done),
+                length - done,
+            )?;
+            if copied == 0 {
+                break;
+            }
+            done += copied;
+        }
+        Ok(())
+    }
+
+    fn step(&self, step: Step) -> Result<(), Error> {
+        let task = match step {
+            Step::WriteBack => Task::WriteBack,
+            Step::Commit => Task::Commit,
+            Step::Checkpoint => Task::Checkpoint,
+            Step::Clean => Task::Clean,
+        };
+        self.vfs.volume().step(task).map(drop).map_err(Error::from)
+    }
+}
+
+pub(super) fn reading() -> OpenFlags {
+    OpenFlags {
+        read: true,
+        ..OpenFlags::default()
+    }
+}

@@ -1,0 +1,135 @@
+//! Reads a mounted volume back, every way there is: names by listing and by lookup, data by
+//! reading what `SEEK_DATA` finds.
+
+use std::collections::BTreeMap;
+
+use persimmon_device::BLOCK_SIZE;
+use persimmon_format::Ino;
+use persimmon_vfs::{Attr, Caller, Error, FileKind, Handle, Listing, ROOT, SeekTo};
+
+use super::mounted::Mounted;
+use super::nanoseconds;
+use crate::model::{Kind, Observed, ObservedNode};
+
+const BLOCK: u64 = BLOCK_SIZE as u64;
+/// Bytes of one read.
+const READ_BYTES: usize = 128 << 10;
+
+impl Mounted {
+    pub(super) fn observe_tree(&self) -> Result<Observed, String> {
+        let mut nodes = BTreeMap::from([("/".to_owned(), self.observe_node("/", ROOT)?)]);
+        let mut directories = vec![(String::new(), ROOT)];
+        while let Some((prefix, directory)) = directories.pop() {
+            for (name, ino, kind) in self
+                .list(directory)
+                .map_err(|e| format!("{prefix}/: {e}"))?
+            {
+                let path = format!("{prefix}/{name}");
+                let attr = self.vfs.lookup(directory, name.as_bytes());
+                let attr = attr.map_err(|error| format!("looking up {path}: {error}"))?;
+                if attr.ino != ino || attr.kind() != kind {
+                    return Err(format!(
+                        "{path} is listed as {kind:?} {ino}, found as {attr:?}"
+                    ));
+                }
+                if kind == FileKind::Directory {
+                    directories.push((path.clone(), ino));
+                }
+                let node = self.observe_node(&path, ino)?;
+                nodes.insert(path, node);
+            }
+        }
+        Ok(Observed { nodes })
+    }
+
+    fn list(&self, directory: Ino) -> Result<Vec<(String, Ino, FileKind)>, Error> {
+        let handle = self.vfs.opendir(directory)?;
+        let mut entries = Vec::new();
+        let listed = self.vfs.readdir(directory, handle, 0, &mut |entry| {
+            if !matches!(entry.name, b"." | b"..") {
+                let name = String::from_utf8_lossy(entry.name).into_owned();
+                entries.push((name, entry.ino, entry.kind));
+            }
+            Listing::More
+        });
+        self.vfs.releasedir(directory, handle)?;
+        listed.map(|()| entries)
+    }
+
+    pub(super) fn observe_node(&self, path: &str, ino: Ino) -> Result<ObservedNode, String> {
+        self.node(ino).map_err(|error| format!("{path}: {error}"))
+    }
+
+    fn node(&self, ino: Ino) -> Result<ObservedNode, Error> {
+        let attr = self.vfs.getattr(ino)?;
+        let kind = match attr.kind() {
+            FileKind::Directory => Kind::Directory,
+            FileKind::Symlink => {
+                let target = self.vfs.readlink(ino)?;
+                Kind::Symlink(String::from_utf8_lossy(&target).into_owned())
+            }
+            FileKind::Fifo => Kind::Fifo,
+            FileKind::Regular => Kind::File {
+                size: attr.size,
+                blocks: self.blocks(&attr)?,
+            },
+            _ => Kind::Other,
+        };
+        Ok(ObservedNode {
+            ino: ino.0,
+            kind,
+            mode: attr.mode & 0o7777,
+            links: attr.nlink,
+            uid: attr.uid,
+            mtime: nanoseconds(attr.mtime),
+            xattrs: self.xattrs(ino)?,
+        })
+    }
+
+    fn blocks(&self, attr: &Attr) -> Result<BTreeMap<u64, Vec<u8>>, Error> {
+        let mut blocks = BTreeMap::new();
+        let mut at = 0;
+        while at < attr.size {
+            let data = match self.vfs.seek(attr.ino, Handle::NONE, at, SeekTo::Data) {
+                Err(Error::NoSuchOffset) => break,
+                found => found?,
+            };
+            let hole = self.vfs.seek(attr.ino, Handle::NONE, data, SeekTo::Hole)?;
+            at = data / BLOCK * BLOCK;
+            while at < hole {
+                at += self.blocks_at(attr.ino, at, &mut blocks)?;
+            }
+        }
+        Ok(blocks)
+    }
+
+    /// Reads some blocks at `at`, and tells how many bytes they stand for.
+    fn blocks_at(
+        &self,
+        ino: Ino,
+        at: u64,
+        blocks: &mut BTreeMap<u64, Vec<u8>>,
+    ) -> Result<u64, Error> {
+        let mut buffer = vec![0; READ_BYTES];
+        let length = self.vfs.read(ino, Handle::NONE, at, &mut buffer)?;
+        buffer.truncate(length);
+        for (block, bytes) in (at / BLOCK..).zip(buffer.chunks(BLOCK_SIZE)) {
+            if bytes.iter().any(|byte| *byte != 0) {
+                blocks.insert(block, bytes.to_vec());
+            }
+        }
+        Ok(READ_BYTES as u64)
+    }
+
+    fn xattrs(&self, ino: Ino) -> Result<BTreeMap<String, Vec<u8>>, Error> {
+        let names = self.vfs.listxattr(&Caller::root(), ino)?;
+        names
+            .split(|byte| *byte == 0)
+            .filter(|name| !name.is_empty())
+            .map(|name| {
+                let value = self.vfs.getxattr(ino, name)?;
+                Ok((String::from_utf8_lossy(name).into_owned(), value))
+            })
+            .collect()
+    }
+}
