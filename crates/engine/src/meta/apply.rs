@@ -12,7 +12,9 @@ use crate::zones::Zones;
 pub(crate) fn ensure(meta: &Meta, ops: &[Op]) -> Result<()> {
     for op in ops {
         match op {
-            Op::Put { key, .. } | Op::Delete { key } => meta.ensure(key)?,
+            Op::Put { key, .. } => meta.ensure(key)?,
+            // An extent operation that follows may look for the item next to the removed one.
+            Op::Delete { key } => meta.ensure_around(key)?,
             Op::Map { ino, block, extent } => {
                 meta.ensure(&Key::inode(*ino))?;
                 extents::ensure(meta, *ino, *block, block + extent.blocks())?;

@@ -71,8 +71,9 @@ pub(crate) fn overlapping(
 
 /// Makes sure that [`punch`] and [`map`] of `from..to` find all they need in memory and intact.
 pub(crate) fn ensure(meta: &Meta, ino: Ino, from: u64, to: u64) -> Result<()> {
-    meta.ensure(&Key::extent(ino, from))?;
-    meta.ensure(&Key::extent(ino, to))?;
+    // Not only the keys: a second operation on the file finds what is next to those removed here.
+    meta.ensure_around(&Key::extent(ino, from))?;
+    meta.ensure_around(&Key::extent(ino, to))?;
     let mut after = None;
     for piece in overlapping(meta, ino, from, to, usize::MAX)? {
         if after.is_some_and(|end| piece.block < end) {

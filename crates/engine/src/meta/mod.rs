@@ -53,6 +53,10 @@ impl Meta {
     pub(crate) fn ensure(&self, key: &Key) -> Result<(), TreeError> {
         tree::ensure_resident(&self.cache, self.root, key)
     }
+
+    pub(crate) fn ensure_around(&self, key: &Key) -> Result<(), TreeError> {
+        tree::ensure_around(&self.cache, self.root, key)
+    }
 }
 
 impl From<TreeError> for Error {

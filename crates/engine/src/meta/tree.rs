@@ -25,6 +25,7 @@ use thiserror::Error;
 use super::cache::{Missing, PageCache};
 use super::page::{LEVEL_MAX, Page};
 
+use cursor::Cursor;
 pub use insert::insert;
 use node::{KEY_MIN, Node};
 pub use range::{Range, floor, range};
@@ -122,6 +123,34 @@ pub fn ensure_resident(cache: &PageCache, root: PageId, key: &Key) -> Result<(),
     if node.level > 0 {
         // Where the leaf lies is known without a look at it, which would take long.
         node.child(cache, node.slot_for(key))?;
+    }
+    Ok(())
+}
+
+/// [`ensure_resident`], and that the items before and after `key` are in memory.
+///
+/// Where a batch looks for neighbours ([`floor`], [`range`]) between its changes, it does so once
+/// before them, and calls this for every key it will remove: then looking for neighbours in the
+/// midst of the batch misses no page either, whichever of its keys are gone by then.
+///
+/// # Errors
+/// A page is missing or damaged, or the cache has a fault.
+pub fn ensure_around(cache: &PageCache, root: PageId, key: &Key) -> Result<(), TreeError> {
+    if let Some(fault) = cache.fault() {
+        return Err(fault);
+    }
+    let (cursor, place) = Cursor::seek(cache, root, key)?;
+    let (before, after) = match place {
+        Ok(index) => (index, index + 1),
+        Err(index) => (index, index),
+    };
+    if before == 0 {
+        let mut cursor = cursor.clone();
+        while cursor.back()? && cursor.leaf().count() == 0 {}
+    }
+    if after >= cursor.leaf().count() {
+        let mut cursor = cursor;
+        while cursor.forward()? && cursor.leaf().count() == 0 {}
     }
     Ok(())
 }

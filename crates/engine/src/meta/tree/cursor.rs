@@ -11,6 +11,7 @@ use super::{ROOT_LEVEL_MAX, TreeError, checked_root};
 use crate::meta::cache::PageCache;
 use crate::meta::page::Page;
 
+#[derive(Clone)]
 pub(super) struct Cursor<'a> {
     cache: &'a PageCache,
     /// Inner pages from the root on and the slot taken in each; the first `depth` count.

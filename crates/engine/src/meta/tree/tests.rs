@@ -68,16 +68,45 @@ impl World {
             self.read(|cache, root| ensure_resident(cache, root, key));
         }
         for (key, value) in batch {
-            let (cache, root) = (&mut self.cache, &mut self.root);
-            match value {
-                Some(value) => assert_eq!(
-                    insert(cache, root, key, value),
-                    self.map.insert(*key, value.clone()).is_some()
-                ),
-                None => assert_eq!(remove(cache, root, key), self.map.remove(key).is_some()),
-            }
+            self.change_one(key, value.as_ref());
         }
         assert_eq!(self.cache.fault(), None);
+    }
+
+    /// Applies changes that look for neighbours in between.
+    fn change_looking(&mut self, batch: &[(Key, Option<Vec<u8>>)], looks: &[Key]) {
+        for key in looks {
+            self.read(|cache, root| floor(cache, root, key).map(drop));
+            self.read(|cache, root| range(cache, root, key..).next().transpose().map(drop));
+        }
+        for (key, _) in batch {
+            self.read(|cache, root| ensure_around(cache, root, key));
+        }
+        for (key, value) in batch {
+            self.change_one(key, value.as_ref());
+            for look in looks {
+                let below = floor(&self.cache, self.root, look).unwrap();
+                let expected = self.map.range(..=look).next_back();
+                assert_eq!(below.map(|(key, _)| key), expected.map(|(key, _)| *key));
+                let above = range(&self.cache, self.root, look..)
+                    .next()
+                    .transpose()
+                    .unwrap();
+                let expected = self.map.range(look..).next();
+                assert_eq!(above.map(|(key, _)| key), expected.map(|(key, _)| *key));
+            }
+        }
+    }
+
+    fn change_one(&mut self, key: &Key, value: Option<&Vec<u8>>) {
+        let (cache, root) = (&mut self.cache, &mut self.root);
+        match value {
+            Some(value) => assert_eq!(
+                insert(cache, root, key, value),
+                self.map.insert(*key, value.clone()).is_some()
+            ),
+            None => assert_eq!(remove(cache, root, key), self.map.remove(key).is_some()),
+        }
     }
 
     fn begin_checkpoint(&mut self) {
@@ -162,6 +191,8 @@ fn image(page: &Page, sequence: u64) -> Box<[u8; PAGE_SIZE]> {
 #[derive(Clone, Debug)]
 enum Step {
     Change(Vec<(Key, Option<Vec<u8>>)>),
+    /// Removes so many items from a key on, and inserts, looking for neighbours meanwhile.
+    Replace(Key, usize, Vec<(Key, Vec<u8>)>, Vec<Key>),
     /// Inserts up to so many keys in a row, or removes them.
     Run(Key, u16, Option<usize>),
     Get(Key),
@@ -200,6 +231,13 @@ fn any_step() -> impl Strategy<Value = Step> {
     prop_oneof![
         12 => prop::collection::vec((any_key(), value), 1..12).prop_map(Step::Change),
         6 => (any_key(), 1..200u16, len).prop_map(|(key, count, len)| Step::Run(key, count, len)),
+        5 => (
+            any_key(),
+            0..150usize,
+            prop::collection::vec((any_key(), any_value()), 0..4),
+            prop::collection::vec(any_key(), 0..6),
+        )
+            .prop_map(|(from, count, put, looks)| Step::Replace(from, count, put, looks)),
         6 => any_key().prop_map(Step::Get),
         6 => any_key().prop_map(Step::Floor),
         4 => (bound(), bound(), 1..100usize).prop_map(|(from, to, max)| Step::Range(from, to, max)),
@@ -212,6 +250,15 @@ fn any_step() -> impl Strategy<Value = Step> {
 fn apply(world: &mut World, step: Step) {
     match step {
         Step::Change(batch) => world.change(&batch),
+        Step::Replace(from, count, put, mut looks) => {
+            let gone = world.map.range(from..).take(count).map(|(key, _)| *key);
+            looks.extend(gone.clone().step_by(8));
+            let gone = gone.map(|key| (key, None));
+            let batch: Vec<_> = gone
+                .chain(put.into_iter().map(|(key, value)| (key, Some(value))))
+                .collect();
+            world.change_looking(&batch, &looks);
+        }
         Step::Run(key, count, len) => {
             let value = len.map(|len| vec![7; len]);
             let keys = (0..u64::from(count)).map(|n| Key {

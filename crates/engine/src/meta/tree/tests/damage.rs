@@ -202,6 +202,34 @@ fn neighbour_with_keys_out_of_range_is_not_joined() {
     );
 }
 
+#[test]
+fn leaf_with_keys_of_another_branch_ends_an_iteration() {
+    let key = |item| Key { item, ..KEY_MIN };
+    let mut cache = PageCache::new();
+    let mut page = |level, items: &[(u64, PageId)]| {
+        let id = cache.alloc_id();
+        let mut page = Page::new(id, level);
+        for (at, (item, child)) in items.iter().enumerate() {
+            assert!(page.insert(at, &key(*item), &child.0.to_le_bytes()));
+        }
+        cache.put_new(Arc::new(page));
+        id
+    };
+    let none = PageId(0);
+    let (first, stray) = (page(0, &[(10, none)]), page(0, &[(60, none), (150, none)]));
+    let last = page(0, &[(100, none), (200, none)]);
+    let (left, right) = (page(1, &[(0, first), (50, stray)]), page(1, &[(100, last)]));
+    let root = page(2, &[(0, left), (100, right)]);
+    let error = Err(damaged(stray, Damage::Range));
+    assert_eq!(verify(&cache, root).map(drop), error);
+    let forward: Vec<_> = range(&cache, root, ..).map(|item| item.map(drop)).collect();
+    assert_eq!(forward, [Ok(()), error]);
+    assert_eq!(floor(&cache, root, &key(99)).map(drop), error);
+    // Backwards from the leaf after it.
+    assert!(remove(&mut cache, &mut root.clone(), &key(100)));
+    assert_eq!(floor(&cache, root, &key(150)).map(drop), error);
+}
+
 /// Every inner page refers to one page in all its slots: 600^12 ways down. A walk must not try.
 #[test]
 fn walk_over_empty_leaves_that_are_one_ends() {
