@@ -10,7 +10,7 @@ use persimmon::SystemClock;
 use persimmon_device::ZonedDevice;
 use persimmon_device::image::{ImageDevice, OpenOptions};
 use persimmon_engine::{Options, Task, Volume};
-use persimmon_inspect::{CheckOptions, Finding, Report, Severity, check};
+use persimmon_inspect::{CheckOptions, Finding, Repairs, Report, Severity, check};
 use persimmon_vfs::Vfs;
 use serde::Serialize;
 
@@ -19,6 +19,9 @@ use crate::exit::{self, FSCK_CORRECTED, FSCK_FAILED, FSCK_UNCORRECTED, FSCK_USAG
 use crate::live::mounted_at;
 use crate::output;
 use crate::progress::Progress;
+
+/// Checks and repairs in turn: what one brings to light the next puts right.
+const ROUNDS_MAX: usize = 10;
 
 /// Check a volume that is not mounted.
 #[derive(Args)]
@@ -87,13 +90,19 @@ impl Fsck {
         if !(self.yes || self.automatic || agreed(&path)?) {
             return self.end(&before, false);
         }
-        repair_by_engine(&path).map_err(|error| {
-            exit::error(
-                FSCK_UNCORRECTED,
-                format!("{}: cannot be repaired: {error:#}", path.display()),
-            )
-        })?;
-        let after = self.check(&path).map_err(failed)?;
+        let mut after = before.clone();
+        for _ in 0..ROUNDS_MAX {
+            repair_by_engine(&path, &after.repairs).map_err(|error| {
+                exit::error(
+                    FSCK_UNCORRECTED,
+                    format!("{}: cannot be repaired: {error:#}", path.display()),
+                )
+            })?;
+            after = self.check(&path).map_err(failed)?;
+            if after.repairs.is_empty() {
+                break;
+            }
+        }
         if !self.json {
             println!("after the repair:");
             say(&path, &after);
@@ -167,8 +176,8 @@ fn agreed(path: &Path) -> Result<bool> {
 }
 
 /// What a mount repairs: the journal is replayed, unlinked files are freed, and a new checkpoint
-/// is written.
-fn repair_by_engine(path: &PathBuf) -> Result<()> {
+/// is written; and what the check has planned.
+fn repair_by_engine(path: &PathBuf, repairs: &Repairs) -> Result<()> {
     let device = ImageDevice::open(
         path,
         &OpenOptions {
@@ -178,6 +187,9 @@ fn repair_by_engine(path: &PathBuf) -> Result<()> {
     )?;
     let (volume, _) = Volume::open(Arc::new(device), Options::default())?;
     let volume = Arc::new(volume);
+    if !repairs.is_empty() {
+        volume.repair(&repairs.ops, repairs.recount)?;
+    }
     let vfs = Vfs::new(
         Arc::clone(&volume),
         Arc::new(SystemClock),

@@ -142,20 +142,9 @@ impl Inspector<'_> {
                 return Ok(());
             }
         }
-        let stored = match self.page(id) {
-            Ok(stored) => stored,
-            Err(error) => {
-                let intact = matches!(
-                    &error,
-                    InspectError::Block {
-                        source: FormatError::Mismatch { .. },
-                        ..
-                    }
-                );
-                findings.add(if intact { &PAGE_IDENTITY } else { &PAGE }, place, error);
-                base.lost = true;
-                return Ok(());
-            }
+        let Some(stored) = self.page_or_finding(id, &place, findings) else {
+            base.lost = true;
+            return Ok(());
         };
         let view = match PageView::new(&stored.image) {
             Ok(view) => view,
@@ -184,29 +173,59 @@ impl Inspector<'_> {
         base.height = base.height.max(view.level());
         if view.level() > 0 {
             push_children(pending, &view, stack, findings, &place);
-            return Ok(());
+        } else {
+            visit_leaf(pending, &view, base, findings, visit, &place);
         }
-        let mut outside = 0u64;
-        for (key, value) in view.items() {
-            if key < pending.low || pending.high.is_some_and(|high| key >= high) {
-                outside += 1;
-            } else {
-                visit(key, value);
-            }
-        }
-        if outside > 0 {
-            findings.add(
-                &PAGE_KEYS,
-                place,
-                format_args!("{outside} of {}", view.count()),
-            );
-        }
-        base.leaves.push(Leaf {
-            low: pending.low,
-            page: id,
-        });
         Ok(())
     }
+
+    /// A page that a checked page leads to; what is wrong with it is noted.
+    fn page_or_finding(
+        &self,
+        id: PageId,
+        place: &str,
+        findings: &mut Findings,
+    ) -> Option<StoredPage> {
+        let error = match self.page(id) {
+            Ok(stored) => return Some(stored),
+            Err(error) => error,
+        };
+        let intact = matches!(
+            &error,
+            InspectError::Block {
+                source: FormatError::Mismatch { .. },
+                ..
+            }
+        );
+        findings.add(if intact { &PAGE_IDENTITY } else { &PAGE }, place, error);
+        None
+    }
+}
+
+fn visit_leaf(
+    pending: &Pending,
+    view: &PageView<'_>,
+    base: &mut Base,
+    findings: &mut Findings,
+    visit: &mut dyn FnMut(Key, &[u8]),
+    place: &str,
+) {
+    let mut outside = 0u64;
+    for (key, value) in view.items() {
+        if key < pending.low || pending.high.is_some_and(|high| key >= high) {
+            outside += 1;
+        } else {
+            visit(key, value);
+        }
+    }
+    if outside > 0 {
+        let detail = format!("{outside} of {}", view.count());
+        findings.add(&PAGE_KEYS, place, detail);
+    }
+    base.leaves.push(Leaf {
+        low: pending.low,
+        page: pending.page,
+    });
 }
 
 /// Puts the children of an inner page on the stack, the first on top. The key of the first child

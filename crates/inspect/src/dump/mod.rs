@@ -5,6 +5,8 @@
 
 mod blocks;
 mod content;
+mod log;
+mod tables;
 mod target;
 mod text;
 
@@ -14,11 +16,10 @@ use serde::Serialize;
 use crate::error::Result;
 use crate::volume::Inspector;
 
-pub use blocks::{
-    BlockDump, EnvelopeDump, FooterDump, LogBlockDump, LogDump, MatRow, PageDump, RecordDump,
-    SummaryDump, SummaryRow, ZitRow, ZoneHeaderDump, ZoneHeaderRow,
-};
+pub use blocks::{BlockDump, EnvelopeDump, PageDump, SummaryDump, SummaryRow, ZoneHeaderDump};
 pub use content::{DirectoryRow, ExtentRow, InodeDump, ItemDump, OpDump, ValueDump, item_text};
+pub use log::{LogBlockDump, LogDump, LogZoneRow, RecordDump};
+pub use tables::{FooterDump, MatRow, ZitRow};
 pub use target::FORMS;
 pub use text::text;
 
@@ -94,10 +95,10 @@ pub fn dump(inspector: &Inspector<'_>, target: &Target) -> Result<Dump> {
     Ok(match target {
         Target::Header(zone) => Dump::Header(blocks::header(inspector, *zone)?),
         Target::Block(addr) => Dump::Block(Box::new(blocks::block(inspector, *addr)?)),
-        Target::Log => Dump::Log(blocks::log(inspector)?),
-        Target::Footer => Dump::Footer(Box::new(blocks::footer(inspector)?)),
-        Target::Mat => Dump::Mat(blocks::mat(inspector)?),
-        Target::Zit => Dump::Zit(blocks::zit(inspector)?),
+        Target::Log => Dump::Log(log::log(inspector)?),
+        Target::Footer => Dump::Footer(Box::new(tables::footer(inspector)?)),
+        Target::Mat => Dump::Mat(tables::mat(inspector)?),
+        Target::Zit => Dump::Zit(tables::zit(inspector)?),
         Target::Page(id) => Dump::Page(blocks::page(inspector, *id)?),
         Target::Keys { from, to } => Dump::Keys(content::keys(inspector, *from, *to)?),
         Target::Inode(ino) => Dump::Inode(Box::new(content::inode(inspector, *ino)?)),
