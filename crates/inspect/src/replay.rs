@@ -9,18 +9,18 @@ use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 
 use persimmon_format::extent::Extent;
-use persimmon_format::footer::Footer;
 use persimmon_format::log::{Body, LogBlock, RECORD_HEADER_LEN, RECORD_LEN_MAX};
 use persimmon_format::record::Op;
 use persimmon_format::table::Role;
-use persimmon_format::zone_header::ZoneHeader;
-use persimmon_format::{Addr, BLOCK_SIZE, DeviceId, Lsn, VolumeKey, ZoneId, checksum};
+use persimmon_format::{Addr, BLOCK_SIZE, Lsn, VolumeKey, ZoneId, checksum};
 
+use crate::checkpoint::Checkpoint;
 use crate::finding::{
     Findings, LOG_BLOCK, LOG_DATA, LOG_END, LOG_GAP, LOG_RECORD, LOG_REPLAY, LOG_ZONE,
 };
 use crate::log::Log;
 use crate::media::Media;
+use crate::volume::ZoneUse;
 
 /// The records to apply to the checkpoint, in order.
 #[derive(Clone, Debug, Default)]
@@ -69,9 +69,11 @@ pub(crate) fn read(
     media: &Media<'_>,
     key: &VolumeKey,
     log: &Log,
-    footer: &Footer,
+    zones: &[ZoneUse],
+    checkpoint: &Checkpoint,
     findings: &mut Findings,
 ) -> Journal {
+    let footer = &checkpoint.footer;
     let mut assembler = Assembler {
         cut: footer.cut,
         found: BTreeMap::new(),
@@ -98,7 +100,12 @@ pub(crate) fn read(
         }
         ControlFlow::Continue(())
     });
-    assembler.finish(media, findings)
+    let evidence = Evidence {
+        media,
+        zones,
+        checkpoint,
+    };
+    assembler.finish(&evidence, findings)
 }
 
 impl Assembler {
@@ -171,7 +178,7 @@ impl Assembler {
             .any(|(later, resume_after)| *later > epoch && lsn > *resume_after)
     }
 
-    fn finish(mut self, media: &Media<'_>, findings: &mut Findings) -> Journal {
+    fn finish(mut self, evidence: &Evidence<'_>, findings: &mut Findings) -> Journal {
         let found = std::mem::take(&mut self.found);
         let mut records = Vec::new();
         let mut last = self.cut;
@@ -192,7 +199,7 @@ impl Assembler {
                 }
             };
             if lsn > self.durable
-                && let Some(missing) = missing_data(media, &ops)
+                && let Some(missing) = evidence.missing_data(&ops)
             {
                 findings.add(
                     &LOG_DATA,
@@ -251,35 +258,54 @@ fn record_len(bytes: &[u8]) -> Option<usize> {
     })
 }
 
-/// The first block that a record maps and that did not arrive on the device: past the write
-/// pointer, or, where the write pointer is no proof of what is below it, with another checksum.
-fn missing_data(media: &Media<'_>, ops: &[Op]) -> Option<Addr> {
-    ops.iter().find_map(|op| match op {
-        Op::Map {
-            extent: Extent::Frame { addr, crcs },
-            ..
-        } => {
-            if !media.is_written(*addr, crcs.len() as u64) {
-                Some(*addr)
-            } else if media.write_pointer_is_proof(addr.zone()) {
-                None
-            } else if !has_data_header(media, addr.zone()) {
-                // The header was lost with the command that brought it, and so is all behind it.
-                Some(Addr::new(addr.device(), addr.zone(), 0))
-            } else {
-                first_bad_block(media, *addr, crcs)
-            }
-        }
-        _ => None,
-    })
+/// What tells whether a record's data has arrived.
+struct Evidence<'a> {
+    media: &'a Media<'a>,
+    zones: &'a [ZoneUse],
+    checkpoint: &'a Checkpoint,
 }
 
-fn has_data_header(media: &Media<'_>, zone: ZoneId) -> bool {
-    media
-        .read(Addr::new(DeviceId(0), zone, 0), 1)
-        .ok()
-        .and_then(|block| ZoneHeader::decode(&block).ok())
-        .is_some_and(|header| header.zone == zone && header.role == Role::Data)
+impl Evidence<'_> {
+    /// The first block that a record maps and that did not arrive on the device: past the write
+    /// pointer, or, where the write pointer is no proof of what is below it, with another
+    /// checksum, or in a zone whose header was lost.
+    fn missing_data(&self, ops: &[Op]) -> Option<Addr> {
+        ops.iter().find_map(|op| match op {
+            Op::Map {
+                extent: Extent::Frame { addr, crcs },
+                ..
+            } => {
+                let zone = addr.zone();
+                if !self.media.is_written(*addr, crcs.len() as u64) {
+                    Some(*addr)
+                } else if self.media.write_pointer_is_proof(zone) {
+                    None
+                } else if !self.header_arrived(zone) {
+                    // It was lost with the command that brought it, and so is all behind it.
+                    Some(Addr::new(addr.device(), zone, 0))
+                } else {
+                    first_bad_block(self.media, *addr, crcs)
+                }
+            }
+            _ => None,
+        })
+    }
+
+    /// Whether the header of a data zone is there, and of its present use.
+    fn header_arrived(&self, zone: ZoneId) -> bool {
+        let index = zone.0 as usize;
+        let entry = self.checkpoint.zit.get(index).copied().unwrap_or_default();
+        match self.zones.get(index) {
+            Some(ZoneUse::Header(header)) if entry.role == Role::Data => {
+                header.sequence >= entry.sequence
+            }
+            Some(ZoneUse::Header(header)) => {
+                let fresh = header.sequence >= self.checkpoint.footer.next_zone_sequence;
+                header.role == Role::Data && fresh
+            }
+            _ => false,
+        }
+    }
 }
 
 /// The first block of a frame that cannot be read or fails its checksum.

@@ -98,7 +98,7 @@ impl<'d> Inspector<'d> {
         let (checkpoint, journal) = match checkpoint::newest(&media, &key, &log, findings)? {
             None => (None, Journal::default()),
             Some(checkpoint) => {
-                let journal = replay::read(&media, &key, &log, &checkpoint.footer, findings);
+                let journal = replay::read(&media, &key, &log, &zones, &checkpoint, findings);
                 (Some(checkpoint), journal)
             }
         };
