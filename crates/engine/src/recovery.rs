@@ -14,7 +14,7 @@ use persimmon_format::footer::Footer;
 use persimmon_format::log::LogState;
 use persimmon_format::record::Op;
 use persimmon_format::table::{MatEntry, Role, ZitEntry};
-use persimmon_format::zone_header::{KNOWN_READ_ONLY_COMPATIBLE, VolumeIdentity};
+use persimmon_format::zone_header::{KNOWN_READ_ONLY_COMPATIBLE, VolumeIdentity, ZoneHeader};
 use persimmon_format::{Addr, Lsn, PageId, VolumeKey};
 
 use crate::Volume;
@@ -224,6 +224,15 @@ fn read_log(
         )
     };
     let (addr, _) = scan::newest_footer(media, key, zones)?.ok_or_else(unfinished)?;
+    if !zones.iter().any(|found| found.zone.zone == addr.zone()) {
+        // A newer footer made the zone unneeded and is the last of the log: no block behind it
+        // names it yet.
+        let blocks = scan::read_from(media, key, zones, 0)?;
+        if let Some((addr, footer)) = scan::latest_footer(&blocks) {
+            let blocks = scan::read_from(media, key, zones, footer.replay.sequence)?;
+            return Ok((addr, footer, blocks));
+        }
+    }
     let footer = match scan::read_footer(media, key, zones, addr) {
         Ok(footer) => footer,
         Err(Error::Damaged { .. }) if zones.len() == 1 && addr.block() == 1 => {
@@ -328,14 +337,15 @@ fn reconcile(
                 resets: entry.resets,
                 ..ZitEntry::default()
             };
-        } else if entry.role == Role::Free && used {
-            // Taken into use after the cut.
-            if let Some(header) = read_header(media, identity, zone) {
-                entry.role = header.role;
-                entry.lifetime = header.lifetime;
-                entry.sequence = header.sequence;
-                next_sequence = next_sequence.max(header.sequence + 1);
-            }
+        } else if entry.valid == 0
+            && used
+            && let Some(header) = header_after_cut(media, identity, zone, &entry, footer)
+        {
+            // Taken into use after the cut, after a reset perhaps.
+            entry.role = header.role;
+            entry.lifetime = header.lifetime;
+            entry.sequence = header.sequence;
+            next_sequence = next_sequence.max(header.sequence + 1);
             match entry.role {
                 Role::Metadata => stale.push(zone),
                 Role::Log => entry.role = Role::Free,
@@ -349,6 +359,18 @@ fn reconcile(
         });
     }
     (zones, next_sequence, keep, stale)
+}
+
+/// The header of a zone that was free at the cut, or taken into use anew since.
+fn header_after_cut(
+    media: &Media,
+    identity: &VolumeIdentity,
+    zone: ZoneId,
+    entry: &ZitEntry,
+    footer: &Footer,
+) -> Option<ZoneHeader> {
+    let header = read_header(media, identity, zone)?;
+    (entry.role == Role::Free || header.sequence >= footer.next_zone_sequence).then_some(header)
 }
 
 fn apply_record(

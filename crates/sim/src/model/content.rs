@@ -213,11 +213,14 @@ impl FileContent {
         let (first, last) = (offset.div_ceil(BLOCK), end / BLOCK);
         if first < last {
             let gone: Vec<u64> = self.blocks.range(first..last).map(|(b, _)| *b).collect();
-            for block in gone {
-                self.blocks.remove(&block);
-            }
-            // The size may have been explained by a write that is gone now.
+            // Sizes that writes explained whose blocks are gone now.
             self.durable_sizes.insert(self.size);
+            for block in gone {
+                let versions = self.blocks.remove(&block).unwrap_or_default();
+                let explained = versions.iter().map(|version| version.size_min);
+                self.durable_sizes
+                    .extend(explained.filter(|size| *size > 0));
+            }
         }
         // Edges past the end of the file are zeros already.
         let end = end.min(self.size.next_multiple_of(BLOCK));
