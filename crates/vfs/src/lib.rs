@@ -15,6 +15,7 @@ mod error;
 mod files;
 mod handles;
 mod locks;
+mod make;
 mod named;
 mod namespace;
 mod nodes;

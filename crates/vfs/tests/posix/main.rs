@@ -11,6 +11,7 @@ mod acl;
 mod attributes;
 mod crash;
 mod directories;
+mod error_rows;
 mod errors;
 mod files;
 mod fixture;

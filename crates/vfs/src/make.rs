@@ -1,0 +1,225 @@
+//! Making files, directories, links and nodes.
+
+use persimmon_engine::{Intent, Transaction};
+use persimmon_format::inode::{Inode, TYPE_MASK};
+use persimmon_format::{Key, KeyKind};
+
+use crate::acl::Inherited;
+use crate::attributes::{PERMISSIONS, SET_GID};
+use crate::named::{Target, check_name, is_dot};
+use crate::namespace::{count, directory, free_item, put_entry};
+use crate::{Attr, Caller, Error, Handle, Ino, OpenFlags, Result, SYMLINK_MAX, Timestamp, Vfs};
+
+/// Something new.
+#[derive(Clone, Copy)]
+struct New<'a> {
+    mode: u32,
+    rdev: u32,
+    target: &'a [u8],
+}
+
+/// The inode of something new in `dir`, with its access control lists.
+fn make_inode(
+    tx: &mut Transaction<'_>,
+    caller: &Caller,
+    (parent, dir): (Ino, &Inode),
+    new: &New<'_>,
+    now: Timestamp,
+) -> Result<(Ino, Inode)> {
+    let (mut mode, lists) = Inherited::new(tx, parent, dir, new.mode, caller.umask)?;
+    let is_dir = mode & TYPE_MASK == libc::S_IFDIR;
+    let mut gid = caller.gid;
+    if dir.mode & SET_GID != 0 {
+        gid = dir.gid;
+        if is_dir {
+            mode |= SET_GID;
+        } else if mode & libc::S_IXGRP != 0 && !caller.is_privileged() && !caller.in_group(gid) {
+            mode &= !SET_GID;
+        }
+    }
+    let ino = tx.new_ino();
+    let mut inode = Inode {
+        mode,
+        uid: caller.uid,
+        gid,
+        nlink: if is_dir { 2 } else { 1 },
+        size: new.target.len() as u64,
+        rdev: new.rdev,
+        atime: now,
+        mtime: now,
+        ctime: now,
+        btime: now,
+        parent: if is_dir { parent } else { Ino(0) },
+        ..Inode::default()
+    };
+    lists.put(tx, ino, &mut inode)?;
+    Ok((ino, inode))
+}
+
+impl Vfs {
+    /// Makes a file, FIFO, socket or device node. `mode` holds type and permissions, unmasked; no
+    /// type is a regular file.
+    pub fn mknod(
+        &self,
+        caller: &Caller,
+        parent: Ino,
+        name: &[u8],
+        mode: u32,
+        rdev: u32,
+    ) -> Result<Attr> {
+        let (kind, rdev) = match mode & TYPE_MASK {
+            0 => (libc::S_IFREG, 0),
+            kind @ (libc::S_IFREG | libc::S_IFIFO | libc::S_IFSOCK) => (kind, 0),
+            kind @ (libc::S_IFCHR | libc::S_IFBLK) => (kind, rdev),
+            libc::S_IFDIR => return Err(Error::NotPermitted),
+            _ => return Err(Error::Invalid("file type")),
+        };
+        let new = New {
+            mode: kind | mode & PERMISSIONS,
+            rdev,
+            target: b"",
+        };
+        self.make(caller, parent, name, &new)
+    }
+
+    /// Makes a directory. `mode` holds the permissions, unmasked.
+    pub fn mkdir(&self, caller: &Caller, parent: Ino, name: &[u8], mode: u32) -> Result<Attr> {
+        let new = New {
+            mode: libc::S_IFDIR | mode & (PERMISSIONS & !libc::S_ISUID & !SET_GID),
+            rdev: 0,
+            target: b"",
+        };
+        self.make(caller, parent, name, &new)
+    }
+
+    /// Makes a symbolic link to `target`.
+    pub fn symlink(
+        &self,
+        caller: &Caller,
+        parent: Ino,
+        name: &[u8],
+        target: &[u8],
+    ) -> Result<Attr> {
+        if target.is_empty() {
+            return Err(Error::NotFound);
+        }
+        if target.len() > SYMLINK_MAX {
+            return Err(Error::NameTooLong);
+        }
+        if target.contains(&0) {
+            return Err(Error::Invalid("link target with a zero byte"));
+        }
+        let new = New {
+            mode: libc::S_IFLNK | 0o777,
+            rdev: 0,
+            target,
+        };
+        self.make(caller, parent, name, &new)
+    }
+
+    fn make(&self, caller: &Caller, parent: Ino, name: &[u8], new: &New<'_>) -> Result<Attr> {
+        check_name(name)?;
+        if is_dot(name) {
+            return Err(Error::Exists);
+        }
+        let now = self.now();
+        let (ino, inode) = self.change(Intent::Grow, |tx| {
+            let mut dir = directory(tx, parent)?;
+            let item = free_item(tx, parent, name)?;
+            let (ino, inode) = make_inode(tx, caller, (parent, &dir), new, now)?;
+            count(&mut dir, 1, i32::from(inode.is_dir()), now)?;
+            let file_type = inode.file_type();
+            put_entry(tx, parent, item, name, Target { ino, file_type })?;
+            tx.put_inode(ino, &inode);
+            tx.put_inode(parent, &dir);
+            if inode.is_symlink() {
+                tx.put(Key::new(ino, KeyKind::SYMLINK, 0), new.target.to_vec());
+            }
+            Ok((ino, inode))
+        })?;
+        Ok(Attr::new(ino, &inode))
+    }
+
+    /// Makes a regular file and opens it. Without [`OpenFlags::exclusive`] an existing file is
+    /// opened.
+    pub fn create(
+        &self,
+        caller: &Caller,
+        parent: Ino,
+        name: &[u8],
+        mode: u32,
+        flags: OpenFlags,
+    ) -> Result<(Attr, Handle)> {
+        let new = New {
+            mode: libc::S_IFREG | mode & PERMISSIONS,
+            rdev: 0,
+            target: b"",
+        };
+        loop {
+            let reclaims = self.nodes.reclaims();
+            let opened = match self.make(caller, parent, name, &new) {
+                Ok(attr) => self
+                    .open_made(attr.ino, flags, reclaims)
+                    .map(|handle| (attr, handle)),
+                Err(Error::Exists) if !flags.exclusive && !is_dot(name) => {
+                    self.lookup(parent, name).and_then(|found| {
+                        let handle = self.open(found.ino, flags)?;
+                        Ok((self.getattr(found.ino)?, handle))
+                    })
+                }
+                Err(error) => Err(error),
+            };
+            match opened {
+                // Removed by another in between: then it is to be made.
+                Err(Error::Stale | Error::NotFound) if self.lookup(parent, b".").is_ok() => {}
+                other => return other,
+            }
+        }
+    }
+
+    /// Opens a file that was just made. Another may have removed it already, and it may be freed:
+    /// then something was freed since `reclaims`.
+    fn open_made(&self, ino: Ino, flags: OpenFlags, reclaims: u64) -> Result<Handle> {
+        let node = self.nodes.acquire(ino)?;
+        if self.nodes.reclaims() != reclaims
+            && let Err(error) = self.inode(ino)
+        {
+            self.release_node(ino);
+            return Err(error);
+        }
+        self.open_new(ino, node, flags)
+    }
+
+    /// Makes a regular file without a name and opens it (`O_TMPFILE`). [`Vfs::link`] can give it
+    /// one, unless [`OpenFlags::exclusive`] is set.
+    pub fn tmpfile(
+        &self,
+        caller: &Caller,
+        parent: Ino,
+        mode: u32,
+        flags: OpenFlags,
+    ) -> Result<(Attr, Handle)> {
+        if !flags.write {
+            return Err(Error::Invalid("a temporary file is for writing"));
+        }
+        let new = New {
+            mode: libc::S_IFREG | mode & PERMISSIONS,
+            rdev: 0,
+            target: b"",
+        };
+        let now = self.now();
+        let (ino, inode) = self.change(Intent::Grow, |tx| {
+            let dir = directory(tx, parent)?;
+            let (ino, mut inode) = make_inode(tx, caller, (parent, &dir), &new, now)?;
+            inode.nlink = 0;
+            tx.put_inode(ino, &inode);
+            tx.put(Key::orphan(ino), Vec::new());
+            Ok((ino, inode))
+        })?;
+        let node = self.nodes.acquire(ino)?;
+        self.nodes
+            .nameless(ino, self.options().hold_until_forget, !flags.exclusive);
+        let handle = self.open_new(ino, node, flags)?;
+        Ok((Attr::new(ino, &inode), handle))
+    }
+}
