@@ -135,8 +135,18 @@ impl Vfs {
         if is_dot(name) {
             return Err(Error::Exists);
         }
+        if !self.nodes.is_linkable(ino) {
+            return self.link_existing(ino, parent, name, false);
+        }
+        // Kept open meanwhile: its last close would free it although it has just got a name.
+        let _node = self.nodes.acquire(ino)?;
+        let linked = self.link_existing(ino, parent, name, true);
+        self.release_node(ino);
+        linked
+    }
+
+    fn link_existing(&self, ino: Ino, parent: Ino, name: &[u8], linkable: bool) -> Result<Attr> {
         let now = self.now();
-        let linkable = self.nodes.is_linkable(ino);
         let first = self.change(Intent::Grow, |tx| {
             let mut dir = directory(tx, parent)?;
             let mut inode = tx.inode(ino)?.ok_or(Error::Stale)?;

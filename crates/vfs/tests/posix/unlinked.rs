@@ -184,3 +184,28 @@ fn everything_is_there_after_a_remount() {
     assert_eq!(fs.names(""), ["d", "g", "s"]);
     assert!(is_gone(&fs, kept));
 }
+
+/// A file made without a name was given one while its last handle was closed: the close found it
+/// still marked as nameless and freed it under its new name.
+#[test]
+fn a_temporary_file_linked_while_it_is_closed_stays() {
+    let fs = Fixture::default();
+    for round in 0..300 {
+        let name = format!("f{round}");
+        let (attr, handle) = fs.vfs.tmpfile(&fs.root, ROOT, 0o600, READ_WRITE).unwrap();
+        fs.write(attr.ino, 0, b"content");
+        let linked = std::thread::scope(|scope| {
+            let link = scope.spawn(|| fs.vfs.link(attr.ino, ROOT, name.as_bytes()));
+            fs.vfs.release(attr.ino, handle).unwrap();
+            link.join().unwrap()
+        });
+        match linked {
+            Ok(_) => assert_eq!(fs.content(fs.ino(&name)), b"content"),
+            Err(error) => {
+                assert!(matches!(error, Error::Stale | Error::NotFound), "{error}");
+                assert!(!fs.exists(&name));
+            }
+        }
+    }
+    assert_eq!(orphans(&fs), []);
+}
