@@ -51,6 +51,15 @@ struct Snapshot {
     reserved_blocks: u64,
 }
 
+/// How writing a checkpoint ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Written {
+    Durable,
+    /// Data of a record before the cut failed: once it is mapped elsewhere there is to be a new
+    /// cut.
+    Superseding,
+}
+
 /// Valid counts, kept in the live table and in the one this checkpoint writes.
 struct Counts<'a> {
     live: &'a Zones,
@@ -61,7 +70,7 @@ impl Counts<'_> {
     fn add(&mut self, addr: Addr, blocks: u16) {
         self.live.add_valid(addr, blocks.into());
         if let Some(entry) = self.cut.get_mut(addr.zone().0 as usize) {
-            entry.valid += u32::from(blocks);
+            entry.valid = entry.valid.saturating_add(blocks.into());
         }
     }
 
@@ -99,30 +108,42 @@ impl Volume {
 
     /// Writes a checkpoint.
     pub(crate) fn checkpoint(&self) -> Result<()> {
-        self.check_writable()?;
-        let _turn = self.checkpoint_turn.take();
-        if self.log.has_failed_flights() {
-            return Err(Error::ReadOnly {
-                why: "data that failed to be written is being moved",
-            });
+        self.checkpoint_if(|| true)
+    }
+
+    /// Writes a checkpoint if `wanted` still holds when it is this thread's turn.
+    pub(crate) fn checkpoint_if(&self, wanted: impl Fn() -> bool) -> Result<()> {
+        loop {
+            self.check_writable()?;
+            self.log.wait_for_superseding()?;
+            let _turn = self.checkpoint_turn.take();
+            if !wanted() {
+                return Ok(());
+            }
+            self.settle_summaries();
+            let mut snapshot = self.cut();
+            let result = self.write_checkpoint(&mut snapshot);
+            if !matches!(result, Ok(Written::Durable)) {
+                let mut meta = self.meta_mut();
+                meta.cache.redirty(
+                    snapshot.pages.iter().map(|(id, _)| *id),
+                    std::mem::take(&mut snapshot.freed),
+                );
+            }
+            if result? == Written::Durable {
+                return Ok(());
+            }
         }
-        self.settle_summaries();
-        let mut snapshot = self.cut();
-        let result = self.write_checkpoint(&mut snapshot);
-        if result.is_err() {
-            let mut meta = self.meta_mut();
-            meta.cache.redirty(
-                snapshot.pages.iter().map(|(id, _)| *id),
-                std::mem::take(&mut snapshot.freed),
-            );
-        }
-        result
     }
 
     /// Writes the summaries of open data zones, so that none is lost with a crash.
     fn settle_summaries(&self) {
         for mut writer in self.zones.take_unsummarised() {
             writer.settle_summary(&self.media, &self.key);
+            if writer.failed {
+                // Its slot is needed.
+                let _ = self.media.finish(writer.zone);
+            }
             self.zones.park(writer);
         }
     }
@@ -144,10 +165,13 @@ impl Volume {
         }
     }
 
-    fn write_checkpoint(&self, snapshot: &mut Snapshot) -> Result<()> {
+    fn write_checkpoint(&self, snapshot: &mut Snapshot) -> Result<Written> {
         // Records up to the cut need not be durable themselves, but their data must be complete.
         self.log
-            .commit(&self.media, &self.zones, snapshot.lsn, false)?;
+            .commit(&self.media, &self.zones, snapshot.lsn, false, None)?;
+        if self.log.has_failed_flights() {
+            return Ok(Written::Superseding);
+        }
         let number = self.checkpoint_state().number + 1;
         let cold = std::mem::take(&mut self.checkpoint_state().cold);
         let mut written = BTreeSet::new();
@@ -198,7 +222,7 @@ impl Volume {
         }
         let limit = self.options.cache_bytes_max / persimmon_format::page::PAGE_SIZE;
         self.meta_mut().cache.evict(limit);
-        Ok(())
+        Ok(Written::Durable)
     }
 
     /// Resets a zone nobody needs. Where that fails the zone stays as it is, and the next

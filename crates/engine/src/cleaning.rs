@@ -6,13 +6,17 @@
 //! miss is found in the tree. Metadata zones: the pages in it are marked dirty, and the next
 //! checkpoint writes them elsewhere.
 
+use std::collections::HashMap;
+use std::sync::{MutexGuard, PoisonError};
+
 use persimmon_device::{BLOCK_SIZE, ZoneId};
 use persimmon_format::extent::Extent;
 use persimmon_format::summary::Summary;
-use persimmon_format::table::Role;
+use persimmon_format::table::{Role, ZitEntry};
 use persimmon_format::{Addr, DeviceId, Ino, Key, KeyKind};
 
 use crate::Volume;
+use crate::data::Way;
 use crate::error::{Error, Result};
 use crate::meta::extents;
 use crate::statistics::{Class, add};
@@ -38,25 +42,25 @@ struct Survivor {
 impl Volume {
     /// Cleans in the foreground until new data can have a zone.
     pub(crate) fn make_room(&self) -> Result<()> {
-        self.clean_above(self.zones.budget.data_floor, ROUNDS_MAX)
+        self.clean_above(|| self.zones.data_floor(), ROUNDS_MAX)
     }
 
     /// Checkpoints take zones below the floor, for they must not fail. What they took is won back
     /// here, before there are more changes for the next one; metadata alone could fill the volume
     /// with old pages otherwise. [`Error::NoSpace`] if that does not succeed.
     pub(crate) fn keep_floor(&self) -> Result<()> {
-        let floor = self.zones.budget.data_floor - 1;
-        if self.zones.free_zones() > floor {
+        let floor = || self.zones.data_floor() - 1;
+        if self.zones.free_zones() > floor() {
             return Ok(());
         }
         self.clean_above(floor, ROUNDS_MAX_FLOOR)
     }
 
-    fn clean_above(&self, floor: u32, rounds_max: usize) -> Result<()> {
+    fn clean_above(&self, floor: impl Fn() -> u32, rounds_max: usize) -> Result<()> {
         let _turn = self.cleaning_turn.take();
         let mut fruitless = 0;
         let mut best = self.zones.free_zones();
-        while self.zones.free_zones() <= floor {
+        while self.zones.free_zones() <= floor() {
             add(&self.media.counters.stalls, 1);
             let wanted = (self.zones.status().len() as u32 / 32).max(2);
             let mut hopeless = self.dead_zones() == 0 && self.meta().cache.dirty() == 0;
@@ -93,7 +97,7 @@ impl Volume {
     /// no reason to.
     pub(crate) fn clean_ahead(&self) -> Result<bool> {
         let zones = self.zones.status().len() as u32;
-        let low = self.zones.budget.data_floor + (zones / 32).max(2);
+        let low = self.zones.data_floor() + (zones / 32).max(2);
         if self.zones.free_zones() > low {
             return Ok(false);
         }
@@ -128,6 +132,7 @@ impl Volume {
                 && z.entry.valid == 0
                 && z.entry.write_pointer > 0
                 && !matches!(z.entry.role, Role::Log | Role::Retired)
+                && !self.zones.is_pinned(z.zone)
         };
         self.zones.status().iter().filter(|z| dead(z)).count() as u32
     }
@@ -143,22 +148,47 @@ impl Volume {
                     && z.entry.valid > 0
                     && garbage > z.capacity / 32
                     && !self.zones.is_pinned(z.zone)
+                    && !self.is_barren(z)
                     && matches!(z.entry.role, Role::Data | Role::Metadata)
             })
             .max_by_key(|z| z.capacity - z.entry.valid)
     }
 
     fn clean(&self, victim: &ZoneStatus) -> Result<()> {
+        // Pinned, it is not reset and written again while its blocks are looked for and moved.
+        let _pin = self.zones.pin(victim.zone);
+        let same = |e: &ZitEntry| e.sequence == victim.entry.sequence && e.valid > 0;
+        if !self.zones.entry(victim.zone).is_some_and(|e| same(&e)) {
+            return Ok(());
+        }
         match victim.entry.role {
             Role::Metadata => self.clean_metadata(victim.zone),
-            _ => self.clean_data(victim),
+            _ => {
+                let result = self.clean_data(victim);
+                let valid = self.zones.valid(victim.zone);
+                if valid >= victim.entry.valid {
+                    tracing::warn!(zone = victim.zone.0, valid, "cleaning moved nothing");
+                    self.barren().insert(victim.zone, victim.entry.sequence);
+                }
+                result
+            }
         }
+    }
+
+    fn barren(&self) -> MutexGuard<'_, HashMap<ZoneId, u64>> {
+        self.barren.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether cleaning a zone was tried in its present use, and moved nothing.
+    fn is_barren(&self, zone: &ZoneStatus) -> bool {
+        self.barren().get(&zone.zone) == Some(&zone.entry.sequence)
     }
 
     /// As many pages as one checkpoint may take; a zone with more is chosen again.
     fn clean_metadata(&self, zone: ZoneId) -> Result<()> {
         let pages_max = self.zones.budget.dirty_pages_max / 2;
         for page in self.move_metadata_from(zone).into_iter().take(pages_max) {
+            self.keep_dirty_bound()?;
             self.fetch(page)?;
             let mut meta = self.meta_mut();
             let still = meta.mat.get(page).is_some_and(|e| e.addr.zone() == zone);
@@ -189,7 +219,7 @@ impl Volume {
             };
         }
         self.move_survivors(survivors)?;
-        if self.zones.valid(victim.zone) > 0 && !self.zones.is_pinned(victim.zone) {
+        if self.zones.valid(victim.zone) > 0 && self.zones.pins(victim.zone) == 1 {
             tracing::debug!(
                 zone = victim.zone.0,
                 "summaries miss blocks, searching the tree"
@@ -310,7 +340,13 @@ impl Volume {
             };
             // A block that does not match its checksum moves with the checksum it should have:
             // reading it stays an error.
-            let data = self.media.read(*addr, crcs.len() as u32)?;
+            let data = match self.media.read(*addr, crcs.len() as u32) {
+                Ok(data) => data,
+                Err(error) => {
+                    tracing::error!(%addr, %error, "a valid block cannot be read, it stays");
+                    continue;
+                }
+            };
             runs.push(Run {
                 ino: survivor.ino,
                 file_block: survivor.block,
@@ -325,7 +361,7 @@ impl Volume {
             Stream::Survivors,
             Class::CleanedData,
             runs,
-            None,
+            Way::default(),
             &mut pins,
             &mut placed,
         );

@@ -147,6 +147,9 @@ pub(crate) fn appended(pending: Pending) -> Result<u32, DeviceError> {
 
 /// Cuts a list of buffers into lists of at most `limit` blocks.
 fn split(data: Vec<Buffer>, limit: u32) -> Vec<Vec<Buffer>> {
+    if data.is_empty() {
+        return Vec::new();
+    }
     if Command::data_blocks(&data) <= limit {
         return vec![data];
     }

@@ -14,7 +14,7 @@ use persimmon_format::footer::Footer;
 use persimmon_format::log::LogState;
 use persimmon_format::record::Op;
 use persimmon_format::table::{MatEntry, Role, ZitEntry};
-use persimmon_format::zone_header::{KNOWN_READ_ONLY_COMPATIBLE, VolumeIdentity, ZoneHeader};
+use persimmon_format::zone_header::{KNOWN_READ_ONLY_COMPATIBLE, VolumeIdentity};
 use persimmon_format::{Addr, Lsn, PageId, VolumeKey};
 
 use crate::Volume;
@@ -94,7 +94,7 @@ pub(crate) fn open(
     );
     let in_use = |id| mat.get(id).is_some();
     let mut meta = Meta {
-        cache: PageCache::with_ids(footer.page_limit, in_use),
+        cache: PageCache::with_ids(footer.page_limit.min(mat.len()), in_use),
         root: footer.root,
         mat,
         next_ino: footer.next_ino,
@@ -223,23 +223,7 @@ fn read_log(
                 .into(),
         )
     };
-    let (addr, _) = scan::newest_footer(media, key, zones)?.ok_or_else(unfinished)?;
-    if !zones.iter().any(|found| found.zone.zone == addr.zone()) {
-        // A newer footer made the zone unneeded and is the last of the log: no block behind it
-        // names it yet.
-        let blocks = scan::read_from(media, key, zones, 0)?;
-        if let Some((addr, footer)) = scan::latest_footer(&blocks) {
-            let blocks = scan::read_from(media, key, zones, footer.replay.sequence)?;
-            return Ok((addr, footer, blocks));
-        }
-    }
-    let footer = match scan::read_footer(media, key, zones, addr) {
-        Ok(footer) => footer,
-        Err(Error::Damaged { .. }) if zones.len() == 1 && addr.block() == 1 => {
-            return Err(unfinished());
-        }
-        Err(error) => return Err(error),
-    };
+    let (addr, footer) = scan::newest_footer(media, key, zones)?.ok_or_else(unfinished)?;
     let blocks = scan::read_from(media, key, zones, footer.replay.sequence)?;
     match scan::latest_footer(&blocks) {
         Some((addr, newer)) if newer.checkpoint > footer.checkpoint => {
@@ -331,25 +315,27 @@ fn reconcile(
         } else if let Some(log) = keep.iter().find(|f| f.zone.zone == zone) {
             entry.role = Role::Log;
             entry.sequence = log.zone.sequence;
-            next_sequence = next_sequence.max(log.zone.sequence + 1);
-        } else if entry.role == Role::Log || (entry.valid == 0 && !used) {
+            next_sequence = next_sequence.max(log.zone.sequence.saturating_add(1));
+        } else if !used && entry.valid == 0 {
             entry = ZitEntry {
                 resets: entry.resets,
                 ..ZitEntry::default()
             };
-        } else if entry.valid == 0
-            && used
-            && let Some(header) = header_after_cut(media, identity, zone, &entry, footer)
-        {
-            // Taken into use after the cut, after a reset perhaps.
-            entry.role = header.role;
-            entry.lifetime = header.lifetime;
-            entry.sequence = header.sequence;
-            next_sequence = next_sequence.max(header.sequence + 1);
+        } else if used && entry.valid == 0 {
+            // Whatever the checkpoint knew of it, it may have been reset and taken into use again
+            // since: its header tells what it is.
+            let known = (entry.role, entry.sequence);
+            entry.role = Role::Free;
+            if let Some(header) = read_header(media, identity, zone) {
+                entry.role = header.role;
+                entry.lifetime = header.lifetime;
+                entry.sequence = header.sequence;
+                next_sequence = next_sequence.max(header.sequence.saturating_add(1));
+            }
             match entry.role {
-                Role::Metadata => stale.push(zone),
-                Role::Log => entry.role = Role::Free,
-                _ => {}
+                Role::Metadata if known != (entry.role, entry.sequence) => stale.push(zone),
+                Role::Data | Role::Metadata => {}
+                _ => entry.role = Role::Free,
             }
         }
         zones.push(Found {
@@ -358,19 +344,9 @@ fn reconcile(
             used,
         });
     }
+    // A header that a power cut took along may have had a number already.
+    let next_sequence = next_sequence.saturating_add(report.len() as u64);
     (zones, next_sequence, keep, stale)
-}
-
-/// The header of a zone that was free at the cut, or taken into use anew since.
-fn header_after_cut(
-    media: &Media,
-    identity: &VolumeIdentity,
-    zone: ZoneId,
-    entry: &ZitEntry,
-    footer: &Footer,
-) -> Option<ZoneHeader> {
-    let header = read_header(media, identity, zone)?;
-    (entry.role == Role::Free || header.sequence >= footer.next_zone_sequence).then_some(header)
 }
 
 fn apply_record(
@@ -423,22 +399,23 @@ fn resume_writing(
     if new_epoch {
         volume.log.begin_epoch(&volume.media, &volume.zones)?;
     }
+    let log_head = volume.log.head_zone();
     for (i, info) in report.iter().enumerate() {
         let zone = ZoneId(i as u32);
         let Some(entry) = volume.zones.entry(zone) else {
             continue;
         };
-        let open_to_data = matches!(entry.role, Role::Data | Role::Metadata)
-            && info.state.is_active()
-            && !stale.contains(&zone);
-        if open_to_data {
+        if !info.state.is_active() || stale.contains(&zone) {
+            continue;
+        }
+        let goes_on = match entry.role {
             // Zones that voided records may name take no more writes: they are finished.
-            let resumed = !tail_cut && volume.resume_zone(zone, info);
-            if !resumed {
-                volume.media.finish(zone)?;
-            }
-        } else if entry.role == Role::Free && info.state.is_active() && !stale.contains(&zone) {
-            volume.media.finish(zone)?;
+            Role::Data | Role::Metadata => !tail_cut && volume.resume_zone(zone, info),
+            Role::Log => log_head == Some(zone),
+            Role::Free | Role::Retired => false,
+        };
+        if !goes_on && let Err(error) = volume.media.finish(zone) {
+            tracing::warn!(zone = zone.0, %error, "zone could not be finished");
         }
     }
     for zone in stale {

@@ -1,5 +1,6 @@
 //! A volume: the parts wired together, views and transactions, and the background steps.
 
+use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
@@ -41,6 +42,8 @@ pub struct Volume {
     pub(crate) checkpoint_state: Mutex<CheckpointState>,
     pub(crate) checkpoint_turn: Turn,
     pub(crate) cleaning_turn: Turn,
+    /// Zones whose cleaning moved nothing, by the sequence of their use: not tried again.
+    pub(crate) barren: Mutex<HashMap<ZoneId, u64>>,
     /// Damage was found while changing something: nothing more is written.
     broken: AtomicBool,
 }
@@ -99,6 +102,8 @@ impl Volume {
 
     pub(crate) fn assemble(parts: Parts) -> Volume {
         let key = parts.identity.key();
+        let user_blocks = parts.zones.budget.user_blocks;
+        let space = Space::new(parts.options.staging_bytes_max, user_blocks);
         Volume {
             log: Log::new(key.clone(), parts.start),
             key,
@@ -108,11 +113,12 @@ impl Volume {
             meta: RwLock::new(parts.meta),
             zones: parts.zones,
             files: Files::default(),
-            space: Space::new(parts.options.staging_bytes_max),
+            space,
             options: parts.options,
             checkpoint_state: Mutex::new(parts.checkpoint),
             checkpoint_turn: Turn::default(),
             cleaning_turn: Turn::default(),
+            barren: Mutex::default(),
             broken: AtomicBool::new(false),
         }
     }
@@ -190,7 +196,7 @@ impl Volume {
         &self,
         intent: Intent,
         data: Option<Arc<InFlight>>,
-        mut f: impl FnMut(&mut Transaction<'_>) -> Result<R, E>,
+        f: impl FnMut(&mut Transaction<'_>) -> Result<R, E>,
     ) -> Result<(R, Lsn), E> {
         self.check_writable()?;
         self.keep_bounds()?;
@@ -205,6 +211,15 @@ impl Volume {
                 return Err(Error::NoSpace.into());
             }
         }
+        self.update_unbounded(data, f)
+    }
+
+    /// A transaction that must not wait for a checkpoint, since checkpoints wait for it.
+    pub(crate) fn update_unbounded<R, E: From<Error>>(
+        &self,
+        data: Option<Arc<InFlight>>,
+        mut f: impl FnMut(&mut Transaction<'_>) -> Result<R, E>,
+    ) -> Result<(R, Lsn), E> {
         loop {
             let missing = {
                 let mut meta = self.meta_mut();
@@ -291,7 +306,7 @@ impl Volume {
     fn keep_bounds(&self) -> Result<()> {
         if self.log.buffered_bytes() > BUFFERED_BYTES_MAX {
             self.log
-                .commit(&self.media, &self.zones, self.log.last_lsn(), false)?;
+                .commit(&self.media, &self.zones, self.log.last_lsn(), false, None)?;
         }
         let budget = &self.zones.budget;
         let full = || {
@@ -300,17 +315,19 @@ impl Volume {
         };
         if full() {
             add(&self.media.counters.stalls, 1);
-            self.checkpoint()?;
+            self.checkpoint_if(full)?;
         }
         Ok(())
     }
 
     /// Waits for a checkpoint where dirty pages have reached their bound.
     pub(crate) fn keep_dirty_bound(&self) -> Result<()> {
-        if self.meta().cache.dirty() >= self.zones.budget.dirty_pages_max {
-            self.checkpoint()?;
+        let full = || self.meta().cache.dirty() >= self.zones.budget.dirty_pages_max;
+        if full() {
+            self.checkpoint_if(full)
+        } else {
+            Ok(())
         }
-        Ok(())
     }
 
     /// Whether a checkpoint should be written ahead.
@@ -361,7 +378,7 @@ impl Volume {
 
     /// Makes the history up to a record durable.
     pub(crate) fn commit(&self, lsn: Lsn) -> Result<()> {
-        self.log.commit(&self.media, &self.zones, lsn, true)
+        self.log.commit(&self.media, &self.zones, lsn, true, None)
     }
 
     /// Inodes without a name, left by a crash or still open.

@@ -105,6 +105,11 @@ impl Files {
         self.queue().push_back(ino);
     }
 
+    /// Files in the queue of those with something staged.
+    pub(crate) fn queued(&self) -> usize {
+        self.queue().len()
+    }
+
     pub(crate) fn dequeue(&self) -> Option<Ino> {
         self.queue().pop_front()
     }

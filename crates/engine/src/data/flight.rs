@@ -5,7 +5,7 @@
 //! writes at known addresses and journals at the same moment; both complete together.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, MutexGuard};
 
 use persimmon_device::{BLOCK_SIZE, Buffer};
 use persimmon_format::extent::Extent;
@@ -13,7 +13,7 @@ use persimmon_format::record::{Op, Touch};
 use persimmon_format::{Ino, Lsn, checksum};
 
 use super::files::File;
-use super::staged::Times;
+use super::staged::{Staged, Times};
 use crate::Volume;
 use crate::error::{Error, Result};
 use crate::log::InFlight;
@@ -36,6 +36,18 @@ enum Mode {
     Background,
     /// For fsync: journaled at the same moment, and made durable.
     Sync,
+    /// As in the background, in the place of a flight for fsync whose data failed. Checkpoints
+    /// wait for it, so it waits for none.
+    Superseding,
+}
+
+/// How runs are sent to the device.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Way<'a> {
+    /// By writes that are added to this; else by appends, completed on return.
+    in_flight: Option<&'a Arc<InFlight>>,
+    /// See [`Mode::Superseding`].
+    superseding: bool,
 }
 
 /// A file in a flight.
@@ -63,21 +75,22 @@ impl Volume {
     pub(crate) fn write_back(&self) -> Result<bool> {
         let mut passengers = Vec::new();
         let mut blocks = 0;
-        let mut seen = self.files.all().len();
-        while blocks < FLIGHT_BLOCKS && seen > 0 {
-            seen -= 1;
+        // Everything queued now is looked at once at most.
+        for _ in 0..self.files.queued() {
+            if blocks >= FLIGHT_BLOCKS {
+                break;
+            }
             let Some(ino) = self.files.dequeue() else {
                 break;
             };
             let Some(file) = self.files.get(ino) else {
                 continue;
             };
-            let busy = file.lock().busy;
-            if busy {
+            let staged = file.lock();
+            if staged.busy {
+                drop(staged);
                 self.files.enqueue(ino);
-                continue;
-            }
-            if let Some(passenger) = board(ino, file) {
+            } else if let Some(passenger) = board(ino, &file, staged) {
                 blocks += passenger.blocks;
                 passengers.push(passenger);
             }
@@ -115,11 +128,16 @@ impl Volume {
         let Some(file) = self.files.get(ino) else {
             return Ok(None);
         };
-        drop(file.wait_while(file.lock(), |s| s.busy));
-        let Some(passenger) = board(ino, file) else {
+        // Waiting and boarding are one hold of the lock: nobody else takes the data off meanwhile,
+        // so that nothing to fly means that all of it is in the history.
+        let staged = file.wait_while(file.lock(), |s| s.busy);
+        if staged.is_clean() {
+            return Ok(None);
+        }
+        self.check_writable()?;
+        let Some(passenger) = board(ino, &file, staged) else {
             return Ok(None);
         };
-        self.check_writable()?;
         self.fly(vec![passenger], mode).map(Some)
     }
 
@@ -182,7 +200,10 @@ impl Volume {
                 stream,
                 Class::Data,
                 runs,
-                in_flight.as_ref(),
+                Way {
+                    in_flight: in_flight.as_ref(),
+                    superseding: mode == Mode::Superseding,
+                },
                 &mut pins,
                 &mut placed,
             )?;
@@ -196,44 +217,43 @@ impl Volume {
             }));
         }
         landings.sort_by_key(|l| (l.ino, l.block));
-        let (sizes, lsn) = self.journal(passengers, landings, in_flight.clone())?;
-        if mode == Mode::Background {
+        let (sizes, lsn) = self.journal(passengers, landings, in_flight.as_ref(), mode)?;
+        let Some(in_flight) = in_flight else {
             return Ok(sizes);
-        }
-        match self.commit(lsn) {
-            Ok(()) => Ok(sizes),
-            Err(error) => match in_flight.map(|f| f.settle()) {
-                Some(Err(failed)) => {
-                    tracing::warn!(%failed, "synced data did not arrive, writing it elsewhere");
-                    drop(pins);
-                    self.supersede(passengers)
-                }
-                _ => Err(error),
-            },
+        };
+        let own = Some(&*in_flight);
+        let result = self.log.commit(&self.media, &self.zones, lsn, true, own);
+        match in_flight.settle() {
+            Ok(()) => result.map(|()| sizes),
+            Err(failed) => {
+                tracing::warn!(%failed, "synced data did not arrive, writing it elsewhere");
+                drop(pins);
+                self.supersede(passengers)
+            }
         }
     }
 
     /// Data failed after its record was written: write it elsewhere, and acknowledge with a
     /// checkpoint, which leaves the bad record behind.
     fn supersede(&self, passengers: &[Passenger]) -> Result<BTreeMap<Ino, u64>> {
-        let result = self.fly_and_land(passengers, Mode::Background);
-        if result.is_ok() {
-            self.log.flight_superseded();
-            self.checkpoint()?;
-        } else {
+        let result = self.fly_and_land(passengers, Mode::Superseding);
+        if result.is_err() {
             self.make_read_only();
         }
-        result
+        self.log
+            .flight_superseded(result.as_ref().map(|_| ()).map_err(Clone::clone));
+        let sizes = result?;
+        self.checkpoint()?;
+        Ok(sizes)
     }
 
-    /// Places runs (in reverse order), cleaning where zones run out: by appending, or, with
-    /// `in_flight`, by writes that are added to it.
+    /// Places runs (in reverse order), cleaning where zones run out.
     pub(crate) fn place_all(
         &self,
         stream: Stream,
         class: Class,
         mut runs: Vec<Run>,
-        in_flight: Option<&Arc<InFlight>>,
+        way: Way<'_>,
         pins: &mut Vec<Pin>,
         placed: &mut Vec<Placed>,
     ) -> Result<()> {
@@ -241,13 +261,14 @@ impl Volume {
         while !runs.is_empty() {
             let floor = match stream {
                 Stream::Survivors => self.zones.budget.survivors_floor(self.meta().cache.dirty()),
-                _ => self.zones.budget.data_floor,
+                _ if way.superseding => self.zones.budget.log_floor,
+                _ => self.zones.data_floor(),
             };
             let mut writer = match self.zones.checkout(&self.media, stream, floor) {
                 Ok(writer) => writer,
                 Err(NoWriter::NeedRoom) => {
-                    // Cleaning must not wait for cleaning.
-                    if class == Class::CleanedData {
+                    // Cleaning must not wait for cleaning, nor for the checkpoint it ends in.
+                    if class == Class::CleanedData || way.superseding {
                         return Err(Error::NoSpace);
                     }
                     self.make_room()?;
@@ -262,7 +283,7 @@ impl Volume {
                 }
             };
             pins.extend(self.zones.pin(writer.zone));
-            match writer.place(&self.media, &self.key, class, &mut runs, in_flight) {
+            match writer.place(&self.media, &self.key, class, &mut runs, way.in_flight) {
                 Ok(more) => placed.extend(more),
                 Err(error) => {
                     tracing::warn!(zone = writer.zone.0, %error, "data zone failed");
@@ -285,7 +306,8 @@ impl Volume {
         &self,
         passengers: &[Passenger],
         landings: Vec<Landing>,
-        in_flight: Option<Arc<InFlight>>,
+        in_flight: Option<&Arc<InFlight>>,
+        mode: Mode,
     ) -> Result<(BTreeMap<Ino, u64>, Lsn)> {
         let ops_max = (self.zones.budget.dirty_pages_max / 8).clamp(4, 512);
         let mut sizes: BTreeMap<Ino, u64> = passengers
@@ -323,24 +345,27 @@ impl Volume {
                 sizes.insert(ino, size);
                 ops.push(touch(ino, size, passenger.times));
             }
-            let data = in_flight.take();
-            (_, lsn) = self.update_with::<_, Error>(Intent::Shrink, data, |tx| {
+            let data = in_flight.take().map(Arc::clone);
+            let fill = |tx: &mut Transaction<'_>| {
                 for op in &ops {
                     let op = with_latest_change(tx, op)?;
                     tx.push(op);
                 }
-                Ok(())
-            })?;
+                Ok::<_, Error>(())
+            };
+            (_, lsn) = match mode {
+                Mode::Superseding => self.update_unbounded(data, fill)?,
+                _ => self.update_with(Intent::Shrink, data, fill)?,
+            };
         }
         Ok((sizes, lsn))
     }
 }
 
-/// Takes a file's dirty data off, if there is any and nobody else is at it.
-fn board(ino: Ino, file: Arc<File>) -> Option<Passenger> {
-    let mut staged = file.lock();
+/// Takes a file's dirty data off, if there is any; it is not busy.
+fn board(ino: Ino, file: &Arc<File>, mut staged: MutexGuard<'_, Staged>) -> Option<Passenger> {
     staged.queued = false;
-    if staged.busy || staged.is_clean() {
+    if staged.is_clean() {
         return None;
     }
     let blocks = staged.take_off();
@@ -357,9 +382,8 @@ fn board(ino: Ino, file: Arc<File>) -> Option<Passenger> {
             .iter()
             .map(|(block, data)| (*block, data.clone()))
             .collect(),
-        file: Arc::clone(&file),
+        file: Arc::clone(file),
     };
-    drop(staged);
     Some(passenger)
 }
 

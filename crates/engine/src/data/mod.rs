@@ -14,6 +14,7 @@ mod staged;
 mod write;
 
 pub(crate) use files::Files;
+pub(crate) use flight::Way;
 pub use seek::Seek;
 pub(crate) use space::Space;
 pub use space::SpaceReport;

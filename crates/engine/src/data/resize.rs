@@ -49,18 +49,17 @@ impl Volume {
             return Err(Error::TooLarge);
         }
         let file = self.load(ino)?;
-        let (turn, mut staged) = Resizing::begin(&file);
+        let (turn, staged) = Resizing::begin(&file);
         let old = staged.size.unwrap_or(0);
         let keep = blocks_in(size);
-        let mut tail = None;
-        if size < old {
-            self.space.give_back(staged.drop_dirty(keep, u64::MAX));
-            zero_from(&mut staged, size);
-            drop(staged);
-            tail = self.zeroed_tail(ino, size)?;
+        let committed = staged.committed_size;
+        let dirty_below = keep > staged.new_blocks(0, keep);
+        drop(staged);
+        let tail = if size < old {
+            self.zeroed_tail(ino, size)?
         } else {
-            drop(staged);
-        }
+            None
+        };
         let set = |size| Touch {
             size: Some(size),
             mtime: Some(now),
@@ -69,10 +68,6 @@ impl Volume {
         };
         // The staged part of what stays keeps its place in time: the history's size is at most
         // that of the history's blocks.
-        let (committed, dirty_below) = {
-            let staged = file.lock();
-            (staged.committed_size, staged.dirty_blocks() > 0)
-        };
         let history_size = if dirty_below && size > committed {
             committed
         } else {
@@ -94,6 +89,8 @@ impl Volume {
         })?;
         {
             let mut staged = file.lock();
+            self.space.give_back(staged.drop_dirty(keep, u64::MAX));
+            zero_from(&mut staged, size);
             staged.size = Some(size);
             staged.committed_size = history_size;
             staged.version += 1;
@@ -106,8 +103,12 @@ impl Volume {
                 staged.times = None;
             }
         }
-        if more {
-            self.finish_truncation(ino, keep)?;
+        if more && let Err(error) = self.finish_truncation(ino, keep) {
+            // The file must not grow while blocks beyond its end are mapped; the next mount
+            // finishes.
+            tracing::error!(ino = ino.0, %error, "a truncation could not be finished");
+            self.make_read_only();
+            return Err(error);
         }
         drop(turn);
         self.files.forget_if_clean_of(ino, file);

@@ -2,6 +2,8 @@
 //! written, so that flushing never finds the volume full.
 
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Condvar, Mutex, PoisonError};
+use std::time::Duration;
 
 use persimmon_device::BLOCK_SIZE;
 
@@ -11,10 +13,15 @@ use crate::error::Result;
 /// Blocks a dirty page is counted as, until a checkpoint says how many it takes.
 const DIRTY_PAGE_BLOCKS: u64 = 3;
 
+/// Longest wait for a landing before looking again for something to fly.
+const LANDING_WAIT: Duration = Duration::from_millis(20);
+
 /// Space set aside for staged blocks.
 #[derive(Debug)]
 pub(crate) struct Space {
     staged_blocks: AtomicU64,
+    turn: Mutex<()>,
+    given_back: Condvar,
     pub(crate) staged_blocks_max: u64,
 }
 
@@ -30,10 +37,14 @@ pub struct SpaceReport {
 }
 
 impl Space {
-    pub(crate) fn new(staging_bytes_max: usize) -> Space {
+    pub(crate) fn new(staging_bytes_max: usize, user_blocks: u64) -> Space {
+        // A flight holds the zones it fills: on small volumes it must leave some to clean.
+        let blocks_max = (staging_bytes_max / BLOCK_SIZE) as u64;
         Space {
             staged_blocks: AtomicU64::new(0),
-            staged_blocks_max: (staging_bytes_max / BLOCK_SIZE).max(64) as u64,
+            turn: Mutex::new(()),
+            given_back: Condvar::new(),
+            staged_blocks_max: blocks_max.min(user_blocks / 16).max(64),
         }
     }
 
@@ -48,6 +59,16 @@ impl Space {
 
     pub(crate) fn give_back(&self, blocks: u64) {
         self.staged_blocks.fetch_sub(blocks, Ordering::Relaxed);
+        drop(self.turn.lock().unwrap_or_else(PoisonError::into_inner));
+        self.given_back.notify_all();
+    }
+
+    /// Waits until the buffer is no longer full, or for a while: flights of others are to land.
+    pub(crate) fn wait_for_landing(&self) {
+        let turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
+        if self.is_over() {
+            drop(self.given_back.wait_timeout(turn, LANDING_WAIT));
+        }
     }
 
     /// Whether writers should help to empty the staging buffer.
@@ -59,23 +80,37 @@ impl Space {
 impl Volume {
     /// Blocks that can still be promised to somebody.
     pub(crate) fn available_blocks(&self) -> u64 {
+        self.zones
+            .budget
+            .user_blocks
+            .saturating_sub(self.taken_blocks())
+    }
+
+    fn overdrawn(&self) -> bool {
+        self.taken_blocks() > self.zones.budget.user_blocks
+    }
+
+    fn taken_blocks(&self) -> u64 {
         let (dirty, reserved) = {
             let meta = self.meta();
             (meta.cache.dirty() as u64, meta.reserved_blocks)
         };
-        let taken = self.zones.live_blocks()
-            + self.space.staged_blocks()
-            + reserved
-            + dirty * DIRTY_PAGE_BLOCKS;
-        self.zones.budget.user_blocks.saturating_sub(taken)
+        self.zones
+            .live_blocks()
+            .saturating_add(self.space.staged_blocks())
+            .saturating_add(reserved)
+            .saturating_add(dirty * DIRTY_PAGE_BLOCKS)
     }
 
     /// Sets blocks aside, if there are so many.
     pub(crate) fn reserve(&self, blocks: u64) -> bool {
-        if self.available_blocks() < blocks {
+        // Taken first and given back if it was too much: of several at a time none gets what
+        // another has.
+        self.space.take(blocks);
+        if self.overdrawn() {
+            self.space.give_back(blocks);
             return false;
         }
-        self.space.take(blocks);
         true
     }
 

@@ -73,7 +73,12 @@ impl Volume {
         // The blocks are known to have their space: overwriting frees what it takes.
         let mut forced = false;
         loop {
-            while self.space.is_over() && self.write_back()? {}
+            // Nothing to fly although the buffer is full: it is all in the air.
+            while self.space.is_over() {
+                if !self.write_back()? {
+                    self.space.wait_for_landing();
+                }
+            }
             let need = {
                 let mut staged = file.wait_while(file.lock(), |s| s.resizing);
                 if staged.version != bases.version {

@@ -27,6 +27,12 @@ pub(crate) struct Record {
     pub(crate) ops: Vec<Op>,
 }
 
+fn record_of(lsn: Lsn, bytes: &[u8]) -> Result<Record> {
+    let ops =
+        Op::decode_all(bytes).map_err(|e| Error::Inconsistent(format!("record {lsn}: {e}")))?;
+    Ok(Record { lsn, ops })
+}
+
 struct Walk {
     epoch: u32,
     /// LSN of the record that begins next.
@@ -110,33 +116,25 @@ impl<'a> Replay<'a> {
             let Some((first_lsn, lead, bytes)) = journal else {
                 continue;
             };
+            // What earlier epochs left out is void already.
+            let newest = state.epoch == self.epoch;
             if walk.ended {
-                left_out |= !bytes.is_empty();
+                left_out |= newest;
                 continue;
             }
-            for (lsn, record) in walk.records(first_lsn, lead, bytes, last) {
+            for (lsn, record) in walk.records(first_lsn, lead, bytes) {
                 if lsn <= last {
                     continue;
                 }
-                let void = self
-                    .limits
-                    .get(&state.epoch)
-                    .is_some_and(|limit| lsn > *limit);
-                let follows = lsn == last.next();
-                if void
-                    || !follows
-                    || !visit(Record {
-                        lsn,
-                        ops: Op::decode_all(&record)
-                            .map_err(|e| Error::Inconsistent(format!("record {lsn}: {e}")))?,
-                    })?
-                {
+                let limit = self.limits.get(&state.epoch);
+                let void = limit.is_some_and(|limit| lsn > *limit);
+                if void || lsn != last.next() || !visit(record_of(lsn, &record)?)? {
                     walk.ended = true;
-                    left_out = true;
                     break;
                 }
                 last = lsn;
             }
+            left_out |= newest && walk.ended;
         }
         left_out |= walk.gap.is_some() || walk.partial.is_some();
         if last < self.trusted {
@@ -165,7 +163,7 @@ impl<'a> Replay<'a> {
 
 impl Walk {
     /// The records that end in this block.
-    fn records(&mut self, first: Lsn, lead: usize, bytes: &[u8], last: Lsn) -> Vec<(Lsn, Vec<u8>)> {
+    fn records(&mut self, first: Lsn, lead: usize, bytes: &[u8]) -> Vec<(Lsn, Vec<u8>)> {
         let mut records = Vec::new();
         let (head, mut rest) = bytes.split_at(lead.min(bytes.len()));
         let known = self.expect != Lsn(0);
@@ -187,7 +185,6 @@ impl Walk {
             self.ended = true;
             return records;
         }
-        let _ = last;
         self.gap = None;
         self.expect = first;
         while rest.len() >= RECORD_HEADER_LEN {

@@ -129,7 +129,10 @@ impl Read {
 
 fn decode(block: &[u8], key: &VolumeKey, zone: &LogZone, at: u32) -> Result<Read, FormatError> {
     let log_block = LogBlock::decode(block, key, zone.sequence)?;
-    let expected = zone.first_log_sequence + u64::from(at) - 1;
+    let expected = zone
+        .first_log_sequence
+        .wrapping_add(u64::from(at))
+        .wrapping_sub(1);
     if log_block.sequence != expected {
         return Err(FormatError::Mismatch {
             what: "log block",
@@ -164,8 +167,8 @@ fn decode(block: &[u8], key: &VolumeKey, zone: &LogZone, at: u32) -> Result<Read
     })
 }
 
-/// The last good block of a zone: its place and what it tells.
-fn last_good(media: &Media, key: &VolumeKey, found: &FoundZone) -> Result<Option<(u32, LogState)>> {
+/// The last good block of a zone, and its place.
+fn last_good(media: &Media, key: &VolumeKey, found: &FoundZone) -> Result<Option<(u32, Read)>> {
     let mut end = found.write_pointer;
     while end > 1 {
         let start = end.saturating_sub(READ_BLOCKS).max(1);
@@ -173,11 +176,8 @@ fn last_good(media: &Media, key: &VolumeKey, found: &FoundZone) -> Result<Option
         let bytes = media.read(addr, end - start)?;
         for (i, block) in bytes.chunks_exact(BLOCK_SIZE).enumerate().rev() {
             let at = start + i as u32;
-            if let Some(state) = decode(block, key, &found.zone, at)
-                .ok()
-                .and_then(|read| read.state())
-            {
-                return Ok(Some((at, state)));
+            if let Ok(read) = decode(block, key, &found.zone, at) {
+                return Ok(Some((at, read)));
             }
         }
         end = start;
@@ -185,23 +185,31 @@ fn last_good(media: &Media, key: &VolumeKey, found: &FoundZone) -> Result<Option
     Ok(None)
 }
 
-/// The newest good block of the log leads to the footer that was durable when it was written.
+/// The newest good block of the log leads to the newest footer: it belongs to it, if that is whole,
+/// or it names the one that was durable when it was written. (The zones that only the footer
+/// before needs may be reset as soon as the newest is durable.)
 pub(crate) fn newest_footer(
     media: &Media,
     key: &VolumeKey,
     zones: &[FoundZone],
-) -> Result<Option<(Addr, LogState)>> {
+) -> Result<Option<(Addr, Footer)>> {
     for found in zones.iter().rev() {
-        if let Some((at, state)) = last_good(media, key, found)? {
-            if state.footer != Addr::ZERO {
-                return Ok(Some((state.footer, state)));
+        let Some((at, read)) = last_good(media, key, found)? else {
+            continue;
+        };
+        if let Read::Footer { part, .. } = &read {
+            let block = at.saturating_sub(u32::from(*part));
+            let addr = Addr::new(DeviceId(0), found.zone.zone, block);
+            if let Ok(footer) = read_footer(media, key, zones, addr) {
+                return Ok(Some((addr, footer)));
             }
-            // Before the first checkpoint there is only the footer itself.
-            return Ok(Some((
-                Addr::new(DeviceId(0), found.zone.zone, at.min(1)),
-                state,
-            )));
         }
+        return match read.state().map(|state| state.footer) {
+            Some(addr) if addr != Addr::ZERO => {
+                read_footer(media, key, zones, addr).map(|footer| Some((addr, footer)))
+            }
+            _ => Ok(None),
+        };
     }
     Ok(None)
 }

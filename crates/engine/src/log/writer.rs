@@ -39,6 +39,11 @@ impl InFlight {
             .extend(commands);
     }
 
+    /// Whether one of the commands is known to have failed; does not wait.
+    pub(crate) fn has_failed(&self) -> bool {
+        self.failed.get().is_some()
+    }
+
     /// Waits for all commands added so far. Whoever asks gets the same answer.
     pub(crate) fn settle(&self) -> Result<(), DeviceError> {
         let _turn = self.turn.take();
@@ -60,7 +65,10 @@ pub(crate) struct Head {
 
 impl Head {
     pub(crate) fn sequence(&self) -> u64 {
-        self.zone.first_log_sequence + u64::from(self.next_block) - 1
+        self.zone
+            .first_log_sequence
+            .wrapping_add(u64::from(self.next_block))
+            .wrapping_sub(1)
     }
 
     fn room(&self) -> u32 {
@@ -212,12 +220,16 @@ impl Log {
 
     /// Writes all records up to `target`, together with their data, and makes them durable if
     /// asked to.
+    ///
+    /// Where data has failed, everybody waits until a checkpoint has left its record behind, but
+    /// the owner of that data (`own`), who has to see to it and is told at once.
     pub(crate) fn commit(
         &self,
         media: &Media,
         zones: &Zones,
         target: Lsn,
         durable: bool,
+        own: Option<&InFlight>,
     ) -> Result<()> {
         let mut inner = self.lock();
         loop {
@@ -233,18 +245,17 @@ impl Log {
                 return Ok(());
             }
             if durable && inner.tainted.is_some() && inner.written >= target {
-                return Err(Error::Device(DeviceError::Io {
-                    operation: "write of data that a synced record refers to",
-                    zone: ZoneId(0),
-                    block: 0,
-                    message: "a checkpoint must supersede it first".into(),
-                }));
+                if let Some(own) = own
+                    && own.has_failed()
+                {
+                    drop(inner);
+                    return Ok(own.settle()?);
+                }
+                inner = self.wait(inner);
+                continue;
             }
             if inner.busy {
-                inner = self
-                    .wake
-                    .wait(inner)
-                    .unwrap_or_else(PoisonError::into_inner);
+                inner = self.wait(inner);
                 continue;
             }
             let batch = inner.take_batch();
@@ -298,15 +309,39 @@ impl Log {
         }
     }
 
-    /// The owner of a failed flight has mapped its data elsewhere.
-    pub(crate) fn flight_superseded(&self) {
+    fn wait<'a>(&self, inner: MutexGuard<'a, Inner>) -> MutexGuard<'a, Inner> {
+        self.wake
+            .wait(inner)
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The owner of a failed flight has mapped its data elsewhere, or (with an error) could not.
+    pub(crate) fn flight_superseded(&self, result: Result<()>) {
         let mut inner = self.lock();
         inner.failed_flights = inner.failed_flights.saturating_sub(1);
+        if let Err(error) = result {
+            inner.broken.get_or_insert(error);
+        }
+        self.wake.notify_all();
     }
 
     /// Whether a checkpoint would make an extent durable whose data is not there.
     pub(crate) fn has_failed_flights(&self) -> bool {
         self.lock().failed_flights > 0
+    }
+
+    /// Waits until the owners of failed flights have mapped their data elsewhere.
+    pub(crate) fn wait_for_superseding(&self) -> Result<()> {
+        let mut inner = self.lock();
+        while inner.failed_flights > 0 && inner.broken.is_none() {
+            inner = self.wait(inner);
+        }
+        inner.broken.clone().map_or(Ok(()), Err)
+    }
+
+    /// The zone that the log goes on in.
+    pub(crate) fn head_zone(&self) -> Option<ZoneId> {
+        self.lock().head.map(|head| head.zone.zone)
     }
 
     /// Writes a footer, makes it durable, and returns the log zones that nobody needs any more.
@@ -320,10 +355,7 @@ impl Log {
     ) -> Result<Vec<LogZone>> {
         let mut inner = self.lock();
         while inner.busy {
-            inner = self
-                .wake
-                .wait(inner)
-                .unwrap_or_else(PoisonError::into_inner);
+            inner = self.wait(inner);
         }
         if let Some(error) = &inner.broken {
             return Err(error.clone());
@@ -371,10 +403,7 @@ impl Log {
     pub(crate) fn tell_durable(&self, media: &Media, zones: &Zones) -> Result<()> {
         let mut inner = self.lock();
         while inner.busy {
-            inner = self
-                .wake
-                .wait(inner)
-                .unwrap_or_else(PoisonError::into_inner);
+            inner = self.wait(inner);
         }
         if let Some(error) = &inner.broken {
             return Err(error.clone());

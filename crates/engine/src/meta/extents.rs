@@ -218,19 +218,14 @@ pub(crate) fn relocate(
 
 /// The parts of the frame `from`, at file block `block`, that the file still refers to there.
 pub(crate) fn still_there(meta: &Meta, ino: Ino, block: u64, from: &Extent) -> Result<Vec<Piece>> {
-    let Extent::Frame { addr: first, .. } = from else {
-        return Ok(Vec::new());
-    };
     let end = block + from.blocks();
     let mut live = Vec::new();
     for piece in overlapping(meta, ino, block, end, usize::MAX)? {
         let start = piece.block.max(block);
-        let part = piece
-            .extent
-            .part(start - piece.block, piece.end().min(end) - start);
-        if let Extent::Frame { addr, .. } = &part
-            && *addr == first.offset((start - block) as u32)
-        {
+        let length = piece.end().min(end) - start;
+        let part = piece.extent.part(start - piece.block, length);
+        // Address and content: the zone may have been reset and written again meanwhile.
+        if part == from.part(start - block, length) {
             live.push(Piece {
                 block: start,
                 extent: part,

@@ -24,6 +24,11 @@ impl Mat {
         }
     }
 
+    /// Ids that the table has room for are below this.
+    pub(crate) fn len(&self) -> u64 {
+        self.entries.len() as u64
+    }
+
     /// Where a page is, if it ever was written.
     pub(crate) fn get(&self, id: PageId) -> Option<MatEntry> {
         self.entries

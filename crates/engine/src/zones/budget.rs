@@ -32,6 +32,8 @@ pub(crate) struct Budget {
     pub(crate) dirty_pages_max: usize,
     /// Free zones that only the log may take.
     pub(crate) log_floor: u32,
+    /// Zones that the log may grow to between two checkpoints.
+    pub(crate) log_zones_max: u32,
     /// Blocks of table chunks that a checkpoint may write.
     pub(crate) chunk_blocks_max: u64,
     /// Blocks of a zone that metadata can use.
@@ -113,6 +115,7 @@ impl Budget {
             journal_blocks_max,
             dirty_pages_max,
             log_floor: log_floor as u32,
+            log_zones_max: log_zones as u32,
             chunk_blocks_max: chunks,
             zone_blocks: capacity - 1,
             data_floor: data_floor as u32,

@@ -25,10 +25,13 @@ impl Pins {
         })
     }
 
+    pub(crate) fn count(&self, zone: ZoneId) -> u32 {
+        let count = self.0.get(zone.0 as usize);
+        count.map_or(0, |count| count.load(Ordering::Acquire))
+    }
+
     pub(crate) fn is_pinned(&self, zone: ZoneId) -> bool {
-        self.0
-            .get(zone.0 as usize)
-            .is_some_and(|p| p.load(Ordering::Acquire) > 0)
+        self.count(zone) > 0
     }
 }
 

@@ -89,6 +89,8 @@ struct Entry {
 struct Table {
     entries: Vec<Entry>,
     free: u32,
+    /// Zones of the log.
+    log_zones: u32,
     next_sequence: u64,
     write_clock: u64,
     parked: Vec<ZoneWriter>,
@@ -176,6 +178,7 @@ impl Zones {
                     .iter()
                     .filter(|e| e.role == Role::Free && !e.used)
                     .count() as u32,
+                log_zones: entries.iter().filter(|e| e.role == Role::Log).count() as u32,
                 entries,
                 next_sequence,
                 write_clock,
@@ -230,6 +233,13 @@ impl Zones {
         self.pins.pin(zone)
     }
 
+    /// Free zones left alone by new data: those of the budget, and those that the log may still
+    /// grow into before the next checkpoint.
+    pub(crate) fn data_floor(&self) -> u32 {
+        let table = self.lock();
+        self.budget.data_floor + table.log_growth(&self.budget)
+    }
+
     pub(crate) fn free_zones(&self) -> u32 {
         self.lock().free
     }
@@ -251,7 +261,8 @@ impl Zones {
                 }
                 if table.may_open(stream, &self.budget) {
                     if table.free > floor
-                        && let Some(zone) = table.choose_free(self.conventional, stream.role())
+                        && let Some(zone) =
+                            table.choose_free(self.conventional, stream.role(), &self.budget)
                     {
                         break table.open(zone, stream);
                     }
@@ -277,6 +288,8 @@ impl Zones {
             Err(error) => {
                 let mut opened = opened;
                 opened.failed = true;
+                // Its slot is needed.
+                let _ = media.finish(opened.zone);
                 self.park(opened);
                 Err(NoWriter::Failed(error))
             }
@@ -393,7 +406,7 @@ impl Zones {
     ) -> Result<Option<LogZone>> {
         let opened = {
             let mut table = self.lock();
-            let Some(zone) = table.choose_free(self.conventional, Role::Log) else {
+            let Some(zone) = table.choose_free(self.conventional, Role::Log, &self.budget) else {
                 return Ok(None);
             };
             let sequence = table.claim(zone, Role::Log, 0);
@@ -413,7 +426,12 @@ impl Zones {
             opened.sequence,
             first_log_sequence,
         );
-        wait_all(media.write(Class::Journal, opened.zone, 0, vec![header]))?;
+        if let Err(error) = wait_all(media.write(Class::Journal, opened.zone, 0, vec![header])) {
+            // Its slot is needed.
+            let _ = media.finish(opened.zone);
+            self.note_log_zone(opened.zone, opened.capacity, false);
+            return Err(error.into());
+        }
         Ok(Some(opened))
     }
 
@@ -459,10 +477,10 @@ impl Zones {
     pub(crate) fn adopt(&self, zone: ZoneId) {
         let mut table = self.lock();
         if let Some(entry) = table.entries.get_mut(zone.0 as usize)
-            && entry.role == Role::Free
+            && entry.role != Role::Data
         {
+            let counted = entry.role == Role::Free && !entry.used;
             entry.role = Role::Data;
-            let counted = !entry.used;
             entry.used = true;
             table.free -= u32::from(counted);
         }
@@ -499,6 +517,7 @@ impl Zones {
         let mut table = self.lock();
         if let Some(entry) = table.entries.get_mut(zone.0 as usize) {
             let counted = entry.role == Role::Free && !entry.used;
+            let was_log = entry.role == Role::Log;
             *entry = Entry {
                 capacity: entry.capacity,
                 resets: entry.resets + 1,
@@ -506,6 +525,7 @@ impl Zones {
                 ..Entry::default()
             };
             table.free += u32::from(!counted);
+            table.log_zones -= u32::from(was_log);
         }
         drop(table);
         self.returned.notify_all();
@@ -526,6 +546,10 @@ impl Zones {
                 open: e.open,
             })
             .collect()
+    }
+
+    pub(crate) fn pins(&self, zone: ZoneId) -> u32 {
+        self.pins.count(zone)
     }
 
     pub(crate) fn is_pinned(&self, zone: ZoneId) -> bool {
@@ -557,6 +581,11 @@ impl Entry {
 }
 
 impl Table {
+    /// Zones that the log may take before a checkpoint gives some back.
+    fn log_growth(&self, budget: &Budget) -> u32 {
+        budget.log_zones_max.saturating_sub(self.log_zones)
+    }
+
     fn take_parked(&mut self, stream: Stream) -> Option<ZoneWriter> {
         let at = self.parked.iter().position(|w| w.stream == stream)?;
         let writer = self.parked.swap_remove(at);
@@ -602,7 +631,7 @@ impl Table {
     }
 
     /// The free zone reset least. Data and metadata leave the last candidates to the log.
-    fn choose_free(&self, conventional: u32, role: Role) -> Option<ZoneId> {
+    fn choose_free(&self, conventional: u32, role: Role, budget: &Budget) -> Option<ZoneId> {
         let candidates = conventional..conventional.saturating_add(LOG_CANDIDATES);
         let is_candidate = |i: &usize| candidates.contains(&(*i as u32));
         let free = || {
@@ -620,7 +649,8 @@ impl Table {
         if role == Role::Log {
             return least(&mut free().filter(|(i, _)| is_candidate(i)));
         }
-        let spared = free().filter(|(i, _)| is_candidate(i)).count() > 2;
+        let candidates_left = free().filter(|(i, _)| is_candidate(i)).count();
+        let spared = candidates_left > self.log_growth(budget) as usize + 1;
         let only_candidates = self.entries.len() <= LOG_CANDIDATES as usize;
         least(&mut free().filter(|(i, _)| !is_candidate(i)))
             .or_else(|| least(&mut free().filter(|_| spared || only_candidates)))
@@ -630,6 +660,7 @@ impl Table {
         let sequence = self.next_sequence;
         self.next_sequence += 1;
         self.free -= 1;
+        self.log_zones += u32::from(role == Role::Log);
         let clock = self.write_clock;
         let entry = &mut self.entries[zone.0 as usize];
         entry.role = role;

@@ -91,6 +91,19 @@ impl ZoneWriter {
         runs: &mut Vec<Run>,
         in_flight: Option<&Arc<InFlight>>,
     ) -> Result<Vec<Placed>, DeviceError> {
+        if self
+            .writes
+            .as_ref()
+            .is_some_and(|writes| writes.has_failed())
+        {
+            self.failed = true;
+            return Err(DeviceError::Io {
+                operation: "an earlier write",
+                zone: self.zone,
+                block: self.write_pointer,
+                message: "the zone takes no more before a checkpoint".into(),
+            });
+        }
         let same = self
             .writes
             .as_ref()
@@ -181,6 +194,9 @@ impl ZoneWriter {
         batch: &[Run],
         pending: &mut Vec<Pending>,
     ) -> Vec<u32> {
+        if batch.is_empty() {
+            return Vec::new();
+        }
         let start = self.write_pointer;
         let places = batch
             .iter()
