@@ -1,72 +1,21 @@
 //! A volume on the simulated device: content survives flushing, remounting, cleaning and full
 //! volumes. Compared with a plain copy in memory.
 
-use std::collections::BTreeMap;
-use std::sync::Arc;
+mod common;
 
-use persimmon_engine::{Error, FormatOptions, Intent, Options, Task, Volume};
-use persimmon_format::inode::{Inode, Timestamp};
+use std::collections::BTreeMap;
+
+use common::{NOW, create, fresh, open, small};
+use persimmon_engine::{Error, Intent, Options, Task, Volume};
 use persimmon_format::{Ino, Key};
-use persimmon_sim::{SimConfig, SimDevice};
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
-
-const NOW: Timestamp = Timestamp {
-    seconds: 1_700_000_000,
-    nanoseconds: 7,
-};
-
-fn small() -> SimConfig {
-    SimConfig::new(40, 128).capacity(120)
-}
-
-fn fresh(config: SimConfig) -> Arc<SimDevice> {
-    let device = Arc::new(SimDevice::new(config));
-    Volume::format(
-        device.clone(),
-        &FormatOptions {
-            now: NOW,
-            ..FormatOptions::default()
-        },
-    )
-    .unwrap();
-    device
-}
-
-fn open(device: &Arc<SimDevice>) -> Volume {
-    Volume::open(
-        device.clone(),
-        Options {
-            staging_bytes_max: 1 << 20,
-            ..Options::default()
-        },
-    )
-    .unwrap()
-    .0
-}
-
-fn create(volume: &Volume) -> Ino {
-    volume
-        .update::<_, Error>(Intent::Grow, |tx| {
-            let ino = tx.new_ino();
-            tx.put_inode(
-                ino,
-                &Inode {
-                    mode: 0o100_644,
-                    nlink: 1,
-                    ..Inode::default()
-                },
-            );
-            Ok(ino)
-        })
-        .unwrap()
-}
 
 #[test]
 fn content_survives_remounts() {
     let device = fresh(small());
     let volume = open(&device);
-    let ino = create(&volume);
+    let ino = create(&volume).unwrap();
     volume.write(ino, 0, b"hello", NOW).unwrap();
     volume.write(ino, 10_000, &[7; 5000], NOW).unwrap();
     let mut buf = [0; 5];
@@ -96,7 +45,7 @@ fn only_a_volume_that_was_closed_is_clean() {
     };
     let (volume, was_clean) = clean();
     assert!(was_clean, "made and not used");
-    let ino = create(&volume);
+    let ino = create(&volume).unwrap();
     volume.write(ino, 0, b"hello", NOW).unwrap();
     volume.sync_file(ino).unwrap();
     drop(volume);
@@ -120,7 +69,7 @@ fn random_changes_match_a_copy() {
         let mut volume = open(&device);
         let mut copies: BTreeMap<Ino, Vec<u8>> = BTreeMap::new();
         for _ in 0..4 {
-            copies.insert(create(&volume), Vec::new());
+            copies.insert(create(&volume).unwrap(), Vec::new());
         }
         for step in 0..600 {
             let inos: Vec<Ino> = copies.keys().copied().collect();
@@ -194,7 +143,7 @@ fn random_changes_match_a_copy() {
 fn a_full_volume_can_be_overwritten_and_emptied() {
     let device = fresh(small());
     let volume = open(&device);
-    let ino = create(&volume);
+    let ino = create(&volume).unwrap();
     let mut blocks = 0u64;
     loop {
         match volume.write(ino, blocks * 4096, &[blocks as u8; 4096], NOW) {

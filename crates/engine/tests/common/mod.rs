@@ -1,0 +1,60 @@
+//! What the tests of a volume share: a small simulated device, and a volume on it.
+
+#![allow(dead_code, reason = "each test binary uses its part")]
+#![allow(clippy::unwrap_used, reason = "a failure ends the test")]
+
+use std::sync::Arc;
+
+use persimmon_engine::{Error, FormatOptions, Intent, Options, Volume};
+use persimmon_format::Ino;
+use persimmon_format::inode::{Inode, Timestamp};
+use persimmon_sim::{SimConfig, SimDevice};
+
+pub const NOW: Timestamp = Timestamp {
+    seconds: 1_700_000_000,
+    nanoseconds: 7,
+};
+
+/// 40 zones of 120 blocks.
+pub fn small() -> SimConfig {
+    SimConfig::new(40, 128).capacity(120)
+}
+
+/// A device with a fresh volume on it.
+pub fn fresh(config: SimConfig) -> Arc<SimDevice> {
+    let device = Arc::new(SimDevice::new(config));
+    let options = FormatOptions {
+        now: NOW,
+        ..FormatOptions::default()
+    };
+    Volume::format(device.clone(), &options).unwrap();
+    device
+}
+
+/// The volume on a device, with so many bytes of staging.
+pub fn open_staging(device: &Arc<SimDevice>, staging_bytes_max: usize) -> Result<Volume, Error> {
+    let options = Options {
+        staging_bytes_max,
+        ..Options::default()
+    };
+    Volume::open(device.clone(), options).map(|(volume, _)| volume)
+}
+
+/// The same, with a megabyte.
+pub fn open(device: &Arc<SimDevice>) -> Volume {
+    open_staging(device, 1 << 20).unwrap()
+}
+
+/// An empty regular file.
+pub fn create(volume: &Volume) -> Result<Ino, Error> {
+    volume.update::<_, Error>(Intent::Grow, |tx| {
+        let ino = tx.new_ino();
+        let inode = Inode {
+            mode: 0o100_644,
+            nlink: 1,
+            ..Inode::default()
+        };
+        tx.put_inode(ino, &inode);
+        Ok(ino)
+    })
+}

@@ -1,0 +1,279 @@
+//! Bugs that were, each with its story. Without its fix each of these fails.
+
+mod common;
+
+use std::sync::Arc;
+
+use persimmon_engine::{Error, Intent, Options, Task, Volume};
+use persimmon_format::Key;
+use persimmon_sim::SimConfig;
+
+use common::{NOW, create, fresh, open_staging as open};
+
+/// footer N is the last block, footer N-1's zone was reset.
+#[test]
+fn crash_right_after_checkpoint() {
+    let device = fresh(SimConfig::new(40, 128).capacity(120));
+    let volume = open(&device, 1 << 20).unwrap();
+    let ino = create(&volume).unwrap();
+    volume.step(Task::Checkpoint).unwrap();
+    for i in 0..130u64 {
+        volume.write(ino, i * 10, &[1; 10], NOW).unwrap();
+        volume.sync_file(ino).unwrap();
+    }
+    volume.step(Task::Checkpoint).unwrap();
+    drop(volume);
+    match open(&device, 1 << 20) {
+        Ok(_) => {}
+        Err(e) => panic!("mount: {e}"),
+    }
+}
+
+/// a metadata zone dead at the cut, reset and reused for data, before the next mount.
+#[test]
+fn zone_reused_with_another_role() {
+    let device = fresh(SimConfig::new(40, 128).capacity(120));
+    let mut bad = Vec::new();
+    let mut volume = open(&device, 1 << 20).unwrap();
+    let ino = create(&volume).unwrap();
+    let total = volume.space().available_bytes / 4096 * 85 / 100;
+    for b in 0..total {
+        volume
+            .write(ino, b * 4096, &[1; 4096], NOW)
+            .unwrap_or_else(|e| panic!("fill {b}/{total} {e}"));
+    }
+    volume.sync().unwrap();
+    let mut x = 7u64;
+    for round in 0..150u64 {
+        for _ in 0..200u64 {
+            x = x
+                .wrapping_mul(6364136223846793005)
+                .wrapping_add(1442695040888963407);
+            volume
+                .write(ino, ((x >> 33) % total) * 4096, &[round as u8; 4096], NOW)
+                .unwrap();
+        }
+        volume.sync_file(ino).unwrap();
+        let before: Vec<_> = volume
+            .zones()
+            .iter()
+            .map(|z| (z.zone, z.entry.role, z.entry.sequence, z.entry.valid))
+            .collect();
+        drop(volume);
+        volume = match open(&device, 1 << 20) {
+            Ok(v) => v,
+            Err(e) => panic!("{round} {e}"),
+        };
+        for (b, a) in before.iter().zip(volume.zones()) {
+            if b.1 != a.entry.role && a.entry.valid > 0 {
+                bad.push((round, *b, a.entry.role, a.entry.sequence, a.entry.valid));
+            }
+        }
+    }
+    assert!(
+        bad.is_empty(),
+        "{} {:?}",
+        bad.len(),
+        &bad[..bad.len().min(6)]
+    );
+}
+
+/// metadata alone, nobody cleans in the background.
+#[test]
+fn metadata_churn_without_background() {
+    let device = fresh(SimConfig::new(40, 128).capacity(120));
+    let volume = open(&device, 1 << 20).unwrap();
+    let mut inos = std::collections::VecDeque::new();
+    for i in 0..300_000u64 {
+        match create(&volume) {
+            Ok(ino) => inos.push_back(ino),
+            Err(e) => panic!(
+                "create {i}: {e} free {}",
+                volume
+                    .zones()
+                    .iter()
+                    .filter(|z| format!("{:?}", z.entry.role) == "Free")
+                    .count()
+            ),
+        }
+        if inos.len() > 3000 {
+            let at = (i as usize * 7919) % inos.len();
+            let ino = inos.remove(at).unwrap();
+            volume
+                .update::<_, Error>(Intent::Shrink, |tx| {
+                    tx.delete(Key::inode(ino));
+                    Ok(())
+                })
+                .unwrap_or_else(|e| panic!("delete {i}: {e}"));
+        }
+    }
+}
+
+/// flights over several zones near full.
+#[test]
+fn large_flights_on_small_zones() {
+    let device = fresh(SimConfig::new(100, 64).capacity(64));
+    let volume = open(&device, 8 << 20).unwrap();
+    let ino = create(&volume).unwrap();
+    let total = volume.space().available_bytes / 4096 * 85 / 100;
+    for b in 0..total {
+        volume
+            .write(ino, b * 4096, &[1; 4096], NOW)
+            .unwrap_or_else(|e| panic!("fill {b}/{total}: {e}"));
+    }
+    volume.sync().unwrap_or_else(|e| panic!("sync: {e}"));
+    let mut x = 12345u64;
+    for i in 0..total * 5 {
+        x = x
+            .wrapping_mul(6364136223846793005)
+            .wrapping_add(1442695040888963407);
+        volume
+            .write(ino, ((x >> 33) % total) * 4096, &[i as u8; 4096], NOW)
+            .unwrap_or_else(|e| panic!("write {i}/{total}: {e}"));
+    }
+    volume.sync().unwrap_or_else(|e| panic!("sync: {e}"));
+}
+
+/// a dirty file of a volume gone read-only.
+#[test]
+fn sync_of_read_only_volume_does_not_hang() {
+    let device = fresh(SimConfig::new(40, 128).capacity(120));
+    let volume = Arc::new(open(&device, 1 << 20).unwrap());
+    let ino = create(&volume).unwrap();
+    volume.write(ino, 0, &[1; 9000], NOW).unwrap();
+    volume.make_read_only();
+    assert!(volume.sync_file(ino).is_err());
+    let (tx, rx) = std::sync::mpsc::channel();
+    let v = volume.clone();
+    std::thread::spawn(move || {
+        let _ = v.sync_file(ino);
+        let _ = tx.send(());
+    });
+    assert!(
+        rx.recv_timeout(std::time::Duration::from_secs(5)).is_ok(),
+        "hangs"
+    );
+}
+
+/// two threads fsync one file.
+#[test]
+fn concurrent_fsync_of_one_file() {
+    let device = fresh(SimConfig::new(60, 512).capacity(500).volatile_cache());
+    let volume = Arc::new(open(&device, 8 << 20).unwrap());
+    let ino = create(&volume).unwrap();
+    volume.sync().unwrap();
+    let lost = Arc::new(std::sync::atomic::AtomicU64::new(0));
+    let stop = Arc::new(std::sync::atomic::AtomicBool::new(false));
+    let bg = {
+        let v = volume.clone();
+        let s = stop.clone();
+        std::thread::spawn(move || {
+            while !s.load(std::sync::atomic::Ordering::Relaxed) {
+                let _ = v.step(Task::WriteBack);
+            }
+        })
+    };
+    let threads: Vec<_> = (0..2u64)
+        .map(|t| {
+            let v = volume.clone();
+            let d = device.clone();
+            let lost = lost.clone();
+            std::thread::spawn(move || {
+                for i in 1..400u64 {
+                    let off = t * 4096;
+                    v.write(ino, off, &i.to_le_bytes(), NOW).unwrap();
+                    v.sync_file(ino).unwrap();
+                    if i % 4 == 0 {
+                        let after = Arc::new(d.persisted(i));
+                        let w = match Volume::open(after, Options::default()) {
+                            Ok(w) => w.0,
+                            Err(e) => {
+                                println!("mount {t} {i}: {e}");
+                                lost.fetch_add(1000, std::sync::atomic::Ordering::Relaxed);
+                                continue;
+                            }
+                        };
+                        let mut buf = [0; 8];
+                        w.read(ino, off, &mut buf).unwrap();
+                        if u64::from_le_bytes(buf) < i {
+                            lost.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+                        }
+                    }
+                }
+            })
+        })
+        .collect();
+    for t in threads {
+        t.join().unwrap();
+    }
+    stop.store(true, std::sync::atomic::Ordering::Relaxed);
+    bg.join().unwrap();
+    assert_eq!(lost.load(std::sync::atomic::Ordering::Relaxed), 0);
+}
+
+/// page_limit etc. -- crash in the middle of a batch over two log zones on a volatile device.
+#[test]
+fn crash_states_over_log_rolls() {
+    let mut failures = Vec::new();
+    for seed in 0..60u64 {
+        let device = fresh(SimConfig::new(40, 32).capacity(30).volatile_cache());
+        let volume = open(&device, 1 << 20).unwrap();
+        let ino = create(&volume).unwrap();
+        for i in 0..(20 + seed % 23) {
+            volume.write(ino, 0, &i.to_le_bytes(), NOW).unwrap();
+            volume.sync_file(ino).unwrap();
+        }
+        // Not durable: records over a roll.
+        for _ in 0..(60 + seed * 7 % 200) {
+            create(&volume).unwrap();
+        }
+        for i in 0..10u64 {
+            volume.write(ino, 8192 + i, &[3], NOW).unwrap();
+            volume.commit_file(ino).unwrap();
+        }
+        let big = vec![5u8; 40 * 1024];
+        let _ = big;
+        for s in 0..40u64 {
+            let mut d = Arc::new(device.persisted(seed * 1000 + s));
+            for again in 0..3 {
+                match open(&d, 1 << 20) {
+                    Ok(v) => {
+                        let f = create(&v).unwrap();
+                        v.write(f, 0, b"acknowledged", NOW).unwrap();
+                        v.sync_file(f).unwrap();
+                        drop(v);
+                        let next = Arc::new(d.persisted(s + again));
+                        match open(&next, 1 << 20) {
+                            Ok(v) => {
+                                let mut b = [0; 12];
+                                let n = v.read(f, 0, &mut b).unwrap_or(0);
+                                if &b[..n] != b"acknowledged" {
+                                    failures.push(format!("{seed} {s} {again}: lost"));
+                                }
+                            }
+                            Err(e) => {
+                                if !e.to_string().contains("newest footer") {
+                                    failures.push(format!("{seed} {s} {again}: remount: {e}"))
+                                }
+                            }
+                        }
+                        d = next;
+                    }
+                    Err(e) => {
+                        if !e.to_string().contains("newest footer") {
+                            failures.push(format!("{seed} {s} {again}: {e}"));
+                        }
+                        break;
+                    }
+                }
+            }
+        }
+        drop(volume);
+    }
+    assert!(
+        failures.is_empty(),
+        "{} {:#?}",
+        failures.len(),
+        &failures[..failures.len().min(8)]
+    );
+}
