@@ -2,13 +2,14 @@
 
 use std::ops::ControlFlow;
 
+use persimmon_format::envelope;
 use persimmon_format::log::{LogBlock, LogState};
 use persimmon_format::table::Role;
-use persimmon_format::{Addr, BLOCK_SIZE, DeviceId, FormatError, VolumeKey, ZoneId};
+use persimmon_format::{Addr, BLOCK_SIZE, DeviceId, FormatError, Lsn, VolumeKey, ZoneId};
 
 use crate::error::{InspectError, Result};
 use crate::media::Media;
-use crate::volume::ZoneUse;
+use crate::volume::{ZoneHeaderFields, ZoneUse};
 
 /// Blocks read at once.
 const WINDOW_BLOCKS: u32 = 64;
@@ -179,4 +180,43 @@ fn last_good(media: &Media<'_>, key: &VolumeKey, zone: &LogZone) -> Option<Newes
         end = start;
     }
     None
+}
+
+/// What the blocks of a log zone tell whose header is damaged.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Headless {
+    pub fields: ZoneHeaderFields,
+    /// Records up to this LSN were durable.
+    pub durable: Lsn,
+}
+
+/// Looks for log blocks in a zone without a header.
+pub(crate) fn headless(media: &Media<'_>, key: &VolumeKey, zone: ZoneId) -> Option<Headless> {
+    let mut found: Option<Headless> = None;
+    let written = media.written(zone);
+    let mut start = 1;
+    while start < written {
+        let blocks = (written - start).min(WINDOW_BLOCKS);
+        let addr = Addr::new(DeviceId(0), zone, start);
+        let window = media.read(addr, blocks).ok()?;
+        for (index, bytes) in window.chunks_exact(BLOCK_SIZE).enumerate() {
+            let Ok(envelope) = envelope::peek(bytes) else {
+                continue;
+            };
+            let Ok(block) = LogBlock::decode(bytes, key, envelope.owner) else {
+                continue;
+            };
+            let before = u64::from(start) + index as u64 - 1;
+            let durable = block.state.durable.max(block.state.resume_after);
+            let fields = ZoneHeaderFields {
+                role: Role::Log,
+                sequence: envelope.owner,
+                first_log_sequence: block.sequence.saturating_sub(before),
+            };
+            let known = found.get_or_insert(Headless { fields, durable });
+            known.durable = known.durable.max(durable);
+        }
+        start += blocks;
+    }
+    found
 }

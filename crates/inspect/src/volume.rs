@@ -10,8 +10,8 @@ use serde::Serialize;
 
 use crate::checkpoint::{self, Checkpoint};
 use crate::error::{InspectError, Result};
-use crate::finding::{Findings, ZONE_HEADER_FIELDS, ZONE_HEADER_FOREIGN};
-use crate::log::Log;
+use crate::finding::{Findings, ZONE_HEADER, ZONE_HEADER_FIELDS, ZONE_HEADER_FOREIGN};
+use crate::log::{self, Log};
 use crate::media::Media;
 use crate::replay::{self, Journal};
 
@@ -92,9 +92,14 @@ impl<'d> Inspector<'d> {
         let media = Media::new(device)?;
         let headers = read_headers(&media, progress);
         let identity = identity(&media, &headers)?;
-        let zones = zone_uses(&identity, headers, findings);
+        let mut zones = zone_uses(&identity, headers, findings);
         let key = identity.key();
-        let log = Log::find(&media, &key, &zones);
+        let mut log = Log::find(&media, &key, &zones);
+        if log.newest.is_none() {
+            // All is lost without a log: believe its blocks where their zone's header is damaged.
+            believe_headless(&media, &key, &mut zones, findings);
+            log = Log::find(&media, &key, &zones);
+        }
         let (checkpoint, journal) = match checkpoint::newest(&media, &key, &log, findings)? {
             None => (None, Journal::default()),
             Some(checkpoint) => {
@@ -182,6 +187,25 @@ pub(crate) fn read_header(media: &Media<'_>, zone: ZoneId) -> Result<ZoneHeader>
     let addr = Addr::new(DeviceId(0), zone, 0);
     let block = media.read(addr, 1)?;
     ZoneHeader::decode(&block).map_err(|source| InspectError::Block { addr, source })
+}
+
+fn believe_headless(
+    media: &Media<'_>,
+    key: &VolumeKey,
+    zones: &mut [ZoneUse],
+    findings: &mut Findings,
+) {
+    for zone in media.log_candidates() {
+        let Some(slot) = zones.get_mut(zone.0 as usize) else {
+            continue;
+        };
+        if let ZoneUse::Damaged(error) = slot
+            && let Some(headless) = log::headless(media, key, zone)
+        {
+            findings.add(&ZONE_HEADER, format_args!("zone {zone}"), &*error);
+            *slot = ZoneUse::Header(headless.fields);
+        }
+    }
 }
 
 /// The volume that most headers name; of those that equally many name, the one used last.

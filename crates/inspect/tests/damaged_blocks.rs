@@ -190,6 +190,22 @@ fn flipped_bytes_of_dead_space_change_nothing() {
     assert!(tried > 50, "{tried} dead blocks");
 }
 
+/// The header of the only log zone once took the whole volume along, with the advice to run mkfs.
+#[test]
+fn a_log_without_a_header_is_read_by_its_blocks() {
+    let device = formatted();
+    let volume = open(&device);
+    populate(&volume);
+    volume.close().unwrap();
+    let sound = report(&device, true);
+    let log = addr(&footer(&device).addr).zone();
+    flip(&device, Addr::new(DeviceId(0), log, 0), 99, 1);
+    let found = report(&device, true);
+    assert_eq!(found.findings[0].number, 101, "{:#?}", found.findings);
+    assert_eq!(found.findings.len(), sound.findings.len() + 1);
+    assert_eq!(found.counts, sound.counts);
+}
+
 /// Summaries are hints: without one, cleaning looks blocks up in the tree.
 #[test]
 fn a_damaged_summary_is_a_warning() {

@@ -1,9 +1,8 @@
 //! Zones: what the zone information table, the headers and the device say of each.
 
 use persimmon_device::ZoneState;
-use persimmon_format::envelope::{self, Kind};
+use persimmon_format::ZoneId;
 use persimmon_format::table::{Role, ZitEntry};
-use persimmon_format::{Addr, BLOCK_SIZE, DeviceId, ZoneId};
 
 use super::owners::{Owners, Usage};
 use super::repair::Plan;
@@ -11,10 +10,8 @@ use crate::checkpoint::Checkpoint;
 use crate::finding::{
     Findings, ZIT_ROLE, ZIT_VALID, ZIT_WRITE_POINTER, ZONE_HEADER, ZONE_HEADER_UNUSED, ZONE_STATE,
 };
+use crate::log;
 use crate::volume::{Inspector, ZoneHeaderFields, ZoneUse};
-
-/// Blocks behind a damaged header that are looked at to tell what the zone was.
-const PROBE_BLOCKS_MAX: u32 = 16;
 
 pub(crate) fn check(
     inspector: &Inspector<'_>,
@@ -98,7 +95,9 @@ fn check_header(
     }
 }
 
-/// Whether a zone with a damaged header holds log blocks that a mount would look for.
+/// Whether a zone with a damaged header was part of the log: as the checkpoint knew it, or because
+/// its blocks tell of durable records that nobody else has. A header that a crash cut off, with
+/// blocks behind it that arrived, is nothing to worry about.
 fn is_log_in_use(
     inspector: &Inspector<'_>,
     checkpoint: &Checkpoint,
@@ -110,21 +109,7 @@ fn is_log_in_use(
     if entry.role == Role::Log && entry.sequence >= first_needed {
         return true;
     }
-    let blocks = inspector
-        .media
-        .written(zone)
-        .saturating_sub(1)
-        .min(PROBE_BLOCKS_MAX);
-    let Ok(window) = inspector
-        .media
-        .read(Addr::new(DeviceId(0), zone, 1), blocks)
-    else {
-        return false;
-    };
-    window.chunks_exact(BLOCK_SIZE).any(|block| {
-        [Kind::Journal, Kind::Footer].into_iter().any(|kind| {
-            envelope::open(block, &inspector.key, kind, None)
-                .is_ok_and(|(fields, _)| fields.owner >= first_needed)
-        })
-    })
+    let last = inspector.journal.last(checkpoint.footer.cut);
+    log::headless(&inspector.media, &inspector.key, zone)
+        .is_some_and(|headless| headless.durable > last)
 }
