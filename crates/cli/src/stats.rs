@@ -70,6 +70,7 @@ impl StatsCommand {
             ("cleaned, ahead", stats.cleaning_background.to_string()),
             ("blocks moved", stats.blocks_moved.to_string()),
             ("stalls", stats.stalls.to_string()),
+            ("most data waiting", show_bytes(stats.staged_bytes_peak)),
         ] {
             println!("{name:<20}{value}");
         }

@@ -76,6 +76,7 @@ impl Counters {
             stalls: get(&self.stalls),
             commits: get(&self.commits),
             records: get(&self.records),
+            staged_bytes_peak: 0,
         }
     }
 }
@@ -123,6 +124,8 @@ pub struct Statistics {
     pub commits: u64,
     /// Redo records.
     pub records: u64,
+    /// The most file data that waited in memory, bytes.
+    pub staged_bytes_peak: u64,
 }
 
 impl Statistics {

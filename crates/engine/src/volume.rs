@@ -399,7 +399,11 @@ impl Volume {
     /// Counters since the volume was opened.
     #[must_use]
     pub fn statistics(&self) -> Statistics {
-        self.media.counters.snapshot()
+        Statistics {
+            staged_bytes_peak: self.space.staged_blocks_peak()
+                * persimmon_device::BLOCK_SIZE as u64,
+            ..self.media.counters.snapshot()
+        }
     }
 
     /// All zones.

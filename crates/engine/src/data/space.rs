@@ -20,6 +20,7 @@ const LANDING_WAIT: Duration = Duration::from_millis(20);
 #[derive(Debug)]
 pub(crate) struct Space {
     staged_blocks: AtomicU64,
+    staged_blocks_peak: AtomicU64,
     turn: Mutex<()>,
     given_back: Condvar,
     pub(crate) staged_blocks_max: u64,
@@ -42,6 +43,7 @@ impl Space {
         let blocks_max = (staging_bytes_max / BLOCK_SIZE) as u64;
         Space {
             staged_blocks: AtomicU64::new(0),
+            staged_blocks_peak: AtomicU64::new(0),
             turn: Mutex::new(()),
             given_back: Condvar::new(),
             staged_blocks_max: blocks_max.min(user_blocks / 16).max(64),
@@ -54,7 +56,13 @@ impl Space {
 
     /// Sets blocks aside whatever is left: for overwriting, which frees as much as it takes.
     pub(crate) fn take(&self, blocks: u64) {
-        self.staged_blocks.fetch_add(blocks, Ordering::Relaxed);
+        let before = self.staged_blocks.fetch_add(blocks, Ordering::Relaxed);
+        self.staged_blocks_peak
+            .fetch_max(before + blocks, Ordering::Relaxed);
+    }
+
+    pub(crate) fn staged_blocks_peak(&self) -> u64 {
+        self.staged_blocks_peak.load(Ordering::Relaxed)
     }
 
     pub(crate) fn give_back(&self, blocks: u64) {
