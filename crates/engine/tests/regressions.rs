@@ -277,3 +277,33 @@ fn crash_states_over_log_rolls() {
         &failures[..failures.len().min(8)]
     );
 }
+
+/// A log zone with a damaged header was passed over as long as any other header was good: the
+/// volume went back to an older checkpoint, and what had been acknowledged since was gone.
+#[test]
+fn a_log_zone_with_a_damaged_header_is_not_passed_over() {
+    let device = fresh(SimConfig::new(40, 128).capacity(120));
+    let volume = open(&device, 1 << 20).unwrap();
+    let ino = create(&volume).unwrap();
+    for i in 0..150u64 {
+        volume.write(ino, i * 4096, &[7; 4096], NOW).unwrap();
+        volume.sync_file(ino).unwrap();
+    }
+    drop(volume);
+    let logs: Vec<_> = {
+        let volume = open(&device, 1 << 20).unwrap();
+        let zones = volume.zones();
+        let logs = zones.iter().filter(|z| z.entry.role.name() == "log");
+        logs.map(|z| z.zone).collect()
+    };
+    assert!(!logs.is_empty());
+    for zone in logs {
+        assert!(device.corrupt(zone, 0, 200, 1));
+        let volume = open(&device, 1 << 20).unwrap();
+        let mut buf = vec![0; 150 * 4096];
+        assert_eq!(volume.read(ino, 0, &mut buf).unwrap(), buf.len());
+        assert!(buf.iter().all(|byte| *byte == 7));
+        drop(volume);
+        assert!(device.corrupt(zone, 0, 200, 1));
+    }
+}

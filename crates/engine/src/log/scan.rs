@@ -2,6 +2,7 @@
 //! last good block is searched back from the write pointer; the newest one leads to its footer.
 
 use persimmon_device::{BLOCK_SIZE, ZoneId, ZoneInfo, ZoneState};
+use persimmon_format::envelope;
 use persimmon_format::footer::Footer;
 use persimmon_format::log::{Body, LogBlock, LogState};
 use persimmon_format::table::Role;
@@ -30,40 +31,53 @@ pub(crate) struct FoundLog {
     pub(crate) zones: Vec<FoundZone>,
 }
 
+/// What the headers of the log candidates are like.
+#[derive(Default)]
+struct Headers {
+    good: Vec<(ZoneHeader, ZoneInfo)>,
+    /// Written zones without a good header.
+    suspect: Vec<(ZoneId, ZoneInfo)>,
+    problem: Option<Error>,
+}
+
 /// Reads the headers of the log candidates.
-pub(crate) fn find(media: &Media, report: &[ZoneInfo]) -> Result<FoundLog> {
+fn read_headers(media: &Media, report: &[ZoneInfo]) -> Headers {
     let first = media.geometry().conventional_zones as usize;
-    let candidates = report
-        .iter()
-        .enumerate()
-        .skip(first)
-        .take(LOG_CANDIDATES as usize);
-    let mut headers = Vec::new();
-    let mut problem = None;
-    for (i, info) in candidates {
+    let candidates = report.iter().enumerate().skip(first);
+    let mut headers = Headers::default();
+    for (i, info) in candidates.take(LOG_CANDIDATES as usize) {
         let readable = !matches!(info.state, ZoneState::Offline | ZoneState::Empty);
         if !readable || info.write_pointer == 0 {
             continue;
         }
         let zone = ZoneId(i as u32);
+        let addr = Addr::new(DeviceId(0), zone, 0);
         let header = media
-            .read(Addr::new(DeviceId(0), zone, 0), 1)
-            .and_then(|block| {
-                let addr = Addr::new(DeviceId(0), zone, 0);
-                ZoneHeader::decode(&block).map_err(Error::damaged(addr))
-            });
+            .read(addr, 1)
+            .and_then(|block| ZoneHeader::decode(&block).map_err(Error::damaged(addr)));
         match header {
-            Ok(header) if header.zone == zone => headers.push((header, *info)),
-            Ok(_) => {}
-            Err(error) => problem = problem.or(Some(error)),
+            Ok(header) if header.zone == zone => headers.good.push((header, *info)),
+            Ok(_) => headers.suspect.push((zone, *info)),
+            Err(error) => {
+                headers.suspect.push((zone, *info));
+                headers.problem = headers.problem.or(Some(error));
+            }
         }
     }
-    headers.sort_by_key(|(header, _)| header.sequence);
-    let Some((newest, _)) = headers.last() else {
-        return Err(no_volume(problem));
+    headers.good.sort_by_key(|(header, _)| header.sequence);
+    headers
+}
+
+/// Finds the volume and its log.
+pub(crate) fn find(media: &Media, report: &[ZoneInfo]) -> Result<FoundLog> {
+    let headers = read_headers(media, report);
+    let Some((newest, _)) = headers.good.last() else {
+        return Err(no_volume(headers.problem));
     };
     let identity = newest.volume.clone();
-    let zones = headers
+    let key = identity.key();
+    let mut zones: Vec<FoundZone> = headers
+        .good
         .iter()
         .filter(|(header, _)| header.role == Role::Log && header.volume.uuid == identity.uuid)
         .map(|(header, info)| FoundZone {
@@ -77,7 +91,43 @@ pub(crate) fn find(media: &Media, report: &[ZoneInfo]) -> Result<FoundLog> {
             state: info.state,
         })
         .collect();
+    // A log zone whose header is damaged must not be passed over: what it holds may be newer than
+    // the rest. Its blocks tell as much as the header.
+    let rescued = headers.suspect.iter().filter_map(|(zone, info)| {
+        let found = rescue(media, &key, *zone, info)?;
+        tracing::warn!(
+            zone = zone.0,
+            "the header of a log zone is damaged; its blocks are used"
+        );
+        Some(found)
+    });
+    zones.extend(rescued);
+    zones.sort_by_key(|found| found.zone.sequence);
     Ok(FoundLog { identity, zones })
+}
+
+/// A log zone known by the first good block in it.
+fn rescue(media: &Media, key: &VolumeKey, zone: ZoneId, info: &ZoneInfo) -> Option<FoundZone> {
+    let write_pointer = info.write_pointer.min(info.capacity);
+    let count = write_pointer.saturating_sub(1).min(READ_BLOCKS);
+    let bytes = media.read(Addr::new(DeviceId(0), zone, 1), count).ok()?;
+    bytes
+        .chunks_exact(BLOCK_SIZE)
+        .enumerate()
+        .find_map(|(i, block)| {
+            let sequence = envelope::peek(block).ok()?.owner;
+            let decoded = LogBlock::decode(block, key, sequence).ok()?;
+            Some(FoundZone {
+                zone: LogZone {
+                    zone,
+                    sequence,
+                    first_log_sequence: decoded.sequence.checked_sub(i as u64)?,
+                    capacity: info.capacity,
+                },
+                write_pointer,
+                state: info.state,
+            })
+        })
 }
 
 fn no_volume(problem: Option<Error>) -> Error {
