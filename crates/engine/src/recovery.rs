@@ -409,8 +409,13 @@ fn resume_writing(
             continue;
         }
         let goes_on = match entry.role {
-            // Zones that voided records may name take no more writes: they are finished.
-            Role::Data | Role::Metadata => !tail_cut && volume.resume_zone(zone, info),
+            // Zones that voided records may name take no more writes: they are finished. So are
+            // those whose header was lost: what is written behind it would not be believed.
+            Role::Data | Role::Metadata => {
+                let intact = read_header(&volume.media, volume.identity(), zone)
+                    .is_some_and(|h| h.role == entry.role && h.sequence == entry.sequence);
+                !tail_cut && intact && volume.resume_zone(zone, info)
+            }
             Role::Log => log_head == Some(zone),
             Role::Free | Role::Retired => false,
         };

@@ -122,6 +122,8 @@ impl ZoneWriter {
         let mut pending = Vec::new();
         let batch = self.take_batch(runs, media.geometry().max_append_blocks);
         let places = match in_flight {
+            // A zone taken up again may have room for nothing but its summary.
+            _ if batch.is_empty() => Ok(Vec::new()),
             Some(_) => Ok(self.send_writes(media, class, &batch, &mut pending)),
             None => self.send_appends(media, class, &batch),
         };
