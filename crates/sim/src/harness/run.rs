@@ -287,9 +287,10 @@ impl<S: System> Run<'_, S> {
             (Ok(()), Ok(())) => {
                 *self.statistics.ops.entry(op.name()).or_default() += 1;
                 match op {
-                    Op::Remount if !device.has_failed() => {
-                        self.compare_live(&mut subject, model)?;
-                    }
+                    Op::Remount => match self.compare_live(&mut subject, model) {
+                        Err(_) if device.has_failed() => return Ok(Outcome::Broken),
+                        compared => compared?,
+                    },
                     Op::Allocate { path, .. } => match subject.observe_one(path) {
                         Ok(found) => model.adopt_mtime(path, found.mtime),
                         Err(_) if device.has_failed() => return Ok(Outcome::Broken),
