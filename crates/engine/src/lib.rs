@@ -10,6 +10,7 @@ mod checkpoint;
 mod cleaning;
 mod data;
 mod error;
+mod in_flight;
 mod log;
 mod media;
 pub mod meta;

@@ -40,7 +40,7 @@ const ENGINE: &[(&str, &[&str])] = &[
     ("zones", &["zones"]),
     ("log", &["log", "zones"]),
     ("meta", &["meta", "log", "zones"]),
-    ("data", &["data", "log", "zones"]),
+    ("data", &["data", "meta", "log", "zones"]),
 ];
 
 pub fn check(

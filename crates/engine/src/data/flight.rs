@@ -16,7 +16,7 @@ use super::files::File;
 use super::staged::{Staged, Times};
 use crate::Volume;
 use crate::error::{Error, Result};
-use crate::log::InFlight;
+use crate::in_flight::InFlight;
 use crate::meta::{Intent, Transaction};
 use crate::statistics::{Class, add};
 use crate::zones::table::NoWriter;

@@ -1,8 +1,10 @@
 //! The log: a chain of zones with journal blocks and checkpoint footers, found through write
-//! pointers alone. [`writer`] appends, [`scan`] finds and reads, `replay` makes records of blocks.
+//! pointers alone. [`writer`] buffers and commits, `append` sends blocks, [`scan`] finds and reads, `replay` makes records of blocks.
 
+mod append;
 pub(crate) mod replay;
 pub(crate) mod scan;
 pub(crate) mod writer;
 
-pub(crate) use writer::{InFlight, Log};
+pub(crate) use append::Head;
+pub(crate) use writer::Log;

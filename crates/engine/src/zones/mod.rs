@@ -3,6 +3,7 @@
 //! The Zone Information Table and the free zones (the Zone Bitmap) are in memory; allocation
 //! never asks the device.
 
+mod allocation;
 pub(crate) mod budget;
 pub(crate) mod pin;
 pub(crate) mod table;

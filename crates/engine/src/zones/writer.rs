@@ -8,7 +8,7 @@ use persimmon_format::summary::{SummaryBuilder, SummaryEntry};
 use persimmon_format::{Addr, DeviceId, Ino, VolumeKey};
 
 use super::Stream;
-use crate::log::InFlight;
+use crate::in_flight::InFlight;
 use crate::media::{Media, appended, wait_all};
 use crate::statistics::Class;
 

@@ -1,0 +1,278 @@
+//! Log blocks to the device: framing a batch of records, the parts of a footer, rolling over to
+//! the next zone, going on elsewhere when a zone fails.
+
+use std::sync::Arc;
+
+use persimmon_device::{BLOCK_SIZE, Buffer, BufferMut, DeviceError};
+use persimmon_format::footer::LogPosition;
+use persimmon_format::log::{BODY_LEN, Body, LogBlock, LogState};
+use persimmon_format::{Addr, DeviceId, Lsn, VolumeKey};
+
+use crate::error::{Error, Result};
+use crate::in_flight::InFlight;
+use crate::media::{Media, wait_all};
+use crate::statistics::{Class, add};
+use crate::zones::Zones;
+use crate::zones::table::LogZone;
+
+/// Blocks sent to the device in one command.
+const COMMAND_BLOCKS: usize = 256;
+/// Log zones tried one after the other when writing to them fails.
+const ZONES_TRIED: usize = 3;
+
+/// Where the next log block goes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Head {
+    pub(crate) zone: LogZone,
+    pub(crate) next_block: u32,
+}
+
+impl Head {
+    pub(crate) fn sequence(&self) -> u64 {
+        self.zone
+            .first_log_sequence
+            .wrapping_add(u64::from(self.next_block))
+            .wrapping_sub(1)
+    }
+
+    fn room(&self) -> u32 {
+        self.zone.capacity.saturating_sub(self.next_block)
+    }
+
+    pub(super) fn position(&self) -> LogPosition {
+        LogPosition {
+            sequence: self.sequence(),
+            addr: Addr::new(DeviceId(0), self.zone.zone, self.next_block),
+        }
+    }
+}
+
+/// A batch of records on its way.
+pub(super) struct Batch {
+    pub(super) records: Vec<u8>,
+    pub(super) sizes: Vec<u32>,
+    pub(super) data: Vec<Arc<InFlight>>,
+    pub(super) first_lsn: Lsn,
+    pub(super) last_lsn: Lsn,
+    pub(super) state: LogState,
+}
+
+/// What goes into one journal block: first LSN, lead, and which of the batch's bytes.
+pub(super) type Slice = (Lsn, u16, std::ops::Range<usize>);
+
+/// One leader's work.
+pub(super) struct Appender<'a> {
+    pub(super) key: &'a VolumeKey,
+    pub(super) media: &'a Media,
+    pub(super) zones: &'a Zones,
+    pub(super) head: Option<Head>,
+    /// Zones taken into the chain meanwhile.
+    pub(super) opened: Vec<LogZone>,
+}
+
+impl Appender<'_> {
+    pub(super) fn write_batch(&mut self, batch: &Batch) -> Result<()> {
+        if batch.sizes.is_empty() {
+            return Ok(());
+        }
+        add(&self.media.counters.commits, 1);
+        add(&self.media.counters.records, batch.sizes.len() as u64);
+        self.write_journal(
+            &cut_blocks(&batch.sizes, batch.first_lsn),
+            &batch.records,
+            batch.state,
+        )
+    }
+
+    /// Writes journal blocks, rolling over to new zones as they fill up.
+    pub(super) fn write_journal(
+        &mut self,
+        mut slices: &[Slice],
+        bytes: &[u8],
+        state: LogState,
+    ) -> Result<()> {
+        let mut failures = 0;
+        while !slices.is_empty() {
+            let head = self.head_with_room(1)?;
+            let (now, later) = slices.split_at(slices.len().min(head.room() as usize));
+            let bodies = now.iter().map(|(first_lsn, lead, range)| Body::Journal {
+                first_lsn: *first_lsn,
+                lead: *lead,
+                bytes: &bytes[range.clone()],
+            });
+            match self.write_blocks(head, bodies, state, Class::Journal) {
+                Ok(()) => slices = later,
+                Err(error) => self.abandon(head, error, &mut failures)?,
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn write_footer(
+        &mut self,
+        bytes: &[u8],
+        state: LogState,
+        next_lsn: Lsn,
+    ) -> Result<Addr> {
+        let parts: Vec<&[u8]> = bytes.chunks(BODY_LEN).collect();
+        let mut failures = 0;
+        loop {
+            let mut head = self.head_with_room(1)?;
+            if (head.room() as usize) < parts.len() {
+                // The parts of a footer are neighbours: fill up this zone with empty blocks.
+                let filler: Vec<Slice> = (0..head.room()).map(|_| (next_lsn, 0, 0..0)).collect();
+                self.write_journal(&filler, &[], state)?;
+                head = self.head_with_room(1)?;
+                if (head.room() as usize) < parts.len() {
+                    return Err(Error::Geometry(
+                        "a checkpoint footer does not fit a zone".into(),
+                    ));
+                }
+            }
+            let bodies = parts.iter().enumerate().map(|(part, bytes)| Body::Footer {
+                part: part as u16,
+                parts: parts.len() as u16,
+                bytes,
+            });
+            let addr = head.position().addr;
+            match self.write_blocks(head, bodies, state, Class::Checkpoint) {
+                Ok(()) => return Ok(addr),
+                Err(error) => self.abandon(head, error, &mut failures)?,
+            }
+        }
+    }
+
+    fn write_blocks<'b>(
+        &mut self,
+        mut head: Head,
+        bodies: impl Iterator<Item = Body<'b>>,
+        state: LogState,
+        class: Class,
+    ) -> Result<(), DeviceError> {
+        let blocks: Vec<_> = bodies
+            .enumerate()
+            .map(|(i, body)| LogBlock {
+                sequence: head.sequence() + i as u64,
+                state,
+                body,
+            })
+            .collect();
+        let mut pending = Vec::new();
+        for group in blocks.chunks(COMMAND_BLOCKS) {
+            let buffer = self.encode(group, &head.zone);
+            let count = buffer.blocks();
+            pending.extend(
+                self.media
+                    .write(class, head.zone.zone, head.next_block, vec![buffer]),
+            );
+            head.next_block += count;
+        }
+        wait_all(pending)?;
+        self.zones
+            .note_log_zone(head.zone.zone, head.next_block, head.room() > 0);
+        self.head = Some(head);
+        Ok(())
+    }
+
+    fn encode(&self, blocks: &[LogBlock<'_>], zone: &LogZone) -> Buffer {
+        let mut buffer = BufferMut::zeroed(blocks.len());
+        for (block, out) in blocks.iter().zip(buffer.chunks_exact_mut(BLOCK_SIZE)) {
+            block.encode_into(out, self.key, zone.sequence);
+        }
+        buffer.freeze()
+    }
+
+    /// A zone failed: what was to be written goes to a new one, which takes over its numbers.
+    fn abandon(&mut self, head: Head, error: DeviceError, failures: &mut usize) -> Result<()> {
+        tracing::warn!(zone = head.zone.zone.0, %error, "log zone failed, going on in another");
+        *failures += 1;
+        if *failures >= ZONES_TRIED {
+            return Err(error.into());
+        }
+        // Its slot is needed; a zone that cannot even be finished is dead to the device too.
+        let _ = self.media.finish(head.zone.zone);
+        self.zones
+            .note_log_zone(head.zone.zone, head.next_block, false);
+        self.roll(head.sequence())
+    }
+
+    fn head_with_room(&mut self, blocks: u32) -> Result<Head> {
+        match self.head {
+            Some(head) if head.room() >= blocks => Ok(head),
+            head => {
+                self.roll(head.map_or(1, |h| h.sequence()))?;
+                self.head.ok_or(Error::NoSpace)
+            }
+        }
+    }
+
+    fn roll(&mut self, first_log_sequence: u64) -> Result<()> {
+        let mut failures = 0;
+        loop {
+            match self.zones.open_log_zone(self.media, first_log_sequence) {
+                Ok(Some(zone)) => {
+                    self.opened.push(zone);
+                    self.head = Some(Head {
+                        zone,
+                        next_block: 1,
+                    });
+                    return Ok(());
+                }
+                Ok(None) => return Err(Error::NoSpace),
+                Err(error) => {
+                    failures += 1;
+                    if failures >= ZONES_TRIED {
+                        return Err(error);
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Cuts framed records of these sizes into block bodies.
+fn cut_blocks(sizes: &[u32], first_lsn: Lsn) -> Vec<Slice> {
+    let total: usize = sizes.iter().map(|s| *s as usize).sum();
+    let mut slices = Vec::with_capacity(total.div_ceil(BODY_LEN));
+    let mut records = sizes.iter().map(|s| *s as usize);
+    let mut lsn = first_lsn;
+    let mut next_start = 0;
+    for start in (0..total).step_by(BODY_LEN) {
+        let end = (start + BODY_LEN).min(total);
+        let lead = next_start.min(end) - start;
+        slices.push((lsn, lead as u16, start..end));
+        while next_start < end {
+            next_start += records.next().unwrap_or(total);
+            lsn = lsn.next();
+        }
+    }
+    slices
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn records_are_cut_into_blocks() {
+        let body = BODY_LEN as u32;
+        let slices = cut_blocks(&[10, body, 5], Lsn(7));
+        assert_eq!(
+            slices,
+            vec![
+                (Lsn(7), 0, 0..BODY_LEN),
+                (Lsn(9), 10, BODY_LEN..BODY_LEN + 15),
+            ]
+        );
+        // A record longer than two blocks: no record starts in the second.
+        let slices = cut_blocks(&[2 * body + 1, 4], Lsn(1));
+        assert_eq!(
+            slices,
+            vec![
+                (Lsn(1), 0, 0..BODY_LEN),
+                (Lsn(2), body as u16, BODY_LEN..2 * BODY_LEN),
+                (Lsn(2), 1, 2 * BODY_LEN..2 * BODY_LEN + 5),
+            ]
+        );
+    }
+}
