@@ -18,6 +18,7 @@ mod progress;
 mod report;
 mod spec;
 mod stats;
+mod sync;
 mod umount;
 mod zones;
 
@@ -47,6 +48,7 @@ enum Command {
     Info(info::InfoCommand),
     Zones(zones::ZonesCommand),
     Stats(stats::StatsCommand),
+    Sync(sync::Sync),
     Dump(dump::Dump),
     Probe(probe::Probe),
 }
@@ -61,6 +63,7 @@ impl Command {
             Command::Info(command) => command.run(),
             Command::Zones(command) => command.run(),
             Command::Stats(command) => command.run(),
+            Command::Sync(command) => command.run(),
             Command::Dump(command) => command.run(),
             Command::Probe(command) => command.run(),
         }
@@ -76,6 +79,7 @@ impl Command {
             Command::Info(_) => ("info", exit::FAILED),
             Command::Zones(_) => ("zones", exit::FAILED),
             Command::Stats(_) => ("stats", exit::FAILED),
+            Command::Sync(_) => ("sync", exit::FAILED),
             Command::Dump(_) => ("dump", exit::FAILED),
             Command::Probe(_) => ("probe", exit::FAILED),
         }

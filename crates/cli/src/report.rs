@@ -11,6 +11,9 @@ use persimmon_engine::{RecoveryReport, Statistics, Volume, ZoneStatus};
 use persimmon_format::table::Role;
 use persimmon_fuse::{Histogram, Latencies, Live};
 use serde::{Deserialize, Serialize};
+use tracing::error;
+
+use crate::sync::Synced;
 
 const BLOCK: u64 = BLOCK_SIZE as u64;
 
@@ -252,6 +255,14 @@ impl Source {
         Stats::new(&self.volume.statistics(), &self.latencies)
     }
 
+    /// Makes everything durable; logs why not.
+    fn sync(&self) -> bool {
+        self.volume
+            .sync()
+            .inspect_err(|error| error!("sync: {error}"))
+            .is_ok()
+    }
+
     /// Now.
     pub fn zones(&self) -> Vec<ZoneRow> {
         self.volume.zones().iter().map(ZoneRow::new).collect()
@@ -263,6 +274,9 @@ impl Live for Source {
         let answer = match question {
             "info" => serde_json::to_vec(&self.info()),
             "stats" => serde_json::to_vec(&self.stats()),
+            "sync" => serde_json::to_vec(&Synced {
+                durable: self.sync(),
+            }),
             _ => {
                 let from: usize = question.strip_prefix("zones.")?.parse().ok()?;
                 let zones = self.zones();

@@ -1,0 +1,45 @@
+//! `persimmon sync`: makes everything on a mounted volume durable. The kernel does not tell FUSE
+//! filesystems of sync(2) and syncfs(2), so there has to be another way.
+
+use anyhow::{Result, bail};
+use clap::Args;
+use serde::{Deserialize, Serialize};
+
+use crate::live::{self, Target};
+use crate::output;
+
+/// Make everything on a mounted volume durable.
+#[derive(Args)]
+pub struct Sync {
+    /// A directory of the mount, or its device
+    target: String,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// What the daemon answers.
+#[derive(Serialize, Deserialize)]
+pub struct Synced {
+    /// Everything that was done before the question.
+    pub durable: bool,
+}
+
+impl Sync {
+    pub fn run(&self) -> Result<u8> {
+        let Target::Live(dir) = Target::of(&self.target)? else {
+            bail!(
+                "{} is not mounted: nothing waits to be written",
+                self.target
+            );
+        };
+        let synced: Synced = live::ask(&dir, "sync")?;
+        if self.json {
+            output::json(&synced)?;
+        }
+        if !synced.durable {
+            bail!("the volume could not be written; see the log of its daemon");
+        }
+        Ok(0)
+    }
+}
