@@ -3,7 +3,7 @@
 use std::ops::ControlFlow;
 
 use persimmon_format::envelope;
-use persimmon_format::log::{LogBlock, LogState};
+use persimmon_format::log::{Body, LogBlock, LogState};
 use persimmon_format::table::Role;
 use persimmon_format::{Addr, BLOCK_SIZE, DeviceId, FormatError, Lsn, VolumeKey, ZoneId};
 
@@ -186,8 +186,18 @@ fn last_good(media: &Media<'_>, key: &VolumeKey, zone: &LogZone) -> Option<Newes
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Headless {
     pub fields: ZoneHeaderFields,
+    /// Records in it or later ones have this LSN or a later one.
+    pub first_lsn: Lsn,
     /// Records up to this LSN were durable.
     pub durable: Lsn,
+}
+
+impl Headless {
+    /// Whether a record behind the header was durable. Then the header was too, and went bad; else
+    /// a crash may have cut it off.
+    pub(crate) fn was_durable(&self) -> bool {
+        self.durable >= self.first_lsn
+    }
 }
 
 /// Looks for log blocks in a zone without a header.
@@ -213,8 +223,17 @@ pub(crate) fn headless(media: &Media<'_>, key: &VolumeKey, zone: ZoneId) -> Opti
                 sequence: envelope.owner,
                 first_log_sequence: block.sequence.saturating_sub(before),
             };
-            let known = found.get_or_insert(Headless { fields, durable });
+            let first_lsn = match block.body {
+                Body::Journal { first_lsn, .. } => first_lsn,
+                Body::Footer { .. } => Lsn(u64::MAX),
+            };
+            let known = found.get_or_insert(Headless {
+                fields,
+                first_lsn,
+                durable,
+            });
             known.durable = known.durable.max(durable);
+            known.first_lsn = known.first_lsn.min(first_lsn);
         }
         start += blocks;
     }

@@ -1,6 +1,6 @@
 //! Opening a volume for inspection: zone headers, the log, the newest checkpoint.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
 use persimmon_device::{ZoneState, ZonedDevice};
 use persimmon_format::table::Role;
@@ -10,8 +10,8 @@ use serde::Serialize;
 
 use crate::checkpoint::{self, Checkpoint};
 use crate::error::{InspectError, Result};
-use crate::finding::{Findings, ZONE_HEADER, ZONE_HEADER_FIELDS, ZONE_HEADER_FOREIGN};
-use crate::log::{self, Log};
+use crate::finding::{Findings, ZONE_HEADER_FIELDS, ZONE_HEADER_FOREIGN};
+use crate::log::{self, Headless, Log};
 use crate::media::Media;
 use crate::replay::{self, Journal};
 
@@ -21,6 +21,8 @@ pub struct Inspector<'d> {
     pub(crate) identity: VolumeIdentity,
     pub(crate) key: VolumeKey,
     pub(crate) zones: Vec<ZoneUse>,
+    /// Log zones that are known by their blocks, and what is wrong with their headers.
+    pub(crate) headless: BTreeMap<ZoneId, (Headless, String)>,
     pub(crate) log: Log,
     pub(crate) checkpoint: Option<Checkpoint>,
     pub(crate) journal: Journal,
@@ -94,12 +96,8 @@ impl<'d> Inspector<'d> {
         let identity = identity(&media, &headers)?;
         let mut zones = zone_uses(&identity, headers, findings);
         let key = identity.key();
-        let mut log = Log::find(&media, &key, &zones);
-        if log.newest.is_none() {
-            // All is lost without a log: believe its blocks where their zone's header is damaged.
-            believe_headless(&media, &key, &mut zones, findings);
-            log = Log::find(&media, &key, &zones);
-        }
+        let headless = believe_headless(&media, &key, &mut zones);
+        let log = Log::find(&media, &key, &zones);
         let (checkpoint, journal) = match checkpoint::newest(&media, &key, &log, findings)? {
             None => (None, Journal::default()),
             Some(checkpoint) => {
@@ -112,6 +110,7 @@ impl<'d> Inspector<'d> {
             identity,
             key,
             zones,
+            headless,
             log,
             checkpoint,
             journal,
@@ -189,23 +188,24 @@ pub(crate) fn read_header(media: &Media<'_>, zone: ZoneId) -> Result<ZoneHeader>
     ZoneHeader::decode(&block).map_err(|source| InspectError::Block { addr, source })
 }
 
+/// A log zone whose header is damaged is known by its blocks: what it holds may be newer than all
+/// the rest.
 fn believe_headless(
     media: &Media<'_>,
     key: &VolumeKey,
     zones: &mut [ZoneUse],
-    findings: &mut Findings,
-) {
+) -> BTreeMap<ZoneId, (Headless, String)> {
+    let mut found = BTreeMap::new();
     for zone in media.log_candidates() {
-        let Some(slot) = zones.get_mut(zone.0 as usize) else {
-            continue;
-        };
-        if let ZoneUse::Damaged(error) = slot
+        if let Some(slot) = zones.get_mut(zone.0 as usize)
+            && let ZoneUse::Damaged(error) = slot
             && let Some(headless) = log::headless(media, key, zone)
         {
-            findings.add(&ZONE_HEADER, format_args!("zone {zone}"), &*error);
+            found.insert(zone, (headless, std::mem::take(error)));
             *slot = ZoneUse::Header(headless.fields);
         }
     }
+    found
 }
 
 /// The volume that most headers name; of those that equally many name, the one used last.

@@ -11,13 +11,13 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use persimmon_device::ZonedDevice;
-use persimmon_engine::{Error, Options, Task, Volume};
+use persimmon_engine::{Error, FormatOptions, Options, Task, Volume};
 use persimmon_format::extent::Extent;
 use persimmon_format::inode::ROOT;
 use persimmon_format::{Addr, BLOCK_SIZE, DeviceId, Ino, Key, KeyKind, ZoneId};
 use persimmon_inspect::Inspector;
 use persimmon_inspect::dump::{Dump, ExtentRow, Target, dump, item_text};
-use persimmon_sim::SimDevice;
+use persimmon_sim::{SimConfig, SimDevice};
 use support::{FILE, add, content, formatted, now, open, populate};
 
 /// Items by key as text, and each file's blocks one by one, since how extents are cut is free.
@@ -243,4 +243,49 @@ fn the_engine_never_reads_wrong_data() {
         refused > 5 && partial > 5 && whole > 5,
         "{refused} {partial} {whole}"
     );
+}
+
+/// The header of the newest log zone went bad: the zone before it ends in an orderly way, and a
+/// mount that believed it would lose, without a word, all that was synced since.
+#[test]
+fn a_lost_log_zone_is_not_passed_over() {
+    let device = Arc::new(SimDevice::new(SimConfig::new(64, 64).host_file()));
+    Volume::format(device.clone(), &FormatOptions::default()).unwrap();
+    let volume = open(&device);
+    let file = add(&volume, ROOT, "file", FILE);
+    let log_zones = || {
+        let inspector = Inspector::open(&*device).unwrap();
+        match dump(&inspector, &Target::Log).unwrap() {
+            Dump::Log(log) => log.zones,
+            other => panic!("{other:?}"),
+        }
+    };
+    // Until the log has gone on to a zone that the newest footer is not in, and then some more.
+    let mut round = 0;
+    let mut beyond = 0;
+    while beyond < 5 {
+        volume
+            .write(file, round * 100, &content(round, 100), now(1))
+            .unwrap();
+        volume.sync_file(file).unwrap();
+        round += 1;
+        let newest = log_zones().last().unwrap().zone;
+        let footer = support::addr(&support::footer(&device).addr);
+        beyond = if newest == footer.zone().0 {
+            0
+        } else {
+            beyond + 1
+        };
+        assert!(round < 2000, "the log stays in one zone");
+    }
+    // Not closed: that may write a checkpoint.
+    let truth = read_all(&volume).unwrap();
+    drop(volume);
+    let newest = log_zones().last().unwrap().zone;
+    assert!(device.corrupt(ZoneId(newest), 0, 70, 1));
+    let found = support::numbers(&support::report(&device, true));
+    assert!(found.contains(&101), "{found:?}");
+    assert_same_content(&device);
+    let volume = open(&device);
+    assert_eq!(read_all(&volume).unwrap(), truth);
 }

@@ -201,7 +201,8 @@ fn a_log_without_a_header_is_read_by_its_blocks() {
     let log = addr(&footer(&device).addr).zone();
     flip(&device, Addr::new(DeviceId(0), log, 0), 99, 1);
     let found = report(&device, true);
-    assert_eq!(found.findings[0].number, 101, "{:#?}", found.findings);
+    let numbers = support::numbers(&found);
+    assert!(numbers.contains(&101), "{:#?}", found.findings);
     assert_eq!(found.findings.len(), sound.findings.len() + 1);
     assert_eq!(found.counts, sound.counts);
 }

@@ -10,7 +10,7 @@ use crate::checkpoint::Checkpoint;
 use crate::finding::{
     Findings, ZIT_ROLE, ZIT_VALID, ZIT_WRITE_POINTER, ZONE_HEADER, ZONE_HEADER_UNUSED, ZONE_STATE,
 };
-use crate::log;
+use crate::log::Headless;
 use crate::volume::{Inspector, ZoneHeaderFields, ZoneUse};
 
 pub(crate) fn check(
@@ -35,6 +35,15 @@ pub(crate) fn check(
         }
         match found {
             ZoneUse::Header(header) => {
+                if let Some((headless, error)) = inspector.headless.get(&zone) {
+                    let bad = header_was_durable(inspector, checkpoint, &entry, headless);
+                    let rule = if bad {
+                        &ZONE_HEADER
+                    } else {
+                        &ZONE_HEADER_UNUSED
+                    };
+                    findings.add(rule, &place, error);
+                }
                 check_header(inspector, zone, &entry, header, counted, findings);
             }
             ZoneUse::Unwritten | ZoneUse::Foreign if used => {
@@ -42,7 +51,7 @@ pub(crate) fn check(
             }
             ZoneUse::Unwritten | ZoneUse::Foreign => {}
             ZoneUse::Damaged(error) => {
-                if used || is_log_in_use(inspector, checkpoint, zone, &entry) {
+                if used || entry.role == Role::Log {
                     findings.add(&ZONE_HEADER, &place, error);
                 } else {
                     findings.add(&ZONE_HEADER_UNUSED, &place, error);
@@ -95,21 +104,16 @@ fn check_header(
     }
 }
 
-/// Whether a zone with a damaged header was part of the log: as the checkpoint knew it, or because
-/// its blocks tell of durable records that nobody else has. A header that a crash cut off, with
-/// blocks behind it that arrived, is nothing to worry about.
-fn is_log_in_use(
+/// Whether the header of a log zone was there once, as the checkpoint or its blocks tell. A header
+/// that a crash cut off, with blocks behind it that arrived, is nothing to worry about.
+fn header_was_durable(
     inspector: &Inspector<'_>,
     checkpoint: &Checkpoint,
-    zone: ZoneId,
     entry: &ZitEntry,
+    headless: &Headless,
 ) -> bool {
     let start = inspector.log.zone_of(checkpoint.footer.replay.sequence);
     let first_needed = start.map_or(0, |zone| zone.sequence);
-    if entry.role == Role::Log && entry.sequence >= first_needed {
-        return true;
-    }
-    let last = inspector.journal.last(checkpoint.footer.cut);
-    log::headless(&inspector.media, &inspector.key, zone)
-        .is_some_and(|headless| headless.durable > last)
+    let needed = headless.fields.sequence >= first_needed;
+    needed && (entry.role == Role::Log || headless.was_durable())
 }
