@@ -1,10 +1,11 @@
 //! Finding a key among the slots of a page.
 //!
 //! In a large tree almost every leaf comes from main memory, and a plain binary search waits for
-//! it once for each step: the address of a probe depends on the one before. So a step compares
-//! with several slots at once, whose loads the processor has under way together, and does not
-//! branch on what it finds. Where the parent's keys say between which bounds a page lies, a guess
-//! comes first; names' hashes, inodes and the blocks of a file are even enough for it.
+//! it once for each step: the address of a probe depends on the one before. Where the parent's
+//! keys say between which bounds a page lies, and its keys are even enough between them (names'
+//! hashes of one directory, blocks of one file, inodes that have few items each), a guess comes
+//! first. Elsewhere a guess would be wrong mostly, and the pages are few and mostly near: inner
+//! ones, and those where a directory with its names lies among files.
 
 use std::hint::black_box;
 
@@ -12,49 +13,35 @@ use persimmon_format::Key;
 
 use super::SLOT_BYTES;
 
-/// Slots compared with in one step.
-const PROBES: usize = 7;
 /// So many slots are asked for from memory at once.
 const LAST: usize = 16;
 
-/// A key taken apart for comparing.
-#[derive(Clone, Copy)]
+/// Items an inode may have on average where places are guessed by inode number.
+const ITEMS_PER_INODE_MAX: u64 = 16;
+
+/// A key taken apart for comparing: inode, and the rest in one number.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Target {
     ino: u64,
-    kind: u64,
-    item: u64,
-    snapshot: u32,
+    rest: u128,
 }
 
 impl Target {
     #[inline]
     pub(super) fn new(key: &Key) -> Target {
+        let kind = u128::from(key.kind.0) << 96;
+        let item = u128::from(key.item) << 32;
         Target {
             ino: key.ino.0,
-            kind: key.kind.0.into(),
-            item: key.item,
-            snapshot: key.snapshot.0,
+            rest: kind | item | u128::from(key.snapshot.0),
         }
     }
 
-    /// Whether the slot's key is not above the target: no borrow when it is subtracted from it,
-    /// field by field from the least.
+    /// Whether the slot's key is not above the target.
     #[inline]
     fn reaches(self, slot: &[u8; SLOT_BYTES]) -> bool {
-        let key = super::slot_key(slot);
-        let borrow = self.snapshot < key.snapshot.0;
-        let borrow = less(self.item, key.item, borrow);
-        let borrow = less(self.kind, key.kind.0.into(), borrow);
-        !less(self.ino, key.ino.0, borrow)
+        Target::new(&super::slot_key(slot)) <= self
     }
-}
-
-/// Whether subtracting `b` and a borrow from `a` borrows.
-#[inline]
-fn less(a: u64, b: u64, borrow: bool) -> bool {
-    let (difference, first) = a.overflowing_sub(b);
-    let (_, second) = difference.overflowing_sub(borrow.into());
-    first | second
 }
 
 /// What is known about a page in memory before it is looked at.
@@ -71,24 +58,7 @@ pub(in crate::meta) struct Expected {
 /// How many slots, which are in order, have keys not above the target.
 #[inline]
 pub(super) fn upper_bound(slots: &[[u8; SLOT_BYTES]], target: Target) -> usize {
-    let mut rest = slots;
-    let mut before = 0;
-    while rest.len() > LAST {
-        let step = rest.len() / (PROBES + 1);
-        // Slots at step - 1, 2 step - 1, ...: each that the target reaches leaves `step` behind.
-        let reached: usize = (1..=PROBES)
-            .map(|n| usize::from(target.reaches(&rest[n * step - 1])))
-            .sum();
-        let skip = reached * step;
-        let take = if reached == PROBES {
-            rest.len() - skip
-        } else {
-            step - 1
-        };
-        before += skip;
-        rest = &rest[skip..skip + take];
-    }
-    before + count_reached(rest, target)
+    slots.partition_point(|slot| target.reaches(slot))
 }
 
 /// [`upper_bound`] of a few slots: all of them are asked for from memory before the first is
@@ -111,7 +81,8 @@ pub(super) fn upper_bound_expecting(
     expected: &Expected,
 ) -> usize {
     let key = Target::new(target);
-    let Some(upper) = expected.upper.as_ref().filter(|_| slots.len() > LAST) else {
+    let even = |upper: &&Key| slots.len() > LAST && is_even(&expected.lower, upper, slots.len());
+    let Some(upper) = expected.upper.as_ref().filter(even) else {
         return upper_bound(slots, key);
     };
     let guess = (share(target, &expected.lower, upper) * slots.len() as f64) as usize;
@@ -123,6 +94,16 @@ pub(super) fn upper_bound_expecting(
         from + LAST + upper_bound(&slots[from + LAST..], key)
     } else {
         from + reached
+    }
+}
+
+/// Whether keys between the bounds of a page of `count` items can be expected to lie evenly.
+#[inline]
+fn is_even(lower: &Key, upper: &Key, count: usize) -> bool {
+    let inos = upper.ino.0.wrapping_sub(lower.ino.0);
+    match inos {
+        0 => lower.kind == upper.kind,
+        _ => inos.saturating_mul(ITEMS_PER_INODE_MAX) >= count as u64,
     }
 }
 
