@@ -103,7 +103,22 @@ pub(crate) fn find(media: &Media, report: &[ZoneInfo]) -> Result<FoundLog> {
     });
     zones.extend(rescued);
     zones.sort_by_key(|found| found.zone.sequence);
+    leave_out_taken_over(&mut zones);
     Ok(FoundLog { identity, zones })
+}
+
+/// A zone that failed was left early, and the next one took over its numbers: what arrived of the
+/// failed command does not count.
+fn leave_out_taken_over(zones: &mut [FoundZone]) {
+    let mut taken_over = u64::MAX;
+    for found in zones.iter_mut().rev() {
+        let first = found.zone.first_log_sequence;
+        let blocks = taken_over.saturating_sub(first).saturating_add(1);
+        if blocks < u64::from(found.write_pointer) {
+            found.write_pointer = blocks as u32;
+        }
+        taken_over = first;
+    }
 }
 
 /// A log zone known by the first good block in it.
