@@ -22,7 +22,8 @@ mod sync;
 mod umount;
 mod zones;
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -128,10 +129,18 @@ fn with_subcommand(mut arguments: Vec<OsString>) -> Vec<OsString> {
         .unwrap_or_default();
     if let Some(command @ ("mkfs" | "mount" | "fsck" | "umount")) = name.strip_suffix(".persimmon")
     {
-        let command = OsString::from(command);
-        arguments.insert(1, command);
+        arguments.insert(1, command.into());
+    } else if arguments.get(1).is_some_and(|first| is_spec(first)) {
+        arguments.insert(1, "mount".into());
     }
     arguments
+}
+
+/// `persimmon SPEC DIR -o OPTIONS` is how mount.fuse3 runs the program for the type
+/// `fuse.persimmon`, which is also what `mount -o remount` finds in the table of mounts.
+fn is_spec(argument: &OsStr) -> bool {
+    let bytes = argument.as_bytes();
+    bytes.contains(&b'/') || bytes.starts_with(b"LABEL=") || bytes.starts_with(b"UUID=")
 }
 
 fn usage_code(arguments: &[OsString]) -> u8 {
@@ -177,6 +186,7 @@ mod tests {
                 "-o",
                 "ro",
             ],
+            &["persimmon", "/img", "/mnt", "-o", "rw,remount,ro"],
             &["fsck.persimmon", "-a", "/dev/x"],
             &["fsck.persimmon", "-n", "-C0", "/dev/x"],
             &["mkfs.persimmon", "-L", "data", "/dev/x"],

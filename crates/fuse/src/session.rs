@@ -33,20 +33,20 @@ const BUSY_WAIT_MAX: Duration = Duration::from_secs(10);
 #[derive(Debug, thiserror::Error)]
 pub enum MountError {
     /// The mount point cannot be used.
-    #[error("{path}: {source}")]
+    #[error("{path}: {error}")]
     MountPoint {
         /// The mount point.
         path: PathBuf,
         /// Why not.
-        source: io::Error,
+        error: io::Error,
     },
     /// The kernel, or fusermount3, refused.
-    #[error("mounting at {path} failed: {source}{remedy}")]
+    #[error("mounting at {path} failed: {}{remedy}", error.to_string().trim_end())]
     Refused {
         /// The mount point.
         path: PathBuf,
         /// The refusal.
-        source: io::Error,
+        error: io::Error,
         /// What may help, or nothing.
         remedy: &'static str,
     },
@@ -109,12 +109,10 @@ pub fn mount(
     dir: &Path,
     options: &MountOptions,
 ) -> Result<Mount, MountError> {
-    let dir = dir
-        .canonicalize()
-        .map_err(|source| MountError::MountPoint {
-            path: dir.to_owned(),
-            source,
-        })?;
+    let dir = dir.canonicalize().map_err(|error| MountError::MountPoint {
+        path: dir.to_owned(),
+        error,
+    })?;
     let panicked = Arc::new(AtomicBool::new(false));
     let (sender, events) = sync_channel(4);
     let adapter = Adapter::new(
@@ -126,15 +124,15 @@ pub fn mount(
         sender.clone(),
     );
     let below = Place::new(dir.clone());
-    let session = Session::new(adapter, &dir, &config(source, options)).map_err(|source| {
+    let session = Session::new(adapter, &dir, &config(source, options)).map_err(|error| {
         // A handshake that failed leaves a dead mount behind.
         if !below.is_top() {
             let _ = rustix::mount::unmount(&dir, UnmountFlags::DETACH);
         }
         MountError::Refused {
             path: dir.clone(),
-            remedy: remedy(&source),
-            source,
+            remedy: remedy(&error),
+            error,
         }
     })?;
     let session = session.spawn().map_err(MountError::Thread)?;

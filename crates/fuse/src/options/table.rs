@@ -257,6 +257,14 @@ pub const IGNORED: &[&str] = &[
     "loud",
     "iversion",
     "noiversion",
+    // What the kernel and fusermount3 show of a FUSE mount, and mount(8) hands back.
+    "user_id",
+    "group_id",
+    "rootmode",
+    "fsname",
+    "subtype",
+    "max_read",
+    "blksize",
 ];
 
 fn at_least(text: &str, min: u64) -> Result<u64, String> {
