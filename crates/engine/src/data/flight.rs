@@ -227,8 +227,26 @@ impl Volume {
             Ok(()) => result.map(|()| sizes),
             Err(failed) => {
                 tracing::warn!(%failed, "synced data did not arrive, writing it elsewhere");
+                self.finish_short_zones(&pins);
                 drop(pins);
                 self.supersede(passengers)
+            }
+        }
+    }
+
+    /// Finishes the zones that hold less than was sent to them: nothing can be written where
+    /// their writers stand, and the device counts them as active for ever.
+    fn finish_short_zones(&self, pins: &[Pin]) {
+        for zone in pins.iter().map(Pin::zone) {
+            let report = self.media.device().report(zone.0..zone.0 + 1);
+            let (Ok([info]), Some(entry)) = (report.as_deref(), self.zones.entry(zone)) else {
+                continue;
+            };
+            if info.state.is_active()
+                && info.write_pointer < entry.write_pointer
+                && let Err(error) = self.media.finish(zone)
+            {
+                tracing::warn!(zone = zone.0, %error, "zone could not be finished");
             }
         }
     }
