@@ -23,6 +23,16 @@ pub(crate) struct LogZone {
     pub written: u32,
 }
 
+/// A zone that failed was left early: from where the next one took over its numbers, its blocks do
+/// not count.
+fn leave_out_taken_over(zones: &mut [LogZone]) {
+    let mut taken_over = None;
+    for zone in zones.iter_mut().rev() {
+        zone.written = taken_over.map_or(zone.written, |sequence| zone.place(sequence));
+        taken_over = Some(zone.first_log_sequence);
+    }
+}
+
 impl LogZone {
     /// Where the log block with this sequence is, or would be; at most where writing ended.
     fn place(&self, sequence: u64) -> u32 {
@@ -85,6 +95,7 @@ impl Log {
             })
             .collect();
         zones.sort_by_key(|zone| zone.sequence);
+        leave_out_taken_over(&mut zones);
         let newest = zones
             .iter()
             .filter_map(|zone| last_good(media, key, zone))
@@ -108,9 +119,7 @@ impl Log {
     }
 
     /// Hands each block with sequence `from` or later `visit`, in the order of the log, up to the
-    /// last that is written. An error is a block that cannot be read or fails its checksum. A zone
-    /// that failed was left early: from where the next one took over its numbers, its blocks do
-    /// not count.
+    /// last that counts. An error is a block that cannot be read or fails its checksum.
     pub(crate) fn scan(
         &self,
         media: &Media<'_>,
@@ -118,18 +127,10 @@ impl Log {
         from: u64,
         visit: &mut dyn FnMut(Addr, Result<LogBlock<'_>>) -> ControlFlow<()>,
     ) {
-        for (index, zone) in self.zones.iter().enumerate() {
-            let taken_over = self
-                .zones
-                .get(index + 1)
-                .map(|next| next.first_log_sequence);
-            let end = taken_over.map_or(zone.written, |sequence| zone.place(sequence));
-            if taken_over.is_some_and(|sequence| sequence <= from) {
-                continue;
-            }
+        for zone in &self.zones {
             let mut block = zone.place(from);
-            while block < end {
-                let blocks = (end - block).min(WINDOW_BLOCKS);
+            while block < zone.written {
+                let blocks = (zone.written - block).min(WINDOW_BLOCKS);
                 let window = read_window(media, zone, block, blocks);
                 for (index, bytes) in window.into_iter().enumerate() {
                     let addr = Addr::new(DeviceId(0), zone.zone, block + index as u32);
