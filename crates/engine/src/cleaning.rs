@@ -18,7 +18,7 @@ use persimmon_format::{Addr, DeviceId, Ino, Key, KeyKind};
 use crate::Volume;
 use crate::data::Way;
 use crate::error::{Error, Result};
-use crate::meta::extents;
+use crate::meta::{Intent, extents};
 use crate::statistics::{Class, add};
 use crate::zones::table::ZoneStatus;
 use crate::zones::{Run, Stream};
@@ -29,8 +29,8 @@ const MOVE_BLOCKS: u64 = 1024;
 const SEARCH_BLOCKS: u32 = 64;
 /// Rounds without a zone gained before the volume counts as full.
 const ROUNDS_MAX: usize = 64;
-/// The same for winning back what a checkpoint took, which every change tries.
-const ROUNDS_MAX_FLOOR: usize = 4;
+/// The same where nobody is refused if no zone is gained, so that it is tried at every change.
+const ROUNDS_MAX_SHRINK: usize = 4;
 
 /// Valid blocks of a victim: a frame, and the file block it is at.
 struct Survivor {
@@ -48,12 +48,16 @@ impl Volume {
     /// Checkpoints take zones below the floor, for they must not fail. What they took is won back
     /// here, before there are more changes for the next one; metadata alone could fill the volume
     /// with old pages otherwise. [`Error::NoSpace`] if that does not succeed.
-    pub(crate) fn keep_floor(&self) -> Result<()> {
+    pub(crate) fn keep_floor(&self, intent: Intent) -> Result<()> {
         let floor = || self.zones.data_floor() - 1;
         if self.zones.free_zones() > floor() {
             return Ok(());
         }
-        self.clean_above(floor, ROUNDS_MAX_FLOOR)
+        let rounds_max = match intent {
+            Intent::Grow => ROUNDS_MAX,
+            Intent::Shrink => ROUNDS_MAX_SHRINK,
+        };
+        self.clean_above(floor, rounds_max)
     }
 
     fn clean_above(&self, floor: impl Fn() -> u32, rounds_max: usize) -> Result<()> {

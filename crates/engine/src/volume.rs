@@ -201,7 +201,7 @@ impl Volume {
     ) -> Result<(R, Lsn), E> {
         self.check_writable()?;
         self.keep_bounds()?;
-        match self.keep_floor() {
+        match self.keep_floor(intent) {
             Err(Error::NoSpace) if intent == Intent::Shrink => {}
             other => other?,
         }
