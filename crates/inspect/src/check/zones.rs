@@ -90,7 +90,8 @@ fn check_header(
             findings.add(&ZIT_ROLE, &place, detail);
         }
         let written = inspector.media.written(zone);
-        if written < entry.write_pointer {
+        // Without valid blocks the zone may have been reset since, and its old header come back.
+        if written < entry.write_pointer && counted > 0 {
             let detail = format!("{} blocks of {}", written, entry.write_pointer);
             findings.add(&ZIT_WRITE_POINTER, place, detail);
         }

@@ -293,7 +293,9 @@ impl FileContent {
             for version in versions.iter() {
                 if version.hash == hash && version.size_min <= size {
                     found = true;
-                    explained |= version.size_min == size;
+                    // A commit may end between two blocks of a file that is longer.
+                    let whole = (block + 1) * BLOCK == size && size <= self.size;
+                    explained |= version.size_min == size || (whole && version.size_min > 0);
                 }
             }
             // For a block behind the end the size answers.
