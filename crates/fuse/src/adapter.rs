@@ -9,51 +9,48 @@ use std::os::unix::ffi::OsStrExt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 use std::sync::mpsc::SyncSender;
 use std::time::{Duration, SystemTime};
 
 use fuser::{
     AccessFlags, BsdFileFlags, CopyFileRangeFlags, Errno, FileHandle, Filesystem, FopenFlags,
-    Generation, INodeNo, InitFlags, IoctlFlags, KernelConfig, LockOwner, PollEvents, PollFlags,
-    PollNotifier, RenameFlags, ReplyAttr, ReplyBmap, ReplyCreate, ReplyData, ReplyDirectory,
-    ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyIoctl, ReplyLseek, ReplyOpen, ReplyPoll,
-    ReplyStatfs, ReplyWrite, ReplyXattr, Request, TimeOrNow,
+    Generation, INodeNo, IoctlFlags, KernelConfig, LockOwner, PollEvents, PollFlags, PollNotifier,
+    RenameFlags, ReplyAttr, ReplyBmap, ReplyCreate, ReplyData, ReplyDirectory, ReplyDirectoryPlus,
+    ReplyEmpty, ReplyEntry, ReplyIoctl, ReplyLseek, ReplyOpen, ReplyPoll, ReplyStatfs, ReplyWrite,
+    ReplyXattr, Request, TimeOrNow,
 };
 use persimmon_vfs::{
     Allocate, Attr, Error, Handle, Ino, Listing, OpenFlags, RenameMode, Result, SeekTo, SetAttr,
-    Vfs, WriteFlags, XattrMode,
+    WriteFlags, XattrMode,
 };
-use tracing::warn;
 
+use crate::answer::Door;
+use crate::capabilities::{self, MAX_WRITE_BYTES};
 use crate::convert::{self, attr, caller, generation, ino, node, set_time};
-use crate::latency::Latencies;
 use crate::live::{self, Live};
 use crate::options::MountOptions;
 use crate::session::Event;
+use crate::workers::Workers;
 
 /// How long the kernel may remember names and attributes: nobody but the daemon changes the
 /// volume, and it does so at the kernel's word.
 const REMEMBER: Duration = Duration::from_secs(365 * 24 * 3600);
 
-/// Largest request of data, bytes.
-const MAX_WRITE_BYTES: u32 = 1 << 20;
-
 /// Most bytes one copy request moves, so that its answer fits 32 bits.
 const COPY_BYTES_MAX: u64 = 1 << 30;
 
-/// Requests that the kernel may have in the background (read-ahead, write-back).
-const BACKGROUND_REQUESTS_MAX: u16 = 64;
+/// Threads that wait for the device in fsync: as many fsyncs share one flush.
+const SYNC_THREADS: usize = 4;
 
 /// The filesystem as the kernel's requests see it.
 pub struct Adapter {
-    pub(crate) vfs: Arc<Vfs>,
+    door: Door,
     live: Arc<dyn Live>,
-    latencies: Arc<Latencies>,
+    /// Where fsync waits for the device, so that other requests need not.
+    syncs: Workers,
     writeback_cache: bool,
     /// Changes to directories are durable before they are answered.
     dirsync: bool,
-    pub(crate) panicked: Arc<AtomicBool>,
     events: SyncSender<Event>,
 }
 
@@ -63,25 +60,21 @@ thread_local! {
 }
 
 impl Adapter {
-    /// `panicked` is set by the first operation that panics.
     /// `events` is told when the connection to the kernel ends.
     pub fn new(
-        vfs: Arc<Vfs>,
+        door: Door,
         live: Arc<dyn Live>,
-        latencies: Arc<Latencies>,
         options: &MountOptions,
-        panicked: Arc<AtomicBool>,
         events: SyncSender<Event>,
-    ) -> Adapter {
-        Adapter {
-            vfs,
+    ) -> io::Result<Adapter> {
+        Ok(Adapter {
+            door,
             live,
-            latencies,
+            syncs: Workers::start("sync", SYNC_THREADS)?,
             writeback_cache: options.writeback_cache,
             dirsync: options.dirsync,
-            panicked,
             events,
-        }
+        })
     }
 
     /// The kernel leaves it to the daemon, and tells only of a write whether the writer may keep
@@ -90,13 +83,13 @@ impl Adapter {
         if request.uid() == 0 {
             return Ok(());
         }
-        self.vfs.kill_privileges(ino, file)
+        self.door.vfs.kill_privileges(ino, file)
     }
 
     /// With `dirsync`, makes a change of the directory `parent` durable.
     fn settle<T>(&self, parent: Ino, value: T) -> Result<T> {
         if self.dirsync {
-            self.vfs.fsyncdir(parent, Handle::NONE)?;
+            self.door.vfs.fsyncdir(parent, Handle::NONE)?;
         }
         Ok(value)
     }
@@ -146,56 +139,34 @@ fn opened(truncated: bool) -> FopenFlags {
 
 impl Filesystem for Adapter {
     fn init(&mut self, _request: &Request, config: &mut KernelConfig) -> io::Result<()> {
-        let mut wanted = InitFlags::FUSE_ASYNC_READ
-            | InitFlags::FUSE_BIG_WRITES
-            | InitFlags::FUSE_MAX_PAGES
-            | InitFlags::FUSE_ATOMIC_O_TRUNC
-            | InitFlags::FUSE_EXPORT_SUPPORT
-            | InitFlags::FUSE_DONT_MASK
-            | InitFlags::FUSE_DO_READDIRPLUS
-            | InitFlags::FUSE_READDIRPLUS_AUTO
-            | InitFlags::FUSE_ASYNC_DIO
-            | InitFlags::FUSE_PARALLEL_DIROPS
-            | InitFlags::FUSE_HANDLE_KILLPRIV_V2
-            | InitFlags::FUSE_POSIX_ACL
-            | InitFlags::FUSE_CACHE_SYMLINKS
-            | InitFlags::FUSE_NO_OPENDIR_SUPPORT;
-        if self.writeback_cache {
-            wanted |= InitFlags::FUSE_WRITEBACK_CACHE;
-        }
-        if let Err(missing) = config.add_capabilities(wanted) {
-            warn!("this kernel does not offer {missing:?}");
-            let _ = config.add_capabilities(wanted & !missing);
-        }
-        // The bounds are below what the protocol allows, so none of these is refused.
-        let _ = config.set_max_write(MAX_WRITE_BYTES);
-        let _ = config.set_max_background(BACKGROUND_REQUESTS_MAX);
-        let _ = config.set_congestion_threshold(BACKGROUND_REQUESTS_MAX * 3 / 4);
+        capabilities::negotiate(config, self.writeback_cache);
         Ok(())
     }
 
     fn destroy(&mut self) {
+        self.syncs.end();
         let _ = self.events.send(Event::Ended);
     }
 
     fn lookup(&self, _request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
-        let work = || match self.vfs.lookup(ino(parent), name.as_bytes()) {
+        let work = || match self.door.vfs.lookup(ino(parent), name.as_bytes()) {
             Ok(found) => Ok(Some(found)),
             Err(Error::NotFound) => Ok(None),
             Err(error) => Err(error),
         };
-        self.answer("lookup", reply, work, |reply, found| match found {
-            Some(found) => send_entry(reply, found),
-            None => reply.entry(&REMEMBER, &convert::negative(), Generation(0)),
-        });
+        self.door
+            .answer("lookup", reply, work, |reply, found| match found {
+                Some(found) => send_entry(reply, found),
+                None => reply.entry(&REMEMBER, &convert::negative(), Generation(0)),
+            });
     }
 
     fn forget(&self, _request: &Request, node: INodeNo, _lookups: u64) {
         // Not counted: the kernel forgets an inode in one go, and an unlinked one cannot be
         // looked up again.
-        let work = AssertUnwindSafe(|| self.vfs.forget(ino(node)));
+        let work = AssertUnwindSafe(|| self.door.vfs.forget(ino(node)));
         if let Err(panic) = catch_unwind(work) {
-            self.give_up("forget", panic.as_ref());
+            self.door.give_up("forget", panic.as_ref());
         }
     }
 
@@ -206,7 +177,12 @@ impl Filesystem for Adapter {
         _handle: Option<FileHandle>,
         reply: ReplyAttr,
     ) {
-        self.answer("getattr", reply, || self.vfs.getattr(ino(node)), send_attr);
+        self.door.answer(
+            "getattr",
+            reply,
+            || self.door.vfs.getattr(ino(node)),
+            send_attr,
+        );
     }
 
     fn setattr(
@@ -238,17 +214,18 @@ impl Filesystem for Adapter {
             kill_privileges: size.is_some() && request.uid() != 0,
         };
         let file = file.map_or(Handle::NONE, handle);
-        self.answer(
+        self.door.answer(
             "setattr",
             reply,
-            || self.vfs.setattr(ino(node), file, &set),
+            || self.door.vfs.setattr(ino(node), file, &set),
             send_attr,
         );
     }
 
     fn readlink(&self, _request: &Request, node: INodeNo, reply: ReplyData) {
-        let work = || self.vfs.readlink(ino(node));
-        self.answer("readlink", reply, work, |reply, target| reply.data(&target));
+        let work = || self.door.vfs.readlink(ino(node));
+        self.door
+            .answer("readlink", reply, work, |reply, target| reply.data(&target));
     }
 
     fn mknod(
@@ -265,11 +242,12 @@ impl Filesystem for Adapter {
         let caller = caller(request, umask);
         let work = || {
             let made = self
+                .door
                 .vfs
                 .mknod(&caller, parent, name.as_bytes(), mode, rdev)?;
             self.settle(parent, made)
         };
-        self.answer("mknod", reply, work, send_entry);
+        self.door.answer("mknod", reply, work, send_entry);
     }
 
     fn mkdir(
@@ -284,28 +262,33 @@ impl Filesystem for Adapter {
         let parent = ino(parent);
         let caller = caller(request, umask);
         let work = || {
-            let made = self.vfs.mkdir(&caller, parent, name.as_bytes(), mode)?;
+            let made = self
+                .door
+                .vfs
+                .mkdir(&caller, parent, name.as_bytes(), mode)?;
             self.settle(parent, made)
         };
-        self.answer("mkdir", reply, work, send_entry);
+        self.door.answer("mkdir", reply, work, send_entry);
     }
 
     fn unlink(&self, _request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
         let parent = ino(parent);
         let work = || {
-            self.vfs.unlink(parent, name.as_bytes())?;
+            self.door.vfs.unlink(parent, name.as_bytes())?;
             self.settle(parent, ())
         };
-        self.answer("unlink", reply, work, |reply, ()| reply.ok());
+        self.door
+            .answer("unlink", reply, work, |reply, ()| reply.ok());
     }
 
     fn rmdir(&self, _request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
         let parent = ino(parent);
         let work = || {
-            self.vfs.rmdir(parent, name.as_bytes())?;
+            self.door.vfs.rmdir(parent, name.as_bytes())?;
             self.settle(parent, ())
         };
-        self.answer("rmdir", reply, work, |reply, ()| reply.ok());
+        self.door
+            .answer("rmdir", reply, work, |reply, ()| reply.ok());
     }
 
     fn symlink(
@@ -320,10 +303,13 @@ impl Filesystem for Adapter {
         let caller = caller(request, 0);
         let target = target.as_os_str().as_bytes();
         let work = || {
-            let made = self.vfs.symlink(&caller, parent, name.as_bytes(), target)?;
+            let made = self
+                .door
+                .vfs
+                .symlink(&caller, parent, name.as_bytes(), target)?;
             self.settle(parent, made)
         };
-        self.answer("symlink", reply, work, send_entry);
+        self.door.answer("symlink", reply, work, send_entry);
     }
 
     fn rename(
@@ -339,11 +325,13 @@ impl Filesystem for Adapter {
         let (from, to) = (ino(parent), ino(new_parent));
         let work = || {
             let mode = RenameMode::from_linux(flags.bits())?;
-            self.vfs
+            self.door
+                .vfs
                 .rename(from, name.as_bytes(), to, new_name.as_bytes(), mode)?;
             self.settle(to, ())
         };
-        self.answer("rename", reply, work, |reply, ()| reply.ok());
+        self.door
+            .answer("rename", reply, work, |reply, ()| reply.ok());
     }
 
     fn link(
@@ -356,16 +344,16 @@ impl Filesystem for Adapter {
     ) {
         let parent = ino(new_parent);
         let work = || {
-            let linked = self.vfs.link(ino(node), parent, new_name.as_bytes())?;
+            let linked = self.door.vfs.link(ino(node), parent, new_name.as_bytes())?;
             self.settle(parent, linked)
         };
-        self.answer("link", reply, work, send_entry);
+        self.door.answer("link", reply, work, send_entry);
     }
 
     fn open(&self, request: &Request, node: INodeNo, flags: fuser::OpenFlags, reply: ReplyOpen) {
         let flags = open_flags(request, flags.0);
-        let work = || self.vfs.open(ino(node), flags);
-        self.answer("open", reply, work, |reply, file| {
+        let work = || self.door.vfs.open(ino(node), flags);
+        self.door.answer("open", reply, work, |reply, file| {
             reply.opened(FileHandle(file.0), opened(flags.truncate));
         });
     }
@@ -385,20 +373,22 @@ impl Filesystem for Adapter {
         let flags = open_flags(request, flags);
         let work = || {
             let made = self
+                .door
                 .vfs
                 .create(&caller, parent, name.as_bytes(), mode, flags)?;
             self.settle(parent, made)
         };
-        self.answer("create", reply, work, |reply, (made, file)| {
-            let file = FileHandle(file.0);
-            reply.created(
-                &REMEMBER,
-                &attr(&made),
-                generation(&made),
-                file,
-                opened(false),
-            );
-        });
+        self.door
+            .answer("create", reply, work, |reply, (made, file)| {
+                let file = FileHandle(file.0);
+                reply.created(
+                    &REMEMBER,
+                    &attr(&made),
+                    generation(&made),
+                    file,
+                    opened(false),
+                );
+            });
     }
 
     fn read(
@@ -418,8 +408,8 @@ impl Filesystem for Adapter {
                 buffer.resize(size, 0);
             }
             let buffer = buffer.get_mut(..size).unwrap_or_default();
-            let (vfs, timer) = (&self.vfs, &self.latencies.read);
-            self.answer(
+            let (vfs, timer) = (&self.door.vfs, &self.door.latencies.read);
+            self.door.answer(
                 "read",
                 reply,
                 move || {
@@ -455,11 +445,11 @@ impl Filesystem for Adapter {
             handle(file)
         };
         let work = || {
-            let write = || self.vfs.write(ino(node), file, offset, data, flags);
-            self.latencies.write.time(write)?;
+            let write = || self.door.vfs.write(ino(node), file, offset, data, flags);
+            self.door.latencies.write.time(write)?;
             Ok(data.len() as u32)
         };
-        self.answer("write", reply, work, ReplyWrite::written);
+        self.door.answer("write", reply, work, ReplyWrite::written);
     }
 
     fn flush(
@@ -471,8 +461,9 @@ impl Filesystem for Adapter {
         reply: ReplyEmpty,
     ) {
         let owner = persimmon_vfs::LockOwner(owner.0);
-        let work = || self.vfs.flush(ino(node), handle(file), owner);
-        self.answer("flush", reply, work, |reply, ()| reply.ok());
+        let work = || self.door.vfs.flush(ino(node), handle(file), owner);
+        self.door
+            .answer("flush", reply, work, |reply, ()| reply.ok());
     }
 
     fn release(
@@ -485,8 +476,9 @@ impl Filesystem for Adapter {
         _flush: bool,
         reply: ReplyEmpty,
     ) {
-        let work = || self.vfs.release(ino(node), handle(file));
-        self.answer("release", reply, work, |reply, ()| reply.ok());
+        let work = || self.door.vfs.release(ino(node), handle(file));
+        self.door
+            .answer("release", reply, work, |reply, ()| reply.ok());
     }
 
     fn fsync(
@@ -497,9 +489,12 @@ impl Filesystem for Adapter {
         data_only: bool,
         reply: ReplyEmpty,
     ) {
-        let fsync = || self.vfs.fsync(ino(node), handle(file), data_only);
-        let work = || self.latencies.fsync.time(fsync);
-        self.answer("fsync", reply, work, |reply, ()| reply.ok());
+        let door = self.door.clone();
+        self.syncs.run(move || {
+            let fsync = || door.vfs.fsync(ino(node), handle(file), data_only);
+            let work = || door.latencies.fsync.time(fsync);
+            door.answer("fsync", reply, work, |reply, ()| reply.ok());
+        });
     }
 
     /// Directories are read without handles: their cookies are stable, and the kernel then
@@ -524,7 +519,8 @@ impl Filesystem for Adapter {
     ) {
         let directory = ino(node_of_directory);
         let filled = catch_unwind(AssertUnwindSafe(|| {
-            self.vfs
+            self.door
+                .vfs
                 .readdir(directory, Handle::NONE, cookie, &mut |entry| {
                     let kind = convert::file_type(entry.kind);
                     match reply.add(
@@ -538,7 +534,8 @@ impl Filesystem for Adapter {
                     }
                 })
         }));
-        self.answer_listing("readdir", filled, reply, ReplyDirectory::ok);
+        self.door
+            .answer_listing("readdir", filled, reply, ReplyDirectory::ok);
     }
 
     fn readdirplus(
@@ -551,7 +548,8 @@ impl Filesystem for Adapter {
     ) {
         let directory = ino(node_of_directory);
         let filled = catch_unwind(AssertUnwindSafe(|| {
-            self.vfs
+            self.door
+                .vfs
                 .readdirplus(directory, Handle::NONE, cookie, &mut |entry, found| {
                     let name = OsStr::from_bytes(entry.name);
                     let number = node(entry.ino);
@@ -569,7 +567,8 @@ impl Filesystem for Adapter {
                     }
                 })
         }));
-        self.answer_listing("readdirplus", filled, reply, ReplyDirectoryPlus::ok);
+        self.door
+            .answer_listing("readdirplus", filled, reply, ReplyDirectoryPlus::ok);
     }
 
     fn fsyncdir(
@@ -580,16 +579,19 @@ impl Filesystem for Adapter {
         _data_only: bool,
         reply: ReplyEmpty,
     ) {
-        let fsync = || self.vfs.fsyncdir(ino(node), Handle::NONE);
-        let work = || self.latencies.fsync.time(fsync);
-        self.answer("fsyncdir", reply, work, |reply, ()| reply.ok());
+        let door = self.door.clone();
+        self.syncs.run(move || {
+            let fsync = || door.vfs.fsyncdir(ino(node), Handle::NONE);
+            let work = || door.latencies.fsync.time(fsync);
+            door.answer("fsyncdir", reply, work, |reply, ()| reply.ok());
+        });
     }
 
     fn statfs(&self, _request: &Request, _node: INodeNo, reply: ReplyStatfs) {
-        self.answer(
+        self.door.answer(
             "statfs",
             reply,
-            || self.vfs.statfs(),
+            || self.door.vfs.statfs(),
             |reply, space| {
                 reply.statfs(
                     space.blocks,
@@ -618,10 +620,12 @@ impl Filesystem for Adapter {
         let caller = caller(request, 0);
         let work = || {
             let mode = XattrMode::from_linux(flags)?;
-            self.vfs
+            self.door
+                .vfs
                 .setxattr(&caller, ino(node), name.as_bytes(), value, mode)
         };
-        self.answer("setxattr", reply, work, |reply, ()| reply.ok());
+        self.door
+            .answer("setxattr", reply, work, |reply, ()| reply.ok());
     }
 
     fn getxattr(
@@ -637,24 +641,25 @@ impl Filesystem for Adapter {
             .and_then(|name| name.strip_prefix(live::PREFIX))
         {
             Some(question) => self.live.answer(question).ok_or(Error::NoAttribute),
-            None => self.vfs.getxattr(ino(node), name.as_bytes()),
+            None => self.door.vfs.getxattr(ino(node), name.as_bytes()),
         };
-        self.answer("getxattr", reply, work, |reply, value| {
+        self.door.answer("getxattr", reply, work, |reply, value| {
             send_bytes(reply, size, &value)
         });
     }
 
     fn listxattr(&self, request: &Request, node: INodeNo, size: u32, reply: ReplyXattr) {
         let caller = caller(request, 0);
-        let work = || self.vfs.listxattr(&caller, ino(node));
-        self.answer("listxattr", reply, work, |reply, names| {
+        let work = || self.door.vfs.listxattr(&caller, ino(node));
+        self.door.answer("listxattr", reply, work, |reply, names| {
             send_bytes(reply, size, &names)
         });
     }
 
     fn removexattr(&self, _request: &Request, node: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        let work = || self.vfs.removexattr(ino(node), name.as_bytes());
-        self.answer("removexattr", reply, work, |reply, ()| reply.ok());
+        let work = || self.door.vfs.removexattr(ino(node), name.as_bytes());
+        self.door
+            .answer("removexattr", reply, work, |reply, ()| reply.ok());
     }
 
     fn fallocate(
@@ -670,10 +675,12 @@ impl Filesystem for Adapter {
         let work = || {
             let what = Allocate::from_linux(mode)?;
             self.kill_privileges(request, ino(node), handle(file))?;
-            self.vfs
+            self.door
+                .vfs
                 .fallocate(ino(node), handle(file), offset, length, what)
         };
-        self.answer("fallocate", reply, work, |reply, ()| reply.ok());
+        self.door
+            .answer("fallocate", reply, work, |reply, ()| reply.ok());
     }
 
     fn lseek(
@@ -692,10 +699,10 @@ impl Filesystem for Adapter {
                 _ => return Err(Error::Invalid("whence")),
             };
             let offset = u64::try_from(offset).map_err(|_| Error::NoSuchOffset)?;
-            let found = self.vfs.seek(ino(node), handle(file), offset, to)?;
+            let found = self.door.vfs.seek(ino(node), handle(file), offset, to)?;
             i64::try_from(found).map_err(|_| Error::FileTooLarge)
         };
-        self.answer("lseek", reply, work, ReplyLseek::offset);
+        self.door.answer("lseek", reply, work, ReplyLseek::offset);
     }
 
     fn copy_file_range(
@@ -716,11 +723,13 @@ impl Filesystem for Adapter {
             let to = (ino(target), handle(target_file), target_offset);
             self.kill_privileges(request, to.0, to.1)?;
             let copied = self
+                .door
                 .vfs
                 .copy_file_range(from, to, length.min(COPY_BYTES_MAX))?;
             Ok(copied as u32)
         };
-        self.answer("copy_file_range", reply, work, ReplyWrite::written);
+        self.door
+            .answer("copy_file_range", reply, work, ReplyWrite::written);
     }
 
     // The kernel does without the following once it has heard ENOSYS: it checks permissions, and

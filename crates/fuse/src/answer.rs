@@ -3,16 +3,17 @@
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::Ordering;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use fuser::{
     Errno, ReplyAttr, ReplyCreate, ReplyData, ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty,
     ReplyEntry, ReplyLseek, ReplyOpen, ReplyStatfs, ReplyWrite, ReplyXattr,
 };
-use persimmon_vfs::{Error, Result};
+use persimmon_vfs::{Error, Result, Vfs};
 use tracing::{debug, error};
 
-use crate::adapter::Adapter;
+use crate::latency::Latencies;
 
 /// Replies that can carry an error.
 pub trait Refuse {
@@ -44,7 +45,16 @@ refuse!(
     ReplyXattr
 );
 
-impl Adapter {
+/// The vfs, and what surrounds every operation on it. Cheap to clone.
+#[derive(Clone)]
+pub struct Door {
+    pub vfs: Arc<Vfs>,
+    pub latencies: Arc<Latencies>,
+    /// Set by the first operation that panics.
+    pub panicked: Arc<AtomicBool>,
+}
+
+impl Door {
     /// Runs `work` and answers with its result, its error, or `EIO` where it panics.
     pub fn answer<R: Refuse, T>(
         &self,
@@ -74,7 +84,7 @@ impl Adapter {
         self.vfs.volume().make_read_only();
     }
 
-    /// As [`Adapter::answer`], where the work filled the reply itself.
+    /// As [`Door::answer`], where the work filled the reply itself.
     pub fn answer_listing<R: Refuse>(
         &self,
         operation: &'static str,

@@ -3,6 +3,7 @@
 
 mod adapter;
 mod answer;
+mod capabilities;
 mod convert;
 mod latency;
 pub mod live;
@@ -10,6 +11,7 @@ pub mod mounts;
 pub mod options;
 mod session;
 pub mod size;
+mod workers;
 
 pub use latency::{Histogram, Latencies};
 pub use live::Live;

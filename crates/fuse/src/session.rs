@@ -18,6 +18,7 @@ use rustix::mount::UnmountFlags;
 use tracing::{info, warn};
 
 use crate::adapter::Adapter;
+use crate::answer::Door;
 use crate::latency::Latencies;
 use crate::live::Live;
 use crate::mounts;
@@ -115,14 +116,12 @@ pub fn mount(
     })?;
     let panicked = Arc::new(AtomicBool::new(false));
     let (sender, events) = sync_channel(4);
-    let adapter = Adapter::new(
+    let door = Door {
         vfs,
-        live,
         latencies,
-        options,
-        Arc::clone(&panicked),
-        sender.clone(),
-    );
+        panicked: Arc::clone(&panicked),
+    };
+    let adapter = Adapter::new(door, live, options, sender.clone()).map_err(MountError::Thread)?;
     let below = Place::new(dir.clone());
     let session = Session::new(adapter, &dir, &config(source, options)).map_err(|error| {
         // A handshake that failed leaves a dead mount behind.
