@@ -9,6 +9,7 @@
 
 use crate::checksum::{self, SECRET_LEN};
 use crate::codec::{Put, Reader};
+use crate::container;
 use crate::table::Role;
 use crate::{BLOCK_SIZE, DeviceId, FormatError, Result, VolumeKey, ZoneId};
 
@@ -18,6 +19,7 @@ pub const MAGIC: [u8; 8] = *b"PRSMZONE";
 pub const FORMAT_VERSION: u32 = 1;
 /// Longest label, bytes.
 pub const LABEL_LEN_MAX: usize = 64;
+const _: () = assert!(LABEL_LEN_MAX == container::LABEL_BYTES);
 const CHECKSUM_OFFSET: usize = BLOCK_SIZE - 8;
 const WHAT: &str = "zone header";
 
@@ -87,8 +89,7 @@ impl ZoneHeader {
         out.put_u32(0);
         out.put(&v.uuid);
         out.put(&v.secret);
-        let label = v.label.as_bytes();
-        out.put(&label[..label.len().min(LABEL_LEN_MAX)]);
+        out.put(container::cut_label(&v.label).as_bytes());
         out.resize(128, 0);
         out.put_u64(v.incompatible);
         out.put_u64(v.read_only_compatible);

@@ -374,3 +374,12 @@ proptest! {
         prop_assert_eq!((compression, stored.len()), (Compression::Lz4, len));
     }
 }
+
+/// A label cut inside a character came back with another character in its place.
+#[test]
+fn a_label_is_cut_between_characters() {
+    let mut header = samples::zone_header();
+    header.volume.label = format!("{}ü", "x".repeat(63));
+    let read = ZoneHeader::decode(&header.encode()).unwrap();
+    assert_eq!(read.volume.label, "x".repeat(63));
+}

@@ -6,14 +6,15 @@ mod support;
 
 use std::sync::Arc;
 
+use persimmon_device::ZonedDevice;
 use persimmon_engine::Task;
 use persimmon_format::footer::Footer;
 use persimmon_format::page::{self, Compression, PREFIX_LEN};
 use persimmon_format::table::{MatEntry, Role, ZitEntry};
 use persimmon_format::zone_header::ZoneHeader;
 use persimmon_format::{Addr, DeviceId, Lsn, PageId, ZoneId};
-use persimmon_inspect::{InspectError, Inspector, Report};
-use persimmon_sim::SimDevice;
+use persimmon_inspect::{CheckOptions, InspectError, Inspector, Report, Stage, check};
+use persimmon_sim::{Fault, FaultTarget, SimDevice};
 use support::{
     addr, assert_sound, footer, formatted, mend, numbers, open, pages, populate, read, report,
     reseal, rewrite,
@@ -294,4 +295,53 @@ fn a_damaged_footer_is_a_finding() {
     let report = report(&device, false);
     assert_eq!(numbers(&report), [301]);
     assert_eq!(report.volume.checkpoint, None);
+}
+
+/// A copy on a device of another shape.
+#[test]
+fn a_volume_of_another_shape() {
+    let device = volume();
+    for zone in 0..24 {
+        let at = Addr::new(DeviceId(0), ZoneId(zone), 0);
+        let Ok(block) = device.read(at.zone(), 0, 1) else {
+            continue;
+        };
+        let mut header = ZoneHeader::decode(&block).unwrap();
+        header.volume.zone_count += 1;
+        rewrite(&device, at, &header.encode());
+    }
+    let error = Inspector::open(&*device).err().unwrap();
+    let expected = "the volume was made on 25 zones of 256 blocks, the device has 24 of 256";
+    assert!(error.to_string().starts_with(expected), "{error}");
+}
+
+/// A medium that cannot read is something to report, block by block.
+#[test]
+fn blocks_that_cannot_be_read() {
+    for zone in 0..5 {
+        let device = volume();
+        device.inject(Fault::for_ever(FaultTarget::Read).zone(ZoneId(zone)));
+        let options = CheckOptions {
+            data: true,
+            ..CheckOptions::default()
+        };
+        if let Ok(report) = check(&*device, &options, &mut |_| {}) {
+            let used = device.report(zone..zone + 1).unwrap()[0].write_pointer > 0;
+            assert_eq!(report.is_clean(), !used, "{:#?}", report.findings);
+        }
+    }
+}
+
+#[test]
+fn progress_goes_forward() {
+    let device = volume();
+    let mut seen = Vec::new();
+    check(&*device, &CheckOptions::default(), &mut |at| seen.push(at)).unwrap();
+    for pair in seen.windows(2) {
+        let (before, after) = (&pair[0], &pair[1]);
+        assert!(after.done <= after.total);
+        assert!(before.stage != after.stage || before.done <= after.done);
+    }
+    let last = seen.last().unwrap();
+    assert!(last.stage == Stage::Links && last.done + 1 == last.total);
 }
