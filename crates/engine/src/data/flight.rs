@@ -13,6 +13,7 @@ use persimmon_format::record::{Op, Touch};
 use persimmon_format::{Ino, Lsn, checksum};
 
 use super::files::File;
+use super::growth::Growth;
 use super::staged::{Staged, Times};
 use crate::Volume;
 use crate::error::{Error, Result};
@@ -57,6 +58,7 @@ struct Passenger {
     /// Size when the flight took off.
     size: u64,
     committed_size: u64,
+    growth: Growth,
     times: Option<Times>,
     lifetime: u8,
     blocks: u64,
@@ -357,9 +359,8 @@ impl Volume {
                 && passenger.ino == ino
             {
                 let size = passenger
-                    .size
-                    .min(end * BLOCK_SIZE as u64)
-                    .max(passenger.committed_size);
+                    .growth
+                    .size_at(end * BLOCK_SIZE as u64, passenger.committed_size);
                 sizes.insert(ino, size);
                 ops.push(touch(ino, size, passenger.times));
             }
@@ -392,6 +393,7 @@ fn board(ino: Ino, file: &Arc<File>, mut staged: MutexGuard<'_, Staged>) -> Opti
         ino,
         size: staged.size.unwrap_or(0),
         committed_size: staged.committed_size,
+        growth: staged.flying_growth.clone(),
         times: staged.flying_times,
         lifetime: staged.lifetime,
         blocks,

@@ -6,6 +6,7 @@
 
 mod files;
 mod flight;
+mod growth;
 mod read;
 mod resize;
 mod seek;

@@ -91,6 +91,7 @@ impl Volume {
             let mut staged = file.lock();
             self.space.give_back(staged.drop_dirty(keep, u64::MAX));
             zero_from(&mut staged, size);
+            staged.growth.truncate(size);
             staged.size = Some(size);
             staged.committed_size = history_size;
             staged.version += 1;

@@ -7,6 +7,8 @@ use persimmon_device::{BLOCK_SIZE, Buffer, BufferMut};
 use persimmon_format::extent::FRAME_BLOCKS_MAX;
 use persimmon_format::inode::Timestamp;
 
+use super::growth::Growth;
+
 /// Times of a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Times {
@@ -22,6 +24,10 @@ pub(crate) struct Staged {
     /// Size in the history.
     pub(crate) committed_size: u64,
     pub(crate) lifetime: u8,
+    /// How the dirty layer made the file grow.
+    pub(crate) growth: Growth,
+    /// The same for the flying layer.
+    pub(crate) flying_growth: Growth,
     dirty: BTreeMap<u64, BufferMut>,
     dirty_blocks: u64,
     pub(crate) flying: BTreeMap<u64, Buffer>,
@@ -200,6 +206,7 @@ impl Staged {
             .map(|(start, run)| (start, run.freeze()))
             .collect();
         self.flying_times = self.times.take();
+        self.flying_growth = std::mem::take(&mut self.growth);
         std::mem::take(&mut self.dirty_blocks)
     }
 
@@ -225,6 +232,8 @@ impl Staged {
             }
         }
         self.times = self.times.or(self.flying_times.take());
+        let later = std::mem::replace(&mut self.growth, std::mem::take(&mut self.flying_growth));
+        self.growth.append(later);
         overwritten
     }
 }

@@ -93,7 +93,10 @@ impl Volume {
                             mtime: now,
                             ctime: now,
                         });
-                        staged.size = staged.size.max(Some(offset + bytes.len() as u64));
+                        let end = offset + bytes.len() as u64;
+                        let size = staged.size.unwrap_or(0);
+                        staged.growth.write(offset, end, size);
+                        staged.size = Some(size.max(end));
                         if !std::mem::replace(&mut staged.queued, true) {
                             self.files.enqueue(ino);
                         }

@@ -1,0 +1,67 @@
+//! How writes made a file grow. A flight that needs several records gives the file, in each, the
+//! size that the blocks so far have caused: one that some write left or was in the middle of, with
+//! nothing mapped beyond it.
+
+/// Intervals of bytes, ascending, by which writes extended the file: each from the later of its
+/// offset and the size before, to the size after. What one left and the next went on with is one.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Growth(Vec<(u64, u64)>);
+
+impl Growth {
+    /// A write of `start..end` to a file of `size` bytes.
+    pub(crate) fn write(&mut self, start: u64, end: u64, size: u64) {
+        let start = start.max(size);
+        if end <= start {
+            return;
+        }
+        match self.0.last_mut() {
+            Some(last) if last.1 == start => last.1 = end,
+            _ => self.0.push((start, end)),
+        }
+    }
+
+    /// The file was cut to `size` bytes.
+    pub(crate) fn truncate(&mut self, size: u64) {
+        self.0.retain(|(start, _)| *start < size);
+        if let Some(last) = self.0.last_mut() {
+            last.1 = last.1.min(size);
+        }
+    }
+
+    /// What came after this growth.
+    pub(crate) fn append(&mut self, later: Growth) {
+        for (start, end) in later.0 {
+            self.write(start, end, start);
+        }
+    }
+
+    /// The size that the bytes below `end` have caused, in a file that had `committed` before.
+    pub(crate) fn size_at(&self, end: u64, committed: u64) -> u64 {
+        let caused = self.0.iter().rev().find(|(start, _)| *start < end);
+        caused.map_or(committed, |(_, after)| end.min(*after).max(committed))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Growth;
+
+    #[test]
+    fn a_size_between_writes_is_one_that_was() {
+        let mut growth = Growth::default();
+        growth.write(0, 100, 0);
+        growth.write(100, 5000, 100);
+        growth.write(50, 60, 5000);
+        growth.write(20_000, 30_000, 5000);
+        assert_eq!(growth.size_at(4096, 0), 4096, "in the middle of a write");
+        assert_eq!(
+            growth.size_at(8192, 0),
+            5000,
+            "in a hole: what was before it"
+        );
+        assert_eq!(growth.size_at(40_960, 0), 30_000);
+        assert_eq!(growth.size_at(0, 70), 70);
+        growth.truncate(25_000);
+        assert_eq!(growth.size_at(40_960, 0), 25_000);
+    }
+}
