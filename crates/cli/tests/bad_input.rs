@@ -1,0 +1,184 @@
+//! What goes wrong is told by name, with a remedy and the documented exit code, and changes
+//! nothing. No mount is needed for any of this.
+
+#![allow(clippy::unwrap_used)]
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use serde_json::Value;
+
+struct Place(tempfile::TempDir);
+
+impl Place {
+    fn new() -> Place {
+        Place(tempfile::tempdir().unwrap())
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.0.path().join(name)
+    }
+
+    fn run(&self, arguments: &[&str]) -> Output {
+        Command::new(env!("CARGO_BIN_EXE_persimmon"))
+            .args(arguments)
+            .current_dir(self.0.path())
+            .env("PERSIMMON_IMAGES", self.0.path())
+            .output()
+            .unwrap()
+    }
+
+    /// Runs, expects success, and reads the JSON.
+    fn json(&self, arguments: &[&str]) -> Value {
+        let output = self.run(arguments);
+        assert!(output.status.success(), "{arguments:?}: {}", told(&output));
+        serde_json::from_slice(&output.stdout).unwrap()
+    }
+
+    /// Runs, expects the exit code, and the words on standard error.
+    fn refused(&self, arguments: &[&str], code: i32, words: &[&str]) {
+        let output = self.run(arguments);
+        let told = told(&output);
+        assert_eq!(output.status.code(), Some(code), "{arguments:?}: {told}");
+        for word in words {
+            assert!(told.contains(word), "{arguments:?}: no '{word}' in: {told}");
+        }
+    }
+
+    fn volume(&self, name: &str, label: &str) {
+        self.json(&["mkfs", name, "--size", "32M", "--label", label, "--json"]);
+    }
+}
+
+fn told(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+fn unchanged(path: &Path, work: impl FnOnce()) {
+    let before = fs::read(path).unwrap();
+    work();
+    assert!(
+        fs::read(path).unwrap() == before,
+        "{} was changed",
+        path.display()
+    );
+}
+
+#[test]
+fn mkfs_says_how_many_zones_are_needed_and_leaves_nothing() {
+    let place = Place::new();
+    place.refused(&["mkfs", "a", "--size", "3M"], 1, &["zones", "at least"]);
+    place.refused(&["mkfs", "a"], 1, &["--size"]);
+    place.refused(&["mkfs", "a", "--size", "lots"], 2, &["'lots'", "64M"]);
+    place.refused(
+        &["mkfs", "a", "--size", "64M", "--zone-size", "5000"],
+        1,
+        &["4096"],
+    );
+    place.refused(
+        &["mkfs", "a", "--size", "64M", "--max-active", "2"],
+        1,
+        &["at least 3"],
+    );
+    place.refused(
+        &["mkfs", "no/a", "--size", "64M"],
+        1,
+        &["directory does not exist"],
+    );
+    let made = place.json(&["mkfs", "a", "--size", "64M", "--dry-run", "--json"]);
+    assert_eq!(made["dry_run"], true);
+    assert!(fs::read_dir(place.0.path()).unwrap().next().is_none());
+}
+
+#[test]
+fn mkfs_refuses_what_holds_something() {
+    let place = Place::new();
+    fs::write(place.path("notes"), vec![b'x'; 40 << 20]).unwrap();
+    unchanged(&place.path("notes"), || {
+        place.refused(&["mkfs", "notes"], 1, &["notes", "--force"]);
+    });
+    place.volume("a", "first");
+    unchanged(&place.path("a"), || {
+        place.refused(&["mkfs", "a"], 1, &["Persimmon", "--force"]);
+    });
+    let made = place.json(&["mkfs", "a", "--force", "--label", "second", "--json"]);
+    assert_eq!(place.json(&["probe", "a", "--json"])["uuid"], made["uuid"]);
+    assert_eq!(place.json(&["info", "a", "--json"])["label"], "second");
+}
+
+#[test]
+fn mount_names_what_it_does_not_understand() {
+    let place = Place::new();
+    place.volume("a", "");
+    fs::create_dir(place.path("dir")).unwrap();
+    fs::write(place.path("empty"), "").unwrap();
+    unchanged(&place.path("a"), || {
+        place.refused(&["mount", "a", "dir", "-o", "compress"], 1, &["'compress'"]);
+        place.refused(&["mount", "a", "dir", "-o", "commit=soon"], 1, &["'soon'"]);
+        place.refused(&["mount", "a", "a"], 1, &["not a directory"]);
+        place.refused(&["mount", "a"], 1, &["<DIR>"]);
+        place.refused(&["mount", "absent", "dir"], 32, &["absent"]);
+        place.refused(&["mount", "empty", "dir"], 32, &["empty", "mkfs"]);
+        place.refused(&["mount", "LABEL=absent", "dir"], 32, &["LABEL=absent"]);
+    });
+}
+
+#[test]
+fn damaged_and_foreign_images_are_told_apart() {
+    let place = Place::new();
+    place.volume("a", "");
+    let image = fs::read(place.path("a")).unwrap();
+    fs::write(place.path("short"), &image[..image.len() / 2]).unwrap();
+    fs::write(place.path("noise"), vec![0xa5; 4 << 20]).unwrap();
+    fs::create_dir(place.path("dir")).unwrap();
+    for (code, command) in [(1, "info"), (8, "fsck"), (1, "dump"), (1, "zones")] {
+        place.refused(&[command, "short"], code, &["truncated"]);
+        place.refused(&[command, "noise"], code, &["not a Persimmon image"]);
+    }
+    place.refused(&["mount", "short", "dir"], 32, &["truncated"]);
+    place.refused(&["info", "dir"], 1, &["not on a mounted"]);
+    assert_eq!(place.run(&["probe", "noise"]).status.code(), Some(2));
+}
+
+#[test]
+fn volumes_are_found_by_label_and_uuid() {
+    let place = Place::new();
+    place.volume("a", "apple");
+    place.volume("b", "pear");
+    let uuid = place.json(&["probe", "b", "--json"])["uuid"].clone();
+    let info = place.json(&[
+        "info",
+        &format!("UUID={}", uuid.as_str().unwrap()),
+        "--json",
+    ]);
+    assert_eq!(info["label"], "pear");
+    assert_eq!(info["clean"], true);
+    fs::copy(place.path("b"), place.path("c")).unwrap();
+    place.refused(&["info", "LABEL=pear"], 1, &["/b", "/c"]);
+}
+
+#[test]
+fn looking_changes_nothing() {
+    let place = Place::new();
+    place.volume("a", "");
+    unchanged(&place.path("a"), || {
+        let zones = place.json(&["zones", "a", "--json"]);
+        assert!(
+            zones
+                .as_array()
+                .unwrap()
+                .iter()
+                .any(|zone| zone["role"] == "log")
+        );
+        assert!(place.json(&["stats", "a", "--json"])["user_bytes"].is_u64());
+        assert_eq!(
+            place.json(&["fsck", "a", "--data", "--json"])["clean"],
+            true
+        );
+        assert!(place.run(&["dump", "a", "footer"]).status.success());
+        place.refused(&["dump", "a", "everything"], 1, &["footer", "zit"]);
+        place.refused(&["sync", "a"], 1, &["not mounted"]);
+        place.refused(&["umount", "a"], 1, &["not mounted"]);
+    });
+}
