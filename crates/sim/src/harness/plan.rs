@@ -1,5 +1,6 @@
 //! What a seed stands for.
 
+use persimmon_device::BLOCK_SIZE;
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
@@ -78,17 +79,31 @@ impl Plan {
             };
             fault.after(rng.random_range(0..200))
         });
-        let mix = Mix::ALL[rng.random_range(0..Mix::ALL.len())];
-        let bytes = u64::from(zones) * u64::from(zone_blocks) * 4096;
+        let mut mix = Mix::ALL[rng.random_range(0..Mix::ALL.len())];
+        let mut ops = rng.random_range(20..120);
+        let mut crash_one_in = rng.random_range(1..8);
+        let mut bytes_max = u64::from(zones) * u64::from(zone_blocks) * BLOCK_SIZE as u64 / 4;
+        if rng.random_ratio(1, 8) {
+            // A small volume that runs full: cleaning under pressure, and no space left.
+            config.geometry.zone_count = rng.random_range(19..25);
+            mix = [Mix::Churn, Mix::Full, Mix::Full][rng.random_range(0..3)];
+            ops = rng.random_range(150..400);
+            crash_one_in = rng.random_range(10..40);
+            bytes_max = u64::from(config.geometry.zone_count)
+                * u64::from(zone_blocks)
+                * BLOCK_SIZE as u64
+                * rng.random_range(40..100)
+                / 100;
+        }
         Plan {
             seed,
             crash_seed: seed,
             config,
             fault,
             mix,
-            ops: rng.random_range(20..120),
-            bytes_max: bytes / 4,
-            crash_one_in: rng.random_range(1..8),
+            ops,
+            bytes_max,
+            crash_one_in,
             crashes_per_op_max: 8,
             states_per_crash: 2,
             again_percent: 15,

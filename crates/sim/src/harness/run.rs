@@ -273,7 +273,25 @@ impl<S: System> Run<'_, S> {
         match is.as_ref().map_err(|refusal| refusal.errno) {
             Err(libc::ENOSPC) => {
                 self.statistics.no_space += 1;
-                return Ok(Outcome::Refused(subject));
+                return match op {
+                    Op::Unlink { .. } | Op::Rmdir { .. } => {
+                        Err(live(format!("{op}: no space left to remove a name")))
+                    }
+                    Op::Write { path, .. }
+                        if self.compare_file(&mut subject, model, path).is_ok() =>
+                    {
+                        Ok(Outcome::Refused(subject))
+                    }
+                    // A part of it is there, or may be.
+                    Op::Write { .. }
+                    | Op::WriteOpen { .. }
+                    | Op::Copy { .. }
+                    | Op::Allocate { .. } => {
+                        let _ = model.apply(op, self.now);
+                        Ok(Outcome::Broken)
+                    }
+                    _ => Ok(Outcome::Refused(subject)),
+                };
             }
             Err(libc::EIO | libc::EROFS) if device.has_failed() => {
                 // It may have had its effect, or a part of it that a crash may leave as well.

@@ -15,7 +15,7 @@ pub struct Statistics {
     pub recovery_crashes: u64,
     /// States that were worked with after recovery.
     pub continued: u64,
-    /// Workloads that an injected fault ended.
+    /// Workloads that an injected fault or want of space ended.
     pub broken: u64,
     /// Inspector runs.
     pub checks: u64,
@@ -49,7 +49,7 @@ impl std::fmt::Display for Statistics {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         writeln!(
             f,
-            "{} runs ({} ended by device errors), {} crash states ({} shortened, {} crashed in recovery, {} worked with \
+            "{} runs ({} ended by errors), {} crash states ({} shortened, {} crashed in recovery, {} worked with \
              afterwards), {} inspections",
             self.runs,
             self.broken,

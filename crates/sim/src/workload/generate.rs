@@ -26,10 +26,12 @@ pub enum Mix {
     Synchronous,
     /// Overwrites, so that zones fill and have to be cleaned.
     Churn,
+    /// Large writes, so that a small volume runs full.
+    Full,
 }
 
 impl Mix {
-    /// All of them.
+    /// Those for volumes of any size.
     pub const ALL: [Mix; 5] = [
         Mix::Even,
         Mix::Names,
@@ -46,6 +48,7 @@ impl Mix {
             Mix::Data => [8, 2, 65, 8, 17],
             Mix::Synchronous => [15, 2, 45, 30, 8],
             Mix::Churn => [5, 1, 60, 4, 30],
+            Mix::Full => [10, 1, 70, 4, 15],
         }
     }
 }
@@ -334,6 +337,7 @@ impl Generator {
 
     fn length(&mut self) -> u32 {
         match (self.mix, self.rng.random_range(0..20)) {
+            (Mix::Full, 0..14) => self.rng.random_range(30_000..250_000),
             (Mix::Churn, 0..10) => self.rng.random_range(4096..60_000),
             (_, 0..8) => self.rng.random_range(1..200),
             (_, 8..12) => 4096,
