@@ -1,9 +1,11 @@
-//! Developer commands: `cargo xtask test`, `tidy`, `setup`. Run one with `--help` for its options.
+//! Developer commands: `cargo xtask demo`, `test`, `tidy`, `setup`. Run one with `--help` for its options.
 
+mod demo;
 mod setup;
 mod shell;
 mod test;
 mod tidy;
+mod volume;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -20,6 +22,8 @@ struct Args {
 
 #[derive(Subcommand)]
 enum Command {
+    /// Show what Persimmon does, on one page: programs, cleaning, SIGKILL and recovery, with proofs
+    Demo(demo::Options),
     /// Run everything: packages, formatting, lints, tidy, unit and property tests, mount tests
     Test(test::Options),
     /// Check file sizes, layering, the format document, links and dead files
@@ -48,6 +52,7 @@ fn run(command: Command) -> Result<bool> {
     let root = workspace_root();
     std::env::set_current_dir(&root)?;
     match command {
+        Command::Demo(options) => demo::run(&options),
         Command::Test(options) => test::run(&options),
         Command::Tidy { bless: true } => tidy::bless(&root).map(|()| true),
         Command::Tidy { bless: false } => Ok(tidy::report(&tidy::check(&root)?)),

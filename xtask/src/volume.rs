@@ -1,0 +1,244 @@
+//! A filesystem on an image file for the demo and the benchmark: made, mounted, killed, unmounted,
+//! and taken away whatever happens in between.
+
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail, ensure};
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+
+/// Which filesystem.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    Persimmon,
+    /// On a loop device, to compare with.
+    Ext4,
+}
+
+/// One filesystem on one image.
+pub struct Volume {
+    pub kind: Kind,
+    pub image: PathBuf,
+    pub dir: PathBuf,
+    persimmon: PathBuf,
+}
+
+const PATIENCE: Duration = Duration::from_secs(60);
+
+impl Volume {
+    /// Makes `work/NAME.img` of `bytes`, not mounted yet; `mkfs` are further arguments for Persimmon.
+    pub fn create(
+        kind: Kind,
+        persimmon: &Path,
+        work: &Path,
+        name: &str,
+        bytes: u64,
+        mkfs: &[&str],
+    ) -> Result<Volume> {
+        let volume = Volume {
+            kind,
+            image: work.join(format!("{name}.img")),
+            dir: work.join(name),
+            persimmon: persimmon.to_owned(),
+        };
+        std::fs::create_dir_all(&volume.dir)?;
+        match kind {
+            Kind::Persimmon => {
+                let mut command = volume.tool("mkfs");
+                command.arg(&volume.image);
+                output(command.args(["--size", &bytes.to_string()]).args(mkfs))?;
+            }
+            Kind::Ext4 => {
+                File::create(&volume.image)?.set_len(bytes)?;
+                let mut command = Command::new("mkfs.ext4");
+                output(command.args(["-q", "-F"]).arg(&volume.image))?;
+            }
+        }
+        Ok(volume)
+    }
+
+    /// A subcommand of the persimmon binary.
+    pub fn tool(&self, subcommand: &str) -> Command {
+        let mut command = Command::new(&self.persimmon);
+        command.arg(subcommand);
+        command
+    }
+
+    /// Mounts it; what the command said, recovery among it.
+    pub fn mount(&self) -> Result<String> {
+        if self.kind == Kind::Ext4 {
+            let mut command = Command::new("mount");
+            command.args(["-t", "ext4", "-o", "loop"]);
+            return output(command.arg(&self.image).arg(&self.dir));
+        }
+        // Files, not pipes: a daemon that kept one open would hold the reader up.
+        let said_path = self.image.with_extension("said");
+        let said = File::create(&said_path)?;
+        let mut command = self.tool("mount");
+        command.arg(&self.image).arg(&self.dir);
+        command.args(["-o", &format!("log={}", self.log_path().display())]);
+        command.stdin(Stdio::null()).stdout(said.try_clone()?);
+        let status = command.stderr(said).status()?;
+        let said = std::fs::read_to_string(said_path)?;
+        ensure!(status.success(), "persimmon mount: {status}\n{said}");
+        Ok(said.trim().to_owned())
+    }
+
+    /// Unmounts it cleanly and waits until the image is let go.
+    pub fn unmount(&self) -> Result<()> {
+        output(Command::new("umount").arg(&self.dir))?;
+        match self.kind {
+            Kind::Persimmon => self.json("info", &self.image).map(|_| ()),
+            Kind::Ext4 => self.wait_for_loop(),
+        }
+    }
+
+    /// Ends the daemon with SIGKILL; the dead mount stays.
+    pub fn kill_daemon(&self) -> Result<()> {
+        let pid = self.json("info", &self.dir)?["daemon_pid"].as_i64();
+        let pid = i32::try_from(pid.context("`persimmon info` names no daemon")?)?;
+        let pid = Pid::from_raw(pid).context("a daemon with the process number 0")?;
+        Ok(kill_process(pid, Signal::KILL)?)
+    }
+
+    /// What a subcommand says about a device or directory, as JSON.
+    pub fn json(&self, subcommand: &str, about: &Path) -> Result<Value> {
+        let text = output(self.tool(subcommand).arg(about).arg("--json"))?;
+        serde_json::from_str(&text)
+            .with_context(|| format!("reading `persimmon {subcommand} --json`"))
+    }
+
+    /// Checks the unmounted image with all its data; the verdict.
+    pub fn fsck(&self) -> Result<String> {
+        let said = output(self.tool("fsck").arg("--data").arg(&self.image))?;
+        let verdict = said.lines().last().unwrap_or_default();
+        Ok(verdict.rsplit(": ").next().unwrap_or_default().to_owned())
+    }
+
+    /// Takes the mount away, dead or alive.
+    pub fn detach(&self) -> Result<()> {
+        if is_mounted(&self.dir)? {
+            output(Command::new("umount").arg("-l").arg(&self.dir))?;
+        }
+        Ok(())
+    }
+
+    fn log_path(&self) -> PathBuf {
+        self.image.with_extension("log")
+    }
+
+    /// The kernel lets go of a loop device a little after the unmount.
+    fn wait_for_loop(&self) -> Result<()> {
+        let start = Instant::now();
+        while !output(Command::new("losetup").arg("-j").arg(&self.image))?.is_empty() {
+            if start.elapsed() > PATIENCE {
+                bail!("the loop device of {} stays busy", self.image.display());
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Volume {
+    fn drop(&mut self) {
+        if let Err(error) = self.detach() {
+            eprintln!("unmounting {}: {error:#}", self.dir.display());
+        }
+        // The daemon may still be writing: the directory below it must outlive it.
+        let waited = match self.kind {
+            Kind::Persimmon => self.json("info", &self.image).map(|_| ()),
+            Kind::Ext4 => self.wait_for_loop(),
+        };
+        if let Err(error) = waited {
+            eprintln!("waiting for {}: {error:#}", self.image.display());
+        }
+    }
+}
+
+/// True when `dir` is a mount point, also of a dead daemon.
+fn is_mounted(dir: &Path) -> Result<bool> {
+    let mounts = std::fs::read_to_string("/proc/self/mountinfo")?;
+    let dir = dir.to_string_lossy();
+    Ok(mounts
+        .lines()
+        .any(|line| line.split(' ').nth(4) == Some(&*dir)))
+}
+
+/// Runs a command to its end; its standard output, or an error with all it said.
+pub fn output(command: &mut Command) -> Result<String> {
+    go_on()?;
+    let output = command
+        .stdin(Stdio::null())
+        .output()
+        .with_context(|| format!("cannot run {}", command.get_program().to_string_lossy()))?;
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    if !output.status.success() {
+        let errors = String::from_utf8_lossy(&output.stderr);
+        let said = format!("{text}{errors}");
+        let lines: Vec<&str> = said.lines().collect();
+        let tail = lines[lines.len().saturating_sub(20)..].join("\n");
+        bail!("{command:?}: {}\n{tail}", output.status);
+    }
+    Ok(text)
+}
+
+/// The release binary, as an absolute path.
+pub fn persimmon() -> Result<PathBuf> {
+    let target = std::env::var_os("CARGO_TARGET_DIR").unwrap_or_else(|| "target".into());
+    let path = Path::new(&target).join("release/persimmon");
+    path.canonicalize()
+        .with_context(|| format!("finding {}", path.display()))
+}
+
+static INTERRUPTED: OnceLock<Arc<AtomicBool>> = OnceLock::new();
+
+/// From now on Ctrl-C and SIGTERM only make [`go_on`] fail, so that everything is put away.
+pub fn watch_for_interrupts() -> Result<()> {
+    let flag = INTERRUPTED.get_or_init(Arc::default);
+    for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
+        signal_hook::flag::register(signal, Arc::clone(flag))?;
+    }
+    Ok(())
+}
+
+/// An error once somebody asked us to stop.
+///
+/// Only that once: putting everything away runs commands too.
+pub fn go_on() -> Result<()> {
+    if INTERRUPTED
+        .get()
+        .is_some_and(|flag| flag.swap(false, Ordering::SeqCst))
+    {
+        bail!("interrupted");
+    }
+    Ok(())
+}
+
+/// Numbers that look random and are the same in every run (splitmix64).
+pub struct Noise(pub u64);
+
+impl Noise {
+    pub fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        mixed ^ (mixed >> 31)
+    }
+
+    /// A number below `end`.
+    pub fn below(&mut self, end: u64) -> u64 {
+        self.next() % end.max(1)
+    }
+
+    pub fn fill(&mut self, bytes: &mut [u8]) {
+        for chunk in bytes.chunks_mut(8) {
+            chunk.copy_from_slice(&self.next().to_le_bytes()[..chunk.len()]);
+        }
+    }
+}
