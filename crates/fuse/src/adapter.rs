@@ -149,10 +149,15 @@ impl Filesystem for Adapter {
     }
 
     fn lookup(&self, _request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
-        let work = || match self.door.vfs.lookup(ino(parent), name.as_bytes()) {
-            Ok(found) => Ok(Some(found)),
-            Err(Error::NotFound) => Ok(None),
-            Err(error) => Err(error),
+        let vfs = &self.door.vfs;
+        let work = || match name.as_bytes() {
+            // From a file handle, the kernel has but the number, of any kind of file.
+            b"." => vfs.getattr(ino(parent)).map(Some),
+            name => match vfs.lookup(ino(parent), name) {
+                Ok(found) => Ok(Some(found)),
+                Err(Error::NotFound) => Ok(None),
+                Err(error) => Err(error),
+            },
         };
         self.door
             .answer("lookup", reply, work, |reply, found| match found {
