@@ -2,12 +2,12 @@
 
 use std::ffi::CString;
 use std::fs::File;
-use std::os::fd::{AsFd, AsRawFd};
+use std::os::fd::{AsFd, AsRawFd, FromRawFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, anyhow};
-use rustix::fs::{Gid, Uid};
+use rustix::fs::{Gid, OFlags, Uid};
 use rustix::io::Errno;
 
 /// A user without any privilege; group and user number are the same.
@@ -180,6 +180,44 @@ fn last_error(result: libc::c_int) -> rustix::io::Result<()> {
         return Err(Errno::from_raw_os_error(code.unwrap_or(libc::EIO)));
     }
     Ok(())
+}
+
+/// A file handle, as the kernel lays it out: length, type, bytes.
+#[repr(C, align(8))]
+pub struct Handle {
+    len: u32,
+    kind: i32,
+    bytes: [u8; 128],
+}
+
+/// The file handle of what is at `path`.
+#[allow(unsafe_code)]
+pub fn handle_of(path: &Path) -> rustix::io::Result<Handle> {
+    let path = CString::new(path.as_os_str().as_bytes()).map_err(|_| Errno::INVAL)?;
+    let mut handle = Handle {
+        len: 128,
+        kind: 0,
+        bytes: [0; 128],
+    };
+    let mut mount_id: libc::c_int = 0;
+    let place = std::ptr::from_mut(&mut handle).cast();
+    // SAFETY: the path ends in a zero, and the handle has the room that its length tells.
+    last_error(unsafe {
+        libc::name_to_handle_at(libc::AT_FDCWD, path.as_ptr(), place, &mut mount_id, 0)
+    })?;
+    Ok(handle)
+}
+
+/// Opens what a handle names, on the mount that `mount` is on.
+#[allow(unsafe_code)]
+pub fn open_handle(mount: &File, handle: &Handle, flags: OFlags) -> rustix::io::Result<File> {
+    let place = std::ptr::from_ref(handle).cast_mut().cast();
+    let flags = flags.bits() as libc::c_int;
+    // SAFETY: the kernel only reads the handle, which has the bytes that its length tells.
+    let fd = unsafe { libc::open_by_handle_at(mount.as_raw_fd(), place, flags) };
+    last_error(fd)?;
+    // SAFETY: a new descriptor that nobody else knows.
+    Ok(unsafe { File::from_raw_fd(fd) })
 }
 
 /// A mapped piece of a file, unmapped when dropped.

@@ -6,6 +6,7 @@ pub mod copy;
 pub mod directory;
 pub mod errors;
 pub mod expect;
+pub mod handle;
 pub mod io;
 pub mod link;
 pub mod lock;
@@ -73,6 +74,7 @@ pub fn checks() -> Vec<Check> {
         tmpfile::CHECKS,
         names::CHECKS,
         errors::CHECKS,
+        handle::CHECKS,
         readdir::CHECKS,
         sparse::CHECKS,
         statfs::CHECKS,
