@@ -61,6 +61,20 @@ pub fn run(options: &Options) -> Result<bool> {
     run.section("unit and property tests", cargo_test);
     if options.no_mount {
         println!("left out on request: mount tests");
+    } else {
+        run.section("release build", || {
+            command(&[
+                "cargo",
+                "build",
+                "--release",
+                "--quiet",
+                "--package",
+                "persimmon-cli",
+                "--package",
+                "persimmon-mount-tests",
+            ])
+        });
+        run.section("mount tests", mount_tests);
     }
     Ok(run.close())
 }
@@ -123,6 +137,28 @@ fn cargo_test() -> Result<Count> {
     Ok(count)
 }
 
+/// The tests on a real mount, which need root.
+fn mount_tests() -> Result<Count> {
+    let mut tests = shell::as_root(&["target/release/mount-tests"]);
+    let mut count = Count::default();
+    let succeeded = shell::watch(&mut tests, |line| {
+        if let Some((passed, failed)) = parse_count(line) {
+            count = Count { passed, failed };
+        }
+    })?;
+    if !succeeded && count.failed == 0 {
+        count.failed = 1;
+    }
+    Ok(count)
+}
+
+/// Reads `12 passed, 1 failed`.
+fn parse_count(line: &str) -> Option<(usize, usize)> {
+    let (passed, failed) = line.split_once(" passed, ")?;
+    let failed = failed.strip_suffix(" failed")?;
+    Some((passed.parse().ok()?, failed.parse().ok()?))
+}
+
 /// Reads `test result: ok. 3 passed; 0 failed; 1 ignored; ...`.
 fn parse_result(line: &str) -> Option<(usize, usize, usize)> {
     let rest = line.strip_prefix("test result: ")?;
@@ -138,12 +174,13 @@ fn parse_result(line: &str) -> Option<(usize, usize, usize)> {
 
 #[cfg(test)]
 mod tests {
-    use super::parse_result;
+    use super::{parse_count, parse_result};
 
     #[test]
     fn the_result_line_of_cargo_test_is_read() {
         let line = "test result: ok. 12 passed; 1 failed; 2 ignored; 0 measured; 0 filtered out; finished in 0.01s";
         assert_eq!(parse_result(line), Some((12, 1, 2)));
         assert_eq!(parse_result("running 3 tests"), None);
+        assert_eq!(parse_count("120 passed, 3 failed"), Some((120, 3)));
     }
 }

@@ -26,8 +26,6 @@ use crate::zones::table::ZoneStatus;
 
 /// Records buffered before somebody writes them without being asked, bytes.
 const BUFFERED_BYTES_MAX: usize = 1 << 20;
-/// Journal that a closed volume may leave to be replayed, in blocks (512 KiB).
-const CLOSED_REPLAY_BLOCKS_MAX: u64 = 128;
 
 /// A mounted volume. Shared between threads; has none of its own and no clock: background work is
 /// [`Volume::step`].
@@ -368,8 +366,7 @@ impl Volume {
             return Ok(());
         }
         self.sync()?;
-        // Mounting a volume that was closed must not take longer the more it was used.
-        if self.log.blocks_to_replay() > CLOSED_REPLAY_BLOCKS_MAX {
+        if self.checkpoint_is_due() {
             self.checkpoint()?;
         }
         self.log.tell_durable(&self.media, &self.zones)

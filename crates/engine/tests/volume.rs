@@ -7,8 +7,7 @@ use std::collections::BTreeMap;
 
 use common::{NOW, create, fresh, open, small};
 use persimmon_engine::{Error, Intent, Options, Task, Volume};
-use persimmon_format::{Ino, Key, KeyKind};
-use persimmon_sim::SimConfig;
+use persimmon_format::{Ino, Key};
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
@@ -58,27 +57,6 @@ fn only_a_volume_that_was_closed_is_clean() {
     assert!(was_clean, "closed");
     drop(volume);
     assert!(clean().1, "opened and not used");
-}
-
-/// Mounting took five times as long after 100,000 files had been made, although the volume had
-/// been closed: the journal of all of it was left to be replayed.
-#[test]
-fn a_closed_volume_has_little_to_replay() {
-    let device = fresh(SimConfig::new(64, 2048));
-    let volume = Volume::open(device.clone(), Options::default()).unwrap().0;
-    let ino = create(&volume).unwrap();
-    for item in 0..400 {
-        volume
-            .update::<_, Error>(Intent::Grow, |tx| {
-                tx.put(Key::new(ino, KeyKind::XATTR, item), vec![7; 3000]);
-                Ok(())
-            })
-            .unwrap();
-    }
-    volume.close().unwrap();
-    drop(volume);
-    let (_, report) = Volume::open(device, Options::default()).unwrap();
-    assert_eq!(report.records_replayed, 0);
 }
 
 /// Random writes, truncations and punches on a few files, against a copy in memory, with

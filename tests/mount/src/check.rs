@@ -7,6 +7,9 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Error, Result, anyhow};
 
+use crate::scenario::{Ground, Scenario};
+use crate::volume;
+
 /// A named check of a mounted filesystem.
 #[derive(Clone, Copy)]
 pub struct Check {
@@ -69,32 +72,28 @@ impl Runner {
     /// `deviates` says that it is known not to hold: it must fail then, so that the list stays true.
     pub fn check(&mut self, check: Check, mount: &Path, work: &Path, deviates: bool) -> Outcome {
         let start = Instant::now();
-        let (send, receive) = mpsc::channel();
-        let (mount, work) = (mount.to_owned(), work.to_owned());
-        std::thread::spawn(move || {
-            let result = place(check.name, &mount, &work).and_then(|place| (check.run)(&place));
-            // Nobody listens any more when the check was given up.
-            let _ = send.send(result);
-        });
-        let limit = Duration::from_secs(check.limit_seconds);
-        let (outcome, result) = match receive.recv_timeout(limit) {
-            Ok(Ok(())) if deviates => (
+        let (mount, folder) = (mount.to_owned(), work.to_owned());
+        let body = move || place(check.name, &mount, &folder).and_then(|place| (check.run)(&place));
+        let (outcome, result) = limited(check.limit_seconds, work, body);
+        let (outcome, result) = match (outcome, deviates) {
+            (Outcome::Passed, true) => (
                 Outcome::Failed,
                 Err(anyhow!("it holds: take it off the list of deviations")),
             ),
-            Ok(Err(_)) if deviates => (Outcome::Passed, Ok(())),
-            Ok(Ok(())) => (Outcome::Passed, Ok(())),
-            Ok(Err(error)) => (Outcome::Failed, Err(error)),
-            Err(mpsc::RecvTimeoutError::Timeout) => (
-                Outcome::Hangs,
-                Err(anyhow!("not done after {} s", check.limit_seconds)),
-            ),
-            Err(mpsc::RecvTimeoutError::Disconnected) => {
-                (Outcome::Failed, Err(anyhow!("the check panicked")))
-            }
+            (Outcome::Failed, true) => (Outcome::Passed, Ok(())),
+            _ => (outcome, result),
         };
         self.record(check.name, start, result);
         outcome
+    }
+
+    /// Runs one scenario.
+    pub fn scenario(&mut self, scenario: Scenario, ground: &Ground) {
+        let start = Instant::now();
+        let its_ground = ground.clone();
+        let body = move || (scenario.run)(&its_ground);
+        let (_, result) = limited(scenario.limit_seconds, &ground.work, body);
+        self.record(scenario.name, start, result);
     }
 
     /// Runs something that needs no directory of its own.
@@ -128,6 +127,36 @@ impl Runner {
                 println!("FAIL  {name}  {seconds:.2} s\n{}", explain(&error));
             }
         }
+    }
+}
+
+/// Runs `body` on a thread of its own. After `seconds` the mounts below `work` are cut off, so that a
+/// daemon that does not answer holds nobody.
+fn limited(
+    seconds: u64,
+    work: &Path,
+    body: impl FnOnce() -> Result<()> + Send + 'static,
+) -> (Outcome, Result<()>) {
+    let (send, receive) = mpsc::channel();
+    let thread = std::thread::spawn(move || {
+        // Nobody listens any more when the body was given up.
+        let _ = send.send(body());
+    });
+    match receive.recv_timeout(Duration::from_secs(seconds)) {
+        Ok(Ok(())) => (Outcome::Passed, Ok(())),
+        Ok(Err(error)) => (Outcome::Failed, Err(error)),
+        Err(mpsc::RecvTimeoutError::Timeout) => {
+            let mut error = anyhow!("not done after {seconds} s");
+            if let Err(more) = volume::cut_off(work) {
+                error = error.context(format!("and cutting it off failed: {more:#}"));
+            }
+            // Calls on a mount that was cut off return: the thread takes away what it made.
+            if receive.recv_timeout(Duration::from_secs(30)).is_ok() {
+                let _ = thread.join();
+            }
+            (Outcome::Hangs, Err(error))
+        }
+        Err(mpsc::RecvTimeoutError::Disconnected) => (Outcome::Failed, Err(anyhow!("it panicked"))),
     }
 }
 

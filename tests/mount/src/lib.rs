@@ -3,7 +3,19 @@
 //! A [`check::Check`] gets an empty directory on the mount. What holds on ext4 must hold on Persimmon;
 //! where it does not, [`posix::DEVIATIONS`] says so.
 
+pub mod bad_input;
 pub mod check;
+pub mod command;
+pub mod damage;
+pub mod endurance;
+pub mod full;
+pub mod installed;
+pub mod kill;
+pub mod many_files;
 pub mod posix;
+pub mod programs;
+pub mod remount;
+pub mod scenario;
+pub mod snapshot;
 pub mod sys;
 pub mod volume;

@@ -1,14 +1,15 @@
 //! Runs the mount tests: by default all of them, on Persimmon.
 
 use std::os::unix::process::CommandExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Command, ExitCode};
 
 use anyhow::{Context, Result, bail};
 use clap::{Parser, ValueEnum};
 use persimmon_mount_tests::check::{Check, Outcome, Runner};
-use persimmon_mount_tests::posix;
-use persimmon_mount_tests::volume::{Kind, Volume};
+use persimmon_mount_tests::scenario::{self, Ground};
+use persimmon_mount_tests::volume::Kind;
+use persimmon_mount_tests::{posix, programs};
 
 #[derive(Parser)]
 #[command(about = "Tests of a mounted filesystem")]
@@ -63,13 +64,25 @@ fn run(args: &Args) -> Result<bool> {
     let selected = |name: &str| {
         args.filters.is_empty() || args.filters.iter().any(|filter| name.contains(filter))
     };
-    let posix: Vec<Check> = posix::checks()
-        .into_iter()
-        .filter(|check| selected(check.name))
-        .collect();
+    let kind = match args.on {
+        On::Persimmon => Kind::Persimmon,
+        On::Ext4 => Kind::Ext4,
+    };
+    let groups: Vec<(&str, Vec<Check>)> =
+        [("posix", posix::checks()), ("programs", programs::checks())]
+            .map(|(group, checks)| {
+                let checks = checks.into_iter().filter(|check| selected(check.name));
+                (group, checks.collect())
+            })
+            .into();
+    let mut scenarios = scenario::all();
+    scenarios.retain(|scenario| selected(scenario.name));
     if args.list {
-        for check in &posix {
+        for check in groups.iter().flat_map(|(_, checks)| checks) {
             println!("{}", check.name);
+        }
+        for scenario in &scenarios {
+            println!("{}", scenario.name);
         }
         return Ok(true);
     }
@@ -77,9 +90,28 @@ fn run(args: &Args) -> Result<bool> {
         bail!("these tests mount filesystems and change users: run them as root");
     }
     std::fs::create_dir_all(&args.work)?;
-    let work = args.work.canonicalize()?;
+    let ground = Ground {
+        kind,
+        persimmon: match kind {
+            Kind::Persimmon => args
+                .persimmon
+                .canonicalize()
+                .with_context(|| format!("finding {}", args.persimmon.display()))?,
+            Kind::Ext4 => args.persimmon.clone(),
+        },
+        work: args.work.canonicalize()?,
+    };
     let mut runner = Runner::default();
-    on_volume(args, &mut runner, &work, "posix", &posix)?;
+    for (group, checks) in groups {
+        on_volume(&ground, &mut runner, group, &checks)?;
+    }
+    for scenario in scenarios {
+        if scenario.only_persimmon && kind != Kind::Persimmon {
+            println!("only for Persimmon: {}", scenario.name);
+            continue;
+        }
+        runner.scenario(scenario, &ground);
+    }
     if !runner.failures.is_empty() {
         println!("failed: {}", runner.failures.join(" "));
     }
@@ -91,23 +123,12 @@ fn run(args: &Args) -> Result<bool> {
 }
 
 /// Runs checks one by one on a fresh volume; then it must unmount and check clean.
-fn on_volume(
-    args: &Args,
-    runner: &mut Runner,
-    work: &Path,
-    group: &'static str,
-    checks: &[Check],
-) -> Result<()> {
+fn on_volume(ground: &Ground, runner: &mut Runner, group: &str, checks: &[Check]) -> Result<()> {
     if checks.is_empty() {
         return Ok(());
     }
-    let kind = match args.on {
-        On::Persimmon => Kind::Persimmon,
-        On::Ext4 => Kind::Ext4,
-    };
     println!("-- {group}: {} checks", checks.len());
-    let mut volume = Volume::create(kind, &args.persimmon, work, group, 6 << 30, &[])
-        .with_context(|| format!("making the volume for {group}"))?;
+    let mut volume = ground.volume(group, 6 << 30, &[])?;
     volume.mount(&["dev", "suid"])?;
     rustix::fs::chmod(&volume.dir, rustix::fs::Mode::from_raw_mode(0o755))?;
     let mut hangs = false;
@@ -116,8 +137,8 @@ fn on_volume(
             runner.not_run(check.name, "the mount hangs");
             continue;
         }
-        let deviates = posix::deviates(check.name, kind);
-        hangs = runner.check(*check, &volume.dir, work, deviates) == Outcome::Hangs;
+        let deviates = posix::deviates(check.name, ground.kind);
+        hangs = runner.check(*check, &volume.dir, &ground.work, deviates) == Outcome::Hangs;
     }
     if hangs {
         volume.detach()?;

@@ -183,6 +183,7 @@ fn last_error(result: libc::c_int) -> rustix::io::Result<()> {
 }
 
 /// A file handle, as the kernel lays it out: length, type, bytes.
+#[derive(Debug, PartialEq, Eq)]
 #[repr(C, align(8))]
 pub struct Handle {
     len: u32,

@@ -1,10 +1,13 @@
 //! A filesystem on an image file that can be made, mounted, killed, mounted again and checked.
 
+use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
+
+use crate::command::run;
 
 /// Which filesystem.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,8 +57,10 @@ impl Volume {
         if is_mounted(&volume.dir)? {
             bail!("{} is still mounted", volume.dir.display());
         }
-        if volume.image.exists() {
-            std::fs::remove_file(&volume.image)?;
+        for file in [volume.image.clone(), volume.log_path()] {
+            if file.exists() {
+                std::fs::remove_file(file)?;
+            }
         }
         match kind {
             Kind::Persimmon => {
@@ -65,7 +70,7 @@ impl Volume {
                 run(command.args(mkfs))?;
             }
             Kind::Ext4 => {
-                std::fs::File::create(&volume.image)?.set_len(bytes)?;
+                File::create(&volume.image)?.set_len(bytes)?;
                 run(Command::new("mkfs.ext4")
                     .args(["-q", "-F", "-O", "ea_inode"])
                     .arg(&volume.image))?;
@@ -81,6 +86,31 @@ impl Volume {
         command
     }
 
+    fn log_path(&self) -> PathBuf {
+        self.image.with_extension("log")
+    }
+
+    /// Where the daemon's words go.
+    fn log(&self) -> Result<File> {
+        let mut options = File::options();
+        Ok(options.append(true).create(true).open(self.log_path())?)
+    }
+
+    /// The daemon's last words.
+    pub fn log_tail(&self) -> String {
+        let text = std::fs::read_to_string(self.log_path()).unwrap_or_default();
+        let lines: Vec<&str> = text.lines().collect();
+        lines[lines.len().saturating_sub(15)..].join("\n")
+    }
+
+    /// Waits until the daemon has let go of the image after an unmount, as every command does.
+    pub fn let_go(&self) -> Result<()> {
+        match self.kind {
+            Kind::Persimmon => run(self.tool("info").arg(&self.image)),
+            Kind::Ext4 => Ok(()),
+        }
+    }
+
     /// Mounts it the way users do; returns when it answers.
     pub fn mount(&mut self, options: &[&str]) -> Result<()> {
         match self.kind {
@@ -88,13 +118,15 @@ impl Volume {
                 let mut command = self.tool("mount");
                 command.arg(&self.image).arg(&self.dir);
                 // The daemon lives on: it must not hold the pipes that `run` reads to their end.
-                command.stdout(Stdio::null());
+                command.stdout(Stdio::null()).stderr(self.log()?);
                 for option in std::iter::once(&"allow_other").chain(options) {
                     command.args(["-o", option]);
                 }
+                let log = format!("log={}", self.log_path().display());
+                command.args(["-o", &log]);
                 let status = command.status().context("running persimmon mount")?;
                 if !status.success() {
-                    bail!("persimmon mount: {status}");
+                    bail!("persimmon mount: {status}\n{}", self.log_tail());
                 }
             }
             Kind::Ext4 => {
@@ -121,11 +153,14 @@ impl Volume {
         for option in std::iter::once(&"allow_other").chain(options) {
             command.args(["-o", option]);
         }
-        let mut child = command.stdout(Stdio::null()).spawn()?;
+        let mut child = command.stdout(Stdio::null()).stderr(self.log()?).spawn()?;
         let start = Instant::now();
         while !(is_mounted(&self.dir)? && std::fs::metadata(&self.dir).is_ok()) {
             if let Some(status) = child.try_wait()? {
-                bail!("persimmon mount --foreground ended: {status}");
+                bail!(
+                    "persimmon mount --foreground ended: {status}\n{}",
+                    self.log_tail()
+                );
             }
             if start.elapsed() > PATIENCE {
                 child.kill()?;
@@ -153,6 +188,35 @@ impl Volume {
         self.detach()
     }
 
+    /// Ends the daemon with SIGTERM and waits until it is gone, and with it the mount.
+    pub fn terminate(&mut self) -> Result<()> {
+        let daemon = self.daemon.take().context("a daemon in the foreground")?;
+        let pid = i32::try_from(daemon.id())?;
+        let pid = rustix::process::Pid::from_raw(pid).context("its process")?;
+        rustix::process::kill_process(pid, rustix::process::Signal::TERM)?;
+        self.ended(daemon)?;
+        if is_mounted(&self.dir)? {
+            bail!("it is still mounted");
+        }
+        Ok(())
+    }
+
+    fn ended(&self, mut daemon: Child) -> Result<()> {
+        let start = Instant::now();
+        while daemon.try_wait()?.is_none() {
+            if start.elapsed() > PATIENCE {
+                daemon.kill()?;
+                bail!("the daemon still runs after {PATIENCE:?}");
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        let status = daemon.wait()?;
+        if !status.success() {
+            bail!("the daemon ended with {status}");
+        }
+        Ok(())
+    }
+
     /// Takes the mount away whatever state it is in.
     pub fn detach(&mut self) -> Result<()> {
         if is_mounted(&self.dir)? {
@@ -171,19 +235,8 @@ impl Volume {
             return Ok(());
         }
         run(Command::new("umount").arg(&self.dir))?;
-        if let Some(mut daemon) = self.daemon.take() {
-            let start = Instant::now();
-            while daemon.try_wait()?.is_none() {
-                if start.elapsed() > PATIENCE {
-                    daemon.kill()?;
-                    bail!("the daemon still runs {PATIENCE:?} after umount");
-                }
-                std::thread::sleep(Duration::from_millis(5));
-            }
-            let status = daemon.wait()?;
-            if !status.success() {
-                bail!("the daemon ended with {status} after umount");
-            }
+        if let Some(daemon) = self.daemon.take() {
+            self.ended(daemon)?;
         }
         self.wait_for_loop()
     }
@@ -237,7 +290,17 @@ impl Volume {
         self.detach()?;
         std::fs::remove_file(&self.image)?;
         std::fs::remove_dir(&self.dir)?;
+        if self.log_path().exists() {
+            std::fs::remove_file(self.log_path())?;
+        }
         Ok(())
+    }
+}
+
+impl Drop for Volume {
+    /// A test that failed half-way leaves nothing mounted behind.
+    fn drop(&mut self) {
+        let _ = self.detach();
     }
 }
 
@@ -251,31 +314,25 @@ pub fn is_mounted(dir: &Path) -> Result<bool> {
         .any(|line| line.split(' ').nth(4) == Some(wanted.as_str())))
 }
 
-/// Runs a command to its end; an error with its output when it fails.
-pub fn run(command: &mut Command) -> Result<()> {
-    output(command).map(|_| ())
-}
-
-/// Runs a command to its end and returns its standard output; an error with all its output when it fails.
-pub fn output(command: &mut Command) -> Result<String> {
-    let output = command
-        .stdin(Stdio::null())
-        .output()
-        .with_context(|| format!("cannot run {}", command.get_program().to_string_lossy()))?;
-    let text = String::from_utf8_lossy(&output.stdout).into_owned();
-    if !output.status.success() {
-        let errors = String::from_utf8_lossy(&output.stderr);
-        bail!(
-            "{command:?}: {}\n{}",
-            output.status,
-            tail(&format!("{text}{errors}"))
-        );
+/// Makes every call on the FUSE mounts below `work` return, whatever their daemons do.
+pub fn cut_off(work: &Path) -> Result<()> {
+    const CONTROL: &str = "/sys/fs/fuse/connections";
+    let control = Path::new(CONTROL);
+    if std::fs::read_dir(control)?.next().is_none() {
+        run(Command::new("mount").args(["-t", "fusectl", "fusectl", CONTROL]))?;
     }
-    Ok(text)
-}
-
-/// The last lines of a long output.
-fn tail(text: &str) -> String {
-    let lines: Vec<&str> = text.lines().collect();
-    lines[lines.len().saturating_sub(30)..].join("\n")
+    for line in std::fs::read_to_string("/proc/self/mountinfo")?.lines() {
+        let fields: Vec<&str> = line.split(' ').collect();
+        let [_, _, device, _, dir, ..] = fields[..] else {
+            continue;
+        };
+        if !Path::new(dir).starts_with(work) || !line.contains(" - fuse") {
+            continue;
+        }
+        if let Some((_, minor)) = device.split_once(':') {
+            std::fs::write(control.join(minor).join("abort"), b"1")
+                .with_context(|| format!("cutting off {dir}"))?;
+        }
+    }
+    Ok(())
 }

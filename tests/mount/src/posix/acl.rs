@@ -9,8 +9,8 @@ use rustix::io::Errno;
 
 use super::expect::*;
 use crate::check::Place;
+use crate::command::{output, run};
 use crate::sys::{ALICE, BOB, with_umask};
-use crate::volume::{output, run};
 
 super::statements!("acl":
     a_named_user_gets_its_rights,

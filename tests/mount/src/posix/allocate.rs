@@ -62,11 +62,9 @@ fn keep_size_takes_blocks_behind_the_end(place: &Place) -> Result<()> {
     let file = file(place.at("f"), b"x")?;
     allocate(&file, Mode::KEEP_SIZE, 0, 1 << 20)?;
     equal(file.metadata()?.len(), 1)?;
-    ensure!(
-        file.metadata()?.blocks() >= 2048,
-        "{} blocks",
-        file.metadata()?.blocks()
-    );
+    // The block that holds the byte may be counted by its bytes.
+    let blocks = file.metadata()?.blocks();
+    ensure!(blocks > 255 * 8, "{blocks} blocks");
     file.write_all_at(b"y", 500_000)?;
     let mut due = b"x".to_vec();
     due.resize(500_000, 0);

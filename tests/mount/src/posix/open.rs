@@ -10,8 +10,8 @@ use rustix::io::Errno;
 
 use super::expect::*;
 use crate::check::Place;
+use crate::command::run;
 use crate::sys::{ALICE, BOB, with_umask};
-use crate::volume::run;
 
 super::statements!("open":
     creat_makes_an_empty_file_of_the_caller,

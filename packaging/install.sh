@@ -1,0 +1,20 @@
+#!/usr/bin/env bash
+# Installs the command under every name by which mount(8), mkfs(8), fsck(8) and fstab look for it, and the
+# udev rule that makes the links of /dev/disk/by-label and by-uuid.
+#
+#   cargo build --release --package persimmon-cli
+#   sudo packaging/install.sh target/release/persimmon
+#
+# DESTDIR is put before every path, for packages.
+set -euo pipefail
+binary=${1:?usage: install.sh BINARY}
+bin=${DESTDIR:-}/usr/bin
+sbin=${DESTDIR:-}/usr/sbin
+rules=${DESTDIR:-}/usr/lib/udev/rules.d
+install -D -m 755 "$binary" "$bin/persimmon"
+install -d "$sbin"
+for name in mkfs mount umount fsck; do
+    ln -sf ../bin/persimmon "$sbin/$name.persimmon"
+done
+install -D -m 644 -t "$rules" "$(dirname "$0")"/udev/*.rules
+echo "installed persimmon in $bin, its other names in $sbin, udev rules in $rules"

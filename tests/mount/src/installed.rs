@@ -1,0 +1,55 @@
+//! Installed as packaging/install.sh does it, the system's own commands find Persimmon.
+
+use anyhow::{Result, ensure};
+
+use crate::command::script;
+use crate::programs::workspace;
+use crate::scenario::{Ground, Scenario};
+
+/// The scenarios.
+pub const SCENARIOS: &[Scenario] = &[Scenario {
+    name: "installed::mount_mkfs_fsck_and_fstab_find_it",
+    run: mount_mkfs_fsck_and_fstab_find_it,
+    limit_seconds: 120,
+    only_persimmon: true,
+}];
+
+fn mount_mkfs_fsck_and_fstab_find_it(ground: &Ground) -> Result<()> {
+    let outside = ground.outside("installed")?;
+    let root = workspace();
+    // In a mount namespace of its own, so that the machine's own programs and fstab stay as they are.
+    let out = script(
+        &outside,
+        &[("BINARY", &ground.persimmon), ("ROOT", &root)],
+        r#"
+        cat > inside.sh <<'END'
+set -euo pipefail
+mkdir -p root/usr mnt
+cp -a /usr/bin /usr/sbin root/usr/
+DESTDIR=$PWD/root "$ROOT/packaging/install.sh" "$BINARY" >&2
+mount --bind root/usr/sbin /usr/sbin
+mount --bind root/usr/bin /usr/bin
+mkfs.persimmon vol.img --size 256M --label installed >&2
+mount -t persimmon "$PWD/vol.img" mnt
+echo by type > mnt/file
+umount mnt
+fsck.persimmon vol.img >&2
+fsck -t persimmon "$PWD/vol.img" >&2
+echo "$PWD/vol.img $PWD/mnt persimmon noatime,nosuid 0 2" > fstab
+mount --bind fstab /etc/fstab
+mount mnt
+cat mnt/file
+echo by fstab > mnt/file
+grep -q noatime <(grep " $PWD/mnt " /proc/self/mountinfo)
+umount mnt
+persimmon mount LABEL=installed mnt
+cat mnt/file
+umount mnt
+persimmon probe vol.img --udev | grep ID_FS_LABEL=
+END
+        unshare --mount --propagation private bash inside.sh
+        "#,
+    )?;
+    ensure!(out == "by type\nby fstab\nID_FS_LABEL=installed\n", "{out}");
+    Ok(())
+}

@@ -1,0 +1,327 @@
+//! What a mount leaves behind: clean, killed, read-only, with options.
+
+use std::fs::{File, OpenOptions};
+use std::io::Write;
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::path::Path;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use rustix::fs::{CWD, FileType, OFlags};
+use rustix::io::Errno;
+
+use crate::command::script;
+use crate::posix::expect::{chmod, create, errno, mode, noise, open, refused};
+use crate::programs::tree::MAKE_TREE;
+use crate::scenario::{Ground, Scenario};
+use crate::snapshot::{Snapshot, sync_tree};
+use crate::sys::{self, ALICE};
+
+/// The scenarios.
+pub const SCENARIOS: &[Scenario] = &[
+    Scenario {
+        name: "remount::everything_comes_back_after_an_unmount",
+        run: everything_comes_back_after_an_unmount,
+        limit_seconds: 120,
+        only_persimmon: false,
+    },
+    Scenario {
+        name: "remount::everything_synced_comes_back_after_a_kill",
+        run: everything_synced_comes_back_after_a_kill,
+        limit_seconds: 120,
+        only_persimmon: false,
+    },
+    Scenario {
+        name: "remount::a_read_only_mount_refuses_every_change",
+        run: a_read_only_mount_refuses_every_change,
+        limit_seconds: 60,
+        only_persimmon: false,
+    },
+    Scenario {
+        name: "remount::a_read_only_mount_after_a_kill_replays_and_writes_nothing",
+        run: a_read_only_mount_after_a_kill_replays_and_writes_nothing,
+        limit_seconds: 60,
+        only_persimmon: true,
+    },
+    Scenario {
+        name: "remount::files_open_without_a_name_are_freed_after_a_kill",
+        run: files_open_without_a_name_are_freed_after_a_kill,
+        limit_seconds: 60,
+        only_persimmon: true,
+    },
+    Scenario {
+        name: "remount::file_handles_stay_what_they_are",
+        run: file_handles_stay_what_they_are,
+        limit_seconds: 60,
+        only_persimmon: false,
+    },
+    Scenario {
+        name: "remount::noexec_nosuid_nodev_noatime_are_obeyed",
+        run: noexec_nosuid_nodev_noatime_are_obeyed,
+        limit_seconds: 60,
+        only_persimmon: false,
+    },
+    Scenario {
+        name: "remount::sigterm_unmounts_cleanly",
+        run: sigterm_unmounts_cleanly,
+        limit_seconds: 90,
+        only_persimmon: true,
+    },
+];
+
+/// Everything a file can be, many small files, a large one, a sparse one, and removals among them.
+fn populate(dir: &Path) -> Result<()> {
+    script(dir, &[], MAKE_TREE)?;
+    std::fs::create_dir(dir.join("many"))?;
+    for number in 0..2000u64 {
+        let bytes = noise(number, (number % 97) as usize * 100);
+        std::fs::write(dir.join("many").join(number.to_string()), bytes)?;
+    }
+    for number in (0..2000).step_by(3) {
+        std::fs::remove_file(dir.join("many").join(number.to_string()))?;
+    }
+    std::fs::write(dir.join("large"), noise(1, 20 << 20))?;
+    let large = OpenOptions::new().write(true).open(dir.join("large"))?;
+    for step in 0..200u64 {
+        large.write_all_at(&noise(step, 3000), step * 77_777)?;
+    }
+    Ok(())
+}
+
+fn everything_comes_back_after_an_unmount(ground: &Ground) -> Result<()> {
+    let mut volume = ground.volume("remount", 1 << 30, &[])?;
+    volume.mount(&["dev", "suid"])?;
+    populate(&volume.dir)?;
+    let due = Snapshot::take(&volume.dir)?;
+    ensure!(due.len() > 1300, "{} paths", due.len());
+    for round in 0..3 {
+        volume.unmount()?;
+        volume.fsck()?;
+        volume.mount(&["dev", "suid"])?;
+        Snapshot::take(&volume.dir)?
+            .equals(&due)
+            .with_context(|| format!("mount {round}"))?;
+    }
+    volume.unmount()?;
+    volume.destroy()
+}
+
+fn everything_synced_comes_back_after_a_kill(ground: &Ground) -> Result<()> {
+    let mut volume = ground.volume("killed", 1 << 30, &[])?;
+    volume.mount_foreground(&["dev", "suid"])?;
+    populate(&volume.dir)?;
+    let due = Snapshot::take(&volume.dir)?;
+    sync_tree(&volume.dir)?;
+    for round in 0..3 {
+        volume.kill()?;
+        volume.fsck()?;
+        volume.mount_foreground(&["dev", "suid"])?;
+        Snapshot::take(&volume.dir)?
+            .equals(&due)
+            .with_context(|| format!("kill {round}"))?;
+    }
+    volume.unmount()?;
+    volume.fsck()?;
+    volume.destroy()
+}
+
+fn a_read_only_mount_refuses_every_change(ground: &Ground) -> Result<()> {
+    let mut volume = ground.volume("read-only", 512 << 20, &[])?;
+    volume.mount(&["dev", "suid"])?;
+    std::fs::write(volume.dir.join("file"), b"content")?;
+    std::fs::create_dir(volume.dir.join("dir"))?;
+    let due = Snapshot::take(&volume.dir)?;
+    volume.unmount()?;
+    volume.let_go()?;
+    let image = std::fs::read(&volume.image)?;
+    volume.mount(&["ro"])?;
+    let at = |name: &str| volume.dir.join(name);
+    let (file, dir, new) = (at("file"), at("dir"), at("new"));
+    let mode = rustix::fs::Mode::RWXU;
+    let changes: [(&str, rustix::io::Result<()>); 13] = [
+        ("open", open(&file, OFlags::RDWR).map(drop)),
+        (
+            "creat",
+            create(&new, OFlags::CREATE | OFlags::RDWR, 0o644).map(drop),
+        ),
+        ("mkdir", rustix::fs::mkdir(&new, mode)),
+        ("rmdir", rustix::fs::rmdir(&dir)),
+        ("unlink", rustix::fs::unlink(&file)),
+        ("rename", rustix::fs::rename(&file, &new)),
+        ("link", rustix::fs::link(&file, &new)),
+        ("symlink", rustix::fs::symlink("x", &new)),
+        (
+            "mknod",
+            rustix::fs::mknodat(CWD, &new, FileType::Fifo, mode, 0),
+        ),
+        ("chmod", chmod(&file, 0o600)),
+        (
+            "chown",
+            errno(std::os::unix::fs::chown(&file, Some(1), None)),
+        ),
+        ("truncate", sys::truncate(&file, 0)),
+        (
+            "setxattr",
+            rustix::fs::setxattr(&file, "user.x", b"x", rustix::fs::XattrFlags::empty()),
+        ),
+    ];
+    for (name, result) in changes {
+        refused(result, Errno::ROFS).context(name)?;
+    }
+    Snapshot::take(&volume.dir)?.equals(&due)?;
+    volume.unmount()?;
+    volume.let_go()?;
+    if volume.kind == crate::volume::Kind::Persimmon {
+        ensure!(
+            std::fs::read(&volume.image)? == image,
+            "the image has changed"
+        );
+    }
+    volume.destroy()
+}
+
+fn a_read_only_mount_after_a_kill_replays_and_writes_nothing(ground: &Ground) -> Result<()> {
+    let mut volume = ground.volume("read-only-killed", 512 << 20, &[])?;
+    volume.mount_foreground(&[])?;
+    for number in 0..100u64 {
+        let mut file = File::create(volume.dir.join(number.to_string()))?;
+        file.write_all(&noise(number, 3000 * (number as usize % 5)))?;
+    }
+    sync_tree(&volume.dir)?;
+    let due = Snapshot::take(&volume.dir)?;
+    volume.kill()?;
+    let image = std::fs::read(&volume.image)?;
+    volume.mount(&["ro"])?;
+    Snapshot::take(&volume.dir)?.equals(&due)?;
+    volume.unmount()?;
+    volume.let_go()?;
+    ensure!(
+        std::fs::read(&volume.image)? == image,
+        "the image has changed"
+    );
+    volume.mount(&[])?;
+    Snapshot::take(&volume.dir)?.equals(&due)?;
+    volume.unmount()?;
+    volume.fsck()?;
+    volume.destroy()
+}
+
+fn free_bytes(dir: &Path) -> Result<u64> {
+    let stat = rustix::fs::statvfs(dir)?;
+    Ok(stat.f_bavail * stat.f_frsize)
+}
+
+fn files_open_without_a_name_are_freed_after_a_kill(ground: &Ground) -> Result<()> {
+    const BYTES: usize = 64 << 20;
+    let mut volume = ground.volume("orphans", 512 << 20, &[])?;
+    volume.mount_foreground(&[])?;
+    let before = free_bytes(&volume.dir)?;
+    let path = volume.dir.join("file");
+    std::fs::write(&path, noise(1, BYTES))?;
+    let held = File::open(&path)?;
+    std::fs::remove_file(&path)?;
+    sync_tree(&volume.dir)?;
+    ensure!(
+        before - free_bytes(&volume.dir)? > BYTES as u64 / 2,
+        "an open file was freed"
+    );
+    volume.kill()?;
+    drop(held);
+    volume.mount(&[])?;
+    let start = Instant::now();
+    while before.saturating_sub(free_bytes(&volume.dir)?) > BYTES as u64 / 10 {
+        ensure!(
+            start.elapsed() < Duration::from_secs(20),
+            "the space does not come back"
+        );
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    volume.unmount()?;
+    volume.fsck()?;
+    volume.destroy()
+}
+
+fn file_handles_stay_what_they_are(ground: &Ground) -> Result<()> {
+    let mut volume = ground.volume("handles", 512 << 20, &[])?;
+    volume.mount(&[])?;
+    for name in ["one", "two"] {
+        std::fs::write(volume.dir.join(name), name)?;
+    }
+    let handle = |name: &str| sys::handle_of(&volume.dir.join(name));
+    let (one, two) = (handle("one")?, handle("two")?);
+    ensure!(one != two, "two files have one handle");
+    let ino = std::fs::metadata(volume.dir.join("one"))?.ino();
+    volume.unmount()?;
+    volume.mount(&[])?;
+    let handle = |name: &str| sys::handle_of(&volume.dir.join(name));
+    ensure!(
+        handle("one")? == one && handle("two")? == two,
+        "a handle has changed"
+    );
+    ensure!(
+        std::fs::metadata(volume.dir.join("one"))?.ino() == ino,
+        "an inode number has changed"
+    );
+    // A new file never gets the handle of an old one, even with its number.
+    for _ in 0..50 {
+        std::fs::remove_file(volume.dir.join("two"))?;
+        std::fs::write(volume.dir.join("two"), b"new")?;
+        let new = sys::handle_of(&volume.dir.join("two"))?;
+        ensure!(new != two, "a new file has the handle of a removed one");
+    }
+    volume.unmount()?;
+    volume.destroy()
+}
+
+fn noexec_nosuid_nodev_noatime_are_obeyed(ground: &Ground) -> Result<()> {
+    let mut volume = ground.volume("options", 512 << 20, &[])?;
+    volume.mount(&["noexec", "nosuid", "nodev", "noatime"])?;
+    chmod(&volume.dir, 0o755)?;
+    let program = volume.dir.join("id");
+    std::fs::copy("/usr/bin/id", &program)?;
+    chmod(&program, 0o4755)?;
+    refused(errno(Command::new(&program).status()), Errno::ACCESS).context("noexec")?;
+    let null = volume.dir.join("null");
+    let device = rustix::fs::makedev(1, 3);
+    rustix::fs::mknodat(CWD, &null, FileType::CharacterDevice, 0o666.into(), device)?;
+    refused(open(&null, OFlags::RDWR), Errno::ACCESS).context("nodev")?;
+    let before = std::fs::metadata(&program)?;
+    std::thread::sleep(Duration::from_millis(20));
+    std::fs::read(&program)?;
+    let after = std::fs::metadata(&program)?;
+    ensure!(
+        (before.atime(), before.atime_nsec()) == (after.atime(), after.atime_nsec()),
+        "noatime"
+    );
+    volume.unmount()?;
+    volume.mount(&["suid", "dev"])?;
+    ensure!(mode(&program)? == 0o4755, "the bit is kept under nosuid");
+    let runs_as = || {
+        let output = Command::new(&program).arg("-u").output()?;
+        Ok(String::from_utf8(output.stdout)?)
+    };
+    ensure!(ALICE.run(runs_as)?.trim() == "0", "setuid works under suid");
+    open(&null, OFlags::RDWR).context("a device under dev")?;
+    volume.unmount()?;
+    volume.mount(&["nosuid"])?;
+    ensure!(ALICE.run(runs_as)?.trim() != "0", "nosuid");
+    volume.unmount()?;
+    volume.destroy()
+}
+
+fn sigterm_unmounts_cleanly(ground: &Ground) -> Result<()> {
+    let mut volume = ground.volume("sigterm", 512 << 20, &[])?;
+    volume.mount_foreground(&[])?;
+    // Nothing synced: ending in order keeps it all the same.
+    std::fs::write(volume.dir.join("file"), noise(1, 5_000_000))?;
+    volume.terminate()?;
+    volume.fsck()?;
+    volume.mount(&["ro"])?;
+    ensure!(
+        std::fs::read(volume.dir.join("file"))? == noise(1, 5_000_000),
+        "content"
+    );
+    volume.unmount()?;
+    volume.destroy()
+}

@@ -1,0 +1,65 @@
+//! Tests that make, mount, kill and check volumes of their own.
+
+use std::path::PathBuf;
+
+use anyhow::{Context, Result};
+
+use crate::volume::{Kind, Volume};
+use crate::{bad_input, damage, endurance, full, installed, kill, many_files, remount};
+
+/// A named test with volumes of its own.
+#[derive(Clone, Copy)]
+pub struct Scenario {
+    /// `group::behaviour`.
+    pub name: &'static str,
+    /// An error tells what does not hold.
+    pub run: fn(&Ground) -> Result<()>,
+    /// After this long the filesystem counts as hanging.
+    pub limit_seconds: u64,
+    /// It is about something that ext4 does not have.
+    pub only_persimmon: bool,
+}
+
+/// What scenarios stand on.
+#[derive(Clone, Debug)]
+pub struct Ground {
+    /// The filesystem under test.
+    pub kind: Kind,
+    /// The persimmon binary.
+    pub persimmon: PathBuf,
+    /// Where images, mount points and everything else goes.
+    pub work: PathBuf,
+}
+
+impl Ground {
+    /// A new, unmounted volume.
+    pub fn volume(&self, name: &str, bytes: u64, mkfs: &[&str]) -> Result<Volume> {
+        Volume::create(self.kind, &self.persimmon, &self.work, name, bytes, mkfs)
+            .with_context(|| format!("making the volume for {name}"))
+    }
+
+    /// An empty directory that is on none of the volumes.
+    pub fn outside(&self, name: &str) -> Result<PathBuf> {
+        let dir = self.work.join("outside").join(name);
+        if dir.exists() {
+            std::fs::remove_dir_all(&dir)?;
+        }
+        std::fs::create_dir_all(&dir)?;
+        Ok(dir)
+    }
+}
+
+/// Every scenario.
+pub fn all() -> Vec<Scenario> {
+    [
+        remount::SCENARIOS,
+        full::SCENARIOS,
+        kill::SCENARIOS,
+        many_files::SCENARIOS,
+        bad_input::SCENARIOS,
+        installed::SCENARIOS,
+        damage::SCENARIOS,
+        endurance::SCENARIOS,
+    ]
+    .concat()
+}
