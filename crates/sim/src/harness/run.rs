@@ -62,6 +62,9 @@ impl std::fmt::Display for Failure {
         let plan = &self.case.plan;
         writeln!(f, "seed {}: {:?}: {}", plan.seed, self.phase, self.message)?;
         writeln!(f, "device: {:?}", plan.config)?;
+        if let Some(fault) = &plan.fault {
+            writeln!(f, "{fault:?}")?;
+        }
         writeln!(f, "{} operations:", self.case.ops.len())?;
         for (at, op) in self.case.ops.iter().enumerate() {
             writeln!(f, "{at:4}  {op}")?;

@@ -17,6 +17,9 @@ pub(crate) struct Version {
     hash: u64,
     /// The write that made this value made the file at least so long.
     size_min: u64,
+    /// It was made by a change that causes no size: without `size_min` it is there as far as the
+    /// file goes.
+    causes_none: bool,
 }
 
 impl Version {
@@ -30,6 +33,7 @@ impl Version {
             hash: xxh3_64(bytes),
             bytes: bytes.into(),
             size_min,
+            causes_none: false,
         }
     }
 
@@ -161,7 +165,9 @@ impl FileContent {
                 target.copy_from_slice(rest.get(..take).unwrap_or_default());
             }
             let own = if grows { at + take as u64 } else { 0 };
-            self.add_version(at / BLOCK, Version::new(&block, latest.size_min.max(own)));
+            let mut version = Version::new(&block, latest.size_min.max(own));
+            version.causes_none = !grows;
+            self.add_version(at / BLOCK, version);
             done += take;
         }
     }
@@ -290,12 +296,13 @@ impl FileContent {
                 continue;
             };
             let mut found = false;
+            let length = size.saturating_sub(block * BLOCK).min(BLOCK) as usize;
             for version in versions.iter() {
-                if version.hash == hash && version.size_min <= size {
+                if version.size_min <= size && version.hash == hash {
                     found = true;
-                    // A commit may end between two blocks of a file that is longer.
-                    let whole = (block + 1) * BLOCK == size && size <= self.size;
-                    explained |= version.size_min == size || (whole && version.size_min > 0);
+                    explained |= version.size_min == size;
+                } else if version.causes_none && version.cut(length, size).hash == hash {
+                    found = true;
                 }
             }
             // For a block behind the end the size answers.
