@@ -2,6 +2,8 @@
 //! size that the blocks so far have caused: one that some write left or was in the middle of, with
 //! nothing mapped beyond it.
 
+use persimmon_device::BLOCK_SIZE;
+
 /// Intervals of bytes, ascending, by which writes extended the file: each from the later of its
 /// offset and the size before, to the size after. What one left and the next went on with is one.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -35,10 +37,17 @@ impl Growth {
         }
     }
 
-    /// The size that the bytes below `end` have caused, in a file that had `committed` before.
+    /// The size that the bytes below `end`, the end of the last block mapped, have caused in a
+    /// file that had `committed` before. Where that block was written into a hole, the file being
+    /// longer already, no size was caused that reaches it: then it is the block's end, so that
+    /// nothing is mapped beyond the file's.
     pub(crate) fn size_at(&self, end: u64, committed: u64) -> u64 {
         let caused = self.0.iter().rev().find(|(start, _)| *start < end);
-        caused.map_or(committed, |(_, after)| end.min(*after).max(committed))
+        let size = caused.map_or(committed, |(_, after)| end.min(*after).max(committed));
+        if size <= end.saturating_sub(BLOCK_SIZE as u64) {
+            return end;
+        }
+        size
     }
 }
 
@@ -59,9 +68,14 @@ mod tests {
             5000,
             "in a hole: what was before it"
         );
-        assert_eq!(growth.size_at(40_960, 0), 30_000);
+        assert_eq!(growth.size_at(32_768, 0), 30_000);
+        assert_eq!(
+            growth.size_at(16_384, 0),
+            16_384,
+            "a block written into the hole later"
+        );
         assert_eq!(growth.size_at(0, 70), 70);
         growth.truncate(25_000);
-        assert_eq!(growth.size_at(40_960, 0), 25_000);
+        assert_eq!(growth.size_at(28_672, 0), 25_000);
     }
 }

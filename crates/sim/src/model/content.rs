@@ -147,7 +147,7 @@ impl FileContent {
 
     /// A buffered write: each block it touches may have its new value after a crash, or an older.
     pub fn write(&mut self, offset: u64, data: &[u8]) {
-        self.overlay(offset, data, true);
+        self.overlay(offset, data, offset + data.len() as u64 > self.size);
         if !data.is_empty() {
             self.size = self.size.max(offset + data.len() as u64);
         }
@@ -300,7 +300,9 @@ impl FileContent {
             for version in versions.iter() {
                 if version.size_min <= size && version.hash == hash {
                     found = true;
-                    explained |= version.size_min == size;
+                    // A block written into a hole may be there before what made the file longer.
+                    let whole = (block + 1) * BLOCK == size && size <= self.size;
+                    explained |= version.size_min == size || (whole && version.causes_none);
                 } else if version.causes_none && version.cut(length, size).hash == hash {
                     found = true;
                 }
