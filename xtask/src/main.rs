@@ -1,5 +1,6 @@
-//! Developer commands: `cargo xtask demo`, `test`, `tidy`, `setup`. Run one with `--help` for its options.
+//! Developer commands: `cargo xtask demo`, `test`, `bench`, `tidy`, `setup`. Run one with `--help` for its options.
 
+mod bench;
 mod demo;
 mod setup;
 mod shell;
@@ -22,6 +23,8 @@ struct Args {
 
 #[derive(Subcommand)]
 enum Command {
+    /// Measure speed through the mount beside ext4 on a loop device, and of the library alone
+    Bench(bench::Options),
     /// Show what Persimmon does, on one page: programs, cleaning, SIGKILL and recovery, with proofs
     Demo(demo::Options),
     /// Run everything: packages, formatting, lints, tidy, unit and property tests, mount tests
@@ -52,6 +55,7 @@ fn run(command: Command) -> Result<bool> {
     let root = workspace_root();
     std::env::set_current_dir(&root)?;
     match command {
+        Command::Bench(options) => bench::run(&options),
         Command::Demo(options) => demo::run(&options),
         Command::Test(options) => test::run(&options),
         Command::Tidy { bless: true } => tidy::bless(&root).map(|()| true),

@@ -150,6 +150,9 @@ impl Drop for Volume {
         if let Err(error) = self.detach() {
             eprintln!("unmounting {}: {error:#}", self.dir.display());
         }
+        if !self.image.exists() {
+            return;
+        }
         // The daemon may still be writing: the directory below it must outlive it.
         let waited = match self.kind {
             Kind::Persimmon => self.json("info", &self.image).map(|_| ()),

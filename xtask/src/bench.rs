@@ -1,0 +1,163 @@
+//! `cargo xtask bench`: speed through the mount beside ext4 on a loop device in the same run, and of the
+//! library alone.
+//!
+//! Each round makes both filesystems afresh on sparse files in one directory and takes the rows in turn,
+//! first the one, then the other, in the next round the other way round. What counts is the median of the
+//! rounds' ratios: the machine's moods hit both.
+
+mod report;
+mod rows;
+
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+
+use anyhow::{Context, Result, ensure};
+use clap::Args;
+use serde_json::Value;
+
+use crate::volume::{self, Kind, Volume};
+use crate::{demo, setup, shell};
+use report::Report;
+use rows::{ROWS, Row};
+
+/// How to measure.
+#[derive(Args)]
+pub struct Options {
+    /// Rounds, of which the median counts
+    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
+    rounds: u32,
+    /// Print the figures as JSON
+    #[arg(long)]
+    json: bool,
+    /// Fail when a bar is missed
+    #[arg(long)]
+    check: bool,
+    /// Install nothing
+    #[arg(long)]
+    no_setup: bool,
+    /// Where the images go, for a few minutes: two gigabytes
+    #[arg(long, default_value = "/var/tmp")]
+    work: PathBuf,
+    /// Everything is built, this is root, and these are the library's figures
+    #[arg(long, hide = true)]
+    library: Option<String>,
+    /// Only rows with one of these in their name
+    filters: Vec<String>,
+}
+
+/// Builds and measures, as root; true unless a bar was to be checked and was missed.
+pub fn run(options: &Options) -> Result<bool> {
+    if let Some(library) = &options.library {
+        volume::watch_for_interrupts()?;
+        return measure(options, library);
+    }
+    if !options.no_setup {
+        setup::run()?;
+    }
+    demo::build()?;
+    let me = std::env::current_exe()?;
+    let me = me.to_str().context("the path of this program is no text")?;
+    let work = options.work.to_str().context("--work is no text")?;
+    let (rounds, library) = (options.rounds.to_string(), library()?);
+    let mut words = vec![me, "bench", "--rounds", &rounds, "--work", work];
+    words.extend(["--library", &library]);
+    words.extend(options.json.then_some("--json"));
+    words.extend(options.check.then_some("--check"));
+    words.extend(options.filters.iter().map(String::as_str));
+    shell::succeeds(&mut shell::as_root(&words))
+}
+
+/// The library's own figures, as JSON; measured before anything else runs.
+fn library() -> Result<String> {
+    eprintln!("building and measuring the library");
+    let output = shell::command(&[
+        "cargo",
+        "run",
+        "--release",
+        "--quiet",
+        "--package",
+        "persimmon",
+        "--example",
+        "throughput",
+    ])
+    .stderr(Stdio::inherit())
+    .output()?;
+    ensure!(output.status.success(), "the example `throughput` failed");
+    let text = String::from_utf8(output.stdout).context("the library's figures")?;
+    Ok(text.trim().to_owned())
+}
+
+/// Room for all rows.
+const IMAGE_BYTES: u64 = 4 << 30;
+
+fn measure(options: &Options, library: &str) -> Result<bool> {
+    let library: Value = serde_json::from_str(library).context("reading the library's figures")?;
+    let temporary = tempfile::Builder::new()
+        .prefix("persimmon-bench-")
+        .tempdir_in(options.work.canonicalize()?)?;
+    let rows: Vec<&Row> = ROWS
+        .iter()
+        .filter(|row| {
+            options.filters.is_empty() || options.filters.iter().any(|name| row.name.contains(name))
+        })
+        .collect();
+    let mut report = Report::default();
+    report.library(&library);
+    for round in 0..options.rounds {
+        eprintln!("round {} of {}", round + 1, options.rounds);
+        let mut kinds = [Kind::Persimmon, Kind::Ext4];
+        if round % 2 == 1 {
+            kinds.reverse();
+        }
+        take(temporary.path(), kinds, &rows, &mut report)?;
+    }
+    if options.json {
+        println!("{:#}", report.json());
+    } else {
+        print!("{}", report.table());
+    }
+    Ok(!options.check || report.all_met())
+}
+
+/// One round: every row on both.
+fn take(work: &Path, kinds: [Kind; 2], rows: &[&Row], report: &mut Report) -> Result<()> {
+    let persimmon = volume::persimmon()?;
+    let create = |kind| {
+        let name = match kind {
+            Kind::Persimmon => "persimmon",
+            Kind::Ext4 => "ext4",
+        };
+        let volume = Volume::create(kind, &persimmon, work, name, IMAGE_BYTES, &[])?;
+        volume.mount()?;
+        anyhow::Ok(volume)
+    };
+    let volumes = [create(kinds[0])?, create(kinds[1])?];
+    for row in rows {
+        for volume in &volumes {
+            volume::go_on()?;
+            (row.prepare)(&volume.dir).with_context(|| format!("preparing {}", row.name))?;
+            settle(volume, row.cold)?;
+            let rate = (row.measure)(&volume.dir)
+                .with_context(|| format!("{} on {:?}", row.name, volume.kind))?;
+            report.record(row, volume.kind, rate);
+        }
+    }
+    for volume in &volumes {
+        volume.unmount()?;
+        std::fs::remove_file(&volume.image)?;
+    }
+    Ok(())
+}
+
+/// Nothing of what was before is left to write; for a cold row nothing is left to know either.
+fn settle(volume: &Volume, cold: bool) -> Result<()> {
+    if cold {
+        volume.unmount()?;
+        rustix::fs::sync();
+        std::fs::write("/proc/sys/vm/drop_caches", "3")?;
+        volume.mount()?;
+    } else {
+        rustix::fs::sync();
+    }
+    Ok(())
+}

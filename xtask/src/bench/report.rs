@@ -1,0 +1,204 @@
+//! Medians, ratios and the table.
+
+use std::fmt::Write as _;
+
+use serde_json::{Value, json};
+
+use super::rows::Row;
+use crate::volume::Kind;
+
+/// The library's rows: the example's field, the name, the unit, what a unit is, the bar in units.
+const LIBRARY: [(&str, &str, &str, f64, f64); 2] = [
+    (
+        "creates_per_second",
+        "library: create",
+        "files/s",
+        1.0,
+        300_000.0,
+    ),
+    (
+        "sequential_write_bytes_per_second",
+        "library: sequential write",
+        "MB/s",
+        1e6,
+        1000.0,
+    ),
+];
+
+/// What was measured.
+#[derive(Default)]
+pub struct Report {
+    rows: Vec<Measured>,
+    library: Vec<LibraryRow>,
+}
+
+struct Measured {
+    name: &'static str,
+    unit: &'static str,
+    bar: f64,
+    persimmon: Vec<f64>,
+    ext4: Vec<f64>,
+}
+
+/// A row of the library, which has no rival.
+struct LibraryRow {
+    name: &'static str,
+    unit: &'static str,
+    rate: f64,
+    bar: f64,
+}
+
+impl Report {
+    /// Adds one rate.
+    pub fn record(&mut self, row: &Row, kind: Kind, rate: f64) {
+        let at = self.rows.iter().position(|known| known.name == row.name);
+        let at = at.unwrap_or_else(|| {
+            self.rows.push(Measured {
+                name: row.name,
+                unit: row.unit,
+                bar: row.bar,
+                persimmon: Vec::new(),
+                ext4: Vec::new(),
+            });
+            self.rows.len() - 1
+        });
+        match kind {
+            Kind::Persimmon => self.rows[at].persimmon.push(rate),
+            Kind::Ext4 => self.rows[at].ext4.push(rate),
+        }
+    }
+
+    /// Adds the library's figures.
+    pub fn library(&mut self, figures: &Value) {
+        for (field, name, unit, scale, bar) in LIBRARY {
+            // A figure that is missing misses its bar.
+            let rate = figures[field].as_f64().unwrap_or(f64::NAN) / scale;
+            self.library.push(LibraryRow {
+                name,
+                unit,
+                rate,
+                bar,
+            });
+        }
+    }
+
+    /// True when no bar is missed.
+    pub fn all_met(&self) -> bool {
+        self.rows.iter().all(Measured::met) && self.library.iter().all(LibraryRow::met)
+    }
+
+    /// Everything, for programs.
+    pub fn json(&self) -> Value {
+        let mount: Vec<Value> = self.rows.iter().map(Measured::json).collect();
+        let library: Vec<Value> = self.library.iter().map(LibraryRow::json).collect();
+        json!({ "mount": mount, "library": library, "all_met": self.all_met() })
+    }
+
+    /// Everything, for people.
+    pub fn table(&self) -> String {
+        let verdict = |met| if met { "met" } else { "MISSED" };
+        let mut text = String::new();
+        let _ = writeln!(
+            text,
+            "{:<26} {:>9} {:>10} {:>10} {:>6} {:>13} {:>8}",
+            "median of rounds", "", "persimmon", "ext4", "ratio", "of rounds", "bar"
+        );
+        for row in &self.rows {
+            let ratios = row.ratios();
+            let spread = match (ratios.first(), ratios.last()) {
+                (Some(least), Some(most)) => format!("{least:.2} - {most:.2}"),
+                _ => String::new(),
+            };
+            let _ = writeln!(
+                text,
+                "{:<26} {:>9} {:>10.0} {:>10.0} {:>6.2} {spread:>13} {:>8.2}  {}",
+                row.name,
+                row.unit,
+                median(&row.persimmon),
+                median(&row.ext4),
+                median(&ratios),
+                row.bar,
+                verdict(row.met())
+            );
+        }
+        for row in &self.library {
+            let _ = writeln!(
+                text,
+                "{:<26} {:>9} {:>10.0} {:>40.0}  {}",
+                row.name,
+                row.unit,
+                row.rate,
+                row.bar,
+                verdict(row.met())
+            );
+        }
+        text
+    }
+}
+
+impl Measured {
+    /// Of each round, in rising order.
+    fn ratios(&self) -> Vec<f64> {
+        let rounds = self.persimmon.iter().zip(&self.ext4);
+        let mut ratios: Vec<f64> = rounds.map(|(persimmon, ext4)| persimmon / ext4).collect();
+        ratios.sort_by(f64::total_cmp);
+        ratios
+    }
+
+    fn met(&self) -> bool {
+        median(&self.ratios()) >= self.bar
+    }
+
+    fn json(&self) -> Value {
+        json!({
+            "name": self.name,
+            "unit": self.unit,
+            "persimmon": self.persimmon,
+            "ext4": self.ext4,
+            "persimmon_median": median(&self.persimmon),
+            "ext4_median": median(&self.ext4),
+            "ratio_median": median(&self.ratios()),
+            "bar": self.bar,
+            "met": self.met(),
+        })
+    }
+}
+
+impl LibraryRow {
+    fn met(&self) -> bool {
+        self.rate >= self.bar
+    }
+
+    fn json(&self) -> Value {
+        json!({
+            "name": self.name,
+            "unit": self.unit,
+            "rate": self.rate,
+            "bar": self.bar,
+            "met": self.met(),
+        })
+    }
+}
+
+fn median(values: &[f64]) -> f64 {
+    let mut sorted = values.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    let middle = sorted.len() / 2;
+    match sorted.len() {
+        0 => f64::NAN,
+        len if len % 2 == 1 => sorted[middle],
+        _ => f64::midpoint(sorted[middle - 1], sorted[middle]),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::median;
+
+    #[test]
+    fn the_median_is_in_the_middle() {
+        assert_eq!(median(&[3.0, 1.0, 2.0]), 2.0);
+        assert_eq!(median(&[4.0, 1.0, 2.0, 3.0]), 2.5);
+        assert!(median(&[]).is_nan());
+    }
+}
