@@ -279,7 +279,11 @@ impl ZoneWriter {
     pub(crate) fn settle_summary(&mut self, media: &Media, key: &VolumeKey) {
         let mut pending = Vec::new();
         self.write_summary(media, key, &mut pending);
-        self.failed |= wait_all(pending).is_err();
+        if wait_all(pending).is_err() {
+            self.failed = true;
+            // Nothing can be written where the writer stands: the device is to count it no more.
+            let _ = media.finish(self.zone);
+        }
     }
 
     /// Sends sealed blocks of metadata at the write pointer; the caller made sure of room.
