@@ -34,7 +34,7 @@ pub struct Mkfs {
     /// Device or image file; an image file is made if it does not exist
     device: PathBuf,
     /// Size of the volume [default: the whole device or file]
-    #[arg(long, value_parser = parse_bytes)]
+    #[arg(long, value_parser = parse_bytes, allow_hyphen_values = true)]
     size: Option<u64>,
     /// Size of a zone [default: 64M, less on small volumes]
     #[arg(long, value_parser = parse_bytes)]
@@ -158,6 +158,12 @@ impl Mkfs {
         };
         let zone_bytes = self.zone_size.unwrap_or_else(|| zone_bytes_for(size));
         let capacity_bytes = self.zone_capacity.unwrap_or(zone_bytes);
+        if !ZONE_BYTES.contains(&zone_bytes) {
+            bail!(
+                "a zone size of {} is not possible: it is 1 MiB to 4 GiB",
+                show_bytes(zone_bytes)
+            );
+        }
         let zone_blocks = blocks("--zone-size", zone_bytes)?;
         let capacity_blocks = blocks("--zone-capacity", capacity_bytes)?;
         if capacity_blocks > zone_blocks {
@@ -276,6 +282,9 @@ fn device_geometry(image: &ImageGeometry) -> Geometry {
         write_pointer_is_proof: false,
     }
 }
+
+/// Sizes a zone can have, bytes.
+const ZONE_BYTES: std::ops::RangeInclusive<u64> = 1 << 20..=4 << 30;
 
 /// The largest power of two up to the default that leaves enough zones.
 fn zone_bytes_for(size: u64) -> u64 {

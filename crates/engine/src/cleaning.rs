@@ -193,7 +193,7 @@ impl Volume {
         let pages_max = self.zones.budget.dirty_pages_max / 2;
         for page in self.move_metadata_from(zone).into_iter().take(pages_max) {
             self.keep_dirty_bound()?;
-            self.fetch(page)?;
+            self.fetch(page, &mut None)?;
             let mut meta = self.meta_mut();
             let still = meta.mat.get(page).is_some_and(|e| e.addr.zone() == zone);
             if still && meta.cache.mark_dirty(page).is_ok() {

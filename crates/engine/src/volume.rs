@@ -27,6 +27,11 @@ use crate::zones::table::ZoneStatus;
 /// Records buffered before somebody writes them without being asked, bytes.
 const BUFFERED_BYTES_MAX: usize = 1 << 20;
 
+/// A journal this short is left to the next mount to replay.
+const SHORT_JOURNAL_BLOCKS: u64 = 16;
+/// The same by the pages it changed.
+const SHORT_JOURNAL_PAGES: usize = 16;
+
 /// A mounted volume. Shared between threads; has none of its own and no clock: background work is
 /// [`Volume::step`].
 pub struct Volume {
@@ -169,6 +174,7 @@ impl Volume {
         &self,
         mut f: impl FnMut(&View<'_>) -> Result<R, E>,
     ) -> Result<R, E> {
+        let mut gone = None;
         loop {
             let (result, missing) = {
                 let meta = self.meta();
@@ -177,7 +183,7 @@ impl Volume {
                 (result, view.missing())
             };
             match (result, missing) {
-                (Err(_), Some(page)) => self.fetch(page)?,
+                (Err(_), Some(page)) => self.fetch(page, &mut gone)?,
                 (result, _) => return result,
             }
         }
@@ -221,6 +227,7 @@ impl Volume {
         data: Option<Arc<InFlight>>,
         mut f: impl FnMut(&mut Transaction<'_>) -> Result<R, E>,
     ) -> Result<(R, Lsn), E> {
+        let mut gone = None;
         loop {
             let missing = {
                 let mut meta = self.meta_mut();
@@ -238,7 +245,7 @@ impl Volume {
                     },
                 }
             };
-            self.fetch(missing)?;
+            self.fetch(missing, &mut gone)?;
         }
     }
 
@@ -249,6 +256,7 @@ impl Volume {
         mut f: impl FnMut(&mut Meta) -> Result<R>,
     ) -> Result<R> {
         self.check_writable()?;
+        let mut gone = None;
         loop {
             let missing = {
                 let mut meta = self.meta_mut();
@@ -264,7 +272,7 @@ impl Volume {
                     Err(error) => return Err(error),
                 }
             };
-            self.fetch(missing)?;
+            self.fetch(missing, &mut gone)?;
         }
     }
 
@@ -276,12 +284,17 @@ impl Volume {
         })
     }
 
-    /// Reads a page into memory. No lock is held meanwhile.
-    pub(crate) fn fetch(&self, id: PageId) -> Result<()> {
+    /// Reads a page into memory. No lock is held meanwhile. A page that was freed since somebody
+    /// missed it is no error: who looks again does not come by it. Only one that is looked for
+    /// again all the same (`gone` remembers) is missing from a damaged tree.
+    pub(crate) fn fetch(&self, id: PageId, gone: &mut Option<PageId>) -> Result<()> {
         loop {
             let (entry, _pin) = {
                 let meta = self.meta();
                 if meta.cache.get(id).is_ok() {
+                    return Ok(());
+                }
+                if !meta.cache.is_allocated(id) && gone.replace(id) != Some(id) {
                     return Ok(());
                 }
                 let entry = meta.mat.get(id).ok_or_else(|| recovery::no_such_page(id))?;
@@ -366,7 +379,10 @@ impl Volume {
             return Ok(());
         }
         self.sync()?;
-        if self.checkpoint_is_due() {
+        // A next mount reads little then, however many files there are.
+        if self.log.blocks_to_replay() > SHORT_JOURNAL_BLOCKS
+            || self.meta().cache.dirty() > SHORT_JOURNAL_PAGES
+        {
             self.checkpoint()?;
         }
         self.log.tell_durable(&self.media, &self.zones)

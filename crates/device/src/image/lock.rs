@@ -27,7 +27,11 @@ pub(super) fn open_locked(path: &Path, write: bool, wait: Duration) -> Result<Ho
     if !is_block_device && !metadata.is_file() {
         return Err(open_error(
             path,
-            "is neither a regular file nor a block device",
+            if metadata.is_dir() {
+                "is a directory, neither a regular file nor a block device"
+            } else {
+                "is neither a regular file nor a block device"
+            },
         ));
     }
     let mut attempts_left = wait.as_millis() / RETRY_INTERVAL.as_millis();
