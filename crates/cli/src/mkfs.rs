@@ -172,13 +172,17 @@ impl Mkfs {
                 show_bytes(capacity_bytes)
             );
         }
-        Ok(ImageGeometry {
-            zone_count: ImageDevice::zones_fitting(size, zone_blocks, capacity_blocks),
+        let mut geometry = ImageGeometry {
+            zone_count: 1,
             zone_blocks,
             capacity_blocks,
             max_open: self.max_open,
             max_active: self.max_active,
-        })
+        };
+        // What no number of zones can cure is told before the number of zones.
+        geometry.layout().map_err(|error| self.failed(error))?;
+        geometry.zone_count = ImageDevice::zones_fitting(size, zone_blocks, capacity_blocks);
+        Ok(geometry)
     }
 
     fn make(&self, geometry: &ImageGeometry, uuid: Uuid) -> Result<()> {
