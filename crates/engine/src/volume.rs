@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGua
 
 use persimmon_device::{ZoneId, ZoneInfo, ZonedDevice};
 use persimmon_format::record::Op;
+use persimmon_format::table::Role;
 use persimmon_format::zone_header::VolumeIdentity;
 use persimmon_format::{Ino, Key, KeyKind, Lsn, PageId, VolumeKey};
 
@@ -438,9 +439,16 @@ impl Volume {
 
     /// Goes on writing to a zone found partly written at mount.
     pub(crate) fn resume_zone(&self, zone: ZoneId, info: &ZoneInfo) -> bool {
-        let last_summary = self
-            .last_summary(zone, info.write_pointer)
-            .map_or(0, |(at, _)| at);
+        let holds_data = self
+            .zones
+            .entry(zone)
+            .is_some_and(|entry| entry.role == Role::Data);
+        let last_summary = if holds_data {
+            self.last_summary(zone, info.write_pointer)
+        } else {
+            None
+        };
+        let last_summary = last_summary.map_or(0, |(at, _)| at);
         self.zones.resume(zone, info.write_pointer, last_summary)
     }
 }
