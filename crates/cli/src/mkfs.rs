@@ -158,13 +158,13 @@ impl Mkfs {
         };
         let zone_bytes = self.zone_size.unwrap_or_else(|| zone_bytes_for(size));
         let capacity_bytes = self.zone_capacity.unwrap_or(zone_bytes);
+        let zone_blocks = blocks("--zone-size", zone_bytes)?;
         if !ZONE_BYTES.contains(&zone_bytes) {
             bail!(
                 "a zone size of {} is not possible: it is 1 MiB to 4 GiB",
                 show_bytes(zone_bytes)
             );
         }
-        let zone_blocks = blocks("--zone-size", zone_bytes)?;
         let capacity_blocks = blocks("--zone-capacity", capacity_bytes)?;
         if capacity_blocks > zone_blocks {
             bail!(
