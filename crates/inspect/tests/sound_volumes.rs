@@ -46,11 +46,11 @@ fn a_checkpointed_volume_is_sound() {
 }
 
 #[test]
-fn a_closed_volume_is_checked_as_of_after_the_replay() {
+fn a_synced_volume_is_checked_as_of_after_the_replay() {
     let device = formatted();
     let volume = open(&device);
     populate(&volume);
-    volume.close().unwrap();
+    volume.sync().unwrap();
     let before = report(&device, true);
     assert_sound(&before);
     assert!(before.counts.records_replayed > 50);

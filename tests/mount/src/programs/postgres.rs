@@ -55,7 +55,7 @@ kill -9 "$(head -1 data/postmaster.pid)"
 wait $load 2>/dev/null || true
 sleep 1
 # Nobody may have reaped the dead server yet, which would then pass for running.
-rm -f data/postmaster.pid
+rm -f data/postmaster.pid "$PGHOST"/.s.PGSQL.*
 start
 check
 psql -qAt -c 'SELECT sum(delta) = (SELECT sum(tbalance) FROM pgbench_tellers) FROM pgbench_history'
