@@ -187,13 +187,7 @@ impl Log {
             let head = inner.head;
             inner.busy = true;
             drop(inner);
-            let mut run = Appender {
-                key: &self.key,
-                media,
-                zones,
-                head,
-                opened: Vec::new(),
-            };
+            let mut run = self.appender(media, zones, head);
             let result = run.write_batch(&batch);
             let data = batch
                 .data
@@ -231,6 +225,22 @@ impl Log {
                 Err(error) => inner.broken = Some(error),
             }
             self.wake.notify_all();
+        }
+    }
+
+    /// A leader's hand on the device, from the head on.
+    fn appender<'a>(
+        &'a self,
+        media: &'a Media,
+        zones: &'a Zones,
+        head: Option<Head>,
+    ) -> Appender<'a> {
+        Appender {
+            key: &self.key,
+            media,
+            zones,
+            head,
+            opened: Vec::new(),
         }
     }
 
@@ -288,13 +298,7 @@ impl Log {
         inner.busy = true;
         let (head, state, next_lsn) = (inner.head, inner.state, Lsn(inner.written.0 + 1));
         drop(inner);
-        let mut run = Appender {
-            key: &self.key,
-            media,
-            zones,
-            head,
-            opened: Vec::new(),
-        };
+        let mut run = self.appender(media, zones, head);
         let result = run
             .write_footer(bytes, state, next_lsn)
             .and_then(|a| media.flush().map(|()| a));
@@ -339,13 +343,7 @@ impl Log {
         inner.busy = true;
         let (head, state, next_lsn) = (inner.head, inner.state, inner.written.next());
         drop(inner);
-        let mut run = Appender {
-            key: &self.key,
-            media,
-            zones,
-            head,
-            opened: Vec::new(),
-        };
+        let mut run = self.appender(media, zones, head);
         let result = run.write_journal(&[(next_lsn, 0, 0..0)], &[], state);
         let result = result.and_then(|()| media.flush());
         let (head, opened) = (run.head, run.opened);
@@ -368,13 +366,7 @@ impl Log {
             let inner = self.lock();
             (inner.head, inner.state, inner.next_lsn)
         };
-        let mut run = Appender {
-            key: &self.key,
-            media,
-            zones,
-            head,
-            opened: Vec::new(),
-        };
+        let mut run = self.appender(media, zones, head);
         let body = [(next_lsn, 0, 0..0)];
         let result = run.write_journal(&body, &[], state);
         let (head, opened) = (run.head, run.opened);
