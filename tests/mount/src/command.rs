@@ -35,7 +35,7 @@ fn tail(text: &str) -> String {
 }
 
 /// A script that hangs is ended with all that it started, before its check is given up.
-const SCRIPT_SECONDS_MAX: &str = "1770";
+const SCRIPT_SECONDS_MAX: &str = "570";
 
 /// Runs a bash script in `dir`, with these variables; it ends at the first command that fails.
 /// Returns its standard output.

@@ -44,7 +44,7 @@ macro_rules! programs {
             $($crate::check::Check {
                 name: concat!("programs::", $program, "::", stringify!($function)),
                 run: $function,
-                limit_seconds: 1800,
+                limit_seconds: 600,
             }),+
         ];
     };
