@@ -147,7 +147,7 @@ fn a_full_volume_can_be_overwritten_and_emptied() {
     let mut blocks = 0u64;
     loop {
         match volume.write(ino, blocks * 4096, &[blocks as u8; 4096], NOW) {
-            Ok(()) => blocks += 1,
+            Ok(_) => blocks += 1,
             Err(Error::NoSpace) => break,
             Err(error) => panic!("{error}"),
         }
@@ -173,6 +173,9 @@ fn a_full_volume_can_be_overwritten_and_emptied() {
     volume.truncate(ino, 4096, NOW).unwrap();
     volume
         .update::<_, Error>(Intent::Shrink, |tx| {
+            let mut inode = tx.inode(ino)?.unwrap();
+            inode.nlink = 0;
+            tx.put_inode(ino, &inode);
             tx.put(Key::orphan(ino), Vec::new());
             Ok(())
         })
@@ -181,4 +184,32 @@ fn a_full_volume_can_be_overwritten_and_emptied() {
     assert!(volume.orphans().unwrap().is_empty());
     volume.step(Task::Checkpoint).unwrap();
     assert!(volume.space().available_bytes / 4096 >= blocks);
+}
+
+/// A write that room runs out for half way tells how much of it is there.
+#[test]
+fn a_write_stops_where_the_volume_is_full() {
+    let device = fresh(small());
+    let volume = open(&device);
+    let ino = create(&volume).unwrap();
+    let data = vec![5; 64 << 20];
+    let written = volume.write(ino, 0, &data, NOW).unwrap();
+    assert!(written > 0 && written < data.len(), "{written}");
+    assert_eq!(volume.attr(ino).unwrap().unwrap().size, written as u64);
+    let rest = volume.write(ino, written as u64, &data[written..], NOW);
+    assert!(matches!(rest, Err(Error::NoSpace)));
+    volume.sync().unwrap();
+}
+
+/// Only what has no name is reclaimed.
+#[test]
+fn a_named_inode_is_not_reclaimed() {
+    let device = fresh(small());
+    let volume = open(&device);
+    let ino = create(&volume).unwrap();
+    volume.write(ino, 0, b"here", NOW).unwrap();
+    volume.reclaim(ino).unwrap();
+    let mut buf = [0; 4];
+    assert_eq!(volume.read(ino, 0, &mut buf).unwrap(), 4);
+    assert_eq!(&buf, b"here");
 }

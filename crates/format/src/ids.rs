@@ -45,10 +45,10 @@ id!(
 );
 
 impl Lsn {
-    /// The next sequence number.
+    /// The next sequence number. The largest has none: it is its own.
     #[must_use]
     pub fn next(self) -> Lsn {
-        Lsn(self.0 + 1)
+        Lsn(self.0.saturating_add(1))
     }
 }
 

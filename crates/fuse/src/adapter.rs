@@ -451,8 +451,8 @@ impl Filesystem for Adapter {
         };
         let work = || {
             let write = || self.door.vfs.write(ino(node), file, offset, data, flags);
-            self.door.latencies.write.time(write)?;
-            Ok(data.len() as u32)
+            let written = self.door.latencies.write.time(write)?;
+            Ok(written.len as u32)
         };
         self.door.answer("write", reply, work, ReplyWrite::written);
     }

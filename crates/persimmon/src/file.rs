@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use persimmon_vfs::{
     Allocate, Attr, Caller, Error as VfsError, Handle, Ino, OpenFlags, Result as VfsResult, SeekTo,
-    SetAttr, Vfs, WriteFlags,
+    SetAttr, Vfs, WriteFlags, Written,
 };
 
 use crate::Result;
@@ -126,10 +126,17 @@ impl File {
 
     /// Writes all of `data` at `offset`.
     pub fn write_at(&self, data: &[u8], offset: u64) -> Result<()> {
-        self.put(data, offset).map(drop)
+        let mut rest = data;
+        let mut at = offset;
+        while !rest.is_empty() {
+            let written = self.put(rest, at)?;
+            rest = rest.get(written.len..).unwrap_or_default();
+            at = written.end;
+        }
+        Ok(())
     }
 
-    fn put(&self, data: &[u8], offset: u64) -> Result<u64> {
+    fn put(&self, data: &[u8], offset: u64) -> Result<Written> {
         let flags = WriteFlags::default();
         Ok(self.vfs.write(self.ino, self.handle, offset, data, flags)?)
     }
@@ -209,8 +216,9 @@ impl Read for File {
 
 impl Write for File {
     fn write(&mut self, data: &[u8]) -> io::Result<usize> {
-        self.cursor = self.put(data, self.cursor)?;
-        Ok(data.len())
+        let written = self.put(data, self.cursor)?;
+        self.cursor = written.end;
+        Ok(written.len)
     }
 
     /// Nothing is buffered here.

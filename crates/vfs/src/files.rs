@@ -12,7 +12,8 @@ use crate::acl;
 use crate::handles::Open;
 use crate::nodes::Node;
 use crate::{
-    Allocate, Error, FILE_SIZE_MAX, Handle, Ino, Result, SeekTo, Vfs, WriteFlags, attributes,
+    Allocate, Error, FILE_SIZE_MAX, Handle, Ino, Result, SeekTo, Vfs, WriteFlags, Written,
+    attributes,
 };
 
 /// Bytes one call of `copy_file_range` copies at most, so that no request takes long.
@@ -46,8 +47,8 @@ impl Vfs {
         Ok(len)
     }
 
-    /// Writes all of `data` at `offset`, or at the end through a handle that appends. Tells the
-    /// offset past it.
+    /// Writes `data` at `offset`, or at the end through a handle that appends. Where room runs out
+    /// half way it writes less.
     pub fn write(
         &self,
         ino: Ino,
@@ -55,7 +56,7 @@ impl Vfs {
         offset: u64,
         data: &[u8],
         flags: WriteFlags,
-    ) -> Result<u64> {
+    ) -> Result<Written> {
         self.writable()?;
         let open = self.opened_to_write(ino, handle)?;
         let node = open.as_ref().map(|o| &*o.node);
@@ -66,11 +67,14 @@ impl Vfs {
             None => offset,
         };
         if data.is_empty() {
-            return Ok(offset);
+            return Ok(Written {
+                len: 0,
+                end: offset,
+            });
         }
-        let end = end_of(offset, data.len() as u64)?;
+        end_of(offset, data.len() as u64)?;
         self.clear_privileges(ino, node, flags.kill_privileges)?;
-        self.watch(self.volume.write(ino, offset, data, self.now()))?;
+        let len = self.watch(self.volume.write(ino, offset, data, self.now()))?;
         drop(guard);
         if let Some(node) = node {
             node.accessed.store(false, Ordering::Relaxed);
@@ -79,7 +83,10 @@ impl Vfs {
         if durable {
             self.watch(self.volume.sync_file(ino))?;
         }
-        Ok(end)
+        Ok(Written {
+            len,
+            end: offset + len as u64,
+        })
     }
 
     fn opened_to_write(&self, ino: Ino, handle: Handle) -> Result<Option<std::sync::Arc<Open>>> {
@@ -249,7 +256,12 @@ impl Vfs {
             let flags = WriteFlags::default();
             let written = self.write(to, to_handle, to_offset + copied, piece, flags);
             match written {
-                Ok(_) => copied += got as u64,
+                Ok(written) => {
+                    copied += written.len as u64;
+                    if written.len < got {
+                        break;
+                    }
+                }
                 // What was copied before counts; the error comes again with the next call.
                 Err(_) if copied > 0 => break,
                 Err(error) => return Err(error),

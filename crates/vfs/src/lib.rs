@@ -32,6 +32,7 @@ pub use persimmon_format::inode::{ROOT, Timestamp};
 pub use persimmon_format::name::NAME_MAX;
 pub use types::{
     Allocate, Attr, Caller, Entry, FILE_SIZE_MAX, FileKind, GENERATION, Handle, LINKS_MAX, Listing,
-    OpenFlags, RenameMode, SYMLINK_MAX, SeekTo, SetAttr, SetTime, StatFs, WriteFlags, XattrMode,
+    OpenFlags, RenameMode, SYMLINK_MAX, SeekTo, SetAttr, SetTime, StatFs, WriteFlags, Written,
+    XattrMode,
 };
 pub use volume::{AccessTimes, OnError, Options, Vfs};

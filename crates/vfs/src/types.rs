@@ -257,6 +257,15 @@ pub struct WriteFlags {
     pub data_sync: bool,
 }
 
+/// What a write did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Written {
+    /// Bytes: fewer than asked for where room ran out half way.
+    pub len: usize,
+    /// Offset past them.
+    pub end: u64,
+}
+
 /// An open file or directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Handle(pub u64);

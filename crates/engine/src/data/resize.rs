@@ -3,7 +3,7 @@
 
 use persimmon_device::BLOCK_SIZE;
 use persimmon_format::extent::{Extent, RESERVED_BLOCKS_MAX};
-use persimmon_format::inode::Timestamp;
+use persimmon_format::inode::{Inode, Timestamp};
 use persimmon_format::record::{Op, Touch};
 use persimmon_format::{Ino, Key, KeyKind};
 
@@ -332,9 +332,14 @@ impl Volume {
         })
     }
 
-    /// Frees an inode without a name that nobody has open, in records of bounded size.
+    /// Frees an inode without a name that nobody has open, in records of bounded size. One that
+    /// has a name stays as it is.
     pub fn reclaim(&self, ino: Ino) -> Result<()> {
         self.check_writable()?;
+        let named = |inode: Option<Inode>| inode.is_some_and(|inode| inode.nlink > 0);
+        if self.view::<_, Error>(|view| view.inode(ino).map(named))? {
+            return Ok(());
+        }
         if let Some(file) = self.files.get(ino) {
             let (turn, mut staged) = Resizing::begin(&file);
             self.space.give_back(staged.drop_dirty(0, u64::MAX));

@@ -38,8 +38,9 @@ enum Need {
 }
 
 impl Volume {
-    /// Writes to a regular file. Visible at once, durable after [`Volume::sync_file`].
-    pub fn write(&self, ino: Ino, offset: u64, data: &[u8], now: Timestamp) -> Result<()> {
+    /// Writes to a regular file. Visible at once, durable after [`Volume::sync_file`]. Returns how
+    /// many bytes were written: fewer than asked for where room ran out half way.
+    pub fn write(&self, ino: Ino, offset: u64, data: &[u8], now: Timestamp) -> Result<usize> {
         self.check_writable()?;
         let end = offset
             .checked_add(data.len() as u64)
@@ -54,11 +55,15 @@ impl Volume {
             // Pieces end on multiples of their size, so that whole blocks stay whole.
             let take = (PIECE - at as usize % PIECE).min(rest.len());
             let (now_part, later) = rest.split_at(take);
-            self.write_piece(ino, &file, at, now_part, now)?;
+            match self.write_piece(ino, &file, at, now_part, now) {
+                Ok(()) => {}
+                Err(Error::NoSpace) if at > offset => break,
+                Err(error) => return Err(error),
+            }
             at += take as u64;
             rest = later;
         }
-        Ok(())
+        Ok(data.len() - rest.len())
     }
 
     fn write_piece(

@@ -152,7 +152,7 @@ impl Appender<'_> {
         let blocks: Vec<_> = bodies
             .enumerate()
             .map(|(i, body)| LogBlock {
-                sequence: head.sequence() + i as u64,
+                sequence: head.sequence().wrapping_add(i as u64),
                 state,
                 body,
             })

@@ -63,7 +63,7 @@ pub(crate) struct LogStart {
 
 impl Log {
     pub(crate) fn new(key: VolumeKey, start: LogStart) -> Log {
-        let done = Lsn(start.next_lsn.0 - 1);
+        let done = Lsn(start.next_lsn.0.saturating_sub(1));
         Log {
             key,
             inner: Mutex::new(Inner {
@@ -184,31 +184,19 @@ impl Log {
                 continue;
             }
             let batch = inner.take_batch();
-            let head = inner.head;
-            inner.busy = true;
-            drop(inner);
-            let mut run = self.appender(media, zones, head);
-            let result = run.write_batch(&batch);
-            let data = batch
-                .data
-                .iter()
-                .map(|d| d.settle().is_err())
-                .filter(|e| *e)
-                .count();
-            let result = result.and_then(|()| {
-                if durable && data == 0 {
-                    media.flush()
-                } else {
-                    Ok(())
-                }
+            let (now, result) = self.lead(inner, media, zones, |run| {
+                let written = run.write_batch(&batch);
+                let failed = batch.data.iter().filter(|d| d.settle().is_err()).count();
+                let flushed = || match durable && failed == 0 {
+                    true => media.flush(),
+                    false => Ok(()),
+                };
+                (failed, written.and_then(|()| flushed()))
             });
-            let (head, opened) = (run.head, run.opened);
-            inner = self.lock();
-            inner.busy = false;
-            inner.head = head;
-            inner.chain.extend(opened);
-            inner.failed_flights += data;
-            if data > 0 {
+            inner = now;
+            let (failed, result) = result;
+            inner.failed_flights += failed;
+            if failed > 0 {
                 inner.tainted = Some(batch.last_lsn);
             }
             match result {
@@ -224,23 +212,45 @@ impl Log {
                 }
                 Err(error) => inner.broken = Some(error),
             }
-            self.wake.notify_all();
         }
     }
 
-    /// A leader's hand on the device, from the head on.
-    fn appender<'a>(
+    /// Takes the leader's turn, which must be free, for a piece of work on the device from the
+    /// head on; the lock is open meanwhile.
+    fn lead<'a, R>(
         &'a self,
-        media: &'a Media,
-        zones: &'a Zones,
-        head: Option<Head>,
-    ) -> Appender<'a> {
-        Appender {
+        mut inner: MutexGuard<'a, Inner>,
+        media: &Media,
+        zones: &Zones,
+        work: impl FnOnce(&mut Appender<'_>) -> R,
+    ) -> (MutexGuard<'a, Inner>, R) {
+        inner.busy = true;
+        let mut run = Appender {
             key: &self.key,
             media,
             zones,
-            head,
+            head: inner.head,
             opened: Vec::new(),
+        };
+        drop(inner);
+        let result = work(&mut run);
+        let mut inner = self.lock();
+        inner.busy = false;
+        inner.head = run.head;
+        inner.chain.extend(run.opened);
+        self.wake.notify_all();
+        (inner, result)
+    }
+
+    /// Waits for the leader's turn to be free; an error if the log cannot be gone on with.
+    fn wait_for_turn(&self) -> Result<MutexGuard<'_, Inner>> {
+        let mut inner = self.lock();
+        while inner.busy {
+            inner = self.wait(inner);
+        }
+        match &inner.broken {
+            Some(error) => Err(error.clone()),
+            None => Ok(inner),
         }
     }
 
@@ -288,101 +298,64 @@ impl Log {
         cut: Lsn,
         replay_sequence: u64,
     ) -> Result<Vec<LogZone>> {
-        let mut inner = self.lock();
-        while inner.busy {
-            inner = self.wait(inner);
+        let inner = self.wait_for_turn()?;
+        let (state, next_lsn) = (inner.state, inner.written.next());
+        let (mut inner, result) = self.lead(inner, media, zones, |run| {
+            let addr = run.write_footer(bytes, state, next_lsn)?;
+            media.flush().map(|()| addr)
+        });
+        let addr = result.inspect_err(|error| inner.broken = Some(error.clone()))?;
+        inner.state.footer = addr;
+        inner.replay_sequence = replay_sequence;
+        inner.durable = inner.durable.max(cut);
+        inner.state.durable = inner.durable;
+        if inner.tainted.is_some_and(|lsn| lsn <= cut) {
+            inner.tainted = None;
         }
-        if let Some(error) = &inner.broken {
-            return Err(error.clone());
-        }
-        inner.busy = true;
-        let (head, state, next_lsn) = (inner.head, inner.state, Lsn(inner.written.0 + 1));
-        drop(inner);
-        let mut run = self.appender(media, zones, head);
-        let result = run
-            .write_footer(bytes, state, next_lsn)
-            .and_then(|a| media.flush().map(|()| a));
-        let (head, opened) = (run.head, run.opened);
-        let mut inner = self.lock();
-        inner.busy = false;
-        inner.head = head;
-        inner.chain.extend(opened);
-        let result = match result {
-            Ok(addr) => {
-                inner.state.footer = addr;
-                inner.replay_sequence = replay_sequence;
-                inner.durable = inner.durable.max(cut);
-                inner.state.durable = inner.durable;
-                if inner.tainted.is_some_and(|lsn| lsn <= cut) {
-                    inner.tainted = None;
-                }
-                Ok(inner.take_unneeded())
-            }
-            Err(error) => {
-                inner.broken = Some(error.clone());
-                Err(error)
-            }
-        };
-        self.wake.notify_all();
-        result
+        Ok(inner.take_unneeded())
     }
 
     /// Tells the log on the device how far it is durable, by an empty block. From then on damage
     /// to what was acknowledged cannot pass for writes that a crash cut off.
     pub(crate) fn tell_durable(&self, media: &Media, zones: &Zones) -> Result<()> {
-        let mut inner = self.lock();
-        while inner.busy {
-            inner = self.wait(inner);
-        }
-        if let Some(error) = &inner.broken {
-            return Err(error.clone());
-        }
+        let inner = self.wait_for_turn()?;
         if inner.told >= inner.durable {
             return Ok(());
         }
-        inner.busy = true;
-        let (head, state, next_lsn) = (inner.head, inner.state, inner.written.next());
-        drop(inner);
-        let mut run = self.appender(media, zones, head);
-        let result = run.write_journal(&[(next_lsn, 0, 0..0)], &[], state);
-        let result = result.and_then(|()| media.flush());
-        let (head, opened) = (run.head, run.opened);
-        let mut inner = self.lock();
-        inner.busy = false;
-        inner.head = head;
-        inner.chain.extend(opened);
-        match &result {
-            Ok(()) => inner.told = state.durable,
-            Err(error) => inner.broken = Some(error.clone()),
-        }
-        self.wake.notify_all();
-        result
+        self.write_empty_block(inner, media, zones)
     }
 
     /// Begins a new epoch: writes a block that voids every record of earlier epochs after
     /// `resume_after`, in a fresh zone where the old one cannot be gone on with.
     pub(crate) fn begin_epoch(&self, media: &Media, zones: &Zones) -> Result<()> {
-        let (head, state, next_lsn) = {
-            let inner = self.lock();
-            (inner.head, inner.state, inner.next_lsn)
-        };
-        let mut run = self.appender(media, zones, head);
-        let body = [(next_lsn, 0, 0..0)];
-        let result = run.write_journal(&body, &[], state);
-        let (head, opened) = (run.head, run.opened);
-        let mut inner = self.lock();
-        inner.head = head;
-        inner.chain.extend(opened);
-        result?;
-        drop(inner);
-        media.flush()
+        let inner = self.wait_for_turn()?;
+        self.write_empty_block(inner, media, zones)
+    }
+
+    /// Writes a block of no records, for the state in its header, and makes it durable.
+    fn write_empty_block(
+        &self,
+        inner: MutexGuard<'_, Inner>,
+        media: &Media,
+        zones: &Zones,
+    ) -> Result<()> {
+        let (state, next_lsn) = (inner.state, inner.written.next());
+        let (mut inner, result) = self.lead(inner, media, zones, |run| {
+            run.write_journal(&[(next_lsn, 0, 0..0)], &[], state)?;
+            media.flush()
+        });
+        match &result {
+            Ok(()) => inner.told = state.durable,
+            Err(error) => inner.broken = Some(error.clone()),
+        }
+        result
     }
 }
 
 impl Inner {
     fn take_batch(&mut self) -> Batch {
         let sizes = std::mem::take(&mut self.sizes);
-        let last_lsn = Lsn(self.next_lsn.0 - 1);
+        let last_lsn = Lsn(self.next_lsn.0.saturating_sub(1));
         Batch {
             records: std::mem::take(&mut self.records),
             data: std::mem::take(&mut self.data),

@@ -91,7 +91,7 @@ impl Table {
 
     pub(super) fn claim(&mut self, zone: ZoneId, role: Role, lifetime: u8) -> u64 {
         let sequence = self.next_sequence;
-        self.next_sequence += 1;
+        self.next_sequence = self.next_sequence.saturating_add(1);
         self.free -= 1;
         self.log_zones += u32::from(role == Role::Log);
         let clock = self.write_clock;

@@ -204,8 +204,11 @@ impl Zones {
     /// `blocks` blocks at `addr` are no longer referenced.
     pub(crate) fn sub_valid(&self, addr: Addr, blocks: u64) {
         if let Some(valid) = self.valid.get(addr.zone().0 as usize) {
-            valid.fetch_sub(blocks as u32, Ordering::Relaxed);
-            self.live.fetch_sub(blocks, Ordering::Relaxed);
+            // A damaged table may count too few: a count that wrapped would make the zone look full.
+            let less = |count: u32| Some(count.saturating_sub(blocks as u32));
+            let before = valid.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less);
+            let before = u64::from(before.unwrap_or_default());
+            self.live.fetch_sub(before.min(blocks), Ordering::Relaxed);
         }
     }
 
@@ -341,9 +344,9 @@ impl Zones {
         if let Some(entry) = table.entries.get_mut(writer.zone.0 as usize) {
             let written = writer.write_pointer.saturating_sub(entry.write_pointer);
             entry.write_pointer = writer.write_pointer;
-            entry.last_write = clock + u64::from(written);
+            entry.last_write = clock.saturating_add(written.into());
             entry.open = !writer.is_full();
-            table.write_clock = clock + u64::from(written);
+            table.write_clock = clock.saturating_add(written.into());
         }
         if !writer.is_full() {
             table.parked.push(writer);
@@ -442,7 +445,7 @@ impl Zones {
             let written = write_pointer.saturating_sub(entry.write_pointer);
             entry.write_pointer = write_pointer;
             entry.open = open;
-            table.write_clock += u64::from(written);
+            table.write_clock = table.write_clock.saturating_add(written.into());
         }
     }
 
@@ -520,7 +523,7 @@ impl Zones {
             let was_log = entry.role == Role::Log;
             *entry = Entry {
                 capacity: entry.capacity,
-                resets: entry.resets + 1,
+                resets: entry.resets.saturating_add(1),
                 last_write: entry.last_write,
                 ..Entry::default()
             };
