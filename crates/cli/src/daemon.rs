@@ -145,6 +145,8 @@ impl Daemon {
         }
         let mut options = persimmon_engine::Options {
             read_only: self.options.read_only,
+            fsync: self.options.fsync,
+            barrier: self.options.barrier,
             ..Default::default()
         };
         if let Some(bytes) = self.options.cache_bytes_max {

@@ -26,7 +26,7 @@ mod zones;
 pub use data::{Seek, SpaceReport};
 pub use error::{Error, Result};
 pub use meta::{Intent, Transaction, View};
-pub use options::{FormatOptions, Options};
+pub use options::{Barrier, FormatOptions, FsyncOrder, Options};
 pub use recovery::RecoveryReport;
 pub use statistics::{Class, Statistics};
 pub use volume::{Progress, Task, Volume};

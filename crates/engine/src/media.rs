@@ -9,18 +9,27 @@ use persimmon_device::{
 use persimmon_format::{Addr, DeviceId};
 
 use crate::error::Result;
+use crate::options::Barrier;
 use crate::statistics::{Class, Counters, add};
 
 /// The device of a volume with its counters.
 pub(crate) struct Media {
     device: Arc<dyn ZonedDevice>,
+    /// Whether it is flushed.
+    flushes: bool,
     pub(crate) counters: Counters,
 }
 
 impl Media {
-    pub(crate) fn new(device: Arc<dyn ZonedDevice>) -> Media {
+    pub(crate) fn new(device: Arc<dyn ZonedDevice>, barrier: Barrier) -> Media {
+        let flushes = match barrier {
+            Barrier::Auto => device.geometry().volatile_cache,
+            Barrier::On => true,
+            Barrier::Off => false,
+        };
         Media {
             device,
+            flushes,
             counters: Counters::default(),
         }
     }
@@ -116,10 +125,11 @@ impl Media {
     }
 
     pub(crate) fn flush(&self) -> Result<()> {
-        if self.geometry().volatile_cache {
+        if self.flushes {
             add(&self.counters.flushes, 1);
+            self.device.run(Command::Flush)?;
         }
-        Ok(self.device.flush()?)
+        Ok(())
     }
 }
 

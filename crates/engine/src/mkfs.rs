@@ -16,7 +16,7 @@ use crate::error::Result;
 use crate::log::writer::LogStart;
 use crate::media::Media;
 use crate::meta::{Meta, PageCache, mat::Mat, tree};
-use crate::options::{FormatOptions, Options};
+use crate::options::{Barrier, FormatOptions, Options};
 use crate::volume::Parts;
 use crate::zones::table::Found;
 use crate::zones::{Budget, Zones};
@@ -25,7 +25,7 @@ const DIRECTORY: u32 = 0o040_000;
 
 /// Makes a volume on the whole device. Everything on it is lost.
 pub(crate) fn format(device: Arc<dyn ZonedDevice>, options: &FormatOptions) -> Result<()> {
-    let media = Media::new(device);
+    let media = Media::new(device, Barrier::Auto);
     let geometry = media.geometry().clone();
     let report = media.device().report(0..geometry.zone_count)?;
     let capacity = report

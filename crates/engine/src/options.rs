@@ -38,6 +38,28 @@ impl Default for FormatOptions {
     }
 }
 
+/// In which order fsync sends file data and the record that refers to it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum FsyncOrder {
+    /// Both at once; recovery tells by write pointers or checksums whether the data had arrived.
+    #[default]
+    WritePointer,
+    /// The data first, waited for and flushed, then the record: slower, to compare with.
+    Strict,
+}
+
+/// Whether the device is told to flush.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Barrier {
+    /// If it has a volatile cache.
+    #[default]
+    Auto,
+    /// Always, even if it says that it has no volatile cache.
+    On,
+    /// Never: what was acknowledged can be lost with the power.
+    Off,
+}
+
 /// How to open a volume. Every bound on memory is here.
 #[derive(Clone, Debug)]
 pub struct Options {
@@ -52,6 +74,10 @@ pub struct Options {
     pub journal_bytes_max: u64,
     /// Distinct pages changed between two checkpoints. Smaller on small volumes.
     pub dirty_pages_max: usize,
+    /// How fsync goes.
+    pub fsync: FsyncOrder,
+    /// When the device is flushed.
+    pub barrier: Barrier,
 }
 
 impl Default for Options {
@@ -62,6 +88,8 @@ impl Default for Options {
             staging_bytes_max: 32 << 20,
             journal_bytes_max: 32 << 20,
             dirty_pages_max: 4096,
+            fsync: FsyncOrder::default(),
+            barrier: Barrier::default(),
         }
     }
 }

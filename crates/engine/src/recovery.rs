@@ -50,7 +50,7 @@ pub(crate) fn open(
     device: Arc<dyn ZonedDevice>,
     options: Options,
 ) -> Result<(Volume, RecoveryReport)> {
-    let media = Media::new(device);
+    let media = Media::new(device, options.barrier);
     let report = media.device().report(0..media.geometry().zone_count)?;
     let FoundLog {
         identity,

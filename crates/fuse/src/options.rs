@@ -5,7 +5,7 @@ mod table;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use persimmon_vfs::{AccessTimes, OnError};
+use persimmon_vfs::{AccessTimes, Barrier, FsyncOrder, OnError};
 
 use table::{IGNORED, OPTIONS, OptionSpec};
 
@@ -34,6 +34,10 @@ pub struct MountOptions {
     pub on_error: OnError,
     /// `commit=`: the longest time that a change stays volatile.
     pub commit_interval: Duration,
+    /// `fsync=`: the order of an fsync's data and record.
+    pub fsync: FsyncOrder,
+    /// `barrier=`: when the device is flushed.
+    pub barrier: Barrier,
     /// `cache=`: metadata kept in memory, bytes; `None` is the engine's default.
     pub cache_bytes_max: Option<u64>,
     /// `staging=`: file data waiting to be written, bytes; `None` is the engine's default.
@@ -64,6 +68,8 @@ impl Default for MountOptions {
             allow_other: None,
             on_error: OnError::default(),
             commit_interval: Duration::from_secs(5),
+            fsync: FsyncOrder::default(),
+            barrier: Barrier::default(),
             cache_bytes_max: None,
             staging_bytes_max: None,
             writeback_cache: false,
@@ -185,7 +191,7 @@ mod tests {
     fn every_option_of_the_table_is_taken() {
         let list = "ro,rw,noatime,relatime,atime,strictatime,nodiratime,diratime,suid,nosuid,dev,nodev,exec,noexec,\
             sync,async,dirsync,allow_other,noallow_other,default_permissions,errors=continue,\
-            commit=30,cache=16M,staging=8M,writeback_cache,threads=4,log=/var/log/p,nouuid,remount";
+            fsync=strict,barrier=off,commit=30,cache=16M,staging=8M,writeback_cache,threads=4,log=/var/log/p,nouuid,remount";
         let options = MountOptions::parse(list).unwrap();
         assert_eq!(
             options,
@@ -201,6 +207,8 @@ mod tests {
                 allow_other: Some(false),
                 on_error: OnError::Continue,
                 commit_interval: Duration::from_secs(30),
+                fsync: FsyncOrder::Strict,
+                barrier: Barrier::Off,
                 cache_bytes_max: Some(16 << 20),
                 staging_bytes_max: Some(8 << 20),
                 writeback_cache: true,

@@ -27,6 +27,7 @@ mod xattrs;
 pub use clock::Clock;
 pub use error::{Error, Result};
 pub use locks::{FileLock, LockKind, LockOwner};
+pub use persimmon_engine::{Barrier, FsyncOrder};
 pub use persimmon_format::Ino;
 pub use persimmon_format::inode::{ROOT, Timestamp};
 pub use persimmon_format::name::NAME_MAX;

@@ -19,6 +19,7 @@ use crate::Volume;
 use crate::error::{Error, Result};
 use crate::in_flight::InFlight;
 use crate::meta::{Intent, Transaction};
+use crate::options::FsyncOrder;
 use crate::statistics::{Class, add};
 use crate::zones::table::NoWriter;
 use crate::zones::{Pin, Placed, Run, Stream};
@@ -35,7 +36,7 @@ const ZONES_TRIED: usize = 4;
 enum Mode {
     /// In the background: journaled when the data has arrived.
     Background,
-    /// For fsync: journaled at the same moment, and made durable.
+    /// For fsync: journaled at the same moment (or after, see [`FsyncOrder`]), and made durable.
     Sync,
     /// As in the background, in the place of a flight for fsync whose data failed. Checkpoints
     /// wait for it, so it waits for none.
@@ -193,7 +194,8 @@ impl Volume {
             }
         }
         let mut pins = Vec::new();
-        let in_flight = (mode == Mode::Sync).then(Arc::<InFlight>::default);
+        let together = mode == Mode::Sync && self.options.fsync == FsyncOrder::WritePointer;
+        let in_flight = together.then(Arc::<InFlight>::default);
         for (lifetime, mut runs) in runs {
             runs.reverse();
             let stream = Stream::Data(lifetime);
@@ -219,8 +221,14 @@ impl Volume {
             }));
         }
         landings.sort_by_key(|l| (l.ino, l.block));
+        if mode == Mode::Sync && !together && !pins.is_empty() {
+            self.media.flush()?;
+        }
         let (sizes, lsn) = self.journal(passengers, landings, in_flight.as_ref(), mode)?;
         let Some(in_flight) = in_flight else {
+            if mode == Mode::Sync {
+                self.commit(lsn)?;
+            }
             return Ok(sizes);
         };
         let own = Some(&*in_flight);

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use persimmon_vfs::{AccessTimes, OnError};
+use persimmon_vfs::{AccessTimes, Barrier, FsyncOrder, OnError};
 
 use super::MountOptions;
 use crate::size::{parse_bytes, show_bytes};
@@ -174,6 +174,35 @@ pub const OPTIONS: &[OptionSpec] = &[
                         "'{value}' is not a number of seconds from 1 to 3600"
                     ));
                 }
+            };
+            Ok(())
+        },
+    ),
+    valued(
+        "fsync",
+        "wp|strict",
+        "wp: data and its record together, told apart by write pointers after a crash (default); \
+         strict: the record after the data",
+        |options, value| {
+            options.fsync = match value {
+                "wp" => FsyncOrder::WritePointer,
+                "strict" => FsyncOrder::Strict,
+                _ => return Err(format!("'{value}' is neither wp nor strict")),
+            };
+            Ok(())
+        },
+    ),
+    valued(
+        "barrier",
+        "auto|on|off",
+        "flush the device: if it has a volatile cache (default), always, or never; off can lose \
+         what was synced with the power",
+        |options, value| {
+            options.barrier = match value {
+                "auto" => Barrier::Auto,
+                "on" => Barrier::On,
+                "off" => Barrier::Off,
+                _ => return Err(format!("'{value}' is none of auto, on and off")),
             };
             Ok(())
         },

@@ -265,6 +265,7 @@ fn write_at(fs: &Fixture, flags: OpenFlags, offset: u64) -> Result<u64> {
     let handle = fs.vfs.open(fs.ino("f"), flags)?;
     fs.vfs
         .write(fs.ino("f"), handle, offset, b"data", WriteFlags::default())
+        .map(|written| written.end)
 }
 
 fn file_rows() -> Vec<Row> {

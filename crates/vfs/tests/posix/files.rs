@@ -74,8 +74,8 @@ fn appending_handles_write_at_the_end() {
             .write(ino, handle, 0, data, WriteFlags::default())
             .unwrap()
     };
-    assert_eq!(write(a, b"-a"), 7);
-    assert_eq!(write(b, b"-b"), 9);
+    assert_eq!(write(a, b"-a").end, 7);
+    assert_eq!(write(b, b"-b").end, 9);
     assert_eq!(fs.content(ino), b"start-a-b");
 }
 
