@@ -43,6 +43,16 @@ pub struct RecoveryReport {
     pub tail_cut: bool,
     /// The volume was closed in order: its last log block says that everything is durable.
     pub clean: bool,
+    /// A new epoch begins, which voids everything after the history's end.
+    pub new_epoch: bool,
+    /// The newest footer was not whole: the one before it was taken.
+    pub older_footer: bool,
+    /// Log blocks past the cut that are not intact.
+    pub log_blocks_bad: u32,
+    /// Log zones found by their blocks, their headers being damaged.
+    pub headers_rescued: u32,
+    /// Zones that nothing names any more; they were reset, unless the volume is read-only.
+    pub zones_reset: u32,
 }
 
 /// Opens the volume on a device.
@@ -55,11 +65,17 @@ pub(crate) fn open(
     let FoundLog {
         identity,
         zones: log_zones,
+        rescued,
     } = scan::find(&media, &report)?;
     check_identity(&identity, &media, &options)?;
     let key = identity.key();
 
-    let (footer_addr, footer, blocks) = read_log(&media, &key, &log_zones)?;
+    let Log {
+        footer_addr,
+        footer,
+        older_footer,
+        blocks,
+    } = read_log(&media, &key, &log_zones)?;
     let replay = Replay::new(&blocks);
     let mut zit = read_zit(&media, &key, &footer)?;
     let written_zit = zit.clone();
@@ -160,6 +176,11 @@ pub(crate) fn open(
         records_replayed: records,
         tail_cut,
         clean: !tail_cut && replay.trusted >= last,
+        new_epoch,
+        older_footer,
+        log_blocks_bad: blocks.iter().filter(|b| b.state().is_none()).count() as u32,
+        headers_rescued: rescued,
+        zones_reset: stale.len() as u32,
     };
     let volume = Volume::assemble(Parts {
         media,
@@ -212,11 +233,15 @@ fn resume_after(blocks: &[scan::Read]) -> Lsn {
 }
 
 /// The newest footer and the log blocks from its replay position on.
-fn read_log(
-    media: &Media,
-    key: &VolumeKey,
-    zones: &[FoundZone],
-) -> Result<(Addr, Footer, Vec<scan::Read>)> {
+struct Log {
+    footer_addr: Addr,
+    footer: Footer,
+    /// A newer footer is not whole.
+    older_footer: bool,
+    blocks: Vec<scan::Read>,
+}
+
+fn read_log(media: &Media, key: &VolumeKey, zones: &[FoundZone]) -> Result<Log> {
     let unfinished = || {
         Error::NoVolume(
             "the volume was never finished: `persimmon mkfs` was interrupted; run it again with \
@@ -224,15 +249,25 @@ fn read_log(
                 .into(),
         )
     };
-    let (addr, footer) = scan::newest_footer(media, key, zones)?.ok_or_else(unfinished)?;
-    let blocks = scan::read_from(media, key, zones, footer.replay.sequence)?;
-    match scan::latest_footer(&blocks) {
-        Some((addr, newer)) if newer.checkpoint > footer.checkpoint => {
-            let blocks = scan::read_from(media, key, zones, newer.replay.sequence)?;
-            Ok((addr, newer, blocks))
-        }
-        _ => Ok((addr, footer, blocks)),
+    let (footer_addr, footer, older_footer) =
+        scan::newest_footer(media, key, zones)?.ok_or_else(unfinished)?;
+    let mut log = Log {
+        blocks: scan::read_from(media, key, zones, footer.replay.sequence)?,
+        footer_addr,
+        footer,
+        older_footer,
+    };
+    if let Some((addr, newer)) = scan::latest_footer(&log.blocks)
+        && newer.checkpoint > log.footer.checkpoint
+    {
+        log = Log {
+            blocks: scan::read_from(media, key, zones, newer.replay.sequence)?,
+            footer_addr: addr,
+            footer: newer,
+            older_footer: false,
+        };
     }
+    Ok(log)
 }
 
 fn read_chunk(

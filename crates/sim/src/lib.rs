@@ -11,6 +11,6 @@ pub mod model;
 pub mod workload;
 
 pub use device::{
-    Choices, Completions, Counters, Exhaustive, Fault, FaultKind, FaultTarget, History, Sampled,
-    SimConfig, SimDevice, Snapshot,
+    Choices, Completions, Counters, Exhaustive, Fault, FaultKind, FaultTarget, History, PowerCut,
+    Sampled, SimConfig, SimDevice, Snapshot,
 };

@@ -29,6 +29,8 @@ pub(crate) struct FoundZone {
 pub(crate) struct FoundLog {
     pub(crate) identity: VolumeIdentity,
     pub(crate) zones: Vec<FoundZone>,
+    /// Of these, zones whose header is damaged.
+    pub(crate) rescued: u32,
 }
 
 /// What the headers of the log candidates are like.
@@ -101,10 +103,16 @@ pub(crate) fn find(media: &Media, report: &[ZoneInfo]) -> Result<FoundLog> {
         );
         Some(found)
     });
+    let with_header = zones.len();
     zones.extend(rescued);
+    let rescued = (zones.len() - with_header) as u32;
     zones.sort_by_key(|found| found.zone.sequence);
     leave_out_taken_over(&mut zones);
-    Ok(FoundLog { identity, zones })
+    Ok(FoundLog {
+        identity,
+        zones,
+        rescued,
+    })
 }
 
 /// A zone that failed was left early, and the next one took over its numbers: what arrived of the
@@ -252,12 +260,13 @@ fn last_good(media: &Media, key: &VolumeKey, found: &FoundZone) -> Result<Option
 
 /// The newest good block of the log leads to the newest footer: it belongs to it, if that is whole,
 /// or it names the one that was durable when it was written. (The zones that only the footer
-/// before needs may be reset as soon as the newest is durable.)
+/// before needs may be reset as soon as the newest is durable.) Also answers whether a newer one was
+/// begun.
 pub(crate) fn newest_footer(
     media: &Media,
     key: &VolumeKey,
     zones: &[FoundZone],
-) -> Result<Option<(Addr, Footer)>> {
+) -> Result<Option<(Addr, Footer, bool)>> {
     for found in zones.iter().rev() {
         let Some((at, read)) = last_good(media, key, found)? else {
             continue;
@@ -266,12 +275,13 @@ pub(crate) fn newest_footer(
             let block = at.saturating_sub(u32::from(*part));
             let addr = Addr::new(DeviceId(0), found.zone.zone, block);
             if let Ok(footer) = read_footer(media, key, zones, addr) {
-                return Ok(Some((addr, footer)));
+                return Ok(Some((addr, footer, false)));
             }
         }
+        let begun = matches!(read, Read::Footer { .. });
         return match read.state().map(|state| state.footer) {
             Some(addr) if addr != Addr::ZERO => {
-                read_footer(media, key, zones, addr).map(|footer| Some((addr, footer)))
+                read_footer(media, key, zones, addr).map(|footer| Some((addr, footer, begun)))
             }
             _ => Ok(None),
         };

@@ -1,28 +1,46 @@
 //! What a zone's blocks hold: runs of shared buffers, sorted and disjoint. Zeros elsewhere.
 
+use std::sync::{Arc, OnceLock};
+
 use persimmon_device::{BLOCK_SIZE, Buffer, BufferMut};
+use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 #[derive(Clone)]
 struct Extent {
     start: u32,
     data: Buffer,
+    /// What its blocks add to [`Medium::hash`]; computed once for all copies.
+    hash: Arc<OnceLock<u64>>,
 }
 
 impl Extent {
+    fn new(start: u32, data: Buffer) -> Extent {
+        Extent {
+            start,
+            data,
+            hash: Arc::default(),
+        }
+    }
+
     fn end(&self) -> u32 {
         self.start + self.data.blocks()
+    }
+
+    fn hash(&self) -> u64 {
+        *self.hash.get_or_init(|| {
+            (u64::from(self.start)..)
+                .zip(self.data.chunks_exact(BLOCK_SIZE))
+                .map(|(at, block)| xxh3_64_with_seed(block, at))
+                .fold(0, u64::wrapping_add)
+        })
     }
 
     /// The part of this extent from block `from` to block `to` of the zone.
     fn part(&self, from: u32, to: u32) -> Extent {
         let start = from.max(self.start);
         let end = to.min(self.end()).max(start);
-        Extent {
-            start,
-            data: self
-                .data
-                .slice((start - self.start) as usize..(end - self.start) as usize),
-        }
+        let blocks = (start - self.start) as usize..(end - self.start) as usize;
+        Extent::new(start, self.data.slice(blocks))
     }
 }
 
@@ -39,7 +57,7 @@ impl Medium {
         if end == block {
             return;
         }
-        let new = Extent { start: block, data };
+        let new = Extent::new(block, data);
         if self.extents.last().is_none_or(|last| last.end() <= block) {
             self.extents.push(new);
             return;
@@ -78,6 +96,18 @@ impl Medium {
             })
             .collect();
         Gather { blocks, pieces }
+    }
+
+    /// A hash of the blocks below `end`, the same however they came there.
+    pub fn hash(&self, end: u32) -> u64 {
+        self.extents
+            .iter()
+            .take_while(|e| e.start < end)
+            .map(|e| match e.end() <= end {
+                true => e.hash(),
+                false => e.part(0, end).hash(),
+            })
+            .fold(0, u64::wrapping_add)
     }
 
     /// A copy of one block.
@@ -149,6 +179,11 @@ mod tests {
                     naive[at as usize..(at + n) as usize].fill(byte);
                 }
                 assert_eq!(bytes(&medium, 10), naive);
+                let mut again = Medium::default();
+                for (at, byte) in (0..10).zip(naive).filter(|(_, byte)| *byte > 0) {
+                    again.put(at, filled(byte, 1));
+                }
+                assert!((0..=10).all(|end| medium.hash(end) == again.hash(end)));
             }
         }
     }

@@ -33,7 +33,7 @@ pub use choices::{Choices, Exhaustive, Sampled};
 pub use config::{Completions, History, SimConfig};
 pub use counters::Counters;
 pub use fault::{Fault, FaultKind, FaultTarget};
-pub use power::Snapshot;
+pub use power::{PowerCut, Snapshot};
 
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -161,6 +161,13 @@ impl SimDevice {
     pub fn set_offline(&self, zone: ZoneId) {
         self.lock()
             .wear_out(zone, persimmon_device::ZoneState::Offline);
+    }
+
+    /// A hash of what can be found on the device now: zone states, write pointers, and every block
+    /// that can be read.
+    #[must_use]
+    pub fn image_hash(&self) -> u64 {
+        self.lock().image_hash()
     }
 
     /// What has taken effect so far.

@@ -13,6 +13,23 @@ use super::{SimDevice, zone};
 /// Bytes that a host or a drive writes whole, whatever happens.
 const SECTOR_BYTES: usize = 512;
 
+/// What a power cut did, over all zones.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PowerCut {
+    /// It hit commands in flight.
+    pub in_flight: bool,
+    /// Something that was not durable is gone, at least from the write pointer's point of view.
+    pub lost: bool,
+    /// Something that was not durable is there.
+    pub kept: bool,
+    /// A command of several blocks is there up to a block inside it.
+    pub torn: bool,
+    /// A reset that was not durable took effect.
+    pub reset: bool,
+    /// Blocks survived each on their own, wherever the write pointer is.
+    pub scattered: bool,
+}
+
 /// A device at one moment, with the commands in flight. Shares its data with the device.
 #[derive(Clone)]
 pub struct Snapshot {
@@ -52,14 +69,24 @@ impl Snapshot {
     /// fresh counters and without faults.
     #[must_use]
     pub fn persisted(&self, choices: &mut dyn Choices) -> SimDevice {
+        self.cut(choices).0
+    }
+
+    /// The same, and what the power cut did.
+    #[must_use]
+    pub fn cut(&self, choices: &mut dyn Choices) -> (SimDevice, PowerCut) {
+        let mut cut = PowerCut {
+            in_flight: !self.in_flight.is_empty(),
+            ..PowerCut::default()
+        };
         let zones = (0u32..)
             .zip(&self.zones)
             .map(|(zone, cell)| {
                 let in_flight = self.in_flight_in(ZoneId(zone), choices);
-                self.persisted_zone(cell, in_flight, choices)
+                self.persisted_zone(cell, in_flight, choices, &mut cut)
             })
             .collect();
-        self.device(zones)
+        (self.device(zones), cut)
     }
 
     fn device(&self, zones: Vec<Arc<Zone>>) -> SimDevice {
@@ -102,6 +129,7 @@ impl Snapshot {
         cell: &ZoneCell,
         in_flight: Vec<&Command>,
         choices: &mut dyn Choices,
+        cut: &mut PowerCut,
     ) -> Arc<Zone> {
         let mut zone = Arc::clone(cell.durable());
         let mut changes: Vec<Change> = cell.changes().cloned().collect();
@@ -116,15 +144,20 @@ impl Snapshot {
         let zone_now = Arc::make_mut(&mut zone);
         let steps: u32 = changes.iter().map(Change::steps).sum();
         let mut left = choices.choose(steps + 1);
+        cut.lost |= left < steps;
+        cut.kept |= left > 0;
         for change in &changes {
             if left == 0 {
                 break;
             }
             let survives = left.min(change.steps());
+            cut.torn |= survives < change.steps();
+            cut.reset |= matches!(change, Change::Reset { .. });
             zone_now.apply(change, survives);
             left -= survives;
         }
         if !zone::is_proof(&self.config, zone_now.kind) {
+            cut.scattered = true;
             zone_now.medium = durable.medium.clone();
             for change in &changes {
                 scatter(zone_now, change, choices);

@@ -8,6 +8,7 @@ use persimmon_device::{
 };
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
+use xxhash_rust::xxh3::Xxh3;
 
 use super::config::{History, SimConfig};
 use super::counters::Counters;
@@ -171,6 +172,20 @@ impl State {
 
     pub fn zone_resets(&self) -> Vec<u32> {
         self.zones.iter().map(|cell| cell.now.resets).collect()
+    }
+
+    /// A hash of everything that can be found on the device.
+    pub fn image_hash(&self) -> u64 {
+        let mut hash = Xxh3::new();
+        for cell in &self.zones {
+            let zone = &cell.now;
+            let readable = zone.readable().min(zone.written);
+            hash.update(&[zone.kind as u8, zone.state as u8]);
+            hash.update(&zone.capacity.to_le_bytes());
+            hash.update(&zone.write_pointer.to_le_bytes());
+            hash.update(&zone.medium.hash(readable).to_le_bytes());
+        }
+        hash.digest()
     }
 
     pub fn report(&self, zones: Range<u32>) -> Result<Vec<ZoneInfo>> {
