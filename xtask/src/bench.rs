@@ -3,8 +3,10 @@
 //!
 //! Each round makes both filesystems afresh on sparse files in one directory and takes the rows in turn,
 //! first the one, then the other, in the next round the other way round. What counts is the median of the
-//! rounds' ratios: the machine's moods hit both.
+//! rounds' ratios: the machine's moods hit both. Rows of requests alone are taken by a FUSE filesystem
+//! that does nothing too: what is missing there is the price of the transport.
 
+mod nothing;
 mod report;
 mod rows;
 
@@ -17,7 +19,8 @@ use serde_json::Value;
 
 use crate::volume::{self, Kind, Volume};
 use crate::{demo, setup, shell};
-use report::Report;
+use nothing::Nothing;
+use report::{Column, Report};
 use rows::{ROWS, Row};
 
 /// How to measure.
@@ -55,6 +58,7 @@ pub fn run(options: &Options) -> Result<bool> {
         setup::run()?;
     }
     demo::build()?;
+    nothing::build()?;
     let me = std::env::current_exe()?;
     let me = me.to_str().context("the path of this program is no text")?;
     let work = options.work.to_str().context("--work is no text")?;
@@ -119,7 +123,7 @@ fn measure(options: &Options, library: &str) -> Result<bool> {
     Ok(!options.check || report.all_met())
 }
 
-/// One round: every row on both.
+/// One round: every row on both, and on nothing.
 fn take(work: &Path, kinds: [Kind; 2], rows: &[&Row], report: &mut Report) -> Result<()> {
     let persimmon = volume::persimmon()?;
     let create = |kind| {
@@ -132,14 +136,21 @@ fn take(work: &Path, kinds: [Kind; 2], rows: &[&Row], report: &mut Report) -> Re
         anyhow::Ok(volume)
     };
     let volumes = [create(kinds[0])?, create(kinds[1])?];
+    let nothing = Nothing::mount(work)?;
     for row in rows {
         for volume in &volumes {
-            volume::go_on()?;
-            (row.prepare)(&volume.dir).with_context(|| format!("preparing {}", row.name))?;
-            settle(volume, row.cold)?;
-            let rate = (row.measure)(&volume.dir)
+            let column = match volume.kind {
+                Kind::Persimmon => Column::Persimmon,
+                Kind::Ext4 => Column::Ext4,
+            };
+            let rate = measure_one(row, &volume.dir, || settle(volume, row.cold))
                 .with_context(|| format!("{} on {:?}", row.name, volume.kind))?;
-            report.record(row, volume.kind, rate);
+            report.record(row, column, rate);
+        }
+        if row.requests_alone {
+            let rate = measure_one(row, &nothing.dir, || forget(row.cold))
+                .with_context(|| format!("{} on the filesystem that does nothing", row.name))?;
+            report.record(row, Column::Nothing, rate);
         }
     }
     for volume in &volumes {
@@ -149,15 +160,30 @@ fn take(work: &Path, kinds: [Kind; 2], rows: &[&Row], report: &mut Report) -> Re
     Ok(())
 }
 
+fn measure_one(row: &Row, dir: &Path, settle: impl FnOnce() -> Result<()>) -> Result<f64> {
+    volume::go_on()?;
+    (row.prepare)(dir).context("preparing")?;
+    settle()?;
+    (row.measure)(dir)
+}
+
 /// Nothing of what was before is left to write; for a cold row nothing is left to know either.
 fn settle(volume: &Volume, cold: bool) -> Result<()> {
     if cold {
         volume.unmount()?;
-        rustix::fs::sync();
-        std::fs::write("/proc/sys/vm/drop_caches", "3")?;
+    }
+    forget(cold)?;
+    if cold {
         volume.mount()?;
-    } else {
-        rustix::fs::sync();
+    }
+    Ok(())
+}
+
+/// The kernel has nothing left to write; for a cold row it knows nothing of what is not in use.
+fn forget(cold: bool) -> Result<()> {
+    rustix::fs::sync();
+    if cold {
+        std::fs::write("/proc/sys/vm/drop_caches", "3")?;
     }
     Ok(())
 }

@@ -122,10 +122,7 @@ impl Volume {
 
     /// Takes the mount away, dead or alive.
     pub fn detach(&self) -> Result<()> {
-        if is_mounted(&self.dir)? {
-            output(Command::new("umount").arg("-l").arg(&self.dir))?;
-        }
-        Ok(())
+        detach(&self.dir)
     }
 
     fn log_path(&self) -> PathBuf {
@@ -164,8 +161,16 @@ impl Drop for Volume {
     }
 }
 
+/// Takes away what is mounted on `dir`, if anything is.
+pub fn detach(dir: &Path) -> Result<()> {
+    if is_mounted(dir)? {
+        output(Command::new("umount").arg("-l").arg(dir))?;
+    }
+    Ok(())
+}
+
 /// True when `dir` is a mount point, also of a dead daemon.
-fn is_mounted(dir: &Path) -> Result<bool> {
+pub fn is_mounted(dir: &Path) -> Result<bool> {
     let mounts = std::fs::read_to_string("/proc/self/mountinfo")?;
     let dir = dir.to_string_lossy();
     Ok(mounts
@@ -193,8 +198,13 @@ pub fn output(command: &mut Command) -> Result<String> {
 
 /// The release binary, as an absolute path.
 pub fn persimmon() -> Result<PathBuf> {
+    built("persimmon")
+}
+
+/// What a release build made, as an absolute path.
+pub fn built(name: &str) -> Result<PathBuf> {
     let target = std::env::var_os("CARGO_TARGET_DIR").unwrap_or_else(|| "target".into());
-    let path = Path::new(&target).join("release/persimmon");
+    let path = Path::new(&target).join("release").join(name);
     path.canonicalize()
         .with_context(|| format!("finding {}", path.display()))
 }

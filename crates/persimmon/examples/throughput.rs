@@ -1,5 +1,5 @@
 //! How fast the library is without a kernel in between, on a simulated device in memory: creates
-//! on one thread, and sequential writes with checksums. The best of three rounds, each on a new
+//! on one thread, and sequential writes with checksums. The best of five rounds, each on a new
 //! volume: the first also pays for memory that the process never touched. Prints one JSON object.
 
 use std::error::Error;
@@ -13,7 +13,7 @@ use persimmon_vfs::{Caller, Ino, OpenFlags, WriteFlags};
 
 const ROOT: Ino = Ino(1);
 
-const ROUNDS: u32 = 3;
+const ROUNDS: u32 = 5;
 const CREATES: u32 = 300_000;
 const FILE_BYTES: u64 = 1 << 30;
 const WRITE_BYTES: usize = 1 << 20;

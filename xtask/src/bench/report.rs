@@ -5,7 +5,6 @@ use std::fmt::Write as _;
 use serde_json::{Value, json};
 
 use super::rows::Row;
-use crate::volume::Kind;
 
 /// The library's rows: the example's field, the name, the unit, what a unit is, the bar in units.
 const LIBRARY: [(&str, &str, &str, f64, f64); 2] = [
@@ -25,6 +24,15 @@ const LIBRARY: [(&str, &str, &str, f64, f64); 2] = [
     ),
 ];
 
+/// Who took a row.
+#[derive(Clone, Copy)]
+pub enum Column {
+    Persimmon,
+    Ext4,
+    /// The FUSE filesystem that does nothing.
+    Nothing,
+}
+
 /// What was measured.
 #[derive(Default)]
 pub struct Report {
@@ -38,6 +46,8 @@ struct Measured {
     bar: f64,
     persimmon: Vec<f64>,
     ext4: Vec<f64>,
+    /// Empty for rows that it does not take.
+    nothing: Vec<f64>,
 }
 
 /// A row of the library, which has no rival.
@@ -50,7 +60,7 @@ struct LibraryRow {
 
 impl Report {
     /// Adds one rate.
-    pub fn record(&mut self, row: &Row, kind: Kind, rate: f64) {
+    pub fn record(&mut self, row: &Row, column: Column, rate: f64) {
         let at = self.rows.iter().position(|known| known.name == row.name);
         let at = at.unwrap_or_else(|| {
             self.rows.push(Measured {
@@ -59,12 +69,15 @@ impl Report {
                 bar: row.bar,
                 persimmon: Vec::new(),
                 ext4: Vec::new(),
+                nothing: Vec::new(),
             });
             self.rows.len() - 1
         });
-        match kind {
-            Kind::Persimmon => self.rows[at].persimmon.push(rate),
-            Kind::Ext4 => self.rows[at].ext4.push(rate),
+        let row = &mut self.rows[at];
+        match column {
+            Column::Persimmon => row.persimmon.push(rate),
+            Column::Ext4 => row.ext4.push(rate),
+            Column::Nothing => row.nothing.push(rate),
         }
     }
 
@@ -100,8 +113,17 @@ impl Report {
         let mut text = String::new();
         let _ = writeln!(
             text,
-            "{:<26} {:>9} {:>10} {:>10} {:>6} {:>13} {:>8}",
-            "median of rounds", "", "persimmon", "ext4", "ratio", "of rounds", "bar"
+            "{:<26} {:>9} {:>10} {:>10} {:>6} {:>13} {:>8} {:>7}  {:>10} {:>6}",
+            "median of rounds",
+            "",
+            "persimmon",
+            "ext4",
+            "ratio",
+            "of rounds",
+            "bar",
+            "",
+            "do-nothing",
+            "ratio"
         );
         for row in &self.rows {
             let ratios = row.ratios();
@@ -109,9 +131,9 @@ impl Report {
                 (Some(least), Some(most)) => format!("{least:.2} - {most:.2}"),
                 _ => String::new(),
             };
-            let _ = writeln!(
+            let _ = write!(
                 text,
-                "{:<26} {:>9} {:>10.0} {:>10.0} {:>6.2} {spread:>13} {:>8.2}  {}",
+                "{:<26} {:>9} {:>10.0} {:>10.0} {:>6.2} {spread:>13} {:>8.2} {:>7}",
                 row.name,
                 row.unit,
                 median(&row.persimmon),
@@ -120,11 +142,16 @@ impl Report {
                 row.bar,
                 verdict(row.met())
             );
+            if !row.nothing.is_empty() {
+                let (rate, ratio) = (median(&row.nothing), median(&row.ratios_to_nothing()));
+                let _ = write!(text, "  {rate:>10.0} {ratio:>6.2}");
+            }
+            let _ = writeln!(text);
         }
         for row in &self.library {
             let _ = writeln!(
                 text,
-                "{:<26} {:>9} {:>10.0} {:>40.0}  {}",
+                "{:<26} {:>9} {:>10.0} {:>40.0} {:>7}",
                 row.name,
                 row.unit,
                 row.rate,
@@ -137,12 +164,13 @@ impl Report {
 }
 
 impl Measured {
-    /// Of each round, in rising order.
     fn ratios(&self) -> Vec<f64> {
-        let rounds = self.persimmon.iter().zip(&self.ext4);
-        let mut ratios: Vec<f64> = rounds.map(|(persimmon, ext4)| persimmon / ext4).collect();
-        ratios.sort_by(f64::total_cmp);
-        ratios
+        ratios(&self.persimmon, &self.ext4)
+    }
+
+    /// What the mount keeps of what the transport lets through.
+    fn ratios_to_nothing(&self) -> Vec<f64> {
+        ratios(&self.persimmon, &self.nothing)
     }
 
     fn met(&self) -> bool {
@@ -150,7 +178,7 @@ impl Measured {
     }
 
     fn json(&self) -> Value {
-        json!({
+        let mut row = json!({
             "name": self.name,
             "unit": self.unit,
             "persimmon": self.persimmon,
@@ -160,7 +188,13 @@ impl Measured {
             "ratio_median": median(&self.ratios()),
             "bar": self.bar,
             "met": self.met(),
-        })
+        });
+        if !self.nothing.is_empty() {
+            row["nothing"] = json!(self.nothing);
+            row["nothing_median"] = json!(median(&self.nothing));
+            row["ratio_to_nothing_median"] = json!(median(&self.ratios_to_nothing()));
+        }
+        row
     }
 }
 
@@ -178,6 +212,14 @@ impl LibraryRow {
             "met": self.met(),
         })
     }
+}
+
+/// Of each round, in rising order.
+fn ratios(ours: &[f64], theirs: &[f64]) -> Vec<f64> {
+    let rounds = ours.iter().zip(theirs);
+    let mut ratios: Vec<f64> = rounds.map(|(ours, theirs)| ours / theirs).collect();
+    ratios.sort_by(f64::total_cmp);
+    ratios
 }
 
 fn median(values: &[f64]) -> f64 {
