@@ -1,4 +1,5 @@
-//! Deterministic simulation of Persimmon: a zoned device that loses power and breaks on request,
+//! Deterministic simulation of Persimmon: a zoned device that loses power and breaks on request
+//! and, where asked to, takes its time in virtual nanoseconds,
 //! a plain model of the filesystem, random workloads, and the harness that compares them.
 //!
 //! Nothing here reads a clock or asks for entropy: a seed replays a run exactly.
@@ -8,9 +9,11 @@ pub mod device;
 pub mod filesystem;
 pub mod harness;
 pub mod model;
+pub mod time;
 pub mod workload;
 
 pub use device::{
     Choices, Completions, Counters, Exhaustive, Fault, FaultKind, FaultTarget, History, PowerCut,
     Sampled, SimConfig, SimDevice, Snapshot,
 };
+pub use time::{Timing, VirtualClock};

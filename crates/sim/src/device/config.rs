@@ -2,6 +2,8 @@
 
 use persimmon_device::Geometry;
 
+use crate::time::Timing;
+
 /// When commands take effect and complete.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Completions {
@@ -37,6 +39,8 @@ pub struct SimConfig {
     /// Seed of the order of completions, of the extent of failed writes, and of the sampling of
     /// snapshots.
     pub seed: u64,
+    /// How long commands take in virtual time; `None` is no time at all, and no clock.
+    pub timing: Option<Timing>,
 }
 
 impl SimConfig {
@@ -60,6 +64,7 @@ impl SimConfig {
             completions: Completions::AtSubmit,
             history: History::Kept,
             seed: 0,
+            timing: None,
         }
     }
 
@@ -112,6 +117,13 @@ impl SimConfig {
     #[must_use]
     pub fn fast(mut self) -> SimConfig {
         self.history = History::Dropped;
+        self
+    }
+
+    /// Commands take this long in virtual time; see [`crate::time`].
+    #[must_use]
+    pub fn timed(mut self, timing: Timing) -> SimConfig {
+        self.timing = Some(timing);
         self
     }
 

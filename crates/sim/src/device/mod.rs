@@ -42,12 +42,20 @@ use persimmon_device::{
     Command, Completion, DeviceError, Geometry, Pending, Result, ZoneId, ZoneInfo, ZonedDevice,
 };
 
+use crate::time::{Schedule, VirtualClock};
 use state::{Answer, State};
 
 /// A zoned device in memory. Cheap to copy through [`SimDevice::snapshot`].
 pub struct SimDevice {
     config: Arc<SimConfig>,
     state: Arc<Mutex<State>>,
+    timed: Option<Timed>,
+}
+
+/// What a device has whose commands take time.
+struct Timed {
+    clock: VirtualClock,
+    schedule: Mutex<Schedule>,
 }
 
 impl SimDevice {
@@ -60,9 +68,14 @@ impl SimDevice {
     }
 
     fn from_state(config: Arc<SimConfig>, state: State) -> SimDevice {
+        let timed = config.timing.map(|timing| Timed {
+            clock: VirtualClock::new(),
+            schedule: Mutex::new(Schedule::new(timing, &config.geometry)),
+        });
         SimDevice {
             config,
             state: Arc::new(Mutex::new(state)),
+            timed,
         }
     }
 
@@ -74,6 +87,13 @@ impl SimDevice {
     #[must_use]
     pub fn config(&self) -> &SimConfig {
         &self.config
+    }
+
+    /// The device's clock, which began at zero with it; `None` if its commands take no time. A
+    /// device that comes out of a [`Snapshot`] has a clock of its own.
+    #[must_use]
+    pub fn clock(&self) -> Option<&VirtualClock> {
+        self.timed.as_ref().map(|timed| &timed.clock)
     }
 
     /// Cuts the power when `commands` more commands other than reads have taken effect: the next
@@ -193,6 +213,25 @@ impl ZonedDevice for SimDevice {
     }
 
     fn submit(&self, command: Command) -> Pending {
+        let Some(Timed { clock, schedule }) = &self.timed else {
+            return self.submit_untimed(command);
+        };
+        let now = clock.turn();
+        if self.is_cut() {
+            return Pending::ready(gone());
+        }
+        let completed = lock(schedule).take(&command, now);
+        let pending = self.submit_untimed(command);
+        let clock = clock.clone();
+        Pending::deferred(move || {
+            clock.wait_until(completed);
+            pending.wait()
+        })
+    }
+}
+
+impl SimDevice {
+    fn submit_untimed(&self, command: Command) -> Pending {
         match self.config.completions {
             Completions::AtSubmit => {
                 let answer = self.lock().run_now(command);
@@ -242,7 +281,7 @@ impl Drop for Ticket {
     }
 }
 
-fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {
+fn lock<T>(state: &Mutex<T>) -> MutexGuard<'_, T> {
     state.lock().unwrap_or_else(PoisonError::into_inner)
 }
 

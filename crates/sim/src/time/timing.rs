@@ -1,0 +1,144 @@
+//! What commands cost, and the queues in which they wait for their die.
+
+use std::time::Duration;
+
+use persimmon_device::{BLOCK_SIZE, Command, Geometry, ZoneId};
+
+/// Time of a command: a fixed part and one for each KiB.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Cost {
+    /// For the command, however much it moves.
+    pub command: Duration,
+    /// For each KiB on top.
+    pub per_kib: Duration,
+}
+
+impl Cost {
+    /// A fixed part and one for each KiB, both in nanoseconds.
+    #[must_use]
+    pub const fn from_nanos(command: u64, per_kib: u64) -> Cost {
+        Cost {
+            command: Duration::from_nanos(command),
+            per_kib: Duration::from_nanos(per_kib),
+        }
+    }
+
+    /// Of a command that moves so many blocks.
+    #[must_use]
+    pub fn of_blocks(&self, blocks: u32) -> Duration {
+        let kib = blocks.saturating_mul((BLOCK_SIZE / 1024) as u32);
+        self.command
+            .saturating_add(self.per_kib.saturating_mul(kib))
+    }
+}
+
+/// Which zones share a die.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Dies {
+    /// None: all zones work in parallel.
+    OnePerZone,
+    /// Zone `z` belongs to die `z` modulo this number; 0 counts as 1.
+    Striped(u32),
+}
+
+/// How long the commands of a device take.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Timing {
+    /// Which zones share a die.
+    pub dies: Dies,
+    /// Writes and appends.
+    pub write: Cost,
+    /// Reads.
+    pub read: Cost,
+    /// A reset.
+    pub reset: Duration,
+    /// A finish.
+    pub finish: Duration,
+    /// An open or a close.
+    pub open_close: Duration,
+    /// A flush; only devices with a volatile cache are sent any.
+    pub flush: Duration,
+}
+
+impl Default for Timing {
+    /// A drive whose zones work in parallel: a write or a read of n KiB takes 10 us + 0.9 us x n, a
+    /// flush 600 us, resets, finishes, opens and closes 10 us.
+    fn default() -> Timing {
+        let transfer = Cost::from_nanos(10_000, 900);
+        Timing {
+            dies: Dies::OnePerZone,
+            write: transfer,
+            read: transfer,
+            reset: transfer.command,
+            finish: transfer.command,
+            open_close: transfer.command,
+            flush: Duration::from_micros(600),
+        }
+    }
+}
+
+impl Timing {
+    /// Of one command, once its die is free.
+    #[must_use]
+    pub fn of(&self, command: &Command) -> Duration {
+        match command {
+            Command::Read { blocks, .. } => self.read.of_blocks(*blocks),
+            Command::Write { data, .. } | Command::Append { data, .. } => {
+                self.write.of_blocks(Command::data_blocks(data))
+            }
+            Command::Reset { .. } => self.reset,
+            Command::Finish { .. } => self.finish,
+            Command::Open { .. } | Command::Close { .. } => self.open_close,
+            Command::Flush => self.flush,
+        }
+    }
+}
+
+/// The queues of a device: when each die has done all it was given.
+pub(crate) struct Schedule {
+    timing: Timing,
+    dies: Vec<Duration>,
+    flushes: Duration,
+}
+
+impl Schedule {
+    pub fn new(timing: Timing, geometry: &Geometry) -> Schedule {
+        let dies = match timing.dies {
+            Dies::OnePerZone => geometry.zone_count,
+            Dies::Striped(dies) => dies.clamp(1, geometry.zone_count.max(1)),
+        };
+        Schedule {
+            timing,
+            dies: vec![Duration::ZERO; dies as usize],
+            flushes: Duration::ZERO,
+        }
+    }
+
+    /// Takes a command that is submitted at `now`; answers when it completes.
+    pub fn take(&mut self, command: &Command, now: Duration) -> Duration {
+        let takes = self.timing.of(command);
+        let free = match command {
+            Command::Flush => Some(&mut self.flushes),
+            Command::Read { zone, .. }
+            | Command::Write { zone, .. }
+            | Command::Append { zone, .. }
+            | Command::Reset { zone, .. }
+            | Command::Finish { zone }
+            | Command::Open { zone }
+            | Command::Close { zone } => self.die(*zone),
+        };
+        match free {
+            Some(free) => {
+                *free = now.max(*free).saturating_add(takes);
+                *free
+            }
+            // There are no dies, as there are no zones.
+            None => now.saturating_add(takes),
+        }
+    }
+
+    fn die(&mut self, zone: ZoneId) -> Option<&mut Duration> {
+        let dies = self.dies.len();
+        self.dies.get_mut(zone.0 as usize % dies.max(1))
+    }
+}
