@@ -12,6 +12,7 @@ mod rows;
 
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
+use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use clap::Args;
@@ -90,6 +91,9 @@ fn library() -> Result<String> {
     let text = String::from_utf8(output.stdout).context("the library's figures")?;
     Ok(text.trim().to_owned())
 }
+
+/// More than a FUSE filesystem needs to hear what the kernel forgot.
+const FORGETTING: Duration = Duration::from_millis(500);
 
 /// Room for all rows.
 const IMAGE_BYTES: u64 = 4 << 30;
@@ -184,6 +188,8 @@ fn forget(cold: bool) -> Result<()> {
     rustix::fs::sync();
     if cold {
         std::fs::write("/proc/sys/vm/drop_caches", "3")?;
+        // Of a FUSE filesystem that stays mounted it tells for each inode that it forgot it.
+        std::thread::sleep(FORGETTING);
     }
     Ok(())
 }

@@ -49,7 +49,7 @@ pub fn run(options: &Options) -> Result<bool> {
 
 /// Builds the command as it is shipped.
 pub fn build() -> Result<()> {
-    println!("building persimmon");
+    eprintln!("building persimmon");
     shell::check(&mut shell::command(&[
         "cargo",
         "build",
