@@ -2,21 +2,41 @@
 //! acknowledged (invariant I4), and the inspector finds nothing wrong.
 
 use persimmon_sim::filesystem::Filesystem;
-use persimmon_sim::harness::Campaign;
+use persimmon_sim::harness::{Campaign, CampaignReport, Selection};
+use persimmon_sim::workload::Sequences;
+
+/// Crash states of random runs.
+const STATES: u64 = 100_000;
+/// Of the sequences of two operations one in so many is run.
+const TWOS_STEP: u64 = 101;
 
 #[test]
 fn every_crash_state_is_a_prefix_of_the_history() {
-    let campaign = Campaign {
-        seed: 1,
-        states: 20_000,
-        jobs: 2,
-        failures_max: 1,
-        shrink_tries: 200,
+    let sequences = Sequences::new();
+    let (ones, twos) = (sequences.ones(), sequences.twos());
+    let all_of_one = Selection {
+        first: 0,
+        end: ones,
+        step: 1,
     };
-    let report = campaign.run(&Filesystem, |_| {});
+    let some_of_two = Selection {
+        first: ones,
+        end: ones + twos,
+        step: TWOS_STEP,
+    };
+    let campaign = Campaign {
+        sequences: vec![all_of_one, some_of_two],
+        samples: 1000,
+        jobs: std::thread::available_parallelism().map_or(2, usize::from),
+        shrink_tries: 200,
+        ..Campaign::new(1, STATES)
+    };
+    let report = campaign.run(&Filesystem, CampaignReport::default(), |_| {});
     if let Some(failure) = report.failures.first() {
         panic!("{failure}");
     }
-    assert!(report.statistics.states >= 20_000);
-    println!("{}", report.statistics);
+    let statistics = &report.statistics;
+    assert_eq!(statistics.sequences, campaign.sequences_planned());
+    assert!(statistics.states - statistics.sequence_states >= STATES);
+    println!("{statistics}");
 }

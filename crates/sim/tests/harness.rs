@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 
 use persimmon_device::{BufferMut, Command, DeviceError, ZoneId, ZoneState, ZonedDevice};
 use persimmon_sim::SimDevice;
-use persimmon_sim::harness::{Campaign, Phase, Refusal, Subject, System};
+use persimmon_sim::harness::{Campaign, CampaignReport, Phase, Refusal, Subject, System};
 use persimmon_sim::model::{Model, Observed, ObservedNode, Tree};
 use persimmon_sim::workload::{Durability, Op, Step};
 
@@ -128,7 +128,7 @@ impl System for Toy {
 }
 
 impl Subject for Mounted {
-    fn apply(&mut self, op: &Op, now: u64) -> Result<(), Refusal> {
+    fn apply(&mut self, op: &Op, now: u64) -> Result<Option<u64>, Refusal> {
         self.model.apply(op, now)?;
         let logged = match op {
             Op::Unlink { .. } if self.flaw == Flaw::NoUnlink => false,
@@ -163,7 +163,7 @@ impl Subject for Mounted {
         if durable && self.flaw != Flaw::NoFlush {
             self.device.flush().map_err(|_| libc::EIO)?;
         }
-        Ok(())
+        Ok(None)
     }
 
     fn observe_one(&mut self, path: &str) -> Result<ObservedNode, String> {
@@ -187,7 +187,7 @@ fn first_failure(flaw: Flaw) -> Option<(Phase, usize)> {
     };
     let mut campaign = Campaign::new(1, 6_000);
     campaign.shrink_tries = 30;
-    let report = campaign.run(&toy, |_| {});
+    let report = campaign.run(&toy, CampaignReport::default(), |_| {});
     let failure = report.failures.first();
     if flaw == Flaw::None {
         assert!(failure.is_none(), "{}", failure.unwrap());

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use persimmon_device::ZonedDevice;
-use persimmon_engine::{FormatOptions, Volume};
+use persimmon_engine::{FormatOptions, RecoveryReport, Volume};
 use persimmon_inspect::CheckOptions;
 use persimmon_vfs::{AccessTimes, Clock, Timestamp, Vfs};
 
@@ -35,7 +35,7 @@ impl System for Filesystem {
 
     fn mount(&self, device: &Arc<SimDevice>) -> Result<Mounted, String> {
         let options = options(device.config().seed);
-        let (volume, _) = Volume::open(Arc::clone(device) as _, options)
+        let (volume, report) = Volume::open(Arc::clone(device) as _, options)
             .map_err(|error| format!("{error} ({error:?})"))?;
         let volume = Arc::new(volume);
         let orphans = volume.orphans().map_err(|error| error.to_string())?;
@@ -47,7 +47,8 @@ impl System for Filesystem {
         let vfs = Vfs::new(Arc::clone(&volume), Arc::clone(&clock) as _, options);
         let reclaimed = vfs.reclaim_orphans(&orphans);
         reclaimed.map_err(|error| format!("reclaiming unlinked files: {error}"))?;
-        Ok(Mounted::new(vfs, clock))
+        let paths = recovery_paths(&report, orphans.len());
+        Ok(Mounted::new(vfs, clock, paths))
     }
 
     fn check(&self, device: &Arc<SimDevice>) -> Result<(), String> {
@@ -63,6 +64,29 @@ impl System for Filesystem {
         let findings: Vec<String> = report.findings.iter().map(ToString::to_string).collect();
         Err(findings.join("\n  "))
     }
+}
+
+/// What recovery met, in words for a table.
+fn recovery_paths(report: &RecoveryReport, orphans: usize) -> Vec<&'static str> {
+    let replayed = match report.records_replayed {
+        0 => "0 records replayed",
+        1 => "1 record replayed",
+        2..=9 => "2 to 9 records replayed",
+        10..=99 => "10 to 99 records replayed",
+        _ => "100 records replayed or more",
+    };
+    let met = [
+        (report.clean, "clean end"),
+        (report.tail_cut, "tail cut"),
+        (report.new_epoch, "epoch voided"),
+        (report.older_footer, "older footer taken"),
+        (report.log_blocks_bad > 0, "bad log blocks"),
+        (report.headers_rescued > 0, "log header rescued"),
+        (report.zones_reset > 0, "stale zones reset"),
+        (orphans > 0, "unlinked files reclaimed"),
+    ];
+    let met = met.into_iter().filter_map(|(is, path)| is.then_some(path));
+    met.chain([replayed]).collect()
 }
 
 /// Bounds so small that they are reached: how small goes by the seed.

@@ -20,10 +20,11 @@ pub struct Mounted {
     pub(super) vfs: Vfs,
     clock: Arc<WorkloadClock>,
     slots: BTreeMap<u8, (Ino, Handle)>,
+    recovery_paths: Vec<&'static str>,
 }
 
 impl Subject for Mounted {
-    fn apply(&mut self, op: &Op, now: u64) -> Result<(), Refusal> {
+    fn apply(&mut self, op: &Op, now: u64) -> Result<Option<u64>, Refusal> {
         self.clock.set(now);
         self.run(op).map_err(|error| Refusal {
             errno: error.errno(),
@@ -40,6 +41,10 @@ impl Subject for Mounted {
         self.observe_tree()
     }
 
+    fn recovery_paths(&self) -> Vec<&'static str> {
+        self.recovery_paths.clone()
+    }
+
     fn close(self) -> Result<(), String> {
         self.vfs
             .close()
@@ -48,11 +53,16 @@ impl Subject for Mounted {
 }
 
 impl Mounted {
-    pub(super) fn new(vfs: Vfs, clock: Arc<WorkloadClock>) -> Mounted {
+    pub(super) fn new(
+        vfs: Vfs,
+        clock: Arc<WorkloadClock>,
+        recovery_paths: Vec<&'static str>,
+    ) -> Mounted {
         Mounted {
             vfs,
             clock,
             slots: BTreeMap::new(),
+            recovery_paths,
         }
     }
 
@@ -69,7 +79,14 @@ impl Mounted {
         Ok((self.resolve(directory)?, name.as_bytes()))
     }
 
-    fn run(&mut self, op: &Op) -> Result<(), Error> {
+    fn run(&mut self, op: &Op) -> Result<Option<u64>, Error> {
+        match op {
+            Op::WriteOpen { .. } | Op::Write { .. } | Op::Copy { .. } => self.write_or_copy(op),
+            _ => self.change(op).map(|()| None),
+        }
+    }
+
+    fn change(&mut self, op: &Op) -> Result<(), Error> {
         let root = Caller::root();
         match op {
             Op::Create { path, mode } => {
@@ -166,44 +183,6 @@ impl Mounted {
             }
             Op::Sync => self.vfs.sync(),
             Op::Step(step) => self.step(*step),
-            _ => self.data(op),
-        }
-    }
-
-    fn data(&mut self, op: &Op) -> Result<(), Error> {
-        match op {
-            Op::WriteOpen {
-                slot,
-                offset,
-                length,
-                fill,
-            } => {
-                let (ino, handle) = *self.slots.get(slot).ok_or(Error::BadHandle)?;
-                let data = bytes_of(*fill, *length as usize);
-                let flags = WriteFlags::default();
-                self.vfs.write(ino, handle, *offset, &data, flags).map(drop)
-            }
-            Op::Write {
-                path,
-                offset,
-                length,
-                fill,
-                durability,
-            } => {
-                let ino = self.resolve(path)?;
-                let flags = OpenFlags {
-                    write: true,
-                    sync: *durability == Durability::Sync,
-                    data_sync: *durability == Durability::DataSync,
-                    ..OpenFlags::default()
-                };
-                let handle = self.vfs.open(ino, flags)?;
-                let data = bytes_of(*fill, *length as usize);
-                let flags = WriteFlags::default();
-                let written = self.vfs.write(ino, handle, *offset, &data, flags);
-                self.vfs.release(ino, handle)?;
-                written.map(drop)
-            }
             Op::Allocate {
                 path,
                 offset,
@@ -222,6 +201,42 @@ impl Mounted {
                 self.vfs
                     .fallocate(ino, Handle::NONE, *offset, *length, what)
             }
+            _ => Err(Error::Invalid("operation of the harness")),
+        }
+    }
+
+    fn write_or_copy(&mut self, op: &Op) -> Result<Option<u64>, Error> {
+        match op {
+            Op::WriteOpen {
+                slot,
+                offset,
+                length,
+                fill,
+            } => {
+                let (ino, handle) = *self.slots.get(slot).ok_or(Error::BadHandle)?;
+                let data = bytes_of(*fill, *length as usize);
+                self.write(ino, handle, *offset, &data)
+            }
+            Op::Write {
+                path,
+                offset,
+                length,
+                fill,
+                durability,
+            } => {
+                let ino = self.resolve(path)?;
+                let flags = OpenFlags {
+                    write: true,
+                    sync: *durability == Durability::Sync,
+                    data_sync: *durability == Durability::DataSync,
+                    ..OpenFlags::default()
+                };
+                let handle = self.vfs.open(ino, flags)?;
+                let data = bytes_of(*fill, *length as usize);
+                let written = self.write(ino, handle, *offset, &data);
+                self.vfs.release(ino, handle)?;
+                written
+            }
             Op::Copy {
                 from,
                 to,
@@ -231,6 +246,28 @@ impl Mounted {
             } => self.copy(from, to, *from_offset, *to_offset, *length),
             _ => Err(Error::Invalid("operation of the harness")),
         }
+    }
+
+    /// Writes all there is room for, as a program does: where a part was written, the rest has to
+    /// be refused before it is given up. Answers how much was written, if not all.
+    fn write(
+        &self,
+        ino: Ino,
+        handle: Handle,
+        offset: u64,
+        data: &[u8],
+    ) -> Result<Option<u64>, Error> {
+        let mut done = 0;
+        while let Some(rest) = data.get(done..).filter(|rest| !rest.is_empty()) {
+            let at = offset + done as u64;
+            match self.vfs.write(ino, handle, at, rest, WriteFlags::default()) {
+                Ok(written) if written.len == 0 => break,
+                Ok(written) => done += written.len,
+                Err(Error::NoSpace) if done > 0 => return Ok(Some(done as u64)),
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(None)
     }
 
     fn open(&mut self, slot: u8, path: &str, truncate: bool) -> Result<(), Error> {
@@ -262,7 +299,7 @@ impl Mounted {
         from_offset: u64,
         to_offset: u64,
         length: u64,
-    ) -> Result<(), Error> {
+    ) -> Result<Option<u64>, Error> {
         let source = self.resolve(from)?;
         let target = self.resolve(to)?;
         // Within one file the source may grow while it is copied.
@@ -274,13 +311,15 @@ impl Mounted {
                 (source, Handle::NONE, from_offset + done),
                 (target, Handle::NONE, to_offset + done),
                 length - done,
-            )?;
-            if copied == 0 {
-                break;
+            );
+            match copied {
+                Ok(0) => break,
+                Ok(copied) => done += copied,
+                Err(Error::NoSpace) if done > 0 => return Ok(Some(done)),
+                Err(error) => return Err(error),
             }
-            done += copied;
         }
-        Ok(())
+        Ok(None)
     }
 
     fn step(&self, step: Step) -> Result<(), Error> {

@@ -1,12 +1,13 @@
 //! One crash state: recovered, compared, crashed again, worked with.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use rand::Rng;
 
 use super::run::{Fault, Phase, Run, Source, compare_exactly};
 use super::system::{Subject, System};
-use crate::device::{Sampled, SimDevice, Snapshot};
+use crate::device::{Exhaustive, PowerCut, Sampled, SimDevice, Snapshot};
 use crate::model::{Model, Observed, Tree};
 use crate::workload::Generator;
 
@@ -17,7 +18,75 @@ const GO_ON_OPS: usize = 12;
 /// Of so many of their commands about one is a moment of crash.
 const GO_ON_CRASH_ONE_IN: u32 = 6;
 
+/// What a power cut left.
+struct Left {
+    device: Arc<SimDevice>,
+    cut: PowerCut,
+    /// Seed of the choices, or which of all it is.
+    choice: u64,
+    /// One of all that can be left.
+    of_all: bool,
+}
+
+impl Left {
+    fn sampled(snapshot: &Snapshot, choice: u64) -> Left {
+        let (device, cut) = snapshot.cut(&mut Sampled::new(choice));
+        Left {
+            device: Arc::new(device),
+            cut,
+            choice,
+            of_all: false,
+        }
+    }
+}
+
 impl<S: System> Run<'_, S> {
+    /// Makes crash states of the moments within one operation: all there are, each once, where the
+    /// plan says so and they are few, otherwise so many of each.
+    pub fn crash_all(
+        &mut self,
+        moments: &[Snapshot],
+        states_per_crash: u32,
+        states: &[Arc<Tree>],
+    ) -> Result<(), Fault> {
+        let mut had = BTreeSet::new();
+        for snapshot in moments {
+            if self.plan.exhaustive_max == 0 {
+                for _ in 0..states_per_crash {
+                    self.crash(snapshot, states, 0)?;
+                }
+                continue;
+            }
+            for left in self.all_left_by(snapshot) {
+                if had.insert(left.device.image_hash()) {
+                    self.crash_to(snapshot, left, states, 0)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Everything that a moment of crash can leave, or some of it if it is more than the plan wants.
+    fn all_left_by(&mut self, snapshot: &Snapshot) -> Vec<Left> {
+        let mut choices = Exhaustive::new();
+        let mut all = Vec::new();
+        while all.len() < self.plan.exhaustive_max {
+            let (device, cut) = snapshot.cut(&mut choices);
+            all.push(Left {
+                device: Arc::new(device),
+                cut,
+                choice: all.len() as u64,
+                of_all: true,
+            });
+            if !choices.next_run() {
+                return all;
+            }
+        }
+        (0..self.plan.states_per_crash)
+            .map(|_| Left::sampled(snapshot, self.rng.random()))
+            .collect()
+    }
+
     /// Makes a crash state of a snapshot and compares what is recovered with `states`.
     pub fn crash(
         &mut self,
@@ -25,33 +94,50 @@ impl<S: System> Run<'_, S> {
         states: &[Arc<Tree>],
         depth: u32,
     ) -> Result<(), Fault> {
+        let left = Left::sampled(snapshot, self.rng.random());
+        self.crash_to(snapshot, left, states, depth)
+    }
+
+    fn crash_to(
+        &mut self,
+        snapshot: &Snapshot,
+        left: Left,
+        states: &[Arc<Tree>],
+        depth: u32,
+    ) -> Result<(), Fault> {
         let way = self.trail.len();
-        self.crash_once(snapshot, states, depth)?;
+        let what = match left {
+            Left { of_all: true, .. } => format!("possibility {}", left.choice),
+            Left { choice, .. } => format!("what {choice:#x} chooses"),
+        };
+        self.trail
+            .push(format!("power cut, leaving {what} of {snapshot}"));
+        self.statistics.states += 1;
+        self.statistics.images.insert(left.device.image_hash());
+        self.statistics.count_cut(left.cut);
+        left.device.reseed(left.choice);
+        self.recover(&left.device, states, depth)?;
         self.trail.truncate(way);
         Ok(())
     }
 
-    fn crash_once(
+    fn recover(
         &mut self,
-        snapshot: &Snapshot,
+        device: &Arc<SimDevice>,
         states: &[Arc<Tree>],
         depth: u32,
     ) -> Result<(), Fault> {
-        self.statistics.states += 1;
-        let choice: u64 = self.rng.random();
-        self.trail.push(format!(
-            "power cut, leaving what {choice:#x} chooses of {snapshot}"
-        ));
-        let device = Arc::new(snapshot.persisted(&mut Sampled::new(choice)));
-        device.reseed(choice);
         let checked = self.chance(self.plan.check_percent);
         if checked {
-            self.inspect(&device)?;
+            self.inspect(device)?;
         }
         let again = depth < DEPTH_MAX && self.chance(self.plan.again_percent);
         device.record_snapshots(if again { 3 } else { 0 });
-        let mut subject = self.mount(&device, Phase::Recovery)?;
+        let mut subject = self.mount(device, Phase::Recovery)?;
         device.record_snapshots(0);
+        for path in subject.recovery_paths() {
+            self.statistics.recoveries.one(path);
+        }
         let found = observe(&mut subject)?;
         match found.find_in(states) {
             Ok(at) => {
@@ -62,13 +148,13 @@ impl<S: System> Run<'_, S> {
             Err(why) => return Err((Phase::Comparison, why)),
         }
         if again {
-            self.crash_in_recovery(&device, states, depth)?;
+            self.crash_in_recovery(device, states, depth)?;
         }
         if checked {
             self.inspect(&Arc::new(device.snapshot().intact()))?;
         }
         if depth < DEPTH_MAX && self.chance(self.plan.go_on_percent) {
-            return self.go_on(&device, subject, &found, depth);
+            return self.go_on(device, subject, &found, depth);
         }
         Ok(())
     }
@@ -88,7 +174,15 @@ impl<S: System> Run<'_, S> {
         let pick = self.rng.random_range(0..snapshots.len());
         if let Some(snapshot) = snapshots.get(pick) {
             self.statistics.recovery_crashes += 1;
+            self.crashes_in_recovery += 1;
+            let in_a_row = match self.crashes_in_recovery {
+                1 => "crash in recovery",
+                2 => "crash in recovery from a crash in recovery",
+                _ => "crash in recovery, three in a row or more",
+            };
+            self.statistics.recoveries.one(in_a_row);
             let crashed = self.crash(snapshot, states, depth + 1);
+            self.crashes_in_recovery -= 1;
             crashed.map_err(|(phase, why)| (phase, format!("after a crash in recovery: {why}")))?;
         }
         Ok(())
@@ -99,37 +193,44 @@ impl<S: System> Run<'_, S> {
     fn go_on(
         &mut self,
         device: &Arc<SimDevice>,
-        mut subject: S::Subject,
+        subject: S::Subject,
         found: &Observed,
         depth: u32,
     ) -> Result<(), Fault> {
         self.statistics.continued += 1;
+        let before = std::mem::take(&mut self.crashes_in_recovery);
+        let worked = self.work_on(device, subject, found, depth);
+        self.crashes_in_recovery = before;
+        worked.map_err(|(phase, why)| (phase, format!("after a recovery: {why}")))
+    }
+
+    fn work_on(
+        &mut self,
+        device: &Arc<SimDevice>,
+        subject: S::Subject,
+        found: &Observed,
+        depth: u32,
+    ) -> Result<(), Fault> {
         let mut model = Model::new(found.to_tree());
         let generator = Generator::new(self.rng.random(), self.plan.mix, self.plan.bytes_max);
         let source = Source::Generated(Box::new(generator), GO_ON_OPS);
-        let after = |(phase, why)| (phase, format!("after a recovery: {why}"));
         device.record_snapshots(if depth + 1 < DEPTH_MAX {
             GO_ON_CRASH_ONE_IN
         } else {
             0
         });
-        let Some(worked) = self
-            .work(device, subject, &mut model, source, depth + 1)
-            .map_err(after)?
-        else {
+        let worked = self.work(device, subject, &mut model, source, depth + 1)?;
+        let Some(mut subject) = worked else {
             return Ok(());
         };
         device.record_snapshots(0);
         drop(device.take_snapshots());
-        subject = worked;
-        self.compare_live(&mut subject, &model).map_err(after)?;
-        self.crash(&device.snapshot(), &model.admissible(), depth + 1)
-            .map_err(after)?;
-        let closed = subject.close();
-        closed.map_err(|why| after((Phase::Live, why)))?;
-        let mut subject = self.mount(device, Phase::Live).map_err(after)?;
+        self.compare_live(&mut subject, &model)?;
+        self.crash(&device.snapshot(), &model.admissible(), depth + 1)?;
+        subject.close().map_err(|why| (Phase::Live, why))?;
+        let mut subject = self.mount(device, Phase::Live)?;
         let found = observe(&mut subject)?;
-        compare_exactly(&found, model.now()).map_err(|why| after((Phase::Live, why)))
+        compare_exactly(&found, model.now()).map_err(|why| (Phase::Live, why))
     }
 }
 

@@ -15,9 +15,9 @@ mod shrink;
 mod statistics;
 mod system;
 
-pub use campaign::{Campaign, CampaignReport, Progress};
-pub use plan::Plan;
+pub use campaign::{Campaign, CampaignReport, Selection};
+pub use plan::{Origin, Plan};
 pub use run::{Case, Failure, Phase, replay};
 pub use shrink::shrink;
-pub use statistics::Statistics;
+pub use statistics::{Counts, Images, Statistics};
 pub use system::{Refusal, Subject, System};

@@ -5,12 +5,49 @@ use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
 use crate::device::{Fault, FaultTarget, SimConfig};
-use crate::workload::Mix;
+use crate::workload::{Mix, Sequence};
+
+/// Where a run comes from: says all about it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Origin {
+    /// A random run, by its seed.
+    Seed(u64),
+    /// One of the enumerated sequences, by its number.
+    Sequence(u64),
+    /// A sequence of three operations, by its seed.
+    Sample(u64),
+}
+
+impl std::fmt::Display for Origin {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Origin::Seed(seed) => write!(f, "seed:{seed}"),
+            Origin::Sequence(number) => write!(f, "sequence:{number}"),
+            Origin::Sample(seed) => write!(f, "sample:{seed}"),
+        }
+    }
+}
+
+impl std::str::FromStr for Origin {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Origin, String> {
+        let parts = text.split_once(':');
+        match parts.and_then(|(kind, number)| Some((kind, number.parse().ok()?))) {
+            Some(("seed", number)) => Ok(Origin::Seed(number)),
+            Some(("sequence", number)) => Ok(Origin::Sequence(number)),
+            Some(("sample", number)) => Ok(Origin::Sample(number)),
+            _ => Err("want seed:N, sequence:N or sample:N".to_owned()),
+        }
+    }
+}
 
 /// Everything about a run but its operations.
 #[derive(Clone, Debug)]
 pub struct Plan {
     /// Where it all comes from.
+    pub origin: Origin,
+    /// Seed of a random workload.
     pub seed: u64,
     /// Where the moments of crash and what they leave come from.
     pub crash_seed: u64,
@@ -30,12 +67,18 @@ pub struct Plan {
     pub crashes_per_op_max: usize,
     /// States tried at each such moment.
     pub states_per_crash: u32,
+    /// If a moment of crash can leave no more states than this, all of them are tried.
+    pub exhaustive_max: usize,
+    /// Operations at the start in which no crash is tried.
+    pub calm_ops: usize,
     /// Percent of the states that crash again while they recover.
     pub again_percent: u32,
     /// Percent of the states that are worked with after recovery.
     pub go_on_percent: u32,
     /// Percent of the states that the inspector checks.
     pub check_percent: u32,
+    /// Percent of the runs that end with an unmount, an inspection and another mount.
+    pub unmount_percent: u32,
 }
 
 impl Plan {
@@ -101,6 +144,7 @@ impl Plan {
                 / 100;
         }
         Plan {
+            origin: Origin::Seed(seed),
             seed,
             crash_seed: seed,
             config,
@@ -111,9 +155,46 @@ impl Plan {
             crash_one_in,
             crashes_per_op_max: 8,
             states_per_crash: 2,
+            exhaustive_max: 0,
+            calm_ops: 0,
             again_percent: 15,
             go_on_percent: 10,
             check_percent: if unreadable { 0 } else { 25 },
+            unmount_percent: 100,
+        }
+    }
+
+    /// The plan of a short sequence: a crash at every command that shorter sequences have not had.
+    #[must_use]
+    pub fn of_sequence(origin: Origin, sequence: &Sequence) -> Plan {
+        let (Origin::Seed(seed) | Origin::Sequence(seed) | Origin::Sample(seed)) = origin;
+        // Neighbouring numbers would have much in common.
+        let seed = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15).rotate_left(32);
+        let config = SimConfig::new(20, 64).reordering(seed);
+        let config = match sequence.device {
+            0 => config,
+            1 => config.volatile_cache(),
+            _ => config.host_file(),
+        };
+        let ground_ops = sequence.ground.ops().len();
+        Plan {
+            origin,
+            seed,
+            crash_seed: seed,
+            config,
+            fault: None,
+            mix: Mix::Even,
+            ops: ground_ops + sequence.ops.len(),
+            bytes_max: 1 << 20,
+            crash_one_in: 1,
+            crashes_per_op_max: 64,
+            states_per_crash: 3,
+            exhaustive_max: 4,
+            calm_ops: ground_ops + sequence.had,
+            again_percent: 5,
+            go_on_percent: 3,
+            check_percent: 10,
+            unmount_percent: 10,
         }
     }
 
@@ -125,6 +206,7 @@ impl Plan {
         self.crash_one_in = 1;
         self.crashes_per_op_max = 64;
         self.states_per_crash = 4;
+        self.calm_ops = 0;
         self
     }
 }

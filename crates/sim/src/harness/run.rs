@@ -6,12 +6,12 @@ use std::sync::Arc;
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
-use super::plan::Plan;
+use super::plan::{Origin, Plan};
 use super::statistics::Statistics;
-use super::system::{Subject, System};
+use super::system::{Refusal, Subject, System};
 use crate::device::{SimDevice, Snapshot};
 use crate::model::{Model, Observed, Tree};
-use crate::workload::{Generator, Op};
+use crate::workload::{Generator, Op, Sequences};
 
 /// Time between two operations.
 const TICK_NANOSECONDS: u64 = 1_000_000;
@@ -53,14 +53,40 @@ pub struct Failure {
 pub struct Case {
     /// Device and crashes.
     pub plan: Plan,
-    /// Operations carried out.
+    /// Operations carried out; none if the plan's seed makes them.
     pub ops: Vec<Op>,
+}
+
+impl Case {
+    /// Operations of a sampled sequence.
+    const SAMPLE_OPS: usize = 3;
+
+    /// What an origin stands for; there is no such sequence otherwise.
+    #[must_use]
+    pub fn new(origin: Origin, sequences: &Sequences) -> Option<Case> {
+        let sequence = match origin {
+            Origin::Seed(seed) => {
+                return Some(Case {
+                    plan: Plan::new(seed),
+                    ops: Vec::new(),
+                });
+            }
+            Origin::Sequence(number) => sequences.get(number)?,
+            Origin::Sample(seed) => sequences.sample(Case::SAMPLE_OPS, seed),
+        };
+        let mut ops = sequence.ground.ops();
+        ops.extend_from_slice(&sequence.ops);
+        Some(Case {
+            plan: Plan::of_sequence(origin, &sequence),
+            ops,
+        })
+    }
 }
 
 impl std::fmt::Display for Failure {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let plan = &self.case.plan;
-        writeln!(f, "seed {}: {:?}: {}", plan.seed, self.phase, self.message)?;
+        writeln!(f, "{}: {:?}: {}", plan.origin, self.phase, self.message)?;
         writeln!(f, "device: {:?}", plan.config)?;
         if let Some(fault) = &plan.fault {
             writeln!(f, "{fault:?}")?;
@@ -99,14 +125,13 @@ pub fn replay<S: System>(system: &S, case: &Case) -> Result<Statistics, Box<Fail
         system,
         plan: &case.plan,
         rng: ChaCha8Rng::seed_from_u64(case.plan.crash_seed),
-        statistics: Statistics {
-            runs: 1,
-            ..Statistics::default()
-        },
+        statistics: Statistics::default(),
         done: Vec::new(),
         trail: Vec::new(),
         now: TICK_NANOSECONDS,
+        crashes_in_recovery: 0,
     };
+    run.statistics.count_device(&case.plan.config);
     let source = if case.ops.is_empty() {
         let plan = &case.plan;
         Source::Generated(
@@ -118,6 +143,13 @@ pub fn replay<S: System>(system: &S, case: &Case) -> Result<Statistics, Box<Fail
     };
     let result = catch_unwind(AssertUnwindSafe(|| run.run(source)))
         .unwrap_or_else(|panic| Err((Phase::Panic, panic_message(panic.as_ref()))));
+    match case.plan.origin {
+        Origin::Seed(_) => run.statistics.runs += 1,
+        _ => {
+            run.statistics.sequences += 1;
+            run.statistics.sequence_states = run.statistics.states;
+        }
+    }
     match result {
         Ok(()) => Ok(run.statistics),
         Err((phase, message)) => Err(Box::new(Failure {
@@ -150,6 +182,8 @@ pub(super) struct Run<'a, S: System> {
     /// What happened on the way from the workload to this moment.
     pub trail: Vec<String>,
     pub now: u64,
+    /// Power cuts in a row that hit a recovery.
+    pub crashes_in_recovery: u32,
 }
 
 impl<S: System> Run<'_, S> {
@@ -160,14 +194,16 @@ impl<S: System> Run<'_, S> {
         let mut subject = self.mount(&device, Phase::Format)?;
         let found = subject.observe().map_err(|error| (Phase::Format, error))?;
         let mut model = Model::new(found.to_tree());
-        device.record_snapshots(self.plan.crash_one_in);
         if let Some(fault) = &self.plan.fault {
             device.inject(fault.clone());
         }
         let worked = self.work(&device, subject, &mut model, source, 0)?;
         device.record_snapshots(0);
         drop(device.take_snapshots());
-        self.crash(&device.snapshot(), &model.admissible(), 0)?;
+        if let Some(fault) = &self.plan.fault {
+            self.statistics.count_fault(fault, device.has_failed());
+        }
+        self.crash_all(&[device.snapshot()], 1, &model.admissible())?;
         let mut subject = match worked {
             Some(subject) if !device.has_failed() => subject,
             _ => {
@@ -177,6 +213,9 @@ impl<S: System> Run<'_, S> {
         };
         device.heal();
         self.compare_live(&mut subject, &model)?;
+        if !self.chance(self.plan.unmount_percent) {
+            return Ok(());
+        }
         subject.close().map_err(live)?;
         self.inspect(&device)?;
         let mut subject = self.mount(&device, Phase::Live)?;
@@ -210,20 +249,21 @@ impl<S: System> Run<'_, S> {
                 },
             };
             if depth == 0 {
+                let calm = self.done.len() < self.plan.calm_ops;
+                device.record_snapshots(if calm { 0 } else { self.plan.crash_one_in });
                 self.done.push(op.clone());
             } else {
                 self.trail.push(op.to_string());
             }
             self.now += TICK_NANOSECONDS;
-            let outcome = self.one(device, subject, model, &op)?;
-            let (moments_max, states) = match depth {
-                0 => (self.plan.crashes_per_op_max, self.plan.states_per_crash),
-                _ => (1, 1),
-            };
-            for snapshot in self.some_of(device.take_snapshots(), moments_max) {
-                for _ in 0..states {
-                    self.crash(&snapshot, &model.admissible(), depth)?;
-                }
+            let (outcome, op) = self.one(device, subject, model, op)?;
+            let snapshots = device.take_snapshots();
+            if depth == 0 {
+                let moments = self.some_of(snapshots, self.plan.crashes_per_op_max);
+                let states = self.plan.states_per_crash;
+                self.crash_all(&moments, states, &model.admissible())?;
+            } else if let [moment] = self.some_of(snapshots, 1).as_slice() {
+                self.crash(moment, &model.admissible(), depth)?;
             }
             subject = match outcome {
                 Outcome::Succeeded(subject) => {
@@ -244,35 +284,56 @@ impl<S: System> Run<'_, S> {
         snapshots
     }
 
-    /// One operation on the subject and on the model.
+    /// One operation on the subject and on the model. Answers what of it was carried out.
     fn one(
         &mut self,
         device: &Arc<SimDevice>,
         mut subject: S::Subject,
         model: &mut Model,
-        op: &Op,
-    ) -> Result<Outcome<S::Subject>, Fault> {
-        let is = match op {
+        op: Op,
+    ) -> Result<(Outcome<S::Subject>, Op), Fault> {
+        let is = match &op {
             Op::Remount => {
                 let closed = subject.close().map_err(live);
                 match closed.and_then(|()| self.mount(device, Phase::Live)) {
                     Ok(mounted) => subject = mounted,
                     Err(_) if device.has_failed() => {
-                        let _ = model.apply(op, self.now);
-                        return Ok(Outcome::Broken);
+                        let _ = model.apply(&op, self.now);
+                        return Ok((Outcome::Broken, op));
                     }
                     Err(fault) => return Err(fault),
                 }
-                Ok(())
+                Ok(None)
             }
             Op::Read { path } => {
                 return match self.compare_file(&mut subject, model, path) {
-                    Err(_) if device.has_failed() => Ok(Outcome::Broken),
-                    compared => compared.map(|()| Outcome::Succeeded(subject)),
+                    Err(_) if device.has_failed() => Ok((Outcome::Broken, op)),
+                    compared => compared.map(|()| (Outcome::Succeeded(subject), op)),
                 };
             }
-            _ => subject.apply(op, self.now),
+            _ => subject.apply(&op, self.now),
         };
+        let (is, op) = match is {
+            Ok(Some(part)) => {
+                self.statistics.no_space += 1;
+                (Ok(()), op.shortened(part))
+            }
+            Ok(None) => (Ok(()), op),
+            Err(refusal) => (Err(refusal), op),
+        };
+        let outcome = self.judge(device, subject, model, &op, is)?;
+        Ok((outcome, op))
+    }
+
+    /// Compares what an operation came to with the model, and lets it have its effect there.
+    fn judge(
+        &mut self,
+        device: &Arc<SimDevice>,
+        mut subject: S::Subject,
+        model: &mut Model,
+        op: &Op,
+        is: Result<(), Refusal>,
+    ) -> Result<Outcome<S::Subject>, Fault> {
         match is.as_ref().map_err(|refusal| refusal.errno) {
             Err(libc::ENOSPC) => {
                 self.statistics.no_space += 1;
@@ -306,7 +367,7 @@ impl<S: System> Run<'_, S> {
         let should = model.apply(op, self.now);
         match (&is, should) {
             (Ok(()), Ok(())) => {
-                *self.statistics.ops.entry(op.name()).or_default() += 1;
+                self.statistics.ops.one(op.name());
                 match op {
                     Op::Remount => match self.compare_live(&mut subject, model) {
                         Err(_) if device.has_failed() => return Ok(Outcome::Broken),
@@ -323,7 +384,7 @@ impl<S: System> Run<'_, S> {
             }
             // A rename or a link can be wrong in several ways at once.
             (Err(is), Err(should))
-                if is.errno == should || matches!(op.name(), "rename" | "link") =>
+                if is.errno == should || matches!(op, Op::Rename { .. } | Op::Link { .. }) =>
             {
                 self.statistics.refused += 1;
                 Ok(Outcome::Refused(subject))

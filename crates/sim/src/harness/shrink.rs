@@ -6,8 +6,12 @@ use super::system::System;
 /// Ways to choose what a crash leaves that are tried before shrinking goes on with the original.
 const THOROUGH_TRIES: u64 = 3;
 
-/// Drops operations as long as a failure of the same phase remains. `tries_max` bounds the runs.
+/// Drops operations as long as a failure of the same phase remains. `tries_max` bounds the runs;
+/// with none the failure stays as it is.
 pub fn shrink<S: System>(system: &S, failure: Box<Failure>, tries_max: usize) -> Box<Failure> {
+    if tries_max == 0 {
+        return failure;
+    }
     let mut best = failure;
     let attempt = |best: &mut Box<Failure>, case: Case| match replay(system, &case) {
         Err(found) if found.phase == best.phase && found.case.ops.len() <= case.ops.len() => {

@@ -42,14 +42,20 @@ impl From<Errno> for Refusal {
 /// A mounted volume.
 pub trait Subject {
     /// Carries out an operation at time `now` (nanoseconds). [`Op::Remount`] and [`Op::Read`] do
-    /// not come here.
-    fn apply(&mut self, op: &Op, now: u64) -> Result<(), Refusal>;
+    /// not come here. Answers how much of a write or copy, in bytes, found room, if that was a part
+    /// of it.
+    fn apply(&mut self, op: &Op, now: u64) -> Result<Option<u64>, Refusal>;
 
     /// One node.
     fn observe_one(&mut self, path: &str) -> Result<ObservedNode, String>;
 
     /// The whole tree.
     fn observe(&mut self) -> Result<Observed, String>;
+
+    /// What recovery met when this was mounted, in a few words each.
+    fn recovery_paths(&self) -> Vec<&'static str> {
+        Vec::new()
+    }
 
     /// Unmounts cleanly.
     fn close(self) -> Result<(), String>;

@@ -1,7 +1,11 @@
-//! Random operation sequences over few names, so that they meet each other.
+//! Operation sequences over few names, so that they meet each other: random ones, and every short
+//! one.
 
 mod generate;
 mod op;
+mod sequences;
+mod vocabulary;
 
 pub use generate::{Generator, Mix};
 pub use op::{Allocate, Durability, Op, Rename, Step, bytes_of};
+pub use sequences::{Ground, Sequence, Sequences};

@@ -155,25 +155,61 @@ impl Op {
             Op::Link { .. } => "link",
             Op::Unlink { .. } => "unlink",
             Op::Rmdir { .. } => "rmdir",
+            Op::Rename {
+                mode: Rename::Exchange,
+                ..
+            } => "exchange",
             Op::Rename { .. } => "rename",
+            Op::Open { truncate: true, .. } => "open O_TRUNC",
             Op::Open { .. } => "open",
             Op::Close { .. } => "close",
-            Op::WriteOpen { .. } | Op::Write { .. } => "write",
+            Op::WriteOpen { .. } => "write",
+            Op::Write { durability, .. } => match durability {
+                Durability::Buffered => "write",
+                Durability::DataSync => "write O_DSYNC",
+                Durability::Sync => "write O_SYNC",
+            },
             Op::Truncate { .. } => "truncate",
-            Op::Allocate { .. } => "allocate",
+            Op::Allocate { what, .. } => match what {
+                Allocate::Reserve | Allocate::ReserveKeepSize => "reserve",
+                Allocate::Punch => "punch",
+                Allocate::Zero => "zero",
+            },
             Op::Copy { .. } => "copy",
             Op::Chmod { .. } => "chmod",
             Op::Chown { .. } => "chown",
             Op::SetMtime { .. } => "utimens",
             Op::SetXattr { .. } => "setxattr",
             Op::RemoveXattr { .. } => "removexattr",
+            Op::Fsync {
+                data_only: true, ..
+            } => "fdatasync",
             Op::Fsync { .. } => "fsync",
             Op::FsyncDir { .. } => "fsyncdir",
             Op::Sync => "sync",
-            Op::Step(_) => "step",
+            Op::Step(step) => match step {
+                Step::WriteBack => "write back",
+                Step::Commit => "commit",
+                Step::Checkpoint => "checkpoint",
+                Step::Clean => "clean",
+            },
             Op::Remount => "remount",
             Op::Read { .. } => "read",
         }
+    }
+}
+
+impl Op {
+    /// The same write or copy of the first `bytes` bytes only.
+    #[must_use]
+    pub fn shortened(&self, bytes: u64) -> Op {
+        let mut op = self.clone();
+        match &mut op {
+            Op::WriteOpen { length, .. } | Op::Write { length, .. } => *length = bytes as u32,
+            Op::Copy { length, .. } => *length = bytes,
+            _ => {}
+        }
+        op
     }
 }
 
