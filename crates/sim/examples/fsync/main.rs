@@ -27,6 +27,9 @@ struct Arguments {
     /// Seed of offsets and sizes.
     #[arg(long, default_value_t = 1)]
     seed: u64,
+    /// Threads of the mail server.
+    #[arg(long, value_delimiter = ',', default_values_t = [1, 4, 16])]
+    threads: Vec<u64>,
     /// Answer failure when a bar is missed.
     #[arg(long)]
     check: bool,
@@ -53,7 +56,7 @@ fn main() -> Result<ExitCode, Failure> {
         missed += overwrite::measure(seed)?;
     }
     if wanted(Part::Varmail) {
-        missed += varmail::measure(seed)?;
+        missed += varmail::measure(&arguments.threads, seed)?;
     }
     if wanted(Part::Bytes) {
         missed += bytes::measure(seed)?;

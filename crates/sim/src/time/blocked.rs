@@ -31,11 +31,22 @@ impl Probe {
     }
 
     /// How often the thread had run before it fell asleep on a lock or a condition variable, where
-    /// it is now. Two equal answers mean that it slept all the time in between.
-    pub fn asleep_since(&self) -> Option<u64> {
-        let before = self.runs()?;
-        let asleep = self.sleeps_in_futex();
-        (asleep && self.runs()? == before).then_some(before)
+    /// it is now. Two equal answers mean that it slept all the time in between. The last answer
+    /// (`seen`) makes the next one cheaper.
+    pub fn asleep_since(&self, seen: Option<u64>) -> Option<u64> {
+        let before = match seen {
+            // It slept with this count. If it sleeps and still has it, it never woke up.
+            Some(seen) => seen,
+            None => self.runs()?,
+        };
+        if !self.sleeps_in_futex() {
+            return None;
+        }
+        match self.runs()? {
+            after if after == before => Some(after),
+            _ if seen.is_some() => self.asleep_since(None),
+            _ => None,
+        }
     }
 
     fn sleeps_in_futex(&self) -> bool {

@@ -21,7 +21,9 @@ const LOOKS_MAX: u32 = 10_000;
 pub(super) struct Clients {
     slots: Vec<Slot>,
     turn: Option<usize>,
-    /// Who hands out the turns.
+    /// Turns handed out so far.
+    turns: u64,
+    /// Who hands out the turns where nobody else can.
     master: Option<Thread>,
 }
 
@@ -30,6 +32,27 @@ struct Slot {
     place: Place,
     thread: Option<Thread>,
     probe: Option<Arc<Probe>>,
+    /// How often it had run when it was last seen asleep.
+    seen: Option<u64>,
+}
+
+/// A client that may be running, and what is known of it.
+struct Out {
+    client: usize,
+    probe: Option<Arc<Probe>>,
+    seen: Option<u64>,
+}
+
+/// What came of trying to hand the turn on.
+enum Handed {
+    /// It was handed on, or somebody else did that meanwhile.
+    On,
+    /// Somebody is awake, who will come for it or wake others.
+    Awake,
+    /// There is nobody left.
+    AllEnded,
+    /// All that are left, so many, sleep in locks.
+    Deadlock(usize),
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,10 +70,12 @@ impl Clients {
             place: Place::Out,
             thread: None,
             probe: None,
+            seen: None,
         };
         Clients {
             slots: (0..count).map(|_| slot()).collect(),
             turn: None,
+            turns: 0,
             master: Some(thread::current()),
         }
     }
@@ -82,17 +107,29 @@ impl Clients {
         if self.has_turn(client) {
             self.turn = None;
         }
-        if let Some(master) = &self.master {
-            master.unpark();
-        }
     }
 
-    /// Clients that may be running.
-    fn out(&self) -> Vec<(usize, Option<Arc<Probe>>)> {
-        let out = self.slots.iter().enumerate();
-        out.filter(|(_, slot)| slot.place == Place::Out)
-            .map(|(client, slot)| (client, slot.probe.clone()))
-            .collect()
+    /// Clients that may be running; first the one that had the turn last, as it most likely is.
+    fn out(&self) -> Vec<Out> {
+        let slots = self.slots.iter().enumerate();
+        let mut out: Vec<Out> = slots
+            .filter(|(_, slot)| slot.place == Place::Out)
+            .map(|(client, slot)| Out {
+                client,
+                probe: slot.probe.clone(),
+                seen: slot.seen,
+            })
+            .collect();
+        out.sort_by_key(|out| !self.has_turn(out.client));
+        out
+    }
+
+    fn note_seen(&mut self, out: &[Out]) {
+        for Out { client, seen, .. } in out {
+            if let Some(slot) = self.slots.get_mut(*client) {
+                slot.seen = *seen;
+            }
+        }
     }
 
     /// Gives the turn to the parked client whose time comes first; answers that time.
@@ -109,6 +146,7 @@ impl Clients {
             thread.unpark();
         }
         self.turn = Some(client);
+        self.turns += 1;
         Some(time)
     }
 }
@@ -158,68 +196,94 @@ impl VirtualClock {
         Ok(work())
     }
 
+    /// Sees to it that the turn goes on when who has it falls asleep, until all have ended.
     fn hand_out_turns(&self) {
-        let mut seen = Vec::new();
         let mut pause = LOOK_AGAIN;
-        let mut stuck = 0;
-        let mut state = self.lock();
+        let (mut turns, mut stuck) = (0, 0);
         loop {
-            let out = state.clients.out();
-            if !out.is_empty() {
-                drop(state);
-                let asleep = all_asleep(&out, &mut seen);
-                state = self.lock();
-                if !asleep {
-                    drop(state);
-                    thread::park_timeout(pause);
-                    state = self.lock();
-                    pause = (pause * 2).min(LOOK_AGAIN_MAX);
-                    continue;
-                }
-            }
-            match state.clients.grant() {
-                Some(time) => state.now = state.now.max(time),
-                None if out.is_empty() => return,
+            match self.hand_on() {
+                Handed::AllEnded => return,
                 // Perhaps a thread that is no client is about to wake one: a panic is printed
                 // under a lock of the whole process.
-                None if stuck < LOOKS_MAX => {
-                    stuck += 1;
-                    drop(state);
-                    thread::park_timeout(LOOK_AGAIN_MAX);
-                    state = self.lock();
-                    continue;
-                }
-                None => deadlock(out.len()),
+                Handed::Deadlock(clients) if stuck > LOOKS_MAX => deadlock(clients),
+                Handed::Deadlock(_) => stuck += 1,
+                Handed::On | Handed::Awake => stuck = 0,
             }
-            pause = LOOK_AGAIN;
-            stuck = 0;
+            let now = self.lock().clients.turns;
+            pause = match now == turns {
+                true => (pause * 2).min(LOOK_AGAIN_MAX),
+                false => LOOK_AGAIN,
+            };
+            turns = now;
+            thread::park_timeout(pause);
+        }
+    }
+
+    /// Hands the turn on if every client is parked or asleep. The caller is parked, or no client.
+    fn hand_on(&self) -> Handed {
+        let (mut out, turns) = {
+            let state = self.lock();
+            (state.clients.out(), state.clients.turns)
+        };
+        let asleep = all_asleep(&mut out);
+        let mut state = self.lock();
+        if state.clients.turns != turns {
+            return Handed::On;
+        }
+        state.clients.note_seen(&out);
+        if !asleep {
+            return Handed::Awake;
+        }
+        match state.clients.grant() {
+            Some(time) => {
+                state.now = state.now.max(time);
+                Handed::On
+            }
+            None if out.is_empty() => Handed::AllEnded,
+            None => Handed::Deadlock(out.len()),
+        }
+    }
+
+    /// Gives the turn away until `client` is next.
+    pub(super) fn wait_for_turn(&self, client: usize) -> Duration {
+        if let Handed::Awake = self.hand_on() {
+            self.wake_master();
+        }
+        loop {
+            let state = self.lock();
+            if state.clients.has_turn(client) {
+                return state.now;
+            }
+            drop(state);
+            thread::park();
+        }
+    }
+
+    fn wake_master(&self) {
+        if let Some(master) = &self.lock().clients.master {
+            master.unpark();
         }
     }
 }
 
 /// Whether all these clients were asleep at one and the same moment. Since then none of them can
-/// have woken up: nobody was awake to wake it.
-///
-/// `seen` is what an earlier look found: who has not run since then has slept through.
-fn all_asleep(
-    clients: &[(usize, Option<Arc<Probe>>)],
-    seen: &mut Vec<(usize, Option<u64>)>,
-) -> bool {
+/// have woken up: nobody was awake to wake it. Notes how often each had run.
+fn all_asleep(clients: &mut [Out]) -> bool {
     loop {
-        let now: Vec<(usize, Option<u64>)> = clients
-            .iter()
-            .map(|(client, probe)| {
-                let since = probe.as_ref().and_then(|probe| probe.asleep_since());
-                (*client, since)
-            })
-            .collect();
-        let slept_through = now
-            .iter()
-            .all(|look| look.1.is_some() && seen.contains(look));
-        let awake = now.iter().any(|(_, since)| since.is_none());
-        *seen = now;
-        if slept_through || awake {
-            return slept_through;
+        let mut slept_through = true;
+        for out in &mut *clients {
+            let now = out
+                .probe
+                .as_ref()
+                .and_then(|probe| probe.asleep_since(out.seen));
+            slept_through &= now.is_some() && now == out.seen;
+            out.seen = now;
+            if now.is_none() {
+                return false;
+            }
+        }
+        if slept_through {
+            return true;
         }
     }
 }
@@ -240,5 +304,6 @@ impl Drop for End<'_> {
         let End(clock, client) = *self;
         clock.become_client(None);
         clock.lock().clients.leave(client, Place::Ended);
+        clock.wake_master();
     }
 }

@@ -80,12 +80,8 @@ impl VirtualClock {
         time: Duration,
     ) -> Duration {
         state.clients.leave(client, Place::Parked(time));
-        while !state.clients.has_turn(client) {
-            drop(state);
-            thread::park();
-            state = self.lock();
-        }
-        state.now
+        drop(state);
+        self.wait_for_turn(client)
     }
 
     /// Takes the lock, never asleep: a client that slept here would seem to sleep in the code
