@@ -70,7 +70,7 @@ pub struct Options {
     pub cache_bytes_max: usize,
     /// File data waiting to be written, bytes.
     pub staging_bytes_max: usize,
-    /// Journal between two checkpoints, bytes. Smaller on small volumes.
+    /// Journal between two checkpoints, bytes, at most 256 MiB. Smaller on small volumes.
     pub journal_bytes_max: u64,
     /// Distinct pages changed between two checkpoints. Smaller on small volumes.
     pub dirty_pages_max: usize,

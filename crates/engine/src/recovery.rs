@@ -47,7 +47,7 @@ pub struct RecoveryReport {
     pub new_epoch: bool,
     /// The newest footer was not whole: the one before it was taken.
     pub older_footer: bool,
-    /// Log blocks past the cut that are not intact.
+    /// Places in the log past the cut where it is not intact, each of a block or more.
     pub log_blocks_bad: u32,
     /// Log zones found by their blocks, their headers being damaged.
     pub headers_rescued: u32,
@@ -76,6 +76,7 @@ pub(crate) fn open(
         older_footer,
         blocks,
     } = read_log(&media, &key, &log_zones)?;
+    check_footer(&media, &footer)?;
     let replay = Replay::new(&blocks);
     let mut zit = read_zit(&media, &key, &footer)?;
     let written_zit = zit.clone();
@@ -88,18 +89,7 @@ pub(crate) fn open(
     let (found, next_sequence, log_zones, stale) =
         reconcile(&media, &identity, &report, &zit, log_zones, &footer);
 
-    let capacity = report
-        .iter()
-        .map(|z| z.capacity)
-        .filter(|c| *c > 0)
-        .min()
-        .unwrap_or(0);
-    let budget = Budget::new(
-        media.geometry(),
-        capacity,
-        footer.reserve_basis_points,
-        &options,
-    )?;
+    let budget = budget(&media, &report, &footer, &options)?;
     let conventional = media.geometry().conventional_zones;
     let zones = Zones::new(
         budget,
@@ -136,6 +126,8 @@ pub(crate) fn open(
         records += 1;
         Ok(true)
     })?;
+
+    check_end(last, replay.epoch, log_zones.last(), &meta)?;
 
     // Where a write pointer proves nothing, blocks of a tail that nobody knows of may lie behind
     // it: they would come back in the place of new ones that a power cut loses.
@@ -202,6 +194,22 @@ pub(crate) fn open(
         volume.finish_truncations()?;
     }
     Ok((volume, summary))
+}
+
+fn budget(
+    media: &Media,
+    report: &[ZoneInfo],
+    footer: &Footer,
+    options: &Options,
+) -> Result<Budget> {
+    let capacity = report
+        .iter()
+        .map(|z| z.capacity)
+        .filter(|c| *c > 0)
+        .min()
+        .unwrap_or(0);
+    let reserve = footer.reserve_basis_points;
+    Budget::new(media.geometry(), capacity, reserve, options)
 }
 
 fn check_identity(identity: &VolumeIdentity, media: &Media, options: &Options) -> Result<()> {
@@ -292,7 +300,66 @@ fn read_mat(media: &Media, key: &VolumeKey, footer: &Footer) -> Result<Mat> {
         }
         entries.resize((chunk + 1) * MatEntry::PER_CHUNK, MatEntry::NONE);
     }
+    let beyond = entries
+        .iter()
+        .skip(usize::try_from(footer.page_limit).unwrap_or(usize::MAX));
+    if beyond.clone().any(MatEntry::is_used) {
+        return Err(Error::Inconsistent(format!(
+            "the page table has pages past {}, where the checkpoint has none",
+            footer.page_limit
+        )));
+    }
     Ok(Mat::new(entries, footer.mat.clone()))
+}
+
+/// Counters of a volume stay far below this: one million a second for a hundred thousand years.
+const COUNTER_LIMIT: u64 = 1 << 62;
+
+/// What is counted up from here on must have room: a number that cannot be is damage.
+fn check_counters(counters: &[(&str, u64)]) -> Result<()> {
+    match counters.iter().find(|(_, count)| *count >= COUNTER_LIMIT) {
+        None => Ok(()),
+        Some((what, count)) => Err(Error::Inconsistent(format!(
+            "{what} is {count}, which no volume reaches"
+        ))),
+    }
+}
+
+/// What replay found at the end of the history.
+fn check_end(last: Lsn, epoch: u32, log_end: Option<&FoundZone>, meta: &Meta) -> Result<()> {
+    check_counters(&[
+        ("the last record of the log", last.0),
+        ("the log's epoch", u64::from(epoch) << 32),
+        (
+            "the log's last zone",
+            log_end.map_or(0, |f| f.zone.first_log_sequence),
+        ),
+        ("the next inode", meta.next_ino),
+    ])
+}
+
+fn check_footer(media: &Media, footer: &Footer) -> Result<()> {
+    check_counters(&[
+        ("the number of the checkpoint", footer.checkpoint),
+        ("the last record of the checkpoint", footer.cut.0),
+        ("the log block to replay from", footer.replay.sequence),
+        ("the next inode", footer.next_ino),
+        ("the number of inodes", footer.inodes),
+        ("the number of reserved blocks", footer.reserved_blocks),
+        ("the write clock", footer.write_clock),
+        ("the next zone's sequence", footer.next_zone_sequence),
+    ])?;
+    // Each page takes a block at least, and ids are dense.
+    let geometry = media.geometry();
+    let blocks = u64::from(geometry.zone_count) * u64::from(geometry.zone_blocks);
+    let chunks_max = blocks / MatEntry::PER_CHUNK as u64 + 1;
+    if footer.mat.len() as u64 > chunks_max {
+        return Err(Error::Inconsistent(format!(
+            "the page table has {} chunks, the device room for {chunks_max}",
+            footer.mat.len()
+        )));
+    }
+    Ok(())
 }
 
 fn read_zit(media: &Media, key: &VolumeKey, footer: &Footer) -> Result<Vec<ZitEntry>> {

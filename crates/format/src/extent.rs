@@ -8,6 +8,9 @@ pub const FRAME_BLOCKS_MAX: usize = 256;
 /// Blocks one reservation may have.
 pub const RESERVED_BLOCKS_MAX: u32 = 1 << 30;
 
+/// One past the last block that a file can have.
+pub const FILE_BLOCKS_END: u64 = crate::inode::SIZE_MAX / BLOCK_SIZE as u64 + 1;
+
 const FRAME: u8 = 1;
 const INLINE: u8 = 2;
 const RESERVED: u8 = 3;
@@ -40,6 +43,14 @@ impl Extent {
             Extent::Inline(_) => 1,
             Extent::Reserved { blocks } => u64::from(*blocks),
         }
+    }
+
+    /// Whether it lies inside the largest file when it begins at this file block.
+    #[must_use]
+    pub fn fits_at(&self, block: u64) -> bool {
+        block
+            .checked_add(self.blocks())
+            .is_some_and(|end| end <= FILE_BLOCKS_END)
     }
 
     /// Share in `st_blocks`, in units of 512 bytes.

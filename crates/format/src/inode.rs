@@ -49,7 +49,7 @@ pub struct Inode {
     pub gid: u32,
     /// Names it has; for a directory 2 and one more for each directory in it.
     pub nlink: u32,
-    /// Bytes; for a directory the number of its entries.
+    /// Bytes, at most [`SIZE_MAX`]; for a directory the number of its entries.
     pub size: u64,
     /// Space it takes in units of 512 bytes, as `st_blocks`.
     pub sectors: u64,
@@ -76,6 +76,9 @@ const _: () = assert!(Inode::LEN == 104);
 /// Set once the inode got an extended attribute, and left set: without it nobody needs to look for
 /// one (access control lists at every create, file capabilities at every write).
 pub const FLAG_XATTRS: u32 = 1;
+
+/// Largest size, bytes: what an `off_t` holds.
+pub const SIZE_MAX: u64 = i64::MAX as u64;
 
 /// The bits of `st_mode` that hold the file type.
 pub const TYPE_MASK: u32 = 0o170_000;
@@ -147,6 +150,9 @@ impl Inode {
             parent: Ino(r.u64()?),
             lifetime: r.u8()?,
         };
+        if inode.size > SIZE_MAX {
+            return Err(r.bad("size", inode.size));
+        }
         r.bytes(7)?;
         r.end()?;
         Ok(inode)

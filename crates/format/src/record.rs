@@ -5,7 +5,7 @@
 
 use crate::codec::{Put, Reader};
 use crate::extent::Extent;
-use crate::inode::Timestamp;
+use crate::inode::{SIZE_MAX, Timestamp};
 use crate::{Ino, Key, Result};
 
 const WHAT: &str = "redo record";
@@ -144,7 +144,7 @@ impl Op {
                 let block = r.varint()?;
                 let len = r.varint()? as usize;
                 let extent = Extent::decode(r.bytes(len)?)?;
-                if block.checked_add(extent.blocks()).is_none() {
+                if !extent.fits_at(block) {
                     return Err(r.bad("file block", block));
                 }
                 Op::Map { ino, block, extent }
@@ -202,7 +202,11 @@ impl Touch {
         }
         let mut set = Touch::default();
         if mask & 1 != 0 {
-            set.size = Some(r.varint()?);
+            let size = r.varint()?;
+            if size > SIZE_MAX {
+                return Err(r.bad("size", size));
+            }
+            set.size = Some(size);
         }
         if mask & 2 != 0 {
             set.mtime = Some(Timestamp::read(r)?);

@@ -2,7 +2,7 @@
 //! whose last name is gone. Each is made of records of bounded size.
 
 use persimmon_device::BLOCK_SIZE;
-use persimmon_format::extent::{Extent, RESERVED_BLOCKS_MAX};
+use persimmon_format::extent::{Extent, FILE_BLOCKS_END, RESERVED_BLOCKS_MAX};
 use persimmon_format::inode::{Inode, Timestamp};
 use persimmon_format::record::{Op, Touch};
 use persimmon_format::{Ino, Key, KeyKind};
@@ -16,8 +16,6 @@ use crate::meta::{Intent, Transaction};
 
 /// Extents one record may remove.
 const EXTENTS_MAX: usize = 256;
-/// One past the last block a file can have.
-const BLOCKS_END: u64 = OFFSET_MAX / BLOCK_SIZE as u64 + 1;
 
 /// A file whose coverage is being changed: no flight of it, no writer.
 struct Resizing<'a>(&'a File);
@@ -81,7 +79,7 @@ impl Volume {
             if let Some(op) = &tail {
                 tx.push(op.clone());
             }
-            let more = self.punch_some(tx, ino, keep, BLOCKS_END)?;
+            let more = self.punch_some(tx, ino, keep, FILE_BLOCKS_END)?;
             if more {
                 tx.put(Key::truncation(ino), keep.to_le_bytes().to_vec());
             }
@@ -119,7 +117,7 @@ impl Volume {
     /// Goes on with a truncation that one record could not finish.
     fn finish_truncation(&self, ino: Ino, keep: u64) -> Result<()> {
         while self.update::<_, Error>(Intent::Shrink, |tx| {
-            let more = self.punch_some(tx, ino, keep, BLOCKS_END)?;
+            let more = self.punch_some(tx, ino, keep, FILE_BLOCKS_END)?;
             if !more {
                 tx.delete(Key::truncation(ino));
             }
@@ -350,7 +348,7 @@ impl Volume {
             self.files.forget_if_clean_of(ino, file);
         }
         while self.update::<_, Error>(Intent::Shrink, |tx| {
-            if self.punch_some(tx, ino, 0, BLOCKS_END)? {
+            if self.punch_some(tx, ino, 0, FILE_BLOCKS_END)? {
                 return Ok(true);
             }
             let mut items = Vec::new();

@@ -11,11 +11,13 @@ use persimmon_format::{Addr, DeviceId, FormatError, Lsn, VolumeKey};
 
 use crate::error::{Error, Result};
 use crate::media::Media;
-use crate::zones::budget::LOG_CANDIDATES;
+use crate::zones::budget::{JOURNAL_BYTES_LIMIT, LOG_CANDIDATES};
 use crate::zones::table::LogZone;
 
 /// Blocks read at once when searching and reading.
 const READ_BLOCKS: u32 = 64;
+/// Good log blocks kept in memory for replay: twice the longest journal.
+const REPLAY_BLOCKS_MAX: usize = 2 * (JOURNAL_BYTES_LIMIT / BLOCK_SIZE as u64) as usize;
 
 /// A log zone as found.
 #[derive(Clone, Copy, Debug)]
@@ -329,12 +331,22 @@ pub(crate) fn read_footer(
     Footer::decode(&bytes).map_err(damaged)
 }
 
-/// All log blocks from `sequence` on, in order.
+/// All log blocks from `sequence` on, in order, of bad ones next to each other only the first.
 pub(crate) fn read_from(
     media: &Media,
     key: &VolumeKey,
     zones: &[FoundZone],
     sequence: u64,
+) -> Result<Vec<Read>> {
+    read_at_most(media, key, zones, sequence, REPLAY_BLOCKS_MAX)
+}
+
+fn read_at_most(
+    media: &Media,
+    key: &VolumeKey,
+    zones: &[FoundZone],
+    sequence: u64,
+    blocks_max: usize,
 ) -> Result<Vec<Read>> {
     let mut blocks = Vec::new();
     for (i, found) in zones.iter().enumerate() {
@@ -354,9 +366,19 @@ pub(crate) fn read_from(
             let count = READ_BLOCKS.min(end - at);
             let bytes = media.read(Addr::new(DeviceId(0), found.zone.zone, at), count)?;
             for block in bytes.chunks_exact(BLOCK_SIZE) {
-                blocks.push(decode(block, key, &found.zone, at).unwrap_or(Read::Bad {
-                    addr: Addr::new(DeviceId(0), found.zone.zone, at),
-                }));
+                match decode(block, key, &found.zone, at) {
+                    Ok(_) if blocks.len() >= blocks_max => {
+                        return Err(Error::Inconsistent(format!(
+                            "the log goes on for more than {blocks_max} blocks after the \
+                             newest checkpoint"
+                        )));
+                    }
+                    Ok(read) => blocks.push(read),
+                    Err(_) if matches!(blocks.last(), Some(Read::Bad { .. })) => {}
+                    Err(_) => blocks.push(Read::Bad {
+                        addr: Addr::new(DeviceId(0), found.zone.zone, at),
+                    }),
+                }
                 at += 1;
             }
         }
@@ -390,11 +412,81 @@ fn footer_at(blocks: &[Read]) -> Option<(Addr, Footer)> {
                 sequence,
                 bytes: body,
                 ..
-            } if *part == i && *sequence == first + u64::from(i) => {
+            } if *part == i && *sequence == first.wrapping_add(u64::from(i)) => {
                 bytes.extend_from_slice(body);
             }
             _ => return None,
         }
     }
     Footer::decode(&bytes).ok().map(|footer| (*addr, footer))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use persimmon_device::{BufferMut, Command, ZonedDevice};
+    use persimmon_sim::{SimConfig, SimDevice};
+
+    use crate::options::Barrier;
+
+    use super::*;
+
+    /// A zone whose log blocks are good where `good` says so, behind a header that nobody reads.
+    fn log_of(good: &[bool], key: &VolumeKey) -> (Media, FoundZone) {
+        let zone = LogZone {
+            zone: ZoneId(1),
+            sequence: 9,
+            first_log_sequence: 100,
+            capacity: 64,
+        };
+        let mut data = BufferMut::zeroed(1 + good.len());
+        let blocks = data.chunks_exact_mut(BLOCK_SIZE).skip(1).zip(good);
+        for (i, (block, _)) in blocks.enumerate().filter(|(_, (_, good))| **good) {
+            let content = LogBlock {
+                sequence: zone.first_log_sequence + i as u64,
+                state: LogState {
+                    epoch: 1,
+                    resume_after: Lsn(0),
+                    durable: Lsn(0),
+                    footer: Addr::ZERO,
+                },
+                body: Body::Journal {
+                    first_lsn: Lsn(1),
+                    lead: 0,
+                    bytes: &[],
+                },
+            };
+            content.encode_into(block, key, zone.sequence);
+        }
+        let device = SimDevice::new(SimConfig::new(4, 64));
+        let command = Command::Write {
+            zone: zone.zone,
+            block: 0,
+            data: vec![data.freeze()],
+        };
+        device.run(command).unwrap();
+        let found = FoundZone {
+            zone,
+            write_pointer: 1 + good.len() as u32,
+            state: ZoneState::Closed,
+        };
+        (Media::new(Arc::new(device), Barrier::Auto), found)
+    }
+
+    /// A journal of any length was read into memory, and an entry made for each bad block: a log
+    /// zone finished early, a gigabyte of zeros, took as much again.
+    #[test]
+    fn what_is_kept_of_a_log_has_a_bound() {
+        let key = VolumeKey::new(&[1; 16], &[2; 32]);
+        let (media, zone) = log_of(&[true, false, false, true, true, false], &key);
+        let read = |max| read_at_most(&media, &key, &[zone], 100, max);
+        let kept: Vec<bool> = read(5)
+            .unwrap()
+            .iter()
+            .map(|r| r.state().is_some())
+            .collect();
+        assert_eq!(kept, [true, false, true, true, false]);
+        assert!(matches!(read(3), Err(Error::Inconsistent(_))));
+    }
 }

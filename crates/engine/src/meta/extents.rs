@@ -24,7 +24,7 @@ impl Piece {
 fn decode(key: &Key, value: &[u8]) -> Result<Piece> {
     let extent = Extent::decode(value)
         .map_err(|e| Error::Inconsistent(format!("inode {}, block {}: {e}", key.ino, key.item)))?;
-    if key.item.checked_add(extent.blocks()).is_none() {
+    if !extent.fits_at(key.item) {
         return Err(Error::Inconsistent(format!(
             "inode {}: extent past the end",
             key.ino
@@ -106,7 +106,9 @@ fn count_out(meta: &mut Meta, zones: &Zones, extent: &Extent) {
 fn count_in(meta: &mut Meta, zones: &Zones, extent: &Extent) {
     match extent {
         Extent::Frame { addr, crcs } => zones.add_valid(*addr, crcs.len() as u64),
-        Extent::Reserved { blocks } => meta.reserved_blocks += u64::from(*blocks),
+        Extent::Reserved { blocks } => {
+            meta.reserved_blocks = meta.reserved_blocks.saturating_add((*blocks).into());
+        }
         Extent::Inline(_) => {}
     }
 }

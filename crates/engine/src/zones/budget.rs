@@ -11,6 +11,9 @@ use crate::options::Options;
 
 /// Zones that may be log zones: the first so many sequential ones.
 pub(crate) const LOG_CANDIDATES: u32 = 64;
+/// Longest journal between two checkpoints that options can ask for, bytes: what a mount reads
+/// and keeps in memory at most is twice that.
+pub(crate) const JOURNAL_BYTES_LIMIT: u64 = 256 << 20;
 /// Zones kept active where the device sets no limit.
 const ACTIVE_DEFAULT: u32 = 14;
 /// Blocks of journal below which no volume works well.
@@ -75,7 +78,8 @@ impl Budget {
         let zones = u64::from(geometry.zone_count);
         let capacity = u64::from(capacity_blocks);
         let total = zones * capacity;
-        let journal_blocks_max = (options.journal_bytes_max / BLOCK_SIZE as u64)
+        let journal_bytes_max = options.journal_bytes_max.min(JOURNAL_BYTES_LIMIT);
+        let journal_blocks_max = (journal_bytes_max / BLOCK_SIZE as u64)
             .min(total / 32)
             .max(JOURNAL_BLOCKS_MIN);
         let dirty_pages_max = options
@@ -119,7 +123,7 @@ impl Budget {
             chunk_blocks_max: chunks,
             zone_blocks: capacity - 1,
             data_floor: data_floor as u32,
-            user_blocks: (zones - reserve) * usable,
+            user_blocks: zones.saturating_sub(reserve) * usable,
         })
     }
 

@@ -235,7 +235,10 @@ fn check_content(
         progress: &mut |done| staged(Stage::Files, done, total.max(done)),
         truncations: Vec::new(),
     });
-    let ino_limit = names.inodes.last().map_or(0, |row| row.ino + 1);
+    let ino_limit = names
+        .inodes
+        .last()
+        .map_or(0, |row| row.ino.saturating_add(1));
     links::check(names, lost, findings, &mut plan, &mut |done, total| {
         staged(Stage::Links, done, total);
     });
