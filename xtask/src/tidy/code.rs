@@ -48,8 +48,8 @@ const RULES: &[Rule] = &[
 pub fn check(sources: &[Source], findings: &mut Vec<Finding>) {
     for source in sources {
         for rule in RULES {
-            // The simulator is test equipment: its crate is compiled for tests alone.
-            if rule.libraries_only && matches!(source.library(), None | Some("sim")) {
+            // Test equipment: these crates are compiled for tests alone.
+            if rule.libraries_only && matches!(source.library(), None | Some("sim" | "fuzzing")) {
                 continue;
             }
             for (offset, _) in source.code.match_indices(rule.word) {

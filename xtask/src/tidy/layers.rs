@@ -33,6 +33,10 @@ const CRATES: &[(&str, &[&str])] = &[
         "sim",
         &["format", "device", "engine", "vfs", "persimmon", "inspect"],
     ),
+    (
+        "fuzzing",
+        &["format", "device", "engine", "vfs", "inspect", "sim"],
+    ),
 ];
 
 /// The folders of the engine with the folders each may reach. What is not listed wires them together.

@@ -39,7 +39,8 @@ use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use persimmon_device::{
-    Command, Completion, DeviceError, Geometry, Pending, Result, ZoneId, ZoneInfo, ZonedDevice,
+    Buffer, Command, Completion, DeviceError, Geometry, Pending, Result, ZoneId, ZoneInfo,
+    ZonedDevice,
 };
 
 use crate::time::{Schedule, VirtualClock};
@@ -169,6 +170,11 @@ impl SimDevice {
     /// the zone so far becomes durable. Answers whether there was such a block.
     pub fn corrupt(&self, zone: ZoneId, block: u32, byte: usize, mask: u8) -> bool {
         self.lock().corrupt(zone, block, byte, mask)
+    }
+
+    /// Puts other content in the place of written blocks, silently, as [`SimDevice::corrupt`] does.
+    pub fn replace(&self, zone: ZoneId, block: u32, content: Buffer) -> bool {
+        self.lock().replace(zone, block, content)
     }
 
     /// Turns a zone read-only for ever.

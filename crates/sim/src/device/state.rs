@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use persimmon_device::{
-    Command, Completion, DeviceError, Result, ZoneId, ZoneInfo, ZoneKind, ZoneState,
+    Buffer, Command, Completion, DeviceError, Result, ZoneId, ZoneInfo, ZoneKind, ZoneState,
 };
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
@@ -218,6 +218,20 @@ impl State {
         Arc::make_mut(&mut cell.now)
             .medium
             .put(block, content.freeze());
+        cell.settle(u64::MAX);
+        true
+    }
+
+    pub fn replace(&mut self, zone: ZoneId, block: u32, content: Buffer) -> bool {
+        let Some(cell) = self.zones.get_mut(zone.0 as usize) else {
+            return false;
+        };
+        let end = u64::from(block) + u64::from(content.blocks());
+        if end > u64::from(cell.now.written) {
+            return false;
+        }
+        cell.settle(u64::MAX);
+        Arc::make_mut(&mut cell.now).medium.put(block, content);
         cell.settle(u64::MAX);
         true
     }

@@ -1,0 +1,404 @@
+//! Small sound volumes with a bit of everything, made once: what the targets damage, and where
+//! the seeds come from.
+
+use std::sync::{Arc, OnceLock};
+
+use persimmon_device::{Buffer, BufferMut, ZonedDevice};
+use persimmon_engine::{FormatOptions, Task, Volume};
+use persimmon_format::envelope::{self, Kind};
+use persimmon_format::footer::Footer;
+use persimmon_format::inode::Timestamp;
+use persimmon_format::log::{Body, LogBlock, LogState};
+use persimmon_format::page::{self, Compression, PAGE_SIZE};
+use persimmon_format::table::{MatEntry, Role};
+use persimmon_format::zone_header::ZoneHeader;
+use persimmon_format::{Addr, BLOCK_SIZE, DeviceId, Ino, Lsn, VolumeKey, ZoneId};
+use persimmon_sim::{SimConfig, SimDevice, Snapshot};
+use persimmon_vfs::{Allocate, Caller, Clock, Handle, OpenFlags, ROOT, Vfs, WriteFlags, XattrMode};
+
+const UUID: [u8; 16] = *b"a fuzzed volume.";
+const SECRET: [u8; 32] = [0x77; 32];
+const ZONES: u32 = 24;
+const ZONE_BLOCKS: u32 = 96;
+
+/// What a written block is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum What {
+    Header,
+    Sealed(Kind),
+    Data,
+}
+
+/// A structure on the device.
+#[derive(Clone, Copy, Debug)]
+pub struct Place {
+    pub what: What,
+    pub addr: Addr,
+    pub blocks: u32,
+    /// Something needs it: a page, a table, data; of others that is not found out.
+    pub live: bool,
+}
+
+/// Where the log goes on.
+#[derive(Clone, Copy, Debug)]
+pub struct LogEnd {
+    pub zone: ZoneId,
+    pub zone_sequence: u64,
+    /// The first block that is not written.
+    pub block: u32,
+    /// Its number in the log.
+    pub sequence: u64,
+    pub state: LogState,
+    pub next_lsn: Lsn,
+}
+
+/// A volume, and what is where in it.
+pub struct Sample {
+    snapshot: Snapshot,
+    pub places: Vec<Place>,
+    pub log_end: LogEnd,
+    pub inos: Vec<Ino>,
+}
+
+/// The volume's key.
+pub fn key() -> VolumeKey {
+    VolumeKey::new(&UUID, &SECRET)
+}
+
+/// A clock that stands still.
+pub struct Still;
+
+impl Clock for Still {
+    fn now(&self) -> Timestamp {
+        Timestamp {
+            seconds: 1_700_000_000,
+            nanoseconds: 1,
+        }
+    }
+}
+
+impl Sample {
+    /// On a device whose write pointers are proof.
+    pub fn proving() -> &'static Sample {
+        static SAMPLE: OnceLock<Sample> = OnceLock::new();
+        SAMPLE.get_or_init(|| make(SimConfig::new(ZONES, ZONE_BLOCKS)))
+    }
+
+    /// On an image file of a host, where checksums decide.
+    pub fn on_host() -> &'static Sample {
+        static SAMPLE: OnceLock<Sample> = OnceLock::new();
+        SAMPLE.get_or_init(|| make(SimConfig::new(ZONES, ZONE_BLOCKS).host_file()))
+    }
+
+    /// A copy to damage.
+    pub fn device(&self) -> SimDevice {
+        self.snapshot.intact()
+    }
+
+    /// The places that hold one kind of thing.
+    pub fn of(&self, what: What) -> impl Iterator<Item = &Place> {
+        self.places.iter().filter(move |place| place.what == what)
+    }
+
+    /// The bytes of a place.
+    pub fn bytes(&self, place: &Place) -> Vec<u8> {
+        read(&self.device(), place)
+    }
+
+    /// The payloads of all structures of a kind.
+    pub fn payloads(&self, kind: Kind) -> Vec<Vec<u8>> {
+        let device = self.device();
+        self.of(What::Sealed(kind))
+            .map(|place| {
+                let bytes = read(&device, place);
+                envelope::open(&bytes, &key(), kind, None)
+                    .unwrap()
+                    .1
+                    .to_vec()
+            })
+            .collect()
+    }
+
+    /// The images of all metadata pages.
+    pub fn page_images(&self) -> Vec<Vec<u8>> {
+        let payloads = self.payloads(Kind::Page);
+        payloads
+            .iter()
+            .filter_map(|payload| unpack(payload))
+            .collect()
+    }
+}
+
+/// The image in the payload of a page.
+pub fn unpack(payload: &[u8]) -> Option<Vec<u8>> {
+    let (compression, packed) = page::split(payload).ok()?;
+    let mut image = vec![0; PAGE_SIZE];
+    match compression {
+        Compression::None => image.copy_from_slice(packed),
+        Compression::Lz4 => {
+            lz4_flex::block::decompress_into(packed, &mut image).ok()?;
+        }
+    }
+    Some(image)
+}
+
+/// The bytes of a place; zeros where the device does not give them.
+pub fn read(device: &SimDevice, place: &Place) -> Vec<u8> {
+    let (zone, block) = (place.addr.zone(), place.addr.block());
+    match device.read(zone, block, place.blocks) {
+        Ok(bytes) => bytes.to_vec(),
+        Err(_) => vec![0; place.blocks as usize * BLOCK_SIZE],
+    }
+}
+
+/// A buffer for the device.
+pub fn buffer(bytes: &[u8]) -> Buffer {
+    let mut buffer = BufferMut::zeroed(bytes.len() / BLOCK_SIZE);
+    buffer.copy_from_slice(bytes);
+    buffer.freeze()
+}
+
+fn make(config: SimConfig) -> Sample {
+    let device = Arc::new(SimDevice::new(config));
+    let options = FormatOptions {
+        uuid: UUID,
+        secret: SECRET,
+        label: "fuzzed".into(),
+        ..FormatOptions::default()
+    };
+    Volume::format(device.clone(), &options).unwrap();
+    let (volume, _) = Volume::open(device.clone(), Default::default()).unwrap();
+    let vfs = Vfs::new(Arc::new(volume), Arc::new(Still), Default::default());
+    populate(&vfs);
+    let inos = inos(&vfs);
+    // Not closed: the log ends in records.
+    drop(vfs);
+    let mut places = places(&device);
+    mark_live(&device, &mut places);
+    Sample {
+        log_end: log_end(&device, &places),
+        snapshot: device.snapshot(),
+        places,
+        inos,
+    }
+}
+
+fn content(seed: u64, len: usize) -> Vec<u8> {
+    (0..len as u64)
+        .map(|i| (i.wrapping_mul(seed.wrapping_mul(0x9e37_79b9) | 1) >> 7) as u8)
+        .collect()
+}
+
+fn add(vfs: &Vfs, parent: Ino, name: &str, len: usize) -> Ino {
+    let write = OpenFlags {
+        write: true,
+        ..OpenFlags::default()
+    };
+    let root = Caller::root();
+    let (attr, handle) = vfs
+        .create(&root, parent, name.as_bytes(), 0o644, write)
+        .unwrap();
+    let data = content(attr.ino.0, len);
+    vfs.write(attr.ino, handle, 0, &data, WriteFlags::default())
+        .unwrap();
+    vfs.release(attr.ino, handle).unwrap();
+    attr.ino
+}
+
+fn sync(vfs: &Vfs, ino: Ino) {
+    vfs.fsync(ino, Handle::NONE, false).unwrap();
+}
+
+fn populate(vfs: &Vfs) {
+    let root = Caller::root();
+    let dir = vfs.mkdir(&root, ROOT, b"many", 0o755).unwrap().ino;
+    // Enough of them for a tree of two levels.
+    for number in 0..120 {
+        add(vfs, dir, &format!("file number {number}"), number % 3 * 50);
+    }
+    vfs.volume().step(Task::Checkpoint).unwrap();
+    let deep = vfs.mkdir(&root, dir, b"deep", 0o755).unwrap().ino;
+    for (number, len) in [100, 4096, 9000, 60_000, 150_000].into_iter().enumerate() {
+        let ino = add(vfs, deep, &format!("sized {number}"), len);
+        sync(vfs, ino);
+        vfs.setxattr(
+            &root,
+            ino,
+            b"user.note",
+            &content(7, 20 + len / 100),
+            XattrMode::Either,
+        )
+        .unwrap();
+    }
+    vfs.symlink(&root, deep, b"link", b"../file number 3")
+        .unwrap();
+    let sparse = add(vfs, ROOT, "sparse", 5000);
+    let keep = Allocate::Reserve { keep_size: true };
+    vfs.fallocate(sparse, Handle::NONE, 1 << 20, 50_000, keep)
+        .unwrap();
+    vfs.write(
+        sparse,
+        Handle::NONE,
+        1 << 22,
+        &content(5, 3000),
+        WriteFlags::default(),
+    )
+    .unwrap();
+    vfs.volume().step(Task::WriteBack).unwrap();
+    vfs.volume().step(Task::Clean).unwrap();
+    vfs.volume().step(Task::Checkpoint).unwrap();
+    // And a journal after it: every kind of operation.
+    let late = add(vfs, ROOT, "late", 20_000);
+    sync(vfs, late);
+    vfs.fallocate(late, Handle::NONE, 4096, 5000, Allocate::Punch)
+        .unwrap();
+    vfs.write(late, Handle::NONE, 100, b"inline", WriteFlags::default())
+        .unwrap();
+    sync(vfs, late);
+    vfs.unlink(dir, b"file number 5").unwrap();
+    let open = add(vfs, ROOT, "orphan", 10_000);
+    let handle = vfs.open(open, OpenFlags::default()).unwrap();
+    vfs.unlink(ROOT, b"orphan").unwrap();
+    sync(vfs, late);
+    let _ = handle;
+}
+
+fn inos(vfs: &Vfs) -> Vec<Ino> {
+    let mut inos = vec![ROOT];
+    vfs.volume()
+        .view::<_, persimmon_engine::Error>(|view| {
+            inos.truncate(1);
+            let first = persimmon_format::Key::inode(Ino(0));
+            view.scan(first, |key, _| {
+                if key.kind == persimmon_format::KeyKind::INODE {
+                    inos.push(key.ino);
+                }
+                Ok(std::ops::ControlFlow::Continue(()))
+            })
+        })
+        .unwrap();
+    inos
+}
+
+/// What every written block is.
+fn places(device: &SimDevice) -> Vec<Place> {
+    let mut places = Vec::new();
+    let zones = device.report(0..ZONES).unwrap();
+    for (zone, info) in zones.iter().enumerate() {
+        let mut block = 0;
+        while block < info.write_pointer {
+            let addr = Addr::new(DeviceId(0), ZoneId(zone as u32), block);
+            let place = identify(device, addr, info.write_pointer);
+            block += place.blocks;
+            places.push(place);
+        }
+    }
+    places
+}
+
+fn identify(device: &SimDevice, addr: Addr, end: u32) -> Place {
+    let mut place = Place {
+        what: What::Data,
+        addr,
+        blocks: 1,
+        live: true,
+    };
+    let first = read(device, &place);
+    if ZoneHeader::decode(&first).is_ok() {
+        place.what = What::Header;
+    } else if let Ok(fields) = envelope::peek(&first)
+        && addr.block() + u32::from(fields.blocks) <= end
+    {
+        let sealed = Place {
+            what: What::Sealed(fields.kind),
+            blocks: fields.blocks.into(),
+            ..place
+        };
+        if envelope::open(&read(device, &sealed), &key(), fields.kind, None).is_ok() {
+            return sealed;
+        }
+    }
+    place
+}
+
+/// Finds out which pages and chunks the newest checkpoint needs.
+fn mark_live(device: &SimDevice, places: &mut [Place]) {
+    let sealed = |places: &[Place], kind| -> Vec<(Place, Vec<u8>)> {
+        let places = places
+            .iter()
+            .filter(|place| place.what == What::Sealed(kind));
+        places
+            .map(|place| {
+                let bytes = read(device, place);
+                let payload = envelope::open(&bytes, &key(), kind, None)
+                    .unwrap()
+                    .1
+                    .to_vec();
+                (*place, payload)
+            })
+            .collect()
+    };
+    let footers = sealed(places, Kind::Footer);
+    let footers = footers
+        .iter()
+        .map(|(_, part)| Footer::decode(&part[48..]).unwrap());
+    let newest = footers.max_by_key(|footer| footer.checkpoint).unwrap();
+    let mut live: Vec<Addr> = [newest.mat, newest.zit].concat();
+    for (place, payload) in sealed(places, Kind::MatChunk) {
+        if live.contains(&place.addr) {
+            let entries = MatEntry::decode_chunk(&payload).unwrap();
+            live.extend(entries.iter().filter(|e| e.is_used()).map(|e| e.addr));
+        }
+    }
+    for place in places {
+        let found = matches!(
+            place.what,
+            What::Sealed(Kind::MatChunk | Kind::ZitChunk | Kind::Page)
+        );
+        place.live = !found || live.contains(&place.addr);
+    }
+}
+
+fn log_end(device: &SimDevice, places: &[Place]) -> LogEnd {
+    let mut end = None;
+    for place in places.iter().filter(|place| place.what == What::Header) {
+        let header = ZoneHeader::decode(&read(device, place)).unwrap();
+        if header.role != Role::Log {
+            continue;
+        }
+        let zone = header.zone;
+        for place in places.iter().filter(|place| place.addr.zone() == zone) {
+            let bytes = read(device, place);
+            let Ok(block) = LogBlock::decode(&bytes, &key(), header.sequence) else {
+                continue;
+            };
+            let next_lsn = match block.body {
+                Body::Journal {
+                    first_lsn,
+                    lead,
+                    bytes,
+                } => Lsn(first_lsn.0 + records_starting(&bytes[lead.into()..])),
+                Body::Footer { .. } => end.map_or(Lsn(1), |end: LogEnd| end.next_lsn),
+            };
+            end = Some(LogEnd {
+                zone,
+                zone_sequence: header.sequence,
+                block: place.addr.block() + 1,
+                sequence: block.sequence + 1,
+                state: block.state,
+                next_lsn,
+            });
+        }
+    }
+    end.unwrap()
+}
+
+fn records_starting(mut bytes: &[u8]) -> u64 {
+    let mut count = 0;
+    while let Some(len) = bytes.first_chunk::<4>() {
+        count += 1;
+        let end = 4 + u32::from_le_bytes(*len) as usize;
+        bytes = bytes.get(end..).unwrap_or(&[]);
+    }
+    count
+}

@@ -1,0 +1,220 @@
+//! Decoders of single structures. What decodes is encoded and decoded again, and must be the same.
+
+use persimmon_format::envelope::{self, BLOCK_PAYLOAD, HEADER_LEN, Kind};
+use persimmon_format::extent::Extent;
+use persimmon_format::footer::Footer;
+use persimmon_format::inode::Inode;
+use persimmon_format::log::LogBlock;
+use persimmon_format::name::{DirEntry, Xattr};
+use persimmon_format::record::Op;
+use persimmon_format::summary::Summary;
+use persimmon_format::table::{MatEntry, ZitEntry};
+use persimmon_format::zone_header::ZoneHeader;
+use persimmon_format::{BLOCK_SIZE, Key};
+
+use crate::edit::{overwrite, seal_header};
+use crate::input::Input;
+use crate::sample::{Sample, What, key};
+
+/// A block of these bytes, cut or filled up with zeros.
+fn block_of(bytes: &[u8]) -> Vec<u8> {
+    let mut block = bytes.to_vec();
+    block.resize(BLOCK_SIZE, 0);
+    block
+}
+
+/// The payloads of structures of a kind, as seeds. Journals and summaries have many: some do.
+fn payload_seeds(kind: Kind, prefix: &[u8]) -> Vec<Vec<u8>> {
+    let payloads = Sample::proving().payloads(kind);
+    let step = payloads.len().div_ceil(12).max(1);
+    payloads
+        .into_iter()
+        .step_by(step)
+        .map(|payload| [prefix, &payload].concat())
+        .collect()
+}
+
+/// Seals a payload as a block. The first bytes of the input choose its owner and sequence.
+fn sealed(kind: Kind, input: Input<'_>, owner: u64, sequence: u64) -> Vec<u8> {
+    let payload = input.rest();
+    let len = payload.len().min(BLOCK_PAYLOAD);
+    let mut block = vec![0; BLOCK_SIZE];
+    block[HEADER_LEN..HEADER_LEN + len].copy_from_slice(&payload[..len]);
+    envelope::seal(&mut block, &key(), kind, owner, sequence, len);
+    block
+}
+
+pub fn zone_header(bytes: &[u8]) {
+    let _ = ZoneHeader::decode(bytes);
+    let mut input = Input::new(bytes);
+    let numbers = input.bytes(24);
+    let mut block = block_of(input.rest());
+    overwrite(&mut block[8..192], &mut Input::new(numbers));
+    seal_header(&mut block);
+    if let Ok(header) = ZoneHeader::decode(&block) {
+        let _ = header.volume.key();
+        let again = ZoneHeader::decode(&header.encode()).unwrap();
+        assert_eq!(again.volume.uuid, header.volume.uuid);
+        assert_eq!((again.zone, again.role), (header.zone, header.role));
+        assert_eq!(again.sequence, header.sequence);
+    }
+}
+
+pub fn zone_header_seeds() -> Vec<Vec<u8>> {
+    let sample = Sample::proving();
+    let headers = sample.of(What::Header).take(4);
+    headers
+        .map(|place| [&[0; 24][..], &sample.bytes(place)[..192]].concat())
+        .collect()
+}
+
+/// What an envelope and a log block make of raw bytes, and of a payload under a good checksum.
+pub fn log_block(bytes: &[u8]) {
+    let _ = envelope::peek(bytes);
+    let _ = LogBlock::decode(bytes, &key(), 7);
+    let mut input = Input::new(bytes);
+    let kind = *input.pick(&[Kind::Journal, Kind::Footer, Kind::Page]);
+    let sequence = input.number();
+    let block = sealed(kind, input, 7, sequence);
+    if let Ok(decoded) = LogBlock::decode(&block, &key(), 7) {
+        let mut again = vec![0; BLOCK_SIZE];
+        decoded.encode_into(&mut again, &key(), 7);
+        assert_eq!(LogBlock::decode(&again, &key(), 7), Ok(decoded));
+    }
+}
+
+pub fn log_block_seeds() -> Vec<Vec<u8>> {
+    let mut seeds = payload_seeds(Kind::Journal, &[0, 1, 9]);
+    seeds.extend(payload_seeds(Kind::Footer, &[1, 1, 9]));
+    seeds
+}
+
+pub fn footer(bytes: &[u8]) {
+    if let Ok(footer) = Footer::decode(bytes) {
+        assert_eq!(Footer::decode(&footer.encode()), Ok(footer));
+    }
+}
+
+pub fn footer_seeds() -> Vec<Vec<u8>> {
+    // Footers of this size have one part.
+    let payloads = Sample::proving().payloads(Kind::Footer);
+    payloads
+        .into_iter()
+        .map(|part| part[48..].to_vec())
+        .collect()
+}
+
+pub fn table(bytes: &[u8]) {
+    if let Ok(entries) = MatEntry::decode_chunk(bytes) {
+        let mut encoded = Vec::new();
+        entries.iter().for_each(|entry| entry.encode(&mut encoded));
+        assert_eq!(MatEntry::decode_chunk(&encoded), Ok(entries));
+    }
+    if let Ok(entries) = ZitEntry::decode_chunk(bytes) {
+        let mut encoded = Vec::new();
+        entries.iter().for_each(|entry| entry.encode(&mut encoded));
+        assert_eq!(ZitEntry::decode_chunk(&encoded), Ok(entries));
+    }
+}
+
+pub fn table_seeds() -> Vec<Vec<u8>> {
+    let mut seeds = payload_seeds(Kind::MatChunk, &[]);
+    seeds.extend(payload_seeds(Kind::ZitChunk, &[]));
+    seeds
+}
+
+pub fn summary(bytes: &[u8]) {
+    let _ = Summary::decode(bytes, &key(), 7, 40);
+    let mut input = Input::new(bytes);
+    let place = input.u16().into();
+    let block = sealed(Kind::Summary, input, 7, u64::from(place));
+    if let Ok(summary) = Summary::decode(&block, &key(), 7, place) {
+        assert!(summary.previous < place);
+        for entry in &summary.entries {
+            assert!(entry.zone_block as usize + entry.crcs.len() <= place as usize);
+        }
+    }
+}
+
+pub fn summary_seeds() -> Vec<Vec<u8>> {
+    payload_seeds(Kind::Summary, &90u16.to_le_bytes())
+}
+
+/// The values of all kinds of keys. An empty name is no name, but an inode may be anything.
+pub fn value(bytes: &[u8]) {
+    if let Ok(inode) = Inode::decode(bytes) {
+        let _ = (
+            inode.file_type(),
+            inode.is_file(),
+            inode.is_dir(),
+            inode.is_symlink(),
+        );
+        assert_eq!(Inode::decode(&inode.encode()), Ok(inode));
+    }
+    if let Ok(entry) = DirEntry::decode(bytes) {
+        assert_eq!(entry.encode(), bytes);
+    }
+    if let Ok(xattr) = Xattr::decode(bytes) {
+        assert_eq!(xattr.encode(), bytes);
+    }
+    if let Some(key) = bytes.first_chunk() {
+        assert_eq!(&Key::from_bytes(key).to_bytes(), key);
+    }
+    let _ = Extent::peek_blocks(bytes);
+    let Ok(extent) = Extent::decode(bytes) else {
+        return;
+    };
+    assert_eq!(extent.encode(), bytes);
+    assert_eq!(Extent::peek_blocks(bytes), Ok(extent.blocks()));
+    let mut input = Input::new(bytes);
+    for _ in 0..3 {
+        let (skip, take) = (input.number(), input.number());
+        let part = extent.part(skip, take);
+        assert!(part.blocks() <= extent.blocks() && part.sectors() <= extent.sectors());
+    }
+}
+
+pub fn value_seeds() -> Vec<Vec<u8>> {
+    let images = Sample::proving().page_images();
+    let mut values: Vec<Vec<u8>> = images
+        .iter()
+        .filter_map(|image| persimmon_format::page::PageView::new(image).ok())
+        .filter(|page| page.level() == 0)
+        .flat_map(|page| {
+            page.items()
+                .map(|(_, value)| value.to_vec())
+                .collect::<Vec<_>>()
+        })
+        .collect();
+    values.sort_by_key(|value| (value.len(), value.clone()));
+    values.dedup();
+    let step = values.len().div_ceil(200).max(1);
+    values.into_iter().step_by(step).collect()
+}
+
+pub fn record(bytes: &[u8]) {
+    let Ok(ops) = Op::decode_all(bytes) else {
+        return;
+    };
+    let mut encoded = Vec::new();
+    ops.iter().for_each(|op| op.encode(&mut encoded));
+    assert_eq!(Op::decode_all(&encoded), Ok(ops));
+}
+
+pub fn record_seeds() -> Vec<Vec<u8>> {
+    let mut seeds = Vec::new();
+    for payload in Sample::proving().payloads(Kind::Journal) {
+        let lead = usize::from(u16::from_le_bytes([payload[40], payload[41]]));
+        let mut bytes = &payload[48 + lead..];
+        while let Some((len, rest)) = bytes.split_first_chunk::<4>()
+            && let Some((record, rest)) = rest.split_at_checked(u32::from_le_bytes(*len) as usize)
+        {
+            if seeds.len() % 5 == 0 || record.len() > 300 {
+                seeds.push(record.to_vec());
+            }
+            bytes = rest;
+        }
+    }
+    seeds.truncate(150);
+    seeds
+}
