@@ -4,6 +4,7 @@ mod bench;
 mod demo;
 mod setup;
 mod shell;
+mod simulate;
 mod test;
 mod tidy;
 mod volume;
@@ -27,6 +28,8 @@ enum Command {
     Bench(bench::Options),
     /// Show what Persimmon does, on one page: programs, cleaning, SIGKILL and recovery, with proofs
     Demo(demo::Options),
+    /// Cut the power of simulated devices, a million times if you like, and compare what is recovered
+    Simulate(simulate::Options),
     /// Run everything: packages, formatting, lints, tidy, unit and property tests, mount tests
     Test(test::Options),
     /// Check file sizes, layering, the format document, links and dead files
@@ -57,6 +60,7 @@ fn run(command: Command) -> Result<bool> {
     match command {
         Command::Bench(options) => bench::run(&options),
         Command::Demo(options) => demo::run(&options),
+        Command::Simulate(options) => simulate::run(&options),
         Command::Test(options) => test::run(&options),
         Command::Tidy { bless: true } => tidy::bless(&root).map(|()| true),
         Command::Tidy { bless: false } => Ok(tidy::report(&tidy::check(&root)?)),

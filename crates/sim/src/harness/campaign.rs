@@ -8,8 +8,9 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
+use super::case::{Case, Failure};
 use super::plan::Origin;
-use super::run::{Case, Failure, replay};
+use super::run::replay;
 use super::shrink::shrink;
 use super::statistics::Statistics;
 use super::system::System;

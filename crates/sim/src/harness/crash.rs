@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use rand::Rng;
 
-use super::run::{Fault, Phase, Run, Source, compare_exactly};
+use super::case::{Fault, Phase};
+use super::run::{Run, Source, compare_exactly};
 use super::system::{Subject, System};
 use crate::device::{Exhaustive, PowerCut, Sampled, SimDevice, Snapshot};
 use crate::model::{Model, Observed, Tree};

@@ -8,6 +8,7 @@
 //! some go on working and are compared once more.
 
 mod campaign;
+mod case;
 mod crash;
 mod plan;
 mod run;
@@ -16,8 +17,9 @@ mod statistics;
 mod system;
 
 pub use campaign::{Campaign, CampaignReport, Selection};
+pub use case::{Case, Failure, Phase};
 pub use plan::{Origin, Plan};
-pub use run::{Case, Failure, Phase, replay};
+pub use run::replay;
 pub use shrink::shrink;
 pub use statistics::{Counts, Images, Statistics};
 pub use system::{Refusal, Subject, System};

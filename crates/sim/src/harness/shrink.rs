@@ -1,6 +1,7 @@
 //! Finds a shorter way to a failure.
 
-use super::run::{Case, Failure, replay};
+use super::case::{Case, Failure};
+use super::run::replay;
 use super::system::System;
 
 /// Ways to choose what a crash leaves that are tried before shrinking goes on with the original.
