@@ -4,8 +4,9 @@
 //! **What is modelled.** A drive of *dies*. Each zone belongs to one ([`Dies`]); the commands of one
 //! die run one after the other in the order of submission, dies run in parallel. A command takes a
 //! fixed time and a time for each KiB it moves ([`Cost`]), from the moment when it is submitted and
-//! its die is free. A flush takes its time on a unit of its own, where flushes run one after the
-//! other; it delays no other command, and a device without a volatile cache is never sent one.
+//! its die is free. A flush takes its time from its submission: it waits for no die and delays
+//! none, and several flushes overlap, which favours who flushes often. A device without a volatile
+//! cache is never sent one.
 //! Zone reports take no time, nor do commands that find no power.
 //!
 //! Whoever waits for a command ([`persimmon_device::Pending::wait`]) finds its clock at the

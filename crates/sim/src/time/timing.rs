@@ -56,7 +56,7 @@ pub struct Timing {
     pub finish: Duration,
     /// An open or a close.
     pub open_close: Duration,
-    /// A flush; only devices with a volatile cache are sent any.
+    /// A flush, from its submission; only devices with a volatile cache are sent any.
     pub flush: Duration,
 }
 
@@ -98,7 +98,6 @@ impl Timing {
 pub(crate) struct Schedule {
     timing: Timing,
     dies: Vec<Duration>,
-    flushes: Duration,
 }
 
 impl Schedule {
@@ -110,7 +109,6 @@ impl Schedule {
         Schedule {
             timing,
             dies: vec![Duration::ZERO; dies as usize],
-            flushes: Duration::ZERO,
         }
     }
 
@@ -118,7 +116,7 @@ impl Schedule {
     pub fn take(&mut self, command: &Command, now: Duration) -> Duration {
         let takes = self.timing.of(command);
         let free = match command {
-            Command::Flush => Some(&mut self.flushes),
+            Command::Flush => None,
             Command::Read { zone, .. }
             | Command::Write { zone, .. }
             | Command::Append { zone, .. }
@@ -132,7 +130,7 @@ impl Schedule {
                 *free = now.max(*free).saturating_add(takes);
                 *free
             }
-            // There are no dies, as there are no zones.
+            // A flush, or a command to a device without zones.
             None => now.saturating_add(takes),
         }
     }
