@@ -71,6 +71,8 @@ impl Case {
     }
 }
 
+impl std::error::Error for Failure {}
+
 impl std::fmt::Display for Failure {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let plan = &self.case.plan;
