@@ -18,7 +18,7 @@ fn campaign() -> Campaign {
 }
 
 fn run(campaign: &Campaign, from: CampaignReport) -> CampaignReport {
-    let report = campaign.run(&Filesystem, from, |_| {});
+    let report = campaign.go_on(&Filesystem, from, |_| {});
     assert!(report.failures.is_empty(), "{}", report.failures[0]);
     report
 }

@@ -2,7 +2,7 @@
 //! acknowledged (invariant I4), and the inspector finds nothing wrong.
 
 use persimmon_sim::filesystem::Filesystem;
-use persimmon_sim::harness::{Campaign, CampaignReport, Selection};
+use persimmon_sim::harness::{Campaign, Selection};
 use persimmon_sim::workload::Sequences;
 
 /// Crash states of random runs.
@@ -31,7 +31,7 @@ fn every_crash_state_is_a_prefix_of_the_history() {
         shrink_tries: 200,
         ..Campaign::new(1, STATES)
     };
-    let report = campaign.run(&Filesystem, CampaignReport::default(), |_| {});
+    let report = campaign.run(&Filesystem, |_| {});
     if let Some(failure) = report.failures.first() {
         panic!("{failure}");
     }

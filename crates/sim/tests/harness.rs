@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 
 use persimmon_device::{BufferMut, Command, DeviceError, ZoneId, ZoneState, ZonedDevice};
 use persimmon_sim::SimDevice;
-use persimmon_sim::harness::{Campaign, CampaignReport, Phase, Refusal, Subject, System};
+use persimmon_sim::harness::{Campaign, Phase, Refusal, Subject, System};
 use persimmon_sim::model::{Model, Observed, ObservedNode, Tree};
 use persimmon_sim::workload::{Durability, Op, Step};
 
@@ -187,7 +187,7 @@ fn first_failure(flaw: Flaw) -> Option<(Phase, usize)> {
     };
     let mut campaign = Campaign::new(1, 6_000);
     campaign.shrink_tries = 30;
-    let report = campaign.run(&toy, CampaignReport::default(), |_| {});
+    let report = campaign.run(&toy, |_| {});
     let failure = report.failures.first();
     if flaw == Flaw::None {
         assert!(failure.is_none(), "{}", failure.unwrap());

@@ -79,7 +79,7 @@ fn run(arguments: &Arguments) -> Result<bool> {
     };
     let mut progress = Progress::new(&campaign);
     let mut problem = None;
-    let report = campaign.run(&Filesystem, saved.take_report(), |report| {
+    let report = campaign.go_on(&Filesystem, saved.take_report(), |report| {
         progress.show(report);
         if let Some(file) = &arguments.resume
             && problem.is_none()

@@ -104,8 +104,17 @@ impl Campaign {
         self.samples + self.sequences.iter().map(Selection::count).sum::<u64>()
     }
 
-    /// Runs it, from where `report` ends. `progress` is called after each part, in order.
+    /// Runs it. `progress` is called after each part, in order.
     pub fn run<S: System>(
+        &self,
+        system: &S,
+        progress: impl FnMut(&CampaignReport) + Send,
+    ) -> CampaignReport {
+        self.go_on(system, CampaignReport::default(), progress)
+    }
+
+    /// Runs what is left of it after `report`.
+    pub fn go_on<S: System>(
         &self,
         system: &S,
         report: CampaignReport,
