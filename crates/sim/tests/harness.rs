@@ -6,9 +6,9 @@ use std::sync::{Arc, Mutex};
 
 use persimmon_device::{BufferMut, Command, DeviceError, ZoneId, ZoneState, ZonedDevice};
 use persimmon_sim::SimDevice;
-use persimmon_sim::harness::{Campaign, Phase, Refusal, Subject, System};
+use persimmon_sim::harness::{Campaign, Origin, Phase, Refusal, Selection, Subject, System};
 use persimmon_sim::model::{Model, Observed, ObservedNode, Tree};
-use persimmon_sim::workload::{Durability, Op, Step};
+use persimmon_sim::workload::{Durability, Op, Sequences, Step};
 
 const MAGIC: u64 = 0x544f_595f_4c4f_4721;
 
@@ -201,6 +201,31 @@ fn first_failure(flaw: Flaw) -> Option<(Phase, usize)> {
 #[test]
 fn a_right_filesystem_passes() {
     assert_eq!(first_failure(Flaw::None), None);
+}
+
+#[test]
+fn short_sequences_catch_what_is_wrong() {
+    for flaw in [Flaw::None, Flaw::NoFlush, Flaw::NoUnlink] {
+        let toy = Toy {
+            flaw,
+            ops: Arc::default(),
+        };
+        let ones = Selection {
+            first: 0,
+            end: Sequences::new().ones(),
+            step: 7,
+        };
+        let campaign = Campaign {
+            sequences: vec![ones],
+            ..Campaign::new(1, 0)
+        };
+        let report = campaign.run(&toy, |_| {});
+        let failure = report.failures.first();
+        assert_eq!(failure.is_some(), flaw != Flaw::None, "{failure:?}");
+        if let Some(failure) = failure {
+            assert!(matches!(failure.case.plan.origin, Origin::Sequence(_)));
+        }
+    }
 }
 
 #[test]
