@@ -35,6 +35,19 @@ pub enum Extent {
 }
 
 impl Extent {
+    /// Inline content with `bytes` written at byte `at`: zeros in a gap before it, none at the end.
+    #[must_use]
+    pub fn spliced(mut content: Vec<u8>, at: usize, bytes: &[u8]) -> Extent {
+        let end = at + bytes.len();
+        content.resize(content.len().max(end), 0);
+        if let Some(place) = content.get_mut(at..end) {
+            place.copy_from_slice(bytes);
+        }
+        let len = content.iter().rposition(|b| *b != 0).map_or(0, |at| at + 1);
+        content.truncate(len);
+        Extent::Inline(content)
+    }
+
     /// File blocks it covers.
     #[must_use]
     pub fn blocks(&self) -> u64 {

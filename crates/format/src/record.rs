@@ -6,7 +6,7 @@
 use crate::codec::{Put, Reader};
 use crate::extent::Extent;
 use crate::inode::{SIZE_MAX, Timestamp};
-use crate::{Ino, Key, Result};
+use crate::{BLOCK_SIZE, Ino, Key, Result};
 
 const WHAT: &str = "redo record";
 const PUT: u8 = 1;
@@ -14,6 +14,7 @@ const DELETE: u8 = 2;
 const MAP: u8 = 3;
 const PUNCH: u8 = 4;
 const TOUCH: u8 = 5;
+const SPLICE: u8 = 6;
 
 /// One operation of a record.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -49,6 +50,19 @@ pub enum Op {
         from: u64,
         /// One past the last.
         to: u64,
+    },
+    /// Write `bytes` at byte `at` of a block whose content is inline, or which is a hole; what lies
+    /// between the end of the content and `at` is zero. The content is at most one block. Tag 6,
+    /// inode, block, at, length (varints), bytes.
+    Splice {
+        /// File.
+        ino: Ino,
+        /// File block.
+        block: u64,
+        /// First byte in the block.
+        at: u16,
+        /// New bytes.
+        bytes: Vec<u8>,
     },
     /// Change attributes of an inode that exists. Tag 5, inode (varint), mask (u8: 1 size, 2
     /// mtime, 4 ctime, 8 atime, 16 mode), then the fields of the mask in this order.
@@ -107,6 +121,19 @@ impl Op {
                 out.put_varint(*from);
                 out.put_varint(*to);
             }
+            Op::Splice {
+                ino,
+                block,
+                at,
+                bytes,
+            } => {
+                out.put_u8(SPLICE);
+                out.put_varint(ino.0);
+                out.put_varint(*block);
+                out.put_varint((*at).into());
+                out.put_varint(bytes.len() as u64);
+                out.put(bytes);
+            }
             Op::Touch { ino, set } => {
                 out.put_u8(TOUCH);
                 out.put_varint(ino.0);
@@ -158,6 +185,22 @@ impl Op {
                 match op {
                     Op::Punch { from, to, .. } if from > to => return Err(r.bad("punch", from)),
                     op => op,
+                }
+            }
+            SPLICE => {
+                let (ino, block) = (Ino(r.varint()?), r.varint()?);
+                let (at, len) = (r.varint()?, r.varint()?);
+                if block == u64::MAX {
+                    return Err(r.bad("file block", block));
+                }
+                if at.saturating_add(len) > BLOCK_SIZE as u64 {
+                    return Err(r.bad("splice", at));
+                }
+                Op::Splice {
+                    ino,
+                    block,
+                    at: at as u16,
+                    bytes: r.bytes(len as usize)?.to_vec(),
                 }
             }
             TOUCH => Op::Touch {

@@ -225,6 +225,7 @@ fn operations() {
         "03ac02f0a204110103000020000000010403020108070605",
         "0305000702696e6c696e65",
         "04ac0201ffffffffffffffffff01",
+        "06ac0209c80108617070656e646564",
         "
         05ac021ff403feffffffffffffff02030201fdffffffffffffff03030201ffffffffffffffff0103
         02018081..

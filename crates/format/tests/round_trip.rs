@@ -97,6 +97,22 @@ fn op() -> impl Strategy<Value = Op> {
             from: a.min(b),
             to: a.max(b),
         }),
+        (
+            any::<u64>(),
+            0..u64::MAX,
+            0..=4096usize,
+            prop::collection::vec(any::<u8>(), 0..=4096)
+        )
+            .prop_map(|(ino, block, at, mut bytes)| {
+                bytes.truncate(4096 - at);
+                let (ino, at) = (Ino(ino), at as u16);
+                Op::Splice {
+                    ino,
+                    block,
+                    at,
+                    bytes,
+                }
+            }),
         (any::<u64>(), touch()).prop_map(|(ino, set)| Op::Touch { ino: Ino(ino), set }),
     ]
 }

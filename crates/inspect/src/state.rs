@@ -134,9 +134,33 @@ impl<'i, 'd> State<'i, 'd> {
                     let gone = self.cut_out(*ino, *from, *to)?;
                     self.add_sectors(*ino, 0, gone);
                 }
+                Op::Splice {
+                    ino,
+                    block,
+                    at,
+                    bytes,
+                } => self.splice(*ino, *block, (*at).into(), bytes)?,
                 Op::Touch { ino, set } => self.touch(*ino, set),
             }
         }
+        Ok(())
+    }
+
+    /// Writes into the inline content of a block, which may be a hole.
+    fn splice(&mut self, ino: Ino, block: u64, at: usize, bytes: &[u8]) -> Result<()> {
+        let key = Key::extent(ino, block);
+        let content = match self.floor(&key).filter(|(found, _)| *found == key) {
+            Some((_, value)) => match Extent::decode(&value)? {
+                Extent::Inline(content) => content,
+                // No such record is written: what it leaves is checked like all else.
+                _ => Vec::new(),
+            },
+            None => Vec::new(),
+        };
+        let gone = self.cut_out(ino, block, block.saturating_add(1))?;
+        let extent = Extent::spliced(content, at, bytes);
+        self.overlay.insert(key, Some(extent.encode()));
+        self.add_sectors(ino, extent.sectors(), gone);
         Ok(())
     }
 

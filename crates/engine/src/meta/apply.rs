@@ -1,5 +1,6 @@
 //! What a redo record does to the tree: the same code when it happens and when it is replayed.
 
+use persimmon_format::extent::Extent;
 use persimmon_format::inode::Inode;
 use persimmon_format::record::{Op, Touch};
 use persimmon_format::{Ino, Key, KeyKind};
@@ -18,6 +19,11 @@ pub(crate) fn ensure(meta: &Meta, ops: &[Op]) -> Result<()> {
             Op::Map { ino, block, extent } => {
                 meta.ensure(&Key::inode(*ino))?;
                 extents::ensure(meta, *ino, *block, block + extent.blocks())?;
+            }
+            Op::Splice { ino, block, .. } => {
+                meta.ensure(&Key::inode(*ino))?;
+                extents::ensure(meta, *ino, *block, block.saturating_add(1))?;
+                inline(meta, *ino, *block)?;
             }
             Op::Punch { ino, from, to } => {
                 meta.ensure(&Key::inode(*ino))?;
@@ -55,6 +61,16 @@ pub(crate) fn apply(meta: &mut Meta, zones: &Zones, ops: &[Op]) -> Result<()> {
             Op::Map { ino, block, extent } => {
                 grow(*ino, extents::map(meta, zones, *ino, *block, extent)?);
             }
+            Op::Splice {
+                ino,
+                block,
+                at,
+                bytes,
+            } => {
+                let content = inline(meta, *ino, *block)?;
+                let extent = Extent::spliced(content, (*at).into(), bytes);
+                grow(*ino, extents::map(meta, zones, *ino, *block, &extent)?);
+            }
             Op::Punch { ino, from, to } => {
                 grow(*ino, -extents::punch(meta, zones, *ino, *from, *to)?);
             }
@@ -71,6 +87,15 @@ pub(crate) fn apply(meta: &mut Meta, zones: &Zones, ops: &[Op]) -> Result<()> {
         Some(fault) => Err(fault.into()),
         None => Ok(()),
     }
+}
+
+/// The content that a splice changes.
+fn inline(meta: &Meta, ino: Ino, block: u64) -> Result<Vec<u8>> {
+    extents::inline(meta, ino, block)?.ok_or_else(|| {
+        Error::Inconsistent(format!(
+            "inode {ino}: a record splices block {block}, which is not inline"
+        ))
+    })
 }
 
 pub(crate) fn read_inode(meta: &Meta, ino: Ino) -> Result<Option<Inode>> {

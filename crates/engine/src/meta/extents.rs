@@ -158,6 +158,16 @@ pub(crate) fn map(
     Ok(extent.sectors() as i64 - freed)
 }
 
+/// The inline content of a block; nothing where it is a hole. `None` if it is neither.
+pub(crate) fn inline(meta: &Meta, ino: Ino, block: u64) -> Result<Option<Vec<u8>>> {
+    let piece = overlapping(meta, ino, block, block.saturating_add(1), 1)?.pop();
+    Ok(match piece.map(|piece| piece.extent) {
+        None => Some(Vec::new()),
+        Some(Extent::Inline(content)) => Some(content),
+        Some(_) => None,
+    })
+}
+
 /// The extent before, made longer by this one, where both are one run on the device.
 fn joined(meta: &Meta, ino: Ino, block: u64, extent: &Extent) -> Result<Option<(u64, Extent)>> {
     let Extent::Frame { addr, crcs } = extent else {

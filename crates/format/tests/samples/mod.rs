@@ -289,6 +289,12 @@ pub fn ops() -> Vec<Op> {
             from: 1,
             to: u64::MAX,
         },
+        Op::Splice {
+            ino: Ino(300),
+            block: 9,
+            at: 200,
+            bytes: b"appended".to_vec(),
+        },
         Op::Touch {
             ino: Ino(300),
             set: Touch {

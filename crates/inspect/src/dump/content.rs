@@ -375,6 +375,15 @@ pub(super) fn op(op: &Op) -> OpDump {
             format!("map inode {ino}, block {block}: {}", extent_text(extent))
         }
         Op::Punch { ino, from, to } => format!("punch inode {ino}, blocks {from}..{to}"),
+        Op::Splice {
+            ino,
+            block,
+            at,
+            bytes,
+        } => format!(
+            "splice inode {ino}, block {block}: {} bytes at {at}",
+            bytes.len()
+        ),
         Op::Touch { ino, set } => format!("touch inode {ino}{}", touch_text(set)),
     })
 }
