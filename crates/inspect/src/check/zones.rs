@@ -51,7 +51,9 @@ pub(crate) fn check(
             }
             ZoneUse::Unwritten | ZoneUse::Foreign => {}
             ZoneUse::Damaged(error) => {
-                if used || entry.role == Role::Log {
+                let logged = entry.role == Role::Log
+                    && entry.sequence >= first_needed(inspector, checkpoint);
+                if used || logged {
                     findings.add(&ZONE_HEADER, &place, error);
                 } else {
                     findings.add(&ZONE_HEADER_UNUSED, &place, error);
@@ -105,6 +107,13 @@ fn check_header(
     }
 }
 
+/// The sequence of the log zone that replay begins in. Earlier ones may have been reset, and taken
+/// into use again, since the checkpoint.
+fn first_needed(inspector: &Inspector<'_>, checkpoint: &Checkpoint) -> u64 {
+    let start = inspector.log.zone_of(checkpoint.footer.replay.sequence);
+    start.map_or(0, |zone| zone.sequence)
+}
+
 /// Whether the header of a log zone was there once, as the checkpoint or its blocks tell. A header
 /// that a crash cut off, with blocks behind it that arrived, is nothing to worry about.
 fn header_was_durable(
@@ -113,8 +122,6 @@ fn header_was_durable(
     entry: &ZitEntry,
     headless: &Headless,
 ) -> bool {
-    let start = inspector.log.zone_of(checkpoint.footer.replay.sequence);
-    let first_needed = start.map_or(0, |zone| zone.sequence);
-    let needed = headless.fields.sequence >= first_needed;
+    let needed = headless.fields.sequence >= first_needed(inspector, checkpoint);
     needed && (entry.role == Role::Log || headless.was_durable())
 }
