@@ -47,15 +47,14 @@ impl Daemon {
             Arc::new(SystemClock),
             self.vfs_options(),
         ));
-        volume
-            .orphans()
-            .map_err(persimmon_vfs::Error::from)
-            .and_then(|orphans| vfs.reclaim_orphans(&orphans))
-            .map_err(mount_failed)?;
+        let orphans = volume.orphans().unwrap_or_else(|error| {
+            warn!("unlinked files cannot be listed: {error}");
+            Vec::new()
+        });
         let latencies = Arc::<Latencies>::default();
         let answers = Source::new(volume, &device, self.options.read_only)
             .mounted_at(&self.dir, Arc::clone(&latencies));
-        let background = Background::start(&vfs, self.options.commit_interval)
+        let background = Background::start(&vfs, self.options.commit_interval, orphans)
             .map_err(|error| exit::error(MOUNT_SYSTEM, format!("starting a thread: {error}")))?;
         let mounted = persimmon_fuse::mount(
             Arc::clone(&vfs),

@@ -6,19 +6,20 @@
 use std::collections::{BTreeSet, HashSet};
 use std::sync::{Arc, MutexGuard, PoisonError};
 
-use persimmon_device::{Buffer, BufferMut, ZoneId};
+use persimmon_device::{Buffer, BufferMut, ZoneId, ZoneInfo, ZoneState};
 use persimmon_format::envelope::{self, BLOCK_PAYLOAD, HEADER_LEN, Kind};
-use persimmon_format::footer::{Footer, LogPosition};
+use persimmon_format::footer::Footer;
 use persimmon_format::table::{MatEntry, ZitEntry};
-use persimmon_format::{Addr, Lsn, PageId};
+use persimmon_format::{Addr, PageId};
 
 use crate::Volume;
 use crate::error::{Error, Result};
+use crate::log;
 use crate::media::wait_all;
 use crate::meta::{Meta, Page, store};
 use crate::statistics::{Class, add};
 use crate::zones::table::NoWriter;
-use crate::zones::{Cut, Stream, ZoneWriter, Zones};
+use crate::zones::{self, Stream, ZoneWriter, Zones};
 
 /// Blocks of pages written before waiting for them.
 const BATCH_BLOCKS: usize = 256;
@@ -41,9 +42,8 @@ pub(crate) struct CheckpointState {
 struct Snapshot {
     pages: Vec<(PageId, Arc<Page>)>,
     freed: Vec<PageId>,
-    lsn: Lsn,
-    replay: LogPosition,
-    zones: Cut,
+    log: log::Cut,
+    zones: zones::Cut,
     root: PageId,
     page_limit: u64,
     next_ino: u64,
@@ -121,7 +121,7 @@ impl Volume {
                 return Ok(());
             }
             self.settle_summaries();
-            let mut snapshot = self.cut();
+            let mut snapshot = self.cut()?;
             let result = self.write_checkpoint(&mut snapshot);
             if !matches!(result, Ok(Written::Durable)) {
                 let mut meta = self.meta_mut();
@@ -148,28 +148,28 @@ impl Volume {
         }
     }
 
-    fn cut(&self) -> Snapshot {
+    fn cut(&self) -> Result<Snapshot> {
         let mut meta = self.meta_mut();
-        let (lsn, replay) = self.log.cut();
-        Snapshot {
+        // A change that was found damaged half way must not become durable.
+        self.check_writable()?;
+        Ok(Snapshot {
             pages: meta.cache.take_dirty(),
             freed: meta.cache.take_freed(),
-            lsn,
-            replay,
+            log: self.log.cut(),
             zones: self.zones.cut(),
             root: meta.root,
             page_limit: meta.cache.id_limit(),
             next_ino: meta.next_ino,
             inodes: meta.inodes,
             reserved_blocks: meta.reserved_blocks,
-        }
+        })
     }
 
     fn write_checkpoint(&self, snapshot: &mut Snapshot) -> Result<Written> {
         // Records up to the cut need not be durable themselves, but their data must be complete.
         self.log
-            .commit(&self.media, &self.zones, snapshot.lsn, false, None)?;
-        if self.log.has_failed_flights() {
+            .commit(&self.media, &self.zones, snapshot.log.lsn, false, None)?;
+        if self.log.has_failures(&snapshot.log) {
             return Ok(Written::Superseding);
         }
         let number = self.checkpoint_state().number + 1;
@@ -230,7 +230,14 @@ impl Volume {
     pub(crate) fn reset_zone(&self, zone: ZoneId, keep_allocated: bool) {
         match self.media.reset(zone, keep_allocated) {
             Ok(()) => self.zones.freed(zone),
-            Err(error) => tracing::warn!(zone = zone.0, %error, "zone could not be reset"),
+            Err(error) => {
+                let report = self.media.device().report(zone.0..zone.0 + 1);
+                let dead =
+                    |z: &ZoneInfo| matches!(z.state, ZoneState::ReadOnly | ZoneState::Offline);
+                let retired = report.is_ok_and(|zones| zones.iter().any(dead));
+                tracing::warn!(zone = zone.0, retired, %error, "zone could not be reset");
+                self.zones.not_freed(zone, retired);
+            }
         }
     }
 
@@ -445,18 +452,17 @@ impl Volume {
             })
             .collect();
         let geometry = self.media.geometry();
-        let now = self.zones.cut_numbers();
         Footer {
             checkpoint: number,
-            cut: snapshot.lsn,
-            replay: snapshot.replay,
+            cut: snapshot.log.lsn,
+            replay: snapshot.log.replay,
             root: snapshot.root,
             page_limit: snapshot.page_limit,
             next_ino: snapshot.next_ino,
             inodes: snapshot.inodes,
             reserved_blocks: snapshot.reserved_blocks,
-            write_clock: now.1,
-            next_zone_sequence: now.0,
+            write_clock: snapshot.zones.write_clock,
+            next_zone_sequence: snapshot.zones.next_sequence,
             reserve_basis_points: self.reserve_basis_points,
             max_open: geometry.max_open.unwrap_or(0),
             max_active: geometry.max_active.unwrap_or(0),

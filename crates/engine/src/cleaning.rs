@@ -67,8 +67,8 @@ impl Volume {
         while self.zones.free_zones() <= floor() {
             add(&self.media.counters.stalls, 1);
             let wanted = (self.zones.status().len() as u32 / 32).max(2);
-            let mut hopeless = self.dead_zones() == 0 && self.meta().cache.dirty() == 0;
-            while self.dead_zones() < wanted {
+            let mut hopeless = self.zones.dead_zones() == 0 && self.meta().cache.dirty() == 0;
+            while self.zones.dead_zones() < wanted {
                 let Some(victim) = self.choose_victim() else {
                     break;
                 };
@@ -105,7 +105,7 @@ impl Volume {
         if self.zones.free_zones() > low {
             return Ok(false);
         }
-        if self.dead_zones() >= (zones / 32).max(2) {
+        if self.zones.dead_zones() >= (zones / 32).max(2) {
             self.checkpoint()?;
             return Ok(true);
         }
@@ -120,6 +120,11 @@ impl Volume {
         };
         add(&self.media.counters.cleaning_background, 1);
         match self.clean(&victim) {
+            // Its pages leave it with a checkpoint; without one it would be chosen again.
+            Ok(()) if victim.entry.role == Role::Metadata => {
+                self.checkpoint()?;
+                Ok(true)
+            }
             Ok(()) => Ok(true),
             Err(Error::NoSpace) => {
                 self.checkpoint()?;
@@ -127,18 +132,6 @@ impl Volume {
             }
             Err(error) => Err(error),
         }
-    }
-
-    /// Zones with nothing valid in them, which the next checkpoint frees.
-    fn dead_zones(&self) -> u32 {
-        let dead = |z: &ZoneStatus| {
-            !z.open
-                && z.entry.valid == 0
-                && z.entry.write_pointer > 0
-                && !matches!(z.entry.role, Role::Log | Role::Retired)
-                && !self.zones.is_pinned(z.zone)
-        };
-        self.zones.status().iter().filter(|z| dead(z)).count() as u32
     }
 
     /// The zone with most to gain: most blocks that are not valid. Zones wholly dead are none.
@@ -170,7 +163,7 @@ impl Volume {
             _ => {
                 let result = self.clean_data(victim);
                 let valid = self.zones.valid(victim.zone);
-                if valid >= victim.entry.valid {
+                if result.is_ok() && valid >= victim.entry.valid {
                     tracing::warn!(zone = victim.zone.0, valid, "cleaning moved nothing");
                     self.barren().insert(victim.zone, victim.entry.sequence);
                 }

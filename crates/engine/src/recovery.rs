@@ -136,7 +136,12 @@ pub(crate) fn open(
         zone: f.zone,
         next_block: f.write_pointer.max(1),
     });
-    let writable = log_zones.last().is_some_and(|f| f.state.is_writable());
+    // A power cut can take a zone's header along and leave what is behind it. Such a zone is left
+    // as soon as may be: whatever else befalls it, it would be hard to know again.
+    let headless = log_zones.iter().any(|f| f.headless);
+    let writable = log_zones.last().is_some_and(|f| {
+        f.state.is_writable() && (!f.headless || zones.free_zones() <= zones.budget.log_floor)
+    });
     let state = LogState {
         epoch: replay.epoch + u32::from(new_epoch),
         resume_after: if new_epoch {
@@ -192,6 +197,9 @@ pub(crate) fn open(
     if !volume.options.read_only {
         resume_writing(&volume, &report, &stale, new_epoch, tail_cut)?;
         volume.finish_truncations()?;
+        if headless {
+            volume.checkpoint()?;
+        }
     }
     Ok((volume, summary))
 }
@@ -408,6 +416,7 @@ fn reconcile(
         let zone = ZoneId(i as u32);
         let used = info.state != ZoneState::Empty;
         let mut entry = *entry;
+        next_sequence = next_sequence.max(entry.sequence.saturating_add(1));
         entry.write_pointer = if used {
             info.write_pointer.min(info.capacity)
         } else {

@@ -213,3 +213,45 @@ fn a_named_inode_is_not_reclaimed() {
     assert_eq!(volume.read(ino, 0, &mut buf).unwrap(), 4);
     assert_eq!(&buf, b"here");
 }
+
+/// What fsync makes durable of a file's growing tail travels inside the journal: one block each,
+/// no data command, until a block is full.
+#[test]
+fn an_appended_tail_rides_in_the_journal() {
+    let device = fresh(small());
+    let volume = open(&device);
+    let ino = create(&volume).unwrap();
+    volume.sync().unwrap();
+    let before = volume.statistics();
+    let mut copy = Vec::new();
+    for i in 0..82u64 {
+        let piece = [i as u8 + 1; 100];
+        volume.write(ino, i * 100, &piece, NOW).unwrap();
+        volume.sync_file(ino).unwrap();
+        copy.extend_from_slice(&piece);
+    }
+    let after = volume.statistics();
+    assert_eq!(after.journal_bytes - before.journal_bytes, 82 * 4096);
+    assert_eq!(after.data_bytes - before.data_bytes, 2 * 4096);
+    // Overwritten in the tail, in a full block, and beyond the end.
+    for (offset, len) in [(8195, 3), (5, 9), (8300, 40), (8000, 300)] {
+        let piece = vec![0xee; len];
+        volume.write(ino, offset as u64, &piece, NOW).unwrap();
+        copy.resize(copy.len().max(offset + len), 0);
+        copy[offset..offset + len].copy_from_slice(&piece);
+        volume.sync_file(ino).unwrap();
+    }
+    let check = |volume: &Volume| {
+        let mut buf = vec![0; copy.len() + 9];
+        assert_eq!(volume.read(ino, 0, &mut buf).unwrap(), copy.len());
+        assert_eq!(&buf[..copy.len()], &copy[..]);
+    };
+    check(&volume);
+    drop(volume);
+    let volume = open(&device);
+    check(&volume);
+    volume.step(Task::Checkpoint).unwrap();
+    volume.close().unwrap();
+    drop(volume);
+    check(&open(&device));
+}

@@ -9,7 +9,7 @@ use std::{fmt, io};
 
 use persimmon_device::DeviceError;
 use persimmon_engine::{Error, Progress, Task};
-use persimmon_vfs::{OnError, Vfs};
+use persimmon_vfs::{Ino, OnError, Vfs};
 use tracing::{error, info, warn};
 
 /// How often to look for work. When a bound is hit in between, the operation that hits it does
@@ -55,12 +55,17 @@ impl Stop {
 }
 
 impl Background {
-    /// Starts the work: writing staged data back, a commit every `commit_interval`, checkpoints
-    /// and cleaning ahead of need. A volume that is read-only has none.
+    /// Starts the work: freeing `orphans`, which lost their last name before this mount; writing
+    /// staged data back, a commit every `commit_interval`, checkpoints and cleaning ahead of need.
+    /// A volume that is read-only has none.
     ///
     /// # Errors
     /// When a thread cannot be started.
-    pub fn start(vfs: &Arc<Vfs>, commit_interval: Duration) -> io::Result<Background> {
+    pub fn start(
+        vfs: &Arc<Vfs>,
+        commit_interval: Duration,
+        orphans: Vec<Ino>,
+    ) -> io::Result<Background> {
         let mut background = Background {
             stop: Arc::default(),
             threads: Vec::new(),
@@ -72,6 +77,12 @@ impl Background {
         background.spawn("writeback", vfs, move |stop| {
             write_loop(&write, stop, commit_interval)
         })?;
+        if !orphans.is_empty() {
+            let free = Arc::clone(vfs);
+            background.spawn("orphans", vfs, move |stop| {
+                free_orphans(&free, stop, &orphans);
+            })?;
+        }
         let keep = Arc::clone(vfs);
         background.spawn("checkpoint", vfs, move |stop| {
             step_loop(&keep, stop, Task::CheckpointIfDue);
@@ -126,10 +137,15 @@ impl Drop for Background {
 fn write_loop(vfs: &Vfs, stop: &Stop, commit_interval: Duration) {
     let mut committed = Instant::now();
     let mut access_times = Instant::now();
-    while !stop.wait(TICK) {
-        if !run(vfs, stop, Task::WriteBack) {
-            return;
-        }
+    let mut idle = true;
+    // Between two pieces of write-back it is seen to what has its time: a steady writer must not
+    // keep the commit waiting.
+    while !stop.wait(if idle { TICK } else { Duration::ZERO }) {
+        idle = match vfs.volume().step(Task::WriteBack) {
+            Ok(progress) => progress == Progress::Idle,
+            Err(error) if survives(vfs, stop, Task::WriteBack, &error) => true,
+            Err(_) => return,
+        };
         if access_times.elapsed() >= ACCESS_TIMES_INTERVAL {
             access_times = Instant::now();
             if let Err(error) = vfs.flush_access_times() {
@@ -141,6 +157,18 @@ fn write_loop(vfs: &Vfs, stop: &Stop, commit_interval: Duration) {
                 return;
             }
             committed = Instant::now();
+        }
+    }
+}
+
+/// What cannot be freed now stays on the list for the next mount.
+fn free_orphans(vfs: &Vfs, stop: &Stop, orphans: &[Ino]) {
+    for ino in orphans {
+        if *stop.lock() {
+            return;
+        }
+        if let Err(error) = vfs.reclaim_orphans(&[*ino]) {
+            warn!("an unlinked file, inode {ino}, cannot be freed: {error}");
         }
     }
 }

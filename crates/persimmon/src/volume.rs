@@ -150,9 +150,8 @@ impl Filesystem {
         let volume = Arc::new(volume);
         let orphans = volume.orphans()?;
         let vfs = Arc::new(Vfs::new(volume, Arc::new(SystemClock), semantics));
-        vfs.reclaim_orphans(&orphans)?;
-        let background =
-            Background::start(&vfs, options.commit_interval).map_err(crate::Error::Thread)?;
+        let background = Background::start(&vfs, options.commit_interval, orphans)
+            .map_err(crate::Error::Thread)?;
         Ok(Filesystem::new(vfs, background, recovery))
     }
 }

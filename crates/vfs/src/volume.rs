@@ -146,7 +146,7 @@ impl Vfs {
     /// Makes everything done so far durable (`sync`, `syncfs`).
     pub fn sync(&self) -> Result<()> {
         if self.is_read_only() {
-            return Ok(());
+            return self.synced_read_only();
         }
         self.flush_access_times()?;
         self.watch(self.volume.sync())

@@ -5,6 +5,7 @@
 //! writes at known addresses and journals at the same moment; both complete together.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::sync::{Arc, MutexGuard};
 
 use persimmon_device::{BLOCK_SIZE, Buffer};
@@ -28,6 +29,8 @@ use crate::zones::{Pin, Placed, Run, Stream};
 const FLIGHT_BLOCKS: u64 = 2048;
 /// Largest file that is kept in the tree.
 const INLINE_BYTES_MAX: u64 = 2048;
+/// Bytes of a file's tail that travel inside the journal, with which a record still fits a block.
+const RIDE_BYTES_MAX: usize = 3584;
 /// Zones tried when writes to them fail.
 const ZONES_TRIED: usize = 4;
 
@@ -36,8 +39,10 @@ const ZONES_TRIED: usize = 4;
 enum Mode {
     /// In the background: journaled when the data has arrived.
     Background,
-    /// For fsync: journaled at the same moment (or after, see [`FsyncOrder`]), and made durable.
+    /// For fsync: journaled at the same moment, and made durable.
     Sync,
+    /// For fsync: journaled when the data has arrived, and made durable.
+    SyncInOrder,
     /// As in the background, in the place of a flight for fsync whose data failed. Checkpoints
     /// wait for it, so it waits for none.
     Superseding,
@@ -70,7 +75,20 @@ struct Passenger {
 struct Landing {
     ino: Ino,
     block: u64,
-    extent: Extent,
+    /// One past its last file block.
+    end: u64,
+    op: Op,
+}
+
+impl Landing {
+    fn map(ino: Ino, block: u64, extent: Extent) -> Landing {
+        Landing {
+            ino,
+            block,
+            end: block + extent.blocks(),
+            op: Op::Map { ino, block, extent },
+        }
+    }
 }
 
 impl Volume {
@@ -112,7 +130,11 @@ impl Volume {
 
     /// Makes a file durable, with everything that happened before.
     pub fn sync_file(&self, ino: Ino) -> Result<()> {
-        match self.fly_file(ino, Mode::Sync)? {
+        let mode = match self.options.fsync {
+            FsyncOrder::WritePointer => Mode::Sync,
+            FsyncOrder::Strict => Mode::SyncInOrder,
+        };
+        match self.fly_file(ino, mode)? {
             Some(()) => Ok(()),
             None => self.sync_metadata(),
         }
@@ -122,6 +144,8 @@ impl Volume {
     pub fn sync(&self) -> Result<()> {
         for ino in self.files.all() {
             self.fly_file(ino, Mode::Background)?;
+            // Whoever held it when its last flight landed may have left it behind.
+            self.files.forget_if_clean(ino);
         }
         self.sync_metadata()
     }
@@ -180,22 +204,33 @@ impl Volume {
     }
 
     /// Returns the size in the history of each file.
-    fn fly_and_land(&self, passengers: &[Passenger], mode: Mode) -> Result<BTreeMap<Ino, u64>> {
+    fn fly_and_land(&self, passengers: &[Passenger], mut mode: Mode) -> Result<BTreeMap<Ino, u64>> {
         let mut landings = Vec::new();
         let mut runs: BTreeMap<u8, Vec<Run>> = BTreeMap::new();
         for passenger in passengers {
-            if let Some(inline) = inline(passenger) {
+            let tail = match mode {
+                Mode::Sync | Mode::SyncInOrder => self.riding_tail(passenger)?,
+                Mode::Background | Mode::Superseding => None,
+            };
+            if tail.is_none()
+                && let Some(inline) = inline(passenger)
+            {
                 landings.push(inline);
                 continue;
             }
+            let riding = tail.as_ref().map(|tail| tail.block);
+            landings.extend(tail);
             let runs = runs.entry(passenger.lifetime).or_default();
             for (block, data) in &passenger.flying {
-                runs.push(run(passenger.ino, *block, data.clone()));
+                let rides = riding == Some(block + u64::from(data.blocks()) - 1);
+                let flies = data.blocks() as usize - usize::from(rides);
+                if flies > 0 {
+                    runs.push(run(passenger.ino, *block, data.slice(0..flies)));
+                }
             }
         }
         let mut pins = Vec::new();
-        let together = mode == Mode::Sync && self.options.fsync == FsyncOrder::WritePointer;
-        let in_flight = together.then(Arc::<InFlight>::default);
+        let mut in_flight = (mode == Mode::Sync).then(Arc::<InFlight>::default);
         for (lifetime, mut runs) in runs {
             runs.reverse();
             let stream = Stream::Data(lifetime);
@@ -211,22 +246,30 @@ impl Volume {
                 &mut pins,
                 &mut placed,
             )?;
-            landings.extend(placed.into_iter().map(|p| Landing {
-                ino: p.run.ino,
-                block: p.run.file_block,
-                extent: Extent::Frame {
-                    addr: p.addr,
-                    crcs: p.run.crcs,
-                },
+            landings.extend(placed.into_iter().map(|p| {
+                let (addr, crcs) = (p.addr, p.run.crcs);
+                Landing::map(p.run.ino, p.run.file_block, Extent::Frame { addr, crcs })
             }));
         }
         landings.sort_by_key(|l| (l.ino, l.block));
-        if mode == Mode::Sync && !together && !pins.is_empty() {
+        if self.options.fsync == FsyncOrder::Strict && mode == Mode::SyncInOrder {
             self.media.flush()?;
+        }
+        // Between two records of a flight a checkpoint may have to be waited for, and checkpoints
+        // wait until data that failed is written elsewhere: by this very flight. So only the one
+        // record of a flight is sent before its data has arrived.
+        if let Some(data) = in_flight.take_if(|_| landings.len() > self.record_ops_max()) {
+            if let Err(failed) = data.settle() {
+                tracing::warn!(%failed, "data to sync did not arrive, writing it elsewhere");
+                self.finish_short_zones(&pins);
+                drop(pins);
+                return self.fly_and_land(passengers, Mode::SyncInOrder);
+            }
+            mode = Mode::SyncInOrder;
         }
         let (sizes, lsn) = self.journal(passengers, landings, in_flight.as_ref(), mode)?;
         let Some(in_flight) = in_flight else {
-            if mode == Mode::Sync {
+            if mode == Mode::SyncInOrder {
                 self.commit(lsn)?;
             }
             return Ok(sizes);
@@ -242,6 +285,44 @@ impl Volume {
                 self.supersede(passengers)
             }
         }
+    }
+
+    /// A file's tail as it travels inside the journal: what of it changed, if the tree has it
+    /// inline, else all of it. `None` if that is too much, or the block is preallocated.
+    fn riding_tail(&self, passenger: &Passenger) -> Result<Option<Landing>> {
+        let Some((block, content)) = tail(passenger) else {
+            return Ok(None);
+        };
+        let ino = passenger.ino;
+        let before = self.view::<_, Error>(|view| view.extents(ino, block, block + 1, 1))?;
+        let old = match before.into_iter().next().map(|piece| piece.extent) {
+            None => Some(Vec::new()),
+            Some(Extent::Inline(old)) => Some(old),
+            Some(Extent::Frame { .. }) => None,
+            Some(Extent::Reserved { .. }) => return Ok(None),
+        };
+        let landing = match old {
+            Some(old) => {
+                let changed = difference(&old, content);
+                let new = |at| content.get(at).copied().unwrap_or(0);
+                let bytes: Vec<u8> = changed.clone().map(new).collect();
+                let op = Op::Splice {
+                    ino,
+                    block,
+                    at: changed.start as u16,
+                    bytes,
+                };
+                (changed.len() <= RIDE_BYTES_MAX).then_some(Landing {
+                    ino,
+                    block,
+                    end: block + 1,
+                    op,
+                })
+            }
+            None => (content.len() <= RIDE_BYTES_MAX)
+                .then(|| Landing::map(ino, block, Extent::spliced(Vec::new(), 0, content))),
+        };
+        Ok(landing)
     }
 
     /// Finishes the zones that hold less than was sent to them: nothing can be written where
@@ -271,7 +352,9 @@ impl Volume {
         self.log
             .flight_superseded(result.as_ref().map(|_| ()).map_err(Clone::clone));
         let sizes = result?;
-        self.checkpoint()?;
+        // All others who want to be acknowledged wait for this one.
+        self.checkpoint()
+            .inspect_err(|error| self.log.give_up(error))?;
         Ok(sizes)
     }
 
@@ -288,7 +371,10 @@ impl Volume {
         let mut failures = 0;
         while !runs.is_empty() {
             let floor = match stream {
-                Stream::Survivors => self.zones.budget.survivors_floor(self.meta().cache.dirty()),
+                Stream::Survivors => {
+                    let dirty = self.meta().cache.dirty();
+                    self.zones.survivors_floor(dirty)
+                }
                 _ if way.superseding => self.zones.budget.log_floor,
                 _ => self.zones.data_floor(),
             };
@@ -328,6 +414,11 @@ impl Volume {
         Ok(())
     }
 
+    /// Landings of one record at most.
+    fn record_ops_max(&self) -> usize {
+        (self.zones.budget.dirty_pages_max / 8).clamp(4, 512)
+    }
+
     /// Journals landings, in records of bounded size. Each record carries the size that its own
     /// blocks cause.
     fn journal(
@@ -337,7 +428,7 @@ impl Volume {
         in_flight: Option<&Arc<InFlight>>,
         mode: Mode,
     ) -> Result<(BTreeMap<Ino, u64>, Lsn)> {
-        let ops_max = (self.zones.budget.dirty_pages_max / 8).clamp(4, 512);
+        let ops_max = self.record_ops_max();
         let mut sizes: BTreeMap<Ino, u64> = passengers
             .iter()
             .map(|p| (p.ino, p.committed_size))
@@ -352,9 +443,8 @@ impl Volume {
             while ops.len() < ops_max
                 && let Some(landing) = landings.next()
             {
-                last = Some((landing.ino, landing.block + landing.extent.blocks()));
-                let Landing { ino, block, extent } = landing;
-                ops.push(Op::Map { ino, block, extent });
+                last = Some((landing.ino, landing.end));
+                ops.push(landing.op);
             }
             // Files whose blocks are all in this or earlier records are done; the last one may
             // be half way.
@@ -439,11 +529,31 @@ fn inline(passenger: &Passenger) -> Option<Landing> {
     let used = data.get(..passenger.size as usize)?;
     let len = used.iter().rposition(|b| *b != 0).map_or(0, |at| at + 1);
     let bytes = used.get(..len)?.to_vec();
-    Some(Landing {
-        ino: passenger.ino,
-        block: 0,
-        extent: Extent::Inline(bytes),
-    })
+    Some(Landing::map(passenger.ino, 0, Extent::Inline(bytes)))
+}
+
+/// The last block of a file, where the file ends inside it and it is in the flight: its content.
+fn tail(passenger: &Passenger) -> Option<(u64, &[u8])> {
+    let block = passenger.size / BLOCK_SIZE as u64;
+    let len = (passenger.size % BLOCK_SIZE as u64) as usize;
+    let (start, data) = passenger.flying.last()?;
+    let at = usize::try_from(block.checked_sub(*start)?).ok()?;
+    if len == 0 || at + 1 != data.blocks() as usize {
+        return None;
+    }
+    let content = data.get(at * BLOCK_SIZE..)?.get(..len)?;
+    Some((block, content))
+}
+
+/// Where two contents differ, zeros following both: from the first to past the last byte.
+fn difference(old: &[u8], new: &[u8]) -> Range<usize> {
+    let byte = |content: &[u8], at: usize| content.get(at).copied().unwrap_or(0);
+    let differ = |at: &usize| byte(old, *at) != byte(new, *at);
+    let len = old.len().max(new.len());
+    match (0..len).find(differ) {
+        Some(first) => first..(first..len).rfind(differ).unwrap_or(first) + 1,
+        None => 0..0,
+    }
 }
 
 fn touch(ino: Ino, size: u64, times: Option<Times>) -> Op {

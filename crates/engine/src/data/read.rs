@@ -10,7 +10,7 @@ use crate::error::{Error, Result};
 use crate::meta::extents::Piece;
 use crate::zones::Pin;
 
-/// Times a block that does not match is looked up again before it counts as damaged.
+/// Times a block is looked up before it counts as damaged.
 const LOOKUPS: usize = 3;
 
 impl Volume {
@@ -33,10 +33,16 @@ impl Volume {
         if len == 0 {
             return Ok(0);
         }
-        let (first, end) = (block_of(offset), blocks_in(offset + len as u64));
-        // Staging is looked at before the tree: what leaves it meanwhile is in the tree by then.
+        look_again(|| self.read_once(ino, offset, buf)).map(|()| len)
+    }
+
+    /// Reads all of `buf`, from staging and by the tree. Staging is looked at first: what leaves
+    /// it meanwhile is in the tree by then. What was written meanwhile can be in the tree before
+    /// it has arrived; then this fails, and staging has it when looked at again.
+    fn read_once(&self, ino: Ino, offset: u64, buf: &mut [u8]) -> Result<()> {
+        let (first, end) = (block_of(offset), blocks_in(offset + buf.len() as u64));
         let mut holes = vec![(first, end)];
-        if let Some(file) = &file {
+        if let Some(file) = self.files.get(ino) {
             let staged = file.lock();
             holes.clear();
             let mut start = first;
@@ -56,33 +62,21 @@ impl Volume {
         for (from, to) in holes {
             self.read_tree(ino, from, to, offset, buf)?;
         }
-        Ok(len)
+        Ok(())
     }
 
     /// One whole block as it is in the history, zeros where nothing is mapped.
     pub(crate) fn read_block(&self, ino: Ino, block: u64) -> Result<Vec<u8>> {
         let mut content = vec![0; BLOCK_SIZE];
-        self.read_tree(
-            ino,
-            block,
-            block + 1,
-            block * BLOCK_SIZE as u64,
-            &mut content,
-        )?;
+        let offset = block * BLOCK_SIZE as u64;
+        look_again(|| self.read_tree(ino, block, block + 1, offset, &mut content))?;
         Ok(content)
     }
 
     /// Reads blocks `from..to` by the tree into `buf`, whose first byte is at `offset`.
     fn read_tree(&self, ino: Ino, from: u64, to: u64, offset: u64, buf: &mut [u8]) -> Result<()> {
-        let mut result = Ok(());
-        for _ in 0..LOOKUPS {
-            let pieces = self.pinned_extents(ino, from, to)?;
-            result = self.read_pieces(ino, &pieces, from, to, offset, buf);
-            if !matches!(result, Err(Error::DataDamaged { .. })) {
-                break;
-            }
-        }
-        result
+        let pieces = self.pinned_extents(ino, from, to)?;
+        self.read_pieces(ino, &pieces, from, to, offset, buf)
     }
 
     /// Extents of a range; their zones stay as they are while the pins live.
@@ -144,6 +138,19 @@ impl Volume {
         zero_blocks(buf, offset, done, to);
         Ok(())
     }
+}
+
+/// Reads, and reads again what does not match or cannot be read: it may have moved, or have been
+/// written meanwhile, and is elsewhere then.
+fn look_again(mut read: impl FnMut() -> Result<()>) -> Result<()> {
+    let mut result = read();
+    for _ in 1..LOOKUPS {
+        if !matches!(result, Err(Error::DataDamaged { .. } | Error::Device(_))) {
+            break;
+        }
+        result = read();
+    }
+    result
 }
 
 /// Where block `block` of the file lies in a buffer that begins at `offset`: the buffer's range,

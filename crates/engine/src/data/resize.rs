@@ -12,6 +12,7 @@ use super::staged::Staged;
 use super::{OFFSET_MAX, block_of, blocks_in};
 use crate::Volume;
 use crate::error::{Error, Result};
+use crate::meta::extents::Piece;
 use crate::meta::{Intent, Transaction};
 
 /// Extents one record may remove.
@@ -190,6 +191,21 @@ impl Volume {
     pub fn punch(&self, ino: Ino, offset: u64, len: u64, now: Timestamp) -> Result<()> {
         self.check_writable()?;
         let file = self.load(ino)?;
+        while !self.punch_at_size(ino, &file, offset, len, now)? {}
+        self.files.forget_if_clean_of(ino, file);
+        Ok(())
+    }
+
+    /// Punches, unless the file's size changes meanwhile, which decides what of the last block
+    /// goes: then false.
+    fn punch_at_size(
+        &self,
+        ino: Ino,
+        file: &File,
+        offset: u64,
+        len: u64,
+        now: Timestamp,
+    ) -> Result<bool> {
         let size = file.lock().size.unwrap_or(0);
         let end = offset.checked_add(len).ok_or(Error::TooLarge)?;
         let unit = BLOCK_SIZE as u64;
@@ -213,13 +229,17 @@ impl Volume {
         if first > last
             || (first == last && offset / unit == end / unit && !end.is_multiple_of(unit))
         {
-            return zero(offset, end);
+            return zero(offset, end).map(|()| true);
         }
         zero(offset, first * unit)?;
         if end < size {
             zero(last * unit, end)?;
         }
-        let (turn, mut staged) = Resizing::begin(&file);
+        let (_turn, mut staged) = Resizing::begin(file);
+        if staged.size.unwrap_or(0) != size {
+            drop(staged);
+            return Ok(false);
+        }
         self.space.give_back(staged.drop_dirty(first, last));
         drop(staged);
         while self.update::<_, Error>(Intent::Shrink, |tx| {
@@ -232,9 +252,7 @@ impl Volume {
             self.punch_some(tx, ino, first, last)
         })? {}
         file.lock().version += 1;
-        drop(turn);
-        self.files.forget_if_clean_of(ino, file);
-        Ok(())
+        Ok(true)
     }
 
     /// Sets space aside for a range, so that writing it later finds room. Holes in it read as
@@ -290,32 +308,21 @@ impl Volume {
         Ok(())
     }
 
-    /// Reserves the holes among the first extents of `from..to`; returns how far it came.
+    /// Reserves the holes among the first extents of `from..to`; returns how far it came. The
+    /// file is not changed by anybody else meanwhile.
     fn reserve_some(&self, ino: Ino, from: u64, to: u64) -> Result<u64> {
-        let available = self.available_blocks();
-        self.update::<_, Error>(Intent::Grow, |tx| {
-            let pieces = tx.extents(ino, from, to, EXTENTS_MAX)?;
-            let reach = if pieces.len() == EXTENTS_MAX {
-                pieces.last().map_or(to, |p| p.end().min(to))
-            } else {
-                to
-            };
-            let mut holes = Vec::new();
-            let mut done = from;
-            for piece in &pieces {
-                if piece.block > done {
-                    holes.push((done, piece.block));
-                }
-                done = done.max(piece.end());
-            }
-            if done < reach {
-                holes.push((done, reach));
-            }
-            let wanted: u64 = holes.iter().map(|(a, b)| b - a).sum();
-            if wanted > available {
-                return Err(Error::NoSpace);
-            }
-            for (mut start, end) in holes {
+        let (holes, reach) = self.view::<_, Error>(|view| {
+            Ok(holes(&view.extents(ino, from, to, EXTENTS_MAX)?, from, to))
+        })?;
+        let wanted = holes.iter().map(|(a, b)| b - a).sum();
+        // Held as if staged until the tree counts it: of several at a time none gets what another
+        // has.
+        let held = self.reserve(wanted) || (self.settle_space()? && self.reserve(wanted));
+        if !held {
+            return Err(Error::NoSpace);
+        }
+        let reserved = self.update::<_, Error>(Intent::Shrink, |tx| {
+            for (mut start, end) in holes.iter().copied() {
                 while start < end {
                     let blocks = (end - start).min(RESERVED_BLOCKS_MAX.into()) as u32;
                     tx.push(Op::Map {
@@ -326,8 +333,10 @@ impl Volume {
                     start += u64::from(blocks);
                 }
             }
-            Ok(reach)
-        })
+            Ok(())
+        });
+        self.space.give_back(wanted);
+        reserved.map(|()| reach)
     }
 
     /// Frees an inode without a name that nobody has open, in records of bounded size. One that
@@ -374,6 +383,26 @@ impl Volume {
         })? {}
         Ok(())
     }
+}
+
+/// The holes between the first extents of `from..to`, and how far these reach.
+fn holes(pieces: &[Piece], from: u64, to: u64) -> (Vec<(u64, u64)>, u64) {
+    let reach = match pieces.last() {
+        Some(last) if pieces.len() == EXTENTS_MAX => last.end().min(to),
+        _ => to,
+    };
+    let mut holes = Vec::new();
+    let mut done = from;
+    for piece in pieces {
+        if piece.block > done {
+            holes.push((done, piece.block));
+        }
+        done = done.max(piece.end());
+    }
+    if done < reach {
+        holes.push((done, reach));
+    }
+    (holes, reach)
 }
 
 /// Zeroes the staged part of a file's last block beyond `size`.

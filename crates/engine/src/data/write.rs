@@ -77,6 +77,8 @@ impl Volume {
         let mut bases = Bases::default();
         // The blocks are known to have their space: overwriting frees what it takes.
         let mut forced = false;
+        // Counting again what is staged and dirty helps once.
+        let mut settled = false;
         loop {
             // Nothing to fly although the buffer is full: it is all in the air.
             while self.space.is_over() {
@@ -112,7 +114,9 @@ impl Volume {
             };
             match need {
                 Need::Base(block) => bases.blocks.push((block, self.read_block(ino, block)?)),
-                Need::Room { first, end } => forced = self.find_room(ino, file, first, end)?,
+                Need::Room { first, end } => {
+                    forced = self.find_room(ino, file, first, end, &mut settled)?;
+                }
             }
         }
     }
@@ -142,7 +146,14 @@ impl Volume {
     /// Makes room for a write of blocks `first..end`: by flushing what is staged, which frees
     /// what it overwrites. True if the blocks have their space already, since they are mapped,
     /// or staged to be; [`Error::NoSpace`] if that is not enough.
-    fn find_room(&self, ino: Ino, file: &File, first: u64, end: u64) -> Result<bool> {
+    fn find_room(
+        &self,
+        ino: Ino,
+        file: &File,
+        first: u64,
+        end: u64,
+        settled: &mut bool,
+    ) -> Result<bool> {
         if self.space.staged_blocks() > 0 && self.write_back()? {
             return Ok(false);
         }
@@ -156,7 +167,7 @@ impl Volume {
         if mapped >= new || self.available_blocks() >= new - mapped {
             return Ok(true);
         }
-        if self.settle_space()? {
+        if !std::mem::replace(settled, true) && self.settle_space()? {
             return Ok(false);
         }
         Err(Error::NoSpace)

@@ -7,4 +7,4 @@ pub(crate) mod scan;
 pub(crate) mod writer;
 
 pub(crate) use append::Head;
-pub(crate) use writer::Log;
+pub(crate) use writer::{Cut, Log};

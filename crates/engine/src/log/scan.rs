@@ -25,6 +25,8 @@ pub(crate) struct FoundZone {
     pub(crate) zone: LogZone,
     pub(crate) write_pointer: u32,
     pub(crate) state: ZoneState,
+    /// Its header is damaged; its blocks told what it is.
+    pub(crate) headless: bool,
 }
 
 /// The volume as its zone headers tell, and its log zones, oldest first.
@@ -93,6 +95,7 @@ pub(crate) fn find(media: &Media, report: &[ZoneInfo]) -> Result<FoundLog> {
             },
             write_pointer: info.write_pointer.min(info.capacity),
             state: info.state,
+            headless: false,
         })
         .collect();
     // A log zone whose header is damaged must not be passed over: what it holds may be newer than
@@ -151,6 +154,7 @@ fn rescue(media: &Media, key: &VolumeKey, zone: ZoneId, info: &ZoneInfo) -> Opti
                 },
                 write_pointer,
                 state: info.state,
+                headless: true,
             })
         })
 }
@@ -242,17 +246,23 @@ fn decode(block: &[u8], key: &VolumeKey, zone: &LogZone, at: u32) -> Result<Read
     })
 }
 
-/// The last good block of a zone, and its place.
-fn last_good(media: &Media, key: &VolumeKey, found: &FoundZone) -> Result<Option<(u32, Read)>> {
-    let mut end = found.write_pointer;
+/// The last good block of a zone below `end` for which `wanted` holds, and its place.
+fn last_good(
+    media: &Media,
+    key: &VolumeKey,
+    found: &FoundZone,
+    mut end: u32,
+    wanted: impl Fn(&Read) -> bool,
+) -> Result<Option<(u32, Read)>> {
     while end > 1 {
         let start = end.saturating_sub(READ_BLOCKS).max(1);
         let addr = Addr::new(DeviceId(0), found.zone.zone, start);
         let bytes = media.read(addr, end - start)?;
         for (i, block) in bytes.chunks_exact(BLOCK_SIZE).enumerate().rev() {
             let at = start + i as u32;
-            if let Ok(read) = decode(block, key, &found.zone, at) {
-                return Ok(Some((at, read)));
+            match decode(block, key, &found.zone, at) {
+                Ok(read) if wanted(&read) => return Ok(Some((at, read))),
+                _ => {}
             }
         }
         end = start;
@@ -264,31 +274,61 @@ fn last_good(media: &Media, key: &VolumeKey, found: &FoundZone) -> Result<Option
 /// or it names the one that was durable when it was written. (The zones that only the footer
 /// before needs may be reset as soon as the newest is durable.) Also answers whether a newer one was
 /// begun.
+///
+/// Where a write pointer proves nothing, blocks that an earlier power cut voided can lie behind
+/// newer ones that the last power cut lost, and name a footer whose zone is reset. They are known
+/// by an earlier block of a later epoch, which is believed in their place.
 pub(crate) fn newest_footer(
     media: &Media,
     key: &VolumeKey,
     zones: &[FoundZone],
 ) -> Result<Option<(Addr, Footer, bool)>> {
+    let mut failed: Option<(u32, Error)> = None;
     for found in zones.iter().rev() {
-        let Some((at, read)) = last_good(media, key, found)? else {
-            continue;
-        };
-        if let Read::Footer { part, .. } = &read {
-            let block = at.saturating_sub(u32::from(*part));
-            let addr = Addr::new(DeviceId(0), found.zone.zone, block);
-            if let Ok(footer) = read_footer(media, key, zones, addr) {
-                return Ok(Some((addr, footer, false)));
+        let mut end = found.write_pointer;
+        loop {
+            let void = failed.as_ref().map_or(0, |(epoch, _)| *epoch);
+            let later = |read: &Read| read.state().is_some_and(|state| state.epoch > void);
+            let Some((at, read)) = last_good(media, key, found, end, later)? else {
+                break;
+            };
+            match footer_of(media, key, zones, found, at, &read) {
+                Ok(footer) => return Ok(footer),
+                Err(error) => {
+                    let epoch = read.state().map_or(u32::MAX, |state| state.epoch);
+                    failed = Some((epoch, failed.map_or(error, |(_, first)| first)));
+                    end = at;
+                }
             }
         }
-        let begun = matches!(read, Read::Footer { .. });
-        return match read.state().map(|state| state.footer) {
-            Some(addr) if addr != Addr::ZERO => {
-                read_footer(media, key, zones, addr).map(|footer| Some((addr, footer, begun)))
-            }
-            _ => Ok(None),
-        };
     }
-    Ok(None)
+    failed.map_or(Ok(None), |(_, error)| Err(error))
+}
+
+/// The footer that a good block belongs to or names, and whether a newer one was begun; none if
+/// none was durable when it was written.
+fn footer_of(
+    media: &Media,
+    key: &VolumeKey,
+    zones: &[FoundZone],
+    found: &FoundZone,
+    at: u32,
+    read: &Read,
+) -> Result<Option<(Addr, Footer, bool)>> {
+    if let Read::Footer { part, .. } = read {
+        let block = at.saturating_sub(u32::from(*part));
+        let addr = Addr::new(DeviceId(0), found.zone.zone, block);
+        if let Ok(footer) = read_footer(media, key, zones, addr) {
+            return Ok(Some((addr, footer, false)));
+        }
+    }
+    let begun = matches!(read, Read::Footer { .. });
+    match read.state().map(|state| state.footer) {
+        Some(addr) if addr != Addr::ZERO => {
+            read_footer(media, key, zones, addr).map(|footer| Some((addr, footer, begun)))
+        }
+        _ => Ok(None),
+    }
 }
 
 /// Reads a footer at its first block.
@@ -386,11 +426,20 @@ fn read_at_most(
     Ok(blocks)
 }
 
-/// The newest footer that lies whole in these blocks, if any.
+/// The newest footer that lies whole in these blocks, if any. One behind a block of a later epoch
+/// was voided.
 pub(crate) fn latest_footer(blocks: &[Read]) -> Option<(Addr, Footer)> {
+    let mut epoch = 0;
+    let valid = |block: &Read| {
+        let own = block.state().map_or(0, |state| state.epoch);
+        epoch = epoch.max(own);
+        own == epoch
+    };
+    let valid: Vec<bool> = blocks.iter().map(valid).collect();
     (0..blocks.len())
         .rev()
-        .find_map(|start| footer_at(&blocks[start..]))
+        .filter(|start| valid.get(*start).copied().unwrap_or(false))
+        .find_map(|start| footer_at(blocks.get(start..)?))
 }
 
 fn footer_at(blocks: &[Read]) -> Option<(Addr, Footer)> {
@@ -470,6 +519,7 @@ mod tests {
             zone,
             write_pointer: 1 + good.len() as u32,
             state: ZoneState::Closed,
+            headless: false,
         };
         (Media::new(Arc::new(device), Barrier::Auto), found)
     }

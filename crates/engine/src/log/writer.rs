@@ -38,6 +38,8 @@ struct Inner {
     /// Flights whose data failed after their record was written, and whose owners have not yet
     /// mapped them elsewhere.
     failed_flights: usize,
+    /// Failed flights there ever were.
+    failures: u64,
     /// Records up to this LSN are acknowledged only by a checkpoint.
     tainted: Option<Lsn>,
     broken: Option<Error>,
@@ -48,6 +50,17 @@ pub(crate) struct Log {
     key: VolumeKey,
     inner: Mutex<Inner>,
     wake: Condvar,
+}
+
+/// The log at a checkpoint's cut.
+pub(crate) struct Cut {
+    /// The last record that the checkpoint holds.
+    pub(crate) lsn: Lsn,
+    /// The first block that can hold a later one.
+    pub(crate) replay: LogPosition,
+    /// Data of an earlier record has failed, and is not in the history yet.
+    failing: bool,
+    failures: u64,
 }
 
 /// What recovery found, or mkfs begins with.
@@ -80,6 +93,7 @@ impl Log {
                 told: start.told,
                 replay_sequence: start.replay_sequence,
                 failed_flights: 0,
+                failures: 0,
                 tainted: None,
                 broken: None,
             }),
@@ -129,18 +143,26 @@ impl Log {
         written + inner.records.len().div_ceil(BODY_LEN) as u64
     }
 
-    /// The last LSN, and the first block that can hold a later record. Called under the metadata
-    /// lock by a checkpoint's cut.
-    pub(crate) fn cut(&self) -> (Lsn, LogPosition) {
+    /// The log as a checkpoint's cut finds it; called under the metadata lock.
+    pub(crate) fn cut(&self) -> Cut {
         let inner = self.lock();
         let start = LogPosition {
             sequence: inner.replay_sequence,
             addr: Addr::ZERO,
         };
-        (
-            Lsn(inner.next_lsn.0 - 1),
-            inner.head.map_or(start, |h| h.position()),
-        )
+        Cut {
+            lsn: inner.last_lsn(),
+            replay: inner.head.map_or(start, |h| h.position()),
+            failing: inner.failed_flights > 0,
+            failures: inner.failures,
+        }
+    }
+
+    /// Whether a checkpoint with this cut, all of whose records are written, would make an extent
+    /// durable whose data is not there.
+    pub(crate) fn has_failures(&self, cut: &Cut) -> bool {
+        let inner = self.lock();
+        cut.failing || inner.failed_flights > 0 || inner.failures > cut.failures
     }
 
     /// Writes all records up to `target`, together with their data, and makes them durable if
@@ -196,6 +218,7 @@ impl Log {
             inner = now;
             let (failed, result) = result;
             inner.failed_flights += failed;
+            inner.failures += failed as u64;
             if failed > 0 {
                 inner.tainted = Some(batch.last_lsn);
             }
@@ -270,9 +293,10 @@ impl Log {
         self.wake.notify_all();
     }
 
-    /// Whether a checkpoint would make an extent durable whose data is not there.
-    pub(crate) fn has_failed_flights(&self) -> bool {
-        self.lock().failed_flights > 0
+    /// Nothing that waits here can be acknowledged any more.
+    pub(crate) fn give_up(&self, error: &Error) {
+        self.lock().broken.get_or_insert_with(|| error.clone());
+        self.wake.notify_all();
     }
 
     /// Waits until the owners of failed flights have mapped their data elsewhere.
@@ -353,9 +377,13 @@ impl Log {
 }
 
 impl Inner {
+    fn last_lsn(&self) -> Lsn {
+        Lsn(self.next_lsn.0.saturating_sub(1))
+    }
+
     fn take_batch(&mut self) -> Batch {
         let sizes = std::mem::take(&mut self.sizes);
-        let last_lsn = Lsn(self.next_lsn.0.saturating_sub(1));
+        let last_lsn = self.last_lsn();
         Batch {
             records: std::mem::take(&mut self.records),
             data: std::mem::take(&mut self.data),

@@ -127,8 +127,8 @@ impl Budget {
         })
     }
 
-    /// Free zones left alone by cleaning: for the log, and for a checkpoint of so many dirty
-    /// pages. With few of them cleaning may use what is otherwise kept for the largest.
+    /// Free zones left alone by cleaning, beside those that the log may grow into: for a zone of
+    /// the log, and for a checkpoint of so many dirty pages. With few of them cleaning may use what is otherwise kept for the largest.
     pub(crate) fn survivors_floor(&self, dirty_pages: usize) -> u32 {
         let pages = dirty_pages as u64 + self.dirty_pages_max as u64 / 8;
         let blocks = pages * (PAGE_BLOCKS_MAX as u64 - 1) + self.chunk_blocks_max;

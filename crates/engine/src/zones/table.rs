@@ -84,6 +84,15 @@ pub(super) struct Entry {
     pub(super) open: bool,
     /// The device does not say it is empty.
     pub(super) used: bool,
+    /// Its last reset failed.
+    pub(super) stuck: bool,
+}
+
+impl Entry {
+    /// Nothing valid is in it, and nothing goes into it: a checkpoint can free it.
+    fn is_dead(&self, valid: u32) -> bool {
+        self.used && !self.open && valid == 0 && !matches!(self.role, Role::Log | Role::Retired)
+    }
 }
 
 pub(super) struct Table {
@@ -116,6 +125,9 @@ pub(crate) struct Cut {
     pub(crate) entries: Vec<ZitEntry>,
     /// Zones to reset once the checkpoint is durable.
     pub(crate) resets: Vec<ZoneId>,
+    /// Zones taken into use after the cut have this sequence or a later one: recovery goes by it.
+    pub(crate) next_sequence: u64,
+    pub(crate) write_clock: u64,
 }
 
 /// A zone, for choosing victims and for people.
@@ -161,6 +173,7 @@ impl Zones {
                 last_write: f.entry.last_write,
                 open: false,
                 used: f.used,
+                stuck: false,
             })
             .collect();
         Zones {
@@ -241,6 +254,12 @@ impl Zones {
     pub(crate) fn data_floor(&self) -> u32 {
         let table = self.lock();
         self.budget.data_floor + table.log_growth(&self.budget)
+    }
+
+    /// Free zones left alone by cleaning, with so many dirty pages.
+    pub(crate) fn survivors_floor(&self, dirty_pages: usize) -> u32 {
+        let table = self.lock();
+        self.budget.survivors_floor(dirty_pages) + table.log_growth(&self.budget)
     }
 
     pub(crate) fn free_zones(&self) -> u32 {
@@ -432,10 +451,20 @@ impl Zones {
         if let Err(error) = wait_all(media.write(Class::Journal, opened.zone, 0, vec![header])) {
             // Its slot is needed.
             let _ = media.finish(opened.zone);
-            self.note_log_zone(opened.zone, opened.capacity, false);
+            self.leave_log_zone(opened.zone);
             return Err(error.into());
         }
         Ok(Some(opened))
+    }
+
+    /// A zone just taken for the log could not be written: it is nobody's, until it is reset.
+    fn leave_log_zone(&self, zone: ZoneId) {
+        let mut table = self.lock();
+        if let Some(entry) = table.entries.get_mut(zone.0 as usize) {
+            entry.role = Role::Free;
+            entry.open = false;
+            table.log_zones -= 1;
+        }
     }
 
     /// Records how far a log zone is written; `open` while the log goes on in it.
@@ -465,15 +494,16 @@ impl Zones {
             .zip(&self.valid)
             .enumerate()
             .filter(|(i, (e, valid))| {
-                e.used
-                    && !e.open
-                    && !matches!(e.role, Role::Log | Role::Retired)
-                    && valid.load(Ordering::Relaxed) == 0
-                    && !self.pins.is_pinned(ZoneId(*i as u32))
+                e.is_dead(valid.load(Ordering::Relaxed)) && !self.pins.is_pinned(ZoneId(*i as u32))
             })
             .map(|(i, _)| ZoneId(i as u32))
             .collect();
-        Cut { entries, resets }
+        Cut {
+            entries,
+            resets,
+            next_sequence: table.next_sequence,
+            write_clock: table.write_clock,
+        }
     }
 
     /// A replayed record refers to a zone: it holds data, whatever is known of it.
@@ -487,12 +517,6 @@ impl Zones {
             entry.used = true;
             table.free -= u32::from(counted);
         }
-    }
-
-    /// The sequence of the next zone taken into use, and the write clock.
-    pub(crate) fn cut_numbers(&self) -> (u64, u64) {
-        let table = self.lock();
-        (table.next_sequence, table.write_clock)
     }
 
     /// One zone as of now.
@@ -513,6 +537,35 @@ impl Zones {
                 .entries
                 .get(zone.0 as usize)
                 .is_some_and(|e| !e.open)
+    }
+
+    /// Zones that the next checkpoint frees, if nothing goes wrong.
+    pub(crate) fn dead_zones(&self) -> u32 {
+        let table = self.lock();
+        let zones = table.entries.iter().zip(&self.valid).enumerate();
+        zones
+            .filter(|(i, (e, valid))| {
+                !e.stuck
+                    && e.is_dead(valid.load(Ordering::Relaxed))
+                    && !self.pins.is_pinned(ZoneId(*i as u32))
+            })
+            .count() as u32
+    }
+
+    /// A zone could not be reset; `retired` if it never can be.
+    pub(crate) fn not_freed(&self, zone: ZoneId, retired: bool) {
+        let mut table = self.lock();
+        if let Some(entry) = table.entries.get_mut(zone.0 as usize) {
+            entry.stuck = true;
+            let was_log = entry.role == Role::Log;
+            match (retired, was_log) {
+                (true, _) => entry.role = Role::Retired,
+                // It is out of the log: the next checkpoint tries again.
+                (false, true) => entry.role = Role::Free,
+                (false, false) => {}
+            }
+            table.log_zones -= u32::from(was_log);
+        }
     }
 
     /// A zone was reset: it is free.

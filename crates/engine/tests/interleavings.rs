@@ -1,0 +1,166 @@
+//! Bugs that need two things at once, each with its story: what one thread does while another
+//! waits for the device is done here from within the device's own command.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    reason = "a failure ends the test"
+)]
+
+mod common;
+
+use std::ops::Range;
+use std::sync::{Arc, Mutex};
+
+use persimmon_device::{Command, Geometry, Pending, Result, ZoneInfo, ZonedDevice};
+use persimmon_engine::{Options, Task, Volume};
+use persimmon_format::table::Role;
+use persimmon_sim::{Fault, FaultTarget, SimDevice};
+
+use common::{NOW, create, fresh, small};
+
+type Aside = Box<dyn FnOnce() + Send>;
+
+/// A device that does something aside, once, before a command that it waits for.
+struct Interrupted {
+    device: Arc<SimDevice>,
+    aside: Mutex<Option<(When, Aside)>>,
+}
+
+type When = Box<dyn Fn(&Command) -> bool + Send>;
+
+impl Interrupted {
+    fn new(device: &Arc<SimDevice>) -> Arc<Interrupted> {
+        Arc::new(Interrupted {
+            device: Arc::clone(device),
+            aside: Mutex::default(),
+        })
+    }
+
+    fn before(&self, when: impl Fn(&Command) -> bool + Send + 'static, aside: Aside) {
+        *self.aside.lock().unwrap() = Some((Box::new(when), aside));
+    }
+
+    fn was_done(&self) -> bool {
+        self.aside.lock().unwrap().is_none()
+    }
+}
+
+impl ZonedDevice for Interrupted {
+    fn geometry(&self) -> &Geometry {
+        self.device.geometry()
+    }
+
+    fn report(&self, zones: Range<u32>) -> Result<Vec<ZoneInfo>> {
+        self.device.report(zones)
+    }
+
+    fn submit(&self, command: Command) -> Pending {
+        let aside = {
+            let mut aside = self.aside.lock().unwrap();
+            aside.take_if(|(when, _)| when(&command))
+        };
+        if let Some((_, aside)) = aside {
+            aside();
+        }
+        self.device.submit(command)
+    }
+}
+
+fn open(device: &Arc<Interrupted>) -> Arc<Volume> {
+    let options = Options {
+        staging_bytes_max: 1 << 20,
+        ..Options::default()
+    };
+    let (volume, _) = Volume::open(Arc::clone(device) as _, options).unwrap();
+    Arc::new(volume)
+}
+
+/// Writes to a zone that is used for this now.
+fn write_to(volume: &Arc<Volume>, role: Role) -> impl Fn(&Command) -> bool + Send + use<> {
+    let volume = Arc::clone(volume);
+    move |command| match command {
+        Command::Write { zone, .. } => volume
+            .zones()
+            .iter()
+            .any(|status| status.zone == *zone && status.entry.role == role),
+        _ => false,
+    }
+}
+
+/// A data zone was taken into use between a checkpoint's cut and its footer. The footer told of
+/// it neither as a data zone nor, by a number read too late, as one taken into use since: recovery
+/// took its header for that of a former life, and dropped what was synced into it.
+#[test]
+fn a_zone_opened_during_a_checkpoint_holds_what_is_synced() {
+    for config in [small(), small().volatile_cache(), small().host_file()] {
+        let sim = fresh(config);
+        let device = Interrupted::new(&sim);
+        let volume = open(&device);
+        let ino = create(&volume).unwrap();
+        volume.sync_metadata().unwrap();
+        let aside = Arc::clone(&volume);
+        device.before(
+            write_to(&volume, Role::Metadata),
+            Box::new(move || {
+                aside.write(ino, 0, &[7; 4096], NOW).unwrap();
+                aside.commit_file(ino).unwrap();
+            }),
+        );
+        volume.step(Task::Checkpoint).unwrap();
+        assert!(device.was_done());
+        volume.write(ino, 8192, &[8; 4096], NOW).unwrap();
+        volume.sync_file(ino).unwrap();
+        drop(volume);
+        let volume = open(&Interrupted::new(&sim));
+        for (offset, byte) in [(0, 7), (8192, 8)] {
+            let mut buf = [0; 4096];
+            assert_eq!(volume.read(ino, offset, &mut buf).unwrap(), 4096);
+            assert_eq!(buf, [byte; 4096]);
+        }
+    }
+}
+
+/// Data of a synced flight failed after its first record was written; the transaction of its
+/// second record waited for a checkpoint, which waited for this very flight to write the data
+/// elsewhere.
+#[test]
+fn a_long_synced_flight_outlives_failing_data() {
+    let (done, finished) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        // The journal is a little below its bound of 150 blocks: one of these hits it between two
+        // records.
+        for blocks in 140..150u8 {
+            let sim = fresh(small());
+            let volume = open(&Interrupted::new(&sim));
+            let ino = create(&volume).unwrap();
+            volume.write(ino, 100 * 4096, &[9; 4096], NOW).unwrap();
+            volume.sync_file(ino).unwrap();
+            volume.step(Task::Checkpoint).unwrap();
+            for i in 0..blocks {
+                volume.write(ino, 0, &[i; 16], NOW).unwrap();
+                volume.sync_file(ino).unwrap();
+            }
+            for block in 1..40u64 {
+                volume
+                    .write(ino, block * 2 * 4096, &[blocks; 4096], NOW)
+                    .unwrap();
+            }
+            sim.inject(Fault::once(FaultTarget::Write));
+            volume.sync_file(ino).unwrap();
+            sim.heal();
+            drop(volume);
+            let volume = open(&Interrupted::new(&sim));
+            for block in 1..40u64 {
+                let mut buf = [0; 4096];
+                volume.read(ino, block * 2 * 4096, &mut buf).unwrap();
+                assert_eq!(buf, [blocks; 4096]);
+            }
+        }
+        done.send(()).unwrap();
+    });
+    let patience = std::time::Duration::from_secs(60);
+    finished
+        .recv_timeout(patience)
+        .expect("it waits for itself, or failed");
+}
