@@ -132,16 +132,7 @@ pub(crate) fn open(
     // Where a write pointer proves nothing, blocks of a tail that nobody knows of may lie behind
     // it: they would come back in the place of new ones that a power cut loses.
     let new_epoch = tail_cut || !media.geometry().write_pointer_is_proof;
-    let newest = log_zones.last().map(|f| Head {
-        zone: f.zone,
-        next_block: f.write_pointer.max(1),
-    });
-    // A power cut can take a zone's header along and leave what is behind it. Such a zone is left
-    // as soon as may be: whatever else befalls it, it would be hard to know again.
     let headless = log_zones.iter().any(|f| f.headless);
-    let writable = log_zones.last().is_some_and(|f| {
-        f.state.is_writable() && (!f.headless || zones.free_zones() <= zones.budget.log_floor)
-    });
     let state = LogState {
         epoch: replay.epoch + u32::from(new_epoch),
         resume_after: if new_epoch {
@@ -155,14 +146,7 @@ pub(crate) fn open(
     let start = LogStart {
         state,
         next_lsn: last.next(),
-        head: newest.map(|h| Head {
-            next_block: if writable {
-                h.next_block
-            } else {
-                h.zone.capacity
-            },
-            ..h
-        }),
+        head: log_zones.last().map(|newest| head(newest, &zones)),
         chain: log_zones.iter().map(|f| f.zone).collect(),
         replay_sequence: footer.replay.sequence,
         // The first block of a new epoch tells.
@@ -202,6 +186,23 @@ pub(crate) fn open(
         }
     }
     Ok((volume, summary))
+}
+
+/// Where the log goes on: behind its newest zone's last block, or in another zone.
+///
+/// A power cut can take a zone's header along and leave what is behind it. Such a zone is left as
+/// soon as may be: whatever else befalls it, it would be hard to know again.
+fn head(newest: &FoundZone, zones: &Zones) -> Head {
+    let known = !newest.headless || zones.free_zones() <= zones.budget.log_floor;
+    let next_block = if newest.state.is_writable() && known {
+        newest.write_pointer.max(1)
+    } else {
+        newest.zone.capacity
+    };
+    Head {
+        zone: newest.zone,
+        next_block,
+    }
 }
 
 fn budget(
