@@ -298,12 +298,18 @@ fn a_log_zone_with_a_damaged_header_is_not_passed_over() {
     };
     assert!(!logs.is_empty());
     for zone in logs {
+        let device = Arc::new(device.snapshot().intact());
         assert!(device.corrupt(zone, 0, 200, 1));
+        // The first mount leaves the zone behind; the second finds all of it elsewhere.
+        for _ in 0..2 {
+            let volume = open(&device, 1 << 20).unwrap();
+            let mut buf = vec![0; 150 * 4096];
+            assert_eq!(volume.read(ino, 0, &mut buf).unwrap(), buf.len());
+            assert!(buf.iter().all(|byte| *byte == 7));
+        }
         let volume = open(&device, 1 << 20).unwrap();
-        let mut buf = vec![0; 150 * 4096];
-        assert_eq!(volume.read(ino, 0, &mut buf).unwrap(), buf.len());
-        assert!(buf.iter().all(|byte| *byte == 7));
-        drop(volume);
-        assert!(device.corrupt(zone, 0, 200, 1));
+        let zones = volume.zones();
+        let status = zones.iter().find(|z| z.zone == zone).unwrap();
+        assert_ne!(status.entry.role.name(), "log");
     }
 }
