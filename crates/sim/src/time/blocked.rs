@@ -10,6 +10,9 @@ pub(super) struct Probe {
     runs: File,
     /// The call that it sleeps in, or `running`.
     call: File,
+    /// Whether it sleeps (`S`). A thread that is being woken by another processor is still shown
+    /// in its call.
+    state: File,
 }
 
 impl Probe {
@@ -21,6 +24,7 @@ impl Probe {
         let probe = Probe {
             runs: File::open("/proc/thread-self/schedstat")?,
             call: File::open("/proc/thread-self/syscall")?,
+            state: File::open("/proc/thread-self/stat")?,
         };
         match probe.runs() {
             Some(1..) => Ok(probe),
@@ -55,6 +59,15 @@ impl Probe {
             .and_then(|text| text.split_ascii_whitespace().next())
             .and_then(|number| number.parse::<libc::c_long>().ok())
             .is_some_and(|number| number == libc::SYS_futex)
+            && self.sleeps()
+    }
+
+    fn sleeps(&self) -> bool {
+        let mut text = [0; 512];
+        // The name before the state may hold anything.
+        read(&self.state, &mut text)
+            .and_then(|text| text.rsplit_once(')'))
+            .is_some_and(|(_, rest)| rest.trim_start().starts_with('S'))
     }
 
     fn runs(&self) -> Option<u64> {
