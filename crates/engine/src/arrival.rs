@@ -11,6 +11,7 @@ use persimmon_format::table::{Role, ZitEntry};
 use persimmon_format::zone_header::{VolumeIdentity, ZoneHeader};
 use persimmon_format::{Addr, DeviceId, checksum};
 
+use crate::faults::{Fault, fault};
 use crate::media::Media;
 
 /// What there is to judge by.
@@ -43,7 +44,7 @@ impl Arrival<'_> {
             return false;
         };
         let end = u64::from(addr.block()) + crcs.len() as u64;
-        if end > u64::from(info.write_pointer) {
+        if end > u64::from(info.write_pointer) && !fault(Fault::NoWritePointerCheck) {
             return false;
         }
         // Where completed commands can be lost a reset can, and then an old write pointer stands

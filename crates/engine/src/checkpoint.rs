@@ -10,10 +10,11 @@ use persimmon_device::{Buffer, BufferMut, ZoneId, ZoneInfo, ZoneState};
 use persimmon_format::envelope::{self, BLOCK_PAYLOAD, HEADER_LEN, Kind};
 use persimmon_format::footer::Footer;
 use persimmon_format::table::{MatEntry, ZitEntry};
-use persimmon_format::{Addr, PageId};
+use persimmon_format::{Addr, Lsn, PageId};
 
 use crate::Volume;
 use crate::error::{Error, Result};
+use crate::faults::{Fault, fault};
 use crate::log;
 use crate::media::wait_all;
 use crate::meta::{Meta, Page, store};
@@ -201,7 +202,12 @@ impl Volume {
 
         self.write_mat(number, &mut counts, &mut written)?;
         self.write_zit(number, &mut counts, &mut written)?;
-        self.media.flush()?;
+        if fault(Fault::ResetBeforeCheckpoint) {
+            self.reset_unused(std::mem::take(&mut snapshot.zones.resets));
+        }
+        if !fault(Fault::FooterBeforePages) {
+            self.media.flush()?;
+        }
         let footer = self.footer(number, snapshot, &written);
         let unneeded = self.log.write_footer(
             &self.media,
@@ -215,14 +221,19 @@ impl Volume {
         for zone in unneeded {
             self.reset_zone(zone.zone, true);
         }
-        for zone in &snapshot.zones.resets {
-            if self.zones.may_reset(*zone) {
-                self.reset_zone(*zone, false);
-            }
-        }
+        self.reset_unused(std::mem::take(&mut snapshot.zones.resets));
         let limit = self.options.cache_bytes_max / persimmon_format::page::PAGE_SIZE;
         self.meta_mut().cache.evict(limit);
         Ok(Written::Durable)
+    }
+
+    /// Resets the zones that a cut found with nothing valid in them.
+    fn reset_unused(&self, zones: Vec<ZoneId>) {
+        for zone in zones {
+            if self.zones.may_reset(zone) {
+                self.reset_zone(zone, false);
+            }
+        }
     }
 
     /// Resets a zone nobody needs. Where that fails the zone stays as it is, and the next
@@ -454,7 +465,7 @@ impl Volume {
         let geometry = self.media.geometry();
         Footer {
             checkpoint: number,
-            cut: snapshot.log.lsn,
+            cut: Lsn(snapshot.log.lsn.0 + u64::from(fault(Fault::CutTooHigh))),
             replay: snapshot.log.replay,
             root: snapshot.root,
             page_limit: snapshot.page_limit,

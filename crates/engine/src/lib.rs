@@ -3,13 +3,15 @@
 //!
 //! `zones` knows what each zone is used for; `log` appends records and footers; `meta` is the
 //! tree; `data` is the content of files. The volume wires them, and `checkpoint`, `recovery` and
-//! `cleaning`, which touch all four; `repair` carries out what a check plans.
+//! `cleaning`, which touch all four; `repair` carries out what a check plans. `faults` are mistakes made on
+//! purpose, for tests of the tests alone.
 
 mod arrival;
 mod checkpoint;
 mod cleaning;
 mod data;
 mod error;
+pub mod faults;
 mod in_flight;
 mod log;
 mod media;

@@ -21,6 +21,7 @@ use crate::Volume;
 use crate::arrival::{Arrival, read_header};
 use crate::checkpoint::CheckpointState;
 use crate::error::{Error, Result};
+use crate::faults::{Fault, fault};
 use crate::log::Head;
 use crate::log::replay::Replay;
 use crate::log::scan::{self, FoundLog, FoundZone};
@@ -119,8 +120,8 @@ pub(crate) fn open(
     };
     let mut records = 0;
     let (last, tail_cut) = replay.run(footer.cut, |record| {
-        if record.lsn > replay.trusted && !arrival.of(&record.ops) {
-            return Ok(false);
+        if record.lsn > replay.trusted && !arrival.of(&record.ops) && !fault(Fault::UnsafeClassic) {
+            return Ok(fault(Fault::LostRecordSkipped));
         }
         apply_record(&media, &key, &mut meta, &zones, &record.ops)?;
         records += 1;
@@ -134,7 +135,7 @@ pub(crate) fn open(
     let new_epoch = tail_cut || !media.geometry().write_pointer_is_proof;
     let headless = log_zones.iter().any(|f| f.headless);
     let state = LogState {
-        epoch: replay.epoch + u32::from(new_epoch),
+        epoch: replay.epoch + u32::from(new_epoch && !fault(Fault::EpochKept)),
         resume_after: if new_epoch {
             last
         } else {

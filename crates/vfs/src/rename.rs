@@ -1,5 +1,6 @@
 //! Renaming.
 
+use persimmon_engine::faults::{Fault, fault};
 use persimmon_engine::{Intent, Transaction, View};
 use persimmon_format::inode::Inode;
 use persimmon_format::{Key, KeyKind};
@@ -114,7 +115,7 @@ fn attempt(
         return Ok(Outcome::Done(None));
     }
     check_removable(tx, target, source.is_dir())?;
-    if source.is_file() && committed != Some(source.ino) {
+    if source.is_file() && committed != Some(source.ino) && !fault(Fault::RenameUncommitted) {
         return Ok(Outcome::CommitFirst(source.ino));
     }
     tx.delete(Key::new(from.parent, KeyKind::DIR_ENTRY, from_item));

@@ -18,6 +18,7 @@ use super::growth::Growth;
 use super::staged::{Staged, Times};
 use crate::Volume;
 use crate::error::{Error, Result};
+use crate::faults::{Fault, fault};
 use crate::in_flight::InFlight;
 use crate::meta::{Intent, Transaction};
 use crate::options::FsyncOrder;
@@ -131,11 +132,13 @@ impl Volume {
     /// Makes a file durable, with everything that happened before.
     pub fn sync_file(&self, ino: Ino) -> Result<()> {
         let mode = match self.options.fsync {
+            _ if fault(Fault::UnsafeClassic) => Mode::SyncInOrder,
             FsyncOrder::WritePointer => Mode::Sync,
             FsyncOrder::Strict => Mode::SyncInOrder,
         };
         match self.fly_file(ino, mode)? {
             Some(()) => Ok(()),
+            None if fault(Fault::CleanFileNotSynced) => Ok(()),
             None => self.sync_metadata(),
         }
     }
@@ -229,6 +232,10 @@ impl Volume {
                 }
             }
         }
+        if mode == Mode::Sync && fault(Fault::SizeBeforeData) {
+            let (_, lsn) = self.journal(passengers, Vec::new(), None, mode)?;
+            self.commit(lsn)?;
+        }
         let mut pins = Vec::new();
         let mut in_flight = (mode == Mode::Sync).then(Arc::<InFlight>::default);
         for (lifetime, mut runs) in runs {
@@ -252,7 +259,10 @@ impl Volume {
             }));
         }
         landings.sort_by_key(|l| (l.ino, l.block));
-        if self.options.fsync == FsyncOrder::Strict && mode == Mode::SyncInOrder {
+        if self.options.fsync == FsyncOrder::Strict
+            && mode == Mode::SyncInOrder
+            && !fault(Fault::UnsafeClassic)
+        {
             self.media.flush()?;
         }
         // Between two records of a flight a checkpoint may have to be waited for, and checkpoints
@@ -352,9 +362,11 @@ impl Volume {
         self.log
             .flight_superseded(result.as_ref().map(|_| ()).map_err(Clone::clone));
         let sizes = result?;
-        // All others who want to be acknowledged wait for this one.
-        self.checkpoint()
-            .inspect_err(|error| self.log.give_up(error))?;
+        if !fault(Fault::FailedDataAcknowledged) {
+            // All others who want to be acknowledged wait for this one.
+            self.checkpoint()
+                .inspect_err(|error| self.log.give_up(error))?;
+        }
         Ok(sizes)
     }
 
@@ -463,6 +475,7 @@ impl Volume {
                 ops.push(touch(ino, size, passenger.times));
             }
             let data = in_flight.take().map(Arc::clone);
+            let data = data.filter(|_| !fault(Fault::FlushedBeforeData));
             let fill = |tx: &mut Transaction<'_>| {
                 for op in &ops {
                     let op = with_latest_change(tx, op)?;

@@ -12,6 +12,7 @@ use super::staged::Staged;
 use super::{OFFSET_MAX, block_of, blocks_in};
 use crate::Volume;
 use crate::error::{Error, Result};
+use crate::faults::{Fault, fault};
 use crate::meta::extents::Piece;
 use crate::meta::{Intent, Transaction};
 
@@ -54,7 +55,7 @@ impl Volume {
         let committed = staged.committed_size;
         let dirty_below = keep > staged.new_blocks(0, keep);
         drop(staged);
-        let tail = if size < old {
+        let tail = if size < old && !fault(Fault::TailNotZeroed) {
             self.zeroed_tail(ino, size)?
         } else {
             None

@@ -9,6 +9,7 @@ use persimmon_format::{Addr, Lsn};
 
 use super::scan::Read;
 use crate::error::{Error, Result};
+use crate::faults::{Fault, fault};
 
 /// Walks the valid records of a log, in order.
 pub(crate) struct Replay<'a> {
@@ -28,8 +29,11 @@ pub(crate) struct Record {
 }
 
 fn record_of(lsn: Lsn, bytes: &[u8]) -> Result<Record> {
-    let ops =
+    let mut ops =
         Op::decode_all(bytes).map_err(|e| Error::Inconsistent(format!("record {lsn}: {e}")))?;
+    if fault(Fault::TouchesNotReplayed) {
+        ops.retain(|op| !matches!(op, Op::Touch { .. }));
+    }
     Ok(Record { lsn, ops })
 }
 
@@ -135,6 +139,12 @@ impl<'a> Replay<'a> {
                 last = lsn;
             }
             left_out |= newest && walk.ended;
+        }
+        if fault(Fault::TornRecordAccepted)
+            && let Some(torn) = walk.partial.take()
+        {
+            visit(record_of(last.next(), &body(torn))?)?;
+            last = last.next();
         }
         left_out |= walk.gap.is_some() || walk.partial.is_some();
         if last < self.trusted {

@@ -11,6 +11,7 @@ use persimmon_format::record::Op;
 use persimmon_format::{Addr, Lsn, VolumeKey};
 
 use crate::error::{Error, Result};
+use crate::faults::{Fault, fault};
 use crate::in_flight::InFlight;
 use crate::media::Media;
 use crate::zones::Zones;
@@ -118,6 +119,10 @@ impl Log {
         let len = (size - RECORD_HEADER_LEN) as u32;
         inner.records[start..start + RECORD_HEADER_LEN].copy_from_slice(&len.to_le_bytes());
         inner.sizes.push(size as u32);
+        if fault(Fault::RecordJumpsQueue) {
+            inner.records.rotate_right(size);
+            inner.sizes.rotate_right(1);
+        }
         inner.data.extend(data);
         let lsn = inner.next_lsn;
         inner.next_lsn = lsn.next();
@@ -209,7 +214,8 @@ impl Log {
             let (now, result) = self.lead(inner, media, zones, |run| {
                 let written = run.write_batch(&batch);
                 let failed = batch.data.iter().filter(|d| d.settle().is_err()).count();
-                let flushed = || match durable && failed == 0 {
+                let flush = durable && failed == 0 && !fault(Fault::AcknowledgedUnflushed);
+                let flushed = || match flush {
                     true => media.flush(),
                     false => Ok(()),
                 };
@@ -219,7 +225,7 @@ impl Log {
             let (failed, result) = result;
             inner.failed_flights += failed;
             inner.failures += failed as u64;
-            if failed > 0 {
+            if failed > 0 && !fault(Fault::FailedDataAcknowledged) {
                 inner.tainted = Some(batch.last_lsn);
             }
             match result {
@@ -326,6 +332,9 @@ impl Log {
         let (state, next_lsn) = (inner.state, inner.written.next());
         let (mut inner, result) = self.lead(inner, media, zones, |run| {
             let addr = run.write_footer(bytes, state, next_lsn)?;
+            if fault(Fault::FooterUnflushed) {
+                return Ok(addr);
+            }
             media.flush().map(|()| addr)
         });
         let addr = result.inspect_err(|error| inner.broken = Some(error.clone()))?;
@@ -384,13 +393,17 @@ impl Inner {
     fn take_batch(&mut self) -> Batch {
         let sizes = std::mem::take(&mut self.sizes);
         let last_lsn = self.last_lsn();
+        let mut state = self.state;
+        if fault(Fault::DurableToldTooHigh) {
+            state.durable = last_lsn;
+        }
         Batch {
             records: std::mem::take(&mut self.records),
             data: std::mem::take(&mut self.data),
             first_lsn: Lsn(self.next_lsn.0 - sizes.len() as u64),
             last_lsn,
             sizes,
-            state: self.state,
+            state,
         }
     }
 

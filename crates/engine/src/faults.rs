@@ -1,0 +1,110 @@
+//! Deliberate mistakes, to show that the crash tests can fail. Without the feature
+//! `deliberate-faults` every check here is `false` when it is compiled; with it a thread makes the
+//! one mistake that it asked for.
+
+/// One mistake. Each stands at the one place of the code that its name leads to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// fsync sends the record after the data without a flush between them, and recovery takes
+    /// every record for granted: the classic way.
+    UnsafeClassic,
+    /// Recovery does not compare the data of a record with the write pointer.
+    NoWritePointerCheck,
+    /// Zones that the cut found empty are reset before the footer is durable.
+    ResetBeforeCheckpoint,
+    /// What was written is acknowledged without a flush.
+    AcknowledgedUnflushed,
+    /// The flush of a group commit does not wait for the data that is under way.
+    FlushedBeforeData,
+    /// fsync of a file with nothing staged is no sync of what happened to it before.
+    CleanFileNotSynced,
+    /// A record whose data failed is acknowledged without the checkpoint that leaves it behind.
+    FailedDataAcknowledged,
+    /// A log block calls records durable that are only on their way with it.
+    DurableToldTooHigh,
+    /// Replay leaves out a record whose data did not arrive, and goes on behind it.
+    LostRecordSkipped,
+    /// A record is put before those that wait in the same batch.
+    RecordJumpsQueue,
+    /// What arrived of the last record is taken for all of it.
+    TornRecordAccepted,
+    /// Recovery goes on in the epoch whose tail it cut.
+    EpochKept,
+    /// Replay leaves out sizes and times.
+    TouchesNotReplayed,
+    /// A checkpoint's cut counts one record too many.
+    CutTooHigh,
+    /// The footer is written while its pages are still in the device's cache.
+    FooterBeforePages,
+    /// Zones are reset while the footer is still in the device's cache.
+    FooterUnflushed,
+    /// The blocks of a new extent are not counted in their zone.
+    ExtentNotCounted,
+    /// Blocks that are punched out stay counted in their zone.
+    PunchNotCounted,
+    /// Cleaning moves what a summary names, even if the file has something newer there.
+    StaleBlocksMoved,
+    /// fsync makes the new size durable before it sends the data.
+    SizeBeforeData,
+    /// A shorter file keeps the bytes beyond its end in its last block.
+    TailNotZeroed,
+    /// A rename over a file does not commit the new file's data first.
+    RenameUncommitted,
+    /// A file that lost its last name is not remembered as an orphan.
+    OrphanForgotten,
+}
+
+impl Fault {
+    /// All of them.
+    pub const ALL: [Fault; 23] = [
+        Fault::UnsafeClassic,
+        Fault::NoWritePointerCheck,
+        Fault::ResetBeforeCheckpoint,
+        Fault::AcknowledgedUnflushed,
+        Fault::FlushedBeforeData,
+        Fault::CleanFileNotSynced,
+        Fault::FailedDataAcknowledged,
+        Fault::DurableToldTooHigh,
+        Fault::LostRecordSkipped,
+        Fault::RecordJumpsQueue,
+        Fault::TornRecordAccepted,
+        Fault::EpochKept,
+        Fault::TouchesNotReplayed,
+        Fault::CutTooHigh,
+        Fault::FooterBeforePages,
+        Fault::FooterUnflushed,
+        Fault::ExtentNotCounted,
+        Fault::PunchNotCounted,
+        Fault::StaleBlocksMoved,
+        Fault::SizeBeforeData,
+        Fault::TailNotZeroed,
+        Fault::RenameUncommitted,
+        Fault::OrphanForgotten,
+    ];
+}
+
+#[cfg(feature = "deliberate-faults")]
+thread_local! {
+    static MADE: std::cell::Cell<Option<Fault>> = const { std::cell::Cell::new(None) };
+}
+
+/// From now on this thread makes this mistake, and no other.
+#[cfg(feature = "deliberate-faults")]
+pub fn make(mistake: Option<Fault>) {
+    MADE.set(mistake);
+}
+
+/// Whether to make this mistake here.
+#[cfg(feature = "deliberate-faults")]
+#[must_use]
+pub fn fault(mistake: Fault) -> bool {
+    MADE.get() == Some(mistake)
+}
+
+/// Whether to make this mistake here: never.
+#[cfg(not(feature = "deliberate-faults"))]
+#[inline(always)]
+#[must_use]
+pub const fn fault(_: Fault) -> bool {
+    false
+}
