@@ -4,7 +4,7 @@
 //! tree, since cleaning moves blocks without journaling it.
 
 use crate::codec::{Put, Reader};
-use crate::extent::Extent;
+use crate::extent::{Extent, FILE_BLOCKS_END};
 use crate::inode::{SIZE_MAX, Timestamp};
 use crate::{BLOCK_SIZE, Ino, Key, Result};
 
@@ -190,7 +190,7 @@ impl Op {
             SPLICE => {
                 let (ino, block) = (Ino(r.varint()?), r.varint()?);
                 let (at, len) = (r.varint()?, r.varint()?);
-                if block == u64::MAX {
+                if block >= FILE_BLOCKS_END {
                     return Err(r.bad("file block", block));
                 }
                 if at.saturating_add(len) > BLOCK_SIZE as u64 {

@@ -5,9 +5,9 @@
 mod samples;
 
 use persimmon_format::envelope::{self, BLOCK_PAYLOAD, Kind};
-use persimmon_format::extent::{Extent, FRAME_BLOCKS_MAX, RESERVED_BLOCKS_MAX};
+use persimmon_format::extent::{Extent, FILE_BLOCKS_END, FRAME_BLOCKS_MAX, RESERVED_BLOCKS_MAX};
 use persimmon_format::footer::{Footer, LogPosition};
-use persimmon_format::inode::{Inode, Timestamp};
+use persimmon_format::inode::{Inode, SIZE_MAX, Timestamp};
 use persimmon_format::log::{BODY_LEN, Body, LogBlock, LogState};
 use persimmon_format::name::{COLLISIONS_MAX, DirEntry, Xattr, first_item};
 use persimmon_format::page::{self, Compression, PageView, VALUE_LEN_MAX};
@@ -42,7 +42,7 @@ prop_compose! {
 prop_compose! {
     fn inode()(
         ids in any::<[u32; 6]>(),
-        (size, sectors, parent) in any::<(u64, u64, u64)>(),
+        (size, sectors, parent) in (0..=SIZE_MAX, any::<u64>(), any::<u64>()),
         (atime, mtime, ctime, btime) in (time(), time(), time(), time()),
         lifetime in any::<u8>(),
     ) -> Inode {
@@ -68,7 +68,7 @@ fn extent() -> impl Strategy<Value = Extent> {
 }
 
 fn touch() -> impl Strategy<Value = Touch> {
-    let size = proptest::option::of(any::<u64>());
+    let size = proptest::option::of(0..=SIZE_MAX);
     let times = prop::array::uniform3(proptest::option::of(time()));
     (size, times, proptest::option::of(any::<u32>())).prop_map(|(size, times, mode)| {
         let [mtime, ctime, atime] = times;
@@ -87,11 +87,16 @@ fn op() -> impl Strategy<Value = Op> {
         (key(), prop::collection::vec(any::<u8>(), 0..=VALUE_LEN_MAX))
             .prop_map(|(key, value)| Op::Put { key, value }),
         key().prop_map(|key| Op::Delete { key }),
-        (any::<u64>(), 0..u64::MAX / 2, extent()).prop_map(|(ino, block, extent)| Op::Map {
-            ino: Ino(ino),
-            block,
-            extent
-        }),
+        (
+            any::<u64>(),
+            0..FILE_BLOCKS_END - u64::from(RESERVED_BLOCKS_MAX),
+            extent()
+        )
+            .prop_map(|(ino, block, extent)| Op::Map {
+                ino: Ino(ino),
+                block,
+                extent
+            }),
         any::<(u64, u64, u64)>().prop_map(|(ino, a, b)| Op::Punch {
             ino: Ino(ino),
             from: a.min(b),
@@ -99,7 +104,7 @@ fn op() -> impl Strategy<Value = Op> {
         }),
         (
             any::<u64>(),
-            0..u64::MAX,
+            0..FILE_BLOCKS_END,
             0..=4096usize,
             prop::collection::vec(any::<u8>(), 0..=4096)
         )
