@@ -104,10 +104,10 @@ fn a_frame(device: &SimDevice) -> Addr {
     let Dump::Keys(items) = dump(&inspector, &all).unwrap() else {
         panic!("no items")
     };
-    let frames = items
+    let mut frames = items
         .iter()
         .filter_map(|item| item.value.0.split_once(" blocks at "));
-    let (_, at) = frames.last().expect("a frame");
+    let (_, at) = frames.next_back().expect("a frame");
     addr(at)
 }
 
