@@ -143,6 +143,26 @@ pub fn peek(bytes: &[u8]) -> Result<Envelope> {
     })
 }
 
+/// Whether bytes whose checksum fails seem to have been this structure: all but one of magic, kind,
+/// volume, owner and sequence are as they would be.
+#[must_use]
+pub fn resembles(bytes: &[u8], key: &VolumeKey, kind: Kind, owner: u64, sequence: u64) -> bool {
+    let mut r = Reader::new(bytes, kind.name());
+    let mut fields = || -> Result<[bool; 5]> {
+        let magic = r.u32()? == MAGIC;
+        let kind = r.u8()? == kind as u8;
+        r.bytes(VOLUME_OFFSET - VERSION_OFFSET)?;
+        Ok([
+            magic,
+            kind,
+            r.u64()? == key.volume(),
+            r.u64()? == owner,
+            r.u64()? == sequence,
+        ])
+    };
+    fields().is_ok_and(|fields| fields.iter().filter(|same| !**same).count() <= 1)
+}
+
 /// Verifies an envelope of the expected kind and owner that fills `bytes` exactly, and returns
 /// its fields and payload.
 pub fn open<'a>(

@@ -25,6 +25,9 @@ struct Arguments {
     /// A file as the input, such as cargo-fuzz keeps one of a crash
     #[arg(long)]
     input: Option<PathBuf>,
+    /// Write the seeds of each target to a folder of its name in this one, and run nothing
+    #[arg(long)]
+    write_seeds: Option<PathBuf>,
     /// Failures after which a target is given up
     #[arg(long, default_value_t = 1)]
     failures: usize,
@@ -43,6 +46,14 @@ fn main() {
         .iter()
         .filter(|target| named.is_none_or(|name| name == target.name))
     {
+        if let Some(folder) = &arguments.write_seeds {
+            let folder = folder.join(target.name);
+            std::fs::create_dir_all(&folder).unwrap();
+            for (number, seed) in (target.seeds)().iter().enumerate() {
+                std::fs::write(folder.join(format!("seed-{number}")), seed).unwrap();
+            }
+            continue;
+        }
         if let Some(path) = &arguments.input {
             (target.run)(&std::fs::read(path).unwrap());
             continue;

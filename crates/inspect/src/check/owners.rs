@@ -81,6 +81,14 @@ impl Owners {
         taken
     }
 
+    /// Whether a block was claimed.
+    pub(crate) fn has(&self, addr: Addr) -> bool {
+        let (zone, block) = (addr.zone().0 as usize, addr.block() as usize);
+        let bits = self.zones.get(zone).and_then(Option::as_ref);
+        bits.and_then(|bits| bits.get(block / 64))
+            .is_some_and(|word| word & (1 << (block % 64)) != 0)
+    }
+
     /// Whether something in the zone was claimed.
     pub(crate) fn uses(&self, zone: usize) -> bool {
         self.zones.get(zone).is_some_and(Option::is_some)

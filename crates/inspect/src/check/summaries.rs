@@ -1,6 +1,8 @@
 //! Summary blocks: hints, so what is wrong with them is a warning. Each names the one before it;
-//! the last one of a zone is searched back from the write pointer.
+//! the last one of a zone is searched back from the write pointer, and nothing names it: damaged,
+//! it is known by what is left of its header.
 
+use persimmon_format::envelope::{self, Kind};
 use persimmon_format::summary::Summary;
 use persimmon_format::table::Role;
 use persimmon_format::{Addr, BLOCK_SIZE, DeviceId, FormatError, ZoneId};
@@ -18,13 +20,25 @@ pub(crate) fn check(inspector: &Inspector<'_>, owners: &Owners, findings: &mut F
             continue;
         };
         if header.role == Role::Data && owners.uses(zone.0 as usize) {
-            follow(inspector, zone, header.sequence, findings);
+            follow(inspector, owners, zone, header.sequence, findings);
         }
     }
 }
 
-fn follow(inspector: &Inspector<'_>, zone: ZoneId, sequence: u64, findings: &mut Findings) {
-    let Some((mut at, mut summary)) = last(inspector, zone, sequence) else {
+fn follow(
+    inspector: &Inspector<'_>,
+    owners: &Owners,
+    zone: ZoneId,
+    sequence: u64,
+    findings: &mut Findings,
+) {
+    let mut damaged = |addr| {
+        if !owners.has(addr) {
+            findings.add(&DATA_SUMMARY, addr, "its header says that it is one");
+        }
+    };
+    let last = last(inspector, zone, sequence, &mut damaged);
+    let Some((mut at, mut summary)) = last else {
         return;
     };
     while summary.previous != 0 {
@@ -48,8 +62,13 @@ fn follow(inspector: &Inspector<'_>, zone: ZoneId, sequence: u64, findings: &mut
     }
 }
 
-/// The last summary of a zone, and its block.
-fn last(inspector: &Inspector<'_>, zone: ZoneId, sequence: u64) -> Option<(u32, Summary)> {
+/// The last summary of a zone, and its block. `damaged` is told of those after it that were some.
+fn last(
+    inspector: &Inspector<'_>,
+    zone: ZoneId,
+    sequence: u64,
+    damaged: &mut dyn FnMut(Addr),
+) -> Option<(u32, Summary)> {
     let mut end = inspector.media.written(zone);
     while end > 1 {
         let start = end.saturating_sub(WINDOW_BLOCKS).max(1);
@@ -61,6 +80,9 @@ fn last(inspector: &Inspector<'_>, zone: ZoneId, sequence: u64) -> Option<(u32, 
             let at = start + index as u32;
             if let Ok(summary) = Summary::decode(block, &inspector.key, sequence, at) {
                 return Some((at, summary));
+            }
+            if envelope::resembles(block, &inspector.key, Kind::Summary, sequence, at.into()) {
+                damaged(Addr::new(DeviceId(0), zone, at));
             }
         }
         end = start;
