@@ -71,6 +71,12 @@ impl ZoneState {
     pub fn is_writable(self) -> bool {
         self.is_active() || self == ZoneState::Empty
     }
+
+    /// Worn out: never takes writes or resets again.
+    #[must_use]
+    pub fn is_dead(self) -> bool {
+        matches!(self, ZoneState::ReadOnly | ZoneState::Offline)
+    }
 }
 
 /// One line of a zone report.

@@ -6,7 +6,7 @@
 use std::collections::{BTreeSet, HashSet};
 use std::sync::{Arc, MutexGuard, PoisonError};
 
-use persimmon_device::{Buffer, BufferMut, ZoneId, ZoneInfo, ZoneState};
+use persimmon_device::{Buffer, BufferMut, ZoneId};
 use persimmon_format::envelope::{self, BLOCK_PAYLOAD, HEADER_LEN, Kind};
 use persimmon_format::footer::Footer;
 use persimmon_format::table::{MatEntry, ZitEntry};
@@ -243,9 +243,7 @@ impl Volume {
             Ok(()) => self.zones.freed(zone),
             Err(error) => {
                 let report = self.media.device().report(zone.0..zone.0 + 1);
-                let dead =
-                    |z: &ZoneInfo| matches!(z.state, ZoneState::ReadOnly | ZoneState::Offline);
-                let retired = report.is_ok_and(|zones| zones.iter().any(dead));
+                let retired = report.is_ok_and(|zones| zones.iter().any(|z| z.state.is_dead()));
                 tracing::warn!(zone = zone.0, retired, %error, "zone could not be reset");
                 self.zones.not_freed(zone, retired);
             }

@@ -38,7 +38,7 @@ pub(crate) fn format(device: Arc<dyn ZonedDevice>, options: &FormatOptions) -> R
     let budget = Budget::new(&geometry, capacity, options.reserve_basis_points, &runtime)?;
 
     for (i, info) in report.iter().enumerate() {
-        let dead = matches!(info.state, ZoneState::ReadOnly | ZoneState::Offline);
+        let dead = info.state.is_dead();
         if info.state != ZoneState::Empty && !dead {
             media.reset(ZoneId(i as u32), false)?;
         }
@@ -59,7 +59,7 @@ pub(crate) fn format(device: Arc<dyn ZonedDevice>, options: &FormatOptions) -> R
     let found: Vec<Found> = report
         .iter()
         .map(|info| {
-            let dead = matches!(info.state, ZoneState::ReadOnly | ZoneState::Offline);
+            let dead = info.state.is_dead();
             let role = if dead { Role::Retired } else { Role::Free };
             let entry = ZitEntry {
                 role,

@@ -66,8 +66,8 @@ pub(crate) fn open(
     let FoundLog {
         identity,
         zones: log_zones,
-        rescued,
     } = scan::find(&media, &report)?;
+    let headers_rescued = log_zones.iter().filter(|f| f.headless).count() as u32;
     check_identity(&identity, &media, &options)?;
     let key = identity.key();
 
@@ -161,7 +161,7 @@ pub(crate) fn open(
         new_epoch,
         older_footer,
         log_blocks_bad: blocks.iter().filter(|b| b.state().is_none()).count() as u32,
-        headers_rescued: rescued,
+        headers_rescued,
         zones_reset: stale.len() as u32,
     };
     let volume = Volume::assemble(Parts {
@@ -424,7 +424,7 @@ fn reconcile(
         } else {
             0
         };
-        if matches!(info.state, ZoneState::ReadOnly | ZoneState::Offline) && entry.valid == 0 {
+        if info.state.is_dead() && entry.valid == 0 {
             entry.role = Role::Retired;
         } else if let Some(log) = keep.iter().find(|f| f.zone.zone == zone) {
             entry.role = Role::Log;

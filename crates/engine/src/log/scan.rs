@@ -33,8 +33,6 @@ pub(crate) struct FoundZone {
 pub(crate) struct FoundLog {
     pub(crate) identity: VolumeIdentity,
     pub(crate) zones: Vec<FoundZone>,
-    /// Of these, zones whose header is damaged.
-    pub(crate) rescued: u32,
 }
 
 /// What the headers of the log candidates are like.
@@ -108,16 +106,10 @@ pub(crate) fn find(media: &Media, report: &[ZoneInfo]) -> Result<FoundLog> {
         );
         Some(found)
     });
-    let with_header = zones.len();
     zones.extend(rescued);
-    let rescued = (zones.len() - with_header) as u32;
     zones.sort_by_key(|found| found.zone.sequence);
     leave_out_taken_over(&mut zones);
-    Ok(FoundLog {
-        identity,
-        zones,
-        rescued,
-    })
+    Ok(FoundLog { identity, zones })
 }
 
 /// A zone that failed was left early, and the next one took over its numbers: what arrived of the

@@ -1,6 +1,5 @@
 //! Zones: what the zone information table, the headers and the device say of each.
 
-use persimmon_device::ZoneState;
 use persimmon_format::ZoneId;
 use persimmon_format::table::{Role, ZitEntry};
 
@@ -30,7 +29,7 @@ pub(crate) fn check(
         let entry = checkpoint.zit.get(index).copied().unwrap_or_default();
         let counted = usage.blocks.get(index).copied().unwrap_or(0);
         let used = counted > 0 || owners.uses(index);
-        if used && matches!(info.state, ZoneState::Offline | ZoneState::ReadOnly) {
+        if used && info.state.is_dead() {
             findings.add(&ZONE_STATE, &place, format_args!("{:?}", info.state));
         }
         match found {

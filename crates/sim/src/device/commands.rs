@@ -141,7 +141,7 @@ impl State {
 
     fn reset(&mut self, zone: ZoneId, keep_allocated: bool) -> Result<()> {
         let Zone { state, kind, .. } = *self.zone(zone)?;
-        if matches!(state, ZoneState::ReadOnly | ZoneState::Offline) {
+        if state.is_dead() {
             return bad_state(zone, state, "reset");
         }
         let change = zone::reset_of(&self.config, kind, keep_allocated);

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use persimmon_device::{BLOCK_SIZE, Buffer, Command, ZoneId, ZoneState};
+use persimmon_device::{BLOCK_SIZE, Buffer, Command, ZoneId};
 
 use super::choices::Choices;
 use super::config::SimConfig;
@@ -188,9 +188,7 @@ impl Snapshot {
                     block: then.write_pointer,
                     data: data.as_slice().into(),
                 },
-                Command::Reset { keep_allocated, .. }
-                    if !matches!(then.state, ZoneState::ReadOnly | ZoneState::Offline) =>
-                {
+                Command::Reset { keep_allocated, .. } if !then.state.is_dead() => {
                     zone::reset_of(&self.config, then.kind, *keep_allocated)
                 }
                 Command::Finish { .. } if then.state.is_writable() => Change::Finish,
