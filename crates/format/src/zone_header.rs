@@ -5,7 +5,8 @@
 //! (zero padded), features incompatible 128..136, read-only compatible 136..144, compatible
 //! 144..152, device 152, role 153, lifetime 154, reserved 155, zone 156..160, sequence 160..168,
 //! zone count 168..172, zone blocks 172..176, first log sequence 176..184, creation time (seconds
-//! since 1970) 184..192, zeros, XXH3-64 of all that 4088..4096.
+//! since 1970) 184..192, partner (one more than the number of the zone that holds the other copy, 0
+//! if there is none) 192..196, zeros, XXH3-64 of all that 4088..4096.
 
 use crate::checksum::{self, SECRET_LEN};
 use crate::codec::{Put, Reader};
@@ -23,8 +24,10 @@ const _: () = assert!(LABEL_LEN_MAX == container::LABEL_BYTES);
 const CHECKSUM_OFFSET: usize = BLOCK_SIZE - 8;
 const WHAT: &str = "zone header";
 
+/// Incompatible feature: zones of the log and of metadata come in pairs with the same content.
+pub const MIRRORED: u64 = 1;
 /// Features whose bits a reader must know to mount at all.
-pub const KNOWN_INCOMPATIBLE: u64 = 0;
+pub const KNOWN_INCOMPATIBLE: u64 = MIRRORED;
 /// Features whose bits a reader must know to write.
 pub const KNOWN_READ_ONLY_COMPATIBLE: u64 = 0;
 
@@ -57,6 +60,16 @@ impl VolumeIdentity {
     pub fn key(&self) -> VolumeKey {
         VolumeKey::new(&self.uuid, &self.secret)
     }
+
+    /// Zones that hold each block of the log and of metadata.
+    #[must_use]
+    pub fn copies(&self) -> u32 {
+        if self.incompatible & MIRRORED != 0 {
+            2
+        } else {
+            1
+        }
+    }
 }
 
 /// A zone header.
@@ -76,6 +89,9 @@ pub struct ZoneHeader {
     pub sequence: u64,
     /// Log zones: sequence of the log block that follows the header; others 0.
     pub first_log_sequence: u64,
+    /// The zone whose blocks, but for the header, are the same. It has the same sequence, and
+    /// addresses name the one of the two with the smaller number.
+    pub partner: Option<ZoneId>,
 }
 
 impl ZoneHeader {
@@ -104,6 +120,7 @@ impl ZoneHeader {
         out.put_u32(v.zone_blocks);
         out.put_u64(self.first_log_sequence);
         out.put_i64(v.created_seconds);
+        out.put_u32(self.partner.map_or(0, |zone| zone.0.saturating_add(1)));
         out.resize(CHECKSUM_OFFSET, 0);
         let sum = checksum::plain(&out);
         out.put_u64(sum);
@@ -155,6 +172,10 @@ impl ZoneHeader {
         let zone_blocks = r.u32()?;
         let first_log_sequence = r.u64()?;
         let created_seconds = r.i64()?;
+        let partner = r.u32()?.checked_sub(1).map(ZoneId);
+        if partner == Some(zone) {
+            return Err(r.bad("partner", zone.0.into()));
+        }
         Ok(ZoneHeader {
             volume: VolumeIdentity {
                 uuid,
@@ -173,6 +194,7 @@ impl ZoneHeader {
             lifetime,
             sequence,
             first_log_sequence,
+            partner,
         })
     }
 }

@@ -77,6 +77,16 @@ fn zone_header() {
 }
 
 #[test]
+fn zone_header_of_a_pair() {
+    let mut header = samples::zone_header();
+    header.partner = Some(ZoneId(0x7172));
+    assert_golden(
+        &header.encode()[184..200],
+        "fbffffffffffffff7371..",
+    );
+}
+
+#[test]
 fn journal_block() {
     assert_golden(
         &samples::journal_block(),

@@ -305,8 +305,11 @@ proptest! {
         label in "\\PC{0,16}",
         role in 0u8..5,
         (zone, sequence, first_log_sequence) in any::<(u32, u64, u64)>(),
+        partner in prop::option::of(0..u32::MAX),
     ) {
+        prop_assume!(partner != Some(zone));
         let mut header = samples::zone_header();
+        header.partner = partner.map(ZoneId);
         header.volume.label = label;
         header.role = Role::from_number(role).unwrap();
         header.zone = ZoneId(zone);
@@ -403,4 +406,11 @@ fn a_label_is_cut_between_characters() {
     header.volume.label = format!("{}ü", "x".repeat(63));
     let read = ZoneHeader::decode(&header.encode()).unwrap();
     assert_eq!(read.volume.label, "x".repeat(63));
+}
+
+#[test]
+fn no_zone_is_its_own_partner() {
+    let mut header = samples::zone_header();
+    header.partner = Some(header.zone);
+    assert!(ZoneHeader::decode(&header.encode()).is_err());
 }

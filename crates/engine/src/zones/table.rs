@@ -346,6 +346,7 @@ impl Zones {
             lifetime,
             sequence,
             first_log_sequence,
+            partner: None,
         };
         let mut block = BufferMut::zeroed(1);
         block.copy_from_slice(&header.encode());

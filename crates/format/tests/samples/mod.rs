@@ -46,6 +46,7 @@ pub fn zone_header() -> ZoneHeader {
         lifetime: 3,
         sequence: 0x5152,
         first_log_sequence: 0x6162,
+        partner: None,
     }
 }
 
