@@ -259,6 +259,38 @@ impl Map {
         unsafe { self.start.cast::<u8>().add(at).write_volatile(byte) }
     }
 
+    /// Stores what `source` holds at its start. A page that cannot be had is an error, where a
+    /// store by the program itself would end it with SIGBUS.
+    #[allow(unsafe_code)]
+    pub fn read_into(&self, at: usize, len: usize, source: &File) -> Result<()> {
+        assert!(at + len <= self.len);
+        let mut done = 0;
+        while done < len {
+            // SAFETY: inside the mapping, which lives as long as self and is writable.
+            let read = unsafe {
+                let target = self.start.cast::<u8>().add(at + done).cast();
+                libc::pread(source.as_raw_fd(), target, len - done, done as libc::off_t)
+            };
+            match usize::try_from(read) {
+                Err(_) => return Err(std::io::Error::last_os_error().into()),
+                Ok(0) => return Err(anyhow!("the source ends")),
+                Ok(read) => done += read,
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes the changes of some whole pages to the file and waits.
+    #[allow(unsafe_code)]
+    pub fn sync_range(&self, at: usize, len: usize) -> rustix::io::Result<()> {
+        assert!(at + len <= self.len);
+        // SAFETY: inside the mapping.
+        unsafe {
+            let start = self.start.cast::<u8>().add(at).cast();
+            rustix::mm::msync(start, len, rustix::mm::MsyncFlags::SYNC)
+        }
+    }
+
     /// Writes the changes to the file and waits.
     #[allow(unsafe_code)]
     pub fn sync(&self) -> rustix::io::Result<()> {
@@ -273,4 +305,16 @@ impl Drop for Map {
         // SAFETY: exactly the mapping, and nothing refers to it after this.
         let _ = unsafe { rustix::mm::munmap(self.start, self.len) };
     }
+}
+
+// SAFETY: an address range of the process, the same for all its threads.
+#[allow(unsafe_code)]
+unsafe impl Send for Map {}
+
+/// A file of zeros that is on no filesystem.
+pub fn memory_file(name: &str, len: u64) -> Result<File> {
+    let fd = rustix::fs::memfd_create(name, rustix::fs::MemfdFlags::CLOEXEC)?;
+    let file = File::from(fd);
+    file.set_len(len)?;
+    Ok(file)
 }

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use anyhow::{Context, Result, anyhow, bail};
+use anyhow::{Context, Result, anyhow, bail, ensure};
 
 use crate::posix::expect::Noise;
 use crate::scenario::{Ground, Scenario};
@@ -16,9 +16,9 @@ use workers::Worker;
 /// The scenarios.
 pub const SCENARIOS: &[Scenario] = &[
     Scenario {
-        name: "kill::fifty_rounds_lose_nothing_acknowledged",
-        run: fifty_rounds_lose_nothing_acknowledged,
-        limit_seconds: 400,
+        name: "kill::two_hundred_rounds_lose_nothing_acknowledged",
+        run: two_hundred_rounds_lose_nothing_acknowledged,
+        limit_seconds: 600,
         only_persimmon: false,
     },
     Scenario {
@@ -29,21 +29,32 @@ pub const SCENARIOS: &[Scenario] = &[
     },
 ];
 
-fn fifty_rounds_lose_nothing_acknowledged(ground: &Ground) -> Result<()> {
-    rounds(ground, "kill", 2 << 30, 50, &[])
+fn two_hundred_rounds_lose_nothing_acknowledged(ground: &Ground) -> Result<()> {
+    rounds(ground, "kill", 2 << 30, 200, &[])
 }
 
 /// So small a volume that cleaning runs while the daemon is killed.
 fn a_volume_full_of_dead_zones_survives(ground: &Ground) -> Result<()> {
-    rounds(ground, "kill-small", 160 << 20, 15, &["--zone-size", "2M"])
+    rounds(ground, "kill-small", 96 << 20, 40, &["--zone-size", "2M"])
+}
+
+/// Mount options of a round: mostly none.
+fn options(kind: Kind, round: u32) -> &'static [&'static str] {
+    match (kind, round % 8) {
+        (Kind::Persimmon, 2) => &["fsync=strict"],
+        (Kind::Persimmon, 4) => &["writeback_cache"],
+        (Kind::Persimmon, 6) => &["barrier=on"],
+        _ => &[],
+    }
 }
 
 fn rounds(ground: &Ground, name: &str, bytes: u64, rounds: u32, mkfs: &[&str]) -> Result<()> {
     let mut volume = ground.volume(name, bytes, mkfs)?;
     let mut workers = workers::all();
+    let mut steps = vec![0; workers.len()];
     let mut dice = Noise(42);
     for round in 0..rounds {
-        volume.mount_foreground(&[])?;
+        volume.mount_foreground(options(volume.kind, round))?;
         verify(&mut workers, &volume.dir).with_context(|| format!("after kill {round}"))?;
         let killed = AtomicBool::new(false);
         let dir = volume.dir.clone();
@@ -55,7 +66,7 @@ fn rounds(ground: &Ground, name: &str, bytes: u64, rounds: u32, mkfs: &[&str]) -
                     scope.spawn(move || work(worker.as_mut(), dir, killed))
                 })
                 .collect();
-            std::thread::sleep(Duration::from_millis(100 + dice.below(300)));
+            std::thread::sleep(Duration::from_millis(40 + dice.below(120)));
             killed.store(true, Ordering::SeqCst);
             let mut results = Vec::new();
             if volume.kind == Kind::Ext4 {
@@ -66,8 +77,8 @@ fn rounds(ground: &Ground, name: &str, bytes: u64, rounds: u32, mkfs: &[&str]) -
                 volume.kill()?;
                 results.extend(threads.into_iter().map(|thread| thread.join()));
             }
-            for result in results {
-                result.map_err(|_| anyhow!("a worker panicked"))??;
+            for (result, steps) in results.into_iter().zip(&mut steps) {
+                *steps += result.map_err(|_| anyhow!("a worker panicked"))??;
             }
             anyhow::Ok(())
         })
@@ -78,33 +89,56 @@ fn rounds(ground: &Ground, name: &str, bytes: u64, rounds: u32, mkfs: &[&str]) -
     }
     volume.mount(&[])?;
     verify(&mut workers, &volume.dir).context("after the last kill")?;
-    drop(workers); // One holds a file open.
+    let mut told = Vec::new();
+    for (worker, steps) in workers.iter().zip(steps) {
+        ensure!(steps > 0, "{} never got anything done", worker.name());
+        told.push(format!("{} {steps}", worker.name()));
+    }
+    println!("      {rounds} kills; steps: {}", told.join(", "));
+    workers.iter_mut().for_each(|worker| worker.let_go());
     volume.unmount()?;
     volume.fsck()?;
     volume.destroy()
 }
 
+/// Lets all workers at once see what is left.
 fn verify(workers: &mut [Box<dyn Worker>], dir: &Path) -> Result<()> {
-    for worker in workers {
-        let name = worker.name();
-        std::fs::create_dir_all(dir.join(name))?;
-        worker
-            .verify(&dir.join(name))
-            .with_context(|| format!("worker {name}"))?;
-    }
-    Ok(())
+    std::thread::scope(|scope| {
+        let threads: Vec<_> = workers
+            .iter_mut()
+            .map(|worker| {
+                let name = worker.name();
+                let dir = dir.join(name);
+                let verify = move || {
+                    std::fs::create_dir_all(&dir)?;
+                    worker.verify(&dir)
+                };
+                (name, scope.spawn(verify))
+            })
+            .collect();
+        for (name, thread) in threads {
+            let verified = thread.join().map_err(|_| anyhow!("it panicked"));
+            verified
+                .and_then(|verified| verified)
+                .with_context(|| format!("worker {name}"))?;
+        }
+        Ok(())
+    })
 }
 
-/// Steps until the daemon is killed. An error before that is one of the filesystem.
-fn work(worker: &mut dyn Worker, dir: &Path, killed: &AtomicBool) -> Result<()> {
+/// Steps until the daemon is killed, and how many. An error before that is one of the filesystem.
+fn work(worker: &mut dyn Worker, dir: &Path, killed: &AtomicBool) -> Result<u64> {
     let name = worker.name();
+    let mut steps = 0;
     while !killed.load(Ordering::SeqCst) {
         if let Err(error) = worker.step(&dir.join(name)) {
             if killed.load(Ordering::SeqCst) {
-                return Ok(());
+                break;
             }
             bail!("worker {name} while the daemon was alive: {error:#}");
         }
+        steps += 1;
     }
-    Ok(())
+    worker.let_go();
+    Ok(steps)
 }
