@@ -24,6 +24,8 @@ pub(crate) struct Checkpoint {
     pub zit: Vec<ZitEntry>,
     /// A chunk of the MAT is lost: pages may exist that are not in `mat`.
     pub mat_lost: bool,
+    /// Which.
+    pub mat_chunks_lost: Vec<usize>,
     /// A chunk of the ZIT is lost.
     pub zit_lost: bool,
 }
@@ -116,7 +118,7 @@ fn load(
     findings: &mut Findings,
 ) -> Checkpoint {
     let mut mat = Vec::new();
-    let mut mat_lost = false;
+    let mut mat_chunks_lost = Vec::new();
     for (number, chunk) in footer.mat.iter().enumerate() {
         let at = mat.len();
         if *chunk != Addr::ZERO {
@@ -125,7 +127,7 @@ fn load(
             match read {
                 Ok(entries) => mat.extend(entries.into_iter().take(MatEntry::PER_CHUNK)),
                 Err(error) => {
-                    mat_lost = true;
+                    mat_chunks_lost.push(number);
                     findings.add(&MAT_CHUNK, format_args!("MAT chunk {number}"), error);
                 }
             }
@@ -166,7 +168,8 @@ fn load(
         footer,
         mat,
         zit,
-        mat_lost,
+        mat_lost: !mat_chunks_lost.is_empty(),
+        mat_chunks_lost,
         zit_lost,
     }
 }

@@ -105,6 +105,11 @@ impl Findings {
         });
     }
 
+    /// Whether one of the findings kept has this number.
+    pub(crate) fn has(&self, number: u16) -> bool {
+        self.list.iter().any(|finding| finding.number == number)
+    }
+
     /// The findings, how many there were, and the worst severity of all of them.
     pub(crate) fn into_parts(self) -> (Vec<Finding>, u64, Option<Severity>) {
         (self.list, self.total, self.worst)

@@ -12,6 +12,7 @@ pub mod finding;
 mod log;
 mod media;
 mod replay;
+pub mod salvage;
 mod state;
 mod tree;
 mod volume;

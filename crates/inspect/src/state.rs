@@ -11,7 +11,7 @@ use persimmon_format::page::PageView;
 use persimmon_format::record::{Op, Touch};
 use persimmon_format::{FormatError, Ino, Key, KeyKind, PageId};
 
-use crate::tree::{Base, StoredPage};
+use crate::tree::{Base, Leaf, StoredPage};
 use crate::volume::Inspector;
 
 /// Pages kept for single look-ups.
@@ -42,8 +42,8 @@ impl<'i, 'd> State<'i, 'd> {
             return changed.clone();
         }
         let leaf = self.leaf_of(key)?;
-        self.with_leaf(leaf, |view| {
-            view.items()
+        self.with_leaf(leaf, |leaf, view| {
+            leaf.items(view)
                 .find(|(found, _)| found == key)
                 .map(|(_, value)| value.to_vec())
         })?
@@ -68,7 +68,7 @@ impl<'i, 'd> State<'i, 'd> {
             let Ok(view) = PageView::new(&stored.image) else {
                 continue;
             };
-            for (key, value) in view.items().filter(|(key, _)| *key >= from) {
+            for (key, value) in leaf.items(&view).filter(|(key, _)| *key >= from) {
                 while let Some((other, value)) = changed.next_if(|(other, _)| **other < key) {
                     if let Some(value) = value {
                         visit(*other, value)?;
@@ -100,8 +100,8 @@ impl<'i, 'd> State<'i, 'd> {
             .find_map(|(key, value)| Some((*key, value.as_ref()?.clone())));
         let last = self.leaf_of(key)?;
         let stored = (0..=last).rev().find_map(|leaf| {
-            self.with_leaf(leaf, |view| {
-                view.items()
+            self.with_leaf(leaf, |leaf, view| {
+                leaf.items(view)
                     .rev()
                     .find(|(found, _)| found <= key && !self.overlay.contains_key(found))
                     .map(|(key, value)| (key, value.to_vec()))
@@ -241,8 +241,9 @@ impl<'i, 'd> State<'i, 'd> {
             .checked_sub(1)
     }
 
-    fn with_leaf<R>(&self, leaf: usize, look: impl FnOnce(&PageView<'_>) -> R) -> Option<R> {
-        let page = self.base.leaves.get(leaf)?.page;
+    fn with_leaf<R>(&self, at: usize, look: impl FnOnce(Leaf, &PageView<'_>) -> R) -> Option<R> {
+        let leaf = *self.base.leaves.get(at)?;
+        let page = leaf.page;
         let kept = self.pages.borrow().get(&page).cloned();
         let stored = match kept {
             Some(stored) => stored,
@@ -257,6 +258,6 @@ impl<'i, 'd> State<'i, 'd> {
             }
         };
         let view = PageView::new(&stored.image).ok()?;
-        Some(look(&view))
+        Some(look(leaf, &view))
     }
 }

@@ -37,7 +37,20 @@ pub(crate) struct Base {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Leaf {
     pub low: Key,
+    /// Keys from here on are another leaf's; `None` for the last one.
+    pub high: Option<Key>,
     pub page: PageId,
+}
+
+impl Leaf {
+    /// The items of the leaf's page that are its own.
+    pub(crate) fn items<'v>(
+        self,
+        view: &PageView<'v>,
+    ) -> impl DoubleEndedIterator<Item = (Key, &'v [u8])> + use<'v> {
+        view.items()
+            .filter(move |(key, _)| *key >= self.low && self.high.is_none_or(|high| *key < high))
+    }
 }
 
 /// A page that is still to be looked at, and what its parent says about it.
@@ -66,17 +79,7 @@ impl Inspector<'_> {
         let wrong = |source| InspectError::Block { addr, source };
         let (fields, payload) =
             envelope::open(&bytes, &self.key, Kind::Page, id.map(|id| id.0)).map_err(wrong)?;
-        let (compression, stored) = page::split(payload).map_err(wrong)?;
-        let image = match compression {
-            Compression::None => stored.to_vec(),
-            Compression::Lz4 => {
-                let mut image = vec![0; PAGE_SIZE];
-                match lz4_flex::block::decompress_into(stored, &mut image) {
-                    Ok(len) if len == PAGE_SIZE => image,
-                    _ => return Err(InspectError::Decompression { addr }),
-                }
-            }
-        };
+        let image = image(payload, addr)?;
         Ok(StoredPage {
             addr,
             blocks,
@@ -202,6 +205,22 @@ impl Inspector<'_> {
     }
 }
 
+/// The image of a page, out of its payload.
+pub(crate) fn image(payload: &[u8], addr: Addr) -> Result<Vec<u8>> {
+    let wrong = |source| InspectError::Block { addr, source };
+    let (compression, stored) = page::split(payload).map_err(wrong)?;
+    match compression {
+        Compression::None => Ok(stored.to_vec()),
+        Compression::Lz4 => {
+            let mut image = vec![0; PAGE_SIZE];
+            match lz4_flex::block::decompress_into(stored, &mut image) {
+                Ok(len) if len == PAGE_SIZE => Ok(image),
+                _ => Err(InspectError::Decompression { addr }),
+            }
+        }
+    }
+}
+
 fn visit_leaf(
     pending: &Pending,
     view: &PageView<'_>,
@@ -224,6 +243,7 @@ fn visit_leaf(
     }
     base.leaves.push(Leaf {
         low: pending.low,
+        high: pending.high,
         page: pending.page,
     });
 }

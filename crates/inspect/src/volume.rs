@@ -91,6 +91,21 @@ impl<'d> Inspector<'d> {
         findings: &mut Findings,
         progress: &mut dyn FnMut(u64, u64),
     ) -> Result<Inspector<'d>> {
+        let mut this = Inspector::open_bare(device, findings, progress)?;
+        let (media, key, log) = (&this.media, &this.key, &this.log);
+        if let Some(checkpoint) = checkpoint::newest(media, key, log, findings)? {
+            this.journal = replay::read(media, key, log, &this.zones, &checkpoint, findings);
+            this.checkpoint = Some(checkpoint);
+        }
+        Ok(this)
+    }
+
+    /// Zone headers and the zones of the log, and no checkpoint yet.
+    pub(crate) fn open_bare(
+        device: &'d dyn ZonedDevice,
+        findings: &mut Findings,
+        progress: &mut dyn FnMut(u64, u64),
+    ) -> Result<Inspector<'d>> {
         let media = Media::new(device)?;
         let headers = read_headers(&media, progress);
         let identity = identity(&media, &headers)?;
@@ -98,13 +113,6 @@ impl<'d> Inspector<'d> {
         let key = identity.key();
         let headless = believe_headless(&media, &key, &mut zones);
         let log = Log::find(&media, &key, &zones);
-        let (checkpoint, journal) = match checkpoint::newest(&media, &key, &log, findings)? {
-            None => (None, Journal::default()),
-            Some(checkpoint) => {
-                let journal = replay::read(&media, &key, &log, &zones, &checkpoint, findings);
-                (Some(checkpoint), journal)
-            }
-        };
         Ok(Inspector {
             media,
             identity,
@@ -112,8 +120,8 @@ impl<'d> Inspector<'d> {
             zones,
             headless,
             log,
-            checkpoint,
-            journal,
+            checkpoint: None,
+            journal: Journal::default(),
         })
     }
 

@@ -15,6 +15,7 @@ const CRATES: &[(&str, &[&str])] = &[
     ("vfs", &["format", "device", "engine"]),
     ("persimmon", &["format", "device", "engine", "vfs"]),
     ("inspect", &["format", "device"]),
+    ("salvage", &["format", "device", "engine", "inspect"]),
     ("fuse", &["format", "device", "engine", "vfs", "persimmon"]),
     (
         "cli",
@@ -26,6 +27,7 @@ const CRATES: &[(&str, &[&str])] = &[
             "persimmon",
             "fuse",
             "inspect",
+            "salvage",
         ],
     ),
     // Test equipment: only development dependencies name it.

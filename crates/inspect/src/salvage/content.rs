@@ -1,0 +1,229 @@
+//! The items of a rebuilt tree, and the file data that they refer to, verified.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::ControlFlow;
+
+use persimmon_device::Buffer;
+use persimmon_format::inode::Inode;
+use persimmon_format::name::DirEntry;
+use persimmon_format::{Addr, Ino, Key, KeyKind, checksum};
+
+use super::forest::Instead;
+use super::names::{Entry, Node, Nodes, Placement};
+use super::summaries::{self, StrayBlock};
+use super::{Rebuilt, Source, Stage};
+use crate::error::Result;
+use crate::state::State;
+
+/// An item of the tree.
+pub type Item<'a> = (Key, &'a [u8]);
+
+/// A range of keys of which not all is there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Damage {
+    /// First key.
+    pub from: Key,
+    /// First key behind it.
+    pub to: Key,
+    /// It is there as this earlier checkpoint had it.
+    pub older: Option<u64>,
+}
+
+/// What a rebuilt volume holds.
+pub struct Content<'r, 'd> {
+    rebuilt: &'r Rebuilt<'d>,
+    state: State<'r, 'd>,
+    nodes: Nodes,
+    strays: BTreeMap<(Ino, u64), StrayBlock>,
+    /// Records of the journal that could not be applied.
+    records_bad: u64,
+}
+
+impl<'d> Rebuilt<'d> {
+    /// Reads all items once, and the summaries where something is missing.
+    ///
+    /// # Errors
+    /// There is no tree at all.
+    pub fn content(
+        &self,
+        progress: &mut dyn FnMut(Stage, u64, u64),
+    ) -> Result<Content<'_, 'd>> {
+        let mut state = State::new(&self.inspector, self.base.clone());
+        let mut records_bad = 0;
+        for record in &self.inspector.journal.records {
+            records_bad += u64::from(state.apply(&record.ops).is_err());
+        }
+        let mut content = Content {
+            rebuilt: self,
+            state,
+            nodes: Nodes::default(),
+            strays: BTreeMap::new(),
+            records_bad,
+        };
+        content.read_nodes(progress);
+        // With the whole log nothing is known better by summaries, but what the tree has lost.
+        let log_lost = self.source == Source::Pages || self.journal_broken;
+        if log_lost || !self.lost.is_empty() {
+            content.strays = summaries::read(self, &content, log_lost, &mut |done, total| {
+                progress(Stage::Summaries, done, total);
+            });
+        }
+        let inos: BTreeSet<Ino> = content.strays.keys().map(|(ino, _)| *ino).collect();
+        content.nodes.settle(inos);
+        Ok(content)
+    }
+}
+
+impl<'d> Content<'_, 'd> {
+    fn read_nodes(&mut self, progress: &mut dyn FnMut(Stage, u64, u64)) {
+        let total = self.rebuilt.base.leaves.len() as u64;
+        let mut nodes = Nodes::default();
+        let mut seen = 0u64;
+        let _ = self.state.scan(lowest(), &mut |key, value| {
+            seen += 1;
+            if seen.is_multiple_of(1024) {
+                progress(Stage::Items, (seen / 100).min(total), total);
+            }
+            if key.snapshot.0 != 0 {
+                return ControlFlow::Continue(());
+            }
+            match key.kind {
+                KeyKind::ORPHAN if key.ino == Key::GLOBAL => nodes.orphans.push(key.item),
+                _ if key.ino == Key::GLOBAL => {}
+                KeyKind::INODE => match Inode::decode(value) {
+                    Ok(inode) => nodes.inode(key.ino, &inode),
+                    Err(_) => nodes.item(key.ino, key.kind),
+                },
+                KeyKind::DIR_ENTRY => {
+                    nodes.item(key.ino, key.kind);
+                    if let Ok(entry) = DirEntry::decode(value) {
+                        nodes.entries.push(Entry {
+                            child: entry.ino.0,
+                            directory: key.ino.0,
+                            item: key.item,
+                            file_type: entry.file_type,
+                            good: is_possible(entry.name),
+                        });
+                    }
+                }
+                KeyKind::XATTR | KeyKind::SYMLINK | KeyKind::EXTENT => {
+                    nodes.item(key.ino, key.kind);
+                }
+                _ => {}
+            }
+            ControlFlow::Continue(())
+        });
+        self.nodes = nodes;
+    }
+
+    /// The extent that holds a file's block, and the block it begins with.
+    pub(crate) fn extent_at(&self, ino: Ino, block: u64) -> Option<(u64, Vec<u8>)> {
+        let (key, value) = self.state.floor(&Key::extent(ino, block))?;
+        (key.ino == ino && key.kind == KeyKind::EXTENT).then_some((key.item, value))
+    }
+
+    /// Who is whose, and where everything goes.
+    #[must_use]
+    pub fn placement(&self) -> Placement {
+        let newer = self.strays.iter().filter(|(_, block)| block.later);
+        let newer: BTreeSet<Ino> = newer.map(|((ino, _), _)| *ino).collect();
+        Placement::new(&self.nodes, newer, &|entry| self.name(entry))
+    }
+
+    /// The name that a directory's entry holds.
+    #[must_use]
+    pub fn entry_name(&self, directory: Ino, item: u64) -> Option<Vec<u8>> {
+        let key = Key::new(directory, KeyKind::DIR_ENTRY, item);
+        let value = self.state.get(&key)?;
+        Some(DirEntry::decode(&value).ok()?.name.to_vec())
+    }
+
+    fn name(&self, entry: &Entry) -> Option<Vec<u8>> {
+        self.entry_name(Ino(entry.directory), entry.item)
+    }
+
+    /// The path of something, as far as its names are known: of one without a name that in
+    /// `lost+found`.
+    #[must_use]
+    pub fn path(&self, placement: &Placement, ino: Ino) -> Vec<u8> {
+        placement.path(ino, &|entry| self.name(entry))
+    }
+
+    /// Hands all items on, in key order.
+    pub fn scan(&self, visit: &mut dyn FnMut(Item<'_>) -> ControlFlow<()>) {
+        let _ = self.state.scan(lowest(), &mut |key, value| visit((key, value)));
+    }
+
+    /// What is lost of a range of keys.
+    pub fn damage(&self, from: Key, to: Key) -> impl Iterator<Item = Damage> {
+        let lost = self.rebuilt.lost.iter();
+        lost.filter_map(move |lost| {
+            let from = lost.low.max(from);
+            let to = lost.high.map_or(to, |high| high.min(to));
+            (from < to).then_some(Damage {
+                from,
+                to,
+                older: match lost.instead {
+                    Instead::Older(checkpoint) => Some(checkpoint),
+                    Instead::Nothing | Instead::Leaves(_) => None,
+                },
+            })
+        })
+    }
+
+    /// Blocks of file data that only summaries know: of files that the tree has no trace of, of
+    /// ranges that it lost, and what was written after the checkpoint. By file and block.
+    #[must_use]
+    pub fn stray_blocks(&self) -> &BTreeMap<(Ino, u64), StrayBlock> {
+        &self.strays
+    }
+
+    /// Records of the journal that could not be applied.
+    #[must_use]
+    pub fn records_bad(&self) -> u64 {
+        self.records_bad
+    }
+
+    /// Reads blocks of file data; those that cannot be read or fail their checksum are left out.
+    #[must_use]
+    pub fn read(&self, addr: Addr, crcs: &[u32]) -> Vec<Option<Buffer>> {
+        let media = &self.rebuilt.inspector.media;
+        let good = |block: Buffer, crc: u32| (checksum::data_block(&block) == crc).then_some(block);
+        if let Ok(buffer) = media.read(addr, crcs.len() as u32) {
+            let blocks = crcs.iter().enumerate();
+            return blocks
+                .map(|(at, crc)| good(buffer.slice(at..at + 1), *crc))
+                .collect();
+        }
+        (0..)
+            .zip(crcs)
+            .map(|(at, crc)| good(media.read(addr.offset(at), 1).ok()?, *crc))
+            .collect()
+    }
+
+    /// Whether the tree has the inode or anything that belongs to it.
+    #[must_use]
+    pub fn is_in_tree(&self, ino: Ino) -> bool {
+        self.nodes.find(ino).is_some_and(|node| node.in_tree)
+    }
+
+    /// Inode numbers of which anything is known.
+    #[must_use]
+    pub fn nodes_total(&self) -> u64 {
+        self.nodes.len() as u64
+    }
+
+    /// Of a number: what is known of it.
+    #[must_use]
+    pub fn node(&self, ino: Ino) -> Option<&Node> {
+        self.nodes.find(ino)
+    }
+}
+
+fn lowest() -> Key {
+    Key::from_bytes(&[0; Key::LEN])
+}
+
+fn is_possible(name: &[u8]) -> bool {
+    !matches!(name, b"." | b"..") && !name.contains(&b'/') && !name.contains(&0)
+}

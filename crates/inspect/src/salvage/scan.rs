@@ -1,0 +1,332 @@
+//! What the metadata zones hold, found without the log: every page and every table chunk that is
+//! intact, whichever checkpoint wrote it.
+
+use std::collections::{BTreeMap, HashMap};
+
+use persimmon_format::envelope::{self, Kind};
+use persimmon_format::footer::CHUNKS_MAX;
+use persimmon_format::page::{PAGE_BLOCKS_MAX, PageView};
+use persimmon_format::table::{MatEntry, Role};
+use persimmon_format::{Addr, BLOCK_SIZE, DeviceId, Key, PageId, ZoneId};
+
+use crate::tree;
+use crate::volume::{Inspector, ZoneUse};
+
+/// Blocks read at once.
+const WINDOW_BLOCKS: u32 = 256;
+
+/// A page as some checkpoint wrote it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct PageVersion {
+    pub id: PageId,
+    /// The checkpoint that wrote it.
+    pub checkpoint: u64,
+    pub addr: Addr,
+    pub blocks: u16,
+    pub level: u8,
+    /// Its first and its last key; nothing in an empty leaf.
+    pub keys: Option<(Key, Key)>,
+}
+
+impl PageVersion {
+    pub(crate) fn entry(&self) -> MatEntry {
+        MatEntry {
+            addr: self.addr,
+            blocks: self.blocks,
+        }
+    }
+}
+
+/// A table's chunk as some checkpoint wrote it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct ChunkVersion {
+    /// The checkpoint that wrote it.
+    pub checkpoint: u64,
+    /// Which attempt at writing a checkpoint it belongs to, counted over the whole scan.
+    attempt: u32,
+    pub addr: Addr,
+}
+
+/// The versions of the chunks of one table.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Chunks {
+    /// By number; the versions of each ascending.
+    versions: BTreeMap<u64, Vec<ChunkVersion>>,
+}
+
+impl Chunks {
+    /// The newest version of a chunk that this checkpoint or an earlier one wrote.
+    pub(crate) fn at(&self, number: u64, checkpoint: u64) -> Option<ChunkVersion> {
+        let versions = self.versions.get(&number)?;
+        let older = versions.partition_point(|version| version.checkpoint <= checkpoint);
+        versions.get(older.checked_sub(1)?).copied()
+    }
+
+    /// One more than the largest number.
+    pub(crate) fn len(&self) -> usize {
+        self.versions
+            .last_key_value()
+            .map_or(0, |(number, _)| *number as usize + 1)
+    }
+
+    fn all(&self) -> impl Iterator<Item = &ChunkVersion> {
+        self.versions.values().flatten()
+    }
+}
+
+/// Everything found. Some 110 bytes of memory for each page version on the device.
+#[derive(Debug, Default)]
+pub(crate) struct Scan {
+    /// By id, the versions of each in the order in which they were written.
+    pages: Vec<PageVersion>,
+    /// Which of them lies at an address.
+    by_addr: HashMap<Addr, u32>,
+    pub mat: Chunks,
+    pub zit: Chunks,
+    /// Zones that cannot be read at all.
+    pub zones_lost: Vec<ZoneId>,
+}
+
+impl Scan {
+    /// Reads all zones that can hold metadata: those whose header says so, and those whose header
+    /// is damaged.
+    pub(crate) fn read(inspector: &Inspector<'_>, progress: &mut dyn FnMut(u64, u64)) -> Scan {
+        let mut zones: Vec<(u64, ZoneId)> = Vec::new();
+        let mut scan = Scan::default();
+        for ((zone, info), used) in inspector.media.zones().zip(&inspector.zones) {
+            if info.state == persimmon_device::ZoneState::Offline {
+                scan.zones_lost.push(zone);
+                continue;
+            }
+            match used {
+                ZoneUse::Header(header) if header.role == Role::Metadata => {
+                    zones.push((header.sequence, zone));
+                }
+                ZoneUse::Damaged(_) => zones.push((0, zone)),
+                _ => {}
+            }
+        }
+        zones.sort_unstable();
+        let total = zones.len() as u64;
+        let geometry = inspector.media.geometry();
+        let mut order = Order {
+            pages_max: u64::from(geometry.zone_count) * u64::from(geometry.zone_blocks),
+            ..Order::default()
+        };
+        for (done, (_, zone)) in zones.iter().enumerate() {
+            progress(done as u64, total);
+            scan.read_zone(inspector, *zone, &mut order);
+        }
+        scan.settle();
+        scan
+    }
+
+    fn read_zone(&mut self, inspector: &Inspector<'_>, zone: ZoneId, order: &mut Order) {
+        let written = inspector.media.written(zone);
+        order.begin_zone();
+        let mut at = 1;
+        while at < written {
+            // Windows overlap by what the longest structure needs.
+            let blocks = (written - at).min(WINDOW_BLOCKS);
+            let window = match inspector.media.read(Addr::new(DeviceId(0), zone, at), blocks) {
+                Ok(window) => window,
+                Err(_) => {
+                    self.read_singly(inspector, zone, at..at + blocks, order);
+                    at += blocks;
+                    continue;
+                }
+            };
+            let last = at + blocks == written;
+            let limit = if last {
+                blocks
+            } else {
+                (blocks + 1).saturating_sub(PAGE_BLOCKS_MAX as u32).max(1)
+            };
+            let mut inside = 0;
+            while inside < limit {
+                let addr = Addr::new(DeviceId(0), zone, at + inside);
+                let bytes = window.get(inside as usize * BLOCK_SIZE..).unwrap_or(&[]);
+                inside += self.take(inspector, addr, bytes, order).max(1);
+            }
+            at += inside;
+        }
+    }
+
+    /// A window with an unreadable block: what begins elsewhere is still read.
+    fn read_singly(
+        &mut self,
+        inspector: &Inspector<'_>,
+        zone: ZoneId,
+        range: std::ops::Range<u32>,
+        order: &mut Order,
+    ) {
+        let mut at = range.start;
+        while at < range.end {
+            let addr = Addr::new(DeviceId(0), zone, at);
+            let mut step = 1;
+            if let Ok(first) = inspector.media.read(addr, 1)
+                && let Ok(fields) = envelope::peek(&first)
+            {
+                let blocks = u32::from(fields.blocks).clamp(1, PAGE_BLOCKS_MAX as u32);
+                if let Ok(bytes) = inspector.media.read(addr, blocks) {
+                    step = self.take(inspector, addr, &bytes, order).max(1);
+                }
+            }
+            at += step;
+        }
+    }
+
+    /// Notes the structure that `bytes` begin with; answers its blocks, 0 if there is none.
+    fn take(
+        &mut self,
+        inspector: &Inspector<'_>,
+        addr: Addr,
+        bytes: &[u8],
+        order: &mut Order,
+    ) -> u32 {
+        let Ok(fields) = envelope::peek(bytes) else {
+            return 0;
+        };
+        let blocks = usize::from(fields.blocks);
+        let Some(bytes) = bytes.get(..blocks * BLOCK_SIZE) else {
+            return 0;
+        };
+        let Ok((fields, payload)) = envelope::open(bytes, &inspector.key, fields.kind, None) else {
+            return 0;
+        };
+        match fields.kind {
+            Kind::Page => {
+                let Ok(image) = tree::image(payload, addr) else {
+                    return 0;
+                };
+                let Ok(view) = PageView::new(&image) else {
+                    return 0;
+                };
+                // Ids are dense: no volume has more pages than its device has blocks.
+                if view.id().0 != fields.owner || fields.owner >= order.pages_max {
+                    return 0;
+                }
+                order.page();
+                let mut items = view.items().map(|(key, _)| key);
+                let first = items.next();
+                self.pages.push(PageVersion {
+                    id: view.id(),
+                    checkpoint: fields.sequence,
+                    addr,
+                    blocks: fields.blocks,
+                    level: view.level(),
+                    keys: first.map(|first| (first, items.next_back().unwrap_or(first))),
+                });
+            }
+            Kind::MatChunk | Kind::ZitChunk if fields.owner < CHUNKS_MAX as u64 => {
+                let is_zit = fields.kind == Kind::ZitChunk;
+                let attempt = order.chunk(fields.sequence, (is_zit, fields.owner));
+                let table = if is_zit { &mut self.zit } else { &mut self.mat };
+                table
+                    .versions
+                    .entry(fields.owner)
+                    .or_default()
+                    .push(ChunkVersion {
+                        checkpoint: fields.sequence,
+                        attempt,
+                        addr,
+                    });
+            }
+            _ => {}
+        }
+        fields.blocks.into()
+    }
+
+    /// Of several attempts at one checkpoint all but the last were broken off: a crash came before
+    /// their footer, and the number was given again.
+    fn settle(&mut self) {
+        let mut last: HashMap<u64, u32> = HashMap::new();
+        for version in self.mat.all().chain(self.zit.all()) {
+            let attempt = last.entry(version.checkpoint).or_default();
+            *attempt = version.attempt.max(*attempt);
+        }
+        for table in [&mut self.mat, &mut self.zit] {
+            for versions in table.versions.values_mut() {
+                versions.retain(|v| last.get(&v.checkpoint) == Some(&v.attempt));
+                versions.sort_by_key(|v| v.checkpoint);
+            }
+        }
+        // Stable: of versions with the same number the one written later stays behind.
+        self.pages.sort_by_key(|page| (page.id, page.checkpoint));
+        self.by_addr = self.pages.iter().map(|page| page.addr).zip(0..).collect();
+    }
+
+    /// The page at a place, if it is the one that the table means.
+    pub(crate) fn page_at(&self, id: PageId, entry: MatEntry) -> Option<&PageVersion> {
+        let index = *self.by_addr.get(&entry.addr)?;
+        let page = self.pages.get(index as usize)?;
+        (page.id == id && page.blocks == entry.blocks).then_some(page)
+    }
+
+    /// The versions of a page, oldest first.
+    pub(crate) fn versions(&self, id: PageId) -> &[PageVersion] {
+        let from = self.pages.partition_point(|page| page.id < id);
+        let to = self.pages.partition_point(|page| page.id <= id);
+        self.pages.get(from..to).unwrap_or(&[])
+    }
+
+    /// The newest version of a page that this checkpoint or an earlier one wrote.
+    pub(crate) fn newest(&self, id: PageId, checkpoint: u64) -> Option<&PageVersion> {
+        let mut versions = self.versions(id).iter().rev();
+        versions.find(|page| page.checkpoint <= checkpoint)
+    }
+
+    /// One more than the largest page id.
+    pub(crate) fn id_limit(&self) -> u64 {
+        self.pages.last().map_or(0, |page| page.id.0 + 1)
+    }
+
+    /// Checkpoints that came as far as writing the zone table, which is the last thing before the
+    /// footer; the newest first. If there is none, the newest that wrote any page.
+    pub(crate) fn checkpoints(&self) -> Vec<u64> {
+        let mut numbers: Vec<u64> = self.zit.all().map(|version| version.checkpoint).collect();
+        if numbers.is_empty() {
+            numbers.extend(self.pages.iter().map(|page| page.checkpoint).max());
+        }
+        numbers.sort_unstable_by(|a, b| b.cmp(a));
+        numbers.dedup();
+        numbers
+    }
+}
+
+/// Tells attempts at checkpoints apart by the order in which they write: pages, chunks of the MAT
+/// by number, chunks of the ZIT by number.
+#[derive(Debug, Default)]
+struct Order {
+    /// Page ids are below this.
+    pages_max: u64,
+    attempt: u32,
+    checkpoint: u64,
+    last: Option<(bool, u64)>,
+    /// A page was written behind the last chunk, in the same zone.
+    page_since: bool,
+}
+
+impl Order {
+    /// Pages of another stream may lie in a zone between two of the chunks.
+    fn begin_zone(&mut self) {
+        self.page_since = false;
+    }
+
+    fn page(&mut self) {
+        self.page_since = true;
+    }
+
+    fn chunk(&mut self, checkpoint: u64, place: (bool, u64)) -> u32 {
+        let goes_on = checkpoint == self.checkpoint
+            && !self.page_since
+            && self.last.is_none_or(|last| last < place);
+        if !goes_on {
+            self.attempt += 1;
+        }
+        self.page_since = false;
+        self.checkpoint = checkpoint;
+        self.last = Some(place);
+        self.attempt
+    }
+}

@@ -1,0 +1,119 @@
+//! The two tables as of a checkpoint, put together from what a scan found.
+
+use persimmon_format::envelope::{self, Kind};
+use persimmon_format::table::{MatEntry, ZitEntry};
+use persimmon_format::{Addr, PageId};
+
+use super::scan::{ChunkVersion, Scan};
+use crate::volume::Inspector;
+
+/// What decides where a page is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Trust {
+    /// The chunks of the table; pages count only where no chunk is left.
+    Chunks,
+    /// A page that was written after the newest chunk that is left counts more than that chunk:
+    /// for volumes that lost newer chunks.
+    Pages,
+}
+
+/// The page table as of a checkpoint.
+#[derive(Clone, Debug)]
+pub(crate) struct Mat {
+    pub entries: Vec<MatEntry>,
+    /// Where each chunk is; [`Addr::ZERO`] for one that was put together from pages.
+    pub chunks: Vec<Addr>,
+}
+
+impl Mat {
+    /// The table that a checkpoint left.
+    pub(crate) fn at(
+        inspector: &Inspector<'_>,
+        scan: &Scan,
+        checkpoint: u64,
+        trust: Trust,
+    ) -> Mat {
+        let by_pages = (scan.id_limit() as usize).div_ceil(MatEntry::PER_CHUNK);
+        let count = scan.mat.len().max(by_pages);
+        let mut mat = Mat {
+            entries: Vec::with_capacity(count * MatEntry::PER_CHUNK),
+            chunks: Vec::with_capacity(count),
+        };
+        for number in 0..count {
+            let (entries, addr) = chunk(inspector, scan, number, checkpoint, trust);
+            mat.entries.extend(entries);
+            mat.chunks.push(addr);
+        }
+        mat
+    }
+}
+
+/// One chunk of the page table, and where it is if it was read as it is.
+pub(crate) fn chunk(
+    inspector: &Inspector<'_>,
+    scan: &Scan,
+    number: usize,
+    checkpoint: u64,
+    trust: Trust,
+) -> (Vec<MatEntry>, Addr) {
+    let version = scan.mat.at(number as u64, checkpoint);
+    let read = version.and_then(|version| {
+        let payload = payload(inspector, version, Kind::MatChunk, number)?;
+        MatEntry::decode_chunk(&payload).ok()
+    });
+    let mut addr = version.map_or(Addr::ZERO, |version| version.addr);
+    // Without a chunk all pages are newer than it.
+    let known = match (&read, version) {
+        (Some(_), Some(version)) => version.checkpoint,
+        _ => 0,
+    };
+    let mut entries = read.unwrap_or_default();
+    entries.resize(MatEntry::PER_CHUNK, MatEntry::NONE);
+    if trust == Trust::Pages || known == 0 {
+        addr = Addr::ZERO;
+        let first = (number * MatEntry::PER_CHUNK) as u64;
+        for (id, entry) in (first..).zip(&mut entries) {
+            if let Some(page) = scan.newest(PageId(id), checkpoint)
+                && page.checkpoint > known
+            {
+                *entry = page.entry();
+            }
+        }
+    }
+    (entries, addr)
+}
+
+/// The zone table as of a checkpoint, as far as its chunks are left, and where they are.
+pub(crate) fn zit(
+    inspector: &Inspector<'_>,
+    scan: &Scan,
+    checkpoint: u64,
+) -> (Vec<Option<ZitEntry>>, Vec<Addr>) {
+    let zones = inspector.zones.len();
+    let count = zones.div_ceil(ZitEntry::PER_CHUNK);
+    let (mut entries, mut chunks) = (Vec::with_capacity(zones), Vec::with_capacity(count));
+    for number in 0..count {
+        let version = scan.zit.at(number as u64, checkpoint);
+        let read = version.and_then(|version| {
+            let payload = payload(inspector, version, Kind::ZitChunk, number)?;
+            ZitEntry::decode_chunk(&payload).ok()
+        });
+        let whole = read.is_some();
+        entries.extend(read.unwrap_or_default().into_iter().map(Some));
+        entries.resize((number + 1) * ZitEntry::PER_CHUNK, None);
+        chunks.push(version.filter(|_| whole).map_or(Addr::ZERO, |v| v.addr));
+    }
+    entries.resize(zones, None);
+    (entries, chunks)
+}
+
+fn payload(
+    inspector: &Inspector<'_>,
+    version: ChunkVersion,
+    kind: Kind,
+    number: usize,
+) -> Option<Vec<u8>> {
+    let block = inspector.media.read(version.addr, 1).ok()?;
+    let opened = envelope::open(&block, &inspector.key, kind, Some(number as u64));
+    opened.ok().map(|(_, payload)| payload.to_vec())
+}

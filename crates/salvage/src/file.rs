@@ -1,0 +1,201 @@
+//! The content of one file.
+
+use persimmon_device::BLOCK_SIZE;
+use persimmon_engine::Intent;
+use persimmon_format::extent::{Extent, FILE_BLOCKS_END};
+use persimmon_format::inode::{Inode, SIZE_MAX, Timestamp};
+use persimmon_format::{Addr, Ino, Key};
+
+use crate::copy::Copy;
+use crate::loss::Lost;
+use crate::{Error, Result};
+
+const BLOCK: u64 = BLOCK_SIZE as u64;
+
+/// A file under way.
+pub(crate) struct File {
+    ino: Ino,
+    /// Its size, if its attributes are known; else the end of what was found.
+    size: Option<u64>,
+    mtime: Timestamp,
+    /// Where what was found so far ends, bytes.
+    end: u64,
+    /// A damaged range that may go on, bytes.
+    bad: Option<(u64, u64)>,
+}
+
+impl File {
+    pub(crate) fn new(ino: Ino, size: Option<u64>, mtime: Timestamp) -> File {
+        File {
+            ino,
+            size,
+            mtime,
+            end: 0,
+            bad: None,
+        }
+    }
+
+    fn limit(&self) -> u64 {
+        self.size.unwrap_or(SIZE_MAX)
+    }
+
+    /// Copies an extent that begins with file block `block`.
+    pub(crate) fn extent(
+        &mut self,
+        copy: &mut Copy<'_, '_>,
+        block: u64,
+        value: &[u8],
+    ) -> Result<()> {
+        let at = block.saturating_mul(BLOCK);
+        match Extent::decode(value) {
+            Ok(extent) if !extent.fits_at(block) => self.bad_to(copy, at, at + BLOCK),
+            Ok(Extent::Frame { addr, crcs }) => self.frame(copy, at, addr, &crcs)?,
+            Ok(Extent::Inline(bytes)) => self.write(copy, at, &bytes)?,
+            Ok(Extent::Reserved { blocks }) => {
+                let len = u64::from(blocks) * BLOCK;
+                copy.to
+                    .preallocate(self.ino, at, len, true, self.mtime)
+                    .map_err(Error::New)?;
+            }
+            Err(_) => {
+                let blocks = Extent::peek_blocks(value).unwrap_or(1);
+                self.bad_to(copy, at, at + blocks.clamp(1, 256) * BLOCK);
+            }
+        }
+        Ok(())
+    }
+
+    fn frame(
+        &mut self,
+        copy: &mut Copy<'_, '_>,
+        mut at: u64,
+        addr: Addr,
+        crcs: &[u32],
+    ) -> Result<()> {
+        let mut run = Vec::new();
+        let mut start = at;
+        for block in copy.content.read(addr, crcs) {
+            if at >= self.limit() {
+                break;
+            }
+            match block {
+                Some(block) => {
+                    if run.is_empty() {
+                        start = at;
+                    }
+                    run.extend_from_slice(&block);
+                }
+                None => {
+                    self.write(copy, start, &run)?;
+                    run.clear();
+                    self.bad_to(copy, at, at + BLOCK);
+                }
+            }
+            at += BLOCK;
+        }
+        self.write(copy, start, &run)
+    }
+
+    fn write(&mut self, copy: &mut Copy<'_, '_>, at: u64, bytes: &[u8]) -> Result<()> {
+        let room = usize::try_from(self.limit().saturating_sub(at)).unwrap_or(usize::MAX);
+        let bytes = bytes.get(..bytes.len().min(room)).unwrap_or(bytes);
+        if bytes.is_empty() {
+            return Ok(());
+        }
+        copy.to
+            .write(self.ino, at, bytes, self.mtime)
+            .map_err(Error::New)?;
+        copy.recovered.data_bytes += bytes.len() as u64;
+        self.end = self.end.max(at + bytes.len() as u64);
+        Ok(())
+    }
+
+    /// A damaged range; those that follow each other are told as one.
+    fn bad_to(&mut self, copy: &mut Copy<'_, '_>, from: u64, to: u64) {
+        let to = to.min(self.limit());
+        self.end = self.end.max(to);
+        match &mut self.bad {
+            Some((_, end)) if *end == from => *end = to,
+            _ => {
+                self.tell_bad(copy);
+                self.bad = Some((from, to));
+            }
+        }
+    }
+
+    fn tell_bad(&mut self, copy: &mut Copy<'_, '_>) {
+        if let Some(range) = self.bad.take() {
+            let path = copy.path(self.ino);
+            copy.lose_at(path, self.ino, Lost::Data, range, String::new());
+        }
+    }
+
+    /// What the tree has lost of the file, as far as summaries know it.
+    pub(crate) fn strays(&mut self, copy: &mut Copy<'_, '_>) -> Result<()> {
+        let content = copy.content;
+        let known = self.size.is_some();
+        let mut found = 0u64;
+        let range = (self.ino, 0)..=(self.ino, u64::MAX);
+        for ((_, block), stray) in content.stray_blocks().range(range) {
+            if known && stray.later || *block >= FILE_BLOCKS_END {
+                continue;
+            }
+            found += 1;
+            self.frame(copy, block * BLOCK, stray.addr, &[stray.crc])?;
+        }
+        let blocks = self.size.map_or(FILE_BLOCKS_END, |size| size.div_ceil(BLOCK));
+        let keys = (Key::extent(self.ino, 0), Key::extent(self.ino, blocks));
+        let damage: Vec<_> = content.damage(keys.0, keys.1).collect();
+        for part in damage {
+            let end = match part.to == keys.1 {
+                true => self.size.unwrap_or(self.end),
+                false => part.to.item.saturating_mul(BLOCK),
+            };
+            let (lost, detail) = match part.older {
+                Some(checkpoint) => (Lost::Older, format!("as of checkpoint {checkpoint}")),
+                None => (Lost::Extents, format!("{found} blocks of it were found")),
+            };
+            let range = (part.from.item.saturating_mul(BLOCK), end);
+            let path = copy.path(self.ino);
+            copy.lose_at(path, self.ino, lost, range, detail);
+        }
+        Ok(())
+    }
+
+    /// Copies the blocks of another file that were written after the checkpoint.
+    pub(crate) fn newer(&mut self, copy: &mut Copy<'_, '_>, of: Ino) -> Result<()> {
+        let blocks = copy.content.stray_blocks();
+        for ((_, block), stray) in blocks.range((of, 0)..=(of, u64::MAX)) {
+            if stray.later && *block < FILE_BLOCKS_END {
+                self.frame(copy, block * BLOCK, stray.addr, &[stray.crc])?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Size and attributes, when all data is there.
+    pub(crate) fn finish(&mut self, copy: &mut Copy<'_, '_>, inode: &Inode) -> Result<()> {
+        self.tell_bad(copy);
+        let size = self.size.unwrap_or(self.end);
+        copy.to.commit_file(self.ino)?;
+        let now = copy.to.attr(self.ino)?.unwrap_or_default();
+        if now.size != size {
+            copy.to.truncate(self.ino, size, self.mtime)?;
+            copy.to.commit_file(self.ino)?;
+        }
+        copy.to.forget_staged_times(self.ino);
+        copy.to
+            .update::<(), persimmon_engine::Error>(Intent::Grow, |tx| {
+                if let Some(there) = tx.inode(self.ino)? {
+                    let inode = Inode {
+                        size,
+                        sectors: there.sectors,
+                        ..*inode
+                    };
+                    tx.put_inode(self.ino, &inode);
+                }
+                Ok(())
+            })?;
+        Ok(())
+    }
+}
