@@ -23,6 +23,9 @@ pub const FSCK_FAILED: u8 = 8;
 /// fsck(8): wrong invocation.
 pub const FSCK_USAGE: u8 = 16;
 
+/// Recovered, but not everything.
+pub const RECOVER_LOSSES: u8 = 4;
+
 /// blkid(8): nothing found.
 pub const PROBE_NOTHING: u8 = 2;
 

@@ -15,6 +15,7 @@ mod output;
 mod picture;
 mod probe;
 mod progress;
+mod recover;
 mod report;
 mod spec;
 mod stats;
@@ -46,6 +47,7 @@ enum Command {
     Mount(Box<mount::Mount>),
     Umount(umount::Umount),
     Fsck(fsck::Fsck),
+    Recover(recover::Recover),
     Info(info::InfoCommand),
     Zones(zones::ZonesCommand),
     Stats(stats::StatsCommand),
@@ -61,6 +63,7 @@ impl Command {
             Command::Mount(command) => command.run(),
             Command::Umount(command) => command.run(),
             Command::Fsck(command) => command.run(),
+            Command::Recover(command) => command.run(),
             Command::Info(command) => command.run(),
             Command::Zones(command) => command.run(),
             Command::Stats(command) => command.run(),
@@ -77,6 +80,7 @@ impl Command {
             Command::Mount(_) => ("mount", exit::MOUNT_FAILED),
             Command::Umount(_) => ("umount", exit::FAILED),
             Command::Fsck(_) => ("fsck", exit::FSCK_FAILED),
+            Command::Recover(_) => ("recover", exit::FAILED),
             Command::Info(_) => ("info", exit::FAILED),
             Command::Zones(_) => ("zones", exit::FAILED),
             Command::Stats(_) => ("stats", exit::FAILED),

@@ -33,6 +33,19 @@ const LABEL_BYTES_MAX: usize = 64;
 pub struct Mkfs {
     /// Device or image file; an image file is made if it does not exist
     device: PathBuf,
+    #[command(flatten)]
+    shape: Shape,
+    /// Say what would be made, and make nothing
+    #[arg(long)]
+    dry_run: bool,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// How the volume is to be.
+#[derive(Args)]
+pub struct Shape {
     /// Size of the volume [default: the whole device or file]
     #[arg(long, value_parser = parse_bytes, allow_hyphen_values = true)]
     size: Option<u64>,
@@ -60,12 +73,6 @@ pub struct Mkfs {
     /// Overwrite what is on the device
     #[arg(long)]
     force: bool,
-    /// Say what would be made, and make nothing
-    #[arg(long)]
-    dry_run: bool,
-    /// Print JSON
-    #[arg(long)]
-    json: bool,
 }
 
 /// What was made, or would be.
@@ -86,37 +93,15 @@ struct Made {
 
 impl Mkfs {
     pub fn run(&self) -> Result<u8> {
-        if self.label.len() > LABEL_BYTES_MAX {
-            bail!(
-                "the label is {} bytes long; {LABEL_BYTES_MAX} fit",
-                self.label.len()
-            );
-        }
-        if let Ok(device) = fs::canonicalize(&self.device)
-            && let Some(at) = mounted_at(&device)
-        {
-            bail!(
-                "{0} is mounted at {1}; `umount {1}` first",
-                self.device.display(),
-                at.display()
-            );
-        }
-        let geometry = self.geometry()?;
-        let uuid = self.uuid.unwrap_or_else(Uuid::new_v4);
-        // Before anything is overwritten: can this carry a volume?
-        persimmon_engine::check_geometry(
-            &device_geometry(&geometry),
-            geometry.capacity_blocks,
-            self.reserve,
-        )
-        .map_err(|error| self.failed(error))?;
+        let plan = self.shape.plan(&self.device, None)?;
         if !self.dry_run {
-            self.make(&geometry, uuid)?;
+            plan.make()?;
         }
+        let geometry = &plan.geometry;
         let made = Made {
             device: self.device.clone(),
-            uuid: uuid.to_string(),
-            label: self.label.clone(),
+            uuid: plan.uuid.to_string(),
+            label: self.shape.label.clone(),
             size_bytes: u64::from(geometry.zone_count)
                 * u64::from(geometry.capacity_blocks)
                 * BLOCK,
@@ -125,7 +110,7 @@ impl Mkfs {
             zone_capacity_bytes: u64::from(geometry.capacity_blocks) * BLOCK,
             max_open: geometry.max_open,
             max_active: geometry.max_active,
-            reserve_basis_points: self.reserve,
+            reserve_basis_points: self.shape.reserve,
             dry_run: self.dry_run,
         };
         if self.json {
@@ -136,28 +121,106 @@ impl Mkfs {
         Ok(0)
     }
 
-    fn failed(&self, error: impl std::fmt::Display) -> anyhow::Error {
-        anyhow!("{}: {error}", self.device.display())
+    fn say(&self, made: &Made) {
+        let verb = if made.dry_run { "would make" } else { "made" };
+        println!(
+            "{verb} {}: {} zones of {}{}, {} in all",
+            made.device.display(),
+            made.zone_count,
+            show_bytes(made.zone_size_bytes),
+            if made.zone_capacity_bytes == made.zone_size_bytes {
+                String::new()
+            } else {
+                format!(" ({} writable)", show_bytes(made.zone_capacity_bytes))
+            },
+            show_bytes(made.size_bytes)
+        );
+        if !made.dry_run || self.shape.uuid.is_some() {
+            println!("UUID {}", made.uuid);
+        }
+        if !made.label.is_empty() {
+            println!("label {}", made.label);
+        }
+    }
+}
+
+/// A volume that can be made.
+pub struct Plan<'a> {
+    shape: &'a Shape,
+    device: &'a Path,
+    /// Of the image.
+    pub geometry: ImageGeometry,
+    /// Of the volume.
+    pub uuid: Uuid,
+}
+
+fn failed(device: &Path, error: impl std::fmt::Display) -> anyhow::Error {
+    anyhow!("{}: {error}", device.display())
+}
+
+impl Shape {
+    /// What would be made on `device`; what is not asked for is as in `like`.
+    ///
+    /// # Errors
+    /// It is mounted, or cannot carry a volume of this shape. Nothing is written.
+    pub fn plan<'a>(&'a self, device: &'a Path, like: Option<&ImageGeometry>) -> Result<Plan<'a>> {
+        if self.label.len() > LABEL_BYTES_MAX {
+            bail!(
+                "the label is {} bytes long; {LABEL_BYTES_MAX} fit",
+                self.label.len()
+            );
+        }
+        if let Ok(path) = fs::canonicalize(device)
+            && let Some(at) = mounted_at(&path)
+        {
+            bail!(
+                "{0} is mounted at {1}; `umount {1}` first",
+                device.display(),
+                at.display()
+            );
+        }
+        let geometry = self.geometry(device, like)?;
+        // Before anything is overwritten: can this carry a volume?
+        persimmon_engine::check_geometry(
+            &device_geometry(&geometry),
+            geometry.capacity_blocks,
+            self.reserve,
+        )
+        .map_err(|error| failed(device, error))?;
+        Ok(Plan {
+            shape: self,
+            device,
+            geometry,
+            uuid: self.uuid.unwrap_or_else(Uuid::new_v4),
+        })
     }
 
-    fn geometry(&self) -> Result<ImageGeometry> {
-        let available = available_bytes(&self.device)?;
+    fn geometry(&self, device: &Path, like: Option<&ImageGeometry>) -> Result<ImageGeometry> {
+        let available = available_bytes(device)?;
         let size = match (self.size, available) {
             (Some(size), Available::Device(bytes)) if size > bytes => bail!(
                 "{} has {}, less than --size {}",
-                self.device.display(),
+                device.display(),
                 show_bytes(bytes),
                 show_bytes(size)
             ),
             (Some(size), _) => size,
             (None, Available::Device(bytes) | Available::File(bytes)) if bytes > 0 => bytes,
+            (None, _) if like.is_some() => 0,
             (None, _) => bail!(
                 "{} is new or empty: tell its size, for example --size 8G",
-                self.device.display()
+                device.display()
             ),
         };
-        let zone_bytes = self.zone_size.unwrap_or_else(|| zone_bytes_for(size));
-        let capacity_bytes = self.zone_capacity.unwrap_or(zone_bytes);
+        let like_zone = like.filter(|_| self.zone_size.is_none());
+        let zone_bytes = self.zone_size.unwrap_or_else(|| match like {
+            Some(like) => u64::from(like.zone_blocks) * BLOCK,
+            None => zone_bytes_for(size),
+        });
+        let capacity_bytes = self.zone_capacity.unwrap_or_else(|| match like_zone {
+            Some(like) => u64::from(like.capacity_blocks) * BLOCK,
+            None => zone_bytes,
+        });
         let zone_blocks = blocks("--zone-size", zone_bytes)?;
         if !ZONE_BYTES.contains(&zone_bytes) {
             bail!(
@@ -176,70 +239,61 @@ impl Mkfs {
             zone_count: 1,
             zone_blocks,
             capacity_blocks,
-            max_open: self.max_open,
-            max_active: self.max_active,
+            max_open: self.max_open.or(like.and_then(|like| like.max_open)),
+            max_active: self.max_active.or(like.and_then(|like| like.max_active)),
         };
         // What no number of zones can cure is told before the number of zones.
-        geometry.layout().map_err(|error| self.failed(error))?;
-        geometry.zone_count = ImageDevice::zones_fitting(size, zone_blocks, capacity_blocks);
+        geometry.layout().map_err(|error| failed(device, error))?;
+        geometry.zone_count = match like {
+            Some(like) if size == 0 => {
+                // As much room as there, whatever the size of the zones.
+                let blocks = u64::from(like.zone_count) * u64::from(like.capacity_blocks);
+                u32::try_from(blocks.div_ceil(capacity_blocks.into())).unwrap_or(u32::MAX)
+            }
+            _ => ImageDevice::zones_fitting(size, zone_blocks, capacity_blocks),
+        };
         Ok(geometry)
     }
+}
 
-    fn make(&self, geometry: &ImageGeometry, uuid: Uuid) -> Result<()> {
+impl Plan<'_> {
+    /// Makes it. What was made of a new file is removed when that fails.
+    ///
+    /// # Errors
+    /// There is something on the device, or it fails.
+    pub fn make(&self) -> Result<()> {
         let is_new = !self.device.exists();
-        let made = self.make_volume(geometry, uuid);
+        let made = self.make_volume();
         if is_new && made.is_err() {
-            let _ = fs::remove_file(&self.device);
+            let _ = fs::remove_file(self.device);
         }
         made
     }
 
-    fn make_volume(&self, geometry: &ImageGeometry, uuid: Uuid) -> Result<()> {
+    fn make_volume(&self) -> Result<()> {
         let device = ImageDevice::create(
-            &self.device,
-            geometry,
+            self.device,
+            &self.geometry,
             &CreateOptions {
-                force: self.force,
-                uuid,
-                label: self.label.clone(),
+                force: self.shape.force,
+                uuid: self.uuid,
+                label: self.shape.label.clone(),
                 wait_for_lock: LOCK_WAIT_MAX,
             },
         )?;
         let mut secret = [0; 32];
         getrandom(&mut secret, GetRandomFlags::empty()).context("random bytes for the secret")?;
         let options = FormatOptions {
-            uuid: uuid.into_bytes(),
+            uuid: self.uuid.into_bytes(),
             secret,
-            label: self.label.clone(),
-            reserve_basis_points: self.reserve,
+            label: self.shape.label.clone(),
+            reserve_basis_points: self.shape.reserve,
             now: SystemClock.now(),
             root_mode: 0o755,
             root_uid: rustix::process::geteuid().as_raw(),
             root_gid: rustix::process::getegid().as_raw(),
         };
-        Volume::format(Arc::new(device), &options).map_err(|error| self.failed(error))
-    }
-
-    fn say(&self, made: &Made) {
-        let verb = if made.dry_run { "would make" } else { "made" };
-        println!(
-            "{verb} {}: {} zones of {}{}, {} in all",
-            made.device.display(),
-            made.zone_count,
-            show_bytes(made.zone_size_bytes),
-            if made.zone_capacity_bytes == made.zone_size_bytes {
-                String::new()
-            } else {
-                format!(" ({} writable)", show_bytes(made.zone_capacity_bytes))
-            },
-            show_bytes(made.size_bytes)
-        );
-        if !made.dry_run || self.uuid.is_some() {
-            println!("UUID {}", made.uuid);
-        }
-        if !made.label.is_empty() {
-            println!("label {}", made.label);
-        }
+        Volume::format(Arc::new(device), &options).map_err(|error| failed(self.device, error))
     }
 }
 

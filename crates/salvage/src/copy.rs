@@ -92,7 +92,10 @@ impl<'a, 'd> Copy<'a, 'd> {
         let content = self.content;
         content.scan(&mut |(key, value)| {
             let mut take = || {
-                if current.as_ref().is_none_or(|current| current.ino != key.ino) {
+                if current
+                    .as_ref()
+                    .is_none_or(|current| current.ino != key.ino)
+                {
                     self.end(current.take())?;
                     done += 1;
                     progress(Doing::Copying, done, total);
@@ -181,7 +184,12 @@ impl<'a, 'd> Copy<'a, 'd> {
         }
         let xattrs = Key::new(ino, KeyKind::XATTR, 0);
         if inode.flags & FLAG_XATTRS != 0 {
-            self.note_damage(ino, xattrs, Key::new(ino, KeyKind::SYMLINK, 0), Lost::Xattrs);
+            self.note_damage(
+                ino,
+                xattrs,
+                Key::new(ino, KeyKind::SYMLINK, 0),
+                Lost::Xattrs,
+            );
         }
         self.put(Key::inode(ino), inode.encode())?;
         let file = inode
@@ -253,8 +261,8 @@ impl<'a, 'd> Copy<'a, 'd> {
             return Ok(());
         };
         if !self.placement.keeps(key.ino, key.item) {
-            let told = self.placement.is_orphan(entry.ino)
-                || self.content.node(entry.ino).is_none();
+            let told =
+                self.placement.is_orphan(entry.ino) || self.content.node(entry.ino).is_none();
             if !told {
                 let name = String::from_utf8_lossy(entry.name).into_owned();
                 let path = self.path(key.ino);

@@ -143,7 +143,9 @@ impl File {
             found += 1;
             self.frame(copy, block * BLOCK, stray.addr, &[stray.crc])?;
         }
-        let blocks = self.size.map_or(FILE_BLOCKS_END, |size| size.div_ceil(BLOCK));
+        let blocks = self
+            .size
+            .map_or(FILE_BLOCKS_END, |size| size.div_ceil(BLOCK));
         let keys = (Key::extent(self.ino, 0), Key::extent(self.ino, blocks));
         let damage: Vec<_> = content.damage(keys.0, keys.1).collect();
         for part in damage {

@@ -59,11 +59,7 @@ impl fmt::Display for Loss {
         match self.lost {
             Lost::Everything => write!(f, "nothing is left")?,
             Lost::Data => write!(f, "bytes {} to {} are lost", self.from, self.to)?,
-            Lost::Extents => write!(
-                f,
-                "bytes {} to {}: their place is lost",
-                self.from, self.to
-            )?,
+            Lost::Extents => write!(f, "bytes {} to {}: their place is lost", self.from, self.to)?,
             Lost::Attributes => write!(f, "attributes are lost")?,
             Lost::Name => write!(f, "its name is lost")?,
             Lost::Names => write!(f, "names in it may be missing")?,

@@ -44,10 +44,7 @@ impl<'d> Rebuilt<'d> {
     ///
     /// # Errors
     /// There is no tree at all.
-    pub fn content(
-        &self,
-        progress: &mut dyn FnMut(Stage, u64, u64),
-    ) -> Result<Content<'_, 'd>> {
+    pub fn content(&self, progress: &mut dyn FnMut(Stage, u64, u64)) -> Result<Content<'_, 'd>> {
         let mut state = State::new(&self.inspector, self.base.clone());
         let mut records_bad = 0;
         for record in &self.inspector.journal.records {
@@ -151,7 +148,9 @@ impl<'d> Content<'_, 'd> {
 
     /// Hands all items on, in key order.
     pub fn scan(&self, visit: &mut dyn FnMut(Item<'_>) -> ControlFlow<()>) {
-        let _ = self.state.scan(lowest(), &mut |key, value| visit((key, value)));
+        let _ = self
+            .state
+            .scan(lowest(), &mut |key, value| visit((key, value)));
     }
 
     /// What is lost of a range of keys.

@@ -149,7 +149,12 @@ impl Grower<'_, '_> {
                 && entry.is_used()
                 && self.page(PageId(id as u64)).is_some_and(|p| p.level == 0)
         };
-        forest.faults += self.mat.iter().enumerate().filter(|e| unreached(*e)).count() as u64;
+        forest.faults += self
+            .mat
+            .iter()
+            .enumerate()
+            .filter(|e| unreached(*e))
+            .count() as u64;
         forest
     }
 
@@ -236,11 +241,7 @@ impl Grower<'_, '_> {
                 Instead::Older(page.checkpoint)
             }
         };
-        forest.lost.push(LostRange {
-            low,
-            high,
-            instead,
-        });
+        forest.lost.push(LostRange { low, high, instead });
     }
 
     /// An inner page is lost: leaves in use that nothing else leads to, and whose keys lie in its
@@ -273,7 +274,9 @@ impl Grower<'_, '_> {
         let count = found.len() as u64;
         for (at, (first, id, older)) in found.iter().enumerate() {
             let low = if at == 0 { gap.low } else { *first };
-            let high = found.get(at + 1).map_or(gap.high, |(next, _, _)| Some(*next));
+            let high = found
+                .get(at + 1)
+                .map_or(gap.high, |(next, _, _)| Some(*next));
             if high.is_some_and(|high| low >= high) {
                 forest.faults += 1;
                 continue;

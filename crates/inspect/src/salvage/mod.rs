@@ -12,6 +12,7 @@
 //! each inode and 32 for each name, 40 for each data block that summaries alone know of, and the
 //! journal, where there is one.
 
+mod audit;
 mod content;
 mod forest;
 mod names;
@@ -35,6 +36,7 @@ use crate::finding::{Finding, Findings, LOG_GAP, LOG_ZONE};
 use crate::replay::{self, Journal};
 use crate::tree::Base;
 use crate::volume::Inspector;
+use audit::audit;
 use forest::{Forest, Grower, Instead, LostRange};
 use scan::Scan;
 use tables::{Mat, Trust};
@@ -80,6 +82,7 @@ pub struct Rebuilt<'d> {
     /// Pages of which no version is left.
     pub(crate) pages_lost: u64,
     zones_lost: Vec<ZoneId>,
+    notes: Vec<String>,
     findings: Vec<Finding>,
 }
 
@@ -87,6 +90,9 @@ pub struct Rebuilt<'d> {
 struct Candidate {
     checkpoint: Checkpoint,
     forest: Forest,
+    /// Where pages are was put together from what is left, and nothing tells whether that is the
+    /// newest of each.
+    uncertain: bool,
 }
 
 /// Puts together what is left of the volume on `device`.
@@ -134,7 +140,25 @@ pub fn rebuild<'d>(
     let Candidate {
         mut checkpoint,
         mut forest,
+        uncertain,
     } = best;
+    let number = checkpoint.footer.checkpoint;
+    let mut notes = Vec::new();
+    if uncertain {
+        notes.push(
+            "the page table and the zone table are lost: any part of the tree may be as of an \
+             earlier checkpoint"
+                .to_owned(),
+        );
+    }
+    if let Some(newest) = scan.newest_checkpoint().filter(|newest| *newest > number)
+        && source == Source::Pages
+    {
+        notes.push(format!(
+            "pages up to checkpoint {newest} are there, but not enough for a tree: checkpoint \
+             {number} is taken"
+        ));
+    }
     let readable = |(id, entry): (usize, &MatEntry)| {
         let reached = forest.reached.get(id).copied().unwrap_or(false);
         entry.is_used() && !reached && scan.page_at(PageId(id as u64), *entry).is_none()
@@ -168,6 +192,7 @@ pub fn rebuild<'d>(
         journal_broken,
         pages_lost,
         zones_lost: scan.zones_lost,
+        notes,
         findings,
     })
 }
@@ -212,7 +237,7 @@ impl<'d> Rebuilt<'d> {
 
     /// Ranges of the tree that are lost, or older than the rest, for people.
     pub fn gaps(&self) -> impl Iterator<Item = String> {
-        self.lost.iter().map(|lost| {
+        let lost = self.lost.iter().map(|lost| {
             let to = lost.high.map_or("the end".to_owned(), |high| {
                 format!("inode {} kind {}", high.ino, high.kind.0)
             });
@@ -226,7 +251,8 @@ impl<'d> Rebuilt<'d> {
                     "{range}: an inner metadata page is lost, {count} pages under it were found"
                 ),
             }
-        })
+        });
+        self.notes.iter().cloned().chain(lost)
     }
 }
 
@@ -241,27 +267,52 @@ fn from_log(
     let zones = &inspector.zones;
     let journal = replay::read(media, key, log, zones, &checkpoint, findings);
     let number = checkpoint.footer.checkpoint;
-    let best = [Trust::Chunks, Trust::Pages].into_iter().map(|trust| {
-        let mut mat = checkpoint.mat.clone();
-        for lost in &checkpoint.mat_chunks_lost {
-            let (entries, _) = tables::chunk(inspector, scan, *lost, number, trust);
-            let at = lost * MatEntry::PER_CHUNK;
-            if let Some(slots) = mat.get_mut(at..at + MatEntry::PER_CHUNK) {
-                slots.copy_from_slice(&entries);
-            }
+    let lost = &checkpoint.mat_chunks_lost;
+    let mut mat = Mat {
+        certain: vec![true; checkpoint.footer.mat.len()],
+        chunks: checkpoint.footer.mat.clone(),
+        entries: checkpoint.mat.clone(),
+    };
+    // What is lost was written later than what is left of it: pages know better.
+    for chunk in lost {
+        let (entries, _) = tables::chunk(inspector, scan, *chunk, number, Trust::Pages);
+        let at = chunk * MatEntry::PER_CHUNK;
+        if let Some(slots) = mat.entries.get_mut(at..at + MatEntry::PER_CHUNK) {
+            slots.copy_from_slice(&entries);
         }
-        let grower = Grower {
-            inspector,
+        if let Some(certain) = mat.certain.get_mut(*chunk) {
+            *certain = false;
+        }
+    }
+    let grower = Grower {
+        inspector,
+        scan,
+        mat: &mat.entries,
+        checkpoint: number,
+    };
+    let mut forest = grower.grow(Some(checkpoint.footer.root));
+    if !lost.is_empty() && !checkpoint.zit_lost {
+        let zit: Vec<_> = checkpoint.zit.iter().copied().map(Some).collect();
+        // With the footer all counts are final.
+        audit(
+            &mut forest,
+            &mat,
+            &zit,
+            &checkpoint.footer.zit,
             scan,
-            mat: &mat,
-            checkpoint: number,
-        };
-        let forest = grower.grow(Some(checkpoint.footer.root));
-        (mat, forest)
-    });
-    let (mat, forest) = best.min_by_key(|(_, forest)| forest.faults)?;
-    let checkpoint = Checkpoint { mat, ..checkpoint };
-    Some((Candidate { checkpoint, forest }, journal))
+            u64::MAX,
+        );
+    }
+    let checkpoint = Checkpoint {
+        mat: mat.entries,
+        ..checkpoint
+    };
+    let candidate = Candidate {
+        uncertain: !checkpoint.mat_chunks_lost.is_empty() && checkpoint.zit_lost,
+        checkpoint,
+        forest,
+    };
+    Some((candidate, journal))
 }
 
 /// The newest checkpoint whose tree is whole; without one the tree with the fewest faults.
@@ -278,6 +329,7 @@ fn from_pages(inspector: &Inspector<'_>, scan: &Scan) -> Option<Candidate> {
         whole
     };
     'search: for number in scan.checkpoints().into_iter().take(CHECKPOINTS_MAX) {
+        let (zit, zit_chunks) = tables::zit(inspector, scan, number);
         for trust in [Trust::Chunks, Trust::Pages] {
             let mat = Mat::at(inspector, scan, number, trust);
             let grower = Grower {
@@ -288,7 +340,9 @@ fn from_pages(inspector: &Inspector<'_>, scan: &Scan) -> Option<Candidate> {
             };
             let roots = grower.roots().into_iter().take(ROOTS_MAX).map(Some);
             for root in roots.chain([None]) {
-                if consider(number, &mat, root, grower.grow(root)) {
+                let mut forest = grower.grow(root);
+                audit(&mut forest, &mat, &zit, &zit_chunks, scan, number);
+                if consider(number, &mat, root, forest) {
                     break 'search;
                 }
             }
@@ -314,7 +368,7 @@ fn from_pages(inspector: &Inspector<'_>, scan: &Scan) -> Option<Candidate> {
         reserve_basis_points: 700,
         max_open: 0,
         max_active: 0,
-        mat: mat.chunks,
+        mat: mat.chunks.clone(),
         zit: zit_chunks,
         overrides: Vec::new(),
     };
@@ -322,10 +376,17 @@ fn from_pages(inspector: &Inspector<'_>, scan: &Scan) -> Option<Candidate> {
         addr: Addr::ZERO,
         footer,
         mat: mat.entries,
-        zit: zit.into_iter().map(Option::unwrap_or_default).collect::<Vec<ZitEntry>>(),
+        zit: zit
+            .into_iter()
+            .map(Option::unwrap_or_default)
+            .collect::<Vec<ZitEntry>>(),
         mat_lost: forest.faults > 0,
         mat_chunks_lost: Vec::new(),
         zit_lost,
     };
-    Some(Candidate { checkpoint, forest })
+    Some(Candidate {
+        uncertain: zit_lost && mat.certain.contains(&false),
+        checkpoint,
+        forest,
+    })
 }

@@ -85,7 +85,10 @@ impl Nodes {
     }
 
     pub(crate) fn find(&self, ino: Ino) -> Option<&Node> {
-        let index = self.nodes.binary_search_by_key(&ino, |node| node.ino).ok()?;
+        let index = self
+            .nodes
+            .binary_search_by_key(&ino, |node| node.ino)
+            .ok()?;
         self.nodes.get(index)
     }
 
@@ -162,7 +165,10 @@ impl Placement {
                 && entry.file_type == DIRECTORY
                 && name(entry).is_some_and(|name| name == LOST_AND_FOUND)
         });
-        let next = nodes.nodes.last().map_or(0, |node| node.ino.0.saturating_add(1));
+        let next = nodes
+            .nodes
+            .last()
+            .map_or(0, |node| node.ino.0.saturating_add(1));
         let next = next.max(FIRST_INO);
         placement.newer = newer
             .into_iter()
@@ -236,8 +242,11 @@ impl Placement {
             counts.entries += 1;
             counts.subdirectories += u32::from(is_directory);
         };
-        let is_directory =
-            |ino: Ino| nodes.find(ino).is_some_and(|node| node.file_type == DIRECTORY);
+        let is_directory = |ino: Ino| {
+            nodes
+                .find(ino)
+                .is_some_and(|node| node.file_type == DIRECTORY)
+        };
         for entry in self.kept.values().flatten() {
             add(entry.directory, is_directory(Ino(entry.child)));
         }
@@ -320,10 +329,7 @@ impl Placement {
     /// Files that the tree knows, and of which there are blocks written after the checkpoint: each
     /// with the number of a new file for those, which goes to `lost+found`.
     pub fn newer(&self) -> impl Iterator<Item = (Ino, Ino)> {
-        self.newer
-            .iter()
-            .copied()
-            .zip((self.next.0..).map(Ino))
+        self.newer.iter().copied().zip((self.next.0..).map(Ino))
     }
 
     /// The path of something.

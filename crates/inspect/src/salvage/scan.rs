@@ -1,7 +1,7 @@
 //! What the metadata zones hold, found without the log: every page and every table chunk that is
 //! intact, whichever checkpoint wrote it.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use persimmon_format::envelope::{self, Kind};
 use persimmon_format::footer::CHUNKS_MAX;
@@ -128,7 +128,10 @@ impl Scan {
         while at < written {
             // Windows overlap by what the longest structure needs.
             let blocks = (written - at).min(WINDOW_BLOCKS);
-            let window = match inspector.media.read(Addr::new(DeviceId(0), zone, at), blocks) {
+            let window = match inspector
+                .media
+                .read(Addr::new(DeviceId(0), zone, at), blocks)
+            {
                 Ok(window) => window,
                 Err(_) => {
                     self.read_singly(inspector, zone, at..at + blocks, order);
@@ -274,6 +277,24 @@ impl Scan {
     pub(crate) fn newest(&self, id: PageId, checkpoint: u64) -> Option<&PageVersion> {
         let mut versions = self.versions(id).iter().rev();
         versions.find(|page| page.checkpoint <= checkpoint)
+    }
+
+    /// Zones that hold anything that this checkpoint wrote.
+    pub(crate) fn zones_of(&self, checkpoint: u64) -> BTreeSet<ZoneId> {
+        let pages = self.pages.iter().map(|page| (page.checkpoint, page.addr));
+        let chunks = self.mat.all().chain(self.zit.all());
+        pages
+            .chain(chunks.map(|chunk| (chunk.checkpoint, chunk.addr)))
+            .filter(|(number, _)| *number == checkpoint)
+            .map(|(_, addr)| addr.zone())
+            .collect()
+    }
+
+    /// The newest checkpoint that wrote anything that is left.
+    pub(crate) fn newest_checkpoint(&self) -> Option<u64> {
+        let pages = self.pages.iter().map(|page| page.checkpoint);
+        let chunks = self.mat.all().chain(self.zit.all());
+        pages.chain(chunks.map(|chunk| chunk.checkpoint)).max()
     }
 
     /// One more than the largest page id.

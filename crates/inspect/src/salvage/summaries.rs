@@ -9,9 +9,9 @@ use persimmon_format::summary::{Summary, SummaryEntry};
 use persimmon_format::table::Role;
 use persimmon_format::{Addr, DeviceId, Ino, Key, ZoneId};
 
+use super::Rebuilt;
 use super::content::Content;
 use super::forest::{Instead, LostRange};
-use super::Rebuilt;
 use crate::volume::Inspector;
 
 /// Blocks read at once.

@@ -23,24 +23,25 @@ pub(crate) struct Mat {
     pub entries: Vec<MatEntry>,
     /// Where each chunk is; [`Addr::ZERO`] for one that was put together from pages.
     pub chunks: Vec<Addr>,
+    /// By chunk: the checkpoint itself wrote it, so that nothing in it can be older.
+    pub certain: Vec<bool>,
 }
 
 impl Mat {
     /// The table that a checkpoint left.
-    pub(crate) fn at(
-        inspector: &Inspector<'_>,
-        scan: &Scan,
-        checkpoint: u64,
-        trust: Trust,
-    ) -> Mat {
+    pub(crate) fn at(inspector: &Inspector<'_>, scan: &Scan, checkpoint: u64, trust: Trust) -> Mat {
         let by_pages = (scan.id_limit() as usize).div_ceil(MatEntry::PER_CHUNK);
         let count = scan.mat.len().max(by_pages);
         let mut mat = Mat {
             entries: Vec::with_capacity(count * MatEntry::PER_CHUNK),
             chunks: Vec::with_capacity(count),
+            certain: Vec::with_capacity(count),
         };
         for number in 0..count {
             let (entries, addr) = chunk(inspector, scan, number, checkpoint, trust);
+            let version = scan.mat.at(number as u64, checkpoint);
+            let own = version.is_some_and(|version| version.checkpoint == checkpoint);
+            mat.certain.push(own && addr != Addr::ZERO);
             mat.entries.extend(entries);
             mat.chunks.push(addr);
         }
@@ -69,7 +70,7 @@ pub(crate) fn chunk(
     };
     let mut entries = read.unwrap_or_default();
     entries.resize(MatEntry::PER_CHUNK, MatEntry::NONE);
-    if trust == Trust::Pages || known == 0 {
+    if known < checkpoint && (trust == Trust::Pages || known == 0) {
         addr = Addr::ZERO;
         let first = (number * MatEntry::PER_CHUNK) as u64;
         for (id, entry) in (first..).zip(&mut entries) {

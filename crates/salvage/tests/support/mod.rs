@@ -1,0 +1,393 @@
+//! Volumes full of files on simulated devices, and what is in them.
+
+#![allow(dead_code, reason = "each test uses some of it")]
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
+
+use persimmon_device::{ZoneId, ZonedDevice};
+use persimmon_engine::{Error, FormatOptions, Task, Volume};
+use persimmon_format::inode::{Inode, Timestamp};
+use persimmon_format::table::Role;
+use persimmon_inspect::salvage::rebuild;
+use persimmon_inspect::{CheckOptions, check};
+use persimmon_salvage::{Loss, Recovered, recover};
+use persimmon_sim::{SimConfig, SimDevice};
+use persimmon_vfs::{Caller, Clock, Handle, Ino, Listing, Options, ROOT, Vfs, WriteFlags};
+
+#[derive(Default)]
+struct TestClock(AtomicI64);
+
+impl Clock for TestClock {
+    fn now(&self) -> Timestamp {
+        Timestamp {
+            seconds: 1_000_000 + self.0.fetch_add(1, Ordering::Relaxed),
+            nanoseconds: 123_456_789,
+        }
+    }
+}
+
+pub struct Fs {
+    pub vfs: Vfs,
+    pub device: Arc<SimDevice>,
+    random: u64,
+}
+
+/// One thing in a tree: all its attributes, and what it holds.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Thing {
+    pub inode: Inode,
+    pub content: Vec<u8>,
+    pub xattrs: BTreeMap<Vec<u8>, Vec<u8>>,
+    pub data: Vec<(u64, u64)>,
+}
+
+impl std::fmt::Debug for Thing {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(
+            f,
+            "{:?}, {} bytes, {:?}, {:?}",
+            self.inode,
+            self.content.len(),
+            self.xattrs,
+            self.data
+        )
+    }
+}
+
+/// By path.
+pub type Tree = BTreeMap<String, Thing>;
+
+pub fn config() -> SimConfig {
+    SimConfig::new(64, 512).fast()
+}
+
+pub fn format(device: &Arc<SimDevice>, label: &str) {
+    let seed = label.bytes().next().unwrap_or(0);
+    let options = FormatOptions {
+        uuid: [seed; 16],
+        secret: [seed; 32],
+        label: label.into(),
+        ..FormatOptions::default()
+    };
+    Volume::format(Arc::clone(device) as _, &options).unwrap();
+}
+
+pub fn mount(device: &Arc<SimDevice>) -> Vfs {
+    let (volume, _) = Volume::open(
+        Arc::clone(device) as _,
+        persimmon_engine::Options::default(),
+    )
+    .unwrap();
+    let clock = Arc::new(TestClock::default());
+    Vfs::new(Arc::new(volume), clock, Options::default())
+}
+
+impl Fs {
+    pub fn new(seed: u64) -> Fs {
+        Fs::on(SimDevice::new(config()), seed)
+    }
+
+    pub fn on(device: SimDevice, seed: u64) -> Fs {
+        let device = Arc::new(device);
+        format(&device, "broken");
+        Fs {
+            vfs: mount(&device),
+            device,
+            random: seed | 1,
+        }
+    }
+
+    /// What a crash left, mounted again.
+    pub fn again(device: Arc<SimDevice>, seed: u64) -> Fs {
+        Fs {
+            vfs: mount(&device),
+            device,
+            random: seed | 1,
+        }
+    }
+
+    pub fn random(&mut self, below: u64) -> u64 {
+        self.random ^= self.random << 13;
+        self.random ^= self.random >> 7;
+        self.random ^= self.random << 17;
+        (self.random >> 11) % below
+    }
+
+    pub fn bytes(&mut self, len: u64) -> Vec<u8> {
+        let mut state = self.random(u64::MAX >> 12) | 1;
+        (0..len)
+            .map(|_| {
+                state ^= state << 13;
+                state ^= state >> 7;
+                state ^= state << 17;
+                state as u8
+            })
+            .collect()
+    }
+
+    pub fn directory(&self, parent: Ino, name: &str) -> Ino {
+        let caller = Caller::root();
+        self.vfs
+            .mkdir(&caller, parent, name.as_bytes(), 0o751)
+            .unwrap()
+            .ino
+    }
+
+    pub fn file(&mut self, parent: Ino, name: &str, len: u64) -> Ino {
+        let attr = self
+            .vfs
+            .mknod(&Caller::root(), parent, name.as_bytes(), 0o640, 0)
+            .unwrap();
+        let bytes = self.bytes(len);
+        self.write(attr.ino, 0, &bytes);
+        attr.ino
+    }
+
+    pub fn write(&self, ino: Ino, at: u64, bytes: &[u8]) {
+        self.vfs
+            .write(ino, Handle::NONE, at, bytes, WriteFlags::default())
+            .unwrap();
+    }
+
+    pub fn checkpoint(&self) {
+        self.vfs.sync().unwrap();
+        self.vfs.volume().step(Task::Checkpoint).unwrap();
+    }
+
+    /// Everything a file system can hold, in `directories` times `files`.
+    pub fn fill(&mut self, directories: u64, files: u64) -> Vec<(Ino, String, Ino)> {
+        let caller = Caller::root();
+        let mut made = Vec::new();
+        for d in 0..directories {
+            let directory = self.directory(ROOT, &format!("directory {d}"));
+            for f in 0..files {
+                let len = match self.random(20) {
+                    0 => 0,
+                    1..=8 => self.random(2000),
+                    9..=18 => self.random(20_000),
+                    _ => self.random(200_000),
+                };
+                let name = format!("file {f}");
+                let ino = self.file(directory, &name, len);
+                made.push((directory, name, ino));
+            }
+            let (_, _, first) = made[made.len() - files as usize];
+            let sub = self.directory(directory, "below");
+            self.vfs.link(first, sub, b"second name").unwrap();
+            self.vfs
+                .symlink(&caller, sub, b"link", b"../file 1")
+                .unwrap();
+            self.vfs.mknod(&caller, sub, b"fifo", 0o010_600, 0).unwrap();
+            self.vfs
+                .mknod(&caller, sub, b"null", 0o020_666, 0x0103)
+                .unwrap();
+            self.vfs
+                .setxattr(
+                    &caller,
+                    first,
+                    b"user.note",
+                    b"of a file",
+                    Default::default(),
+                )
+                .unwrap();
+            self.vfs
+                .setxattr(
+                    &caller,
+                    sub,
+                    b"user.note",
+                    b"of a directory",
+                    Default::default(),
+                )
+                .unwrap();
+            let sparse = self.file(sub, "sparse", 3000);
+            let tail = self.bytes(5000);
+            self.write(sparse, 1 << 20, &tail);
+        }
+        made
+    }
+
+    /// Overwrites, extends, removes and makes files, with syncs, checkpoints and cleaning.
+    pub fn churn(&mut self, files: &mut Vec<(Ino, String, Ino)>, rounds: u64) {
+        for round in 0..rounds {
+            let at = self.random(files.len() as u64) as usize;
+            let (directory, name, ino) = files[at].clone();
+            match self.random(10) {
+                0 => {
+                    self.vfs.unlink(directory, name.as_bytes()).unwrap();
+                    let len = self.random(30_000);
+                    let name = format!("new {round}");
+                    let ino = self.file(directory, &name, len);
+                    files[at] = (directory, name, ino);
+                }
+                1 => {
+                    let new = format!("renamed {round}");
+                    self.vfs
+                        .rename(
+                            directory,
+                            name.as_bytes(),
+                            directory,
+                            new.as_bytes(),
+                            Default::default(),
+                        )
+                        .unwrap();
+                    files[at].1 = new;
+                }
+                _ => {
+                    let len = self.random(30_000);
+                    let bytes = self.bytes(len);
+                    let offset = self.random(40_000);
+                    self.write(ino, offset, &bytes);
+                }
+            }
+            if round % 50 == 49 {
+                self.vfs.sync().unwrap();
+            }
+            if round % 200 == 199 {
+                self.vfs.volume().step(Task::Checkpoint).unwrap();
+                self.vfs.volume().step(Task::Clean).unwrap();
+            }
+        }
+    }
+
+    pub fn tree(&self) -> Tree {
+        tree(&self.vfs)
+    }
+
+    /// Zones with this role.
+    pub fn zones(&self, role: Role) -> Vec<ZoneId> {
+        let zones = self.vfs.volume().zones();
+        let with = zones.into_iter().filter(|zone| zone.entry.role == role);
+        with.map(|zone| zone.zone).collect()
+    }
+
+    /// The device as it is, without these zones.
+    pub fn without(&self, zones: &[ZoneId]) -> SimDevice {
+        let device = self.device.snapshot().intact();
+        for zone in zones {
+            device.set_offline(*zone);
+        }
+        device
+    }
+}
+
+pub fn tree(vfs: &Vfs) -> Tree {
+    let mut tree = Tree::new();
+    let mut stack = vec![(String::new(), ROOT)];
+    tree.insert("/".into(), thing(vfs, ROOT));
+    while let Some((prefix, directory)) = stack.pop() {
+        let handle = vfs.opendir(directory).unwrap();
+        let mut names = Vec::new();
+        vfs.readdir(directory, handle, 0, &mut |entry| {
+            if !matches!(entry.name, b"." | b"..") {
+                names.push((String::from_utf8_lossy(entry.name).into_owned(), entry.ino));
+            }
+            Listing::More
+        })
+        .unwrap();
+        vfs.releasedir(directory, handle).unwrap();
+        for (name, ino) in names {
+            let path = format!("{prefix}/{name}");
+            let thing = thing(vfs, ino);
+            if thing.inode.is_dir() {
+                stack.push((path.clone(), ino));
+            }
+            tree.insert(path, thing);
+        }
+    }
+    tree
+}
+
+fn thing(vfs: &Vfs, ino: Ino) -> Thing {
+    let volume = vfs.volume();
+    let mut inode = volume.view::<_, Error>(|v| v.inode(ino)).unwrap().unwrap();
+    let mut data = Vec::new();
+    let content = if inode.is_file() {
+        let mut at = 0;
+        while let Some(start) = volume.seek(ino, at, persimmon_engine::Seek::Data).unwrap() {
+            at = volume
+                .seek(ino, start, persimmon_engine::Seek::Hole)
+                .unwrap()
+                .unwrap();
+            data.push((start, at));
+        }
+        let mut bytes = vec![0; inode.size as usize];
+        let mut done = 0;
+        while done < bytes.len() {
+            match vfs
+                .read(ino, Handle::NONE, done as u64, &mut bytes[done..])
+                .unwrap()
+            {
+                0 => break,
+                read => done += read,
+            }
+        }
+        assert_eq!(done, bytes.len());
+        bytes
+    } else if inode.is_symlink() {
+        vfs.readlink(ino).unwrap()
+    } else {
+        Vec::new()
+    };
+    let names = vfs.listxattr(&Caller::root(), ino).unwrap();
+    let names = names
+        .split(|byte| *byte == 0)
+        .filter(|name| !name.is_empty());
+    let xattrs = names
+        .map(|name| (name.to_vec(), vfs.getxattr(ino, name).unwrap()))
+        .collect();
+    // How a file's blocks are stored is each volume's own affair.
+    inode.sectors = 0;
+    Thing {
+        inode,
+        content,
+        xattrs,
+        data,
+    }
+}
+
+/// Recovers a broken device to a new one; the copy is mounted, and sound.
+pub fn recovered(broken: &SimDevice) -> (Vfs, Recovered, Vec<Loss>) {
+    let rebuilt = rebuild(broken, &mut |_, _, _| {}).unwrap();
+    let device = Arc::new(SimDevice::new(config()));
+    format(&device, "new");
+    let (volume, _) = Volume::open(
+        Arc::clone(&device) as _,
+        persimmon_engine::Options::default(),
+    )
+    .unwrap();
+    let mut losses = Vec::new();
+    let now = Timestamp {
+        seconds: 2_000_000,
+        nanoseconds: 0,
+    };
+    let told = recover(
+        &rebuilt,
+        &volume,
+        now,
+        &mut |loss| losses.push(loss.clone()),
+        &mut |_, _, _| {},
+    )
+    .unwrap();
+    volume.close().unwrap();
+    drop(volume);
+    let options = CheckOptions {
+        data: true,
+        ..CheckOptions::default()
+    };
+    let report = check(&*device as &dyn ZonedDevice, &options, &mut |_| {}).unwrap();
+    assert!(report.is_clean(), "{:#?}", report.findings);
+    assert_eq!(told.losses, losses.len() as u64);
+    (mount(&device), told, losses)
+}
+
+/// Regular files of `truth` that `copy` has as they were, out of how many.
+pub fn intact(truth: &Tree, copy: &Tree) -> (usize, usize) {
+    let files = truth.iter().filter(|(_, thing)| thing.inode.is_file());
+    let same = files
+        .clone()
+        .filter(|(path, thing)| copy.get(*path) == Some(thing));
+    (same.count(), files.count())
+}
