@@ -80,10 +80,7 @@ fn zone_header() {
 fn zone_header_of_a_pair() {
     let mut header = samples::zone_header();
     header.partner = Some(ZoneId(0x7172));
-    assert_golden(
-        &header.encode()[184..200],
-        "fbffffffffffffff7371..",
-    );
+    assert_golden(&header.encode()[184..200], "fbffffffffffffff7371..");
 }
 
 #[test]

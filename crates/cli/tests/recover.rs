@@ -1,0 +1,85 @@
+//! `persimmon recover` on an image whose log was wiped out.
+
+#![allow(clippy::unwrap_used)]
+
+use std::fs::{self, OpenOptions};
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::process::{Command, Output};
+
+use persimmon::Filesystem;
+use serde_json::Value;
+
+const BLOCK: usize = 4096;
+
+fn run(dir: &Path, arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_persimmon"))
+        .args(arguments)
+        .current_dir(dir)
+        .output()
+        .unwrap()
+}
+
+/// Overwrites every zone of the log, wherever the image has it.
+fn wipe_log(image: &Path) -> usize {
+    let bytes = fs::read(image).unwrap();
+    let file = OpenOptions::new().write(true).open(image).unwrap();
+    let mut wiped = 0;
+    for (index, block) in bytes.chunks_exact(BLOCK).enumerate() {
+        // Magic, role, and how far it is to the next zone, as docs/FORMAT.md has them.
+        if block.starts_with(b"PRSMZONE") && block[153] == 1 {
+            let blocks = u32::from_le_bytes(block[172..176].try_into().unwrap());
+            let noise = vec![0x5a; blocks as usize * BLOCK];
+            file.write_all_at(&noise, (index * BLOCK) as u64).unwrap();
+            wiped += 1;
+        }
+    }
+    wiped
+}
+
+#[test]
+fn a_volume_without_a_log_is_copied_to_a_new_one() {
+    let place = tempfile::tempdir().unwrap();
+    let dir = place.path();
+    let made = run(dir, &["mkfs", "broken", "--size", "96M", "--label", "old"]);
+    assert!(made.status.success());
+    let filesystem = Filesystem::open(dir.join("broken"), &Default::default()).unwrap();
+    for n in 0..300u32 {
+        let folder = format!("/folder {}", n % 7);
+        filesystem.create_dir_all(&folder).unwrap();
+        let content = n.to_le_bytes().repeat(1 + n as usize * 20);
+        filesystem.write(format!("{folder}/{n}"), content).unwrap();
+    }
+    filesystem.sync().unwrap();
+    let volume = filesystem.vfs().volume();
+    volume.step(persimmon_engine::Task::Checkpoint).unwrap();
+    filesystem.close().unwrap();
+
+    assert!(wipe_log(&dir.join("broken")) > 0);
+    let before = fs::read(dir.join("broken")).unwrap();
+    assert_eq!(run(dir, &["info", "broken"]).status.code(), Some(1));
+
+    let same = run(dir, &["recover", "broken", "broken", "--force"]);
+    assert_eq!(same.status.code(), Some(1));
+    let output = run(
+        dir,
+        &["recover", "broken", "new", "--label", "saved", "--json"],
+    );
+    let told = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(0), "{told}");
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(report["losses"], Value::Array(Vec::new()));
+    assert_eq!(report["recovered"]["source"], "pages");
+    assert_eq!(report["recovered"]["files_intact"], 300);
+    assert!(fs::read(dir.join("broken")).unwrap() == before);
+
+    assert!(run(dir, &["fsck", "new", "--data"]).status.success());
+    let copy = Filesystem::open(dir.join("new"), &Default::default()).unwrap();
+    for n in 0..300u32 {
+        let content = copy.read(format!("/folder {}/{n}", n % 7)).unwrap();
+        assert_eq!(content, n.to_le_bytes().repeat(1 + n as usize * 20));
+    }
+    // There is something now.
+    let again = run(dir, &["recover", "broken", "new"]);
+    assert_eq!(again.status.code(), Some(1));
+}
