@@ -79,6 +79,7 @@ fn a_volume_without_a_log_is_copied_to_a_new_one() {
         let content = copy.read(format!("/folder {}/{n}", n % 7)).unwrap();
         assert_eq!(content, n.to_le_bytes().repeat(1 + n as usize * 20));
     }
+    copy.close().unwrap();
     // There is something now.
     let again = run(dir, &["recover", "broken", "new"]);
     assert_eq!(again.status.code(), Some(1));

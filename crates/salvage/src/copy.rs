@@ -91,26 +91,14 @@ impl<'a, 'd> Copy<'a, 'd> {
         let mut result = Ok(());
         let content = self.content;
         content.scan(&mut |(key, value)| {
-            let mut take = || {
-                if current
-                    .as_ref()
-                    .is_none_or(|current| current.ino != key.ino)
-                {
-                    self.end(current.take())?;
-                    done += 1;
-                    progress(Doing::Copying, done, total);
-                    current = self.begin(key, value)?;
-                }
-                match &mut current {
-                    Some(current) => self.item(current, key, value),
-                    None => Ok(()),
-                }
-            };
-            result = take();
-            if result.is_ok() {
-                ControlFlow::Continue(())
-            } else {
-                ControlFlow::Break(())
+            if current.as_ref().is_none_or(|now| now.ino != key.ino) {
+                done += 1;
+                progress(Doing::Copying, done.min(total), total);
+            }
+            result = self.take(&mut current, key, value);
+            match result {
+                Ok(()) => ControlFlow::Continue(()),
+                Err(_) => ControlFlow::Break(()),
             }
         });
         result?;
@@ -129,6 +117,18 @@ impl<'a, 'd> Copy<'a, 'd> {
             self.lose_at(path, ino, Lost::Everything, (0, 0), String::new());
         }
         Ok(())
+    }
+
+    /// The next item of the tree.
+    fn take(&mut self, current: &mut Option<Current>, key: Key, value: &[u8]) -> Result<()> {
+        if current.as_ref().is_none_or(|now| now.ino != key.ino) {
+            self.end(current.take())?;
+            *current = self.begin(key, value)?;
+        }
+        match current {
+            Some(current) => self.item(current, key, value),
+            None => Ok(()),
+        }
     }
 
     /// The first item of an inode. Nothing for what is not copied.

@@ -210,7 +210,7 @@ impl Fs {
     }
 
     /// Overwrites, extends, removes and makes files, with syncs, checkpoints and cleaning.
-    pub fn churn(&mut self, files: &mut Vec<(Ino, String, Ino)>, rounds: u64) {
+    pub fn churn(&mut self, files: &mut [(Ino, String, Ino)], rounds: u64) {
         for round in 0..rounds {
             let at = self.random(files.len() as u64) as usize;
             let (directory, name, ino) = files[at].clone();
