@@ -195,6 +195,7 @@ fn repair_by_engine(path: &PathBuf, repairs: &Repairs) -> Result<()> {
         Arc::new(SystemClock),
         Default::default(),
     );
+    while volume.step(Task::Truncate)? == persimmon_engine::Progress::Worked {}
     vfs.reclaim_orphans(&volume.orphans()?)?;
     volume.step(Task::Checkpoint)?;
     vfs.close()?;

@@ -181,7 +181,7 @@ pub(crate) fn open(
     });
     if !volume.options.read_only {
         resume_writing(&volume, &report, &stale, new_epoch, tail_cut)?;
-        volume.finish_truncations()?;
+        volume.find_truncations()?;
         if headless {
             volume.checkpoint()?;
         }

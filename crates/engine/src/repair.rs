@@ -52,7 +52,8 @@ impl Volume {
                 Ok(())
             })?;
         }
-        self.finish_truncations()?;
+        self.find_truncations()?;
+        while self.finish_a_truncation()? {}
         if recount {
             self.recount()?;
         }

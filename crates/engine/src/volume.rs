@@ -11,7 +11,7 @@ use persimmon_format::zone_header::VolumeIdentity;
 use persimmon_format::{Ino, Key, KeyKind, Lsn, PageId, VolumeKey};
 
 use crate::checkpoint::CheckpointState;
-use crate::data::{Files, Space};
+use crate::data::{Files, Space, Truncations};
 use crate::error::{Error, Result};
 use crate::in_flight::InFlight;
 use crate::log::Log;
@@ -46,6 +46,7 @@ pub struct Volume {
     pub(crate) log: Log,
     pub(crate) files: Files,
     pub(crate) space: Space,
+    pub(crate) truncations: Truncations,
     pub(crate) checkpoint_state: Mutex<CheckpointState>,
     pub(crate) checkpoint_turn: Turn,
     pub(crate) cleaning_turn: Turn,
@@ -82,6 +83,8 @@ pub enum Task {
     CleanIfDue,
     /// Clean one victim.
     Clean,
+    /// Finish a truncation that a crash interrupted.
+    Truncate,
 }
 
 /// What a step did.
@@ -121,6 +124,7 @@ impl Volume {
             zones: parts.zones,
             files: Files::default(),
             space,
+            truncations: Truncations::default(),
             options: parts.options,
             checkpoint_state: Mutex::new(parts.checkpoint),
             checkpoint_turn: Turn::default(),
@@ -371,6 +375,7 @@ impl Volume {
             }
             Task::CleanIfDue => self.clean_ahead().map(done),
             Task::Clean => self.clean_one().map(done),
+            Task::Truncate => self.finish_a_truncation().map(done),
         }
     }
 

@@ -6,7 +6,7 @@ mod common;
 use std::collections::BTreeMap;
 
 use common::{NOW, create, fresh, open, small};
-use persimmon_engine::{Error, Intent, Options, Task, Volume};
+use persimmon_engine::{Error, Intent, Options, Progress, Task, Volume};
 use persimmon_format::{Ino, Key};
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
@@ -212,6 +212,49 @@ fn a_named_inode_is_not_reclaimed() {
     let mut buf = [0; 4];
     assert_eq!(volume.read(ino, 0, &mut buf).unwrap(), 4);
     assert_eq!(&buf, b"here");
+}
+
+/// A truncation of many extents that a crash broke off is finished by a step after the mount, or by
+/// the first change of the file, and nothing of what it cut ever shows.
+#[test]
+fn interrupted_truncations_are_finished_after_the_mount() {
+    let device = fresh(small());
+    let volume = open(&device);
+    let inos = [create(&volume).unwrap(), create(&volume).unwrap()];
+    for ino in inos {
+        for block in 0..300u64 {
+            volume.write(ino, block * 8192, &[9; 100], NOW).unwrap();
+        }
+        volume.sync().unwrap();
+        // The first record of a truncation to 100 bytes.
+        volume
+            .update::<_, Error>(Intent::Shrink, |tx| {
+                let mut inode = tx.inode(ino)?.unwrap();
+                inode.size = 100;
+                tx.put_inode(ino, &inode);
+                tx.put(Key::truncation(ino), 1u64.to_le_bytes().to_vec());
+                Ok(())
+            })
+            .unwrap();
+    }
+    volume.sync_metadata().unwrap();
+    drop(volume);
+    let volume = open(&device);
+    let sectors = |ino| volume.attr(ino).unwrap().unwrap().sectors;
+    assert!(
+        inos.iter().all(|ino| sectors(*ino) >= 300),
+        "left for later"
+    );
+    // A change of the one comes before the step.
+    volume.write(inos[1], 1_000_000, b"end", NOW).unwrap();
+    assert!(sectors(inos[1]) <= 8);
+    let mut content = vec![1; 1_000_003];
+    volume.read(inos[1], 0, &mut content).unwrap();
+    assert!(content[..100].iter().all(|byte| *byte == 9));
+    assert!(content[100..1_000_000].iter().all(|byte| *byte == 0));
+    assert_eq!(volume.step(Task::Truncate).unwrap(), Progress::Worked);
+    assert_eq!(volume.step(Task::Truncate).unwrap(), Progress::Idle);
+    assert!(sectors(inos[0]) <= 8);
 }
 
 /// What fsync makes durable of a file's growing tail travels inside the journal: one block each,

@@ -77,12 +77,12 @@ impl Background {
         background.spawn("writeback", vfs, move |stop| {
             write_loop(&write, stop, commit_interval)
         })?;
-        if !orphans.is_empty() {
-            let free = Arc::clone(vfs);
-            background.spawn("orphans", vfs, move |stop| {
-                free_orphans(&free, stop, &orphans);
-            })?;
-        }
+        let finish = Arc::clone(vfs);
+        background.spawn("unfinished", vfs, move |stop| {
+            if run(&finish, stop, Task::Truncate) {
+                free_orphans(&finish, stop, &orphans);
+            }
+        })?;
         let keep = Arc::clone(vfs);
         background.spawn("checkpoint", vfs, move |stop| {
             step_loop(&keep, stop, Task::CheckpointIfDue);

@@ -59,7 +59,7 @@ impl Files {
         self.shard(ino).get(&ino).cloned()
     }
 
-    fn get_or_create(&self, ino: Ino) -> Arc<File> {
+    pub(crate) fn get_or_create(&self, ino: Ino) -> Arc<File> {
         Arc::clone(self.shard(ino).entry(ino).or_default())
     }
 
@@ -116,12 +116,13 @@ impl Files {
 }
 
 impl Volume {
-    /// The staging of a regular file, its size loaded.
+    /// The staging of a regular file that is about to change, its size loaded.
     pub(crate) fn load(&self, ino: Ino) -> Result<Arc<File>> {
         let file = self.files.get_or_create(ino);
         if file.lock().size.is_some() {
             return Ok(file);
         }
+        self.settle_truncation(ino, &file)?;
         // The file is in the table before its inode is read: whoever changes the size from now
         // on does so through it, and then `size` is set when we look again.
         let inode: Option<Inode> = self.view(|view| view.inode(ino))?;

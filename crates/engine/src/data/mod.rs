@@ -2,7 +2,7 @@
 //! back verified.
 //!
 //! [`files`] holds what is staged of each file, [`space`] what is promised, `write`, `read` and
-//! `resize` are the calls from above, `flight` takes staged data to the device.
+//! `resize` are the calls from above, `truncations` what of the latter is left to do later, `flight` takes staged data to the device.
 
 mod files;
 mod flight;
@@ -12,6 +12,7 @@ mod resize;
 mod seek;
 mod space;
 mod staged;
+mod truncations;
 mod write;
 
 pub(crate) use files::Files;
@@ -19,6 +20,7 @@ pub(crate) use flight::Way;
 pub use seek::Seek;
 pub(crate) use space::Space;
 pub use space::SpaceReport;
+pub(crate) use truncations::Truncations;
 
 /// Largest file offset, bytes: 8 EiB less one.
 pub(crate) const OFFSET_MAX: u64 = i64::MAX as u64;

@@ -20,10 +20,10 @@ use crate::meta::{Intent, Transaction};
 const EXTENTS_MAX: usize = 256;
 
 /// A file whose coverage is being changed: no flight of it, no writer.
-struct Resizing<'a>(&'a File);
+pub(super) struct Resizing<'a>(&'a File);
 
 impl<'a> Resizing<'a> {
-    fn begin(file: &'a File) -> (Resizing<'a>, std::sync::MutexGuard<'a, Staged>) {
+    pub(super) fn begin(file: &'a File) -> (Resizing<'a>, std::sync::MutexGuard<'a, Staged>) {
         let mut staged = file.wait_while(file.lock(), |s| s.busy || s.resizing);
         staged.busy = true;
         staged.resizing = true;
@@ -116,46 +116,15 @@ impl Volume {
         Ok(())
     }
 
-    /// Goes on with a truncation that one record could not finish.
-    fn finish_truncation(&self, ino: Ino, keep: u64) -> Result<()> {
-        while self.update::<_, Error>(Intent::Shrink, |tx| {
-            let more = self.punch_some(tx, ino, keep, FILE_BLOCKS_END)?;
-            if !more {
-                tx.delete(Key::truncation(ino));
-            }
-            Ok(more)
-        })? {}
-        Ok(())
-    }
-
-    /// Finishes the truncations that a crash interrupted.
-    pub(crate) fn finish_truncations(&self) -> Result<()> {
-        let mut open = Vec::new();
-        self.view::<_, Error>(|view| {
-            open.clear();
-            view.scan(
-                Key::new(Key::GLOBAL, KeyKind::TRUNCATION, 0),
-                |key, value| {
-                    if key.ino != Key::GLOBAL || key.kind != KeyKind::TRUNCATION {
-                        return Ok(std::ops::ControlFlow::Break(()));
-                    }
-                    let keep = value
-                        .first_chunk()
-                        .map_or(u64::MAX, |b| u64::from_le_bytes(*b));
-                    open.push((Ino(key.item), keep));
-                    Ok(std::ops::ControlFlow::Continue(()))
-                },
-            )
-        })?;
-        for (ino, keep) in open {
-            self.finish_truncation(ino, keep)?;
-        }
-        Ok(())
-    }
-
     /// Adds a punch of the first [`EXTENTS_MAX`] extents in `from..to` to a transaction. True if
     /// there are more.
-    fn punch_some(&self, tx: &mut Transaction<'_>, ino: Ino, from: u64, to: u64) -> Result<bool> {
+    pub(super) fn punch_some(
+        &self,
+        tx: &mut Transaction<'_>,
+        ino: Ino,
+        from: u64,
+        to: u64,
+    ) -> Result<bool> {
         let pieces = tx.extents(ino, from, to, EXTENTS_MAX)?;
         let Some(last) = pieces.last() else {
             return Ok(false);
