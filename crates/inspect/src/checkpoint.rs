@@ -187,14 +187,15 @@ pub(crate) fn read_chunk(
     kind: Kind,
     number: usize,
 ) -> Result<Vec<u8>> {
-    let block = media.read(addr, 1)?;
     let owner = Some(number as u64);
-    let (fields, payload) = decode(addr, envelope::open(&block, key, kind, owner))?;
-    if fields.sequence > footer.checkpoint {
-        return Err(InspectError::Request(format!(
-            "written by checkpoint {}, later than the newest",
-            fields.sequence
-        )));
-    }
-    Ok(payload.to_vec())
+    media.read_good(addr, 1, |block| {
+        let (fields, payload) = decode(addr, envelope::open(block, key, kind, owner))?;
+        if fields.sequence > footer.checkpoint {
+            return Err(InspectError::Request(format!(
+                "written by checkpoint {}, later than the newest",
+                fields.sequence
+            )));
+        }
+        Ok(payload.to_vec())
+    })
 }

@@ -142,8 +142,11 @@ rules! {
     ZONE_HEADER 101 Error "the header of a zone in use is damaged", BACKUP;
     ZONE_HEADER_FOREIGN 102 Warning "a zone's header belongs to another volume", "the zone is reset before it is used";
     ZONE_HEADER_FIELDS 103 Error "a zone's header does not fit the zone or the volume", BACKUP;
-    ZONE_STATE 104 Error "a zone in use can no longer be written or read", BACKUP;
+    ZONE_STATE 104 Error "a zone in use can no longer be read", BACKUP;
     ZONE_HEADER_UNUSED 105 Note "a zone that is not in use begins with a damaged header", "the zone is reset before it is used";
+
+    ZONE_READ_ONLY 106 Warning "a zone in use takes no more writes", "cleaning empties it while the volume is mounted";
+    ZONE_COPY 107 Warning "of a pair of zones in use one can no longer be read or has a damaged header", "cleaning moves what is in the other to a new pair";
 
     LOG_BLOCK 201 Error "a log block that held durable records is damaged", BACKUP;
     LOG_GAP 202 Error "durable records are missing from the journal", BACKUP;
@@ -171,6 +174,7 @@ rules! {
     PAGE_MISSING 404 Error "the tree leads to a page that does not exist", BACKUP;
     PAGE_KEYS 405 Error "a page holds keys outside its range", BACKUP;
     TREE_LOST 406 Note "cross-checks were left out because pages are lost", NOTHING;
+    PAGE_COPY 407 Warning "one of two copies of a metadata block is damaged", "the other is used; cleaning writes both again";
 
     ITEM_OWNER 501 Error "items belong to an inode that does not exist", "fsck --repair frees them";
     ITEM_VALUE 502 Error "an item's value cannot be decoded", "fsck --repair removes it, unless it is an inode or an extent";
@@ -205,6 +209,7 @@ rules! {
 
     DATA 801 Error "a block of a file is damaged", "restore the file from a copy";
     DATA_SUMMARY 802 Warning "a summary block is damaged", "cleaning looks the blocks up in the tree";
+    DATA_LOST 803 Error "a range of a file was in a zone that is offline", "restore the file from a copy";
 }
 
 #[cfg(test)]

@@ -21,6 +21,8 @@ pub(crate) struct LogZone {
     pub sequence: u64,
     pub first_log_sequence: u64,
     pub written: u32,
+    /// The zone that holds the same.
+    pub partner: Option<ZoneId>,
 }
 
 /// A zone that failed was left early: from where the next one took over its numbers, its blocks do
@@ -85,16 +87,22 @@ impl Log {
         let mut zones: Vec<LogZone> = media
             .log_candidates()
             .filter_map(|zone| match uses.get(zone.0 as usize) {
-                Some(ZoneUse::Header(fields)) if fields.role == Role::Log => Some(LogZone {
-                    zone,
-                    sequence: fields.sequence,
-                    first_log_sequence: fields.first_log_sequence,
-                    written: media.written(zone),
-                }),
+                Some(ZoneUse::Header(fields)) if fields.role == Role::Log => {
+                    let partner = media.partner(zone);
+                    let other = partner.map_or(0, |partner| media.written(partner));
+                    Some(LogZone {
+                        zone: media.first(zone),
+                        sequence: fields.sequence,
+                        first_log_sequence: fields.first_log_sequence,
+                        written: media.written(zone).max(other),
+                        partner,
+                    })
+                }
                 _ => None,
             })
             .collect();
-        zones.sort_by_key(|zone| zone.sequence);
+        zones.sort_by_key(|zone| (zone.sequence, zone.zone));
+        zones.dedup_by_key(|zone| (zone.sequence, zone.zone));
         leave_out_taken_over(&mut zones);
         let newest = zones
             .iter()
@@ -113,7 +121,8 @@ impl Log {
 
     /// The sequence of the block at an address, if it is in a zone of the log.
     pub(crate) fn sequence_at(&self, addr: Addr) -> Option<u64> {
-        let zone = self.zones.iter().find(|zone| zone.zone == addr.zone())?;
+        let holds = |zone: &&LogZone| zone.zone == addr.zone() || zone.partner == Some(addr.zone());
+        let zone = self.zones.iter().find(holds)?;
         let place = u64::from(addr.block()).checked_sub(1)?;
         Some(zone.first_log_sequence.saturating_add(place))
     }
@@ -131,7 +140,7 @@ impl Log {
             let mut block = zone.place(from);
             while block < zone.written {
                 let blocks = (zone.written - block).min(WINDOW_BLOCKS);
-                let window = read_window(media, zone, block, blocks);
+                let window = read_window(media, key, zone, block, blocks);
                 for (index, bytes) in window.into_iter().enumerate() {
                     let addr = Addr::new(DeviceId(0), zone.zone, block + index as u32);
                     let decoded = bytes.as_deref().map_err(Clone::clone).and_then(|bytes| {
@@ -148,9 +157,30 @@ impl Log {
     }
 }
 
-/// Blocks one by one, so that an unreadable one does not take its neighbours along.
-fn read_window(media: &Media<'_>, zone: &LogZone, block: u32, blocks: u32) -> Vec<Result<Vec<u8>>> {
+/// Blocks one by one, so that an unreadable one does not take its neighbours along; each from
+/// whichever zone of a pair it is good in.
+fn read_window(
+    media: &Media<'_>,
+    key: &VolumeKey,
+    zone: &LogZone,
+    block: u32,
+    blocks: u32,
+) -> Vec<Result<Vec<u8>>> {
     let addr = Addr::new(DeviceId(0), zone.zone, block);
+    let mut window = read_blocks(media, addr, blocks);
+    if let Some(copy) = media.copy_of(addr) {
+        let copies = read_blocks(media, copy, blocks);
+        for ((found, copy), place) in window.iter_mut().zip(copies).zip(block..) {
+            let good = |bytes: &Result<Vec<u8>>| matches!(bytes, Ok(bytes) if decode(bytes, key, zone, place).is_ok());
+            if !good(found) && good(&copy) {
+                *found = copy;
+            }
+        }
+    }
+    window
+}
+
+fn read_blocks(media: &Media<'_>, addr: Addr, blocks: u32) -> Vec<Result<Vec<u8>>> {
     match media.read(addr, blocks) {
         Ok(buffer) => buffer
             .chunks_exact(BLOCK_SIZE)
@@ -166,7 +196,7 @@ fn last_good(media: &Media<'_>, key: &VolumeKey, zone: &LogZone) -> Option<Newes
     let mut end = zone.written;
     while end > 1 {
         let start = end.saturating_sub(WINDOW_BLOCKS).max(1);
-        let window = read_window(media, zone, start, end - start);
+        let window = read_window(media, key, zone, start, end - start);
         for (index, bytes) in window.iter().enumerate().rev() {
             if let Ok(bytes) = bytes
                 && let Ok(block) = decode(bytes, key, zone, start + index as u32)
@@ -223,6 +253,7 @@ pub(crate) fn headless(media: &Media<'_>, key: &VolumeKey, zone: ZoneId) -> Opti
                 role: Role::Log,
                 sequence: envelope.owner,
                 first_log_sequence: block.sequence.saturating_sub(before),
+                partner: None,
             };
             let first_lsn = match block.body {
                 Body::Journal { first_lsn, .. } => first_lsn,

@@ -1,5 +1,7 @@
 //! Reading blocks off the device, within what is written.
 
+use std::collections::BTreeMap;
+
 use persimmon_device::{Buffer, BufferMut, Geometry, ZoneInfo, ZoneKind, ZoneState, ZonedDevice};
 use persimmon_format::{Addr, BLOCK_SIZE, DeviceId, ZoneId};
 
@@ -12,12 +14,34 @@ const LOG_CANDIDATES: usize = 64;
 pub(crate) struct Media<'d> {
     device: &'d dyn ZonedDevice,
     zones: Vec<ZoneInfo>,
+    /// Zones that hold the same.
+    partners: BTreeMap<ZoneId, ZoneId>,
 }
 
 impl<'d> Media<'d> {
     pub(crate) fn new(device: &'d dyn ZonedDevice) -> Result<Media<'d>> {
         let zones = device.report(0..device.geometry().zone_count)?;
-        Ok(Media { device, zones })
+        Ok(Media {
+            device,
+            zones,
+            partners: BTreeMap::new(),
+        })
+    }
+
+    /// From now on two zones stand in for each other.
+    pub(crate) fn join(&mut self, one: ZoneId, other: ZoneId) {
+        self.partners.insert(one, other);
+        self.partners.insert(other, one);
+    }
+
+    /// The zone that holds the same.
+    pub(crate) fn partner(&self, zone: ZoneId) -> Option<ZoneId> {
+        self.partners.get(&zone).copied()
+    }
+
+    /// The zone of a pair that addresses name.
+    pub(crate) fn first(&self, zone: ZoneId) -> ZoneId {
+        self.partner(zone).map_or(zone, |partner| zone.min(partner))
     }
 
     pub(crate) fn geometry(&self) -> &Geometry {
@@ -56,6 +80,12 @@ impl<'d> Media<'d> {
         }
     }
 
+    /// Whether what a zone holds is lost.
+    pub(crate) fn is_offline(&self, zone: ZoneId) -> bool {
+        self.zone(zone)
+            .is_some_and(|info| info.state == ZoneState::Offline)
+    }
+
     /// Whether the zone's write pointer proves that what is below it arrived. Where completed
     /// commands can be lost a reset can: then an old write pointer stands over old data.
     pub(crate) fn write_pointer_is_proof(&self, zone: ZoneId) -> bool {
@@ -64,15 +94,42 @@ impl<'d> Media<'d> {
             && self.zone(zone).is_some_and(|info| info.state.is_active())
     }
 
-    /// Whether `blocks` blocks at `addr` are inside the written part of a zone.
+    /// Whether `blocks` blocks at `addr` are inside the written part of a zone, or of its partner.
     pub(crate) fn is_written(&self, addr: Addr, blocks: u64) -> bool {
+        let copy = self.copy_of(addr);
+        self.is_written_here(addr, blocks)
+            || copy.is_some_and(|copy| self.is_written_here(copy, blocks))
+    }
+
+    /// The same place in the partner of its zone.
+    pub(crate) fn copy_of(&self, addr: Addr) -> Option<Addr> {
+        let partner = self.partner(addr.zone())?;
+        Some(Addr::new(addr.device(), partner, addr.block()))
+    }
+
+    /// Reads blocks and makes of them what `parse` does; what is bad in a zone is taken from its
+    /// partner.
+    pub(crate) fn read_good<T>(
+        &self,
+        addr: Addr,
+        blocks: u32,
+        parse: impl Fn(&Buffer) -> Result<T>,
+    ) -> Result<T> {
+        let read = |addr| self.read(addr, blocks).and_then(|bytes| parse(&bytes));
+        read(addr).or_else(|error| match self.copy_of(addr) {
+            Some(copy) => read(copy).map_err(|_| error),
+            None => Err(error),
+        })
+    }
+
+    fn is_written_here(&self, addr: Addr, blocks: u64) -> bool {
         addr.device() == DeviceId(0)
             && u64::from(addr.block()) + blocks <= u64::from(self.written(addr.zone()))
     }
 
-    /// Reads blocks that are inside the written part of a zone.
+    /// Reads blocks that are inside the written part of this very zone.
     pub(crate) fn read(&self, addr: Addr, blocks: u32) -> Result<Buffer> {
-        if blocks == 0 || !self.is_written(addr, blocks.into()) {
+        if blocks == 0 || !self.is_written_here(addr, blocks.into()) {
             return Err(InspectError::OutOfBounds { addr, blocks });
         }
         let limit = self.geometry().max_transfer_blocks.max(1);

@@ -276,7 +276,10 @@ impl Evidence<'_> {
                 ..
             } => {
                 let zone = addr.zone();
-                if !self.media.is_written(*addr, crcs.len() as u64) {
+                if self.media.is_offline(zone) {
+                    // Nothing tells; what is lost shall not take later changes along.
+                    None
+                } else if !self.media.is_written(*addr, crcs.len() as u64) {
                     Some(*addr)
                 } else if self.media.write_pointer_is_proof(zone) {
                     None

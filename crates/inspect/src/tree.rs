@@ -75,10 +75,20 @@ impl Inspector<'_> {
     /// Reads and verifies the page at a place.
     pub(crate) fn page_at(&self, entry: MatEntry, id: Option<PageId>) -> Result<StoredPage> {
         let MatEntry { addr, blocks } = entry;
-        let bytes = self.media.read(addr, blocks.into())?;
+        self.media.read_good(addr, blocks.into(), |bytes| {
+            self.decode_page(bytes, entry, id)
+        })
+    }
+
+    fn decode_page(
+        &self,
+        bytes: &[u8],
+        MatEntry { addr, blocks }: MatEntry,
+        id: Option<PageId>,
+    ) -> Result<StoredPage> {
         let wrong = |source| InspectError::Block { addr, source };
         let (fields, payload) =
-            envelope::open(&bytes, &self.key, Kind::Page, id.map(|id| id.0)).map_err(wrong)?;
+            envelope::open(bytes, &self.key, Kind::Page, id.map(|id| id.0)).map_err(wrong)?;
         let image = image(payload, addr)?;
         Ok(StoredPage {
             addr,

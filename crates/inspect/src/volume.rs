@@ -47,6 +47,7 @@ pub(crate) struct ZoneHeaderFields {
     pub role: Role,
     pub sequence: u64,
     pub first_log_sequence: u64,
+    pub partner: Option<ZoneId>,
 }
 
 /// The volume in short.
@@ -74,6 +75,8 @@ pub struct VolumeInfo {
     pub last_lsn: u64,
     /// Epoch of the log: counts the mounts that recovered.
     pub epoch: u32,
+    /// Zones that hold each block of the log and of metadata.
+    pub copies: u32,
 }
 
 impl<'d> Inspector<'d> {
@@ -106,12 +109,15 @@ impl<'d> Inspector<'d> {
         findings: &mut Findings,
         progress: &mut dyn FnMut(u64, u64),
     ) -> Result<Inspector<'d>> {
-        let media = Media::new(device)?;
+        let mut media = Media::new(device)?;
         let headers = read_headers(&media, progress);
         let identity = identity(&media, &headers)?;
         let mut zones = zone_uses(&identity, headers, findings);
         let key = identity.key();
         let headless = believe_headless(&media, &key, &mut zones);
+        if identity.copies() > 1 {
+            join_pairs(&mut media, &zones);
+        }
         let log = Log::find(&media, &key, &zones);
         Ok(Inspector {
             media,
@@ -142,6 +148,7 @@ impl<'d> Inspector<'d> {
             durable_lsn: self.journal.durable.0,
             last_lsn: self.journal.last(cut.unwrap_or(Lsn(0))).0,
             epoch: self.journal.epoch,
+            copies: self.identity.copies(),
         }
     }
 
@@ -214,6 +221,41 @@ fn believe_headless(
         }
     }
     found
+}
+
+/// Finds the zones that hold the same: by their sequence, or, if one of the two is gone, by what
+/// the other's header says.
+fn join_pairs(media: &mut Media<'_>, zones: &[ZoneUse]) {
+    let mut known: Vec<(u64, ZoneId, Option<ZoneId>)> = zones
+        .iter()
+        .zip(0..)
+        .filter_map(|(found, zone)| match found {
+            ZoneUse::Header(fields) if matches!(fields.role, Role::Log | Role::Metadata) => {
+                Some((fields.sequence, ZoneId(zone), fields.partner))
+            }
+            _ => None,
+        })
+        .collect();
+    // What is left of an older pair does not count against a newer one.
+    known.sort_by_key(|(sequence, zone, _)| (std::cmp::Reverse(*sequence), *zone));
+    for pair in known.windows(2) {
+        if let [(one, first, _), (other, second, _)] = pair
+            && one == other
+        {
+            media.join(*first, *second);
+        }
+    }
+    for (_, zone, partner) in known {
+        let gone = |zone: &ZoneId| {
+            matches!(zones.get(zone.0 as usize), Some(ZoneUse::Damaged(_)))
+                && media.partner(*zone).is_none()
+        };
+        if media.partner(zone).is_none()
+            && let Some(partner) = partner.filter(gone)
+        {
+            media.join(zone, partner);
+        }
+    }
 }
 
 /// The volume that most headers name; of those that equally many name, the one used last.
@@ -300,6 +342,7 @@ fn zone_uses(
                     role: header.role,
                     sequence: header.sequence,
                     first_log_sequence: header.first_log_sequence,
+                    partner: header.partner,
                 })
             }
         });

@@ -254,7 +254,7 @@ fn zones_that_wore_out() {
     let device = volume();
     let data = addr(&pages(&device)[0].addr).zone();
     device.set_read_only(data);
-    assert_eq!(found(&report(&device, true)), [104]);
+    assert_eq!(found(&report(&device, true)), [106]);
 }
 
 #[test]

@@ -7,6 +7,7 @@ use persimmon_format::{BLOCK_SIZE, Ino, Key, KeyKind, SnapshotId};
 
 use super::items::Current;
 use super::links::{InodeRow, Names};
+use super::losses::Losses;
 use super::owners::Owners;
 use super::repair::Plan;
 use super::{CheckOptions, Counts};
@@ -31,6 +32,7 @@ pub(crate) struct Context<'a, 'd> {
     pub progress: &'a mut dyn FnMut(u64),
     /// Inodes with a truncation under way.
     pub truncations: Vec<u64>,
+    pub losses: &'a mut Losses,
 }
 
 /// Checks all items after the replay; what is left to check are the names.

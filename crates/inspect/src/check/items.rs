@@ -139,6 +139,10 @@ impl Current {
             Extent::Frame { addr, crcs } => {
                 context.counts.data_blocks += crcs.len() as u64;
                 self.data_end = self.next_block;
+                if context.inspector.media.is_offline(addr.zone()) {
+                    context.losses.add(key, crcs.len() as u64, addr.zone());
+                    return;
+                }
                 frame(context, *addr, crcs, &place);
             }
         }

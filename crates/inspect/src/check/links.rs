@@ -32,7 +32,7 @@ pub(crate) struct EntryRow {
 }
 
 impl EntryRow {
-    fn key(&self) -> Key {
+    pub(crate) fn key(&self) -> Key {
         Key::new(Ino(self.directory), KeyKind::DIR_ENTRY, self.item)
     }
 }

@@ -6,9 +6,11 @@
 //! grows with the number of inodes and names (some 40 bytes each), a bit per block of the zones in
 //! use, and the journal; not with the files' sizes.
 
+mod copies;
 mod files;
 mod items;
 mod links;
+mod losses;
 mod owners;
 mod repair;
 mod summaries;
@@ -29,6 +31,7 @@ use crate::tree::Base;
 use crate::volume::{Inspector, VolumeInfo};
 use files::Context;
 use links::Names;
+use losses::Losses;
 use owners::{Owners, Usage};
 use repair::Plan;
 pub use repair::Repairs;
@@ -222,6 +225,7 @@ fn check_content(
     } else {
         checkpoint.footer.inodes
     };
+    let mut losses = Losses::default();
     let names = files::check(Context {
         inspector,
         state: &state,
@@ -234,7 +238,9 @@ fn check_content(
         names: Names::default(),
         progress: &mut |done| staged(Stage::Files, done, total.max(done)),
         truncations: Vec::new(),
+        losses: &mut losses,
     });
+    losses.tell(&state, &names, findings);
     let ino_limit = names
         .inodes
         .last()
@@ -242,6 +248,7 @@ fn check_content(
     links::check(names, lost, findings, &mut plan, &mut |done, total| {
         staged(Stage::Links, done, total);
     });
+    copies::check(inspector, findings);
     zones::check(inspector, &usage, &owners, lost, findings, &mut plan);
     if options.data {
         summaries::check(inspector, &owners, findings);

@@ -1,5 +1,6 @@
 //! Zones: what the zone information table, the headers and the device say of each.
 
+use persimmon_device::ZoneState;
 use persimmon_format::ZoneId;
 use persimmon_format::table::{Role, ZitEntry};
 
@@ -7,7 +8,8 @@ use super::owners::{Owners, Usage};
 use super::repair::Plan;
 use crate::checkpoint::Checkpoint;
 use crate::finding::{
-    Findings, ZIT_ROLE, ZIT_VALID, ZIT_WRITE_POINTER, ZONE_HEADER, ZONE_HEADER_UNUSED, ZONE_STATE,
+    Findings, ZIT_ROLE, ZIT_VALID, ZIT_WRITE_POINTER, ZONE_COPY, ZONE_HEADER, ZONE_HEADER_UNUSED,
+    ZONE_READ_ONLY, ZONE_STATE,
 };
 use crate::log::Headless;
 use crate::volume::{Inspector, ZoneHeaderFields, ZoneUse};
@@ -28,11 +30,24 @@ pub(crate) fn check(
         let place = format!("zone {zone}");
         let entry = checkpoint.zit.get(index).copied().unwrap_or_default();
         let counted = usage.blocks.get(index).copied().unwrap_or(0);
-        let used = counted > 0 || owners.uses(index);
+        // Of a pair the second is used as the first is.
+        let first = inspector.media.first(zone).0 as usize;
+        let used = counted > 0 || owners.uses(first);
+        let paired = inspector.media.partner(zone).is_some();
         if used && info.state.is_dead() {
-            findings.add(&ZONE_STATE, &place, format_args!("{:?}", info.state));
+            let rule = match info.state {
+                ZoneState::ReadOnly => &ZONE_READ_ONLY,
+                _ if paired => &ZONE_COPY,
+                _ => &ZONE_STATE,
+            };
+            findings.add(rule, &place, format_args!("{:?}", info.state));
         }
         match found {
+            ZoneUse::Damaged(error) if paired => {
+                if !info.state.is_dead() {
+                    findings.add(&ZONE_COPY, &place, error);
+                }
+            }
             ZoneUse::Header(header) => {
                 if let Some((headless, error)) = inspector.headless.get(&zone) {
                     let bad = header_was_durable(inspector, checkpoint, &entry, headless);

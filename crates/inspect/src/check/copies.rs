@@ -1,0 +1,58 @@
+//! The second copies of a volume that has two: what is good in one zone of a pair and bad in the
+//! other.
+
+use persimmon_format::envelope::{self, Kind};
+use persimmon_format::{Addr, VolumeKey};
+
+use crate::finding::{Findings, PAGE_COPY};
+use crate::media::Media;
+use crate::volume::Inspector;
+
+/// Reads both copies of each page and table chunk of the checkpoint. Where a whole zone is gone
+/// that is told once, with the zones.
+pub(crate) fn check(inspector: &Inspector<'_>, findings: &mut Findings) {
+    let Ok(checkpoint) = inspector.checkpoint() else {
+        return;
+    };
+    let footer = &checkpoint.footer;
+    let pages = checkpoint
+        .mat
+        .iter()
+        .enumerate()
+        .filter(|(_, entry)| entry.is_used())
+        .map(|(id, entry)| (Kind::Page, id, entry.addr, u32::from(entry.blocks)));
+    let tables = [(Kind::MatChunk, &footer.mat), (Kind::ZitChunk, &footer.zit)];
+    let chunks = tables.into_iter().flat_map(|(kind, list)| {
+        let used = list.iter().enumerate().filter(|(_, a)| **a != Addr::ZERO);
+        used.map(move |(number, addr)| (kind, number, *addr, 1))
+    });
+    let media = &inspector.media;
+    for (kind, number, addr, blocks) in pages.chain(chunks) {
+        let Some(copy) = media.copy_of(addr) else {
+            continue;
+        };
+        if media.is_offline(addr.zone()) || media.is_offline(copy.zone()) {
+            continue;
+        }
+        let good = |at| is_good(media, &inspector.key, kind, number, at, blocks);
+        let bad = match (good(addr), good(copy)) {
+            (true, false) => copy,
+            (false, true) => addr,
+            // Both bad is told where the block is needed.
+            _ => continue,
+        };
+        findings.add(&PAGE_COPY, bad, format_args!("{kind:?} {number}"));
+    }
+}
+
+fn is_good(
+    media: &Media<'_>,
+    key: &VolumeKey,
+    kind: Kind,
+    number: usize,
+    addr: Addr,
+    blocks: u32,
+) -> bool {
+    let read = media.read(addr, blocks);
+    read.is_ok_and(|bytes| envelope::open(&bytes, key, kind, Some(number as u64)).is_ok())
+}
