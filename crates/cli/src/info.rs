@@ -75,6 +75,22 @@ impl InfoCommand {
                 ),
             ),
             ("inodes", info.inodes.to_string()),
+            (
+                "copies",
+                match info.copies {
+                    1 => "1 of metadata, checkpoints and log".into(),
+                    copies => {
+                        format!("{copies} of metadata, checkpoints and log, in pairs of zones")
+                    }
+                },
+            ),
+            (
+                "failed zones",
+                match info.failed_zones {
+                    0 => "none".into(),
+                    zones => format!("{zones}, see `persimmon zones`"),
+                },
+            ),
         ];
         for (name, value) in rows {
             println!("{name:<14}{value}");

@@ -64,6 +64,10 @@ pub struct Shape {
     /// Share held back for metadata and cleaning
     #[arg(long, value_parser = parse_basis_points, default_value = "7%")]
     reserve: u32,
+    /// Copies of metadata, checkpoints and log: with 2, any one zone can be lost, and nothing is but
+    /// the file data in it
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=2))]
+    copies: u32,
     /// Label, at most 64 bytes
     #[arg(long, short = 'L', default_value = "")]
     label: String,
@@ -88,6 +92,7 @@ struct Made {
     max_open: Option<u32>,
     max_active: Option<u32>,
     reserve_basis_points: u32,
+    copies: u32,
     dry_run: bool,
 }
 
@@ -111,6 +116,7 @@ impl Mkfs {
             max_open: geometry.max_open,
             max_active: geometry.max_active,
             reserve_basis_points: self.shape.reserve,
+            copies: self.shape.copies,
             dry_run: self.dry_run,
         };
         if self.json {
@@ -137,6 +143,9 @@ impl Mkfs {
         );
         if !made.dry_run || self.shape.uuid.is_some() {
             println!("UUID {}", made.uuid);
+        }
+        if made.copies > 1 {
+            println!("{} copies of metadata, checkpoints and log", made.copies);
         }
         if !made.label.is_empty() {
             println!("label {}", made.label);
@@ -185,6 +194,7 @@ impl Shape {
             &device_geometry(&geometry),
             geometry.capacity_blocks,
             self.reserve,
+            self.copies,
         )
         .map_err(|error| failed(device, error))?;
         Ok(Plan {
@@ -288,6 +298,7 @@ impl Plan<'_> {
             secret,
             label: self.shape.label.clone(),
             reserve_basis_points: self.shape.reserve,
+            copies: self.shape.copies,
             now: SystemClock.now(),
             root_mode: 0o755,
             root_uid: rustix::process::geteuid().as_raw(),

@@ -92,6 +92,7 @@ mod tests {
             zone,
             role: role.into(),
             lifetime: "none".into(),
+            partner: None,
             state: "open".into(),
             write_pointer_blocks: valid,
             capacity_blocks: 100,

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use persimmon_device::image::ImageDevice;
 use persimmon_device::{BLOCK_SIZE, ZonedDevice};
-use persimmon_engine::{RecoveryReport, Statistics, Volume, ZoneStatus};
+use persimmon_engine::{RecoveryReport, Statistics, Volume, ZoneFailure, ZoneStatus};
 use persimmon_format::table::Role;
 use persimmon_fuse::{Histogram, Latencies, Live};
 use serde::{Deserialize, Serialize};
@@ -53,6 +53,10 @@ pub struct Info {
     pub available_bytes: u64,
     /// Inodes in use.
     pub inodes: u64,
+    /// Copies of metadata, checkpoints and log.
+    pub copies: u32,
+    /// Zones that have failed or are retired.
+    pub failed_zones: u32,
 }
 
 /// One line of `persimmon zones`.
@@ -64,8 +68,10 @@ pub struct ZoneRow {
     pub role: String,
     /// none, short, medium, long, extreme, survivors.
     pub lifetime: String,
-    /// empty, open, partial, full.
+    /// empty, open, partial, full, or, if it has failed, read-only, offline.
     pub state: String,
+    /// On volumes with two copies, the zone that holds the same.
+    pub partner: Option<u32>,
     /// Blocks written.
     pub write_pointer_blocks: u32,
     /// Blocks that can be written.
@@ -161,6 +167,8 @@ impl ZoneRow {
     fn new(status: &ZoneStatus) -> ZoneRow {
         let entry = &status.entry;
         let state = match () {
+            () if status.failure == Some(ZoneFailure::ReadOnly) => "read-only",
+            () if status.failure == Some(ZoneFailure::Offline) => "offline",
             () if status.open => "open",
             () if entry.write_pointer == 0 => "empty",
             () if entry.write_pointer >= status.capacity => "full",
@@ -171,6 +179,7 @@ impl ZoneRow {
             role: entry.role.name().to_owned(),
             lifetime: lifetime_name(entry.role, entry.lifetime).to_owned(),
             state: state.to_owned(),
+            partner: status.partner.map(|zone| zone.0),
             write_pointer_blocks: entry.write_pointer,
             capacity_blocks: status.capacity,
             valid_blocks: entry.valid,
@@ -202,6 +211,7 @@ impl Source {
     /// Gathers what does not change while the volume is open.
     pub fn new(volume: Arc<Volume>, device: &ImageDevice, read_only: bool) -> Source {
         let geometry = device.geometry();
+        let copies = volume.identity().copies();
         Source {
             volume,
             latencies: Arc::default(),
@@ -221,6 +231,8 @@ impl Source {
                 total_bytes: 0,
                 available_bytes: 0,
                 inodes: 0,
+                copies,
+                failed_zones: 0,
             },
         }
     }
@@ -246,6 +258,7 @@ impl Source {
             total_bytes: space.total_bytes,
             available_bytes: space.available_bytes,
             inodes: space.inodes,
+            failed_zones: self.volume.failed_zones(),
             ..self.info.clone()
         }
     }
@@ -290,9 +303,6 @@ impl Live for Source {
 
 /// What recovery did, in words; nothing after a clean unmount.
 pub fn recovery_lines(device: &Path, recovery: &RecoveryReport) -> Vec<String> {
-    if recovery.clean && recovery.records_replayed == 0 {
-        return Vec::new();
-    }
     let mut lines = Vec::new();
     if !recovery.clean {
         lines.push(format!(
@@ -305,6 +315,20 @@ pub fn recovery_lines(device: &Path, recovery: &RecoveryReport) -> Vec<String> {
     if recovery.tail_cut {
         lines.push(format!(
             "{}: changes that had not been synced when it stopped were given up",
+            device.display()
+        ));
+    }
+    if recovery.zones_failed > 0 {
+        lines.push(format!(
+            "{}: {} zones in use have failed; what is lost with them is in the log",
+            device.display(),
+            recovery.zones_failed
+        ));
+    }
+    if recovery.has_lost_metadata() {
+        lines.push(format!(
+            "{}: metadata is lost with a zone that failed: read-only; what cannot be reached, \
+             `persimmon recover` looks for",
             device.display()
         ));
     }

@@ -4,7 +4,7 @@
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 
-use persimmon_device::{BLOCK_SIZE, ZoneId, ZoneInfo};
+use persimmon_device::{BLOCK_SIZE, ZoneId, ZoneInfo, ZoneState};
 use persimmon_format::extent::Extent;
 use persimmon_format::record::Op;
 use persimmon_format::table::{Role, ZitEntry};
@@ -43,8 +43,15 @@ impl Arrival<'_> {
         let Some(info) = self.report.get(addr.zone().0 as usize) else {
             return false;
         };
+        let written = match info.state {
+            // Nothing tells whether it had arrived. What is lost now shall not take later changes
+            // along, which may have been acknowledged.
+            ZoneState::Offline => return true,
+            ZoneState::ReadOnly => info.capacity,
+            _ => info.write_pointer,
+        };
         let end = u64::from(addr.block()) + crcs.len() as u64;
-        if end > u64::from(info.write_pointer) && !fault(Fault::NoWritePointerCheck) {
+        if end > u64::from(written) && !fault(Fault::NoWritePointerCheck) {
             return false;
         }
         // Where completed commands can be lost a reset can, and then an old write pointer stands

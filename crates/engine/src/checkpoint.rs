@@ -13,7 +13,7 @@ use persimmon_format::table::{MatEntry, ZitEntry};
 use persimmon_format::{Addr, Lsn, PageId};
 
 use crate::Volume;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::faults::{Fault, fault};
 use crate::log;
 use crate::media::wait_all;
@@ -25,7 +25,7 @@ use crate::zones::{self, Stream, ZoneWriter, Zones};
 /// Blocks of pages written before waiting for them.
 const BATCH_BLOCKS: usize = 256;
 /// Zones tried when writes to them fail.
-const ZONES_TRIED: usize = 3;
+const ZONES_TRIED: u32 = 3;
 
 /// What checkpoints remember from one to the next.
 pub(crate) struct CheckpointState {
@@ -69,14 +69,14 @@ struct Counts<'a> {
 
 impl Counts<'_> {
     fn add(&mut self, addr: Addr, blocks: u16) {
-        self.live.add_valid(addr, blocks.into());
+        self.live.add_metadata(addr, blocks.into());
         if let Some(entry) = self.cut.get_mut(addr.zone().0 as usize) {
             entry.valid = entry.valid.saturating_add(blocks.into());
         }
     }
 
     fn sub(&mut self, addr: Addr, blocks: u16) {
-        self.live.sub_valid(addr, blocks.into());
+        self.live.sub_metadata(addr, blocks.into());
         if let Some(entry) = self.cut.get_mut(addr.zone().0 as usize) {
             entry.valid = entry.valid.saturating_sub(blocks.into());
         }
@@ -122,6 +122,7 @@ impl Volume {
                 return Ok(());
             }
             self.settle_summaries();
+            self.zones.examine(&self.media);
             let mut snapshot = self.cut()?;
             let result = self.write_checkpoint(&mut snapshot);
             if !matches!(result, Ok(Written::Durable)) {
@@ -236,9 +237,16 @@ impl Volume {
         }
     }
 
-    /// Resets a zone nobody needs. Where that fails the zone stays as it is, and the next
-    /// checkpoint tries again.
+    /// Resets a zone nobody needs, and its partner. Where that fails the zone stays as it is, and
+    /// the next checkpoint tries again.
     pub(crate) fn reset_zone(&self, zone: ZoneId, keep_allocated: bool) {
+        let partner = self.media.pairs.part(zone);
+        for zone in std::iter::once(zone).chain(partner) {
+            self.reset_one(zone, keep_allocated);
+        }
+    }
+
+    fn reset_one(&self, zone: ZoneId, keep_allocated: bool) {
         match self.media.reset(zone, keep_allocated) {
             Ok(()) => self.zones.freed(zone),
             Err(error) => {
@@ -292,7 +300,7 @@ impl Volume {
         self.zones
             .checkout(&self.media, Stream::Metadata, budget.log_floor)
             .map_err(|e| match e {
-                NoWriter::NeedRoom => Error::NoSpace,
+                NoWriter::NeedRoom => self.zones.no_zone(),
                 NoWriter::Failed(error) => error,
             })
     }
@@ -338,6 +346,7 @@ impl Volume {
                 let _ = self.media.finish(zone);
             }
             self.zones.park(writer);
+            self.zones.examine(&self.media);
             match result {
                 Ok(()) => {
                     for size in sizes {
@@ -346,7 +355,8 @@ impl Volume {
                     }
                 }
                 Err(error) => {
-                    failures += 1;
+                    // A zone that has failed for good says nothing of the others.
+                    failures += u32::from(!self.zones.has_failed(zone));
                     tracing::warn!(zone = zone.0, %error, "metadata zone failed");
                     if failures >= ZONES_TRIED {
                         return Err(error.into());
@@ -454,10 +464,11 @@ impl Volume {
     fn footer(&self, number: u64, snapshot: &Snapshot, written: &BTreeSet<ZoneId>) -> Footer {
         let overrides = written
             .iter()
+            .flat_map(|zone| self.media.pairs.both(*zone))
             .filter_map(|zone| {
-                let now = self.zones.entry(*zone)?;
+                let now = self.zones.entry(zone)?;
                 let valid = snapshot.zones.entries.get(zone.0 as usize)?.valid;
-                Some((*zone, ZitEntry { valid, ..now }))
+                Some((zone, ZitEntry { valid, ..now }))
             })
             .collect();
         let geometry = self.media.geometry();

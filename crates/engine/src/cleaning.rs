@@ -102,6 +102,10 @@ impl Volume {
     pub(crate) fn clean_ahead(&self) -> Result<bool> {
         let zones = self.zones.status().len() as u32;
         let low = self.zones.data_floor() + (zones / 32).max(2);
+        let movable = self.zones.survivors_floor(self.meta().cache.dirty());
+        if self.zones.free_zones() > movable && self.choose_failing().is_some() {
+            return self.clean_one();
+        }
         if self.zones.free_zones() > low {
             return Ok(false);
         }
@@ -112,10 +116,11 @@ impl Volume {
         self.clean_one()
     }
 
-    /// Cleans the best victim. False if there is none.
+    /// Cleans a zone that has failed, or else the best victim. False if there is none.
     pub(crate) fn clean_one(&self) -> Result<bool> {
         let _turn = self.cleaning_turn.take();
-        let Some(victim) = self.choose_victim() else {
+        let victim = self.choose_failing().or_else(|| self.choose_victim());
+        let Some(victim) = victim else {
             return Ok(false);
         };
         add(&self.media.counters.cleaning_background, 1);
@@ -134,6 +139,17 @@ impl Volume {
         }
     }
 
+    /// A zone that has failed, or of whose two copies one has, and that is not empty yet.
+    fn choose_failing(&self) -> Option<ZoneStatus> {
+        if self.zones.failed_zones() == 0 {
+            return None;
+        }
+        let waits = |z: &&ZoneStatus| {
+            z.must_be_emptied() && !self.zones.is_pinned(z.zone) && !self.is_barren(z)
+        };
+        self.zones.status().iter().find(waits).copied()
+    }
+
     /// The zone with most to gain: most blocks that are not valid. Zones wholly dead are none.
     fn choose_victim(&self) -> Option<ZoneStatus> {
         self.zones
@@ -144,6 +160,7 @@ impl Volume {
                 !z.open
                     && z.entry.valid > 0
                     && garbage > z.capacity / 32
+                    && z.failure.is_none()
                     && !self.zones.is_pinned(z.zone)
                     && !self.is_barren(z)
                     && matches!(z.entry.role, Role::Data | Role::Metadata)

@@ -1,6 +1,6 @@
 //! What the engine can answer instead of doing the work. Doors map it to their own terms once.
 
-use persimmon_device::DeviceError;
+use persimmon_device::{DeviceError, ZoneId};
 use persimmon_format::{Addr, FormatError, Ino, PageId};
 
 /// Shorthand.
@@ -12,6 +12,28 @@ pub enum Error {
     /// No room for what a write or an operation would add. Deleting and truncating still work.
     #[error("no space left on the volume")]
     NoSpace,
+    /// So many zones have failed that the others do not carry the volume any more.
+    #[error(
+        "{failed} of {zones} zones have failed and too few are left to write to; mount read-only \
+         and copy the files to another device"
+    )]
+    WornOut {
+        /// Zones that take no more writes.
+        failed: u32,
+        /// Zones of the device.
+        zones: u32,
+    },
+    /// The log, or what a recovery needs of it, was in zones that have failed.
+    #[error(
+        "the log was in zone {zone}, which is offline ({source}); `persimmon recover` rebuilds the \
+         files on another device"
+    )]
+    LogLost {
+        /// A zone that is offline and may have been of the log.
+        zone: ZoneId,
+        /// What is missing.
+        source: Box<Error>,
+    },
     /// The volume takes no changes.
     #[error("the volume is read-only: {why}")]
     ReadOnly {
@@ -34,6 +56,16 @@ pub enum Error {
         /// Block in the file.
         block: u64,
         /// Where it was read.
+        addr: Addr,
+    },
+    /// A piece of a file is in a zone that has failed.
+    #[error("inode {ino}: file block {block} is lost, zone {} is offline", addr.zone())]
+    DataLost {
+        /// File.
+        ino: Ino,
+        /// Block in the file.
+        block: u64,
+        /// Where it was.
         addr: Addr,
     },
     /// Structures that contradict each other.

@@ -1,6 +1,7 @@
 //! The gate: the engine's only way to the device, where everything sent is counted (I6).
 
-use std::sync::Arc;
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use persimmon_device::{BLOCK_SIZE, Buffer, ZoneId};
 use persimmon_device::{
@@ -11,6 +12,7 @@ use persimmon_format::{Addr, DeviceId};
 use crate::error::Result;
 use crate::options::Barrier;
 use crate::statistics::{Class, Counters, add};
+use crate::zones::Pairs;
 
 /// The device of a volume with its counters.
 pub(crate) struct Media {
@@ -18,6 +20,10 @@ pub(crate) struct Media {
     /// Whether it is flushed.
     flushes: bool,
     pub(crate) counters: Counters,
+    /// Zones that are written together, and read in each other's place.
+    pub(crate) pairs: Pairs,
+    /// Zones that answered with an error: they may have failed.
+    suspects: Mutex<BTreeSet<ZoneId>>,
 }
 
 impl Media {
@@ -28,10 +34,28 @@ impl Media {
             Barrier::Off => false,
         };
         Media {
+            pairs: Pairs::new(device.geometry().zone_count),
             device,
             flushes,
             counters: Counters::default(),
+            suspects: Mutex::default(),
         }
+    }
+
+    fn suspect<T, E>(&self, zone: ZoneId, result: Result<T, E>) -> Result<T, E> {
+        if result.is_err() {
+            let suspects = self.suspects.lock();
+            suspects
+                .unwrap_or_else(PoisonError::into_inner)
+                .insert(zone);
+        }
+        result
+    }
+
+    /// Zones that answered with an error since the last call.
+    pub(crate) fn take_suspects(&self) -> BTreeSet<ZoneId> {
+        let mut suspects = self.suspects.lock().unwrap_or_else(PoisonError::into_inner);
+        std::mem::take(&mut *suspects)
     }
 
     pub(crate) fn geometry(&self) -> &Geometry {
@@ -42,8 +66,43 @@ impl Media {
         &*self.device
     }
 
-    /// Reads `blocks` blocks, in as many commands as the device needs.
+    /// Reads `blocks` blocks, of a pair from the partner if the zone itself cannot be read.
     pub(crate) fn read(&self, addr: Addr, blocks: u32) -> Result<Buffer> {
+        self.read_good(addr, blocks, Ok)
+    }
+
+    /// Reads blocks and makes of them what `parse` does. What cannot be read or parsed in one zone
+    /// of a pair is taken from the other.
+    pub(crate) fn read_good<T>(
+        &self,
+        addr: Addr,
+        blocks: u32,
+        parse: impl Fn(Buffer) -> Result<T>,
+    ) -> Result<T> {
+        let error = match self.read_one(addr, blocks).and_then(&parse) {
+            Ok(parsed) => return Ok(parsed),
+            Err(error) => error,
+        };
+        let Some(partner) = self.pairs.partner(addr.zone()) else {
+            return Err(error);
+        };
+        let copy = Addr::new(addr.device(), partner, addr.block());
+        match self.read_one(copy, blocks).and_then(&parse) {
+            Ok(parsed) => {
+                tracing::warn!(%addr, %copy, %error, "a block is bad, its copy is used");
+                Ok(parsed)
+            }
+            Err(_) => Err(error),
+        }
+    }
+
+    /// Reads from this zone alone, in as many commands as the device needs.
+    pub(crate) fn read_one(&self, addr: Addr, blocks: u32) -> Result<Buffer> {
+        let read = self.read_commands(addr, blocks);
+        self.suspect(addr.zone(), read)
+    }
+
+    fn read_commands(&self, addr: Addr, blocks: u32) -> Result<Buffer> {
         let zone = addr.zone();
         if addr.device() != DeviceId(0) || zone.0 >= self.geometry().zone_count {
             return Err(DeviceError::NoSuchZone {
@@ -75,8 +134,24 @@ impl Media {
     }
 
     /// Starts writes of `data` at the write pointer of `zone`, which is `block`, in as many
-    /// commands as the device needs.
+    /// commands as the device needs, and the same to its partner.
     pub(crate) fn write(
+        &self,
+        class: Class,
+        zone: ZoneId,
+        block: u32,
+        data: Vec<Buffer>,
+    ) -> Vec<Pending> {
+        let Some(partner) = self.pairs.partner(zone) else {
+            return self.write_one(class, zone, block, data);
+        };
+        let mut pending = self.write_one(class, zone, block, data.clone());
+        pending.extend(self.write_one(class, partner, block, data));
+        pending
+    }
+
+    /// Starts writes to this zone alone.
+    pub(crate) fn write_one(
         &self,
         class: Class,
         zone: ZoneId,
@@ -112,15 +187,24 @@ impl Media {
 
     pub(crate) fn reset(&self, zone: ZoneId, keep_allocated: bool) -> Result<()> {
         add(&self.counters.resets, 1);
-        self.device.run(Command::Reset {
+        let reset = self.device.run(Command::Reset {
             zone,
             keep_allocated,
-        })?;
+        });
+        self.suspect(zone, reset)?;
         Ok(())
     }
 
+    /// Finishes a zone and its partner.
     pub(crate) fn finish(&self, zone: ZoneId) -> Result<()> {
-        self.device.run(Command::Finish { zone })?;
+        let finish = |zone| self.finish_one(zone);
+        self.pairs.both(zone).map(finish).fold(Ok(()), Result::and)
+    }
+
+    /// Finishes this zone alone.
+    pub(crate) fn finish_one(&self, zone: ZoneId) -> Result<()> {
+        let finished = self.device.run(Command::Finish { zone });
+        self.suspect(zone, finished)?;
         Ok(())
     }
 

@@ -7,17 +7,18 @@ use persimmon_device::{ZoneId, ZoneState, ZonedDevice};
 use persimmon_format::inode::{FIRST_INO, Inode, ROOT};
 use persimmon_format::log::LogState;
 use persimmon_format::table::{Role, ZitEntry};
-use persimmon_format::zone_header::VolumeIdentity;
+use persimmon_format::zone_header::{MIRRORED, VolumeIdentity};
 use persimmon_format::{Addr, Key, Lsn};
 
 use crate::Volume;
 use crate::checkpoint::CheckpointState;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::log::writer::LogStart;
 use crate::media::Media;
 use crate::meta::{Meta, PageCache, mat::Mat, tree};
 use crate::options::{Barrier, FormatOptions, Options};
 use crate::volume::Parts;
+use crate::zones::failure::ZoneFailure;
 use crate::zones::table::Found;
 use crate::zones::{Budget, Zones};
 
@@ -35,7 +36,16 @@ pub(crate) fn format(device: Arc<dyn ZonedDevice>, options: &FormatOptions) -> R
         .min()
         .unwrap_or(0);
     let runtime = Options::default();
-    let budget = Budget::new(&geometry, capacity, options.reserve_basis_points, &runtime)?;
+    let (reserve, copies) = (options.reserve_basis_points, options.copies);
+    let incompatible = match copies {
+        1 => 0,
+        2 => MIRRORED,
+        _ => {
+            let why = format!("{copies} copies of the metadata: there can be 1 or 2");
+            return Err(Error::Geometry(why));
+        }
+    };
+    let budget = Budget::new(&geometry, capacity, reserve, copies, &runtime)?;
 
     for (i, info) in report.iter().enumerate() {
         let dead = info.state.is_dead();
@@ -49,7 +59,7 @@ pub(crate) fn format(device: Arc<dyn ZonedDevice>, options: &FormatOptions) -> R
         uuid: options.uuid,
         secret: options.secret,
         label: options.label.clone(),
-        incompatible: 0,
+        incompatible,
         read_only_compatible: 0,
         compatible: 0,
         created_seconds: options.now.seconds,
@@ -69,17 +79,11 @@ pub(crate) fn format(device: Arc<dyn ZonedDevice>, options: &FormatOptions) -> R
                 entry,
                 capacity: info.capacity,
                 used: dead,
+                failure: ZoneFailure::of(info.state),
             }
         })
         .collect();
-    let zones = Zones::new(
-        budget,
-        identity.clone(),
-        geometry.conventional_zones,
-        &found,
-        1,
-        0,
-    );
+    let zones = Zones::new(budget, identity.clone(), &media, &found, 1, 0);
 
     let mut cache = PageCache::new();
     let root = tree::create(&mut cache);

@@ -13,6 +13,9 @@ pub struct FormatOptions {
     pub label: String,
     /// Share held back for metadata and cleaning, in 1/100 percent of the capacity.
     pub reserve_basis_points: u32,
+    /// Zones that hold each block of the log and of metadata: 1, or 2, with which any one zone can
+    /// be lost and nothing is but the file data in it.
+    pub copies: u32,
     /// Creation time, also of the root directory.
     pub now: Timestamp,
     /// Permissions of the root directory.
@@ -30,6 +33,7 @@ impl Default for FormatOptions {
             secret: [0; 32],
             label: String::new(),
             reserve_basis_points: 700,
+            copies: 1,
             now: Timestamp::default(),
             root_mode: 0o755,
             root_uid: 0,

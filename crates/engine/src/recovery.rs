@@ -8,7 +8,6 @@ use std::cell::RefCell;
 use std::sync::Arc;
 
 use persimmon_device::{ZoneId, ZoneInfo, ZoneState, ZonedDevice};
-use persimmon_format::envelope::{self, Kind};
 use persimmon_format::extent::Extent;
 use persimmon_format::footer::Footer;
 use persimmon_format::log::LogState;
@@ -27,9 +26,12 @@ use crate::log::replay::Replay;
 use crate::log::scan::{self, FoundLog, FoundZone};
 use crate::log::writer::LogStart;
 use crate::media::Media;
-use crate::meta::{Meta, PageCache, apply, mat::Mat, store};
+use crate::meta::{Meta, PageCache, apply, store};
 use crate::options::Options;
+use crate::tables::Tables;
 use crate::volume::Parts;
+use crate::zones::budget::LOG_CANDIDATES;
+use crate::zones::failure::ZoneFailure;
 use crate::zones::table::Found;
 use crate::zones::{Budget, Zones};
 
@@ -54,6 +56,25 @@ pub struct RecoveryReport {
     pub headers_rescued: u32,
     /// Zones that nothing names any more; they were reset, unless the volume is read-only.
     pub zones_reset: u32,
+    /// Of a pair of log zones one held less than the other, or was gone.
+    pub copies_uneven: bool,
+    /// Zones that have failed and are not retired yet: something refers to them.
+    pub zones_failed: u32,
+    /// Chunks of the page table that are lost with a zone that failed. The volume is read-only.
+    pub mat_chunks_lost: u32,
+    /// Chunks of the zone table, likewise.
+    pub zit_chunks_lost: u32,
+    /// Changes of the journal that could not be replayed, since pages they need are lost with a
+    /// zone that failed. The volume is read-only.
+    pub changes_lost: u64,
+}
+
+impl RecoveryReport {
+    /// Metadata is lost: the volume is read-only.
+    #[must_use]
+    pub fn has_lost_metadata(&self) -> bool {
+        self.mat_chunks_lost > 0 || self.zit_chunks_lost > 0 || self.changes_lost > 0
+    }
 }
 
 /// Opens the volume on a device.
@@ -66,8 +87,8 @@ pub(crate) fn open(
     let FoundLog {
         identity,
         zones: log_zones,
-    } = scan::find(&media, &report)?;
-    let headers_rescued = log_zones.iter().filter(|f| f.headless).count() as u32;
+    } = scan::find(&media, &report).map_err(log_lost(&media, &report))?;
+    let headers_rescued = log_zones.iter().filter(|f| f.headless()).count() as u32;
     check_identity(&identity, &media, &options)?;
     let key = identity.key();
 
@@ -76,26 +97,28 @@ pub(crate) fn open(
         footer,
         older_footer,
         blocks,
-    } = read_log(&media, &key, &log_zones)?;
+        uneven,
+    } = read_log(&media, &key, &log_zones).map_err(log_lost(&media, &report))?;
     check_footer(&media, &footer)?;
     let replay = Replay::new(&blocks);
-    let mut zit = read_zit(&media, &key, &footer)?;
-    let written_zit = zit.clone();
-    for (zone, entry) in &footer.overrides {
-        if let Some(slot) = zit.get_mut(zone.0 as usize) {
-            *slot = *entry;
-        }
-    }
-    let mat = read_mat(&media, &key, &footer)?;
+    let tables = Tables::read(&media, &identity, &report, &footer)?;
+    let mat_lost = tables.mat_lost > 0;
+    let Tables {
+        written_zit,
+        zit,
+        mat,
+        mat_lost: mat_chunks_lost,
+        zit_lost: zit_chunks_lost,
+    } = tables;
     let (found, next_sequence, log_zones, stale) =
         reconcile(&media, &identity, &report, &zit, log_zones, &footer);
 
-    let budget = budget(&media, &report, &footer, &options)?;
-    let conventional = media.geometry().conventional_zones;
+    let copies = identity.copies();
+    let budget = budget(&media, &report, &footer, copies, &options)?;
     let zones = Zones::new(
         budget,
         identity.clone(),
-        conventional,
+        &media,
         &found,
         next_sequence,
         footer.write_clock,
@@ -119,21 +142,26 @@ pub(crate) fn open(
         headers: RefCell::default(),
     };
     let mut records = 0;
-    let (last, tail_cut) = replay.run(footer.cut, |record| {
+    let mut changes_lost = 0;
+    let replayed = replay.run(footer.cut, |record| {
         if record.lsn > replay.trusted && !arrival.of(&record.ops) && !fault(Fault::UnsafeClassic) {
             return Ok(fault(Fault::LostRecordSkipped));
         }
-        apply_record(&media, &key, &mut meta, &zones, &record.ops)?;
+        changes_lost += apply_record(&media, &key, &mut meta, &zones, &record.ops, mat_lost)?;
         records += 1;
         Ok(true)
-    })?;
+    });
+    let (last, tail_cut) = replayed.map_err(log_lost(&media, &report))?;
 
     check_end(last, replay.epoch, log_zones.last(), &meta)?;
 
     // Where a write pointer proves nothing, blocks of a tail that nobody knows of may lie behind
     // it: they would come back in the place of new ones that a power cut loses.
     let new_epoch = tail_cut || !media.geometry().write_pointer_is_proof;
-    let headless = log_zones.iter().any(|f| f.headless);
+    let leave_zone = uneven
+        || log_zones
+            .iter()
+            .any(|f| f.headless() || !f.is_whole(copies));
     let state = LogState {
         epoch: replay.epoch + u32::from(new_epoch && !fault(Fault::EpochKept)),
         resume_after: if new_epoch {
@@ -147,7 +175,7 @@ pub(crate) fn open(
     let start = LogStart {
         state,
         next_lsn: last.next(),
-        head: log_zones.last().map(|newest| head(newest, &zones)),
+        head: log_zones.last().map(|newest| head(newest, &zones, copies)),
         chain: log_zones.iter().map(|f| f.zone).collect(),
         replay_sequence: footer.replay.sequence,
         // The first block of a new epoch tells.
@@ -163,6 +191,14 @@ pub(crate) fn open(
         log_blocks_bad: blocks.iter().filter(|b| b.state().is_none()).count() as u32,
         headers_rescued,
         zones_reset: stale.len() as u32,
+        copies_uneven: copies > 1 && leave_zone,
+        zones_failed: found
+            .iter()
+            .filter(|f| f.failure.is_some() && f.entry.role != Role::Retired)
+            .count() as u32,
+        mat_chunks_lost,
+        zit_chunks_lost,
+        changes_lost,
     };
     let volume = Volume::assemble(Parts {
         media,
@@ -179,23 +215,65 @@ pub(crate) fn open(
         },
         reserve_basis_points: footer.reserve_basis_points,
     });
-    if !volume.options.read_only {
-        resume_writing(&volume, &report, &stale, new_epoch, tail_cut)?;
-        volume.find_truncations()?;
-        if headless {
-            volume.checkpoint()?;
-        }
-    }
+    go_on(&volume, &report, &stale, &summary, leave_zone)?;
     Ok((volume, summary))
+}
+
+/// Makes a recovered volume writable, unless it is to be read-only.
+fn go_on(
+    volume: &Volume,
+    report: &[ZoneInfo],
+    stale: &[ZoneId],
+    summary: &RecoveryReport,
+    leave_zone: bool,
+) -> Result<()> {
+    if summary.has_lost_metadata() {
+        tracing::error!(?summary, "metadata is lost with a zone: read-only");
+        volume.make_read_only();
+        return Ok(());
+    }
+    if volume.options.read_only {
+        return Ok(());
+    }
+    resume_writing(volume, report, stale, summary.new_epoch, summary.tail_cut)?;
+    let mut finished = volume.find_truncations();
+    if finished.is_ok() && (leave_zone || volume.zones.log_is_failing()) {
+        finished = volume.checkpoint();
+    }
+    match finished {
+        // A page was lost on the way: what does not need it can be read.
+        Err(error) if volume.is_read_only() => {
+            tracing::error!(%error, "going on read-only");
+            Ok(())
+        }
+        other => other,
+    }
+}
+
+/// Why the log cannot be read, if a zone that may have been of it is offline.
+fn log_lost(media: &Media, report: &[ZoneInfo]) -> impl Fn(Error) -> Error + use<> {
+    let first = media.geometry().conventional_zones;
+    let candidates = report.iter().zip(0..).skip(first as usize);
+    let offline = candidates
+        .take(LOG_CANDIDATES as usize)
+        .find(|(info, _)| info.state == ZoneState::Offline)
+        .map(|(_, zone)| ZoneId(zone));
+    move |error| match (offline, error) {
+        (Some(zone), error @ (Error::NoVolume(_) | Error::Inconsistent(_))) => Error::LogLost {
+            zone,
+            source: Box::new(error),
+        },
+        (_, error) => error,
+    }
 }
 
 /// Where the log goes on: behind its newest zone's last block, or in another zone.
 ///
 /// A power cut can take a zone's header along and leave what is behind it. Such a zone is left as
 /// soon as may be: whatever else befalls it, it would be hard to know again.
-fn head(newest: &FoundZone, zones: &Zones) -> Head {
-    let known = !newest.headless || zones.free_zones() <= zones.budget.log_floor;
-    let next_block = if newest.state.is_writable() && known {
+fn head(newest: &FoundZone, zones: &Zones, copies: u32) -> Head {
+    let known = !newest.headless() || zones.free_zones() <= zones.budget.log_floor;
+    let next_block = if newest.is_writable(copies) && known {
         newest.write_pointer.max(1)
     } else {
         newest.zone.capacity
@@ -210,6 +288,7 @@ fn budget(
     media: &Media,
     report: &[ZoneInfo],
     footer: &Footer,
+    copies: u32,
     options: &Options,
 ) -> Result<Budget> {
     let capacity = report
@@ -219,7 +298,7 @@ fn budget(
         .min()
         .unwrap_or(0);
     let reserve = footer.reserve_basis_points;
-    Budget::new(media.geometry(), capacity, reserve, options)
+    Budget::new(media.geometry(), capacity, reserve, copies, options)
 }
 
 fn check_identity(identity: &VolumeIdentity, media: &Media, options: &Options) -> Result<()> {
@@ -257,6 +336,8 @@ struct Log {
     /// A newer footer is not whole.
     older_footer: bool,
     blocks: Vec<scan::Read>,
+    /// Of a pair of zones one has a block that the other does not have.
+    uneven: bool,
 }
 
 fn read_log(media: &Media, key: &VolumeKey, zones: &[FoundZone]) -> Result<Log> {
@@ -269,8 +350,10 @@ fn read_log(media: &Media, key: &VolumeKey, zones: &[FoundZone]) -> Result<Log> 
     };
     let (footer_addr, footer, older_footer) =
         scan::newest_footer(media, key, zones)?.ok_or_else(unfinished)?;
+    let (blocks, uneven) = scan::read_from(media, key, zones, footer.replay.sequence)?;
     let mut log = Log {
-        blocks: scan::read_from(media, key, zones, footer.replay.sequence)?,
+        blocks,
+        uneven,
         footer_addr,
         footer,
         older_footer,
@@ -278,48 +361,16 @@ fn read_log(media: &Media, key: &VolumeKey, zones: &[FoundZone]) -> Result<Log> 
     if let Some((addr, newer)) = scan::latest_footer(&log.blocks)
         && newer.checkpoint > log.footer.checkpoint
     {
+        let (blocks, uneven) = scan::read_from(media, key, zones, newer.replay.sequence)?;
         log = Log {
-            blocks: scan::read_from(media, key, zones, newer.replay.sequence)?,
+            blocks,
+            uneven,
             footer_addr: addr,
             footer: newer,
             older_footer: false,
         };
     }
     Ok(log)
-}
-
-fn read_chunk(
-    media: &Media,
-    key: &VolumeKey,
-    kind: Kind,
-    chunk: usize,
-    addr: Addr,
-) -> Result<Vec<u8>> {
-    let block = media.read(addr, 1)?;
-    let (_, payload) =
-        envelope::open(&block, key, kind, Some(chunk as u64)).map_err(Error::damaged(addr))?;
-    Ok(payload.to_vec())
-}
-
-fn read_mat(media: &Media, key: &VolumeKey, footer: &Footer) -> Result<Mat> {
-    let mut entries = Vec::new();
-    for (chunk, addr) in footer.mat.iter().enumerate() {
-        if *addr != Addr::ZERO {
-            let payload = read_chunk(media, key, Kind::MatChunk, chunk, *addr)?;
-            entries.extend(MatEntry::decode_chunk(&payload).map_err(Error::damaged(*addr))?);
-        }
-        entries.resize((chunk + 1) * MatEntry::PER_CHUNK, MatEntry::NONE);
-    }
-    let beyond = entries
-        .iter()
-        .skip(usize::try_from(footer.page_limit).unwrap_or(usize::MAX));
-    if beyond.clone().any(MatEntry::is_used) {
-        return Err(Error::Inconsistent(format!(
-            "the page table has pages past {}, where the checkpoint has none",
-            footer.page_limit
-        )));
-    }
-    Ok(Mat::new(entries, footer.mat.clone()))
 }
 
 /// Counters of a volume stay far below this: one million a second for a hundred thousand years.
@@ -372,22 +423,6 @@ fn check_footer(media: &Media, footer: &Footer) -> Result<()> {
     Ok(())
 }
 
-fn read_zit(media: &Media, key: &VolumeKey, footer: &Footer) -> Result<Vec<ZitEntry>> {
-    let zones = media.geometry().zone_count as usize;
-    let mut entries = Vec::new();
-    for (chunk, addr) in footer.zit.iter().enumerate() {
-        let payload = read_chunk(media, key, Kind::ZitChunk, chunk, *addr)?;
-        entries.extend(ZitEntry::decode_chunk(&payload).map_err(Error::damaged(*addr))?);
-    }
-    if entries.len() != zones {
-        return Err(Error::Inconsistent(format!(
-            "the zone table has {} entries, the device {zones} zones",
-            entries.len()
-        )));
-    }
-    Ok(entries)
-}
-
 /// Brings what the checkpoint says of the zones together with what the device says. Returns the
 /// zones, the next zone sequence, the log zones that are needed, and zones to reset: those that
 /// the checkpoint found unused, and that no record can name.
@@ -412,6 +447,15 @@ fn reconcile(
             stale.push(found.zone.zone)
         }
     }
+    // Of a pair the second counts no valid blocks; it is needed as long as the first is.
+    let valid = |at: usize| {
+        let first = media.pairs.first(ZoneId(at as u32));
+        zit.get(first.0 as usize).map_or(0, |entry| entry.valid)
+    };
+    let log_zone = |zone| {
+        keep.iter()
+            .find(|f| f.copies().any(|copy| copy.zone == zone))
+    };
     let mut next_sequence = footer.next_zone_sequence;
     let mut zones = Vec::with_capacity(report.len());
     for (i, (info, entry)) in report.iter().zip(zit).enumerate() {
@@ -419,23 +463,25 @@ fn reconcile(
         let used = info.state != ZoneState::Empty;
         let mut entry = *entry;
         next_sequence = next_sequence.max(entry.sequence.saturating_add(1));
-        entry.write_pointer = if used {
-            info.write_pointer.min(info.capacity)
-        } else {
-            0
+        entry.write_pointer = match info.state {
+            ZoneState::Empty => 0,
+            // It means nothing there.
+            ZoneState::ReadOnly | ZoneState::Offline => entry.write_pointer,
+            _ => info.write_pointer.min(info.capacity),
         };
-        if info.state.is_dead() && entry.valid == 0 {
-            entry.role = Role::Retired;
-        } else if let Some(log) = keep.iter().find(|f| f.zone.zone == zone) {
+        let valid = valid(i);
+        if let Some(log) = log_zone(zone) {
             entry.role = Role::Log;
             entry.sequence = log.zone.sequence;
             next_sequence = next_sequence.max(log.zone.sequence.saturating_add(1));
-        } else if !used && entry.valid == 0 {
+        } else if entry.role == Role::Retired || (info.state.is_dead() && valid == 0) {
+            entry.role = Role::Retired;
+        } else if !used && valid == 0 {
             entry = ZitEntry {
                 resets: entry.resets,
                 ..ZitEntry::default()
             };
-        } else if used && entry.valid == 0 {
+        } else if used && valid == 0 {
             // Whatever the checkpoint knew of it, it may have been reset and taken into use again
             // since: its header tells what it is.
             let known = (entry.role, entry.sequence);
@@ -455,7 +501,8 @@ fn reconcile(
         zones.push(Found {
             entry,
             capacity: info.capacity,
-            used,
+            used: used || entry.role == Role::Retired,
+            failure: ZoneFailure::of(info.state),
         });
     }
     // A header that a power cut took along may have had a number already.
@@ -469,14 +516,26 @@ fn apply_record(
     meta: &mut Meta,
     zones: &Zones,
     ops: &[Op],
-) -> Result<()> {
-    loop {
-        match apply::ensure(meta, ops) {
-            Ok(()) => break,
-            Err(Error::PageMissing(id)) => fetch(media, key, meta, id)?,
-            Err(error) => return Err(error),
+    mat_lost: bool,
+) -> Result<u64> {
+    if ensure(media, key, meta, ops, mat_lost)? {
+        apply_ops(meta, zones, ops)?;
+        return Ok(0);
+    }
+    // A page is lost with its zone. What does not need it is as it should be.
+    let mut lost = 0;
+    for op in ops {
+        let op = std::slice::from_ref(op);
+        if ensure(media, key, meta, op, mat_lost)? {
+            apply_ops(meta, zones, op)?;
+        } else {
+            lost += 1;
         }
     }
+    Ok(lost)
+}
+
+fn apply_ops(meta: &mut Meta, zones: &Zones, ops: &[Op]) -> Result<()> {
     for op in ops {
         if let Op::Map {
             extent: Extent::Frame { addr, .. },
@@ -487,6 +546,34 @@ fn apply_record(
         }
     }
     apply::apply(meta, zones, ops)
+}
+
+/// Reads the pages that operations need; false if one of them is lost with a zone that failed.
+fn ensure(
+    media: &Media,
+    key: &VolumeKey,
+    meta: &mut Meta,
+    ops: &[Op],
+    mat_lost: bool,
+) -> Result<bool> {
+    loop {
+        let id = match apply::ensure(meta, ops) {
+            Ok(()) => return Ok(true),
+            Err(Error::PageMissing(id)) => id,
+            Err(error) => return Err(error),
+        };
+        if let Err(error) = fetch(media, key, meta, id) {
+            let gone = match meta.mat.get(id) {
+                None => mat_lost,
+                Some(entry) => {
+                    let zone = entry.addr.zone();
+                    let report = media.device().report(zone.0..zone.0.saturating_add(1));
+                    report.is_ok_and(|zones| zones.iter().any(|z| z.state == ZoneState::Offline))
+                }
+            };
+            return if gone { Ok(false) } else { Err(error) };
+        }
+    }
 }
 
 fn fetch(media: &Media, key: &VolumeKey, meta: &mut Meta, id: PageId) -> Result<()> {
@@ -519,21 +606,25 @@ fn resume_writing(
         let Some(entry) = volume.zones.entry(zone) else {
             continue;
         };
-        if !info.state.is_active() || stale.contains(&zone) {
+        if !info.state.is_active() || stale.contains(&volume.media.pairs.first(zone)) {
             continue;
         }
         let goes_on = match entry.role {
             // Zones that voided records may name take no more writes: they are finished. So are
             // those whose header was lost: what is written behind it would not be believed.
             Role::Data | Role::Metadata => {
-                let intact = read_header(&volume.media, volume.identity(), zone)
-                    .is_some_and(|h| h.role == entry.role && h.sequence == entry.sequence);
-                !tail_cut && intact && volume.resume_zone(zone, info)
+                !tail_cut
+                    && is_intact(volume, report, zone)
+                    && match volume.media.pairs.is_second(zone) {
+                        // The first came before it.
+                        true => volume.zones.is_open(zone),
+                        false => volume.resume_zone(zone, info),
+                    }
             }
-            Role::Log => log_head == Some(zone),
+            Role::Log => log_head == Some(volume.media.pairs.first(zone)),
             Role::Free | Role::Retired => false,
         };
-        if !goes_on && let Err(error) = volume.media.finish(zone) {
+        if !goes_on && let Err(error) = volume.media.finish_one(zone) {
             tracing::warn!(zone = zone.0, %error, "zone could not be finished");
         }
     }
@@ -541,4 +632,25 @@ fn resume_writing(
         volume.reset_zone(*zone, true);
     }
     Ok(())
+}
+
+/// Whether a zone, and its partner, if the volume has two copies of what is in it, have their
+/// headers and end at the same block.
+fn is_intact(volume: &Volume, report: &[ZoneInfo], zone: ZoneId) -> bool {
+    let Some(entry) = volume.zones.entry(zone) else {
+        return false;
+    };
+    let pairs = &volume.media.pairs;
+    let end = |zone: ZoneId| {
+        report
+            .get(zone.0 as usize)
+            .map(|z| (z.state.is_active(), z.write_pointer))
+    };
+    let copies = volume.zones.budget.copies_of(entry.role);
+    let intact = |zone| {
+        end(zone) == end(pairs.first(zone))
+            && read_header(&volume.media, volume.identity(), zone)
+                .is_some_and(|h| h.role == entry.role && h.sequence == entry.sequence)
+    };
+    pairs.both(zone).count() == copies as usize && pairs.both(zone).all(intact)
 }

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGua
 
 use persimmon_device::{ZoneId, ZoneInfo, ZonedDevice};
 use persimmon_format::record::Op;
-use persimmon_format::table::Role;
+use persimmon_format::table::{MatEntry, Role};
 use persimmon_format::zone_header::VolumeIdentity;
 use persimmon_format::{Ino, Key, KeyKind, Lsn, PageId, VolumeKey};
 
@@ -85,6 +85,8 @@ pub enum Task {
     Clean,
     /// Finish a truncation that a crash interrupted.
     Truncate,
+    /// Ask the device which zones have failed, and make the log independent of those that have.
+    Examine,
 }
 
 /// What a step did.
@@ -220,7 +222,7 @@ impl Volume {
         if intent == Intent::Grow && is_full() {
             self.settle_space()?;
             if is_full() {
-                return Err(Error::NoSpace.into());
+                return Err(self.zones.no_space().into());
             }
         }
         self.update_unbounded(data, f)
@@ -306,17 +308,31 @@ impl Volume {
                 (entry, self.zones.pin(entry.addr.zone()))
             };
             let page = store::fetch(&self.media, &self.key, id, entry);
+            self.zones.examine(&self.media);
             let mut meta = self.meta_mut();
             if meta.mat.get(id) != Some(entry) {
                 // It was written elsewhere meanwhile; look again.
                 continue;
             }
-            meta.cache.insert_clean(id, page?);
+            let page = page.inspect_err(|error| self.lost_page(id, entry, error))?;
+            meta.cache.insert_clean(id, page);
             let limit = self.options.cache_bytes_max / persimmon_format::page::PAGE_SIZE;
             if meta.cache.resident() > limit + limit / 8 + 64 {
                 meta.cache.evict(limit);
             }
             return Ok(());
+        }
+    }
+
+    /// A page that is damaged, or in a zone that has failed, is lost: what it held is not guessed.
+    fn lost_page(&self, id: PageId, entry: MatEntry, error: &Error) {
+        let lost = match error {
+            Error::Device(_) => self.zones.has_failed(entry.addr.zone()),
+            _ => true,
+        };
+        if lost && self.check_writable().is_ok() {
+            tracing::error!(page = id.0, %error, "a metadata page is lost, no more changes are made");
+            self.make_read_only();
         }
     }
 
@@ -376,6 +392,10 @@ impl Volume {
             Task::CleanIfDue => self.clean_ahead().map(done),
             Task::Clean => self.clean_one().map(done),
             Task::Truncate => self.finish_a_truncation().map(done),
+            Task::Examine => {
+                self.zones.examine_all(&self.media);
+                self.secure_log().map(|()| Progress::Idle)
+            }
         }
     }
 
@@ -401,7 +421,18 @@ impl Volume {
 
     /// Makes the history up to a record durable.
     pub(crate) fn commit(&self, lsn: Lsn) -> Result<()> {
-        self.log.commit(&self.media, &self.zones, lsn, true, None)
+        self.log.commit(&self.media, &self.zones, lsn, true, None)?;
+        self.secure_log()
+    }
+
+    /// Where a zone of the log has failed, what is in it may be lost, and later records cannot be
+    /// replayed without it: a checkpoint makes them needless. Before that nothing more is
+    /// acknowledged.
+    pub(crate) fn secure_log(&self) -> Result<()> {
+        if self.zones.log_is_failing() {
+            self.checkpoint_if(|| self.zones.log_is_failing())?;
+        }
+        Ok(())
     }
 
     /// Inodes without a name, left by a crash or still open.
@@ -427,6 +458,12 @@ impl Volume {
                 * persimmon_device::BLOCK_SIZE as u64,
             ..self.media.counters.snapshot()
         }
+    }
+
+    /// Zones that have failed or are retired.
+    #[must_use]
+    pub fn failed_zones(&self) -> u32 {
+        self.zones.failed_zones()
     }
 
     /// All zones.

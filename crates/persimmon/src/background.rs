@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use std::{fmt, io};
 
 use persimmon_device::DeviceError;
-use persimmon_engine::{Error, Progress, Task};
+use persimmon_engine::{Error, Progress, Task, Volume};
 use persimmon_vfs::{Ino, OnError, Vfs};
 use tracing::{error, info, warn};
 
@@ -18,6 +18,15 @@ const TICK: Duration = Duration::from_millis(50);
 
 /// How long to wait before a step that failed is tried again.
 const RETRY: Duration = Duration::from_secs(1);
+
+/// How often to look whether a zone was found to have failed.
+const FAILURES_TICK: Duration = Duration::from_secs(1);
+
+/// How often the device is asked about all zones.
+const EXAMINE_INTERVAL: Duration = Duration::from_secs(60);
+
+/// Lost ranges logged at most.
+const LOSSES_TOLD_MAX: usize = 1000;
 
 /// How often access times that are only in memory are written.
 const ACCESS_TIMES_INTERVAL: Duration = Duration::from_secs(300);
@@ -57,7 +66,7 @@ impl Stop {
 impl Background {
     /// Starts the work: freeing `orphans`, which lost their last name before this mount; writing
     /// staged data back, a commit every `commit_interval`, checkpoints and cleaning ahead of need.
-    /// A volume that is read-only has none.
+    /// A volume that is read-only has none of it. What is lost with zones that fail is logged.
     ///
     /// # Errors
     /// When a thread cannot be started.
@@ -70,6 +79,8 @@ impl Background {
             stop: Arc::default(),
             threads: Vec::new(),
         };
+        let watch = Arc::clone(vfs);
+        background.spawn("zones", vfs, move |stop| zone_loop(&watch, stop))?;
         if vfs.is_read_only() {
             return Ok(background);
         }
@@ -158,6 +169,58 @@ fn write_loop(vfs: &Vfs, stop: &Stop, commit_interval: Duration) {
             }
             committed = Instant::now();
         }
+    }
+}
+
+/// Asks the device now and then which zones have failed, and tells what of the files is lost.
+fn zone_loop(vfs: &Vfs, stop: &Stop) {
+    let volume = vfs.volume();
+    let mut examined = Instant::now();
+    let mut known = 0;
+    loop {
+        let failed = volume.failed_zones();
+        if std::mem::replace(&mut known, failed) < failed {
+            tell_losses(volume);
+        }
+        if vfs.is_read_only() || stop.wait(FAILURES_TICK) {
+            return;
+        }
+        if examined.elapsed() >= EXAMINE_INTERVAL {
+            examined = Instant::now();
+            if !run(vfs, stop, Task::Examine) {
+                return;
+            }
+        }
+    }
+}
+
+/// Logs which ranges of which files are lost with zones that are offline.
+fn tell_losses(volume: &Volume) {
+    let losses = match volume.losses(LOSSES_TOLD_MAX) {
+        Ok(losses) => losses,
+        Err(error) => {
+            error!("what is lost with zones that failed cannot be told: {error}");
+            return;
+        }
+    };
+    for loss in &losses.ranges {
+        let path = loss.path.as_deref().map(String::from_utf8_lossy);
+        let name = path.map_or_else(|| format!("inode {}", loss.ino), |path| path.into_owned());
+        let end = loss.offset.saturating_add(loss.bytes);
+        error!(
+            "{name}: bytes {} to {end} are lost, zone {} is offline",
+            loss.offset, loss.zone
+        );
+    }
+    let told = losses.ranges.len() as u64;
+    if losses.total > told {
+        error!(
+            "{} more ranges are lost; `persimmon fsck` tells all",
+            losses.total - told
+        );
+    }
+    if losses.incomplete {
+        error!("metadata is lost too: there may be more files of which something is");
     }
 }
 

@@ -29,6 +29,8 @@ pub struct Create {
     pub label: String,
     /// Share held back for metadata and cleaning, in 1/100 percent.
     pub reserve_basis_points: u32,
+    /// Copies of metadata, checkpoints and log: 1 or 2.
+    pub copies: u32,
     /// Overwrite what is there.
     pub force: bool,
 }
@@ -42,6 +44,7 @@ impl Create {
             zone_bytes: None,
             label: String::new(),
             reserve_basis_points: FormatOptions::default().reserve_basis_points,
+            copies: FormatOptions::default().copies,
             force: false,
         }
     }
@@ -122,6 +125,7 @@ impl Filesystem {
             secret,
             label: create.label.clone(),
             reserve_basis_points: create.reserve_basis_points,
+            copies: create.copies,
             now: SystemClock.now(),
             ..FormatOptions::default()
         };
@@ -148,7 +152,11 @@ impl Filesystem {
         (engine.read_only, semantics.read_only) = (read_only, read_only);
         let (volume, recovery): (Volume, RecoveryReport) = Volume::open(device, engine)?;
         let volume = Arc::new(volume);
-        let orphans = volume.orphans()?;
+        let orphans = match volume.orphans() {
+            // Metadata is lost: what can be read is to be.
+            Err(_) if volume.is_read_only() => Vec::new(),
+            orphans => orphans?,
+        };
         let vfs = Arc::new(Vfs::new(volume, Arc::new(SystemClock), semantics));
         let background = Background::start(&vfs, options.commit_interval, orphans)
             .map_err(crate::Error::Thread)?;

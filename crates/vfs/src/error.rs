@@ -143,7 +143,10 @@ impl Error {
     #[must_use]
     pub fn is_failure(&self) -> bool {
         match self {
-            Error::Storage(error) => !matches!(**error, Engine::DataDamaged { .. }),
+            Error::Storage(error) => !matches!(
+                **error,
+                Engine::DataDamaged { .. } | Engine::DataLost { .. }
+            ),
             _ => self.errno() == libc::EIO,
         }
     }
@@ -153,7 +156,7 @@ impl From<Engine> for Error {
     fn from(error: Engine) -> Error {
         match error {
             Engine::NoSpace => Error::NoSpace,
-            Engine::ReadOnly { .. } => Error::ReadOnly,
+            Engine::ReadOnly { .. } | Engine::WornOut { .. } => Error::ReadOnly,
             Engine::NotFound(_) => Error::Stale,
             Engine::TooLarge => Error::FileTooLarge,
             Engine::Device(DeviceError::HostFull) => Error::HostFull,

@@ -287,7 +287,7 @@ impl Volume {
         let own = Some(&*in_flight);
         let result = self.log.commit(&self.media, &self.zones, lsn, true, own);
         match in_flight.settle() {
-            Ok(()) => result.map(|()| sizes),
+            Ok(()) => result.and_then(|()| self.secure_log()).map(|()| sizes),
             Err(failed) => {
                 tracing::warn!(%failed, "synced data did not arrive, writing it elsewhere");
                 self.finish_short_zones(&pins);
@@ -413,8 +413,10 @@ impl Volume {
                 Ok(more) => placed.extend(more),
                 Err(error) => {
                     tracing::warn!(zone = writer.zone.0, %error, "data zone failed");
-                    failures += 1;
                     let _ = self.media.finish(writer.zone);
+                    self.zones.examine(&self.media);
+                    // A zone that has failed for good says nothing of the others.
+                    failures += usize::from(!self.zones.has_failed(writer.zone));
                     if failures >= ZONES_TRIED {
                         self.zones.park(writer);
                         return Err(error.into());

@@ -2,7 +2,7 @@
 
 use persimmon_device::BLOCK_SIZE;
 use persimmon_format::extent::Extent;
-use persimmon_format::{Ino, checksum};
+use persimmon_format::{Addr, Ino, checksum};
 
 use super::{block_of, blocks_in};
 use crate::Volume;
@@ -121,7 +121,10 @@ impl Volume {
                 Extent::Frame { addr, crcs } => {
                     let skip = (start - piece.block) as usize;
                     let at = addr.offset(skip as u32);
-                    let data = self.media.read(at, (end - start) as u32)?;
+                    let data = self
+                        .media
+                        .read(at, (end - start) as u32)
+                        .map_err(|error| self.lost_data(error, ino, start, at))?;
                     let blocks = data.chunks_exact(BLOCK_SIZE).zip(crcs.iter().skip(skip));
                     for (i, (content, crc)) in blocks.enumerate() {
                         let block = start + i as u64;
@@ -138,6 +141,15 @@ impl Volume {
         zero_blocks(buf, offset, done, to);
         Ok(())
     }
+
+    /// Why data cannot be read: its zone may have failed for good.
+    fn lost_data(&self, error: Error, ino: Ino, block: u64, addr: Addr) -> Error {
+        self.zones.examine(&self.media);
+        if self.zones.is_lost(addr.zone()) {
+            return Error::DataLost { ino, block, addr };
+        }
+        error
+    }
 }
 
 /// Reads, and reads again what does not match or cannot be read: it may have moved, or have been
@@ -145,7 +157,10 @@ impl Volume {
 fn look_again(mut read: impl FnMut() -> Result<()>) -> Result<()> {
     let mut result = read();
     for _ in 1..LOOKUPS {
-        if !matches!(result, Err(Error::DataDamaged { .. } | Error::Device(_))) {
+        if !matches!(
+            result,
+            Err(Error::DataDamaged { .. } | Error::DataLost { .. } | Error::Device(_))
+        ) {
             break;
         }
         result = read();

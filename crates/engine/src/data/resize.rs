@@ -289,7 +289,7 @@ impl Volume {
         // has.
         let held = self.reserve(wanted) || (self.settle_space()? && self.reserve(wanted));
         if !held {
-            return Err(Error::NoSpace);
+            return Err(self.zones.no_space());
         }
         let reserved = self.update::<_, Error>(Intent::Shrink, |tx| {
             for (mut start, end) in holes.iter().copied() {

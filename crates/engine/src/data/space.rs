@@ -88,14 +88,12 @@ impl Space {
 impl Volume {
     /// Blocks that can still be promised to somebody.
     pub(crate) fn available_blocks(&self) -> u64 {
-        self.zones
-            .budget
-            .user_blocks
-            .saturating_sub(self.taken_blocks())
+        let user_blocks = self.zones.user_blocks();
+        user_blocks.saturating_sub(self.taken_blocks())
     }
 
     fn overdrawn(&self) -> bool {
-        self.taken_blocks() > self.zones.budget.user_blocks
+        self.taken_blocks() > self.zones.user_blocks()
     }
 
     fn taken_blocks(&self) -> u64 {
@@ -107,7 +105,7 @@ impl Volume {
             .live_blocks()
             .saturating_add(self.space.staged_blocks())
             .saturating_add(reserved)
-            .saturating_add(dirty * DIRTY_PAGE_BLOCKS)
+            .saturating_add(dirty * DIRTY_PAGE_BLOCKS * u64::from(self.zones.budget.copies))
     }
 
     /// Sets blocks aside, if there are so many.
@@ -140,7 +138,7 @@ impl Volume {
     #[must_use]
     pub fn space(&self) -> SpaceReport {
         SpaceReport {
-            total_bytes: self.zones.budget.user_blocks * BLOCK_SIZE as u64,
+            total_bytes: self.zones.user_blocks() * BLOCK_SIZE as u64,
             available_bytes: self.available_blocks() * BLOCK_SIZE as u64,
             inodes: self.meta().inodes,
         }

@@ -170,7 +170,7 @@ impl Volume {
         if !std::mem::replace(settled, true) && self.settle_space()? {
             return Ok(false);
         }
-        Err(Error::NoSpace)
+        Err(self.zones.no_space())
     }
 }
 

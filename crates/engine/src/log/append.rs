@@ -186,13 +186,17 @@ impl Appender<'_> {
     fn abandon(&mut self, head: Head, error: DeviceError, failures: &mut usize) -> Result<()> {
         tracing::warn!(zone = head.zone.zone.0, %error, "log zone failed, going on in another");
         *failures += 1;
-        if *failures >= ZONES_TRIED {
-            return Err(error.into());
-        }
         // Its slot is needed; a zone that cannot even be finished is dead to the device too.
         let _ = self.media.finish(head.zone.zone);
         self.zones
             .note_log_zone(head.zone.zone, head.next_block, false);
+        self.zones.examine(self.media);
+        if self.zones.has_failed(head.zone.zone) {
+            // For good: that says nothing of the others. They are finitely many.
+            *failures -= 1;
+        } else if *failures >= ZONES_TRIED {
+            return Err(error.into());
+        }
         self.roll(head.sequence())
     }
 
@@ -201,7 +205,7 @@ impl Appender<'_> {
             Some(head) if head.room() >= blocks => Ok(head),
             head => {
                 self.roll(head.map_or(1, |h| h.sequence()))?;
-                self.head.ok_or(Error::NoSpace)
+                self.head.ok_or_else(|| self.zones.no_zone())
             }
         }
     }
@@ -218,7 +222,7 @@ impl Appender<'_> {
                     });
                     return Ok(());
                 }
-                Ok(None) => return Err(Error::NoSpace),
+                Ok(None) => return Err(self.zones.no_zone()),
                 Err(error) => {
                     failures += 1;
                     if failures >= ZONES_TRIED {

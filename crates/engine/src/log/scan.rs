@@ -1,7 +1,7 @@
 //! Finding the log and reading it. Only zones whose header says so are log zones; in each, the
 //! last good block is searched back from the write pointer; the newest one leads to its footer.
 
-use persimmon_device::{BLOCK_SIZE, ZoneId, ZoneInfo, ZoneState};
+use persimmon_device::{BLOCK_SIZE, Buffer, ZoneId, ZoneInfo, ZoneState};
 use persimmon_format::envelope;
 use persimmon_format::footer::Footer;
 use persimmon_format::log::{Body, LogBlock, LogState};
@@ -19,14 +19,80 @@ const READ_BLOCKS: u32 = 64;
 /// Good log blocks kept in memory for replay: twice the longest journal.
 const REPLAY_BLOCKS_MAX: usize = 2 * (JOURNAL_BYTES_LIMIT / BLOCK_SIZE as u64) as usize;
 
+/// One zone of the device that holds a log zone's blocks.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct LogCopy {
+    pub(crate) zone: ZoneId,
+    /// Blocks that can be read.
+    pub(crate) write_pointer: u32,
+    state: ZoneState,
+    /// Its header is damaged; its blocks told what it is.
+    headless: bool,
+}
+
 /// A log zone as found.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct FoundZone {
     pub(crate) zone: LogZone,
+    /// The zone that addresses name; of a pair it may be gone.
+    named: ZoneId,
+    /// Blocks that can be read, and count.
     pub(crate) write_pointer: u32,
-    pub(crate) state: ZoneState,
-    /// Its header is damaged; its blocks told what it is.
-    pub(crate) headless: bool,
+    /// The zones that hold it, one or two.
+    copies: [Option<LogCopy>; 2],
+}
+
+impl FoundZone {
+    fn new(
+        copy: LogCopy,
+        partner: Option<ZoneId>,
+        sequence: u64,
+        first: u64,
+        capacity: u32,
+    ) -> Self {
+        FoundZone {
+            zone: LogZone {
+                zone: copy.zone,
+                sequence,
+                first_log_sequence: first,
+                capacity,
+            },
+            named: partner.map_or(copy.zone, |partner| copy.zone.min(partner)),
+            write_pointer: copy.write_pointer,
+            copies: [Some(copy), None],
+        }
+    }
+
+    /// Adds the other zone of a pair.
+    fn join(&mut self, other: &FoundZone) {
+        self.zone.zone = self.zone.zone.min(other.zone.zone);
+        self.zone.capacity = self.zone.capacity.min(other.zone.capacity);
+        self.named = self.named.min(other.named);
+        self.write_pointer = self.write_pointer.max(other.write_pointer);
+        self.copies[1] = other.copies[0];
+    }
+
+    /// The zones that hold it.
+    pub(crate) fn copies(&self) -> impl Iterator<Item = &LogCopy> {
+        self.copies.iter().flatten()
+    }
+
+    /// The header of one is damaged; its blocks told what it is.
+    pub(crate) fn headless(&self) -> bool {
+        self.copies().any(|copy| copy.headless)
+    }
+
+    /// Whether it has so many copies, and none holds less than another.
+    pub(crate) fn is_whole(&self, copies: u32) -> bool {
+        let mut ends = self.copies().map(|copy| copy.write_pointer);
+        let first = ends.next();
+        ends.all(|end| Some(end) == first) && self.copies().count() == copies as usize
+    }
+
+    /// Whether it can be written to where it ends.
+    pub(crate) fn is_writable(&self, copies: u32) -> bool {
+        self.is_whole(copies) && self.copies().all(|copy| copy.state.is_writable())
+    }
 }
 
 /// The volume as its zone headers tell, and its log zones, oldest first.
@@ -51,7 +117,7 @@ fn read_headers(media: &Media, report: &[ZoneInfo]) -> Headers {
     let mut headers = Headers::default();
     for (i, info) in candidates.take(LOG_CANDIDATES as usize) {
         let readable = !matches!(info.state, ZoneState::Offline | ZoneState::Empty);
-        if !readable || info.write_pointer == 0 {
+        if !readable || readable_blocks(info) == 0 {
             continue;
         }
         let zone = ZoneId(i as u32);
@@ -84,16 +150,15 @@ pub(crate) fn find(media: &Media, report: &[ZoneInfo]) -> Result<FoundLog> {
         .good
         .iter()
         .filter(|(header, _)| header.role == Role::Log && header.volume.uuid == identity.uuid)
-        .map(|(header, info)| FoundZone {
-            zone: LogZone {
+        .map(|(header, info)| {
+            let copy = LogCopy {
                 zone: header.zone,
-                sequence: header.sequence,
-                first_log_sequence: header.first_log_sequence,
-                capacity: info.capacity,
-            },
-            write_pointer: info.write_pointer.min(info.capacity),
-            state: info.state,
-            headless: false,
+                write_pointer: readable_blocks(info),
+                state: info.state,
+                headless: false,
+            };
+            let first = header.first_log_sequence;
+            FoundZone::new(copy, header.partner, header.sequence, first, info.capacity)
         })
         .collect();
     // A log zone whose header is damaged must not be passed over: what it holds may be newer than
@@ -108,8 +173,38 @@ pub(crate) fn find(media: &Media, report: &[ZoneInfo]) -> Result<FoundLog> {
     });
     zones.extend(rescued);
     zones.sort_by_key(|found| found.zone.sequence);
+    if identity.copies() > 1 {
+        zones = join_pairs(zones);
+    }
+    for found in &zones {
+        if let [Some(one), Some(other)] = found.copies {
+            media.pairs.join(one.zone, other.zone);
+        }
+    }
     leave_out_taken_over(&mut zones);
     Ok(FoundLog { identity, zones })
+}
+
+/// Blocks of a zone that can be read. The write pointer of a read-only zone means nothing.
+fn readable_blocks(info: &ZoneInfo) -> u32 {
+    match info.state {
+        ZoneState::ReadOnly => info.capacity,
+        _ => info.write_pointer.min(info.capacity),
+    }
+}
+
+/// Zones with the same sequence hold the same.
+fn join_pairs(zones: Vec<FoundZone>) -> Vec<FoundZone> {
+    let mut joined: Vec<FoundZone> = Vec::with_capacity(zones.len());
+    for found in zones {
+        match joined.last_mut() {
+            Some(last) if last.zone.sequence == found.zone.sequence && last.copies[1].is_none() => {
+                last.join(&found);
+            }
+            _ => joined.push(found),
+        }
+    }
+    joined
 }
 
 /// A zone that failed was left early, and the next one took over its numbers: what arrived of the
@@ -128,7 +223,7 @@ fn leave_out_taken_over(zones: &mut [FoundZone]) {
 
 /// A log zone known by the first good block in it.
 fn rescue(media: &Media, key: &VolumeKey, zone: ZoneId, info: &ZoneInfo) -> Option<FoundZone> {
-    let write_pointer = info.write_pointer.min(info.capacity);
+    let write_pointer = readable_blocks(info);
     let count = write_pointer.saturating_sub(1).min(READ_BLOCKS);
     let bytes = media.read(Addr::new(DeviceId(0), zone, 1), count).ok()?;
     bytes
@@ -137,17 +232,14 @@ fn rescue(media: &Media, key: &VolumeKey, zone: ZoneId, info: &ZoneInfo) -> Opti
         .find_map(|(i, block)| {
             let sequence = envelope::peek(block).ok()?.owner;
             let decoded = LogBlock::decode(block, key, sequence).ok()?;
-            Some(FoundZone {
-                zone: LogZone {
-                    zone,
-                    sequence,
-                    first_log_sequence: decoded.sequence.checked_sub(i as u64)?,
-                    capacity: info.capacity,
-                },
+            let copy = LogCopy {
+                zone,
                 write_pointer,
                 state: info.state,
                 headless: true,
-            })
+            };
+            let first = decoded.sequence.checked_sub(i as u64)?;
+            Some(FoundZone::new(copy, None, sequence, first, info.capacity))
         })
 }
 
@@ -238,6 +330,62 @@ fn decode(block: &[u8], key: &VolumeKey, zone: &LogZone, at: u32) -> Result<Read
     })
 }
 
+/// Some blocks of a log zone, as each zone that holds them has them.
+struct Window<'a> {
+    found: &'a FoundZone,
+    start: u32,
+    copies: Vec<Buffer>,
+}
+
+impl<'a> Window<'a> {
+    /// Reads blocks below the write pointer. An error if none of the zones can be read.
+    fn read(media: &Media, found: &'a FoundZone, start: u32, count: u32) -> Result<Window<'a>> {
+        let mut copies = Vec::with_capacity(2);
+        let mut failed = None;
+        for copy in found.copies() {
+            let count = copy.write_pointer.saturating_sub(start).min(count);
+            if count == 0 {
+                continue;
+            }
+            match media.read_one(Addr::new(DeviceId(0), copy.zone, start), count) {
+                Ok(bytes) => copies.push(bytes),
+                Err(error) => failed = Some(error),
+            }
+        }
+        match failed {
+            Some(error) if copies.is_empty() => Err(error),
+            _ => Ok(Window {
+                found,
+                start,
+                copies,
+            }),
+        }
+    }
+
+    /// The block at this place: what is good of it anywhere. Also answers whether one zone has it
+    /// and another does not.
+    fn decode(&self, key: &VolumeKey, at: u32) -> (Result<Read, FormatError>, bool) {
+        let offset = at.saturating_sub(self.start) as usize * BLOCK_SIZE;
+        let what = "log block";
+        let mut good = None;
+        let mut bad = None;
+        let expected = self.found.copies().count();
+        for copy in &self.copies {
+            let block = copy.get(offset..offset + BLOCK_SIZE);
+            let decoded = block
+                .ok_or(FormatError::Truncated { what })
+                .and_then(|block| decode(block, key, &self.found.zone, at));
+            match decoded {
+                Ok(read) => good = good.or(Some(read)),
+                Err(error) => bad = Some(error),
+            }
+        }
+        let uneven = good.is_some() && (bad.is_some() || self.copies.len() < expected);
+        let error = bad.unwrap_or(FormatError::Truncated { what });
+        (good.ok_or(error), uneven)
+    }
+}
+
 /// The last good block of a zone below `end` for which `wanted` holds, and its place.
 fn last_good(
     media: &Media,
@@ -248,12 +396,10 @@ fn last_good(
 ) -> Result<Option<(u32, Read)>> {
     while end > 1 {
         let start = end.saturating_sub(READ_BLOCKS).max(1);
-        let addr = Addr::new(DeviceId(0), found.zone.zone, start);
-        let bytes = media.read(addr, end - start)?;
-        for (i, block) in bytes.chunks_exact(BLOCK_SIZE).enumerate().rev() {
-            let at = start + i as u32;
-            match decode(block, key, &found.zone, at) {
-                Ok(read) if wanted(&read) => return Ok(Some((at, read))),
+        let window = Window::read(media, found, start, end - start)?;
+        for at in (start..end).rev() {
+            match window.decode(key, at) {
+                (Ok(read), _) if wanted(&read) => return Ok(Some((at, read))),
                 _ => {}
             }
         }
@@ -333,7 +479,7 @@ pub(crate) fn read_footer(
     let damaged = |source| Error::Damaged { addr, source };
     let found = zones
         .iter()
-        .find(|f| f.zone.zone == addr.zone())
+        .find(|f| f.named == addr.zone() || f.zone.zone == addr.zone())
         .ok_or_else(|| {
             Error::Inconsistent(format!("the newest footer, {addr}, is in no log zone"))
         })?;
@@ -345,8 +491,8 @@ pub(crate) fn read_footer(
         if at == 0 || at >= found.write_pointer {
             return Err(damaged(FormatError::Truncated { what }));
         }
-        let block = media.read(Addr::new(DeviceId(0), found.zone.zone, at), 1)?;
-        match decode(&block, key, &found.zone, at).map_err(damaged)? {
+        let window = Window::read(media, found, at, 1)?;
+        match window.decode(key, at).0.map_err(damaged)? {
             Read::Footer {
                 part,
                 parts,
@@ -363,13 +509,14 @@ pub(crate) fn read_footer(
     Footer::decode(&bytes).map_err(damaged)
 }
 
-/// All log blocks from `sequence` on, in order, of bad ones next to each other only the first.
+/// All log blocks from `sequence` on, in order, of bad ones next to each other only the first, and
+/// whether of a pair of zones one has a block that the other does not have.
 pub(crate) fn read_from(
     media: &Media,
     key: &VolumeKey,
     zones: &[FoundZone],
     sequence: u64,
-) -> Result<Vec<Read>> {
+) -> Result<(Vec<Read>, bool)> {
     read_at_most(media, key, zones, sequence, REPLAY_BLOCKS_MAX)
 }
 
@@ -379,8 +526,9 @@ fn read_at_most(
     zones: &[FoundZone],
     sequence: u64,
     blocks_max: usize,
-) -> Result<Vec<Read>> {
+) -> Result<(Vec<Read>, bool)> {
     let mut blocks = Vec::new();
+    let mut uneven = false;
     for (i, found) in zones.iter().enumerate() {
         // A zone that failed was left early: the next one took over its numbers.
         let taken_over = zones
@@ -396,9 +544,11 @@ fn read_at_most(
         let mut at = start.max(1);
         while at < end {
             let count = READ_BLOCKS.min(end - at);
-            let bytes = media.read(Addr::new(DeviceId(0), found.zone.zone, at), count)?;
-            for block in bytes.chunks_exact(BLOCK_SIZE) {
-                match decode(block, key, &found.zone, at) {
+            let window = Window::read(media, found, at, count)?;
+            for at in at..at + count {
+                let (decoded, differs) = window.decode(key, at);
+                uneven |= differs;
+                match decoded {
                     Ok(_) if blocks.len() >= blocks_max => {
                         return Err(Error::Inconsistent(format!(
                             "the log goes on for more than {blocks_max} blocks after the \
@@ -411,11 +561,11 @@ fn read_at_most(
                         addr: Addr::new(DeviceId(0), found.zone.zone, at),
                     }),
                 }
-                at += 1;
             }
+            at += count;
         }
     }
-    Ok(blocks)
+    Ok((blocks, uneven))
 }
 
 /// The newest footer that lies whole in these blocks, if any. One behind a block of a later epoch
@@ -507,12 +657,14 @@ mod tests {
             data: vec![data.freeze()],
         };
         device.run(command).unwrap();
-        let found = FoundZone {
-            zone,
+        let copy = LogCopy {
+            zone: zone.zone,
             write_pointer: 1 + good.len() as u32,
             state: ZoneState::Closed,
             headless: false,
         };
+        let (sequence, first) = (zone.sequence, zone.first_log_sequence);
+        let found = FoundZone::new(copy, None, sequence, first, zone.capacity);
         (Media::new(Arc::new(device), Barrier::Auto), found)
     }
 
@@ -525,6 +677,7 @@ mod tests {
         let read = |max| read_at_most(&media, &key, &[zone], 100, max);
         let kept: Vec<bool> = read(5)
             .unwrap()
+            .0
             .iter()
             .map(|r| r.state().is_some())
             .collect();

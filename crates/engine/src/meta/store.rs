@@ -45,13 +45,18 @@ pub(crate) fn fetch(
     id: PageId,
     entry: MatEntry,
 ) -> Result<Arc<Page>> {
-    let bytes = media.read(entry.addr, entry.blocks.into())?;
-    debug_assert_eq!(bytes.len(), usize::from(entry.blocks) * BLOCK_SIZE);
+    media.read_good(entry.addr, entry.blocks.into(), |bytes| {
+        debug_assert_eq!(bytes.len(), usize::from(entry.blocks) * BLOCK_SIZE);
+        decode(&bytes, key, id, entry)
+    })
+}
+
+fn decode(bytes: &[u8], key: &VolumeKey, id: PageId, entry: MatEntry) -> Result<Arc<Page>> {
     let damaged = |source| Error::Damaged {
         addr: entry.addr,
         source,
     };
-    let (_, payload) = envelope::open(&bytes, key, Kind::Page, Some(id.0)).map_err(damaged)?;
+    let (_, payload) = envelope::open(bytes, key, Kind::Page, Some(id.0)).map_err(damaged)?;
     let (compression, packed) = split(payload).map_err(damaged)?;
     let mut image = [0; PAGE_SIZE];
     let what = "metadata page";

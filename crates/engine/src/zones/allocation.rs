@@ -5,6 +5,7 @@ use persimmon_format::summary::SummaryBuilder;
 use persimmon_format::table::Role;
 
 use super::budget::{Budget, LOG_CANDIDATES};
+use super::pairs::Pairs;
 use super::table::{Entry, Stream, Table};
 use super::writer::ZoneWriter;
 
@@ -58,12 +59,28 @@ impl Table {
         }
     }
 
-    /// The free zone reset least. Data and metadata leave the last candidates to the log.
+    /// The free zone reset least, or, for what has two copies, the two. Data and metadata leave the
+    /// last candidates to the log.
     pub(super) fn choose_free(
         &self,
         conventional: u32,
         role: Role,
         budget: &Budget,
+    ) -> Option<(ZoneId, Option<ZoneId>)> {
+        let one = self.choose_one(conventional, role, budget, None)?;
+        if budget.copies_of(role) == 1 {
+            return Some((one, None));
+        }
+        let other = self.choose_one(conventional, role, budget, Some(one))?;
+        Some((one.min(other), Some(one.max(other))))
+    }
+
+    fn choose_one(
+        &self,
+        conventional: u32,
+        role: Role,
+        budget: &Budget,
+        taken: Option<ZoneId>,
     ) -> Option<ZoneId> {
         let candidates = conventional..conventional.saturating_add(LOG_CANDIDATES);
         let is_candidate = |i: &usize| candidates.contains(&(*i as u32));
@@ -72,7 +89,7 @@ impl Table {
             self.entries
                 .iter()
                 .enumerate()
-                .filter(move |(_, e)| free(e))
+                .filter(move |(i, e)| free(e) && taken != Some(ZoneId(*i as u32)))
         };
         let least = |zones: &mut dyn Iterator<Item = (usize, &Entry)>| {
             zones
@@ -83,36 +100,54 @@ impl Table {
             return least(&mut free().filter(|(i, _)| is_candidate(i)));
         }
         let candidates_left = free().filter(|(i, _)| is_candidate(i)).count();
-        let spared = candidates_left > self.log_growth(budget) as usize + 1;
+        let spared = candidates_left > (self.log_growth(budget) + budget.copies) as usize;
         let only_candidates = self.entries.len() <= LOG_CANDIDATES as usize;
         least(&mut free().filter(|(i, _)| !is_candidate(i)))
             .or_else(|| least(&mut free().filter(|_| spared || only_candidates)))
     }
 
-    pub(super) fn claim(&mut self, zone: ZoneId, role: Role, lifetime: u8) -> u64 {
+    /// Takes a free zone into use, with its partner if it is to have one. Returns its sequence and
+    /// the blocks that fit.
+    pub(super) fn claim(
+        &mut self,
+        (zone, partner): (ZoneId, Option<ZoneId>),
+        role: Role,
+        lifetime: u8,
+        pairs: &Pairs,
+    ) -> (u64, u32) {
         let sequence = self.next_sequence;
         self.next_sequence = self.next_sequence.saturating_add(1);
-        self.free -= 1;
-        self.log_zones += u32::from(role == Role::Log);
         let clock = self.write_clock;
-        let entry = &mut self.entries[zone.0 as usize];
-        entry.role = role;
-        entry.lifetime = lifetime;
-        entry.sequence = sequence;
-        entry.write_pointer = 1;
-        entry.last_write = clock;
-        entry.used = true;
-        sequence
+        let mut capacity = u32::MAX;
+        for zone in std::iter::once(zone).chain(partner) {
+            self.free -= 1;
+            self.log_zones += u32::from(role == Role::Log);
+            let entry = &mut self.entries[zone.0 as usize];
+            entry.role = role;
+            entry.lifetime = lifetime;
+            entry.sequence = sequence;
+            entry.write_pointer = 1;
+            entry.last_write = clock;
+            entry.used = true;
+            entry.open = true;
+            capacity = capacity.min(entry.capacity);
+        }
+        if let Some(partner) = partner {
+            pairs.join(zone, partner);
+        }
+        (sequence, capacity)
     }
 
-    pub(super) fn open(&mut self, zone: ZoneId, stream: Stream) -> ZoneWriter {
-        let sequence = self.claim(zone, stream.role(), stream.lifetime());
-        let entry = &mut self.entries[zone.0 as usize];
-        entry.open = true;
-        let capacity = entry.capacity;
+    pub(super) fn open(
+        &mut self,
+        zones: (ZoneId, Option<ZoneId>),
+        stream: Stream,
+        pairs: &Pairs,
+    ) -> ZoneWriter {
+        let (sequence, capacity) = self.claim(zones, stream.role(), stream.lifetime(), pairs);
         *self.out.entry(stream).or_default() += 1;
         ZoneWriter {
-            zone,
+            zone: zones.0,
             stream,
             sequence,
             write_pointer: 1,

@@ -4,7 +4,7 @@
 use persimmon_device::BLOCK_SIZE;
 use persimmon_device::Geometry;
 use persimmon_format::page::PAGE_BLOCKS_MAX;
-use persimmon_format::table::{MatEntry, ZitEntry};
+use persimmon_format::table::{MatEntry, Role, ZitEntry};
 
 use crate::error::{Error, Result};
 use crate::options::Options;
@@ -23,6 +23,8 @@ const DIRTY_PAGES_MIN: usize = 48;
 /// Limits derived from the geometry and the options.
 #[derive(Clone, Debug)]
 pub(crate) struct Budget {
+    /// Zones that hold each block of the log and of metadata.
+    pub(crate) copies: u32,
     /// Data zones written at the same time.
     pub(crate) data_slots: usize,
     /// Survivors of cleaning have a zone of their own.
@@ -45,14 +47,17 @@ pub(crate) struct Budget {
     pub(crate) data_floor: u32,
     /// Blocks that users may fill, with data and the metadata it needs.
     pub(crate) user_blocks: u64,
+    /// What of that one zone is good for.
+    pub(crate) usable_blocks: u64,
 }
 
 impl Budget {
-    /// Derives the limits. `zone_blocks` is the capacity of the smallest zone.
+    /// Derives the limits. `capacity_blocks` is the capacity of the smallest zone.
     pub(crate) fn new(
         geometry: &Geometry,
         capacity_blocks: u32,
         reserve_basis_points: u32,
+        copies: u32,
         options: &Options,
     ) -> Result<Budget> {
         if capacity_blocks < 16 {
@@ -65,14 +70,19 @@ impl Budget {
         let active = limit(geometry.max_open)
             .min(limit(geometry.max_active))
             .min(32);
-        if active < 3 {
+        // The log and metadata, with all their copies, and data.
+        let active_min = 2 * copies + 1;
+        if active < active_min {
             return Err(Error::Geometry(format!(
-                "the device allows {active} open and active zones; Persimmon needs at least 3"
+                "the device allows {active} open and active zones; Persimmon needs at least \
+                 {active_min}{}",
+                with_copies(copies)
             )));
         }
-        let survivors_apart = active >= 4;
-        let cold_metadata_apart = active >= 8;
-        let system = 2 + u32::from(survivors_apart) + u32::from(cold_metadata_apart);
+        let survivors_apart = active > active_min;
+        let cold_metadata_apart = active >= 4 + 4 * copies;
+        let system =
+            2 * copies + u32::from(survivors_apart) + copies * u32::from(cold_metadata_apart);
         let data_slots = (active - system).min(8);
 
         let zones = u64::from(geometry.zone_count);
@@ -92,10 +102,10 @@ impl Budget {
             + zones.div_ceil(ZitEntry::PER_CHUNK as u64)
             + 2;
         let checkpoint = pages * (PAGE_BLOCKS_MAX as u64 - 1) + chunks;
-        let checkpoint_zones = checkpoint.div_ceil(capacity - 1);
-        let log_zones = journal_blocks_max.div_ceil(capacity - 1) + 1;
+        let checkpoint_zones = checkpoint.div_ceil(capacity - 1) * u64::from(copies);
+        let log_zones = (journal_blocks_max.div_ceil(capacity - 1) + 1) * u64::from(copies);
 
-        let log_floor = 1;
+        let log_floor = u64::from(copies);
         let data_floor = log_floor + checkpoint_zones + 1;
         // Beyond the floors: the log as long as it may get, zones being filled, and garbage in
         // metadata zones that waits for the next checkpoint.
@@ -107,12 +117,14 @@ impl Budget {
         if zones < needed {
             return Err(Error::Geometry(format!(
                 "{zones} zones of {capacity} blocks cannot carry a volume; with zones of this size \
-                 at least {needed} are needed"
+                 at least {needed} are needed{}",
+                with_copies(copies)
             )));
         }
         // A header, and a summary for every 3 MiB or so.
         let usable = capacity - 1 - (capacity / 384).max(1);
         Ok(Budget {
+            copies,
             data_slots: data_slots as usize,
             survivors_apart,
             cold_metadata_apart,
@@ -124,6 +136,7 @@ impl Budget {
             zone_blocks: capacity - 1,
             data_floor: data_floor as u32,
             user_blocks: zones.saturating_sub(reserve) * usable,
+            usable_blocks: usable,
         })
     }
 
@@ -132,21 +145,36 @@ impl Budget {
     pub(crate) fn survivors_floor(&self, dirty_pages: usize) -> u32 {
         let pages = dirty_pages as u64 + self.dirty_pages_max as u64 / 8;
         let blocks = pages * (PAGE_BLOCKS_MAX as u64 - 1) + self.chunk_blocks_max;
-        (self.log_floor + blocks.div_ceil(self.zone_blocks) as u32).min(self.data_floor - 1)
+        let zones = blocks.div_ceil(self.zone_blocks) as u32 * self.copies;
+        (self.log_floor + zones).min(self.data_floor - 1)
+    }
+
+    /// Zones taken into use together for this role.
+    pub(crate) fn copies_of(&self, role: Role) -> u32 {
+        match role {
+            Role::Log | Role::Metadata => self.copies,
+            _ => 1,
+        }
     }
 }
 
+fn with_copies(copies: u32) -> &'static str {
+    if copies > 1 { " for two copies" } else { "" }
+}
+
 /// Whether a device of this shape, whose smallest zone holds `capacity_blocks`, can carry a
-/// volume; [`Error::Geometry`] says why not and how many zones are needed.
+/// volume with so many copies of log and metadata; [`Error::Geometry`] says why not and how many zones are needed.
 pub fn check_geometry(
     geometry: &Geometry,
     capacity_blocks: u32,
     reserve_basis_points: u32,
+    copies: u32,
 ) -> Result<()> {
     Budget::new(
         geometry,
         capacity_blocks,
         reserve_basis_points,
+        copies,
         &Options::default(),
     )
     .map(|_| ())

@@ -5,11 +5,14 @@
 
 mod allocation;
 pub(crate) mod budget;
+pub(crate) mod failure;
+mod pairs;
 pub(crate) mod pin;
 pub(crate) mod table;
 pub(crate) mod writer;
 
 pub(crate) use budget::Budget;
+pub(crate) use pairs::Pairs;
 pub(crate) use pin::Pin;
 pub(crate) use table::{Cut, Stream, Zones};
 pub(crate) use writer::{Placed, Run, ZoneWriter};

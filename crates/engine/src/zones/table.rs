@@ -2,7 +2,7 @@
 //! which.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
 use persimmon_device::{BufferMut, ZoneId};
@@ -12,6 +12,8 @@ use persimmon_format::zone_header::{VolumeIdentity, ZoneHeader};
 use persimmon_format::{Addr, DeviceId};
 
 use super::budget::Budget;
+use super::failure::ZoneFailure;
+use super::pairs::Pairs;
 use super::pin::{Pin, Pins};
 use super::writer::ZoneWriter;
 use crate::error::Result;
@@ -86,6 +88,8 @@ pub(super) struct Entry {
     pub(super) used: bool,
     /// Its last reset failed.
     pub(super) stuck: bool,
+    /// It has failed for good.
+    pub(super) failure: Option<ZoneFailure>,
 }
 
 impl Entry {
@@ -113,10 +117,16 @@ pub(crate) struct Zones {
     identity: VolumeIdentity,
     conventional: u32,
     valid: Box<[AtomicU32]>,
+    /// Valid blocks of all zones, with all their copies.
     live: AtomicU64,
     pins: Pins,
+    pub(super) pairs: Pairs,
+    /// Zones that have failed or are retired.
+    pub(super) failed: AtomicU32,
+    /// One of them is of the log.
+    pub(super) log_failing: AtomicBool,
     table: Mutex<Table>,
-    returned: Condvar,
+    pub(super) returned: Condvar,
 }
 
 /// The ZIT as a checkpoint's cut found it.
@@ -141,6 +151,12 @@ pub struct ZoneStatus {
     pub capacity: u32,
     /// Being written to.
     pub open: bool,
+    /// It has failed for good.
+    pub failure: Option<ZoneFailure>,
+    /// The zone that holds the same.
+    pub partner: Option<ZoneId>,
+    /// That one has failed for good.
+    pub partner_failure: Option<ZoneFailure>,
 }
 
 /// What a zone is at mount, after replay.
@@ -150,17 +166,20 @@ pub(crate) struct Found {
     pub(crate) capacity: u32,
     /// Something was written to it since its last reset.
     pub(crate) used: bool,
+    /// It has failed for good.
+    pub(crate) failure: Option<ZoneFailure>,
 }
 
 impl Zones {
     pub(crate) fn new(
         budget: Budget,
         identity: VolumeIdentity,
-        conventional: u32,
+        media: &Media,
         found: &[Found],
         next_sequence: u64,
         write_clock: u64,
     ) -> Zones {
+        let copies = u64::from(budget.copies);
         let entries: Vec<Entry> = found
             .iter()
             .map(|f| Entry {
@@ -174,17 +193,25 @@ impl Zones {
                 open: false,
                 used: f.used,
                 stuck: false,
+                failure: f.failure,
             })
             .collect();
-        Zones {
+        let valid_copies = |f: &Found| match f.entry.role {
+            Role::Metadata => u64::from(f.entry.valid) * copies,
+            _ => f.entry.valid.into(),
+        };
+        let zones = Zones {
             budget,
             identity,
-            conventional,
+            conventional: media.geometry().conventional_zones,
+            pairs: media.pairs.clone(),
+            failed: AtomicU32::new(0),
+            log_failing: AtomicBool::new(false),
             valid: found
                 .iter()
                 .map(|f| AtomicU32::new(f.entry.valid))
                 .collect(),
-            live: AtomicU64::new(found.iter().map(|f| u64::from(f.entry.valid)).sum()),
+            live: AtomicU64::new(found.iter().map(valid_copies).sum()),
             pins: Pins::new(found.len() as u32),
             table: Mutex::new(Table {
                 free: entries
@@ -199,38 +226,62 @@ impl Zones {
                 out: HashMap::new(),
             }),
             returned: Condvar::new(),
-        }
+        };
+        zones.count_failed(&zones.lock());
+        zones
     }
 
-    fn lock(&self) -> MutexGuard<'_, Table> {
+    pub(super) fn lock(&self) -> MutexGuard<'_, Table> {
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// `blocks` blocks at `addr` became referenced.
+    /// `blocks` blocks of file data at `addr` became referenced.
     pub(crate) fn add_valid(&self, addr: Addr, blocks: u64) {
+        self.add_copies(addr, blocks, 1);
+    }
+
+    /// The same of metadata.
+    pub(crate) fn add_metadata(&self, addr: Addr, blocks: u64) {
+        self.add_copies(addr, blocks, self.budget.copies.into());
+    }
+
+    fn add_copies(&self, addr: Addr, blocks: u64, copies: u64) {
         if let Some(valid) = self.valid.get(addr.zone().0 as usize) {
             valid.fetch_add(blocks as u32, Ordering::Relaxed);
-            self.live.fetch_add(blocks, Ordering::Relaxed);
+            self.live.fetch_add(blocks * copies, Ordering::Relaxed);
         }
     }
 
-    /// `blocks` blocks at `addr` are no longer referenced.
+    /// `blocks` blocks of file data at `addr` are no longer referenced.
     pub(crate) fn sub_valid(&self, addr: Addr, blocks: u64) {
+        self.sub_copies(addr, blocks, 1);
+    }
+
+    /// The same of metadata.
+    pub(crate) fn sub_metadata(&self, addr: Addr, blocks: u64) {
+        self.sub_copies(addr, blocks, self.budget.copies.into());
+    }
+
+    fn sub_copies(&self, addr: Addr, blocks: u64, copies: u64) {
         if let Some(valid) = self.valid.get(addr.zone().0 as usize) {
             // A damaged table may count too few: a count that wrapped would make the zone look full.
             let less = |count: u32| Some(count.saturating_sub(blocks as u32));
             let before = valid.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less);
             let before = u64::from(before.unwrap_or_default());
-            self.live.fetch_sub(before.min(blocks), Ordering::Relaxed);
+            let less = before.min(blocks) * copies;
+            self.live.fetch_sub(less, Ordering::Relaxed);
         }
     }
 
     /// So many blocks of a zone are referenced, whatever was counted before.
     pub(crate) fn set_valid(&self, zone: ZoneId, blocks: u32) {
+        let role = self.lock().entries.get(zone.0 as usize).map(|e| e.role);
+        let copies = role.map_or(1, |role| u64::from(self.budget.copies_of(role)));
         if let Some(valid) = self.valid.get(zone.0 as usize) {
-            let before = valid.swap(blocks, Ordering::Relaxed);
-            self.live.fetch_add(blocks.into(), Ordering::Relaxed);
-            self.live.fetch_sub(before.into(), Ordering::Relaxed);
+            let before = u64::from(valid.swap(blocks, Ordering::Relaxed));
+            let after = u64::from(blocks);
+            self.live.fetch_add(after * copies, Ordering::Relaxed);
+            self.live.fetch_sub(before * copies, Ordering::Relaxed);
         }
     }
 
@@ -275,58 +326,76 @@ impl Zones {
         floor: u32,
     ) -> Result<ZoneWriter, NoWriter> {
         let stream = self.budget.shared(stream);
-        let opened = {
-            let mut table = self.lock();
-            loop {
-                if let Some(writer) = table.take_parked(stream) {
-                    return Ok(writer);
-                }
-                if table.may_open(stream, &self.budget) {
-                    if table.free > floor
-                        && let Some(zone) =
-                            table.choose_free(self.conventional, stream.role(), &self.budget)
-                    {
-                        break table.open(zone, stream);
-                    }
-                    if table.out.get(&stream).copied().unwrap_or(0) == 0 {
-                        if let Some(writer) = table.take_similar(stream) {
-                            return Ok(writer);
-                        }
-                        if !table.someone_writes(stream.role()) {
-                            return Err(NoWriter::NeedRoom);
-                        }
-                    }
-                } else if let Some(writer) = table.take_similar(stream) {
-                    return Ok(writer);
-                }
-                table = self
-                    .returned
-                    .wait(table)
-                    .unwrap_or_else(PoisonError::into_inner);
-            }
-        };
-        match self.write_header(media, &opened) {
-            Ok(()) => Ok(opened),
-            Err(error) => {
-                let mut opened = opened;
-                opened.failed = true;
-                // Its slot is needed.
-                let _ = media.finish(opened.zone);
-                self.park(opened);
-                Err(NoWriter::Failed(error))
+        loop {
+            let mut opened = match self.take_or_open(stream, floor)? {
+                (writer, false) => return Ok(writer),
+                (opened, true) => opened,
+            };
+            let Err(error) = self.write_header(media, &opened) else {
+                return Ok(opened);
+            };
+            let zone = opened.zone;
+            opened.failed = true;
+            // Its slot is needed.
+            let _ = media.finish(zone);
+            self.park(opened);
+            self.examine(media);
+            // A zone that has failed for good says nothing of the others.
+            if !self.has_failed(zone) {
+                return Err(NoWriter::Failed(error));
             }
         }
     }
 
+    /// A writer, and whether its zone was opened for it and has no header yet.
+    fn take_or_open(&self, stream: Stream, floor: u32) -> Result<(ZoneWriter, bool), NoWriter> {
+        let role = stream.role();
+        let needed = floor.saturating_add(self.budget.copies_of(role));
+        let mut table = self.lock();
+        loop {
+            if let Some(writer) = table.take_parked(stream) {
+                return Ok((writer, false));
+            }
+            if table.may_open(stream, &self.budget) {
+                if table.free >= needed
+                    && let Some(zones) = table.choose_free(self.conventional, role, &self.budget)
+                {
+                    return Ok((table.open(zones, stream, &self.pairs), true));
+                }
+                if table.out.get(&stream).copied().unwrap_or(0) == 0 {
+                    if let Some(writer) = table.take_similar(stream) {
+                        return Ok((writer, false));
+                    }
+                    if !table.someone_writes(role) {
+                        return Err(NoWriter::NeedRoom);
+                    }
+                }
+            } else if let Some(writer) = table.take_similar(stream) {
+                return Ok((writer, false));
+            }
+            table = self
+                .returned
+                .wait(table)
+                .unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
     fn write_header(&self, media: &Media, writer: &ZoneWriter) -> Result<()> {
-        let header = self.header(
-            writer.zone,
-            writer.stream.role(),
-            writer.stream.lifetime(),
-            writer.sequence,
-            0,
-        );
-        wait_all(media.write(Class::Summary, writer.zone, 0, vec![header]))?;
+        let (role, lifetime) = (writer.stream.role(), writer.stream.lifetime());
+        let header = |zone| self.header(zone, role, lifetime, writer.sequence, 0);
+        self.write_headers(media, Class::Summary, writer.zone, header)
+    }
+
+    /// Writes the header of a zone, and the partner's own.
+    fn write_headers(
+        &self,
+        media: &Media,
+        class: Class,
+        zone: ZoneId,
+        header: impl Fn(ZoneId) -> persimmon_device::Buffer,
+    ) -> Result<()> {
+        let write = |zone| media.write_one(class, zone, 0, vec![header(zone)]);
+        wait_all(self.pairs.both(zone).flat_map(write).collect::<Vec<_>>())?;
         Ok(())
     }
 
@@ -346,7 +415,7 @@ impl Zones {
             lifetime,
             sequence,
             first_log_sequence,
-            partner: None,
+            partner: self.pairs.partner(zone),
         };
         let mut block = BufferMut::zeroed(1);
         block.copy_from_slice(&header.encode());
@@ -361,12 +430,14 @@ impl Zones {
             *out = out.saturating_sub(1);
         }
         let clock = table.write_clock;
-        if let Some(entry) = table.entries.get_mut(writer.zone.0 as usize) {
-            let written = writer.write_pointer.saturating_sub(entry.write_pointer);
-            entry.write_pointer = writer.write_pointer;
-            entry.last_write = clock.saturating_add(written.into());
-            entry.open = !writer.is_full();
-            table.write_clock = clock.saturating_add(written.into());
+        for zone in self.pairs.both(writer.zone) {
+            if let Some(entry) = table.entries.get_mut(zone.0 as usize) {
+                let written = writer.write_pointer.saturating_sub(entry.write_pointer);
+                entry.write_pointer = writer.write_pointer;
+                entry.last_write = clock.saturating_add(written.into());
+                entry.open = !writer.is_full();
+                table.write_clock = clock.saturating_add(written.into());
+            }
         }
         if !writer.is_full() {
             table.parked.push(writer);
@@ -401,17 +472,24 @@ impl Zones {
             return false;
         };
         let stream = self.budget.shared(stream);
-        if !table.may_open(stream, &self.budget) || write_pointer >= entry.capacity {
+        let partner = self.pairs.partner(zone);
+        let partner = partner.and_then(|zone| table.entries.get(zone.0 as usize));
+        let capacity = partner.map_or(u32::MAX, |e| e.capacity).min(entry.capacity);
+        if !table.may_open(stream, &self.budget) || write_pointer >= capacity {
             return false;
         }
-        table.entries[zone.0 as usize].open = true;
-        table.entries[zone.0 as usize].write_pointer = write_pointer;
+        for zone in self.pairs.both(zone) {
+            if let Some(entry) = table.entries.get_mut(zone.0 as usize) {
+                entry.open = true;
+                entry.write_pointer = write_pointer;
+            }
+        }
         table.parked.push(ZoneWriter {
             zone,
             stream,
             sequence: entry.sequence,
             write_pointer,
-            capacity: entry.capacity,
+            capacity,
             summary: SummaryBuilder::default(),
             last_summary,
             failed: false,
@@ -420,69 +498,80 @@ impl Zones {
         true
     }
 
-    /// Takes a free zone for the log and writes its header. Of the candidates, the one reset
-    /// least.
+    /// Takes a free zone for the log, with its partner if it is to have one, and writes its header.
+    /// Of the candidates, the one reset least.
     pub(crate) fn open_log_zone(
         &self,
         media: &Media,
         first_log_sequence: u64,
     ) -> Result<Option<LogZone>> {
-        let opened = {
-            let mut table = self.lock();
-            let Some(zone) = table.choose_free(self.conventional, Role::Log, &self.budget) else {
-                return Ok(None);
+        loop {
+            let opened = {
+                let mut table = self.lock();
+                let chosen = table.choose_free(self.conventional, Role::Log, &self.budget);
+                let Some(zones) = chosen else {
+                    return Ok(None);
+                };
+                let (sequence, capacity) = table.claim(zones, Role::Log, 0, &self.pairs);
+                LogZone {
+                    zone: zones.0,
+                    sequence,
+                    first_log_sequence,
+                    capacity,
+                }
             };
-            let sequence = table.claim(zone, Role::Log, 0);
-            let entry = &mut table.entries[zone.0 as usize];
-            entry.open = true;
-            LogZone {
-                zone,
-                sequence,
-                first_log_sequence,
-                capacity: entry.capacity,
-            }
-        };
-        let header = self.header(
-            opened.zone,
-            Role::Log,
-            0,
-            opened.sequence,
-            first_log_sequence,
-        );
-        if let Err(error) = wait_all(media.write(Class::Journal, opened.zone, 0, vec![header])) {
+            let (zone, sequence) = (opened.zone, opened.sequence);
+            let header = |zone| self.header(zone, Role::Log, 0, sequence, first_log_sequence);
+            let Err(error) = self.write_headers(media, Class::Journal, zone, header) else {
+                return Ok(Some(opened));
+            };
             // Its slot is needed.
-            let _ = media.finish(opened.zone);
-            self.leave_log_zone(opened.zone);
-            return Err(error.into());
+            let _ = media.finish(zone);
+            self.examine(media);
+            let failed = self.has_failed(zone);
+            self.leave_log_zone(zone);
+            // A zone that has failed for good says nothing of the others.
+            if !failed {
+                return Err(error);
+            }
         }
-        Ok(Some(opened))
     }
 
     /// A zone just taken for the log could not be written: it is nobody's, until it is reset.
     fn leave_log_zone(&self, zone: ZoneId) {
         let mut table = self.lock();
-        if let Some(entry) = table.entries.get_mut(zone.0 as usize) {
-            entry.role = Role::Free;
-            entry.open = false;
-            table.log_zones -= 1;
+        let partner = self.pairs.part(zone);
+        for zone in std::iter::once(zone).chain(partner) {
+            if let Some(entry) = table.entries.get_mut(zone.0 as usize) {
+                entry.role = match entry.failure {
+                    Some(_) => Role::Retired,
+                    None => Role::Free,
+                };
+                entry.open = false;
+                table.log_zones -= 1;
+            }
         }
+        self.count_failed(&table);
     }
 
     /// Records how far a log zone is written; `open` while the log goes on in it.
     pub(crate) fn note_log_zone(&self, zone: ZoneId, write_pointer: u32, open: bool) {
         let mut table = self.lock();
-        if let Some(entry) = table.entries.get_mut(zone.0 as usize) {
-            let written = write_pointer.saturating_sub(entry.write_pointer);
-            entry.write_pointer = write_pointer;
-            entry.open = open;
-            table.write_clock = table.write_clock.saturating_add(written.into());
+        for zone in self.pairs.both(zone) {
+            if let Some(entry) = table.entries.get_mut(zone.0 as usize) {
+                let written = write_pointer.saturating_sub(entry.write_pointer);
+                entry.write_pointer = write_pointer;
+                entry.open = open;
+                table.write_clock = table.write_clock.saturating_add(written.into());
+            }
         }
     }
 
     /// The table as of now, and the zones that nothing refers to. Called under the metadata
     /// lock, so that no valid count changes meanwhile.
     pub(crate) fn cut(&self) -> Cut {
-        let table = self.lock();
+        let mut table = self.lock();
+        self.retire(&mut table);
         let entries: Vec<ZitEntry> = table
             .entries
             .iter()
@@ -494,9 +583,7 @@ impl Zones {
             .iter()
             .zip(&self.valid)
             .enumerate()
-            .filter(|(i, (e, valid))| {
-                e.is_dead(valid.load(Ordering::Relaxed)) && !self.pins.is_pinned(ZoneId(*i as u32))
-            })
+            .filter(|(i, (e, valid))| self.can_go(*i, e, valid))
             .map(|(i, _)| ZoneId(i as u32))
             .collect();
         Cut {
@@ -505,6 +592,14 @@ impl Zones {
             next_sequence: table.next_sequence,
             write_clock: table.write_clock,
         }
+    }
+
+    /// Whether a checkpoint can free a zone, with its partner if it has one.
+    fn can_go(&self, i: usize, entry: &Entry, valid: &AtomicU32) -> bool {
+        let zone = ZoneId(i as u32);
+        entry.is_dead(valid.load(Ordering::Relaxed))
+            && !self.pairs.is_second(zone)
+            && !self.pins.is_pinned(zone)
     }
 
     /// A replayed record refers to a zone: it holds data, whatever is known of it.
@@ -545,11 +640,7 @@ impl Zones {
         let table = self.lock();
         let zones = table.entries.iter().zip(&self.valid).enumerate();
         zones
-            .filter(|(i, (e, valid))| {
-                !e.stuck
-                    && e.is_dead(valid.load(Ordering::Relaxed))
-                    && !self.pins.is_pinned(ZoneId(*i as u32))
-            })
+            .filter(|(i, (e, valid))| !e.stuck && self.can_go(*i, e, valid))
             .count() as u32
     }
 
@@ -567,6 +658,7 @@ impl Zones {
             }
             table.log_zones -= u32::from(was_log);
         }
+        self.count_failed(&table);
     }
 
     /// A zone was reset: it is free.
@@ -596,11 +688,19 @@ impl Zones {
             .iter()
             .zip(&self.valid)
             .enumerate()
-            .map(|(i, (e, valid))| ZoneStatus {
-                zone: ZoneId(i as u32),
-                entry: e.to_zit(valid.load(Ordering::Relaxed)),
-                capacity: e.capacity,
-                open: e.open,
+            .map(|(i, (e, valid))| {
+                let zone = ZoneId(i as u32);
+                let partner = self.pairs.partner(zone);
+                let other = partner.and_then(|zone| table.entries.get(zone.0 as usize));
+                ZoneStatus {
+                    zone,
+                    entry: e.to_zit(valid.load(Ordering::Relaxed)),
+                    capacity: e.capacity,
+                    open: e.open,
+                    failure: e.failure,
+                    partner,
+                    partner_failure: other.and_then(|other| other.failure),
+                }
             })
             .collect()
     }

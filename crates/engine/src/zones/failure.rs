@@ -1,0 +1,213 @@
+//! Zones that fail in use. A read-only zone is emptied by cleaning, an offline one has lost what
+//! it held, unless it has a partner. When nothing refers to it any more it is retired: never used
+//! again, which the ZIT remembers.
+
+use std::sync::atomic::Ordering;
+
+use persimmon_device::{ZoneId, ZoneState};
+use persimmon_format::table::Role;
+
+use super::table::{Table, ZoneStatus, Zones};
+use crate::error::Error;
+use crate::media::Media;
+
+/// How a zone has failed, for good.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ZoneFailure {
+    /// It takes no writes and no resets; what it holds can be read.
+    ReadOnly,
+    /// It cannot be read either.
+    Offline,
+}
+
+impl ZoneFailure {
+    pub(crate) fn of(state: ZoneState) -> Option<ZoneFailure> {
+        match state {
+            ZoneState::ReadOnly => Some(ZoneFailure::ReadOnly),
+            ZoneState::Offline => Some(ZoneFailure::Offline),
+            _ => None,
+        }
+    }
+}
+
+impl ZoneStatus {
+    /// Whether it, or the zone with its other copy, has failed and something is left in it that
+    /// can be moved elsewhere.
+    pub(crate) fn must_be_emptied(&self) -> bool {
+        let failed = self.failure.or(self.partner_failure);
+        let movable = match self.entry.role {
+            Role::Data => failed == Some(ZoneFailure::ReadOnly),
+            // What is not readable may be in memory.
+            Role::Metadata => failed.is_some(),
+            _ => false,
+        };
+        movable && self.entry.valid > 0 && !self.open
+    }
+}
+
+impl Zones {
+    /// Asks the device about the zones that answered with errors. A zone that has failed, and its
+    /// partner, take no more writes.
+    pub(crate) fn examine(&self, media: &Media) {
+        for zone in media.take_suspects() {
+            let report = media.device().report(zone.0..zone.0.saturating_add(1));
+            let state = report.ok().and_then(|zones| zones.first().map(|z| z.state));
+            if let Some(failure) = state.and_then(ZoneFailure::of) {
+                self.note_failure(media, zone, failure);
+            }
+        }
+    }
+
+    /// Asks the device about all zones.
+    pub(crate) fn examine_all(&self, media: &Media) {
+        if let Ok(report) = media.device().report(0..media.geometry().zone_count) {
+            for (zone, info) in (0..).map(ZoneId).zip(&report) {
+                if let Some(failure) = ZoneFailure::of(info.state) {
+                    self.note_failure(media, zone, failure);
+                }
+            }
+        }
+    }
+
+    /// Whether a zone or its partner is known to have failed.
+    pub(crate) fn has_failed(&self, zone: ZoneId) -> bool {
+        let table = self.lock();
+        self.pairs
+            .both(zone)
+            .filter_map(|zone| table.entries.get(zone.0 as usize))
+            .any(|entry| entry.failure.is_some())
+    }
+
+    /// Whether a zone is being written to.
+    pub(crate) fn is_open(&self, zone: ZoneId) -> bool {
+        let table = self.lock();
+        let entry = table.entries.get(zone.0 as usize);
+        entry.is_some_and(|entry| entry.open)
+    }
+
+    /// Whether what a zone held cannot be read any more, here or in another copy.
+    pub(crate) fn is_lost(&self, zone: ZoneId) -> bool {
+        let table = self.lock();
+        self.pairs
+            .both(zone)
+            .filter_map(|zone| table.entries.get(zone.0 as usize))
+            .all(|entry| entry.failure == Some(ZoneFailure::Offline))
+    }
+
+    fn note_failure(&self, media: &Media, zone: ZoneId, failure: ZoneFailure) {
+        let mut table = self.lock();
+        let Some(entry) = table.entries.get_mut(zone.0 as usize) else {
+            return;
+        };
+        if entry.failure == Some(failure) || entry.role == Role::Retired {
+            entry.failure = Some(failure);
+            return;
+        }
+        tracing::error!(
+            zone = zone.0,
+            role = entry.role.name(),
+            ?failure,
+            "a zone has failed"
+        );
+        entry.failure = Some(failure);
+        if entry.role == Role::Free {
+            let counted = !entry.used;
+            entry.role = Role::Retired;
+            entry.used = true;
+            table.free -= u32::from(counted);
+        }
+        // Writers under way find out by themselves.
+        let first = self.pairs.first(zone);
+        let before = table.parked.len();
+        table.parked.retain(|writer| writer.zone != first);
+        if table.parked.len() < before {
+            for zone in self.pairs.both(zone) {
+                if let Some(entry) = table.entries.get_mut(zone.0 as usize) {
+                    entry.open = false;
+                }
+            }
+        }
+        self.count_failed(&table);
+        drop(table);
+        // The partner takes no more writes: the device is to count it no more.
+        if let Some(partner) = self.pairs.partner(zone) {
+            let _ = media.finish_one(partner);
+        }
+        self.returned.notify_all();
+    }
+
+    /// Counts failed zones; after each change of one or of its role.
+    pub(super) fn count_failed(&self, table: &Table) {
+        let failed = || {
+            let entries = table.entries.iter();
+            entries.filter(|e| e.failure.is_some() || e.role == Role::Retired)
+        };
+        self.failed
+            .store(failed().count() as u32, Ordering::Relaxed);
+        let log = failed().any(|e| e.role == Role::Log);
+        self.log_failing.store(log, Ordering::Release);
+    }
+
+    /// Zones that have failed or are retired.
+    pub(crate) fn failed_zones(&self) -> u32 {
+        self.failed.load(Ordering::Relaxed)
+    }
+
+    /// Whether a zone of the log has failed that a recovery would need: a checkpoint ends that.
+    pub(crate) fn log_is_failing(&self) -> bool {
+        self.log_failing.load(Ordering::Acquire)
+    }
+
+    /// Blocks that users may fill, with data and the metadata it needs; fewer with each zone that
+    /// fails.
+    pub(crate) fn user_blocks(&self) -> u64 {
+        let lost = u64::from(self.failed_zones()).saturating_mul(self.budget.usable_blocks);
+        self.budget.user_blocks.saturating_sub(lost)
+    }
+
+    /// Why there is no zone for what must be written: too much is in use, or too many have failed.
+    pub(crate) fn no_zone(&self) -> Error {
+        let failed = self.failed_zones();
+        if failed == 0 {
+            return Error::NoSpace;
+        }
+        Error::WornOut {
+            failed,
+            zones: self.lock().entries.len() as u32,
+        }
+    }
+
+    /// The same for what users write: it is enough that nothing is left to them.
+    pub(crate) fn no_space(&self) -> Error {
+        if self.user_blocks() == 0 {
+            self.no_zone()
+        } else {
+            Error::NoSpace
+        }
+    }
+
+    /// Retires the failed zones that nothing refers to; called under the metadata lock, at a
+    /// checkpoint's cut. What is left of a pair is a zone like others.
+    pub(super) fn retire(&self, table: &mut Table) {
+        if self.failed_zones() == 0 {
+            return;
+        }
+        for i in 0..table.entries.len() {
+            let zone = ZoneId(i as u32);
+            let unused = self.valid(self.pairs.first(zone)) == 0;
+            let Some(entry) = table.entries.get_mut(i) else {
+                continue;
+            };
+            let retires = entry.failure.is_some()
+                && !entry.open
+                && unused
+                && matches!(entry.role, Role::Free | Role::Metadata | Role::Data);
+            if retires {
+                tracing::warn!(zone = i, "a failed zone is empty and retired");
+                entry.role = Role::Retired;
+                self.pairs.part(zone);
+            }
+        }
+        self.count_failed(table);
+    }
+}

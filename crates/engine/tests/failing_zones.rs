@@ -1,0 +1,326 @@
+//! Zones that fail: each zone of a volume in turn goes offline or read-only, in use or while the
+//! volume is not open, with one copy of log and metadata and with two.
+
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a failure ends the test")]
+
+mod common;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use common::{NOW, create};
+use persimmon_device::{BLOCK_SIZE, ZoneId, ZoneState, ZonedDevice};
+use persimmon_engine::{Error, FormatOptions, Options, Progress, Task, Volume, ZoneFailure};
+use persimmon_format::Ino;
+use persimmon_format::table::Role;
+use persimmon_sim::{SimConfig, SimDevice};
+
+/// Files by number, and what is in them.
+type Files = BTreeMap<Ino, Vec<u8>>;
+
+fn fresh(copies: u32) -> Arc<SimDevice> {
+    let device = Arc::new(SimDevice::new(SimConfig::new(72, 64).capacity(60)));
+    let options = FormatOptions {
+        now: NOW,
+        copies,
+        ..FormatOptions::default()
+    };
+    Volume::format(device.clone(), &options).unwrap();
+    device
+}
+
+fn open(device: &Arc<SimDevice>) -> Result<Volume, Error> {
+    let options = Options {
+        staging_bytes_max: 1 << 20,
+        cache_bytes_max: 1 << 16,
+        ..Options::default()
+    };
+    Volume::open(device.clone(), options).map(|(volume, _)| volume)
+}
+
+/// Bytes that do not compress: the tree is to fill more than one zone.
+fn content(seed: usize, len: usize) -> Vec<u8> {
+    let mut state = seed as u64 + 1;
+    let next = |_| {
+        state = state
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1);
+        (state >> 56) as u8
+    };
+    (0..len).map(next).collect()
+}
+
+/// Makes files: many small ones, which the tree holds, and some large.
+fn fill(volume: &Volume, files: &mut Files, count: usize) {
+    for i in 0..count {
+        let ino = create(volume).unwrap();
+        let len = if i % 8 == 0 { 9 * BLOCK_SIZE + i } else { 1500 };
+        let bytes = content(files.len() + i, len);
+        volume.write(ino, 0, &bytes, NOW).unwrap();
+        if i % 3 == 0 {
+            volume.sync_file(ino).unwrap();
+        }
+        files.insert(ino, bytes);
+    }
+    volume.sync().unwrap();
+}
+
+/// A volume with files in all of its parts, some of them in the journal only.
+fn filled(copies: u32) -> (Arc<SimDevice>, Files) {
+    let device = fresh(copies);
+    let volume = open(&device).unwrap();
+    let mut files = Files::new();
+    for _ in 0..3 {
+        fill(&volume, &mut files, 90);
+        volume.step(Task::Checkpoint).unwrap();
+    }
+    fill(&volume, &mut files, 30);
+    (device, files)
+}
+
+/// The device after a power cut that lost nothing.
+fn copy_of(device: &SimDevice) -> Arc<SimDevice> {
+    Arc::new(device.snapshot().intact())
+}
+
+/// Files that cannot be read; what can be read must be right.
+fn unreadable(volume: &Volume, files: &Files) -> Vec<Ino> {
+    let mut lost = Vec::new();
+    for (ino, bytes) in files {
+        let mut found = vec![0; bytes.len()];
+        match volume.read(*ino, 0, &mut found) {
+            Ok(len) if len == bytes.len() && found == *bytes => {}
+            Ok(len) => {
+                let first = found.iter().zip(bytes).position(|(a, b)| a != b);
+                panic!(
+                    "inode {ino}: {len} of {} bytes, first wrong {first:?}",
+                    bytes.len()
+                );
+            }
+            Err(Error::NotFound(_)) => panic!("inode {ino} is gone"),
+            Err(_) => lost.push(*ino),
+        }
+    }
+    lost
+}
+
+/// Roles and places of the zones of a volume as a mount finds them.
+fn roles(device: &SimDevice) -> Vec<(ZoneId, Role)> {
+    let volume = Volume::open(
+        copy_of(device),
+        Options {
+            read_only: true,
+            ..Options::default()
+        },
+    );
+    let zones = volume.unwrap().0.zones();
+    zones.iter().map(|z| (z.zone, z.entry.role)).collect()
+}
+
+/// Reads all, but what data zone `lost` held, changes files, and reads again after a remount.
+fn work_on(device: &Arc<SimDevice>, volume: Volume, mut files: Files, lost: Option<ZoneId>) {
+    let check = |volume: &Volume, files: &Files| {
+        let mut listed: Vec<Ino> = Vec::new();
+        for range in volume.losses(1000).unwrap().ranges {
+            assert_eq!(Some(range.zone), lost);
+            listed.push(range.ino);
+        }
+        listed.dedup();
+        assert_eq!(unreadable(volume, files), listed);
+    };
+    check(&volume, &files);
+    fill(&volume, &mut files, 20);
+    volume.step(Task::Checkpoint).unwrap();
+    fill(&volume, &mut files, 5);
+    check(&volume, &files);
+    volume.close().unwrap();
+    drop(volume);
+    let volume = open(&copy_of(device)).unwrap();
+    assert!(!volume.is_read_only());
+    check(&volume, &files);
+}
+
+#[test]
+fn with_two_copies_any_zone_may_be_lost_while_unmounted() {
+    let (device, files) = filled(2);
+    for (zone, role) in roles(&device) {
+        let device = copy_of(&device);
+        device.set_offline(zone);
+        let volume = open(&device).unwrap_or_else(|e| panic!("zone {zone}, {role:?}: {e}"));
+        assert!(!volume.is_read_only(), "zone {zone}, {role:?}");
+        let lost = (role == Role::Data).then_some(zone);
+        work_on(&device, volume, files.clone(), lost);
+    }
+}
+
+#[test]
+fn with_two_copies_any_zone_may_be_lost_in_use() {
+    let (device, files) = filled(2);
+    for (zone, role) in roles(&device) {
+        let device = copy_of(&device);
+        let volume = open(&device).unwrap();
+        device.set_offline(zone);
+        volume.step(Task::Examine).unwrap();
+        while volume.step(Task::Clean).unwrap() == Progress::Worked
+            && volume
+                .zones()
+                .iter()
+                .any(|z| z.failure.is_some() && z.entry.role == Role::Metadata)
+        {}
+        let lost = (role == Role::Data).then_some(zone);
+        work_on(&device, volume, files.clone(), lost);
+    }
+}
+
+#[test]
+fn zones_that_turn_read_only_are_emptied_and_retired() {
+    for copies in [1, 2] {
+        let (device, files) = filled(copies);
+        for (zone, role) in roles(&device) {
+            let device = copy_of(&device);
+            let volume = open(&device).unwrap();
+            device.set_read_only(zone);
+            volume.step(Task::Examine).unwrap();
+            while volume.step(Task::CleanIfDue).unwrap() == Progress::Worked {}
+            volume.step(Task::Checkpoint).unwrap();
+            let status = volume.zones()[zone.0 as usize];
+            assert_eq!(status.entry.role, Role::Retired, "zone {zone}, {role:?}");
+            assert_eq!(status.failure, Some(ZoneFailure::ReadOnly));
+            work_on(&device, volume, files.clone(), None);
+            let volume = open(&device).unwrap();
+            let status = volume.zones()[zone.0 as usize];
+            assert_eq!(status.entry.role, Role::Retired, "zone {zone}, {role:?}");
+        }
+    }
+}
+
+#[test]
+fn with_one_copy_the_rest_stays_readable() {
+    let (device, files) = filled(1);
+    let mut met = BTreeMap::new();
+    for (zone, role) in roles(&device) {
+        let device = copy_of(&device);
+        device.set_offline(zone);
+        let volume = match open(&device) {
+            Ok(volume) => volume,
+            // Without its log nothing tells where the volume is: that is rescued otherwise.
+            Err(error) if role == Role::Log => {
+                assert!(error.to_string().contains("persimmon recover"), "{error}");
+                *met.entry("refused").or_insert(0) += 1;
+                continue;
+            }
+            Err(error) => panic!("zone {zone}, {role:?}: {error}"),
+        };
+        match role {
+            Role::Metadata => {
+                let lost = unreadable(&volume, &files);
+                if !lost.is_empty() {
+                    // What is lost is not guessed. All is behind the root of the tree.
+                    assert!(volume.is_read_only());
+                    let all = lost.len() == files.len();
+                    let what = if all { "root lost" } else { "pages lost" };
+                    *met.entry(what).or_insert(0) += 1;
+                }
+            }
+            Role::Data => {
+                *met.entry("data").or_insert(0) += 1;
+                work_on(&device, volume, files.clone(), Some(zone));
+            }
+            _ => work_on(&device, volume, files.clone(), None),
+        }
+    }
+    let met: Vec<_> = met.into_keys().collect();
+    assert_eq!(met, ["data", "pages lost", "refused", "root lost"]);
+}
+
+#[test]
+fn with_one_copy_a_log_zone_may_be_lost_in_use() {
+    let (device, files) = filled(1);
+    for (zone, role) in roles(&device) {
+        if !matches!(role, Role::Log | Role::Free) {
+            continue;
+        }
+        let device = copy_of(&device);
+        let volume = open(&device).unwrap();
+        device.set_offline(zone);
+        // Found out by writing, or by asking.
+        if zone.0.is_multiple_of(2) {
+            volume.step(Task::Examine).unwrap();
+        }
+        work_on(&device, volume, files.clone(), None);
+    }
+}
+
+/// Every zone but those in use fails: the error says so, and what was acknowledged is there.
+#[test]
+fn a_device_of_exhausted_zones_is_told() {
+    for copies in [1, 2] {
+        let (device, mut files) = filled(copies);
+        let volume = open(&device).unwrap();
+        let report = device.report(0..72).unwrap();
+        for (zone, info) in (0..).map(ZoneId).zip(report) {
+            if info.state == ZoneState::Empty {
+                device.set_read_only(zone);
+            }
+        }
+        let mut told = None;
+        for _ in 0..5000 {
+            let ino = match create(&volume) {
+                Ok(ino) => ino,
+                Err(error) => {
+                    told = Some(error);
+                    break;
+                }
+            };
+            let bytes = content(3, 3 * BLOCK_SIZE);
+            let written = volume.write(ino, 0, &bytes, NOW);
+            match written.and_then(|_| volume.sync_file(ino)) {
+                Ok(()) => drop(files.insert(ino, bytes)),
+                Err(error) => {
+                    told = Some(error);
+                    break;
+                }
+            }
+        }
+        let told = told.unwrap();
+        assert!(matches!(told, Error::WornOut { .. }), "{told:?}");
+        let options = Options {
+            read_only: true,
+            ..Options::default()
+        };
+        let (volume, _) = Volume::open(copy_of(&device), options).unwrap();
+        assert_eq!(unreadable(&volume, &files), []);
+    }
+}
+
+/// What is in memory of a metadata zone is written elsewhere; if more is lost, nothing is changed
+/// any more, and what does not need it can be read.
+#[test]
+fn with_one_copy_a_metadata_zone_may_be_lost_in_use() {
+    let (device, files) = filled(1);
+    for (zone, _) in roles(&device).iter().filter(|(_, r)| *r == Role::Metadata) {
+        for cached in [false, true] {
+            let device = copy_of(&device);
+            let options = Options {
+                cache_bytes_max: if cached { 64 << 20 } else { 1 << 16 },
+                ..Options::default()
+            };
+            let (volume, _) = Volume::open(device.clone(), options).unwrap();
+            assert_eq!(unreadable(&volume, &files), []);
+            device.set_offline(*zone);
+            let examined = volume.step(Task::Examine);
+            let cleaned = examined.and_then(|_| {
+                while volume.step(Task::CleanIfDue)? == Progress::Worked {}
+                Ok(())
+            });
+            let lost = unreadable(&volume, &files);
+            if lost.is_empty() {
+                cleaned.unwrap();
+                work_on(&device, volume, files.clone(), None);
+            } else {
+                assert!(!cached && volume.is_read_only() && cleaned.is_err());
+                assert!(matches!(create(&volume), Err(Error::ReadOnly { .. })));
+            }
+        }
+    }
+}
