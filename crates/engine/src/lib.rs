@@ -3,7 +3,7 @@
 //!
 //! `zones` knows what each zone is used for; `log` appends records and footers; `meta` is the
 //! tree; `data` is the content of files. The volume wires them, and `checkpoint`, `recovery` and
-//! `cleaning`, which touch all four; `repair` carries out what a check plans. `faults` are mistakes made on
+//! `cleaning`, which touch all four; `repair` carries out what a check plans, `scrub` verifies what is live. `faults` are mistakes made on
 //! purpose, for tests of the tests alone.
 
 mod arrival;
@@ -19,8 +19,10 @@ mod media;
 pub mod meta;
 mod mkfs;
 mod options;
+mod paths;
 mod recovery;
 mod repair;
+mod scrub;
 mod statistics;
 mod tables;
 mod turn;
@@ -33,6 +35,7 @@ pub use losses::{Loss, Losses};
 pub use meta::{Intent, Transaction, View};
 pub use options::{Barrier, FormatOptions, FsyncOrder, Options};
 pub use recovery::RecoveryReport;
+pub use scrub::{Damage, ScrubCursor, ScrubFinding, ScrubStage, ScrubStep};
 pub use statistics::{Class, Statistics};
 pub use volume::{Progress, Task, Volume};
 pub use zones::budget::check_geometry;

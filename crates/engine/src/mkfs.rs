@@ -128,6 +128,7 @@ pub(crate) fn format(device: Arc<dyn ZonedDevice>, options: &FormatOptions) -> R
             chain: Vec::new(),
             replay_sequence: 1,
             told: Lsn(0),
+            has_bad_blocks: false,
         },
         checkpoint: CheckpointState {
             number: 0,

@@ -180,6 +180,7 @@ pub(crate) fn open(
         replay_sequence: footer.replay.sequence,
         // The first block of a new epoch tells.
         told: if new_epoch { last } else { replay.trusted },
+        has_bad_blocks: blocks.iter().any(|b| b.state().is_none()),
     };
     let summary = RecoveryReport {
         checkpoint: footer.checkpoint,

@@ -36,6 +36,8 @@ struct Inner {
     told: Lsn,
     /// First block that a recovery would have to read.
     replay_sequence: u64,
+    /// Blocks before this one need not be intact: a crash cut some of them off.
+    sound_from: u64,
     /// Flights whose data failed after their record was written, and whose owners have not yet
     /// mapped them elsewhere.
     failed_flights: usize,
@@ -73,6 +75,8 @@ pub(crate) struct LogStart {
     pub(crate) replay_sequence: u64,
     /// The durable LSN that the log on the device knows of.
     pub(crate) told: Lsn,
+    /// Blocks from the replay position on are not all intact.
+    pub(crate) has_bad_blocks: bool,
 }
 
 impl Log {
@@ -93,6 +97,10 @@ impl Log {
                 state: start.state,
                 told: start.told,
                 replay_sequence: start.replay_sequence,
+                sound_from: match start.head.filter(|_| start.has_bad_blocks) {
+                    Some(head) => head.sequence(),
+                    None => 0,
+                },
                 failed_flights: 0,
                 failures: 0,
                 tainted: None,
@@ -312,6 +320,16 @@ impl Log {
             inner = self.wait(inner);
         }
         inner.broken.clone().map_or(Ok(()), Err)
+    }
+
+    /// The part of the log that a recovery would read: its first block, its zones, and the block
+    /// after the last that is written. What recovery found damaged in it, and left out, is not
+    /// part of it.
+    pub(crate) fn live(&self) -> (u64, Vec<LogZone>, u64) {
+        let inner = self.lock();
+        let from = inner.replay_sequence.max(inner.sound_from);
+        let to = inner.head.map_or(from, |head| head.sequence());
+        (from, inner.chain.iter().copied().collect(), to)
     }
 
     /// The zone that the log goes on in.

@@ -1,0 +1,500 @@
+//! Reads and verifies everything live while the volume is in use, a bounded piece at a time. The
+//! caller paces, and may stop at any step: all there is to remember is a small cursor.
+//!
+//! What does not match is looked up again before it counts: it may have moved, been replaced or
+//! not have arrived yet when it was read. Extents are found page by page, not key by key, so that
+//! a damaged page hides no more than its own. What moves between pages meanwhile may be missed.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use persimmon_device::{BLOCK_SIZE, ZoneId};
+use persimmon_format::envelope::{self, Kind};
+use persimmon_format::extent::Extent;
+use persimmon_format::log::LogBlock;
+use persimmon_format::summary::Summary;
+use persimmon_format::table::{MatEntry, Role};
+use persimmon_format::{Addr, DeviceId, FormatError, Ino, Key, KeyKind, PageId, checksum};
+
+use crate::Volume;
+use crate::arrival::read_header;
+use crate::error::{Error, Result};
+use crate::meta::{Page, store};
+use crate::zones::pin::Pin;
+
+/// Blocks of file data after which a step ends (1 MiB).
+const STEP_BLOCKS: u64 = 256;
+/// Smaller things looked at in one step.
+const STEP_ITEMS: u64 = 64;
+/// Looks at something that does not match.
+const LOOKS: usize = 3;
+
+/// What a scrub looks at, in this order.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum ScrubStage {
+    /// Headers of zones in use.
+    #[default]
+    Headers,
+    /// The log from where a recovery would start.
+    Log,
+    /// Chunks of both tables.
+    Tables,
+    /// Summaries of data zones.
+    Summaries,
+    /// Metadata pages, and the data that each leaf refers to.
+    Pages,
+}
+
+/// Where a scrub goes on.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ScrubCursor {
+    /// What is looked at.
+    pub stage: ScrubStage,
+    /// Zone, log sequence, chunk or page.
+    pub at: u64,
+    /// In a leaf: the extent to go on with.
+    pub key: Option<(Ino, u64)>,
+}
+
+/// What is damaged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Damage {
+    /// A zone header.
+    Header,
+    /// A block of the log.
+    Log,
+    /// A chunk of the page table.
+    MatChunk,
+    /// A chunk of the zone table.
+    ZitChunk,
+    /// A summary. No file is affected.
+    Summary,
+    /// A metadata page.
+    Page,
+    /// File data.
+    Data,
+}
+
+impl Damage {
+    /// The number of fsck's finding, see `docs/FSCK.md`.
+    #[must_use]
+    pub fn number(self) -> u16 {
+        match self {
+            Damage::Header => 101,
+            Damage::Log => 201,
+            Damage::MatChunk => 311,
+            Damage::ZitChunk => 321,
+            Damage::Page => 401,
+            Damage::Data => 801,
+            Damage::Summary => 802,
+        }
+    }
+}
+
+/// Something damaged.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ScrubFinding {
+    /// What.
+    pub damage: Damage,
+    /// Where it is.
+    pub addr: Addr,
+    /// Blocks.
+    pub blocks: u32,
+    /// For data: the file, and the first block in it.
+    pub file: Option<(Ino, u64)>,
+    /// What is wrong.
+    pub reason: String,
+}
+
+/// What a step did.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ScrubStep {
+    /// Where to go on; nothing at the end.
+    pub next: Option<ScrubCursor>,
+    /// Bytes read and verified, or found damaged.
+    pub bytes: u64,
+    /// What is damaged.
+    pub findings: Vec<ScrubFinding>,
+}
+
+/// A frame that a leaf refers to; its zone stays as it is while the pin lives.
+struct Frame {
+    ino: Ino,
+    block: u64,
+    addr: Addr,
+    crcs: Vec<u32>,
+    _pin: Option<Pin>,
+}
+
+impl ScrubStep {
+    fn read(&mut self, blocks: u64) {
+        self.bytes += blocks * BLOCK_SIZE as u64;
+    }
+
+    fn found(&mut self, damage: Damage, addr: Addr, blocks: u32, reason: &dyn std::fmt::Display) {
+        self.findings.push(ScrubFinding {
+            damage,
+            addr,
+            blocks,
+            file: None,
+            reason: reason.to_string(),
+        });
+    }
+}
+
+impl Volume {
+    /// Bytes that a scrub reads as of now.
+    #[must_use]
+    pub fn scrub_bytes(&self) -> u64 {
+        let zones = self.zones.status();
+        let valid: u64 = zones.iter().map(|zone| u64::from(zone.entry.valid)).sum();
+        let (from, _, to) = self.log.live();
+        (valid + to.saturating_sub(from)) * BLOCK_SIZE as u64
+    }
+
+    /// Verifies the next piece, about 1 MiB. Begin with the default cursor.
+    ///
+    /// # Errors
+    /// None that stands for damage: those are findings.
+    pub fn scrub_step(&self, cursor: ScrubCursor) -> Result<ScrubStep> {
+        let mut step = ScrubStep::default();
+        let next = match cursor.stage {
+            ScrubStage::Headers => self.scrub_headers(cursor.at, &mut step),
+            ScrubStage::Log => self.scrub_log(cursor.at, &mut step),
+            ScrubStage::Tables => self.scrub_tables(cursor.at, &mut step),
+            ScrubStage::Summaries => self.scrub_summaries(cursor.at, &mut step),
+            ScrubStage::Pages => {
+                step.next = self.scrub_pages(cursor, &mut step);
+                return Ok(step);
+            }
+        };
+        let after = match cursor.stage {
+            ScrubStage::Headers => ScrubStage::Log,
+            ScrubStage::Log => ScrubStage::Tables,
+            ScrubStage::Tables => ScrubStage::Summaries,
+            ScrubStage::Summaries | ScrubStage::Pages => ScrubStage::Pages,
+        };
+        step.next = Some(ScrubCursor {
+            stage: if next.is_some() { cursor.stage } else { after },
+            at: next.unwrap_or(0),
+            key: None,
+        });
+        Ok(step)
+    }
+
+    fn scrub_headers(&self, from: u64, step: &mut ScrubStep) -> Option<u64> {
+        let zones = self.zones.status();
+        let head = self.log.head_zone();
+        let (_, chain, _) = self.log.live();
+        let logs: BTreeSet<ZoneId> = chain.iter().map(|zone| zone.zone).collect();
+        for status in zones.iter().skip(from as usize).take(STEP_ITEMS as usize) {
+            let zone = status.zone;
+            // A header may still be on its way where nothing is valid yet.
+            let settled = status.entry.valid > 0 || logs.contains(&zone) && head != Some(zone);
+            if !settled {
+                continue;
+            }
+            step.read(1);
+            let _pin = self.zones.pin(zone);
+            let good = || {
+                read_header(&self.media, &self.identity, zone)
+                    .is_some_and(|header| header.sequence == status.entry.sequence)
+            };
+            let still = || {
+                self.zones.entry(zone).is_some_and(|now| {
+                    now.sequence == status.entry.sequence && now.role == status.entry.role
+                })
+            };
+            if !good() && still() && !good() {
+                let addr = Addr::new(DeviceId(0), zone, 0);
+                step.found(Damage::Header, addr, 1, &"not the header of this use");
+            }
+        }
+        let next = from + STEP_ITEMS;
+        (next < zones.len() as u64).then_some(next)
+    }
+
+    fn scrub_log(&self, at: u64, step: &mut ScrubStep) -> Option<u64> {
+        let (from, chain, to) = self.log.live();
+        let from = at.max(from);
+        let end = to.min(from.saturating_add(STEP_BLOCKS));
+        for sequence in from..end {
+            // A zone that failed was left: the next one went on with its numbers.
+            let holds = chain.iter().rev().find(|zone| zone.first_log_sequence <= sequence);
+            let Some(zone) = holds else {
+                continue;
+            };
+            let block = sequence - zone.first_log_sequence + 1;
+            if block >= u64::from(zone.capacity) {
+                continue;
+            }
+            step.read(1);
+            let addr = Addr::new(DeviceId(0), zone.zone, block as u32);
+            let check = || self.check_log_block(addr, zone.sequence, sequence);
+            if let Err(first) = check() {
+                let (needed, chain, _) = self.log.live();
+                let still = sequence >= needed && chain.iter().any(|z| z.sequence == zone.sequence);
+                if still && check().is_err() {
+                    step.found(Damage::Log, addr, 1, &first);
+                }
+            }
+        }
+        (end < to).then_some(end)
+    }
+
+    fn check_log_block(&self, addr: Addr, zone_sequence: u64, sequence: u64) -> Result<()> {
+        let bytes = self.media.read(addr, 1)?;
+        let block =
+            LogBlock::decode(&bytes, &self.key, zone_sequence).map_err(Error::damaged(addr))?;
+        if block.sequence == sequence {
+            return Ok(());
+        }
+        Err(Error::damaged(addr)(FormatError::Mismatch {
+            what: "log block",
+            field: "sequence",
+            found: block.sequence,
+            expected: sequence,
+        }))
+    }
+
+    fn scrub_tables(&self, from: u64, step: &mut ScrubStep) -> Option<u64> {
+        let mut at = from;
+        loop {
+            let mats = self.meta().mat.chunks().len() as u64;
+            let total = mats + self.checkpoint_state().zit_chunks.len() as u64;
+            if at >= total {
+                return None;
+            }
+            if at >= from + STEP_ITEMS {
+                return Some(at);
+            }
+            let (kind, damage, number) = if at < mats {
+                (Kind::MatChunk, Damage::MatChunk, at)
+            } else {
+                (Kind::ZitChunk, Damage::ZitChunk, at - mats)
+            };
+            self.scrub_chunk(kind, damage, number, step);
+            at += 1;
+        }
+    }
+
+    /// Where a chunk is; its zone stays as it is while the pin lives.
+    fn chunk_place(&self, kind: Kind, number: u64) -> Option<(Addr, Option<Pin>)> {
+        let pinned = |addr: Option<&Addr>| {
+            let addr = addr.copied().filter(|addr| *addr != Addr::ZERO)?;
+            Some((addr, self.zones.pin(addr.zone())))
+        };
+        if kind == Kind::MatChunk {
+            pinned(self.meta().mat.chunks().get(number as usize))
+        } else {
+            pinned(self.checkpoint_state().zit_chunks.get(number as usize))
+        }
+    }
+
+    fn scrub_chunk(&self, kind: Kind, damage: Damage, number: u64, step: &mut ScrubStep) {
+        let mut before = None;
+        for _ in 0..LOOKS {
+            let Some((addr, _pin)) = self.chunk_place(kind, number) else {
+                return;
+            };
+            step.read(1);
+            let read = self.media.read(addr, 1).and_then(|block| {
+                envelope::open(&block, &self.key, kind, Some(number))
+                    .map(drop)
+                    .map_err(Error::damaged(addr))
+            });
+            let Err(error) = read else {
+                return;
+            };
+            if before.replace(addr) == Some(addr) {
+                step.found(damage, addr, 1, &error);
+                return;
+            }
+        }
+    }
+
+    fn scrub_summaries(&self, from: u64, step: &mut ScrubStep) -> Option<u64> {
+        let zones = self.zones.status();
+        let zone = zones
+            .iter()
+            .skip(from as usize)
+            .find(|zone| zone.entry.role == Role::Data && zone.entry.valid > 0)?;
+        let _pin = self.zones.pin(zone.zone);
+        let mut next = self
+            .last_summary(zone.zone, zone.entry.write_pointer)
+            .map(|(_, summary)| summary.previous);
+        while let Some(at) = next.filter(|at| *at != 0) {
+            step.read(1);
+            let addr = Addr::new(DeviceId(0), zone.zone, at);
+            let summary = self.media.read(addr, 1).and_then(|block| {
+                Summary::decode(&block, &self.key, zone.entry.sequence, at)
+                    .map_err(Error::damaged(addr))
+            });
+            next = match summary {
+                Ok(summary) => Some(summary.previous),
+                Err(error) => {
+                    let now = self.zones.entry(zone.zone);
+                    if now.is_some_and(|now| now.sequence == zone.entry.sequence) {
+                        step.found(Damage::Summary, addr, 1, &error);
+                    }
+                    // Those before it are found as cleaning finds them.
+                    let before = self.last_summary(zone.zone, at);
+                    before.map(|(_, summary)| summary.previous)
+                }
+            };
+        }
+        Some(u64::from(zone.zone.0) + 1)
+    }
+
+    fn scrub_pages(&self, cursor: ScrubCursor, step: &mut ScrubStep) -> Option<ScrubCursor> {
+        let mut id = cursor.at;
+        let mut key = cursor.key;
+        let mut blocks = 0;
+        while blocks < STEP_BLOCKS && id < cursor.at.saturating_add(STEP_ITEMS) {
+            if id >= self.meta().cache.id_limit() {
+                return None;
+            }
+            let page = self.scrub_page(PageId(id), key.is_none(), step);
+            let (frames, rest) = self.frames_of(PageId(id), page, key, STEP_BLOCKS - blocks);
+            for frame in &frames {
+                blocks += frame.crcs.len() as u64;
+                self.scrub_frame(frame, step);
+            }
+            key = rest;
+            if rest.is_none() {
+                id += 1;
+            }
+        }
+        Some(ScrubCursor {
+            stage: ScrubStage::Pages,
+            at: id,
+            key,
+        })
+    }
+
+    /// Verifies a page as it is on the device; answers it, and where it was. `tell`: damage is
+    /// told.
+    fn scrub_page(
+        &self,
+        id: PageId,
+        tell: bool,
+        step: &mut ScrubStep,
+    ) -> Option<(MatEntry, Arc<Page>)> {
+        let mut before = None;
+        for _ in 0..LOOKS {
+            let (entry, _pin) = {
+                let meta = self.meta();
+                let entry = meta.mat.get(id)?;
+                (entry, self.zones.pin(entry.addr.zone()))
+            };
+            if tell {
+                step.read(entry.blocks.into());
+            }
+            match store::fetch(&self.media, &self.key, id, entry) {
+                Ok(page) => return Some((entry, page)),
+                Err(error) if before.replace(entry) == Some(entry) => {
+                    if tell {
+                        step.found(Damage::Page, entry.addr, entry.blocks.into(), &error);
+                    }
+                    return None;
+                }
+                Err(_) => {}
+            }
+        }
+        None
+    }
+
+    /// The frames that a leaf refers to, from an extent on: about `limit` blocks of them, and the
+    /// extent after those. What is in memory is newer than what was read.
+    fn frames_of(
+        &self,
+        id: PageId,
+        read: Option<(MatEntry, Arc<Page>)>,
+        from: Option<(Ino, u64)>,
+        limit: u64,
+    ) -> (Vec<Frame>, Option<(Ino, u64)>) {
+        let meta = self.meta();
+        if !meta.cache.is_allocated(id) {
+            return (Vec::new(), None);
+        }
+        let current = read.filter(|(entry, _)| meta.mat.get(id) == Some(*entry));
+        let page = meta.cache.share(id).ok().or(current.map(|(_, page)| page));
+        let Some(page) = page.filter(|page| page.level() == 0) else {
+            return (Vec::new(), None);
+        };
+        let (mut frames, mut blocks) = (Vec::new(), 0);
+        let start = from.map_or(0, |(ino, block)| {
+            let (Ok(index) | Err(index)) = page.search(&Key::extent(ino, block));
+            index
+        });
+        for index in start..page.count() {
+            let key = page.key(index);
+            if key.kind != KeyKind::EXTENT {
+                continue;
+            }
+            if blocks >= limit {
+                return (frames, Some((key.ino, key.item)));
+            }
+            if let Ok(Extent::Frame { addr, crcs }) = Extent::decode(page.value(index)) {
+                blocks += crcs.len() as u64;
+                frames.push(Frame {
+                    ino: key.ino,
+                    block: key.item,
+                    addr,
+                    crcs,
+                    _pin: self.zones.pin(addr.zone()),
+                });
+            }
+        }
+        (frames, None)
+    }
+
+    fn scrub_frame(&self, frame: &Frame, step: &mut ScrubStep) {
+        step.read(frame.crcs.len() as u64);
+        let matches = |block: &[u8], crc: u32| checksum::data_block(block) == crc;
+        let bad: Vec<u32> = match self.media.read(frame.addr, frame.crcs.len() as u32) {
+            Ok(data) => data
+                .chunks_exact(BLOCK_SIZE)
+                .zip(&frame.crcs)
+                .zip(0..)
+                .filter(|((block, crc), _)| !matches(block, **crc))
+                .map(|(_, at)| at)
+                .collect(),
+            // The good ones among them are found when each is looked up again.
+            Err(_) => (0..frame.crcs.len() as u32).collect(),
+        };
+        let mut last: Option<u32> = None;
+        for at in bad {
+            let block = frame.block + u64::from(at);
+            let Some(reason) = self.is_damaged(frame.ino, block) else {
+                continue;
+            };
+            if let Some(finding) = step.findings.last_mut()
+                && last.is_some_and(|last| last + 1 == at)
+            {
+                finding.blocks += 1;
+            } else {
+                step.found(Damage::Data, frame.addr.offset(at), 1, &reason);
+                if let Some(finding) = step.findings.last_mut() {
+                    finding.file = Some((frame.ino, block));
+                }
+            }
+            last = Some(at);
+        }
+    }
+
+    /// Whether a block of a file cannot be read, wherever it is by now. Staging counts: it may be
+    /// on its way to where the tree already has it.
+    fn is_damaged(&self, ino: Ino, block: u64) -> Option<Error> {
+        let mut content = vec![0; BLOCK_SIZE];
+        let damage = |error| match error {
+            Error::DataDamaged { .. } | Error::Device(_) => Some(error),
+            _ => None,
+        };
+        match self.read(ino, block.saturating_mul(BLOCK_SIZE as u64), &mut content) {
+            Ok(0) => self.read_block(ino, block).err().and_then(damage),
+            Ok(_) => None,
+            Err(error) => damage(error),
+        }
+    }
+}
