@@ -26,6 +26,11 @@ pub const FSCK_USAGE: u8 = 16;
 /// Recovered, but not everything.
 pub const RECOVER_LOSSES: u8 = 4;
 
+/// A scrub found damage.
+pub const SCRUB_DAMAGE: u8 = 4;
+/// A scrub was stopped, and had found nothing until then.
+pub const SCRUB_INTERRUPTED: u8 = 3;
+
 /// blkid(8): nothing found.
 pub const PROBE_NOTHING: u8 = 2;
 

@@ -1,6 +1,7 @@
 //! The `persimmon` command. Also runs as `mkfs.persimmon`, `mount.persimmon` and
 //! `fsck.persimmon`, by the name it is called with.
 
+mod control;
 mod daemon;
 mod dump;
 mod exit;
@@ -17,6 +18,7 @@ mod probe;
 mod progress;
 mod recover;
 mod report;
+mod scrub;
 mod spec;
 mod stats;
 mod sync;
@@ -48,6 +50,7 @@ enum Command {
     Umount(umount::Umount),
     Fsck(fsck::Fsck),
     Recover(recover::Recover),
+    Scrub(scrub::Scrub),
     Info(info::InfoCommand),
     Zones(zones::ZonesCommand),
     Stats(stats::StatsCommand),
@@ -64,6 +67,7 @@ impl Command {
             Command::Umount(command) => command.run(),
             Command::Fsck(command) => command.run(),
             Command::Recover(command) => command.run(),
+            Command::Scrub(command) => command.run(),
             Command::Info(command) => command.run(),
             Command::Zones(command) => command.run(),
             Command::Stats(command) => command.run(),
@@ -81,6 +85,7 @@ impl Command {
             Command::Umount(_) => ("umount", exit::FAILED),
             Command::Fsck(_) => ("fsck", exit::FSCK_FAILED),
             Command::Recover(_) => ("recover", exit::FAILED),
+            Command::Scrub(_) => ("scrub", exit::FAILED),
             Command::Info(_) => ("info", exit::FAILED),
             Command::Zones(_) => ("zones", exit::FAILED),
             Command::Stats(_) => ("stats", exit::FAILED),

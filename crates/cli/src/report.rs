@@ -13,6 +13,7 @@ use persimmon_fuse::{Histogram, Latencies, Live};
 use serde::{Deserialize, Serialize};
 use tracing::error;
 
+use crate::control;
 use crate::sync::Synced;
 
 const BLOCK: u64 = BLOCK_SIZE as u64;
@@ -298,6 +299,10 @@ impl Live for Source {
             }
         };
         answer.ok()
+    }
+
+    fn control(&self, command: &[u8]) -> Result<Vec<u8>, String> {
+        control::carry_out(&self.volume, command)
     }
 }
 

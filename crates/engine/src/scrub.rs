@@ -22,10 +22,8 @@ use crate::error::{Error, Result};
 use crate::meta::{Page, store};
 use crate::zones::pin::Pin;
 
-/// Blocks of file data after which a step ends (1 MiB).
-const STEP_BLOCKS: u64 = 256;
-/// Smaller things looked at in one step.
-const STEP_ITEMS: u64 = 64;
+/// For so many blocks of file data one smaller thing may be looked at in a step.
+const BLOCKS_PER_ITEM: u64 = 4;
 /// Looks at something that does not match.
 const LOOKS: usize = 3;
 
@@ -109,6 +107,8 @@ pub struct ScrubFinding {
 /// What a step did.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ScrubStep {
+    blocks_max: u64,
+    items_max: u64,
     /// Where to go on; nothing at the end.
     pub next: Option<ScrubCursor>,
     /// Bytes read and verified, or found damaged.
@@ -152,12 +152,16 @@ impl Volume {
         (valid + to.saturating_sub(from)) * BLOCK_SIZE as u64
     }
 
-    /// Verifies the next piece, about 1 MiB. Begin with the default cursor.
+    /// Verifies the next piece, of about `blocks_max` blocks. Begin with the default cursor.
     ///
     /// # Errors
     /// None that stands for damage: those are findings.
-    pub fn scrub_step(&self, cursor: ScrubCursor) -> Result<ScrubStep> {
-        let mut step = ScrubStep::default();
+    pub fn scrub_step(&self, cursor: ScrubCursor, blocks_max: u64) -> Result<ScrubStep> {
+        let mut step = ScrubStep {
+            blocks_max: blocks_max.max(1),
+            items_max: (blocks_max / BLOCKS_PER_ITEM).max(1),
+            ..ScrubStep::default()
+        };
         let next = match cursor.stage {
             ScrubStage::Headers => self.scrub_headers(cursor.at, &mut step),
             ScrubStage::Log => self.scrub_log(cursor.at, &mut step),
@@ -187,7 +191,11 @@ impl Volume {
         let head = self.log.head_zone();
         let (_, chain, _) = self.log.live();
         let logs: BTreeSet<ZoneId> = chain.iter().map(|zone| zone.zone).collect();
-        for status in zones.iter().skip(from as usize).take(STEP_ITEMS as usize) {
+        for status in zones
+            .iter()
+            .skip(from as usize)
+            .take(step.items_max as usize)
+        {
             let zone = status.zone;
             // A header may still be on its way where nothing is valid yet.
             let settled = status.entry.valid > 0 || logs.contains(&zone) && head != Some(zone);
@@ -210,17 +218,20 @@ impl Volume {
                 step.found(Damage::Header, addr, 1, &"not the header of this use");
             }
         }
-        let next = from + STEP_ITEMS;
+        let next = from + step.items_max;
         (next < zones.len() as u64).then_some(next)
     }
 
     fn scrub_log(&self, at: u64, step: &mut ScrubStep) -> Option<u64> {
         let (from, chain, to) = self.log.live();
         let from = at.max(from);
-        let end = to.min(from.saturating_add(STEP_BLOCKS));
+        let end = to.min(from.saturating_add(step.blocks_max));
         for sequence in from..end {
             // A zone that failed was left: the next one went on with its numbers.
-            let holds = chain.iter().rev().find(|zone| zone.first_log_sequence <= sequence);
+            let holds = chain
+                .iter()
+                .rev()
+                .find(|zone| zone.first_log_sequence <= sequence);
             let Some(zone) = holds else {
                 continue;
             };
@@ -265,7 +276,7 @@ impl Volume {
             if at >= total {
                 return None;
             }
-            if at >= from + STEP_ITEMS {
+            if at >= from + step.items_max {
                 return Some(at);
             }
             let (kind, damage, number) = if at < mats {
@@ -350,12 +361,12 @@ impl Volume {
         let mut id = cursor.at;
         let mut key = cursor.key;
         let mut blocks = 0;
-        while blocks < STEP_BLOCKS && id < cursor.at.saturating_add(STEP_ITEMS) {
+        while blocks < step.blocks_max && id < cursor.at.saturating_add(step.items_max) {
             if id >= self.meta().cache.id_limit() {
                 return None;
             }
             let page = self.scrub_page(PageId(id), key.is_none(), step);
-            let (frames, rest) = self.frames_of(PageId(id), page, key, STEP_BLOCKS - blocks);
+            let (frames, rest) = self.frames_of(PageId(id), page, key, step.blocks_max - blocks);
             for frame in &frames {
                 blocks += frame.crcs.len() as u64;
                 self.scrub_frame(frame, step);

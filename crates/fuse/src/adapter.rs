@@ -26,6 +26,7 @@ use persimmon_vfs::{
 
 use crate::answer::Door;
 use crate::capabilities::{self, MAX_WRITE_BYTES};
+use crate::control;
 use crate::convert::{self, attr, caller, generation, ino, node, set_time};
 use crate::live::{self, Live};
 use crate::options::MountOptions;
@@ -763,15 +764,15 @@ impl Filesystem for Adapter {
 
     fn ioctl(
         &self,
-        _request: &Request,
+        request: &Request,
         _node: INodeNo,
         _file: FileHandle,
         _flags: IoctlFlags,
-        _command: u32,
-        _input: &[u8],
+        command: u32,
+        input: &[u8],
         _output_size: u32,
         reply: ReplyIoctl,
     ) {
-        reply.error(Errno::ENOTTY);
+        control::answer(&*self.live, request, command, input, reply);
     }
 }

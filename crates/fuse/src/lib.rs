@@ -4,6 +4,7 @@
 mod adapter;
 mod answer;
 mod capabilities;
+pub mod control;
 mod convert;
 mod latency;
 pub mod live;

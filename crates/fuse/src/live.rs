@@ -9,4 +9,11 @@ pub trait Live: Send + Sync + 'static {
     /// The answer to `question` (what follows [`PREFIX`]), or `None` where there is no such
     /// question. Answers longer than 64 KiB do not pass the kernel.
     fn answer(&self, question: &str) -> Option<Vec<u8>>;
+
+    /// Does what a command asks ([`crate::control`]), and answers with at most
+    /// [`crate::control::TEXT_BYTES_MAX`] bytes, or says why not.
+    ///
+    /// # Errors
+    /// Words for whoever asked.
+    fn control(&self, command: &[u8]) -> Result<Vec<u8>, String>;
 }

@@ -21,7 +21,7 @@ fn scrub(volume: &Volume, mut between: impl FnMut(u64)) -> (Vec<ScrubFinding>, u
     let mut cursor = Some(ScrubCursor::default());
     let mut steps = 0;
     while let Some(at) = cursor {
-        let step = volume.scrub_step(at).unwrap();
+        let step = volume.scrub_step(at, 256).unwrap();
         assert!(step.bytes <= 3 << 20, "{} bytes in one step", step.bytes);
         findings.extend(step.findings);
         bytes += step.bytes;
@@ -55,14 +55,22 @@ fn a_sound_volume_is_read_whole_and_without_a_finding() {
     let expected = volume.scrub_bytes();
     let (findings, bytes) = scrub(&volume, |_| {});
     assert_eq!(findings, []);
-    assert!(bytes >= expected && bytes < expected + expected / 8, "{bytes} of {expected}");
+    assert!(
+        bytes >= expected && bytes < expected + expected / 8,
+        "{bytes} of {expected}"
+    );
 }
 
 #[test]
 fn damage_of_every_kind_is_found_where_it_is() {
     let (device, volume, _) = used();
     let footer = footer(&device);
-    let live = |list: &[String]| list.iter().map(|a| addr(a)).find(|a| *a != Addr::ZERO).unwrap();
+    let live = |list: &[String]| {
+        list.iter()
+            .map(|a| addr(a))
+            .find(|a| *a != Addr::ZERO)
+            .unwrap()
+    };
     let mat = live(&footer.mat_chunks);
     let log = addr(&footer.addr);
     let inspector = Inspector::open(&*device).unwrap();
@@ -77,7 +85,10 @@ fn damage_of_every_kind_is_found_where_it_is() {
     let frames: Vec<_> = extents
         .filter_map(|item| Some((item, item.value.0.split_once(" blocks at ")?)))
         .collect();
-    let (item, (blocks, at)) = frames.iter().find(|(_, (n, _))| n.parse::<u32>().unwrap() > 9).unwrap();
+    let (item, (blocks, at)) = frames
+        .iter()
+        .find(|(_, (n, _))| n.parse::<u32>().unwrap() > 9)
+        .unwrap();
     let data = addr(at).offset(7);
     let count = blocks.parse::<u32>().unwrap();
     let cases = [
@@ -109,7 +120,7 @@ fn damage_of_every_kind_is_found_where_it_is() {
 /// An offline zone: everything in it, by file.
 #[test]
 fn a_zone_that_is_offline_is_told_by_files() {
-    let (device, volume, _) = used();
+    let (device, volume, files) = used();
     let zones = volume.zones();
     let zone = zones
         .iter()
@@ -121,11 +132,17 @@ fn a_zone_that_is_offline_is_told_by_files() {
     let data = findings.iter().filter(|f| f.damage == Damage::Data);
     let blocks: u32 = data.clone().map(|f| f.blocks).sum();
     assert_eq!(blocks, zone.entry.valid);
-    assert!(data.clone().all(|f| f.addr.zone() == zone.zone && f.file.is_some()));
+    assert!(
+        data.clone()
+            .all(|f| f.addr.zone() == zone.zone && f.file.is_some())
+    );
     let inos = data.filter_map(|f| f.file).map(|(ino, _)| ino).collect();
     let paths = volume.paths(&inos);
     assert_eq!(paths.len(), inos.len());
-    assert!(paths.values().any(|path| path.starts_with(b"/directory 0/")), "{paths:?}");
+    let deep = volume.paths(&files.iter().copied().collect());
+    assert_eq!(deep.len(), files.len());
+    let last = b"/directory 0/directory 1/directory 2/directory 3/file 11";
+    assert_eq!(deep[&files[47]], last);
 }
 
 /// Between any two steps files are overwritten, removed, cleaned, checkpointed.
@@ -137,7 +154,9 @@ fn work_that_goes_on_is_not_taken_for_damage() {
             let turn = step + round * 7;
             let ino = files[(turn * 13) as usize % files.len()];
             let at = turn * 12_345 % 100_000;
-            volume.write(ino, at, &content(turn, 60_000), now(9)).unwrap();
+            volume
+                .write(ino, at, &content(turn, 60_000), now(9))
+                .unwrap();
             match turn % 5 {
                 0 => volume.sync_file(ino).unwrap(),
                 1 => volume.truncate(ino, at, now(9)).unwrap(),
@@ -165,7 +184,9 @@ fn threads_that_work_meanwhile_are_not_taken_for_damage() {
         scope.spawn(|| {
             for turn in (0u64..).take_while(|_| running()) {
                 let ino = files[(turn * 13) as usize % files.len()];
-                volume.write(ino, turn * 12_345 % 100_000, &content(turn, 60_000), now(9)).unwrap();
+                volume
+                    .write(ino, turn * 12_345 % 100_000, &content(turn, 60_000), now(9))
+                    .unwrap();
                 volume.sync_file(ino).unwrap();
             }
         });

@@ -16,6 +16,7 @@ pub mod posix;
 pub mod programs;
 pub mod remount;
 pub mod scenario;
+pub mod scrub;
 pub mod snapshot;
 pub mod sys;
 pub mod volume;

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use anyhow::{Context, Result};
 
 use crate::volume::{Kind, Volume};
-use crate::{bad_input, damage, endurance, full, installed, kill, many_files, remount};
+use crate::{bad_input, damage, endurance, full, installed, kill, many_files, remount, scrub};
 
 /// A named test with volumes of its own.
 #[derive(Clone, Copy)]
@@ -59,6 +59,7 @@ pub fn all() -> Vec<Scenario> {
         bad_input::SCENARIOS,
         installed::SCENARIOS,
         damage::SCENARIOS,
+        scrub::SCENARIOS,
         endurance::SCENARIOS,
     ]
     .concat()

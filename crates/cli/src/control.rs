@@ -1,0 +1,210 @@
+//! What can be asked of the daemon of a live mount by [`persimmon_fuse::control`], as JSON, and
+//! the daemon's answers. A new command is a new variant; fields that are added have defaults.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+
+use anyhow::{Result, anyhow};
+use persimmon_engine::{Damage, ScrubCursor, ScrubFinding, ScrubStage, Volume};
+use persimmon_format::Ino;
+use persimmon_fuse::control::{ControlError, TEXT_BYTES_MAX, call};
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+
+/// Longest reason of a finding that is passed on, characters.
+const REASON_MAX: usize = 160;
+/// Inodes whose paths one command may ask for.
+pub const PATHS_MAX: usize = 256;
+
+/// A command.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Command {
+    /// Verify the next piece.
+    Scrub(Cursor),
+    /// Paths of inodes, at most [`PATHS_MAX`].
+    Paths(Vec<u64>),
+}
+
+/// Where a scrub is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Cursor {
+    stage: u8,
+    at: u64,
+    ino: u64,
+    block: u64,
+    /// Inode and block count.
+    inside: bool,
+}
+
+const STAGES: [ScrubStage; 5] = [
+    ScrubStage::Headers,
+    ScrubStage::Log,
+    ScrubStage::Tables,
+    ScrubStage::Summaries,
+    ScrubStage::Pages,
+];
+
+impl Cursor {
+    fn new(cursor: ScrubCursor) -> Cursor {
+        let stage = STAGES.iter().position(|stage| *stage == cursor.stage);
+        let (ino, block) = cursor.key.unwrap_or((Ino(0), 0));
+        Cursor {
+            stage: stage.unwrap_or(0) as u8,
+            at: cursor.at,
+            ino: ino.0,
+            block,
+            inside: cursor.key.is_some(),
+        }
+    }
+
+    fn engine(self) -> Option<ScrubCursor> {
+        Some(ScrubCursor {
+            stage: *STAGES.get(usize::from(self.stage))?,
+            at: self.at,
+            key: self.inside.then_some((Ino(self.ino), self.block)),
+        })
+    }
+
+    /// What is looked at, for people.
+    pub fn stage(self) -> &'static str {
+        match STAGES.get(usize::from(self.stage)) {
+            Some(ScrubStage::Headers) => "zone headers",
+            Some(ScrubStage::Log) => "the log",
+            Some(ScrubStage::Tables) => "tables",
+            Some(ScrubStage::Summaries) => "summaries",
+            _ => "metadata and files",
+        }
+    }
+}
+
+/// A piece was verified.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct Scrubbed {
+    /// Where to go on; null at the end.
+    pub next: Option<Cursor>,
+    /// Bytes of this piece.
+    pub bytes: u64,
+    /// Bytes of a whole scrub, as of now.
+    pub bytes_total: u64,
+    /// What is damaged.
+    pub findings: Vec<Found>,
+}
+
+/// Something damaged.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Found {
+    /// Number of fsck's finding.
+    pub number: u16,
+    /// Zone it is in.
+    pub zone: u32,
+    /// First block in the zone.
+    pub block: u32,
+    /// Blocks.
+    pub blocks: u32,
+    /// The file, if it is data.
+    pub ino: Option<u64>,
+    /// First byte of the damaged range of the file.
+    pub offset: Option<u64>,
+    /// What is wrong.
+    pub message: String,
+}
+
+impl Found {
+    fn new(finding: &ScrubFinding) -> Found {
+        Found {
+            number: finding.damage.number(),
+            zone: finding.addr.zone().0,
+            block: finding.addr.block(),
+            blocks: finding.blocks,
+            ino: finding.file.map(|(ino, _)| ino.0),
+            offset: finding.file.map(|(_, block)| block.saturating_mul(4096)),
+            message: finding.reason.chars().take(REASON_MAX).collect(),
+        }
+    }
+
+    /// No file is affected.
+    pub fn is_warning(&self) -> bool {
+        self.number == Damage::Summary.number()
+    }
+}
+
+/// Paths of inodes, in the order of the question; as many as fit.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct Paths(pub Vec<Option<String>>);
+
+/// Carries out a command: the daemon's side.
+///
+/// # Errors
+/// Words for whoever asked.
+pub fn carry_out(volume: &Volume, command: &[u8]) -> Result<Vec<u8>, String> {
+    let command = serde_json::from_slice(command)
+        .map_err(|error| format!("this daemon does not know that command: {error}"))?;
+    match command {
+        Command::Scrub(cursor) => scrub(volume, cursor),
+        Command::Paths(inos) => paths(volume, &inos),
+    }
+}
+
+/// A piece with so many findings that the answer would not fit is made smaller.
+fn scrub(volume: &Volume, cursor: Cursor) -> Result<Vec<u8>, String> {
+    let at = cursor.engine().ok_or("this daemon knows no such stage")?;
+    for blocks_max in [256, 32, 8] {
+        let step = volume
+            .scrub_step(at, blocks_max)
+            .map_err(|error| error.to_string())?;
+        let answer = encode(&Scrubbed {
+            next: step.next.map(Cursor::new),
+            bytes: step.bytes,
+            bytes_total: volume.scrub_bytes(),
+            findings: step.findings.iter().map(Found::new).collect(),
+        })?;
+        if answer.len() <= TEXT_BYTES_MAX {
+            return Ok(answer);
+        }
+    }
+    Err("too much damage in one place".into())
+}
+
+fn paths(volume: &Volume, inos: &[u64]) -> Result<Vec<u8>, String> {
+    let asked: Vec<Ino> = inos.iter().take(PATHS_MAX).copied().map(Ino).collect();
+    let found = volume.paths(&asked.iter().copied().collect::<BTreeSet<_>>());
+    let mut paths = Paths(Vec::new());
+    let mut answer = encode(&paths)?;
+    for ino in asked {
+        let path = found.get(&ino);
+        paths
+            .0
+            .push(path.map(|path| String::from_utf8_lossy(path).into_owned()));
+        let longer = encode(&paths)?;
+        if longer.len() > TEXT_BYTES_MAX {
+            break;
+        }
+        answer = longer;
+    }
+    Ok(answer)
+}
+
+fn encode(value: &impl Serialize) -> Result<Vec<u8>, String> {
+    serde_json::to_vec(value).map_err(|error| error.to_string())
+}
+
+/// Asks the daemon behind `dir`: the client's side.
+///
+/// # Errors
+/// There is none, or it says no.
+pub fn ask<T: DeserializeOwned>(dir: &Path, command: &Command) -> Result<T> {
+    let answer = call(dir, &serde_json::to_vec(command)?).map_err(|error| match error {
+        ControlError::NotMounted => anyhow!(
+            "{} is not on a mounted Persimmon volume whose daemon knows this command",
+            dir.display()
+        ),
+        error => anyhow!("{}: {error}", dir.display()),
+    })?;
+    serde_json::from_slice(&answer).map_err(|error| {
+        anyhow!(
+            "the daemon of {} gave an answer this version does not understand: {error}",
+            dir.display()
+        )
+    })
+}

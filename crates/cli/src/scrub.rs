@@ -1,0 +1,193 @@
+//! `persimmon scrub`: reads and verifies everything live on a mounted volume. The daemon verifies
+//! piece by piece as it is asked to; how fast is decided here.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, bail};
+use clap::Args;
+use persimmon_fuse::size::show_bytes;
+use serde::Serialize;
+
+use crate::control::{Command, Cursor, Found, PATHS_MAX, Paths, Scrubbed, ask};
+use crate::exit::{SCRUB_DAMAGE, SCRUB_INTERRUPTED};
+use crate::live::Target;
+use crate::output;
+use crate::progress::Progress;
+
+/// Findings kept and shown; others are counted.
+const FINDINGS_MAX: usize = 10_000;
+/// Longest sleep between two looks at whether to stop.
+const NAP: Duration = Duration::from_millis(100);
+
+/// Read and verify everything live on a mounted volume.
+#[derive(Args)]
+pub struct Scrub {
+    /// A directory of the mount, or its device
+    target: String,
+    /// MiB a second at most [default: as fast as it goes]
+    #[arg(long, value_name = "MIB_PER_S", value_parser = clap::value_parser!(u32).range(1..))]
+    rate: Option<u32>,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// `--json`.
+#[derive(Default, Serialize)]
+struct Outcome {
+    /// Everything was looked at.
+    complete: bool,
+    bytes: u64,
+    seconds: f64,
+    findings: Vec<Row>,
+    findings_total: u64,
+}
+
+#[derive(Serialize)]
+struct Row {
+    #[serde(flatten)]
+    found: Found,
+    /// Of the file; null if it has no name, or it could not be found.
+    path: Option<String>,
+}
+
+impl Scrub {
+    pub fn run(&self) -> Result<u8> {
+        let Target::Live(dir) = Target::of(&self.target)? else {
+            bail!(
+                "{} is not mounted; `persimmon fsck --data` reads everything on it",
+                self.target
+            );
+        };
+        let stop = Arc::new(AtomicBool::new(false));
+        for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
+            signal_hook::flag::register(signal, Arc::clone(&stop))?;
+        }
+        let mut outcome = self.scrub(&dir, &stop)?;
+        name_files(&dir, &mut outcome.findings)?;
+        if self.json {
+            output::json(&outcome)?;
+        } else {
+            say(&outcome);
+        }
+        let damaged = outcome.findings.iter().any(|row| !row.found.is_warning());
+        Ok(match (damaged, outcome.complete) {
+            (true, _) => SCRUB_DAMAGE,
+            (false, true) => 0,
+            (false, false) => SCRUB_INTERRUPTED,
+        })
+    }
+
+    fn scrub(&self, dir: &Path, stop: &AtomicBool) -> Result<Outcome> {
+        let bar = Progress::start("scrubbing", !self.json);
+        let begin = Instant::now();
+        let mut outcome = Outcome::default();
+        let mut cursor = Some(Cursor::default());
+        while let Some(at) = cursor
+            && !stop.load(Ordering::Relaxed)
+        {
+            let done: Scrubbed = ask(dir, &Command::Scrub(at))?;
+            outcome.bytes += done.bytes;
+            outcome.findings_total += done.findings.len() as u64;
+            let room = FINDINGS_MAX.saturating_sub(outcome.findings.len());
+            let rows = done.findings.into_iter().take(room);
+            outcome
+                .findings
+                .extend(rows.map(|found| Row { found, path: None }));
+            let what = match outcome.findings_total {
+                0 => at.stage().to_owned(),
+                count => format!("{}, {count} damaged", at.stage()),
+            };
+            bar.advance(what, outcome.bytes.min(done.bytes_total), done.bytes_total);
+            cursor = done.next;
+            self.pace(outcome.bytes, begin, stop);
+        }
+        outcome.complete = cursor.is_none();
+        outcome.seconds = begin.elapsed().as_secs_f64();
+        Ok(outcome)
+    }
+
+    /// Waits until so many bytes are allowed to have been read.
+    fn pace(&self, bytes: u64, begin: Instant, stop: &AtomicBool) {
+        let Some(rate) = self.rate else {
+            return;
+        };
+        let due = Duration::from_secs_f64(bytes as f64 / (f64::from(rate) * 1_048_576.0));
+        while let Some(left) = due.checked_sub(begin.elapsed())
+            && !left.is_zero()
+            && !stop.load(Ordering::Relaxed)
+        {
+            thread::sleep(left.min(NAP));
+        }
+    }
+}
+
+/// Asks for the paths of damaged files.
+fn name_files(dir: &Path, rows: &mut [Row]) -> Result<()> {
+    let inos: BTreeMap<u64, Option<String>> = rows
+        .iter()
+        .filter_map(|row| Some((row.found.ino?, None)))
+        .collect();
+    let mut asked: Vec<u64> = inos.into_keys().collect();
+    let mut known = BTreeMap::new();
+    while !asked.is_empty() {
+        let part: Vec<u64> = asked.iter().take(PATHS_MAX).copied().collect();
+        let Paths(paths) = ask(dir, &Command::Paths(part))?;
+        // A path too long for an answer is left out.
+        let count = paths.len().max(1);
+        known.extend(asked.drain(..count.min(asked.len())).zip(paths));
+    }
+    for row in rows {
+        row.path = row
+            .found
+            .ino
+            .and_then(|ino| known.get(&ino).cloned().flatten());
+    }
+    Ok(())
+}
+
+fn say(outcome: &Outcome) {
+    for Row { found, path } in &outcome.findings {
+        let severity = if found.is_warning() {
+            "warning"
+        } else {
+            "error"
+        };
+        let place = match (found.ino, path) {
+            (Some(_), Some(path)) => format!("{path}: "),
+            (Some(ino), None) => format!("inode {ino}: "),
+            (None, _) => String::new(),
+        };
+        let range = match found.offset {
+            Some(offset) => format!(
+                "bytes {offset} to {} are damaged, ",
+                offset + u64::from(found.blocks) * 4096
+            ),
+            None => String::new(),
+        };
+        println!(
+            "{severity} {}: {place}{range}zone {} block {}: {}",
+            found.number, found.zone, found.block, found.message
+        );
+    }
+    let untold = outcome.findings_total - outcome.findings.len() as u64;
+    if untold > 0 {
+        println!("and {untold} more");
+    }
+    println!(
+        "{} verified in {:.1} s, {} damaged{}",
+        show_bytes(outcome.bytes),
+        outcome.seconds,
+        outcome.findings_total,
+        if outcome.complete {
+            ""
+        } else {
+            "; interrupted"
+        }
+    );
+}
