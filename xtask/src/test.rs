@@ -16,6 +16,9 @@ pub struct Options {
     /// Install nothing
     #[arg(long)]
     no_setup: bool,
+    /// What the property tests draw their cases from: a run can be repeated
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
 }
 
 #[derive(Clone, Copy, Default)]
@@ -58,7 +61,7 @@ pub fn run(options: &Options) -> Result<bool> {
         let findings = tidy::check(&workspace_root())?;
         Ok(Count::one(tidy::report(&findings)))
     });
-    run.section("unit and property tests", cargo_test);
+    run.section("unit and property tests", || cargo_test(options.seed));
     if options.no_mount {
         println!("left out on request: mount tests");
     } else {
@@ -122,8 +125,10 @@ fn command(words: &[&str]) -> Result<Count> {
 }
 
 /// All tests of all crates. An ignored test counts as failed: nothing is skipped silently.
-fn cargo_test() -> Result<Count> {
+fn cargo_test(seed: u64) -> Result<Count> {
+    println!("property tests draw from seed {seed}");
     let mut cargo = shell::command(&["cargo", "test", "--workspace", "--no-fail-fast"]);
+    cargo.env("PROPTEST_RNG_SEED", seed.to_string());
     let mut count = Count::default();
     let succeeded = shell::watch(&mut cargo, |line| {
         if let Some((passed, failed, ignored)) = parse_result(line) {
