@@ -125,7 +125,9 @@ impl Found {
 
     /// No file is affected.
     pub fn is_warning(&self) -> bool {
-        self.number == Damage::Summary.number()
+        [Damage::Summary, Damage::Copy]
+            .map(Damage::number)
+            .contains(&self.number)
     }
 }
 

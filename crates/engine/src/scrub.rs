@@ -69,6 +69,8 @@ pub enum Damage {
     Summary,
     /// A metadata page.
     Page,
+    /// One of two copies of a block of metadata or of the log: the other is used.
+    Copy,
     /// File data.
     Data,
 }
@@ -83,6 +85,7 @@ impl Damage {
             Damage::MatChunk => 311,
             Damage::ZitChunk => 321,
             Damage::Page => 401,
+            Damage::Copy => 407,
             Damage::Data => 801,
             Damage::Summary => 802,
         }
@@ -241,20 +244,29 @@ impl Volume {
             }
             step.read(1);
             let addr = Addr::new(DeviceId(0), zone.zone, block as u32);
-            let check = || self.check_log_block(addr, zone.sequence, sequence);
-            if let Err(first) = check() {
-                let (needed, chain, _) = self.log.live();
-                let still = sequence >= needed && chain.iter().any(|z| z.sequence == zone.sequence);
-                if still && check().is_err() {
-                    step.found(Damage::Log, addr, 1, &first);
+            let mut bad = Vec::new();
+            let copies: Vec<Addr> = self.copies(addr).collect();
+            for copy in &copies {
+                let check = || self.check_log_block(*copy, zone.sequence, sequence);
+                if let Err(first) = check() {
+                    let (needed, now, _) = self.log.live();
+                    let same = now.iter().any(|other| other.sequence == zone.sequence);
+                    if sequence >= needed && same && check().is_err() {
+                        bad.push((*copy, first));
+                    }
                 }
+            }
+            let all = bad.len() == copies.len();
+            for (copy, error) in bad.iter().take(if all { 1 } else { copies.len() }) {
+                let damage = if all { Damage::Log } else { Damage::Copy };
+                step.found(damage, *copy, 1, error);
             }
         }
         (end < to).then_some(end)
     }
 
     fn check_log_block(&self, addr: Addr, zone_sequence: u64, sequence: u64) -> Result<()> {
-        let bytes = self.media.read(addr, 1)?;
+        let bytes = self.media.read_one(addr, 1)?;
         let block =
             LogBlock::decode(&bytes, &self.key, zone_sequence).map_err(Error::damaged(addr))?;
         if block.sequence == sequence {
@@ -309,17 +321,47 @@ impl Volume {
                 return;
             };
             step.read(1);
-            let read = self.media.read(addr, 1).and_then(|block| {
+            let read = self.media.read_good(addr, 1, |block| {
                 envelope::open(&block, &self.key, kind, Some(number))
                     .map(drop)
                     .map_err(Error::damaged(addr))
             });
             let Err(error) = read else {
+                self.scrub_copies(kind, number, (addr, 1), step);
                 return;
             };
             if before.replace(addr) == Some(addr) {
                 step.found(damage, addr, 1, &error);
                 return;
+            }
+        }
+    }
+
+    /// A block's place, and that of its copy.
+    fn copies(&self, addr: Addr) -> impl Iterator<Item = Addr> {
+        let zones = self.media.pairs.both(addr.zone());
+        zones.map(move |zone| Addr::new(addr.device(), zone, addr.block()))
+    }
+
+    /// Of something that one copy at least is good of: each copy for itself.
+    fn scrub_copies(
+        &self,
+        kind: Kind,
+        number: u64,
+        (addr, blocks): (Addr, u32),
+        step: &mut ScrubStep,
+    ) {
+        if self.media.pairs.partner(addr.zone()).is_none() {
+            return;
+        }
+        for copy in self.copies(addr) {
+            step.read(blocks.into());
+            let read = self.media.read_one(copy, blocks).and_then(|bytes| {
+                let opened = envelope::open(&bytes, &self.key, kind, Some(number));
+                opened.map(drop).map_err(Error::damaged(copy))
+            });
+            if let Err(error) = read {
+                step.found(Damage::Copy, copy, blocks, &error);
             }
         }
     }
@@ -402,7 +444,13 @@ impl Volume {
                 step.read(entry.blocks.into());
             }
             match store::fetch(&self.media, &self.key, id, entry) {
-                Ok(page) => return Some((entry, page)),
+                Ok(page) => {
+                    if tell {
+                        let place = (entry.addr, entry.blocks.into());
+                        self.scrub_copies(Kind::Page, id.0, place, step);
+                    }
+                    return Some((entry, page));
+                }
                 Err(error) if before.replace(entry) == Some(entry) => {
                     if tell {
                         step.found(Damage::Page, entry.addr, entry.blocks.into(), &error);
@@ -499,7 +547,7 @@ impl Volume {
     fn is_damaged(&self, ino: Ino, block: u64) -> Option<Error> {
         let mut content = vec![0; BLOCK_SIZE];
         let damage = |error| match error {
-            Error::DataDamaged { .. } | Error::Device(_) => Some(error),
+            Error::DataDamaged { .. } | Error::DataLost { .. } | Error::Device(_) => Some(error),
             _ => None,
         };
         match self.read(ino, block.saturating_mul(BLOCK_SIZE as u64), &mut content) {

@@ -222,3 +222,30 @@ fn a_log_that_a_crash_cut_off_is_sound() {
         assert_eq!(scrub(&volume, |_| {}).0, []);
     }
 }
+
+/// With two copies damage to one is a warning, and all else is as before.
+#[test]
+fn a_damaged_copy_is_told_as_such() {
+    let device = Arc::new(support::device());
+    let options = persimmon_engine::FormatOptions {
+        copies: 2,
+        uuid: std::array::from_fn(|i| i as u8),
+        secret: [7; 32],
+        ..Default::default()
+    };
+    Volume::format(device.clone(), &options).unwrap();
+    let volume = open(&device);
+    populate(&volume);
+    volume.sync().unwrap();
+    volume.step(Task::Checkpoint).unwrap();
+    assert_eq!(scrub(&volume, |_| {}).0, []);
+    let page = addr(&pages(&device)[2].addr);
+    let log = addr(&footer(&device).addr);
+    for at in [page, log] {
+        assert!(device.corrupt(at.zone(), at.block(), 1234, 0x40));
+        let (findings, _) = scrub(&volume, |_| {});
+        let told: Vec<_> = findings.iter().map(|f| (f.damage, f.addr)).collect();
+        assert_eq!(told, [(Damage::Copy, at)], "{findings:?}");
+        assert!(device.corrupt(at.zone(), at.block(), 1234, 0x40));
+    }
+}

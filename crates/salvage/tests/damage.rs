@@ -141,3 +141,29 @@ fn of_damaged_metadata_blocks_what_differs_is_told() {
         assert_told(&truth, &tree(&copy), &losses);
     }
 }
+
+/// With two copies any zone of metadata may go, and all of the log with it.
+#[test]
+fn of_a_pair_of_metadata_zones_one_is_enough() {
+    let mut fs = Fs::mirrored(15);
+    let mut files = fs.fill(4, 60);
+    fs.churn(&mut files, 600);
+    fs.checkpoint();
+    let truth = fs.tree();
+    let zones = fs.zones(Role::Metadata);
+    assert!(zones.len() > 1);
+    for zone in zones {
+        for log in [Vec::new(), fs.zones(Role::Log)] {
+            let mut lost = log;
+            lost.push(zone);
+            let (copy, _, losses) = recovered(&fs.without(&lost));
+            assert_eq!(losses, []);
+            let copy = tree(&copy);
+            assert!(
+                truth
+                    .iter()
+                    .all(|(path, thing)| copy.get(path) == Some(thing))
+            );
+        }
+    }
+}

@@ -94,10 +94,21 @@ impl Scan {
         let mut zones: Vec<(u64, ZoneId)> = Vec::new();
         let mut scan = Scan::default();
         for ((zone, info), used) in inspector.media.zones().zip(&inspector.zones) {
+            let partner = inspector.media.partner(zone);
             if info.state == persimmon_device::ZoneState::Offline {
                 scan.zones_lost.push(zone);
+                if partner.is_none_or(|partner| inspector.media.is_offline(partner)) {
+                    continue;
+                }
+            }
+            // Of a pair both are read as the first.
+            if inspector.media.first(zone) != zone {
                 continue;
             }
+            let used = match (used, partner) {
+                (ZoneUse::Header(_), _) | (_, None) => used,
+                (_, Some(partner)) => inspector.zones.get(partner.0 as usize).unwrap_or(used),
+            };
             match used {
                 ZoneUse::Header(header) if header.role == Role::Metadata => {
                     zones.push((header.sequence, zone));
@@ -122,7 +133,9 @@ impl Scan {
     }
 
     fn read_zone(&mut self, inspector: &Inspector<'_>, zone: ZoneId, order: &mut Order) {
-        let written = inspector.media.written(zone);
+        let media = &inspector.media;
+        let copy = media.partner(zone).map_or(0, |copy| media.written(copy));
+        let written = media.written(zone).max(copy);
         order.begin_zone();
         let mut at = 1;
         while at < written {
@@ -149,7 +162,11 @@ impl Scan {
             while inside < limit {
                 let addr = Addr::new(DeviceId(0), zone, at + inside);
                 let bytes = window.get(inside as usize * BLOCK_SIZE..).unwrap_or(&[]);
-                inside += self.take(inspector, addr, bytes, order).max(1);
+                let taken = match self.take(inspector, addr, bytes, order) {
+                    0 if copy > 0 => self.take_singly(inspector, addr, order),
+                    taken => taken,
+                };
+                inside += taken.max(1);
             }
             at += inside;
         }
@@ -166,17 +183,29 @@ impl Scan {
         let mut at = range.start;
         while at < range.end {
             let addr = Addr::new(DeviceId(0), zone, at);
-            let mut step = 1;
-            if let Ok(first) = inspector.media.read(addr, 1)
-                && let Ok(fields) = envelope::peek(&first)
-            {
-                let blocks = u32::from(fields.blocks).clamp(1, PAGE_BLOCKS_MAX as u32);
-                if let Ok(bytes) = inspector.media.read(addr, blocks) {
-                    step = self.take(inspector, addr, &bytes, order).max(1);
+            at += self.take_singly(inspector, addr, order).max(1);
+        }
+    }
+
+    /// What begins at a place, in its zone or in the other one of a pair.
+    fn take_singly(&mut self, inspector: &Inspector<'_>, addr: Addr, order: &mut Order) -> u32 {
+        let media = &inspector.media;
+        for place in std::iter::once(addr).chain(media.copy_of(addr)) {
+            let Ok(first) = media.read(place, 1) else {
+                continue;
+            };
+            let Ok(fields) = envelope::peek(&first) else {
+                continue;
+            };
+            let blocks = u32::from(fields.blocks).clamp(1, PAGE_BLOCKS_MAX as u32);
+            if let Ok(bytes) = media.read(place, blocks) {
+                let taken = self.take(inspector, addr, &bytes, order);
+                if taken > 0 {
+                    return taken;
                 }
             }
-            at += step;
         }
+        0
     }
 
     /// Notes the structure that `bytes` begin with; answers its blocks, 0 if there is none.

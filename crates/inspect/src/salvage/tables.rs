@@ -5,6 +5,7 @@ use persimmon_format::table::{MatEntry, ZitEntry};
 use persimmon_format::{Addr, PageId};
 
 use super::scan::{ChunkVersion, Scan};
+use crate::error::InspectError;
 use crate::volume::Inspector;
 
 /// What decides where a page is.
@@ -114,7 +115,13 @@ fn payload(
     kind: Kind,
     number: usize,
 ) -> Option<Vec<u8>> {
-    let block = inspector.media.read(version.addr, 1).ok()?;
-    let opened = envelope::open(&block, &inspector.key, kind, Some(number as u64));
-    opened.ok().map(|(_, payload)| payload.to_vec())
+    let read = inspector.media.read_good(version.addr, 1, |block| {
+        let opened = envelope::open(block, &inspector.key, kind, Some(number as u64));
+        let wrong = |source| InspectError::Block {
+            addr: version.addr,
+            source,
+        };
+        opened.map(|(_, payload)| payload.to_vec()).map_err(wrong)
+    });
+    read.ok()
 }

@@ -65,11 +65,16 @@ pub fn config() -> SimConfig {
 }
 
 pub fn format(device: &Arc<SimDevice>, label: &str) {
+    format_with(device, label, 1);
+}
+
+fn format_with(device: &Arc<SimDevice>, label: &str, copies: u32) {
     let seed = label.bytes().next().unwrap_or(0);
     let options = FormatOptions {
         uuid: [seed; 16],
         secret: [seed; 32],
         label: label.into(),
+        copies,
         ..FormatOptions::default()
     };
     Volume::format(Arc::clone(device) as _, &options).unwrap();
@@ -98,6 +103,13 @@ impl Fs {
             device,
             random: seed | 1,
         }
+    }
+
+    /// With two copies of log and metadata.
+    pub fn mirrored(seed: u64) -> Fs {
+        let device = Arc::new(SimDevice::new(config()));
+        format_with(&device, "broken", 2);
+        Fs::again(device, seed)
     }
 
     /// What a crash left, mounted again.
