@@ -101,15 +101,14 @@ pub(crate) fn open(
     } = read_log(&media, &key, &log_zones).map_err(log_lost(&media, &report))?;
     check_footer(&media, &footer)?;
     let replay = Replay::new(&blocks);
-    let tables = Tables::read(&media, &identity, &report, &footer)?;
-    let mat_lost = tables.mat_lost > 0;
     let Tables {
         written_zit,
         zit,
         mat,
         mat_lost: mat_chunks_lost,
         zit_lost: zit_chunks_lost,
-    } = tables;
+    } = Tables::read(&media, &identity, &report, &footer)?;
+    let mat_lost = mat_chunks_lost > 0;
     let (found, next_sequence, log_zones, stale) =
         reconcile(&media, &identity, &report, &zit, log_zones, &footer);
 
