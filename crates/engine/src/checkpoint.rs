@@ -258,7 +258,7 @@ impl Volume {
         }
     }
 
-    fn write_pages(
+    pub(crate) fn write_pages(
         &self,
         pages: &[&(PageId, Arc<Page>)],
         number: u64,

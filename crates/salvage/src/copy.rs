@@ -329,7 +329,8 @@ impl<'a, 'd> Copy<'a, 'd> {
     fn copy_newer(&mut self) -> Result<()> {
         let newer: Vec<(Ino, Ino)> = self.placement.newer().collect();
         for (of, ino) in newer {
-            self.lose(of, Lost::Newer);
+            let detail = format!("it is in lost+found/#{of}.newer");
+            self.lose_at(self.path(of), of, Lost::Newer, (0, 0), detail);
             let inode = Inode {
                 mode: 0o100_600,
                 nlink: 1,

@@ -1,4 +1,4 @@
-//! Copies what is left of a broken volume to a new one. Reading is [`persimmon_inspect::salvage`],
+//! Copies what is left of a broken volume to a new one, or writes its metadata anew in place. Reading is [`persimmon_inspect::salvage`],
 //! which never writes; the copy is made through the engine.
 //!
 //! Everything keeps its inode number, times, mode and owner, so that hard links and what refers to
@@ -9,6 +9,7 @@
 mod copy;
 mod file;
 mod loss;
+mod mend;
 
 use persimmon_engine::Volume;
 use persimmon_format::inode::Timestamp;
@@ -17,6 +18,7 @@ use persimmon_inspect::salvage::{Rebuilt, Source, Stage};
 use serde::Serialize;
 
 pub use loss::{Loss, Lost};
+pub use mend::mend;
 
 /// Why a copy could not be made.
 #[derive(Debug, thiserror::Error)]
@@ -24,8 +26,8 @@ pub enum Error {
     /// The broken volume cannot be read at all.
     #[error(transparent)]
     Broken(#[from] InspectError),
-    /// The new volume failed, or is too small.
-    #[error("the new volume: {0}")]
+    /// The volume that is written to failed, or is too small.
+    #[error("the volume written to: {0}")]
     New(#[from] persimmon_engine::Error),
 }
 

@@ -67,7 +67,7 @@ impl fmt::Display for Loss {
             Lost::Target => write!(f, "the target of the symbolic link is lost")?,
             Lost::Item => write!(f, "a part of it makes no sense")?,
             Lost::Older => write!(f, "a part of it is older than the rest")?,
-            Lost::Newer => write!(f, "newer data is in lost+found/#{}.newer", self.ino)?,
+            Lost::Newer => write!(f, "there is newer data of it")?,
             Lost::Metadata => write!(f, "metadata is lost")?,
         }
         if !self.detail.is_empty() {

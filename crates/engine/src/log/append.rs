@@ -66,6 +66,8 @@ pub(super) struct Appender<'a> {
     pub(super) media: &'a Media,
     pub(super) zones: &'a Zones,
     pub(super) head: Option<Head>,
+    /// Number of the first block of a log that has no zone yet.
+    pub(super) first: u64,
     /// Zones taken into the chain meanwhile.
     pub(super) opened: Vec<LogZone>,
 }
@@ -204,7 +206,7 @@ impl Appender<'_> {
         match self.head {
             Some(head) if head.room() >= blocks => Ok(head),
             head => {
-                self.roll(head.map_or(1, |h| h.sequence()))?;
+                self.roll(head.map_or(self.first, |h| h.sequence()))?;
                 self.head.ok_or_else(|| self.zones.no_zone())
             }
         }

@@ -267,6 +267,7 @@ impl Log {
             media,
             zones,
             head: inner.head,
+            first: inner.replay_sequence,
             opened: Vec::new(),
         };
         drop(inner);

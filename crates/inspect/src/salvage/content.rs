@@ -119,6 +119,18 @@ impl<'d> Content<'_, 'd> {
         (key.ino == ino && key.kind == KeyKind::EXTENT).then_some((key.item, value))
     }
 
+    /// The last extent of a file at or before a key, and its first block.
+    #[must_use]
+    pub fn extent_before(&self, key: Key) -> Option<(u64, Vec<u8>)> {
+        self.extent_at(key.ino, key.item)
+    }
+
+    /// An inode, if its attributes are there.
+    #[must_use]
+    pub fn inode(&self, ino: Ino) -> Option<Inode> {
+        self.state.inode(ino)
+    }
+
     /// Who is whose, and where everything goes.
     #[must_use]
     pub fn placement(&self) -> Placement {

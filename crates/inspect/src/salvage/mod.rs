@@ -23,6 +23,7 @@ mod tables;
 use persimmon_device::ZonedDevice;
 use persimmon_format::footer::{Footer, LogPosition};
 use persimmon_format::table::{MatEntry, ZitEntry};
+use persimmon_format::zone_header::VolumeIdentity;
 use persimmon_format::{Addr, Lsn, PageId, ZoneId};
 use serde::Serialize;
 
@@ -82,9 +83,45 @@ pub struct Rebuilt<'d> {
     /// Pages of which no version is left.
     pub(crate) pages_lost: u64,
     zones_lost: Vec<ZoneId>,
+    /// The newest checkpoint that wrote anything that is left.
+    newest: u64,
     notes: Vec<String>,
     findings: Vec<Finding>,
 }
+
+/// Numbers from which a volume can go on whose metadata is written anew: all are greater than any
+/// that was used, as far as anything tells.
+#[derive(Clone, Debug)]
+pub struct Numbers {
+    /// Who the volume is.
+    pub identity: VolumeIdentity,
+    /// The newest checkpoint that wrote anything.
+    pub checkpoint: u64,
+    /// The last record that the tree holds.
+    pub last_lsn: Lsn,
+    /// Epoch of the log.
+    pub epoch: u32,
+    /// Number of the next log block.
+    pub log_sequence: u64,
+    /// The footer that was found, or [`Addr::ZERO`].
+    pub footer: Addr,
+    /// By zone.
+    pub zit: Vec<ZitEntry>,
+    /// Sequence of the next zone taken into use.
+    pub next_zone_sequence: u64,
+    /// Blocks written in the volume's life, at least.
+    pub write_clock: u64,
+    /// Share held back, in 1/100 percent.
+    pub reserve_basis_points: u32,
+}
+
+/// With every checkpoint numbers of records and log blocks grow by less than this.
+const RECORDS_PER_CHECKPOINT: u64 = 1 << 32;
+const LOG_BLOCKS_PER_CHECKPOINT: u64 = 1 << 20;
+/// The share held back where no footer tells.
+const RESERVE_UNKNOWN: u32 = 700;
+/// An epoch that no log reached whose own is not known any more.
+const EPOCH_UNKNOWN: u32 = 1 << 20;
 
 /// A tree that may be the one.
 struct Candidate {
@@ -191,6 +228,7 @@ pub fn rebuild<'d>(
         source,
         journal_broken,
         pages_lost,
+        newest: scan.newest_checkpoint().unwrap_or(0).max(number),
         zones_lost: scan.zones_lost,
         notes,
         findings,
@@ -227,6 +265,53 @@ impl<'d> Rebuilt<'d> {
     #[must_use]
     pub fn zones_lost(&self) -> &[ZoneId] {
         &self.zones_lost
+    }
+
+    /// Where a volume goes on whose metadata is written anew.
+    #[must_use]
+    pub fn numbers(&self) -> Numbers {
+        let inspector = &self.inspector;
+        let footer = inspector.checkpoint.as_ref().map(|c| &c.footer);
+        let next = self.newest.saturating_add(1);
+        let log = &inspector.log;
+        let ends = log.zones.iter().map(|zone| {
+            let blocks = inspector.media.geometry().zone_blocks;
+            zone.first_log_sequence.saturating_add(blocks.into())
+        });
+        let from_log = self.source == Source::Log;
+        let last = inspector.journal.last(footer.map_or(Lsn(0), |f| f.cut));
+        let headers = (0..inspector.zones.len() as u32)
+            .filter_map(|zone| Some(inspector.header(ZoneId(zone))?.sequence));
+        let entries = inspector.checkpoint.as_ref().map_or(&[][..], |c| &c.zit);
+        let known = entries.iter().map(|entry| entry.sequence);
+        let sequence = headers.chain(known).max().unwrap_or(0);
+        let sequence = sequence.max(footer.map_or(0, |f| f.next_zone_sequence));
+        let write_clock = entries.iter().map(|entry| entry.last_write).max();
+        Numbers {
+            identity: inspector.identity.clone(),
+            checkpoint: self.newest,
+            last_lsn: match from_log {
+                true => last,
+                false => Lsn(next.saturating_mul(RECORDS_PER_CHECKPOINT)).max(last),
+            },
+            epoch: match log.newest {
+                Some(newest) => newest.state.epoch.saturating_add(1),
+                None => EPOCH_UNKNOWN,
+            },
+            log_sequence: ends
+                .max()
+                .unwrap_or_else(|| next.saturating_mul(LOG_BLOCKS_PER_CHECKPOINT)),
+            footer: match &inspector.checkpoint {
+                Some(checkpoint) if from_log => checkpoint.addr,
+                _ => Addr::ZERO,
+            },
+            zit: entries.to_vec(),
+            next_zone_sequence: sequence.saturating_add(1 + inspector.zones.len() as u64),
+            write_clock: write_clock
+                .unwrap_or(0)
+                .max(footer.map_or(0, |f| f.write_clock)),
+            reserve_basis_points: footer.map_or(RESERVE_UNKNOWN, |f| f.reserve_basis_points),
+        }
     }
 
     /// Metadata pages of which no version is left.
@@ -365,7 +450,7 @@ fn from_pages(inspector: &Inspector<'_>, scan: &Scan) -> Option<Candidate> {
         reserved_blocks: 0,
         write_clock: 0,
         next_zone_sequence: 0,
-        reserve_basis_points: 700,
+        reserve_basis_points: RESERVE_UNKNOWN,
         max_open: 0,
         max_active: 0,
         mat: mat.chunks.clone(),

@@ -171,10 +171,14 @@ impl Fs {
 
     /// Everything a file system can hold, in `directories` times `files`.
     pub fn fill(&mut self, directories: u64, files: u64) -> Vec<(Ino, String, Ino)> {
+        self.fill_at("directory", directories, files)
+    }
+
+    pub fn fill_at(&mut self, name: &str, directories: u64, files: u64) -> Vec<(Ino, String, Ino)> {
         let caller = Caller::root();
         let mut made = Vec::new();
         for d in 0..directories {
-            let directory = self.directory(ROOT, &format!("directory {d}"));
+            let directory = self.directory(ROOT, &format!("{name} {d}"));
             for f in 0..files {
                 let len = match self.random(20) {
                     0 => 0,

@@ -1,0 +1,245 @@
+//! Metadata written anew, from items that somebody put together outside: what repairs a volume
+//! whose pages, tables or log are lost in part. Data stays where it is.
+//!
+//! Nothing old is needed and nothing old is touched: pages, tables and footer go to free zones,
+//! and the log begins in a new zone and a new epoch. The footer makes all of it the volume at
+//! once. Only then are the zones reset that it found unused, the old metadata and log among them.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use persimmon_device::{ZoneId, ZonedDevice};
+use persimmon_format::extent::Extent;
+use persimmon_format::inode::FIRST_INO;
+use persimmon_format::log::LogState;
+use persimmon_format::table::{Role, ZitEntry};
+use persimmon_format::zone_header::VolumeIdentity;
+use persimmon_format::{Addr, Key, KeyKind, Lsn, PageId};
+
+use crate::Volume;
+use crate::arrival::read_header;
+use crate::checkpoint::CheckpointState;
+use crate::error::{Error, Result};
+use crate::log::writer::LogStart;
+use crate::media::Media;
+use crate::meta::{Meta, PageCache, mat::Mat, tree};
+use crate::options::{Barrier, Options};
+use crate::volume::Parts;
+use crate::zones::failure::ZoneFailure;
+use crate::zones::table::Found;
+use crate::zones::{Budget, Stream, Zones};
+
+/// Numbers from which a volume goes on: all are greater than any that it has used.
+#[derive(Clone, Debug)]
+pub struct RebuildStart {
+    /// Who the volume is.
+    pub identity: VolumeIdentity,
+    /// The newest checkpoint that wrote anything.
+    pub checkpoint: u64,
+    /// The last record that the items hold.
+    pub last_lsn: Lsn,
+    /// Epoch of the log.
+    pub epoch: u32,
+    /// Number of the first log block.
+    pub log_sequence: u64,
+    /// The last durable footer, or [`Addr::ZERO`]: it counts until the new one is there.
+    pub footer: Addr,
+    /// The zone table, as far as it is known.
+    pub zit: Vec<ZitEntry>,
+    /// Sequence of the next zone taken into use.
+    pub next_zone_sequence: u64,
+    /// Blocks written in the volume's life.
+    pub write_clock: u64,
+    /// Share held back, in 1/100 percent.
+    pub reserve_basis_points: u32,
+}
+
+/// Metadata in the making.
+pub struct Rebuild {
+    volume: Volume,
+}
+
+impl Rebuild {
+    /// Begins; until [`Rebuild::finish`] the volume stays what it is.
+    ///
+    /// # Errors
+    /// The device fails, or too few of its zones are left.
+    pub fn begin(device: Arc<dyn ZonedDevice>, start: RebuildStart) -> Result<Rebuild> {
+        let options = Options::default();
+        let media = Media::new(device, Barrier::Auto);
+        let geometry = media.geometry().clone();
+        let report = media.device().report(0..geometry.zone_count)?;
+        let capacities = report.iter().map(|info| info.capacity);
+        let capacity = capacities.filter(|c| *c > 0).min().unwrap_or(0);
+        let (reserve, copies) = (start.reserve_basis_points, start.identity.copies());
+        let budget = Budget::new(&geometry, capacity, reserve, copies, &options)?;
+        let found = found_zones(&media, &start, &report);
+        for (zone, info) in (0..).map(ZoneId).zip(&report) {
+            // None of them takes more writes; the device's slots are needed.
+            if info.state.is_active()
+                && let Err(error) = media.finish_one(zone)
+            {
+                tracing::warn!(zone = zone.0, %error, "zone could not be finished");
+            }
+        }
+        let zones = Zones::new(
+            budget,
+            start.identity.clone(),
+            &media,
+            &found,
+            start.next_zone_sequence,
+            start.write_clock,
+        );
+        let mut cache = PageCache::new();
+        let root = tree::create(&mut cache);
+        let chunks = report.len().div_ceil(ZitEntry::PER_CHUNK);
+        let volume = Volume::assemble(Parts {
+            media,
+            identity: start.identity,
+            options,
+            meta: Meta {
+                cache,
+                root,
+                mat: Mat::new(Vec::new(), Vec::new()),
+                next_ino: FIRST_INO,
+                inodes: 0,
+                reserved_blocks: 0,
+            },
+            zones,
+            start: LogStart {
+                state: LogState {
+                    epoch: start.epoch,
+                    resume_after: start.last_lsn,
+                    durable: start.last_lsn,
+                    footer: start.footer,
+                },
+                next_lsn: start.last_lsn.next(),
+                head: None,
+                chain: Vec::new(),
+                replay_sequence: start.log_sequence,
+                told: start.last_lsn,
+                has_bad_blocks: false,
+            },
+            checkpoint: CheckpointState {
+                number: start.checkpoint,
+                written_zit: vec![ZitEntry::default(); report.len()],
+                zit_chunks: vec![Addr::ZERO; chunks],
+                cold: Default::default(),
+            },
+            reserve_basis_points: start.reserve_basis_points,
+        });
+        Ok(Rebuild { volume })
+    }
+
+    /// Puts an item. Keys in ascending order are best.
+    ///
+    /// # Errors
+    /// The device fails, or has no room for the metadata.
+    pub fn put(&self, key: Key, value: &[u8]) -> Result<()> {
+        let volume = &self.volume;
+        volume.apply_unlogged(
+            |meta| meta.ensure(&key).map_err(Error::from),
+            |meta| {
+                let replaced = meta.insert(&key, value);
+                if key.kind == KeyKind::INODE && !replaced {
+                    meta.inodes += 1;
+                    meta.next_ino = meta.next_ino.max(key.ino.0.saturating_add(1));
+                }
+                if key.kind == KeyKind::EXTENT && !replaced {
+                    match Extent::decode(value) {
+                        Ok(Extent::Frame { addr, crcs }) => {
+                            volume.zones.add_valid(addr, crcs.len() as u64);
+                        }
+                        Ok(Extent::Reserved { blocks }) => {
+                            meta.reserved_blocks += u64::from(blocks);
+                        }
+                        _ => {}
+                    }
+                }
+                Ok(())
+            },
+        )?;
+        if volume.meta().cache.dirty() >= volume.zones.budget.dirty_pages_max {
+            self.spill()?;
+        }
+        Ok(())
+    }
+
+    /// Writes the pages made so far, so that memory stays bounded. No footer leads to them yet.
+    fn spill(&self) -> Result<()> {
+        let volume = &self.volume;
+        let pages = volume.meta_mut().cache.take_dirty();
+        let refs: Vec<_> = pages.iter().collect();
+        let number = volume.checkpoint_state().number + 1;
+        let written = &mut BTreeSet::new();
+        let places = volume.write_pages(&refs, number, Stream::Metadata, written);
+        let ids = || pages.iter().map(|(id, _)| *id);
+        let mut meta = volume.meta_mut();
+        let places = places.inspect_err(|_| meta.cache.redirty(ids(), Vec::<PageId>::new()))?;
+        for (id, entry) in &places {
+            let old = meta.mat.set(*id, *entry);
+            if old.is_used() {
+                volume.zones.sub_valid(old.addr, old.blocks.into());
+            }
+            volume.zones.add_valid(entry.addr, entry.blocks.into());
+        }
+        meta.cache.finish_writing(ids());
+        let limit = volume.options.cache_bytes_max / persimmon_format::page::PAGE_SIZE;
+        meta.cache.evict(limit);
+        Ok(())
+    }
+
+    /// Makes what was put the volume, by a checkpoint. What was there before is reset.
+    ///
+    /// # Errors
+    /// The device fails, or has no room. Then the volume is what it was.
+    pub fn finish(self) -> Result<()> {
+        self.volume.checkpoint()?;
+        self.volume.close()
+    }
+}
+
+/// Data zones as they are; what else was written to is unused from now on.
+fn found_zones(
+    media: &Media,
+    start: &RebuildStart,
+    report: &[persimmon_device::ZoneInfo],
+) -> Vec<Found> {
+    let zones = (0..).map(ZoneId).zip(report);
+    let found = zones.map(|(zone, info)| {
+        let known = start.zit.get(zone.0 as usize).copied().unwrap_or_default();
+        let used = info.state != persimmon_device::ZoneState::Empty;
+        let header = read_header(media, &start.identity, zone).filter(|_| used);
+        let mut entry = ZitEntry {
+            role: Role::Free,
+            resets: known.resets,
+            last_write: known.last_write,
+            ..ZitEntry::default()
+        };
+        match header {
+            Some(header) if header.role == Role::Data => {
+                entry.role = Role::Data;
+                entry.lifetime = header.lifetime;
+                entry.sequence = header.sequence;
+            }
+            None if used && known.role == Role::Data => {
+                entry.role = Role::Data;
+                entry.lifetime = known.lifetime;
+                entry.sequence = known.sequence;
+            }
+            _ if info.state.is_dead() => entry.role = Role::Retired,
+            _ => {}
+        }
+        entry.write_pointer = match info.state.is_dead() {
+            true => known.write_pointer,
+            false => info.write_pointer.min(info.capacity),
+        };
+        Found {
+            entry,
+            capacity: info.capacity,
+            used,
+            failure: ZoneFailure::of(info.state),
+        }
+    });
+    found.collect()
+}

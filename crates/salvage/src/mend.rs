@@ -1,0 +1,353 @@
+//! Repair in place: the metadata of a volume is written anew, from what is left of it; data stays
+//! where it is. What has no name afterwards, or a wrong count, the ordinary repair puts right.
+
+use std::collections::BTreeMap;
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
+use persimmon_device::ZonedDevice;
+use persimmon_engine::{Rebuild, RebuildStart};
+use persimmon_format::extent::{Extent, FILE_BLOCKS_END};
+use persimmon_format::inode::{Inode, ROOT, Timestamp};
+use persimmon_format::{Addr, BLOCK_SIZE, Ino, Key, KeyKind, ZoneId};
+use persimmon_inspect::salvage::{Content, Placement, Rebuilt, StrayBlock};
+
+use crate::loss::{Loss, Lost};
+use crate::{Doing, Error, Result};
+
+const BLOCK: u64 = BLOCK_SIZE as u64;
+
+/// Writes the metadata of the volume on `device` anew, as `from`, read off the same device, has
+/// it. Tells what is lost; that there is nothing else that is lost, only a check of the data can
+/// tell. Until it has succeeded the volume stays what it was.
+///
+/// # Errors
+/// The device fails, or has too few free zones for new metadata.
+pub fn mend(
+    from: &Rebuilt<'_>,
+    device: Arc<dyn ZonedDevice>,
+    now: Timestamp,
+    on_loss: &mut dyn FnMut(&Loss),
+    progress: &mut dyn FnMut(Doing, u64, u64),
+) -> Result<()> {
+    let content = from.content(&mut |stage, done, total| {
+        progress(Doing::Reading(stage), done, total);
+    })?;
+    let numbers = from.numbers();
+    let start = RebuildStart {
+        identity: numbers.identity,
+        checkpoint: numbers.checkpoint,
+        last_lsn: numbers.last_lsn,
+        epoch: numbers.epoch,
+        log_sequence: numbers.log_sequence,
+        footer: numbers.footer,
+        zit: numbers.zit,
+        next_zone_sequence: numbers.next_zone_sequence,
+        write_clock: numbers.write_clock,
+        reserve_basis_points: numbers.reserve_basis_points,
+    };
+    let rebuild = Rebuild::begin(device, start).map_err(Error::New)?;
+    let mut mend = Mend {
+        content: &content,
+        placement: content.placement(),
+        rebuild: &rebuild,
+        claims: Claims::default(),
+        now,
+        on_loss,
+    };
+    for gap in from.gaps().collect::<Vec<_>>() {
+        mend.lose(String::new(), Ino(0), Lost::Metadata, (0, 0), gap);
+    }
+    mend.claim_trusted();
+    mend.items(progress)?;
+    mend.strays()?;
+    mend.newer()?;
+    mend.tell_dangling();
+    rebuild.finish().map_err(Error::New)
+}
+
+/// A bit for each block that an extent has.
+#[derive(Default)]
+struct Claims(BTreeMap<ZoneId, Vec<u64>>);
+
+impl Claims {
+    /// Takes a block; false if it is taken.
+    fn take(&mut self, addr: Addr) -> bool {
+        let (word, bit) = (addr.block() as usize / 64, 1u64 << (addr.block() % 64));
+        let zone = self.0.entry(addr.zone()).or_default();
+        if zone.len() <= word {
+            zone.resize(word + 1, 0);
+        }
+        let Some(word) = zone.get_mut(word) else {
+            return false;
+        };
+        let free = *word & bit == 0;
+        *word |= bit;
+        free
+    }
+}
+
+struct Mend<'a, 'd> {
+    content: &'a Content<'a, 'd>,
+    placement: Placement,
+    rebuild: &'a Rebuild,
+    claims: Claims,
+    now: Timestamp,
+    on_loss: &'a mut dyn FnMut(&Loss),
+}
+
+impl Mend<'_, '_> {
+    /// What is as of an earlier checkpoint may name blocks that are another's by now.
+    fn is_older(&self, key: &Key) -> bool {
+        let next = Key {
+            item: key.item.saturating_add(1),
+            ..*key
+        };
+        self.content
+            .damage(*key, next)
+            .any(|part| part.older.is_some())
+    }
+
+    fn claim_trusted(&mut self) {
+        let content = self.content;
+        content.scan(&mut |(key, value)| {
+            if key.kind == KeyKind::EXTENT
+                && let Ok(Extent::Frame { addr, crcs }) = Extent::decode(value)
+                && !self.is_older(&key)
+            {
+                for at in 0..crcs.len() as u32 {
+                    self.claims.take(addr.offset(at));
+                }
+            }
+            ControlFlow::Continue(())
+        });
+    }
+
+    /// All items of the tree, as they are.
+    fn items(&mut self, progress: &mut dyn FnMut(Doing, u64, u64)) -> Result<()> {
+        let content = self.content;
+        let total = content.nodes_total();
+        let (mut done, mut last) = (0, None);
+        let mut result = Ok(());
+        content.scan(&mut |(key, value)| {
+            if last.replace(key.ino) != Some(key.ino) {
+                done += 1;
+                progress(Doing::Copying, done.min(total), total);
+                if key.ino != Key::GLOBAL && key.kind != KeyKind::INODE {
+                    result = self.make_inode(key.ino);
+                }
+            }
+            if result.is_ok() {
+                result = self.item(key, value);
+            }
+            match result {
+                Ok(()) => ControlFlow::Continue(()),
+                Err(_) => ControlFlow::Break(()),
+            }
+        });
+        result?;
+        if content.is_in_tree(ROOT) {
+            return Ok(());
+        }
+        self.make_inode(ROOT)
+    }
+
+    fn item(&mut self, key: Key, value: &[u8]) -> Result<()> {
+        if key.kind == KeyKind::EXTENT
+            && let Ok(Extent::Frame { addr, crcs }) = Extent::decode(value)
+            && self.is_older(&key)
+        {
+            return self.older_frame(key, addr, &crcs);
+        }
+        if key.kind == KeyKind::INODE
+            && let Ok(inode) = Inode::decode(value)
+        {
+            self.tell_damage(key.ino, &inode);
+        }
+        self.put(key, value)
+    }
+
+    /// What is lost of a file's extents or a directory's names.
+    fn tell_damage(&mut self, ino: Ino, inode: &Inode) {
+        let (from, to, lost) = if inode.is_dir() {
+            let names = Key::new(ino, KeyKind::DIR_ENTRY, 0);
+            (names, Key::extent(ino, 0), Lost::Names)
+        } else {
+            let end = inode.size.div_ceil(BLOCK);
+            (Key::extent(ino, 0), Key::extent(ino, end), Lost::Extents)
+        };
+        let damage: Vec<_> = self.content.damage(from, to).collect();
+        for part in damage {
+            let range = match lost {
+                Lost::Extents => {
+                    let offset = |key: Key| key.item.saturating_mul(BLOCK).min(inode.size);
+                    (offset(part.from), offset(part.to))
+                }
+                _ => (0, 0),
+            };
+            let (lost, detail) = match part.older {
+                Some(checkpoint) => (Lost::Older, format!("as of checkpoint {checkpoint}")),
+                None => (lost, String::new()),
+            };
+            let path = self.path(ino);
+            self.lose(path, ino, lost, range, detail);
+        }
+    }
+
+    /// Of a frame that may be another's by now those blocks that are still what they should be.
+    fn older_frame(&mut self, key: Key, addr: Addr, crcs: &[u32]) -> Result<()> {
+        let content = self.content;
+        let blocks = content.read(addr, crcs);
+        for ((block, crc), at) in blocks.into_iter().zip(crcs).zip(0u32..) {
+            let place = addr.offset(at);
+            let item = key.item.saturating_add(at.into());
+            if block.is_some() && self.claims.take(place) {
+                self.put_block(key.ino, item, place, *crc)?;
+            } else {
+                let range = (item.saturating_mul(BLOCK), (item + 1).saturating_mul(BLOCK));
+                let path = self.path(key.ino);
+                self.lose(path, key.ino, Lost::Data, range, String::new());
+            }
+        }
+        Ok(())
+    }
+
+    fn put_block(&self, ino: Ino, block: u64, addr: Addr, crc: u32) -> Result<()> {
+        let extent = Extent::Frame {
+            addr,
+            crcs: vec![crc],
+        };
+        self.put(Key::extent(ino, block), &extent.encode())
+    }
+
+    fn put(&self, key: Key, value: &[u8]) -> Result<()> {
+        self.rebuild.put(key, value).map_err(Error::New)
+    }
+
+    /// An inode for what has lost its own.
+    fn make_inode(&mut self, ino: Ino) -> Result<()> {
+        let known = self.content.node(ino).map_or(8, |node| node.file_type);
+        let file_type = if ino == ROOT { 4 } else { known };
+        let mode = u32::from(file_type) << 12 | if file_type == 4 { 0o700 } else { 0o600 };
+        let mut size = 0;
+        let blocks = self.content.stray_blocks();
+        if let Some(((_, last), _)) = blocks.range((ino, 0)..=(ino, FILE_BLOCKS_END - 1)).last() {
+            size = (last + 1) * BLOCK;
+        }
+        let end = Key::extent(ino, FILE_BLOCKS_END - 1);
+        if let Some((first, value)) = self.content.extent_before(end)
+            && let Ok(extent) = Extent::decode(&value)
+        {
+            size = size.max(match &extent {
+                Extent::Inline(bytes) => first * BLOCK + bytes.len() as u64,
+                other => first.saturating_add(other.blocks()).saturating_mul(BLOCK),
+            });
+        }
+        let inode = Inode {
+            mode,
+            size: if file_type == 8 { size } else { 0 },
+            nlink: 1,
+            atime: self.now,
+            mtime: self.now,
+            ctime: self.now,
+            btime: self.now,
+            flags: persimmon_format::inode::FLAG_XATTRS,
+            ..Inode::default()
+        };
+        let path = self.path(ino);
+        self.lose(path, ino, Lost::Attributes, (0, 0), String::new());
+        self.put(Key::inode(ino), &inode.encode())
+    }
+
+    /// Blocks that the tree has lost, and files of which there is nothing else.
+    fn strays(&mut self) -> Result<()> {
+        let content = self.content;
+        let mut last = None;
+        for ((ino, block), stray) in content.stray_blocks() {
+            if last.replace(*ino) != Some(*ino) && !content.is_in_tree(*ino) {
+                self.make_inode(*ino)?;
+            }
+            let known = content.node(*ino).is_some_and(|node| node.has_inode);
+            let inside = !known || *block < self.blocks_of(*ino);
+            if inside && !(known && stray.later) {
+                self.take_block(*ino, *block, *stray)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn blocks_of(&self, ino: Ino) -> u64 {
+        let inode = self.content.inode(ino);
+        inode.map_or(0, |inode| inode.size.div_ceil(BLOCK))
+    }
+
+    fn take_block(&mut self, ino: Ino, block: u64, stray: StrayBlock) -> Result<()> {
+        let good = self.content.read(stray.addr, &[stray.crc]);
+        if block < FILE_BLOCKS_END
+            && good.iter().any(Option::is_some)
+            && self.claims.take(stray.addr)
+        {
+            self.put_block(ino, block, stray.addr, stray.crc)?;
+        }
+        Ok(())
+    }
+
+    /// Blocks that were written after the checkpoint: each file's in a file of its own.
+    fn newer(&mut self) -> Result<()> {
+        let content = self.content;
+        let newer: Vec<(Ino, Ino)> = self.placement.newer().collect();
+        for (of, ino) in newer {
+            let blocks = content.stray_blocks().range((of, 0)..=(of, u64::MAX));
+            let later: Vec<_> = blocks.filter(|(_, stray)| stray.later).collect();
+            let end = later.last().map_or(0, |((_, block), _)| block + 1);
+            let inode = Inode {
+                mode: 0o100_600,
+                size: end.min(FILE_BLOCKS_END) * BLOCK,
+                nlink: 1,
+                atime: self.now,
+                mtime: self.now,
+                ctime: self.now,
+                btime: self.now,
+                ..Inode::default()
+            };
+            self.put(Key::inode(ino), &inode.encode())?;
+            for ((_, block), stray) in later {
+                self.take_block(ino, *block, *stray)?;
+            }
+            let detail = format!("it is in lost+found/#{ino}");
+            let path = self.path(of);
+            self.lose(path, of, Lost::Newer, (0, 0), detail);
+        }
+        Ok(())
+    }
+
+    fn tell_dangling(&mut self) {
+        for (directory, item, ino) in self.placement.dangling().to_vec() {
+            let name = self.content.entry_name(directory, item).unwrap_or_default();
+            let name = String::from_utf8_lossy(&name).into_owned();
+            let path = self.path(directory);
+            let path = format!("{}/{name}", path.trim_end_matches('/'));
+            self.lose(path, ino, Lost::Everything, (0, 0), String::new());
+        }
+        for ino in self.placement.strays().to_vec() {
+            let path = self.path(ino);
+            self.lose(path, ino, Lost::Name, (0, 0), String::new());
+        }
+    }
+
+    fn path(&self, ino: Ino) -> String {
+        let path = self.content.path(&self.placement, ino);
+        String::from_utf8_lossy(&path).into_owned()
+    }
+
+    fn lose(&mut self, path: String, ino: Ino, lost: Lost, range: (u64, u64), detail: String) {
+        (self.on_loss)(&Loss {
+            path,
+            ino: ino.0,
+            lost,
+            from: range.0,
+            to: range.1,
+            detail,
+        });
+    }
+}

@@ -1,0 +1,229 @@
+//! Repair in place: each damage is found by number, the metadata is written anew, and then the
+//! volume is sound, and has everything that was not lost.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+mod support;
+
+use std::sync::Arc;
+
+use persimmon_device::ZonedDevice;
+use persimmon_engine::{Options, Task, Volume};
+use persimmon_format::inode::Timestamp;
+use persimmon_format::table::Role;
+use persimmon_format::{Addr, DeviceId, ZoneId};
+use persimmon_inspect::dump::{Dump, FooterDump, Target, dump};
+use persimmon_inspect::salvage::rebuild;
+use persimmon_inspect::{CheckOptions, Inspector, Report, check};
+use persimmon_salvage::{Loss, mend};
+use persimmon_sim::SimDevice;
+use support::{Fs, Tree, mount, tree};
+
+fn look(device: &SimDevice) -> Option<Report> {
+    let options = CheckOptions {
+        data: true,
+        ..CheckOptions::default()
+    };
+    check(device, &options, &mut |_| {}).ok()
+}
+
+/// What `fsck --repair` does where metadata is lost.
+fn repair(device: &Arc<SimDevice>) -> (Report, Vec<Loss>) {
+    let mut losses = Vec::new();
+    {
+        let rebuilt = rebuild(&**device, &mut |_, _, _| {}).unwrap();
+        let now = Timestamp::default();
+        let on_loss = &mut |loss: &Loss| losses.push(loss.clone());
+        mend(
+            &rebuilt,
+            Arc::clone(device) as _,
+            now,
+            on_loss,
+            &mut |_, _, _| {},
+        )
+        .unwrap();
+    }
+    for _ in 0..10 {
+        let report = look(device).unwrap();
+        if report.repairs.is_empty() {
+            return (report, losses);
+        }
+        let (volume, _) = Volume::open(Arc::clone(device) as _, Options::default()).unwrap();
+        volume
+            .repair(&report.repairs.ops, report.repairs.recount)
+            .unwrap();
+        for ino in volume.orphans().unwrap() {
+            volume.reclaim(ino).unwrap();
+        }
+        volume.step(Task::Checkpoint).unwrap();
+        volume.close().unwrap();
+    }
+    panic!("no end: {:#?}", look(device).unwrap().findings);
+}
+
+fn footer(device: &SimDevice) -> FooterDump {
+    let inspector = Inspector::open(device).unwrap();
+    match dump(&inspector, &Target::Footer).unwrap() {
+        Dump::Footer(footer) => *footer,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn addr(text: &str) -> Addr {
+    let parts: Vec<u32> = text.split(':').map(|part| part.parse().unwrap()).collect();
+    Addr::new(DeviceId(0), ZoneId(parts[1]), parts[2])
+}
+
+fn live(list: &[String]) -> Addr {
+    list.iter()
+        .map(|a| addr(a))
+        .find(|a| *a != Addr::ZERO)
+        .unwrap()
+}
+
+fn hurt(device: &SimDevice, at: Addr) {
+    assert!(device.corrupt(at.zone(), at.block(), 1000, 0x20));
+}
+
+fn used(seed: u64) -> (Fs, Tree) {
+    let mut fs = Fs::new(seed);
+    let mut files = fs.fill(6, 60);
+    fs.churn(&mut files, 800);
+    fs.checkpoint();
+    for at in 0..20 {
+        let (_, _, ino) = files[at * 3];
+        fs.write(ino, 0, b"after the checkpoint");
+        fs.vfs
+            .fsync(ino, persimmon_vfs::Handle::NONE, false)
+            .unwrap();
+    }
+    let truth = fs.tree();
+    (fs, truth)
+}
+
+fn numbers(report: &Option<Report>) -> Vec<u16> {
+    let findings = report.iter().flat_map(|report| &report.findings);
+    findings.map(|finding| finding.number).collect()
+}
+
+/// Everything is as it was, the directory of what was lost apart.
+fn assert_all(device: &Arc<SimDevice>, truth: &Tree) {
+    let found = tree(&mount(device));
+    for (path, thing) in truth {
+        assert_eq!(found.get(path), Some(thing), "{path}");
+    }
+    assert_eq!(found.len(), truth.len());
+}
+
+/// And it can be worked with.
+fn assert_usable(device: &Arc<SimDevice>) {
+    let mut fs = Fs::again(Arc::clone(device), 99);
+    let mut files = fs.fill_at("after", 2, 20);
+    fs.churn(&mut files, 200);
+    fs.vfs.close().unwrap();
+    let report = look(device).unwrap();
+    assert!(report.is_clean(), "{:#?}", report.findings);
+}
+
+#[test]
+fn tables_are_made_again_and_nothing_is_lost() {
+    for number in [311, 321] {
+        let (fs, truth) = used(21);
+        let device = Arc::new(fs.without(&[]));
+        let footer = footer(&device);
+        let chunks = if number == 311 {
+            footer.mat_chunks
+        } else {
+            footer.zit_chunks
+        };
+        hurt(&device, live(&chunks));
+        assert!(numbers(&look(&device)).contains(&number));
+        let (report, losses) = repair(&device);
+        assert!(report.is_clean(), "{:#?}", report.findings);
+        assert_eq!(losses, []);
+        assert_all(&device, &truth);
+        assert_usable(&device);
+    }
+}
+
+#[test]
+fn of_a_damaged_page_only_what_it_held_is_lost() {
+    let (fs, truth) = used(22);
+    for page in 0..8 {
+        let device = Arc::new(fs.without(&[]));
+        let inspector = Inspector::open(&*device).unwrap();
+        let Dump::Mat(rows) = dump(&inspector, &Target::Mat).unwrap() else {
+            panic!("no table")
+        };
+        drop(inspector);
+        hurt(&device, addr(&rows[page * rows.len() / 8].addr));
+        assert!(numbers(&look(&device)).contains(&401));
+        let (report, losses) = repair(&device);
+        assert!(report.is_clean(), "{:#?}", report.findings);
+        let found = tree(&mount(&device));
+        let same = truth
+            .iter()
+            .filter(|(path, thing)| found.get(*path) == Some(thing));
+        assert!(same.count() > truth.len() / 2, "{losses:#?}");
+        assert_usable(&device);
+    }
+}
+
+#[test]
+fn a_lost_metadata_zone_leaves_a_sound_volume() {
+    let (fs, truth) = used(23);
+    for zone in fs.zones(Role::Metadata) {
+        let device = Arc::new(fs.without(&[zone]));
+        let before = look(&device);
+        let (report, losses) = repair(&device);
+        assert!(report.is_clean(), "{:#?}", report.findings);
+        if before.is_some_and(|report| report.is_clean()) {
+            assert_all(&device, &truth);
+        } else {
+            assert!(!losses.is_empty());
+        }
+        assert_usable(&device);
+    }
+}
+
+#[test]
+fn a_lost_log_is_begun_again() {
+    let (fs, _) = used(24);
+    fs.checkpoint();
+    let truth = fs.tree();
+    let device = Arc::new(fs.without(&fs.zones(Role::Log)));
+    assert!(look(&device).is_none());
+    let (report, losses) = repair(&device);
+    assert!(report.is_clean(), "{:#?}", report.findings);
+    assert_eq!(losses, []);
+    assert_all(&device, &truth);
+    assert_usable(&device);
+}
+
+/// Whenever the power goes, the volume is as broken as before, or mended.
+#[test]
+fn a_repair_that_is_broken_off_can_be_made_again() {
+    let (fs, truth) = used(25);
+    let broken = Arc::new(fs.without(&[]));
+    hurt(&broken, live(&footer(&broken).mat_chunks));
+    for cut in (0..60).step_by(3) {
+        let device = Arc::new(broken.snapshot().intact());
+        device.cut_after(cut);
+        {
+            let rebuilt = rebuild(&*device, &mut |_, _, _| {}).unwrap();
+            let now = Timestamp::default();
+            let _ = mend(
+                &rebuilt,
+                Arc::clone(&device) as _,
+                now,
+                &mut |_| {},
+                &mut |_, _, _| {},
+            );
+        }
+        let device = Arc::new(device.persisted(cut));
+        let (report, losses) = repair(&device);
+        assert!(report.is_clean(), "{:#?}", report.findings);
+        assert_eq!(losses, []);
+        assert_all(&device, &truth);
+    }
+}
