@@ -10,8 +10,10 @@ use persimmon::SystemClock;
 use persimmon_device::ZonedDevice;
 use persimmon_device::image::{ImageDevice, OpenOptions};
 use persimmon_engine::{Options, Task, Volume};
-use persimmon_inspect::{CheckOptions, Finding, Repairs, Report, Severity, check};
-use persimmon_vfs::Vfs;
+use persimmon_inspect::salvage::rebuild;
+use persimmon_inspect::{CheckOptions, Finding, InspectError, Repairs, Report, Severity, check};
+use persimmon_salvage::{Loss, mend};
+use persimmon_vfs::{Clock, Vfs};
 use serde::Serialize;
 
 use crate::daemon::LOCK_WAIT_MAX;
@@ -22,6 +24,8 @@ use crate::progress::Progress;
 
 /// Checks and repairs in turn: what one brings to light the next puts right.
 const ROUNDS_MAX: usize = 10;
+/// Losses that `--json` tells; as text all are told.
+const LOSSES_MAX: usize = 10_000;
 
 /// Check a volume that is not mounted.
 #[derive(Args)]
@@ -64,6 +68,8 @@ struct Outcome<'a> {
     clean: bool,
     /// Something was repaired.
     repaired: bool,
+    /// What is lost, where metadata was written anew.
+    losses: &'a [Loss],
     /// The last check.
     report: &'a Report,
 }
@@ -80,24 +86,47 @@ impl Fsck {
             )));
         }
         let repair = self.repair || self.yes || self.automatic;
-        let before = self.check(&path).map_err(failed)?;
-        if !self.json {
-            say(&path, &before);
+        let before = match self.check(&path) {
+            Ok(report) => Some(report),
+            Err(error) if repair && !self.automatic && is_log_lost(&error) => {
+                eprintln!("{error:#}");
+                None
+            }
+            Err(error) => return Err(failed(error)),
+        };
+        if let Some(before) = &before {
+            if !self.json {
+                say(&path, before);
+            }
+            if !repair || !is_repairable(before) {
+                return self.end(before, false, &[]);
+            }
         }
-        if !repair || !is_repairable(&before) {
-            return self.end(&before, false);
+        let anew = before.as_ref().is_none_or(needs_new_metadata);
+        // Not without being asked to: what is lost is lost for good after it.
+        let refused = anew && self.automatic;
+        if refused || !(self.yes || self.automatic || agreed(&path, anew)?) {
+            return match &before {
+                Some(before) => self.end(before, false, &[]),
+                None => Ok(FSCK_UNCORRECTED),
+            };
         }
-        if !(self.yes || self.automatic || agreed(&path)?) {
-            return self.end(&before, false);
-        }
-        let mut after = before.clone();
+        let uncorrected = |error: anyhow::Error| {
+            exit::error(
+                FSCK_UNCORRECTED,
+                format!("{}: cannot be repaired: {error:#}", path.display()),
+            )
+        };
+        let mut losses = Vec::new();
+        let mut after = match &before {
+            Some(before) if !anew => before.clone(),
+            _ => {
+                losses = self.write_anew(&path).map_err(uncorrected)?;
+                self.check(&path).map_err(failed)?
+            }
+        };
         for _ in 0..ROUNDS_MAX {
-            repair_by_engine(&path, &after.repairs).map_err(|error| {
-                exit::error(
-                    FSCK_UNCORRECTED,
-                    format!("{}: cannot be repaired: {error:#}", path.display()),
-                )
-            })?;
+            repair_by_engine(&path, &after.repairs).map_err(uncorrected)?;
             after = self.check(&path).map_err(failed)?;
             if after.repairs.is_empty() {
                 break;
@@ -107,7 +136,38 @@ impl Fsck {
             println!("after the repair:");
             say(&path, &after);
         }
-        self.end(&after, before.worst() >= Some(Severity::Warning))
+        let wrong = before.is_none_or(|before| before.worst() >= Some(Severity::Warning));
+        self.end(&after, wrong, &losses)
+    }
+
+    /// Writes the metadata anew, from what is left of it, and tells what is lost.
+    fn write_anew(&self, path: &Path) -> Result<Vec<Loss>> {
+        let device = Arc::new(ImageDevice::open(
+            path,
+            &OpenOptions {
+                read_only: false,
+                wait_for_lock: LOCK_WAIT_MAX,
+            },
+        )?);
+        let bar = Progress::start("looking for what is left", !self.json);
+        let rebuilt = rebuild(&*device, &mut |_, done, total| {
+            bar.advance("looking for what is left".into(), done, total);
+        })?;
+        let mut losses = Vec::new();
+        let mut on_loss = |loss: &Loss| {
+            if !self.json {
+                println!("lost: {loss}");
+            }
+            if losses.len() < LOSSES_MAX {
+                losses.push(loss.clone());
+            }
+        };
+        let how = (SystemClock.now(), Options::default());
+        let to = Arc::clone(&device) as Arc<dyn ZonedDevice>;
+        mend(&rebuilt, to, how, &mut on_loss, &mut |_, done, total| {
+            bar.advance("writing metadata anew".into(), done, total);
+        })?;
+        Ok(losses)
     }
 
     fn check(&self, path: &Path) -> Result<Report> {
@@ -134,11 +194,12 @@ impl Fsck {
         .with_context(|| path.display().to_string())
     }
 
-    fn end(&self, report: &Report, repaired: bool) -> Result<u8> {
+    fn end(&self, report: &Report, repaired: bool, losses: &[Loss]) -> Result<u8> {
         if self.json {
             output::json(&Outcome {
                 clean: report.is_clean(),
                 repaired,
+                losses,
                 report,
             })?;
         }
@@ -160,13 +221,55 @@ fn is_repairable(report: &Report) -> bool {
         .any(|finding| finding.number != journal_waits)
 }
 
+/// Whether the log, the tables or pages are damaged: then the metadata is written anew from what
+/// is left of it.
+fn needs_new_metadata(report: &Report) -> bool {
+    use persimmon_inspect::finding as f;
+    let rules = [
+        &f::LOG_GAP,
+        &f::LOG_RECORD,
+        &f::LOG_ZONE,
+        &f::FOOTER_FIELDS,
+        &f::MAT_CHUNK,
+        &f::MAT_ENTRY,
+        &f::MAT_SHARED,
+        &f::ZIT_CHUNK,
+        &f::PAGE,
+        &f::PAGE_IDENTITY,
+        &f::PAGE_SHARED,
+        &f::PAGE_MISSING,
+        &f::PAGE_KEYS,
+    ];
+    let numbers = rules.map(|rule| rule.number);
+    report
+        .findings
+        .iter()
+        .any(|finding| numbers.contains(&finding.number))
+}
+
+/// Whether a check failed since there is no checkpoint to begin with.
+fn is_log_lost(error: &anyhow::Error) -> bool {
+    error.chain().any(|cause| {
+        matches!(
+            cause.downcast_ref(),
+            Some(InspectError::NoCheckpoint { .. })
+        )
+    })
+}
+
 /// Asks; where nobody can answer, `--yes` must have.
-fn agreed(path: &Path) -> Result<bool> {
+fn agreed(path: &Path, anew: bool) -> Result<bool> {
     if !std::io::stdin().is_terminal() {
         return Err(exit::error(
             FSCK_USAGE,
             "--repair asks before it writes; where nobody can answer, add --yes",
         ));
+    }
+    if anew {
+        println!(
+            "Metadata is lost. The repair writes it anew from what is left, and gives up the rest; \
+             `persimmon recover` copies what is left to another volume instead."
+        );
     }
     print!("repair {}? [y/N] ", path.display());
     std::io::stdout().flush()?;

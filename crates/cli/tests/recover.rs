@@ -56,6 +56,7 @@ fn a_volume_without_a_log_is_copied_to_a_new_one() {
     filesystem.close().unwrap();
 
     assert!(wipe_log(&dir.join("broken")) > 0);
+    fs::copy(dir.join("broken"), dir.join("mended")).unwrap();
     let before = fs::read(dir.join("broken")).unwrap();
     assert_eq!(run(dir, &["info", "broken"]).status.code(), Some(1));
 
@@ -80,7 +81,26 @@ fn a_volume_without_a_log_is_copied_to_a_new_one() {
         assert_eq!(content, n.to_le_bytes().repeat(1 + n as usize * 20));
     }
     copy.close().unwrap();
+    mend_in_place(dir);
+    let copy = Filesystem::open(dir.join("mended"), &Default::default()).unwrap();
+    let content = copy.read("/folder 5/299").unwrap();
+    assert_eq!(content, 299u32.to_le_bytes().repeat(1 + 299 * 20));
+    copy.close().unwrap();
     // There is something now.
     let again = run(dir, &["recover", "broken", "new"]);
     assert_eq!(again.status.code(), Some(1));
+}
+
+/// The same in place.
+fn mend_in_place(dir: &Path) {
+    assert_eq!(run(dir, &["fsck", "mended"]).status.code(), Some(8));
+    assert_eq!(run(dir, &["fsck", "-a", "mended"]).status.code(), Some(8));
+    let output = run(dir, &["fsck", "mended", "--repair", "--yes", "--json"]);
+    let told = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(1), "{told}");
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(report["clean"], true);
+    assert_eq!(report["losses"], Value::Array(Vec::new()));
+    let again = run(dir, &["fsck", "mended", "--data"]);
+    assert_eq!(again.status.code(), Some(0));
 }

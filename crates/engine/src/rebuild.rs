@@ -64,8 +64,11 @@ impl Rebuild {
     ///
     /// # Errors
     /// The device fails, or too few of its zones are left.
-    pub fn begin(device: Arc<dyn ZonedDevice>, start: RebuildStart) -> Result<Rebuild> {
-        let options = Options::default();
+    pub fn begin(
+        device: Arc<dyn ZonedDevice>,
+        start: RebuildStart,
+        options: Options,
+    ) -> Result<Rebuild> {
         let media = Media::new(device, Barrier::Auto);
         let geometry = media.geometry().clone();
         let report = media.device().report(0..geometry.zone_count)?;

@@ -75,6 +75,22 @@ pub(crate) fn newest(
     Ok(Some(load(media, key, addr, footer, findings)))
 }
 
+/// The newest complete footer that is left in the log at all, where the one that the log names is
+/// damaged. Zones that it needs may have been reset since.
+pub(crate) fn older(
+    media: &Media<'_>,
+    key: &VolumeKey,
+    log: &Log,
+    findings: &mut Findings,
+) -> Option<Checkpoint> {
+    let footers = footers_from(media, key, log, 0);
+    let newest = footers
+        .into_iter()
+        .max_by_key(|(_, footer)| footer.checkpoint);
+    let (addr, footer) = newest?;
+    Some(load(media, key, addr, footer, findings))
+}
+
 /// All complete footers from `from` on.
 fn footers_from(media: &Media<'_>, key: &VolumeKey, log: &Log, from: u64) -> Vec<(Addr, Footer)> {
     let mut found = Vec::new();

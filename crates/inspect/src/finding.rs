@@ -119,6 +119,7 @@ impl Findings {
 const RECOUNT: &str = "fsck --repair counts again";
 const CORRECT: &str = "fsck --repair corrects it";
 const BACKUP: &str = "copy what can be read to another volume";
+const ANEW: &str = "fsck --repair writes the metadata anew, from what is left of it";
 const NOTHING: &str = "nothing to do";
 const MOUNT: &str = "the next mount replays the journal";
 
@@ -148,31 +149,31 @@ rules! {
     ZONE_READ_ONLY 106 Warning "a zone in use takes no more writes", "cleaning empties it while the volume is mounted";
     ZONE_COPY 107 Warning "of a pair of zones in use one can no longer be read or has a damaged header", "cleaning moves what is in the other to a new pair";
 
-    LOG_BLOCK 201 Error "a log block that held durable records is damaged", BACKUP;
-    LOG_GAP 202 Error "durable records are missing from the journal", BACKUP;
+    LOG_BLOCK 201 Error "a log block that held durable records is damaged", ANEW;
+    LOG_GAP 202 Error "durable records are missing from the journal", ANEW;
     LOG_END 203 Note "the journal ends in writes that were cut off", MOUNT;
-    LOG_RECORD 204 Error "an intact log block holds a record that makes no sense", BACKUP;
+    LOG_RECORD 204 Error "an intact log block holds a record that makes no sense", ANEW;
     LOG_DATA 205 Note "the journal ends at a record whose data did not arrive", MOUNT;
     LOG_REPLAY 206 Note "the journal holds records past the checkpoint", MOUNT;
-    LOG_ZONE 207 Error "a zone of the log is missing", BACKUP;
+    LOG_ZONE 207 Error "a zone of the log is missing", ANEW;
 
-    FOOTER_FIELDS 301 Error "the checkpoint's footer contradicts the volume", BACKUP;
-    MAT_CHUNK 311 Error "a chunk of the metadata allocation table is damaged", BACKUP;
-    MAT_ENTRY 312 Error "a page's place is not in the written part of a metadata zone", BACKUP;
+    FOOTER_FIELDS 301 Error "the checkpoint's footer contradicts the volume", ANEW;
+    MAT_CHUNK 311 Error "a chunk of the metadata allocation table is damaged", ANEW;
+    MAT_ENTRY 312 Error "a page's place is not in the written part of a metadata zone", ANEW;
     MAT_LEAK 313 Warning "a page is allocated that the tree does not reach", "none is needed; its space stays in use";
-    MAT_SHARED 314 Error "a metadata block belongs to two structures", BACKUP;
-    ZIT_CHUNK 321 Error "a chunk of the zone information table is damaged", BACKUP;
+    MAT_SHARED 314 Error "a metadata block belongs to two structures", ANEW;
+    ZIT_CHUNK 321 Error "a chunk of the zone information table is damaged", ANEW;
     ZIT_VALID 322 Error "a zone's count of valid blocks is wrong", RECOUNT;
     ZIT_ROLE 323 Error "a zone's entry contradicts its header", BACKUP;
     ZIT_WRITE_POINTER 324 Error "a zone holds less than its entry says", BACKUP;
     COUNT_INODES 331 Error "the checkpoint's count of inodes is wrong", RECOUNT;
     COUNT_RESERVED 332 Error "the checkpoint's count of preallocated blocks is wrong", RECOUNT;
 
-    PAGE 401 Error "a metadata page is damaged", "what it held is lost; copy the rest to another volume";
-    PAGE_IDENTITY 402 Error "a page is not the one the tree expects", BACKUP;
-    PAGE_SHARED 403 Error "a page is reached on two ways", BACKUP;
-    PAGE_MISSING 404 Error "the tree leads to a page that does not exist", BACKUP;
-    PAGE_KEYS 405 Error "a page holds keys outside its range", BACKUP;
+    PAGE 401 Error "a metadata page is damaged", ANEW;
+    PAGE_IDENTITY 402 Error "a page is not the one the tree expects", ANEW;
+    PAGE_SHARED 403 Error "a page is reached on two ways", ANEW;
+    PAGE_MISSING 404 Error "the tree leads to a page that does not exist", ANEW;
+    PAGE_KEYS 405 Error "a page holds keys outside its range", ANEW;
     TREE_LOST 406 Note "cross-checks were left out because pages are lost", NOTHING;
     PAGE_COPY 407 Warning "one of two copies of a metadata block is damaged", "the other is used; cleaning writes both again";
 

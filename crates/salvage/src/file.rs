@@ -48,7 +48,9 @@ impl File {
     ) -> Result<()> {
         let at = block.saturating_mul(BLOCK);
         match Extent::decode(value) {
-            Ok(extent) if !extent.fits_at(block) => self.bad_to(copy, at, at + BLOCK),
+            Ok(extent) if !extent.fits_at(block) => {
+                self.bad_to(copy, at, at.saturating_add(BLOCK));
+            }
             Ok(Extent::Frame { addr, crcs }) => self.frame(copy, at, addr, &crcs)?,
             Ok(Extent::Inline(bytes)) => self.write(copy, at, &bytes)?,
             Ok(Extent::Reserved { blocks }) => {
@@ -59,7 +61,8 @@ impl File {
             }
             Err(_) => {
                 let blocks = Extent::peek_blocks(value).unwrap_or(1);
-                self.bad_to(copy, at, at + blocks.clamp(1, 256) * BLOCK);
+                let len = blocks.clamp(1, 256) * BLOCK;
+                self.bad_to(copy, at, at.saturating_add(len));
             }
         }
         Ok(())
@@ -113,6 +116,9 @@ impl File {
     /// A damaged range; those that follow each other are told as one.
     fn bad_to(&mut self, copy: &mut Copy<'_, '_>, from: u64, to: u64) {
         let to = to.min(self.limit());
+        if from >= to {
+            return;
+        }
         self.end = self.end.max(to);
         match &mut self.bad {
             Some((_, end)) if *end == from => *end = to,

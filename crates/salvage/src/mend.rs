@@ -5,10 +5,10 @@ use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use persimmon_device::ZonedDevice;
-use persimmon_engine::{Rebuild, RebuildStart};
+use persimmon_device::{Geometry, ZonedDevice};
+use persimmon_engine::{Options, Rebuild, RebuildStart};
 use persimmon_format::extent::{Extent, FILE_BLOCKS_END};
-use persimmon_format::inode::{Inode, ROOT, Timestamp};
+use persimmon_format::inode::{Inode, ROOT, SIZE_MAX, Timestamp};
 use persimmon_format::{Addr, BLOCK_SIZE, Ino, Key, KeyKind, ZoneId};
 use persimmon_inspect::salvage::{Content, Placement, Rebuilt, StrayBlock};
 
@@ -19,14 +19,14 @@ const BLOCK: u64 = BLOCK_SIZE as u64;
 
 /// Writes the metadata of the volume on `device` anew, as `from`, read off the same device, has
 /// it. Tells what is lost; that there is nothing else that is lost, only a check of the data can
-/// tell. Until it has succeeded the volume stays what it was.
+/// tell. `options` bound its memory. Until it has succeeded the volume stays what it was.
 ///
 /// # Errors
 /// The device fails, or has too few free zones for new metadata.
 pub fn mend(
     from: &Rebuilt<'_>,
     device: Arc<dyn ZonedDevice>,
-    now: Timestamp,
+    (now, options): (Timestamp, Options),
     on_loss: &mut dyn FnMut(&Loss),
     progress: &mut dyn FnMut(Doing, u64, u64),
 ) -> Result<()> {
@@ -46,12 +46,16 @@ pub fn mend(
         write_clock: numbers.write_clock,
         reserve_basis_points: numbers.reserve_basis_points,
     };
-    let rebuild = Rebuild::begin(device, start).map_err(Error::New)?;
+    let geometry = device.geometry().clone();
+    let rebuild = Rebuild::begin(device, start, options).map_err(Error::New)?;
     let mut mend = Mend {
         content: &content,
         placement: content.placement(),
         rebuild: &rebuild,
-        claims: Claims::default(),
+        claims: Claims {
+            zones: BTreeMap::new(),
+            geometry,
+        },
         now,
         on_loss,
     };
@@ -67,18 +71,23 @@ pub fn mend(
 }
 
 /// A bit for each block that an extent has.
-#[derive(Default)]
-struct Claims(BTreeMap<ZoneId, Vec<u64>>);
+struct Claims {
+    zones: BTreeMap<ZoneId, Vec<u64>>,
+    geometry: Geometry,
+}
 
 impl Claims {
-    /// Takes a block; false if it is taken.
+    /// Takes a block; false if it is taken, or not on the device.
     fn take(&mut self, addr: Addr) -> bool {
-        let (word, bit) = (addr.block() as usize / 64, 1u64 << (addr.block() % 64));
-        let zone = self.0.entry(addr.zone()).or_default();
-        if zone.len() <= word {
-            zone.resize(word + 1, 0);
+        let geometry = &self.geometry;
+        if addr.zone().0 >= geometry.zone_count || addr.block() >= geometry.zone_blocks {
+            return false;
         }
-        let Some(word) = zone.get_mut(word) else {
+        let words = geometry.zone_blocks.div_ceil(64) as usize;
+        let zone = self.zones.entry(addr.zone());
+        let zone = zone.or_insert_with(|| vec![0; words]);
+        let bit = 1u64 << (addr.block() % 64);
+        let Some(word) = zone.get_mut(addr.block() as usize / 64) else {
             return false;
         };
         let free = *word & bit == 0;
@@ -204,7 +213,10 @@ impl Mend<'_, '_> {
             if block.is_some() && self.claims.take(place) {
                 self.put_block(key.ino, item, place, *crc)?;
             } else {
-                let range = (item.saturating_mul(BLOCK), (item + 1).saturating_mul(BLOCK));
+                let range = (
+                    item.saturating_mul(BLOCK),
+                    item.saturating_add(1).saturating_mul(BLOCK),
+                );
                 let path = self.path(key.ino);
                 self.lose(path, key.ino, Lost::Data, range, String::new());
             }
@@ -239,13 +251,20 @@ impl Mend<'_, '_> {
             && let Ok(extent) = Extent::decode(&value)
         {
             size = size.max(match &extent {
-                Extent::Inline(bytes) => first * BLOCK + bytes.len() as u64,
+                Extent::Inline(bytes) => {
+                    let start = first.saturating_mul(BLOCK);
+                    start.saturating_add(bytes.len() as u64)
+                }
                 other => first.saturating_add(other.blocks()).saturating_mul(BLOCK),
             });
         }
         let inode = Inode {
             mode,
-            size: if file_type == 8 { size } else { 0 },
+            size: if file_type == 8 {
+                size.min(SIZE_MAX)
+            } else {
+                0
+            },
             nlink: 1,
             atime: self.now,
             mtime: self.now,

@@ -7,7 +7,6 @@ mod support;
 
 use std::sync::Arc;
 
-use persimmon_device::ZonedDevice;
 use persimmon_engine::{Options, Task, Volume};
 use persimmon_format::inode::Timestamp;
 use persimmon_format::table::Role;
@@ -29,15 +28,20 @@ fn look(device: &SimDevice) -> Option<Report> {
 
 /// What `fsck --repair` does where metadata is lost.
 fn repair(device: &Arc<SimDevice>) -> (Report, Vec<Loss>) {
+    repair_within(device, Options::default())
+}
+
+fn repair_within(device: &Arc<SimDevice>, options: Options) -> (Report, Vec<Loss>) {
     let mut losses = Vec::new();
     {
         let rebuilt = rebuild(&**device, &mut |_, _, _| {}).unwrap();
         let now = Timestamp::default();
+        let how = (now, options);
         let on_loss = &mut |loss: &Loss| losses.push(loss.clone());
         mend(
             &rebuilt,
             Arc::clone(device) as _,
-            now,
+            how,
             on_loss,
             &mut |_, _, _| {},
         )
@@ -200,6 +204,111 @@ fn a_lost_log_is_begun_again() {
     assert_usable(&device);
 }
 
+#[test]
+fn a_lost_log_of_a_volume_with_two_copies_is_begun_again() {
+    let mut fs = Fs::mirrored(30);
+    let mut files = fs.fill(4, 40);
+    fs.churn(&mut files, 300);
+    fs.checkpoint();
+    let truth = fs.tree();
+    let device = Arc::new(fs.without(&fs.zones(Role::Log)));
+    let (report, losses) = repair(&device);
+    assert!(report.is_clean(), "{:#?}", report.findings);
+    assert_eq!(losses, []);
+    assert_all(&device, &truth);
+    assert_usable(&device);
+}
+
+/// The footer before it and the journal lead to the same, if nothing was reset since.
+#[test]
+fn a_damaged_footer_is_replaced_by_the_one_before_it() {
+    let mut fs = Fs::new(26);
+    let mut files = fs.fill(4, 40);
+    fs.checkpoint();
+    fs.churn(&mut files, 40);
+    fs.checkpoint();
+    for (_, _, ino) in files.iter().take(10) {
+        fs.write(*ino, 0, b"after the checkpoint");
+        fs.vfs
+            .fsync(*ino, persimmon_vfs::Handle::NONE, false)
+            .unwrap();
+    }
+    let truth = fs.tree();
+    let device = Arc::new(fs.without(&[]));
+    hurt(&device, addr(&footer(&device).addr));
+    assert!(numbers(&look(&device)).contains(&301));
+    let (report, losses) = repair(&device);
+    assert!(report.is_clean(), "{:#?}", report.findings);
+    assert_eq!(losses, []);
+    assert_all(&device, &truth);
+    assert_usable(&device);
+}
+
+/// After much churn what the footer before it needs is gone: then it is found by its pages.
+#[test]
+fn a_damaged_footer_leaves_the_state_of_its_checkpoint() {
+    let (fs, _) = used(27);
+    fs.checkpoint();
+    let truth = fs.tree();
+    let device = Arc::new(fs.without(&[]));
+    hurt(&device, addr(&footer(&device).addr));
+    let (report, losses) = repair(&device);
+    assert!(report.is_clean(), "{:#?}", report.findings);
+    assert_eq!(losses, []);
+    assert_all(&device, &truth);
+}
+
+/// Records behind a damaged block cannot be applied: those before it are.
+#[test]
+fn a_damaged_journal_block_ends_the_history_there() {
+    let mut fs = Fs::new(28);
+    fs.fill(2, 20);
+    fs.checkpoint();
+    let mut states = vec![fs.tree()];
+    for n in 0..12 {
+        let ino = fs.file(persimmon_vfs::ROOT, &format!("late {n}"), 900);
+        fs.vfs
+            .fsync(ino, persimmon_vfs::Handle::NONE, false)
+            .unwrap();
+        states.push(fs.tree());
+    }
+    fs.vfs.close().unwrap();
+    let last = addr(&footer(&fs.device).addr);
+    for at in 2..8 {
+        let device = Arc::new(fs.without(&[]));
+        hurt(&device, last.offset(at));
+        assert!(numbers(&look(&device)).contains(&202));
+        let (report, _) = repair(&device);
+        assert!(report.is_clean(), "{:#?}", report.findings);
+        let found = tree(&mount(&device));
+        assert!(states.contains(&found), "block {at}");
+        assert_usable(&device);
+    }
+}
+
+/// More metadata than may be in memory at once.
+#[test]
+fn much_metadata_is_written_piece_by_piece() {
+    let mut fs = Fs::on(
+        SimDevice::new(persimmon_sim::SimConfig::new(64, 1024).fast()),
+        29,
+    );
+    fs.fill(30, 400);
+    fs.checkpoint();
+    let truth = fs.tree();
+    let device = Arc::new(fs.without(&[]));
+    hurt(&device, live(&footer(&device).mat_chunks));
+    let options = Options {
+        dirty_pages_max: 8,
+        cache_bytes_max: 1 << 20,
+        ..Options::default()
+    };
+    let (report, losses) = repair_within(&device, options);
+    assert!(report.is_clean(), "{:#?}", report.findings);
+    assert_eq!(losses, []);
+    assert_all(&device, &truth);
+}
+
 /// Whenever the power goes, the volume is as broken as before, or mended.
 #[test]
 fn a_repair_that_is_broken_off_can_be_made_again() {
@@ -211,7 +320,7 @@ fn a_repair_that_is_broken_off_can_be_made_again() {
         device.cut_after(cut);
         {
             let rebuilt = rebuild(&*device, &mut |_, _, _| {}).unwrap();
-            let now = Timestamp::default();
+            let now = (Timestamp::default(), Options::default());
             let _ = mend(
                 &rebuilt,
                 Arc::clone(&device) as _,

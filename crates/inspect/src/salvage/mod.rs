@@ -36,7 +36,7 @@ use crate::error::{InspectError, Result};
 use crate::finding::{Finding, Findings, LOG_GAP, LOG_ZONE};
 use crate::replay::{self, Journal};
 use crate::tree::Base;
-use crate::volume::Inspector;
+use crate::volume::{Inspector, ZoneHeaderFields};
 use audit::audit;
 use forest::{Forest, Grower, Instead, LostRange};
 use scan::Scan;
@@ -348,7 +348,12 @@ fn from_log(
     findings: &mut Findings,
 ) -> Option<(Candidate, Journal)> {
     let (media, key, log) = (&inspector.media, &inspector.key, &inspector.log);
-    let checkpoint = checkpoint::newest(media, key, log, findings).ok()??;
+    let checkpoint = match checkpoint::newest(media, key, log, findings).ok()? {
+        Some(checkpoint) => checkpoint,
+        // The one before leads to the same, if nothing that it needs was reset since.
+        None => checkpoint::older(media, key, log, findings)
+            .filter(|checkpoint| still_stands(inspector, checkpoint))?,
+    };
     let zones = &inspector.zones;
     let journal = replay::read(media, key, log, zones, &checkpoint, findings);
     let number = checkpoint.footer.checkpoint;
@@ -398,6 +403,16 @@ fn from_log(
         forest,
     };
     Some((candidate, journal))
+}
+
+/// Whether every zone that a checkpoint refers to is in the use that it knows of.
+fn still_stands(inspector: &Inspector<'_>, checkpoint: &Checkpoint) -> bool {
+    let zones = (0..).map(ZoneId).zip(&checkpoint.zit);
+    let mut used = zones.filter(|(_, entry)| entry.valid > 0);
+    used.all(|(zone, entry)| {
+        let same = |header: &ZoneHeaderFields| header.sequence == entry.sequence;
+        inspector.header(zone).is_some_and(same)
+    })
 }
 
 /// The newest checkpoint whose tree is whole; without one the tree with the fewest faults.
