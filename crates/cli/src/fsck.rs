@@ -292,6 +292,7 @@ fn repair_by_engine(path: &PathBuf, repairs: &Repairs) -> Result<()> {
     let volume = Arc::new(volume);
     if !repairs.is_empty() {
         volume.repair(&repairs.ops, repairs.recount)?;
+        volume.empty_zones(&repairs.zones)?;
     }
     let vfs = Vfs::new(
         Arc::clone(&volume),

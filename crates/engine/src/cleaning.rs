@@ -168,7 +168,7 @@ impl Volume {
             .max_by_key(|z| z.capacity - z.entry.valid)
     }
 
-    fn clean(&self, victim: &ZoneStatus) -> Result<()> {
+    pub(crate) fn clean(&self, victim: &ZoneStatus) -> Result<()> {
         // Pinned, it is not reset and written again while its blocks are looked for and moved.
         let _pin = self.zones.pin(victim.zone);
         let same = |e: &ZitEntry| e.sequence == victim.entry.sequence && e.valid > 0;

@@ -6,7 +6,7 @@ use std::ops::ControlFlow;
 use persimmon_format::extent::Extent;
 use persimmon_format::record::Op;
 use persimmon_format::table::Role;
-use persimmon_format::{Addr, Ino, Key, KeyKind, PageId};
+use persimmon_format::{Addr, Ino, Key, KeyKind, PageId, ZoneId};
 
 use crate::Volume;
 use crate::error::{Error, Result};
@@ -16,6 +16,9 @@ use crate::meta::Intent;
 const RECORD_OPS: usize = 64;
 /// Items looked at under one hold of the metadata lock.
 const SCAN_ITEMS: usize = 1024;
+
+/// Turns of moving things out of one zone.
+const EMPTYING_ROUNDS_MAX: usize = 64;
 
 /// What the tree and the tables use, counted.
 struct Counts {
@@ -58,6 +61,24 @@ impl Volume {
             self.recount()?;
         }
         self.checkpoint()
+    }
+
+    /// Moves everything out of these zones; a checkpoint then resets them. What cannot be read
+    /// stays where it is.
+    pub fn empty_zones(&self, zones: &[ZoneId]) -> Result<()> {
+        for zone in zones {
+            // Of a metadata zone as much moves at once as a checkpoint may write.
+            for _ in 0..EMPTYING_ROUNDS_MAX {
+                let status = self.zones.status();
+                let status = status.iter().find(|status| status.zone == *zone);
+                let Some(status) = status.filter(|status| status.entry.valid > 0) else {
+                    break;
+                };
+                self.clean(status)?;
+                self.checkpoint()?;
+            }
+        }
+        Ok(())
     }
 
     fn recount(&self) -> Result<()> {

@@ -140,7 +140,7 @@ macro_rules! rules {
 }
 
 rules! {
-    ZONE_HEADER 101 Error "the header of a zone in use is damaged", BACKUP;
+    ZONE_HEADER 101 Error "the header of a zone in use is damaged", "fsck --repair moves everything out of the zone";
     ZONE_HEADER_FOREIGN 102 Warning "a zone's header belongs to another volume", "the zone is reset before it is used";
     ZONE_HEADER_FIELDS 103 Error "a zone's header does not fit the zone or the volume", BACKUP;
     ZONE_STATE 104 Error "a zone in use can no longer be read", BACKUP;

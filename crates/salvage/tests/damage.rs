@@ -5,53 +5,10 @@
 
 mod support;
 
-use std::collections::BTreeSet;
-
 use persimmon_device::BLOCK_SIZE;
 use persimmon_format::table::Role;
-use persimmon_salvage::{Loss, Lost};
-use support::{Fs, Thing, Tree, intact, recovered, tree};
-
-/// A loss that says no more than that metadata of something is gone.
-fn unnamed(losses: &[Loss]) -> bool {
-    losses.iter().any(|loss| loss.lost == Lost::Metadata)
-}
-
-/// What differs is told of. A directory's size and links follow from its names, each of which is
-/// looked at for itself.
-fn assert_told(truth: &Tree, copy: &Tree, losses: &[Loss]) {
-    let found: BTreeSet<_> = copy.values().map(key).collect();
-    for (path, thing) in truth {
-        let mut thing = thing.clone();
-        let same = copy.get(path).is_some_and(|copied| {
-            if thing.inode.is_dir() {
-                (thing.inode.size, thing.inode.nlink) = (copied.inode.size, copied.inode.nlink);
-            }
-            *copied == thing
-        });
-        let listed = losses.iter().any(|loss| loss.path == *path);
-        // Without its name it is told of under another.
-        let elsewhere = !copy.contains_key(path) && found.contains(&key(&thing));
-        let unnamed = !copy.contains_key(path) && unnamed(losses);
-        let older = losses
-            .iter()
-            .any(|loss| loss.detail.contains("any part of the tree"))
-            || losses
-                .iter()
-                .any(|loss| loss.detail.contains("not enough for a tree"));
-        let other = copy
-            .get(path)
-            .map(|copied| (copied.inode, copied.content == thing.content));
-        assert!(
-            same || listed || elsewhere || unnamed || older,
-            "{path} differs, and nobody says so:\n{losses:#?}\n{thing:?}\n{other:?}"
-        );
-    }
-}
-
-fn key(thing: &Thing) -> (i64, u32) {
-    (thing.inode.btime.seconds, thing.inode.mode)
-}
+use persimmon_salvage::Lost;
+use support::{Fs, Tree, assert_told, intact, recovered, tree};
 
 fn full(seed: u64) -> (Fs, Tree) {
     let mut fs = Fs::new(seed);

@@ -16,7 +16,7 @@ use persimmon_inspect::salvage::rebuild;
 use persimmon_inspect::{CheckOptions, Inspector, Report, check};
 use persimmon_salvage::{Loss, mend};
 use persimmon_sim::SimDevice;
-use support::{Fs, Tree, mount, tree};
+use support::{Fs, Tree, assert_told, mount, tree};
 
 fn look(device: &SimDevice) -> Option<Report> {
     let options = CheckOptions {
@@ -47,15 +47,21 @@ fn repair_within(device: &Arc<SimDevice>, options: Options) -> (Report, Vec<Loss
         )
         .unwrap();
     }
+    (settle(device), losses)
+}
+
+/// Checks and repairs in turn, as long as there is something to do.
+fn settle(device: &Arc<SimDevice>) -> Report {
     for _ in 0..10 {
         let report = look(device).unwrap();
         if report.repairs.is_empty() {
-            return (report, losses);
+            return report;
         }
         let (volume, _) = Volume::open(Arc::clone(device) as _, Options::default()).unwrap();
         volume
             .repair(&report.repairs.ops, report.repairs.recount)
             .unwrap();
+        volume.empty_zones(&report.repairs.zones).unwrap();
         for ino in volume.orphans().unwrap() {
             volume.reclaim(ino).unwrap();
         }
@@ -185,6 +191,7 @@ fn a_lost_metadata_zone_leaves_a_sound_volume() {
             assert_all(&device, &truth);
         } else {
             assert!(!losses.is_empty());
+            assert_told(&truth, &tree(&mount(&device)), &losses);
         }
         assert_usable(&device);
     }
@@ -217,6 +224,27 @@ fn a_lost_log_of_a_volume_with_two_copies_is_begun_again() {
     assert_eq!(losses, []);
     assert_all(&device, &truth);
     assert_usable(&device);
+}
+
+/// Everything moves out, and the zone's next use gives it a good header.
+#[test]
+fn a_zone_with_a_damaged_header_is_emptied() {
+    let (fs, truth) = used(31);
+    for role in [Role::Data, Role::Metadata] {
+        let zones = fs.vfs.volume().zones();
+        let mut used = zones
+            .iter()
+            .filter(|z| z.entry.role == role && z.entry.valid > 0);
+        let zone = used.next().unwrap().zone;
+        let device = Arc::new(fs.without(&[]));
+        hurt(&device, Addr::new(DeviceId(0), zone, 0));
+        assert!(numbers(&look(&device)).contains(&101));
+        let report = settle(&device);
+        assert!(report.is_clean(), "{:#?}", report.findings);
+        assert!(!numbers(&Some(report)).contains(&101));
+        assert_all(&device, &truth);
+        assert_usable(&device);
+    }
 }
 
 /// The footer before it and the journal lead to the same, if nothing was reset since.

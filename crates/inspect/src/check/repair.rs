@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, HashSet};
 use persimmon_format::inode::{Inode, ROOT};
 use persimmon_format::name::{self, COLLISIONS_MAX, DirEntry};
 use persimmon_format::record::Op;
-use persimmon_format::{Ino, Key, KeyKind};
+use persimmon_format::{Ino, Key, KeyKind, ZoneId};
 
 use crate::state::State;
 use crate::volume::Inspector;
@@ -27,13 +27,15 @@ pub struct Repairs {
     pub ops: Vec<Op>,
     /// The counts of the checkpoint are to be made again from the tree.
     pub recount: bool,
+    /// Zones to move everything out of, so that their next use gives them a good header.
+    pub zones: Vec<ZoneId>,
 }
 
 impl Repairs {
     /// Whether there is nothing to do.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.ops.is_empty() && !self.recount
+        self.ops.is_empty() && !self.recount && self.zones.is_empty()
     }
 }
 
@@ -85,6 +87,10 @@ impl Plan {
 
     pub(crate) fn recount(&mut self) {
         self.repairs.recount = true;
+    }
+
+    pub(crate) fn empty_zone(&mut self, zone: ZoneId) {
+        self.repairs.zones.push(zone);
     }
 
     fn has_room(&self) -> bool {

@@ -69,6 +69,9 @@ pub(crate) fn check(
                     && entry.sequence >= first_needed(inspector, checkpoint);
                 if used || logged {
                     findings.add(&ZONE_HEADER, &place, error);
+                    if used && !info.state.is_dead() {
+                        plan.empty_zone(zone);
+                    }
                 } else {
                     findings.add(&ZONE_HEADER_UNUSED, &place, error);
                 }

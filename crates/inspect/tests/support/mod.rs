@@ -286,6 +286,7 @@ pub fn mend(device: &Arc<SimDevice>) -> Report {
         let volume = open(device);
         let repairs = &report.repairs;
         volume.repair(&repairs.ops, repairs.recount).unwrap();
+        volume.empty_zones(&repairs.zones).unwrap();
         for ino in volume.orphans().unwrap() {
             volume.reclaim(ino).unwrap();
         }

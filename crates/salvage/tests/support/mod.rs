@@ -3,7 +3,7 @@
 #![allow(dead_code, reason = "each test uses some of it")]
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 
@@ -13,7 +13,7 @@ use persimmon_format::inode::{Inode, Timestamp};
 use persimmon_format::table::Role;
 use persimmon_inspect::salvage::rebuild;
 use persimmon_inspect::{CheckOptions, check};
-use persimmon_salvage::{Loss, Recovered, recover};
+use persimmon_salvage::{Loss, Lost, Recovered, recover};
 use persimmon_sim::{SimConfig, SimDevice};
 use persimmon_vfs::{Caller, Clock, Handle, Ino, Listing, Options, ROOT, Vfs, WriteFlags};
 
@@ -406,4 +406,45 @@ pub fn intact(truth: &Tree, copy: &Tree) -> (usize, usize) {
         .clone()
         .filter(|(path, thing)| copy.get(*path) == Some(thing));
     (same.count(), files.count())
+}
+
+/// A loss that says no more than that metadata of something is gone.
+fn unnamed(losses: &[Loss]) -> bool {
+    losses.iter().any(|loss| loss.lost == Lost::Metadata)
+}
+
+/// What differs is told of. A directory's size and links follow from its names, each of which is
+/// looked at for itself.
+pub fn assert_told(truth: &Tree, copy: &Tree, losses: &[Loss]) {
+    let found: BTreeSet<_> = copy.values().map(key).collect();
+    for (path, thing) in truth {
+        let mut thing = thing.clone();
+        let same = copy.get(path).is_some_and(|copied| {
+            if thing.inode.is_dir() {
+                (thing.inode.size, thing.inode.nlink) = (copied.inode.size, copied.inode.nlink);
+            }
+            *copied == thing
+        });
+        let listed = losses.iter().any(|loss| loss.path == *path);
+        // Without its name it is told of under another.
+        let elsewhere = !copy.contains_key(path) && found.contains(&key(&thing));
+        let unnamed = !copy.contains_key(path) && unnamed(losses);
+        let older = losses
+            .iter()
+            .any(|loss| loss.detail.contains("any part of the tree"))
+            || losses
+                .iter()
+                .any(|loss| loss.detail.contains("not enough for a tree"));
+        let other = copy
+            .get(path)
+            .map(|copied| (copied.inode, copied.content == thing.content));
+        assert!(
+            same || listed || elsewhere || unnamed || older,
+            "{path} differs, and nobody says so:\n{losses:#?}\n{thing:?}\n{other:?}"
+        );
+    }
+}
+
+fn key(thing: &Thing) -> (i64, u32) {
+    (thing.inode.btime.seconds, thing.inode.mode)
 }
