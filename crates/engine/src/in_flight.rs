@@ -1,5 +1,6 @@
 //! Commands that several wait for: the data of a record, sent together with it.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError};
 
 use persimmon_device::{DeviceError, Pending};
@@ -13,11 +14,14 @@ pub(crate) struct InFlight {
     commands: Mutex<Vec<Pending>>,
     failed: OnceLock<DeviceError>,
     turn: Turn,
+    /// Commands were added that nobody has waited for yet.
+    under_way: AtomicBool,
 }
 
 impl InFlight {
     /// Adds commands under way.
     pub(crate) fn add(&self, commands: Vec<Pending>) {
+        self.under_way.store(true, Ordering::Release);
         self.commands
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
@@ -29,6 +33,11 @@ impl InFlight {
         self.failed.get().is_some()
     }
 
+    /// Whether there may still be something to wait for; a hint.
+    pub(crate) fn is_under_way(&self) -> bool {
+        self.under_way.load(Ordering::Acquire)
+    }
+
     /// Waits for all commands added so far. Whoever asks gets the same answer.
     pub(crate) fn settle(&self) -> Result<(), DeviceError> {
         let _turn = self.turn.take();
@@ -37,6 +46,7 @@ impl InFlight {
         if let Err(error) = wait_all(commands) {
             let _ = self.failed.set(error);
         }
+        self.under_way.store(false, Ordering::Release);
         self.failed.get().map_or(Ok(()), |error| Err(error.clone()))
     }
 }

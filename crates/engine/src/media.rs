@@ -208,6 +208,11 @@ impl Media {
         Ok(())
     }
 
+    /// Whether a flush does anything: completed commands may be lost without it.
+    pub(crate) fn flushes(&self) -> bool {
+        self.flushes
+    }
+
     pub(crate) fn flush(&self) -> Result<()> {
         if self.flushes {
             add(&self.counters.flushes, 1);

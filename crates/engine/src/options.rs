@@ -74,6 +74,8 @@ pub struct Options {
     pub cache_bytes_max: usize,
     /// File data waiting to be written, bytes.
     pub staging_bytes_max: usize,
+    /// Last blocks of files that were synced lately, kept for who appends to them, bytes.
+    pub tails_bytes_max: usize,
     /// Journal between two checkpoints, bytes, at most 256 MiB. Smaller on small volumes.
     pub journal_bytes_max: u64,
     /// Distinct pages changed between two checkpoints. Smaller on small volumes.
@@ -90,6 +92,7 @@ impl Default for Options {
             read_only: false,
             cache_bytes_max: 64 << 20,
             staging_bytes_max: 32 << 20,
+            tails_bytes_max: 4 << 20,
             journal_bytes_max: 32 << 20,
             dirty_pages_max: 4096,
             fsync: FsyncOrder::default(),

@@ -11,7 +11,7 @@ use persimmon_format::zone_header::VolumeIdentity;
 use persimmon_format::{Ino, Key, KeyKind, Lsn, PageId, VolumeKey};
 
 use crate::checkpoint::CheckpointState;
-use crate::data::{Files, Space, Truncations};
+use crate::data::{Files, Space, Tails, Truncations};
 use crate::error::{Error, Result};
 use crate::in_flight::InFlight;
 use crate::log::Log;
@@ -47,6 +47,7 @@ pub struct Volume {
     pub(crate) files: Files,
     pub(crate) space: Space,
     pub(crate) truncations: Truncations,
+    pub(crate) tails: Tails,
     pub(crate) checkpoint_state: Mutex<CheckpointState>,
     pub(crate) checkpoint_turn: Turn,
     pub(crate) cleaning_turn: Turn,
@@ -127,6 +128,7 @@ impl Volume {
             files: Files::default(),
             space,
             truncations: Truncations::default(),
+            tails: Tails::new(parts.options.tails_bytes_max),
             options: parts.options,
             checkpoint_state: Mutex::new(parts.checkpoint),
             checkpoint_turn: Turn::default(),

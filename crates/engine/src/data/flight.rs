@@ -32,6 +32,8 @@ const FLIGHT_BLOCKS: u64 = 2048;
 const INLINE_BYTES_MAX: u64 = 2048;
 /// Bytes of a file's tail that travel inside the journal, with which a record still fits a block.
 const RIDE_BYTES_MAX: usize = 3584;
+/// The same where other blocks of the file fly: then a whole block beside them costs little.
+const RIDE_BESIDE_BYTES_MAX: usize = 512;
 /// Zones tried when writes to them fail.
 const ZONES_TRIED: usize = 4;
 
@@ -259,6 +261,7 @@ impl Volume {
             }));
         }
         landings.sort_by_key(|l| (l.ino, l.block));
+        self.keep_tails(passengers, &landings);
         if self.options.fsync == FsyncOrder::Strict
             && mode == Mode::SyncInOrder
             && !fault(Fault::UnsafeClassic)
@@ -303,6 +306,9 @@ impl Volume {
         let Some((block, content)) = tail(passenger) else {
             return Ok(None);
         };
+        if passenger.blocks > 1 && content.len() > RIDE_BESIDE_BYTES_MAX {
+            return Ok(None);
+        }
         let ino = passenger.ino;
         let before = self.view::<_, Error>(|view| view.extents(ino, block, block + 1, 1))?;
         let old = match before.into_iter().next().map(|piece| piece.extent) {
@@ -333,6 +339,29 @@ impl Volume {
                 .then(|| Landing::map(ino, block, Extent::spliced(Vec::new(), 0, content))),
         };
         Ok(landing)
+    }
+
+    /// Remembers the blocks that the files end in, for who appends to them.
+    fn keep_tails(&self, passengers: &[Passenger], landings: &[Landing]) {
+        for passenger in passengers {
+            let Some((block, content)) = tail(passenger) else {
+                continue;
+            };
+            let last = landings
+                .iter()
+                .rfind(|l| l.ino == passenger.ino && (l.block..l.end).contains(&block));
+            if let Some(Landing {
+                op, block: start, ..
+            }) = last
+                && let Op::Map {
+                    extent: Extent::Frame { addr, .. },
+                    ..
+                } = op
+            {
+                let addr = addr.offset((block - start) as u32);
+                self.tails.keep(passenger.ino, addr, content);
+            }
+        }
     }
 
     /// Finishes the zones that hold less than was sent to them: nothing can be written where

@@ -12,6 +12,7 @@ mod resize;
 mod seek;
 mod space;
 mod staged;
+mod tails;
 mod truncations;
 mod write;
 
@@ -20,6 +21,7 @@ pub(crate) use flight::Way;
 pub use seek::Seek;
 pub(crate) use space::Space;
 pub use space::SpaceReport;
+pub(crate) use tails::Tails;
 pub(crate) use truncations::Truncations;
 
 /// Largest file offset, bytes: 8 EiB less one.

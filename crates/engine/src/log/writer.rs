@@ -1,5 +1,10 @@
 //! Appending to the log: records are buffered in the order of their LSNs; whoever needs them
 //! written becomes the leader and writes what is there for all who wait (group commit).
+//!
+//! A commit has three steps, each taken by whoever needs it first: the leader sends the records; the
+//! data sent together with them arrives; the device is flushed. The next batch is sent while the
+//! data of earlier ones is still under way, and while the device is flushed. But batches settle in
+//! their order, so that nothing is acknowledged above data that is missing.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -25,10 +30,17 @@ struct Inner {
     sizes: Vec<u32>,
     data: Vec<Arc<InFlight>>,
     next_lsn: Lsn,
+    /// Records up to here are in the log.
+    sent: Lsn,
+    /// Batches in the log whose data may still be under way, in order: from `written` to `sent`.
+    unsettled: VecDeque<Unsettled>,
+    /// Records up to here are in the log, and their data has arrived or is known to have failed.
     written: Lsn,
     durable: Lsn,
     /// A leader is at work; it alone moves the head.
     busy: bool,
+    /// Somebody flushes the device, for all who wait.
+    flushing: bool,
     head: Option<Head>,
     chain: VecDeque<LogZone>,
     state: LogState,
@@ -46,6 +58,12 @@ struct Inner {
     /// Records up to this LSN are acknowledged only by a checkpoint.
     tainted: Option<Lsn>,
     broken: Option<Error>,
+}
+
+/// A batch of records in the log, and the data sent together with it.
+struct Unsettled {
+    last_lsn: Lsn,
+    data: Vec<Arc<InFlight>>,
 }
 
 /// The log of a volume.
@@ -89,9 +107,12 @@ impl Log {
                 sizes: Vec::new(),
                 data: Vec::new(),
                 next_lsn: start.next_lsn,
+                sent: done,
+                unsettled: VecDeque::new(),
                 written: done,
                 durable: done,
                 busy: false,
+                flushing: false,
                 head: start.head,
                 chain: start.chain.into(),
                 state: start.state,
@@ -204,52 +225,103 @@ impl Log {
             if reached >= target {
                 return Ok(());
             }
-            if durable && inner.tainted.is_some() && inner.written >= target {
-                if let Some(own) = own
-                    && own.has_failed()
-                {
+            inner = if inner.sent < target {
+                self.send(inner, media, zones)
+            } else if inner.written < target {
+                self.settle(inner)
+            } else if inner.tainted.is_some() {
+                if let Some(own) = own.filter(|own| own.has_failed()) {
                     drop(inner);
                     return Ok(own.settle()?);
                 }
-                inner = self.wait(inner);
-                continue;
+                self.wait(inner)
+            } else {
+                self.flush(inner, media)
+            };
+        }
+    }
+
+    /// Writes what is buffered to the log, or waits for who is at it.
+    fn send<'a>(
+        &'a self,
+        mut inner: MutexGuard<'a, Inner>,
+        media: &Media,
+        zones: &Zones,
+    ) -> MutexGuard<'a, Inner> {
+        if inner.busy {
+            return self.wait(inner);
+        }
+        let batch = inner.take_batch();
+        let (mut inner, result) = self.lead(inner, media, zones, |run| run.write_batch(&batch));
+        match result {
+            Ok(()) => {
+                inner.sent = batch.last_lsn;
+                inner.told = batch.state.durable;
+                inner.unsettled.push_back(Unsettled {
+                    last_lsn: batch.last_lsn,
+                    data: batch.data,
+                });
             }
-            if inner.busy {
-                inner = self.wait(inner);
-                continue;
-            }
-            let batch = inner.take_batch();
-            let (now, result) = self.lead(inner, media, zones, |run| {
-                let written = run.write_batch(&batch);
-                let failed = batch.data.iter().filter(|d| d.settle().is_err()).count();
-                let flush = durable && failed == 0 && !fault(Fault::AcknowledgedUnflushed);
-                let flushed = || match flush {
-                    true => media.flush(),
-                    false => Ok(()),
-                };
-                (failed, written.and_then(|()| flushed()))
-            });
-            inner = now;
-            let (failed, result) = result;
-            inner.failed_flights += failed;
-            inner.failures += failed as u64;
-            if failed > 0 && !fault(Fault::FailedDataAcknowledged) {
-                inner.tainted = Some(batch.last_lsn);
-            }
-            match result {
-                Ok(()) => {
-                    inner.written = batch.last_lsn;
-                    if !batch.sizes.is_empty() {
-                        inner.told = batch.state.durable;
-                    }
-                    if durable && inner.tainted.is_none() {
-                        inner.durable = batch.last_lsn;
-                        inner.state.durable = batch.last_lsn;
-                    }
-                }
-                Err(error) => inner.broken = Some(error),
+            Err(error) => inner.broken = Some(error),
+        }
+        inner
+    }
+
+    /// Waits for the data of the first batch that has not settled. Several may do so at once; one
+    /// of them keeps the books.
+    fn settle<'a>(&'a self, mut inner: MutexGuard<'a, Inner>) -> MutexGuard<'a, Inner> {
+        let Some(first) = inner.unsettled.front() else {
+            inner.written = inner.sent;
+            return inner;
+        };
+        let (last_lsn, data) = (first.last_lsn, first.data.clone());
+        let mut failed = 0;
+        if !data.is_empty() {
+            drop(inner);
+            failed = data.iter().filter(|d| d.settle().is_err()).count();
+            inner = self.lock();
+        }
+        if inner.written >= last_lsn {
+            return inner;
+        }
+        inner.unsettled.pop_front();
+        inner.written = last_lsn;
+        inner.failed_flights += failed;
+        inner.failures += failed as u64;
+        if failed > 0 && !fault(Fault::FailedDataAcknowledged) {
+            inner.tainted = Some(last_lsn);
+        }
+        self.wake.notify_all();
+        inner
+    }
+
+    /// Flushes the device, where it has a cache, for everything written so far, none of which is
+    /// tainted; or waits for who is at it.
+    fn flush<'a>(
+        &'a self,
+        mut inner: MutexGuard<'a, Inner>,
+        media: &Media,
+    ) -> MutexGuard<'a, Inner> {
+        if inner.flushing {
+            return self.wait(inner);
+        }
+        let written = inner.written;
+        if media.flushes() && !fault(Fault::AcknowledgedUnflushed) {
+            inner.flushing = true;
+            drop(inner);
+            let result = media.flush();
+            inner = self.lock();
+            inner.flushing = false;
+            if let Err(error) = result {
+                inner.broken.get_or_insert(error);
+                self.wake.notify_all();
+                return inner;
             }
         }
+        inner.durable = inner.durable.max(written);
+        inner.state.durable = inner.durable;
+        self.wake.notify_all();
+        inner
     }
 
     /// Takes the leader's turn, which must be free, for a piece of work on the device from the
@@ -348,7 +420,7 @@ impl Log {
         replay_sequence: u64,
     ) -> Result<Vec<LogZone>> {
         let inner = self.wait_for_turn()?;
-        let (state, next_lsn) = (inner.state, inner.written.next());
+        let (state, next_lsn) = (inner.state, inner.sent.next());
         let (mut inner, result) = self.lead(inner, media, zones, |run| {
             let addr = run.write_footer(bytes, state, next_lsn)?;
             if fault(Fault::FooterUnflushed) {
@@ -391,7 +463,7 @@ impl Log {
         media: &Media,
         zones: &Zones,
     ) -> Result<()> {
-        let (state, next_lsn) = (inner.state, inner.written.next());
+        let (state, next_lsn) = (inner.state, inner.sent.next());
         let (mut inner, result) = self.lead(inner, media, zones, |run| {
             run.write_journal(&[(next_lsn, 0, 0..0)], &[], state)?;
             media.flush()

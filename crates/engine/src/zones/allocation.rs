@@ -15,24 +15,32 @@ impl Table {
         budget.log_zones_max.saturating_sub(self.log_zones)
     }
 
+    /// What the zone of this stream that has least to do has to do; none if no writer is parked.
+    pub(super) fn least_load(&self, stream: Stream) -> Option<u32> {
+        let parked = self.parked.iter().filter(|w| w.stream == stream);
+        parked.map(ZoneWriter::load).min()
+    }
+
+    /// The writer of the stream whose zone has least to do; of several the one parked first.
     pub(super) fn take_parked(&mut self, stream: Stream) -> Option<ZoneWriter> {
-        let at = self.parked.iter().position(|w| w.stream == stream)?;
-        let writer = self.parked.swap_remove(at);
+        self.take(|w| w.stream == stream)
+    }
+
+    fn take(&mut self, wanted: impl Fn(&ZoneWriter) -> bool) -> Option<ZoneWriter> {
+        let parked = self.parked.iter().enumerate().filter(|(_, w)| wanted(w));
+        let (at, _) = parked.min_by_key(|(_, w)| w.load())?;
+        let writer = self.parked.remove(at);
         *self.out.entry(writer.stream).or_default() += 1;
         Some(writer)
     }
 
     /// A writer of another stream of the same role, when there is no slot for one more.
     pub(super) fn take_similar(&mut self, stream: Stream) -> Option<ZoneWriter> {
-        let similar = |w: &ZoneWriter| match stream {
+        self.take(|w| match stream {
             Stream::Data(_) => matches!(w.stream, Stream::Data(_)),
             Stream::Survivors => w.stream.role() == Role::Data,
             _ => w.stream.role() == stream.role(),
-        };
-        let at = self.parked.iter().position(similar)?;
-        let writer = self.parked.swap_remove(at);
-        *self.out.entry(writer.stream).or_default() += 1;
-        Some(writer)
+        })
     }
 
     pub(super) fn someone_writes(&self, role: Role) -> bool {
@@ -156,6 +164,7 @@ impl Table {
             last_summary: 0,
             failed: false,
             writes: None,
+            queue: Vec::new(),
         }
     }
 }

@@ -83,7 +83,7 @@ impl Budget {
         let cold_metadata_apart = active >= 4 + 4 * copies;
         let system =
             2 * copies + u32::from(survivors_apart) + copies * u32::from(cold_metadata_apart);
-        let data_slots = (active - system).min(8);
+        let data_slots = (active - system).min(12);
 
         let zones = u64::from(geometry.zone_count);
         let capacity = u64::from(capacity_blocks);

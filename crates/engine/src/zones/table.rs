@@ -319,6 +319,9 @@ impl Zones {
 
     /// A writer for `stream`, opening a zone where needed and more than `floor` are free. Waits
     /// while others hold all writers that this stream may use; the caller holds none itself.
+    ///
+    /// Zones work in parallel: one that has nothing to do is taken first, and where all are busy
+    /// another is opened while there are plenty.
     pub(crate) fn checkout(
         &self,
         media: &Media,
@@ -353,15 +356,27 @@ impl Zones {
         let needed = floor.saturating_add(self.budget.copies_of(role));
         let mut table = self.lock();
         loop {
+            let least = table.least_load(stream);
+            if least == Some(0)
+                && let Some(writer) = table.take_parked(stream)
+            {
+                return Ok((writer, false));
+            }
+            let plenty = match least {
+                Some(_) => self.budget.data_slots as u32,
+                None => 0,
+            };
+            let may_open = table.may_open(stream, &self.budget);
+            if may_open
+                && table.free >= needed.saturating_add(plenty)
+                && let Some(zones) = table.choose_free(self.conventional, role, &self.budget)
+            {
+                return Ok((table.open(zones, stream, &self.pairs), true));
+            }
             if let Some(writer) = table.take_parked(stream) {
                 return Ok((writer, false));
             }
-            if table.may_open(stream, &self.budget) {
-                if table.free >= needed
-                    && let Some(zones) = table.choose_free(self.conventional, role, &self.budget)
-                {
-                    return Ok((table.open(zones, stream, &self.pairs), true));
-                }
+            if may_open {
                 if table.out.get(&stream).copied().unwrap_or(0) == 0 {
                     if let Some(writer) = table.take_similar(stream) {
                         return Ok((writer, false));
@@ -494,6 +509,7 @@ impl Zones {
             last_summary,
             failed: false,
             writes: None,
+            queue: Vec::new(),
         });
         true
     }

@@ -12,6 +12,9 @@ use crate::in_flight::InFlight;
 use crate::media::{Media, appended, wait_all};
 use crate::statistics::Class;
 
+/// What a command costs a zone beside its blocks, in blocks, more or less.
+const COMMAND_LOAD: u32 = 3;
+
 /// A run of file data on its way to the device: at most
 /// [`persimmon_format::extent::FRAME_BLOCKS_MAX`] blocks.
 #[derive(Clone, Debug)]
@@ -58,6 +61,8 @@ pub(crate) struct ZoneWriter {
     pub(crate) failed: bool,
     /// Writes that may still be under way: they end before the zone is appended to.
     pub(crate) writes: Option<Arc<InFlight>>,
+    /// Flights with writes to the zone that may be under way, and the blocks of each.
+    pub(crate) queue: Vec<(Arc<InFlight>, u32)>,
 }
 
 impl ZoneWriter {
@@ -73,6 +78,17 @@ impl ZoneWriter {
     /// Nothing fits any more.
     pub(crate) fn is_full(&self) -> bool {
         self.failed || self.write_pointer >= self.capacity
+    }
+
+    /// What the zone has to do before it can begin with something new, in blocks or so.
+    pub(super) fn load(&self) -> u32 {
+        let waiting = self
+            .queue
+            .iter()
+            .filter(|(flight, _)| flight.is_under_way());
+        waiting
+            .map(|(_, blocks)| blocks.saturating_add(COMMAND_LOAD))
+            .sum()
     }
 
     fn addr(&self, block: u32) -> Addr {
@@ -119,6 +135,8 @@ impl ZoneWriter {
             }
         }
         self.writes = in_flight.map(Arc::clone);
+        let start = self.write_pointer;
+        self.queue.retain(|(flight, _)| flight.is_under_way());
         let mut pending = Vec::new();
         let batch = self.take_batch(runs, media.geometry().max_append_blocks);
         let places = match in_flight {
@@ -156,6 +174,8 @@ impl ZoneWriter {
         }
         if let Some(in_flight) = in_flight {
             in_flight.add(pending);
+            let blocks = self.write_pointer - start;
+            self.queue.push((Arc::clone(in_flight), blocks));
         }
         Ok(placed)
     }

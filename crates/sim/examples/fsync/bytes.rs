@@ -32,7 +32,7 @@ pub fn measure(seed: u64) -> Outcome<u32> {
         missed += row(name, &sample, FSYNCS, bar);
     }
     // Callers share journal blocks: the more of them, the more fsyncs between two checkpoints.
-    for (threads, fsyncs) in [(1, FSYNCS), (4, 2 * FSYNCS), (16, 4 * FSYNCS)] {
+    for (threads, fsyncs) in [(1, FSYNCS), (4, 2 * FSYNCS), (16, 8 * FSYNCS)] {
         let sample = append(threads, fsyncs, seed)?;
         let name = format!("appends of 100 bytes, {threads} threads");
         missed += row(&name, &sample, fsyncs, 4.5);

@@ -1,0 +1,109 @@
+//! The last blocks of files that were synced lately, in memory: who appends to such a file again
+//! needs the block that it ends in.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use persimmon_format::{Addr, Ino};
+
+/// A block and where it was written. The tree says whether it is still there, and its checksum
+/// whether it is still this one: nothing has to be forgotten in time.
+struct Tail {
+    addr: Addr,
+    content: Box<[u8]>,
+}
+
+impl Tail {
+    /// Memory that it takes, bytes.
+    fn cost(len: usize) -> usize {
+        len + 2 * size_of::<Ino>() + size_of::<Tail>()
+    }
+}
+
+#[derive(Default)]
+struct Kept {
+    tails: HashMap<Ino, Tail>,
+    /// The files, oldest first.
+    order: VecDeque<Ino>,
+    bytes: usize,
+}
+
+/// Last blocks of files, one a file.
+pub(crate) struct Tails {
+    kept: Mutex<Kept>,
+    bytes_max: usize,
+}
+
+impl Tails {
+    pub(crate) fn new(bytes_max: usize) -> Tails {
+        Tails {
+            kept: Mutex::default(),
+            bytes_max,
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Kept> {
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Keeps what the last block of a file holds, at most a block, in the place of what was kept of
+    /// it before, and forgets the files whose turn it is.
+    pub(super) fn keep(&self, ino: Ino, addr: Addr, content: &[u8]) {
+        let content = Box::<[u8]>::from(content);
+        let mut kept = self.lock();
+        kept.bytes += Tail::cost(content.len());
+        match kept.tails.insert(ino, Tail { addr, content }) {
+            Some(before) => kept.bytes -= Tail::cost(before.content.len()),
+            None => kept.order.push_back(ino),
+        }
+        while kept.bytes > self.bytes_max
+            && let Some(oldest) = kept.order.pop_front()
+        {
+            if let Some(tail) = kept.tails.remove(&oldest) {
+                kept.bytes -= Tail::cost(tail.content.len());
+            }
+        }
+    }
+
+    /// Copies what was written to this address into a block of zeros, if it is kept.
+    pub(super) fn copy(&self, ino: Ino, addr: Addr, block: &mut [u8]) -> bool {
+        let kept = self.lock();
+        let content = kept.tails.get(&ino).filter(|tail| tail.addr == addr);
+        let out = content.and_then(|tail| block.get_mut(..tail.content.len()).zip(Some(tail)));
+        match out {
+            Some((out, tail)) => {
+                out.copy_from_slice(&tail.content);
+                true
+            }
+            None => false,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use persimmon_device::{BLOCK_SIZE, ZoneId};
+    use persimmon_format::DeviceId;
+
+    use super::*;
+
+    #[test]
+    fn one_block_a_file_is_kept_of_the_latest_files() {
+        let tails = Tails::new(Tail::cost(2) + Tail::cost(1));
+        let at = |block| Addr::new(DeviceId(0), ZoneId(3), block);
+        let read = |ino, addr| {
+            let mut block = [0; BLOCK_SIZE];
+            tails.copy(Ino(ino), addr, &mut block).then_some(block[0])
+        };
+        tails.keep(Ino(1), at(1), &[1, 1]);
+        tails.keep(Ino(2), at(2), &[2]);
+        tails.keep(Ino(1), at(3), &[3]);
+        assert_eq!(read(1, at(1)), None);
+        assert_eq!(read(1, at(3)), Some(3));
+        assert_eq!(read(2, at(3)), None);
+        tails.keep(Ino(5), at(4), &[4]);
+        assert_eq!(read(1, at(3)), None);
+        assert_eq!(read(2, at(2)), Some(2));
+        assert_eq!(read(5, at(4)), Some(4));
+    }
+}

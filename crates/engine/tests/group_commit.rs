@@ -1,0 +1,232 @@
+//! Several fsyncs at once: what they do side by side, and what they wait for.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    reason = "a failure ends the test"
+)]
+
+mod common;
+
+use std::ops::Range;
+use std::sync::mpsc::{self, Receiver, TryRecvError};
+use std::sync::{Arc, Condvar, Mutex};
+
+use persimmon_device::{
+    Command, Completer, DeviceError, Geometry, Pending, Result, ZoneId, ZoneInfo, ZonedDevice,
+};
+use persimmon_engine::{Error, Options, Task, Volume};
+use persimmon_format::Ino;
+use persimmon_format::envelope::{self, Kind};
+use persimmon_sim::SimDevice;
+
+use common::{NOW, create, fresh, small};
+
+const BLOCK: usize = 4096;
+
+/// A device that holds back the answer to writes of blocks of one content, and counts journal
+/// writes.
+struct Holding {
+    device: Arc<SimDevice>,
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    holds: Option<u8>,
+    held: Vec<(Command, Completer)>,
+    journal_writes: usize,
+    data_zones: Vec<ZoneId>,
+}
+
+impl Holding {
+    fn new(device: &Arc<SimDevice>) -> Arc<Holding> {
+        Arc::new(Holding {
+            device: Arc::clone(device),
+            state: Mutex::default(),
+            changed: Condvar::new(),
+        })
+    }
+
+    fn hold(&self, byte: u8) {
+        self.state.lock().unwrap().holds = Some(byte);
+    }
+
+    fn wait_until(&self, condition: impl Fn(&State) -> bool) {
+        let state = self.state.lock().unwrap();
+        drop(self.changed.wait_while(state, |s| !condition(s)).unwrap());
+    }
+
+    /// Answers what was held back: as the device does, or by an error without having done it.
+    fn release(&self, fail: bool) {
+        let held = {
+            let mut state = self.state.lock().unwrap();
+            state.holds = None;
+            std::mem::take(&mut state.held)
+        };
+        for (command, completer) in held {
+            let result = match command {
+                Command::Write { zone, block, .. } if fail => Err(DeviceError::Io {
+                    operation: "write",
+                    zone,
+                    block,
+                    message: "held back, and failed".into(),
+                }),
+                command => self.device.submit(command).wait(),
+            };
+            completer.complete(result);
+        }
+    }
+}
+
+impl ZonedDevice for Holding {
+    fn geometry(&self) -> &Geometry {
+        self.device.geometry()
+    }
+
+    fn report(&self, zones: Range<u32>) -> Result<Vec<ZoneInfo>> {
+        self.device.report(zones)
+    }
+
+    fn submit(&self, command: Command) -> Pending {
+        let mut state = self.state.lock().unwrap();
+        if let Command::Write { data, zone, .. } = &command {
+            let first = data.first().map_or(&[][..], |data| &data[..]);
+            let kind = envelope::peek(first).map(|envelope| envelope.kind);
+            if first.first().is_some_and(|byte| state.holds == Some(*byte)) {
+                state.data_zones.push(*zone);
+                let (completer, pending) = Pending::channel();
+                state.held.push((command, completer));
+                self.changed.notify_all();
+                return pending;
+            }
+            match kind {
+                Ok(Kind::Journal) => state.journal_writes += 1,
+                Err(_) => state.data_zones.push(*zone),
+                Ok(_) => {}
+            }
+        }
+        drop(state);
+        let pending = self.device.submit(command);
+        self.changed.notify_all();
+        pending
+    }
+}
+
+fn open(device: &Arc<Holding>) -> Arc<Volume> {
+    let (volume, _) = Volume::open(Arc::clone(device) as _, Options::default()).unwrap();
+    Arc::new(volume)
+}
+
+/// Writes two blocks of a byte to a file and syncs it, in a thread.
+fn sync_aside(
+    volume: &Arc<Volume>,
+    ino: Ino,
+    byte: u8,
+) -> Receiver<std::result::Result<(), Error>> {
+    let (tell, told) = mpsc::channel();
+    let volume = Arc::clone(volume);
+    std::thread::spawn(move || {
+        volume.write(ino, 0, &[byte; 2 * BLOCK], NOW).unwrap();
+        tell.send(volume.sync_file(ino)).unwrap();
+    });
+    told
+}
+
+fn check(volume: &Volume, ino: Ino, byte: u8) {
+    let mut buf = [0; 2 * BLOCK];
+    assert_eq!(volume.read(ino, 0, &mut buf).unwrap(), 2 * BLOCK);
+    assert_eq!(buf, [byte; 2 * BLOCK]);
+}
+
+/// While the data of one fsync is on its way the record of another is sent, and its data goes to
+/// another zone. But it is not acknowledged: a power cut would take it along with the first. If
+/// the first one's data fails both are acknowledged once it is elsewhere.
+#[test]
+fn the_next_fsync_is_sent_but_not_acknowledged_before_the_first() {
+    for (config, fail) in [
+        (small(), false),
+        (small(), true),
+        (small().volatile_cache(), false),
+        (small().volatile_cache(), true),
+    ] {
+        let sim = fresh(config);
+        let device = Holding::new(&sim);
+        let volume = open(&device);
+        let [first, second] = [0; 2].map(|_| create(&volume).unwrap());
+        volume.sync_metadata().unwrap();
+        volume.step(Task::Checkpoint).unwrap();
+        device.state.lock().unwrap().data_zones.clear();
+        device.hold(0xa1);
+        let before = device.state.lock().unwrap().journal_writes;
+        let a = sync_aside(&volume, first, 0xa1);
+        device.wait_until(|s| s.journal_writes == before + 1);
+        let b = sync_aside(&volume, second, 0xb2);
+        device.wait_until(|s| s.journal_writes == before + 2);
+        // Headers of zones taken into use are among them.
+        let mut zones = device.state.lock().unwrap().data_zones.clone();
+        zones.dedup();
+        assert_eq!(zones.len(), 2, "{zones:?}");
+        assert_eq!(b.try_recv().unwrap_err(), TryRecvError::Empty);
+        device.release(fail);
+        a.recv().unwrap().unwrap();
+        b.recv().unwrap().unwrap();
+        drop(volume);
+        let volume = open(&Holding::new(&sim));
+        check(&volume, first, 0xa1);
+        check(&volume, second, 0xb2);
+    }
+}
+
+/// Two batches under way at once, and the device fails the data of both.
+#[test]
+fn data_of_two_batches_fails() {
+    let sim = fresh(small());
+    let device = Holding::new(&sim);
+    let volume = open(&device);
+    let inos = [0; 2].map(|_| create(&volume).unwrap());
+    volume.sync_metadata().unwrap();
+    device.hold(0xa1);
+    let before = device.state.lock().unwrap().journal_writes;
+    let told = inos.map(|ino| {
+        let sent = device.state.lock().unwrap().journal_writes;
+        let told = sync_aside(&volume, ino, 0xa1);
+        device.wait_until(|s| s.journal_writes == sent + 1);
+        told
+    });
+    assert_eq!(device.state.lock().unwrap().journal_writes, before + 2);
+    device.release(true);
+    for told in told {
+        told.recv().unwrap().unwrap();
+    }
+    drop(volume);
+    let volume = open(&Holding::new(&sim));
+    for ino in inos {
+        check(&volume, ino, 0xa1);
+    }
+}
+
+/// Who appends to a file that was written lately finds the block that it ends in in memory.
+#[test]
+fn an_append_reads_nothing() {
+    let sim = fresh(small());
+    let volume = open(&Holding::new(&sim));
+    let ino = create(&volume).unwrap();
+    let mut size = 0;
+    let before = sim.counters().reads;
+    for i in 0..40 {
+        let bytes = [i; 3 * BLOCK / 2 + 100];
+        volume.write(ino, size, &bytes, NOW).unwrap();
+        size += bytes.len() as u64;
+        volume.sync_file(ino).unwrap();
+    }
+    assert_eq!(sim.counters().reads, before);
+    // Content that comes after it takes its place.
+    volume.write(ino, size - 10, &[99; 20], NOW).unwrap();
+    volume.sync_file(ino).unwrap();
+    let mut buf = [0; 30];
+    volume.read(ino, size - 20, &mut buf).unwrap();
+    assert_eq!(buf[..10], [39; 10]);
+    assert_eq!(buf[10..], [99; 20]);
+}
