@@ -4,10 +4,13 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use persimmon_device::BLOCK_SIZE;
-use persimmon_engine::{Options, Task, Volume};
+use persimmon_engine::{Options, ScrubCursor, Task, Volume};
 use persimmon_format::Ino;
+use persimmon_format::inode::Timestamp;
 use persimmon_inspect::dump::{Target, dump};
+use persimmon_inspect::salvage::rebuild;
 use persimmon_inspect::{CheckOptions, Inspector, check};
+use persimmon_salvage::{Loss, mend};
 use persimmon_sim::SimDevice;
 use persimmon_vfs::{
     Allocate, Attr, Caller, FileKind, Handle, Listing, OnError, ROOT, RenameMode, SeekTo, SetAttr,
@@ -57,9 +60,45 @@ pub fn use_volume(device: SimDevice, input: &mut Input<'_>) {
                 change(&vfs, &found, input);
             }
         }
+        scrub(vfs.volume());
         let _ = vfs.close();
     }
     inspect(&device);
+    salvage(&device);
+}
+
+/// A whole scrub, and the names of what it finds.
+fn scrub(volume: &Volume) {
+    let mut cursor = Some(ScrubCursor::default());
+    let mut damaged = BTreeSet::new();
+    while let Some(at) = cursor {
+        let Ok(step) = volume.scrub_step(at, 256) else {
+            break;
+        };
+        damaged.extend(step.findings.iter().filter_map(|f| Some(f.file?.0)));
+        cursor = step.next;
+    }
+    let _ = volume.paths(&damaged);
+}
+
+/// Puts together what is left, and repairs with it, as `fsck --repair` does.
+fn salvage(device: &Arc<Metered>) {
+    let Ok(rebuilt) = rebuild(&**device, &mut |_, _, _| {}) else {
+        return;
+    };
+    rebuilt.gaps().for_each(drop);
+    let how = (Timestamp::default(), Options::default());
+    let mut tell = |loss: &Loss| drop(loss.to_string());
+    let mended = mend(
+        &rebuilt,
+        Arc::clone(device) as _,
+        how,
+        &mut tell,
+        &mut |_, _, _| {},
+    );
+    if mended.is_ok() {
+        inspect(device);
+    }
 }
 
 /// Reads everything that can be found, and answers what that was.

@@ -37,7 +37,9 @@ const CRATES: &[(&str, &[&str])] = &[
     ),
     (
         "fuzzing",
-        &["format", "device", "engine", "vfs", "inspect", "sim"],
+        &[
+            "format", "device", "engine", "vfs", "inspect", "salvage", "sim",
+        ],
     ),
 ];
 
