@@ -443,7 +443,10 @@ fn reconcile(
     for (i, found) in log_zones.iter().enumerate() {
         if needed(i) {
             keep.push(*found)
-        } else {
+        } else if zit
+            .get(found.zone.zone.0 as usize)
+            .is_none_or(|entry| entry.role != Role::Retired)
+        {
             stale.push(found.zone.zone)
         }
     }
@@ -474,7 +477,15 @@ fn reconcile(
             entry.role = Role::Log;
             entry.sequence = log.zone.sequence;
             next_sequence = next_sequence.max(log.zone.sequence.saturating_add(1));
-        } else if entry.role == Role::Retired || (info.state.is_dead() && valid == 0) {
+        } else if entry.role == Role::Retired {
+            // Never used again.
+        } else if info.state.is_dead() && valid == 0 {
+            // A record may refer to it all the same: it is known by its header then.
+            if let Some(header) = read_header(media, identity, zone) {
+                entry.lifetime = header.lifetime;
+                entry.sequence = header.sequence;
+                next_sequence = next_sequence.max(header.sequence.saturating_add(1));
+            }
             entry.role = Role::Retired;
         } else if !used && valid == 0 {
             entry = ZitEntry {
@@ -597,23 +608,24 @@ fn resume_writing(
 ) -> Result<()> {
     // What was found readable is built upon from here on: it must be durable.
     volume.media.flush()?;
-    if new_epoch {
-        volume.log.begin_epoch(&volume.media, &volume.zones)?;
-    }
-    let log_head = volume.log.head_zone();
+    // Zones that are not gone on with are finished first: where the log goes on in other zones,
+    // these need their slots. What was in them is told by checksums from then on.
+    let log_zone = volume.log.zone_with_room();
     for (i, info) in report.iter().enumerate() {
         let zone = ZoneId(i as u32);
         let Some(entry) = volume.zones.entry(zone) else {
             continue;
         };
-        if !info.state.is_active() || stale.contains(&volume.media.pairs.first(zone)) {
+        if !info.state.is_active() {
             continue;
         }
+        let first = volume.media.pairs.first(zone);
         let goes_on = match entry.role {
             // Zones that voided records may name take no more writes: they are finished. So are
             // those whose header was lost: what is written behind it would not be believed.
             Role::Data | Role::Metadata => {
                 !tail_cut
+                    && !stale.contains(&first)
                     && is_intact(volume, report, zone)
                     && match volume.media.pairs.is_second(zone) {
                         // The first came before it.
@@ -621,12 +633,15 @@ fn resume_writing(
                         false => volume.resume_zone(zone, info),
                     }
             }
-            Role::Log => log_head == Some(volume.media.pairs.first(zone)),
+            Role::Log => log_zone == Some(first),
             Role::Free | Role::Retired => false,
         };
         if !goes_on && let Err(error) = volume.media.finish_one(zone) {
             tracing::warn!(zone = zone.0, %error, "zone could not be finished");
         }
+    }
+    if new_epoch {
+        volume.log.begin_epoch(&volume.media, &volume.zones)?;
     }
     for zone in stale {
         volume.reset_zone(*zone, true);

@@ -122,7 +122,7 @@ impl Log {
     /// The sequence of the block at an address, if it is in a zone of the log.
     pub(crate) fn sequence_at(&self, addr: Addr) -> Option<u64> {
         let holds = |zone: &&LogZone| zone.zone == addr.zone() || zone.partner == Some(addr.zone());
-        let zone = self.zones.iter().find(holds)?;
+        let zone = self.zones.iter().rfind(holds)?;
         let place = u64::from(addr.block()).checked_sub(1)?;
         Some(zone.first_log_sequence.saturating_add(place))
     }

@@ -19,9 +19,9 @@ struct Mistaken(Fault);
 impl System for Mistaken {
     type Subject = Mounted;
 
-    fn format(&self, device: &Arc<SimDevice>) -> Result<(), String> {
+    fn format(&self, device: &Arc<SimDevice>, copies: u32) -> Result<(), String> {
         faults::make(Some(self.0));
-        Filesystem.format(device)
+        Filesystem.format(device, copies)
     }
 
     fn mount(&self, device: &Arc<SimDevice>) -> Result<Mounted, String> {

@@ -68,7 +68,7 @@ fn decode(bytes: &[u8], sequence: u64) -> Option<usize> {
 impl System for Toy {
     type Subject = Mounted;
 
-    fn format(&self, _: &Arc<SimDevice>) -> Result<(), String> {
+    fn format(&self, _: &Arc<SimDevice>, _: u32) -> Result<(), String> {
         Ok(())
     }
 

@@ -35,7 +35,7 @@ impl Head {
             .wrapping_sub(1)
     }
 
-    fn room(&self) -> u32 {
+    pub(super) fn room(&self) -> u32 {
         self.zone.capacity.saturating_sub(self.next_block)
     }
 

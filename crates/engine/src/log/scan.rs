@@ -477,9 +477,12 @@ pub(crate) fn read_footer(
     addr: Addr,
 ) -> Result<Footer> {
     let damaged = |source| Error::Damaged { addr, source };
+    // The name of a zone that is gone may be that of one in another use by now.
+    let is_there = |f: &&FoundZone| f.copies().any(|copy| copy.zone == addr.zone());
     let found = zones
         .iter()
-        .find(|f| f.named == addr.zone() || f.zone.zone == addr.zone())
+        .rfind(is_there)
+        .or_else(|| zones.iter().rfind(|f| f.named == addr.zone()))
         .ok_or_else(|| {
             Error::Inconsistent(format!("the newest footer, {addr}, is in no log zone"))
         })?;

@@ -410,6 +410,13 @@ impl Log {
         self.lock().head.map(|head| head.zone.zone)
     }
 
+    /// The zone that the log goes on in, if there is room.
+    pub(crate) fn zone_with_room(&self) -> Option<ZoneId> {
+        let inner = self.lock();
+        let head = inner.head.filter(|head| head.room() > 0)?;
+        Some(head.zone.zone)
+    }
+
     /// Writes a footer, makes it durable, and returns the log zones that nobody needs any more.
     pub(crate) fn write_footer(
         &self,

@@ -176,6 +176,11 @@ impl ZoneWriter {
             in_flight.add(pending);
             let blocks = self.write_pointer - start;
             self.queue.push((Arc::clone(in_flight), blocks));
+            // Another zone may take its slot from here on, and the device counts this one until
+            // its last write is there. Whether that fails, its owner asks again.
+            if self.is_full() && media.geometry().max_active.is_some() {
+                let _ = in_flight.settle();
+            }
         }
         Ok(placed)
     }

@@ -43,6 +43,8 @@ pub(crate) fn check(
             findings.add(rule, &place, format_args!("{:?}", info.state));
         }
         match found {
+            // That is told already.
+            ZoneUse::Damaged(_) if used && info.state == ZoneState::Offline => {}
             ZoneUse::Damaged(error) if paired => {
                 if !info.state.is_dead() {
                     findings.add(&ZONE_COPY, &place, error);

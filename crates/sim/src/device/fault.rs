@@ -1,6 +1,6 @@
 //! Commands that fail on request.
 
-use persimmon_device::{Command, ZoneId};
+use persimmon_device::{Command, ZoneId, ZoneState};
 
 /// What a failing command answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -10,6 +10,21 @@ pub enum FaultKind {
     Io,
     /// [`persimmon_device::DeviceError::HostFull`]; nothing was written.
     HostFull,
+    /// The zone turns read-only for ever; a write fails as with [`FaultKind::Io`].
+    ReadOnly,
+    /// The zone goes offline for ever.
+    Offline,
+}
+
+impl FaultKind {
+    /// The state that the zone is in from then on.
+    pub(crate) fn state(self) -> Option<ZoneState> {
+        match self {
+            FaultKind::ReadOnly => Some(ZoneState::ReadOnly),
+            FaultKind::Offline => Some(ZoneState::Offline),
+            FaultKind::Io | FaultKind::HostFull => None,
+        }
+    }
 }
 
 /// Which commands a fault is about.
@@ -64,6 +79,15 @@ impl Fault {
     pub fn for_ever(target: FaultTarget) -> Fault {
         Fault {
             times: None,
+            ..Fault::once(target)
+        }
+    }
+
+    /// The zone of the next command of this kind turns read-only or goes offline.
+    #[must_use]
+    pub fn of_zone(target: FaultTarget, kind: FaultKind) -> Fault {
+        Fault {
+            kind,
             ..Fault::once(target)
         }
     }
@@ -136,7 +160,8 @@ impl Faults {
                 }
             }
         });
-        self.struck |= struck.is_some();
+        // A zone that fails is no excuse: what it does not hold must go on.
+        self.struck |= struck.is_some_and(|kind| kind.state().is_none());
         struck
     }
 

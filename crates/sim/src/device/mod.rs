@@ -189,6 +189,18 @@ impl SimDevice {
             .wear_out(zone, persimmon_device::ZoneState::Offline);
     }
 
+    /// Zones that have turned read-only or gone offline.
+    #[must_use]
+    pub fn failed_zones(&self) -> u32 {
+        self.lock().worn_out().0
+    }
+
+    /// Whether a zone has gone offline.
+    #[must_use]
+    pub fn has_offline_zones(&self) -> bool {
+        self.lock().worn_out().1 > 0
+    }
+
     /// A hash of what can be found on the device now: zone states, write pointers, and every block
     /// that can be read.
     #[must_use]

@@ -292,6 +292,13 @@ impl State {
         let result = match fault {
             Some(FaultKind::HostFull) => Err(DeviceError::HostFull),
             Some(FaultKind::Io) => Err(self.fail(command)),
+            Some(kind @ (FaultKind::ReadOnly | FaultKind::Offline)) => {
+                let error = self.fail(command);
+                if let (Some(zone), Some(state)) = (zone_of(command), kind.state()) {
+                    self.wear_out(zone, state);
+                }
+                Err(error)
+            }
             None => self.carry_out(command, mark),
         };
         match &result {
@@ -333,6 +340,18 @@ impl State {
         }
     }
 
+    /// Zones that are read-only or offline, and how many of them are offline.
+    pub fn worn_out(&self) -> (u32, u32) {
+        let count = |is: fn(ZoneState) -> bool| {
+            let zones = self.zones.iter();
+            zones.filter(|cell| is(cell.now.state)).count() as u32
+        };
+        (
+            count(ZoneState::is_dead),
+            count(|state| state == ZoneState::Offline),
+        )
+    }
+
     pub(super) fn change(&mut self, zone: ZoneId, change: Change, blocks: u32) {
         let number = self.executed;
         let Some(cell) = self.zones.get_mut(zone.0 as usize) else {
@@ -362,5 +381,19 @@ impl State {
     fn recount(&mut self, before: ZoneState, after: ZoneState) {
         self.open = self.open + u32::from(after.is_open()) - u32::from(before.is_open());
         self.active = self.active + u32::from(after.is_active()) - u32::from(before.is_active());
+    }
+}
+
+/// The zone that a command is about.
+fn zone_of(command: &Command) -> Option<ZoneId> {
+    match command {
+        Command::Read { zone, .. }
+        | Command::Write { zone, .. }
+        | Command::Append { zone, .. }
+        | Command::Reset { zone, .. }
+        | Command::Finish { zone }
+        | Command::Open { zone }
+        | Command::Close { zone } => Some(*zone),
+        Command::Flush => None,
     }
 }

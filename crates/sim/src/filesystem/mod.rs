@@ -11,7 +11,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use persimmon_device::ZonedDevice;
 use persimmon_engine::{FormatOptions, RecoveryReport, Volume};
-use persimmon_inspect::CheckOptions;
+use persimmon_inspect::finding::{DATA_LOST, ZONE_STATE};
+use persimmon_inspect::{CheckOptions, Finding, Severity};
 use persimmon_vfs::{AccessTimes, Clock, Timestamp, Vfs};
 
 use crate::device::SimDevice;
@@ -23,10 +24,11 @@ pub struct Filesystem;
 impl System for Filesystem {
     type Subject = Mounted;
 
-    fn format(&self, device: &Arc<SimDevice>) -> Result<(), String> {
+    fn format(&self, device: &Arc<SimDevice>, copies: u32) -> Result<(), String> {
         let options = FormatOptions {
             uuid: *b"simulated volume",
             secret: [0x5a; 32],
+            copies,
             ..FormatOptions::default()
         };
         let device: Arc<dyn ZonedDevice> = Arc::clone(device) as _;
@@ -54,14 +56,21 @@ impl System for Filesystem {
     fn check(&self, device: &Arc<SimDevice>) -> Result<(), String> {
         let options = CheckOptions {
             data: true,
-            findings_max: 20,
+            findings_max: 1000,
         };
         let report = persimmon_inspect::check(device.as_ref(), &options, &mut |_| {})
             .map_err(|error| error.to_string())?;
-        if report.is_clean() {
+        // What a zone that is offline held of files is lost, and to be told.
+        let excused: &[u16] = match device.has_offline_zones() {
+            true => &[ZONE_STATE.number, DATA_LOST.number],
+            false => &[],
+        };
+        let is_wrong = |f: &&Finding| f.severity == Severity::Error && !excused.contains(&f.number);
+        let wrong = report.findings.iter().filter(is_wrong);
+        let findings: Vec<String> = wrong.take(20).map(ToString::to_string).collect();
+        if findings.is_empty() {
             return Ok(());
         }
-        let findings: Vec<String> = report.findings.iter().map(ToString::to_string).collect();
         Err(findings.join("\n  "))
     }
 }
@@ -83,6 +92,8 @@ fn recovery_paths(report: &RecoveryReport, orphans: usize) -> Vec<&'static str> 
         (report.log_blocks_bad > 0, "bad log blocks"),
         (report.headers_rescued > 0, "log header rescued"),
         (report.zones_reset > 0, "stale zones reset"),
+        (report.copies_uneven, "copies uneven"),
+        (report.zones_failed > 0, "failed zones in use"),
         (orphans > 0, "unlinked files reclaimed"),
     ];
     let met = met.into_iter().filter_map(|(is, path)| is.then_some(path));

@@ -1,9 +1,10 @@
 //! Reads a mounted volume back, every way there is: names by listing and by lookup, data by
 //! reading what `SEEK_DATA` finds.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use persimmon_device::BLOCK_SIZE;
+use persimmon_engine::Loss;
 use persimmon_format::Ino;
 use persimmon_vfs::{Attr, Caller, Error, FileKind, Handle, Listing, ROOT, SeekTo};
 
@@ -62,6 +63,7 @@ impl Mounted {
 
     fn node(&self, ino: Ino) -> Result<ObservedNode, Error> {
         let attr = self.vfs.getattr(ino)?;
+        let mut lost = BTreeSet::new();
         let kind = match attr.kind() {
             FileKind::Directory => Kind::Directory,
             FileKind::Symlink => {
@@ -71,7 +73,7 @@ impl Mounted {
             FileKind::Fifo => Kind::Fifo,
             FileKind::Regular => Kind::File {
                 size: attr.size,
-                blocks: self.blocks(&attr)?,
+                blocks: self.blocks(&attr, &mut lost)?,
             },
             _ => Kind::Other,
         };
@@ -83,10 +85,15 @@ impl Mounted {
             uid: attr.uid,
             mtime: nanoseconds(attr.mtime),
             xattrs: self.xattrs(ino)?,
+            lost,
         })
     }
 
-    fn blocks(&self, attr: &Attr) -> Result<BTreeMap<u64, Vec<u8>>, Error> {
+    fn blocks(
+        &self,
+        attr: &Attr,
+        lost: &mut BTreeSet<u64>,
+    ) -> Result<BTreeMap<u64, Vec<u8>>, Error> {
         let mut blocks = BTreeMap::new();
         let mut at = 0;
         while at < attr.size {
@@ -97,7 +104,12 @@ impl Mounted {
             let hole = self.vfs.seek(attr.ino, Handle::NONE, data, SeekTo::Hole)?;
             at = data / BLOCK * BLOCK;
             while at < hole {
-                at += self.blocks_at(attr.ino, at, &mut blocks)?;
+                at += match self.blocks_at(attr.ino, at, READ_BYTES, &mut blocks) {
+                    Err(error) if is_lost(&error) => {
+                        self.blocks_one_by_one(attr.ino, at, &mut blocks, lost)?
+                    }
+                    read => read?,
+                };
             }
         }
         Ok(blocks)
@@ -108,14 +120,41 @@ impl Mounted {
         &self,
         ino: Ino,
         at: u64,
+        bytes: usize,
         blocks: &mut BTreeMap<u64, Vec<u8>>,
     ) -> Result<u64, Error> {
-        let mut buffer = vec![0; READ_BYTES];
+        let mut buffer = vec![0; bytes];
         let length = self.vfs.read(ino, Handle::NONE, at, &mut buffer)?;
         buffer.truncate(length);
         for (block, bytes) in (at / BLOCK..).zip(buffer.chunks(BLOCK_SIZE)) {
             if bytes.iter().any(|byte| *byte != 0) {
                 blocks.insert(block, bytes.to_vec());
+            }
+        }
+        Ok(bytes as u64)
+    }
+
+    /// Reads blocks where some are lost with the zone they were in. The volume has to list these.
+    fn blocks_one_by_one(
+        &self,
+        ino: Ino,
+        at: u64,
+        blocks: &mut BTreeMap<u64, Vec<u8>>,
+        lost: &mut BTreeSet<u64>,
+    ) -> Result<u64, Error> {
+        let losses = self.vfs.volume().losses(usize::MAX)?;
+        for at in (at..at + READ_BYTES as u64).step_by(BLOCK_SIZE) {
+            match self.blocks_at(ino, at, BLOCK_SIZE, blocks) {
+                Err(error) if is_lost(&error) => {
+                    let has = |loss: &Loss| {
+                        loss.ino == ino && (loss.offset..loss.offset + loss.bytes).contains(&at)
+                    };
+                    if !losses.ranges.iter().any(has) {
+                        return Err(error);
+                    }
+                    lost.insert(at / BLOCK);
+                }
+                read => drop(read?),
             }
         }
         Ok(READ_BYTES as u64)
@@ -132,4 +171,9 @@ impl Mounted {
             })
             .collect()
     }
+}
+
+/// Whether data is lost with the zone it was in.
+fn is_lost(error: &Error) -> bool {
+    matches!(error, Error::Storage(error) if matches!(**error, persimmon_engine::Error::DataLost { .. }))
 }

@@ -5,15 +5,17 @@ use std::sync::Arc;
 
 use rand::Rng;
 
-use super::case::{Fault, Phase};
+use super::case::{self, Phase};
 use super::run::{Run, Source, compare_exactly};
 use super::system::{Subject, System};
-use crate::device::{Exhaustive, PowerCut, Sampled, SimDevice, Snapshot};
+use crate::device::{Exhaustive, Fault, FaultTarget, PowerCut, Sampled, SimDevice, Snapshot};
 use crate::model::{Model, Observed, Tree};
 use crate::workload::Generator;
 
 /// Power cuts in a row.
 const DEPTH_MAX: u32 = 3;
+/// Percent of the states in whose recovery a zone fails, where the plan has zones fail.
+const ZONE_FAILS_PERCENT: u32 = 40;
 /// Operations after a recovery.
 const GO_ON_OPS: usize = 12;
 /// Of so many of their commands about one is a moment of crash.
@@ -49,7 +51,7 @@ impl<S: System> Run<'_, S> {
         moments: &[Snapshot],
         states_per_crash: u32,
         states: &[Arc<Tree>],
-    ) -> Result<(), Fault> {
+    ) -> Result<(), case::Fault> {
         let mut had = BTreeSet::new();
         for snapshot in moments {
             if self.plan.exhaustive_max == 0 {
@@ -94,7 +96,7 @@ impl<S: System> Run<'_, S> {
         snapshot: &Snapshot,
         states: &[Arc<Tree>],
         depth: u32,
-    ) -> Result<(), Fault> {
+    ) -> Result<(), case::Fault> {
         let left = Left::sampled(snapshot, self.rng.random());
         self.crash_to(snapshot, left, states, depth)
     }
@@ -105,7 +107,7 @@ impl<S: System> Run<'_, S> {
         left: Left,
         states: &[Arc<Tree>],
         depth: u32,
-    ) -> Result<(), Fault> {
+    ) -> Result<(), case::Fault> {
         let way = self.trail.len();
         let what = match left {
             Left { of_all: true, .. } => format!("possibility {}", left.choice),
@@ -117,6 +119,16 @@ impl<S: System> Run<'_, S> {
         self.statistics.images.insert(left.device.image_hash());
         self.statistics.count_cut(left.cut);
         left.device.reseed(left.choice);
+        // One failed zone is enough: of a pair the other must not fail too.
+        if let Some(kind) = self.plan.zone_failure
+            && left.device.failed_zones() == 0
+            && self.chance(ZONE_FAILS_PERCENT)
+        {
+            let fault = Fault::of_zone(FaultTarget::Write, kind);
+            let after = self.rng.random_range(0..8);
+            self.trail.push(format!("{kind:?} at write {after}"));
+            left.device.inject(fault.after(after));
+        }
         self.recover(&left.device, states, depth)?;
         self.trail.truncate(way);
         Ok(())
@@ -127,7 +139,7 @@ impl<S: System> Run<'_, S> {
         device: &Arc<SimDevice>,
         states: &[Arc<Tree>],
         depth: u32,
-    ) -> Result<(), Fault> {
+    ) -> Result<(), case::Fault> {
         let checked = self.chance(self.plan.check_percent);
         if checked {
             self.inspect(device)?;
@@ -167,7 +179,7 @@ impl<S: System> Run<'_, S> {
         device: &Arc<SimDevice>,
         states: &[Arc<Tree>],
         depth: u32,
-    ) -> Result<(), Fault> {
+    ) -> Result<(), case::Fault> {
         let snapshots = device.take_snapshots();
         if snapshots.is_empty() {
             return Ok(());
@@ -197,7 +209,7 @@ impl<S: System> Run<'_, S> {
         subject: S::Subject,
         found: &Observed,
         depth: u32,
-    ) -> Result<(), Fault> {
+    ) -> Result<(), case::Fault> {
         self.statistics.continued += 1;
         let before = std::mem::take(&mut self.crashes_in_recovery);
         let worked = self.work_on(device, subject, found, depth);
@@ -211,7 +223,7 @@ impl<S: System> Run<'_, S> {
         subject: S::Subject,
         found: &Observed,
         depth: u32,
-    ) -> Result<(), Fault> {
+    ) -> Result<(), case::Fault> {
         let mut model = Model::new(found.to_tree());
         let generator = Generator::new(self.rng.random(), self.plan.mix, self.plan.bytes_max);
         let source = Source::Generated(Box::new(generator), GO_ON_OPS);
@@ -235,7 +247,7 @@ impl<S: System> Run<'_, S> {
     }
 }
 
-fn observe(subject: &mut impl Subject) -> Result<Observed, Fault> {
+fn observe(subject: &mut impl Subject) -> Result<Observed, case::Fault> {
     subject
         .observe()
         .map_err(|error| (Phase::Recovery, format!("reading: {error}")))

@@ -4,7 +4,7 @@ use persimmon_device::BLOCK_SIZE;
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
-use crate::device::{Fault, FaultTarget, SimConfig};
+use crate::device::{Fault, FaultKind, FaultTarget, SimConfig};
 use crate::workload::{Mix, Sequence};
 
 /// Where a run comes from: says all about it.
@@ -55,6 +55,10 @@ pub struct Plan {
     pub config: SimConfig,
     /// A command of the workload that fails, or many.
     pub fault: Option<Fault>,
+    /// Copies of log and metadata.
+    pub copies: u32,
+    /// How a zone may fail, in the workload and while recovering.
+    pub zone_failure: Option<FaultKind>,
     /// Kind of workload.
     pub mix: Mix,
     /// Operations.
@@ -143,12 +147,31 @@ impl Plan {
                 * rng.random_range(40..100)
                 / 100;
         }
+        // Drawn apart, so that plans without it are as they ever were.
+        let mut rng = ChaCha8Rng::seed_from_u64(seed ^ 0x434f_5049_4553_5f32);
+        let copies = if rng.random_ratio(1, 5) { 2 } else { 1 };
+        if copies == 2 {
+            // Twice as many zones are held back.
+            config.geometry.zone_count += 18;
+        }
+        let zone_failure = (fault.is_none() && rng.random_ratio(1, 4)).then(|| {
+            // The loss of a zone of the log or of metadata without a copy is told in tests of its
+            // own.
+            match copies == 2 && rng.random_ratio(2, 3) {
+                true => FaultKind::Offline,
+                false => FaultKind::ReadOnly,
+            }
+        });
+        let fault = fault.or(zone_failure
+            .map(|kind| Fault::of_zone(FaultTarget::Write, kind).after(rng.random_range(0..100))));
         Plan {
             origin: Origin::Seed(seed),
             seed,
             crash_seed: seed,
             config,
             fault,
+            copies,
+            zone_failure,
             mix,
             ops,
             bytes_max,
@@ -183,6 +206,8 @@ impl Plan {
             crash_seed: seed,
             config,
             fault: None,
+            copies: 1,
+            zone_failure: None,
             mix: Mix::Even,
             ops: ground_ops + sequence.ops.len(),
             bytes_max: 1 << 20,

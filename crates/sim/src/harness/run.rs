@@ -43,7 +43,8 @@ pub fn replay<S: System>(system: &S, case: &Case) -> Result<Statistics, Box<Fail
         now: TICK_NANOSECONDS,
         crashes_in_recovery: 0,
     };
-    run.statistics.count_device(&case.plan.config);
+    run.statistics
+        .count_device(&case.plan.config, case.plan.copies);
     let source = if case.ops.is_empty() {
         let plan = &case.plan;
         Source::Generated(
@@ -101,7 +102,7 @@ pub(super) struct Run<'a, S: System> {
 impl<S: System> Run<'_, S> {
     fn run(&mut self, source: Source<'_>) -> Result<(), Fault> {
         let device = Arc::new(SimDevice::new(self.plan.config.clone()));
-        let formatted = self.system.format(&device);
+        let formatted = self.system.format(&device, self.plan.copies);
         formatted.map_err(|error| (Phase::Format, error))?;
         let mut subject = self.mount(&device, Phase::Format)?;
         let found = subject.observe().map_err(|error| (Phase::Format, error))?;
@@ -113,7 +114,8 @@ impl<S: System> Run<'_, S> {
         device.record_snapshots(0);
         drop(device.take_snapshots());
         if let Some(fault) = &self.plan.fault {
-            self.statistics.count_fault(fault, device.has_failed());
+            let struck = device.has_failed() || device.failed_zones() > 0;
+            self.statistics.count_fault(fault, struck);
         }
         self.crash_all(&[device.snapshot()], 1, &model.admissible())?;
         let mut subject = match worked {
@@ -268,6 +270,11 @@ impl<S: System> Run<'_, S> {
                     }
                     _ => Ok(Outcome::Refused(subject)),
                 };
+            }
+            // What is lost with a zone cannot be read, and so not be changed in part.
+            Err(libc::EIO) if device.has_offline_zones() => {
+                let _ = model.apply(op, self.now);
+                return Ok(Outcome::Broken);
             }
             Err(libc::EIO | libc::EROFS) if device.has_failed() => {
                 // It may have had its effect, or a part of it that a crash may leave as well.

@@ -6,7 +6,7 @@ use std::hash::{BuildHasherDefault, Hasher};
 
 use serde::{Deserialize, Serialize};
 
-use crate::device::{Fault, PowerCut, SimConfig};
+use crate::device::{Fault, FaultKind, PowerCut, SimConfig};
 
 /// How often each of several things was had.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -132,13 +132,16 @@ impl Statistics {
         self.images.extend(&other.images);
     }
 
-    pub(super) fn count_device(&mut self, config: &SimConfig) {
+    pub(super) fn count_device(&mut self, config: &SimConfig, copies: u32) {
         let geometry = &config.geometry;
         self.devices.one(match () {
             () if !geometry.write_pointer_is_proof => "host file",
             () if geometry.volatile_cache => "drive with a volatile cache",
             () => "drive without a volatile cache",
         });
+        if copies > 1 {
+            self.devices.one("two copies");
+        }
         if config.completions == crate::device::Completions::WhenWaited {
             self.devices.one("commands reordered");
         }
@@ -151,11 +154,20 @@ impl Statistics {
     }
 
     pub(super) fn count_fault(&mut self, fault: &Fault, struck: bool) {
+        let struck = if struck { "" } else { " (never came)" };
+        let kind = match fault.kind {
+            FaultKind::Io | FaultKind::HostFull => None,
+            FaultKind::ReadOnly => Some("zone turns read-only"),
+            FaultKind::Offline => Some("zone goes offline"),
+        };
+        if let Some(kind) = kind {
+            self.faults.one(format!("{kind}{struck}"));
+            return;
+        }
         let times = match fault.times {
             None => "for ever",
             Some(_) => "once",
         };
-        let struck = if struck { "" } else { " (never came)" };
         self.faults
             .one(format!("{:?} fails {times}{struck}", fault.target).to_lowercase());
     }

@@ -11,8 +11,8 @@ pub trait System: Sync {
     /// A mounted volume.
     type Subject: Subject;
 
-    /// Makes an empty volume.
-    fn format(&self, device: &Arc<SimDevice>) -> Result<(), String>;
+    /// Makes an empty volume with so many copies of log and metadata.
+    fn format(&self, device: &Arc<SimDevice>, copies: u32) -> Result<(), String>;
 
     /// Mounts, with recovery where needed.
     fn mount(&self, device: &Arc<SimDevice>) -> Result<Self::Subject, String>;

@@ -280,6 +280,23 @@ impl FileContent {
             .retain(|_, versions| versions.iter().any(|v| !v.is_plain_zeros()));
     }
 
+    /// The same of a file some of whose blocks are lost with the zone they were in: those may have
+    /// held anything, and have caused the size.
+    pub fn admits_without(
+        &self,
+        lost: &BTreeSet<u64>,
+        size: u64,
+        hashes: &BTreeMap<u64, u64>,
+    ) -> Result<(), String> {
+        if lost.is_empty() {
+            return self.admits(size, hashes);
+        }
+        let mut rest = self.clone();
+        rest.blocks.retain(|block, _| !lost.contains(block));
+        rest.durable_sizes.insert(size);
+        rest.admits(size, hashes)
+    }
+
     /// Whether a file of this size with these blocks (by number, zeros left out) is one that a
     /// crash may leave. Answers what is wrong.
     pub fn admits(&self, size: u64, hashes: &BTreeMap<u64, u64>) -> Result<(), String> {
