@@ -1,13 +1,10 @@
 //! What is lost with zones that are offline: which ranges of which files, by path. Found by walking
 //! the whole tree, so it is asked for when a zone has failed, and not otherwise.
 
-use std::collections::{BTreeMap, HashMap};
 use std::ops::ControlFlow;
 
 use persimmon_device::{BLOCK_SIZE, ZoneId};
 use persimmon_format::extent::Extent;
-use persimmon_format::inode::ROOT;
-use persimmon_format::name::DirEntry;
 use persimmon_format::table::Role;
 use persimmon_format::{Ino, Key, KeyKind};
 
@@ -17,8 +14,6 @@ use crate::zones::failure::ZoneFailure;
 
 /// Items looked at under one hold of the metadata lock.
 const SCAN_ITEMS: usize = 1024;
-/// Deepest path that is told.
-const DEPTH_MAX: usize = 4096;
 
 /// A range of a file that was in a zone that is offline. Reading it is an error.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -64,9 +59,8 @@ impl Volume {
         if offline.is_empty() {
             return Ok(losses);
         }
-        let scanned = self.scan_all(&mut |key, value| {
-            if key.kind == KeyKind::EXTENT
-                && let Ok(extent @ Extent::Frame { addr, .. }) = Extent::decode(value)
+        let scanned = self.scan_extents(&mut |key, value| {
+            if let Ok(extent @ Extent::Frame { addr, .. }) = Extent::decode(value)
                 && offline.contains(&addr.zone())
             {
                 add(&mut losses, &key, extent.blocks(), addr.zone(), ranges_max);
@@ -79,79 +73,15 @@ impl Volume {
 
     /// Gives the files their paths, as far as they can be found.
     fn name_all(&self, losses: &mut Losses) {
-        let mut names: BTreeMap<Ino, Option<(Ino, Vec<u8>)>> =
-            losses.ranges.iter().map(|loss| (loss.ino, None)).collect();
-        let scanned = self.scan_all(&mut |key, value| {
-            if key.kind == KeyKind::DIR_ENTRY
-                && let Ok(entry) = DirEntry::decode(value)
-                && let Some(name @ None) = names.get_mut(&entry.ino)
-            {
-                *name = Some((key.ino, entry.name.to_vec()));
-            }
-        });
-        losses.incomplete |= scanned.is_err();
-        let mut directories = HashMap::from([(ROOT, Some(Vec::new()))]);
+        let inos = losses.ranges.iter().map(|loss| loss.ino).collect();
+        let paths = self.paths(&inos);
         for loss in &mut losses.ranges {
-            if let Some(Some((directory, name))) = names.get(&loss.ino) {
-                let path = self.path_of(*directory, &mut directories, DEPTH_MAX);
-                loss.path = path.map(|path| join(path, name));
-            }
+            loss.path = paths.get(&loss.ino).cloned();
         }
     }
 
-    /// The path of a directory; `known` remembers what was found.
-    fn path_of(
-        &self,
-        ino: Ino,
-        known: &mut HashMap<Ino, Option<Vec<u8>>>,
-        depth: usize,
-    ) -> Option<Vec<u8>> {
-        let mut way = Vec::new();
-        let mut at = ino;
-        let base = loop {
-            if let Some(path) = known.get(&at) {
-                break path.clone();
-            }
-            let step = self.parent_and_name(at).filter(|_| way.len() < depth);
-            let Some((parent, name)) = step else {
-                break None;
-            };
-            way.push((at, name));
-            at = parent;
-        };
-        let mut path = base;
-        for (directory, name) in way.into_iter().rev() {
-            path = path.map(|path| join(path, &name));
-            known.insert(directory, path.clone());
-        }
-        path
-    }
-
-    fn parent_and_name(&self, ino: Ino) -> Option<(Ino, Vec<u8>)> {
-        let inode = self.view::<_, Error>(|view| view.inode(ino)).ok()??;
-        let parent = inode.parent;
-        let found = self.view::<_, Error>(|view| {
-            let mut found = None;
-            view.scan(Key::new(parent, KeyKind::DIR_ENTRY, 0), |key, value| {
-                if key.ino != parent || key.kind != KeyKind::DIR_ENTRY {
-                    return Ok(ControlFlow::Break(()));
-                }
-                match DirEntry::decode(value) {
-                    Ok(entry) if entry.ino == ino => {
-                        found = Some(entry.name.to_vec());
-                        Ok(ControlFlow::Break(()))
-                    }
-                    _ => Ok(ControlFlow::Continue(())),
-                }
-            })?;
-            Ok(found)
-        });
-        Some((parent, found.ok()??))
-    }
-
-    /// Hands each item of the tree on. What lies behind a page that is lost is left out, and an
-    /// error in the end.
-    fn scan_all(&self, visit: &mut dyn FnMut(Key, &[u8])) -> Result<()> {
+    /// Hands each extent of the tree on, up to the first page that is lost.
+    fn scan_extents(&self, visit: &mut dyn FnMut(Key, &[u8])) -> Result<()> {
         let mut from = Key::new(Ino(0), KeyKind(0), 0);
         loop {
             let mut items: Vec<(Key, Vec<u8>)> = Vec::new();
@@ -166,7 +96,7 @@ impl Volume {
                         return Ok(ControlFlow::Break(()));
                     }
                     seen += 1;
-                    if matches!(key.kind, KeyKind::EXTENT | KeyKind::DIR_ENTRY) {
+                    if key.kind == KeyKind::EXTENT {
                         items.push((key, value.to_vec()));
                     }
                     Ok(ControlFlow::Continue(()))
@@ -205,10 +135,4 @@ fn add(losses: &mut Losses, key: &Key, blocks: u64, zone: ZoneId, ranges_max: us
             zone,
         });
     }
-}
-
-fn join(mut path: Vec<u8>, name: &[u8]) -> Vec<u8> {
-    path.push(b'/');
-    path.extend_from_slice(name);
-    path
 }
