@@ -35,6 +35,10 @@ impl System for Filesystem {
         Volume::format(device, &options).map_err(|error| error.to_string())
     }
 
+    fn outlives_zones(&self) -> bool {
+        true
+    }
+
     fn mount(&self, device: &Arc<SimDevice>) -> Result<Mounted, String> {
         let options = options(device.config().seed);
         let (volume, report) = Volume::open(Arc::clone(device) as _, options)

@@ -121,6 +121,7 @@ impl<S: System> Run<'_, S> {
         left.device.reseed(left.choice);
         // One failed zone is enough: of a pair the other must not fail too.
         if let Some(kind) = self.plan.zone_failure
+            && self.system.outlives_zones()
             && left.device.failed_zones() == 0
             && self.chance(ZONE_FAILS_PERCENT)
         {

@@ -107,7 +107,9 @@ impl<S: System> Run<'_, S> {
         let mut subject = self.mount(&device, Phase::Format)?;
         let found = subject.observe().map_err(|error| (Phase::Format, error))?;
         let mut model = Model::new(found.to_tree());
-        if let Some(fault) = &self.plan.fault {
+        if let Some(fault) = &self.plan.fault
+            && (self.plan.zone_failure.is_none() || self.system.outlives_zones())
+        {
             device.inject(fault.clone());
         }
         let worked = self.work(&device, subject, &mut model, source, 0)?;

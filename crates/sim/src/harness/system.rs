@@ -14,6 +14,11 @@ pub trait System: Sync {
     /// Makes an empty volume with so many copies of log and metadata.
     fn format(&self, device: &Arc<SimDevice>, copies: u32) -> Result<(), String>;
 
+    /// Whether it goes on when zones fail. Zones fail for those alone.
+    fn outlives_zones(&self) -> bool {
+        false
+    }
+
     /// Mounts, with recovery where needed.
     fn mount(&self, device: &Arc<SimDevice>) -> Result<Self::Subject, String>;
 
