@@ -319,7 +319,8 @@ impl Volume {
             let page = page.inspect_err(|error| self.lost_page(id, entry, error))?;
             meta.cache.insert_clean(id, page);
             let limit = self.options.cache_bytes_max / persimmon_format::page::PAGE_SIZE;
-            if meta.cache.resident() > limit + limit / 8 + 64 {
+            // A look at the tree needs several pages at once: some room is always left for them.
+            if meta.cache.clean() > limit + limit / 8 + 64 {
                 meta.cache.evict(limit);
             }
             return Ok(());

@@ -45,6 +45,7 @@ pub struct PageCache {
     hand: usize,
     resident: usize,
     dirty: usize,
+    writing: usize,
     fault: Option<TreeError>,
 }
 
@@ -205,10 +206,11 @@ impl PageCache {
         let was_resident = slot.page.take().is_some();
         let was_dirty = slot.state.put(State::DIRTY, false);
         // What a cut holds of the page may still be written; it is no matter of this id any more.
-        slot.state.put(State::WRITING, false);
+        let was_writing = slot.state.put(State::WRITING, false);
         let listed = slot.state.put(State::IN_FREED, true);
         self.resident -= usize::from(was_resident);
         self.dirty -= usize::from(was_dirty);
+        self.writing -= usize::from(was_writing);
         if !listed {
             self.freed_ids.push(id);
         }
@@ -225,7 +227,8 @@ impl PageCache {
             slot.state.put(State::IN_DIRTY, false);
             if let (true, Some(page)) = (slot.state.put(State::DIRTY, false), slot.page.as_ref()) {
                 cut.push((id, Arc::clone(page)));
-                slot.state.put(State::WRITING, true);
+                let was_writing = slot.state.put(State::WRITING, true);
+                self.writing += usize::from(!was_writing);
             }
         }
         self.dirty = 0;
@@ -248,7 +251,8 @@ impl PageCache {
     pub fn finish_writing(&mut self, ids: impl IntoIterator<Item = PageId>) {
         for id in ids {
             if let Some(slot) = self.slot_mut(id) {
-                slot.state.put(State::WRITING, false);
+                let was_writing = slot.state.put(State::WRITING, false);
+                self.writing -= usize::from(was_writing);
             }
         }
     }
@@ -262,6 +266,7 @@ impl PageCache {
         for id in pages {
             let writing = |slot: &mut Slot| slot.state.put(State::WRITING, false);
             if self.slot_mut(id).is_some_and(writing) {
+                self.writing -= 1;
                 // Missing if it was freed since.
                 let _ = self.mark_dirty(id);
             }
@@ -276,11 +281,12 @@ impl PageCache {
         }
     }
 
-    /// Evicts clean pages not used lately until at most `limit` are in memory. Returns how many
-    /// went. The work is bounded by the pages above the limit, so one call may not be enough,
-    /// and pages that are dirty or being written cannot go.
+    /// Evicts clean pages not used lately until at most `limit` of them are in memory, dirty ones
+    /// and those being written, which cannot go, on top. Returns how many went. The work is
+    /// bounded by the pages above the limit, so one call may not be enough.
     pub fn evict(&mut self, limit: usize) -> usize {
         let mut evicted = 0;
+        let limit = limit + self.dirty + self.writing;
         // At most twice around: the first time takes away the references.
         let wanted = self.resident.saturating_sub(limit);
         let mut steps = (2 * self.ring.len()).min(EVICT_STEPS_PER_PAGE * wanted);
@@ -312,6 +318,12 @@ impl PageCache {
     #[must_use]
     pub fn resident(&self) -> usize {
         self.resident
+    }
+
+    /// Pages in memory that may be evicted, or a few less.
+    #[must_use]
+    pub fn clean(&self) -> usize {
+        self.resident.saturating_sub(self.dirty + self.writing)
     }
 
     /// Pages changed since the last cut.
