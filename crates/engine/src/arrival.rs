@@ -11,6 +11,7 @@ use persimmon_format::table::{Role, ZitEntry};
 use persimmon_format::zone_header::{VolumeIdentity, ZoneHeader};
 use persimmon_format::{Addr, DeviceId, checksum};
 
+use crate::error::Result;
 use crate::faults::{Fault, fault};
 use crate::media::Media;
 
@@ -28,72 +29,73 @@ pub(crate) struct Arrival<'a> {
 }
 
 impl Arrival<'_> {
-    /// Whether all data that a record refers to is there.
-    pub(crate) fn of(&self, ops: &[Op]) -> bool {
-        ops.iter().all(|op| match op {
-            Op::Map {
+    /// Whether all data that a record refers to is there. An error where the device does not let
+    /// that be known: to take it for missing would cut off what may have been acknowledged.
+    pub(crate) fn of(&self, ops: &[Op]) -> Result<bool> {
+        for op in ops {
+            if let Op::Map {
                 extent: Extent::Frame { addr, crcs },
                 ..
-            } => self.of_frame(*addr, crcs),
-            _ => true,
-        })
+            } = op
+                && !self.of_frame(*addr, crcs)?
+            {
+                return Ok(false);
+            }
+        }
+        Ok(true)
     }
 
-    fn of_frame(&self, addr: Addr, crcs: &[u32]) -> bool {
+    fn of_frame(&self, addr: Addr, crcs: &[u32]) -> Result<bool> {
         let Some(info) = self.report.get(addr.zone().0 as usize) else {
-            return false;
+            return Ok(false);
         };
         let written = match info.state {
             // Nothing tells whether it had arrived. What is lost now shall not take later changes
             // along, which may have been acknowledged.
-            ZoneState::Offline => return true,
+            ZoneState::Offline => return Ok(true),
             ZoneState::ReadOnly => info.capacity,
             _ => info.write_pointer,
         };
         let end = u64::from(addr.block()) + crcs.len() as u64;
         if end > u64::from(written) && !fault(Fault::NoWritePointerCheck) {
-            return false;
+            return Ok(false);
         }
         // Where completed commands can be lost a reset can, and then an old write pointer stands
         // over old data.
         let geometry = self.media.geometry();
         if geometry.write_pointer_is_proof && !geometry.volatile_cache && info.state.is_active() {
-            return true;
+            return Ok(true);
         }
-        let Ok(bytes) = self.media.read(addr, crcs.len() as u32) else {
-            return false;
-        };
-        self.header_arrived(addr.zone())
-            && bytes
-                .chunks_exact(BLOCK_SIZE)
-                .zip(crcs)
-                .all(|(block, crc)| checksum::data_block(block) == *crc)
+        let bytes = self.media.read(addr, crcs.len() as u32)?;
+        let mut blocks = bytes.chunks_exact(BLOCK_SIZE).zip(crcs);
+        let intact = blocks.all(|(block, crc)| checksum::data_block(block) == *crc);
+        Ok(intact && self.header_arrived(addr.zone())?)
     }
 
     /// Whether the header of a data zone is there, and of its present life: it can be lost while
     /// blocks behind it arrive.
-    fn header_arrived(&self, zone: ZoneId) -> bool {
+    fn header_arrived(&self, zone: ZoneId) -> Result<bool> {
         if let Some(known) = self.headers.borrow().get(&zone) {
-            return *known;
+            return Ok(*known);
         }
         let entry = self.zit.get(zone.0 as usize).copied().unwrap_or_default();
         let arrived =
-            read_header(self.media, self.identity, zone).is_some_and(|header| match entry.role {
+            read_header(self.media, self.identity, zone)?.is_some_and(|header| match entry.role {
                 Role::Data => header.sequence >= entry.sequence,
                 _ => header.role == Role::Data && header.sequence >= self.next_sequence,
             });
         self.headers.borrow_mut().insert(zone, arrived);
-        arrived
+        Ok(arrived)
     }
 }
 
-/// The header of a zone of this volume.
+/// The header of a zone, if it is one of this volume.
 pub(crate) fn read_header(
     media: &Media,
     identity: &VolumeIdentity,
     zone: ZoneId,
-) -> Option<ZoneHeader> {
-    let block = media.read(Addr::new(DeviceId(0), zone, 0), 1).ok()?;
-    let header = ZoneHeader::decode(&block).ok()?;
-    (header.volume.uuid == identity.uuid && header.zone == zone).then_some(header)
+) -> Result<Option<ZoneHeader>> {
+    let block = media.read(Addr::new(DeviceId(0), zone, 0), 1)?;
+    let header = ZoneHeader::decode(&block).ok();
+    Ok(header.filter(|header| header.volume.uuid == identity.uuid && header.zone == zone))
 }

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use persimmon_device::{ZoneId, ZoneInfo, ZoneState, ZonedDevice};
 use persimmon_format::extent::Extent;
 use persimmon_format::footer::Footer;
-use persimmon_format::log::LogState;
+use persimmon_format::log::{BODY_LEN, LogState};
 use persimmon_format::record::Op;
 use persimmon_format::table::{MatEntry, Role, ZitEntry};
 use persimmon_format::zone_header::{KNOWN_READ_ONLY_COMPATIBLE, VolumeIdentity};
@@ -40,6 +40,12 @@ use crate::zones::{Budget, Zones};
 pub struct RecoveryReport {
     /// The checkpoint it started from.
     pub checkpoint: u64,
+    /// Log blocks that its footer takes.
+    pub footer_blocks: u32,
+    /// Chunks of its metadata allocation table.
+    pub mat_chunks: u32,
+    /// Chunks of its zone information table.
+    pub zit_chunks: u32,
     /// Records replayed.
     pub records_replayed: u64,
     /// Records or parts of records left out because they, or their data, had not arrived.
@@ -110,7 +116,7 @@ pub(crate) fn open(
     } = Tables::read(&media, &identity, &report, &footer)?;
     let mat_lost = mat_chunks_lost > 0;
     let (found, next_sequence, log_zones, stale) =
-        reconcile(&media, &identity, &report, &zit, log_zones, &footer);
+        reconcile(&media, &identity, &report, &zit, log_zones, &footer)?;
 
     let copies = identity.copies();
     let budget = budget(&media, &report, &footer, copies, &options)?;
@@ -142,15 +148,24 @@ pub(crate) fn open(
     };
     let mut records = 0;
     let mut changes_lost = 0;
+    let mut backwards = Vec::new();
     let replayed = replay.run(footer.cut, |record| {
-        if record.lsn > replay.trusted && !arrival.of(&record.ops) && !fault(Fault::UnsafeClassic) {
+        let asked = record.lsn > replay.trusted && !fault(Fault::UnsafeClassic);
+        if asked && !arrival.of(&record.ops)? {
             return Ok(fault(Fault::LostRecordSkipped));
         }
-        changes_lost += apply_record(&media, &key, &mut meta, &zones, &record.ops, mat_lost)?;
         records += 1;
+        if fault(Fault::ReplayedBackwards) {
+            backwards.push(record);
+            return Ok(true);
+        }
+        changes_lost += apply_record(&media, &key, &mut meta, &zones, &record.ops, mat_lost)?;
         Ok(true)
     });
     let (last, tail_cut) = replayed.map_err(log_lost(&media, &report))?;
+    for record in backwards.iter().rev() {
+        apply_record(&media, &key, &mut meta, &zones, &record.ops, mat_lost)?;
+    }
 
     check_end(last, replay.epoch, log_zones.last(), &meta)?;
 
@@ -183,6 +198,9 @@ pub(crate) fn open(
     };
     let summary = RecoveryReport {
         checkpoint: footer.checkpoint,
+        footer_blocks: footer.encode().len().div_ceil(BODY_LEN) as u32,
+        mat_chunks: footer.mat.len() as u32,
+        zit_chunks: footer.zit.len() as u32,
         records_replayed: records,
         tail_cut,
         clean: !tail_cut && replay.trusted >= last,
@@ -433,7 +451,7 @@ fn reconcile(
     zit: &[ZitEntry],
     log_zones: Vec<FoundZone>,
     footer: &Footer,
-) -> (Vec<Found>, u64, Vec<FoundZone>, Vec<ZoneId>) {
+) -> Result<(Vec<Found>, u64, Vec<FoundZone>, Vec<ZoneId>)> {
     let needed = |at: usize| {
         log_zones
             .get(at + 1)
@@ -497,7 +515,7 @@ fn reconcile(
             // since: its header tells what it is.
             let known = (entry.role, entry.sequence);
             entry.role = Role::Free;
-            if let Some(header) = read_header(media, identity, zone) {
+            if let Some(header) = read_header(media, identity, zone)? {
                 entry.role = header.role;
                 entry.lifetime = header.lifetime;
                 entry.sequence = header.sequence;
@@ -518,7 +536,7 @@ fn reconcile(
     }
     // A header that a power cut took along may have had a number already.
     let next_sequence = next_sequence.saturating_add(report.len() as u64);
-    (zones, next_sequence, keep, stale)
+    Ok((zones, next_sequence, keep, stale))
 }
 
 fn apply_record(
@@ -664,8 +682,9 @@ fn is_intact(volume: &Volume, report: &[ZoneInfo], zone: ZoneId) -> bool {
     let copies = volume.zones.budget.copies_of(entry.role);
     let intact = |zone| {
         end(zone) == end(pairs.first(zone))
-            && read_header(&volume.media, volume.identity(), zone)
-                .is_some_and(|h| h.role == entry.role && h.sequence == entry.sequence)
+            && read_header(&volume.media, volume.identity(), zone).is_ok_and(|h| {
+                h.is_some_and(|h| h.role == entry.role && h.sequence == entry.sequence)
+            })
     };
     pairs.both(zone).count() == copies as usize && pairs.both(zone).all(intact)
 }

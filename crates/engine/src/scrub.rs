@@ -209,7 +209,7 @@ impl Volume {
             let _pin = self.zones.pin(zone);
             let good = || {
                 read_header(&self.media, &self.identity, zone)
-                    .is_some_and(|header| header.sequence == status.entry.sequence)
+                    .is_ok_and(|h| h.is_some_and(|h| h.sequence == status.entry.sequence))
             };
             let still = || {
                 self.zones.entry(zone).is_some_and(|now| {

@@ -92,7 +92,7 @@ fn join_by_headers(media: &Media, identity: &VolumeIdentity, report: &[ZoneInfo]
         .iter()
         .zip(0..)
         .filter(|(info, _)| readable(info))
-        .filter_map(|(_, zone)| read_header(media, identity, ZoneId(zone)))
+        .filter_map(|(_, zone)| read_header(media, identity, ZoneId(zone)).ok()?)
         .filter(|header| header.role == Role::Metadata)
         .collect();
     // A header of a zone's former use is older than that of the pair which the zone is in now.

@@ -163,15 +163,20 @@ pub(crate) fn find(media: &Media, report: &[ZoneInfo]) -> Result<FoundLog> {
         .collect();
     // A log zone whose header is damaged must not be passed over: what it holds may be newer than
     // the rest. Its blocks tell as much as the header.
-    let rescued = headers.suspect.iter().filter_map(|(zone, info)| {
-        let found = rescue(media, &key, *zone, info)?;
-        tracing::warn!(
-            zone = zone.0,
-            "the header of a log zone is damaged; its blocks are used"
-        );
-        Some(found)
-    });
-    zones.extend(rescued);
+    let mut unreadable = None;
+    for (zone, info) in &headers.suspect {
+        match rescue(media, &key, *zone, info) {
+            Ok(Some(found)) => {
+                tracing::warn!(
+                    zone = zone.0,
+                    "the header of a log zone is damaged; its blocks are used"
+                );
+                zones.push(found);
+            }
+            Ok(None) => {}
+            Err(error) => unreadable = unreadable.or(Some(error)),
+        }
+    }
     zones.sort_by_key(|found| found.zone.sequence);
     if identity.copies() > 1 {
         zones = join_pairs(zones);
@@ -180,6 +185,13 @@ pub(crate) fn find(media: &Media, report: &[ZoneInfo]) -> Result<FoundLog> {
         if let [Some(one), Some(other)] = found.copies {
             media.pairs.join(one.zone, other.zone);
         }
+    }
+    // What cannot be read may be where the log goes on, unless it ends before the end of a zone.
+    let goes_on = zones
+        .last()
+        .is_none_or(|newest| newest.write_pointer >= newest.zone.capacity);
+    if goes_on && let Some(error) = unreadable {
+        return Err(error);
     }
     leave_out_taken_over(&mut zones);
     Ok(FoundLog { identity, zones })
@@ -221,12 +233,20 @@ fn leave_out_taken_over(zones: &mut [FoundZone]) {
     }
 }
 
-/// A log zone known by the first good block in it.
-fn rescue(media: &Media, key: &VolumeKey, zone: ZoneId, info: &ZoneInfo) -> Option<FoundZone> {
+/// A log zone known by the first good block in it, if there is one.
+fn rescue(
+    media: &Media,
+    key: &VolumeKey,
+    zone: ZoneId,
+    info: &ZoneInfo,
+) -> Result<Option<FoundZone>> {
     let write_pointer = readable_blocks(info);
     let count = write_pointer.saturating_sub(1).min(READ_BLOCKS);
-    let bytes = media.read(Addr::new(DeviceId(0), zone, 1), count).ok()?;
-    bytes
+    if count == 0 {
+        return Ok(None);
+    }
+    let bytes = media.read(Addr::new(DeviceId(0), zone, 1), count)?;
+    let found = bytes
         .chunks_exact(BLOCK_SIZE)
         .enumerate()
         .find_map(|(i, block)| {
@@ -240,7 +260,8 @@ fn rescue(media: &Media, key: &VolumeKey, zone: ZoneId, info: &ZoneInfo) -> Opti
             };
             let first = decoded.sequence.checked_sub(i as u64)?;
             Some(FoundZone::new(copy, None, sequence, first, info.capacity))
-        })
+        });
+    Ok(found)
 }
 
 fn no_volume(problem: Option<Error>) -> Error {
@@ -456,8 +477,11 @@ fn footer_of(
     if let Read::Footer { part, .. } = read {
         let block = at.saturating_sub(u32::from(*part));
         let addr = Addr::new(DeviceId(0), found.zone.zone, block);
-        if let Ok(footer) = read_footer(media, key, zones, addr) {
-            return Ok(Some((addr, footer, false)));
+        match read_footer(media, key, zones, addr) {
+            Ok(footer) => return Ok(Some((addr, footer, false))),
+            // Whether it is whole is not known.
+            Err(error @ Error::Device(_)) => return Err(error),
+            Err(_) => {}
         }
     }
     let begun = matches!(read, Read::Footer { .. });
