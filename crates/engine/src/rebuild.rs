@@ -212,7 +212,10 @@ fn found_zones(
     let found = zones.map(|(zone, info)| {
         let known = start.zit.get(zone.0 as usize).copied().unwrap_or_default();
         let used = info.state != persimmon_device::ZoneState::Empty;
-        let header = read_header(media, &start.identity, zone).filter(|_| used);
+        let header = read_header(media, &start.identity, zone)
+            .ok()
+            .flatten()
+            .filter(|_| used);
         let mut entry = ZitEntry {
             role: Role::Free,
             resets: known.resets,

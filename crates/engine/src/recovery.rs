@@ -146,27 +146,14 @@ pub(crate) fn open(
         next_sequence: footer.next_zone_sequence,
         headers: RefCell::default(),
     };
-    let mut records = 0;
-    let mut changes_lost = 0;
-    let mut backwards = Vec::new();
-    let replayed = replay.run(footer.cut, |record| {
-        let asked = record.lsn > replay.trusted && !fault(Fault::UnsafeClassic);
-        if asked && !arrival.of(&record.ops)? {
-            return Ok(fault(Fault::LostRecordSkipped));
-        }
-        records += 1;
-        if fault(Fault::ReplayedBackwards) {
-            backwards.push(record);
-            return Ok(true);
-        }
-        changes_lost += apply_record(&media, &key, &mut meta, &zones, &record.ops, mat_lost)?;
-        Ok(true)
-    });
-    let (last, tail_cut) = replayed.map_err(log_lost(&media, &report))?;
-    for record in backwards.iter().rev() {
-        apply_record(&media, &key, &mut meta, &zones, &record.ops, mat_lost)?;
-    }
-
+    let target = Target {
+        key: &key,
+        zones: &zones,
+        mat_lost,
+    };
+    let replayed = replay_records(&replay, footer.cut, &arrival, &target, &mut meta)
+        .map_err(log_lost(&media, &report))?;
+    let (last, tail_cut) = (replayed.last, replayed.tail_cut);
     check_end(last, replay.epoch, log_zones.last(), &meta)?;
 
     // Where a write pointer proves nothing, blocks of a tail that nobody knows of may lie behind
@@ -201,7 +188,7 @@ pub(crate) fn open(
         footer_blocks: footer.encode().len().div_ceil(BODY_LEN) as u32,
         mat_chunks: footer.mat.len() as u32,
         zit_chunks: footer.zit.len() as u32,
-        records_replayed: records,
+        records_replayed: replayed.records,
         tail_cut,
         clean: !tail_cut && replay.trusted >= last,
         new_epoch,
@@ -216,7 +203,7 @@ pub(crate) fn open(
             .count() as u32,
         mat_chunks_lost,
         zit_chunks_lost,
-        changes_lost,
+        changes_lost: replayed.changes_lost,
     };
     let volume = Volume::assemble(Parts {
         media,
@@ -235,6 +222,64 @@ pub(crate) fn open(
     });
     go_on(&volume, &report, &stale, &summary, leave_zone)?;
     Ok((volume, summary))
+}
+
+/// What records are applied to, beside the metadata.
+struct Target<'a> {
+    key: &'a VolumeKey,
+    zones: &'a Zones,
+    mat_lost: bool,
+}
+
+/// What came of the journal past the cut.
+struct Replayed {
+    last: Lsn,
+    tail_cut: bool,
+    records: u64,
+    changes_lost: u64,
+}
+
+/// Applies the records past the cut up to the history's end.
+fn replay_records(
+    replay: &Replay<'_>,
+    cut: Lsn,
+    arrival: &Arrival<'_>,
+    target: &Target<'_>,
+    meta: &mut Meta,
+) -> Result<Replayed> {
+    let (mut records, mut changes_lost) = (0, 0);
+    let mut apply = |ops: &[Op]| -> Result<()> {
+        let Target {
+            key,
+            zones,
+            mat_lost,
+        } = *target;
+        changes_lost += apply_record(arrival.media, key, meta, zones, ops, mat_lost)?;
+        Ok(())
+    };
+    let mut backwards = Vec::new();
+    let (last, tail_cut) = replay.run(cut, |record| {
+        let asked = record.lsn > replay.trusted && !fault(Fault::UnsafeClassic);
+        if asked && !arrival.of(&record.ops)? {
+            return Ok(fault(Fault::LostRecordSkipped));
+        }
+        records += 1;
+        if fault(Fault::ReplayedBackwards) {
+            backwards.push(record);
+            return Ok(true);
+        }
+        apply(&record.ops)?;
+        Ok(true)
+    })?;
+    for record in backwards.iter().rev() {
+        apply(&record.ops)?;
+    }
+    Ok(Replayed {
+        last,
+        tail_cut,
+        records,
+        changes_lost,
+    })
 }
 
 /// Makes a recovered volume writable, unless it is to be read-only.
@@ -441,6 +486,9 @@ fn check_footer(media: &Media, footer: &Footer) -> Result<()> {
     Ok(())
 }
 
+/// The zones, the next zone sequence, the log zones that are needed, and zones to reset.
+type Reconciled = (Vec<Found>, u64, Vec<FoundZone>, Vec<ZoneId>);
+
 /// Brings what the checkpoint says of the zones together with what the device says. Returns the
 /// zones, the next zone sequence, the log zones that are needed, and zones to reset: those that
 /// the checkpoint found unused, and that no record can name.
@@ -451,7 +499,7 @@ fn reconcile(
     zit: &[ZitEntry],
     log_zones: Vec<FoundZone>,
     footer: &Footer,
-) -> Result<(Vec<Found>, u64, Vec<FoundZone>, Vec<ZoneId>)> {
+) -> Result<Reconciled> {
     let needed = |at: usize| {
         log_zones
             .get(at + 1)
@@ -499,7 +547,7 @@ fn reconcile(
             // Never used again.
         } else if info.state.is_dead() && valid == 0 {
             // A record may refer to it all the same: it is known by its header then.
-            if let Some(header) = read_header(media, identity, zone) {
+            if let Ok(Some(header)) = read_header(media, identity, zone) {
                 entry.lifetime = header.lifetime;
                 entry.sequence = header.sequence;
                 next_sequence = next_sequence.max(header.sequence.saturating_add(1));
