@@ -507,14 +507,16 @@ fn reconcile(
     };
     let (mut keep, mut stale) = (Vec::new(), Vec::new());
     for (i, found) in log_zones.iter().enumerate() {
+        let retired = zit
+            .get(found.zone.zone.0 as usize)
+            .is_some_and(|entry| entry.role == Role::Retired);
         if needed(i) {
             keep.push(*found)
-        } else if zit
-            .get(found.zone.zone.0 as usize)
-            .is_none_or(|entry| entry.role != Role::Retired)
-        {
+        } else if !retired && !found.headless() {
             stale.push(found.zone.zone)
         }
+        // Without its header a zone that holds old log blocks may be in any use by now: where a
+        // write pointer proves nothing they can lie between newer ones. The ZIT tells.
     }
     // Of a pair the second counts no valid blocks; it is needed as long as the first is.
     let valid = |at: usize| {

@@ -4,8 +4,10 @@ mod common;
 
 use std::sync::Arc;
 
-use persimmon_engine::{Error, Intent, Options, Task, Volume};
-use persimmon_format::Key;
+use persimmon_device::BufferMut;
+use persimmon_engine::{Error, Intent, Options, Task, Volume, ZoneStatus};
+use persimmon_format::log::{Body, LogBlock, LogState};
+use persimmon_format::{Addr, Key, Lsn};
 use persimmon_sim::{Fault, FaultTarget, SimConfig};
 
 use common::{NOW, create, fresh, open_staging as open};
@@ -340,6 +342,59 @@ fn a_failing_read_in_recovery_cuts_nothing_off() {
             let mut buf = [0; 4096];
             assert_eq!(volume.read(ino, 129 * 8192, &mut buf).unwrap(), 4096);
             assert_eq!(buf, [9; 4096], "after a failing read {at}");
+        }
+    }
+}
+
+/// A zone whose header could not be read once, and in which a log block of its former use had
+/// survived a power cut, was taken for a log zone that nothing needs any more, and reset, with the
+/// data that it really held.
+#[test]
+fn what_a_zone_once_was_does_not_reset_it() {
+    let device = fresh(SimConfig::new(40, 128).capacity(120));
+    let volume = open(&device, 1 << 20).unwrap();
+    let inos = [create(&volume).unwrap(), create(&volume).unwrap()];
+    for ino in inos {
+        volume.write(ino, 0, &[7; 4096], NOW).unwrap();
+        volume.sync().unwrap();
+    }
+    let zones = volume.zones();
+    let is_data = |z: &&ZoneStatus| z.entry.role.name() == "data" && z.entry.valid > 0;
+    let zone = zones.iter().find(is_data).unwrap().zone;
+    // The first block of data is dead, and replaced.
+    volume.truncate(inos[0], 0, NOW).unwrap();
+    volume.step(Task::Checkpoint).unwrap();
+    let mut block = BufferMut::zeroed(1);
+    let old = LogBlock {
+        sequence: 1,
+        state: LogState {
+            epoch: 1,
+            resume_after: Lsn(0),
+            durable: Lsn(0),
+            footer: Addr::ZERO,
+        },
+        body: Body::Journal {
+            first_lsn: Lsn(1),
+            lead: 0,
+            bytes: &[],
+        },
+    };
+    old.encode_into(&mut block, &volume.identity().key(), 1);
+    drop(volume);
+    assert!(device.replace(zone, 1, block.freeze()));
+    for damage in [false, true] {
+        let device = Arc::new(device.snapshot().intact());
+        if damage {
+            assert!(device.corrupt(zone, 0, 200, 1));
+        } else {
+            device.inject(Fault::once(FaultTarget::Read).zone(zone));
+        }
+        for _ in 0..2 {
+            let volume = open(&device, 1 << 20).unwrap();
+            let mut buf = [0; 4096];
+            assert_eq!(volume.read(inos[1], 0, &mut buf).unwrap(), 4096);
+            assert_eq!(buf, [7; 4096]);
+            volume.step(Task::Checkpoint).unwrap();
         }
     }
 }
