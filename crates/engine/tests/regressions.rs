@@ -399,6 +399,28 @@ fn what_a_zone_once_was_does_not_reset_it() {
     }
 }
 
+/// A file with staged blocks, all within its size, was made longer: the history got the times of
+/// that and not the size, which came with the blocks. A crash in between left a state that never
+/// was.
+#[test]
+fn growing_a_file_does_not_wait_for_what_is_staged_within_it() {
+    let device = fresh(SimConfig::new(40, 128).capacity(120));
+    let volume = open(&device, 1 << 20).unwrap();
+    let ino = create(&volume).unwrap();
+    volume.write(ino, 0, &[1; 8192], NOW).unwrap();
+    volume.sync().unwrap();
+    volume.write(ino, 0, &[2; 4096], NOW).unwrap();
+    volume.truncate(ino, 100_000, NOW).unwrap();
+    volume.sync_metadata().unwrap();
+    drop(volume);
+    let volume = open(&device, 1 << 20).unwrap();
+    assert_eq!(volume.attr(ino).unwrap().unwrap().size, 100_000);
+    let mut buf = vec![9; 100_001];
+    assert_eq!(volume.read(ino, 0, &mut buf).unwrap(), 100_000);
+    assert!(buf[..8192].iter().all(|byte| *byte == 1));
+    assert!(buf[8192..100_000].iter().all(|byte| *byte == 0));
+}
+
 /// Dirty pages counted among those that the cache may hold. Where they alone were more, each page
 /// that was fetched drove out all clean ones, and a look at two of them never ended.
 #[test]

@@ -66,9 +66,9 @@ impl Volume {
             ctime: Some(now),
             ..Touch::default()
         };
-        // The staged part of what stays keeps its place in time: the history's size is at most
-        // that of the history's blocks.
-        let history_size = if dirty_below && size > committed {
+        // Where staged blocks made the file grow they keep their place in time: the history's size
+        // is at most that of the history's blocks.
+        let history_size = if dirty_below && old > committed && size > committed {
             committed
         } else {
             size
