@@ -149,8 +149,19 @@ impl Plan {
         }
         // Drawn apart, so that plans without it are as they ever were.
         let mut rng = ChaCha8Rng::seed_from_u64(seed ^ 0x434f_5049_4553_5f32);
-        let zone_fails = fault.is_none() && rng.random_ratio(1, 4);
-        let zone_failure = zone_fails.then_some(FaultKind::ReadOnly);
+        let copies = if rng.random_ratio(1, 5) { 2 } else { 1 };
+        if copies == 2 {
+            // Twice as many zones are held back.
+            config.geometry.zone_count += 18;
+        }
+        let zone_failure = (fault.is_none() && rng.random_ratio(1, 4)).then(|| {
+            // The loss of a zone of the log or of metadata without a copy is told in tests of its
+            // own.
+            match copies == 2 && rng.random_ratio(2, 3) {
+                true => FaultKind::Offline,
+                false => FaultKind::ReadOnly,
+            }
+        });
         let fault = fault.or(zone_failure
             .map(|kind| Fault::of_zone(FaultTarget::Write, kind).after(rng.random_range(0..100))));
         Plan {
@@ -159,7 +170,7 @@ impl Plan {
             crash_seed: seed,
             config,
             fault,
-            copies: 1,
+            copies,
             zone_failure,
             mix,
             ops,
