@@ -36,6 +36,23 @@ impl Checkpoint {
         let index = usize::try_from(page.0).ok()?;
         self.mat.get(index).copied().filter(MatEntry::is_used)
     }
+
+    /// All pages and table chunks: kind, id or number, place, and blocks.
+    pub(crate) fn metadata(&self) -> impl Iterator<Item = (Kind, usize, Addr, u32)> {
+        let pages = self.mat.iter().enumerate();
+        let pages = pages
+            .filter(|(_, entry)| entry.is_used())
+            .map(|(id, entry)| (Kind::Page, id, entry.addr, u32::from(entry.blocks)));
+        let tables = [
+            (Kind::MatChunk, &self.footer.mat),
+            (Kind::ZitChunk, &self.footer.zit),
+        ];
+        let chunks = tables.into_iter().flat_map(|(kind, list)| {
+            let used = list.iter().enumerate().filter(|(_, a)| **a != Addr::ZERO);
+            used.map(move |(number, addr)| (kind, number, *addr, 1))
+        });
+        pages.chain(chunks)
+    }
 }
 
 /// The newest complete footer: the one the last log block names, or one that follows it.

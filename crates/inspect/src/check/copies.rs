@@ -14,20 +14,8 @@ pub(crate) fn check(inspector: &Inspector<'_>, findings: &mut Findings) {
     let Ok(checkpoint) = inspector.checkpoint() else {
         return;
     };
-    let footer = &checkpoint.footer;
-    let pages = checkpoint
-        .mat
-        .iter()
-        .enumerate()
-        .filter(|(_, entry)| entry.is_used())
-        .map(|(id, entry)| (Kind::Page, id, entry.addr, u32::from(entry.blocks)));
-    let tables = [(Kind::MatChunk, &footer.mat), (Kind::ZitChunk, &footer.zit)];
-    let chunks = tables.into_iter().flat_map(|(kind, list)| {
-        let used = list.iter().enumerate().filter(|(_, a)| **a != Addr::ZERO);
-        used.map(move |(number, addr)| (kind, number, *addr, 1))
-    });
     let media = &inspector.media;
-    for (kind, number, addr, blocks) in pages.chain(chunks) {
+    for (kind, number, addr, blocks) in checkpoint.metadata() {
         let Some(copy) = media.copy_of(addr) else {
             continue;
         };

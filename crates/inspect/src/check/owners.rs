@@ -1,5 +1,6 @@
 //! Who owns which block, and how many blocks of each zone are owned.
 
+use persimmon_format::envelope::Kind;
 use persimmon_format::extent::Extent;
 use persimmon_format::{Addr, Key, KeyKind};
 
@@ -104,21 +105,13 @@ impl Owners {
         let Ok(checkpoint) = inspector.checkpoint() else {
             return;
         };
-        let footer = &checkpoint.footer;
-        let pages = checkpoint
-            .mat
-            .iter()
-            .enumerate()
-            .filter(|(_, entry)| entry.is_used())
-            .map(|(id, entry)| ("page", id, entry.addr, u64::from(entry.blocks)));
-        let chunks = [("MAT chunk", &footer.mat), ("ZIT chunk", &footer.zit)];
-        let chunks = chunks.into_iter().flat_map(|(what, list)| {
-            list.iter()
-                .enumerate()
-                .filter(|(_, addr)| **addr != Addr::ZERO)
-                .map(move |(number, addr)| (what, number, *addr, 1))
-        });
-        for (what, number, addr, blocks) in pages.chain(chunks) {
+        for (kind, number, addr, blocks) in checkpoint.metadata() {
+            let what = match kind {
+                Kind::MatChunk => "MAT chunk",
+                Kind::ZitChunk => "ZIT chunk",
+                _ => "page",
+            };
+            let blocks = u64::from(blocks);
             let place = format_args!("{what} {number}").to_string();
             let metadata = inspector
                 .header(addr.zone())
@@ -127,8 +120,8 @@ impl Owners {
                 findings.add(&MAT_ENTRY, place, format_args!("{addr}, {blocks} blocks"));
                 continue;
             }
-            if what == "page" && number as u64 >= footer.page_limit {
-                let detail = format!("page ids end at {}", footer.page_limit);
+            if kind == Kind::Page && number as u64 >= checkpoint.footer.page_limit {
+                let detail = format!("page ids end at {}", checkpoint.footer.page_limit);
                 findings.add(&MAT_ENTRY, &place, detail);
             }
             usage.add(addr, blocks);
