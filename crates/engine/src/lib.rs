@@ -28,6 +28,7 @@ mod statistics;
 mod tables;
 mod turn;
 mod volume;
+mod walk;
 mod zones;
 
 pub use data::{Seek, SpaceReport};

@@ -1,19 +1,14 @@
 //! What is lost with zones that are offline: which ranges of which files, by path. Found by walking
 //! the whole tree, so it is asked for when a zone has failed, and not otherwise.
 
-use std::ops::ControlFlow;
-
 use persimmon_device::{BLOCK_SIZE, ZoneId};
 use persimmon_format::extent::Extent;
 use persimmon_format::table::Role;
 use persimmon_format::{Ino, Key, KeyKind};
 
 use crate::Volume;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::zones::failure::ZoneFailure;
-
-/// Items looked at under one hold of the metadata lock.
-const SCAN_ITEMS: usize = 1024;
 
 /// A range of a file that was in a zone that is offline. Reading it is an error.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -59,13 +54,25 @@ impl Volume {
         if offline.is_empty() {
             return Ok(losses);
         }
-        let scanned = self.scan_extents(&mut |key, value| {
-            if let Ok(extent @ Extent::Frame { addr, .. }) = Extent::decode(value)
-                && offline.contains(&addr.zone())
-            {
-                add(&mut losses, &key, extent.blocks(), addr.zone(), ranges_max);
+        let lost = |key: Key, value: &[u8]| {
+            if key.kind != KeyKind::EXTENT {
+                return None;
             }
-        });
+            match Extent::decode(value).ok()? {
+                extent @ Extent::Frame { addr, .. } if offline.contains(&addr.zone()) => {
+                    Some((key, extent.blocks(), addr.zone()))
+                }
+                _ => None,
+            }
+        };
+        // Up to the first page that is lost.
+        let scanned = self.walk(
+            Key::new(Ino(0), KeyKind(0), 0),
+            lost,
+            |(key, blocks, zone)| {
+                add(&mut losses, &key, blocks, zone, ranges_max);
+            },
+        );
         losses.incomplete |= scanned.is_err();
         self.name_all(&mut losses);
         Ok(losses)
@@ -77,38 +84,6 @@ impl Volume {
         let paths = self.paths(&inos);
         for loss in &mut losses.ranges {
             loss.path = paths.get(&loss.ino).cloned();
-        }
-    }
-
-    /// Hands each extent of the tree on, up to the first page that is lost.
-    fn scan_extents(&self, visit: &mut dyn FnMut(Key, &[u8])) -> Result<()> {
-        let mut from = Key::new(Ino(0), KeyKind(0), 0);
-        loop {
-            let mut items: Vec<(Key, Vec<u8>)> = Vec::new();
-            let mut next = None;
-            self.view::<_, Error>(|view| {
-                items.clear();
-                next = None;
-                let mut seen = 0;
-                view.scan(from, |key, value| {
-                    if seen == SCAN_ITEMS {
-                        next = Some(key);
-                        return Ok(ControlFlow::Break(()));
-                    }
-                    seen += 1;
-                    if key.kind == KeyKind::EXTENT {
-                        items.push((key, value.to_vec()));
-                    }
-                    Ok(ControlFlow::Continue(()))
-                })
-            })?;
-            for (key, value) in &items {
-                visit(*key, value);
-            }
-            match next {
-                Some(key) => from = key,
-                None => return Ok(()),
-            }
         }
     }
 }

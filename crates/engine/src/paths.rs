@@ -2,17 +2,14 @@
 //! for those who look at damage.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::ops::ControlFlow;
 
 use persimmon_format::inode::ROOT;
 use persimmon_format::name::DirEntry;
 use persimmon_format::{Ino, Key, KeyKind};
 
 use crate::Volume;
-use crate::error::{Error, Result};
+use crate::error::Result;
 
-/// Items looked at under one hold of the metadata lock.
-const SCAN_ITEMS: usize = 1024;
 /// Deepest path that is told.
 const DEPTH_MAX: usize = 4096;
 
@@ -60,36 +57,16 @@ impl Volume {
         wanted: &BTreeSet<Ino>,
         names: &mut HashMap<Ino, (Ino, Vec<u8>)>,
     ) -> Result<()> {
-        let mut from = Key::new(ROOT, KeyKind(0), 0);
-        loop {
-            let mut found = Vec::new();
-            let mut next = None;
-            self.view::<_, Error>(|view| {
-                found.clear();
-                next = None;
-                let mut seen = 0;
-                view.scan(from, |key, value| {
-                    if seen == SCAN_ITEMS {
-                        next = Some(key);
-                        return Ok(ControlFlow::Break(()));
-                    }
-                    seen += 1;
-                    if key.kind == KeyKind::DIR_ENTRY
-                        && let Ok(entry) = DirEntry::decode(value)
-                        && wanted.contains(&entry.ino)
-                    {
-                        found.push((entry.ino, (key.ino, entry.name.to_vec())));
-                    }
-                    Ok(ControlFlow::Continue(()))
-                })
-            })?;
-            for (ino, name) in found {
-                names.entry(ino).or_insert(name);
+        let named = |key: Key, value: &[u8]| {
+            if key.kind != KeyKind::DIR_ENTRY {
+                return None;
             }
-            match next {
-                Some(key) => from = key,
-                None => return Ok(()),
-            }
-        }
+            let entry = DirEntry::decode(value).ok()?;
+            let name = || (entry.ino, (key.ino, entry.name.to_vec()));
+            wanted.contains(&entry.ino).then(name)
+        };
+        self.walk(Key::new(ROOT, KeyKind(0), 0), named, |(ino, name)| {
+            names.entry(ino).or_insert(name);
+        })
     }
 }

@@ -1,8 +1,6 @@
 //! Putting right what a check found wrong. The check plans, from outside; here its plan becomes
 //! transactions. Nobody else uses the volume meanwhile.
 
-use std::ops::ControlFlow;
-
 use persimmon_format::extent::Extent;
 use persimmon_format::record::Op;
 use persimmon_format::table::Role;
@@ -14,9 +12,6 @@ use crate::meta::Intent;
 
 /// Operations of one record.
 const RECORD_OPS: usize = 64;
-/// Items looked at under one hold of the metadata lock.
-const SCAN_ITEMS: usize = 1024;
-
 /// Turns of moving things out of one zone.
 const EMPTYING_ROUNDS_MAX: usize = 64;
 
@@ -112,44 +107,21 @@ impl Volume {
         Ok(())
     }
 
-    /// Counts the items of the tree, a bounded number at a time.
     fn count_items(&self, counts: &mut Counts) -> Result<()> {
-        let mut from = Key::new(Ino(0), KeyKind(0), 0);
-        loop {
-            let mut batch = Vec::new();
-            let mut next = None;
-            self.view::<_, Error>(|view| {
-                batch.clear();
-                next = None;
-                let mut seen = 0;
-                view.scan(from, |key, value| {
-                    if seen == SCAN_ITEMS {
-                        next = Some(key);
-                        return Ok(ControlFlow::Break(()));
-                    }
-                    seen += 1;
-                    match key.kind {
-                        KeyKind::INODE => batch.push(None),
-                        KeyKind::EXTENT => batch.extend(Extent::decode(value).ok().map(Some)),
-                        _ => {}
-                    }
-                    Ok(ControlFlow::Continue(()))
-                })
-            })?;
-            for item in &batch {
-                match item {
-                    None => counts.inodes += 1,
-                    Some(Extent::Frame { addr, crcs }) => counts.add(*addr, crcs.len() as u64),
-                    Some(Extent::Reserved { blocks }) => {
-                        counts.reserved_blocks += u64::from(*blocks);
-                    }
-                    Some(Extent::Inline(_)) => {}
-                }
-            }
-            match next {
-                Some(key) => from = key,
-                None => return Ok(()),
-            }
-        }
+        let counted = |key: Key, value: &[u8]| match key.kind {
+            KeyKind::INODE => Some(None),
+            KeyKind::EXTENT => Extent::decode(value).ok().map(Some),
+            _ => None,
+        };
+        self.walk(
+            Key::new(Ino(0), KeyKind(0), 0),
+            counted,
+            |item| match item {
+                None => counts.inodes += 1,
+                Some(Extent::Frame { addr, crcs }) => counts.add(addr, crcs.len() as u64),
+                Some(Extent::Reserved { blocks }) => counts.reserved_blocks += u64::from(blocks),
+                Some(Extent::Inline(_)) => {}
+            },
+        )
     }
 }
