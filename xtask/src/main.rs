@@ -1,4 +1,4 @@
-//! Developer commands: `cargo xtask demo`, `test`, `bench`, `tidy`, `setup`. Run one with `--help` for its options.
+//! Developer commands: `cargo xtask demo`, `test`, `bench`, `tidy`, `vm`, `setup`. Run one with `--help` for its options.
 
 mod bench;
 mod demo;
@@ -7,6 +7,7 @@ mod shell;
 mod simulate;
 mod test;
 mod tidy;
+mod vm;
 mod volume;
 
 use std::path::PathBuf;
@@ -38,6 +39,8 @@ enum Command {
         #[arg(long)]
         bless: bool,
     },
+    /// Run a command in a virtual machine with emulated zoned drives
+    Vm(vm::Options),
     /// Install the packages and tools that tests, demo and benchmarks use
     Setup,
 }
@@ -64,6 +67,7 @@ fn run(command: Command) -> Result<bool> {
         Command::Test(options) => test::run(&options),
         Command::Tidy { bless: true } => tidy::bless(&root).map(|()| true),
         Command::Tidy { bless: false } => Ok(tidy::report(&tidy::check(&root)?)),
+        Command::Vm(options) => vm::run(&options),
         Command::Setup => setup::run().map(|()| true),
     }
 }

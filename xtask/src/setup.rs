@@ -22,9 +22,11 @@ const PACKAGES: &[(&str, &str)] = &[
     ("postgresql-contrib", "amcheck"),
     ("procps", "process listings in failure reports"),
     ("python3-venv", "a virtual environment on the mount"),
+    ("qemu-system-x86", "the virtual machine with zoned drives"),
     ("rsync", "a tree copied with all its attributes"),
     ("sqlite3", "WAL and DELETE journals"),
     ("util-linux", "losetup, flock"),
+    ("xz-utils", "the kernel modules of the virtual machine"),
 ];
 
 /// The fsx of crates.io, built once into `.cache`.
@@ -43,7 +45,8 @@ pub fn fsx_path() -> PathBuf {
     PathBuf::from(".cache/bin/fsx")
 }
 
-fn packages() -> Result<()> {
+/// Installs the Debian packages that are missing.
+pub fn packages() -> Result<()> {
     let missing: Vec<&(&str, &str)> = PACKAGES
         .iter()
         .filter(|(package, _)| !installed(package))

@@ -49,6 +49,16 @@ pub fn check(command: &mut Command) -> Result<()> {
     Ok(())
 }
 
+/// Runs a command to its end; its standard output, or an error when it fails.
+pub fn output(words: &[&str]) -> Result<String> {
+    let output = command(words).stderr(Stdio::inherit()).output();
+    let output = output.with_context(|| format!("cannot run {}", words[0]))?;
+    if !output.status.success() {
+        bail!("{} failed", words.join(" "));
+    }
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
 /// True when the command can be run and succeeds; prints nothing.
 pub fn quietly(command: &mut Command) -> bool {
     command

@@ -1,0 +1,107 @@
+//! `cargo xtask vm`: a small Linux guest with zoned drives, in QEMU without hardware help.
+//!
+//! The guest is a kernel of Debian's and an initramfs of our making: busybox, the kernel's modules
+//! for zoned drives, and the built programs. It is kept in `target/vm`.
+
+mod archive;
+mod drive;
+mod guest;
+mod kernel;
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use clap::Args;
+
+use crate::{setup, shell, volume};
+
+use drive::Drive;
+use guest::{Guest, Machine};
+use kernel::Kernel;
+
+/// Which machine, and what to run in it.
+#[derive(Args)]
+pub struct Options {
+    /// Kernel of the guest: `6.1` (no zone write plugging) or `6.12` (with it)
+    #[arg(long, default_value = "6.12", value_parser = Kernel::parse)]
+    kernel: Kernel,
+    /// A drive, again for another: `nvme`, `null`, `scsi` (zoned) or `disk`, then what is to differ from
+    /// `:size=256M,zone=4M,capacity=3M,open=14,active=14,block=4K,conventional=0`. NVMe namespaces are
+    /// `/dev/nvme0n1` and on, disks among them, null_blk `/dev/nullb0` and on, SCSI `/dev/sda` and on
+    #[arg(long, value_parser = Drive::parse, default_value = "nvme")]
+    drive: Vec<Drive>,
+    /// Memory of the guest, MiB
+    #[arg(long, default_value_t = 768)]
+    memory_mib: u32,
+    /// Processors of the guest
+    #[arg(long, default_value_t = 2)]
+    cpus: u32,
+    /// Seconds the command may take
+    #[arg(long, default_value_t = 600)]
+    limit_s: u64,
+    /// A further program to put into the guest's /bin
+    #[arg(long)]
+    program: Vec<PathBuf>,
+    /// Install and build nothing
+    #[arg(long)]
+    no_setup: bool,
+    /// What to run in the guest, by its shell
+    #[arg(trailing_var_arg = true)]
+    command: Vec<String>,
+}
+
+/// Programs that every guest has: those built by [`build`].
+const PROGRAMS: &[&str] = &["persimmon"];
+
+/// Builds what is missing and runs the command; ends with its exit code.
+pub fn run(options: &Options) -> Result<bool> {
+    volume::watch_for_interrupts()?;
+    if !options.no_setup {
+        setup::packages()?;
+        build()?;
+    }
+    let mut machine = Machine {
+        kernel: options.kernel,
+        drives: options.drive.clone(),
+        memory_mib: options.memory_mib,
+        cpus: options.cpus,
+        programs: programs()?,
+    };
+    machine.programs.extend(options.program.iter().cloned());
+    if options.command.is_empty() {
+        bail!("tell what to run in the guest, for example: cargo xtask vm -- persimmon --version");
+    }
+    let mut guest = Guest::boot(&machine)?;
+    eprintln!("booted in {:.1} s", guest.boot_time().as_secs_f64());
+    let limit = Duration::from_secs(options.limit_s);
+    let code = guest.run(&options.command.join(" "), limit, &mut |line| {
+        println!("{line}");
+    })?;
+    drop(guest);
+    if code != 0 {
+        // The guest's exit code is this program's.
+        std::process::exit(code);
+    }
+    Ok(true)
+}
+
+/// Builds what runs in the guest.
+pub fn build() -> Result<()> {
+    eprintln!("building what runs in the guest");
+    shell::check(&mut shell::command(&[
+        "cargo",
+        "build",
+        "--release",
+        "--quiet",
+        "--package",
+        "persimmon-cli",
+    ]))
+}
+
+fn programs() -> Result<Vec<PathBuf>> {
+    PROGRAMS
+        .iter()
+        .map(|name| volume::built(name).context("build it first: leave out --no-setup"))
+        .collect()
+}
