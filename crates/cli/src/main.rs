@@ -19,6 +19,7 @@ mod progress;
 mod recover;
 mod report;
 mod scrub;
+mod simulate;
 mod spec;
 mod stats;
 mod sync;
@@ -57,6 +58,7 @@ enum Command {
     Sync(sync::Sync),
     Dump(dump::Dump),
     Probe(probe::Probe),
+    Simulate(Box<simulate::Simulate>),
 }
 
 impl Command {
@@ -74,6 +76,7 @@ impl Command {
             Command::Sync(command) => command.run(),
             Command::Dump(command) => command.run(),
             Command::Probe(command) => command.run(),
+            Command::Simulate(command) => command.run(),
         }
     }
 
@@ -92,6 +95,7 @@ impl Command {
             Command::Sync(_) => ("sync", exit::FAILED),
             Command::Dump(_) => ("dump", exit::FAILED),
             Command::Probe(_) => ("probe", exit::FAILED),
+            Command::Simulate(_) => ("simulate", exit::FAILED),
         }
     }
 }

@@ -8,7 +8,11 @@ pub mod device;
 #[cfg(feature = "filesystem")]
 pub mod filesystem;
 pub mod harness;
+pub mod load;
+#[cfg(feature = "filesystem")]
+pub mod measure;
 pub mod model;
+pub mod placement;
 pub mod time;
 pub mod workload;
 

@@ -28,9 +28,10 @@ const CRATES: &[(&str, &[&str])] = &[
             "fuse",
             "inspect",
             "salvage",
+            "sim",
         ],
     ),
-    // Test equipment: only development dependencies name it.
+    // Test equipment: beside `persimmon simulate` only development dependencies name it.
     (
         "sim",
         &["format", "device", "engine", "vfs", "persimmon", "inspect"],

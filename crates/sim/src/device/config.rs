@@ -22,6 +22,8 @@ pub enum History {
     /// Data alone, for benchmarks. Written buffers are shared, not copied. A power cut loses
     /// nothing but commands in flight.
     Dropped,
+    /// The same, and of blocks made by [`super::pattern`] their numbers: for large volumes.
+    Patterns,
 }
 
 /// Geometry and behaviour of a simulated device.
@@ -117,6 +119,13 @@ impl SimConfig {
     #[must_use]
     pub fn fast(mut self) -> SimConfig {
         self.history = History::Dropped;
+        self
+    }
+
+    /// For benchmarks on large volumes; see [`History::Patterns`].
+    #[must_use]
+    pub fn patterns(mut self) -> SimConfig {
+        self.history = History::Patterns;
         self
     }
 

@@ -1,20 +1,23 @@
-//! What a zone's blocks hold: runs of shared buffers, sorted and disjoint. Zeros elsewhere.
+//! What a zone's blocks hold: runs of shared buffers, or of the numbers that patterns are made
+//! from, sorted and disjoint. Zeros elsewhere.
 
 use std::sync::{Arc, OnceLock};
 
 use persimmon_device::{BLOCK_SIZE, Buffer, BufferMut};
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
+use super::pattern::Content;
+
 #[derive(Clone)]
 struct Extent {
     start: u32,
-    data: Buffer,
+    data: Content,
     /// What its blocks add to [`Medium::hash`]; computed once for all copies.
     hash: Arc<OnceLock<u64>>,
 }
 
 impl Extent {
-    fn new(start: u32, data: Buffer) -> Extent {
+    fn new(start: u32, data: Content) -> Extent {
         Extent {
             start,
             data,
@@ -29,7 +32,7 @@ impl Extent {
     fn hash(&self) -> u64 {
         *self.hash.get_or_init(|| {
             (u64::from(self.start)..)
-                .zip(self.data.chunks_exact(BLOCK_SIZE))
+                .zip(bytes_of(&self.data).chunks_exact(BLOCK_SIZE))
                 .map(|(at, block)| xxh3_64_with_seed(block, at))
                 .fold(0, u64::wrapping_add)
         })
@@ -39,8 +42,8 @@ impl Extent {
     fn part(&self, from: u32, to: u32) -> Extent {
         let start = from.max(self.start);
         let end = to.min(self.end()).max(start);
-        let blocks = (start - self.start) as usize..(end - self.start) as usize;
-        Extent::new(start, self.data.slice(blocks))
+        let (from, to) = ((start - self.start) as usize, (end - self.start) as usize);
+        Extent::new(start, self.data.part(from, to))
     }
 }
 
@@ -48,11 +51,41 @@ impl Extent {
 #[derive(Clone, Default)]
 pub(crate) struct Medium {
     extents: Vec<Extent>,
+    /// Of blocks made by [`super::pattern`].
+    keeps_numbers: bool,
 }
 
 impl Medium {
+    /// Zeros. Of patterns their numbers are kept, if so asked.
+    pub fn new(keeps_numbers: bool) -> Medium {
+        Medium {
+            extents: Vec::new(),
+            keeps_numbers,
+        }
+    }
+
     /// Puts `data` at `block`, over whatever was there.
-    pub fn put(&mut self, block: u32, data: Buffer) {
+    pub fn put(&mut self, mut block: u32, data: Buffer) {
+        if !self.keeps_numbers {
+            return self.put_content(block, Content::Bytes(data));
+        }
+        for content in Content::runs_of(&data) {
+            let blocks = content.blocks();
+            let joined = self.extents.last_mut().is_some_and(|last| {
+                let joins = last.end() == block && last.data.join(&content);
+                if joins {
+                    last.hash = Arc::default();
+                }
+                joins
+            });
+            if !joined {
+                self.put_content(block, content);
+            }
+            block += blocks;
+        }
+    }
+
+    fn put_content(&mut self, block: u32, data: Content) {
         let end = block + data.blocks();
         if end == block {
             return;
@@ -120,7 +153,7 @@ impl Medium {
 pub(crate) struct Gather {
     blocks: u32,
     /// Block within the read, and what goes there.
-    pieces: Vec<(u32, Buffer)>,
+    pieces: Vec<(u32, Content)>,
 }
 
 impl Gather {
@@ -131,7 +164,7 @@ impl Gather {
 
     /// One buffer: the medium's own where one extent holds all, else a copy.
     pub fn finish(self) -> Buffer {
-        if let [(0, data)] = self.pieces.as_slice()
+        if let [(0, Content::Bytes(data))] = self.pieces.as_slice()
             && data.blocks() == self.blocks
         {
             return data.clone();
@@ -139,11 +172,23 @@ impl Gather {
         let mut whole = BufferMut::zeroed(self.blocks as usize);
         for (block, data) in &self.pieces {
             let start = *block as usize * BLOCK_SIZE;
-            if let Some(target) = whole.get_mut(start..start + data.len()) {
-                target.copy_from_slice(data);
+            let len = data.blocks() as usize * BLOCK_SIZE;
+            if let Some(target) = whole.get_mut(start..start + len) {
+                data.copy_to(target);
             }
         }
         whole.freeze()
+    }
+}
+
+fn bytes_of(content: &Content) -> Buffer {
+    match content {
+        Content::Bytes(data) => data.clone(),
+        Content::Numbers(numbers) => {
+            let mut bytes = BufferMut::zeroed(numbers.len());
+            content.copy_to(&mut bytes);
+            bytes.freeze()
+        }
     }
 }
 
@@ -165,6 +210,26 @@ mod tests {
                 b[0]
             })
             .collect()
+    }
+
+    #[test]
+    fn patterns_read_back_whether_numbers_or_bytes_are_kept() {
+        use super::super::pattern;
+        let mut all = BufferMut::zeroed(8);
+        pattern::fill(&mut all, 100);
+        all[3 * BLOCK_SIZE..4 * BLOCK_SIZE].fill(5);
+        let all = all.freeze();
+        let mut media = [Medium::new(true), Medium::new(false)];
+        for medium in &mut media {
+            for (at, blocks) in [(0, 2), (2, 1), (3, 2), (5, 3)] {
+                medium.put(at as u32, all.slice(at..at + blocks));
+            }
+            assert_eq!(medium.gather(0, 8).finish()[..], all[..]);
+            assert_eq!(medium.block(6)[..], all[6 * BLOCK_SIZE..7 * BLOCK_SIZE]);
+        }
+        let [numbers, bytes] = media;
+        assert!((0..=8).all(|end| numbers.hash(end) == bytes.hash(end)));
+        assert_eq!((numbers.extents.len(), bytes.extents.len()), (3, 4));
     }
 
     #[test]

@@ -24,6 +24,7 @@ mod config;
 mod counters;
 mod fault;
 mod medium;
+pub mod pattern;
 mod power;
 mod queue;
 mod state;

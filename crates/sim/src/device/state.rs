@@ -111,7 +111,7 @@ impl State {
                 } else {
                     ZoneKind::Sequential
                 };
-                Arc::new(Zone::new(kind, config.zone_capacity(zone)))
+                Arc::new(Zone::new(kind, config.zone_capacity(zone), config.history))
             })
             .collect();
         State::with_zones(config, zones)

@@ -21,14 +21,14 @@ pub(crate) struct Zone {
 }
 
 impl Zone {
-    pub fn new(kind: ZoneKind, capacity: u32) -> Zone {
+    pub fn new(kind: ZoneKind, capacity: u32, history: History) -> Zone {
         Zone {
             kind,
             state: ZoneState::Empty,
             capacity,
             write_pointer: 0,
             written: 0,
-            medium: Medium::default(),
+            medium: Medium::new(history == History::Patterns),
             resets: 0,
         }
     }

@@ -1,0 +1,185 @@
+//! `persimmon simulate`: what a load costs on a simulated drive.
+
+use std::time::Duration;
+
+use anyhow::Result;
+use clap::Args;
+use persimmon_fuse::size::{parse_basis_points, parse_bytes, show_bytes};
+use persimmon_sim::Timing;
+use persimmon_sim::load::Load;
+use persimmon_sim::measure::{Pace, Percentiles, Plan, Report, run};
+
+use crate::output;
+use crate::progress::Progress;
+
+const BLOCK_BYTES: u64 = 4096;
+
+/// Run a load on a simulated zoned drive and tell what it cost: write amplification, cleaning, wear,
+/// and, with --rounds, latencies in virtual time.
+#[derive(Args)]
+pub struct Simulate {
+    /// uniform, zipf[:THETA], hotcold, churn (small files), compaction (files with two lifetimes)
+    workload: Load,
+    /// Zones of the drive
+    #[arg(long, default_value_t = 2000)]
+    zones: u32,
+    /// Size of a zone
+    #[arg(long, default_value = "2M", value_parser = parse_bytes)]
+    zone_size: u64,
+    /// Zones open and active at most; 0: any number
+    #[arg(long, default_value_t = 14)]
+    active: u32,
+    /// Live data, as a share of the capacity of data zones and free zones
+    #[arg(long, default_value_t = 0.8, value_name = "SHARE")]
+    fill: f64,
+    /// Popular blocks of zipf and hotcold lie next to each other
+    #[arg(long)]
+    clustered: bool,
+    /// Memory for data on its way to the drive
+    #[arg(long, default_value = "1M", value_parser = parse_bytes)]
+    staging: u64,
+    /// Journal between two checkpoints
+    #[arg(long, default_value = "32M", value_parser = parse_bytes)]
+    journal: u64,
+    /// Pages changed between two checkpoints
+    #[arg(long, default_value_t = 4096)]
+    dirty_pages: usize,
+    /// Reserve of the volume
+    #[arg(long, default_value = "0%", value_parser = parse_basis_points)]
+    reserve: u32,
+    /// Volumes of live data to write before it is measured
+    #[arg(long, default_value_t = 4.0, value_name = "VOLUMES")]
+    warm_up: f64,
+    /// Volumes of live data to write while it is measured
+    #[arg(long, default_value_t = 1.0)]
+    volumes: f64,
+    /// Of the load
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Measure latencies instead: each client overwrites a block, syncs and reads one, so many times
+    #[arg(long)]
+    rounds: Option<u64>,
+    /// Clients at the same time, with --rounds
+    #[arg(long, default_value_t = 4, requires = "rounds")]
+    clients: u32,
+    /// Pause of a client after each round in microseconds, with --rounds
+    #[arg(long, default_value_t = 200, requires = "rounds")]
+    think: u64,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+impl Simulate {
+    pub fn run(&self) -> Result<u8> {
+        let plan = self.plan();
+        let bar = Progress::start("simulating", !self.json);
+        let report = run(&plan, &mut |share| {
+            bar.advance(self.workload.to_string(), (share * 1000.0) as u64, 1000);
+        })?;
+        drop(bar);
+        if self.json {
+            output::json(&report)?;
+        } else {
+            say(&report);
+        }
+        Ok(0)
+    }
+
+    fn plan(&self) -> Plan {
+        let defaults = Plan::default();
+        Plan {
+            load: self.workload,
+            clustered: self.clustered,
+            zones: self.zones,
+            zone_blocks: (self.zone_size / BLOCK_BYTES).min(u32::MAX.into()) as u32,
+            active_max: (self.active > 0).then_some(self.active),
+            fill: self.fill,
+            warm_up_volumes: self.warm_up,
+            volumes: self.volumes,
+            seed: self.seed,
+            options: persimmon_engine::Options {
+                staging_bytes_max: self.staging as usize,
+                journal_bytes_max: self.journal,
+                dirty_pages_max: self.dirty_pages,
+                ..defaults.options
+            },
+            reserve_basis_points: self.reserve,
+            pace: self.rounds.map(|rounds| Pace {
+                timing: Timing::default(),
+                clients: self.clients,
+                think: Duration::from_micros(self.think),
+                rounds,
+            }),
+        }
+    }
+}
+
+fn say(report: &Report) {
+    let drive = u64::from(report.zones) * u64::from(report.zone_blocks) * BLOCK_BYTES;
+    println!(
+        "{} on {} zones of {} blocks ({}), {:.1} % full ({:.1} % of the drive)",
+        report.load,
+        report.zones,
+        report.zone_blocks,
+        show_bytes(drive),
+        report.fill * 100.0,
+        report.fill_raw * 100.0
+    );
+    println!("written by users     {}", show_bytes(report.user_bytes));
+    println!("write amplification  {:.3}", report.write_amplification);
+    if let Some(bound) = report.uniform_bound {
+        let over = (report.write_amplification / bound - 1.0) * 100.0;
+        println!("placement alone      {bound:.3} ({over:+.1} %)");
+    }
+    println!();
+    let written = &report.written;
+    let rows: Vec<Vec<String>> = [
+        ("data", written.data),
+        ("cleaned data", written.cleaned_data),
+        ("summaries", written.summaries),
+        ("metadata", written.metadata),
+        ("cleaned metadata", written.cleaned_metadata),
+        ("journal", written.journal),
+        ("checkpoints", written.checkpoints),
+    ]
+    .iter()
+    .map(|(class, share)| vec![(*class).to_owned(), format!("{share:.4}")])
+    .collect();
+    print!(
+        "{}",
+        output::table(&["written as", "per user byte"], &[false, true], &rows)
+    );
+    println!();
+    println!("victims cleaned ahead       {}", report.cleaning_background);
+    println!("victims cleaned on demand   {}", report.cleaning_foreground);
+    println!("blocks moved                {}", report.blocks_moved);
+    println!("operations that waited      {}", report.stalls);
+    println!("checkpoints                 {}", report.checkpoints);
+    let resets = &report.resets;
+    println!(
+        "resets of a zone            {} to {}, {:.1} on average, deviation {:.1}",
+        resets.least, resets.most, resets.mean, resets.deviation
+    );
+    let timed = [
+        ("read", report.reads),
+        ("write", report.writes),
+        ("sync", report.syncs),
+    ];
+    let row = |name: &str, p: Percentiles| {
+        let figures = [p.p50, p.p99, p.p99_9, p.longest];
+        let mut row = vec![name.to_owned()];
+        row.extend(figures.map(|micros| format!("{micros:.0}")));
+        row
+    };
+    let rows: Vec<Vec<String>> = timed
+        .iter()
+        .filter_map(|(name, percentiles)| Some(row(name, (*percentiles)?)))
+        .collect();
+    if !rows.is_empty() {
+        println!();
+        let headings = ["microseconds", "median", "p99", "p99.9", "longest"];
+        let right = [false, true, true, true, true];
+        print!("{}", output::table(&headings, &right, &rows));
+    }
+}

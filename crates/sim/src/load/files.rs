@@ -1,0 +1,241 @@
+//! Loads of whole files: which one is made next, and which one goes.
+
+use std::collections::VecDeque;
+
+use rand::Rng;
+use rand_chacha::ChaCha8Rng;
+
+/// How files come and go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Shape {
+    /// Small files in directories, as an archive unpacked: one directory after the other is filled,
+    /// files deleted are any.
+    Churn,
+    /// As the compactions of an LSM tree: files of a few MiB, half of the bytes with a short life,
+    /// deleted in the order they came, half with a long one, any of which may go. They carry hints.
+    Compaction,
+}
+
+/// How long a file is said to live.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FileLife {
+    /// Nothing is said.
+    Unknown,
+    /// Hint: short.
+    Short,
+    /// Hint: long.
+    Long,
+}
+
+/// What happens next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FileChange {
+    /// A file appears.
+    Make {
+        /// Its number; none is used twice.
+        file: u64,
+        /// Directory to make it in.
+        directory: u64,
+        /// Length.
+        blocks: u64,
+        /// Hint.
+        life: FileLife,
+    },
+    /// A file goes.
+    Delete {
+        /// Its number.
+        file: u64,
+        /// Its directory.
+        directory: u64,
+    },
+}
+
+/// Files of one directory, with [`Shape::Churn`].
+const DIRECTORY_FILES: u64 = 100;
+/// Share of the live bytes that have a short life, with [`Shape::Compaction`].
+const SHORT_SHARE: f64 = 0.1;
+/// Blocks of a file, with [`Shape::Compaction`]: 2 to 8 MiB.
+const COMPACTION_BLOCKS: std::ops::RangeInclusive<u64> = 512..=2048;
+
+#[derive(Clone, Copy, Debug)]
+struct File {
+    file: u64,
+    directory: u64,
+    blocks: u64,
+}
+
+#[derive(Clone, Debug, Default)]
+struct Kind {
+    files: VecDeque<File>,
+    blocks: u64,
+    /// A file had to wait for another to go.
+    full: bool,
+}
+
+/// Makes and deletes files so that about as many blocks are live as asked for.
+#[derive(Clone, Debug)]
+pub struct Files {
+    shape: Shape,
+    blocks_max: u64,
+    next: u64,
+    /// Long or unknown, and short.
+    kinds: [Kind; 2],
+    /// Made next, once there is room.
+    waiting: Option<(usize, File)>,
+    rng: ChaCha8Rng,
+}
+
+impl Files {
+    /// None yet; at most `blocks_max` blocks will be live.
+    #[must_use]
+    pub fn new(shape: Shape, blocks_max: u64, rng: ChaCha8Rng) -> Files {
+        Files {
+            shape,
+            blocks_max,
+            next: 0,
+            kinds: Default::default(),
+            waiting: None,
+            rng,
+        }
+    }
+
+    /// Blocks of all files that are there.
+    #[must_use]
+    pub fn live_blocks(&self) -> u64 {
+        self.kinds.iter().map(|kind| kind.blocks).sum()
+    }
+
+    /// At most so many blocks will be live from now on.
+    pub fn bound(&mut self, blocks_max: u64) {
+        self.blocks_max = blocks_max;
+        for kind in &mut self.kinds {
+            kind.full = false;
+        }
+    }
+
+    /// Whether files of all kinds have had to wait for others to go since the bound was set.
+    #[must_use]
+    pub fn is_full(&self) -> bool {
+        let kinds = match self.shape {
+            Shape::Churn => 1,
+            Shape::Compaction => 2,
+        };
+        self.kinds.iter().take(kinds).all(|kind| kind.full)
+    }
+
+    /// What happens next.
+    pub fn draw(&mut self) -> FileChange {
+        let waited = self.waiting.is_some();
+        let (kind, file) = match self.waiting.take() {
+            Some(waiting) => waiting,
+            None => self.invent(),
+        };
+        let bound = self.share(kind);
+        if let Some(kind_now) = self.kinds.get_mut(kind)
+            && kind_now.blocks + file.blocks > bound
+            && let Some(gone) = take(kind_now, self.shape, kind, &mut self.rng)
+        {
+            self.waiting = Some((kind, file));
+            return FileChange::Delete {
+                file: gone.file,
+                directory: gone.directory,
+            };
+        }
+        if let Some(kind) = self.kinds.get_mut(kind) {
+            kind.blocks += file.blocks;
+            kind.full |= waited;
+            kind.files.push_back(file);
+        }
+        FileChange::Make {
+            file: file.file,
+            directory: file.directory,
+            blocks: file.blocks,
+            life: match (self.shape, kind) {
+                (Shape::Churn, _) => FileLife::Unknown,
+                (Shape::Compaction, 0) => FileLife::Long,
+                (Shape::Compaction, _) => FileLife::Short,
+            },
+        }
+    }
+
+    fn share(&self, kind: usize) -> u64 {
+        let short = (self.blocks_max as f64 * SHORT_SHARE) as u64;
+        match (self.shape, kind) {
+            (Shape::Churn, _) => self.blocks_max,
+            (Shape::Compaction, 0) => self.blocks_max - short,
+            (Shape::Compaction, _) => short,
+        }
+    }
+
+    fn invent(&mut self) -> (usize, File) {
+        let (kind, directory, blocks) = match self.shape {
+            Shape::Churn => {
+                // Sizes of source files: most small, some large.
+                let magnitude = self.rng.random_range(0.0..8.0f64);
+                let blocks = magnitude.exp2() as u64;
+                (0, self.next / DIRECTORY_FILES, blocks.max(1))
+            }
+            Shape::Compaction => {
+                let kind = self.rng.random_range(0..2);
+                (kind, 0, self.rng.random_range(COMPACTION_BLOCKS))
+            }
+        };
+        let file = self.next;
+        self.next += 1;
+        let file = File {
+            file,
+            directory,
+            blocks: blocks.min(self.share(kind).max(1)),
+        };
+        (kind, file)
+    }
+}
+
+fn take(kind: &mut Kind, shape: Shape, number: usize, rng: &mut ChaCha8Rng) -> Option<File> {
+    if kind.files.is_empty() {
+        return None;
+    }
+    let gone = match (shape, number) {
+        (Shape::Compaction, 1) => kind.files.pop_front(),
+        _ => kind
+            .files
+            .swap_remove_back(rng.random_range(0..kind.files.len())),
+    }?;
+    kind.blocks -= gone.blocks;
+    Some(gone)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashMap;
+
+    use rand::SeedableRng;
+
+    use super::*;
+
+    #[test]
+    fn live_blocks_stay_within_the_bound_and_files_go_once() {
+        for shape in [Shape::Churn, Shape::Compaction] {
+            let mut files = Files::new(shape, 50_000, ChaCha8Rng::seed_from_u64(1));
+            let mut there = HashMap::new();
+            let mut most = 0;
+            for _ in 0..20_000 {
+                match files.draw() {
+                    FileChange::Make {
+                        file,
+                        blocks,
+                        directory,
+                        ..
+                    } => assert_eq!(there.insert(file, (directory, blocks)), None),
+                    FileChange::Delete { file, directory } => {
+                        assert_eq!(there.remove(&file).map(|f| f.0), Some(directory));
+                    }
+                }
+                let live: u64 = there.values().map(|f| f.1).sum();
+                assert_eq!(live, files.live_blocks());
+                most = most.max(live);
+            }
+            assert!((45_000..=50_000).contains(&most), "{shape:?}: {most}");
+        }
+    }
+}

@@ -1,0 +1,299 @@
+//! A volume on a simulated drive, and the load on it.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use persimmon_device::BLOCK_SIZE;
+use persimmon_engine::{Error, FormatOptions, Intent, Progress, Task, Volume};
+use persimmon_format::Ino;
+use persimmon_format::inode::{Inode, Timestamp};
+use persimmon_format::table::Role;
+use persimmon_vfs::{AccessTimes, Caller, Clock, OpenFlags, ROOT, Vfs};
+use rand::SeedableRng;
+use rand_chacha::ChaCha8Rng;
+
+use super::{MeasureError, Plan};
+use crate::device::pattern;
+use crate::load::{FileChange, FileLife, Files, Load, Scatter, Shape};
+use crate::{SimConfig, SimDevice};
+
+/// Blocks written by one call where it is long.
+const PIECE_BLOCKS: u64 = 256;
+/// Operations between two looks at what is due in the background.
+const TICK_OPERATIONS: u64 = 64;
+/// Steps of one kind taken at once.
+const STEPS_MAX: u32 = 64;
+
+/// The drive, the volume, and what the load remembers.
+pub(super) struct Drive {
+    pub device: Arc<SimDevice>,
+    pub volume: Arc<Volume>,
+    vfs: Vfs,
+    subject: Subject,
+    /// Number of the next pattern: no two blocks are the same.
+    next_pattern: u64,
+    operations: u64,
+    bytes: Vec<u8>,
+}
+
+enum Subject {
+    File {
+        ino: Ino,
+        blocks: u64,
+        scatter: Scatter,
+        rng: ChaCha8Rng,
+    },
+    Files {
+        files: Files,
+        directories: HashMap<u64, Ino>,
+        inodes: HashMap<u64, Ino>,
+        shape: Shape,
+    },
+}
+
+/// Files have no times here.
+struct NoClock;
+
+impl Clock for NoClock {
+    fn now(&self) -> Timestamp {
+        Timestamp::default()
+    }
+}
+
+impl Drive {
+    pub fn new(plan: &Plan) -> Result<Drive, MeasureError> {
+        let mut config = SimConfig::new(plan.zones, plan.zone_blocks)
+            .limits(plan.active_max, plan.active_max)
+            .patterns();
+        if let Some(pace) = &plan.pace {
+            config = config.timed(pace.timing);
+        }
+        let device = Arc::new(SimDevice::new(config));
+        let format = FormatOptions {
+            reserve_basis_points: plan.reserve_basis_points,
+            ..FormatOptions::default()
+        };
+        Volume::format(Arc::clone(&device) as _, &format)?;
+        let (volume, _) = Volume::open(Arc::clone(&device) as _, plan.options.clone())?;
+        let volume = Arc::new(volume);
+        let options = persimmon_vfs::Options {
+            access_times: AccessTimes::Never,
+            ..persimmon_vfs::Options::default()
+        };
+        let vfs = Vfs::new(Arc::clone(&volume), Arc::new(NoClock), options);
+        let rng = ChaCha8Rng::seed_from_u64(plan.seed);
+        let subject = match plan.load {
+            Load::Overwrite(popularity) => Subject::File {
+                ino: nameless_file(&volume)?,
+                blocks: 0,
+                scatter: Scatter::new(popularity, 1, plan.clustered),
+                rng,
+            },
+            Load::Files(shape) => Subject::Files {
+                files: Files::new(shape, 0, rng),
+                directories: HashMap::new(),
+                inodes: HashMap::new(),
+                shape,
+            },
+        };
+        Ok(Drive {
+            device,
+            volume,
+            vfs,
+            subject,
+            next_pattern: 1,
+            operations: 0,
+            bytes: vec![0; PIECE_BLOCKS as usize * BLOCK_SIZE],
+        })
+    }
+
+    /// Makes so many blocks live, of a plan's load.
+    pub fn fill(&mut self, plan: &Plan, target: u64) -> Result<(), MeasureError> {
+        match &mut self.subject {
+            Subject::File {
+                ino,
+                blocks,
+                scatter,
+                ..
+            } => {
+                let (ino, before) = (*ino, *blocks);
+                if let Load::Overwrite(popularity) = plan.load {
+                    *scatter = Scatter::new(popularity, target, plan.clustered);
+                }
+                *blocks = target;
+                if target < before {
+                    let size = target * BLOCK_SIZE as u64;
+                    self.volume.truncate(ino, size, Timestamp::default())?;
+                }
+                self.write(ino, before, target.saturating_sub(before))?;
+            }
+            Subject::Files { files, .. } => {
+                files.bound(target);
+                while let Subject::Files { files, .. } = &mut self.subject
+                    && !files.is_full()
+                {
+                    self.operate()?;
+                }
+            }
+        }
+        self.volume.sync()?;
+        Ok(())
+    }
+
+    /// The next operation of the load, and now and then what is due in the background.
+    pub fn operate(&mut self) -> Result<(), MeasureError> {
+        match &mut self.subject {
+            Subject::File {
+                ino, scatter, rng, ..
+            } => {
+                let (ino, block) = (*ino, scatter.draw(rng));
+                self.write(ino, block, 1)?;
+            }
+            Subject::Files { files, .. } => {
+                let change = files.draw();
+                self.change(change)?;
+            }
+        }
+        self.operations += 1;
+        if self.operations.is_multiple_of(TICK_OPERATIONS) {
+            self.background()?;
+        }
+        Ok(())
+    }
+
+    fn background(&self) -> Result<(), MeasureError> {
+        for task in [Task::CheckpointIfDue, Task::CleanIfDue] {
+            for _ in 0..STEPS_MAX {
+                match self.volume.step(task) {
+                    Ok(Progress::Worked) => {}
+                    Ok(Progress::Idle) | Err(Error::NoSpace) => break,
+                    Err(error) => return Err(error.into()),
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn write(&mut self, ino: Ino, block: u64, blocks: u64) -> Result<(), MeasureError> {
+        for at in (0..blocks).step_by(PIECE_BLOCKS as usize) {
+            let count = PIECE_BLOCKS.min(blocks - at);
+            let bytes = self.bytes.get_mut(..count as usize * BLOCK_SIZE);
+            let bytes = bytes.unwrap_or_default();
+            pattern::fill(bytes, self.next_pattern);
+            self.next_pattern += count;
+            let offset = (block + at) * BLOCK_SIZE as u64;
+            let written = self
+                .volume
+                .write(ino, offset, bytes, Timestamp::default())?;
+            if written < bytes.len() {
+                return Err(Error::NoSpace.into());
+            }
+        }
+        Ok(())
+    }
+
+    fn change(&mut self, change: FileChange) -> Result<(), MeasureError> {
+        match change {
+            FileChange::Make {
+                file,
+                directory,
+                blocks,
+                life,
+            } => {
+                let parent = self.directory(directory)?;
+                let flags = OpenFlags {
+                    write: true,
+                    exclusive: true,
+                    ..OpenFlags::default()
+                };
+                let name = file.to_string();
+                let root = Caller::root();
+                let (attr, handle) =
+                    self.vfs
+                        .create(&root, parent, name.as_bytes(), 0o644, flags)?;
+                self.hint(attr.ino, life)?;
+                self.write(attr.ino, 0, blocks)?;
+                self.vfs.release(attr.ino, handle)?;
+                if let Subject::Files { inodes, .. } = &mut self.subject {
+                    inodes.insert(file, attr.ino);
+                }
+            }
+            FileChange::Delete { file, directory } => {
+                let parent = self.directory(directory)?;
+                self.vfs.unlink(parent, file.to_string().as_bytes())?;
+                if let Subject::Files { inodes, .. } = &mut self.subject {
+                    inodes.remove(&file);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn hint(&self, ino: Ino, life: FileLife) -> Result<(), MeasureError> {
+        let lifetime = match life {
+            FileLife::Unknown => return Ok(()),
+            FileLife::Short => 1,
+            FileLife::Long => 3,
+        };
+        self.volume.update::<_, Error>(Intent::Shrink, |tx| {
+            if let Some(inode) = tx.inode(ino)? {
+                tx.put_inode(ino, &Inode { lifetime, ..inode });
+            }
+            Ok(())
+        })?;
+        Ok(())
+    }
+
+    fn directory(&mut self, number: u64) -> Result<Ino, MeasureError> {
+        let Subject::Files {
+            directories, shape, ..
+        } = &mut self.subject
+        else {
+            return Ok(ROOT);
+        };
+        if *shape == Shape::Compaction {
+            return Ok(ROOT);
+        }
+        if let Some(ino) = directories.get(&number) {
+            return Ok(*ino);
+        }
+        let name = format!("d{number}");
+        let made = self
+            .vfs
+            .mkdir(&Caller::root(), ROOT, name.as_bytes(), 0o755)?;
+        directories.insert(number, made.ino);
+        Ok(made.ino)
+    }
+
+    /// The file that is overwritten, and its blocks.
+    pub fn file(&self) -> Option<(Ino, u64)> {
+        match self.subject {
+            Subject::File { ino, blocks, .. } => Some((ino, blocks)),
+            Subject::Files { .. } => None,
+        }
+    }
+
+    /// Blocks of data zones and free zones, and live blocks of data.
+    pub fn usage(&self) -> (u64, u64) {
+        let zones = self.volume.zones();
+        let usable = zones
+            .iter()
+            .filter(|zone| matches!(zone.entry.role, Role::Data | Role::Free));
+        let capacity = usable.clone().map(|zone| u64::from(zone.capacity)).sum();
+        let live = usable.map(|zone| u64::from(zone.entry.valid)).sum();
+        (capacity, live)
+    }
+}
+
+fn nameless_file(volume: &Volume) -> Result<Ino, Error> {
+    volume.update::<_, Error>(Intent::Grow, |tx| {
+        let ino = tx.new_ino();
+        let inode = Inode {
+            mode: libc::S_IFREG | 0o644,
+            nlink: 1,
+            ..Inode::default()
+        };
+        tx.put_inode(ino, &inode);
+        Ok(ino)
+    })
+}

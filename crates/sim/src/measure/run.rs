@@ -1,0 +1,126 @@
+//! A measurement from its beginning to its end.
+
+use super::drive::Drive;
+use super::report::{Report, Spread, Written, since};
+use super::{MeasureError, Plan, timed};
+use crate::load::{Load, Popularity};
+use crate::placement::uniform_bound;
+
+/// Written before the fill is made exact, in volumes of live data: by then zones of metadata and
+/// of the log are as many as they will be.
+const SETTLE_VOLUMES: f64 = 0.5;
+/// First fill as a share of the one asked for.
+const FIRST_FILL: f64 = 0.9;
+/// Looks at the zones while it is measured.
+const LOOKS: u64 = 64;
+/// Blocks written between two calls of the caller's `progress`.
+const PROGRESS_BYTES: u64 = 16 << 20;
+
+/// Carries out a plan. `progress` is told what share of the bytes to write was written.
+///
+/// # Errors
+/// When the volume is too small for the fill, or breaks.
+pub fn run(plan: &Plan, progress: &mut dyn FnMut(f64)) -> Result<Report, MeasureError> {
+    if !(0.05..=0.99).contains(&plan.fill) {
+        return Err(MeasureError::Plan(
+            "the fill is between 0.05 and 0.99".into(),
+        ));
+    }
+    let mut drive = Drive::new(plan)?;
+    let (capacity, _) = drive.usage();
+    let target = (capacity as f64 * plan.fill * FIRST_FILL) as u64;
+    drive.fill(plan, target)?;
+    let volumes = plan.warm_up_volumes + plan.volumes;
+    let total = volumes * capacity as f64 * plan.fill * 4096.0;
+    let warm_up = Writing { plan, total };
+    let settle = SETTLE_VOLUMES.min(plan.warm_up_volumes);
+    let (capacity, _) = warm_up.write(&mut drive, settle * target as f64, progress)?;
+    let target = (capacity * plan.fill) as u64;
+    drive.fill(plan, target)?;
+    let left = plan.warm_up_volumes - settle;
+    warm_up.write(&mut drive, left * target as f64, progress)?;
+
+    let before = drive.volume.statistics();
+    let mut latencies = timed::Measured::default();
+    let (capacity, live) = match &plan.pace {
+        None => warm_up.write(&mut drive, plan.volumes * target as f64, progress)?,
+        Some(pace) => {
+            latencies = timed::run(&drive, plan, pace)?;
+            let (capacity, live) = drive.usage();
+            (capacity as f64, live as f64)
+        }
+    };
+    let statistics = since(&drive.volume.statistics(), &before);
+    let fill = live / capacity;
+    let raw = f64::from(plan.zones) * f64::from(plan.zone_blocks);
+    let timed = plan.pace.is_some();
+    Ok(Report {
+        load: plan.load.to_string(),
+        zones: plan.zones,
+        zone_blocks: plan.zone_blocks,
+        fill,
+        fill_raw: live / raw,
+        write_amplification: statistics.write_amplification(),
+        uniform_bound: (plan.load == Load::Overwrite(Popularity::Uniform))
+            .then(|| uniform_bound(fill)),
+        user_bytes: statistics.user_bytes,
+        written: Written::new(&statistics),
+        cleaning_foreground: statistics.cleaning_foreground,
+        cleaning_background: statistics.cleaning_background,
+        blocks_moved: statistics.blocks_moved,
+        stalls: statistics.stalls,
+        checkpoints: statistics.checkpoints,
+        resets: Spread::of(&drive.device.zone_resets()),
+        reads: timed.then(|| latencies.reads.percentiles()),
+        writes: timed.then(|| latencies.writes.percentiles()),
+        syncs: timed.then(|| latencies.syncs.percentiles()),
+    })
+}
+
+struct Writing<'a> {
+    plan: &'a Plan,
+    /// Bytes written by the whole plan.
+    total: f64,
+}
+
+impl Writing<'_> {
+    /// Carries out operations until so many blocks were flushed. Answers the capacity of data zones
+    /// and free zones, and the live blocks in them, on average.
+    fn write(
+        &self,
+        drive: &mut Drive,
+        blocks: f64,
+        progress: &mut dyn FnMut(f64),
+    ) -> Result<(f64, f64), MeasureError> {
+        let begin = drive.volume.statistics().user_bytes;
+        let end = begin + (blocks * 4096.0) as u64;
+        let look_bytes = ((end - begin) / LOOKS).max(1);
+        let (mut looks, mut capacity, mut live) = (0u32, 0.0, 0.0);
+        let (mut next_look, mut next_progress) = (begin, begin);
+        loop {
+            let now = drive.volume.statistics().user_bytes;
+            if now >= next_look || now >= end {
+                let usage = drive.usage();
+                looks += 1;
+                capacity += usage.0 as f64;
+                live += usage.1 as f64;
+                next_look = now + look_bytes;
+            }
+            if now >= next_progress {
+                progress((now as f64 / self.total).min(1.0));
+                next_progress = now + PROGRESS_BYTES;
+            }
+            if now >= end {
+                return Ok((capacity / f64::from(looks), live / f64::from(looks)));
+            }
+            // Counting is not free: not after each block.
+            let operations = match self.plan.load {
+                Load::Overwrite(_) => 64,
+                Load::Files(_) => 1,
+            };
+            for _ in 0..operations {
+                drive.operate()?;
+            }
+        }
+    }
+}
