@@ -1,5 +1,7 @@
 //! Small measurements of each load: they end, and what is reported adds up.
 
+#![allow(clippy::unwrap_used, reason = "a test from top to bottom")]
+
 use std::time::Duration;
 
 use persimmon_sim::Timing;

@@ -104,6 +104,8 @@ struct Simulation {
     sent: u64,
 }
 
+// Only a plan can be wrong here.
+#[allow(clippy::expect_used)]
 impl Simulation {
     fn new(plan: &Plan) -> Simulation {
         let capacity = plan.zones as usize * plan.zone_blocks as usize;
