@@ -68,6 +68,12 @@ impl<'a> Reader<'a> {
         Err(self.bad("varint", u64::MAX))
     }
 
+    /// A varint that fits 32 bits.
+    pub(crate) fn varint_u32(&mut self, field: &'static str) -> Result<u32> {
+        let value = self.varint()?;
+        u32::try_from(value).map_err(|_| self.bad(field, value))
+    }
+
     pub(crate) fn is_empty(&self) -> bool {
         self.rest.is_empty()
     }

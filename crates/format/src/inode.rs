@@ -27,6 +27,22 @@ impl Timestamp {
 
     pub(crate) fn read(r: &mut Reader<'_>) -> Result<Timestamp> {
         let seconds = r.i64()?;
+        Timestamp::with_seconds(seconds, r)
+    }
+
+    /// As in a redo record: seconds (varint, sign in the lowest bit), nanoseconds (u32).
+    pub(crate) fn put_short(self, out: &mut Vec<u8>) {
+        out.put_varint((self.seconds << 1 ^ self.seconds >> 63) as u64);
+        out.put_u32(self.nanoseconds);
+    }
+
+    pub(crate) fn read_short(r: &mut Reader<'_>) -> Result<Timestamp> {
+        let seconds = r.varint()?;
+        let seconds = (seconds >> 1) as i64 ^ -((seconds & 1) as i64);
+        Timestamp::with_seconds(seconds, r)
+    }
+
+    fn with_seconds(seconds: i64, r: &mut Reader<'_>) -> Result<Timestamp> {
         let nanoseconds = r.u32()?;
         if nanoseconds >= 1_000_000_000 {
             return Err(r.bad("nanoseconds", nanoseconds.into()));
@@ -155,6 +171,72 @@ impl Inode {
         }
         r.bytes(7)?;
         r.end()?;
+        Ok(inode)
+    }
+
+    /// Appends it as in a redo record, where most fields are small or repeat each other: mode, uid,
+    /// gid, nlink, size, sectors, rdev, flags, parent, lifetime (varints), mask (u8: 1, 2, 4 set
+    /// where mtime, ctime, btime equal the time before them), atime, and of the others those that
+    /// do not (seconds as varint with the sign in the lowest bit, nanoseconds as u32).
+    pub(crate) fn put_short(&self, out: &mut Vec<u8>) {
+        for field in [
+            self.mode.into(),
+            self.uid.into(),
+            self.gid.into(),
+            self.nlink.into(),
+            self.size,
+            self.sectors,
+            self.rdev.into(),
+            self.flags.into(),
+            self.parent.0,
+            self.lifetime.into(),
+        ] {
+            out.put_varint(field);
+        }
+        let times = [self.atime, self.mtime, self.ctime, self.btime];
+        let mask = times
+            .windows(2)
+            .enumerate()
+            .map(|(at, pair)| u8::from(pair[0] == pair[1]) << at)
+            .sum();
+        out.put_u8(mask);
+        self.atime.put_short(out);
+        for pair in times.windows(2).filter(|pair| pair[0] != pair[1]) {
+            pair[1].put_short(out);
+        }
+    }
+
+    pub(crate) fn read_short(r: &mut Reader<'_>) -> Result<Inode> {
+        let mut inode = Inode {
+            mode: r.varint_u32("mode")?,
+            uid: r.varint_u32("uid")?,
+            gid: r.varint_u32("gid")?,
+            nlink: r.varint_u32("nlink")?,
+            size: r.varint()?,
+            sectors: r.varint()?,
+            rdev: r.varint_u32("rdev")?,
+            flags: r.varint_u32("flags")?,
+            parent: Ino(r.varint()?),
+            ..Inode::default()
+        };
+        if inode.size > SIZE_MAX {
+            return Err(r.bad("size", inode.size));
+        }
+        let lifetime = r.varint()?;
+        inode.lifetime = u8::try_from(lifetime).map_err(|_| r.bad("lifetime", lifetime))?;
+        let mask = r.u8()?;
+        if mask >= 8 {
+            return Err(r.bad("mask", mask.into()));
+        }
+        inode.atime = Timestamp::read_short(r)?;
+        let mut before = inode.atime;
+        let times = [&mut inode.mtime, &mut inode.ctime, &mut inode.btime];
+        for (at, time) in times.into_iter().enumerate() {
+            if mask & 1 << at == 0 {
+                before = Timestamp::read_short(r)?;
+            }
+            *time = before;
+        }
         Ok(inode)
     }
 }

@@ -5,7 +5,7 @@
 
 use crate::codec::{Put, Reader};
 use crate::extent::{Extent, FILE_BLOCKS_END};
-use crate::inode::{SIZE_MAX, Timestamp};
+use crate::inode::{Inode, SIZE_MAX, Timestamp};
 use crate::{BLOCK_SIZE, Ino, Key, Result};
 
 const WHAT: &str = "redo record";
@@ -15,11 +15,14 @@ const MAP: u8 = 3;
 const PUNCH: u8 = 4;
 const TOUCH: u8 = 5;
 const SPLICE: u8 = 6;
+const PUT_INODE: u8 = 7;
 
 /// One operation of a record.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Op {
-    /// Insert or replace an item (not an extent). Tag 1, key, value length (varint), value.
+    /// Insert or replace an item (not an extent). Tag 1, key, value length (varint), value. An inode
+    /// of the live filesystem is written shorter: tag 7, inode number (varint), the fields as
+    /// [`crate::inode`] has them for records.
     Put {
         /// Where.
         key: Key,
@@ -94,6 +97,12 @@ impl Op {
     pub fn encode(&self, out: &mut Vec<u8>) {
         match self {
             Op::Put { key, value } => {
+                if let Some(inode) = short_inode(key, value) {
+                    out.put_u8(PUT_INODE);
+                    out.put_varint(key.ino.0);
+                    inode.put_short(out);
+                    return;
+                }
                 out.put_u8(PUT);
                 key.put(out);
                 out.put_varint(value.len() as u64);
@@ -165,6 +174,10 @@ impl Op {
                     value: r.bytes(len)?.to_vec(),
                 }
             }
+            PUT_INODE => Op::Put {
+                key: Key::inode(Ino(r.varint()?)),
+                value: Inode::read_short(r)?.encode(),
+            },
             DELETE => Op::Delete { key: Key::read(r)? },
             MAP => {
                 let ino = Ino(r.varint()?);
@@ -212,6 +225,15 @@ impl Op {
     }
 }
 
+/// The inode, where a value is one, to the byte, and stands at its key.
+fn short_inode(key: &Key, value: &[u8]) -> Option<Inode> {
+    if *key != Key::inode(key.ino) {
+        return None;
+    }
+    let inode = Inode::decode(value).ok()?;
+    (inode.encode() == value).then_some(inode)
+}
+
 impl Touch {
     fn encode(&self, out: &mut Vec<u8>) {
         let bits = [
@@ -231,7 +253,7 @@ impl Touch {
             out.put_varint(size);
         }
         for time in [self.mtime, self.ctime, self.atime].into_iter().flatten() {
-            time.put(out);
+            time.put_short(out);
         }
         if let Some(mode) = self.mode {
             out.put_u32(mode);
@@ -252,13 +274,13 @@ impl Touch {
             set.size = Some(size);
         }
         if mask & 2 != 0 {
-            set.mtime = Some(Timestamp::read(r)?);
+            set.mtime = Some(Timestamp::read_short(r)?);
         }
         if mask & 4 != 0 {
-            set.ctime = Some(Timestamp::read(r)?);
+            set.ctime = Some(Timestamp::read_short(r)?);
         }
         if mask & 8 != 0 {
-            set.atime = Some(Timestamp::read(r)?);
+            set.atime = Some(Timestamp::read_short(r)?);
         }
         if mask & 16 != 0 {
             set.mode = Some(r.u32()?);

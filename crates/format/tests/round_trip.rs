@@ -86,6 +86,20 @@ fn op() -> impl Strategy<Value = Op> {
     prop_oneof![
         (key(), prop::collection::vec(any::<u8>(), 0..=VALUE_LEN_MAX))
             .prop_map(|(key, value)| Op::Put { key, value }),
+        (any::<u64>(), inode(), 0u8..8).prop_map(|(ino, mut inode, same)| {
+            for (at, time) in [&mut inode.mtime, &mut inode.ctime, &mut inode.btime]
+                .into_iter()
+                .enumerate()
+            {
+                if same & 1 << at != 0 {
+                    *time = inode.atime;
+                }
+            }
+            Op::Put {
+                key: Key::inode(Ino(ino)),
+                value: inode.encode(),
+            }
+        }),
         key().prop_map(|key| Op::Delete { key }),
         (
             any::<u64>(),

@@ -33,7 +33,9 @@ const INLINE_BYTES_MAX: u64 = 2048;
 /// Bytes of a file's tail that travel inside the journal, with which a record still fits a block.
 const RIDE_BYTES_MAX: usize = 3584;
 /// The same where other blocks of the file fly: then a whole block beside them costs little.
-const RIDE_BESIDE_BYTES_MAX: usize = 512;
+const RIDE_BESIDE_BYTES_MAX: usize = 2048;
+/// What a record holds beside a riding tail, more or less.
+const RECORD_REST_BYTES: usize = 200;
 /// Zones tried when writes to them fail.
 const ZONES_TRIED: usize = 4;
 
@@ -301,12 +303,15 @@ impl Volume {
     }
 
     /// A file's tail as it travels inside the journal: what of it changed, if the tree has it
-    /// inline, else all of it. `None` if that is too much, or the block is preallocated.
+    /// inline, else all of it. `None` if that is too much, or the block is preallocated. It fills
+    /// up the log block that others are waiting for, and makes them wait for no other.
     fn riding_tail(&self, passenger: &Passenger) -> Result<Option<Landing>> {
         let Some((block, content)) = tail(passenger) else {
             return Ok(None);
         };
-        if passenger.blocks > 1 && content.len() > RIDE_BESIDE_BYTES_MAX {
+        let room = self.log.room_in_block();
+        let limit = RIDE_BYTES_MAX.min(room.saturating_sub(RECORD_REST_BYTES));
+        if passenger.blocks > 1 && content.len() > limit.min(RIDE_BESIDE_BYTES_MAX) {
             return Ok(None);
         }
         let ino = passenger.ino;
@@ -328,14 +333,14 @@ impl Volume {
                     at: changed.start as u16,
                     bytes,
                 };
-                (changed.len() <= RIDE_BYTES_MAX).then_some(Landing {
+                (changed.len() <= limit).then_some(Landing {
                     ino,
                     block,
                     end: block + 1,
                     op,
                 })
             }
-            None => (content.len() <= RIDE_BYTES_MAX)
+            None => (content.len() <= limit)
                 .then(|| Landing::map(ino, block, Extent::spliced(Vec::new(), 0, content))),
         };
         Ok(landing)

@@ -51,10 +51,41 @@ impl Head {
 pub(super) struct Batch {
     pub(super) records: Vec<u8>,
     pub(super) sizes: Vec<u32>,
-    pub(super) data: Vec<Arc<InFlight>>,
+    /// Data sent together with the records, in their order.
+    pub(super) data: Vec<(Lsn, Arc<InFlight>)>,
     pub(super) first_lsn: Lsn,
     pub(super) last_lsn: Lsn,
     pub(super) state: LogState,
+}
+
+/// Records in the log: those that settle when this data has arrived.
+pub(super) struct Unsettled {
+    pub(super) last_lsn: Lsn,
+    /// Nothing for records that have no data and follow none.
+    pub(super) data: Option<Arc<InFlight>>,
+}
+
+impl Batch {
+    /// Its records in the log: each piece of data with the records from its own up to the next
+    /// that has data.
+    pub(super) fn unsettled(self) -> Vec<Unsettled> {
+        let mut all = Vec::with_capacity(self.data.len() + 1);
+        let (mut from, mut data) = (self.first_lsn, None);
+        for (lsn, next) in self.data {
+            if from < lsn {
+                all.push(Unsettled {
+                    last_lsn: Lsn(lsn.0.saturating_sub(1)),
+                    data,
+                });
+            }
+            (from, data) = (lsn, Some(next));
+        }
+        all.push(Unsettled {
+            last_lsn: self.last_lsn,
+            data,
+        });
+        all
+    }
 }
 
 /// What goes into one journal block: first LSN, lead, and which of the batch's bytes.
@@ -258,6 +289,32 @@ fn cut_blocks(sizes: &[u32], first_lsn: Lsn) -> Vec<Slice> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn records_settle_with_the_data_before_them() {
+        let settled = |data: &[u64]| -> Vec<(u64, bool)> {
+            let batch = Batch {
+                records: Vec::new(),
+                sizes: Vec::new(),
+                data: data.iter().map(|lsn| (Lsn(*lsn), Arc::default())).collect(),
+                first_lsn: Lsn(5),
+                last_lsn: Lsn(9),
+                state: LogState {
+                    epoch: 1,
+                    resume_after: Lsn(0),
+                    durable: Lsn(0),
+                    footer: Addr::ZERO,
+                },
+            };
+            let unsettled = batch.unsettled().into_iter();
+            unsettled
+                .map(|u| (u.last_lsn.0, u.data.is_some()))
+                .collect()
+        };
+        assert_eq!(settled(&[]), [(9, false)]);
+        assert_eq!(settled(&[5, 6, 9]), [(5, true), (8, true), (9, true)]);
+        assert_eq!(settled(&[7]), [(6, false), (9, true)]);
+    }
 
     #[test]
     fn records_are_cut_into_blocks() {

@@ -3,7 +3,7 @@
 //!
 //! A commit has three steps, each taken by whoever needs it first: the leader sends the records; the
 //! data sent together with them arrives; the device is flushed. The next batch is sent while the
-//! data of earlier ones is still under way, and while the device is flushed. But batches settle in
+//! data of earlier ones is still under way, and while the device is flushed. But records settle in
 //! their order, so that nothing is acknowledged above data that is missing.
 
 use std::collections::VecDeque;
@@ -22,17 +22,17 @@ use crate::media::Media;
 use crate::zones::Zones;
 use crate::zones::table::LogZone;
 
-use super::append::{Appender, Batch, Head};
+use super::append::{Appender, Batch, Head, Unsettled};
 
 struct Inner {
     /// Framed records not yet taken by a leader, with the size of each.
     records: Vec<u8>,
     sizes: Vec<u32>,
-    data: Vec<Arc<InFlight>>,
+    data: Vec<(Lsn, Arc<InFlight>)>,
     next_lsn: Lsn,
     /// Records up to here are in the log.
     sent: Lsn,
-    /// Batches in the log whose data may still be under way, in order: from `written` to `sent`.
+    /// Records in the log whose data may still be under way, in order: from `written` to `sent`.
     unsettled: VecDeque<Unsettled>,
     /// Records up to here are in the log, and their data has arrived or is known to have failed.
     written: Lsn,
@@ -58,12 +58,6 @@ struct Inner {
     /// Records up to this LSN are acknowledged only by a checkpoint.
     tainted: Option<Lsn>,
     broken: Option<Error>,
-}
-
-/// A batch of records in the log, and the data sent together with it.
-struct Unsettled {
-    last_lsn: Lsn,
-    data: Vec<Arc<InFlight>>,
 }
 
 /// The log of a volume.
@@ -152,8 +146,8 @@ impl Log {
             inner.records.rotate_right(size);
             inner.sizes.rotate_right(1);
         }
-        inner.data.extend(data);
         let lsn = inner.next_lsn;
+        inner.data.extend(data.map(|data| (lsn, data)));
         inner.next_lsn = lsn.next();
         lsn
     }
@@ -166,6 +160,11 @@ impl Log {
     /// Bytes waiting for a leader.
     pub(crate) fn buffered_bytes(&self) -> usize {
         self.lock().records.len()
+    }
+
+    /// Bytes that more records may have without taking another block.
+    pub(crate) fn room_in_block(&self) -> usize {
+        BODY_LEN - self.lock().records.len() % BODY_LEN
     }
 
     /// Blocks that a recovery would have to read, those still buffered included.
@@ -257,17 +256,14 @@ impl Log {
             Ok(()) => {
                 inner.sent = batch.last_lsn;
                 inner.told = batch.state.durable;
-                inner.unsettled.push_back(Unsettled {
-                    last_lsn: batch.last_lsn,
-                    data: batch.data,
-                });
+                inner.unsettled.extend(batch.unsettled());
             }
             Err(error) => inner.broken = Some(error),
         }
         inner
     }
 
-    /// Waits for the data of the first batch that has not settled. Several may do so at once; one
+    /// Waits for the data of the first record that has not settled. Several may do so at once; one
     /// of them keeps the books.
     fn settle<'a>(&'a self, mut inner: MutexGuard<'a, Inner>) -> MutexGuard<'a, Inner> {
         let Some(first) = inner.unsettled.front() else {
@@ -276,9 +272,9 @@ impl Log {
         };
         let (last_lsn, data) = (first.last_lsn, first.data.clone());
         let mut failed = 0;
-        if !data.is_empty() {
+        if let Some(data) = data {
             drop(inner);
-            failed = data.iter().filter(|d| d.settle().is_err()).count();
+            failed = usize::from(data.settle().is_err());
             inner = self.lock();
         }
         if inner.written >= last_lsn {

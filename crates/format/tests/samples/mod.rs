@@ -274,6 +274,19 @@ pub fn ops() -> Vec<Op> {
             key: first,
             value: b"value".to_vec(),
         },
+        Op::Put {
+            key: Key::inode(Ino(300)),
+            value: inode().encode(),
+        },
+        Op::Put {
+            key: Key::inode(Ino(301)),
+            value: Inode {
+                mtime: time(1),
+                ctime: time(1),
+                ..inode()
+            }
+            .encode(),
+        },
         Op::Delete { key: second },
         Op::Map {
             ino: Ino(300),
