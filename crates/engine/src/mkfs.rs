@@ -3,12 +3,12 @@
 
 use std::sync::Arc;
 
-use persimmon_device::{ZoneId, ZoneState, ZonedDevice};
+use persimmon_device::{ZoneId, ZoneInfo, ZoneState, ZonedDevice};
 use persimmon_format::inode::{FIRST_INO, Inode, ROOT};
 use persimmon_format::log::LogState;
 use persimmon_format::table::{Role, ZitEntry};
-use persimmon_format::zone_header::{MIRRORED, VolumeIdentity};
-use persimmon_format::{Addr, Key, Lsn};
+use persimmon_format::zone_header::{MIRRORED, VolumeIdentity, ZoneHeader};
+use persimmon_format::{Addr, DeviceId, Key, Lsn};
 
 use crate::Volume;
 use crate::checkpoint::CheckpointState;
@@ -83,7 +83,8 @@ pub(crate) fn format(device: Arc<dyn ZonedDevice>, options: &FormatOptions) -> R
             }
         })
         .collect();
-    let zones = Zones::new(budget, identity.clone(), &media, &found, 1, 0);
+    let sequence = free_sequence(&media, &report);
+    let zones = Zones::new(budget, identity.clone(), &media, &found, sequence, 0);
 
     let mut cache = PageCache::new();
     let root = tree::create(&mut cache);
@@ -139,4 +140,20 @@ pub(crate) fn format(device: Arc<dyn ZonedDevice>, options: &FormatOptions) -> R
         reserve_basis_points: options.reserve_basis_points,
     });
     volume.checkpoint()
+}
+
+/// The first sequence for zones of the new volume. A volume is known by the newest zone header of
+/// the device, and a zone that is read-only still has that of the volume before.
+fn free_sequence(media: &Media, report: &[ZoneInfo]) -> u64 {
+    let read_only = report
+        .iter()
+        .enumerate()
+        .filter(|(_, info)| info.state == ZoneState::ReadOnly);
+    read_only
+        .filter_map(|(zone, _)| {
+            let addr = Addr::new(DeviceId(0), ZoneId(zone as u32), 0);
+            let block = media.read_one(addr, 1).ok()?;
+            Some(ZoneHeader::decode(&block).ok()?.sequence)
+        })
+        .fold(1, |free, taken| free.max(taken.saturating_add(1)))
 }

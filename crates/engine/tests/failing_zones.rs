@@ -324,3 +324,28 @@ fn with_one_copy_a_metadata_zone_may_be_lost_in_use() {
         }
     }
 }
+
+/// A zone that cannot be reset keeps the header of the volume before, which must not be taken for
+/// the newer one.
+#[test]
+fn a_new_volume_is_not_taken_for_the_one_before() {
+    let (device, _) = filled(1);
+    let volume = open(&device).unwrap();
+    let old = volume.identity().uuid;
+    let written = volume
+        .zones()
+        .iter()
+        .position(|status| status.entry.role == Role::Log)
+        .unwrap();
+    drop(volume);
+    device.set_read_only(ZoneId(written as u32));
+    let options = FormatOptions {
+        uuid: [7; 16],
+        now: NOW,
+        ..FormatOptions::default()
+    };
+    Volume::format(device.clone(), &options).unwrap();
+    let volume = open(&device).unwrap();
+    assert_ne!(volume.identity().uuid, old);
+    assert_eq!(volume.identity().uuid, [7; 16]);
+}
