@@ -20,12 +20,10 @@ use crate::media::wait_all;
 use crate::meta::{Meta, Page, store};
 use crate::statistics::{Class, add};
 use crate::zones::table::NoWriter;
-use crate::zones::{self, Stream, ZoneWriter, Zones};
+use crate::zones::{self, Stream, Tries, ZoneWriter, Zones};
 
 /// Blocks of pages written before waiting for them.
 const BATCH_BLOCKS: usize = 256;
-/// Zones tried when writes to them fail.
-const ZONES_TRIED: u32 = 3;
 
 /// What checkpoints remember from one to the next.
 pub(crate) struct CheckpointState {
@@ -142,11 +140,7 @@ impl Volume {
     fn settle_summaries(&self) {
         for mut writer in self.zones.take_unsummarised() {
             writer.settle_summary(&self.media, &self.key);
-            if writer.failed {
-                // Its slot is needed.
-                let _ = self.media.finish(writer.zone);
-            }
-            self.zones.park(writer);
+            self.zones.give_back(&self.media, writer);
         }
     }
 
@@ -314,15 +308,14 @@ impl Volume {
         written: &mut BTreeSet<ZoneId>,
     ) -> Result<Vec<Addr>> {
         let mut addrs = Vec::with_capacity(sealed.len());
-        let mut failures = 0;
+        let mut tries = Tries::default();
         while let Some(next) = sealed.get(addrs.len()) {
             let mut writer = self.metadata_writer(stream)?;
             let room = writer.capacity - writer.write_pointer;
             if next.blocks() > room {
                 // Too little is left for a page: end the zone.
                 writer.failed = true;
-                let _ = self.media.finish(writer.zone);
-                self.zones.park(writer);
+                self.zones.give_back(&self.media, writer);
                 continue;
             }
             let mut data = Vec::new();
@@ -341,26 +334,18 @@ impl Volume {
             written.insert(writer.zone);
             writer.failed = result.is_err();
             let zone = writer.zone;
-            if writer.failed {
-                // Its slot is needed; if it cannot even be finished the device does not count it.
-                let _ = self.media.finish(zone);
-            }
-            self.zones.park(writer);
-            self.zones.examine(&self.media);
+            self.zones.give_back(&self.media, writer);
             match result {
                 Ok(()) => {
+                    tries.succeeded();
                     for size in sizes {
                         addrs.push(addr);
                         addr = addr.offset(size);
                     }
                 }
                 Err(error) => {
-                    // A zone that has failed for good says nothing of the others.
-                    failures += u32::from(!self.zones.has_failed(zone));
                     tracing::warn!(zone = zone.0, %error, "metadata zone failed");
-                    if failures >= ZONES_TRIED {
-                        return Err(error.into());
-                    }
+                    tries.failed(&self.zones, zone, error)?;
                 }
             }
         }

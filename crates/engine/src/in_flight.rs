@@ -1,44 +1,44 @@
 //! Commands that several wait for: the data of a record, sent together with it.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use persimmon_device::{DeviceError, Pending};
 
 use crate::media::wait_all;
 use crate::turn::Turn;
 
-/// Data that a record refers to and that was sent to the device together with it.
-#[derive(Debug, Default)]
-pub(crate) struct InFlight {
+/// Writes sent to one zone at once. Its writer keeps them too: a failure is known to whoever
+/// writes to this zone next, and to nobody who writes elsewhere.
+#[derive(Debug)]
+pub(crate) struct Writes {
     commands: Mutex<Vec<Pending>>,
     failed: OnceLock<DeviceError>,
     turn: Turn,
-    /// Commands were added that nobody has waited for yet.
-    under_way: AtomicBool,
+    settled: AtomicBool,
 }
 
-impl InFlight {
-    /// Adds commands under way.
-    pub(crate) fn add(&self, commands: Vec<Pending>) {
-        self.under_way.store(true, Ordering::Release);
-        self.commands
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .extend(commands);
+impl Writes {
+    pub(crate) fn new(commands: Vec<Pending>) -> Arc<Writes> {
+        Arc::new(Writes {
+            commands: Mutex::new(commands),
+            failed: OnceLock::new(),
+            turn: Turn::default(),
+            settled: AtomicBool::new(false),
+        })
     }
 
-    /// Whether one of the commands is known to have failed; does not wait.
+    /// Whether one of them is known to have failed; does not wait.
     pub(crate) fn has_failed(&self) -> bool {
         self.failed.get().is_some()
     }
 
     /// Whether there may still be something to wait for; a hint.
     pub(crate) fn is_under_way(&self) -> bool {
-        self.under_way.load(Ordering::Acquire)
+        !self.settled.load(Ordering::Acquire)
     }
 
-    /// Waits for all commands added so far. Whoever asks gets the same answer.
+    /// Waits for all of them. Whoever asks gets the same answer.
     pub(crate) fn settle(&self) -> Result<(), DeviceError> {
         let _turn = self.turn.take();
         let commands =
@@ -46,7 +46,40 @@ impl InFlight {
         if let Err(error) = wait_all(commands) {
             let _ = self.failed.set(error);
         }
-        self.under_way.store(false, Ordering::Release);
+        self.settled.store(true, Ordering::Release);
         self.failed.get().map_or(Ok(()), |error| Err(error.clone()))
+    }
+}
+
+/// Data that a record refers to and that was sent to the device together with it: writes to one
+/// or several zones.
+#[derive(Debug, Default)]
+pub(crate) struct InFlight(Mutex<Vec<Arc<Writes>>>);
+
+impl InFlight {
+    fn writes(&self) -> Vec<Arc<Writes>> {
+        self.0
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
+    }
+
+    /// Adds writes under way.
+    pub(crate) fn add(&self, writes: Arc<Writes>) {
+        self.0
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .push(writes);
+    }
+
+    /// Whether one of the commands is known to have failed; does not wait.
+    pub(crate) fn has_failed(&self) -> bool {
+        self.writes().iter().any(|writes| writes.has_failed())
+    }
+
+    /// Waits for all commands added so far. Whoever asks gets the same answer.
+    pub(crate) fn settle(&self) -> Result<(), DeviceError> {
+        let settle = |writes: &Arc<Writes>| writes.settle();
+        self.writes().iter().map(settle).fold(Ok(()), Result::and)
     }
 }

@@ -19,7 +19,7 @@ use persimmon_device::{
 use persimmon_engine::{Error, Options, Task, Volume};
 use persimmon_format::Ino;
 use persimmon_format::envelope::{self, Kind};
-use persimmon_sim::{Fault, FaultTarget, SimDevice};
+use persimmon_sim::{Fault, FaultTarget, SimConfig, SimDevice};
 
 use common::{NOW, create, fresh, small};
 
@@ -258,6 +258,48 @@ fn data_of_two_batches_fails() {
     for ino in inos {
         check(&volume, ino, 0xa1);
     }
+}
+
+/// A large fsync wrote to two zones, and its data failed in one. The other, in which the data of
+/// another fsync was still on its way, was finished too, because it held less than had been sent to
+/// it: the second fsync failed as well, finished zones in its turn, and so on.
+#[test]
+fn a_failure_in_one_zone_leaves_others_alone() {
+    // Two data zones at a time, and a flight that does not fit the summary of one.
+    let sim = fresh(SimConfig::new(40, 2048).limits(Some(5), None));
+    let device = Holding::new(&sim);
+    let volume = open(&device);
+    let [first, second] = [0; 2].map(|_| create(&volume).unwrap());
+    volume.sync_metadata().unwrap();
+    volume.step(Task::Checkpoint).unwrap();
+    device.hold(0xa1);
+    device.hold(0xb2);
+    let sent = device.state.lock().unwrap().journal_writes;
+    let (tell, a) = mpsc::channel();
+    let writer = Arc::clone(&volume);
+    std::thread::spawn(move || {
+        let mut bytes = vec![0xa1; 1000 * BLOCK];
+        bytes[900 * BLOCK..].fill(0xa2);
+        writer.write(first, 0, &bytes, NOW).unwrap();
+        tell.send(writer.sync_file(first)).unwrap();
+    });
+    device.wait_until(|s| s.journal_writes == sent + 1);
+    let b = sync_aside(&volume, second, 0xb2);
+    device.wait_until(|s| s.held.iter().any(|held| held.0 == 0xb2));
+    device.fail(0xa1);
+    // It is written elsewhere.
+    device.wait_until(|s| s.held.iter().any(|held| held.0 == 0xa1));
+    assert_eq!(sim.counters().finishes, 1);
+    device.release(0xb2);
+    device.release(0xa1);
+    a.recv().unwrap().unwrap();
+    b.recv().unwrap().unwrap();
+    assert_eq!(sim.counters().finishes, 1);
+    assert!(!volume.is_read_only());
+    drop(volume);
+    let volume = open(&Holding::new(&sim));
+    check(&volume, first, 0xa1);
+    check(&volume, second, 0xb2);
 }
 
 /// Who appends to a file that was written lately finds the block that it ends in in memory.

@@ -24,7 +24,7 @@ use crate::meta::{Intent, Transaction};
 use crate::options::FsyncOrder;
 use crate::statistics::{Class, add};
 use crate::zones::table::NoWriter;
-use crate::zones::{Pin, Placed, Run, Stream};
+use crate::zones::{Pin, Placed, Run, Stream, Tries};
 
 /// Blocks of one background flight, more or less (8 MiB).
 const FLIGHT_BLOCKS: u64 = 2048;
@@ -36,8 +36,6 @@ const RIDE_BYTES_MAX: usize = 3584;
 const RIDE_BESIDE_BYTES_MAX: usize = 2048;
 /// What a record holds beside a riding tail, more or less.
 const RECORD_REST_BYTES: usize = 200;
-/// Zones tried when writes to them fail.
-const ZONES_TRIED: usize = 4;
 
 /// How a flight goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -276,7 +274,7 @@ impl Volume {
         if let Some(data) = in_flight.take_if(|_| landings.len() > self.record_ops_max()) {
             if let Err(failed) = data.settle() {
                 tracing::warn!(%failed, "data to sync did not arrive, writing it elsewhere");
-                self.finish_short_zones(&pins);
+                self.zones.leave_failed(&self.media);
                 drop(pins);
                 return self.fly_and_land(passengers, Mode::SyncInOrder);
             }
@@ -295,7 +293,7 @@ impl Volume {
             Ok(()) => result.and_then(|()| self.secure_log()).map(|()| sizes),
             Err(failed) => {
                 tracing::warn!(%failed, "synced data did not arrive, writing it elsewhere");
-                self.finish_short_zones(&pins);
+                self.zones.leave_failed(&self.media);
                 drop(pins);
                 self.supersede(passengers)
             }
@@ -369,23 +367,6 @@ impl Volume {
         }
     }
 
-    /// Finishes the zones that hold less than was sent to them: nothing can be written where
-    /// their writers stand, and the device counts them as active for ever.
-    fn finish_short_zones(&self, pins: &[Pin]) {
-        for zone in pins.iter().map(Pin::zone) {
-            let report = self.media.device().report(zone.0..zone.0 + 1);
-            let (Ok([info]), Some(entry)) = (report.as_deref(), self.zones.entry(zone)) else {
-                continue;
-            };
-            if info.state.is_active()
-                && info.write_pointer < entry.write_pointer
-                && let Err(error) = self.media.finish(zone)
-            {
-                tracing::warn!(zone = zone.0, %error, "zone could not be finished");
-            }
-        }
-    }
-
     /// Data failed after its record was written: write it elsewhere, and acknowledge with a
     /// checkpoint, which leaves the bad record behind.
     fn supersede(&self, passengers: &[Passenger]) -> Result<BTreeMap<Ino, u64>> {
@@ -414,7 +395,7 @@ impl Volume {
         pins: &mut Vec<Pin>,
         placed: &mut Vec<Placed>,
     ) -> Result<()> {
-        let mut failures = 0;
+        let mut tries = Tries::default();
         while !runs.is_empty() {
             let floor = match stream {
                 Stream::Survivors => {
@@ -434,30 +415,32 @@ impl Volume {
                     self.make_room()?;
                     continue;
                 }
-                Err(NoWriter::Failed(error)) => {
-                    failures += 1;
-                    if failures >= ZONES_TRIED {
-                        return Err(error);
-                    }
-                    continue;
-                }
+                Err(NoWriter::Failed(error)) => return Err(error),
             };
+            if !writer.is_ready(way.in_flight.is_none()) {
+                tracing::warn!(
+                    zone = writer.zone.0,
+                    "a zone is left: earlier data failed in it"
+                );
+                self.zones.give_back(&self.media, writer);
+                continue;
+            }
             pins.extend(self.zones.pin(writer.zone));
-            match writer.place(&self.media, &self.key, class, &mut runs, way.in_flight) {
-                Ok(more) => placed.extend(more),
-                Err(error) => {
-                    tracing::warn!(zone = writer.zone.0, %error, "data zone failed");
-                    let _ = self.media.finish(writer.zone);
-                    self.zones.examine(&self.media);
-                    // A zone that has failed for good says nothing of the others.
-                    failures += usize::from(!self.zones.has_failed(writer.zone));
-                    if failures >= ZONES_TRIED {
-                        self.zones.park(writer);
-                        return Err(error.into());
+            let zone = writer.zone;
+            let result = writer.place(&self.media, &self.key, class, &mut runs, way.in_flight);
+            self.zones.give_back(&self.media, writer);
+            match result {
+                Ok(more) => {
+                    if !more.is_empty() {
+                        tries.succeeded();
                     }
+                    placed.extend(more);
+                }
+                Err(error) => {
+                    tracing::warn!(zone = zone.0, %error, "data zone failed");
+                    tries.failed(&self.zones, zone, error)?;
                 }
             }
-            self.zones.park(writer);
         }
         Ok(())
     }

@@ -12,13 +12,11 @@ use crate::error::{Error, Result};
 use crate::in_flight::InFlight;
 use crate::media::{Media, wait_all};
 use crate::statistics::{Class, add};
-use crate::zones::Zones;
 use crate::zones::table::LogZone;
+use crate::zones::{Tries, Zones};
 
 /// Blocks sent to the device in one command.
 const COMMAND_BLOCKS: usize = 256;
-/// Log zones tried one after the other when writing to them fails.
-const ZONES_TRIED: usize = 3;
 
 /// Where the next log block goes.
 #[derive(Clone, Copy, Debug)]
@@ -124,7 +122,7 @@ impl Appender<'_> {
         bytes: &[u8],
         state: LogState,
     ) -> Result<()> {
-        let mut failures = 0;
+        let mut tries = Tries::default();
         while !slices.is_empty() {
             let head = self.head_with_room(1)?;
             let (now, later) = slices.split_at(slices.len().min(head.room() as usize));
@@ -135,7 +133,7 @@ impl Appender<'_> {
             });
             match self.write_blocks(head, bodies, state, Class::Journal) {
                 Ok(()) => slices = later,
-                Err(error) => self.abandon(head, error, &mut failures)?,
+                Err(error) => self.abandon(head, error, &mut tries)?,
             }
         }
         Ok(())
@@ -148,7 +146,7 @@ impl Appender<'_> {
         next_lsn: Lsn,
     ) -> Result<Addr> {
         let parts: Vec<&[u8]> = bytes.chunks(BODY_LEN).collect();
-        let mut failures = 0;
+        let mut tries = Tries::default();
         loop {
             let mut head = self.head_with_room(1)?;
             if (head.room() as usize) < parts.len() {
@@ -170,7 +168,7 @@ impl Appender<'_> {
             let addr = head.position().addr;
             match self.write_blocks(head, bodies, state, Class::Checkpoint) {
                 Ok(()) => return Ok(addr),
-                Err(error) => self.abandon(head, error, &mut failures)?,
+                Err(error) => self.abandon(head, error, &mut tries)?,
             }
         }
     }
@@ -216,20 +214,12 @@ impl Appender<'_> {
     }
 
     /// A zone failed: what was to be written goes to a new one, which takes over its numbers.
-    fn abandon(&mut self, head: Head, error: DeviceError, failures: &mut usize) -> Result<()> {
-        tracing::warn!(zone = head.zone.zone.0, %error, "log zone failed, going on in another");
-        *failures += 1;
-        // Its slot is needed; a zone that cannot even be finished is dead to the device too.
-        let _ = self.media.finish(head.zone.zone);
-        self.zones
-            .note_log_zone(head.zone.zone, head.next_block, false);
-        self.zones.examine(self.media);
-        if self.zones.has_failed(head.zone.zone) {
-            // For good: that says nothing of the others. They are finitely many.
-            *failures -= 1;
-        } else if *failures >= ZONES_TRIED {
-            return Err(error.into());
-        }
+    fn abandon(&mut self, head: Head, error: DeviceError, tries: &mut Tries) -> Result<()> {
+        let zone = head.zone.zone;
+        tracing::warn!(zone = zone.0, %error, "log zone failed, going on in another");
+        self.zones.note_log_zone(zone, head.next_block, false);
+        self.zones.end(self.media, zone);
+        tries.failed(self.zones, zone, error)?;
         self.roll(head.sequence())
     }
 
@@ -244,26 +234,14 @@ impl Appender<'_> {
     }
 
     fn roll(&mut self, first_log_sequence: u64) -> Result<()> {
-        let mut failures = 0;
-        loop {
-            match self.zones.open_log_zone(self.media, first_log_sequence) {
-                Ok(Some(zone)) => {
-                    self.opened.push(zone);
-                    self.head = Some(Head {
-                        zone,
-                        next_block: 1,
-                    });
-                    return Ok(());
-                }
-                Ok(None) => return Err(self.zones.no_zone()),
-                Err(error) => {
-                    failures += 1;
-                    if failures >= ZONES_TRIED {
-                        return Err(error);
-                    }
-                }
-            }
-        }
+        let opened = self.zones.open_log_zone(self.media, first_log_sequence)?;
+        let zone = opened.ok_or_else(|| self.zones.no_zone())?;
+        self.opened.push(zone);
+        self.head = Some(Head {
+            zone,
+            next_block: 1,
+        });
+        Ok(())
     }
 }
 

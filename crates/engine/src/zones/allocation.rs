@@ -163,7 +163,6 @@ impl Table {
             summary: SummaryBuilder::default(),
             last_summary: 0,
             failed: false,
-            writes: None,
             queue: Vec::new(),
         }
     }

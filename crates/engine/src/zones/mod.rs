@@ -8,11 +8,13 @@ pub(crate) mod budget;
 pub(crate) mod failure;
 mod pairs;
 pub(crate) mod pin;
+mod retry;
 pub(crate) mod table;
 pub(crate) mod writer;
 
 pub(crate) use budget::Budget;
 pub(crate) use pairs::Pairs;
 pub(crate) use pin::Pin;
+pub(crate) use retry::Tries;
 pub(crate) use table::{Cut, Stream, Zones};
 pub(crate) use writer::{Placed, Run, ZoneWriter};

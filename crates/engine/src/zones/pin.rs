@@ -42,12 +42,6 @@ pub(crate) struct Pin {
     zone: ZoneId,
 }
 
-impl Pin {
-    pub(crate) fn zone(&self) -> ZoneId {
-        self.zone
-    }
-}
-
 impl Drop for Pin {
     fn drop(&mut self) {
         if let Some(count) = self.pins.0.get(self.zone.0 as usize) {

@@ -15,6 +15,7 @@ use super::budget::Budget;
 use super::failure::ZoneFailure;
 use super::pairs::Pairs;
 use super::pin::{Pin, Pins};
+use super::retry::Tries;
 use super::writer::ZoneWriter;
 use crate::error::Result;
 use crate::media::{Media, wait_all};
@@ -329,6 +330,7 @@ impl Zones {
         floor: u32,
     ) -> Result<ZoneWriter, NoWriter> {
         let stream = self.budget.shared(stream);
+        let mut tries = Tries::default();
         loop {
             let mut opened = match self.take_or_open(stream, floor)? {
                 (writer, false) => return Ok(writer),
@@ -339,14 +341,8 @@ impl Zones {
             };
             let zone = opened.zone;
             opened.failed = true;
-            // Its slot is needed.
-            let _ = media.finish(zone);
-            self.park(opened);
-            self.examine(media);
-            // A zone that has failed for good says nothing of the others.
-            if !self.has_failed(zone) {
-                return Err(NoWriter::Failed(error));
-            }
+            self.give_back(media, opened);
+            tries.failed(self, zone, error).map_err(NoWriter::Failed)?;
         }
     }
 
@@ -437,10 +433,15 @@ impl Zones {
         block.freeze()
     }
 
-    /// Gives a writer back.
-    pub(crate) fn park(&self, writer: ZoneWriter) {
+    /// Takes back a writer; one that can write no more is dropped.
+    pub(super) fn park(&self, writer: ZoneWriter) {
         let mut table = self.lock();
         let stream = writer.stream;
+        let has_failed = |zone: ZoneId| {
+            let entry = table.entries.get(zone.0 as usize);
+            entry.is_some_and(|entry| entry.failure.is_some())
+        };
+        let goes_on = !writer.is_full() && !self.pairs.both(writer.zone).any(has_failed);
         if let Some(out) = table.out.get_mut(&stream) {
             *out = out.saturating_sub(1);
         }
@@ -450,11 +451,11 @@ impl Zones {
                 let written = writer.write_pointer.saturating_sub(entry.write_pointer);
                 entry.write_pointer = writer.write_pointer;
                 entry.last_write = clock.saturating_add(written.into());
-                entry.open = !writer.is_full();
+                entry.open = goes_on;
                 table.write_clock = clock.saturating_add(written.into());
             }
         }
-        if !writer.is_full() {
+        if goes_on {
             table.parked.push(writer);
         }
         drop(table);
@@ -464,12 +465,16 @@ impl Zones {
     /// All parked writers of file data that have a summary to write: the caller writes it and
     /// parks them again.
     pub(crate) fn take_unsummarised(&self) -> Vec<ZoneWriter> {
+        self.take_all(|w| !w.summary.is_empty())
+    }
+
+    /// Takes all parked writers that are so.
+    pub(super) fn take_all(&self, wanted: impl Fn(&ZoneWriter) -> bool) -> Vec<ZoneWriter> {
         let mut table = self.lock();
-        let (take, keep) = std::mem::take(&mut table.parked)
+        let (take, keep): (Vec<_>, Vec<_>) = std::mem::take(&mut table.parked)
             .into_iter()
-            .partition(|w: &ZoneWriter| !w.summary.is_empty());
+            .partition(wanted);
         table.parked = keep;
-        let take: Vec<ZoneWriter> = take;
         for writer in &take {
             *table.out.entry(writer.stream).or_default() += 1;
         }
@@ -508,7 +513,6 @@ impl Zones {
             summary: SummaryBuilder::default(),
             last_summary,
             failed: false,
-            writes: None,
             queue: Vec::new(),
         });
         true
@@ -521,6 +525,7 @@ impl Zones {
         media: &Media,
         first_log_sequence: u64,
     ) -> Result<Option<LogZone>> {
+        let mut tries = Tries::default();
         loop {
             let opened = {
                 let mut table = self.lock();
@@ -541,15 +546,10 @@ impl Zones {
             let Err(error) = self.write_headers(media, Class::Journal, zone, header) else {
                 return Ok(Some(opened));
             };
-            // Its slot is needed.
-            let _ = media.finish(zone);
-            self.examine(media);
-            let failed = self.has_failed(zone);
+            self.end(media, zone);
+            let again = tries.failed(self, zone, error);
             self.leave_log_zone(zone);
-            // A zone that has failed for good says nothing of the others.
-            if !failed {
-                return Err(error);
-            }
+            again?;
         }
     }
 

@@ -8,7 +8,7 @@ use persimmon_format::summary::{SummaryBuilder, SummaryEntry};
 use persimmon_format::{Addr, DeviceId, Ino, VolumeKey};
 
 use super::Stream;
-use crate::in_flight::InFlight;
+use crate::in_flight::{InFlight, Writes};
 use crate::media::{Media, appended, wait_all};
 use crate::statistics::Class;
 
@@ -59,10 +59,8 @@ pub(crate) struct ZoneWriter {
     pub(crate) last_summary: u32,
     /// A write failed: no more of them before a checkpoint.
     pub(crate) failed: bool,
-    /// Writes that may still be under way: they end before the zone is appended to.
-    pub(crate) writes: Option<Arc<InFlight>>,
-    /// Flights with writes to the zone that may be under way, and the blocks of each.
-    pub(crate) queue: Vec<(Arc<InFlight>, u32)>,
+    /// Writes to the zone that may be under way or have failed, and the blocks of each.
+    pub(crate) queue: Vec<(Arc<Writes>, u32)>,
 }
 
 impl ZoneWriter {
@@ -85,10 +83,26 @@ impl ZoneWriter {
         let waiting = self
             .queue
             .iter()
-            .filter(|(flight, _)| flight.is_under_way());
+            .filter(|(writes, _)| writes.is_under_way());
         waiting
             .map(|(_, blocks)| blocks.saturating_add(COMMAND_LOAD))
             .sum()
+    }
+
+    /// Whether a write to the zone is known to have failed, whoever sent it; does not wait.
+    pub(crate) fn has_failed_writes(&self) -> bool {
+        self.queue.iter().any(|(writes, _)| writes.has_failed())
+    }
+
+    /// Waits for the writes under way, whoever sent them.
+    pub(crate) fn settle(&mut self) -> Result<(), DeviceError> {
+        for (writes, _) in std::mem::take(&mut self.queue) {
+            if let Err(error) = writes.settle() {
+                self.failed = true;
+                return Err(error);
+            }
+        }
+        Ok(())
     }
 
     fn addr(&self, block: u32) -> Addr {
@@ -107,36 +121,7 @@ impl ZoneWriter {
         runs: &mut Vec<Run>,
         in_flight: Option<&Arc<InFlight>>,
     ) -> Result<Vec<Placed>, DeviceError> {
-        if self
-            .writes
-            .as_ref()
-            .is_some_and(|writes| writes.has_failed())
-        {
-            self.failed = true;
-            return Err(DeviceError::Io {
-                operation: "an earlier write",
-                zone: self.zone,
-                block: self.write_pointer,
-                message: "the zone takes no more before a checkpoint".into(),
-            });
-        }
-        let same = self
-            .writes
-            .as_ref()
-            .zip(in_flight)
-            .is_some_and(|(a, b)| Arc::ptr_eq(a, b));
-        if !same && let Some(writes) = self.writes.take() {
-            // In write mode the device keeps the order; before an append all must have arrived.
-            if in_flight.is_none()
-                && let Err(error) = writes.settle()
-            {
-                self.failed = true;
-                return Err(error);
-            }
-        }
-        self.writes = in_flight.map(Arc::clone);
         let start = self.write_pointer;
-        self.queue.retain(|(flight, _)| flight.is_under_way());
         let mut pending = Vec::new();
         let batch = self.take_batch(runs, media.geometry().max_append_blocks);
         let places = match in_flight {
@@ -173,13 +158,13 @@ impl ZoneWriter {
             }
         }
         if let Some(in_flight) = in_flight {
-            in_flight.add(pending);
-            let blocks = self.write_pointer - start;
-            self.queue.push((Arc::clone(in_flight), blocks));
+            let writes = Writes::new(pending);
+            in_flight.add(Arc::clone(&writes));
+            self.queue.push((writes, self.write_pointer - start));
             // Another zone may take its slot from here on, and the device counts this one until
             // its last write is there. Whether that fails, its owner asks again.
             if self.is_full() && media.geometry().max_active.is_some() {
-                let _ = in_flight.settle();
+                let _ = self.settle();
             }
         }
         Ok(placed)
@@ -300,15 +285,24 @@ impl ZoneWriter {
         pending.extend(media.write(Class::Summary, self.zone, place, vec![block.freeze()]));
     }
 
+    /// Makes sure that the zone can be written to in this way; else it is to be left, for an
+    /// earlier write to it has failed. In write mode the device keeps the order of writes; before
+    /// an append all must have arrived.
+    pub(crate) fn is_ready(&mut self, appends: bool) -> bool {
+        if appends {
+            return self.settle().is_ok();
+        }
+        self.queue
+            .retain(|(writes, _)| writes.is_under_way() || writes.has_failed());
+        self.failed |= self.has_failed_writes();
+        !self.failed
+    }
+
     /// Writes the pending summary and waits for it.
     pub(crate) fn settle_summary(&mut self, media: &Media, key: &VolumeKey) {
         let mut pending = Vec::new();
         self.write_summary(media, key, &mut pending);
-        if wait_all(pending).is_err() {
-            self.failed = true;
-            // Nothing can be written where the writer stands: the device is to count it no more.
-            let _ = media.finish(self.zone);
-        }
+        self.failed |= wait_all(pending).is_err();
     }
 
     /// Sends sealed blocks of metadata at the write pointer; the caller made sure of room.

@@ -1,0 +1,72 @@
+//! Going on elsewhere when writing to a zone fails.
+//!
+//! Whoever holds a zone's writer leaves the zone: it waits for what is under way there, whoever
+//! sent it, and finishes the zone, whose slot the device counts until then. Nobody finishes a zone
+//! whose writer is another's.
+
+use persimmon_device::ZoneId;
+
+use super::table::Zones;
+use super::writer::ZoneWriter;
+use crate::media::Media;
+
+/// Zones tried in a row.
+const ZONES_TRIED: u32 = 4;
+
+/// Tries of one zone after the other.
+#[derive(Debug, Default)]
+pub(crate) struct Tries {
+    failures: u32,
+}
+
+impl Tries {
+    /// A zone was left because of `error`, which comes back if another is not to be tried.
+    pub(crate) fn failed<E>(&mut self, zones: &Zones, zone: ZoneId, error: E) -> Result<(), E> {
+        // A zone that has failed for good says nothing of the others. They are finitely many.
+        if zones.has_failed(zone) {
+            return Ok(());
+        }
+        self.failures += 1;
+        if self.failures < ZONES_TRIED {
+            Ok(())
+        } else {
+            Err(error)
+        }
+    }
+
+    /// A zone took what was written to it.
+    pub(crate) fn succeeded(&mut self) {
+        self.failures = 0;
+    }
+}
+
+impl Zones {
+    /// Nothing more is written to a zone, and nothing is under way there: the device is to count
+    /// it no more. A zone that cannot even be finished is dead to the device too.
+    pub(crate) fn end(&self, media: &Media, zone: ZoneId) {
+        if let Err(error) = media.finish(zone) {
+            tracing::warn!(zone = zone.0, %error, "zone could not be finished");
+        }
+        self.examine(media);
+    }
+
+    /// Gives a writer back, and leaves its zone if a write to it is known to have failed.
+    pub(crate) fn give_back(&self, media: &Media, mut writer: ZoneWriter) {
+        writer.failed |= writer.has_failed_writes();
+        if writer.failed {
+            // What is under way came before, or is behind the failed write and fails too: those
+            // whose it is find out by themselves.
+            let _ = writer.settle();
+            self.end(media, writer.zone);
+        }
+        self.park(writer);
+    }
+
+    /// Leaves the zones that nobody writes to at the moment and in which a write has failed. Who
+    /// writes to another finds out when giving back its writer, or with the next write.
+    pub(crate) fn leave_failed(&self, media: &Media) {
+        for writer in self.take_all(ZoneWriter::has_failed_writes) {
+            self.give_back(media, writer);
+        }
+    }
+}
