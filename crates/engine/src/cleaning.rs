@@ -87,6 +87,9 @@ impl Volume {
                 return Err(Error::NoSpace);
             }
             self.checkpoint()?;
+            if self.zones.free_zones() <= floor() {
+                self.zones.wait_for_readers();
+            }
             let free = self.zones.free_zones();
             fruitless = if free > best { 0 } else { fruitless + 1 };
             best = best.max(free);
@@ -145,7 +148,7 @@ impl Volume {
             return None;
         }
         let waits = |z: &&ZoneStatus| {
-            z.must_be_emptied() && !self.zones.is_pinned(z.zone) && !self.is_barren(z)
+            z.must_be_emptied() && !self.zones.is_filled(z.zone) && !self.is_barren(z)
         };
         self.zones.status().iter().find(waits).copied()
     }
@@ -161,7 +164,7 @@ impl Volume {
                     && z.entry.valid > 0
                     && garbage > z.capacity / 32
                     && z.failure.is_none()
-                    && !self.zones.is_pinned(z.zone)
+                    && !self.zones.is_filled(z.zone)
                     && !self.is_barren(z)
                     && matches!(z.entry.role, Role::Data | Role::Metadata)
             })
@@ -233,7 +236,7 @@ impl Volume {
             };
         }
         self.move_survivors(survivors)?;
-        if self.zones.valid(victim.zone) > 0 && self.zones.pins(victim.zone) == 1 {
+        if self.zones.valid(victim.zone) > 0 && !self.zones.is_filled(victim.zone) {
             tracing::debug!(
                 zone = victim.zone.0,
                 "summaries miss blocks, searching the tree"

@@ -4,6 +4,7 @@
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
+    clippy::panic,
     reason = "a failure ends the test"
 )]
 
@@ -13,7 +14,7 @@ use std::ops::Range;
 use std::sync::{Arc, Mutex};
 
 use persimmon_device::{Command, Geometry, Pending, Result, ZoneInfo, ZonedDevice};
-use persimmon_engine::{Options, Task, Volume};
+use persimmon_engine::{Error, Options, Task, Volume};
 use persimmon_format::table::Role;
 use persimmon_sim::{Fault, FaultTarget, SimDevice};
 
@@ -163,4 +164,61 @@ fn a_long_synced_flight_outlives_failing_data() {
     finished
         .recv_timeout(patience)
         .expect("it waits for itself, or failed");
+}
+
+/// Somebody read from all zones with garbage while somebody else needed room: zones that are read
+/// were neither cleaned nor counted as free soon, and a write of space that was free was refused.
+#[test]
+fn readers_do_not_make_the_volume_full() {
+    const PIECE: usize = 8 * 4096;
+    let sim = fresh(small());
+    let device = Interrupted::new(&sim);
+    let volume = open(&device);
+    let [read, shorter, solid] = [0; 3].map(|_| create(&volume).unwrap());
+    // What is read and what goes away share their zones.
+    for i in 0..140u64 {
+        for (ino, byte) in [(read, 1), (shorter, 2)] {
+            let offset = i * PIECE as u64;
+            volume.write(ino, offset, &[byte; PIECE], NOW).unwrap();
+            volume.commit_file(ino).unwrap();
+        }
+    }
+    for i in 0.. {
+        let offset = i * PIECE as u64;
+        match volume.write(solid, offset, &[3; PIECE], NOW) {
+            Ok(_) => volume.commit_file(solid).unwrap(),
+            Err(Error::NoSpace) => break,
+            Err(error) => panic!("{error}"),
+        }
+    }
+    volume.sync().unwrap();
+    volume.truncate(shorter, 0, NOW).unwrap();
+    volume.step(Task::Checkpoint).unwrap();
+    let (tell, told) = std::sync::mpsc::channel();
+    let writer = Arc::clone(&volume);
+    let work = move || {
+        for i in 0..130 {
+            let offset = i * PIECE as u64;
+            writer.write(shorter, offset, &[4; PIECE], NOW)?;
+            writer.commit_file(shorter)?;
+        }
+        Ok::<_, Error>(())
+    };
+    device.before(
+        |command| matches!(command, Command::Read { .. }),
+        Box::new(move || {
+            std::thread::spawn(move || tell.send(work()).unwrap());
+            // It may end before the reader does, or wait for it: what must not come is given the
+            // time to.
+            (0..100_000).for_each(|_| std::thread::yield_now());
+        }),
+    );
+    let mut found = vec![0; 140 * PIECE];
+    assert_eq!(volume.read(read, 0, &mut found).unwrap(), found.len());
+    assert!(found.iter().all(|byte| *byte == 1));
+    assert!(device.was_done());
+    told.recv().unwrap().unwrap();
+    let mut found = vec![0; 130 * PIECE];
+    volume.read(shorter, 0, &mut found).unwrap();
+    assert!(found.iter().all(|byte| *byte == 4));
 }

@@ -425,7 +425,7 @@ impl Volume {
                 self.zones.give_back(&self.media, writer);
                 continue;
             }
-            pins.extend(self.zones.pin(writer.zone));
+            pins.extend(self.zones.pin_filling(writer.zone));
             let zone = writer.zone;
             let result = writer.place(&self.media, &self.key, class, &mut runs, way.in_flight);
             self.zones.give_back(&self.media, writer);

@@ -1,37 +1,96 @@
-//! Pins: a pinned zone is neither reset nor cleaned. Readers pin while they read outside the
-//! metadata lock, writers while what they wrote is not in the tree yet.
+//! Pins. Readers pin a zone while they read outside the metadata lock: it is not reset meanwhile.
+//! Its blocks may move: where they were they stay as they are. Who fills a zone pins it while what
+//! was written is not in the tree yet: such a zone is not cleaned either, nor does a cut take it
+//! for one that holds nothing.
+//!
+//! While it holds a pin a reader waits for the device alone, so that others may wait for readers.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
 
 use persimmon_device::ZoneId;
 
+#[derive(Debug, Default)]
+struct Count {
+    readers: AtomicU32,
+    filling: AtomicU32,
+}
+
+#[derive(Debug)]
+struct Counts {
+    zones: Box<[Count]>,
+    /// Threads that wait for readers.
+    waiting: AtomicU32,
+    turn: Mutex<()>,
+    changed: Condvar,
+}
+
 /// Counts of pins, by zone.
 #[derive(Clone, Debug)]
-pub(crate) struct Pins(Arc<[AtomicU32]>);
+pub(crate) struct Pins(Arc<Counts>);
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Reads,
+    Fills,
+}
 
 impl Pins {
     pub(crate) fn new(zones: u32) -> Pins {
-        Pins((0..zones).map(|_| AtomicU32::new(0)).collect())
+        Pins(Arc::new(Counts {
+            zones: (0..zones).map(|_| Count::default()).collect(),
+            waiting: AtomicU32::new(0),
+            turn: Mutex::new(()),
+            changed: Condvar::new(),
+        }))
     }
 
-    /// Pins a zone. Call it while the address is known to be current: under the metadata lock,
-    /// or before it is published there.
-    pub(crate) fn pin(&self, zone: ZoneId) -> Option<Pin> {
-        self.0.get(zone.0 as usize)?.fetch_add(1, Ordering::AcqRel);
-        Some(Pin {
-            pins: self.clone(),
-            zone,
+    fn count(&self, zone: ZoneId, kind: Kind) -> Option<&AtomicU32> {
+        let count = self.0.zones.get(zone.0 as usize)?;
+        Some(match kind {
+            Kind::Reads => &count.readers,
+            Kind::Fills => &count.filling,
         })
     }
 
-    pub(crate) fn count(&self, zone: ZoneId) -> u32 {
-        let count = self.0.get(zone.0 as usize);
-        count.map_or(0, |count| count.load(Ordering::Acquire))
+    fn add(&self, zone: ZoneId, kind: Kind) -> Option<Pin> {
+        self.count(zone, kind)?.fetch_add(1, Ordering::SeqCst);
+        Some(Pin {
+            pins: self.clone(),
+            zone,
+            kind,
+        })
     }
 
-    pub(crate) fn is_pinned(&self, zone: ZoneId) -> bool {
-        self.count(zone) > 0
+    /// For a reader. Call it while the address is known to be current: under the metadata lock.
+    pub(crate) fn pin(&self, zone: ZoneId) -> Option<Pin> {
+        self.add(zone, Kind::Reads)
+    }
+
+    /// For who fills the zone. Call it before the address is published in the tree.
+    pub(crate) fn pin_filling(&self, zone: ZoneId) -> Option<Pin> {
+        self.add(zone, Kind::Fills)
+    }
+
+    fn is_pinned(&self, zone: ZoneId, kind: Kind) -> bool {
+        let count = self.count(zone, kind);
+        count.is_some_and(|count| count.load(Ordering::SeqCst) > 0)
+    }
+
+    pub(crate) fn is_read(&self, zone: ZoneId) -> bool {
+        self.is_pinned(zone, Kind::Reads)
+    }
+
+    pub(crate) fn is_filled(&self, zone: ZoneId) -> bool {
+        self.is_pinned(zone, Kind::Fills)
+    }
+
+    /// Waits while `condition` holds, which readers can end.
+    pub(crate) fn wait_while(&self, condition: impl Fn() -> bool) {
+        self.0.waiting.fetch_add(1, Ordering::SeqCst);
+        let turn = self.0.turn.lock().unwrap_or_else(PoisonError::into_inner);
+        drop(self.0.changed.wait_while(turn, |()| condition()));
+        self.0.waiting.fetch_sub(1, Ordering::SeqCst);
     }
 }
 
@@ -40,12 +99,18 @@ impl Pins {
 pub(crate) struct Pin {
     pins: Pins,
     zone: ZoneId,
+    kind: Kind,
 }
 
 impl Drop for Pin {
     fn drop(&mut self) {
-        if let Some(count) = self.pins.0.get(self.zone.0 as usize) {
-            count.fetch_sub(1, Ordering::AcqRel);
+        if let Some(count) = self.pins.count(self.zone, self.kind) {
+            count.fetch_sub(1, Ordering::SeqCst);
+        }
+        let counts = &self.pins.0;
+        if self.kind == Kind::Reads && counts.waiting.load(Ordering::SeqCst) > 0 {
+            let _turn = counts.turn.lock().unwrap_or_else(PoisonError::into_inner);
+            counts.changed.notify_all();
         }
     }
 }

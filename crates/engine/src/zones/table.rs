@@ -301,6 +301,27 @@ impl Zones {
         self.pins.pin(zone)
     }
 
+    pub(crate) fn pin_filling(&self, zone: ZoneId) -> Option<Pin> {
+        self.pins.pin_filling(zone)
+    }
+
+    /// Whether something was written to a zone that is not in the tree yet.
+    pub(crate) fn is_filled(&self, zone: ZoneId) -> bool {
+        self.pins.is_filled(zone)
+    }
+
+    /// Waits while a zone that a checkpoint could free is being read. No new reader comes to it.
+    pub(crate) fn wait_for_readers(&self) {
+        let is_read = || {
+            let table = self.lock();
+            let mut zones = table.entries.iter().zip(&self.valid).enumerate();
+            zones.any(|(i, (e, valid))| {
+                !e.stuck && self.can_go(i, e, valid) && self.pins.is_read(ZoneId(i as u32))
+            })
+        };
+        self.pins.wait_while(is_read);
+    }
+
     /// Free zones left alone by new data: those of the budget, and those that the log may still
     /// grow into before the next checkpoint.
     pub(crate) fn data_floor(&self) -> u32 {
@@ -615,7 +636,7 @@ impl Zones {
         let zone = ZoneId(i as u32);
         entry.is_dead(valid.load(Ordering::Relaxed))
             && !self.pairs.is_second(zone)
-            && !self.pins.is_pinned(zone)
+            && !self.pins.is_filled(zone)
     }
 
     /// A replayed record refers to a zone: it holds data, whatever is known of it.
@@ -642,7 +663,8 @@ impl Zones {
 
     /// Whether a zone may be reset now: still unused by readers and by writers.
     pub(crate) fn may_reset(&self, zone: ZoneId) -> bool {
-        !self.pins.is_pinned(zone)
+        !self.pins.is_filled(zone)
+            && !self.pins.is_read(zone)
             && self.valid(zone) == 0
             && self
                 .lock()
@@ -651,7 +673,7 @@ impl Zones {
                 .is_some_and(|e| !e.open)
     }
 
-    /// Zones that the next checkpoint frees, if nothing goes wrong.
+    /// Zones that the next checkpoint frees, if nothing goes wrong and nobody reads them.
     pub(crate) fn dead_zones(&self) -> u32 {
         let table = self.lock();
         let zones = table.entries.iter().zip(&self.valid).enumerate();
@@ -719,14 +741,6 @@ impl Zones {
                 }
             })
             .collect()
-    }
-
-    pub(crate) fn pins(&self, zone: ZoneId) -> u32 {
-        self.pins.count(zone)
-    }
-
-    pub(crate) fn is_pinned(&self, zone: ZoneId) -> bool {
-        self.pins.is_pinned(zone)
     }
 }
 
