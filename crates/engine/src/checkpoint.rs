@@ -217,8 +217,7 @@ impl Volume {
             self.reset_zone(zone.zone, true);
         }
         self.reset_unused(std::mem::take(&mut snapshot.zones.resets));
-        let limit = self.options.cache_bytes_max / persimmon_format::page::PAGE_SIZE;
-        self.meta_mut().cache.evict(limit);
+        self.meta_mut().cache.evict(self.cached_pages_max());
         Ok(Written::Durable)
     }
 

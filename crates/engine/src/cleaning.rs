@@ -296,39 +296,21 @@ impl Volume {
     /// All extents that lie in a zone, found by walking the whole tree.
     fn search_tree(&self, zone: ZoneId) -> Result<Vec<Survivor>> {
         let mut found = Vec::new();
-        let mut from = Key::new(Ino(0), KeyKind(0), 0);
-        loop {
-            let mut next = None;
-            let mut batch = Vec::new();
-            self.view::<_, Error>(|view| {
-                let mut seen = 0;
-                next = None;
-                batch.clear();
-                view.scan(from, |key, value| {
-                    if seen == 1024 {
-                        next = Some(key);
-                        return Ok(std::ops::ControlFlow::Break(()));
-                    }
-                    seen += 1;
-                    if key.kind == KeyKind::EXTENT
-                        && let Ok(frame @ Extent::Frame { addr, .. }) = Extent::decode(value)
-                        && addr.zone() == zone
-                    {
-                        batch.push(Survivor {
-                            ino: key.ino,
-                            block: key.item,
-                            frame,
-                        });
-                    }
-                    Ok(std::ops::ControlFlow::Continue(()))
-                })
-            })?;
-            found.append(&mut batch);
-            match next {
-                Some(key) => from = key,
-                None => return Ok(found),
-            }
-        }
+        let lies_there = |key: Key, value: &[u8]| {
+            let frame = Extent::decode(value).ok()?;
+            let in_zone = matches!(&frame, Extent::Frame { addr, .. } if addr.zone() == zone);
+            in_zone.then_some(Survivor {
+                ino: key.ino,
+                block: key.item,
+                frame,
+            })
+        };
+        let extents = |key: Key, value: &[u8]| match key.kind {
+            KeyKind::EXTENT => lies_there(key, value),
+            _ => None,
+        };
+        self.walk(.., extents, |survivor| found.push(survivor))?;
+        Ok(found)
     }
 
     /// Moves frames, a bounded number of blocks at a time.
@@ -390,8 +372,7 @@ impl Volume {
             let survivor = group.get(at)?;
             Some(survivor.frame.part(block - survivor.block, len))
         };
-        let pages_max = (self.zones.budget.dirty_pages_max / 8).clamp(4, 512);
-        for part in placed.chunks(pages_max) {
+        for part in placed.chunks(self.transaction_ops_max()) {
             let moves: Vec<_> = part
                 .iter()
                 .filter_map(|p| {

@@ -66,13 +66,9 @@ impl Volume {
             }
         };
         // Up to the first page that is lost.
-        let scanned = self.walk(
-            Key::new(Ino(0), KeyKind(0), 0),
-            lost,
-            |(key, blocks, zone)| {
-                add(&mut losses, &key, blocks, zone, ranges_max);
-            },
-        );
+        let scanned = self.walk(.., lost, |(key, blocks, zone)| {
+            add(&mut losses, &key, blocks, zone, ranges_max);
+        });
         losses.incomplete |= scanned.is_err();
         self.name_all(&mut losses);
         Ok(losses)

@@ -65,7 +65,7 @@ impl Volume {
             let name = || (entry.ino, (key.ino, entry.name.to_vec()));
             wanted.contains(&entry.ino).then(name)
         };
-        self.walk(Key::new(ROOT, KeyKind(0), 0), named, |(ino, name)| {
+        self.walk(Key::new(ROOT, KeyKind(0), 0).., named, |(ino, name)| {
             names.entry(ino).or_insert(name);
         })
     }

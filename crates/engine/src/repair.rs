@@ -4,14 +4,12 @@
 use persimmon_format::extent::Extent;
 use persimmon_format::record::Op;
 use persimmon_format::table::Role;
-use persimmon_format::{Addr, Ino, Key, KeyKind, PageId, ZoneId};
+use persimmon_format::{Addr, Key, KeyKind, PageId, ZoneId};
 
 use crate::Volume;
 use crate::error::{Error, Result};
 use crate::meta::Intent;
 
-/// Operations of one record.
-const RECORD_OPS: usize = 64;
 /// Turns of moving things out of one zone.
 const EMPTYING_ROUNDS_MAX: usize = 64;
 
@@ -36,7 +34,7 @@ impl Volume {
     /// and, if asked to, counts again what the checkpoint's tables claim. A checkpoint ends it.
     /// Operations other than put and delete are not planned, and refused.
     pub fn repair(&self, ops: &[Op], recount: bool) -> Result<()> {
-        for ops in ops.chunks(RECORD_OPS) {
+        for ops in ops.chunks(self.transaction_ops_max()) {
             self.update::<_, Error>(Intent::Shrink, |tx| {
                 for op in ops {
                     match op {
@@ -113,15 +111,11 @@ impl Volume {
             KeyKind::EXTENT => Extent::decode(value).ok().map(Some),
             _ => None,
         };
-        self.walk(
-            Key::new(Ino(0), KeyKind(0), 0),
-            counted,
-            |item| match item {
-                None => counts.inodes += 1,
-                Some(Extent::Frame { addr, crcs }) => counts.add(addr, crcs.len() as u64),
-                Some(Extent::Reserved { blocks }) => counts.reserved_blocks += u64::from(blocks),
-                Some(Extent::Inline(_)) => {}
-            },
-        )
+        self.walk(.., counted, |item| match item {
+            None => counts.inodes += 1,
+            Some(Extent::Frame { addr, crcs }) => counts.add(addr, crcs.len() as u64),
+            Some(Extent::Reserved { blocks }) => counts.reserved_blocks += u64::from(blocks),
+            Some(Extent::Inline(_)) => {}
+        })
     }
 }

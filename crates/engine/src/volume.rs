@@ -258,6 +258,21 @@ impl Volume {
         }
     }
 
+    /// Clean pages kept in memory.
+    pub(crate) fn cached_pages_max(&self) -> usize {
+        self.options.cache_bytes_max / persimmon_format::page::PAGE_SIZE
+    }
+
+    /// Operations that one transaction should have at most, where there is a choice. The pages of
+    /// all of them must be in memory together, each may need several, and what is clean of them
+    /// must fit the cache: else they would be fetched and evicted in turn for ever. And they make
+    /// that many pages dirty before the next look at the bounds.
+    #[must_use]
+    pub fn transaction_ops_max(&self) -> usize {
+        let pages = self.zones.budget.dirty_pages_max;
+        (pages.min(self.cached_pages_max()) / 8).clamp(4, 512)
+    }
+
     /// Applies operations that are no logical change and make no record: moves by cleaning.
     pub(crate) fn apply_unlogged<R>(
         &self,
@@ -318,7 +333,7 @@ impl Volume {
             }
             let page = page.inspect_err(|error| self.lost_page(id, entry, error))?;
             meta.cache.insert_clean(id, page);
-            let limit = self.options.cache_bytes_max / persimmon_format::page::PAGE_SIZE;
+            let limit = self.cached_pages_max();
             // A look at the tree needs several pages at once: some room is always left for them.
             if meta.cache.clean() > limit + limit / 8 + 64 {
                 meta.cache.evict(limit);
@@ -440,17 +455,12 @@ impl Volume {
 
     /// Inodes without a name, left by a crash or still open.
     pub fn orphans(&self) -> Result<Vec<Ino>> {
-        self.view(|view| {
-            let mut orphans = Vec::new();
-            view.scan(Key::new(Key::GLOBAL, KeyKind::ORPHAN, 0), |key, _| {
-                if key.ino != Key::GLOBAL || key.kind != KeyKind::ORPHAN {
-                    return Ok(std::ops::ControlFlow::Break(()));
-                }
-                orphans.push(Ino(key.item));
-                Ok(std::ops::ControlFlow::Continue(()))
-            })?;
-            Ok(orphans)
-        })
+        let first = Key::new(Key::GLOBAL, KeyKind::ORPHAN, 0);
+        let end = Key::new(Key::GLOBAL, KeyKind::TRUNCATION, 0);
+        let mut orphans = Vec::new();
+        let orphan = |key: Key, _: &[u8]| Some(Ino(key.item));
+        self.walk(first..end, orphan, |ino| orphans.push(ino))?;
+        Ok(orphans)
     }
 
     /// Counters since the volume was opened.

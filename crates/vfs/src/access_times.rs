@@ -10,7 +10,7 @@ use crate::handles::Open;
 use crate::nodes::InoMap;
 use crate::{AccessTimes, Attr, Ino, Result, Timestamp, Vfs};
 
-/// Inodes changed in one transaction.
+/// Inodes changed in one transaction at most.
 const BATCH: usize = 256;
 /// With [`AccessTimes::Relative`] an access time is renewed when it is so old.
 const RELATIVE_AGE_SECONDS: i64 = 24 * 60 * 60;
@@ -89,7 +89,8 @@ impl Vfs {
             return Ok(());
         }
         let all = self.access_times.all();
-        for batch in all.chunks(BATCH) {
+        let batch_max = BATCH.min(self.volume().transaction_ops_max());
+        for batch in all.chunks(batch_max) {
             self.change(Intent::Shrink, |tx| {
                 for (ino, time) in batch {
                     // Set to another value meanwhile: that one counts.

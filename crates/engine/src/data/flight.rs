@@ -271,7 +271,7 @@ impl Volume {
         // Between two records of a flight a checkpoint may have to be waited for, and checkpoints
         // wait until data that failed is written elsewhere: by this very flight. So only the one
         // record of a flight is sent before its data has arrived.
-        if let Some(data) = in_flight.take_if(|_| landings.len() > self.record_ops_max()) {
+        if let Some(data) = in_flight.take_if(|_| landings.len() > self.transaction_ops_max()) {
             if let Err(failed) = data.settle() {
                 tracing::warn!(%failed, "data to sync did not arrive, writing it elsewhere");
                 self.zones.leave_failed(&self.media);
@@ -445,13 +445,9 @@ impl Volume {
         Ok(())
     }
 
-    /// Landings of one record at most.
-    fn record_ops_max(&self) -> usize {
-        (self.zones.budget.dirty_pages_max / 8).clamp(4, 512)
-    }
-
     /// Journals landings, in records of bounded size. Each record carries the size that its own
-    /// blocks cause.
+    /// blocks cause: a file's is touched in the record of its last landing, and in each one that
+    /// ends half way through the file.
     fn journal(
         &self,
         passengers: &[Passenger],
@@ -459,7 +455,7 @@ impl Volume {
         in_flight: Option<&Arc<InFlight>>,
         mode: Mode,
     ) -> Result<(BTreeMap<Ino, u64>, Lsn)> {
-        let ops_max = self.record_ops_max();
+        let ops_max = self.transaction_ops_max();
         let mut sizes: BTreeMap<Ino, u64> = passengers
             .iter()
             .map(|p| (p.ino, p.committed_size))
@@ -471,27 +467,34 @@ impl Volume {
         while landings.peek().is_some() || touched.peek().is_some() {
             let mut ops = Vec::new();
             let mut last: Option<(Ino, u64)> = None;
-            while ops.len() < ops_max
-                && let Some(landing) = landings.next()
-            {
-                last = Some((landing.ino, landing.end));
-                ops.push(landing.op);
-            }
-            // Files whose blocks are all in this or earlier records are done; the last one may
-            // be half way.
-            let next = landings.peek().map(|l| l.ino);
-            while let Some(passenger) = touched.next_if(|p| next.is_none_or(|next| p.ino < next)) {
-                sizes.insert(passenger.ino, passenger.size);
-                ops.push(touch(passenger.ino, passenger.size, passenger.times));
+            while ops.len() < ops_max {
+                let next = landings.peek().map(|landing| landing.ino);
+                let is_done = |p: &&Passenger| next.is_none_or(|next| p.ino < next);
+                if let Some(passenger) = touched.next_if(is_done) {
+                    sizes.insert(passenger.ino, passenger.size);
+                    ops.push(touch(passenger.ino, passenger.size, passenger.times));
+                } else if let Some(landing) = landings.next() {
+                    last = Some((landing.ino, landing.end));
+                    ops.push(landing.op);
+                } else {
+                    break;
+                }
             }
             if let (Some((ino, end)), Some(passenger)) = (last, touched.peek())
                 && passenger.ino == ino
             {
-                let size = passenger
-                    .growth
-                    .size_at(end * BLOCK_SIZE as u64, passenger.committed_size);
+                let goes_on = landings.peek().is_some_and(|landing| landing.ino == ino);
+                let size = match goes_on {
+                    true => passenger
+                        .growth
+                        .size_at(end * BLOCK_SIZE as u64, passenger.committed_size),
+                    false => passenger.size,
+                };
                 sizes.insert(ino, size);
                 ops.push(touch(ino, size, passenger.times));
+                if !goes_on {
+                    touched.next();
+                }
             }
             let data = in_flight.take().map(Arc::clone);
             let data = data.filter(|_| !fault(Fault::FlushedBeforeData));

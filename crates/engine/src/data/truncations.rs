@@ -4,7 +4,6 @@
 //! background step finishes it, and whoever is about to change such a file earlier does so first.
 
 use std::collections::BTreeMap;
-use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -58,19 +57,14 @@ impl Volume {
     /// Finds the truncations that a crash interrupted.
     pub(crate) fn find_truncations(&self) -> Result<()> {
         let mut open = BTreeMap::new();
-        self.view::<_, Error>(|view| {
-            open.clear();
-            let first = Key::new(Key::GLOBAL, KeyKind::TRUNCATION, 0);
-            view.scan(first, |key, value| {
-                if key.ino != Key::GLOBAL || key.kind != KeyKind::TRUNCATION {
-                    return Ok(ControlFlow::Break(()));
-                }
-                let keep = value
-                    .first_chunk()
-                    .map_or(u64::MAX, |bytes| u64::from_le_bytes(*bytes));
-                open.insert(Ino(key.item), keep);
-                Ok(ControlFlow::Continue(()))
-            })
+        let first = Key::new(Key::GLOBAL, KeyKind::TRUNCATION, 0);
+        let end = Key::new(Key::GLOBAL, KeyKind::SHARED_EXTENT, 0);
+        let truncation = |key: Key, value: &[u8]| {
+            let keep = value.first_chunk().map(|bytes| u64::from_le_bytes(*bytes));
+            Some((Ino(key.item), keep.unwrap_or(u64::MAX)))
+        };
+        self.walk(first..end, truncation, |(ino, keep)| {
+            open.insert(ino, keep);
         })?;
         self.truncations.replace(open);
         Ok(())
