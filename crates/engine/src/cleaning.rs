@@ -67,7 +67,7 @@ impl Volume {
         while self.zones.free_zones() <= floor() {
             add(&self.media.counters.stalls, 1);
             let wanted = (self.zones.status().len() as u32 / 32).max(2);
-            let mut hopeless = self.zones.dead_zones() == 0 && self.meta().cache.dirty() == 0;
+            let mut hopeless = self.zones.dead_zones() == 0 && self.meta().cache.changed() == 0;
             while self.zones.dead_zones() < wanted {
                 let Some(victim) = self.choose_victim() else {
                     break;

@@ -78,7 +78,7 @@ pub struct Options {
     pub tails_bytes_max: usize,
     /// Journal between two checkpoints, bytes, at most 256 MiB. Smaller on small volumes.
     pub journal_bytes_max: u64,
-    /// Distinct pages changed between two checkpoints. Smaller on small volumes.
+    /// Distinct pages changed since the last durable checkpoint. Smaller on small volumes.
     pub dirty_pages_max: usize,
     /// How fsync goes.
     pub fsync: FsyncOrder,

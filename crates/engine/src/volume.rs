@@ -354,8 +354,9 @@ impl Volume {
         }
     }
 
-    /// Waits for a checkpoint where journal or dirty pages have reached their bounds, and writes
-    /// records that have piled up.
+    /// Waits for a checkpoint where journal or changed pages have reached their bounds, and writes
+    /// records that have piled up. What a checkpoint under way has not written yet counts: until
+    /// it is durable a recovery would have to change those pages too.
     fn keep_bounds(&self) -> Result<()> {
         if self.log.buffered_bytes() > BUFFERED_BYTES_MAX {
             self.log
@@ -363,7 +364,7 @@ impl Volume {
         }
         let budget = &self.zones.budget;
         let full = || {
-            self.meta().cache.dirty() >= budget.dirty_pages_max
+            self.meta().cache.changed() >= budget.dirty_pages_max
                 || self.log.blocks_to_replay() >= budget.journal_blocks_max
         };
         if full() {
@@ -373,9 +374,9 @@ impl Volume {
         Ok(())
     }
 
-    /// Waits for a checkpoint where dirty pages have reached their bound.
+    /// Waits for a checkpoint where changed pages have reached their bound.
     pub(crate) fn keep_dirty_bound(&self) -> Result<()> {
-        let full = || self.meta().cache.dirty() >= self.zones.budget.dirty_pages_max;
+        let full = || self.meta().cache.changed() >= self.zones.budget.dirty_pages_max;
         if full() {
             self.checkpoint_if(full)
         } else {

@@ -14,7 +14,8 @@ use std::ops::Range;
 use std::sync::{Arc, Mutex};
 
 use persimmon_device::{Command, Geometry, Pending, Result, ZoneInfo, ZonedDevice};
-use persimmon_engine::{Error, Options, Task, Volume};
+use persimmon_engine::{Error, Intent, Options, Task, Transaction, Volume};
+use persimmon_format::inode::Inode;
 use persimmon_format::table::Role;
 use persimmon_sim::{Fault, FaultTarget, SimDevice};
 
@@ -221,4 +222,67 @@ fn readers_do_not_make_the_volume_full() {
     let mut found = vec![0; 130 * PIECE];
     volume.read(shorter, 0, &mut found).unwrap();
     assert!(found.iter().all(|byte| *byte == 4));
+}
+
+/// The bound of changed pages was one of those changed since the last cut. While a checkpoint wrote
+/// what it had cut as many again were changed, and after a crash a recovery changed twice as many
+/// as the bound allows, which need twice the room that is kept for them.
+#[test]
+fn a_checkpoint_under_way_counts_for_the_bound_of_changed_pages() {
+    // The least bound, which this device has.
+    const PAGES_MAX: usize = 48;
+    let sim = fresh(small());
+    let device = Interrupted::new(&sim);
+    let volume = open(&device);
+    // Eight of them fill a page.
+    let inos: Vec<_> = (0..800).map(|_| create(&volume).unwrap()).collect();
+    for ino in &inos {
+        volume.write(*ino, 0, &[1; 2000], NOW).unwrap();
+        volume.commit_file(*ino).unwrap();
+    }
+    volume.step(Task::Checkpoint).unwrap();
+    // A page at a time, in records so small that the journal stays short.
+    let change = |volume: &Volume, uid: u32, pages_max: usize| {
+        for ino in inos.iter().step_by(8) {
+            if volume.cached_pages().1 >= pages_max {
+                break;
+            }
+            let put = |tx: &mut Transaction<'_>| {
+                let inode = tx.inode(*ino)?.unwrap();
+                tx.put_inode(*ino, &Inode { uid, ..inode });
+                Ok::<_, Error>(())
+            };
+            volume.update(Intent::Shrink, put).unwrap();
+        }
+    };
+    change(&volume, 2, PAGES_MAX * 3 / 4);
+    let (_, before) = volume.cached_pages();
+    assert_eq!(before, PAGES_MAX * 3 / 4);
+    let changed = std::thread::scope(|scope| {
+        let (aside, change) = (Arc::clone(&volume), &change);
+        let (tell, told) = std::sync::mpsc::channel();
+        let writer = Arc::clone(&volume);
+        scope.spawn(move || {
+            told.recv().unwrap();
+            change(&writer, 3, usize::MAX);
+        });
+        let stalls = volume.statistics().stalls;
+        let measure = move || {
+            tell.send(()).unwrap();
+            while aside.statistics().stalls == stalls {
+                std::thread::yield_now();
+            }
+            aside.cached_pages().1
+        };
+        let (tell, told) = std::sync::mpsc::channel();
+        device.before(
+            write_to(&volume, Role::Metadata),
+            Box::new(move || tell.send(measure()).unwrap()),
+        );
+        volume.step(Task::Checkpoint).unwrap();
+        before + told.recv().unwrap()
+    });
+    // The last change may go past the bound by its own pages.
+    assert!(changed <= PAGES_MAX + PAGES_MAX / 4, "{changed}");
+    change(&volume, 4, usize::MAX);
 }

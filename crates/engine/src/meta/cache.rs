@@ -332,6 +332,13 @@ impl PageCache {
         self.dirty
     }
 
+    /// Pages that differ from the last durable checkpoint: changed since the last cut, or still
+    /// being written; one that is both counts twice.
+    #[must_use]
+    pub fn changed(&self) -> usize {
+        self.dirty + self.writing
+    }
+
     /// Page ids in use.
     #[must_use]
     pub fn allocated(&self) -> usize {
