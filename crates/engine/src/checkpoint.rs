@@ -27,7 +27,7 @@ const BATCH_BLOCKS: usize = 256;
 
 /// What checkpoints remember from one to the next.
 pub(crate) struct CheckpointState {
-    /// Number of the last checkpoint.
+    /// Number of the last checkpoint that was begun.
     pub(crate) number: u64,
     /// The ZIT as its chunks on the device have it.
     pub(crate) written_zit: Vec<ZitEntry>,
@@ -168,7 +168,12 @@ impl Volume {
         if self.log.has_failures(&snapshot.log) {
             return Ok(Written::Superseding);
         }
-        let number = self.checkpoint_state().number + 1;
+        // One that fails keeps its number: what it wrote is not taken for the next one's.
+        let number = {
+            let mut state = self.checkpoint_state();
+            state.number += 1;
+            state.number
+        };
         let cold = std::mem::take(&mut self.checkpoint_state().cold);
         let mut written = BTreeSet::new();
 
@@ -211,7 +216,6 @@ impl Volume {
             footer.cut,
             footer.replay.sequence,
         )?;
-        self.checkpoint_state().number = number;
         add(&self.media.counters.checkpoints, 1);
         for zone in unneeded {
             self.reset_zone(zone.zone, true);
@@ -344,7 +348,7 @@ impl Volume {
                 }
                 Err(error) => {
                     tracing::warn!(zone = zone.0, %error, "metadata zone failed");
-                    tries.failed(&self.zones, zone, error)?;
+                    tries.failed(&self.zones, zone, error.into())?;
                 }
             }
         }

@@ -97,4 +97,13 @@ impl Error {
     pub(crate) fn damaged(addr: Addr) -> impl FnOnce(FormatError) -> Error {
         move |source| Error::Damaged { addr, source }
     }
+
+    /// Whether it may go better later: room was missing, on the volume or on the host, and nothing
+    /// else is wrong.
+    pub(crate) fn passes(&self) -> bool {
+        matches!(
+            self,
+            Error::NoSpace | Error::WornOut { .. } | Error::Device(DeviceError::HostFull)
+        )
+    }
 }

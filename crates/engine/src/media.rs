@@ -195,6 +195,28 @@ impl Media {
         Ok(())
     }
 
+    /// Opens a zone and its partner before they are written to. A device whose space is a host's sets it aside
+    /// then, so that no write to the zone fails for want of it; that there is none is the only
+    /// error. A zone that cannot be opened for other reasons shows them when it is written to.
+    pub(crate) fn open(&self, zone: ZoneId) -> Result<(), DeviceError> {
+        for zone in self.pairs.both(zone) {
+            match self.device.run(Command::Open { zone }) {
+                Err(DeviceError::HostFull) => return Err(DeviceError::HostFull),
+                Err(error) => tracing::debug!(zone = zone.0, %error, "zone not opened"),
+                Ok(_) => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes that back.
+    pub(crate) fn close(&self, zone: ZoneId) {
+        for zone in self.pairs.both(zone) {
+            // One of them may not have been opened.
+            let _ = self.device.run(Command::Close { zone });
+        }
+    }
+
     /// Finishes a zone and its partner.
     pub(crate) fn finish(&self, zone: ZoneId) -> Result<()> {
         let finish = |zone| self.finish_one(zone);

@@ -493,8 +493,11 @@ impl Volume {
         (meta.cache.resident(), meta.cache.dirty())
     }
 
-    /// Goes on writing to a zone found partly written at mount.
+    /// Goes on writing to a zone found partly written at mount, if its space can be set aside.
     pub(crate) fn resume_zone(&self, zone: ZoneId, info: &ZoneInfo) -> bool {
+        if self.media.open(zone).is_err() {
+            return false;
+        }
         let holds_data = self
             .zones
             .entry(zone)

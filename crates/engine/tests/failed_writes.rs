@@ -1,12 +1,15 @@
 //! Single commands that fail on a healthy device: the volume goes on, at the cost of what failed.
 
-#![allow(clippy::unwrap_used, reason = "a failure ends the test")]
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a failure ends the test")]
 
 mod common;
 
-use common::{NOW, create, fresh, open_staging};
-use persimmon_device::BLOCK_SIZE;
-use persimmon_sim::{Fault, FaultTarget, SimConfig};
+use std::sync::Arc;
+
+use common::{NOW, create, fresh, open, open_staging};
+use persimmon_device::{BLOCK_SIZE, DeviceError};
+use persimmon_engine::{Error, FormatOptions, Task, Volume};
+use persimmon_sim::{Fault, FaultKind, FaultTarget, SimConfig, SimDevice};
 
 /// A flight for fsync over several zones knew of one failed write only that something had failed:
 /// written again, it found an "earlier write" failed in each zone that it had been in, left them
@@ -36,4 +39,56 @@ fn a_large_fsync_outlives_any_one_failed_write() {
         volume.sync_file(ino).unwrap();
         assert!(device.counters().finishes <= 1, "command {command}");
     }
+}
+
+/// A host without room for the next zone of the log broke the log until the next mount, though its
+/// own message says "free space there and try again"; and zone after zone was left on the way.
+#[test]
+fn a_full_host_is_a_passing_state() {
+    for copies in [1, 2] {
+        // Space is set aside for zones that are open; but not every host can do that.
+        for target in [FaultTarget::OpenClose, FaultTarget::Write] {
+            full_host(copies, target);
+        }
+    }
+}
+
+fn full_host(copies: u32, target: FaultTarget) {
+    let device = Arc::new(SimDevice::new(SimConfig::new(64, 64)));
+    let options = FormatOptions {
+        now: NOW,
+        copies,
+        ..FormatOptions::default()
+    };
+    Volume::format(device.clone(), &options).unwrap();
+    let volume = open(&device);
+    let ino = create(&volume).unwrap();
+    volume.sync().unwrap();
+    let mut refused = 0;
+    for round in 0..30u8 {
+        volume.step(Task::Checkpoint).unwrap();
+        device.inject(Fault {
+            times: None,
+            ..Fault::of_zone(target, FaultKind::HostFull)
+        });
+        let finishes = device.counters().finishes;
+        for i in 0..40u64 {
+            volume.write(ino, i * 16, &[round; 16], NOW).unwrap();
+            match volume.sync_file(ino) {
+                Ok(()) => {}
+                Err(Error::Device(DeviceError::HostFull)) => refused += 1,
+                Err(error) => panic!("{error}"),
+            }
+        }
+        let finished = device.counters().finishes - finishes;
+        assert!(finished == 0 || target == FaultTarget::Write);
+        device.heal();
+        volume.sync_file(ino).unwrap();
+        assert!(!volume.is_read_only());
+        let left = open(&Arc::new(device.persisted(round.into())));
+        let mut found = [0; 640];
+        left.read(ino, 0, &mut found).unwrap();
+        assert_eq!(found, [round; 640], "round {round}");
+    }
+    assert!(refused > 0);
 }

@@ -74,6 +74,15 @@ struct Passenger {
     flying: Vec<(u64, Buffer)>,
 }
 
+/// A flight whose blocks are where the tree says they are.
+struct Landed {
+    /// Size in the history of each file.
+    sizes: BTreeMap<Ino, u64>,
+    /// Whether it is durable, if it was to be. It is in the history either way: the next sync of
+    /// anything asks again.
+    durable: Result<()>,
+}
+
 /// What becomes of one piece of a passenger.
 struct Landing {
     ino: Ino,
@@ -180,8 +189,8 @@ impl Volume {
         for passenger in &passengers {
             let mut staged = passenger.file.lock();
             match &result {
-                Ok(sizes) => {
-                    if let Some(size) = sizes.get(&passenger.ino) {
+                Ok(landed) => {
+                    if let Some(size) = landed.sizes.get(&passenger.ino) {
                         staged.committed_size = *size;
                     }
                     self.space.give_back(passenger.blocks);
@@ -203,13 +212,12 @@ impl Volume {
         for ino in inos {
             self.files.forget_if_clean(ino);
         }
-        result?;
+        let landed = result?;
         add(&self.media.counters.user_bytes, blocks * BLOCK_SIZE as u64);
-        Ok(())
+        landed.durable
     }
 
-    /// Returns the size in the history of each file.
-    fn fly_and_land(&self, passengers: &[Passenger], mut mode: Mode) -> Result<BTreeMap<Ino, u64>> {
+    fn fly_and_land(&self, passengers: &[Passenger], mut mode: Mode) -> Result<Landed> {
         let mut landings = Vec::new();
         let mut runs: BTreeMap<u8, Vec<Run>> = BTreeMap::new();
         for passenger in passengers {
@@ -282,15 +290,19 @@ impl Volume {
         }
         let (sizes, lsn) = self.journal(passengers, landings, in_flight.as_ref(), mode)?;
         let Some(in_flight) = in_flight else {
-            if mode == Mode::SyncInOrder {
-                self.commit(lsn)?;
-            }
-            return Ok(sizes);
+            let durable = match mode {
+                Mode::SyncInOrder => self.commit(lsn),
+                _ => Ok(()),
+            };
+            return Ok(Landed { sizes, durable });
         };
         let own = Some(&*in_flight);
         let result = self.log.commit(&self.media, &self.zones, lsn, true, own);
         match in_flight.settle() {
-            Ok(()) => result.and_then(|()| self.secure_log()).map(|()| sizes),
+            Ok(()) => {
+                let durable = result.and_then(|()| self.secure_log());
+                Ok(Landed { sizes, durable })
+            }
             Err(failed) => {
                 tracing::warn!(%failed, "synced data did not arrive, writing it elsewhere");
                 self.zones.leave_failed(&self.media);
@@ -369,20 +381,21 @@ impl Volume {
 
     /// Data failed after its record was written: write it elsewhere, and acknowledge with a
     /// checkpoint, which leaves the bad record behind.
-    fn supersede(&self, passengers: &[Passenger]) -> Result<BTreeMap<Ino, u64>> {
+    fn supersede(&self, passengers: &[Passenger]) -> Result<Landed> {
         let result = self.fly_and_land(passengers, Mode::Superseding);
         if result.is_err() {
             self.make_read_only();
         }
         self.log
             .flight_superseded(result.as_ref().map(|_| ()).map_err(Clone::clone));
-        let sizes = result?;
+        let mut landed = result?;
         if !fault(Fault::FailedDataAcknowledged) {
             // All others who want to be acknowledged wait for this one.
-            self.checkpoint()
-                .inspect_err(|error| self.log.give_up(error))?;
+            landed.durable = self
+                .checkpoint()
+                .inspect_err(|error| self.log.give_up(error));
         }
-        Ok(sizes)
+        Ok(landed)
     }
 
     /// Places runs (in reverse order), cleaning where zones run out.
@@ -438,7 +451,7 @@ impl Volume {
                 }
                 Err(error) => {
                     tracing::warn!(zone = zone.0, %error, "data zone failed");
-                    tries.failed(&self.zones, zone, error)?;
+                    tries.failed(&self.zones, zone, error.into())?;
                 }
             }
         }

@@ -54,6 +54,8 @@ pub(super) struct Batch {
     pub(super) first_lsn: Lsn,
     pub(super) last_lsn: Lsn,
     pub(super) state: LogState,
+    /// Blocks of it that are in the log already.
+    pub(super) done: usize,
 }
 
 /// Records in the log: those that settle when this data has arrived.
@@ -102,23 +104,26 @@ pub(super) struct Appender<'a> {
 }
 
 impl Appender<'_> {
-    pub(super) fn write_batch(&mut self, batch: &Batch) -> Result<()> {
+    /// Writes a batch, or what is left of it. After an error that passes it can be gone on with.
+    pub(super) fn write_batch(&mut self, batch: &mut Batch) -> Result<()> {
         if batch.sizes.is_empty() {
             return Ok(());
         }
+        let slices = cut_blocks(&batch.sizes, batch.first_lsn);
+        let mut left = slices.get(batch.done..).unwrap_or_default();
+        let result = self.write_journal(&mut left, &batch.records, batch.state);
+        batch.done = slices.len() - left.len();
+        result?;
         add(&self.media.counters.commits, 1);
         add(&self.media.counters.records, batch.sizes.len() as u64);
-        self.write_journal(
-            &cut_blocks(&batch.sizes, batch.first_lsn),
-            &batch.records,
-            batch.state,
-        )
+        Ok(())
     }
 
-    /// Writes journal blocks, rolling over to new zones as they fill up.
+    /// Writes journal blocks, rolling over to new zones as they fill up. After an error `slices` is
+    /// what is left.
     pub(super) fn write_journal(
         &mut self,
-        mut slices: &[Slice],
+        slices: &mut &[Slice],
         bytes: &[u8],
         state: LogState,
     ) -> Result<()> {
@@ -132,7 +137,7 @@ impl Appender<'_> {
                 bytes: &bytes[range.clone()],
             });
             match self.write_blocks(head, bodies, state, Class::Journal) {
-                Ok(()) => slices = later,
+                Ok(()) => *slices = later,
                 Err(error) => self.abandon(head, error, &mut tries)?,
             }
         }
@@ -152,7 +157,7 @@ impl Appender<'_> {
             if (head.room() as usize) < parts.len() {
                 // The parts of a footer are neighbours: fill up this zone with empty blocks.
                 let filler: Vec<Slice> = (0..head.room()).map(|_| (next_lsn, 0, 0..0)).collect();
-                self.write_journal(&filler, &[], state)?;
+                self.write_journal(&mut &filler[..], &[], state)?;
                 head = self.head_with_room(1)?;
                 if (head.room() as usize) < parts.len() {
                     return Err(Error::Geometry(
@@ -219,7 +224,7 @@ impl Appender<'_> {
         tracing::warn!(zone = zone.0, %error, "log zone failed, going on in another");
         self.zones.note_log_zone(zone, head.next_block, false);
         self.zones.end(self.media, zone);
-        tries.failed(self.zones, zone, error)?;
+        tries.failed(self.zones, zone, error.into())?;
         self.roll(head.sequence())
     }
 
@@ -283,6 +288,7 @@ mod tests {
                     durable: Lsn(0),
                     footer: Addr::ZERO,
                 },
+                done: 0,
             };
             let unsettled = batch.unsettled().into_iter();
             unsettled

@@ -29,6 +29,9 @@ struct Inner {
     records: Vec<u8>,
     sizes: Vec<u32>,
     data: Vec<(Lsn, Arc<InFlight>)>,
+    /// A batch that a leader could not write, or not all of it, because there was no room: it goes
+    /// before all others when there is.
+    unsent: Option<Batch>,
     next_lsn: Lsn,
     /// Records up to here are in the log.
     sent: Lsn,
@@ -100,6 +103,7 @@ impl Log {
                 records: Vec::new(),
                 sizes: Vec::new(),
                 data: Vec::new(),
+                unsent: None,
                 next_lsn: start.next_lsn,
                 sent: done,
                 unsettled: VecDeque::new(),
@@ -225,7 +229,7 @@ impl Log {
                 return Ok(());
             }
             inner = if inner.sent < target {
-                self.send(inner, media, zones)
+                self.send(inner, media, zones)?
             } else if inner.written < target {
                 self.settle(inner)
             } else if inner.tainted.is_some() {
@@ -235,7 +239,7 @@ impl Log {
                 }
                 self.wait(inner)
             } else {
-                self.flush(inner, media)
+                self.flush(inner, media)?
             };
         }
     }
@@ -246,21 +250,25 @@ impl Log {
         mut inner: MutexGuard<'a, Inner>,
         media: &Media,
         zones: &Zones,
-    ) -> MutexGuard<'a, Inner> {
+    ) -> Result<MutexGuard<'a, Inner>> {
         if inner.busy {
-            return self.wait(inner);
+            return Ok(self.wait(inner));
         }
-        let batch = inner.take_batch();
-        let (mut inner, result) = self.lead(inner, media, zones, |run| run.write_batch(&batch));
+        let mut batch = inner.take_batch();
+        let (mut inner, result) = self.lead(inner, media, zones, |run| run.write_batch(&mut batch));
         match result {
             Ok(()) => {
                 inner.sent = batch.last_lsn;
                 inner.told = batch.state.durable;
                 inner.unsettled.extend(batch.unsettled());
             }
+            Err(error) if error.passes() => {
+                inner.unsent = Some(batch);
+                return Err(error);
+            }
             Err(error) => inner.broken = Some(error),
         }
-        inner
+        Ok(inner)
     }
 
     /// Waits for the data of the first record that has not settled. Several may do so at once; one
@@ -297,9 +305,9 @@ impl Log {
         &'a self,
         mut inner: MutexGuard<'a, Inner>,
         media: &Media,
-    ) -> MutexGuard<'a, Inner> {
+    ) -> Result<MutexGuard<'a, Inner>> {
         if inner.flushing {
-            return self.wait(inner);
+            return Ok(self.wait(inner));
         }
         let written = inner.written;
         if media.flushes() && !fault(Fault::AcknowledgedUnflushed) {
@@ -309,15 +317,15 @@ impl Log {
             inner = self.lock();
             inner.flushing = false;
             if let Err(error) = result {
-                inner.broken.get_or_insert(error);
                 self.wake.notify_all();
-                return inner;
+                inner.fail(&error);
+                return Err(error);
             }
         }
         inner.durable = inner.durable.max(written);
         inner.state.durable = inner.durable;
         self.wake.notify_all();
-        inner
+        Ok(inner)
     }
 
     /// Takes the leader's turn, which must be free, for a piece of work on the device from the
@@ -431,7 +439,7 @@ impl Log {
             }
             media.flush().map(|()| addr)
         });
-        let addr = result.inspect_err(|error| inner.broken = Some(error.clone()))?;
+        let addr = result.inspect_err(|error| inner.fail(error))?;
         inner.state.footer = addr;
         inner.replay_sequence = replay_sequence;
         inner.durable = inner.durable.max(cut);
@@ -468,12 +476,12 @@ impl Log {
     ) -> Result<()> {
         let (state, next_lsn) = (inner.state, inner.sent.next());
         let (mut inner, result) = self.lead(inner, media, zones, |run| {
-            run.write_journal(&[(next_lsn, 0, 0..0)], &[], state)?;
+            run.write_journal(&mut &[(next_lsn, 0, 0..0)][..], &[], state)?;
             media.flush()
         });
         match &result {
             Ok(()) => inner.told = state.durable,
-            Err(error) => inner.broken = Some(error.clone()),
+            Err(error) => inner.fail(error),
         }
         result
     }
@@ -484,7 +492,19 @@ impl Inner {
         Lsn(self.next_lsn.0.saturating_sub(1))
     }
 
+    /// Nothing more can be acknowledged after an error, unless it passes.
+    fn fail(&mut self, error: &Error) {
+        if !error.passes() {
+            self.broken.get_or_insert_with(|| error.clone());
+        }
+    }
+
     fn take_batch(&mut self) -> Batch {
+        if let Some(unsent) = self.unsent.take() {
+            // The footer may have moved since.
+            let state = self.state;
+            return Batch { state, ..unsent };
+        }
         let sizes = std::mem::take(&mut self.sizes);
         let last_lsn = self.last_lsn();
         let mut state = self.state;
@@ -498,6 +518,7 @@ impl Inner {
             last_lsn,
             sizes,
             state,
+            done: 0,
         }
     }
 

@@ -146,6 +146,23 @@ impl Table {
         (sequence, capacity)
     }
 
+    /// A zone is free. Where it was claimed and nothing was written to it, it was not reset.
+    pub(super) fn free(&mut self, zone: ZoneId, was_reset: bool) {
+        let Some(entry) = self.entries.get_mut(zone.0 as usize) else {
+            return;
+        };
+        let counted = entry.role == Role::Free && !entry.used;
+        let was_log = entry.role == Role::Log;
+        *entry = Entry {
+            capacity: entry.capacity,
+            resets: entry.resets.saturating_add(was_reset.into()),
+            last_write: entry.last_write,
+            ..Entry::default()
+        };
+        self.free += u32::from(!counted);
+        self.log_zones -= u32::from(was_log);
+    }
+
     pub(super) fn open(
         &mut self,
         zones: (ZoneId, Option<ZoneId>),

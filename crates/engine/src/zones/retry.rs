@@ -6,8 +6,9 @@
 
 use persimmon_device::ZoneId;
 
-use super::table::Zones;
+use super::table::{Stream, Zones};
 use super::writer::ZoneWriter;
+use crate::error::{Error, Result};
 use crate::media::Media;
 
 /// Zones tried in a row.
@@ -21,7 +22,11 @@ pub(crate) struct Tries {
 
 impl Tries {
     /// A zone was left because of `error`, which comes back if another is not to be tried.
-    pub(crate) fn failed<E>(&mut self, zones: &Zones, zone: ZoneId, error: E) -> Result<(), E> {
+    pub(crate) fn failed(&mut self, zones: &Zones, zone: ZoneId, error: Error) -> Result<()> {
+        // On a full host others fare no better.
+        if error.passes() {
+            return Err(error);
+        }
         // A zone that has failed for good says nothing of the others. They are finitely many.
         if zones.has_failed(zone) {
             return Ok(());
@@ -48,6 +53,22 @@ impl Zones {
             tracing::warn!(zone = zone.0, %error, "zone could not be finished");
         }
         self.examine(media);
+    }
+
+    /// A zone was taken into use, by a writer of a stream or for the log, and the host has no space
+    /// for it: it is free again.
+    pub(super) fn put_back(&self, media: &Media, zone: ZoneId, stream: Option<Stream>) {
+        media.close(zone);
+        let partner = self.pairs.part(zone);
+        let mut table = self.lock();
+        if let Some(out) = stream.and_then(|stream| table.out.get_mut(&stream)) {
+            *out = out.saturating_sub(1);
+        }
+        for zone in std::iter::once(zone).chain(partner) {
+            table.free(zone, false);
+        }
+        drop(table);
+        self.returned.notify_all();
     }
 
     /// Gives a writer back, and leaves its zone if a write to it is known to have failed.

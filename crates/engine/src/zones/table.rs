@@ -352,11 +352,21 @@ impl Zones {
     ) -> Result<ZoneWriter, NoWriter> {
         let stream = self.budget.shared(stream);
         let mut tries = Tries::default();
+        let (mut floor, mut host_full) = (floor, None);
         loop {
-            let mut opened = match self.take_or_open(stream, floor)? {
-                (writer, false) => return Ok(writer),
-                (opened, true) => opened,
+            let mut opened = match (self.take_or_open(stream, floor), host_full.take()) {
+                (Ok((writer, false)), _) => return Ok(writer),
+                (Ok((opened, true)), _) => opened,
+                (Err(NoWriter::NeedRoom), Some(error)) => return Err(NoWriter::Failed(error)),
+                (Err(error), _) => return Err(error),
             };
+            if let Err(error) = media.open(opened.zone) {
+                self.put_back(media, opened.zone, Some(stream));
+                // Those that are open have their space.
+                host_full = Some(error.into());
+                floor = u32::MAX;
+                continue;
+            }
             let Err(error) = self.write_header(media, &opened) else {
                 return Ok(opened);
             };
@@ -563,6 +573,10 @@ impl Zones {
                 }
             };
             let (zone, sequence) = (opened.zone, opened.sequence);
+            if let Err(error) = media.open(zone) {
+                self.put_back(media, zone, None);
+                return Err(error.into());
+            }
             let header = |zone| self.header(zone, Role::Log, 0, sequence, first_log_sequence);
             let Err(error) = self.write_headers(media, Class::Journal, zone, header) else {
                 return Ok(Some(opened));
@@ -701,20 +715,7 @@ impl Zones {
 
     /// A zone was reset: it is free.
     pub(crate) fn freed(&self, zone: ZoneId) {
-        let mut table = self.lock();
-        if let Some(entry) = table.entries.get_mut(zone.0 as usize) {
-            let counted = entry.role == Role::Free && !entry.used;
-            let was_log = entry.role == Role::Log;
-            *entry = Entry {
-                capacity: entry.capacity,
-                resets: entry.resets.saturating_add(1),
-                last_write: entry.last_write,
-                ..Entry::default()
-            };
-            table.free += u32::from(!counted);
-            table.log_zones -= u32::from(was_log);
-        }
-        drop(table);
+        self.lock().free(zone, true);
         self.returned.notify_all();
     }
 

@@ -112,7 +112,8 @@ impl ZoneWriter {
     /// Takes runs off the back of `runs` (which is in reverse order), as many as fit the zone and one summary block, and
     /// sends them: by zone append, completed on return, or, with `in_flight`, by writes at the
     /// write pointer that are added to it. A zone is never used both ways at once. On an error
-    /// nothing of this call is placed, the runs are back in `runs`, and the zone takes no more.
+    /// nothing of this call is placed, the runs are back in `runs`, and the zone takes no more unless
+    /// it was the host that has no room.
     pub(crate) fn place(
         &mut self,
         media: &Media,
@@ -133,7 +134,8 @@ impl ZoneWriter {
         let places = match places {
             Ok(places) => places,
             Err(error) => {
-                self.failed = true;
+                // A host that is full wrote nothing, and will when it has room.
+                self.failed = !matches!(error, DeviceError::HostFull);
                 runs.extend(batch.into_iter().rev());
                 return Err(error);
             }
@@ -163,7 +165,8 @@ impl ZoneWriter {
             self.queue.push((writes, self.write_pointer - start));
             // Another zone may take its slot from here on, and the device counts this one until
             // its last write is there. Whether that fails, its owner asks again.
-            if self.is_full() && media.geometry().max_active.is_some() {
+            let geometry = media.geometry();
+            if self.is_full() && geometry.max_active.or(geometry.max_open).is_some() {
                 let _ = self.settle();
             }
         }
