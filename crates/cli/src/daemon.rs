@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use anyhow::Result;
 use persimmon::{Background, SystemClock};
-use persimmon_device::image::{ImageDevice, OpenOptions};
+use persimmon_device::{Drive, OpenOptions};
 use persimmon_engine::{RecoveryReport, Volume};
 use persimmon_fuse::{End, Latencies, Mount, MountOptions, Stopper};
 use persimmon_vfs::Vfs;
@@ -131,8 +131,8 @@ impl Daemon {
         true
     }
 
-    fn open(&self) -> Result<(Arc<ImageDevice>, Arc<Volume>, RecoveryReport)> {
-        let device = Arc::new(ImageDevice::open(
+    fn open(&self) -> Result<(Arc<Drive>, Arc<Volume>, RecoveryReport)> {
+        let device = Arc::new(Drive::open(
             &self.device,
             &OpenOptions {
                 read_only: self.options.read_only,

@@ -2,8 +2,7 @@
 
 use anyhow::{Context, Result, bail};
 use clap::Args;
-use persimmon_device::ZonedDevice;
-use persimmon_device::image::{ImageDevice, OpenOptions};
+use persimmon_device::{Drive, OpenOptions, ZonedDevice};
 use persimmon_inspect::Inspector;
 use persimmon_inspect::dump::{self, FORMS};
 
@@ -30,7 +29,7 @@ impl Dump {
             Target::Device(path) => path,
             Target::Live(dir) => bail!("mounted at {0}; `umount {0}` first", dir.display()),
         };
-        let device = ImageDevice::open(
+        let device = Drive::open(
             &path,
             &OpenOptions {
                 read_only: true,

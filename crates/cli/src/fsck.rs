@@ -7,8 +7,7 @@ use std::sync::Arc;
 use anyhow::{Context, Result, anyhow};
 use clap::Args;
 use persimmon::SystemClock;
-use persimmon_device::ZonedDevice;
-use persimmon_device::image::{ImageDevice, OpenOptions};
+use persimmon_device::{Drive, OpenOptions, ZonedDevice};
 use persimmon_engine::{Options, Task, Volume};
 use persimmon_inspect::salvage::rebuild;
 use persimmon_inspect::{CheckOptions, Finding, InspectError, Repairs, Report, Severity, check};
@@ -142,7 +141,7 @@ impl Fsck {
 
     /// Writes the metadata anew, from what is left of it, and tells what is lost.
     fn write_anew(&self, path: &Path) -> Result<Vec<Loss>> {
-        let device = Arc::new(ImageDevice::open(
+        let device = Arc::new(Drive::open(
             path,
             &OpenOptions {
                 read_only: false,
@@ -171,7 +170,7 @@ impl Fsck {
     }
 
     fn check(&self, path: &Path) -> Result<Report> {
-        let device = ImageDevice::open(
+        let device = Drive::open(
             path,
             &OpenOptions {
                 read_only: true,
@@ -281,7 +280,7 @@ fn agreed(path: &Path, anew: bool) -> Result<bool> {
 /// What a mount repairs: the journal is replayed, unlinked files are freed, and a new checkpoint
 /// is written; and what the check has planned.
 fn repair_by_engine(path: &PathBuf, repairs: &Repairs) -> Result<()> {
-    let device = ImageDevice::open(
+    let device = Drive::open(
         path,
         &OpenOptions {
             read_only: false,

@@ -3,6 +3,7 @@
 
 mod control;
 mod daemon;
+mod devices;
 mod dump;
 mod exit;
 mod fsck;
@@ -59,6 +60,7 @@ enum Command {
     Dump(dump::Dump),
     Probe(probe::Probe),
     Simulate(Box<simulate::Simulate>),
+    Devices(devices::Devices),
 }
 
 impl Command {
@@ -77,6 +79,7 @@ impl Command {
             Command::Dump(command) => command.run(),
             Command::Probe(command) => command.run(),
             Command::Simulate(command) => command.run(),
+            Command::Devices(command) => command.run(),
         }
     }
 
@@ -96,6 +99,7 @@ impl Command {
             Command::Dump(_) => ("dump", exit::FAILED),
             Command::Probe(_) => ("probe", exit::FAILED),
             Command::Simulate(_) => ("simulate", exit::FAILED),
+            Command::Devices(_) => ("devices", exit::FAILED),
         }
     }
 }

@@ -8,8 +8,11 @@ use std::sync::Arc;
 use anyhow::{Context, Result, anyhow, bail};
 use clap::Args;
 use persimmon::SystemClock;
-use persimmon_device::image::{CreateOptions, ImageDevice, ImageGeometry};
-use persimmon_device::{BLOCK_SIZE, Geometry};
+use persimmon_device::drive::Kind;
+use persimmon_device::image::{ImageDevice, ImageGeometry};
+use persimmon_device::{
+    BLOCK_SIZE, CreateOptions, Drive, Geometry, OpenOptions, ZbdDevice, ZonedDevice,
+};
 use persimmon_engine::{FormatOptions, Volume};
 use persimmon_fuse::size::{parse_basis_points, parse_bytes, show_bytes};
 use persimmon_vfs::Clock;
@@ -157,7 +160,7 @@ impl Mkfs {
 pub struct Plan<'a> {
     shape: &'a Shape,
     device: &'a Path,
-    /// Of the image.
+    /// Of the image, or of the zoned drive.
     pub geometry: ImageGeometry,
     /// Of the volume.
     pub uuid: Uuid,
@@ -188,10 +191,17 @@ impl Shape {
                 at.display()
             );
         }
-        let geometry = self.geometry(device, like)?;
+        let (geometry, of_device) = match Kind::of(device)? {
+            Kind::Image => {
+                let geometry = self.geometry(device, like)?;
+                let of_device = device_geometry(&geometry);
+                (geometry, of_device)
+            }
+            Kind::Zbd => self.of_drive(device)?,
+        };
         // Before anything is overwritten: can this carry a volume?
         persimmon_engine::check_geometry(
-            &device_geometry(&geometry),
+            &of_device,
             geometry.capacity_blocks,
             self.reserve,
             self.copies,
@@ -203,6 +213,45 @@ impl Shape {
             geometry,
             uuid: self.uuid.unwrap_or_else(Uuid::new_v4),
         })
+    }
+
+    /// The shape of a zoned drive, which is as it is.
+    fn of_drive(&self, device: &Path) -> Result<(ImageGeometry, Geometry)> {
+        let given = [
+            ("--size", self.size.is_some()),
+            ("--zone-size", self.zone_size.is_some()),
+            ("--zone-capacity", self.zone_capacity.is_some()),
+            ("--max-open", self.max_open.is_some()),
+            ("--max-active", self.max_active.is_some()),
+        ];
+        if let Some((option, _)) = given.iter().find(|(_, given)| *given) {
+            bail!(
+                "{} is a zoned drive, whose zones and limits are its own: leave out {option}",
+                device.display()
+            );
+        }
+        let drive = ZbdDevice::open(
+            device,
+            &OpenOptions {
+                read_only: true,
+                wait_for_lock: LOCK_WAIT_MAX,
+            },
+        )?;
+        let geometry = drive.geometry().clone();
+        let zones = drive.report(0..geometry.zone_count)?;
+        let capacity = zones
+            .iter()
+            .filter(|zone| !zone.state.is_dead())
+            .map(|zone| zone.capacity)
+            .min();
+        let shape = ImageGeometry {
+            zone_count: geometry.zone_count,
+            zone_blocks: geometry.zone_blocks,
+            capacity_blocks: capacity.unwrap_or(geometry.zone_blocks),
+            max_open: geometry.max_open,
+            max_active: geometry.max_active,
+        };
+        Ok((shape, geometry))
     }
 
     fn geometry(&self, device: &Path, like: Option<&ImageGeometry>) -> Result<ImageGeometry> {
@@ -281,7 +330,7 @@ impl Plan<'_> {
     }
 
     fn make_volume(&self) -> Result<()> {
-        let device = ImageDevice::create(
+        let device = Drive::create(
             self.device,
             &self.geometry,
             &CreateOptions {

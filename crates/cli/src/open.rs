@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::{Result, anyhow};
-use persimmon_device::image::{ImageDevice, OpenOptions};
+use persimmon_device::{Drive, OpenOptions};
 use persimmon_engine::{Options, Volume};
 
 use crate::daemon::LOCK_WAIT_MAX;
@@ -66,7 +66,7 @@ impl Subject {
 }
 
 fn open(path: &Path) -> Result<Source> {
-    let device = Arc::new(ImageDevice::open(
+    let device = Arc::new(Drive::open(
         path,
         &OpenOptions {
             read_only: true,

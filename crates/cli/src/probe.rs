@@ -1,12 +1,11 @@
 //! `persimmon probe`: what is on a device, in the words of blkid, for udev and scripts.
 
-use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 use clap::Args;
-use persimmon_device::probe;
+use persimmon_device::drive;
 use serde::Serialize;
 
 use crate::exit;
@@ -41,7 +40,7 @@ pub struct Found {
 /// # Errors
 /// When the device cannot be read.
 pub fn look(path: &Path) -> io::Result<Option<Found>> {
-    Ok(probe::identity(&File::open(path)?)?.map(|identity| Found {
+    Ok(drive::identity(path)?.map(|identity| Found {
         kind: "persimmon",
         uuid: identity.uuid.to_string(),
         label: identity.label,

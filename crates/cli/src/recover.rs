@@ -8,8 +8,8 @@ use std::sync::Arc;
 use anyhow::{Context, Result, anyhow, bail};
 use clap::Args;
 use persimmon::SystemClock;
-use persimmon_device::ZonedDevice;
-use persimmon_device::image::{ImageDevice, ImageGeometry, OpenOptions};
+use persimmon_device::image::ImageGeometry;
+use persimmon_device::{Drive, OpenOptions, ZonedDevice};
 use persimmon_engine::{Options, Volume};
 use persimmon_fuse::size::show_bytes;
 use persimmon_inspect::salvage::{Source, Stage, rebuild};
@@ -82,7 +82,7 @@ impl Recover {
         if fs::canonicalize(&self.new).is_ok_and(|new| new == broken) {
             bail!("the new volume cannot be the broken one");
         }
-        let device = ImageDevice::open(
+        let device = Drive::open(
             &broken,
             &OpenOptions {
                 read_only: true,
@@ -178,7 +178,7 @@ fn name(doing: Doing) -> &'static str {
 }
 
 /// The shape of the broken device.
-fn geometry(device: &ImageDevice) -> Result<ImageGeometry> {
+fn geometry(device: &Drive) -> Result<ImageGeometry> {
     let geometry = device.geometry();
     let zones = device.report(0..geometry.zone_count)?;
     let capacity = zones
@@ -196,7 +196,7 @@ fn geometry(device: &ImageDevice) -> Result<ImageGeometry> {
 }
 
 fn open(path: &Path) -> Result<(Volume, persimmon_engine::RecoveryReport)> {
-    let device = ImageDevice::open(
+    let device = Drive::open(
         path,
         &OpenOptions {
             read_only: false,

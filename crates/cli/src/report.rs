@@ -5,8 +5,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use persimmon_device::image::ImageDevice;
-use persimmon_device::{BLOCK_SIZE, ZonedDevice};
+use persimmon_device::{BLOCK_SIZE, Drive, ZonedDevice};
 use persimmon_engine::{RecoveryReport, Statistics, Volume, ZoneFailure, ZoneStatus};
 use persimmon_format::table::Role;
 use persimmon_fuse::{Histogram, Latencies, Live};
@@ -210,9 +209,12 @@ pub struct Source {
 
 impl Source {
     /// Gathers what does not change while the volume is open.
-    pub fn new(volume: Arc<Volume>, device: &ImageDevice, read_only: bool) -> Source {
+    pub fn new(volume: Arc<Volume>, device: &Drive, read_only: bool) -> Source {
         let geometry = device.geometry();
-        let copies = volume.identity().copies();
+        let identity = volume.identity();
+        let copies = identity.copies();
+        let uuid = uuid::Uuid::from_bytes(identity.uuid).to_string();
+        let label = identity.label.clone();
         Source {
             volume,
             latencies: Arc::default(),
@@ -220,8 +222,8 @@ impl Source {
                 device: device.path().to_owned(),
                 mount_point: None,
                 daemon_pid: None,
-                uuid: device.uuid().to_string(),
-                label: device.label(),
+                uuid,
+                label,
                 format_version: persimmon_format::zone_header::FORMAT_VERSION,
                 read_only,
                 clean: None,

@@ -5,7 +5,7 @@ use std::process::Command;
 
 use anyhow::{Context, Result, bail};
 use clap::Args;
-use persimmon_device::image::{ImageDevice, OpenOptions};
+use persimmon_device::{Drive, OpenOptions};
 use persimmon_fuse::mounts;
 use rustix::io::Errno;
 use rustix::mount::UnmountFlags;
@@ -84,7 +84,7 @@ fn wait_for_daemon(device: &std::path::Path) -> Result<()> {
         read_only: true,
         wait_for_lock: LOCK_WAIT_MAX,
     };
-    match ImageDevice::open(device, &options) {
+    match Drive::open(device, &options) {
         Err(persimmon_device::DeviceError::Busy { .. }) => bail!(
             "unmounted, but the daemon has not closed {} after {} seconds; see its log",
             device.display(),

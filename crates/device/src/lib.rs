@@ -7,18 +7,25 @@
 pub mod buffer;
 pub mod command;
 pub mod conformance;
+pub mod drive;
 pub mod error;
 pub mod geometry;
 pub mod image;
+mod lock;
+pub mod options;
 pub mod probe;
+pub mod zbd;
 pub mod zones;
 
 pub use buffer::{Block, Buffer, BufferMut};
 pub use command::{Command, Completer, Completion, Pending};
+pub use drive::Drive;
 pub use error::{DeviceError, Result};
 pub use geometry::{Geometry, ZoneInfo, ZoneKind, ZoneState};
 pub use image::ImageDevice;
+pub use options::{CreateOptions, OpenOptions};
 pub use persimmon_format::{BLOCK_SIZE, ZoneId};
+pub use zbd::ZbdDevice;
 
 use std::ops::Range;
 
@@ -36,7 +43,8 @@ pub trait ZonedDevice: Send + Sync {
     fn report(&self, zones: Range<u32>) -> Result<Vec<ZoneInfo>>;
 
     /// Starts a command; errors come with the completion. A back end with queues never waits for
-    /// the medium longer than queue room takes; one without (the image) runs the command here.
+    /// the medium longer than queue room takes; one without (the image) runs the command here, and
+    /// so may any back end run resets, finishes, opens and closes.
     fn submit(&self, command: Command) -> Pending;
 
     /// Runs a command to its end.

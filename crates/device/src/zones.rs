@@ -10,7 +10,6 @@ use crate::{DeviceError, Result, ZoneId, ZoneInfo, ZoneKind, ZoneState};
 /// State of the zones of a device.
 #[derive(Debug)]
 pub struct ZoneMachine {
-    capacity: u32,
     max_open: Option<u32>,
     max_active: Option<u32>,
     zones: Vec<Zone>,
@@ -24,6 +23,8 @@ pub struct ZoneMachine {
 #[derive(Clone, Copy, Debug)]
 struct Zone {
     state: ZoneState,
+    /// Blocks that can be written.
+    capacity: u32,
     /// Blocks written. Stays when a zone is finished.
     written: u32,
     resets: u32,
@@ -51,11 +52,11 @@ impl ZoneMachine {
     ) -> ZoneMachine {
         let empty = Zone {
             state: ZoneState::Empty,
+            capacity,
             written: 0,
             resets: 0,
         };
         ZoneMachine {
-            capacity,
             max_open,
             max_active,
             zones: vec![empty; zone_count as usize],
@@ -68,11 +69,12 @@ impl ZoneMachine {
     /// Puts a zone into the state it had when the device was last used. Open zones come back
     /// closed; one with nothing written comes back empty, one with all written full.
     pub fn restore(&mut self, zone: ZoneId, snapshot: Snapshot) -> Result<()> {
-        let written = snapshot.written.min(self.capacity);
+        let capacity = self.zone(zone)?.capacity;
+        let written = snapshot.written.min(capacity);
         let state = match snapshot.state {
             state @ (ZoneState::Full | ZoneState::ReadOnly | ZoneState::Offline) => state,
             _ if written == 0 => ZoneState::Empty,
-            _ if written == self.capacity => ZoneState::Full,
+            _ if written == capacity => ZoneState::Full,
             _ => ZoneState::Closed,
         };
         self.set_state(zone, state)?;
@@ -80,6 +82,24 @@ impl ZoneMachine {
         zone.written = written;
         zone.resets = snapshot.resets;
         Ok(())
+    }
+
+    /// Takes over what a drive says of a zone. All of a full or read-only one counts as written:
+    /// the drive does not tell how much of it was.
+    pub fn observe(&mut self, zone: ZoneId, info: &ZoneInfo) -> Result<()> {
+        self.set_state(zone, info.state)?;
+        let zone = self.zone_mut(zone)?;
+        zone.capacity = info.capacity;
+        zone.written = match info.state {
+            ZoneState::Full | ZoneState::ReadOnly => info.capacity,
+            _ => info.write_pointer.min(info.capacity),
+        };
+        Ok(())
+    }
+
+    /// Blocks that can be written to a zone.
+    pub fn capacity(&self, zone: ZoneId) -> Result<u32> {
+        Ok(self.zone(zone)?.capacity)
     }
 
     /// How many zones there are.
@@ -105,9 +125,9 @@ impl ZoneMachine {
         Ok(ZoneInfo {
             kind,
             state: zone.state,
-            capacity: self.capacity,
+            capacity: zone.capacity,
             write_pointer: match zone.state {
-                ZoneState::Full => self.capacity,
+                ZoneState::Full => zone.capacity,
                 _ => zone.written,
             },
         })
@@ -117,7 +137,7 @@ impl ZoneMachine {
     pub fn readable(&self, zone: ZoneId) -> Result<u32> {
         let z = self.zone(zone)?;
         match z.state {
-            ZoneState::Full => Ok(self.capacity),
+            ZoneState::Full => Ok(z.capacity),
             ZoneState::Offline => Err(bad_state(zone, z.state, "read")),
             _ => Ok(z.written),
         }
@@ -139,12 +159,12 @@ impl ZoneMachine {
                 write_pointer: z.written,
             });
         }
-        if blocks > self.capacity - z.written {
+        if blocks > z.capacity.saturating_sub(z.written) {
             return Err(DeviceError::ZoneFull {
                 zone,
                 block: z.written,
                 blocks,
-                capacity: self.capacity,
+                capacity: z.capacity,
             });
         }
         if !z.state.is_open() {
@@ -156,10 +176,9 @@ impl ZoneMachine {
 
     /// After the write succeeded: moves the write pointer.
     pub fn end_write(&mut self, zone: ZoneId, blocks: u32) -> Result<()> {
-        let capacity = self.capacity;
         let z = self.zone_mut(zone)?;
-        z.written = z.written.saturating_add(blocks).min(capacity);
-        if z.written == capacity {
+        z.written = z.written.saturating_add(blocks).min(z.capacity);
+        if z.written == z.capacity {
             self.set_state(zone, ZoneState::Full)?;
         }
         Ok(())
@@ -179,13 +198,22 @@ impl ZoneMachine {
         }
     }
 
+    /// Whether [`ZoneMachine::close`] would succeed.
+    pub fn check_close(&self, zone: ZoneId) -> Result<()> {
+        match self.zone(zone)?.state {
+            ZoneState::Closed => Ok(()),
+            state if state.is_open() => Ok(()),
+            state => Err(bad_state(zone, state, "close")),
+        }
+    }
+
     /// Closes the zone. One with nothing written is empty again.
     pub fn close(&mut self, zone: ZoneId) -> Result<()> {
+        self.check_close(zone)?;
         let z = *self.zone(zone)?;
         match z.state {
             ZoneState::Closed => Ok(()),
-            state if state.is_open() => self.set_state(zone, closed(z.written)),
-            state => Err(bad_state(zone, state, "close")),
+            _ => self.set_state(zone, closed(z.written)),
         }
     }
 

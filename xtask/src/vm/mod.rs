@@ -52,7 +52,7 @@ pub struct Options {
 }
 
 /// Programs that every guest has: those built by [`build`].
-const PROGRAMS: &[&str] = &["persimmon"];
+const PROGRAMS: &[&str] = &["persimmon", "drive-tests"];
 
 /// Builds what is missing and runs the command; ends with its exit code.
 pub fn run(options: &Options) -> Result<bool> {
@@ -96,6 +96,8 @@ pub fn build() -> Result<()> {
         "--quiet",
         "--package",
         "persimmon-cli",
+        "--package",
+        "persimmon-drive-tests",
     ]))
 }
 

@@ -2,7 +2,8 @@
 //! promises, as tests. A back end calls [`check`] from a test of its own.
 //!
 //! The cases ask the device for its geometry and go by that, so a back end on hardware may ignore
-//! the [`Shape`] it is asked for and reset all zones instead. They need 6 zones of 16 blocks.
+//! the [`Shape`] it is asked for and reset all zones instead ([`check_one`]). They need 6 zones of
+//! 16 blocks.
 
 // Failing is what these are for.
 #![allow(clippy::panic)]
@@ -16,7 +17,7 @@ mod states;
 mod tools;
 mod writes;
 
-use crate::ZonedDevice;
+use crate::{Geometry, ZonedDevice};
 
 /// The device that a case would like to have.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -58,18 +59,29 @@ pub fn shapes() -> Vec<Shape> {
 /// that is not kept; the output tells the case and the shape.
 pub fn check<D: ZonedDevice>(mut fresh: impl FnMut(&Shape) -> D, mut reopen: impl FnMut(D) -> D) {
     for shape in shapes() {
-        for (name, case) in cases::<D>() {
-            let _running = Running(name, &shape);
-            let device = fresh(&shape);
-            let geometry = device.geometry();
-            assert!(geometry.zone_count >= 6, "the suite needs 6 zones");
-            case(device, &mut reopen);
-        }
+        check_one(|| fresh(&shape), &mut reopen);
     }
 }
 
+/// Runs all cases on a device that has the shape it has: as [`check`] otherwise. Returns how many
+/// there are.
+pub fn check_one<D: ZonedDevice>(
+    mut fresh: impl FnMut() -> D,
+    mut reopen: impl FnMut(D) -> D,
+) -> usize {
+    let cases = cases::<D>();
+    for (name, case) in &cases {
+        let device = fresh();
+        let geometry = device.geometry().clone();
+        let _running = Running(name, &geometry);
+        assert!(geometry.zone_count >= 6, "the suite needs 6 zones");
+        case(device, &mut reopen);
+    }
+    cases.len()
+}
+
 /// Names the case that fails.
-struct Running<'a>(&'a str, &'a Shape);
+struct Running<'a>(&'a str, &'a Geometry);
 
 impl Drop for Running<'_> {
     fn drop(&mut self) {

@@ -3,44 +3,20 @@
 use std::fs::{self, File};
 use std::io;
 use std::path::Path;
-use std::time::Duration;
 
 use persimmon_format::BLOCK_SIZE;
 use persimmon_format::container::{ContainerGeometry, Layout, Superblock};
 
 use super::ImageDevice;
 use super::host::{Host, HostFile, is_full};
-use super::lock::{check_unused, explain, open_error, open_locked};
-use super::open::{WAIT_FOR_LOCK_DEFAULT, length_of};
+use super::open::length_of;
 use super::table::TABLE_CHUNK_BYTES;
+use crate::lock::{check_unused, explain, open_error, open_locked};
+use crate::options::CreateOptions;
 use crate::{DeviceError, Result, probe};
 
 /// Backups of foreign superblocks (GPT, md) live in so many bytes at the end of a device.
 const TAIL_BYTES: u64 = 1 << 20;
-
-/// How to make an image.
-#[derive(Clone, Debug)]
-pub struct CreateOptions {
-    /// Overwrite whatever is there. Never a mounted device, nor an image in use.
-    pub force: bool,
-    /// UUID of the volume that will be inside, for probing.
-    pub uuid: uuid::Uuid,
-    /// Label of the volume that will be inside, for probing.
-    pub label: String,
-    /// How long to wait for another process to let go.
-    pub wait_for_lock: Duration,
-}
-
-impl Default for CreateOptions {
-    fn default() -> CreateOptions {
-        CreateOptions {
-            force: false,
-            uuid: uuid::Uuid::nil(),
-            label: String::new(),
-            wait_for_lock: WAIT_FOR_LOCK_DEFAULT,
-        }
-    }
-}
 
 impl ImageDevice {
     /// Makes an image in the file (made if need be) or block device, and opens it. All zones are
@@ -117,9 +93,9 @@ fn make(
     layout: &Layout,
     options: &CreateOptions,
 ) -> Result<(HostFile, Superblock)> {
-    let mut host = open_locked(path, true, options.wait_for_lock)?;
+    let mut host = HostFile(open_locked(path, true, false, options.wait_for_lock)?);
     let length = length_of(path, &mut host)?;
-    check_unused(path, &host.file)?;
+    check_unused(path, &host.0.file)?;
     if !options.force {
         check_nothing_lost(path, &host)?;
     }
@@ -135,7 +111,7 @@ fn make(
         true => DeviceError::HostFull,
         false => explain(path, &error),
     };
-    if host.is_block_device {
+    if host.0.is_block_device {
         if length < layout.total {
             let message = format!(
                 "has {length} bytes, the zones need {}; take fewer or smaller zones",
@@ -144,7 +120,7 @@ fn make(
             return Err(open_error(path, &message));
         }
     } else {
-        resize(path, &host.file, layout.total)?;
+        resize(path, &host.0.file, layout.total)?;
     }
     let block = |superblock: &Superblock, copy| {
         superblock
@@ -154,7 +130,7 @@ fn make(
     host.write_bytes_at(&block(&superblock, 0)?, 0)
         .map_err(fail)?;
     host.sync().map_err(fail)?;
-    if host.is_block_device {
+    if host.0.is_block_device {
         // A discard where there is one; what matters is zeroed below.
         let _ = host.punch(layout.data, length - layout.data);
         let tail = length.saturating_sub(TAIL_BYTES).max(layout.data);
@@ -175,12 +151,12 @@ fn make(
 
 /// Refuses a device or file with something on it.
 fn check_nothing_lost(path: &Path, host: &HostFile) -> Result<()> {
-    let found = probe::identify(&host.file).map_err(|error| explain(path, &error))?;
+    let found = probe::identify(&host.0.file).map_err(|error| explain(path, &error))?;
     let what = match found {
         Some(found) if found.is_unfinished() => return Ok(()),
         Some(found) => found.to_string(),
         // A device full of old bytes is common; a file that is not empty is somebody's.
-        None if host.is_block_device || probe::is_blank(&host.file).unwrap_or(false) => {
+        None if host.0.is_block_device || probe::is_blank(&host.0.file).unwrap_or(false) => {
             return Ok(());
         }
         None => "data of an unknown kind".to_owned(),

@@ -1,6 +1,5 @@
 //! What an image asks of the file it lives in.
 
-use std::fs::File;
 use std::io::{self, IoSlice};
 use std::os::fd::AsFd;
 use std::os::unix::fs::FileExt;
@@ -9,6 +8,7 @@ use rustix::fs::FallocateFlags;
 use rustix::io::Errno;
 
 use crate::Buffer;
+use crate::lock::Opened;
 
 /// Slices one vectored write takes (IOV_MAX on Linux).
 const SLICES_MAX: usize = 1024;
@@ -35,27 +35,24 @@ pub(super) trait Host: Send + Sync {
 
 /// A real file or block device.
 #[derive(Debug)]
-pub(super) struct HostFile {
-    pub(super) file: File,
-    pub(super) is_block_device: bool,
-}
+pub(super) struct HostFile(pub(super) Opened);
 
 impl Host for HostFile {
     fn read_at(&self, into: &mut [u8], offset: u64) -> io::Result<()> {
-        self.file.read_exact_at(into, offset)
+        self.0.file.read_exact_at(into, offset)
     }
 
     fn write_at(&self, data: &[Buffer], offset: u64) -> io::Result<()> {
         let mut offset = offset;
         if let [one] = data {
-            return self.file.write_all_at(one, offset);
+            return self.0.file.write_all_at(one, offset);
         }
         for group in data.chunks(SLICES_MAX) {
             let filled = group.iter().filter(|buffer| buffer.blocks() > 0);
             let mut slices: Vec<IoSlice<'_>> = filled.map(|b| IoSlice::new(b)).collect();
             let mut left = slices.as_mut_slice();
             while !left.is_empty() {
-                match rustix::io::pwritev(&self.file, left, offset) {
+                match rustix::io::pwritev(&self.0.file, left, offset) {
                     Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
                     Ok(written) => {
                         offset += written as u64;
@@ -70,11 +67,11 @@ impl Host for HostFile {
     }
 
     fn write_bytes_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
-        self.file.write_all_at(bytes, offset)
+        self.0.file.write_all_at(bytes, offset)
     }
 
     fn sync(&self) -> io::Result<()> {
-        self.file.sync_data()
+        self.0.file.sync_data()
     }
 
     fn punch(&self, offset: u64, length: u64) -> io::Result<()> {
@@ -84,7 +81,7 @@ impl Host for HostFile {
         let mut at = offset;
         while at < end {
             let step = PUNCH_BYTES_MAX.min(end - at);
-            match retry(|| rustix::fs::fallocate(self.file.as_fd(), mode, at, step)) {
+            match retry(|| rustix::fs::fallocate(self.0.file.as_fd(), mode, at, step)) {
                 Ok(()) => at += step,
                 Err(Errno::OPNOTSUPP | Errno::NOSYS) => break,
                 Err(error) => return Err(error.into()),
@@ -94,11 +91,11 @@ impl Host for HostFile {
     }
 
     fn allocate(&self, offset: u64, length: u64) -> io::Result<()> {
-        if self.is_block_device {
+        if self.0.is_block_device {
             return Ok(());
         }
         let mode = FallocateFlags::KEEP_SIZE;
-        match retry(|| rustix::fs::fallocate(self.file.as_fd(), mode, offset, length)) {
+        match retry(|| rustix::fs::fallocate(self.0.file.as_fd(), mode, offset, length)) {
             Err(Errno::OPNOTSUPP | Errno::NOSYS) => Ok(()),
             result => result.map_err(Into::into),
         }

@@ -27,7 +27,6 @@ mod create;
 mod flush;
 mod host;
 mod io;
-mod lock;
 mod open;
 mod table;
 
@@ -44,8 +43,8 @@ use crate::{
     ZonedDevice,
 };
 
-pub use create::CreateOptions;
-pub use open::{Notice, OpenOptions};
+pub use crate::options::{CreateOptions, OpenOptions};
+pub use open::Notice;
 pub use persimmon_format::container::ContainerGeometry as ImageGeometry;
 
 use flush::FlushGate;

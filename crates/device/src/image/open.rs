@@ -5,7 +5,6 @@ use std::io::{Seek, SeekFrom};
 use std::path::Path;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64};
-use std::time::Duration;
 
 use persimmon_format::BLOCK_SIZE;
 use persimmon_format::container::{
@@ -14,33 +13,12 @@ use persimmon_format::container::{
 
 use super::flush::FlushGate;
 use super::host::{Host, HostFile};
-use super::lock::{explain, open_error, open_locked};
 use super::table::{Found, Table};
 use super::{ImageDevice, Zones, lock};
+use crate::lock::{explain, open_error, open_locked};
+use crate::options::OpenOptions;
 use crate::zones::{Snapshot, ZoneMachine};
 use crate::{DeviceError, Result, ZoneId, ZoneState, probe};
-
-/// Long enough for a process that is ending, or a child between fork and exec.
-pub(super) const WAIT_FOR_LOCK_DEFAULT: Duration = Duration::from_secs(2);
-
-/// How to open an image.
-#[derive(Clone, Debug)]
-pub struct OpenOptions {
-    /// Write nothing; any number of processes may have it open so.
-    pub read_only: bool,
-    /// How long to wait for another process to let go. Zero: not at all.
-    pub wait_for_lock: Duration,
-}
-
-impl Default for OpenOptions {
-    /// For writing, waiting as long as it takes a process that is ending to let go.
-    fn default() -> OpenOptions {
-        OpenOptions {
-            read_only: false,
-            wait_for_lock: WAIT_FOR_LOCK_DEFAULT,
-        }
-    }
-}
 
 /// Damage that opening an image found and could live with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -88,7 +66,12 @@ impl ImageDevice {
     /// [`DeviceError::Open`] with what is wrong and what to do.
     pub fn open(path: impl AsRef<Path>, options: &OpenOptions) -> Result<ImageDevice> {
         let path = path.as_ref();
-        let mut host = open_locked(path, !options.read_only, options.wait_for_lock)?;
+        let mut host = HostFile(open_locked(
+            path,
+            !options.read_only,
+            false,
+            options.wait_for_lock,
+        )?);
         let length = length_of(path, &mut host)?;
         let (superblock, bad_copies) = match read_superblock(&host, length) {
             Ok(found) => found,
@@ -254,7 +237,8 @@ fn layout_of(path: &Path, superblock: &Superblock) -> Result<super::Layout> {
 
 /// Length of the file or device, in bytes.
 pub(super) fn length_of(path: &Path, host: &mut HostFile) -> Result<u64> {
-    host.file
+    host.0
+        .file
         .seek(SeekFrom::End(0))
         .map_err(|error| explain(path, &error))
 }
@@ -356,7 +340,7 @@ fn read_block(
 }
 
 fn foreign(path: &Path, host: &HostFile) -> DeviceError {
-    let what = match probe::identify(&host.file) {
+    let what = match probe::identify(&host.0.file) {
         Ok(Some(found)) => format!("it holds {found}"),
         Ok(None) => "nothing known is on it".to_owned(),
         Err(error) => error.to_string(),

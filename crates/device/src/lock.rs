@@ -1,4 +1,4 @@
-//! Opening the host file: by one writer or many readers at a time, and not below a mount.
+//! Opening a file or block device: by one writer or many readers at a time, and not below a mount.
 
 use std::fs::{self, File, Metadata};
 use std::io;
@@ -9,11 +9,17 @@ use std::time::Duration;
 use rustix::fs::{FlockOperation, OFlags};
 use rustix::io::Errno;
 
-use super::host::HostFile;
 use crate::{DeviceError, Result};
 
 /// How often a lock that another process holds is tried.
 const RETRY_INTERVAL: Duration = Duration::from_millis(20);
+
+/// A file or block device that is locked.
+#[derive(Debug)]
+pub(crate) struct Opened {
+    pub(crate) file: File,
+    pub(crate) is_block_device: bool,
+}
 
 /// Opens the file and locks it: exclusively for writing, shared for reading. While another process
 /// is in the way, tries again until `wait` has passed.
@@ -21,7 +27,13 @@ const RETRY_INTERVAL: Duration = Duration::from_millis(20);
 /// The lock is flock's: it belongs to the open file, so a daemon that forks keeps it, and it goes
 /// with the last descriptor however the process ends. A block device is moreover opened
 /// exclusively for writing, which the kernel refuses while it is mounted or part of another.
-pub(super) fn open_locked(path: &Path, write: bool, wait: Duration) -> Result<HostFile> {
+/// `direct`: reads and writes pass the page cache by.
+pub(crate) fn open_locked(
+    path: &Path,
+    write: bool,
+    direct: bool,
+    wait: Duration,
+) -> Result<Opened> {
     let metadata = fs::metadata(path).map_err(|error| explain(path, &error))?;
     let is_block_device = metadata.file_type().is_block_device();
     if !is_block_device && !metadata.is_file() {
@@ -44,10 +56,13 @@ pub(super) fn open_locked(path: &Path, write: bool, wait: Duration) -> Result<Ho
         more
     };
     let mut options = fs::OpenOptions::new();
-    options.read(true).write(write);
-    if write && is_block_device {
-        options.custom_flags(OFlags::EXCL.bits() as i32);
-    }
+    let mut flags = OFlags::empty();
+    flags.set(OFlags::EXCL, write && is_block_device);
+    flags.set(OFlags::DIRECT, direct);
+    options
+        .read(true)
+        .write(write)
+        .custom_flags(flags.bits() as i32);
     let file = loop {
         match options.open(path) {
             Ok(file) => break file,
@@ -76,14 +91,14 @@ pub(super) fn open_locked(path: &Path, write: bool, wait: Duration) -> Result<Ho
             Err(error) => return Err(open_error(path, &format!("cannot be locked: {error}"))),
         }
     }
-    Ok(HostFile {
+    Ok(Opened {
         file,
         is_block_device,
     })
 }
 
 /// Refuses a file or device that is mounted or attached to a loop device.
-pub(super) fn check_unused(path: &Path, file: &File) -> Result<()> {
+pub(crate) fn check_unused(path: &Path, file: &File) -> Result<()> {
     let metadata = file.metadata().map_err(|error| explain(path, &error))?;
     if mounted_on(path, &metadata).is_some() {
         return Err(busy(path, &metadata));
@@ -154,7 +169,7 @@ fn unescape(field: &str) -> String {
 }
 
 /// An error of opening, with what to do about it.
-pub(super) fn explain(path: &Path, error: &io::Error) -> DeviceError {
+pub(crate) fn explain(path: &Path, error: &io::Error) -> DeviceError {
     let remedy = match error.kind() {
         io::ErrorKind::NotFound => "does not exist; make it with `persimmon mkfs`".to_owned(),
         io::ErrorKind::PermissionDenied => {
@@ -168,7 +183,7 @@ pub(super) fn explain(path: &Path, error: &io::Error) -> DeviceError {
     open_error(path, &remedy)
 }
 
-pub(super) fn open_error(path: &Path, message: &str) -> DeviceError {
+pub(crate) fn open_error(path: &Path, message: &str) -> DeviceError {
     DeviceError::Open {
         path: path.display().to_string(),
         message: message.to_owned(),

@@ -1,0 +1,145 @@
+//! `persimmon devices`: the zoned drives of this machine, and what Persimmon makes of them.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use clap::Args;
+use persimmon_device::zbd::{self, Limits};
+use persimmon_device::{BLOCK_SIZE, OpenOptions, ZbdDevice, ZonedDevice, drive};
+use persimmon_fuse::size::show_bytes;
+use serde::Serialize;
+
+use crate::live::mounted_at;
+
+/// List the zoned drives of this machine, their limits, and how Persimmon would use them.
+#[derive(Args)]
+pub struct Devices {
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// A zoned drive.
+#[derive(Serialize)]
+struct Device {
+    device: PathBuf,
+    model: String,
+    zone_count: u32,
+    zone_size_bytes: u64,
+    max_open: Option<u32>,
+    max_active: Option<u32>,
+    logical_block_bytes: u64,
+    append_bytes_max: u64,
+    volatile_cache: bool,
+    /// The back end, null if the drive cannot be used.
+    back_end: Option<&'static str>,
+    /// Zones that a volume would have, and bytes of a zone that can be written.
+    usable_zones: Option<u32>,
+    zone_capacity_bytes: Option<u64>,
+    transfer_bytes_max: Option<u64>,
+    /// Why it cannot be used, or not now.
+    problem: Option<String>,
+    /// The volume on it.
+    uuid: Option<String>,
+    label: Option<String>,
+    mount_point: Option<PathBuf>,
+}
+
+impl Devices {
+    pub fn run(&self) -> Result<u8> {
+        let drives = zbd::list().context("/sys/block")?;
+        let devices: Vec<Device> = drives
+            .into_iter()
+            .map(|(path, limits)| Device::of(path, limits))
+            .collect();
+        if self.json {
+            crate::output::json(&devices)?;
+            return Ok(0);
+        }
+        if devices.is_empty() {
+            println!("no zoned drives; a file or an ordinary block device will do as well");
+        }
+        for device in &devices {
+            device.say();
+        }
+        Ok(0)
+    }
+}
+
+impl Device {
+    fn of(path: PathBuf, limits: Limits) -> Device {
+        let options = OpenOptions {
+            read_only: true,
+            wait_for_lock: Duration::ZERO,
+        };
+        let mount_point = mounted_at(&path);
+        let opened = match &mount_point {
+            Some(dir) => Err(format!("mounted at {}", dir.display())),
+            None => ZbdDevice::open(&path, &options).map_err(|error| error.to_string()),
+        };
+        let capacity = |device: &ZbdDevice| {
+            let zones = device.report(0..device.geometry().zone_count).ok()?;
+            zones
+                .iter()
+                .filter(|z| !z.state.is_dead())
+                .map(|z| z.capacity)
+                .min()
+        };
+        let bytes = |blocks: u32| u64::from(blocks) * BLOCK_SIZE as u64;
+        let usable = opened.as_ref().ok();
+        let volume = drive::identity(&path).ok().flatten();
+        Device {
+            model: limits.model,
+            zone_count: limits.zone_count,
+            zone_size_bytes: limits.zone_bytes,
+            max_open: limits.max_open,
+            max_active: limits.max_active,
+            logical_block_bytes: limits.logical_block_bytes,
+            append_bytes_max: limits.append_bytes_max,
+            volatile_cache: limits.volatile_cache,
+            back_end: (usable.is_some() || mount_point.is_some()).then_some("zbd"),
+            usable_zones: usable.map(|device| device.geometry().zone_count),
+            zone_capacity_bytes: usable.and_then(capacity).map(bytes),
+            transfer_bytes_max: usable.map(|device| bytes(device.geometry().max_transfer_blocks)),
+            problem: opened.as_ref().err().cloned(),
+            uuid: volume.as_ref().map(|volume| volume.uuid.to_string()),
+            label: volume.map(|volume| volume.label),
+            mount_point,
+            device: path,
+        }
+    }
+
+    fn say(&self) {
+        let limit = |limit: Option<u32>| limit.map_or("any number".to_owned(), |n| n.to_string());
+        println!("{}  {}", self.device.display(), self.model);
+        println!(
+            "    {} zones of {}, {} open and {} active at once, blocks of {}, appends of {} at most, {}",
+            self.zone_count,
+            show_bytes(self.zone_size_bytes),
+            limit(self.max_open),
+            limit(self.max_active),
+            show_bytes(self.logical_block_bytes),
+            show_bytes(self.append_bytes_max),
+            match self.volatile_cache {
+                true => "volatile write cache",
+                false => "no volatile write cache",
+            }
+        );
+        match (self.back_end, self.usable_zones, &self.problem) {
+            (Some(back_end), Some(zones), _) => println!(
+                "    used by {back_end}: {zones} zones, {} of each writable, writes of {} at most",
+                show_bytes(self.zone_capacity_bytes.unwrap_or(0)),
+                show_bytes(self.transfer_bytes_max.unwrap_or(0)),
+            ),
+            (Some(back_end), _, Some(problem)) => println!("    used by {back_end}: {problem}"),
+            (_, _, Some(problem)) => println!("    cannot be used: {problem}"),
+            _ => {}
+        }
+        if let Some(uuid) = &self.uuid {
+            let label = self.label.as_deref().filter(|label| !label.is_empty());
+            let label = label.map(|label| format!(", label {label}"));
+            println!("    holds the volume {uuid}{}", label.unwrap_or_default());
+        }
+    }
+}

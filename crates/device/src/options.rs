@@ -1,0 +1,49 @@
+//! How to open and to make a device, whatever its kind.
+
+use std::time::Duration;
+
+/// Long enough for a process that is ending, or a child between fork and exec.
+const WAIT_FOR_LOCK_DEFAULT: Duration = Duration::from_secs(2);
+
+/// How to open a device.
+#[derive(Clone, Debug)]
+pub struct OpenOptions {
+    /// Write nothing; any number of processes may have it open so.
+    pub read_only: bool,
+    /// How long to wait for another process to let go. Zero: not at all.
+    pub wait_for_lock: Duration,
+}
+
+impl Default for OpenOptions {
+    /// For writing, waiting as long as it takes a process that is ending to let go.
+    fn default() -> OpenOptions {
+        OpenOptions {
+            read_only: false,
+            wait_for_lock: WAIT_FOR_LOCK_DEFAULT,
+        }
+    }
+}
+
+/// How to make a device.
+#[derive(Clone, Debug)]
+pub struct CreateOptions {
+    /// Overwrite whatever is there. Never a mounted device, nor one in use.
+    pub force: bool,
+    /// UUID of the volume that will be inside, for probing an image.
+    pub uuid: uuid::Uuid,
+    /// Label of the volume that will be inside, for probing an image.
+    pub label: String,
+    /// How long to wait for another process to let go.
+    pub wait_for_lock: Duration,
+}
+
+impl Default for CreateOptions {
+    fn default() -> CreateOptions {
+        CreateOptions {
+            force: false,
+            uuid: uuid::Uuid::nil(),
+            label: String::new(),
+            wait_for_lock: WAIT_FOR_LOCK_DEFAULT,
+        }
+    }
+}

@@ -1,0 +1,192 @@
+//! What the calling thread waits for: zone management, reports, and looks at zones in which
+//! something failed.
+
+use std::io;
+use std::ops::Range;
+
+use super::error::{self, Attempt, ZoneLimits};
+use super::kernel::{self, Action};
+use super::queue::Shared;
+use crate::{DeviceError, Result, ZoneId, ZoneInfo, ZoneState};
+
+impl Shared {
+    /// Does something to a zone, after all that is under way in it.
+    pub(super) fn manage(&self, zone: ZoneId, action: Action) -> Result<()> {
+        self.check_writable()?;
+        let really = {
+            let mut state = self.lock();
+            state.machine.capacity(zone)?;
+            while state.queues.contains_key(&zone) {
+                state = self.wait(state);
+            }
+            let machine = &mut state.machine;
+            let mut really = action;
+            match action {
+                Action::Reset => machine.check_reset(zone)?,
+                Action::Finish => machine.check_finish(zone)?,
+                // Before the drive does it, so that no other zone takes the last place.
+                Action::Open => machine.open(zone)?,
+                Action::Close => {
+                    machine.check_close(zone)?;
+                    // Empty again, as all other back ends have it: a zone that a ZNS drive closes
+                    // stays active.
+                    if machine.snapshot(zone)?.written == 0 {
+                        really = Action::Reset;
+                    }
+                }
+            }
+            state.begin(zone);
+            really
+        };
+        let managed = self.manage_now(zone, action, really);
+        self.finished(zone);
+        managed
+    }
+
+    fn manage_now(&self, zone: ZoneId, action: Action, really: Action) -> Result<()> {
+        let mut done = self.command(zone, really);
+        if really == Action::Finish && done.as_ref().is_err_and(error::is_too_many_open) {
+            self.close_idle();
+            done = self.command(zone, really);
+        }
+        if let Err(error) = done {
+            let attempt = Attempt {
+                operation: action.name(),
+                zone,
+                block: 0,
+            };
+            return Err(self.failed(attempt, self.examine(zone), &error));
+        }
+        if really == Action::Reset {
+            // A reset may change a zone's capacity, or wear it out.
+            let state = self.examine(zone)?.state;
+            if state.is_dead() {
+                return Err(DeviceError::BadState {
+                    zone,
+                    state,
+                    operation: action.name(),
+                });
+            }
+        }
+        let machine = &mut self.lock().machine;
+        match action {
+            Action::Finish => machine.finish(zone),
+            Action::Close if really == Action::Close => machine.close(zone),
+            Action::Reset | Action::Open | Action::Close => Ok(()),
+        }
+    }
+
+    /// Closes all zones that need not be open. Some drives want an open place to finish a closed
+    /// zone, and close no other for it.
+    fn close_idle(&self) {
+        for zone in (0..self.geometry.zone_count).map(ZoneId) {
+            {
+                let mut state = self.lock();
+                // Which ones the drive itself has closed by now, the machine does not know.
+                let may_be_open = state.machine.snapshot(zone).is_ok_and(|zone| {
+                    matches!(zone.state, ZoneState::ImplicitlyOpen | ZoneState::Closed)
+                });
+                if !may_be_open || state.queues.contains_key(&zone) {
+                    continue;
+                }
+                state.begin(zone);
+            }
+            // Where it fails, so will what this is done for.
+            if self.command(zone, Action::Close).is_ok() {
+                let _ = self.examine(zone);
+            }
+            self.finished(zone);
+        }
+    }
+
+    fn command(&self, zone: ZoneId, action: Action) -> io::Result<()> {
+        let sectors = u64::from(self.geometry.zone_blocks) * kernel::BLOCK_SECTORS;
+        kernel::manage(self.ring.file(), action, self.sector(zone), sectors)
+    }
+
+    /// State, capacity and write pointer of zones. Of those with something under way, as far as it
+    /// has completed.
+    pub(super) fn report(&self, zones: Range<u32>) -> Result<Vec<ZoneInfo>> {
+        let count = self.geometry.zone_count;
+        if zones.end > count && zones.start < zones.end {
+            return Err(DeviceError::NoSuchZone {
+                zone: ZoneId(zones.end - 1),
+                count,
+            });
+        }
+        let range = zones.start as usize..zones.end as usize;
+        let before: Vec<u32> = self.lock().begun.get(range).unwrap_or_default().to_vec();
+        let found = self.ask(ZoneId(zones.start), before.len() as u32)?;
+        let mut state = self.lock();
+        let mut report = Vec::with_capacity(found.len());
+        for ((zone, info), before) in (zones.start..).map(ZoneId).zip(found).zip(before) {
+            let is_current = state.begun.get(zone.0 as usize) == Some(&before)
+                && !state.queues.contains_key(&zone);
+            if is_current || info.state.is_dead() {
+                state.machine.observe(zone, &info)?;
+                report.push(info);
+            } else {
+                report.push(state.machine.info(zone, info.kind)?);
+            }
+        }
+        Ok(report)
+    }
+
+    /// The error of a command that failed, when the drive was asked what became of the zone.
+    ///
+    /// To ask is also what kernels with zone write plugging want before they take the next write.
+    pub(super) fn failed(
+        &self,
+        attempt: Attempt,
+        zone_now: Result<ZoneInfo>,
+        error: &io::Error,
+    ) -> DeviceError {
+        let limits = ZoneLimits {
+            max_open: self.geometry.max_open.unwrap_or(0),
+            max_active: self.geometry.max_active.unwrap_or(0),
+        };
+        match zone_now {
+            Ok(info) if info.state.is_dead() => DeviceError::BadState {
+                zone: attempt.zone,
+                state: info.state,
+                operation: attempt.operation,
+            },
+            Err(DeviceError::Gone) => DeviceError::Gone,
+            _ => error::device_error(attempt, limits, error),
+        }
+    }
+
+    /// As [`Shared::report`], of one zone.
+    pub(super) fn report_one(&self, zone: ZoneId) -> Result<ZoneInfo> {
+        first(&self.report(zone.0..zone.0.saturating_add(1))?)
+    }
+
+    /// Asks the drive about a zone, by whom alone something is under way in it.
+    pub(super) fn examine(&self, zone: ZoneId) -> Result<ZoneInfo> {
+        let info = first(&self.ask(zone, 1)?)?;
+        self.lock().machine.observe(zone, &info)?;
+        Ok(info)
+    }
+
+    fn ask(&self, zone: ZoneId, zones: u32) -> Result<Vec<ZoneInfo>> {
+        if zones == 0 {
+            return Ok(Vec::new());
+        }
+        match kernel::report(self.ring.file(), self.sector(zone), zones) {
+            // A device that was pulled has no zones any more.
+            Ok(found) if (found.len() as u32) < zones => Err(DeviceError::Gone),
+            Ok(found) => Ok(found.iter().map(kernel::Zone::info).collect()),
+            Err(error) if error::is_gone(&error) => Err(DeviceError::Gone),
+            Err(error) => Err(DeviceError::Io {
+                operation: "report",
+                zone,
+                block: 0,
+                message: error::explain(&error),
+            }),
+        }
+    }
+}
+
+fn first(report: &[ZoneInfo]) -> Result<ZoneInfo> {
+    report.first().copied().ok_or(DeviceError::Gone)
+}

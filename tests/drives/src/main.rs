@@ -1,0 +1,116 @@
+//! Tests of drives through the kernel. They run in the guest of `cargo xtask vm`, and destroy what
+//! is on the drives they are given.
+
+mod events;
+mod load;
+mod torn;
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anyhow::{Result, ensure};
+use clap::{Parser, Subcommand};
+use persimmon_device::{CreateOptions, DeviceError, Drive, OpenOptions, conformance};
+
+#[derive(Parser)]
+#[command(about = "Tests of drives, for the guest of `cargo xtask vm`")]
+struct Args {
+    #[command(subcommand)]
+    test: Test,
+}
+
+#[derive(Subcommand)]
+enum Test {
+    /// The conformance suite of the device trait
+    Conformance { drive: PathBuf },
+    /// Nobody else gets a drive that is in use
+    Exclusive { drive: PathBuf },
+    /// Zones of a null_blk that turn read-only and offline, and sectors that fail
+    Zones {
+        drive: PathBuf,
+        /// Its directory in configfs
+        settings: PathBuf,
+    },
+    /// A drive that is pulled: removed from its bus
+    Pulled { drive: PathBuf },
+    /// A block of which only some sectors were written
+    Torn { drive: PathBuf },
+    /// Write and fsync in a directory without end, and say what was acknowledged
+    Load { dir: PathBuf, round: u32 },
+    /// Look for what was acknowledged, which standard input tells
+    Verify { dir: PathBuf },
+}
+
+fn main() -> ExitCode {
+    match run(&Args::parse().test) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(test: &Test) -> Result<()> {
+    match test {
+        Test::Conformance { drive } => conforms(drive),
+        Test::Exclusive { drive } => exclusive(drive),
+        Test::Zones { drive, settings } => events::zones(drive, settings),
+        Test::Pulled { drive } => events::pulled(drive),
+        Test::Torn { drive } => torn::run(drive),
+        Test::Load { dir, round } => load::run(dir, *round),
+        Test::Verify { dir } => load::verify(dir),
+    }
+}
+
+/// The drive with all its zones empty.
+#[allow(clippy::panic)]
+fn fresh(path: &Path) -> Drive {
+    let options = CreateOptions {
+        force: true,
+        ..CreateOptions::default()
+    };
+    persimmon_device::ZbdDevice::create(path, &options)
+        .map(Drive::Zbd)
+        .unwrap_or_else(|error| panic!("{error}"))
+}
+
+#[allow(clippy::panic)]
+fn conforms(path: &Path) -> Result<()> {
+    let cases = conformance::check_one(
+        || fresh(path),
+        |device| {
+            drop(device);
+            Drive::open(path, &OpenOptions::default()).unwrap_or_else(|error| panic!("{error}"))
+        },
+    );
+    println!("{}: {cases} cases", path.display());
+    Ok(())
+}
+
+fn exclusive(path: &Path) -> Result<()> {
+    let at_once = |read_only| OpenOptions {
+        read_only,
+        wait_for_lock: std::time::Duration::ZERO,
+    };
+    let is_busy = |opened| matches!(opened, Err(DeviceError::Busy { .. }));
+    let writer = fresh(path);
+    ensure!(
+        is_busy(Drive::open(path, &at_once(false))),
+        "a second writer got it"
+    );
+    ensure!(
+        is_busy(Drive::open(path, &at_once(true))),
+        "a reader got it beside a writer"
+    );
+    drop(writer);
+    let reader = Drive::open(path, &at_once(true))?;
+    let another = Drive::open(path, &at_once(true))?;
+    ensure!(
+        is_busy(Drive::open(path, &at_once(false))),
+        "a writer got it beside readers"
+    );
+    drop((reader, another));
+    Drive::open(path, &at_once(false))?;
+    Ok(())
+}

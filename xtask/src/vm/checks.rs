@@ -1,0 +1,136 @@
+//! The short set of checks in the guest, part of `cargo xtask test`: each kernel boots once, with
+//! all drives.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, ensure};
+
+use super::drive::Drive;
+use super::guest::{Guest, Machine};
+use super::kernel::Kernel;
+use super::programs;
+
+/// Drives of the guest, in order, by the names that the commands below use.
+const DRIVES: &[&str] = &[
+    // /dev/nvme0n1: as a ZNS SSD, the usual limits. n2: tighter ones. n3: none.
+    "nvme:size=24M,zone=1M,capacity=768K,open=14,active=14",
+    "nvme:size=24M,zone=1M,capacity=512K,open=6,active=6",
+    "nvme:size=24M,zone=1M,capacity=1M,open=0,active=0",
+    // /dev/nvme0n4 carries a filesystem; n5 is an ordinary disk that carries an image.
+    "nvme:size=256M,zone=2M,capacity=1536K,open=6,active=8",
+    "disk:size=128M",
+    // /dev/nullb0, with conventional zones. /dev/nullb1, whose zones fail.
+    "null:size=32M,zone=1M,capacity=1M,open=4,active=8,conventional=5",
+    "null:size=24M,zone=1M,capacity=1M,open=4,active=8",
+    // /dev/sda: 512-byte sectors, conventional zones.
+    "scsi:size=32M,zone=1M,capacity=1M,open=8,block=512,conventional=3",
+];
+
+/// Name and command. A check that pulls a drive comes after all others of it.
+const CHECKS: &[(&str, &str)] = &[
+    ("exclusive", "drive-tests exclusive /dev/nvme0n1"),
+    ("conformance-zns-14", "drive-tests conformance /dev/nvme0n1"),
+    ("conformance-zns-6", "drive-tests conformance /dev/nvme0n2"),
+    ("conformance-zns-unlimited", "drive-tests conformance /dev/nvme0n3"),
+    ("conformance-null", "drive-tests conformance /dev/nullb0"),
+    ("conformance-scsi", "drive-tests conformance /dev/sda"),
+    ("torn-block", "drive-tests torn /dev/sda"),
+    ("filesystem-zns", FILESYSTEM_ZNS),
+    ("filesystem-scsi", FILESYSTEM_SCSI),
+    ("filesystem-disk", FILESYSTEM_DISK),
+    ("refusals", REFUSALS),
+    ("pulled", "drive-tests pulled /dev/nvme0n3"),
+];
+
+/// Linux 6.1's null_blk cannot make zones fail.
+const CHECKS_6_12: &[(&str, &str)] = &[(
+    "zones-that-fail",
+    "drive-tests zones /dev/nullb1 /sys/kernel/config/nullb/nullb1",
+)];
+
+const FILESYSTEM_ZNS: &str = "set -e; d=/dev/nvme0n4; mkdir -p /mnt/z; \
+    mkfs.persimmon -L zns $d; mount -t persimmon $d /mnt/z; \
+    cp -r /bin /lib /mnt/z/; (cd /; find bin lib -type f | xargs md5sum >/tmp/sums); \
+    persimmon sync /mnt/z; i=0; while test $i -lt 6; do rm -rf /mnt/z/lib; cp -r /lib /mnt/z/; i=$((i+1)); done; \
+    persimmon umount /mnt/z; fsck.persimmon $d; mount -t persimmon LABEL=zns /mnt/z; \
+    (cd /mnt/z; md5sum -c /tmp/sums >/tmp/compared) || { grep -v OK /tmp/compared; exit 1; }; \
+    persimmon devices | grep -q 'mounted at /mnt/z'; persimmon umount /mnt/z; persimmon fsck --data $d";
+
+const FILESYSTEM_SCSI: &str = "set -e; d=/dev/sda; mkdir -p /mnt/s; mkfs.persimmon --force $d; \
+    mount -t persimmon $d /mnt/s; cp /bin/busybox /mnt/s/; persimmon umount /mnt/s; \
+    mount -t persimmon $d /mnt/s; cmp /bin/busybox /mnt/s/busybox; persimmon umount /mnt/s; persimmon fsck --data $d";
+
+/// An ordinary disk goes on being used as an image.
+const FILESYSTEM_DISK: &str = "set -e; d=/dev/nvme0n5; mkdir -p /mnt/d; mkfs.persimmon $d; \
+    mount -t persimmon $d /mnt/d; cp /bin/busybox /mnt/d/; persimmon umount /mnt/d; persimmon fsck --data $d; \
+    persimmon probe $d; ! persimmon devices | grep -q $d";
+
+const REFUSALS: &str = "set -e; d=/dev/nvme0n4; mkdir -p /mnt/z; no() { ! \"$@\" >/tmp/said 2>&1; cat /tmp/said; }; \
+    no mkfs.persimmon $d; grep -q 'holds a Persimmon volume' /tmp/said; \
+    no mkfs.persimmon --force --zone-size 4M $d; grep -q 'leave out --zone-size' /tmp/said; \
+    mount -t persimmon $d /mnt/z; no mkfs.persimmon --force $d; grep -q 'is mounted at' /tmp/said; \
+    no drive-tests conformance $d; grep -q 'in use by another process' /tmp/said; persimmon umount /mnt/z; \
+    no persimmon fsck /dev/nullb0; grep -qi 'volume' /tmp/said";
+
+/// For one check; the whole set takes a minute or two on an idle machine.
+const LIMIT: Duration = Duration::from_secs(300);
+
+/// Runs the checks whose names have one of the filters in them, or all; how many passed and failed.
+pub fn run(filters: &[String]) -> Result<(usize, usize)> {
+    let mut count = (0, 0);
+    for kernel in [Kernel::Backport, Kernel::Bookworm] {
+        let named = |name: &str| format!("vm::linux-{}::{name}", kernel.name());
+        let selected = |name: &str| {
+            filters.is_empty() || filters.iter().any(|filter| named(name).contains(filter))
+        };
+        let further = match kernel {
+            Kernel::Backport => CHECKS_6_12,
+            Kernel::Bookworm => &[],
+        };
+        let checks: Vec<_> = further
+            .iter()
+            .chain(CHECKS)
+            .filter(|(name, _)| selected(name))
+            .collect();
+        if checks.is_empty() {
+            continue;
+        }
+        let mut guest = Guest::boot(&machine(kernel)?)?;
+        println!("Linux {}: booted in {:.1} s", kernel.name(), guest.boot_time().as_secs_f64());
+        for (name, command) in checks {
+            let start = Instant::now();
+            let checked = check(&mut guest, command);
+            let seconds = start.elapsed().as_secs_f64();
+            match checked {
+                Ok(()) => {
+                    println!("ok      {} ({seconds:.1} s)", named(name));
+                    count.0 += 1;
+                }
+                Err(error) => {
+                    println!("FAILED  {} ({seconds:.1} s): {error:#}", named(name));
+                    count.1 += 1;
+                }
+            }
+        }
+    }
+    Ok(count)
+}
+
+fn check(guest: &mut Guest, command: &str) -> Result<()> {
+    let mut said = Vec::new();
+    let code = guest.run(command, LIMIT, &mut |line| said.push(line.to_owned()))?;
+    let tail = &said[said.len().saturating_sub(25)..];
+    ensure!(code == 0, "exit code {code}\n{}", tail.join("\n"));
+    Ok(())
+}
+
+fn machine(kernel: Kernel) -> Result<Machine> {
+    let drives = DRIVES.iter().map(|drive| Drive::parse(drive));
+    Ok(Machine {
+        kernel,
+        drives: drives.collect::<Result<_>>()?,
+        memory_mib: 768,
+        cpus: 2,
+        programs: programs()?,
+    })
+}

@@ -1,0 +1,82 @@
+//! Cutting the power of the guest while synced work goes on. QEMU lives on, and with it what the
+//! drive holds; the guest boots anew.
+
+use std::collections::HashMap;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail, ensure};
+
+use super::guest::{Guest, Machine};
+
+const LIMIT: Duration = Duration::from_secs(300);
+/// How long the load may run before a cut, milliseconds: between these.
+const LOAD_MS: std::ops::Range<u64> = 1500..6000;
+
+/// So many rounds on the first NVMe drive: load, cut, boot, mount, compare, fsck.
+pub fn run(machine: &Machine, rounds: u32) -> Result<()> {
+    let drive = "/dev/nvme0n1";
+    let mut noise = crate::volume::Noise(1);
+    let mut guest = Guest::boot(machine)?;
+    guest.check(&format!("mkfs.persimmon {drive}"), LIMIT)?;
+    // What was acknowledged last, by file.
+    let mut acknowledged: HashMap<String, String> = HashMap::new();
+    let mut told = 0;
+    for round in 1..=rounds {
+        let start = Instant::now();
+        mount(&mut guest, drive)?;
+        let load = Duration::from_millis(LOAD_MS.start + noise.below(LOAD_MS.end - LOAD_MS.start));
+        let before = told;
+        guest.cut_power(
+            &format!("drive-tests load /mnt/p {round}"),
+            load,
+            &mut |line| {
+                if let Some((file, length)) = line.trim().split_once(' ') {
+                    acknowledged.insert(file.to_owned(), length.to_owned());
+                    told += 1;
+                }
+            },
+        )?;
+        ensure!(told > before, "nothing was acknowledged in {load:?}");
+        guest.wait_until_ready().context("after the power cut")?;
+        let recovered = mount(&mut guest, drive)?;
+        verify(&mut guest, &acknowledged)?;
+        guest.check("persimmon umount /mnt/p", LIMIT)?;
+        guest.check(&format!("persimmon fsck --data {drive}"), LIMIT)?;
+        println!(
+            "round {round}: cut after {:.1} s and {} acknowledgements, {} files compared, {:.0} s; {}",
+            load.as_secs_f64(),
+            told - before,
+            acknowledged.len(),
+            start.elapsed().as_secs_f64(),
+            recovered.trim().replace('\n', "; ")
+        );
+        // Room for the next round.
+        if round % 5 == 0 {
+            mount(&mut guest, drive)?;
+            guest.check("rm -f /mnt/p/*", LIMIT)?;
+            guest.check("persimmon umount /mnt/p", LIMIT)?;
+            acknowledged.clear();
+        }
+    }
+    println!("{rounds} power cuts, {told} acknowledgements, none lost");
+    Ok(())
+}
+
+fn mount(guest: &mut Guest, drive: &str) -> Result<String> {
+    guest.check(&format!("mkdir -p /mnt/p; mount -t persimmon {drive} /mnt/p"), LIMIT)
+}
+
+fn verify(guest: &mut Guest, acknowledged: &HashMap<String, String>) -> Result<()> {
+    // A command is one line of less than the 4096 bytes that the guest's terminal takes.
+    guest.check("rm -f /tmp/told", LIMIT)?;
+    let lines: Vec<String> = acknowledged.iter().map(|(file, length)| format!("{file} {length}")).collect();
+    for part in lines.chunks(50) {
+        let command = format!("printf '%s\\n' {}", part.iter().map(|line| format!("'{line}'")).collect::<Vec<_>>().join(" "));
+        guest.check(&format!("{command} >>/tmp/told"), LIMIT)?;
+    }
+    let code = guest.run("drive-tests verify /mnt/p </tmp/told", LIMIT, &mut |line| eprintln!("{line}"))?;
+    if code != 0 {
+        bail!("something acknowledged is lost");
+    }
+    Ok(())
+}
