@@ -5,7 +5,7 @@ use std::time::Instant;
 use anyhow::Result;
 use clap::Args;
 
-use crate::{setup, shell, tidy, workspace_root};
+use crate::{setup, shell, tidy, vm, workspace_root};
 
 /// What of the test run to leave out.
 #[derive(Args)]
@@ -13,6 +13,9 @@ pub struct Options {
     /// Run no mount tests (they need root and a few gigabytes)
     #[arg(long)]
     no_mount: bool,
+    /// Run no tests in a virtual machine (they need QEMU and a few minutes)
+    #[arg(long)]
+    no_vm: bool,
     /// Install nothing
     #[arg(long)]
     no_setup: bool,
@@ -62,9 +65,7 @@ pub fn run(options: &Options) -> Result<bool> {
         Ok(Count::one(tidy::report(&findings)))
     });
     run.section("unit and property tests", || cargo_test(options.seed));
-    if options.no_mount {
-        println!("left out on request: mount tests");
-    } else {
+    if !options.no_mount || !options.no_vm {
         run.section("release build", || {
             command(&[
                 "cargo",
@@ -75,9 +76,24 @@ pub fn run(options: &Options) -> Result<bool> {
                 "persimmon-cli",
                 "--package",
                 "persimmon-mount-tests",
+                "--package",
+                "persimmon-drive-tests",
             ])
         });
+    }
+    if options.no_mount {
+        println!("left out on request: mount tests");
+    } else {
         run.section("mount tests", mount_tests);
+    }
+    if options.no_vm {
+        println!("left out on request: tests in a virtual machine");
+    } else if cfg!(target_arch = "x86_64") {
+        run.section("virtual machine", virtual_machine);
+    } else {
+        println!(
+            "left out: tests in a virtual machine, whose kernel is for x86-64 and runs no other programs"
+        );
     }
     Ok(run.close())
 }
@@ -155,6 +171,12 @@ fn mount_tests() -> Result<Count> {
         count.failed = 1;
     }
     Ok(count)
+}
+
+/// Drives through their real drivers, in a guest.
+fn virtual_machine() -> Result<Count> {
+    let (passed, failed) = vm::checks(&[])?;
+    Ok(Count { passed, failed })
 }
 
 /// Reads `12 passed, 1 failed`.

@@ -4,8 +4,8 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use persimmon_device::image::{CreateOptions, ImageDevice, ImageGeometry, OpenOptions};
-use persimmon_device::{BLOCK_SIZE, ZonedDevice};
+use persimmon_device::image::{ImageDevice, ImageGeometry};
+use persimmon_device::{BLOCK_SIZE, CreateOptions, Drive, OpenOptions, ZonedDevice};
 use persimmon_engine::{FormatOptions, RecoveryReport, Volume};
 use persimmon_vfs::{Clock, Vfs};
 
@@ -18,7 +18,7 @@ const ZONE_BYTES_MIN: u64 = 1 << 20;
 /// Zones are made smaller on small volumes until there are so many.
 const ZONES_GOOD: u64 = 64;
 
-/// How to make a volume in an image file.
+/// How to make a volume. A zoned drive has the size and the zones it has.
 #[derive(Clone, Debug)]
 pub struct Create {
     /// Size of the image, bytes.
@@ -103,10 +103,10 @@ impl Options {
 }
 
 impl Filesystem {
-    /// Makes a volume in an image file or on a block device.
+    /// Makes a volume in an image file, on a zoned drive or on another block device.
     pub fn create(path: impl AsRef<Path>, create: &Create) -> Result<()> {
         let uuid = uuid::Uuid::new_v4();
-        let image = ImageDevice::create(
+        let device = Drive::create(
             path,
             &create.geometry(),
             &CreateOptions {
@@ -129,19 +129,20 @@ impl Filesystem {
             now: SystemClock.now(),
             ..FormatOptions::default()
         };
-        Ok(Volume::format(Arc::new(image), &format)?)
+        Ok(Volume::format(Arc::new(device), &format)?)
     }
 
-    /// Opens the volume in an image file or on a block device. Background work begins.
+    /// Opens the volume in an image file, on a zoned drive or on another block device. Background
+    /// work begins.
     pub fn open(path: impl AsRef<Path>, options: &Options) -> Result<Filesystem> {
-        let image = ImageDevice::open(
+        let device = Drive::open(
             path,
             &OpenOptions {
                 read_only: options.engine.read_only || options.vfs.read_only,
                 ..OpenOptions::default()
             },
         )?;
-        Filesystem::open_on(Arc::new(image), options)
+        Filesystem::open_on(Arc::new(device), options)
     }
 
     /// Opens the volume on any device. Background work begins.

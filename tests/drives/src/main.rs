@@ -10,7 +10,7 @@ use std::process::ExitCode;
 
 use anyhow::{Result, ensure};
 use clap::{Parser, Subcommand};
-use persimmon_device::{CreateOptions, DeviceError, Drive, OpenOptions, conformance};
+use persimmon_device::{CreateOptions, DeviceError, Drive, OpenOptions, ZbdDevice, conformance};
 
 #[derive(Parser)]
 #[command(about = "Tests of drives, for the guest of `cargo xtask vm`")]
@@ -65,14 +65,12 @@ fn run(test: &Test) -> Result<()> {
 
 /// The drive with all its zones empty.
 #[allow(clippy::panic)]
-fn fresh(path: &Path) -> Drive {
+fn fresh(path: &Path) -> ZbdDevice {
     let options = CreateOptions {
         force: true,
         ..CreateOptions::default()
     };
-    persimmon_device::ZbdDevice::create(path, &options)
-        .map(Drive::Zbd)
-        .unwrap_or_else(|error| panic!("{error}"))
+    ZbdDevice::create(path, &options).unwrap_or_else(|error| panic!("{error}"))
 }
 
 #[allow(clippy::panic)]
@@ -81,7 +79,7 @@ fn conforms(path: &Path) -> Result<()> {
         || fresh(path),
         |device| {
             drop(device);
-            Drive::open(path, &OpenOptions::default()).unwrap_or_else(|error| panic!("{error}"))
+            ZbdDevice::open(path, &OpenOptions::default()).unwrap_or_else(|error| panic!("{error}"))
         },
     );
     println!("{}: {cases} cases", path.display());

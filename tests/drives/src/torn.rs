@@ -30,10 +30,15 @@ pub fn run(path: &Path) -> Result<()> {
         })?;
         at += blocks;
     }
+    let first = u64::from(device.unused_zones());
     drop(device);
     let zone_bytes = u64::from(geometry.zone_blocks) * 4096;
-    write(path, 2 * zone_bytes, 3)?;
-    write(path, 3 * zone_bytes + u64::from(capacity - 1) * 4096, 5)?;
+    write(path, (first + 2) * zone_bytes, 3)?;
+    write(
+        path,
+        (first + 3) * zone_bytes + u64::from(capacity - 1) * 4096,
+        5,
+    )?;
 
     let options = persimmon_device::OpenOptions {
         read_only: true,

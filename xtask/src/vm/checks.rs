@@ -12,11 +12,11 @@ use super::programs;
 
 /// Drives of the guest, in order, by the names that the commands below use.
 const DRIVES: &[&str] = &[
-    // /dev/nvme0n1: as a ZNS SSD, the usual limits. n2: tighter ones. n3: none.
+    // /dev/ns1: as a ZNS SSD, the usual limits. ns2: tighter ones. ns3: none.
     "nvme:size=24M,zone=1M,capacity=768K,open=14,active=14",
     "nvme:size=24M,zone=1M,capacity=512K,open=6,active=6",
     "nvme:size=24M,zone=1M,capacity=1M,open=0,active=0",
-    // /dev/nvme0n4 carries a filesystem; n5 is an ordinary disk that carries an image.
+    // /dev/ns4 carries a filesystem; ns5 is an ordinary disk that carries an image.
     "nvme:size=256M,zone=2M,capacity=1536K,open=6,active=8",
     "disk:size=128M",
     // /dev/nullb0, with conventional zones. /dev/nullb1, whose zones fail.
@@ -28,10 +28,13 @@ const DRIVES: &[&str] = &[
 
 /// Name and command. A check that pulls a drive comes after all others of it.
 const CHECKS: &[(&str, &str)] = &[
-    ("exclusive", "drive-tests exclusive /dev/nvme0n1"),
-    ("conformance-zns-14", "drive-tests conformance /dev/nvme0n1"),
-    ("conformance-zns-6", "drive-tests conformance /dev/nvme0n2"),
-    ("conformance-zns-unlimited", "drive-tests conformance /dev/nvme0n3"),
+    ("exclusive", "drive-tests exclusive /dev/ns1"),
+    ("conformance-zns-14", "drive-tests conformance /dev/ns1"),
+    ("conformance-zns-6", "drive-tests conformance /dev/ns2"),
+    (
+        "conformance-zns-unlimited",
+        "drive-tests conformance /dev/ns3",
+    ),
     ("conformance-null", "drive-tests conformance /dev/nullb0"),
     ("conformance-scsi", "drive-tests conformance /dev/sda"),
     ("torn-block", "drive-tests torn /dev/sda"),
@@ -39,7 +42,7 @@ const CHECKS: &[(&str, &str)] = &[
     ("filesystem-scsi", FILESYSTEM_SCSI),
     ("filesystem-disk", FILESYSTEM_DISK),
     ("refusals", REFUSALS),
-    ("pulled", "drive-tests pulled /dev/nvme0n3"),
+    ("pulled", "drive-tests pulled $(realpath /dev/ns3)"),
 ];
 
 /// Linux 6.1's null_blk cannot make zones fail.
@@ -48,7 +51,7 @@ const CHECKS_6_12: &[(&str, &str)] = &[(
     "drive-tests zones /dev/nullb1 /sys/kernel/config/nullb/nullb1",
 )];
 
-const FILESYSTEM_ZNS: &str = "set -e; d=/dev/nvme0n4; mkdir -p /mnt/z; \
+const FILESYSTEM_ZNS: &str = "set -e; d=/dev/ns4; mkdir -p /mnt/z; \
     mkfs.persimmon -L zns $d; mount -t persimmon $d /mnt/z; \
     cp -r /bin /lib /mnt/z/; (cd /; find bin lib -type f | xargs md5sum >/tmp/sums); \
     persimmon sync /mnt/z; i=0; while test $i -lt 6; do rm -rf /mnt/z/lib; cp -r /lib /mnt/z/; i=$((i+1)); done; \
@@ -61,11 +64,11 @@ const FILESYSTEM_SCSI: &str = "set -e; d=/dev/sda; mkdir -p /mnt/s; mkfs.persimm
     mount -t persimmon $d /mnt/s; cmp /bin/busybox /mnt/s/busybox; persimmon umount /mnt/s; persimmon fsck --data $d";
 
 /// An ordinary disk goes on being used as an image.
-const FILESYSTEM_DISK: &str = "set -e; d=/dev/nvme0n5; mkdir -p /mnt/d; mkfs.persimmon $d; \
+const FILESYSTEM_DISK: &str = "set -e; d=/dev/ns5; mkdir -p /mnt/d; mkfs.persimmon $d; \
     mount -t persimmon $d /mnt/d; cp /bin/busybox /mnt/d/; persimmon umount /mnt/d; persimmon fsck --data $d; \
-    persimmon probe $d; ! persimmon devices | grep -q $d";
+    persimmon probe $d; ! persimmon devices | grep -q $(realpath $d)";
 
-const REFUSALS: &str = "set -e; d=/dev/nvme0n4; mkdir -p /mnt/z; no() { ! \"$@\" >/tmp/said 2>&1; cat /tmp/said; }; \
+const REFUSALS: &str = "set -e; d=/dev/ns4; mkdir -p /mnt/z; no() { ! \"$@\" >/tmp/said 2>&1; cat /tmp/said; }; \
     no mkfs.persimmon $d; grep -q 'holds a Persimmon volume' /tmp/said; \
     no mkfs.persimmon --force --zone-size 4M $d; grep -q 'leave out --zone-size' /tmp/said; \
     mount -t persimmon $d /mnt/z; no mkfs.persimmon --force $d; grep -q 'is mounted at' /tmp/said; \
@@ -96,7 +99,11 @@ pub fn run(filters: &[String]) -> Result<(usize, usize)> {
             continue;
         }
         let mut guest = Guest::boot(&machine(kernel)?)?;
-        println!("Linux {}: booted in {:.1} s", kernel.name(), guest.boot_time().as_secs_f64());
+        println!(
+            "Linux {}: booted in {:.1} s",
+            kernel.name(),
+            guest.boot_time().as_secs_f64()
+        );
         for (name, command) in checks {
             let start = Instant::now();
             let checked = check(&mut guest, command);

@@ -66,11 +66,15 @@ mkdir -p /dev/shm
 mount -t tmpfs tmpfs /dev/shm
 for module in fuse nvme configfs; do modprobe $module 2>/dev/null; done
 mount -t configfs configfs /sys/kernel/config
+# Namespaces get their names in the order they are found in, which is any.
+for name in $(ls /sys/block); do
+    test -f /sys/block/$name/nsid && ln -s /dev/$name /dev/ns$(cat /sys/block/$name/nsid)
+done
 export PATH=/bin HOME=/tmp
 marker=$(sed 's/.*persimmon.marker=\([^ ]*\).*/\1/' /proc/cmdline)
 stty -F /dev/ttyS1 raw -echo 115200
 exec 3<>/dev/ttyS1
-printf '%s ready\n' "$marker" >&3
+printf '\n%s ready\n' "$marker" >&3
 while read -r line <&3; do
     sh -c "$line" </dev/null >&3 2>&1 3<&-
     code=$?
@@ -169,6 +173,30 @@ impl Guest {
         Ok(said)
     }
 
+    /// Starts a command, and cuts the power `after` that long: the guest forgets all but what is on
+    /// the drives of QEMU, and boots again. Shows `look` each line that was printed before; the
+    /// last one may be cut off.
+    pub fn cut_power(
+        &mut self,
+        command: &str,
+        after: Duration,
+        look: &mut dyn FnMut(&str),
+    ) -> Result<()> {
+        let cut = format!(
+            "(sleep {:.3}; echo b >/proc/sysrq-trigger) & {command}",
+            after.as_secs_f64()
+        );
+        writeln!(self.port, "{cut}")?;
+        let word = self
+            .wait(after + BOOT_LIMIT, look)
+            .context("cutting the power")?;
+        ensure!(
+            word == "ready",
+            "in the guest: {command}: ended before the cut: {word}"
+        );
+        Ok(())
+    }
+
     fn make_drives(&mut self, drives: &[Drive]) -> Result<()> {
         for kind in [Kind::Null, Kind::Scsi] {
             for (index, drive) in drives.iter().filter(|drive| drive.kind == kind).enumerate() {
@@ -206,7 +234,7 @@ impl Guest {
                 .lines
                 .recv_timeout((end - now).min(Duration::from_secs(1)))
             {
-                Ok(line) => String::from_utf8_lossy(&line).into_owned(),
+                Ok(line) => shown(&String::from_utf8_lossy(&line)).to_owned(),
                 Err(RecvTimeoutError::Timeout) => continue,
                 Err(RecvTimeoutError::Disconnected) => bail!("QEMU ended\n{}", self.console()),
             };
@@ -335,6 +363,16 @@ fn start_qemu(machine: &Machine, dir: &Path, image: &Path, marker: &str) -> Resu
     command.stderr(File::create(dir.join(COMPLAINTS))?);
     let spawned = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn();
     spawned.context("cannot run qemu-system-x86_64; `cargo xtask setup` installs it")
+}
+
+/// What a terminal would show of a line: programs in the guest take it for one, and write their
+/// progress again and again.
+fn shown(line: &str) -> &str {
+    let line = line.trim_end_matches('\r');
+    line.rsplit('\r')
+        .next()
+        .unwrap_or(line)
+        .trim_start_matches("\u{1b}[2K")
 }
 
 /// A number that no command of the guest can know.

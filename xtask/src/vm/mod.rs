@@ -4,9 +4,11 @@
 //! for zoned drives, and the built programs. It is kept in `target/vm`.
 
 mod archive;
+mod checks;
 mod drive;
 mod guest;
 mod kernel;
+mod power;
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -16,6 +18,7 @@ use clap::Args;
 
 use crate::{setup, shell, volume};
 
+pub use checks::run as checks;
 use drive::Drive;
 use guest::{Guest, Machine};
 use kernel::Kernel;
@@ -27,8 +30,8 @@ pub struct Options {
     #[arg(long, default_value = "6.12", value_parser = Kernel::parse)]
     kernel: Kernel,
     /// A drive, again for another: `nvme`, `null`, `scsi` (zoned) or `disk`, then what is to differ from
-    /// `:size=256M,zone=4M,capacity=3M,open=14,active=14,block=4K,conventional=0`. NVMe namespaces are
-    /// `/dev/nvme0n1` and on, disks among them, null_blk `/dev/nullb0` and on, SCSI `/dev/sda` and on
+    /// `:size=256M,zone=4M,capacity=3M,open=14,active=14,block=4K,conventional=0`. NVMe namespaces,
+    /// disks among them, are `/dev/ns1` and on, null_blk `/dev/nullb0` and on, SCSI `/dev/sda` and on
     #[arg(long, value_parser = Drive::parse, default_value = "nvme")]
     drive: Vec<Drive>,
     /// Memory of the guest, MiB
@@ -46,6 +49,12 @@ pub struct Options {
     /// Install and build nothing
     #[arg(long)]
     no_setup: bool,
+    /// Run the short set of checks of `cargo xtask test`, or those with one of these in their name
+    #[arg(long, num_args = 0.., conflicts_with = "command")]
+    checks: Option<Vec<String>>,
+    /// Cut the power so many times while synced work goes on, and look for what was acknowledged
+    #[arg(long, value_name = "ROUNDS", conflicts_with_all = ["command", "checks"])]
+    power_cuts: Option<u32>,
     /// What to run in the guest, by its shell
     #[arg(trailing_var_arg = true)]
     command: Vec<String>,
@@ -61,6 +70,11 @@ pub fn run(options: &Options) -> Result<bool> {
         setup::packages()?;
         build()?;
     }
+    if let Some(filters) = &options.checks {
+        let (passed, failed) = checks(filters)?;
+        println!("{passed} passed, {failed} failed");
+        return Ok(failed == 0);
+    }
     let mut machine = Machine {
         kernel: options.kernel,
         drives: options.drive.clone(),
@@ -69,8 +83,11 @@ pub fn run(options: &Options) -> Result<bool> {
         programs: programs()?,
     };
     machine.programs.extend(options.program.iter().cloned());
+    if let Some(rounds) = options.power_cuts {
+        return power::run(&machine, rounds).map(|()| true);
+    }
     if options.command.is_empty() {
-        bail!("tell what to run in the guest, for example: cargo xtask vm -- persimmon --version");
+        bail!("tell what to run in the guest, for example: cargo xtask vm -- persimmon devices");
     }
     let mut guest = Guest::boot(&machine)?;
     eprintln!("booted in {:.1} s", guest.boot_time().as_secs_f64());

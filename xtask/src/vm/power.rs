@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Result, bail, ensure};
 
 use super::guest::{Guest, Machine};
 
@@ -14,7 +14,7 @@ const LOAD_MS: std::ops::Range<u64> = 1500..6000;
 
 /// So many rounds on the first NVMe drive: load, cut, boot, mount, compare, fsck.
 pub fn run(machine: &Machine, rounds: u32) -> Result<()> {
-    let drive = "/dev/nvme0n1";
+    let drive = "/dev/ns1";
     let mut noise = crate::volume::Noise(1);
     let mut guest = Guest::boot(machine)?;
     guest.check(&format!("mkfs.persimmon {drive}"), LIMIT)?;
@@ -37,7 +37,6 @@ pub fn run(machine: &Machine, rounds: u32) -> Result<()> {
             },
         )?;
         ensure!(told > before, "nothing was acknowledged in {load:?}");
-        guest.wait_until_ready().context("after the power cut")?;
         let recovered = mount(&mut guest, drive)?;
         verify(&mut guest, &acknowledged)?;
         guest.check("persimmon umount /mnt/p", LIMIT)?;
@@ -63,18 +62,32 @@ pub fn run(machine: &Machine, rounds: u32) -> Result<()> {
 }
 
 fn mount(guest: &mut Guest, drive: &str) -> Result<String> {
-    guest.check(&format!("mkdir -p /mnt/p; mount -t persimmon {drive} /mnt/p"), LIMIT)
+    guest.check(
+        &format!("mkdir -p /mnt/p; mount -t persimmon {drive} /mnt/p"),
+        LIMIT,
+    )
 }
 
 fn verify(guest: &mut Guest, acknowledged: &HashMap<String, String>) -> Result<()> {
     // A command is one line of less than the 4096 bytes that the guest's terminal takes.
     guest.check("rm -f /tmp/told", LIMIT)?;
-    let lines: Vec<String> = acknowledged.iter().map(|(file, length)| format!("{file} {length}")).collect();
+    let lines: Vec<String> = acknowledged
+        .iter()
+        .map(|(file, length)| format!("{file} {length}"))
+        .collect();
     for part in lines.chunks(50) {
-        let command = format!("printf '%s\\n' {}", part.iter().map(|line| format!("'{line}'")).collect::<Vec<_>>().join(" "));
+        let command = format!(
+            "printf '%s\\n' {}",
+            part.iter()
+                .map(|line| format!("'{line}'"))
+                .collect::<Vec<_>>()
+                .join(" ")
+        );
         guest.check(&format!("{command} >>/tmp/told"), LIMIT)?;
     }
-    let code = guest.run("drive-tests verify /mnt/p </tmp/told", LIMIT, &mut |line| eprintln!("{line}"))?;
+    let code = guest.run("drive-tests verify /mnt/p </tmp/told", LIMIT, &mut |line| {
+        eprintln!("{line}")
+    })?;
     if code != 0 {
         bail!("something acknowledged is lost");
     }

@@ -161,6 +161,11 @@ impl Shared {
         first(&self.report(zone.0..zone.0.saturating_add(1))?)
     }
 
+    /// Whether the drive has no zones to report any more.
+    pub(super) fn is_gone(&self) -> bool {
+        matches!(self.ask(ZoneId(0), 1), Err(DeviceError::Gone))
+    }
+
     /// Asks the drive about a zone, by whom alone something is under way in it.
     pub(super) fn examine(&self, zone: ZoneId) -> Result<ZoneInfo> {
         let info = first(&self.ask(zone, 1)?)?;

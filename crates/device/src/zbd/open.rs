@@ -127,10 +127,13 @@ impl ZbdDevice {
 
     /// What is in conventional zones is not this volume's, and must not be taken for one.
     fn wipe_conventional(&self) -> Result<()> {
-        if self.unused_zones() == 0 {
+        let zone_blocks = self.geometry().zone_blocks as usize;
+        let conventional = zone_blocks.saturating_mul(self.unused_zones() as usize);
+        let blocks = conventional.min(FOREIGN_BYTES / BLOCK_SIZE);
+        if blocks == 0 {
             return Ok(());
         }
-        let zeros = BufferMut::zeroed(FOREIGN_BYTES / BLOCK_SIZE);
+        let zeros = BufferMut::zeroed(blocks);
         let written = self.shared.ring.file().write_all_at(&zeros, 0);
         written.map_err(|error| explain(self.path(), &error))
     }

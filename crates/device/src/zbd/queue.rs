@@ -253,7 +253,9 @@ impl Shared {
             Job::Flush(completer) => {
                 let answer = match result {
                     Ok(_) => Ok(Completion::Done),
-                    Err(error) if error::is_gone(&error) => Err(DeviceError::Gone),
+                    Err(error) if error::is_gone(&error) || self.is_gone() => {
+                        Err(DeviceError::Gone)
+                    }
                     Err(error) => Err(DeviceError::Flush {
                         message: error::explain(&error),
                     }),
