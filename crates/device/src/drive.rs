@@ -24,7 +24,7 @@ pub enum Kind {
 #[derive(Debug)]
 pub enum Drive {
     /// An image.
-    Image(ImageDevice),
+    Image(Box<ImageDevice>),
     /// A zoned block device.
     Zbd(ZbdDevice),
 }
@@ -61,7 +61,7 @@ impl Drive {
     pub fn open(path: impl AsRef<Path>, options: &OpenOptions) -> Result<Drive> {
         let path = path.as_ref();
         Ok(match Kind::of(path)? {
-            Kind::Image => Drive::Image(ImageDevice::open(path, options)?),
+            Kind::Image => Drive::Image(Box::new(ImageDevice::open(path, options)?)),
             Kind::Zbd => Drive::Zbd(ZbdDevice::open(path, options)?),
         })
     }
@@ -77,7 +77,7 @@ impl Drive {
     ) -> Result<Drive> {
         let path = path.as_ref();
         Ok(match Kind::of(path)? {
-            Kind::Image => Drive::Image(ImageDevice::create(path, geometry, options)?),
+            Kind::Image => Drive::Image(Box::new(ImageDevice::create(path, geometry, options)?)),
             Kind::Zbd => Drive::Zbd(ZbdDevice::create(path, options)?),
         })
     }
@@ -102,7 +102,7 @@ impl Drive {
 
     fn device(&self) -> &dyn ZonedDevice {
         match self {
-            Drive::Image(device) => device,
+            Drive::Image(device) => &**device,
             Drive::Zbd(device) => device,
         }
     }
