@@ -159,18 +159,20 @@ pub(crate) fn open(
     // Where a write pointer proves nothing, blocks of a tail that nobody knows of may lie behind
     // it: they would come back in the place of new ones that a power cut loses.
     let new_epoch = tail_cut || !media.geometry().write_pointer_is_proof;
-    let leave_zone = uneven
-        || log_zones
-            .iter()
-            .any(|f| f.headless() || !f.is_whole(copies));
+    let damaged = |f: &FoundZone| f.headless() || !f.is_whole(copies);
+    let leave_zone = uneven || log_zones.iter().any(damaged);
+    // What only one zone of a pair has is durable when a checkpoint has it: the log is left then.
+    let durable = match leave_zone {
+        true => replay.trusted.max(footer.cut),
+        false => last,
+    };
     let state = LogState {
         epoch: replay.epoch + u32::from(new_epoch && !fault(Fault::EpochKept)),
-        resume_after: if new_epoch {
-            last
-        } else {
-            resume_after(&blocks)
+        resume_after: match new_epoch {
+            true => last,
+            false => resume_after(&blocks),
         },
-        durable: last,
+        durable,
         footer: footer_addr,
     };
     let start = LogStart {
@@ -180,7 +182,7 @@ pub(crate) fn open(
         chain: log_zones.iter().map(|f| f.zone).collect(),
         replay_sequence: footer.replay.sequence,
         // The first block of a new epoch tells.
-        told: if new_epoch { last } else { replay.trusted },
+        told: if new_epoch { durable } else { replay.trusted },
         has_bad_blocks: blocks.iter().any(|b| b.state().is_none()),
     };
     let summary = RecoveryReport {
@@ -383,13 +385,12 @@ fn check_identity(identity: &VolumeIdentity, media: &Media, options: &Options) -
     Ok(())
 }
 
+/// What the newest epoch says was valid before it.
 fn resume_after(blocks: &[scan::Read]) -> Lsn {
-    blocks
-        .iter()
-        .filter_map(|b| b.state())
-        .map(|s| s.resume_after)
-        .max()
-        .unwrap_or_default()
+    let states = blocks.iter().filter_map(scan::Read::state);
+    states
+        .max_by_key(|state| state.epoch)
+        .map_or(Lsn(0), |state| state.resume_after)
 }
 
 /// The newest footer and the log blocks from its replay position on.

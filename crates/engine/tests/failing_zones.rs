@@ -13,13 +13,17 @@ use persimmon_device::{BLOCK_SIZE, ZoneId, ZoneState, ZonedDevice};
 use persimmon_engine::{Error, FormatOptions, Options, Progress, Task, Volume, ZoneFailure};
 use persimmon_format::Ino;
 use persimmon_format::table::Role;
-use persimmon_sim::{SimConfig, SimDevice};
+use persimmon_sim::{Fault, FaultKind, FaultTarget, SimConfig, SimDevice};
 
 /// Files by number, and what is in them.
 type Files = BTreeMap<Ino, Vec<u8>>;
 
 fn fresh(copies: u32) -> Arc<SimDevice> {
-    let device = Arc::new(SimDevice::new(SimConfig::new(72, 64).capacity(60)));
+    fresh_on(SimConfig::new(72, 64).capacity(60), copies)
+}
+
+fn fresh_on(config: SimConfig, copies: u32) -> Arc<SimDevice> {
+    let device = Arc::new(SimDevice::new(config));
     let options = FormatOptions {
         now: NOW,
         copies,
@@ -348,4 +352,51 @@ fn a_new_volume_is_not_taken_for_the_one_before() {
     let volume = open(&device).unwrap();
     assert_ne!(volume.identity().uuid, old);
     assert_eq!(volume.identity().uuid, [7; 16]);
+}
+
+/// A power cut left the last records in one zone of a log pair only. The recovery told in its first
+/// block that they were durable; then that zone went offline and the power failed, before there
+/// was a checkpoint. The next mount found that durable records were missing: the log was lost.
+#[test]
+fn what_one_zone_of_a_pair_has_is_not_called_durable() {
+    let device = fresh_on(SimConfig::new(72, 64).capacity(60).host_file(), 2);
+    let volume = open(&device).unwrap();
+    let mut files = Files::new();
+    fill(&volume, &mut files, 30);
+    volume.step(Task::Checkpoint).unwrap();
+    fill(&volume, &mut files, 5);
+    let last = create(&volume).unwrap();
+    volume.sync_metadata().unwrap();
+    drop(volume);
+    let report = device.report(0..72).unwrap();
+    let log: Vec<ZoneId> = roles(&device)
+        .into_iter()
+        .filter(|(zone, role)| *role == Role::Log && report[zone.0 as usize].state.is_active())
+        .map(|(zone, _)| zone)
+        .collect();
+    let [first, second] = log[..] else {
+        panic!("{log:?} are the log's zones")
+    };
+    let mut outcomes = BTreeMap::new();
+    for (lacking, failing) in [(first, second), (second, first)] {
+        for commands in 0.. {
+            let device = copy_of(&device);
+            let end = report[lacking.0 as usize].write_pointer;
+            assert!(device.corrupt(lacking, end - 1, 100, 1));
+            let fault = Fault::of_zone(FaultTarget::Write, FaultKind::Offline);
+            device.inject(fault.zone(failing));
+            device.cut_after(commands);
+            let recovered = open(&device).is_ok();
+            let volume = open(&copy_of(&device)).unwrap();
+            assert_eq!(unreadable(&volume, &files), []);
+            let is_there = volume.attr(last).unwrap().is_some();
+            assert!(is_there || !recovered);
+            *outcomes.entry((recovered, is_there)).or_insert(0) += 1;
+            if recovered {
+                break;
+            }
+        }
+    }
+    // Before the checkpoint with the last record and without, and after it.
+    assert_eq!(outcomes.len(), 3, "{outcomes:?}");
 }

@@ -248,7 +248,7 @@ pub(crate) fn headless(media: &Media<'_>, key: &VolumeKey, zone: ZoneId) -> Opti
                 continue;
             };
             let before = u64::from(start) + index as u64 - 1;
-            let durable = block.state.durable.max(block.state.resume_after);
+            let durable = block.state.durable;
             let fields = ZoneHeaderFields {
                 role: Role::Log,
                 sequence: envelope.owner,

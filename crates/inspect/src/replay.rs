@@ -114,9 +114,7 @@ impl Assembler {
             self.partial.clear();
         }
         self.last_sequence = block.sequence;
-        // What a recovery found valid it made durable before it went on.
-        let durable = block.state.durable.max(block.state.resume_after);
-        self.durable = self.durable.max(durable);
+        self.durable = self.durable.max(block.state.durable);
         let epoch = block.state.epoch;
         if self.epochs.last().is_none_or(|(last, _)| *last != epoch) {
             self.partial.clear();

@@ -14,7 +14,7 @@ use crate::faults::{Fault, fault};
 /// Walks the valid records of a log, in order.
 pub(crate) struct Replay<'a> {
     blocks: &'a [Read],
-    /// Of each epoch, the last LSN that later epochs left valid.
+    /// Of each epoch, the last LSN that all later epochs left valid.
     limits: BTreeMap<u32, Lsn>,
     /// Up to here records are known to have been durable: what is missing is damage.
     pub(crate) trusted: Lsn,
@@ -53,25 +53,18 @@ impl<'a> Replay<'a> {
     pub(crate) fn new(blocks: &'a [Read]) -> Replay<'a> {
         let states = || blocks.iter().filter_map(Read::state);
         let mut limits = BTreeMap::new();
-        let mut epochs: Vec<(u32, Lsn)> = states()
+        let epochs: BTreeMap<u32, Lsn> = states()
             .map(|state| (state.epoch, state.resume_after))
             .collect();
-        epochs.sort_unstable();
-        epochs.dedup();
-        for pair in epochs.windows(2) {
-            if let [(epoch, _), (next, resume_after)] = pair
-                && epoch != next
-            {
-                limits.insert(*epoch, *resume_after);
-            }
+        let mut limit = Lsn(u64::MAX);
+        for (epoch, resume_after) in epochs.into_iter().rev() {
+            limits.insert(epoch, limit);
+            limit = limit.min(resume_after);
         }
         Replay {
             blocks,
             limits,
-            trusted: states()
-                .map(|s| s.durable.max(s.resume_after))
-                .max()
-                .unwrap_or_default(),
+            trusted: states().map(|s| s.durable).max().unwrap_or_default(),
             epoch: states().map(|s| s.epoch).max().unwrap_or_default(),
         }
     }
@@ -108,7 +101,6 @@ impl<'a> Replay<'a> {
                 } => (*state, Some((*first_lsn, *lead, bytes))),
             };
             if state.epoch != walk.epoch {
-                self.check_epoch_end(last, state.resume_after)?;
                 walk = Walk {
                     epoch: state.epoch,
                     expect: Lsn(0),
@@ -151,15 +143,6 @@ impl<'a> Replay<'a> {
             return Err(self.lost(last));
         }
         Ok((last, left_out))
-    }
-
-    /// A later epoch begins: what it says was valid must have been found.
-    fn check_epoch_end(&self, last: Lsn, resume_after: Lsn) -> Result<()> {
-        if last < resume_after {
-            Err(self.lost(last))
-        } else {
-            Ok(())
-        }
     }
 
     fn lost(&self, last: Lsn) -> Error {
