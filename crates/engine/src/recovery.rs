@@ -83,17 +83,37 @@ impl RecoveryReport {
     }
 }
 
-/// Opens the volume on a device.
+/// Opens the volume on a device. If zones fail meanwhile it starts over, and knows of them.
 pub(crate) fn open(
     device: Arc<dyn ZonedDevice>,
     options: Options,
 ) -> Result<(Volume, RecoveryReport)> {
+    let zones = 0..device.geometry().zone_count;
+    let dead = |report: &[ZoneInfo]| report.iter().filter(|info| info.state.is_dead()).count();
+    let mut report = device.report(zones.clone())?;
+    loop {
+        let error = match open_as_reported(Arc::clone(&device), options.clone(), &report) {
+            Err(error) => error,
+            opened => return opened,
+        };
+        match device.report(zones.clone()) {
+            Ok(now) if dead(&now) > dead(&report) => report = now,
+            _ => return Err(error),
+        }
+        tracing::warn!(%error, "a zone failed during recovery, which starts over");
+    }
+}
+
+fn open_as_reported(
+    device: Arc<dyn ZonedDevice>,
+    options: Options,
+    report: &[ZoneInfo],
+) -> Result<(Volume, RecoveryReport)> {
     let media = Media::new(device, options.barrier);
-    let report = media.device().report(0..media.geometry().zone_count)?;
     let FoundLog {
         identity,
         zones: log_zones,
-    } = scan::find(&media, &report).map_err(log_lost(&media, &report))?;
+    } = scan::find(&media, report).map_err(log_lost(&media, report))?;
     let headers_rescued = log_zones.iter().filter(|f| f.headless()).count() as u32;
     check_identity(&identity, &media, &options)?;
     let key = identity.key();
@@ -104,7 +124,7 @@ pub(crate) fn open(
         older_footer,
         blocks,
         uneven,
-    } = read_log(&media, &key, &log_zones).map_err(log_lost(&media, &report))?;
+    } = read_log(&media, &key, &log_zones).map_err(log_lost(&media, report))?;
     check_footer(&media, &footer)?;
     let replay = Replay::new(&blocks);
     let Tables {
@@ -113,13 +133,12 @@ pub(crate) fn open(
         mat,
         mat_lost: mat_chunks_lost,
         zit_lost: zit_chunks_lost,
-    } = Tables::read(&media, &identity, &report, &footer)?;
-    let mat_lost = mat_chunks_lost > 0;
+    } = Tables::read(&media, &identity, report, &footer)?;
     let (found, next_sequence, log_zones, stale) =
-        reconcile(&media, &identity, &report, &zit, log_zones, &footer)?;
+        reconcile(&media, &identity, report, &zit, log_zones, &footer)?;
 
     let copies = identity.copies();
-    let budget = budget(&media, &report, &footer, copies, &options)?;
+    let budget = budget(&media, report, &footer, copies, &options)?;
     let zones = Zones::new(
         budget,
         identity.clone(),
@@ -141,7 +160,7 @@ pub(crate) fn open(
     let arrival = Arrival {
         media: &media,
         identity: &identity,
-        report: &report,
+        report,
         zit: &zit,
         next_sequence: footer.next_zone_sequence,
         headers: RefCell::default(),
@@ -149,10 +168,10 @@ pub(crate) fn open(
     let target = Target {
         key: &key,
         zones: &zones,
-        mat_lost,
+        mat_lost: mat_chunks_lost > 0,
     };
     let replayed = replay_records(&replay, footer.cut, &arrival, &target, &mut meta)
-        .map_err(log_lost(&media, &report))?;
+        .map_err(log_lost(&media, report))?;
     let (last, tail_cut) = (replayed.last, replayed.tail_cut);
     check_end(last, replay.epoch, log_zones.last(), &meta)?;
 
@@ -222,7 +241,7 @@ pub(crate) fn open(
         },
         reserve_basis_points: footer.reserve_basis_points,
     });
-    go_on(&volume, &report, &stale, &summary, leave_zone)?;
+    go_on(&volume, report, &stale, &summary, leave_zone)?;
     Ok((volume, summary))
 }
 

@@ -400,3 +400,31 @@ fn what_one_zone_of_a_pair_has_is_not_called_durable() {
     // Before the checkpoint with the last record and without, and after it.
     assert_eq!(outcomes.len(), 3, "{outcomes:?}");
 }
+
+/// A zone that went offline after recovery had asked about the zones was read all the same, and
+/// the mount failed.
+#[test]
+fn with_two_copies_any_zone_may_be_lost_while_recovering() {
+    let device = fresh_on(SimConfig::new(72, 64).capacity(60).host_file(), 2);
+    let volume = open(&device).unwrap();
+    let mut files = Files::new();
+    fill(&volume, &mut files, 60);
+    volume.step(Task::Checkpoint).unwrap();
+    fill(&volume, &mut files, 30);
+    drop(volume);
+    for reads in 0.. {
+        let device = copy_of(&device);
+        device.inject(Fault::of_zone(FaultTarget::Read, FaultKind::Offline).after(reads));
+        let volume = open(&device).unwrap_or_else(|e| panic!("after {reads} reads: {e}"));
+        if device.failed_zones() == 0 {
+            assert!(reads > 8, "{reads}");
+            break;
+        }
+        device.heal();
+        assert!(!volume.is_read_only());
+        let lost = volume.losses(1000).unwrap();
+        let mut listed: Vec<Ino> = lost.ranges.iter().map(|range| range.ino).collect();
+        listed.dedup();
+        assert_eq!(unreadable(&volume, &files), listed, "after {reads} reads");
+    }
+}
