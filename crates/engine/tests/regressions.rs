@@ -421,6 +421,25 @@ fn growing_a_file_does_not_wait_for_what_is_staged_within_it() {
     assert!(buf[8192..100_000].iter().all(|byte| *byte == 0));
 }
 
+/// A file was cut to a size between the one in the history and the one that a staged write had made,
+/// and that write went with it. The history got the times of that and not the size, though nothing
+/// was left that would bring it.
+#[test]
+fn cutting_off_what_made_a_file_grow_brings_the_size() {
+    let device = fresh(SimConfig::new(40, 128).capacity(120));
+    let volume = open(&device, 1 << 20).unwrap();
+    let ino = create(&volume).unwrap();
+    volume.write(ino, 0, &[1; 16_385], NOW).unwrap();
+    volume.sync().unwrap();
+    volume.write(ino, 8192, &[2; 4096], NOW).unwrap();
+    volume.write(ino, 31_051, &[3; 106], NOW).unwrap();
+    volume.truncate(ino, 28_672, NOW).unwrap();
+    volume.sync_metadata().unwrap();
+    drop(volume);
+    let volume = open(&device, 1 << 20).unwrap();
+    assert_eq!(volume.attr(ino).unwrap().unwrap().size, 28_672);
+}
+
 /// Dirty pages counted among those that the cache may hold. Where they alone were more, each page
 /// that was fetched drove out all clean ones, and a look at two of them never ended.
 #[test]

@@ -30,6 +30,11 @@ impl Growth {
         }
     }
 
+    /// Whether any of it begins below `size`.
+    pub(crate) fn begins_below(&self, size: u64) -> bool {
+        self.0.iter().any(|(start, _)| *start < size)
+    }
+
     /// What came after this growth.
     pub(crate) fn append(&mut self, later: Growth) {
         for (start, end) in later.0 {

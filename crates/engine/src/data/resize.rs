@@ -54,6 +54,7 @@ impl Volume {
         let keep = blocks_in(size);
         let committed = staged.committed_size;
         let dirty_below = keep > staged.new_blocks(0, keep);
+        let grown_below = staged.growth.begins_below(size);
         drop(staged);
         let tail = if size < old && !fault(Fault::TailNotZeroed) {
             self.zeroed_tail(ino, size)?
@@ -66,9 +67,9 @@ impl Volume {
             ctime: Some(now),
             ..Touch::default()
         };
-        // Where staged blocks made the file grow they keep their place in time: the history's size
-        // is at most that of the history's blocks.
-        let history_size = if dirty_below && old > committed && size > committed {
+        // Where staged blocks that stay made the file grow they keep their place in time: the
+        // history's size is at most that of the history's blocks.
+        let history_size = if dirty_below && grown_below && old > committed && size > committed {
             committed
         } else {
             size
