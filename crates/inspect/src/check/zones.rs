@@ -45,11 +45,6 @@ pub(crate) fn check(
         match found {
             // That is told already.
             ZoneUse::Damaged(_) if used && info.state == ZoneState::Offline => {}
-            ZoneUse::Damaged(error) if paired => {
-                if !info.state.is_dead() {
-                    findings.add(&ZONE_COPY, &place, error);
-                }
-            }
             ZoneUse::Header(header) => {
                 if let Some((headless, error)) = inspector.headless.get(&zone) {
                     let bad = header_was_durable(inspector, checkpoint, &entry, headless);
@@ -67,9 +62,19 @@ pub(crate) fn check(
             }
             ZoneUse::Unwritten | ZoneUse::Foreign => {}
             ZoneUse::Damaged(error) => {
-                let logged = entry.role == Role::Log
-                    && entry.sequence >= first_needed(inspector, checkpoint);
-                if used || logged {
+                let needed = first_needed(inspector, checkpoint);
+                let partner = inspector.media.partner(zone);
+                let logged = match partner.and_then(|zone| inspector.zones.get(zone.0 as usize)) {
+                    Some(ZoneUse::Header(there)) => {
+                        there.role == Role::Log && there.sequence >= needed
+                    }
+                    _ => entry.role == Role::Log && entry.sequence >= needed,
+                };
+                if (used || logged) && paired {
+                    if !info.state.is_dead() {
+                        findings.add(&ZONE_COPY, &place, error);
+                    }
+                } else if used || logged {
                     findings.add(&ZONE_HEADER, &place, error);
                     if used && !info.state.is_dead() {
                         plan.empty_zone(zone);
