@@ -7,7 +7,7 @@ mod common;
 use std::sync::Arc;
 
 use common::{NOW, create, fresh, open, open_staging};
-use persimmon_device::{BLOCK_SIZE, DeviceError};
+use persimmon_device::{BLOCK_SIZE, DeviceError, ZonedDevice};
 use persimmon_engine::{Error, FormatOptions, Task, Volume};
 use persimmon_sim::{Fault, FaultKind, FaultTarget, SimConfig, SimDevice};
 
@@ -91,4 +91,29 @@ fn full_host(copies: u32, target: FaultTarget) {
         assert_eq!(found, [round; 640], "round {round}");
     }
     assert!(refused > 0);
+}
+
+/// A zone in which a write had failed, and which could not be finished then, stood in the zone table
+/// with blocks that it does not have; fsck told of a zone that holds less than its entry says.
+#[test]
+fn a_zone_that_cannot_be_finished_is_entered_as_it_is() {
+    for command in 0..16 {
+        let device = fresh(SimConfig::new(40, 128).capacity(120));
+        let volume = open(&device);
+        let ino = create(&volume).unwrap();
+        volume.write(ino, 0, &[1; 5 * BLOCK_SIZE], NOW).unwrap();
+        volume.sync().unwrap();
+        volume.step(Task::Checkpoint).unwrap();
+        device.inject(Fault::for_ever(FaultTarget::Finish));
+        device.inject(Fault::once(FaultTarget::Write).after(command));
+        volume.write(ino, 9000, &[2; 30 * BLOCK_SIZE], NOW).unwrap();
+        volume.sync().unwrap();
+        volume.step(Task::Checkpoint).unwrap();
+        let report = device.report(0..40).unwrap();
+        for (status, info) in volume.zones().iter().zip(report) {
+            let (entry, zone) = (status.entry, status.zone);
+            let fits = entry.valid == 0 || entry.write_pointer <= info.write_pointer;
+            assert!(fits, "zone {zone}, command {command}: {entry:?}, {info:?}");
+        }
+    }
 }

@@ -79,6 +79,14 @@ impl Zones {
             // whose it is find out by themselves.
             let _ = writer.settle();
             self.end(media, writer.zone);
+            // How far it is written the device knows, should it not have been finished.
+            let written = self.pairs.both(writer.zone).filter_map(|zone| {
+                let report = media.device().report(zone.0..zone.0.saturating_add(1));
+                let info = report.ok()?.first().copied()?;
+                (!info.state.is_dead()).then_some(info.write_pointer)
+            });
+            let least = written.min().unwrap_or(u32::MAX);
+            writer.write_pointer = writer.write_pointer.min(least);
         }
         self.park(writer);
     }
