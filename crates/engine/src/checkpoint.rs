@@ -189,6 +189,9 @@ impl Volume {
         {
             let mut meta = self.meta_mut();
             for id in snapshot.freed.drain(..) {
+                if fault(Fault::FreedPageKept) {
+                    continue;
+                }
                 let old = meta.mat.set(id, MatEntry::NONE);
                 counts.moved(old, MatEntry::NONE);
             }

@@ -52,13 +52,17 @@ pub enum Fault {
     RenameUncommitted,
     /// A file that lost its last name is not remembered as an orphan.
     OrphanForgotten,
+    /// The place of a page that was freed stays in the MAT.
+    FreedPageKept,
+    /// Records behind a bad block of the journal are replayed as if none were missing.
+    GapIgnored,
     /// The records past the cut are replayed from the last to the first.
     ReplayedBackwards,
 }
 
 impl Fault {
     /// All of them.
-    pub const ALL: [Fault; 24] = [
+    pub const ALL: [Fault; 26] = [
         Fault::UnsafeClassic,
         Fault::NoWritePointerCheck,
         Fault::ResetBeforeCheckpoint,
@@ -82,6 +86,8 @@ impl Fault {
         Fault::TailNotZeroed,
         Fault::RenameUncommitted,
         Fault::OrphanForgotten,
+        Fault::FreedPageKept,
+        Fault::GapIgnored,
         Fault::ReplayedBackwards,
     ];
 }

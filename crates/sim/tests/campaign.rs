@@ -55,7 +55,7 @@ fn a_campaign_goes_on_where_it_was_broken_off() {
 #[test]
 fn a_name_runs_the_same_again() -> Result<(), Box<dyn std::error::Error>> {
     let sequences = Sequences::new();
-    for name in ["seed:3", "sequence:12345", "sample:5"] {
+    for name in ["seed:3", "seed:5003", "sequence:12345", "sample:5"] {
         let origin: Origin = name.parse()?;
         assert_eq!(origin.to_string(), name);
         let case = Case::new(origin, &sequences).ok_or("no such sequence")?;

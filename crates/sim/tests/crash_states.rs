@@ -7,6 +7,8 @@ use persimmon_sim::workload::Sequences;
 
 /// Crash states of random runs.
 const STATES: u64 = 100_000;
+/// About half of these have the plain plans of seeds below 5,000.
+const FIRST_SEED: u64 = 4_200;
 /// Of the sequences of two operations one in so many is run.
 const TWOS_STEP: u64 = 101;
 
@@ -29,7 +31,7 @@ fn every_crash_state_is_a_prefix_of_the_history() {
         samples: 1000,
         jobs: std::thread::available_parallelism().map_or(2, usize::from),
         shrink_tries: 200,
-        ..Campaign::new(1, STATES)
+        ..Campaign::new(FIRST_SEED, STATES)
     };
     let report = campaign.run(&Filesystem, |_| {});
     if let Some(failure) = report.failures.first() {

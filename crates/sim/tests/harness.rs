@@ -238,17 +238,28 @@ fn a_missing_flush_is_caught_and_shrunk() {
 #[test]
 fn history_with_holes_is_caught() {
     let (phase, _) = first_failure(Flaw::SkipsHoles).unwrap();
-    assert!(matches!(phase, Phase::Comparison | Phase::Panic));
+    assert!(
+        matches!(phase, Phase::Comparison | Phase::Panic),
+        "{phase:?}"
+    );
 }
 
 #[test]
 fn an_entry_that_comes_back_is_caught() {
     let (phase, _) = first_failure(Flaw::GoesOnInPlace).unwrap();
-    assert!(matches!(phase, Phase::Comparison | Phase::Panic));
+    // It may also come back in the workload after a recovery.
+    assert!(
+        matches!(phase, Phase::Comparison | Phase::Panic | Phase::Live),
+        "{phase:?}"
+    );
 }
 
 #[test]
 fn a_lost_operation_is_caught_without_a_crash() {
     let (phase, _) = first_failure(Flaw::NoUnlink).unwrap();
-    assert!(matches!(phase, Phase::Live | Phase::Comparison));
+    // The toy panics over a creation of what should be gone.
+    assert!(
+        matches!(phase, Phase::Live | Phase::Comparison | Phase::Panic),
+        "{phase:?}"
+    );
 }

@@ -124,7 +124,8 @@ impl<'a> Replay<'a> {
                 }
                 let limit = self.limits.get(&state.epoch);
                 let void = limit.is_some_and(|limit| lsn > *limit);
-                if void || lsn != last.next() || !visit(record_of(lsn, &record)?)? {
+                let gap = lsn != last.next() && !fault(Fault::GapIgnored);
+                if void || gap || !visit(record_of(lsn, &record)?)? {
                     walk.ended = true;
                     break;
                 }
@@ -174,7 +175,7 @@ impl Walk {
             _ => {}
         }
         // After a bad block the records go on only if none was lost with it.
-        if known && first != self.expect {
+        if known && first != self.expect && !fault(Fault::GapIgnored) {
             self.ended = true;
             return records;
         }

@@ -18,6 +18,8 @@ pub struct Progress {
     states: u64,
     bar: Option<ProgressBar>,
     line: Instant,
+    /// Failures told of.
+    told: usize,
 }
 
 impl Progress {
@@ -34,10 +36,20 @@ impl Progress {
             states: campaign.states,
             bar,
             line: Instant::now(),
+            told: 0,
         }
     }
 
     pub fn show(&mut self, report: &CampaignReport) {
+        for failure in report.failures.iter().skip(self.told) {
+            let text = failure.to_string();
+            let line = text.lines().next().unwrap_or_default();
+            match &self.bar {
+                Some(bar) => bar.println(line),
+                None => eprintln!("{line}"),
+            }
+        }
+        self.told = report.failures.len();
         let statistics = &report.statistics;
         let text = || {
             format!(

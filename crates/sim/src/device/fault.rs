@@ -128,6 +128,8 @@ impl Fault {
 #[derive(Default)]
 pub(crate) struct Faults {
     to_come: Vec<Fault>,
+    /// What has come to pass.
+    came: Vec<(FaultTarget, FaultKind)>,
     struck: bool,
 }
 
@@ -138,11 +140,13 @@ impl Faults {
 
     pub fn clear(&mut self) {
         self.to_come.clear();
+        self.struck = false;
     }
 
     /// Whether this command fails, and how. Counts it.
     pub fn strike(&mut self, command: &Command) -> Option<FaultKind> {
         let mut struck = None;
+        let came = &mut self.came;
         self.to_come.retain_mut(|fault| {
             if struck.is_some() || !fault.matches(command) {
                 return true;
@@ -152,6 +156,9 @@ impl Faults {
                 return true;
             }
             struck = Some(fault.kind);
+            if !came.contains(&(fault.target, fault.kind)) {
+                came.push((fault.target, fault.kind));
+            }
             match &mut fault.times {
                 None => true,
                 Some(times) => {
@@ -163,6 +170,10 @@ impl Faults {
         // A zone that fails is no excuse: what it does not hold must go on.
         self.struck |= struck.is_some_and(|kind| kind.state().is_none());
         struck
+    }
+
+    pub fn has_come(&self, fault: &Fault) -> bool {
+        self.came.contains(&(fault.target, fault.kind))
     }
 
     pub fn have_struck(&self) -> bool {

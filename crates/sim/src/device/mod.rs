@@ -14,9 +14,13 @@
 //! whatever it held at any time since it was durable: the new data, the older data of the zone's
 //! former life, zeros, or a mixture of two at a 512-byte boundary. Zones found open are closed.
 //! Beside power: any command can fail, on any zone or on one, once or for ever; a failed write
-//! leaves the write pointer anywhere inside the command; bits flip silently; zones turn read-only
-//! or offline. Not modelled: writes landing at the wrong place, and blocks that were durable
-//! changing at a power cut.
+//! leaves the write pointer anywhere inside the command, a failed reset or finish was carried out
+//! or not; bits flip silently; zones turn read-only or offline, at any command to them, and keep
+//! then, or lose, all they hold, what was in the cache included. All of this can happen in a
+//! recovery and while zones are cleaned as well. With virtual time ([`crate::time`]) commands take
+//! turns on the dies they go to and complete in the order that comes of it, which is one of those
+//! that the seed chooses among otherwise. Not modelled: writes landing at the wrong place, and
+//! blocks that were durable changing at a power cut.
 
 mod choices;
 mod commands;
@@ -156,12 +160,12 @@ impl SimDevice {
         self.lock().faults.add(fault);
     }
 
-    /// Ends all injected faults.
+    /// Ends all injected faults, and forgets that any has come to pass.
     pub fn heal(&self) {
         self.lock().faults.clear();
     }
 
-    /// Whether any injected fault has come to pass.
+    /// Whether any injected fault has come to pass, but for zones that failed.
     #[must_use]
     pub fn has_failed(&self) -> bool {
         self.lock().faults.have_struck()
@@ -200,6 +204,12 @@ impl SimDevice {
     #[must_use]
     pub fn has_offline_zones(&self) -> bool {
         self.lock().worn_out().1 > 0
+    }
+
+    /// Whether a fault of this target and kind has come to pass.
+    #[must_use]
+    pub fn has_come(&self, fault: &Fault) -> bool {
+        self.lock().faults.has_come(fault)
     }
 
     /// A hash of what can be found on the device now: zone states, write pointers, and every block

@@ -326,8 +326,15 @@ impl State {
                     Ok(block) => ("append", *zone, block),
                 }
             }
-            Command::Reset { zone, .. } => ("reset", *zone, 0),
-            Command::Finish { zone } => ("finish", *zone, 0),
+            Command::Reset { zone, .. } | Command::Finish { zone } => {
+                // Nobody knows whether it was carried out.
+                if self.rng.random_range(0..2) == 0
+                    && let Err(error) = self.carry_out(command, self.executed)
+                {
+                    return error;
+                }
+                (name_of(command), *zone, 0)
+            }
             Command::Open { zone } => ("open", *zone, 0),
             Command::Close { zone } => ("close", *zone, 0),
             Command::Flush => ("flush", ZoneId(0), 0),
@@ -381,6 +388,13 @@ impl State {
     fn recount(&mut self, before: ZoneState, after: ZoneState) {
         self.open = self.open + u32::from(after.is_open()) - u32::from(before.is_open());
         self.active = self.active + u32::from(after.is_active()) - u32::from(before.is_active());
+    }
+}
+
+fn name_of(command: &Command) -> &'static str {
+    match command {
+        Command::Reset { .. } => "reset",
+        _ => "finish",
     }
 }
 

@@ -20,6 +20,7 @@ pub struct Mounted {
     pub(super) vfs: Vfs,
     clock: Arc<WorkloadClock>,
     slots: BTreeMap<u8, (Ino, Handle)>,
+    options: Vec<&'static str>,
     recovery_paths: Vec<&'static str>,
 }
 
@@ -41,6 +42,10 @@ impl Subject for Mounted {
         self.observe_tree()
     }
 
+    fn options(&self) -> Vec<&'static str> {
+        self.options.clone()
+    }
+
     fn recovery_paths(&self) -> Vec<&'static str> {
         self.recovery_paths.clone()
     }
@@ -56,12 +61,14 @@ impl Mounted {
     pub(super) fn new(
         vfs: Vfs,
         clock: Arc<WorkloadClock>,
+        options: Vec<&'static str>,
         recovery_paths: Vec<&'static str>,
     ) -> Mounted {
         Mounted {
             vfs,
             clock,
             slots: BTreeMap::new(),
+            options,
             recovery_paths,
         }
     }

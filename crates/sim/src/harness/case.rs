@@ -78,7 +78,7 @@ impl std::fmt::Display for Failure {
         let plan = &self.case.plan;
         writeln!(f, "{}: {:?}: {}", plan.origin, self.phase, self.message)?;
         writeln!(f, "device: {:?}", plan.config)?;
-        if let Some(fault) = &plan.fault {
+        for fault in &plan.faults {
             writeln!(f, "{fault:?}")?;
         }
         writeln!(f, "{} operations:", self.case.ops.len())?;

@@ -3,14 +3,15 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use persimmon_device::BLOCK_SIZE;
 use rand::Rng;
 
 use super::case::{self, Phase};
+use super::plan::{FAILING_IN_RECOVERY, fault};
 use super::run::{Run, Source, compare_exactly};
 use super::system::{Subject, System};
-use crate::device::{Exhaustive, Fault, FaultTarget, PowerCut, Sampled, SimDevice, Snapshot};
+use crate::device::{Exhaustive, Fault, PowerCut, Sampled, SimDevice, Snapshot};
 use crate::model::{Model, Observed, Tree};
-use crate::workload::Generator;
 
 /// Power cuts in a row.
 const DEPTH_MAX: u32 = 3;
@@ -108,7 +109,10 @@ impl<S: System> Run<'_, S> {
         states: &[Arc<Tree>],
         depth: u32,
     ) -> Result<(), case::Fault> {
-        let way = self.trail.len();
+        if self.statistics.states >= self.plan.states_max {
+            return Ok(());
+        }
+        let (way, was_rotten) = (self.trail.len(), self.rotten);
         let what = match left {
             Left { of_all: true, .. } => format!("possibility {}", left.choice),
             Left { choice, .. } => format!("what {choice:#x} chooses"),
@@ -120,35 +124,50 @@ impl<S: System> Run<'_, S> {
         self.statistics.count_cut(left.cut);
         left.device.reseed(left.choice);
         // One failed zone is enough: of a pair the other must not fail too.
+        let mut zone_fails = None;
         if let Some(kind) = self.plan.zone_failure
             && self.system.outlives_zones()
             && left.device.failed_zones() == 0
             && self.chance(ZONE_FAILS_PERCENT)
         {
-            let fault = Fault::of_zone(FaultTarget::Write, kind);
-            let after = self.rng.random_range(0..8);
-            self.trail.push(format!("{kind:?} at write {after}"));
-            left.device.inject(fault.after(after));
+            zone_fails = Some(self.plan.zone_failing_in_recovery(kind, &mut self.rng));
         }
-        self.recover(&left.device, states, depth)?;
+        self.recover(&left.device, zone_fails, states, depth)?;
         self.trail.truncate(way);
+        self.rotten = was_rotten;
         Ok(())
     }
 
     fn recover(
         &mut self,
         device: &Arc<SimDevice>,
+        zone_fails: Option<Fault>,
         states: &[Arc<Tree>],
         depth: u32,
     ) -> Result<(), case::Fault> {
-        let checked = self.chance(self.plan.check_percent);
+        // What is damaged may stay: the inspector would tell.
+        let mut checked = self.chance(self.plan.check_percent) && !self.rotten;
         if checked {
             self.inspect(device)?;
+        }
+        if self.plan.failing_percent > 0 && self.chance(self.plan.failing_percent) {
+            self.fail_in_recovery(device)?;
+        }
+        if self.plan.copies > 1 && self.plan.rotten_percent > 0 {
+            self.let_rot(device);
+            checked &= !self.rotten;
+        }
+        if let Some(fault) = zone_fails {
+            self.trail.push(format!("in recovery: {fault:?}"));
+            device.inject(fault);
         }
         let again = depth < DEPTH_MAX && self.chance(self.plan.again_percent);
         device.record_snapshots(if again { 3 } else { 0 });
         let mut subject = self.mount(device, Phase::Recovery)?;
         device.record_snapshots(0);
+        for option in subject.options() {
+            self.statistics.options.one(option);
+        }
         for path in subject.recovery_paths() {
             self.statistics.recoveries.one(path);
         }
@@ -170,6 +189,53 @@ impl<S: System> Run<'_, S> {
         if depth < DEPTH_MAX && self.chance(self.plan.go_on_percent) {
             return self.go_on(device, subject, &found, depth);
         }
+        Ok(())
+    }
+
+    /// Damages a block of which there is another copy, unless one is damaged already, or a zone
+    /// fails: nobody is to notice.
+    fn let_rot(&mut self, device: &SimDevice) {
+        if self.rotten || self.plan.zone_failure.is_some() || !self.chance(self.plan.rotten_percent)
+        {
+            return;
+        }
+        let mirrored = self.system.mirrored(device);
+        if mirrored.is_empty() {
+            return;
+        }
+        let (zone, written) = mirrored[self.rng.random_range(0..mirrored.len())];
+        // The last blocks are those that recovery reads.
+        let from = match self.rng.random_ratio(1, 2) {
+            true => written.saturating_sub(8),
+            false => 0,
+        };
+        let block = self.rng.random_range(from..written);
+        let byte = self.rng.random_range(0..BLOCK_SIZE);
+        self.rotten = device.corrupt(zone, block, byte, 1 << self.rng.random_range(0..8));
+        self.trail
+            .push(format!("byte {byte} of block {zone}:{block} is damaged"));
+        self.statistics.recoveries.one("one of two copies damaged");
+    }
+
+    /// Recovers on a device on which a command fails, and gives up: whatever came of it, the next
+    /// recovery, all being well again, comes to a state that the crash may leave.
+    fn fail_in_recovery(&mut self, device: &Arc<SimDevice>) -> Result<(), case::Fault> {
+        let failure = fault(&mut self.rng, &FAILING_IN_RECOVERY);
+        self.trail
+            .push(format!("recovery on a device with {failure:?}"));
+        device.inject(failure.clone());
+        let mounted = self.mount(device, Phase::Recovery);
+        let came = match (device.has_failed(), &mounted) {
+            (false, Ok(_)) => "did not come",
+            (false, Err(_)) => return mounted.map(drop),
+            (true, Ok(_)) => "was overcome",
+            (true, Err(_)) => "ended it",
+        };
+        let target = format!("{:?}", failure.target).to_lowercase();
+        let path = format!("failing {target} in recovery {came}");
+        self.statistics.recoveries.one(path);
+        drop(mounted);
+        device.heal();
         Ok(())
     }
 
@@ -226,7 +292,7 @@ impl<S: System> Run<'_, S> {
         depth: u32,
     ) -> Result<(), case::Fault> {
         let mut model = Model::new(found.to_tree());
-        let generator = Generator::new(self.rng.random(), self.plan.mix, self.plan.bytes_max);
+        let generator = self.plan.generator(self.rng.random());
         let source = Source::Generated(Box::new(generator), GO_ON_OPS);
         device.record_snapshots(if depth + 1 < DEPTH_MAX {
             GO_ON_CRASH_ONE_IN

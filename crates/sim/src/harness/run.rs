@@ -42,13 +42,14 @@ pub fn replay<S: System>(system: &S, case: &Case) -> Result<Statistics, Box<Fail
         trail: Vec::new(),
         now: TICK_NANOSECONDS,
         crashes_in_recovery: 0,
+        rotten: false,
     };
     run.statistics
         .count_device(&case.plan.config, case.plan.copies);
     let source = if case.ops.is_empty() {
         let plan = &case.plan;
         Source::Generated(
-            Box::new(Generator::new(plan.seed, plan.mix, plan.bytes_max)),
+            Box::new(plan.generator(plan.seed).populated(plan.populated_files)),
             plan.ops,
         )
     } else {
@@ -97,6 +98,8 @@ pub(super) struct Run<'a, S: System> {
     pub now: u64,
     /// Power cuts in a row that hit a recovery.
     pub crashes_in_recovery: u32,
+    /// One of two copies of a block is damaged.
+    pub rotten: bool,
 }
 
 impl<S: System> Run<'_, S> {
@@ -107,17 +110,16 @@ impl<S: System> Run<'_, S> {
         let mut subject = self.mount(&device, Phase::Format)?;
         let found = subject.observe().map_err(|error| (Phase::Format, error))?;
         let mut model = Model::new(found.to_tree());
-        if let Some(fault) = &self.plan.fault
-            && (self.plan.zone_failure.is_none() || self.system.outlives_zones())
-        {
-            device.inject(fault.clone());
+        if self.plan.zone_failure.is_none() || self.system.outlives_zones() {
+            for fault in &self.plan.faults {
+                device.inject(fault.clone());
+            }
         }
         let worked = self.work(&device, subject, &mut model, source, 0)?;
         device.record_snapshots(0);
         drop(device.take_snapshots());
-        if let Some(fault) = &self.plan.fault {
-            let struck = device.has_failed() || device.failed_zones() > 0;
-            self.statistics.count_fault(fault, struck);
+        for fault in &self.plan.faults {
+            self.statistics.count_fault(fault, device.has_come(fault));
         }
         self.crash_all(&[device.snapshot()], 1, &model.admissible())?;
         let mut subject = match worked {
@@ -172,7 +174,12 @@ impl<S: System> Run<'_, S> {
                 self.trail.push(op.to_string());
             }
             self.now += TICK_NANOSECONDS;
+            let failed = |device: &SimDevice| device.has_failed() || device.failed_zones() > 0;
+            let was_well = !self.plan.faults.is_empty() && depth == 0 && !failed(device);
             let (outcome, op) = self.one(device, subject, model, op)?;
+            if was_well && failed(device) {
+                self.statistics.failing_ops.one(op.name());
+            }
             let snapshots = device.take_snapshots();
             if depth == 0 {
                 let moments = self.some_of(snapshots, self.plan.crashes_per_op_max);

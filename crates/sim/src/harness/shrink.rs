@@ -6,6 +6,8 @@ use super::system::System;
 
 /// Ways to choose what a crash leaves that are tried before shrinking goes on with the original.
 const THOROUGH_TRIES: u64 = 3;
+/// Runs spent on a failure whose runs take long.
+const HEAVY_TRIES: usize = 12;
 
 /// Drops operations as long as a failure of the same phase remains. `tries_max` bounds the runs;
 /// with none the failure stays as it is.
@@ -13,6 +15,10 @@ pub fn shrink<S: System>(system: &S, failure: Box<Failure>, tries_max: usize) ->
     if tries_max == 0 {
         return failure;
     }
+    let tries_max = match failure.case.plan.heavy {
+        true => tries_max.min(HEAVY_TRIES),
+        false => tries_max,
+    };
     let mut best = failure;
     let attempt = |best: &mut Box<Failure>, case: Case| match replay(system, &case) {
         Err(found) if found.phase == best.phase && found.case.ops.len() <= case.ops.len() => {

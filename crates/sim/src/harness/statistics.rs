@@ -99,8 +99,14 @@ pub struct Statistics {
     pub ops: Counts,
     /// Kinds of devices, by run.
     pub devices: Counts,
+    /// Mount options, by state.
+    #[serde(default)]
+    pub options: Counts,
     /// Faults beside power cuts, by run.
     pub faults: Counts,
+    /// Operations in which a fault struck, by name.
+    #[serde(default)]
+    pub failing_ops: Counts,
     /// What power cuts did, by state.
     pub power_cuts: Counts,
     /// What recovery met, by state.
@@ -126,7 +132,9 @@ impl Statistics {
         self.no_space += other.no_space;
         self.ops.add(&other.ops);
         self.devices.add(&other.devices);
+        self.options.add(&other.options);
         self.faults.add(&other.faults);
+        self.failing_ops.add(&other.failing_ops);
         self.power_cuts.add(&other.power_cuts);
         self.recoveries.add(&other.recoveries);
         self.images.extend(&other.images);
@@ -161,7 +169,8 @@ impl Statistics {
             FaultKind::Offline => Some("zone goes offline"),
         };
         if let Some(kind) = kind {
-            self.faults.one(format!("{kind}{struck}"));
+            let at = format!("{:?}", fault.target).to_lowercase();
+            self.faults.one(format!("{kind} at a {at}{struck}"));
             return;
         }
         let times = match fault.times {
@@ -215,7 +224,9 @@ impl std::fmt::Display for Statistics {
         )?;
         writeln!(f, "operations: {}", self.ops)?;
         writeln!(f, "devices: {}", self.devices)?;
+        writeln!(f, "mounted with: {}", self.options)?;
         writeln!(f, "faults: {}", self.faults)?;
+        writeln!(f, "faults struck in: {}", self.failing_ops)?;
         writeln!(f, "power cuts: {}", self.power_cuts)?;
         write!(f, "recoveries: {}", self.recoveries)
     }

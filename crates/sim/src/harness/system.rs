@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use persimmon_device::ZoneId;
+
 use crate::device::SimDevice;
 use crate::model::{Errno, Observed, ObservedNode};
 use crate::workload::Op;
@@ -17,6 +19,11 @@ pub trait System: Sync {
     /// Whether it goes on when zones fail. Zones fail for those alone.
     fn outlives_zones(&self) -> bool {
         false
+    }
+
+    /// Zones all of whose blocks have a copy elsewhere, and how many blocks are written.
+    fn mirrored(&self, _device: &SimDevice) -> Vec<(ZoneId, u32)> {
+        Vec::new()
     }
 
     /// Mounts, with recovery where needed.
@@ -56,6 +63,11 @@ pub trait Subject {
 
     /// The whole tree.
     fn observe(&mut self) -> Result<Observed, String>;
+
+    /// How this is mounted, in a word each.
+    fn options(&self) -> Vec<&'static str> {
+        Vec::new()
+    }
 
     /// What recovery met when this was mounted, in a few words each.
     fn recovery_paths(&self) -> Vec<&'static str> {

@@ -11,6 +11,8 @@ use crate::model::{Body, Model, ROOT, Tree};
 const SLOTS: u8 = 3;
 /// Names in a directory; few, so that they meet.
 const NAMES: [&str; 6] = ["a", "b", "c", "d", "e", "a-name-longer-than-the-others.txt"];
+/// Bytes of an extended attribute of which a page of the tree holds four.
+const BULKY_BYTES: u32 = 3900;
 const BLOCK: u64 = persimmon_device::BLOCK_SIZE as u64;
 
 /// What a workload is mostly made of.
@@ -28,16 +30,19 @@ pub enum Mix {
     Churn,
     /// Large writes, so that a small volume runs full.
     Full,
+    /// Large attributes: records of a block and more, pages that fill and empty.
+    Bulky,
 }
 
 impl Mix {
     /// Those for volumes of any size.
-    pub const ALL: [Mix; 5] = [
+    pub const ALL: [Mix; 6] = [
         Mix::Even,
         Mix::Names,
         Mix::Data,
         Mix::Synchronous,
         Mix::Churn,
+        Mix::Bulky,
     ];
 
     /// How often each group of operations comes: names, attributes, data, durability, background.
@@ -49,6 +54,7 @@ impl Mix {
             Mix::Synchronous => [15, 2, 45, 30, 8],
             Mix::Churn => [5, 1, 60, 4, 30],
             Mix::Full => [10, 1, 70, 4, 15],
+            Mix::Bulky => [25, 55, 5, 5, 10],
         }
     }
 }
@@ -59,6 +65,10 @@ pub struct Generator {
     mix: Mix,
     /// Bytes of file data at most, all files together.
     bytes_max: u64,
+    /// Operations that come first, the last of them first.
+    first: Vec<Op>,
+    /// Names of extended attributes.
+    xattr_names: u32,
     fill: u64,
 }
 
@@ -70,12 +80,44 @@ impl Generator {
             rng: ChaCha8Rng::seed_from_u64(seed),
             mix,
             bytes_max,
+            first: Vec::new(),
+            xattr_names: 3,
             fill: seed << 20,
         }
     }
 
+    /// Files get up to so many extended attributes.
+    #[must_use]
+    pub fn xattrs(mut self, names: u32) -> Generator {
+        self.xattr_names = names.max(1);
+        self
+    }
+
+    /// First makes so many files that have all the extended attributes there are, each so large
+    /// that a page of the tree holds four.
+    #[must_use]
+    pub fn populated(mut self, files: u32) -> Generator {
+        for file in (0..files).rev() {
+            let path = format!("/populated-{file}");
+            for name in 0..self.xattr_names {
+                let fill = self.next_fill();
+                self.first.push(Op::SetXattr {
+                    path: path.clone(),
+                    name: format!("user.{name}"),
+                    length: BULKY_BYTES,
+                    fill,
+                });
+            }
+            self.first.push(Op::Create { path, mode: 0o644 });
+        }
+        self
+    }
+
     /// The next operation on a filesystem that looks like `model` now. Most succeed.
     pub fn next_op(&mut self, model: &Model) -> Op {
+        if let Some(op) = self.first.pop() {
+            return op;
+        }
         let weights = self.mix.weights();
         let mut roll = self.rng.random_range(0..weights.iter().sum());
         let mut group = 0;
@@ -189,8 +231,16 @@ impl Generator {
         if found.is_some_and(|node| !plain(&node.body)) {
             path = "/".to_owned();
         }
-        let name = format!("user.{}", self.rng.random_range(0..3));
-        match self.rng.random_range(0..6) {
+        let name = format!("user.{}", self.rng.random_range(0..self.xattr_names));
+        let lengths = match self.mix {
+            Mix::Bulky => [100, 1000, 2500, BULKY_BYTES],
+            _ => [0, 5, 100, 1000],
+        };
+        let roll = match self.mix {
+            Mix::Bulky => self.rng.random_range(2..10),
+            _ => self.rng.random_range(0..6),
+        };
+        match roll {
             0 => Op::Chmod {
                 path,
                 mode: self.mode(),
@@ -203,14 +253,11 @@ impl Generator {
                 path,
                 mtime: self.rng.random_range(0..u64::from(u32::MAX)),
             },
-            3 => Op::RemoveXattr { path, name },
+            3 | 8 | 9 => Op::RemoveXattr { path, name },
             _ => Op::SetXattr {
                 path,
                 name,
-                length: [0, 5, 100, 1000]
-                    .choose(&mut self.rng)
-                    .copied()
-                    .unwrap_or(5),
+                length: lengths.choose(&mut self.rng).copied().unwrap_or(5),
                 fill: self.next_fill(),
             },
         }
