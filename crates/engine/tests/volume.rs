@@ -180,7 +180,7 @@ fn a_full_volume_can_be_overwritten_and_emptied() {
             Ok(())
         })
         .unwrap();
-    volume.reclaim(ino).unwrap();
+    volume.reclaim(&[ino]).unwrap();
     assert!(volume.orphans().unwrap().is_empty());
     volume.step(Task::Checkpoint).unwrap();
     assert!(volume.space().available_bytes / 4096 >= blocks);
@@ -208,9 +208,49 @@ fn a_named_inode_is_not_reclaimed() {
     let volume = open(&device);
     let ino = create(&volume).unwrap();
     volume.write(ino, 0, b"here", NOW).unwrap();
-    volume.reclaim(ino).unwrap();
+    volume.reclaim(&[ino]).unwrap();
     let mut buf = [0; 4];
     assert_eq!(volume.read(ino, 0, &mut buf).unwrap(), 4);
+    assert_eq!(&buf, b"here");
+}
+
+/// Many at once are freed in few records, whatever one of them holds, and what has a name stays.
+#[test]
+fn many_nameless_inodes_are_reclaimed_together() {
+    let device = fresh(small());
+    let volume = open(&device);
+    let before = volume.space().inodes;
+    let inos: Vec<Ino> = (0..200).map(|_| create(&volume).unwrap()).collect();
+    let (scattered, named) = (inos[70], inos[71]);
+    for block in 0..600u64 {
+        volume
+            .write(scattered, block * 8192, &[9; 100], NOW)
+            .unwrap();
+    }
+    volume.write(inos[100], 0, &[1; 9000], NOW).unwrap();
+    volume.sync().unwrap();
+    volume.write(inos[3], 0, b"only staged", NOW).unwrap();
+    volume.write(named, 0, b"here", NOW).unwrap();
+    volume
+        .update::<_, Error>(Intent::Shrink, |tx| {
+            for ino in inos.iter().filter(|ino| **ino != named) {
+                let mut inode = tx.inode(*ino)?.unwrap();
+                inode.nlink = 0;
+                tx.put_inode(*ino, &inode);
+                tx.put(Key::orphan(*ino), Vec::new());
+            }
+            Ok(())
+        })
+        .unwrap();
+    volume.reclaim(&inos).unwrap();
+    assert!(volume.orphans().unwrap().is_empty());
+    assert_eq!(volume.space().inodes, before + 1);
+    volume.close().unwrap();
+    drop(volume);
+    let volume = open(&device);
+    assert!(volume.attr(scattered).unwrap().is_none());
+    let mut buf = [0; 4];
+    assert_eq!(volume.read(named, 0, &mut buf).unwrap(), 4);
     assert_eq!(&buf, b"here");
 }
 

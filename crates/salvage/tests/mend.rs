@@ -63,7 +63,7 @@ fn settle(device: &Arc<SimDevice>) -> Report {
             .unwrap();
         volume.empty_zones(&report.repairs.zones).unwrap();
         for ino in volume.orphans().unwrap() {
-            volume.reclaim(ino).unwrap();
+            volume.reclaim(&[ino]).unwrap();
         }
         volume.step(Task::Checkpoint).unwrap();
         volume.close().unwrap();

@@ -159,19 +159,14 @@ impl Vfs {
         if self.is_read_only() {
             return Ok(());
         }
-        for ino in orphans {
-            self.watch(self.volume.reclaim(*ino))?;
-        }
-        Ok(())
+        self.watch(self.volume.reclaim(orphans))
     }
 
     /// Everything durable, unlinked files reclaimed, the volume closed. Handles are void after
     /// it.
     pub fn close(&self) -> Result<()> {
         if !self.is_read_only() {
-            for ino in self.nodes.take_unlinked() {
-                self.reclaim(ino);
-            }
+            self.reclaim_all(&self.nodes.take_unlinked());
             self.flush_access_times()?;
         }
         self.watch(self.volume.close())
@@ -228,10 +223,20 @@ impl Vfs {
     /// Frees an inode without names that nobody has open. What fails here is done at the next
     /// mount: the inode stays on the list of orphans.
     pub(crate) fn reclaim(&self, ino: Ino) {
-        self.access_times.remove(ino);
-        if let Err(error) = self.watch(self.volume.reclaim(ino)) {
-            tracing::warn!(%ino, %error, "an unlinked file waits for the next mount to be freed");
+        self.reclaim_all(&[ino]);
+    }
+
+    /// [`Vfs::reclaim`] for many.
+    pub(crate) fn reclaim_all(&self, inos: &[Ino]) {
+        for ino in inos {
+            self.access_times.remove(*ino);
         }
-        self.nodes.reclaimed(ino);
+        if let Err(error) = self.watch(self.volume.reclaim(inos)) {
+            let files = inos.len();
+            tracing::warn!(files, %error, "unlinked files wait for the next mount to be freed");
+        }
+        for ino in inos {
+            self.nodes.reclaimed(*ino);
+        }
     }
 }

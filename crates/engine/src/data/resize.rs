@@ -3,7 +3,7 @@
 
 use persimmon_device::BLOCK_SIZE;
 use persimmon_format::extent::{Extent, FILE_BLOCKS_END, RESERVED_BLOCKS_MAX};
-use persimmon_format::inode::{Inode, Timestamp};
+use persimmon_format::inode::Timestamp;
 use persimmon_format::record::{Op, Touch};
 use persimmon_format::{Ino, Key, KeyKind};
 
@@ -18,6 +18,9 @@ use crate::meta::{Intent, Transaction};
 
 /// Extents one record may remove.
 const EXTENTS_MAX: usize = 256;
+
+/// Inodes freed by one record.
+const RECLAIMED_MAX: usize = 64;
 
 /// A file whose coverage is being changed: no flight of it, no writer.
 pub(super) struct Resizing<'a>(&'a File);
@@ -310,14 +313,48 @@ impl Volume {
         reserved.map(|()| reach)
     }
 
-    /// Frees an inode without a name that nobody has open, in records of bounded size. One that
-    /// has a name stays as it is.
-    pub fn reclaim(&self, ino: Ino) -> Result<()> {
+    /// Frees inodes without a name that nobody has open, in records of bounded size, several of
+    /// them in one. Those that have a name stay as they are.
+    pub fn reclaim(&self, inos: &[Ino]) -> Result<()> {
         self.check_writable()?;
-        let named = |inode: Option<Inode>| inode.is_some_and(|inode| inode.nlink > 0);
-        if self.view::<_, Error>(|view| view.inode(ino).map(named))? {
-            return Ok(());
+        for some in inos.chunks(RECLAIMED_MAX) {
+            self.reclaim_some(some)?;
         }
+        Ok(())
+    }
+
+    fn reclaim_some(&self, inos: &[Ino]) -> Result<()> {
+        let mut inos = self.view::<_, Error>(|view| {
+            let mut nameless = Vec::with_capacity(inos.len());
+            for ino in inos {
+                if view.inode(*ino)?.is_none_or(|inode| inode.nlink == 0) {
+                    nameless.push(*ino);
+                }
+            }
+            Ok(nameless)
+        })?;
+        for ino in &inos {
+            self.drop_staged(*ino);
+        }
+        while !inos.is_empty() {
+            let freed = self.update::<_, Error>(Intent::Shrink, |tx| {
+                let mut freed = 0;
+                for ino in &inos {
+                    match self.free_some(tx, *ino)? {
+                        Freed::Little => freed += 1,
+                        Freed::Much => return Ok(freed + 1),
+                        Freed::Part => break,
+                    }
+                }
+                Ok(freed)
+            })?;
+            inos.drain(..freed);
+        }
+        Ok(())
+    }
+
+    /// Nothing of it is written any more.
+    fn drop_staged(&self, ino: Ino) {
         if let Some(file) = self.files.get(ino) {
             let (turn, mut staged) = Resizing::begin(&file);
             self.space.give_back(staged.drop_dirty(0, u64::MAX));
@@ -327,33 +364,48 @@ impl Volume {
             drop(turn);
             self.files.forget_if_clean_of(ino, file);
         }
-        while self.update::<_, Error>(Intent::Shrink, |tx| {
-            if self.punch_some(tx, ino, 0, FILE_BLOCKS_END)? {
-                return Ok(true);
-            }
-            let mut items = Vec::new();
-            tx.scan(Key::new(ino, KeyKind(0), 0), |key, _| {
-                if key.ino != ino || items.len() >= EXTENTS_MAX {
-                    return Ok(std::ops::ControlFlow::Break(()));
-                }
-                if !matches!(key.kind, KeyKind::EXTENT | KeyKind::INODE) {
-                    items.push(key);
-                }
-                Ok(std::ops::ControlFlow::Continue(()))
-            })?;
-            let more = items.len() >= EXTENTS_MAX;
-            items.into_iter().for_each(|key| tx.delete(key));
-            if !more {
-                tx.delete(Key::inode(ino));
-                tx.delete(Key::orphan(ino));
-                if tx.get(&Key::truncation(ino))?.is_some() {
-                    tx.delete(Key::truncation(ino));
-                }
-            }
-            Ok(more)
-        })? {}
-        Ok(())
     }
+
+    /// Adds to a transaction what frees an inode, or as much of that as one should hold.
+    fn free_some(&self, tx: &mut Transaction<'_>, ino: Ino) -> Result<Freed> {
+        let before = tx.len();
+        if self.punch_some(tx, ino, 0, FILE_BLOCKS_END)? {
+            return Ok(Freed::Part);
+        }
+        let mut items = Vec::new();
+        tx.scan(Key::new(ino, KeyKind(0), 0), |key, _| {
+            if key.ino != ino || items.len() >= EXTENTS_MAX {
+                return Ok(std::ops::ControlFlow::Break(()));
+            }
+            if !matches!(key.kind, KeyKind::EXTENT | KeyKind::INODE) {
+                items.push(key);
+            }
+            Ok(std::ops::ControlFlow::Continue(()))
+        })?;
+        let more = items.len() >= EXTENTS_MAX;
+        items.into_iter().for_each(|key| tx.delete(key));
+        if more {
+            return Ok(Freed::Part);
+        }
+        // An inode with nothing to it takes none of this.
+        let little = tx.len() == before;
+        tx.delete(Key::inode(ino));
+        tx.delete(Key::orphan(ino));
+        if tx.get(&Key::truncation(ino))?.is_some() {
+            tx.delete(Key::truncation(ino));
+        }
+        Ok(if little { Freed::Little } else { Freed::Much })
+    }
+}
+
+/// How far a transaction frees an inode.
+enum Freed {
+    /// All of it, and others can be freed in the same one.
+    Little,
+    /// All of it.
+    Much,
+    /// Not all.
+    Part,
 }
 
 /// The holes between the first extents of `from..to`, and how far these reach.

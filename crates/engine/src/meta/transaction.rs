@@ -125,6 +125,11 @@ impl<'a> Transaction<'a> {
         (self.ops, self.view.missing.get())
     }
 
+    /// Operations so far.
+    pub(crate) fn len(&self) -> usize {
+        self.ops.len()
+    }
+
     /// The value of a key, as this transaction leaves it so far.
     pub fn get(&self, key: &Key) -> Result<Option<&[u8]>> {
         for op in self.ops.iter().rev() {

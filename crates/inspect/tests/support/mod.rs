@@ -288,7 +288,7 @@ pub fn mend(device: &Arc<SimDevice>) -> Report {
         volume.repair(&repairs.ops, repairs.recount).unwrap();
         volume.empty_zones(&repairs.zones).unwrap();
         for ino in volume.orphans().unwrap() {
-            volume.reclaim(ino).unwrap();
+            volume.reclaim(&[ino]).unwrap();
         }
         volume.step(Task::Checkpoint).unwrap();
         volume.close().unwrap();

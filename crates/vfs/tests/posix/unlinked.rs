@@ -84,6 +84,28 @@ fn a_kernel_holds_an_unlinked_inode_until_it_forgets_it() {
 }
 
 #[test]
+fn a_kernel_forgets_many_at_once() {
+    let fs = Fixture::new(Options {
+        hold_until_forget: true,
+        ..Options::default()
+    });
+    let names: Vec<String> = (0..100).map(|number| format!("f{number}")).collect();
+    let inos: Vec<_> = names.iter().map(|name| fs.file(name, b"content")).collect();
+    for name in &names[10..] {
+        fs.unlink(name);
+    }
+    let handle = fs.open(inos[50]);
+    fs.vfs.forget_all(&inos);
+    for (number, ino) in inos.iter().enumerate() {
+        let kept = number < 10 || number == 50;
+        assert_eq!(is_gone(&fs, *ino), !kept, "{number}");
+    }
+    fs.vfs.release(inos[50], handle).unwrap();
+    assert!(is_gone(&fs, inos[50]));
+    assert_eq!(orphans(&fs), []);
+}
+
+#[test]
 fn closing_the_filesystem_frees_what_is_left() {
     let fs = Fixture::new(Options {
         hold_until_forget: true,
