@@ -10,8 +10,8 @@ pub const MAX_WRITE_BYTES: u32 = 1 << 20;
 const BACKGROUND_REQUESTS_MAX: u16 = 64;
 
 /// Asks for what serves a filesystem that nobody but its daemon changes, as far as the kernel has
-/// it.
-pub fn negotiate(config: &mut KernelConfig, writeback_cache: bool) {
+/// it. True if requests come through `rings`, where these are wanted.
+pub fn negotiate(config: &mut KernelConfig, writeback_cache: bool, rings: bool) -> bool {
     let mut wanted = InitFlags::FUSE_ASYNC_READ
         | InitFlags::FUSE_BIG_WRITES
         | InitFlags::FUSE_MAX_PAGES
@@ -33,8 +33,13 @@ pub fn negotiate(config: &mut KernelConfig, writeback_cache: bool) {
         warn!("this kernel does not offer {missing:?}");
         let _ = config.add_capabilities(wanted & !missing);
     }
+    let rings = rings
+        && config
+            .add_capabilities(InitFlags::FUSE_OVER_IO_URING)
+            .is_ok();
     // The bounds are below what the protocol allows, so none of these is refused.
     let _ = config.set_max_write(MAX_WRITE_BYTES);
     let _ = config.set_max_background(BACKGROUND_REQUESTS_MAX);
     let _ = config.set_congestion_threshold(BACKGROUND_REQUESTS_MAX * 3 / 4);
+    rings
 }

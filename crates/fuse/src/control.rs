@@ -11,11 +11,11 @@ use std::fs::File;
 use std::io;
 use std::path::Path;
 
-use fuser::{Errno, ReplyIoctl, Request};
 use rustix::io::Errno as SystemErrno;
 use rustix::ioctl::{Opcode, Updater, ioctl, opcode};
 
 use crate::live::Live;
+use crate::protocol::Errno;
 
 /// Bytes of a message; the size field of an ioctl has 14 bits.
 pub const MESSAGE_BYTES: usize = 12 << 10;
@@ -98,19 +98,18 @@ pub fn call(dir: &Path, text: &[u8]) -> Result<Vec<u8>, ControlError> {
     }
 }
 
-/// The daemon's side.
+/// The daemon's side: the answer to a message from the user `uid`.
 pub(crate) fn answer(
     live: &dyn Live,
-    request: &Request,
+    uid: u32,
     command: u32,
     input: &[u8],
-    reply: ReplyIoctl,
-) {
+) -> Result<Vec<u8>, Errno> {
     if command != COMMAND {
-        return reply.error(Errno::ENOTTY);
+        return Err(Errno(libc::ENOTTY));
     }
-    if request.uid() != 0 && request.uid() != rustix::process::geteuid().as_raw() {
-        return reply.error(Errno::EPERM);
+    if uid != 0 && uid != rustix::process::geteuid().as_raw() {
+        return Err(Errno(libc::EPERM));
     }
     let result = match parse(input) {
         Some((DONE, text)) => live.control(text),
@@ -121,7 +120,7 @@ pub(crate) fn answer(
         Err(error) => (REFUSED, error.into_bytes()),
     };
     let answer = message(status, &text).or_else(|| message(REFUSED, b"the answer is too long"));
-    reply.ioctl(0, &answer.unwrap_or_default());
+    Ok(answer.unwrap_or_default())
 }
 
 #[cfg(test)]

@@ -46,12 +46,26 @@ pub struct MountOptions {
     pub writeback_cache: bool,
     /// `threads=`: threads that answer the kernel.
     pub threads: usize,
+    /// `io_uring=`: whether requests come through rings.
+    pub io_uring: Rings,
     /// `log=`: where a daemon in the background writes its log.
     pub log: Option<PathBuf>,
     /// `nouuid`: another volume with the same UUID may be mounted.
     pub allow_duplicate: bool,
     /// `remount`: change the flags of a mount that is there.
     pub remount: bool,
+}
+
+/// How requests come from the kernel.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Rings {
+    /// Through rings (io_uring) where the kernel is set to offer them.
+    #[default]
+    Auto,
+    /// Through rings, or not at all.
+    On,
+    /// By reading `/dev/fuse`.
+    Off,
 }
 
 impl Default for MountOptions {
@@ -74,6 +88,7 @@ impl Default for MountOptions {
             staging_bytes_max: None,
             writeback_cache: false,
             threads: 2,
+            io_uring: Rings::default(),
             log: None,
             allow_duplicate: false,
             remount: false,
@@ -191,7 +206,7 @@ mod tests {
     fn every_option_of_the_table_is_taken() {
         let list = "ro,rw,noatime,relatime,atime,strictatime,nodiratime,diratime,suid,nosuid,dev,nodev,exec,noexec,\
             sync,async,dirsync,allow_other,noallow_other,default_permissions,errors=continue,\
-            fsync=strict,barrier=off,commit=30,cache=16M,staging=8M,writeback_cache,threads=4,log=/var/log/p,nouuid,remount";
+            fsync=strict,barrier=off,commit=30,cache=16M,staging=8M,writeback_cache,threads=4,io_uring=off,log=/var/log/p,nouuid,remount";
         let options = MountOptions::parse(list).unwrap();
         assert_eq!(
             options,
@@ -213,6 +228,7 @@ mod tests {
                 staging_bytes_max: Some(8 << 20),
                 writeback_cache: true,
                 threads: 4,
+                io_uring: Rings::Off,
                 log: Some("/var/log/p".into()),
                 allow_duplicate: true,
                 remount: true,
@@ -240,5 +256,6 @@ mod tests {
         assert!(message("errors=panic").contains("'panic'"));
         assert!(message("cache=lots").contains("'lots'"));
         assert!(message("threads=0").contains("'0'"));
+        assert!(message("io_uring=yes").contains("'yes'"));
     }
 }

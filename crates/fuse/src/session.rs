@@ -2,16 +2,17 @@
 
 use std::ffi::OsString;
 use std::mem::ManuallyDrop;
+use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::thread;
 use std::time::{Duration, Instant};
 use std::{fs, io};
 
-use fuser::{Config, MountOption, Session, SessionACL};
+use fuser::{Config, Filesystem, KernelConfig, MountOption, Request, Session, SessionACL};
 use persimmon_vfs::{AccessTimes, Vfs};
 use rustix::io::Errno;
 use rustix::mount::UnmountFlags;
@@ -19,10 +20,12 @@ use tracing::{info, warn};
 
 use crate::adapter::Adapter;
 use crate::answer::Door;
+use crate::capabilities;
 use crate::latency::Latencies;
 use crate::live::Live;
 use crate::mounts;
-use crate::options::MountOptions;
+use crate::options::{MountOptions, Rings};
+use crate::transport::{self, Connected, Connection};
 
 /// Read-ahead of the mount, KiB. The kernel's default of 128 halves the speed of sequential reads.
 const READ_AHEAD_KIB: u32 = 1024;
@@ -121,24 +124,37 @@ pub fn mount(
         latencies,
         panicked: Arc::clone(&panicked),
     };
-    let adapter = Adapter::new(door, live, options, sender.clone()).map_err(MountError::Thread)?;
+    let adapter = Adapter::new(door, live, options).map_err(MountError::Thread)?;
+    let refused = |error: io::Error| MountError::Refused {
+        path: dir.clone(),
+        remedy: remedy(&error),
+        error,
+    };
+    let handshake = Handshake {
+        writeback_cache: options.writeback_cache,
+        wants_rings: wants_rings(options.io_uring).map_err(refused)?,
+        rings: Arc::default(),
+    };
+    let rings = Arc::clone(&handshake.rings);
     let below = Place::new(dir.clone());
-    let session = Session::new(adapter, &dir, &config(source, options)).map_err(|error| {
-        // A handshake that failed leaves a dead mount behind.
+    // What failed after it was mounted leaves a dead mount behind.
+    let detach = || {
         if !below.is_top() {
             let _ = rustix::mount::unmount(&dir, UnmountFlags::DETACH);
         }
-        MountError::Refused {
-            path: dir.clone(),
-            remedy: remedy(&error),
-            error,
-        }
-    })?;
-    let session = session.spawn().map_err(MountError::Thread)?;
+    };
+    let session = Session::new(handshake, &dir, &config(source, options));
+    let session = session.map_err(refused).inspect_err(|_| detach())?;
     // Dropped, it would unmount once more whatever is then mounted at the directory (fuser 0.18
     // takes the poll error of a connection that has ended for the sign of one that is alive).
-    // Its thread ends with the connection all the same.
-    let _ = ManuallyDrop::new(session);
+    let session = ManuallyDrop::new(session);
+    let served = Connection::new(session.as_fd(), adapter, Connected(sender.clone())).and_then(
+        |connection| match rings.load(Ordering::Acquire) {
+            true => transport::serve_rings(&connection),
+            false => transport::serve_device(&connection, options.threads),
+        },
+    );
+    served.map_err(refused).inspect_err(|_| detach())?;
     let place = Place::new(dir);
     place.set_read_ahead();
     Ok(Mount {
@@ -209,6 +225,40 @@ impl Mount {
         if let Err(error) = spawned {
             warn!("cannot start a thread to unmount: {error}");
         }
+    }
+}
+
+/// What fuser is there for: mounting, and agreeing with the kernel on what is possible.
+struct Handshake {
+    writeback_cache: bool,
+    wants_rings: bool,
+    /// Set if requests will come through rings.
+    rings: Arc<AtomicBool>,
+}
+
+impl Filesystem for Handshake {
+    fn init(&mut self, _request: &Request, config: &mut KernelConfig) -> io::Result<()> {
+        let rings = capabilities::negotiate(config, self.writeback_cache, self.wants_rings);
+        self.rings.store(rings, Ordering::Release);
+        Ok(())
+    }
+}
+
+/// Processors from which on rings, with memory and a thread each, are only taken if asked for.
+const PROCESSORS_AUTO_MAX: usize = 32;
+
+/// Whether to ask the kernel for rings.
+fn wants_rings(option: Rings) -> io::Result<bool> {
+    let available = transport::is_enabled() && option != Rings::Off;
+    match option {
+        Rings::Off => Ok(false),
+        Rings::Auto if !available => Ok(false),
+        Rings::Auto => Ok(transport::probe().is_ok_and(|count| count <= PROCESSORS_AUTO_MAX)),
+        Rings::On if !available => Err(io::Error::other(
+            "io_uring=on, and this kernel is not set to offer it; as root, \
+             `echo Y > /sys/module/fuse/parameters/enable_uring` turns it on, where the kernel has it",
+        )),
+        Rings::On => transport::probe().map(|_| true),
     }
 }
 

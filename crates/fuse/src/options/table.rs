@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use persimmon_vfs::{AccessTimes, Barrier, FsyncOrder, OnError};
 
-use super::MountOptions;
+use super::{MountOptions, Rings};
 use crate::size::{parse_bytes, show_bytes};
 
 pub type Set = fn(&mut MountOptions, &str) -> Result<(), String>;
@@ -233,11 +233,26 @@ pub const OPTIONS: &[OptionSpec] = &[
     valued(
         "threads",
         "N",
-        "threads that answer the kernel, 1 to 64 (default 2)",
+        "threads that answer the kernel, 1 to 64 (default 2); with io_uring one for each processor",
         |options, value| {
             options.threads = match value.parse::<usize>() {
                 Ok(threads @ 1..=64) => threads,
                 _ => return Err(format!("'{value}' is not a number from 1 to 64")),
+            };
+            Ok(())
+        },
+    ),
+    valued(
+        "io_uring",
+        "auto|on|off",
+        "talk to the kernel through rings: if it is set to (default; modprobe fuse enable_uring=1), \
+         always, or never",
+        |options, value| {
+            options.io_uring = match value {
+                "auto" => Rings::Auto,
+                "on" => Rings::On,
+                "off" => Rings::Off,
+                _ => return Err(format!("'{value}' is none of auto, on and off")),
             };
             Ok(())
         },

@@ -42,28 +42,11 @@ pub const DEVIATIONS: &[(Kind, &str, &str)] = &[
         "a value is one item of the metadata tree, at most 3,900 bytes",
     ),
     (
-        Kind::Persimmon,
-        "posix::tmpfile::it_has_no_name_and_works",
-        NO_TMPFILE,
-    ),
-    (
-        Kind::Persimmon,
-        "posix::tmpfile::it_can_get_a_name",
-        NO_TMPFILE,
-    ),
-    (
-        Kind::Persimmon,
-        "posix::tmpfile::with_excl_it_cannot_get_a_name",
-        NO_TMPFILE,
-    ),
-    (
         Kind::Ext4,
         "posix::sparse::the_last_byte_below_8_eib_can_be_written",
         "ext4 ends a file at 16 TiB",
     ),
 ];
-
-const NO_TMPFILE: &str = "the FUSE library does not know the request";
 
 /// True when this check is known not to hold on this filesystem.
 pub fn deviates(name: &str, kind: Kind) -> bool {

@@ -1,0 +1,147 @@
+//! Attributes, extended ones too, space, and questions to the daemon.
+
+use persimmon_vfs::{Error, Handle, SetAttr, SetTime, Timestamp, XattrMode};
+
+use super::{Adapter, caller, done, node};
+use crate::control;
+use crate::live;
+use crate::protocol::{self, Answer, Call, Errno, Fields};
+
+const SET_MODE: u32 = 1 << 0;
+const SET_UID: u32 = 1 << 1;
+const SET_GID: u32 = 1 << 2;
+const SET_SIZE: u32 = 1 << 3;
+const SET_ATIME: u32 = 1 << 4;
+const SET_MTIME: u32 = 1 << 5;
+const SET_BY_HANDLE: u32 = 1 << 6;
+const SET_ATIME_NOW: u32 = 1 << 7;
+const SET_MTIME_NOW: u32 = 1 << 8;
+const SET_CTIME: u32 = 1 << 10;
+
+/// An ioctl whose arguments have no fixed size.
+const IOCTL_UNRESTRICTED: u32 = 1 << 1;
+
+impl Adapter {
+    pub(super) fn getattr(&self, call: &mut Call<'_>) -> Answer {
+        let node = node(call);
+        let found = self.door.run("getattr", |vfs| vfs.getattr(node))?;
+        call.answer(&protocol::attributes(&found))
+    }
+
+    pub(super) fn setattr(&self, call: &mut Call<'_>) -> Answer {
+        let (set, file) = set_attr(call.fields(), call.header.uid)?;
+        let node = node(call);
+        let found = self
+            .door
+            .run("setattr", |vfs| vfs.setattr(node, file, &set))?;
+        call.answer(&protocol::attributes(&found))
+    }
+
+    pub(super) fn statfs(&self, call: &mut Call<'_>) -> Answer {
+        let space = self.door.run("statfs", |vfs| vfs.statfs())?;
+        call.answer(&protocol::space(&space))
+    }
+
+    pub(super) fn setxattr(&self, call: &Call<'_>) -> Answer {
+        let mut fields = call.fields();
+        let (size, flags) = (fields.u32()?, fields.u32()?);
+        let (name, value) = call.name_and_data()?;
+        let value = value.get(..size as usize).ok_or(protocol::MALFORMED)?;
+        let (node, caller) = (node(call), caller(call.header, 0));
+        done(self.door.run("setxattr", |vfs| {
+            let mode = XattrMode::from_linux(flags.cast_signed())?;
+            vfs.setxattr(&caller, node, name, value, mode)
+        }))
+    }
+
+    pub(super) fn getxattr(&self, call: &mut Call<'_>) -> Answer {
+        let size = call.fields().u32()?;
+        let (node, name) = (node(call), call.name()?);
+        let question = name.strip_prefix(live::PREFIX.as_bytes());
+        let question = question.and_then(|question| std::str::from_utf8(question).ok());
+        let value = self.door.run("getxattr", |vfs| match question {
+            Some(question) => self.live.answer(question).ok_or(Error::NoAttribute),
+            None => vfs.getxattr(node, name),
+        })?;
+        answer_sized(call, size, &value)
+    }
+
+    pub(super) fn listxattr(&self, call: &mut Call<'_>) -> Answer {
+        let size = call.fields().u32()?;
+        let (node, caller) = (node(call), caller(call.header, 0));
+        let names = self
+            .door
+            .run("listxattr", |vfs| vfs.listxattr(&caller, node))?;
+        answer_sized(call, size, &names)
+    }
+
+    pub(super) fn removexattr(&self, call: &Call<'_>) -> Answer {
+        let (node, name) = (node(call), call.name()?);
+        done(
+            self.door
+                .run("removexattr", |vfs| vfs.removexattr(node, name)),
+        )
+    }
+
+    pub(super) fn ioctl(&self, call: &mut Call<'_>) -> Answer {
+        let mut fields = call.fields();
+        fields.skip_u64()?;
+        let (flags, command) = (fields.u32()?, fields.u32()?);
+        if flags & IOCTL_UNRESTRICTED != 0 {
+            return Err(super::UNKNOWN);
+        }
+        let answer = control::answer(&*self.live, call.header.uid, command, call.data())?;
+        let mut whole = protocol::ioctl_done().to_vec();
+        whole.extend_from_slice(&answer);
+        call.answer(&whole)
+    }
+}
+
+/// A value, or, to those who have no room for any, its length.
+fn answer_sized(call: &mut Call<'_>, size: u32, value: &[u8]) -> Answer {
+    if size == 0 {
+        call.answer(&protocol::length(value.len() as u32))
+    } else if value.len() > size as usize {
+        Err(Errno(libc::ERANGE))
+    } else {
+        call.answer(value)
+    }
+}
+
+fn set_attr(mut fields: Fields<'_>, uid: u32) -> Result<(SetAttr, Handle), Errno> {
+    let which = fields.u32()?;
+    fields.skip_u32()?;
+    let (file, size) = (fields.u64()?, fields.u64()?);
+    // The owner of locks.
+    fields.skip_u64()?;
+    let seconds = [fields.u64()?, fields.u64()?, fields.u64()?];
+    let nanoseconds = [fields.u32()?, fields.u32()?, fields.u32()?];
+    let mode = fields.u32()?;
+    fields.skip_u32()?;
+    let (owner, group) = (fields.u32()?, fields.u32()?);
+    let asked = |bit: u32| which & bit != 0;
+    let [atime, mtime, ctime] = [0, 1, 2].map(|at: usize| Timestamp {
+        seconds: seconds[at].cast_signed(),
+        nanoseconds: nanoseconds[at],
+    });
+    let time = |bit, now, time| match (asked(bit), asked(now)) {
+        (false, _) => None,
+        (true, true) => Some(SetTime::Now),
+        (true, false) => Some(SetTime::At(time)),
+    };
+    let set = SetAttr {
+        mode: asked(SET_MODE).then_some(mode),
+        uid: asked(SET_UID).then_some(owner),
+        gid: asked(SET_GID).then_some(group),
+        size: asked(SET_SIZE).then_some(size),
+        atime: time(SET_ATIME, SET_ATIME_NOW, atime),
+        mtime: time(SET_MTIME, SET_MTIME_NOW, mtime),
+        ctime: asked(SET_CTIME).then_some(ctime),
+        kill_privileges: asked(SET_SIZE) && uid != 0,
+    };
+    let file = match asked(SET_BY_HANDLE) {
+        true => Handle(file),
+        false => Handle::NONE,
+    };
+    Ok((set, file))
+}

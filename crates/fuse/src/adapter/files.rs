@@ -1,0 +1,144 @@
+//! Open files: reading, writing, making durable.
+
+use persimmon_vfs::{Allocate, Error, Handle, Ino, LockOwner, SeekTo, WriteFlags};
+
+use super::names::opened;
+use super::{Adapter, done, node, open_flags};
+use crate::capabilities::MAX_WRITE_BYTES;
+use crate::protocol::{self, Answer, Call, Errno, opcode};
+use crate::transport::Transport;
+
+/// Most bytes one copy request moves, so that its answer fits 32 bits.
+const COPY_BYTES_MAX: u64 = 1 << 30;
+
+/// A write from the page cache; its handle is a guess of the kernel's.
+const WRITE_CACHE: u32 = 1 << 0;
+/// A writer who may not keep setuid.
+const WRITE_KILL_SUIDGID: u32 = 1 << 2;
+/// fdatasync.
+const FSYNC_FDATASYNC: u32 = 1 << 0;
+
+impl Adapter {
+    pub(super) fn open(&self, call: &mut Call<'_>) -> Answer {
+        let flags = open_flags(call.header, call.fields().u32()?);
+        let node = node(call);
+        let file = self.door.run("open", |vfs| vfs.open(node, flags))?;
+        call.answer(&protocol::opened(file.0, opened(flags.truncate)))
+    }
+
+    pub(super) fn read(&self, call: &mut Call<'_>) -> Answer {
+        let mut fields = call.fields();
+        let (file, offset, size) = (Handle(fields.u64()?), fields.u64()?, fields.u32()?);
+        let node = node(call);
+        let room = call.room(size.min(MAX_WRITE_BYTES) as usize);
+        let timer = &self.door.latencies.read;
+        self.door.run("read", |vfs| {
+            timer.time(|| vfs.read(node, file, offset, room))
+        })
+    }
+
+    pub(super) fn write(&self, call: &mut Call<'_>) -> Answer {
+        let mut fields = call.fields();
+        let (file, offset) = (Handle(fields.u64()?), fields.u64()?);
+        let (size, write_flags) = (fields.u32()?, fields.u32()?);
+        let flags = WriteFlags {
+            kill_privileges: write_flags & WRITE_KILL_SUIDGID != 0,
+            data_sync: false,
+        };
+        let file = match write_flags & WRITE_CACHE {
+            0 => file,
+            _ => Handle::NONE,
+        };
+        let node = node(call);
+        let data = call.data().get(..size as usize);
+        let data = data.ok_or(protocol::MALFORMED)?;
+        let timer = &self.door.latencies.write;
+        let written = self.door.run("write", |vfs| {
+            timer.time(|| vfs.write(node, file, offset, data, flags))
+        })?;
+        call.answer(&protocol::length(written.len as u32))
+    }
+
+    pub(super) fn flush(&self, call: &Call<'_>) -> Answer {
+        let mut fields = call.fields();
+        let file = Handle(fields.u64()?);
+        fields.skip_u64()?;
+        let owner = LockOwner(fields.u64()?);
+        let node = node(call);
+        done(self.door.run("flush", |vfs| vfs.flush(node, file, owner)))
+    }
+
+    pub(super) fn release(&self, call: &Call<'_>) -> Answer {
+        let (node, file) = (node(call), Handle(call.fields().u64()?));
+        done(self.door.run("release", |vfs| vfs.release(node, file)))
+    }
+
+    /// Of files and of directories, which have no handles here. Answered by another thread.
+    pub(super) fn fsync(&self, call: &Call<'_>, transport: &dyn Transport) -> Result<(), Errno> {
+        let mut fields = call.fields();
+        let (node, file) = (node(call), Handle(fields.u64()?));
+        let data_only = fields.u32()? & FSYNC_FDATASYNC != 0;
+        let of_directory = call.header.opcode == opcode::FSYNCDIR;
+        let (door, later) = (self.door.clone(), transport.later());
+        self.syncs.run(move || {
+            let timer = &door.latencies.fsync;
+            later.answer(if of_directory {
+                door.run("fsyncdir", |vfs| {
+                    timer.time(|| vfs.fsyncdir(node, Handle::NONE))
+                })
+            } else {
+                door.run("fsync", |vfs| {
+                    timer.time(|| vfs.fsync(node, file, data_only))
+                })
+            });
+        });
+        Ok(())
+    }
+
+    pub(super) fn fallocate(&self, call: &Call<'_>) -> Answer {
+        let mut fields = call.fields();
+        let file = Handle(fields.u64()?);
+        let (offset, length, mode) = (fields.u64()?, fields.u64()?, fields.u32()?);
+        let (node, header) = (node(call), call.header);
+        done(self.door.run("fallocate", |vfs| {
+            let what = Allocate::from_linux(mode.cast_signed())?;
+            Adapter::kill_privileges(vfs, header, node, file)?;
+            vfs.fallocate(node, file, offset, length, what)
+        }))
+    }
+
+    pub(super) fn lseek(&self, call: &mut Call<'_>) -> Answer {
+        let mut fields = call.fields();
+        let (file, offset, whence) = (Handle(fields.u64()?), fields.u64()?, fields.u32()?);
+        let node = node(call);
+        let found = self.door.run("lseek", |vfs| {
+            let to = match whence.cast_signed() {
+                libc::SEEK_DATA => SeekTo::Data,
+                libc::SEEK_HOLE => SeekTo::Hole,
+                _ => return Err(Error::Invalid("whence")),
+            };
+            if i64::try_from(offset).is_err() {
+                return Err(Error::NoSuchOffset);
+            }
+            let found = vfs.seek(node, file, offset, to)?;
+            i64::try_from(found).map_err(|_| Error::FileTooLarge)?;
+            Ok(found)
+        })?;
+        call.answer(&protocol::offset(found))
+    }
+
+    pub(super) fn copy_file_range(&self, call: &mut Call<'_>) -> Answer {
+        let mut fields = call.fields();
+        // In the kernel's order: handle and offset of the source; inode, handle and offset of the
+        // target.
+        let from = (node(call), Handle(fields.u64()?), fields.u64()?);
+        let to = (Ino(fields.u64()?), Handle(fields.u64()?), fields.u64()?);
+        let length = fields.u64()?.min(COPY_BYTES_MAX);
+        let header = call.header;
+        let copied = self.door.run("copy_file_range", |vfs| {
+            Adapter::kill_privileges(vfs, header, to.0, to.1)?;
+            vfs.copy_file_range(from, to, length)
+        })?;
+        call.answer(&protocol::length(copied as u32))
+    }
+}

@@ -1,0 +1,203 @@
+//! Names: looking up, making, removing, listing.
+
+use persimmon_vfs::{Error, Handle, Ino, Listing, RenameMode, Vfs};
+
+use super::{Adapter, caller, done, node, open_flags};
+use crate::capabilities::MAX_WRITE_BYTES;
+use crate::protocol::{self, Answer, Call, Entries, Errno, Fields, opcode};
+
+/// The kernel's cache of a file always holds.
+const FOPEN_KEEP_CACHE: u32 = 1 << 1;
+/// A close is not worth a message.
+const FOPEN_NOFLUSH: u32 = 1 << 5;
+
+/// A close is worth a message only where the file was emptied first: then its new content enters
+/// the history before `close` returns.
+pub(super) fn opened(truncated: bool) -> u32 {
+    if truncated {
+        FOPEN_KEEP_CACHE
+    } else {
+        FOPEN_KEEP_CACHE | FOPEN_NOFLUSH
+    }
+}
+
+impl Adapter {
+    pub(super) fn lookup(&self, call: &mut Call<'_>) -> Answer {
+        let (parent, name) = (node(call), call.name()?);
+        let found = self.door.run("lookup", |vfs| match name {
+            // From a file handle, the kernel has but the number, of any kind of file. It asks only
+            // for what it does not refer to: without a name, that is about to be freed.
+            b"." => match vfs.getattr(parent)? {
+                found if found.nlink == 0 => Err(Error::Stale),
+                found => Ok(Some(found)),
+            },
+            name => match vfs.lookup(parent, name) {
+                Ok(found) => Ok(Some(found)),
+                Err(Error::NotFound) => Ok(None),
+                Err(error) => Err(error),
+            },
+        })?;
+        call.answer(&found.map_or_else(protocol::negative, |found| protocol::entry(&found)))
+    }
+
+    /// Not counted: the kernel forgets an inode in one go, and an unlinked one cannot be looked
+    /// up again.
+    pub(super) fn forget(&self, call: &Call<'_>) {
+        let forgotten = forgotten(call);
+        // An inode that cannot be freed now is freed at the next mount.
+        let _ = self.door.run("forget", |vfs| {
+            vfs.forget_all(&forgotten);
+            Ok(())
+        });
+    }
+
+    pub(super) fn mknod(&self, call: &mut Call<'_>) -> Answer {
+        let mut fields = call.fields();
+        let (mode, rdev, umask) = (fields.u32()?, fields.u32()?, fields.u32()?);
+        let (parent, name, caller) = (node(call), call.name()?, caller(call.header, umask));
+        let made = self.door.run("mknod", |vfs| {
+            let made = vfs.mknod(&caller, parent, name, mode, rdev)?;
+            self.settle(parent, made)
+        })?;
+        call.answer(&protocol::entry(&made))
+    }
+
+    pub(super) fn mkdir(&self, call: &mut Call<'_>) -> Answer {
+        let mut fields = call.fields();
+        let (mode, umask) = (fields.u32()?, fields.u32()?);
+        let (parent, name, caller) = (node(call), call.name()?, caller(call.header, umask));
+        let made = self.door.run("mkdir", |vfs| {
+            let made = vfs.mkdir(&caller, parent, name, mode)?;
+            self.settle(parent, made)
+        })?;
+        call.answer(&protocol::entry(&made))
+    }
+
+    pub(super) fn symlink(&self, call: &mut Call<'_>) -> Answer {
+        let (parent, caller) = (node(call), caller(call.header, 0));
+        let (name, target) = call.two_names()?;
+        let made = self.door.run("symlink", |vfs| {
+            let made = vfs.symlink(&caller, parent, name, target)?;
+            self.settle(parent, made)
+        })?;
+        call.answer(&protocol::entry(&made))
+    }
+
+    pub(super) fn readlink(&self, call: &mut Call<'_>) -> Answer {
+        let node = node(call);
+        let target = self.door.run("readlink", |vfs| vfs.readlink(node))?;
+        call.answer(&target)
+    }
+
+    pub(super) fn unlink(&self, call: &Call<'_>) -> Answer {
+        self.remove("unlink", call, Vfs::unlink)
+    }
+
+    pub(super) fn rmdir(&self, call: &Call<'_>) -> Answer {
+        self.remove("rmdir", call, Vfs::rmdir)
+    }
+
+    fn remove(
+        &self,
+        operation: &'static str,
+        call: &Call<'_>,
+        remove: impl FnOnce(&Vfs, Ino, &[u8]) -> persimmon_vfs::Result<()>,
+    ) -> Answer {
+        let (parent, name) = (node(call), call.name()?);
+        done(self.door.run(operation, |vfs| {
+            remove(vfs, parent, name)?;
+            self.settle(parent, ())
+        }))
+    }
+
+    pub(super) fn rename(&self, call: &Call<'_>) -> Answer {
+        let mut fields = call.fields();
+        let (from, to) = (node(call), Ino(fields.u64()?));
+        let flags = match call.header.opcode {
+            opcode::RENAME2 => fields.u32()?,
+            _ => 0,
+        };
+        let (old, new) = call.two_names()?;
+        done(self.door.run("rename", |vfs| {
+            vfs.rename(from, old, to, new, RenameMode::from_linux(flags)?)?;
+            self.settle(to, ())
+        }))
+    }
+
+    pub(super) fn link(&self, call: &mut Call<'_>) -> Answer {
+        let (ino, parent) = (Ino(call.fields().u64()?), node(call));
+        let name = call.name()?;
+        let linked = self.door.run("link", |vfs| {
+            let linked = vfs.link(ino, parent, name)?;
+            self.settle(parent, linked)
+        })?;
+        call.answer(&protocol::entry(&linked))
+    }
+
+    pub(super) fn create(&self, call: &mut Call<'_>) -> Answer {
+        let mut fields = call.fields();
+        let (flags, mode, umask) = (fields.u32()?, fields.u32()?, fields.u32()?);
+        let flags = open_flags(call.header, flags);
+        let (parent, name, caller) = (node(call), call.name()?, caller(call.header, umask));
+        let (made, file) = self.door.run("create", |vfs| {
+            let made = vfs.create(&caller, parent, name, mode, flags)?;
+            self.settle(parent, made)
+        })?;
+        call.answer(&protocol::created(&made, file.0, opened(false)))
+    }
+
+    pub(super) fn tmpfile(&self, call: &mut Call<'_>) -> Answer {
+        let mut fields = call.fields();
+        let (flags, mode, umask) = (fields.u32()?, fields.u32()?, fields.u32()?);
+        let flags = open_flags(call.header, flags);
+        let (parent, caller) = (node(call), caller(call.header, umask));
+        let made = |vfs: &Vfs| vfs.tmpfile(&caller, parent, mode, flags);
+        let (made, file) = self.door.run("tmpfile", made)?;
+        call.answer(&protocol::created(&made, file.0, opened(false)))
+    }
+
+    pub(super) fn readdir(&self, call: &mut Call<'_>) -> Answer {
+        let (directory, cookie, size) = listing(call)?;
+        let mut entries = Entries::new(call.room(size));
+        self.door.run("readdir", |vfs| {
+            vfs.readdir(directory, Handle::NONE, cookie, &mut |entry| {
+                more(entries.add(entry, None))
+            })
+        })?;
+        Ok(entries.len())
+    }
+
+    pub(super) fn readdirplus(&self, call: &mut Call<'_>) -> Answer {
+        let (directory, cookie, size) = listing(call)?;
+        let mut entries = Entries::new(call.room(size));
+        self.door.run("readdirplus", |vfs| {
+            vfs.readdirplus(directory, Handle::NONE, cookie, &mut |entry, found| {
+                more(entries.add(entry, Some(found)))
+            })
+        })?;
+        Ok(entries.len())
+    }
+}
+
+/// Where to list from, and how many bytes.
+fn listing(call: &Call<'_>) -> Result<(Ino, u64, usize), Errno> {
+    let mut fields = call.fields();
+    fields.skip_u64()?;
+    let (cookie, size) = (fields.u64()?, fields.u32()?);
+    Ok((node(call), cookie, size.min(MAX_WRITE_BYTES) as usize))
+}
+
+fn more(added: bool) -> Listing {
+    if added { Listing::More } else { Listing::Full }
+}
+
+/// The inodes that the kernel lets go of.
+fn forgotten(call: &Call<'_>) -> Vec<Ino> {
+    if call.header.opcode == opcode::FORGET {
+        return vec![node(call)];
+    }
+    let each = call.data().chunks_exact(16);
+    each.filter_map(|pair| Fields(pair).u64().ok())
+        .map(Ino)
+        .collect()
+}

@@ -1,0 +1,127 @@
+//! How requests come from the kernel and answers get there: by reading and writing `/dev/fuse`
+//! (`device`), or through rings shared with it, one for each processor (`ring`).
+
+mod device;
+mod memory;
+mod ring;
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::mpsc::SyncSender;
+use std::thread;
+
+use tracing::error;
+
+use crate::adapter::Adapter;
+use crate::protocol::{Answer, Errno};
+use crate::session::Event;
+
+pub use ring::{is_enabled, probe};
+
+/// What became of a request.
+pub enum Outcome {
+    /// It is answered so.
+    Now(Answer),
+    /// Who took [`Transport::later`] answers it.
+    Later,
+    /// The kernel waits for no answer.
+    Never,
+}
+
+/// Where the request at hand came from.
+pub trait Transport {
+    /// To answer it from another thread.
+    fn later(&self) -> Box<dyn Later>;
+}
+
+/// An answer to come. Must be given, or the one who asks waits forever.
+pub trait Later: Send {
+    /// Answers without a body.
+    fn answer(self: Box<Self>, result: Result<(), Errno>);
+}
+
+/// Tells, when the last thread that serves the mount lets go of it, that the connection is over.
+pub struct Connected(pub SyncSender<Event>);
+
+impl Drop for Connected {
+    fn drop(&mut self) {
+        let _ = self.0.send(Event::Ended);
+    }
+}
+
+/// The connection to the kernel, as the threads that serve it share it.
+pub struct Connection {
+    device: OwnedFd,
+    adapter: Adapter,
+    connected: Connected,
+}
+
+impl Connection {
+    /// `device` is an open `/dev/fuse` whose handshake is done.
+    pub fn new(
+        device: BorrowedFd<'_>,
+        adapter: Adapter,
+        connected: Connected,
+    ) -> io::Result<Arc<Connection>> {
+        Ok(Arc::new(Connection {
+            device: device.try_clone_to_owned()?,
+            adapter,
+            connected,
+        }))
+    }
+}
+
+/// Starts a thread that serves until the connection ends. One that ends otherwise leaves requests
+/// unanswered: then the mount is given up.
+fn start(
+    name: String,
+    connection: &Arc<Connection>,
+    work: impl FnOnce(&Connection) -> io::Result<()> + Send + 'static,
+) -> io::Result<()> {
+    let connection = Arc::clone(connection);
+    let serve = move || {
+        let result = catch_unwind(AssertUnwindSafe(|| work(&connection)));
+        let result = result.unwrap_or_else(|_| Err(io::Error::other("it panicked")));
+        if let Err(error) = result {
+            error!("a thread that serves the kernel failed: {error}");
+            let stop = Event::Stop("requests cannot be answered any more");
+            // A full queue already holds a request to stop.
+            let _ = connection.connected.0.try_send(stop);
+        }
+    };
+    thread::Builder::new().name(name).spawn(serve).map(drop)
+}
+
+/// Serves the kernel by `count` threads that read requests and write answers.
+///
+/// # Errors
+/// The system gives no threads or descriptors.
+pub fn serve_device(connection: &Arc<Connection>, count: usize) -> io::Result<()> {
+    for number in 0..count.max(1) {
+        let own = match number {
+            0 => connection.device.as_fd().try_clone_to_owned()?,
+            // Requests are handed out to whoever reads; a descriptor each spares them a lock.
+            _ => device::clone(connection.device.as_fd())?,
+        };
+        start(format!("fuse-{number}"), connection, |connection| {
+            device::run(own, &connection.adapter, false)
+        })?;
+    }
+    Ok(())
+}
+
+/// Serves the kernel by rings; what does not come through them, what it forgets above all, is
+/// read from the device.
+///
+/// # Errors
+/// The system refuses a ring, or gives no threads. Then the connection is of no use any more: the
+/// kernel waits for its rings.
+pub fn serve_rings(connection: &Arc<Connection>) -> io::Result<()> {
+    let own = connection.device.as_fd().try_clone_to_owned()?;
+    start("fuse-device".into(), connection, |connection| {
+        device::run(own, &connection.adapter, true)
+    })?;
+    ring::start(connection)
+}

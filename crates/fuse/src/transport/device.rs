@@ -1,0 +1,119 @@
+//! Requests read from `/dev/fuse`, answers written to it.
+
+use std::io::IoSlice;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+use std::time::Duration;
+use std::{io, thread};
+
+use rustix::fs::{Mode, OFlags};
+use rustix::io::Errno as SystemErrno;
+use rustix::ioctl::{Opcode, Setter, ioctl, opcode};
+use tracing::debug;
+
+use super::{Later, Outcome, Transport};
+use crate::adapter::Adapter;
+use crate::capabilities::MAX_WRITE_BYTES;
+use crate::protocol::{Call, Errno, HEADER_LEN, Header, MALFORMED, fixed_len};
+
+/// The largest request, and more.
+const BUFFER_BYTES: usize = MAX_WRITE_BYTES as usize + (64 << 10);
+
+/// How long what the kernel forgets may pile up where nothing else comes from the device: it is
+/// then told in one request, and freed in few transactions.
+const FORGETTING: Duration = Duration::from_millis(5);
+
+const CLONE: Opcode = opcode::read::<u32>(229, 0);
+
+/// One more descriptor of a connection.
+#[allow(unsafe_code)]
+pub fn clone(device: BorrowedFd<'_>) -> io::Result<OwnedFd> {
+    let flags = OFlags::RDWR | OFlags::CLOEXEC;
+    let new = rustix::fs::open("/dev/fuse", flags, Mode::empty())?;
+    let number = device.as_raw_fd().cast_unsigned();
+    // SAFETY: the kernel reads the number of a descriptor, four bytes, through the pointer; the
+    // descriptor is borrowed until it has done so.
+    unsafe { ioctl(&new, Setter::<CLONE, u32>::new(number)) }?;
+    Ok(new)
+}
+
+struct Device {
+    device: Arc<OwnedFd>,
+    unique: u64,
+}
+
+impl Transport for Device {
+    fn later(&self) -> Box<dyn Later> {
+        Box::new(Device {
+            device: Arc::clone(&self.device),
+            unique: self.unique,
+        })
+    }
+}
+
+impl Later for Device {
+    fn answer(self: Box<Self>, result: Result<(), Errno>) {
+        let error = result.err().map_or(0, |error| error.0);
+        send(self.device.as_fd(), self.unique, error, &[]);
+    }
+}
+
+/// Serves until the connection ends. `lazily` is for a device from which only those requests come
+/// that nobody waits for.
+pub fn run(device: OwnedFd, adapter: &Adapter, lazily: bool) -> io::Result<()> {
+    let device = Arc::new(device);
+    let mut buffer = vec![0; BUFFER_BYTES];
+    loop {
+        let len = match rustix::io::read(&device, &mut buffer) {
+            Ok(len) => len,
+            // One that was broken off before it was read.
+            Err(SystemErrno::NOENT | SystemErrno::INTR | SystemErrno::AGAIN) => continue,
+            Err(SystemErrno::NODEV) => return Ok(()),
+            Err(error) => return Err(error.into()),
+        };
+        let answered = serve(&device, adapter, &mut buffer, len);
+        if lazily && !answered && adapter.may_forget_late() {
+            thread::sleep(FORGETTING);
+        }
+    }
+}
+
+/// Serves the request in the first `len` bytes. True if somebody waited for it.
+fn serve(device: &Arc<OwnedFd>, adapter: &Adapter, buffer: &mut [u8], len: usize) -> bool {
+    let Some((header, rest)) = buffer.split_at_mut_checked(HEADER_LEN) else {
+        return false;
+    };
+    let Ok(header) = Header::parse(header) else {
+        return false;
+    };
+    let fixed = fixed_len(header.opcode);
+    let sent = len.checked_sub(HEADER_LEN + fixed);
+    let (Some(sent), Some((fixed, body))) = (sent, rest.split_at_mut_checked(fixed)) else {
+        send(device.as_fd(), header.unique, MALFORMED.0, &[]);
+        return true;
+    };
+    let transport = Device {
+        device: Arc::clone(device),
+        unique: header.unique,
+    };
+    let outcome = adapter.serve(&mut Call::new(header, fixed, body, sent), &transport);
+    match outcome {
+        Outcome::Now(Ok(len)) => {
+            let body = body.get(..len).unwrap_or_default();
+            send(device.as_fd(), header.unique, 0, body);
+        }
+        Outcome::Now(Err(error)) => send(device.as_fd(), header.unique, error.0, &[]),
+        Outcome::Later => {}
+        Outcome::Never => return false,
+    }
+    true
+}
+
+fn send(device: BorrowedFd<'_>, unique: u64, error: i32, body: &[u8]) {
+    let header = Header::answer(unique, error, body.len());
+    let parts = [IoSlice::new(&header), IoSlice::new(body)];
+    // Who asked may be gone by now.
+    if let Err(error) = rustix::io::writev(device, &parts) {
+        debug!("answering request {unique}: {error}");
+    }
+}

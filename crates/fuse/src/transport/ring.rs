@@ -1,0 +1,333 @@
+//! Requests and answers through io_uring: one ring for each processor, served by a thread that
+//! runs on no other. The kernel gives a request to the ring of the processor that the asking
+//! thread is on, so no other processor has to be woken, and an answer and the wait for the next
+//! request are one system call.
+//!
+//! Each ring has a few places for requests. A place is registered, then the kernel completes its
+//! command with each request that it puts there; the command that commits the answer fetches the
+//! next.
+
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::sync::mpsc::{SyncSender, sync_channel};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use bytemuck::bytes_of;
+use io_uring::opcode::{PollAdd, UringCmd80};
+use io_uring::squeue::Entry128;
+use io_uring::types::Fixed;
+use io_uring::{IoUring, cqueue};
+use rustix::event::{EventfdFlags, eventfd};
+use rustix::thread::{CpuSet, sched_setaffinity};
+use tracing::{error, warn};
+
+use super::memory::{HEADERS_LEN, Memory};
+use super::{Connection, Later, Outcome, Transport};
+use crate::capabilities::MAX_WRITE_BYTES;
+use crate::protocol::{ANSWER_HEADER_LEN, Call, Errno, Fields, HEADER_LEN, Header};
+
+/// Requests a ring holds at once; more wait in the kernel.
+const PLACES: usize = 8;
+
+const REGISTER: u32 = 1;
+const COMMIT_AND_FETCH: u32 = 2;
+/// Where the fixed part of an operation is in a request's headers.
+const FIXED_AT: usize = 128;
+/// Where it is said how many bytes follow in the payload, and by which number the request is
+/// committed.
+const REST_AT: usize = 256;
+const COMMIT_ID_AT: usize = REST_AT + 8;
+const SENT_AT: usize = REST_AT + 16;
+
+/// Stands for "answers have been given by other threads" among the completions.
+const WOKEN: u64 = u64::MAX;
+
+/// Whether the kernel is set to offer it (`modprobe fuse enable_uring=1`).
+pub fn is_enabled() -> bool {
+    let setting = std::fs::read("/sys/module/fuse/parameters/enable_uring");
+    setting.is_ok_and(|setting| matches!(setting.first(), Some(b'Y' | b'1')))
+}
+
+/// Processors that there may be; each needs a ring, also one that is switched off.
+fn processors() -> io::Result<usize> {
+    let text = std::fs::read_to_string("/sys/devices/system/cpu/possible")?;
+    let last = text.trim().rsplit([',', '-']).next();
+    let last = last.and_then(|last| last.parse::<usize>().ok());
+    last.map(|last| last + 1)
+        .ok_or_else(|| io::Error::other(format!("processors '{text}'")))
+}
+
+/// Whether the system gives such rings to this process.
+///
+/// # Errors
+/// Why it does not.
+pub fn probe() -> io::Result<usize> {
+    build()?;
+    processors()
+}
+
+type Uring = IoUring<Entry128, cqueue::Entry>;
+
+fn build() -> io::Result<Uring> {
+    let mut builder = IoUring::<Entry128, cqueue::Entry>::builder();
+    builder.setup_single_issuer();
+    builder.setup_coop_taskrun();
+    builder.setup_defer_taskrun();
+    builder.build(2 * PLACES as u32 + 2)
+}
+
+/// Starts a thread for each ring, and waits until all are registered.
+pub fn start(connection: &Arc<Connection>) -> io::Result<()> {
+    let count = processors()?;
+    let (sender, ready) = sync_channel(count);
+    for queue in 0..count {
+        let sender = sender.clone();
+        super::start(
+            format!("fuse-ring-{queue}"),
+            connection,
+            move |connection| serve(connection, queue, &sender),
+        )?;
+    }
+    drop(sender);
+    for _ in 0..count {
+        ready.recv().map_err(io::Error::other)??;
+    }
+    Ok(())
+}
+
+fn serve(
+    connection: &Connection,
+    queue: usize,
+    ready: &SyncSender<io::Result<()>>,
+) -> io::Result<()> {
+    let ring = Ring::new(connection, queue);
+    let mut ring = match ring.and_then(|mut ring| ring.register().map(|()| ring)) {
+        Ok(ring) => ring,
+        // Who started it takes it from here.
+        Err(error) => return ready.send(Err(error)).map_err(io::Error::other),
+    };
+    ready.send(Ok(())).map_err(io::Error::other)?;
+    ring.run(connection)
+}
+
+/// Answers that other threads have given.
+struct Answered {
+    list: Mutex<Vec<(usize, Result<(), Errno>)>>,
+    event: OwnedFd,
+}
+
+impl Answered {
+    fn take(&self) -> Vec<(usize, Result<(), Errno>)> {
+        let mut count = [0; 8];
+        // Nothing to read: it was read with an earlier answer.
+        let _ = rustix::io::read(&self.event, &mut count);
+        std::mem::take(&mut *self.list.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+struct Deferred {
+    answered: Arc<Answered>,
+    place: usize,
+}
+
+impl Transport for Deferred {
+    fn later(&self) -> Box<dyn Later> {
+        Box::new(Deferred {
+            answered: Arc::clone(&self.answered),
+            place: self.place,
+        })
+    }
+}
+
+impl Later for Deferred {
+    fn answer(self: Box<Self>, result: Result<(), Errno>) {
+        let mut list = self.answered.list.lock();
+        list.as_mut()
+            .unwrap_or_else(|poisoned| poisoned.get_mut())
+            .push((self.place, result));
+        drop(list);
+        if let Err(error) = rustix::io::write(&self.answered.event, bytes_of(&1u64)) {
+            error!("waking a ring: {error}");
+        }
+    }
+}
+
+struct Ring {
+    queue: u16,
+    uring: Uring,
+    memory: Memory,
+    /// Places that the kernel serves, or whose request is being served.
+    live: usize,
+    answered: Arc<Answered>,
+}
+
+impl Ring {
+    fn new(connection: &Connection, queue: usize) -> io::Result<Ring> {
+        let mut processor = CpuSet::new();
+        processor.set(queue);
+        // One that is switched off has no requests.
+        if let Err(error) = sched_setaffinity(None, &processor) {
+            warn!("ring {queue} is not bound to its processor: {error}");
+        }
+        let uring = build()?;
+        let device = connection.device.as_raw_fd();
+        uring.submitter().register_files(&[device])?;
+        Ok(Ring {
+            queue: u16::try_from(queue).map_err(io::Error::other)?,
+            uring,
+            memory: Memory::new(PLACES, MAX_WRITE_BYTES as usize)?,
+            live: 0,
+            answered: Arc::new(Answered {
+                list: Mutex::default(),
+                event: eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC)?,
+            }),
+        })
+    }
+
+    fn command(&self, operation: u32, commit_id: u64) -> UringCmd80 {
+        let mut command = [0; 80];
+        // Flags, of which there are none, the request, the queue.
+        let parts = [0; 8].iter().chain(bytes_of(&commit_id));
+        let parts = parts.chain(bytes_of(&self.queue));
+        for (to, from) in command.iter_mut().zip(parts) {
+            *to = *from;
+        }
+        UringCmd80::new(Fixed(0), operation).cmd(command)
+    }
+
+    #[allow(unsafe_code)]
+    fn push(&mut self, entry: &Entry128) -> io::Result<()> {
+        // SAFETY: what entries point to are the places' memory, which lives until the kernel has
+        // let go of it, and the descriptors of the device and the event, which the ring, the
+        // connection and `answered` hold.
+        let pushed = unsafe { self.uring.submission().push(entry) };
+        // There is room for a command of every place and the poll.
+        pushed.map_err(io::Error::other)
+    }
+
+    fn watch(&mut self) -> io::Result<()> {
+        let event = io_uring::types::Fd(self.answered.event.as_fd().as_raw_fd());
+        let poll = PollAdd::new(event, libc::POLLIN as u32).build();
+        self.push(&Entry128::from(poll.user_data(WOKEN)))
+    }
+
+    /// Offers all places to the kernel.
+    fn register(&mut self) -> io::Result<()> {
+        self.watch()?;
+        for place in 0..PLACES {
+            let vectors = self.memory.lend(place).ok_or(io::ErrorKind::Other)?;
+            let command = self.command(REGISTER, 0).addr(Some(vectors));
+            let mut entry = command.build().user_data(place as u64);
+            set_len(&mut entry, 2);
+            self.push(&entry)?;
+            self.live += 1;
+        }
+        self.uring.submit()?;
+        let refused = self.uring.completion().find(|done| done.result() < 0);
+        match refused {
+            Some(done) => Err(io::Error::from_raw_os_error(-done.result())),
+            None => Ok(()),
+        }
+    }
+
+    /// Serves until the connection ends.
+    fn run(&mut self, connection: &Connection) -> io::Result<()> {
+        let mut arrived = Vec::with_capacity(PLACES);
+        while self.live > 0 {
+            match self.uring.submit_and_wait(1) {
+                Ok(_) => {}
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                Err(error) => return Err(error),
+            }
+            let done = self.uring.completion();
+            arrived.extend(done.map(|done| (done.user_data(), done.result())));
+            for (what, result) in arrived.drain(..) {
+                if what == WOKEN {
+                    for (place, result) in self.answered.take() {
+                        self.commit(place, result.map(|()| 0))?;
+                    }
+                    self.watch()?;
+                    continue;
+                }
+                let place = what as usize;
+                self.memory.returned(place);
+                if result < 0 {
+                    check_end(-result)?;
+                    self.live = self.live.saturating_sub(1);
+                } else if let Outcome::Now(answer) = self.serve(place, connection) {
+                    self.commit(place, answer)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn serve(&mut self, place: usize, connection: &Connection) -> Outcome {
+        let transport = Deferred {
+            answered: Arc::clone(&self.answered),
+            place,
+        };
+        let Some((headers, payload)) = self.memory.get(place) else {
+            return Outcome::Never;
+        };
+        let (header, rest) = headers.split_at(HEADER_LEN.min(HEADERS_LEN));
+        let fixed = rest.get(FIXED_AT - HEADER_LEN..REST_AT - HEADER_LEN);
+        let sent = rest.get(SENT_AT - HEADER_LEN..).map(Fields);
+        let sent = sent.and_then(|mut fields| fields.u32().ok());
+        let header = match Header::parse(header) {
+            Ok(header) => header,
+            Err(error) => return Outcome::Now(Err(error)),
+        };
+        let fixed = fixed.unwrap_or_default();
+        let mut call = Call::new(header, fixed, payload, sent.unwrap_or(0) as usize);
+        match connection.adapter.serve(&mut call, &transport) {
+            // Nothing comes this way that wants no answer; but the place must go back.
+            Outcome::Never => Outcome::Now(Ok(0)),
+            outcome => outcome,
+        }
+    }
+
+    /// Gives an answer to the kernel, and the place for the next request.
+    fn commit(&mut self, place: usize, answer: Result<usize, Errno>) -> io::Result<()> {
+        let Some((headers, _)) = self.memory.get(place) else {
+            return Ok(());
+        };
+        let (error, len) = match answer {
+            Ok(len) => (0, len),
+            Err(error) => (error.0, 0),
+        };
+        let unique = Header::parse(headers).map_or(0, |header| header.unique);
+        let commit_id = headers.get(COMMIT_ID_AT..).map(Fields);
+        let commit_id = commit_id.and_then(|mut fields| fields.u64().ok());
+        let answer = Header::answer(unique, error, len);
+        if let Some(to) = headers.get_mut(..ANSWER_HEADER_LEN) {
+            to.copy_from_slice(&answer);
+        }
+        if let Some(to) = headers.get_mut(SENT_AT..SENT_AT + 4) {
+            to.copy_from_slice(bytes_of(&(len as u32)));
+        }
+        self.memory.lend(place);
+        let command = self.command(COMMIT_AND_FETCH, commit_id.unwrap_or(0));
+        self.push(&command.build().user_data(place as u64))
+    }
+}
+
+/// The crate has no setter for the number of vectors of such a command.
+#[allow(unsafe_code)]
+fn set_len(entry: &mut Entry128, len: u32) {
+    const LEN_AT: usize = 24;
+    // SAFETY: an entry is the 128 bytes of the kernel's `struct io_uring_sqe`, in which `len` is
+    // the aligned number at this place.
+    unsafe {
+        let bytes: *mut u8 = std::ptr::from_mut(entry).cast();
+        bytes.add(LEN_AT).cast::<u32>().write(len);
+    }
+}
+
+/// A place that is served no more: with the mount, or because of an error.
+fn check_end(error: i32) -> io::Result<()> {
+    match error {
+        libc::ENOTCONN | libc::ECONNABORTED | libc::ECANCELED | libc::ENODEV => Ok(()),
+        error => Err(io::Error::from_raw_os_error(error)),
+    }
+}
