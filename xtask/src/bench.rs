@@ -4,10 +4,12 @@
 //! Each round makes both filesystems afresh on sparse files in one directory and takes the rows in turn,
 //! first the one, then the other, in the next round the other way round. What counts is the median of the
 //! rounds' ratios: the machine's moods hit both. Rows of requests alone are taken by a FUSE filesystem
-//! that does nothing too: what is missing there is the price of the transport.
+//! that does nothing too: what is missing there is the price of the transport. That one is always served
+//! through `/dev/fuse`; Persimmon through rings where the kernel is set to offer them.
 
 mod nothing;
 mod report;
+mod rings;
 mod rows;
 
 use std::path::{Path, PathBuf};
@@ -22,6 +24,7 @@ use crate::volume::{self, Kind, Volume};
 use crate::{demo, setup, shell};
 use nothing::Nothing;
 use report::{Column, Report};
+use rings::TurnedOn;
 use rows::{ROWS, Row};
 
 /// How to measure.
@@ -36,6 +39,9 @@ pub struct Options {
     /// Fail when a bar is missed
     #[arg(long)]
     check: bool,
+    /// Have the kernel offer FUSE over io_uring meanwhile, which Persimmon then takes
+    #[arg(long)]
+    io_uring: bool,
     /// Install nothing
     #[arg(long)]
     no_setup: bool,
@@ -68,6 +74,7 @@ pub fn run(options: &Options) -> Result<bool> {
     words.extend(["--library", &library]);
     words.extend(options.json.then_some("--json"));
     words.extend(options.check.then_some("--check"));
+    words.extend(options.io_uring.then_some("--io-uring"));
     words.extend(options.filters.iter().map(String::as_str));
     shell::succeeds(&mut shell::as_root(&words))
 }
@@ -109,7 +116,8 @@ fn measure(options: &Options, library: &str) -> Result<bool> {
             options.filters.is_empty() || options.filters.iter().any(|name| row.name.contains(name))
         })
         .collect();
-    let mut report = Report::default();
+    let _turned_on = options.io_uring.then(TurnedOn::new).transpose()?;
+    let mut report = Report::new(rings::are_on());
     report.library(&library);
     for round in 0..options.rounds {
         eprintln!("round {} of {}", round + 1, options.rounds);

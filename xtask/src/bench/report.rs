@@ -34,8 +34,9 @@ pub enum Column {
 }
 
 /// What was measured.
-#[derive(Default)]
 pub struct Report {
+    /// Persimmon was served through rings.
+    rings: bool,
     rows: Vec<Measured>,
     library: Vec<LibraryRow>,
 }
@@ -59,6 +60,15 @@ struct LibraryRow {
 }
 
 impl Report {
+    /// Nothing yet; `rings` tells how Persimmon is served.
+    pub fn new(rings: bool) -> Report {
+        Report {
+            rings,
+            rows: Vec::new(),
+            library: Vec::new(),
+        }
+    }
+
     /// Adds one rate.
     pub fn record(&mut self, row: &Row, column: Column, rate: f64) {
         let at = self.rows.iter().position(|known| known.name == row.name);
@@ -104,13 +114,19 @@ impl Report {
     pub fn json(&self) -> Value {
         let mount: Vec<Value> = self.rows.iter().map(Measured::json).collect();
         let library: Vec<Value> = self.library.iter().map(LibraryRow::json).collect();
-        json!({ "mount": mount, "library": library, "all_met": self.all_met() })
+        json!({
+            "io_uring": self.rings,
+            "mount": mount,
+            "library": library,
+            "all_met": self.all_met(),
+        })
     }
 
     /// Everything, for people.
     pub fn table(&self) -> String {
         let verdict = |met| if met { "met" } else { "MISSED" };
-        let mut text = String::new();
+        let way = if self.rings { "io_uring" } else { "/dev/fuse" };
+        let mut text = format!("persimmon through {way}, do-nothing through /dev/fuse\n");
         let _ = writeln!(
             text,
             "{:<26} {:>9} {:>10} {:>10} {:>6} {:>13} {:>8} {:>7}  {:>10} {:>6}",
