@@ -19,8 +19,12 @@ use crate::meta::{Intent, Transaction};
 /// Extents one record may remove.
 const EXTENTS_MAX: usize = 256;
 
-/// Inodes freed by one record.
+/// Inodes freed by one record at most.
 const RECLAIMED_MAX: usize = 64;
+
+/// Operations that freeing one with nothing to it takes, and as many again: removing an item looks
+/// for its neighbours.
+const RECLAIM_OPS: usize = 6;
 
 /// A file whose coverage is being changed: no flight of it, no writer.
 pub(super) struct Resizing<'a>(&'a File);
@@ -317,7 +321,8 @@ impl Volume {
     /// them in one. Those that have a name stay as they are.
     pub fn reclaim(&self, inos: &[Ino]) -> Result<()> {
         self.check_writable()?;
-        for some in inos.chunks(RECLAIMED_MAX) {
+        let at_once = self.transaction_ops_max() / RECLAIM_OPS;
+        for some in inos.chunks(at_once.clamp(1, RECLAIMED_MAX)) {
             self.reclaim_some(some)?;
         }
         Ok(())
