@@ -119,6 +119,7 @@ impl Volume {
             if !wanted() {
                 return Ok(());
             }
+            self.pack_riding();
             self.settle_summaries();
             self.zones.examine(&self.media);
             let mut snapshot = self.cut()?;

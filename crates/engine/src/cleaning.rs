@@ -16,7 +16,7 @@ use persimmon_format::table::{Role, ZitEntry};
 use persimmon_format::{Addr, DeviceId, Ino, Key, KeyKind};
 
 use crate::Volume;
-use crate::data::Way;
+use crate::data::{Loose, Way};
 use crate::error::{Error, Result};
 use crate::meta::{Intent, extents};
 use crate::statistics::{Class, add};
@@ -182,8 +182,8 @@ impl Volume {
             Role::Metadata => self.clean_metadata(victim.zone),
             _ => {
                 let result = self.clean_data(victim);
-                let valid = self.zones.valid(victim.zone);
-                if result.is_ok() && valid >= victim.entry.valid {
+                let valid = self.zones.grains(victim.zone);
+                if result.is_ok() && valid >= victim.entry.grains() {
                     tracing::warn!(zone = victim.zone.0, valid, "cleaning moved nothing");
                     self.barren().insert(victim.zone, victim.entry.sequence);
                 }
@@ -227,6 +227,10 @@ impl Volume {
                     crcs: entry.crcs.clone(),
                 };
                 self.find_live(entry.ino, entry.file_block, &frame, &mut survivors)?;
+            }
+            for entry in &summary.pieces {
+                let piece = Extent::Packed(entry.piece(victim.zone));
+                self.find_live(entry.ino, entry.file_block, &piece, &mut survivors)?;
             }
             next = match summary.previous {
                 0 => self.last_summary(victim.zone, first_block(&summary, at)),
@@ -298,7 +302,7 @@ impl Volume {
         let mut found = Vec::new();
         let lies_there = |key: Key, value: &[u8]| {
             let frame = Extent::decode(value).ok()?;
-            let in_zone = matches!(&frame, Extent::Frame { addr, .. } if addr.zone() == zone);
+            let in_zone = frame.on_device().is_some_and(|(addr, _)| addr.zone() == zone);
             in_zone.then_some(Survivor {
                 ino: key.ino,
                 block: key.item,
@@ -327,7 +331,38 @@ impl Volume {
                 group.push(survivor);
             }
             self.move_group(&group)?;
+            self.move_pieces(&group)?;
         }
+        Ok(())
+    }
+
+    /// Packs the pieces of a group anew.
+    fn move_pieces(&self, group: &[Survivor]) -> Result<()> {
+        let mut loose = Vec::new();
+        for survivor in group {
+            let Extent::Packed(piece) = survivor.frame else {
+                continue;
+            };
+            let blocks = self.media.read(piece.addr, piece.span());
+            let Some(compressed) = blocks.as_deref().ok().and_then(|blocks| piece.bytes(blocks))
+            else {
+                tracing::error!(addr = %piece.addr, "a valid piece cannot be read, it stays");
+                continue;
+            };
+            loose.push(Loose {
+                ino: survivor.ino,
+                block: survivor.block,
+                from: survivor.frame.clone(),
+                compressed: compressed.to_vec(),
+            });
+        }
+        if loose.is_empty() {
+            return Ok(());
+        }
+        self.keep_dirty_bound()?;
+        let loose: Vec<&Loose> = loose.iter().collect();
+        let moved = self.pack(Stream::Survivors, Class::CleanedData, &loose)?;
+        add(&self.media.counters.blocks_moved, moved);
         Ok(())
     }
 
@@ -351,6 +386,7 @@ impl Volume {
                 file_block: survivor.block,
                 data,
                 crcs: crcs.clone(),
+                pieces: Vec::new(),
             });
         }
         runs.reverse();
@@ -408,6 +444,7 @@ fn first_block(summary: &Summary, at: u32) -> u32 {
         .entries
         .iter()
         .map(|e| e.zone_block)
+        .chain(summary.pieces.iter().map(|e| e.zone_block))
         .min()
         .unwrap_or(1)
         .min(at)

@@ -7,7 +7,7 @@ use persimmon_device::{ZoneId, ZoneInfo, ZoneState, ZonedDevice};
 use persimmon_format::inode::{FIRST_INO, Inode, ROOT};
 use persimmon_format::log::LogState;
 use persimmon_format::table::{Role, ZitEntry};
-use persimmon_format::zone_header::{MIRRORED, VolumeIdentity, ZoneHeader};
+use persimmon_format::zone_header::{MIRRORED, PACKED, VolumeIdentity, ZoneHeader};
 use persimmon_format::{Addr, DeviceId, Key, Lsn};
 
 use crate::Volume;
@@ -38,8 +38,8 @@ pub(crate) fn format(device: Arc<dyn ZonedDevice>, options: &FormatOptions) -> R
     let runtime = Options::default();
     let (reserve, copies) = (options.reserve_basis_points, options.copies);
     let incompatible = match copies {
-        1 => 0,
-        2 => MIRRORED,
+        1 => PACKED,
+        2 => MIRRORED | PACKED,
         _ => {
             let why = format!("{copies} copies of the metadata: there can be 1 or 2");
             return Err(Error::Geometry(why));
@@ -95,6 +95,7 @@ pub(crate) fn format(device: Arc<dyn ZonedDevice>, options: &FormatOptions) -> R
         next_ino: FIRST_INO,
         inodes: 1,
         reserved_blocks: 0,
+        riding: Default::default(),
     };
     let directory = Inode {
         mode: DIRECTORY | (options.root_mode & 0o7777),

@@ -107,6 +107,7 @@ impl Rebuild {
                 next_ino: FIRST_INO,
                 inodes: 0,
                 reserved_blocks: 0,
+                riding: Default::default(),
             },
             zones,
             start: LogStart {
@@ -149,14 +150,12 @@ impl Rebuild {
                     meta.next_ino = meta.next_ino.max(key.ino.0.saturating_add(1));
                 }
                 if key.kind == KeyKind::EXTENT && !replaced {
-                    match Extent::decode(value) {
-                        Ok(Extent::Frame { addr, crcs }) => {
-                            volume.zones.add_valid(addr, crcs.len() as u64);
-                        }
-                        Ok(Extent::Reserved { blocks }) => {
-                            meta.reserved_blocks += u64::from(blocks);
-                        }
-                        _ => {}
+                    let extent = Extent::decode(value).ok();
+                    if let Some((addr, grains)) = extent.as_ref().and_then(Extent::on_device) {
+                        volume.zones.add_grains(addr, grains);
+                    }
+                    if let Some(Extent::Reserved { blocks }) = extent {
+                        meta.reserved_blocks += u64::from(blocks);
                     }
                 }
                 Ok(())
@@ -182,9 +181,9 @@ impl Rebuild {
         for (id, entry) in &places {
             let old = meta.mat.set(*id, *entry);
             if old.is_used() {
-                volume.zones.sub_valid(old.addr, old.blocks.into());
+                volume.zones.sub_metadata(old.addr, old.blocks.into());
             }
-            volume.zones.add_valid(entry.addr, entry.blocks.into());
+            volume.zones.add_metadata(entry.addr, entry.blocks.into());
         }
         meta.cache.finish_writing(ids());
         let limit = volume.options.cache_bytes_max / persimmon_format::page::PAGE_SIZE;

@@ -155,6 +155,7 @@ fn open_as_reported(
         next_ino: footer.next_ino,
         inodes: footer.inodes,
         reserved_blocks: footer.reserved_blocks,
+        riding: Default::default(),
     };
 
     let arrival = Arrival {

@@ -2,6 +2,7 @@
 //! transactions. Nobody else uses the volume meanwhile.
 
 use persimmon_format::extent::Extent;
+use persimmon_format::packed::BLOCK_GRAINS;
 use persimmon_format::record::Op;
 use persimmon_format::table::Role;
 use persimmon_format::{Addr, Key, KeyKind, PageId, ZoneId};
@@ -17,14 +18,14 @@ const EMPTYING_ROUNDS_MAX: usize = 64;
 struct Counts {
     inodes: u64,
     reserved_blocks: u64,
-    /// Blocks in use by zone.
-    valid: Vec<u32>,
+    /// Grains in use by zone.
+    valid: Vec<u64>,
 }
 
 impl Counts {
-    fn add(&mut self, addr: Addr, blocks: u64) {
+    fn add(&mut self, addr: Addr, grains: u64) {
         if let Some(valid) = self.valid.get_mut(addr.zone().0 as usize) {
-            *valid = valid.saturating_add(blocks as u32);
+            *valid = valid.saturating_add(grains);
         }
     }
 }
@@ -84,13 +85,13 @@ impl Volume {
         let mut meta = self.meta_mut();
         for id in 0..meta.cache.id_limit() {
             if let Some(entry) = meta.mat.get(PageId(id)) {
-                counts.add(entry.addr, entry.blocks.into());
+                counts.add(entry.addr, u64::from(entry.blocks) * BLOCK_GRAINS);
             }
         }
         let state = self.checkpoint_state();
         let chunks = meta.mat.chunks().iter().chain(&state.zit_chunks);
         for addr in chunks.filter(|addr| **addr != Addr::ZERO) {
-            counts.add(*addr, 1);
+            counts.add(*addr, BLOCK_GRAINS);
         }
         drop(state);
         meta.inodes = counts.inodes;
@@ -100,7 +101,7 @@ impl Volume {
                 Role::Data | Role::Metadata => counts.valid.get(status.zone.0 as usize).copied(),
                 _ => Some(0),
             };
-            self.zones.set_valid(status.zone, counted.unwrap_or(0));
+            self.zones.set_grains(status.zone, counted.unwrap_or(0));
         }
         Ok(())
     }
@@ -113,9 +114,12 @@ impl Volume {
         };
         self.walk(.., counted, |item| match item {
             None => counts.inodes += 1,
-            Some(Extent::Frame { addr, crcs }) => counts.add(addr, crcs.len() as u64),
             Some(Extent::Reserved { blocks }) => counts.reserved_blocks += u64::from(blocks),
-            Some(Extent::Inline(_)) => {}
+            Some(extent) => {
+                if let Some((addr, grains)) = extent.on_device() {
+                    counts.add(addr, grains);
+                }
+            }
         })
     }
 }

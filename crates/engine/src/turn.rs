@@ -25,6 +25,12 @@ impl Turn {
         *taken = true;
         Taken(self)
     }
+
+    /// Takes it if nobody has it.
+    pub(crate) fn try_take(&self) -> Option<Taken<'_>> {
+        let mut taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
+        (!std::mem::replace(&mut *taken, true)).then_some(Taken(self))
+    }
 }
 
 impl Drop for Taken<'_> {

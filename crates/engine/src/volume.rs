@@ -11,7 +11,7 @@ use persimmon_format::zone_header::VolumeIdentity;
 use persimmon_format::{Ino, Key, KeyKind, Lsn, PageId, VolumeKey};
 
 use crate::checkpoint::CheckpointState;
-use crate::data::{Files, Space, Tails, Truncations};
+use crate::data::{Compressibility, Files, Space, Tails, Truncations};
 use crate::error::{Error, Result};
 use crate::in_flight::InFlight;
 use crate::log::Log;
@@ -48,9 +48,11 @@ pub struct Volume {
     pub(crate) space: Space,
     pub(crate) truncations: Truncations,
     pub(crate) tails: Tails,
+    pub(crate) compressibility: Compressibility,
     pub(crate) checkpoint_state: Mutex<CheckpointState>,
     pub(crate) checkpoint_turn: Turn,
     pub(crate) cleaning_turn: Turn,
+    pub(crate) packing_turn: Turn,
     /// Zones whose cleaning moved nothing, by the sequence of their use: not tried again.
     pub(crate) barren: Mutex<HashMap<ZoneId, u64>>,
     /// Damage was found while changing something: nothing more is written.
@@ -129,10 +131,12 @@ impl Volume {
             space,
             truncations: Truncations::default(),
             tails: Tails::new(parts.options.tails_bytes_max),
+            compressibility: Compressibility::default(),
             options: parts.options,
             checkpoint_state: Mutex::new(parts.checkpoint),
             checkpoint_turn: Turn::default(),
             cleaning_turn: Turn::default(),
+            packing_turn: Turn::default(),
             barren: Mutex::default(),
             broken: AtomicBool::new(false),
         }

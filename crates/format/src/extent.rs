@@ -1,6 +1,7 @@
 //! Extents: where pieces of files are.
 
 use crate::codec::{Put, Reader};
+use crate::packed::{self, BLOCK_GRAINS, Packed};
 use crate::{Addr, BLOCK_SIZE, Result};
 
 /// Blocks one frame may have (1 MiB).
@@ -14,6 +15,8 @@ pub const FILE_BLOCKS_END: u64 = crate::inode::SIZE_MAX / BLOCK_SIZE as u64 + 1;
 const FRAME: u8 = 1;
 const INLINE: u8 = 2;
 const RESERVED: u8 = 3;
+const COMPRESSED: u8 = 4;
+const PACKED: u8 = 5;
 
 /// The value of an extent key, whose item is the first file block.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -32,9 +35,35 @@ pub enum Extent {
         /// Length of the run.
         blocks: u32,
     },
+    /// One block's content as an LZ4 block, less than a block long, on its way into a packed
+    /// piece. Bytes: tag 4, compressed content.
+    Compressed(Vec<u8>),
+    /// One block's content as a packed piece. Bytes: tag 5, piece as in [`crate::packed`].
+    Packed(Packed),
 }
 
 impl Extent {
+    /// Where it lies on the device, and how many grains it takes there, if it does.
+    #[must_use]
+    pub fn on_device(&self) -> Option<(Addr, u64)> {
+        match self {
+            Extent::Frame { addr, crcs } => Some((*addr, crcs.len() as u64 * BLOCK_GRAINS)),
+            Extent::Packed(piece) => Some((piece.addr, piece.grains())),
+            Extent::Inline(_) | Extent::Reserved { .. } | Extent::Compressed(_) => None,
+        }
+    }
+
+    /// Bytes it takes as stored.
+    #[must_use]
+    pub fn encoded_len(&self) -> usize {
+        match self {
+            Extent::Frame { crcs, .. } => 9 + 4 * crcs.len(),
+            Extent::Inline(bytes) | Extent::Compressed(bytes) => 1 + bytes.len(),
+            Extent::Reserved { .. } => 5,
+            Extent::Packed(_) => 1 + packed::LEN,
+        }
+    }
+
     /// Inline content with `bytes` written at byte `at`: zeros in a gap before it, none at the end.
     #[must_use]
     pub fn spliced(mut content: Vec<u8>, at: usize, bytes: &[u8]) -> Extent {
@@ -53,7 +82,7 @@ impl Extent {
     pub fn blocks(&self) -> u64 {
         match self {
             Extent::Frame { crcs, .. } => crcs.len() as u64,
-            Extent::Inline(_) => 1,
+            Extent::Inline(_) | Extent::Compressed(_) | Extent::Packed(_) => 1,
             Extent::Reserved { blocks } => u64::from(*blocks),
         }
     }
@@ -70,13 +99,15 @@ impl Extent {
     #[must_use]
     pub fn sectors(&self) -> u64 {
         match self {
-            Extent::Inline(bytes) => (bytes.len() as u64).div_ceil(512),
+            Extent::Inline(bytes) | Extent::Compressed(bytes) => (bytes.len() as u64).div_ceil(512),
+            // As it was before it was packed: packing is no change of the file.
+            Extent::Packed(piece) => u64::from(piece.len).div_ceil(512),
             other => other.blocks() * (BLOCK_SIZE as u64 / 512),
         }
     }
 
-    /// The part of it from its `skip`-th block on, `take` blocks long. An inline extent is one
-    /// block and is returned whole.
+    /// The part of it from its `skip`-th block on, `take` blocks long. An extent of one block is
+    /// returned whole.
     #[must_use]
     pub fn part(&self, skip: u64, take: u64) -> Extent {
         match self {
@@ -88,7 +119,7 @@ impl Extent {
                     crcs: crcs[start..end].to_vec(),
                 }
             }
-            Extent::Inline(bytes) => Extent::Inline(bytes.clone()),
+            Extent::Inline(_) | Extent::Compressed(_) | Extent::Packed(_) => self.clone(),
             Extent::Reserved { blocks } => Extent::Reserved {
                 blocks: u64::from(*blocks).saturating_sub(skip).min(take) as u32,
             },
@@ -122,6 +153,14 @@ impl Extent {
                 out.put_u8(RESERVED);
                 out.put_u32(*blocks);
             }
+            Extent::Compressed(bytes) => {
+                out.put_u8(COMPRESSED);
+                out.put(bytes);
+            }
+            Extent::Packed(piece) => {
+                out.put_u8(PACKED);
+                piece.put(out);
+            }
         }
     }
 
@@ -130,7 +169,7 @@ impl Extent {
         let mut r = Reader::new(bytes, "extent");
         Ok(match r.u8()? {
             FRAME => (bytes.len().saturating_sub(9) / 4) as u64,
-            INLINE => 1,
+            INLINE | COMPRESSED | PACKED => 1,
             RESERVED => u64::from(r.u32()?),
             tag => return Err(r.bad("tag", tag.into())),
         })
@@ -163,6 +202,11 @@ impl Extent {
                 }
                 Extent::Reserved { blocks }
             }
+            COMPRESSED => {
+                let len = packed::checked_len(&r, r.remaining() as u64)?;
+                Extent::Compressed(r.bytes(len.into())?.to_vec())
+            }
+            PACKED => Extent::Packed(Packed::read(&mut r)?),
             tag => return Err(r.bad("tag", tag.into())),
         };
         r.end()?;

@@ -15,6 +15,7 @@ pub mod inode;
 pub mod key;
 pub mod log;
 pub mod name;
+pub mod packed;
 pub mod page;
 pub mod record;
 pub mod summary;

@@ -36,7 +36,7 @@ pub enum Op {
     },
     /// Map file blocks from `block` on to `extent`, in place of what was there. Tag 3, inode
     /// (varint), block (varint), length of the extent (varint), extent as in
-    /// [`crate::extent`].
+    /// [`crate::extent`]. Never a packed piece: packing is not journaled.
     Map {
         /// File.
         ino: Ino,
@@ -116,12 +116,7 @@ impl Op {
                 out.put_u8(MAP);
                 out.put_varint(ino.0);
                 out.put_varint(*block);
-                let len = match extent {
-                    Extent::Frame { crcs, .. } => 9 + 4 * crcs.len(),
-                    Extent::Inline(bytes) => 1 + bytes.len(),
-                    Extent::Reserved { .. } => 5,
-                };
-                out.put_varint(len as u64);
+                out.put_varint(extent.encoded_len() as u64);
                 extent.encode_into(out);
             }
             Op::Punch { ino, from, to } => {
@@ -186,6 +181,9 @@ impl Op {
                 let extent = Extent::decode(r.bytes(len)?)?;
                 if !extent.fits_at(block) {
                     return Err(r.bad("file block", block));
+                }
+                if let Extent::Packed(piece) = extent {
+                    return Err(r.bad("packed piece", piece.addr.to_raw()));
                 }
                 Op::Map { ino, block, extent }
             }

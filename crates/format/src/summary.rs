@@ -3,12 +3,15 @@
 //!
 //! In the envelope, owner is the sequence of the zone and sequence the block's place in it.
 //! Payload: block of the summary before it in the zone 0..4 (0: none), entries 4..8, then each
-//! entry: place in the zone, inode, file block, blocks (varints), CRC-32C of each block.
+//! entry: place in the zone, inode, file block, blocks (varints), CRC-32C of each block. An entry of
+//! no blocks is a packed piece: then follow its grain in the block (u8), its compressed bytes
+//! (varint) and their CRC-32C.
 
 use crate::codec::{Put, Reader};
 use crate::envelope::{self, BLOCK_PAYLOAD, Kind};
 use crate::extent::FRAME_BLOCKS_MAX;
-use crate::{BLOCK_SIZE, Ino, Result, VolumeKey};
+use crate::packed::{self, Packed};
+use crate::{Addr, BLOCK_SIZE, DeviceId, Ino, Result, VolumeKey, ZoneId};
 
 const PREFIX_LEN: usize = 8;
 
@@ -24,6 +27,41 @@ pub struct SummaryEntry {
     /// CRC-32C of each block; their number is the length of the run.
     pub crcs: Vec<u32>,
 }
+
+/// A packed piece and its owner.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PieceEntry {
+    /// Block that it begins in, in the zone.
+    pub zone_block: u32,
+    /// Where in that block, in grains.
+    pub grain: u8,
+    /// Compressed bytes.
+    pub len: u16,
+    /// CRC-32C of them.
+    pub crc: u32,
+    /// File it was written for.
+    pub ino: Ino,
+    /// Block of the file.
+    pub file_block: u64,
+}
+
+impl PieceEntry {
+    /// The piece, in this zone.
+    #[must_use]
+    pub fn piece(&self, zone: ZoneId) -> Packed {
+        Packed {
+            addr: Addr::new(DeviceId(0), zone, self.zone_block),
+            grain: self.grain,
+            len: self.len,
+            crc: self.crc,
+        }
+    }
+}
+
+/// Pieces that always fit one summary.
+pub const PIECES_MIN: usize = 128;
+// Four varints: 4 bytes of zone block, 10 + 8 of owner, 2 of length at most.
+const _: () = assert!(PIECES_MIN * (4 + 10 + 8 + 1 + 1 + 2 + 4) <= BLOCK_PAYLOAD - PREFIX_LEN);
 
 /// A summary being put together.
 #[derive(Clone, Debug, Default)]
@@ -44,6 +82,26 @@ impl SummaryBuilder {
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.count == 0
+    }
+
+    /// Whether there is room for these pieces.
+    #[must_use]
+    pub fn fits_pieces(&self, pieces: impl Iterator<Item = PieceEntry>) -> bool {
+        let mut with = self.clone();
+        pieces.for_each(|piece| with.push_piece(&piece));
+        with.bytes.len() <= BLOCK_PAYLOAD - PREFIX_LEN
+    }
+
+    /// Adds a piece; the caller asked [`SummaryBuilder::fits_pieces`].
+    pub fn push_piece(&mut self, piece: &PieceEntry) {
+        self.bytes.put_varint(piece.zone_block.into());
+        self.bytes.put_varint(piece.ino.0);
+        self.bytes.put_varint(piece.file_block);
+        self.bytes.put_varint(0);
+        self.bytes.put_u8(piece.grain);
+        self.bytes.put_varint(piece.len.into());
+        self.bytes.put_u32(piece.crc);
+        self.count += 1;
     }
 
     /// Adds an entry; the caller asked [`SummaryBuilder::fits`].
@@ -91,8 +149,10 @@ impl SummaryBuilder {
 pub struct Summary {
     /// Where in the zone the summary before this one is; 0 if this is the first.
     pub previous: u32,
-    /// What it describes.
+    /// What it describes: runs of whole blocks.
     pub entries: Vec<SummaryEntry>,
+    /// And packed pieces.
+    pub pieces: Vec<PieceEntry>,
 }
 
 impl Summary {
@@ -113,14 +173,34 @@ impl Summary {
             return Err(r.bad("previous", previous.into()));
         }
         let count = r.u32()?;
-        let mut entries = Vec::new();
+        let (mut entries, mut pieces) = (Vec::new(), Vec::new());
         for _ in 0..count {
             let place = r.varint()?;
             let ino = Ino(r.varint()?);
             let file_block = r.varint()?;
             let blocks = r.varint()? as usize;
-            if blocks == 0
-                || blocks > FRAME_BLOCKS_MAX
+            if blocks == 0 {
+                let grain = r.u8()?;
+                let len = r.varint()?;
+                if place >= zone_block.into() {
+                    return Err(r.bad("piece", place));
+                }
+                let piece = PieceEntry {
+                    zone_block: place as u32,
+                    grain,
+                    len: packed::checked_len(&r, len)?,
+                    crc: r.u32()?,
+                    ino,
+                    file_block,
+                };
+                let span = piece.piece(ZoneId(0)).span();
+                if place.saturating_add(span.into()) > zone_block.into() {
+                    return Err(r.bad("piece", place));
+                }
+                pieces.push(piece);
+                continue;
+            }
+            if blocks > FRAME_BLOCKS_MAX
                 || place.saturating_add(blocks as u64) > zone_block.into()
             {
                 return Err(r.bad("run", place));
@@ -134,6 +214,10 @@ impl Summary {
             });
         }
         r.end()?;
-        Ok(Summary { previous, entries })
+        Ok(Summary {
+            previous,
+            entries,
+            pieces,
+        })
     }
 }

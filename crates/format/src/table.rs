@@ -4,6 +4,7 @@
 
 use crate::codec::{Put, Reader};
 use crate::envelope::BLOCK_PAYLOAD;
+use crate::packed::BLOCK_GRAINS;
 use crate::{Addr, Result};
 
 /// Where a page is. Bytes: address 0..8, blocks 8..10, reserved 10..12. No blocks: no such page.
@@ -106,7 +107,7 @@ impl Role {
     }
 }
 
-/// What is known of a zone. Bytes: role 0, lifetime 1, reserved 2..4, valid 4..8, write pointer
+/// What is known of a zone. Bytes: role 0, lifetime 1, short 2, reserved 3, valid 4..8, write pointer
 /// 8..12, resets 12..16, sequence 16..24, last write 24..32.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ZitEntry {
@@ -115,8 +116,10 @@ pub struct ZitEntry {
     /// Lifetime class of what is written to it: 0 none, 1 short, 2 medium, 3 long, 4 extreme,
     /// 5 survivors of cleaning.
     pub lifetime: u8,
-    /// Blocks that something refers to.
+    /// Blocks that something refers to; of packed pieces the blocks they would fill, rounded up.
     pub valid: u32,
+    /// Grains by which that was rounded up.
+    pub short: u8,
     /// Blocks written.
     pub write_pointer: u32,
     /// Resets in its life.
@@ -134,11 +137,29 @@ impl ZitEntry {
     /// Entries of a chunk.
     pub const PER_CHUNK: usize = BLOCK_PAYLOAD / Self::LEN;
 
+    /// Grains that something refers to.
+    #[must_use]
+    pub fn grains(&self) -> u64 {
+        (u64::from(self.valid) * BLOCK_GRAINS).saturating_sub(self.short.into())
+    }
+
+    /// With so many grains valid.
+    #[must_use]
+    pub fn with_grains(self, grains: u64) -> ZitEntry {
+        let blocks = grains.div_ceil(BLOCK_GRAINS);
+        ZitEntry {
+            valid: u32::try_from(blocks).unwrap_or(u32::MAX),
+            short: (blocks * BLOCK_GRAINS - grains) as u8,
+            ..self
+        }
+    }
+
     /// Appends it as stored.
     pub fn encode(&self, out: &mut Vec<u8>) {
         out.put_u8(self.role as u8);
         out.put_u8(self.lifetime);
-        out.put_u16(0);
+        out.put_u8(self.short);
+        out.put_u8(0);
         out.put_u32(self.valid);
         out.put_u32(self.write_pointer);
         out.put_u32(self.resets);
@@ -150,11 +171,17 @@ impl ZitEntry {
         let role = r.u8()?;
         let role = Role::from_number(role).ok_or_else(|| r.bad("role", role.into()))?;
         let lifetime = r.u8()?;
-        r.u16()?;
+        let short = r.u8()?;
+        r.u8()?;
+        let valid = r.u32()?;
+        if short > 0 && valid == 0 {
+            return Err(r.bad("grains", short.into()));
+        }
         Ok(ZitEntry {
             role,
             lifetime,
-            valid: r.u32()?,
+            valid,
+            short,
             write_pointer: r.u32()?,
             resets: r.u32()?,
             sequence: r.u64()?,

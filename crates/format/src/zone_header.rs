@@ -26,8 +26,10 @@ const WHAT: &str = "zone header";
 
 /// Incompatible feature: zones of the log and of metadata come in pairs with the same content.
 pub const MIRRORED: u64 = 1;
+/// Incompatible feature: blocks of files may be compressed, and packed several in a block.
+pub const PACKED: u64 = 2;
 /// Features whose bits a reader must know to mount at all.
-pub const KNOWN_INCOMPATIBLE: u64 = MIRRORED;
+pub const KNOWN_INCOMPATIBLE: u64 = MIRRORED | PACKED;
 /// Features whose bits a reader must know to write.
 pub const KNOWN_READ_ONLY_COMPATIBLE: u64 = 0;
 
@@ -59,6 +61,12 @@ impl VolumeIdentity {
     #[must_use]
     pub fn key(&self) -> VolumeKey {
         VolumeKey::new(&self.uuid, &self.secret)
+    }
+
+    /// Whether blocks of files may be compressed and packed.
+    #[must_use]
+    pub fn packs(&self) -> bool {
+        self.incompatible & PACKED != 0
     }
 
     /// Zones that hold each block of the log and of metadata.

@@ -5,7 +5,6 @@
 //! writes at known addresses and journals at the same moment; both complete together.
 
 use std::collections::BTreeMap;
-use std::ops::Range;
 use std::sync::{Arc, MutexGuard};
 
 use persimmon_device::{BLOCK_SIZE, Buffer};
@@ -30,12 +29,6 @@ use crate::zones::{Pin, Placed, Run, Stream, Tries};
 const FLIGHT_BLOCKS: u64 = 2048;
 /// Largest file that is kept in the tree.
 const INLINE_BYTES_MAX: u64 = 2048;
-/// Bytes of a file's tail that travel inside the journal, with which a record still fits a block.
-const RIDE_BYTES_MAX: usize = 3584;
-/// The same where other blocks of the file fly: then a whole block beside them costs little.
-const RIDE_BESIDE_BYTES_MAX: usize = 2048;
-/// What a record holds beside a riding tail, more or less.
-const RECORD_REST_BYTES: usize = 200;
 
 /// How a flight goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -58,20 +51,32 @@ pub(crate) struct Way<'a> {
     in_flight: Option<&'a Arc<InFlight>>,
     /// See [`Mode::Superseding`].
     superseding: bool,
+    /// Where there is no room none is made.
+    without_cleaning: bool,
+}
+
+impl Way<'_> {
+    /// By appends, into zones that are there: none is made by cleaning or a checkpoint.
+    pub(super) fn without_cleaning() -> Self {
+        Way {
+            without_cleaning: true,
+            ..Way::default()
+        }
+    }
 }
 
 /// A file in a flight.
-struct Passenger {
-    ino: Ino,
+pub(super) struct Passenger {
+    pub(super) ino: Ino,
     file: Arc<File>,
     /// Size when the flight took off.
-    size: u64,
+    pub(super) size: u64,
     committed_size: u64,
     growth: Growth,
     times: Option<Times>,
     lifetime: u8,
-    blocks: u64,
-    flying: Vec<(u64, Buffer)>,
+    pub(super) blocks: u64,
+    pub(super) flying: Vec<(u64, Buffer)>,
 }
 
 /// A flight whose blocks are where the tree says they are.
@@ -84,16 +89,16 @@ struct Landed {
 }
 
 /// What becomes of one piece of a passenger.
-struct Landing {
-    ino: Ino,
-    block: u64,
+pub(super) struct Landing {
+    pub(super) ino: Ino,
+    pub(super) block: u64,
     /// One past its last file block.
-    end: u64,
-    op: Op,
+    pub(super) end: u64,
+    pub(super) op: Op,
 }
 
 impl Landing {
-    fn map(ino: Ino, block: u64, extent: Extent) -> Landing {
+    pub(super) fn map(ino: Ino, block: u64, extent: Extent) -> Landing {
         Landing {
             ino,
             block,
@@ -129,7 +134,7 @@ impl Volume {
             }
         }
         if passengers.is_empty() {
-            return Ok(false);
+            return Ok(self.pack_ahead());
         }
         self.fly(passengers, Mode::Background)?;
         Ok(true)
@@ -148,7 +153,10 @@ impl Volume {
             FsyncOrder::Strict => Mode::SyncInOrder,
         };
         match self.fly_file(ino, mode)? {
-            Some(()) => Ok(()),
+            Some(()) => {
+                self.pack_ahead();
+                Ok(())
+            }
             None if fault(Fault::CleanFileNotSynced) => Ok(()),
             None => self.sync_metadata(),
         }
@@ -221,9 +229,10 @@ impl Volume {
         let mut landings = Vec::new();
         let mut runs: BTreeMap<u8, Vec<Run>> = BTreeMap::new();
         for passenger in passengers {
-            let tail = match mode {
-                Mode::Sync | Mode::SyncInOrder => self.riding_tail(passenger)?,
-                Mode::Background | Mode::Superseding => None,
+            let may_ride = matches!(mode, Mode::Sync | Mode::SyncInOrder);
+            let tail = match may_ride {
+                true => self.riding_tail(passenger)?,
+                false => None,
             };
             if tail.is_none()
                 && let Some(inline) = inline(passenger)
@@ -231,8 +240,16 @@ impl Volume {
                 landings.push(inline);
                 continue;
             }
+            let blocks = match may_ride {
+                true => self.riding_blocks(passenger, tail.as_ref())?,
+                false => None,
+            };
             let riding = tail.as_ref().map(|tail| tail.block);
             landings.extend(tail);
+            if let Some(blocks) = blocks {
+                landings.extend(blocks);
+                continue;
+            }
             let runs = runs.entry(passenger.lifetime).or_default();
             for (block, data) in &passenger.flying {
                 let rides = riding == Some(block + u64::from(data.blocks()) - 1);
@@ -259,6 +276,7 @@ impl Volume {
                 Way {
                     in_flight: in_flight.as_ref(),
                     superseding: mode == Mode::Superseding,
+                    without_cleaning: false,
                 },
                 &mut pins,
                 &mut placed,
@@ -310,50 +328,6 @@ impl Volume {
                 self.supersede(passengers)
             }
         }
-    }
-
-    /// A file's tail as it travels inside the journal: what of it changed, if the tree has it
-    /// inline, else all of it. `None` if that is too much, or the block is preallocated. It fills
-    /// up the log block that others are waiting for, and makes them wait for no other.
-    fn riding_tail(&self, passenger: &Passenger) -> Result<Option<Landing>> {
-        let Some((block, content)) = tail(passenger) else {
-            return Ok(None);
-        };
-        let room = self.log.room_in_block();
-        let limit = RIDE_BYTES_MAX.min(room.saturating_sub(RECORD_REST_BYTES));
-        if passenger.blocks > 1 && content.len() > limit.min(RIDE_BESIDE_BYTES_MAX) {
-            return Ok(None);
-        }
-        let ino = passenger.ino;
-        let before = self.view::<_, Error>(|view| view.extents(ino, block, block + 1, 1))?;
-        let old = match before.into_iter().next().map(|piece| piece.extent) {
-            None => Some(Vec::new()),
-            Some(Extent::Inline(old)) => Some(old),
-            Some(Extent::Frame { .. }) => None,
-            Some(Extent::Reserved { .. }) => return Ok(None),
-        };
-        let landing = match old {
-            Some(old) => {
-                let changed = difference(&old, content);
-                let new = |at| content.get(at).copied().unwrap_or(0);
-                let bytes: Vec<u8> = changed.clone().map(new).collect();
-                let op = Op::Splice {
-                    ino,
-                    block,
-                    at: changed.start as u16,
-                    bytes,
-                };
-                (changed.len() <= limit).then_some(Landing {
-                    ino,
-                    block,
-                    end: block + 1,
-                    op,
-                })
-            }
-            None => (content.len() <= limit)
-                .then(|| Landing::map(ino, block, Extent::spliced(Vec::new(), 0, content))),
-        };
-        Ok(landing)
     }
 
     /// Remembers the blocks that the files end in, for who appends to them.
@@ -422,7 +396,7 @@ impl Volume {
                 Ok(writer) => writer,
                 Err(NoWriter::NeedRoom) => {
                     // Cleaning must not wait for cleaning, nor for the checkpoint it ends in.
-                    if class == Class::CleanedData || way.superseding {
+                    if class == Class::CleanedData || way.superseding || way.without_cleaning {
                         return Err(Error::NoSpace);
                     }
                     self.make_room()?;
@@ -563,6 +537,7 @@ fn run(ino: Ino, file_block: u64, data: Buffer) -> Run {
         file_block,
         data,
         crcs,
+        pieces: Vec::new(),
     }
 }
 
@@ -581,7 +556,7 @@ fn inline(passenger: &Passenger) -> Option<Landing> {
 }
 
 /// The last block of a file, where the file ends inside it and it is in the flight: its content.
-fn tail(passenger: &Passenger) -> Option<(u64, &[u8])> {
+pub(super) fn tail(passenger: &Passenger) -> Option<(u64, &[u8])> {
     let block = passenger.size / BLOCK_SIZE as u64;
     let len = (passenger.size % BLOCK_SIZE as u64) as usize;
     let (start, data) = passenger.flying.last()?;
@@ -591,17 +566,6 @@ fn tail(passenger: &Passenger) -> Option<(u64, &[u8])> {
     }
     let content = data.get(at * BLOCK_SIZE..)?.get(..len)?;
     Some((block, content))
-}
-
-/// Where two contents differ, zeros following both: from the first to past the last byte.
-fn difference(old: &[u8], new: &[u8]) -> Range<usize> {
-    let byte = |content: &[u8], at: usize| content.get(at).copied().unwrap_or(0);
-    let differ = |at: &usize| byte(old, *at) != byte(new, *at);
-    let len = old.len().max(new.len());
-    match (0..len).find(differ) {
-        Some(first) => first..(first..len).rfind(differ).unwrap_or(first) + 1,
-        None => 0..0,
-    }
 }
 
 fn touch(ino: Ino, size: u64, times: Option<Times>) -> Op {

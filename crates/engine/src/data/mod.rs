@@ -7,8 +7,10 @@
 mod files;
 mod flight;
 mod growth;
+mod packing;
 mod read;
 mod resize;
+mod riding;
 mod seek;
 mod space;
 mod staged;
@@ -18,6 +20,8 @@ mod write;
 
 pub(crate) use files::Files;
 pub(crate) use flight::Way;
+pub(crate) use packing::Loose;
+pub(crate) use riding::Compressibility;
 pub use seek::Seek;
 pub(crate) use space::Space;
 pub use space::SpaceReport;

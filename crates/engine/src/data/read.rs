@@ -1,7 +1,8 @@
 //! Reading: staged blocks from memory, the others from the device, every block verified.
 
-use persimmon_device::BLOCK_SIZE;
+use persimmon_device::{BLOCK_SIZE, Buffer};
 use persimmon_format::extent::Extent;
+use persimmon_format::packed::{self, Packed};
 use persimmon_format::{Addr, Ino, checksum};
 
 use super::{block_of, blocks_in};
@@ -86,10 +87,8 @@ impl Volume {
             Ok(pieces
                 .into_iter()
                 .map(|piece| {
-                    let pin = match &piece.extent {
-                        Extent::Frame { addr, .. } => self.zones.pin(addr.zone()),
-                        _ => None,
-                    };
+                    let place = piece.extent.on_device();
+                    let pin = place.and_then(|(addr, _)| self.zones.pin(addr.zone()));
                     (piece, pin)
                 })
                 .collect())
@@ -106,6 +105,7 @@ impl Volume {
         buf: &mut [u8],
     ) -> Result<()> {
         let mut done = from;
+        let mut last = None;
         for (piece, _pin) in pieces {
             let (start, end) = (piece.block.max(from), piece.end().min(to));
             zero_blocks(buf, offset, done, start);
@@ -116,6 +116,25 @@ impl Volume {
                     if let Some(out) = content.get_mut(..bytes.len()) {
                         out.copy_from_slice(bytes);
                     }
+                    copy_block(buf, offset, start, &content);
+                }
+                Extent::Compressed(bytes) => {
+                    let content = packed::decompress(bytes).ok_or_else(|| {
+                        Error::Inconsistent(format!(
+                            "inode {ino}, block {start}: compressed content is malformed"
+                        ))
+                    })?;
+                    copy_block(buf, offset, start, &content);
+                }
+                Extent::Packed(piece) => {
+                    let blocks = self
+                        .packed_blocks(piece, &mut last)
+                        .map_err(|error| self.lost_data(error, ino, start, piece.addr))?;
+                    let content = piece.content(&blocks).ok_or(Error::DataDamaged {
+                        ino,
+                        block: start,
+                        addr: piece.addr,
+                    })?;
                     copy_block(buf, offset, start, &content);
                 }
                 Extent::Frame { addr, crcs } => {
@@ -149,6 +168,20 @@ impl Volume {
         }
         zero_blocks(buf, offset, done, to);
         Ok(())
+    }
+
+    /// The blocks that hold a packed piece. What was read last is taken again where it holds them:
+    /// neighbours in a file are mostly neighbours on the device.
+    fn packed_blocks(&self, piece: &Packed, last: &mut Option<(Addr, Buffer)>) -> Result<Buffer> {
+        if let Some((addr, blocks)) = last
+            && *addr == piece.addr
+            && blocks.blocks() >= piece.span()
+        {
+            return Ok(blocks.clone());
+        }
+        let blocks = self.media.read(piece.addr, piece.span())?;
+        *last = Some((piece.addr, blocks.clone()));
+        Ok(blocks)
     }
 
     /// Why data cannot be read: its zone may have failed for good.

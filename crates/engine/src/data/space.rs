@@ -99,7 +99,8 @@ impl Volume {
     fn taken_blocks(&self) -> u64 {
         let (dirty, reserved) = {
             let meta = self.meta();
-            (meta.cache.dirty() as u64, meta.reserved_blocks)
+            let riding = meta.riding.bytes().div_ceil(BLOCK_SIZE as u64);
+            (meta.cache.dirty() as u64, meta.reserved_blocks + riding)
         };
         self.zones
             .live_blocks()

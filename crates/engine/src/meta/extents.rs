@@ -95,22 +95,20 @@ pub(crate) fn ensure(meta: &Meta, ino: Ino, from: u64, to: u64) -> Result<()> {
 }
 
 fn count_out(meta: &mut Meta, zones: &Zones, extent: &Extent) {
-    match extent {
-        Extent::Frame { addr, crcs } => zones.sub_valid(*addr, crcs.len() as u64),
-        Extent::Reserved { blocks } => {
-            meta.reserved_blocks = meta.reserved_blocks.saturating_sub((*blocks).into());
-        }
-        Extent::Inline(_) => {}
+    if let Some((addr, grains)) = extent.on_device() {
+        zones.sub_grains(addr, grains);
+    }
+    if let Extent::Reserved { blocks } = extent {
+        meta.reserved_blocks = meta.reserved_blocks.saturating_sub((*blocks).into());
     }
 }
 
 fn count_in(meta: &mut Meta, zones: &Zones, extent: &Extent) {
-    match extent {
-        Extent::Frame { addr, crcs } => zones.add_valid(*addr, crcs.len() as u64),
-        Extent::Reserved { blocks } => {
-            meta.reserved_blocks = meta.reserved_blocks.saturating_add((*blocks).into());
-        }
-        Extent::Inline(_) => {}
+    if let Some((addr, grains)) = extent.on_device() {
+        zones.add_grains(addr, grains);
+    }
+    if let Extent::Reserved { blocks } = extent {
+        meta.reserved_blocks = meta.reserved_blocks.saturating_add((*blocks).into());
     }
 }
 
@@ -127,6 +125,9 @@ pub(crate) fn punch(meta: &mut Meta, zones: &Zones, ino: Ino, from: u64, to: u64
         let cut_to = to.min(piece.end()) - piece.block;
         let gone = piece.extent.part(cut_from, cut_to - cut_from);
         sectors += gone.sectors() as i64;
+        if matches!(gone, Extent::Compressed(_)) {
+            meta.riding.remove(ino, piece.block);
+        }
         if !fault(Fault::PunchNotCounted) {
             count_out(meta, zones, &gone);
         }
@@ -155,6 +156,9 @@ pub(crate) fn map(
     let freed = punch(meta, zones, ino, block, block + extent.blocks())?;
     if !fault(Fault::ExtentNotCounted) {
         count_in(meta, zones, extent);
+    }
+    if let Extent::Compressed(bytes) = extent {
+        meta.riding.add(ino, block, bytes.len());
     }
     match joined(meta, ino, block, extent)? {
         Some((start, whole)) => put(meta, ino, start, &whole),
@@ -231,6 +235,23 @@ pub(crate) fn relocate(
         map(meta, zones, ino, live.block, &target)?;
     }
     Ok(moved)
+}
+
+/// Puts `to` in the place of `from`, which holds the same one block, if the file still has that at
+/// `block`. Not a logical change: no record is made of it. True if it did.
+pub(crate) fn exchange(
+    meta: &mut Meta,
+    zones: &Zones,
+    ino: Ino,
+    block: u64,
+    from: &Extent,
+    to: &Extent,
+) -> Result<bool> {
+    let there = !still_there(meta, ino, block, from)?.is_empty();
+    if there {
+        map(meta, zones, ino, block, to)?;
+    }
+    Ok(there)
 }
 
 /// The parts of the frame `from`, at file block `block`, that the file still refers to there.

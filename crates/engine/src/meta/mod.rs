@@ -11,6 +11,7 @@ pub mod cache;
 pub(crate) mod extents;
 pub(crate) mod mat;
 pub mod page;
+pub(crate) mod riding;
 pub(crate) mod store;
 pub(crate) mod transaction;
 pub mod tree;
@@ -24,6 +25,7 @@ pub use tree::TreeError;
 
 use crate::error::Error;
 use mat::Mat;
+use riding::Riding;
 
 /// The metadata of a volume, behind one lock: one writer or many readers, no I/O inside.
 pub(crate) struct Meta {
@@ -35,6 +37,8 @@ pub(crate) struct Meta {
     pub(crate) inodes: u64,
     /// Blocks set aside by preallocation.
     pub(crate) reserved_blocks: u64,
+    /// Compressed blocks in the tree that are still to be packed.
+    pub(crate) riding: Riding,
 }
 
 impl Meta {

@@ -17,4 +17,4 @@ pub(crate) use pairs::Pairs;
 pub(crate) use pin::Pin;
 pub(crate) use retry::Tries;
 pub(crate) use table::{Cut, Stream, Zones};
-pub(crate) use writer::{Placed, Run, ZoneWriter};
+pub(crate) use writer::{Placed, Run, RunPiece, ZoneWriter};

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
 use persimmon_device::{BufferMut, ZoneId};
+use persimmon_format::packed::BLOCK_GRAINS;
 use persimmon_format::summary::SummaryBuilder;
 use persimmon_format::table::{Role, ZitEntry};
 use persimmon_format::zone_header::{VolumeIdentity, ZoneHeader};
@@ -95,7 +96,7 @@ pub(super) struct Entry {
 
 impl Entry {
     /// Nothing valid is in it, and nothing goes into it: a checkpoint can free it.
-    fn is_dead(&self, valid: u32) -> bool {
+    fn is_dead(&self, valid: u64) -> bool {
         self.used && !self.open && valid == 0 && !matches!(self.role, Role::Log | Role::Retired)
     }
 }
@@ -117,8 +118,9 @@ pub(crate) struct Zones {
     pub(crate) budget: Budget,
     identity: VolumeIdentity,
     conventional: u32,
-    valid: Box<[AtomicU32]>,
-    /// Valid blocks of all zones, with all their copies.
+    /// Grains that something refers to, by zone.
+    valid: Box<[AtomicU64]>,
+    /// The same of all zones, with all their copies.
     live: AtomicU64,
     pins: Pins,
     pub(super) pairs: Pairs,
@@ -198,8 +200,8 @@ impl Zones {
             })
             .collect();
         let valid_copies = |f: &Found| match f.entry.role {
-            Role::Metadata => u64::from(f.entry.valid) * copies,
-            _ => f.entry.valid.into(),
+            Role::Metadata => f.entry.grains() * copies,
+            _ => f.entry.grains(),
         };
         let zones = Zones {
             budget,
@@ -210,7 +212,7 @@ impl Zones {
             log_failing: AtomicBool::new(false),
             valid: found
                 .iter()
-                .map(|f| AtomicU32::new(f.entry.valid))
+                .map(|f| AtomicU64::new(f.entry.grains()))
                 .collect(),
             live: AtomicU64::new(found.iter().map(valid_copies).sum()),
             pins: Pins::new(found.len() as u32),
@@ -236,65 +238,69 @@ impl Zones {
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// `blocks` blocks of file data at `addr` became referenced.
-    pub(crate) fn add_valid(&self, addr: Addr, blocks: u64) {
-        self.add_copies(addr, blocks, 1);
+    /// `grains` grains of file data at `addr` became referenced.
+    pub(crate) fn add_grains(&self, addr: Addr, grains: u64) {
+        self.add_copies(addr, grains, 1);
     }
 
     /// The same of metadata.
     pub(crate) fn add_metadata(&self, addr: Addr, blocks: u64) {
-        self.add_copies(addr, blocks, self.budget.copies.into());
+        self.add_copies(addr, blocks * BLOCK_GRAINS, self.budget.copies.into());
     }
 
-    fn add_copies(&self, addr: Addr, blocks: u64, copies: u64) {
+    fn add_copies(&self, addr: Addr, grains: u64, copies: u64) {
         if let Some(valid) = self.valid.get(addr.zone().0 as usize) {
-            valid.fetch_add(blocks as u32, Ordering::Relaxed);
-            self.live.fetch_add(blocks * copies, Ordering::Relaxed);
+            valid.fetch_add(grains, Ordering::Relaxed);
+            self.live.fetch_add(grains * copies, Ordering::Relaxed);
         }
     }
 
-    /// `blocks` blocks of file data at `addr` are no longer referenced.
-    pub(crate) fn sub_valid(&self, addr: Addr, blocks: u64) {
-        self.sub_copies(addr, blocks, 1);
+    /// `grains` grains of file data at `addr` are no longer referenced.
+    pub(crate) fn sub_grains(&self, addr: Addr, grains: u64) {
+        self.sub_copies(addr, grains, 1);
     }
 
     /// The same of metadata.
     pub(crate) fn sub_metadata(&self, addr: Addr, blocks: u64) {
-        self.sub_copies(addr, blocks, self.budget.copies.into());
+        self.sub_copies(addr, blocks * BLOCK_GRAINS, self.budget.copies.into());
     }
 
-    fn sub_copies(&self, addr: Addr, blocks: u64, copies: u64) {
+    fn sub_copies(&self, addr: Addr, grains: u64, copies: u64) {
         if let Some(valid) = self.valid.get(addr.zone().0 as usize) {
             // A damaged table may count too few: a count that wrapped would make the zone look full.
-            let less = |count: u32| Some(count.saturating_sub(blocks as u32));
+            let less = |count: u64| Some(count.saturating_sub(grains));
             let before = valid.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less);
-            let before = u64::from(before.unwrap_or_default());
-            let less = before.min(blocks) * copies;
+            let less = before.unwrap_or_default().min(grains) * copies;
             self.live.fetch_sub(less, Ordering::Relaxed);
         }
     }
 
-    /// So many blocks of a zone are referenced, whatever was counted before.
-    pub(crate) fn set_valid(&self, zone: ZoneId, blocks: u32) {
+    /// So many grains of a zone are referenced, whatever was counted before.
+    pub(crate) fn set_grains(&self, zone: ZoneId, grains: u64) {
         let role = self.lock().entries.get(zone.0 as usize).map(|e| e.role);
         let copies = role.map_or(1, |role| u64::from(self.budget.copies_of(role)));
         if let Some(valid) = self.valid.get(zone.0 as usize) {
-            let before = u64::from(valid.swap(blocks, Ordering::Relaxed));
-            let after = u64::from(blocks);
-            self.live.fetch_add(after * copies, Ordering::Relaxed);
+            let before = valid.swap(grains, Ordering::Relaxed);
+            self.live.fetch_add(grains * copies, Ordering::Relaxed);
             self.live.fetch_sub(before * copies, Ordering::Relaxed);
         }
     }
 
-    pub(crate) fn valid(&self, zone: ZoneId) -> u32 {
+    /// Grains of a zone that are referenced.
+    pub(crate) fn grains(&self, zone: ZoneId) -> u64 {
         self.valid
             .get(zone.0 as usize)
             .map_or(0, |v| v.load(Ordering::Relaxed))
     }
 
+    /// The same in blocks, rounded up.
+    pub(crate) fn valid(&self, zone: ZoneId) -> u32 {
+        self.grains(zone).div_ceil(BLOCK_GRAINS) as u32
+    }
+
     /// Blocks referenced in all zones.
     pub(crate) fn live_blocks(&self) -> u64 {
-        self.live.load(Ordering::Relaxed)
+        self.live.load(Ordering::Relaxed).div_ceil(BLOCK_GRAINS)
     }
 
     pub(crate) fn pin(&self, zone: ZoneId) -> Option<Pin> {
@@ -646,7 +652,7 @@ impl Zones {
     }
 
     /// Whether a checkpoint can free a zone, with its partner if it has one.
-    fn can_go(&self, i: usize, entry: &Entry, valid: &AtomicU32) -> bool {
+    fn can_go(&self, i: usize, entry: &Entry, valid: &AtomicU64) -> bool {
         let zone = ZoneId(i as u32);
         entry.is_dead(valid.load(Ordering::Relaxed))
             && !self.pairs.is_second(zone)
@@ -672,7 +678,7 @@ impl Zones {
         table
             .entries
             .get(zone.0 as usize)
-            .map(|e| e.to_zit(self.valid(zone)))
+            .map(|e| e.to_zit(self.grains(zone)))
     }
 
     /// Whether a zone may be reset now: still unused by readers and by writers.
@@ -755,16 +761,18 @@ pub(crate) struct LogZone {
 }
 
 impl Entry {
-    fn to_zit(self, valid: u32) -> ZitEntry {
-        ZitEntry {
+    fn to_zit(self, grains: u64) -> ZitEntry {
+        let entry = ZitEntry {
             role: self.role,
             lifetime: self.lifetime,
-            valid,
+            valid: 0,
+            short: 0,
             write_pointer: self.write_pointer,
             resets: self.resets,
             sequence: self.sequence,
             last_write: self.last_write,
-        }
+        };
+        entry.with_grains(grains)
     }
 }
 

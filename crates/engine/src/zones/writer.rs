@@ -3,8 +3,9 @@
 
 use std::sync::Arc;
 
-use persimmon_device::{Buffer, BufferMut, Command, DeviceError, Pending, ZoneId};
-use persimmon_format::summary::{SummaryBuilder, SummaryEntry};
+use persimmon_device::{BLOCK_SIZE, Buffer, BufferMut, Command, DeviceError, Pending, ZoneId};
+use persimmon_format::packed::Packed;
+use persimmon_format::summary::{PieceEntry, SummaryBuilder, SummaryEntry};
 use persimmon_format::{Addr, DeviceId, Ino, VolumeKey};
 
 use super::Stream;
@@ -16,27 +17,105 @@ use crate::statistics::Class;
 const COMMAND_LOAD: u32 = 3;
 
 /// A run of file data on its way to the device: at most
-/// [`persimmon_format::extent::FRAME_BLOCKS_MAX`] blocks.
+/// [`persimmon_format::extent::FRAME_BLOCKS_MAX`] blocks of one file, or packed pieces.
 #[derive(Clone, Debug)]
 pub(crate) struct Run {
     pub(crate) ino: Ino,
     pub(crate) file_block: u64,
     pub(crate) data: Buffer,
-    /// CRC-32C of each block.
+    /// CRC-32C of each block; none of pieces.
     pub(crate) crcs: Vec<u32>,
+    /// Packed pieces, at most [`persimmon_format::summary::PIECES_MIN`], in order; none of whole
+    /// blocks.
+    pub(crate) pieces: Vec<RunPiece>,
+}
+
+/// A piece in a run.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct RunPiece {
+    pub(crate) ino: Ino,
+    pub(crate) file_block: u64,
+    /// First byte in the run.
+    pub(crate) at: u32,
+    /// Where it lies when the run lies at the beginning of zone 0.
+    pub(crate) piece: Packed,
+}
+
+impl RunPiece {
+    /// The piece when the run lies at `addr`.
+    pub(crate) fn placed(&self, addr: Addr) -> Packed {
+        Packed {
+            addr: addr.offset(self.at / BLOCK_SIZE as u32),
+            ..self.piece
+        }
+    }
+
+    fn entry(&self, run: u32) -> PieceEntry {
+        PieceEntry {
+            zone_block: run + self.at / BLOCK_SIZE as u32,
+            grain: self.piece.grain,
+            len: self.piece.len,
+            crc: self.piece.crc,
+            ino: self.ino,
+            file_block: self.file_block,
+        }
+    }
+
+    /// One past the last block of the run that it needs.
+    fn end_block(&self) -> u32 {
+        (self.at + u32::from(self.piece.len)).div_ceil(BLOCK_SIZE as u32)
+    }
 }
 
 impl Run {
     fn split_off(&mut self, blocks: u32) -> Run {
         let at = blocks as usize;
+        let byte = blocks * BLOCK_SIZE as u32;
+        // A piece that is cut in two goes nowhere: it stays where it was.
+        let later = self.pieces.iter().filter(|piece| piece.at >= byte);
         let rest = Run {
             ino: self.ino,
             file_block: self.file_block + u64::from(blocks),
             data: self.data.slice(at..self.data.blocks() as usize),
-            crcs: self.crcs.split_off(at),
+            crcs: self.crcs.split_off(at.min(self.crcs.len())),
+            pieces: later
+                .map(|piece| RunPiece {
+                    at: piece.at - byte,
+                    ..*piece
+                })
+                .collect(),
         };
+        self.pieces.retain(|piece| piece.end_block() <= blocks);
         self.data = self.data.slice(0..at);
         rest
+    }
+
+    /// Nobody's blocks, left over where pieces were cut in two.
+    fn is_empty(&self) -> bool {
+        self.crcs.is_empty() && self.pieces.is_empty()
+    }
+
+    /// Whether a summary has room for the first `blocks` blocks.
+    fn fits(&self, summary: &SummaryBuilder, blocks: u32, zone_block: u32) -> bool {
+        let inside = |piece: &&RunPiece| piece.end_block() <= blocks;
+        let pieces = self.pieces.iter().filter(inside);
+        let whole = blocks.min(self.crcs.len() as u32) as usize;
+        summary.fits(whole) && summary.fits_pieces(pieces.map(|piece| piece.entry(zone_block)))
+    }
+
+    /// Adds the run to the summary of the zone in which it lies at `zone_block`.
+    fn summarise(&self, summary: &mut SummaryBuilder, zone_block: u32) {
+        if !self.crcs.is_empty() {
+            summary.push(&SummaryEntry {
+                zone_block,
+                ino: self.ino,
+                file_block: self.file_block,
+                crcs: self.crcs.clone(),
+            });
+        }
+        for piece in &self.pieces {
+            summary.push_piece(&piece.entry(zone_block));
+        }
     }
 }
 
@@ -124,7 +203,7 @@ impl ZoneWriter {
     ) -> Result<Vec<Placed>, DeviceError> {
         let start = self.write_pointer;
         let mut pending = Vec::new();
-        let batch = self.take_batch(runs, media.geometry().max_append_blocks);
+        let (batch, mut full) = self.take_batch(runs, media.geometry().max_append_blocks);
         let places = match in_flight {
             // A zone taken up again may have room for nothing but its summary.
             _ if batch.is_empty() => Ok(Vec::new()),
@@ -142,18 +221,13 @@ impl ZoneWriter {
         };
         let mut placed = Vec::with_capacity(batch.len());
         for (run, block) in batch.into_iter().zip(places) {
-            self.summary.push(&SummaryEntry {
-                zone_block: block,
-                ino: run.ino,
-                file_block: run.file_block,
-                crcs: run.crcs.clone(),
-            });
+            run.summarise(&mut self.summary, block);
             placed.push(Placed {
                 addr: self.addr(block),
                 run,
             });
         }
-        while !self.is_full() && (self.room() == 0 || !self.summary.fits(1)) {
+        while !self.is_full() && (self.room() == 0 || std::mem::take(&mut full)) {
             match in_flight {
                 Some(_) => self.write_summary(media, key, &mut pending),
                 None => self.settle_summary(media, key),
@@ -173,33 +247,38 @@ impl ZoneWriter {
         Ok(placed)
     }
 
-    /// Runs for one batch, popped off the back of `runs` (which is in reverse order).
-    fn take_batch(&mut self, runs: &mut Vec<Run>, run_blocks_max: u32) -> Vec<Run> {
+    /// Runs for one batch, popped off the back of `runs` (which is in reverse order), and whether
+    /// the summary has no room for more.
+    fn take_batch(&mut self, runs: &mut Vec<Run>, run_blocks_max: u32) -> (Vec<Run>, bool) {
         let mut room = self.room();
         let mut batch: Vec<Run> = Vec::new();
         let mut planned = self.summary.clone();
         while let Some(mut run) = runs.pop() {
-            if room == 0 || !planned.fits(1) {
+            if room == 0 {
                 runs.push(run);
                 break;
             }
             let mut take = run.data.blocks().min(room).min(run_blocks_max);
-            while !planned.fits(take as usize) {
+            while !run.fits(&planned, take, self.capacity) {
+                // Packed pieces wait for the next summary rather than that one is cut in two.
+                if take == 1 || !run.pieces.is_empty() {
+                    runs.push(run);
+                    return (batch, true);
+                }
                 take = take.div_ceil(2);
             }
             if take < run.data.blocks() {
                 runs.push(run.split_off(take));
             }
+            if run.is_empty() {
+                continue;
+            }
             room -= take;
-            planned.push(&SummaryEntry {
-                zone_block: self.capacity,
-                ino: run.ino,
-                file_block: run.file_block,
-                crcs: run.crcs.clone(),
-            });
+            run.summarise(&mut planned, self.capacity);
             batch.push(run);
         }
-        batch
+        let full = !planned.fits(1);
+        (batch, full)
     }
 
     fn send_writes(

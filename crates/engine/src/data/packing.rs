@@ -1,0 +1,210 @@
+//! Packing: compressed blocks, out of the tree or of zones that are cleaned, are put densely into
+//! runs of blocks and written. Not journaled, as cleaning is not: until the next checkpoint the
+//! journal has a compressed block, or its old place does, and the checkpoint's pages refer to
+//! pieces that were complete before they were changed.
+
+use persimmon_device::{BLOCK_SIZE, BufferMut};
+use persimmon_format::extent::Extent;
+use persimmon_format::packed::{GRAIN, Packed, grains};
+use persimmon_format::summary::PIECES_MIN;
+use persimmon_format::{Addr, Ino, Key};
+
+use super::flight::Way;
+use crate::Volume;
+use crate::error::{Error, Result};
+use crate::meta::extents;
+use crate::statistics::Class;
+use crate::zones::{Placed, Run, RunPiece, Stream};
+
+/// Blocks of a packed run.
+const RUN_BLOCKS_MAX: usize = 32;
+/// Compressed bytes in the tree from which on they are packed without waiting for a checkpoint:
+/// leaves would grow too large otherwise.
+const PACKED_BYTES: u64 = 256 << 10;
+/// Compressed bytes in the tree with which no more are added to it.
+pub(super) const RIDING_BYTES_MAX: u64 = 4 << 20;
+/// Pieces packed at once.
+const PIECES_MAX: usize = 1024;
+
+/// A block of a file to be packed.
+pub(crate) struct Loose {
+    pub(crate) ino: Ino,
+    pub(crate) block: u64,
+    /// What the tree has it as.
+    pub(crate) from: Extent,
+    pub(crate) compressed: Vec<u8>,
+}
+
+impl Volume {
+    /// Packs what rides in the tree, if there is enough of it. True if there was.
+    pub(crate) fn pack_ahead(&self) -> bool {
+        self.meta().riding.bytes() >= PACKED_BYTES && self.pack_riding()
+    }
+
+    /// Packs what rides in the tree, as far as there is room. What stays is carried along by its
+    /// page. True if something was packed.
+    pub(crate) fn pack_riding(&self) -> bool {
+        // Who finds somebody else at it leaves it to him.
+        let Some(_turn) = self.packing_turn.try_take() else {
+            return false;
+        };
+        let (mut after, mut packed) = (None, false);
+        loop {
+            let places = self.meta().riding.after(after, PIECES_MAX);
+            let Some(last) = places.last() else {
+                return packed;
+            };
+            after = Some(*last);
+            match self.pack_places(&places) {
+                Ok(moved) => packed |= moved > 0,
+                Err(error) => {
+                    tracing::debug!(%error, "compressed blocks stay in the tree");
+                    return packed;
+                }
+            }
+        }
+    }
+
+    fn pack_places(&self, places: &[(Ino, u64)]) -> Result<u64> {
+        let loose = self.view::<_, Error>(|view| {
+            let mut loose: Vec<(u8, Loose)> = Vec::with_capacity(places.len());
+            for (ino, block) in places {
+                let piece = view.extents(*ino, *block, block + 1, 1)?.pop();
+                let Some(from @ Extent::Compressed(_)) = piece.map(|piece| piece.extent) else {
+                    continue;
+                };
+                let Extent::Compressed(compressed) = &from else {
+                    continue;
+                };
+                let compressed = compressed.clone();
+                let lifetime = view.inode(*ino)?.map_or(0, |inode| inode.lifetime);
+                let (ino, block) = (*ino, *block);
+                loose.push((
+                    lifetime,
+                    Loose {
+                        ino,
+                        block,
+                        from,
+                        compressed,
+                    },
+                ));
+            }
+            Ok(loose)
+        })?;
+        let mut moved = 0;
+        for lifetime in 0..=4 {
+            let of_class = loose.iter().filter(|(class, _)| *class == lifetime);
+            let of_class: Vec<&Loose> = of_class.map(|(_, loose)| loose).collect();
+            if !of_class.is_empty() {
+                moved += self.pack(Stream::Data(lifetime), Class::Data, &of_class)?;
+            }
+        }
+        Ok(moved)
+    }
+
+    /// Writes blocks packed, and puts the pieces in the place of what they were, where they still
+    /// are that. Takes no room that has to be made. Returns how many it moved.
+    pub(crate) fn pack(&self, stream: Stream, class: Class, loose: &[&Loose]) -> Result<u64> {
+        let mut runs = packed_runs(loose);
+        runs.reverse();
+        let (mut pins, mut placed) = (Vec::new(), Vec::new());
+        let way = Way::without_cleaning();
+        // What found a place is moved, even if there was none for the rest.
+        let result = self.place_all(stream, class, runs, way, &mut pins, &mut placed);
+        let mut moved = 0;
+        for part in self.moves(loose, &placed) {
+            moved += self.apply_unlogged(
+                |meta| {
+                    part.iter().try_for_each(|(loose, _)| {
+                        meta.ensure(&Key::inode(loose.ino))?;
+                        extents::ensure(meta, loose.ino, loose.block, loose.block + 1)
+                    })
+                },
+                |meta| {
+                    let mut moved = 0;
+                    for (loose, to) in &part {
+                        let (ino, block) = (loose.ino, loose.block);
+                        let there =
+                            extents::exchange(meta, &self.zones, ino, block, &loose.from, to)?;
+                        moved += u64::from(there);
+                    }
+                    Ok(moved)
+                },
+            )?;
+        }
+        result.map(|()| moved)
+    }
+
+    /// What goes where, as many at a time as one hold of the metadata lock may change.
+    fn moves<'a>(&self, loose: &[&'a Loose], placed: &[Placed]) -> Vec<Vec<(&'a Loose, Extent)>> {
+        let changes_max = (self.zones.budget.dirty_pages_max / 8).clamp(4, 512);
+        let pieces = placed.iter().flat_map(|placed| {
+            let of = |piece: &RunPiece| (piece.ino, piece.file_block, piece.placed(placed.addr));
+            placed.run.pieces.iter().map(of)
+        });
+        let mut moves = vec![Vec::new()];
+        for (ino, block, to) in pieces {
+            let at = loose.binary_search_by_key(&(ino, block), |l| (l.ino, l.block));
+            let Some(loose) = at.ok().and_then(|at| loose.get(at)) else {
+                continue;
+            };
+            if moves.last().is_none_or(|last| last.len() == changes_max) {
+                moves.push(Vec::new());
+            }
+            if let Some(last) = moves.last_mut() {
+                last.push((*loose, Extent::Packed(to)));
+            }
+        }
+        moves
+    }
+}
+
+/// Puts pieces one behind the other into runs of whole blocks.
+fn packed_runs(loose: &[&Loose]) -> Vec<Run> {
+    let mut runs = Vec::new();
+    let mut rest = loose;
+    while !rest.is_empty() {
+        let (mut pieces, mut bytes) = (Vec::new(), Vec::new());
+        while let Some((next, later)) = rest.split_first() {
+            let end = bytes.len() + grains(next.compressed.len()) as usize * GRAIN;
+            if pieces.len() == PIECES_MIN || end > RUN_BLOCKS_MAX * BLOCK_SIZE {
+                break;
+            }
+            let at = bytes.len();
+            pieces.push(RunPiece {
+                ino: next.ino,
+                file_block: next.block,
+                at: at as u32,
+                piece: piece(next, at),
+            });
+            bytes.extend_from_slice(&next.compressed);
+            bytes.resize(end, 0);
+            rest = later;
+        }
+        let mut data = BufferMut::zeroed(bytes.len().div_ceil(BLOCK_SIZE));
+        if let Some(out) = data.get_mut(..bytes.len()) {
+            out.copy_from_slice(&bytes);
+        }
+        runs.push(Run {
+            ino: Ino(0),
+            file_block: 0,
+            data: data.freeze(),
+            crcs: Vec::new(),
+            pieces,
+        });
+    }
+    runs
+}
+
+/// A block as a piece at this byte. One that is packed already keeps the checksum that it should
+/// have: if it does not match, reading it stays an error.
+fn piece(loose: &Loose, at: usize) -> Packed {
+    let piece = Packed::at(Addr::ZERO, at, &loose.compressed);
+    match loose.from {
+        Extent::Packed(from) => Packed {
+            crc: from.crc,
+            ..piece
+        },
+        _ => piece,
+    }
+}

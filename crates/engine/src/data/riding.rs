@@ -1,0 +1,172 @@
+//! What an fsync sends inside its journal record: small changes of a file's last block, and blocks
+//! that compress well. The tree has them inline then, until they are written back.
+
+use std::ops::Range;
+use std::sync::atomic::{AtomicU8, Ordering};
+
+use persimmon_device::BLOCK_SIZE;
+use persimmon_format::Ino;
+use persimmon_format::extent::Extent;
+use persimmon_format::packed;
+use persimmon_format::record::Op;
+
+use super::flight::{Landing, Passenger, tail};
+use super::packing::RIDING_BYTES_MAX;
+use crate::Volume;
+use crate::error::{Error, Result};
+
+/// Bytes that travel inside the journal, with which a record still fits a block.
+const RIDE_BYTES_MAX: usize = 3584;
+/// Bytes of a file's last block that do where other blocks of the file fly: then a whole block
+/// beside them costs little.
+const RIDE_BESIDE_BYTES_MAX: usize = 2048;
+/// What a record holds beside a riding tail, more or less.
+const RECORD_REST_BYTES: usize = 200;
+/// What a block takes in a record beside its compressed content, bytes.
+const RIDER_BYTES: usize = 32;
+/// Bytes of a compressed block that rides. It is written twice, in the journal and packed: more
+/// than that and once as it is would be less.
+const COMPRESSED_BYTES_MAX: usize = BLOCK_SIZE / 2 - 2 * RIDER_BYTES;
+/// Blocks of a file that may ride at once.
+const RIDERS_MAX: u64 = 4;
+/// Files, more or less, of which it is known whether their blocks compressed.
+const FILES_KNOWN: usize = 1024;
+/// Blocks that are not tried after one that did not compress.
+const NOT_TRIED: u8 = 15;
+
+/// How often blocks of a file need not be tried, by the file's number: a hint, which files share.
+pub(crate) struct Compressibility([AtomicU8; FILES_KNOWN]);
+
+impl Default for Compressibility {
+    fn default() -> Self {
+        Compressibility(std::array::from_fn(|_| AtomicU8::new(0)))
+    }
+}
+
+impl Compressibility {
+    fn of(&self, ino: Ino) -> Option<&AtomicU8> {
+        self.0.get(ino.0 as usize % FILES_KNOWN)
+    }
+
+    fn worth_trying(&self, ino: Ino) -> bool {
+        let less = |left: u8| left.checked_sub(1);
+        self.of(ino)
+            .is_some_and(|left| left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less).is_err())
+    }
+
+    fn note(&self, ino: Ino, compressed: bool) {
+        if let Some(left) = self.of(ino) {
+            left.store(if compressed { 0 } else { NOT_TRIED }, Ordering::Relaxed);
+        }
+    }
+}
+
+impl Volume {
+    /// A file's tail as it travels inside the journal: what of it changed, if the tree has it
+    /// inline, else all of it. `None` if that is too much, or the block is preallocated. It fills
+    /// up the log block that others are waiting for, and makes them wait for no other.
+    pub(super) fn riding_tail(&self, passenger: &Passenger) -> Result<Option<Landing>> {
+        let Some((block, content)) = tail(passenger) else {
+            return Ok(None);
+        };
+        let room = self.log.room_in_block();
+        let limit = RIDE_BYTES_MAX.min(room.saturating_sub(RECORD_REST_BYTES));
+        if passenger.blocks > 1 && content.len() > limit.min(RIDE_BESIDE_BYTES_MAX) {
+            return Ok(None);
+        }
+        let ino = passenger.ino;
+        let before = self.view::<_, Error>(|view| view.extents(ino, block, block + 1, 1))?;
+        let old = match before.into_iter().next().map(|piece| piece.extent) {
+            None => Some(Vec::new()),
+            Some(Extent::Inline(old)) => Some(old),
+            Some(Extent::Frame { .. } | Extent::Compressed(_) | Extent::Packed(_)) => None,
+            Some(Extent::Reserved { .. }) => return Ok(None),
+        };
+        let landing = match old {
+            Some(old) => {
+                let changed = difference(&old, content);
+                let new = |at| content.get(at).copied().unwrap_or(0);
+                let bytes: Vec<u8> = changed.clone().map(new).collect();
+                let op = Op::Splice {
+                    ino,
+                    block,
+                    at: changed.start as u16,
+                    bytes,
+                };
+                (changed.len() <= limit).then_some(Landing {
+                    ino,
+                    block,
+                    end: block + 1,
+                    op,
+                })
+            }
+            None => (content.len() <= limit)
+                .then(|| Landing::map(ino, block, Extent::spliced(Vec::new(), 0, content))),
+        };
+        Ok(landing)
+    }
+
+    /// The blocks of a file compressed, as they travel inside the journal, all but its tail if that
+    /// rides as it is. `None` if they are too many, do not compress well enough, or one of them is
+    /// preallocated: its space is not given up.
+    pub(super) fn riding_blocks(
+        &self,
+        passenger: &Passenger,
+        tail: Option<&Landing>,
+    ) -> Result<Option<Vec<Landing>>> {
+        let ino = passenger.ino;
+        let tail_block = tail.map(|tail| tail.block);
+        let riders = passenger.blocks - u64::from(tail.is_some());
+        if !self.identity.packs()
+            || !(1..=RIDERS_MAX).contains(&riders)
+            || self.meta().riding.bytes() >= RIDING_BYTES_MAX
+            || !self.compressibility.worth_trying(ino)
+        {
+            return Ok(None);
+        }
+        let mut room = RIDE_BYTES_MAX;
+        if let Some(Landing { op: Op::Splice { bytes, .. }, .. }) = tail {
+            room = room.saturating_sub(bytes.len());
+        }
+        let mut landings = Vec::new();
+        for (first, data) in &passenger.flying {
+            let (blocks, _) = data.as_chunks::<BLOCK_SIZE>();
+            for (block, content) in (*first..).zip(blocks) {
+                if Some(block) == tail_block {
+                    continue;
+                }
+                let compressed = packed::compress(content, COMPRESSED_BYTES_MAX);
+                self.compressibility.note(ino, compressed.is_some());
+                let Some(compressed) = compressed else {
+                    return Ok(None);
+                };
+                let Some(left) = room.checked_sub(compressed.len() + RIDER_BYTES) else {
+                    return Ok(None);
+                };
+                room = left;
+                landings.push(Landing::map(ino, block, Extent::Compressed(compressed)));
+            }
+        }
+        let reserved = self.view::<_, Error>(|view| {
+            for landing in &landings {
+                let there = view.extents(ino, landing.block, landing.block + 1, 1)?;
+                if there.iter().any(|piece| matches!(piece.extent, Extent::Reserved { .. })) {
+                    return Ok(true);
+                }
+            }
+            Ok(false)
+        })?;
+        Ok((!reserved).then_some(landings))
+    }
+}
+
+/// Where two contents differ, zeros following both: from the first to past the last byte.
+fn difference(old: &[u8], new: &[u8]) -> Range<usize> {
+    let byte = |content: &[u8], at: usize| content.get(at).copied().unwrap_or(0);
+    let differ = |at: &usize| byte(old, *at) != byte(new, *at);
+    let len = old.len().max(new.len());
+    match (0..len).find(differ) {
+        Some(first) => first..(first..len).rfind(differ).unwrap_or(first) + 1,
+        None => 0..0,
+    }
+}
