@@ -344,7 +344,10 @@ impl Volume {
                 continue;
             };
             let blocks = self.media.read(piece.addr, piece.span());
-            let Some(compressed) = blocks.as_deref().ok().and_then(|blocks| piece.bytes(blocks))
+            let Some(compressed) = blocks
+                .as_deref()
+                .ok()
+                .and_then(|blocks| piece.bytes(blocks))
             else {
                 tracing::error!(addr = %piece.addr, "a valid piece cannot be read, it stays");
                 continue;

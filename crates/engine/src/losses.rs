@@ -58,12 +58,10 @@ impl Volume {
             if key.kind != KeyKind::EXTENT {
                 return None;
             }
-            match Extent::decode(value).ok()? {
-                extent @ Extent::Frame { addr, .. } if offline.contains(&addr.zone()) => {
-                    Some((key, extent.blocks(), addr.zone()))
-                }
-                _ => None,
-            }
+            let extent = Extent::decode(value).ok()?;
+            let (addr, _) = extent.on_device()?;
+            let lost = offline.contains(&addr.zone());
+            lost.then_some((key, extent.blocks(), addr.zone()))
         };
         // Up to the first page that is lost.
         let scanned = self.walk(.., lost, |(key, blocks, zone)| {

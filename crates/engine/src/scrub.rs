@@ -124,8 +124,8 @@ pub struct ScrubStep {
 struct Frame {
     ino: Ino,
     block: u64,
-    addr: Addr,
-    crcs: Vec<u32>,
+    /// A frame, or a packed piece.
+    extent: Extent,
     _pin: Option<Pin>,
 }
 
@@ -410,7 +410,7 @@ impl Volume {
             let page = self.scrub_page(PageId(id), key.is_none(), step);
             let (frames, rest) = self.frames_of(PageId(id), page, key, step.blocks_max - blocks);
             for frame in &frames {
-                blocks += frame.crcs.len() as u64;
+                blocks += frame.extent.blocks();
                 self.scrub_frame(frame, step);
             }
             key = rest;
@@ -494,13 +494,14 @@ impl Volume {
             if blocks >= limit {
                 return (frames, Some((key.ino, key.item)));
             }
-            if let Ok(Extent::Frame { addr, crcs }) = Extent::decode(page.value(index)) {
-                blocks += crcs.len() as u64;
+            if let Ok(extent) = Extent::decode(page.value(index))
+                && let Some((addr, _)) = extent.on_device()
+            {
+                blocks += extent.blocks();
                 frames.push(Frame {
                     ino: key.ino,
                     block: key.item,
-                    addr,
-                    crcs,
+                    extent,
                     _pin: self.zones.pin(addr.zone()),
                 });
             }
@@ -509,18 +510,18 @@ impl Volume {
     }
 
     fn scrub_frame(&self, frame: &Frame, step: &mut ScrubStep) {
-        step.read(frame.crcs.len() as u64);
-        let matches = |block: &[u8], crc: u32| checksum::data_block(block) == crc;
-        let bad: Vec<u32> = match self.media.read(frame.addr, frame.crcs.len() as u32) {
-            Ok(data) => data
-                .chunks_exact(BLOCK_SIZE)
-                .zip(&frame.crcs)
-                .zip(0..)
-                .filter(|((block, crc), _)| !matches(block, **crc))
-                .map(|(_, at)| at)
-                .collect(),
-            // The good ones among them are found when each is looked up again.
-            Err(_) => (0..frame.crcs.len() as u32).collect(),
+        let (addr, bad) = match &frame.extent {
+            Extent::Frame { addr, crcs } => {
+                step.read(crcs.len() as u64);
+                (*addr, self.bad_blocks(*addr, crcs))
+            }
+            Extent::Packed(piece) => {
+                step.read(piece.span().into());
+                let blocks = self.media.read(piece.addr, piece.span());
+                let good = blocks.is_ok_and(|blocks| piece.content(&blocks).is_some());
+                (piece.addr, if good { Vec::new() } else { vec![0] })
+            }
+            _ => return,
         };
         let mut last: Option<u32> = None;
         for at in bad {
@@ -533,12 +534,28 @@ impl Volume {
             {
                 finding.blocks += 1;
             } else {
-                step.found(Damage::Data, frame.addr.offset(at), 1, &reason);
+                step.found(Damage::Data, addr.offset(at), 1, &reason);
                 if let Some(finding) = step.findings.last_mut() {
                     finding.file = Some((frame.ino, block));
                 }
             }
             last = Some(at);
+        }
+    }
+
+    /// Blocks of a frame that do not match their checksums.
+    fn bad_blocks(&self, addr: Addr, crcs: &[u32]) -> Vec<u32> {
+        let matches = |block: &[u8], crc: u32| checksum::data_block(block) == crc;
+        match self.media.read(addr, crcs.len() as u32) {
+            Ok(data) => data
+                .chunks_exact(BLOCK_SIZE)
+                .zip(crcs)
+                .zip(0..)
+                .filter(|((block, crc), _)| !matches(block, **crc))
+                .map(|(_, at)| at)
+                .collect(),
+            // The good ones among them are found when each is looked up again.
+            Err(_) => (0..crcs.len() as u32).collect(),
         }
     }
 

@@ -200,8 +200,7 @@ impl Summary {
                 pieces.push(piece);
                 continue;
             }
-            if blocks > FRAME_BLOCKS_MAX
-                || place.saturating_add(blocks as u64) > zone_block.into()
+            if blocks > FRAME_BLOCKS_MAX || place.saturating_add(blocks as u64) > zone_block.into()
             {
                 return Err(r.bad("run", place));
             }

@@ -4,7 +4,7 @@ use persimmon_device::BLOCK_SIZE;
 use persimmon_engine::Intent;
 use persimmon_format::extent::{Extent, FILE_BLOCKS_END};
 use persimmon_format::inode::{Inode, SIZE_MAX, Timestamp};
-use persimmon_format::{Addr, Ino, Key};
+use persimmon_format::{Addr, Ino, Key, packed};
 
 use crate::copy::Copy;
 use crate::loss::Lost;
@@ -53,6 +53,10 @@ impl File {
             }
             Ok(Extent::Frame { addr, crcs }) => self.frame(copy, at, addr, &crcs)?,
             Ok(Extent::Inline(bytes)) => self.write(copy, at, &bytes)?,
+            Ok(Extent::Compressed(bytes)) => self.block(copy, at, packed::decompress(&bytes))?,
+            Ok(Extent::Packed(piece)) => {
+                self.block(copy, at, copy.content.read_piece(&piece))?;
+            }
             Ok(Extent::Reserved { blocks }) => {
                 let len = u64::from(blocks) * BLOCK;
                 copy.to
@@ -64,6 +68,33 @@ impl File {
                 let len = blocks.clamp(1, 256) * BLOCK;
                 self.bad_to(copy, at, at.saturating_add(len));
             }
+        }
+        Ok(())
+    }
+
+    /// A block of data that only summaries know.
+    fn stray(&mut self, copy: &mut Copy<'_, '_>, block: u64, extent: &Extent) -> Result<()> {
+        let at = block * BLOCK;
+        match extent {
+            Extent::Frame { addr, crcs } => self.frame(copy, at, *addr, crcs),
+            Extent::Packed(piece) => self.block(copy, at, copy.content.read_piece(piece)),
+            _ => Ok(()),
+        }
+    }
+
+    /// A whole block, if it is intact.
+    fn block(
+        &mut self,
+        copy: &mut Copy<'_, '_>,
+        at: u64,
+        content: Option<[u8; BLOCK_SIZE]>,
+    ) -> Result<()> {
+        if at >= self.limit() {
+            return Ok(());
+        }
+        match content {
+            Some(content) => self.write(copy, at, &content)?,
+            None => self.bad_to(copy, at, at.saturating_add(BLOCK)),
         }
         Ok(())
     }
@@ -147,7 +178,7 @@ impl File {
                 continue;
             }
             found += 1;
-            self.frame(copy, block * BLOCK, stray.addr, &[stray.crc])?;
+            self.stray(copy, *block, &stray.extent)?;
         }
         let blocks = self
             .size
@@ -175,7 +206,7 @@ impl File {
         let blocks = copy.content.stray_blocks();
         for ((_, block), stray) in blocks.range((of, 0)..=(of, u64::MAX)) {
             if stray.later && *block < FILE_BLOCKS_END {
-                self.frame(copy, block * BLOCK, stray.addr, &[stray.crc])?;
+                self.stray(copy, *block, &stray.extent)?;
             }
         }
         Ok(())

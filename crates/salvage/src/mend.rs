@@ -9,6 +9,7 @@ use persimmon_device::{Geometry, ZonedDevice};
 use persimmon_engine::{Options, Rebuild, RebuildStart};
 use persimmon_format::extent::{Extent, FILE_BLOCKS_END};
 use persimmon_format::inode::{Inode, ROOT, SIZE_MAX, Timestamp};
+use persimmon_format::packed::{BLOCK_GRAINS, Packed};
 use persimmon_format::{Addr, BLOCK_SIZE, Ino, Key, KeyKind, ZoneId};
 use persimmon_inspect::salvage::{Content, Placement, Rebuilt, StrayBlock};
 
@@ -54,6 +55,7 @@ pub fn mend(
         rebuild: &rebuild,
         claims: Claims {
             zones: BTreeMap::new(),
+            packed: BTreeMap::new(),
             geometry,
         },
         now,
@@ -73,6 +75,8 @@ pub fn mend(
 /// A bit for each block that an extent has.
 struct Claims {
     zones: BTreeMap<ZoneId, Vec<u64>>,
+    /// A bit for each grain of the blocks that pieces have.
+    packed: BTreeMap<Addr, [u64; BLOCK_GRAINS as usize / 64]>,
     geometry: Geometry,
 }
 
@@ -93,6 +97,41 @@ impl Claims {
         let free = *word & bit == 0;
         *word |= bit;
         free
+    }
+
+    /// Takes a piece, all of it or nothing; false if some of it is taken, or not on the device.
+    fn take_piece(&mut self, piece: &Packed) -> bool {
+        let grains = || {
+            let start = u64::from(piece.grain);
+            (start..start + piece.grains()).map(|grain| {
+                let block = piece.addr.offset((grain / BLOCK_GRAINS) as u32);
+                let grain = grain % BLOCK_GRAINS;
+                (block, (grain / 64) as usize, 1u64 << (grain % 64))
+            })
+        };
+        for at in 0..piece.span() {
+            let block = piece.addr.offset(at);
+            if !self.packed.contains_key(&block) {
+                if !self.take(block) {
+                    return false;
+                }
+                self.packed.insert(block, Default::default());
+            }
+        }
+        let bits = |block: &Addr| self.packed.get(block).copied().unwrap_or_default();
+        let is_taken = |(block, word, bit): (Addr, usize, u64)| {
+            bits(&block).get(word).is_none_or(|word| word & bit != 0)
+        };
+        if grains().any(is_taken) {
+            return false;
+        }
+        for (block, word, bit) in grains() {
+            let bits = self.packed.entry(block).or_default();
+            if let Some(word) = bits.get_mut(word) {
+                *word |= bit;
+            }
+        }
+        true
     }
 }
 
@@ -121,11 +160,20 @@ impl Mend<'_, '_> {
         let content = self.content;
         content.scan(&mut |(key, value)| {
             if key.kind == KeyKind::EXTENT
-                && let Ok(Extent::Frame { addr, crcs }) = Extent::decode(value)
+                && let Ok(extent) = Extent::decode(value)
+                && extent.on_device().is_some()
                 && !self.is_older(&key)
             {
-                for at in 0..crcs.len() as u32 {
-                    self.claims.take(addr.offset(at));
+                match extent {
+                    Extent::Frame { addr, crcs } => {
+                        for at in 0..crcs.len() as u32 {
+                            self.claims.take(addr.offset(at));
+                        }
+                    }
+                    Extent::Packed(piece) => {
+                        self.claims.take_piece(&piece);
+                    }
+                    _ => {}
                 }
             }
             ControlFlow::Continue(())
@@ -163,10 +211,14 @@ impl Mend<'_, '_> {
 
     fn item(&mut self, key: Key, value: &[u8]) -> Result<()> {
         if key.kind == KeyKind::EXTENT
-            && let Ok(Extent::Frame { addr, crcs }) = Extent::decode(value)
+            && let Ok(extent) = Extent::decode(value)
+            && extent.on_device().is_some()
             && self.is_older(&key)
         {
-            return self.older_frame(key, addr, &crcs);
+            return match extent {
+                Extent::Frame { addr, crcs } => self.older_frame(key, addr, &crcs),
+                extent => self.older_piece(key, &extent),
+            };
         }
         if key.kind == KeyKind::INODE
             && let Ok(inode) = Inode::decode(value)
@@ -210,26 +262,48 @@ impl Mend<'_, '_> {
         for ((block, crc), at) in blocks.into_iter().zip(crcs).zip(0u32..) {
             let place = addr.offset(at);
             let item = key.item.saturating_add(at.into());
+            let extent = Extent::Frame {
+                addr: place,
+                crcs: vec![*crc],
+            };
             if block.is_some() && self.claims.take(place) {
-                self.put_block(key.ino, item, place, *crc)?;
+                self.put(Key::extent(key.ino, item), &extent.encode())?;
             } else {
-                let range = (
-                    item.saturating_mul(BLOCK),
-                    item.saturating_add(1).saturating_mul(BLOCK),
-                );
-                let path = self.path(key.ino);
-                self.lose(path, key.ino, Lost::Data, range, String::new());
+                self.lose_block(key.ino, item);
             }
         }
         Ok(())
     }
 
-    fn put_block(&self, ino: Ino, block: u64, addr: Addr, crc: u32) -> Result<()> {
-        let extent = Extent::Frame {
-            addr,
-            crcs: vec![crc],
-        };
-        self.put(Key::extent(ino, block), &extent.encode())
+    fn older_piece(&mut self, key: Key, extent: &Extent) -> Result<()> {
+        if self.take(extent) {
+            return self.put(key, &extent.encode());
+        }
+        self.lose_block(key.ino, key.item);
+        Ok(())
+    }
+
+    /// Takes one block of data, if it is intact and nobody's.
+    fn take(&mut self, extent: &Extent) -> bool {
+        match extent {
+            Extent::Frame { addr, crcs } => {
+                let good = self.content.read(*addr, crcs);
+                good.iter().any(Option::is_some) && self.claims.take(*addr)
+            }
+            Extent::Packed(piece) => {
+                self.content.read_piece(piece).is_some() && self.claims.take_piece(piece)
+            }
+            _ => false,
+        }
+    }
+
+    fn lose_block(&mut self, ino: Ino, block: u64) {
+        let range = (
+            block.saturating_mul(BLOCK),
+            block.saturating_add(1).saturating_mul(BLOCK),
+        );
+        let path = self.path(ino);
+        self.lose(path, ino, Lost::Data, range, String::new());
     }
 
     fn put(&self, key: Key, value: &[u8]) -> Result<()> {
@@ -289,7 +363,7 @@ impl Mend<'_, '_> {
             let known = content.node(*ino).is_some_and(|node| node.has_inode);
             let inside = !known || *block < self.blocks_of(*ino);
             if inside && !(known && stray.later) {
-                self.take_block(*ino, *block, *stray)?;
+                self.take_block(*ino, *block, stray)?;
             }
         }
         Ok(())
@@ -300,13 +374,9 @@ impl Mend<'_, '_> {
         inode.map_or(0, |inode| inode.size.div_ceil(BLOCK))
     }
 
-    fn take_block(&mut self, ino: Ino, block: u64, stray: StrayBlock) -> Result<()> {
-        let good = self.content.read(stray.addr, &[stray.crc]);
-        if block < FILE_BLOCKS_END
-            && good.iter().any(Option::is_some)
-            && self.claims.take(stray.addr)
-        {
-            self.put_block(ino, block, stray.addr, stray.crc)?;
+    fn take_block(&mut self, ino: Ino, block: u64, stray: &StrayBlock) -> Result<()> {
+        if block < FILE_BLOCKS_END && self.take(&stray.extent) {
+            self.put(Key::extent(ino, block), &stray.extent.encode())?;
         }
         Ok(())
     }
@@ -331,7 +401,7 @@ impl Mend<'_, '_> {
             };
             self.put(Key::inode(ino), &inode.encode())?;
             for ((_, block), stray) in later {
-                self.take_block(ino, *block, *stray)?;
+                self.take_block(ino, *block, stray)?;
             }
             let detail = format!("it is in lost+found/#{ino}");
             let path = self.path(of);

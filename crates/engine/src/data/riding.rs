@@ -50,8 +50,10 @@ impl Compressibility {
 
     fn worth_trying(&self, ino: Ino) -> bool {
         let less = |left: u8| left.checked_sub(1);
-        self.of(ino)
-            .is_some_and(|left| left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less).is_err())
+        self.of(ino).is_some_and(|left| {
+            left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less)
+                .is_err()
+        })
     }
 
     fn note(&self, ino: Ino, compressed: bool) {
@@ -125,7 +127,11 @@ impl Volume {
             return Ok(None);
         }
         let mut room = RIDE_BYTES_MAX;
-        if let Some(Landing { op: Op::Splice { bytes, .. }, .. }) = tail {
+        if let Some(Landing {
+            op: Op::Splice { bytes, .. },
+            ..
+        }) = tail
+        {
             room = room.saturating_sub(bytes.len());
         }
         let mut landings = Vec::new();
@@ -150,7 +156,10 @@ impl Volume {
         let reserved = self.view::<_, Error>(|view| {
             for landing in &landings {
                 let there = view.extents(ino, landing.block, landing.block + 1, 1)?;
-                if there.iter().any(|piece| matches!(piece.extent, Extent::Reserved { .. })) {
+                if there
+                    .iter()
+                    .any(|piece| matches!(piece.extent, Extent::Reserved { .. }))
+                {
                     return Ok(true);
                 }
             }

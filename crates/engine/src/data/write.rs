@@ -160,12 +160,7 @@ impl Volume {
         let mapped: u64 = self
             .view::<_, Error>(|view| view.extents(ino, first, end, usize::MAX))?
             .iter()
-            .filter(|piece| {
-                matches!(
-                    piece.extent,
-                    Extent::Frame { .. } | Extent::Reserved { .. }
-                )
-            })
+            .filter(|piece| matches!(piece.extent, Extent::Frame { .. } | Extent::Reserved { .. }))
             .map(|piece| piece.end().min(end) - piece.block.max(first))
             .sum();
         let new = file.lock().new_blocks(first, end);

@@ -3,6 +3,7 @@
 use persimmon_format::extent::Extent;
 use persimmon_format::inode::Inode;
 use persimmon_format::name::{self, COLLISIONS_MAX, DirEntry, Xattr};
+use persimmon_format::packed::{self, GRAIN, Packed};
 use persimmon_format::table::Role;
 use persimmon_format::{Addr, BLOCK_SIZE, Ino, Key};
 
@@ -132,9 +133,25 @@ impl Current {
         self.next_block = key.item.saturating_add(extent.blocks());
         match &extent {
             Extent::Reserved { blocks } => context.counts.reserved_blocks += u64::from(*blocks),
-            Extent::Inline(_) => {
+            Extent::Inline(_) | Extent::Compressed(_) => {
                 context.counts.inline_blocks += 1;
                 self.data_end = self.next_block;
+                if let Extent::Compressed(bytes) = &extent
+                    && packed::decompress(bytes).is_none()
+                {
+                    let detail = "compressed content is malformed";
+                    context.findings.add(&ITEM_VALUE, item(key), detail);
+                }
+            }
+            Extent::Packed(piece) => {
+                context.counts.data_blocks += 1;
+                context.counts.packed_blocks += 1;
+                self.data_end = self.next_block;
+                if context.inspector.media.is_offline(piece.addr.zone()) {
+                    context.losses.add(key, 1, piece.addr.zone());
+                    return;
+                }
+                packed_piece(context, piece, &place);
             }
             Extent::Frame { addr, crcs } => {
                 context.counts.data_blocks += crcs.len() as u64;
@@ -193,15 +210,47 @@ fn rename(context: &mut Context<'_, '_>, key: &Key, entry: &DirEntry<'_>) {
     context.plan.delete(*key);
 }
 
-fn frame(context: &mut Context<'_, '_>, addr: Addr, crcs: &[u32], place: &str) {
-    let blocks = crcs.len() as u64;
+/// Whether file data can be there; told if not.
+fn is_possible(context: &mut Context<'_, '_>, addr: Addr, blocks: u64, place: &str) -> bool {
     let inspector = context.inspector;
     let data = inspector
         .header(addr.zone())
         .is_none_or(|header| header.role == Role::Data);
-    if addr.block() == 0 || !data || !inspector.media.is_written(addr, blocks) {
+    let possible = addr.block() != 0 && data && inspector.media.is_written(addr, blocks);
+    if !possible {
         let detail = format!("{addr}, {blocks} blocks");
         context.findings.add(&EXTENT_PLACE, place, detail);
+    }
+    possible
+}
+
+fn packed_piece(context: &mut Context<'_, '_>, piece: &Packed, place: &str) {
+    let (addr, inspector) = (piece.addr, context.inspector);
+    if !is_possible(context, addr, piece.span().into(), place) {
+        return;
+    }
+    let taken = context.owners.claim_piece(piece);
+    if taken > 0 {
+        let detail = format!("{} bytes of a block at {addr}", taken * GRAIN as u64);
+        context.findings.add(&EXTENT_SHARED, place, detail);
+    }
+    if context.options.data {
+        let blocks = inspector.media.read(addr, piece.span());
+        if blocks.is_ok_and(|blocks| piece.content(&blocks).is_some()) {
+            context.counts.data_blocks_verified += 1;
+        } else {
+            context
+                .findings
+                .add(&DATA, place, format_args!("the one at {addr}"));
+        }
+        (context.progress)(context.counts.data_blocks_verified);
+    }
+}
+
+fn frame(context: &mut Context<'_, '_>, addr: Addr, crcs: &[u32], place: &str) {
+    let blocks = crcs.len() as u64;
+    let inspector = context.inspector;
+    if !is_possible(context, addr, blocks, place) {
         return;
     }
     let taken = context.owners.claim(addr, blocks);

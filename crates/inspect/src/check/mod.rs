@@ -116,6 +116,8 @@ pub struct Counts {
     pub extents: u64,
     /// Blocks of data that extents refer to.
     pub data_blocks: u64,
+    /// Of these, those that are compressed and packed with others.
+    pub packed_blocks: u64,
     /// Blocks whose content lies in the tree.
     pub inline_blocks: u64,
     /// Blocks set aside by preallocation.

@@ -1,7 +1,10 @@
 //! Who owns which block, and how many blocks of each zone are owned.
 
+use std::collections::HashMap;
+
 use persimmon_format::envelope::Kind;
 use persimmon_format::extent::Extent;
+use persimmon_format::packed::{BLOCK_GRAINS, Packed};
 use persimmon_format::{Addr, Key, KeyKind};
 
 use crate::finding::{Findings, MAT_ENTRY, MAT_SHARED};
@@ -10,8 +13,8 @@ use persimmon_format::table::Role;
 
 /// What the checkpoint's tree uses, counted to be compared with what its tables claim.
 pub(crate) struct Usage {
-    /// Owned blocks by zone.
-    pub blocks: Vec<u64>,
+    /// Owned grains by zone.
+    pub grains: Vec<u64>,
     pub inodes: u64,
     pub reserved: u64,
 }
@@ -19,7 +22,7 @@ pub(crate) struct Usage {
 impl Usage {
     pub(crate) fn new(inspector: &Inspector<'_>) -> Usage {
         Usage {
-            blocks: vec![0; inspector.zones.len()],
+            grains: vec![0; inspector.zones.len()],
             inodes: 0,
             reserved: 0,
         }
@@ -29,29 +32,35 @@ impl Usage {
     pub(crate) fn item(&mut self, key: &Key, value: &[u8]) {
         match key.kind {
             KeyKind::INODE => self.inodes += 1,
-            KeyKind::EXTENT => match Extent::decode(value) {
-                Ok(Extent::Frame { addr, crcs }) => self.add(addr, crcs.len() as u64),
-                Ok(Extent::Reserved { blocks }) => self.reserved += u64::from(blocks),
-                _ => {}
-            },
+            KeyKind::EXTENT => {
+                let extent = Extent::decode(value).ok();
+                if let Some((addr, grains)) = extent.as_ref().and_then(Extent::on_device) {
+                    self.add(addr, grains);
+                }
+                if let Some(Extent::Reserved { blocks }) = extent {
+                    self.reserved += u64::from(blocks);
+                }
+            }
             _ => {}
         }
     }
 
-    fn add(&mut self, addr: Addr, blocks: u64) {
-        if let Some(count) = self.blocks.get_mut(addr.zone().0 as usize) {
-            *count += blocks;
+    fn add(&mut self, addr: Addr, grains: u64) {
+        if let Some(count) = self.grains.get_mut(addr.zone().0 as usize) {
+            *count += grains;
         }
     }
 
     pub(crate) fn data_blocks(&self) -> u64 {
-        self.blocks.iter().sum()
+        self.grains.iter().sum::<u64>().div_ceil(BLOCK_GRAINS)
     }
 }
 
 /// A bit for each block of the zones in which something was claimed.
 pub(crate) struct Owners {
     zones: Vec<Option<Vec<u64>>>,
+    /// A bit for each grain of the blocks in which pieces were claimed.
+    packed: HashMap<Addr, [u64; BLOCK_GRAINS as usize / 64]>,
     zone_blocks: usize,
 }
 
@@ -59,6 +68,7 @@ impl Owners {
     pub(crate) fn new(inspector: &Inspector<'_>) -> Owners {
         Owners {
             zones: vec![None; inspector.zones.len()],
+            packed: HashMap::new(),
             zone_blocks: inspector.media.geometry().zone_blocks as usize,
         }
     }
@@ -78,6 +88,31 @@ impl Owners {
                 taken += u64::from(*word & bit != 0);
                 *word |= bit;
             }
+        }
+        taken
+    }
+
+    /// Claims a packed piece; tells how many of its grains were claimed before.
+    pub(crate) fn claim_piece(&mut self, piece: &Packed) -> u64 {
+        let start = u64::from(piece.grain);
+        let mut taken = 0;
+        for grain in start..start + piece.grains() {
+            let block = piece.addr.offset((grain / BLOCK_GRAINS) as u32);
+            let grain = grain % BLOCK_GRAINS;
+            if !self.packed.contains_key(&block) && self.has(block) {
+                // All of it is another's.
+                taken += 1;
+                continue;
+            }
+            let bits = self.packed.entry(block).or_default();
+            if let Some(word) = bits.get_mut((grain / 64) as usize) {
+                let bit = 1 << (grain % 64);
+                taken += u64::from(*word & bit != 0);
+                *word |= bit;
+            }
+        }
+        for at in 0..piece.span() {
+            self.claim(piece.addr.offset(at), 1);
         }
         taken
     }
@@ -124,7 +159,7 @@ impl Owners {
                 let detail = format!("page ids end at {}", checkpoint.footer.page_limit);
                 findings.add(&MAT_ENTRY, &place, detail);
             }
-            usage.add(addr, blocks);
+            usage.add(addr, blocks * BLOCK_GRAINS);
             let taken = self.claim(addr, blocks);
             if taken > 0 {
                 findings.add(&MAT_SHARED, place, format_args!("{taken} blocks at {addr}"));

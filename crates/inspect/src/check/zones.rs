@@ -2,6 +2,7 @@
 
 use persimmon_device::ZoneState;
 use persimmon_format::ZoneId;
+use persimmon_format::packed::BLOCK_GRAINS;
 use persimmon_format::table::{Role, ZitEntry};
 
 use super::owners::{Owners, Usage};
@@ -29,7 +30,7 @@ pub(crate) fn check(
         let index = zone.0 as usize;
         let place = format!("zone {zone}");
         let entry = checkpoint.zit.get(index).copied().unwrap_or_default();
-        let counted = usage.blocks.get(index).copied().unwrap_or(0);
+        let counted = usage.grains.get(index).copied().unwrap_or(0);
         // Of a pair the second is used as the first is.
         let first = inspector.media.first(zone).0 as usize;
         let used = counted > 0 || owners.uses(first);
@@ -84,11 +85,21 @@ pub(crate) fn check(
                 }
             }
         }
-        if !lost && !checkpoint.zit_lost && u64::from(entry.valid) != counted {
-            let detail = format!("it says {}, {counted} are in use", entry.valid);
+        if !lost && !checkpoint.zit_lost && entry.grains() != counted {
+            let (said, counted) = (blocks_text(entry.grains()), blocks_text(counted));
+            let detail = format!("it says {said}, {counted} are in use");
             findings.add(&ZIT_VALID, &place, detail);
             plan.recount();
         }
+    }
+}
+
+/// So many grains, in blocks.
+fn blocks_text(grains: u64) -> String {
+    let (blocks, rest) = (grains / BLOCK_GRAINS, grains % BLOCK_GRAINS);
+    match rest {
+        0 => blocks.to_string(),
+        _ => format!("{blocks} and {rest}/{BLOCK_GRAINS}"),
     }
 }
 

@@ -120,8 +120,26 @@ pub struct SummaryDump {
     pub addr: String,
     /// Block of the summary before it; 0 is none.
     pub previous: u32,
-    /// What it describes.
+    /// What it describes: runs of whole blocks.
     pub runs: Vec<SummaryRow>,
+    /// And packed pieces.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub pieces: Vec<PieceRow>,
+}
+
+/// A packed piece in a summary.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct PieceRow {
+    /// Block in the zone that it begins in.
+    pub zone_block: u32,
+    /// First byte in that block.
+    pub start: usize,
+    /// Compressed bytes.
+    pub bytes: u16,
+    /// The file it was written for.
+    pub ino: u64,
+    /// Block of the file.
+    pub file_block: u64,
 }
 
 /// A run of blocks in a summary.
@@ -252,10 +270,18 @@ fn summary(
         ino: entry.ino.0,
         file_block: entry.file_block,
     });
+    let pieces = summary.pieces.iter().map(|entry| PieceRow {
+        zone_block: entry.zone_block,
+        start: entry.piece(addr.zone()).start(),
+        bytes: entry.len,
+        ino: entry.ino.0,
+        file_block: entry.file_block,
+    });
     Ok(SummaryDump {
         addr: addr.to_string(),
         previous: summary.previous,
         runs: runs.collect(),
+        pieces: pieces.collect(),
     })
 }
 

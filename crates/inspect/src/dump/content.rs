@@ -75,15 +75,18 @@ pub struct ExtentRow {
     pub file_block: u64,
     /// Blocks.
     pub blocks: u64,
-    /// `frame`, `inline` or `reserved`.
+    /// `frame`, `inline`, `reserved`, `compressed` (inline) or `packed`.
     pub kind: &'static str,
-    /// Where, for a frame.
+    /// Where, for a frame and what is packed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub addr: Option<String>,
-    /// CRC-32C of each block of a frame.
+    /// First byte in that block, if packed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub start: Option<usize>,
+    /// CRC-32C of each block of a frame, or of the compressed bytes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub crcs: Option<String>,
-    /// Bytes, if inline.
+    /// Bytes, if inline or compressed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub bytes: Option<usize>,
 }
@@ -209,6 +212,13 @@ fn extent_text(extent: &Extent) -> String {
         Extent::Frame { addr, crcs } => format!("{} blocks at {addr}", crcs.len()),
         Extent::Inline(bytes) => format!("inline, {} bytes", bytes.len()),
         Extent::Reserved { blocks } => format!("{blocks} blocks reserved"),
+        Extent::Compressed(bytes) => format!("compressed, {} bytes", bytes.len()),
+        Extent::Packed(piece) => format!(
+            "packed, {} bytes at {}, byte {}",
+            piece.len,
+            piece.addr,
+            piece.start()
+        ),
     }
 }
 
@@ -333,6 +343,7 @@ pub(super) fn extents(inspector: &Inspector<'_>, ino: Ino) -> Result<Vec<ExtentR
             blocks: 0,
             kind: "damaged",
             addr: None,
+            start: None,
             crcs: None,
             bytes: None,
         };
@@ -350,6 +361,17 @@ pub(super) fn extents(inspector: &Inspector<'_>, ino: Ino) -> Result<Vec<ExtentR
                     row.bytes = Some(bytes.len());
                 }
                 Extent::Reserved { .. } => row.kind = "reserved",
+                Extent::Compressed(bytes) => {
+                    row.kind = "compressed";
+                    row.bytes = Some(bytes.len());
+                }
+                Extent::Packed(piece) => {
+                    row.kind = "packed";
+                    row.addr = Some(piece.addr.to_string());
+                    row.start = Some(piece.start());
+                    row.bytes = Some(piece.len.into());
+                    row.crcs = Some(format!("{:08x}", piece.crc));
+                }
             }
         }
         rows.push(row);

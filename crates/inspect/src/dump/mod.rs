@@ -16,7 +16,9 @@ use serde::Serialize;
 use crate::error::Result;
 use crate::volume::Inspector;
 
-pub use blocks::{BlockDump, EnvelopeDump, PageDump, SummaryDump, SummaryRow, ZoneHeaderDump};
+pub use blocks::{
+    BlockDump, EnvelopeDump, PageDump, PieceRow, SummaryDump, SummaryRow, ZoneHeaderDump,
+};
 pub use content::{DirectoryRow, ExtentRow, InodeDump, ItemDump, OpDump, ValueDump, item_text};
 pub use log::{LogBlockDump, LogDump, LogZoneRow, RecordDump};
 pub use tables::{FooterDump, MatRow, ZitRow};

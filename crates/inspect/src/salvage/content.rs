@@ -6,7 +6,8 @@ use std::ops::ControlFlow;
 use persimmon_device::Buffer;
 use persimmon_format::inode::Inode;
 use persimmon_format::name::DirEntry;
-use persimmon_format::{Addr, Ino, Key, KeyKind, checksum};
+use persimmon_format::packed::Packed;
+use persimmon_format::{Addr, BLOCK_SIZE, Ino, Key, KeyKind, checksum};
 
 use super::forest::Instead;
 use super::names::{Entry, Node, Nodes, Placement};
@@ -210,6 +211,13 @@ impl<'d> Content<'_, 'd> {
             .zip(crcs)
             .map(|(at, crc)| good(media.read(addr.offset(at), 1).ok()?, *crc))
             .collect()
+    }
+
+    /// Reads a packed block of file data; nothing if it cannot be read or fails its checksum.
+    #[must_use]
+    pub fn read_piece(&self, piece: &Packed) -> Option<[u8; BLOCK_SIZE]> {
+        let media = &self.rebuilt.inspector.media;
+        piece.content(&media.read(piece.addr, piece.span()).ok()?)
     }
 
     /// Whether the tree has the inode or anything that belongs to it.

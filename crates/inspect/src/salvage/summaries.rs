@@ -3,11 +3,12 @@
 //! in it the last block, is taken for it.
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 
 use persimmon_format::extent::Extent;
-use persimmon_format::summary::{Summary, SummaryEntry};
+use persimmon_format::summary::Summary;
 use persimmon_format::table::Role;
-use persimmon_format::{Addr, DeviceId, Ino, Key, ZoneId};
+use persimmon_format::{Addr, DeviceId, Ino, Key, ZoneId, checksum};
 
 use super::Rebuilt;
 use super::content::Content;
@@ -18,15 +19,28 @@ use crate::volume::Inspector;
 const WINDOW_BLOCKS: u32 = 64;
 
 /// A block of a file that the tree does not know of.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StrayBlock {
-    /// Where it is.
-    pub addr: Addr,
-    /// CRC-32C of its content.
-    pub crc: u32,
+    /// It as an extent: a frame of one block, or a packed piece.
+    pub extent: Extent,
     /// It was written after the checkpoint; else it belongs into what the tree has lost.
     pub later: bool,
-    zone_sequence: u64,
+    /// Sequence of the zone, block in it, byte in that.
+    newness: (u64, u32, usize),
+}
+
+/// A block of a file as a summary tells it.
+struct Written {
+    ino: Ino,
+    block: u64,
+    extent: Extent,
+}
+
+fn start_of(extent: &Extent) -> usize {
+    match extent {
+        Extent::Packed(piece) => piece.start(),
+        _ => 0,
+    }
 }
 
 /// All blocks that the tree should know of, but does not.
@@ -54,29 +68,27 @@ pub(crate) fn read(
         }
         let cut = blocks_at_cut(inspector, zone, header.sequence);
         each(inspector, zone, header.sequence, &mut |entry| {
-            for (at, crc) in (0..).zip(&entry.crcs) {
-                let block = entry.file_block.saturating_add(u64::from(at));
-                let place = entry.zone_block + at;
-                let later = log_lost && place >= cut;
-                let key = Key::extent(entry.ino, block);
-                let is_lost = lost.iter().any(|lost| lost.holds(&key));
-                if !(later || is_lost) {
-                    continue;
+            let Written { ino, block, extent } = entry;
+            let place = extent.on_device().map_or(0, |(addr, _)| addr.block());
+            let later = log_lost && place >= cut;
+            let key = Key::extent(ino, block);
+            let is_lost = lost.iter().any(|lost| lost.holds(&key));
+            if !(later || is_lost) || is_known(content, ino, block, &extent, later) {
+                return;
+            }
+            let stray = StrayBlock {
+                newness: (header.sequence, place, start_of(&extent)),
+                extent,
+                later: later && !is_lost,
+            };
+            match found.entry((ino, block)) {
+                Entry::Vacant(slot) => {
+                    slot.insert(stray);
                 }
-                if is_known(content, entry.ino, block, *crc, later) {
-                    continue;
+                Entry::Occupied(mut slot) if slot.get().newness < stray.newness => {
+                    slot.insert(stray);
                 }
-                let stray = StrayBlock {
-                    addr: Addr::new(DeviceId(0), zone, place),
-                    crc: *crc,
-                    later: later && !is_lost,
-                    zone_sequence: header.sequence,
-                };
-                let slot = found.entry((entry.ino, block)).or_insert(stray);
-                let newness = |s: &StrayBlock| (s.zone_sequence, s.addr.block());
-                if newness(slot) < newness(&stray) {
-                    *slot = stray;
-                }
+                Entry::Occupied(_) => {}
             }
         });
     }
@@ -85,7 +97,13 @@ pub(crate) fn read(
 
 /// Whether the tree has the block. Of what was written after the checkpoint other content counts;
 /// of a lost range, whatever is there.
-fn is_known(content: &Content<'_, '_>, ino: Ino, block: u64, crc: u32, later: bool) -> bool {
+fn is_known(
+    content: &Content<'_, '_>,
+    ino: Ino,
+    block: u64,
+    written: &Extent,
+    later: bool,
+) -> bool {
     let Some((first, value)) = content.extent_at(ino, block) else {
         return false;
     };
@@ -96,9 +114,18 @@ fn is_known(content: &Content<'_, '_>, ino: Ino, block: u64, crc: u32, later: bo
     if at >= extent.blocks() {
         return false;
     }
-    match extent {
-        Extent::Frame { crcs, .. } if later => crcs.get(at as usize) == Some(&crc),
-        _ => !later,
+    match (extent, written) {
+        _ if !later => true,
+        (Extent::Frame { crcs, .. }, Extent::Frame { crcs: crc, .. }) => {
+            crcs.get(at as usize) == crc.first()
+        }
+        (Extent::Packed(known), Extent::Packed(piece)) => {
+            (known.len, known.crc) == (piece.len, piece.crc)
+        }
+        (Extent::Compressed(known), Extent::Packed(piece)) => {
+            piece.crc == checksum::data_block(&known)
+        }
+        _ => false,
     }
 }
 
@@ -116,13 +143,8 @@ fn blocks_at_cut(inspector: &Inspector<'_>, zone: ZoneId, sequence: u64) -> u32 
     }
 }
 
-/// Hands on each entry of each intact summary of a zone, the last summary first.
-fn each(
-    inspector: &Inspector<'_>,
-    zone: ZoneId,
-    sequence: u64,
-    visit: &mut dyn FnMut(&SummaryEntry),
-) {
+/// Hands on each block in each intact summary of a zone, the last summary first.
+fn each(inspector: &Inspector<'_>, zone: ZoneId, sequence: u64, visit: &mut dyn FnMut(Written)) {
     let mut end = inspector.media.written(zone);
     while end > 1 {
         let start = end.saturating_sub(WINDOW_BLOCKS).max(1);
@@ -135,7 +157,7 @@ fn each(
             });
         match found {
             Some((at, summary)) => {
-                summary.entries.iter().for_each(&mut *visit);
+                blocks_of(&summary, zone, visit);
                 // The one before it is looked at next; is it damaged, what is before that.
                 end = match summary.previous {
                     0 => return,
@@ -144,6 +166,28 @@ fn each(
             }
             None => end = start,
         }
+    }
+}
+
+fn blocks_of(summary: &Summary, zone: ZoneId, visit: &mut dyn FnMut(Written)) {
+    for entry in &summary.entries {
+        for (at, crc) in (0..).zip(&entry.crcs) {
+            visit(Written {
+                ino: entry.ino,
+                block: entry.file_block.saturating_add(u64::from(at)),
+                extent: Extent::Frame {
+                    addr: Addr::new(DeviceId(0), zone, entry.zone_block + at),
+                    crcs: vec![*crc],
+                },
+            });
+        }
+    }
+    for entry in &summary.pieces {
+        visit(Written {
+            ino: entry.ino,
+            block: entry.file_block,
+            extent: Extent::Packed(entry.piece(zone)),
+        });
     }
 }
 
