@@ -119,7 +119,7 @@ impl Volume {
             if !wanted() {
                 return Ok(());
             }
-            self.pack_riding();
+            self.pack_riding(true);
             self.settle_summaries();
             self.zones.examine(&self.media);
             let mut snapshot = self.cut()?;

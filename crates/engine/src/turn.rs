@@ -29,7 +29,8 @@ impl Turn {
     /// Takes it if nobody has it.
     pub(crate) fn try_take(&self) -> Option<Taken<'_>> {
         let mut taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
-        (!std::mem::replace(&mut *taken, true)).then_some(Taken(self))
+        // Not made where it is not taken: dropping it gives the turn back.
+        (!std::mem::replace(&mut *taken, true)).then(|| Taken(self))
     }
 }
 

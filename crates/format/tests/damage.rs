@@ -160,17 +160,19 @@ proptest! {
     /// What a checksum would have caught is handed on as if it had not.
     #[test]
     fn payload_decoders_never_panic_on_flipped_bytes(
-        which in 0usize..6,
+        which in 0usize..8,
         flips in proptest::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..8),
     ) {
         let mut record = Vec::new();
         samples::ops().iter().for_each(|op| op.encode(&mut record));
-        let [frame, ..] = samples::extents();
+        let [frame, _, _, compressed, packed] = samples::extents();
         let samples = [
             samples::footer().encode(),
             record,
             samples::inode().encode(),
             frame.encode(),
+            compressed.encode(),
+            packed.encode(),
             samples::zit_chunk()[48..112].to_vec(),
             samples::summary()[48..].to_vec(),
         ];

@@ -12,7 +12,8 @@ use persimmon_format::log::{BODY_LEN, Body, LogBlock, LogState};
 use persimmon_format::name::{COLLISIONS_MAX, DirEntry, Xattr, first_item};
 use persimmon_format::page::{self, Compression, PageView, VALUE_LEN_MAX};
 use persimmon_format::record::{Op, Touch};
-use persimmon_format::summary::{Summary, SummaryBuilder, SummaryEntry};
+use persimmon_format::packed::Packed;
+use persimmon_format::summary::{PieceEntry, Summary, SummaryBuilder, SummaryEntry};
 use persimmon_format::table::{MatEntry, Role, ZitEntry};
 use persimmon_format::zone_header::ZoneHeader;
 use persimmon_format::{
@@ -64,7 +65,27 @@ fn extent() -> impl Strategy<Value = Extent> {
             .prop_map(|(addr, crcs)| Extent::Frame { addr, crcs }),
         prop::collection::vec(any::<u8>(), 0..=BLOCK_SIZE).prop_map(Extent::Inline),
         (1..=RESERVED_BLOCKS_MAX).prop_map(|blocks| Extent::Reserved { blocks }),
+        prop::collection::vec(any::<u8>(), 1..BLOCK_SIZE).prop_map(Extent::Compressed),
+        packed().prop_map(Extent::Packed),
     ]
+}
+
+/// What a record may map.
+fn mapped() -> impl Strategy<Value = Extent> {
+    extent().prop_filter("packing is not journaled", |extent| {
+        !matches!(extent, Extent::Packed(_))
+    })
+}
+
+fn packed() -> impl Strategy<Value = Packed> {
+    (addr(), any::<u8>(), 1..BLOCK_SIZE as u16, any::<u32>()).prop_map(|(addr, grain, len, crc)| {
+        Packed {
+            addr,
+            grain,
+            len,
+            crc,
+        }
+    })
 }
 
 fn touch() -> impl Strategy<Value = Touch> {
@@ -104,7 +125,7 @@ fn op() -> impl Strategy<Value = Op> {
         (
             any::<u64>(),
             0..FILE_BLOCKS_END - u64::from(RESERVED_BLOCKS_MAX),
-            extent()
+            mapped()
         )
             .prop_map(|(ino, block, extent)| Op::Map {
                 ino: Ino(ino),
@@ -137,15 +158,19 @@ fn op() -> impl Strategy<Value = Op> {
 }
 
 fn zit_entry() -> impl Strategy<Value = ZitEntry> {
-    (0u8..5, any::<u8>(), any::<[u32; 3]>(), any::<[u64; 2]>()).prop_map(
-        |(role, lifetime, [valid, write_pointer, resets], [sequence, last_write])| ZitEntry {
-            role: Role::from_number(role).unwrap(),
-            lifetime,
-            valid,
-            write_pointer,
-            resets,
-            sequence,
-            last_write,
+    let bytes = (any::<u8>(), any::<u8>());
+    (0u8..5, bytes, any::<[u32; 3]>(), any::<[u64; 2]>()).prop_map(
+        |(role, (lifetime, short), [valid, write_pointer, resets], [sequence, last_write])| {
+            ZitEntry {
+                role: Role::from_number(role).unwrap(),
+                lifetime,
+                valid,
+                short: if valid == 0 { 0 } else { short },
+                write_pointer,
+                resets,
+                sequence,
+                last_write,
+            }
         },
     )
 }
@@ -335,6 +360,7 @@ proptest! {
     #[test]
     fn summaries(
         runs in prop::collection::vec((any::<u64>(), any::<u64>(), 1usize..300), 0..20),
+        pieces in prop::collection::vec((any::<u64>(), any::<u64>(), packed()), 0..200),
         previous in 0u32..1000,
     ) {
         let mut builder = SummaryBuilder::default();
@@ -351,12 +377,30 @@ proptest! {
             builder.push(&entry);
             entries.push(entry);
         }
-        let place = zone_block.max(previous + 1);
+        let pieces: Vec<PieceEntry> = pieces
+            .into_iter()
+            .map(|(ino, file_block, piece)| PieceEntry {
+                zone_block: zone_block - 1,
+                grain: piece.grain,
+                len: piece.len,
+                crc: piece.crc,
+                ino: Ino(ino),
+                file_block,
+            })
+            .take_while(|piece| {
+                let fits = builder.fits_pieces(std::iter::once(*piece));
+                if fits {
+                    builder.push_piece(piece);
+                }
+                fits
+            })
+            .collect();
+        let place = (zone_block + 1).max(previous + 1);
         let mut block = vec![0; BLOCK_SIZE];
         builder.finish_into(&mut block, &samples::key(), 7, place, previous);
         prop_assert!(builder.is_empty());
         let read = Summary::decode(&block, &samples::key(), 7, place);
-        prop_assert_eq!(read, Ok(Summary { previous, entries }));
+        prop_assert_eq!(read, Ok(Summary { previous, entries, pieces }));
     }
 
     #[test]

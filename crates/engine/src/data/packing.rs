@@ -18,9 +18,9 @@ use crate::zones::{Placed, Run, RunPiece, Stream};
 
 /// Blocks of a packed run.
 const RUN_BLOCKS_MAX: usize = 32;
-/// Compressed bytes in the tree from which on they are packed without waiting for a checkpoint:
-/// leaves would grow too large otherwise.
-const PACKED_BYTES: u64 = 256 << 10;
+/// Compressed bytes in the tree from which on they are packed without waiting for a checkpoint, as
+/// leaves would grow and split otherwise: two runs and a little more.
+const PACKED_BYTES: u64 = (2 * RUN_BLOCKS_MAX + 2) as u64 * BLOCK_SIZE as u64;
 /// Compressed bytes in the tree with which no more are added to it.
 pub(super) const RIDING_BYTES_MAX: u64 = 4 << 20;
 /// Pieces packed at once.
@@ -36,14 +36,15 @@ pub(crate) struct Loose {
 }
 
 impl Volume {
-    /// Packs what rides in the tree, if there is enough of it. True if there was.
+    /// Packs what rides in the tree, if there is enough of it for whole runs. True if there was.
     pub(crate) fn pack_ahead(&self) -> bool {
-        self.meta().riding.bytes() >= PACKED_BYTES && self.pack_riding()
+        let enough = self.meta().riding.bytes() >= PACKED_BYTES;
+        enough && self.pack_riding(false)
     }
 
-    /// Packs what rides in the tree, as far as there is room. What stays is carried along by its
-    /// page. True if something was packed.
-    pub(crate) fn pack_riding(&self) -> bool {
+    /// Packs what rides in the tree, as far as there is room: `all` of it, or whole runs alone. What
+    /// stays is carried along by its page. True if something was packed.
+    pub(crate) fn pack_riding(&self, all: bool) -> bool {
         // Who finds somebody else at it leaves it to him.
         let Some(_turn) = self.packing_turn.try_take() else {
             return false;
@@ -55,7 +56,7 @@ impl Volume {
                 return packed;
             };
             after = Some(*last);
-            match self.pack_places(&places) {
+            match self.pack_places(&places, all) {
                 Ok(moved) => packed |= moved > 0,
                 Err(error) => {
                     tracing::debug!(%error, "compressed blocks stay in the tree");
@@ -65,7 +66,7 @@ impl Volume {
         }
     }
 
-    fn pack_places(&self, places: &[(Ino, u64)]) -> Result<u64> {
+    fn pack_places(&self, places: &[(Ino, u64)], all: bool) -> Result<u64> {
         let loose = self.view::<_, Error>(|view| {
             let mut loose: Vec<(u8, Loose)> = Vec::with_capacity(places.len());
             for (ino, block) in places {
@@ -96,7 +97,11 @@ impl Volume {
             let of_class = loose.iter().filter(|(class, _)| *class == lifetime);
             let of_class: Vec<&Loose> = of_class.map(|(_, loose)| loose).collect();
             if !of_class.is_empty() {
-                moved += self.pack(Stream::Data(lifetime), Class::Data, &of_class)?;
+                let mut runs = packed_runs(&of_class);
+                if !all {
+                    runs.pop();
+                }
+                moved += self.pack_runs(Stream::Data(lifetime), Class::Data, &of_class, runs)?;
             }
         }
         Ok(moved)
@@ -105,7 +110,16 @@ impl Volume {
     /// Writes blocks packed, and puts the pieces in the place of what they were, where they still
     /// are that. Takes no room that has to be made. Returns how many it moved.
     pub(crate) fn pack(&self, stream: Stream, class: Class, loose: &[&Loose]) -> Result<u64> {
-        let mut runs = packed_runs(loose);
+        self.pack_runs(stream, class, loose, packed_runs(loose))
+    }
+
+    fn pack_runs(
+        &self,
+        stream: Stream,
+        class: Class,
+        loose: &[&Loose],
+        mut runs: Vec<Run>,
+    ) -> Result<u64> {
         runs.reverse();
         let (mut pins, mut placed) = (Vec::new(), Vec::new());
         let way = Way::without_cleaning();

@@ -6,9 +6,10 @@ use persimmon_format::extent::Extent;
 use persimmon_format::footer::{Footer, LogPosition};
 use persimmon_format::inode::{Inode, Timestamp};
 use persimmon_format::log::{Body, LogBlock, LogState};
+use persimmon_format::packed::Packed;
 use persimmon_format::page::{Compression, HEADER_LEN, PAGE_SIZE, PREFIX_LEN, SLOT_LEN, prefix};
 use persimmon_format::record::{Op, Touch};
-use persimmon_format::summary::{SummaryBuilder, SummaryEntry};
+use persimmon_format::summary::{PieceEntry, SummaryBuilder, SummaryEntry};
 use persimmon_format::table::{MatEntry, Role, ZitEntry};
 use persimmon_format::zone_header::{VolumeIdentity, ZoneHeader};
 use persimmon_format::{
@@ -59,6 +60,7 @@ pub fn zit_entry() -> ZitEntry {
         role: Role::Data,
         lifetime: 2,
         valid: 0x0a0b_0c0d,
+        short: 0x0e,
         write_pointer: 0x1a1b_1c1d,
         resets: 0x2a2b,
         sequence: 0x3a3b,
@@ -217,11 +219,23 @@ pub fn summary_entries() -> Vec<SummaryEntry> {
     ]
 }
 
+pub fn piece_entry() -> PieceEntry {
+    PieceEntry {
+        zone_block: 4,
+        grain: 0xfe,
+        len: 0x0abc,
+        crc: 0x1112_1314,
+        ino: Ino(300),
+        file_block: 70_002,
+    }
+}
+
 pub fn summary() -> Vec<u8> {
     let mut builder = SummaryBuilder::default();
     for entry in summary_entries() {
         builder.push(&entry);
     }
+    builder.push_piece(&piece_entry());
     let mut block = vec![0; BLOCK_SIZE];
     builder.finish_into(&mut block, &key(), ZONE_SEQUENCE, SUMMARY_PLACE, 7);
     block
@@ -253,7 +267,7 @@ pub fn inode() -> Inode {
     }
 }
 
-pub fn extents() -> [Extent; 3] {
+pub fn extents() -> [Extent; 5] {
     [
         Extent::Frame {
             addr: addr(2, 3),
@@ -263,12 +277,19 @@ pub fn extents() -> [Extent; 3] {
         Extent::Reserved {
             blocks: 0x0102_0304,
         },
+        Extent::Compressed(b"compressed".to_vec()),
+        Extent::Packed(Packed {
+            addr: addr(2, 3),
+            grain: 0xfe,
+            len: 0x0abc,
+            crc: 0x0102_0304,
+        }),
     ]
 }
 
 pub fn ops() -> Vec<Op> {
     let [first, second, _] = keys();
-    let [frame, inline, _] = extents();
+    let [frame, inline, _, compressed, _] = extents();
     vec![
         Op::Put {
             key: first,
@@ -297,6 +318,11 @@ pub fn ops() -> Vec<Op> {
             ino: Ino(5),
             block: 0,
             extent: inline,
+        },
+        Op::Map {
+            ino: Ino(5),
+            block: 1,
+            extent: compressed,
         },
         Op::Punch {
             ino: Ino(300),

@@ -1,0 +1,165 @@
+//! Packed pieces: where they lie, what they take, what of them can be wrong.
+
+use persimmon_format::extent::Extent;
+use persimmon_format::packed::{self, BLOCK_GRAINS, GRAIN, Packed};
+use persimmon_format::record::Op;
+use persimmon_format::summary::{PIECES_MIN, PieceEntry, Summary, SummaryBuilder};
+use persimmon_format::table::ZitEntry;
+use persimmon_format::{Addr, BLOCK_SIZE, DeviceId, Ino, ZoneId};
+use proptest::prelude::*;
+
+mod samples;
+
+fn addr() -> Addr {
+    Addr::new(DeviceId(0), ZoneId(3), 7)
+}
+
+/// A block that compresses to about `noise` bytes.
+fn block(noise: &[u8]) -> [u8; BLOCK_SIZE] {
+    let mut block = [0; BLOCK_SIZE];
+    block[..noise.len()].copy_from_slice(noise);
+    block
+}
+
+proptest! {
+    #[test]
+    fn what_is_compressed_comes_back(
+        noise in prop::collection::vec(any::<u8>(), 0..BLOCK_SIZE),
+        grain in any::<u8>(),
+    ) {
+        let content = block(&noise);
+        let Some(bytes) = packed::compress(&content, BLOCK_SIZE / 2) else {
+            return Ok(());
+        };
+        prop_assert!(bytes.len() <= BLOCK_SIZE / 2);
+        prop_assert_eq!(packed::decompress(&bytes), Some(content));
+        let at = 5 * BLOCK_SIZE + usize::from(grain) * GRAIN;
+        let piece = Packed::at(addr(), at, &bytes);
+        prop_assert_eq!(piece.addr, addr().offset(5));
+        prop_assert_eq!(piece.start(), at % BLOCK_SIZE);
+        let mut blocks = vec![0x77; piece.span() as usize * BLOCK_SIZE];
+        blocks[piece.start()..][..bytes.len()].copy_from_slice(&bytes);
+        prop_assert_eq!(piece.content(&blocks), Some(content));
+        prop_assert_eq!(piece.content(&blocks[..piece.start()]), None);
+        blocks[piece.start() + bytes.len() / 2] ^= 1;
+        prop_assert_eq!(piece.content(&blocks), None);
+        prop_assert!(piece.bytes(&blocks).is_some());
+    }
+
+    #[test]
+    fn grains_of_a_zone_come_back(grains in 0..u64::from(u32::MAX) * BLOCK_GRAINS) {
+        let entry = ZitEntry::default().with_grains(grains);
+        prop_assert_eq!(entry.grains(), grains);
+        prop_assert_eq!(u64::from(entry.valid), grains.div_ceil(BLOCK_GRAINS));
+        prop_assert_eq!(entry.valid > 0, grains > 0);
+    }
+
+    #[test]
+    fn decompressing_never_panics(bytes in prop::collection::vec(any::<u8>(), 0..600)) {
+        let _ = packed::decompress(&bytes);
+    }
+}
+
+/// A piece says how much it holds: what gives more, or less, is none.
+#[test]
+fn a_bomb_is_no_piece() {
+    for len in [BLOCK_SIZE - 1, BLOCK_SIZE + 1, 1 << 20] {
+        let bytes = lz4_flex::block::compress(&vec![0; len]);
+        assert_eq!(packed::decompress(&bytes), None, "{len}");
+    }
+    assert_eq!(packed::decompress(&[]), None);
+}
+
+#[test]
+fn what_does_not_compress_is_none() {
+    let mut state = 1u64;
+    let noise: Vec<u8> = std::iter::repeat_with(|| {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        (state >> 56) as u8
+    })
+    .take(BLOCK_SIZE)
+    .collect();
+    assert_eq!(packed::compress(&block(&noise), BLOCK_SIZE), None);
+    assert_eq!(packed::compress(&block(&noise[..1024]), 1024), None);
+    assert!(packed::compress(&block(&noise[..1024]), 1100).is_some());
+}
+
+#[test]
+fn values_that_no_piece_has_are_refused() {
+    let good = samples::extents()[4].encode();
+    assert!(Extent::decode(&good).is_ok());
+    let with = |at: usize, value: u8| {
+        let mut bytes = good.clone();
+        bytes[at] = value;
+        bytes
+    };
+    // File blocks 0 and 2, a length of 0 and of a block and more.
+    for bytes in [with(10, 0), with(10, 2), with(12, 0x10), with(14, 1)] {
+        assert!(Extent::decode(&bytes).is_err(), "{bytes:?}");
+    }
+    let mut none = with(11, 0);
+    none[12] = 0;
+    assert!(Extent::decode(&none).is_err());
+    assert!(Extent::decode(&good[..good.len() - 1]).is_err());
+    assert!(Extent::decode(&[4]).is_err());
+    assert!(Extent::decode(&[4; BLOCK_SIZE + 1]).is_err());
+    let mut zit = Vec::new();
+    ZitEntry {
+        short: 1,
+        ..ZitEntry::default()
+    }
+    .encode(&mut zit);
+    assert!(ZitEntry::decode_chunk(&zit).is_err());
+}
+
+/// Replay could not tell whether it had arrived.
+#[test]
+fn no_record_maps_a_packed_piece() {
+    let mut bytes = Vec::new();
+    Op::Map {
+        ino: Ino(5),
+        block: 1,
+        extent: samples::extents()[4].clone(),
+    }
+    .encode(&mut bytes);
+    assert!(Op::decode_all(&bytes).is_err());
+}
+
+#[test]
+fn a_summary_holds_as_many_pieces_as_promised() {
+    let piece = PieceEntry {
+        zone_block: (1 << 28) - 2,
+        grain: 0,
+        len: BLOCK_SIZE as u16 - 1,
+        crc: u32::MAX,
+        ino: Ino(u64::MAX),
+        file_block: persimmon_format::extent::FILE_BLOCKS_END - 1,
+    };
+    let mut builder = SummaryBuilder::default();
+    assert!(builder.fits_pieces((0..PIECES_MIN).map(|_| piece)));
+    for _ in 0..PIECES_MIN {
+        builder.push_piece(&piece);
+    }
+    let mut block = vec![0; BLOCK_SIZE];
+    let place = (1 << 28) - 1;
+    builder.finish_into(&mut block, &samples::key(), 7, place, 0);
+    let read = Summary::decode(&block, &samples::key(), 7, place).unwrap();
+    assert_eq!(read.pieces, vec![piece; PIECES_MIN]);
+}
+
+#[test]
+fn a_piece_of_a_summary_lies_below_it() {
+    let mut builder = SummaryBuilder::default();
+    let piece = PieceEntry {
+        zone_block: 8,
+        grain: 255,
+        len: 17,
+        crc: 0,
+        ino: Ino(1),
+        file_block: 1,
+    };
+    builder.push_piece(&piece);
+    let mut block = vec![0; BLOCK_SIZE];
+    builder.finish_into(&mut block, &samples::key(), 7, 9, 0);
+    assert!(Summary::decode(&block, &samples::key(), 7, 9).is_err());
+}
