@@ -119,7 +119,7 @@ impl Volume {
             if !wanted() {
                 return Ok(());
             }
-            self.pack_riding(true);
+            self.pack_before_cut();
             self.settle_summaries();
             self.zones.examine(&self.media);
             let mut snapshot = self.cut()?;

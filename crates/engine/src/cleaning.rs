@@ -338,12 +338,12 @@ impl Volume {
 
     /// Packs the pieces of a group anew.
     fn move_pieces(&self, group: &[Survivor]) -> Result<()> {
-        let mut loose = Vec::new();
+        let (mut loose, mut last) = (Vec::new(), None);
         for survivor in group {
             let Extent::Packed(piece) = survivor.frame else {
                 continue;
             };
-            let blocks = self.media.read(piece.addr, piece.span());
+            let blocks = self.packed_blocks(&piece, &mut last);
             let Some(compressed) = blocks
                 .as_deref()
                 .ok()

@@ -53,6 +53,8 @@ pub struct Volume {
     pub(crate) checkpoint_turn: Turn,
     pub(crate) cleaning_turn: Turn,
     pub(crate) packing_turn: Turn,
+    /// Packing found no room: it is not tried again before the next checkpoint.
+    pub(crate) packing_stuck: AtomicBool,
     /// Zones whose cleaning moved nothing, by the sequence of their use: not tried again.
     pub(crate) barren: Mutex<HashMap<ZoneId, u64>>,
     /// Damage was found while changing something: nothing more is written.
@@ -137,6 +139,7 @@ impl Volume {
             checkpoint_turn: Turn::default(),
             cleaning_turn: Turn::default(),
             packing_turn: Turn::default(),
+            packing_stuck: AtomicBool::new(false),
             barren: Mutex::default(),
             broken: AtomicBool::new(false),
         }

@@ -74,7 +74,9 @@ fn a_bomb_is_no_piece() {
 fn what_does_not_compress_is_none() {
     let mut state = 1u64;
     let noise: Vec<u8> = std::iter::repeat_with(|| {
-        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        state = state
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1);
         (state >> 56) as u8
     })
     .take(BLOCK_SIZE)

@@ -3,9 +3,12 @@
 //! journal has a compressed block, or its old place does, and the checkpoint's pages refer to
 //! pieces that were complete before they were changed.
 
+use std::sync::atomic::Ordering;
+
 use persimmon_device::{BLOCK_SIZE, BufferMut};
 use persimmon_format::extent::Extent;
 use persimmon_format::packed::{GRAIN, Packed, grains};
+use persimmon_format::page::PAGE_SIZE;
 use persimmon_format::summary::PIECES_MIN;
 use persimmon_format::{Addr, Ino, Key};
 
@@ -21,10 +24,8 @@ const RUN_BLOCKS_MAX: usize = 32;
 /// Compressed bytes in the tree from which on they are packed without waiting for a checkpoint, as
 /// leaves would grow and split otherwise: two runs and a little more.
 const PACKED_BYTES: u64 = (2 * RUN_BLOCKS_MAX + 2) as u64 * BLOCK_SIZE as u64;
-/// Compressed bytes in the tree with which no more are added to it.
-pub(super) const RIDING_BYTES_MAX: u64 = 4 << 20;
-/// Pieces packed at once.
-const PIECES_MAX: usize = 1024;
+/// Compressed bytes in the tree with which no more are added to it. Less on small volumes.
+const RIDING_BYTES_MAX: u64 = 4 << 20;
 
 /// A block of a file to be packed.
 pub(crate) struct Loose {
@@ -36,34 +37,53 @@ pub(crate) struct Loose {
 }
 
 impl Volume {
+    /// Compressed bytes that the tree may have inline.
+    pub(super) fn riding_bytes_max(&self) -> u64 {
+        let pages = self.zones.budget.dirty_pages_max / 16;
+        RIDING_BYTES_MAX.min((pages * PAGE_SIZE) as u64)
+    }
+
     /// Packs what rides in the tree, if there is enough of it for whole runs. True if there was.
     pub(crate) fn pack_ahead(&self) -> bool {
         let enough = self.meta().riding.bytes() >= PACKED_BYTES;
-        enough && self.pack_riding(false)
+        enough && !self.packing_stuck.load(Ordering::Relaxed) && self.pack_riding(false)
+    }
+
+    /// Packs before a checkpoint's cut what rides in the tree, for its pages not to carry it.
+    pub(crate) fn pack_before_cut(&self) {
+        self.packing_stuck.store(false, Ordering::Relaxed);
+        self.pack_riding(true);
     }
 
     /// Packs what rides in the tree, as far as there is room: `all` of it, or whole runs alone. What
     /// stays is carried along by its page. True if something was packed.
-    pub(crate) fn pack_riding(&self, all: bool) -> bool {
+    fn pack_riding(&self, all: bool) -> bool {
         // Who finds somebody else at it leaves it to him.
         let Some(_turn) = self.packing_turn.try_take() else {
             return false;
         };
+        // Each may be in a page that is clean, which the checkpoint has to write then: that is
+        // within what a checkpoint may be larger than its bound.
+        let pages_max = (self.zones.budget.dirty_pages_max / 16).clamp(4, 256);
+        let dirty = || self.meta().cache.dirty();
+        let dirty_max = dirty() + pages_max;
         let (mut after, mut packed) = (None, false);
-        loop {
-            let places = self.meta().riding.after(after, PIECES_MAX);
+        while dirty() < dirty_max {
+            let places = self.meta().riding.after(after, pages_max);
             let Some(last) = places.last() else {
-                return packed;
+                break;
             };
             after = Some(*last);
             match self.pack_places(&places, all) {
                 Ok(moved) => packed |= moved > 0,
                 Err(error) => {
                     tracing::debug!(%error, "compressed blocks stay in the tree");
-                    return packed;
+                    self.packing_stuck.store(true, Ordering::Relaxed);
+                    break;
                 }
             }
         }
+        packed
     }
 
     fn pack_places(&self, places: &[(Ino, u64)], all: bool) -> Result<u64> {

@@ -172,7 +172,11 @@ impl Volume {
 
     /// The blocks that hold a packed piece. What was read last is taken again where it holds them:
     /// neighbours in a file are mostly neighbours on the device.
-    fn packed_blocks(&self, piece: &Packed, last: &mut Option<(Addr, Buffer)>) -> Result<Buffer> {
+    pub(crate) fn packed_blocks(
+        &self,
+        piece: &Packed,
+        last: &mut Option<(Addr, Buffer)>,
+    ) -> Result<Buffer> {
         if let Some((addr, blocks)) = last
             && *addr == piece.addr
             && blocks.blocks() >= piece.span()

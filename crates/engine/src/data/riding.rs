@@ -11,7 +11,6 @@ use persimmon_format::packed;
 use persimmon_format::record::Op;
 
 use super::flight::{Landing, Passenger, tail};
-use super::packing::RIDING_BYTES_MAX;
 use crate::Volume;
 use crate::error::{Error, Result};
 
@@ -31,10 +30,11 @@ const COMPRESSED_BYTES_MAX: usize = BLOCK_SIZE / 2 - 2 * RIDER_BYTES;
 const RIDERS_MAX: u64 = 4;
 /// Files, more or less, of which it is known whether their blocks compressed.
 const FILES_KNOWN: usize = 1024;
-/// Blocks that are not tried after one that did not compress.
-const NOT_TRIED: u8 = 15;
+/// Doublings of the blocks that are not tried after one that did not compress: up to 15.
+const DOUBLINGS_MAX: u8 = 4;
 
-/// How often blocks of a file need not be tried, by the file's number: a hint, which files share.
+/// How many blocks of a file need not be tried, by the file's number: a hint, which files share.
+/// The low four bits; above them, how often it was doubled.
 pub(crate) struct Compressibility([AtomicU8; FILES_KNOWN]);
 
 impl Default for Compressibility {
@@ -49,7 +49,7 @@ impl Compressibility {
     }
 
     fn worth_trying(&self, ino: Ino) -> bool {
-        let less = |left: u8| left.checked_sub(1);
+        let less = |known: u8| (known & 0xf != 0).then(|| known - 1);
         self.of(ino).is_some_and(|left| {
             left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less)
                 .is_err()
@@ -58,7 +58,9 @@ impl Compressibility {
 
     fn note(&self, ino: Ino, compressed: bool) {
         if let Some(left) = self.of(ino) {
-            left.store(if compressed { 0 } else { NOT_TRIED }, Ordering::Relaxed);
+            let doublings = (left.load(Ordering::Relaxed) >> 4).min(DOUBLINGS_MAX - 1) + 1;
+            let known = doublings << 4 | ((1 << doublings) - 1);
+            left.store(if compressed { 0 } else { known }, Ordering::Relaxed);
         }
     }
 }
@@ -121,7 +123,7 @@ impl Volume {
         let riders = passenger.blocks - u64::from(tail.is_some());
         if !self.identity.packs()
             || !(1..=RIDERS_MAX).contains(&riders)
-            || self.meta().riding.bytes() >= RIDING_BYTES_MAX
+            || self.meta().riding.bytes() >= self.riding_bytes_max()
             || !self.compressibility.worth_trying(ino)
         {
             return Ok(None);
@@ -177,5 +179,26 @@ fn difference(old: &[u8], new: &[u8]) -> Range<usize> {
     match (0..len).find(differ) {
         Some(first) => first..(first..len).rfind(differ).unwrap_or(first) + 1,
         None => 0..0,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_does_not_compress_is_tried_ever_less_often() {
+        let known = Compressibility::default();
+        let skipped = |ino| (0..).take_while(|_| !known.worth_trying(ino)).count();
+        assert_eq!(skipped(Ino(5)), 0);
+        for expected in [1, 3, 7, 15, 15] {
+            known.note(Ino(5), false);
+            assert_eq!(skipped(Ino(5)), expected);
+        }
+        assert_eq!(skipped(Ino(6)), 0);
+        known.note(Ino(5), true);
+        assert_eq!(skipped(Ino(5)), 0);
+        known.note(Ino(5), false);
+        assert_eq!(skipped(Ino(5)), 1);
     }
 }
