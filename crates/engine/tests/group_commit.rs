@@ -21,7 +21,7 @@ use persimmon_format::Ino;
 use persimmon_format::envelope::{self, Kind};
 use persimmon_sim::{Fault, FaultTarget, SimConfig, SimDevice};
 
-use common::{NOW, create, fresh, small};
+use common::{NOW, create, fresh, noise, small};
 
 const BLOCK: usize = 4096;
 
@@ -137,7 +137,8 @@ fn sync_aside(
     let (tell, told) = mpsc::channel();
     let volume = Arc::clone(volume);
     std::thread::spawn(move || {
-        volume.write(ino, 0, &[byte; 2 * BLOCK], NOW).unwrap();
+        let bytes = noise(byte.into(), 2 * BLOCK);
+        volume.write(ino, 0, &bytes, NOW).unwrap();
         tell.send(volume.sync_file(ino)).unwrap();
     });
     told
@@ -154,7 +155,7 @@ fn is_told<T>(told: &Receiver<T>) -> bool {
 fn check(volume: &Volume, ino: Ino, byte: u8) {
     let mut buf = [0; 2 * BLOCK];
     assert_eq!(volume.read(ino, 0, &mut buf).unwrap(), 2 * BLOCK);
-    assert_eq!(buf, [byte; 2 * BLOCK]);
+    assert_eq!(buf[..], noise(byte.into(), 2 * BLOCK));
 }
 
 /// While the data of one fsync is on its way the record of another is sent, and its data goes to
@@ -326,7 +327,7 @@ fn an_append_reads_nothing() {
     assert_eq!(buf[10..], [99; 20]);
 }
 
-/// One thread's file: both blocks are full of the number of the last version written to it.
+/// One thread's file: both blocks are those of the last version written to it.
 struct Versions {
     ino: Ino,
     acknowledged: u32,
@@ -334,7 +335,12 @@ struct Versions {
 }
 
 fn version(number: u32, blocks: usize) -> Vec<u8> {
-    number.to_le_bytes().repeat(blocks * BLOCK / 4)
+    let mut block = match number {
+        0 => vec![0; BLOCK],
+        _ => noise(number.into(), BLOCK),
+    };
+    block[..4].copy_from_slice(&number.to_le_bytes());
+    block.repeat(blocks)
 }
 
 /// Writes and syncs versions of a file until the power is gone. Every third changes a part of a

@@ -19,7 +19,7 @@ use persimmon_format::inode::Inode;
 use persimmon_format::table::Role;
 use persimmon_sim::{Fault, FaultTarget, SimDevice};
 
-use common::{NOW, create, fresh, small};
+use common::{NOW, create, fresh, noise, small};
 
 type Aside = Box<dyn FnOnce() + Send>;
 
@@ -111,14 +111,15 @@ fn a_zone_opened_during_a_checkpoint_holds_what_is_synced() {
         );
         volume.step(Task::Checkpoint).unwrap();
         assert!(device.was_done());
-        volume.write(ino, 8192, &[8; 4096], NOW).unwrap();
+        let bytes = noise(8, 4096);
+        volume.write(ino, 8192, &bytes, NOW).unwrap();
         volume.sync_file(ino).unwrap();
         drop(volume);
         let volume = open(&Interrupted::new(&sim));
-        for (offset, byte) in [(0, 7), (8192, 8)] {
+        for (offset, expected) in [(0, vec![7; 4096]), (8192, bytes)] {
             let mut buf = [0; 4096];
             assert_eq!(volume.read(ino, offset, &mut buf).unwrap(), 4096);
-            assert_eq!(buf, [byte; 4096]);
+            assert_eq!(buf[..], expected);
         }
     }
 }

@@ -24,6 +24,8 @@ const RUN_BLOCKS_MAX: usize = 32;
 /// Compressed bytes in the tree from which on they are packed without waiting for a checkpoint, as
 /// leaves would grow and split otherwise: two runs and a little more.
 const PACKED_BYTES: u64 = (2 * RUN_BLOCKS_MAX + 2) as u64 * BLOCK_SIZE as u64;
+/// Pieces packed at once: about four runs of blocks that compress to a quarter.
+const PIECES_MAX: usize = 512;
 /// Compressed bytes in the tree with which no more are added to it. Less on small volumes.
 const RIDING_BYTES_MAX: u64 = 4 << 20;
 
@@ -39,13 +41,14 @@ pub(crate) struct Loose {
 impl Volume {
     /// Compressed bytes that the tree may have inline.
     pub(super) fn riding_bytes_max(&self) -> u64 {
-        let pages = self.zones.budget.dirty_pages_max / 16;
+        let pages = self.zones.budget.dirty_pages_max / 4;
         RIDING_BYTES_MAX.min((pages * PAGE_SIZE) as u64)
     }
 
     /// Packs what rides in the tree, if there is enough of it for whole runs. True if there was.
     pub(crate) fn pack_ahead(&self) -> bool {
-        let enough = self.meta().riding.bytes() >= PACKED_BYTES;
+        let enough = PACKED_BYTES.min(self.riding_bytes_max() / 2);
+        let enough = self.meta().riding.bytes() >= enough;
         enough && !self.packing_stuck.load(Ordering::Relaxed) && self.pack_riding(false)
     }
 
@@ -62,19 +65,17 @@ impl Volume {
         let Some(_turn) = self.packing_turn.try_take() else {
             return false;
         };
-        // Each may be in a page that is clean, which the checkpoint has to write then: that is
-        // within what a checkpoint may be larger than its bound.
-        let pages_max = (self.zones.budget.dirty_pages_max / 16).clamp(4, 256);
-        let dirty = || self.meta().cache.dirty();
-        let dirty_max = dirty() + pages_max;
+        // Some may be in pages that are clean, which the next checkpoint has to write then: a few,
+        // within what it may be larger than its bound.
+        let mut pages_max = (self.zones.budget.dirty_pages_max / 16).max(1);
         let (mut after, mut packed) = (None, false);
-        while dirty() < dirty_max {
-            let places = self.meta().riding.after(after, pages_max);
+        loop {
+            let places = self.meta().riding.after(after, PIECES_MAX);
             let Some(last) = places.last() else {
                 break;
             };
             after = Some(*last);
-            match self.pack_places(&places, all) {
+            match self.pack_places(&places, &mut pages_max, all) {
                 Ok(moved) => packed |= moved > 0,
                 Err(error) => {
                     tracing::debug!(%error, "compressed blocks stay in the tree");
@@ -86,10 +87,18 @@ impl Volume {
         packed
     }
 
-    fn pack_places(&self, places: &[(Ino, u64)], all: bool) -> Result<u64> {
-        let loose = self.view::<_, Error>(|view| {
+    fn pack_places(&self, places: &[(Ino, u64)], pages_max: &mut usize, all: bool) -> Result<u64> {
+        let (loose, pages_left) = self.view::<_, Error>(|view| {
             let mut loose: Vec<(u8, Loose)> = Vec::with_capacity(places.len());
+            let mut pages_left = *pages_max;
             for (ino, block) in places {
+                let key = Key::extent(*ino, *block);
+                if !view.find(|meta| Ok(meta.is_in_dirty_leaf(&key)?))? {
+                    let Some(left) = pages_left.checked_sub(1) else {
+                        continue;
+                    };
+                    pages_left = left;
+                }
                 let piece = view.extents(*ino, *block, block + 1, 1)?.pop();
                 let Some(from @ Extent::Compressed(_)) = piece.map(|piece| piece.extent) else {
                     continue;
@@ -110,15 +119,17 @@ impl Volume {
                     },
                 ));
             }
-            Ok(loose)
+            Ok((loose, pages_left))
         })?;
+        *pages_max = pages_left;
         let mut moved = 0;
         for lifetime in 0..=4 {
             let of_class = loose.iter().filter(|(class, _)| *class == lifetime);
             let of_class: Vec<&Loose> = of_class.map(|(_, loose)| loose).collect();
             if !of_class.is_empty() {
                 let mut runs = packed_runs(&of_class);
-                if !all {
+                // The last one is not full; on a small volume it can be the only one.
+                if !all && runs.len() > 1 {
                     runs.pop();
                 }
                 moved += self.pack_runs(Stream::Data(lifetime), Class::Data, &of_class, runs)?;

@@ -134,6 +134,12 @@ impl PageCache {
         Ok(result)
     }
 
+    /// Whether a page in memory is dirty.
+    pub(super) fn is_dirty(&self, id: PageId) -> bool {
+        self.slot(id)
+            .is_some_and(|slot| slot.state.has(State::DIRTY))
+    }
+
     /// Marks a page dirty without changing it, so that the next checkpoint moves it.
     ///
     /// # Errors

@@ -54,6 +54,10 @@ impl Meta {
         tree::remove(&mut self.cache, &mut self.root, key)
     }
 
+    pub(crate) fn is_in_dirty_leaf(&self, key: &Key) -> Result<bool, TreeError> {
+        tree::is_in_dirty_leaf(&self.cache, self.root, key)
+    }
+
     pub(crate) fn ensure(&self, key: &Key) -> Result<(), TreeError> {
         tree::ensure_resident(&self.cache, self.root, key)
     }

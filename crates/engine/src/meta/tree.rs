@@ -108,6 +108,18 @@ pub fn get<'a>(
     Ok(node.search(key).ok().map(|index| node.page.value(index)))
 }
 
+/// Whether the leaf that `key` belongs into is dirty.
+///
+/// # Errors
+/// A page on the way is missing or damaged.
+pub fn is_in_dirty_leaf(cache: &PageCache, root: PageId, key: &Key) -> Result<bool, TreeError> {
+    let mut node = Node::root(cache, root)?;
+    while node.level > 0 {
+        node = node.child(cache, node.slot_for(key))?;
+    }
+    Ok(cache.is_dirty(node.page.id()))
+}
+
 /// Checks that all pages that inserting or removing `key` needs are in memory.
 ///
 /// # Errors

@@ -58,3 +58,18 @@ pub fn create(volume: &Volume) -> Result<Ino, Error> {
         Ok(ino)
     })
 }
+
+/// Bytes that do not compress, told by a number; its lowest byte begins each block.
+pub fn noise(number: u64, len: usize) -> Vec<u8> {
+    let mut state = number.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    let mut next = |at: usize| {
+        state = state
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
+        match at % 4096 {
+            0 => number as u8,
+            _ => (state >> 56) as u8,
+        }
+    };
+    (0..len).map(&mut next).collect()
+}
