@@ -209,6 +209,17 @@ fn sync(vfs: &Vfs, ino: Ino) {
     vfs.fsync(ino, Handle::NONE, false).unwrap();
 }
 
+/// A block that compresses about 4:1, synced: it rides in the journal, and is packed later.
+fn write_quarter(vfs: &Vfs, ino: Ino, block: u64) {
+    let noise: Vec<u8> = (0..1024u64)
+        .map(|i| ((i + block).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40) as u8)
+        .collect();
+    let flags = WriteFlags::default();
+    vfs.write(ino, Handle::NONE, block * 4096, &noise.repeat(4), flags)
+        .unwrap();
+    sync(vfs, ino);
+}
+
 fn populate(vfs: &Vfs) {
     let root = Caller::root();
     let dir = vfs.mkdir(&root, ROOT, b"many", 0o755).unwrap().ino;
@@ -244,6 +255,10 @@ fn populate(vfs: &Vfs) {
         WriteFlags::default(),
     )
     .unwrap();
+    let packed = add(vfs, ROOT, "packed", 0);
+    for block in 0..12 {
+        write_quarter(vfs, packed, block);
+    }
     vfs.volume().step(Task::WriteBack).unwrap();
     vfs.volume().step(Task::Clean).unwrap();
     vfs.volume().step(Task::Checkpoint).unwrap();
@@ -255,6 +270,7 @@ fn populate(vfs: &Vfs) {
     vfs.write(late, Handle::NONE, 100, b"inline", WriteFlags::default())
         .unwrap();
     sync(vfs, late);
+    write_quarter(vfs, packed, 2);
     vfs.unlink(dir, b"file number 5").unwrap();
     let open = add(vfs, ROOT, "orphan", 10_000);
     let handle = vfs.open(open, OpenFlags::default()).unwrap();

@@ -42,6 +42,14 @@ fn engine_content(device: &Arc<SimDevice>) -> Content {
                             }
                             Extent::Inline(bytes) => format!("inline {}", bytes.len()),
                             Extent::Reserved { .. } => "reserved".into(),
+                            Extent::Compressed(bytes) => format!("compressed {}", bytes.len()),
+                            Extent::Packed(piece) => format!(
+                                "{} {:08x}, {} bytes at {}",
+                                piece.addr,
+                                piece.crc,
+                                piece.len,
+                                piece.start()
+                            ),
                         };
                         blocks.insert((key.ino, key.item + i), text);
                     }
@@ -64,8 +72,10 @@ fn inspector_blocks(inspector: &Inspector<'_>, ino: Ino) -> BTreeMap<(Ino, u64),
         let ExtentRow {
             file_block,
             addr,
+            start,
             crcs,
             bytes,
+            kind,
             ..
         } = row;
         let crcs: Vec<String> = crcs
@@ -75,11 +85,19 @@ fn inspector_blocks(inspector: &Inspector<'_>, ino: Ino) -> BTreeMap<(Ino, u64),
             .collect();
         for i in 0..row.blocks {
             let text = match (&addr, bytes) {
-                (Some(addr), _) => {
+                (Some(addr), Some(len)) => {
+                    let start = start.unwrap();
+                    format!(
+                        "{} {}, {len} bytes at {start}",
+                        support::addr(addr),
+                        crcs[0]
+                    )
+                }
+                (Some(addr), None) => {
                     let addr = support::addr(addr).offset(i as u32);
                     format!("{addr} {}", crcs[i as usize])
                 }
-                (None, Some(len)) => format!("inline {len}"),
+                (None, Some(len)) => format!("{kind} {len}"),
                 (None, None) => "reserved".into(),
             };
             blocks.insert((ino, file_block + i), text);

@@ -5,12 +5,14 @@
 
 mod support;
 
+use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use persimmon_engine::{Result, Task, Transaction};
+use persimmon_engine::{Error, Result, Task, Transaction, Volume};
 use persimmon_format::extent::Extent;
 use persimmon_format::inode::{Inode, ROOT};
 use persimmon_format::name::{DirEntry, Xattr, first_item};
+use persimmon_format::packed::Packed;
 use persimmon_format::{Addr, DeviceId, Ino, Key, KeyKind, ZoneId};
 use persimmon_sim::SimDevice;
 use support::{
@@ -245,6 +247,62 @@ fn an_extent_in_a_zone_of_another_role() {
             inode.sectors += 8;
         })
     });
+}
+
+/// The extent that a file has at its first block.
+fn first_extent(volume: &Volume, ino: Ino) -> Extent {
+    let mut found = None;
+    let scanned = volume.view::<_, Error>(|view| {
+        view.scan(Key::extent(ino, 0), |_, value| {
+            found = Extent::decode(value).ok();
+            Ok(ControlFlow::Break(()))
+        })
+    });
+    scanned.unwrap();
+    found.unwrap()
+}
+
+/// A piece that is another's too, or in part, or lies in a block that is a frame's, or nowhere.
+#[test]
+fn packed_pieces_where_others_are() {
+    for (case, expected) in [(0, 523), (1, 523), (2, 523), (3, 522)] {
+        let device = formatted();
+        let volume = open(&device);
+        let [one, other, whole] = ["one", "other", "whole"].map(|n| add(&volume, ROOT, n, FILE));
+        volume
+            .write(one, 0, &content(3, 1024).repeat(4), now(1))
+            .unwrap();
+        volume.sync_file(one).unwrap();
+        volume.write(whole, 0, &content(9, 9000), now(1)).unwrap();
+        volume.sync().unwrap();
+        volume.step(Task::Checkpoint).unwrap();
+        let (packed, frame) = (first_extent(&volume, one), first_extent(&volume, whole));
+        let (Extent::Packed(piece), Extent::Frame { addr, .. }) = (packed, frame) else {
+            panic!("not packed")
+        };
+        let copy = match case {
+            0 => piece,
+            1 => Packed {
+                grain: piece.grain + 60,
+                ..piece
+            },
+            2 => Packed { addr, ..piece },
+            _ => Packed {
+                addr: Addr::new(DeviceId(0), ZoneId(20), 5),
+                ..piece
+            },
+        };
+        change(&volume, |tx| {
+            tx.put(Key::extent(other, 0), Extent::Packed(copy).encode());
+            change_inode(tx, other, |inode| {
+                inode.size = 4096;
+                inode.sectors = Extent::Packed(copy).sectors();
+            })
+        });
+        volume.sync().unwrap();
+        let found = numbers(&report(&device, true));
+        assert!(found.contains(&expected), "{case}: {found:?}");
+    }
 }
 
 #[test]

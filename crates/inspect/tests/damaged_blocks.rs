@@ -83,7 +83,7 @@ fn live_blocks(device: &SimDevice) -> BTreeMap<&'static str, Vec<Addr>> {
         block.kind == "journal" && block.used_bytes > 0 && first <= durable
     });
     live.insert("journal", journal.map(|block| addr(&block.addr)).collect());
-    let mut data = Vec::new();
+    let (mut data, mut packed) = (Vec::new(), Vec::new());
     let Dump::Keys(items) = dump(
         &inspector,
         &Target::Keys {
@@ -98,7 +98,13 @@ fn live_blocks(device: &SimDevice) -> BTreeMap<&'static str, Vec<Addr>> {
         if let Some((blocks, at)) = item.value.0.split_once(" blocks at ") {
             data.extend(spread(addr(at), blocks.parse().unwrap()));
         }
+        // Not its whole block is somebody's.
+        if let Some((_, at)) = item.value.0.split_once(" bytes at ") {
+            let (at, _) = at.split_once(',').unwrap();
+            packed.push(addr(at));
+        }
     }
+    assert!(!packed.is_empty());
     live.insert("data", data);
     let zones: BTreeSet<u32> = live.values().flatten().map(|addr| addr.zone().0).collect();
     let headers = zones

@@ -7,6 +7,7 @@ use persimmon_device::{Command, ZonedDevice};
 use persimmon_format::extent::{Extent, FILE_BLOCKS_END};
 use persimmon_format::inode::{Inode, Timestamp};
 use persimmon_format::log::{BODY_LEN, Body, LogState};
+use persimmon_format::packed::{self, Packed};
 use persimmon_format::record::{Op, Touch};
 use persimmon_format::{Addr, BLOCK_SIZE, DeviceId, Ino, Key, KeyKind, Lsn, SnapshotId, ZoneId};
 
@@ -201,9 +202,25 @@ fn inode(sample: &Sample, input: &mut Input<'_>) -> Inode {
 }
 
 fn extent(sample: &Sample, input: &mut Input<'_>) -> Extent {
-    match input.u8() % 4 {
-        0 => Extent::Inline(vec![3; input.below(4097)]),
-        1 => Extent::Reserved {
+    match input.u8() % 8 {
+        0 | 1 => Extent::Inline(vec![3; input.below(4097)]),
+        2 => {
+            let content = [input.u8(); BLOCK_SIZE];
+            let mut bytes = packed::compress(&content, BLOCK_SIZE).unwrap_or_else(|| vec![3]);
+            if input.rarely(2) {
+                let at = input.below(bytes.len());
+                bytes.truncate(at.max(1));
+            }
+            Extent::Compressed(bytes)
+        }
+        // No record may map one.
+        3 if input.rarely(8) => Extent::Packed(Packed {
+            addr: Addr::from_raw(input.number()),
+            grain: input.u8(),
+            len: 1 + input.below(BLOCK_SIZE - 1) as u16,
+            crc: input.u32(),
+        }),
+        4 => Extent::Reserved {
             blocks: (input.number() as u32).clamp(1, 1 << 30),
         },
         _ => {

@@ -6,11 +6,12 @@ use persimmon_format::footer::Footer;
 use persimmon_format::inode::Inode;
 use persimmon_format::log::LogBlock;
 use persimmon_format::name::{DirEntry, Xattr};
+use persimmon_format::packed;
 use persimmon_format::record::Op;
 use persimmon_format::summary::Summary;
 use persimmon_format::table::{MatEntry, ZitEntry};
 use persimmon_format::zone_header::ZoneHeader;
-use persimmon_format::{BLOCK_SIZE, Key};
+use persimmon_format::{BLOCK_SIZE, Key, ZoneId};
 
 use crate::edit::{overwrite, seal_header};
 use crate::input::Input;
@@ -133,6 +134,10 @@ pub fn summary(bytes: &[u8]) {
         for entry in &summary.entries {
             assert!(entry.zone_block as usize + entry.crcs.len() <= place as usize);
         }
+        for entry in &summary.pieces {
+            let piece = entry.piece(ZoneId(0));
+            assert!(entry.zone_block + piece.span() <= place);
+        }
     }
 }
 
@@ -166,6 +171,14 @@ pub fn value(bytes: &[u8]) {
     };
     assert_eq!(extent.encode(), bytes);
     assert_eq!(Extent::peek_blocks(bytes), Ok(extent.blocks()));
+    match &extent {
+        Extent::Compressed(bytes) => drop(packed::decompress(bytes)),
+        Extent::Packed(piece) => {
+            assert!((1..=2).contains(&piece.span()) && piece.grains() <= 256);
+            let _ = piece.content(bytes);
+        }
+        _ => {}
+    }
     let mut input = Input::new(bytes);
     for _ in 0..3 {
         let (skip, take) = (input.number(), input.number());

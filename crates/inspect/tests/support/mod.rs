@@ -166,6 +166,14 @@ pub fn populate(volume: &Volume) -> Vec<Ino> {
             }
             files.push(ino);
         }
+        let packed = add(volume, parent, "packed", FILE);
+        for block in 0..4 {
+            let quarter = content(block + 1, 1024).repeat(4);
+            volume
+                .write(packed, block * 4096, &quarter, now(2))
+                .unwrap();
+            volume.sync_file(packed).unwrap();
+        }
         add_symlink(volume, parent, "link", "../somewhere");
         add_xattr(volume, parent, "user.note", b"of a directory");
         add_xattr(volume, files[depth], "user.note", b"of a file");
