@@ -5,7 +5,7 @@ mod common;
 
 use std::collections::BTreeMap;
 
-use common::{NOW, create, fresh, open, small};
+use common::{NOW, create, fresh, noise, open, small};
 use persimmon_engine::{Error, Intent, Options, Progress, Task, Volume};
 use persimmon_format::{Ino, Key};
 use rand::{Rng, SeedableRng};
@@ -308,7 +308,7 @@ fn an_appended_tail_rides_in_the_journal() {
     let before = volume.statistics();
     let mut copy = Vec::new();
     for i in 0..82u64 {
-        let piece = [i as u8 + 1; 100];
+        let piece = noise(i + 1, 100);
         volume.write(ino, i * 100, &piece, NOW).unwrap();
         volume.sync_file(ino).unwrap();
         copy.extend_from_slice(&piece);

@@ -2,6 +2,8 @@
 //! block before the next checkpoint. Held against a plain copy of what was written, and against the
 //! inspector's count of every zone.
 
+#![allow(clippy::unwrap_used, reason = "a failure ends the test")]
+
 use std::sync::Arc;
 
 use persimmon_engine::faults::{self, Fault};
