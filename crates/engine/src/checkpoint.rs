@@ -41,6 +41,8 @@ pub(crate) struct CheckpointState {
 struct Snapshot {
     pages: Vec<(PageId, Arc<Page>)>,
     freed: Vec<PageId>,
+    /// Of compressed blocks, bytes.
+    journaled: u64,
     log: log::Cut,
     zones: zones::Cut,
     root: PageId,
@@ -126,6 +128,7 @@ impl Volume {
             let result = self.write_checkpoint(&mut snapshot);
             if !matches!(result, Ok(Written::Durable)) {
                 let mut meta = self.meta_mut();
+                meta.riding.uncut(snapshot.journaled);
                 meta.cache.redirty(
                     snapshot.pages.iter().map(|(id, _)| *id),
                     std::mem::take(&mut snapshot.freed),
@@ -152,6 +155,7 @@ impl Volume {
         Ok(Snapshot {
             pages: meta.cache.take_dirty(),
             freed: meta.cache.take_freed(),
+            journaled: meta.riding.cut(),
             log: self.log.cut(),
             zones: self.zones.cut(),
             root: meta.root,

@@ -361,6 +361,12 @@ impl Volume {
         }
     }
 
+    /// Pages changed since what is durable, and those that a recovery would change besides.
+    fn pages_to_bound(&self) -> usize {
+        let meta = self.meta();
+        meta.cache.changed() + meta.riding.replayed_pages()
+    }
+
     /// Waits for a checkpoint where journal or changed pages have reached their bounds, and writes
     /// records that have piled up. What a checkpoint under way has not written yet counts: until
     /// it is durable a recovery would have to change those pages too.
@@ -371,7 +377,7 @@ impl Volume {
         }
         let budget = &self.zones.budget;
         let full = || {
-            self.meta().cache.changed() >= budget.dirty_pages_max
+            self.pages_to_bound() >= budget.dirty_pages_max
                 || self.log.blocks_to_replay() >= budget.journal_blocks_max
         };
         if full() {
@@ -383,7 +389,7 @@ impl Volume {
 
     /// Waits for a checkpoint where changed pages have reached their bound.
     pub(crate) fn keep_dirty_bound(&self) -> Result<()> {
-        let full = || self.meta().cache.changed() >= self.zones.budget.dirty_pages_max;
+        let full = || self.pages_to_bound() >= self.zones.budget.dirty_pages_max;
         if full() {
             self.checkpoint_if(full)
         } else {
@@ -394,7 +400,7 @@ impl Volume {
     /// Whether a checkpoint should be written ahead.
     fn checkpoint_is_due(&self) -> bool {
         let budget = &self.zones.budget;
-        self.meta().cache.dirty() * 2 >= budget.dirty_pages_max
+        self.pages_to_bound() * 2 >= budget.dirty_pages_max
             || self.log.blocks_to_replay() * 2 >= budget.journal_blocks_max
     }
 

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::ops::Bound;
 
 use persimmon_format::Ino;
+use persimmon_format::page::PAGE_SIZE;
 
 /// Which blocks of which files, in this order, and their compressed bytes. It follows the tree:
 /// who maps a compressed extent adds it, who takes it away removes it.
@@ -11,10 +12,16 @@ use persimmon_format::Ino;
 pub(crate) struct Riding {
     blocks: BTreeMap<(Ino, u64), u16>,
     bytes: u64,
+    /// Bytes added since the last cut, with their keys: a replay has them all in the tree.
+    journaled: u64,
 }
+
+/// What an item takes in a page beside its value, more or less, bytes.
+const ITEM_BYTES: u64 = 32;
 
 impl Riding {
     pub(super) fn add(&mut self, ino: Ino, block: u64, bytes: usize) {
+        self.journaled += bytes as u64 + ITEM_BYTES;
         let before = self.blocks.insert((ino, block), bytes as u16);
         self.bytes += bytes as u64;
         self.bytes -= u64::from(before.unwrap_or(0));
@@ -28,6 +35,22 @@ impl Riding {
     /// Compressed bytes of all of them.
     pub(crate) fn bytes(&self) -> u64 {
         self.bytes
+    }
+
+    /// Pages that a replay makes dirty for what was added since the last cut and is packed by now:
+    /// leaves that were split are half full at least.
+    pub(crate) fn replayed_pages(&self) -> usize {
+        self.journaled.div_ceil(PAGE_SIZE as u64 / 2) as usize
+    }
+
+    /// The cut of a checkpoint: a replay begins behind it. Returns what was added before.
+    pub(crate) fn cut(&mut self) -> u64 {
+        std::mem::take(&mut self.journaled)
+    }
+
+    /// The checkpoint failed: what its cut returned is replayed again.
+    pub(crate) fn uncut(&mut self, journaled: u64) {
+        self.journaled += journaled;
     }
 
     /// The next `count` of them, after one.
@@ -56,5 +79,12 @@ mod tests {
         riding.remove(Ino(5), 7);
         riding.remove(Ino(4), 9);
         assert_eq!(riding.bytes(), 0);
+        // What was packed is replayed all the same.
+        assert_eq!(riding.replayed_pages(), 1);
+        let journaled = riding.cut();
+        assert_eq!(journaled, 180 + 3 * ITEM_BYTES);
+        assert_eq!(riding.replayed_pages(), 0);
+        riding.uncut(journaled);
+        assert_eq!(riding.replayed_pages(), 1);
     }
 }
