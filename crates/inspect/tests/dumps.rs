@@ -33,7 +33,7 @@ fn structures_of_the_checkpoint() {
     assert!(text.contains("checkpoint:"), "{text}");
     assert_eq!(
         (&value["checkpoint"], &value["next_ino"]),
-        (&2.into(), &75.into())
+        (&2.into(), &79.into())
     );
     let (text, value) = shown(&["zit"]);
     assert!(text.starts_with("zone  role"), "{text}");
@@ -59,9 +59,9 @@ fn zone_headers_and_other_blocks() {
     let (_, by_addr) = shown(&["block", "0:0"]);
     assert_eq!(by_addr["zone_header"], value);
     let (text, value) = shown(&["log"]);
-    assert!(text.contains("put inode of inode 75"), "{text}");
+    assert!(text.contains("put inode of inode 79"), "{text}");
     assert!(
-        text.contains("map inode 75, block 0: 3 blocks at 0:"),
+        text.contains("map inode 79, block 0: 3 blocks at 0:"),
         "{text}"
     );
     assert_eq!(value["records"].as_array().unwrap().len(), 2);
@@ -101,6 +101,20 @@ fn content_of_files() {
         .map(|e| e["kind"].as_str().unwrap())
         .collect();
     assert_eq!(kinds, ["reserved", "frame", "reserved"]);
+    let (text, value) = shown(&["extents", "/directory 0/packed"]);
+    assert!(text.contains("packed"), "{text}");
+    let rows = value.as_array().unwrap();
+    assert_eq!(rows.len(), 4);
+    for row in rows {
+        assert_eq!(
+            (&row["kind"], &row["blocks"]),
+            (&"packed".into(), &1.into())
+        );
+        assert!(
+            (1024..1100).contains(&row["bytes"].as_u64().unwrap()),
+            "{row}"
+        );
+    }
     let (text, value) = shown(&["keys", "1"]);
     assert!(text.starts_with("ino  kind"), "{text}");
     assert!(
