@@ -41,8 +41,6 @@ pub(crate) struct CheckpointState {
 struct Snapshot {
     pages: Vec<(PageId, Arc<Page>)>,
     freed: Vec<PageId>,
-    /// Of compressed blocks, bytes.
-    journaled: u64,
     log: log::Cut,
     zones: zones::Cut,
     root: PageId,
@@ -128,7 +126,7 @@ impl Volume {
             let result = self.write_checkpoint(&mut snapshot);
             if !matches!(result, Ok(Written::Durable)) {
                 let mut meta = self.meta_mut();
-                meta.riding.uncut(snapshot.journaled);
+                meta.riding.undo_cut();
                 meta.cache.redirty(
                     snapshot.pages.iter().map(|(id, _)| *id),
                     std::mem::take(&mut snapshot.freed),
@@ -152,10 +150,10 @@ impl Volume {
         let mut meta = self.meta_mut();
         // A change that was found damaged half way must not become durable.
         self.check_writable()?;
+        meta.riding.cut();
         Ok(Snapshot {
             pages: meta.cache.take_dirty(),
             freed: meta.cache.take_freed(),
-            journaled: meta.riding.cut(),
             log: self.log.cut(),
             zones: self.zones.cut(),
             root: meta.root,
@@ -224,6 +222,7 @@ impl Volume {
             footer.cut,
             footer.replay.sequence,
         )?;
+        self.meta_mut().riding.forget_cut();
         add(&self.media.counters.checkpoints, 1);
         for zone in unneeded {
             self.reset_zone(zone.zone, true);

@@ -302,7 +302,9 @@ impl Volume {
         let mut found = Vec::new();
         let lies_there = |key: Key, value: &[u8]| {
             let frame = Extent::decode(value).ok()?;
-            let in_zone = frame.on_device().is_some_and(|(addr, _)| addr.zone() == zone);
+            let in_zone = frame
+                .on_device()
+                .is_some_and(|(addr, _)| addr.zone() == zone);
             in_zone.then_some(Survivor {
                 ino: key.ino,
                 block: key.item,

@@ -14,6 +14,8 @@ pub(crate) struct Riding {
     bytes: u64,
     /// Bytes added since the last cut, with their keys: a replay has them all in the tree.
     journaled: u64,
+    /// The same before the cut of a checkpoint that is not durable yet.
+    cut: u64,
 }
 
 /// What an item takes in a page beside its value, more or less, bytes.
@@ -40,17 +42,22 @@ impl Riding {
     /// Pages that a replay makes dirty for what was added since the last cut and is packed by now:
     /// leaves that were split are half full at least.
     pub(crate) fn replayed_pages(&self) -> usize {
-        self.journaled.div_ceil(PAGE_SIZE as u64 / 2) as usize
+        (self.journaled + self.cut).div_ceil(PAGE_SIZE as u64 / 2) as usize
     }
 
-    /// The cut of a checkpoint: a replay begins behind it. Returns what was added before.
-    pub(crate) fn cut(&mut self) -> u64 {
-        std::mem::take(&mut self.journaled)
+    /// The cut of a checkpoint: when that is durable a replay begins behind it.
+    pub(crate) fn cut(&mut self) {
+        self.cut += std::mem::take(&mut self.journaled);
     }
 
-    /// The checkpoint failed: what its cut returned is replayed again.
-    pub(crate) fn uncut(&mut self, journaled: u64) {
-        self.journaled += journaled;
+    /// The checkpoint is durable.
+    pub(crate) fn forget_cut(&mut self) {
+        self.cut = 0;
+    }
+
+    /// The checkpoint failed.
+    pub(crate) fn undo_cut(&mut self) {
+        self.journaled += std::mem::take(&mut self.cut);
     }
 
     /// The next `count` of them, after one.
@@ -81,10 +88,12 @@ mod tests {
         assert_eq!(riding.bytes(), 0);
         // What was packed is replayed all the same.
         assert_eq!(riding.replayed_pages(), 1);
-        let journaled = riding.cut();
-        assert_eq!(journaled, 180 + 3 * ITEM_BYTES);
-        assert_eq!(riding.replayed_pages(), 0);
-        riding.uncut(journaled);
+        riding.cut();
+        riding.undo_cut();
         assert_eq!(riding.replayed_pages(), 1);
+        riding.cut();
+        assert_eq!(riding.replayed_pages(), 1);
+        riding.forget_cut();
+        assert_eq!(riding.replayed_pages(), 0);
     }
 }
