@@ -6,7 +6,7 @@ mod common;
 
 use std::sync::Arc;
 
-use common::{NOW, create, fresh, open, open_staging};
+use common::{NOW, create, fresh, noise, open, open_staging};
 use persimmon_device::{BLOCK_SIZE, DeviceError, ZonedDevice};
 use persimmon_engine::{Error, FormatOptions, Task, Volume};
 use persimmon_sim::{Fault, FaultKind, FaultTarget, SimConfig, SimDevice};
@@ -108,6 +108,32 @@ fn a_zone_that_cannot_be_finished_is_entered_as_it_is() {
         device.inject(Fault::once(FaultTarget::Write).after(command));
         volume.write(ino, 9000, &[2; 30 * BLOCK_SIZE], NOW).unwrap();
         volume.sync().unwrap();
+        volume.step(Task::Checkpoint).unwrap();
+        let report = device.report(0..40).unwrap();
+        for (status, info) in volume.zones().iter().zip(report) {
+            let (entry, zone) = (status.entry, status.zone);
+            let fits = entry.valid == 0 || entry.write_pointer <= info.write_pointer;
+            assert!(fits, "zone {zone}, command {command}: {entry:?}, {info:?}");
+        }
+    }
+}
+
+/// The same for a zone that a sync fills up: its writer is gone when the failure is seen.
+#[test]
+fn a_zone_filled_by_a_failed_sync_is_entered_as_it_is() {
+    for command in 0..12 {
+        let device = fresh(SimConfig::new(40, 128).capacity(120));
+        let volume = open(&device);
+        let (other, ino) = (create(&volume).unwrap(), create(&volume).unwrap());
+        let bytes = noise(1, 240 * BLOCK_SIZE);
+        volume
+            .write(other, 0, &bytes[..9 * BLOCK_SIZE], NOW)
+            .unwrap();
+        volume.sync_file(other).unwrap();
+        device.inject(Fault::for_ever(FaultTarget::Finish));
+        device.inject(Fault::once(FaultTarget::Write).after(command));
+        volume.write(ino, 0, &bytes, NOW).unwrap();
+        volume.sync_file(ino).unwrap();
         volume.step(Task::Checkpoint).unwrap();
         let report = device.report(0..40).unwrap();
         for (status, info) in volume.zones().iter().zip(report) {

@@ -78,8 +78,8 @@ impl Zones {
             // What is under way came before, or is behind the failed write and fails too: those
             // whose it is find out by themselves.
             let _ = writer.settle();
-            self.end(media, writer.zone);
-            // How far it is written the device knows, should it not have been finished.
+            // How far it is written the device knows now. Once finished, it tells of blocks that are
+            // none, and after a power cut may know nothing of that.
             let written = self.pairs.both(writer.zone).filter_map(|zone| {
                 let report = media.device().report(zone.0..zone.0.saturating_add(1));
                 let info = report.ok()?.first().copied()?;
@@ -87,6 +87,7 @@ impl Zones {
             });
             let least = written.min().unwrap_or(u32::MAX);
             writer.write_pointer = writer.write_pointer.min(least);
+            self.end(media, writer.zone);
         }
         self.park(writer);
     }

@@ -175,13 +175,12 @@ impl ZoneWriter {
 
     /// Waits for the writes under way, whoever sent them.
     pub(crate) fn settle(&mut self) -> Result<(), DeviceError> {
+        let mut result = Ok(());
         for (writes, _) in std::mem::take(&mut self.queue) {
-            if let Err(error) = writes.settle() {
-                self.failed = true;
-                return Err(error);
-            }
+            result = result.and(writes.settle());
         }
-        Ok(())
+        self.failed |= result.is_err();
+        result
     }
 
     fn addr(&self, block: u32) -> Addr {
@@ -238,9 +237,9 @@ impl ZoneWriter {
             in_flight.add(Arc::clone(&writes));
             self.queue.push((writes, self.write_pointer - start));
             // Another zone may take its slot from here on, and the device counts this one until
-            // its last write is there. Whether that fails, its owner asks again.
-            let geometry = media.geometry();
-            if self.is_full() && geometry.max_active.or(geometry.max_open).is_some() {
+            // its last write is there. And nobody looks at its writer again: whether all of it is
+            // there has to be known now. Whether it failed, its owner asks again.
+            if self.is_full() {
                 let _ = self.settle();
             }
         }
