@@ -18,7 +18,7 @@ use crate::error::{Error, Result};
 const RIDE_BYTES_MAX: usize = 3584;
 /// Bytes of a file's last block that do where other blocks of the file fly: then a whole block
 /// beside them costs little.
-const RIDE_BESIDE_BYTES_MAX: usize = 2048;
+const RIDE_BESIDE_BYTES_MAX: usize = 2560;
 /// What a record holds beside a riding tail, more or less.
 const RECORD_REST_BYTES: usize = 200;
 /// What a block takes in a record beside its compressed content, bytes.
