@@ -26,6 +26,7 @@ use crate::log::replay::Replay;
 use crate::log::scan::{self, FoundLog, FoundZone};
 use crate::log::writer::LogStart;
 use crate::media::Media;
+use crate::meta::mat::Mat;
 use crate::meta::{Meta, PageCache, apply, store};
 use crate::options::Options;
 use crate::tables::Tables;
@@ -147,16 +148,7 @@ fn open_as_reported(
         next_sequence,
         footer.write_clock,
     );
-    let in_use = |id| mat.get(id).is_some();
-    let mut meta = Meta {
-        cache: PageCache::with_ids(footer.page_limit.min(mat.len()), in_use),
-        root: footer.root,
-        mat,
-        next_ino: footer.next_ino,
-        inodes: footer.inodes,
-        reserved_blocks: footer.reserved_blocks,
-        riding: Default::default(),
-    };
+    let mut meta = metadata(&footer, mat);
 
     let arrival = Arrival {
         media: &media,
@@ -244,6 +236,20 @@ fn open_as_reported(
     });
     go_on(&volume, report, &stale, &summary, leave_zone)?;
     Ok((volume, summary))
+}
+
+/// The metadata as of the checkpoint.
+fn metadata(footer: &Footer, mat: Mat) -> Meta {
+    let in_use = |id| mat.get(id).is_some();
+    Meta {
+        cache: PageCache::with_ids(footer.page_limit.min(mat.len()), in_use),
+        root: footer.root,
+        mat,
+        next_ino: footer.next_ino,
+        inodes: footer.inodes,
+        reserved_blocks: footer.reserved_blocks,
+        riding: Default::default(),
+    }
 }
 
 /// What records are applied to, beside the metadata.
