@@ -39,9 +39,10 @@ pub struct Options {
     /// Fail when a bar is missed
     #[arg(long)]
     check: bool,
-    /// Have the kernel offer FUSE over io_uring meanwhile, which Persimmon then takes
+    /// Leave the kernel's setting for FUSE over io_uring as it is; otherwise it is on meanwhile, where
+    /// the kernel has it
     #[arg(long)]
-    io_uring: bool,
+    no_io_uring: bool,
     /// Install nothing
     #[arg(long)]
     no_setup: bool,
@@ -74,7 +75,7 @@ pub fn run(options: &Options) -> Result<bool> {
     words.extend(["--library", &library]);
     words.extend(options.json.then_some("--json"));
     words.extend(options.check.then_some("--check"));
-    words.extend(options.io_uring.then_some("--io-uring"));
+    words.extend(options.no_io_uring.then_some("--no-io-uring"));
     words.extend(options.filters.iter().map(String::as_str));
     shell::succeeds(&mut shell::as_root(&words))
 }
@@ -116,7 +117,11 @@ fn measure(options: &Options, library: &str) -> Result<bool> {
             options.filters.is_empty() || options.filters.iter().any(|name| row.name.contains(name))
         })
         .collect();
-    let _turned_on = options.io_uring.then(TurnedOn::new).transpose()?;
+    let turned_on = (!options.no_io_uring).then(TurnedOn::new).transpose();
+    let _turned_on = turned_on.unwrap_or_else(|error| {
+        eprintln!("{error:#} Measuring as the kernel is set.");
+        None
+    });
     let mut report = Report::new(rings::are_on());
     report.library(&library);
     for round in 0..options.rounds {
