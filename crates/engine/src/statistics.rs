@@ -129,6 +129,34 @@ pub struct Statistics {
 }
 
 impl Statistics {
+    /// What was done since `before`, an earlier moment of the same volume; the peak stays as it is.
+    #[must_use]
+    pub fn since(&self, before: &Statistics) -> Statistics {
+        Statistics {
+            user_bytes: self.user_bytes - before.user_bytes,
+            data_bytes: self.data_bytes - before.data_bytes,
+            cleaned_data_bytes: self.cleaned_data_bytes - before.cleaned_data_bytes,
+            summary_bytes: self.summary_bytes - before.summary_bytes,
+            metadata_bytes: self.metadata_bytes - before.metadata_bytes,
+            cleaned_metadata_bytes: self.cleaned_metadata_bytes - before.cleaned_metadata_bytes,
+            journal_bytes: self.journal_bytes - before.journal_bytes,
+            checkpoint_bytes: self.checkpoint_bytes - before.checkpoint_bytes,
+            write_commands: self.write_commands - before.write_commands,
+            read_commands: self.read_commands - before.read_commands,
+            read_bytes: self.read_bytes - before.read_bytes,
+            flushes: self.flushes - before.flushes,
+            resets: self.resets - before.resets,
+            checkpoints: self.checkpoints - before.checkpoints,
+            cleaning_foreground: self.cleaning_foreground - before.cleaning_foreground,
+            cleaning_background: self.cleaning_background - before.cleaning_background,
+            blocks_moved: self.blocks_moved - before.blocks_moved,
+            stalls: self.stalls - before.stalls,
+            commits: self.commits - before.commits,
+            records: self.records - before.records,
+            staged_bytes_peak: self.staged_bytes_peak,
+        }
+    }
+
     /// All bytes sent to the device.
     #[must_use]
     pub fn device_bytes(&self) -> u64 {

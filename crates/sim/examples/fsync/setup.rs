@@ -160,7 +160,7 @@ impl Timed {
         let end = last.ok_or("no clients")?;
         Ok(Sample {
             time: end.time - start,
-            statistics: statistics_since(&end.statistics, &before),
+            statistics: end.statistics.since(&before),
             counters: counters_since(&end.counters, &counters),
         })
     }
@@ -171,25 +171,6 @@ struct End {
     time: Duration,
     statistics: Statistics,
     counters: Counters,
-}
-
-fn statistics_since(now: &Statistics, before: &Statistics) -> Statistics {
-    Statistics {
-        user_bytes: now.user_bytes - before.user_bytes,
-        data_bytes: now.data_bytes - before.data_bytes,
-        cleaned_data_bytes: now.cleaned_data_bytes - before.cleaned_data_bytes,
-        summary_bytes: now.summary_bytes - before.summary_bytes,
-        metadata_bytes: now.metadata_bytes - before.metadata_bytes,
-        cleaned_metadata_bytes: now.cleaned_metadata_bytes - before.cleaned_metadata_bytes,
-        journal_bytes: now.journal_bytes - before.journal_bytes,
-        checkpoint_bytes: now.checkpoint_bytes - before.checkpoint_bytes,
-        checkpoints: now.checkpoints - before.checkpoints,
-        stalls: now.stalls - before.stalls,
-        commits: now.commits - before.commits,
-        records: now.records - before.records,
-        flushes: now.flushes - before.flushes,
-        ..*now
-    }
 }
 
 fn counters_since(now: &Counters, before: &Counters) -> Counters {

@@ -108,26 +108,6 @@ impl Spread {
     }
 }
 
-/// What happened between two moments.
-pub(super) fn since(now: &Statistics, before: &Statistics) -> Statistics {
-    Statistics {
-        user_bytes: now.user_bytes - before.user_bytes,
-        data_bytes: now.data_bytes - before.data_bytes,
-        cleaned_data_bytes: now.cleaned_data_bytes - before.cleaned_data_bytes,
-        summary_bytes: now.summary_bytes - before.summary_bytes,
-        metadata_bytes: now.metadata_bytes - before.metadata_bytes,
-        cleaned_metadata_bytes: now.cleaned_metadata_bytes - before.cleaned_metadata_bytes,
-        journal_bytes: now.journal_bytes - before.journal_bytes,
-        checkpoint_bytes: now.checkpoint_bytes - before.checkpoint_bytes,
-        checkpoints: now.checkpoints - before.checkpoints,
-        cleaning_foreground: now.cleaning_foreground - before.cleaning_foreground,
-        cleaning_background: now.cleaning_background - before.cleaning_background,
-        blocks_moved: now.blocks_moved - before.blocks_moved,
-        stalls: now.stalls - before.stalls,
-        ..*now
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -1,7 +1,7 @@
 //! A measurement from its beginning to its end.
 
 use super::drive::Drive;
-use super::report::{Report, Spread, Written, since};
+use super::report::{Report, Spread, Written};
 use super::{MeasureError, Plan, timed};
 use crate::load::{Load, Popularity};
 use crate::placement::uniform_bound;
@@ -50,7 +50,7 @@ pub fn run(plan: &Plan, progress: &mut dyn FnMut(f64)) -> Result<Report, Measure
             (capacity as f64, live as f64)
         }
     };
-    let statistics = since(&drive.volume.statistics(), &before);
+    let statistics = drive.volume.statistics().since(&before);
     let fill = live / capacity;
     let raw = f64::from(plan.zones) * f64::from(plan.zone_blocks);
     let timed = plan.pace.is_some();
