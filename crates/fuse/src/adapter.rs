@@ -135,9 +135,11 @@ fn caller(header: Header, umask: u32) -> Caller {
 }
 
 /// The kernel computes the offsets of appends itself, and does not say whether the opener may
-/// keep setuid on truncation, only who it is.
+/// keep setuid on truncation, only who it is. It checks who may read; with `writeback_cache` it
+/// reads itself through a descriptor that may only write, to fill up a page written in part.
 fn open_flags(header: Header, flags: u32) -> OpenFlags {
     OpenFlags {
+        read: true,
         append: false,
         kill_privileges: header.uid != 0,
         ..OpenFlags::from_linux(flags.cast_signed())

@@ -63,6 +63,12 @@ pub const SCENARIOS: &[Scenario] = &[
         only_persimmon: false,
     },
     Scenario {
+        name: "remount::a_page_is_filled_up_through_a_descriptor_that_only_writes",
+        run: a_page_is_filled_up_through_a_descriptor_that_only_writes,
+        limit_seconds: 60,
+        only_persimmon: true,
+    },
+    Scenario {
         name: "remount::sigterm_unmounts_cleanly",
         run: sigterm_unmounts_cleanly,
         limit_seconds: 90,
@@ -307,6 +313,36 @@ fn noexec_nosuid_nodev_noatime_are_obeyed(ground: &Ground) -> Result<()> {
     volume.mount(&["nosuid"])?;
     ensure!(ALICE.run(runs_as)?.trim() != "0", "nosuid");
     volume.unmount()?;
+    volume.destroy()
+}
+
+/// With `writeback_cache` the kernel reads what a page lacks before it is written in part.
+fn a_page_is_filled_up_through_a_descriptor_that_only_writes(ground: &Ground) -> Result<()> {
+    let mut volume = ground.volume("writeback", 512 << 20, &[])?;
+    let path = volume.dir.join("file");
+    volume.mount(&[])?;
+    let mut due = noise(1, 10_000);
+    std::fs::write(&path, &due)?;
+    for round in 0..2u8 {
+        volume.unmount()?;
+        volume.mount(&["writeback_cache"])?;
+        let mut end = OpenOptions::new().append(true).open(&path)?;
+        end.write_all(&[round; 100]).context("appending")?;
+        end.sync_data()?;
+        due.extend([round; 100]);
+        let middle = OpenOptions::new().write(true).open(&path)?;
+        middle
+            .write_all_at(&[round; 10], 5000)
+            .context("in the middle")?;
+        middle.sync_data()?;
+        due[5000..5010].fill(round);
+        ensure!(std::fs::read(&path)? == due, "content in round {round}");
+    }
+    volume.unmount()?;
+    volume.mount(&[])?;
+    ensure!(std::fs::read(&path)? == due, "content after all");
+    volume.unmount()?;
+    volume.fsck()?;
     volume.destroy()
 }
 
