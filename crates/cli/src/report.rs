@@ -195,7 +195,8 @@ fn lifetime_name(role: Role, lifetime: u8) -> &'static str {
         (_, 2) => "medium",
         (_, 3) => "long",
         (_, 4) => "extreme",
-        (_, 5) => "survivors",
+        (_, 8..=15) => "inferred",
+        (_, 5 | 16..=23) => "survivors",
         _ => "none",
     }
 }

@@ -21,7 +21,7 @@ use crate::error::{Error, Result};
 use crate::meta::{Intent, extents};
 use crate::statistics::{Class, add};
 use crate::zones::table::ZoneStatus;
-use crate::zones::{Run, Stream};
+use crate::zones::{Choice, Life, Run, Stream};
 
 /// Blocks moved at once.
 const MOVE_BLOCKS: u64 = 1024;
@@ -66,10 +66,15 @@ impl Volume {
         let mut best = self.zones.free_zones();
         while self.zones.free_zones() <= floor() {
             add(&self.media.counters.stalls, 1);
-            let wanted = (self.zones.status().len() as u32 / 32).max(2);
+            let wanted = (self.zones.spare_zones() / 32).clamp(2, self.pool_zones().max(2));
+            // Most garbage once what is worth most has not helped.
+            let choice = match fruitless {
+                0 => Choice::Worth,
+                _ => Choice::Garbage,
+            };
             let mut hopeless = self.zones.dead_zones() == 0 && self.meta().cache.changed() == 0;
             while self.zones.dead_zones() < wanted {
-                let Some(victim) = self.choose_victim() else {
+                let Some(victim) = self.choose_victim(choice) else {
                     break;
                 };
                 hopeless = false;
@@ -100,29 +105,42 @@ impl Volume {
         Ok(())
     }
 
+    /// Zones kept free beyond the floor, or wholly dead: what is filled between two checkpoints.
+    fn pool_zones(&self) -> u32 {
+        let options = self.cleaning_options();
+        let spare = self.zones.spare_zones();
+        let pool = u64::from(spare) * u64::from(options.pool_basis_points) / 10_000;
+        (pool.min(u32::MAX.into()) as u32).max(options.pool_zones_min.max(1))
+    }
+
     /// Cleans one victim ahead of need, or frees what needs only a checkpoint. False if there was
     /// no reason to.
+    ///
+    /// As zones fill, others are emptied, one for one, and the checkpoint that frees them is
+    /// written when nearly all that were free are filled: it costs as much as ever, however many
+    /// zones it frees.
     pub(crate) fn clean_ahead(&self) -> Result<bool> {
-        let zones = self.zones.status().len() as u32;
-        let low = self.zones.data_floor() + (zones / 32).max(2);
         let movable = self.zones.survivors_floor(self.meta().cache.dirty());
         if self.zones.free_zones() > movable && self.choose_failing().is_some() {
             return self.clean_one();
         }
-        if self.zones.free_zones() > low {
-            return Ok(false);
+        let (floor, pool) = (self.zones.data_floor(), self.pool_zones());
+        let (free, dead) = (self.zones.free_zones(), self.zones.dead_zones());
+        if free + dead < floor + pool && self.clean_one()? {
+            return Ok(true);
         }
-        if self.zones.dead_zones() >= (zones / 32).max(2) {
+        if dead > 0 && free <= floor + pool / 4 {
             self.checkpoint()?;
             return Ok(true);
         }
-        self.clean_one()
+        Ok(false)
     }
 
     /// Cleans a zone that has failed, or else the best victim. False if there is none.
     pub(crate) fn clean_one(&self) -> Result<bool> {
         let _turn = self.cleaning_turn.take();
-        let victim = self.choose_failing().or_else(|| self.choose_victim());
+        let victim = self.choose_failing();
+        let victim = victim.or_else(|| self.choose_victim(Choice::Worth));
         let Some(victim) = victim else {
             return Ok(false);
         };
@@ -153,22 +171,10 @@ impl Volume {
         self.zones.status().iter().find(waits).copied()
     }
 
-    /// The zone with most to gain: most blocks that are not valid. Zones wholly dead are none.
-    fn choose_victim(&self) -> Option<ZoneStatus> {
-        self.zones
-            .status()
-            .into_iter()
-            .filter(|z| {
-                let garbage = z.capacity.saturating_sub(z.entry.valid);
-                !z.open
-                    && z.entry.valid > 0
-                    && garbage > z.capacity / 32
-                    && z.failure.is_none()
-                    && !self.zones.is_filled(z.zone)
-                    && !self.is_barren(z)
-                    && matches!(z.entry.role, Role::Data | Role::Metadata)
-            })
-            .max_by_key(|z| z.capacity - z.entry.valid)
+    fn choose_victim(&self, choice: Choice) -> Option<ZoneStatus> {
+        let share_min = self.cleaning_options().metadata_garbage_percent;
+        let may = |z: &ZoneStatus| !self.zones.is_filled(z.zone) && !self.is_barren(z);
+        self.zones.choose_victim(choice, share_min, may)
     }
 
     pub(crate) fn clean(&self, victim: &ZoneStatus) -> Result<()> {
@@ -239,14 +245,14 @@ impl Volume {
                     .map(|s| (previous, s)),
             };
         }
-        self.move_survivors(survivors)?;
+        self.move_survivors(victim.zone, survivors)?;
         if self.zones.valid(victim.zone) > 0 && !self.zones.is_filled(victim.zone) {
             tracing::debug!(
                 zone = victim.zone.0,
                 "summaries miss blocks, searching the tree"
             );
             let survivors = self.search_tree(victim.zone)?;
-            self.move_survivors(survivors)?;
+            self.move_survivors(victim.zone, survivors)?;
         }
         Ok(())
     }
@@ -319,27 +325,33 @@ impl Volume {
         Ok(found)
     }
 
-    /// Moves frames, a bounded number of blocks at a time.
-    fn move_survivors(&self, mut survivors: Vec<Survivor>) -> Result<()> {
+    /// Moves frames, a bounded number of blocks at a time, and of frames: each may dirty a page, and
+    /// what is placed leaves room for the pages of one group ([`Budget::survivors_floor`]).
+    ///
+    /// [`Budget::survivors_floor`]: crate::zones::Budget::survivors_floor
+    fn move_survivors(&self, from: ZoneId, mut survivors: Vec<Survivor>) -> Result<()> {
+        let (stream, life) = self.zones.infer_survivors(from);
         survivors.sort_by_key(|s| (s.ino, s.block));
+        let frames_max = (self.zones.budget.dirty_pages_max / 8).clamp(4, 512);
         let mut survivors = survivors.into_iter().peekable();
         while survivors.peek().is_some() {
             let mut group = Vec::new();
             let mut blocks = 0;
             while blocks < MOVE_BLOCKS
+                && group.len() < frames_max
                 && let Some(survivor) = survivors.next()
             {
                 blocks += survivor.frame.blocks();
                 group.push(survivor);
             }
-            self.move_group(&group)?;
-            self.move_pieces(&group)?;
+            self.move_group(&group, stream, life)?;
+            self.move_pieces(&group, stream, life)?;
         }
         Ok(())
     }
 
     /// Packs the pieces of a group anew.
-    fn move_pieces(&self, group: &[Survivor]) -> Result<()> {
+    fn move_pieces(&self, group: &[Survivor], stream: Stream, life: Life) -> Result<()> {
         let (mut loose, mut last) = (Vec::new(), None);
         for survivor in group {
             let Extent::Packed(piece) = survivor.frame else {
@@ -366,12 +378,12 @@ impl Volume {
         }
         self.keep_dirty_bound()?;
         let loose: Vec<&Loose> = loose.iter().collect();
-        let moved = self.pack(Stream::Survivors, Class::CleanedData, &loose)?;
+        let moved = self.pack(stream, life, Class::CleanedData, &loose)?;
         add(&self.media.counters.blocks_moved, moved);
         Ok(())
     }
 
-    fn move_group(&self, group: &[Survivor]) -> Result<()> {
+    fn move_group(&self, group: &[Survivor], stream: Stream, life: Life) -> Result<()> {
         let mut runs = Vec::with_capacity(group.len());
         for survivor in group {
             let Extent::Frame { addr, crcs } = &survivor.frame else {
@@ -392,13 +404,14 @@ impl Volume {
                 data,
                 crcs: crcs.clone(),
                 pieces: Vec::new(),
+                life,
             });
         }
         runs.reverse();
         let (mut pins, mut placed) = (Vec::new(), Vec::new());
         // What found a place is moved, even if there was none for the rest.
         let result = self.place_all(
-            Stream::Survivors,
+            stream,
             Class::CleanedData,
             runs,
             Way::default(),

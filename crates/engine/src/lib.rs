@@ -35,7 +35,7 @@ pub use data::{Seek, SpaceReport};
 pub use error::{Error, Result};
 pub use losses::{Loss, Losses};
 pub use meta::{Intent, Transaction, View};
-pub use options::{Barrier, FormatOptions, FsyncOrder, Options};
+pub use options::{Barrier, CleaningOptions, FormatOptions, FsyncOrder, Options};
 pub use rebuild::{Rebuild, RebuildStart};
 pub use recovery::RecoveryReport;
 pub use scrub::{Damage, ScrubCursor, ScrubFinding, ScrubStage, ScrubStep};

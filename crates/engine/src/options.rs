@@ -84,6 +84,32 @@ pub struct Options {
     pub fsync: FsyncOrder,
     /// When the device is flushed.
     pub barrier: Barrier,
+    /// When zones are cleaned.
+    pub cleaning: CleaningOptions,
+}
+
+/// Thresholds of cleaning. [`crate::Volume::set_cleaning_options`] changes them at any time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CleaningOptions {
+    /// Zones kept free for the time between two checkpoints, in 1/100 percent of those that nothing
+    /// live would need: with more of them there are fewer checkpoints, which each write the pages
+    /// that changed, and less garbage in those that are cleaned.
+    pub pool_basis_points: u32,
+    /// At least so many.
+    pub pool_zones_min: u32,
+    /// Garbage, in percent of its capacity, from which on a metadata zone is cleaned. Less of it
+    /// is left to die by itself.
+    pub metadata_garbage_percent: u32,
+}
+
+impl Default for CleaningOptions {
+    fn default() -> Self {
+        CleaningOptions {
+            pool_basis_points: 1250,
+            pool_zones_min: 2,
+            metadata_garbage_percent: 70,
+        }
+    }
 }
 
 impl Default for Options {
@@ -97,6 +123,7 @@ impl Default for Options {
             dirty_pages_max: 4096,
             fsync: FsyncOrder::default(),
             barrier: Barrier::default(),
+            cleaning: CleaningOptions::default(),
         }
     }
 }

@@ -18,7 +18,7 @@ use crate::log::Log;
 use crate::log::writer::LogStart;
 use crate::media::Media;
 use crate::meta::{Intent, Meta, Transaction, View, apply, store};
-use crate::options::{FormatOptions, Options};
+use crate::options::{CleaningOptions, FormatOptions, Options};
 use crate::recovery::{self, RecoveryReport};
 use crate::statistics::{Statistics, add};
 use crate::turn::Turn;
@@ -55,6 +55,7 @@ pub struct Volume {
     pub(crate) packing_turn: Turn,
     /// Packing found no room: it is not tried again before the next checkpoint.
     pub(crate) packing_stuck: AtomicBool,
+    cleaning_options: RwLock<CleaningOptions>,
     /// Zones whose cleaning moved nothing, by the sequence of their use: not tried again.
     pub(crate) barren: Mutex<HashMap<ZoneId, u64>>,
     /// Damage was found while changing something: nothing more is written.
@@ -80,7 +81,7 @@ pub enum Task {
     WriteBack,
     /// Write all staged file data and make everything durable: the periodic commit.
     Commit,
-    /// Write a checkpoint if the journal or the dirty pages are half way to their bounds.
+    /// Write a checkpoint if the journal or the dirty pages are three quarters of the way to their bounds.
     CheckpointIfDue,
     /// Write a checkpoint.
     Checkpoint,
@@ -121,6 +122,7 @@ impl Volume {
         let key = parts.identity.key();
         let user_blocks = parts.zones.budget.user_blocks;
         let space = Space::new(parts.options.staging_bytes_max, user_blocks);
+        let cleaning_options = RwLock::new(parts.options.cleaning);
         Volume {
             log: Log::new(key.clone(), parts.start),
             key,
@@ -140,6 +142,7 @@ impl Volume {
             cleaning_turn: Turn::default(),
             packing_turn: Turn::default(),
             packing_stuck: AtomicBool::new(false),
+            cleaning_options,
             barren: Mutex::default(),
             broken: AtomicBool::new(false),
         }
@@ -400,8 +403,8 @@ impl Volume {
     /// Whether a checkpoint should be written ahead.
     fn checkpoint_is_due(&self) -> bool {
         let budget = &self.zones.budget;
-        self.pages_to_bound() * 2 >= budget.dirty_pages_max
-            || self.log.blocks_to_replay() * 2 >= budget.journal_blocks_max
+        self.pages_to_bound() * 4 >= budget.dirty_pages_max * 3
+            || self.log.blocks_to_replay() * 4 >= budget.journal_blocks_max * 3
     }
 
     /// Does a piece of background work.
@@ -497,6 +500,19 @@ impl Volume {
     #[must_use]
     pub fn zones(&self) -> Vec<ZoneStatus> {
         self.zones.status()
+    }
+
+    /// Thresholds of cleaning, as they are now.
+    #[must_use]
+    pub fn cleaning_options(&self) -> CleaningOptions {
+        let options = self.cleaning_options.read();
+        *options.unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Changes them, for what is cleaned from now on.
+    pub fn set_cleaning_options(&self, options: CleaningOptions) {
+        let now = self.cleaning_options.write();
+        *now.unwrap_or_else(PoisonError::into_inner) = options;
     }
 
     /// Metadata pages in memory, and how many of them are dirty.

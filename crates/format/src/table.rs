@@ -114,7 +114,8 @@ pub struct ZitEntry {
     /// Use.
     pub role: Role,
     /// Lifetime class of what is written to it: 0 none, 1 short, 2 medium, 3 long, 4 extreme,
-    /// 5 survivors of cleaning.
+    /// 5 survivors of cleaning; of data zones also 8 to 15 inferred and 16 to 23 survivors, in
+    /// classes from the shortest lifetime to the longest.
     pub lifetime: u8,
     /// Blocks that something refers to; of packed pieces the blocks they would fill, rounded up.
     pub valid: u32,
@@ -127,7 +128,8 @@ pub struct ZitEntry {
     /// Number of its present use, also in its header and in all of its blocks; grows with every
     /// zone that is taken into use.
     pub sequence: u64,
-    /// The volume's write clock (blocks written so far) when it was last written.
+    /// The volume's write clock (blocks written so far) when it was last written; of data zones when
+    /// users wrote what is in it, on average.
     pub last_write: u64,
 }
 

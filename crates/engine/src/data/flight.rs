@@ -23,12 +23,14 @@ use crate::meta::{Intent, Transaction};
 use crate::options::FsyncOrder;
 use crate::statistics::{Class, add};
 use crate::zones::table::NoWriter;
-use crate::zones::{Pin, Placed, Run, Stream, Tries};
+use crate::zones::{Life, Pin, Placed, Run, Stream, Tries};
 
 /// Blocks of one background flight, more or less (8 MiB).
 const FLIGHT_BLOCKS: u64 = 2048;
 /// Largest file that is kept in the tree.
 const INLINE_BYTES_MAX: u64 = 2048;
+/// Extents looked at to tell the lifetime of blocks that overwrite them.
+const OLD_MAX: usize = 32;
 
 /// How a flight goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -227,7 +229,7 @@ impl Volume {
 
     fn fly_and_land(&self, passengers: &[Passenger], mut mode: Mode) -> Result<Landed> {
         let mut landings = Vec::new();
-        let mut runs: BTreeMap<u8, Vec<Run>> = BTreeMap::new();
+        let mut runs: BTreeMap<Stream, Vec<Run>> = BTreeMap::new();
         for passenger in passengers {
             let may_ride = matches!(mode, Mode::Sync | Mode::SyncInOrder);
             let tail = match may_ride {
@@ -250,12 +252,13 @@ impl Volume {
                 landings.extend(blocks);
                 continue;
             }
-            let runs = runs.entry(passenger.lifetime).or_default();
             for (block, data) in &passenger.flying {
                 let rides = riding == Some(block + u64::from(data.blocks()) - 1);
                 let flies = data.blocks() as usize - usize::from(rides);
                 if flies > 0 {
-                    runs.push(run(passenger.ino, *block, data.slice(0..flies)));
+                    let (stream, life) = self.stream_of(passenger, *block, flies as u64, mode)?;
+                    let run = run(passenger.ino, *block, data.slice(0..flies), life);
+                    runs.entry(stream).or_default().push(run);
                 }
             }
         }
@@ -265,9 +268,8 @@ impl Volume {
         }
         let mut pins = Vec::new();
         let mut in_flight = (mode == Mode::Sync).then(Arc::<InFlight>::default);
-        for (lifetime, mut runs) in runs {
+        for (stream, mut runs) in runs {
             runs.reverse();
-            let stream = Stream::Data(lifetime);
             let mut placed = Vec::with_capacity(runs.len());
             self.place_all(
                 stream,
@@ -330,6 +332,30 @@ impl Volume {
         }
     }
 
+    /// The stream for blocks of a file: as their user told, else by what they overwrite.
+    fn stream_of(
+        &self,
+        passenger: &Passenger,
+        block: u64,
+        blocks: u64,
+        mode: Mode,
+    ) -> Result<(Stream, Life)> {
+        if passenger.lifetime > 0 {
+            return Ok(self.zones.hinted(passenger.lifetime));
+        }
+        let end = block + blocks;
+        let old = match mode {
+            Mode::Superseding => Vec::new(),
+            _ => self.view::<_, Error>(|view| view.extents(passenger.ino, block, end, OLD_MAX))?,
+        };
+        let old = old.iter().filter_map(|piece| {
+            let (addr, _) = piece.extent.on_device()?;
+            let there = piece.end().min(end) - piece.block.max(block);
+            Some((addr.zone(), there))
+        });
+        Ok(self.zones.infer(old))
+    }
+
     /// Remembers the blocks that the files end in, for who appends to them.
     fn keep_tails(&self, passengers: &[Passenger], landings: &[Landing]) {
         for passenger in passengers {
@@ -385,7 +411,7 @@ impl Volume {
         let mut tries = Tries::default();
         while !runs.is_empty() {
             let floor = match stream {
-                Stream::Survivors => {
+                _ if class == Class::CleanedData => {
                     let dirty = self.meta().cache.dirty();
                     self.zones.survivors_floor(dirty)
                 }
@@ -527,7 +553,7 @@ fn board(ino: Ino, file: &Arc<File>, mut staged: MutexGuard<'_, Staged>) -> Opti
     Some(passenger)
 }
 
-fn run(ino: Ino, file_block: u64, data: Buffer) -> Run {
+fn run(ino: Ino, file_block: u64, data: Buffer, life: Life) -> Run {
     let crcs = data
         .chunks_exact(BLOCK_SIZE)
         .map(checksum::data_block)
@@ -538,6 +564,7 @@ fn run(ino: Ino, file_block: u64, data: Buffer) -> Run {
         data,
         crcs,
         pieces: Vec::new(),
+        life,
     }
 }
 

@@ -17,7 +17,7 @@ use crate::Volume;
 use crate::error::{Error, Result};
 use crate::meta::extents;
 use crate::statistics::Class;
-use crate::zones::{Placed, Run, RunPiece, Stream};
+use crate::zones::{Life, Placed, Run, RunPiece, Stream};
 
 /// Blocks of a packed run.
 const RUN_BLOCKS_MAX: usize = 32;
@@ -127,12 +127,16 @@ impl Volume {
             let of_class = loose.iter().filter(|(class, _)| *class == lifetime);
             let of_class: Vec<&Loose> = of_class.map(|(_, loose)| loose).collect();
             if !of_class.is_empty() {
-                let mut runs = packed_runs(&of_class);
+                let (stream, life) = match lifetime {
+                    0 => self.zones.infer(std::iter::empty()),
+                    told => self.zones.hinted(told),
+                };
+                let mut runs = packed_runs(&of_class, life);
                 // The last one is not full; on a small volume it can be the only one.
                 if !all && runs.len() > 1 {
                     runs.pop();
                 }
-                moved += self.pack_runs(Stream::Data(lifetime), Class::Data, &of_class, runs)?;
+                moved += self.pack_runs(stream, Class::Data, &of_class, runs)?;
             }
         }
         Ok(moved)
@@ -140,8 +144,14 @@ impl Volume {
 
     /// Writes blocks packed, and puts the pieces in the place of what they were, where they still
     /// are that. Takes no room that has to be made. Returns how many it moved.
-    pub(crate) fn pack(&self, stream: Stream, class: Class, loose: &[&Loose]) -> Result<u64> {
-        self.pack_runs(stream, class, loose, packed_runs(loose))
+    pub(crate) fn pack(
+        &self,
+        stream: Stream,
+        life: Life,
+        class: Class,
+        loose: &[&Loose],
+    ) -> Result<u64> {
+        self.pack_runs(stream, class, loose, packed_runs(loose, life))
     }
 
     fn pack_runs(
@@ -205,7 +215,7 @@ impl Volume {
 }
 
 /// Puts pieces one behind the other into runs of whole blocks.
-fn packed_runs(loose: &[&Loose]) -> Vec<Run> {
+fn packed_runs(loose: &[&Loose], life: Life) -> Vec<Run> {
     let mut runs = Vec::new();
     let mut rest = loose;
     while !rest.is_empty() {
@@ -236,6 +246,7 @@ fn packed_runs(loose: &[&Loose]) -> Vec<Run> {
             data: data.freeze(),
             crcs: Vec::new(),
             pieces,
+            life,
         });
     }
     runs

@@ -12,7 +12,7 @@ use crate::error::{Error, Result};
 use crate::in_flight::InFlight;
 use crate::media::{Media, wait_all};
 use crate::statistics::{Class, add};
-use crate::zones::table::LogZone;
+use crate::zones::log_zones::LogZone;
 use crate::zones::{Tries, Zones};
 
 /// Blocks sent to the device in one command.

@@ -12,7 +12,7 @@ use persimmon_format::{Addr, DeviceId, FormatError, Lsn, VolumeKey};
 use crate::error::{Error, Result};
 use crate::media::Media;
 use crate::zones::budget::{JOURNAL_BYTES_LIMIT, LOG_CANDIDATES};
-use crate::zones::table::LogZone;
+use crate::zones::log_zones::LogZone;
 
 /// Blocks read at once when searching and reading.
 const READ_BLOCKS: u32 = 64;

@@ -20,7 +20,7 @@ use crate::faults::{Fault, fault};
 use crate::in_flight::InFlight;
 use crate::media::Media;
 use crate::zones::Zones;
-use crate::zones::table::LogZone;
+use crate::zones::log_zones::LogZone;
 
 use super::append::{Appender, Batch, Head, Unsettled};
 

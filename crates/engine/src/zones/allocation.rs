@@ -5,8 +5,10 @@ use persimmon_format::summary::SummaryBuilder;
 use persimmon_format::table::Role;
 
 use super::budget::{Budget, LOG_CANDIDATES};
+use super::lifetime::Lives;
 use super::pairs::Pairs;
-use super::table::{Entry, Stream, Table};
+use super::stream::Stream;
+use super::table::{Entry, Table};
 use super::writer::ZoneWriter;
 
 impl Table {
@@ -34,13 +36,21 @@ impl Table {
         Some(writer)
     }
 
-    /// A writer of another stream of the same role, when there is no slot for one more.
+    /// A writer of another stream of the same role, when there is no slot for one more: one whose
+    /// blocks live about as long.
     pub(super) fn take_similar(&mut self, stream: Stream) -> Option<ZoneWriter> {
-        self.take(|w| match stream {
-            Stream::Data(_) => matches!(w.stream, Stream::Data(_)),
-            Stream::Survivors => w.stream.role() == Role::Data,
-            _ => w.stream.role() == stream.role(),
-        })
+        let may = |other: Stream| match stream {
+            // Blocks that users wait for do not queue up behind those that are cleaned.
+            Stream::Data(_) | Stream::Hinted(_) => {
+                matches!(other, Stream::Data(_) | Stream::Hinted(_))
+            }
+            _ => other.role() == stream.role(),
+        };
+        let parked = self.parked.iter().map(|w| w.stream);
+        let nearest = parked
+            .filter(|other| may(*other))
+            .min_by_key(|other| other.class().abs_diff(stream.class()))?;
+        self.take(|w| w.stream == nearest)
     }
 
     pub(super) fn someone_writes(&self, role: Role) -> bool {
@@ -57,14 +67,33 @@ impl Table {
                 .sum::<usize>()
     }
 
-    /// Whether the budget has a slot for one more zone of this stream.
+    /// Whether the budget has a slot for one more zone of this stream. Data and survivors share
+    /// theirs; each keeps one. Zones that are being filled hold room that nobody can use, so on small
+    /// volumes classes share them. A stream has a second zone only while no other wants its first.
     pub(super) fn may_open(&self, stream: Stream, budget: &Budget) -> bool {
-        match stream {
-            Stream::Data(_) => {
-                self.open_count(|s| matches!(s, Stream::Data(_))) < budget.data_slots
-            }
-            other => self.open_count(|s| s == other) < 1,
+        if stream.role() != Role::Data {
+            return self.open_count(|s| s == stream) < 1;
         }
+        let is_survivors = |s| matches!(s, Stream::Survivors(_));
+        let all = budget.data_slots + usize::from(budget.survivors_apart);
+        let survivors = self.open_count(is_survivors);
+        let data = self.open_count(|s| s.role() == Role::Data && !is_survivors(s));
+        let least = usize::from(budget.survivors_apart);
+        let has_slot = match is_survivors(stream) {
+            true => survivors < least.max(all.saturating_sub(data.max(1))),
+            false => data < all.saturating_sub(survivors.max(least)),
+        };
+        let others = self.wanting.iter().filter(|s| **s != stream).count();
+        let only = match is_survivors(stream) {
+            true => survivors == 0,
+            false => data == 0,
+        };
+        let first = self.open_count(|s| s == stream) == 0;
+        has_slot
+            && match first {
+                true => only || data + survivors < budget.separate_zones_max,
+                false => data + survivors + others < all,
+            }
     }
 
     /// The free zone reset least, or, for what has two copies, the two. Data and metadata leave the
@@ -171,6 +200,7 @@ impl Table {
     ) -> ZoneWriter {
         let (sequence, capacity) = self.claim(zones, stream.role(), stream.lifetime(), pairs);
         *self.out.entry(stream).or_default() += 1;
+        self.wanting.remove(&stream);
         ZoneWriter {
             zone: zones.0,
             stream,
@@ -181,6 +211,7 @@ impl Table {
             last_summary: 0,
             failed: false,
             queue: Vec::new(),
+            lives: Lives::default(),
         }
     }
 }

@@ -27,6 +27,8 @@ pub(crate) struct Budget {
     pub(crate) copies: u32,
     /// Data zones written at the same time.
     pub(crate) data_slots: usize,
+    /// Zones of data being filled, beyond which streams share what is open.
+    pub(crate) separate_zones_max: usize,
     /// Survivors of cleaning have a zone of their own.
     pub(crate) survivors_apart: bool,
     /// Cold metadata has a zone of its own.
@@ -126,6 +128,7 @@ impl Budget {
         Ok(Budget {
             copies,
             data_slots: data_slots as usize,
+            separate_zones_max: (zones / 32).max(2) as usize,
             survivors_apart,
             cold_metadata_apart,
             journal_blocks_max,

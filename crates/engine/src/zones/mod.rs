@@ -6,15 +6,22 @@
 mod allocation;
 pub(crate) mod budget;
 pub(crate) mod failure;
+pub(crate) mod lifetime;
+pub(crate) mod log_zones;
 mod pairs;
 pub(crate) mod pin;
 mod retry;
+mod stream;
 pub(crate) mod table;
+pub(crate) mod victims;
 pub(crate) mod writer;
 
 pub(crate) use budget::Budget;
+pub(crate) use lifetime::Life;
 pub(crate) use pairs::Pairs;
 pub(crate) use pin::Pin;
 pub(crate) use retry::Tries;
-pub(crate) use table::{Cut, Stream, Zones};
+pub(crate) use stream::Stream;
+pub(crate) use table::{Cut, Zones};
+pub(crate) use victims::Choice;
 pub(crate) use writer::{Placed, Run, RunPiece, ZoneWriter};

@@ -6,8 +6,8 @@
 
 use persimmon_device::ZoneId;
 
-use super::table::{Stream, Zones};
 use super::writer::ZoneWriter;
+use super::{Stream, Zones};
 use crate::error::{Error, Result};
 use crate::media::Media;
 

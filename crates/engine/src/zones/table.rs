@@ -1,7 +1,7 @@
 //! The live Zone Information Table: what every zone is used for, which are free, who writes to
 //! which.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
@@ -14,57 +14,15 @@ use persimmon_format::{Addr, DeviceId};
 
 use super::budget::Budget;
 use super::failure::ZoneFailure;
+use super::lifetime::{CLASS_UNKNOWN, Interval, Life, Lives};
 use super::pairs::Pairs;
 use super::pin::{Pin, Pins};
 use super::retry::Tries;
+use super::stream::Stream;
 use super::writer::ZoneWriter;
 use crate::error::Result;
 use crate::media::{Media, wait_all};
 use crate::statistics::Class;
-
-/// What kind of data an open zone takes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum Stream {
-    /// File data of a lifetime class (0 to 4).
-    Data(u8),
-    /// File data that cleaning moved.
-    Survivors,
-    /// Fresh pages and table chunks.
-    Metadata,
-    /// Pages that cleaning moved.
-    ColdMetadata,
-}
-
-/// Lifetime class in ZIT and header of zones that hold survivors of cleaning.
-pub(crate) const SURVIVORS: u8 = 5;
-
-impl Stream {
-    pub(super) fn role(self) -> Role {
-        match self {
-            Stream::Data(_) | Stream::Survivors => Role::Data,
-            Stream::Metadata | Stream::ColdMetadata => Role::Metadata,
-        }
-    }
-
-    pub(super) fn lifetime(self) -> u8 {
-        match self {
-            Stream::Data(lifetime) => lifetime,
-            Stream::Survivors | Stream::ColdMetadata => SURVIVORS,
-            Stream::Metadata => 0,
-        }
-    }
-
-    /// The stream that a partly written zone belongs to.
-    pub(crate) fn of(role: Role, lifetime: u8) -> Option<Stream> {
-        match (role, lifetime) {
-            (Role::Data, SURVIVORS) => Some(Stream::Survivors),
-            (Role::Data, lifetime) => Some(Stream::Data(lifetime.min(4))),
-            (Role::Metadata, SURVIVORS) => Some(Stream::ColdMetadata),
-            (Role::Metadata, _) => Some(Stream::Metadata),
-            _ => None,
-        }
-    }
-}
 
 /// Why no writer could be had.
 #[derive(Debug)]
@@ -84,6 +42,8 @@ pub(super) struct Entry {
     pub(super) resets: u32,
     pub(super) sequence: u64,
     pub(super) last_write: u64,
+    /// Of the blocks in it, on average; of data zones [`Life::born`] is `last_write` in the ZIT.
+    pub(super) life: Life,
     /// A writer of it exists.
     pub(super) open: bool,
     /// The device does not say it is empty.
@@ -111,13 +71,17 @@ pub(super) struct Table {
     pub(super) parked: Vec<ZoneWriter>,
     /// Writers checked out, by stream.
     pub(super) out: HashMap<Stream, usize>,
+    /// Streams that had to use the zone of another for want of a slot.
+    pub(super) wanting: HashSet<Stream>,
 }
 
 /// The zones of a volume.
 pub(crate) struct Zones {
     pub(crate) budget: Budget,
     identity: VolumeIdentity,
-    conventional: u32,
+    pub(super) conventional: u32,
+    /// Capacity of all zones.
+    pub(super) volume_blocks: u64,
     /// Grains that something refers to, by zone.
     valid: Box<[AtomicU64]>,
     /// The same of all zones, with all their copies.
@@ -183,6 +147,14 @@ impl Zones {
         write_clock: u64,
     ) -> Zones {
         let copies = u64::from(budget.copies);
+        let volume_blocks = found.iter().map(|f| u64::from(f.capacity)).sum();
+        let life = |entry: &ZitEntry| Life {
+            born: entry.last_write,
+            interval: Interval::of_class(
+                Stream::of(entry.role, entry.lifetime).map_or(CLASS_UNKNOWN, Stream::class),
+                volume_blocks,
+            ),
+        };
         let entries: Vec<Entry> = found
             .iter()
             .map(|f| Entry {
@@ -193,6 +165,7 @@ impl Zones {
                 resets: f.entry.resets,
                 sequence: f.entry.sequence,
                 last_write: f.entry.last_write,
+                life: life(&f.entry),
                 open: false,
                 used: f.used,
                 stuck: false,
@@ -204,6 +177,7 @@ impl Zones {
             _ => f.entry.grains(),
         };
         let zones = Zones {
+            volume_blocks,
             budget,
             identity,
             conventional: media.geometry().conventional_zones,
@@ -227,6 +201,7 @@ impl Zones {
                 write_clock,
                 parked: Vec::new(),
                 out: HashMap::new(),
+                wanting: HashSet::new(),
             }),
             returned: Condvar::new(),
         };
@@ -301,6 +276,13 @@ impl Zones {
     /// Blocks referenced in all zones.
     pub(crate) fn live_blocks(&self) -> u64 {
         self.live.load(Ordering::Relaxed).div_ceil(BLOCK_GRAINS)
+    }
+
+    /// Zones that nothing live would need, were they all full.
+    pub(crate) fn spare_zones(&self) -> u32 {
+        let spare = self.volume_blocks.saturating_sub(self.live_blocks());
+        let zone_blocks = self.volume_blocks / (self.valid.len() as u64).max(1);
+        (spare / zone_blocks.max(1)) as u32
     }
 
     pub(crate) fn pin(&self, zone: ZoneId) -> Option<Pin> {
@@ -419,6 +401,7 @@ impl Zones {
                     }
                 }
             } else if let Some(writer) = table.take_similar(stream) {
+                table.wanting.insert(stream);
                 return Ok((writer, false));
             }
             table = self
@@ -435,7 +418,7 @@ impl Zones {
     }
 
     /// Writes the header of a zone, and the partner's own.
-    fn write_headers(
+    pub(super) fn write_headers(
         &self,
         media: &Media,
         class: Class,
@@ -447,7 +430,7 @@ impl Zones {
         Ok(())
     }
 
-    fn header(
+    pub(super) fn header(
         &self,
         zone: ZoneId,
         role: Role,
@@ -488,6 +471,9 @@ impl Zones {
                 let written = writer.write_pointer.saturating_sub(entry.write_pointer);
                 entry.write_pointer = writer.write_pointer;
                 entry.last_write = clock.saturating_add(written.into());
+                if let Some(life) = writer.lives.mean() {
+                    entry.life = life;
+                }
                 entry.open = goes_on;
                 table.write_clock = clock.saturating_add(written.into());
             }
@@ -529,6 +515,8 @@ impl Zones {
             return false;
         };
         let stream = self.budget.shared(stream);
+        let mut lives = Lives::default();
+        lives.add(entry.life, write_pointer.into());
         let partner = self.pairs.partner(zone);
         let partner = partner.and_then(|zone| table.entries.get(zone.0 as usize));
         let capacity = partner.map_or(u32::MAX, |e| e.capacity).min(entry.capacity);
@@ -551,83 +539,17 @@ impl Zones {
             last_summary,
             failed: false,
             queue: Vec::new(),
+            lives,
         });
         true
-    }
-
-    /// Takes a free zone for the log, with its partner if it is to have one, and writes its header.
-    /// Of the candidates, the one reset least.
-    pub(crate) fn open_log_zone(
-        &self,
-        media: &Media,
-        first_log_sequence: u64,
-    ) -> Result<Option<LogZone>> {
-        let mut tries = Tries::default();
-        loop {
-            let opened = {
-                let mut table = self.lock();
-                let chosen = table.choose_free(self.conventional, Role::Log, &self.budget);
-                let Some(zones) = chosen else {
-                    return Ok(None);
-                };
-                let (sequence, capacity) = table.claim(zones, Role::Log, 0, &self.pairs);
-                LogZone {
-                    zone: zones.0,
-                    sequence,
-                    first_log_sequence,
-                    capacity,
-                }
-            };
-            let (zone, sequence) = (opened.zone, opened.sequence);
-            if let Err(error) = media.open(zone) {
-                self.put_back(media, zone, None);
-                return Err(error.into());
-            }
-            let header = |zone| self.header(zone, Role::Log, 0, sequence, first_log_sequence);
-            let Err(error) = self.write_headers(media, Class::Journal, zone, header) else {
-                return Ok(Some(opened));
-            };
-            self.end(media, zone);
-            let again = tries.failed(self, zone, error);
-            self.leave_log_zone(zone);
-            again?;
-        }
-    }
-
-    /// A zone just taken for the log could not be written: it is nobody's, until it is reset.
-    fn leave_log_zone(&self, zone: ZoneId) {
-        let mut table = self.lock();
-        let partner = self.pairs.part(zone);
-        for zone in std::iter::once(zone).chain(partner) {
-            if let Some(entry) = table.entries.get_mut(zone.0 as usize) {
-                entry.role = match entry.failure {
-                    Some(_) => Role::Retired,
-                    None => Role::Free,
-                };
-                entry.open = false;
-                table.log_zones -= 1;
-            }
-        }
-        self.count_failed(&table);
-    }
-
-    /// Records how far a log zone is written; `open` while the log goes on in it.
-    pub(crate) fn note_log_zone(&self, zone: ZoneId, write_pointer: u32, open: bool) {
-        let mut table = self.lock();
-        for zone in self.pairs.both(zone) {
-            if let Some(entry) = table.entries.get_mut(zone.0 as usize) {
-                let written = write_pointer.saturating_sub(entry.write_pointer);
-                entry.write_pointer = write_pointer;
-                entry.open = open;
-                table.write_clock = table.write_clock.saturating_add(written.into());
-            }
-        }
     }
 
     /// The table as of now, and the zones that nothing refers to. Called under the metadata
     /// lock, so that no valid count changes meanwhile.
     pub(crate) fn cut(&self) -> Cut {
         let mut table = self.lock();
+        // Who still wants a zone will say so again.
+        table.wanting.clear();
         self.retire(&mut table);
         let entries: Vec<ZitEntry> = table
             .entries
@@ -725,39 +647,32 @@ impl Zones {
         self.returned.notify_all();
     }
 
-    /// All zones, for choosing victims and for people.
+    /// All zones, for people and for those who look for failed ones.
     pub(crate) fn status(&self) -> Vec<ZoneStatus> {
         let table = self.lock();
-        table
-            .entries
-            .iter()
-            .zip(&self.valid)
-            .enumerate()
-            .map(|(i, (e, valid))| {
-                let zone = ZoneId(i as u32);
-                let partner = self.pairs.partner(zone);
-                let other = partner.and_then(|zone| table.entries.get(zone.0 as usize));
-                ZoneStatus {
-                    zone,
-                    entry: e.to_zit(valid.load(Ordering::Relaxed)),
-                    capacity: e.capacity,
-                    open: e.open,
-                    failure: e.failure,
-                    partner,
-                    partner_failure: other.and_then(|other| other.failure),
-                }
-            })
+        (0..table.entries.len() as u32)
+            .filter_map(|i| self.status_in(&table, ZoneId(i)))
             .collect()
     }
-}
 
-/// A zone of the log.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct LogZone {
-    pub(crate) zone: ZoneId,
-    pub(crate) sequence: u64,
-    pub(crate) first_log_sequence: u64,
-    pub(crate) capacity: u32,
+    pub(super) fn status_of(&self, zone: ZoneId) -> Option<ZoneStatus> {
+        self.status_in(&self.lock(), zone)
+    }
+
+    fn status_in(&self, table: &Table, zone: ZoneId) -> Option<ZoneStatus> {
+        let entry = table.entries.get(zone.0 as usize)?;
+        let partner = self.pairs.partner(zone);
+        let other = partner.and_then(|zone| table.entries.get(zone.0 as usize));
+        Some(ZoneStatus {
+            zone,
+            entry: entry.to_zit(self.grains(zone)),
+            capacity: entry.capacity,
+            open: entry.open,
+            failure: entry.failure,
+            partner,
+            partner_failure: other.and_then(|other| other.failure),
+        })
+    }
 }
 
 impl Entry {
@@ -770,19 +685,11 @@ impl Entry {
             write_pointer: self.write_pointer,
             resets: self.resets,
             sequence: self.sequence,
-            last_write: self.last_write,
+            last_write: match self.role {
+                Role::Data => self.life.born,
+                _ => self.last_write,
+            },
         };
         entry.with_grains(grains)
-    }
-}
-
-impl Budget {
-    /// The stream that is used in its place where there are too few slots.
-    fn shared(&self, stream: Stream) -> Stream {
-        match stream {
-            Stream::Survivors if !self.survivors_apart => Stream::Data(0),
-            Stream::ColdMetadata if !self.cold_metadata_apart => Stream::Metadata,
-            other => other,
-        }
     }
 }

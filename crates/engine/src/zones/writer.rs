@@ -9,6 +9,7 @@ use persimmon_format::summary::{PieceEntry, SummaryBuilder, SummaryEntry};
 use persimmon_format::{Addr, DeviceId, Ino, VolumeKey};
 
 use super::Stream;
+use super::lifetime::{Life, Lives};
 use crate::in_flight::{InFlight, Writes};
 use crate::media::{Media, appended, wait_all};
 use crate::statistics::Class;
@@ -28,6 +29,7 @@ pub(crate) struct Run {
     /// Packed pieces, at most [`persimmon_format::summary::PIECES_MIN`], in order; none of whole
     /// blocks.
     pub(crate) pieces: Vec<RunPiece>,
+    pub(crate) life: Life,
 }
 
 /// A piece in a run.
@@ -84,6 +86,7 @@ impl Run {
                     ..*piece
                 })
                 .collect(),
+            life: self.life,
         };
         self.pieces.retain(|piece| piece.end_block() <= blocks);
         self.data = self.data.slice(0..at);
@@ -140,6 +143,8 @@ pub(crate) struct ZoneWriter {
     pub(crate) failed: bool,
     /// Writes to the zone that may be under way or have failed, and the blocks of each.
     pub(crate) queue: Vec<(Arc<Writes>, u32)>,
+    /// Of what is in the zone.
+    pub(crate) lives: Lives,
 }
 
 impl ZoneWriter {
@@ -221,6 +226,7 @@ impl ZoneWriter {
         let mut placed = Vec::with_capacity(batch.len());
         for (run, block) in batch.into_iter().zip(places) {
             run.summarise(&mut self.summary, block);
+            self.lives.add(run.life, run.data.blocks().into());
             placed.push(Placed {
                 addr: self.addr(block),
                 run,

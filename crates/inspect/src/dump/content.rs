@@ -246,7 +246,8 @@ pub(super) fn lifetime_name(lifetime: u8) -> &'static str {
         2 => "medium",
         3 => "long",
         4 => "extreme",
-        5 => "survivors",
+        8..=15 => "inferred",
+        5 | 16..=23 => "survivors",
         _ => "unknown",
     }
 }

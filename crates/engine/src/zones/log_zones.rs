@@ -1,0 +1,90 @@
+//! Zones of the log: taken into use, left, noted.
+
+use persimmon_device::ZoneId;
+use persimmon_format::table::Role;
+
+use super::Zones;
+use super::retry::Tries;
+use crate::error::Result;
+use crate::media::Media;
+use crate::statistics::Class;
+
+/// A zone of the log.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct LogZone {
+    pub(crate) zone: ZoneId,
+    pub(crate) sequence: u64,
+    pub(crate) first_log_sequence: u64,
+    pub(crate) capacity: u32,
+}
+
+impl Zones {
+    /// Takes a free zone for the log, with its partner if it is to have one, and writes its header.
+    /// Of the candidates, the one reset least.
+    pub(crate) fn open_log_zone(
+        &self,
+        media: &Media,
+        first_log_sequence: u64,
+    ) -> Result<Option<LogZone>> {
+        let mut tries = Tries::default();
+        loop {
+            let opened = {
+                let mut table = self.lock();
+                let chosen = table.choose_free(self.conventional, Role::Log, &self.budget);
+                let Some(zones) = chosen else {
+                    return Ok(None);
+                };
+                let (sequence, capacity) = table.claim(zones, Role::Log, 0, &self.pairs);
+                LogZone {
+                    zone: zones.0,
+                    sequence,
+                    first_log_sequence,
+                    capacity,
+                }
+            };
+            let (zone, sequence) = (opened.zone, opened.sequence);
+            if let Err(error) = media.open(zone) {
+                self.put_back(media, zone, None);
+                return Err(error.into());
+            }
+            let header = |zone| self.header(zone, Role::Log, 0, sequence, first_log_sequence);
+            let Err(error) = self.write_headers(media, Class::Journal, zone, header) else {
+                return Ok(Some(opened));
+            };
+            self.end(media, zone);
+            let again = tries.failed(self, zone, error);
+            self.leave_log_zone(zone);
+            again?;
+        }
+    }
+
+    /// A zone just taken for the log could not be written: it is nobody's, until it is reset.
+    fn leave_log_zone(&self, zone: ZoneId) {
+        let mut table = self.lock();
+        let partner = self.pairs.part(zone);
+        for zone in std::iter::once(zone).chain(partner) {
+            if let Some(entry) = table.entries.get_mut(zone.0 as usize) {
+                entry.role = match entry.failure {
+                    Some(_) => Role::Retired,
+                    None => Role::Free,
+                };
+                entry.open = false;
+                table.log_zones -= 1;
+            }
+        }
+        self.count_failed(&table);
+    }
+
+    /// Records how far a log zone is written; `open` while the log goes on in it.
+    pub(crate) fn note_log_zone(&self, zone: ZoneId, write_pointer: u32, open: bool) {
+        let mut table = self.lock();
+        for zone in self.pairs.both(zone) {
+            if let Some(entry) = table.entries.get_mut(zone.0 as usize) {
+                let written = write_pointer.saturating_sub(entry.write_pointer);
+                entry.write_pointer = write_pointer;
+                entry.open = open;
+                table.write_clock = table.write_clock.saturating_add(written.into());
+            }
+        }
+    }
+}

@@ -1,0 +1,87 @@
+//! Streams: what is written together, into zones of its own.
+
+use persimmon_format::table::Role;
+
+use super::budget::Budget;
+use super::lifetime::{CLASS_UNKNOWN, CLASSES};
+
+/// What kind of data an open zone takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) enum Stream {
+    /// File data with a lifetime that its user told (1 to 4).
+    Hinted(u8),
+    /// Other file data, by the class of its estimated [`Interval`].
+    Data(u8),
+    /// File data that cleaning moved, by class.
+    Survivors(u8),
+    /// Fresh pages and table chunks.
+    Metadata,
+    /// Pages that cleaning moved.
+    ColdMetadata,
+}
+
+/// Lifetime class in ZIT and header of metadata zones that hold survivors of cleaning.
+pub(crate) const SURVIVORS: u8 = 5;
+/// The same of data zones by estimated interval: this and the class. With an interval of which
+/// nothing is known it is 0.
+const INFERRED: u8 = 8;
+/// The same of survivors in data zones.
+const SURVIVORS_INFERRED: u8 = 16;
+
+impl Stream {
+    pub(super) fn role(self) -> Role {
+        match self {
+            Stream::Hinted(_) | Stream::Data(_) | Stream::Survivors(_) => Role::Data,
+            Stream::Metadata | Stream::ColdMetadata => Role::Metadata,
+        }
+    }
+
+    pub(super) fn lifetime(self) -> u8 {
+        match self {
+            Stream::Hinted(lifetime) => lifetime,
+            Stream::Data(CLASS_UNKNOWN) | Stream::Metadata => 0,
+            Stream::Data(class) => INFERRED + class,
+            Stream::Survivors(class) => SURVIVORS_INFERRED + class,
+            Stream::ColdMetadata => SURVIVORS,
+        }
+    }
+
+    /// The class of estimated intervals that it takes.
+    pub(super) fn class(self) -> u8 {
+        match self {
+            Stream::Hinted(1) => 1,
+            Stream::Hinted(2) => 3,
+            Stream::Hinted(4) => CLASSES - 1,
+            Stream::Data(class) | Stream::Survivors(class) => class,
+            _ => CLASS_UNKNOWN,
+        }
+    }
+
+    /// The stream that a partly written zone belongs to.
+    pub(crate) fn of(role: Role, lifetime: u8) -> Option<Stream> {
+        match (role, lifetime) {
+            (Role::Data, SURVIVORS) => Some(Stream::Survivors(CLASS_UNKNOWN)),
+            (Role::Data, 1..=4) => Some(Stream::Hinted(lifetime)),
+            (Role::Data, INFERRED..SURVIVORS_INFERRED) => Some(Stream::Data(lifetime - INFERRED)),
+            (Role::Data, SURVIVORS_INFERRED..) => {
+                let class = lifetime - SURVIVORS_INFERRED;
+                Some(Stream::Survivors(class.min(CLASSES - 1)))
+            }
+            (Role::Data, _) => Some(Stream::Data(CLASS_UNKNOWN)),
+            (Role::Metadata, SURVIVORS) => Some(Stream::ColdMetadata),
+            (Role::Metadata, _) => Some(Stream::Metadata),
+            _ => None,
+        }
+    }
+}
+
+impl Budget {
+    /// The stream that is used in its place where there are too few slots.
+    pub(super) fn shared(&self, stream: Stream) -> Stream {
+        match stream {
+            Stream::Survivors(class) if !self.survivors_apart => Stream::Data(class),
+            Stream::ColdMetadata if !self.cold_metadata_apart => Stream::Metadata,
+            other => other,
+        }
+    }
+}
