@@ -44,6 +44,9 @@ pub struct Simulate {
     /// Pages changed between two checkpoints
     #[arg(long, default_value_t = 4096)]
     dirty_pages: usize,
+    /// Zones kept free between two checkpoints, as a share of those that nothing live would need
+    #[arg(long, default_value = "12.5%", value_parser = parse_basis_points)]
+    pool: u32,
     /// Reserve of the volume
     #[arg(long, default_value = "0%", value_parser = parse_basis_points)]
     reserve: u32,
@@ -102,6 +105,10 @@ impl Simulate {
                 staging_bytes_max: self.staging as usize,
                 journal_bytes_max: self.journal,
                 dirty_pages_max: self.dirty_pages,
+                cleaning: persimmon_engine::CleaningOptions {
+                    pool_basis_points: self.pool,
+                    ..defaults.options.cleaning
+                },
                 ..defaults.options
             },
             reserve_basis_points: self.reserve,

@@ -74,7 +74,10 @@ impl Volume {
             };
             let mut hopeless = self.zones.dead_zones() == 0 && self.meta().cache.changed() == 0;
             while self.zones.dead_zones() < wanted {
-                let Some(victim) = self.choose_victim(choice) else {
+                // Nothing may be worth it, and somebody waits for room all the same.
+                let victim = self.choose_victim(choice);
+                let victim = victim.or_else(|| self.choose_victim(Choice::Garbage));
+                let Some(victim) = victim else {
                     break;
                 };
                 hopeless = false;
