@@ -593,10 +593,15 @@ fn reconcile(
             let known = (entry.role, entry.sequence);
             entry.role = Role::Free;
             if let Some(header) = read_header(media, identity, zone)? {
-                entry.role = header.role;
-                entry.lifetime = header.lifetime;
-                entry.sequence = header.sequence;
                 next_sequence = next_sequence.max(header.sequence.saturating_add(1));
+                // An older one was there before the zone was reset, and its newer one was lost with
+                // the power: no record would be believed of what is written behind it.
+                let fresh = header.sequence >= footer.next_zone_sequence;
+                if fresh || known == (header.role, header.sequence) {
+                    entry.role = header.role;
+                    entry.lifetime = header.lifetime;
+                    entry.sequence = header.sequence;
+                }
             }
             match entry.role {
                 Role::Metadata if known != (entry.role, entry.sequence) => stale.push(zone),
