@@ -3,8 +3,10 @@
 
 mod mounted;
 mod observe;
+mod on_drive;
 
 pub use mounted::Mounted;
+pub use on_drive::{Tally, model_test};
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -28,14 +30,7 @@ impl System for Filesystem {
     type Subject = Mounted;
 
     fn format(&self, device: &Arc<SimDevice>, copies: u32) -> Result<(), String> {
-        let options = FormatOptions {
-            uuid: *b"simulated volume",
-            secret: [0x5a; 32],
-            copies,
-            ..FormatOptions::default()
-        };
-        let device: Arc<dyn ZonedDevice> = Arc::clone(device) as _;
-        Volume::format(device, &options).map_err(|error| error.to_string())
+        format_volume(Arc::clone(device) as _, copies)
     }
 
     fn outlives_zones(&self) -> bool {
@@ -62,43 +57,63 @@ impl System for Filesystem {
     }
 
     fn mount(&self, device: &Arc<SimDevice>) -> Result<Mounted, String> {
-        let options = options(device.config());
-        let names = option_names(&options);
-        let (volume, report) = Volume::open(Arc::clone(device) as _, options)
-            .map_err(|error| format!("{error} ({error:?})"))?;
-        let volume = Arc::new(volume);
-        let orphans = volume.orphans().map_err(|error| error.to_string())?;
-        let clock = Arc::new(WorkloadClock::default());
-        let options = persimmon_vfs::Options {
-            access_times: AccessTimes::Never,
-            ..persimmon_vfs::Options::default()
-        };
-        let vfs = Vfs::new(Arc::clone(&volume), Arc::clone(&clock) as _, options);
-        let reclaimed = vfs.reclaim_orphans(&orphans);
-        reclaimed.map_err(|error| format!("reclaiming unlinked files: {error}"))?;
-        let paths = recovery_paths(&report, orphans.len());
-        Ok(Mounted::new(vfs, clock, names, paths))
+        mount_volume(Arc::clone(device) as _, options(device.config()))
     }
 
     fn check(&self, device: &Arc<SimDevice>) -> Result<(), String> {
-        let options = CheckOptions {
-            data: true,
-            findings_max: 1000,
-        };
-        let report = persimmon_inspect::check(device.as_ref(), &options, &mut |_| {})
-            .map_err(|error| error.to_string())?;
         // Nothing but Persimmon, power cuts and failing zones has been at the device.
-        let excused = excuses(device);
-        let is_wrong = |f: &&Finding| {
-            f.severity >= Severity::Warning && !excused.iter().any(|rule| rule.number == f.number)
-        };
-        let wrong = report.findings.iter().filter(is_wrong);
-        let findings: Vec<String> = wrong.take(20).map(ToString::to_string).collect();
-        if findings.is_empty() {
-            return Ok(());
-        }
-        Err(findings.join("\n  "))
+        inspect(device.as_ref(), &excuses(device))
     }
+}
+
+fn format_volume(device: Arc<dyn ZonedDevice>, copies: u32) -> Result<(), String> {
+    let options = FormatOptions {
+        uuid: *b"simulated volume",
+        secret: [0x5a; 32],
+        copies,
+        ..FormatOptions::default()
+    };
+    Volume::format(device, &options).map_err(|error| error.to_string())
+}
+
+fn mount_volume(
+    device: Arc<dyn ZonedDevice>,
+    options: persimmon_engine::Options,
+) -> Result<Mounted, String> {
+    let names = option_names(&options);
+    let (volume, report) =
+        Volume::open(device, options).map_err(|error| format!("{error} ({error:?})"))?;
+    let volume = Arc::new(volume);
+    let orphans = volume.orphans().map_err(|error| error.to_string())?;
+    let clock = Arc::new(WorkloadClock::default());
+    let options = persimmon_vfs::Options {
+        access_times: AccessTimes::Never,
+        ..persimmon_vfs::Options::default()
+    };
+    let vfs = Vfs::new(Arc::clone(&volume), Arc::clone(&clock) as _, options);
+    let reclaimed = vfs.reclaim_orphans(&orphans);
+    reclaimed.map_err(|error| format!("reclaiming unlinked files: {error}"))?;
+    let paths = recovery_paths(&report, orphans.len());
+    Ok(Mounted::new(vfs, clock, names, paths))
+}
+
+/// Looks through a volume that is not mounted. What is found besides `excused` is the error.
+fn inspect(device: &dyn ZonedDevice, excused: &[&'static Rule]) -> Result<(), String> {
+    let options = CheckOptions {
+        data: true,
+        findings_max: 1000,
+    };
+    let report = persimmon_inspect::check(device, &options, &mut |_| {})
+        .map_err(|error| error.to_string())?;
+    let is_wrong = |f: &&Finding| {
+        f.severity >= Severity::Warning && !excused.iter().any(|rule| rule.number == f.number)
+    };
+    let wrong = report.findings.iter().filter(is_wrong);
+    let findings: Vec<String> = wrong.take(20).map(ToString::to_string).collect();
+    if findings.is_empty() {
+        return Ok(());
+    }
+    Err(findings.join("\n  "))
 }
 
 /// What the inspector may find.

@@ -19,7 +19,7 @@ mod system;
 pub use campaign::{Campaign, CampaignReport, Selection};
 pub use case::{Case, Failure, Phase};
 pub use plan::{Origin, Plan};
-pub use run::replay;
+pub use run::{compare_exactly, replay};
 pub use shrink::shrink;
 pub use statistics::{Counts, Images, Statistics};
 pub use system::{Refusal, Subject, System};

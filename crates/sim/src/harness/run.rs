@@ -366,7 +366,9 @@ fn live(message: String) -> Fault {
 }
 
 /// Compares with the present of a state, nothing being open.
-pub(super) fn compare_exactly(found: &Observed, tree: &Tree) -> Result<(), String> {
+///
+/// Errors: what differs.
+pub fn compare_exactly(found: &Observed, tree: &Tree) -> Result<(), String> {
     let mut exact = tree.clone();
     exact.commit_all();
     found.find_in(&[Arc::new(exact)]).map(drop)
