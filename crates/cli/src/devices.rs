@@ -1,12 +1,14 @@
 //! `persimmon devices`: the zoned drives of this machine, and what Persimmon makes of them.
 
+use std::fs::File;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
 use clap::Args;
 use persimmon_device::zbd::{self, Limits};
-use persimmon_device::{BLOCK_SIZE, OpenOptions, ZbdDevice, ZonedDevice, drive};
+use persimmon_device::zonefs::{self, ZonefsLimits};
+use persimmon_device::{BLOCK_SIZE, Drive, OpenOptions, ZonedDevice, drive, nvme};
 use persimmon_fuse::size::show_bytes;
 use serde::Serialize;
 
@@ -34,6 +36,8 @@ struct Device {
     volatile_cache: bool,
     /// The back end, null if the drive cannot be used.
     back_end: Option<&'static str>,
+    /// The same past the block layer, for the back end nvme.
+    generic: Option<PathBuf>,
     /// Zones that a volume would have, and bytes of a zone that can be written.
     usable_zones: Option<u32>,
     zone_capacity_bytes: Option<u64>,
@@ -48,11 +52,28 @@ struct Device {
 
 impl Devices {
     pub fn run(&self) -> Result<u8> {
-        let drives = zbd::list().context("/sys/block")?;
-        let devices: Vec<Device> = drives
-            .into_iter()
-            .map(|(path, limits)| Device::of(path, limits))
-            .collect();
+        let carriers = zonefs_mounts()?;
+        let mut devices = Vec::new();
+        for (path, limits) in zbd::list().context("/sys/block")? {
+            let carrier = carriers.iter().find(|(_, of)| of.block_device == path);
+            devices.push(match carrier {
+                Some((dir, _)) => {
+                    let problem = format!("carries the zonefs at {}", dir.display());
+                    Device::of(path, "zbd", limits, Some(problem))
+                }
+                None => Device::of(path, "zbd", limits, None),
+            });
+        }
+        for (dir, limits) in carriers {
+            let drive = Limits {
+                max_open: limits.max_open,
+                max_active: limits.max_active,
+                model: format!("zonefs on {}", limits.block_device.display()),
+                ..limits.drive
+            };
+            let uri = zonefs::uri(&dir);
+            devices.push(Device::of(uri, "zonefs", drive, None));
+        }
         if self.json {
             crate::output::json(&devices)?;
             return Ok(0);
@@ -67,18 +88,36 @@ impl Devices {
     }
 }
 
+/// Where a zonefs is mounted, and its limits.
+fn zonefs_mounts() -> Result<Vec<(PathBuf, ZonefsLimits)>> {
+    let mounts = zonefs::list().context("/proc/self/mountinfo")?;
+    let with_limits = mounts.into_iter().filter_map(|dir| {
+        let limits = ZonefsLimits::read(&File::open(&dir).ok()?).ok()?;
+        Some((dir, limits))
+    });
+    Ok(with_limits.collect())
+}
+
 impl Device {
-    fn of(path: PathBuf, limits: Limits) -> Device {
+    /// `problem`: why it cannot be used, if that is known.
+    fn of(
+        path: PathBuf,
+        back_end: &'static str,
+        limits: Limits,
+        problem: Option<String>,
+    ) -> Device {
         let options = OpenOptions {
             read_only: true,
             wait_for_lock: Duration::ZERO,
         };
-        let mount_point = mounted_at(&path);
-        let opened = match &mount_point {
-            Some(dir) => Err(format!("mounted at {}", dir.display())),
-            None => ZbdDevice::open(&path, &options).map_err(|error| error.to_string()),
+        let generic = nvme::generic_of(&path);
+        let mount_point = mounted_at(&path).or_else(|| mounted_at(generic.as_ref()?));
+        let opened = match (&mount_point, problem) {
+            (Some(dir), _) => Err(format!("mounted at {}", dir.display())),
+            (None, Some(problem)) => Err(problem),
+            (None, None) => Drive::open(&path, &options).map_err(|error| error.to_string()),
         };
-        let capacity = |device: &ZbdDevice| {
+        let capacity = |device: &Drive| {
             let zones = device.report(0..device.geometry().zone_count).ok()?;
             zones
                 .iter()
@@ -98,7 +137,8 @@ impl Device {
             logical_block_bytes: limits.logical_block_bytes,
             append_bytes_max: limits.append_bytes_max,
             volatile_cache: limits.volatile_cache,
-            back_end: (usable.is_some() || mount_point.is_some()).then_some("zbd"),
+            back_end: (usable.is_some() || mount_point.is_some()).then_some(back_end),
+            generic,
             usable_zones: usable.map(|device| device.geometry().zone_count),
             zone_capacity_bytes: usable.and_then(capacity).map(bytes),
             transfer_bytes_max: usable.map(|device| bytes(device.geometry().max_transfer_blocks)),
@@ -135,6 +175,12 @@ impl Device {
             (Some(back_end), _, Some(problem)) => println!("    used by {back_end}: {problem}"),
             (_, _, Some(problem)) => println!("    cannot be used: {problem}"),
             _ => {}
+        }
+        if let Some(generic) = &self.generic {
+            println!(
+                "    also as {}, by nvme: past the block layer, with zone appends",
+                generic.display()
+            );
         }
         if let Some(uuid) = &self.uuid {
             let label = self.label.as_deref().filter(|label| !label.is_empty());

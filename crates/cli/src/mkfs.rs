@@ -8,11 +8,9 @@ use std::sync::Arc;
 use anyhow::{Context, Result, anyhow, bail};
 use clap::Args;
 use persimmon::SystemClock;
-use persimmon_device::drive::Kind;
+use persimmon_device::drive::{self, Kind};
 use persimmon_device::image::{ImageDevice, ImageGeometry};
-use persimmon_device::{
-    BLOCK_SIZE, CreateOptions, Drive, Geometry, OpenOptions, ZbdDevice, ZonedDevice,
-};
+use persimmon_device::{BLOCK_SIZE, CreateOptions, Drive, Geometry, OpenOptions, ZonedDevice};
 use persimmon_engine::{FormatOptions, Volume};
 use persimmon_fuse::size::{parse_basis_points, parse_bytes, show_bytes};
 use persimmon_vfs::Clock;
@@ -34,7 +32,7 @@ const LABEL_BYTES_MAX: usize = 64;
 /// Make a volume.
 #[derive(Args)]
 pub struct Mkfs {
-    /// Device or image file; an image file is made if it does not exist
+    /// Device, zonefs:DIR or image file; an image file is made if it does not exist
     device: PathBuf,
     #[command(flatten)]
     shape: Shape,
@@ -182,7 +180,7 @@ impl Shape {
                 self.label.len()
             );
         }
-        if let Ok(path) = fs::canonicalize(device)
+        if let Ok(path) = drive::canonical(device)
             && let Some(at) = mounted_at(&path)
         {
             bail!(
@@ -197,7 +195,7 @@ impl Shape {
                 let of_device = device_geometry(&geometry);
                 (geometry, of_device)
             }
-            Kind::Zbd => self.of_drive(device)?,
+            Kind::Zbd | Kind::Nvme | Kind::Zonefs => self.of_drive(device)?,
         };
         // Before anything is overwritten: can this carry a volume?
         persimmon_engine::check_geometry(
@@ -230,7 +228,7 @@ impl Shape {
                 device.display()
             );
         }
-        let drive = ZbdDevice::open(
+        let drive = Drive::open(
             device,
             &OpenOptions {
                 read_only: true,

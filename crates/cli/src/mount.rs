@@ -21,7 +21,7 @@ const READY: &str = "ready";
 #[derive(Args)]
 #[command(after_help = MountOptions::help())]
 pub struct Mount {
-    /// Device or image file, LABEL=... or UUID=...
+    /// Device, zonefs:DIR or image file, LABEL=... or UUID=...
     spec: String,
     /// Directory to mount at
     dir: PathBuf,

@@ -1,6 +1,5 @@
 //! `persimmon recover`: copies what is left of a broken volume to a new one.
 
-use std::fs;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -9,7 +8,7 @@ use anyhow::{Context, Result, anyhow, bail};
 use clap::Args;
 use persimmon::SystemClock;
 use persimmon_device::image::ImageGeometry;
-use persimmon_device::{Drive, OpenOptions, ZonedDevice};
+use persimmon_device::{Drive, OpenOptions, ZonedDevice, drive};
 use persimmon_engine::{Options, Volume};
 use persimmon_fuse::size::show_bytes;
 use persimmon_inspect::salvage::{Source, Stage, rebuild};
@@ -79,7 +78,7 @@ impl Recover {
                 dir.display()
             );
         }
-        if fs::canonicalize(&self.new).is_ok_and(|new| new == broken) {
+        if drive::canonical(&self.new).is_ok_and(|new| new == broken) {
             bail!("the new volume cannot be the broken one");
         }
         let device = Drive::open(

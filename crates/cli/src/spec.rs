@@ -1,4 +1,4 @@
-//! Which device is meant: a path, `LABEL=...`, `UUID=...`.
+//! Which device is meant: a path, a URI, `LABEL=...`, `UUID=...`.
 
 use std::collections::BTreeSet;
 use std::env;
@@ -6,13 +6,15 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
+use persimmon_device::drive;
 
 use crate::probe;
 
 /// Colon-separated image files, or directories of them, to look through for a label or a UUID.
 const IMAGES_VARIABLE: &str = "PERSIMMON_IMAGES";
 
-/// The device or image file that `spec` means, as an absolute path without symbolic links.
+/// The device or image file that `spec` means, as an absolute path without symbolic links; a URI with
+/// such a path.
 ///
 /// A tag (`LABEL=`, `UUID=`) is looked up, in this order, in the links that udev made, on all block
 /// devices, and in image files named in `/etc/fstab` or by `PERSIMMON_IMAGES`.
@@ -21,7 +23,7 @@ const IMAGES_VARIABLE: &str = "PERSIMMON_IMAGES";
 /// When nothing, or more than one device, has the tag, or the path does not exist.
 pub fn resolve(spec: &str) -> Result<PathBuf> {
     let Some((tag, value)) = tag(spec) else {
-        return fs::canonicalize(spec).with_context(|| spec.to_owned());
+        return drive::canonical(Path::new(spec)).with_context(|| spec.to_owned());
     };
     let link = Path::new("/dev/disk")
         .join(tag.directory())

@@ -1,23 +1,30 @@
-//! A device of whatever kind its path names.
+//! A device of whatever kind its name says: the path of a file or device node, or `zonefs:DIR`. What
+//! is a name of another kind is a path once `./` stands before it.
 
-use std::fs::File;
+use std::fs::{self, File};
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use crate::image::{ImageDevice, ImageGeometry, Notice};
 use crate::lock::explain;
+use crate::nvme::{self, NvmeDevice};
 use crate::options::{CreateOptions, OpenOptions};
 use crate::probe::{self, Identity};
 use crate::zbd::{self, ZbdDevice};
+use crate::zonefs::{self, ZonefsDevice};
 use crate::{Command, Geometry, Pending, Result, ZoneInfo, ZonedDevice};
 
-/// What a path names.
+/// What a name names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// A regular file or an ordinary block device: an image.
     Image,
     /// A zoned block device.
     Zbd,
+    /// A zoned NVMe namespace, by its generic character device.
+    Nvme,
+    /// A zonefs.
+    Zonefs,
 }
 
 /// A device of one of the kinds.
@@ -27,6 +34,10 @@ pub enum Drive {
     Image(Box<ImageDevice>),
     /// A zoned block device.
     Zbd(ZbdDevice),
+    /// A zoned NVMe namespace, past the block layer.
+    Nvme(NvmeDevice),
+    /// A zonefs.
+    Zonefs(ZonefsDevice),
 }
 
 impl Kind {
@@ -34,12 +45,30 @@ impl Kind {
     ///
     /// Errors: it cannot be looked at.
     pub fn of(path: &Path) -> Result<Kind> {
-        match zbd::is_zoned(path) {
-            Ok(true) => Ok(Kind::Zbd),
-            Ok(false) => Ok(Kind::Image),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Kind::Image),
-            Err(error) => Err(explain(path, &error)),
+        if zonefs::directory(path).is_some() {
+            return Ok(Kind::Zonefs);
         }
+        let kind = || -> io::Result<Kind> {
+            Ok(match nvme::is_generic(path)? {
+                true => Kind::Nvme,
+                false if zbd::is_zoned(path)? => Kind::Zbd,
+                false => Kind::Image,
+            })
+        };
+        match kind() {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Kind::Image),
+            found => found.map_err(|error| explain(path, &error)),
+        }
+    }
+}
+
+/// The name without symbolic links and `..`, as all who mean the same device would call it.
+///
+/// Errors: there is no such file.
+pub fn canonical(path: &Path) -> io::Result<PathBuf> {
+    match zonefs::directory(path) {
+        Some(dir) => Ok(zonefs::uri(&fs::canonicalize(dir)?)),
+        None => fs::canonicalize(path),
     }
 }
 
@@ -48,6 +77,12 @@ impl Kind {
 ///
 /// Errors: it cannot be read.
 pub fn identity(path: &Path) -> io::Result<Option<Identity>> {
+    if zonefs::directory(path).is_some() {
+        return zonefs::identity(path);
+    }
+    if nvme::is_generic(path)? {
+        return nvme::identity(path);
+    }
     match zbd::is_zoned(path)? {
         true => zbd::identity(path),
         false => probe::identity(&File::open(path)?),
@@ -57,19 +92,23 @@ pub fn identity(path: &Path) -> io::Result<Option<Identity>> {
 impl Drive {
     /// Opens the device at `path`.
     ///
-    /// Errors: as of [`ImageDevice::open`] and [`ZbdDevice::open`].
+    /// Errors: as of [`ImageDevice::open`], [`ZbdDevice::open`], [`NvmeDevice::open`] and
+    /// [`ZonefsDevice::open`].
     pub fn open(path: impl AsRef<Path>, options: &OpenOptions) -> Result<Drive> {
         let path = path.as_ref();
         Ok(match Kind::of(path)? {
             Kind::Image => Drive::Image(Box::new(ImageDevice::open(path, options)?)),
             Kind::Zbd => Drive::Zbd(ZbdDevice::open(path, options)?),
+            Kind::Nvme => Drive::Nvme(NvmeDevice::open(path, options)?),
+            Kind::Zonefs => Drive::Zonefs(ZonefsDevice::open(path, options)?),
         })
     }
 
     /// Makes an image of this shape at `path`, or empties the zoned device there, whose shape is
     /// its own.
     ///
-    /// Errors: as of [`ImageDevice::create`] and [`ZbdDevice::create`].
+    /// Errors: as of [`ImageDevice::create`], [`ZbdDevice::create`], [`NvmeDevice::create`] and
+    /// [`ZonefsDevice::create`].
     pub fn create(
         path: impl AsRef<Path>,
         geometry: &ImageGeometry,
@@ -79,15 +118,30 @@ impl Drive {
         Ok(match Kind::of(path)? {
             Kind::Image => Drive::Image(Box::new(ImageDevice::create(path, geometry, options)?)),
             Kind::Zbd => Drive::Zbd(ZbdDevice::create(path, options)?),
+            Kind::Nvme => Drive::Nvme(NvmeDevice::create(path, options)?),
+            Kind::Zonefs => Drive::Zonefs(ZonefsDevice::create(path, options)?),
         })
     }
 
-    /// Its file or device node.
+    /// Its file, device node or URI.
     #[must_use]
     pub fn path(&self) -> &Path {
         match self {
             Drive::Image(device) => device.path(),
             Drive::Zbd(device) => device.path(),
+            Drive::Nvme(device) => device.path(),
+            Drive::Zonefs(device) => device.path(),
+        }
+    }
+
+    /// What drives it.
+    #[must_use]
+    pub fn back_end(&self) -> &'static str {
+        match self {
+            Drive::Image(_) => "image",
+            Drive::Zbd(_) => "zbd",
+            Drive::Nvme(_) => "nvme",
+            Drive::Zonefs(_) => "zonefs",
         }
     }
 
@@ -96,7 +150,7 @@ impl Drive {
     pub fn notices(&self) -> &[Notice] {
         match self {
             Drive::Image(device) => device.notices(),
-            Drive::Zbd(_) => &[],
+            Drive::Zbd(_) | Drive::Nvme(_) | Drive::Zonefs(_) => &[],
         }
     }
 
@@ -104,6 +158,8 @@ impl Drive {
         match self {
             Drive::Image(device) => &**device,
             Drive::Zbd(device) => device,
+            Drive::Nvme(device) => device,
+            Drive::Zonefs(device) => device,
         }
     }
 }

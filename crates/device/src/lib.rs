@@ -11,10 +11,13 @@ pub mod drive;
 pub mod error;
 pub mod geometry;
 pub mod image;
+mod linux;
 mod lock;
+pub mod nvme;
 pub mod options;
 pub mod probe;
 pub mod zbd;
+pub mod zonefs;
 pub mod zones;
 
 pub use buffer::{Block, Buffer, BufferMut};
@@ -23,9 +26,11 @@ pub use drive::Drive;
 pub use error::{DeviceError, Result};
 pub use geometry::{Geometry, ZoneInfo, ZoneKind, ZoneState};
 pub use image::ImageDevice;
+pub use nvme::NvmeDevice;
 pub use options::{CreateOptions, OpenOptions};
 pub use persimmon_format::{BLOCK_SIZE, ZoneId};
 pub use zbd::ZbdDevice;
+pub use zonefs::ZonefsDevice;
 
 use std::ops::Range;
 

@@ -46,15 +46,7 @@ pub(crate) fn open_locked(
             },
         ));
     }
-    let mut attempts_left = wait.as_millis() / RETRY_INTERVAL.as_millis();
-    let mut may_retry = || {
-        let more = attempts_left > 0;
-        if more {
-            attempts_left -= 1;
-            std::thread::sleep(RETRY_INTERVAL);
-        }
-        more
-    };
+    let mut patience = Patience::new(wait);
     let mut options = fs::OpenOptions::new();
     let mut flags = OFlags::empty();
     flags.set(OFlags::EXCL, write && is_block_device);
@@ -67,34 +59,73 @@ pub(crate) fn open_locked(
         match options.open(path) {
             Ok(file) => break file,
             Err(error) if error.raw_os_error() == Some(Errno::BUSY.raw_os_error()) => {
-                if !may_retry() {
+                if !patience.wait() {
                     return Err(busy(path, &metadata));
                 }
             }
             Err(error) => return Err(explain(path, &error)),
         }
     };
+    flock(path, &file, write, patience, &metadata)?;
+    Ok(Opened {
+        file,
+        is_block_device,
+    })
+}
+
+/// Locks a file or directory that is open: as [`open_locked`] does.
+pub(crate) fn lock_file(path: &Path, file: &File, write: bool, wait: Duration) -> Result<()> {
+    let metadata = file.metadata().map_err(|error| explain(path, &error))?;
+    flock(path, file, write, Patience::new(wait), &metadata)
+}
+
+fn flock(
+    path: &Path,
+    file: &File,
+    write: bool,
+    mut patience: Patience,
+    metadata: &Metadata,
+) -> Result<()> {
     let operation = if write {
         FlockOperation::NonBlockingLockExclusive
     } else {
         FlockOperation::NonBlockingLockShared
     };
     loop {
-        match rustix::fs::flock(&file, operation) {
-            Ok(()) => break,
+        match rustix::fs::flock(file, operation) {
+            Ok(()) => return Ok(()),
             Err(Errno::INTR) => {}
             Err(Errno::WOULDBLOCK) => {
-                if !may_retry() {
-                    return Err(busy(path, &metadata));
+                if !patience.wait() {
+                    return Err(busy(path, metadata));
                 }
             }
             Err(error) => return Err(open_error(path, &format!("cannot be locked: {error}"))),
         }
     }
-    Ok(Opened {
-        file,
-        is_block_device,
-    })
+}
+
+/// How often to try again.
+struct Patience {
+    attempts_left: u128,
+}
+
+impl Patience {
+    fn new(wait: Duration) -> Patience {
+        Patience {
+            attempts_left: wait.as_millis() / RETRY_INTERVAL.as_millis(),
+        }
+    }
+
+    /// Waits a moment; false: long enough already.
+    fn wait(&mut self) -> bool {
+        if self.attempts_left == 0 {
+            return false;
+        }
+        self.attempts_left -= 1;
+        std::thread::sleep(RETRY_INTERVAL);
+        true
+    }
 }
 
 /// Refuses a file or device that is mounted or attached to a loop device.
@@ -155,7 +186,7 @@ fn attached_to(path: &Path) -> Option<String> {
 }
 
 /// Undoes the octal escapes of /proc files.
-fn unescape(field: &str) -> String {
+pub(crate) fn unescape(field: &str) -> String {
     let mut out = field.to_owned();
     for (escape, plain) in [
         ("\\040", " "),

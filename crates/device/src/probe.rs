@@ -40,6 +40,7 @@ const SIGNATURES: &[(usize, &[u8], &str)] = &[
     (0, b"XFSB", "an XFS filesystem"),
     (0x10040, b"_BHRfS_M", "a btrfs filesystem"),
     (1024, &[0x10, 0x20, 0xf5, 0xf2], "an f2fs filesystem"),
+    (0, b"SFOZ", "a zonefs"),
     (0, b"LUKS\xba\xbe", "a LUKS encrypted device"),
     (4086, b"SWAPSPACE2", "a swap area"),
     (4086, b"SWAP-SPACE", "a swap area"),

@@ -27,6 +27,8 @@ struct Zone {
     capacity: u32,
     /// Blocks written. Stays when a zone is finished.
     written: u32,
+    /// Blocks written, or to be by appends that are under way.
+    claimed: u32,
     resets: u32,
 }
 
@@ -54,6 +56,7 @@ impl ZoneMachine {
             state: ZoneState::Empty,
             capacity,
             written: 0,
+            claimed: 0,
             resets: 0,
         };
         ZoneMachine {
@@ -80,6 +83,7 @@ impl ZoneMachine {
         self.set_state(zone, state)?;
         let zone = self.zone_mut(zone)?;
         zone.written = written;
+        zone.claimed = written;
         zone.resets = snapshot.resets;
         Ok(())
     }
@@ -94,6 +98,7 @@ impl ZoneMachine {
             ZoneState::Full | ZoneState::ReadOnly => info.capacity,
             _ => info.write_pointer.min(info.capacity),
         };
+        zone.claimed = zone.written;
         Ok(())
     }
 
@@ -178,6 +183,35 @@ impl ZoneMachine {
     pub fn end_write(&mut self, zone: ZoneId, blocks: u32) -> Result<()> {
         let z = self.zone_mut(zone)?;
         z.written = z.written.saturating_add(blocks).min(z.capacity);
+        z.claimed = z.written;
+        if z.written == z.capacity {
+            self.set_state(zone, ZoneState::Full)?;
+        }
+        Ok(())
+    }
+
+    /// Before an append of `blocks` blocks that the drive places, others being under way: checks
+    /// that all of them fit, and opens the zone implicitly. No write is under way beside appends.
+    /// Returns the first block that nobody else has claimed.
+    pub fn begin_append(&mut self, zone: ZoneId, blocks: u32) -> Result<u32> {
+        let z = *self.zone(zone)?;
+        if blocks > z.capacity.saturating_sub(z.claimed) && z.state.is_writable() {
+            return Err(DeviceError::ZoneFull {
+                zone,
+                block: z.claimed,
+                blocks,
+                capacity: z.capacity,
+            });
+        }
+        self.begin_write(zone, None, blocks)?;
+        self.zone_mut(zone)?.claimed += blocks;
+        Ok(z.claimed)
+    }
+
+    /// After an append landed at `block`.
+    pub fn end_append(&mut self, zone: ZoneId, block: u32, blocks: u32) -> Result<()> {
+        let z = self.zone_mut(zone)?;
+        z.written = z.written.max(block.saturating_add(blocks)).min(z.capacity);
         if z.written == z.capacity {
             self.set_state(zone, ZoneState::Full)?;
         }
@@ -249,6 +283,7 @@ impl ZoneMachine {
         self.set_state(zone, ZoneState::Empty)?;
         let zone = self.zone_mut(zone)?;
         zone.written = 0;
+        zone.claimed = 0;
         zone.resets = zone.resets.saturating_add(1);
         Ok(())
     }

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use anyhow::{Context, Result, bail, ensure};
 use persimmon_device::{
-    BufferMut, Command, Completion, DeviceError, Pending, ZoneId, ZoneState, ZonedDevice,
+    BufferMut, Command, Completion, DeviceError, Pending, ZoneId, ZoneState, ZonedDevice, nvme,
 };
 
 use crate::fresh;
@@ -119,7 +119,9 @@ pub fn pulled(path: &Path) -> Result<()> {
     let device = fresh(path);
     write(&device, 0, 0, 4).wait()?;
     let under_way: Vec<Pending> = (1..5).map(|zone| write(&device, zone, 0, 8)).collect();
-    let name = path.file_name().context("a drive without a name")?;
+    // Pulled is the namespace's drive.
+    let block = nvme::block_device(path).unwrap_or(path.to_owned());
+    let name = block.file_name().context("a drive without a name")?;
     let sysfs = Path::new("/sys/block").join(name).join("device");
     let remove = ["device/remove", "device/delete", "delete"].map(|how| sysfs.join(how));
     let remove = remove.iter().find(|how| how.exists());

@@ -1,16 +1,21 @@
 //! Tests of drives through the kernel. They run in the guest of `cargo xtask vm`, and destroy what
 //! is on the drives they are given.
 
+mod appends;
 mod events;
 mod load;
 mod torn;
+mod zonefs;
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Result, ensure};
 use clap::{Parser, Subcommand};
-use persimmon_device::{CreateOptions, DeviceError, Drive, OpenOptions, ZbdDevice, conformance};
+use persimmon_device::image::ImageGeometry;
+use persimmon_device::{
+    CreateOptions, DeviceError, Drive, OpenOptions, ZbdDevice, ZonedDevice, conformance,
+};
 
 #[derive(Parser)]
 #[command(about = "Tests of drives, for the guest of `cargo xtask vm`")]
@@ -23,6 +28,19 @@ struct Args {
 enum Test {
     /// The conformance suite of the device trait
     Conformance { drive: PathBuf },
+    /// A volume compared with a plain model of a filesystem, by random operations
+    Model {
+        drive: PathBuf,
+        #[arg(default_value_t = 1)]
+        seed: u64,
+    },
+    /// Zone appends, many at a time
+    Appends { drive: PathBuf },
+    /// Make a zonefs on a drive, which is emptied
+    ZonefsMake { drive: PathBuf },
+    /// Reads of a zone that is being finished, and use by a user who may read and write the files but
+    /// not the drive
+    Zonefs { uri: PathBuf },
     /// Nobody else gets a drive that is in use
     Exclusive { drive: PathBuf },
     /// Zones of a null_blk that turn read-only and offline, and sectors that fail
@@ -54,6 +72,10 @@ fn main() -> ExitCode {
 fn run(test: &Test) -> Result<()> {
     match test {
         Test::Conformance { drive } => conforms(drive),
+        Test::Model { drive, seed } => model(drive, *seed),
+        Test::Appends { drive } => appends::run(drive),
+        Test::ZonefsMake { drive } => zonefs::make(drive),
+        Test::Zonefs { uri } => zonefs::run(uri),
         Test::Exclusive { drive } => exclusive(drive),
         Test::Zones { drive, settings } => events::zones(drive, settings),
         Test::Pulled { drive } => events::pulled(drive),
@@ -63,26 +85,61 @@ fn run(test: &Test) -> Result<()> {
     }
 }
 
-/// The drive with all its zones empty.
-#[allow(clippy::panic)]
-fn fresh(path: &Path) -> ZbdDevice {
-    let options = CreateOptions {
+fn emptying() -> CreateOptions {
+    CreateOptions {
         force: true,
         ..CreateOptions::default()
+    }
+}
+
+/// The drive with all its zones empty.
+#[allow(clippy::panic)]
+fn fresh(path: &Path) -> Drive {
+    // Of an image: zoned drives have the shape they have.
+    let shape = ImageGeometry {
+        zone_count: 24,
+        zone_blocks: 256,
+        capacity_blocks: 192,
+        max_open: Some(6),
+        max_active: Some(8),
     };
-    ZbdDevice::create(path, &options).unwrap_or_else(|error| panic!("{error}"))
+    Drive::create(path, &shape, &emptying()).unwrap_or_else(|error| panic!("{error}"))
 }
 
 #[allow(clippy::panic)]
+fn fresh_zbd(path: &Path) -> ZbdDevice {
+    ZbdDevice::create(path, &emptying()).unwrap_or_else(|error| panic!("{error}"))
+}
+
+#[allow(clippy::panic)]
+fn open(path: &Path) -> Drive {
+    Drive::open(path, &OpenOptions::default()).unwrap_or_else(|error| panic!("{error}"))
+}
+
 fn conforms(path: &Path) -> Result<()> {
     let cases = conformance::check_one(
         || fresh(path),
         |device| {
             drop(device);
-            ZbdDevice::open(path, &OpenOptions::default()).unwrap_or_else(|error| panic!("{error}"))
+            open(path)
         },
     );
     println!("{}: {cases} cases", path.display());
+    Ok(())
+}
+
+fn model(path: &Path, seed: u64) -> Result<()> {
+    let device = fresh(path);
+    let zones = device.report(0..device.geometry().zone_count)?;
+    drop(device);
+    let bytes: u64 = zones
+        .iter()
+        .map(|zone| u64::from(zone.capacity) << 12)
+        .sum();
+    let ops = 600;
+    let tally = persimmon_sim::filesystem::model_test(|| open(path), seed, ops, bytes / 4)
+        .map_err(anyhow::Error::msg)?;
+    println!("{}: {tally:?}", path.display());
     Ok(())
 }
 

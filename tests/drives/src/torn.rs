@@ -7,13 +7,13 @@ use std::path::Path;
 use anyhow::{Context, Result, ensure};
 use persimmon_device::{BufferMut, Command, Drive, ZoneId, ZoneState, ZonedDevice};
 
-use crate::fresh;
+use crate::fresh_zbd;
 
 const SECTOR: usize = 512;
 
 /// On a drive of 512-byte sectors: three of them written into zone 2, five into its last block.
 pub fn run(path: &Path) -> Result<()> {
-    let device = fresh(path);
+    let device = fresh_zbd(path);
     let geometry = device.geometry().clone();
     let capacity = device
         .report(2..3)?

@@ -38,11 +38,47 @@ const CHECKS: &[(&str, &str)] = &[
     ("conformance-null", "drive-tests conformance /dev/nullb0"),
     ("conformance-scsi", "drive-tests conformance /dev/sda"),
     ("torn-block", "drive-tests torn /dev/sda"),
+    ("model-zns", "drive-tests model /dev/ns1 1"),
+    ("model-null", "drive-tests model /dev/nullb0 2"),
+    ("model-scsi", "drive-tests model /dev/sda 3"),
+    ("nvme-exclusive", NVME_EXCLUSIVE),
+    (
+        "nvme-conformance-14",
+        "drive-tests conformance /dev/generic1",
+    ),
+    (
+        "nvme-conformance-6",
+        "drive-tests conformance /dev/generic2",
+    ),
+    (
+        "nvme-conformance-unlimited",
+        "drive-tests conformance /dev/generic3",
+    ),
+    ("nvme-appends", "drive-tests appends /dev/generic1"),
+    ("nvme-model", "drive-tests model /dev/generic2 7"),
+    ("zonefs-conformance-zns-14", ZONEFS_CONFORMANCE_14),
+    ("zonefs-conformance-zns-6", ZONEFS_CONFORMANCE_6),
+    ("zonefs-conformance-null", ZONEFS_CONFORMANCE_NULL),
+    ("zonefs-model-zns", ZONEFS_MODEL_ZNS),
+    ("zonefs-model-null", ZONEFS_MODEL_NULL),
+    ("zonefs-own", ZONEFS_OWN),
+    ("zonefs-filesystem-null", ZONEFS_FILESYSTEM_NULL),
     ("filesystem-zns", FILESYSTEM_ZNS),
     ("filesystem-scsi", FILESYSTEM_SCSI),
+    ("counters", COUNTERS),
     ("filesystem-disk", FILESYSTEM_DISK),
+    (
+        "disk",
+        "drive-tests conformance /dev/ns5 && drive-tests model /dev/ns5 4",
+    ),
     ("refusals", REFUSALS),
-    ("pulled", "drive-tests pulled $(realpath /dev/ns3)"),
+    ("nvme-filesystem", NVME_FILESYSTEM),
+    ("zonefs-filesystem-zns", ZONEFS_FILESYSTEM_ZNS),
+    ("pulled", "drive-tests pulled /dev/sda"),
+    (
+        "nvme-pulled",
+        "drive-tests pulled $(realpath /dev/generic3)",
+    ),
 ];
 
 /// Linux 6.1's null_blk cannot make zones fail.
@@ -59,6 +95,15 @@ const FILESYSTEM_ZNS: &str = "set -e; d=/dev/ns4; mkdir -p /mnt/z; \
     (cd /mnt/z; md5sum -c /tmp/sums >/tmp/compared) || { grep -v OK /tmp/compared; exit 1; }; \
     persimmon devices | grep -q 'mounted at /mnt/z'; persimmon umount /mnt/z; persimmon fsck --data $d";
 
+/// What Persimmon says it sent to the drive is what the kernel did, within 1 %.
+const COUNTERS: &str = "set -e; d=/dev/ns4; mkdir -p /mnt/z; mkfs.persimmon --force $d; \
+    sectors() { set -- $(cat /sys/block/$(basename $(realpath $d))/stat); echo $7; }; before=$(sectors); \
+    mount -t persimmon $d /mnt/z; for i in 1 2 3; do rm -rf /mnt/z/*; cp -r /bin /lib /mnt/z/; persimmon sync /mnt/z; done; \
+    sleep 2; persimmon stats --json /mnt/z >/tmp/stats; kernel=$((($(sectors) - before) * 512)); \
+    ours=$(sed -n 's/.*\"device_bytes\": *\\([0-9]*\\).*/\\1/p' /tmp/stats); echo $ours of $kernel bytes; \
+    test $ours -gt 10000000; off=$(((kernel - ours) * 100)); test $off -le $kernel; test $((0 - off)) -le $kernel; \
+    persimmon umount /mnt/z";
+
 const FILESYSTEM_SCSI: &str = "set -e; d=/dev/sda; mkdir -p /mnt/s; mkfs.persimmon --force $d; \
     mount -t persimmon $d /mnt/s; cp /bin/busybox /mnt/s/; persimmon umount /mnt/s; \
     mount -t persimmon $d /mnt/s; cmp /bin/busybox /mnt/s/busybox; persimmon umount /mnt/s; persimmon fsck --data $d";
@@ -73,7 +118,95 @@ const REFUSALS: &str = "set -e; d=/dev/ns4; mkdir -p /mnt/z; no() { ! \"$@\" >/t
     no mkfs.persimmon --force --zone-size 4M $d; grep -q 'leave out --zone-size' /tmp/said; \
     mount -t persimmon $d /mnt/z; no mkfs.persimmon --force $d; grep -q 'is mounted at' /tmp/said; \
     no drive-tests conformance $d; grep -q 'in use by another process' /tmp/said; persimmon umount /mnt/z; \
-    no persimmon fsck /dev/nullb0; grep -qi 'volume' /tmp/said";
+    no persimmon fsck /dev/nullb1; grep -qi 'volume' /tmp/said";
+
+const NVME_EXCLUSIVE: &str = "set -e; drive-tests exclusive /dev/generic1; \
+    mkfs.persimmon --force /dev/generic1; mkdir -p /mnt/z; mount -t persimmon /dev/generic1 /mnt/z; \
+    ! drive-tests conformance /dev/ns1 2>/tmp/said; grep -q 'in use by another process' /tmp/said; \
+    persimmon umount /mnt/z; mount -t persimmon /dev/ns1 /mnt/z; \
+    ! drive-tests conformance /dev/generic1 2>/tmp/said; grep -q 'in use by another process' /tmp/said; \
+    persimmon umount /mnt/z; persimmon devices >/tmp/said; cat /tmp/said; grep -q 'also as /dev/ng' /tmp/said";
+
+/// Also: what was made by one back end is the other's.
+const NVME_FILESYSTEM: &str = "set -e; d=/dev/generic4; mkdir -p /mnt/z; \
+    mkfs.persimmon --force -L zns $d; mount -t persimmon $d /mnt/z; \
+    cp -r /bin /lib /mnt/z/; (cd /; find bin lib -type f | xargs md5sum >/tmp/sums); \
+    persimmon sync /mnt/z; i=0; while test $i -lt 6; do rm -rf /mnt/z/lib; cp -r /lib /mnt/z/; i=$((i+1)); done; \
+    persimmon umount /mnt/z; fsck.persimmon $d; mount -t persimmon $d /mnt/z; \
+    (cd /mnt/z; md5sum -c /tmp/sums >/tmp/compared) || { grep -v OK /tmp/compared; exit 1; }; \
+    persimmon umount $d; persimmon probe $d | grep -q zns; mount -t persimmon /dev/ns4 /mnt/z; \
+    (cd /mnt/z; md5sum -c /tmp/sums >/tmp/compared); persimmon umount /mnt/z; persimmon fsck --data $d";
+
+/// A command with a new zonefs of the drive at /mnt/zf.
+macro_rules! on_zonefs {
+    ($drive:literal, $options:literal, $command:literal) => {
+        concat!(
+            "modprobe zonefs; mkdir -p /mnt/zf; drive-tests zonefs-make ",
+            $drive,
+            " && mount -t zonefs -o ",
+            $options,
+            " ",
+            $drive,
+            " /mnt/zf || exit 1; (",
+            $command,
+            "); code=$?; umount /mnt/zf; exit $code"
+        )
+    };
+}
+
+const ZONEFS_CONFORMANCE_14: &str = on_zonefs!(
+    "/dev/ns1",
+    "explicit-open",
+    "drive-tests conformance zonefs:/mnt/zf"
+);
+const ZONEFS_CONFORMANCE_6: &str = on_zonefs!(
+    "/dev/ns2",
+    "explicit-open",
+    "drive-tests conformance zonefs:/mnt/zf"
+);
+const ZONEFS_CONFORMANCE_NULL: &str = on_zonefs!(
+    "/dev/nullb0",
+    "explicit-open,errors=repair",
+    "drive-tests conformance zonefs:/mnt/zf"
+);
+const ZONEFS_MODEL_ZNS: &str = on_zonefs!(
+    "/dev/ns1",
+    "explicit-open",
+    "drive-tests model zonefs:/mnt/zf 5"
+);
+const ZONEFS_MODEL_NULL: &str = on_zonefs!(
+    "/dev/nullb0",
+    "explicit-open",
+    "drive-tests model zonefs:/mnt/zf 6"
+);
+const ZONEFS_OWN: &str = on_zonefs!(
+    "/dev/ns2",
+    "explicit-open",
+    "set -e; drive-tests zonefs zonefs:/mnt/zf; drive-tests exclusive zonefs:/mnt/zf; \
+     persimmon devices >/tmp/said; cat /tmp/said; grep -q 'zonefs:/mnt/zf  zonefs on /dev/nvme' /tmp/said; \
+     grep -q 'used by zonefs: 23 zones' /tmp/said; grep -q 'carries the zonefs at /mnt/zf' /tmp/said; \
+     ! drive-tests conformance /dev/ns2 2>/tmp/said; grep -q 'in use by another process' /tmp/said; \
+     umount /mnt/zf; ! mkfs.persimmon /dev/ns2 2>/tmp/said; cat /tmp/said; grep -q 'holds a zonefs' /tmp/said; \
+     mount -t zonefs /dev/ns2 /mnt/zf"
+);
+const ZONEFS_FILESYSTEM_NULL: &str = on_zonefs!(
+    "/dev/nullb0",
+    "explicit-open",
+    "set -e; d=zonefs:/mnt/zf; mkdir -p /mnt/s; mkfs.persimmon $d; \
+     mount -t persimmon $d /mnt/s; cp /bin/busybox /mnt/s/; persimmon umount /mnt/s; \
+     mount -t persimmon $d /mnt/s; cmp /bin/busybox /mnt/s/busybox; persimmon umount /mnt/s; persimmon fsck --data $d"
+);
+const ZONEFS_FILESYSTEM_ZNS: &str = on_zonefs!(
+    "/dev/ns4",
+    "explicit-open",
+    "set -e; d=zonefs:/mnt/zf; mkdir -p /mnt/z; mkfs.persimmon -L inzonefs $d; mount -t persimmon $d /mnt/z; \
+     cp -r /bin /lib /mnt/z/; (cd /; find bin lib -type f | xargs md5sum >/tmp/sums); \
+     persimmon sync $d; i=0; while test $i -lt 4; do rm -rf /mnt/z/lib; cp -r /lib /mnt/z/; i=$((i+1)); done; \
+     persimmon umount $d; cd /mnt; fsck.persimmon zonefs:zf; mount -t persimmon $d /mnt/z; \
+     (cd /mnt/z; md5sum -c /tmp/sums >/tmp/compared) || { grep -v OK /tmp/compared; exit 1; }; \
+     persimmon devices | grep -q 'mounted at /mnt/z'; persimmon probe $d | grep inzonefs; \
+     persimmon umount /mnt/z; persimmon fsck --data $d"
+);
 
 /// For one check; the whole set takes a minute or two on an idle machine.
 const LIMIT: Duration = Duration::from_secs(300);

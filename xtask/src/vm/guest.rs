@@ -68,7 +68,10 @@ for module in fuse nvme configfs; do modprobe $module 2>/dev/null; done
 mount -t configfs configfs /sys/kernel/config
 # Namespaces get their names in the order they are found in, which is any.
 for name in $(ls /sys/block); do
-    test -f /sys/block/$name/nsid && ln -s /dev/$name /dev/ns$(cat /sys/block/$name/nsid)
+    test -f /sys/block/$name/nsid || continue
+    id=$(cat /sys/block/$name/nsid)
+    ln -s /dev/$name /dev/ns$id
+    ln -s /dev/ng${name#nvme} /dev/generic$id
 done
 export PATH=/bin HOME=/tmp
 marker=$(sed 's/.*persimmon.marker=\([^ ]*\).*/\1/' /proc/cmdline)

@@ -31,7 +31,7 @@ pub struct Options {
     kernel: Kernel,
     /// A drive, again for another: `nvme`, `null`, `scsi` (zoned) or `disk`, then what is to differ from
     /// `:size=256M,zone=4M,capacity=3M,open=14,active=14,block=4K,conventional=0`. NVMe namespaces,
-    /// disks among them, are `/dev/ns1` and on, null_blk `/dev/nullb0` and on, SCSI `/dev/sda` and on
+    /// disks among them, are `/dev/ns1` and on (past the block layer `/dev/generic1` and on), null_blk `/dev/nullb0` and on, SCSI `/dev/sda` and on
     #[arg(long, value_parser = Drive::parse, default_value = "nvme")]
     drive: Vec<Drive>,
     /// Memory of the guest, MiB
@@ -55,6 +55,9 @@ pub struct Options {
     /// Cut the power so many times while synced work goes on, and look for what was acknowledged
     #[arg(long, value_name = "ROUNDS", conflicts_with_all = ["command", "checks"])]
     power_cuts: Option<u32>,
+    /// Of which device the power is cut: `/dev/generic1` is the same drive past the block layer
+    #[arg(long, default_value = "/dev/ns1")]
+    power_cut_device: String,
     /// What to run in the guest, by its shell
     #[arg(trailing_var_arg = true)]
     command: Vec<String>,
@@ -84,7 +87,7 @@ pub fn run(options: &Options) -> Result<bool> {
     };
     machine.programs.extend(options.program.iter().cloned());
     if let Some(rounds) = options.power_cuts {
-        return power::run(&machine, rounds).map(|()| true);
+        return power::run(&machine, &options.power_cut_device, rounds).map(|()| true);
     }
     if options.command.is_empty() {
         bail!("tell what to run in the guest, for example: cargo xtask vm -- persimmon devices");

@@ -12,9 +12,8 @@ const LIMIT: Duration = Duration::from_secs(300);
 /// How long the load may run before a cut, milliseconds: between these.
 const LOAD_MS: std::ops::Range<u64> = 1500..6000;
 
-/// So many rounds on the first NVMe drive: load, cut, boot, mount, compare, fsck.
-pub fn run(machine: &Machine, rounds: u32) -> Result<()> {
-    let drive = "/dev/ns1";
+/// So many rounds on a drive of QEMU: load, cut, boot, mount, compare, fsck.
+pub fn run(machine: &Machine, drive: &str, rounds: u32) -> Result<()> {
     let mut noise = crate::volume::Noise(1);
     let mut guest = Guest::boot(machine)?;
     guest.check(&format!("mkfs.persimmon {drive}"), LIMIT)?;

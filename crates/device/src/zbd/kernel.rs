@@ -6,10 +6,10 @@ use std::os::fd::AsFd;
 
 use rustix::ioctl::{Opcode, Setter, Updater, ioctl, opcode};
 
+use crate::linux::Action;
+pub(super) use crate::linux::limits::SECTOR_BYTES;
 use crate::{BLOCK_SIZE, ZoneId, ZoneInfo, ZoneKind, ZoneState};
 
-/// Sectors, the unit of these calls, are of 512 bytes on every device.
-pub(super) const SECTOR_BYTES: u64 = 512;
 pub(super) const BLOCK_SECTORS: u64 = BLOCK_SIZE as u64 / SECTOR_BYTES;
 
 /// Zones asked for at a time: bounds memory whatever the number of zones.
@@ -63,26 +63,6 @@ const FINISH: Opcode = opcode::write::<Range>(0x12, 136);
 
 /// The report says where each zone's capacity ends (Linux 5.9); before, it is all of the zone.
 const REPORTS_CAPACITY: u32 = 1;
-
-/// What is done to a zone.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Action {
-    Reset,
-    Finish,
-    Open,
-    Close,
-}
-
-impl Action {
-    pub(super) fn name(self) -> &'static str {
-        match self {
-            Action::Reset => "reset",
-            Action::Finish => "finish",
-            Action::Open => "open",
-            Action::Close => "close",
-        }
-    }
-}
 
 /// A zone as the kernel reports it, in sectors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

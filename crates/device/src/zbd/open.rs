@@ -5,28 +5,19 @@ use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::Arc;
-use std::thread;
 
 use persimmon_format::BLOCK_SIZE;
-use persimmon_format::zone_header::ZoneHeader;
 
-use super::ZbdDevice;
-use super::kernel::{self, Action, BLOCK_SECTORS, SECTOR_BYTES, Zone};
-use super::limits::{self, Limits};
-use super::queue::Shared;
-use super::ring::Ring;
+use super::kernel::{self, BLOCK_SECTORS, SECTOR_BYTES, Zone};
+use super::{Zbd, ZbdDevice};
+use crate::linux::files::FileWire;
+use crate::linux::limits::{self, Limits};
+use crate::linux::make;
 use crate::lock::{explain, open_error, open_locked};
 use crate::options::{CreateOptions, OpenOptions};
 use crate::probe::{self, Identity};
-use crate::zones::ZoneMachine;
-use crate::{
-    BufferMut, Command, DeviceError, Geometry, Result, ZoneId, ZoneKind, ZoneState, ZonedDevice,
-};
+use crate::{BufferMut, Geometry, Result, ZoneInfo, ZoneKind, ZoneState, ZonedDevice};
 
-/// Blocks one command may transfer (4 MiB), however much the device takes.
-const TRANSFER_BLOCKS_MAX: u64 = 1024;
-/// Zones one of which has a header if there is a volume: the log is among the first so many.
-const ZONES_WITH_LOG: usize = 64;
 /// Others' superblocks in conventional zones are within so many bytes.
 const FOREIGN_BYTES: usize = 1 << 20;
 
@@ -44,33 +35,32 @@ impl ZbdDevice {
             .map_err(|error| open_error(path, &format!("does not report its zones: {error}")))?;
         let first_zone = usable(path, &limits, &mut zones)?;
         if !options.read_only {
-            settle(&file, &mut zones).map_err(|error| {
-                open_error(path, &format!("open zones cannot be closed: {error}"))
+            pad(&file, &mut zones)
+                .map_err(|error| open_error(path, &format!("cannot be padded: {error}")))?;
+        }
+        let geometry = Geometry {
+            max_open: limits.max_open,
+            max_active: limits.max_active,
+            volatile_cache: limits.volatile_cache,
+            ..make::geometry(
+                zones.len(),
+                limits.zone_bytes,
+                limits.request_bytes_max,
+                limits.request_segments_max,
+            )
+        };
+        let mut zones: Vec<ZoneInfo> = zones.iter().map(Zone::info).collect();
+        let port = Zbd {
+            file: Arc::new(file),
+            first_zone,
+            zone_blocks: geometry.zone_blocks,
+        };
+        if !options.read_only {
+            make::settle(&port, &mut zones).map_err(|failure| {
+                open_error(path, &format!("open zones cannot be closed: {failure}"))
             })?;
         }
-        let geometry = geometry(&limits, zones.len());
-        let mut machine = ZoneMachine::new(
-            geometry.zone_count,
-            0,
-            geometry.max_open,
-            geometry.max_active,
-        );
-        for (number, zone) in (0..).map(ZoneId).zip(&zones) {
-            machine.observe(number, &zone.info())?;
-        }
-        let ring = Ring::new(file).map_err(|error| open_error(path, &no_ring(&error)))?;
-        let shared = Shared::new(geometry, machine, ring, first_zone, options.read_only);
-        let shared = Arc::new(shared);
-        let collecting = Arc::clone(&shared);
-        let collector = thread::Builder::new()
-            .name("zbd".into())
-            .spawn(move || collecting.collect())
-            .map_err(|error| explain(path, &error))?;
-        Ok(ZbdDevice {
-            path: path.to_owned(),
-            shared,
-            collector: Some(collector),
-        })
+        ZbdDevice::start(path, port, FileWire, geometry, &zones, options.read_only)
     }
 
     /// Empties a zoned block device, and opens it. Without `force` only if nothing is on it.
@@ -78,51 +68,15 @@ impl ZbdDevice {
     /// Errors: as of [`ZbdDevice::open`].
     pub fn create(path: impl AsRef<Path>, options: &CreateOptions) -> Result<ZbdDevice> {
         let path = path.as_ref();
-        let open = OpenOptions {
-            read_only: false,
-            wait_for_lock: options.wait_for_lock,
-        };
-        let device = ZbdDevice::open(path, &open)?;
+        let device = ZbdDevice::open(path, &make::opening(options))?;
         let report = device.report(0..device.geometry().zone_count)?;
-        let used = report
-            .iter()
-            .any(|zone| zone.state != ZoneState::Empty && !zone.state.is_dead());
         if !options.force {
-            device.check_nothing_lost(used)?;
+            let foreign = File::open(path).and_then(|file| probe::identify(&file));
+            make::check_nothing_lost(path, &report, foreign, || identity(path))?;
         }
-        for (zone, info) in (0..).map(ZoneId).zip(&report) {
-            if info.state != ZoneState::Empty && !info.state.is_dead() {
-                let reset = device.run(Command::Reset {
-                    zone,
-                    keep_allocated: false,
-                });
-                match reset {
-                    // Its last: the volume knows how to do without it.
-                    Ok(_) | Err(DeviceError::BadState { .. }) => {}
-                    Err(error) => return Err(error),
-                }
-            }
-        }
+        device.reset_all(&report)?;
         device.wipe_conventional()?;
         Ok(device)
-    }
-
-    fn check_nothing_lost(&self, used: bool) -> Result<()> {
-        let path = self.path();
-        let file = File::open(path).map_err(|error| explain(path, &error))?;
-        let fail = |error: io::Error| explain(path, &error);
-        let what = match probe::identify(&file).map_err(fail)? {
-            Some(found) => found.to_string(),
-            None if !used => return Ok(()),
-            None => match identity(path).map_err(fail)? {
-                Some(_) => "a Persimmon volume".to_owned(),
-                None => "data of an unknown kind".to_owned(),
-            },
-        };
-        Err(open_error(
-            path,
-            &format!("holds {what}; use --force to overwrite it"),
-        ))
     }
 
     /// What is in conventional zones is not this volume's, and must not be taken for one.
@@ -134,7 +88,7 @@ impl ZbdDevice {
             return Ok(());
         }
         let zeros = BufferMut::zeroed(blocks);
-        let written = self.shared.ring.file().write_all_at(&zeros, 0);
+        let written = self.port().file.write_all_at(&zeros, 0);
         written.map_err(|error| explain(self.path(), &error))
     }
 }
@@ -151,25 +105,14 @@ pub fn identity(path: &Path) -> io::Result<Option<Identity>> {
     let sequential = zones
         .iter()
         .filter(|zone| zone.kind == ZoneKind::Sequential);
-    for zone in sequential.take(ZONES_WITH_LOG) {
-        if matches!(zone.state, ZoneState::Empty | ZoneState::Offline) {
-            continue;
-        }
+    let used =
+        sequential.filter(|zone| !matches!(zone.state, ZoneState::Empty | ZoneState::Offline));
+    let blocks = used.map(|zone| {
         let mut block = [0; BLOCK_SIZE];
-        if file
-            .read_exact_at(&mut block, zone.start * SECTOR_BYTES)
-            .is_err()
-        {
-            continue;
-        }
-        if let Ok(header) = ZoneHeader::decode(&block) {
-            return Ok(Some(Identity {
-                uuid: uuid::Uuid::from_bytes(header.volume.uuid),
-                label: header.volume.label,
-            }));
-        }
-    }
-    Ok(None)
+        file.read_exact_at(&mut block, zone.start * SECTOR_BYTES)
+            .map(|()| block)
+    });
+    Ok(make::identity_in(blocks))
 }
 
 /// The limits of a device that can be used.
@@ -189,28 +132,14 @@ fn limits_of(path: &Path) -> Result<Limits> {
         }
         Err(error) => return Err(explain(path, &error)),
     };
-    let block = BLOCK_SIZE as u64;
-    let problem = if !limits.is_zoned() {
-        "is not a zoned block device".to_owned()
-    } else if limits.logical_block_bytes > block || limits.write_granularity_bytes > block {
-        format!(
-            "wants writes of {} bytes; Persimmon's blocks are of {block}",
-            limits
-                .logical_block_bytes
-                .max(limits.write_granularity_bytes)
-        )
-    } else if limits.zone_bytes == 0
-        || !limits.zone_bytes.is_multiple_of(block)
-        || limits.zone_bytes / block > u64::from(u32::MAX)
-    {
-        format!(
-            "has zones of {} bytes, which Persimmon cannot use",
-            limits.zone_bytes
-        )
-    } else {
-        return Ok(limits);
+    let write_bytes_min = limits
+        .logical_block_bytes
+        .max(limits.write_granularity_bytes);
+    let problem = match limits.is_zoned() {
+        false => Some("is not a zoned block device".to_owned()),
+        true => make::problem(limits.zone_bytes, write_bytes_min),
     };
-    Err(open_error(path, &problem))
+    problem.map_or(Ok(limits), |problem| Err(open_error(path, &problem)))
 }
 
 /// Leaves the zones that can be used; how many there are before them.
@@ -243,73 +172,15 @@ fn usable(path: &Path, limits: &Limits, zones: &mut Vec<Zone>) -> Result<u32> {
     Ok(first as u32)
 }
 
-/// Closes zones that were left open, empties those that hold nothing but are active, and pads
-/// blocks that are written in part.
-fn settle(file: &File, zones: &mut [Zone]) -> io::Result<()> {
-    for zone in zones.iter_mut() {
-        let is_torn = zone.torn_sectors() > 0;
-        if !zone.state.is_open() && !is_torn && !is_active_empty(zone) {
-            continue;
-        }
-        if is_torn {
-            let missing = (BLOCK_SECTORS - zone.torn_sectors()) * SECTOR_BYTES;
-            let zeros = BufferMut::zeroed(1);
-            let zeros = zeros.get(..missing as usize).unwrap_or_default();
-            file.write_all_at(zeros, zone.write_pointer * SECTOR_BYTES)?;
-        }
-        let action = match is_active_empty(zone) {
-            true => Action::Reset,
-            false => Action::Close,
-        };
-        let now = |zone: &Zone| {
-            let report = kernel::report(file, zone.start, 1)?;
-            report
-                .first()
-                .copied()
-                .ok_or_else(|| io::Error::from(io::ErrorKind::NotFound))
-        };
-        // Padding may have filled it.
-        *zone = now(zone)?;
-        if zone.state.is_active() {
-            kernel::manage(file, action, zone.start, zone.length)?;
-            *zone = now(zone)?;
-        }
+/// Pads blocks that are written in part.
+fn pad(file: &File, zones: &mut [Zone]) -> io::Result<()> {
+    for zone in zones.iter_mut().filter(|zone| zone.torn_sectors() > 0) {
+        let missing = (BLOCK_SECTORS - zone.torn_sectors()) * SECTOR_BYTES;
+        let zeros = BufferMut::zeroed(1);
+        let zeros = zeros.get(..missing as usize).unwrap_or_default();
+        file.write_all_at(zeros, zone.write_pointer * SECTOR_BYTES)?;
+        let now = kernel::report(file, zone.start, 1)?;
+        *zone = now.first().copied().ok_or(io::ErrorKind::NotFound)?;
     }
     Ok(())
-}
-
-fn is_active_empty(zone: &Zone) -> bool {
-    zone.state.is_active() && zone.write_pointer == zone.start
-}
-
-fn geometry(limits: &Limits, zones: usize) -> Geometry {
-    let block = BLOCK_SIZE as u64;
-    // A block may be apart from the next one in memory, so it may take a segment of its own.
-    let known = |limit: u64| if limit == 0 { 32 } else { limit };
-    let transfer = known(limits.request_bytes_max / block)
-        .min(known(limits.request_segments_max))
-        .clamp(1, TRANSFER_BLOCKS_MAX) as u32;
-    Geometry {
-        zone_count: zones as u32,
-        zone_blocks: (limits.zone_bytes / block) as u32,
-        conventional_zones: 0,
-        max_open: limits.max_open,
-        max_active: limits.max_active,
-        max_transfer_blocks: transfer,
-        // They are sent as writes.
-        max_append_blocks: transfer,
-        volatile_cache: limits.volatile_cache,
-        write_pointer_is_proof: true,
-    }
-}
-
-fn no_ring(error: &io::Error) -> String {
-    match error.raw_os_error() {
-        Some(libc::EPERM | libc::ENOSYS) => {
-            "io_uring is not allowed here; see the sysctl kernel.io_uring_disabled and the container's \
-             seccomp rules"
-                .to_owned()
-        }
-        _ => format!("io_uring: {error}"),
-    }
 }

@@ -5,6 +5,9 @@ use std::io;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
+/// Sectors, the unit of these numbers, are of 512 bytes on every device.
+pub const SECTOR_BYTES: u64 = 512;
+
 /// How the kernel sees a block device.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Limits {
@@ -64,7 +67,7 @@ impl Limits {
         let model = fs::read_to_string(directory.join("device/model")).unwrap_or_default();
         Ok(Limits {
             zoned: text("zoned")?.trim().to_owned(),
-            zone_bytes: number("chunk_sectors").saturating_mul(super::kernel::SECTOR_BYTES),
+            zone_bytes: number("chunk_sectors").saturating_mul(SECTOR_BYTES),
             zone_count: u32::try_from(number("nr_zones")).unwrap_or(u32::MAX),
             max_open: limit("max_open_zones"),
             max_active: limit("max_active_zones"),

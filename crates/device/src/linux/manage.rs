@@ -1,17 +1,16 @@
 //! What the calling thread waits for: zone management, reports, and looks at zones in which
 //! something failed.
 
-use std::io;
 use std::ops::Range;
 
-use super::error::{self, Attempt, ZoneLimits};
-use super::kernel::{self, Action};
+use super::failure::{Attempt, Circumstances, Failure};
 use super::queue::Shared;
+use super::{Action, Port};
 use crate::{DeviceError, Result, ZoneId, ZoneInfo, ZoneState};
 
-impl Shared {
+impl<P: Port> Shared<P> {
     /// Does something to a zone, after all that is under way in it.
-    pub(super) fn manage(&self, zone: ZoneId, action: Action) -> Result<()> {
+    pub fn manage(&self, zone: ZoneId, action: Action) -> Result<()> {
         self.check_writable()?;
         let really = {
             let mut state = self.lock();
@@ -44,18 +43,18 @@ impl Shared {
     }
 
     fn manage_now(&self, zone: ZoneId, action: Action, really: Action) -> Result<()> {
-        let mut done = self.command(zone, really);
-        if really == Action::Finish && done.as_ref().is_err_and(error::is_too_many_open) {
+        let mut done = self.port.manage(zone, really);
+        if really == Action::Finish && done.as_ref().is_err_and(Failure::is_too_many_open) {
             self.close_idle();
-            done = self.command(zone, really);
+            done = self.port.manage(zone, really);
         }
-        if let Err(error) = done {
+        if let Err(failure) = done {
             let attempt = Attempt {
                 operation: action.name(),
                 zone,
                 block: 0,
             };
-            return Err(self.failed(attempt, self.examine(zone), &error));
+            return Err(self.failed(attempt, self.examine(zone), &failure));
         }
         if really == Action::Reset {
             // A reset may change a zone's capacity, or wear it out.
@@ -92,21 +91,16 @@ impl Shared {
                 state.begin(zone);
             }
             // Where it fails, so will what this is done for.
-            if self.command(zone, Action::Close).is_ok() {
+            if self.port.manage(zone, Action::Close).is_ok() {
                 let _ = self.examine(zone);
             }
             self.finished(zone);
         }
     }
 
-    fn command(&self, zone: ZoneId, action: Action) -> io::Result<()> {
-        let sectors = u64::from(self.geometry.zone_blocks) * kernel::BLOCK_SECTORS;
-        kernel::manage(self.ring.file(), action, self.sector(zone), sectors)
-    }
-
     /// State, capacity and write pointer of zones. Of those with something under way, as far as it
     /// has completed.
-    pub(super) fn report(&self, zones: Range<u32>) -> Result<Vec<ZoneInfo>> {
+    pub fn report(&self, zones: Range<u32>) -> Result<Vec<ZoneInfo>> {
         let count = self.geometry.zone_count;
         if zones.end > count && zones.start < zones.end {
             return Err(DeviceError::NoSuchZone {
@@ -135,15 +129,16 @@ impl Shared {
     /// The error of a command that failed, when the drive was asked what became of the zone.
     ///
     /// To ask is also what kernels with zone write plugging want before they take the next write.
-    pub(super) fn failed(
+    pub fn failed(
         &self,
         attempt: Attempt,
         zone_now: Result<ZoneInfo>,
-        error: &io::Error,
+        failure: &Failure,
     ) -> DeviceError {
-        let limits = ZoneLimits {
+        let known = Circumstances {
             max_open: self.geometry.max_open.unwrap_or(0),
             max_active: self.geometry.max_active.unwrap_or(0),
+            write_pointer: zone_now.as_ref().map_or(0, |info| info.write_pointer),
         };
         match zone_now {
             Ok(info) if info.state.is_dead() => DeviceError::BadState {
@@ -152,22 +147,22 @@ impl Shared {
                 operation: attempt.operation,
             },
             Err(DeviceError::Gone) => DeviceError::Gone,
-            _ => error::device_error(attempt, limits, error),
+            _ => failure.device_error(attempt, known),
         }
     }
 
     /// As [`Shared::report`], of one zone.
-    pub(super) fn report_one(&self, zone: ZoneId) -> Result<ZoneInfo> {
+    pub fn report_one(&self, zone: ZoneId) -> Result<ZoneInfo> {
         first(&self.report(zone.0..zone.0.saturating_add(1))?)
     }
 
     /// Whether the drive has no zones to report any more.
-    pub(super) fn is_gone(&self) -> bool {
+    pub fn is_gone(&self) -> bool {
         matches!(self.ask(ZoneId(0), 1), Err(DeviceError::Gone))
     }
 
     /// Asks the drive about a zone, by whom alone something is under way in it.
-    pub(super) fn examine(&self, zone: ZoneId) -> Result<ZoneInfo> {
+    pub fn examine(&self, zone: ZoneId) -> Result<ZoneInfo> {
         let info = first(&self.ask(zone, 1)?)?;
         self.lock().machine.observe(zone, &info)?;
         Ok(info)
@@ -177,16 +172,17 @@ impl Shared {
         if zones == 0 {
             return Ok(Vec::new());
         }
-        match kernel::report(self.ring.file(), self.sector(zone), zones) {
+        let end = zone.0.saturating_add(zones);
+        match self.port.report(zone.0..end) {
             // A device that was pulled has no zones any more.
             Ok(found) if (found.len() as u32) < zones => Err(DeviceError::Gone),
-            Ok(found) => Ok(found.iter().map(kernel::Zone::info).collect()),
-            Err(error) if error::is_gone(&error) => Err(DeviceError::Gone),
-            Err(error) => Err(DeviceError::Io {
+            Ok(found) => Ok(found),
+            Err(failure) if failure.is_gone() => Err(DeviceError::Gone),
+            Err(failure) => Err(DeviceError::Io {
                 operation: "report",
                 zone,
                 block: 0,
-                message: error::explain(&error),
+                message: failure.to_string(),
             }),
         }
     }

@@ -1,0 +1,58 @@
+//! Transfers as reads and writes of files: of a block device, or of a file a zone.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::AsRawFd;
+use std::sync::Arc;
+
+use io_uring::{cqueue, opcode, squeue, types};
+
+use super::failure::Failure;
+use super::ring::{Operation, Wire};
+
+/// Reads and writes of files.
+pub struct FileWire;
+
+/// A place in a file.
+#[derive(Clone)]
+pub struct Spot {
+    /// Stays open as long as a transfer to it is under way.
+    pub file: Arc<File>,
+    /// Bytes from its start.
+    pub offset: u64,
+}
+
+impl Wire for FileWire {
+    type Entry = squeue::Entry;
+    type Completion = cqueue::Entry;
+    type Place = Spot;
+
+    fn entry(&self, operation: Operation<'_, Spot>) -> squeue::Entry {
+        let fd = |spot: &Spot| types::Fd(spot.file.as_raw_fd());
+        match operation {
+            Operation::Read(spot, memory, bytes) => {
+                let read = opcode::Read::new(fd(spot), memory, bytes as u32);
+                read.offset(spot.offset).build()
+            }
+            // What appends the block layer does itself is not for programs.
+            Operation::Write(spot, slices) | Operation::Append(spot, slices) => {
+                let write = opcode::Writev::new(fd(spot), slices.as_ptr(), slices.len() as u32);
+                write.offset(spot.offset).build()
+            }
+            Operation::Flush(spot) => opcode::Fsync::new(fd(spot))
+                .flags(types::FsyncFlags::DATASYNC)
+                .build(),
+        }
+    }
+
+    fn ended(&self, completion: &cqueue::Entry, bytes: usize) -> Result<u64, Failure> {
+        let moved = usize::try_from(completion.result())
+            .map_err(|_| Failure::from(io::Error::from_raw_os_error(-completion.result())))?;
+        // Devices move all of a transfer, or fail.
+        if moved == bytes {
+            return Ok(0);
+        }
+        let message = format!("{moved} of {bytes} bytes were transferred");
+        Err(io::Error::other(message).into())
+    }
+}

@@ -1,0 +1,122 @@
+//! What making a volume on a drive looks at first.
+
+use std::io;
+use std::path::Path;
+
+use persimmon_format::BLOCK_SIZE;
+use persimmon_format::zone_header::ZoneHeader;
+
+use super::failure::Failure;
+use super::{Action, Port};
+use crate::lock::{explain, open_error};
+use crate::options::{CreateOptions, OpenOptions};
+use crate::probe::{Finding, Identity};
+use crate::{Geometry, Result, ZoneId, ZoneInfo, ZoneState};
+
+/// Zones one of which has a header if there is a volume: the log is among the first so many.
+pub const ZONES_WITH_LOG: usize = 64;
+/// Blocks one command may transfer (4 MiB), however much the device takes.
+const TRANSFER_BLOCKS_MAX: u64 = 1024;
+
+/// How a drive is opened to be emptied.
+pub fn opening(options: &CreateOptions) -> OpenOptions {
+    OpenOptions {
+        read_only: false,
+        wait_for_lock: options.wait_for_lock,
+    }
+}
+
+/// Refuses a drive that is not empty. `foreign`: what others left outside of the zones that are
+/// used; `identity`: of the volume in them.
+pub fn check_nothing_lost(
+    path: &Path,
+    zones: &[ZoneInfo],
+    foreign: io::Result<Option<Finding>>,
+    identity: impl FnOnce() -> io::Result<Option<Identity>>,
+) -> Result<()> {
+    let used = zones
+        .iter()
+        .any(|zone| zone.state != ZoneState::Empty && !zone.state.is_dead());
+    let fail = |error: io::Error| explain(path, &error);
+    let what = match foreign.map_err(fail)? {
+        Some(found) => found.to_string(),
+        None if !used => return Ok(()),
+        None => match identity().map_err(fail)? {
+            Some(_) => "a Persimmon volume".to_owned(),
+            None => "data of an unknown kind".to_owned(),
+        },
+    };
+    let message = format!("holds {what}; use --force to overwrite it");
+    Err(open_error(path, &message))
+}
+
+/// UUID and label in the first of these blocks, which begin zones, that is a header.
+pub fn identity_in(blocks: impl Iterator<Item = io::Result<[u8; BLOCK_SIZE]>>) -> Option<Identity> {
+    let header = blocks
+        .take(ZONES_WITH_LOG)
+        .find_map(|block| ZoneHeader::decode(&block.ok()?).ok())?;
+    Some(Identity {
+        uuid: uuid::Uuid::from_bytes(header.volume.uuid),
+        label: header.volume.label,
+    })
+}
+
+/// Closes zones that were left open, so that their places are free, and empties those that hold
+/// nothing but are active: a ZNS drive would close them for good.
+pub fn settle<P: Port>(port: &P, zones: &mut [ZoneInfo]) -> Result<(), Failure> {
+    for (number, zone) in (0..).zip(zones.iter_mut()) {
+        let is_active_empty = zone.state.is_active() && zone.write_pointer == 0;
+        if !zone.state.is_open() && !is_active_empty {
+            continue;
+        }
+        let action = match is_active_empty {
+            true => Action::Reset,
+            false => Action::Close,
+        };
+        port.manage(ZoneId(number), action)?;
+        if let Some(now) = port.report(number..number + 1)?.first() {
+            *zone = *now;
+        }
+    }
+    Ok(())
+}
+
+/// What all drives have in common: sizes of zones in bytes, and what one request may carry.
+pub fn geometry(
+    zone_count: usize,
+    zone_bytes: u64,
+    request_bytes_max: u64,
+    request_segments_max: u64,
+) -> Geometry {
+    let block = BLOCK_SIZE as u64;
+    // A block may be apart from the next one in memory, so it may take a segment of its own.
+    let known = |limit: u64| if limit == 0 { 32 } else { limit };
+    let transfer = known(request_bytes_max / block)
+        .min(known(request_segments_max))
+        .clamp(1, TRANSFER_BLOCKS_MAX) as u32;
+    Geometry {
+        zone_count: zone_count as u32,
+        zone_blocks: (zone_bytes / block) as u32,
+        conventional_zones: 0,
+        max_open: None,
+        max_active: None,
+        max_transfer_blocks: transfer,
+        max_append_blocks: transfer,
+        volatile_cache: true,
+        write_pointer_is_proof: true,
+    }
+}
+
+/// What is wrong with zones of so many bytes, or blocks.
+pub fn problem(zone_bytes: u64, write_bytes_min: u64) -> Option<String> {
+    let block = BLOCK_SIZE as u64;
+    if write_bytes_min > block {
+        return Some(format!(
+            "wants writes of {write_bytes_min} bytes; Persimmon's blocks are of {block}"
+        ));
+    }
+    let is_odd = zone_bytes == 0
+        || !zone_bytes.is_multiple_of(block)
+        || zone_bytes / block > u64::from(u32::MAX);
+    is_odd.then(|| format!("has zones of {zone_bytes} bytes, which Persimmon cannot use"))
+}

@@ -1,0 +1,245 @@
+//! What the back ends for real drives have in common: commands queued by zone, transfers through
+//! io_uring, zone management, limits, and what errors mean. In what they differ is a [`Port`].
+//!
+//! One thread collects what has completed, and sends what waited for it. Reports and zone management
+//! are calls that the calling thread waits for; reads do not wait for them.
+//!
+//! In each zone there is one write under way, or any number of appends where the drive itself says
+//! where they landed; never both. What waits meanwhile and follows on is sent as one write. Where
+//! the drive is told where to write, appends are writes.
+//!
+//! The zone machine says what the drive would refuse, so the drive is not asked for it: it counts
+//! open and active zones as drives do. Which zone the drive closes for another it does not know,
+//! nor need to. After an error, and in every report, the drive itself is asked what became of the
+//! zone.
+
+pub mod appends;
+pub mod failure;
+pub mod files;
+pub mod limits;
+pub mod make;
+mod manage;
+pub mod queue;
+pub mod ring;
+pub mod status;
+
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::thread::{self, JoinHandle};
+
+use failure::Failure;
+use queue::{Job, Shared};
+use ring::{Ring, Wire};
+
+use crate::lock::{explain, open_error};
+use crate::zones::ZoneMachine;
+use crate::{
+    Command, Completion, DeviceError, Geometry, Pending, Result, ZoneId, ZoneInfo, ZonedDevice,
+};
+
+/// What is done to a zone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Action {
+    /// Empty it.
+    Reset,
+    /// Make it full.
+    Finish,
+    /// Open it explicitly.
+    Open,
+    /// Close it.
+    Close,
+}
+
+impl Action {
+    fn name(self) -> &'static str {
+        match self {
+            Action::Reset => "reset",
+            Action::Finish => "finish",
+            Action::Open => "open",
+            Action::Close => "close",
+        }
+    }
+}
+
+/// Where a transfer begins.
+pub type Place<P> = <<P as Port>::Wire as Wire>::Place;
+
+/// A way to the drives of a kind.
+pub trait Port: Sized + Send + Sync + 'static {
+    /// How transfers are written down.
+    type Wire: Wire;
+    /// What a zone needs for being written to, from before a write waits until it is over.
+    type Hold: Send;
+
+    /// What it is called.
+    const NAME: &'static str;
+    /// The drive says where an append landed.
+    const APPENDS: bool;
+
+    /// Where a block is read.
+    fn reading(&self, zone: ZoneId, block: u32) -> Result<Place<Self>, Failure>;
+
+    /// Where a block is written, or the zone for an append.
+    fn writing(&self, zone: ZoneId, block: u32, hold: &Self::Hold) -> Place<Self>;
+
+    /// The block of its zone that an append landed at, of what the drive answered.
+    fn landed(&self, _: ZoneId, answer: u64) -> u32 {
+        u32::try_from(answer).unwrap_or(u32::MAX)
+    }
+
+    /// Where a flush goes.
+    fn flushing(&self) -> Result<Place<Self>, Failure>;
+
+    /// Makes a zone ready to be written to. `admit` says whether it may become so, and is asked
+    /// before anything is done to the zone; its error comes first.
+    fn hold(
+        &self,
+        zone: ZoneId,
+        admit: &mut dyn FnMut() -> Result<()>,
+    ) -> Result<Result<Self::Hold, Failure>>;
+
+    /// State, capacity and write pointer of zones that exist. Fewer: the drive is gone.
+    fn report(&self, zones: Range<u32>) -> Result<Vec<ZoneInfo>, Failure>;
+
+    /// Does something to a zone. Returns when it is done.
+    fn manage(&self, zone: ZoneId, action: Action) -> Result<(), Failure>;
+}
+
+/// A zoned drive behind a driver of Linux.
+pub struct KernelDevice<P: Port> {
+    path: PathBuf,
+    shared: Arc<Shared<P>>,
+    collector: Option<JoinHandle<()>>,
+}
+
+impl<P: Port> KernelDevice<P> {
+    /// Takes a drive into use whose zones are as `zones` says.
+    pub(crate) fn start(
+        path: &Path,
+        port: P,
+        wire: P::Wire,
+        geometry: Geometry,
+        zones: &[ZoneInfo],
+        read_only: bool,
+    ) -> Result<KernelDevice<P>> {
+        let mut machine = ZoneMachine::new(
+            geometry.zone_count,
+            0,
+            geometry.max_open,
+            geometry.max_active,
+        );
+        for (number, zone) in (0..).map(ZoneId).zip(zones) {
+            machine.observe(number, zone)?;
+        }
+        let ring: Ring<P::Wire, Job<P>> =
+            Ring::new(wire).map_err(|error| open_error(path, &no_ring(&error)))?;
+        let shared = Arc::new(Shared::new(port, geometry, machine, ring, read_only));
+        let collecting = Arc::clone(&shared);
+        let collector = thread::Builder::new()
+            .name(P::NAME.into())
+            .spawn(move || collecting.collect())
+            .map_err(|error| explain(path, &error))?;
+        Ok(KernelDevice {
+            path: path.to_owned(),
+            shared,
+            collector: Some(collector),
+        })
+    }
+
+    /// What it was opened by: device node or URI.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    pub(crate) fn port(&self) -> &P {
+        &self.shared.port
+    }
+
+    pub(crate) fn shared(&self) -> &Shared<P> {
+        &self.shared
+    }
+
+    /// Empties all zones: also those that are empty, for the kernel may believe otherwise
+    /// ([`Failure::is_of_block_layer`]).
+    pub(crate) fn reset_all(&self, zones: &[ZoneInfo]) -> Result<()> {
+        for (zone, info) in (0..).map(ZoneId).zip(zones) {
+            if info.state.is_dead() {
+                continue;
+            }
+            let reset = self.run(Command::Reset {
+                zone,
+                keep_allocated: false,
+            });
+            match reset {
+                // Its last: the volume knows how to do without it.
+                Ok(_) | Err(DeviceError::BadState { .. }) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+}
+
+impl<P: Port> ZonedDevice for KernelDevice<P> {
+    fn geometry(&self) -> &Geometry {
+        &self.shared.geometry
+    }
+
+    fn report(&self, zones: Range<u32>) -> Result<Vec<ZoneInfo>> {
+        self.shared.report(zones)
+    }
+
+    fn submit(&self, command: Command) -> Pending {
+        let shared = &self.shared;
+        let manage = |zone, action| {
+            let done = shared.manage(zone, action);
+            Ok(Pending::ready(done.map(|()| Completion::Done)))
+        };
+        let started = match command {
+            Command::Read {
+                zone,
+                block,
+                blocks,
+            } => shared.read(zone, block, blocks),
+            Command::Write { zone, block, data } => shared.write(zone, Some(block), data),
+            Command::Append { zone, data } => shared.write(zone, None, data),
+            Command::Reset { zone, .. } => manage(zone, Action::Reset),
+            Command::Finish { zone } => manage(zone, Action::Finish),
+            Command::Open { zone } => manage(zone, Action::Open),
+            Command::Close { zone } => manage(zone, Action::Close),
+            Command::Flush => shared.flush(),
+        };
+        started.unwrap_or_else(|error| Pending::ready(Err(error)))
+    }
+}
+
+impl<P: Port> Drop for KernelDevice<P> {
+    fn drop(&mut self) {
+        self.shared.stop();
+        if let Some(collector) = self.collector.take() {
+            let _ = collector.join();
+        }
+    }
+}
+
+impl<P: Port> std::fmt::Debug for KernelDevice<P> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct(P::NAME)
+            .field("path", &self.path)
+            .field("geometry", &self.shared.geometry)
+            .finish_non_exhaustive()
+    }
+}
+
+fn no_ring(error: &std::io::Error) -> String {
+    match error.raw_os_error() {
+        Some(libc::EPERM | libc::ENOSYS) => {
+            "io_uring is not allowed here; see the sysctl kernel.io_uring_disabled and the container's \
+             seccomp rules"
+                .to_owned()
+        }
+        _ => format!("io_uring: {error}"),
+    }
+}

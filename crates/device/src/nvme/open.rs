@@ -1,0 +1,222 @@
+//! Opening and emptying a zoned namespace.
+
+use std::fs::{self, File, OpenOptions as FileOptions};
+use std::io;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use super::identify::{Identified, identify};
+use super::passthrough::{NvmeCommand, NvmeWire, Queue, namespace_id, op, run};
+use super::zones::{Namespace, Zone};
+use super::{Nvme, NvmeDevice};
+use crate::linux::failure::Failure;
+use crate::linux::make;
+use crate::lock::{explain, lock_file, open_error, open_locked};
+use crate::options::{CreateOptions, OpenOptions};
+use crate::probe::{self, Identity};
+use crate::{BLOCK_SIZE, BufferMut, Geometry, Result, ZoneId, ZoneInfo, ZonedDevice, zbd};
+
+/// Whether the path is the generic character device of an NVMe namespace.
+///
+/// Errors: it cannot be looked at.
+pub fn is_generic(path: &Path) -> io::Result<bool> {
+    let metadata = fs::metadata(path)?;
+    Ok(metadata.file_type().is_char_device()
+        && sysfs(metadata.rdev()).is_some_and(|dir| {
+            fs::canonicalize(dir.join("subsystem"))
+                .is_ok_and(|subsystem| subsystem.ends_with("nvme-generic"))
+        }))
+}
+
+/// The block device of the same namespace, if the kernel has one.
+#[must_use]
+pub fn block_device(generic: &Path) -> Option<PathBuf> {
+    let dir = sysfs(fs::metadata(generic).ok()?.rdev())?;
+    let number = dir.file_name()?.to_str()?.strip_prefix("ng")?.to_owned();
+    let name = format!("nvme{number}");
+    let is_there = Path::new("/sys/class/block").join(&name).exists();
+    is_there.then(|| Path::new("/dev").join(name))
+}
+
+/// The generic character device of a block device that is a namespace.
+#[must_use]
+pub fn generic_of(block: &Path) -> Option<PathBuf> {
+    let number = block.file_name()?.to_str()?.strip_prefix("nvme")?;
+    let generic = Path::new("/dev").join(format!("ng{number}"));
+    is_generic(&generic).is_ok_and(|is| is).then_some(generic)
+}
+
+fn sysfs(device: u64) -> Option<PathBuf> {
+    let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
+    fs::canonicalize(format!("/sys/dev/char/{major}:{minor}")).ok()
+}
+
+/// UUID and label of the volume in a namespace, without holding it. `None`: there is none.
+///
+/// Errors: the block device of the namespace cannot be read.
+pub fn identity(path: &Path) -> io::Result<Option<Identity>> {
+    match block_device(path) {
+        Some(block) if zbd::is_zoned(&block)? => zbd::identity(&block),
+        _ => Ok(None),
+    }
+}
+
+impl NvmeDevice {
+    /// Opens the generic character device of a namespace, for writing exclusively.
+    ///
+    /// Errors: [`crate::DeviceError::Busy`] where its block device is mounted, part of another device
+    /// or in use by another process, else [`crate::DeviceError::Open`] with what is wrong and what to
+    /// do.
+    pub fn open(path: impl AsRef<Path>, options: &OpenOptions) -> Result<NvmeDevice> {
+        let path = path.as_ref();
+        let write = !options.read_only;
+        if !is_generic(path).map_err(|error| explain(path, &error))? {
+            let message = "is not the generic character device of an NVMe namespace";
+            return Err(open_error(path, message));
+        }
+        let file = FileOptions::new().read(true).write(write).open(path);
+        let file = file.map_err(|error| explain(path, &error))?;
+        let block = block_device(path);
+        let held = match &block {
+            Some(block) => open_locked(block, write, false, options.wait_for_lock)?.file,
+            None => {
+                let held = file.try_clone().map_err(|error| explain(path, &error))?;
+                lock_file(path, &held, write, options.wait_for_lock)?;
+                held
+            }
+        };
+        let failed = |failure: Failure| open_error(path, &failure.to_string());
+        let nsid = namespace_id(&file).map_err(|error| explain(path, &error))?;
+        let found = identify(&file, nsid).map_err(failed)?;
+        let found = found.ok_or_else(|| open_error(path, "has no zones"))?;
+        let namespace = namespace(path, nsid, &found)?;
+        let mut geometry = geometry(&found, namespace, block.as_deref());
+        let mut zones = namespace
+            .report(&file, 0..namespace.zone_count)
+            .map_err(failed)?;
+        geometry.zone_count = zones.len() as u32;
+        if write {
+            pad(&file, &namespace, &mut zones).map_err(failed)?;
+        }
+        let mut infos: Vec<ZoneInfo> = zones.iter().map(|zone| namespace.info(zone)).collect();
+        let is_odd = |zone: &&Zone| !zone.capacity.is_multiple_of(namespace.per_block());
+        if let Some(zone) = zones.iter().find(is_odd) {
+            let message = format!(
+                "the zone at block {} has a capacity of {}, which Persimmon cannot use",
+                zone.start, zone.capacity
+            );
+            return Err(open_error(path, &message));
+        }
+        let file = Arc::new(file);
+        let wire = NvmeWire {
+            file: Arc::clone(&file),
+            nsid,
+            block_shift: namespace.block_shift,
+        };
+        let port = Nvme {
+            file,
+            namespace,
+            _held: held,
+        };
+        if write {
+            make::settle(&port, &mut infos).map_err(failed)?;
+        }
+        NvmeDevice::start(path, port, wire, geometry, &infos, options.read_only)
+    }
+
+    /// Empties a namespace, and opens it. Without `force` only if nothing is on it.
+    ///
+    /// Errors: as of [`NvmeDevice::open`].
+    pub fn create(path: impl AsRef<Path>, options: &CreateOptions) -> Result<NvmeDevice> {
+        let path = path.as_ref();
+        let device = NvmeDevice::open(path, &make::opening(options))?;
+        let report = device.report(0..device.geometry().zone_count)?;
+        if !options.force {
+            let foreign = match block_device(path) {
+                Some(block) => File::open(block).and_then(|file| probe::identify(&file)),
+                None => Ok(None),
+            };
+            make::check_nothing_lost(path, &report, foreign, || identity(path))?;
+        }
+        device.reset_all(&report)?;
+        Ok(device)
+    }
+}
+
+/// A namespace that can be used.
+fn namespace(path: &Path, nsid: u32, found: &Identified) -> Result<Namespace> {
+    let block_bytes = 1u64.checked_shl(found.block_shift).unwrap_or(u64::MAX);
+    let zone_bytes = found.zone_blocks.saturating_mul(block_bytes);
+    let problem = match found.metadata_bytes {
+        0 => make::problem(zone_bytes, block_bytes),
+        bytes => Some(format!(
+            "has {bytes} bytes of metadata with each block, which Persimmon cannot use"
+        )),
+    };
+    if let Some(problem) = problem {
+        return Err(open_error(path, &problem));
+    }
+    Ok(Namespace {
+        nsid,
+        block_shift: found.block_shift,
+        zone_blocks: found.zone_blocks,
+        zone_count: u32::try_from(found.blocks / found.zone_blocks).unwrap_or(u32::MAX),
+    })
+}
+
+/// `block`: whose request limits are those of the kernel.
+fn geometry(found: &Identified, namespace: Namespace, block: Option<&Path>) -> Geometry {
+    let queue = |name: &str| {
+        let device = block.and_then(Path::file_name)?;
+        let path = Path::new("/sys/class/block")
+            .join(device)
+            .join("queue")
+            .join(name);
+        fs::read_to_string(path).ok()?.trim().parse::<u64>().ok()
+    };
+    let kernel = queue("max_hw_sectors_kb").map(|kib| kib << 10);
+    let transfer = [kernel, found.transfer_bytes_max]
+        .into_iter()
+        .flatten()
+        .min();
+    let zone_bytes = namespace.zone_blocks << namespace.block_shift;
+    let geometry = make::geometry(
+        namespace.zone_count as usize,
+        zone_bytes,
+        transfer.unwrap_or(0),
+        queue("max_segments").unwrap_or(0),
+    );
+    let append = found.append_bytes_max.unwrap_or(u64::MAX) / BLOCK_SIZE as u64;
+    let append = u32::try_from(append).unwrap_or(u32::MAX).max(1);
+    Geometry {
+        max_open: found.max_open,
+        max_active: found.max_active,
+        max_append_blocks: geometry.max_transfer_blocks.min(append),
+        volatile_cache: found.volatile_cache,
+        ..geometry
+    }
+}
+
+/// Pads blocks that are written in part.
+fn pad(file: &File, namespace: &Namespace, zones: &mut [Zone]) -> Result<(), Failure> {
+    for (number, zone) in (0..).map(ZoneId).zip(zones.iter_mut()) {
+        let written = zone.write_pointer.saturating_sub(zone.start) % namespace.per_block();
+        if !zone.state.is_active() || written == 0 {
+            continue;
+        }
+        let missing = namespace.per_block() - written;
+        let mut zeros = BufferMut::zeroed(1);
+        let zeros = zeros.get_mut(..(missing << namespace.block_shift) as usize);
+        let command = NvmeCommand {
+            cdw12: missing as u32 - 1,
+            ..NvmeCommand::at(op::WRITE, namespace.nsid, zone.write_pointer)
+        };
+        run(file, Queue::Io, command, zeros.unwrap_or_default())?;
+        let now = namespace.report(file, number.0..number.0 + 1)?;
+        if let Some(now) = now.first() {
+            *zone = *now;
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,183 @@
+//! Zonefs: a file for each zone, whose size is the write pointer. `zonefs:DIR` names one by the
+//! directory it is mounted at.
+//!
+//! Writes go through io_uring at the end of files, past the page cache, one at a time for each zone. A
+//! zone is emptied and finished by truncating its file. Mounted with explicit-open, a file open for
+//! writing is an open zone: so a bounded number of files is open, as many as the drive may have open
+//! zones. Without it the drive opens zones itself, nobody closes one, and some drives refuse to finish
+//! a zone while others have all open places; the kernel does not tell how it is mounted. No more than
+//! permission to the files is needed.
+//!
+//! While a file is truncated, which takes as long as the drive takes to finish the zone, nobody can
+//! read it. So reads go to the block device below where the user may read it, and otherwise to the
+//! files.
+//!
+//! Opening for writing pads a block of which only some sectors are written. Files of conventional
+//! zones are left alone: zone 0 is `seq/0`.
+
+mod files;
+mod open;
+
+use std::ffi::CString;
+use std::fs::{self, File, Metadata};
+use std::io;
+use std::ops::Range;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+use std::sync::Arc;
+
+pub use open::{ZonefsLimits, directory, identity, list, uri};
+
+use files::{Held, Readers, Writers, ZoneFiles};
+
+use crate::linux::failure::Failure;
+use crate::linux::files::{FileWire, Spot};
+use crate::linux::limits::SECTOR_BYTES;
+use crate::linux::{Action, KernelDevice, Port};
+use crate::{BLOCK_SIZE, Result, ZoneId, ZoneInfo, ZoneKind, ZoneState};
+
+/// A zonefs.
+pub type ZonefsDevice = KernelDevice<ZonefsPort>;
+
+/// The way to a zonefs.
+pub struct ZonefsPort {
+    files: ZoneFiles,
+    writers: Arc<Writers>,
+    readers: Readers,
+    /// The block device below, if it may be read.
+    block_device: Option<Arc<File>>,
+    /// The number, on the drive, of each zone here.
+    numbers: Vec<u32>,
+    zone_bytes: u64,
+    /// The directory, which holds the lock.
+    _locked: File,
+}
+
+impl ZonefsDevice {
+    /// Whether reads go past the files, so that they do not wait for a zone that is finished.
+    #[must_use]
+    pub fn reads_block_device(&self) -> bool {
+        self.port().block_device.is_some()
+    }
+}
+
+impl Port for ZonefsPort {
+    type Wire = FileWire;
+    type Hold = Held;
+
+    const NAME: &'static str = "zonefs";
+    const APPENDS: bool = false;
+
+    fn reading(&self, zone: ZoneId, block: u32) -> Result<Spot, Failure> {
+        let offset = bytes(block);
+        if let (Some(device), Some(number)) = (&self.block_device, self.number(zone)) {
+            return Ok(Spot {
+                file: Arc::clone(device),
+                offset: u64::from(number) * self.zone_bytes + offset,
+            });
+        }
+        Ok(Spot {
+            file: self.readers.get(zone)?,
+            offset,
+        })
+    }
+
+    fn writing(&self, _: ZoneId, block: u32, held: &Held) -> Spot {
+        Spot {
+            file: Arc::clone(held.file()),
+            offset: bytes(block),
+        }
+    }
+
+    fn flushing(&self) -> Result<Spot, Failure> {
+        // Zonefs flushes the drive for any of its files.
+        let file = match &self.block_device {
+            Some(device) => Arc::clone(device),
+            None => self.readers.get(ZoneId(0))?,
+        };
+        Ok(Spot { file, offset: 0 })
+    }
+
+    fn hold(
+        &self,
+        zone: ZoneId,
+        admit: &mut dyn FnMut() -> Result<()>,
+    ) -> Result<Result<Held, Failure>> {
+        self.writers.hold(zone, admit)
+    }
+
+    fn report(&self, zones: Range<u32>) -> Result<Vec<ZoneInfo>, Failure> {
+        let report = zones.map(ZoneId).map(|zone| {
+            let metadata = fs::metadata(self.files.path(zone))?;
+            Ok(info(&metadata, self.writers.is_open(zone)))
+        });
+        let report: io::Result<Vec<ZoneInfo>> = report.collect();
+        Ok(report?)
+    }
+
+    fn manage(&self, zone: ZoneId, action: Action) -> Result<(), Failure> {
+        let path = self.files.path(zone);
+        match action {
+            Action::Open => return self.writers.pin(zone),
+            Action::Close | Action::Reset | Action::Finish => self.writers.release(zone),
+        }
+        match action {
+            Action::Reset => truncate(&path, 0)?,
+            Action::Finish => truncate(&path, capacity_bytes(&fs::metadata(&path)?))?,
+            Action::Open | Action::Close => {}
+        }
+        Ok(())
+    }
+}
+
+impl ZonefsPort {
+    fn number(&self, zone: ZoneId) -> Option<u32> {
+        self.numbers.get(zone.0 as usize).copied()
+    }
+}
+
+/// What a zone file's size and permissions say of its zone. `is_open`: for writing, and whether
+/// explicitly.
+fn info(metadata: &Metadata, is_open: Option<bool>) -> ZoneInfo {
+    let blocks = |bytes: u64| u32::try_from(bytes / BLOCK_SIZE as u64).unwrap_or(u32::MAX);
+    let capacity = blocks(capacity_bytes(metadata));
+    let size = metadata.len();
+    let state = match is_open {
+        _ if metadata.mode() & 0o777 == 0 => ZoneState::Offline,
+        _ if metadata.mode() & 0o222 == 0 => ZoneState::ReadOnly,
+        _ if size >= capacity_bytes(metadata) => ZoneState::Full,
+        Some(true) => ZoneState::ExplicitlyOpen,
+        Some(false) => ZoneState::ImplicitlyOpen,
+        None if size == 0 => ZoneState::Empty,
+        None => ZoneState::Closed,
+    };
+    ZoneInfo {
+        kind: ZoneKind::Sequential,
+        state,
+        capacity,
+        write_pointer: blocks(size).min(capacity),
+    }
+}
+
+/// Zonefs says how much of a zone can be written as the space its file takes.
+fn capacity_bytes(metadata: &Metadata) -> u64 {
+    metadata.blocks() * SECTOR_BYTES
+}
+
+fn bytes(blocks: u32) -> u64 {
+    u64::from(blocks) * BLOCK_SIZE as u64
+}
+
+/// Changes the size of a file without opening it, for to open it for writing is to open the zone.
+fn truncate(path: &Path, size: u64) -> io::Result<()> {
+    let name = CString::new(path.as_os_str().as_bytes())?;
+    let size = libc::off_t::try_from(size).map_err(io::Error::other)?;
+    // SAFETY: `name` is a string that ends with a zero and lives until the call returns.
+    #[allow(unsafe_code)]
+    let done = unsafe { libc::truncate(name.as_ptr(), size) };
+    match done {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
