@@ -72,7 +72,7 @@ pub fn run(uri: &Path) -> Result<()> {
     by_nobody(uri)
 }
 
-/// Reads of zones that are being finished go on: they do not go through the file, which is locked.
+/// Reads of zones that are being finished go past the file, which is locked.
 fn reads_beside_finishes(uri: &Path) -> Result<()> {
     let Drive::Zonefs(device) = fresh(uri) else {
         bail!("{} is no zonefs", uri.display());
@@ -81,12 +81,16 @@ fn reads_beside_finishes(uri: &Path) -> Result<()> {
         device.reads_block_device(),
         "root may read the block device, so reads go there"
     );
+    read_and_finish(&device)
+}
+
+fn read_and_finish(device: &impl ZonedDevice) -> Result<()> {
     let zone = ZoneId(1);
     let done = AtomicBool::new(false);
     let reads = AtomicU64::new(0);
     thread::scope(|scope| -> Result<()> {
         for round in 0..20 {
-            write(&device, zone, 0, 4)?;
+            write(device, zone, 0, 4)?;
             done.store(false, Ordering::Release);
             let reader = scope.spawn(|| {
                 while !done.load(Ordering::Acquire) {
@@ -134,6 +138,7 @@ fn by_nobody(uri: &Path) -> Result<()> {
             bail!("{} is no zonefs", uri.display());
         };
         ensure!(!device.reads_block_device(), "nobody may read the drive");
+        read_and_finish(&device)?;
         // More zones than files may be open at once.
         let zones = device.geometry().zone_count.min(80);
         let active = device.geometry().max_active.unwrap_or(zones);

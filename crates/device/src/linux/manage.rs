@@ -35,6 +35,9 @@ impl<P: Port> Shared<P> {
                 }
             }
             state.begin(zone);
+            if self.port.reads_wait() {
+                state.hold_back_reads(zone);
+            }
             really
         };
         let managed = self.manage_now(zone, action, really);

@@ -22,6 +22,8 @@ mod manage;
 pub mod queue;
 pub mod ring;
 pub mod status;
+#[cfg(test)]
+mod tests;
 
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -79,6 +81,12 @@ pub trait Port: Sized + Send + Sync + 'static {
 
     /// Where a block is read.
     fn reading(&self, zone: ZoneId, block: u32) -> Result<Place<Self>, Failure>;
+
+    /// Whether the kernel makes reads of a zone wait for what is done to it. They are held back then:
+    /// waiting there, they would take the places of others.
+    fn reads_wait(&self) -> bool {
+        false
+    }
 
     /// Where a block is written, or the zone for an append.
     fn writing(&self, zone: ZoneId, block: u32, hold: &Self::Hold) -> Place<Self>;

@@ -47,7 +47,16 @@ pub struct Queue<P: Port> {
     is_busy: bool,
     /// Those that the drive places.
     appends: Appends,
+    /// Reads that are held back while something is done to the zone.
+    held_back: Option<Vec<Read>>,
     waiting: VecDeque<Write<P>>,
+}
+
+/// A read that is admitted.
+struct Read {
+    block: u32,
+    blocks: u32,
+    completer: Completer,
 }
 
 /// A write that waits for its turn.
@@ -107,6 +116,7 @@ impl<P: Port> Default for Queue<P> {
         Queue {
             is_busy: false,
             appends: Appends::default(),
+            held_back: None,
             waiting: VecDeque::new(),
         }
     }
@@ -139,6 +149,12 @@ impl<P: Port> Shared<P> {
     /// Starts a read.
     pub fn read(&self, zone: ZoneId, block: u32, blocks: u32) -> Result<Pending> {
         transfer_size(blocks, self.geometry.max_transfer_blocks)?;
+        let (completer, pending) = Pending::channel();
+        let read = Read {
+            block,
+            blocks,
+            completer,
+        };
         {
             let mut state = self.room();
             let limit = state.machine.readable(zone)?;
@@ -152,12 +168,22 @@ impl<P: Port> Shared<P> {
                 });
             }
             state.commands += 1;
+            let queue = state.queues.get_mut(&zone);
+            if let Some(held_back) = queue.and_then(|queue| queue.held_back.as_mut()) {
+                held_back.push(read);
+                return Ok(pending);
+            }
         }
-        let (completer, pending) = Pending::channel();
+        self.send_read(zone, read);
+        Ok(pending)
+    }
+
+    fn send_read(&self, zone: ZoneId, read: Read) {
+        let Read { block, blocks, .. } = read;
         let job = Job::Read {
             zone,
             block,
-            completer,
+            completer: read.completer,
         };
         match self.port.reading(zone, block) {
             Ok(place) => {
@@ -166,7 +192,6 @@ impl<P: Port> Shared<P> {
             }
             Err(failure) => self.complete(failed_job(job, failure)),
         }
-        Ok(pending)
     }
 
     /// Starts a write, or lets it wait for those before it.
@@ -382,8 +407,13 @@ impl<P: Port> Shared<P> {
 
     /// What was under way in a zone is over: what waits for it is sent.
     pub fn finished(&self, zone: ZoneId) {
+        let mut held_back = None;
         if let Some(queue) = self.lock().queues.get_mut(&zone) {
             queue.is_busy = false;
+            held_back = queue.held_back.take();
+        }
+        for read in held_back.into_iter().flatten() {
+            self.send_read(zone, read);
         }
         self.advance(zone);
     }
@@ -459,6 +489,11 @@ impl<P: Port> State<P> {
     pub fn begin(&mut self, zone: ZoneId) {
         self.queues.entry(zone).or_default().is_busy = true;
         self.touch(zone);
+    }
+
+    /// Reads of a zone wait until what has begun in it is over.
+    pub fn hold_back_reads(&mut self, zone: ZoneId) {
+        self.queues.entry(zone).or_default().held_back = Some(Vec::new());
     }
 
     fn touch(&mut self, zone: ZoneId) {

@@ -10,7 +10,7 @@
 //!
 //! While a file is truncated, which takes as long as the drive takes to finish the zone, nobody can
 //! read it. So reads go to the block device below where the user may read it, and otherwise to the
-//! files.
+//! files; those of a zone that is being finished are held back then, so that all others go on.
 //!
 //! Opening for writing pads a block of which only some sectors are written. Files of conventional
 //! zones are left alone: zone 0 is `seq/0`.
@@ -74,13 +74,19 @@ impl Port for ZonefsPort {
         if let (Some(device), Some(number)) = (&self.block_device, self.number(zone)) {
             return Ok(Spot {
                 file: Arc::clone(device),
-                offset: u64::from(number) * self.zone_bytes + offset,
+                offset: u64::from(number)
+                    .saturating_mul(self.zone_bytes)
+                    .saturating_add(offset),
             });
         }
         Ok(Spot {
             file: self.readers.get(zone)?,
             offset,
         })
+    }
+
+    fn reads_wait(&self) -> bool {
+        self.block_device.is_none()
     }
 
     fn writing(&self, _: ZoneId, block: u32, held: &Held) -> Spot {
@@ -162,7 +168,7 @@ fn info(metadata: &Metadata, is_open: Option<bool>) -> ZoneInfo {
 
 /// Zonefs says how much of a zone can be written as the space its file takes.
 fn capacity_bytes(metadata: &Metadata) -> u64 {
-    metadata.blocks() * SECTOR_BYTES
+    metadata.blocks().saturating_mul(SECTOR_BYTES)
 }
 
 fn bytes(blocks: u32) -> u64 {

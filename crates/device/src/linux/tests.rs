@@ -1,0 +1,297 @@
+//! The queue on a drive that does as it is told: what real ones seldom do.
+
+use std::collections::VecDeque;
+use std::ops::Range;
+use std::path::Path;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex};
+
+use io_uring::{cqueue, opcode, squeue};
+use rustix::io::Errno;
+
+use super::failure::Failure;
+use super::ring::{Operation, Wire};
+use super::status::Status;
+use super::{Action, KernelDevice, Port, make};
+use crate::{
+    BufferMut, Command, Completion, DeviceError, Geometry, Pending, Result, ZoneId, ZoneInfo,
+    ZoneKind, ZoneState, ZonedDevice,
+};
+
+const ZONES: usize = 8;
+const CAPACITY: u32 = 64;
+
+/// What the drive is, and what it will do.
+#[derive(Default)]
+struct Script {
+    written: [u32; ZONES],
+    /// Failures of the next writes and appends; `None`: it is carried out.
+    failures: VecDeque<Option<Failure>>,
+    /// How transfers under way end: what does nothing completes in order.
+    ends: VecDeque<Result<u64, Failure>>,
+    /// Writes and appends that reached the drive.
+    sent: u32,
+    reports: u32,
+}
+
+/// Two ends of the script: of transfers and of calls.
+#[derive(Clone, Default)]
+struct Drive(Arc<Mutex<Script>>);
+
+struct FakePort {
+    drive: Drive,
+    reads_wait: bool,
+    /// A reset says that it has begun, and waits to be let go on.
+    gate: Option<(Sender<()>, Mutex<Receiver<()>>)>,
+}
+
+impl Drive {
+    fn script<T>(&self, look: impl FnOnce(&mut Script) -> T) -> T {
+        look(&mut self.0.lock().unwrap())
+    }
+}
+
+impl Wire for Drive {
+    type Entry = squeue::Entry;
+    type Completion = cqueue::Entry;
+    type Place = (ZoneId, u32);
+
+    fn entry(&self, operation: Operation<'_, (ZoneId, u32)>) -> squeue::Entry {
+        self.script(|script| {
+            let end = match operation {
+                Operation::Write((zone, _), slices) | Operation::Append((zone, _), slices) => {
+                    let bytes: usize = slices.iter().map(|slice| slice.iov_len).sum();
+                    script.sent += 1;
+                    match script.failures.pop_front().flatten() {
+                        Some(failure) => Err(failure),
+                        None => {
+                            let written = &mut script.written[zone.0 as usize];
+                            let landed = *written;
+                            *written += bytes as u32 / 4096;
+                            Ok(u64::from(landed))
+                        }
+                    }
+                }
+                Operation::Read(..) | Operation::Flush(_) => Ok(0),
+            };
+            script.ends.push_back(end);
+        });
+        opcode::Nop::new().build()
+    }
+
+    fn ended(&self, _: &cqueue::Entry, _: usize) -> Result<u64, Failure> {
+        self.script(|script| script.ends.pop_front().unwrap_or(Ok(0)))
+    }
+}
+
+impl Port for FakePort {
+    type Wire = Drive;
+    type Hold = ();
+
+    const NAME: &'static str = "fake";
+    const APPENDS: bool = true;
+
+    fn reading(&self, zone: ZoneId, block: u32) -> Result<(ZoneId, u32), Failure> {
+        Ok((zone, block))
+    }
+
+    fn reads_wait(&self) -> bool {
+        self.reads_wait
+    }
+
+    fn writing(&self, zone: ZoneId, block: u32, _: &()) -> (ZoneId, u32) {
+        (zone, block)
+    }
+
+    fn flushing(&self) -> Result<(ZoneId, u32), Failure> {
+        Ok((ZoneId(0), 0))
+    }
+
+    fn hold(&self, _: ZoneId, _: &mut dyn FnMut() -> Result<()>) -> Result<Result<(), Failure>> {
+        Ok(Ok(()))
+    }
+
+    fn report(&self, zones: Range<u32>) -> Result<Vec<ZoneInfo>, Failure> {
+        self.drive.script(|script| {
+            script.reports += 1;
+            let infos = zones.map(|zone| info(script.written[zone as usize]));
+            Ok(infos.collect())
+        })
+    }
+
+    fn manage(&self, zone: ZoneId, action: Action) -> Result<(), Failure> {
+        if let Some((begun, go_on)) = &self.gate {
+            begun.send(()).unwrap();
+            go_on.lock().unwrap().recv().unwrap();
+        }
+        assert_eq!(action, Action::Reset);
+        self.drive
+            .script(|script| script.written[zone.0 as usize] = 0);
+        Ok(())
+    }
+}
+
+fn info(written: u32) -> ZoneInfo {
+    ZoneInfo {
+        kind: ZoneKind::Sequential,
+        state: match written {
+            0 => ZoneState::Empty,
+            CAPACITY => ZoneState::Full,
+            _ => ZoneState::ImplicitlyOpen,
+        },
+        capacity: CAPACITY,
+        write_pointer: written,
+    }
+}
+
+/// `None`: io_uring is not allowed here, as in many containers.
+fn start(port: FakePort) -> Option<KernelDevice<FakePort>> {
+    let geometry = Geometry {
+        max_open: Some(4),
+        max_active: Some(4),
+        ..make::geometry(ZONES, u64::from(CAPACITY) << 12, 0, 0)
+    };
+    let wire = port.drive.clone();
+    let zones = [info(0); ZONES];
+    KernelDevice::start(Path::new("fake"), port, wire, geometry, &zones, false).ok()
+}
+
+fn device(drive: &Drive) -> Option<KernelDevice<FakePort>> {
+    start(FakePort {
+        drive: drive.clone(),
+        reads_wait: false,
+        gate: None,
+    })
+}
+
+fn write(device: &impl ZonedDevice, block: u32) -> Pending {
+    device.submit(Command::Write {
+        zone: ZoneId(1),
+        block,
+        data: vec![BufferMut::zeroed(2).freeze()],
+    })
+}
+
+fn append(device: &impl ZonedDevice) -> Pending {
+    device.submit(Command::Append {
+        zone: ZoneId(1),
+        data: vec![BufferMut::zeroed(2).freeze()],
+    })
+}
+
+fn fail_next(drive: &Drive, failures: impl IntoIterator<Item = Option<Failure>>) {
+    drive.script(|script| script.failures = failures.into_iter().collect());
+}
+
+#[test]
+fn a_write_that_the_block_layer_refused_is_sent_again() {
+    let drive = Drive::default();
+    let Some(device) = device(&drive) else {
+        return;
+    };
+    fail_next(&drive, [Some(Errno::IO.into())]);
+    write(&device, 0).wait().unwrap();
+    assert_eq!(drive.script(|script| (script.sent, script.reports)), (2, 1));
+    // Once, and no other error.
+    fail_next(&drive, [Some(Errno::IO.into()), Some(Errno::IO.into())]);
+    let failed = write(&device, 2).wait();
+    assert!(matches!(failed, Err(DeviceError::Io { block: 2, .. })));
+    fail_next(&drive, [Some(Errno::TIMEDOUT.into())]);
+    assert!(write(&device, 2).wait().is_err());
+    assert_eq!(drive.script(|script| script.sent), 5);
+    write(&device, 2).wait().unwrap();
+}
+
+#[test]
+fn after_a_failed_append_the_drive_says_where_it_goes_on() {
+    let drive = Drive::default();
+    let Some(device) = device(&drive) else {
+        return;
+    };
+    let broken = Failure::Nvme(Status::of_completion(0x280));
+    fail_next(&drive, [None, Some(broken), None]);
+    let pending = [append(&device), append(&device), append(&device)];
+    let ends = pending.map(Pending::wait);
+    let mut landed: Vec<u32> = ends
+        .iter()
+        .filter_map(|end| match end {
+            Ok(Completion::Appended(block)) => Some(*block),
+            _ => None,
+        })
+        .collect();
+    landed.sort_unstable();
+    assert_eq!(landed, [0, 2]);
+    let failed = ends.iter().find_map(|end| end.as_ref().err());
+    assert!(matches!(failed, Some(DeviceError::Io { .. })), "{failed:?}");
+    // The room of the one that failed is not lost.
+    write(&device, 4).wait().unwrap();
+    for block in (6..CAPACITY).step_by(2) {
+        let appended = append(&device).wait();
+        assert!(matches!(appended, Ok(Completion::Appended(at)) if at == block));
+    }
+    let full = append(&device).wait();
+    assert!(matches!(full, Err(DeviceError::BadState { .. })));
+}
+
+#[test]
+fn writes_wait_for_appends_and_appends_for_writes() {
+    let drive = Drive::default();
+    let Some(device) = device(&drive) else {
+        return;
+    };
+    let mut pending = Vec::new();
+    for round in 0..6 {
+        pending.push(append(&device));
+        pending.push(append(&device));
+        pending.push(write(&device, 6 * round + 4));
+    }
+    for pending in pending {
+        pending.wait().unwrap();
+    }
+    assert_eq!(device.report(1..2).unwrap()[0].write_pointer, 36);
+}
+
+#[test]
+fn reads_that_would_wait_in_the_kernel_are_held_back() {
+    let drive = Drive::default();
+    let (begun, has_begun) = channel();
+    let (go_on, may_go_on) = channel();
+    let port = FakePort {
+        drive: drive.clone(),
+        reads_wait: true,
+        gate: Some((begun, Mutex::new(may_go_on))),
+    };
+    let Some(device) = start(port) else {
+        return;
+    };
+    write(&device, 0).wait().unwrap();
+    let read = |zone| {
+        device.submit(Command::Read {
+            zone: ZoneId(zone),
+            block: 0,
+            blocks: 1,
+        })
+    };
+    let ended = || drive.script(|script| script.ends.len());
+    std::thread::scope(|scope| {
+        let reset = scope.spawn(|| {
+            device.run(Command::Reset {
+                zone: ZoneId(1),
+                keep_allocated: false,
+            })
+        });
+        has_begun.recv().unwrap();
+        let held_back = read(1);
+        // Nothing of it has reached the ring, and others go on.
+        assert_eq!(ended(), 0);
+        let other = device.submit(Command::Append {
+            zone: ZoneId(2),
+            data: vec![BufferMut::zeroed(1).freeze()],
+        });
+        other.wait().unwrap();
+        read(2).wait().unwrap();
+        go_on.send(()).unwrap();
+        reset.join().unwrap().unwrap();
+        held_back.wait().unwrap();
+    });
+}
