@@ -22,6 +22,8 @@ const DRIVES: &[&str] = &[
     // /dev/nullb0, with conventional zones. /dev/nullb1, whose zones fail.
     "null:size=32M,zone=1M,capacity=1M,open=4,active=8,conventional=5",
     "null:size=24M,zone=1M,capacity=1M,open=4,active=8",
+    // /dev/nullb2: the shape of a 28 TB SMR disk; of what is not written nothing takes memory.
+    "null:size=28000G,zone=256M,capacity=256M,open=128,active=0,conventional=1000",
     // /dev/sda: 512-byte sectors, conventional zones.
     "scsi:size=32M,zone=1M,capacity=1M,open=8,block=512,conventional=3",
 ];
@@ -66,6 +68,7 @@ const CHECKS: &[(&str, &str)] = &[
     ("filesystem-zns", FILESYSTEM_ZNS),
     ("filesystem-scsi", FILESYSTEM_SCSI),
     ("counters", COUNTERS),
+    ("smr-28-tb", SMR),
     ("filesystem-disk", FILESYSTEM_DISK),
     (
         "disk",
@@ -107,6 +110,11 @@ const COUNTERS: &str = "set -e; d=/dev/ns4; mkdir -p /mnt/z; mkfs.persimmon --fo
 const FILESYSTEM_SCSI: &str = "set -e; d=/dev/sda; mkdir -p /mnt/s; mkfs.persimmon --force $d; \
     mount -t persimmon $d /mnt/s; cp /bin/busybox /mnt/s/; persimmon umount /mnt/s; \
     mount -t persimmon $d /mnt/s; cmp /bin/busybox /mnt/s/busybox; persimmon umount /mnt/s; persimmon fsck --data $d";
+
+/// Large zones, and a hundred thousand of them.
+const SMR: &str = "set -e; d=/dev/nullb2; mkdir -p /mnt/z; mkfs.persimmon $d; mount -t persimmon $d /mnt/z; \
+    cp -r /bin /mnt/z/; persimmon umount /mnt/z; mount -t persimmon $d /mnt/z; \
+    cmp /bin/busybox /mnt/z/bin/busybox; persimmon umount /mnt/z; persimmon fsck --data $d";
 
 /// An ordinary disk goes on being used as an image.
 const FILESYSTEM_DISK: &str = "set -e; d=/dev/ns5; mkdir -p /mnt/d; mkfs.persimmon $d; \

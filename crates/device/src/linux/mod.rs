@@ -37,7 +37,8 @@ use ring::{Ring, Wire};
 use crate::lock::{explain, open_error};
 use crate::zones::ZoneMachine;
 use crate::{
-    Command, Completion, DeviceError, Geometry, Pending, Result, ZoneId, ZoneInfo, ZonedDevice,
+    Command, Completion, DeviceError, Geometry, Pending, Result, ZoneId, ZoneInfo, ZoneState,
+    ZonedDevice,
 };
 
 /// What is done to a zone.
@@ -169,11 +170,11 @@ impl<P: Port> KernelDevice<P> {
         &self.shared
     }
 
-    /// Empties all zones: also those that are empty, for the kernel may believe otherwise
-    /// ([`Failure::is_of_block_layer`]).
-    pub(crate) fn reset_all(&self, zones: &[ZoneInfo]) -> Result<()> {
+    /// Empties all zones that are not. `also_empty`: and tells the kernel of those that are, which
+    /// may believe otherwise ([`Failure::is_of_block_layer`]).
+    pub(crate) fn reset_all(&self, zones: &[ZoneInfo], also_empty: bool) -> Result<()> {
         for (zone, info) in (0..).map(ZoneId).zip(zones) {
-            if info.state.is_dead() {
+            if info.state.is_dead() || info.state == ZoneState::Empty && !also_empty {
                 continue;
             }
             let reset = self.run(Command::Reset {

@@ -139,7 +139,7 @@ impl NvmeDevice {
             };
             make::check_nothing_lost(path, &report, foreign, || identity(path))?;
         }
-        device.reset_all(&report)?;
+        device.reset_all(&report, false)?;
         Ok(device)
     }
 }

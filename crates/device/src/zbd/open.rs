@@ -1,6 +1,6 @@
 //! Opening and emptying a zoned block device.
 
-use std::fs::File;
+use std::fs::{self, File};
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
@@ -16,7 +16,7 @@ use crate::linux::make;
 use crate::lock::{explain, open_error, open_locked};
 use crate::options::{CreateOptions, OpenOptions};
 use crate::probe::{self, Identity};
-use crate::{BufferMut, Geometry, Result, ZoneInfo, ZoneKind, ZoneState, ZonedDevice};
+use crate::{BufferMut, Geometry, Result, ZoneInfo, ZoneKind, ZoneState, ZonedDevice, nvme};
 
 /// Others' superblocks in conventional zones are within so many bytes.
 const FOREIGN_BYTES: usize = 1 << 20;
@@ -74,7 +74,9 @@ impl ZbdDevice {
             let foreign = File::open(path).and_then(|file| probe::identify(&file));
             make::check_nothing_lost(path, &report, foreign, || identity(path))?;
         }
-        device.reset_all(&report)?;
+        // Of other drives there may be a hundred thousand zones, and nobody writes past the kernel.
+        let may_be_written_past = nvme::generic_of(&fs::canonicalize(path).unwrap_or_default());
+        device.reset_all(&report, may_be_written_past.is_some())?;
         device.wipe_conventional()?;
         Ok(device)
     }

@@ -184,7 +184,7 @@ impl ZonefsDevice {
         if !options.force {
             make::check_nothing_lost(uri, &report, Ok(None), || identity(uri))?;
         }
-        device.reset_all(&report)?;
+        device.reset_all(&report, false)?;
         Ok(device)
     }
 }
