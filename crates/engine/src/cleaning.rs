@@ -68,15 +68,17 @@ impl Volume {
             add(&self.media.counters.stalls, 1);
             let wanted = (self.zones.spare_zones() / 32).clamp(2, self.pool_zones().max(2));
             // Most garbage once what is worth most has not helped.
-            let choice = match fruitless {
+            let mut choice = match fruitless {
                 0 => Choice::Worth,
                 _ => Choice::Garbage,
             };
             let mut hopeless = self.zones.dead_zones() == 0 && self.meta().cache.changed() == 0;
             while self.zones.dead_zones() < wanted {
                 // Nothing may be worth it, and somebody waits for room all the same.
-                let victim = self.choose_victim(choice);
-                let victim = victim.or_else(|| self.choose_victim(Choice::Garbage));
+                let mut victim = self.choose_victim(choice);
+                if victim.is_none() && choice == Choice::Worth {
+                    victim = self.choose_victim(Choice::Garbage);
+                }
                 let Some(victim) = victim else {
                     break;
                 };
@@ -84,7 +86,11 @@ impl Volume {
                 add(&self.media.counters.cleaning_foreground, 1);
                 match self.clean(&victim) {
                     Ok(()) => {}
-                    Err(Error::NoSpace) => break,
+                    Err(Error::NoSpace) if victim.entry.role == Role::Metadata => break,
+                    Err(Error::NoSpace) => {
+                        choice = Choice::Metadata;
+                        continue;
+                    }
                     Err(error) => return Err(error),
                 }
                 if victim.entry.role == Role::Metadata {

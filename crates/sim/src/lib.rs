@@ -7,6 +7,8 @@
 pub mod device;
 #[cfg(feature = "filesystem")]
 pub mod filesystem;
+#[cfg(feature = "filesystem")]
+pub mod fullness;
 pub mod harness;
 pub mod load;
 #[cfg(feature = "filesystem")]

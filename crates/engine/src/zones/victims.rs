@@ -15,6 +15,9 @@ pub(crate) enum Choice {
     Worth,
     /// Room is needed now: most garbage.
     Garbage,
+    /// The same, but no zone is left for survivors: what is in a metadata zone needs none, for it
+    /// goes where the next checkpoint goes.
+    Metadata,
 }
 
 /// Garbage below which no zone is emptied, as a share of its capacity.
@@ -74,7 +77,8 @@ fn score(choice: Choice, metadata_share_min: u32, entry: &Entry, valid: u32) -> 
             (share >= metadata_share_min.into()).then_some(f64::MAX)
         }
         (Role::Data, Choice::Worth) => Some(worth()),
-        (Role::Data | Role::Metadata, Choice::Garbage) => Some(garbage.into()),
+        (Role::Data, Choice::Garbage) => Some(garbage.into()),
+        (Role::Metadata, Choice::Garbage | Choice::Metadata) => Some(garbage.into()),
         _ => None,
     }
 }

@@ -1,0 +1,63 @@
+//! Volumes of many shapes.
+
+use std::sync::Arc;
+
+use persimmon_engine::{FormatOptions, Options, Volume};
+use rand::Rng;
+use rand_chacha::ChaCha8Rng;
+
+use crate::{SimConfig, SimDevice};
+
+/// A new volume on a new device, and how it is opened.
+pub(super) struct Shape {
+    pub device: Arc<SimDevice>,
+    pub options: Options,
+    /// In words.
+    pub told: String,
+}
+
+fn pick<T: Copy>(rng: &mut ChaCha8Rng, from: &[T]) -> T {
+    from[rng.random_range(0..from.len())]
+}
+
+/// Draws shapes until one can carry a volume.
+pub(super) fn draw(rng: &mut ChaCha8Rng) -> Shape {
+    loop {
+        let zones = rng.random_range(20..=120);
+        let zone_blocks = pick(rng, &[64, 128, 256, 512]);
+        let capacity = zone_blocks * rng.random_range(60..=100) / 100;
+        let active = pick(rng, &[Some(3), Some(4), Some(6), Some(14), None]);
+        let copies = if rng.random_ratio(1, 8) { 2 } else { 1 };
+        let reserve_basis_points = pick(rng, &[0, 300, 700, 1000]);
+        let config = SimConfig::new(zones, zone_blocks)
+            .capacity(capacity)
+            .limits(active, active)
+            .patterns();
+        let device = Arc::new(SimDevice::new(config));
+        let format = FormatOptions {
+            reserve_basis_points,
+            copies,
+            ..FormatOptions::default()
+        };
+        let made = Volume::format(Arc::clone(&device) as _, &format);
+        let options = Options {
+            staging_bytes_max: pick(rng, &[64 << 10, 1 << 20, 8 << 20, 32 << 20]),
+            dirty_pages_max: pick(rng, &[64, 512, 4096]),
+            journal_bytes_max: pick(rng, &[256 << 10, 2 << 20, 32 << 20]),
+            ..Options::default()
+        };
+        if made.is_ok() {
+            let told = format!(
+                "{zones} zones of {zone_blocks} blocks, capacity {capacity}, active {active:?}, \
+                 {copies} copies, reserve {reserve_basis_points}, staging {}, dirty pages {}, \
+                 journal {}",
+                options.staging_bytes_max, options.dirty_pages_max, options.journal_bytes_max
+            );
+            return Shape {
+                device,
+                options,
+                told,
+            };
+        }
+    }
+}

@@ -1,0 +1,512 @@
+//! One volume, its files, and what may be done to them.
+
+use std::sync::Arc;
+
+use persimmon_device::BLOCK_SIZE;
+use persimmon_engine::{Error as EngineError, Options, Progress, Task, Volume};
+use persimmon_format::inode::Timestamp;
+use persimmon_inspect::{CheckOptions, Severity};
+use persimmon_vfs::{
+    Allocate, Caller, Clock, Error, Handle, ROOT, RenameMode, SetAttr, StatFs, Vfs, WriteFlags,
+};
+use rand::{Rng, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+
+use super::twin::{Block, Content, File, Twin};
+use super::{Report, shape};
+use crate::SimDevice;
+use crate::device::pattern;
+
+/// Most blocks one call writes.
+const PIECE_BLOCKS: usize = 256;
+/// Operations between two looks at what is due in the background.
+const TICK_OPERATIONS: u64 = 16;
+/// Operations of a cycle at most.
+const CYCLE_OPERATIONS: u32 = 4000;
+
+/// What is wrong, in words.
+type Outcome<T> = Result<T, String>;
+
+pub(super) struct Subject {
+    device: Arc<SimDevice>,
+    options: Options,
+    vfs: Vfs,
+    twin: Twin,
+    rng: ChaCha8Rng,
+    next_pattern: u64,
+    operations: u64,
+    told: String,
+}
+
+/// Files have no times here.
+struct NoClock;
+
+impl Clock for NoClock {
+    fn now(&self) -> Timestamp {
+        Timestamp::default()
+    }
+}
+
+fn open(device: &Arc<SimDevice>, options: &Options) -> Outcome<Vfs> {
+    let opened = Volume::open(Arc::clone(device) as _, options.clone());
+    let (volume, _) = opened.map_err(|error| format!("mounting: {error}"))?;
+    let options = persimmon_vfs::Options {
+        access_times: persimmon_vfs::AccessTimes::Never,
+        ..persimmon_vfs::Options::default()
+    };
+    Ok(Vfs::new(Arc::new(volume), Arc::new(NoClock), options))
+}
+
+/// What must not fail failed.
+fn sure<T>(result: Result<T, Error>, what: &str, room: StatFs) -> Outcome<T> {
+    result.map_err(|error| format!("{what}: {error}; {}", told(room)))
+}
+
+fn told(room: StatFs) -> String {
+    let StatFs {
+        blocks,
+        blocks_available,
+        ..
+    } = room;
+    format!("statfs told {blocks_available} of {blocks} blocks")
+}
+
+impl Subject {
+    pub fn new(seed: u64) -> Outcome<Subject> {
+        let mut rng = ChaCha8Rng::seed_from_u64(seed);
+        let shape::Shape {
+            device,
+            options,
+            told,
+        } = shape::draw(&mut rng);
+        Ok(Subject {
+            vfs: open(&device, &options)?,
+            device,
+            options,
+            twin: Twin::default(),
+            rng,
+            next_pattern: 1,
+            operations: 0,
+            told,
+        })
+    }
+
+    /// Fills, empties or overwrites, up to some amount.
+    pub fn cycle(&mut self, report: &mut Report) -> Outcome<()> {
+        let result = self.any_cycle(report);
+        result.map_err(|what| format!("{what} ({})", self.told))
+    }
+
+    fn any_cycle(&mut self, report: &mut Report) -> Outcome<()> {
+        let room = self.room()?;
+        let used = room.blocks - room.blocks_available.min(room.blocks);
+        // Mostly small changes, and mostly near the end of the space.
+        let share = 2f64.powf(-self.rng.random_range(0.0..8.0));
+        let step = (room.blocks as f64 * share) as u64;
+        let nearly_full = used * 10 > room.blocks * 9;
+        match self.rng.random_range(0..10) {
+            0..4 => self.fill(used + step, report)?,
+            4 if !nearly_full => self.fill(u64::MAX, report)?,
+            4..7 => self.empty(used.saturating_sub(step), report)?,
+            _ => self.overwrite(step, report)?,
+        }
+        if self.rng.random_ratio(1, 8) {
+            let room = self.room()?;
+            sure(self.vfs.sync(), "sync", room)?;
+        }
+        if self.rng.random_ratio(1, 64) {
+            self.remount()?;
+        }
+        Ok(())
+    }
+
+    fn room(&self) -> Outcome<StatFs> {
+        self.vfs
+            .statfs()
+            .map_err(|error| format!("statfs: {error}"))
+    }
+
+    fn worked(&mut self, report: &mut Report) -> Outcome<()> {
+        report.operations += 1;
+        self.operations += 1;
+        if self.operations.is_multiple_of(TICK_OPERATIONS) {
+            for task in [Task::CheckpointIfDue, Task::CleanIfDue] {
+                match self.vfs.volume().step(task) {
+                    Ok(Progress::Worked | Progress::Idle) | Err(EngineError::NoSpace) => {}
+                    Err(error) => return Err(format!("{task:?}: {error}")),
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Until so many blocks are used, or no more can be.
+    fn fill(&mut self, target: u64, report: &mut Report) -> Outcome<()> {
+        for _ in 0..CYCLE_OPERATIONS {
+            let room = self.room()?;
+            if room.blocks - room.blocks_available.min(room.blocks) >= target {
+                break;
+            }
+            let grown = match self.rng.random_range(0..10) {
+                0 => self.small_file(room)?,
+                1 => self.preallocate(room, report)?,
+                2 | 3 => self.append(room, report)?,
+                _ => self.new_file(room, report)?,
+            };
+            self.worked(report)?;
+            if !grown {
+                report.refused += 1;
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// Blocks of a file or a part of one: mostly few.
+    fn length(&mut self) -> usize {
+        let most = [1, 4, 16, 64, PIECE_BLOCKS, 4 * PIECE_BLOCKS];
+        let most = most[self.rng.random_range(0..most.len())];
+        self.rng.random_range(1..=most)
+    }
+
+    /// Whether it was done, which must be if there is room for so many blocks and 1 % more.
+    fn may_be_refused<T>(
+        result: Result<T, Error>,
+        what: &str,
+        blocks: usize,
+        room: StatFs,
+    ) -> Outcome<Option<T>> {
+        match result {
+            Ok(done) => Ok(Some(done)),
+            Err(Error::NoSpace) if (blocks as u64 * 101).div_ceil(100) > room.blocks_available => {
+                Ok(None)
+            }
+            Err(error) => Err(format!(
+                "{what} of {blocks} blocks: {error}; {}",
+                told(room)
+            )),
+        }
+    }
+
+    fn make(&mut self, room: StatFs) -> Outcome<Option<File>> {
+        let name = self.twin.new_name(&mut self.rng);
+        let made = self
+            .vfs
+            .mknod(&Caller::root(), ROOT, name.as_bytes(), 0o644, 0);
+        let made = Self::may_be_refused(made, "making a file", 1, room)?;
+        Ok(made.map(|attr| File {
+            name,
+            ino: attr.ino,
+            content: Content::Blocks(Vec::new()),
+        }))
+    }
+
+    fn new_file(&mut self, room: StatFs, report: &mut Report) -> Outcome<bool> {
+        let Some(file) = self.make(room)? else {
+            return Ok(false);
+        };
+        self.twin.files.push(file);
+        let (at, blocks) = (self.twin.files.len() - 1, self.length());
+        let start = match self.rng.random_range(0..8) {
+            0 => self.rng.random_range(0..1000),
+            _ => 0,
+        };
+        self.write(at, start, blocks, report)
+    }
+
+    fn small_file(&mut self, room: StatFs) -> Outcome<bool> {
+        let Some(mut file) = self.make(room)? else {
+            return Ok(false);
+        };
+        let (len, value) = (self.rng.random_range(1..BLOCK_SIZE), self.rng.random());
+        let room = self.room()?;
+        let bytes = vec![value; len];
+        let written = self
+            .vfs
+            .write(file.ino, Handle::NONE, 0, &bytes, WriteFlags::default());
+        let written = Self::may_be_refused(written, "a small file", 1, room)?;
+        let len = written.map_or(0, |written| written.len);
+        file.content = Content::Small(len, value);
+        self.twin.files.push(file);
+        Ok(len > 0)
+    }
+
+    fn append(&mut self, room: StatFs, report: &mut Report) -> Outcome<bool> {
+        let Some(at) = self.twin.any(&mut self.rng) else {
+            return self.new_file(room, report);
+        };
+        let Content::Blocks(blocks) = &self.twin.files[at].content else {
+            return Ok(true);
+        };
+        let (start, blocks) = (blocks.len(), self.length());
+        self.write(at, start, blocks, report)
+    }
+
+    /// Writes so many blocks. False if refused, with reason, before the last one.
+    fn write(
+        &mut self,
+        at: usize,
+        start: usize,
+        count: usize,
+        report: &mut Report,
+    ) -> Outcome<bool> {
+        let end = start + count;
+        for from in (start..end).step_by(PIECE_BLOCKS) {
+            let count = PIECE_BLOCKS.min(end - from);
+            let room = self.room()?;
+            let file = &mut self.twin.files[at];
+            let Content::Blocks(blocks) = &mut file.content else {
+                return Ok(true);
+            };
+            let before = |block: usize| blocks.get(block).copied().unwrap_or(Block::Hole);
+            let new = (from..from + count).filter(|block| before(*block).takes_space());
+            let new = new.count();
+            let mut bytes = vec![0; count * BLOCK_SIZE];
+            pattern::fill(&mut bytes, self.next_pattern);
+            let offset = (from * BLOCK_SIZE) as u64;
+            let written = self.vfs.write(
+                file.ino,
+                Handle::NONE,
+                offset,
+                &bytes,
+                WriteFlags::default(),
+            );
+            let done = match written {
+                Ok(written) => written.len / BLOCK_SIZE,
+                Err(Error::NoSpace) => 0,
+                Err(error) => return Err(format!("writing: {error}; {}", told(room))),
+            };
+            if done > 0 && blocks.len() < from + done {
+                blocks.resize(from + done, Block::Hole);
+            }
+            for block in 0..done {
+                blocks[from + block] = Block::Pattern(self.next_pattern + block as u64);
+            }
+            self.next_pattern += count as u64;
+            report.blocks_written += done as u64;
+            if done < count {
+                let short = Err::<(), _>(Error::NoSpace);
+                let what = format!("writing {done} of {count} blocks, {new} of them new: a write");
+                Self::may_be_refused(short, &what, new, room)?;
+                return Ok(false);
+            }
+        }
+        if self.rng.random_ratio(1, 16) {
+            let room = self.room()?;
+            let ino = self.twin.files[at].ino;
+            sure(self.vfs.fsync(ino, Handle::NONE, false), "fsync", room)?;
+        }
+        Ok(true)
+    }
+
+    fn preallocate(&mut self, room: StatFs, report: &mut Report) -> Outcome<bool> {
+        let Some(at) = self.twin.any(&mut self.rng) else {
+            return self.new_file(room, report);
+        };
+        let more = self.length();
+        let file = &mut self.twin.files[at];
+        let Content::Blocks(blocks) = &mut file.content else {
+            return Ok(true);
+        };
+        let from = blocks.len();
+        let reserve = Allocate::Reserve { keep_size: false };
+        let (offset, len) = (from * BLOCK_SIZE, more * BLOCK_SIZE);
+        let done = self
+            .vfs
+            .fallocate(file.ino, Handle::NONE, offset as u64, len as u64, reserve);
+        let done = Self::may_be_refused(done, "preallocating", more, room)?;
+        if done.is_some() {
+            blocks.resize(from + more, Block::Reserved);
+        }
+        Ok(done.is_some())
+    }
+
+    /// Removes and truncates until no more blocks are used than these.
+    fn empty(&mut self, target: u64, report: &mut Report) -> Outcome<()> {
+        for _ in 0..CYCLE_OPERATIONS {
+            let room = self.room()?;
+            let used = room.blocks - room.blocks_available.min(room.blocks);
+            let Some(at) = self.twin.any(&mut self.rng).filter(|_| used > target) else {
+                break;
+            };
+            match self.rng.random_range(0..8) {
+                0 => self.truncate(at, room)?,
+                1 => self.rename(at, room)?,
+                2 => self.punch(at, room)?,
+                _ => {
+                    let file = self.twin.files.swap_remove(at);
+                    sure(
+                        self.vfs.unlink(ROOT, file.name.as_bytes()),
+                        "unlinking",
+                        room,
+                    )?;
+                }
+            }
+            self.worked(report)?;
+        }
+        Ok(())
+    }
+
+    fn truncate(&mut self, at: usize, room: StatFs) -> Outcome<()> {
+        let file = &mut self.twin.files[at];
+        let size = match &mut file.content {
+            Content::Blocks(blocks) => {
+                let keep = self.rng.random_range(0..=blocks.len());
+                blocks.truncate(keep);
+                keep * BLOCK_SIZE
+            }
+            Content::Small(len, _) => {
+                *len = self.rng.random_range(0..=*len);
+                *len
+            }
+        };
+        let set = SetAttr {
+            size: Some(size as u64),
+            ..SetAttr::default()
+        };
+        let done = self.vfs.setattr(file.ino, Handle::NONE, &set);
+        sure(done, "truncating", room).map(drop)
+    }
+
+    fn punch(&mut self, at: usize, room: StatFs) -> Outcome<()> {
+        let file = &mut self.twin.files[at];
+        let Content::Blocks(blocks) = &mut file.content else {
+            return Ok(());
+        };
+        if blocks.is_empty() {
+            return Ok(());
+        }
+        let from = self.rng.random_range(0..blocks.len());
+        let to = self.rng.random_range(from..blocks.len()) + 1;
+        blocks[from..to].fill(Block::Hole);
+        let (offset, len) = (from * BLOCK_SIZE, (to - from) * BLOCK_SIZE);
+        let done = self.vfs.fallocate(
+            file.ino,
+            Handle::NONE,
+            offset as u64,
+            len as u64,
+            Allocate::Punch,
+        );
+        sure(done, "punching", room)
+    }
+
+    /// To a new name or over another file.
+    fn rename(&mut self, at: usize, room: StatFs) -> Outcome<()> {
+        let other = self.twin.any(&mut self.rng).filter(|other| *other != at);
+        let new = match other {
+            Some(other) if self.rng.random() => self.twin.files[other].name.clone(),
+            _ => self.twin.new_name(&mut self.rng),
+        };
+        let old = std::mem::replace(&mut self.twin.files[at].name, new.clone());
+        let (old, new_name) = (old.as_bytes(), new.as_bytes());
+        let done = self
+            .vfs
+            .rename(ROOT, old, ROOT, new_name, RenameMode::Replace);
+        sure(done, "renaming", room)?;
+        let ino = self.twin.files[at].ino;
+        self.twin
+            .files
+            .retain(|file| file.name != new || file.ino == ino);
+        Ok(())
+    }
+
+    /// Overwrites about so many blocks.
+    fn overwrite(&mut self, target: u64, report: &mut Report) -> Outcome<()> {
+        let end = report.blocks_written + target;
+        for _ in 0..CYCLE_OPERATIONS {
+            if report.blocks_written >= end {
+                break;
+            }
+            let Some(at) = self.twin.any(&mut self.rng) else {
+                break;
+            };
+            let Content::Blocks(blocks) = &self.twin.files[at].content else {
+                continue;
+            };
+            let from = self.rng.random_range(0..=blocks.len());
+            let most = self.length();
+            let taken = blocks_at(&self.twin.files[at], from)
+                .iter()
+                .take(most)
+                .take_while(|block| !block.takes_space())
+                .count();
+            if taken > 0 && !self.write(at, from, taken, report)? {
+                return Err("overwriting was refused".into());
+            }
+            self.worked(report)?;
+        }
+        Ok(())
+    }
+
+    fn remount(&mut self) -> Outcome<()> {
+        let room = self.room()?;
+        sure(self.vfs.close(), "unmounting", room)?;
+        self.vfs = open(&self.device, &self.options)?;
+        let orphans = self.vfs.volume().orphans();
+        match orphans.map_err(|error| error.to_string())?.len() {
+            0 => Ok(()),
+            count => Err(format!("{count} removed files were not freed")),
+        }
+    }
+
+    /// Compares all there is, before and after a mount, and checks the volume.
+    pub fn end(mut self) -> Outcome<()> {
+        let told = self.told.clone();
+        let result = (|| {
+            self.compare()?;
+            self.remount()?;
+            self.compare()?;
+            let room = self.room()?;
+            sure(self.vfs.close(), "unmounting", room)?;
+            self.check()
+        })();
+        result.map_err(|what| format!("{what} ({told})"))
+    }
+
+    fn compare(&self) -> Outcome<()> {
+        let (mut found, mut due) = (Vec::new(), Vec::new());
+        for file in &self.twin.files {
+            due.clear();
+            match &file.content {
+                Content::Small(len, value) => due.resize(*len, *value),
+                Content::Blocks(blocks) => {
+                    due.resize(blocks.len() * BLOCK_SIZE, 0);
+                    for (block, to) in blocks.iter().zip(due.chunks_mut(BLOCK_SIZE)) {
+                        if let Block::Pattern(number) = block {
+                            pattern::fill(to, *number);
+                        }
+                    }
+                }
+            }
+            found.clear();
+            found.resize(due.len() + 1, 0);
+            let read = self.vfs.read(file.ino, Handle::NONE, 0, &mut found);
+            let read = read.map_err(|error| format!("reading: {error}"))?;
+            if found[..read] != due {
+                return Err(format!("{} does not hold what was written", file.name));
+            }
+        }
+        Ok(())
+    }
+
+    fn check(&self) -> Outcome<()> {
+        let options = CheckOptions {
+            data: false,
+            findings_max: 20,
+        };
+        let report = persimmon_inspect::check(self.device.as_ref(), &options, &mut |_| {});
+        let report = report.map_err(|error| error.to_string())?;
+        if report.worst() < Some(Severity::Warning) {
+            return Ok(());
+        }
+        let findings: Vec<String> = report.findings.iter().map(ToString::to_string).collect();
+        Err(findings.join("\n  "))
+    }
+}
+
+fn blocks_at(file: &File, from: usize) -> &[Block] {
+    match &file.content {
+        Content::Blocks(blocks) => blocks.get(from..).unwrap_or_default(),
+        Content::Small(..) => &[],
+    }
+}
