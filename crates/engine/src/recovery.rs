@@ -14,7 +14,7 @@ use persimmon_format::log::{BODY_LEN, LogState};
 use persimmon_format::record::Op;
 use persimmon_format::table::{MatEntry, Role, ZitEntry};
 use persimmon_format::zone_header::{KNOWN_READ_ONLY_COMPATIBLE, VolumeIdentity};
-use persimmon_format::{Addr, Lsn, PageId, VolumeKey};
+use persimmon_format::{Lsn, PageId, VolumeKey};
 
 use crate::Volume;
 use crate::arrival::{Arrival, read_header};
@@ -22,6 +22,7 @@ use crate::checkpoint::CheckpointState;
 use crate::error::{Error, Result};
 use crate::faults::{Fault, fault};
 use crate::log::Head;
+use crate::log::base::{self, Base, Log};
 use crate::log::replay::Replay;
 use crate::log::scan::{self, FoundLog, FoundZone};
 use crate::log::writer::LogStart;
@@ -119,13 +120,15 @@ fn open_as_reported(
     check_identity(&identity, &media, &options)?;
     let key = identity.key();
 
+    let copies = identity.copies();
     let Log {
         footer_addr,
         footer,
+        proven,
         older_footer,
         blocks,
         uneven,
-    } = read_log(&media, &key, &log_zones).map_err(log_lost(&media, report))?;
+    } = base::read(&media, &key, &log_zones, copies).map_err(log_lost(&media, report))?;
     check_footer(&media, &footer)?;
     let replay = Replay::new(&blocks);
     let Tables {
@@ -135,10 +138,18 @@ fn open_as_reported(
         mat_lost: mat_chunks_lost,
         zit_lost: zit_chunks_lost,
     } = Tables::read(&media, &identity, report, &footer)?;
-    let (found, next_sequence, log_zones, stale) =
-        reconcile(&media, &identity, report, &zit, log_zones, &footer)?;
+    let damaged = |f: &FoundZone| f.headless() || !f.is_whole(copies);
+    let replayed_zones = scan::from(&log_zones, footer.replay.sequence);
+    let leave_zone = uneven || replayed_zones.iter().any(damaged);
+    // What only one zone of a pair has is durable when a checkpoint has it: the log is left then.
+    let base = match leave_zone {
+        true => proven,
+        false => Base::of(footer_addr, &footer),
+    };
+    let log_zones = scan::from(&log_zones, base.replay_sequence).to_vec();
+    let (found, next_sequence, stale) =
+        reconcile(&media, &identity, report, &zit, &log_zones, &footer)?;
 
-    let copies = identity.copies();
     let budget = budget(&media, report, &footer, copies, &options)?;
     let zones = Zones::new(
         budget,
@@ -171,11 +182,8 @@ fn open_as_reported(
     // Where a write pointer proves nothing, blocks of a tail that nobody knows of may lie behind
     // it: they would come back in the place of new ones that a power cut loses.
     let new_epoch = tail_cut || !media.geometry().write_pointer_is_proof;
-    let damaged = |f: &FoundZone| f.headless() || !f.is_whole(copies);
-    let leave_zone = uneven || log_zones.iter().any(damaged);
-    // What only one zone of a pair has is durable when a checkpoint has it: the log is left then.
     let durable = match leave_zone {
-        true => replay.trusted.max(footer.cut),
+        true => replay.trusted.max(base.cut),
         false => last,
     };
     let state = LogState {
@@ -185,7 +193,7 @@ fn open_as_reported(
             false => resume_after(&blocks),
         },
         durable,
-        footer: footer_addr,
+        footer: base.footer,
     };
     let start = LogStart {
         state,
@@ -209,7 +217,7 @@ fn open_as_reported(
         older_footer,
         log_blocks_bad: blocks.iter().filter(|b| b.state().is_none()).count() as u32,
         headers_rescued,
-        zones_reset: stale.len() as u32,
+        zones_reset: (zones.nobodys().len() + stale.len()) as u32,
         copies_uneven: copies > 1 && leave_zone,
         zones_failed: found
             .iter()
@@ -419,50 +427,6 @@ fn resume_after(blocks: &[scan::Read]) -> Lsn {
         .map_or(Lsn(0), |state| state.resume_after)
 }
 
-/// The newest footer and the log blocks from its replay position on.
-struct Log {
-    footer_addr: Addr,
-    footer: Footer,
-    /// A newer footer is not whole.
-    older_footer: bool,
-    blocks: Vec<scan::Read>,
-    /// Of a pair of zones one has a block that the other does not have.
-    uneven: bool,
-}
-
-fn read_log(media: &Media, key: &VolumeKey, zones: &[FoundZone]) -> Result<Log> {
-    let unfinished = || {
-        Error::NoVolume(
-            "the volume was never finished: `persimmon mkfs` was interrupted; run it again with \
-             --force"
-                .into(),
-        )
-    };
-    let (footer_addr, footer, older_footer) =
-        scan::newest_footer(media, key, zones)?.ok_or_else(unfinished)?;
-    let (blocks, uneven) = scan::read_from(media, key, zones, footer.replay.sequence)?;
-    let mut log = Log {
-        blocks,
-        uneven,
-        footer_addr,
-        footer,
-        older_footer,
-    };
-    if let Some((addr, newer)) = scan::latest_footer(&log.blocks)
-        && newer.checkpoint > log.footer.checkpoint
-    {
-        let (blocks, uneven) = scan::read_from(media, key, zones, newer.replay.sequence)?;
-        log = Log {
-            blocks,
-            uneven,
-            footer_addr: addr,
-            footer: newer,
-            older_footer: false,
-        };
-    }
-    Ok(log)
-}
-
 /// Counters of a volume stay far below this: one million a second for a hundred thousand years.
 const COUNTER_LIMIT: u64 = 1 << 62;
 
@@ -513,45 +477,30 @@ fn check_footer(media: &Media, footer: &Footer) -> Result<()> {
     Ok(())
 }
 
-/// The zones, the next zone sequence, the log zones that are needed, and zones to reset.
-type Reconciled = (Vec<Found>, u64, Vec<FoundZone>, Vec<ZoneId>);
+/// The zones, the next zone sequence, and metadata zones to reset.
+type Reconciled = (Vec<Found>, u64, Vec<ZoneId>);
 
-/// Brings what the checkpoint says of the zones together with what the device says. Returns the
-/// zones, the next zone sequence, the log zones that are needed, and zones to reset: those that
-/// the checkpoint found unused, and that no record can name.
+/// Brings what the checkpoint says of the zones together with what the device says. `log_zones` are
+/// those that are needed. Returns the zones, the next zone sequence, and the zones of a checkpoint
+/// that was not finished. A zone that has something in it and is free is nobody's: what has no
+/// header, or that of a log zone that is not needed.
 fn reconcile(
     media: &Media,
     identity: &VolumeIdentity,
     report: &[ZoneInfo],
     zit: &[ZitEntry],
-    log_zones: Vec<FoundZone>,
+    log_zones: &[FoundZone],
     footer: &Footer,
 ) -> Result<Reconciled> {
-    let needed = |at: usize| {
-        log_zones
-            .get(at + 1)
-            .is_none_or(|next| next.zone.first_log_sequence > footer.replay.sequence)
-    };
-    let (mut keep, mut stale) = (Vec::new(), Vec::new());
-    for (i, found) in log_zones.iter().enumerate() {
-        let retired = zit
-            .get(found.zone.zone.0 as usize)
-            .is_some_and(|entry| entry.role == Role::Retired);
-        if needed(i) {
-            keep.push(*found)
-        } else if !retired && !found.headless() {
-            stale.push(found.zone.zone)
-        }
-        // Without its header a zone that holds old log blocks may be in any use by now: where a
-        // write pointer proves nothing they can lie between newer ones. The ZIT tells.
-    }
+    let mut stale = Vec::new();
     // Of a pair the second counts no valid blocks; it is needed as long as the first is.
     let valid = |at: usize| {
         let first = media.pairs.first(ZoneId(at as u32));
         zit.get(first.0 as usize).map_or(0, |entry| entry.valid)
     };
     let log_zone = |zone| {
-        keep.iter()
+        log_zones
+            .iter()
             .find(|f| f.copies().any(|copy| copy.zone == zone))
     };
     let mut next_sequence = footer.next_zone_sequence;
@@ -618,7 +567,7 @@ fn reconcile(
     }
     // A header that a power cut took along may have had a number already.
     let next_sequence = next_sequence.saturating_add(report.len() as u64);
-    Ok((zones, next_sequence, keep, stale))
+    Ok((zones, next_sequence, stale))
 }
 
 fn apply_record(
@@ -739,6 +688,15 @@ fn resume_writing(
         if !goes_on && let Err(error) = volume.media.finish_one(zone) {
             tracing::warn!(zone = zone.0, %error, "zone could not be finished");
         }
+    }
+    // What is nobody's decides nothing, whichever way the log is read: no record counts that names
+    // it. It may be all the room there is for the log.
+    let nobodys = volume.zones.nobodys();
+    for zone in &nobodys {
+        volume.reset_zone(*zone, true);
+    }
+    if !nobodys.is_empty() {
+        volume.media.flush()?;
     }
     if new_epoch {
         volume.log.begin_epoch(&volume.media, &volume.zones)?;

@@ -6,7 +6,7 @@ mod common;
 
 use std::sync::Arc;
 
-use common::{NOW, create, fresh, noise, open, open_staging};
+use common::{NOW, create, fresh, noise, open, open_staging, small};
 use persimmon_device::{BLOCK_SIZE, DeviceError, ZonedDevice};
 use persimmon_engine::{Error, FormatOptions, Task, Volume};
 use persimmon_sim::{Fault, FaultKind, FaultTarget, SimConfig, SimDevice};
@@ -141,5 +141,37 @@ fn a_zone_filled_by_a_failed_sync_is_entered_as_it_is() {
             let fits = entry.valid == 0 || entry.write_pointer <= info.write_pointer;
             assert!(fits, "zone {zone}, command {command}: {entry:?}, {info:?}");
         }
+    }
+}
+
+/// A recovery on a device that takes no writes tried four zones and left them behind. They were only
+/// reset by the next checkpoint: after a few such mounts there was no room for one, nor for the log,
+/// and the volume was full for good.
+#[test]
+fn mounts_on_a_device_that_takes_no_writes_use_nothing_up() {
+    for seed in 0..8 {
+        let device = fresh(small().host_file());
+        let volume = open(&device);
+        let mut inos = Vec::new();
+        while let Ok(ino) = create(&volume)
+            && volume.write(ino, 0, &noise(ino.0, 1 << 18), NOW).is_ok()
+        {
+            inos.push(ino);
+        }
+        volume.sync().unwrap();
+        drop(volume);
+        let device = Arc::new(device.snapshot().intact());
+        device.reseed(seed);
+        for _ in 0..12 {
+            device.inject(Fault::for_ever(FaultTarget::Write));
+            assert!(open_staging(&device, 1 << 20).is_err());
+            device.heal();
+        }
+        let volume = open(&device);
+        for ino in inos {
+            volume.truncate(ino, 0, NOW).unwrap();
+        }
+        volume.step(Task::Checkpoint).unwrap();
+        volume.close().unwrap();
     }
 }

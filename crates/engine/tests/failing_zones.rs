@@ -401,6 +401,53 @@ fn what_one_zone_of_a_pair_has_is_not_called_durable() {
     assert_eq!(outcomes.len(), 3, "{outcomes:?}");
 }
 
+/// A power cut left a checkpoint's footer in one zone of a log pair only. The recovery named it in
+/// its first block as one that is durable; then that zone went offline and the power failed, before
+/// there was another checkpoint. The next mount looked for the footer in vain, though the one
+/// before it was there and nothing that it needs had been reset.
+#[test]
+fn a_footer_that_one_zone_of_a_pair_has_is_not_called_durable() {
+    let device = fresh_on(SimConfig::new(72, 64).capacity(60).host_file(), 2);
+    let volume = open(&device).unwrap();
+    let mut files = Files::new();
+    fill(&volume, &mut files, 5);
+    volume.step(Task::Checkpoint).unwrap();
+    let last = create(&volume).unwrap();
+    let resets = device.counters().resets;
+    volume.step(Task::Checkpoint).unwrap();
+    assert_eq!(device.counters().resets, resets);
+    drop(volume);
+    let report = device.report(0..72).unwrap();
+    let log: Vec<ZoneId> = roles(&device)
+        .into_iter()
+        .filter(|(zone, role)| *role == Role::Log && report[zone.0 as usize].state.is_active())
+        .map(|(zone, _)| zone)
+        .collect();
+    let [first, second] = log[..] else {
+        panic!("{log:?} are the log's zones")
+    };
+    let mut recoveries = [0, 0];
+    for (lacking, failing) in [(first, second), (second, first)] {
+        for commands in 0.. {
+            let device = copy_of(&device);
+            let end = report[lacking.0 as usize].write_pointer;
+            assert!(device.corrupt(lacking, end - 1, 100, 1));
+            let fault = Fault::of_zone(FaultTarget::Write, FaultKind::Offline);
+            device.inject(fault.zone(failing));
+            device.cut_after(commands);
+            let recovered = open(&device).is_ok();
+            let volume = open(&copy_of(&device)).unwrap();
+            assert_eq!(unreadable(&volume, &files), []);
+            assert!(volume.attr(last).unwrap().is_some());
+            recoveries[usize::from(recovered)] += 1;
+            if recovered {
+                break;
+            }
+        }
+    }
+    assert!(recoveries[0] > 8 && recoveries[1] == 2, "{recoveries:?}");
+}
+
 /// A zone that went offline after recovery had asked about the zones was read all the same, and
 /// the mount failed.
 #[test]

@@ -4,7 +4,7 @@ mod common;
 
 use std::sync::Arc;
 
-use persimmon_device::BufferMut;
+use persimmon_device::{BufferMut, Command, ZonedDevice};
 use persimmon_engine::{Error, Intent, Options, Task, Volume, ZoneStatus};
 use persimmon_format::log::{Body, LogBlock, LogState};
 use persimmon_format::table::Role;
@@ -508,5 +508,75 @@ fn many_dirty_pages_leave_room_for_clean_ones() {
     }
     for ino in &inos {
         assert!(volume.attr(*ino).unwrap().is_some());
+    }
+}
+
+/// Where write pointers are no proof a power cut can leave a header of a log zone that nothing was
+/// written behind, or nothing that the log did not go on without. Its zone was believed to have taken
+/// over the numbers of an earlier one: that ended in the middle, before the newest footer.
+#[test]
+fn a_zone_that_the_log_went_on_without_takes_nothing_over() {
+    let device = fresh(SimConfig::new(40, 128).capacity(120).host_file());
+    let mut inos = Vec::new();
+    // Each time the epoch is a new one.
+    for number in 0..3 {
+        let volume = open(&device, 1 << 20).unwrap();
+        let ino = create(&volume).unwrap();
+        volume.write(ino, 0, &noise(number, 8192), NOW).unwrap();
+        volume.sync().unwrap();
+        volume.step(Task::Checkpoint).unwrap();
+        inos.push((ino, noise(number, 8192)));
+    }
+    let volume = open(&device, 1 << 20).unwrap();
+    let identity = volume.identity().clone();
+    let zones = volume.zones();
+    drop(volume);
+    let unused = |z: &&ZoneStatus| z.entry.role.name() == "free";
+    let zone = zones.iter().find(unused).unwrap().zone;
+    let log = zones.iter().find(|z| z.entry.role.name() == "log").unwrap();
+    for (sequence, first) in [1, 2, 3, 5].map(|first| (log.entry.sequence + 40, first)) {
+        for block_too in [false, true] {
+            let device = Arc::new(device.snapshot().intact());
+            let header = ZoneHeader {
+                volume: identity.clone(),
+                device: DeviceId(0),
+                zone,
+                role: Role::Log,
+                lifetime: 0,
+                sequence,
+                first_log_sequence: first,
+                partner: None,
+            };
+            let mut data = BufferMut::zeroed(1 + usize::from(block_too));
+            data[..4096].copy_from_slice(&header.encode());
+            if block_too {
+                let old = LogBlock {
+                    sequence: first,
+                    state: LogState {
+                        epoch: 1,
+                        resume_after: Lsn(0),
+                        durable: Lsn(0),
+                        footer: Addr::ZERO,
+                    },
+                    body: Body::Journal {
+                        first_lsn: Lsn(1),
+                        lead: 0,
+                        bytes: &[],
+                    },
+                };
+                old.encode_into(&mut data[4096..], &identity.key(), sequence);
+            }
+            let data = vec![data.freeze()];
+            let block = 0;
+            device.run(Command::Write { zone, block, data }).unwrap();
+            for _ in 0..2 {
+                let volume = open(&device, 1 << 20).unwrap();
+                for (ino, bytes) in &inos {
+                    let mut buf = vec![0; bytes.len()];
+                    assert_eq!(volume.read(*ino, 0, &mut buf).unwrap(), bytes.len());
+                    assert_eq!(&buf, bytes);
+                }
+            }
+        }
     }
 }

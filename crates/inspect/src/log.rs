@@ -26,16 +26,40 @@ pub(crate) struct LogZone {
 }
 
 /// A zone that failed was left early: from where the next one took over its numbers, its blocks do
-/// not count.
-fn leave_out_taken_over(zones: &mut [LogZone]) {
-    let mut taken_over = None;
-    for zone in zones.iter_mut().rev() {
-        zone.written = taken_over.map_or(zone.written, |sequence| zone.place(sequence));
-        taken_over = Some(zone.first_log_sequence);
+/// not count. One that holds no good block, or only such as an earlier zone has later epochs in the
+/// place of, took over nothing: its header is all that is left of it.
+fn take_over(media: &Media<'_>, key: &VolumeKey, zones: Vec<LogZone>) -> Vec<LogZone> {
+    let mut chain: Vec<LogZone> = Vec::with_capacity(zones.len());
+    for zone in zones {
+        let first = zone.first_log_sequence;
+        if chain.iter().any(|earlier| earlier.end() > first) {
+            let Some(newest) = last_good(media, key, &zone) else {
+                continue;
+            };
+            let later = |earlier: &LogZone| {
+                last_good(media, key, earlier).is_some_and(|block| {
+                    block.sequence >= first && block.state.epoch > newest.state.epoch
+                })
+            };
+            if chain.iter().any(later) {
+                continue;
+            }
+            for earlier in &mut chain {
+                earlier.written = earlier.place(first);
+            }
+        }
+        chain.push(zone);
     }
+    chain
 }
 
 impl LogZone {
+    /// The sequence of the block behind its last one.
+    fn end(&self) -> u64 {
+        let blocks = u64::from(self.written).saturating_sub(1);
+        self.first_log_sequence.saturating_add(blocks)
+    }
+
     /// Where the log block with this sequence is, or would be; at most where writing ended.
     fn place(&self, sequence: u64) -> u32 {
         let place = sequence
@@ -103,7 +127,7 @@ impl Log {
             .collect();
         zones.sort_by_key(|zone| (zone.sequence, zone.zone));
         zones.dedup_by_key(|zone| (zone.sequence, zone.zone));
-        leave_out_taken_over(&mut zones);
+        let zones = take_over(media, key, zones);
         let newest = zones
             .iter()
             .filter_map(|zone| last_good(media, key, zone))

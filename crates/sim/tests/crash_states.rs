@@ -2,7 +2,7 @@
 //! acknowledged (invariant I4), and the inspector finds nothing wrong.
 
 use persimmon_sim::filesystem::Filesystem;
-use persimmon_sim::harness::{Campaign, Selection};
+use persimmon_sim::harness::{Campaign, Case, Origin, Selection, replay};
 use persimmon_sim::workload::Sequences;
 
 /// Crash states of random runs.
@@ -11,6 +11,19 @@ const STATES: u64 = 100_000;
 const FIRST_SEED: u64 = 4_200;
 /// Of the sequences of two operations one in so many is run.
 const TWOS_STEP: u64 = 101;
+
+/// Seeds that once found something.
+const FOUND: [u64; 4] = [6_527, 6_987, 14_866, 41_037];
+
+#[test]
+fn seeds_that_found_something_find_nothing() {
+    for seed in FOUND {
+        let case = Case::new(Origin::Seed(seed), &Sequences::new()).unwrap();
+        if let Err(failure) = replay(&Filesystem, &case) {
+            panic!("{failure}");
+        }
+    }
+}
 
 #[test]
 fn every_crash_state_is_a_prefix_of_the_history() {

@@ -35,12 +35,13 @@ impl System for Mistaken {
     }
 }
 
-/// A mistake about failing writes needs a device on which one fails.
+/// A mistake about failing writes needs a device on which some fail.
 fn plan(mistake: Fault, seed: u64) -> Plan {
     let mut plan = Plan::new(seed);
     if mistake == Fault::FailedDataAcknowledged {
-        let failure = persimmon_sim::Fault::once(FaultTarget::Write);
-        plan.faults = vec![failure.after(seed % 100)];
+        let failure =
+            |i: u64| persimmon_sim::Fault::once(FaultTarget::Write).after(seed % 100 + 40 * i);
+        plan.faults = (0..6).map(failure).collect();
     }
     plan
 }

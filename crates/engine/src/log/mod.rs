@@ -1,7 +1,11 @@
 //! The log: a chain of zones with journal blocks and checkpoint footers, found through write
-//! pointers alone. [`writer`] buffers and commits, `append` sends blocks, [`scan`] finds and reads, `replay` makes records of blocks.
+//! pointers alone. [`writer`] buffers and commits, `append` sends blocks, [`scan`] finds and reads,
+//! `chain` tells what of that is the log, [`base`] which checkpoint it begins with, `replay` makes
+//! records of blocks.
 
 mod append;
+pub(crate) mod base;
+mod chain;
 pub(crate) mod replay;
 pub(crate) mod scan;
 pub(crate) mod writer;

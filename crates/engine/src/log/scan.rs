@@ -9,6 +9,7 @@ use persimmon_format::table::Role;
 use persimmon_format::zone_header::{VolumeIdentity, ZoneHeader};
 use persimmon_format::{Addr, DeviceId, FormatError, Lsn, VolumeKey};
 
+use super::chain;
 use crate::error::{Error, Result};
 use crate::media::Media;
 use crate::zones::budget::{JOURNAL_BYTES_LIMIT, LOG_CANDIDATES};
@@ -70,6 +71,24 @@ impl FoundZone {
         self.named = self.named.min(other.named);
         self.write_pointer = self.write_pointer.max(other.write_pointer);
         self.copies[1] = other.copies[0];
+    }
+
+    /// The number of the block behind its last one.
+    pub(super) fn end(&self) -> u64 {
+        let blocks = u64::from(self.write_pointer).saturating_sub(1);
+        self.zone.first_log_sequence.saturating_add(blocks)
+    }
+
+    /// Where the block with this number is, or would be; at most where writing ended.
+    pub(super) fn place(&self, sequence: u64) -> u32 {
+        let blocks = sequence.saturating_sub(self.zone.first_log_sequence);
+        let place = blocks.saturating_add(1);
+        place.min(u64::from(self.write_pointer)) as u32
+    }
+
+    /// What it has from this number on does not count.
+    pub(super) fn end_at(&mut self, sequence: u64) {
+        self.write_pointer = self.place(sequence);
     }
 
     /// The zones that hold it.
@@ -181,11 +200,6 @@ pub(crate) fn find(media: &Media, report: &[ZoneInfo]) -> Result<FoundLog> {
     if identity.copies() > 1 {
         zones = join_pairs(zones);
     }
-    for found in &zones {
-        if let [Some(one), Some(other)] = found.copies {
-            media.pairs.join(one.zone, other.zone);
-        }
-    }
     // What cannot be read may be where the log goes on, unless it ends before the end of a zone.
     let goes_on = zones
         .last()
@@ -193,7 +207,12 @@ pub(crate) fn find(media: &Media, report: &[ZoneInfo]) -> Result<FoundLog> {
     if goes_on && let Some(error) = unreadable {
         return Err(error);
     }
-    leave_out_taken_over(&mut zones);
+    let zones = chain::of(media, &key, zones, identity.copies())?;
+    for found in &zones {
+        if let [Some(one), Some(other)] = found.copies {
+            media.pairs.join(one.zone, other.zone);
+        }
+    }
     Ok(FoundLog { identity, zones })
 }
 
@@ -217,20 +236,6 @@ fn join_pairs(zones: Vec<FoundZone>) -> Vec<FoundZone> {
         }
     }
     joined
-}
-
-/// A zone that failed was left early, and the next one took over its numbers: what arrived of the
-/// failed command does not count.
-fn leave_out_taken_over(zones: &mut [FoundZone]) {
-    let mut taken_over = u64::MAX;
-    for found in zones.iter_mut().rev() {
-        let first = found.zone.first_log_sequence;
-        let blocks = taken_over.saturating_sub(first).saturating_add(1);
-        if blocks < u64::from(found.write_pointer) {
-            found.write_pointer = blocks as u32;
-        }
-        taken_over = first;
-    }
 }
 
 /// A log zone known by the first good block in it, if there is one.
@@ -355,60 +360,82 @@ fn decode(block: &[u8], key: &VolumeKey, zone: &LogZone, at: u32) -> Result<Read
 struct Window<'a> {
     found: &'a FoundZone,
     start: u32,
-    copies: Vec<Buffer>,
+    /// Of each zone the blocks below its write pointer.
+    copies: Vec<Vec<Result<Buffer>>>,
 }
 
 impl<'a> Window<'a> {
-    /// Reads blocks below the write pointer. An error if none of the zones can be read.
-    fn read(media: &Media, found: &'a FoundZone, start: u32, count: u32) -> Result<Window<'a>> {
-        let mut copies = Vec::with_capacity(2);
-        let mut failed = None;
-        for copy in found.copies() {
+    /// Reads blocks; where that fails one by one, so that a bad one does not take its neighbours
+    /// along.
+    fn read(media: &Media, found: &'a FoundZone, start: u32, count: u32) -> Window<'a> {
+        let read = |copy: &LogCopy| {
             let count = copy.write_pointer.saturating_sub(start).min(count);
-            if count == 0 {
-                continue;
+            let addr = Addr::new(DeviceId(0), copy.zone, start);
+            let one = |i| media.read_one(addr.offset(i), 1);
+            match count {
+                0 => Vec::new(),
+                1 => vec![one(0)],
+                _ => match media.read_one(addr, count) {
+                    Ok(bytes) => (0..count as usize)
+                        .map(|i| Ok(bytes.slice(i..i + 1)))
+                        .collect(),
+                    Err(_) => (0..count).map(one).collect(),
+                },
             }
-            match media.read_one(Addr::new(DeviceId(0), copy.zone, start), count) {
-                Ok(bytes) => copies.push(bytes),
-                Err(error) => failed = Some(error),
-            }
-        }
-        match failed {
-            Some(error) if copies.is_empty() => Err(error),
-            _ => Ok(Window {
-                found,
-                start,
-                copies,
-            }),
+        };
+        Window {
+            found,
+            start,
+            copies: found.copies().map(read).collect(),
         }
     }
 
-    /// The block at this place: what is good of it anywhere. Also answers whether one zone has it
-    /// and another does not.
-    fn decode(&self, key: &VolumeKey, at: u32) -> (Result<Read, FormatError>, bool) {
-        let offset = at.saturating_sub(self.start) as usize * BLOCK_SIZE;
+    /// The block at this place: what is good of it anywhere, of several the one of the latest
+    /// epoch. Also answers whether the zones differ in it. An error if it is good nowhere, and could
+    /// not be read somewhere: it may be there.
+    fn decode(&self, key: &VolumeKey, at: u32) -> Result<(Result<Read, FormatError>, bool)> {
+        let place = at.saturating_sub(self.start) as usize;
         let what = "log block";
-        let mut good = None;
-        let mut bad = None;
-        let expected = self.found.copies().count();
+        let mut good: Option<(&Buffer, Read)> = None;
+        let (mut bad, mut unreadable) = (None, None);
+        let mut uneven = false;
         for copy in &self.copies {
-            let block = copy.get(offset..offset + BLOCK_SIZE);
-            let decoded = block
-                .ok_or(FormatError::Truncated { what })
-                .and_then(|block| decode(block, key, &self.found.zone, at));
-            match decoded {
-                Ok(read) => good = good.or(Some(read)),
-                Err(error) => bad = Some(error),
+            let block = match copy.get(place) {
+                Some(Ok(block)) => block,
+                Some(Err(error)) => {
+                    unreadable = Some(error);
+                    continue;
+                }
+                None => {
+                    bad = Some(FormatError::Truncated { what });
+                    continue;
+                }
+            };
+            match (decode(block, key, &self.found.zone, at), &good) {
+                (Err(error), _) => bad = Some(error),
+                (Ok(read), None) => good = Some((block, read)),
+                (Ok(_), Some((other, _))) if block[..] == other[..] => {}
+                (Ok(read), Some((_, other))) => {
+                    uneven = true;
+                    if read.state().map(|s| s.epoch) > other.state().map(|s| s.epoch) {
+                        good = Some((block, read));
+                    }
+                }
             }
         }
-        let uneven = good.is_some() && (bad.is_some() || self.copies.len() < expected);
-        let error = bad.unwrap_or(FormatError::Truncated { what });
-        (good.ok_or(error), uneven)
+        match (good, unreadable) {
+            (Some((_, read)), unreadable) => {
+                uneven |= bad.is_some() || unreadable.is_some();
+                Ok((Ok(read), uneven))
+            }
+            (None, Some(error)) => Err(error.clone()),
+            (None, None) => Ok((Err(bad.unwrap_or(FormatError::Truncated { what })), false)),
+        }
     }
 }
 
 /// The last good block of a zone below `end` for which `wanted` holds, and its place.
-fn last_good(
+pub(super) fn last_good(
     media: &Media,
     key: &VolumeKey,
     found: &FoundZone,
@@ -417,9 +444,9 @@ fn last_good(
 ) -> Result<Option<(u32, Read)>> {
     while end > 1 {
         let start = end.saturating_sub(READ_BLOCKS).max(1);
-        let window = Window::read(media, found, start, end - start)?;
+        let window = Window::read(media, found, start, end - start);
         for at in (start..end).rev() {
-            match window.decode(key, at) {
+            match window.decode(key, at)? {
                 (Ok(read), _) if wanted(&read) => return Ok(Some((at, read))),
                 _ => {}
             }
@@ -518,8 +545,8 @@ pub(crate) fn read_footer(
         if at == 0 || at >= found.write_pointer {
             return Err(damaged(FormatError::Truncated { what }));
         }
-        let window = Window::read(media, found, at, 1)?;
-        match window.decode(key, at).0.map_err(damaged)? {
+        let window = Window::read(media, found, at, 1);
+        match window.decode(key, at)?.0.map_err(damaged)? {
             Read::Footer {
                 part,
                 parts,
@@ -534,6 +561,13 @@ pub(crate) fn read_footer(
         at += 1;
     }
     Footer::decode(&bytes).map_err(damaged)
+}
+
+/// The zones that hold the log from `sequence` on.
+pub(crate) fn from(zones: &[FoundZone], sequence: u64) -> &[FoundZone] {
+    let later = zones.iter().skip(1);
+    let unneeded = later.take_while(|next| next.zone.first_log_sequence <= sequence);
+    zones.get(unneeded.count()..).unwrap_or_default()
 }
 
 /// All log blocks from `sequence` on, in order, of bad ones next to each other only the first, and
@@ -556,24 +590,15 @@ fn read_at_most(
 ) -> Result<(Vec<Read>, bool)> {
     let mut blocks = Vec::new();
     let mut uneven = false;
-    for (i, found) in zones.iter().enumerate() {
-        // A zone that failed was left early: the next one took over its numbers.
-        let taken_over = zones
-            .get(i + 1)
-            .map_or(u64::MAX, |next| next.zone.first_log_sequence);
-        let first = found.zone.first_log_sequence;
-        let place = |sequence: u64| sequence.saturating_sub(first).saturating_add(1);
-        let start = place(sequence).min(u64::from(found.write_pointer)) as u32;
-        let end = place(taken_over).min(u64::from(found.write_pointer)) as u32;
-        if taken_over <= sequence {
-            continue;
-        }
+    for found in zones {
+        let end = found.write_pointer;
+        let start = found.place(sequence);
         let mut at = start.max(1);
         while at < end {
             let count = READ_BLOCKS.min(end - at);
-            let window = Window::read(media, found, at, count)?;
+            let window = Window::read(media, found, at, count);
             for at in at..at + count {
-                let (decoded, differs) = window.decode(key, at);
+                let (decoded, differs) = window.decode(key, at)?;
                 uneven |= differs;
                 match decoded {
                     Ok(_) if blocks.len() >= blocks_max => {

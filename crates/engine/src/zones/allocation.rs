@@ -8,8 +8,20 @@ use super::budget::{Budget, LOG_CANDIDATES};
 use super::lifetime::Lives;
 use super::pairs::Pairs;
 use super::stream::Stream;
-use super::table::{Entry, Table};
+use super::table::{Entry, Table, Zones};
 use super::writer::ZoneWriter;
+
+impl Zones {
+    /// Zones that are free but for what is in them: they can be used when they are reset.
+    pub(crate) fn nobodys(&self) -> Vec<ZoneId> {
+        let table = self.lock();
+        let entries = table.entries.iter().enumerate();
+        entries
+            .filter(|(_, e)| e.role == Role::Free && e.used && e.failure.is_none())
+            .map(|(i, _)| ZoneId(i as u32))
+            .collect()
+    }
+}
 
 impl Table {
     /// Zones that the log may take before a checkpoint gives some back.

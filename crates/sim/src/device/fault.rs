@@ -1,6 +1,8 @@
 //! Commands that fail on request.
 
-use persimmon_device::{Command, ZoneId, ZoneState};
+use std::ops::Range;
+
+use persimmon_device::{Buffer, Command, ZoneId, ZoneState};
 
 /// What a failing command answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,6 +55,8 @@ pub struct Fault {
     pub target: FaultTarget,
     /// Only this zone, if any. Flushes have no zone.
     pub zone: Option<ZoneId>,
+    /// Only reads and writes of this block among others, if any.
+    pub block: Option<u32>,
     /// Matching commands that pass before the first that fails.
     pub after: u64,
     /// Matching commands that then fail; `None` is for ever.
@@ -68,6 +72,7 @@ impl Fault {
         Fault {
             target,
             zone: None,
+            block: None,
             after: 0,
             times: Some(1),
             kind: FaultKind::Io,
@@ -99,6 +104,13 @@ impl Fault {
         self
     }
 
+    /// For this block alone: commands fail that would read or write it.
+    #[must_use]
+    pub fn block(mut self, block: u32) -> Fault {
+        self.block = Some(block);
+        self
+    }
+
     /// Not before `commands` matching commands have passed.
     #[must_use]
     pub fn after(mut self, commands: u64) -> Fault {
@@ -121,6 +133,21 @@ impl Fault {
         };
         (self.target == FaultTarget::Any || self.target == target)
             && (self.zone.is_none() || self.zone == zone)
+            && self
+                .block
+                .is_none_or(|block| blocks_of(command).contains(&block))
+    }
+}
+
+/// The blocks of its zone that a command reads, or writes where it says.
+fn blocks_of(command: &Command) -> Range<u32> {
+    match command {
+        Command::Read { block, blocks, .. } => *block..block.saturating_add(*blocks),
+        Command::Write { block, data, .. } => {
+            let blocks: u32 = data.iter().map(Buffer::blocks).sum();
+            *block..block.saturating_add(blocks)
+        }
+        _ => 0..0,
     }
 }
 

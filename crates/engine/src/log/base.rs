@@ -1,0 +1,97 @@
+//! The checkpoint that a recovery begins with, the log from there on, and the checkpoint that it may
+//! call durable.
+
+use persimmon_format::footer::Footer;
+use persimmon_format::{Addr, Lsn, VolumeKey};
+
+use super::scan::{self, FoundZone};
+use crate::error::{Error, Result};
+use crate::media::Media;
+
+/// A checkpoint as what is written from now on builds upon it.
+#[derive(Clone, Copy)]
+pub(crate) struct Base {
+    pub(crate) footer: Addr,
+    pub(crate) cut: Lsn,
+    pub(crate) replay_sequence: u64,
+}
+
+impl Base {
+    pub(crate) fn of(addr: Addr, footer: &Footer) -> Base {
+        Base {
+            footer: addr,
+            cut: footer.cut,
+            replay_sequence: footer.replay.sequence,
+        }
+    }
+}
+
+/// The newest footer and the log blocks from its replay position on.
+pub(crate) struct Log {
+    pub(crate) footer_addr: Addr,
+    pub(crate) footer: Footer,
+    /// The newest checkpoint that is known to have been durable, in all copies: the log's last
+    /// block names it. It may be the one before.
+    pub(crate) proven: Base,
+    /// A newer footer is not whole.
+    pub(crate) older_footer: bool,
+    pub(crate) blocks: Vec<scan::Read>,
+    /// Of a pair of zones one has a block that the other does not have.
+    pub(crate) uneven: bool,
+}
+
+/// Reads the log from its newest checkpoint on.
+pub(crate) fn read(
+    media: &Media,
+    key: &VolumeKey,
+    zones: &[FoundZone],
+    copies: u32,
+) -> Result<Log> {
+    let unfinished = || {
+        Error::NoVolume(
+            "the volume was never finished: `persimmon mkfs` was interrupted; run it again with \
+             --force"
+                .into(),
+        )
+    };
+    let (mut footer_addr, mut footer, mut older_footer) =
+        scan::newest_footer(media, key, zones)?.ok_or_else(unfinished)?;
+    let (mut blocks, mut uneven) = scan::read_from(media, key, zones, footer.replay.sequence)?;
+    if let Some((addr, newer)) = scan::latest_footer(&blocks)
+        && newer.checkpoint > footer.checkpoint
+    {
+        (blocks, uneven) = scan::read_from(media, key, zones, newer.replay.sequence)?;
+        (footer_addr, footer, older_footer) = (addr, newer, false);
+    }
+    let proven = proven(media, key, zones, copies, &blocks)
+        .filter(|base| base.replay_sequence <= footer.replay.sequence)
+        .unwrap_or(Base::of(footer_addr, &footer));
+    Ok(Log {
+        footer_addr,
+        footer,
+        proven,
+        older_footer,
+        blocks,
+        uneven,
+    })
+}
+
+/// The checkpoint that the log's last block names, if it can still be gone back to. Where a zone of
+/// its part of the log was reset, were it one of two, a later one was durable.
+fn proven(
+    media: &Media,
+    key: &VolumeKey,
+    zones: &[FoundZone],
+    copies: u32,
+    blocks: &[scan::Read],
+) -> Option<Base> {
+    let states = blocks.iter().filter_map(scan::Read::state);
+    let addr = states.max_by_key(|state| state.epoch)?.footer;
+    let footer = scan::read_footer(media, key, zones, addr).ok()?;
+    let replayed = scan::from(zones, footer.replay.sequence);
+    let is_there = replayed.first()?.zone.first_log_sequence <= footer.replay.sequence
+        && replayed
+            .iter()
+            .all(|f| f.copies().count() == copies as usize);
+    is_there.then(|| Base::of(addr, &footer))
+}
