@@ -541,15 +541,23 @@ fn reconcile(
             // since: its header tells what it is.
             let known = (entry.role, entry.sequence);
             entry.role = Role::Free;
-            if let Some(header) = read_header(media, identity, zone)? {
-                next_sequence = next_sequence.max(header.sequence.saturating_add(1));
-                // An older one was there before the zone was reset, and its newer one was lost with
-                // the power: no record would be believed of what is written behind it.
-                let fresh = header.sequence >= footer.next_zone_sequence;
-                if fresh || known == (header.role, header.sequence) {
-                    entry.role = header.role;
-                    entry.lifetime = header.lifetime;
-                    entry.sequence = header.sequence;
+            match read_header(media, identity, zone) {
+                Ok(Some(header)) => {
+                    next_sequence = next_sequence.max(header.sequence.saturating_add(1));
+                    // An older one was there before the zone was reset, and its newer one was lost
+                    // with the power: no record would be believed of what is written behind it.
+                    let fresh = header.sequence >= footer.next_zone_sequence;
+                    if fresh || known == (header.role, header.sequence) {
+                        entry.role = header.role;
+                        entry.lifetime = header.lifetime;
+                        entry.sequence = header.sequence;
+                    }
+                }
+                Ok(None) => {}
+                // A record that names it tells what it is; otherwise nobody needs it.
+                Err(error) => {
+                    tracing::warn!(zone = zone.0, %error, "the header of an unused zone cannot be read");
+                    entry.role = known.0;
                 }
             }
             match entry.role {

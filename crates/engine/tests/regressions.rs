@@ -580,3 +580,41 @@ fn a_zone_that_the_log_went_on_without_takes_nothing_over() {
         }
     }
 }
+
+/// A zone taken into use after the checkpoint, of which no more could not be read than its header, made
+/// the mount fail, a read-only one too.
+#[test]
+fn a_header_that_cannot_be_read_fails_no_mount() {
+    let device = fresh(SimConfig::new(40, 128).capacity(120));
+    let volume = open(&device, 1 << 20).unwrap();
+    let ino = create(&volume).unwrap();
+    volume.write(ino, 0, &noise(1, 1 << 17), NOW).unwrap();
+    volume.sync_file(ino).unwrap();
+    let zones = volume.zones();
+    let data = |z: &&ZoneStatus| z.entry.role.name() == "data";
+    let zone = zones.iter().find(data).unwrap().zone;
+    drop(volume);
+    for read_only in [true, false] {
+        let device = Arc::new(device.snapshot().intact());
+        device.inject(Fault::for_ever(FaultTarget::Read).zone(zone).block(0));
+        let options = Options {
+            read_only,
+            ..Options::default()
+        };
+        let (volume, _) = Volume::open(device.clone(), options).unwrap();
+        let mut buf = vec![0; 1 << 17];
+        assert_eq!(volume.read(ino, 0, &mut buf).unwrap(), buf.len());
+        assert_eq!(buf, noise(1, 1 << 17));
+        if read_only {
+            continue;
+        }
+        // Nothing more goes into it.
+        let end = device.report(zone.0..zone.0 + 1).unwrap()[0].state;
+        assert!(!end.is_active());
+        volume.step(Task::Checkpoint).unwrap();
+        drop(volume);
+        let volume = open(&device, 1 << 20).unwrap();
+        assert_eq!(volume.read(ino, 0, &mut buf).unwrap(), buf.len());
+        assert_eq!(buf, noise(1, 1 << 17));
+    }
+}
