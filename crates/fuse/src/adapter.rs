@@ -5,6 +5,8 @@
 mod attributes;
 mod files;
 mod names;
+#[cfg(test)]
+mod tests;
 
 use std::io;
 use std::sync::Arc;

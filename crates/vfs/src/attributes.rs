@@ -24,6 +24,23 @@ pub(crate) fn without_privileges(mode: u32) -> u32 {
     }
 }
 
+/// A second has 1,000,000,000 nanoseconds.
+fn check_times(set: &SetAttr) -> Result<()> {
+    let given = |time: Option<SetTime>| match time {
+        Some(SetTime::At(time)) => Some(time),
+        _ => None,
+    };
+    let times = [given(set.atime), given(set.mtime), set.ctime];
+    match times
+        .iter()
+        .flatten()
+        .any(|time| time.nanoseconds >= 1_000_000_000)
+    {
+        true => Err(Error::Invalid("nanoseconds")),
+        false => Ok(()),
+    }
+}
+
 impl SetAttr {
     /// Anything but the size.
     fn beyond_size(&self) -> bool {
@@ -60,6 +77,7 @@ impl Vfs {
     /// one `ftruncate` came with, or [`Handle::NONE`].
     pub fn setattr(&self, ino: Ino, handle: Handle, set: &SetAttr) -> Result<Attr> {
         self.writable()?;
+        check_times(set)?;
         if let Some(size) = set.size {
             self.set_size(ino, handle, size, set.kill_privileges)?;
         }

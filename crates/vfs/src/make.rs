@@ -150,6 +150,7 @@ impl Vfs {
         mode: u32,
         flags: OpenFlags,
     ) -> Result<(Attr, Handle)> {
+        check_name(name)?;
         let new = New {
             mode: libc::S_IFREG | mode & PERMISSIONS,
             rdev: 0,

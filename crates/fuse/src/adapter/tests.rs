@@ -1,0 +1,179 @@
+//! Requests as no kernel sends them: whatever is in them, each gets an answer, nothing panics, and
+//! the volume stays sound.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use bytemuck::bytes_of;
+use persimmon_engine::{FormatOptions, Volume};
+use persimmon_inspect::CheckOptions;
+use persimmon_sim::{SimConfig, SimDevice};
+use persimmon_vfs::{Clock, Options, Timestamp, Vfs};
+use rand::{Rng, RngCore, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+
+use super::*;
+use crate::protocol::{HEADER_LEN, fixed_len};
+use crate::transport::Later;
+
+const REQUESTS: u32 = 20_000;
+const SEEDS: u64 = 40;
+/// Bytes behind the fixed part that an answer may take.
+const ROOM: usize = 16 << 10;
+
+struct NoClock;
+
+impl Clock for NoClock {
+    fn now(&self) -> Timestamp {
+        Timestamp::default()
+    }
+}
+
+struct Nothing;
+
+impl Live for Nothing {
+    fn answer(&self, question: &str) -> Option<Vec<u8>> {
+        (question == "info").then(|| vec![7; 100])
+    }
+
+    fn control(&self, command: &[u8]) -> std::result::Result<Vec<u8>, String> {
+        Ok(command.to_vec())
+    }
+}
+
+/// Answers of other threads.
+struct Dropped;
+
+impl Transport for Dropped {
+    fn later(&self) -> Box<dyn Later> {
+        Box::new(Dropped)
+    }
+}
+
+impl Later for Dropped {
+    fn answer(self: Box<Self>, _result: std::result::Result<(), Errno>) {}
+}
+
+fn number(rng: &mut ChaCha8Rng) -> u64 {
+    match rng.random_range(0..8) {
+        0..4 => rng.random_range(0..64),
+        4 => rng.random_range(0..4) * 4096 + rng.random_range(0..3),
+        5 => 1 << rng.random_range(0..64),
+        6 => (1u64 << rng.random_range(0..64)).wrapping_sub(1),
+        _ => rng.random(),
+    }
+}
+
+fn fixed(rng: &mut ChaCha8Rng, len: usize) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    while bytes.len() < len {
+        match rng.random() {
+            true => bytes.extend_from_slice(bytes_of(&number(rng))),
+            false => bytes.extend_from_slice(bytes_of(&(number(rng) as u32))),
+        }
+    }
+    bytes.truncate(len);
+    bytes
+}
+
+fn body(rng: &mut ChaCha8Rng) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    for _ in 0..rng.random_range(0..3) {
+        match rng.random_range(0..8) {
+            0 => bytes.extend_from_slice(b"."),
+            1 => bytes.extend_from_slice(b"user.name"),
+            2 => bytes.extend_from_slice(b"system.posix_acl_access"),
+            3 => bytes.resize(bytes.len() + rng.random_range(0..400), b'x'),
+            4 => {
+                let mut noise = vec![0; rng.random_range(0..5000)];
+                rng.fill_bytes(&mut noise);
+                bytes.extend_from_slice(&noise);
+            }
+            _ => bytes.push(b'a' + rng.random_range(0..6)),
+        }
+        if rng.random_ratio(7, 8) {
+            bytes.push(0);
+        }
+    }
+    bytes
+}
+
+fn header(rng: &mut ChaCha8Rng) -> Header {
+    let mut bytes = fixed(rng, HEADER_LEN);
+    let opcode: u32 = match rng.random_range(0..16) {
+        0 => rng.random(),
+        _ => rng.random_range(1..=opcode::TMPFILE),
+    };
+    bytes[4..8].copy_from_slice(bytes_of(&opcode));
+    if rng.random_ratio(3, 4) {
+        let node: u64 = rng.random_range(1..40);
+        bytes[16..24].copy_from_slice(bytes_of(&node));
+    }
+    Header::parse(&bytes).unwrap()
+}
+
+#[test]
+fn requests_of_any_bytes_do_no_harm() {
+    for seed in 0..SEEDS {
+        requests_do_no_harm(seed);
+    }
+}
+
+fn requests_do_no_harm(seed: u64) {
+    let device = Arc::new(SimDevice::new(SimConfig::new(64, 256).fast()));
+    Volume::format(Arc::clone(&device) as _, &FormatOptions::default()).unwrap();
+    let (door, options) = (open(&device), MountOptions::default());
+    let adapter = Adapter::new(door.clone(), Arc::new(Nothing), &options).unwrap();
+    let mut rng = ChaCha8Rng::seed_from_u64(seed);
+    let mut answered = 0;
+    for number in 0..REQUESTS {
+        let header = header(&mut rng);
+        let len = match rng.random_range(0..16) {
+            0 => rng.random_range(0..100),
+            _ => fixed_len(header.opcode),
+        };
+        let fixed = fixed(&mut rng, len);
+        let mut room = body(&mut rng);
+        let sent = room.len();
+        room.resize(sent + rng.random_range(0..ROOM), 0);
+        let mut call = Call::new(header, &fixed, &mut room, sent);
+        match adapter.serve(&mut call, &Dropped) {
+            Outcome::Now(Ok(len)) => {
+                assert!(
+                    len <= room.len(),
+                    "seed {seed}, request {number}: an answer past its room"
+                );
+                answered += 1;
+            }
+            Outcome::Now(Err(errno)) => assert!(errno.0 > 0, "seed {seed}, request {number}"),
+            Outcome::Later | Outcome::Never => {}
+        }
+        assert!(
+            !door.panicked.load(Ordering::Acquire),
+            "seed {seed}, request {number}, operation {}, panicked",
+            header.opcode
+        );
+    }
+    assert!(
+        answered > REQUESTS / 20,
+        "seed {seed}: {answered} had an answer"
+    );
+    drop(adapter);
+    door.vfs.close().unwrap();
+    let report = persimmon_inspect::check(&*device, &CheckOptions::default(), &mut |_| {}).unwrap();
+    assert!(report.is_clean(), "{:#?}", report.findings);
+}
+
+fn open(device: &Arc<SimDevice>) -> Door {
+    let opened = Volume::open(
+        Arc::clone(device) as _,
+        persimmon_engine::Options::default(),
+    );
+    let (volume, _) = opened.unwrap();
+    let vfs = Vfs::new(Arc::new(volume), Arc::new(NoClock), Options::default());
+    Door {
+        vfs: Arc::new(vfs),
+        latencies: Arc::default(),
+        panicked: Arc::default(),
+    }
+}
