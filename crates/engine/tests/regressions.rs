@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use persimmon_device::{BufferMut, Command, ZonedDevice};
 use persimmon_engine::{Error, Intent, Options, Task, Volume, ZoneStatus};
+use persimmon_format::inode::Timestamp;
 use persimmon_format::log::{Body, LogBlock, LogState};
 use persimmon_format::table::Role;
 use persimmon_format::zone_header::ZoneHeader;
@@ -480,6 +481,34 @@ fn cutting_off_what_made_a_file_grow_brings_the_size() {
     drop(volume);
     let volume = open(&device, 1 << 20).unwrap();
     assert_eq!(volume.attr(ino).unwrap().unwrap().size, 28_672);
+}
+
+/// A hole was punched over a file's end, and the staged write that had made the file longer went
+/// with it. The history got the hole and not the size: a crash left a file of the size before that
+/// write with the hole after it. The times of the write came later than those of the hole.
+#[test]
+fn punching_what_made_a_file_grow_brings_the_size() {
+    let device = fresh(SimConfig::new(40, 128).capacity(120));
+    let volume = open(&device, 1 << 20).unwrap();
+    let ino = create(&volume).unwrap();
+    volume.write(ino, 0, &[1; 12_000], NOW).unwrap();
+    volume.sync().unwrap();
+    volume.write(ino, 12_000, &[2; 100], NOW).unwrap();
+    let later = Timestamp {
+        seconds: NOW.seconds + 1,
+        ..NOW
+    };
+    volume.punch(ino, 8192, 100_000, later).unwrap();
+    assert_eq!(volume.attr(ino).unwrap().unwrap().mtime, later);
+    volume.sync_metadata().unwrap();
+    drop(volume);
+    let volume = open(&device, 1 << 20).unwrap();
+    let attr = volume.attr(ino).unwrap().unwrap();
+    assert_eq!((attr.size, attr.mtime), (12_100, later));
+    let mut buf = vec![9; 12_101];
+    assert_eq!(volume.read(ino, 0, &mut buf).unwrap(), 12_100);
+    assert!(buf[..8192].iter().all(|byte| *byte == 1));
+    assert!(buf[8192..12_100].iter().all(|byte| *byte == 0));
 }
 
 /// Dirty pages counted among those that the cache may hold. Where they alone were more, each page

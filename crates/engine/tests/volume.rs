@@ -338,3 +338,19 @@ fn an_appended_tail_rides_in_the_journal() {
     drop(volume);
     check(&open(&device));
 }
+
+/// What made the file grow is not all punched out: its size comes with the rest, not before.
+#[test]
+fn punching_a_part_of_what_made_a_file_grow_leaves_the_size_to_the_rest() {
+    let device = fresh(small());
+    let volume = open(&device);
+    let ino = create(&volume).unwrap();
+    volume.write(ino, 0, &[1; 4096], NOW).unwrap();
+    volume.sync().unwrap();
+    volume.write(ino, 4096, &[2; 12_000], NOW).unwrap();
+    volume.punch(ino, 8192, 100_000, NOW).unwrap();
+    volume.sync_metadata().unwrap();
+    drop(volume);
+    let volume = open(&device);
+    assert_eq!(volume.attr(ino).unwrap().unwrap().size, 4096);
+}

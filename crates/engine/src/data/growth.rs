@@ -4,6 +4,8 @@
 
 use persimmon_device::BLOCK_SIZE;
 
+use super::{block_of, blocks_in};
+
 /// Intervals of bytes, ascending, by which writes extended the file: each from the later of its
 /// offset and the size before, to the size after. What one left and the next went on with is one.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -33,6 +35,13 @@ impl Growth {
     /// Whether any of it begins below `size`.
     pub(crate) fn begins_below(&self, size: u64) -> bool {
         self.0.iter().any(|(start, _)| *start < size)
+    }
+
+    /// The ranges of blocks it is in.
+    pub(crate) fn blocks(&self) -> impl Iterator<Item = (u64, u64)> {
+        self.0
+            .iter()
+            .map(|(start, end)| (block_of(*start), blocks_in(*end)))
     }
 
     /// What came after this growth.

@@ -8,6 +8,7 @@ use persimmon_format::record::{Op, Touch};
 use persimmon_format::{Ino, Key, KeyKind};
 
 use super::files::File;
+use super::growth::Growth;
 use super::staged::Staged;
 use super::{OFFSET_MAX, block_of, blocks_in};
 use crate::Volume;
@@ -103,14 +104,7 @@ impl Volume {
             staged.size = Some(size);
             staged.committed_size = history_size;
             staged.version += 1;
-            if dirty_below {
-                staged.times = Some(super::staged::Times {
-                    mtime: now,
-                    ctime: now,
-                });
-            } else {
-                staged.times = None;
-            }
+            staged.changed(now);
         }
         if more && let Err(error) = self.finish_truncation(ino, keep) {
             // The file must not grow while blocks beyond its end are mapped; the next mount
@@ -219,17 +213,29 @@ impl Volume {
             return Ok(false);
         }
         self.space.give_back(staged.drop_dirty(first, last));
+        // Where nothing is left of what made the file grow, no flight would bring the size in its
+        // place in time: the punch does.
+        let brought = Some(size).filter(|_| !staged.holds_growth());
         drop(staged);
         while self.update::<_, Error>(Intent::Shrink, |tx| {
+            let more = self.punch_some(tx, ino, first, last)?;
             let set = Touch {
+                // The file's old end goes with the last extents.
+                size: brought.filter(|_| !more),
                 mtime: Some(now),
                 ctime: Some(now),
                 ..Touch::default()
             };
             tx.touch(ino, set);
-            self.punch_some(tx, ino, first, last)
+            Ok(more)
         })? {}
-        file.lock().version += 1;
+        let mut staged = file.lock();
+        if let Some(size) = brought {
+            staged.committed_size = size;
+            staged.growth = Growth::default();
+        }
+        staged.version += 1;
+        staged.changed(now);
         Ok(true)
     }
 

@@ -92,6 +92,23 @@ impl Staged {
         (end - first) - covered
     }
 
+    /// The file was changed at `now` by what is in the history: what is still dirty comes later
+    /// and must not bring older times.
+    pub(crate) fn changed(&mut self, now: Timestamp) {
+        self.times = (self.dirty_blocks > 0).then_some(Times {
+            mtime: now,
+            ctime: now,
+        });
+    }
+
+    /// Whether any of what made the file grow is still dirty.
+    pub(crate) fn holds_growth(&self) -> bool {
+        self.growth.blocks().any(|(first, end)| {
+            let blocks = end - first;
+            self.new_blocks(first, end) < blocks
+        })
+    }
+
     /// The dirty block, made so with `base` (zeros where there is none) if it is not yet.
     pub(crate) fn dirty_block(&mut self, block: u64, base: Option<&[u8]>) -> &mut [u8] {
         if !self.is_dirty(block) {
