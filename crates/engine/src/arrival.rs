@@ -81,7 +81,10 @@ impl Arrival<'_> {
         let entry = self.zit.get(zone.0 as usize).copied().unwrap_or_default();
         let arrived =
             read_header(self.media, self.identity, zone)?.is_some_and(|header| match entry.role {
-                Role::Data => header.sequence >= entry.sequence,
+                // Not reset since, for there is something in it, or known by its sequence.
+                Role::Data if entry.valid > 0 || entry.sequence > 0 => {
+                    header.sequence >= entry.sequence
+                }
                 _ => header.role == Role::Data && header.sequence >= self.next_sequence,
             });
         self.headers.borrow_mut().insert(zone, arrived);

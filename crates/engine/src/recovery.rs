@@ -177,6 +177,7 @@ fn open_as_reported(
     let replayed = replay_records(&replay, footer.cut, &arrival, &target, &mut meta)
         .map_err(log_lost(&media, report))?;
     let (last, tail_cut) = (replayed.last, replayed.tail_cut);
+    know_headers(&media, &identity, &zones);
     check_end(last, replay.epoch, log_zones.last(), &meta)?;
 
     // Where a write pointer proves nothing, blocks of a tail that nobody knows of may lie behind
@@ -244,6 +245,19 @@ fn open_as_reported(
     });
     go_on(&volume, report, &stale, &summary, leave_zone)?;
     Ok((volume, summary))
+}
+
+/// Reads the headers again that could not be read, of zones that are in use after all: the error may
+/// have passed.
+fn know_headers(media: &Media, identity: &VolumeIdentity, zones: &Zones) {
+    for zone in zones.unknown() {
+        match read_header(media, identity, zone) {
+            Ok(Some(header)) if header.role == Role::Data => zones.know(&header),
+            // Its blocks can be read without it.
+            Ok(_) => tracing::warn!(zone = zone.0, "a zone in use has no header"),
+            Err(error) => tracing::warn!(zone = zone.0, %error, "a zone's header cannot be read"),
+        }
+    }
 }
 
 /// The metadata as of the checkpoint.
@@ -525,10 +539,14 @@ fn reconcile(
             // Never used again.
         } else if info.state.is_dead() && valid == 0 {
             // A record may refer to it all the same: it is known by its header then.
-            if let Ok(Some(header)) = read_header(media, identity, zone) {
-                entry.lifetime = header.lifetime;
-                entry.sequence = header.sequence;
-                next_sequence = next_sequence.max(header.sequence.saturating_add(1));
+            match read_header(media, identity, zone) {
+                Ok(Some(header)) => {
+                    entry.lifetime = header.lifetime;
+                    entry.sequence = header.sequence;
+                    next_sequence = next_sequence.max(header.sequence.saturating_add(1));
+                }
+                Ok(None) => {}
+                Err(_) => entry.sequence = 0,
             }
             entry.role = Role::Retired;
         } else if !used && valid == 0 {
@@ -554,10 +572,13 @@ fn reconcile(
                     }
                 }
                 Ok(None) => {}
-                // A record that names it tells what it is; otherwise nobody needs it.
+                // Its use may be another than the checkpoint knows. If no record names it, it is
+                // reset when a checkpoint finds it without valid blocks.
                 Err(error) => {
                     tracing::warn!(zone = zone.0, %error, "the header of an unused zone cannot be read");
-                    entry.role = known.0;
+                    entry.role = Role::Data;
+                    entry.lifetime = 0;
+                    entry.sequence = 0;
                 }
             }
             match entry.role {

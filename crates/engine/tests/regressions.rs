@@ -647,3 +647,49 @@ fn a_header_that_cannot_be_read_fails_no_mount() {
         assert_eq!(buf, noise(1, 1 << 17));
     }
 }
+
+/// A zone that replay found in use while its header could not be read was written to the zone table with
+/// the sequence 0, or that of its use before, and kept it: its summaries were of no use any more, and
+/// nothing told that from damage.
+#[test]
+fn a_header_that_could_not_be_read_is_known_when_it_can_be() {
+    let device = fresh(SimConfig::new(40, 128).capacity(120));
+    let volume = open(&device, 1 << 20).unwrap();
+    let ino = create(&volume).unwrap();
+    volume.write(ino, 0, &noise(1, 1 << 17), NOW).unwrap();
+    volume.sync_file(ino).unwrap();
+    let zones = volume.zones();
+    let data = |z: &&ZoneStatus| z.entry.role == Role::Data;
+    let status = *zones.iter().find(data).unwrap();
+    drop(volume);
+    let sequence = |volume: &Volume| {
+        let now = volume.zones()[status.zone.0 as usize].entry;
+        (now.role, now.sequence, now.lifetime)
+    };
+    let known = (Role::Data, status.entry.sequence, status.entry.lifetime);
+    assert!(known.1 > 0);
+    // Once, past the search for the log: in the mount itself. For ever: in the first mount that can.
+    for times in [Some(1), None] {
+        let device = Arc::new(device.snapshot().intact());
+        let mut fault = Fault::for_ever(FaultTarget::Read)
+            .zone(status.zone)
+            .block(0)
+            .after(1);
+        fault.times = times;
+        device.inject(fault);
+        let volume = open(&device, 1 << 20).unwrap();
+        let unknown = (Role::Data, 0, 0);
+        assert_eq!(
+            sequence(&volume),
+            if times.is_some() { known } else { unknown }
+        );
+        volume.step(Task::Checkpoint).unwrap();
+        drop(volume);
+        let device = Arc::new(device.snapshot().intact());
+        let volume = open(&device, 1 << 20).unwrap();
+        assert_eq!(sequence(&volume), known);
+        let mut buf = vec![0; 1 << 17];
+        assert_eq!(volume.read(ino, 0, &mut buf).unwrap(), buf.len());
+        assert_eq!(buf, noise(1, 1 << 17));
+    }
+}

@@ -126,7 +126,7 @@ pub struct ZitEntry {
     /// Resets in its life.
     pub resets: u32,
     /// Number of its present use, also in its header and in all of its blocks; grows with every
-    /// zone that is taken into use.
+    /// zone that is taken into use. 0 in a data zone whose header could not be read yet.
     pub sequence: u64,
     /// The volume's write clock (blocks written so far) when it was last written; of data zones when
     /// users wrote what is in it, on average.
@@ -143,6 +143,14 @@ impl ZitEntry {
     #[must_use]
     pub fn grains(&self) -> u64 {
         (u64::from(self.valid) * BLOCK_GRAINS).saturating_sub(self.short.into())
+    }
+
+    /// Whether a zone whose header has this sequence is in the use that this tells of. A data zone
+    /// of unknown sequence is as long as something in it is valid.
+    #[must_use]
+    pub fn is_of_use(&self, sequence: u64) -> bool {
+        let unknown = self.sequence == 0 && self.role == Role::Data && self.valid > 0;
+        self.sequence == sequence || unknown
     }
 
     /// With so many grains valid.

@@ -297,7 +297,10 @@ impl Evidence<'_> {
         let index = zone.0 as usize;
         let entry = self.checkpoint.zit.get(index).copied().unwrap_or_default();
         match self.zones.get(index) {
-            Some(ZoneUse::Header(header)) if entry.role == Role::Data => {
+            // Not reset since, for there is something in it, or known by its sequence.
+            Some(ZoneUse::Header(header))
+                if entry.role == Role::Data && (entry.valid > 0 || entry.sequence > 0) =>
+            {
                 header.sequence >= entry.sequence
             }
             Some(ZoneUse::Header(header)) => {

@@ -3,6 +3,7 @@
 use persimmon_device::ZoneId;
 use persimmon_format::summary::SummaryBuilder;
 use persimmon_format::table::Role;
+use persimmon_format::zone_header::ZoneHeader;
 
 use super::budget::{Budget, LOG_CANDIDATES};
 use super::lifetime::Lives;
@@ -20,6 +21,28 @@ impl Zones {
             .filter(|(_, e)| e.role == Role::Free && e.used && e.failure.is_none())
             .map(|(i, _)| ZoneId(i as u32))
             .collect()
+    }
+
+    /// Data zones with something in them whose sequence is not known: their headers could not be read
+    /// when records told that they are in use.
+    pub(crate) fn unknown(&self) -> Vec<ZoneId> {
+        let table = self.lock();
+        let zones = (0..).map(ZoneId).zip(&table.entries);
+        let unknown = zones.filter(|(_, e)| e.role == Role::Data && e.sequence == 0);
+        unknown
+            .map(|(zone, _)| zone)
+            .filter(|zone| self.valid(*zone) > 0)
+            .collect()
+    }
+
+    /// The header of such a zone was read after all.
+    pub(crate) fn know(&self, header: &ZoneHeader) {
+        let mut table = self.lock();
+        table.next_sequence = table.next_sequence.max(header.sequence.saturating_add(1));
+        if let Some(entry) = table.entries.get_mut(header.zone.0 as usize) {
+            entry.sequence = header.sequence;
+            entry.lifetime = header.lifetime;
+        }
     }
 }
 

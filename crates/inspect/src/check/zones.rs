@@ -117,7 +117,7 @@ fn check_header(
         // Taken into use since the checkpoint, or waiting to be reset.
         return;
     }
-    if header.sequence == entry.sequence {
+    if entry.is_of_use(header.sequence) {
         if header.role != entry.role {
             let detail = format!(
                 "{} in its entry, {} in its header",

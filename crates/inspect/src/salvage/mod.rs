@@ -410,7 +410,7 @@ fn still_stands(inspector: &Inspector<'_>, checkpoint: &Checkpoint) -> bool {
     let zones = (0..).map(ZoneId).zip(&checkpoint.zit);
     let mut used = zones.filter(|(_, entry)| entry.valid > 0);
     used.all(|(zone, entry)| {
-        let same = |header: &ZoneHeaderFields| header.sequence == entry.sequence;
+        let same = |header: &ZoneHeaderFields| entry.is_of_use(header.sequence);
         inspector.header(zone).is_some_and(same)
     })
 }

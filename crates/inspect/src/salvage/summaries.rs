@@ -134,9 +134,7 @@ fn blocks_at_cut(inspector: &Inspector<'_>, zone: ZoneId, sequence: u64) -> u32 
     let checkpoint = inspector.checkpoint.as_ref();
     let entry = checkpoint.and_then(|c| c.zit.get(zone.0 as usize));
     match entry {
-        Some(entry) if entry.role == Role::Data && entry.sequence == sequence => {
-            entry.write_pointer
-        }
+        Some(entry) if entry.role == Role::Data && entry.is_of_use(sequence) => entry.write_pointer,
         // Without the table nothing tells; then nothing is taken for new.
         _ if checkpoint.is_none_or(|c| c.zit_lost) => u32::MAX,
         _ => 0,
