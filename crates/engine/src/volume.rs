@@ -120,8 +120,7 @@ impl Volume {
 
     pub(crate) fn assemble(parts: Parts) -> Volume {
         let key = parts.identity.key();
-        let user_blocks = parts.zones.budget.user_blocks;
-        let space = Space::new(parts.options.staging_bytes_max, user_blocks);
+        let space = Space::new(parts.options.staging_bytes_max, &parts.zones.budget);
         let cleaning_options = RwLock::new(parts.options.cleaning);
         Volume {
             log: Log::new(key.clone(), parts.start),

@@ -409,6 +409,7 @@ impl Volume {
         placed: &mut Vec<Placed>,
     ) -> Result<()> {
         let mut tries = Tries::default();
+        let mut hopeless = false;
         while !runs.is_empty() {
             let floor = match stream {
                 _ if class == Class::CleanedData => {
@@ -425,8 +426,15 @@ impl Volume {
                     if class == Class::CleanedData || way.superseding || way.without_cleaning {
                         return Err(Error::NoSpace);
                     }
-                    self.make_room()?;
-                    continue;
+                    if !hopeless {
+                        match self.make_room() {
+                            Ok(()) => continue,
+                            Err(Error::NoSpace) => hopeless = true,
+                            Err(error) => return Err(error),
+                        }
+                    }
+                    // There may be room in zones that are kept for others.
+                    self.zones.checkout_any_data().ok_or(Error::NoSpace)?
                 }
                 Err(NoWriter::Failed(error)) => return Err(error),
             };

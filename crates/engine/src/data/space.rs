@@ -9,6 +9,7 @@ use persimmon_device::BLOCK_SIZE;
 
 use crate::Volume;
 use crate::error::Result;
+use crate::zones::budget::Budget;
 
 /// Blocks a dirty page is counted as, until a checkpoint says how many it takes.
 const DIRTY_PAGE_BLOCKS: u64 = 3;
@@ -23,7 +24,10 @@ pub(crate) struct Space {
     staged_blocks_peak: AtomicU64,
     turn: Mutex<()>,
     given_back: Condvar,
-    pub(crate) staged_blocks_max: u64,
+    staged_blocks_max: u64,
+    /// The same where zones are short. What is staged of a file lands at once, and until then the
+    /// zones it fills cannot be cleaned: it must not need more of them than are kept for that.
+    staged_blocks_max_short: u64,
 }
 
 /// What statfs tells.
@@ -38,15 +42,17 @@ pub struct SpaceReport {
 }
 
 impl Space {
-    pub(crate) fn new(staging_bytes_max: usize, user_blocks: u64) -> Space {
+    pub(crate) fn new(staging_bytes_max: usize, budget: &Budget) -> Space {
         // A flight holds the zones it fills: on small volumes it must leave some to clean.
         let blocks_max = (staging_bytes_max / BLOCK_SIZE) as u64;
+        let blocks_max = blocks_max.min(budget.user_blocks / 16).max(64);
         Space {
             staged_blocks: AtomicU64::new(0),
             staged_blocks_peak: AtomicU64::new(0),
             turn: Mutex::new(()),
             given_back: Condvar::new(),
-            staged_blocks_max: blocks_max.min(user_blocks / 16).max(64),
+            staged_blocks_max: blocks_max,
+            staged_blocks_max_short: blocks_max.min(budget.usable_blocks).max(64),
         }
     }
 
@@ -74,18 +80,27 @@ impl Space {
     /// Waits until the buffer is no longer full, or for a while: flights of others are to land.
     pub(crate) fn wait_for_landing(&self) {
         let turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
-        if self.is_over() {
+        if self.staged_blocks() >= self.staged_blocks_max_short {
             drop(self.given_back.wait_timeout(turn, LANDING_WAIT));
         }
-    }
-
-    /// Whether writers should help to empty the staging buffer.
-    pub(crate) fn is_over(&self) -> bool {
-        self.staged_blocks() >= self.staged_blocks_max
     }
 }
 
 impl Volume {
+    /// Whether writers should help to empty the staging buffer.
+    pub(crate) fn staging_is_full(&self) -> bool {
+        let (space, staged) = (&self.space, self.space.staged_blocks());
+        if staged < space.staged_blocks_max_short {
+            return false;
+        }
+        let zones = space
+            .staged_blocks_max
+            .div_ceil(self.zones.budget.usable_blocks.max(1));
+        let are_short =
+            || u64::from(self.zones.free_zones()) <= u64::from(self.zones.data_floor()) + 2 * zones;
+        staged >= space.staged_blocks_max || are_short()
+    }
+
     /// Blocks that can still be promised to somebody.
     pub(crate) fn available_blocks(&self) -> u64 {
         let user_blocks = self.zones.user_blocks();

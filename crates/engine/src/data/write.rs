@@ -81,7 +81,7 @@ impl Volume {
         let mut settled = false;
         loop {
             // Nothing to fly although the buffer is full: it is all in the air.
-            while self.space.is_over() {
+            while self.staging_is_full() {
                 if !self.write_back()? {
                     self.space.wait_for_landing();
                 }

@@ -88,6 +88,11 @@ impl Table {
         self.take(|w| w.stream == nearest)
     }
 
+    /// A writer of any zone for file data; of several the one with least to do.
+    pub(super) fn take_any_data(&mut self) -> Option<ZoneWriter> {
+        self.take(|w| w.stream.role() == Role::Data)
+    }
+
     pub(super) fn someone_writes(&self, role: Role) -> bool {
         self.out.iter().any(|(s, n)| s.role() == role && *n > 0)
     }

@@ -111,7 +111,8 @@ impl Budget {
         let data_floor = log_floor + checkpoint_zones + 1;
         // Beyond the floors: the log as long as it may get, zones being filled, and garbage in
         // metadata zones that waits for the next checkpoint.
-        let held = data_floor + log_zones + u64::from(data_slots.min(2)) + checkpoint_zones + 1;
+        let metadata_garbage = checkpoint_zones + u64::from(copies);
+        let held = data_floor + log_zones + u64::from(data_slots.min(2)) + metadata_garbage;
         let reserve = (zones * u64::from(reserve_basis_points))
             .div_ceil(10_000)
             .max(held);

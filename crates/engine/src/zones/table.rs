@@ -365,6 +365,11 @@ impl Zones {
         }
     }
 
+    /// A writer of any zone for file data, survivors' too, if one is parked.
+    pub(crate) fn checkout_any_data(&self) -> Option<ZoneWriter> {
+        self.lock().take_any_data()
+    }
+
     /// A writer, and whether its zone was opened for it and has no header yet.
     fn take_or_open(&self, stream: Stream, floor: u32) -> Result<(ZoneWriter, bool), NoWriter> {
         let role = stream.role();
