@@ -93,6 +93,16 @@ fn full_host(copies: u32, target: FaultTarget) {
     assert!(refused > 0);
 }
 
+/// No zone in use holds less than its entry says.
+fn entries_fit(device: &SimDevice, volume: &Volume, command: u64) {
+    let report = device.report(0..40).unwrap();
+    for (status, info) in volume.zones().iter().zip(report) {
+        let (entry, zone) = (status.entry, status.zone);
+        let fits = entry.valid == 0 || entry.write_pointer <= info.write_pointer;
+        assert!(fits, "zone {zone}, command {command}: {entry:?}, {info:?}");
+    }
+}
+
 /// A zone in which a write had failed, and which could not be finished then, stood in the zone table
 /// with blocks that it does not have; fsck told of a zone that holds less than its entry says.
 #[test]
@@ -109,12 +119,7 @@ fn a_zone_that_cannot_be_finished_is_entered_as_it_is() {
         volume.write(ino, 9000, &[2; 30 * BLOCK_SIZE], NOW).unwrap();
         volume.sync().unwrap();
         volume.step(Task::Checkpoint).unwrap();
-        let report = device.report(0..40).unwrap();
-        for (status, info) in volume.zones().iter().zip(report) {
-            let (entry, zone) = (status.entry, status.zone);
-            let fits = entry.valid == 0 || entry.write_pointer <= info.write_pointer;
-            assert!(fits, "zone {zone}, command {command}: {entry:?}, {info:?}");
-        }
+        entries_fit(&device, &volume, command);
     }
 }
 
@@ -135,12 +140,7 @@ fn a_zone_filled_by_a_failed_sync_is_entered_as_it_is() {
         volume.write(ino, 0, &bytes, NOW).unwrap();
         volume.sync_file(ino).unwrap();
         volume.step(Task::Checkpoint).unwrap();
-        let report = device.report(0..40).unwrap();
-        for (status, info) in volume.zones().iter().zip(report) {
-            let (entry, zone) = (status.entry, status.zone);
-            let fits = entry.valid == 0 || entry.write_pointer <= info.write_pointer;
-            assert!(fits, "zone {zone}, command {command}: {entry:?}, {info:?}");
-        }
+        entries_fit(&device, &volume, command);
     }
 }
 

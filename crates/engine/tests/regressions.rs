@@ -7,13 +7,12 @@ use std::sync::Arc;
 use persimmon_device::{BufferMut, Command, ZonedDevice};
 use persimmon_engine::{Error, Intent, Options, Task, Volume, ZoneStatus};
 use persimmon_format::inode::Timestamp;
-use persimmon_format::log::{Body, LogBlock, LogState};
 use persimmon_format::table::Role;
 use persimmon_format::zone_header::ZoneHeader;
-use persimmon_format::{Addr, DeviceId, Key, Lsn};
+use persimmon_format::{DeviceId, Key};
 use persimmon_sim::{Fault, FaultTarget, SimConfig};
 
-use common::{NOW, create, fresh, noise, open_staging as open};
+use common::{NOW, create, fresh, noise, old_log_block, open_staging as open};
 
 /// footer N is the last block, footer N-1's zone was reset.
 #[test]
@@ -369,21 +368,7 @@ fn what_a_zone_once_was_does_not_reset_it() {
     volume.truncate(inos[0], 0, NOW).unwrap();
     volume.step(Task::Checkpoint).unwrap();
     let mut block = BufferMut::zeroed(1);
-    let old = LogBlock {
-        sequence: 1,
-        state: LogState {
-            epoch: 1,
-            resume_after: Lsn(0),
-            durable: Lsn(0),
-            footer: Addr::ZERO,
-        },
-        body: Body::Journal {
-            first_lsn: Lsn(1),
-            lead: 0,
-            bytes: &[],
-        },
-    };
-    old.encode_into(&mut block, &volume.identity().key(), 1);
+    old_log_block(&mut block, &volume.identity().key(), 1, 1);
     drop(volume);
     assert!(device.replace(zone, 1, block.freeze()));
     for damage in [false, true] {
@@ -579,21 +564,7 @@ fn a_zone_that_the_log_went_on_without_takes_nothing_over() {
             let mut data = BufferMut::zeroed(1 + usize::from(block_too));
             data[..4096].copy_from_slice(&header.encode());
             if block_too {
-                let old = LogBlock {
-                    sequence: first,
-                    state: LogState {
-                        epoch: 1,
-                        resume_after: Lsn(0),
-                        durable: Lsn(0),
-                        footer: Addr::ZERO,
-                    },
-                    body: Body::Journal {
-                        first_lsn: Lsn(1),
-                        lead: 0,
-                        bytes: &[],
-                    },
-                };
-                old.encode_into(&mut data[4096..], &identity.key(), sequence);
+                old_log_block(&mut data[4096..], &identity.key(), sequence, first);
             }
             let data = vec![data.freeze()];
             let block = 0;

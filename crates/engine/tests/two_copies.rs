@@ -6,12 +6,11 @@ mod common;
 
 use std::sync::Arc;
 
-use common::{NOW, create, noise};
-use persimmon_device::{BLOCK_SIZE, BufferMut, ZoneId, ZonedDevice};
+use common::{NOW, create, noise, old_log_block};
+use persimmon_device::{BufferMut, ZoneId, ZonedDevice};
 use persimmon_engine::{FormatOptions, Options, RecoveryReport, Volume};
-use persimmon_format::log::{Body, LogBlock, LogState};
+use persimmon_format::Ino;
 use persimmon_format::zone_header::ZoneHeader;
-use persimmon_format::{Addr, Ino, Lsn};
 use persimmon_sim::{Fault, FaultTarget, SimConfig, SimDevice};
 
 fn open(device: &Arc<SimDevice>) -> (Volume, RecoveryReport) {
@@ -94,21 +93,8 @@ fn of_two_good_blocks_that_differ_the_later_epoch_counts() {
     for zone in [first, second] {
         let device = Arc::new(device.snapshot().intact());
         let mut block = BufferMut::zeroed(1);
-        let old = LogBlock {
-            sequence: header.first_log_sequence + u64::from(end) - 2,
-            state: LogState {
-                epoch: 1,
-                resume_after: Lsn(0),
-                durable: Lsn(0),
-                footer: Addr::ZERO,
-            },
-            body: Body::Journal {
-                first_lsn: Lsn(1),
-                lead: 0,
-                bytes: &[],
-            },
-        };
-        old.encode_into(&mut block[..BLOCK_SIZE], &key, header.sequence);
+        let sequence = header.first_log_sequence + u64::from(end) - 2;
+        old_log_block(&mut block, &key, header.sequence, sequence);
         assert!(device.replace(zone, end - 1, block.freeze()));
         let (volume, report) = open(&device);
         assert!(report.copies_uneven);

@@ -6,8 +6,9 @@
 use std::sync::Arc;
 
 use persimmon_engine::{Error, FormatOptions, Intent, Options, Volume};
-use persimmon_format::Ino;
 use persimmon_format::inode::{Inode, Timestamp};
+use persimmon_format::log::{Body, LogBlock, LogState};
+use persimmon_format::{Addr, Ino, Lsn, VolumeKey};
 use persimmon_sim::{SimConfig, SimDevice};
 
 pub const NOW: Timestamp = Timestamp {
@@ -72,4 +73,23 @@ pub fn noise(number: u64, len: usize) -> Vec<u8> {
         }
     };
     (0..len).map(&mut next).collect()
+}
+
+/// A good log block of the first epoch with this number, with no records in it.
+pub fn old_log_block(block: &mut [u8], key: &VolumeKey, zone_sequence: u64, sequence: u64) {
+    let old = LogBlock {
+        sequence,
+        state: LogState {
+            epoch: 1,
+            resume_after: Lsn(0),
+            durable: Lsn(0),
+            footer: Addr::ZERO,
+        },
+        body: Body::Journal {
+            first_lsn: Lsn(1),
+            lead: 0,
+            bytes: &[],
+        },
+    };
+    old.encode_into(block, key, zone_sequence);
 }
