@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use common::{NOW, create};
-use persimmon_device::{BLOCK_SIZE, ZoneId, ZoneState, ZonedDevice};
+use persimmon_device::{BLOCK_SIZE, ZoneId, ZoneInfo, ZoneState, ZonedDevice};
 use persimmon_engine::{Error, FormatOptions, Options, Progress, Task, Volume, ZoneFailure};
 use persimmon_format::Ino;
 use persimmon_format::table::Role;
@@ -354,6 +354,19 @@ fn a_new_volume_is_not_taken_for_the_one_before() {
     assert_eq!(volume.identity().uuid, [7; 16]);
 }
 
+/// The two zones that the log goes on in.
+fn log_pair(device: &Arc<SimDevice>, report: &[ZoneInfo]) -> (ZoneId, ZoneId) {
+    let log: Vec<ZoneId> = roles(device)
+        .into_iter()
+        .filter(|(zone, role)| *role == Role::Log && report[zone.0 as usize].state.is_active())
+        .map(|(zone, _)| zone)
+        .collect();
+    let [first, second] = log[..] else {
+        panic!("{log:?} are the log's zones")
+    };
+    (first, second)
+}
+
 /// A power cut left the last records in one zone of a log pair only. The recovery told in its first
 /// block that they were durable; then that zone went offline and the power failed, before there
 /// was a checkpoint. The next mount found that durable records were missing: the log was lost.
@@ -369,14 +382,7 @@ fn what_one_zone_of_a_pair_has_is_not_called_durable() {
     volume.sync_metadata().unwrap();
     drop(volume);
     let report = device.report(0..72).unwrap();
-    let log: Vec<ZoneId> = roles(&device)
-        .into_iter()
-        .filter(|(zone, role)| *role == Role::Log && report[zone.0 as usize].state.is_active())
-        .map(|(zone, _)| zone)
-        .collect();
-    let [first, second] = log[..] else {
-        panic!("{log:?} are the log's zones")
-    };
+    let (first, second) = log_pair(&device, &report);
     let mut outcomes = BTreeMap::new();
     for (lacking, failing) in [(first, second), (second, first)] {
         for commands in 0.. {
@@ -418,14 +424,7 @@ fn a_footer_that_one_zone_of_a_pair_has_is_not_called_durable() {
     assert_eq!(device.counters().resets, resets);
     drop(volume);
     let report = device.report(0..72).unwrap();
-    let log: Vec<ZoneId> = roles(&device)
-        .into_iter()
-        .filter(|(zone, role)| *role == Role::Log && report[zone.0 as usize].state.is_active())
-        .map(|(zone, _)| zone)
-        .collect();
-    let [first, second] = log[..] else {
-        panic!("{log:?} are the log's zones")
-    };
+    let (first, second) = log_pair(&device, &report);
     let mut recoveries = [0, 0];
     for (lacking, failing) in [(first, second), (second, first)] {
         for commands in 0.. {
