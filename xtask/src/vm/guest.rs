@@ -53,7 +53,9 @@ const COMPLAINTS: &str = "qemu";
 /// Lines that wait to be read.
 const LINES_MAX: usize = 1024;
 
-/// The guest's first process. Commands run one after the other.
+/// The guest's first process, and under it the one that runs commands, one after the other. They are
+/// two because daemons become children of the first: when one ends, the signal breaks off what the
+/// first is reading, and busybox forgets the half of a line that it had.
 const INIT: &str = r#"#!/bin/busybox sh
 /bin/busybox mkdir -p /proc /sys /dev /tmp /run /mnt /etc /sbin
 /bin/busybox --install -s /bin
@@ -78,11 +80,14 @@ marker=$(sed 's/.*persimmon.marker=\([^ ]*\).*/\1/' /proc/cmdline)
 stty -F /dev/ttyS1 raw -echo 115200
 exec 3<>/dev/ttyS1
 printf '\n%s ready\n' "$marker" >&3
-while read -r line <&3; do
-    sh -c "$line" </dev/null >&3 2>&1 3<&-
-    code=$?
-    printf '\n%s %s\n' "$marker" $code >&3
-done
+(
+    while read -r line <&3; do
+        sh -c "$line" </dev/null >&3 2>&1 3<&-
+        code=$?
+        printf '\n%s %s\n' "$marker" $code >&3
+    done
+)
+echo "the command port was closed"
 "#;
 
 impl Guest {
