@@ -79,14 +79,14 @@ impl Arrival<'_> {
             return Ok(*known);
         }
         let entry = self.zit.get(zone.0 as usize).copied().unwrap_or_default();
-        let arrived =
-            read_header(self.media, self.identity, zone)?.is_some_and(|header| match entry.role {
-                // Not reset since, for there is something in it, or known by its sequence.
-                Role::Data if entry.valid > 0 || entry.sequence > 0 => {
-                    header.sequence >= entry.sequence
-                }
-                _ => header.role == Role::Data && header.sequence >= self.next_sequence,
-            });
+        let least = match entry.role {
+            // Not reset since, for there is something in it, or known by its sequence.
+            Role::Data if entry.valid > 0 || entry.sequence > 0 => entry.sequence,
+            _ => self.next_sequence,
+        };
+        // It may have held pages of a checkpoint that came to nothing in between.
+        let arrived = read_header(self.media, self.identity, zone)?
+            .is_some_and(|header| header.role == Role::Data && header.sequence >= least);
         self.headers.borrow_mut().insert(zone, arrived);
         Ok(arrived)
     }

@@ -296,17 +296,13 @@ impl Evidence<'_> {
     fn header_arrived(&self, zone: ZoneId) -> bool {
         let index = zone.0 as usize;
         let entry = self.checkpoint.zit.get(index).copied().unwrap_or_default();
-        match self.zones.get(index) {
+        let least = match entry.role {
             // Not reset since, for there is something in it, or known by its sequence.
-            Some(ZoneUse::Header(header))
-                if entry.role == Role::Data && (entry.valid > 0 || entry.sequence > 0) =>
-            {
-                header.sequence >= entry.sequence
-            }
-            Some(ZoneUse::Header(header)) => {
-                let fresh = header.sequence >= self.checkpoint.footer.next_zone_sequence;
-                header.role == Role::Data && fresh
-            }
+            Role::Data if entry.valid > 0 || entry.sequence > 0 => entry.sequence,
+            _ => self.checkpoint.footer.next_zone_sequence,
+        };
+        match self.zones.get(index) {
+            Some(ZoneUse::Header(header)) => header.role == Role::Data && header.sequence >= least,
             _ => false,
         }
     }
