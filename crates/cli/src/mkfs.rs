@@ -243,11 +243,15 @@ impl Shape {
             .map(|zone| zone.capacity)
             .min();
         let shape = ImageGeometry {
-            zone_count: geometry.zone_count,
+            zone_count: drive.zone_count_made()?,
             zone_blocks: geometry.zone_blocks,
             capacity_blocks: capacity.unwrap_or(geometry.zone_blocks),
             max_open: geometry.max_open,
             max_active: geometry.max_active,
+        };
+        let geometry = Geometry {
+            zone_count: shape.zone_count,
+            ..geometry
         };
         Ok((shape, geometry))
     }

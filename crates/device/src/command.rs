@@ -61,6 +61,20 @@ pub enum Command {
 }
 
 impl Command {
+    /// The zone it is for; none of a flush.
+    pub(crate) fn zone_mut(&mut self) -> Option<&mut ZoneId> {
+        match self {
+            Command::Read { zone, .. }
+            | Command::Write { zone, .. }
+            | Command::Append { zone, .. }
+            | Command::Reset { zone, .. }
+            | Command::Finish { zone }
+            | Command::Open { zone }
+            | Command::Close { zone } => Some(zone),
+            Command::Flush => None,
+        }
+    }
+
     /// Total blocks of `data`, for writes and appends.
     #[must_use]
     pub fn data_blocks(data: &[Buffer]) -> u32 {
@@ -143,6 +157,18 @@ impl Pending {
     #[must_use]
     pub fn deferred(finish: impl FnOnce() -> Result<Completion> + Send + 'static) -> Pending {
         Pending(State::Deferred(Box::new(finish)))
+    }
+
+    /// The same command, its error as `change` has it.
+    #[must_use]
+    pub(crate) fn map_err(
+        self,
+        change: impl FnOnce(DeviceError) -> DeviceError + Send + 'static,
+    ) -> Pending {
+        match self.0 {
+            State::Ready(result) => Pending::ready(result.map_err(change)),
+            waiting => Pending::deferred(move || Pending(waiting).wait().map_err(change)),
+        }
     }
 
     /// Waits for the command to end.

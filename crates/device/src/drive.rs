@@ -6,6 +6,8 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use crate::image::{ImageDevice, ImageGeometry, Notice};
+use crate::joined::Joined;
+use crate::linux::front::Front;
 use crate::lock::explain;
 use crate::nvme::{self, NvmeDevice};
 use crate::options::{CreateOptions, OpenOptions};
@@ -34,6 +36,8 @@ pub enum Drive {
     Image(Box<ImageDevice>),
     /// A zoned block device.
     Zbd(ZbdDevice),
+    /// A drive, and an image in its conventional zones.
+    Mixed(Box<Joined<ImageDevice, Drive>>),
     /// A zoned NVMe namespace, past the block layer.
     Nvme(NvmeDevice),
     /// A zonefs.
@@ -98,9 +102,11 @@ impl Drive {
         let path = path.as_ref();
         Ok(match Kind::of(path)? {
             Kind::Image => Drive::Image(Box::new(ImageDevice::open(path, options)?)),
-            Kind::Zbd => Drive::Zbd(ZbdDevice::open(path, options)?),
+            Kind::Zbd => Drive::Zbd(ZbdDevice::open(path, options)?).joined(Front::open)?,
             Kind::Nvme => Drive::Nvme(NvmeDevice::open(path, options)?),
-            Kind::Zonefs => Drive::Zonefs(ZonefsDevice::open(path, options)?),
+            Kind::Zonefs => {
+                Drive::Zonefs(ZonefsDevice::open(path, options)?).joined(Front::open)?
+            }
         })
     }
 
@@ -117,10 +123,47 @@ impl Drive {
         let path = path.as_ref();
         Ok(match Kind::of(path)? {
             Kind::Image => Drive::Image(Box::new(ImageDevice::create(path, geometry, options)?)),
-            Kind::Zbd => Drive::Zbd(ZbdDevice::create(path, options)?),
+            Kind::Zbd => Drive::Zbd(ZbdDevice::create(path, options)?)
+                .joined(|front| front.create(options))?,
             Kind::Nvme => Drive::Nvme(NvmeDevice::create(path, options)?),
-            Kind::Zonefs => Drive::Zonefs(ZonefsDevice::create(path, options)?),
+            Kind::Zonefs => Drive::Zonefs(ZonefsDevice::create(path, options)?)
+                .joined(|front| front.create(options))?,
         })
+    }
+
+    /// With the image in its conventional zones, if `image` finds one there.
+    fn joined(self, image: impl FnOnce(Front) -> Result<Option<ImageDevice>>) -> Result<Drive> {
+        let image = match self.front()? {
+            Some(front) => image(front)?,
+            None => None,
+        };
+        Ok(match image {
+            Some(image) => Drive::Mixed(Box::new(Joined::new(image, self)?)),
+            None => self,
+        })
+    }
+
+    fn front(&self) -> Result<Option<Front>> {
+        match self {
+            Drive::Zbd(device) => device.front(),
+            Drive::Zonefs(device) => device.front(),
+            Drive::Image(_) | Drive::Nvme(_) | Drive::Mixed(_) => Ok(None),
+        }
+    }
+
+    /// Zones that it has once it is made anew.
+    ///
+    /// Errors: its conventional zones cannot be looked at.
+    pub fn zone_count_made(&self) -> Result<u32> {
+        let front = match self {
+            Drive::Mixed(device) => device.second().front()?,
+            drive => drive.front()?,
+        };
+        let own = match self {
+            Drive::Mixed(device) => device.second().geometry().zone_count,
+            drive => drive.geometry().zone_count,
+        };
+        Ok(own + front.map_or(0, |front| front.zone_count()))
     }
 
     /// Its file, device node or URI.
@@ -129,6 +172,7 @@ impl Drive {
         match self {
             Drive::Image(device) => device.path(),
             Drive::Zbd(device) => device.path(),
+            Drive::Mixed(device) => device.second().path(),
             Drive::Nvme(device) => device.path(),
             Drive::Zonefs(device) => device.path(),
         }
@@ -140,6 +184,7 @@ impl Drive {
         match self {
             Drive::Image(_) => "image",
             Drive::Zbd(_) => "zbd",
+            Drive::Mixed(device) => device.second().back_end(),
             Drive::Nvme(_) => "nvme",
             Drive::Zonefs(_) => "zonefs",
         }
@@ -150,6 +195,7 @@ impl Drive {
     pub fn notices(&self) -> &[Notice] {
         match self {
             Drive::Image(device) => device.notices(),
+            Drive::Mixed(device) => device.first().notices(),
             Drive::Zbd(_) | Drive::Nvme(_) | Drive::Zonefs(_) => &[],
         }
     }
@@ -158,6 +204,7 @@ impl Drive {
         match self {
             Drive::Image(device) => &**device,
             Drive::Zbd(device) => device,
+            Drive::Mixed(device) => &**device,
             Drive::Nvme(device) => device,
             Drive::Zonefs(device) => device,
         }

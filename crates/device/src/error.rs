@@ -137,3 +137,31 @@ pub enum DeviceError {
         got: &'static str,
     },
 }
+
+impl DeviceError {
+    /// As a device says it whose zones follow so many others.
+    pub(crate) fn in_zones_after(mut self, zones: u32) -> DeviceError {
+        match &mut self {
+            DeviceError::Io { zone, .. }
+            | DeviceError::NotAtWritePointer { zone, .. }
+            | DeviceError::ReadPastEnd { zone, .. }
+            | DeviceError::ZoneFull { zone, .. }
+            | DeviceError::BadState { zone, .. }
+            | DeviceError::TooManyOpen { zone, .. }
+            | DeviceError::TooManyActive { zone, .. } => zone.0 = zone.0.saturating_add(zones),
+            DeviceError::NoSuchZone { zone, count } => {
+                zone.0 = zone.0.saturating_add(zones);
+                *count = count.saturating_add(zones);
+            }
+            DeviceError::HostFull
+            | DeviceError::Flush { .. }
+            | DeviceError::ReadOnly
+            | DeviceError::TransferSize { .. }
+            | DeviceError::Open { .. }
+            | DeviceError::Busy { .. }
+            | DeviceError::Gone
+            | DeviceError::Protocol { .. } => {}
+        }
+        self
+    }
+}

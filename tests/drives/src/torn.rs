@@ -30,7 +30,7 @@ pub fn run(path: &Path) -> Result<()> {
         })?;
         at += blocks;
     }
-    let first = u64::from(device.unused_zones());
+    let first = u64::from(device.conventional_zones());
     drop(device);
     let zone_bytes = u64::from(geometry.zone_blocks) * 4096;
     write(path, (first + 2) * zone_bytes, 3)?;

@@ -21,7 +21,7 @@ const NOBODY: u32 = 65534;
 pub fn make(path: &Path) -> Result<()> {
     let device = fresh_zbd(path);
     let block = superblock();
-    if device.unused_zones() > 0 {
+    if device.conventional_zones() > 0 {
         drop(device);
         let file = File::options().write(true).open(path)?;
         file.write_all_at(&block, 0)?;

@@ -6,20 +6,28 @@ use super::tools::{
 };
 use crate::{Command, DeviceError, ZoneId, ZoneState, ZonedDevice};
 
-/// Zone numbers from 0 below a limit that leaves another zone free; `None` without such a limit.
+/// A limit that leaves another zone to try it with; `None` without such a limit.
 fn below(limit: Option<u32>, device: &impl ZonedDevice) -> Option<u32> {
-    limit.filter(|limit| limit + 1 < device.geometry().zone_count)
+    let geometry = device.geometry();
+    limit.filter(|limit| limit + 1 < geometry.zone_count - geometry.conventional_zones)
+}
+
+/// The sequential zones by number: a drive need not count others.
+fn sequential<D: ZonedDevice>(device: &D) -> impl Fn(u32) -> ZoneId + use<D> {
+    let first = device.geometry().conventional_zones;
+    move |number| ZoneId(first + number)
 }
 
 pub(super) fn active<D: ZonedDevice>(device: D, _: &mut dyn FnMut(D) -> D) {
     let Some(limit) = below(device.geometry().max_active, &device) else {
         return;
     };
+    let at = sequential(&device);
     for zone in 0..limit {
-        write(&device, ZoneId(zone), 0, 1, 1).must();
+        write(&device, at(zone), 0, 1, 1).must();
     }
     assert_eq!(active_zones(&device), limit);
-    let zone = ZoneId(limit);
+    let zone = at(limit);
     let refused = |error: &DeviceError| matches!(error, DeviceError::TooManyActive { limit: told, .. } if *told == limit);
     fails(write(&device, zone, 0, 1, 1), refused);
     fails(
@@ -29,11 +37,11 @@ pub(super) fn active<D: ZonedDevice>(device: D, _: &mut dyn FnMut(D) -> D) {
     fails(device.run(Command::Open { zone }), refused);
     expect(&device, zone, ZoneState::Empty, 0);
     // Closing does not help; what ends a zone's being active does.
-    if info(&device, ZoneId(0)).state.is_open() {
-        run(&device, Command::Close { zone: ZoneId(0) });
+    if info(&device, at(0)).state.is_open() {
+        run(&device, Command::Close { zone: at(0) });
     }
     fails(write(&device, zone, 0, 1, 1), refused);
-    for (how, victim) in (0..limit.min(3)).map(|number| (number, ZoneId(number))) {
+    for (how, victim) in (0..limit.min(3)).map(|number| (number, at(number))) {
         match how {
             0 => reset(&device, victim),
             1 => run(&device, Command::Finish { zone: victim }),
@@ -42,9 +50,9 @@ pub(super) fn active<D: ZonedDevice>(device: D, _: &mut dyn FnMut(D) -> D) {
         assert_eq!(active_zones(&device), limit - 1);
         write(&device, zone, 0, 1, 1).must();
         reset(&device, zone);
-        write(&device, ZoneId(limit + 1), 0, 1, 1).must();
+        write(&device, at(limit + 1), 0, 1, 1).must();
         fails(write(&device, zone, 0, 1, 1), refused);
-        reset(&device, ZoneId(limit + 1));
+        reset(&device, at(limit + 1));
         if how == 0 {
             write(&device, victim, 0, 1, 1).must();
         } else {
@@ -65,22 +73,23 @@ pub(super) fn explicit_open<D: ZonedDevice>(device: D, _: &mut dyn FnMut(D) -> D
     {
         return;
     }
+    let at = sequential(&device);
     for zone in 0..limit {
-        run(&device, Command::Open { zone: ZoneId(zone) });
+        run(&device, Command::Open { zone: at(zone) });
     }
-    let zone = ZoneId(limit);
+    let zone = at(limit);
     let refused = |error: &DeviceError| matches!(error, DeviceError::TooManyOpen { limit: told, .. } if *told == limit);
     fails(write(&device, zone, 0, 1, 1), refused);
     fails(device.run(Command::Open { zone }), refused);
     expect(&device, zone, ZoneState::Empty, 0);
-    write(&device, ZoneId(0), 0, 1, 1).must();
-    run(&device, Command::Close { zone: ZoneId(0) });
+    write(&device, at(0), 0, 1, 1).must();
+    run(&device, Command::Close { zone: at(0) });
     run(&device, Command::Open { zone });
-    fails(write(&device, ZoneId(0), 1, 1, 1), refused);
-    expect(&device, ZoneId(0), ZoneState::Closed, 1);
+    fails(write(&device, at(0), 1, 1, 1), refused);
+    expect(&device, at(0), ZoneState::Closed, 1);
     run(&device, Command::Close { zone });
-    write(&device, ZoneId(0), 1, 1, 1).must();
-    check(&device, ZoneId(0), 0, 2, 1);
+    write(&device, at(0), 1, 1, 1).must();
+    check(&device, at(0), 0, 2, 1);
 }
 
 pub(super) fn implicit_gives_way<D: ZonedDevice>(device: D, _: &mut dyn FnMut(D) -> D) {
@@ -88,21 +97,22 @@ pub(super) fn implicit_gives_way<D: ZonedDevice>(device: D, _: &mut dyn FnMut(D)
     let Some(limit) = below(geometry.max_open, &device) else {
         return;
     };
+    let at = sequential(&device);
     let zones = geometry
         .max_active
         .unwrap_or(u32::MAX)
         .min(limit + 2)
-        .min(geometry.zone_count);
+        .min(geometry.zone_count - geometry.conventional_zones);
     for round in 0..4 {
         for zone in 0..zones {
-            write(&device, ZoneId(zone), round, 1, 1).must();
-            assert_eq!(info(&device, ZoneId(zone)).state, ZoneState::ImplicitlyOpen);
+            write(&device, at(zone), round, 1, 1).must();
+            assert_eq!(info(&device, at(zone)).state, ZoneState::ImplicitlyOpen);
             assert!(open_zones(&device) <= limit);
         }
     }
     assert_eq!(active_zones(&device), zones);
     for zone in 0..zones {
-        check(&device, ZoneId(zone), 0, 4, 1);
+        check(&device, at(zone), 0, 4, 1);
     }
 }
 
@@ -114,25 +124,26 @@ pub(super) fn explicit_does_not<D: ZonedDevice>(device: D, _: &mut dyn FnMut(D) 
     if limit < 2 || geometry.max_active.is_some_and(|active| active < limit + 1) {
         return;
     }
+    let at = sequential(&device);
     // All but one open resource held explicitly; implicitly open zones take turns with the last.
     for zone in 0..limit - 1 {
-        run(&device, Command::Open { zone: ZoneId(zone) });
+        run(&device, Command::Open { zone: at(zone) });
     }
     for round in 0..3 {
         for zone in [limit - 1, limit] {
-            write(&device, ZoneId(zone), round, 1, 1).must();
+            write(&device, at(zone), round, 1, 1).must();
         }
     }
     for zone in 0..limit - 1 {
-        assert_eq!(info(&device, ZoneId(zone)).state, ZoneState::ExplicitlyOpen);
+        assert_eq!(info(&device, at(zone)).state, ZoneState::ExplicitlyOpen);
     }
     // Opening explicitly makes an implicitly open zone give way as well.
     run(
         &device,
         Command::Open {
-            zone: ZoneId(limit - 1),
+            zone: at(limit - 1),
         },
     );
     assert_eq!(open_zones(&device), limit);
-    expect(&device, ZoneId(limit), ZoneState::Closed, 3);
+    expect(&device, at(limit), ZoneState::Closed, 3);
 }

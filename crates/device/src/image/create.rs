@@ -61,6 +61,24 @@ impl ImageDevice {
         ImageDevice::assemble(path, Box::new(host), superblock, false)
     }
 
+    /// Makes an image in the `length` bytes of a host that the caller has for itself, whatever is there,
+    /// and opens it.
+    ///
+    /// Errors: as of [`ImageDevice::create`].
+    pub(crate) fn create_on(
+        path: &Path,
+        host: Box<dyn Host>,
+        length: u64,
+        geometry: &ContainerGeometry,
+        options: &CreateOptions,
+    ) -> Result<ImageDevice> {
+        let layout = geometry
+            .layout()
+            .map_err(|error| open_error(path, &error.to_string()))?;
+        let superblock = write_empty(path, &*host, Some(length), geometry, &layout, options)?;
+        ImageDevice::assemble(path, host, superblock, false)
+    }
+
     /// How many zones of this geometry fit into `bytes`.
     #[must_use]
     pub fn zones_fitting(bytes: u64, zone_blocks: u32, capacity_blocks: u32) -> u32 {
@@ -99,6 +117,23 @@ fn make(
     if !options.force {
         check_nothing_lost(path, &host)?;
     }
+    let old = host.0.is_block_device.then_some(length);
+    if old.is_none() {
+        resize(path, &host.0.file, layout.total)?;
+    }
+    let superblock = write_empty(path, &host, old, geometry, layout, options)?;
+    Ok((host, superblock))
+}
+
+/// Writes the superblocks and an empty table; clears so many bytes of what was there before.
+fn write_empty(
+    path: &Path,
+    host: &dyn Host,
+    old: Option<u64>,
+    geometry: &ContainerGeometry,
+    layout: &Layout,
+    options: &CreateOptions,
+) -> Result<Superblock> {
     let mut superblock = Superblock {
         geometry: geometry.clone(),
         generation: 0,
@@ -111,16 +146,12 @@ fn make(
         true => DeviceError::HostFull,
         false => explain(path, &error),
     };
-    if host.0.is_block_device {
-        if length < layout.total {
-            let message = format!(
-                "has {length} bytes, the zones need {}; take fewer or smaller zones",
-                layout.total
-            );
-            return Err(open_error(path, &message));
-        }
-    } else {
-        resize(path, &host.0.file, layout.total)?;
+    if let Some(length) = old.filter(|length| *length < layout.total) {
+        let message = format!(
+            "has {length} bytes, the zones need {}; take fewer or smaller zones",
+            layout.total
+        );
+        return Err(open_error(path, &message));
     }
     let block = |superblock: &Superblock, copy| {
         superblock
@@ -130,14 +161,14 @@ fn make(
     host.write_bytes_at(&block(&superblock, 0)?, 0)
         .map_err(fail)?;
     host.sync().map_err(fail)?;
-    if host.0.is_block_device {
+    if let Some(length) = old {
         // A discard where there is one; what matters is zeroed below.
         let _ = host.punch(layout.data, length - layout.data);
         let tail = length.saturating_sub(TAIL_BYTES).max(layout.data);
-        zero(&host, tail, length).map_err(fail)?;
+        zero(host, tail, length).map_err(fail)?;
     }
     // Written, not only reserved: so a flush never allocates for the table.
-    zero(&host, BLOCK_SIZE as u64, layout.data).map_err(fail)?;
+    zero(host, BLOCK_SIZE as u64, layout.data).map_err(fail)?;
     host.sync().map_err(fail)?;
     superblock.complete = true;
     superblock.generation = 1;
@@ -146,7 +177,7 @@ fn make(
     host.write_bytes_at(&block(&superblock, 0)?, 0)
         .map_err(fail)?;
     host.sync().map_err(fail)?;
-    Ok((host, superblock))
+    Ok(superblock)
 }
 
 /// Refuses a device or file with something on it.
@@ -177,7 +208,7 @@ fn resize(path: &Path, file: &File, total: u64) -> Result<()> {
     })
 }
 
-fn zero(host: &HostFile, from: u64, to: u64) -> io::Result<()> {
+fn zero(host: &dyn Host, from: u64, to: u64) -> io::Result<()> {
     let zeros = vec![0; TABLE_CHUNK_BYTES as usize];
     let mut at = from;
     while at < to {

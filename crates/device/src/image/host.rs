@@ -18,7 +18,7 @@ const SLICES_MAX: usize = 1024;
 const PUNCH_BYTES_MAX: u64 = 4 << 20;
 
 /// The file below an image. A trait so that tests can put a host in its place that loses power.
-pub(super) trait Host: Send + Sync {
+pub(crate) trait Host: Send + Sync {
     /// Fills `into`; a short file is an error.
     fn read_at(&self, into: &mut [u8], offset: u64) -> io::Result<()>;
     /// Writes all of `data`, one buffer after the other.
@@ -35,7 +35,7 @@ pub(super) trait Host: Send + Sync {
 
 /// A real file or block device.
 #[derive(Debug)]
-pub(super) struct HostFile(pub(super) Opened);
+pub(crate) struct HostFile(pub(crate) Opened);
 
 impl Host for HostFile {
     fn read_at(&self, into: &mut [u8], offset: u64) -> io::Result<()> {

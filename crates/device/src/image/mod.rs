@@ -48,7 +48,7 @@ pub use open::Notice;
 pub use persimmon_format::container::ContainerGeometry as ImageGeometry;
 
 use flush::FlushGate;
-use host::Host;
+pub(crate) use host::{Host, HostFile};
 use table::Table;
 
 /// Blocks one command may transfer (4 MiB): enough to make the host's cost per call vanish.

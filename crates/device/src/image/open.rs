@@ -1,6 +1,7 @@
 //! Opening an image: superblock, table, and what can be damaged in them.
 
 use std::fmt;
+use std::fs::File;
 use std::io::{Seek, SeekFrom};
 use std::path::Path;
 use std::sync::Mutex;
@@ -73,10 +74,24 @@ impl ImageDevice {
             options.wait_for_lock,
         )?);
         let length = length_of(path, &mut host)?;
-        let (superblock, bad_copies) = match read_superblock(&host, length) {
+        let found = ImageDevice::open_on(path, Box::new(host), length, options.read_only)?;
+        found.ok_or_else(|| foreign(path))
+    }
+
+    /// Opens the image in the `length` bytes of a host that the caller has for itself. `None`: there
+    /// is none.
+    ///
+    /// Errors: as of [`ImageDevice::open`].
+    pub(crate) fn open_on(
+        path: &Path,
+        host: Box<dyn Host>,
+        length: u64,
+        read_only: bool,
+    ) -> Result<Option<ImageDevice>> {
+        let (superblock, bad_copies) = match read_superblock(&*host, length) {
             Ok(found) => found,
             Err(Unusable::Io(error)) => return Err(explain(path, &error)),
-            Err(Unusable::NotAContainer) => return Err(foreign(path, &host)),
+            Err(Unusable::NotAContainer) => return Ok(None),
             Err(Unusable::Bad(error)) => return Err(open_error(path, &remedy(&error))),
         };
         if !superblock.complete {
@@ -94,8 +109,8 @@ impl ImageDevice {
                 ),
             ));
         }
-        let device = ImageDevice::assemble(path, Box::new(host), superblock, options.read_only)?;
-        device.heal(bad_copies)
+        let device = ImageDevice::assemble(path, host, superblock, read_only)?;
+        device.heal(bad_copies).map(Some)
     }
 
     /// Builds the device from the superblock and the table.
@@ -339,8 +354,8 @@ fn read_block(
     Ok(Some(block))
 }
 
-fn foreign(path: &Path, host: &HostFile) -> DeviceError {
-    let what = match probe::identify(&host.0.file) {
+fn foreign(path: &Path) -> DeviceError {
+    let what = match File::open(path).and_then(|file| probe::identify(&file)) {
         Ok(Some(found)) => format!("it holds {found}"),
         Ok(None) => "nothing known is on it".to_owned(),
         Err(error) => error.to_string(),

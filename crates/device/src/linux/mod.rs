@@ -16,6 +16,7 @@
 pub mod appends;
 pub mod failure;
 pub mod files;
+pub mod front;
 pub mod limits;
 pub mod make;
 mod manage;

@@ -10,23 +10,27 @@
 //! other too.
 //!
 //! Opening for writing closes zones that are open, so that their places are free again, and pads a
-//! block of which only some sectors are written. Conventional zones at the start of the device
-//! are left alone: zone 0 is the first sequential one. So is a last zone that is shorter.
+//! block of which only some sectors are written. Zone 0 is the first sequential one: conventional
+//! zones at the start of the device hold an image, to which [`crate::Drive`] joins the rest
+//! ([`crate::Joined`]). A last zone that is shorter is left alone.
 
 mod kernel;
 mod open;
 
-use std::fs::File;
+use std::fs::{self, File};
 use std::ops::Range;
 use std::sync::Arc;
 
 pub use crate::linux::limits::{Limits, directory, is_zoned, list};
 pub use open::identity;
 
+use crate::image::HostFile;
 use crate::linux::failure::Failure;
 use crate::linux::files::{FileWire, Spot};
+use crate::linux::front::Front;
 use crate::linux::{Action, KernelDevice, Port};
-use crate::{BLOCK_SIZE, Result, ZoneId, ZoneInfo};
+use crate::lock::{Opened, explain};
+use crate::{BLOCK_SIZE, Result, ZoneId, ZoneInfo, ZonedDevice};
 
 /// A zoned block device of Linux.
 pub type ZbdDevice = KernelDevice<Zbd>;
@@ -40,10 +44,38 @@ pub struct Zbd {
 }
 
 impl ZbdDevice {
-    /// Conventional zones at its start, which are not used.
+    /// Conventional zones at its start.
     #[must_use]
-    pub fn unused_zones(&self) -> u32 {
+    pub fn conventional_zones(&self) -> u32 {
         self.port().first_zone
+    }
+
+    /// The same as a place for an image; `None` if there are none.
+    ///
+    /// Errors: the drive cannot be opened once more.
+    pub(crate) fn front(&self) -> Result<Option<Front>> {
+        let zone_blocks = self.geometry().zone_blocks;
+        let zone_bytes = u64::from(zone_blocks) * BLOCK_SIZE as u64;
+        let bytes = zone_bytes * u64::from(self.conventional_zones());
+        if bytes == 0 {
+            return Ok(None);
+        }
+        let read_only = self.shared().read_only;
+        // Through the page cache, for records of zones are smaller than the drive's blocks. It is
+        // locked already.
+        let mut options = fs::OpenOptions::new();
+        let file = options.read(true).write(!read_only).open(self.path());
+        let host = Box::new(HostFile(Opened {
+            file: file.map_err(|error| explain(self.path(), &error))?,
+            is_block_device: true,
+        }));
+        Ok(Some(Front::new(
+            self.path(),
+            host,
+            bytes,
+            zone_blocks,
+            read_only,
+        )))
     }
 }
 

@@ -84,7 +84,7 @@ impl ZbdDevice {
     /// What is in conventional zones is not this volume's, and must not be taken for one.
     fn wipe_conventional(&self) -> Result<()> {
         let zone_blocks = self.geometry().zone_blocks as usize;
-        let conventional = zone_blocks.saturating_mul(self.unused_zones() as usize);
+        let conventional = zone_blocks.saturating_mul(self.conventional_zones() as usize);
         let blocks = conventional.min(FOREIGN_BYTES / BLOCK_SIZE);
         if blocks == 0 {
             return Ok(());

@@ -22,6 +22,11 @@ const READ_FILES_MAX: usize = 64;
 pub struct ZoneFiles(pub PathBuf);
 
 impl ZoneFiles {
+    /// The directory beside it with those of conventional zones, which need not be there.
+    pub fn conventional(&self) -> PathBuf {
+        self.0.with_file_name("cnv")
+    }
+
     pub fn path(&self, zone: ZoneId) -> PathBuf {
         self.0.join(zone.0.to_string())
     }

@@ -12,10 +12,11 @@
 //! read it. So reads go to the block device below where the user may read it, and otherwise to the
 //! files; those of a zone that is being finished are held back then, so that all others go on.
 //!
-//! Opening for writing pads a block of which only some sectors are written. Files of conventional
-//! zones are left alone: zone 0 is `seq/0`.
+//! Opening for writing pads a block of which only some sectors are written. Zone 0 is `seq/0`: files of
+//! conventional zones hold an image, to which [`crate::Drive`] joins the rest ([`crate::Joined`]).
 
 mod files;
+mod front;
 mod open;
 
 use std::ffi::CString;

@@ -178,7 +178,8 @@ impl Table {
         }
         let candidates_left = free().filter(|(i, _)| is_candidate(i)).count();
         let spared = candidates_left > (self.log_growth(budget) + budget.copies) as usize;
-        let only_candidates = self.entries.len() <= LOG_CANDIDATES as usize;
+        // What the budget keeps free is candidates then, whatever others take.
+        let only_candidates = conventional == 0 && self.entries.len() <= LOG_CANDIDATES as usize;
         least(&mut free().filter(|(i, _)| !is_candidate(i)))
             .or_else(|| least(&mut free().filter(|_| spared || only_candidates)))
     }

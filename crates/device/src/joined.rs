@@ -1,0 +1,220 @@
+//! Two devices used as one: the zones of one come first, those of the other follow.
+//!
+//! The first has zones whose write pointers are kept by software: an image over the conventional
+//! zones of a drive. The other is the rest of that drive, and its limits are the limits of both: what is
+//! open in the first costs no place in the drive, so together they allow at least as much as they say.
+
+use std::ops::Range;
+
+use crate::{
+    Command, Completion, DeviceError, Geometry, Pending, Result, ZoneId, ZoneInfo, ZoneKind,
+    ZonedDevice,
+};
+
+/// Two devices in the role of one, which is conventional up to where the second begins.
+#[derive(Debug)]
+pub struct Joined<A, B> {
+    first: A,
+    second: B,
+    geometry: Geometry,
+}
+
+impl<A: ZonedDevice, B: ZonedDevice> Joined<A, B> {
+    /// Joins them. Their zones are of one size.
+    ///
+    /// Errors: [`DeviceError::Open`] if they are not, or too many together.
+    pub fn new(first: A, second: B) -> Result<Joined<A, B>> {
+        let (one, other) = (first.geometry(), second.geometry());
+        let count = one.zone_count.checked_add(other.zone_count);
+        let (true, Some(zone_count)) = (one.zone_blocks == other.zone_blocks, count) else {
+            return Err(DeviceError::Open {
+                path: "the two parts of the device".to_owned(),
+                message: "their zones do not fit together".to_owned(),
+            });
+        };
+        let geometry = Geometry {
+            zone_count,
+            zone_blocks: one.zone_blocks,
+            conventional_zones: one.zone_count,
+            max_open: other.max_open,
+            max_active: other.max_active,
+            max_transfer_blocks: one.max_transfer_blocks.min(other.max_transfer_blocks),
+            max_append_blocks: one.max_append_blocks.min(other.max_append_blocks),
+            volatile_cache: one.volatile_cache || other.volatile_cache,
+            write_pointer_is_proof: other.write_pointer_is_proof,
+        };
+        Ok(Joined {
+            first,
+            second,
+            geometry,
+        })
+    }
+
+    /// The one whose zones come first.
+    pub fn first(&self) -> &A {
+        &self.first
+    }
+
+    /// The one whose zones follow.
+    pub fn second(&self) -> &B {
+        &self.second
+    }
+
+    /// Zones of the first.
+    fn split(&self) -> u32 {
+        self.geometry.conventional_zones
+    }
+
+    /// Both at once; what both completed is durable when both are.
+    fn flush_both(&self) -> Pending {
+        let flush = |device: &dyn ZonedDevice| {
+            let caches = device.geometry().volatile_cache;
+            caches.then(|| device.submit(Command::Flush))
+        };
+        // The second has a queue: it works while the first does.
+        let second = flush(&self.second);
+        let flushed: Vec<Pending> = flush(&self.first).into_iter().chain(second).collect();
+        Pending::deferred(move || {
+            let ends: Vec<Result<Completion>> = flushed.into_iter().map(Pending::wait).collect();
+            ends.into_iter()
+                .try_fold(Completion::Done, |_, end| end.map(|_| Completion::Done))
+        })
+    }
+}
+
+impl<A: ZonedDevice, B: ZonedDevice> ZonedDevice for Joined<A, B> {
+    fn geometry(&self) -> &Geometry {
+        &self.geometry
+    }
+
+    fn report(&self, zones: Range<u32>) -> Result<Vec<ZoneInfo>> {
+        let (split, count) = (self.split(), self.geometry.zone_count);
+        if zones.end > count && zones.start < zones.end {
+            let zone = ZoneId(zones.end - 1);
+            return Err(DeviceError::NoSuchZone { zone, count });
+        }
+        let first = zones.start.min(split)..zones.end.min(split);
+        let second = zones.start.max(split) - split..zones.end.max(split) - split;
+        let mut report = Vec::with_capacity(zones.len());
+        if !first.is_empty() {
+            report.extend(self.first.report(first)?.into_iter().map(|info| ZoneInfo {
+                kind: ZoneKind::Conventional,
+                ..info
+            }));
+        }
+        if !second.is_empty() {
+            let of_second = self.second.report(second);
+            report.extend(of_second.map_err(|error| error.in_zones_after(split))?);
+        }
+        Ok(report)
+    }
+
+    fn submit(&self, mut command: Command) -> Pending {
+        let split = self.split();
+        let Some(zone) = command.zone_mut() else {
+            return self.flush_both();
+        };
+        match zone.0.checked_sub(split) {
+            None => self.first.submit(command),
+            Some(within) => {
+                *zone = ZoneId(within);
+                let pending = self.second.submit(command);
+                pending.map_err(move |error| error.in_zones_after(split))
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::conformance::{self, Shape};
+    use crate::image::{ImageDevice, ImageGeometry};
+    use crate::{BufferMut, CreateOptions, OpenOptions};
+
+    type Images = Joined<ImageDevice, ImageDevice>;
+
+    fn image(dir: &std::path::Path, name: &str, zone_count: u32, shape: &Shape) -> ImageDevice {
+        let geometry = ImageGeometry {
+            zone_count,
+            zone_blocks: shape.zone_blocks,
+            capacity_blocks: shape.capacity_blocks,
+            max_open: shape.max_open,
+            max_active: shape.max_active,
+        };
+        ImageDevice::create(dir.join(name), &geometry, &CreateOptions::default()).unwrap()
+    }
+
+    /// Where the parts meet is inside what the cases use.
+    fn joined(dir: &std::path::Path, shape: &Shape) -> Images {
+        let first = ImageGeometry {
+            zone_count: 2,
+            zone_blocks: shape.zone_blocks,
+            capacity_blocks: shape.capacity_blocks,
+            max_open: None,
+            max_active: None,
+        };
+        let first = ImageDevice::create(dir.join("a"), &first, &CreateOptions::default()).unwrap();
+        Joined::new(first, image(dir, "b", shape.zone_count - 2, shape)).unwrap()
+    }
+
+    #[test]
+    fn two_images_keep_the_promises_of_one() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut number = 0;
+        let place = dir.path().join("now");
+        conformance::check(
+            |shape| {
+                number += 1;
+                let _ = std::fs::remove_dir_all(&place);
+                std::fs::create_dir(&place).unwrap();
+                joined(&place, shape)
+            },
+            |device: Images| {
+                drop(device);
+                let open = |name| ImageDevice::open(place.join(name), &OpenOptions::default());
+                Joined::new(open("a").unwrap(), open("b").unwrap()).unwrap()
+            },
+        );
+        assert!(number > 0);
+    }
+
+    #[test]
+    fn errors_name_the_zone_of_the_whole() {
+        let dir = tempfile::tempdir().unwrap();
+        let shape = Shape {
+            zone_count: 6,
+            zone_blocks: 256,
+            capacity_blocks: 256,
+            max_open: None,
+            max_active: None,
+        };
+        let device = joined(dir.path(), &shape);
+        for zone in [1, 2, 5] {
+            let data = vec![BufferMut::zeroed(1).freeze()];
+            let refused = device.run(Command::Write {
+                zone: ZoneId(zone),
+                block: 7,
+                data,
+            });
+            assert!(
+                matches!(refused, Err(DeviceError::NotAtWritePointer { zone: told, .. }) if told.0 == zone)
+            );
+        }
+        let report = device.report(0..6).unwrap();
+        let kinds: Vec<bool> = report
+            .iter()
+            .map(|info| info.kind == ZoneKind::Conventional)
+            .collect();
+        assert_eq!(kinds, [true, true, false, false, false, false]);
+        assert_eq!(device.report(1..4).unwrap().len(), 3);
+        assert!(matches!(
+            device.report(5..7),
+            Err(DeviceError::NoSuchZone { zone, count: 6 }) if zone.0 == 6
+        ));
+        assert!(matches!(
+            device.read(ZoneId(6), 0, 1),
+            Err(DeviceError::NoSuchZone { zone, count: 6 }) if zone.0 == 6
+        ));
+    }
+}
