@@ -121,7 +121,8 @@ fn excuses(device: &SimDevice) -> Vec<&'static Rule> {
     // A failing write, or a power cut where write pointers prove nothing, can leave a pair that the
     // log was about to go on in with one of its two headers.
     let mut excused = vec![&ZONE_COPY];
-    if !device.config().geometry.write_pointer_is_proof {
+    let geometry = &device.config().geometry;
+    if !geometry.write_pointer_is_proof || geometry.conventional_zones > 0 {
         // A power cut can tear a summary, which is a hint.
         excused.push(&DATA_SUMMARY);
     }

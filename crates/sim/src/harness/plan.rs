@@ -103,6 +103,9 @@ const STATES_MAX: u64 = 2_000;
 const HEAVY_STATES_MAX: u64 = 10;
 /// Plans of smaller seeds are as they were when some of these found what they are tests of now.
 const RICH_FROM: u64 = 5_000;
+/// One of so many drives has conventional zones, by its seed alone, so that plans of others are as they
+/// ever were.
+const CONVENTIONAL_ONE_IN: u64 = 8;
 
 /// Commands that may fail, and before how many of them one does: of those that are seldom sent
 /// one of the first.
@@ -295,6 +298,7 @@ impl Plan {
             22 => self.config.geometry.zone_count = rng.random_range(62_000..66_000),
             _ => {}
         }
+        self.lay_conventional_zones();
         self.failing_percent = 5;
         self.rotten_percent = 15;
         let populated_ops = self.populated_files as usize * (self.xattr_names as usize + 1);
@@ -309,6 +313,21 @@ impl Plan {
         }
         self.ops += populated_ops;
         self.calm_ops = populated_ops;
+    }
+
+    /// An SMR drive: what is written to its first zones can be lost until a flush, and their write
+    /// pointers prove nothing.
+    fn lay_conventional_zones(&mut self) {
+        let geometry = &mut self.config.geometry;
+        if self.seed % CONVENTIONAL_ONE_IN == CONVENTIONAL_ONE_IN - 1
+            && geometry.write_pointer_is_proof
+        {
+            let mut rng = ChaCha8Rng::seed_from_u64(self.seed ^ 0x0053_4d52);
+            geometry.conventional_zones = rng.random_range(1..=geometry.zone_count / 3);
+            // The sequential zones alone can carry the log and what is kept free for it.
+            geometry.zone_count += geometry.conventional_zones;
+            geometry.volatile_cache = true;
+        }
     }
 
     /// Commands fail of which there are few, and zones not only when they are written to.

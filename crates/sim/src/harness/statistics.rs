@@ -147,6 +147,9 @@ impl Statistics {
             () if geometry.volatile_cache => "drive with a volatile cache",
             () => "drive without a volatile cache",
         });
+        if geometry.conventional_zones > 0 {
+            self.devices.one("conventional zones");
+        }
         if copies > 1 {
             self.devices.one("two copies");
         }
