@@ -1,6 +1,6 @@
 //! Tests that make, mount, kill and check volumes of their own.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 
@@ -35,6 +35,12 @@ impl Ground {
     /// A new, unmounted volume.
     pub fn volume(&self, name: &str, bytes: u64, mkfs: &[&str]) -> Result<Volume> {
         Volume::create(self.kind, &self.persimmon, &self.work, name, bytes, mkfs)
+            .with_context(|| format!("making the volume for {name}"))
+    }
+
+    /// The same on a drive, whatever is on it.
+    pub fn volume_on(&self, name: &str, drive: &Path) -> Result<Volume> {
+        Volume::create_on(&self.persimmon, &self.work, name, drive)
             .with_context(|| format!("making the volume for {name}"))
     }
 

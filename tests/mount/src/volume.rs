@@ -22,10 +22,11 @@ pub enum Kind {
 pub struct Volume {
     /// Which filesystem it is.
     pub kind: Kind,
-    /// The image file.
+    /// The image file, or the drive.
     pub image: PathBuf,
     /// Where it is mounted.
     pub dir: PathBuf,
+    log: PathBuf,
     persimmon: PathBuf,
     /// The daemon, when this process started it in the foreground.
     daemon: Option<Child>,
@@ -46,22 +47,11 @@ impl Volume {
         bytes: u64,
         mkfs: &[&str],
     ) -> Result<Volume> {
-        let volume = Volume {
-            kind,
-            image: work.join(format!("{name}.img")),
-            dir: work.join(name),
-            persimmon: persimmon.to_owned(),
-            daemon: None,
-        };
-        std::fs::create_dir_all(&volume.dir)?;
-        if is_mounted(&volume.dir)? {
-            bail!("{} is still mounted", volume.dir.display());
+        let image = work.join(format!("{name}.img"));
+        if image.exists() {
+            std::fs::remove_file(&image)?;
         }
-        for file in [volume.image.clone(), volume.log_path()] {
-            if file.exists() {
-                std::fs::remove_file(file)?;
-            }
-        }
+        let volume = Volume::unmade(kind, persimmon, work, name, image)?;
         match kind {
             Kind::Persimmon => {
                 let size = bytes.to_string();
@@ -79,6 +69,39 @@ impl Volume {
         Ok(volume)
     }
 
+    /// The same with Persimmon on a drive, whatever is on it.
+    pub fn create_on(persimmon: &Path, work: &Path, name: &str, drive: &Path) -> Result<Volume> {
+        let drive = drive.to_owned();
+        let volume = Volume::unmade(Kind::Persimmon, persimmon, work, name, drive)?;
+        run(volume.tool("mkfs").arg(&volume.image).arg("--force"))?;
+        Ok(volume)
+    }
+
+    fn unmade(
+        kind: Kind,
+        persimmon: &Path,
+        work: &Path,
+        name: &str,
+        image: PathBuf,
+    ) -> Result<Volume> {
+        let volume = Volume {
+            kind,
+            image,
+            dir: work.join(name),
+            log: work.join(format!("{name}.log")),
+            persimmon: persimmon.to_owned(),
+            daemon: None,
+        };
+        std::fs::create_dir_all(&volume.dir)?;
+        if is_mounted(&volume.dir)? {
+            bail!("{} is still mounted", volume.dir.display());
+        }
+        if volume.log.exists() {
+            std::fs::remove_file(&volume.log)?;
+        }
+        Ok(volume)
+    }
+
     /// A subcommand of the persimmon binary.
     pub fn tool(&self, subcommand: &str) -> Command {
         let mut command = Command::new(&self.persimmon);
@@ -86,19 +109,15 @@ impl Volume {
         command
     }
 
-    fn log_path(&self) -> PathBuf {
-        self.image.with_extension("log")
-    }
-
     /// Where the daemon's words go.
     fn log(&self) -> Result<File> {
         let mut options = File::options();
-        Ok(options.append(true).create(true).open(self.log_path())?)
+        Ok(options.append(true).create(true).open(&self.log)?)
     }
 
     /// The daemon's last words.
     pub fn log_tail(&self) -> String {
-        let text = std::fs::read_to_string(self.log_path()).unwrap_or_default();
+        let text = std::fs::read_to_string(&self.log).unwrap_or_default();
         let lines: Vec<&str> = text.lines().collect();
         lines[lines.len().saturating_sub(15)..].join("\n")
     }
@@ -122,7 +141,7 @@ impl Volume {
                 for option in std::iter::once(&"allow_other").chain(options) {
                     command.args(["-o", option]);
                 }
-                let log = format!("log={}", self.log_path().display());
+                let log = format!("log={}", self.log.display());
                 command.args(["-o", &log]);
                 let status = command.status().context("running persimmon mount")?;
                 if !status.success() {
@@ -285,13 +304,15 @@ impl Volume {
         serde_json::from_slice(&output.stdout).context("reading `persimmon stats --json`")
     }
 
-    /// Unmounts and deletes the image.
+    /// Unmounts and deletes the image; a drive stays as it is.
     pub fn destroy(mut self) -> Result<()> {
         self.detach()?;
-        std::fs::remove_file(&self.image)?;
+        if self.image.is_file() {
+            std::fs::remove_file(&self.image)?;
+        }
         std::fs::remove_dir(&self.dir)?;
-        if self.log_path().exists() {
-            std::fs::remove_file(self.log_path())?;
+        if self.log.exists() {
+            std::fs::remove_file(&self.log)?;
         }
         Ok(())
     }

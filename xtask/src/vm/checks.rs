@@ -280,5 +280,6 @@ fn machine(kernel: Kernel) -> Result<Machine> {
         memory_mib: 768,
         cpus: 2,
         programs: programs()?,
+        sees_host: false,
     })
 }

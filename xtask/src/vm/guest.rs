@@ -28,6 +28,8 @@ pub struct Machine {
     pub cpus: u32,
     /// Host programs that go to /bin, with the libraries they need.
     pub programs: Vec<PathBuf>,
+    /// This machine's root can be mounted, for reading: the 9p filesystem `host`.
+    pub sees_host: bool,
 }
 
 /// A guest that is up.
@@ -362,6 +364,10 @@ fn start_qemu(machine: &Machine, dir: &Path, image: &Path, marker: &str) -> Resu
         "chardev:port",
     ]);
     command.args(["-device", "nvme,id=nvme,serial=persimmon,mdts=7"]);
+    if machine.sees_host {
+        let root = "local,path=/,mount_tag=host,security_model=none,readonly=on,multidevs=remap";
+        command.args(["-virtfs", root]);
+    }
     let of_qemu = machine.drives.iter().filter(|drive| drive.is_of_qemu());
     for (index, drive) in of_qemu.enumerate() {
         let file = dir.join(format!("drive{index}"));

@@ -20,6 +20,8 @@ pub enum Kernel {
 
 /// Modules wanted, where they are not built in. What they depend on comes along.
 const MODULES: &[&str] = &[
+    "9p",
+    "9pnet_virtio",
     "configfs",
     "crc32c_generic",
     "crc32c_intel",
@@ -30,8 +32,12 @@ const MODULES: &[&str] = &[
     "nvme",
     "scsi_debug",
     "sd_mod",
+    "virtio_pci",
     "zonefs",
 ];
+
+/// Grows with what the base holds, so that none of another time is used.
+const BASE: u32 = 2;
 
 /// What booting needs.
 pub struct Files {
@@ -69,7 +75,7 @@ impl Kernel {
 
     /// The kernel and the beginning of an initramfs, made now unless they are there.
     pub fn files(self) -> Result<Files> {
-        let dir = cache()?.join(self.name());
+        let dir = cache()?.join(format!("{}-{BASE}", self.name()));
         if !dir.exists() {
             let making = dir.with_extension("making");
             if making.exists() {

@@ -9,6 +9,7 @@ mod drive;
 mod guest;
 mod kernel;
 mod power;
+mod real_programs;
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -58,6 +59,14 @@ pub struct Options {
     /// Of which device the power is cut: `/dev/generic1` is the same drive past the block layer
     #[arg(long, default_value = "/dev/ns1")]
     power_cut_device: String,
+    /// Run the mount tests of real programs, those of this machine, or the tests with one of these in
+    /// their name, on the first drive: through zbd, nvme and zonefs. Wants `--memory-mib 4096` and a drive
+    /// of a few gigabytes
+    #[arg(long, num_args = 0.., conflicts_with_all = ["command", "checks", "power_cuts"])]
+    real_programs: Option<Vec<String>>,
+    /// Only by this one: `/dev/ns1`, `/dev/generic1` or `zonefs:/tmp/zonefs`
+    #[arg(long)]
+    by: Option<String>,
     /// What to run in the guest, by its shell
     #[arg(trailing_var_arg = true)]
     command: Vec<String>,
@@ -84,10 +93,14 @@ pub fn run(options: &Options) -> Result<bool> {
         memory_mib: options.memory_mib,
         cpus: options.cpus,
         programs: programs()?,
+        sees_host: options.real_programs.is_some(),
     };
     machine.programs.extend(options.program.iter().cloned());
     if let Some(rounds) = options.power_cuts {
         return power::run(&machine, &options.power_cut_device, rounds).map(|()| true);
+    }
+    if let Some(filters) = &options.real_programs {
+        return real_programs::run(&machine, options.by.as_deref(), filters);
     }
     if options.command.is_empty() {
         bail!("tell what to run in the guest, for example: cargo xtask vm -- persimmon devices");
