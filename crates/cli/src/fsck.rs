@@ -177,14 +177,10 @@ impl Fsck {
                 wait_for_lock: LOCK_WAIT_MAX,
             },
         )?;
-        if !self.json {
-            for notice in device.notices() {
-                println!("{}: {notice}", path.display());
-            }
-        }
         let bar = Progress::start("looking for the volume", !self.json);
         let options = CheckOptions {
             data: self.data,
+            notices: device.notices().to_vec(),
             ..CheckOptions::default()
         };
         check(&device as &dyn ZonedDevice, &options, &mut |at| {

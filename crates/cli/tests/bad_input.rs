@@ -182,3 +182,34 @@ fn looking_changes_nothing() {
         place.refused(&["umount", "a"], 1, &["not mounted"]);
     });
 }
+
+/// Where a byte of the image itself is flipped: the finding, by the byte's place.
+#[test]
+fn damage_of_the_image_is_told_by_number_and_repaired() {
+    for (places, number) in [
+        (&[100][..], 901),
+        // Zone 0 has the first cell of the table.
+        (&[4096 + 16], 902),
+        (&[4096 + 16, 4096 + 16 + 32], 903),
+    ] {
+        let place = Place::new();
+        place.volume("a", "");
+        let mut image = fs::read(place.path("a")).unwrap();
+        for at in places {
+            image[*at] ^= 0x20;
+        }
+        fs::write(place.path("a"), image).unwrap();
+        let told = |report: &Value| {
+            let findings = report["report"]["findings"].as_array().unwrap();
+            findings.iter().any(|finding| finding["number"] == number)
+        };
+        unchanged(&place.path("a"), || {
+            let report = place.json(&["fsck", "a", "--json"]);
+            assert!(told(&report), "{number}: {report}");
+        });
+        let repaired = place.run(&["fsck", "a", "--repair", "--yes"]);
+        assert_eq!(repaired.status.code(), Some(1), "{number}");
+        let report = place.json(&["fsck", "a", "--json"]);
+        assert!(!told(&report) && report["clean"] == true, "{report}");
+    }
+}

@@ -240,6 +240,7 @@ fn inspect(device: &Arc<Metered>) {
     let options = CheckOptions {
         data: true,
         findings_max: 50,
+        ..CheckOptions::default()
     };
     if let Ok(report) = check(&**device, &options, &mut |_| {}) {
         report

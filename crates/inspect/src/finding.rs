@@ -121,6 +121,7 @@ const CORRECT: &str = "fsck --repair corrects it";
 const BACKUP: &str = "copy what can be read to another volume";
 const ANEW: &str = "fsck --repair writes the metadata anew, from what is left of it";
 const NOTHING: &str = "nothing to do";
+const AGAIN: &str = "fsck --repair, or the next mount, writes it again from the other one";
 const MOUNT: &str = "the next mount replays the journal";
 
 macro_rules! rules {
@@ -211,6 +212,10 @@ rules! {
     DATA 801 Error "a block of a file is damaged", "restore the file from a copy";
     DATA_SUMMARY 802 Warning "a summary block is damaged", "cleaning looks the blocks up in the tree";
     DATA_LOST 803 Error "a range of a file was in a zone that is offline", "restore the file from a copy";
+
+    IMAGE_SUPERBLOCK 901 Warning "a copy of the image's superblock is damaged", AGAIN;
+    IMAGE_RECORD 902 Warning "a copy of the record of a zone of the image is damaged", AGAIN;
+    IMAGE_RECORD_LOST 903 Warning "the record of a zone of the image is lost", "the zone counts as full until cleaning empties it";
 }
 
 #[cfg(test)]

@@ -179,6 +179,40 @@ fn of_a_damaged_page_only_what_it_held_is_lost() {
     }
 }
 
+/// Files made after the checkpoint are in the journal as a whole: nothing of theirs is called lost.
+#[test]
+fn of_a_damaged_page_nothing_newer_is_called_lost() {
+    let mut fs = Fs::new(29);
+    fs.file(persimmon_vfs::ROOT, "first", 50_000);
+    fs.checkpoint();
+    let later: Vec<_> = (0..5)
+        .map(|number| fs.file(persimmon_vfs::ROOT, &format!("later {number}"), 300_000))
+        .collect();
+    fs.vfs.sync().unwrap();
+    let truth = fs.tree();
+    let device = Arc::new(fs.without(&[]));
+    let inspector = Inspector::open(&*device).unwrap();
+    let Dump::Mat(rows) = dump(&inspector, &Target::Mat).unwrap() else {
+        panic!("no table")
+    };
+    drop(inspector);
+    for row in &rows {
+        hurt(&device, addr(&row.addr));
+    }
+    let (report, losses) = repair(&device);
+    assert!(report.is_clean(), "{:#?}", report.findings);
+    assert!(!losses.is_empty());
+    for loss in &losses {
+        assert!(later.iter().all(|ino| ino.0 != loss.ino), "{losses:#?}");
+    }
+    let found = tree(&mount(&device));
+    for number in 0..5 {
+        let path = format!("/later {number}");
+        assert!(truth.contains_key(&path), "{:?}", truth.keys());
+        assert_eq!(found.get(&path), truth.get(&path));
+    }
+}
+
 #[test]
 fn a_lost_metadata_zone_leaves_a_sound_volume() {
     let (fs, truth) = used(23);

@@ -58,6 +58,7 @@ fn inspected(device: &Arc<SimDevice>) -> Report {
     let options = CheckOptions {
         data: true,
         findings_max: 100,
+        ..CheckOptions::default()
     };
     check(device.as_ref(), &options, &mut |_| {}).unwrap()
 }

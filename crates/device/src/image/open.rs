@@ -41,6 +41,17 @@ pub enum Notice {
     },
 }
 
+impl Notice {
+    /// The zone whose record it is about.
+    #[must_use]
+    pub fn zone(self) -> Option<ZoneId> {
+        match self {
+            Notice::SuperblockCopy { .. } => None,
+            Notice::ZoneRecord { zone } | Notice::ZoneRecordLost { zone } => Some(zone),
+        }
+    }
+}
+
 impl fmt::Display for Notice {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -183,8 +194,8 @@ impl ImageDevice {
         Ok(device)
     }
 
-    /// Repairs the superblock, and makes durable what a killed process left in the page cache: it
-    /// may be acknowledged from here on.
+    /// Repairs superblock and records, and makes durable what a killed process left in the page
+    /// cache: it may be acknowledged from here on.
     pub(super) fn heal(mut self, bad_copies: Vec<u32>) -> Result<ImageDevice> {
         let fail = |path: &Path, error| explain(path, &error);
         for copy in bad_copies {
@@ -196,6 +207,9 @@ impl ImageDevice {
         }
         for notice in &self.notices {
             tracing::warn!(path = %self.path.display(), "{notice}");
+            if let (Some(zone), false) = (notice.zone(), self.read_only) {
+                self.write_entry(zone)?;
+            }
         }
         if !self.read_only {
             self.host.sync().map_err(|error| fail(&self.path, error))?;

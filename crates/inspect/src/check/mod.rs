@@ -19,12 +19,14 @@ mod zones;
 use std::fmt;
 
 use persimmon_device::ZonedDevice;
+use persimmon_device::image::Notice;
 use serde::Serialize;
 
 use crate::checkpoint::Checkpoint;
 use crate::error::Result;
 use crate::finding::{
-    COUNT_INODES, COUNT_RESERVED, Finding, Findings, LOG_RECORD, MAT_LEAK, Severity,
+    COUNT_INODES, COUNT_RESERVED, Finding, Findings, IMAGE_RECORD, IMAGE_RECORD_LOST,
+    IMAGE_SUPERBLOCK, LOG_RECORD, MAT_LEAK, Severity,
 };
 use crate::state::State;
 use crate::tree::Base;
@@ -37,12 +39,14 @@ use repair::Plan;
 pub use repair::Repairs;
 
 /// What to check.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CheckOptions {
     /// Read every block of every file and verify its checksum.
     pub data: bool,
     /// Findings to keep; the others are only counted.
     pub findings_max: usize,
+    /// What was found damaged when the image was opened.
+    pub notices: Vec<Notice>,
 }
 
 impl Default for CheckOptions {
@@ -50,6 +54,7 @@ impl Default for CheckOptions {
         CheckOptions {
             data: false,
             findings_max: 1000,
+            notices: Vec::new(),
         }
     }
 }
@@ -176,6 +181,9 @@ pub fn check(
     let inspector = Inspector::open_with(device, &mut findings, &mut |done, total| {
         staged(Stage::Zones, done, total);
     })?;
+    for notice in &options.notices {
+        tell_notice(*notice, &mut findings);
+    }
     let repairs = if inspector.checkpoint.is_some() {
         check_content(&inspector, options, &mut findings, &mut counts, &mut staged)?
     } else {
@@ -190,6 +198,19 @@ pub fn check(
         worst,
         repairs,
     })
+}
+
+/// What the image itself found when it was opened.
+fn tell_notice(notice: Notice, findings: &mut Findings) {
+    match notice {
+        Notice::SuperblockCopy { copy } => {
+            findings.add(&IMAGE_SUPERBLOCK, format_args!("copy {copy}"), "");
+        }
+        Notice::ZoneRecord { zone } => findings.add(&IMAGE_RECORD, format_args!("zone {zone}"), ""),
+        Notice::ZoneRecordLost { zone } => {
+            findings.add(&IMAGE_RECORD_LOST, format_args!("zone {zone}"), "");
+        }
+    }
 }
 
 fn check_content(

@@ -166,8 +166,10 @@ impl<'d> Content<'_, 'd> {
             .scan(lowest(), &mut |key, value| visit((key, value)));
     }
 
-    /// What is lost of a range of keys.
+    /// What is lost of a range of keys. Of a file that was made after the checkpoint the tree had nothing:
+    /// all of it is in the journal.
     pub fn damage(&self, from: Key, to: Key) -> impl Iterator<Item = Damage> {
+        let to = to.min(Key::inode(Ino(self.rebuilt.next_ino)));
         let lost = self.rebuilt.lost.iter();
         lost.filter_map(move |lost| {
             let from = lost.low.max(from);

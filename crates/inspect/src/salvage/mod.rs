@@ -85,6 +85,8 @@ pub struct Rebuilt<'d> {
     zones_lost: Vec<ZoneId>,
     /// The newest checkpoint that wrote anything that is left.
     newest: u64,
+    /// The tree had nothing of inodes from this one on, if that is known.
+    pub(crate) next_ino: u64,
     notes: Vec<String>,
     findings: Vec<Finding>,
 }
@@ -212,6 +214,11 @@ pub fn rebuild<'d>(
             *slot = *entry;
         }
     }
+    let newest = scan.newest_checkpoint().unwrap_or(0).max(number);
+    let next_ino = match source == Source::Log && !journal_broken && newest == number {
+        true => checkpoint.footer.next_ino,
+        false => u64::MAX,
+    };
     inspector.checkpoint = Some(checkpoint);
     inspector.journal = journal;
     let (findings, _, _) = findings.into_parts();
@@ -228,7 +235,8 @@ pub fn rebuild<'d>(
         source,
         journal_broken,
         pages_lost,
-        newest: scan.newest_checkpoint().unwrap_or(0).max(number),
+        newest,
+        next_ino,
         zones_lost: scan.zones_lost,
         notes,
         findings,

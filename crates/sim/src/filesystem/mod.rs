@@ -102,6 +102,7 @@ fn inspect(device: &dyn ZonedDevice, excused: &[&'static Rule]) -> Result<(), St
     let options = CheckOptions {
         data: true,
         findings_max: 1000,
+        ..CheckOptions::default()
     };
     let report = persimmon_inspect::check(device, &options, &mut |_| {})
         .map_err(|error| error.to_string())?;

@@ -493,6 +493,7 @@ impl Subject {
         let options = CheckOptions {
             data: false,
             findings_max: 20,
+            ..CheckOptions::default()
         };
         let report = persimmon_inspect::check(self.device.as_ref(), &options, &mut |_| {});
         let report = report.map_err(|error| error.to_string())?;
