@@ -6,6 +6,8 @@
 //! miss is found in the tree. Metadata zones: the pages in it are marked dirty, and the next
 //! checkpoint writes them elsewhere.
 
+mod demand;
+
 use std::collections::HashMap;
 use std::sync::{MutexGuard, PoisonError};
 
@@ -21,7 +23,10 @@ use crate::error::{Error, Result};
 use crate::meta::{Intent, extents};
 use crate::statistics::{Class, add};
 use crate::zones::table::ZoneStatus;
+use crate::zones::trace::{VictimReason, ZoneEvent};
 use crate::zones::{Choice, Life, Run, Stream};
+
+pub use demand::{CleanState, CleanStep};
 
 /// Blocks moved at once.
 const MOVE_BLOCKS: u64 = 1024;
@@ -75,15 +80,17 @@ impl Volume {
             let mut hopeless = self.zones.dead_zones() == 0 && self.meta().cache.changed() == 0;
             while self.zones.dead_zones() < wanted {
                 // Nothing may be worth it, and somebody waits for room all the same.
-                let mut victim = self.choose_victim(choice);
+                let (mut victim, mut why) = (self.choose_victim(choice), choice);
                 if victim.is_none() && choice == Choice::Worth {
-                    victim = self.choose_victim(Choice::Garbage);
+                    why = Choice::Garbage;
+                    victim = self.choose_victim(why);
                 }
                 let Some(victim) = victim else {
                     break;
                 };
                 hopeless = false;
                 add(&self.media.counters.cleaning_foreground, 1);
+                self.zones.tell_victim(victim.zone, why.into(), true);
                 match self.clean(&victim) {
                     Ok(()) => {}
                     Err(Error::NoSpace) if victim.entry.role == Role::Metadata => break,
@@ -148,12 +155,17 @@ impl Volume {
     /// Cleans a zone that has failed, or else the best victim. False if there is none.
     pub(crate) fn clean_one(&self) -> Result<bool> {
         let _turn = self.cleaning_turn.take();
-        let victim = self.choose_failing();
-        let victim = victim.or_else(|| self.choose_victim(Choice::Worth));
+        let failing = self.choose_failing();
+        let why = match failing {
+            Some(_) => VictimReason::Failing,
+            None => VictimReason::Worth,
+        };
+        let victim = failing.or_else(|| self.choose_victim(Choice::Worth));
         let Some(victim) = victim else {
             return Ok(false);
         };
         add(&self.media.counters.cleaning_background, 1);
+        self.zones.tell_victim(victim.zone, why, false);
         match self.clean(&victim) {
             // Its pages leave it with a checkpoint; without one it would be chosen again.
             Ok(()) if victim.entry.role == Role::Metadata => {
@@ -193,6 +205,17 @@ impl Volume {
         if !self.zones.entry(victim.zone).is_some_and(|e| same(&e)) {
             return Ok(());
         }
+        let result = self.clean_by_role(victim);
+        let valid_blocks = self.zones.valid(victim.zone);
+        self.zones.trace.push(ZoneEvent::Cleaned {
+            zone: victim.zone,
+            blocks: victim.entry.valid.saturating_sub(valid_blocks),
+            valid_blocks,
+        });
+        result
+    }
+
+    fn clean_by_role(&self, victim: &ZoneStatus) -> Result<()> {
         match victim.entry.role {
             Role::Metadata => self.clean_metadata(victim.zone),
             _ => {

@@ -80,6 +80,9 @@ pub struct Options {
     pub journal_bytes_max: u64,
     /// Distinct pages changed since the last durable checkpoint. Smaller on small volumes.
     pub dirty_pages_max: usize,
+    /// Journal, or pages changed, in percent of their bounds, from which on a checkpoint is written
+    /// ahead.
+    pub checkpoint_due_percent: u32,
     /// How fsync goes.
     pub fsync: FsyncOrder,
     /// When the device is flushed.
@@ -121,6 +124,7 @@ impl Default for Options {
             tails_bytes_max: 4 << 20,
             journal_bytes_max: 32 << 20,
             dirty_pages_max: 4096,
+            checkpoint_due_percent: 75,
             fsync: FsyncOrder::default(),
             barrier: Barrier::default(),
             cleaning: CleaningOptions::default(),

@@ -21,9 +21,11 @@ use crate::meta::{Intent, Meta, Transaction, View, apply, store};
 use crate::options::{CleaningOptions, FormatOptions, Options};
 use crate::recovery::{self, RecoveryReport};
 use crate::statistics::{Statistics, add};
+use crate::tuning::Tuned;
 use crate::turn::Turn;
 use crate::zones::Zones;
 use crate::zones::table::ZoneStatus;
+use crate::zones::trace::Traced;
 
 /// Records buffered before somebody writes them without being asked, bytes.
 const BUFFERED_BYTES_MAX: usize = 1 << 20;
@@ -56,6 +58,7 @@ pub struct Volume {
     /// Packing found no room: it is not tried again before the next checkpoint.
     pub(crate) packing_stuck: AtomicBool,
     cleaning_options: RwLock<CleaningOptions>,
+    pub(crate) tuned: Tuned,
     /// Zones whose cleaning moved nothing, by the sequence of their use: not tried again.
     pub(crate) barren: Mutex<HashMap<ZoneId, u64>>,
     /// Damage was found while changing something: nothing more is written.
@@ -81,7 +84,8 @@ pub enum Task {
     WriteBack,
     /// Write all staged file data and make everything durable: the periodic commit.
     Commit,
-    /// Write a checkpoint if the journal or the dirty pages are three quarters of the way to their bounds.
+    /// Write a checkpoint if the journal or the dirty pages are three quarters of the way to their bounds,
+    /// or what [`Options::checkpoint_due_percent`] says.
     CheckpointIfDue,
     /// Write a checkpoint.
     Checkpoint,
@@ -122,6 +126,7 @@ impl Volume {
         let key = parts.identity.key();
         let space = Space::new(parts.options.staging_bytes_max, &parts.zones.budget);
         let cleaning_options = RwLock::new(parts.options.cleaning);
+        let tuned = Tuned::new(&parts.options);
         Volume {
             log: Log::new(key.clone(), parts.start),
             key,
@@ -142,6 +147,7 @@ impl Volume {
             packing_turn: Turn::default(),
             packing_stuck: AtomicBool::new(false),
             cleaning_options,
+            tuned,
             barren: Mutex::default(),
             broken: AtomicBool::new(false),
         }
@@ -269,7 +275,8 @@ impl Volume {
 
     /// Clean pages kept in memory.
     pub(crate) fn cached_pages_max(&self) -> usize {
-        self.options.cache_bytes_max / persimmon_format::page::PAGE_SIZE
+        let bytes_max = self.tuned.cache_bytes_max.load(Ordering::Relaxed);
+        bytes_max / persimmon_format::page::PAGE_SIZE
     }
 
     /// Operations that one transaction should have at most, where there is a choice. The pages of
@@ -402,8 +409,9 @@ impl Volume {
     /// Whether a checkpoint should be written ahead.
     fn checkpoint_is_due(&self) -> bool {
         let budget = &self.zones.budget;
-        self.pages_to_bound() * 4 >= budget.dirty_pages_max * 3
-            || self.log.blocks_to_replay() * 4 >= budget.journal_blocks_max * 3
+        let percent = self.tuned.checkpoint_due_percent.load(Ordering::Relaxed);
+        self.pages_to_bound() * 100 >= budget.dirty_pages_max * percent as usize
+            || self.log.blocks_to_replay() * 100 >= budget.journal_blocks_max * u64::from(percent)
     }
 
     /// Does a piece of background work.
@@ -499,6 +507,12 @@ impl Volume {
     #[must_use]
     pub fn zones(&self) -> Vec<ZoneStatus> {
         self.zones.status()
+    }
+
+    /// What happened to zones lately, from event number `from` on, at most so many.
+    #[must_use]
+    pub fn trace(&self, from: u64, events_max: usize) -> Traced {
+        self.zones.trace.read(from, events_max)
     }
 
     /// Thresholds of cleaning, as they are now.

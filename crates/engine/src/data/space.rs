@@ -24,10 +24,10 @@ pub(crate) struct Space {
     staged_blocks_peak: AtomicU64,
     turn: Mutex<()>,
     given_back: Condvar,
-    staged_blocks_max: u64,
+    staged_blocks_max: AtomicU64,
     /// The same where zones are short. What is staged of a file lands at once, and until then the
     /// zones it fills cannot be cleaned: it must not need more of them than are kept for that.
-    staged_blocks_max_short: u64,
+    staged_blocks_max_short: AtomicU64,
 }
 
 /// What statfs tells.
@@ -43,17 +43,39 @@ pub struct SpaceReport {
 
 impl Space {
     pub(crate) fn new(staging_bytes_max: usize, budget: &Budget) -> Space {
-        // A flight holds the zones it fills: on small volumes it must leave some to clean.
-        let blocks_max = (staging_bytes_max / BLOCK_SIZE) as u64;
-        let blocks_max = blocks_max.min(budget.user_blocks / 16).max(64);
-        Space {
+        let space = Space {
             staged_blocks: AtomicU64::new(0),
             staged_blocks_peak: AtomicU64::new(0),
             turn: Mutex::new(()),
             given_back: Condvar::new(),
-            staged_blocks_max: blocks_max,
-            staged_blocks_max_short: blocks_max.min(budget.usable_blocks).max(64),
-        }
+            staged_blocks_max: AtomicU64::new(0),
+            staged_blocks_max_short: AtomicU64::new(0),
+        };
+        space.set_staging(staging_bytes_max as u64, budget);
+        space
+    }
+
+    /// How much may be staged from now on.
+    pub(crate) fn set_staging(&self, bytes_max: u64, budget: &Budget) {
+        // A flight holds the zones it fills: on small volumes it must leave some to clean.
+        let blocks_max = bytes_max / BLOCK_SIZE as u64;
+        let blocks_max = blocks_max.min(budget.user_blocks / 16).max(64);
+        let short = blocks_max.min(budget.usable_blocks).max(64);
+        self.staged_blocks_max.store(blocks_max, Ordering::Relaxed);
+        self.staged_blocks_max_short.store(short, Ordering::Relaxed);
+    }
+
+    fn staged_blocks_max(&self) -> u64 {
+        self.staged_blocks_max.load(Ordering::Relaxed)
+    }
+
+    fn staged_blocks_max_short(&self) -> u64 {
+        self.staged_blocks_max_short.load(Ordering::Relaxed)
+    }
+
+    /// How much may be staged.
+    pub(crate) fn staging_bytes_max(&self) -> u64 {
+        self.staged_blocks_max() * BLOCK_SIZE as u64
     }
 
     pub(crate) fn staged_blocks(&self) -> u64 {
@@ -80,7 +102,7 @@ impl Space {
     /// Waits until the buffer is no longer full, or for a while: flights of others are to land.
     pub(crate) fn wait_for_landing(&self) {
         let turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
-        if self.staged_blocks() >= self.staged_blocks_max_short {
+        if self.staged_blocks() >= self.staged_blocks_max_short() {
             drop(self.given_back.wait_timeout(turn, LANDING_WAIT));
         }
     }
@@ -90,15 +112,15 @@ impl Volume {
     /// Whether writers should help to empty the staging buffer.
     pub(crate) fn staging_is_full(&self) -> bool {
         let (space, staged) = (&self.space, self.space.staged_blocks());
-        if staged < space.staged_blocks_max_short {
+        if staged < space.staged_blocks_max_short() {
             return false;
         }
         let zones = space
-            .staged_blocks_max
+            .staged_blocks_max()
             .div_ceil(self.zones.budget.usable_blocks.max(1));
         let are_short =
             || u64::from(self.zones.free_zones()) <= u64::from(self.zones.data_floor()) + 2 * zones;
-        staged >= space.staged_blocks_max || are_short()
+        staged >= space.staged_blocks_max() || are_short()
     }
 
     /// Blocks that can still be promised to somebody.

@@ -2,6 +2,7 @@
 //! needs the block that it ends in.
 
 use std::collections::{HashMap, VecDeque};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use persimmon_format::{Addr, Ino};
@@ -31,15 +32,25 @@ struct Kept {
 /// Last blocks of files, one a file.
 pub(crate) struct Tails {
     kept: Mutex<Kept>,
-    bytes_max: usize,
+    bytes_max: AtomicUsize,
 }
 
 impl Tails {
     pub(crate) fn new(bytes_max: usize) -> Tails {
         Tails {
             kept: Mutex::default(),
-            bytes_max,
+            bytes_max: AtomicUsize::new(bytes_max),
         }
+    }
+
+    /// Memory that they may take.
+    pub(crate) fn bytes_max(&self) -> u64 {
+        self.bytes_max.load(Ordering::Relaxed) as u64
+    }
+
+    /// Memory that they may take from now on; what is too much goes with the next that is kept.
+    pub(crate) fn set_bytes_max(&self, bytes_max: u64) {
+        self.bytes_max.store(bytes_max as usize, Ordering::Relaxed);
     }
 
     fn lock(&self) -> MutexGuard<'_, Kept> {
@@ -56,7 +67,7 @@ impl Tails {
             Some(before) => kept.bytes -= Tail::cost(before.content.len()),
             None => kept.order.push_back(ino),
         }
-        while kept.bytes > self.bytes_max
+        while kept.bytes > self.bytes_max.load(Ordering::Relaxed)
             && let Some(oldest) = kept.order.pop_front()
         {
             if let Some(tail) = kept.tails.remove(&oldest) {

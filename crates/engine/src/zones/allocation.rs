@@ -10,6 +10,7 @@ use super::lifetime::Lives;
 use super::pairs::Pairs;
 use super::stream::Stream;
 use super::table::{Entry, Table, Zones};
+use super::trace::Filled;
 use super::writer::ZoneWriter;
 
 impl Zones {
@@ -253,6 +254,7 @@ impl Table {
             failed: false,
             queue: Vec::new(),
             lives: Lives::default(),
+            filled: Filled::default(),
         }
     }
 }

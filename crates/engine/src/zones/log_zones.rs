@@ -5,6 +5,7 @@ use persimmon_format::table::Role;
 
 use super::Zones;
 use super::retry::Tries;
+use super::trace::{Filled, ZoneEvent};
 use crate::error::Result;
 use crate::media::Media;
 use crate::statistics::Class;
@@ -35,6 +36,12 @@ impl Zones {
                     return Ok(None);
                 };
                 let (sequence, capacity) = table.claim(zones, Role::Log, 0, &self.pairs);
+                self.trace.push(ZoneEvent::Opened {
+                    zone: zones.0,
+                    role: Role::Log,
+                    lifetime: 0,
+                    free_zones: table.free,
+                });
                 LogZone {
                     zone: zones.0,
                     sequence,
@@ -78,6 +85,15 @@ impl Zones {
     /// Records how far a log zone is written; `open` while the log goes on in it.
     pub(crate) fn note_log_zone(&self, zone: ZoneId, write_pointer: u32, open: bool) {
         let mut table = self.lock();
+        if let Some(entry) = table.entries.get(zone.0 as usize) {
+            let place = entry.write_pointer;
+            let written = write_pointer.saturating_sub(place);
+            if written > 0 {
+                let kind = (Role::Log, 0);
+                let event = Filled::default().event(zone, kind, (place, written));
+                self.trace.push(event);
+            }
+        }
         for zone in self.pairs.both(zone) {
             if let Some(entry) = table.entries.get_mut(zone.0 as usize) {
                 let written = write_pointer.saturating_sub(entry.write_pointer);

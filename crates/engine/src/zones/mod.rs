@@ -13,6 +13,7 @@ pub(crate) mod pin;
 mod retry;
 mod stream;
 pub(crate) mod table;
+pub(crate) mod trace;
 pub(crate) mod victims;
 pub(crate) mod writer;
 

@@ -19,6 +19,7 @@ use super::pairs::Pairs;
 use super::pin::{Pin, Pins};
 use super::retry::Tries;
 use super::stream::Stream;
+use super::trace::{Filled, Trace, ZoneEvent};
 use super::writer::ZoneWriter;
 use crate::error::Result;
 use crate::media::{Media, wait_all};
@@ -94,6 +95,7 @@ pub(crate) struct Zones {
     pub(super) log_failing: AtomicBool,
     table: Mutex<Table>,
     pub(super) returned: Condvar,
+    pub(crate) trace: Trace,
 }
 
 /// The ZIT as a checkpoint's cut found it.
@@ -204,6 +206,7 @@ impl Zones {
                 wanting: HashSet::new(),
             }),
             returned: Condvar::new(),
+            trace: Trace::default(),
         };
         zones.count_failed(&zones.lock());
         zones
@@ -391,7 +394,14 @@ impl Zones {
                 && table.free >= needed.saturating_add(plenty)
                 && let Some(zones) = table.choose_free(self.conventional, role, &self.budget)
             {
-                return Ok((table.open(zones, stream, &self.pairs), true));
+                let opened = table.open(zones, stream, &self.pairs);
+                self.trace.push(ZoneEvent::Opened {
+                    zone: opened.zone,
+                    role,
+                    lifetime: stream.lifetime(),
+                    free_zones: table.free,
+                });
+                return Ok((opened, true));
             }
             if let Some(writer) = table.take_parked(stream) {
                 return Ok((writer, false));
@@ -459,7 +469,7 @@ impl Zones {
     }
 
     /// Takes back a writer; one that can write no more is dropped.
-    pub(super) fn park(&self, writer: ZoneWriter) {
+    pub(super) fn park(&self, mut writer: ZoneWriter) {
         let mut table = self.lock();
         let stream = writer.stream;
         let has_failed = |zone: ZoneId| {
@@ -471,6 +481,16 @@ impl Zones {
             *out = out.saturating_sub(1);
         }
         let clock = table.write_clock;
+        if let Some(entry) = table.entries.get(writer.zone.0 as usize) {
+            let place = entry.write_pointer;
+            let written = writer.write_pointer.saturating_sub(place);
+            let filled = std::mem::take(&mut writer.filled);
+            if written > 0 {
+                let kind = (entry.role, entry.lifetime);
+                let event = filled.event(writer.zone, kind, (place, written));
+                self.trace.push(event);
+            }
+        }
         for zone in self.pairs.both(writer.zone) {
             if let Some(entry) = table.entries.get_mut(zone.0 as usize) {
                 let written = writer.write_pointer.saturating_sub(entry.write_pointer);
@@ -545,6 +565,7 @@ impl Zones {
             failed: false,
             queue: Vec::new(),
             lives,
+            filled: Filled::default(),
         });
         true
     }
@@ -649,6 +670,7 @@ impl Zones {
     /// A zone was reset: it is free.
     pub(crate) fn freed(&self, zone: ZoneId) {
         self.lock().free(zone, true);
+        self.trace.push(ZoneEvent::Reset { zone });
         self.returned.notify_all();
     }
 

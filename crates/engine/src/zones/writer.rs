@@ -10,6 +10,7 @@ use persimmon_format::{Addr, DeviceId, Ino, VolumeKey};
 
 use super::Stream;
 use super::lifetime::{Life, Lives};
+use super::trace::Filled;
 use crate::in_flight::{InFlight, Writes};
 use crate::media::{Media, appended, wait_all};
 use crate::statistics::Class;
@@ -98,6 +99,13 @@ impl Run {
         self.crcs.is_empty() && self.pieces.is_empty()
     }
 
+    /// The files whose data it is.
+    fn owners(&self) -> impl Iterator<Item = Ino> {
+        let whole = (!self.crcs.is_empty()).then_some(self.ino);
+        let pieces = self.pieces.iter().map(|piece| piece.ino);
+        whole.into_iter().chain(pieces)
+    }
+
     /// Whether a summary has room for the first `blocks` blocks.
     fn fits(&self, summary: &SummaryBuilder, blocks: u32, zone_block: u32) -> bool {
         let inside = |piece: &&RunPiece| piece.end_block() <= blocks;
@@ -145,6 +153,8 @@ pub(crate) struct ZoneWriter {
     pub(crate) queue: Vec<(Arc<Writes>, u32)>,
     /// Of what is in the zone.
     pub(crate) lives: Lives,
+    /// Whose data was written to it since it was checked out.
+    pub(crate) filled: Filled,
 }
 
 impl ZoneWriter {
@@ -227,6 +237,7 @@ impl ZoneWriter {
         for (run, block) in batch.into_iter().zip(places) {
             run.summarise(&mut self.summary, block);
             self.lives.add(run.life, run.data.blocks().into());
+            run.owners().for_each(|ino| self.filled.by(ino));
             placed.push(Placed {
                 addr: self.addr(block),
                 run,

@@ -1,0 +1,86 @@
+//! Cleaning because somebody asks for it, a step at a time.
+
+use crate::Volume;
+use crate::error::Result;
+
+/// How a step of cleaning ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CleanState {
+    /// There is more to do.
+    GoesOn,
+    /// So many zones are free as were asked for.
+    Reached,
+    /// Nothing more is to be won: no zone has garbage that is worth it, or there is no room to move
+    /// what is live in the next one.
+    Exhausted,
+}
+
+/// What a step of cleaning did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CleanStep {
+    /// Whether to go on.
+    pub state: CleanState,
+    /// Blocks moved, by this step and whoever else cleaned meanwhile.
+    pub blocks_moved: u64,
+    /// Zones that are free now.
+    pub free_zones: u32,
+    /// Zones that the next checkpoint frees.
+    pub dead_zones: u32,
+}
+
+impl Volume {
+    /// Empties a zone, or writes the checkpoint that frees those that are empty: until
+    /// `free_zones` are free, or, without a number, nothing is left that cleaning could win.
+    ///
+    /// # Errors
+    /// The volume is read-only, or the device failed.
+    pub fn clean_step(&self, free_zones: Option<u32>) -> Result<CleanStep> {
+        self.check_writable()?;
+        let moved = || self.statistics().blocks_moved;
+        let before = moved();
+        let state = self.clean_towards(free_zones)?;
+        Ok(CleanStep {
+            state,
+            blocks_moved: moved() - before,
+            free_zones: self.zones.free_zones(),
+            dead_zones: self.zones.dead_zones(),
+        })
+    }
+
+    fn clean_towards(&self, wanted: Option<u32>) -> Result<CleanState> {
+        let (free, dead) = (self.zones.free_zones(), self.zones.dead_zones());
+        if wanted.is_some_and(|wanted| free >= wanted) {
+            return Ok(CleanState::Reached);
+        }
+        let enough = wanted.is_some_and(|wanted| free + dead >= wanted);
+        if dead > 0 && (enough || dead >= self.pool_zones()) {
+            self.free_dead_zones()?;
+        } else if !self.clean_one()? {
+            // Nothing is worth cleaning, or its blocks have nowhere to go.
+            if self.zones.dead_zones() > 0 {
+                self.free_dead_zones()?;
+            } else if self.zones.free_zones() <= free {
+                return Ok(CleanState::Exhausted);
+            }
+        }
+        Ok(match wanted {
+            Some(wanted) if self.zones.free_zones() >= wanted => CleanState::Reached,
+            _ => CleanState::GoesOn,
+        })
+    }
+
+    fn free_dead_zones(&self) -> Result<()> {
+        let before = self.zones.free_zones();
+        self.checkpoint()?;
+        if self.zones.free_zones() <= before {
+            self.zones.wait_for_readers();
+        }
+        Ok(())
+    }
+
+    /// Zones of the device, in all uses.
+    #[must_use]
+    pub fn zone_count(&self) -> u32 {
+        self.media.geometry().zone_count
+    }
+}
