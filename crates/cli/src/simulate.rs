@@ -18,7 +18,8 @@ const BLOCK_BYTES: u64 = 4096;
 /// and, with --rounds, latencies in virtual time.
 #[derive(Args)]
 pub struct Simulate {
-    /// uniform, zipf[:THETA], hotcold, churn (small files), compaction (files with two lifetimes)
+    /// uniform, zipf[:THETA], hotcold, churn (small files), compaction[:unhinted] (files with two
+    /// lifetimes, told by hints or not)
     workload: Load,
     /// Zones of the drive
     #[arg(long, default_value_t = 2000)]

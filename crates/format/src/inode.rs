@@ -1,7 +1,7 @@
 //! Inodes.
 
 use crate::codec::{Put, Reader};
-use crate::{Ino, Result};
+use crate::{Ino, Lifetime, Result};
 
 /// The root directory's inode number.
 pub const ROOT: Ino = Ino(1);
@@ -83,7 +83,7 @@ pub struct Inode {
     pub btime: Timestamp,
     /// Directories: the inode of `..`. Others: 0.
     pub parent: Ino,
-    /// Write lifetime hint (none, short, medium, long, extreme as 0..=4).
+    /// Write lifetime hint, see [`crate::Lifetime::stored`].
     pub lifetime: u8,
 }
 
@@ -125,6 +125,12 @@ impl Inode {
     #[must_use]
     pub fn is_symlink(&self) -> bool {
         self.mode & TYPE_MASK == 0o120_000
+    }
+
+    /// How long its content will live, if somebody told.
+    #[must_use]
+    pub fn told_lifetime(&self) -> Option<Lifetime> {
+        Lifetime::from_stored(self.lifetime)
     }
 
     /// As stored.

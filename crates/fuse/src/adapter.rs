@@ -22,6 +22,8 @@ use crate::workers::Workers;
 
 /// Threads that wait for the device in fsync: as many fsyncs share one flush.
 const SYNC_THREADS: usize = 4;
+/// Threads that carry out commands, which take long.
+const CONTROL_THREADS: usize = 2;
 
 /// The filesystem as the kernel's requests see it.
 pub struct Adapter {
@@ -29,6 +31,8 @@ pub struct Adapter {
     live: Arc<dyn Live>,
     /// Where fsync waits for the device, so that other requests need not.
     syncs: Workers,
+    /// The same of commands.
+    controls: Workers,
     /// Changes to directories are durable before they are answered.
     dirsync: bool,
 }
@@ -44,6 +48,7 @@ impl Adapter {
             door,
             live,
             syncs: Workers::start("sync", SYNC_THREADS)?,
+            controls: Workers::start("control", CONTROL_THREADS)?,
             dirsync: options.dirsync,
         })
     }
@@ -86,7 +91,7 @@ impl Adapter {
             opcode::REMOVEXATTR => self.removexattr(call),
             opcode::READDIR => self.readdir(call),
             opcode::READDIRPLUS => self.readdirplus(call),
-            opcode::IOCTL => self.ioctl(call),
+            opcode::IOCTL => return self.ioctl(call, transport),
             opcode::FALLOCATE => self.fallocate(call),
             opcode::LSEEK => self.lseek(call),
             opcode::COPY_FILE_RANGE => self.copy_file_range(call),

@@ -24,7 +24,7 @@ pub const VERSION: u16 = 1;
 const HEADER_BYTES: usize = 8;
 /// Longest text.
 pub const TEXT_BYTES_MAX: usize = MESSAGE_BYTES - HEADER_BYTES;
-const COMMAND: Opcode = opcode::read_write::<[u8; MESSAGE_BYTES]>(b'P', 0x70);
+pub(crate) const COMMAND: Opcode = opcode::read_write::<[u8; MESSAGE_BYTES]>(b'P', 0x70);
 
 const DONE: u16 = 0;
 const REFUSED: u16 = 1;
@@ -98,19 +98,16 @@ pub fn call(dir: &Path, text: &[u8]) -> Result<Vec<u8>, ControlError> {
     }
 }
 
-/// The daemon's side: the answer to a message from the user `uid`.
-pub(crate) fn answer(
-    live: &dyn Live,
-    uid: u32,
-    command: u32,
-    input: &[u8],
-) -> Result<Vec<u8>, Errno> {
-    if command != COMMAND {
-        return Err(Errno(libc::ENOTTY));
-    }
+/// Whether the user `uid` may give commands.
+pub(crate) fn may(uid: u32) -> Result<(), Errno> {
     if uid != 0 && uid != rustix::process::geteuid().as_raw() {
         return Err(Errno(libc::EPERM));
     }
+    Ok(())
+}
+
+/// The daemon's side: the answer to a message.
+pub(crate) fn answer(live: &dyn Live, input: &[u8]) -> Vec<u8> {
     let result = match parse(input) {
         Some((DONE, text)) => live.control(text),
         _ => Err(format!("this daemon speaks version {VERSION}")),
@@ -120,7 +117,7 @@ pub(crate) fn answer(
         Err(error) => (REFUSED, error.into_bytes()),
     };
     let answer = message(status, &text).or_else(|| message(REFUSED, b"the answer is too long"));
-    Ok(answer.unwrap_or_default())
+    answer.unwrap_or_default()
 }
 
 #[cfg(test)]

@@ -6,6 +6,7 @@ mod answer;
 mod capabilities;
 pub mod control;
 mod latency;
+pub mod lifetimes;
 pub mod live;
 pub mod mounts;
 pub mod options;

@@ -38,8 +38,8 @@ pub trait Transport {
 
 /// An answer to come. Must be given, or the one who asks waits forever.
 pub trait Later: Send {
-    /// Answers without a body.
-    fn answer(self: Box<Self>, result: Result<(), Errno>);
+    /// Answers with a body, or with an error.
+    fn answer(self: Box<Self>, result: Result<Vec<u8>, Errno>);
 }
 
 /// Tells, when the last thread that serves the mount lets go of it, that the connection is over.

@@ -5,8 +5,8 @@ use std::path::Path;
 use std::sync::Arc;
 
 use persimmon_vfs::{
-    Allocate, Attr, Caller, Error as VfsError, Handle, Ino, OpenFlags, Result as VfsResult, SeekTo,
-    SetAttr, Vfs, WriteFlags, Written,
+    Allocate, Attr, Caller, Error as VfsError, Handle, Ino, Lifetime, OpenFlags,
+    Result as VfsResult, SeekTo, SetAttr, Vfs, WriteFlags, Written,
 };
 
 use crate::Result;
@@ -19,6 +19,7 @@ pub struct OpenOptions {
     flags: OpenFlags,
     create: bool,
     mode: Option<u32>,
+    lifetime: Option<Lifetime>,
 }
 
 impl OpenOptions {
@@ -71,6 +72,13 @@ impl OpenOptions {
         self
     }
 
+    /// How long what is written through it will live, in the place of what the attribute
+    /// `user.persimmon.lifetime` of the file says. Only for one opened for writing.
+    pub fn lifetime(mut self, lifetime: Lifetime) -> OpenOptions {
+        self.lifetime = Some(lifetime);
+        self
+    }
+
     /// Every write is durable before it returns.
     pub fn sync(mut self, sync: bool) -> OpenOptions {
         self.flags.sync = sync;
@@ -100,18 +108,32 @@ impl File {
             let ino = resolve(vfs, path, Last::Follow)?.ino;
             (ino, vfs.open(ino, options.flags)?)
         };
-        Ok(File {
+        let file = File {
             vfs: Arc::clone(vfs),
             ino,
             handle,
             cursor: 0,
-        })
+        };
+        if options.lifetime.is_some() {
+            vfs.set_lifetime(ino, handle, options.lifetime)?;
+        }
+        Ok(file)
     }
 
     /// Its inode number.
     #[must_use]
     pub fn ino(&self) -> Ino {
         self.ino
+    }
+
+    /// Tells how long what is written through it from now on will live; `None` takes that back.
+    pub fn set_lifetime(&self, lifetime: Option<Lifetime>) -> Result<()> {
+        Ok(self.vfs.set_lifetime(self.ino, self.handle, lifetime)?)
+    }
+
+    /// What was told so, or else of the file.
+    pub fn lifetime(&self) -> Result<Option<Lifetime>> {
+        Ok(self.vfs.lifetime(self.ino, self.handle)?)
     }
 
     /// Attributes.

@@ -35,7 +35,7 @@ pub use file::{File, OpenOptions};
 pub use filesystem::{DirEntry, Filesystem};
 pub use persimmon_engine::RecoveryReport;
 pub use persimmon_vfs::{
-    Allocate, Attr, FileKind, Ino, RenameMode, SeekTo, SetAttr, SetTime, StatFs, Timestamp, Vfs,
-    XattrMode,
+    Allocate, Attr, FileKind, Ino, Lifetime, RenameMode, SeekTo, SetAttr, SetTime, StatFs,
+    Timestamp, Vfs, XattrMode,
 };
 pub use volume::{Create, Options};

@@ -10,8 +10,10 @@ use std::io::{Read, Seek, SeekFrom, Write};
 use std::path::PathBuf;
 
 use persimmon::{
-    Create, Error, FileKind, Filesystem, OpenOptions, Options, RenameMode, SeekTo, SetAttr,
+    Create, Error, FileKind, Filesystem, Lifetime, OpenOptions, Options, RenameMode, SeekTo,
+    SetAttr,
 };
+use persimmon_engine::ZoneEvent;
 use persimmon_vfs::Error as VfsError;
 
 struct Image {
@@ -115,6 +117,46 @@ fn a_file_reads_writes_and_seeks() {
         VfsError::Exists
     ));
     drop((file, end));
+    fs.close().unwrap();
+}
+
+#[test]
+fn lifetimes_are_told_of_files_and_open_files() {
+    let image = Image::new();
+    let fs = image.open();
+    fs.create_dir("/wal").unwrap();
+    fs.set_xattr("/wal", "user.persimmon.lifetime", b"short")
+        .unwrap();
+    let options = OpenOptions::new().write(true).create(true);
+    let file = fs.open_file("/wal/1", &options).unwrap();
+    assert_eq!(file.lifetime().unwrap(), Some(Lifetime::Short));
+    let long = options.lifetime(Lifetime::Long);
+    let other = fs.open_file("/wal/1", &long).unwrap();
+    assert_eq!(other.lifetime().unwrap(), Some(Lifetime::Long));
+    assert_eq!(file.lifetime().unwrap(), Some(Lifetime::Short));
+    other.set_lifetime(None).unwrap();
+    assert_eq!(other.lifetime().unwrap(), Some(Lifetime::Short));
+    let class = |file: &persimmon::File| {
+        let volume = fs.vfs().volume();
+        let before = volume.trace(u64::MAX, 0).next();
+        file.write_at(&[7; 100_000], 0).unwrap();
+        volume.commit_file(file.ino()).unwrap();
+        let events = volume.trace(before, usize::MAX).events;
+        let written = |event: &ZoneEvent| match event {
+            ZoneEvent::Written { ino, lifetime, .. } if *ino == Some(file.ino()) => Some(*lifetime),
+            _ => None,
+        };
+        events.iter().find_map(written).unwrap()
+    };
+    assert_eq!(class(&file), 1);
+    other.set_lifetime(Some(Lifetime::Extreme)).unwrap();
+    assert_eq!(class(&other), 4);
+    let reads = OpenOptions::new().read(true).lifetime(Lifetime::Long);
+    assert!(matches!(
+        fails(fs.open_file("/wal/1", &reads)),
+        VfsError::BadHandle
+    ));
+    drop((file, other));
     fs.close().unwrap();
 }
 

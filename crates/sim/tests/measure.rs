@@ -60,6 +60,33 @@ fn files_come_and_go() {
     }
 }
 
+/// Data that dies together lies together where its users tell how long it will live: zones become
+/// empty by themselves, and what is written beside it are summaries and metadata.
+#[test]
+fn hints_for_two_lifetimes_spare_the_moving() {
+    let report = |load: &str| {
+        let defaults = Plan::default();
+        measured(&Plan {
+            zones: 400,
+            zone_blocks: 512,
+            fill: 0.8,
+            warm_up_volumes: 1.0,
+            volumes: 1.0,
+            // The drive is a fifth of the usual one, and so are the bounds.
+            options: persimmon_engine::Options {
+                dirty_pages_max: 512,
+                journal_bytes_max: 4 << 20,
+                ..defaults.options
+            },
+            ..plan(load)
+        })
+    };
+    let hinted = report("compaction").write_amplification;
+    assert!(hinted <= 1.05, "{hinted}");
+    let unhinted = report("compaction:unhinted").write_amplification;
+    assert!(unhinted > 1.5, "{unhinted}");
+}
+
 #[test]
 fn the_same_plan_gives_the_same_figures() {
     let figures = || {

@@ -74,7 +74,11 @@ impl Vfs {
         }
         end_of(offset, data.len() as u64)?;
         self.clear_privileges(ino, node, flags.kill_privileges)?;
-        let len = self.watch(self.volume.write(ino, offset, data, self.now()))?;
+        let told = self.told(ino, open.as_deref());
+        let written = self
+            .volume
+            .write_hinted(ino, offset, data, self.now(), told);
+        let len = self.watch(written)?;
         drop(guard);
         if let Some(node) = node {
             node.accessed.store(false, Ordering::Relaxed);
@@ -89,7 +93,11 @@ impl Vfs {
         })
     }
 
-    fn opened_to_write(&self, ino: Ino, handle: Handle) -> Result<Option<std::sync::Arc<Open>>> {
+    pub(crate) fn opened_to_write(
+        &self,
+        ino: Ino,
+        handle: Handle,
+    ) -> Result<Option<std::sync::Arc<Open>>> {
         let open = self.opened(ino, handle)?;
         if open.as_ref().is_some_and(|o| !o.flags.write) {
             return Err(Error::BadHandle);

@@ -3,6 +3,7 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 
+use crate::lifetimes::Told;
 use crate::nodes::Node;
 use crate::{Error, FileKind, Handle, Ino, LockOwner, OpenFlags, Result, Vfs};
 
@@ -15,6 +16,7 @@ pub(crate) struct Open {
     pub(crate) node: Arc<Node>,
     pub(crate) flags: OpenFlags,
     pub(crate) directory: bool,
+    pub(crate) told: Told,
 }
 
 #[derive(Debug, Default)]
@@ -113,6 +115,7 @@ impl Vfs {
                 node,
                 flags,
                 directory: false,
+                told: Told::default(),
             })
         });
         if opened.is_err() {
@@ -138,6 +141,7 @@ impl Vfs {
             node,
             flags,
             directory: false,
+            told: Told::default(),
         });
         if opened.is_err() {
             self.release_node(ino);
@@ -182,6 +186,7 @@ impl Vfs {
                     ..OpenFlags::default()
                 },
                 directory: true,
+                told: Told::default(),
             })
         });
         if opened.is_err() {

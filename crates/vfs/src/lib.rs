@@ -14,6 +14,7 @@ mod directories;
 mod error;
 mod files;
 mod handles;
+mod lifetimes;
 mod locks;
 mod make;
 mod named;
@@ -28,9 +29,9 @@ pub use clock::Clock;
 pub use error::{Error, Result};
 pub use locks::{FileLock, LockKind, LockOwner};
 pub use persimmon_engine::{Barrier, FsyncOrder};
-pub use persimmon_format::Ino;
 pub use persimmon_format::inode::{ROOT, Timestamp};
 pub use persimmon_format::name::NAME_MAX;
+pub use persimmon_format::{Ino, Lifetime};
 pub use types::{
     Allocate, Attr, Caller, Entry, FILE_SIZE_MAX, FileKind, GENERATION, Handle, LINKS_MAX, Listing,
     OpenFlags, RenameMode, SYMLINK_MAX, SeekTo, SetAttr, SetTime, StatFs, WriteFlags, Written,

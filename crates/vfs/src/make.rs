@@ -18,7 +18,8 @@ struct New<'a> {
     target: &'a [u8],
 }
 
-/// The inode of something new in `dir`, with its access control lists.
+/// The inode of something new in `dir`, with the access control lists and the lifetime that it passes
+/// on.
 fn make_inode(
     tx: &mut Transaction<'_>,
     caller: &Caller,
@@ -37,6 +38,7 @@ fn make_inode(
             mode &= !SET_GID;
         }
     }
+    let inherits = is_dir || mode & TYPE_MASK == libc::S_IFREG;
     let ino = tx.new_ino();
     let mut inode = Inode {
         mode,
@@ -50,6 +52,7 @@ fn make_inode(
         ctime: now,
         btime: now,
         parent: if is_dir { parent } else { Ino(0) },
+        lifetime: if inherits { dir.lifetime } else { 0 },
         ..Inode::default()
     };
     lists.put(tx, ino, &mut inode)?;

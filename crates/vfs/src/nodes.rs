@@ -10,6 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use persimmon_format::Ino;
 
+use crate::lifetimes::Told;
 use crate::{Error, Result};
 
 const SHARDS: usize = 64;
@@ -23,6 +24,8 @@ pub(crate) struct Node {
     pub(crate) unprivileged: AtomicBool,
     /// The access time is later than the last change.
     pub(crate) accessed: AtomicBool,
+    /// The lifetime told last of an open file of it.
+    pub(crate) told: Told,
     /// Held while the end of the file is found and written to.
     pub(crate) append: Mutex<()>,
 }

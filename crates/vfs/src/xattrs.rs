@@ -10,7 +10,7 @@ use persimmon_format::{Key, KeyKind};
 
 use crate::acl::{self, Stored};
 use crate::named::{Found, find_xattr};
-use crate::{Caller, Error, Ino, Result, Vfs, XattrMode};
+use crate::{Caller, Error, Ino, Result, Vfs, XattrMode, lifetimes};
 
 /// Bytes of a value that the kernel lets through.
 const VALUE_MAX_ANYWHERE: usize = 64 << 10;
@@ -53,6 +53,9 @@ impl Vfs {
         Namespace::of(name)?;
         self.view(|view| {
             let inode = view.inode(ino)?.ok_or(Error::Stale)?;
+            if name == lifetimes::ATTRIBUTE {
+                return lifetimes::value(&inode).ok_or(Error::NoAttribute);
+            }
             if inode.flags & FLAG_XATTRS == 0 {
                 return Err(Error::NoAttribute);
             }
@@ -77,6 +80,10 @@ impl Vfs {
         if value.len() > VALUE_MAX_ANYWHERE {
             return Err(Error::ValueTooLong);
         }
+        let lifetime = match name {
+            lifetimes::ATTRIBUTE => Some(lifetimes::parse(ino, value)?),
+            _ => None,
+        };
         let now = self.now();
         self.change(Intent::Grow, |tx| {
             let mut inode = tx.inode(ino)?.ok_or(Error::Stale)?;
@@ -84,7 +91,9 @@ impl Vfs {
                 return Err(Error::NotPermitted);
             }
             inode.ctime = now;
-            if namespace == Namespace::AccessControl {
+            if let Some(lifetime) = lifetime {
+                lifetimes::put(&mut inode, lifetime, mode)?;
+            } else if namespace == Namespace::AccessControl {
                 match acl::prepare(name, value, caller, &mut inode)? {
                     Stored::Kept(value) => put(tx, ino, &mut inode, name, &value, mode)?,
                     Stored::Dropped => {
@@ -106,6 +115,10 @@ impl Vfs {
         self.view(|view| {
             let inode = view.inode(ino)?.ok_or(Error::Stale)?;
             let mut names = Vec::new();
+            if inode.told_lifetime().is_some() {
+                names.extend_from_slice(lifetimes::ATTRIBUTE);
+                names.push(0);
+            }
             if inode.flags & FLAG_XATTRS == 0 {
                 return Ok(names);
             }
@@ -121,7 +134,8 @@ impl Vfs {
                         return Ok(ControlFlow::Break(()));
                     }
                 };
-                if caller.is_privileged() || !xattr.name.starts_with(b"trusted.") {
+                let shown = caller.is_privileged() || !xattr.name.starts_with(b"trusted.");
+                if shown && xattr.name != lifetimes::ATTRIBUTE {
                     names.extend_from_slice(xattr.name);
                     names.push(0);
                 }
@@ -137,7 +151,10 @@ impl Vfs {
         let now = self.now();
         self.change(Intent::Shrink, |tx| {
             let mut inode = tx.inode(ino)?.ok_or(Error::Stale)?;
-            let removed = delete(tx, ino, &inode, name)?;
+            let removed = match name {
+                lifetimes::ATTRIBUTE => lifetimes::take(&mut inode),
+                _ => delete(tx, ino, &inode, name)?,
+            };
             // An access list that says no more than the mode is there without being stored.
             if !removed && namespace != Namespace::AccessControl {
                 return Err(Error::NoAttribute);

@@ -135,7 +135,6 @@ impl Volume {
         if staged.size.is_none() {
             staged.size = Some(inode.size);
             staged.committed_size = inode.size;
-            staged.lifetime = inode.lifetime;
         }
         drop(staged);
         Ok(file)

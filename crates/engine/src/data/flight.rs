@@ -10,7 +10,7 @@ use std::sync::{Arc, MutexGuard};
 use persimmon_device::{BLOCK_SIZE, Buffer};
 use persimmon_format::extent::Extent;
 use persimmon_format::record::{Op, Touch};
-use persimmon_format::{Ino, Lsn, checksum};
+use persimmon_format::{Ino, Lifetime, Lsn, checksum};
 
 use super::files::File;
 use super::growth::Growth;
@@ -76,7 +76,8 @@ pub(super) struct Passenger {
     committed_size: u64,
     growth: Growth,
     times: Option<Times>,
-    lifetime: u8,
+    /// Lifetime that was told with what flies; else the inode's counts.
+    hint: Option<Lifetime>,
     pub(super) blocks: u64,
     pub(super) flying: Vec<(u64, Buffer)>,
 }
@@ -252,18 +253,24 @@ impl Volume {
                 landings.extend(blocks);
                 continue;
             }
+            let told = self.told(passenger)?.and_then(Lifetime::class);
             for (block, data) in &passenger.flying {
                 let rides = riding == Some(block + u64::from(data.blocks()) - 1);
                 let flies = data.blocks() as usize - usize::from(rides);
                 if flies > 0 {
-                    let (stream, life) = self.stream_of(passenger, *block, flies as u64, mode)?;
-                    let run = run(passenger.ino, *block, data.slice(0..flies), life);
+                    let ino = passenger.ino;
+                    let (stream, life) = match told {
+                        Some(class) => self.zones.hinted(class),
+                        None => self.inferred_stream(ino, *block, flies as u64, mode)?,
+                    };
+                    let run = run(ino, *block, data.slice(0..flies), life);
                     runs.entry(stream).or_default().push(run);
                 }
             }
         }
         if mode == Mode::Sync && fault(Fault::SizeBeforeData) {
-            let (_, lsn) = self.journal(passengers, Vec::new(), None, mode)?;
+            let ops_max = self.transaction_ops_max();
+            let (_, lsn) = self.journal(passengers, Vec::new(), None, (mode, ops_max))?;
             self.commit(lsn)?;
         }
         let mut pins = Vec::new();
@@ -299,7 +306,8 @@ impl Volume {
         // Between two records of a flight a checkpoint may have to be waited for, and checkpoints
         // wait until data that failed is written elsewhere: by this very flight. So only the one
         // record of a flight is sent before its data has arrived.
-        if let Some(data) = in_flight.take_if(|_| landings.len() > self.transaction_ops_max()) {
+        let ops_max = self.transaction_ops_max();
+        if let Some(data) = in_flight.take_if(|_| landings.len() > ops_max) {
             if let Err(failed) = data.settle() {
                 tracing::warn!(%failed, "data to sync did not arrive, writing it elsewhere");
                 self.zones.leave_failed(&self.media);
@@ -308,7 +316,8 @@ impl Volume {
             }
             mode = Mode::SyncInOrder;
         }
-        let (sizes, lsn) = self.journal(passengers, landings, in_flight.as_ref(), mode)?;
+        let (sizes, lsn) =
+            self.journal(passengers, landings, in_flight.as_ref(), (mode, ops_max))?;
         let Some(in_flight) = in_flight else {
             let durable = match mode {
                 Mode::SyncInOrder => self.commit(lsn),
@@ -332,21 +341,27 @@ impl Volume {
         }
     }
 
-    /// The stream for blocks of a file: as their user told, else by what they overwrite.
-    fn stream_of(
+    /// The lifetime that was told for what flies of a file.
+    fn told(&self, passenger: &Passenger) -> Result<Option<Lifetime>> {
+        if passenger.hint.is_some() {
+            return Ok(passenger.hint);
+        }
+        let inode = self.view::<_, Error>(|view| view.inode(passenger.ino))?;
+        Ok(inode.and_then(|inode| inode.told_lifetime()))
+    }
+
+    /// The stream for blocks of a file that nothing was told of: by what they overwrite.
+    fn inferred_stream(
         &self,
-        passenger: &Passenger,
+        ino: Ino,
         block: u64,
         blocks: u64,
         mode: Mode,
     ) -> Result<(Stream, Life)> {
-        if passenger.lifetime > 0 {
-            return Ok(self.zones.hinted(passenger.lifetime));
-        }
         let end = block + blocks;
         let old = match mode {
             Mode::Superseding => Vec::new(),
-            _ => self.view::<_, Error>(|view| view.extents(passenger.ino, block, end, OLD_MAX))?,
+            _ => self.view::<_, Error>(|view| view.extents(ino, block, end, OLD_MAX))?,
         };
         let old = old.iter().filter_map(|piece| {
             let (addr, _) = piece.extent.on_device()?;
@@ -466,7 +481,7 @@ impl Volume {
         Ok(())
     }
 
-    /// Journals landings, in records of bounded size. Each record carries the size that its own
+    /// Journals landings, in records of at most `ops_max` operations and one more. Each record carries the size that its own
     /// blocks cause: a file's is touched in the record of its last landing, and in each one that
     /// ends half way through the file.
     fn journal(
@@ -474,9 +489,8 @@ impl Volume {
         passengers: &[Passenger],
         landings: Vec<Landing>,
         in_flight: Option<&Arc<InFlight>>,
-        mode: Mode,
+        (mode, ops_max): (Mode, usize),
     ) -> Result<(BTreeMap<Ino, u64>, Lsn)> {
-        let ops_max = self.transaction_ops_max();
         let mut sizes: BTreeMap<Ino, u64> = passengers
             .iter()
             .map(|p| (p.ino, p.committed_size))
@@ -549,7 +563,7 @@ fn board(ino: Ino, file: &Arc<File>, mut staged: MutexGuard<'_, Staged>) -> Opti
         committed_size: staged.committed_size,
         growth: staged.flying_growth.clone(),
         times: staged.flying_times,
-        lifetime: staged.lifetime,
+        hint: staged.hint,
         blocks,
         flying: staged
             .flying

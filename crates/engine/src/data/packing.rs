@@ -10,7 +10,7 @@ use persimmon_format::extent::Extent;
 use persimmon_format::packed::{GRAIN, Packed, grains};
 use persimmon_format::page::PAGE_SIZE;
 use persimmon_format::summary::PIECES_MIN;
-use persimmon_format::{Addr, Ino, Key};
+use persimmon_format::{Addr, Ino, Key, Lifetime};
 
 use super::flight::Way;
 use crate::Volume;
@@ -89,7 +89,7 @@ impl Volume {
 
     fn pack_places(&self, places: &[(Ino, u64)], pages_max: &mut usize, all: bool) -> Result<u64> {
         let (loose, pages_left) = self.view::<_, Error>(|view| {
-            let mut loose: Vec<(u8, Loose)> = Vec::with_capacity(places.len());
+            let mut loose: Vec<(Option<u8>, Loose)> = Vec::with_capacity(places.len());
             let mut pages_left = *pages_max;
             for (ino, block) in places {
                 let key = Key::extent(*ino, *block);
@@ -107,10 +107,10 @@ impl Volume {
                     continue;
                 };
                 let compressed = compressed.clone();
-                let lifetime = view.inode(*ino)?.map_or(0, |inode| inode.lifetime);
+                let told = view.inode(*ino)?.and_then(|inode| inode.told_lifetime());
                 let (ino, block) = (*ino, *block);
                 loose.push((
-                    lifetime,
+                    told.and_then(Lifetime::class),
                     Loose {
                         ino,
                         block,
@@ -123,13 +123,13 @@ impl Volume {
         })?;
         *pages_max = pages_left;
         let mut moved = 0;
-        for lifetime in 0..=4 {
-            let of_class = loose.iter().filter(|(class, _)| *class == lifetime);
+        for told in [None, Some(1), Some(2), Some(3), Some(4)] {
+            let of_class = loose.iter().filter(|(class, _)| *class == told);
             let of_class: Vec<&Loose> = of_class.map(|(_, loose)| loose).collect();
             if !of_class.is_empty() {
-                let (stream, life) = match lifetime {
-                    0 => self.zones.infer(std::iter::empty()),
-                    told => self.zones.hinted(told),
+                let (stream, life) = match told {
+                    None => self.zones.infer(std::iter::empty()),
+                    Some(class) => self.zones.hinted(class),
                 };
                 let mut runs = packed_runs(&of_class, life);
                 // The last one is not full; on a small volume it can be the only one.

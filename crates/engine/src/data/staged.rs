@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 
 use persimmon_device::{BLOCK_SIZE, Buffer, BufferMut};
+use persimmon_format::Lifetime;
 use persimmon_format::extent::FRAME_BLOCKS_MAX;
 use persimmon_format::inode::Timestamp;
 
@@ -23,7 +24,8 @@ pub(crate) struct Staged {
     pub(crate) size: Option<u64>,
     /// Size in the history.
     pub(crate) committed_size: u64,
-    pub(crate) lifetime: u8,
+    /// Lifetime told for what is staged by whoever had the file open; else the inode's counts.
+    pub(crate) hint: Option<Lifetime>,
     /// How the dirty layer made the file grow.
     pub(crate) growth: Growth,
     /// The same for the flying layer.

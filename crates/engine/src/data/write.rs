@@ -2,9 +2,9 @@
 //! refused here, and nowhere later.
 
 use persimmon_device::BLOCK_SIZE;
-use persimmon_format::Ino;
 use persimmon_format::extent::Extent;
 use persimmon_format::inode::Timestamp;
+use persimmon_format::{Ino, Lifetime};
 
 use super::files::File;
 use super::staged::{Staged, Times};
@@ -41,6 +41,19 @@ impl Volume {
     /// Writes to a regular file. Visible at once, durable after [`Volume::sync_file`]. Returns how
     /// many bytes were written: fewer than asked for where room ran out half way.
     pub fn write(&self, ino: Ino, offset: u64, data: &[u8], now: Timestamp) -> Result<usize> {
+        self.write_hinted(ino, offset, data, now, None)
+    }
+
+    /// [`Volume::write`] of data with a lifetime that counts in the place of the file's own. It is
+    /// remembered with what is staged, and not otherwise.
+    pub fn write_hinted(
+        &self,
+        ino: Ino,
+        offset: u64,
+        data: &[u8],
+        now: Timestamp,
+        hint: Option<Lifetime>,
+    ) -> Result<usize> {
         self.check_writable()?;
         let end = offset
             .checked_add(data.len() as u64)
@@ -55,7 +68,7 @@ impl Volume {
             // Pieces end on multiples of their size, so that whole blocks stay whole.
             let take = (PIECE - at as usize % PIECE).min(rest.len());
             let (now_part, later) = rest.split_at(take);
-            match self.write_piece(ino, &file, at, now_part, now) {
+            match self.write_piece(ino, &file, at, now_part, (now, hint)) {
                 Ok(()) => {}
                 Err(Error::NoSpace) if at > offset => break,
                 Err(error) => return Err(error),
@@ -72,7 +85,7 @@ impl Volume {
         file: &File,
         offset: u64,
         bytes: &[u8],
-        now: Timestamp,
+        (now, hint): (Timestamp, Option<Lifetime>),
     ) -> Result<()> {
         let mut bases = Bases::default();
         // The blocks are known to have their space: overwriting frees what it takes.
@@ -94,8 +107,13 @@ impl Volume {
                         blocks: Vec::new(),
                     };
                 }
+                let alone = staged.dirty_blocks() == 0;
                 match self.try_stage(&mut staged, offset, bytes, &bases, forced) {
                     Ok(()) => {
+                        // What is staged together is placed together, as was said last.
+                        if alone || hint.is_some() {
+                            staged.hint = hint;
+                        }
                         staged.times = Some(Times {
                             mtime: now,
                             ctime: now,

@@ -124,9 +124,9 @@ impl Zones {
         (Stream::Data(life.interval.class(self.volume_blocks)), life)
     }
 
-    /// What is known of blocks with a lifetime that their user told.
-    pub(crate) fn hinted(&self, lifetime: u8) -> (Stream, Life) {
-        let stream = Stream::Hinted(lifetime.clamp(1, 4));
+    /// What is known of blocks with a lifetime that their user told, by its class.
+    pub(crate) fn hinted(&self, class: u8) -> (Stream, Life) {
+        let stream = Stream::Hinted(class);
         let life = Life {
             born: self.lock().write_clock,
             interval: Interval::of_class(stream.class(), self.volume_blocks),

@@ -4,8 +4,10 @@ use persimmon_vfs::{Error, Handle, SetAttr, SetTime, Timestamp, XattrMode};
 
 use super::{Adapter, caller, done, node};
 use crate::control;
+use crate::lifetimes;
 use crate::live;
 use crate::protocol::{self, Answer, Call, Errno, Fields};
+use crate::transport::{Outcome, Transport};
 
 const SET_MODE: u32 = 1 << 0;
 const SET_UID: u32 = 1 << 1;
@@ -83,18 +85,63 @@ impl Adapter {
         )
     }
 
-    pub(super) fn ioctl(&self, call: &mut Call<'_>) -> Answer {
-        let mut fields = call.fields();
-        fields.skip_u64()?;
-        let (flags, command) = (fields.u32()?, fields.u32()?);
-        if flags & IOCTL_UNRESTRICTED != 0 {
-            return Err(super::UNKNOWN);
+    pub(super) fn ioctl(&self, call: &mut Call<'_>, transport: &dyn Transport) -> Outcome {
+        match ioctl_fields(call) {
+            Err(error) => Outcome::Now(Err(error)),
+            Ok((_, control::COMMAND)) => match control::may(call.header.uid) {
+                Err(error) => Outcome::Now(Err(error)),
+                Ok(()) => self.control(call, transport),
+            },
+            Ok((file, command)) => Outcome::Now(self.lifetime(call, file, command)),
         }
-        let answer = control::answer(&*self.live, call.header.uid, command, call.data())?;
-        let mut whole = protocol::ioctl_done().to_vec();
-        whole.extend_from_slice(&answer);
-        call.answer(&whole)
     }
+
+    /// A command to the daemon, answered by another thread.
+    fn control(&self, call: &Call<'_>, transport: &dyn Transport) -> Outcome {
+        let (door, later, live) = (self.door.clone(), transport.later(), self.live.clone());
+        let message = call.data().to_vec();
+        self.controls.run(move || {
+            let answer = door.run("ioctl", |_| Ok(control::answer(&*live, &message)));
+            later.answer(answer.map(|answer| whole(&answer)));
+        });
+        Outcome::Later
+    }
+
+    /// Telling, and asking, how long what is written through an open file will live.
+    fn lifetime(&self, call: &mut Call<'_>, file: Handle, command: u32) -> Answer {
+        let node = node(call);
+        match command {
+            lifetimes::SET => {
+                let told = lifetimes::parse(call.data())?;
+                self.door
+                    .run("ioctl", |vfs| vfs.set_lifetime(node, file, told))?;
+                call.answer(&whole(&[]))
+            }
+            lifetimes::GET => {
+                let told = self.door.run("ioctl", |vfs| vfs.lifetime(node, file))?;
+                call.answer(&whole(&lifetimes::encode(told)))
+            }
+            _ => Err(Errno(libc::ENOTTY)),
+        }
+    }
+}
+
+/// The open file that an ioctl is about, and its command.
+fn ioctl_fields(call: &Call<'_>) -> Result<(Handle, u32), Errno> {
+    let mut fields = call.fields();
+    let file = Handle(fields.u64()?);
+    let (flags, command) = (fields.u32()?, fields.u32()?);
+    match flags & IOCTL_UNRESTRICTED {
+        0 => Ok((file, command)),
+        _ => Err(super::UNKNOWN),
+    }
+}
+
+/// The answer to an ioctl with this output.
+fn whole(output: &[u8]) -> Vec<u8> {
+    let mut whole = protocol::ioctl_done().to_vec();
+    whole.extend_from_slice(output);
+    whole
 }
 
 /// A value, or, to those who have no room for any, its length.

@@ -82,7 +82,7 @@ impl Adapter {
         let (door, later) = (self.door.clone(), transport.later());
         self.syncs.run(move || {
             let timer = &door.latencies.fsync;
-            later.answer(if of_directory {
+            let synced = if of_directory {
                 door.run("fsyncdir", |vfs| {
                     timer.time(|| vfs.fsyncdir(node, Handle::NONE))
                 })
@@ -90,7 +90,8 @@ impl Adapter {
                 door.run("fsync", |vfs| {
                     timer.time(|| vfs.fsync(node, file, data_only))
                 })
-            });
+            };
+            later.answer(synced.map(|()| Vec::new()));
         });
         Ok(())
     }

@@ -15,6 +15,7 @@ use rand_chacha::ChaCha8Rng;
 use super::*;
 use crate::protocol::{HEADER_LEN, fixed_len};
 use crate::transport::Later;
+use crate::{control, lifetimes};
 
 const REQUESTS: u32 = 20_000;
 const SEEDS: u64 = 40;
@@ -51,7 +52,7 @@ impl Transport for Dropped {
 }
 
 impl Later for Dropped {
-    fn answer(self: Box<Self>, _result: std::result::Result<(), Errno>) {}
+    fn answer(self: Box<Self>, _result: std::result::Result<Vec<u8>, Errno>) {}
 }
 
 fn number(rng: &mut ChaCha8Rng) -> u64 {
@@ -81,7 +82,10 @@ fn body(rng: &mut ChaCha8Rng) -> Vec<u8> {
     for _ in 0..rng.random_range(0..3) {
         match rng.random_range(0..8) {
             0 => bytes.extend_from_slice(b"."),
-            1 => bytes.extend_from_slice(b"user.name"),
+            1 => bytes.extend_from_slice(match rng.random() {
+                true => b"user.name",
+                false => b"user.persimmon.lifetime\0short",
+            }),
             2 => bytes.extend_from_slice(b"system.posix_acl_access"),
             3 => bytes.resize(bytes.len() + rng.random_range(0..400), b'x'),
             4 => {
@@ -132,7 +136,14 @@ fn requests_do_no_harm(seed: u64) {
             0 => rng.random_range(0..100),
             _ => fixed_len(header.opcode),
         };
-        let fixed = fixed(&mut rng, len);
+        let mut fixed = fixed(&mut rng, len);
+        if header.opcode == opcode::IOCTL
+            && let Some(what) = fixed.get_mut(8..16)
+        {
+            let known = [control::COMMAND, lifetimes::SET, lifetimes::GET];
+            what[..4].fill(0);
+            what[4..].copy_from_slice(bytes_of(&known[rng.random_range(0..3)]));
+        }
         let mut room = body(&mut rng);
         let sent = room.len();
         room.resize(sent + rng.random_range(0..ROOM), 0);

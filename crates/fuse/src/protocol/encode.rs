@@ -108,7 +108,7 @@ pub fn length(bytes: u32) -> [u8; 8] {
     filled.bytes
 }
 
-/// An offset in a file.
+/// A number of 64 bits: an offset in a file.
 pub fn offset(bytes: u64) -> [u8; 8] {
     let mut filled = Filled::new();
     filled.u64(bytes);

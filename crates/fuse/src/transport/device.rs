@@ -52,9 +52,11 @@ impl Transport for Device {
 }
 
 impl Later for Device {
-    fn answer(self: Box<Self>, result: Result<(), Errno>) {
-        let error = result.err().map_or(0, |error| error.0);
-        send(self.device.as_fd(), self.unique, error, &[]);
+    fn answer(self: Box<Self>, result: Result<Vec<u8>, Errno>) {
+        match result {
+            Ok(body) => send(self.device.as_fd(), self.unique, 0, &body),
+            Err(error) => send(self.device.as_fd(), self.unique, error.0, &[]),
+        }
     }
 }
 

@@ -110,14 +110,17 @@ fn serve(
     ring.run(connection)
 }
 
+/// A place, and the answer to the request in it.
+type Answer = (usize, Result<Vec<u8>, Errno>);
+
 /// Answers that other threads have given.
 struct Answered {
-    list: Mutex<Vec<(usize, Result<(), Errno>)>>,
+    list: Mutex<Vec<Answer>>,
     event: OwnedFd,
 }
 
 impl Answered {
-    fn take(&self) -> Vec<(usize, Result<(), Errno>)> {
+    fn take(&self) -> Vec<Answer> {
         let mut count = [0; 8];
         // Nothing to read: it was read with an earlier answer.
         let _ = rustix::io::read(&self.event, &mut count);
@@ -140,7 +143,7 @@ impl Transport for Deferred {
 }
 
 impl Later for Deferred {
-    fn answer(self: Box<Self>, result: Result<(), Errno>) {
+    fn answer(self: Box<Self>, result: Result<Vec<u8>, Errno>) {
         let mut list = self.answered.list.lock();
         list.as_mut()
             .unwrap_or_else(|poisoned| poisoned.get_mut())
@@ -244,7 +247,8 @@ impl Ring {
             for (what, result) in arrived.drain(..) {
                 if what == WOKEN {
                     for (place, result) in self.answered.take() {
-                        self.commit(place, result.map(|()| 0))?;
+                        let answer = result.and_then(|body| self.fill(place, &body));
+                        self.commit(place, answer)?;
                     }
                     self.watch()?;
                     continue;
@@ -285,6 +289,14 @@ impl Ring {
             Outcome::Never => Outcome::Now(Ok(0)),
             outcome => outcome,
         }
+    }
+
+    /// Puts the body of an answer where the kernel takes it from.
+    fn fill(&mut self, place: usize, body: &[u8]) -> Result<usize, Errno> {
+        let payload = self.memory.get(place).map(|(_, payload)| payload);
+        let room = payload.and_then(|payload| payload.get_mut(..body.len()));
+        room.ok_or(Errno(libc::EIO))?.copy_from_slice(body);
+        Ok(body.len())
     }
 
     /// Gives an answer to the kernel, and the place for the next request.

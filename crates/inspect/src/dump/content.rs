@@ -6,7 +6,7 @@ use persimmon_format::extent::Extent;
 use persimmon_format::inode::{Inode, Timestamp};
 use persimmon_format::name::{DirEntry, Xattr};
 use persimmon_format::record::{Op, Touch};
-use persimmon_format::{Ino, Key, KeyKind};
+use persimmon_format::{Ino, Key, KeyKind, Lifetime};
 use serde::Serialize;
 
 use crate::error::{InspectError, Result};
@@ -44,8 +44,8 @@ pub struct InodeDump {
     pub btime: String,
     /// A directory's parent.
     pub parent: u64,
-    /// Write lifetime hint.
-    pub lifetime: &'static str,
+    /// Write lifetime hint; null if none was told.
+    pub lifetime: Option<&'static str>,
     /// Whether it is waiting to be freed.
     pub orphan: bool,
     /// A symbolic link's target.
@@ -290,7 +290,7 @@ pub(super) fn inode(inspector: &Inspector<'_>, ino: Ino) -> Result<InodeDump> {
         ctime: time_text(inode.ctime),
         btime: time_text(inode.btime),
         parent: inode.parent.0,
-        lifetime: lifetime_name(inode.lifetime),
+        lifetime: inode.told_lifetime().map(Lifetime::name),
         orphan: state.get(&Key::orphan(ino)).is_some(),
         target,
         xattrs,

@@ -11,9 +11,15 @@ pub enum Shape {
     /// Small files in directories, as an archive unpacked: one directory after the other is filled,
     /// files deleted are any.
     Churn,
-    /// As the compactions of an LSM tree: files of a few MiB, half of the bytes with a short life,
-    /// deleted in the order they came, half with a long one, any of which may go. They carry hints.
-    Compaction,
+    /// As the compactions of an LSM tree: files of a sixteenth to a quarter of a zone, as tables of
+    /// 64 MiB are to zones of 1 GiB. Half of the bytes written have a short life: their files are
+    /// deleted in the order they came. The others live nine times as long: compactions take one key
+    /// range after the other, so one of the oldest goes, but not always the oldest. They carry
+    /// hints, or, to compare with, do not.
+    Compaction {
+        /// Each file says which kind it is.
+        hints: bool,
+    },
 }
 
 /// How long a file is said to live.
@@ -54,8 +60,8 @@ pub enum FileChange {
 const DIRECTORY_FILES: u64 = 100;
 /// Share of the live bytes that have a short life, with [`Shape::Compaction`].
 const SHORT_SHARE: f64 = 0.1;
-/// Blocks of a file, with [`Shape::Compaction`]: 2 to 8 MiB.
-const COMPACTION_BLOCKS: std::ops::RangeInclusive<u64> = 512..=2048;
+/// Of the files with a long life any of the oldest goes: of one in so many of them all.
+const OLDEST_SHARE: usize = 8;
 
 #[derive(Clone, Copy, Debug)]
 struct File {
@@ -77,6 +83,7 @@ struct Kind {
 pub struct Files {
     shape: Shape,
     blocks_max: u64,
+    zone_blocks: u64,
     next: u64,
     /// Long or unknown, and short.
     kinds: [Kind; 2],
@@ -86,12 +93,13 @@ pub struct Files {
 }
 
 impl Files {
-    /// None yet; at most `blocks_max` blocks will be live.
+    /// None yet; at most `blocks_max` blocks will be live, on zones of `zone_blocks`.
     #[must_use]
-    pub fn new(shape: Shape, blocks_max: u64, rng: ChaCha8Rng) -> Files {
+    pub fn new(shape: Shape, blocks_max: u64, zone_blocks: u64, rng: ChaCha8Rng) -> Files {
         Files {
             shape,
             blocks_max,
+            zone_blocks,
             next: 0,
             kinds: Default::default(),
             waiting: None,
@@ -118,7 +126,7 @@ impl Files {
     pub fn is_full(&self) -> bool {
         let kinds = match self.shape {
             Shape::Churn => 1,
-            Shape::Compaction => 2,
+            Shape::Compaction { .. } => 2,
         };
         self.kinds.iter().take(kinds).all(|kind| kind.full)
     }
@@ -151,9 +159,9 @@ impl Files {
             directory: file.directory,
             blocks: file.blocks,
             life: match (self.shape, kind) {
-                (Shape::Churn, _) => FileLife::Unknown,
-                (Shape::Compaction, 0) => FileLife::Long,
-                (Shape::Compaction, _) => FileLife::Short,
+                (Shape::Churn | Shape::Compaction { hints: false }, _) => FileLife::Unknown,
+                (Shape::Compaction { .. }, 0) => FileLife::Long,
+                (Shape::Compaction { .. }, _) => FileLife::Short,
             },
         }
     }
@@ -162,8 +170,8 @@ impl Files {
         let short = (self.blocks_max as f64 * SHORT_SHARE) as u64;
         match (self.shape, kind) {
             (Shape::Churn, _) => self.blocks_max,
-            (Shape::Compaction, 0) => self.blocks_max - short,
-            (Shape::Compaction, _) => short,
+            (Shape::Compaction { .. }, 0) => self.blocks_max - short,
+            (Shape::Compaction { .. }, _) => short,
         }
     }
 
@@ -175,9 +183,10 @@ impl Files {
                 let blocks = magnitude.exp2() as u64;
                 (0, self.next / DIRECTORY_FILES, blocks.max(1))
             }
-            Shape::Compaction => {
+            Shape::Compaction { .. } => {
                 let kind = self.rng.random_range(0..2);
-                (kind, 0, self.rng.random_range(COMPACTION_BLOCKS))
+                let blocks = self.zone_blocks / 16..=self.zone_blocks / 4;
+                (kind, 0, self.rng.random_range(blocks).max(1))
             }
         };
         let file = self.next;
@@ -196,7 +205,11 @@ fn take(kind: &mut Kind, shape: Shape, number: usize, rng: &mut ChaCha8Rng) -> O
         return None;
     }
     let gone = match (shape, number) {
-        (Shape::Compaction, 1) => kind.files.pop_front(),
+        (Shape::Compaction { .. }, 1) => kind.files.pop_front(),
+        (Shape::Compaction { .. }, _) => {
+            let oldest = kind.files.len().div_ceil(OLDEST_SHARE);
+            kind.files.remove(rng.random_range(0..oldest))
+        }
         _ => kind
             .files
             .swap_remove_back(rng.random_range(0..kind.files.len())),
@@ -215,8 +228,8 @@ mod tests {
 
     #[test]
     fn live_blocks_stay_within_the_bound_and_files_go_once() {
-        for shape in [Shape::Churn, Shape::Compaction] {
-            let mut files = Files::new(shape, 50_000, ChaCha8Rng::seed_from_u64(1));
+        for shape in [Shape::Churn, Shape::Compaction { hints: true }] {
+            let mut files = Files::new(shape, 50_000, 512, ChaCha8Rng::seed_from_u64(1));
             let mut there = HashMap::new();
             let mut most = 0;
             for _ in 0..20_000 {

@@ -27,7 +27,7 @@ pub enum Load {
 
 impl Load {
     /// Its names, for help texts.
-    pub const NAMES: &'static str = "uniform, zipf[:THETA], hotcold, churn, compaction";
+    pub const NAMES: &'static str = "uniform, zipf[:THETA], hotcold, churn, compaction[:unhinted]";
 }
 
 impl FromStr for Load {
@@ -47,6 +47,7 @@ impl FromStr for Load {
                 }
                 Load::Overwrite(Popularity::Zipf { theta })
             }
+            ("compaction", Some("unhinted")) => Load::Files(Shape::Compaction { hints: false }),
             (_, Some(_)) => return Err(format!("{name} takes no parameter")),
             ("uniform", None) => Load::Overwrite(Popularity::Uniform),
             ("hotcold", None) => Load::Overwrite(Popularity::HotCold {
@@ -54,7 +55,7 @@ impl FromStr for Load {
                 hot_writes: 0.9,
             }),
             ("churn", None) => Load::Files(Shape::Churn),
-            ("compaction", None) => Load::Files(Shape::Compaction),
+            ("compaction", None) => Load::Files(Shape::Compaction { hints: true }),
             _ => return Err(format!("loads: {}", Load::NAMES)),
         };
         Ok(load)
@@ -68,7 +69,8 @@ impl fmt::Display for Load {
             Load::Overwrite(Popularity::Zipf { theta }) => write!(f, "zipf:{theta}"),
             Load::Overwrite(Popularity::HotCold { .. }) => write!(f, "hotcold"),
             Load::Files(Shape::Churn) => write!(f, "churn"),
-            Load::Files(Shape::Compaction) => write!(f, "compaction"),
+            Load::Files(Shape::Compaction { hints: true }) => write!(f, "compaction"),
+            Load::Files(Shape::Compaction { hints: false }) => write!(f, "compaction:unhinted"),
         }
     }
 }
@@ -86,12 +88,13 @@ mod tests {
             "hotcold",
             "churn",
             "compaction",
+            "compaction:unhinted",
         ] {
             let load: Load = name.parse().unwrap();
             assert_eq!(load.to_string(), name);
         }
         assert_eq!("zipf".parse::<Load>(), "zipf:0.99".parse());
-        for wrong in ["", "zip", "zipf:x", "zipf:0", "churn:3"] {
+        for wrong in ["", "zip", "zipf:x", "zipf:0", "churn:3", "compaction:x"] {
             assert!(wrong.parse::<Load>().is_err(), "{wrong}");
         }
     }

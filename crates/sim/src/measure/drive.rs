@@ -8,7 +8,9 @@ use persimmon_engine::{Error, FormatOptions, Intent, Progress, Task, Volume};
 use persimmon_format::Ino;
 use persimmon_format::inode::{Inode, Timestamp};
 use persimmon_format::table::Role;
-use persimmon_vfs::{AccessTimes, Caller, Clock, OpenFlags, ROOT, Vfs};
+use persimmon_vfs::{
+    AccessTimes, Caller, Clock, Handle, Lifetime, OpenFlags, ROOT, Vfs, WriteFlags,
+};
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 
@@ -90,7 +92,7 @@ impl Drive {
                 rng,
             },
             Load::Files(shape) => Subject::Files {
-                files: Files::new(shape, 0, rng),
+                files: Files::new(shape, 0, plan.zone_blocks.into(), rng),
                 directories: HashMap::new(),
                 inodes: HashMap::new(),
                 shape,
@@ -211,8 +213,8 @@ impl Drive {
                 let (attr, handle) =
                     self.vfs
                         .create(&root, parent, name.as_bytes(), 0o644, flags)?;
-                self.hint(attr.ino, life)?;
-                self.write(attr.ino, 0, blocks)?;
+                self.hint(attr.ino, handle, life)?;
+                self.write_file(attr.ino, handle, blocks)?;
                 self.vfs.release(attr.ino, handle)?;
                 if let Subject::Files { inodes, .. } = &mut self.subject {
                     inodes.insert(file, attr.ino);
@@ -229,18 +231,30 @@ impl Drive {
         Ok(())
     }
 
-    fn hint(&self, ino: Ino, life: FileLife) -> Result<(), MeasureError> {
-        let lifetime = match life {
-            FileLife::Unknown => return Ok(()),
-            FileLife::Short => 1,
-            FileLife::Long => 3,
+    /// Tells the open file, as RocksDB does.
+    fn hint(&self, ino: Ino, file: Handle, life: FileLife) -> Result<(), MeasureError> {
+        let told = match life {
+            FileLife::Unknown => None,
+            FileLife::Short => Some(Lifetime::Short),
+            FileLife::Long => Some(Lifetime::Long),
         };
-        self.volume.update::<_, Error>(Intent::Shrink, |tx| {
-            if let Some(inode) = tx.inode(ino)? {
-                tx.put_inode(ino, &Inode { lifetime, ..inode });
+        Ok(self.vfs.set_lifetime(ino, file, told)?)
+    }
+
+    /// Writes all of a new file.
+    fn write_file(&mut self, ino: Ino, file: Handle, blocks: u64) -> Result<(), MeasureError> {
+        for at in (0..blocks).step_by(PIECE_BLOCKS as usize) {
+            let count = PIECE_BLOCKS.min(blocks - at);
+            let bytes = self.bytes.get_mut(..count as usize * BLOCK_SIZE);
+            let bytes = bytes.unwrap_or_default();
+            pattern::fill(bytes, self.next_pattern);
+            self.next_pattern += count;
+            let (offset, flags) = (at * BLOCK_SIZE as u64, WriteFlags::default());
+            let written = self.vfs.write(ino, file, offset, bytes, flags)?;
+            if written.len < bytes.len() {
+                return Err(Error::NoSpace.into());
             }
-            Ok(())
-        })?;
+        }
         Ok(())
     }
 
@@ -251,7 +265,7 @@ impl Drive {
         else {
             return Ok(ROOT);
         };
-        if *shape == Shape::Compaction {
+        if matches!(shape, Shape::Compaction { .. }) {
             return Ok(ROOT);
         }
         if let Some(ino) = directories.get(&number) {

@@ -252,6 +252,10 @@ fn attribute_rows() -> Vec<Row> {
             |fs| fs.vfs.setxattr(
                 &fs.root, ROOT, b"system.posix_acl_access", b"x", XattrMode::Either
             );
+        "setxattr" EINVAL "a lifetime that does not exist"
+            |fs| fs.vfs.setxattr(
+                &fs.root, ROOT, b"user.persimmon.lifetime", b"brief", XattrMode::Either
+            );
         "removexattr" ENODATA "no such attribute" |fs| fs.vfs.removexattr(ROOT, b"user.none");
     }
 }

@@ -16,6 +16,7 @@ mod errors;
 mod files;
 mod fixture;
 mod full;
+mod lifetimes;
 mod locks;
 mod names;
 mod privileges;
