@@ -1,10 +1,15 @@
 //! What can be asked of the daemon of a live mount by [`persimmon_fuse::control`], as JSON, and
 //! the daemon's answers. A new command is a new variant; fields that are added have defaults.
 
-use std::collections::BTreeSet;
+pub mod clean;
+pub mod trace;
+pub mod tune;
+
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use anyhow::{Result, anyhow};
+use persimmon::CommitInterval;
 use persimmon_engine::{Damage, ScrubCursor, ScrubFinding, ScrubStage, Volume};
 use persimmon_format::Ino;
 use persimmon_fuse::control::{ControlError, TEXT_BYTES_MAX, call};
@@ -24,6 +29,19 @@ pub enum Command {
     Scrub(Cursor),
     /// Paths of inodes, at most [`PATHS_MAX`].
     Paths(Vec<u64>),
+    /// Empty a zone, or free those that are empty: until so many of the zones are free, in 1/100
+    /// percent, or until there is nothing to win.
+    Clean {
+        /// Of all zones.
+        free_basis_points: Option<u32>,
+    },
+    /// Change thresholds, perhaps none, and tell them all.
+    Tune(BTreeMap<String, u64>),
+    /// What happened to zones, from this event on.
+    Trace {
+        /// Number of the event.
+        from: u64,
+    },
 }
 
 /// Where a scrub is.
@@ -139,12 +157,19 @@ pub struct Paths(pub Vec<Option<String>>);
 ///
 /// # Errors
 /// Words for whoever asked.
-pub fn carry_out(volume: &Volume, command: &[u8]) -> Result<Vec<u8>, String> {
+pub fn carry_out(
+    volume: &Volume,
+    commit: Option<&CommitInterval>,
+    command: &[u8],
+) -> Result<Vec<u8>, String> {
     let command = serde_json::from_slice(command)
         .map_err(|error| format!("this daemon does not know that command: {error}"))?;
     match command {
         Command::Scrub(cursor) => scrub(volume, cursor),
         Command::Paths(inos) => paths(volume, &inos),
+        Command::Clean { free_basis_points } => clean::step(volume, free_basis_points),
+        Command::Tune(changes) => tune::change(volume, commit, &changes),
+        Command::Trace { from } => trace::read(volume, from),
     }
 }
 

@@ -7,7 +7,7 @@ use std::thread;
 use std::time::Duration;
 
 use anyhow::Result;
-use persimmon::{Background, SystemClock};
+use persimmon::{Background, CommitInterval, SystemClock};
 use persimmon_device::{Drive, OpenOptions};
 use persimmon_engine::{RecoveryReport, Volume};
 use persimmon_fuse::{End, Latencies, Mount, MountOptions, Stopper};
@@ -52,9 +52,13 @@ impl Daemon {
             Vec::new()
         });
         let latencies = Arc::<Latencies>::default();
-        let answers = Source::new(volume, &device, self.options.read_only)
-            .mounted_at(&self.dir, Arc::clone(&latencies));
-        let background = Background::start(&vfs, self.options.commit_interval, orphans)
+        let commit = Arc::new(CommitInterval::new(self.options.commit_interval));
+        let answers = Source::new(volume, &device, self.options.read_only).mounted_at(
+            &self.dir,
+            Arc::clone(&latencies),
+            Arc::clone(&commit),
+        );
+        let background = Background::start(&vfs, &commit, orphans)
             .map_err(|error| exit::error(MOUNT_SYSTEM, format!("starting a thread: {error}")))?;
         let mounted = persimmon_fuse::mount(
             Arc::clone(&vfs),

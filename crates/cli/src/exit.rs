@@ -31,6 +31,11 @@ pub const SCRUB_DAMAGE: u8 = 4;
 /// A scrub was stopped, and had found nothing until then.
 pub const SCRUB_INTERRUPTED: u8 = 3;
 
+/// Less could be freed than was asked for.
+pub const CLEAN_SHORT: u8 = 4;
+/// Cleaning was stopped before its end.
+pub const CLEAN_INTERRUPTED: u8 = 3;
+
 /// blkid(8): nothing found.
 pub const PROBE_NOTHING: u8 = 2;
 

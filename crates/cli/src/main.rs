@@ -1,6 +1,7 @@
 //! The `persimmon` command. Also runs as `mkfs.persimmon`, `mount.persimmon` and
 //! `fsck.persimmon`, by the name it is called with.
 
+mod clean;
 mod control;
 mod daemon;
 mod devices;
@@ -24,6 +25,8 @@ mod simulate;
 mod spec;
 mod stats;
 mod sync;
+mod trace;
+mod tune;
 mod umount;
 mod zones;
 
@@ -56,6 +59,9 @@ enum Command {
     Info(info::InfoCommand),
     Zones(zones::ZonesCommand),
     Stats(stats::StatsCommand),
+    Clean(clean::Clean),
+    Tune(tune::Tune),
+    Trace(trace::Trace),
     Sync(sync::Sync),
     Dump(dump::Dump),
     Probe(probe::Probe),
@@ -75,6 +81,9 @@ impl Command {
             Command::Info(command) => command.run(),
             Command::Zones(command) => command.run(),
             Command::Stats(command) => command.run(),
+            Command::Clean(command) => command.run(),
+            Command::Tune(command) => command.run(),
+            Command::Trace(command) => command.run(),
             Command::Sync(command) => command.run(),
             Command::Dump(command) => command.run(),
             Command::Probe(command) => command.run(),
@@ -95,6 +104,9 @@ impl Command {
             Command::Info(_) => ("info", exit::FAILED),
             Command::Zones(_) => ("zones", exit::FAILED),
             Command::Stats(_) => ("stats", exit::FAILED),
+            Command::Clean(_) => ("clean", exit::FAILED),
+            Command::Tune(_) => ("tune", exit::FAILED),
+            Command::Trace(_) => ("trace", exit::FAILED),
             Command::Sync(_) => ("sync", exit::FAILED),
             Command::Dump(_) => ("dump", exit::FAILED),
             Command::Probe(_) => ("probe", exit::FAILED),

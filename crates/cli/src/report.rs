@@ -5,6 +5,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use persimmon::CommitInterval;
 use persimmon_device::{BLOCK_SIZE, Drive, ZonedDevice};
 use persimmon_engine::{RecoveryReport, Statistics, Volume, ZoneFailure, ZoneStatus};
 use persimmon_format::table::Role;
@@ -188,7 +189,8 @@ impl ZoneRow {
     }
 }
 
-fn lifetime_name(role: Role, lifetime: u8) -> &'static str {
+/// What a class of lifetimes is called.
+pub fn lifetime_name(role: Role, lifetime: u8) -> &'static str {
     match (role, lifetime) {
         (Role::Free | Role::Retired, _) => "none",
         (_, 1) => "short",
@@ -205,6 +207,7 @@ fn lifetime_name(role: Role, lifetime: u8) -> &'static str {
 pub struct Source {
     volume: Arc<Volume>,
     latencies: Arc<Latencies>,
+    commit: Option<Arc<CommitInterval>>,
     info: Info,
 }
 
@@ -219,6 +222,7 @@ impl Source {
         Source {
             volume,
             latencies: Arc::default(),
+            commit: None,
             info: Info {
                 device: device.path().to_owned(),
                 mount_point: None,
@@ -241,9 +245,16 @@ impl Source {
         }
     }
 
-    /// Served by this process at `dir`, where operations are timed.
-    pub fn mounted_at(mut self, dir: &Path, latencies: Arc<Latencies>) -> Source {
+    /// Served by this process at `dir`, where operations are timed, and what is written is durable
+    /// after a while.
+    pub fn mounted_at(
+        mut self,
+        dir: &Path,
+        latencies: Arc<Latencies>,
+        commit: Arc<CommitInterval>,
+    ) -> Source {
         self.latencies = latencies;
+        self.commit = Some(commit);
         self.info.mount_point = Some(dir.to_owned());
         self.info.daemon_pid = Some(std::process::id());
         self
@@ -305,7 +316,7 @@ impl Live for Source {
     }
 
     fn control(&self, command: &[u8]) -> Result<Vec<u8>, String> {
-        control::carry_out(&self.volume, command)
+        control::carry_out(&self.volume, self.commit.as_deref(), command)
     }
 }
 

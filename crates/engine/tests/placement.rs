@@ -1,5 +1,11 @@
 //! Data goes where its lifetime says: told by hints, kept in zones, over cleaning and remounts.
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "a test from top to bottom"
+)]
+
 mod common;
 
 use std::collections::BTreeSet;

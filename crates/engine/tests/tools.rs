@@ -1,5 +1,11 @@
 //! What tools ask of a volume in use: cleaning now, other thresholds, what happened to zones.
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "a test from top to bottom"
+)]
+
 mod common;
 
 use std::collections::BTreeMap;

@@ -2,13 +2,14 @@
 //! it offers steps, which these call, and the simulator calls in tests.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 use std::{fmt, io};
 
 use persimmon_device::DeviceError;
-use persimmon_engine::{Error, Progress, Task, Volume};
+use persimmon_engine::{Error, Progress, Task, Threshold, Unit, Volume};
 use persimmon_vfs::{Ino, OnError, Vfs};
 use tracing::{error, info, warn};
 
@@ -30,6 +31,41 @@ const LOSSES_TOLD_MAX: usize = 1000;
 
 /// How often access times that are only in memory are written.
 const ACCESS_TIMES_INTERVAL: Duration = Duration::from_secs(300);
+
+/// How long what was written stays volatile at most, while nobody asks for it to be durable. Can be
+/// changed at any time.
+#[derive(Debug)]
+pub struct CommitInterval(AtomicU64);
+
+impl CommitInterval {
+    /// Its place among the thresholds of a volume.
+    pub const THRESHOLD: Threshold = Threshold {
+        key: "commit_interval_seconds",
+        unit: Unit::Seconds,
+        least: 1,
+        most: 3600,
+        what: "time until what was written is durable without being asked",
+    };
+
+    /// This long, in whole milliseconds.
+    #[must_use]
+    pub fn new(interval: Duration) -> CommitInterval {
+        let millis = u64::try_from(interval.as_millis()).unwrap_or(u64::MAX);
+        CommitInterval(AtomicU64::new(millis))
+    }
+
+    /// As it is now.
+    #[must_use]
+    pub fn get(&self) -> Duration {
+        Duration::from_millis(self.0.load(Ordering::Relaxed))
+    }
+
+    /// From now on this long.
+    pub fn set(&self, interval: Duration) {
+        let CommitInterval(millis) = CommitInterval::new(interval);
+        self.0.store(millis.into_inner(), Ordering::Relaxed);
+    }
+}
 
 /// Background work of one volume; ends with [`Background::stop`].
 pub struct Background {
@@ -65,14 +101,14 @@ impl Stop {
 
 impl Background {
     /// Starts the work: freeing `orphans`, which lost their last name before this mount; writing
-    /// staged data back, a commit every `commit_interval`, checkpoints and cleaning ahead of need.
+    /// staged data back, a commit every `commit`, checkpoints and cleaning ahead of need.
     /// A volume that is read-only has none of it. What is lost with zones that fail is logged.
     ///
     /// # Errors
     /// When a thread cannot be started.
     pub fn start(
         vfs: &Arc<Vfs>,
-        commit_interval: Duration,
+        commit: &Arc<CommitInterval>,
         orphans: Vec<Ino>,
     ) -> io::Result<Background> {
         let mut background = Background {
@@ -84,9 +120,9 @@ impl Background {
         if vfs.is_read_only() {
             return Ok(background);
         }
-        let write = Arc::clone(vfs);
+        let (write, commit) = (Arc::clone(vfs), Arc::clone(commit));
         background.spawn("writeback", vfs, move |stop| {
-            write_loop(&write, stop, commit_interval)
+            write_loop(&write, stop, &commit)
         })?;
         let finish = Arc::clone(vfs);
         background.spawn("unfinished", vfs, move |stop| {
@@ -145,7 +181,7 @@ impl Drop for Background {
     }
 }
 
-fn write_loop(vfs: &Vfs, stop: &Stop, commit_interval: Duration) {
+fn write_loop(vfs: &Vfs, stop: &Stop, commit: &CommitInterval) {
     let mut committed = Instant::now();
     let mut access_times = Instant::now();
     let mut idle = true;
@@ -163,7 +199,7 @@ fn write_loop(vfs: &Vfs, stop: &Stop, commit_interval: Duration) {
                 warn!("writing access times: {error}");
             }
         }
-        if committed.elapsed() >= commit_interval {
+        if committed.elapsed() >= commit.get() {
             if !run(vfs, stop, Task::Commit) {
                 return;
             }

@@ -28,7 +28,7 @@ mod filesystem;
 mod path;
 mod volume;
 
-pub use background::Background;
+pub use background::{Background, CommitInterval};
 pub use clock::SystemClock;
 pub use error::{Error, Result};
 pub use file::{File, OpenOptions};

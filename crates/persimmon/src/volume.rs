@@ -9,7 +9,7 @@ use persimmon_device::{BLOCK_SIZE, CreateOptions, Drive, OpenOptions, ZonedDevic
 use persimmon_engine::{FormatOptions, RecoveryReport, Volume};
 use persimmon_vfs::{Clock, Vfs};
 
-use crate::{Background, Filesystem, Result, SystemClock};
+use crate::{Background, CommitInterval, Filesystem, Result, SystemClock};
 
 /// Zone size where none is given and the volume is large, bytes.
 const ZONE_BYTES: u64 = 64 << 20;
@@ -159,8 +159,8 @@ impl Filesystem {
             orphans => orphans?,
         };
         let vfs = Arc::new(Vfs::new(volume, Arc::new(SystemClock), semantics));
-        let background = Background::start(&vfs, options.commit_interval, orphans)
-            .map_err(crate::Error::Thread)?;
+        let commit = Arc::new(CommitInterval::new(options.commit_interval));
+        let background = Background::start(&vfs, &commit, orphans).map_err(crate::Error::Thread)?;
         Ok(Filesystem::new(vfs, background, recovery))
     }
 }

@@ -11,6 +11,7 @@ pub mod endurance;
 pub mod full;
 pub mod installed;
 pub mod kill;
+pub mod live_tools;
 pub mod many_files;
 pub mod posix;
 pub mod programs;

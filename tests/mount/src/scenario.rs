@@ -5,7 +5,9 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result};
 
 use crate::volume::{Kind, Volume};
-use crate::{bad_input, damage, endurance, full, installed, kill, many_files, remount, scrub};
+use crate::{
+    bad_input, damage, endurance, full, installed, kill, live_tools, many_files, remount, scrub,
+};
 
 /// A named test with volumes of its own.
 #[derive(Clone, Copy)]
@@ -66,6 +68,7 @@ pub fn all() -> Vec<Scenario> {
         installed::SCENARIOS,
         damage::SCENARIOS,
         scrub::SCENARIOS,
+        live_tools::SCENARIOS,
         endurance::SCENARIOS,
     ]
     .concat()

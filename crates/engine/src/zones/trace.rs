@@ -334,7 +334,9 @@ mod tests {
     #[test]
     fn files_are_counted_as_they_follow_each_other() {
         let mut filled = Filled::default();
-        [3, 3, 4, 3].map(|ino| filled.by(Ino(ino)));
+        for ino in [3, 3, 4, 3] {
+            filled.by(Ino(ino));
+        }
         assert_eq!((filled.files, filled.first), (3, Some(Ino(3))));
     }
 }

@@ -1,0 +1,299 @@
+//! Tools on a live mount: `clean`, `tune`, `trace`, `zones --watch`; and lifetimes told through it.
+
+use std::fs::File;
+use std::io::Write;
+use std::os::unix::process::CommandExt;
+use std::process::{Command, Output};
+
+use anyhow::{Context, Result, ensure};
+use rustix::fs::XattrFlags;
+use rustix::ioctl::{Getter, Setter, ioctl, opcode};
+use serde_json::Value;
+
+use crate::posix::expect::noise;
+use crate::scenario::{Ground, Scenario};
+use crate::volume::Volume;
+
+/// The scenarios.
+pub const SCENARIOS: &[Scenario] = &[
+    Scenario {
+        name: "live_tools::a_mount_is_cleaned_tuned_and_watched",
+        run: a_mount_is_cleaned_tuned_and_watched,
+        limit_seconds: 120,
+        only_persimmon: true,
+    },
+    Scenario {
+        name: "live_tools::lifetimes_place_data",
+        run: lifetimes_place_data,
+        limit_seconds: 120,
+        only_persimmon: true,
+    },
+];
+
+const LIFETIME: &str = "user.persimmon.lifetime";
+
+fn tool(volume: &Volume, name: &str, arguments: &[&str]) -> Result<Output> {
+    let mut command = volume.tool(name);
+    Ok(command.arg(&volume.dir).args(arguments).output()?)
+}
+
+/// The document it prints, and its exit code.
+fn json(volume: &Volume, name: &str, arguments: &[&str]) -> Result<(Value, Option<i32>)> {
+    let output = tool(volume, name, &[arguments, &["--json"]].concat())?;
+    let told = String::from_utf8_lossy(&output.stderr).into_owned();
+    let value = serde_json::from_slice(&output.stdout).with_context(|| told)?;
+    Ok((value, output.status.code()))
+}
+
+/// Sends its errors back as words.
+fn refused(volume: &Volume, name: &str, arguments: &[&str], code: i32) -> Result<String> {
+    let output = tool(volume, name, arguments)?;
+    let told = String::from_utf8_lossy(&output.stderr).into_owned();
+    ensure!(output.status.code() == Some(code), "{output:?}");
+    Ok(told)
+}
+
+/// Events of the whole ring, one a line.
+fn events(volume: &Volume, arguments: &[&str]) -> Result<Vec<Value>> {
+    let output = tool(
+        volume,
+        "trace",
+        &[arguments, &["--once", "--json"]].concat(),
+    )?;
+    ensure!(output.status.success(), "{output:?}");
+    let lines = output.stdout.split(|byte| *byte == b'\n');
+    lines
+        .filter(|line| !line.is_empty())
+        .map(|line| Ok(serde_json::from_slice(line)?))
+        .collect()
+}
+
+fn a_mount_is_cleaned_tuned_and_watched(ground: &Ground) -> Result<()> {
+    let mut volume = ground.volume("tools", 256 << 20, &[])?;
+    for name in ["clean", "tune", "trace"] {
+        let mut unmounted = volume.tool(name);
+        let output = unmounted.arg(&volume.image).output()?;
+        let told = String::from_utf8_lossy(&output.stderr);
+        ensure!(
+            output.status.code() == Some(1) && told.contains("not mounted"),
+            "{output:?}"
+        );
+    }
+    volume.mount(&[])?;
+    // Every other file goes: zones are half garbage.
+    let path = |number: u64| volume.dir.join(number.to_string());
+    for number in 0..240 {
+        std::fs::write(path(number), noise(number, 400_000))?;
+    }
+    File::open(path(239))?.sync_all()?;
+    for number in (0..240).step_by(2) {
+        std::fs::remove_file(path(number))?;
+    }
+    clean(&volume)?;
+    for number in (1..240).step_by(2) {
+        ensure!(
+            std::fs::read(path(number))? == noise(number, 400_000),
+            "file {number}"
+        );
+    }
+    tune(&volume)?;
+
+    let told = events(&volume, &["--paths"])?;
+    for (at, event) in (0..).zip(&told) {
+        ensure!(event["number"] == at, "{event}");
+    }
+    let kind = |name: &'static str| told.iter().filter(move |event| event["event"] == name);
+    ensure!(
+        kind("victim").any(|event| event["why"] == "worth"),
+        "no victim"
+    );
+    ensure!(
+        kind("cleaned").count() == kind("victim").count(),
+        "victims and what came of them"
+    );
+    ensure!(kind("reset").count() > 0, "nothing was reset");
+    let named = |event: &Value| {
+        event["path"]
+            .as_str()
+            .is_some_and(|path| path.starts_with('/'))
+    };
+    ensure!(kind("written").any(named), "no path");
+    let words = tool(&volume, "trace", &["--once"])?;
+    let words = String::from_utf8_lossy(&words.stdout).into_owned();
+    ensure!(words.contains("victim   data"), "{words}");
+
+    let watched = tool(
+        &volume,
+        "zones",
+        &["--watch", "--interval", "0.1", "--frames", "3"],
+    )?;
+    let text = String::from_utf8_lossy(&watched.stdout).into_owned();
+    ensure!(watched.status.success(), "{watched:?}");
+    ensure!(
+        text.matches("(height: valid blocks)").count() == 3,
+        "{text}"
+    );
+
+    for name in ["clean", "tune", "trace"] {
+        let refused = Command::new(volume.tool("").get_program())
+            .args([name, &volume.dir.display().to_string()])
+            .uid(65_534)
+            .output()?;
+        let told = String::from_utf8_lossy(&refused.stderr);
+        ensure!(
+            refused.status.code() == Some(1) && told.contains("only root"),
+            "{told}"
+        );
+    }
+    volume.unmount()?;
+    volume.fsck()?;
+    volume.destroy()
+}
+
+fn clean(volume: &Volume) -> Result<()> {
+    let (nothing, code) = json(volume, "clean", &["--until", "1%"])?;
+    ensure!(
+        nothing["state"] == "reached" && code == Some(0),
+        "{nothing}"
+    );
+    ensure!(nothing["moved_bytes"] == 0, "{nothing}");
+    let free = nothing["free_zones"].as_u64().context("no free_zones")?;
+    let zones = nothing["zone_count"].as_u64().context("no zone_count")?;
+    let wanted = free + 3;
+    let share = format!("{:.2}%", wanted as f64 * 100.0 / zones as f64);
+    let (some, code) = json(volume, "clean", &["--until", &share])?;
+    ensure!(some["state"] == "reached" && code == Some(0), "{some}");
+    ensure!(
+        some["free_zones"].as_u64() >= Some(wanted),
+        "{some}, {wanted} wanted"
+    );
+    let (all, code) = json(volume, "clean", &[])?;
+    ensure!(all["state"] == "exhausted" && code == Some(0), "{all}");
+    let (short, code) = json(volume, "clean", &["--until", "100%"])?;
+    ensure!(short["state"] == "exhausted" && code == Some(4), "{short}");
+    refused(volume, "clean", &["--until", "lots"], 2)?;
+    Ok(())
+}
+
+fn tune(volume: &Volume) -> Result<()> {
+    let (all, _) = json(volume, "tune", &[])?;
+    let keys: Vec<&str> = all
+        .as_array()
+        .context("a list")?
+        .iter()
+        .filter_map(|setting| setting["key"].as_str())
+        .collect();
+    ensure!(
+        keys.contains(&"commit_interval_seconds") && keys.len() == 8,
+        "{all}"
+    );
+    let changes = [
+        "pool_basis_points=10%",
+        "cache_bytes_max=16M",
+        "commit_interval_seconds=9",
+    ];
+    let (changed, code) = json(volume, "tune", &changes)?;
+    ensure!(code == Some(0), "{changed}");
+    let values: Vec<_> = changed
+        .as_array()
+        .context("a list")?
+        .iter()
+        .filter_map(|setting| setting["value"].as_u64())
+        .collect();
+    ensure!(values == [1000, 16 << 20, 9], "{changed}");
+    let told = refused(
+        volume,
+        "tune",
+        &["pool_zones_min=3", "cache_bytes_max=1K"],
+        2,
+    )?;
+    ensure!(
+        told.contains("cache_bytes_max is between 1.0 MiB and"),
+        "{told}"
+    );
+    let told = refused(volume, "tune", &["speed=9"], 2)?;
+    ensure!(
+        told.contains("there is no threshold speed; there are pool_"),
+        "{told}"
+    );
+    let (now, _) = json(volume, "tune", &[])?;
+    let pool = now.as_array().context("a list")?.iter();
+    let pool = pool.filter(|setting| setting["key"] == "pool_zones_min");
+    ensure!(
+        pool.map(|setting| &setting["value"]).eq([&Value::from(2)]),
+        "{now}"
+    );
+    Ok(())
+}
+
+const SET: rustix::ioctl::Opcode = opcode::write::<u64>(b'P', 0x71);
+const GET: rustix::ioctl::Opcode = opcode::read::<u64>(b'P', 0x72);
+
+/// As docs/POSIX.md tells programs to.
+#[allow(unsafe_code)]
+fn tell(file: &File, number: u64) -> rustix::io::Result<()> {
+    // SAFETY: the kernel reads a u64.
+    unsafe { ioctl(file, Setter::<SET, u64>::new(number)) }
+}
+
+#[allow(unsafe_code)]
+fn told(file: &File) -> rustix::io::Result<u64> {
+    // SAFETY: the kernel writes a u64.
+    unsafe { ioctl(file, Getter::<GET, u64>::new()) }
+}
+
+/// Lifetimes of the zones that files of this inode were written to.
+fn lifetimes(volume: &Volume, file: &File) -> Result<Vec<String>> {
+    use std::os::unix::fs::MetadataExt;
+    file.sync_all()?;
+    let ino = file.metadata()?.ino();
+    let mut found: Vec<String> = events(volume, &[])?
+        .iter()
+        .filter(|event| event["event"] == "written" && event["ino"] == ino)
+        .filter_map(|event| Some(event["lifetime"].as_str()?.to_owned()))
+        .collect();
+    found.dedup();
+    Ok(found)
+}
+
+fn lifetimes_place_data(ground: &Ground) -> Result<()> {
+    let mut volume = ground.volume("lifetimes", 512 << 20, &["--zone-size", "2M"])?;
+    volume.mount(&[])?;
+    let dir = volume.dir.join("logs");
+    std::fs::create_dir(&dir)?;
+    let set = |value: &[u8]| rustix::fs::setxattr(&dir, LIFETIME, value, XattrFlags::empty());
+    ensure!(
+        set(b"brief") == Err(rustix::io::Errno::INVAL),
+        "a wrong value"
+    );
+    set(b"short")?;
+    let mut inherits = File::create(dir.join("inherits"))?;
+    inherits.write_all(&noise(1, 300_000))?;
+    ensure!(lifetimes(&volume, &inherits)? == ["short"]);
+    ensure!(told(&inherits)? == 2);
+
+    let mut open = File::create(dir.join("open"))?;
+    tell(&open, 5)?;
+    ensure!(told(&open)? == 5);
+    open.write_all(&noise(2, 300_000))?;
+    ensure!(lifetimes(&volume, &open)? == ["extreme"]);
+    // Of this open file alone.
+    let again = File::options().write(true).open(dir.join("open"))?;
+    ensure!(told(&again)? == 2);
+    ensure!(
+        tell(&open, 9) == Err(rustix::io::Errno::INVAL),
+        "a wrong number"
+    );
+    let reader = File::open(dir.join("open"))?;
+    ensure!(tell(&reader, 2) == Err(rustix::io::Errno::BADF), "a reader");
+    drop((inherits, open, again, reader));
+
+    volume.unmount()?;
+    volume.mount(&[])?;
+    let mut value = [0; 16];
+    let length = rustix::fs::getxattr(dir.join("inherits"), LIFETIME, &mut value)?;
+    ensure!(value.get(..length) == Some(b"short"), "{value:?}");
+    volume.unmount()?;
+    volume.fsck()?;
+    volume.destroy()
+}
