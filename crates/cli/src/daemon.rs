@@ -1,6 +1,6 @@
 //! The process behind a mount: opens the volume, serves it, closes it.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::thread;
@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use anyhow::Result;
 use persimmon::{Background, CommitInterval, SystemClock};
-use persimmon_device::{Drive, OpenOptions};
+use persimmon_device::Drive;
 use persimmon_engine::{RecoveryReport, Volume};
 use persimmon_fuse::{End, Latencies, Mount, MountOptions, Stopper};
 use persimmon_vfs::Vfs;
@@ -17,8 +17,8 @@ use signal_hook::iterator::Signals;
 use tracing::{error, info, warn};
 
 use crate::exit::{self, FAILED, MOUNT_FAILED, MOUNT_SYSTEM};
+use crate::logging;
 use crate::report::{self, Source};
-use crate::{live, logging};
 
 /// How long to wait for the process that used the device before to let go: an unmount is over for
 /// mount(8) before the daemon has written everything.
@@ -32,6 +32,8 @@ pub struct Daemon {
     pub dir: PathBuf,
     /// Everything after `-o`.
     pub options: MountOptions,
+    /// The same as they were given.
+    pub given: Vec<String>,
     /// Called once the mount answers; present in the background only.
     pub ready: Option<Box<dyn FnOnce() -> Result<()>>>,
 }
@@ -55,6 +57,7 @@ impl Daemon {
         let commit = Arc::new(CommitInterval::new(self.options.commit_interval));
         let answers = Source::new(volume, &device, self.options.read_only).mounted_at(
             &self.dir,
+            self.shown_options(),
             Arc::clone(&latencies),
             Arc::clone(&commit),
         );
@@ -136,13 +139,7 @@ impl Daemon {
     }
 
     fn open(&self) -> Result<(Arc<Drive>, Arc<Volume>, RecoveryReport)> {
-        let device = Arc::new(Drive::open(
-            &self.device,
-            &OpenOptions {
-                read_only: self.options.read_only,
-                wait_for_lock: LOCK_WAIT_MAX,
-            },
-        )?);
+        let device = Arc::new(crate::device::open(&self.device, self.options.read_only)?);
         for notice in device.notices() {
             warn!("{}: {notice}", self.device.display());
         }
@@ -161,6 +158,21 @@ impl Daemon {
         let (volume, recovery) = Volume::open(Arc::clone(&device) as _, options)
             .map_err(|error| anyhow::anyhow!("{}: {error}", self.device.display()))?;
         Ok((device, Arc::new(volume), recovery))
+    }
+
+    /// The options as the daemon tells them: what depends on who mounts is told too.
+    fn shown_options(&self) -> String {
+        let by_default = rustix::process::geteuid().is_root();
+        let others = match self.options.allow_other.unwrap_or(by_default) {
+            true => "allow_other",
+            false => "noallow_other",
+        };
+        let given = self.given.iter().map(String::as_str);
+        let words: Vec<&str> = given
+            .filter(|list| !list.is_empty())
+            .chain([others])
+            .collect();
+        words.join(",")
     }
 
     fn vfs_options(&self) -> persimmon_vfs::Options {
@@ -208,7 +220,21 @@ fn stop_at_signals(mut signals: Signals, stopper: Stopper) {
     }
 }
 
-/// Whether the daemon behind `dir` itself writes nothing, whatever the flags of the mount.
-pub fn is_read_only(dir: &Path) -> bool {
-    live::ask::<report::Info>(dir, "info").is_ok_and(|info| info.read_only)
+#[cfg(test)]
+mod tests {
+    use persimmon_fuse::MountOptions;
+
+    #[test]
+    fn the_help_tells_the_defaults_of_the_engine() {
+        let help = MountOptions::help();
+        let defaults = persimmon_engine::Options::default();
+        for (option, bytes) in [
+            ("cache=", defaults.cache_bytes_max),
+            ("staging=", defaults.staging_bytes_max),
+        ] {
+            let line = help.lines().find(|line| line.contains(option));
+            let told = format!("(default {}M)", bytes >> 20);
+            assert!(line.is_some_and(|line| line.contains(&told)), "{line:?}");
+        }
+    }
 }

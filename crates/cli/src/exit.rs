@@ -62,9 +62,29 @@ pub fn error(code: u8, message: impl fmt::Display) -> anyhow::Error {
     })
 }
 
-/// The exit code of a failure: the one it carries, or the command's own.
-pub fn code_of(error: &anyhow::Error, default: u8) -> u8 {
-    error
-        .downcast_ref::<Coded>()
-        .map_or(default, |coded| coded.code)
+/// A command line that makes no sense, found out after it was parsed.
+#[derive(Debug)]
+struct Usage(String);
+
+impl fmt::Display for Usage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for Usage {}
+
+/// An error of the invocation, whose exit code is the command's own for that.
+pub fn usage(message: impl fmt::Display) -> anyhow::Error {
+    anyhow::Error::new(Usage(message.to_string()))
+}
+
+/// The exit code of an error: the one it carries, or what the command has for failures and for
+/// wrong invocations.
+pub fn code_of(error: &anyhow::Error, failed: u8, usage: u8) -> u8 {
+    match error.downcast_ref::<Coded>() {
+        Some(coded) => coded.code,
+        None if error.is::<Usage>() => usage,
+        None => failed,
+    }
 }

@@ -1,6 +1,6 @@
 //! `persimmon fsck` and `fsck.persimmon`: checks without writing; repairs through the engine.
 
-use std::io::{BufRead, IsTerminal, Write};
+use std::io::{BufRead, IsTerminal};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -69,8 +69,8 @@ struct Outcome<'a> {
     repaired: bool,
     /// What is lost, where metadata was written anew.
     losses: &'a [Loss],
-    /// The last check.
-    report: &'a Report,
+    /// The last check; null where there is no checkpoint to begin one with.
+    report: Option<&'a Report>,
 }
 
 impl Fsck {
@@ -107,7 +107,7 @@ impl Fsck {
         if refused || !(self.yes || self.automatic || agreed(&path, anew)?) {
             return match &before {
                 Some(before) => self.end(before, false, &[]),
-                None => Ok(FSCK_UNCORRECTED),
+                None => self.unchecked(),
             };
         }
         let uncorrected = |error: anyhow::Error| {
@@ -189,13 +189,26 @@ impl Fsck {
         .with_context(|| path.display().to_string())
     }
 
+    /// The end of a repair of what cannot be checked before, and was not agreed to.
+    fn unchecked(&self) -> Result<u8> {
+        if self.json {
+            output::json(&Outcome {
+                clean: false,
+                repaired: false,
+                losses: &[],
+                report: None,
+            })?;
+        }
+        Ok(FSCK_UNCORRECTED)
+    }
+
     fn end(&self, report: &Report, repaired: bool, losses: &[Loss]) -> Result<u8> {
         if self.json {
             output::json(&Outcome {
                 clean: report.is_clean(),
                 repaired,
                 losses,
-                report,
+                report: Some(report),
             })?;
         }
         Ok(match (report.is_clean(), repaired) {
@@ -252,7 +265,8 @@ fn is_log_lost(error: &anyhow::Error) -> bool {
     })
 }
 
-/// Asks; where nobody can answer, `--yes` must have.
+/// Asks, on standard error, which leaves standard output to JSON; where nobody can answer, `--yes`
+/// must have.
 fn agreed(path: &Path, anew: bool) -> Result<bool> {
     if !std::io::stdin().is_terminal() {
         return Err(exit::error(
@@ -261,13 +275,12 @@ fn agreed(path: &Path, anew: bool) -> Result<bool> {
         ));
     }
     if anew {
-        println!(
+        eprintln!(
             "Metadata is lost. The repair writes it anew from what is left, and gives up the rest; \
              `persimmon recover` copies what is left to another volume instead."
         );
     }
-    print!("repair {}? [y/N] ", path.display());
-    std::io::stdout().flush()?;
+    eprint!("repair {}? [y/N] ", path.display());
     let mut answer = String::new();
     std::io::stdin().lock().read_line(&mut answer)?;
     Ok(matches!(answer.trim(), "y" | "Y" | "yes"))

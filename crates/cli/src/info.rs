@@ -54,11 +54,19 @@ impl InfoCommand {
             ),
             ("format", format!("version {}", info.format_version)),
             (
+                "features",
+                match info.features.names() {
+                    names if names.is_empty() => "none".into(),
+                    names => names.join(", "),
+                },
+            ),
+            (
                 "zones",
                 format!(
-                    "{} of {}",
+                    "{} of {}, {} writable",
                     info.zone_count,
-                    show_bytes(info.zone_size_bytes)
+                    show_bytes(info.zone_size_bytes),
+                    show_bytes(info.zone_capacity_bytes)
                 ),
             ),
             (

@@ -4,6 +4,7 @@
 mod clean;
 mod control;
 mod daemon;
+mod device;
 mod devices;
 mod dump;
 mod exit;
@@ -92,26 +93,26 @@ impl Command {
         }
     }
 
-    /// Name, and exit code of failures that know no better.
-    fn name_and_failure(&self) -> (&'static str, u8) {
+    /// Name, and exit codes of failures that know no better and of wrong invocations.
+    fn name_and_codes(&self) -> (&'static str, u8, u8) {
         match self {
-            Command::Mkfs(_) => ("mkfs", exit::FAILED),
-            Command::Mount(_) => ("mount", exit::MOUNT_FAILED),
-            Command::Umount(_) => ("umount", exit::FAILED),
-            Command::Fsck(_) => ("fsck", exit::FSCK_FAILED),
-            Command::Recover(_) => ("recover", exit::FAILED),
-            Command::Scrub(_) => ("scrub", exit::FAILED),
-            Command::Info(_) => ("info", exit::FAILED),
-            Command::Zones(_) => ("zones", exit::FAILED),
-            Command::Stats(_) => ("stats", exit::FAILED),
-            Command::Clean(_) => ("clean", exit::FAILED),
-            Command::Tune(_) => ("tune", exit::FAILED),
-            Command::Trace(_) => ("trace", exit::FAILED),
-            Command::Sync(_) => ("sync", exit::FAILED),
-            Command::Dump(_) => ("dump", exit::FAILED),
-            Command::Probe(_) => ("probe", exit::FAILED),
-            Command::Simulate(_) => ("simulate", exit::FAILED),
-            Command::Devices(_) => ("devices", exit::FAILED),
+            Command::Mkfs(_) => ("mkfs", exit::FAILED, exit::USAGE),
+            Command::Mount(_) => ("mount", exit::MOUNT_FAILED, exit::MOUNT_USAGE),
+            Command::Umount(_) => ("umount", exit::FAILED, exit::USAGE),
+            Command::Fsck(_) => ("fsck", exit::FSCK_FAILED, exit::FSCK_USAGE),
+            Command::Recover(_) => ("recover", exit::FAILED, exit::USAGE),
+            Command::Scrub(_) => ("scrub", exit::FAILED, exit::USAGE),
+            Command::Info(_) => ("info", exit::FAILED, exit::USAGE),
+            Command::Zones(_) => ("zones", exit::FAILED, exit::USAGE),
+            Command::Stats(_) => ("stats", exit::FAILED, exit::USAGE),
+            Command::Clean(_) => ("clean", exit::FAILED, exit::USAGE),
+            Command::Tune(_) => ("tune", exit::FAILED, exit::USAGE),
+            Command::Trace(_) => ("trace", exit::FAILED, exit::USAGE),
+            Command::Sync(_) => ("sync", exit::FAILED, exit::USAGE),
+            Command::Dump(_) => ("dump", exit::FAILED, exit::USAGE),
+            Command::Probe(_) => ("probe", exit::FAILED, exit::USAGE),
+            Command::Simulate(_) => ("simulate", exit::FAILED, exit::USAGE),
+            Command::Devices(_) => ("devices", exit::FAILED, exit::USAGE),
         }
     }
 }
@@ -132,12 +133,12 @@ fn main() -> ExitCode {
     if !matches!(cli.command, Command::Mount(_)) {
         end_with_the_reader();
     }
-    let (name, failure) = cli.command.name_and_failure();
+    let (name, failed, usage) = cli.command.name_and_codes();
     match cli.command.run() {
         Ok(code) => ExitCode::from(code),
         Err(error) => {
             eprintln!("persimmon {name}: {error:#}");
-            ExitCode::from(exit::code_of(&error, failure))
+            ExitCode::from(exit::code_of(&error, failed, usage))
         }
     }
 }
@@ -219,6 +220,8 @@ mod tests {
             &["fsck.persimmon", "-a", "/dev/x"],
             &["fsck.persimmon", "-n", "-C0", "/dev/x"],
             &["mkfs.persimmon", "-L", "data", "/dev/x"],
+            &["umount.persimmon", "/mnt", "-l", "-f", "-r", "-n", "-v"],
+            &["umount.persimmon", "/mnt", "-flnrv", "-t", "fuse.persimmon"],
             &[
                 "persimmon",
                 "mkfs",

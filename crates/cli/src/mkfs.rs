@@ -10,15 +10,15 @@ use clap::Args;
 use persimmon::SystemClock;
 use persimmon_device::drive::{self, Kind};
 use persimmon_device::image::{ImageDevice, ImageGeometry};
-use persimmon_device::{BLOCK_SIZE, CreateOptions, Drive, Geometry, OpenOptions, ZonedDevice};
-use persimmon_engine::{FormatOptions, Volume};
+use persimmon_device::{BLOCK_SIZE, CreateOptions, Drive, Geometry, ZonedDevice};
+use persimmon_engine::{Error as EngineError, FormatOptions, Volume};
 use persimmon_fuse::size::{parse_basis_points, parse_bytes, show_bytes};
 use persimmon_vfs::Clock;
 use rustix::rand::{GetRandomFlags, getrandom};
 use serde::Serialize;
 use uuid::Uuid;
 
-use crate::daemon::LOCK_WAIT_MAX;
+use crate::exit;
 use crate::live::mounted_at;
 
 const BLOCK: u64 = BLOCK_SIZE as u64;
@@ -28,6 +28,7 @@ const ZONE_BYTES_MIN: u64 = 1 << 20;
 /// On small volumes zones are made smaller until there are so many.
 const ZONES_GOOD: u64 = 64;
 const LABEL_BYTES_MAX: usize = 64;
+const WHOLE_BASIS_POINTS: u64 = 10_000;
 
 /// Make a volume.
 #[derive(Args)]
@@ -51,10 +52,10 @@ pub struct Shape {
     #[arg(long, value_parser = parse_bytes, allow_hyphen_values = true)]
     size: Option<u64>,
     /// Size of a zone [default: 64M, less on small volumes]
-    #[arg(long, value_parser = parse_bytes)]
+    #[arg(long, value_parser = parse_zone_size)]
     zone_size: Option<u64>,
     /// Writable part of a zone [default: all of it]
-    #[arg(long, value_parser = parse_bytes)]
+    #[arg(long, value_parser = parse_whole_blocks)]
     zone_capacity: Option<u64>,
     /// Zones that may be open at once [default: no limit]
     #[arg(long)]
@@ -70,10 +71,10 @@ pub struct Shape {
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=2))]
     copies: u32,
     /// Label, at most 64 bytes
-    #[arg(long, short = 'L', default_value = "")]
+    #[arg(long, short = 'L', default_value = "", value_parser = parse_label)]
     label: String,
     /// UUID [default: a random one]
-    #[arg(long, short = 'U')]
+    #[arg(long, short = 'U', value_parser = parse_uuid)]
     uuid: Option<Uuid>,
     /// Overwrite what is on the device
     #[arg(long)]
@@ -174,12 +175,6 @@ impl Shape {
     /// # Errors
     /// It is mounted, or cannot carry a volume of this shape. Nothing is written.
     pub fn plan<'a>(&'a self, device: &'a Path, like: Option<&ImageGeometry>) -> Result<Plan<'a>> {
-        if self.label.len() > LABEL_BYTES_MAX {
-            bail!(
-                "the label is {} bytes long; {LABEL_BYTES_MAX} fit",
-                self.label.len()
-            );
-        }
         if let Ok(path) = drive::canonical(device)
             && let Some(at) = mounted_at(&path)
         {
@@ -204,6 +199,7 @@ impl Shape {
             self.reserve,
             self.copies,
         )
+        .and_then(|()| check_reserve(of_device.zone_count, self.reserve))
         .map_err(|error| failed(device, error))?;
         Ok(Plan {
             shape: self,
@@ -223,18 +219,12 @@ impl Shape {
             ("--max-active", self.max_active.is_some()),
         ];
         if let Some((option, _)) = given.iter().find(|(_, given)| *given) {
-            bail!(
+            return Err(exit::usage(format!(
                 "{} is a zoned drive, whose zones and limits are its own: leave out {option}",
                 device.display()
-            );
+            )));
         }
-        let drive = Drive::open(
-            device,
-            &OpenOptions {
-                read_only: true,
-                wait_for_lock: LOCK_WAIT_MAX,
-            },
-        )?;
+        let drive = crate::device::open(device, true)?;
         let geometry = drive.geometry().clone();
         let zones = drive.report(0..geometry.zone_count)?;
         let capacity = zones
@@ -268,10 +258,12 @@ impl Shape {
             (Some(size), _) => size,
             (None, Available::Device(bytes) | Available::File(bytes)) if bytes > 0 => bytes,
             (None, _) if like.is_some() => 0,
-            (None, _) => bail!(
-                "{} is new or empty: tell its size, for example --size 8G",
-                device.display()
-            ),
+            (None, _) => {
+                return Err(exit::usage(format!(
+                    "{} is new or empty: tell its size, for example --size 8G",
+                    device.display()
+                )));
+            }
         };
         let like_zone = like.filter(|_| self.zone_size.is_none());
         let zone_bytes = self.zone_size.unwrap_or_else(|| match like {
@@ -282,20 +274,15 @@ impl Shape {
             Some(like) => u64::from(like.capacity_blocks) * BLOCK,
             None => zone_bytes,
         });
-        let zone_blocks = blocks("--zone-size", zone_bytes)?;
-        if !ZONE_BYTES.contains(&zone_bytes) {
-            bail!(
-                "a zone size of {} is not possible: it is 1 MiB to 4 GiB",
+        if capacity_bytes > zone_bytes {
+            return Err(exit::usage(format!(
+                "--zone-capacity {} is more than the zone size, {}",
+                show_bytes(capacity_bytes),
                 show_bytes(zone_bytes)
-            );
+            )));
         }
+        let zone_blocks = blocks("--zone-size", zone_bytes)?;
         let capacity_blocks = blocks("--zone-capacity", capacity_bytes)?;
-        if capacity_blocks > zone_blocks {
-            bail!(
-                "--zone-capacity {} is more than the zone size",
-                show_bytes(capacity_bytes)
-            );
-        }
         let mut geometry = ImageGeometry {
             zone_count: 1,
             zone_blocks,
@@ -332,16 +319,18 @@ impl Plan<'_> {
     }
 
     fn make_volume(&self) -> Result<()> {
-        let device = Drive::create(
-            self.device,
-            &self.geometry,
-            &CreateOptions {
-                force: self.shape.force,
-                uuid: self.uuid,
-                label: self.shape.label.clone(),
-                wait_for_lock: LOCK_WAIT_MAX,
-            },
-        )?;
+        let device = crate::device::patiently(self.device, |wait_for_lock| {
+            Drive::create(
+                self.device,
+                &self.geometry,
+                &CreateOptions {
+                    force: self.shape.force,
+                    uuid: self.uuid,
+                    label: self.shape.label.clone(),
+                    wait_for_lock,
+                },
+            )
+        })?;
         let mut secret = [0; 32];
         getrandom(&mut secret, GetRandomFlags::empty()).context("random bytes for the secret")?;
         let options = FormatOptions {
@@ -415,6 +404,57 @@ fn zone_bytes_for(size: u64) -> u64 {
     bytes
 }
 
+fn parse_label(text: &str) -> Result<String, String> {
+    match text.len() {
+        0..=LABEL_BYTES_MAX => Ok(text.to_owned()),
+        bytes => Err(format!(
+            "the label is {bytes} bytes long; {LABEL_BYTES_MAX} fit"
+        )),
+    }
+}
+
+fn parse_uuid(text: &str) -> Result<Uuid, String> {
+    let uuid: Uuid = text.parse().map_err(|error| format!("{error}"))?;
+    if uuid.is_nil() {
+        return Err("a UUID of zeros names no volume; leave it out for a random one".to_owned());
+    }
+    Ok(uuid)
+}
+
+fn parse_whole_blocks(text: &str) -> Result<u64, String> {
+    let bytes = parse_bytes(text)?;
+    if bytes == 0 || !bytes.is_multiple_of(BLOCK) {
+        return Err(format!("{bytes} is not a multiple of {BLOCK} bytes"));
+    }
+    Ok(bytes)
+}
+
+fn parse_zone_size(text: &str) -> Result<u64, String> {
+    let bytes = parse_whole_blocks(text)?;
+    if !ZONE_BYTES.contains(&bytes) {
+        return Err(format!(
+            "a zone size of {} is not possible: it is 1 MiB to 4 GiB",
+            show_bytes(bytes)
+        ));
+    }
+    Ok(bytes)
+}
+
+/// A reserve is held back in whole zones: one at least must be left for users.
+fn check_reserve(zone_count: u32, basis_points: u32) -> Result<(), EngineError> {
+    let zones = u64::from(zone_count.max(1));
+    let largest = (zones - 1) * WHOLE_BASIS_POINTS / zones;
+    if u64::from(basis_points) <= largest {
+        return Ok(());
+    }
+    let percent = |basis_points: u64| format!("{}.{:02}", basis_points / 100, basis_points % 100);
+    Err(EngineError::Geometry(format!(
+        "a reserve of {} % of {zones} zones leaves no room for files; the largest that does is {} %",
+        percent(basis_points.into()),
+        percent(largest)
+    )))
+}
+
 fn blocks(option: &str, bytes: u64) -> Result<u32> {
     if bytes == 0 || !bytes.is_multiple_of(BLOCK) {
         bail!("{option}: {bytes} is not a multiple of {BLOCK} bytes");
@@ -434,5 +474,23 @@ mod tests {
         assert_eq!(zone_bytes_for(1 << 30), 16 << 20);
         assert_eq!(zone_bytes_for(64 << 20), 1 << 20);
         assert_eq!(zone_bytes_for(1 << 20), 1 << 20);
+    }
+
+    #[test]
+    fn a_reserve_leaves_a_zone() {
+        for zones in [1, 15, 63, 64, 127, 10_000, 12_345] {
+            let largest = (0..=10_000)
+                .rev()
+                .find(|share| check_reserve(zones, *share).is_ok())
+                .unwrap();
+            let held = |share: u32| (u64::from(zones) * u64::from(share)).div_ceil(10_000);
+            assert!(held(largest) < u64::from(zones), "{zones} zones");
+            assert_eq!(held(largest + 1), u64::from(zones), "{zones} zones");
+        }
+        let error = check_reserve(64, 9999).unwrap_err().to_string();
+        assert!(
+            error.contains("99.99 %") && error.contains("98.43 %"),
+            "{error}"
+        );
     }
 }

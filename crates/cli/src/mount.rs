@@ -2,7 +2,7 @@
 
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::process::CommandExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result};
@@ -10,9 +10,10 @@ use clap::Args;
 use persimmon_fuse::{MountOptions, OptionError, mounts};
 use rustix::mount::MountFlags;
 
-use crate::daemon::{self, Daemon};
+use crate::daemon::Daemon;
 use crate::exit::{self, MOUNT_FAILED, MOUNT_SYSTEM, MOUNT_USAGE};
 use crate::live;
+use crate::report::Info;
 
 /// What the daemon writes to its parent when the mount answers.
 const READY: &str = "ready";
@@ -68,6 +69,7 @@ impl Mount {
             device,
             dir,
             options,
+            given: self.options.clone(),
             ready: None,
         };
         if self.child {
@@ -214,7 +216,11 @@ impl Mount {
                 format!("no Persimmon volume is mounted at {}", dir.display()),
             ));
         };
-        if line.read_only && !options.read_only && daemon::is_read_only(&dir) {
+        // A daemon that does not answer tells nothing of its options.
+        let info = live::ask::<Info>(&dir, "info").ok();
+        self.check_remount(&dir, info.as_ref())?;
+        let is_read_only = info.is_some_and(|info| info.read_only);
+        if line.read_only && !options.read_only && is_read_only {
             return Err(exit::error(
                 MOUNT_FAILED,
                 format!(
@@ -234,7 +240,41 @@ impl Mount {
             rustix::fs::syncfs(&root).map_err(failed)?;
         }
         rustix::mount::mount_remount(&dir, flags, c"").map_err(failed)?;
+        if self.json {
+            crate::output::json(&serde_json::json!({
+                "device": line.source,
+                "mount_point": dir,
+            }))?;
+        }
         Ok(0)
+    }
+
+    /// Refuses options that a remount cannot change, unless they are as they are already: mount(8)
+    /// passes along those of the mount and of its line in fstab.
+    fn check_remount(&self, dir: &Path, info: Option<&Info>) -> Result<()> {
+        let Some(list) = info.and_then(|info| info.mount_options.as_deref()) else {
+            return Ok(());
+        };
+        let mut live = MountOptions::default();
+        for word in list.split(',') {
+            // It was taken, or passed over, when it was mounted.
+            let _ = live.apply(word);
+        }
+        let words: Vec<&str> = self
+            .options
+            .iter()
+            .flat_map(|list| list.split(','))
+            .collect();
+        let refused = live.refused_by_remount(&words);
+        if refused.is_empty() {
+            return Ok(());
+        }
+        Err(exit::usage(format!(
+            "{} cannot be changed by a remount, which changes ro, nosuid, nodev and noexec (and rw, \
+             suid, dev and exec); `umount {1}` and mount it again",
+            refused.join(", "),
+            dir.display()
+        )))
     }
 }
 

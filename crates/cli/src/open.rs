@@ -5,10 +5,8 @@ use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::{Result, anyhow};
-use persimmon_device::{Drive, OpenOptions};
 use persimmon_engine::{Options, Volume};
 
-use crate::daemon::LOCK_WAIT_MAX;
 use crate::live::{self, Target};
 use crate::report::{Info, Source, Stats, ZoneRow};
 
@@ -66,13 +64,7 @@ impl Subject {
 }
 
 fn open(path: &Path) -> Result<Source> {
-    let device = Arc::new(Drive::open(
-        path,
-        &OpenOptions {
-            read_only: true,
-            wait_for_lock: LOCK_WAIT_MAX,
-        },
-    )?);
+    let device = Arc::new(crate::device::open(path, true)?);
     let options = Options {
         read_only: true,
         ..Options::default()

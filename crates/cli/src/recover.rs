@@ -8,14 +8,13 @@ use anyhow::{Context, Result, anyhow, bail};
 use clap::Args;
 use persimmon::SystemClock;
 use persimmon_device::image::ImageGeometry;
-use persimmon_device::{Drive, OpenOptions, ZonedDevice, drive};
+use persimmon_device::{Drive, ZonedDevice, drive};
 use persimmon_engine::{Options, Volume};
 use persimmon_fuse::size::show_bytes;
 use persimmon_inspect::salvage::{Source, Stage, rebuild};
 use persimmon_salvage::{Doing, Loss, Recovered, recover};
 use persimmon_vfs::Clock;
 
-use crate::daemon::LOCK_WAIT_MAX;
 use crate::exit::RECOVER_LOSSES;
 use crate::live::mounted_at;
 use crate::mkfs::Shape;
@@ -81,13 +80,7 @@ impl Recover {
         if drive::canonical(&self.new).is_ok_and(|new| new == broken) {
             bail!("the new volume cannot be the broken one");
         }
-        let device = Drive::open(
-            &broken,
-            &OpenOptions {
-                read_only: true,
-                wait_for_lock: LOCK_WAIT_MAX,
-            },
-        )?;
+        let device = crate::device::open(&broken, true)?;
         let bar = Progress::start("looking for what is left", !self.json);
         let show = |doing, done, total| bar.advance(name(doing).to_owned(), done, total);
         let rebuilt = rebuild(&device, &mut |stage, done, total| {
@@ -195,13 +188,7 @@ fn geometry(device: &Drive) -> Result<ImageGeometry> {
 }
 
 fn open(path: &Path) -> Result<(Volume, persimmon_engine::RecoveryReport)> {
-    let device = Drive::open(
-        path,
-        &OpenOptions {
-            read_only: false,
-            wait_for_lock: LOCK_WAIT_MAX,
-        },
-    )?;
+    let device = crate::device::open(path, false)?;
     Volume::open(Arc::new(device), Options::default())
         .map_err(|error| anyhow!("{}: {error}", path.display()))
 }

@@ -9,6 +9,7 @@ use persimmon::CommitInterval;
 use persimmon_device::{BLOCK_SIZE, Drive, ZonedDevice};
 use persimmon_engine::{RecoveryReport, Statistics, Volume, ZoneFailure, ZoneStatus};
 use persimmon_format::table::Role;
+use persimmon_format::zone_header::{self, VolumeIdentity};
 use persimmon_fuse::{Histogram, Latencies, Live};
 use serde::{Deserialize, Serialize};
 use tracing::error;
@@ -30,12 +31,18 @@ pub struct Info {
     pub mount_point: Option<PathBuf>,
     /// Process that serves the mount.
     pub daemon_pid: Option<u32>,
+    /// Options of the mount, as after -o, with what they are by default for who mounted it.
+    #[serde(default)]
+    pub mount_options: Option<String>,
     /// UUID.
     pub uuid: String,
     /// Label, may be empty.
     pub label: String,
     /// On-disk format.
     pub format_version: u32,
+    /// Feature flags of the volume.
+    #[serde(default)]
+    pub features: Features,
     /// The daemon, or this command, writes nothing.
     pub read_only: bool,
     /// Not mounted: the volume was closed in order. Null for a live mount.
@@ -44,6 +51,9 @@ pub struct Info {
     pub zone_count: u32,
     /// From the start of one zone to the start of the next.
     pub zone_size_bytes: u64,
+    /// Writable part of a zone; of the smallest one.
+    #[serde(default)]
+    pub zone_capacity_bytes: u64,
     /// Zones that may be open at once; null is no limit.
     pub max_open: Option<u32>,
     /// Zones that may be active at once; null is no limit.
@@ -58,6 +68,55 @@ pub struct Info {
     pub copies: u32,
     /// Zones that have failed or are retired.
     pub failed_zones: u32,
+}
+
+/// What a program must know to use a volume: names, or bits in hexadecimal.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Features {
+    /// To mount it at all.
+    pub incompatible: Vec<String>,
+    /// To write to it.
+    pub read_only_compatible: Vec<String>,
+    /// To make use of it; who does not know it may ignore it.
+    pub compatible: Vec<String>,
+}
+
+impl Features {
+    fn new(identity: &VolumeIdentity) -> Features {
+        let incompatible = [
+            (zone_header::MIRRORED, "mirrored"),
+            (zone_header::PACKED, "packed"),
+        ];
+        Features {
+            incompatible: feature_names(identity.incompatible, &incompatible),
+            read_only_compatible: feature_names(identity.read_only_compatible, &[]),
+            compatible: feature_names(identity.compatible, &[]),
+        }
+    }
+
+    /// All of them.
+    pub fn names(&self) -> Vec<&str> {
+        [
+            &self.incompatible,
+            &self.read_only_compatible,
+            &self.compatible,
+        ]
+        .into_iter()
+        .flatten()
+        .map(String::as_str)
+        .collect()
+    }
+}
+
+fn feature_names(bits: u64, known: &[(u64, &str)]) -> Vec<String> {
+    (0..u64::BITS)
+        .map(|shift| 1 << shift)
+        .filter(|bit| bits & bit != 0)
+        .map(|bit| {
+            let name = known.iter().find(|(known, _)| *known == bit);
+            name.map_or_else(|| format!("{bit:#x}"), |(_, name)| (*name).to_owned())
+        })
+        .collect()
 }
 
 /// One line of `persimmon zones`.
@@ -219,6 +278,13 @@ impl Source {
         let copies = identity.copies();
         let uuid = uuid::Uuid::from_bytes(identity.uuid).to_string();
         let label = identity.label.clone();
+        let features = Features::new(identity);
+        let capacity = volume
+            .zones()
+            .iter()
+            .filter(|zone| zone.failure.is_none())
+            .map(|zone| zone.capacity)
+            .min();
         Source {
             volume,
             latencies: Arc::default(),
@@ -227,13 +293,16 @@ impl Source {
                 device: device.path().to_owned(),
                 mount_point: None,
                 daemon_pid: None,
+                mount_options: None,
                 uuid,
                 label,
-                format_version: persimmon_format::zone_header::FORMAT_VERSION,
+                format_version: zone_header::FORMAT_VERSION,
+                features,
                 read_only,
                 clean: None,
                 zone_count: geometry.zone_count,
                 zone_size_bytes: u64::from(geometry.zone_blocks) * BLOCK,
+                zone_capacity_bytes: u64::from(capacity.unwrap_or(geometry.zone_blocks)) * BLOCK,
                 max_open: geometry.max_open,
                 max_active: geometry.max_active,
                 total_bytes: 0,
@@ -250,10 +319,12 @@ impl Source {
     pub fn mounted_at(
         mut self,
         dir: &Path,
+        options: String,
         latencies: Arc<Latencies>,
         commit: Arc<CommitInterval>,
     ) -> Source {
         self.latencies = latencies;
+        self.info.mount_options = Some(options);
         self.commit = Some(commit);
         self.info.mount_point = Some(dir.to_owned());
         self.info.daemon_pid = Some(std::process::id());
@@ -352,4 +423,19 @@ pub fn recovery_lines(device: &Path, recovery: &RecoveryReport) -> Vec<String> {
         ));
     }
     lines
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn features_have_names_or_are_bits() {
+        let known = [(1, "mirrored"), (2, "packed")];
+        assert_eq!(
+            feature_names(2 | 1 << 40, &known),
+            ["packed", "0x10000000000"]
+        );
+        assert!(feature_names(0, &known).is_empty());
+    }
 }

@@ -5,7 +5,6 @@ use std::process::Command;
 
 use anyhow::{Context, Result, bail};
 use clap::Args;
-use persimmon_device::{Drive, OpenOptions};
 use persimmon_fuse::mounts;
 use rustix::io::Errno;
 use rustix::mount::UnmountFlags;
@@ -19,11 +18,26 @@ pub struct Umount {
     /// Mount point, device or image file
     target: String,
     /// Detach even if files are open; they stay usable until they are closed
-    #[arg(long)]
+    #[arg(long, short = 'l')]
     lazy: bool,
     /// Print JSON
     #[arg(long)]
     json: bool,
+    /// Force, as umount(8) passes it on (nothing is forced: --lazy detaches what is busy)
+    #[arg(short = 'f', hide = true)]
+    force: bool,
+    /// Remount read-only if it is busy (not done: being busy is told)
+    #[arg(short = 'r', hide = true)]
+    read_only: bool,
+    /// Do not write /etc/mtab (nobody does)
+    #[arg(short = 'n', hide = true)]
+    no_mtab: bool,
+    /// Say what is done
+    #[arg(short = 'v', long, hide = true)]
+    verbose: bool,
+    /// Type of the filesystem, as umount(8) passes it on
+    #[arg(short = 't', hide = true, value_name = "TYPE")]
+    kind: Option<String>,
 }
 
 impl Umount {
@@ -47,6 +61,8 @@ impl Umount {
                 "device": line.source,
                 "mount_point": dir,
             }))?;
+        } else if self.verbose {
+            println!("{} unmounted", dir.display());
         }
         Ok(0)
     }
@@ -80,11 +96,7 @@ impl Umount {
 
 /// The device can be had again once the daemon has closed it.
 fn wait_for_daemon(device: &std::path::Path) -> Result<()> {
-    let options = OpenOptions {
-        read_only: true,
-        wait_for_lock: LOCK_WAIT_MAX,
-    };
-    match Drive::open(device, &options) {
+    match crate::device::open(device, true) {
         Err(persimmon_device::DeviceError::Busy { .. }) => bail!(
             "unmounted, but the daemon has not closed {} after {} seconds; see its log",
             device.display(),

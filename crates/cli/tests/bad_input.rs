@@ -4,10 +4,12 @@
 #![allow(clippy::unwrap_used)]
 
 use std::fs;
+use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
 
-use serde_json::Value;
+use rustix::fs::{FlockOperation, flock};
+use serde_json::{Value, json};
 
 struct Place(tempfile::TempDir);
 
@@ -69,11 +71,11 @@ fn unchanged(path: &Path, work: impl FnOnce()) {
 fn mkfs_says_how_many_zones_are_needed_and_leaves_nothing() {
     let place = Place::new();
     place.refused(&["mkfs", "a", "--size", "3M"], 1, &["zones", "at least"]);
-    place.refused(&["mkfs", "a"], 1, &["--size"]);
+    place.refused(&["mkfs", "a"], 2, &["--size"]);
     place.refused(&["mkfs", "a", "--size", "lots"], 2, &["'lots'", "64M"]);
     place.refused(
         &["mkfs", "a", "--size", "64M", "--zone-size", "5000"],
-        1,
+        2,
         &["4096"],
     );
     place.refused(
@@ -86,9 +88,43 @@ fn mkfs_says_how_many_zones_are_needed_and_leaves_nothing() {
         1,
         &["directory does not exist"],
     );
+    for share in ["99.99%", "100%"] {
+        place.refused(
+            &["mkfs", "a", "--size", "64M", "--reserve", share],
+            1,
+            &["no room", "98.41 %"],
+        );
+    }
     let made = place.json(&["mkfs", "a", "--size", "64M", "--dry-run", "--json"]);
     assert_eq!(made["dry_run"], true);
+    assert_eq!(made["zone_count"], 63);
     assert!(fs::read_dir(place.0.path()).unwrap().next().is_none());
+}
+
+#[test]
+fn wrong_invocations_have_a_code_of_their_own() {
+    let place = Place::new();
+    let label = "x".repeat(65);
+    let cases: [(&[&str], &str); 6] = [
+        (&["--zone-size", "512K"], "1 MiB"),
+        (&["--zone-size", "8G"], "4 GiB"),
+        (&["--zone-size", "1M", "--zone-capacity", "2M"], "capacity"),
+        (&["--zone-capacity", "5000"], "4096"),
+        (&["--label", &label], "65 bytes"),
+        (&["--uuid", "00000000-0000-0000-0000-000000000000"], "zeros"),
+    ];
+    for (options, word) in cases {
+        let mut words = vec!["mkfs", "a", "--size", "64M"];
+        words.extend(options);
+        place.refused(&words, 2, &[word]);
+        assert!(!place.path("a").exists());
+    }
+    place.volume("a", "");
+    place.refused(&["dump", "a", "everything"], 2, &["footer", "zit"]);
+    place.refused(&["dump", "a", "block", "x"], 2, &["x"]);
+    place.refused(&["dump", "a", "page", "-1"], 2, &["-1"]);
+    // Understood, and not there.
+    place.refused(&["dump", "a", "inode", "/none"], 1, &["none"]);
 }
 
 #[test]
@@ -138,6 +174,15 @@ fn damaged_and_foreign_images_are_told_apart() {
     }
     place.refused(&["mount", "short", "dir"], 32, &["truncated"]);
     place.refused(&["info", "dir"], 1, &["not on a mounted"]);
+    place.refused(
+        &["dump", "dir"],
+        1,
+        &["dir is a directory", "no Persimmon volume"],
+    );
+    // Not even the superblock is left whole, or nothing tells that there was one.
+    fs::write(place.path("short"), &image[..4000]).unwrap();
+    place.refused(&["info", "short"], 1, &["truncated", "backup"]);
+    place.refused(&["info", "noise"], 1, &["if it was one, restore it"]);
     assert_eq!(place.run(&["probe", "noise"]).status.code(), Some(2));
 }
 
@@ -177,7 +222,18 @@ fn looking_changes_nothing() {
             true
         );
         assert!(place.run(&["dump", "a", "footer"]).status.success());
-        place.refused(&["dump", "a", "everything"], 1, &["footer", "zit"]);
+        let overview = place.run(&["dump", "a"]);
+        let overview = String::from_utf8(overview.stdout).unwrap();
+        assert!(overview.starts_with("uuid:"), "{overview}");
+        assert_eq!(place.json(&["dump", "a", "--json"])["zone_count"], 31);
+        let info = place.json(&["info", "a", "--json"]);
+        assert_eq!(info["features"]["incompatible"], json!(["packed"]));
+        assert_eq!(info["zone_capacity_bytes"], 1 << 20);
+        let info = String::from_utf8(place.run(&["info", "a"]).stdout).unwrap();
+        assert!(
+            info.contains("packed") && info.contains("1.0 MiB writable"),
+            "{info}"
+        );
         place.refused(&["sync", "a"], 1, &["not mounted"]);
         place.refused(&["umount", "a"], 1, &["not mounted"]);
     });
@@ -212,4 +268,30 @@ fn damage_of_the_image_is_told_by_number_and_repaired() {
         let report = place.json(&["fsck", "a", "--json"]);
         assert!(!told(&report) && report["clean"] == true, "{report}");
     }
+}
+
+#[test]
+fn who_is_waited_for_is_told() {
+    let place = Place::new();
+    place.volume("a", "");
+    let file = fs::File::open(place.path("a")).unwrap();
+    flock(&file, FlockOperation::LockExclusive).unwrap();
+    let mut child = Command::new(env!("CARGO_BIN_EXE_persimmon"))
+        .args(["info", "a", "--json"])
+        .current_dir(place.0.path())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut stderr = BufReader::new(child.stderr.take().unwrap());
+    let mut line = String::new();
+    stderr.read_line(&mut line).unwrap();
+    assert!(
+        line.contains(&format!("process {}", std::process::id())) && line.contains("waiting"),
+        "{line}"
+    );
+    flock(&file, FlockOperation::Unlock).unwrap();
+    let output = child.wait_with_output().unwrap();
+    assert!(output.status.success());
+    let _: Value = serde_json::from_slice(&output.stdout).unwrap();
 }

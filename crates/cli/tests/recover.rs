@@ -3,11 +3,13 @@
 #![allow(clippy::unwrap_used)]
 
 use std::fs::{self, OpenOptions};
+use std::io::Write;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::process::{Command, Output};
 
 use persimmon::Filesystem;
+use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use serde_json::Value;
 
 const BLOCK: usize = 4096;
@@ -81,6 +83,7 @@ fn a_volume_without_a_log_is_copied_to_a_new_one() {
         assert_eq!(content, n.to_le_bytes().repeat(1 + n as usize * 20));
     }
     copy.close().unwrap();
+    asked_on_a_terminal(dir);
     mend_in_place(dir);
     let copy = Filesystem::open(dir.join("mended"), &Default::default()).unwrap();
     let content = copy.read("/folder 5/299").unwrap();
@@ -89,6 +92,31 @@ fn a_volume_without_a_log_is_copied_to_a_new_one() {
     // There is something now.
     let again = run(dir, &["recover", "broken", "new"]);
     assert_eq!(again.status.code(), Some(1));
+}
+
+/// Where it asks, and is told no, standard output has the JSON and nothing else.
+fn asked_on_a_terminal(dir: &Path) {
+    let before = fs::read(dir.join("mended")).unwrap();
+    let mut keyboard = fs::File::from(openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap());
+    grantpt(&keyboard).unwrap();
+    unlockpt(&keyboard).unwrap();
+    let name = ptsname(&keyboard, Vec::new()).unwrap();
+    let terminal = fs::File::open(Path::new(name.to_str().unwrap())).unwrap();
+    keyboard.write_all(b"n\n").unwrap();
+    let output = Command::new(env!("CARGO_BIN_EXE_persimmon"))
+        .args(["fsck", "mended", "--repair", "--json"])
+        .current_dir(dir)
+        .stdin(terminal)
+        .output()
+        .unwrap();
+    let told = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(4), "{told}");
+    assert!(told.contains("repair") && told.contains("[y/N]"), "{told}");
+    let answer: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(answer["clean"], false);
+    assert_eq!(answer["repaired"], false);
+    assert_eq!(answer["report"], Value::Null);
+    assert!(fs::read(dir.join("mended")).unwrap() == before);
 }
 
 /// The same in place.

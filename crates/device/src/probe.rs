@@ -13,6 +13,8 @@ const HEAD_BYTES: usize = 128 << 10;
 /// Bytes of a file that must be zero for it to count as blank.
 const BLANK_BYTES: usize = 1 << 20;
 
+const IMAGE: &str = "a Persimmon image";
+
 /// What a file or device holds.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finding {
@@ -21,6 +23,12 @@ pub struct Finding {
 }
 
 impl Finding {
+    /// A Persimmon image, or at least the beginning of one.
+    #[must_use]
+    pub fn is_image(&self) -> bool {
+        self.name == IMAGE
+    }
+
     /// A Persimmon image whose making was interrupted: nothing is lost by overwriting it.
     #[must_use]
     pub fn is_unfinished(&self) -> bool {
@@ -146,7 +154,7 @@ pub fn identify_head(head: &[u8]) -> Option<Finding> {
         let block = head.first_chunk::<BLOCK_SIZE>();
         let superblock = block.and_then(|block| Superblock::decode(block).ok());
         return Some(Finding {
-            name: "a Persimmon image",
+            name: IMAGE,
             unfinished: superblock.is_some_and(|superblock| !superblock.complete),
         });
     }

@@ -174,6 +174,44 @@ impl MountOptions {
         })
     }
 
+    /// Which of `words` ask for what a remount cannot do to a mount with these options: it changes
+    /// `ro`, `nosuid`, `nodev` and `noexec`. Words that leave things as they are, as mount(8)
+    /// hands back, are none of them; so are words that are not understood.
+    #[must_use]
+    pub fn refused_by_remount<'w>(&self, words: &[&'w str]) -> Vec<&'w str> {
+        let is_same = |options: &MountOptions| {
+            let access_times = match (self.access_times, options.access_times) {
+                // What the kernel shows of such a mount is relatime.
+                (AccessTimes::Always, AccessTimes::Relative) => AccessTimes::Always,
+                (_, asked) => asked,
+            };
+            let asked = MountOptions {
+                access_times,
+                read_only: self.read_only,
+                suid: self.suid,
+                dev: self.dev,
+                exec: self.exec,
+                // Means nothing where nothing is mounted anew.
+                allow_duplicate: self.allow_duplicate,
+                remount: self.remount,
+                ..options.clone()
+            };
+            asked == *self
+        };
+        let with = |words: &[&str]| {
+            let mut options = self.clone();
+            for word in words {
+                let _ = options.apply(word);
+            }
+            options
+        };
+        if is_same(&with(words)) {
+            return Vec::new();
+        }
+        let changes = |word: &&'w str| !is_same(&with(&[word]));
+        words.iter().copied().filter(changes).collect()
+    }
+
     /// The table as text, one option a line.
     #[must_use]
     pub fn help() -> String {
@@ -245,6 +283,38 @@ mod tests {
         let list =
             "defaults,auto,noauto,user=me,_netdev,nofail,x-systemd.automount,X-mount.mkdir,,";
         assert_eq!(MountOptions::parse(list), Ok(MountOptions::default()));
+    }
+
+    #[test]
+    fn a_remount_changes_flags_only() {
+        let live = MountOptions::parse("noatime,commit=30,allow_other,sync").unwrap();
+        let same = [
+            "rw",
+            "nosuid",
+            "noatime",
+            "sync",
+            "dirsync",
+            "user_id=0",
+            "group_id=0",
+            "default_permissions",
+            "allow_other",
+            "commit=30",
+            "remount",
+            "ro",
+        ];
+        assert_eq!(live.refused_by_remount(&same), Vec::<&str>::new());
+        assert_eq!(
+            live.refused_by_remount(&["ro", "noatime", "commit=9", "relatime", "nouuid"]),
+            ["commit=9", "relatime"]
+        );
+        // The last one counts.
+        assert!(
+            live.refused_by_remount(&["commit=9", "commit=30"])
+                .is_empty()
+        );
+        let always = MountOptions::parse("strictatime").unwrap();
+        assert!(always.refused_by_remount(&["relatime", "ro"]).is_empty());
+        assert_eq!(always.refused_by_remount(&["noatime"]), ["noatime"]);
     }
 
     #[test]

@@ -53,6 +53,7 @@ scenarios!(
     two_copies_of_one_image,
     options_that_do_not_exist,
     values_that_make_no_sense,
+    what_a_remount_cannot_change,
 );
 
 /// How a command ended and what it said, on both outputs.
@@ -167,7 +168,7 @@ fn a_truncated_image(ground: &Ground) -> Result<()> {
     let volume = filled(ground, "truncated")?;
     let path = volume.image.clone();
     let full = std::fs::metadata(&path)?.len();
-    for len in [full / 2, full - 1, 100_000, 4096] {
+    for len in [full / 2, full - 1, 100_000, 4096, 4095, 100] {
         OpenOptions::new().write(true).open(&path)?.set_len(len)?;
         let before = hash(&path)?;
         let said = tool(ground, "mount", &[&path, &volume.dir])?;
@@ -480,4 +481,33 @@ fn values_that_make_no_sense(ground: &Ground) -> Result<()> {
         ensure!(!path.exists(), "a refused mkfs left a file: {said}");
     }
     Ok(())
+}
+
+/// As `mount -o remount` runs it, with the options of the mount as the kernel shows them.
+fn what_a_remount_cannot_change(ground: &Ground) -> Result<()> {
+    let mut volume = filled(ground, "remount-options")?;
+    volume.mount(&["commit=30", "noatime", "nosuid"])?;
+    let dir = volume.dir.clone();
+    let remount = |options: &str| {
+        let shown = "rw,nosuid,noatime,user_id=0,group_id=0,default_permissions,allow_other";
+        let list = format!("{shown},remount,{options}");
+        tool(ground, "mount", &[&volume.image, &dir, &"-o", &list])
+    };
+    for options in ["commit=9", "relatime", "errors=continue,ro"] {
+        let word = options.split(',').next().unwrap_or_default();
+        remount(options)?.refuses(MOUNT_USAGE, &[word, "nosuid, nodev and noexec", "umount"])?;
+    }
+    std::fs::write(dir.join("writable"), b"still")?;
+    // What is as it is may be said again.
+    remount("commit=30,ro")?.succeeds()?;
+    ensure!(std::fs::write(dir.join("refused"), b"").is_err());
+    let words: [&dyn AsRef<std::ffi::OsStr>; 5] =
+        [&volume.image, &dir, &"-o", &"remount,rw,nosuid", &"--json"];
+    let said = tool(ground, "mount", &words)?;
+    said.succeeds()?;
+    said.says(&["mount_point"])?;
+    std::fs::write(dir.join("writable"), b"again")?;
+    volume.unmount()?;
+    still_good(&mut volume)?;
+    volume.destroy()
 }

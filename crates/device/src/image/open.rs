@@ -370,12 +370,18 @@ fn read_block(
 
 fn foreign(path: &Path) -> DeviceError {
     let what = match File::open(path).and_then(|file| probe::identify(&file)) {
-        Ok(Some(found)) => format!("it holds {found}"),
-        Ok(None) => "nothing known is on it".to_owned(),
+        Ok(Some(found)) if found.is_image() => {
+            let message = "the image is truncated: not even its superblock is whole; copy it \
+                           again, or restore it from a backup";
+            return open_error(path, message);
+        }
+        Ok(Some(found)) => format!("it holds {found}; make one with `persimmon mkfs`"),
+        Ok(None) => "nothing known is on it; if it was one, restore it from a backup, else make \
+                     one with `persimmon mkfs`"
+            .to_owned(),
         Err(error) => error.to_string(),
     };
-    let message = format!("is not a Persimmon image: {what}; make one with `persimmon mkfs`");
-    open_error(path, &message)
+    open_error(path, &format!("is not a Persimmon image: {what}"))
 }
 
 fn remedy(error: &ContainerError) -> String {

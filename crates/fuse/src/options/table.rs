@@ -210,7 +210,7 @@ pub const OPTIONS: &[OptionSpec] = &[
     valued(
         "cache",
         "BYTES",
-        "memory for metadata, for example 64M",
+        "memory for metadata (default 64M)",
         |options, value| {
             options.cache_bytes_max = Some(at_least(value, 1 << 20)?);
             Ok(())
@@ -219,7 +219,7 @@ pub const OPTIONS: &[OptionSpec] = &[
     valued(
         "staging",
         "BYTES",
-        "memory for file data waiting to be written, for example 32M",
+        "memory for file data waiting to be written (default 32M)",
         |options, value| {
             options.staging_bytes_max = Some(at_least(value, 4 << 20)?);
             Ok(())

@@ -80,6 +80,30 @@ fn truncated_images() {
     }
     file.set_len(total + 5).unwrap();
     open(&path).unwrap();
+    for length in [4095, 100, 8] {
+        file.set_len(length).unwrap();
+        says(open(&path), &path, &["truncated", "backup"]);
+    }
+}
+
+/// Nothing must be advised that would destroy what may still be saved.
+#[test]
+fn an_image_without_magic_may_have_been_one() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("a.img");
+    let second = create(&path).unwrap().layout.second_copy;
+    let file = File::options().write(true).open(&path).unwrap();
+    for place in [0, second] {
+        file.write_all_at(&[0xff; 8], place).unwrap();
+    }
+    says(
+        open(&path),
+        &path,
+        &[
+            "nothing known is on it",
+            "if it was one, restore it from a backup",
+        ],
+    );
 }
 
 #[test]

@@ -1,0 +1,100 @@
+//! Opening a device that another process may be using: waits for it, and says for whom.
+
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use persimmon_device::{DeviceError, Drive, OpenOptions};
+
+use crate::daemon::LOCK_WAIT_MAX;
+
+/// How long to wait without a word: a process that is ending lets go sooner.
+const SILENCE_MAX: Duration = Duration::from_secs(1);
+
+/// Opens a device.
+///
+/// # Errors
+/// [`DeviceError::Busy`] when another process has not let go after [`LOCK_WAIT_MAX`]; as
+/// [`Drive::open`].
+pub fn open(path: &Path, read_only: bool) -> Result<Drive, DeviceError> {
+    patiently(path, |wait_for_lock| {
+        Drive::open(
+            path,
+            &OpenOptions {
+                read_only,
+                wait_for_lock,
+            },
+        )
+    })
+}
+
+/// Tries something that waits so long for the lock of `path`; once it has waited for a second, says
+/// so and goes on.
+///
+/// # Errors
+/// Those of `attempt`.
+pub fn patiently<T>(
+    path: &Path,
+    mut attempt: impl FnMut(Duration) -> Result<T, DeviceError>,
+) -> Result<T, DeviceError> {
+    let start = Instant::now();
+    match attempt(SILENCE_MAX) {
+        // What is refused at once, since it is mounted, is not to be had by waiting.
+        Err(DeviceError::Busy { path: shown }) if start.elapsed() >= SILENCE_MAX => {
+            eprintln!(
+                "{shown} is in use by {}; waiting up to {} seconds for it to let go",
+                user_of(path),
+                LOCK_WAIT_MAX.as_secs()
+            );
+            attempt(LOCK_WAIT_MAX - SILENCE_MAX)
+        }
+        other => other,
+    }
+}
+
+/// Who holds the lock, as far as the kernel tells.
+fn user_of(path: &Path) -> String {
+    let holder = || {
+        let metadata = fs::metadata(path).ok()?;
+        let (major, minor) = (
+            rustix::fs::major(metadata.dev()),
+            rustix::fs::minor(metadata.dev()),
+        );
+        let locks = fs::read_to_string("/proc/locks").ok()?;
+        let pid = holder_of(
+            &locks,
+            &format!("{major:02x}:{minor:02x}:{}", metadata.ino()),
+        )?;
+        let name = fs::read_to_string(format!("/proc/{pid}/comm")).ok()?;
+        Some(format!("process {pid} ({})", name.trim_end()))
+    };
+    holder().unwrap_or_else(|| "another process".to_owned())
+}
+
+/// The process in `/proc/locks` that has flock's lock on the file with this name there.
+fn holder_of(locks: &str, file: &str) -> Option<u32> {
+    // number: FLOCK ADVISORY WRITE pid major:minor:inode start end
+    locks.lines().find_map(|line| {
+        let fields: Vec<&str> = line.split_whitespace().collect();
+        match fields.as_slice() {
+            [_, "FLOCK", _, _, pid, name, ..] if *name == file => pid.parse().ok(),
+            _ => None,
+        }
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::holder_of;
+
+    #[test]
+    fn who_waits_is_not_who_holds() {
+        let locks = "1: POSIX  ADVISORY  READ 900 fe:00:77 128 128\n\
+                     2: -> FLOCK  ADVISORY  WRITE 901 fe:00:77 0 EOF\n\
+                     3: FLOCK  ADVISORY  WRITE 902 fe:00:777 0 EOF\n\
+                     4: FLOCK  ADVISORY  WRITE 903 fe:00:77 0 EOF\n";
+        assert_eq!(holder_of(locks, "fe:00:77"), Some(903));
+        assert_eq!(holder_of(locks, "fe:00:78"), None);
+    }
+}
