@@ -1,13 +1,13 @@
 //! `persimmon fsck` and `fsck.persimmon`: checks without writing; repairs through the engine.
 
 use std::io::{BufRead, IsTerminal};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::{Context, Result, anyhow};
 use clap::Args;
 use persimmon::SystemClock;
-use persimmon_device::{Drive, OpenOptions, ZonedDevice};
+use persimmon_device::ZonedDevice;
 use persimmon_engine::{Options, Task, Volume};
 use persimmon_inspect::salvage::rebuild;
 use persimmon_inspect::{CheckOptions, Finding, InspectError, Repairs, Report, Severity, check};
@@ -15,7 +15,7 @@ use persimmon_salvage::{Loss, mend};
 use persimmon_vfs::{Clock, Vfs};
 use serde::Serialize;
 
-use crate::daemon::LOCK_WAIT_MAX;
+use crate::device;
 use crate::exit::{self, FSCK_CORRECTED, FSCK_FAILED, FSCK_UNCORRECTED, FSCK_USAGE};
 use crate::live::mounted_at;
 use crate::output;
@@ -141,13 +141,7 @@ impl Fsck {
 
     /// Writes the metadata anew, from what is left of it, and tells what is lost.
     fn write_anew(&self, path: &Path) -> Result<Vec<Loss>> {
-        let device = Arc::new(Drive::open(
-            path,
-            &OpenOptions {
-                read_only: false,
-                wait_for_lock: LOCK_WAIT_MAX,
-            },
-        )?);
+        let device = Arc::new(device::open(path, false)?);
         let bar = Progress::start("looking for what is left", !self.json);
         let rebuilt = rebuild(&*device, &mut |_, done, total| {
             bar.advance("looking for what is left".into(), done, total);
@@ -170,13 +164,7 @@ impl Fsck {
     }
 
     fn check(&self, path: &Path) -> Result<Report> {
-        let device = Drive::open(
-            path,
-            &OpenOptions {
-                read_only: true,
-                wait_for_lock: LOCK_WAIT_MAX,
-            },
-        )?;
+        let device = device::open(path, true)?;
         let bar = Progress::start("looking for the volume", !self.json);
         let options = CheckOptions {
             data: self.data,
@@ -288,14 +276,8 @@ fn agreed(path: &Path, anew: bool) -> Result<bool> {
 
 /// What a mount repairs: the journal is replayed, unlinked files are freed, and a new checkpoint
 /// is written; and what the check has planned.
-fn repair_by_engine(path: &PathBuf, repairs: &Repairs) -> Result<()> {
-    let device = Drive::open(
-        path,
-        &OpenOptions {
-            read_only: false,
-            wait_for_lock: LOCK_WAIT_MAX,
-        },
-    )?;
+fn repair_by_engine(path: &Path, repairs: &Repairs) -> Result<()> {
+    let device = device::open(path, false)?;
     let (volume, _) = Volume::open(Arc::new(device), Options::default())?;
     let volume = Arc::new(volume);
     if !repairs.is_empty() {

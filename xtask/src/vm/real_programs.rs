@@ -34,7 +34,7 @@ pub fn run(machine: &Machine, way: Option<&str>, filters: &[String]) -> Result<b
         "--package",
         "persimmon-mount-tests",
     ]))?;
-    let tests = volume::built("persimmon-mount-tests")?;
+    let tests = volume::built("mount-tests")?;
     let persimmon = volume::built("persimmon")?;
     let (tests, persimmon) = (text(&tests)?, text(&persimmon)?);
     let path = std::env::var("PATH")?;
