@@ -3,8 +3,10 @@
 //! The first has zones whose write pointers are kept by software: an image over the conventional
 //! zones of a drive. The other is the rest of that drive, and its limits are the limits of both: what is
 //! open in the first costs no place in the drive, so together they allow at least as much as they say.
+//! The second knows when the drive is gone; to the first that looks like a full or failing host.
 
 use std::ops::Range;
+use std::sync::Arc;
 
 use crate::{
     Command, Completion, DeviceError, Geometry, Pending, Result, ZoneId, ZoneInfo, ZoneKind,
@@ -15,11 +17,11 @@ use crate::{
 #[derive(Debug)]
 pub struct Joined<A, B> {
     first: A,
-    second: B,
+    second: Arc<B>,
     geometry: Geometry,
 }
 
-impl<A: ZonedDevice, B: ZonedDevice> Joined<A, B> {
+impl<A: ZonedDevice, B: ZonedDevice + 'static> Joined<A, B> {
     /// Joins them. Their zones are of one size.
     ///
     /// Errors: [`DeviceError::Open`] if they are not, or too many together.
@@ -45,7 +47,7 @@ impl<A: ZonedDevice, B: ZonedDevice> Joined<A, B> {
         };
         Ok(Joined {
             first,
-            second,
+            second: Arc::new(second),
             geometry,
         })
     }
@@ -65,6 +67,15 @@ impl<A: ZonedDevice, B: ZonedDevice> Joined<A, B> {
         self.geometry.conventional_zones
     }
 
+    /// A command to the first, which fails as one to a drive that is gone if it is.
+    fn of_first(&self, pending: Pending) -> Pending {
+        let second = Arc::clone(&self.second);
+        pending.map_err(move |error| match second.report(0..1) {
+            Err(DeviceError::Gone) => DeviceError::Gone,
+            _ => error,
+        })
+    }
+
     /// Both at once; what both completed is durable when both are.
     fn flush_both(&self) -> Pending {
         let flush = |device: &dyn ZonedDevice| {
@@ -72,8 +83,9 @@ impl<A: ZonedDevice, B: ZonedDevice> Joined<A, B> {
             caches.then(|| device.submit(Command::Flush))
         };
         // The second has a queue: it works while the first does.
-        let second = flush(&self.second);
-        let flushed: Vec<Pending> = flush(&self.first).into_iter().chain(second).collect();
+        let second = flush(&*self.second);
+        let first = flush(&self.first).map(|pending| self.of_first(pending));
+        let flushed: Vec<Pending> = first.into_iter().chain(second).collect();
         Pending::deferred(move || {
             let ends: Vec<Result<Completion>> = flushed.into_iter().map(Pending::wait).collect();
             ends.into_iter()
@@ -82,7 +94,7 @@ impl<A: ZonedDevice, B: ZonedDevice> Joined<A, B> {
     }
 }
 
-impl<A: ZonedDevice, B: ZonedDevice> ZonedDevice for Joined<A, B> {
+impl<A: ZonedDevice, B: ZonedDevice + 'static> ZonedDevice for Joined<A, B> {
     fn geometry(&self) -> &Geometry {
         &self.geometry
     }
@@ -97,6 +109,10 @@ impl<A: ZonedDevice, B: ZonedDevice> ZonedDevice for Joined<A, B> {
         let second = zones.start.max(split) - split..zones.end.max(split) - split;
         let mut report = Vec::with_capacity(zones.len());
         if !first.is_empty() {
+            // It knows by heart what the drive would be asked for.
+            if let Err(DeviceError::Gone) = self.second.report(0..1) {
+                return Err(DeviceError::Gone);
+            }
             report.extend(self.first.report(first)?.into_iter().map(|info| ZoneInfo {
                 kind: ZoneKind::Conventional,
                 ..info
@@ -115,7 +131,7 @@ impl<A: ZonedDevice, B: ZonedDevice> ZonedDevice for Joined<A, B> {
             return self.flush_both();
         };
         match zone.0.checked_sub(split) {
-            None => self.first.submit(command),
+            None => self.of_first(self.first.submit(command)),
             Some(within) => {
                 *zone = ZoneId(within);
                 let pending = self.second.submit(command);
@@ -177,6 +193,57 @@ mod tests {
             },
         );
         assert!(number > 0);
+    }
+
+    /// A drive that can be pulled.
+    #[derive(Debug)]
+    struct Pulled(ImageDevice, std::sync::atomic::AtomicBool);
+
+    impl ZonedDevice for Pulled {
+        fn geometry(&self) -> &Geometry {
+            self.0.geometry()
+        }
+
+        fn report(&self, zones: Range<u32>) -> Result<Vec<ZoneInfo>> {
+            match self.1.load(std::sync::atomic::Ordering::Relaxed) {
+                true => Err(DeviceError::Gone),
+                false => self.0.report(zones),
+            }
+        }
+
+        fn submit(&self, command: Command) -> Pending {
+            match self.report(0..1) {
+                Err(error) => Pending::ready(Err(error)),
+                Ok(_) => self.0.submit(command),
+            }
+        }
+    }
+
+    #[test]
+    fn a_drive_that_is_gone_is_gone_in_all_its_zones() {
+        let dir = tempfile::tempdir().unwrap();
+        let shape = Shape {
+            zone_count: 3,
+            zone_blocks: 256,
+            capacity_blocks: 256,
+            max_open: None,
+            max_active: None,
+        };
+        let pulled = Pulled(image(dir.path(), "b", 3, &shape), false.into());
+        let device = Joined::new(image(dir.path(), "a", 3, &shape), pulled).unwrap();
+        // What the host says of a drive that is gone is anything.
+        let fails = |zone| device.read(ZoneId(zone), 0, 1).unwrap_err();
+        for zone in [0, 3] {
+            assert!(matches!(fails(zone), DeviceError::ReadPastEnd { .. }));
+        }
+        let gone = &device.second().1;
+        gone.store(true, std::sync::atomic::Ordering::Relaxed);
+        for zone in [0, 3] {
+            assert!(matches!(fails(zone), DeviceError::Gone));
+            let report = device.report(zone..zone + 1);
+            assert!(matches!(report, Err(DeviceError::Gone)));
+        }
+        assert!(matches!(device.flush(), Err(DeviceError::Gone)));
     }
 
     #[test]
