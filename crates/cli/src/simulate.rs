@@ -46,7 +46,7 @@ pub struct Simulate {
     #[arg(long, default_value_t = 4096)]
     dirty_pages: usize,
     /// Zones kept free between two checkpoints, as a share of those that nothing live would need
-    #[arg(long, default_value = "12.5%", value_parser = parse_basis_points)]
+    #[arg(long, default_value = "2%", value_parser = parse_basis_points)]
     pool: u32,
     /// Reserve of the volume
     #[arg(long, default_value = "0%", value_parser = parse_basis_points)]

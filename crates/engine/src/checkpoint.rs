@@ -4,6 +4,7 @@
 //! cut had found with nothing valid in them (I3).
 
 use std::collections::{BTreeSet, HashSet};
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, MutexGuard, PoisonError};
 
 use persimmon_device::{Buffer, BufferMut, ZoneId};
@@ -35,6 +36,8 @@ pub(crate) struct CheckpointState {
     pub(crate) zit_chunks: Vec<Addr>,
     /// Pages that cleaning asked to be moved.
     pub(crate) cold: HashSet<PageId>,
+    /// The last durable footer; none while pages are written for the next, and if that failed.
+    pub(crate) footer: Option<Footer>,
 }
 
 /// What a cut found.
@@ -126,6 +129,7 @@ impl Volume {
             let result = self.write_checkpoint(&mut snapshot);
             if !matches!(result, Ok(Written::Durable)) {
                 let mut meta = self.meta_mut();
+                self.unlogged.store(true, Ordering::Relaxed);
                 meta.riding.undo_cut();
                 meta.cache.redirty(
                     snapshot.pages.iter().map(|(id, _)| *id),
@@ -151,6 +155,7 @@ impl Volume {
         // A change that was found damaged half way must not become durable.
         self.check_writable()?;
         meta.riding.cut();
+        self.unlogged.store(false, Ordering::Relaxed);
         Ok(Snapshot {
             pages: meta.cache.take_dirty(),
             freed: meta.cache.take_freed(),
@@ -171,12 +176,9 @@ impl Volume {
         if self.log.has_failures(&snapshot.log) {
             return Ok(Written::Superseding);
         }
-        // One that fails keeps its number: what it wrote is not taken for the next one's.
-        let number = {
-            let mut state = self.checkpoint_state();
-            state.number += 1;
-            state.number
-        };
+        let number = self.next_checkpoint();
+        // From here on the MAT in memory is not what the last footer leads to.
+        self.checkpoint_state().footer = None;
         let cold = std::mem::take(&mut self.checkpoint_state().cold);
         let mut written = BTreeSet::new();
 
@@ -223,6 +225,7 @@ impl Volume {
             footer.replay.sequence,
         )?;
         self.meta_mut().riding.forget_cut();
+        self.checkpoint_state().footer = Some(footer);
         add(&self.media.counters.checkpoints, 1);
         for zone in unneeded {
             self.reset_zone(zone.zone, true);
@@ -230,6 +233,83 @@ impl Volume {
         self.reset_unused(std::mem::take(&mut snapshot.zones.resets));
         self.meta_mut().cache.evict(self.cached_pages_max());
         Ok(Written::Durable)
+    }
+
+    /// One that fails keeps its number: what it wrote is not taken for the next one's.
+    fn next_checkpoint(&self) -> u64 {
+        let mut state = self.checkpoint_state();
+        state.number += 1;
+        state.number
+    }
+
+    /// Frees the zones in which nothing is valid: by a checkpoint of the zones alone, if that can be.
+    ///
+    /// It says of the tree what the last whole checkpoint said, and of the zones what there is now;
+    /// between both lies the journal, whose records are durable and which has every change
+    /// of the tree. So its cut is as good as any, and costs some chunks of the ZIT and a footer.
+    pub(crate) fn checkpoint_zones(&self) -> Result<()> {
+        self.check_writable()?;
+        self.log.wait_for_superseding()?;
+        {
+            let _turn = self.checkpoint_turn.take();
+            if self.write_zone_checkpoint()? {
+                return Ok(());
+            }
+        }
+        self.checkpoint()
+    }
+
+    /// False if it has to be a whole one: the journal since the last one does not have it all, or
+    /// not all of it can be replayed.
+    fn write_zone_checkpoint(&self) -> Result<bool> {
+        self.zones.examine(&self.media);
+        let Some(before) = self.checkpoint_state().footer.clone() else {
+            return Ok(false);
+        };
+        let (log, mut zones) = {
+            let _meta = self.meta_mut();
+            self.check_writable()?;
+            if self.unlogged.load(Ordering::Relaxed) || self.zones.failed_zones() > 0 {
+                return Ok(false);
+            }
+            (self.log.cut(), self.zones.cut())
+        };
+        if !log.is_whole {
+            return Ok(false);
+        }
+        self.log
+            .commit(&self.media, &self.zones, log.lsn, false, None)?;
+        if self.log.has_failures(&log) {
+            return Ok(false);
+        }
+        let number = self.next_checkpoint();
+        let mut written = BTreeSet::new();
+        let mut counts = Counts {
+            live: &self.zones,
+            cut: &mut zones.entries,
+        };
+        self.write_zit(number, &mut counts, &mut written)?;
+        self.media.flush()?;
+        let footer = Footer {
+            checkpoint: number,
+            counted: log.lsn,
+            write_clock: zones.write_clock,
+            next_zone_sequence: zones.next_sequence,
+            zit: self.checkpoint_state().zit_chunks.clone(),
+            overrides: self.overrides(&zones, &written),
+            ..before
+        };
+        self.log.write_footer(
+            &self.media,
+            &self.zones,
+            &footer.encode(),
+            footer.counted,
+            footer.replay.sequence,
+        )?;
+        self.checkpoint_state().footer = Some(footer);
+        add(&self.media.counters.zone_checkpoints, 1);
+        self.reset_unused(zones.resets);
+        Ok(true)
     }
 
     /// Resets the zones that a cut found with nothing valid in them.
@@ -457,19 +537,11 @@ impl Volume {
     }
 
     fn footer(&self, number: u64, snapshot: &Snapshot, written: &BTreeSet<ZoneId>) -> Footer {
-        let overrides = written
-            .iter()
-            .flat_map(|zone| self.media.pairs.both(*zone))
-            .filter_map(|zone| {
-                let now = self.zones.entry(zone)?;
-                let valid = snapshot.zones.entries.get(zone.0 as usize)?.valid;
-                Some((zone, ZitEntry { valid, ..now }))
-            })
-            .collect();
         let geometry = self.media.geometry();
         Footer {
             checkpoint: number,
             cut: Lsn(snapshot.log.lsn.0 + u64::from(fault(Fault::CutTooHigh))),
+            counted: Lsn(snapshot.log.lsn.0 + u64::from(fault(Fault::CutTooHigh))),
             replay: snapshot.log.replay,
             root: snapshot.root,
             page_limit: snapshot.page_limit,
@@ -483,8 +555,21 @@ impl Volume {
             max_active: geometry.max_active.unwrap_or(0),
             mat: self.meta().mat.chunks().to_vec(),
             zit: self.checkpoint_state().zit_chunks.clone(),
-            overrides,
+            overrides: self.overrides(&snapshot.zones, written),
         }
+    }
+
+    /// The entries of the zones that a checkpoint wrote into.
+    fn overrides(&self, zones: &zones::Cut, written: &BTreeSet<ZoneId>) -> Vec<(ZoneId, ZitEntry)> {
+        let written = written.iter();
+        written
+            .flat_map(|zone| self.media.pairs.both(*zone))
+            .filter_map(|zone| {
+                let now = self.zones.entry(zone)?;
+                let valid = zones.entries.get(zone.0 as usize)?.valid;
+                Some((zone, ZitEntry { valid, ..now }))
+            })
+            .collect()
     }
 
     /// Asks the next checkpoint to move what lies in a metadata zone: pages, and chunks of the

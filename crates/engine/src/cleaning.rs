@@ -13,6 +13,7 @@ use std::sync::{MutexGuard, PoisonError};
 
 use persimmon_device::{BLOCK_SIZE, ZoneId};
 use persimmon_format::extent::Extent;
+use persimmon_format::record::Op;
 use persimmon_format::summary::Summary;
 use persimmon_format::table::{Role, ZitEntry};
 use persimmon_format::{Addr, DeviceId, Ino, Key, KeyKind};
@@ -20,7 +21,7 @@ use persimmon_format::{Addr, DeviceId, Ino, Key, KeyKind};
 use crate::Volume;
 use crate::data::{Loose, Way};
 use crate::error::{Error, Result};
-use crate::meta::{Intent, extents};
+use crate::meta::{Intent, Transaction, extents};
 use crate::statistics::{Class, add};
 use crate::zones::table::ZoneStatus;
 use crate::zones::trace::{VictimReason, ZoneEvent};
@@ -77,6 +78,7 @@ impl Volume {
                 0 => Choice::Worth,
                 _ => Choice::Garbage,
             };
+            let mut whole = fruitless > 0;
             let mut hopeless = self.zones.dead_zones() == 0 && self.meta().cache.changed() == 0;
             while self.zones.dead_zones() < wanted {
                 // Nothing may be worth it, and somebody waits for room all the same.
@@ -101,13 +103,17 @@ impl Volume {
                     Err(error) => return Err(error),
                 }
                 if victim.entry.role == Role::Metadata {
+                    whole = true;
                     break;
                 }
             }
             if hopeless {
                 return Err(Error::NoSpace);
             }
-            self.checkpoint()?;
+            match whole || self.zones.dead_zones() == 0 {
+                true => self.checkpoint()?,
+                false => self.checkpoint_zones()?,
+            }
             if self.zones.free_zones() <= floor() {
                 self.zones.wait_for_readers();
             }
@@ -146,7 +152,7 @@ impl Volume {
             return Ok(true);
         }
         if dead > 0 && free <= floor + pool / 4 {
-            self.checkpoint()?;
+            self.checkpoint_zones()?;
             return Ok(true);
         }
         Ok(false)
@@ -466,26 +472,33 @@ impl Volume {
                     Some((p.run.ino, p.run.file_block, from, p.addr))
                 })
                 .collect();
-            self.keep_dirty_bound()?;
-            let moved = self.apply_unlogged(
-                |meta| {
-                    moves.iter().try_for_each(|(ino, block, from, _)| {
-                        meta.ensure(&Key::inode(*ino))?;
-                        extents::ensure(meta, *ino, *block, block + from.blocks())
-                    })
-                },
-                |meta| {
-                    let mut moved = 0;
-                    for (ino, block, from, to) in &moves {
-                        moved += extents::relocate(meta, &self.zones, *ino, *block, from, *to)?;
-                    }
-                    Ok(moved)
-                },
-            )?;
+            self.keep_bounds()?;
+            let (moved, _) = self.update_unbounded(None, |tx| remap(tx, &moves))?;
             add(&self.media.counters.blocks_moved, moved);
         }
         result
     }
+}
+
+/// Maps frames to where they were moved, as far as the files still have them where they were. Returns
+/// the blocks moved.
+fn remap(tx: &mut Transaction<'_>, moves: &[(Ino, u64, Extent, Addr)]) -> Result<u64> {
+    let mut moved = 0;
+    for (ino, block, from, to) in moves {
+        for live in tx.find(|meta| extents::still_there(meta, *ino, *block, from))? {
+            let Extent::Frame { crcs, .. } = live.extent else {
+                continue;
+            };
+            moved += crcs.len() as u64;
+            let addr = to.offset((live.block - block) as u32);
+            tx.push(Op::Map {
+                ino: *ino,
+                block: live.block,
+                extent: Extent::Frame { addr, crcs },
+            });
+        }
+    }
+    Ok(moved)
 }
 
 /// The first block that a summary describes: where to search for the one before it.

@@ -95,8 +95,8 @@ pub struct Options {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CleaningOptions {
     /// Zones kept free for the time between two checkpoints, in 1/100 percent of those that nothing
-    /// live would need: with more of them there are fewer checkpoints, which each write the pages
-    /// that changed, and less garbage in those that are cleaned.
+    /// live would need: with more of them there are fewer checkpoints, which each write the zone
+    /// table, and less garbage in those that are cleaned.
     pub pool_basis_points: u32,
     /// At least so many.
     pub pool_zones_min: u32,
@@ -108,7 +108,7 @@ pub struct CleaningOptions {
 impl Default for CleaningOptions {
     fn default() -> Self {
         CleaningOptions {
-            pool_basis_points: 1250,
+            pool_basis_points: 200,
             pool_zones_min: 2,
             metadata_garbage_percent: 70,
         }

@@ -130,7 +130,7 @@ fn open_as_reported(
         uneven,
     } = base::read(&media, &key, &log_zones, copies).map_err(log_lost(&media, report))?;
     check_footer(&media, &footer)?;
-    let replay = Replay::new(&blocks);
+    let replay = Replay::new(&blocks, footer.counted);
     let Tables {
         written_zit,
         zit,
@@ -172,9 +172,10 @@ fn open_as_reported(
     let target = Target {
         key: &key,
         zones: &zones,
+        found: &found,
         mat_lost: mat_chunks_lost > 0,
     };
-    let replayed = replay_records(&replay, footer.cut, &arrival, &target, &mut meta)
+    let replayed = replay_records(&replay, &footer, &arrival, &target, &mut meta)
         .map_err(log_lost(&media, report))?;
     let (last, tail_cut) = (replayed.last, replayed.tail_cut);
     know_headers(&media, &identity, &zones);
@@ -240,6 +241,7 @@ fn open_as_reported(
             written_zit,
             zit_chunks: footer.zit.clone(),
             cold: Default::default(),
+            footer: Some(footer.clone()),
         },
         reserve_basis_points: footer.reserve_basis_points,
     });
@@ -278,6 +280,8 @@ fn metadata(footer: &Footer, mat: Mat) -> Meta {
 struct Target<'a> {
     key: &'a VolumeKey,
     zones: &'a Zones,
+    /// What the ZIT counts in them.
+    found: &'a [Found],
     mat_lost: bool,
 }
 
@@ -292,23 +296,27 @@ struct Replayed {
 /// Applies the records past the cut up to the history's end.
 fn replay_records(
     replay: &Replay<'_>,
-    cut: Lsn,
+    footer: &Footer,
     arrival: &Arrival<'_>,
     target: &Target<'_>,
     meta: &mut Meta,
 ) -> Result<Replayed> {
     let (mut records, mut changes_lost) = (0, 0);
-    let mut apply = |ops: &[Op]| -> Result<()> {
-        let Target {
-            key,
-            zones,
-            mat_lost,
-        } = *target;
-        changes_lost += apply_record(arrival.media, key, meta, zones, ops, mat_lost)?;
+    let mut uncounted = footer.counted > footer.cut;
+    let mut apply = |lsn: Lsn, ops: &[Op]| -> Result<()> {
+        // Up to here the ZIT has counted already, and zones may be in another use by now.
+        if uncounted && lsn > footer.counted {
+            target.zones.set_counts(target.found);
+            uncounted = false;
+        }
+        if !uncounted {
+            adopt(target.zones, ops);
+        }
+        changes_lost += apply_record(arrival.media, target, meta, ops)?;
         Ok(())
     };
     let mut backwards = Vec::new();
-    let (last, tail_cut) = replay.run(cut, |record| {
+    let (last, tail_cut) = replay.run(footer.cut, |record| {
         let asked = record.lsn > replay.trusted && !fault(Fault::UnsafeClassic);
         if asked && !arrival.of(&record.ops)? {
             return Ok(fault(Fault::LostRecordSkipped));
@@ -318,11 +326,14 @@ fn replay_records(
             backwards.push(record);
             return Ok(true);
         }
-        apply(&record.ops)?;
+        apply(record.lsn, &record.ops)?;
         Ok(true)
     })?;
     for record in backwards.iter().rev() {
-        apply(&record.ops)?;
+        apply(record.lsn, &record.ops)?;
+    }
+    if uncounted {
+        target.zones.set_counts(target.found);
     }
     Ok(Replayed {
         last,
@@ -471,6 +482,7 @@ fn check_footer(media: &Media, footer: &Footer) -> Result<()> {
     check_counters(&[
         ("the number of the checkpoint", footer.checkpoint),
         ("the last record of the checkpoint", footer.cut.0),
+        ("the last record that it counted", footer.counted.0),
         ("the log block to replay from", footer.replay.sequence),
         ("the next inode", footer.next_ino),
         ("the number of inodes", footer.inodes),
@@ -599,16 +611,15 @@ fn reconcile(
     Ok((zones, next_sequence, stale))
 }
 
-fn apply_record(
-    media: &Media,
-    key: &VolumeKey,
-    meta: &mut Meta,
-    zones: &Zones,
-    ops: &[Op],
-    mat_lost: bool,
-) -> Result<u64> {
+fn apply_record(media: &Media, target: &Target<'_>, meta: &mut Meta, ops: &[Op]) -> Result<u64> {
+    let Target {
+        key,
+        zones,
+        mat_lost,
+        ..
+    } = *target;
     if ensure(media, key, meta, ops, mat_lost)? {
-        apply_ops(meta, zones, ops)?;
+        apply::apply(meta, zones, ops)?;
         return Ok(0);
     }
     // A page is lost with its zone. What does not need it is as it should be.
@@ -616,7 +627,7 @@ fn apply_record(
     for op in ops {
         let op = std::slice::from_ref(op);
         if ensure(media, key, meta, op, mat_lost)? {
-            apply_ops(meta, zones, op)?;
+            apply::apply(meta, zones, op)?;
         } else {
             lost += 1;
         }
@@ -624,7 +635,8 @@ fn apply_record(
     Ok(lost)
 }
 
-fn apply_ops(meta: &mut Meta, zones: &Zones, ops: &[Op]) -> Result<()> {
+/// Zones that records refer to hold data.
+fn adopt(zones: &Zones, ops: &[Op]) {
     for op in ops {
         if let Op::Map {
             extent: Extent::Frame { addr, .. },
@@ -634,7 +646,6 @@ fn apply_ops(meta: &mut Meta, zones: &Zones, ops: &[Op]) -> Result<()> {
             zones.adopt(addr.zone());
         }
     }
-    apply::apply(meta, zones, ops)
 }
 
 /// Reads the pages that operations need; false if one of them is lost with a zone that failed.

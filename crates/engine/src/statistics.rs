@@ -34,6 +34,7 @@ pub(crate) struct Counters {
     pub(crate) flushes: AtomicU64,
     pub(crate) resets: AtomicU64,
     pub(crate) checkpoints: AtomicU64,
+    pub(crate) zone_checkpoints: AtomicU64,
     pub(crate) cleaning_foreground: AtomicU64,
     pub(crate) cleaning_background: AtomicU64,
     pub(crate) blocks_moved: AtomicU64,
@@ -70,6 +71,7 @@ impl Counters {
             flushes: get(&self.flushes),
             resets: get(&self.resets),
             checkpoints: get(&self.checkpoints),
+            zone_checkpoints: get(&self.zone_checkpoints),
             cleaning_foreground: get(&self.cleaning_foreground),
             cleaning_background: get(&self.cleaning_background),
             blocks_moved: get(&self.blocks_moved),
@@ -110,8 +112,10 @@ pub struct Statistics {
     pub flushes: u64,
     /// Zone resets.
     pub resets: u64,
-    /// Checkpoints.
+    /// Checkpoints, those of the zones alone left out.
     pub checkpoints: u64,
+    /// Checkpoints of the zones alone.
+    pub zone_checkpoints: u64,
     /// Victims cleaned because somebody waited for room.
     pub cleaning_foreground: u64,
     /// Victims cleaned ahead.
@@ -147,6 +151,7 @@ impl Statistics {
             flushes: self.flushes - before.flushes,
             resets: self.resets - before.resets,
             checkpoints: self.checkpoints - before.checkpoints,
+            zone_checkpoints: self.zone_checkpoints - before.zone_checkpoints,
             cleaning_foreground: self.cleaning_foreground - before.cleaning_foreground,
             cleaning_background: self.cleaning_background - before.cleaning_background,
             blocks_moved: self.blocks_moved - before.blocks_moved,

@@ -54,6 +54,8 @@ pub struct Volume {
     pub(crate) checkpoint_state: Mutex<CheckpointState>,
     pub(crate) checkpoint_turn: Turn,
     pub(crate) cleaning_turn: Turn,
+    /// Something was changed since the last whole checkpoint's cut that no record tells of.
+    pub(crate) unlogged: AtomicBool,
     pub(crate) packing_turn: Turn,
     /// Packing found no room: it is not tried again before the next checkpoint.
     pub(crate) packing_stuck: AtomicBool,
@@ -93,6 +95,8 @@ pub enum Task {
     CleanIfDue,
     /// Clean one victim.
     Clean,
+    /// Free the zones in which nothing is valid, by a checkpoint of the zones alone if that can be.
+    FreeZones,
     /// Finish a truncation that a crash interrupted.
     Truncate,
     /// Ask the device which zones have failed, and make the log independent of those that have.
@@ -144,6 +148,7 @@ impl Volume {
             checkpoint_state: Mutex::new(parts.checkpoint),
             checkpoint_turn: Turn::default(),
             cleaning_turn: Turn::default(),
+            unlogged: AtomicBool::new(false),
             packing_turn: Turn::default(),
             packing_stuck: AtomicBool::new(false),
             cleaning_options,
@@ -289,7 +294,7 @@ impl Volume {
         (pages.min(self.cached_pages_max()) / 8).clamp(4, 512)
     }
 
-    /// Applies operations that are no logical change and make no record: moves by cleaning.
+    /// Applies operations that are no logical change and make no record: packing.
     pub(crate) fn apply_unlogged<R>(
         &self,
         mut ensure: impl FnMut(&Meta) -> Result<()>,
@@ -302,6 +307,7 @@ impl Volume {
                 let mut meta = self.meta_mut();
                 match ensure(&meta) {
                     Ok(()) => {
+                        self.unlogged.store(true, Ordering::Relaxed);
                         let result = f(&mut meta);
                         if result.is_err() || meta.cache.fault().is_some() {
                             self.make_read_only();
@@ -379,7 +385,7 @@ impl Volume {
     /// Waits for a checkpoint where journal or changed pages have reached their bounds, and writes
     /// records that have piled up. What a checkpoint under way has not written yet counts: until
     /// it is durable a recovery would have to change those pages too.
-    fn keep_bounds(&self) -> Result<()> {
+    pub(crate) fn keep_bounds(&self) -> Result<()> {
         if self.log.buffered_bytes() > BUFFERED_BYTES_MAX {
             self.log
                 .commit(&self.media, &self.zones, self.log.last_lsn(), false, None)?;
@@ -433,6 +439,8 @@ impl Volume {
             }
             Task::CleanIfDue => self.clean_ahead().map(done),
             Task::Clean => self.clean_one().map(done),
+            Task::FreeZones if self.zones.dead_zones() == 0 => Ok(Progress::Idle),
+            Task::FreeZones => self.checkpoint_zones().map(|()| Progress::Worked),
             Task::Truncate => self.finish_a_truncation().map(done),
             Task::Examine => {
                 self.zones.examine_all(&self.media);

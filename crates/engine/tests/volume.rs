@@ -109,7 +109,8 @@ fn random_changes_match_a_copy() {
                 68..78 => volume.sync_file(ino).unwrap(),
                 78..82 => volume.sync().unwrap(),
                 82..86 => drop(volume.step(Task::Checkpoint).unwrap()),
-                86..94 => drop(volume.step(Task::Clean).unwrap()),
+                86..92 => drop(volume.step(Task::Clean).unwrap()),
+                92..94 => drop(volume.step(Task::FreeZones).unwrap()),
                 94..96 => {
                     volume.close().unwrap();
                     drop(volume);

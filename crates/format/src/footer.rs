@@ -26,6 +26,10 @@ pub struct Footer {
     pub checkpoint: u64,
     /// Records up to this LSN are in the checkpoint.
     pub cut: Lsn,
+    /// Records up to this LSN, which is not before the cut, are in the counts of the ZIT: those
+    /// past the cut are durable, and replayed without counting. Encoded last, where it is past the
+    /// cut.
+    pub counted: Lsn,
     /// The first log block that can hold a record past the cut.
     pub replay: LogPosition,
     /// Root page of the tree.
@@ -87,6 +91,9 @@ impl Footer {
             out.put_u32(zone.0);
             entry.encode(&mut out);
         }
+        if self.counted > self.cut {
+            out.put_u64(self.counted.0);
+        }
         out
     }
 
@@ -116,10 +123,18 @@ impl Footer {
         for _ in 0..count {
             overrides.push((ZoneId(r.u32()?), ZitEntry::read(&mut r)?));
         }
+        let counted = match r.is_empty() {
+            true => cut,
+            false => Lsn(r.u64()?),
+        };
+        if counted < cut {
+            return Err(r.bad("last record counted", counted.0));
+        }
         r.end()?;
         Ok(Footer {
             checkpoint,
             cut,
+            counted,
             replay,
             root,
             page_limit,

@@ -191,6 +191,7 @@ fn footer() -> impl Strategy<Value = Footer> {
                 Footer {
                     checkpoint: n[0],
                     cut: Lsn(n[1]),
+                    counted: Lsn(n[1] | n[3]),
                     replay: LogPosition {
                         sequence: n[2],
                         addr: replay,

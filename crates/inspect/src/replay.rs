@@ -78,7 +78,7 @@ pub(crate) fn read(
         cut: footer.cut,
         found: BTreeMap::new(),
         epochs: Vec::new(),
-        durable: footer.cut,
+        durable: footer.counted.max(footer.cut),
         bad: Vec::new(),
         partial: Vec::new(),
         partial_lsn: Lsn(0),

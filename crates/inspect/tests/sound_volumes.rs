@@ -4,9 +4,14 @@
 
 mod support;
 
-use persimmon_engine::Task;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use persimmon_engine::{FormatOptions, Task, Volume};
 use persimmon_format::inode::ROOT;
+use persimmon_format::table::Role;
 use persimmon_inspect::Inspector;
+use persimmon_sim::{SimConfig, SimDevice};
 use support::{FILE, add, assert_sound, content, formatted, now, numbers, open, populate, report};
 
 #[test]
@@ -153,4 +158,72 @@ fn paths_are_resolved() {
         error.to_string(),
         "\"nothing\" of /directory 0/nothing is not there"
     );
+}
+
+/// Checkpoints of the zones alone: zones are freed, reset and written again with no page written.
+/// Replay begins at the last whole checkpoint, whose tree names what was in those zones before.
+#[test]
+fn zones_are_used_again_between_whole_checkpoints() {
+    let device = Arc::new(SimDevice::new(SimConfig::new(48, 128).volatile_cache()));
+    Volume::format(device.clone(), &FormatOptions::default()).unwrap();
+    let volume = open(&device);
+    let ino = add(&volume, ROOT, "file", FILE);
+    let blocks = volume.space().available_bytes / 4096 / 2;
+    let mut copy = vec![0u64; blocks as usize];
+    let write = |copy: &mut Vec<u64>, block: u64, round: u64| {
+        let written = volume.write(ino, block * 4096, &content(round, 4096), now(1));
+        assert_eq!(written.unwrap(), 4096);
+        copy[block as usize] = round;
+    };
+    (0..blocks).for_each(|block| write(&mut copy, block, block));
+    volume.sync().unwrap();
+    volume.step(Task::Checkpoint).unwrap();
+    let before = volume.statistics();
+    let (mut round, mut random) = (blocks, 5u64);
+    let (mut used_again, mut uses) = (0, BTreeMap::new());
+    for _ in 0..60 {
+        for _ in 0..100 {
+            random = random
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1);
+            round += 1;
+            write(&mut copy, (random >> 33) % blocks, round);
+        }
+        volume.sync().unwrap();
+        volume.step(Task::Clean).unwrap();
+        volume.step(Task::FreeZones).unwrap();
+        for status in volume.zones() {
+            let sequence = status.entry.sequence;
+            let last = uses.entry(status.zone).or_insert(sequence);
+            if sequence > *last {
+                used_again += u32::from(std::mem::replace(last, sequence) > 0);
+            }
+        }
+        let crashed = Arc::new(device.persisted(round));
+        let found = report(&crashed, true);
+        assert_sound(&found);
+        let recovered = open(&crashed);
+        let mut bytes = vec![0; 4096];
+        for (block, round) in (0..).zip(&copy) {
+            recovered.read(ino, block * 4096, &mut bytes).unwrap();
+            assert!(bytes == content(*round, 4096), "block {block}");
+        }
+        assert_sound(&report(&crashed, true));
+        recovered.step(Task::FreeZones).unwrap();
+        assert_sound(&report(&crashed, true));
+        recovered.step(Task::Checkpoint).unwrap();
+        let counts = |volume: &Volume| -> Vec<u64> {
+            let zones = volume.zones();
+            let data = zones.iter().filter(|z| z.entry.role == Role::Data);
+            data.map(|z| z.entry.grains()).collect()
+        };
+        assert_eq!(
+            counts(&recovered).iter().sum::<u64>(),
+            counts(&volume).iter().sum::<u64>()
+        );
+    }
+    let done = volume.statistics().since(&before);
+    assert!(done.zone_checkpoints > 5, "{done:?}");
+    assert!(done.checkpoints <= 2, "{done:?}");
+    assert!(used_again > 5, "{used_again}");
 }

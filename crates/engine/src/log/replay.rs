@@ -50,7 +50,8 @@ struct Walk {
 }
 
 impl<'a> Replay<'a> {
-    pub(crate) fn new(blocks: &'a [Read]) -> Replay<'a> {
+    /// Records up to `counted` are durable, whatever the blocks say.
+    pub(crate) fn new(blocks: &'a [Read], counted: Lsn) -> Replay<'a> {
         let states = || blocks.iter().filter_map(Read::state);
         let mut limits = BTreeMap::new();
         let epochs: BTreeMap<u32, Lsn> = states()
@@ -64,7 +65,7 @@ impl<'a> Replay<'a> {
         Replay {
             blocks,
             limits,
-            trusted: states().map(|s| s.durable).max().unwrap_or_default(),
+            trusted: states().map(|s| s.durable).fold(counted, Lsn::max),
             epoch: states().map(|s| s.epoch).max().unwrap_or_default(),
         }
     }

@@ -79,6 +79,9 @@ pub(crate) struct Cut {
     /// Data of an earlier record has failed, and is not in the history yet.
     failing: bool,
     failures: u64,
+    /// All records since the last whole checkpoint can be replayed: no data failed, no block is
+    /// bad.
+    pub(crate) is_whole: bool,
 }
 
 /// What recovery found, or mkfs begins with.
@@ -192,6 +195,9 @@ impl Log {
             replay: inner.head.map_or(start, |h| h.position()),
             failing: inner.failed_flights > 0,
             failures: inner.failures,
+            is_whole: inner.failures == 0
+                && inner.tainted.is_none()
+                && inner.sound_from <= inner.replay_sequence,
         }
     }
 

@@ -211,32 +211,6 @@ fn joined(meta: &Meta, ino: Ino, block: u64, extent: &Extent) -> Result<Option<(
     )))
 }
 
-/// Moves the blocks of `from` (a frame, at `block` of the file) to `to`, as far as the file still
-/// has them there. Not a logical change: no record is made of it. Returns the blocks moved.
-pub(crate) fn relocate(
-    meta: &mut Meta,
-    zones: &Zones,
-    ino: Ino,
-    block: u64,
-    from: &Extent,
-    to: persimmon_format::Addr,
-) -> Result<u64> {
-    let mut moved = 0;
-    for live in still_there(meta, ino, block, from)? {
-        let skip = live.block - block;
-        let Extent::Frame { crcs, .. } = live.extent else {
-            continue;
-        };
-        moved += crcs.len() as u64;
-        let target = Extent::Frame {
-            addr: to.offset(skip as u32),
-            crcs,
-        };
-        map(meta, zones, ino, live.block, &target)?;
-    }
-    Ok(moved)
-}
-
 /// Puts `to` in the place of `from`, which holds the same one block, if the file still has that at
 /// `block`. Not a logical change: no record is made of it. True if it did.
 pub(crate) fn exchange(

@@ -72,6 +72,7 @@ pub fn footer() -> Footer {
     Footer {
         checkpoint: 1,
         cut: Lsn(2),
+        counted: Lsn(2),
         replay: LogPosition {
             sequence: 3,
             addr: addr(4, 5),

@@ -17,9 +17,11 @@ mod summaries;
 mod zones;
 
 use std::fmt;
+use std::ops::ControlFlow;
 
 use persimmon_device::ZonedDevice;
 use persimmon_device::image::Notice;
+use persimmon_format::Key;
 use serde::Serialize;
 
 use crate::checkpoint::Checkpoint;
@@ -237,11 +239,27 @@ fn check_content(
         check_tables(checkpoint, &base, &usage, findings, &mut plan);
     }
     let mut state = State::new(inspector, base);
+    let counted = checkpoint.footer.counted;
+    let mut uncounted = counted > checkpoint.footer.cut;
+    let mut recount = |state: &State<'_, '_>| {
+        usage.forget_data();
+        let _ = state.scan(Key::from_bytes(&[0; Key::LEN]), &mut |key, value| {
+            usage.data(&key, value);
+            ControlFlow::Continue(())
+        });
+    };
     for record in &inspector.journal.records {
+        if uncounted && record.lsn > counted {
+            recount(&state);
+            uncounted = false;
+        }
         if let Err(error) = state.apply(&record.ops) {
             findings.add(&LOG_RECORD, format_args!("LSN {}", record.lsn), error);
         }
         counts.records_replayed += 1;
+    }
+    if uncounted {
+        recount(&state);
     }
     let total = if options.data {
         usage.data_blocks()

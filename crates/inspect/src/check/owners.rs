@@ -15,6 +15,8 @@ use persimmon_format::table::Role;
 pub(crate) struct Usage {
     /// Owned grains by zone.
     pub grains: Vec<u64>,
+    /// Those of metadata among them.
+    metadata: Vec<u64>,
     pub inodes: u64,
     pub reserved: u64,
 }
@@ -23,6 +25,7 @@ impl Usage {
     pub(crate) fn new(inspector: &Inspector<'_>) -> Usage {
         Usage {
             grains: vec![0; inspector.zones.len()],
+            metadata: vec![0; inspector.zones.len()],
             inodes: 0,
             reserved: 0,
         }
@@ -33,16 +36,29 @@ impl Usage {
         match key.kind {
             KeyKind::INODE => self.inodes += 1,
             KeyKind::EXTENT => {
-                let extent = Extent::decode(value).ok();
-                if let Some((addr, grains)) = extent.as_ref().and_then(Extent::on_device) {
-                    self.add(addr, grains);
-                }
-                if let Some(Extent::Reserved { blocks }) = extent {
+                self.data(key, value);
+                if let Ok(Extent::Reserved { blocks }) = Extent::decode(value) {
                     self.reserved += u64::from(blocks);
                 }
             }
             _ => {}
         }
+    }
+
+    /// Counts what an item has on the device.
+    pub(crate) fn data(&mut self, key: &Key, value: &[u8]) {
+        let extent = match key.kind {
+            KeyKind::EXTENT => Extent::decode(value).ok(),
+            _ => None,
+        };
+        if let Some((addr, grains)) = extent.as_ref().and_then(Extent::on_device) {
+            self.add(addr, grains);
+        }
+    }
+
+    /// Counts data anew: as of a later record.
+    pub(crate) fn forget_data(&mut self) {
+        self.grains.clone_from(&self.metadata);
     }
 
     fn add(&mut self, addr: Addr, grains: u64) {
@@ -160,6 +176,9 @@ impl Owners {
                 findings.add(&MAT_ENTRY, &place, detail);
             }
             usage.add(addr, blocks * BLOCK_GRAINS);
+            if let Some(count) = usage.metadata.get_mut(addr.zone().0 as usize) {
+                *count += blocks * BLOCK_GRAINS;
+            }
             let taken = self.claim(addr, blocks);
             if taken > 0 {
                 findings.add(&MAT_SHARED, place, format_args!("{taken} blocks at {addr}"));

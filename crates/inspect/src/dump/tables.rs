@@ -17,6 +17,8 @@ pub struct FooterDump {
     pub checkpoint: u64,
     /// Its cut.
     pub cut_lsn: u64,
+    /// Up to here the zone table has counted.
+    pub counted_lsn: u64,
     /// Where replay starts.
     pub replay_addr: String,
     /// The sequence of that block.
@@ -89,6 +91,7 @@ pub(super) fn footer(inspector: &Inspector<'_>) -> Result<FooterDump> {
         addr: checkpoint.addr.to_string(),
         checkpoint: footer.checkpoint,
         cut_lsn: footer.cut.0,
+        counted_lsn: footer.counted.0,
         replay_addr: footer.replay.addr.to_string(),
         replay_sequence: footer.replay.sequence,
         root_page: footer.root.0,

@@ -462,6 +462,7 @@ fn from_pages(inspector: &Inspector<'_>, scan: &Scan) -> Option<Candidate> {
     let footer = Footer {
         checkpoint: number,
         cut: Lsn(0),
+        counted: Lsn(0),
         replay: LogPosition {
             sequence: 1,
             addr: Addr::ZERO,

@@ -334,7 +334,10 @@ impl Mounted {
             Step::WriteBack => Task::WriteBack,
             Step::Commit => Task::Commit,
             Step::Checkpoint => Task::Checkpoint,
-            Step::Clean => Task::Clean,
+            Step::Clean => {
+                self.vfs.volume().step(Task::Clean)?;
+                Task::FreeZones
+            }
         };
         self.vfs.volume().step(task).map(drop).map_err(Error::from)
     }
