@@ -259,8 +259,8 @@ impl Volume {
         self.checkpoint()
     }
 
-    /// False if it has to be a whole one: the journal since the last one does not have it all, or
-    /// not all of it can be replayed.
+    /// False if it has to be a whole one: the journal since the last one does not have it all, not
+    /// all of it can be replayed, or it is as long as it may get.
     fn write_zone_checkpoint(&self) -> Result<bool> {
         self.zones.examine(&self.media);
         let Some(before) = self.checkpoint_state().footer.clone() else {
@@ -269,17 +269,19 @@ impl Volume {
         let (log, mut zones) = {
             let _meta = self.meta_mut();
             self.check_writable()?;
-            if self.unlogged.load(Ordering::Relaxed) || self.zones.failed_zones() > 0 {
+            if self.unlogged.load(Ordering::Relaxed) {
                 return Ok(false);
             }
             (self.log.cut(), self.zones.cut())
         };
-        if !log.is_whole {
+        let is_long = self.log.blocks_to_replay() >= self.zones.budget.journal_blocks_max;
+        if is_long || !log.is_sound || log.last_failure > before.cut {
             return Ok(false);
         }
         self.log
             .commit(&self.media, &self.zones, log.lsn, false, None)?;
-        if self.log.has_failures(&log) {
+        self.zones.examine(&self.media);
+        if self.log.has_failures(&log) || self.zones.log_is_failing() {
             return Ok(false);
         }
         let number = self.next_checkpoint();
@@ -289,16 +291,20 @@ impl Volume {
             cut: &mut zones.entries,
         };
         self.write_zit(number, &mut counts, &mut written)?;
+        if fault(Fault::ResetBeforeZones) {
+            self.reset_unused(std::mem::take(&mut zones.resets));
+        }
         self.media.flush()?;
         let footer = Footer {
             checkpoint: number,
-            counted: log.lsn,
+            counted: Lsn(log.lsn.0 + u64::from(fault(Fault::CountedTooHigh))),
             write_clock: zones.write_clock,
             next_zone_sequence: zones.next_sequence,
             zit: self.checkpoint_state().zit_chunks.clone(),
             overrides: self.overrides(&zones, &written),
             ..before
         };
+        // It leaves no part of the log behind.
         self.log.write_footer(
             &self.media,
             &self.zones,
@@ -308,6 +314,11 @@ impl Volume {
         )?;
         self.checkpoint_state().footer = Some(footer);
         add(&self.media.counters.zone_checkpoints, 1);
+        self.zones.examine(&self.media);
+        if self.zones.log_is_failing() {
+            // Without the journal the footer leads to a tree that names what lies in these zones.
+            return Ok(false);
+        }
         self.reset_unused(zones.resets);
         Ok(true)
     }

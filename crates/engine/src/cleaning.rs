@@ -1,10 +1,11 @@
 //! Cleaning: valid blocks of a victim move elsewhere, so that the next checkpoint can reset it.
 //!
 //! Data zones: summaries say whose the blocks are, the tree whether they still are; survivors go
-//! to zones of their own, sorted by file and offset. Moves are not journaled: until the
-//! checkpoint the old copy stands. A victim is done when its valid count is zero; what summaries
-//! miss is found in the tree. Metadata zones: the pages in it are marked dirty, and the next
-//! checkpoint writes them elsewhere.
+//! to zones of their own, sorted by file and offset. Moves are journaled as what users write is:
+//! checkpoints that free zones need not write the pages that changed. Until then the old copy
+//! stands. A victim is done when its valid count is zero; what summaries miss is found in the tree.
+//! Metadata zones: the pages in it are marked dirty, and the next checkpoint writes them
+//! elsewhere.
 
 mod demand;
 

@@ -58,11 +58,19 @@ pub enum Fault {
     GapIgnored,
     /// The records past the cut are replayed from the last to the first.
     ReplayedBackwards,
+    /// A checkpoint of the zones alone counts one record too many.
+    CountedTooHigh,
+    /// A checkpoint of the zones alone resets zones before its footer is durable.
+    ResetBeforeZones,
+    /// A checkpoint of the zones alone follows a change that no record tells of.
+    UnloggedForgotten,
+    /// Replay counts what a checkpoint of the zones alone had counted.
+    CountedTwice,
 }
 
 impl Fault {
     /// All of them.
-    pub const ALL: [Fault; 26] = [
+    pub const ALL: [Fault; 30] = [
         Fault::UnsafeClassic,
         Fault::NoWritePointerCheck,
         Fault::ResetBeforeCheckpoint,
@@ -89,6 +97,10 @@ impl Fault {
         Fault::FreedPageKept,
         Fault::GapIgnored,
         Fault::ReplayedBackwards,
+        Fault::CountedTooHigh,
+        Fault::ResetBeforeZones,
+        Fault::UnloggedForgotten,
+        Fault::CountedTwice,
     ];
 }
 

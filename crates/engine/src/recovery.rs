@@ -185,7 +185,7 @@ fn open_as_reported(
     // it: they would come back in the place of new ones that a power cut loses.
     let new_epoch = tail_cut || !media.geometry().write_pointer_is_proof;
     let durable = match leave_zone {
-        true => replay.trusted.max(base.cut),
+        true => replay.told.max(base.counted),
         false => last,
     };
     let state = LogState {
@@ -204,7 +204,7 @@ fn open_as_reported(
         chain: log_zones.iter().map(|f| f.zone).collect(),
         replay_sequence: footer.replay.sequence,
         // The first block of a new epoch tells.
-        told: if new_epoch { durable } else { replay.trusted },
+        told: if new_epoch { durable } else { replay.told },
         has_bad_blocks: blocks.iter().any(|b| b.state().is_none()),
     };
     let summary = RecoveryReport {
@@ -214,7 +214,7 @@ fn open_as_reported(
         zit_chunks: footer.zit.len() as u32,
         records_replayed: replayed.records,
         tail_cut,
-        clean: !tail_cut && replay.trusted >= last,
+        clean: !tail_cut && replay.told >= last,
         new_epoch,
         older_footer,
         log_blocks_bad: blocks.iter().filter(|b| b.state().is_none()).count() as u32,
@@ -302,7 +302,7 @@ fn replay_records(
     meta: &mut Meta,
 ) -> Result<Replayed> {
     let (mut records, mut changes_lost) = (0, 0);
-    let mut uncounted = footer.counted > footer.cut;
+    let mut uncounted = footer.counted > footer.cut && !fault(Fault::CountedTwice);
     let mut apply = |lsn: Lsn, ops: &[Op]| -> Result<()> {
         // Up to here the ZIT has counted already, and zones may be in another use by now.
         if uncounted && lsn > footer.counted {

@@ -13,6 +13,7 @@ use persimmon_format::{Ino, Key, KeyKind, Lsn, PageId, VolumeKey};
 use crate::checkpoint::CheckpointState;
 use crate::data::{Compressibility, Files, Space, Tails, Truncations};
 use crate::error::{Error, Result};
+use crate::faults::{Fault, fault};
 use crate::in_flight::InFlight;
 use crate::log::Log;
 use crate::log::writer::LogStart;
@@ -307,7 +308,8 @@ impl Volume {
                 let mut meta = self.meta_mut();
                 match ensure(&meta) {
                     Ok(()) => {
-                        self.unlogged.store(true, Ordering::Relaxed);
+                        self.unlogged
+                            .store(!fault(Fault::UnloggedForgotten), Ordering::Relaxed);
                         let result = f(&mut meta);
                         if result.is_err() || meta.cache.fault().is_some() {
                             self.make_read_only();

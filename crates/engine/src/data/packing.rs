@@ -1,5 +1,5 @@
 //! Packing: compressed blocks, out of the tree or of zones that are cleaned, are put densely into
-//! runs of blocks and written. Not journaled, as cleaning is not: until the next checkpoint the
+//! runs of blocks and written. Not journaled: until the next whole checkpoint the
 //! journal has a compressed block, or its old place does, and the checkpoint's pages refer to
 //! pieces that were complete before they were changed.
 

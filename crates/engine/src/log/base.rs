@@ -12,7 +12,8 @@ use crate::media::Media;
 #[derive(Clone, Copy)]
 pub(crate) struct Base {
     pub(crate) footer: Addr,
-    pub(crate) cut: Lsn,
+    /// Records up to this LSN were durable before it was.
+    pub(crate) counted: Lsn,
     pub(crate) replay_sequence: u64,
 }
 
@@ -20,7 +21,7 @@ impl Base {
     pub(crate) fn of(addr: Addr, footer: &Footer) -> Base {
         Base {
             footer: addr,
-            cut: footer.cut,
+            counted: footer.counted,
             replay_sequence: footer.replay.sequence,
         }
     }

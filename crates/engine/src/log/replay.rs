@@ -18,6 +18,8 @@ pub(crate) struct Replay<'a> {
     limits: BTreeMap<u32, Lsn>,
     /// Up to here records are known to have been durable: what is missing is damage.
     pub(crate) trusted: Lsn,
+    /// Up to here blocks of the log say so.
+    pub(crate) told: Lsn,
     /// Largest epoch seen.
     pub(crate) epoch: u32,
 }
@@ -50,7 +52,7 @@ struct Walk {
 }
 
 impl<'a> Replay<'a> {
-    /// Records up to `counted` are durable, whatever the blocks say.
+    /// Records up to `counted` were durable when the footer was written, whatever the blocks say.
     pub(crate) fn new(blocks: &'a [Read], counted: Lsn) -> Replay<'a> {
         let states = || blocks.iter().filter_map(Read::state);
         let mut limits = BTreeMap::new();
@@ -62,10 +64,12 @@ impl<'a> Replay<'a> {
             limits.insert(epoch, limit);
             limit = limit.min(resume_after);
         }
+        let told = states().map(|s| s.durable).max().unwrap_or_default();
         Replay {
             blocks,
             limits,
-            trusted: states().map(|s| s.durable).fold(counted, Lsn::max),
+            trusted: told.max(counted),
+            told,
             epoch: states().map(|s| s.epoch).max().unwrap_or_default(),
         }
     }

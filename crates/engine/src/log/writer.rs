@@ -58,6 +58,8 @@ struct Inner {
     failed_flights: usize,
     /// Failed flights there ever were.
     failures: u64,
+    /// The last record whose data did not arrive.
+    last_failure: Lsn,
     /// Records up to this LSN are acknowledged only by a checkpoint.
     tainted: Option<Lsn>,
     broken: Option<Error>,
@@ -79,9 +81,10 @@ pub(crate) struct Cut {
     /// Data of an earlier record has failed, and is not in the history yet.
     failing: bool,
     failures: u64,
-    /// All records since the last whole checkpoint can be replayed: no data failed, no block is
-    /// bad.
-    pub(crate) is_whole: bool,
+    /// The last record whose data did not arrive.
+    pub(crate) last_failure: Lsn,
+    /// No block that a recovery would have to read is known to be bad.
+    pub(crate) is_sound: bool,
 }
 
 /// What recovery found, or mkfs begins with.
@@ -125,6 +128,7 @@ impl Log {
                 },
                 failed_flights: 0,
                 failures: 0,
+                last_failure: Lsn(0),
                 tainted: None,
                 broken: None,
             }),
@@ -195,9 +199,8 @@ impl Log {
             replay: inner.head.map_or(start, |h| h.position()),
             failing: inner.failed_flights > 0,
             failures: inner.failures,
-            is_whole: inner.failures == 0
-                && inner.tainted.is_none()
-                && inner.sound_from <= inner.replay_sequence,
+            last_failure: inner.last_failure,
+            is_sound: inner.sound_from <= inner.replay_sequence,
         }
     }
 
@@ -298,6 +301,9 @@ impl Log {
         inner.written = last_lsn;
         inner.failed_flights += failed;
         inner.failures += failed as u64;
+        if failed > 0 {
+            inner.last_failure = last_lsn;
+        }
         if failed > 0 && !fault(Fault::FailedDataAcknowledged) {
             inner.tainted = Some(last_lsn);
         }
