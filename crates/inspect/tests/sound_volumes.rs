@@ -7,8 +7,9 @@ mod support;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use persimmon_engine::{FormatOptions, Task, Volume};
+use persimmon_engine::{FormatOptions, Task, Volume, ZoneStatus};
 use persimmon_format::inode::ROOT;
+use persimmon_format::packed::BLOCK_GRAINS;
 use persimmon_format::table::Role;
 use persimmon_inspect::Inspector;
 use persimmon_sim::{SimConfig, SimDevice};
@@ -164,8 +165,22 @@ fn paths_are_resolved() {
 /// Replay begins at the last whole checkpoint, whose tree names what was in those zones before.
 #[test]
 fn zones_are_used_again_between_whole_checkpoints() {
-    let device = Arc::new(SimDevice::new(SimConfig::new(48, 128).volatile_cache()));
-    Volume::format(device.clone(), &FormatOptions::default()).unwrap();
+    use_zones_again(1, SimConfig::new(48, 128).volatile_cache());
+}
+
+/// Where metadata is counted twice a zone may have been one of data, and be one of metadata now.
+#[test]
+fn zones_in_two_copies_are_used_again_between_whole_checkpoints() {
+    use_zones_again(2, SimConfig::new(64, 128));
+}
+
+fn use_zones_again(copies: u32, config: SimConfig) {
+    let device = Arc::new(SimDevice::new(config));
+    let options = FormatOptions {
+        copies,
+        ..FormatOptions::default()
+    };
+    Volume::format(device.clone(), &options).unwrap();
     let volume = open(&device);
     let ino = add(&volume, ROOT, "file", FILE);
     let blocks = volume.space().available_bytes / 4096 / 2;
@@ -220,6 +235,16 @@ fn zones_are_used_again_between_whole_checkpoints() {
         assert_eq!(
             counts(&recovered).iter().sum::<u64>(),
             counts(&volume).iter().sum::<u64>()
+        );
+        let live = |status: &ZoneStatus| match status.entry.role {
+            Role::Metadata => status.entry.grains() * u64::from(copies),
+            _ => status.entry.grains(),
+        };
+        let live: u64 = recovered.zones().iter().map(live).sum();
+        let space = recovered.space();
+        assert_eq!(
+            (space.total_bytes - space.available_bytes) / 4096,
+            live.div_ceil(BLOCK_GRAINS)
         );
     }
     let done = volume.statistics().since(&before);

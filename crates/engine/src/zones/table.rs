@@ -148,7 +148,6 @@ impl Zones {
         next_sequence: u64,
         write_clock: u64,
     ) -> Zones {
-        let copies = u64::from(budget.copies);
         let volume_blocks = found.iter().map(|f| u64::from(f.capacity)).sum();
         let life = |entry: &ZitEntry| Life {
             born: entry.last_write,
@@ -174,10 +173,7 @@ impl Zones {
                 failure: f.failure,
             })
             .collect();
-        let valid_copies = |f: &Found| match f.entry.role {
-            Role::Metadata => f.entry.grains() * copies,
-            _ => f.entry.grains(),
-        };
+        let live = live_grains(found, budget.copies);
         let zones = Zones {
             volume_blocks,
             budget,
@@ -190,7 +186,7 @@ impl Zones {
                 .iter()
                 .map(|f| AtomicU64::new(f.entry.grains()))
                 .collect(),
-            live: AtomicU64::new(found.iter().map(valid_copies).sum()),
+            live: AtomicU64::new(live),
             pins: Pins::new(found.len() as u32),
             table: Mutex::new(Table {
                 free: entries
@@ -264,11 +260,14 @@ impl Zones {
         }
     }
 
-    /// So many grains are referenced as the zone table says, whatever was counted before.
+    /// So many grains are referenced as the zone table says, whatever was counted before: for zones
+    /// that were in another use by then too.
     pub(crate) fn set_counts(&self, found: &[Found]) {
-        for (zone, found) in (0..).zip(found) {
-            self.set_grains(ZoneId(zone), found.entry.grains());
+        for (valid, found) in self.valid.iter().zip(found) {
+            valid.store(found.entry.grains(), Ordering::Relaxed);
         }
+        self.live
+            .store(live_grains(found, self.budget.copies), Ordering::Relaxed);
     }
 
     /// Grains of a zone that are referenced.
@@ -707,6 +706,15 @@ impl Zones {
             partner_failure: other.and_then(|other| other.failure),
         })
     }
+}
+
+/// Grains referenced in all zones, with all their copies.
+fn live_grains(found: &[Found], copies: u32) -> u64 {
+    let live = |f: &Found| match f.entry.role {
+        Role::Metadata => f.entry.grains() * u64::from(copies),
+        _ => f.entry.grains(),
+    };
+    found.iter().map(live).sum()
 }
 
 impl Entry {
