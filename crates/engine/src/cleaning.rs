@@ -49,14 +49,14 @@ struct Survivor {
 impl Volume {
     /// Cleans in the foreground until new data can have a zone.
     pub(crate) fn make_room(&self) -> Result<()> {
-        self.clean_above(|| self.zones.data_floor(), ROUNDS_MAX)
+        self.clean_above(|| self.data_floor(), ROUNDS_MAX)
     }
 
     /// Checkpoints take zones below the floor, for they must not fail. What they took is won back
     /// here, before there are more changes for the next one; metadata alone could fill the volume
     /// with old pages otherwise. [`Error::NoSpace`] if that does not succeed.
     pub(crate) fn keep_floor(&self, intent: Intent) -> Result<()> {
-        let floor = || self.zones.data_floor() - 1;
+        let floor = || self.data_floor() - 1;
         if self.zones.free_zones() > floor() {
             return Ok(());
         }
@@ -147,7 +147,7 @@ impl Volume {
         if self.zones.free_zones() > movable && self.choose_failing().is_some() {
             return self.clean_one();
         }
-        let (floor, pool) = (self.zones.data_floor(), self.pool_zones());
+        let (floor, pool) = (self.data_floor(), self.pool_zones());
         let (free, dead) = (self.zones.free_zones(), self.zones.dead_zones());
         if free + dead < floor + pool && self.clean_one()? {
             return Ok(true);

@@ -432,7 +432,7 @@ impl Volume {
                     self.zones.survivors_floor(dirty)
                 }
                 _ if way.superseding => self.zones.budget.log_floor,
-                _ => self.zones.data_floor(),
+                _ => self.data_floor(),
             };
             let mut writer = match self.zones.checkout(&self.media, stream, floor) {
                 Ok(writer) => writer,

@@ -119,8 +119,14 @@ impl Volume {
             .staged_blocks_max()
             .div_ceil(self.zones.budget.usable_blocks.max(1));
         let are_short =
-            || u64::from(self.zones.free_zones()) <= u64::from(self.zones.data_floor()) + 2 * zones;
+            || u64::from(self.zones.free_zones()) <= u64::from(self.data_floor()) + 2 * zones;
         staged >= space.staged_blocks_max() || are_short()
+    }
+
+    /// Free zones left alone by new data. A checkpoint writes no more pages than there are.
+    pub(crate) fn data_floor(&self) -> u32 {
+        let pages = self.meta().cache.allocated();
+        self.zones.data_floor(pages)
     }
 
     /// Blocks that can still be promised to somebody.

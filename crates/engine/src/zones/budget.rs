@@ -45,8 +45,8 @@ pub(crate) struct Budget {
     pub(crate) chunk_blocks_max: u64,
     /// Blocks of a zone that metadata can use.
     pub(crate) zone_blocks: u64,
-    /// Free zones left alone by new data: for the log, one whole checkpoint, and cleaning.
-    pub(crate) data_floor: u32,
+    /// Free zones left alone by new data at most: for the log, the largest checkpoint, and cleaning.
+    pub(crate) data_floor_max: u32,
     /// Blocks that users may fill, with data and the metadata it needs.
     pub(crate) user_blocks: u64,
     /// What of that one zone is good for.
@@ -103,8 +103,7 @@ impl Budget {
         let chunks = pages.div_ceil(8) / MatEntry::PER_CHUNK as u64
             + zones.div_ceil(ZitEntry::PER_CHUNK as u64)
             + 2;
-        let checkpoint = pages * (PAGE_BLOCKS_MAX as u64 - 1) + chunks;
-        let checkpoint_zones = checkpoint.div_ceil(capacity - 1) * u64::from(copies);
+        let checkpoint_zones = checkpoint_zones(pages, chunks, capacity - 1, copies);
         let log_zones = (journal_blocks_max.div_ceil(capacity - 1) + 1) * u64::from(copies);
 
         let log_floor = u64::from(copies);
@@ -138,19 +137,32 @@ impl Budget {
             log_zones_max: log_zones as u32,
             chunk_blocks_max: chunks,
             zone_blocks: capacity - 1,
-            data_floor: data_floor as u32,
+            data_floor_max: data_floor as u32,
             user_blocks: zones.saturating_sub(reserve) * usable,
             usable_blocks: usable,
         })
     }
 
+    /// Free zones left alone by new data, beside those that the log may grow into, where the tree has
+    /// so many pages: for a zone of the log, a checkpoint that writes all of them and what is added
+    /// until it comes, and a zone for what cleaning moves.
+    pub(crate) fn data_floor(&self, pages: usize) -> u32 {
+        (self.log_floor + self.checkpoint_zones(pages) + 1).min(self.data_floor_max)
+    }
+
     /// Free zones left alone by cleaning, beside those that the log may grow into: for a zone of
-    /// the log, and for a checkpoint of so many dirty pages. With few of them cleaning may use what is otherwise kept for the largest.
+    /// the log, and for a checkpoint of so many dirty pages. With few of them cleaning may use what
+    /// is otherwise kept for all.
     pub(crate) fn survivors_floor(&self, dirty_pages: usize) -> u32 {
-        let pages = dirty_pages as u64 + self.dirty_pages_max as u64 / 8;
-        let blocks = pages * (PAGE_BLOCKS_MAX as u64 - 1) + self.chunk_blocks_max;
-        let zones = blocks.div_ceil(self.zone_blocks) as u32 * self.copies;
-        (self.log_floor + zones).min(self.data_floor - 1)
+        (self.log_floor + self.checkpoint_zones(dirty_pages)).min(self.data_floor_max - 1)
+    }
+
+    /// Zones that a checkpoint of so many pages may take, and of those that become dirty before it is
+    /// asked for.
+    fn checkpoint_zones(&self, pages: usize) -> u32 {
+        let pages = pages as u64 + self.dirty_pages_max as u64 / 8;
+        let copies = self.copies;
+        checkpoint_zones(pages, self.chunk_blocks_max, self.zone_blocks, copies) as u32
     }
 
     /// Zones taken into use together for this role.
@@ -160,6 +172,12 @@ impl Budget {
             _ => 1,
         }
     }
+}
+
+/// Zones of so many blocks that a checkpoint of so many pages and chunks takes at most.
+fn checkpoint_zones(pages: u64, chunks: u64, zone_blocks: u64, copies: u32) -> u64 {
+    let blocks = pages * (PAGE_BLOCKS_MAX as u64 - 1) + chunks;
+    blocks.div_ceil(zone_blocks) * u64::from(copies)
 }
 
 fn with_copies(copies: u32) -> &'static str {

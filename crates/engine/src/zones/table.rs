@@ -319,11 +319,11 @@ impl Zones {
         self.pins.wait_while(is_read);
     }
 
-    /// Free zones left alone by new data: those of the budget, and those that the log may still
-    /// grow into before the next checkpoint.
-    pub(crate) fn data_floor(&self) -> u32 {
+    /// Free zones left alone by new data, with a tree of so many pages: those of the budget, and those
+    /// that the log may still grow into before the next checkpoint.
+    pub(crate) fn data_floor(&self, pages: usize) -> u32 {
         let table = self.lock();
-        self.budget.data_floor + table.log_growth(&self.budget)
+        self.budget.data_floor(pages) + table.log_growth(&self.budget)
     }
 
     /// Free zones left alone by cleaning, with so many dirty pages.
