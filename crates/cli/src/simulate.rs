@@ -162,8 +162,18 @@ fn say(report: &Report) {
     println!("victims cleaned ahead       {}", report.cleaning_background);
     println!("victims cleaned on demand   {}", report.cleaning_foreground);
     println!("blocks moved                {}", report.blocks_moved);
+    let victims = report.cleaning_background + report.cleaning_foreground;
+    let live = report.blocks_moved as f64 / (victims * u64::from(report.zone_blocks)).max(1) as f64;
+    println!("live in a victim            {:.1} %", live * 100.0);
     println!("operations that waited      {}", report.stalls);
     println!("checkpoints                 {}", report.checkpoints);
+    println!("checkpoints of zones alone  {}", report.zone_checkpoints);
+    let usage = &report.usage;
+    println!(
+        "zones on average            {:.1} free, {:.1} to be freed, {:.1} open and not yet written, \
+         {:.1} of metadata, {:.1} of the log",
+        usage.free, usage.dead, usage.unwritten, usage.metadata, usage.log
+    );
     let resets = &report.resets;
     println!(
         "resets of a zone            {} to {}, {:.1} on average, deviation {:.1}",

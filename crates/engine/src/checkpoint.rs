@@ -36,6 +36,8 @@ pub(crate) struct CheckpointState {
     pub(crate) zit_chunks: Vec<Addr>,
     /// Pages that cleaning asked to be moved.
     pub(crate) cold: HashSet<PageId>,
+    /// Metadata zones that the next whole checkpoint moves pages out of.
+    pub(crate) leaving: HashSet<ZoneId>,
     /// The last durable footer; none while pages are written for the next, and if that failed.
     pub(crate) footer: Option<Footer>,
 }
@@ -179,7 +181,11 @@ impl Volume {
         let number = self.next_checkpoint();
         // From here on the MAT in memory is not what the last footer leads to.
         self.checkpoint_state().footer = None;
-        let cold = std::mem::take(&mut self.checkpoint_state().cold);
+        let cold = {
+            let mut state = self.checkpoint_state();
+            state.leaving.clear();
+            std::mem::take(&mut state.cold)
+        };
         let mut written = BTreeSet::new();
 
         let (cold_pages, pages): (Vec<_>, Vec<_>) =

@@ -167,19 +167,33 @@ impl Volume {
             Some(_) => VictimReason::Failing,
             None => VictimReason::Worth,
         };
-        let victim = failing.or_else(|| self.choose_victim(Choice::Worth));
+        let has_failed = failing.is_some();
+        let victim = failing.or_else(|| {
+            let leaving = self.checkpoint_state().leaving.clone();
+            let stays = |z: &ZoneStatus| !leaving.contains(&z.zone);
+            self.choose_victim_of(Choice::Worth, stays)
+        });
         let Some(victim) = victim else {
             return Ok(false);
         };
         add(&self.media.counters.cleaning_background, 1);
         self.zones.tell_victim(victim.zone, why, false);
         match self.clean(&victim) {
-            // Its pages leave it with a checkpoint; without one it would be chosen again.
+            // Its pages leave it with a whole checkpoint, which can wait: nobody does for the zone.
+            Ok(()) if victim.entry.role == Role::Metadata && !has_failed => {
+                self.checkpoint_state().leaving.insert(victim.zone);
+                Ok(true)
+            }
             Ok(()) if victim.entry.role == Role::Metadata => {
                 self.checkpoint()?;
                 Ok(true)
             }
             Ok(()) => Ok(true),
+            Err(Error::NoSpace) if self.zones.dead_zones() > 0 => {
+                let free = self.zones.free_zones();
+                self.checkpoint_zones()?;
+                Ok(self.zones.free_zones() > free)
+            }
             Err(Error::NoSpace) => {
                 self.checkpoint()?;
                 Ok(false)
@@ -200,8 +214,17 @@ impl Volume {
     }
 
     fn choose_victim(&self, choice: Choice) -> Option<ZoneStatus> {
+        self.choose_victim_of(choice, |_| true)
+    }
+
+    fn choose_victim_of(
+        &self,
+        choice: Choice,
+        wanted: impl Fn(&ZoneStatus) -> bool,
+    ) -> Option<ZoneStatus> {
         let share_min = self.cleaning_options().metadata_garbage_percent;
-        let may = |z: &ZoneStatus| !self.zones.is_filled(z.zone) && !self.is_barren(z);
+        let may =
+            |z: &ZoneStatus| wanted(z) && !self.zones.is_filled(z.zone) && !self.is_barren(z);
         self.zones.choose_victim(choice, share_min, may)
     }
 

@@ -137,6 +137,7 @@ pub(crate) fn format(device: Arc<dyn ZonedDevice>, options: &FormatOptions) -> R
             written_zit: vec![ZitEntry::default(); geometry.zone_count as usize],
             zit_chunks: vec![Addr::ZERO; zit_chunks],
             cold: Default::default(),
+            leaving: Default::default(),
             footer: None,
         },
         reserve_basis_points: options.reserve_basis_points,

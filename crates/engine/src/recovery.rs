@@ -241,6 +241,7 @@ fn open_as_reported(
             written_zit,
             zit_chunks: footer.zit.clone(),
             cold: Default::default(),
+            leaving: Default::default(),
             footer: Some(footer.clone()),
         },
         reserve_basis_points: footer.reserve_basis_points,

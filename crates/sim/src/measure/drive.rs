@@ -14,6 +14,7 @@ use persimmon_vfs::{
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 
+use super::report::Usage;
 use super::{MeasureError, Plan};
 use crate::device::pattern;
 use crate::load::{FileChange, FileLife, Files, Load, Scatter, Shape};
@@ -287,15 +288,28 @@ impl Drive {
         }
     }
 
-    /// Blocks of data zones and free zones, and live blocks of data.
-    pub fn usage(&self) -> (u64, u64) {
-        let zones = self.volume.zones();
-        let usable = zones
-            .iter()
-            .filter(|zone| matches!(zone.entry.role, Role::Data | Role::Free));
-        let capacity = usable.clone().map(|zone| u64::from(zone.capacity)).sum();
-        let live = usable.map(|zone| u64::from(zone.entry.valid)).sum();
-        (capacity, live)
+    /// What the zones are used for now.
+    pub fn usage(&self) -> Usage {
+        let mut usage = Usage::default();
+        for zone in self.volume.zones() {
+            let (zones, capacity) = (1.0, f64::from(zone.capacity));
+            match zone.entry.role {
+                Role::Free => usage.free += zones,
+                Role::Log => usage.log += zones,
+                Role::Metadata => usage.metadata += zones,
+                Role::Data if zone.entry.valid == 0 && !zone.open => usage.dead += zones,
+                Role::Data => {}
+                Role::Retired => continue,
+            }
+            if matches!(zone.entry.role, Role::Data | Role::Free) {
+                usage.capacity += capacity;
+                usage.live += f64::from(zone.entry.valid);
+            }
+            if zone.entry.role == Role::Data && zone.open {
+                usage.unwritten += f64::from(zone.capacity - zone.entry.write_pointer) / capacity;
+            }
+        }
+        usage
     }
 }
 

@@ -35,8 +35,12 @@ pub struct Report {
     pub blocks_moved: u64,
     /// Operations that waited for a checkpoint or for cleaning.
     pub stalls: u64,
-    /// Checkpoints.
+    /// Checkpoints, those of the zones alone left out.
     pub checkpoints: u64,
+    /// Checkpoints of the zones alone.
+    pub zone_checkpoints: u64,
+    /// What the zones were used for, on average.
+    pub usage: Usage,
     /// Resets of zones in their life.
     pub resets: Spread,
     /// Reads, in virtual time.
@@ -78,6 +82,53 @@ impl Written {
             journal: share(statistics.journal_bytes),
             checkpoints: share(statistics.checkpoint_bytes),
         }
+    }
+}
+
+/// What zones are used for, on average: numbers of zones, unless said otherwise.
+#[derive(Clone, Copy, Debug, Default, Serialize)]
+pub struct Usage {
+    /// Blocks that data zones and free zones can hold.
+    pub capacity: f64,
+    /// Blocks of them that are live.
+    pub live: f64,
+    /// Nothing is in them.
+    pub free: f64,
+    /// Zones of data in which nothing is live: the next checkpoint frees them.
+    pub dead: f64,
+    /// What is still to be written of zones of data that are open.
+    pub unwritten: f64,
+    /// Zones of metadata.
+    pub metadata: f64,
+    /// Zones of the log.
+    pub log: f64,
+}
+
+impl Usage {
+    pub(super) fn add(&mut self, other: &Usage) {
+        let mut other = *other;
+        for (sum, more) in self.parts().into_iter().zip(other.parts()) {
+            *sum += *more;
+        }
+    }
+
+    pub(super) fn over(mut self, looks: u32) -> Usage {
+        for sum in self.parts() {
+            *sum /= f64::from(looks.max(1));
+        }
+        self
+    }
+
+    fn parts(&mut self) -> [&mut f64; 7] {
+        [
+            &mut self.capacity,
+            &mut self.live,
+            &mut self.free,
+            &mut self.dead,
+            &mut self.unwritten,
+            &mut self.metadata,
+            &mut self.log,
+        ]
     }
 }
 

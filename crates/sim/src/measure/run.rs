@@ -1,7 +1,7 @@
 //! A measurement from its beginning to its end.
 
 use super::drive::Drive;
-use super::report::{Report, Spread, Written};
+use super::report::{Report, Spread, Usage, Written};
 use super::{MeasureError, Plan, timed};
 use crate::load::{Load, Popularity};
 use crate::placement::uniform_bound;
@@ -27,31 +27,30 @@ pub fn run(plan: &Plan, progress: &mut dyn FnMut(f64)) -> Result<Report, Measure
         ));
     }
     let mut drive = Drive::new(plan)?;
-    let (capacity, _) = drive.usage();
-    let target = (capacity as f64 * plan.fill * FIRST_FILL) as u64;
+    let capacity = drive.usage().capacity;
+    let target = (capacity * plan.fill * FIRST_FILL) as u64;
     drive.fill(plan, target)?;
     let volumes = plan.warm_up_volumes + plan.volumes;
-    let total = volumes * capacity as f64 * plan.fill * 4096.0;
+    let total = volumes * capacity * plan.fill * 4096.0;
     let warm_up = Writing { plan, total };
     let settle = SETTLE_VOLUMES.min(plan.warm_up_volumes);
-    let (capacity, _) = warm_up.write(&mut drive, settle * target as f64, progress)?;
-    let target = (capacity * plan.fill) as u64;
+    let settled = warm_up.write(&mut drive, settle * target as f64, progress)?;
+    let target = (settled.capacity * plan.fill) as u64;
     drive.fill(plan, target)?;
     let left = plan.warm_up_volumes - settle;
     warm_up.write(&mut drive, left * target as f64, progress)?;
 
     let before = drive.volume.statistics();
     let mut latencies = timed::Measured::default();
-    let (capacity, live) = match &plan.pace {
+    let usage = match &plan.pace {
         None => warm_up.write(&mut drive, plan.volumes * target as f64, progress)?,
         Some(pace) => {
             latencies = timed::run(&drive, plan, pace)?;
-            let (capacity, live) = drive.usage();
-            (capacity as f64, live as f64)
+            drive.usage()
         }
     };
     let statistics = drive.volume.statistics().since(&before);
-    let fill = live / capacity;
+    let fill = usage.live / usage.capacity;
     let raw = f64::from(plan.zones) * f64::from(plan.zone_blocks);
     let timed = plan.pace.is_some();
     Ok(Report {
@@ -59,7 +58,7 @@ pub fn run(plan: &Plan, progress: &mut dyn FnMut(f64)) -> Result<Report, Measure
         zones: plan.zones,
         zone_blocks: plan.zone_blocks,
         fill,
-        fill_raw: live / raw,
+        fill_raw: usage.live / raw,
         write_amplification: statistics.write_amplification(),
         uniform_bound: (plan.load == Load::Overwrite(Popularity::Uniform))
             .then(|| uniform_bound(fill)),
@@ -70,6 +69,8 @@ pub fn run(plan: &Plan, progress: &mut dyn FnMut(f64)) -> Result<Report, Measure
         blocks_moved: statistics.blocks_moved,
         stalls: statistics.stalls,
         checkpoints: statistics.checkpoints,
+        zone_checkpoints: statistics.zone_checkpoints,
+        usage,
         resets: Spread::of(&drive.device.zone_resets()),
         reads: timed.then(|| latencies.reads.percentiles()),
         writes: timed.then(|| latencies.writes.percentiles()),
@@ -84,26 +85,24 @@ struct Writing<'a> {
 }
 
 impl Writing<'_> {
-    /// Carries out operations until so many blocks were flushed. Answers the capacity of data zones
-    /// and free zones, and the live blocks in them, on average.
+    /// Carries out operations until so many blocks were flushed. Answers what the zones were used for
+    /// meanwhile.
     fn write(
         &self,
         drive: &mut Drive,
         blocks: f64,
         progress: &mut dyn FnMut(f64),
-    ) -> Result<(f64, f64), MeasureError> {
+    ) -> Result<Usage, MeasureError> {
         let begin = drive.volume.statistics().user_bytes;
         let end = begin + (blocks * 4096.0) as u64;
         let look_bytes = ((end - begin) / LOOKS).max(1);
-        let (mut looks, mut capacity, mut live) = (0u32, 0.0, 0.0);
+        let (mut looks, mut usage) = (0, Usage::default());
         let (mut next_look, mut next_progress) = (begin, begin);
         loop {
             let now = drive.volume.statistics().user_bytes;
             if now >= next_look || now >= end {
-                let usage = drive.usage();
                 looks += 1;
-                capacity += usage.0 as f64;
-                live += usage.1 as f64;
+                usage.add(&drive.usage());
                 next_look = now + look_bytes;
             }
             if now >= next_progress {
@@ -111,7 +110,7 @@ impl Writing<'_> {
                 next_progress = now + PROGRESS_BYTES;
             }
             if now >= end {
-                return Ok((capacity / f64::from(looks), live / f64::from(looks)));
+                return Ok(usage.over(looks));
             }
             // Counting is not free: not after each block.
             let operations = match self.plan.load {
