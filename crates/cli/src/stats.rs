@@ -66,6 +66,7 @@ impl StatsCommand {
             ("records", stats.records.to_string()),
             ("commits", stats.commits.to_string()),
             ("checkpoints", stats.checkpoints.to_string()),
+            ("of zones alone", stats.zone_checkpoints.to_string()),
             ("cleaned, waiting", stats.cleaning_foreground.to_string()),
             ("cleaned, ahead", stats.cleaning_background.to_string()),
             ("blocks moved", stats.blocks_moved.to_string()),

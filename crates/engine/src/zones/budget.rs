@@ -19,6 +19,8 @@ const ACTIVE_DEFAULT: u32 = 14;
 /// Blocks of journal below which no volume works well.
 const JOURNAL_BLOCKS_MIN: u64 = 48;
 const DIRTY_PAGES_MIN: usize = 48;
+/// Pages that become dirty at once at most: of one transaction, or one group of survivors.
+const PAGES_AT_ONCE: u64 = 768;
 
 /// Limits derived from the geometry and the options.
 #[derive(Clone, Debug)]
@@ -160,7 +162,7 @@ impl Budget {
     /// Zones that a checkpoint of so many pages may take, and of those that become dirty before it is
     /// asked for.
     fn checkpoint_zones(&self, pages: usize) -> u32 {
-        let pages = pages as u64 + self.dirty_pages_max as u64 / 8;
+        let pages = pages as u64 + (self.dirty_pages_max as u64 / 8).min(PAGES_AT_ONCE);
         let copies = self.copies;
         checkpoint_zones(pages, self.chunk_blocks_max, self.zone_blocks, copies) as u32
     }
@@ -200,4 +202,36 @@ pub fn check_geometry(
         &Options::default(),
     )
     .map(|_| ())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn floors_follow_the_pages() {
+        let geometry = Geometry {
+            zone_count: 1000,
+            zone_blocks: 512,
+            conventional_zones: 0,
+            max_open: Some(14),
+            max_active: Some(14),
+            max_transfer_blocks: 256,
+            max_append_blocks: 256,
+            volatile_cache: false,
+            write_pointer_is_proof: true,
+        };
+        for copies in [1, 2] {
+            let budget = Budget::new(&geometry, 512, 0, copies, &Options::default()).unwrap();
+            let mut before = 0;
+            for pages in (0..10_000).step_by(50) {
+                let floor = budget.data_floor(pages);
+                assert!((before..=budget.data_floor_max).contains(&floor));
+                // Cleaning has a zone that new data has left to it, whatever is dirty.
+                assert!(budget.survivors_floor(pages) < floor);
+                before = floor;
+            }
+            assert_eq!(before, budget.data_floor_max);
+        }
+    }
 }
