@@ -394,7 +394,9 @@ impl Volume {
     fn metadata_writer(&self, stream: Stream) -> Result<ZoneWriter> {
         let budget = &self.zones.budget;
         if stream == Stream::ColdMetadata
-            && let Ok(writer) = self.zones.checkout(&self.media, stream, budget.data_floor_max)
+            && let Ok(writer) = self
+                .zones
+                .checkout(&self.media, stream, budget.data_floor_max)
         {
             return Ok(writer);
         }

@@ -223,8 +223,7 @@ impl Volume {
         wanted: impl Fn(&ZoneStatus) -> bool,
     ) -> Option<ZoneStatus> {
         let share_min = self.cleaning_options().metadata_garbage_percent;
-        let may =
-            |z: &ZoneStatus| wanted(z) && !self.zones.is_filled(z.zone) && !self.is_barren(z);
+        let may = |z: &ZoneStatus| wanted(z) && !self.zones.is_filled(z.zone) && !self.is_barren(z);
         self.zones.choose_victim(choice, share_min, may)
     }
 

@@ -129,7 +129,7 @@ impl Rebuild {
                 written_zit: vec![ZitEntry::default(); report.len()],
                 zit_chunks: vec![Addr::ZERO; chunks],
                 cold: Default::default(),
-            leaving: Default::default(),
+                leaving: Default::default(),
                 footer: None,
             },
             reserve_basis_points: start.reserve_basis_points,
