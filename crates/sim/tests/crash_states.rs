@@ -13,7 +13,9 @@ const FIRST_SEED: u64 = 4_200;
 const TWOS_STEP: u64 = 101;
 
 /// Seeds that once found something.
-const FOUND: [u64; 7] = [6_527, 6_987, 14_866, 18_351, 41_037, 400_064, 400_104];
+const FOUND: [u64; 8] = [
+    6_527, 6_987, 14_866, 18_351, 41_037, 400_064, 400_104, 9_000_463,
+];
 
 #[test]
 fn seeds_that_found_something_find_nothing() {

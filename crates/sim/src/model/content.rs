@@ -42,7 +42,7 @@ impl Version {
     }
 
     fn is_plain_zeros(&self) -> bool {
-        self.bytes.is_empty() && self.size_min == 0
+        self.bytes.is_empty() && self.size_min == 0 && !self.causes_none
     }
 
     fn block(&self) -> [u8; BLOCK_SIZE] {
@@ -119,7 +119,9 @@ impl FileContent {
     /// Bytes of the blocks that are not zeros.
     #[must_use]
     pub fn bytes_held(&self) -> u64 {
-        self.blocks.len() as u64 * BLOCK
+        let zeros = |v: &Version| v.bytes.is_empty() && v.size_min == 0;
+        let held = self.blocks.values().filter(|v| !v.iter().all(zeros));
+        held.count() as u64 * BLOCK
     }
 
     /// The bytes from `offset` on, as a program reads them now.
@@ -182,6 +184,11 @@ impl FileContent {
             .is_some_and(|last| last.hash == version.hash && last.size_min == version.size_min);
         if !known {
             Arc::make_mut(versions).push(version);
+        } else if version.causes_none
+            && let Some(last) = Arc::make_mut(versions).last_mut()
+        {
+            // Zeros written into a hole are a block there, where the hole was none.
+            last.causes_none = true;
         }
     }
 
@@ -340,9 +347,15 @@ impl FileContent {
         if explained {
             Ok(())
         } else {
+            let last = size.saturating_sub(1) / BLOCK;
+            let hash = hashes.get(&last).copied().unwrap_or(zeros);
+            let versions = self.blocks.get(&last).map_or(&[][..], |v| v.as_slice());
+            let is_there = versions.iter().map(|v| (v.hash == hash, v.size_min));
             Err(format!(
-                "nothing explains a size of {size}; without unsynced writes it is one of {:?}",
-                self.durable_sizes
+                "nothing explains a size of {size}; without unsynced writes it is one of {:?}; of block \
+                 {last} it has, and the size goes with it: {:?}",
+                self.durable_sizes,
+                is_there.collect::<Vec<_>>()
             ))
         }
     }
@@ -352,6 +365,7 @@ fn keep_last(versions: &mut Arc<Vec<Version>>) {
     if let Some(last) = versions.last() {
         let mut last = last.clone();
         last.size_min = 0;
+        last.causes_none &= !last.bytes.is_empty();
         *versions = Arc::new(vec![last]);
     }
 }

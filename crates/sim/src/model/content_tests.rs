@@ -90,6 +90,23 @@ fn a_punch_takes_whole_blocks_at_once_and_edges_later() {
     assert_eq!(content.read(2 * BLOCK + 99, 2), b"\0x");
 }
 
+/// Seed 9000463: a flight of several records came between a punch and the end of the file. The zeros at
+/// the edge of what is punched are a block in the hole as others are.
+#[test]
+fn zeros_at_the_edge_of_a_punch_may_end_a_file() {
+    let mut content = file("a");
+    content.write(5 * BLOCK, b"end");
+    content.punch(BLOCK + 1, 2 * BLOCK);
+    let mut as_far = file("a");
+    as_far.truncate(4 * BLOCK);
+    assert!(admits(&content, &as_far));
+    as_far.truncate(3 * BLOCK);
+    assert!(!admits(&content, &as_far));
+    content.commit();
+    as_far.truncate(4 * BLOCK);
+    assert!(!admits(&content, &as_far));
+}
+
 #[test]
 fn a_synced_range_binds_its_blocks_and_no_others() {
     let mut content = file(&"x".repeat(2 * BLOCK_SIZE));
