@@ -42,6 +42,20 @@ pub(crate) struct CheckpointState {
     pub(crate) footer: Option<Footer>,
 }
 
+impl CheckpointState {
+    /// After the checkpoint of this footer, whose chunks have this ZIT.
+    pub(crate) fn of(footer: &Footer, written_zit: Vec<ZitEntry>) -> CheckpointState {
+        CheckpointState {
+            number: footer.checkpoint,
+            written_zit,
+            zit_chunks: footer.zit.clone(),
+            cold: HashSet::new(),
+            leaving: HashSet::new(),
+            footer: Some(footer.clone()),
+        }
+    }
+}
+
 /// What a cut found.
 struct Snapshot {
     pages: Vec<(PageId, Arc<Page>)>,

@@ -236,14 +236,7 @@ fn open_as_reported(
         meta,
         zones,
         start,
-        checkpoint: CheckpointState {
-            number: footer.checkpoint,
-            written_zit,
-            zit_chunks: footer.zit.clone(),
-            cold: Default::default(),
-            leaving: Default::default(),
-            footer: Some(footer.clone()),
-        },
+        checkpoint: CheckpointState::of(&footer, written_zit),
         reserve_basis_points: footer.reserve_basis_points,
     });
     go_on(&volume, report, &stale, &summary, leave_zone)?;
