@@ -57,7 +57,8 @@ impl Volume {
             self.free_dead_zones()?;
         } else if !self.clean_one()? {
             // Nothing is worth cleaning, or its blocks have nowhere to go.
-            if self.zones.dead_zones() > 0 {
+            let pages_leave = !self.checkpoint_state().leaving.is_empty();
+            if self.zones.dead_zones() > 0 || pages_leave {
                 self.free_dead_zones()?;
             } else if self.zones.free_zones() <= free {
                 return Ok(CleanState::Exhausted);
