@@ -324,8 +324,8 @@ impl Volume {
             overrides: self.overrides(&zones, &written),
             ..before
         };
-        // It leaves no part of the log behind.
-        self.log.write_footer(
+        // The part of the log that is needed begins where it did.
+        let unneeded = self.log.write_footer(
             &self.media,
             &self.zones,
             &footer.encode(),
@@ -334,6 +334,9 @@ impl Volume {
         )?;
         self.checkpoint_state().footer = Some(footer);
         add(&self.media.counters.zone_checkpoints, 1);
+        for zone in unneeded {
+            self.reset_zone(zone.zone, true);
+        }
         self.zones.examine(&self.media);
         if self.zones.log_is_failing() {
             // Without the journal the footer leads to a tree that names what lies in these zones.

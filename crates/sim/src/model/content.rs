@@ -186,8 +186,10 @@ impl FileContent {
             Arc::make_mut(versions).push(version);
         } else if version.causes_none
             && let Some(last) = Arc::make_mut(versions).last_mut()
+            && last.is_plain_zeros()
         {
-            // Zeros written into a hole are a block there, where the hole was none.
+            // A hole reads the same, but nothing is mapped there: zeros written into one are a block,
+            // as other bytes are, and the file reaches around it when it is there.
             last.causes_none = true;
         }
     }
@@ -308,6 +310,7 @@ impl FileContent {
     /// crash may leave. Answers what is wrong.
     pub fn admits(&self, size: u64, hashes: &BTreeMap<u64, u64>) -> Result<(), String> {
         let mut explained = self.durable_sizes.contains(&size);
+        let durable_min = self.durable_sizes.first().copied().unwrap_or_default();
         let zeros = block_hash(&[]);
         let blocks: BTreeSet<u64> = self.blocks.keys().chain(hashes.keys()).copied().collect();
         for block in blocks {
@@ -324,8 +327,10 @@ impl FileContent {
             for version in versions.iter() {
                 if version.size_min <= size && version.hash == hash {
                     found = true;
-                    // A block written into a hole may be there before what made the file longer.
-                    let whole = (block + 1) * BLOCK == size && size <= self.size;
+                    // A block written into a hole may be there before what made the file longer. What is
+                    // durable of the file was not longer.
+                    let in_hole = block * BLOCK >= durable_min;
+                    let whole = in_hole && (block + 1) * BLOCK == size && size <= self.size;
                     explained |= version.size_min == size || (whole && version.causes_none);
                 } else if version.causes_none && version.cut(length, size).hash == hash {
                     found = true;

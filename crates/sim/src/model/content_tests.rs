@@ -91,19 +91,58 @@ fn a_punch_takes_whole_blocks_at_once_and_edges_later() {
 }
 
 /// Seed 9000463: a flight of several records came between a punch and the end of the file. The zeros at
-/// the edge of what is punched are a block in the hole as others are.
+/// the edge of what is punched are a block in the hole, as other bytes written there are.
 #[test]
-fn zeros_at_the_edge_of_a_punch_may_end_a_file() {
-    let mut content = file("a");
+fn zeros_written_into_a_hole_may_end_a_file() {
+    for zeros_at in [
+        |content: &mut FileContent| content.punch(BLOCK + 1, 2 * BLOCK),
+        |content: &mut FileContent| content.write(3 * BLOCK + 7, &[0; 9]),
+        |content: &mut FileContent| content.write(3 * BLOCK + 7, b"x"),
+    ] {
+        let mut content = file("a");
+        content.write(5 * BLOCK, b"end");
+        zeros_at(&mut content);
+        let mut as_far = file("a");
+        as_far.write(3 * BLOCK, &content.read(3 * BLOCK, BLOCK_SIZE));
+        assert_eq!(as_far.size(), 4 * BLOCK);
+        assert!(admits(&content, &as_far));
+        for size in [3 * BLOCK, 4 * BLOCK - 1, 5 * BLOCK] {
+            let mut other = as_far.clone();
+            other.truncate(size);
+            assert!(!admits(&content, &other), "{size}");
+        }
+        content.commit();
+        assert!(!admits(&content, &as_far));
+    }
+}
+
+/// Where the file was durable so far, nothing written inside it ends it earlier.
+#[test]
+fn a_block_written_into_what_is_durable_ends_nothing() {
+    for bytes in [b"x", b"\0"] {
+        let mut content = file("a");
+        content.write(5 * BLOCK, b"end");
+        content.commit();
+        content.write(3 * BLOCK, bytes);
+        let mut short = content.clone();
+        short.truncate(4 * BLOCK);
+        assert!(!admits(&content, &short));
+        content.write(9 * BLOCK, b"more");
+        assert!(!admits(&content, &short));
+    }
+}
+
+/// The same bytes again are no other block: what the first write caused goes with them.
+#[test]
+fn a_block_written_twice_brings_the_size_it_caused() {
+    let mut content = file("");
+    content.write(0, b"first");
     content.write(5 * BLOCK, b"end");
-    content.punch(BLOCK + 1, 2 * BLOCK);
-    let mut as_far = file("a");
-    as_far.truncate(4 * BLOCK);
+    content.write(0, b"first");
+    let mut as_far = FileContent::default();
+    as_far.write(0, b"first");
     assert!(admits(&content, &as_far));
-    as_far.truncate(3 * BLOCK);
-    assert!(!admits(&content, &as_far));
-    content.commit();
-    as_far.truncate(4 * BLOCK);
+    as_far.truncate(BLOCK);
     assert!(!admits(&content, &as_far));
 }
 
