@@ -34,6 +34,9 @@ pub use demand::{CleanState, CleanStep};
 const MOVE_BLOCKS: u64 = 1024;
 /// Blocks searched for a summary at once.
 const SEARCH_BLOCKS: u32 = 64;
+/// The least pool is not more than this part of the zones that nothing live would need: what is kept
+/// free is not there for garbage.
+const POOL_SPARE_SHARE_MIN: u32 = 8;
 /// Rounds without a zone gained before the volume counts as full.
 const ROUNDS_MAX: usize = 64;
 /// The same where nobody is refused if no zone is gained, so that it is tried at every change.
@@ -133,7 +136,8 @@ impl Volume {
         let options = self.cleaning_options();
         let spare = self.zones.spare_zones();
         let pool = u64::from(spare) * u64::from(options.pool_basis_points) / 10_000;
-        (pool.min(u32::MAX.into()) as u32).max(options.pool_zones_min.max(1))
+        let at_least = options.pool_zones_min.min(spare / POOL_SPARE_SHARE_MIN);
+        (pool.min(u32::MAX.into()) as u32).max(at_least).max(1)
     }
 
     /// Cleans one victim ahead of need, or frees what needs only a checkpoint. False if there was

@@ -98,7 +98,9 @@ pub struct CleaningOptions {
     /// live would need: with more of them there are fewer checkpoints, which each write the zone
     /// table, and less garbage in those that are cleaned.
     pub pool_basis_points: u32,
-    /// At least so many.
+    /// At least so many, as far as they are no more than an eighth of those: what is written at once
+    /// is no less on small volumes, and zones that would become empty by themselves are cleaned before they do
+    /// where free ones run out.
     pub pool_zones_min: u32,
     /// Garbage, in percent of its capacity, from which on a metadata zone is cleaned. Less of it
     /// is left to die by itself.
@@ -109,7 +111,7 @@ impl Default for CleaningOptions {
     fn default() -> Self {
         CleaningOptions {
             pool_basis_points: 200,
-            pool_zones_min: 2,
+            pool_zones_min: 8,
             metadata_garbage_percent: 70,
         }
     }
