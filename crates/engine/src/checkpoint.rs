@@ -20,7 +20,7 @@ use crate::log;
 use crate::media::wait_all;
 use crate::meta::{Meta, Page, store};
 use crate::statistics::{Class, add};
-use crate::zones::table::NoWriter;
+use crate::zones::table::{NoWriter, Shortage};
 use crate::zones::{self, Stream, Tries, ZoneWriter, Zones};
 
 /// Blocks of pages written before waiting for them.
@@ -411,14 +411,19 @@ impl Volume {
     fn metadata_writer(&self, stream: Stream) -> Result<ZoneWriter> {
         let budget = &self.zones.budget;
         if stream == Stream::ColdMetadata
-            && let Ok(writer) = self
-                .zones
-                .checkout(&self.media, stream, budget.data_floor_max)
+            && let Ok(writer) =
+                self.zones
+                    .checkout(&self.media, stream, budget.data_floor_max, Shortage::Share)
         {
             return Ok(writer);
         }
         self.zones
-            .checkout(&self.media, Stream::Metadata, budget.log_floor)
+            .checkout(
+                &self.media,
+                Stream::Metadata,
+                budget.log_floor,
+                Shortage::Share,
+            )
             .map_err(|e| match e {
                 NoWriter::NeedRoom => self.zones.no_zone(),
                 NoWriter::Failed(error) => error,

@@ -22,7 +22,7 @@ use crate::in_flight::InFlight;
 use crate::meta::{Intent, Transaction};
 use crate::options::FsyncOrder;
 use crate::statistics::{Class, add};
-use crate::zones::table::NoWriter;
+use crate::zones::table::{NoWriter, Shortage};
 use crate::zones::{Life, Pin, Placed, Run, Stream, Tries};
 
 /// Blocks of one background flight, more or less (8 MiB).
@@ -424,6 +424,8 @@ impl Volume {
         placed: &mut Vec<Placed>,
     ) -> Result<()> {
         let mut tries = Tries::default();
+        // Cleaning must not wait for cleaning, nor for the checkpoint it ends in.
+        let makes_none = class == Class::CleanedData || way.superseding || way.without_cleaning;
         let mut hopeless = false;
         while !runs.is_empty() {
             let floor = match stream {
@@ -434,23 +436,24 @@ impl Volume {
                 _ if way.superseding => self.zones.budget.log_floor,
                 _ => self.data_floor(),
             };
-            let mut writer = match self.zones.checkout(&self.media, stream, floor) {
+            let shortage = match hopeless || makes_none {
+                true => Shortage::Share,
+                false => Shortage::Tell,
+            };
+            let checked_out = self.zones.checkout(&self.media, stream, floor, shortage);
+            let mut writer = match checked_out {
                 Ok(writer) => writer,
-                Err(NoWriter::NeedRoom) => {
-                    // Cleaning must not wait for cleaning, nor for the checkpoint it ends in.
-                    if class == Class::CleanedData || way.superseding || way.without_cleaning {
-                        return Err(Error::NoSpace);
+                Err(NoWriter::NeedRoom) if makes_none => return Err(Error::NoSpace),
+                Err(NoWriter::NeedRoom) if !hopeless => match self.make_room() {
+                    Ok(()) => continue,
+                    Err(Error::NoSpace) => {
+                        hopeless = true;
+                        continue;
                     }
-                    if !hopeless {
-                        match self.make_room() {
-                            Ok(()) => continue,
-                            Err(Error::NoSpace) => hopeless = true,
-                            Err(error) => return Err(error),
-                        }
-                    }
-                    // There may be room in zones that are kept for others.
-                    self.zones.checkout_any_data().ok_or(Error::NoSpace)?
-                }
+                    Err(error) => return Err(error),
+                },
+                // There may be room in zones that are kept for others.
+                Err(NoWriter::NeedRoom) => self.zones.checkout_any_data().ok_or(Error::NoSpace)?,
                 Err(NoWriter::Failed(error)) => return Err(error),
             };
             if !writer.is_ready(way.in_flight.is_none()) {

@@ -72,9 +72,9 @@ impl Table {
         Some(writer)
     }
 
-    /// A writer of another stream of the same role, when there is no slot for one more: one whose
-    /// blocks live about as long.
-    pub(super) fn take_similar(&mut self, stream: Stream) -> Option<ZoneWriter> {
+    /// A writer of another stream of the same role: of those whose classes are at most so far apart one
+    /// whose blocks live about as long.
+    pub(super) fn take_similar(&mut self, stream: Stream, apart_max: u8) -> Option<ZoneWriter> {
         let may = |other: Stream| match stream {
             // Blocks that users wait for do not queue up behind those that are cleaned.
             Stream::Data(_) | Stream::Hinted(_) => {
@@ -84,7 +84,7 @@ impl Table {
         };
         let parked = self.parked.iter().map(|w| w.stream);
         let nearest = parked
-            .filter(|other| may(*other))
+            .filter(|other| may(*other) && other.class().abs_diff(stream.class()) <= apart_max)
             .min_by_key(|other| other.class().abs_diff(stream.class()))?;
         self.take(|w| w.stream == nearest)
     }

@@ -34,6 +34,19 @@ pub(crate) enum NoWriter {
     Failed(crate::Error),
 }
 
+/// What to do for a stream that has no zone where there is a slot for one, but too few zones are free.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Shortage {
+    /// Tell, unless a zone of blocks that live about as long takes them: room can be made. What dies at
+    /// different times in one zone has to be moved later.
+    Tell,
+    /// Write to the zone of any other.
+    Share,
+}
+
+/// Classes that live about as long are no further apart.
+const SIMILAR_CLASSES: u8 = 1;
+
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Entry {
     pub(super) role: Role,
@@ -346,12 +359,13 @@ impl Zones {
         media: &Media,
         stream: Stream,
         floor: u32,
+        shortage: Shortage,
     ) -> Result<ZoneWriter, NoWriter> {
         let stream = self.budget.shared(stream);
         let mut tries = Tries::default();
         let (mut floor, mut host_full) = (floor, None);
         loop {
-            let mut opened = match (self.take_or_open(stream, floor), host_full.take()) {
+            let mut opened = match (self.take_or_open(stream, floor, shortage), host_full.take()) {
                 (Ok((writer, false)), _) => return Ok(writer),
                 (Ok((opened, true)), _) => opened,
                 (Err(NoWriter::NeedRoom), Some(error)) => return Err(NoWriter::Failed(error)),
@@ -380,7 +394,12 @@ impl Zones {
     }
 
     /// A writer, and whether its zone was opened for it and has no header yet.
-    fn take_or_open(&self, stream: Stream, floor: u32) -> Result<(ZoneWriter, bool), NoWriter> {
+    fn take_or_open(
+        &self,
+        stream: Stream,
+        floor: u32,
+        shortage: Shortage,
+    ) -> Result<(ZoneWriter, bool), NoWriter> {
         let role = stream.role();
         let needed = floor.saturating_add(self.budget.copies_of(role));
         let mut table = self.lock();
@@ -414,14 +433,18 @@ impl Zones {
             }
             if may_open {
                 if table.out.get(&stream).copied().unwrap_or(0) == 0 {
-                    if let Some(writer) = table.take_similar(stream) {
+                    let apart_max = match shortage {
+                        Shortage::Share => u8::MAX,
+                        Shortage::Tell => SIMILAR_CLASSES,
+                    };
+                    if let Some(writer) = table.take_similar(stream, apart_max) {
                         return Ok((writer, false));
                     }
-                    if !table.someone_writes(role) {
+                    if shortage == Shortage::Tell || !table.someone_writes(role) {
                         return Err(NoWriter::NeedRoom);
                     }
                 }
-            } else if let Some(writer) = table.take_similar(stream) {
+            } else if let Some(writer) = table.take_similar(stream, u8::MAX) {
                 table.wanting.insert(stream);
                 return Ok((writer, false));
             }
