@@ -34,9 +34,12 @@ pub use demand::{CleanState, CleanStep};
 const MOVE_BLOCKS: u64 = 1024;
 /// Blocks searched for a summary at once.
 const SEARCH_BLOCKS: u32 = 64;
-/// The least pool is not more than this part of the zones that nothing live would need: what is kept
-/// free is not there for garbage.
-const POOL_SPARE_SHARE_MIN: u32 = 8;
+/// Zones of the pool, however few they are as a share: what is written at once is no less on small
+/// volumes, and where free zones run out some are cleaned that would have become empty by themselves.
+const POOL_ZONES: u32 = 8;
+/// As far as they are no more than this part of the zones that nothing live would need: what is kept free
+/// is not there for garbage.
+const POOL_SPARE_SHARE_MAX: u32 = 8;
 /// Rounds without a zone gained before the volume counts as full.
 const ROUNDS_MAX: usize = 64;
 /// The same where nobody is refused if no zone is gained, so that it is tried at every change.
@@ -135,9 +138,13 @@ impl Volume {
     fn pool_zones(&self) -> u32 {
         let options = self.cleaning_options();
         let spare = self.zones.spare_zones();
-        let pool = u64::from(spare) * u64::from(options.pool_basis_points) / 10_000;
-        let at_least = options.pool_zones_min.min(spare / POOL_SPARE_SHARE_MIN);
-        (pool.min(u32::MAX.into()) as u32).max(at_least).max(1)
+        let share = u64::from(spare) * u64::from(options.pool_basis_points) / 10_000;
+        let at_least = match options.pool_basis_points {
+            0 => 0,
+            _ => POOL_ZONES.min(spare / POOL_SPARE_SHARE_MAX),
+        };
+        let pool = (share.min(u32::MAX.into()) as u32).max(at_least);
+        pool.max(options.pool_zones_min.max(1))
     }
 
     /// Cleans one victim ahead of need, or frees what needs only a checkpoint. False if there was

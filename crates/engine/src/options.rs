@@ -96,11 +96,10 @@ pub struct Options {
 pub struct CleaningOptions {
     /// Zones kept free for the time between two checkpoints, in 1/100 percent of those that nothing
     /// live would need: with more of them there are fewer checkpoints, which each write the zone
-    /// table, and less garbage in those that are cleaned.
+    /// table, and less garbage in those that are cleaned. Eight zones where they would be fewer, as far as
+    /// that is no more than an eighth of those that nothing live would need; none by this with 0.
     pub pool_basis_points: u32,
-    /// At least so many, as far as they are no more than an eighth of those: what is written at once
-    /// is no less on small volumes, and zones that would become empty by themselves are cleaned before they do
-    /// where free ones run out.
+    /// At least so many.
     pub pool_zones_min: u32,
     /// Garbage, in percent of its capacity, from which on a metadata zone is cleaned. Less of it
     /// is left to die by itself.
@@ -111,7 +110,7 @@ impl Default for CleaningOptions {
     fn default() -> Self {
         CleaningOptions {
             pool_basis_points: 200,
-            pool_zones_min: 8,
+            pool_zones_min: 2,
             metadata_garbage_percent: 70,
         }
     }

@@ -131,7 +131,7 @@ const ENTRIES: [Entry; 7] = [
             unit: Unit::Zones,
             least: 1,
             most: 10_000,
-            what: "the same, at least so many zones, where that is no more than an eighth",
+            what: "zones kept free by cleaning ahead, at least",
         },
         get: |volume| volume.cleaning_options().pool_zones_min.into(),
         set: |volume, value| cleaning(volume, |c| c.pool_zones_min = value as u32),
