@@ -53,6 +53,15 @@ impl Table {
         budget.log_zones_max.saturating_sub(self.log_zones)
     }
 
+    /// Blocks that still fit into the open zone of a stream of metadata that nobody writes to now.
+    pub(super) fn begun_blocks(&self, stream: Stream) -> u32 {
+        let mut parked = self.parked.iter().filter(|w| w.stream == stream);
+        parked.next().map_or(0, |w| match w.is_full() {
+            true => 0,
+            false => w.capacity - w.write_pointer,
+        })
+    }
+
     /// What the zone of this stream that has least to do has to do; none if no writer is parked.
     pub(super) fn least_load(&self, stream: Stream) -> Option<u32> {
         let parked = self.parked.iter().filter(|w| w.stream == stream);

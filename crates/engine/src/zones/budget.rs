@@ -105,7 +105,8 @@ impl Budget {
         let chunks = pages.div_ceil(8) / MatEntry::PER_CHUNK as u64
             + zones.div_ceil(ZitEntry::PER_CHUNK as u64)
             + 2;
-        let checkpoint_zones = checkpoint_zones(pages, chunks, capacity - 1, copies);
+        let checkpoint_blocks = checkpoint_blocks(pages, chunks);
+        let checkpoint_zones = checkpoint_blocks.div_ceil(capacity - 1) * u64::from(copies);
         let log_zones = (journal_blocks_max.div_ceil(capacity - 1) + 1) * u64::from(copies);
 
         let log_floor = u64::from(copies);
@@ -147,24 +148,29 @@ impl Budget {
 
     /// Free zones left alone by new data, beside those that the log may grow into, where the tree has
     /// so many pages: for a zone of the log, a checkpoint that writes all of them and what is added
-    /// until it comes, and a zone for what cleaning moves.
+    /// until it comes, a zone that one before that begins with, and a zone for what cleaning moves.
     pub(crate) fn data_floor(&self, pages: usize) -> u32 {
-        (self.log_floor + self.checkpoint_zones(pages) + 1).min(self.data_floor_max)
+        let zones = self.checkpoint_zones(pages, 0) + self.copies;
+        (self.log_floor + zones + 1).min(self.data_floor_max)
     }
 
     /// Free zones left alone by cleaning, beside those that the log may grow into: for a zone of
-    /// the log, and for a checkpoint of so many dirty pages. With few of them cleaning may use what
-    /// is otherwise kept for all.
-    pub(crate) fn survivors_floor(&self, dirty_pages: usize) -> u32 {
-        (self.log_floor + self.checkpoint_zones(dirty_pages)).min(self.data_floor_max - 1)
+    /// the log, and for a checkpoint of so many dirty pages, of which some find room in the zone that
+    /// the one before began. With few of them cleaning may use what is otherwise kept for all; and a
+    /// checkpoint that begins a zone takes none from cleaning.
+    pub(crate) fn survivors_floor(&self, dirty_pages: usize, begun_blocks: u32) -> u32 {
+        let zones = self.checkpoint_zones(dirty_pages, begun_blocks);
+        (self.log_floor + zones).min(self.data_floor_max - 1)
     }
 
     /// Zones that a checkpoint of so many pages may take, and of those that become dirty before it is
-    /// asked for.
-    fn checkpoint_zones(&self, pages: usize) -> u32 {
+    /// asked for, beside so many blocks of a zone that it goes on with.
+    fn checkpoint_zones(&self, pages: usize, begun_blocks: u32) -> u32 {
         let pages = pages as u64 + (self.dirty_pages_max as u64 / 8).min(PAGES_AT_ONCE);
-        let copies = self.copies;
-        checkpoint_zones(pages, self.chunk_blocks_max, self.zone_blocks, copies) as u32
+        // At the zone's end there may be no room for a page.
+        let begun = u64::from(begun_blocks.saturating_sub(PAGE_BLOCKS_MAX as u32));
+        let blocks = checkpoint_blocks(pages, self.chunk_blocks_max).saturating_sub(begun);
+        (blocks.div_ceil(self.zone_blocks) * u64::from(self.copies)) as u32
     }
 
     /// Zones taken into use together for this role.
@@ -176,10 +182,9 @@ impl Budget {
     }
 }
 
-/// Zones of so many blocks that a checkpoint of so many pages and chunks takes at most.
-fn checkpoint_zones(pages: u64, chunks: u64, zone_blocks: u64, copies: u32) -> u64 {
-    let blocks = pages * (PAGE_BLOCKS_MAX as u64 - 1) + chunks;
-    blocks.div_ceil(zone_blocks) * u64::from(copies)
+/// Blocks that a checkpoint of so many pages and chunks takes at most.
+fn checkpoint_blocks(pages: u64, chunks: u64) -> u64 {
+    pages * (PAGE_BLOCKS_MAX as u64 - 1) + chunks
 }
 
 fn with_copies(copies: u32) -> &'static str {
@@ -228,7 +233,10 @@ mod tests {
                 let floor = budget.data_floor(pages);
                 assert!((before..=budget.data_floor_max).contains(&floor));
                 // Cleaning has a zone that new data has left to it, whatever is dirty.
-                assert!(budget.survivors_floor(pages) < floor);
+                assert!(budget.survivors_floor(pages, 0) < floor);
+                // And has it still when a checkpoint has begun one, up to where that is full.
+                let few = budget.survivors_floor(pages.min(100), 500);
+                assert!(few + copies < floor || floor == budget.data_floor_max);
                 before = floor;
             }
             assert_eq!(before, budget.data_floor_max);

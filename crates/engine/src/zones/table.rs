@@ -342,7 +342,8 @@ impl Zones {
     /// Free zones left alone by cleaning, with so many dirty pages.
     pub(crate) fn survivors_floor(&self, dirty_pages: usize) -> u32 {
         let table = self.lock();
-        self.budget.survivors_floor(dirty_pages) + table.log_growth(&self.budget)
+        let begun = table.begun_blocks(Stream::Metadata);
+        self.budget.survivors_floor(dirty_pages, begun) + table.log_growth(&self.budget)
     }
 
     pub(crate) fn free_zones(&self) -> u32 {
