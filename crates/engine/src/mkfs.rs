@@ -142,6 +142,9 @@ pub(crate) fn format(device: Arc<dyn ZonedDevice>, options: &FormatOptions) -> R
         },
         reserve_basis_points: options.reserve_basis_points,
     });
+    volume.checkpoint()?;
+    // Is the newest footer damaged, the one before it and the journal lead to the same: a young
+    // volume has one before it too.
     volume.checkpoint()
 }
 

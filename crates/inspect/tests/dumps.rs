@@ -33,7 +33,7 @@ fn structures_of_the_checkpoint() {
     assert!(text.contains("checkpoint:"), "{text}");
     assert_eq!(
         (&value["checkpoint"], &value["next_ino"]),
-        (&2.into(), &79.into())
+        (&3.into(), &79.into())
     );
     let (text, value) = shown(&["zit"]);
     assert!(text.starts_with("zone  role"), "{text}");

@@ -306,6 +306,26 @@ fn a_damaged_footer_is_replaced_by_the_one_before_it() {
     assert_usable(&device);
 }
 
+/// A volume that has never written a checkpoint of its own lost all of its journal with the footer.
+#[test]
+fn a_young_volume_has_a_footer_before_its_newest_too() {
+    let mut fs = Fs::new(30);
+    for n in 0..10 {
+        let ino = fs.file(persimmon_vfs::ROOT, &format!("early {n}"), 900);
+        fs.vfs
+            .fsync(ino, persimmon_vfs::Handle::NONE, false)
+            .unwrap();
+    }
+    let truth = fs.tree();
+    let device = Arc::new(fs.without(&[]));
+    hurt(&device, addr(&footer(&device).addr));
+    let (report, losses) = repair(&device);
+    assert!(report.is_clean(), "{:#?}", report.findings);
+    assert_eq!(losses, []);
+    assert_all(&device, &truth);
+    assert_usable(&device);
+}
+
 /// After much churn what the footer before it needs is gone: then it is found by its pages.
 #[test]
 fn a_damaged_footer_leaves_the_state_of_its_checkpoint() {
