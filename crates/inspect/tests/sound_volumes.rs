@@ -23,7 +23,7 @@ fn a_fresh_volume_is_sound() {
     assert_eq!((report.counts.inodes, report.counts.directories), (1, 1));
     assert_eq!(report.volume.label, "test");
     assert_eq!(report.volume.uuid, "00010203-0405-0607-0809-0a0b0c0d0e0f");
-    assert_eq!(report.volume.checkpoint, Some(1));
+    assert_eq!(report.volume.checkpoint, Some(2));
 }
 
 #[test]
