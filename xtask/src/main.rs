@@ -1,7 +1,8 @@
-//! Developer commands: `cargo xtask demo`, `test`, `bench`, `tidy`, `vm`, `setup`. Run one with `--help` for its options.
+//! Developer commands: `cargo xtask demo`, `test`, `bench`, `peers`, `simulate`, `tidy`, `vm`, `setup`. Run one with `--help` for its options.
 
 mod bench;
 mod demo;
+mod peers;
 mod setup;
 mod shell;
 mod simulate;
@@ -29,6 +30,8 @@ enum Command {
     Bench(bench::Options),
     /// Show what Persimmon does, on one page: programs, cleaning, SIGKILL and recovery, with proofs
     Demo(demo::Options),
+    /// Compare what Persimmon, f2fs, btrfs, XFS and ext4 send to their drives, in a virtual machine
+    Peers(peers::Options),
     /// Cut the power of simulated devices, a million times if you like, and compare what is recovered
     Simulate(simulate::Options),
     /// Run everything: packages, formatting, lints, tidy, unit and property tests, mount tests
@@ -63,6 +66,7 @@ fn run(command: Command) -> Result<bool> {
     match command {
         Command::Bench(options) => bench::run(&options),
         Command::Demo(options) => demo::run(&options),
+        Command::Peers(options) => peers::run(&options),
         Command::Simulate(options) => simulate::run(&options),
         Command::Test(options) => test::run(&options),
         Command::Tidy { bless: true } => tidy::bless(&root).map(|()| true),

@@ -47,13 +47,20 @@ pub fn fsx_path() -> PathBuf {
 
 /// Installs the Debian packages that are missing.
 pub fn packages() -> Result<()> {
-    let missing: Vec<&(&str, &str)> = PACKAGES
+    if install(PACKAGES)? == 0 {
+        println!("packages: all {} there", PACKAGES.len());
+    }
+    Ok(())
+}
+
+/// Installs those of these packages that are missing, each told with what uses it; how many they were.
+pub fn install(packages: &[(&str, &str)]) -> Result<usize> {
+    let missing: Vec<&(&str, &str)> = packages
         .iter()
         .filter(|(package, _)| !installed(package))
         .collect();
     if missing.is_empty() {
-        println!("packages: all {} there", PACKAGES.len());
-        return Ok(());
+        return Ok(0);
     }
     if !Path::new("/usr/bin/apt-get").exists() {
         let names: Vec<&str> = missing.iter().map(|(package, _)| *package).collect();
@@ -78,7 +85,8 @@ pub fn packages() -> Result<()> {
         "Dpkg::Use-Pty=0",
     ];
     words.extend(missing.iter().map(|(package, _)| *package));
-    shell::check(&mut shell::as_root(&words)).context("installing packages")
+    shell::check(&mut shell::as_root(&words)).context("installing packages")?;
+    Ok(missing.len())
 }
 
 fn installed(package: &str) -> bool {

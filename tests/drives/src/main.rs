@@ -5,6 +5,7 @@ mod appends;
 mod events;
 mod load;
 mod torn;
+mod work;
 mod zonefs;
 
 use std::path::{Path, PathBuf};
@@ -57,6 +58,9 @@ enum Test {
     Load { dir: PathBuf, round: u32 },
     /// Look for what was acknowledged, which standard input tells
     Verify { dir: PathBuf },
+    /// A workload on any filesystem
+    #[command(subcommand)]
+    Work(work::Work),
 }
 
 fn main() -> ExitCode {
@@ -82,6 +86,7 @@ fn run(test: &Test) -> Result<()> {
         Test::Torn { drive } => torn::run(drive),
         Test::Load { dir, round } => load::run(dir, *round),
         Test::Verify { dir } => load::verify(dir),
+        Test::Work(work) => work::run(work),
     }
 }
 

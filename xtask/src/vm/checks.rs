@@ -229,7 +229,7 @@ pub fn run(filters: &[String]) -> Result<(usize, usize)> {
         };
         let further = match kernel {
             Kernel::Backport => CHECKS_6_12,
-            Kernel::Bookworm => &[],
+            Kernel::Bookworm | Kernel::Sid => &[],
         };
         let checks: Vec<_> = further
             .iter()

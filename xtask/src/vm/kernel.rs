@@ -1,13 +1,15 @@
 //! The guest's kernel and modules, out of Debian's packages: downloaded, unpacked, never installed.
+//! The newest one comes with the tools that make other filesystems, to compare with.
 
 use std::collections::BTreeSet;
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail, ensure};
 
 use super::archive::Archive;
-use crate::shell;
+use crate::{setup, shell};
 
 /// A kernel that Debian has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -16,6 +18,8 @@ pub enum Kernel {
     Bookworm,
     /// 6.12: the block layer holds writes to a zone back while one is under way (zone write plugging).
     Backport,
+    /// Debian's newest, whatever it is today, from its unstable suite.
+    Sid,
 }
 
 /// Modules wanted, where they are not built in. What they depend on comes along.
@@ -36,6 +40,16 @@ const MODULES: &[&str] = &[
     "zonefs",
 ];
 
+/// Other filesystems and what they check their blocks with, in the newest kernel.
+const PEER_MODULES: &[&str] = &["btrfs", "crc32_cryptoapi", "ext4", "f2fs", "xfs"];
+/// Packages of the newest kernel and of the tools that make other filesystems.
+const SID_PACKAGES: &str = "linux-image-amd64,btrfs-progs,e2fsprogs,f2fs-tools,xfsprogs";
+/// The tools, below `usr/sbin` or `usr/bin` there.
+const PEER_TOOLS: &[&str] = &["mkfs.btrfs", "mke2fs", "mkfs.f2fs", "mkfs.xfs"];
+/// Where Debian keeps libraries, and the program that finds them.
+const LIBRARIES: &str = "usr/lib/x86_64-linux-gnu";
+const LOADER: &str = "ld-linux-x86-64.so.2";
+
 /// Grows with what the base holds, so that none of another time is used.
 const BASE: u32 = 2;
 
@@ -48,12 +62,13 @@ pub struct Files {
 }
 
 impl Kernel {
-    /// `6.1` or `6.12`.
+    /// `6.1`, `6.12` or `sid`.
     pub fn parse(text: &str) -> Result<Kernel> {
         match text {
             "6.1" => Ok(Kernel::Bookworm),
             "6.12" => Ok(Kernel::Backport),
-            _ => bail!("kernels are 6.1 and 6.12"),
+            "sid" => Ok(Kernel::Sid),
+            _ => bail!("kernels are 6.1, 6.12 and sid"),
         }
     }
 
@@ -62,14 +77,7 @@ impl Kernel {
         match self {
             Kernel::Bookworm => "6.1",
             Kernel::Backport => "6.12",
-        }
-    }
-
-    /// The package that depends on the newest one of this kernel.
-    fn metapackage(self) -> &'static str {
-        match self {
-            Kernel::Bookworm => "linux-image-amd64",
-            Kernel::Backport => "linux-image-6.12-amd64",
+            Kernel::Sid => "sid",
         }
     }
 
@@ -97,61 +105,142 @@ impl Kernel {
             Path::new("/usr/bin/apt-get").exists(),
             "this is not Debian: its package archive is where the guest's kernel comes from"
         );
-        let package = self.package()?;
-        eprintln!("downloading {package} and busybox-static for the guest");
-        for name in [package.as_str(), "busybox-static"] {
-            let mut download = shell::command(&["apt-get", "download", "-qq", name]);
-            // As root, apt says that it cannot become another user in this directory.
-            shell::check(
-                download
-                    .current_dir(dir)
-                    .stderr(std::process::Stdio::null()),
-            )
-            .with_context(|| format!("downloading {name}; try `apt-get update`"))?;
-        }
         let unpacked = dir.join("unpacked");
-        for deb in files_in(dir)?.filter(|path| path.extension().is_some_and(|e| e == "deb")) {
-            let mut unpack = shell::command(&["dpkg-deb", "-x"]);
-            shell::check(unpack.arg(&deb).arg(&unpacked))?;
-            fs::remove_file(&deb)?;
-        }
-        let version = package.trim_start_matches("linux-image-");
-        let image = unpacked.join(format!("boot/vmlinuz-{version}"));
-        fs::rename(&image, dir.join("vmlinuz")).context("finding the kernel in its package")?;
+        fs::create_dir_all(&unpacked)?;
+        download("busybox-static", &unpacked)?;
         let root = dir.join("root");
         fs::create_dir_all(root.join("bin"))?;
         fs::copy(unpacked.join("bin/busybox"), root.join("bin/busybox"))?;
-        modules(&unpacked, &root, version)?;
+        let image = match self {
+            Kernel::Bookworm => of_apt("linux-image-amd64", &unpacked, &root)?,
+            Kernel::Backport => of_apt("linux-image-6.12-amd64", &unpacked, &root)?,
+            Kernel::Sid => of_sid(&dir.join("sid"), &root)?,
+        };
+        fs::rename(&image, dir.join("vmlinuz")).context("finding the kernel in its package")?;
         let mut archive = Archive::create(&dir.join("base.cpio"))?;
         archive.tree(&root)?;
         archive.finish()?;
-        fs::remove_dir_all(unpacked)?;
-        Ok(fs::remove_dir_all(root)?)
-    }
-
-    /// The package of the kernel itself; its name holds the version.
-    fn package(self) -> Result<String> {
-        let meta = self.metapackage();
-        let show = || shell::output(&["apt-cache", "show", "--no-all-versions", meta]);
-        let found = match show() {
-            Ok(found) => found,
-            Err(_) => {
-                shell::check(&mut shell::as_root(&["apt-get", "update", "-qq"]))?;
-                show().with_context(|| format!("{meta}: no such package in the sources of apt"))?
+        for done in [unpacked, root, dir.join("sid")] {
+            if done.exists() {
+                fs::remove_dir_all(done)?;
             }
-        };
-        let depends = found
-            .lines()
-            .find_map(|line| line.strip_prefix("Depends: "));
-        let package = depends.and_then(|depends| depends.split([' ', ',']).next());
-        Ok(package
-            .context("a kernel package without a kernel")?
-            .to_owned())
+        }
+        Ok(())
     }
 }
 
+/// Downloads a package of this machine's Debian and unpacks it.
+fn download(package: &str, unpacked: &Path) -> Result<()> {
+    eprintln!("downloading {package} for the guest");
+    let mut download = shell::command(&["apt-get", "download", "-qq", package]);
+    // As root, apt says that it cannot become another user in this directory.
+    shell::check(
+        download
+            .current_dir(unpacked)
+            .stderr(std::process::Stdio::null()),
+    )
+    .with_context(|| format!("downloading {package}; try `apt-get update`"))?;
+    for deb in files_in(unpacked)?.filter(|path| path.extension().is_some_and(|e| e == "deb")) {
+        let mut unpack = shell::command(&["dpkg-deb", "-x"]);
+        shell::check(unpack.arg(&deb).arg(unpacked))?;
+        fs::remove_file(&deb)?;
+    }
+    Ok(())
+}
+
+/// The kernel that this package depends on, with its modules in `root`.
+fn of_apt(metapackage: &str, unpacked: &Path, root: &Path) -> Result<PathBuf> {
+    let package = newest(metapackage)?;
+    download(&package, unpacked)?;
+    let version = package.trim_start_matches("linux-image-");
+    modules(unpacked, root, version, &[MODULES])?;
+    Ok(unpacked.join(format!("boot/vmlinuz-{version}")))
+}
+
+/// The package of the kernel itself; its name holds the version.
+fn newest(metapackage: &str) -> Result<String> {
+    let show = || shell::output(&["apt-cache", "show", "--no-all-versions", metapackage]);
+    let found = match show() {
+        Ok(found) => found,
+        Err(_) => {
+            shell::check(&mut shell::as_root(&["apt-get", "update", "-qq"]))?;
+            show()
+                .with_context(|| format!("{metapackage}: no such package in the sources of apt"))?
+        }
+    };
+    let depends = found
+        .lines()
+        .find_map(|line| line.strip_prefix("Depends: "));
+    let package = depends.and_then(|depends| depends.split([' ', ',']).next());
+    Ok(package
+        .context("a kernel package without a kernel")?
+        .to_owned())
+}
+
+/// The newest kernel, with its modules and the tools of other filesystems in `root`.
+fn of_sid(unpacked: &Path, root: &Path) -> Result<PathBuf> {
+    setup::install(&[(
+        "mmdebstrap",
+        "the newest kernel and tools of other filesystems",
+    )])?;
+    eprintln!("downloading Debian's newest kernel and the tools of other filesystems");
+    let mut fetch = shell::command(&["mmdebstrap", "--quiet", "--variant=extract"]);
+    // Mirrors that are copied seldom say that they are too old.
+    fetch.arg("--aptopt=Acquire::Check-Valid-Until \"false\"");
+    fetch.arg(format!("--include={SID_PACKAGES}"));
+    shell::check(fetch.arg("sid").arg(unpacked))?;
+    tools(unpacked, root)?;
+    // Where the other kernels have them.
+    std::os::unix::fs::symlink("usr/lib", unpacked.join("lib"))?;
+    let mut versions = files_in(&unpacked.join("lib/modules"))?;
+    let modules_dir = versions.next().context("a kernel without modules")?;
+    let version = modules_dir
+        .file_name()
+        .context("a directory without a name")?;
+    let version = text(Path::new(version))?;
+    modules(unpacked, root, version, &[MODULES, PEER_MODULES])?;
+    Ok(modules_dir.join("vmlinuz"))
+}
+
+/// Copies the tools of other filesystems with their own libraries, which are newer than those of
+/// this machine's programs.
+fn tools(unpacked: &Path, root: &Path) -> Result<()> {
+    let libraries = unpacked.join(LIBRARIES);
+    for dir in ["sid/bin", "sid/lib"] {
+        fs::create_dir_all(root.join(dir))?;
+    }
+    fs::copy(libraries.join(LOADER), root.join("sid/lib").join(LOADER))?;
+    for tool in PEER_TOOLS {
+        let places = ["usr/sbin", "usr/bin"].map(|dir| unpacked.join(dir).join(tool));
+        let place = places.iter().find(|place| place.exists());
+        let place = place.with_context(|| format!("there is no {tool} in Debian's packages"))?;
+        fs::copy(place, root.join("sid/bin").join(tool))?;
+        let loader = libraries.join(LOADER);
+        let needed = shell::output(&[
+            text(&loader)?,
+            "--library-path",
+            text(&libraries)?,
+            "--list",
+            text(place)?,
+        ])?;
+        let below = text(&libraries)?;
+        for library in needed.split_whitespace().filter(|w| w.starts_with(below)) {
+            let name = Path::new(library).file_name();
+            let name = name.context("a library without a name")?;
+            fs::copy(library, root.join("sid/lib").join(name))?;
+        }
+        let started = format!(
+            "#!/bin/sh\nexec /sid/lib/{LOADER} --library-path /sid/lib /sid/bin/{tool} \"$@\"\n"
+        );
+        let script = root.join("bin").join(tool);
+        fs::write(&script, started)?;
+        fs::set_permissions(&script, fs::Permissions::from_mode(0o755))?;
+    }
+    Ok(())
+}
+
 /// Copies the wanted modules and what they need, uncompressed, and their index.
-fn modules(from: &Path, to: &Path, version: &str) -> Result<()> {
+fn modules(from: &Path, to: &Path, version: &str, lists: &[&[&str]]) -> Result<()> {
     let below = format!("lib/modules/{version}");
     let from_text = text(from)?;
     shell::check(&mut shell::command(&["depmod", "-b", from_text, version]))?;
@@ -164,7 +253,8 @@ fn modules(from: &Path, to: &Path, version: &str) -> Result<()> {
     };
     // Each line names a module and then all that it needs, however far.
     for (module, needs) in index.lines().filter_map(|line| line.split_once(':')) {
-        if MODULES.contains(&name(module).as_str()) {
+        let name = name(module);
+        if lists.iter().any(|list| list.contains(&name.as_str())) {
             wanted.insert(module);
             wanted.extend(needs.split_whitespace());
         }
@@ -196,7 +286,7 @@ pub fn cache() -> Result<PathBuf> {
     Ok(dir.canonicalize()?)
 }
 
-fn files_in(dir: &Path) -> Result<impl Iterator<Item = PathBuf>> {
+fn files_in(dir: &Path) -> Result<impl Iterator<Item = PathBuf> + use<>> {
     Ok(fs::read_dir(dir)?.flatten().map(|entry| entry.path()))
 }
 

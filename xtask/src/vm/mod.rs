@@ -5,9 +5,9 @@
 
 mod archive;
 mod checks;
-mod drive;
-mod guest;
-mod kernel;
+pub mod drive;
+pub mod guest;
+pub mod kernel;
 mod power;
 mod real_programs;
 
@@ -27,7 +27,7 @@ use kernel::Kernel;
 /// Which machine, and what to run in it.
 #[derive(Args)]
 pub struct Options {
-    /// Kernel of the guest: `6.1` (no zone write plugging) or `6.12` (with it)
+    /// Kernel of the guest: `6.1` (no zone write plugging), `6.12` (with it) or `sid` (the newest)
     #[arg(long, default_value = "6.12", value_parser = Kernel::parse)]
     kernel: Kernel,
     /// A drive, again for another: `nvme`, `null`, `scsi` (zoned) or `disk`, then what is to differ from
@@ -134,7 +134,8 @@ pub fn build() -> Result<()> {
     ]))
 }
 
-fn programs() -> Result<Vec<PathBuf>> {
+/// Those that every guest has, as built.
+pub fn programs() -> Result<Vec<PathBuf>> {
     PROGRAMS
         .iter()
         .map(|name| volume::built(name).context("build it first: leave out --no-setup"))

@@ -1,0 +1,237 @@
+//! `cargo xtask peers`: the same workloads in the same guest on Persimmon and on what its users pick
+//! instead, with what each sends to its drives.
+
+mod filesystem;
+mod report;
+mod rows;
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail, ensure};
+use clap::Args;
+
+use crate::vm::guest::{Guest, Machine};
+use crate::vm::kernel::Kernel;
+use crate::{setup, vm, volume};
+
+use filesystem::{DIR, Filesystem};
+use report::{Figures, Report};
+use rows::{Row, Unit};
+
+/// What to compare.
+#[derive(Args)]
+pub struct Options {
+    /// Capacity of a filesystem's drives together, MiB
+    #[arg(long, default_value_t = 2048)]
+    size_mib: u64,
+    /// Size of a zone, MiB
+    #[arg(long, default_value_t = 16)]
+    zone_mib: u64,
+    /// Only these: persimmon, f2fs, btrfs, xfs, ext4
+    #[arg(long, num_args = 1..)]
+    only: Vec<String>,
+    /// Only workloads with one of these in their name
+    #[arg(long, num_args = 1..)]
+    rows: Vec<String>,
+    /// Kernel of the guest: `6.1`, `6.12` or `sid`; other filesystems want the last one
+    #[arg(long, default_value = "sid", value_parser = Kernel::parse)]
+    kernel: Kernel,
+    /// Memory of the guest, MiB
+    #[arg(long, default_value_t = 1536)]
+    memory_mib: u32,
+    /// Write the figures to this file too, as JSON
+    #[arg(long)]
+    json: Option<PathBuf>,
+    /// Install and build nothing
+    #[arg(long)]
+    no_setup: bool,
+}
+
+/// For one command in the guest.
+const LIMIT: Duration = Duration::from_secs(3600);
+/// Counts requests of the block layer by kind; zone resets among them.
+const SET_UP: &str = "mkdir -p /mnt/w; mount -t tracefs none /sys/kernel/tracing && \
+    echo hist:keys=rwbs >/sys/kernel/tracing/events/block/block_rq_issue/trigger";
+/// Sectors written so far, of each drive, and zone requests of all.
+const COUNTERS: &str = "for d in ns1 ns2; do test -e /dev/$d || continue; \
+    set -- $(cat /sys/block/$(basename $(realpath /dev/$d))/stat); echo sent $7; done; \
+    sed -n 's/.*rwbs: *ZR[A-Z]* .*hitcount: *\\([0-9]*\\).*/resets \\1/p' \
+    /sys/kernel/tracing/events/block/block_rq_issue/hist";
+
+/// Measures and prints the table; whether Persimmon failed nowhere.
+pub fn run(options: &Options) -> Result<bool> {
+    volume::watch_for_interrupts()?;
+    if !options.no_setup {
+        setup::packages()?;
+        vm::build()?;
+    }
+    let chosen = |name: &str| options.only.is_empty() || options.only.iter().any(|n| n == name);
+    let filesystems: Vec<&Filesystem> = filesystem::ALL
+        .iter()
+        .filter(|filesystem| chosen(filesystem.name))
+        .collect();
+    if filesystems.is_empty() {
+        bail!("there is none of these names");
+    }
+    let wanted = |row: &Row| {
+        options.rows.is_empty() || options.rows.iter().any(|part| row.name.contains(part))
+    };
+    let rows: Vec<Row> = rows::all(options.size_mib)
+        .into_iter()
+        .filter(wanted)
+        .collect();
+    let mut report = Report::new(options.size_mib, options.zone_mib);
+    for filesystem in filesystems {
+        let machine = Machine {
+            kernel: options.kernel,
+            drives: filesystem.drives(options.size_mib, options.zone_mib)?,
+            memory_mib: options.memory_mib,
+            cpus: 2,
+            programs: vm::programs()?,
+            sees_host: false,
+        };
+        measure(filesystem, &machine, &rows, &mut report)?;
+        if let Some(path) = &options.json {
+            std::fs::write(path, serde_json::to_string_pretty(&report.json())?)?;
+        }
+    }
+    print!("{}", report.table());
+    Ok(!report.has_failed("persimmon"))
+}
+
+fn measure(
+    filesystem: &Filesystem,
+    machine: &Machine,
+    rows: &[Row],
+    report: &mut Report,
+) -> Result<()> {
+    let mut guest = boot(machine)?;
+    report.kernel(guest.check("uname -r", LIMIT)?.trim());
+    report.usable(filesystem.name, usable(&mut guest, filesystem)?);
+    for row in rows {
+        let figures = match row_of(&mut guest, filesystem, row) {
+            Ok(figures) => Ok(figures),
+            Err(error) => {
+                volume::go_on()?;
+                // Whatever state it is in, the next row does not begin with that.
+                guest = boot(machine)?;
+                Err(error)
+            }
+        };
+        match &figures {
+            Ok(figures) => eprintln!(
+                "{:10} {:28} {:10.2} {}, {} resets, {:.1} s",
+                filesystem.name,
+                row.name,
+                figures.value,
+                row.unit.name(),
+                figures.resets,
+                figures.seconds
+            ),
+            Err(error) => eprintln!("{:10} {:28} FAILED: {error:#}", filesystem.name, row.name),
+        }
+        report.record(filesystem.name, row, figures);
+    }
+    Ok(())
+}
+
+fn boot(machine: &Machine) -> Result<Guest> {
+    let mut guest = Guest::boot(machine)?;
+    guest.check(SET_UP, LIMIT)?;
+    Ok(guest)
+}
+
+/// KiB that a new volume says can be written.
+fn usable(guest: &mut Guest, filesystem: &Filesystem) -> Result<u64> {
+    guest.check(filesystem.mkfs, LIMIT)?;
+    guest.check(filesystem.mount, LIMIT)?;
+    let said = guest.check(&format!("stat -f -c '%a %S' {DIR}"), LIMIT)?;
+    guest.check(filesystem.unmount, LIMIT)?;
+    let mut numbers = said.split_whitespace().map(str::parse::<u64>);
+    match (numbers.next(), numbers.next()) {
+        (Some(Ok(blocks)), Some(Ok(bytes))) => Ok(blocks * bytes / 1024),
+        _ => bail!("stat said {said}"),
+    }
+}
+
+fn row_of(guest: &mut Guest, filesystem: &Filesystem, row: &Row) -> Result<Figures> {
+    guest.check(filesystem.mkfs, LIMIT)?;
+    if !row.before.is_empty() {
+        in_mount(guest, filesystem, &row.before)?;
+    }
+    let before = counters(guest)?;
+    let mut done = Done::default();
+    for command in &row.counted {
+        done.add(in_mount(guest, filesystem, std::slice::from_ref(command))?);
+    }
+    let after = counters(guest)?;
+    let bytes = (after.sectors - before.sectors) * 512;
+    let value = match row.unit {
+        Unit::UserBytes => bytes as f64 / done.bytes as f64,
+        Unit::Files(files) => bytes as f64 / 1024.0 / files as f64,
+        Unit::Operations => bytes as f64 / 1024.0 / done.operations as f64,
+    };
+    Ok(Figures {
+        value,
+        bytes,
+        user_bytes: done.bytes,
+        resets: after.resets - before.resets,
+        seconds: done.seconds,
+    })
+}
+
+/// What workloads said that they did.
+#[derive(Default)]
+struct Done {
+    bytes: u64,
+    operations: u64,
+    seconds: f64,
+}
+
+impl Done {
+    fn add(&mut self, other: Done) {
+        self.bytes += other.bytes;
+        self.operations += other.operations;
+        self.seconds += other.seconds;
+    }
+}
+
+fn in_mount(guest: &mut Guest, filesystem: &Filesystem, commands: &[String]) -> Result<Done> {
+    guest.check(filesystem.mount, LIMIT)?;
+    let mut done = Done::default();
+    for command in commands {
+        let said = guest.check(&format!("drive-tests work {command}"), LIMIT)?;
+        let words = said.lines().find_map(|line| line.strip_prefix("done "));
+        let words: Vec<&str> = words.context("no result")?.split_whitespace().collect();
+        ensure!(words.len() == 3, "the result is {words:?}");
+        done.add(Done {
+            bytes: words[0].parse()?,
+            operations: words[1].parse()?,
+            seconds: words[2].parse()?,
+        });
+    }
+    guest.check(filesystem.unmount, LIMIT)?;
+    Ok(done)
+}
+
+/// What the drives got since the guest booted.
+#[derive(Default)]
+struct Counters {
+    sectors: u64,
+    resets: u64,
+}
+
+fn counters(guest: &mut Guest) -> Result<Counters> {
+    let said = guest.check(COUNTERS, LIMIT)?;
+    let mut counters = Counters::default();
+    for line in said.lines() {
+        match line.split_once(' ') {
+            Some(("sent", sectors)) => counters.sectors += sectors.parse::<u64>()?,
+            Some(("resets", count)) => counters.resets += count.parse::<u64>()?,
+            _ => {}
+        }
+    }
+    ensure!(counters.sectors > 0, "no counters: {said}");
+    Ok(counters)
+}
