@@ -57,7 +57,7 @@ pub enum Work {
     },
     /// Mails delivered, read, answered and deleted, with an fsync for each delivery
     Varmail { dir: PathBuf, count: u64 },
-    /// A tree of small files made, a third of it deleted, made again, and so on
+    /// A tree of small files made, synced, a third of it deleted, made again, and so on
     Untar { dir: PathBuf, rounds: u64 },
 }
 
@@ -255,6 +255,8 @@ fn untar(dir: &Path, rounds: u64, noise: &mut Noise, done: &mut Done) -> Result<
                 done.wrote(bytes);
             }
         }
+        // What is deleted soon must not be gone before it was ever written.
+        rustix::fs::syncfs(File::open(dir)?)?;
         if round + 1 == rounds {
             break;
         }

@@ -59,7 +59,7 @@ pub const ALL: &[Filesystem] = &[
     Filesystem {
         name: "ext4",
         drives: Drives::Conventional,
-        mkfs: "mke2fs -q -F -t ext4 /dev/ns1",
+        mkfs: "mkfs.ext4 -q -F /dev/ns1",
         mount: "modprobe ext4; mount -t ext4 /dev/ns1 /mnt/w",
         unmount: UNMOUNT,
     },

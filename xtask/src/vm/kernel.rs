@@ -45,7 +45,7 @@ const PEER_MODULES: &[&str] = &["btrfs", "crc32_cryptoapi", "ext4", "f2fs", "xfs
 /// Packages of the newest kernel and of the tools that make other filesystems.
 const SID_PACKAGES: &str = "linux-image-amd64,btrfs-progs,e2fsprogs,f2fs-tools,xfsprogs";
 /// The tools, below `usr/sbin` or `usr/bin` there.
-const PEER_TOOLS: &[&str] = &["mkfs.btrfs", "mke2fs", "mkfs.f2fs", "mkfs.xfs"];
+const PEER_TOOLS: &[&str] = &["mkfs.btrfs", "mkfs.ext4", "mkfs.f2fs", "mkfs.xfs"];
 /// Where Debian keeps libraries, and the program that finds them.
 const LIBRARIES: &str = "usr/lib/x86_64-linux-gnu";
 const LOADER: &str = "ld-linux-x86-64.so.2";
