@@ -228,10 +228,22 @@ pub fn go_on() -> Result<()> {
         .get()
         .is_some_and(|flag| flag.swap(false, Ordering::SeqCst))
     {
-        bail!("interrupted");
+        bail!(Interrupted);
     }
     Ok(())
 }
+
+/// Somebody asked us to stop: no failure of what was under way.
+#[derive(Debug)]
+pub struct Interrupted;
+
+impl std::fmt::Display for Interrupted {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("interrupted")
+    }
+}
+
+impl std::error::Error for Interrupted {}
 
 /// Numbers that look random and are the same in every run (splitmix64).
 pub struct Noise(pub u64);

@@ -112,8 +112,8 @@ fn measure(
     for row in rows {
         let figures = match row_of(&mut guest, filesystem, row) {
             Ok(figures) => Ok(figures),
+            Err(error) if error.root_cause().is::<volume::Interrupted>() => return Err(error),
             Err(error) => {
-                volume::go_on()?;
                 // Whatever state it is in, the next row does not begin with that.
                 guest = boot(machine)?;
                 Err(error)
