@@ -139,7 +139,7 @@ impl Volume {
                 return Ok(());
             }
             self.pack_before_cut();
-            self.settle_summaries();
+            self.settle_summaries(|_| true);
             self.zones.examine(&self.media);
             let mut snapshot = self.cut()?;
             let result = self.write_checkpoint(&mut snapshot);
@@ -158,9 +158,9 @@ impl Volume {
         }
     }
 
-    /// Writes the summaries of open data zones, so that none is lost with a crash.
-    fn settle_summaries(&self) {
-        for mut writer in self.zones.take_unsummarised() {
+    /// Writes the summaries of open data zones of these streams, so that none is lost with a crash.
+    fn settle_summaries(&self, of: impl Fn(Stream) -> bool) {
+        for mut writer in self.zones.take_unsummarised(of) {
             writer.settle_summary(&self.media, &self.key);
             self.zones.give_back(&self.media, writer);
         }
@@ -282,6 +282,10 @@ impl Volume {
     /// False if it has to be a whole one: the journal since the last one does not have it all, not
     /// all of it can be replayed, or it is as long as it may get.
     fn write_zone_checkpoint(&self) -> Result<bool> {
+        // The zones that go are named by the tree on the device. Were the journal lost that knows better,
+        // summaries would still tell where cleaning moved what was in them.
+        let apart = self.zones.budget.survivors_apart;
+        self.settle_summaries(|stream| !apart || matches!(stream, Stream::Survivors(_)));
         self.zones.examine(&self.media);
         let Some(before) = self.checkpoint_state().footer.clone() else {
             return Ok(false);

@@ -4,6 +4,7 @@
 
 mod support;
 
+use persimmon_engine::Task;
 use persimmon_format::table::Role;
 use persimmon_inspect::salvage::Source;
 use support::{Fs, Tree, intact, recovered, tree};
@@ -172,4 +173,52 @@ fn the_broken_volume_is_not_written_to() {
         (broken.image_hash(), broken.counters().changes()),
         (hash, changes)
     );
+}
+
+/// Cleaning moves blocks, and a checkpoint of the zones alone lets the zones go that the tree of the
+/// checkpoint before still names: what was moved is the same data all the same.
+#[test]
+fn what_cleaning_moved_since_the_checkpoint_is_found_where_it_is() {
+    for reused in [false, true] {
+        let mut fs = Fs::new(8);
+        let mut files = fs.fill(20, 150);
+        fs.churn(&mut files, 3000);
+        fs.checkpoint();
+        let truth = fs.tree();
+        let volume = fs.vfs.volume();
+        let before = volume.statistics();
+        for _ in 0..40 {
+            volume.step(Task::Clean).unwrap();
+            if volume
+                .zones()
+                .iter()
+                .any(|zone| zone.entry.role == Role::Data && zone.entry.valid == 0)
+            {
+                volume.step(Task::FreeZones).unwrap();
+            }
+        }
+        let done = volume.statistics().since(&before);
+        assert_eq!(done.checkpoints, 0, "{done:?}");
+        assert!(
+            done.zone_checkpoints > 0 && done.resets > 3 && done.blocks_moved > 100,
+            "{done:?}"
+        );
+        if reused {
+            let late = fs.file(persimmon_vfs::ROOT, "late", 4 << 20);
+            fs.vfs
+                .fsync(late, persimmon_vfs::Handle::NONE, false)
+                .unwrap();
+        }
+        let (copy, _, losses) = recovered(&fs.without(&fs.zones(Role::Log)));
+        let mut copy = tree(&copy);
+        let (same, files) = intact(&truth, &copy);
+        assert_eq!(same, files, "{losses:#?}");
+        if reused {
+            copy.retain(|path, _| !path.starts_with("/lost+found"));
+            let root = copy.get_mut("/").unwrap();
+            root.inode.size -= 1;
+            root.inode.nlink -= 1;
+        }
+        assert_same(&truth, &copy);
+    }
 }

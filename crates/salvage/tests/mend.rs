@@ -368,6 +368,35 @@ fn a_damaged_journal_block_ends_the_history_there() {
     }
 }
 
+/// The journal is damaged that says where cleaning moved what, out of zones that a checkpoint of the zones
+/// alone let go.
+#[test]
+fn what_cleaning_moved_is_found_without_the_journal_that_says_so() {
+    let mut fs = Fs::new(31);
+    let mut files = fs.fill(20, 150);
+    fs.churn(&mut files, 3000);
+    fs.checkpoint();
+    let truth = fs.tree();
+    let whole = addr(&footer(&fs.device).addr);
+    let resets = fs.vfs.volume().statistics().resets;
+    for _ in 0..40 {
+        fs.vfs.volume().step(Task::Clean).unwrap();
+        fs.vfs.volume().step(Task::FreeZones).unwrap();
+    }
+    let done = fs.vfs.volume().statistics();
+    assert!(
+        done.zone_checkpoints > 0 && done.resets > resets + 3,
+        "{done:?}"
+    );
+    let device = Arc::new(fs.without(&[]));
+    hurt(&device, whole.offset(1));
+    assert!(numbers(&look(&device)).contains(&202));
+    let (report, _) = repair(&device);
+    assert!(report.is_clean(), "{:#?}", report.findings);
+    assert_all(&device, &truth);
+    assert_usable(&device);
+}
+
 /// More metadata than may be in memory at once.
 #[test]
 fn much_metadata_is_written_piece_by_piece() {

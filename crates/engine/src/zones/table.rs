@@ -540,10 +540,10 @@ impl Zones {
         self.returned.notify_all();
     }
 
-    /// All parked writers of file data that have a summary to write: the caller writes it and
-    /// parks them again.
-    pub(crate) fn take_unsummarised(&self) -> Vec<ZoneWriter> {
-        self.take_all(|w| !w.summary.is_empty())
+    /// All parked writers of file data of these streams that have a summary to write: the caller writes
+    /// it and parks them again.
+    pub(crate) fn take_unsummarised(&self, of: impl Fn(Stream) -> bool) -> Vec<ZoneWriter> {
+        self.take_all(|w| of(w.stream) && !w.summary.is_empty())
     }
 
     /// Takes all parked writers that are so.

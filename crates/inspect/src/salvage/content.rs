@@ -4,9 +4,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
 
 use persimmon_device::Buffer;
+use persimmon_format::extent::{Extent, FRAME_BLOCKS_MAX};
 use persimmon_format::inode::Inode;
 use persimmon_format::name::DirEntry;
 use persimmon_format::packed::Packed;
+use persimmon_format::record::Op;
 use persimmon_format::{Addr, BLOCK_SIZE, Ino, Key, KeyKind, checksum};
 
 use super::forest::Instead;
@@ -62,9 +64,11 @@ impl<'d> Rebuilt<'d> {
         // With the whole log nothing is known better by summaries, but what the tree has lost.
         let log_lost = self.source == Source::Pages || self.journal_broken;
         if log_lost || !self.lost.is_empty() {
-            content.strays = summaries::read(self, &content, log_lost, &mut |done, total| {
+            let found = summaries::read(self, &content, log_lost, &mut |done, total| {
                 progress(Stage::Summaries, done, total);
             });
+            content.strays = found.strays;
+            content.follow(found.moved);
         }
         let inos: BTreeSet<Ino> = content.strays.keys().map(|(ino, _)| *ino).collect();
         content.nodes.settle(inos);
@@ -73,6 +77,24 @@ impl<'d> Rebuilt<'d> {
 }
 
 impl<'d> Content<'_, 'd> {
+    /// Changes the tree to name blocks where they are now.
+    fn follow(&mut self, moved: BTreeMap<(Ino, u64), Extent>) {
+        let mut runs: Vec<(Ino, u64, Extent)> = Vec::new();
+        for ((ino, block), extent) in moved {
+            if let Some((last_ino, first, last)) = runs.last_mut()
+                && (*last_ino, *first + last.blocks()) == (ino, block)
+                && join(last, &extent)
+            {
+                continue;
+            }
+            runs.push((ino, block, extent));
+        }
+        for (ino, block, extent) in runs {
+            // Where that cannot be done the tree stays as it is, and the block is told as lost.
+            let _ = self.state.apply(&[Op::Map { ino, block, extent }]);
+        }
+    }
+
     fn read_nodes(&mut self, progress: &mut dyn FnMut(Stage, u64, u64)) {
         let total = self.rebuilt.base.leaves.len() as u64;
         let mut nodes = Nodes::default();
@@ -238,6 +260,25 @@ impl<'d> Content<'_, 'd> {
     #[must_use]
     pub fn node(&self, ino: Ino) -> Option<&Node> {
         self.nodes.find(ino)
+    }
+}
+
+/// Makes one frame of two where the second lies behind the first; false if it does not.
+fn join(first: &mut Extent, second: &Extent) -> bool {
+    match (first, second) {
+        (
+            Extent::Frame { addr, crcs },
+            Extent::Frame {
+                addr: next,
+                crcs: more,
+            },
+        ) if crcs.len() + more.len() <= FRAME_BLOCKS_MAX
+            && addr.offset(crcs.len() as u32) == *next =>
+        {
+            crcs.extend(more);
+            true
+        }
+        _ => false,
     }
 }
 

@@ -1,6 +1,9 @@
 //! Data that only summaries know: whose it was when it was written. Which of several versions of
 //! a block is the newest they cannot tell for certain: the zone that was taken into use last, and
 //! in it the last block, is taken for it.
+//!
+//! They also tell where a block is that cleaning moved after the checkpoint: its place in the tree may be
+//! gone, for checkpoints of the zones alone let zones go that only the journal says are not needed.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -43,20 +46,32 @@ fn start_of(extent: &Extent) -> usize {
     }
 }
 
-/// All blocks that the tree should know of, but does not.
+/// What summaries tell and the tree does not, by file and block.
+#[derive(Default)]
+pub(crate) struct Found {
+    /// Blocks that the tree should know of.
+    pub strays: BTreeMap<(Ino, u64), StrayBlock>,
+    /// Where blocks are that are not any more where the tree says.
+    pub moved: BTreeMap<(Ino, u64), Extent>,
+}
+
+/// Reads the summaries of all data zones.
 pub(crate) fn read(
     rebuilt: &Rebuilt<'_>,
     content: &Content<'_, '_>,
     log_lost: bool,
     progress: &mut dyn FnMut(u64, u64),
-) -> BTreeMap<(Ino, u64), StrayBlock> {
+) -> Found {
     let inspector = &rebuilt.inspector;
     let lost: Vec<&LostRange> = rebuilt
         .lost
         .iter()
         .filter(|lost| !matches!(lost.instead, Instead::Older(_)))
         .collect();
-    let mut found = BTreeMap::new();
+    let Found {
+        mut strays,
+        mut moved,
+    } = Found::default();
     let total = inspector.zones.len() as u64;
     for (zone, _) in inspector.media.zones() {
         progress(zone.0.into(), total);
@@ -73,7 +88,27 @@ pub(crate) fn read(
             let later = log_lost && place >= cut;
             let key = Key::extent(ino, block);
             let is_lost = lost.iter().any(|lost| lost.holds(&key));
-            if !(later || is_lost) || is_known(content, ino, block, &extent, later) {
+            if !(log_lost || is_lost) {
+                return;
+            }
+            let known = known(content, ino, block);
+            if let Some(known) = &known
+                && is_same(known, &extent)
+            {
+                let elsewhere = known.on_device() != extent.on_device();
+                if log_lost
+                    && elsewhere
+                    && !moved.contains_key(&(ino, block))
+                    && !stands(content, known)
+                    && stands(content, &extent)
+                {
+                    moved.insert((ino, block), extent);
+                }
+                return;
+            }
+            // Of what was written after the checkpoint other content counts; of a lost range, whatever
+            // the tree has.
+            if !later && (known.is_some() || !is_lost) {
                 return;
             }
             let stray = StrayBlock {
@@ -81,7 +116,7 @@ pub(crate) fn read(
                 extent,
                 later: later && !is_lost,
             };
-            match found.entry((ino, block)) {
+            match strays.entry((ino, block)) {
                 Entry::Vacant(slot) => {
                     slot.insert(stray);
                 }
@@ -92,40 +127,47 @@ pub(crate) fn read(
             }
         });
     }
-    found
+    Found { strays, moved }
 }
 
-/// Whether the tree has the block. Of what was written after the checkpoint other content counts;
-/// of a lost range, whatever is there.
-fn is_known(
-    content: &Content<'_, '_>,
-    ino: Ino,
-    block: u64,
-    written: &Extent,
-    later: bool,
-) -> bool {
-    let Some((first, value)) = content.extent_at(ino, block) else {
-        return false;
-    };
-    let Ok(extent) = Extent::decode(&value) else {
-        return false;
-    };
+/// A block as the tree has it, if it does.
+fn known(content: &Content<'_, '_>, ino: Ino, block: u64) -> Option<Extent> {
+    let (first, value) = content.extent_at(ino, block)?;
+    let extent = Extent::decode(&value).ok()?;
     let at = block.saturating_sub(first);
     if at >= extent.blocks() {
-        return false;
+        return None;
     }
-    match (extent, written) {
-        _ if !later => true,
-        (Extent::Frame { crcs, .. }, Extent::Frame { crcs: crc, .. }) => {
-            crcs.get(at as usize) == crc.first()
-        }
+    match extent {
+        Extent::Frame { addr, crcs } => Some(Extent::Frame {
+            addr: addr.offset(at as u32),
+            crcs: vec![*crcs.get(at as usize)?],
+        }),
+        other => Some(other),
+    }
+}
+
+/// Whether a block of the tree and one that was written have the same content.
+fn is_same(known: &Extent, written: &Extent) -> bool {
+    match (known, written) {
+        (Extent::Frame { crcs, .. }, Extent::Frame { crcs: crc, .. }) => crcs == crc,
         (Extent::Packed(known), Extent::Packed(piece)) => {
             (known.len, known.crc) == (piece.len, piece.crc)
         }
         (Extent::Compressed(known), Extent::Packed(piece)) => {
-            piece.crc == checksum::data_block(&known)
+            piece.crc == checksum::data_block(known)
         }
         _ => false,
+    }
+}
+
+/// Whether a block is where its extent says.
+fn stands(content: &Content<'_, '_>, extent: &Extent) -> bool {
+    match extent {
+        Extent::Frame { addr, crcs } => content.read(*addr, crcs).iter().all(Option::is_some),
+        Extent::Packed(piece) => content.read_piece(piece).is_some(),
+        // In the tree itself.
+        _ => true,
     }
 }
 
