@@ -326,6 +326,42 @@ fn a_young_volume_has_a_footer_before_its_newest_too() {
     assert_usable(&device);
 }
 
+/// A checkpoint of the zones alone has let data zones go, and its footer is damaged: the journal from the
+/// one before on has everything.
+#[test]
+fn a_damaged_footer_of_the_zones_alone_costs_nothing() {
+    let mut fs = Fs::new(32);
+    let mut files = fs.fill(20, 150);
+    fs.churn(&mut files, 3000);
+    fs.checkpoint();
+    let synced = |fs: &mut Fs, text: &[u8]| {
+        for (_, _, ino) in files.iter().take(10) {
+            fs.write(*ino, 0, text);
+            fs.vfs
+                .fsync(*ino, persimmon_vfs::Handle::NONE, false)
+                .unwrap();
+        }
+    };
+    synced(&mut fs, b"after the whole checkpoint");
+    let before = fs.vfs.volume().statistics();
+    for _ in 0..40 {
+        fs.vfs.volume().step(Task::Clean).unwrap();
+        fs.vfs.volume().step(Task::FreeZones).unwrap();
+    }
+    let done = fs.vfs.volume().statistics().since(&before);
+    assert!(done.zone_checkpoints > 0 && done.resets > 3, "{done:?}");
+    synced(&mut fs, b"after that of the zones alone");
+    let truth = fs.tree();
+    let device = Arc::new(fs.without(&[]));
+    hurt(&device, addr(&footer(&device).addr));
+    assert!(numbers(&look(&device)).contains(&301));
+    let (report, losses) = repair(&device);
+    assert!(report.is_clean(), "{:#?}", report.findings);
+    assert_eq!(losses, []);
+    assert_all(&device, &truth);
+    assert_usable(&device);
+}
+
 /// After much churn what the footer before it needs is gone: then it is found by its pages.
 #[test]
 fn a_damaged_footer_leaves_the_state_of_its_checkpoint() {

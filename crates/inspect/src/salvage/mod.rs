@@ -22,7 +22,7 @@ mod tables;
 
 use persimmon_device::ZonedDevice;
 use persimmon_format::footer::{Footer, LogPosition};
-use persimmon_format::table::{MatEntry, ZitEntry};
+use persimmon_format::table::{MatEntry, Role, ZitEntry};
 use persimmon_format::zone_header::VolumeIdentity;
 use persimmon_format::{Addr, Lsn, PageId, ZoneId};
 use serde::Serialize;
@@ -413,10 +413,11 @@ fn from_log(
     Some((candidate, journal))
 }
 
-/// Whether every zone that a checkpoint refers to is in the use that it knows of.
+/// Whether every zone that a checkpoint's tree and tables lie in is in the use that it knows of. Data
+/// zones may be gone: the journal that leads on says where everything is since.
 fn still_stands(inspector: &Inspector<'_>, checkpoint: &Checkpoint) -> bool {
     let zones = (0..).map(ZoneId).zip(&checkpoint.zit);
-    let mut used = zones.filter(|(_, entry)| entry.valid > 0);
+    let mut used = zones.filter(|(_, entry)| entry.role == Role::Metadata && entry.valid > 0);
     used.all(|(zone, entry)| {
         let same = |header: &ZoneHeaderFields| entry.is_of_use(header.sequence);
         inspector.header(zone).is_some_and(same)
