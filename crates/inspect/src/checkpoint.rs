@@ -72,8 +72,10 @@ pub(crate) fn newest(
         });
     };
     let named = last.state.footer;
-    // Before the first footer was durable none is named: the log begins with it.
-    let from = log.sequence_at(named).unwrap_or(0);
+    // Before the first footer was durable none is named: the log begins with it. A place that would come
+    // after the block that names it is one in a zone that was reset since: this block is of a newer footer.
+    let from = log.sequence_at(named).filter(|at| *at <= last.sequence);
+    let from = from.unwrap_or(0);
     let footers = footers_from(media, key, log, from);
     let damaged = named != Addr::ZERO && !footers.iter().any(|(addr, _)| *addr == named);
     let newest = footers
