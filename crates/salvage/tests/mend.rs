@@ -343,13 +343,7 @@ fn a_damaged_footer_of_the_zones_alone_costs_nothing() {
         }
     };
     synced(&mut fs, b"after the whole checkpoint");
-    let before = fs.vfs.volume().statistics();
-    for _ in 0..40 {
-        fs.vfs.volume().step(Task::Clean).unwrap();
-        fs.vfs.volume().step(Task::FreeZones).unwrap();
-    }
-    let done = fs.vfs.volume().statistics().since(&before);
-    assert!(done.zone_checkpoints > 0 && done.resets > 3, "{done:?}");
+    fs.clean_without_whole_checkpoints();
     synced(&mut fs, b"after that of the zones alone");
     let truth = fs.tree();
     let device = Arc::new(fs.without(&[]));
@@ -414,16 +408,7 @@ fn what_cleaning_moved_is_found_without_the_journal_that_says_so() {
     fs.checkpoint();
     let truth = fs.tree();
     let whole = addr(&footer(&fs.device).addr);
-    let resets = fs.vfs.volume().statistics().resets;
-    for _ in 0..40 {
-        fs.vfs.volume().step(Task::Clean).unwrap();
-        fs.vfs.volume().step(Task::FreeZones).unwrap();
-    }
-    let done = fs.vfs.volume().statistics();
-    assert!(
-        done.zone_checkpoints > 0 && done.resets > resets + 3,
-        "{done:?}"
-    );
+    fs.clean_without_whole_checkpoints();
     let device = Arc::new(fs.without(&[]));
     hurt(&device, whole.offset(1));
     assert!(numbers(&look(&device)).contains(&202));

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 
 use persimmon_device::{ZoneId, ZonedDevice};
-use persimmon_engine::{Error, FormatOptions, Task, Volume};
+use persimmon_engine::{Error, FormatOptions, Task, Volume, ZoneStatus};
 use persimmon_format::inode::{Inode, Timestamp};
 use persimmon_format::table::Role;
 use persimmon_inspect::salvage::rebuild;
@@ -167,6 +167,25 @@ impl Fs {
     pub fn checkpoint(&self) {
         self.vfs.sync().unwrap();
         self.vfs.volume().step(Task::Checkpoint).unwrap();
+    }
+
+    /// Cleans, and lets go the data zones that are empty then, by checkpoints of the zones alone.
+    pub fn clean_without_whole_checkpoints(&self) {
+        let volume = self.vfs.volume();
+        let before = volume.statistics();
+        let is_empty = |zone: &ZoneStatus| zone.entry.role == Role::Data && zone.entry.valid == 0;
+        for _ in 0..40 {
+            volume.step(Task::Clean).unwrap();
+            if volume.zones().iter().any(is_empty) {
+                volume.step(Task::FreeZones).unwrap();
+            }
+        }
+        let done = volume.statistics().since(&before);
+        assert_eq!(done.checkpoints, 0, "{done:?}");
+        assert!(
+            done.zone_checkpoints > 0 && done.resets > 3 && done.blocks_moved > 100,
+            "{done:?}"
+        );
     }
 
     /// Everything a file system can hold, in `directories` times `files`.
