@@ -1,5 +1,9 @@
 //! What a device looks like: sizes, limits, and the state of each zone.
 
+use std::ops::Range;
+
+use persimmon_format::log::LOG_CANDIDATES;
+
 /// Sizes and limits of a device. Blocks are of [`crate::BLOCK_SIZE`] bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Geometry {
@@ -10,6 +14,9 @@ pub struct Geometry {
     /// The first so many zones are conventional (writable in any order by the medium). Back ends
     /// lay a software write pointer over them, so that they are used like the others.
     pub conventional_zones: u32,
+    /// The first so many zones are on a device of their own, for the log and metadata; the others
+    /// are for file data. 0: one device for all.
+    pub metadata_zones: u32,
     /// How many zones may be open at once; `None` is no limit.
     pub max_open: Option<u32>,
     /// How many zones may be open or closed (active) at once; `None` is no limit.
@@ -23,6 +30,19 @@ pub struct Geometry {
     /// A write pointer of a zone in state open or closed proves that the blocks below it are
     /// there. Where it is not set, only checksums decide.
     pub write_pointer_is_proof: bool,
+}
+
+impl Geometry {
+    /// Zones that may be of the log: the first so many sequential ones, on two devices of those for
+    /// metadata.
+    #[must_use]
+    pub fn log_candidates(&self) -> Range<u32> {
+        let (start, end) = match self.metadata_zones {
+            0 => (self.conventional_zones, self.zone_count),
+            zones => (0, zones.min(self.zone_count)),
+        };
+        start.min(end)..start.saturating_add(LOG_CANDIDATES).min(end)
+    }
 }
 
 /// Whether the medium enforces the write pointer of a zone.

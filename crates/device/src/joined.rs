@@ -38,6 +38,7 @@ impl<A: ZonedDevice, B: ZonedDevice + 'static> Joined<A, B> {
             zone_count,
             zone_blocks: one.zone_blocks,
             conventional_zones: one.zone_count,
+            metadata_zones: 0,
             max_open: other.max_open,
             max_active: other.max_active,
             max_transfer_blocks: one.max_transfer_blocks.min(other.max_transfer_blocks),

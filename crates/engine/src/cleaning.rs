@@ -26,7 +26,7 @@ use crate::meta::{Intent, Transaction, extents};
 use crate::statistics::{Class, add};
 use crate::zones::table::ZoneStatus;
 use crate::zones::trace::{VictimReason, ZoneEvent};
-use crate::zones::{Choice, Life, Run, Stream};
+use crate::zones::{Choice, Life, Part, Run, Stream};
 
 pub use demand::{CleanState, CleanStep};
 
@@ -55,44 +55,68 @@ struct Survivor {
 impl Volume {
     /// Cleans in the foreground until new data can have a zone.
     pub(crate) fn make_room(&self) -> Result<()> {
-        self.clean_above(|| self.data_floor(), ROUNDS_MAX)
+        let _turn = self.cleaning_turn.take();
+        self.clean_above(Part::Data, || self.data_floor(), ROUNDS_MAX)
     }
 
     /// Checkpoints take zones below the floor, for they must not fail. What they took is won back
     /// here, before there are more changes for the next one; metadata alone could fill the volume
     /// with old pages otherwise. [`Error::NoSpace`] if that does not succeed.
     pub(crate) fn keep_floor(&self, intent: Intent) -> Result<()> {
-        let floor = || self.data_floor() - 1;
-        if self.zones.free_zones() > floor() {
-            return Ok(());
+        if self.metadata_is_short() {
+            let rounds_max = match intent {
+                Intent::Grow => ROUNDS_MAX,
+                Intent::Shrink => ROUNDS_MAX_SHRINK,
+            };
+            let _turn = self.cleaning_turn.take();
+            self.win_metadata_zones(rounds_max)?;
         }
-        let rounds_max = match intent {
-            Intent::Grow => ROUNDS_MAX,
-            Intent::Shrink => ROUNDS_MAX_SHRINK,
-        };
-        self.clean_above(floor, rounds_max)
+        Ok(())
     }
 
-    fn clean_above(&self, floor: impl Fn() -> u32, rounds_max: usize) -> Result<()> {
-        let _turn = self.cleaning_turn.take();
+    fn metadata_is_short(&self) -> bool {
+        self.zones.free_zones(Part::Metadata) < self.changes_floor()
+    }
+
+    /// Cleans until a checkpoint has the zones it may need. The caller has the turn.
+    fn win_metadata_zones(&self, rounds_max: usize) -> Result<()> {
+        self.clean_above(Part::Metadata, || self.changes_floor() - 1, rounds_max)
+    }
+
+    /// The same on two devices, before file data is moved: the pages that change are written by
+    /// checkpoints, for which moving it wins nothing.
+    fn keep_metadata_zones(&self) -> Result<()> {
+        match self.zones.budget.layout.is_split() && self.metadata_is_short() {
+            true => self.win_metadata_zones(ROUNDS_MAX),
+            false => Ok(()),
+        }
+    }
+
+    /// Cleans until more zones of a part are free. The caller has the turn.
+    fn clean_above(&self, part: Part, floor: impl Fn() -> u32, rounds_max: usize) -> Result<()> {
+        let free_zones = || self.zones.free_zones(part);
+        let dead_zones = || self.zones.dead_zones(part);
+        let in_part = |z: &ZoneStatus| self.zones.budget.layout.contains(part, z.zone);
         let mut fruitless = 0;
-        let mut best = self.zones.free_zones();
-        while self.zones.free_zones() <= floor() {
+        let mut best = free_zones();
+        while free_zones() <= floor() {
             add(&self.media.counters.stalls, 1);
-            let wanted = (self.zones.spare_zones() / 32).clamp(2, self.pool_zones().max(2));
+            let wanted = self.zones.spare_zones(part) / 32;
+            let wanted = wanted.clamp(2, self.pool_zones(part).max(2));
             // Most garbage once what is worth most has not helped.
             let mut choice = match fruitless {
                 0 => Choice::Worth,
                 _ => Choice::Garbage,
             };
             let mut whole = fruitless > 0;
-            let mut hopeless = self.zones.dead_zones() == 0 && self.meta().cache.changed() == 0;
-            while self.zones.dead_zones() < wanted {
+            let mut hopeless = dead_zones() == 0 && self.meta().cache.changed() == 0;
+            while dead_zones() < wanted {
                 // Nothing may be worth it, and somebody waits for room all the same.
-                let (mut victim, mut why) = (self.choose_victim(choice), choice);
+                let choose = |choice| self.choose_victim_of(choice, in_part);
+                let (mut victim, mut why) = (choose(choice), choice);
                 if victim.is_none() && choice == Choice::Worth {
                     why = Choice::Garbage;
-                    victim = self.choose_victim(why);
+                    victim = choose(why);
                 }
                 let Some(victim) = victim else {
                     break;
@@ -117,14 +141,14 @@ impl Volume {
             if hopeless {
                 return Err(Error::NoSpace);
             }
-            match whole || self.zones.dead_zones() == 0 {
+            match whole || dead_zones() == 0 {
                 true => self.checkpoint()?,
                 false => self.checkpoint_zones()?,
             }
-            if self.zones.free_zones() <= floor() {
+            if free_zones() <= floor() {
                 self.zones.wait_for_readers();
             }
-            let free = self.zones.free_zones();
+            let free = free_zones();
             fruitless = if free > best { 0 } else { fruitless + 1 };
             best = best.max(free);
             if fruitless > rounds_max {
@@ -135,9 +159,9 @@ impl Volume {
     }
 
     /// Zones kept free beyond the floor, or wholly dead: what is filled between two checkpoints.
-    fn pool_zones(&self) -> u32 {
+    fn pool_zones(&self, part: Part) -> u32 {
         let options = self.cleaning_options();
-        let spare = self.zones.spare_zones();
+        let spare = self.zones.spare_zones(part);
         let share = u64::from(spare) * u64::from(options.pool_basis_points) / 10_000;
         let at_least = match options.pool_basis_points {
             0 => 0,
@@ -155,23 +179,58 @@ impl Volume {
     /// zones it frees.
     pub(crate) fn clean_ahead(&self) -> Result<bool> {
         let movable = self.zones.survivors_floor(self.meta().cache.dirty());
-        if self.zones.free_zones() > movable && self.choose_failing().is_some() {
+        let are_free = |part| self.zones.free_zones(part);
+        let may_move =
+            are_free(Part::Metadata) > movable && are_free(Part::Data) > self.survivors_floor();
+        if may_move && self.choose_failing().is_some() {
             return self.clean_one();
         }
-        let (floor, pool) = (self.data_floor(), self.pool_zones());
-        let (free, dead) = (self.zones.free_zones(), self.zones.dead_zones());
-        if free + dead < floor + pool && self.clean_one()? {
-            return Ok(true);
-        }
-        if dead > 0 && free <= floor + pool / 4 {
-            self.checkpoint_zones()?;
-            return Ok(true);
+        for part in self.zones.budget.layout.parts() {
+            if self.clean_part_ahead(*part)? {
+                return Ok(true);
+            }
         }
         Ok(false)
     }
 
+    fn clean_part_ahead(&self, part: Part) -> Result<bool> {
+        let pool = self.pool_zones(part);
+        let (free, dead) = (self.zones.free_zones(part), self.zones.dead_zones(part));
+        // Of metadata alone, what leaves with the next whole checkpoint is as good as dead.
+        let (floor, leaving) = match part {
+            Part::Data => (self.data_floor(), 0),
+            Part::Metadata => {
+                let leaving = self.checkpoint_state().leaving.len() as u32;
+                (self.changes_floor(), leaving)
+            }
+        };
+        if free + dead + leaving < floor + pool && self.clean_one_of(part)? {
+            return Ok(true);
+        }
+        let are_few = free <= floor + pool / 4;
+        match (dead > 0, leaving > 0) {
+            (true, _) if are_few => self.checkpoint_zones()?,
+            (false, true) if are_few => self.checkpoint()?,
+            _ => return Ok(false),
+        }
+        Ok(true)
+    }
+
     /// Cleans a zone that has failed, or else the best victim. False if there is none.
     pub(crate) fn clean_one(&self) -> Result<bool> {
+        let parts = self.zones.budget.layout.parts().iter();
+        // Of two devices that which keeps the bulk comes first.
+        for part in parts.rev() {
+            if self.clean_one_of(*part)? {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// The same of a part.
+    fn clean_one_of(&self, part: Part) -> Result<bool> {
+        let layout = &self.zones.budget.layout;
         let _turn = self.cleaning_turn.take();
         let failing = self.choose_failing();
         let why = match failing {
@@ -181,7 +240,8 @@ impl Volume {
         let has_failed = failing.is_some();
         let victim = failing.or_else(|| {
             let leaving = self.checkpoint_state().leaving.clone();
-            let stays = |z: &ZoneStatus| !leaving.contains(&z.zone);
+            let stays =
+                |z: &ZoneStatus| layout.contains(part, z.zone) && !leaving.contains(&z.zone);
             self.choose_victim_of(Choice::Worth, stays)
         });
         let Some(victim) = victim else {
@@ -200,10 +260,10 @@ impl Volume {
                 Ok(true)
             }
             Ok(()) => Ok(true),
-            Err(Error::NoSpace) if self.zones.dead_zones() > 0 => {
-                let free = self.zones.free_zones();
+            Err(Error::NoSpace) if self.zones.dead_zones(part) > 0 => {
+                let free = self.zones.free_zones(part);
                 self.checkpoint_zones()?;
-                Ok(self.zones.free_zones() > free)
+                Ok(self.zones.free_zones(part) > free)
             }
             Err(Error::NoSpace) => {
                 self.checkpoint()?;
@@ -222,10 +282,6 @@ impl Volume {
             z.must_be_emptied() && !self.zones.is_filled(z.zone) && !self.is_barren(z)
         };
         self.zones.status().iter().find(waits).copied()
-    }
-
-    fn choose_victim(&self, choice: Choice) -> Option<ZoneStatus> {
-        self.choose_victim_of(choice, |_| true)
     }
 
     fn choose_victim_of(
@@ -416,6 +472,7 @@ impl Volume {
                 blocks += survivor.frame.blocks();
                 group.push(survivor);
             }
+            self.keep_metadata_zones()?;
             self.move_group(&group, stream, life)?;
             self.move_pieces(&group, stream, life)?;
         }

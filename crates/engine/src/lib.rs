@@ -44,7 +44,7 @@ pub use scrub::{Damage, ScrubCursor, ScrubFinding, ScrubStage, ScrubStep};
 pub use statistics::{Class, Statistics};
 pub use tuning::{Threshold, TuneError, Unit};
 pub use volume::{Progress, Task, Volume};
-pub use zones::budget::check_geometry;
+pub use zones::budget::{ZoneCapacities, check_geometry};
 pub use zones::failure::ZoneFailure;
 pub use zones::table::ZoneStatus;
 pub use zones::trace::{Traced, VictimReason, ZoneEvent};

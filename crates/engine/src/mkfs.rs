@@ -18,6 +18,7 @@ use crate::media::Media;
 use crate::meta::{Meta, PageCache, mat::Mat, tree};
 use crate::options::{Barrier, FormatOptions, Options};
 use crate::volume::Parts;
+use crate::zones::budget::ZoneCapacities;
 use crate::zones::failure::ZoneFailure;
 use crate::zones::table::Found;
 use crate::zones::{Budget, Zones};
@@ -29,12 +30,7 @@ pub(crate) fn format(device: Arc<dyn ZonedDevice>, options: &FormatOptions) -> R
     let media = Media::new(device, Barrier::Auto);
     let geometry = media.geometry().clone();
     let report = media.device().report(0..geometry.zone_count)?;
-    let capacity = report
-        .iter()
-        .map(|z| z.capacity)
-        .filter(|c| *c > 0)
-        .min()
-        .unwrap_or(0);
+    let capacities = ZoneCapacities::of(&geometry, &report);
     let runtime = Options::default();
     let (reserve, copies) = (options.reserve_basis_points, options.copies);
     let incompatible = match copies {
@@ -45,7 +41,7 @@ pub(crate) fn format(device: Arc<dyn ZonedDevice>, options: &FormatOptions) -> R
             return Err(Error::Geometry(why));
         }
     };
-    let budget = Budget::new(&geometry, capacity, reserve, copies, &runtime)?;
+    let budget = Budget::new(&geometry, capacities, reserve, copies, &runtime)?;
 
     for (i, info) in report.iter().enumerate() {
         let dead = info.state.is_dead();

@@ -25,6 +25,7 @@ use crate::media::Media;
 use crate::meta::{Meta, PageCache, mat::Mat, tree};
 use crate::options::{Barrier, Options};
 use crate::volume::Parts;
+use crate::zones::budget::ZoneCapacities;
 use crate::zones::failure::ZoneFailure;
 use crate::zones::table::Found;
 use crate::zones::{Budget, Stream, Zones};
@@ -72,10 +73,9 @@ impl Rebuild {
         let media = Media::new(device, Barrier::Auto);
         let geometry = media.geometry().clone();
         let report = media.device().report(0..geometry.zone_count)?;
-        let capacities = report.iter().map(|info| info.capacity);
-        let capacity = capacities.filter(|c| *c > 0).min().unwrap_or(0);
+        let capacities = ZoneCapacities::of(&geometry, &report);
         let (reserve, copies) = (start.reserve_basis_points, start.identity.copies());
-        let budget = Budget::new(&geometry, capacity, reserve, copies, &options)?;
+        let budget = Budget::new(&geometry, capacities, reserve, copies, &options)?;
         let found = found_zones(&media, &start, &report);
         for (zone, info) in (0..).map(ZoneId).zip(&report) {
             // None of them takes more writes; the device's slots are needed.

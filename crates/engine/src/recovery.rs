@@ -32,10 +32,10 @@ use crate::meta::{Meta, PageCache, apply, store};
 use crate::options::Options;
 use crate::tables::Tables;
 use crate::volume::Parts;
-use crate::zones::budget::LOG_CANDIDATES;
+use crate::zones::budget::ZoneCapacities;
 use crate::zones::failure::ZoneFailure;
 use crate::zones::table::Found;
-use crate::zones::{Budget, Zones};
+use crate::zones::{Budget, Part, Zones};
 
 /// What opening a volume found and did.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -370,12 +370,12 @@ fn go_on(
 
 /// Why the log cannot be read, if a zone that may have been of it is offline.
 fn log_lost(media: &Media, report: &[ZoneInfo]) -> impl Fn(Error) -> Error + use<> {
-    let first = media.geometry().conventional_zones;
-    let candidates = report.iter().zip(0..).skip(first as usize);
-    let offline = candidates
-        .take(LOG_CANDIDATES as usize)
-        .find(|(info, _)| info.state == ZoneState::Offline)
-        .map(|(_, zone)| ZoneId(zone));
+    let candidates = media.geometry().log_candidates();
+    let is_offline = |zone: &ZoneId| {
+        let info = report.get(zone.0 as usize);
+        info.is_some_and(|info| info.state == ZoneState::Offline)
+    };
+    let offline = candidates.map(ZoneId).find(is_offline);
     move |error| match (offline, error) {
         (Some(zone), error @ (Error::NoVolume(_) | Error::Inconsistent(_))) => Error::LogLost {
             zone,
@@ -390,7 +390,7 @@ fn log_lost(media: &Media, report: &[ZoneInfo]) -> impl Fn(Error) -> Error + use
 /// A power cut can take a zone's header along and leave what is behind it. Such a zone is left as
 /// soon as may be: whatever else befalls it, it would be hard to know again.
 fn head(newest: &FoundZone, zones: &Zones, copies: u32) -> Head {
-    let known = !newest.headless() || zones.free_zones() <= zones.budget.log_floor;
+    let known = !newest.headless() || zones.free_zones(Part::Metadata) <= zones.budget.log_floor;
     let next_block = if newest.is_writable(copies) && known {
         newest.write_pointer.max(1)
     } else {
@@ -409,14 +409,9 @@ fn budget(
     copies: u32,
     options: &Options,
 ) -> Result<Budget> {
-    let capacity = report
-        .iter()
-        .map(|z| z.capacity)
-        .filter(|c| *c > 0)
-        .min()
-        .unwrap_or(0);
+    let capacities = ZoneCapacities::of(media.geometry(), report);
     let reserve = footer.reserve_basis_points;
-    Budget::new(media.geometry(), capacity, reserve, copies, options)
+    Budget::new(media.geometry(), capacities, reserve, copies, options)
 }
 
 fn check_identity(identity: &VolumeIdentity, media: &Media, options: &Options) -> Result<()> {

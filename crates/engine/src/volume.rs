@@ -241,7 +241,7 @@ impl Volume {
             Err(Error::NoSpace) if intent == Intent::Shrink => {}
             other => other?,
         }
-        let is_full = || self.available_blocks() == 0;
+        let is_full = || !self.has_metadata_room();
         if intent == Intent::Grow && is_full() {
             self.settle_space()?;
             if is_full() {
@@ -441,7 +441,7 @@ impl Volume {
             }
             Task::CleanIfDue => self.clean_ahead().map(done),
             Task::Clean => self.clean_one().map(done),
-            Task::FreeZones if self.zones.dead_zones() == 0 => Ok(Progress::Idle),
+            Task::FreeZones if self.zones.all_dead_zones() == 0 => Ok(Progress::Idle),
             Task::FreeZones => self.checkpoint_zones().map(|()| Progress::Worked),
             Task::Truncate => self.finish_a_truncation().map(done),
             Task::Examine => {

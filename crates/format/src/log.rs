@@ -18,6 +18,8 @@ pub const BODY_LEN: usize = BLOCK_PAYLOAD - PREFIX_LEN;
 const _: () = assert!(BODY_LEN == 4000);
 /// Bytes before each record in the journal: its length, as u32.
 pub const RECORD_HEADER_LEN: usize = 4;
+/// Only the first so many sequential zones can be of the log; on two devices of those for metadata.
+pub const LOG_CANDIDATES: u32 = 64;
 /// Longest record, bytes.
 pub const RECORD_LEN_MAX: usize = 4 << 20;
 

@@ -2,13 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use persimmon_device::{Buffer, BufferMut, Geometry, ZoneInfo, ZoneKind, ZoneState, ZonedDevice};
+use persimmon_device::{Buffer, BufferMut, Geometry, ZoneInfo, ZoneState, ZonedDevice};
 use persimmon_format::{Addr, BLOCK_SIZE, DeviceId, ZoneId};
 
 use crate::error::{InspectError, Result};
-
-/// Zones among which those of the log are.
-const LOG_CANDIDATES: usize = 64;
 
 /// The device and its zone report.
 pub(crate) struct Media<'d> {
@@ -59,12 +56,9 @@ impl<'d> Media<'d> {
         self.zones.get(zone.0 as usize)
     }
 
-    /// The first 64 sequential zones, the only ones that can hold the log.
+    /// The only zones that can hold the log.
     pub(crate) fn log_candidates(&self) -> impl Iterator<Item = ZoneId> {
-        self.zones()
-            .filter(|(_, info)| info.kind == ZoneKind::Sequential)
-            .map(|(zone, _)| zone)
-            .take(LOG_CANDIDATES)
+        self.geometry().log_candidates().map(ZoneId)
     }
 
     /// Blocks of a zone that can be read. A read-only zone's write pointer means nothing: there

@@ -13,6 +13,15 @@ fn what_statfs_tells_can_be_written_and_what_is_there_can_be_removed() {
     assert!(all.refused > 100, "volumes were never full: {all:?}");
 }
 
+#[test]
+fn so_they_are_with_a_device_for_metadata() {
+    let mut all = Report::default();
+    for seed in 1_000_000..1_000_024 {
+        all.add(&fullness::volume(seed, 40).unwrap_or_else(|broken| panic!("{broken}")));
+    }
+    assert!(all.refused > 100, "volumes were never full: {all:?}");
+}
+
 /// The zone with most garbage had a few blocks left and none to move them to: it was tried again
 /// and again, though a metadata zone, which needs none, could have been cleaned.
 #[test]

@@ -98,6 +98,7 @@ pub fn geometry(
         zone_count: zone_count as u32,
         zone_blocks: (zone_bytes / block) as u32,
         conventional_zones: 0,
+        metadata_zones: 0,
         max_open: None,
         max_active: None,
         max_transfer_blocks: transfer,

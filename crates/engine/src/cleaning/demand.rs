@@ -2,6 +2,7 @@
 
 use crate::Volume;
 use crate::error::Result;
+use crate::zones::Part;
 
 /// How a step of cleaning ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,38 +43,38 @@ impl Volume {
         Ok(CleanStep {
             state,
             blocks_moved: moved() - before,
-            free_zones: self.zones.free_zones(),
-            dead_zones: self.zones.dead_zones(),
+            free_zones: self.zones.all_free_zones(),
+            dead_zones: self.zones.all_dead_zones(),
         })
     }
 
     fn clean_towards(&self, wanted: Option<u32>) -> Result<CleanState> {
-        let (free, dead) = (self.zones.free_zones(), self.zones.dead_zones());
+        let (free, dead) = (self.zones.all_free_zones(), self.zones.all_dead_zones());
         if wanted.is_some_and(|wanted| free >= wanted) {
             return Ok(CleanState::Reached);
         }
         let enough = wanted.is_some_and(|wanted| free + dead >= wanted);
-        if dead > 0 && (enough || dead >= self.pool_zones()) {
+        if dead > 0 && (enough || dead >= self.pool_zones(Part::Data)) {
             self.free_dead_zones()?;
         } else if !self.clean_one()? {
             // Nothing is worth cleaning, or its blocks have nowhere to go.
             let pages_leave = !self.checkpoint_state().leaving.is_empty();
-            if self.zones.dead_zones() > 0 || pages_leave {
+            if self.zones.all_dead_zones() > 0 || pages_leave {
                 self.free_dead_zones()?;
-            } else if self.zones.free_zones() <= free {
+            } else if self.zones.all_free_zones() <= free {
                 return Ok(CleanState::Exhausted);
             }
         }
         Ok(match wanted {
-            Some(wanted) if self.zones.free_zones() >= wanted => CleanState::Reached,
+            Some(wanted) if self.zones.all_free_zones() >= wanted => CleanState::Reached,
             _ => CleanState::GoesOn,
         })
     }
 
     fn free_dead_zones(&self) -> Result<()> {
-        let before = self.zones.free_zones();
+        let before = self.zones.all_free_zones();
         self.checkpoint()?;
-        if self.zones.free_zones() <= before {
+        if self.zones.all_free_zones() <= before {
             self.zones.wait_for_readers();
         }
         Ok(())

@@ -429,11 +429,8 @@ impl Volume {
         let mut hopeless = false;
         while !runs.is_empty() {
             let floor = match stream {
-                _ if class == Class::CleanedData => {
-                    let dirty = self.meta().cache.dirty();
-                    self.zones.survivors_floor(dirty)
-                }
-                _ if way.superseding => self.zones.budget.log_floor,
+                _ if class == Class::CleanedData => self.survivors_floor(),
+                _ if way.superseding => self.superseding_floor(),
                 _ => self.data_floor(),
             };
             let shortage = match hopeless || makes_none {

@@ -9,10 +9,21 @@ use persimmon_device::BLOCK_SIZE;
 
 use crate::Volume;
 use crate::error::Result;
-use crate::zones::budget::Budget;
+use crate::zones::budget::DATA_FLOOR_APART;
+use crate::zones::{Budget, Part};
 
 /// Blocks a dirty page is counted as, until a checkpoint says how many it takes.
 const DIRTY_PAGE_BLOCKS: u64 = 3;
+
+/// On two devices, blocks of data that a block of metadata is good for at least, where they are written
+/// in pieces of some size: an extent of 1 MiB takes little more than 1 KiB in the tree.
+const DATA_PER_METADATA: u64 = 128;
+/// On two devices, blocks of metadata that a write must find whatever becomes of it: one of 1 MiB may lie
+/// in the tree as a whole.
+const METADATA_PER_WRITE: u64 = 256;
+/// Blocks of files that are there, or set aside, for which a block of metadata is kept when they are
+/// written, in whatever pieces.
+const OVERWRITTEN_PER_METADATA: u64 = 64;
 
 /// Longest wait for a landing before looking again for something to fly.
 const LANDING_WAIT: Duration = Duration::from_millis(20);
@@ -28,6 +39,15 @@ pub(crate) struct Space {
     /// The same where zones are short. What is staged of a file lands at once, and until then the
     /// zones it fills cannot be cleaned: it must not need more of them than are kept for that.
     staged_blocks_max_short: AtomicU64,
+}
+
+/// Blocks that can still be promised; `None` if more are than there should be.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Room {
+    /// To files; on one device, with the metadata they need.
+    pub(crate) data: Option<u64>,
+    /// To metadata; on one device the same.
+    pub(crate) metadata: Option<u64>,
 }
 
 /// What statfs tells.
@@ -59,7 +79,12 @@ impl Space {
     pub(crate) fn set_staging(&self, bytes_max: u64, budget: &Budget) {
         // A flight holds the zones it fills: on small volumes it must leave some to clean.
         let blocks_max = bytes_max / BLOCK_SIZE as u64;
-        let blocks_max = blocks_max.min(budget.user_blocks / 16).max(64);
+        let fillable = match budget.layout.is_split() {
+            // All of it may lie in the tree.
+            true => budget.user_blocks.min(budget.metadata_blocks),
+            false => budget.user_blocks,
+        };
+        let blocks_max = blocks_max.min(fillable / 16).max(64);
         let short = blocks_max.min(budget.usable_blocks).max(64);
         self.staged_blocks_max.store(blocks_max, Ordering::Relaxed);
         self.staged_blocks_max_short.store(short, Ordering::Relaxed);
@@ -118,38 +143,115 @@ impl Volume {
         let zones = space
             .staged_blocks_max()
             .div_ceil(self.zones.budget.usable_blocks.max(1));
-        let are_short =
-            || u64::from(self.zones.free_zones()) <= u64::from(self.data_floor()) + 2 * zones;
+        let are_short = || {
+            let free = u64::from(self.zones.free_zones(Part::Data));
+            free <= u64::from(self.data_floor()) + 2 * zones
+        };
         staged >= space.staged_blocks_max() || are_short()
     }
 
-    /// Free zones left alone by new data. A checkpoint writes no more pages than there are.
+    /// Free zones left alone by new data.
     pub(crate) fn data_floor(&self) -> u32 {
-        let pages = self.meta().cache.allocated();
-        self.zones.data_floor(pages)
+        match self.zones.budget.layout.is_split() {
+            true => DATA_FLOOR_APART,
+            false => self.changes_floor(),
+        }
     }
 
-    /// Blocks that can still be promised to somebody.
+    /// Free zones left alone by what cleaning moves.
+    pub(crate) fn survivors_floor(&self) -> u32 {
+        match self.zones.budget.layout.is_split() {
+            true => 0,
+            false => self.zones.survivors_floor(self.meta().cache.dirty()),
+        }
+    }
+
+    /// Free zones left alone by data that failed elsewhere.
+    pub(crate) fn superseding_floor(&self) -> u32 {
+        match self.zones.budget.layout.is_split() {
+            true => 0,
+            false => self.zones.budget.log_floor,
+        }
+    }
+
+    /// Free zones for metadata left alone by new changes. A checkpoint writes no more pages than there
+    /// are.
+    pub(crate) fn changes_floor(&self) -> u32 {
+        let pages = self.meta().cache.allocated();
+        self.zones.changes_floor(pages)
+    }
+
+    /// Blocks of files that can still be promised to somebody.
     pub(crate) fn available_blocks(&self) -> u64 {
-        let user_blocks = self.zones.user_blocks();
-        user_blocks.saturating_sub(self.taken_blocks())
+        let room = self.room();
+        let data = room.data.unwrap_or(0);
+        match self.zones.budget.layout.is_split() {
+            true => {
+                let copies = u64::from(self.zones.budget.copies);
+                let metadata = room.metadata.unwrap_or(0);
+                let metadata = metadata.saturating_sub(METADATA_PER_WRITE * copies);
+                data.min(metadata.saturating_mul(DATA_PER_METADATA))
+            }
+            false => data,
+        }
+    }
+
+    /// Whether a change that makes the tree larger finds room.
+    pub(crate) fn has_metadata_room(&self) -> bool {
+        self.room().metadata.is_some_and(|blocks| blocks > 0)
+    }
+
+    /// Whether so many blocks, of which some overwrite others, find room in the tree. On one device
+    /// what is overwritten gives its own.
+    pub(crate) fn has_metadata_for(&self, room: &Room, overwriting: u64, blocks: u64) -> bool {
+        let pieces = overwriting.div_ceil(OVERWRITTEN_PER_METADATA);
+        let needed = (blocks - overwriting).saturating_add(pieces);
+        let needed = needed.saturating_mul(self.zones.budget.copies.into());
+        !self.zones.budget.layout.is_split() || room.metadata.is_some_and(|left| left >= needed)
     }
 
     fn overdrawn(&self) -> bool {
-        self.taken_blocks() > self.zones.user_blocks()
+        let room = self.room();
+        room.data.is_none() || room.metadata.is_none()
     }
 
-    fn taken_blocks(&self) -> u64 {
-        let (dirty, reserved) = {
+    /// What can still be promised.
+    pub(crate) fn room(&self) -> Room {
+        let (dirty, reserved, riding) = {
             let meta = self.meta();
             let riding = meta.riding.bytes().div_ceil(BLOCK_SIZE as u64);
-            (meta.cache.dirty() as u64, meta.reserved_blocks + riding)
+            (meta.cache.dirty() as u64, meta.reserved_blocks, riding)
         };
-        self.zones
-            .live_blocks()
-            .saturating_add(self.space.staged_blocks())
-            .saturating_add(reserved)
-            .saturating_add(dirty * DIRTY_PAGE_BLOCKS * u64::from(self.zones.budget.copies))
+        let copies = u64::from(self.zones.budget.copies);
+        let staged = self.space.staged_blocks();
+        let live = |part| self.zones.live_blocks(part);
+        let pages = dirty.saturating_mul(DIRTY_PAGE_BLOCKS * copies);
+        let less = |all: u64, taken: [u64; 4]| {
+            let taken = taken.into_iter().fold(0, u64::saturating_add);
+            all.checked_sub(taken)
+        };
+        let files = staged.saturating_add(reserved);
+        if !self.zones.budget.layout.is_split() {
+            let all = self.zones.user_blocks();
+            let both = less(all, [live(Part::Data), files, riding, pages]);
+            return Room {
+                data: both,
+                metadata: both,
+            };
+        }
+        // What is staged may come to lie in the tree, whole.
+        let in_tree = staged.saturating_add(reserved / OVERWRITTEN_PER_METADATA);
+        let in_tree = in_tree.saturating_add(riding).saturating_mul(copies);
+        Room {
+            data: less(
+                self.zones.user_blocks(),
+                [live(Part::Data), files, riding, 0],
+            ),
+            metadata: less(
+                self.zones.metadata_blocks(),
+                [live(Part::Metadata), in_tree, pages, 0],
+            ),
+        }
     }
 
     /// Sets blocks aside, if there are so many.

@@ -182,7 +182,9 @@ impl Volume {
             .map(|piece| piece.end().min(end) - piece.block.max(first))
             .sum();
         let new = file.lock().new_blocks(first, end);
-        if mapped >= new || self.available_blocks() >= new - mapped {
+        let room = self.room();
+        let fits = mapped >= new || room.data.is_some_and(|blocks| blocks >= new - mapped);
+        if fits && self.has_metadata_for(&room, mapped.min(new), new) {
             return Ok(true);
         }
         if !std::mem::replace(settled, true) && self.settle_space()? {

@@ -12,7 +12,7 @@ use persimmon_format::{Addr, DeviceId, FormatError, Lsn, VolumeKey};
 use super::chain;
 use crate::error::{Error, Result};
 use crate::media::Media;
-use crate::zones::budget::{JOURNAL_BYTES_LIMIT, LOG_CANDIDATES};
+use crate::zones::budget::JOURNAL_BYTES_LIMIT;
 use crate::zones::log_zones::LogZone;
 
 /// Blocks read at once when searching and reading.
@@ -131,15 +131,14 @@ struct Headers {
 
 /// Reads the headers of the log candidates.
 fn read_headers(media: &Media, report: &[ZoneInfo]) -> Headers {
-    let first = media.geometry().conventional_zones as usize;
-    let candidates = report.iter().enumerate().skip(first);
+    let candidates = media.geometry().log_candidates();
     let mut headers = Headers::default();
-    for (i, info) in candidates.take(LOG_CANDIDATES as usize) {
+    for (i, info) in candidates.filter_map(|i| Some((i, report.get(i as usize)?))) {
         let readable = !matches!(info.state, ZoneState::Offline | ZoneState::Empty);
         if !readable || readable_blocks(info) == 0 {
             continue;
         }
-        let zone = ZoneId(i as u32);
+        let zone = ZoneId(i);
         let addr = Addr::new(DeviceId(0), zone, 0);
         let header = media
             .read(addr, 1)

@@ -5,7 +5,8 @@ use persimmon_format::summary::SummaryBuilder;
 use persimmon_format::table::Role;
 use persimmon_format::zone_header::ZoneHeader;
 
-use super::budget::{Budget, LOG_CANDIDATES};
+use super::budget::Budget;
+use super::layout::Part;
 use super::lifetime::Lives;
 use super::pairs::Pairs;
 use super::stream::Stream;
@@ -48,6 +49,17 @@ impl Zones {
 }
 
 impl Table {
+    /// Free zones for a role.
+    pub(super) fn free_for(&self, role: Role, budget: &Budget) -> u32 {
+        budget.layout.get(&self.free, Part::of(role))
+    }
+
+    /// The count of free zones that a zone belongs to.
+    pub(super) fn free_at(&mut self, zone: ZoneId, budget: &Budget) -> &mut u32 {
+        let layout = &budget.layout;
+        layout.get_mut(&mut self.free, layout.part_of(zone))
+    }
+
     /// Zones that the log may take before a checkpoint gives some back.
     pub(super) fn log_growth(&self, budget: &Budget) -> u32 {
         budget.log_zones_max.saturating_sub(self.log_zones)
@@ -150,33 +162,26 @@ impl Table {
     /// last candidates to the log.
     pub(super) fn choose_free(
         &self,
-        conventional: u32,
         role: Role,
         budget: &Budget,
     ) -> Option<(ZoneId, Option<ZoneId>)> {
-        let one = self.choose_one(conventional, role, budget, None)?;
+        let one = self.choose_one(role, budget, None)?;
         if budget.copies_of(role) == 1 {
             return Some((one, None));
         }
-        let other = self.choose_one(conventional, role, budget, Some(one))?;
+        let other = self.choose_one(role, budget, Some(one))?;
         Some((one.min(other), Some(one.max(other))))
     }
 
-    fn choose_one(
-        &self,
-        conventional: u32,
-        role: Role,
-        budget: &Budget,
-        taken: Option<ZoneId>,
-    ) -> Option<ZoneId> {
-        let candidates = conventional..conventional.saturating_add(LOG_CANDIDATES);
-        let is_candidate = |i: &usize| candidates.contains(&(*i as u32));
+    fn choose_one(&self, role: Role, budget: &Budget, taken: Option<ZoneId>) -> Option<ZoneId> {
+        let (layout, part) = (&budget.layout, Part::of(role));
+        let is_candidate = |i: &usize| layout.is_log_candidate(ZoneId(*i as u32));
         let free = || {
             let free = |e: &Entry| e.role == Role::Free && !e.used && e.capacity > 0;
-            self.entries
-                .iter()
-                .enumerate()
-                .filter(move |(i, e)| free(e) && taken != Some(ZoneId(*i as u32)))
+            self.entries.iter().enumerate().filter(move |(i, e)| {
+                let zone = ZoneId(*i as u32);
+                free(e) && layout.contains(part, zone) && taken != Some(zone)
+            })
         };
         let least = |zones: &mut dyn Iterator<Item = (usize, &Entry)>| {
             zones
@@ -189,7 +194,7 @@ impl Table {
         let candidates_left = free().filter(|(i, _)| is_candidate(i)).count();
         let spared = candidates_left > (self.log_growth(budget) + budget.copies) as usize;
         // What the budget keeps free is candidates then, whatever others take.
-        let only_candidates = conventional == 0 && self.entries.len() <= LOG_CANDIDATES as usize;
+        let only_candidates = layout.only_log_candidates(part);
         least(&mut free().filter(|(i, _)| !is_candidate(i)))
             .or_else(|| least(&mut free().filter(|_| spared || only_candidates)))
     }
@@ -201,6 +206,7 @@ impl Table {
         (zone, partner): (ZoneId, Option<ZoneId>),
         role: Role,
         lifetime: u8,
+        budget: &Budget,
         pairs: &Pairs,
     ) -> (u64, u32) {
         let sequence = self.next_sequence;
@@ -208,7 +214,7 @@ impl Table {
         let clock = self.write_clock;
         let mut capacity = u32::MAX;
         for zone in std::iter::once(zone).chain(partner) {
-            self.free -= 1;
+            *self.free_at(zone, budget) -= 1;
             self.log_zones += u32::from(role == Role::Log);
             let entry = &mut self.entries[zone.0 as usize];
             entry.role = role;
@@ -227,7 +233,7 @@ impl Table {
     }
 
     /// A zone is free. Where it was claimed and nothing was written to it, it was not reset.
-    pub(super) fn free(&mut self, zone: ZoneId, was_reset: bool) {
+    pub(super) fn free(&mut self, zone: ZoneId, budget: &Budget, was_reset: bool) {
         let Some(entry) = self.entries.get_mut(zone.0 as usize) else {
             return;
         };
@@ -239,7 +245,7 @@ impl Table {
             last_write: entry.last_write,
             ..Entry::default()
         };
-        self.free += u32::from(!counted);
+        *self.free_at(zone, budget) += u32::from(!counted);
         self.log_zones -= u32::from(was_log);
     }
 
@@ -247,9 +253,11 @@ impl Table {
         &mut self,
         zones: (ZoneId, Option<ZoneId>),
         stream: Stream,
+        budget: &Budget,
         pairs: &Pairs,
     ) -> ZoneWriter {
-        let (sequence, capacity) = self.claim(zones, stream.role(), stream.lifetime(), pairs);
+        let (role, lifetime) = (stream.role(), stream.lifetime());
+        let (sequence, capacity) = self.claim(zones, role, lifetime, budget, pairs);
         *self.out.entry(stream).or_default() += 1;
         self.wanting.remove(&stream);
         ZoneWriter {

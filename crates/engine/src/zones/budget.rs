@@ -2,15 +2,14 @@
 //! checkpoints may become, how much users may store.
 
 use persimmon_device::BLOCK_SIZE;
-use persimmon_device::Geometry;
+use persimmon_device::{Geometry, ZoneInfo};
 use persimmon_format::page::PAGE_BLOCKS_MAX;
 use persimmon_format::table::{MatEntry, Role, ZitEntry};
 
+use super::layout::{Layout, Part};
 use crate::error::{Error, Result};
 use crate::options::Options;
 
-/// Zones that may be log zones: the first so many sequential ones.
-pub(crate) const LOG_CANDIDATES: u32 = 64;
 /// Longest journal between two checkpoints that options can ask for, bytes: what a mount reads
 /// and keeps in memory at most is twice that.
 pub(crate) const JOURNAL_BYTES_LIMIT: u64 = 256 << 20;
@@ -22,9 +21,57 @@ const DIRTY_PAGES_MIN: usize = 48;
 /// Pages that become dirty at once at most: of one transaction, or one group of survivors.
 const PAGES_AT_ONCE: u64 = 768;
 
+/// Zones of the second device that new data leaves free: what cleaning moves needs one.
+pub(crate) const DATA_FLOOR_APART: u32 = 1;
+
+/// Capacity of the smallest zone, in blocks, of those for metadata and those for data; on one device
+/// the same.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ZoneCapacities {
+    /// For the log and metadata.
+    pub metadata: u32,
+    /// For file data.
+    pub data: u32,
+}
+
+impl ZoneCapacities {
+    /// Of a device; zones without any capacity, which are offline, do not count.
+    #[must_use]
+    pub fn of(geometry: &Geometry, report: &[ZoneInfo]) -> ZoneCapacities {
+        let layout = Layout::of(geometry);
+        let least = |part| {
+            let zones = layout.zones(part);
+            let zones = report
+                .iter()
+                .take(zones.end as usize)
+                .skip(zones.start as usize);
+            zones
+                .map(|z| z.capacity)
+                .filter(|c| *c > 0)
+                .min()
+                .unwrap_or(0)
+        };
+        ZoneCapacities {
+            metadata: least(Part::Metadata),
+            data: least(Part::Data),
+        }
+    }
+
+    /// The same for all zones.
+    #[must_use]
+    pub fn all(blocks: u32) -> ZoneCapacities {
+        ZoneCapacities {
+            metadata: blocks,
+            data: blocks,
+        }
+    }
+}
+
 /// Limits derived from the geometry and the options.
 #[derive(Clone, Debug)]
 pub(crate) struct Budget {
+    /// Which zones may be used for what.
+    pub(crate) layout: Layout,
     /// Zones that hold each block of the log and of metadata.
     pub(crate) copies: u32,
     /// Data zones written at the same time.
@@ -49,21 +96,27 @@ pub(crate) struct Budget {
     pub(crate) zone_blocks: u64,
     /// Free zones left alone by new data at most: for the log, the largest checkpoint, and cleaning.
     pub(crate) data_floor_max: u32,
-    /// Blocks that users may fill, with data and the metadata it needs.
+    /// Blocks that users may fill, with data and, on one device, the metadata it needs.
     pub(crate) user_blocks: u64,
     /// What of that one zone is good for.
     pub(crate) usable_blocks: u64,
+    /// On two devices, blocks that metadata may fill.
+    pub(crate) metadata_blocks: u64,
+    /// What of that one zone is good for.
+    pub(crate) metadata_usable_blocks: u64,
 }
 
 impl Budget {
-    /// Derives the limits. `capacity_blocks` is the capacity of the smallest zone.
+    /// Derives the limits.
     pub(crate) fn new(
         geometry: &Geometry,
-        capacity_blocks: u32,
+        capacities: ZoneCapacities,
         reserve_basis_points: u32,
         copies: u32,
         options: &Options,
     ) -> Result<Budget> {
+        let layout = Layout::of(geometry);
+        let capacity_blocks = capacities.metadata.min(capacities.data);
         if capacity_blocks < 16 {
             return Err(Error::Geometry(format!(
                 "zones of {} KiB are too small; Persimmon needs at least 64 KiB",
@@ -89,8 +142,9 @@ impl Budget {
             2 * copies + u32::from(survivors_apart) + copies * u32::from(cold_metadata_apart);
         let data_slots = (active - system).min(12);
 
-        let zones = u64::from(geometry.zone_count);
-        let capacity = u64::from(capacity_blocks);
+        // Those for metadata, which on one device are all.
+        let zones = layout.zones(Part::Metadata).len() as u64;
+        let capacity = u64::from(capacities.metadata);
         let total = zones * capacity;
         let journal_bytes_max = options.journal_bytes_max.min(JOURNAL_BYTES_LIMIT);
         let journal_blocks_max = (journal_bytes_max / BLOCK_SIZE as u64)
@@ -103,7 +157,7 @@ impl Budget {
         // The last transaction before a checkpoint may go past the bound by its own pages.
         let pages = dirty_pages_max as u64 * 5 / 4;
         let chunks = pages.div_ceil(8) / MatEntry::PER_CHUNK as u64
-            + zones.div_ceil(ZitEntry::PER_CHUNK as u64)
+            + u64::from(geometry.zone_count).div_ceil(ZitEntry::PER_CHUNK as u64)
             + 2;
         let checkpoint_blocks = checkpoint_blocks(pages, chunks);
         let checkpoint_zones = checkpoint_blocks.div_ceil(capacity - 1) * u64::from(copies);
@@ -114,24 +168,47 @@ impl Budget {
         // Beyond the floors: the log as long as it may get, zones being filled, and garbage in
         // metadata zones that waits for the next checkpoint.
         let metadata_garbage = checkpoint_zones + u64::from(copies);
-        let held = data_floor + log_zones + u64::from(data_slots.min(2)) + metadata_garbage;
-        let reserve = (zones * u64::from(reserve_basis_points))
-            .div_ceil(10_000)
-            .max(held);
-        let needed = held + 2;
-        if zones < needed {
-            return Err(Error::Geometry(format!(
-                "{zones} zones of {capacity} blocks cannot carry a volume; with zones of this size \
+        let filling = u64::from(data_slots.min(2));
+        let split = layout.is_split();
+        // On two devices what is staged may go past what metadata may fill: it may come to lie in the
+        // tree, or split what it overwrites.
+        let aside = if split { zones.div_ceil(16) } else { filling };
+        let held = data_floor + log_zones + metadata_garbage + aside;
+        let enough = |zones: u64, capacity: u64, held: u64| {
+            let needed = held + 2;
+            if zones >= needed {
+                return Ok(());
+            }
+            Err(Error::Geometry(format!(
+                "{zones} zones of {capacity} blocks cannot carry {}; with zones of this size \
                  at least {needed} are needed{}",
+                match split {
+                    true => "this part of a volume on two devices",
+                    false => "a volume",
+                },
                 with_copies(copies)
-            )));
-        }
+            )))
+        };
+        enough(zones, capacity, held)?;
+        let fillable = |zones: u64, held: u64| {
+            let reserve = (zones * u64::from(reserve_basis_points)).div_ceil(10_000);
+            zones.saturating_sub(reserve.max(held))
+        };
+        let data_zones = layout.zones(Part::Data).len() as u64;
+        let data_capacity = u64::from(capacities.data);
         // A header, and a summary for every 3 MiB or so.
-        let usable = capacity - 1 - (capacity / 384).max(1);
+        let usable = data_capacity - 1 - (data_capacity / 384).max(1);
+        // A header, and what is left where the next page does not fit.
+        let metadata_usable = capacity - (PAGE_BLOCKS_MAX as u64).min(capacity);
+        let data_held = match split {
+            true => filling + u64::from(DATA_FLOOR_APART) + 2,
+            false => held,
+        };
+        enough(data_zones, data_capacity, data_held)?;
         Ok(Budget {
             copies,
             data_slots: data_slots as usize,
-            separate_zones_max: (zones / 32).max(2) as usize,
+            separate_zones_max: (data_zones / 32).max(2) as usize,
             survivors_apart,
             cold_metadata_apart,
             journal_blocks_max,
@@ -141,20 +218,26 @@ impl Budget {
             chunk_blocks_max: chunks,
             zone_blocks: capacity - 1,
             data_floor_max: data_floor as u32,
-            user_blocks: zones.saturating_sub(reserve) * usable,
+            user_blocks: fillable(data_zones, data_held) * usable,
             usable_blocks: usable,
+            metadata_blocks: match split {
+                true => fillable(zones, held) * metadata_usable,
+                false => 0,
+            },
+            metadata_usable_blocks: metadata_usable,
+            layout,
         })
     }
 
-    /// Free zones left alone by new data, beside those that the log may grow into, where the tree has
-    /// so many pages: for a zone of the log, a checkpoint that writes all of them and what is added
-    /// until it comes, a zone that one before that begins with, and a zone for what cleaning moves.
-    pub(crate) fn data_floor(&self, pages: usize) -> u32 {
+    /// Free zones for metadata left alone by new changes, beside those that the log may grow into, where
+    /// the tree has so many pages: for a zone of the log, a checkpoint that writes all of them and what
+    /// is added until it comes, a zone that one before that begins with, and a zone for what cleaning moves.
+    pub(crate) fn changes_floor(&self, pages: usize) -> u32 {
         let zones = self.checkpoint_zones(pages, 0) + self.copies;
         (self.log_floor + zones + 1).min(self.data_floor_max)
     }
 
-    /// Free zones left alone by cleaning, beside those that the log may grow into: for a zone of
+    /// Free zones for metadata left alone by cleaning, beside those that the log may grow into: for a zone of
     /// the log, and for a checkpoint of so many dirty pages, of which some find room in the zone that
     /// the one before began. With few of them cleaning may use what is otherwise kept for all; and a
     /// checkpoint that begins a zone takes none from cleaning.
@@ -191,17 +274,16 @@ fn with_copies(copies: u32) -> &'static str {
     if copies > 1 { " for two copies" } else { "" }
 }
 
-/// Whether a device of this shape, whose smallest zone holds `capacity_blocks`, can carry a
-/// volume with so many copies of log and metadata; [`Error::Geometry`] says why not and how many zones are needed.
+/// Whether a device of this shape can carry a volume with so many copies of log and metadata; [`Error::Geometry`] says why not and how many zones are needed.
 pub fn check_geometry(
     geometry: &Geometry,
-    capacity_blocks: u32,
+    capacities: ZoneCapacities,
     reserve_basis_points: u32,
     copies: u32,
 ) -> Result<()> {
     Budget::new(
         geometry,
-        capacity_blocks,
+        capacities,
         reserve_basis_points,
         copies,
         &Options::default(),
@@ -219,6 +301,7 @@ mod tests {
             zone_count: 1000,
             zone_blocks: 512,
             conventional_zones: 0,
+            metadata_zones: 0,
             max_open: Some(14),
             max_active: Some(14),
             max_transfer_blocks: 256,
@@ -227,10 +310,12 @@ mod tests {
             write_pointer_is_proof: true,
         };
         for copies in [1, 2] {
-            let budget = Budget::new(&geometry, 512, 0, copies, &Options::default()).unwrap();
+            let capacities = ZoneCapacities::all(512);
+            let budget =
+                Budget::new(&geometry, capacities, 0, copies, &Options::default()).unwrap();
             let mut before = 0;
             for pages in (0..10_000).step_by(50) {
-                let floor = budget.data_floor(pages);
+                let floor = budget.changes_floor(pages);
                 assert!((before..=budget.data_floor_max).contains(&floor));
                 // Cleaning has a zone that new data has left to it, whatever is dirty.
                 assert!(budget.survivors_floor(pages, 0) < floor);

@@ -7,7 +7,8 @@ use std::sync::atomic::Ordering;
 use persimmon_device::{ZoneId, ZoneState};
 use persimmon_format::table::Role;
 
-use super::table::{Table, ZoneStatus, Zones};
+use super::layout::Part;
+use super::table::{Entry, Table, ZoneStatus, Zones};
 use crate::error::Error;
 use crate::media::Media;
 
@@ -114,7 +115,7 @@ impl Zones {
             let counted = !entry.used;
             entry.role = Role::Retired;
             entry.used = true;
-            table.free -= u32::from(counted);
+            *table.free_at(zone, &self.budget) -= u32::from(counted);
         }
         // Writers under way find out by themselves.
         let first = self.pairs.first(zone);
@@ -138,19 +139,26 @@ impl Zones {
 
     /// Counts failed zones; after each change of one or of its role.
     pub(super) fn count_failed(&self, table: &Table) {
-        let failed = || {
-            let entries = table.entries.iter();
-            entries.filter(|e| e.failure.is_some() || e.role == Role::Retired)
-        };
-        self.failed
-            .store(failed().count() as u32, Ordering::Relaxed);
-        let log = failed().any(|e| e.role == Role::Log);
+        let has_failed = |e: &Entry| e.failure.is_some() || e.role == Role::Retired;
+        let layout = &self.budget.layout;
+        let failed = layout.sums(table.entries.iter().map(|e| has_failed(e).into()));
+        for part in layout.parts() {
+            let count = layout.get(&failed, *part) as u32;
+            layout
+                .of_part(&self.failed, *part)
+                .store(count, Ordering::Relaxed);
+        }
+        let log = table
+            .entries
+            .iter()
+            .any(|e| has_failed(e) && e.role == Role::Log);
         self.log_failing.store(log, Ordering::Release);
     }
 
     /// Zones that have failed or are retired.
     pub(crate) fn failed_zones(&self) -> u32 {
-        self.failed.load(Ordering::Relaxed)
+        let parts = self.budget.layout.parts().iter();
+        parts.map(|part| self.failed_in(*part)).sum()
     }
 
     /// Whether a zone of the log has failed that a recovery would need: a checkpoint ends that.
@@ -158,11 +166,23 @@ impl Zones {
         self.log_failing.load(Ordering::Acquire)
     }
 
-    /// Blocks that users may fill, with data and the metadata it needs; fewer with each zone that
-    /// fails.
+    fn failed_in(&self, part: Part) -> u32 {
+        let failed = self.budget.layout.of_part(&self.failed, part);
+        failed.load(Ordering::Relaxed)
+    }
+
+    /// Blocks that users may fill, with data and, on one device, the metadata it needs; fewer with each
+    /// zone that fails.
     pub(crate) fn user_blocks(&self) -> u64 {
-        let lost = u64::from(self.failed_zones()).saturating_mul(self.budget.usable_blocks);
+        let lost = u64::from(self.failed_in(Part::Data)).saturating_mul(self.budget.usable_blocks);
         self.budget.user_blocks.saturating_sub(lost)
+    }
+
+    /// On two devices, blocks that metadata may fill, likewise.
+    pub(crate) fn metadata_blocks(&self) -> u64 {
+        let lost = u64::from(self.failed_in(Part::Metadata));
+        let lost = lost.saturating_mul(self.budget.metadata_usable_blocks);
+        self.budget.metadata_blocks.saturating_sub(lost)
     }
 
     /// Why there is no zone for what must be written: too much is in use, or too many have failed.
@@ -179,7 +199,8 @@ impl Zones {
 
     /// The same for what users write: it is enough that nothing is left to them.
     pub(crate) fn no_space(&self) -> Error {
-        if self.user_blocks() == 0 {
+        let is_split = self.budget.layout.is_split();
+        if self.user_blocks() == 0 || (is_split && self.metadata_blocks() == 0) {
             self.no_zone()
         } else {
             Error::NoSpace

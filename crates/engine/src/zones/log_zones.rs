@@ -31,16 +31,17 @@ impl Zones {
         loop {
             let opened = {
                 let mut table = self.lock();
-                let chosen = table.choose_free(self.conventional, Role::Log, &self.budget);
+                let chosen = table.choose_free(Role::Log, &self.budget);
                 let Some(zones) = chosen else {
                     return Ok(None);
                 };
-                let (sequence, capacity) = table.claim(zones, Role::Log, 0, &self.pairs);
+                let claimed = table.claim(zones, Role::Log, 0, &self.budget, &self.pairs);
+                let (sequence, capacity) = claimed;
                 self.trace.push(ZoneEvent::Opened {
                     zone: zones.0,
                     role: Role::Log,
                     lifetime: 0,
-                    free_zones: table.free,
+                    free_zones: table.free.total(),
                 });
                 LogZone {
                     zone: zones.0,

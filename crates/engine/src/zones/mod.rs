@@ -6,6 +6,7 @@
 mod allocation;
 pub(crate) mod budget;
 pub(crate) mod failure;
+mod layout;
 pub(crate) mod lifetime;
 pub(crate) mod log_zones;
 mod pairs;
@@ -18,6 +19,7 @@ pub(crate) mod victims;
 pub(crate) mod writer;
 
 pub(crate) use budget::Budget;
+pub(crate) use layout::Part;
 pub(crate) use lifetime::Life;
 pub(crate) use pairs::Pairs;
 pub(crate) use pin::Pin;

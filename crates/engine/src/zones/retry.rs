@@ -65,7 +65,7 @@ impl Zones {
             *out = out.saturating_sub(1);
         }
         for zone in std::iter::once(zone).chain(partner) {
-            table.free(zone, false);
+            table.free(zone, &self.budget, false);
         }
         drop(table);
         self.returned.notify_all();

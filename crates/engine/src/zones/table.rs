@@ -14,6 +14,7 @@ use persimmon_format::{Addr, DeviceId};
 
 use super::budget::Budget;
 use super::failure::ZoneFailure;
+use super::layout::{Part, PerPart};
 use super::lifetime::{CLASS_UNKNOWN, Interval, Life, Lives};
 use super::pairs::Pairs;
 use super::pin::{Pin, Pins};
@@ -77,7 +78,7 @@ impl Entry {
 
 pub(super) struct Table {
     pub(super) entries: Vec<Entry>,
-    pub(super) free: u32,
+    pub(super) free: PerPart<u32>,
     /// Zones of the log.
     pub(super) log_zones: u32,
     pub(super) next_sequence: u64,
@@ -93,17 +94,20 @@ pub(super) struct Table {
 pub(crate) struct Zones {
     pub(crate) budget: Budget,
     identity: VolumeIdentity,
-    pub(super) conventional: u32,
     /// Capacity of all zones.
     pub(super) volume_blocks: u64,
+    /// The same of each part.
+    part_blocks: PerPart<u64>,
     /// Grains that something refers to, by zone.
     valid: Box<[AtomicU64]>,
-    /// The same of all zones, with all their copies.
-    live: AtomicU64,
+    /// The same of all zones, in file data.
+    live_data: AtomicU64,
+    /// And in metadata, with all copies.
+    live_metadata: AtomicU64,
     pins: Pins,
     pub(super) pairs: Pairs,
     /// Zones that have failed or are retired.
-    pub(super) failed: AtomicU32,
+    pub(super) failed: PerPart<AtomicU32>,
     /// One of them is of the log.
     pub(super) log_failing: AtomicBool,
     table: Mutex<Table>,
@@ -186,26 +190,30 @@ impl Zones {
                 failure: f.failure,
             })
             .collect();
-        let live = live_grains(found, budget.copies);
+        let (live_data, live_metadata) = live_grains(found, budget.copies);
+        let mut free = PerPart::default();
+        for (zone, entry) in (0..).map(ZoneId).zip(&entries) {
+            let is_free = entry.role == Role::Free && !entry.used;
+            let part = budget.layout.part_of(zone);
+            *budget.layout.get_mut(&mut free, part) += u32::from(is_free);
+        }
         let zones = Zones {
             volume_blocks,
+            part_blocks: budget.layout.sums(found.iter().map(|f| f.capacity.into())),
             budget,
             identity,
-            conventional: media.geometry().conventional_zones,
             pairs: media.pairs.clone(),
-            failed: AtomicU32::new(0),
+            failed: PerPart::default(),
             log_failing: AtomicBool::new(false),
             valid: found
                 .iter()
                 .map(|f| AtomicU64::new(f.entry.grains()))
                 .collect(),
-            live: AtomicU64::new(live),
+            live_data: AtomicU64::new(live_data),
+            live_metadata: AtomicU64::new(live_metadata),
             pins: Pins::new(found.len() as u32),
             table: Mutex::new(Table {
-                free: entries
-                    .iter()
-                    .filter(|e| e.role == Role::Free && !e.used)
-                    .count() as u32,
+                free,
                 log_zones: entries.iter().filter(|e| e.role == Role::Log).count() as u32,
                 entries,
                 next_sequence,
@@ -227,49 +235,57 @@ impl Zones {
 
     /// `grains` grains of file data at `addr` became referenced.
     pub(crate) fn add_grains(&self, addr: Addr, grains: u64) {
-        self.add_copies(addr, grains, 1);
+        self.add_live(addr, grains, (&self.live_data, 1));
     }
 
     /// The same of metadata.
     pub(crate) fn add_metadata(&self, addr: Addr, blocks: u64) {
-        self.add_copies(addr, blocks * BLOCK_GRAINS, self.budget.copies.into());
+        self.add_live(addr, blocks * BLOCK_GRAINS, self.live_of(Role::Metadata));
     }
 
-    fn add_copies(&self, addr: Addr, grains: u64, copies: u64) {
+    /// Where live grains of a role are counted, and how often.
+    fn live_of(&self, role: Role) -> (&AtomicU64, u64) {
+        match role {
+            Role::Metadata => (&self.live_metadata, self.budget.copies.into()),
+            _ => (&self.live_data, 1),
+        }
+    }
+
+    fn add_live(&self, addr: Addr, grains: u64, (live, copies): (&AtomicU64, u64)) {
         if let Some(valid) = self.valid.get(addr.zone().0 as usize) {
             valid.fetch_add(grains, Ordering::Relaxed);
-            self.live.fetch_add(grains * copies, Ordering::Relaxed);
+            live.fetch_add(grains * copies, Ordering::Relaxed);
         }
     }
 
     /// `grains` grains of file data at `addr` are no longer referenced.
     pub(crate) fn sub_grains(&self, addr: Addr, grains: u64) {
-        self.sub_copies(addr, grains, 1);
+        self.sub_live(addr, grains, (&self.live_data, 1));
     }
 
     /// The same of metadata.
     pub(crate) fn sub_metadata(&self, addr: Addr, blocks: u64) {
-        self.sub_copies(addr, blocks * BLOCK_GRAINS, self.budget.copies.into());
+        self.sub_live(addr, blocks * BLOCK_GRAINS, self.live_of(Role::Metadata));
     }
 
-    fn sub_copies(&self, addr: Addr, grains: u64, copies: u64) {
+    fn sub_live(&self, addr: Addr, grains: u64, (live, copies): (&AtomicU64, u64)) {
         if let Some(valid) = self.valid.get(addr.zone().0 as usize) {
             // A damaged table may count too few: a count that wrapped would make the zone look full.
             let less = |count: u64| Some(count.saturating_sub(grains));
             let before = valid.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less);
             let less = before.unwrap_or_default().min(grains) * copies;
-            self.live.fetch_sub(less, Ordering::Relaxed);
+            live.fetch_sub(less, Ordering::Relaxed);
         }
     }
 
     /// So many grains of a zone are referenced, whatever was counted before.
     pub(crate) fn set_grains(&self, zone: ZoneId, grains: u64) {
         let role = self.lock().entries.get(zone.0 as usize).map(|e| e.role);
-        let copies = role.map_or(1, |role| u64::from(self.budget.copies_of(role)));
+        let (live, copies) = self.live_of(role.unwrap_or_default());
         if let Some(valid) = self.valid.get(zone.0 as usize) {
             let before = valid.swap(grains, Ordering::Relaxed);
-            self.live.fetch_add(grains * copies, Ordering::Relaxed);
-            self.live.fetch_sub(before * copies, Ordering::Relaxed);
+            live.fetch_add(grains * copies, Ordering::Relaxed);
+            live.fetch_sub(before * copies, Ordering::Relaxed);
         }
     }
 
@@ -279,8 +295,9 @@ impl Zones {
         for (valid, found) in self.valid.iter().zip(found) {
             valid.store(found.entry.grains(), Ordering::Relaxed);
         }
-        self.live
-            .store(live_grains(found, self.budget.copies), Ordering::Relaxed);
+        let (data, metadata) = live_grains(found, self.budget.copies);
+        self.live_data.store(data, Ordering::Relaxed);
+        self.live_metadata.store(metadata, Ordering::Relaxed);
     }
 
     /// Grains of a zone that are referenced.
@@ -295,15 +312,25 @@ impl Zones {
         self.grains(zone).div_ceil(BLOCK_GRAINS) as u32
     }
 
-    /// Blocks referenced in all zones.
-    pub(crate) fn live_blocks(&self) -> u64 {
-        self.live.load(Ordering::Relaxed).div_ceil(BLOCK_GRAINS)
+    /// Blocks referenced in the zones of a part.
+    pub(crate) fn live_blocks(&self, part: Part) -> u64 {
+        let grains = |live: &AtomicU64| live.load(Ordering::Relaxed);
+        let grains = match part {
+            _ if !self.budget.layout.is_split() => {
+                grains(&self.live_data) + grains(&self.live_metadata)
+            }
+            Part::Data => grains(&self.live_data),
+            Part::Metadata => grains(&self.live_metadata),
+        };
+        grains.div_ceil(BLOCK_GRAINS)
     }
 
-    /// Zones that nothing live would need, were they all full.
-    pub(crate) fn spare_zones(&self) -> u32 {
-        let spare = self.volume_blocks.saturating_sub(self.live_blocks());
-        let zone_blocks = self.volume_blocks / (self.valid.len() as u64).max(1);
+    /// Zones of a part that nothing live would need, were they all full.
+    pub(crate) fn spare_zones(&self, part: Part) -> u32 {
+        let layout = &self.budget.layout;
+        let blocks = layout.get(&self.part_blocks, part);
+        let spare = blocks.saturating_sub(self.live_blocks(part));
+        let zone_blocks = blocks / (layout.zones(part).len() as u64).max(1);
         (spare / zone_blocks.max(1)) as u32
     }
 
@@ -332,22 +359,28 @@ impl Zones {
         self.pins.wait_while(is_read);
     }
 
-    /// Free zones left alone by new data, with a tree of so many pages: those of the budget, and those
-    /// that the log may still grow into before the next checkpoint.
-    pub(crate) fn data_floor(&self, pages: usize) -> u32 {
+    /// Free zones for metadata left alone by new changes, with a tree of so many pages: those of the
+    /// budget, and those that the log may still grow into before the next checkpoint.
+    pub(crate) fn changes_floor(&self, pages: usize) -> u32 {
         let table = self.lock();
-        self.budget.data_floor(pages) + table.log_growth(&self.budget)
+        self.budget.changes_floor(pages) + table.log_growth(&self.budget)
     }
 
-    /// Free zones left alone by cleaning, with so many dirty pages.
+    /// Free zones for metadata left alone by cleaning, with so many dirty pages.
     pub(crate) fn survivors_floor(&self, dirty_pages: usize) -> u32 {
         let table = self.lock();
         let begun = table.begun_blocks(Stream::Metadata);
         self.budget.survivors_floor(dirty_pages, begun) + table.log_growth(&self.budget)
     }
 
-    pub(crate) fn free_zones(&self) -> u32 {
-        self.lock().free
+    /// Zones that are free for a part.
+    pub(crate) fn free_zones(&self, part: Part) -> u32 {
+        self.budget.layout.get(&self.lock().free, part)
+    }
+
+    /// Free zones in all.
+    pub(crate) fn all_free_zones(&self) -> u32 {
+        self.lock().free.total()
     }
 
     /// A writer for `stream`, opening a zone where needed and more than `floor` are free. Waits
@@ -417,15 +450,15 @@ impl Zones {
             };
             let may_open = table.may_open(stream, &self.budget);
             if may_open
-                && table.free >= needed.saturating_add(plenty)
-                && let Some(zones) = table.choose_free(self.conventional, role, &self.budget)
+                && table.free_for(role, &self.budget) >= needed.saturating_add(plenty)
+                && let Some(zones) = table.choose_free(role, &self.budget)
             {
-                let opened = table.open(zones, stream, &self.pairs);
+                let opened = table.open(zones, stream, &self.budget, &self.pairs);
                 self.trace.push(ZoneEvent::Opened {
                     zone: opened.zone,
                     role,
                     lifetime: stream.lifetime(),
-                    free_zones: table.free,
+                    free_zones: table.free.total(),
                 });
                 return Ok((opened, true));
             }
@@ -646,7 +679,7 @@ impl Zones {
             let counted = entry.role == Role::Free && !entry.used;
             entry.role = Role::Data;
             entry.used = true;
-            table.free -= u32::from(counted);
+            *table.free_at(zone, &self.budget) -= u32::from(counted);
         }
     }
 
@@ -671,13 +704,21 @@ impl Zones {
                 .is_some_and(|e| !e.open)
     }
 
-    /// Zones that the next checkpoint frees, if nothing goes wrong and nobody reads them.
-    pub(crate) fn dead_zones(&self) -> u32 {
+    /// Zones of a part that the next checkpoint frees, if nothing goes wrong and nobody reads them.
+    pub(crate) fn dead_zones(&self, part: Part) -> u32 {
+        let in_part = self.budget.layout.zones(part);
         let table = self.lock();
         let zones = table.entries.iter().zip(&self.valid).enumerate();
         zones
+            .filter(|(i, _)| in_part.contains(&(*i as u32)))
             .filter(|(i, (e, valid))| !e.stuck && self.can_go(*i, e, valid))
             .count() as u32
+    }
+
+    /// The same of both.
+    pub(crate) fn all_dead_zones(&self) -> u32 {
+        let parts = self.budget.layout.parts().iter();
+        parts.map(|part| self.dead_zones(*part)).sum()
     }
 
     /// A zone could not be reset; `retired` if it never can be.
@@ -699,7 +740,7 @@ impl Zones {
 
     /// A zone was reset: it is free.
     pub(crate) fn freed(&self, zone: ZoneId) {
-        self.lock().free(zone, true);
+        self.lock().free(zone, &self.budget, true);
         self.trace.push(ZoneEvent::Reset { zone });
         self.returned.notify_all();
     }
@@ -732,13 +773,16 @@ impl Zones {
     }
 }
 
-/// Grains referenced in all zones, with all their copies.
-fn live_grains(found: &[Found], copies: u32) -> u64 {
-    let live = |f: &Found| match f.entry.role {
-        Role::Metadata => f.entry.grains() * u64::from(copies),
-        _ => f.entry.grains(),
-    };
-    found.iter().map(live).sum()
+/// Grains referenced in all zones: of file data, and of metadata with all its copies.
+fn live_grains(found: &[Found], copies: u32) -> (u64, u64) {
+    let (mut data, mut metadata) = (0, 0);
+    for f in found {
+        match f.entry.role {
+            Role::Metadata => metadata += f.entry.grains() * u64::from(copies),
+            _ => data += f.entry.grains(),
+        }
+    }
+    (data, metadata)
 }
 
 impl Entry {

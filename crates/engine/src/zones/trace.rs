@@ -252,7 +252,7 @@ impl Filled {
 impl Zones {
     /// Tells that a zone is cleaned.
     pub(crate) fn tell_victim(&self, zone: ZoneId, why: VictimReason, awaited: bool) {
-        let (valid_blocks, dead_zones) = (self.valid(zone), self.dead_zones());
+        let (valid_blocks, dead_zones) = (self.valid(zone), self.all_dead_zones());
         let event = {
             let table = self.lock();
             let Some(entry) = table.entries.get(zone.0 as usize) else {
@@ -268,7 +268,7 @@ impl Zones {
                 capacity_blocks: entry.capacity,
                 age_blocks: table.write_clock.saturating_sub(entry.life.born),
                 interval_blocks: entry.life.interval.blocks() as u64,
-                free_zones: table.free,
+                free_zones: table.free.total(),
                 dead_zones,
             }
         };

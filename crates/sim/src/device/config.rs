@@ -55,6 +55,7 @@ impl SimConfig {
                 zone_count,
                 zone_blocks,
                 conventional_zones: 0,
+                metadata_zones: 0,
                 max_open: None,
                 max_active: None,
                 max_transfer_blocks: 256,
@@ -90,6 +91,14 @@ impl SimConfig {
     pub fn conventional(mut self, zones: u32) -> SimConfig {
         self.geometry.conventional_zones = zones;
         self
+    }
+
+    /// The first `zones` zones are a device of its own, for the log and metadata, which like an image
+    /// has a volatile cache and write pointers that prove nothing.
+    #[must_use]
+    pub fn metadata(mut self, zones: u32) -> SimConfig {
+        self.geometry.metadata_zones = zones;
+        self.host_file()
     }
 
     /// Like a drive with a volatile cache: completed commands can be lost until a flush.

@@ -20,8 +20,8 @@ fn pick<T: Copy>(rng: &mut ChaCha8Rng, from: &[T]) -> T {
     from[rng.random_range(0..from.len())]
 }
 
-/// Draws shapes until one can carry a volume.
-pub(super) fn draw(rng: &mut ChaCha8Rng) -> Shape {
+/// Draws shapes until one can carry a volume. `split`: with a device of its own for metadata.
+pub(super) fn draw(rng: &mut ChaCha8Rng, split: bool) -> Shape {
     loop {
         let zones = rng.random_range(20..=120);
         let zone_blocks = pick(rng, &[64, 128, 256, 512]);
@@ -29,10 +29,20 @@ pub(super) fn draw(rng: &mut ChaCha8Rng) -> Shape {
         let active = pick(rng, &[Some(3), Some(4), Some(6), Some(14), None]);
         let copies = if rng.random_ratio(1, 8) { 2 } else { 1 };
         let reserve_basis_points = pick(rng, &[0, 300, 700, 1000]);
-        let config = SimConfig::new(zones, zone_blocks)
+        let mut config = SimConfig::new(zones, zone_blocks)
             .capacity(capacity)
             .limits(active, active)
             .patterns();
+        let mut metadata_zones = 0;
+        if split {
+            metadata_zones = rng.random_range(16..=60);
+            config.geometry.metadata_zones = metadata_zones;
+            config.geometry.zone_count += metadata_zones;
+            // The other device has zones of a size of its own.
+            let smaller = zone_blocks / pick(rng, &[1, 1, 2]);
+            config.capacities = vec![smaller; metadata_zones as usize];
+            config.capacities.push(capacity);
+        }
         let device = Arc::new(SimDevice::new(config));
         let format = FormatOptions {
             reserve_basis_points,
@@ -48,7 +58,7 @@ pub(super) fn draw(rng: &mut ChaCha8Rng) -> Shape {
         };
         if made.is_ok() {
             let told = format!(
-                "{zones} zones of {zone_blocks} blocks, capacity {capacity}, active {active:?}, \
+                "{metadata_zones} zones for metadata, {zones} zones of {zone_blocks} blocks, capacity {capacity}, active {active:?}, \
                  {copies} copies, reserve {reserve_basis_points}, staging {}, dirty pages {}, \
                  journal {}",
                 options.staging_bytes_max, options.dirty_pages_max, options.journal_bytes_max

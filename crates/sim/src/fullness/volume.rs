@@ -71,6 +71,9 @@ fn told(room: StatFs) -> String {
     format!("statfs told {blocks_available} of {blocks} blocks")
 }
 
+/// Volumes of seeds from here on have a device of its own for metadata.
+const SPLIT_FROM: u64 = 1_000_000;
+
 impl Subject {
     pub fn new(seed: u64) -> Outcome<Subject> {
         let mut rng = ChaCha8Rng::seed_from_u64(seed);
@@ -78,7 +81,7 @@ impl Subject {
             device,
             options,
             told,
-        } = shape::draw(&mut rng);
+        } = shape::draw(&mut rng, seed >= SPLIT_FROM);
         Ok(Subject {
             vfs: open(&device, &options)?,
             device,
