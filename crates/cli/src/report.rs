@@ -85,6 +85,7 @@ impl Features {
     fn new(identity: &VolumeIdentity) -> Features {
         let incompatible = [
             (zone_header::MIRRORED, "mirrored"),
+            (zone_header::SPLIT, "split"),
             (zone_header::PACKED, "packed"),
         ];
         Features {

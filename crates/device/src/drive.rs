@@ -1,5 +1,5 @@
-//! A device of whatever kind its name says: the path of a file or device node, or `zonefs:DIR`. What
-//! is a name of another kind is a path once `./` stands before it.
+//! A device of whatever kind its name says: the path of a file or device node, `zonefs:DIR`, or
+//! `pair:FIRST+SECOND`. What is a name of another kind is a path once `./` stands before it.
 
 use std::fs::{self, File};
 use std::io;
@@ -11,6 +11,7 @@ use crate::linux::front::Front;
 use crate::lock::explain;
 use crate::nvme::{self, NvmeDevice};
 use crate::options::{CreateOptions, OpenOptions};
+use crate::pair::{self, Pair};
 use crate::probe::{self, Identity};
 use crate::zbd::{self, ZbdDevice};
 use crate::zonefs::{self, ZonefsDevice};
@@ -27,6 +28,8 @@ pub enum Kind {
     Nvme,
     /// A zonefs.
     Zonefs,
+    /// Two devices.
+    Pair,
 }
 
 /// A device of one of the kinds.
@@ -42,6 +45,8 @@ pub enum Drive {
     Nvme(NvmeDevice),
     /// A zonefs.
     Zonefs(ZonefsDevice),
+    /// Two devices, one of them for metadata.
+    Pair(Box<Pair>),
 }
 
 impl Kind {
@@ -51,6 +56,9 @@ impl Kind {
     pub fn of(path: &Path) -> Result<Kind> {
         if zonefs::directory(path).is_some() {
             return Ok(Kind::Zonefs);
+        }
+        if pair::is_uri(path) {
+            return Ok(Kind::Pair);
         }
         let kind = || -> io::Result<Kind> {
             Ok(match nvme::is_generic(path)? {
@@ -70,6 +78,11 @@ impl Kind {
 ///
 /// Errors: there is no such file.
 pub fn canonical(path: &Path) -> io::Result<PathBuf> {
+    if pair::is_uri(path) {
+        let names = pair::names_or_error(path);
+        let (metadata, data) = names.map_err(|error| io::Error::other(error.to_string()))?;
+        return Ok(pair::uri(&canonical(&metadata)?, &canonical(&data)?));
+    }
     match zonefs::directory(path) {
         Some(dir) => Ok(zonefs::uri(&fs::canonicalize(dir)?)),
         None => fs::canonicalize(path),
@@ -84,6 +97,9 @@ pub fn identity(path: &Path) -> io::Result<Option<Identity>> {
     if zonefs::directory(path).is_some() {
         return zonefs::identity(path);
     }
+    if let Some((metadata, _)) = pair::names(path) {
+        return identity(&metadata);
+    }
     if nvme::is_generic(path)? {
         return nvme::identity(path);
     }
@@ -96,11 +112,26 @@ pub fn identity(path: &Path) -> io::Result<Option<Identity>> {
 impl Drive {
     /// Opens the device at `path`.
     ///
-    /// Errors: as of [`ImageDevice::open`], [`ZbdDevice::open`], [`NvmeDevice::open`] and
-    /// [`ZonefsDevice::open`].
+    /// Errors: as of [`ImageDevice::open`], [`ZbdDevice::open`], [`NvmeDevice::open`],
+    /// [`ZonefsDevice::open`] and [`Pair::open`]; [`crate::PairError::Alone`] if it is one of two.
     pub fn open(path: impl AsRef<Path>, options: &OpenOptions) -> Result<Drive> {
         let path = path.as_ref();
+        if pair::is_uri(path) {
+            let (metadata, data) = pair::names_or_error(path)?;
+            return Ok(Drive::Pair(Box::new(Pair::open(&metadata, &data, options)?)));
+        }
+        let drive = Drive::open_part(path, options)?;
+        pair::check_alone(&drive)?;
+        Ok(drive)
+    }
+
+    /// Opens one device, though it be one of two.
+    ///
+    /// Errors: as of [`Drive::open`].
+    pub fn open_part(path: impl AsRef<Path>, options: &OpenOptions) -> Result<Drive> {
+        let path = path.as_ref();
         Ok(match Kind::of(path)? {
+            Kind::Pair => return Err(no_part(path)),
             Kind::Image => Drive::Image(Box::new(ImageDevice::open(path, options)?)),
             Kind::Zbd => Drive::Zbd(ZbdDevice::open(path, options)?).joined(Front::open)?,
             Kind::Nvme => Drive::Nvme(NvmeDevice::open(path, options)?),
@@ -122,6 +153,7 @@ impl Drive {
     ) -> Result<Drive> {
         let path = path.as_ref();
         Ok(match Kind::of(path)? {
+            Kind::Pair => return Err(no_part(path)),
             Kind::Image => Drive::Image(Box::new(ImageDevice::create(path, geometry, options)?)),
             Kind::Zbd => Drive::Zbd(ZbdDevice::create(path, options)?)
                 .joined(|front| front.create(options))?,
@@ -147,7 +179,7 @@ impl Drive {
         match self {
             Drive::Zbd(device) => device.front(),
             Drive::Zonefs(device) => device.front(),
-            Drive::Image(_) | Drive::Nvme(_) | Drive::Mixed(_) => Ok(None),
+            Drive::Image(_) | Drive::Nvme(_) | Drive::Mixed(_) | Drive::Pair(_) => Ok(None),
         }
     }
 
@@ -175,6 +207,7 @@ impl Drive {
             Drive::Mixed(device) => device.second().path(),
             Drive::Nvme(device) => device.path(),
             Drive::Zonefs(device) => device.path(),
+            Drive::Pair(device) => device.path(),
         }
     }
 
@@ -187,16 +220,30 @@ impl Drive {
             Drive::Mixed(device) => device.second().back_end(),
             Drive::Nvme(_) => "nvme",
             Drive::Zonefs(_) => "zonefs",
+            Drive::Pair(_) => "pair",
         }
     }
 
     /// What opening found damaged and could live with.
     #[must_use]
-    pub fn notices(&self) -> &[Notice] {
+    pub fn notices(&self) -> Vec<&Notice> {
         match self {
-            Drive::Image(device) => device.notices(),
-            Drive::Mixed(device) => device.first().notices(),
-            Drive::Zbd(_) | Drive::Nvme(_) | Drive::Zonefs(_) => &[],
+            Drive::Image(device) => device.notices().iter().collect(),
+            Drive::Mixed(device) => device.first().notices().iter().collect(),
+            Drive::Zbd(_) | Drive::Nvme(_) | Drive::Zonefs(_) => Vec::new(),
+            Drive::Pair(pair) => {
+                let drives = [pair.metadata(), pair.data()];
+                drives.into_iter().flat_map(Drive::notices).collect()
+            }
+        }
+    }
+
+    /// The devices of a pair, that for metadata first.
+    #[must_use]
+    pub fn pair(&self) -> Option<&Pair> {
+        match self {
+            Drive::Pair(pair) => Some(pair),
+            _ => None,
         }
     }
 
@@ -207,7 +254,16 @@ impl Drive {
             Drive::Mixed(device) => &**device,
             Drive::Nvme(device) => device,
             Drive::Zonefs(device) => device,
+            Drive::Pair(device) => &**device,
         }
+    }
+}
+
+/// A pair where one device is needed.
+fn no_part(path: &Path) -> crate::DeviceError {
+    crate::DeviceError::Open {
+        path: path.display().to_string(),
+        message: "names two devices where one is meant".to_owned(),
     }
 }
 

@@ -119,6 +119,9 @@ pub enum DeviceError {
         /// What is wrong and what to do.
         message: String,
     },
+    /// Devices are not the two of a volume.
+    #[error(transparent)]
+    Pair(crate::pair::PairError),
     /// The device is used by another process.
     #[error("{path} is in use by another process; unmount it there first")]
     Busy {
@@ -158,6 +161,7 @@ impl DeviceError {
             | DeviceError::ReadOnly
             | DeviceError::TransferSize { .. }
             | DeviceError::Open { .. }
+            | DeviceError::Pair(_)
             | DeviceError::Busy { .. }
             | DeviceError::Gone
             | DeviceError::Protocol { .. } => {}

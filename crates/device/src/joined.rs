@@ -1,13 +1,17 @@
-//! Two devices used as one: the zones of one come first, those of the other follow.
+//! Two devices used as one: the zones of one come first, those of the other follow. Both may keep
+//! zones at their ends that nobody sees.
 //!
-//! The first has zones whose write pointers are kept by software: an image over the conventional
+//! Either they are a drive and what is in its conventional zones ([`Joined::new`]). The first has zones whose write pointers are kept by software: an image over the conventional
 //! zones of a drive. The other is the rest of that drive, and its limits are the limits of both: what is
 //! open in the first costs no place in the drive, so together they allow at least as much as they say.
 //! The second knows when the drive is gone; to the first that looks like a full or failing host.
+//!
+//! Or they are devices of their own ([`Joined::parts`]), each of which answers for itself.
 
 use std::ops::Range;
 use std::sync::Arc;
 
+use crate::pair;
 use crate::{
     Command, Completion, DeviceError, Geometry, Pending, Result, ZoneId, ZoneInfo, ZoneKind,
     ZonedDevice,
@@ -19,6 +23,10 @@ pub struct Joined<A, B> {
     first: A,
     second: Arc<B>,
     geometry: Geometry,
+    /// Zones of the first.
+    split: u32,
+    /// The first lies on the second.
+    is_one_drive: bool,
 }
 
 impl<A: ZonedDevice, B: ZonedDevice + 'static> Joined<A, B> {
@@ -47,6 +55,23 @@ impl<A: ZonedDevice, B: ZonedDevice + 'static> Joined<A, B> {
             write_pointer_is_proof: other.write_pointer_is_proof,
         };
         Ok(Joined {
+            split: geometry.conventional_zones,
+            is_one_drive: true,
+            first,
+            second: Arc::new(second),
+            geometry,
+        })
+    }
+
+    /// Joins the first so many zones of each: those of the first are for metadata, those of the second
+    /// for data.
+    ///
+    /// Errors: [`DeviceError::Open`] if they are too many together.
+    pub fn parts(first: A, second: B, counts: (u32, u32)) -> Result<Joined<A, B>> {
+        let geometry = pair::geometry(first.geometry(), second.geometry(), counts)?;
+        Ok(Joined {
+            split: counts.0,
+            is_one_drive: false,
             first,
             second: Arc::new(second),
             geometry,
@@ -65,11 +90,14 @@ impl<A: ZonedDevice, B: ZonedDevice + 'static> Joined<A, B> {
 
     /// Zones of the first.
     fn split(&self) -> u32 {
-        self.geometry.conventional_zones
+        self.split
     }
 
     /// A command to the first, which fails as one to a drive that is gone if it is.
     fn of_first(&self, pending: Pending) -> Pending {
+        if !self.is_one_drive {
+            return pending;
+        }
         let second = Arc::clone(&self.second);
         pending.map_err(move |error| match second.report(0..1) {
             Err(DeviceError::Gone) => DeviceError::Gone,
@@ -111,11 +139,17 @@ impl<A: ZonedDevice, B: ZonedDevice + 'static> ZonedDevice for Joined<A, B> {
         let mut report = Vec::with_capacity(zones.len());
         if !first.is_empty() {
             // It knows by heart what the drive would be asked for.
-            if let Err(DeviceError::Gone) = self.second.report(0..1) {
+            if self.is_one_drive
+                && let Err(DeviceError::Gone) = self.second.report(0..1)
+            {
                 return Err(DeviceError::Gone);
             }
-            report.extend(self.first.report(first)?.into_iter().map(|info| ZoneInfo {
-                kind: ZoneKind::Conventional,
+            let of_first = self.first.report(first)?.into_iter();
+            report.extend(of_first.map(|info| ZoneInfo {
+                kind: match self.is_one_drive {
+                    true => ZoneKind::Conventional,
+                    false => info.kind,
+                },
                 ..info
             }));
         }
@@ -131,6 +165,10 @@ impl<A: ZonedDevice, B: ZonedDevice + 'static> ZonedDevice for Joined<A, B> {
         let Some(zone) = command.zone_mut() else {
             return self.flush_both();
         };
+        if zone.0 >= self.geometry.zone_count {
+            let (zone, count) = (*zone, self.geometry.zone_count);
+            return Pending::ready(Err(DeviceError::NoSuchZone { zone, count }));
+        }
         match zone.0.checked_sub(split) {
             None => self.of_first(self.first.submit(command)),
             Some(within) => {

@@ -7,7 +7,7 @@ use persimmon_device::{ZoneId, ZoneInfo, ZoneState, ZonedDevice};
 use persimmon_format::inode::{FIRST_INO, Inode, ROOT};
 use persimmon_format::log::LogState;
 use persimmon_format::table::{Role, ZitEntry};
-use persimmon_format::zone_header::{MIRRORED, PACKED, VolumeIdentity, ZoneHeader};
+use persimmon_format::zone_header::{MIRRORED, PACKED, SPLIT, VolumeIdentity, ZoneHeader};
 use persimmon_format::{Addr, DeviceId, Key, Lsn};
 
 use crate::Volume;
@@ -33,9 +33,13 @@ pub(crate) fn format(device: Arc<dyn ZonedDevice>, options: &FormatOptions) -> R
     let capacities = ZoneCapacities::of(&geometry, &report);
     let runtime = Options::default();
     let (reserve, copies) = (options.reserve_basis_points, options.copies);
+    let split = match geometry.metadata_zones {
+        0 => 0,
+        _ => SPLIT,
+    };
     let incompatible = match copies {
-        1 => PACKED,
-        2 => MIRRORED | PACKED,
+        1 => PACKED | split,
+        2 => MIRRORED | PACKED | split,
         _ => {
             let why = format!("{copies} copies of the metadata: there can be 1 or 2");
             return Err(Error::Geometry(why));
@@ -61,6 +65,7 @@ pub(crate) fn format(device: Arc<dyn ZonedDevice>, options: &FormatOptions) -> R
         created_seconds: options.now.seconds,
         zone_count: geometry.zone_count,
         zone_blocks: geometry.zone_blocks,
+        metadata_zones: geometry.metadata_zones,
     };
     let found: Vec<Found> = report
         .iter()

@@ -423,6 +423,13 @@ fn check_identity(identity: &VolumeIdentity, media: &Media, options: &Options) -
             identity.zone_count, identity.zone_blocks, geometry.zone_count, geometry.zone_blocks
         )));
     }
+    if identity.metadata_zones != geometry.metadata_zones {
+        return Err(Error::NoVolume(format!(
+            "the volume was made with {} zones on a device for metadata, here there are {}; name the \
+             devices that were given to mkfs",
+            identity.metadata_zones, geometry.metadata_zones
+        )));
+    }
     let unknown = identity.read_only_compatible & !KNOWN_READ_ONLY_COMPATIBLE;
     if unknown != 0 && !options.read_only {
         return Err(Error::NoVolume(format!(

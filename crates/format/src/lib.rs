@@ -18,6 +18,7 @@ pub mod log;
 pub mod name;
 pub mod packed;
 pub mod page;
+pub mod part_label;
 pub mod record;
 pub mod summary;
 pub mod table;

@@ -6,7 +6,7 @@
 //! 144..152, device 152, role 153, lifetime 154, reserved 155, zone 156..160, sequence 160..168,
 //! zone count 168..172, zone blocks 172..176, first log sequence 176..184, creation time (seconds
 //! since 1970) 184..192, partner (one more than the number of the zone that holds the other copy, 0
-//! if there is none) 192..196, zeros, XXH3-64 of all that 4088..4096.
+//! if there is none) 192..196, zones for metadata (with the feature `SPLIT`, else 0) 196..200, zeros, XXH3-64 of all that 4088..4096.
 
 use crate::checksum::{self, SECRET_LEN};
 use crate::codec::{Put, Reader};
@@ -28,8 +28,10 @@ const WHAT: &str = "zone header";
 pub const MIRRORED: u64 = 1;
 /// Incompatible feature: blocks of files may be compressed, and packed several in a block.
 pub const PACKED: u64 = 2;
+/// Incompatible feature: the first zones are on a device of their own, which alone has log and metadata.
+pub const SPLIT: u64 = 4;
 /// Features whose bits a reader must know to mount at all.
-pub const KNOWN_INCOMPATIBLE: u64 = MIRRORED | PACKED;
+pub const KNOWN_INCOMPATIBLE: u64 = MIRRORED | PACKED | SPLIT;
 /// Features whose bits a reader must know to write.
 pub const KNOWN_READ_ONLY_COMPATIBLE: u64 = 0;
 
@@ -52,8 +54,10 @@ pub struct VolumeIdentity {
     pub created_seconds: i64,
     /// Zones of the device.
     pub zone_count: u32,
-    /// Blocks from zone to zone.
+    /// Blocks from zone to zone; on two devices of the larger zones.
     pub zone_blocks: u32,
+    /// The first so many zones are on a device of their own, for the log and metadata; 0: one device.
+    pub metadata_zones: u32,
 }
 
 impl VolumeIdentity {
@@ -129,6 +133,7 @@ impl ZoneHeader {
         out.put_u64(self.first_log_sequence);
         out.put_i64(v.created_seconds);
         out.put_u32(self.partner.map_or(0, |zone| zone.0.saturating_add(1)));
+        out.put_u32(v.metadata_zones);
         out.resize(CHECKSUM_OFFSET, 0);
         let sum = checksum::plain(&out);
         out.put_u64(sum);
@@ -184,6 +189,10 @@ impl ZoneHeader {
         if partner == Some(zone) {
             return Err(r.bad("partner", zone.0.into()));
         }
+        let metadata_zones = r.u32()?;
+        if (metadata_zones > 0) != (incompatible & SPLIT != 0) {
+            return Err(r.bad("number of zones for metadata", metadata_zones.into()));
+        }
         Ok(ZoneHeader {
             volume: VolumeIdentity {
                 uuid,
@@ -195,6 +204,7 @@ impl ZoneHeader {
                 created_seconds,
                 zone_count,
                 zone_blocks,
+                metadata_zones,
             },
             device,
             zone,

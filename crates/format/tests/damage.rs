@@ -15,6 +15,7 @@ use persimmon_format::page::{self, PAGE_SIZE, PageView};
 use persimmon_format::record::Op;
 use persimmon_format::summary::Summary;
 use persimmon_format::table::{MatEntry, ZitEntry};
+use persimmon_format::part_label::PartLabel;
 use persimmon_format::zone_header::ZoneHeader;
 use persimmon_format::{BLOCK_SIZE, FormatError, Result};
 use proptest::prelude::*;
@@ -32,6 +33,9 @@ fn sealed() -> Vec<(&'static str, Vec<u8>, Decoder)> {
     vec![
         ("zone header", samples::zone_header().encode(), |b| {
             ZoneHeader::decode(b).map(|_| ())
+        }),
+        ("part label", samples::part_label().encode(), |b| {
+            PartLabel::decode(b).map(|_| ())
         }),
         ("journal block", samples::journal_block(), log_block),
         ("footer block", samples::footer_block(), log_block),
@@ -109,10 +113,10 @@ fn a_newer_zone_header_says_so() {
         Err(FormatError::NewerVersion { found: 9, .. })
     ));
     let mut features = samples::zone_header().encode();
-    features[128] = 4;
+    features[128] = 8;
     assert!(matches!(
         reseal(features),
-        Err(FormatError::UnknownFeatures { unknown: 4 })
+        Err(FormatError::UnknownFeatures { unknown: 8 })
     ));
 }
 
@@ -120,6 +124,7 @@ fn a_newer_zone_header_says_so() {
 fn decode_all(bytes: &[u8]) {
     let key = samples::key();
     let _ = ZoneHeader::decode(bytes);
+    let _ = PartLabel::decode(bytes);
     let _ = envelope::peek(bytes);
     let _ = LogBlock::decode(bytes, &key, samples::ZONE_SEQUENCE);
     let _ = Summary::decode(bytes, &key, samples::ZONE_SEQUENCE, samples::SUMMARY_PLACE);

@@ -6,6 +6,7 @@ mod samples;
 
 use persimmon_format::name::{DirEntry, Xattr, first_item};
 use persimmon_format::table::MatEntry;
+use persimmon_format::zone_header::SPLIT;
 use persimmon_format::{Addr, BLOCK_SIZE, DeviceId, Ino, ZoneId, checksum};
 
 /// Compares bytes with their hexadecimal form; `..` stands for the zeros that follow.
@@ -81,6 +82,30 @@ fn zone_header_of_a_pair() {
     let mut header = samples::zone_header();
     header.partner = Some(ZoneId(0x7172));
     assert_golden(&header.encode()[184..200], "fbffffffffffffff7371..");
+}
+
+#[test]
+fn zone_header_of_a_volume_on_two_devices() {
+    let mut header = samples::zone_header();
+    header.volume.incompatible = SPLIT;
+    header.volume.metadata_zones = 0x7576;
+    assert_golden(&header.encode()[192..208], "000000007675..");
+}
+
+#[test]
+fn part_label() {
+    let block = samples::part_label().encode();
+    assert_eq!(block.len(), BLOCK_SIZE);
+    assert_golden(
+        &block[..4088],
+        "
+        5052534d504152540100000001000000101112131415161718191a1b1c1d1e1f
+        70c3a4636b6368656e0000000000000000000000000000000000000000000000
+        0000000000000000000000000000000000000000000000000000000000000000
+        1211000022210000323100004241..
+    ",
+    );
+    assert_golden(&block[4088..], "9f28e3e84404a79c");
 }
 
 #[test]

@@ -15,7 +15,8 @@ use persimmon_format::page::{self, Compression, PageView, VALUE_LEN_MAX};
 use persimmon_format::record::{Op, Touch};
 use persimmon_format::summary::{PieceEntry, Summary, SummaryBuilder, SummaryEntry};
 use persimmon_format::table::{MatEntry, Role, ZitEntry};
-use persimmon_format::zone_header::ZoneHeader;
+use persimmon_format::part_label::{Part, PartLabel};
+use persimmon_format::zone_header::{SPLIT, ZoneHeader};
 use persimmon_format::{
     Addr, BLOCK_SIZE, DeviceId, Ino, Key, KeyKind, Lsn, PageId, SnapshotId, ZoneId,
 };
@@ -346,16 +347,33 @@ proptest! {
         role in 0u8..5,
         (zone, sequence, first_log_sequence) in any::<(u32, u64, u64)>(),
         partner in prop::option::of(0..u32::MAX),
+        metadata_zones in prop_oneof![Just(0), any::<u32>()],
     ) {
         prop_assume!(partner != Some(zone));
         let mut header = samples::zone_header();
         header.partner = partner.map(ZoneId);
+        header.volume.metadata_zones = metadata_zones;
+        header.volume.incompatible = if metadata_zones > 0 { SPLIT } else { 0 };
         header.volume.label = label;
         header.role = Role::from_number(role).unwrap();
         header.zone = ZoneId(zone);
         header.sequence = sequence;
         header.first_log_sequence = first_log_sequence;
         prop_assert_eq!(ZoneHeader::decode(&header.encode()), Ok(header));
+    }
+
+    #[test]
+    fn part_labels(
+        label in "\\PC{0,16}",
+        is_data in any::<bool>(),
+        zones in any::<[u32; 4]>(),
+    ) {
+        let mut part = samples::part_label();
+        part.label = label;
+        part.part = if is_data { Part::Data } else { Part::Metadata };
+        (part.metadata.count, part.metadata.blocks) = (zones[0], zones[1]);
+        (part.data.count, part.data.blocks) = (zones[2], zones[3]);
+        prop_assert_eq!(PartLabel::decode(&part.encode()), Ok(part));
     }
 
     #[test]

@@ -4,17 +4,22 @@ use super::tools::{
     Must, active_zones, check, expect, fails, info, landed, open_zones, pattern, reset, run,
     submit_append, write,
 };
-use crate::{Command, DeviceError, ZoneId, ZoneState, ZonedDevice};
+use crate::{Command, DeviceError, Geometry, ZoneId, ZoneState, ZonedDevice};
 
 /// A limit that leaves another zone to try it with; `None` without such a limit.
 fn below(limit: Option<u32>, device: &impl ZonedDevice) -> Option<u32> {
     let geometry = device.geometry();
-    limit.filter(|limit| limit + 1 < geometry.zone_count - geometry.conventional_zones)
+    limit.filter(|limit| limit + 1 < geometry.zone_count - unlimited(geometry))
 }
 
-/// The sequential zones by number: a drive need not count others.
+/// The first zones, which a device need not count: they are conventional, or on another device.
+fn unlimited(geometry: &Geometry) -> u32 {
+    geometry.conventional_zones.max(geometry.metadata_zones)
+}
+
+/// The others by number.
 fn sequential<D: ZonedDevice>(device: &D) -> impl Fn(u32) -> ZoneId + use<D> {
-    let first = device.geometry().conventional_zones;
+    let first = unlimited(device.geometry());
     move |number| ZoneId(first + number)
 }
 
@@ -102,7 +107,7 @@ pub(super) fn implicit_gives_way<D: ZonedDevice>(device: D, _: &mut dyn FnMut(D)
         .max_active
         .unwrap_or(u32::MAX)
         .min(limit + 2)
-        .min(geometry.zone_count - geometry.conventional_zones);
+        .min(geometry.zone_count - unlimited(&geometry));
     for round in 0..4 {
         for zone in 0..zones {
             write(&device, at(zone), round, 1, 1).must();

@@ -11,6 +11,7 @@ use persimmon_format::page::{Compression, HEADER_LEN, PAGE_SIZE, PREFIX_LEN, SLO
 use persimmon_format::record::{Op, Touch};
 use persimmon_format::summary::{PieceEntry, SummaryBuilder, SummaryEntry};
 use persimmon_format::table::{MatEntry, Role, ZitEntry};
+use persimmon_format::part_label::{Part, PartLabel, PartZones};
 use persimmon_format::zone_header::{VolumeIdentity, ZoneHeader};
 use persimmon_format::{
     Addr, BLOCK_SIZE, DeviceId, Ino, Key, KeyKind, Lsn, PageId, SnapshotId, VolumeKey, ZoneId,
@@ -31,6 +32,23 @@ pub fn identity() -> VolumeIdentity {
         created_seconds: -5,
         zone_count: 0x1112,
         zone_blocks: 0x2122,
+        metadata_zones: 0,
+    }
+}
+
+pub fn part_label() -> PartLabel {
+    PartLabel {
+        part: Part::Data,
+        uuid: std::array::from_fn(|i| 0x10 + i as u8),
+        label: "päckchen".into(),
+        metadata: PartZones {
+            count: 0x1112,
+            blocks: 0x2122,
+        },
+        data: PartZones {
+            count: 0x3132,
+            blocks: 0x4142,
+        },
     }
 }
 

@@ -1,7 +1,8 @@
 //! Volumes filled, emptied and overwritten again and again, between nothing and the last block:
 //! what was promised is kept. A write is refused only if `statfs` has no room for it and 1 % more;
 //! overwriting, writing to preallocated space, truncating, removing, renaming and making durable
-//! are never refused; and every file holds what was written.
+//! are never refused; and every file holds what was written. Where metadata has a device of its own
+//! overwriting is refused once that is full, for which `statfs` has nothing left.
 
 mod shape;
 mod twin;

@@ -36,6 +36,8 @@ pub(super) struct Subject {
     next_pattern: u64,
     operations: u64,
     told: String,
+    /// With a device of its own for metadata.
+    split: bool,
 }
 
 /// Files have no times here.
@@ -77,11 +79,12 @@ const SPLIT_FROM: u64 = 1_000_000;
 impl Subject {
     pub fn new(seed: u64) -> Outcome<Subject> {
         let mut rng = ChaCha8Rng::seed_from_u64(seed);
+        let split = seed >= SPLIT_FROM;
         let shape::Shape {
             device,
             options,
             told,
-        } = shape::draw(&mut rng, seed >= SPLIT_FROM);
+        } = shape::draw(&mut rng, split);
         Ok(Subject {
             vfs: open(&device, &options)?,
             device,
@@ -91,6 +94,7 @@ impl Subject {
             next_pattern: 1,
             operations: 0,
             told,
+            split,
         })
     }
 
@@ -172,8 +176,10 @@ impl Subject {
         self.rng.random_range(1..=most)
     }
 
-    /// Whether it was done, which must be if there is room for so many blocks and 1 % more.
+    /// Whether it was done, which must be if there is room for so many blocks and 1 % more. With a
+    /// device for metadata overwriting needs room too, on that: `statfs` has none then.
     fn may_be_refused<T>(
+        split: bool,
         result: Result<T, Error>,
         what: &str,
         blocks: usize,
@@ -181,7 +187,10 @@ impl Subject {
     ) -> Outcome<Option<T>> {
         match result {
             Ok(done) => Ok(Some(done)),
-            Err(Error::NoSpace) if (blocks as u64 * 101).div_ceil(100) > room.blocks_available => {
+            Err(Error::NoSpace)
+                if (blocks as u64 * 101).div_ceil(100) > room.blocks_available
+                    || split && room.blocks_available == 0 =>
+            {
                 Ok(None)
             }
             Err(error) => Err(format!(
@@ -196,7 +205,7 @@ impl Subject {
         let made = self
             .vfs
             .mknod(&Caller::root(), ROOT, name.as_bytes(), 0o644, 0);
-        let made = Self::may_be_refused(made, "making a file", 1, room)?;
+        let made = Self::may_be_refused(self.split, made, "making a file", 1, room)?;
         Ok(made.map(|attr| File {
             name,
             ino: attr.ino,
@@ -227,7 +236,7 @@ impl Subject {
         let written = self
             .vfs
             .write(file.ino, Handle::NONE, 0, &bytes, WriteFlags::default());
-        let written = Self::may_be_refused(written, "a small file", 1, room)?;
+        let written = Self::may_be_refused(self.split, written, "a small file", 1, room)?;
         let len = written.map_or(0, |written| written.len);
         file.content = Content::Small(len, value);
         self.twin.files.push(file);
@@ -290,7 +299,7 @@ impl Subject {
             if done < count {
                 let short = Err::<(), _>(Error::NoSpace);
                 let what = format!("writing {done} of {count} blocks, {new} of them new: a write");
-                Self::may_be_refused(short, &what, new, room)?;
+                Self::may_be_refused(self.split, short, &what, new, room)?;
                 return Ok(false);
             }
         }
@@ -317,7 +326,7 @@ impl Subject {
         let done = self
             .vfs
             .fallocate(file.ino, Handle::NONE, offset as u64, len as u64, reserve);
-        let done = Self::may_be_refused(done, "preallocating", more, room)?;
+        let done = Self::may_be_refused(self.split, done, "preallocating", more, room)?;
         if done.is_some() {
             blocks.resize(from + more, Block::Reserved);
         }
@@ -434,6 +443,9 @@ impl Subject {
                 .take_while(|block| !block.takes_space())
                 .count();
             if taken > 0 && !self.write(at, from, taken, report)? {
+                if self.split {
+                    break;
+                }
                 return Err("overwriting was refused".into());
             }
             self.worked(report)?;

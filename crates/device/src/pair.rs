@@ -1,0 +1,421 @@
+//! Two devices of one volume: one for the log and metadata, one for file data.
+//!
+//! The last zone of each holds a label ([`PartLabel`]) and nothing else, finished once and never written
+//! again: it says which part of which volume the device is. A volume is opened by the two that name each
+//! other; one of them alone, both in each other's place, or with the part of another volume is refused
+//! before anything is written.
+//!
+//! Both are named by `pair:FIRST+SECOND`, each of them a name of its own; a plus sign in a name is written
+//! `\+`, a backslash `\\`.
+
+use std::ffi::OsString;
+use std::fmt;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Path, PathBuf};
+
+use persimmon_format::part_label::{Part, PartLabel, PartZones};
+use uuid::Uuid;
+
+use crate::drive::Drive;
+use crate::image::ImageGeometry;
+use crate::joined::Joined;
+use crate::options::{CreateOptions, OpenOptions};
+use crate::{
+    BufferMut, Command, DeviceError, Geometry, Pending, Result, ZoneId, ZoneInfo, ZoneState,
+    ZonedDevice,
+};
+
+const SCHEME: &[u8] = b"pair:";
+const SEPARATOR: u8 = b'+';
+const ESCAPE: u8 = b'\\';
+
+/// Why devices are not the two of a volume.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum PairError {
+    /// A device that is one of two was named alone.
+    #[error(
+        "{path} is the device for {} of volume {uuid}, which lies on two devices: name both, \
+         pair:METADATA_DEVICE+DATA_DEVICE", name(*part)
+    )]
+    Alone {
+        /// The device.
+        path: String,
+        /// What it is for.
+        part: Part,
+        /// The volume.
+        uuid: Uuid,
+    },
+    /// A device that is none of two was named as one.
+    #[error(
+        "{path} is not the device for {} of a volume on two devices; name the one that was given to \
+         mkfs", name(*part)
+    )]
+    NoPart {
+        /// The device.
+        path: String,
+        /// What it was named for.
+        part: Part,
+    },
+    /// They are the two, in each other's place.
+    #[error(
+        "{second} is the device for metadata of volume {uuid} and {first} that for data: name them \
+         in that order"
+    )]
+    Swapped {
+        /// The one that was named first.
+        first: String,
+        /// The other.
+        second: String,
+        /// The volume.
+        uuid: Uuid,
+    },
+    /// Both are for the same.
+    #[error("{first} and {second} are both devices for {}: one of them is the wrong one", name(*part))]
+    SamePart {
+        /// The one that was named first.
+        first: String,
+        /// The other.
+        second: String,
+        /// What both are for.
+        part: Part,
+    },
+    /// They are parts of two volumes.
+    #[error(
+        "{first} is of volume {first_uuid} and {second} of volume {second_uuid}: name the two devices \
+         of one volume"
+    )]
+    OtherVolume {
+        /// The one that was named first.
+        first: String,
+        /// Its volume.
+        first_uuid: Uuid,
+        /// The other.
+        second: String,
+        /// Its volume.
+        second_uuid: Uuid,
+    },
+    /// A device has not the zones it was made with.
+    #[error(
+        "{path} is not as it was when volume {uuid} was made: it is a truncated or resized copy; \
+         restore the whole device"
+    )]
+    Resized {
+        /// The device.
+        path: String,
+        /// The volume.
+        uuid: Uuid,
+    },
+    /// One device was named twice.
+    #[error("{path} cannot be both devices of a volume")]
+    Twice {
+        /// The device.
+        path: String,
+    },
+}
+
+fn name(part: Part) -> &'static str {
+    match part {
+        Part::Metadata => "metadata",
+        Part::Data => "data",
+    }
+}
+
+/// The two names in a URI, that of the device for metadata first; `None` if it is none of a pair.
+#[must_use]
+pub fn names(uri: &Path) -> Option<(PathBuf, PathBuf)> {
+    let mut bytes = uri.as_os_str().as_bytes().strip_prefix(SCHEME)?.iter();
+    let mut names = vec![Vec::new()];
+    while let Some(byte) = bytes.next() {
+        match *byte {
+            SEPARATOR => names.push(Vec::new()),
+            ESCAPE => names.last_mut()?.push(*bytes.next()?),
+            byte => names.last_mut()?.push(byte),
+        }
+    }
+    let [first, second] = <[Vec<u8>; 2]>::try_from(names).ok()?;
+    let path = |name| PathBuf::from(OsString::from_vec(name));
+    (!first.is_empty() && !second.is_empty()).then(|| (path(first), path(second)))
+}
+
+/// Whether a name is meant as that of a pair.
+#[must_use]
+pub fn is_uri(name: &Path) -> bool {
+    name.as_os_str().as_bytes().starts_with(SCHEME)
+}
+
+/// The URI of two devices.
+#[must_use]
+pub fn uri(metadata: &Path, data: &Path) -> PathBuf {
+    let mut uri = SCHEME.to_vec();
+    for (number, name) in [metadata, data].into_iter().enumerate() {
+        uri.extend((number > 0).then_some(SEPARATOR));
+        for byte in name.as_os_str().as_bytes() {
+            uri.extend(matches!(*byte, SEPARATOR | ESCAPE).then_some(ESCAPE));
+            uri.push(*byte);
+        }
+    }
+    PathBuf::from(OsString::from_vec(uri))
+}
+
+/// What was made of the name of a pair.
+pub(crate) fn names_or_error(uri: &Path) -> Result<(PathBuf, PathBuf)> {
+    names(uri).ok_or_else(|| DeviceError::Open {
+        path: uri.display().to_string(),
+        message: "two devices are named pair:METADATA_DEVICE+DATA_DEVICE".to_owned(),
+    })
+}
+
+/// Two devices, opened.
+pub struct Pair {
+    joined: Joined<Drive, Drive>,
+    path: PathBuf,
+}
+
+impl fmt::Debug for Pair {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Pair").field("path", &self.path).finish()
+    }
+}
+
+impl Pair {
+    /// Opens both.
+    ///
+    /// Errors: as of [`Drive::open`]; [`DeviceError::Pair`].
+    pub fn open(metadata: &Path, data: &Path, options: &OpenOptions) -> Result<Pair> {
+        check_two(metadata, data)?;
+        let first = Drive::open_part(metadata, options)?;
+        let second = Drive::open_part(data, options)?;
+        let labels = (label(&first)?, label(&second)?);
+        let label = check(&first, &second, labels)?;
+        Pair::joined(first, second, (label.metadata, label.data))
+    }
+
+    /// Makes both anew.
+    ///
+    /// Errors: as of [`Drive::create`]; too few zones.
+    pub fn create(
+        (metadata, metadata_shape): (&Path, &ImageGeometry),
+        (data, data_shape): (&Path, &ImageGeometry),
+        options: &CreateOptions,
+    ) -> Result<Pair> {
+        check_two(metadata, data)?;
+        let first = Drive::create(metadata, metadata_shape, options)?;
+        let second = Drive::create(data, data_shape, options)?;
+        let zones = (usable(&first)?, usable(&second)?);
+        for (drive, part) in [(&first, Part::Metadata), (&second, Part::Data)] {
+            let label = PartLabel {
+                part,
+                uuid: options.uuid.into_bytes(),
+                label: options.label.clone(),
+                metadata: zones.0,
+                data: zones.1,
+            };
+            write_label(drive, &label)?;
+        }
+        Pair::joined(first, second, zones)
+    }
+
+    fn joined(first: Drive, second: Drive, zones: (PartZones, PartZones)) -> Result<Pair> {
+        let path = uri(first.path(), second.path());
+        let counts = (zones.0.count, zones.1.count);
+        Ok(Pair {
+            joined: Joined::parts(first, second, counts)?,
+            path,
+        })
+    }
+
+    /// The URI of both.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The device for the log and metadata.
+    #[must_use]
+    pub fn metadata(&self) -> &Drive {
+        self.joined.first()
+    }
+
+    /// The device for file data.
+    #[must_use]
+    pub fn data(&self) -> &Drive {
+        self.joined.second()
+    }
+}
+
+impl ZonedDevice for Pair {
+    fn geometry(&self) -> &Geometry {
+        self.joined.geometry()
+    }
+
+    fn report(&self, zones: std::ops::Range<u32>) -> Result<Vec<ZoneInfo>> {
+        self.joined.report(zones)
+    }
+
+    fn submit(&self, command: Command) -> Pending {
+        self.joined.submit(command)
+    }
+}
+
+/// What joined devices of these shapes look like.
+///
+/// Errors: too many zones together.
+pub(crate) fn geometry(one: &Geometry, other: &Geometry, counts: (u32, u32)) -> Result<Geometry> {
+    let Some(zone_count) = counts.0.checked_add(counts.1) else {
+        return Err(DeviceError::Open {
+            path: "the two devices".to_owned(),
+            message: "they have too many zones together".to_owned(),
+        });
+    };
+    let least = |a: Option<u32>, b: Option<u32>| a.into_iter().chain(b).min();
+    Ok(Geometry {
+        zone_count,
+        zone_blocks: one.zone_blocks.max(other.zone_blocks),
+        // Each zone tells for itself.
+        conventional_zones: 0,
+        metadata_zones: counts.0,
+        max_open: least(one.max_open, other.max_open),
+        max_active: least(one.max_active, other.max_active),
+        max_transfer_blocks: one.max_transfer_blocks.min(other.max_transfer_blocks),
+        max_append_blocks: one.max_append_blocks.min(other.max_append_blocks),
+        volatile_cache: one.volatile_cache || other.volatile_cache,
+        write_pointer_is_proof: one.write_pointer_is_proof && other.write_pointer_is_proof,
+    })
+}
+
+/// Refuses a device that is one of two.
+///
+/// Errors: [`PairError::Alone`]; it cannot be read.
+pub(crate) fn check_alone(drive: &Drive) -> Result<()> {
+    match label(drive)? {
+        None => Ok(()),
+        Some(label) => Err(DeviceError::Pair(PairError::Alone {
+            path: drive.path().display().to_string(),
+            part: label.part,
+            uuid: Uuid::from_bytes(label.uuid),
+        })),
+    }
+}
+
+fn check_two(metadata: &Path, data: &Path) -> Result<()> {
+    let canonical = |path| crate::drive::canonical(path).ok();
+    if canonical(metadata).is_some_and(|first| Some(first) == canonical(data)) {
+        let path = metadata.display().to_string();
+        return Err(DeviceError::Pair(PairError::Twice { path }));
+    }
+    Ok(())
+}
+
+/// The label that both agree upon.
+fn check(
+    one: &Drive,
+    other: &Drive,
+    labels: (Option<PartLabel>, Option<PartLabel>),
+) -> Result<PartLabel> {
+    let shown = |drive: &Drive| drive.path().display().to_string();
+    let (first, second) = (shown(one), shown(other));
+    let error = match labels {
+        (None, _) => PairError::NoPart {
+            path: first,
+            part: Part::Metadata,
+        },
+        (_, None) => PairError::NoPart {
+            path: second,
+            part: Part::Data,
+        },
+        (Some(a), Some(b)) => match () {
+            () if a.part == b.part => PairError::SamePart {
+                first,
+                second,
+                part: a.part,
+            },
+            () if a.uuid != b.uuid => PairError::OtherVolume {
+                first,
+                first_uuid: Uuid::from_bytes(a.uuid),
+                second,
+                second_uuid: Uuid::from_bytes(b.uuid),
+            },
+            () if a.part == Part::Data => PairError::Swapped {
+                first,
+                second,
+                uuid: Uuid::from_bytes(a.uuid),
+            },
+            () => {
+                let wrong = |drive, zones| usable(drive).is_ok_and(|now| now != zones);
+                let uuid = Uuid::from_bytes(a.uuid);
+                match () {
+                    () if wrong(one, b.metadata) => PairError::Resized { path: first, uuid },
+                    () if wrong(other, a.data) => PairError::Resized { path: second, uuid },
+                    () => return Ok(a),
+                }
+            }
+        },
+    };
+    Err(DeviceError::Pair(error))
+}
+
+/// Zones of a device before that of its label.
+fn usable(drive: &Drive) -> Result<PartZones> {
+    let geometry = drive.geometry();
+    match geometry.zone_count.checked_sub(1) {
+        Some(count) if count > 0 => Ok(PartZones {
+            count,
+            blocks: geometry.zone_blocks,
+        }),
+        _ => Err(DeviceError::Open {
+            path: drive.path().display().to_string(),
+            message: "has too few zones for a part of a volume".to_owned(),
+        }),
+    }
+}
+
+fn last_zone(drive: &Drive) -> Option<ZoneId> {
+    drive.geometry().zone_count.checked_sub(1).map(ZoneId)
+}
+
+/// The label of a device, if it has one.
+fn label(drive: &Drive) -> Result<Option<PartLabel>> {
+    let Some(zone) = last_zone(drive) else {
+        return Ok(None);
+    };
+    let report = drive.report(zone.0..zone.0.saturating_add(1))?;
+    let written = |info: &ZoneInfo| match info.state {
+        ZoneState::Empty | ZoneState::Offline => false,
+        ZoneState::Full | ZoneState::ReadOnly => true,
+        _ => info.write_pointer > 0,
+    };
+    if !report.first().is_some_and(written) {
+        return Ok(None);
+    }
+    match drive.read(zone, 0, 1) {
+        Ok(block) => Ok(PartLabel::decode(&block).ok()),
+        Err(error @ (DeviceError::Gone | DeviceError::Io { .. })) => Err(error),
+        // Nothing is there.
+        Err(_) => Ok(None),
+    }
+}
+
+fn write_label(drive: &Drive, label: &PartLabel) -> Result<()> {
+    let zone = last_zone(drive).ok_or(DeviceError::ReadOnly)?;
+    let report = drive.report(zone.0..zone.0.saturating_add(1))?;
+    if report.first().is_some_and(|info| info.state.is_dead()) {
+        return Err(DeviceError::Open {
+            path: drive.path().display().to_string(),
+            message: "its last zone has failed, which would say whose device it is; use another \
+                      device"
+                .to_owned(),
+        });
+    }
+    let mut block = BufferMut::zeroed(1);
+    block.copy_from_slice(&label.encode());
+    drive.run(Command::Write {
+        zone,
+        block: 0,
+        data: vec![block.freeze()],
+    })?;
+    drive.run(Command::Finish { zone })?;
+    drive.flush()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,172 @@
+use std::path::{Path, PathBuf};
+
+use super::*;
+use crate::conformance::{self, Shape};
+use crate::image::ImageDevice;
+
+fn shape(zone_count: u32, zone_blocks: u32) -> ImageGeometry {
+    ImageGeometry {
+        zone_count,
+        zone_blocks,
+        capacity_blocks: zone_blocks,
+        max_open: None,
+        max_active: None,
+    }
+}
+
+fn options(uuid: u128) -> CreateOptions {
+    CreateOptions {
+        uuid: Uuid::from_u128(uuid),
+        label: "two".into(),
+        ..CreateOptions::default()
+    }
+}
+
+/// A pair of images of a volume, closed: the names of both.
+fn made(dir: &Path, name: &str, uuid: u128) -> [PathBuf; 2] {
+    let names = ["fast", "bulk"].map(|part| dir.join(format!("{name}.{part}")));
+    let (fast, bulk) = (shape(4, 256), shape(6, 512));
+    Pair::create((&names[0], &fast), (&names[1], &bulk), &options(uuid)).unwrap();
+    names
+}
+
+fn open(first: &Path, second: &Path) -> Result<Drive> {
+    Drive::open(uri(first, second), &OpenOptions::default())
+}
+
+fn refused(opened: Result<Drive>) -> PairError {
+    match opened {
+        Err(DeviceError::Pair(error)) => error,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn a_pair_keeps_the_promises_of_one() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut number = 0;
+    let place = dir.path().join("now");
+    conformance::check(
+        |shape: &Shape| {
+            number += 1;
+            let _ = std::fs::remove_dir_all(&place);
+            std::fs::create_dir(&place).unwrap();
+            let part = |zone_count, limits: bool| ImageGeometry {
+                zone_count,
+                zone_blocks: shape.zone_blocks,
+                capacity_blocks: shape.capacity_blocks,
+                max_open: shape.max_open.filter(|_| limits),
+                max_active: shape.max_active.filter(|_| limits),
+            };
+            // Where the parts meet is inside what the cases use; a zone of each is the label's.
+            let (first, second) = (part(3, false), part(shape.zone_count - 1, true));
+            let (a, b) = (place.join("a"), place.join("b"));
+            Pair::create((&a, &first), (&b, &second), &options(1)).unwrap()
+        },
+        |device: Pair| {
+            drop(device);
+            let options = OpenOptions::default();
+            Pair::open(&place.join("a"), &place.join("b"), &options).unwrap()
+        },
+    );
+    assert!(number > 0);
+}
+
+#[test]
+fn zones_of_both_are_counted_through() {
+    let dir = tempfile::tempdir().unwrap();
+    let [fast, bulk] = made(dir.path(), "a", 1);
+    let drive = open(&fast, &bulk).unwrap();
+    let geometry = drive.geometry();
+    assert_eq!((geometry.zone_count, geometry.metadata_zones), (3 + 5, 3));
+    assert_eq!(geometry.zone_blocks, 512);
+    assert_eq!(geometry.log_candidates(), 0..3);
+    let capacities: Vec<u32> = drive.report(0..8).unwrap().iter().map(|z| z.capacity).collect();
+    assert_eq!(capacities, [256, 256, 256, 512, 512, 512, 512, 512]);
+    // The zones of the labels are nobody's.
+    let error = drive.read(ZoneId(8), 0, 1).unwrap_err();
+    assert!(matches!(error, DeviceError::NoSuchZone { zone, count: 8 } if zone.0 == 8));
+    let reset = drive.run(Command::Reset {
+        zone: ZoneId(8),
+        keep_allocated: false,
+    });
+    assert!(matches!(reset, Err(DeviceError::NoSuchZone { .. })));
+    let error = drive.read(ZoneId(5), 0, 1).unwrap_err();
+    assert!(matches!(error, DeviceError::ReadPastEnd { zone, .. } if zone.0 == 5));
+    assert_eq!(drive.path(), uri(&fast, &bulk));
+}
+
+#[test]
+fn who_is_not_the_partner_is_told() {
+    let dir = tempfile::tempdir().unwrap();
+    let [fast, bulk] = made(dir.path(), "a", 1);
+    let [other_fast, other_bulk] = made(dir.path(), "b", 2);
+    let alone = |path: &Path| refused(Drive::open(path, &OpenOptions::default()));
+    assert!(matches!(alone(&fast), PairError::Alone { part: Part::Metadata, uuid, .. } if uuid.as_u128() == 1));
+    assert!(matches!(alone(&bulk), PairError::Alone { part: Part::Data, uuid, .. } if uuid.as_u128() == 1));
+    assert!(alone(&bulk).to_string().contains("pair:"));
+    assert!(matches!(refused(open(&bulk, &fast)), PairError::Swapped { .. }));
+    assert!(matches!(refused(open(&fast, &fast)), PairError::Twice { .. }));
+    assert!(matches!(
+        refused(open(&fast, &other_fast)),
+        PairError::SamePart { part: Part::Metadata, .. }
+    ));
+    for (one, two) in [(&fast, &other_bulk), (&other_fast, &bulk)] {
+        assert!(matches!(refused(open(one, two)), PairError::OtherVolume { .. }));
+    }
+    let plain = dir.path().join("plain");
+    ImageDevice::create(&plain, &shape(6, 512), &options(1)).unwrap();
+    assert!(matches!(
+        refused(open(&fast, &plain)),
+        PairError::NoPart { part: Part::Data, .. }
+    ));
+    assert!(matches!(
+        refused(open(&plain, &bulk)),
+        PairError::NoPart { part: Part::Metadata, .. }
+    ));
+    assert!(matches!(
+        open(&fast, &dir.path().join("absent")),
+        Err(DeviceError::Open { .. })
+    ));
+    // None of that has changed anything.
+    open(&fast, &bulk).unwrap();
+    open(&other_fast, &other_bulk).unwrap();
+}
+
+#[test]
+fn a_device_of_another_size_is_no_partner() {
+    let dir = tempfile::tempdir().unwrap();
+    let [fast, bulk] = made(dir.path(), "a", 1);
+    let names = ["c.fast", "c.bulk"].map(|name| dir.path().join(name));
+    let (smaller, same) = (shape(5, 512), shape(4, 256));
+    Pair::create((&names[0], &same), (&names[1], &smaller), &options(1)).unwrap();
+    assert!(matches!(refused(open(&fast, &names[1])), PairError::Resized { path, .. } if path.contains("c.bulk")));
+    assert!(open(&fast, &bulk).is_ok() && open(&names[0], &names[1]).is_ok());
+}
+
+#[test]
+fn what_holds_something_is_not_overwritten() {
+    let dir = tempfile::tempdir().unwrap();
+    let [fast, bulk] = made(dir.path(), "a", 1);
+    let new = dir.path().join("new");
+    let (one, two) = (shape(4, 256), shape(6, 512));
+    for (first, second) in [(&fast, &new), (&new, &bulk)] {
+        assert!(Pair::create((first, &one), (second, &two), &options(2)).is_err());
+        let _ = std::fs::remove_file(&new);
+        open(&fast, &bulk).unwrap();
+    }
+}
+
+#[test]
+fn names_of_two_in_one() {
+    for (first, second) in [("/dev/a", "/dev/b"), ("a+b", "c\\d+"), ("zonefs:/x", "\\+")] {
+        let name = uri(Path::new(first), Path::new(second));
+        assert_eq!(names(&name), Some((first.into(), second.into())), "{name:?}");
+    }
+    assert_eq!(uri(Path::new("/a+b"), Path::new("/c")), Path::new("pair:/a\\+b+/c"));
+    for wrong in ["/dev/a", "pair:", "pair:/a", "pair:/a+", "pair:+/b", "pair:/a+/b+/c", "pair:/a+/b\\"] {
+        assert_eq!(names(Path::new(wrong)), None, "{wrong}");
+    }
+    let error = Drive::open("pair:/a", &OpenOptions::default()).unwrap_err();
+    assert!(error.to_string().contains("pair:METADATA_DEVICE+DATA_DEVICE"), "{error}");
+}
