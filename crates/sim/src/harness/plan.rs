@@ -106,6 +106,8 @@ const RICH_FROM: u64 = 5_000;
 /// One of so many drives has conventional zones, by its seed alone, so that plans of others are as they
 /// ever were.
 const CONVENTIONAL_ONE_IN: u64 = 8;
+/// Of 16 seeds these have a device of its own for metadata, likewise.
+const SPLIT_OF_16: [u64; 2] = [5, 10];
 
 /// Commands that may fail, and before how many of them one does: of those that are seldom sent
 /// one of the first.
@@ -299,6 +301,7 @@ impl Plan {
             _ => {}
         }
         self.lay_conventional_zones();
+        self.lay_metadata_zones();
         self.failing_percent = 5;
         self.rotten_percent = 15;
         let populated_ops = self.populated_files as usize * (self.xattr_names as usize + 1);
@@ -328,6 +331,35 @@ impl Plan {
             geometry.zone_count += geometry.conventional_zones;
             geometry.volatile_cache = true;
         }
+    }
+
+    /// Two devices: one for the log and metadata, as large as a volume of its own, mostly an image, with
+    /// zones of its own size; and one for file data, which may be small and run full.
+    fn lay_metadata_zones(&mut self) {
+        if !SPLIT_OF_16.contains(&(self.seed % 16)) || self.config.geometry.zone_count > 1000 {
+            return;
+        }
+        let mut rng = ChaCha8Rng::seed_from_u64(self.seed ^ 0x5350_4c49_5421);
+        let metadata_zones = self.config.geometry.zone_count;
+        let data_zones = rng.random_range(12..32);
+        let blocks = self.config.geometry.zone_blocks;
+        let capacity = self.config.zone_capacity(0);
+        if rng.random_ratio(1, 2) {
+            // Those for data are larger.
+            self.config.geometry.zone_blocks *= 2;
+            self.config.capacities = vec![capacity; metadata_zones as usize];
+            self.config.capacities.push(2 * capacity);
+        }
+        self.config = match rng.random_ratio(3, 4) {
+            true => self.config.clone().metadata(metadata_zones),
+            false => {
+                self.config.geometry.metadata_zones = metadata_zones;
+                self.config.clone()
+            }
+        };
+        self.config.geometry.zone_count += data_zones;
+        let data_bytes = u64::from(data_zones) * u64::from(blocks) * BLOCK_SIZE as u64;
+        self.bytes_max = self.bytes_max.min(data_bytes);
     }
 
     /// Commands fail of which there are few, and zones not only when they are written to.

@@ -150,6 +150,9 @@ impl Statistics {
         if geometry.conventional_zones > 0 {
             self.devices.one("conventional zones");
         }
+        if geometry.metadata_zones > 0 {
+            self.devices.one("a device for metadata");
+        }
         if copies > 1 {
             self.devices.one("two copies");
         }
