@@ -18,7 +18,7 @@ const SILENCE_MAX: Duration = Duration::from_secs(1);
 /// [`DeviceError::Busy`] when another process has not let go after [`LOCK_WAIT_MAX`]; as
 /// [`Drive::open`].
 pub fn open(path: &Path, read_only: bool) -> Result<Drive, DeviceError> {
-    patiently(path, |wait_for_lock| {
+    patiently(|wait_for_lock| {
         Drive::open(
             path,
             &OpenOptions {
@@ -29,13 +29,29 @@ pub fn open(path: &Path, read_only: bool) -> Result<Drive, DeviceError> {
     })
 }
 
-/// Tries something that waits so long for the lock of `path`; once it has waited for a second, says
-/// so and goes on.
+/// Opens one device, though it be one of two.
+///
+/// # Errors
+/// As of [`open`].
+pub fn open_part(path: &Path) -> Result<Drive, DeviceError> {
+    patiently(|wait_for_lock| {
+        let read_only = true;
+        Drive::open_part(
+            path,
+            &OpenOptions {
+                read_only,
+                wait_for_lock,
+            },
+        )
+    })
+}
+
+/// Tries something that waits so long for the lock of a device; once it has waited for a second,
+/// says so and goes on.
 ///
 /// # Errors
 /// Those of `attempt`.
 pub fn patiently<T>(
-    path: &Path,
     mut attempt: impl FnMut(Duration) -> Result<T, DeviceError>,
 ) -> Result<T, DeviceError> {
     let start = Instant::now();
@@ -44,7 +60,7 @@ pub fn patiently<T>(
         Err(DeviceError::Busy { path: shown }) if start.elapsed() >= SILENCE_MAX => {
             eprintln!(
                 "{shown} is in use by {}; waiting up to {} seconds for it to let go",
-                user_of(path),
+                user_of(Path::new(&shown)),
                 LOCK_WAIT_MAX.as_secs()
             );
             attempt(LOCK_WAIT_MAX - SILENCE_MAX)

@@ -168,7 +168,7 @@ impl Fsck {
         let bar = Progress::start("looking for the volume", !self.json);
         let options = CheckOptions {
             data: self.data,
-            notices: device.notices().to_vec(),
+            notices: device.notices().into_iter().cloned().collect(),
             ..CheckOptions::default()
         };
         check(&device as &dyn ZonedDevice, &options, &mut |at| {

@@ -100,6 +100,21 @@ impl InfoCommand {
                 },
             ),
         ];
+        let mut rows = rows.to_vec();
+        if let (Some(metadata), Some(data)) = (&info.metadata_device, &info.data_device) {
+            let left = info.metadata_available_bytes;
+            let used = info.metadata_total_bytes.saturating_sub(left);
+            let space = format!(
+                "{}: {} zones, {} of {} in use",
+                metadata.display(),
+                info.metadata_zones,
+                show_bytes(used),
+                show_bytes(info.metadata_total_bytes)
+            );
+            let others = info.zone_count.saturating_sub(info.metadata_zones);
+            let data = format!("{}: {others} zones", data.display());
+            rows.splice(1..1, [("metadata on", space), ("data on", data)]);
+        }
         for (name, value) in rows {
             println!("{name:<14}{value}");
         }

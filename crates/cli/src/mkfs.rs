@@ -10,8 +10,8 @@ use clap::Args;
 use persimmon::SystemClock;
 use persimmon_device::drive::{self, Kind};
 use persimmon_device::image::{ImageDevice, ImageGeometry};
-use persimmon_device::{BLOCK_SIZE, CreateOptions, Drive, Geometry, ZonedDevice};
-use persimmon_engine::{Error as EngineError, FormatOptions, Volume};
+use persimmon_device::{BLOCK_SIZE, CreateOptions, Drive, Geometry, ZonedDevice, pair};
+use persimmon_engine::{Error as EngineError, FormatOptions, Volume, ZoneCapacities};
 use persimmon_fuse::size::{parse_basis_points, parse_bytes, show_bytes};
 use persimmon_vfs::Clock;
 use rustix::rand::{GetRandomFlags, getrandom};
@@ -35,6 +35,10 @@ const WHOLE_BASIS_POINTS: u64 = 10_000;
 pub struct Mkfs {
     /// Device, zonefs:DIR or image file; an image file is made if it does not exist
     device: PathBuf,
+    /// Another device for the log and metadata: an ordinary SSD, an image file, a small zoned namespace. It
+    /// belongs to the volume from then on, which is named pair:META+DEVICE
+    #[arg(long, value_name = "META")]
+    meta: Option<PathBuf>,
     #[command(flatten)]
     shape: Shape,
     /// Say what would be made, and make nothing
@@ -51,6 +55,9 @@ pub struct Shape {
     /// Size of the volume [default: the whole device or file]
     #[arg(long, value_parser = parse_bytes, allow_hyphen_values = true)]
     size: Option<u64>,
+    /// Size of the part for metadata, where it is an image [default: the whole device or file]
+    #[arg(long, value_parser = parse_bytes, allow_hyphen_values = true)]
+    meta_size: Option<u64>,
     /// Size of a zone [default: 64M, less on small volumes]
     #[arg(long, value_parser = parse_zone_size)]
     zone_size: Option<u64>,
@@ -95,18 +102,56 @@ struct Made {
     max_active: Option<u32>,
     reserve_basis_points: u32,
     copies: u32,
+    /// Of the device for metadata, if there is one.
+    metadata: Option<MadePart>,
     dry_run: bool,
+}
+
+/// A device for metadata. The zone that says whose it is does not count.
+#[derive(Serialize)]
+struct MadePart {
+    device: PathBuf,
+    size_bytes: u64,
+    zone_count: u32,
+    zone_size_bytes: u64,
+    zone_capacity_bytes: u64,
 }
 
 impl Mkfs {
     pub fn run(&self) -> Result<u8> {
-        let plan = self.shape.plan(&self.device, None)?;
+        let device = match &self.meta {
+            Some(_) if pair::is_uri(&self.device) => {
+                return Err(exit::usage(format!(
+                    "{} names the device for metadata already: leave out --meta",
+                    self.device.display()
+                )));
+            }
+            Some(meta) => pair::uri(meta, &self.device),
+            None => self.device.clone(),
+        };
+        let plan = self.shape.plan(&device, None)?;
         if !self.dry_run {
             plan.make()?;
         }
-        let geometry = &plan.geometry;
+        let part = |(device, geometry): &(PathBuf, ImageGeometry)| {
+            let zones = u64::from(geometry.zone_count - 1);
+            MadePart {
+                device: device.clone(),
+                size_bytes: zones * u64::from(geometry.capacity_blocks) * BLOCK,
+                zone_count: geometry.zone_count - 1,
+                zone_size_bytes: u64::from(geometry.zone_blocks) * BLOCK,
+                zone_capacity_bytes: u64::from(geometry.capacity_blocks) * BLOCK,
+            }
+        };
+        let metadata = plan.metadata.as_ref().map(part);
+        let geometry = &ImageGeometry {
+            // The zone that says whose it is.
+            zone_count: plan.geometry.zone_count - u32::from(metadata.is_some()),
+            ..plan.geometry
+        };
         let made = Made {
-            device: self.device.clone(),
+            metadata,
+            device: plan.data.clone(),
             uuid: plan.uuid.to_string(),
             label: self.shape.label.clone(),
             size_bytes: u64::from(geometry.zone_count)
@@ -143,6 +188,16 @@ impl Mkfs {
             },
             show_bytes(made.size_bytes)
         );
+        if let Some(part) = &made.metadata {
+            println!(
+                "metadata on {}: {} zones of {}, {} in all; mount it as {}",
+                part.device.display(),
+                part.zone_count,
+                show_bytes(part.zone_size_bytes),
+                show_bytes(part.size_bytes),
+                pair::uri(&part.device, &made.device).display()
+            );
+        }
         if !made.dry_run || self.shape.uuid.is_some() {
             println!("UUID {}", made.uuid);
         }
@@ -159,8 +214,12 @@ impl Mkfs {
 pub struct Plan<'a> {
     shape: &'a Shape,
     device: &'a Path,
-    /// Of the image, or of the zoned drive.
+    /// The device, of two that for data.
+    data: PathBuf,
+    /// Of the image, or of the zoned drive; of two that for data.
     pub geometry: ImageGeometry,
+    /// The other, and what it is like.
+    metadata: Option<(PathBuf, ImageGeometry)>,
     /// Of the volume.
     pub uuid: Uuid,
 }
@@ -175,38 +234,84 @@ impl Shape {
     /// # Errors
     /// It is mounted, or cannot carry a volume of this shape. Nothing is written.
     pub fn plan<'a>(&'a self, device: &'a Path, like: Option<&ImageGeometry>) -> Result<Plan<'a>> {
-        if let Ok(path) = drive::canonical(device)
-            && let Some(at) = mounted_at(&path)
-        {
-            bail!(
-                "{0} is mounted at {1}; `umount {1}` first",
-                device.display(),
-                at.display()
-            );
+        let (metadata, data) = match pair::is_uri(device) {
+            false => (None, device.to_owned()),
+            true => {
+                let (metadata, data) = pair::names(device).ok_or_else(|| {
+                    exit::usage("two devices are named pair:METADATA_DEVICE+DATA_DEVICE".to_owned())
+                })?;
+                (Some(metadata), data)
+            }
+        };
+        for device in metadata.iter().chain([&data]) {
+            refuse_mounted(device)?;
         }
-        let (geometry, of_device) = match Kind::of(device)? {
+        let (geometry, mut of_device) = self.of_part(&data, like)?;
+        let mut capacities = ZoneCapacities::all(geometry.capacity_blocks);
+        let metadata = match metadata {
+            None if self.meta_size.is_some() => {
+                return Err(exit::usage(
+                    "--meta-size is of the device for metadata: name that with --meta".to_owned(),
+                ));
+            }
+            None => None,
+            Some(path) => {
+                let (part, of_part) = self.for_metadata().of_part(&path, None)?;
+                capacities.metadata = part.capacity_blocks;
+                of_device = pair::geometry_of(&of_part, &of_device)?;
+                Some((path, part))
+            }
+        };
+        // Before anything is overwritten: can this carry a volume?
+        let data_zones = of_device.zone_count - of_device.metadata_zones;
+        persimmon_engine::check_geometry(&of_device, capacities, self.reserve, self.copies)
+            .and_then(|()| check_reserve(data_zones, self.reserve))
+            .map_err(|error| failed(device, error))?;
+        Ok(Plan {
+            shape: self,
+            device,
+            data,
+            geometry,
+            metadata,
+            uuid: self.uuid.unwrap_or_else(Uuid::new_v4),
+        })
+    }
+
+    /// What would be made on one device.
+    fn of_part(
+        &self,
+        device: &Path,
+        like: Option<&ImageGeometry>,
+    ) -> Result<(ImageGeometry, Geometry)> {
+        Ok(match Kind::of(device)? {
             Kind::Image => {
                 let geometry = self.geometry(device, like)?;
                 let of_device = device_geometry(&geometry);
                 (geometry, of_device)
             }
             Kind::Zbd | Kind::Nvme | Kind::Zonefs => self.of_drive(device)?,
-        };
-        // Before anything is overwritten: can this carry a volume?
-        persimmon_engine::check_geometry(
-            &of_device,
-            geometry.capacity_blocks,
-            self.reserve,
-            self.copies,
-        )
-        .and_then(|()| check_reserve(of_device.zone_count, self.reserve))
-        .map_err(|error| failed(device, error))?;
-        Ok(Plan {
-            shape: self,
-            device,
-            geometry,
-            uuid: self.uuid.unwrap_or_else(Uuid::new_v4),
+            Kind::Pair => bail!(
+                "{} names two devices where one is meant",
+                device.display()
+            ),
         })
+    }
+
+    /// The shape of the part for metadata: as much of the device as is wanted, in zones that fit it.
+    fn for_metadata(&self) -> Shape {
+        Shape {
+            size: self.meta_size,
+            meta_size: None,
+            zone_size: None,
+            zone_capacity: None,
+            max_open: None,
+            max_active: None,
+            reserve: self.reserve,
+            copies: self.copies,
+            label: self.label.clone(),
+            uuid: self.uuid,
+            force: self.force,
+        }
     }
 
     /// The shape of a zoned drive, which is as it is.
@@ -224,7 +329,7 @@ impl Shape {
                 device.display()
             )));
         }
-        let drive = crate::device::open(device, true)?;
+        let drive = crate::device::open_part(device)?;
         let geometry = drive.geometry().clone();
         let zones = drive.report(0..geometry.zone_count)?;
         let capacity = zones
@@ -260,7 +365,8 @@ impl Shape {
             (None, _) if like.is_some() => 0,
             (None, _) => {
                 return Err(exit::usage(format!(
-                    "{} is new or empty: tell its size, for example --size 8G",
+                    "{} is new or empty: tell its size, for example --size 8G (--meta-size \
+                     of a device for metadata)",
                     device.display()
                 )));
             }
@@ -310,26 +416,30 @@ impl Plan<'_> {
     /// # Errors
     /// There is something on the device, or it fails.
     pub fn make(&self) -> Result<()> {
-        let is_new = !self.device.exists();
+        let paths = self.metadata.iter().map(|(path, _)| path);
+        let new: Vec<&PathBuf> = paths.chain([&self.data]).filter(|path| !path.exists()).collect();
         let made = self.make_volume();
-        if is_new && made.is_err() {
-            let _ = fs::remove_file(self.device);
+        if made.is_err() {
+            for path in new {
+                let _ = fs::remove_file(path);
+            }
         }
         made
     }
 
     fn make_volume(&self) -> Result<()> {
-        let device = crate::device::patiently(self.device, |wait_for_lock| {
-            Drive::create(
-                self.device,
-                &self.geometry,
-                &CreateOptions {
-                    force: self.shape.force,
-                    uuid: self.uuid,
-                    label: self.shape.label.clone(),
-                    wait_for_lock,
-                },
-            )
+        let device = crate::device::patiently(|wait_for_lock| {
+            let options = CreateOptions {
+                force: self.shape.force,
+                uuid: self.uuid,
+                label: self.shape.label.clone(),
+                wait_for_lock,
+            };
+            let data = (self.data.as_path(), &self.geometry);
+            match &self.metadata {
+                Some((path, shape)) => Drive::create_pair((path, shape), data, &options),
+                None => Drive::create(data.0, data.1, &options),
+            }
         })?;
         let mut secret = [0; 32];
         getrandom(&mut secret, GetRandomFlags::empty()).context("random bytes for the secret")?;
@@ -346,6 +456,19 @@ impl Plan<'_> {
         };
         Volume::format(Arc::new(device), &options).map_err(|error| failed(self.device, error))
     }
+}
+
+fn refuse_mounted(device: &Path) -> Result<()> {
+    if let Ok(path) = drive::canonical(device)
+        && let Some(at) = mounted_at(&path)
+    {
+        bail!(
+            "{0} is mounted at {1}; `umount {1}` first",
+            device.display(),
+            at.display()
+        );
+    }
+    Ok(())
 }
 
 enum Available {

@@ -7,6 +7,7 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result};
 use clap::Args;
+use persimmon_device::pair;
 use persimmon_fuse::{MountOptions, OptionError, mounts};
 use rustix::mount::MountFlags;
 
@@ -15,6 +16,9 @@ use crate::exit::{self, MOUNT_FAILED, MOUNT_SYSTEM, MOUNT_USAGE};
 use crate::live;
 use crate::report::Info;
 
+/// `-o meta=DEVICE`: the device for metadata, where SPEC is that for data.
+const META: &str = "meta=";
+
 /// What the daemon writes to its parent when the mount answers.
 const READY: &str = "ready";
 
@@ -22,7 +26,8 @@ const READY: &str = "ready";
 #[derive(Args)]
 #[command(after_help = MountOptions::help())]
 pub struct Mount {
-    /// Device, zonefs:DIR or image file, LABEL=... or UUID=...
+    /// Device, zonefs:DIR or image file, pair:METADATA+DATA, LABEL=... or UUID=...; with -o meta=DEVICE,
+    /// which names the device for metadata, that for data
     spec: String,
     /// Directory to mount at
     dir: PathBuf,
@@ -69,7 +74,7 @@ impl Mount {
             device,
             dir,
             options,
-            given: self.options.clone(),
+            given: self.options_of_mount(),
             ready: None,
         };
         if self.child {
@@ -97,9 +102,35 @@ impl Mount {
         Ok(code)
     }
 
+    /// The device, with that for metadata if `-o meta=` names it.
+    fn device(&self) -> Result<PathBuf> {
+        let spec = crate::spec::resolve(&self.spec)?;
+        let named = self.words().filter_map(|word| word.strip_prefix(META));
+        let Some(metadata) = named.last() else {
+            return Ok(spec);
+        };
+        match pair::is_uri(&spec) {
+            // As the same line of fstab would be, with the pair for the device.
+            true => Ok(spec),
+            false => Ok(pair::uri(&crate::spec::resolve(metadata)?, &spec)),
+        }
+    }
+
+    fn words(&self) -> impl Iterator<Item = &str> {
+        self.options.iter().flat_map(|list| list.split(','))
+    }
+
+    /// The options but for the one that is part of the device's name.
+    fn options_of_mount(&self) -> Vec<String> {
+        let words = self.words().filter(|word| !word.starts_with(META));
+        let list = words.collect::<Vec<_>>().join(",");
+        if list.is_empty() { Vec::new() } else { vec![list] }
+    }
+
     /// What to mount, and where; both as the kernel will show them.
     fn places(&self, options: &MountOptions) -> Result<(PathBuf, PathBuf)> {
-        let device = crate::spec::resolve(&self.spec)
+        let device = self
+            .device()
             .map_err(|error| exit::error(MOUNT_FAILED, format!("{error:#}")))?;
         let dir = self.dir.canonicalize().map_err(|error| {
             exit::error(MOUNT_USAGE, format!("{}: {error}", self.dir.display()))
@@ -143,7 +174,7 @@ impl Mount {
 
     fn parse_options(&self) -> Result<MountOptions> {
         let mut options = MountOptions::default();
-        for list in &self.options {
+        for list in &self.options_of_mount() {
             for word in list.split(',') {
                 match options.apply(word) {
                     Err(OptionError::Unknown(_)) if self.sloppy => {}
@@ -171,7 +202,7 @@ impl Mount {
         if self.sloppy {
             command.arg("--sloppy");
         }
-        for list in &self.options {
+        for list in &self.options_of_mount() {
             command.arg("-o").arg(list);
         }
         let mut child = command
@@ -260,11 +291,8 @@ impl Mount {
             // It was taken, or passed over, when it was mounted.
             let _ = live.apply(word);
         }
-        let words: Vec<&str> = self
-            .options
-            .iter()
-            .flat_map(|list| list.split(','))
-            .collect();
+        let options = self.options_of_mount();
+        let words: Vec<&str> = options.iter().flat_map(|list| list.split(',')).collect();
         let refused = live.refused_by_remount(&words);
         if refused.is_empty() {
             return Ok(());

@@ -47,6 +47,21 @@ pub struct Info {
     pub read_only: bool,
     /// Not mounted: the volume was closed in order. Null for a live mount.
     pub clean: Option<bool>,
+    /// On two devices that for metadata; else null.
+    #[serde(default)]
+    pub metadata_device: Option<PathBuf>,
+    /// On two devices that for file data; else null.
+    #[serde(default)]
+    pub data_device: Option<PathBuf>,
+    /// The first so many zones are on the device for metadata; 0: there is one device.
+    #[serde(default)]
+    pub metadata_zones: u32,
+    /// What metadata may fill on a device of its own; 0: there is one device.
+    #[serde(default)]
+    pub metadata_total_bytes: u64,
+    /// Of that, what can still be filled.
+    #[serde(default)]
+    pub metadata_available_bytes: u64,
     /// Zones of the device.
     pub zone_count: u32,
     /// From the start of one zone to the start of the next.
@@ -282,9 +297,11 @@ impl Source {
         let uuid = uuid::Uuid::from_bytes(identity.uuid).to_string();
         let label = identity.label.clone();
         let features = Features::new(identity);
+        // Of two devices that for data.
         let capacity = volume
             .zones()
             .iter()
+            .skip(geometry.metadata_zones as usize)
             .filter(|zone| zone.failure.is_none())
             .map(|zone| zone.capacity)
             .min();
@@ -303,6 +320,11 @@ impl Source {
                 features,
                 read_only,
                 clean: None,
+                metadata_device: device.pair().map(|pair| pair.metadata().path().to_owned()),
+                data_device: device.pair().map(|pair| pair.data().path().to_owned()),
+                metadata_zones: geometry.metadata_zones,
+                metadata_total_bytes: 0,
+                metadata_available_bytes: 0,
                 zone_count: geometry.zone_count,
                 zone_size_bytes: u64::from(geometry.zone_blocks) * BLOCK,
                 zone_capacity_bytes: u64::from(capacity.unwrap_or(geometry.zone_blocks)) * BLOCK,
@@ -346,6 +368,8 @@ impl Source {
         Info {
             total_bytes: space.total_bytes,
             available_bytes: space.available_bytes,
+            metadata_total_bytes: space.metadata_total_bytes,
+            metadata_available_bytes: space.metadata_available_bytes,
             inodes: space.inodes,
             failed_zones: self.volume.failed_zones(),
             ..self.info.clone()

@@ -6,8 +6,9 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
-use persimmon_device::drive;
+use persimmon_device::{drive, pair};
 
+use crate::live::mounted_at;
 use crate::probe;
 
 /// Colon-separated image files, or directories of them, to look through for a label or a UUID.
@@ -30,6 +31,8 @@ pub fn resolve(spec: &str) -> Result<PathBuf> {
         .join(udev_encoded(value));
     if let Ok(device) = fs::canonicalize(&link)
         && probe::look(&device).is_ok_and(|found| found.is_some_and(|f| tag.matches(&f, value)))
+        // Of two devices it names either.
+        && !pair::is_part(&device)
     {
         return Ok(device);
     }
@@ -45,7 +48,18 @@ pub fn resolve(spec: &str) -> Result<PathBuf> {
         }
     }
     let mut found = found.into_iter();
-    match (found.next(), found.next()) {
+    let found = (found.next(), found.next(), found.next());
+    if let (Some(one), Some(other), None) = &found {
+        if let Some(pair) = pair::of_parts(one, other) {
+            return Ok(pair);
+        }
+        // Mounted, they cannot be looked at.
+        let at = mounted_at(one);
+        if at.is_some() && at == mounted_at(other) {
+            return Ok(one.clone());
+        }
+    }
+    match (found.0, found.1) {
         (Some(one), None) => Ok(one),
         (None, _) => bail!(
             "{spec}: no such volume; looked at all block devices, at images in /etc/fstab and at \
@@ -130,17 +144,21 @@ fn images() -> Vec<PathBuf> {
     images
 }
 
-/// Paths in the first column of lines whose type is persimmon.
+/// Paths in the first column of lines whose type is persimmon, those of pairs too.
 fn fstab_images(fstab: &str) -> Vec<PathBuf> {
     fstab
         .lines()
         .filter_map(|line| {
             let mut fields = line.split_whitespace();
-            let spec = fields.next().filter(|spec| spec.starts_with('/'))?;
+            let spec = PathBuf::from(fields.next()?.replace("\\040", " "));
             let kind = fields.nth(1)?;
-            matches!(kind, "persimmon" | "fuse.persimmon")
-                .then(|| PathBuf::from(spec.replace("\\040", " ")))
+            matches!(kind, "persimmon" | "fuse.persimmon").then_some(spec)
         })
+        .flat_map(|spec| match pair::names(&spec) {
+            Some((metadata, data)) => vec![metadata, data],
+            None => vec![spec],
+        })
+        .filter(|path| path.is_absolute())
         .collect()
 }
 
@@ -164,7 +182,7 @@ mod tests {
 
     #[test]
     fn images_of_fstab() {
-        let fstab = "# comment\n/srv/a\\040b.img /mnt persimmon loop 0 0\n/dev/sda1 / ext4 x 0 0\nLABEL=x /y persimmon ro 0 0\n";
-        assert_eq!(fstab_images(fstab), [PathBuf::from("/srv/a b.img")]);
+        let fstab = "# comment\n/srv/a\\040b.img /mnt persimmon loop 0 0\n/dev/sda1 / ext4 x 0 0\nLABEL=x /y persimmon ro 0 0\npair:/a+/dev/b /z persimmon x 0 0\n";
+        assert_eq!(fstab_images(fstab), ["/srv/a b.img", "/a", "/dev/b"].map(PathBuf::from));
     }
 }

@@ -163,6 +163,18 @@ impl Drive {
         })
     }
 
+    /// Makes the two devices of a volume anew.
+    ///
+    /// Errors: as of [`Pair::create`].
+    pub fn create_pair(
+        metadata: (&Path, &ImageGeometry),
+        data: (&Path, &ImageGeometry),
+        options: &CreateOptions,
+    ) -> Result<Drive> {
+        let pair = Pair::create(metadata, data, options)?;
+        Ok(Drive::Pair(Box::new(pair)))
+    }
+
     /// With the image in its conventional zones, if `image` finds one there.
     fn joined(self, image: impl FnOnce(Front) -> Result<Option<ImageDevice>>) -> Result<Drive> {
         let image = match self.front()? {

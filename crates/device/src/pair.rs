@@ -257,6 +257,43 @@ impl ZonedDevice for Pair {
     }
 }
 
+/// What two devices of these shapes look like as a pair, whose labels take a zone of each.
+///
+/// Errors: too many zones together.
+pub fn geometry_of(metadata: &Geometry, data: &Geometry) -> Result<Geometry> {
+    let counts = [metadata, data].map(|geometry| geometry.zone_count.saturating_sub(1));
+    geometry(metadata, data, counts.into())
+}
+
+/// The URI of two devices that are the parts of one volume, in whichever order; `None` if they are not, or
+/// cannot be looked at now.
+#[must_use]
+pub fn of_parts(one: &Path, other: &Path) -> Option<PathBuf> {
+    let [a, b] = [label_of(one)?, label_of(other)?];
+    if a.uuid != b.uuid {
+        return None;
+    }
+    match (a.part, b.part) {
+        (Part::Metadata, Part::Data) => Some(uri(one, other)),
+        (Part::Data, Part::Metadata) => Some(uri(other, one)),
+        _ => None,
+    }
+}
+
+/// Whether a device is one of two; not, if it cannot be looked at now.
+#[must_use]
+pub fn is_part(path: &Path) -> bool {
+    label_of(path).is_some()
+}
+
+fn label_of(path: &Path) -> Option<PartLabel> {
+    let options = OpenOptions {
+        read_only: true,
+        wait_for_lock: std::time::Duration::ZERO,
+    };
+    label(&Drive::open_part(path, &options).ok()?).ok()?
+}
+
 /// What joined devices of these shapes look like.
 ///
 /// Errors: too many zones together.

@@ -57,6 +57,10 @@ pub struct SpaceReport {
     pub total_bytes: u64,
     /// Bytes that can still be written.
     pub available_bytes: u64,
+    /// Bytes that metadata may fill on a device of its own; 0 on one device.
+    pub metadata_total_bytes: u64,
+    /// Of those, bytes that can still be promised.
+    pub metadata_available_bytes: u64,
     /// Inodes there are.
     pub inodes: u64,
 }
@@ -283,7 +287,13 @@ impl Volume {
     /// Space in the volume.
     #[must_use]
     pub fn space(&self) -> SpaceReport {
+        let metadata = match self.zones.budget.layout.is_split() {
+            true => (self.zones.metadata_blocks(), self.room().metadata.unwrap_or(0)),
+            false => (0, 0),
+        };
         SpaceReport {
+            metadata_total_bytes: metadata.0 * BLOCK_SIZE as u64,
+            metadata_available_bytes: metadata.1 * BLOCK_SIZE as u64,
             total_bytes: self.zones.user_blocks() * BLOCK_SIZE as u64,
             available_bytes: self.available_blocks() * BLOCK_SIZE as u64,
             inodes: self.meta().inodes,
