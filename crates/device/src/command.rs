@@ -62,7 +62,7 @@ pub enum Command {
 
 impl Command {
     /// The zone it is for; none of a flush.
-    pub(crate) fn zone_mut(&mut self) -> Option<&mut ZoneId> {
+    pub fn zone_mut(&mut self) -> Option<&mut ZoneId> {
         match self {
             Command::Read { zone, .. }
             | Command::Write { zone, .. }

@@ -142,7 +142,7 @@ impl Drive {
     }
 
     /// Makes an image of this shape at `path`, or empties the zoned device there, whose shape is
-    /// its own.
+    /// its own; of a pair both.
     ///
     /// Errors: as of [`ImageDevice::create`], [`ZbdDevice::create`], [`NvmeDevice::create`] and
     /// [`ZonefsDevice::create`].
@@ -153,7 +153,11 @@ impl Drive {
     ) -> Result<Drive> {
         let path = path.as_ref();
         Ok(match Kind::of(path)? {
-            Kind::Pair => return Err(no_part(path)),
+            Kind::Pair => {
+                let (metadata, data) = pair::names_or_error(path)?;
+                let both = ((&*metadata, geometry), (&*data, geometry));
+                return Drive::create_pair(both.0, both.1, options);
+            }
             Kind::Image => Drive::Image(Box::new(ImageDevice::create(path, geometry, options)?)),
             Kind::Zbd => Drive::Zbd(ZbdDevice::create(path, options)?)
                 .joined(|front| front.create(options))?,

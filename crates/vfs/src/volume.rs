@@ -131,7 +131,11 @@ impl Vfs {
     pub fn statfs(&self) -> Result<StatFs> {
         let space = self.volume.space();
         let block = BLOCK_SIZE as u64;
-        let files_free = space.available_bytes / BYTES_PER_FREE_INODE;
+        let for_inodes = match space.metadata_total_bytes {
+            0 => space.available_bytes,
+            _ => space.metadata_available_bytes,
+        };
+        let files_free = for_inodes / BYTES_PER_FREE_INODE;
         Ok(StatFs {
             block_size: BLOCK_SIZE as u32,
             blocks: space.total_bytes / block,

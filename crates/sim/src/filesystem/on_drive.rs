@@ -142,7 +142,8 @@ fn step(
 
 #[cfg(test)]
 mod tests {
-    use persimmon_device::{DeviceError, ImageDevice, OpenOptions, image::ImageGeometry};
+    use persimmon_device::image::ImageGeometry;
+    use persimmon_device::{DeviceError, Drive, ImageDevice, OpenOptions, pair};
 
     use super::*;
 
@@ -162,6 +163,25 @@ mod tests {
             ImageDevice::open(&path, &OpenOptions::default())
         };
         let tally = model_test(|| open().unwrap(), 1, 500, 2 << 20).unwrap();
+        assert!(tally.ops > 300 && tally.mounts > 5, "{tally:?}");
+    }
+
+    #[test]
+    fn a_pair_of_images_passes() {
+        let dir = tempfile::tempdir().unwrap();
+        let shape = |zone_blocks| ImageGeometry {
+            zone_count: 24,
+            zone_blocks,
+            capacity_blocks: zone_blocks / 4 * 3,
+            max_open: None,
+            max_active: None,
+        };
+        let (fast, bulk) = (dir.path().join("fast"), dir.path().join("bulk"));
+        let (small, large) = (shape(256), shape(512));
+        drop(Drive::create_pair((&fast, &small), (&bulk, &large), &Default::default()).unwrap());
+        let uri = pair::uri(&fast, &bulk);
+        let open = || Drive::open(&uri, &OpenOptions::default()).unwrap();
+        let tally = model_test(open, 2, 500, 2 << 20).unwrap();
         assert!(tally.ops > 300 && tally.mounts > 5, "{tally:?}");
     }
 }

@@ -149,3 +149,105 @@ fn preallocation_is_refused_or_kept() {
     }
     fs.vfs.sync().unwrap();
 }
+
+/// With a device for metadata, of so many zones, and one for data.
+fn split(metadata_zones: u32, data_zones: u32) -> Fixture {
+    let config = SimConfig::new(metadata_zones + data_zones, 256);
+    let device = SimDevice::new(config.metadata(metadata_zones).fast());
+    Fixture::on(Arc::new(device), Options::default())
+}
+
+/// Makes empty files until there is no room for more.
+fn fill_with_names(fs: &Fixture) -> Vec<String> {
+    let mut names = Vec::new();
+    for i in 0..1_000_000 {
+        let name = format!("empty-{i}");
+        match fs.vfs.mknod(&fs.root, ROOT, name.as_bytes(), 0o644, 0) {
+            Ok(_) => names.push(name),
+            Err(Error::NoSpace) => return names,
+            Err(error) => panic!("{error}"),
+        }
+    }
+    panic!("never full");
+}
+
+#[test]
+fn a_full_device_for_metadata_refuses_what_is_new_and_is_no_trap() {
+    let fs = split(26, 40);
+    let kept = fs.file("kept", &[7; 100_000]);
+    let mut first = 0;
+    for round in 0..3 {
+        let names = fill_with_names(&fs);
+        if round == 0 {
+            first = names.len();
+        }
+        assert!(names.len() * 10 >= first * 9, "round {round}: {}, {first}", names.len());
+        let stat = fs.vfs.statfs().unwrap();
+        assert_eq!((stat.blocks_available, stat.files_free), (0, 0), "{stat:?}");
+        // Nothing that was promised is taken back, and nothing is refused later.
+        let more = write(&fs, kept, 100_000, &[7; 1 << 20]);
+        assert!(matches!(more, Err(Error::NoSpace)), "{more:?}");
+        fs.vfs.sync().unwrap();
+        assert!(!fs.vfs.is_read_only());
+        fs.chmod(kept, 0o600);
+        let renamed = names[0].as_bytes();
+        fs.vfs.rename(ROOT, renamed, ROOT, b"renamed", RenameMode::Replace).unwrap();
+        fs.vfs.unlink(ROOT, b"renamed").unwrap();
+        for name in &names[1..] {
+            fs.vfs.unlink(ROOT, name.as_bytes()).unwrap();
+        }
+        fs.vfs.sync().unwrap();
+        assert_eq!(fs.content(kept), vec![7; 100_000]);
+    }
+    let stat = fs.vfs.statfs().unwrap();
+    assert!(stat.blocks_available > stat.blocks / 2 && stat.files_free > 1000, "{stat:?}");
+    let fs = fs.remount();
+    write(&fs, kept, 100_000, &[7; 1 << 20]).unwrap();
+    fs.vfs.sync().unwrap();
+}
+
+#[test]
+fn a_full_device_for_data_refuses_data() {
+    let fs = split(40, 24);
+    let files = fill(&fs, 100_000);
+    let stat = fs.vfs.statfs().unwrap();
+    assert!(stat.blocks_available * 10 < stat.blocks && stat.files_free > 1000, "{stat:?}");
+    // There is room for names.
+    fs.file("empty", b"");
+    fs.vfs.sync().unwrap();
+    check(&fs, &files);
+    for round in 0..3 {
+        for (_, ino, size) in &files {
+            let i = fs.content(*ino).first().copied().unwrap_or(round);
+            for offset in (0..*size / 4096 * 4096).step_by(4096) {
+                write(&fs, *ino, offset, &[i; 4096]).unwrap();
+            }
+        }
+    }
+    fs.vfs.sync().unwrap();
+    let fs = fs.remount();
+    check(&fs, &files);
+    for (name, ..) in &files {
+        fs.vfs.unlink(ROOT, name.as_bytes()).unwrap();
+    }
+    fs.vfs.sync().unwrap();
+    let again = fill(&fs, 100_000);
+    assert!(again.len() * 10 >= files.len() * 9, "{} {}", again.len(), files.len());
+}
+
+/// Small files lie in the tree: they need the device for metadata alone, which fills long before the other.
+#[test]
+fn small_files_fill_the_device_for_metadata() {
+    let fs = split(26, 40);
+    let files = fill(&fs, 1000);
+    assert_eq!(fs.vfs.statfs().unwrap().blocks_available, 0);
+    fs.vfs.sync().unwrap();
+    check(&fs, &files);
+    let fs = fs.remount();
+    check(&fs, &files);
+    for (name, ..) in &files {
+        fs.vfs.unlink(ROOT, name.as_bytes()).unwrap();
+    }
+    let large = fill(&fs, 1 << 20);
+    check(&fs, &large);
+}
