@@ -290,10 +290,7 @@ impl Shape {
                 (geometry, of_device)
             }
             Kind::Zbd | Kind::Nvme | Kind::Zonefs => self.of_drive(device)?,
-            Kind::Pair => bail!(
-                "{} names two devices where one is meant",
-                device.display()
-            ),
+            Kind::Pair => bail!("{} names two devices where one is meant", device.display()),
         })
     }
 
@@ -417,7 +414,10 @@ impl Plan<'_> {
     /// There is something on the device, or it fails.
     pub fn make(&self) -> Result<()> {
         let paths = self.metadata.iter().map(|(path, _)| path);
-        let new: Vec<&PathBuf> = paths.chain([&self.data]).filter(|path| !path.exists()).collect();
+        let new: Vec<&PathBuf> = paths
+            .chain([&self.data])
+            .filter(|path| !path.exists())
+            .collect();
         let made = self.make_volume();
         if made.is_err() {
             for path in new {

@@ -124,7 +124,11 @@ impl Mount {
     fn options_of_mount(&self) -> Vec<String> {
         let words = self.words().filter(|word| !word.starts_with(META));
         let list = words.collect::<Vec<_>>().join(",");
-        if list.is_empty() { Vec::new() } else { vec![list] }
+        if list.is_empty() {
+            Vec::new()
+        } else {
+            vec![list]
+        }
     }
 
     /// What to mount, and where; both as the kernel will show them.

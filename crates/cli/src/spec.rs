@@ -183,6 +183,9 @@ mod tests {
     #[test]
     fn images_of_fstab() {
         let fstab = "# comment\n/srv/a\\040b.img /mnt persimmon loop 0 0\n/dev/sda1 / ext4 x 0 0\nLABEL=x /y persimmon ro 0 0\npair:/a+/dev/b /z persimmon x 0 0\n";
-        assert_eq!(fstab_images(fstab), ["/srv/a b.img", "/a", "/dev/b"].map(PathBuf::from));
+        assert_eq!(
+            fstab_images(fstab),
+            ["/srv/a b.img", "/a", "/dev/b"].map(PathBuf::from)
+        );
     }
 }

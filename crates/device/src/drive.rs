@@ -118,7 +118,9 @@ impl Drive {
         let path = path.as_ref();
         if pair::is_uri(path) {
             let (metadata, data) = pair::names_or_error(path)?;
-            return Ok(Drive::Pair(Box::new(Pair::open(&metadata, &data, options)?)));
+            return Ok(Drive::Pair(Box::new(Pair::open(
+                &metadata, &data, options,
+            )?)));
         }
         let drive = Drive::open_part(path, options)?;
         pair::check_alone(&drive)?;

@@ -1,6 +1,10 @@
 //! A volume on two devices: what goes where, and one of them gone.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a failure ends the test")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    reason = "a failure ends the test"
+)]
 
 mod common;
 
@@ -9,9 +13,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use common::{NOW, create, fresh, noise, open};
-use persimmon_device::{
-    Command, DeviceError, Geometry, Pending, ZoneId, ZoneInfo, ZonedDevice,
-};
+use persimmon_device::{Command, DeviceError, Geometry, Pending, ZoneId, ZoneInfo, ZonedDevice};
 use persimmon_engine::{Error, Options, Task, Volume};
 use persimmon_format::table::Role;
 use persimmon_sim::{SimConfig, SimDevice};
@@ -121,7 +123,10 @@ fn a_device_that_goes_takes_nothing_that_was_acknowledged() {
         volume.write(other, 0, &noise(4, 200_000), NOW).unwrap();
         let error = volume.sync_file(other).unwrap_err();
         assert!(
-            matches!(error, Error::Device(DeviceError::Gone) | Error::ReadOnly { .. }),
+            matches!(
+                error,
+                Error::Device(DeviceError::Gone) | Error::ReadOnly { .. }
+            ),
             "{gone:?}: {error}"
         );
         assert!(volume.is_read_only() || create(&volume).is_ok());
@@ -159,7 +164,10 @@ fn another_division_is_refused() {
         let divided = Arc::new(Divided(Arc::clone(&device), geometry));
         let opened = Volume::open(divided, Options::default());
         let error = opened.err().expect("a volume of another shape");
-        assert!(matches!(&error, Error::NoVolume(why) if why.contains("mkfs")), "{error}");
+        assert!(
+            matches!(&error, Error::NoVolume(why) if why.contains("mkfs")),
+            "{error}"
+        );
     }
     open(&device);
 }

@@ -12,10 +12,10 @@ use persimmon_format::log::{BODY_LEN, Body, LogBlock, LogState};
 use persimmon_format::name::{COLLISIONS_MAX, DirEntry, Xattr, first_item};
 use persimmon_format::packed::Packed;
 use persimmon_format::page::{self, Compression, PageView, VALUE_LEN_MAX};
+use persimmon_format::part_label::{Part, PartLabel};
 use persimmon_format::record::{Op, Touch};
 use persimmon_format::summary::{PieceEntry, Summary, SummaryBuilder, SummaryEntry};
 use persimmon_format::table::{MatEntry, Role, ZitEntry};
-use persimmon_format::part_label::{Part, PartLabel};
 use persimmon_format::zone_header::{SPLIT, ZoneHeader};
 use persimmon_format::{
     Addr, BLOCK_SIZE, DeviceId, Ino, Key, KeyKind, Lsn, PageId, SnapshotId, ZoneId,

@@ -20,4 +20,5 @@ pub mod scenario;
 pub mod scrub;
 pub mod snapshot;
 pub mod sys;
+pub mod two_devices;
 pub mod volume;

@@ -77,6 +77,15 @@ const CHECKS: &[(&str, &str)] = &[
     ("refusals", REFUSALS),
     ("nvme-filesystem", NVME_FILESYSTEM),
     ("zonefs-filesystem-zns", ZONEFS_FILESYSTEM_ZNS),
+    (
+        "pair-conformance",
+        "drive-tests conformance pair:/dev/ns5+/dev/ns2",
+    ),
+    (
+        "pair-model",
+        "drive-tests model pair:/dev/ns5+/dev/generic3 8",
+    ),
+    ("pair-filesystem", PAIR_FILESYSTEM),
     ("pulled", "drive-tests pulled /dev/sda"),
     (
         "nvme-pulled",
@@ -120,6 +129,20 @@ const SMR: &str = "set -e; d=/dev/nullb2; mkdir -p /mnt/z; mkfs.persimmon $d; mo
 const FILESYSTEM_DISK: &str = "set -e; d=/dev/ns5; mkdir -p /mnt/d; mkfs.persimmon $d; \
     mount -t persimmon $d /mnt/d; cp /bin/busybox /mnt/d/; persimmon umount /mnt/d; persimmon fsck --data $d; \
     persimmon probe $d; ! persimmon devices | grep -q $(realpath $d)";
+
+/// An ordinary disk for metadata, a zoned drive for data.
+const PAIR_FILESYSTEM: &str = "set -e; f=/dev/ns5; d=/dev/ns4; p=pair:$f+$d; mkdir -p /mnt/p; \
+    no() { ! \"$@\" >/tmp/said 2>&1; cat /tmp/said; }; \
+    mkfs.persimmon --force --meta $f $d -L two; mount -t persimmon $p /mnt/p; \
+    cp -r /bin /lib /mnt/p/; (cd /; find bin lib -type f | xargs md5sum >/tmp/sums); \
+    persimmon sync /mnt/p; i=0; while test $i -lt 4; do rm -rf /mnt/p/lib; cp -r /lib /mnt/p/; i=$((i+1)); done; \
+    persimmon info /mnt/p; persimmon umount $d; fsck.persimmon $p; \
+    no mount -t persimmon $d /mnt/p; grep -q 'name both' /tmp/said; \
+    no mount -t persimmon $f /mnt/p; grep -q 'name both' /tmp/said; \
+    no mount -t persimmon pair:$d+$f /mnt/p; grep -q 'in that order' /tmp/said; \
+    mount -t persimmon $d /mnt/p -o meta=$f; \
+    (cd /mnt/p; md5sum -c /tmp/sums >/tmp/compared) || { grep -v OK /tmp/compared; exit 1; }; \
+    persimmon umount /mnt/p; persimmon fsck --data $p";
 
 const REFUSALS: &str = "set -e; d=/dev/ns4; mkdir -p /mnt/z; no() { ! \"$@\" >/tmp/said 2>&1; cat /tmp/said; }; \
     no mkfs.persimmon $d; grep -q 'holds a Persimmon volume' /tmp/said; \

@@ -81,7 +81,12 @@ fn zones_of_both_are_counted_through() {
     assert_eq!((geometry.zone_count, geometry.metadata_zones), (3 + 5, 3));
     assert_eq!(geometry.zone_blocks, 512);
     assert_eq!(geometry.log_candidates(), 0..3);
-    let capacities: Vec<u32> = drive.report(0..8).unwrap().iter().map(|z| z.capacity).collect();
+    let capacities: Vec<u32> = drive
+        .report(0..8)
+        .unwrap()
+        .iter()
+        .map(|z| z.capacity)
+        .collect();
     assert_eq!(capacities, [256, 256, 256, 512, 512, 512, 512, 512]);
     // The zones of the labels are nobody's.
     let error = drive.read(ZoneId(8), 0, 1).unwrap_err();
@@ -102,27 +107,49 @@ fn who_is_not_the_partner_is_told() {
     let [fast, bulk] = made(dir.path(), "a", 1);
     let [other_fast, other_bulk] = made(dir.path(), "b", 2);
     let alone = |path: &Path| refused(Drive::open(path, &OpenOptions::default()));
-    assert!(matches!(alone(&fast), PairError::Alone { part: Part::Metadata, uuid, .. } if uuid.as_u128() == 1));
-    assert!(matches!(alone(&bulk), PairError::Alone { part: Part::Data, uuid, .. } if uuid.as_u128() == 1));
+    assert!(
+        matches!(alone(&fast), PairError::Alone { part: Part::Metadata, uuid, .. } if uuid.as_u128() == 1)
+    );
+    assert!(
+        matches!(alone(&bulk), PairError::Alone { part: Part::Data, uuid, .. } if uuid.as_u128() == 1)
+    );
     assert!(alone(&bulk).to_string().contains("pair:"));
-    assert!(matches!(refused(open(&bulk, &fast)), PairError::Swapped { .. }));
-    assert!(matches!(refused(open(&fast, &fast)), PairError::Twice { .. }));
+    assert!(matches!(
+        refused(open(&bulk, &fast)),
+        PairError::Swapped { .. }
+    ));
+    assert!(matches!(
+        refused(open(&fast, &fast)),
+        PairError::Twice { .. }
+    ));
     assert!(matches!(
         refused(open(&fast, &other_fast)),
-        PairError::SamePart { part: Part::Metadata, .. }
+        PairError::SamePart {
+            part: Part::Metadata,
+            ..
+        }
     ));
     for (one, two) in [(&fast, &other_bulk), (&other_fast, &bulk)] {
-        assert!(matches!(refused(open(one, two)), PairError::OtherVolume { .. }));
+        assert!(matches!(
+            refused(open(one, two)),
+            PairError::OtherVolume { .. }
+        ));
     }
     let plain = dir.path().join("plain");
     ImageDevice::create(&plain, &shape(6, 512), &options(1)).unwrap();
     assert!(matches!(
         refused(open(&fast, &plain)),
-        PairError::NoPart { part: Part::Data, .. }
+        PairError::NoPart {
+            part: Part::Data,
+            ..
+        }
     ));
     assert!(matches!(
         refused(open(&plain, &bulk)),
-        PairError::NoPart { part: Part::Metadata, .. }
+        PairError::NoPart {
+            part: Part::Metadata,
+            ..
+        }
     ));
     assert!(matches!(
         open(&fast, &dir.path().join("absent")),
@@ -140,7 +167,9 @@ fn a_device_of_another_size_is_no_partner() {
     let names = ["c.fast", "c.bulk"].map(|name| dir.path().join(name));
     let (smaller, same) = (shape(5, 512), shape(4, 256));
     Pair::create((&names[0], &same), (&names[1], &smaller), &options(1)).unwrap();
-    assert!(matches!(refused(open(&fast, &names[1])), PairError::Resized { path, .. } if path.contains("c.bulk")));
+    assert!(
+        matches!(refused(open(&fast, &names[1])), PairError::Resized { path, .. } if path.contains("c.bulk"))
+    );
     assert!(open(&fast, &bulk).is_ok() && open(&names[0], &names[1]).is_ok());
 }
 
@@ -161,12 +190,32 @@ fn what_holds_something_is_not_overwritten() {
 fn names_of_two_in_one() {
     for (first, second) in [("/dev/a", "/dev/b"), ("a+b", "c\\d+"), ("zonefs:/x", "\\+")] {
         let name = uri(Path::new(first), Path::new(second));
-        assert_eq!(names(&name), Some((first.into(), second.into())), "{name:?}");
+        assert_eq!(
+            names(&name),
+            Some((first.into(), second.into())),
+            "{name:?}"
+        );
     }
-    assert_eq!(uri(Path::new("/a+b"), Path::new("/c")), Path::new("pair:/a\\+b+/c"));
-    for wrong in ["/dev/a", "pair:", "pair:/a", "pair:/a+", "pair:+/b", "pair:/a+/b+/c", "pair:/a+/b\\"] {
+    assert_eq!(
+        uri(Path::new("/a+b"), Path::new("/c")),
+        Path::new("pair:/a\\+b+/c")
+    );
+    for wrong in [
+        "/dev/a",
+        "pair:",
+        "pair:/a",
+        "pair:/a+",
+        "pair:+/b",
+        "pair:/a+/b+/c",
+        "pair:/a+/b\\",
+    ] {
         assert_eq!(names(Path::new(wrong)), None, "{wrong}");
     }
     let error = Drive::open("pair:/a", &OpenOptions::default()).unwrap_err();
-    assert!(error.to_string().contains("pair:METADATA_DEVICE+DATA_DEVICE"), "{error}");
+    assert!(
+        error
+            .to_string()
+            .contains("pair:METADATA_DEVICE+DATA_DEVICE"),
+        "{error}"
+    );
 }

@@ -288,7 +288,10 @@ impl Volume {
     #[must_use]
     pub fn space(&self) -> SpaceReport {
         let metadata = match self.zones.budget.layout.is_split() {
-            true => (self.zones.metadata_blocks(), self.room().metadata.unwrap_or(0)),
+            true => (
+                self.zones.metadata_blocks(),
+                self.room().metadata.unwrap_or(0),
+            ),
             false => (0, 0),
         };
         SpaceReport {

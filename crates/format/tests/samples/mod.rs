@@ -8,10 +8,10 @@ use persimmon_format::inode::{Inode, Timestamp};
 use persimmon_format::log::{Body, LogBlock, LogState};
 use persimmon_format::packed::Packed;
 use persimmon_format::page::{Compression, HEADER_LEN, PAGE_SIZE, PREFIX_LEN, SLOT_LEN, prefix};
+use persimmon_format::part_label::{Part, PartLabel, PartZones};
 use persimmon_format::record::{Op, Touch};
 use persimmon_format::summary::{PieceEntry, SummaryBuilder, SummaryEntry};
 use persimmon_format::table::{MatEntry, Role, ZitEntry};
-use persimmon_format::part_label::{Part, PartLabel, PartZones};
 use persimmon_format::zone_header::{VolumeIdentity, ZoneHeader};
 use persimmon_format::{
     Addr, BLOCK_SIZE, DeviceId, Ino, Key, KeyKind, Lsn, PageId, SnapshotId, VolumeKey, ZoneId,

@@ -108,6 +108,8 @@ const RICH_FROM: u64 = 5_000;
 const CONVENTIONAL_ONE_IN: u64 = 8;
 /// Of 16 seeds these have a device of its own for metadata, likewise.
 const SPLIT_OF_16: [u64; 2] = [5, 10];
+/// From this seed on.
+const SPLIT_FROM: u64 = 5_100;
 
 /// Commands that may fail, and before how many of them one does: of those that are seldom sent
 /// one of the first.
@@ -336,7 +338,8 @@ impl Plan {
     /// Two devices: one for the log and metadata, as large as a volume of its own, mostly an image, with
     /// zones of its own size; and one for file data, which may be small and run full.
     fn lay_metadata_zones(&mut self) {
-        if !SPLIT_OF_16.contains(&(self.seed % 16)) || self.config.geometry.zone_count > 1000 {
+        let drawn = self.seed >= SPLIT_FROM && SPLIT_OF_16.contains(&(self.seed % 16));
+        if !drawn || self.config.geometry.zone_count > 1000 {
             return;
         }
         let mut rng = ChaCha8Rng::seed_from_u64(self.seed ^ 0x5350_4c49_5421);

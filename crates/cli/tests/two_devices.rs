@@ -1,0 +1,208 @@
+//! A volume on two devices: how it is made and named, and what is told where one of them is missing or wrong.
+//! No mount is needed for any of this.
+
+#![allow(clippy::unwrap_used)]
+
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Output};
+
+use serde_json::Value;
+
+struct Place(tempfile::TempDir);
+
+impl Place {
+    fn new() -> Place {
+        Place(tempfile::tempdir().unwrap())
+    }
+
+    fn path(&self) -> &Path {
+        self.0.path()
+    }
+
+    fn run(&self, arguments: &[&str]) -> Output {
+        Command::new(env!("CARGO_BIN_EXE_persimmon"))
+            .args(arguments)
+            .current_dir(self.path())
+            .env("PERSIMMON_IMAGES", self.path())
+            .output()
+            .unwrap()
+    }
+
+    /// Runs, expects success, and reads the JSON.
+    fn json(&self, arguments: &[&str]) -> Value {
+        let output = self.run(&[arguments, &["--json"]].concat());
+        assert!(output.status.success(), "{arguments:?}: {}", told(&output));
+        serde_json::from_slice(&output.stdout).unwrap()
+    }
+
+    /// Runs, expects the exit code, and the words on standard error.
+    fn refused(&self, arguments: &[&str], code: i32, words: &[&str]) {
+        let output = self.run(arguments);
+        let told = told(&output);
+        assert_eq!(output.status.code(), Some(code), "{arguments:?}: {told}");
+        for word in words {
+            assert!(told.contains(word), "{arguments:?}: no '{word}' in: {told}");
+        }
+    }
+
+    /// A volume on `NAME.fast` and `NAME.bulk`.
+    fn pair(&self, name: &str) -> Value {
+        let [fast, bulk] = ["fast", "bulk"].map(|part| format!("{name}.{part}"));
+        self.json(&[
+            "mkfs",
+            "--meta",
+            &fast,
+            "--meta-size",
+            "32M",
+            &bulk,
+            "--size",
+            "128M",
+            "--label",
+            name,
+        ])
+    }
+}
+
+fn told(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+#[test]
+fn every_command_takes_the_name_of_both() {
+    let place = Place::new();
+    let made = place.pair("a");
+    assert_eq!(made["metadata"]["zone_count"], 30);
+    assert_eq!(made["zone_count"], 62);
+    let pair = "pair:a.fast+a.bulk";
+    let info = place.json(&["info", pair]);
+    assert_eq!(info["uuid"], made["uuid"]);
+    let ends_in = |field: &str, name: &str| info[field].as_str().unwrap().ends_with(name);
+    assert!(ends_in("metadata_device", "/a.fast") && ends_in("data_device", "/a.bulk"));
+    assert_eq!(info["metadata_zones"], 30);
+    assert!(
+        info["features"]["incompatible"]
+            .as_array()
+            .unwrap()
+            .contains(&"split".into())
+    );
+    assert!(info["metadata_available_bytes"].as_u64().unwrap() > 8 << 20);
+    assert_eq!(place.json(&["zones", pair]).as_array().unwrap().len(), 92);
+    assert_eq!(place.json(&["fsck", "--data", pair])["clean"], true);
+    assert_eq!(place.json(&["dump", pair])["zone_count"], 92);
+    assert_eq!(place.json(&["dump", pair, "header", "0"])["zone"], 0);
+    assert_eq!(place.json(&["probe", pair])["uuid"], made["uuid"]);
+    assert_eq!(place.json(&["stats", pair])["user_bytes"], 0);
+    // By its label, and by its UUID, both are found.
+    let uuid = format!("UUID={}", made["uuid"].as_str().unwrap());
+    for tag in ["LABEL=a", &uuid] {
+        assert_eq!(place.json(&["info", tag])["device"], info["device"]);
+    }
+    place.run(&["recover", pair, "new"]);
+    assert_eq!(place.json(&["fsck", "new"])["clean"], true);
+    place.json(&["recover", "new", "pair:b.fast+b.bulk", "--meta-size", "32M"]);
+    assert_eq!(place.json(&["fsck", "pair:b.fast+b.bulk"])["clean"], true);
+}
+
+#[test]
+fn a_missing_or_wrong_partner_is_told() {
+    let place = Place::new();
+    place.pair("a");
+    place.pair("b");
+    place.json(&["mkfs", "plain", "--size", "128M"]);
+    let files = ["a.fast", "a.bulk", "b.fast", "b.bulk", "plain"];
+    let before = files.map(|file| fs::read(place.path().join(file)).unwrap());
+    let cases: &[(&str, &[&str])] = &[
+        ("a.fast", &["the device for metadata", "name both, pair:"]),
+        ("a.bulk", &["the device for data", "name both, pair:"]),
+        (
+            "pair:a.bulk+a.fast",
+            &["a.fast is the device for metadata", "in that order"],
+        ),
+        (
+            "pair:a.fast+b.bulk",
+            &["name the two devices of one volume"],
+        ),
+        ("pair:a.fast+b.fast", &["both devices for metadata"]),
+        ("pair:a.fast+plain", &["plain is not the device for data"]),
+        (
+            "pair:plain+a.bulk",
+            &["plain is not the device for metadata"],
+        ),
+        ("pair:a.fast+a.fast", &["cannot be both"]),
+        ("pair:a.fast+absent", &["absent"]),
+        ("pair:a.fast", &["pair:METADATA_DEVICE+DATA_DEVICE"]),
+    ];
+    fs::create_dir(place.path().join("dir")).unwrap();
+    for (name, words) in cases {
+        place.refused(&["info", name], 1, words);
+        place.refused(&["fsck", "--repair", "--yes", name], 8, words);
+        place.refused(&["mount", name, "dir"], 32, words);
+    }
+    place.refused(
+        &["mount", "a.bulk", "dir", "-o", "meta=b.fast"],
+        32,
+        &["of one volume"],
+    );
+    place.refused(
+        &["mount", "a.bulk", "dir", "-o", "meta=absent"],
+        32,
+        &["absent"],
+    );
+    let after = files.map(|file| fs::read(place.path().join(file)).unwrap());
+    assert!(before == after, "a file was changed");
+}
+
+#[test]
+fn mkfs_of_two_is_refused_whole() {
+    let place = Place::new();
+    place.pair("a");
+    let before = fs::read(place.path().join("a.bulk")).unwrap();
+    fn make<'a>(names: &[&'a str]) -> Vec<&'a str> {
+        [&["mkfs"], names, &["--size", "128M", "--meta-size", "32M"]].concat()
+    }
+    place.refused(
+        &make(&["--meta", "new", "a.bulk"]),
+        1,
+        &["a.bulk", "--force"],
+    );
+    place.refused(
+        &make(&["--meta", "a.fast", "new"]),
+        1,
+        &["a.fast", "--force"],
+    );
+    place.refused(
+        &make(&["--meta", "x", "pair:x+y"]),
+        2,
+        &["leave out --meta"],
+    );
+    place.refused(&make(&["new"]), 2, &["--meta"]);
+    place.refused(
+        &["mkfs", "--meta", "new", "other", "--size", "128M"],
+        2,
+        &["--meta-size"],
+    );
+    let small = [
+        "mkfs",
+        "--meta",
+        "new",
+        "other",
+        "--size",
+        "128M",
+        "--meta-size",
+        "8M",
+    ];
+    place.refused(&small, 1, &["zones", "at least"]);
+    assert!(!place.path().join("new").exists() && !place.path().join("other").exists());
+    assert!(fs::read(place.path().join("a.bulk")).unwrap() == before);
+    let dry = make(&["--meta", "new", "other", "--dry-run", "--json"]);
+    assert!(place.run(&dry).status.success() && !place.path().join("new").exists());
+    // A part can be used for something else.
+    place.json(&["mkfs", "a.bulk", "--force"]);
+    assert_eq!(place.json(&["fsck", "a.bulk"])["clean"], true);
+    place.refused(
+        &["info", "pair:a.fast+a.bulk"],
+        1,
+        &["not the device for data"],
+    );
+}
