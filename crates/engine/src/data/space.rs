@@ -9,7 +9,7 @@ use persimmon_device::BLOCK_SIZE;
 
 use crate::Volume;
 use crate::error::Result;
-use crate::zones::budget::DATA_FLOOR_APART;
+use crate::zones::budget::{DATA_FLOOR_APART, STAGED_BLOCKS_MIN};
 use crate::zones::{Budget, Part};
 
 /// Blocks a dirty page is counted as, until a checkpoint says how many it takes.
@@ -88,8 +88,8 @@ impl Space {
             true => budget.user_blocks.min(budget.metadata_blocks),
             false => budget.user_blocks,
         };
-        let blocks_max = blocks_max.min(fillable / 16).max(64);
-        let short = blocks_max.min(budget.usable_blocks).max(64);
+        let blocks_max = blocks_max.min(fillable / 16).max(STAGED_BLOCKS_MIN);
+        let short = blocks_max.min(budget.usable_blocks).max(STAGED_BLOCKS_MIN);
         self.staged_blocks_max.store(blocks_max, Ordering::Relaxed);
         self.staged_blocks_max_short.store(short, Ordering::Relaxed);
     }

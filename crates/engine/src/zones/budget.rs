@@ -21,6 +21,10 @@ const DIRTY_PAGES_MIN: usize = 48;
 /// Pages that become dirty at once at most: of one transaction, or one group of survivors.
 const PAGES_AT_ONCE: u64 = 768;
 
+/// Blocks that may be staged, however few the volume has.
+pub(crate) const STAGED_BLOCKS_MIN: u64 = 64;
+/// Blocks of one write that are staged together, whatever is staged.
+const WRITE_BLOCKS_MAX: u64 = 256;
 /// Zones of the second device that new data leaves free: what cleaning moves needs one.
 pub(crate) const DATA_FLOOR_APART: u32 = 1;
 
@@ -200,8 +204,10 @@ impl Budget {
         let usable = data_capacity - 1 - (data_capacity / 384).max(1);
         // A header, and what is left where the next page does not fit.
         let metadata_usable = capacity - (PAGE_BLOCKS_MAX as u64).min(capacity);
+        // What is staged of a file lands at once: until then the zones it fills free none.
+        let landing = (usable.max(STAGED_BLOCKS_MIN) + WRITE_BLOCKS_MAX).div_ceil(usable) + 1;
         let data_held = match split {
-            true => filling + u64::from(DATA_FLOOR_APART) + 2,
+            true => filling + u64::from(DATA_FLOOR_APART) + 2 + landing,
             false => held,
         };
         enough(data_zones, data_capacity, data_held)?;

@@ -344,7 +344,7 @@ impl Plan {
         }
         let mut rng = ChaCha8Rng::seed_from_u64(self.seed ^ 0x5350_4c49_5421);
         let metadata_zones = self.config.geometry.zone_count;
-        let data_zones = rng.random_range(12..32);
+        let data_zones = rng.random_range(17..32);
         let blocks = self.config.geometry.zone_blocks;
         let capacity = self.config.zone_capacity(0);
         if rng.random_ratio(1, 2) {
