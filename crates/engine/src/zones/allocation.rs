@@ -15,6 +15,30 @@ use super::trace::Filled;
 use super::writer::ZoneWriter;
 
 impl Zones {
+    /// Free zones for metadata left alone by new changes, with a tree of so many pages: those of the
+    /// budget, and those that the log may still grow into before the next checkpoint.
+    pub(crate) fn changes_floor(&self, pages: usize) -> u32 {
+        let table = self.lock();
+        self.budget.changes_floor(pages) + table.log_growth(&self.budget)
+    }
+
+    /// Free zones for metadata left alone by cleaning, with so many dirty pages.
+    pub(crate) fn survivors_floor(&self, dirty_pages: usize) -> u32 {
+        let table = self.lock();
+        let begun = table.begun_blocks(Stream::Metadata);
+        self.budget.survivors_floor(dirty_pages, begun) + table.log_growth(&self.budget)
+    }
+
+    /// Zones that are free for a part.
+    pub(crate) fn free_zones(&self, part: Part) -> u32 {
+        self.budget.layout.get(&self.lock().free, part)
+    }
+
+    /// Free zones in all.
+    pub(crate) fn all_free_zones(&self) -> u32 {
+        self.lock().free.total()
+    }
+
     /// Zones that are free but for what is in them: they can be used when they are reset.
     pub(crate) fn nobodys(&self) -> Vec<ZoneId> {
         let table = self.lock();
