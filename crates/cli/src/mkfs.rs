@@ -107,7 +107,7 @@ struct Made {
     dry_run: bool,
 }
 
-/// A device for metadata. The zone that says whose it is does not count.
+/// A device for metadata. The zones that say whose it is do not count.
 #[derive(Serialize)]
 struct MadePart {
     device: PathBuf,
@@ -134,19 +134,21 @@ impl Mkfs {
             plan.make()?;
         }
         let part = |(device, geometry): &(PathBuf, ImageGeometry)| {
-            let zones = u64::from(geometry.zone_count - 1);
+            let zone_count = geometry.zone_count - pair::LABEL_ZONES;
             MadePart {
                 device: device.clone(),
-                size_bytes: zones * u64::from(geometry.capacity_blocks) * BLOCK,
-                zone_count: geometry.zone_count - 1,
+                size_bytes: u64::from(zone_count) * u64::from(geometry.capacity_blocks) * BLOCK,
+                zone_count,
                 zone_size_bytes: u64::from(geometry.zone_blocks) * BLOCK,
                 zone_capacity_bytes: u64::from(geometry.capacity_blocks) * BLOCK,
             }
         };
         let metadata = plan.metadata.as_ref().map(part);
         let geometry = &ImageGeometry {
-            // The zone that says whose it is.
-            zone_count: plan.geometry.zone_count - u32::from(metadata.is_some()),
+            zone_count: match metadata {
+                Some(_) => plan.geometry.zone_count - pair::LABEL_ZONES,
+                None => plan.geometry.zone_count,
+            },
             ..plan.geometry
         };
         let made = Made {

@@ -123,7 +123,7 @@ impl Drive {
             )?)));
         }
         let drive = Drive::open_part(path, options)?;
-        pair::check_alone(&drive)?;
+        pair::check_alone(&drive, path)?;
         Ok(drive)
     }
 
@@ -147,19 +147,31 @@ impl Drive {
     /// its own; of a pair both.
     ///
     /// Errors: as of [`ImageDevice::create`], [`ZbdDevice::create`], [`NvmeDevice::create`] and
-    /// [`ZonefsDevice::create`].
+    /// [`ZonefsDevice::create`]; [`crate::PairError::Marked`] if it was one of two and cannot be
+    /// made to forget that.
     pub fn create(
         path: impl AsRef<Path>,
         geometry: &ImageGeometry,
         options: &CreateOptions,
     ) -> Result<Drive> {
         let path = path.as_ref();
+        if pair::is_uri(path) {
+            let (metadata, data) = pair::names_or_error(path)?;
+            return Drive::create_pair((&metadata, geometry), (&data, geometry), options);
+        }
+        let drive = Drive::create_part(path, geometry, options)?;
+        pair::check_unmarked(&drive, path)?;
+        Ok(drive)
+    }
+
+    /// Makes one device anew, which may become one of two.
+    pub(crate) fn create_part(
+        path: &Path,
+        geometry: &ImageGeometry,
+        options: &CreateOptions,
+    ) -> Result<Drive> {
         Ok(match Kind::of(path)? {
-            Kind::Pair => {
-                let (metadata, data) = pair::names_or_error(path)?;
-                let both = ((&*metadata, geometry), (&*data, geometry));
-                return Drive::create_pair(both.0, both.1, options);
-            }
+            Kind::Pair => return Err(no_part(path)),
             Kind::Image => Drive::Image(Box::new(ImageDevice::create(path, geometry, options)?)),
             Kind::Zbd => Drive::Zbd(ZbdDevice::create(path, options)?)
                 .joined(|front| front.create(options))?,

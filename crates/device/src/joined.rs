@@ -1,10 +1,11 @@
 //! Two devices used as one: the zones of one come first, those of the other follow. Both may keep
 //! zones at their ends that nobody sees.
 //!
-//! Either they are a drive and what is in its conventional zones ([`Joined::new`]). The first has zones whose write pointers are kept by software: an image over the conventional
-//! zones of a drive. The other is the rest of that drive, and its limits are the limits of both: what is
-//! open in the first costs no place in the drive, so together they allow at least as much as they say.
-//! The second knows when the drive is gone; to the first that looks like a full or failing host.
+//! Either they are a drive and what is in its conventional zones ([`Joined::new`]). The first has zones
+//! whose write pointers are kept by software: an image over the conventional zones of a drive. The other
+//! is the rest of that drive, and its limits are the limits of both: what is open in the first costs no
+//! place in the drive, so together they allow at least as much as they say. The second knows when the
+//! drive is gone; to the first that looks like a full or failing host.
 //!
 //! Or they are devices of their own ([`Joined::parts`]), each of which answers for itself.
 

@@ -1,15 +1,16 @@
 //! Two devices of one volume: one for the log and metadata, one for file data.
 //!
-//! The last zone of each holds a label ([`PartLabel`]) and nothing else, finished once and never written
-//! again: it says which part of which volume the device is. A volume is opened by the two that name each
-//! other; one of them alone, both in each other's place, or with the part of another volume is refused
-//! before anything is written.
+//! The last two zones of each hold a label ([`PartLabel`]) and nothing else, finished once and never written
+//! again: it says which part of which volume the device is, and one of them is enough to know it. A volume
+//! is opened by the two that name each other; one of them alone, both in each other's place, or with the
+//! part of another volume is refused before anything is written.
 //!
 //! Both are named by `pair:FIRST+SECOND`, each of them a name of its own; a plus sign in a name is written
 //! `\+`, a backslash `\\`.
 
 use std::ffi::OsString;
 use std::fmt;
+use std::ops::Range;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
@@ -24,6 +25,9 @@ use crate::{
     BufferMut, Command, DeviceError, Geometry, Pending, Result, ZoneId, ZoneInfo, ZoneState,
     ZonedDevice,
 };
+
+/// Zones at the end of each device that hold its label, and are none of the volume's.
+pub const LABEL_ZONES: u32 = 2;
 
 const SCHEME: &[u8] = b"pair:";
 const SEPARATOR: u8 = b'+';
@@ -102,6 +106,19 @@ pub enum PairError {
     Resized {
         /// The device.
         path: String,
+        /// The volume.
+        uuid: Uuid,
+    },
+    /// Zones for the label hold that of another volume and take no other.
+    #[error(
+        "{path} is marked as the device for {} of volume {uuid} in a zone that has failed and cannot be \
+         erased; use another device", name(*part)
+    )]
+    Marked {
+        /// The device.
+        path: String,
+        /// What it was for.
+        part: Part,
         /// The volume.
         uuid: Uuid,
     },
@@ -199,8 +216,8 @@ impl Pair {
         options: &CreateOptions,
     ) -> Result<Pair> {
         check_two(metadata, data)?;
-        let first = Drive::create(metadata, metadata_shape, options)?;
-        let second = Drive::create(data, data_shape, options)?;
+        let first = Drive::create_part(metadata, metadata_shape, options)?;
+        let second = Drive::create_part(data, data_shape, options)?;
         let zones = (usable(&first)?, usable(&second)?);
         for (drive, part) in [(&first, Part::Metadata), (&second, Part::Data)] {
             let label = PartLabel {
@@ -210,7 +227,7 @@ impl Pair {
                 metadata: zones.0,
                 data: zones.1,
             };
-            write_label(drive, &label)?;
+            write_label(drive, drive.path(), &label)?;
         }
         Pair::joined(first, second, zones)
     }
@@ -248,7 +265,7 @@ impl ZonedDevice for Pair {
         self.joined.geometry()
     }
 
-    fn report(&self, zones: std::ops::Range<u32>) -> Result<Vec<ZoneInfo>> {
+    fn report(&self, zones: Range<u32>) -> Result<Vec<ZoneInfo>> {
         self.joined.report(zones)
     }
 
@@ -257,11 +274,11 @@ impl ZonedDevice for Pair {
     }
 }
 
-/// What two devices of these shapes look like as a pair, whose labels take a zone of each.
+/// What two devices of these shapes look like as a pair, whose labels take [`LABEL_ZONES`] of each.
 ///
 /// Errors: too many zones together.
 pub fn geometry_of(metadata: &Geometry, data: &Geometry) -> Result<Geometry> {
-    let counts = [metadata, data].map(|geometry| geometry.zone_count.saturating_sub(1));
+    let counts = [metadata, data].map(|geometry| geometry.zone_count.saturating_sub(LABEL_ZONES));
     geometry(metadata, data, counts.into())
 }
 
@@ -320,17 +337,30 @@ pub(crate) fn geometry(one: &Geometry, other: &Geometry, counts: (u32, u32)) -> 
     })
 }
 
-/// Refuses a device that is one of two.
+/// Refuses a device that is one of two. One that cannot be read there may be a volume of its own all the
+/// same, with a bad block in a zone that is like any other: if it is not, the headers of its zones tell.
 ///
-/// Errors: [`PairError::Alone`]; it cannot be read.
-pub(crate) fn check_alone(drive: &Drive) -> Result<()> {
-    match label(drive)? {
-        None => Ok(()),
-        Some(label) => Err(DeviceError::Pair(PairError::Alone {
-            path: drive.path().display().to_string(),
+/// Errors: [`PairError::Alone`]; it is gone.
+pub(crate) fn check_alone(device: &dyn ZonedDevice, path: &Path) -> Result<()> {
+    match label(device) {
+        Ok(Some(label)) => Err(DeviceError::Pair(PairError::Alone {
+            path: path.display().to_string(),
             part: label.part,
             uuid: Uuid::from_bytes(label.uuid),
         })),
+        Err(DeviceError::Gone) => Err(DeviceError::Gone),
+        Ok(None) | Err(_) => Ok(()),
+    }
+}
+
+/// Refuses a device that was made for a volume of its own, if it still says that it is one of two.
+///
+/// Errors: [`PairError::Marked`]; it is gone.
+pub(crate) fn check_unmarked(device: &dyn ZonedDevice, path: &Path) -> Result<()> {
+    match label(device) {
+        Ok(Some(label)) => Err(marked(path, &label)),
+        Err(DeviceError::Gone) => Err(DeviceError::Gone),
+        Ok(None) | Err(_) => Ok(()),
     }
 }
 
@@ -391,10 +421,18 @@ fn check(
     Err(DeviceError::Pair(error))
 }
 
-/// Zones of a device before that of its label.
+fn marked(path: &Path, label: &PartLabel) -> DeviceError {
+    DeviceError::Pair(PairError::Marked {
+        path: path.display().to_string(),
+        part: label.part,
+        uuid: Uuid::from_bytes(label.uuid),
+    })
+}
+
+/// Zones of a device before those of its label.
 fn usable(drive: &Drive) -> Result<PartZones> {
     let geometry = drive.geometry();
-    match geometry.zone_count.checked_sub(1) {
+    match geometry.zone_count.checked_sub(LABEL_ZONES) {
         Some(count) if count > 0 => Ok(PartZones {
             count,
             blocks: geometry.zone_blocks,
@@ -406,25 +444,37 @@ fn usable(drive: &Drive) -> Result<PartZones> {
     }
 }
 
-fn last_zone(drive: &Drive) -> Option<ZoneId> {
-    drive.geometry().zone_count.checked_sub(1).map(ZoneId)
+fn label_zones(device: &dyn ZonedDevice) -> Range<u32> {
+    let end = device.geometry().zone_count;
+    end.saturating_sub(LABEL_ZONES)..end
 }
 
-/// The label of a device, if it has one.
-fn label(drive: &Drive) -> Result<Option<PartLabel>> {
-    let Some(zone) = last_zone(drive) else {
-        return Ok(None);
-    };
-    let report = drive.report(zone.0..zone.0.saturating_add(1))?;
-    let written = |info: &ZoneInfo| match info.state {
+/// The label of a device, if it has one: of the first of its zones where it can be read.
+fn label(device: &dyn ZonedDevice) -> Result<Option<PartLabel>> {
+    let zones = label_zones(device);
+    let report = device.report(zones.clone())?;
+    let mut unread = None;
+    for (zone, info) in zones.map(ZoneId).zip(&report) {
+        match label_in(device, zone, info) {
+            Ok(None) => {}
+            Ok(label) => return Ok(label),
+            Err(DeviceError::Gone) => return Err(DeviceError::Gone),
+            Err(error) => unread = Some(error),
+        }
+    }
+    unread.map_or(Ok(None), Err)
+}
+
+fn label_in(device: &dyn ZonedDevice, zone: ZoneId, info: &ZoneInfo) -> Result<Option<PartLabel>> {
+    let is_written = match info.state {
         ZoneState::Empty | ZoneState::Offline => false,
         ZoneState::Full | ZoneState::ReadOnly => true,
         _ => info.write_pointer > 0,
     };
-    if !report.first().is_some_and(written) {
+    if !is_written {
         return Ok(None);
     }
-    match drive.read(zone, 0, 1) {
+    match device.read(zone, 0, 1) {
         Ok(block) => Ok(PartLabel::decode(&block).ok()),
         Err(error @ (DeviceError::Gone | DeviceError::Io { .. })) => Err(error),
         // Nothing is there.
@@ -432,26 +482,38 @@ fn label(drive: &Drive) -> Result<Option<PartLabel>> {
     }
 }
 
-fn write_label(drive: &Drive, label: &PartLabel) -> Result<()> {
-    let zone = last_zone(drive).ok_or(DeviceError::ReadOnly)?;
-    let report = drive.report(zone.0..zone.0.saturating_add(1))?;
-    if report.first().is_some_and(|info| info.state.is_dead()) {
+/// Writes it to each zone that is for it. A zone that has failed is passed over if there is another, unless
+/// it says something else that would be believed.
+fn write_label(device: &dyn ZonedDevice, path: &Path, label: &PartLabel) -> Result<()> {
+    let mut written = 0;
+    let zones = label_zones(device);
+    let report = device.report(zones.clone())?;
+    for (zone, info) in zones.map(ZoneId).zip(&report) {
+        if info.state.is_dead() {
+            match label_in(device, zone, info)? {
+                Some(other) if other != *label => return Err(marked(path, &other)),
+                _ => continue,
+            }
+        }
+        let mut block = BufferMut::zeroed(1);
+        block.copy_from_slice(&label.encode());
+        device.run(Command::Write {
+            zone,
+            block: 0,
+            data: vec![block.freeze()],
+        })?;
+        device.run(Command::Finish { zone })?;
+        written += 1;
+    }
+    if written == 0 {
         return Err(DeviceError::Open {
-            path: drive.path().display().to_string(),
-            message: "its last zone has failed, which would say whose device it is; use another \
+            path: path.display().to_string(),
+            message: "its last zones have failed, which would say whose device it is; use another \
                       device"
                 .to_owned(),
         });
     }
-    let mut block = BufferMut::zeroed(1);
-    block.copy_from_slice(&label.encode());
-    drive.run(Command::Write {
-        zone,
-        block: 0,
-        data: vec![block.freeze()],
-    })?;
-    drive.run(Command::Finish { zone })?;
-    drive.flush()
+    device.flush()
 }
 
 #[cfg(test)]

@@ -1,5 +1,5 @@
 //! What each of the two devices of a volume says of itself: which of them it is, and of which volume. It
-//! is the first block of the device's last zone, which holds nothing else.
+//! is the first block of each of the device's last two zones, which hold nothing else.
 //!
 //! Bytes: magic 0..8, version 8..12, part (0 metadata, 1 data) 12, reserved 13..16, UUID of the volume
 //! 16..32, label 32..96 (zero padded), zones for metadata 96..100, blocks from zone to zone of those
@@ -28,7 +28,7 @@ pub enum Part {
     Data = 1,
 }
 
-/// Zones of one of the two devices, without that of the label.
+/// Zones of one of the two devices, without those of the label.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PartZones {
     /// How many.

@@ -6,7 +6,8 @@
 //! 144..152, device 152, role 153, lifetime 154, reserved 155, zone 156..160, sequence 160..168,
 //! zone count 168..172, zone blocks 172..176, first log sequence 176..184, creation time (seconds
 //! since 1970) 184..192, partner (one more than the number of the zone that holds the other copy, 0
-//! if there is none) 192..196, zones for metadata (with the feature `SPLIT`, else 0) 196..200, zeros, XXH3-64 of all that 4088..4096.
+//! if there is none) 192..196, zones for metadata (with the feature `SPLIT`, else 0) 196..200, zeros,
+//! XXH3-64 of all that 4088..4096.
 
 use crate::checksum::{self, SECRET_LEN};
 use crate::codec::{Put, Reader};

@@ -25,7 +25,7 @@ fn options(uuid: u128) -> CreateOptions {
 /// A pair of images of a volume, closed: the names of both.
 fn made(dir: &Path, name: &str, uuid: u128) -> [PathBuf; 2] {
     let names = ["fast", "bulk"].map(|part| dir.join(format!("{name}.{part}")));
-    let (fast, bulk) = (shape(4, 256), shape(6, 512));
+    let (fast, bulk) = (shape(5, 256), shape(7, 512));
     Pair::create((&names[0], &fast), (&names[1], &bulk), &options(uuid)).unwrap();
     names
 }
@@ -58,8 +58,8 @@ fn a_pair_keeps_the_promises_of_one() {
                 max_open: shape.max_open.filter(|_| limits),
                 max_active: shape.max_active.filter(|_| limits),
             };
-            // Where the parts meet is inside what the cases use; a zone of each is the label's.
-            let (first, second) = (part(3, false), part(shape.zone_count - 1, true));
+            // Where the parts meet is inside what the cases use; two zones of each are the label's.
+            let (first, second) = (part(4, false), part(shape.zone_count, true));
             let (a, b) = (place.join("a"), place.join("b"));
             Pair::create((&a, &first), (&b, &second), &options(1)).unwrap()
         },
@@ -136,7 +136,7 @@ fn who_is_not_the_partner_is_told() {
         ));
     }
     let plain = dir.path().join("plain");
-    ImageDevice::create(&plain, &shape(6, 512), &options(1)).unwrap();
+    ImageDevice::create(&plain, &shape(7, 512), &options(1)).unwrap();
     assert!(matches!(
         refused(open(&fast, &plain)),
         PairError::NoPart {
@@ -165,7 +165,7 @@ fn a_device_of_another_size_is_no_partner() {
     let dir = tempfile::tempdir().unwrap();
     let [fast, bulk] = made(dir.path(), "a", 1);
     let names = ["c.fast", "c.bulk"].map(|name| dir.path().join(name));
-    let (smaller, same) = (shape(5, 512), shape(4, 256));
+    let (smaller, same) = (shape(6, 512), shape(5, 256));
     Pair::create((&names[0], &same), (&names[1], &smaller), &options(1)).unwrap();
     assert!(
         matches!(refused(open(&fast, &names[1])), PairError::Resized { path, .. } if path.contains("c.bulk"))
@@ -178,7 +178,7 @@ fn what_holds_something_is_not_overwritten() {
     let dir = tempfile::tempdir().unwrap();
     let [fast, bulk] = made(dir.path(), "a", 1);
     let new = dir.path().join("new");
-    let (one, two) = (shape(4, 256), shape(6, 512));
+    let (one, two) = (shape(5, 256), shape(7, 512));
     for (first, second) in [(&fast, &new), (&new, &bulk)] {
         assert!(Pair::create((first, &one), (second, &two), &options(2)).is_err());
         let _ = std::fs::remove_file(&new);
@@ -218,4 +218,144 @@ fn names_of_two_in_one() {
             .contains("pair:METADATA_DEVICE+DATA_DEVICE"),
         "{error}"
     );
+}
+
+/// A device of which one zone has failed.
+struct Worn {
+    device: ImageDevice,
+    zone: u32,
+    state: Option<ZoneState>,
+}
+
+impl ZonedDevice for Worn {
+    fn geometry(&self) -> &Geometry {
+        self.device.geometry()
+    }
+
+    fn report(&self, zones: Range<u32>) -> Result<Vec<ZoneInfo>> {
+        let mut report = self.device.report(zones.clone())?;
+        for (zone, info) in zones.zip(&mut report) {
+            if zone == self.zone {
+                info.state = self.state.unwrap_or(info.state);
+            }
+        }
+        Ok(report)
+    }
+
+    fn submit(&self, mut command: Command) -> Pending {
+        let zone = command.zone_mut().copied();
+        if zone != Some(ZoneId(self.zone)) || self.state == Some(ZoneState::ReadOnly) {
+            return self.device.submit(command);
+        }
+        Pending::ready(Err(DeviceError::Io {
+            operation: "read",
+            zone: ZoneId(self.zone),
+            block: 0,
+            message: "a bad block".into(),
+        }))
+    }
+}
+
+fn sample(uuid: u128) -> PartLabel {
+    let zones = PartZones {
+        count: 5,
+        blocks: 256,
+    };
+    PartLabel {
+        part: Part::Data,
+        uuid: uuid.to_be_bytes(),
+        label: String::new(),
+        metadata: zones,
+        data: zones,
+    }
+}
+
+#[test]
+fn a_label_outlives_one_of_its_zones() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("a");
+    let new = |force| {
+        let options = CreateOptions {
+            force,
+            ..options(1)
+        };
+        ImageDevice::create(&path, &shape(7, 256), &options).unwrap()
+    };
+    let mut device = new(false);
+    write_label(&device, &path, &sample(1)).unwrap();
+    for zone in [5, 6] {
+        for state in [None, Some(ZoneState::ReadOnly), Some(ZoneState::Offline)] {
+            let worn = Worn {
+                device,
+                zone,
+                state,
+            };
+            assert_eq!(label(&worn).unwrap(), Some(sample(1)), "{zone} {state:?}");
+            device = worn.device;
+        }
+    }
+    // One zone is enough to begin with.
+    for zone in [5, 6] {
+        drop(device);
+        let worn = Worn {
+            device: new(true),
+            zone,
+            state: Some(ZoneState::Offline),
+        };
+        assert_eq!(label(&worn).unwrap(), None);
+        write_label(&worn, &path, &sample(2)).unwrap();
+        assert_eq!(label(&worn).unwrap(), Some(sample(2)));
+        device = worn.device;
+    }
+}
+
+#[test]
+fn a_zone_that_says_something_else_forever_is_told() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("a");
+    let device = ImageDevice::create(&path, &shape(7, 256), &options(1)).unwrap();
+    write_label(&device, &path, &sample(1)).unwrap();
+    device
+        .run(Command::Reset {
+            zone: ZoneId(6),
+            keep_allocated: false,
+        })
+        .unwrap();
+    // The other could not be reset.
+    let worn = Worn {
+        device,
+        zone: 5,
+        state: Some(ZoneState::ReadOnly),
+    };
+    let refused = write_label(&worn, &path, &sample(2)).unwrap_err();
+    assert!(
+        matches!(&refused, DeviceError::Pair(PairError::Marked { uuid, .. }) if uuid.as_u128() == 1),
+        "{refused}"
+    );
+    assert!(check_unmarked(&worn, &path).is_err());
+    write_label(&worn, &path, &sample(1)).unwrap();
+}
+
+#[test]
+fn a_bad_block_in_a_last_zone_hides_no_volume_of_one_device() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("a");
+    let device = ImageDevice::create(&path, &shape(7, 256), &options(1)).unwrap();
+    for zone in [5, 6] {
+        device
+            .run(Command::Write {
+                zone: ZoneId(zone),
+                block: 0,
+                data: vec![BufferMut::zeroed(1).freeze()],
+            })
+            .unwrap();
+    }
+    let worn = Worn {
+        device,
+        zone: 6,
+        state: None,
+    };
+    check_alone(&worn, &path).unwrap();
+    // But a part is not taken for none.
+    assert!(label(&worn).is_err());
 }
