@@ -11,7 +11,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail, ensure};
 use clap::Args;
 
-use crate::vm::guest::{Guest, Machine};
+use crate::vm::guest::{Guest, LIFE_LIMIT, Machine};
 use crate::vm::kernel::Kernel;
 use crate::{setup, vm, volume};
 
@@ -90,6 +90,7 @@ pub fn run(options: &Options) -> Result<bool> {
             cpus: 2,
             programs: vm::programs()?,
             sees_host: false,
+            life_limit: LIFE_LIMIT,
         };
         measure(filesystem, &machine, &rows, &mut report)?;
         if let Some(path) = &options.json {

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, ensure};
 
 use super::drive::Drive;
-use super::guest::{Guest, Machine};
+use super::guest::{Guest, LIFE_LIMIT, Machine};
 use super::kernel::Kernel;
 use super::programs;
 
@@ -304,5 +304,6 @@ fn machine(kernel: Kernel) -> Result<Machine> {
         cpus: 2,
         programs: programs()?,
         sees_host: false,
+        life_limit: LIFE_LIMIT,
     })
 }

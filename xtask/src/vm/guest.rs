@@ -30,6 +30,8 @@ pub struct Machine {
     pub programs: Vec<PathBuf>,
     /// This machine's root can be mounted, for reading: the 9p filesystem `host`.
     pub sees_host: bool,
+    /// After so long QEMU is ended even if nobody is there any more to do it.
+    pub life_limit: Duration,
 }
 
 /// A guest that is up.
@@ -46,8 +48,8 @@ pub struct Guest {
 const BOOTS_MAX: u32 = 3;
 /// For one boot. Ten seconds on an idle machine.
 const BOOT_LIMIT: Duration = Duration::from_secs(240);
-/// After so long QEMU is ended even if nobody is there any more to do it.
-const LIFE_LIMIT_S: &str = "7200";
+/// Of a guest from which nobody wants more.
+pub const LIFE_LIMIT: Duration = Duration::from_secs(7200);
 /// In the directory of a guest.
 const INITRAMFS: &str = "initramfs";
 const CONSOLE: &str = "console";
@@ -335,7 +337,7 @@ fn start_qemu(machine: &Machine, dir: &Path, image: &Path, marker: &str) -> Resu
     let mut command = Command::new("timeout");
     command.args([
         "--kill-after=5",
-        LIFE_LIMIT_S,
+        &machine.life_limit.as_secs().to_string(),
         "nice",
         "-n",
         "5",

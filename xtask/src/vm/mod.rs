@@ -94,6 +94,10 @@ pub fn run(options: &Options) -> Result<bool> {
         cpus: options.cpus,
         programs: programs()?,
         sees_host: options.real_programs.is_some(),
+        life_limit: match options.real_programs {
+            Some(_) => real_programs::LIFE_LIMIT,
+            None => guest::LIFE_LIMIT,
+        },
     };
     machine.programs.extend(options.program.iter().cloned());
     if let Some(rounds) = options.power_cuts {

@@ -15,6 +15,8 @@ const WAYS: &[&str] = &["/dev/ns1", "/dev/generic1", "zonefs:/tmp/zonefs"];
 /// The emulated processor takes some ten times as long.
 const PATIENCE: u32 = 20;
 const LIMIT: Duration = Duration::from_secs(3 * 3600);
+/// With what comes before.
+pub const LIFE_LIMIT: Duration = Duration::from_secs(4 * 3600);
 const SET_UP_LIMIT: Duration = Duration::from_secs(120);
 
 /// This machine's root with room of its own for what programs write.
