@@ -2,6 +2,7 @@
 
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use anyhow::{Context, Result, bail};
 
@@ -35,13 +36,22 @@ fn tail(text: &str) -> String {
 }
 
 /// A script that hangs is ended with all that it started, before its check is given up.
-const SCRIPT_SECONDS_MAX: &str = "570";
+const SCRIPT_SECONDS_MAX: u64 = 570;
+
+/// How many times longer scripts may take.
+static PATIENCE: AtomicU64 = AtomicU64::new(1);
+
+/// Lets scripts take so many times longer, as the checks that run them.
+pub fn be_patient(times: u64) {
+    PATIENCE.store(times.max(1), Ordering::Relaxed);
+}
 
 /// Runs a bash script in `dir`, with these variables; it ends at the first command that fails.
 /// Returns its standard output.
 pub fn script(dir: &Path, variables: &[(&str, &Path)], text: &str) -> Result<String> {
+    let limit = SCRIPT_SECONDS_MAX.saturating_mul(PATIENCE.load(Ordering::Relaxed));
     let mut command = Command::new("timeout");
-    command.args(["--kill-after=5", SCRIPT_SECONDS_MAX]);
+    command.args(["--kill-after=5", &limit.to_string()]);
     command.args(["bash", "-euo", "pipefail", "-c", text]);
     command.current_dir(dir);
     command.envs(variables.iter().copied());

@@ -9,7 +9,7 @@ use clap::{Parser, ValueEnum};
 use persimmon_mount_tests::check::{Check, Outcome, Runner};
 use persimmon_mount_tests::scenario::{self, Ground};
 use persimmon_mount_tests::volume::Kind;
-use persimmon_mount_tests::{posix, programs};
+use persimmon_mount_tests::{command, posix, programs};
 
 #[derive(Parser)]
 #[command(about = "Tests of a mounted filesystem")]
@@ -68,6 +68,7 @@ fn main() -> ExitCode {
 }
 
 fn run(args: &Args) -> Result<bool> {
+    command::be_patient(args.patience);
     let selected = |name: &str| {
         args.filters.is_empty() || args.filters.iter().any(|filter| name.contains(filter))
     };
