@@ -133,6 +133,39 @@ impl Media {
         Ok(whole.freeze())
     }
 
+    /// Reads places that have nothing to do with each other, `at_once` of them at the same time. One that
+    /// cannot be read is tried again by itself, and in its partner.
+    pub(crate) fn read_all(&self, places: &[(Addr, u32)], at_once: usize) -> Vec<Result<Buffer>> {
+        let geometry = self.geometry();
+        let start = |(addr, blocks): &(Addr, u32)| {
+            let zone = addr.zone();
+            let is_one = *blocks <= geometry.max_transfer_blocks
+                && addr.device() == DeviceId(0)
+                && zone.0 < geometry.zone_count;
+            is_one.then(|| {
+                add(&self.counters.read_commands, 1);
+                let bytes = u64::from(*blocks) * BLOCK_SIZE as u64;
+                add(&self.counters.read_bytes, bytes);
+                self.device.submit(Command::Read {
+                    zone,
+                    block: addr.block(),
+                    blocks: *blocks,
+                })
+            })
+        };
+        let mut read = Vec::with_capacity(places.len());
+        for some in places.chunks(at_once.max(1)) {
+            let under_way: Vec<Option<Pending>> = some.iter().map(start).collect();
+            for ((addr, blocks), pending) in some.iter().zip(under_way) {
+                read.push(match pending.map(Pending::wait) {
+                    Some(Ok(Completion::Read(buffer))) => Ok(buffer),
+                    _ => self.read(*addr, *blocks),
+                });
+            }
+        }
+        read
+    }
+
     /// Starts writes of `data` at the write pointer of `zone`, which is `block`, in as many
     /// commands as the device needs, and the same to its partner.
     pub(crate) fn write(

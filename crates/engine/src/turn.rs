@@ -1,42 +1,88 @@
 //! A turn: work that only one thread does at a time, I/O included. Unlike a lock it guards no
-//! data.
+//! data, and it is handed on in the order in which it was asked for: who takes it again and again
+//! makes nobody wait for more than one of them.
 
-use std::sync::{Condvar, Mutex, PoisonError};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
 /// Who takes it works alone; others wait for their turn.
 #[derive(Debug, Default)]
 pub(crate) struct Turn {
-    taken: Mutex<bool>,
+    tickets: Mutex<Tickets>,
     given_back: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct Tickets {
+    /// Of whoever asks next.
+    next: u64,
+    /// Of who has the turn; if that is the next one, nobody has it.
+    now: u64,
 }
 
 /// The turn, until dropped.
 pub(crate) struct Taken<'a>(&'a Turn);
 
 impl Turn {
+    fn tickets(&self) -> MutexGuard<'_, Tickets> {
+        self.tickets.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     pub(crate) fn take(&self) -> Taken<'_> {
-        let mut taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
-        while *taken {
-            taken = self
-                .given_back
-                .wait(taken)
-                .unwrap_or_else(PoisonError::into_inner);
-        }
-        *taken = true;
+        let mut tickets = self.tickets();
+        let own = tickets.next;
+        tickets.next += 1;
+        let waits = |tickets: &mut Tickets| tickets.now != own;
+        let waited = self.given_back.wait_while(tickets, waits);
+        drop(waited.unwrap_or_else(PoisonError::into_inner));
         Taken(self)
     }
 
     /// Takes it if nobody has it.
     pub(crate) fn try_take(&self) -> Option<Taken<'_>> {
-        let mut taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
-        // Not made where it is not taken: dropping it gives the turn back.
-        (!std::mem::replace(&mut *taken, true)).then(|| Taken(self))
+        let mut tickets = self.tickets();
+        if tickets.now != tickets.next {
+            return None;
+        }
+        tickets.next += 1;
+        Some(Taken(self))
     }
 }
 
 impl Drop for Taken<'_> {
     fn drop(&mut self) {
-        *self.0.taken.lock().unwrap_or_else(PoisonError::into_inner) = false;
-        self.0.given_back.notify_one();
+        self.0.tickets().now += 1;
+        // Only one of those who wait has the next ticket.
+        self.0.given_back.notify_all();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicU32, Ordering};
+    use std::thread;
+
+    use super::*;
+
+    #[test]
+    fn goes_round_in_order() {
+        let (turn, others) = (Turn::default(), AtomicU32::new(0));
+        let taken = turn.take();
+        assert!(turn.try_take().is_none());
+        thread::scope(|scope| {
+            for _ in 0..3 {
+                scope.spawn(|| {
+                    let _turn = turn.take();
+                    others.fetch_add(1, Ordering::Relaxed);
+                });
+            }
+            while turn.tickets().next < 4 {
+                thread::yield_now();
+            }
+            drop(taken);
+            // Who comes back takes its place behind those who wait.
+            let _turn = turn.take();
+            assert_eq!(others.load(Ordering::Relaxed), 3);
+        });
+        assert!(turn.try_take().is_some());
     }
 }

@@ -11,6 +11,7 @@ use persimmon_format::zone_header::VolumeIdentity;
 use persimmon_format::{Ino, Key, KeyKind, Lsn, PageId, VolumeKey};
 
 use crate::checkpoint::CheckpointState;
+use crate::cleaning::{Course, Unpaid};
 use crate::data::{Compressibility, Files, Space, Tails, Truncations};
 use crate::error::{Error, Result};
 use crate::faults::{Fault, fault};
@@ -55,6 +56,9 @@ pub struct Volume {
     pub(crate) checkpoint_state: Mutex<CheckpointState>,
     pub(crate) checkpoint_turn: Turn,
     pub(crate) cleaning_turn: Turn,
+    /// Victims under way, at most one of a part; whoever has the turn goes on with them.
+    pub(crate) courses: Mutex<Vec<Course>>,
+    pub(crate) unpaid: Unpaid,
     /// Something was changed since the last whole checkpoint's cut that no record tells of.
     pub(crate) unlogged: AtomicBool,
     pub(crate) packing_turn: Turn,
@@ -149,6 +153,8 @@ impl Volume {
             checkpoint_state: Mutex::new(parts.checkpoint),
             checkpoint_turn: Turn::default(),
             cleaning_turn: Turn::default(),
+            courses: Mutex::default(),
+            unpaid: Unpaid::default(),
             unlogged: AtomicBool::new(false),
             packing_turn: Turn::default(),
             packing_stuck: AtomicBool::new(false),

@@ -27,31 +27,41 @@ impl Volume {
             Bound::Included(key) | Bound::Excluded(key) => *key,
             Bound::Unbounded => Key::new(Ino(0), KeyKind(0), 0),
         };
-        let items = (self.cached_pages_max() * ITEMS_PER_PAGE).clamp(64, ITEMS);
         loop {
-            let mut picked = Vec::new();
-            let mut next = None;
-            self.view::<_, Error>(|view| {
-                picked.clear();
-                next = None;
-                let mut seen = 0;
-                view.scan(from, |key, value| {
-                    if seen == items {
-                        next = Some(key);
-                    }
-                    if seen == items || !keys.contains(&key) {
-                        return Ok(ControlFlow::Break(()));
-                    }
-                    seen += 1;
-                    picked.extend(pick(key, value));
-                    Ok(ControlFlow::Continue(()))
-                })
-            })?;
+            let (picked, next) = self.look(from, &keys, &mut pick)?;
             picked.into_iter().for_each(&mut visit);
             match next {
                 Some(key) => from = key,
                 None => return Ok(()),
             }
         }
+    }
+
+    /// The first items of a walk, from this key on: what `pick` made of them, and where it goes on.
+    pub(crate) fn look<T>(
+        &self,
+        from: Key,
+        keys: &impl RangeBounds<Key>,
+        mut pick: impl FnMut(Key, &[u8]) -> Option<T>,
+    ) -> Result<(Vec<T>, Option<Key>)> {
+        let items = (self.cached_pages_max() * ITEMS_PER_PAGE).clamp(64, ITEMS);
+        let (mut picked, mut next) = (Vec::new(), None);
+        self.view::<_, Error>(|view| {
+            picked.clear();
+            next = None;
+            let mut seen = 0;
+            view.scan(from, |key, value| {
+                if seen == items {
+                    next = Some(key);
+                }
+                if seen == items || !keys.contains(&key) {
+                    return Ok(ControlFlow::Break(()));
+                }
+                seen += 1;
+                picked.extend(pick(key, value));
+                Ok(ControlFlow::Continue(()))
+            })
+        })?;
+        Ok((picked, next))
     }
 }

@@ -427,6 +427,9 @@ impl Volume {
         // Cleaning must not wait for cleaning, nor for the checkpoint it ends in.
         let makes_none = class == Class::CleanedData || way.superseding || way.without_cleaning;
         let mut hopeless = false;
+        if !makes_none {
+            self.pay_for(runs.iter().map(|run| u64::from(run.data.blocks())).sum());
+        }
         while !runs.is_empty() {
             let floor = match stream {
                 _ if class == Class::CleanedData => self.survivors_floor(),

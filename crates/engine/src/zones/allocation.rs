@@ -98,6 +98,12 @@ impl Table {
         })
     }
 
+    /// Blocks that still fit into open zones of file data that nobody writes to now.
+    pub(super) fn unwritten_blocks(&self) -> u64 {
+        let parked = self.parked.iter().filter(|w| w.stream.role() == Role::Data);
+        parked.map(|w| u64::from(w.room())).sum()
+    }
+
     /// What the zone of this stream that has least to do has to do; none if no writer is parked.
     pub(super) fn least_load(&self, stream: Stream) -> Option<u32> {
         let parked = self.parked.iter().filter(|w| w.stream == stream);

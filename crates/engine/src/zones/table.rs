@@ -334,6 +334,11 @@ impl Zones {
         (spare / zone_blocks.max(1)) as u32
     }
 
+    /// Blocks that still fit into open zones of file data.
+    pub(crate) fn unwritten_blocks(&self) -> u64 {
+        self.lock().unwritten_blocks()
+    }
+
     pub(crate) fn pin(&self, zone: ZoneId) -> Option<Pin> {
         self.pins.pin(zone)
     }

@@ -1,0 +1,297 @@
+//! A victim on its way to being empty. Each step looks at a bounded part of it, or moves a bounded
+//! number of blocks, so that nobody waits for a whole zone, and memory does not grow with zones.
+
+use persimmon_device::{BLOCK_SIZE, ZoneId};
+use persimmon_format::extent::Extent;
+use persimmon_format::summary::Summary;
+use persimmon_format::table::{Role, ZitEntry};
+use persimmon_format::{Addr, DeviceId, Key, KeyKind, PageId};
+
+use super::MOVE_BLOCKS;
+use super::moving::{Loaded, Survivor};
+use crate::Volume;
+use crate::error::{Error, Result};
+use crate::meta::extents;
+use crate::zones::table::ZoneStatus;
+use crate::zones::trace::ZoneEvent;
+
+/// Blocks searched for a summary at once.
+const SEARCH_BLOCKS: u32 = 64;
+/// Frames that are found before the first of them is moved, more or less: they are moved in the order of
+/// files and offsets. Of most zones that is all there are.
+const FOUND_MAX: usize = 16_384;
+/// Blocks read before the first of them is moved, more or less: what lies together is read together.
+const LOADED_BLOCKS_MAX: u64 = 1024;
+/// Frames looked up in one step.
+const LOOKED_MAX: usize = 2048;
+/// Pages of a metadata zone marked dirty in one step.
+const PAGES_AT_ONCE: usize = 64;
+
+/// What of a victim nobody has looked at yet.
+enum Ahead {
+    /// The last summary below this block, and those before it.
+    Below(u32),
+    /// The summary at this block, and those before it.
+    At(u32),
+    /// What summaries miss: the tree, from this key on.
+    Tree(Key),
+    /// Pages of a metadata zone.
+    Pages(Vec<PageId>),
+    Nothing,
+}
+
+/// A victim, and how far it was emptied.
+pub(crate) struct Course {
+    victim: ZoneStatus,
+    ahead: Ahead,
+    /// What was found and is to be moved, the next one last.
+    found: Vec<Survivor>,
+    /// What was read of it, the next one last.
+    loaded: Vec<Loaded>,
+}
+
+impl Course {
+    pub(super) fn victim(&self) -> &ZoneStatus {
+        &self.victim
+    }
+}
+
+impl Volume {
+    pub(super) fn begin_course(&self, victim: &ZoneStatus) -> Course {
+        let ahead = match victim.entry.role {
+            Role::Metadata => {
+                // As many pages as one checkpoint may take; a zone with more is chosen again.
+                let mut pages = self.move_metadata_from(victim.zone);
+                pages.truncate(self.zones.budget.dirty_pages_max / 2);
+                Ahead::Pages(pages)
+            }
+            _ => Ahead::Below(victim.entry.write_pointer),
+        };
+        Course {
+            victim: *victim,
+            ahead,
+            found: Vec::new(),
+            loaded: Vec::new(),
+        }
+    }
+
+    /// Empties a victim as far as that can be.
+    pub(crate) fn clean(&self, victim: &ZoneStatus) -> Result<()> {
+        let mut course = self.begin_course(victim);
+        while self.advance(&mut course, MOVE_BLOCKS)? {}
+        Ok(())
+    }
+
+    /// A step: looks at a part of the victim, reads a part of what was found, or moves blocks, not many more
+    /// than `blocks_max`. False when there is nothing more to do. After an error the victim is to be chosen anew.
+    pub(super) fn advance(&self, course: &mut Course, blocks_max: u64) -> Result<bool> {
+        let zone = course.victim.zone;
+        // Pinned, it is not reset and written again while its blocks are looked for and moved.
+        let _pin = self.zones.pin(zone);
+        let sequence = course.victim.entry.sequence;
+        let same = |e: &ZitEntry| e.sequence == sequence && e.valid > 0;
+        let goes_on = self.zones.entry(zone).is_some_and(|e| same(&e));
+        if goes_on && !course.loaded.is_empty() {
+            return self.move_some(course, blocks_max).map(|()| true);
+        }
+        if goes_on && !course.found.is_empty() {
+            return self.load_some(course).map(|()| true);
+        }
+        if goes_on && self.look_ahead(course)? {
+            return Ok(true);
+        }
+        self.end_course(&course.victim);
+        Ok(false)
+    }
+
+    fn end_course(&self, victim: &ZoneStatus) {
+        let (zone, grains) = (victim.zone, self.zones.grains(victim.zone));
+        if victim.entry.role != Role::Metadata && grains >= victim.entry.grains() {
+            tracing::warn!(zone = zone.0, grains, "cleaning moved nothing");
+            self.barren().insert(zone, victim.entry.sequence);
+        }
+        let valid_blocks = self.zones.valid(zone);
+        self.zones.trace.push(ZoneEvent::Cleaned {
+            zone,
+            blocks: victim.entry.valid.saturating_sub(valid_blocks),
+            valid_blocks,
+        });
+    }
+
+    /// Reads the next that was found, as far as it is still there.
+    fn load_some(&self, course: &mut Course) -> Result<()> {
+        let (mut live, mut blocks, mut looked) = (Vec::new(), 0, 0);
+        for survivor in course.found.iter().rev() {
+            if blocks >= LOADED_BLOCKS_MAX || looked >= LOOKED_MAX {
+                break;
+            }
+            looked += 1;
+            let before = live.len();
+            self.find_live(survivor, &mut live)?;
+            blocks += live.iter().skip(before).map(Survivor::blocks).sum::<u64>();
+        }
+        course.found.truncate(course.found.len() - looked);
+        course.loaded = self.read_survivors(live);
+        course.loaded.reverse();
+        Ok(())
+    }
+
+    /// Moves the next that was read, not many more than so many blocks. Each frame may dirty a page, and
+    /// what is placed leaves room for the pages of one group ([`Budget::survivors_floor`]).
+    ///
+    /// [`Budget::survivors_floor`]: crate::zones::Budget::survivors_floor
+    fn move_some(&self, course: &mut Course, blocks_max: u64) -> Result<()> {
+        let frames_max = (self.zones.budget.dirty_pages_max / 8).clamp(4, 512);
+        let (mut group, mut blocks) = (Vec::new(), 0);
+        while blocks < blocks_max && group.len() < frames_max {
+            let Some(next) = course.loaded.pop() else {
+                break;
+            };
+            blocks += next.survivor.blocks();
+            group.push(next);
+        }
+        let (stream, life) = self.zones.infer_survivors(course.victim.zone);
+        self.keep_metadata_zones()?;
+        self.move_group(&group, stream, life)
+    }
+
+    /// Looks for what is to be moved. False if nothing is left to look at.
+    fn look_ahead(&self, course: &mut Course) -> Result<bool> {
+        let zone = course.victim.zone;
+        match std::mem::replace(&mut course.ahead, Ahead::Nothing) {
+            Ahead::Nothing => return Ok(false),
+            Ahead::Pages(pages) => course.ahead = self.mark_pages(zone, pages)?,
+            Ahead::Tree(from) => {
+                let next;
+                (course.found, next) = self.search_tree(zone, from)?;
+                course.ahead = next.map_or(Ahead::Nothing, Ahead::Tree);
+            }
+            ahead @ (Ahead::Below(_) | Ahead::At(_)) => {
+                course.ahead = self.read_summaries(zone, ahead, &mut course.found);
+            }
+        }
+        course.found.sort_by_key(|s| (s.ino, s.block));
+        course.found.reverse();
+        Ok(true)
+    }
+
+    fn read_summaries(&self, zone: ZoneId, mut ahead: Ahead, found: &mut Vec<Survivor>) -> Ahead {
+        while found.len() < FOUND_MAX {
+            let next = match ahead {
+                Ahead::Below(block) => self.last_summary(zone, block),
+                Ahead::At(block) => self.summary_at(zone, block).map(|s| (block, s)),
+                _ => None,
+            };
+            let Some((at, summary)) = next else {
+                // Whoever fills the zone has its blocks in no tree yet.
+                if self.zones.is_filled(zone) {
+                    return Ahead::Nothing;
+                }
+                return Ahead::Tree(Key::from_bytes(&[0; Key::LEN]));
+            };
+            found.extend(summary.entries.iter().map(|entry| Survivor {
+                ino: entry.ino,
+                block: entry.file_block,
+                frame: Extent::Frame {
+                    addr: Addr::new(DeviceId(0), zone, entry.zone_block),
+                    crcs: entry.crcs.clone(),
+                },
+            }));
+            found.extend(summary.pieces.iter().map(|entry| Survivor {
+                ino: entry.ino,
+                block: entry.file_block,
+                frame: Extent::Packed(entry.piece(zone)),
+            }));
+            ahead = match summary.previous {
+                0 => Ahead::Below(first_block(&summary, at)),
+                previous => Ahead::At(previous),
+            };
+        }
+        ahead
+    }
+
+    /// The extents in a part of the tree that lie in a zone, and where it goes on.
+    fn search_tree(&self, zone: ZoneId, from: Key) -> Result<(Vec<Survivor>, Option<Key>)> {
+        self.look(from, &.., |key: Key, value: &[u8]| {
+            if key.kind != KeyKind::EXTENT {
+                return None;
+            }
+            let frame = Extent::decode(value).ok()?;
+            let in_zone = frame
+                .on_device()
+                .is_some_and(|(addr, _)| addr.zone() == zone);
+            in_zone.then_some(Survivor {
+                ino: key.ino,
+                block: key.item,
+                frame,
+            })
+        })
+    }
+
+    /// Has the next whole checkpoint write some pages elsewhere.
+    fn mark_pages(&self, zone: ZoneId, mut pages: Vec<PageId>) -> Result<Ahead> {
+        for page in pages.drain(..pages.len().min(PAGES_AT_ONCE)) {
+            self.keep_dirty_bound()?;
+            self.fetch(page, &mut None)?;
+            let mut meta = self.meta_mut();
+            let still = meta.mat.get(page).is_some_and(|e| e.addr.zone() == zone);
+            if still && meta.cache.mark_dirty(page).is_ok() {
+                drop(meta);
+                self.checkpoint_state().cold.insert(page);
+            }
+        }
+        Ok(match pages.is_empty() {
+            true => Ahead::Nothing,
+            false => Ahead::Pages(pages),
+        })
+    }
+
+    fn summary_at(&self, zone: ZoneId, at: u32) -> Option<Summary> {
+        let sequence = self.zones.entry(zone)?.sequence;
+        let block = self.media.read(Addr::new(DeviceId(0), zone, at), 1).ok()?;
+        Summary::decode(&block, &self.key, sequence, at).ok()
+    }
+
+    /// The last summary below a block of a zone, and its place.
+    pub(crate) fn last_summary(&self, zone: ZoneId, below: u32) -> Option<(u32, Summary)> {
+        let sequence = self.zones.entry(zone)?.sequence;
+        let mut end = below;
+        while end > 1 {
+            let start = end.saturating_sub(SEARCH_BLOCKS).max(1);
+            if let Ok(bytes) = self
+                .media
+                .read(Addr::new(DeviceId(0), zone, start), end - start)
+            {
+                for (i, block) in bytes.chunks_exact(BLOCK_SIZE).enumerate().rev() {
+                    let at = start + i as u32;
+                    if let Ok(summary) = Summary::decode(block, &self.key, sequence, at) {
+                        return Some((at, summary));
+                    }
+                }
+            }
+            end = start;
+        }
+        None
+    }
+
+    /// What is still there of what was found.
+    fn find_live(&self, survivor: &Survivor, out: &mut Vec<Survivor>) -> Result<()> {
+        let Survivor { ino, block, frame } = survivor;
+        let live = self.view::<_, Error>(|view| {
+            view.find(|meta| extents::still_there(meta, *ino, *block, frame))
+        })?;
+        out.extend(live.into_iter().map(|p| Survivor {
+            ino: *ino,
+            block: p.block,
+            frame: p.extent,
+        }));
+        Ok(())
+    }
+}
+
+/// The first block that a summary describes: where to search for the one before it.
+fn first_block(summary: &Summary, at: u32) -> u32 {
+    let frames = summary.entries.iter().map(|e| e.zone_block);
+    let pieces = summary.pieces.iter().map(|e| e.zone_block);
+    frames.chain(pieces).min().unwrap_or(1).min(at)
+}
