@@ -106,8 +106,8 @@ impl Volume {
         while free_zones() <= floor() {
             add(&self.media.counters.stalls, 1);
             let wanted = match fruitless {
-                // Who waits goes on with the first zone that there is.
-                0 => 1,
+                // Who waits goes on soon; one zone may be taken for survivors.
+                0 => 2,
                 _ => (self.zones.spare_zones(part) / 32).clamp(2, self.pool_zones(part).max(2)),
             };
             // Most garbage once what is worth most has not helped.
@@ -200,14 +200,14 @@ impl Volume {
                 .map(|s| s != Stepped::Idle);
         }
         for part in self.zones.budget.layout.parts() {
-            if self.clean_part_ahead(*part)? {
+            if self.clean_part_ahead(*part, STEP_BLOCKS)? {
                 return Ok(true);
             }
         }
         Ok(false)
     }
 
-    fn clean_part_ahead(&self, part: Part) -> Result<bool> {
+    fn clean_part_ahead(&self, part: Part, blocks_max: u64) -> Result<bool> {
         let pool = self.pool_zones(part);
         let (free, dead) = (self.zones.free_zones(part), self.zones.dead_zones(part));
         // Of metadata alone, what leaves with the next whole checkpoint is as good as dead.
@@ -229,7 +229,7 @@ impl Volume {
             return Ok(true);
         }
         let is_short = free + dead + leaving < floor + pool;
-        if is_short && self.clean_some(part, STEP_BLOCKS)? != Stepped::Idle {
+        if is_short && self.clean_some(part, blocks_max)? != Stepped::Idle {
             return Ok(true);
         }
         match (dead > 0, leaving > 0) {

@@ -3,7 +3,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::{STEP_BLOCKS, Stepped};
+use super::STEP_BLOCKS;
 use crate::Volume;
 use crate::zones::Part;
 
@@ -32,9 +32,9 @@ impl Volume {
         let mut owed = self.owed_for(unpaid);
         while owed > 0 {
             let before = self.statistics().blocks_moved;
-            match self.clean_some(Part::Data, owed.min(STEP_BLOCKS)) {
-                Ok(Stepped::GoesOn) => {}
-                Ok(Stepped::Emptied | Stepped::Idle) => return,
+            match self.clean_part_ahead(Part::Data, owed.min(STEP_BLOCKS)) {
+                Ok(true) => {}
+                Ok(false) => return,
                 Err(error) => {
                     tracing::debug!(%error, "cleaning for what is written");
                     return;
@@ -56,7 +56,9 @@ impl Volume {
             return 0;
         }
         let zones = (free + self.zones.dead_zones(Part::Data)).saturating_sub(floor);
-        let left = u64::from(zones) * zone_blocks + self.zones.unwritten_blocks();
+        // Streams have zones of their own: what is left in all that are open is not there for each.
+        let open = self.zones.unwritten_blocks().min(zone_blocks);
+        let left = u64::from(zones) * zone_blocks + open;
         let missing = half.saturating_sub(left);
         if missing == 0 {
             return 0;
