@@ -26,6 +26,9 @@ use crate::zones::{self, Stream, Tries, ZoneWriter, Zones};
 /// Blocks of pages written before waiting for them.
 const BATCH_BLOCKS: usize = 256;
 
+/// Zones reset at the same time at most.
+const RESETS_AT_ONCE: usize = 64;
+
 /// What checkpoints remember from one to the next.
 pub(crate) struct CheckpointState {
     /// Number of the last checkpoint that was begun.
@@ -247,9 +250,8 @@ impl Volume {
         self.meta_mut().riding.forget_cut();
         self.checkpoint_state().footer = Some(footer);
         add(&self.media.counters.checkpoints, 1);
-        for zone in unneeded {
-            self.reset_zone(zone.zone, true);
-        }
+        let unneeded: Vec<ZoneId> = unneeded.iter().map(|zone| zone.zone).collect();
+        self.reset_zones(&unneeded, true);
         self.reset_unused(std::mem::take(&mut snapshot.zones.resets));
         self.meta_mut().cache.evict(self.cached_pages_max());
         Ok(Written::Durable)
@@ -338,9 +340,8 @@ impl Volume {
         )?;
         self.checkpoint_state().footer = Some(footer);
         add(&self.media.counters.zone_checkpoints, 1);
-        for zone in unneeded {
-            self.reset_zone(zone.zone, true);
-        }
+        let unneeded: Vec<ZoneId> = unneeded.iter().map(|zone| zone.zone).collect();
+        self.reset_zones(&unneeded, true);
         self.zones.examine(&self.media);
         if self.zones.log_is_failing() {
             // Without the journal the footer leads to a tree that names what lies in these zones.
@@ -352,31 +353,36 @@ impl Volume {
 
     /// Resets the zones that a cut found with nothing valid in them.
     fn reset_unused(&self, zones: Vec<ZoneId>) {
-        for zone in zones {
-            if self.zones.may_reset(zone) {
-                self.reset_zone(zone, false);
-            }
+        for some in zones.chunks(RESETS_AT_ONCE) {
+            let some = some.iter().copied();
+            let some: Vec<ZoneId> = some.filter(|zone| self.zones.may_reset(*zone)).collect();
+            self.reset_zones(&some, false);
         }
     }
 
-    /// Resets a zone nobody needs, and its partner. Where that fails the zone stays as it is, and
-    /// the next checkpoint tries again.
+    /// Resets a zone nobody needs, and its partner.
     pub(crate) fn reset_zone(&self, zone: ZoneId, keep_allocated: bool) {
-        let partner = self.media.pairs.part(zone);
-        for zone in std::iter::once(zone).chain(partner) {
-            self.reset_one(zone, keep_allocated);
-        }
+        self.reset_zones(&[zone], keep_allocated);
     }
 
-    fn reset_one(&self, zone: ZoneId, keep_allocated: bool) {
-        match self.media.reset(zone, keep_allocated) {
-            Ok(()) => self.zones.freed(zone),
-            Err(error) => {
-                let report = self.media.device().report(zone.0..zone.0 + 1);
-                let retired = report.is_ok_and(|zones| zones.iter().any(|z| z.state.is_dead()));
-                tracing::warn!(zone = zone.0, retired, %error, "zone could not be reset");
-                self.zones.not_freed(zone, retired);
-            }
+    /// Resets zones nobody needs, and their partners. Where that fails a zone stays as it is, and the
+    /// next checkpoint tries again.
+    fn reset_zones(&self, zones: &[ZoneId], keep_allocated: bool) {
+        let both = |zone: &ZoneId| {
+            let partner = self.media.pairs.part(*zone);
+            std::iter::once(*zone).chain(partner)
+        };
+        let zones: Vec<ZoneId> = zones.iter().flat_map(both).collect();
+        let done = self.media.reset_all(&zones, keep_allocated);
+        for (zone, done) in zones.into_iter().zip(done) {
+            let Err(error) = done else {
+                self.zones.freed(zone);
+                continue;
+            };
+            let report = self.media.device().report(zone.0..zone.0 + 1);
+            let retired = report.is_ok_and(|zones| zones.iter().any(|z| z.state.is_dead()));
+            tracing::warn!(zone = zone.0, retired, %error, "zone could not be reset");
+            self.zones.not_freed(zone, retired);
         }
     }
 

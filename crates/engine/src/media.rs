@@ -219,13 +219,25 @@ impl Media {
     }
 
     pub(crate) fn reset(&self, zone: ZoneId, keep_allocated: bool) -> Result<()> {
-        add(&self.counters.resets, 1);
-        let reset = self.device.run(Command::Reset {
-            zone,
-            keep_allocated,
+        let mut done = self.reset_all(&[zone], keep_allocated);
+        done.pop().unwrap_or(Ok(()))
+    }
+
+    /// Resets zones at the same time: on flash each takes milliseconds.
+    pub(crate) fn reset_all(&self, zones: &[ZoneId], keep_allocated: bool) -> Vec<Result<()>> {
+        let start = |zone: &ZoneId| {
+            add(&self.counters.resets, 1);
+            self.device.submit(Command::Reset {
+                zone: *zone,
+                keep_allocated,
+            })
+        };
+        let under_way: Vec<Pending> = zones.iter().map(start).collect();
+        let done = zones.iter().zip(under_way).map(|(zone, pending)| {
+            self.suspect(*zone, pending.wait())?;
+            Ok(())
         });
-        self.suspect(zone, reset)?;
-        Ok(())
+        done.collect()
     }
 
     /// Opens a zone and its partner before they are written to. A device whose space is a host's sets it aside

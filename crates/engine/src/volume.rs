@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use persimmon_device::{ZoneId, ZoneInfo, ZonedDevice};
 use persimmon_format::record::Op;
@@ -59,6 +59,8 @@ pub struct Volume {
     /// Victims under way, at most one of a part; whoever has the turn goes on with them.
     pub(crate) courses: Mutex<Vec<Course>>,
     pub(crate) unpaid: Unpaid,
+    /// Called when a zone was taken for file data.
+    zone_taken: OnceLock<Box<dyn Fn() + Send + Sync>>,
     /// Something was changed since the last whole checkpoint's cut that no record tells of.
     pub(crate) unlogged: AtomicBool,
     pub(crate) packing_turn: Turn,
@@ -155,6 +157,7 @@ impl Volume {
             cleaning_turn: Turn::default(),
             courses: Mutex::default(),
             unpaid: Unpaid::default(),
+            zone_taken: OnceLock::new(),
             unlogged: AtomicBool::new(false),
             packing_turn: Turn::default(),
             packing_stuck: AtomicBool::new(false),
@@ -426,6 +429,19 @@ impl Volume {
         let percent = self.tuned.checkpoint_due_percent.load(Ordering::Relaxed);
         self.pages_to_bound() * 100 >= budget.dirty_pages_max * percent as usize
             || self.log.blocks_to_replay() * 100 >= budget.journal_blocks_max * u64::from(percent)
+    }
+
+    /// Has `call` told whenever a zone was taken for file data, so that there may be something to clean:
+    /// long before the next look at it is due where much is written. It is called by whoever writes, and
+    /// is not to wait. Only the first one given is called.
+    pub fn on_zone_taken(&self, call: impl Fn() + Send + Sync + 'static) {
+        let _ = self.zone_taken.set(Box::new(call));
+    }
+
+    pub(crate) fn tell_zone_taken(&self) {
+        if let Some(call) = self.zone_taken.get() {
+            call();
+        }
     }
 
     /// Does a piece of background work.

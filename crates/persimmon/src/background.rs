@@ -76,25 +76,56 @@ pub struct Background {
 /// Tells the threads to end, without making them wait out their tick.
 #[derive(Default)]
 struct Stop {
-    stopped: Mutex<bool>,
+    signals: Mutex<Signals>,
     changed: Condvar,
 }
 
+#[derive(Default)]
+struct Signals {
+    stopped: bool,
+    /// A zone was taken for file data since cleaning last looked.
+    zone_taken: bool,
+}
+
 impl Stop {
-    fn lock(&self) -> MutexGuard<'_, bool> {
-        self.stopped.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, Signals> {
+        self.signals.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn is_set(&self) -> bool {
+        self.lock().stopped
+    }
+
+    fn wait_while(
+        &self,
+        timeout: Duration,
+        waits: impl Fn(&Signals) -> bool,
+    ) -> MutexGuard<'_, Signals> {
+        let waited = self
+            .changed
+            .wait_timeout_while(self.lock(), timeout, |signals| waits(signals));
+        waited.unwrap_or_else(PoisonError::into_inner).0
     }
 
     /// Waits; true when it is time to end.
     fn wait(&self, timeout: Duration) -> bool {
-        let waited = self
-            .changed
-            .wait_timeout_while(self.lock(), timeout, |stopped| !*stopped);
-        *waited.unwrap_or_else(PoisonError::into_inner).0
+        self.wait_while(timeout, |signals| !signals.stopped).stopped
+    }
+
+    /// The same, and waits no longer when a zone is taken.
+    fn wait_for_zone(&self, timeout: Duration) -> bool {
+        let mut signals = self.wait_while(timeout, |s| !s.stopped && !s.zone_taken);
+        signals.zone_taken = false;
+        signals.stopped
+    }
+
+    fn zone_taken(&self) {
+        self.lock().zone_taken = true;
+        self.changed.notify_all();
     }
 
     fn set(&self) {
-        *self.lock() = true;
+        self.lock().stopped = true;
         self.changed.notify_all();
     }
 }
@@ -134,9 +165,15 @@ impl Background {
         background.spawn("checkpoint", vfs, move |stop| {
             step_loop(&keep, stop, Task::CheckpointIfDue);
         })?;
+        let taken = Arc::downgrade(&background.stop);
+        vfs.volume().on_zone_taken(move || {
+            if let Some(stop) = taken.upgrade() {
+                stop.zone_taken();
+            }
+        });
         let clean = Arc::clone(vfs);
         background.spawn("cleaning", vfs, move |stop| {
-            step_loop(&clean, stop, Task::CleanIfDue);
+            while !stop.wait_for_zone(TICK) && run(&clean, stop, Task::CleanIfDue) {}
         })?;
         Ok(background)
     }
@@ -263,7 +300,7 @@ fn tell_losses(volume: &Volume) {
 /// What cannot be freed now stays on the list for the next mount.
 fn free_orphans(vfs: &Vfs, stop: &Stop, orphans: &[Ino]) {
     for ino in orphans {
-        if *stop.lock() {
+        if stop.is_set() {
             return;
         }
         if let Err(error) = vfs.reclaim_orphans(&[*ino]) {
@@ -285,7 +322,7 @@ fn run(vfs: &Vfs, stop: &Stop, task: Task) -> bool {
     loop {
         let once = task == Task::Commit;
         match vfs.volume().step(task) {
-            Ok(Progress::Worked) if !once && !*stop.lock() => {}
+            Ok(Progress::Worked) if !once && !stop.is_set() => {}
             Ok(_) => return true,
             Err(error) => return survives(vfs, stop, task, &error),
         }

@@ -32,7 +32,7 @@ impl Survivor {
     fn place(&self) -> Option<(Addr, u32)> {
         match &self.frame {
             Extent::Frame { addr, crcs } => Some((*addr, crcs.len() as u32)),
-            Extent::Packed(piece) => Some((piece.addr, piece.span() as u32)),
+            Extent::Packed(piece) => Some((piece.addr, piece.span())),
             _ => None,
         }
     }

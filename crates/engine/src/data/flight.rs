@@ -465,6 +465,9 @@ impl Volume {
                 continue;
             }
             pins.extend(self.zones.pin_filling(writer.zone));
+            if writer.write_pointer == 1 {
+                self.tell_zone_taken();
+            }
             let zone = writer.zone;
             let result = writer.place(&self.media, &self.key, class, &mut runs, way.in_flight);
             self.zones.give_back(&self.media, writer);

@@ -4,7 +4,7 @@
 //! **What is modelled.** A drive of *dies*. Each zone belongs to one ([`Dies`]); the commands of one
 //! die run one after the other in the order of submission, dies run in parallel. A command takes a
 //! fixed time and a time for each KiB it moves ([`Cost`]), from the moment when it is submitted and
-//! its die is free. A flush takes its time from its submission: it waits for no die and delays
+//! its die is free. Reads may have dies of their own, over which zones are spread ([`Reads`]). A flush takes its time from its submission: it waits for no die and delays
 //! none, and several flushes overlap, which favours who flushes often. A device without a volatile
 //! cache is never sent one.
 //! Zone reports take no time, nor do commands that find no power.
@@ -50,4 +50,4 @@ pub(crate) use timing::Schedule;
 
 pub use clients::Client;
 pub use clock::VirtualClock;
-pub use timing::{Cost, Dies, Timing};
+pub use timing::{Cost, Dies, Reads, Timing};
