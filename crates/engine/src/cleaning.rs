@@ -45,6 +45,19 @@ const ROUNDS_MAX: usize = 64;
 /// The same where nobody is refused if no zone is gained, so that it is tried at every change.
 const ROUNDS_MAX_SHRINK: usize = 4;
 
+/// Zones of a part.
+struct Stock {
+    free: u32,
+    /// The next checkpoint frees them.
+    dead: u32,
+    /// So does the next whole one.
+    leaving: u32,
+    /// New data leaves so many free.
+    floor: u32,
+    /// Beyond those, so many are to be free or dead.
+    pool: u32,
+}
+
 /// How a step of cleaning ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stepped {
@@ -182,34 +195,64 @@ impl Volume {
         pool.max(options.pool_zones_min.max(1))
     }
 
-    /// Takes a step of cleaning ahead of need, or frees what needs only a checkpoint. False if there was
-    /// no reason to.
-    ///
-    /// As zones fill, others are emptied, one for one, and the checkpoint that frees them is
-    /// written when nearly all that were free are filled: it costs as much as ever, however many
-    /// zones it frees.
+    /// Takes a step of cleaning ahead of need. False if there was no reason to: as zones fill, others are
+    /// emptied, one for one.
     pub(crate) fn clean_ahead(&self) -> Result<bool> {
         let movable = self.zones.survivors_floor(self.meta().cache.dirty());
         let are_free = |part| self.zones.free_zones(part);
         let may_move =
             are_free(Part::Metadata) > movable && are_free(Part::Data) > self.survivors_floor();
+        let parts = self.zones.budget.layout.parts().iter();
         if may_move && self.choose_failing().is_some() {
-            let parts = self.zones.budget.layout.parts().iter();
-            return self
-                .clean_first(parts.rev(), STEP_BLOCKS)
-                .map(|s| s != Stepped::Idle);
+            let stepped = self.clean_first(parts.rev(), STEP_BLOCKS)?;
+            return Ok(stepped != Stepped::Idle);
         }
+        let short = parts.filter(|part| {
+            let Stock {
+                free,
+                dead,
+                leaving,
+                floor,
+                pool,
+            } = self.stock(**part);
+            free + dead + leaving < floor + pool
+        });
+        Ok(self.clean_first(short, STEP_BLOCKS)? != Stepped::Idle)
+    }
+
+    /// Frees what needs only a checkpoint, when nearly all that were free are filled: it costs as much
+    /// as ever, however many zones it frees. False if there was no reason to.
+    pub(crate) fn free_ahead(&self) -> Result<bool> {
         for part in self.zones.budget.layout.parts() {
-            if self.clean_part_ahead(*part, STEP_BLOCKS)? {
+            let Stock {
+                free,
+                dead,
+                leaving,
+                floor,
+                pool,
+            } = self.stock(*part);
+            let is_short = free + dead + leaving < floor + pool;
+            // While others are emptied it waits for some of them, unless the last one is about to be taken.
+            let enough = match is_short && free > floor + 1 {
+                true => (pool / 4).max(1),
+                false => 1,
+            };
+            if free > floor + pool / 4 {
+                continue;
+            }
+            if dead >= enough {
+                self.checkpoint_zones()?;
+                return Ok(true);
+            }
+            if !is_short && leaving > 0 {
+                self.checkpoint()?;
                 return Ok(true);
             }
         }
         Ok(false)
     }
 
-    fn clean_part_ahead(&self, part: Part, blocks_max: u64) -> Result<bool> {
-        let pool = self.pool_zones(part);
-        let (free, dead) = (self.zones.free_zones(part), self.zones.dead_zones(part));
+    fn stock(&self, part: Part) -> Stock {
         // Of metadata alone, what leaves with the next whole checkpoint is as good as dead.
         let (floor, leaving) = match part {
             Part::Data => (self.data_floor(), 0),
@@ -218,26 +261,13 @@ impl Volume {
                 (self.changes_floor(), leaving)
             }
         };
-        // What waits for a checkpoint alone comes first: nobody is to wait for it while others are emptied.
-        let are_few = free <= floor + pool / 4;
-        let enough = match free <= floor + 1 {
-            true => 1,
-            false => (pool / 4).max(1),
-        };
-        if are_few && dead >= enough {
-            self.checkpoint_zones()?;
-            return Ok(true);
+        Stock {
+            free: self.zones.free_zones(part),
+            dead: self.zones.dead_zones(part),
+            leaving,
+            floor,
+            pool: self.pool_zones(part),
         }
-        let is_short = free + dead + leaving < floor + pool;
-        if is_short && self.clean_some(part, blocks_max)? != Stepped::Idle {
-            return Ok(true);
-        }
-        match (dead > 0, leaving > 0) {
-            (true, _) if are_few => self.checkpoint_zones()?,
-            (false, true) if are_few => self.checkpoint()?,
-            _ => return Ok(false),
-        }
-        Ok(true)
     }
 
     /// Cleans a zone that has failed, or else the best victim, or what is left to do in one. False if there

@@ -98,8 +98,10 @@ pub enum Task {
     CheckpointIfDue,
     /// Write a checkpoint.
     Checkpoint,
-    /// Clean ahead, one victim, if free zones run low.
+    /// Clean ahead, a part of a victim, if free zones run low.
     CleanIfDue,
+    /// Free the zones in which nothing is valid, if free zones run low. Beside cleaning: resets take long.
+    FreeIfDue,
     /// Clean one victim.
     Clean,
     /// Free the zones in which nothing is valid, by a checkpoint of the zones alone if that can be.
@@ -462,6 +464,7 @@ impl Volume {
                 self.checkpoint().map(|()| Progress::Worked)
             }
             Task::CleanIfDue => self.clean_ahead().map(done),
+            Task::FreeIfDue => self.free_ahead().map(done),
             Task::Clean => self.clean_one().map(done),
             Task::FreeZones if self.zones.all_dead_zones() == 0 => Ok(Progress::Idle),
             Task::FreeZones => self.checkpoint_zones().map(|()| Progress::Worked),

@@ -209,7 +209,10 @@ fn thresholds_hold_from_now_on() {
         with_garbage(&volume);
         let changes = [("pool_zones_min", zones), ("pool_basis_points", 0)];
         tune(&volume, &changes).unwrap();
-        while volume.step(Task::CleanIfDue).unwrap() == persimmon_engine::Progress::Worked {}
+        while [Task::FreeIfDue, Task::CleanIfDue]
+            .into_iter()
+            .any(|task| volume.step(task).unwrap() == persimmon_engine::Progress::Worked)
+        {}
         let step = volume.clean_step(Some(0)).unwrap();
         step.free_zones + step.dead_zones
     };

@@ -83,8 +83,8 @@ struct Stop {
 #[derive(Default)]
 struct Signals {
     stopped: bool,
-    /// A zone was taken for file data since cleaning last looked.
-    zone_taken: bool,
+    /// Zones taken for file data so far.
+    zones_taken: u64,
 }
 
 impl Stop {
@@ -112,15 +112,15 @@ impl Stop {
         self.wait_while(timeout, |signals| !signals.stopped).stopped
     }
 
-    /// The same, and waits no longer when a zone is taken.
-    fn wait_for_zone(&self, timeout: Duration) -> bool {
-        let mut signals = self.wait_while(timeout, |s| !s.stopped && !s.zone_taken);
-        signals.zone_taken = false;
+    /// The same, and waits no longer than until a zone is taken that was not seen.
+    fn wait_for_zone(&self, timeout: Duration, seen: &mut u64) -> bool {
+        let signals = self.wait_while(timeout, |s| !s.stopped && s.zones_taken == *seen);
+        *seen = signals.zones_taken;
         signals.stopped
     }
 
     fn zone_taken(&self) {
-        self.lock().zone_taken = true;
+        self.lock().zones_taken += 1;
         self.changed.notify_all();
     }
 
@@ -171,10 +171,13 @@ impl Background {
                 stop.zone_taken();
             }
         });
-        let clean = Arc::clone(vfs);
-        background.spawn("cleaning", vfs, move |stop| {
-            while !stop.wait_for_zone(TICK) && run(&clean, stop, Task::CleanIfDue) {}
-        })?;
+        for (name, task) in [("cleaning", Task::CleanIfDue), ("freeing", Task::FreeIfDue)] {
+            let volume = Arc::clone(vfs);
+            background.spawn(name, vfs, move |stop| {
+                let mut seen = 0;
+                while !stop.wait_for_zone(TICK, &mut seen) && run(&volume, stop, task) {}
+            })?;
+        }
         Ok(background)
     }
 

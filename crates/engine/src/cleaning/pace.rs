@@ -3,7 +3,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::STEP_BLOCKS;
+use super::{STEP_BLOCKS, Stepped};
 use crate::Volume;
 use crate::zones::Part;
 
@@ -32,9 +32,10 @@ impl Volume {
         let mut owed = self.owed_for(unpaid);
         while owed > 0 {
             let before = self.statistics().blocks_moved;
-            match self.clean_part_ahead(Part::Data, owed.min(STEP_BLOCKS)) {
-                Ok(true) => {}
-                Ok(false) => return,
+            match self.clean_some(Part::Data, owed.min(STEP_BLOCKS)) {
+                Ok(Stepped::GoesOn) => {}
+                // The checkpoint that frees what is empty is for whoever cleans ahead: resets take long.
+                Ok(Stepped::Emptied | Stepped::Idle) => return,
                 Err(error) => {
                     tracing::debug!(%error, "cleaning for what is written");
                     return;

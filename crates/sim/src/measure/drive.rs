@@ -165,7 +165,7 @@ impl Drive {
     }
 
     fn background(&self) -> Result<(), MeasureError> {
-        for task in [Task::CheckpointIfDue, Task::CleanIfDue] {
+        for task in [Task::CheckpointIfDue, Task::FreeIfDue, Task::CleanIfDue] {
             for _ in 0..STEPS_MAX {
                 match self.volume.step(task) {
                     Ok(Progress::Worked) => {}

@@ -17,7 +17,7 @@ use crate::device::pattern;
 use crate::load::{Load, Scatter};
 use crate::time::Client;
 
-/// How often a mount looks for work, and how often for cleaning ahead.
+/// How often a mount looks for work; for cleaning ahead and freeing it looks when a zone is taken.
 const TICK: Duration = Duration::from_millis(50);
 const CLEANING_TICK: Duration = Duration::from_millis(1);
 /// Patterns of clients, apart from those of the warm-up.
@@ -68,6 +68,7 @@ pub(super) fn run(drive: &Drive, plan: &Plan, pace: &Pace) -> Result<Measured, M
     let tasks = [
         (Task::CheckpointIfDue, TICK),
         (Task::CleanIfDue, CLEANING_TICK),
+        (Task::FreeIfDue, CLEANING_TICK),
     ];
     for (task, tick) in tasks {
         clients.push(Box::new(move || {
