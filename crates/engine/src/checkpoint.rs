@@ -234,7 +234,7 @@ impl Volume {
         self.write_mat(number, &mut counts, &mut written)?;
         self.write_zit(number, &mut counts, &mut written)?;
         if fault(Fault::ResetBeforeCheckpoint) {
-            self.reset_unused(std::mem::take(&mut snapshot.zones.resets));
+            self.reset_unused(&std::mem::take(&mut snapshot.zones.resets));
         }
         if !fault(Fault::FooterBeforePages) {
             self.media.flush()?;
@@ -250,9 +250,9 @@ impl Volume {
         self.meta_mut().riding.forget_cut();
         self.checkpoint_state().footer = Some(footer);
         add(&self.media.counters.checkpoints, 1);
-        let unneeded: Vec<ZoneId> = unneeded.iter().map(|zone| zone.zone).collect();
-        self.reset_zones(&unneeded, true);
-        self.reset_unused(std::mem::take(&mut snapshot.zones.resets));
+        let unneeded = unneeded.iter().map(|zone| (zone.zone, true));
+        let unused = self.unused(&snapshot.zones.resets);
+        self.reset_zones(unneeded.chain(unused).collect());
         self.meta_mut().cache.evict(self.cached_pages_max());
         Ok(Written::Durable)
     }
@@ -318,7 +318,7 @@ impl Volume {
         };
         self.write_zit(number, &mut counts, &mut written)?;
         if fault(Fault::ResetBeforeZones) {
-            self.reset_unused(std::mem::take(&mut zones.resets));
+            self.reset_unused(&std::mem::take(&mut zones.resets));
         }
         self.media.flush()?;
         let footer = Footer {
@@ -340,50 +340,57 @@ impl Volume {
         )?;
         self.checkpoint_state().footer = Some(footer);
         add(&self.media.counters.zone_checkpoints, 1);
-        let unneeded: Vec<ZoneId> = unneeded.iter().map(|zone| zone.zone).collect();
-        self.reset_zones(&unneeded, true);
+        self.reset_zones(unneeded.iter().map(|zone| (zone.zone, true)).collect());
         self.zones.examine(&self.media);
         if self.zones.log_is_failing() {
             // Without the journal the footer leads to a tree that names what lies in these zones.
             return Ok(false);
         }
-        self.reset_unused(zones.resets);
+        self.reset_unused(&zones.resets);
         Ok(true)
     }
 
     /// Resets the zones that a cut found with nothing valid in them.
-    fn reset_unused(&self, zones: Vec<ZoneId>) {
-        for some in zones.chunks(RESETS_AT_ONCE) {
-            let some = some.iter().copied();
-            let some: Vec<ZoneId> = some.filter(|zone| self.zones.may_reset(*zone)).collect();
-            self.reset_zones(&some, false);
-        }
+    fn reset_unused(&self, zones: &[ZoneId]) {
+        self.reset_zones(self.unused(zones).collect());
+    }
+
+    /// Those of them in which there is still nothing, none of whose space is kept.
+    fn unused(&self, zones: &[ZoneId]) -> impl Iterator<Item = (ZoneId, bool)> {
+        let unused = zones.iter().filter(|zone| self.zones.may_reset(**zone));
+        unused.map(|zone| (*zone, false))
     }
 
     /// Resets a zone nobody needs, and its partner.
     pub(crate) fn reset_zone(&self, zone: ZoneId, keep_allocated: bool) {
-        self.reset_zones(&[zone], keep_allocated);
+        self.reset_zones(vec![(zone, keep_allocated)]);
     }
 
-    /// Resets zones nobody needs, and their partners. Where that fails a zone stays as it is, and the
-    /// next checkpoint tries again.
-    fn reset_zones(&self, zones: &[ZoneId], keep_allocated: bool) {
-        let both = |zone: &ZoneId| {
-            let partner = self.media.pairs.part(*zone);
-            std::iter::once(*zone).chain(partner)
+    /// Resets zones nobody needs, and their partners; their space may stay allocated. Where that fails a
+    /// zone stays as it is, and the next checkpoint tries again.
+    fn reset_zones(&self, zones: Vec<(ZoneId, bool)>) {
+        let both = |(zone, keep): (ZoneId, bool)| {
+            let partner = self.media.pairs.part(zone);
+            std::iter::once(zone).chain(partner).map(move |z| (z, keep))
         };
-        let zones: Vec<ZoneId> = zones.iter().flat_map(both).collect();
-        let done = self.media.reset_all(&zones, keep_allocated);
-        for (zone, done) in zones.into_iter().zip(done) {
-            let Err(error) = done else {
-                self.zones.freed(zone);
-                continue;
-            };
-            let report = self.media.device().report(zone.0..zone.0 + 1);
-            let retired = report.is_ok_and(|zones| zones.iter().any(|z| z.state.is_dead()));
-            tracing::warn!(zone = zone.0, retired, %error, "zone could not be reset");
-            self.zones.not_freed(zone, retired);
+        let zones: Vec<(ZoneId, bool)> = zones.into_iter().flat_map(both).collect();
+        for some in zones.chunks(RESETS_AT_ONCE) {
+            let done = self.media.reset_all(some);
+            for ((zone, _), done) in some.iter().zip(done) {
+                self.was_reset(*zone, done);
+            }
         }
+    }
+
+    fn was_reset(&self, zone: ZoneId, done: Result<()>) {
+        let Err(error) = done else {
+            self.zones.freed(zone);
+            return;
+        };
+        let report = self.media.device().report(zone.0..zone.0 + 1);
+        let retired = report.is_ok_and(|zones| zones.iter().any(|z| z.state.is_dead()));
+        tracing::warn!(zone = zone.0, retired, %error, "zone could not be reset");
+        self.zones.not_freed(zone, retired);
     }
 
     pub(crate) fn write_pages(
@@ -454,8 +461,12 @@ impl Volume {
             let mut writer = self.metadata_writer(stream)?;
             let room = writer.capacity - writer.write_pointer;
             if next.blocks() > room {
-                // Too little is left for a page: end the zone.
-                writer.failed = true;
+                // Too little is left for a page. A few blocks of nothing take microseconds, where finishing a
+                // zone takes milliseconds.
+                let nothing = BufferMut::zeroed(room as usize).freeze();
+                let mut pending = Vec::new();
+                writer.write_blocks(&self.media, class, vec![nothing], &mut pending);
+                writer.failed = wait_all(pending).is_err();
                 self.zones.give_back(&self.media, writer);
                 continue;
             }

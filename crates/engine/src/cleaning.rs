@@ -237,7 +237,7 @@ impl Volume {
                 true => (pool / 4).max(1),
                 false => 1,
             };
-            if free > floor + pool / 4 {
+            if free > floor + pool / 2 {
                 continue;
             }
             if dead >= enough {

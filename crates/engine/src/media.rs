@@ -219,21 +219,22 @@ impl Media {
     }
 
     pub(crate) fn reset(&self, zone: ZoneId, keep_allocated: bool) -> Result<()> {
-        let mut done = self.reset_all(&[zone], keep_allocated);
+        let mut done = self.reset_all(&[(zone, keep_allocated)]);
         done.pop().unwrap_or(Ok(()))
     }
 
-    /// Resets zones at the same time: on flash each takes milliseconds.
-    pub(crate) fn reset_all(&self, zones: &[ZoneId], keep_allocated: bool) -> Vec<Result<()>> {
-        let start = |zone: &ZoneId| {
+    /// Resets zones at the same time: on flash each takes milliseconds. With each is told whether its
+    /// space stays allocated.
+    pub(crate) fn reset_all(&self, zones: &[(ZoneId, bool)]) -> Vec<Result<()>> {
+        let start = |(zone, keep_allocated): &(ZoneId, bool)| {
             add(&self.counters.resets, 1);
             self.device.submit(Command::Reset {
                 zone: *zone,
-                keep_allocated,
+                keep_allocated: *keep_allocated,
             })
         };
         let under_way: Vec<Pending> = zones.iter().map(start).collect();
-        let done = zones.iter().zip(under_way).map(|(zone, pending)| {
+        let done = zones.iter().zip(under_way).map(|((zone, _), pending)| {
             self.suspect(*zone, pending.wait())?;
             Ok(())
         });

@@ -99,8 +99,8 @@ impl Timing {
     /// A drive after the Western Digital Ultrastar DC ZN540, as K. Doekemeijer et al. measured it ("Performance
     /// Characterization of NVMe Flash Devices with Zoned Namespaces", CLUSTER 2023), in round figures: a write of 4 KiB takes
     /// some 11 us, and one zone takes about 1 GB/s; reads wait for flash, some 70 us, many at the same time in one zone too,
-    /// and are not delayed by writes, which the drive buffers; resetting a full zone takes some 16 ms. It keeps what it has
-    /// completed when power fails.
+    /// and are not delayed by writes, which the drive buffers; resetting a full zone takes some 16 ms, finishing one that is
+    /// nearly full 3. It keeps what it has completed when power fails.
     #[must_use]
     pub fn zn540() -> Timing {
         Timing {
@@ -111,7 +111,7 @@ impl Timing {
             write: Cost::from_nanos(8_000, 900),
             read: Cost::from_nanos(68_000, 700),
             reset: Duration::from_millis(16),
-            finish: Duration::from_millis(50),
+            finish: Duration::from_millis(3),
             ..Timing::default()
         }
     }
