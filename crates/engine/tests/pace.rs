@@ -1,0 +1,56 @@
+//! Where free zones run low and nobody cleans ahead, those who write move blocks, a few for each of theirs.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "a test from top to bottom"
+)]
+
+mod common;
+
+use common::{NOW, create, fresh, noise, open};
+use persimmon_engine::{Progress, Task};
+use persimmon_sim::SimConfig;
+
+/// Blocks that a step of cleaning may move at most.
+const STEP_BLOCKS: u64 = 64;
+
+#[test]
+fn who_writes_moves_a_few_blocks_for_each() {
+    let volume = open(&fresh(SimConfig::new(240, 256)));
+    let ino = create(&volume).unwrap();
+    let blocks = volume.space().total_bytes / 4096 * 75 / 100;
+    let mut number = 0;
+    let mut write = |block: u64| {
+        number += 1;
+        let data = noise(number, 4096);
+        volume.write(ino, block * 4096, &data, NOW).unwrap();
+    };
+    for block in 0..blocks {
+        write(block);
+    }
+    volume.sync().unwrap();
+    let (mut most, mut before) = (0, volume.statistics());
+    let (begin, mut at) = (before, 1u64);
+    for _ in 0..2 * blocks {
+        at = at.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        write((at >> 33) % blocks);
+        volume.sync_file(ino).unwrap();
+        let after = volume.statistics();
+        most = most.max(after.since(&before).blocks_moved);
+        // What is empty is freed beside, as on a mount, and the journal is kept short.
+        for task in [Task::FreeIfDue, Task::CheckpointIfDue] {
+            while volume.step(task).unwrap() == Progress::Worked {}
+        }
+        before = volume.statistics();
+    }
+    let done = before.since(&begin);
+    assert!(done.blocks_moved > blocks, "{done:?}");
+    // Some wait all the same: where checkpoints take the last free zones.
+    assert!(
+        10 * done.cleaning_foreground < done.cleaning_background,
+        "{done:?}"
+    );
+    // Sixteen blocks are paid for at once, with up to twice what gains as many.
+    assert!(most <= 5 * STEP_BLOCKS, "{most}");
+}
