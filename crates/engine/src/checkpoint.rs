@@ -26,8 +26,9 @@ use crate::zones::{self, Stream, Tries, ZoneWriter, Zones};
 /// Blocks of pages written before waiting for them.
 const BATCH_BLOCKS: usize = 256;
 
-/// Zones reset at the same time at most.
-const RESETS_AT_ONCE: usize = 64;
+/// Zones reset at the same time at most. Where a back end resets one after the other, the first of them can be
+/// used again when so many are done.
+const RESETS_AT_ONCE: usize = 4;
 
 /// What checkpoints remember from one to the next.
 pub(crate) struct CheckpointState {
@@ -461,12 +462,8 @@ impl Volume {
             let mut writer = self.metadata_writer(stream)?;
             let room = writer.capacity - writer.write_pointer;
             if next.blocks() > room {
-                // Too little is left for a page. A few blocks of nothing take microseconds, where finishing a
-                // zone takes milliseconds.
-                let nothing = BufferMut::zeroed(room as usize).freeze();
-                let mut pending = Vec::new();
-                writer.write_blocks(&self.media, class, vec![nothing], &mut pending);
-                writer.failed = wait_all(pending).is_err();
+                // Too little is left for a page: end the zone.
+                writer.failed = true;
                 self.zones.give_back(&self.media, writer);
                 continue;
             }

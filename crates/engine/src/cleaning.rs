@@ -240,13 +240,15 @@ impl Volume {
             if free > floor + pool / 2 {
                 continue;
             }
+            // It may gain nothing: somebody may be reading what is dead.
+            let gained = || self.zones.free_zones(*part) > free;
             if dead >= enough {
                 self.checkpoint_zones()?;
-                return Ok(true);
+                return Ok(gained());
             }
-            if !is_short && leaving > 0 {
+            if leaving > 0 && (!is_short || free <= floor + 1) {
                 self.checkpoint()?;
-                return Ok(true);
+                return Ok(gained());
             }
         }
         Ok(false)

@@ -1,4 +1,4 @@
-//! Where free zones run low and nobody cleans ahead, those who write move blocks, a few for each of theirs.
+//! Where free zones run low and cleaning ahead does not keep up, those who write move blocks, a few for each of theirs.
 
 #![allow(
     clippy::unwrap_used,
@@ -32,15 +32,19 @@ fn who_writes_moves_a_few_blocks_for_each() {
     volume.sync().unwrap();
     let (mut most, mut before) = (0, volume.statistics());
     let (begin, mut at) = (before, 1u64);
-    for _ in 0..2 * blocks {
+    for round in 0..2 * blocks {
         at = at.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
         write((at >> 33) % blocks);
         volume.sync_file(ino).unwrap();
         let after = volume.statistics();
         most = most.max(after.since(&before).blocks_moved);
-        // What is empty is freed beside, as on a mount, and the journal is kept short.
+        // What is empty is freed beside, as on a mount, and the journal is kept short. Cleaning ahead takes a
+        // step now and then, which is too little.
         for task in [Task::FreeIfDue, Task::CheckpointIfDue] {
             while volume.step(task).unwrap() == Progress::Worked {}
+        }
+        if round % 64 == 0 {
+            volume.step(Task::CleanIfDue).unwrap();
         }
         before = volume.statistics();
     }
@@ -48,7 +52,7 @@ fn who_writes_moves_a_few_blocks_for_each() {
     assert!(done.blocks_moved > blocks, "{done:?}");
     // Some wait all the same: where checkpoints take the last free zones.
     assert!(
-        10 * done.cleaning_foreground < done.cleaning_background,
+        5 * done.cleaning_foreground < done.cleaning_background,
         "{done:?}"
     );
     // Sixteen blocks are paid for at once, with up to twice what gains as many.

@@ -54,6 +54,12 @@ impl Course {
     pub(super) fn victim(&self) -> &ZoneStatus {
         &self.victim
     }
+
+    /// Whether a step of it costs what it moves: no pages are marked, no tree is searched.
+    pub(super) fn is_plain(&self) -> bool {
+        let is_long = matches!(self.ahead, Ahead::Pages(_) | Ahead::Tree(_));
+        !is_long || !self.found.is_empty() || !self.loaded.is_empty()
+    }
 }
 
 impl Volume {
@@ -65,7 +71,10 @@ impl Volume {
                 pages.truncate(self.zones.budget.dirty_pages_max / 2);
                 Ahead::Pages(pages)
             }
-            _ => Ahead::Below(victim.entry.write_pointer),
+            _ => {
+                self.unpaid.set_price(victim);
+                Ahead::Below(victim.entry.write_pointer)
+            }
         };
         Course {
             victim: *victim,
@@ -86,6 +95,10 @@ impl Volume {
     /// than `blocks_max`. False when there is nothing more to do. After an error the victim is to be chosen anew.
     pub(super) fn advance(&self, course: &mut Course, blocks_max: u64) -> Result<bool> {
         let zone = course.victim.zone;
+        if !course.loaded.is_empty() {
+            // Before the zone is pinned: this may wait for those who pin zones that have become empty.
+            self.keep_metadata_zones()?;
+        }
         // Pinned, it is not reset and written again while its blocks are looked for and moved.
         let _pin = self.zones.pin(zone);
         let sequence = course.victim.entry.sequence;
@@ -106,7 +119,9 @@ impl Volume {
 
     fn end_course(&self, victim: &ZoneStatus) {
         let (zone, grains) = (victim.zone, self.zones.grains(victim.zone));
-        if victim.entry.role != Role::Metadata && grains >= victim.entry.grains() {
+        let entry = self.zones.entry(zone);
+        let is_same = entry.is_some_and(|entry| entry.sequence == victim.entry.sequence);
+        if is_same && victim.entry.role != Role::Metadata && grains >= victim.entry.grains() {
             tracing::warn!(zone = zone.0, grains, "cleaning moved nothing");
             self.barren().insert(zone, victim.entry.sequence);
         }
@@ -131,6 +146,8 @@ impl Volume {
             blocks += live.iter().skip(before).map(Survivor::blocks).sum::<u64>();
         }
         course.found.truncate(course.found.len() - looked);
+        // Of a frame parts may be left, and others lie between them.
+        live.sort_by_key(|survivor| (survivor.ino, survivor.block));
         course.loaded = self.read_survivors(live);
         course.loaded.reverse();
         Ok(())
@@ -151,7 +168,6 @@ impl Volume {
             group.push(next);
         }
         let (stream, life) = self.zones.infer_survivors(course.victim.zone);
-        self.keep_metadata_zones()?;
         self.move_group(&group, stream, life)
     }
 

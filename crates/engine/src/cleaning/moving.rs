@@ -145,7 +145,8 @@ impl Volume {
                 .partition_point(|s| (s.survivor.ino, s.survivor.block) <= (ino, block))
                 .checked_sub(1)?;
             let survivor = &group.get(at)?.survivor;
-            Some(survivor.frame.part(block - survivor.block, len))
+            let skip = block.checked_sub(survivor.block)?;
+            (survivor.ino == ino).then(|| survivor.frame.part(skip, len))
         };
         for part in placed.chunks(self.transaction_ops_max()) {
             let moves: Vec<_> = part

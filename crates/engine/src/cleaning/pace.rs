@@ -3,22 +3,45 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::{STEP_BLOCKS, Stepped};
+use super::STEP_BLOCKS;
 use crate::Volume;
+use crate::error::{Error, Result};
 use crate::zones::Part;
+use crate::zones::table::ZoneStatus;
 
 /// Blocks written between two looks at what is to be paid for them.
 const LOOK_BLOCKS: u64 = 16;
+/// A step counts as so many blocks paid at least: looking and reading cost something too.
+const STEP_BLOCKS_MIN: u64 = 16;
+/// Blocks to be moved for one gained at most, whatever is live in a victim.
+const PRICE_MAX: u64 = 32;
 
 /// What was written and not paid for yet.
 #[derive(Debug, Default)]
-pub(crate) struct Unpaid(AtomicU64);
+pub(crate) struct Unpaid {
+    blocks: AtomicU64,
+    /// Blocks to be moved for sixteen gained, in the last victim.
+    price: AtomicU64,
+}
 
 impl Unpaid {
     /// Adds blocks; answers all that are unpaid once it is time to look, and they count as paid.
     fn add(&self, blocks: u64) -> Option<u64> {
-        let unpaid = self.0.fetch_add(blocks, Ordering::Relaxed) + blocks;
-        (unpaid >= LOOK_BLOCKS).then(|| self.0.swap(0, Ordering::Relaxed))
+        let add = |unpaid: u64| match unpaid + blocks {
+            all if all >= LOOK_BLOCKS => Some(0),
+            all => Some(all),
+        };
+        let order = Ordering::Relaxed;
+        let before = self.blocks.fetch_update(order, order, add).unwrap_or(0);
+        (before + blocks >= LOOK_BLOCKS).then_some(before + blocks)
+    }
+
+    /// The price is that of this victim from now on.
+    pub(super) fn set_price(&self, victim: &ZoneStatus) {
+        let valid = u64::from(victim.entry.valid);
+        let garbage = u64::from(victim.capacity).saturating_sub(valid).max(1);
+        let price = (16 * valid / garbage).min(16 * PRICE_MAX);
+        self.price.store(price, Ordering::Relaxed);
     }
 }
 
@@ -31,17 +54,37 @@ impl Volume {
         };
         let mut owed = self.owed_for(unpaid);
         while owed > 0 {
-            let before = self.statistics().blocks_moved;
-            match self.clean_some(Part::Data, owed.min(STEP_BLOCKS)) {
-                Ok(Stepped::GoesOn) => {}
-                // The checkpoint that frees what is empty is for whoever cleans ahead: resets take long.
-                Ok(Stepped::Emptied | Stepped::Idle) => return,
+            match self.pay_some(owed.min(STEP_BLOCKS)) {
+                Ok(Some(paid)) => owed = owed.saturating_sub(paid.max(STEP_BLOCKS_MIN)),
+                Ok(None) => return,
                 Err(error) => {
                     tracing::debug!(%error, "cleaning for what is written");
                     return;
                 }
             }
-            owed = owed.saturating_sub(self.statistics().blocks_moved - before);
+        }
+    }
+
+    /// A step in a victim of file data; answers the blocks that were moved. None where there is nothing more to
+    /// be done by who writes: checkpoints, metadata zones and searching the tree are for whoever cleans ahead.
+    fn pay_some(&self, blocks_max: u64) -> Result<Option<u64>> {
+        let _turn = self.cleaning_turn.take();
+        let before = self.statistics().blocks_moved;
+        let course = self.take_course(Part::Data);
+        let Some(mut course) = course.or_else(|| self.next_course(Part::Data)) else {
+            return Ok(None);
+        };
+        if !course.is_plain() {
+            self.courses().push(course);
+            return Ok(None);
+        }
+        match self.advance(&mut course, blocks_max) {
+            Ok(true) => {
+                self.courses().push(course);
+                Ok(Some(self.statistics().blocks_moved - before))
+            }
+            Ok(false) | Err(Error::NoSpace) => Ok(None),
+            Err(error) => Err(error),
         }
     }
 
@@ -49,7 +92,7 @@ impl Volume {
     /// what gains a block, times up to two as the rest of the pool goes: at one half of that half as much is
     /// gained as is written.
     fn owed_for(&self, written: u64) -> u64 {
-        let zone_blocks = self.zones.budget.usable_blocks;
+        let zone_blocks = self.zones.budget.usable_blocks.max(1);
         let half = u64::from(self.pool_zones(Part::Data)) * zone_blocks / 2;
         let (free, floor) = (self.zones.free_zones(Part::Data), self.data_floor());
         let enough = half / zone_blocks + 1;
@@ -59,20 +102,9 @@ impl Volume {
         let zones = (free + self.zones.dead_zones(Part::Data)).saturating_sub(floor);
         // Streams have zones of their own: what is left in all that are open is not there for each.
         let open = self.zones.unwritten_blocks().min(zone_blocks);
-        let left = u64::from(zones) * zone_blocks + open;
-        let missing = half.saturating_sub(left);
-        if missing == 0 {
-            return 0;
-        }
-        let (valid, garbage) = {
-            let courses = self.courses();
-            let victim = courses.iter().map(|course| *course.victim());
-            let victim = victim.filter(|v| self.zones.budget.layout.contains(Part::Data, v.zone));
-            victim.last().map_or((1, 1), |v| {
-                let valid = u64::from(v.entry.valid);
-                (valid, u64::from(v.capacity).saturating_sub(valid).max(1))
-            })
-        };
-        (written * valid / garbage).saturating_mul(2 * missing) / half.max(1)
+        let missing = half.saturating_sub(u64::from(zones) * zone_blocks + open);
+        let price = self.unpaid.price.load(Ordering::Relaxed);
+        let one_for_one = written.saturating_mul(price) / 16;
+        one_for_one.saturating_mul(2 * missing) / half.max(1)
     }
 }
