@@ -6,29 +6,18 @@
 use std::fs;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
+use std::process::{Command, Stdio};
 
 use rustix::fs::{FlockOperation, flock};
 use serde_json::{Value, json};
 
-struct Place(tempfile::TempDir);
+mod common;
+
+use common::{Place, told};
 
 impl Place {
-    fn new() -> Place {
-        Place(tempfile::tempdir().unwrap())
-    }
-
     fn path(&self, name: &str) -> PathBuf {
-        self.0.path().join(name)
-    }
-
-    fn run(&self, arguments: &[&str]) -> Output {
-        Command::new(env!("CARGO_BIN_EXE_persimmon"))
-            .args(arguments)
-            .current_dir(self.0.path())
-            .env("PERSIMMON_IMAGES", self.0.path())
-            .output()
-            .unwrap()
+        self.dir().join(name)
     }
 
     /// Runs, expects success, and reads the JSON.
@@ -38,23 +27,9 @@ impl Place {
         serde_json::from_slice(&output.stdout).unwrap()
     }
 
-    /// Runs, expects the exit code, and the words on standard error.
-    fn refused(&self, arguments: &[&str], code: i32, words: &[&str]) {
-        let output = self.run(arguments);
-        let told = told(&output);
-        assert_eq!(output.status.code(), Some(code), "{arguments:?}: {told}");
-        for word in words {
-            assert!(told.contains(word), "{arguments:?}: no '{word}' in: {told}");
-        }
-    }
-
     fn volume(&self, name: &str, label: &str) {
         self.json(&["mkfs", name, "--size", "32M", "--label", label, "--json"]);
     }
-}
-
-fn told(output: &Output) -> String {
-    String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
 fn unchanged(path: &Path, work: impl FnOnce()) {
@@ -98,7 +73,7 @@ fn mkfs_says_how_many_zones_are_needed_and_leaves_nothing() {
     let made = place.json(&["mkfs", "a", "--size", "64M", "--dry-run", "--json"]);
     assert_eq!(made["dry_run"], true);
     assert_eq!(made["zone_count"], 63);
-    assert!(fs::read_dir(place.0.path()).unwrap().next().is_none());
+    assert!(fs::read_dir(place.dir()).unwrap().next().is_none());
 }
 
 #[test]
@@ -278,7 +253,7 @@ fn who_is_waited_for_is_told() {
     flock(&file, FlockOperation::LockExclusive).unwrap();
     let mut child = Command::new(env!("CARGO_BIN_EXE_persimmon"))
         .args(["info", "a", "--json"])
-        .current_dir(place.0.path())
+        .current_dir(place.dir())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .spawn()

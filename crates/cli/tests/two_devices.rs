@@ -5,28 +5,16 @@
 
 use std::fs;
 use std::path::Path;
-use std::process::{Command, Output};
 
 use serde_json::Value;
 
-struct Place(tempfile::TempDir);
+mod common;
+
+use common::{Place, told};
 
 impl Place {
-    fn new() -> Place {
-        Place(tempfile::tempdir().unwrap())
-    }
-
     fn path(&self) -> &Path {
-        self.0.path()
-    }
-
-    fn run(&self, arguments: &[&str]) -> Output {
-        Command::new(env!("CARGO_BIN_EXE_persimmon"))
-            .args(arguments)
-            .current_dir(self.path())
-            .env("PERSIMMON_IMAGES", self.path())
-            .output()
-            .unwrap()
+        self.dir()
     }
 
     /// Runs, expects success, and reads the JSON.
@@ -34,16 +22,6 @@ impl Place {
         let output = self.run(&[arguments, &["--json"]].concat());
         assert!(output.status.success(), "{arguments:?}: {}", told(&output));
         serde_json::from_slice(&output.stdout).unwrap()
-    }
-
-    /// Runs, expects the exit code, and the words on standard error.
-    fn refused(&self, arguments: &[&str], code: i32, words: &[&str]) {
-        let output = self.run(arguments);
-        let told = told(&output);
-        assert_eq!(output.status.code(), Some(code), "{arguments:?}: {told}");
-        for word in words {
-            assert!(told.contains(word), "{arguments:?}: no '{word}' in: {told}");
-        }
     }
 
     /// A volume on `NAME.fast` and `NAME.bulk`.
@@ -62,10 +40,6 @@ impl Place {
             name,
         ])
     }
-}
-
-fn told(output: &Output) -> String {
-    String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
 #[test]

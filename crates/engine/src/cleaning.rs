@@ -58,6 +58,13 @@ struct Stock {
     pool: u32,
 }
 
+impl Stock {
+    /// Whether something is to be emptied.
+    fn is_short(&self) -> bool {
+        self.free + self.dead + self.leaving < self.floor + self.pool
+    }
+}
+
 /// How a step of cleaning ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stepped {
@@ -207,16 +214,7 @@ impl Volume {
             let stepped = self.clean_first(parts.rev(), STEP_BLOCKS)?;
             return Ok(stepped != Stepped::Idle);
         }
-        let short = parts.filter(|part| {
-            let Stock {
-                free,
-                dead,
-                leaving,
-                floor,
-                pool,
-            } = self.stock(**part);
-            free + dead + leaving < floor + pool
-        });
+        let short = parts.filter(|part| self.stock(**part).is_short());
         Ok(self.clean_first(short, STEP_BLOCKS)? != Stepped::Idle)
     }
 
@@ -224,14 +222,15 @@ impl Volume {
     /// as ever, however many zones it frees. False if there was no reason to.
     pub(crate) fn free_ahead(&self) -> Result<bool> {
         for part in self.zones.budget.layout.parts() {
+            let stock = self.stock(*part);
+            let is_short = stock.is_short();
             let Stock {
                 free,
                 dead,
                 leaving,
                 floor,
                 pool,
-            } = self.stock(*part);
-            let is_short = free + dead + leaving < floor + pool;
+            } = stock;
             // While others are emptied it waits for some of them, unless the last one is about to be taken.
             let enough = match is_short && free > floor + 1 {
                 true => (pool / 4).max(1),

@@ -1,6 +1,6 @@
 //! Cursors over bytes: every read is checked, nothing panics.
 
-use crate::{FormatError, Result};
+use crate::{BLOCK_SIZE, FormatError, Result, checksum};
 
 /// Reads fields off the front of a slice.
 pub(crate) struct Reader<'a> {
@@ -9,6 +9,34 @@ pub(crate) struct Reader<'a> {
 }
 
 impl<'a> Reader<'a> {
+    /// Of a block that begins with a magic number and a version and ends with the checksum of all before it,
+    /// behind the version.
+    pub(crate) fn of_sealed_block(
+        block: &'a [u8],
+        magic: [u8; 8],
+        version_max: u32,
+        what: &'static str,
+    ) -> Result<Self> {
+        let mut r = Reader::new(block, what);
+        if r.array::<8>()? != magic {
+            return Err(FormatError::Magic { what });
+        }
+        let (body, sum) = block
+            .split_at_checked(BLOCK_SIZE - 8)
+            .ok_or(FormatError::Truncated { what })?;
+        if Reader::new(sum, what).u64()? != checksum::plain(body) {
+            return Err(FormatError::Checksum { what });
+        }
+        let version = r.u32()?;
+        if version > version_max {
+            return Err(FormatError::NewerVersion {
+                found: version,
+                supported: version_max,
+            });
+        }
+        Ok(r)
+    }
+
     pub(crate) fn new(bytes: &'a [u8], what: &'static str) -> Self {
         Reader { rest: bytes, what }
     }

@@ -10,7 +10,7 @@ use crate::checksum;
 use crate::codec::{Put, Reader};
 use crate::container;
 use crate::zone_header::LABEL_LEN_MAX;
-use crate::{BLOCK_SIZE, FormatError, Result};
+use crate::{BLOCK_SIZE, Result};
 
 /// First eight bytes.
 pub const MAGIC: [u8; 8] = *b"PRSMPART";
@@ -76,24 +76,7 @@ impl PartLabel {
 
     /// As read.
     pub fn decode(block: &[u8]) -> Result<PartLabel> {
-        let mut r = Reader::new(block, WHAT);
-        if r.array::<8>()? != MAGIC {
-            return Err(FormatError::Magic { what: WHAT });
-        }
-        let body = block
-            .get(..CHECKSUM_OFFSET)
-            .ok_or(FormatError::Truncated { what: WHAT })?;
-        let stored = Reader::new(block.get(CHECKSUM_OFFSET..).unwrap_or_default(), WHAT).u64()?;
-        if stored != checksum::plain(body) {
-            return Err(FormatError::Checksum { what: WHAT });
-        }
-        let version = r.u32()?;
-        if version > VERSION {
-            return Err(FormatError::NewerVersion {
-                found: version,
-                supported: VERSION,
-            });
-        }
+        let mut r = Reader::of_sealed_block(block, MAGIC, VERSION, WHAT)?;
         let part = match r.u8()? {
             0 => Part::Metadata,
             1 => Part::Data,

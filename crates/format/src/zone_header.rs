@@ -144,24 +144,7 @@ impl ZoneHeader {
     /// As read. Unknown incompatible features are an error; the caller looks at
     /// [`VolumeIdentity::read_only_compatible`] before it writes.
     pub fn decode(block: &[u8]) -> Result<ZoneHeader> {
-        let mut r = Reader::new(block, WHAT);
-        if r.array::<8>()? != MAGIC {
-            return Err(FormatError::Magic { what: WHAT });
-        }
-        let body = block
-            .get(..CHECKSUM_OFFSET)
-            .ok_or(FormatError::Truncated { what: WHAT })?;
-        let stored = Reader::new(&block[CHECKSUM_OFFSET..], WHAT).u64()?;
-        if stored != checksum::plain(body) {
-            return Err(FormatError::Checksum { what: WHAT });
-        }
-        let version = r.u32()?;
-        if version > FORMAT_VERSION {
-            return Err(FormatError::NewerVersion {
-                found: version,
-                supported: FORMAT_VERSION,
-            });
-        }
+        let mut r = Reader::of_sealed_block(block, MAGIC, FORMAT_VERSION, WHAT)?;
         r.u32()?;
         let uuid = r.array()?;
         let secret = r.array()?;

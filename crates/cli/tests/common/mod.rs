@@ -1,0 +1,46 @@
+//! The program, run in a directory of its own.
+
+#![allow(
+    clippy::unwrap_used,
+    reason = "what fails here fails the test that asked for it"
+)]
+
+use std::path::Path;
+use std::process::{Command, Output};
+
+/// A directory that goes with the test; images are looked for in it.
+pub struct Place(tempfile::TempDir);
+
+impl Place {
+    pub fn new() -> Place {
+        Place(tempfile::tempdir().unwrap())
+    }
+
+    pub fn dir(&self) -> &Path {
+        self.0.path()
+    }
+
+    pub fn run(&self, arguments: &[&str]) -> Output {
+        Command::new(env!("CARGO_BIN_EXE_persimmon"))
+            .args(arguments)
+            .current_dir(self.dir())
+            .env("PERSIMMON_IMAGES", self.dir())
+            .output()
+            .unwrap()
+    }
+
+    /// Runs, expects the exit code, and the words on standard error.
+    pub fn refused(&self, arguments: &[&str], code: i32, words: &[&str]) {
+        let output = self.run(arguments);
+        let told = told(&output);
+        assert_eq!(output.status.code(), Some(code), "{arguments:?}: {told}");
+        for word in words {
+            assert!(told.contains(word), "{arguments:?}: no '{word}' in: {told}");
+        }
+    }
+}
+
+/// What it wrote to standard error.
+pub fn told(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
