@@ -120,7 +120,6 @@ impl Volume {
     fn clean_above(&self, part: Part, floor: impl Fn() -> u32, rounds_max: usize) -> Result<()> {
         let free_zones = || self.zones.free_zones(part);
         let dead_zones = || self.zones.dead_zones(part);
-        let in_part = |z: &ZoneStatus| self.zones.budget.layout.contains(part, z.zone);
         let mut fruitless = 0;
         let mut best = free_zones();
         while free_zones() <= floor() {
@@ -143,7 +142,7 @@ impl Volume {
                     continue;
                 }
                 // Nothing may be worth it, and somebody waits for room all the same.
-                let choose = |choice| self.choose_victim_of(choice, in_part);
+                let choose = |choice| self.choose_victim_of(part, choice, |_| true);
                 let (mut victim, mut why) = (choose(choice), choice);
                 if victim.is_none() && choice == Choice::Worth {
                     why = Choice::Garbage;
@@ -376,7 +375,6 @@ impl Volume {
     }
 
     fn next_course(&self, part: Part) -> Option<Course> {
-        let layout = &self.zones.budget.layout;
         let failing = self.choose_failing();
         let why = match failing {
             Some(_) => VictimReason::Failing,
@@ -384,9 +382,8 @@ impl Volume {
         };
         let victim = failing.or_else(|| {
             let leaving = self.checkpoint_state().leaving.clone();
-            let stays =
-                |z: &ZoneStatus| layout.contains(part, z.zone) && !leaving.contains(&z.zone);
-            self.choose_victim_of(Choice::Worth, stays)
+            let stays = |z: &ZoneStatus| !leaving.contains(&z.zone);
+            self.choose_victim_of(part, Choice::Worth, stays)
         })?;
         add(&self.media.counters.cleaning_background, 1);
         self.zones.tell_victim(victim.zone, why, false);
@@ -406,12 +403,13 @@ impl Volume {
 
     fn choose_victim_of(
         &self,
+        part: Part,
         choice: Choice,
         wanted: impl Fn(&ZoneStatus) -> bool,
     ) -> Option<ZoneStatus> {
         let share_min = self.cleaning_options().metadata_garbage_percent;
         let may = |z: &ZoneStatus| wanted(z) && !self.zones.is_filled(z.zone) && !self.is_barren(z);
-        self.zones.choose_victim(choice, share_min, may)
+        self.zones.choose_victim(part, choice, share_min, may)
     }
 
     fn barren(&self) -> MutexGuard<'_, HashMap<ZoneId, u64>> {

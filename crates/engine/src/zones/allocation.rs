@@ -6,11 +6,12 @@ use persimmon_format::table::Role;
 use persimmon_format::zone_header::ZoneHeader;
 
 use super::budget::Budget;
+use super::entries::Entry;
 use super::layout::Part;
 use super::lifetime::Lives;
 use super::pairs::Pairs;
 use super::stream::Stream;
-use super::table::{Entry, Table, Zones};
+use super::table::{Table, Zones};
 use super::trace::Filled;
 use super::writer::ZoneWriter;
 
@@ -53,12 +54,28 @@ impl Zones {
     /// when records told that they are in use.
     pub(crate) fn unknown(&self) -> Vec<ZoneId> {
         let table = self.lock();
-        let zones = (0..).map(ZoneId).zip(&table.entries);
+        let zones = (0..).map(ZoneId).zip(table.entries.iter());
         let unknown = zones.filter(|(_, e)| e.role == Role::Data && e.sequence == 0);
         unknown
             .map(|(zone, _)| zone)
             .filter(|zone| self.valid(*zone) > 0)
             .collect()
+    }
+
+    /// The free zone reset least, or, for what has two copies, the two. Data and metadata leave the
+    /// last candidates to the log.
+    pub(super) fn choose_free(
+        &self,
+        table: &mut Table,
+        role: Role,
+    ) -> Option<(ZoneId, Option<ZoneId>)> {
+        self.rank(table);
+        let one = table.choose_one(role, &self.budget, None)?;
+        if self.budget.copies_of(role) == 1 {
+            return Some((one, None));
+        }
+        let other = table.choose_one(role, &self.budget, Some(one))?;
+        Some((one.min(other), Some(one.max(other))))
     }
 
     /// The header of such a zone was read after all.
@@ -188,45 +205,24 @@ impl Table {
             }
     }
 
-    /// The free zone reset least, or, for what has two copies, the two. Data and metadata leave the
-    /// last candidates to the log.
-    pub(super) fn choose_free(
-        &self,
-        role: Role,
-        budget: &Budget,
-    ) -> Option<(ZoneId, Option<ZoneId>)> {
-        let one = self.choose_one(role, budget, None)?;
-        if budget.copies_of(role) == 1 {
-            return Some((one, None));
-        }
-        let other = self.choose_one(role, budget, Some(one))?;
-        Some((one.min(other), Some(one.max(other))))
-    }
-
     fn choose_one(&self, role: Role, budget: &Budget, taken: Option<ZoneId>) -> Option<ZoneId> {
         let (layout, part) = (&budget.layout, Part::of(role));
-        let is_candidate = |i: &usize| layout.is_log_candidate(ZoneId(*i as u32));
-        let free = || {
-            let free = |e: &Entry| e.role == Role::Free && !e.used && e.capacity > 0;
-            self.entries.iter().enumerate().filter(move |(i, e)| {
-                let zone = ZoneId(*i as u32);
-                free(e) && layout.contains(part, zone) && taken != Some(zone)
-            })
+        let is_left = |zone: &ZoneId| {
+            let entry = self.entries.get(zone.0 as usize);
+            taken != Some(*zone) && entry.is_some_and(Entry::is_free)
         };
-        let least = |zones: &mut dyn Iterator<Item = (usize, &Entry)>| {
-            zones
-                .min_by_key(|(_, e)| e.resets)
-                .map(|(i, _)| ZoneId(i as u32))
-        };
+        let in_part = |zone: &ZoneId| is_left(zone) && layout.contains(part, *zone);
+        let mut candidates = self.ranks.free_candidates().filter(in_part);
         if role == Role::Log {
-            return least(&mut free().filter(|(i, _)| is_candidate(i)));
+            return candidates.next();
         }
-        let candidates_left = free().filter(|(i, _)| is_candidate(i)).count();
-        let spared = candidates_left > (self.log_growth(budget) + budget.copies) as usize;
+        if let Some(other) = self.ranks.free_others(part, layout).find(is_left) {
+            return Some(other);
+        }
+        let first = candidates.next()?;
+        let spared = candidates.count() >= (self.log_growth(budget) + budget.copies) as usize;
         // What the budget keeps free is candidates then, whatever others take.
-        let only_candidates = layout.only_log_candidates(part);
-        least(&mut free().filter(|(i, _)| !is_candidate(i)))
-            .or_else(|| least(&mut free().filter(|_| spared || only_candidates)))
+        (spared || layout.only_log_candidates(part)).then_some(first)
     }
 
     /// Takes a free zone into use, with its partner if it is to have one. Returns its sequence and
@@ -246,7 +242,9 @@ impl Table {
         for zone in std::iter::once(zone).chain(partner) {
             *self.free_at(zone, budget) -= 1;
             self.log_zones += u32::from(role == Role::Log);
-            let entry = &mut self.entries[zone.0 as usize];
+            let Some(entry) = self.entries.get_mut(zone.0 as usize) else {
+                continue;
+            };
             entry.role = role;
             entry.lifetime = lifetime;
             entry.sequence = sequence;

@@ -7,8 +7,9 @@ use std::sync::atomic::Ordering;
 use persimmon_device::{ZoneId, ZoneState};
 use persimmon_format::table::Role;
 
+use super::entries::Entry;
 use super::layout::Part;
-use super::table::{Entry, Table, ZoneStatus, Zones};
+use super::table::{Table, ZoneStatus, Zones};
 use crate::error::Error;
 use crate::media::Media;
 
@@ -216,7 +217,7 @@ impl Zones {
         for i in 0..table.entries.len() {
             let zone = ZoneId(i as u32);
             let unused = self.valid(self.pairs.first(zone)) == 0;
-            let Some(entry) = table.entries.get_mut(i) else {
+            let Some(entry) = table.entries.get(i) else {
                 continue;
             };
             let retires = entry.failure.is_some()
@@ -225,8 +226,12 @@ impl Zones {
                 && matches!(entry.role, Role::Free | Role::Metadata | Role::Data);
             if retires {
                 tracing::warn!(zone = i, "a failed zone is empty and retired");
-                entry.role = Role::Retired;
-                self.pairs.part(zone);
+                if let Some(partner) = self.pairs.part(zone) {
+                    self.touched.touch(partner);
+                }
+                if let Some(entry) = table.entries.get_mut(i) {
+                    entry.role = Role::Retired;
+                }
             }
         }
         self.count_failed(table);

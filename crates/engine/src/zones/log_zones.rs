@@ -31,7 +31,7 @@ impl Zones {
         loop {
             let opened = {
                 let mut table = self.lock();
-                let chosen = table.choose_free(Role::Log, &self.budget);
+                let chosen = self.choose_free(&mut table, Role::Log);
                 let Some(zones) = chosen else {
                     return Ok(None);
                 };

@@ -5,12 +5,14 @@
 
 mod allocation;
 pub(crate) mod budget;
+mod entries;
 pub(crate) mod failure;
 mod layout;
 pub(crate) mod lifetime;
 pub(crate) mod log_zones;
 mod pairs;
 pub(crate) mod pin;
+mod ranks;
 mod retry;
 mod stream;
 pub(crate) mod table;

@@ -10,6 +10,8 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 
 use persimmon_device::ZoneId;
 
+use super::entries::Touched;
+
 #[derive(Debug, Default)]
 struct Count {
     readers: AtomicU32,
@@ -22,6 +24,8 @@ struct Counts {
     /// Threads that wait for readers.
     waiting: AtomicU32,
     turn: Mutex<()>,
+    /// Zones of which it changed whether they are being filled.
+    touched: Touched,
     changed: Condvar,
 }
 
@@ -36,11 +40,12 @@ enum Kind {
 }
 
 impl Pins {
-    pub(crate) fn new(zones: u32) -> Pins {
+    pub(super) fn new(zones: u32, touched: Touched) -> Pins {
         Pins(Arc::new(Counts {
             zones: (0..zones).map(|_| Count::default()).collect(),
             waiting: AtomicU32::new(0),
             turn: Mutex::new(()),
+            touched,
             changed: Condvar::new(),
         }))
     }
@@ -54,7 +59,10 @@ impl Pins {
     }
 
     fn add(&self, zone: ZoneId, kind: Kind) -> Option<Pin> {
-        self.count(zone, kind)?.fetch_add(1, Ordering::SeqCst);
+        let others = self.count(zone, kind)?.fetch_add(1, Ordering::SeqCst);
+        if kind == Kind::Fills && others == 0 {
+            self.0.touched.touch(zone);
+        }
         Some(Pin {
             pins: self.clone(),
             zone,
@@ -104,10 +112,13 @@ pub(crate) struct Pin {
 
 impl Drop for Pin {
     fn drop(&mut self) {
-        if let Some(count) = self.pins.count(self.zone, self.kind) {
-            count.fetch_sub(1, Ordering::SeqCst);
-        }
         let counts = &self.pins.0;
+        if let Some(count) = self.pins.count(self.zone, self.kind) {
+            let before = count.fetch_sub(1, Ordering::SeqCst);
+            if self.kind == Kind::Fills && before == 1 {
+                counts.touched.touch(self.zone);
+            }
+        }
         if self.kind == Kind::Reads && counts.waiting.load(Ordering::SeqCst) > 0 {
             let _turn = counts.turn.lock().unwrap_or_else(PoisonError::into_inner);
             counts.changed.notify_all();

@@ -13,11 +13,13 @@ use persimmon_format::zone_header::{VolumeIdentity, ZoneHeader};
 use persimmon_format::{Addr, DeviceId};
 
 use super::budget::Budget;
+use super::entries::{Entries, Entry, Touched};
 use super::failure::ZoneFailure;
 use super::layout::{Part, PerPart};
 use super::lifetime::{CLASS_UNKNOWN, Interval, Life, Lives};
 use super::pairs::Pairs;
 use super::pin::{Pin, Pins};
+use super::ranks::Ranks;
 use super::retry::Tries;
 use super::stream::Stream;
 use super::trace::{Filled, Trace, ZoneEvent};
@@ -48,36 +50,9 @@ pub(crate) enum Shortage {
 /// Classes that live about as long are no further apart.
 const SIMILAR_CLASSES: u8 = 1;
 
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Entry {
-    pub(super) role: Role,
-    pub(super) lifetime: u8,
-    pub(super) write_pointer: u32,
-    pub(super) capacity: u32,
-    pub(super) resets: u32,
-    pub(super) sequence: u64,
-    pub(super) last_write: u64,
-    /// Of the blocks in it, on average; of data zones [`Life::born`] is `last_write` in the ZIT.
-    pub(super) life: Life,
-    /// A writer of it exists.
-    pub(super) open: bool,
-    /// The device does not say it is empty.
-    pub(super) used: bool,
-    /// Its last reset failed.
-    pub(super) stuck: bool,
-    /// It has failed for good.
-    pub(super) failure: Option<ZoneFailure>,
-}
-
-impl Entry {
-    /// Nothing valid is in it, and nothing goes into it: a checkpoint can free it.
-    fn is_dead(&self, valid: u64) -> bool {
-        self.used && !self.open && valid == 0 && !matches!(self.role, Role::Log | Role::Retired)
-    }
-}
-
 pub(super) struct Table {
-    pub(super) entries: Vec<Entry>,
+    pub(super) entries: Entries,
+    pub(super) ranks: Ranks,
     pub(super) free: PerPart<u32>,
     /// Zones of the log.
     pub(super) log_zones: u32,
@@ -99,12 +74,13 @@ pub(crate) struct Zones {
     /// The same of each part.
     part_blocks: PerPart<u64>,
     /// Grains that something refers to, by zone.
-    valid: Box<[AtomicU64]>,
+    pub(super) valid: Box<[AtomicU64]>,
     /// The same of all zones, in file data.
     live_data: AtomicU64,
     /// And in metadata, with all copies.
     live_metadata: AtomicU64,
-    pins: Pins,
+    pub(super) pins: Pins,
+    pub(super) touched: Touched,
     pub(super) pairs: Pairs,
     /// Zones that have failed or are retired.
     pub(super) failed: PerPart<AtomicU32>,
@@ -197,6 +173,7 @@ impl Zones {
             let part = budget.layout.part_of(zone);
             *budget.layout.get_mut(&mut free, part) += u32::from(is_free);
         }
+        let touched = Touched::all(found.len() as u32);
         let zones = Zones {
             volume_blocks,
             part_blocks: budget.layout.sums(found.iter().map(|f| f.capacity.into())),
@@ -211,11 +188,12 @@ impl Zones {
                 .collect(),
             live_data: AtomicU64::new(live_data),
             live_metadata: AtomicU64::new(live_metadata),
-            pins: Pins::new(found.len() as u32),
+            pins: Pins::new(found.len() as u32, touched.clone()),
             table: Mutex::new(Table {
                 free,
                 log_zones: entries.iter().filter(|e| e.role == Role::Log).count() as u32,
-                entries,
+                ranks: Ranks::new(entries.len()),
+                entries: Entries::new(entries, touched.clone()),
                 next_sequence,
                 write_clock,
                 parked: Vec::new(),
@@ -223,6 +201,7 @@ impl Zones {
                 wanting: HashSet::new(),
             }),
             returned: Condvar::new(),
+            touched,
             trace: Trace::default(),
         };
         zones.count_failed(&zones.lock());
@@ -254,6 +233,7 @@ impl Zones {
     fn add_live(&self, addr: Addr, grains: u64, (live, copies): (&AtomicU64, u64)) {
         if let Some(valid) = self.valid.get(addr.zone().0 as usize) {
             valid.fetch_add(grains, Ordering::Relaxed);
+            self.touched.touch(addr.zone());
             live.fetch_add(grains * copies, Ordering::Relaxed);
         }
     }
@@ -274,6 +254,7 @@ impl Zones {
             let less = |count: u64| Some(count.saturating_sub(grains));
             let before = valid.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less);
             let less = before.unwrap_or_default().min(grains) * copies;
+            self.touched.touch(addr.zone());
             live.fetch_sub(less, Ordering::Relaxed);
         }
     }
@@ -284,6 +265,7 @@ impl Zones {
         let (live, copies) = self.live_of(role.unwrap_or_default());
         if let Some(valid) = self.valid.get(zone.0 as usize) {
             let before = valid.swap(grains, Ordering::Relaxed);
+            self.touched.touch(zone);
             live.fetch_add(grains * copies, Ordering::Relaxed);
             live.fetch_sub(before * copies, Ordering::Relaxed);
         }
@@ -292,8 +274,9 @@ impl Zones {
     /// So many grains are referenced as the zone table says, whatever was counted before: for zones
     /// that were in another use by then too.
     pub(crate) fn set_counts(&self, found: &[Found]) {
-        for (valid, found) in self.valid.iter().zip(found) {
+        for ((zone, valid), found) in (0..).map(ZoneId).zip(&self.valid).zip(found) {
             valid.store(found.entry.grains(), Ordering::Relaxed);
+            self.touched.touch(zone);
         }
         let (data, metadata) = live_grains(found, self.budget.copies);
         self.live_data.store(data, Ordering::Relaxed);
@@ -355,11 +338,8 @@ impl Zones {
     /// Waits while a zone that a checkpoint could free is being read. No new reader comes to it.
     pub(crate) fn wait_for_readers(&self) {
         let is_read = || {
-            let table = self.lock();
-            let mut zones = table.entries.iter().zip(&self.valid).enumerate();
-            zones.any(|(i, (e, valid))| {
-                !e.stuck && self.can_go(i, e, valid) && self.pins.is_read(ZoneId(i as u32))
-            })
+            let table = self.ranked();
+            table.ranks.dead().any(|zone| self.pins.is_read(zone))
         };
         self.pins.wait_while(is_read);
     }
@@ -432,7 +412,7 @@ impl Zones {
             let may_open = table.may_open(stream, &self.budget);
             if may_open
                 && table.free_for(role, &self.budget) >= needed.saturating_add(plenty)
-                && let Some(zones) = table.choose_free(role, &self.budget)
+                && let Some(zones) = self.choose_free(&mut table, role)
             {
                 let opened = table.open(zones, stream, &self.budget, &self.pairs);
                 self.trace.push(ZoneEvent::Opened {
@@ -621,20 +601,15 @@ impl Zones {
         // Who still wants a zone will say so again.
         table.wanting.clear();
         self.retire(&mut table);
-        let entries: Vec<ZitEntry> = table
-            .entries
-            .iter()
-            .zip(&self.valid)
+        self.rank(&mut table);
+        debug_assert!(self.ranks_agree(&mut table), "a change touched no zone");
+        let zones = table.entries.iter().zip(&self.valid);
+        let entries: Vec<ZitEntry> = zones
             .map(|(e, valid)| e.to_zit(valid.load(Ordering::Relaxed)))
             .collect();
-        let resets = table
-            .entries
-            .iter()
-            .zip(&self.valid)
-            .enumerate()
-            .filter(|(i, (e, valid))| self.can_go(*i, e, valid))
-            .map(|(i, _)| ZoneId(i as u32))
-            .collect();
+        let dead = table.ranks.dead_and_stuck();
+        let mut resets: Vec<ZoneId> = dead.filter(|zone| self.can_go(&table, *zone)).collect();
+        resets.sort_unstable();
         Cut {
             entries,
             resets,
@@ -644,9 +619,9 @@ impl Zones {
     }
 
     /// Whether a checkpoint can free a zone, with its partner if it has one.
-    fn can_go(&self, i: usize, entry: &Entry, valid: &AtomicU64) -> bool {
-        let zone = ZoneId(i as u32);
-        entry.is_dead(valid.load(Ordering::Relaxed))
+    fn can_go(&self, table: &Table, zone: ZoneId) -> bool {
+        let entry = table.entries.get(zone.0 as usize);
+        entry.is_some_and(|entry| entry.is_dead(self.grains(zone)))
             && !self.pairs.is_second(zone)
             && !self.pins.is_filled(zone)
     }
@@ -687,13 +662,7 @@ impl Zones {
 
     /// Zones of a part that the next checkpoint frees, if nothing goes wrong and nobody reads them.
     pub(crate) fn dead_zones(&self, part: Part) -> u32 {
-        let in_part = self.budget.layout.zones(part);
-        let table = self.lock();
-        let zones = table.entries.iter().zip(&self.valid).enumerate();
-        zones
-            .filter(|(i, _)| in_part.contains(&(*i as u32)))
-            .filter(|(i, (e, valid))| !e.stuck && self.can_go(*i, e, valid))
-            .count() as u32
+        self.ranked().ranks.dead_count(part, &self.budget.layout)
     }
 
     /// The same of both.
@@ -734,11 +703,7 @@ impl Zones {
             .collect()
     }
 
-    pub(super) fn status_of(&self, zone: ZoneId) -> Option<ZoneStatus> {
-        self.status_in(&self.lock(), zone)
-    }
-
-    fn status_in(&self, table: &Table, zone: ZoneId) -> Option<ZoneStatus> {
+    pub(super) fn status_in(&self, table: &Table, zone: ZoneId) -> Option<ZoneStatus> {
         let entry = table.entries.get(zone.0 as usize)?;
         let partner = self.pairs.partner(zone);
         let other = partner.and_then(|zone| table.entries.get(zone.0 as usize));

@@ -1,10 +1,10 @@
 //! Which zone is emptied next.
 
 use persimmon_device::ZoneId;
-use persimmon_format::table::Role;
 
 use super::Zones;
-use super::table::{Entry, ZoneStatus};
+use super::layout::Part;
+use super::table::ZoneStatus;
 
 /// By what a victim is chosen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,65 +20,47 @@ pub(crate) enum Choice {
     Metadata,
 }
 
-/// Garbage below which no zone is emptied, as a share of its capacity.
-const GARBAGE_SHARE_MIN: u32 = 32;
-
 impl Zones {
-    /// The best zone to empty among those that `may` be. Zones wholly dead are none.
+    /// The best zone of a part to empty among those that `may` be. Zones wholly dead are none.
     /// `metadata_share_min` is the share of garbage, in percent, below which metadata is left to
     /// die by itself: all of it is written anew by and by.
     pub(crate) fn choose_victim(
         &self,
+        part: Part,
         choice: Choice,
         metadata_share_min: u32,
         may: impl Fn(&ZoneStatus) -> bool,
     ) -> Option<ZoneStatus> {
-        let mut scored: Vec<(f64, ZoneId)> = {
-            let table = self.lock();
-            let zones = (0..).map(ZoneId).zip(&table.entries);
-            zones
-                .filter_map(|(zone, entry)| {
-                    let valid = self.valid(zone);
-                    let score = score(choice, metadata_share_min, entry, valid)?;
-                    Some((score, zone))
-                })
-                .collect()
-        };
+        let table = self.ranked();
+        let status = |zone| self.status_in(&table, zone).filter(|status| may(status));
+        let ranks = &table.ranks;
+        // On two devices each part has one of both.
+        let has = |of| !self.budget.layout.is_split() || part == of;
         // The best is nearly always one that may be.
-        while !scored.is_empty() {
-            let best = scored.iter().enumerate();
-            let (at, (_, zone)) = best.max_by(|(_, a), (_, b)| a.0.total_cmp(&b.0))?;
-            if let Some(status) = self.status_of(*zone).filter(|status| may(status)) {
-                return Some(status);
-            }
-            scored.swap_remove(at);
-        }
-        None
-    }
-}
-
-fn score(choice: Choice, metadata_share_min: u32, entry: &Entry, valid: u32) -> Option<f64> {
-    let garbage = entry.capacity.saturating_sub(valid);
-    if entry.open
-        || valid == 0
-        || entry.failure.is_some()
-        || garbage <= entry.capacity / GARBAGE_SHARE_MIN
-    {
-        return None;
-    }
-    let worth = || {
-        let garbage = f64::from(garbage);
-        garbage * garbage * entry.life.interval.blocks() / f64::from(valid)
-    };
-    match (entry.role, choice) {
-        (Role::Metadata, Choice::Worth) => {
-            let share = u64::from(garbage) * 100 / u64::from(entry.capacity.max(1));
+        let best = |zones: &mut dyn Iterator<Item = (u32, ZoneId)>, of| {
+            let mut zones = zones.filter(|_| has(of));
+            zones.find_map(|(garbage, zone)| Some((garbage, status(zone)?)))
+        };
+        let metadata = || best(&mut ranks.metadata_by_garbage(), Part::Metadata);
+        match choice {
             // Its pages cost less to move than blocks of data: they are written together.
-            (share >= metadata_share_min.into()).then_some(f64::MAX)
+            Choice::Worth => metadata()
+                .filter(|(garbage, zone)| {
+                    let share = u64::from(*garbage) * 100 / u64::from(zone.capacity.max(1));
+                    share >= metadata_share_min.into()
+                })
+                .map(|(_, zone)| zone)
+                .or_else(|| {
+                    let mut zones = ranks.by_worth().filter(|_| has(Part::Data));
+                    zones.find_map(status)
+                }),
+            Choice::Garbage => {
+                let data = best(&mut ranks.by_garbage(), Part::Data);
+                let both = data.into_iter().chain(metadata());
+                both.max_by_key(|(garbage, _)| *garbage)
+                    .map(|(_, zone)| zone)
+            }
+            Choice::Metadata => metadata().map(|(_, zone)| zone),
         }
-        (Role::Data, Choice::Worth) => Some(worth()),
-        (Role::Data, Choice::Garbage) => Some(garbage.into()),
-        (Role::Metadata, Choice::Garbage | Choice::Metadata) => Some(garbage.into()),
-        _ => None,
     }
 }

@@ -1,0 +1,138 @@
+//! What is known of each zone, and which of them changed since somebody looked.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use persimmon_device::ZoneId;
+use persimmon_format::table::Role;
+
+use super::failure::ZoneFailure;
+use super::lifetime::Life;
+
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Entry {
+    pub(super) role: Role,
+    pub(super) lifetime: u8,
+    pub(super) write_pointer: u32,
+    pub(super) capacity: u32,
+    pub(super) resets: u32,
+    pub(super) sequence: u64,
+    pub(super) last_write: u64,
+    /// Of the blocks in it, on average; of data zones [`Life::born`] is `last_write` in the ZIT.
+    pub(super) life: Life,
+    /// A writer of it exists.
+    pub(super) open: bool,
+    /// The device does not say it is empty.
+    pub(super) used: bool,
+    /// Its last reset failed.
+    pub(super) stuck: bool,
+    /// It has failed for good.
+    pub(super) failure: Option<ZoneFailure>,
+}
+
+impl Entry {
+    /// Nothing valid is in it, and nothing goes into it: a checkpoint can free it.
+    pub(super) fn is_dead(&self, valid: u64) -> bool {
+        self.used && !self.open && valid == 0 && !matches!(self.role, Role::Log | Role::Retired)
+    }
+
+    /// It can be taken into use.
+    pub(super) fn is_free(&self) -> bool {
+        self.role == Role::Free && !self.used && self.capacity > 0
+    }
+}
+
+/// The entries of all zones. Whoever changes one touches it.
+pub(super) struct Entries {
+    list: Box<[Entry]>,
+    touched: Touched,
+}
+
+impl Entries {
+    pub(super) fn new(list: Vec<Entry>, touched: Touched) -> Entries {
+        Entries {
+            list: list.into(),
+            touched,
+        }
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.list.len()
+    }
+
+    pub(super) fn iter(&self) -> std::slice::Iter<'_, Entry> {
+        self.list.iter()
+    }
+
+    pub(super) fn get(&self, zone: usize) -> Option<&Entry> {
+        self.list.get(zone)
+    }
+
+    pub(super) fn get_mut(&mut self, zone: usize) -> Option<&mut Entry> {
+        self.touched.touch(ZoneId(zone as u32));
+        self.list.get_mut(zone)
+    }
+}
+
+/// Zones of which something changed since they were taken. They are as many as were changed, however
+/// many there are.
+#[derive(Clone, Debug)]
+pub(super) struct Touched(Arc<Marks>);
+
+#[derive(Debug)]
+struct Marks {
+    is_listed: Box<[AtomicBool]>,
+    list: Mutex<Vec<ZoneId>>,
+}
+
+impl Touched {
+    /// Of so many zones; all are touched.
+    pub(super) fn all(zones: u32) -> Touched {
+        Touched(Arc::new(Marks {
+            is_listed: (0..zones).map(|_| AtomicBool::new(true)).collect(),
+            list: Mutex::new((0..zones).map(ZoneId).collect()),
+        }))
+    }
+
+    fn list(&self) -> MutexGuard<'_, Vec<ZoneId>> {
+        self.0.list.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Something of a zone has changed, or is about to under a lock that who takes the zones holds.
+    pub(super) fn touch(&self, zone: ZoneId) {
+        // What came before this is seen by who takes the zone, whether it is listed now or was before.
+        let is_listed = self.0.is_listed.get(zone.0 as usize);
+        if is_listed.is_some_and(|listed| !listed.swap(true, Ordering::AcqRel)) {
+            self.list().push(zone);
+        }
+    }
+
+    /// Takes those that were touched. Changes from here on touch them again.
+    pub(super) fn take(&self) -> Vec<ZoneId> {
+        let zones = std::mem::take(&mut *self.list());
+        for zone in &zones {
+            if let Some(listed) = self.0.is_listed.get(zone.0 as usize) {
+                listed.swap(false, Ordering::AcqRel);
+            }
+        }
+        zones
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_zone_is_listed_once_and_again_after_it_was_taken() {
+        let touched = Touched::all(4);
+        assert_eq!(touched.take().len(), 4);
+        assert!(touched.take().is_empty());
+        for zone in [2, 1, 2, 2, 9] {
+            touched.touch(ZoneId(zone));
+        }
+        assert_eq!(touched.take(), [ZoneId(2), ZoneId(1)]);
+        touched.touch(ZoneId(2));
+        assert_eq!(touched.take(), [ZoneId(2)]);
+    }
+}

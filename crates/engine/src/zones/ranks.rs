@@ -1,0 +1,389 @@
+//! Zones by what they are good for: to be taken into use, freed, or emptied. So a step of cleaning
+//! looks at the zones that changed since the step before, and not at all there are.
+//!
+//! A zone's standing follows from its entry, its valid count and whether it is being filled. Whatever changes
+//! one of these touches the zone ([`Touched`]), and who asks brings the touched ones up to date first
+//! ([`Zones::ranked`]). It is a hint for who acts on it: what is irrevocable goes by the entries.
+//!
+//! [`Touched`]: super::entries::Touched
+
+use std::collections::BTreeSet;
+use std::sync::MutexGuard;
+use std::sync::atomic::Ordering;
+
+use persimmon_device::ZoneId;
+use persimmon_format::packed::BLOCK_GRAINS;
+use persimmon_format::table::Role;
+
+use super::entries::Entry;
+use super::layout::{Layout, Part, PerPart};
+use super::table::{Table, Zones};
+
+/// Garbage below which no zone is emptied, as a share of its capacity.
+const GARBAGE_SHARE_MIN: u32 = 32;
+
+/// What a zone is good for now.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+enum Standing {
+    /// It is in use, with next to no garbage, or out of use for good.
+    #[default]
+    Stays,
+    Free {
+        resets: u32,
+    },
+    /// A checkpoint frees it; it has been tried in vain if it is stuck.
+    Dead {
+        stuck: bool,
+    },
+    /// Something valid is in it, and garbage.
+    Data {
+        garbage: u32,
+        worth: Worth,
+    },
+    Metadata {
+        garbage: u32,
+    },
+}
+
+/// What emptying a zone is worth; positive numbers have the order of their bits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Worth(u32);
+
+impl Standing {
+    /// Of a zone with so many grains valid. `is_filled`: what was written to it is not in the tree yet;
+    /// `stands_in`: it goes with the zone that has the other copy.
+    fn of(entry: &Entry, grains: u64, is_filled: bool, stands_in: bool) -> Standing {
+        if entry.is_free() {
+            return Standing::Free {
+                resets: entry.resets,
+            };
+        }
+        if is_filled {
+            return Standing::Stays;
+        }
+        if entry.is_dead(grains) && !stands_in {
+            return Standing::Dead { stuck: entry.stuck };
+        }
+        let valid = grains.div_ceil(BLOCK_GRAINS) as u32;
+        let garbage = entry.capacity.saturating_sub(valid);
+        let is_little = garbage <= entry.capacity / GARBAGE_SHARE_MIN;
+        if entry.open || valid == 0 || entry.failure.is_some() || is_little {
+            return Standing::Stays;
+        }
+        match entry.role {
+            Role::Data => {
+                let won = f64::from(garbage);
+                let worth = won * won * entry.life.interval.blocks() / f64::from(valid);
+                Standing::Data {
+                    garbage,
+                    worth: Worth((worth as f32).to_bits()),
+                }
+            }
+            Role::Metadata => Standing::Metadata { garbage },
+            _ => Standing::Stays,
+        }
+    }
+}
+
+/// Zones with a number, in its order; of the same in theirs.
+type Order<T> = BTreeSet<(T, ZoneId)>;
+
+/// The zones by what they are good for.
+pub(super) struct Ranks {
+    standings: Box<[Standing]>,
+    /// Free zones by resets: candidates for the log, and others of each part.
+    free_candidates: Order<u32>,
+    free_others: PerPart<Order<u32>>,
+    /// Those that the next checkpoint frees.
+    dead: BTreeSet<ZoneId>,
+    dead_count: PerPart<u32>,
+    /// Those that it tries to free again.
+    stuck: BTreeSet<ZoneId>,
+    worth: Order<Worth>,
+    garbage: Order<u32>,
+    metadata_garbage: Order<u32>,
+}
+
+impl Ranks {
+    pub(super) fn new(zones: usize) -> Ranks {
+        Ranks {
+            standings: vec![Standing::Stays; zones].into(),
+            free_candidates: Order::new(),
+            free_others: PerPart::default(),
+            dead: BTreeSet::new(),
+            dead_count: PerPart::default(),
+            stuck: BTreeSet::new(),
+            worth: Order::new(),
+            garbage: Order::new(),
+            metadata_garbage: Order::new(),
+        }
+    }
+
+    fn set(&mut self, zone: ZoneId, standing: Standing, layout: &Layout) {
+        let Some(slot) = self.standings.get_mut(zone.0 as usize) else {
+            return;
+        };
+        let before = std::mem::replace(slot, standing);
+        if before != standing {
+            self.list(zone, before, layout, false);
+            self.list(zone, standing, layout, true);
+        }
+    }
+
+    /// Enters a zone where one of this standing belongs, or takes it out there.
+    fn list(&mut self, zone: ZoneId, standing: Standing, layout: &Layout, enters: bool) {
+        match standing {
+            Standing::Stays => {}
+            Standing::Free { resets } => {
+                let free = match layout.is_log_candidate(zone) {
+                    true => &mut self.free_candidates,
+                    false => layout.get_mut(&mut self.free_others, layout.part_of(zone)),
+                };
+                put(free, (resets, zone), enters);
+            }
+            Standing::Dead { stuck: true } => put(&mut self.stuck, zone, enters),
+            Standing::Dead { stuck: false } => {
+                put(&mut self.dead, zone, enters);
+                let count = layout.get_mut(&mut self.dead_count, layout.part_of(zone));
+                *count = match enters {
+                    true => *count + 1,
+                    false => count.saturating_sub(1),
+                };
+            }
+            Standing::Data { garbage, worth } => {
+                put(&mut self.garbage, (garbage, zone), enters);
+                put(&mut self.worth, (worth, zone), enters);
+            }
+            Standing::Metadata { garbage } => {
+                put(&mut self.metadata_garbage, (garbage, zone), enters);
+            }
+        }
+    }
+
+    /// Free zones that may be of the log, least reset first.
+    pub(super) fn free_candidates(&self) -> impl Iterator<Item = ZoneId> {
+        self.free_candidates.iter().map(|(_, zone)| *zone)
+    }
+
+    /// The other free zones of a part, likewise.
+    pub(super) fn free_others(&self, part: Part, layout: &Layout) -> impl Iterator<Item = ZoneId> {
+        let free = layout.of_part(&self.free_others, part);
+        free.iter().map(|(_, zone)| *zone)
+    }
+
+    /// Zones of a part that the next checkpoint frees.
+    pub(super) fn dead_count(&self, part: Part, layout: &Layout) -> u32 {
+        layout.get(&self.dead_count, part)
+    }
+
+    /// The same, one by one.
+    pub(super) fn dead(&self) -> impl Iterator<Item = ZoneId> {
+        self.dead.iter().copied()
+    }
+
+    /// The same with those that it tries to free again.
+    pub(super) fn dead_and_stuck(&self) -> impl Iterator<Item = ZoneId> {
+        self.dead.iter().chain(&self.stuck).copied()
+    }
+
+    /// Data zones, those first that are worth most to empty.
+    pub(super) fn by_worth(&self) -> impl Iterator<Item = ZoneId> {
+        self.worth.iter().rev().map(|(_, zone)| *zone)
+    }
+
+    /// Data zones with their garbage, most of it first.
+    pub(super) fn by_garbage(&self) -> impl Iterator<Item = (u32, ZoneId)> {
+        most(&self.garbage)
+    }
+
+    /// The same of metadata zones.
+    pub(super) fn metadata_by_garbage(&self) -> impl Iterator<Item = (u32, ZoneId)> {
+        most(&self.metadata_garbage)
+    }
+}
+
+fn most(order: &Order<u32>) -> impl Iterator<Item = (u32, ZoneId)> {
+    order.iter().rev().copied()
+}
+
+fn put<T: Ord>(set: &mut BTreeSet<T>, item: T, enters: bool) {
+    match enters {
+        true => set.insert(item),
+        false => set.remove(&item),
+    };
+}
+
+impl Zones {
+    /// The table, with ranks as of now.
+    pub(super) fn ranked(&self) -> MutexGuard<'_, Table> {
+        let mut table = self.lock();
+        self.rank(&mut table);
+        table
+    }
+
+    /// Brings ranks up to date.
+    pub(super) fn rank(&self, table: &mut Table) {
+        for zone in self.touched.take() {
+            let standing = self.standing(table, zone);
+            table.ranks.set(zone, standing, &self.budget.layout);
+        }
+    }
+
+    /// Whether the ranks are what a look at all zones tells.
+    pub(super) fn ranks_agree(&self, table: &mut Table) -> bool {
+        let agree = |table: &Table| {
+            let mut zones = (0..table.entries.len() as u32).map(ZoneId);
+            zones.all(|zone| {
+                let listed = table.ranks.standings.get(zone.0 as usize).copied();
+                listed == Some(self.standing(table, zone))
+            })
+        };
+        // Who fills a zone holds no lock: a pin may have changed just now.
+        (0..100).any(|_| {
+            self.rank(table);
+            agree(table) || {
+                std::thread::yield_now();
+                false
+            }
+        })
+    }
+
+    fn standing(&self, table: &Table, zone: ZoneId) -> Standing {
+        let at = zone.0 as usize;
+        let (Some(entry), Some(valid)) = (table.entries.get(at), self.valid.get(at)) else {
+            return Standing::Stays;
+        };
+        let grains = valid.load(Ordering::Acquire);
+        let is_filled = self.pins.is_filled(zone);
+        Standing::of(entry, grains, is_filled, self.pairs.is_second(zone))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use persimmon_device::Geometry;
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::zones::lifetime::{Interval, Life};
+
+    const ZONES: u32 = 100;
+    const ROLES: &[Role] = &[
+        Role::Free,
+        Role::Data,
+        Role::Metadata,
+        Role::Log,
+        Role::Retired,
+    ];
+
+    fn layout(metadata_zones: u32) -> Layout {
+        Layout::of(&Geometry {
+            zone_count: ZONES,
+            zone_blocks: 64,
+            conventional_zones: 0,
+            metadata_zones,
+            max_open: None,
+            max_active: None,
+            max_transfer_blocks: 256,
+            max_append_blocks: 256,
+            volatile_cache: true,
+            write_pointer_is_proof: false,
+        })
+    }
+
+    /// A zone as it may be, how many grains of it are valid, and whether it is being filled.
+    fn state() -> impl Strategy<Value = (Entry, u64, bool)> {
+        let flags = (any::<bool>(), any::<bool>(), any::<bool>(), any::<bool>());
+        let counts = (0..4u32, 0..65 * BLOCK_GRAINS, 1..1000u64);
+        (prop::sample::select(ROLES), flags, counts).prop_map(
+            |(role, (open, used, stuck, is_filled), (resets, grains, interval))| {
+                let free = role == Role::Free && !used;
+                let entry = Entry {
+                    role,
+                    open: open && !free,
+                    used: used || !free,
+                    stuck,
+                    resets,
+                    capacity: 64,
+                    life: Life {
+                        born: 0,
+                        interval: Interval::of_blocks(interval),
+                    },
+                    ..Entry::default()
+                };
+                // Many have nothing in them.
+                (entry, grains.saturating_sub(20 * BLOCK_GRAINS), is_filled)
+            },
+        )
+    }
+
+    proptest! {
+        /// After any changes the ranks are what a look at all zones tells.
+        #[test]
+        fn ranks_are_what_a_scan_finds(
+            metadata_zones in prop::sample::select(&[0u32, 70][..]),
+            changes in prop::collection::vec((0..ZONES, state()), 1..400),
+        ) {
+            let layout = layout(metadata_zones);
+            let mut ranks = Ranks::new(ZONES as usize);
+            let free = (Entry::default(), 0, false);
+            let mut zones = vec![free; ZONES as usize];
+            for (zone, (entry, grains, is_filled)) in changes {
+                zones[zone as usize] = (entry, grains, is_filled);
+                let standing = Standing::of(&entry, grains, is_filled, false);
+                ranks.set(ZoneId(zone), standing, &layout);
+            }
+            let scan = || zones.iter().zip(0..).map(|(z, i)| (z, ZoneId(i)));
+            let least_reset = |part: Part, candidates: bool| {
+                let mut free: Vec<_> = scan()
+                    .filter(|(z, zone)| z.0.is_free() && layout.contains(part, *zone))
+                    .filter(|(_, zone)| layout.is_log_candidate(*zone) == candidates)
+                    .map(|(z, zone)| (z.0.resets, zone))
+                    .collect();
+                free.sort_unstable();
+                free.into_iter().map(|(_, zone)| zone).collect::<Vec<_>>()
+            };
+            prop_assert_eq!(
+                ranks.free_candidates().collect::<Vec<_>>(),
+                least_reset(Part::Metadata, true)
+            );
+            for part in layout.parts() {
+                prop_assert_eq!(
+                    ranks.free_others(*part, &layout).collect::<Vec<_>>(),
+                    least_reset(*part, false)
+                );
+                let dead = scan().filter(|(z, zone)| {
+                    z.0.is_dead(z.1) && !z.2 && !z.0.stuck && layout.contains(*part, *zone)
+                });
+                prop_assert_eq!(ranks.dead_count(*part, &layout), dead.count() as u32);
+            }
+            let dead: Vec<_> = scan().filter(|(z, _)| z.0.is_dead(z.1) && !z.2).collect();
+            prop_assert_eq!(ranks.dead_and_stuck().count(), dead.len());
+            for (role, found) in [
+                (Role::Data, ranks.by_garbage().collect::<Vec<_>>()),
+                (Role::Metadata, ranks.metadata_by_garbage().collect::<Vec<_>>()),
+            ] {
+                let mut most: Vec<_> = scan()
+                    .filter(|((e, grains, is_filled), _)| {
+                        e.role == role && !e.open && !is_filled && *grains > 0
+                    })
+                    .map(|(z, zone)| (64 - z.1.div_ceil(BLOCK_GRAINS) as u32, zone))
+                    .filter(|(garbage, _)| *garbage > 64 / GARBAGE_SHARE_MIN)
+                    .collect();
+                most.sort_unstable_by(|a, b| b.cmp(a));
+                prop_assert_eq!(found, most);
+            }
+            let worths: Vec<f64> = ranks
+                .by_worth()
+                .map(|zone| {
+                    let (entry, grains, _) = &zones[zone.0 as usize];
+                    let valid = grains.div_ceil(BLOCK_GRAINS) as f64;
+                    let garbage = 64.0 - valid;
+                    garbage * garbage * entry.life.interval.blocks() / valid
+                })
+                .collect();
+            prop_assert_eq!(worths.len(), ranks.by_garbage().count());
+            prop_assert!(worths.windows(2).all(|w| w[0] >= w[1] * 0.999_999));
+        }
+    }
+}
