@@ -5,16 +5,17 @@ use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
 
-use crate::image::{ImageDevice, ImageGeometry, Notice};
+use crate::image::{self, ImageDevice, ImageGeometry, Notice};
 use crate::joined::Joined;
 use crate::linux::front::Front;
+use crate::linux::make;
 use crate::lock::explain;
-use crate::nvme::{self, NvmeDevice};
+use crate::nvme::{self, Nvme, NvmeDevice};
 use crate::options::{CreateOptions, OpenOptions};
 use crate::pair::{self, Pair};
 use crate::probe::{self, Identity};
-use crate::zbd::{self, ZbdDevice};
-use crate::zonefs::{self, ZonefsDevice};
+use crate::zbd::{self, Zbd, ZbdDevice};
+use crate::zonefs::{self, ZonefsDevice, ZonefsPort};
 use crate::{Command, Geometry, Pending, Result, ZoneInfo, ZonedDevice};
 
 /// What a name names.
@@ -47,6 +48,30 @@ pub enum Drive {
     Zonefs(ZonefsDevice),
     /// Two devices, one of them for metadata.
     Pair(Box<Pair>),
+}
+
+/// A device that can be made anew.
+pub(crate) enum Claim {
+    Image(Box<image::Claim>),
+    Zbd(make::Claim<Zbd>),
+    Nvme(make::Claim<Nvme>),
+    Zonefs(make::Claim<ZonefsPort>),
+}
+
+impl Claim {
+    /// Makes it anew.
+    pub fn made(self, options: &CreateOptions) -> Result<Drive> {
+        Ok(match self {
+            Claim::Image(claim) => Drive::Image(Box::new(claim.made(options)?)),
+            Claim::Zbd(claim) => {
+                Drive::Zbd(ZbdDevice::emptied(claim)?).joined(|front| front.create(options))?
+            }
+            Claim::Nvme(claim) => Drive::Nvme(claim.emptied(false)?),
+            Claim::Zonefs(claim) => {
+                Drive::Zonefs(claim.emptied(false)?).joined(|front| front.create(options))?
+            }
+        })
+    }
 }
 
 impl Kind {
@@ -159,25 +184,24 @@ impl Drive {
             let (metadata, data) = pair::names_or_error(path)?;
             return Drive::create_pair((&metadata, geometry), (&data, geometry), options);
         }
-        let drive = Drive::create_part(path, geometry, options)?;
+        let drive = Drive::claim(path, geometry, options)?.made(options)?;
         pair::check_unmarked(&drive, path)?;
         Ok(drive)
     }
 
-    /// Makes one device anew, which may become one of two.
-    pub(crate) fn create_part(
+    /// Takes one device for being made anew, which may become one of two. Whatever refuses it does so now,
+    /// and nothing on it is overwritten yet.
+    pub(crate) fn claim(
         path: &Path,
         geometry: &ImageGeometry,
         options: &CreateOptions,
-    ) -> Result<Drive> {
+    ) -> Result<Claim> {
         Ok(match Kind::of(path)? {
             Kind::Pair => return Err(no_part(path)),
-            Kind::Image => Drive::Image(Box::new(ImageDevice::create(path, geometry, options)?)),
-            Kind::Zbd => Drive::Zbd(ZbdDevice::create(path, options)?)
-                .joined(|front| front.create(options))?,
-            Kind::Nvme => Drive::Nvme(NvmeDevice::create(path, options)?),
-            Kind::Zonefs => Drive::Zonefs(ZonefsDevice::create(path, options)?)
-                .joined(|front| front.create(options))?,
+            Kind::Image => Claim::Image(Box::new(ImageDevice::claim(path, geometry, options)?)),
+            Kind::Zbd => Claim::Zbd(ZbdDevice::claim(path, options)?),
+            Kind::Nvme => Claim::Nvme(NvmeDevice::claim(path, options)?),
+            Kind::Zonefs => Claim::Zonefs(ZonefsDevice::claim(path, options)?),
         })
     }
 

@@ -207,7 +207,7 @@ impl Pair {
         Pair::joined(first, second, (label.metadata, label.data))
     }
 
-    /// Makes both anew.
+    /// Makes both anew. As long as one of them is refused, nothing on the other is overwritten.
     ///
     /// Errors: as of [`Drive::create`]; too few zones.
     pub fn create(
@@ -216,8 +216,9 @@ impl Pair {
         options: &CreateOptions,
     ) -> Result<Pair> {
         check_two(metadata, data)?;
-        let first = Drive::create_part(metadata, metadata_shape, options)?;
-        let second = Drive::create_part(data, data_shape, options)?;
+        let first = Drive::claim(metadata, metadata_shape, options)?;
+        let second = Drive::claim(data, data_shape, options)?;
+        let (first, second) = (first.made(options)?, second.made(options)?);
         let zones = (usable(&first)?, usable(&second)?);
         for (drive, part) in [(&first, Part::Metadata), (&second, Part::Data)] {
             let label = PartLabel {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use persimmon_device::image::{ImageDevice, ImageGeometry};
-use persimmon_device::{BLOCK_SIZE, CreateOptions, Drive, OpenOptions, ZonedDevice};
+use persimmon_device::{BLOCK_SIZE, CreateOptions, Drive, OpenOptions, ZonedDevice, pair};
 use persimmon_engine::{FormatOptions, RecoveryReport, Volume};
 use persimmon_vfs::{Clock, Vfs};
 
@@ -17,13 +17,18 @@ const ZONE_BYTES: u64 = 64 << 20;
 const ZONE_BYTES_MIN: u64 = 1 << 20;
 /// Zones are made smaller on small volumes until there are so many.
 const ZONES_GOOD: u64 = 64;
+/// Size of an image for metadata where none is given, bytes: at least.
+const METADATA_BYTES_MIN: u64 = 16 << 20;
 
 /// How to make a volume. A zoned drive has the size and the zones it has.
 #[derive(Clone, Debug)]
 pub struct Create {
-    /// Size of the image, bytes.
+    /// Size of the image, bytes; of two devices, of that for data.
     pub size_bytes: u64,
-    /// Size of a zone, bytes; `None`: 64 MiB, less on small volumes.
+    /// Size of the image for metadata, bytes, where the volume is made on two devices.
+    pub metadata_size_bytes: u64,
+    /// Size of a zone, bytes; `None`: 64 MiB, less on small volumes. That of an image for metadata goes by
+    /// its size alone.
     pub zone_bytes: Option<u64>,
     /// Label, at most 64 bytes.
     pub label: String,
@@ -36,11 +41,13 @@ pub struct Create {
 }
 
 impl Create {
-    /// An image of `size_bytes` with everything else as usual.
+    /// An image of `size_bytes` with everything else as usual. On two devices the image for metadata has a
+    /// sixteenth of that, and 16 MiB at least.
     #[must_use]
     pub fn sized(size_bytes: u64) -> Create {
         Create {
             size_bytes,
+            metadata_size_bytes: (size_bytes / 16).max(METADATA_BYTES_MIN),
             zone_bytes: None,
             label: String::new(),
             reserve_basis_points: FormatOptions::default().reserve_basis_points,
@@ -48,25 +55,26 @@ impl Create {
             force: false,
         }
     }
+}
 
-    fn geometry(&self) -> ImageGeometry {
-        let zone_bytes = self.zone_bytes.unwrap_or_else(|| {
-            let mut bytes = ZONE_BYTES;
-            while bytes > ZONE_BYTES_MIN && self.size_bytes / bytes < ZONES_GOOD {
-                bytes /= 2;
-            }
-            bytes
-        });
-        let zone_blocks = (zone_bytes / BLOCK_SIZE as u64)
-            .try_into()
-            .unwrap_or(u32::MAX);
-        ImageGeometry {
-            zone_count: ImageDevice::zones_fitting(self.size_bytes, zone_blocks, zone_blocks),
-            zone_blocks,
-            capacity_blocks: zone_blocks,
-            max_open: None,
-            max_active: None,
+/// The shape of an image of so many bytes.
+fn image(size_bytes: u64, zone_bytes: Option<u64>) -> ImageGeometry {
+    let zone_bytes = zone_bytes.unwrap_or_else(|| {
+        let mut bytes = ZONE_BYTES;
+        while bytes > ZONE_BYTES_MIN && size_bytes / bytes < ZONES_GOOD {
+            bytes /= 2;
         }
+        bytes
+    });
+    let zone_blocks = (zone_bytes / BLOCK_SIZE as u64)
+        .try_into()
+        .unwrap_or(u32::MAX);
+    ImageGeometry {
+        zone_count: ImageDevice::zones_fitting(size_bytes, zone_blocks, zone_blocks),
+        zone_blocks,
+        capacity_blocks: zone_blocks,
+        max_open: None,
+        max_active: None,
     }
 }
 
@@ -103,19 +111,25 @@ impl Options {
 }
 
 impl Filesystem {
-    /// Makes a volume in an image file, on a zoned drive or on another block device.
+    /// Makes a volume in an image file, on a zoned drive or on another block device, or on two of them
+    /// ([`persimmon_device::pair::uri`]).
     pub fn create(path: impl AsRef<Path>, create: &Create) -> Result<()> {
+        let path = path.as_ref();
         let uuid = uuid::Uuid::new_v4();
-        let device = Drive::create(
-            path,
-            &create.geometry(),
-            &CreateOptions {
-                force: create.force,
-                uuid,
-                label: create.label.clone(),
-                ..CreateOptions::default()
-            },
-        )?;
+        let options = CreateOptions {
+            force: create.force,
+            uuid,
+            label: create.label.clone(),
+            ..CreateOptions::default()
+        };
+        let shape = image(create.size_bytes, create.zone_bytes);
+        let device = match pair::names(path) {
+            Some((metadata, data)) => {
+                let of_metadata = image(create.metadata_size_bytes, None);
+                Drive::create_pair((&metadata, &of_metadata), (&data, &shape), &options)?
+            }
+            None => Drive::create(path, &shape, &options)?,
+        };
         let mut secret = [0; 32];
         let (head, tail) = secret.split_at_mut(16);
         head.copy_from_slice(uuid::Uuid::new_v4().as_bytes());

@@ -233,3 +233,31 @@ fn a_read_only_volume_is_read_and_never_written() {
     fs.close().unwrap();
     assert!(before == std::fs::read(&image.path).unwrap());
 }
+
+#[test]
+fn on_two_devices_each_has_its_size() {
+    let dir = tempfile::tempdir().unwrap();
+    let [fast, bulk] = ["fast", "bulk"].map(|name| dir.path().join(name));
+    let pair = persimmon_device::pair::uri(&fast, &bulk);
+    let create = Create {
+        metadata_size_bytes: 24 << 20,
+        ..Create::sized(64 << 20)
+    };
+    Filesystem::create(&pair, &create).unwrap();
+    let size = |path| std::fs::metadata(path).unwrap().len();
+    assert!(
+        (20 << 20..=24 << 20).contains(&size(&fast)),
+        "{}",
+        size(&fast)
+    );
+    assert!(
+        (60 << 20..=64 << 20).contains(&size(&bulk)),
+        "{}",
+        size(&bulk)
+    );
+    let fs = Filesystem::open(&pair, &Options::default()).unwrap();
+    fs.write("/a", vec![7; 5 << 20]).unwrap();
+    fs.close().unwrap();
+    let fs = Filesystem::open(&pair, &Options::read_only()).unwrap();
+    assert_eq!(fs.read("/a").unwrap(), vec![7; 5 << 20]);
+}

@@ -2,7 +2,7 @@
 
 use std::fs::{self, File};
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use persimmon_format::BLOCK_SIZE;
 use persimmon_format::container::{ContainerGeometry, Layout, Superblock};
@@ -29,7 +29,15 @@ impl ImageDevice {
         geometry: &ContainerGeometry,
         options: &CreateOptions,
     ) -> Result<ImageDevice> {
-        let path = path.as_ref();
+        ImageDevice::claim(path.as_ref(), geometry, options)?.made(options)
+    }
+
+    /// All of [`ImageDevice::create`] that can refuse the file or device, but for room on the host.
+    pub(crate) fn claim(
+        path: &Path,
+        geometry: &ContainerGeometry,
+        options: &CreateOptions,
+    ) -> Result<Claim> {
         let layout = geometry
             .layout()
             .map_err(|error| open_error(path, &error.to_string()))?;
@@ -48,17 +56,23 @@ impl ImageDevice {
             }
             Err(error) => return Err(explain(path, &error)),
         };
-        let made = make(path, geometry, &layout, options);
-        if is_new {
-            if made.is_err() {
-                // The error of making it is the one to tell.
-                let _ = fs::remove_file(path);
-            } else {
-                sync_directory(path).map_err(|error| explain(path, &error))?;
-            }
+        let new = NewFile(is_new.then(|| path.to_owned()));
+        let mut host = HostFile(open_locked(path, true, false, options.wait_for_lock)?);
+        let length = length_of(path, &mut host)?;
+        check_unused(path, &host.0.file)?;
+        if !options.force {
+            check_nothing_lost(path, &host)?;
         }
-        let (host, superblock) = made?;
-        ImageDevice::assemble(path, Box::new(host), superblock, false)
+        let old = host.0.is_block_device.then_some(length);
+        check_length(path, old, &layout)?;
+        Ok(Claim {
+            path: path.to_owned(),
+            new,
+            host,
+            old,
+            geometry: geometry.clone(),
+            layout,
+        })
     }
 
     /// Makes an image in the `length` bytes of a host that the caller has for itself, whatever is there,
@@ -105,24 +119,56 @@ impl ImageDevice {
     }
 }
 
-fn make(
-    path: &Path,
-    geometry: &ContainerGeometry,
-    layout: &Layout,
-    options: &CreateOptions,
-) -> Result<(HostFile, Superblock)> {
-    let mut host = HostFile(open_locked(path, true, false, options.wait_for_lock)?);
-    let length = length_of(path, &mut host)?;
-    check_unused(path, &host.0.file)?;
-    if !options.force {
-        check_nothing_lost(path, &host)?;
+/// A file or device that is this process's and may become an image: nothing is lost by it, or that is
+/// wanted. What is on it is still there.
+pub struct Claim {
+    path: PathBuf,
+    new: NewFile,
+    host: HostFile,
+    /// Bytes of a block device.
+    old: Option<u64>,
+    geometry: ContainerGeometry,
+    layout: Layout,
+}
+
+/// A file that was not there, and is not in the end unless it becomes an image.
+struct NewFile(Option<PathBuf>);
+
+impl Drop for NewFile {
+    fn drop(&mut self) {
+        if let Some(path) = &self.0 {
+            // The error of making it is the one to tell.
+            let _ = fs::remove_file(path);
+        }
     }
-    let old = host.0.is_block_device.then_some(length);
-    if old.is_none() {
-        resize(path, &host.0.file, layout.total)?;
+}
+
+impl Claim {
+    /// Makes the image, and opens it.
+    pub fn made(mut self, options: &CreateOptions) -> Result<ImageDevice> {
+        let path = self.path.as_path();
+        if self.old.is_none() {
+            resize(path, &self.host.0.file, self.layout.total)?;
+        }
+        let (geometry, layout) = (&self.geometry, &self.layout);
+        let superblock = write_empty(path, &self.host, self.old, geometry, layout, options)?;
+        if self.new.0.take().is_some() {
+            sync_directory(path).map_err(|error| explain(path, &error))?;
+        }
+        ImageDevice::assemble(path, Box::new(self.host), superblock, false)
     }
-    let superblock = write_empty(path, &host, old, geometry, layout, options)?;
-    Ok((host, superblock))
+}
+
+/// Refuses a block device of so many bytes that is too small.
+fn check_length(path: &Path, length: Option<u64>, layout: &Layout) -> Result<()> {
+    let Some(length) = length.filter(|length| *length < layout.total) else {
+        return Ok(());
+    };
+    let message = format!(
+        "has {length} bytes, the zones need {}; take fewer or smaller zones",
+        layout.total
+    );
+    Err(open_error(path, &message))
 }
 
 /// Writes the superblocks and an empty table; clears so many bytes of what was there before.
@@ -146,13 +192,7 @@ fn write_empty(
         true => DeviceError::HostFull,
         false => explain(path, &error),
     };
-    if let Some(length) = old.filter(|length| *length < layout.total) {
-        let message = format!(
-            "has {length} bytes, the zones need {}; take fewer or smaller zones",
-            layout.total
-        );
-        return Err(open_error(path, &message));
-    }
+    check_length(path, old, layout)?;
     let block = |superblock: &Superblock, copy| {
         superblock
             .encode(copy)

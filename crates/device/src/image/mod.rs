@@ -44,6 +44,7 @@ use crate::{
 };
 
 pub use crate::options::{CreateOptions, OpenOptions};
+pub(crate) use create::Claim;
 pub use open::Notice;
 pub use persimmon_format::container::ContainerGeometry as ImageGeometry;
 

@@ -4,19 +4,54 @@ use std::io;
 use std::path::Path;
 
 use persimmon_format::BLOCK_SIZE;
+use persimmon_format::part_label::PartLabel;
 use persimmon_format::zone_header::ZoneHeader;
 
 use super::failure::Failure;
-use super::{Action, Port};
+use super::{Action, KernelDevice, Port};
 use crate::lock::{explain, open_error};
 use crate::options::{CreateOptions, OpenOptions};
 use crate::probe::{Finding, Identity};
-use crate::{Geometry, Result, ZoneId, ZoneInfo, ZoneState};
+use crate::{Geometry, Result, ZoneId, ZoneInfo, ZoneState, ZonedDevice};
 
 /// Zones one of which has a header if there is a volume: the log is among the first so many.
 pub const ZONES_WITH_LOG: usize = 64;
 /// Blocks one command may transfer (4 MiB), however much the device takes.
 const TRANSFER_BLOCKS_MAX: u64 = 1024;
+
+/// A drive that is this process's and may be emptied: nothing is lost by it, or that is wanted. What is in its
+/// zones is still there.
+pub struct Claim<P: Port> {
+    device: KernelDevice<P>,
+    zones: Vec<ZoneInfo>,
+}
+
+impl<P: Port> Claim<P> {
+    /// Looks at a drive that was opened. `foreign` and `identity`: as of [`check_nothing_lost`].
+    pub fn of(
+        device: KernelDevice<P>,
+        force: bool,
+        foreign: impl FnOnce() -> io::Result<Option<Finding>>,
+        identity: impl FnOnce() -> io::Result<Option<Identity>>,
+    ) -> Result<Claim<P>> {
+        let zones = device.report(0..device.geometry().zone_count)?;
+        if !force {
+            check_nothing_lost(device.path(), &zones, foreign(), identity)?;
+        }
+        Ok(Claim { device, zones })
+    }
+
+    /// What it was opened by.
+    pub fn path(&self) -> &Path {
+        self.device.path()
+    }
+
+    /// Empties it. `also_empty`: as of [`KernelDevice::reset_all`].
+    pub fn emptied(self, also_empty: bool) -> Result<KernelDevice<P>> {
+        self.device.reset_all(&self.zones, also_empty)?;
+        Ok(self.device)
+    }
+}
 
 /// How a drive is opened to be emptied.
 pub fn opening(options: &CreateOptions) -> OpenOptions {
@@ -28,7 +63,7 @@ pub fn opening(options: &CreateOptions) -> OpenOptions {
 
 /// Refuses a drive that is not empty. `foreign`: what others left outside of the zones that are
 /// used; `identity`: of the volume in them.
-pub fn check_nothing_lost(
+fn check_nothing_lost(
     path: &Path,
     zones: &[ZoneInfo],
     foreign: io::Result<Option<Finding>>,
@@ -50,14 +85,20 @@ pub fn check_nothing_lost(
     Err(open_error(path, &message))
 }
 
-/// UUID and label in the first of these blocks, which begin zones, that is a header.
+/// UUID and label in the first of these blocks, which begin zones in use, that tells them: a header, or what
+/// says whose part a device is, which is all that is on one for data as long as there is none.
 pub fn identity_in(blocks: impl Iterator<Item = io::Result<[u8; BLOCK_SIZE]>>) -> Option<Identity> {
-    let header = blocks
-        .take(ZONES_WITH_LOG)
-        .find_map(|block| ZoneHeader::decode(&block.ok()?).ok())?;
+    let (uuid, label) = blocks.take(ZONES_WITH_LOG).find_map(|block| {
+        let block = block.ok()?;
+        if let Ok(header) = ZoneHeader::decode(&block) {
+            return Some((header.volume.uuid, header.volume.label));
+        }
+        let part = PartLabel::decode(&block).ok()?;
+        Some((part.uuid, part.label))
+    })?;
     Some(Identity {
-        uuid: uuid::Uuid::from_bytes(header.volume.uuid),
-        label: header.volume.label,
+        uuid: uuid::Uuid::from_bytes(uuid),
+        label,
     })
 }
 
@@ -120,4 +161,36 @@ pub fn problem(zone_bytes: u64, write_bytes_min: u64) -> Option<String> {
         || !zone_bytes.is_multiple_of(block)
         || zone_bytes / block > u64::from(u32::MAX);
     is_odd.then(|| format!("has zones of {zone_bytes} bytes, which Persimmon cannot use"))
+}
+
+#[cfg(test)]
+mod tests {
+    use persimmon_format::part_label::{Part, PartZones};
+
+    use super::*;
+
+    #[test]
+    fn a_device_for_data_that_holds_none_tells_whose_it_is() {
+        let zones = PartZones {
+            count: 20,
+            blocks: 256,
+        };
+        let label = PartLabel {
+            part: Part::Data,
+            uuid: [7; 16],
+            label: "two".into(),
+            metadata: zones,
+            data: zones,
+        };
+        let mut block = [0; BLOCK_SIZE];
+        assert_eq!(identity_in([Ok(block)].into_iter()), None);
+        block.copy_from_slice(&label.encode());
+        let unreadable = || Err(io::ErrorKind::Other.into());
+        let found = identity_in([unreadable(), Ok([0; BLOCK_SIZE]), Ok(block)].into_iter());
+        let found = found.unwrap();
+        assert_eq!(
+            (found.uuid, found.label.as_str()),
+            (uuid::Uuid::from_bytes([7; 16]), "two")
+        );
+    }
 }

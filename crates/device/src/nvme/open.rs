@@ -11,11 +11,11 @@ use super::passthrough::{NvmeCommand, NvmeWire, Queue, namespace_id, op, run};
 use super::zones::{Namespace, Zone};
 use super::{Nvme, NvmeDevice};
 use crate::linux::failure::Failure;
-use crate::linux::make;
+use crate::linux::make::{self, Claim};
 use crate::lock::{explain, lock_file, open_error, open_locked};
 use crate::options::{CreateOptions, OpenOptions};
 use crate::probe::{self, Identity};
-use crate::{BLOCK_SIZE, BufferMut, Geometry, Result, ZoneId, ZoneInfo, ZonedDevice, zbd};
+use crate::{BLOCK_SIZE, BufferMut, Geometry, Result, ZoneId, ZoneInfo, zbd};
 
 /// Whether the path is the generic character device of an NVMe namespace.
 ///
@@ -129,18 +129,17 @@ impl NvmeDevice {
     ///
     /// Errors: as of [`NvmeDevice::open`].
     pub fn create(path: impl AsRef<Path>, options: &CreateOptions) -> Result<NvmeDevice> {
-        let path = path.as_ref();
+        NvmeDevice::claim(path.as_ref(), options)?.emptied(false)
+    }
+
+    /// All of [`NvmeDevice::create`] that can refuse the namespace.
+    pub(crate) fn claim(path: &Path, options: &CreateOptions) -> Result<Claim<Nvme>> {
         let device = NvmeDevice::open(path, &make::opening(options))?;
-        let report = device.report(0..device.geometry().zone_count)?;
-        if !options.force {
-            let foreign = match block_device(path) {
-                Some(block) => File::open(block).and_then(|file| probe::identify(&file)),
-                None => Ok(None),
-            };
-            make::check_nothing_lost(path, &report, foreign, || identity(path))?;
-        }
-        device.reset_all(&report, false)?;
-        Ok(device)
+        let foreign = || match block_device(path) {
+            Some(block) => File::open(block).and_then(|file| probe::identify(&file)),
+            None => Ok(None),
+        };
+        Claim::of(device, options.force, foreign, || identity(path))
     }
 }
 

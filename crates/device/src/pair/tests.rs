@@ -181,9 +181,15 @@ fn what_holds_something_is_not_overwritten() {
     let (one, two) = (shape(5, 256), shape(7, 512));
     for (first, second) in [(&fast, &new), (&new, &bulk)] {
         assert!(Pair::create((first, &one), (second, &two), &options(2)).is_err());
-        let _ = std::fs::remove_file(&new);
+        assert!(!new.exists(), "one was refused, and the other made");
         open(&fast, &bulk).unwrap();
     }
+    // Nor is one that could be, so that the next time it can be again.
+    let blank = dir.path().join("blank");
+    std::fs::write(&blank, []).unwrap();
+    assert!(Pair::create((&blank, &one), (&bulk, &two), &options(2)).is_err());
+    assert_eq!(std::fs::metadata(&blank).unwrap().len(), 0);
+    Pair::create((&blank, &one), (&new, &two), &options(2)).unwrap();
 }
 
 #[test]

@@ -12,7 +12,7 @@ use super::kernel::{self, BLOCK_SECTORS, SECTOR_BYTES, Zone};
 use super::{Zbd, ZbdDevice};
 use crate::linux::files::FileWire;
 use crate::linux::limits::{self, Limits};
-use crate::linux::make;
+use crate::linux::make::{self, Claim};
 use crate::lock::{explain, open_error, open_locked};
 use crate::options::{CreateOptions, OpenOptions};
 use crate::probe::{self, Identity};
@@ -67,16 +67,21 @@ impl ZbdDevice {
     ///
     /// Errors: as of [`ZbdDevice::open`].
     pub fn create(path: impl AsRef<Path>, options: &CreateOptions) -> Result<ZbdDevice> {
-        let path = path.as_ref();
+        ZbdDevice::emptied(ZbdDevice::claim(path.as_ref(), options)?)
+    }
+
+    /// All of [`ZbdDevice::create`] that can refuse the drive.
+    pub(crate) fn claim(path: &Path, options: &CreateOptions) -> Result<Claim<Zbd>> {
         let device = ZbdDevice::open(path, &make::opening(options))?;
-        let report = device.report(0..device.geometry().zone_count)?;
-        if !options.force {
-            let foreign = File::open(path).and_then(|file| probe::identify(&file));
-            make::check_nothing_lost(path, &report, foreign, || identity(path))?;
-        }
+        let foreign = || File::open(path).and_then(|file| probe::identify(&file));
+        Claim::of(device, options.force, foreign, || identity(path))
+    }
+
+    /// The rest.
+    pub(crate) fn emptied(claim: Claim<Zbd>) -> Result<ZbdDevice> {
         // Of other drives there may be a hundred thousand zones, and nobody writes past the kernel.
-        let may_be_written_past = nvme::generic_of(&fs::canonicalize(path).unwrap_or_default());
-        device.reset_all(&report, may_be_written_past.is_some())?;
+        let path = fs::canonicalize(claim.path()).unwrap_or_default();
+        let device = claim.emptied(nvme::generic_of(&path).is_some())?;
         device.wipe_conventional()?;
         Ok(device)
     }

@@ -15,11 +15,11 @@ use super::files::{Readers, Writers, ZoneFiles};
 use super::{ZonefsDevice, ZonefsPort, capacity_bytes, info};
 use crate::linux::files::FileWire;
 use crate::linux::limits::Limits;
-use crate::linux::make;
+use crate::linux::make::{self, Claim};
 use crate::lock::{explain, lock_file, open_error, unescape};
 use crate::options::{CreateOptions, OpenOptions};
 use crate::probe::Identity;
-use crate::{BufferMut, Geometry, Result, ZoneId, ZoneInfo, ZoneState, ZonedDevice};
+use crate::{BufferMut, Geometry, Result, ZoneId, ZoneInfo, ZoneState};
 
 /// What stands before the directory in a URI.
 const SCHEME: &[u8] = b"zonefs:";
@@ -178,14 +178,13 @@ impl ZonefsDevice {
     ///
     /// Errors: as of [`ZonefsDevice::open`].
     pub fn create(uri: impl AsRef<Path>, options: &CreateOptions) -> Result<ZonefsDevice> {
-        let uri = uri.as_ref();
+        ZonefsDevice::claim(uri.as_ref(), options)?.emptied(false)
+    }
+
+    /// All of [`ZonefsDevice::create`] that can refuse the zonefs.
+    pub(crate) fn claim(uri: &Path, options: &CreateOptions) -> Result<Claim<ZonefsPort>> {
         let device = ZonefsDevice::open(uri, &make::opening(options))?;
-        let report = device.report(0..device.geometry().zone_count)?;
-        if !options.force {
-            make::check_nothing_lost(uri, &report, Ok(None), || identity(uri))?;
-        }
-        device.reset_all(&report, false)?;
-        Ok(device)
+        Claim::of(device, options.force, || Ok(None), || identity(uri))
     }
 }
 
