@@ -1,10 +1,12 @@
 //! Persimmon itself under the harness: engine and vfs without threads, the clock of the workload,
 //! and the inspector.
 
+mod failing;
 mod mounted;
 mod observe;
 mod on_drive;
 
+pub use failing::failing_zones_test;
 pub use mounted::Mounted;
 pub use on_drive::{Tally, model_test};
 
