@@ -25,7 +25,8 @@ enum DriveModel {
 /// and, with --rounds, latencies in virtual time.
 #[derive(Args)]
 pub struct Simulate {
-    /// uniform, zipf[:THETA], hotcold, churn (small files), compaction[:unhinted] (files with two
+    /// uniform, zipf[:THETA], hotcold, churn (small files), untar[:directories] (archives of small files, a third
+    /// of all files or directories deleted after each), compaction[:unhinted] (files with two
     /// lifetimes, told by hints or not)
     workload: Load,
     /// Zones of the drive

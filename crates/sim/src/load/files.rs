@@ -11,6 +11,12 @@ pub enum Shape {
     /// Small files in directories, as an archive unpacked: one directory after the other is filled,
     /// files deleted are any.
     Churn,
+    /// Archives of such files unpacked, one after the other, each a third of what may be live; after each
+    /// a third of all files goes, so that as many blocks stay live.
+    Untar {
+        /// Files go by whole directories; else any go, one in three everywhere.
+        directories: bool,
+    },
     /// As the compactions of an LSM tree: files of a sixteenth to a quarter of a zone, as tables of
     /// 64 MiB are to zones of 1 GiB. Half of the bytes written have a short life: their files are
     /// deleted in the order they came. The others live nine times as long: compactions take one key
@@ -58,6 +64,8 @@ pub enum FileChange {
 
 /// Files of one directory, with [`Shape::Churn`].
 const DIRECTORY_FILES: u64 = 100;
+/// Archives that fit, with [`Shape::Untar`]; one in so many files goes when one was unpacked.
+const ARCHIVES: u64 = 3;
 /// Share of the live bytes that have a short life, with [`Shape::Compaction`].
 const SHORT_SHARE: f64 = 0.1;
 /// Of the files with a long life any of the oldest goes: of one in so many of them all.
@@ -89,6 +97,9 @@ pub struct Files {
     kinds: [Kind; 2],
     /// Made next, once there is room.
     waiting: Option<(usize, File)>,
+    /// With [`Shape::Untar`]: blocks of the archive that are unpacked, and files about to go.
+    unpacked: u64,
+    going: Vec<File>,
     rng: ChaCha8Rng,
 }
 
@@ -103,6 +114,8 @@ impl Files {
             next: 0,
             kinds: Default::default(),
             waiting: None,
+            unpacked: 0,
+            going: Vec::new(),
             rng,
         }
     }
@@ -125,7 +138,7 @@ impl Files {
     #[must_use]
     pub fn is_full(&self) -> bool {
         let kinds = match self.shape {
-            Shape::Churn => 1,
+            Shape::Churn | Shape::Untar { .. } => 1,
             Shape::Compaction { .. } => 2,
         };
         self.kinds.iter().take(kinds).all(|kind| kind.full)
@@ -133,6 +146,18 @@ impl Files {
 
     /// What happens next.
     pub fn draw(&mut self) -> FileChange {
+        if let Shape::Untar { directories } = self.shape {
+            if self.unpacked >= self.blocks_max / ARCHIVES {
+                self.unpacked = 0;
+                self.choose_going(directories);
+            }
+            if let Some(gone) = self.going.pop() {
+                return FileChange::Delete {
+                    file: gone.file,
+                    directory: gone.directory,
+                };
+            }
+        }
         let waited = self.waiting.is_some();
         let (kind, file) = match self.waiting.take() {
             Some(waiting) => waiting,
@@ -149,6 +174,7 @@ impl Files {
                 directory: gone.directory,
             };
         }
+        self.unpacked += file.blocks;
         if let Some(kind) = self.kinds.get_mut(kind) {
             kind.blocks += file.blocks;
             kind.full |= waited;
@@ -159,17 +185,40 @@ impl Files {
             directory: file.directory,
             blocks: file.blocks,
             life: match (self.shape, kind) {
-                (Shape::Churn | Shape::Compaction { hints: false }, _) => FileLife::Unknown,
+                (Shape::Churn | Shape::Untar { .. } | Shape::Compaction { hints: false }, _) => {
+                    FileLife::Unknown
+                }
                 (Shape::Compaction { .. }, 0) => FileLife::Long,
                 (Shape::Compaction { .. }, _) => FileLife::Short,
             },
         }
     }
 
+    /// One in three files, or directories, is to go.
+    fn choose_going(&mut self, directories: bool) {
+        let Some(kind) = self.kinds.first_mut() else {
+            return;
+        };
+        kind.full = true;
+        let mut of_directory = None;
+        let (going, staying): (Vec<File>, Vec<File>) =
+            kind.files.drain(..).partition(|file| match of_directory {
+                Some((directory, goes)) if directories && directory == file.directory => goes,
+                _ => {
+                    let goes = self.rng.random_range(0..ARCHIVES) == 0;
+                    of_directory = Some((file.directory, goes));
+                    goes
+                }
+            });
+        kind.files = staying.into();
+        kind.blocks -= going.iter().map(|file| file.blocks).sum::<u64>();
+        self.going = going;
+    }
+
     fn share(&self, kind: usize) -> u64 {
         let short = (self.blocks_max as f64 * SHORT_SHARE) as u64;
         match (self.shape, kind) {
-            (Shape::Churn, _) => self.blocks_max,
+            (Shape::Churn | Shape::Untar { .. }, _) => self.blocks_max,
             (Shape::Compaction { .. }, 0) => self.blocks_max - short,
             (Shape::Compaction { .. }, _) => short,
         }
@@ -177,7 +226,7 @@ impl Files {
 
     fn invent(&mut self) -> (usize, File) {
         let (kind, directory, blocks) = match self.shape {
-            Shape::Churn => {
+            Shape::Churn | Shape::Untar { .. } => {
                 // Sizes of source files: most small, some large.
                 let magnitude = self.rng.random_range(0.0..8.0f64);
                 let blocks = magnitude.exp2() as u64;
@@ -228,7 +277,12 @@ mod tests {
 
     #[test]
     fn live_blocks_stay_within_the_bound_and_files_go_once() {
-        for shape in [Shape::Churn, Shape::Compaction { hints: true }] {
+        for shape in [
+            Shape::Churn,
+            Shape::Untar { directories: false },
+            Shape::Untar { directories: true },
+            Shape::Compaction { hints: true },
+        ] {
             let mut files = Files::new(shape, 50_000, 512, ChaCha8Rng::seed_from_u64(1));
             let mut there = HashMap::new();
             let mut most = 0;
@@ -245,7 +299,8 @@ mod tests {
                     }
                 }
                 let live: u64 = there.values().map(|f| f.1).sum();
-                assert_eq!(live, files.live_blocks());
+                let going: u64 = files.going.iter().map(|f| f.blocks).sum();
+                assert_eq!(live - going, files.live_blocks());
                 most = most.max(live);
             }
             assert!((45_000..=50_000).contains(&most), "{shape:?}: {most}");

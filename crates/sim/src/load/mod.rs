@@ -27,7 +27,8 @@ pub enum Load {
 
 impl Load {
     /// Its names, for help texts.
-    pub const NAMES: &'static str = "uniform, zipf[:THETA], hotcold, churn, compaction[:unhinted]";
+    pub const NAMES: &'static str =
+        "uniform, zipf[:THETA], hotcold, churn, untar[:directories], compaction[:unhinted]";
 }
 
 impl FromStr for Load {
@@ -48,6 +49,7 @@ impl FromStr for Load {
                 Load::Overwrite(Popularity::Zipf { theta })
             }
             ("compaction", Some("unhinted")) => Load::Files(Shape::Compaction { hints: false }),
+            ("untar", Some("directories")) => Load::Files(Shape::Untar { directories: true }),
             (_, Some(_)) => return Err(format!("{name} takes no parameter")),
             ("uniform", None) => Load::Overwrite(Popularity::Uniform),
             ("hotcold", None) => Load::Overwrite(Popularity::HotCold {
@@ -55,6 +57,7 @@ impl FromStr for Load {
                 hot_writes: 0.9,
             }),
             ("churn", None) => Load::Files(Shape::Churn),
+            ("untar", None) => Load::Files(Shape::Untar { directories: false }),
             ("compaction", None) => Load::Files(Shape::Compaction { hints: true }),
             _ => return Err(format!("loads: {}", Load::NAMES)),
         };
@@ -69,6 +72,8 @@ impl fmt::Display for Load {
             Load::Overwrite(Popularity::Zipf { theta }) => write!(f, "zipf:{theta}"),
             Load::Overwrite(Popularity::HotCold { .. }) => write!(f, "hotcold"),
             Load::Files(Shape::Churn) => write!(f, "churn"),
+            Load::Files(Shape::Untar { directories: false }) => write!(f, "untar"),
+            Load::Files(Shape::Untar { directories: true }) => write!(f, "untar:directories"),
             Load::Files(Shape::Compaction { hints: true }) => write!(f, "compaction"),
             Load::Files(Shape::Compaction { hints: false }) => write!(f, "compaction:unhinted"),
         }
@@ -87,6 +92,8 @@ mod tests {
             "zipf:1.2",
             "hotcold",
             "churn",
+            "untar",
+            "untar:directories",
             "compaction",
             "compaction:unhinted",
         ] {
