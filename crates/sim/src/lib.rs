@@ -15,6 +15,10 @@ pub mod load;
 pub mod measure;
 pub mod model;
 pub mod placement;
+#[cfg(feature = "filesystem")]
+pub mod scale;
+#[cfg(feature = "filesystem")]
+pub mod sweep;
 pub mod time;
 pub mod workload;
 

@@ -85,6 +85,11 @@ impl Medium {
         }
     }
 
+    /// Puts so many blocks made from one number at `block`.
+    pub fn put_same(&mut self, block: u32, number: u64, blocks: u32) {
+        self.put_content(block, Content::Same(number, blocks));
+    }
+
     fn put_content(&mut self, block: u32, data: Content) {
         let end = block + data.blocks();
         if end == block {
@@ -184,8 +189,8 @@ impl Gather {
 fn bytes_of(content: &Content) -> Buffer {
     match content {
         Content::Bytes(data) => data.clone(),
-        Content::Numbers(numbers) => {
-            let mut bytes = BufferMut::zeroed(numbers.len());
+        Content::Numbers(_) | Content::Same(..) => {
+            let mut bytes = BufferMut::zeroed(content.blocks() as usize);
             content.copy_to(&mut bytes);
             bytes.freeze()
         }

@@ -182,6 +182,12 @@ impl SimDevice {
         self.lock().replace(zone, block, content)
     }
 
+    /// Fills an empty zone, silently and at once: with a header, and then with the block that
+    /// [`pattern::fill`] makes from a number, over and over. Answers whether there was such a zone.
+    pub fn fill(&self, zone: ZoneId, header: Buffer, number: u64) -> bool {
+        self.lock().fill(zone, header, number)
+    }
+
     /// Turns a zone read-only for ever.
     pub fn set_read_only(&self, zone: ZoneId) {
         self.lock()

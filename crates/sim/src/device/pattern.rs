@@ -41,6 +41,8 @@ pub(super) enum Content {
     Bytes(Buffer),
     /// The number of each block.
     Numbers(Vec<u64>),
+    /// One number, and how many blocks it makes.
+    Same(u64, u32),
 }
 
 impl Content {
@@ -65,6 +67,7 @@ impl Content {
         match self {
             Content::Bytes(data) => data.blocks(),
             Content::Numbers(numbers) => numbers.len() as u32,
+            Content::Same(_, blocks) => *blocks,
         }
     }
 
@@ -86,6 +89,7 @@ impl Content {
                 let part = numbers.get(from..to).unwrap_or_default();
                 Content::Numbers(part.into())
             }
+            Content::Same(number, _) => Content::Same(*number, to.saturating_sub(from) as u32),
         }
     }
 
@@ -95,6 +99,11 @@ impl Content {
             Content::Bytes(data) => target.copy_from_slice(data),
             Content::Numbers(numbers) => {
                 for (block, number) in target.chunks_mut(BLOCK_SIZE).zip(numbers) {
+                    fill(block, *number);
+                }
+            }
+            Content::Same(number, _) => {
+                for block in target.chunks_mut(BLOCK_SIZE) {
                     fill(block, *number);
                 }
             }
@@ -131,8 +140,8 @@ mod tests {
         let numbers: Vec<Option<Vec<u64>>> = runs
             .iter()
             .map(|run| match run {
-                Content::Bytes(_) => None,
                 Content::Numbers(numbers) => Some(numbers.clone()),
+                Content::Bytes(_) | Content::Same(..) => None,
             })
             .collect();
         assert_eq!(

@@ -236,6 +236,22 @@ impl State {
         true
     }
 
+    pub fn fill(&mut self, zone: ZoneId, header: Buffer, number: u64) -> bool {
+        let Some(cell) = self.zones.get_mut(zone.0 as usize) else {
+            return false;
+        };
+        let (capacity, first) = (cell.now.capacity, header.blocks());
+        if cell.now.state != ZoneState::Empty || first > capacity {
+            return false;
+        }
+        cell.settle(u64::MAX);
+        let now = Arc::make_mut(&mut cell.now);
+        now.medium.put(0, header);
+        now.medium.put_same(first, number, capacity - first);
+        now.advance(capacity);
+        true
+    }
+
     pub fn wear_out(&mut self, zone: ZoneId, state: ZoneState) {
         if self.zones.get(zone.0 as usize).is_some() {
             self.set_state(zone, state);

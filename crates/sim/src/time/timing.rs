@@ -116,6 +116,20 @@ impl Timing {
         }
     }
 
+    /// A disk with one arm, shingled: a read takes 8 ms wherever it is and 250 MB/s on top, what is written
+    /// is buffered and goes out in order.
+    #[must_use]
+    pub fn disk() -> Timing {
+        Timing {
+            dies: Dies::Striped(1),
+            write: Cost::from_nanos(100_000, 4_000),
+            read: Cost::from_nanos(8_000_000, 4_000),
+            reset: Duration::from_millis(1),
+            finish: Duration::from_millis(1),
+            ..Timing::default()
+        }
+    }
+
     /// Of one command, once its die is free.
     #[must_use]
     pub fn of(&self, command: &Command) -> Duration {

@@ -1,0 +1,34 @@
+//! Counts what is on the heap.
+
+#![expect(
+    unsafe_code,
+    reason = "an allocator cannot be wrapped without; it adds to a counter and calls the system's"
+)]
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+static BYTES: AtomicU64 = AtomicU64::new(0);
+
+/// The system's allocator, counted.
+pub struct Counting;
+
+// SAFETY: every call goes to the system's allocator as it came, and what that answers goes back.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        BYTES.fetch_add(layout.size() as u64, Ordering::Relaxed);
+        // SAFETY: the caller's duties are those of the system's allocator.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
+        BYTES.fetch_sub(layout.size() as u64, Ordering::Relaxed);
+        // SAFETY: it came from the system's allocator, with this layout.
+        unsafe { System.dealloc(pointer, layout) }
+    }
+}
+
+/// Bytes on the heap now.
+pub fn bytes() -> u64 {
+    BYTES.load(Ordering::Relaxed)
+}
