@@ -171,6 +171,23 @@ impl Pending {
         }
     }
 
+    /// The result of a command that is known to be over; else the command, as it is. It does not wait, and of a
+    /// command that ends when its caller waits for it nothing is known before.
+    pub fn try_wait(self) -> std::result::Result<Result<Completion>, Pending> {
+        match self.0 {
+            State::Ready(result) => Ok(result),
+            State::Deferred(finish) => Err(Pending(State::Deferred(finish))),
+            State::Waiting(slot) => {
+                let result = slot
+                    .result
+                    .lock()
+                    .unwrap_or_else(PoisonError::into_inner)
+                    .take();
+                result.ok_or(Pending(State::Waiting(slot)))
+            }
+        }
+    }
+
     /// Waits for the command to end.
     pub fn wait(self) -> Result<Completion> {
         match self.0 {

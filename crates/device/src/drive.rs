@@ -333,4 +333,8 @@ impl ZonedDevice for Drive {
     fn submit(&self, command: Command) -> Pending {
         self.device().submit(command)
     }
+
+    fn resets_at_once(&self) -> usize {
+        self.device().resets_at_once()
+    }
 }

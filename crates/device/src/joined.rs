@@ -179,6 +179,11 @@ impl<A: ZonedDevice, B: ZonedDevice + 'static> ZonedDevice for Joined<A, B> {
             }
         }
     }
+
+    /// Most zones that are reset are of the second.
+    fn resets_at_once(&self) -> usize {
+        self.second.resets_at_once()
+    }
 }
 
 #[cfg(test)]

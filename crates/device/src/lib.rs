@@ -52,9 +52,15 @@ pub trait ZonedDevice: Send + Sync {
     fn report(&self, zones: Range<u32>) -> Result<Vec<ZoneInfo>>;
 
     /// Starts a command; errors come with the completion. A back end with queues never waits for
-    /// the medium longer than queue room takes; one without (the image) runs the command here, and
-    /// so may any back end run resets, finishes, opens and closes.
+    /// the medium longer than queue room takes, or, for what is done to a zone, what was sent to that zone
+    /// before; one without (the image) runs the command here, and so may any back end run opens and closes.
     fn submit(&self, command: Command) -> Pending;
+
+    /// Resets that are worth having under way at the same time: more would only wait for these. One
+    /// where they run in [`ZonedDevice::submit`].
+    fn resets_at_once(&self) -> usize {
+        1
+    }
 
     /// Runs a command to its end.
     fn run(&self, command: Command) -> Result<Completion> {

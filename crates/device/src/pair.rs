@@ -273,6 +273,10 @@ impl ZonedDevice for Pair {
     fn submit(&self, command: Command) -> Pending {
         self.joined.submit(command)
     }
+
+    fn resets_at_once(&self) -> usize {
+        self.joined.resets_at_once()
+    }
 }
 
 /// What two devices of these shapes look like as a pair, whose labels take [`LABEL_ZONES`] of each.

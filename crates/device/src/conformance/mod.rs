@@ -102,6 +102,7 @@ fn cases<D: ZonedDevice>() -> Vec<(&'static str, Case<D>)> {
         ("explicit open and close", states::explicit_open_and_close),
         ("finish", states::finish),
         ("reset", states::reset),
+        ("resets in flight", states::resets_in_flight),
         ("zones that do not exist", states::no_such_zone),
         ("round trip", writes::round_trip),
         ("the sequential-write rule", writes::sequential_rule),

@@ -1,7 +1,7 @@
 //! Zone states and the commands that change them.
 
 use super::tools::{Must, check, expect, fails, info, reset as reset_zone, run, some_zone, write};
-use crate::{Command, DeviceError, ZoneId, ZoneState, ZonedDevice};
+use crate::{Command, DeviceError, Pending, ZoneId, ZoneState, ZonedDevice};
 
 pub(super) fn fresh_is_empty<D: ZonedDevice>(device: D, _: &mut dyn FnMut(D) -> D) {
     let geometry = device.geometry();
@@ -127,6 +127,41 @@ pub(super) fn reset<D: ZonedDevice>(device: D, _: &mut dyn FnMut(D) -> D) {
             matches!(error, DeviceError::ReadPastEnd { limit: 2, .. })
         });
         reset_zone(&device, zone);
+    }
+}
+
+pub(super) fn resets_in_flight<D: ZonedDevice>(device: D, _: &mut dyn FnMut(D) -> D) {
+    assert!(device.resets_at_once() > 0);
+    let capacity = |zone| info(&device, zone).capacity;
+    let zones: Vec<ZoneId> = (0..5).map(ZoneId).collect();
+    for life in 0..2 {
+        for zone in &zones {
+            write(&device, *zone, 0, capacity(*zone), life).must();
+        }
+        let start = |zone: &ZoneId| {
+            device.submit(Command::Reset {
+                zone: *zone,
+                keep_allocated: life == 0,
+            })
+        };
+        let (waited_for, others) = zones.split_at(3);
+        let under_way: Vec<Pending> = waited_for.iter().map(start).collect();
+        // Those that nobody waits for are carried out too.
+        for zone in others {
+            drop(start(zone));
+        }
+        // Each can be used when it is over, whatever the others do.
+        for (zone, pending) in waited_for.iter().zip(under_way).rev() {
+            pending.wait().must();
+            expect(&device, *zone, ZoneState::Empty, 0);
+            write(&device, *zone, 0, 2, 0x40 + life).must();
+            check(&device, *zone, 0, 2, 0x40 + life);
+            reset_zone(&device, *zone);
+        }
+        for zone in others {
+            reset_zone(&device, *zone);
+            expect(&device, *zone, ZoneState::Empty, 0);
+        }
     }
 }
 

@@ -1,18 +1,72 @@
-//! What the calling thread waits for: zone management, reports, and looks at zones in which
-//! something failed.
+//! Zone management, reports, and looks at zones in which something failed. Who waits for what is done to a
+//! zone does it itself; what is only to be begun is done by threads for that, a few at a time.
 
 use std::ops::Range;
+use std::sync::PoisonError;
 
 use super::failure::{Attempt, Circumstances, Failure};
-use super::queue::Shared;
+use super::queue::{Managed, Shared};
 use super::{Action, Port};
-use crate::{DeviceError, Result, ZoneId, ZoneInfo, ZoneState};
+use crate::{Completion, DeviceError, Pending, Result, ZoneId, ZoneInfo, ZoneState};
 
 impl<P: Port> Shared<P> {
     /// Does something to a zone, after all that is under way in it.
     pub fn manage(&self, zone: ZoneId, action: Action) -> Result<()> {
+        let really = self.begin_managing(zone, action)?;
+        self.end_managing(zone, action, really)
+    }
+
+    /// The same, but it is left to a thread for it. What is sent to the zone from now on comes after.
+    pub fn start_managing(&self, zone: ZoneId, action: Action) -> Result<Pending> {
+        let really = self.begin_managing(zone, action)?;
+        let (completer, pending) = Pending::channel();
+        {
+            let mut state = self.room();
+            state.commands += 1;
+            state.to_manage.push_back(Managed {
+                zone,
+                action,
+                really,
+                completer,
+            });
+        }
+        self.managers.notify_one();
+        Ok(pending)
+    }
+
+    /// Does what is to be done to zones, until the device is closed.
+    pub fn manage_all(&self) {
+        while let Some(managed) = self.next_managed() {
+            let Managed {
+                zone,
+                action,
+                really,
+                completer,
+            } = managed;
+            let done = self.end_managing(zone, action, really);
+            self.answer(vec![(completer, done.map(|()| Completion::Done))]);
+        }
+    }
+
+    fn next_managed(&self) -> Option<Managed> {
+        let mut state = self.lock();
+        loop {
+            if let Some(managed) = state.to_manage.pop_front() {
+                return Some(managed);
+            }
+            if state.is_stopped {
+                return None;
+            }
+            let waited = self.managers.wait(state);
+            state = waited.unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    /// Waits until nothing is under way in the zone, and lets nothing else begin. Answers what is really to be
+    /// done.
+    fn begin_managing(&self, zone: ZoneId, action: Action) -> Result<Action> {
         self.check_writable()?;
-        let really = {
+        {
             let mut state = self.lock();
             state.machine.capacity(zone)?;
             while state.queues.contains_key(&zone) {
@@ -38,8 +92,11 @@ impl<P: Port> Shared<P> {
             if self.port.reads_wait() {
                 state.hold_back_reads(zone);
             }
-            really
-        };
+            Ok(really)
+        }
+    }
+
+    fn end_managing(&self, zone: ZoneId, action: Action, really: Action) -> Result<()> {
         let managed = self.manage_now(zone, action, really);
         self.finished(zone);
         managed

@@ -1,8 +1,10 @@
 //! What the back ends for real drives have in common: commands queued by zone, transfers through
 //! io_uring, zone management, limits, and what errors mean. In what they differ is a [`Port`].
 //!
-//! One thread collects what has completed, and sends what waited for it. Reports and zone management
-//! are calls that the calling thread waits for; reads do not wait for them.
+//! One thread collects what has completed, and sends what waited for it. Reports are calls that the
+//! calling thread waits for, and so is zone management where it waits anyway; a reset or finish that is
+//! only started is left to one of a few threads, for the kernel has no other way to do several at a time.
+//! Reads do not wait for any of that.
 //!
 //! In each zone there is one write under way, or any number of appends where the drive itself says
 //! where they landed; never both. What waits meanwhile and follows on is sent as one write. Where
@@ -120,8 +122,12 @@ pub trait Port: Sized + Send + Sync + 'static {
 pub struct KernelDevice<P: Port> {
     path: PathBuf,
     shared: Arc<Shared<P>>,
-    collector: Option<JoinHandle<()>>,
+    threads: Vec<JoinHandle<()>>,
 }
+
+/// Threads that do what is started to zones: a reset takes milliseconds on flash, and a drive does some at the
+/// same time.
+const MANAGERS: usize = 8;
 
 impl<P: Port> KernelDevice<P> {
     /// Takes a drive into use whose zones are as `zones` says.
@@ -145,16 +151,29 @@ impl<P: Port> KernelDevice<P> {
         let ring: Ring<P::Wire, Job<P>> =
             Ring::new(wire).map_err(|error| open_error(path, &no_ring(&error)))?;
         let shared = Arc::new(Shared::new(port, geometry, machine, ring, read_only));
-        let collecting = Arc::clone(&shared);
-        let collector = thread::Builder::new()
-            .name(P::NAME.into())
-            .spawn(move || collecting.collect())
-            .map_err(|error| explain(path, &error))?;
-        Ok(KernelDevice {
+        let mut device = KernelDevice {
             path: path.to_owned(),
             shared,
-            collector: Some(collector),
-        })
+            threads: Vec::new(),
+        };
+        device.spawn(Shared::collect)?;
+        if !read_only {
+            for _ in 0..MANAGERS {
+                device.spawn(Shared::manage_all)?;
+            }
+        }
+        Ok(device)
+    }
+
+    /// Where that fails, those there are end with the device.
+    fn spawn(&mut self, work: impl FnOnce(&Shared<P>) + Send + 'static) -> Result<()> {
+        let shared = Arc::clone(&self.shared);
+        let thread = thread::Builder::new()
+            .name(P::NAME.into())
+            .spawn(move || work(&shared))
+            .map_err(|error| explain(&self.path, &error))?;
+        self.threads.push(thread);
+        Ok(())
     }
 
     /// What it was opened by: device node or URI.
@@ -215,21 +234,35 @@ impl<P: Port> ZonedDevice for KernelDevice<P> {
             } => shared.read(zone, block, blocks),
             Command::Write { zone, block, data } => shared.write(zone, Some(block), data),
             Command::Append { zone, data } => shared.write(zone, None, data),
-            Command::Reset { zone, .. } => manage(zone, Action::Reset),
-            Command::Finish { zone } => manage(zone, Action::Finish),
+            Command::Reset { zone, .. } => shared.start_managing(zone, Action::Reset),
+            Command::Finish { zone } => shared.start_managing(zone, Action::Finish),
             Command::Open { zone } => manage(zone, Action::Open),
             Command::Close { zone } => manage(zone, Action::Close),
             Command::Flush => shared.flush(),
         };
         started.unwrap_or_else(|error| Pending::ready(Err(error)))
     }
+
+    fn run(&self, command: Command) -> Result<Completion> {
+        let done = |done: Result<()>| done.map(|()| Completion::Done);
+        match command {
+            // Who waits does it: it is not kept waiting by what others have only started.
+            Command::Reset { zone, .. } => done(self.shared.manage(zone, Action::Reset)),
+            Command::Finish { zone } => done(self.shared.manage(zone, Action::Finish)),
+            command => self.submit(command).wait(),
+        }
+    }
+
+    fn resets_at_once(&self) -> usize {
+        MANAGERS
+    }
 }
 
 impl<P: Port> Drop for KernelDevice<P> {
     fn drop(&mut self) {
         self.shared.stop();
-        if let Some(collector) = self.collector.take() {
-            let _ = collector.join();
+        for thread in self.threads.drain(..) {
+            let _ = thread.join();
         }
     }
 }

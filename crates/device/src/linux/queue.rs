@@ -7,7 +7,7 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use super::appends::{Appends, Depth};
 use super::failure::{Attempt, Failure};
 use super::ring::{Done, Ring, TRANSFERS_MAX, Transfer};
-use super::{Place, Port};
+use super::{Action, Place, Port};
 use crate::zones::ZoneMachine;
 use crate::{
     Buffer, BufferMut, Command, Completer, Completion, DeviceError, Geometry, Pending, Result,
@@ -26,6 +26,8 @@ pub struct Shared<P: Port> {
     state: Mutex<State<P>>,
     /// A command was answered, or a zone has nothing under way any more.
     changed: Condvar,
+    /// There is something to be done to a zone, or nothing will be any more.
+    pub managers: Condvar,
 }
 
 /// What the drive does, and what it is to do next.
@@ -38,7 +40,20 @@ pub struct State<P: Port> {
     /// How many appends were under way together.
     depth: Depth,
     /// Commands admitted and not yet answered.
-    commands: usize,
+    pub commands: usize,
+    /// What waits for a thread. As much as there is room for commands.
+    pub to_manage: VecDeque<Managed>,
+    /// The device is closed.
+    pub is_stopped: bool,
+}
+
+/// What is to be done to a zone that has been kept free for it.
+pub struct Managed {
+    pub zone: ZoneId,
+    pub action: Action,
+    /// What does it.
+    pub really: Action,
+    pub completer: Completer,
 }
 
 /// What waits for a zone, or is under way in it.
@@ -106,7 +121,7 @@ pub struct Answer<P: Port> {
 }
 
 /// Something to be told with the lock released.
-type Answered = (Completer, Result<Completion>);
+pub type Answered = (Completer, Result<Completion>);
 
 /// What is to be sent to a zone.
 type Sent<P> = (Transfer<Place<P>>, Job<P>);
@@ -140,9 +155,12 @@ impl<P: Port> Shared<P> {
                 begun: vec![0; geometry.zone_count as usize],
                 depth: Depth::default(),
                 commands: 0,
+                to_manage: VecDeque::new(),
+                is_stopped: false,
             }),
             geometry,
             changed: Condvar::new(),
+            managers: Condvar::new(),
         }
     }
 
@@ -258,13 +276,15 @@ impl<P: Port> Shared<P> {
         }
     }
 
-    /// Waits until nothing is under way, and ends [`Shared::collect`].
+    /// Waits until nothing is under way, and ends [`Shared::collect`] and [`Shared::manage_all`].
     pub fn stop(&self) {
         let mut state = self.lock();
         while state.commands > 0 {
             state = self.wait(state);
         }
+        state.is_stopped = true;
         drop(state);
+        self.managers.notify_all();
         self.send(Transfer::Nothing, Job::Stop);
     }
 
@@ -447,7 +467,7 @@ impl<P: Port> Shared<P> {
         }
     }
 
-    fn answer(&self, answered: Vec<Answered>) {
+    pub fn answer(&self, answered: Vec<Answered>) {
         if answered.is_empty() {
             return;
         }
@@ -466,7 +486,7 @@ impl<P: Port> Shared<P> {
     }
 
     /// The state, once there is room for one more command.
-    fn room(&self) -> MutexGuard<'_, State<P>> {
+    pub fn room(&self) -> MutexGuard<'_, State<P>> {
         let mut state = self.lock();
         while state.commands >= COMMANDS_MAX {
             state = self.wait(state);

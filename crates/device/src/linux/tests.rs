@@ -251,6 +251,68 @@ fn writes_wait_for_appends_and_appends_for_writes() {
     assert_eq!(device.report(1..2).unwrap()[0].write_pointer, 36);
 }
 
+/// A reset takes 16 ms on some drives, and was done in `submit`: however many were started, one was done after
+/// the other, and who started them was kept from all else.
+#[test]
+fn resets_that_are_started_go_on_together() {
+    let drive = Drive::default();
+    let (begun, has_begun) = channel();
+    let (go_on, may_go_on) = channel();
+    let port = FakePort {
+        drive: drive.clone(),
+        reads_wait: false,
+        gate: Some((begun, Mutex::new(may_go_on))),
+    };
+    let Some(device) = start(port) else {
+        return;
+    };
+    write(&device, 0).wait().unwrap();
+    let reset = |zone| {
+        device.submit(Command::Reset {
+            zone: ZoneId(zone),
+            keep_allocated: false,
+        })
+    };
+    let resets = [reset(1), reset(2), reset(3)];
+    for _ in 0..resets.len() {
+        has_begun.recv().unwrap();
+    }
+    // What comes after a reset waits for it, and nothing else does.
+    let after = write(&device, 0);
+    let sent = || drive.script(|script| script.sent);
+    assert_eq!(sent(), 1);
+    let other = device.submit(Command::Append {
+        zone: ZoneId(4),
+        data: vec![BufferMut::zeroed(1).freeze()],
+    });
+    other.wait().unwrap();
+    assert_eq!(sent(), 2);
+    let resets = resets.map(|reset| reset.try_wait().unwrap_err());
+    for _ in 0..resets.len() {
+        go_on.send(()).unwrap();
+    }
+    for reset in resets {
+        reset.wait().unwrap();
+    }
+    after.wait().unwrap();
+    assert_eq!(device.report(1..2).unwrap()[0].write_pointer, 2);
+}
+
+#[test]
+fn what_is_started_is_over_when_the_device_is_closed() {
+    let drive = Drive::default();
+    let Some(device) = device(&drive) else {
+        return;
+    };
+    write(&device, 0).wait().unwrap();
+    drop(device.submit(Command::Reset {
+        zone: ZoneId(1),
+        keep_allocated: false,
+    }));
+    drop(device);
+    assert_eq!(drive.script(|script| script.written[1]), 0);
+}
+
 #[test]
 fn reads_that_would_wait_in_the_kernel_are_held_back() {
     let drive = Drive::default();
