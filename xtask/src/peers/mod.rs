@@ -5,13 +5,13 @@ mod filesystem;
 mod report;
 mod rows;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Error, Result, bail, ensure};
 use clap::Args;
 
-use crate::vm::guest::{Guest, LIFE_LIMIT, Machine};
+use crate::vm::guest::{Guest, Machine};
 use crate::vm::kernel::Kernel;
 use crate::{setup, vm, volume};
 
@@ -26,7 +26,7 @@ pub struct Options {
     #[arg(long, default_value_t = 2048)]
     size_mib: u64,
     /// Size of a zone, MiB
-    #[arg(long, default_value_t = 16)]
+    #[arg(long, default_value_t = 4)]
     zone_mib: u64,
     /// Only these: persimmon, f2fs, btrfs, xfs, ext4
     #[arg(long, num_args = 1..)]
@@ -40,6 +40,10 @@ pub struct Options {
     /// Memory of the guest, MiB
     #[arg(long, default_value_t = 1536)]
     memory_mib: u32,
+    /// MiB that the guest's page cache may hold of what is not yet written; as the kernel has it: some fifth of
+    /// its memory, which on drives as small as these overwrites much in memory
+    #[arg(long)]
+    dirty_mib: Option<u32>,
     /// Write the figures to this file too, as JSON
     #[arg(long)]
     json: Option<PathBuf>,
@@ -50,6 +54,10 @@ pub struct Options {
 
 /// For one command in the guest.
 const LIMIT: Duration = Duration::from_secs(3600);
+/// For its counters, when something has failed.
+const STATS_LIMIT: Duration = Duration::from_secs(60);
+/// For all rows of a filesystem.
+const LIFE_LIMIT: Duration = Duration::from_secs(6 * 3600);
 /// Counts requests of the block layer by kind; zone resets among them.
 const SET_UP: &str = "mkdir -p /mnt/w; mount -t tracefs none /sys/kernel/tracing && \
     echo hist:keys=rwbs >/sys/kernel/tracing/events/block/block_rq_issue/trigger";
@@ -81,6 +89,13 @@ pub fn run(options: &Options) -> Result<bool> {
         .into_iter()
         .filter(wanted)
         .collect();
+    let mut set_up = SET_UP.to_owned();
+    if let Some(mib) = options.dirty_mib {
+        set_up += &format!(
+            " && echo {} >/proc/sys/vm/dirty_bytes",
+            u64::from(mib) << 20
+        );
+    }
     let mut report = Report::new(options.size_mib, options.zone_mib);
     for filesystem in filesystems {
         let machine = Machine {
@@ -92,22 +107,49 @@ pub fn run(options: &Options) -> Result<bool> {
             sees_host: false,
             life_limit: LIFE_LIMIT,
         };
-        measure(filesystem, &machine, &rows, &mut report)?;
-        if let Some(path) = &options.json {
-            std::fs::write(path, serde_json::to_string_pretty(&report.json())?)?;
-        }
+        let save = |report: &Report| match &options.json {
+            Some(path) => write_json(path, report),
+            None => Ok(()),
+        };
+        let place = Place {
+            machine: &machine,
+            set_up: &set_up,
+        };
+        measure(filesystem, &place, &rows, &mut report, &save)?;
     }
     print!("{}", report.table());
     Ok(!report.has_failed("persimmon"))
 }
 
+/// Where a filesystem is measured.
+struct Place<'a> {
+    machine: &'a Machine,
+    /// What is run first.
+    set_up: &'a str,
+}
+
+impl Place<'_> {
+    fn boot(&self) -> Result<Guest> {
+        let mut guest = Guest::boot(self.machine)?;
+        guest.check(self.set_up, LIMIT)?;
+        Ok(guest)
+    }
+}
+
+fn write_json(path: &Path, report: &Report) -> Result<()> {
+    let text = serde_json::to_string_pretty(&report.json())?;
+    Ok(std::fs::write(path, text)?)
+}
+
+/// Takes all rows; what there is so far is saved after each.
 fn measure(
     filesystem: &Filesystem,
-    machine: &Machine,
+    place: &Place,
     rows: &[Row],
     report: &mut Report,
+    save: &dyn Fn(&Report) -> Result<()>,
 ) -> Result<()> {
-    let mut guest = boot(machine)?;
+    let mut guest = place.boot()?;
     report.kernel(guest.check("uname -r", LIMIT)?.trim());
     report.usable(filesystem.name, usable(&mut guest, filesystem)?);
     for row in rows {
@@ -115,8 +157,10 @@ fn measure(
             Ok(figures) => Ok(figures),
             Err(error) if error.root_cause().is::<volume::Interrupted>() => return Err(error),
             Err(error) => {
+                let error = with_stats(&mut guest, filesystem, error);
                 // Whatever state it is in, the next row does not begin with that.
-                guest = boot(machine)?;
+                drop(guest);
+                guest = place.boot()?;
                 Err(error)
             }
         };
@@ -133,14 +177,20 @@ fn measure(
             Err(error) => eprintln!("{:10} {:28} FAILED: {error:#}", filesystem.name, row.name),
         }
         report.record(filesystem.name, row, figures);
+        save(report)?;
     }
     Ok(())
 }
 
-fn boot(machine: &Machine) -> Result<Guest> {
-    let mut guest = Guest::boot(machine)?;
-    guest.check(SET_UP, LIMIT)?;
-    Ok(guest)
+/// Adds what the filesystem counted itself, if it is still mounted.
+fn with_stats(guest: &mut Guest, filesystem: &Filesystem, error: Error) -> Error {
+    let stats = filesystem
+        .stats
+        .map(|command| guest.check(command, STATS_LIMIT));
+    match stats {
+        Some(Ok(stats)) => error.context(stats),
+        _ => error,
+    }
 }
 
 /// KiB that a new volume says can be written.
@@ -159,12 +209,14 @@ fn usable(guest: &mut Guest, filesystem: &Filesystem) -> Result<u64> {
 fn row_of(guest: &mut Guest, filesystem: &Filesystem, row: &Row) -> Result<Figures> {
     guest.check(filesystem.mkfs, LIMIT)?;
     if !row.before.is_empty() {
-        in_mount(guest, filesystem, &row.before)?;
+        in_mount(guest, filesystem, &row.before, &mut None)?;
     }
     let before = counters(guest)?;
     let mut done = Done::default();
+    let mut stats = filesystem.stats.map(|_| String::new());
     for command in &row.counted {
-        done.add(in_mount(guest, filesystem, std::slice::from_ref(command))?);
+        let command = std::slice::from_ref(command);
+        done.add(in_mount(guest, filesystem, command, &mut stats)?);
     }
     let after = counters(guest)?;
     let bytes = (after.sectors - before.sectors) * 512;
@@ -179,6 +231,7 @@ fn row_of(guest: &mut Guest, filesystem: &Filesystem, row: &Row) -> Result<Figur
         user_bytes: done.bytes,
         resets: after.resets - before.resets,
         seconds: done.seconds,
+        stats,
     })
 }
 
@@ -198,7 +251,13 @@ impl Done {
     }
 }
 
-fn in_mount(guest: &mut Guest, filesystem: &Filesystem, commands: &[String]) -> Result<Done> {
+/// One mount; what the filesystem counted itself, where it does, is put into `stats`.
+fn in_mount(
+    guest: &mut Guest,
+    filesystem: &Filesystem,
+    commands: &[String],
+    stats: &mut Option<String>,
+) -> Result<Done> {
     guest.check(filesystem.mount, LIMIT)?;
     let mut done = Done::default();
     for command in commands {
@@ -211,6 +270,9 @@ fn in_mount(guest: &mut Guest, filesystem: &Filesystem, commands: &[String]) -> 
             operations: words[1].parse()?,
             seconds: words[2].parse()?,
         });
+    }
+    if let (Some(command), Some(stats)) = (filesystem.stats, stats) {
+        *stats = guest.check(command, LIMIT)?;
     }
     guest.check(filesystem.unmount, LIMIT)?;
     Ok(done)

@@ -17,6 +17,8 @@ pub struct Figures {
     pub resets: u64,
     /// In the guest, whose processor is emulated.
     pub seconds: f64,
+    /// What the filesystem counted itself in the last mount, before it was unmounted.
+    pub stats: Option<String>,
 }
 
 /// Everything that was measured.
@@ -116,6 +118,7 @@ impl Report {
                 "user_bytes": figures.user_bytes,
                 "zone_resets": figures.resets,
                 "seconds": figures.seconds,
+                "stats": figures.stats,
             }),
             Err(error) => json!({ "filesystem": name, "error": error }),
         };
