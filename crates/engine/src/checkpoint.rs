@@ -26,6 +26,9 @@ use crate::zones::{self, Stream, Tries, ZoneWriter, Zones};
 /// Blocks of pages written before waiting for them.
 const BATCH_BLOCKS: usize = 256;
 
+/// A whole checkpoint costs little where this many times its blocks were written since the one before.
+const CHEAP_SHARE: u64 = 64;
+
 /// Zones reset at the same time at most. Where a back end resets one after the other, the first of them can be
 /// used again when so many are done.
 const RESETS_AT_ONCE: usize = 4;
@@ -42,6 +45,8 @@ pub(crate) struct CheckpointState {
     pub(crate) cold: HashSet<PageId>,
     /// Metadata zones that the next whole checkpoint moves pages out of.
     pub(crate) leaving: HashSet<ZoneId>,
+    /// Blocks written in all at the cut of the last whole checkpoint, or at the mount.
+    pub(crate) write_clock: u64,
     /// The last durable footer; none while pages are written for the next, and if that failed.
     pub(crate) footer: Option<Footer>,
 }
@@ -55,6 +60,7 @@ impl CheckpointState {
             zit_chunks: footer.zit.clone(),
             cold: HashSet::new(),
             leaving: HashSet::new(),
+            write_clock: footer.write_clock,
             footer: Some(footer.clone()),
         }
     }
@@ -64,6 +70,10 @@ impl CheckpointState {
 struct Snapshot {
     pages: Vec<(PageId, Arc<Page>)>,
     freed: Vec<PageId>,
+    /// Some of them have changes that are in no record.
+    unlogged: bool,
+    /// Blocks of journal that it ends.
+    journal_blocks: u64,
     log: log::Cut,
     zones: zones::Cut,
     root: PageId,
@@ -149,7 +159,9 @@ impl Volume {
             let result = self.write_checkpoint(&mut snapshot);
             if !matches!(result, Ok(Written::Durable)) {
                 let mut meta = self.meta_mut();
-                self.unlogged.store(true, Ordering::Relaxed);
+                if snapshot.unlogged {
+                    self.unlogged.store(true, Ordering::Relaxed);
+                }
                 meta.riding.undo_cut();
                 meta.cache.redirty(
                     snapshot.pages.iter().map(|(id, _)| *id),
@@ -175,8 +187,9 @@ impl Volume {
         // A change that was found damaged half way must not become durable.
         self.check_writable()?;
         meta.riding.cut();
-        self.unlogged.store(false, Ordering::Relaxed);
         Ok(Snapshot {
+            unlogged: self.unlogged.swap(false, Ordering::Relaxed),
+            journal_blocks: self.log.blocks_to_replay(),
             pages: meta.cache.take_dirty(),
             freed: meta.cache.take_freed(),
             log: self.log.cut(),
@@ -197,8 +210,6 @@ impl Volume {
             return Ok(Written::Superseding);
         }
         let number = self.next_checkpoint();
-        // From here on the MAT in memory is not what the last footer leads to.
-        self.checkpoint_state().footer = None;
         let cold = {
             let mut state = self.checkpoint_state();
             state.leaving.clear();
@@ -215,6 +226,9 @@ impl Volume {
             live: &self.zones,
             cut: &mut snapshot.zones.entries,
         };
+        // From here on the MAT in memory is not what the last footer leads to. Had the pages found no room,
+        // it still would be: a checkpoint of the zones alone can free those that they filled.
+        self.checkpoint_state().footer = None;
         {
             let mut meta = self.meta_mut();
             for id in snapshot.freed.drain(..) {
@@ -249,6 +263,11 @@ impl Volume {
             footer.replay.sequence,
         )?;
         self.meta_mut().riding.forget_cut();
+        let blocks = places
+            .iter()
+            .map(|(_, entry)| u64::from(entry.blocks))
+            .sum();
+        self.weigh_journal(snapshot.journal_blocks, blocks, footer.write_clock);
         self.checkpoint_state().footer = Some(footer);
         add(&self.media.counters.checkpoints, 1);
         let unneeded = unneeded.iter().map(|zone| (zone.zone, true));
@@ -256,6 +275,29 @@ impl Volume {
         self.reset_zones(unneeded.chain(unused).collect());
         self.meta_mut().cache.evict(self.cached_pages_max());
         Ok(Written::Durable)
+    }
+
+    /// Decides how long the next journal is to get, after one of so many blocks was ended by a checkpoint that wrote
+    /// so many blocks of pages. Zones
+    /// that the log does not take are worth more to cleaning, but each checkpoint writes pages anew: so the
+    /// journal grows until that costs little of all that is written. Where each sync takes a block of the journal it
+    /// gets long, where its blocks are full it stays short.
+    fn weigh_journal(&self, journal_blocks: u64, page_blocks: u64, write_clock: u64) {
+        let before = std::mem::replace(&mut self.checkpoint_state().write_clock, write_clock);
+        let (wanted, written) = (
+            self.zones.journal_blocks(),
+            write_clock.saturating_sub(before),
+        );
+        // One that was asked for early tells nothing.
+        if journal_blocks < wanted / 2 {
+            return;
+        }
+        let cost = page_blocks * CHEAP_SHARE;
+        self.zones.set_journal_blocks(match () {
+            () if written < cost => wanted.saturating_mul(2),
+            () if written > 4 * cost => wanted / 2,
+            () => wanted,
+        });
     }
 
     /// One that fails keeps its number: what it wrote is not taken for the next one's.

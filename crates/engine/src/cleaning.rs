@@ -34,9 +34,11 @@ pub(crate) use pace::Unpaid;
 const MOVE_BLOCKS: u64 = 1024;
 /// Blocks moved in one step ahead of need: nobody waits for more of them than these.
 const STEP_BLOCKS: u64 = 64;
-/// Zones of the pool, however few they are as a share: what is written at once is no less on small
+/// The pool in blocks, however few they are as a share: what is written at once is no less on small
 /// volumes, and where free zones run out some are cleaned that would have become empty by themselves.
-const POOL_ZONES: u32 = 8;
+const POOL_BLOCKS: u64 = 4000;
+/// So many zones at least.
+const POOL_ZONES: u32 = 3;
 /// As far as they are no more than this part of the zones that nothing live would need: what is kept free
 /// is not there for garbage.
 const POOL_SPARE_SHARE_MAX: u32 = 8;
@@ -135,6 +137,10 @@ impl Volume {
                 _ => Choice::Garbage,
             };
             let mut whole = fruitless > 0;
+            if whole {
+                // Room is scarce: no zones are kept for a long journal any more.
+                self.zones.set_journal_blocks(0);
+            }
             let mut hopeless = dead_zones() == 0 && self.meta().cache.changed() == 0;
             while dead_zones() < wanted {
                 if self.finish_course(part)? {
@@ -195,7 +201,10 @@ impl Volume {
         let share = u64::from(spare) * u64::from(options.pool_basis_points) / 10_000;
         let at_least = match options.pool_basis_points {
             0 => 0,
-            _ => POOL_ZONES.min(spare / POOL_SPARE_SHARE_MAX),
+            _ => {
+                let zones = POOL_BLOCKS.div_ceil(self.zones.budget.usable_blocks + 1) as u32;
+                zones.max(POOL_ZONES).min(spare / POOL_SPARE_SHARE_MAX)
+            }
         };
         let pool = (share.min(u32::MAX.into()) as u32).max(at_least);
         pool.max(options.pool_zones_min.max(1))
@@ -204,7 +213,7 @@ impl Volume {
     /// Takes a step of cleaning ahead of need. False if there was no reason to: as zones fill, others are
     /// emptied, one for one.
     pub(crate) fn clean_ahead(&self) -> Result<bool> {
-        let movable = self.zones.survivors_floor(self.meta().cache.dirty());
+        let movable = self.metadata_survivors_floor();
         let are_free = |part| self.zones.free_zones(part);
         let may_move =
             are_free(Part::Metadata) > movable && are_free(Part::Data) > self.survivors_floor();

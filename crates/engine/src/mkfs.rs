@@ -139,6 +139,7 @@ pub(crate) fn format(device: Arc<dyn ZonedDevice>, options: &FormatOptions) -> R
             zit_chunks: vec![Addr::ZERO; zit_chunks],
             cold: Default::default(),
             leaving: Default::default(),
+            write_clock: 0,
             footer: None,
         },
         reserve_basis_points: options.reserve_basis_points,

@@ -130,6 +130,7 @@ impl Rebuild {
                 zit_chunks: vec![Addr::ZERO; chunks],
                 cold: Default::default(),
                 leaving: Default::default(),
+                write_clock: 0,
                 footer: None,
             },
             reserve_basis_points: start.reserve_basis_points,

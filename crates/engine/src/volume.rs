@@ -403,16 +403,26 @@ impl Volume {
             self.log
                 .commit(&self.media, &self.zones, self.log.last_lsn(), false, None)?;
         }
-        let budget = &self.zones.budget;
-        let full = || {
-            self.pages_to_bound() >= budget.dirty_pages_max
-                || self.log.blocks_to_replay() >= budget.journal_blocks_max
-        };
+        let pages_max = self.zones.budget.dirty_pages_max;
+        let full = || self.pages_to_bound() >= pages_max || self.journal_is_full();
         if full() {
             add(&self.media.counters.stalls, 1);
             self.checkpoint_if(full)?;
         }
         Ok(())
+    }
+
+    /// Whether the journal is as long as it may get. Where zones are short that is as long as there is room for on
+    /// a full volume.
+    fn journal_is_full(&self) -> bool {
+        let (blocks, budget) = (self.log.blocks_to_replay(), &self.zones.budget);
+        let are_short = || self.zones.are_short_for_journal(self.dirty_pages());
+        blocks >= budget.journal_blocks_max || blocks >= budget.journal_blocks_kept && are_short()
+    }
+
+    /// Whether the journal has got as long as it is to get.
+    fn journal_is_long(&self) -> bool {
+        self.log.blocks_to_replay() >= self.zones.journal_blocks()
     }
 
     /// Waits for a checkpoint where changed pages have reached their bound.
@@ -431,6 +441,7 @@ impl Volume {
         let percent = self.tuned.checkpoint_due_percent.load(Ordering::Relaxed);
         self.pages_to_bound() * 100 >= budget.dirty_pages_max * percent as usize
             || self.log.blocks_to_replay() * 100 >= budget.journal_blocks_max * u64::from(percent)
+            || self.journal_is_long()
     }
 
     /// Has `call` told whenever a zone was taken for file data, so that there may be something to clean:

@@ -9,8 +9,9 @@ use persimmon_device::BLOCK_SIZE;
 
 use crate::Volume;
 use crate::error::Result;
+use crate::meta::PageCache;
 use crate::zones::budget::{DATA_FLOOR_APART, STAGED_BLOCKS_MIN};
-use crate::zones::{Budget, Part};
+use crate::zones::{Budget, Pages, Part};
 
 /// Blocks a dirty page is counted as, until a checkpoint says how many it takes.
 const DIRTY_PAGE_BLOCKS: u64 = 3;
@@ -166,7 +167,25 @@ impl Volume {
     pub(crate) fn survivors_floor(&self) -> u32 {
         match self.zones.budget.layout.is_split() {
             true => 0,
-            false => self.zones.survivors_floor(self.meta().cache.dirty()),
+            false => self.metadata_survivors_floor(),
+        }
+    }
+
+    /// Free zones for metadata left alone by what cleaning moves.
+    pub(crate) fn metadata_survivors_floor(&self) -> u32 {
+        self.zones.survivors_floor(self.dirty_pages())
+    }
+
+    /// Pages that a checkpoint would write now.
+    pub(crate) fn dirty_pages(&self) -> Pages {
+        self.pages(|cache| cache.dirty())
+    }
+
+    fn pages(&self, count: impl Fn(&PageCache) -> usize) -> Pages {
+        let meta = self.meta();
+        Pages {
+            count: count(&meta.cache) as u64,
+            written: meta.mat.written(),
         }
     }
 
@@ -181,8 +200,8 @@ impl Volume {
     /// Free zones for metadata left alone by new changes. A checkpoint writes no more pages than there
     /// are.
     pub(crate) fn changes_floor(&self) -> u32 {
-        let pages = self.meta().cache.allocated();
-        self.zones.changes_floor(pages)
+        let all = self.pages(|cache| cache.allocated());
+        self.zones.changes_floor(all)
     }
 
     /// Blocks of files that can still be promised to somebody.

@@ -205,7 +205,7 @@ impl Appender<'_> {
         }
         wait_all(pending)?;
         self.zones
-            .note_log_zone(head.zone.zone, head.next_block, head.room() > 0);
+            .note_log_zone(head.zone.extent(), head.next_block, head.room() > 0);
         self.head = Some(head);
         Ok(())
     }
@@ -222,7 +222,8 @@ impl Appender<'_> {
     fn abandon(&mut self, head: Head, error: DeviceError, tries: &mut Tries) -> Result<()> {
         let zone = head.zone.zone;
         tracing::warn!(zone = zone.0, %error, "log zone failed, going on in another");
-        self.zones.note_log_zone(zone, head.next_block, false);
+        self.zones
+            .note_log_zone(head.zone.extent(), head.next_block, false);
         self.zones.end(self.media, zone);
         tries.failed(self.zones, zone, error.into())?;
         self.roll(head.sequence())

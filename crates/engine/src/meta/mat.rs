@@ -4,9 +4,31 @@
 use persimmon_format::table::MatEntry;
 use persimmon_format::{Addr, PageId};
 
+/// What the pages of the tree take on the device.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Written {
+    /// Pages that were ever written.
+    pub(crate) pages: u64,
+    /// Blocks that they take, in one copy.
+    pub(crate) blocks: u64,
+}
+
+impl Written {
+    fn count(&mut self, entry: &MatEntry) {
+        self.pages += u64::from(entry.is_used());
+        self.blocks += u64::from(entry.blocks);
+    }
+
+    fn discount(&mut self, entry: &MatEntry) {
+        self.pages -= u64::from(entry.is_used());
+        self.blocks -= u64::from(entry.blocks);
+    }
+}
+
 /// The table and which of its chunks changed since they were written.
 pub(crate) struct Mat {
     entries: Vec<MatEntry>,
+    written: Written,
     /// Where each chunk is; [`Addr::ZERO`] for one never written.
     chunks: Vec<Addr>,
     changed: Vec<bool>,
@@ -17,8 +39,11 @@ impl Mat {
     pub(crate) fn new(mut entries: Vec<MatEntry>, chunks: Vec<Addr>) -> Mat {
         entries.resize(chunks.len() * MatEntry::PER_CHUNK, MatEntry::NONE);
         let changed = vec![false; chunks.len()];
+        let mut written = Written::default();
+        entries.iter().for_each(|entry| written.count(entry));
         Mat {
             entries,
+            written,
             chunks,
             changed,
         }
@@ -48,7 +73,15 @@ impl Mat {
             self.changed.resize(chunks, false);
         }
         self.changed[at / MatEntry::PER_CHUNK] = true;
-        std::mem::replace(&mut self.entries[at], entry)
+        let before = std::mem::replace(&mut self.entries[at], entry);
+        self.written.discount(&before);
+        self.written.count(&entry);
+        before
+    }
+
+    /// What the pages take where the table says they are.
+    pub(crate) fn written(&self) -> Written {
+        self.written
     }
 
     /// Chunks that must be written.

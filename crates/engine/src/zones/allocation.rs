@@ -5,7 +5,7 @@ use persimmon_format::summary::SummaryBuilder;
 use persimmon_format::table::Role;
 use persimmon_format::zone_header::ZoneHeader;
 
-use super::budget::Budget;
+use super::budget::{Budget, Pages};
 use super::entries::Entry;
 use super::layout::Part;
 use super::lifetime::Lives;
@@ -16,18 +16,44 @@ use super::trace::Filled;
 use super::writer::ZoneWriter;
 
 impl Zones {
-    /// Free zones for metadata left alone by new changes, with a tree of so many pages: those of the
+    /// Free zones for metadata left alone by new changes, with a tree of these pages: those of the
     /// budget, and those that the log may still grow into before the next checkpoint.
-    pub(crate) fn changes_floor(&self, pages: usize) -> u32 {
+    pub(crate) fn changes_floor(&self, tree: Pages) -> u32 {
         let table = self.lock();
-        self.budget.changes_floor(pages) + table.log_growth(&self.budget)
+        let begun = table.begun_metadata_blocks;
+        self.budget.changes_floor(tree, begun) + table.log_growth(&self.budget)
     }
 
-    /// Free zones for metadata left alone by cleaning, with so many dirty pages.
-    pub(crate) fn survivors_floor(&self, dirty_pages: usize) -> u32 {
+    /// Free zones for metadata left alone by cleaning, with these dirty pages.
+    pub(crate) fn survivors_floor(&self, dirty: Pages) -> u32 {
         let table = self.lock();
-        let begun = table.begun_blocks(Stream::Metadata);
-        self.budget.survivors_floor(dirty_pages, begun) + table.log_growth(&self.budget)
+        let begun = table.begun_metadata_blocks;
+        self.budget.survivors_floor(dirty, begun) + table.log_growth(&self.budget)
+    }
+
+    /// Whether so few zones are left that a journal has to end which is longer than what is always kept for it.
+    pub(crate) fn are_short_for_journal(&self, dirty: Pages) -> bool {
+        let table = self.lock();
+        let (begun, begun_log) = (table.begun_metadata_blocks, table.begun_log_blocks);
+        let (all, log) = self.budget.journal_floor(dirty, begun, begun_log);
+        let candidates = self.budget.layout.log_candidates();
+        let free = |zone: u32| table.entries.get(zone as usize).is_some_and(Entry::is_free);
+        self.budget.layout.get(&table.free, Part::Metadata) <= all
+            || candidates.filter(|zone| free(*zone)).count() <= log as usize
+    }
+
+    /// Blocks that the journal is to get as long as, as long as free zones are not short.
+    pub(crate) fn journal_blocks(&self) -> u64 {
+        self.lock().journal_blocks
+    }
+
+    /// So many from now on, within the bounds.
+    pub(crate) fn set_journal_blocks(&self, blocks: u64) {
+        let (least, most) = (
+            self.budget.journal_blocks_kept,
+            self.budget.journal_blocks_max,
+        );
+        self.lock().journal_blocks = blocks.clamp(least, most);
     }
 
     /// Zones that are free for a part.
@@ -103,16 +129,7 @@ impl Table {
 
     /// Zones that the log may take before a checkpoint gives some back.
     pub(super) fn log_growth(&self, budget: &Budget) -> u32 {
-        budget.log_zones_max.saturating_sub(self.log_zones)
-    }
-
-    /// Blocks that still fit into the open zone of a stream of metadata that nobody writes to now.
-    pub(super) fn begun_blocks(&self, stream: Stream) -> u32 {
-        let mut parked = self.parked.iter().filter(|w| w.stream == stream);
-        parked.next().map_or(0, |w| match w.is_full() {
-            true => 0,
-            false => w.capacity - w.write_pointer,
-        })
+        budget.log_growth(self.log_zones, self.begun_log_blocks, self.journal_blocks)
     }
 
     /// Blocks that still fit into open zones of file data that nobody writes to now.
@@ -220,7 +237,9 @@ impl Table {
             return Some(other);
         }
         let first = candidates.next()?;
-        let spared = candidates.count() >= (self.log_growth(budget) + budget.copies) as usize;
+        let kept = budget.journal_blocks_kept;
+        let growth = budget.log_growth(self.log_zones, self.begun_log_blocks, kept);
+        let spared = candidates.count() >= (growth + budget.copies) as usize;
         // What the budget keeps free is candidates then, whatever others take.
         (spared || layout.only_log_candidates(part)).then_some(first)
     }
@@ -286,6 +305,9 @@ impl Table {
     ) -> ZoneWriter {
         let (role, lifetime) = (stream.role(), stream.lifetime());
         let (sequence, capacity) = self.claim(zones, role, lifetime, budget, pairs);
+        if stream == Stream::Metadata {
+            self.begun_metadata_blocks = capacity.saturating_sub(1);
+        }
         *self.out.entry(stream).or_default() += 1;
         self.wanting.remove(&stream);
         ZoneWriter {

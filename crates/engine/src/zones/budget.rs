@@ -8,6 +8,7 @@ use persimmon_format::table::{MatEntry, Role, ZitEntry};
 
 use super::layout::{Layout, Part};
 use crate::error::{Error, Result};
+use crate::meta::Written;
 use crate::options::Options;
 
 /// Longest journal between two checkpoints that options can ask for, bytes: what a mount reads
@@ -15,11 +16,22 @@ use crate::options::Options;
 pub(crate) const JOURNAL_BYTES_LIMIT: u64 = 256 << 20;
 /// Zones kept active where the device sets no limit.
 const ACTIVE_DEFAULT: u32 = 14;
+/// Of the volume the journal may take this part at most.
+const JOURNAL_SHARE: u64 = 32;
+/// And this part at least: so much can always be kept free for it.
+const JOURNAL_SHARE_KEPT: u64 = 256;
+/// Blocks by which the journal may go past where it is to end, besides an eighth of the shortest: what is
+/// buffered when it gets there, and footers.
+const JOURNAL_OVERSHOOT: u64 = 384;
 /// Blocks of journal below which no volume works well.
 const JOURNAL_BLOCKS_MIN: u64 = 48;
 const DIRTY_PAGES_MIN: usize = 48;
 /// Pages that become dirty at once at most: of one transaction, or one group of survivors.
 const PAGES_AT_ONCE: u64 = 768;
+/// Blocks that a page takes that does not compress: only one that is larger by that takes another.
+const PAGE_BLOCKS_USUAL: u64 = PAGE_BLOCKS_MAX as u64 - 1;
+/// Pages that tell what others take.
+const PAGES_TO_TELL: u64 = 64;
 
 /// Blocks that may be staged, however few the volume has.
 pub(crate) const STAGED_BLOCKS_MIN: u64 = 64;
@@ -71,6 +83,15 @@ impl ZoneCapacities {
     }
 }
 
+/// Pages that a checkpoint may have to write.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Pages {
+    /// How many.
+    pub(crate) count: u64,
+    /// What those take that the tree has on the device.
+    pub(crate) written: Written,
+}
+
 /// Limits derived from the geometry and the options.
 #[derive(Clone, Debug)]
 pub(crate) struct Budget {
@@ -88,12 +109,12 @@ pub(crate) struct Budget {
     pub(crate) cold_metadata_apart: bool,
     /// Journal blocks between two checkpoints: beyond this, changes wait.
     pub(crate) journal_blocks_max: u64,
+    /// Journal blocks for which there is room even on a full volume.
+    pub(crate) journal_blocks_kept: u64,
     /// Dirty pages beyond which changes wait for a checkpoint.
     pub(crate) dirty_pages_max: usize,
     /// Free zones that only the log may take.
     pub(crate) log_floor: u32,
-    /// Zones that the log may grow to between two checkpoints.
-    pub(crate) log_zones_max: u32,
     /// Blocks of table chunks that a checkpoint may write.
     pub(crate) chunk_blocks_max: u64,
     /// Blocks of a zone that metadata can use.
@@ -152,7 +173,10 @@ impl Budget {
         let total = zones * capacity;
         let journal_bytes_max = options.journal_bytes_max.min(JOURNAL_BYTES_LIMIT);
         let journal_blocks_max = (journal_bytes_max / BLOCK_SIZE as u64)
-            .min(total / 32)
+            .min(total / JOURNAL_SHARE)
+            .max(JOURNAL_BLOCKS_MIN);
+        let journal_blocks_kept = journal_blocks_max
+            .min(total / JOURNAL_SHARE_KEPT)
             .max(JOURNAL_BLOCKS_MIN);
         let dirty_pages_max = options
             .dirty_pages_max
@@ -165,7 +189,7 @@ impl Budget {
             + 2;
         let checkpoint_blocks = checkpoint_blocks(pages, chunks);
         let checkpoint_zones = checkpoint_blocks.div_ceil(capacity - 1) * u64::from(copies);
-        let log_zones = (journal_blocks_max.div_ceil(capacity - 1) + 1) * u64::from(copies);
+        let log_zones = (journal_blocks_kept.div_ceil(capacity - 1) + 1) * u64::from(copies);
 
         let log_floor = u64::from(copies);
         let data_floor = log_floor + checkpoint_zones + 1;
@@ -218,9 +242,9 @@ impl Budget {
             survivors_apart,
             cold_metadata_apart,
             journal_blocks_max,
+            journal_blocks_kept,
             dirty_pages_max,
             log_floor: log_floor as u32,
-            log_zones_max: log_zones as u32,
             chunk_blocks_max: chunks,
             zone_blocks: capacity - 1,
             data_floor_max: data_floor as u32,
@@ -235,30 +259,72 @@ impl Budget {
         })
     }
 
+    /// Zones kept for the log to grow into before a checkpoint gives some back, where it has so many, so
+    /// many blocks are left in the last of them, and the journal is to get so long. How long it is does
+    /// not count: no more than that is to come, for once free zones are short one that is longer is ended.
+    pub(crate) fn log_growth(&self, log_zones: u32, begun_blocks: u32, journal_blocks: u64) -> u32 {
+        let zones = |blocks: u64| {
+            let zones = blocks.div_ceil(self.zone_blocks) * u64::from(self.copies);
+            u32::try_from(zones).unwrap_or(u32::MAX)
+        };
+        // One that is longer already may go on into one zone more until it is ended.
+        let growth = (zones(journal_blocks) + self.copies).saturating_sub(log_zones);
+        let all = journal_blocks + self.journal_overshoot();
+        let missing = all.saturating_sub(begun_blocks.into());
+        growth.max(self.copies).min(zones(missing))
+    }
+
+    /// Blocks by which the journal may go past where it is to end.
+    fn journal_overshoot(&self) -> u64 {
+        self.journal_blocks_kept / 8 + JOURNAL_OVERSHOOT
+    }
+
+    /// Free zones for metadata below which a journal has to end that has what is always kept for it: for a
+    /// zone of the log, for what is still added to it, and for a checkpoint of these pages; and of those, the
+    /// ones that must be zones that the log can take.
+    pub(crate) fn journal_floor(
+        &self,
+        dirty: Pages,
+        begun_metadata_blocks: u32,
+        begun_log_blocks: u32,
+    ) -> (u32, u32) {
+        let more = self.journal_overshoot();
+        let more = more.saturating_sub(begun_log_blocks.into());
+        let more = more.div_ceil(self.zone_blocks) * u64::from(self.copies);
+        let log = self.log_floor + u32::try_from(more).unwrap_or(u32::MAX);
+        (
+            log + self.checkpoint_zones(dirty, begun_metadata_blocks),
+            log,
+        )
+    }
+
     /// Free zones for metadata left alone by new changes, beside those that the log may grow into, where
-    /// the tree has so many pages: for a zone of the log, a checkpoint that writes all of them and what
-    /// is added until it comes, a zone that one before that begins with, and a zone for what cleaning moves.
-    pub(crate) fn changes_floor(&self, pages: usize) -> u32 {
-        let zones = self.checkpoint_zones(pages, 0) + self.copies;
+    /// the tree has these pages: for a zone of the log, a checkpoint that writes all of them and what
+    /// is added until it comes, as far as they find no room in the zone that the one before began, and a zone
+    /// for what cleaning moves.
+    pub(crate) fn changes_floor(&self, tree: Pages, begun_blocks: u32) -> u32 {
+        let zones = self.checkpoint_zones(tree, begun_blocks);
         (self.log_floor + zones + 1).min(self.data_floor_max)
     }
 
     /// Free zones for metadata left alone by cleaning, beside those that the log may grow into: for a zone of
-    /// the log, and for a checkpoint of so many dirty pages, of which some find room in the zone that
-    /// the one before began. With few of them cleaning may use what is otherwise kept for all; and a
-    /// checkpoint that begins a zone takes none from cleaning.
-    pub(crate) fn survivors_floor(&self, dirty_pages: usize, begun_blocks: u32) -> u32 {
-        let zones = self.checkpoint_zones(dirty_pages, begun_blocks);
+    /// the log, and for a checkpoint of these dirty pages. With few of them cleaning may use what is otherwise kept
+    /// for all. A checkpoint that begins a zone takes none from cleaning: what is left of that zone counts.
+    pub(crate) fn survivors_floor(&self, dirty: Pages, begun_blocks: u32) -> u32 {
+        let zones = self.checkpoint_zones(dirty, begun_blocks);
         (self.log_floor + zones).min(self.data_floor_max - 1)
     }
 
-    /// Zones that a checkpoint of so many pages may take, and of those that become dirty before it is
+    /// Zones that a checkpoint of these pages may take, and of those that become dirty before it is
     /// asked for, beside so many blocks of a zone that it goes on with.
-    fn checkpoint_zones(&self, pages: usize, begun_blocks: u32) -> u32 {
-        let pages = pages as u64 + (self.dirty_pages_max as u64 / 8).min(PAGES_AT_ONCE);
+    fn checkpoint_zones(&self, pages: Pages, begun_blocks: u32) -> u32 {
+        let pages = Pages {
+            count: pages.count + (self.dirty_pages_max as u64 / 8).min(PAGES_AT_ONCE),
+            ..pages
+        };
         // At the zone's end there may be no room for a page.
         let begun = u64::from(begun_blocks.saturating_sub(PAGE_BLOCKS_MAX as u32));
-        let blocks = checkpoint_blocks(pages, self.chunk_blocks_max).saturating_sub(begun);
+        let blocks = (pages.blocks() + self.chunk_blocks_max).saturating_sub(begun);
         (blocks.div_ceil(self.zone_blocks) * u64::from(self.copies)) as u32
     }
 
@@ -271,9 +337,26 @@ impl Budget {
     }
 }
 
+impl Pages {
+    /// Blocks that they may take when they are written: half a block each more than those that were written
+    /// take on average, for pages change; as much as a page may take where there are too few to tell.
+    ///
+    /// A tree whose pages stop being compressible all at once takes more than that. The zones that
+    /// the log may grow into are there for it too, which needs none once the checkpoint is durable; and one that
+    /// finds no room all the same leaves everything as it was, but for blocks that nothing refers to.
+    fn blocks(self) -> u64 {
+        let most = self.count * PAGE_BLOCKS_USUAL;
+        let Written { pages, blocks } = self.written;
+        match pages < PAGES_TO_TELL {
+            true => most,
+            false => most.min((self.count * (2 * blocks + pages)).div_ceil(2 * pages)),
+        }
+    }
+}
+
 /// Blocks that a checkpoint of so many pages and chunks takes at most.
 fn checkpoint_blocks(pages: u64, chunks: u64) -> u64 {
-    pages * (PAGE_BLOCKS_MAX as u64 - 1) + chunks
+    pages * PAGE_BLOCKS_USUAL + chunks
 }
 
 fn with_copies(copies: u32) -> &'static str {
@@ -320,15 +403,29 @@ mod tests {
             let budget =
                 Budget::new(&geometry, capacities, 0, copies, &Options::default()).unwrap();
             let mut before = 0;
+            let of = |count, written| Pages { count, written };
             for pages in (0..10_000).step_by(50) {
-                let floor = budget.changes_floor(pages);
+                let incompressible = Written {
+                    pages: 100,
+                    blocks: 400,
+                };
+                let tree = of(pages, incompressible);
+                let floor = budget.changes_floor(tree, 0);
                 assert!((before..=budget.data_floor_max).contains(&floor));
                 // Cleaning has a zone that new data has left to it, whatever is dirty.
-                assert!(budget.survivors_floor(pages, 0) < floor);
-                // And has it still when a checkpoint has begun one, up to where that is full.
-                let few = budget.survivors_floor(pages.min(100), 500);
-                assert!(few + copies < floor || floor == budget.data_floor_max);
+                assert!(budget.survivors_floor(tree, 0) < floor);
+                // And has it still when a checkpoint has begun one.
+                let begun = budget.changes_floor(tree, 511);
+                assert!(budget.survivors_floor(tree, 511) < begun);
+                assert!(begun + copies >= floor);
                 before = floor;
+                // Pages of two blocks need less, and too few tell nothing.
+                let written = |pages| Written {
+                    pages,
+                    blocks: 2 * pages,
+                };
+                assert_eq!(of(pages, written(100)).blocks(), pages.div_ceil(2) * 5);
+                assert_eq!(of(pages, written(10)).blocks(), tree.blocks());
             }
             assert_eq!(before, budget.data_floor_max);
         }

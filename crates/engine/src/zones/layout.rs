@@ -81,6 +81,11 @@ impl Layout {
         self.log_candidates.contains(&zone.0)
     }
 
+    /// All of those.
+    pub(crate) fn log_candidates(&self) -> Range<u32> {
+        self.log_candidates.clone()
+    }
+
     /// Whether all zones of a part may be of the log.
     pub(crate) fn only_log_candidates(&self, part: Part) -> bool {
         let zones = self.zones(part);

@@ -19,6 +19,13 @@ pub(crate) struct LogZone {
     pub(crate) capacity: u32,
 }
 
+impl LogZone {
+    /// Which it is, and what fits into it.
+    pub(crate) fn extent(&self) -> (ZoneId, u32) {
+        (self.zone, self.capacity)
+    }
+}
+
 impl Zones {
     /// Takes a free zone for the log, with its partner if it is to have one, and writes its header.
     /// Of the candidates, the one reset least.
@@ -83,8 +90,13 @@ impl Zones {
         self.count_failed(&table);
     }
 
-    /// Records how far a log zone is written; `open` while the log goes on in it.
-    pub(crate) fn note_log_zone(&self, zone: ZoneId, write_pointer: u32, open: bool) {
+    /// Records how far a log zone of this capacity is written; `open` while the log goes on in it.
+    pub(crate) fn note_log_zone(
+        &self,
+        (zone, capacity): (ZoneId, u32),
+        write_pointer: u32,
+        open: bool,
+    ) {
         let mut table = self.lock();
         if let Some(entry) = table.entries.get(zone.0 as usize) {
             let place = entry.write_pointer;
@@ -95,6 +107,10 @@ impl Zones {
                 self.trace.push(event);
             }
         }
+        table.begun_log_blocks = match open {
+            true => capacity.saturating_sub(write_pointer),
+            false => 0,
+        };
         for zone in self.pairs.both(zone) {
             if let Some(entry) = table.entries.get_mut(zone.0 as usize) {
                 let written = write_pointer.saturating_sub(entry.write_pointer);

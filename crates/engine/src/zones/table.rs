@@ -56,6 +56,12 @@ pub(super) struct Table {
     pub(super) free: PerPart<u32>,
     /// Zones of the log.
     pub(super) log_zones: u32,
+    /// Blocks of journal for which zones are kept free.
+    pub(super) journal_blocks: u64,
+    /// Blocks left in the zone that the log goes on in, as far as is known.
+    pub(super) begun_log_blocks: u32,
+    /// Blocks left in the zone that checkpoints go on in.
+    pub(super) begun_metadata_blocks: u32,
     pub(super) next_sequence: u64,
     pub(super) write_clock: u64,
     pub(super) parked: Vec<ZoneWriter>,
@@ -174,6 +180,8 @@ impl Zones {
             *budget.layout.get_mut(&mut free, part) += u32::from(is_free);
         }
         let touched = Touched::all(found.len() as u32);
+        // Long, until there is a reason.
+        let journal_blocks = budget.journal_blocks_max;
         let zones = Zones {
             volume_blocks,
             part_blocks: budget.layout.sums(found.iter().map(|f| f.capacity.into())),
@@ -194,6 +202,9 @@ impl Zones {
                 log_zones: entries.iter().filter(|e| e.role == Role::Log).count() as u32,
                 ranks: Ranks::new(entries.len()),
                 entries: Entries::new(entries, touched.clone()),
+                journal_blocks,
+                begun_log_blocks: 0,
+                begun_metadata_blocks: 0,
                 next_sequence,
                 write_clock,
                 parked: Vec::new(),
@@ -527,6 +538,12 @@ impl Zones {
                 table.write_clock = clock.saturating_add(written.into());
             }
         }
+        if stream == Stream::Metadata {
+            table.begun_metadata_blocks = match goes_on {
+                true => writer.capacity.saturating_sub(writer.write_pointer),
+                false => 0,
+            };
+        }
         if goes_on {
             table.parked.push(writer);
         }
@@ -577,6 +594,9 @@ impl Zones {
                 entry.open = true;
                 entry.write_pointer = write_pointer;
             }
+        }
+        if stream == Stream::Metadata {
+            table.begun_metadata_blocks = capacity - write_pointer;
         }
         table.parked.push(ZoneWriter {
             zone,
