@@ -27,7 +27,7 @@ use crate::zones::{self, Stream, Tries, ZoneWriter, Zones};
 const BATCH_BLOCKS: usize = 256;
 
 /// A whole checkpoint costs little where this many times its blocks were written since the one before.
-const CHEAP_SHARE: u64 = 64;
+const CHEAP_SHARE: u64 = 96;
 
 /// Zones reset at the same time at most. Where a back end resets one after the other, the first of them can be
 /// used again when so many are done.
@@ -292,12 +292,10 @@ impl Volume {
         if journal_blocks < wanted / 2 {
             return;
         }
-        let cost = page_blocks * CHEAP_SHARE;
-        self.zones.set_journal_blocks(match () {
-            () if written < cost => wanted.saturating_mul(2),
-            () if written > 4 * cost => wanted / 2,
-            () => wanted,
-        });
+        // A journal this much longer would have gone with as much written as makes it cheap.
+        let cheap = wanted.saturating_mul(page_blocks * CHEAP_SHARE) / written.max(1);
+        let blocks = cheap.clamp(wanted / 4, wanted.saturating_mul(2));
+        self.zones.set_journal_blocks(blocks);
     }
 
     /// One that fails keeps its number: what it wrote is not taken for the next one's.
