@@ -341,8 +341,7 @@ impl Volume {
             }
             (self.log.cut(), self.zones.cut())
         };
-        let is_long = self.log.blocks_to_replay() >= self.zones.budget.journal_blocks_max;
-        if is_long || !log.is_sound || log.last_failure > before.cut {
+        if self.journal_is_full() || !log.is_sound || log.last_failure > before.cut {
             return Ok(false);
         }
         self.log
@@ -465,8 +464,8 @@ impl Volume {
         Ok(places)
     }
 
-    /// A writer for metadata. Cold pages have a zone of their own while there are plenty.
-    fn metadata_writer(&self, stream: Stream) -> Result<ZoneWriter> {
+    /// A writer for metadata, for which so many zones are left alone. Cold pages have a zone of their own while there are plenty.
+    fn metadata_writer(&self, stream: Stream, floor: u32) -> Result<ZoneWriter> {
         let budget = &self.zones.budget;
         if stream == Stream::ColdMetadata
             && let Ok(writer) =
@@ -476,12 +475,7 @@ impl Volume {
             return Ok(writer);
         }
         self.zones
-            .checkout(
-                &self.media,
-                Stream::Metadata,
-                budget.log_floor,
-                Shortage::Share,
-            )
+            .checkout(&self.media, Stream::Metadata, floor, Shortage::Share)
             .map_err(|e| match e {
                 NoWriter::NeedRoom => self.zones.no_zone(),
                 NoWriter::Failed(error) => error,
@@ -496,10 +490,16 @@ impl Volume {
         sealed: &[Buffer],
         written: &mut BTreeSet<ZoneId>,
     ) -> Result<Vec<Addr>> {
+        let budget = &self.zones.budget;
+        // Pages leave a zone for the chunks: one of the zones alone frees what those wrote that found no room.
+        let floor = match class {
+            Class::Checkpoint => budget.log_floor,
+            _ => budget.log_floor + budget.copies,
+        };
         let mut addrs = Vec::with_capacity(sealed.len());
         let mut tries = Tries::default();
         while let Some(next) = sealed.get(addrs.len()) {
-            let mut writer = self.metadata_writer(stream)?;
+            let mut writer = self.metadata_writer(stream, floor)?;
             let room = writer.capacity - writer.write_pointer;
             if next.blocks() > room {
                 // Too little is left for a page: end the zone.

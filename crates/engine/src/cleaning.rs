@@ -124,6 +124,10 @@ impl Volume {
         let dead_zones = || self.zones.dead_zones(part);
         let mut fruitless = 0;
         let mut best = free_zones();
+        if best + self.pool_zones(part) < floor() {
+            // Room is scarce: no zones are kept for a long journal any more.
+            self.zones.shorten_journal(0);
+        }
         while free_zones() <= floor() {
             add(&self.media.counters.stalls, 1);
             let wanted = match fruitless {
@@ -138,8 +142,7 @@ impl Volume {
             };
             let mut whole = fruitless > 0;
             if whole {
-                // Room is scarce: no zones are kept for a long journal any more.
-                self.zones.set_journal_blocks(0);
+                self.zones.shorten_journal(0);
             }
             let mut hopeless = dead_zones() == 0 && self.meta().cache.changed() == 0;
             while dead_zones() < wanted {

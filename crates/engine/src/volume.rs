@@ -407,6 +407,7 @@ impl Volume {
         let full = || self.pages_to_bound() >= pages_max || self.journal_is_full();
         if full() {
             add(&self.media.counters.stalls, 1);
+            self.zones.shorten_journal(self.log.blocks_to_replay());
             self.checkpoint_if(full)?;
         }
         Ok(())
@@ -414,10 +415,14 @@ impl Volume {
 
     /// Whether the journal is as long as it may get. Where zones are short that is as long as there is room for on
     /// a full volume.
-    fn journal_is_full(&self) -> bool {
+    pub(crate) fn journal_is_full(&self) -> bool {
         let (blocks, budget) = (self.log.blocks_to_replay(), &self.zones.budget);
-        let are_short = || self.zones.are_short_for_journal(self.dirty_pages());
-        blocks >= budget.journal_blocks_max || blocks >= budget.journal_blocks_kept && are_short()
+        blocks >= budget.journal_blocks_max
+            || blocks >= budget.journal_blocks_kept && self.are_short_for_journal()
+    }
+
+    fn are_short_for_journal(&self) -> bool {
+        self.zones.are_short_for_journal(self.changed_pages())
     }
 
     /// Whether the journal has got as long as it is to get.
@@ -442,6 +447,8 @@ impl Volume {
         self.pages_to_bound() * 100 >= budget.dirty_pages_max * percent as usize
             || self.log.blocks_to_replay() * 100 >= budget.journal_blocks_max * u64::from(percent)
             || self.journal_is_long()
+            || self.log.blocks_to_replay() * 100 >= budget.journal_blocks_kept * u64::from(percent)
+                && self.are_short_for_journal()
     }
 
     /// Has `call` told whenever a zone was taken for file data, so that there may be something to clean:

@@ -173,18 +173,19 @@ impl Volume {
 
     /// Free zones for metadata left alone by what cleaning moves.
     pub(crate) fn metadata_survivors_floor(&self) -> u32 {
-        self.zones.survivors_floor(self.dirty_pages())
+        self.zones.survivors_floor(self.changed_pages())
     }
 
-    /// Pages that a checkpoint would write now.
-    pub(crate) fn dirty_pages(&self) -> Pages {
-        self.pages(|cache| cache.dirty())
+    /// Pages that checkpoints are still to write, of one under way all.
+    pub(crate) fn changed_pages(&self) -> Pages {
+        self.pages(|cache| cache.changed())
     }
 
     fn pages(&self, count: impl Fn(&PageCache) -> usize) -> Pages {
         let meta = self.meta();
         Pages {
             count: count(&meta.cache) as u64,
+            all: meta.cache.allocated() as u64,
             written: meta.mat.written(),
         }
     }

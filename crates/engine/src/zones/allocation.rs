@@ -20,8 +20,7 @@ impl Zones {
     /// budget, and those that the log may still grow into before the next checkpoint.
     pub(crate) fn changes_floor(&self, tree: Pages) -> u32 {
         let table = self.lock();
-        let begun = table.begun_metadata_blocks;
-        self.budget.changes_floor(tree, begun) + table.log_growth(&self.budget)
+        self.budget.changes_floor(tree) + table.log_growth(&self.budget)
     }
 
     /// Free zones for metadata left alone by cleaning, with these dirty pages.
@@ -45,6 +44,11 @@ impl Zones {
     /// Blocks that the journal is to get as long as, as long as free zones are not short.
     pub(crate) fn journal_blocks(&self) -> u64 {
         self.lock().journal_blocks
+    }
+
+    /// No more than so many from now on, within the bounds: that is where a journal had to end.
+    pub(crate) fn shorten_journal(&self, blocks: u64) {
+        self.set_journal_blocks(blocks.min(self.journal_blocks()));
     }
 
     /// So many from now on, within the bounds.
@@ -130,6 +134,13 @@ impl Table {
     /// Zones that the log may take before a checkpoint gives some back.
     pub(super) fn log_growth(&self, budget: &Budget) -> u32 {
         budget.log_growth(self.log_zones, self.begun_log_blocks, self.journal_blocks)
+    }
+
+    /// The zone of a stream takes no more.
+    pub(super) fn forget_begun(&mut self, stream: Stream) {
+        if stream == Stream::Metadata {
+            self.begun_metadata_blocks = 0;
+        }
     }
 
     /// Blocks that still fit into open zones of file data that nobody writes to now.

@@ -10,6 +10,7 @@ use persimmon_format::table::Role;
 use super::entries::Entry;
 use super::layout::Part;
 use super::table::{Table, ZoneStatus, Zones};
+use super::writer::ZoneWriter;
 use crate::error::Error;
 use crate::media::Media;
 
@@ -120,9 +121,10 @@ impl Zones {
         }
         // Writers under way find out by themselves.
         let first = self.pairs.first(zone);
-        let before = table.parked.len();
-        table.parked.retain(|writer| writer.zone != first);
-        if table.parked.len() < before {
+        let left = |writer: &ZoneWriter| writer.zone == first;
+        if let Some(at) = table.parked.iter().position(left) {
+            let writer = table.parked.remove(at);
+            table.forget_begun(writer.stream);
             for zone in self.pairs.both(zone) {
                 if let Some(entry) = table.entries.get_mut(zone.0 as usize) {
                     entry.open = false;

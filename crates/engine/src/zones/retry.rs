@@ -67,6 +67,9 @@ impl Zones {
         for zone in std::iter::once(zone).chain(partner) {
             table.free(zone, &self.budget, false);
         }
+        if let Some(stream) = stream {
+            table.forget_begun(stream);
+        }
         drop(table);
         self.returned.notify_all();
     }
