@@ -491,10 +491,9 @@ impl Volume {
         written: &mut BTreeSet<ZoneId>,
     ) -> Result<Vec<Addr>> {
         let budget = &self.zones.budget;
-        // Pages leave a zone for the chunks: one of the zones alone frees what those wrote that found no room.
         let floor = match class {
             Class::Checkpoint => budget.log_floor,
-            _ => budget.log_floor + budget.copies,
+            _ => budget.pages_floor(),
         };
         let mut addrs = Vec::with_capacity(sealed.len());
         let mut tries = Tries::default();

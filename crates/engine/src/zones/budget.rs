@@ -194,7 +194,7 @@ impl Budget {
         let log_zones = (journal_blocks_kept.div_ceil(capacity - 1) + 1) * u64::from(copies);
 
         let log_floor = u64::from(copies);
-        let data_floor = log_floor + checkpoint_zones + 1;
+        let data_floor = log_floor + u64::from(copies) + checkpoint_zones + 1;
         // Beyond the floors: the log as long as it can always get, zones being filled, and garbage in
         // metadata zones that waits for the next checkpoint.
         let metadata_garbage = checkpoint_zones + u64::from(copies);
@@ -294,28 +294,32 @@ impl Budget {
         let more = self.journal_overshoot();
         let more = more.saturating_sub(begun_log_blocks.into());
         let more = more.div_ceil(self.zone_blocks) * u64::from(self.copies);
-        let log = self.log_floor + u32::try_from(more).unwrap_or(u32::MAX);
-        (
-            log + self.checkpoint_zones(dirty, begun_metadata_blocks),
-            log,
-        )
+        let more = u32::try_from(more).unwrap_or(u32::MAX);
+        let pages = self.checkpoint_zones(dirty, begun_metadata_blocks);
+        (self.pages_floor() + more + pages, self.log_floor + more)
+    }
+
+    /// Free zones left alone by the pages of a checkpoint: for the log, and for the chunks that follow them, or those of a
+    /// checkpoint of the zones alone, which frees what pages wrote that found no room.
+    pub(crate) fn pages_floor(&self) -> u32 {
+        self.log_floor + self.copies
     }
 
     /// Free zones for metadata left alone by new changes, beside those that the log may grow into, where
-    /// the tree has these pages: for a zone of the log, a checkpoint that writes all of them and what
+    /// the tree has these pages: for the log and chunks, a checkpoint that writes all of them and what
     /// is added until it comes, and a zone for what cleaning moves. What is left of the zone that the checkpoint
     /// before began does not count: else data would fill what one that begins a zone has taken.
     pub(crate) fn changes_floor(&self, tree: Pages) -> u32 {
-        let zones = self.checkpoint_zones(tree, 0);
-        (self.log_floor + zones + 1).min(self.data_floor_max)
+        let zones = self.pages_floor() + self.checkpoint_zones(tree, 0);
+        (zones + 1).min(self.data_floor_max)
     }
 
-    /// Free zones for metadata left alone by cleaning, beside those that the log may grow into: for a zone of
-    /// the log, and for a checkpoint of these dirty pages. With few of them cleaning may use what is otherwise kept
+    /// Free zones for metadata left alone by cleaning, beside those that the log may grow into: for the log and chunks,
+    /// and for a checkpoint of these dirty pages. With few of them cleaning may use what is otherwise kept
     /// for all. A checkpoint that begins a zone takes none from cleaning: what is left of that zone counts.
     pub(crate) fn survivors_floor(&self, dirty: Pages, begun_blocks: u32) -> u32 {
-        let zones = self.checkpoint_zones(dirty, begun_blocks);
-        (self.log_floor + zones).min(self.data_floor_max - 1)
+        let zones = self.pages_floor() + self.checkpoint_zones(dirty, begun_blocks);
+        zones.min(self.data_floor_max - 1)
     }
 
     /// Zones that a checkpoint of these pages may take, and of those that become dirty before it is
