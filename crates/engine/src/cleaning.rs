@@ -142,7 +142,8 @@ impl Volume {
             };
             let mut whole = fruitless > 0;
             if whole {
-                self.zones.shorten_journal(0);
+                let blocks = self.zones.journal_blocks();
+                self.zones.shorten_journal(blocks - blocks / 4);
             }
             let mut hopeless = dead_zones() == 0 && self.meta().cache.changed() == 0;
             while dead_zones() < wanted {
