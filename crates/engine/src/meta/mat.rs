@@ -4,26 +4,7 @@
 use persimmon_format::table::MatEntry;
 use persimmon_format::{Addr, PageId};
 
-/// What the pages of the tree take on the device.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Written {
-    /// Pages that were ever written.
-    pub(crate) pages: u64,
-    /// Blocks that they take, in one copy.
-    pub(crate) blocks: u64,
-}
-
-impl Written {
-    fn count(&mut self, entry: &MatEntry) {
-        self.pages += u64::from(entry.is_used());
-        self.blocks += u64::from(entry.blocks);
-    }
-
-    fn discount(&mut self, entry: &MatEntry) {
-        self.pages -= u64::from(entry.is_used());
-        self.blocks -= u64::from(entry.blocks);
-    }
-}
+use crate::zones::Written;
 
 /// The table and which of its chunks changed since they were written.
 pub(crate) struct Mat {

@@ -19,7 +19,6 @@ pub mod tree;
 use persimmon_format::{Key, PageId};
 
 pub use cache::{Missing, PageCache};
-pub(crate) use mat::Written;
 pub use page::{Page, PageError};
 pub use transaction::{Intent, Transaction, View};
 pub use tree::TreeError;

@@ -8,7 +8,6 @@ use persimmon_format::table::{MatEntry, Role, ZitEntry};
 
 use super::layout::{Layout, Part};
 use crate::error::{Error, Result};
-use crate::meta::Written;
 use crate::options::Options;
 
 /// Longest journal between two checkpoints that options can ask for, bytes: what a mount reads
@@ -80,6 +79,27 @@ impl ZoneCapacities {
             metadata: blocks,
             data: blocks,
         }
+    }
+}
+
+/// What the pages of the tree take on the device.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Written {
+    /// Pages that were ever written.
+    pub(crate) pages: u64,
+    /// Blocks that they take, in one copy.
+    pub(crate) blocks: u64,
+}
+
+impl Written {
+    pub(crate) fn count(&mut self, entry: &MatEntry) {
+        self.pages += u64::from(entry.is_used());
+        self.blocks += u64::from(entry.blocks);
+    }
+
+    pub(crate) fn discount(&mut self, entry: &MatEntry) {
+        self.pages -= u64::from(entry.is_used());
+        self.blocks -= u64::from(entry.blocks);
     }
 }
 

@@ -20,7 +20,7 @@ pub(crate) mod trace;
 pub(crate) mod victims;
 pub(crate) mod writer;
 
-pub(crate) use budget::{Budget, Pages};
+pub(crate) use budget::{Budget, Pages, Written};
 pub(crate) use layout::Part;
 pub(crate) use lifetime::Life;
 pub(crate) use pairs::Pairs;
