@@ -156,7 +156,9 @@ impl Volume {
             self.settle_summaries(|_| true);
             self.zones.examine(&self.media);
             let mut snapshot = self.cut()?;
+            self.zones.set_under_way(true);
             let result = self.write_checkpoint(&mut snapshot);
+            self.zones.set_under_way(false);
             if !matches!(result, Ok(Written::Durable)) {
                 let mut meta = self.meta_mut();
                 if snapshot.unlogged {

@@ -82,7 +82,7 @@ impl Volume {
     /// Cleans in the foreground until new data can have a zone.
     pub(crate) fn make_room(&self) -> Result<()> {
         let _turn = self.cleaning_turn.take();
-        self.clean_above(Part::Data, || self.data_floor(), ROUNDS_MAX)
+        self.clean_above(Part::Data, || self.data_floor_now(), ROUNDS_MAX)
     }
 
     /// Checkpoints take zones below the floor, for they must not fail. What they took is won back
@@ -101,12 +101,12 @@ impl Volume {
     }
 
     fn metadata_is_short(&self) -> bool {
-        self.zones.free_zones(Part::Metadata) < self.changes_floor()
+        self.zones.free_zones(Part::Metadata) < self.changes_floor_now()
     }
 
     /// Cleans until a checkpoint has the zones it may need. The caller has the turn.
     fn win_metadata_zones(&self, rounds_max: usize) -> Result<()> {
-        self.clean_above(Part::Metadata, || self.changes_floor() - 1, rounds_max)
+        self.clean_above(Part::Metadata, || self.changes_floor_now() - 1, rounds_max)
     }
 
     /// The same on two devices, before file data is moved: the pages that change are written by

@@ -434,7 +434,7 @@ impl Volume {
             let floor = match stream {
                 _ if class == Class::CleanedData => self.survivors_floor(),
                 _ if way.superseding => self.superseding_floor(),
-                _ => self.data_floor(),
+                _ => self.data_floor_now(),
             };
             let shortage = match hopeless || makes_none {
                 true => Shortage::Share,

@@ -155,11 +155,19 @@ impl Volume {
         staged >= space.staged_blocks_max() || are_short()
     }
 
-    /// Free zones left alone by new data.
+    /// Free zones to be kept, below which new data takes none.
     pub(crate) fn data_floor(&self) -> u32 {
         match self.zones.budget.layout.is_split() {
             true => DATA_FLOOR_APART,
             false => self.changes_floor(),
+        }
+    }
+
+    /// Free zones left alone by new data now.
+    pub(crate) fn data_floor_now(&self) -> u32 {
+        match self.zones.budget.layout.is_split() {
+            true => DATA_FLOOR_APART,
+            false => self.changes_floor_now(),
         }
     }
 
@@ -198,11 +206,19 @@ impl Volume {
         }
     }
 
-    /// Free zones for metadata left alone by new changes. A checkpoint writes no more pages than there
-    /// are.
+    /// Free zones for metadata to be kept. A checkpoint writes no more pages than there are.
     pub(crate) fn changes_floor(&self) -> u32 {
         let all = self.pages(|cache| cache.allocated());
         self.zones.changes_floor(all)
+    }
+
+    /// Free zones for metadata left alone by new changes now: dead ones are as good as free, as long as there are others
+    /// for what is written until they are reset, and one for cleaning.
+    pub(crate) fn changes_floor_now(&self) -> u32 {
+        let floor = self.changes_floor();
+        let dead = self.zones.dead_zones(Part::Metadata);
+        let least = (self.metadata_survivors_floor() + 1).min(floor);
+        floor.saturating_sub(dead).max(least)
     }
 
     /// Blocks of files that can still be promised to somebody.

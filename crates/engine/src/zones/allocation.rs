@@ -11,23 +11,36 @@ use super::layout::Part;
 use super::lifetime::Lives;
 use super::pairs::Pairs;
 use super::stream::Stream;
-use super::table::{Table, Zones};
+use super::table::{Table, UnderWay, Zones};
 use super::trace::Filled;
 use super::writer::ZoneWriter;
 
 impl Zones {
-    /// Free zones for metadata left alone by new changes, with a tree of these pages: those of the
-    /// budget, and those that the log may still grow into before the next checkpoint.
+    /// Free zones for metadata to be kept, with a tree of these pages: those of the
+    /// budget, and those that the log may still grow into before the next checkpoint. What one under way has taken
+    /// is what they were kept for.
     pub(crate) fn changes_floor(&self, tree: Pages) -> u32 {
         let table = self.lock();
-        self.budget.changes_floor(tree) + table.log_growth(&self.budget)
+        let floor = self.budget.changes_floor(tree) + table.log_growth(&self.budget);
+        floor.saturating_sub(table.under_way.unwrap_or_default().zones)
     }
 
     /// Free zones for metadata left alone by cleaning, with these dirty pages.
     pub(crate) fn survivors_floor(&self, dirty: Pages) -> u32 {
         let table = self.lock();
-        let begun = table.begun_metadata_blocks;
+        // Of a checkpoint under way the dirty pages are all of them, whether written or not.
+        let begun = match table.under_way {
+            Some(under_way) => under_way.blocks,
+            None => table.begun_metadata_blocks,
+        };
         self.budget.survivors_floor(dirty, begun) + table.log_growth(&self.budget)
+    }
+
+    /// A whole checkpoint is being written, or no longer.
+    pub(crate) fn set_under_way(&self, is_under_way: bool) {
+        let mut table = self.lock();
+        let blocks = table.begun_metadata_blocks;
+        table.under_way = is_under_way.then_some(UnderWay { zones: 0, blocks });
     }
 
     /// Whether so few zones are left that a journal has to end which is longer than what is always kept for it.
@@ -317,7 +330,12 @@ impl Table {
         let (role, lifetime) = (stream.role(), stream.lifetime());
         let (sequence, capacity) = self.claim(zones, role, lifetime, budget, pairs);
         if stream == Stream::Metadata {
-            self.begun_metadata_blocks = capacity.saturating_sub(1);
+            let blocks = capacity.saturating_sub(1);
+            self.begun_metadata_blocks = blocks;
+            if let Some(under_way) = &mut self.under_way {
+                under_way.zones += budget.copies;
+                under_way.blocks += blocks;
+            }
         }
         *self.out.entry(stream).or_default() += 1;
         self.wanting.remove(&stream);

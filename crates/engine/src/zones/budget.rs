@@ -214,7 +214,7 @@ impl Budget {
         let log_zones = (journal_blocks_kept.div_ceil(capacity - 1) + 1) * u64::from(copies);
 
         let log_floor = u64::from(copies);
-        let data_floor = log_floor + u64::from(copies) + checkpoint_zones + 1;
+        let data_floor = log_floor + 2 * u64::from(copies) + checkpoint_zones + 1;
         // Beyond the floors: the log as long as it can always get, zones being filled, and garbage in
         // metadata zones that waits for the next checkpoint.
         let metadata_garbage = checkpoint_zones + u64::from(copies);
@@ -327,16 +327,16 @@ impl Budget {
 
     /// Free zones for metadata left alone by new changes, beside those that the log may grow into, where
     /// the tree has these pages: for the log and chunks, a checkpoint that writes all of them and what
-    /// is added until it comes, and a zone for what cleaning moves. What is left of the zone that the checkpoint
-    /// before began does not count: else data would fill what one that begins a zone has taken.
+    /// is added until it comes, a zone that one before that begins with, and a zone for what cleaning moves.
     pub(crate) fn changes_floor(&self, tree: Pages) -> u32 {
-        let zones = self.pages_floor() + self.checkpoint_zones(tree, 0);
+        let zones = self.pages_floor() + self.checkpoint_zones(tree, 0) + self.copies;
         (zones + 1).min(self.data_floor_max)
     }
 
     /// Free zones for metadata left alone by cleaning, beside those that the log may grow into: for the log and chunks,
     /// and for a checkpoint of these dirty pages. With few of them cleaning may use what is otherwise kept
-    /// for all. A checkpoint that begins a zone takes none from cleaning: what is left of that zone counts.
+    /// for all. A checkpoint that begins a zone takes none from cleaning: what is left of that zone counts, and
+    /// while it is used up cleaning has the zone that changes have left for it.
     pub(crate) fn survivors_floor(&self, dirty: Pages, begun_blocks: u32) -> u32 {
         let zones = self.pages_floor() + self.checkpoint_zones(dirty, begun_blocks);
         zones.min(self.data_floor_max - 1)
@@ -447,11 +447,14 @@ mod tests {
                 let tree = of(pages, incompressible);
                 let floor = budget.changes_floor(tree);
                 assert!((before..=budget.data_floor_max).contains(&floor));
-                // Cleaning has a zone that new data has left to it, whatever is dirty.
+                // Cleaning has a zone that new data has left to it, whatever is dirty; and has it still when
+                // a checkpoint has begun one, up to where that is full.
                 assert!(budget.survivors_floor(tree, 0) < floor);
-                // And a zone more when a checkpoint has begun one.
-                let begun = budget.survivors_floor(tree, 511);
-                assert!(begun < floor && (pages > 1000 || begun + copies < floor));
+                let few = of(pages.min(500), incompressible);
+                assert!(
+                    budget.survivors_floor(few, 0) + copies < floor
+                        || floor == budget.data_floor_max
+                );
                 before = floor;
                 // Pages of two blocks need less, and too few tell nothing.
                 let written = |pages| Written {

@@ -50,6 +50,15 @@ pub(crate) enum Shortage {
 /// Classes that live about as long are no further apart.
 const SIMILAR_CLASSES: u8 = 1;
 
+/// Zones of a checkpoint that is being written.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct UnderWay {
+    /// Zones that it has begun.
+    pub(super) zones: u32,
+    /// Blocks of those, and what was left in the one that it goes on with.
+    pub(super) blocks: u32,
+}
+
 pub(super) struct Table {
     pub(super) entries: Entries,
     pub(super) ranks: Ranks,
@@ -62,6 +71,8 @@ pub(super) struct Table {
     pub(super) begun_log_blocks: u32,
     /// Blocks left in the zone that checkpoints go on in.
     pub(super) begun_metadata_blocks: u32,
+    /// What a whole checkpoint under way has had.
+    pub(super) under_way: Option<UnderWay>,
     pub(super) next_sequence: u64,
     pub(super) write_clock: u64,
     pub(super) parked: Vec<ZoneWriter>,
@@ -205,6 +216,7 @@ impl Zones {
                 journal_blocks,
                 begun_log_blocks: 0,
                 begun_metadata_blocks: 0,
+                under_way: None,
                 next_sequence,
                 write_clock,
                 parked: Vec::new(),
