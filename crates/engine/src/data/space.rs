@@ -163,6 +163,14 @@ impl Volume {
         }
     }
 
+    /// The same where the journal gets no longer than there is always room for.
+    pub(crate) fn least_data_floor(&self) -> u32 {
+        match self.zones.budget.layout.is_split() {
+            true => DATA_FLOOR_APART,
+            false => self.least_changes_floor(),
+        }
+    }
+
     /// Free zones left alone by new data now.
     pub(crate) fn data_floor_now(&self) -> u32 {
         match self.zones.budget.layout.is_split() {
@@ -212,10 +220,17 @@ impl Volume {
         self.zones.changes_floor(all)
     }
 
-    /// Free zones for metadata left alone by new changes now: dead ones are as good as free, as long as there are others
-    /// for what is written until they are reset, and one for cleaning.
+    /// The same where the journal gets no longer than there is always room for.
+    fn least_changes_floor(&self) -> u32 {
+        let all = self.pages(|cache| cache.allocated());
+        self.zones.least_changes_floor(all)
+    }
+
+    /// Free zones for metadata left alone by new changes now. Where they are short a long journal is ended, and
+    /// needs none. Dead ones are as good as free, as long as there are others for what is written until
+    /// they are reset, and one for cleaning.
     pub(crate) fn changes_floor_now(&self) -> u32 {
-        let floor = self.changes_floor();
+        let floor = self.least_changes_floor();
         let dead = self.zones.dead_zones(Part::Metadata);
         let least = (self.metadata_survivors_floor() + 1).min(floor);
         floor.saturating_sub(dead).max(least)

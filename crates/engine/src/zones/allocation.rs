@@ -21,19 +21,20 @@ impl Zones {
     /// is what they were kept for.
     pub(crate) fn changes_floor(&self, tree: Pages) -> u32 {
         let table = self.lock();
-        let floor = self.budget.changes_floor(tree) + table.log_growth(&self.budget);
-        floor.saturating_sub(table.under_way.unwrap_or_default().zones)
+        table.changes_floor(tree, table.journal_blocks, &self.budget)
+    }
+
+    /// The same where the journal gets no longer than there is always room for.
+    pub(crate) fn least_changes_floor(&self, tree: Pages) -> u32 {
+        let blocks = self.budget.journal_blocks_kept;
+        self.lock().changes_floor(tree, blocks, &self.budget)
     }
 
     /// Free zones for metadata left alone by cleaning, with these dirty pages.
     pub(crate) fn survivors_floor(&self, dirty: Pages) -> u32 {
         let table = self.lock();
-        // Of a checkpoint under way the dirty pages are all of them, whether written or not.
-        let begun = match table.under_way {
-            Some(under_way) => under_way.blocks,
-            None => table.begun_metadata_blocks,
-        };
-        self.budget.survivors_floor(dirty, begun) + table.log_growth(&self.budget)
+        let growth = table.log_growth(self.budget.journal_blocks_kept, &self.budget);
+        self.budget.survivors_floor(dirty, table.begun_for_pages()) + growth
     }
 
     /// A whole checkpoint is being written, or no longer.
@@ -46,7 +47,7 @@ impl Zones {
     /// Whether so few zones are left that a journal has to end which is longer than what is always kept for it.
     pub(crate) fn are_short_for_journal(&self, dirty: Pages) -> bool {
         let table = self.lock();
-        let (begun, begun_log) = (table.begun_metadata_blocks, table.begun_log_blocks);
+        let (begun, begun_log) = (table.begun_for_pages(), table.begun_log_blocks);
         let (all, log) = self.budget.journal_floor(dirty, begun, begun_log);
         let candidates = self.budget.layout.log_candidates();
         let free = |zone: u32| table.entries.get(zone as usize).is_some_and(Entry::is_free);
@@ -144,9 +145,21 @@ impl Table {
         layout.get_mut(&mut self.free, layout.part_of(zone))
     }
 
-    /// Zones that the log may take before a checkpoint gives some back.
-    pub(super) fn log_growth(&self, budget: &Budget) -> u32 {
-        budget.log_growth(self.log_zones, self.begun_log_blocks, self.journal_blocks)
+    /// Zones that the log may take before a checkpoint gives some back, with a journal of so many blocks.
+    fn log_growth(&self, blocks: u64, budget: &Budget) -> u32 {
+        budget.log_growth(self.log_zones, self.begun_log_blocks, blocks)
+    }
+
+    fn changes_floor(&self, tree: Pages, journal_blocks: u64, budget: &Budget) -> u32 {
+        let floor = budget.changes_floor(tree) + self.log_growth(journal_blocks, budget);
+        floor.saturating_sub(self.under_way.unwrap_or_default().zones)
+    }
+
+    /// Blocks of zones that are there for the changed pages: of a checkpoint under way these are all of its
+    /// pages, whether written or not.
+    fn begun_for_pages(&self) -> u32 {
+        self.under_way
+            .map_or(self.begun_metadata_blocks, |under_way| under_way.blocks)
     }
 
     /// The zone of a stream takes no more.
@@ -261,8 +274,7 @@ impl Table {
             return Some(other);
         }
         let first = candidates.next()?;
-        let kept = budget.journal_blocks_kept;
-        let growth = budget.log_growth(self.log_zones, self.begun_log_blocks, kept);
+        let growth = self.log_growth(budget.journal_blocks_kept, budget);
         let spared = candidates.count() >= (growth + budget.copies) as usize;
         // What the budget keeps free is candidates then, whatever others take.
         (spared || layout.only_log_candidates(part)).then_some(first)
