@@ -299,12 +299,13 @@ impl Volume {
             Ok(holes(&view.extents(ino, from, to, EXTENTS_MAX)?, from, to))
         })?;
         let wanted = holes.iter().map(|(a, b)| b - a).sum();
-        // Held as if staged until the tree counts it: of several at a time none gets what another
-        // has.
-        let held = self.reserve(wanted) || (self.settle_space()? && self.reserve(wanted));
-        if !held {
-            return Err(self.zones.no_space());
-        }
+        // Held until the tree counts it: of several at a time none gets what another has.
+        let hold = || self.hold_unwritten(wanted);
+        let held = match hold() {
+            Some(held) => Some(held),
+            None => self.settle_space()?.then(hold).flatten(),
+        };
+        let held = held.ok_or_else(|| self.zones.no_space())?;
         let reserved = self.update::<_, Error>(Intent::Shrink, |tx| {
             for (mut start, end) in holes.iter().copied() {
                 while start < end {
@@ -319,7 +320,7 @@ impl Volume {
             }
             Ok(())
         });
-        self.space.give_back(wanted);
+        drop(held);
         reserved.map(|()| reach)
     }
 

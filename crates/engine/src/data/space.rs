@@ -34,12 +34,27 @@ const LANDING_WAIT: Duration = Duration::from_millis(20);
 pub(crate) struct Space {
     staged_blocks: AtomicU64,
     staged_blocks_peak: AtomicU64,
+    /// Preallocated, and not in the tree yet.
+    unwritten_blocks: AtomicU64,
     turn: Mutex<()>,
     given_back: Condvar,
     staged_blocks_max: AtomicU64,
     /// The same where zones are short. What is staged of a file lands at once, and until then the
     /// zones it fills cannot be cleaned: it must not need more of them than are kept for that.
     staged_blocks_max_short: AtomicU64,
+}
+
+/// Blocks that are being preallocated; they are given back when this is dropped, for the tree counts them then.
+pub(crate) struct Unwritten<'a> {
+    space: &'a Space,
+    blocks: u64,
+}
+
+impl Drop for Unwritten<'_> {
+    fn drop(&mut self) {
+        let held = &self.space.unwritten_blocks;
+        held.fetch_sub(self.blocks, Ordering::Relaxed);
+    }
 }
 
 /// Blocks that can still be promised; `None` if more are than there should be.
@@ -71,6 +86,7 @@ impl Space {
         let space = Space {
             staged_blocks: AtomicU64::new(0),
             staged_blocks_peak: AtomicU64::new(0),
+            unwritten_blocks: AtomicU64::new(0),
             turn: Mutex::new(()),
             given_back: Condvar::new(),
             staged_blocks_max: AtomicU64::new(0),
@@ -277,6 +293,8 @@ impl Volume {
             let riding = meta.riding.bytes().div_ceil(BLOCK_SIZE as u64);
             (meta.cache.dirty() as u64, meta.reserved_blocks, riding)
         };
+        let unwritten = self.space.unwritten_blocks.load(Ordering::Relaxed);
+        let reserved = reserved.saturating_add(unwritten);
         let copies = u64::from(self.zones.budget.copies);
         let staged = self.space.staged_blocks();
         let live = |part| self.zones.live_blocks(part);
@@ -319,6 +337,15 @@ impl Volume {
             return false;
         }
         true
+    }
+
+    /// Holds blocks that are to be preallocated, if there are so many. They never lie in the tree as long as
+    /// nothing is written to them.
+    pub(crate) fn hold_unwritten(&self, blocks: u64) -> Option<Unwritten<'_>> {
+        let space = &self.space;
+        space.unwritten_blocks.fetch_add(blocks, Ordering::Relaxed);
+        let held = Unwritten { space, blocks };
+        (!self.overdrawn()).then_some(held)
     }
 
     /// What is staged and dirty is counted for more than it turns out to take. Before somebody is
