@@ -21,7 +21,7 @@ use crate::media::wait_all;
 use crate::meta::{Meta, Page, store};
 use crate::statistics::{Class, add};
 use crate::zones::table::{NoWriter, Shortage};
-use crate::zones::{self, Stream, Tries, ZoneWriter, Zones};
+use crate::zones::{self, Part, Stream, Tries, ZoneWriter, Zones};
 
 /// Blocks of pages written before waiting for them.
 const BATCH_BLOCKS: usize = 256;
@@ -92,6 +92,15 @@ enum Written {
     Superseding,
 }
 
+/// Which journals a checkpoint of the zones alone may let stand.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Journal {
+    /// Those that may still go on.
+    WithinBounds,
+    /// All: a whole checkpoint, which would end it, has found no room.
+    OfAnyLength,
+}
+
 /// Valid counts, kept in the live table and in the one this checkpoint writes.
 struct Counts<'a> {
     live: &'a Zones,
@@ -152,13 +161,16 @@ impl Volume {
             if !wanted() {
                 return Ok(());
             }
-            self.pack_before_cut();
+            // Where its pages find no room, those of the zones alone are the way out: they need all changes in the journal.
+            if self.zones.free_zones(Part::Metadata) > self.metadata_survivors_floor() {
+                self.pack_before_cut();
+            }
             self.settle_summaries(|_| true);
             self.zones.examine(&self.media);
             let mut snapshot = self.cut()?;
-            self.zones.set_under_way(true);
+            let under_way = self.zones.begin_pages();
             let result = self.write_checkpoint(&mut snapshot);
-            self.zones.set_under_way(false);
+            drop(under_way);
             if !matches!(result, Ok(Written::Durable)) {
                 let mut meta = self.meta_mut();
                 if snapshot.unlogged {
@@ -170,8 +182,28 @@ impl Volume {
                     std::mem::take(&mut snapshot.freed),
                 );
             }
-            if result? == Written::Durable {
-                return Ok(());
+            match result {
+                Ok(Written::Durable) => return Ok(()),
+                Ok(Written::Superseding) => {}
+                Err(error) if error.passes() && self.free_for_pages() => {}
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// Frees what is dead though the pages of a checkpoint have just found no room. False if that wins nothing.
+    /// The caller has the turn.
+    fn free_for_pages(&self) -> bool {
+        let free = || self.zones.free_zones(Part::Metadata);
+        let before = free();
+        if self.zones.dead_zones(Part::Metadata) == 0 {
+            return false;
+        }
+        match self.write_zone_checkpoint(Journal::OfAnyLength) {
+            Ok(_) => free() > before,
+            Err(error) => {
+                tracing::warn!(%error, "zones could not be freed for a checkpoint");
+                false
             }
         }
     }
@@ -317,7 +349,7 @@ impl Volume {
         self.log.wait_for_superseding()?;
         {
             let _turn = self.checkpoint_turn.take();
-            if self.write_zone_checkpoint()? {
+            if self.write_zone_checkpoint(Journal::WithinBounds)? {
                 return Ok(());
             }
         }
@@ -326,7 +358,7 @@ impl Volume {
 
     /// False if it has to be a whole one: the journal since the last one does not have it all, not
     /// all of it can be replayed, or it is as long as it may get.
-    fn write_zone_checkpoint(&self) -> Result<bool> {
+    fn write_zone_checkpoint(&self, journal: Journal) -> Result<bool> {
         // The zones that go are named by the tree on the device. Were the journal lost that knows better,
         // summaries would still tell where cleaning moved what was in them.
         let apart = self.zones.budget.survivors_apart;
@@ -343,7 +375,8 @@ impl Volume {
             }
             (self.log.cut(), self.zones.cut())
         };
-        if self.journal_is_full() || !log.is_sound || log.last_failure > before.cut {
+        let is_too_long = journal == Journal::WithinBounds && self.journal_is_full();
+        if is_too_long || !log.is_sound || log.last_failure > before.cut {
             return Ok(false);
         }
         self.log

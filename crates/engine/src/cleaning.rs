@@ -106,7 +106,11 @@ impl Volume {
 
     /// Cleans until a checkpoint has the zones it may need. The caller has the turn.
     fn win_metadata_zones(&self, rounds_max: usize) -> Result<()> {
-        self.clean_above(Part::Metadata, || self.changes_floor_now() - 1, rounds_max)
+        self.clean_above(
+            Part::Metadata,
+            || self.changes_floor_now().saturating_sub(1),
+            rounds_max,
+        )
     }
 
     /// The same on two devices, before file data is moved: the pages that change are written by
@@ -124,7 +128,11 @@ impl Volume {
         let dead_zones = || self.zones.dead_zones(part);
         let mut fruitless = 0;
         let mut best = free_zones();
-        if best + self.pool_zones(part) < floor() {
+        let kept = match part {
+            Part::Data => self.data_floor(),
+            Part::Metadata => self.changes_floor(),
+        };
+        if best + self.pool_zones(part) < kept {
             // Room is scarce: no zones are kept for a long journal any more.
             self.zones.shorten_journal(0);
         }

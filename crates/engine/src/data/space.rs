@@ -210,13 +210,15 @@ impl Volume {
 
     /// Pages that checkpoints are still to write, of one under way all.
     pub(crate) fn changed_pages(&self) -> Pages {
-        self.pages(|cache| cache.changed())
+        self.pages(|cache| (cache.dirty(), cache.writing()))
     }
 
-    fn pages(&self, count: impl Fn(&PageCache) -> usize) -> Pages {
+    fn pages(&self, count: impl Fn(&PageCache) -> (usize, usize)) -> Pages {
         let meta = self.meta();
+        let (count, writing) = count(&meta.cache);
         Pages {
-            count: count(&meta.cache) as u64,
+            count: count as u64,
+            writing: writing as u64,
             all: meta.cache.allocated() as u64,
             written: meta.mat.written(),
         }
@@ -232,13 +234,13 @@ impl Volume {
 
     /// Free zones for metadata to be kept. A checkpoint writes no more pages than there are.
     pub(crate) fn changes_floor(&self) -> u32 {
-        let all = self.pages(|cache| cache.allocated());
+        let all = self.pages(|cache| (cache.allocated(), 0));
         self.zones.changes_floor(all)
     }
 
     /// The same where the journal gets no longer than there is always room for.
     fn least_changes_floor(&self) -> u32 {
-        let all = self.pages(|cache| cache.allocated());
+        let all = self.pages(|cache| (cache.allocated(), 0));
         self.zones.least_changes_floor(all)
     }
 
@@ -248,7 +250,9 @@ impl Volume {
     pub(crate) fn changes_floor_now(&self) -> u32 {
         let floor = self.least_changes_floor();
         let dead = self.zones.dead_zones(Part::Metadata);
-        let least = (self.metadata_survivors_floor() + 1).min(floor);
+        // What a checkpoint takes beyond what was reckoned it takes from nobody: new changes wait then.
+        let kept = floor + self.zones.taken_by_checkpoint();
+        let least = (self.metadata_survivors_floor() + 1).min(kept);
         floor.saturating_sub(dead).max(least)
     }
 
@@ -288,12 +292,13 @@ impl Volume {
 
     /// What can still be promised.
     pub(crate) fn room(&self) -> Room {
+        // Before what the tree counts: what is preallocated meanwhile counts twice for a moment, and never in neither.
+        let unwritten = self.space.unwritten_blocks.load(Ordering::Relaxed);
         let (dirty, reserved, riding) = {
             let meta = self.meta();
             let riding = meta.riding.bytes().div_ceil(BLOCK_SIZE as u64);
             (meta.cache.dirty() as u64, meta.reserved_blocks, riding)
         };
-        let unwritten = self.space.unwritten_blocks.load(Ordering::Relaxed);
         let reserved = reserved.saturating_add(unwritten);
         let copies = u64::from(self.zones.budget.copies);
         let staged = self.space.staged_blocks();

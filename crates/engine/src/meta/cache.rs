@@ -345,6 +345,12 @@ impl PageCache {
         self.dirty + self.writing
     }
 
+    /// Of those, the ones being written.
+    #[must_use]
+    pub fn writing(&self) -> usize {
+        self.writing
+    }
+
     /// Page ids in use.
     #[must_use]
     pub fn allocated(&self) -> usize {

@@ -5,13 +5,13 @@ use persimmon_format::summary::SummaryBuilder;
 use persimmon_format::table::Role;
 use persimmon_format::zone_header::ZoneHeader;
 
-use super::budget::{Budget, Pages};
+use super::budget::{Begun, Budget, Pages};
 use super::entries::Entry;
 use super::layout::Part;
 use super::lifetime::Lives;
 use super::pairs::Pairs;
 use super::stream::Stream;
-use super::table::{Table, UnderWay, Zones};
+use super::table::{Table, UnderWay, WritingPages, Zones};
 use super::trace::Filled;
 use super::writer::ZoneWriter;
 
@@ -30,25 +30,31 @@ impl Zones {
         self.lock().changes_floor(tree, blocks, &self.budget)
     }
 
-    /// Free zones for metadata left alone by cleaning, with these dirty pages.
-    pub(crate) fn survivors_floor(&self, dirty: Pages) -> u32 {
-        let table = self.lock();
-        let growth = table.log_growth(self.budget.journal_blocks_kept, &self.budget);
-        self.budget.survivors_floor(dirty, table.begun_for_pages()) + growth
+    /// Of [`Zones::least_changes_floor`], what a checkpoint under way has taken.
+    pub(crate) fn taken_by_checkpoint(&self) -> u32 {
+        self.lock().under_way.unwrap_or_default().zones
     }
 
-    /// A whole checkpoint is being written, or no longer.
-    pub(crate) fn set_under_way(&self, is_under_way: bool) {
+    /// Free zones for metadata left alone by cleaning, with these changed pages.
+    pub(crate) fn survivors_floor(&self, changed: Pages) -> u32 {
+        let table = self.lock();
+        let growth = table.log_growth(self.budget.journal_blocks_kept, &self.budget);
+        self.budget.survivors_floor(changed, table.begun()) + growth
+    }
+
+    /// A whole checkpoint is being written from now on.
+    pub(crate) fn begin_pages(&self) -> WritingPages<'_> {
         let mut table = self.lock();
         let blocks = table.begun_metadata_blocks;
-        table.under_way = is_under_way.then_some(UnderWay { zones: 0, blocks });
+        table.under_way = Some(UnderWay { zones: 0, blocks });
+        WritingPages(self)
     }
 
     /// Whether so few zones are left that a journal has to end which is longer than what is always kept for it.
-    pub(crate) fn are_short_for_journal(&self, dirty: Pages) -> bool {
+    pub(crate) fn are_short_for_journal(&self, changed: Pages) -> bool {
         let table = self.lock();
-        let (begun, begun_log) = (table.begun_for_pages(), table.begun_log_blocks);
-        let (all, log) = self.budget.journal_floor(dirty, begun, begun_log);
+        let (begun, begun_log) = (table.begun(), table.begun_log_blocks);
+        let (all, log) = self.budget.journal_floor(changed, begun, begun_log);
         let candidates = self.budget.layout.log_candidates();
         let free = |zone: u32| table.entries.get(zone as usize).is_some_and(Entry::is_free);
         self.budget.layout.get(&table.free, Part::Metadata) <= all
@@ -155,17 +161,30 @@ impl Table {
         floor.saturating_sub(self.under_way.unwrap_or_default().zones)
     }
 
-    /// Blocks of zones that are there for the changed pages: of a checkpoint under way these are all of its
-    /// pages, whether written or not.
-    fn begun_for_pages(&self) -> u32 {
-        self.under_way
-            .map_or(self.begun_metadata_blocks, |under_way| under_way.blocks)
+    /// Room in zones that is there for pages.
+    fn begun(&self) -> Begun {
+        Begun {
+            left: self.begun_metadata_blocks,
+            had: self.under_way.map_or(0, |under_way| under_way.blocks),
+        }
     }
 
     /// The zone of a stream takes no more.
     pub(super) fn forget_begun(&mut self, stream: Stream) {
         if stream == Stream::Metadata {
-            self.begun_metadata_blocks = 0;
+            let left = std::mem::take(&mut self.begun_metadata_blocks);
+            if let Some(under_way) = &mut self.under_way {
+                under_way.blocks = under_way.blocks.saturating_sub(left);
+            }
+        }
+    }
+
+    /// A zone that was taken for this stream is free again.
+    pub(super) fn untake(&mut self, stream: Stream, budget: &Budget) {
+        if stream == Stream::Metadata
+            && let Some(under_way) = &mut self.under_way
+        {
+            under_way.zones = under_way.zones.saturating_sub(budget.copies);
         }
     }
 

@@ -103,15 +103,26 @@ impl Written {
     }
 }
 
-/// Pages that a checkpoint may have to write.
+/// Pages that checkpoints may have to write.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Pages {
-    /// How many.
+    /// How many, for the next one.
     pub(crate) count: u64,
+    /// How many one under way has, whether they are written yet or not.
+    pub(crate) writing: u64,
     /// How many the tree has.
     pub(crate) all: u64,
     /// What those take that the tree has on the device.
     pub(crate) written: Written,
+}
+
+/// Room in zones that is there for pages.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Begun {
+    /// Blocks left in the zone that checkpoints go on in.
+    pub(crate) left: u32,
+    /// Blocks that the checkpoint under way found left, and of the zones that it has begun.
+    pub(crate) had: u32,
 }
 
 /// Limits derived from the geometry and the options.
@@ -307,15 +318,15 @@ impl Budget {
     /// ones that must be zones that the log can take.
     pub(crate) fn journal_floor(
         &self,
-        dirty: Pages,
-        begun_metadata_blocks: u32,
+        changed: Pages,
+        begun: Begun,
         begun_log_blocks: u32,
     ) -> (u32, u32) {
         let more = self.journal_overshoot();
         let more = more.saturating_sub(begun_log_blocks.into());
         let more = more.div_ceil(self.zone_blocks) * u64::from(self.copies);
         let more = u32::try_from(more).unwrap_or(u32::MAX);
-        let pages = self.checkpoint_zones(dirty, begun_metadata_blocks);
+        let pages = self.checkpoint_zones(changed, begun);
         (self.pages_floor() + more + pages, self.log_floor + more)
     }
 
@@ -329,31 +340,40 @@ impl Budget {
     /// the tree has these pages: for the log and chunks, a checkpoint that writes all of them and what
     /// is added until it comes, a zone that one before that begins with, and a zone for what cleaning moves.
     pub(crate) fn changes_floor(&self, tree: Pages) -> u32 {
-        let zones = self.pages_floor() + self.checkpoint_zones(tree, 0) + self.copies;
+        let zones =
+            self.pages_floor() + self.checkpoint_zones(tree, Begun::default()) + self.copies;
         (zones + 1).min(self.data_floor_max)
     }
 
     /// Free zones for metadata left alone by cleaning, beside those that the log may grow into: for the log and chunks,
-    /// and for a checkpoint of these dirty pages. With few of them cleaning may use what is otherwise kept
+    /// and for a checkpoint of these pages. With few of them cleaning may use what is otherwise kept
     /// for all. A checkpoint that begins a zone takes none from cleaning: what is left of that zone counts, and
     /// while it is used up cleaning has the zone that changes have left for it.
-    pub(crate) fn survivors_floor(&self, dirty: Pages, begun_blocks: u32) -> u32 {
-        let zones = self.pages_floor() + self.checkpoint_zones(dirty, begun_blocks);
+    pub(crate) fn survivors_floor(&self, changed: Pages, begun: Begun) -> u32 {
+        let zones = self.pages_floor() + self.checkpoint_zones(changed, begun);
         zones.min(self.data_floor_max - 1)
     }
 
-    /// Zones that a checkpoint of these pages may take, and of those that become dirty before it is
-    /// asked for, beside so many blocks of a zone that it goes on with.
-    fn checkpoint_zones(&self, pages: Pages, begun_blocks: u32) -> u32 {
+    /// Zones that a checkpoint of these pages may still take, and of those that become dirty before it is
+    /// asked for, beside what is left of a zone that it goes on with; and before it one under way, beside
+    /// what that has had.
+    fn checkpoint_zones(&self, pages: Pages, begun: Begun) -> u32 {
         let more = (self.dirty_pages_max as u64 / 8).min(PAGES_AT_ONCE);
-        let pages = Pages {
+        let next = Pages {
             count: pages.count + more,
             all: pages.all + more,
             ..pages
         };
-        // At the zone's end there may be no room for a page.
-        let begun = u64::from(begun_blocks.saturating_sub(PAGE_BLOCKS_MAX as u32));
-        let blocks = (pages.blocks() + self.chunk_blocks_max).saturating_sub(begun);
+        let under_way = Pages {
+            count: pages.writing,
+            ..pages
+        };
+        let next = next.blocks() + self.chunk_blocks_max;
+        let blocks = match pages.writing {
+            // At the zone's end there may be no room for a page.
+            0 => next.saturating_sub(begun.left.saturating_sub(PAGE_BLOCKS_MAX as u32).into()),
+            _ => next + under_way.blocks().saturating_sub(begun.had.into()),
+        };
         (blocks.div_ceil(self.zone_blocks) * u64::from(self.copies)) as u32
     }
 
@@ -436,9 +456,11 @@ mod tests {
             let mut before = 0;
             let of = |count, written| Pages {
                 count,
+                writing: 0,
                 all: count,
                 written,
             };
+            let begun = |left| Begun { left, had: 0 };
             for pages in (0..10_000).step_by(50) {
                 let incompressible = Written {
                     pages: 100,
@@ -449,10 +471,10 @@ mod tests {
                 assert!((before..=budget.data_floor_max).contains(&floor));
                 // Cleaning has a zone that new data has left to it, whatever is dirty; and has it still when
                 // a checkpoint has begun one, up to where that is full.
-                assert!(budget.survivors_floor(tree, 0) < floor);
+                assert!(budget.survivors_floor(tree, begun(0)) < floor);
                 let few = of(pages.min(500), incompressible);
                 assert!(
-                    budget.survivors_floor(few, 0) + copies < floor
+                    budget.survivors_floor(few, begun(0)) + copies < floor
                         || floor == budget.data_floor_max
                 );
                 before = floor;

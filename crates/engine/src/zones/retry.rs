@@ -69,6 +69,7 @@ impl Zones {
         }
         if let Some(stream) = stream {
             table.forget_begun(stream);
+            table.untake(stream, &self.budget);
         }
         drop(table);
         self.returned.notify_all();

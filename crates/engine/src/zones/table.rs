@@ -59,6 +59,15 @@ pub(super) struct UnderWay {
     pub(super) blocks: u32,
 }
 
+/// The checkpoint under way is written, or given up, when this is dropped.
+pub(crate) struct WritingPages<'a>(pub(super) &'a Zones);
+
+impl Drop for WritingPages<'_> {
+    fn drop(&mut self) {
+        self.0.lock().under_way = None;
+    }
+}
+
 pub(super) struct Table {
     pub(super) entries: Entries,
     pub(super) ranks: Ranks,
@@ -551,10 +560,11 @@ impl Zones {
             }
         }
         if stream == Stream::Metadata {
-            table.begun_metadata_blocks = match goes_on {
-                true => writer.capacity.saturating_sub(writer.write_pointer),
-                false => 0,
-            };
+            let left = writer.capacity.saturating_sub(writer.write_pointer);
+            table.begun_metadata_blocks = left;
+            if !goes_on {
+                table.forget_begun(stream);
+            }
         }
         if goes_on {
             table.parked.push(writer);
