@@ -234,6 +234,9 @@ impl Volume {
             let stepped = self.clean_first(parts.rev(), STEP_BLOCKS)?;
             return Ok(stepped != Stepped::Idle);
         }
+        if !self.stock(Part::Metadata).is_short() {
+            self.zones.hold_journal_blocks();
+        }
         let short = parts.filter(|part| self.stock(**part).is_short());
         Ok(self.clean_first(short, STEP_BLOCKS)? != Stepped::Idle)
     }

@@ -94,7 +94,7 @@ impl Volume {
     fn owed_for(&self, written: u64) -> u64 {
         let zone_blocks = self.zones.budget.usable_blocks.max(1);
         let half = u64::from(self.pool_zones(Part::Data)) * zone_blocks / 2;
-        let (free, floor) = (self.zones.free_zones(Part::Data), self.least_data_floor());
+        let (free, floor) = (self.zones.free_zones(Part::Data), self.held_data_floor());
         let enough = half / zone_blocks + 1;
         if u64::from(free.saturating_sub(floor)) >= enough {
             return 0;

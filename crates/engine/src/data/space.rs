@@ -179,11 +179,11 @@ impl Volume {
         }
     }
 
-    /// The same where the journal gets no longer than there is always room for.
-    pub(crate) fn least_data_floor(&self) -> u32 {
+    /// The same where the journal gets no longer than zones were won for.
+    pub(crate) fn held_data_floor(&self) -> u32 {
         match self.zones.budget.layout.is_split() {
             true => DATA_FLOOR_APART,
-            false => self.least_changes_floor(),
+            false => self.held_changes_floor(),
         }
     }
 
@@ -238,17 +238,16 @@ impl Volume {
         self.zones.changes_floor(all)
     }
 
-    /// The same where the journal gets no longer than there is always room for.
-    fn least_changes_floor(&self) -> u32 {
+    /// The same where the journal gets no longer than zones were won for.
+    fn held_changes_floor(&self) -> u32 {
         let all = self.pages(|cache| (cache.allocated(), 0));
-        self.zones.least_changes_floor(all)
+        self.zones.held_changes_floor(all)
     }
 
-    /// Free zones for metadata left alone by new changes now. Where they are short a long journal is ended, and
-    /// needs none. Dead ones are as good as free, as long as there are others for what is written until
+    /// Free zones for metadata left alone by new changes now. Dead ones are as good as free, as long as there are others for what is written until
     /// they are reset, and one for cleaning.
     pub(crate) fn changes_floor_now(&self) -> u32 {
-        let floor = self.least_changes_floor();
+        let floor = self.held_changes_floor();
         let dead = self.zones.dead_zones(Part::Metadata);
         // What a checkpoint takes beyond what was reckoned it takes from nobody: new changes wait then.
         let kept = floor + self.zones.taken_by_checkpoint();

@@ -24,13 +24,14 @@ impl Zones {
         table.changes_floor(tree, table.journal_blocks, &self.budget)
     }
 
-    /// The same where the journal gets no longer than there is always room for.
-    pub(crate) fn least_changes_floor(&self, tree: Pages) -> u32 {
-        let blocks = self.budget.journal_blocks_kept;
-        self.lock().changes_floor(tree, blocks, &self.budget)
+    /// The same where the journal gets no longer than zones were won for: those that it is to get beyond that nobody
+    /// waits for.
+    pub(crate) fn held_changes_floor(&self, tree: Pages) -> u32 {
+        let table = self.lock();
+        table.changes_floor(tree, table.journal_blocks_held, &self.budget)
     }
 
-    /// Of [`Zones::least_changes_floor`], what a checkpoint under way has taken.
+    /// Of [`Zones::held_changes_floor`], what a checkpoint under way has taken.
     pub(crate) fn taken_by_checkpoint(&self) -> u32 {
         self.lock().under_way.unwrap_or_default().zones
     }
@@ -38,7 +39,7 @@ impl Zones {
     /// Free zones for metadata left alone by cleaning, with these changed pages.
     pub(crate) fn survivors_floor(&self, changed: Pages) -> u32 {
         let table = self.lock();
-        let growth = table.log_growth(self.budget.journal_blocks_kept, &self.budget);
+        let growth = table.log_growth(table.journal_blocks_held, &self.budget);
         self.budget.survivors_floor(changed, table.begun()) + growth
     }
 
@@ -77,7 +78,15 @@ impl Zones {
             self.budget.journal_blocks_kept,
             self.budget.journal_blocks_max,
         );
-        self.lock().journal_blocks = blocks.clamp(least, most);
+        let mut table = self.lock();
+        table.journal_blocks = blocks.clamp(least, most);
+        table.journal_blocks_held = table.journal_blocks_held.min(table.journal_blocks);
+    }
+
+    /// Zones were won for all of the journal.
+    pub(crate) fn hold_journal_blocks(&self) {
+        let mut table = self.lock();
+        table.journal_blocks_held = table.journal_blocks;
     }
 
     /// Zones that are free for a part.

@@ -74,8 +74,10 @@ pub(super) struct Table {
     pub(super) free: PerPart<u32>,
     /// Zones of the log.
     pub(super) log_zones: u32,
-    /// Blocks of journal for which zones are kept free.
+    /// Blocks that the journal is to get as long as: zones are won for them.
     pub(super) journal_blocks: u64,
+    /// Those of them for which zones were won: they are kept free.
+    pub(super) journal_blocks_held: u64,
     /// Blocks left in the zone that the log goes on in, as far as is known.
     pub(super) begun_log_blocks: u32,
     /// Blocks left in the zone that checkpoints go on in.
@@ -201,7 +203,8 @@ impl Zones {
         }
         let touched = Touched::all(found.len() as u32);
         // Long, until there is a reason.
-        let journal_blocks = budget.journal_blocks_max;
+        let (journal_blocks, journal_blocks_held) =
+            (budget.journal_blocks_max, budget.journal_blocks_kept);
         let zones = Zones {
             volume_blocks,
             part_blocks: budget.layout.sums(found.iter().map(|f| f.capacity.into())),
@@ -223,6 +226,7 @@ impl Zones {
                 ranks: Ranks::new(entries.len()),
                 entries: Entries::new(entries, touched.clone()),
                 journal_blocks,
+                journal_blocks_held,
                 begun_log_blocks: 0,
                 begun_metadata_blocks: 0,
                 under_way: None,
