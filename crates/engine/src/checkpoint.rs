@@ -1,7 +1,7 @@
 //! Checkpoints. The cut takes microseconds under the metadata lock; everything cut is then
 //! written while work goes on: pages, changed chunks of the two tables, and, when all that and
-//! all data up to the cut is durable, the footer. Only then are zones reset, those alone that the
-//! cut had found with nothing valid in them (I3).
+//! all data up to the cut is durable, the footer. Only then are zones reset (`zones/resets.rs`), those
+//! alone that the cut had found with nothing valid in them (I3).
 
 use std::collections::{BTreeSet, HashSet};
 use std::sync::atomic::Ordering;
@@ -28,10 +28,6 @@ const BATCH_BLOCKS: usize = 256;
 
 /// A whole checkpoint costs little where this many times its blocks were written since the one before.
 const CHEAP_SHARE: u64 = 96;
-
-/// Zones reset at the same time at most. Where a back end resets one after the other, the first of them can be
-/// used again when so many are done.
-const RESETS_AT_ONCE: usize = 4;
 
 /// What checkpoints remember from one to the next.
 pub(crate) struct CheckpointState {
@@ -152,8 +148,15 @@ impl Volume {
         self.checkpoint_if(|| true)
     }
 
-    /// Writes a checkpoint if `wanted` still holds when it is this thread's turn.
+    /// Writes a checkpoint if `wanted` still holds when it is this thread's turn. Others have it while zones are
+    /// reset.
     pub(crate) fn checkpoint_if(&self, wanted: impl Fn() -> bool) -> Result<()> {
+        let written = self.checkpoint_in_turn(wanted);
+        self.zones.start_resets(&self.media);
+        written
+    }
+
+    fn checkpoint_in_turn(&self, wanted: impl Fn() -> bool) -> Result<()> {
         loop {
             self.check_writable()?;
             self.log.wait_for_superseding()?;
@@ -283,7 +286,8 @@ impl Volume {
         self.write_mat(number, &mut counts, &mut written)?;
         self.write_zit(number, &mut counts, &mut written)?;
         if fault(Fault::ResetBeforeCheckpoint) {
-            self.reset_unused(&std::mem::take(&mut snapshot.zones.resets));
+            self.let_go_unused(&std::mem::take(&mut snapshot.zones.resets));
+            self.zones.settle_resets(&self.media);
         }
         if !fault(Fault::FooterBeforePages) {
             self.media.flush()?;
@@ -304,9 +308,9 @@ impl Volume {
         self.weigh_journal(snapshot.journal_blocks, blocks, footer.write_clock);
         self.checkpoint_state().footer = Some(footer);
         add(&self.media.counters.checkpoints, 1);
-        let unneeded = unneeded.iter().map(|zone| (zone.zone, true));
-        let unused = self.unused(&snapshot.zones.resets);
-        self.reset_zones(unneeded.chain(unused).collect());
+        self.zones
+            .let_go(unneeded.iter().map(|zone| (zone.zone, true)));
+        self.let_go_unused(&snapshot.zones.resets);
         self.meta_mut().cache.evict(self.cached_pages_max());
         Ok(Written::Durable)
     }
@@ -348,8 +352,11 @@ impl Volume {
         self.check_writable()?;
         self.log.wait_for_superseding()?;
         {
-            let _turn = self.checkpoint_turn.take();
-            if self.write_zone_checkpoint(Journal::WithinBounds)? {
+            let turn = self.checkpoint_turn.take();
+            let written = self.write_zone_checkpoint(Journal::WithinBounds);
+            drop(turn);
+            self.zones.start_resets(&self.media);
+            if written? {
                 return Ok(());
             }
         }
@@ -393,7 +400,8 @@ impl Volume {
         };
         self.write_zit(number, &mut counts, &mut written)?;
         if fault(Fault::ResetBeforeZones) {
-            self.reset_unused(&std::mem::take(&mut zones.resets));
+            self.let_go_unused(&std::mem::take(&mut zones.resets));
+            self.zones.settle_resets(&self.media);
         }
         self.media.flush()?;
         let footer = Footer {
@@ -415,57 +423,28 @@ impl Volume {
         )?;
         self.checkpoint_state().footer = Some(footer);
         add(&self.media.counters.zone_checkpoints, 1);
-        self.reset_zones(unneeded.iter().map(|zone| (zone.zone, true)).collect());
+        self.zones
+            .let_go(unneeded.iter().map(|zone| (zone.zone, true)));
         self.zones.examine(&self.media);
         if self.zones.log_is_failing() {
             // Without the journal the footer leads to a tree that names what lies in these zones.
             return Ok(false);
         }
-        self.reset_unused(&zones.resets);
+        self.let_go_unused(&zones.resets);
         Ok(true)
     }
 
-    /// Resets the zones that a cut found with nothing valid in them.
-    fn reset_unused(&self, zones: &[ZoneId]) {
-        self.reset_zones(self.unused(zones).collect());
-    }
-
-    /// Those of them in which there is still nothing, none of whose space is kept.
-    fn unused(&self, zones: &[ZoneId]) -> impl Iterator<Item = (ZoneId, bool)> {
+    /// Has the zones reset that a cut found with nothing valid in them, as far as there is still nothing. None of
+    /// their space is kept. The caller has the turn: so the next cut finds them on their way.
+    fn let_go_unused(&self, zones: &[ZoneId]) {
         let unused = zones.iter().filter(|zone| self.zones.may_reset(**zone));
-        unused.map(|zone| (*zone, false))
+        self.zones.let_go(unused.map(|zone| (*zone, false)));
     }
 
-    /// Resets a zone nobody needs, and its partner.
-    pub(crate) fn reset_zone(&self, zone: ZoneId, keep_allocated: bool) {
-        self.reset_zones(vec![(zone, keep_allocated)]);
-    }
-
-    /// Resets zones nobody needs, and their partners; their space may stay allocated. Where that fails a
-    /// zone stays as it is, and the next checkpoint tries again.
-    fn reset_zones(&self, zones: Vec<(ZoneId, bool)>) {
-        let both = |(zone, keep): (ZoneId, bool)| {
-            let partner = self.media.pairs.part(zone);
-            std::iter::once(zone).chain(partner).map(move |z| (z, keep))
-        };
-        let zones: Vec<(ZoneId, bool)> = zones.into_iter().flat_map(both).collect();
-        for some in zones.chunks(RESETS_AT_ONCE) {
-            let done = self.media.reset_all(some);
-            for ((zone, _), done) in some.iter().zip(done) {
-                self.was_reset(*zone, done);
-            }
-        }
-    }
-
-    fn was_reset(&self, zone: ZoneId, done: Result<()>) {
-        let Err(error) = done else {
-            self.zones.freed(zone);
-            return;
-        };
-        let report = self.media.device().report(zone.0..zone.0 + 1);
-        let retired = report.is_ok_and(|zones| zones.iter().any(|z| z.state.is_dead()));
-        tracing::warn!(zone = zone.0, retired, %error, "zone could not be reset");
-        self.zones.not_freed(zone, retired);
+    /// Resets a zone nobody needs, and its partner, and keeps their space allocated.
+    pub(crate) fn reset_zone(&self, zone: ZoneId) {
+        self.zones.let_go([(zone, true)]);
+        self.zones.settle_resets(&self.media);
     }
 
     pub(crate) fn write_pages(
@@ -509,12 +488,18 @@ impl Volume {
         {
             return Ok(writer);
         }
-        self.zones
-            .checkout(&self.media, Stream::Metadata, floor, Shortage::Share)
-            .map_err(|e| match e {
-                NoWriter::NeedRoom => self.zones.no_zone(),
-                NoWriter::Failed(error) => error,
-            })
+        loop {
+            let seen = self.zones.resets_ended();
+            let writer =
+                self.zones
+                    .checkout(&self.media, Stream::Metadata, floor, Shortage::Share);
+            match writer {
+                Ok(writer) => return Ok(writer),
+                Err(NoWriter::NeedRoom) if self.zones.settle_a_reset(&self.media, seen) => {}
+                Err(NoWriter::NeedRoom) => return Err(self.zones.no_zone()),
+                Err(NoWriter::Failed(error)) => return Err(error),
+            }
+        }
     }
 
     /// Writes sealed blocks to metadata zones and waits for them. Returns where each went.

@@ -50,6 +50,8 @@ const ROUNDS_MAX_SHRINK: usize = 4;
 /// Zones of a part.
 struct Stock {
     free: u32,
+    /// They are being reset.
+    in_reset: u32,
     /// The next checkpoint frees them.
     dead: u32,
     /// So does the next whole one.
@@ -58,12 +60,14 @@ struct Stock {
     floor: u32,
     /// Beyond those, so many are to be free or dead.
     pool: u32,
+    /// And so many more on their way from the one to the other.
+    lag: u32,
 }
 
 impl Stock {
     /// Whether something is to be emptied.
     fn is_short(&self) -> bool {
-        self.free + self.dead + self.leaving < self.floor + self.pool
+        self.free + self.in_reset + self.dead + self.leaving < self.floor + self.pool + self.lag
     }
 }
 
@@ -81,6 +85,10 @@ enum Stepped {
 impl Volume {
     /// Cleans in the foreground until new data can have a zone.
     pub(crate) fn make_room(&self) -> Result<()> {
+        let is_short = || self.zones.free_zones(Part::Data) <= self.data_floor_now();
+        if !self.await_resets(is_short) {
+            return Ok(());
+        }
         let _turn = self.cleaning_turn.take();
         self.clean_above(Part::Data, || self.data_floor_now(), ROUNDS_MAX)
     }
@@ -89,7 +97,7 @@ impl Volume {
     /// here, before there are more changes for the next one; metadata alone could fill the volume
     /// with old pages otherwise. [`Error::NoSpace`] if that does not succeed.
     pub(crate) fn keep_floor(&self, intent: Intent) -> Result<()> {
-        if self.metadata_is_short() {
+        if self.metadata_is_short() && self.await_resets(|| self.metadata_is_short()) {
             let rounds_max = match intent {
                 Intent::Grow => ROUNDS_MAX,
                 Intent::Shrink => ROUNDS_MAX_SHRINK,
@@ -98,6 +106,19 @@ impl Volume {
             self.win_metadata_zones(rounds_max)?;
         }
         Ok(())
+    }
+
+    /// Waits for resets while there are any and it `is_short` of zones. Answers whether it still is.
+    fn await_resets(&self, is_short: impl Fn() -> bool) -> bool {
+        loop {
+            let seen = self.zones.resets_ended();
+            if !is_short() {
+                return false;
+            }
+            if !self.zones.settle_a_reset(&self.media, seen) {
+                return true;
+            }
+        }
     }
 
     fn metadata_is_short(&self) -> bool {
@@ -136,7 +157,7 @@ impl Volume {
             // Room is scarce: no zones are kept for a long journal any more.
             self.zones.shorten_journal(0);
         }
-        while free_zones() <= floor() {
+        while self.await_resets(|| free_zones() <= floor()) {
             add(&self.media.counters.stalls, 1);
             let wanted = match fruitless {
                 // Who waits goes on soon; one zone may be taken for survivors.
@@ -193,7 +214,7 @@ impl Volume {
                 true => self.checkpoint()?,
                 false => self.checkpoint_zones()?,
             }
-            if free_zones() <= floor() {
+            if self.await_resets(|| free_zones() <= floor()) {
                 self.zones.wait_for_readers();
             }
             let free = free_zones();
@@ -215,11 +236,16 @@ impl Volume {
             0 => 0,
             _ => {
                 let zones = POOL_BLOCKS.div_ceil(self.zones.budget.usable_blocks + 1) as u32;
-                zones.max(POOL_ZONES).min(spare / POOL_SPARE_SHARE_MAX)
+                zones.max(POOL_ZONES).min(self.spare_share(part))
             }
         };
         let pool = (share.min(u32::MAX.into()) as u32).max(at_least);
         pool.max(options.pool_zones_min.max(1))
+    }
+
+    /// What may be kept free of the zones that nothing live would need.
+    fn spare_share(&self, part: Part) -> u32 {
+        self.zones.spare_zones(part) / POOL_SPARE_SHARE_MAX
     }
 
     /// Takes a step of cleaning ahead of need. False if there was no reason to: as zones fill, others are
@@ -249,26 +275,32 @@ impl Volume {
             let is_short = stock.is_short();
             let Stock {
                 free,
+                in_reset,
                 dead,
                 leaving,
                 floor,
                 pool,
+                lag,
             } = stock;
+            let coming = free + in_reset;
             // While others are emptied it waits for some of them, unless the last one is about to be taken.
-            let enough = match is_short && free > floor + 1 {
+            let enough = match is_short && coming > floor + lag + 1 {
                 true => (pool / 4).max(1),
                 false => 1,
             };
-            if free > floor + pool / 2 {
+            if coming > floor + pool / 2 + lag {
                 continue;
             }
             // It may gain nothing: somebody may be reading what is dead.
-            let gained = || self.zones.free_zones(*part) > free;
+            let gained = || {
+                let in_reset = self.zones.zones_in_reset(*part);
+                in_reset + self.zones.free_zones(*part) > coming
+            };
             if dead >= enough {
                 self.checkpoint_zones()?;
                 return Ok(gained());
             }
-            if leaving > 0 && (!is_short || free <= floor + 1) {
+            if leaving > 0 && (!is_short || coming <= floor + 1) {
                 self.checkpoint()?;
                 return Ok(gained());
             }
@@ -287,16 +319,19 @@ impl Volume {
         };
         Stock {
             free: self.zones.free_zones(part),
+            in_reset: self.zones.zones_in_reset(part),
             dead: self.zones.dead_zones(part),
             leaving,
             floor,
             pool: self.pool_zones(part),
+            lag: self.zones.taken_in_a_reset().min(self.spare_share(part)),
         }
     }
 
     /// Cleans a zone that has failed, or else the best victim, or what is left to do in one. False if there
     /// is none.
     pub(crate) fn clean_one(&self) -> Result<bool> {
+        self.zones.settle_resets(&self.media);
         loop {
             // Of two devices that which keeps the bulk comes first.
             let parts = self.zones.budget.layout.parts().iter();
@@ -345,10 +380,13 @@ impl Volume {
                 Ok(Stepped::Emptied)
             }
             Ok(false) => Ok(Stepped::Emptied),
+            // There is room soon: whoever needs it waits, but not with this turn.
+            Err(Error::NoSpace) if self.zones.zones_in_reset(part) > 0 => Ok(Stepped::Idle),
             Err(Error::NoSpace) if self.zones.dead_zones(part) > 0 => {
-                let free = self.zones.free_zones(part);
+                let coming = || self.zones.free_zones(part) + self.zones.zones_in_reset(part);
+                let before = coming();
                 self.checkpoint_zones()?;
-                Ok(match self.zones.free_zones(part) > free {
+                Ok(match coming() > before {
                     true => Stepped::Emptied,
                     false => Stepped::Idle,
                 })

@@ -219,26 +219,31 @@ impl Media {
     }
 
     pub(crate) fn reset(&self, zone: ZoneId, keep_allocated: bool) -> Result<()> {
-        let mut done = self.reset_all(&[(zone, keep_allocated)]);
-        done.pop().unwrap_or(Ok(()))
+        let done = self.start_reset(zone, keep_allocated).wait();
+        self.end_reset(zone, done)
     }
 
-    /// Resets zones at the same time: on flash each takes milliseconds. With each is told whether its
-    /// space stays allocated.
-    pub(crate) fn reset_all(&self, zones: &[(ZoneId, bool)]) -> Vec<Result<()>> {
-        let start = |(zone, keep_allocated): &(ZoneId, bool)| {
-            add(&self.counters.resets, 1);
-            self.device.submit(Command::Reset {
-                zone: *zone,
-                keep_allocated: *keep_allocated,
-            })
-        };
-        let under_way: Vec<Pending> = zones.iter().map(start).collect();
-        let done = zones.iter().zip(under_way).map(|((zone, _), pending)| {
-            self.suspect(*zone, pending.wait())?;
-            Ok(())
-        });
-        done.collect()
+    /// Starts a reset; its end is to be told by [`Media::end_reset`].
+    pub(crate) fn start_reset(&self, zone: ZoneId, keep_allocated: bool) -> Pending {
+        add(&self.counters.resets, 1);
+        self.device.submit(Command::Reset {
+            zone,
+            keep_allocated,
+        })
+    }
+
+    pub(crate) fn end_reset(
+        &self,
+        zone: ZoneId,
+        done: Result<Completion, DeviceError>,
+    ) -> Result<()> {
+        self.suspect(zone, done)?;
+        Ok(())
+    }
+
+    /// Resets that the device does at the same time.
+    pub(crate) fn resets_at_once(&self) -> usize {
+        self.device.resets_at_once()
     }
 
     /// Opens a zone and its partner before they are written to. A device whose space is a host's sets it aside

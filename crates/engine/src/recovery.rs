@@ -729,7 +729,7 @@ fn resume_writing(
     // it. It may be all the room there is for the log.
     let nobodys = volume.zones.nobodys();
     for zone in &nobodys {
-        volume.reset_zone(*zone, true);
+        volume.reset_zone(*zone);
     }
     if !nobodys.is_empty() {
         volume.media.flush()?;
@@ -738,7 +738,7 @@ fn resume_writing(
         volume.log.begin_epoch(&volume.media, &volume.zones)?;
     }
     for zone in stale {
-        volume.reset_zone(*zone, true);
+        volume.reset_zone(*zone);
     }
     Ok(())
 }

@@ -100,8 +100,11 @@ pub enum Task {
     Checkpoint,
     /// Clean ahead, a part of a victim, if free zones run low.
     CleanIfDue,
-    /// Free the zones in which nothing is valid, if free zones run low. Beside cleaning: resets take long.
+    /// Free the zones in which nothing is valid, if free zones run low. Beside cleaning, and does not wait for
+    /// their resets.
     FreeIfDue,
+    /// Wait for a reset under way, and send more.
+    Reset,
     /// Clean one victim.
     Clean,
     /// Free the zones in which nothing is valid, by a checkpoint of the zones alone if that can be.
@@ -483,6 +486,10 @@ impl Volume {
             }
             Task::CleanIfDue => self.clean_ahead().map(done),
             Task::FreeIfDue => self.free_ahead().map(done),
+            Task::Reset => {
+                let seen = self.zones.resets_ended();
+                Ok(done(self.zones.settle_a_reset(&self.media, seen)))
+            }
             Task::Clean => self.clean_one().map(done),
             Task::FreeZones if self.zones.all_dead_zones() == 0 => Ok(Progress::Idle),
             Task::FreeZones => self.checkpoint_zones().map(|()| Progress::Worked),
@@ -506,6 +513,7 @@ impl Volume {
         {
             self.checkpoint()?;
         }
+        self.zones.settle_resets(&self.media);
         self.log.tell_durable(&self.media, &self.zones)
     }
 

@@ -171,7 +171,12 @@ impl Background {
                 stop.zone_taken();
             }
         });
-        for (name, task) in [("cleaning", Task::CleanIfDue), ("freeing", Task::FreeIfDue)] {
+        let tasks = [
+            ("cleaning", Task::CleanIfDue),
+            ("freeing", Task::FreeIfDue),
+            ("resets", Task::Reset),
+        ];
+        for (name, task) in tasks {
             let volume = Arc::clone(vfs);
             background.spawn(name, vfs, move |stop| {
                 let mut seen = 0;

@@ -49,6 +49,8 @@ impl Volume {
     }
 
     fn clean_towards(&self, wanted: Option<u32>) -> Result<CleanState> {
+        // Of what others have freed, all is to be counted.
+        self.zones.settle_resets(&self.media);
         let (free, dead) = (self.zones.all_free_zones(), self.zones.all_dead_zones());
         if wanted.is_some_and(|wanted| free >= wanted) {
             return Ok(CleanState::Reached);
@@ -74,6 +76,7 @@ impl Volume {
     fn free_dead_zones(&self) -> Result<()> {
         let before = self.zones.all_free_zones();
         self.checkpoint()?;
+        self.zones.settle_resets(&self.media);
         if self.zones.all_free_zones() <= before {
             self.zones.wait_for_readers();
         }

@@ -99,7 +99,8 @@ impl Volume {
         if u64::from(free.saturating_sub(floor)) >= enough {
             return 0;
         }
-        let zones = (free + self.zones.dead_zones(Part::Data)).saturating_sub(floor);
+        let coming = self.zones.dead_zones(Part::Data) + self.zones.zones_in_reset(Part::Data);
+        let zones = (free + coming).saturating_sub(floor);
         // Streams have zones of their own: what is left in all that are open is not there for each.
         let open = self.zones.unwritten_blocks().min(zone_blocks);
         let missing = half.saturating_sub(u64::from(zones) * zone_blocks + open);

@@ -343,8 +343,26 @@ impl Table {
         (sequence, capacity)
     }
 
+    /// A zone is to be reset; false if it is already, or there is no such zone.
+    pub(super) fn begin_reset(&mut self, zone: ZoneId, budget: &Budget) -> bool {
+        let entry = self.entries.get_mut(zone.0 as usize);
+        let begins = entry.is_some_and(|entry| !std::mem::replace(&mut entry.in_reset, true));
+        let layout = &budget.layout;
+        *layout.get_mut(&mut self.in_reset, layout.part_of(zone)) += u32::from(begins);
+        begins
+    }
+
+    /// Its reset is over.
+    pub(super) fn end_reset(&mut self, zone: ZoneId, budget: &Budget) {
+        let entry = self.entries.get_mut(zone.0 as usize);
+        let ends = entry.is_some_and(|entry| std::mem::take(&mut entry.in_reset));
+        let layout = &budget.layout;
+        *layout.get_mut(&mut self.in_reset, layout.part_of(zone)) -= u32::from(ends);
+    }
+
     /// A zone is free. Where it was claimed and nothing was written to it, it was not reset.
     pub(super) fn free(&mut self, zone: ZoneId, budget: &Budget, was_reset: bool) {
+        self.end_reset(zone, budget);
         let Some(entry) = self.entries.get_mut(zone.0 as usize) else {
             return;
         };

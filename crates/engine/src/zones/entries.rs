@@ -24,6 +24,8 @@ pub(super) struct Entry {
     pub(super) open: bool,
     /// The device does not say it is empty.
     pub(super) used: bool,
+    /// It is being reset, or waits for it.
+    pub(super) in_reset: bool,
     /// Its last reset failed.
     pub(super) stuck: bool,
     /// It has failed for good.
@@ -33,7 +35,11 @@ pub(super) struct Entry {
 impl Entry {
     /// Nothing valid is in it, and nothing goes into it: a checkpoint can free it.
     pub(super) fn is_dead(&self, valid: u64) -> bool {
-        self.used && !self.open && valid == 0 && !matches!(self.role, Role::Log | Role::Retired)
+        self.used
+            && !self.open
+            && !self.in_reset
+            && valid == 0
+            && !matches!(self.role, Role::Log | Role::Retired)
     }
 
     /// It can be taken into use.

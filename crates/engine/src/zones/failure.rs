@@ -224,6 +224,7 @@ impl Zones {
             };
             let retires = entry.failure.is_some()
                 && !entry.open
+                && !entry.in_reset
                 && unused
                 && matches!(entry.role, Role::Free | Role::Metadata | Role::Data);
             if retires {

@@ -36,25 +36,32 @@ impl Zones {
     ) -> Result<Option<LogZone>> {
         let mut tries = Tries::default();
         loop {
+            let seen = self.resets_ended();
             let opened = {
                 let mut table = self.lock();
                 let chosen = self.choose_free(&mut table, Role::Log);
-                let Some(zones) = chosen else {
-                    return Ok(None);
-                };
-                let claimed = table.claim(zones, Role::Log, 0, &self.budget, &self.pairs);
-                let (sequence, capacity) = claimed;
-                self.trace.push(ZoneEvent::Opened {
-                    zone: zones.0,
-                    role: Role::Log,
-                    lifetime: 0,
-                    free_zones: table.free.total(),
-                });
-                LogZone {
-                    zone: zones.0,
-                    sequence,
-                    first_log_sequence,
-                    capacity,
+                chosen.map(|zones| {
+                    let claimed = table.claim(zones, Role::Log, 0, &self.budget, &self.pairs);
+                    let (sequence, capacity) = claimed;
+                    self.trace.push(ZoneEvent::Opened {
+                        zone: zones.0,
+                        role: Role::Log,
+                        lifetime: 0,
+                        free_zones: table.free.total(),
+                    });
+                    LogZone {
+                        zone: zones.0,
+                        sequence,
+                        first_log_sequence,
+                        capacity,
+                    }
+                })
+            };
+            let Some(opened) = opened else {
+                // What the log left behind may be about to be free.
+                match self.settle_a_reset(media, seen) {
+                    true => continue,
+                    false => return Ok(None),
                 }
             };
             let (zone, sequence) = (opened.zone, opened.sequence);

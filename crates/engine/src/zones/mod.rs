@@ -13,6 +13,7 @@ pub(crate) mod log_zones;
 mod pairs;
 pub(crate) mod pin;
 mod ranks;
+mod resets;
 mod retry;
 mod stream;
 pub(crate) mod table;

@@ -20,6 +20,7 @@ use super::lifetime::{CLASS_UNKNOWN, Interval, Life, Lives};
 use super::pairs::Pairs;
 use super::pin::{Pin, Pins};
 use super::ranks::Ranks;
+use super::resets::Resets;
 use super::retry::Tries;
 use super::stream::Stream;
 use super::trace::{Filled, Trace, ZoneEvent};
@@ -72,6 +73,7 @@ pub(super) struct Table {
     pub(super) entries: Entries,
     pub(super) ranks: Ranks,
     pub(super) free: PerPart<u32>,
+    pub(super) in_reset: PerPart<u32>,
     /// Zones of the log.
     pub(super) log_zones: u32,
     /// Blocks that the journal is to get as long as: zones are won for them.
@@ -116,6 +118,7 @@ pub(crate) struct Zones {
     pub(super) log_failing: AtomicBool,
     table: Mutex<Table>,
     pub(super) returned: Condvar,
+    pub(super) resets: Resets,
     pub(crate) trace: Trace,
 }
 
@@ -190,6 +193,7 @@ impl Zones {
                 life: life(&f.entry),
                 open: false,
                 used: f.used,
+                in_reset: false,
                 stuck: false,
                 failure: f.failure,
             })
@@ -222,6 +226,7 @@ impl Zones {
             pins: Pins::new(found.len() as u32, touched.clone()),
             table: Mutex::new(Table {
                 free,
+                in_reset: PerPart::default(),
                 log_zones: entries.iter().filter(|e| e.role == Role::Log).count() as u32,
                 ranks: Ranks::new(entries.len()),
                 entries: Entries::new(entries, touched.clone()),
@@ -238,6 +243,7 @@ impl Zones {
             }),
             returned: Condvar::new(),
             touched,
+            resets: Resets::default(),
             trace: Trace::default(),
         };
         zones.count_failed(&zones.lock());
@@ -694,7 +700,7 @@ impl Zones {
             .map(|e| e.to_zit(self.grains(zone)))
     }
 
-    /// Whether a zone may be reset now: still unused by readers and by writers.
+    /// Whether a zone that a cut found dead may be reset: still unused by readers and by writers.
     pub(crate) fn may_reset(&self, zone: ZoneId) -> bool {
         !self.pins.is_filled(zone)
             && !self.pins.is_read(zone)
@@ -718,8 +724,9 @@ impl Zones {
     }
 
     /// A zone could not be reset; `retired` if it never can be.
-    pub(crate) fn not_freed(&self, zone: ZoneId, retired: bool) {
+    pub(super) fn not_freed(&self, zone: ZoneId, retired: bool) {
         let mut table = self.lock();
+        table.end_reset(zone, &self.budget);
         if let Some(entry) = table.entries.get_mut(zone.0 as usize) {
             entry.stuck = true;
             let was_log = entry.role == Role::Log;
@@ -732,13 +739,6 @@ impl Zones {
             table.log_zones -= u32::from(was_log);
         }
         self.count_failed(&table);
-    }
-
-    /// A zone was reset: it is free.
-    pub(crate) fn freed(&self, zone: ZoneId) {
-        self.lock().free(zone, &self.budget, true);
-        self.trace.push(ZoneEvent::Reset { zone });
-        self.returned.notify_all();
     }
 
     /// All zones, for people and for those who look for failed ones.

@@ -238,6 +238,9 @@ impl SimDevice {
     }
 }
 
+/// Dies do them each for itself; a drive has no end of queue room.
+const RESETS_AT_ONCE: usize = 16;
+
 impl ZonedDevice for SimDevice {
     fn geometry(&self) -> &Geometry {
         &self.config.geometry
@@ -262,6 +265,10 @@ impl ZonedDevice for SimDevice {
             clock.wait_until(completed);
             pending.wait()
         })
+    }
+
+    fn resets_at_once(&self) -> usize {
+        RESETS_AT_ONCE
     }
 }
 

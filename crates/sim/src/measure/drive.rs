@@ -165,7 +165,12 @@ impl Drive {
     }
 
     fn background(&self) -> Result<(), MeasureError> {
-        for task in [Task::CheckpointIfDue, Task::FreeIfDue, Task::CleanIfDue] {
+        for task in [
+            Task::CheckpointIfDue,
+            Task::FreeIfDue,
+            Task::Reset,
+            Task::CleanIfDue,
+        ] {
             for _ in 0..STEPS_MAX {
                 match self.volume.step(task) {
                     Ok(Progress::Worked) => {}

@@ -69,6 +69,7 @@ pub(super) fn run(drive: &Drive, plan: &Plan, pace: &Pace) -> Result<Measured, M
         (Task::CheckpointIfDue, TICK),
         (Task::CleanIfDue, CLEANING_TICK),
         (Task::FreeIfDue, CLEANING_TICK),
+        (Task::Reset, CLEANING_TICK),
     ];
     for (task, tick) in tasks {
         clients.push(Box::new(move || {

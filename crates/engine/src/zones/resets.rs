@@ -1,0 +1,207 @@
+//! Zones on their way to being free. What a durable checkpoint needs no more waits here for the device, which
+//! resets some at a time: on flash each takes milliseconds. Nobody keeps a turn for that, other checkpoints are
+//! written meanwhile, and each zone can be used as soon as it is reset.
+//!
+//! Who needs room waits for zones that are here before doing anything dearer; who waits does so for the device
+//! alone, so anybody may.
+
+use std::collections::VecDeque;
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+
+use persimmon_device::{Completion, DeviceError, Pending, ZoneId};
+
+use super::Zones;
+use super::layout::Part;
+use super::trace::ZoneEvent;
+use crate::media::Media;
+
+/// Resets to be sent, and those under way. A zone is here once at most, as its entry in the table tells.
+#[derive(Debug, Default)]
+pub(super) struct Resets {
+    queue: Mutex<Queue>,
+    /// One has ended, or can be waited for.
+    changed: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct Queue {
+    waiting: VecDeque<Going>,
+    /// The oldest first.
+    under_way: VecDeque<(Going, Pending)>,
+    /// Those that somebody sends or waits for.
+    in_hand: usize,
+    /// Ended so far.
+    ended: u64,
+    /// Sixteenths of zones that are taken into use while one is on its way: of late, the most count more.
+    taken: u64,
+}
+
+/// A zone on its way.
+#[derive(Clone, Copy, Debug)]
+struct Going {
+    zone: ZoneId,
+    /// Its space does.
+    stays_allocated: bool,
+    /// The sequence that the next zone was to have.
+    since: u64,
+}
+
+impl Queue {
+    /// The next to be sent, if the device is to have one more.
+    fn next(&mut self, at_once: usize) -> Option<Going> {
+        if self.under_way.len() + self.in_hand >= at_once.max(1) {
+            return None;
+        }
+        let next = self.waiting.pop_front()?;
+        self.in_hand += 1;
+        Some(next)
+    }
+
+    fn take_oldest(&mut self) -> Option<(Going, Pending)> {
+        let oldest = self.under_way.pop_front()?;
+        self.in_hand += 1;
+        Some(oldest)
+    }
+
+    fn has_ended(&mut self, zones_taken: u64) {
+        self.in_hand -= 1;
+        self.ended = self.ended.wrapping_add(1);
+        let taken = zones_taken.saturating_mul(16);
+        let less = self.taken.saturating_sub(taken).div_ceil(8);
+        self.taken = taken.max(self.taken - less);
+    }
+}
+
+impl Resets {
+    fn lock(&self) -> MutexGuard<'_, Queue> {
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Zones {
+    /// Has zones that nobody needs reset, and their partners; their space may stay allocated. They are
+    /// sent by [`Zones::start_resets`].
+    pub(crate) fn let_go(&self, zones: impl IntoIterator<Item = (ZoneId, bool)>) {
+        for (zone, stays_allocated) in zones {
+            let partner = self.pairs.part(zone);
+            for zone in std::iter::once(zone).chain(partner) {
+                // Who finds it on its way may wait for it.
+                let mut table = self.lock();
+                if table.begin_reset(zone, &self.budget) {
+                    self.resets.lock().waiting.push_back(Going {
+                        zone,
+                        stays_allocated,
+                        since: table.next_sequence,
+                    });
+                }
+            }
+        }
+    }
+
+    /// Sends as many resets as the device does at a time, and notes which are over. Waits for none.
+    pub(crate) fn start_resets(&self, media: &Media) {
+        self.note_ended(media);
+        loop {
+            let next = self.resets.lock().next(media.resets_at_once());
+            let Some(going) = next else {
+                return;
+            };
+            // Sent under no lock: some devices are done with it before they return.
+            let pending = media.start_reset(going.zone, going.stays_allocated);
+            self.look_at(media, going, pending);
+        }
+    }
+
+    /// Resets that are over. Who looks for room remembers it first, for [`Zones::settle_a_reset`].
+    pub(crate) fn resets_ended(&self) -> u64 {
+        self.resets.lock().ended
+    }
+
+    /// Waits until more resets are over than were `seen`, whether they did what they should or not; false if
+    /// none is about to be.
+    pub(crate) fn settle_a_reset(&self, media: &Media, seen: u64) -> bool {
+        self.start_resets(media);
+        let mut queue = self.resets.lock();
+        loop {
+            if queue.ended != seen {
+                return true;
+            }
+            if let Some((going, pending)) = queue.take_oldest() {
+                drop(queue);
+                self.has_ended(media, going, pending.wait());
+                self.start_resets(media);
+                return true;
+            }
+            if queue.in_hand == 0 {
+                return false;
+            }
+            // Others are at all that are under way.
+            let waited = self.resets.changed.wait(queue);
+            queue = waited.unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    /// Waits until nothing is left to be reset.
+    pub(crate) fn settle_resets(&self, media: &Media) {
+        while self.settle_a_reset(media, self.resets_ended()) {}
+    }
+
+    /// Zones of a part that are being reset, or wait for it.
+    pub(crate) fn zones_in_reset(&self, part: Part) -> u32 {
+        self.budget.layout.get(&self.lock().in_reset, part)
+    }
+
+    /// Zones that are taken into use while one is on its way, about: so many more must be free.
+    pub(crate) fn taken_in_a_reset(&self) -> u32 {
+        let taken = self.resets.lock().taken.div_ceil(16);
+        u32::try_from(taken).unwrap_or(u32::MAX)
+    }
+
+    /// Takes those off that are over.
+    fn note_ended(&self, media: &Media) {
+        let under_way = self.resets.lock().under_way.len();
+        for _ in 0..under_way {
+            let oldest = self.resets.lock().take_oldest();
+            let Some((going, pending)) = oldest else {
+                return;
+            };
+            self.look_at(media, going, pending);
+        }
+    }
+
+    /// Whether one that is in hand is over; if not, it is under way.
+    fn look_at(&self, media: &Media, going: Going, pending: Pending) {
+        match pending.try_wait() {
+            Ok(done) => self.has_ended(media, going, done),
+            Err(pending) => {
+                let mut queue = self.resets.lock();
+                queue.in_hand -= 1;
+                queue.under_way.push_back((going, pending));
+                drop(queue);
+                self.resets.changed.notify_all();
+            }
+        }
+    }
+
+    /// The reset of a zone is over. Where it failed the zone stays as it is, and the next checkpoint tries
+    /// again.
+    fn has_ended(&self, media: &Media, going: Going, done: Result<Completion, DeviceError>) {
+        let zone = going.zone;
+        match media.end_reset(zone, done) {
+            Ok(()) => {
+                self.lock().free(zone, &self.budget, true);
+                self.trace.push(ZoneEvent::Reset { zone });
+            }
+            Err(error) => {
+                let report = media.device().report(zone.0..zone.0.saturating_add(1));
+                let retired = report.is_ok_and(|zones| zones.iter().any(|z| z.state.is_dead()));
+                tracing::warn!(zone = zone.0, retired, %error, "zone could not be reset");
+                self.not_freed(zone, retired);
+            }
+        }
+        let taken = self.lock().next_sequence.saturating_sub(going.since);
+        self.resets.lock().has_ended(taken);
+        self.resets.changed.notify_all();
+        self.returned.notify_all();
+    }
+}
