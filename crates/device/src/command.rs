@@ -113,7 +113,11 @@ enum State {
     Ready(Result<Completion>),
     Waiting(Arc<Slot>),
     Deferred(Box<dyn FnOnce() -> Result<Completion> + Send>),
+    /// It is over when the other is, whose error is changed.
+    Mapped(Box<Pending>, ErrorMap),
 }
+
+type ErrorMap = Box<dyn FnOnce(DeviceError) -> DeviceError + Send>;
 
 impl std::fmt::Debug for State {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -121,6 +125,7 @@ impl std::fmt::Debug for State {
             State::Ready(result) => write!(f, "Ready({result:?})"),
             State::Waiting(_) => write!(f, "Waiting"),
             State::Deferred(_) => write!(f, "Deferred"),
+            State::Mapped(pending, _) => write!(f, "Mapped({pending:?})"),
         }
     }
 }
@@ -167,7 +172,7 @@ impl Pending {
     ) -> Pending {
         match self.0 {
             State::Ready(result) => Pending::ready(result.map_err(change)),
-            waiting => Pending::deferred(move || Pending(waiting).wait().map_err(change)),
+            waiting => Pending(State::Mapped(Box::new(Pending(waiting)), Box::new(change))),
         }
     }
 
@@ -185,6 +190,10 @@ impl Pending {
                     .take();
                 result.ok_or(Pending(State::Waiting(slot)))
             }
+            State::Mapped(pending, change) => match pending.try_wait() {
+                Ok(result) => Ok(result.map_err(change)),
+                Err(pending) => Err(Pending(State::Mapped(Box::new(pending), change))),
+            },
         }
     }
 
@@ -193,6 +202,7 @@ impl Pending {
         match self.0 {
             State::Ready(result) => result,
             State::Deferred(finish) => finish(),
+            State::Mapped(pending, change) => pending.wait().map_err(change),
             State::Waiting(slot) => {
                 let mut result = slot.result.lock().unwrap_or_else(PoisonError::into_inner);
                 loop {

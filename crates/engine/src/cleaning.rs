@@ -147,6 +147,7 @@ impl Volume {
     fn clean_above(&self, part: Part, floor: impl Fn() -> u32, rounds_max: usize) -> Result<()> {
         let free_zones = || self.zones.free_zones(part);
         let dead_zones = || self.zones.dead_zones(part);
+        let in_reset = || self.zones.zones_in_reset(part);
         let mut fruitless = 0;
         let mut best = free_zones();
         let kept = match part {
@@ -175,7 +176,7 @@ impl Volume {
                 self.zones.shorten_journal(blocks - blocks / 4);
             }
             let mut hopeless = dead_zones() == 0 && self.meta().cache.changed() == 0;
-            while dead_zones() < wanted {
+            while dead_zones() + in_reset() < wanted {
                 if self.finish_course(part)? {
                     hopeless = false;
                     continue;
@@ -206,6 +207,10 @@ impl Volume {
                     whole = true;
                     break;
                 }
+            }
+            if dead_zones() == 0 && in_reset() > 0 {
+                // Somebody else let go of them meanwhile: they are on their way.
+                continue;
             }
             if hopeless {
                 return Err(Error::NoSpace);

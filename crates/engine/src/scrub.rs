@@ -214,7 +214,7 @@ impl Volume {
             let still = || {
                 self.zones.entry(zone).is_some_and(|now| {
                     now.sequence == status.entry.sequence && now.role == status.entry.role
-                })
+                }) && !self.zones.is_in_reset(zone)
             };
             if !good() && still() && !good() {
                 let addr = Addr::new(DeviceId(0), zone, 0);

@@ -6,6 +6,7 @@ mod common;
 
 use std::collections::HashSet;
 use std::ops::Range;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use common::{NOW, create, fresh, noise, small};
@@ -154,4 +155,57 @@ fn who_needs_room_waits_for_resets() {
         volume.step(Task::FreeIfDue).unwrap();
     }
     check(&volume, ino, blocks, 5 << 20);
+}
+
+/// A reset of it is carried out when somebody waits for it.
+struct Lazy {
+    device: Arc<SimDevice>,
+    under_way: Arc<AtomicUsize>,
+}
+
+impl ZonedDevice for Lazy {
+    fn geometry(&self) -> &Geometry {
+        self.device.geometry()
+    }
+
+    fn report(&self, zones: Range<u32>) -> Result<Vec<ZoneInfo>> {
+        self.device.report(zones)
+    }
+
+    fn submit(&self, command: Command) -> Pending {
+        if !matches!(command, Command::Reset { .. }) {
+            return self.device.submit(command);
+        }
+        let (device, under_way) = (Arc::clone(&self.device), Arc::clone(&self.under_way));
+        under_way.fetch_add(1, Ordering::Relaxed);
+        Pending::deferred(move || {
+            under_way.fetch_sub(1, Ordering::Relaxed);
+            device.run(command)
+        })
+    }
+
+    fn resets_at_once(&self) -> usize {
+        AT_ONCE
+    }
+}
+
+/// A recovery failed after its checkpoint and left resets under way: the next one went by a report from before,
+/// and read what was reset meanwhile. So does whoever opens a volume that was not closed.
+#[test]
+fn no_reset_outlives_its_volume() {
+    let device = Arc::new(Lazy {
+        device: fresh(small()),
+        under_way: Arc::default(),
+    });
+    let (volume, _) = Volume::open(Arc::clone(&device) as _, Options::default()).unwrap();
+    let ino = create(&volume).unwrap();
+    fill(&volume, ino, 1000, 1);
+    volume.step(Task::Checkpoint).unwrap();
+    fill(&volume, ino, 1000, 5000);
+    volume.step(Task::FreeZones).unwrap();
+    assert_eq!(device.under_way.load(Ordering::Relaxed), AT_ONCE);
+    drop(volume);
+    assert_eq!(device.under_way.load(Ordering::Relaxed), 0);
+    let (volume, _) = Volume::open(Arc::clone(&device) as _, Options::default()).unwrap();
+    check(&volume, ino, 1000, 5000);
 }

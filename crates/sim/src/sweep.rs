@@ -167,6 +167,7 @@ fn together(
                     Task::WriteBack,
                     Task::CheckpointIfDue,
                     Task::FreeIfDue,
+                    Task::Reset,
                     Task::CleanIfDue,
                 ] {
                     match volume.step(task) {

@@ -63,8 +63,12 @@ impl Volume {
             let pages_leave = !self.checkpoint_state().leaving.is_empty();
             if self.zones.all_dead_zones() > 0 || pages_leave {
                 self.free_dead_zones()?;
-            } else if self.zones.all_free_zones() <= free {
-                return Ok(CleanState::Exhausted);
+            } else {
+                // Others may have let go of some, or a reset was what there was no room for.
+                self.zones.settle_resets(&self.media);
+                if self.zones.all_free_zones() <= free {
+                    return Ok(CleanState::Exhausted);
+                }
             }
         }
         Ok(match wanted {

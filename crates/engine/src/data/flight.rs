@@ -440,9 +440,16 @@ impl Volume {
                 true => Shortage::Share,
                 false => Shortage::Tell,
             };
+            let seen = self.zones.resets_ended();
             let checked_out = self.zones.checkout(&self.media, stream, floor, shortage);
             let mut writer = match checked_out {
                 Ok(writer) => writer,
+                // It is this or none: zones on their way to being free are waited for, which takes the device alone.
+                Err(NoWriter::NeedRoom)
+                    if way.superseding && self.zones.settle_a_reset(&self.media, seen) =>
+                {
+                    continue;
+                }
                 Err(NoWriter::NeedRoom) if makes_none => return Err(Error::NoSpace),
                 Err(NoWriter::NeedRoom) if !hopeless => match self.make_room() {
                     Ok(()) => continue,

@@ -154,8 +154,15 @@ impl Zones {
         let log = table
             .entries
             .iter()
-            .any(|e| has_failed(e) && e.role == Role::Log);
+            .any(|e| has_failed(e) && e.role == Role::Log && !e.in_reset);
         self.log_failing.store(log, Ordering::Release);
+    }
+
+    /// Counts them again where one was of the log: it may have been left by now.
+    pub(super) fn count_failed_again(&self) {
+        if self.log_is_failing() {
+            self.count_failed(&self.lock());
+        }
     }
 
     /// Zones that have failed or are retired.

@@ -4,6 +4,10 @@
 //!
 //! Who needs room waits for zones that are here before doing anything dearer; who waits does so for the device
 //! alone, so anybody may.
+//!
+//! Nobody looks at a zone that is here: nothing refers to it, it is neither free nor dead nor a victim, and its
+//! entry in the ZIT stays as the cut found it. It leaves by [`Zones::has_ended`] alone, and no reset outlives the
+//! table that knows of it: who drops a volume, a recovery that failed too, waits for those under way.
 
 use std::collections::VecDeque;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
@@ -78,6 +82,20 @@ impl Resets {
     }
 }
 
+impl Drop for Resets {
+    /// Whoever opens the volume next asks the device what its zones are: none may change after that. Those that
+    /// were not sent are dead to the next.
+    fn drop(&mut self) {
+        let queue = self.queue.get_mut();
+        let queue = queue.unwrap_or_else(PoisonError::into_inner);
+        for (going, pending) in queue.under_way.drain(..) {
+            if let Err(error) = pending.wait() {
+                tracing::warn!(zone = going.zone.0, %error, "zone could not be reset");
+            }
+        }
+    }
+}
+
 impl Zones {
     /// Has zones that nobody needs reset, and their partners; their space may stay allocated. They are
     /// sent by [`Zones::start_resets`].
@@ -96,6 +114,8 @@ impl Zones {
                 }
             }
         }
+        // A log zone that failed and was left is not waited for by who commits.
+        self.count_failed_again();
     }
 
     /// Sends as many resets as the device does at a time, and notes which are over. Waits for none.
@@ -146,6 +166,13 @@ impl Zones {
         while self.settle_a_reset(media, self.resets_ended()) {}
     }
 
+    /// Whether a zone is on its way to being free.
+    pub(crate) fn is_in_reset(&self, zone: ZoneId) -> bool {
+        let table = self.lock();
+        let entry = table.entries.get(zone.0 as usize);
+        entry.is_some_and(|entry| entry.in_reset)
+    }
+
     /// Zones of a part that are being reset, or wait for it.
     pub(crate) fn zones_in_reset(&self, part: Part) -> u32 {
         self.budget.layout.get(&self.lock().in_reset, part)
@@ -188,6 +215,8 @@ impl Zones {
     fn has_ended(&self, media: &Media, going: Going, done: Result<Completion, DeviceError>) {
         let zone = going.zone;
         match media.end_reset(zone, done) {
+            // It was reset first, or the device says of it what it likes.
+            Ok(()) if self.has_failed(zone) => self.not_freed(zone, true),
             Ok(()) => {
                 self.lock().free(zone, &self.budget, true);
                 self.trace.push(ZoneEvent::Reset { zone });

@@ -153,6 +153,7 @@ impl Used {
         self.step(Task::Examine)?;
         while self.step(Task::CleanIfDue)? == Progress::Worked {}
         self.step(Task::Checkpoint)?;
+        while self.step(Task::Reset)? == Progress::Worked {}
         let zones = self.volume().zones();
         let status = zones.get(zone.0 as usize);
         let is_retired = status.is_some_and(|status| {

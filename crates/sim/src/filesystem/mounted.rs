@@ -332,7 +332,10 @@ impl Mounted {
     fn step(&self, step: Step) -> Result<(), Error> {
         let task = match step {
             Step::WriteBack => Task::WriteBack,
-            Step::Commit => Task::Commit,
+            Step::Commit => {
+                self.vfs.volume().step(Task::Reset)?;
+                Task::Commit
+            }
             Step::Checkpoint => Task::Checkpoint,
             Step::Clean => {
                 self.vfs.volume().step(Task::Clean)?;

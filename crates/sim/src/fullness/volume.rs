@@ -137,7 +137,12 @@ impl Subject {
         report.operations += 1;
         self.operations += 1;
         if self.operations.is_multiple_of(TICK_OPERATIONS) {
-            for task in [Task::CheckpointIfDue, Task::FreeIfDue, Task::CleanIfDue] {
+            for task in [
+                Task::CheckpointIfDue,
+                Task::FreeIfDue,
+                Task::Reset,
+                Task::CleanIfDue,
+            ] {
                 match self.vfs.volume().step(task) {
                     Ok(Progress::Worked | Progress::Idle) | Err(EngineError::NoSpace) => {}
                     Err(error) => return Err(format!("{task:?}: {error}")),

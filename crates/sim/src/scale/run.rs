@@ -43,7 +43,7 @@ pub fn run(
     drop(zones);
     let looked = meter.worked();
     for _ in 0..LOOKS {
-        for task in [Task::CleanIfDue, Task::FreeIfDue] {
+        for task in [Task::CleanIfDue, Task::FreeIfDue, Task::Reset] {
             if volume.step(task)? != Progress::Idle {
                 let why = "there was something to clean on a volume just filled";
                 return Err(MeasureError::Plan(why.to_owned()));

@@ -114,7 +114,12 @@ fn write(
 }
 
 pub(super) fn background(volume: &Volume) -> Result<(), MeasureError> {
-    for task in [Task::CheckpointIfDue, Task::FreeIfDue, Task::CleanIfDue] {
+    for task in [
+        Task::CheckpointIfDue,
+        Task::FreeIfDue,
+        Task::Reset,
+        Task::CleanIfDue,
+    ] {
         for _ in 0..STEPS_MAX {
             match volume.step(task) {
                 Ok(Progress::Worked) => {}

@@ -182,6 +182,7 @@ fn threads_with_little_memory_and_work_in_the_background() {
                     Task::WriteBack,
                     Task::CheckpointIfDue,
                     Task::Clean,
+                    Task::Reset,
                     Task::Commit,
                 ] {
                     fs.vfs.volume().step(task).unwrap();
