@@ -490,9 +490,9 @@ impl Volume {
         }
         loop {
             let seen = self.zones.resets_ended();
-            let writer =
-                self.zones
-                    .checkout(&self.media, Stream::Metadata, floor, Shortage::Share);
+            let writer = self
+                .zones
+                .checkout(&self.media, Stream::Metadata, floor, Shortage::Share);
             match writer {
                 Ok(writer) => return Ok(writer),
                 Err(NoWriter::NeedRoom) if self.zones.settle_a_reset(&self.media, seen) => {}

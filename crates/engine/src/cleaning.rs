@@ -154,7 +154,7 @@ impl Volume {
             Part::Data => self.data_floor(),
             Part::Metadata => self.changes_floor(),
         };
-        if best + self.pool_zones(part) < kept {
+        if best + in_reset() + self.pool_zones(part) < kept {
             // Room is scarce: no zones are kept for a long journal any more.
             self.zones.shorten_journal(0);
         }

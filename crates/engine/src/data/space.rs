@@ -244,15 +244,16 @@ impl Volume {
         self.zones.held_changes_floor(all)
     }
 
-    /// Free zones for metadata left alone by new changes now. Dead ones are as good as free, as long as there are others for what is written until
-    /// they are reset, and one for cleaning.
+    /// Free zones for metadata left alone by new changes now. Dead ones and those on their way are as good as free, as long as
+    /// there are others for what is written until they are reset, and one for cleaning.
     pub(crate) fn changes_floor_now(&self) -> u32 {
         let floor = self.held_changes_floor();
         let dead = self.zones.dead_zones(Part::Metadata);
         // What a checkpoint takes beyond what was reckoned it takes from nobody: new changes wait then.
         let kept = floor + self.zones.taken_by_checkpoint();
         let least = (self.metadata_survivors_floor() + 1).min(kept);
-        floor.saturating_sub(dead).max(least)
+        let coming = dead + self.zones.zones_in_reset(Part::Metadata);
+        floor.saturating_sub(coming).max(least)
     }
 
     /// Blocks of files that can still be promised to somebody.

@@ -57,8 +57,11 @@ impl Zones {
         let (begun, begun_log) = (table.begun(), table.begun_log_blocks);
         let (all, log) = self.budget.journal_floor(changed, begun, begun_log);
         let candidates = self.budget.layout.log_candidates();
-        let free = |zone: u32| table.entries.get(zone as usize).is_some_and(Entry::is_free);
-        self.budget.layout.get(&table.free, Part::Metadata) <= all
+        // Who needs a zone for the log or a checkpoint waits for those on their way.
+        let comes = |entry: &Entry| entry.is_free() || entry.in_reset;
+        let free = |zone: u32| table.entries.get(zone as usize).is_some_and(comes);
+        let of_part = |zones| self.budget.layout.get(zones, Part::Metadata);
+        of_part(&table.free) + of_part(&table.in_reset) <= all
             || candidates.filter(|zone| free(*zone)).count() <= log as usize
     }
 
