@@ -203,7 +203,11 @@ impl Volume {
             return false;
         }
         match self.write_zone_checkpoint(Journal::OfAnyLength) {
-            Ok(_) => free() > before,
+            // Rare enough to keep the turn while zones are reset.
+            Ok(_) => {
+                self.zones.settle_resets(&self.media);
+                free() > before
+            }
             Err(error) => {
                 tracing::warn!(%error, "zones could not be freed for a checkpoint");
                 false
