@@ -48,3 +48,16 @@ fn a_checkpoint_that_begins_a_zone_takes_none_from_cleaning() {
         fullness::volume(seed, cycles).unwrap_or_else(|broken| panic!("{broken}"));
     }
 }
+
+/// The zone of metadata that was begun counted as there for the next pages, also when it was nearly full: cleaning
+/// was then denied the zone it needed.
+#[test]
+fn cleaning_has_a_zone_when_that_of_metadata_is_full() {
+    fullness::volume(700_001, 265).unwrap_or_else(|broken| panic!("{broken}"));
+}
+
+/// What was preallocated beside a device of its own for metadata counted as if all of it came to lie there.
+#[test]
+fn preallocating_needs_no_more_metadata_than_it_takes() {
+    fullness::volume(5_000_000, 70).unwrap_or_else(|broken| panic!("{broken}"));
+}
