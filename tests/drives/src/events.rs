@@ -8,6 +8,7 @@ use persimmon_device::{
     BufferMut, Command, Completion, DeviceError, Pending, ZoneId, ZoneState, ZonedDevice, nvme,
 };
 
+use crate::failing::Settings;
 use crate::fresh;
 
 fn write(device: &impl ZonedDevice, zone: u32, block: u32, blocks: usize) -> Pending {
@@ -36,16 +37,13 @@ fn is_bad_state(answer: Result<Completion, DeviceError>, expected: ZoneState) ->
 /// Zones turn read-only and offline, sectors fail, on a null_blk.
 pub fn zones(path: &Path, settings: &Path) -> Result<()> {
     let device = fresh(path);
-    let zone_sectors = u64::from(device.geometry().zone_blocks) * 8;
-    let set = |name: &str, value: String| {
-        fs::write(settings.join(name), value).with_context(|| format!("setting {name}"))
-    };
-    for zone in [1, 2, 3] {
+    let settings = Settings::new(path, settings, device.geometry().zone_blocks);
+    for zone in [1, 2, 3, 5, 6, 7] {
         write(&device, zone, 0, 4).wait()?;
     }
     // Three in a row, the second of which fails.
-    let bad = 3 * zone_sectors + 6 * 8;
-    set("badblocks", format!("+{bad}-{bad}"))?;
+    let bad = settings.sector(3)? + 6 * 8;
+    settings.set("badblocks", format!("+{bad}-{bad}"))?;
     let pending = [(4, 2), (6, 1), (7, 1)].map(|(at, blocks)| write(&device, 3, at, blocks));
     let [first, second, third] = pending.map(Pending::wait);
     // What waits may have been sent together with the one that fails.
@@ -68,7 +66,7 @@ pub fn zones(path: &Path, settings: &Path) -> Result<()> {
         zone_state.is_writable() && (4..=6).contains(&written),
         "{zone_state:?} {written}"
     );
-    set("badblocks", format!("-{bad}-{bad}"))?;
+    settings.set("badblocks", format!("-{bad}-{bad}"))?;
     write(&device, 3, written, 4)
         .wait()
         .context("after an error")?;
@@ -78,7 +76,7 @@ pub fn zones(path: &Path, settings: &Path) -> Result<()> {
         "wrong bytes after an error"
     );
 
-    set("zone_readonly", zone_sectors.to_string())?;
+    settings.turn_read_only(1)?;
     is_bad_state(write(&device, 1, 4, 1).wait(), ZoneState::ReadOnly)?;
     is_bad_state(write(&device, 1, 4, 1).wait(), ZoneState::ReadOnly)?;
     ensure!(
@@ -96,7 +94,7 @@ pub fn zones(path: &Path, settings: &Path) -> Result<()> {
     };
     is_bad_state(reset(1), ZoneState::ReadOnly)?;
 
-    set("zone_offline", (2 * zone_sectors).to_string())?;
+    settings.turn_offline(2)?;
     let read = device.run(Command::Read {
         zone: ZoneId(2),
         block: 0,
@@ -108,6 +106,20 @@ pub fn zones(path: &Path, settings: &Path) -> Result<()> {
     ensure!(
         state(&device, 2)?.0 == ZoneState::Offline,
         "the report knows nothing of it"
+    );
+
+    // Whoever touches the zone first: a reset, a finish, or who asks for a report.
+    settings.turn_read_only(5)?;
+    is_bad_state(reset(5), ZoneState::ReadOnly)?;
+    settings.turn_offline(6)?;
+    is_bad_state(
+        device.run(Command::Finish { zone: ZoneId(6) }),
+        ZoneState::Offline,
+    )?;
+    settings.turn_offline(7)?;
+    ensure!(
+        state(&device, 7)?.0 == ZoneState::Offline,
+        "the report knows nothing of a zone that nobody has touched"
     );
     // All others go on.
     write(&device, 4, 0, 4).wait()?;

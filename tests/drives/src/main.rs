@@ -3,6 +3,7 @@
 
 mod appends;
 mod events;
+mod failing;
 mod load;
 mod torn;
 mod work;
@@ -50,6 +51,12 @@ enum Test {
         /// Its directory in configfs
         settings: PathBuf,
     },
+    /// Zones of a volume in use that turn read-only and offline, on a null_blk
+    Failing {
+        drive: PathBuf,
+        /// Its directory in configfs
+        settings: PathBuf,
+    },
     /// A drive that is pulled: removed from its bus
     Pulled { drive: PathBuf },
     /// A block of which only some sectors were written
@@ -82,6 +89,7 @@ fn run(test: &Test) -> Result<()> {
         Test::Zonefs { uri } => zonefs::run(uri),
         Test::Exclusive { drive } => exclusive(drive),
         Test::Zones { drive, settings } => events::zones(drive, settings),
+        Test::Failing { drive, settings } => failing::run(drive, settings),
         Test::Pulled { drive } => events::pulled(drive),
         Test::Torn { drive } => torn::run(drive),
         Test::Load { dir, round } => load::run(dir, *round),

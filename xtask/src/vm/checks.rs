@@ -24,6 +24,10 @@ const DRIVES: &[&str] = &[
     "null:size=24M,zone=1M,capacity=1M,open=4,active=8",
     // /dev/nullb2: the shape of a 28 TB SMR disk; of what is not written nothing takes memory.
     "null:size=28000G,zone=256M,capacity=256M,open=128,active=0,conventional=1000",
+    // /dev/nullb3, by zonefs: zones fail. /dev/nullb4, and nullb5 by zonefs: they do so under a volume.
+    "null:size=24M,zone=1M,capacity=1M,open=4,active=8",
+    "null:size=40M,zone=1M,capacity=1M,open=6,active=8",
+    "null:size=40M,zone=1M,capacity=1M,open=6,active=8",
     // /dev/sda: 512-byte sectors, conventional zones.
     "scsi:size=32M,zone=1M,capacity=1M,open=8,block=512,conventional=3",
 ];
@@ -94,10 +98,21 @@ const CHECKS: &[(&str, &str)] = &[
 ];
 
 /// Linux 6.1's null_blk cannot make zones fail.
-const CHECKS_6_12: &[(&str, &str)] = &[(
-    "zones-that-fail",
-    "drive-tests zones /dev/nullb1 /sys/kernel/config/nullb/nullb1",
-)];
+const CHECKS_6_12: &[(&str, &str)] = &[
+    (
+        "zones-that-fail",
+        "drive-tests zones /dev/nullb1 /sys/kernel/config/nullb/nullb1",
+    ),
+    ("zonefs-zones-that-fail", ZONEFS_ZONES_THAT_FAIL),
+    (
+        "volume-zones-that-fail",
+        "drive-tests failing /dev/nullb4 /sys/kernel/config/nullb/nullb4",
+    ),
+    (
+        "zonefs-volume-zones-that-fail",
+        ZONEFS_VOLUME_ZONES_THAT_FAIL,
+    ),
+];
 
 const FILESYSTEM_ZNS: &str = "set -e; d=/dev/ns4; mkdir -p /mnt/z; \
     mkfs.persimmon -L zns $d; mount -t persimmon $d /mnt/z; \
@@ -209,6 +224,16 @@ const ZONEFS_MODEL_NULL: &str = on_zonefs!(
     "/dev/nullb0",
     "explicit-open",
     "drive-tests model zonefs:/mnt/zf 6"
+);
+const ZONEFS_ZONES_THAT_FAIL: &str = on_zonefs!(
+    "/dev/nullb3",
+    "explicit-open,errors=repair",
+    "drive-tests zones zonefs:/mnt/zf /sys/kernel/config/nullb/nullb3"
+);
+const ZONEFS_VOLUME_ZONES_THAT_FAIL: &str = on_zonefs!(
+    "/dev/nullb5",
+    "explicit-open,errors=repair",
+    "drive-tests failing zonefs:/mnt/zf /sys/kernel/config/nullb/nullb5"
 );
 const ZONEFS_OWN: &str = on_zonefs!(
     "/dev/ns2",

@@ -66,7 +66,7 @@ const REPORTS_CAPACITY: u32 = 1;
 
 /// A zone as the kernel reports it, in sectors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Zone {
+pub(crate) struct Zone {
     pub start: u64,
     pub length: u64,
     pub write_pointer: u64,
@@ -103,7 +103,7 @@ impl Zone {
 }
 
 /// All zones from the one at `sector` on, at most `zones`; fewer where the device ends.
-pub(super) fn report(file: &File, sector: u64, zones: u32) -> io::Result<Vec<Zone>> {
+pub(crate) fn report(file: &File, sector: u64, zones: u32) -> io::Result<Vec<Zone>> {
     let mut found = Vec::with_capacity(zones as usize);
     let mut at = sector;
     while found.len() < zones as usize {

@@ -14,7 +14,7 @@
 //! zones at the start of the device hold an image, to which [`crate::Drive`] joins the rest
 //! ([`crate::Joined`]). A last zone that is shorter is left alone.
 
-mod kernel;
+pub(crate) mod kernel;
 mod open;
 
 use std::fs::{self, File};

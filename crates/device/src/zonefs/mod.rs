@@ -12,6 +12,9 @@
 //! read it. So reads go to the block device below where the user may read it, and otherwise to the
 //! files; those of a zone that is being finished are held back then, so that all others go on.
 //!
+//! What has failed zonefs is asked and, where it may be read, the block device. Mounted without errors=repair, one
+//! failed write makes all of the zonefs read-only.
+//!
 //! Opening for writing pads a block of which only some sectors are written. Zone 0 is `seq/0`: files of
 //! conventional zones hold an image, to which [`crate::Drive`] joins the rest ([`crate::Joined`]).
 
@@ -36,6 +39,7 @@ use crate::linux::failure::Failure;
 use crate::linux::files::{FileWire, Spot};
 use crate::linux::limits::SECTOR_BYTES;
 use crate::linux::{Action, KernelDevice, Port};
+use crate::zbd::kernel;
 use crate::{BLOCK_SIZE, Result, ZoneId, ZoneInfo, ZoneKind, ZoneState};
 
 /// A zonefs.
@@ -115,12 +119,14 @@ impl Port for ZonefsPort {
     }
 
     fn report(&self, zones: Range<u32>) -> Result<Vec<ZoneInfo>, Failure> {
-        let report = zones.map(ZoneId).map(|zone| {
+        let report = zones.clone().map(ZoneId).map(|zone| {
             let metadata = fs::metadata(self.files.path(zone))?;
             Ok(info(&metadata, self.writers.is_open(zone)))
         });
         let report: io::Result<Vec<ZoneInfo>> = report.collect();
-        Ok(report?)
+        let mut report = report?;
+        self.notice_dead(zones, &mut report)?;
+        Ok(report)
     }
 
     fn manage(&self, zone: ZoneId, action: Action) -> Result<(), Failure> {
@@ -141,6 +147,35 @@ impl Port for ZonefsPort {
 impl ZonefsPort {
     fn number(&self, zone: ZoneId) -> Option<u32> {
         self.numbers.get(zone.0 as usize).copied()
+    }
+
+    /// Adds which zones have failed by the drive's own word, where it may be asked. Zonefs learns of it
+    /// only from what it reads and writes itself: not from reads of the block device, nor from a file
+    /// that cannot be truncated.
+    fn notice_dead(&self, zones: Range<u32>, report: &mut [ZoneInfo]) -> Result<(), Failure> {
+        let ends = (
+            self.number(ZoneId(zones.start)),
+            self.number(ZoneId(zones.end.saturating_sub(1))),
+        );
+        let (Some(device), (Some(first), Some(last))) = (&self.block_device, ends) else {
+            return Ok(());
+        };
+        let sector = u64::from(first).saturating_mul(self.zone_bytes / SECTOR_BYTES);
+        let count = last.saturating_sub(first).saturating_add(1);
+        let found = match kernel::report(device, sector, count) {
+            Ok(found) => found,
+            // Older kernels tell it to root alone.
+            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => return Ok(()),
+            Err(error) => return Err(error.into()),
+        };
+        for (zone, info) in zones.map(ZoneId).zip(report) {
+            let place = self.number(zone).and_then(|n| n.checked_sub(first));
+            let of_drive = place.and_then(|place| found.get(place as usize));
+            if let Some(dead) = of_drive.filter(|zone| zone.state.is_dead()) {
+                info.state = dead.state;
+            }
+        }
+        Ok(())
     }
 }
 
