@@ -8,6 +8,7 @@
 //! through `/dev/fuse`; Persimmon through rings where the kernel is set to offer them.
 
 mod nothing;
+mod phases;
 mod report;
 mod rings;
 mod rows;
@@ -46,7 +47,7 @@ pub struct Options {
     /// Install nothing
     #[arg(long)]
     no_setup: bool,
-    /// Where the images go, for a few minutes: two gigabytes
+    /// Where the images go, for a few minutes: four gigabytes
     #[arg(long, default_value = "/var/tmp")]
     work: PathBuf,
     /// Everything is built, this is root, and these are the library's figures
@@ -117,6 +118,8 @@ fn measure(options: &Options, library: &str) -> Result<bool> {
             options.filters.is_empty() || options.filters.iter().any(|name| row.name.contains(name))
         })
         .collect();
+    let phases = options.filters.is_empty()
+        || options.filters.iter().any(|name| phases::NAME.contains(name.as_str()));
     let turned_on = (!options.no_io_uring).then(TurnedOn::new).transpose();
     let _turned_on = turned_on.unwrap_or_else(|error| {
         eprintln!("{error:#} Measuring as the kernel is set.");
@@ -130,7 +133,14 @@ fn measure(options: &Options, library: &str) -> Result<bool> {
         if round % 2 == 1 {
             kinds.reverse();
         }
-        take(temporary.path(), kinds, &rows, &mut report)?;
+        if !rows.is_empty() {
+            take(temporary.path(), kinds, &rows, &mut report)?;
+        }
+        if phases {
+            let cold = |volume: &Volume| settle(volume, true);
+            let measured = phases::take(&volume::persimmon()?, temporary.path(), cold);
+            report.phases(measured.context(phases::NAME)?);
+        }
     }
     if options.json {
         println!("{:#}", report.json());

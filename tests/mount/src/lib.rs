@@ -13,6 +13,7 @@ pub mod installed;
 pub mod kill;
 pub mod live_tools;
 pub mod many_files;
+pub mod phases;
 pub mod posix;
 pub mod programs;
 pub mod remount;

@@ -6,8 +6,8 @@ use anyhow::{Context, Result};
 
 use crate::volume::{Kind, Volume};
 use crate::{
-    bad_input, damage, endurance, full, installed, kill, live_tools, many_files, remount, scrub,
-    two_devices,
+    bad_input, damage, endurance, full, installed, kill, live_tools, many_files, phases, remount,
+    scrub, two_devices,
 };
 
 /// A named test with volumes of its own.
@@ -71,6 +71,7 @@ pub fn all() -> Vec<Scenario> {
         scrub::SCENARIOS,
         live_tools::SCENARIOS,
         endurance::SCENARIOS,
+        phases::SCENARIOS,
         two_devices::SCENARIOS,
     ]
     .concat()

@@ -4,6 +4,7 @@ use std::fmt::Write as _;
 
 use serde_json::{Value, json};
 
+use super::phases::Phases;
 use super::rows::Row;
 
 /// The library's rows: the example's field, the name, the unit, what a unit is, the bar in units.
@@ -24,6 +25,21 @@ const LIBRARY: [(&str, &str, &str, f64, f64); 2] = [
     ),
 ];
 
+/// Ratios of the three phases: the name, the ratio, the bar.
+type Ratio = (&'static str, fn(&Phases) -> f64, f64);
+const PHASES: [Ratio; 2] = [
+    (
+        "three phases: overwriting / writing, by bytes sent",
+        Phases::overwriting_ratio,
+        0.80,
+    ),
+    (
+        "three phases: reading after / before overwriting",
+        Phases::reading_ratio,
+        0.90,
+    ),
+];
+
 /// Who took a row.
 #[derive(Clone, Copy)]
 pub enum Column {
@@ -38,6 +54,7 @@ pub struct Report {
     /// Persimmon was served through rings.
     rings: bool,
     rows: Vec<Measured>,
+    phases: Vec<Phases>,
     library: Vec<LibraryRow>,
 }
 
@@ -65,6 +82,7 @@ impl Report {
         Report {
             rings,
             rows: Vec::new(),
+            phases: Vec::new(),
             library: Vec::new(),
         }
     }
@@ -91,6 +109,67 @@ impl Report {
         }
     }
 
+    /// Adds one round of the three phases.
+    pub fn phases(&mut self, phases: Phases) {
+        self.phases.push(phases);
+    }
+
+    fn phases_median(&self, figure: impl Fn(&Phases) -> f64) -> f64 {
+        let figures: Vec<f64> = self.phases.iter().map(figure).collect();
+        median(&figures)
+    }
+
+    fn phases_met(&self) -> bool {
+        self.phases.is_empty()
+            || PHASES
+                .iter()
+                .all(|(_, ratio, bar)| self.phases_median(ratio) >= *bar)
+    }
+
+    fn phases_json(&self) -> Value {
+        let all = |figure: fn(&Phases) -> f64| {
+            let figures: Vec<f64> = self.phases.iter().map(figure).collect();
+            json!(figures)
+        };
+        json!({
+            "writing_mb_per_second": all(|p| p.writing.rate),
+            "reading_mb_per_second": all(|p| p.reading),
+            "overwriting_mb_per_second": all(|p| p.overwriting.rate),
+            "reading_again_mb_per_second": all(|p| p.reading_again),
+            "writing_device_mb_per_second": all(|p| p.writing.device_rate),
+            "overwriting_device_mb_per_second": all(|p| p.overwriting.device_rate),
+            "overwriting_ratio_median": self.phases_median(Phases::overwriting_ratio),
+            "reading_ratio_median": self.phases_median(Phases::reading_ratio),
+            "met": self.phases_met(),
+        })
+    }
+
+    fn phases_table(&self) -> String {
+        let mut text = String::new();
+        let Some(first) = self.phases.first() else {
+            return text;
+        };
+        let rate = |figure: fn(&Phases) -> f64| self.phases_median(figure);
+        let _ = writeln!(
+            text,
+            "three phases, {} files, MB/s: writing {:.0} (sent {:.0}), reading {:.0}, \
+             overwriting {:.0} (sent {:.0}), reading {:.0}",
+            first.files,
+            rate(|p| p.writing.rate),
+            rate(|p| p.writing.device_rate),
+            rate(|p| p.reading),
+            rate(|p| p.overwriting.rate),
+            rate(|p| p.overwriting.device_rate),
+            rate(|p| p.reading_again),
+        );
+        for (name, ratio, bar) in PHASES {
+            let found = self.phases_median(ratio);
+            let verdict = if found >= bar { "met" } else { "MISSED" };
+            let _ = writeln!(text, "{name:<58} {found:>10.2} {bar:>22.2} {verdict:>7}");
+        }
+        text
+    }
+
     /// Adds the library's figures.
     pub fn library(&mut self, figures: &Value) {
         for (field, name, unit, scale, bar) in LIBRARY {
@@ -107,7 +186,9 @@ impl Report {
 
     /// True when no bar is missed.
     pub fn all_met(&self) -> bool {
-        self.rows.iter().all(Measured::met) && self.library.iter().all(LibraryRow::met)
+        self.rows.iter().all(Measured::met)
+            && self.phases_met()
+            && self.library.iter().all(LibraryRow::met)
     }
 
     /// Everything, for programs.
@@ -117,6 +198,7 @@ impl Report {
         json!({
             "io_uring": self.rings,
             "mount": mount,
+            "three_phases": self.phases_json(),
             "library": library,
             "all_met": self.all_met(),
         })
@@ -164,6 +246,7 @@ impl Report {
             }
             let _ = writeln!(text);
         }
+        text += &self.phases_table();
         for row in &self.library {
             let _ = writeln!(
                 text,
