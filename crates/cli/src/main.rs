@@ -17,6 +17,7 @@ mod mount;
 mod open;
 mod output;
 mod picture;
+mod plot;
 mod probe;
 mod progress;
 mod recover;

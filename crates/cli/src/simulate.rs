@@ -1,8 +1,16 @@
 //! `persimmon simulate`: what a load costs on a simulated drive.
 
+mod course;
+mod latencies;
+mod page;
+mod zones;
+
+use std::fs::File;
+use std::io::Write;
+use std::path::PathBuf;
 use std::time::Duration;
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use clap::{Args, ValueEnum};
 use persimmon_fuse::size::{parse_basis_points, parse_bytes, show_bytes};
 use persimmon_sim::Timing;
@@ -22,13 +30,16 @@ enum DriveModel {
 }
 
 /// Run a load on a simulated zoned drive and tell what it cost: write amplification, cleaning, wear,
-/// and, with --rounds, latencies in virtual time.
+/// and, with --rounds, latencies in virtual time. Several loads, and several fills, are run one after the
+/// other.
 #[derive(Args)]
 pub struct Simulate {
     /// uniform, zipf[:THETA], hotcold, churn (small files), untar[:directories] (archives of small files, a third
     /// of all files or directories deleted after each), compaction[:unhinted] (files with two
-    /// lifetimes, told by hints or not)
-    workload: Load,
+    /// lifetimes, told by hints or not), replay:FILE (a trace: log of fio, or table as of MSR Cambridge or
+    /// Alibaba)
+    #[arg(required = true, value_name = "WORKLOAD")]
+    workloads: Vec<Load>,
     /// Zones of the drive
     #[arg(long, default_value_t = 2000)]
     zones: u32,
@@ -38,9 +49,9 @@ pub struct Simulate {
     /// Zones open and active at most; 0: any number
     #[arg(long, default_value_t = 14)]
     active: u32,
-    /// Live data, as a share of the capacity of data zones and free zones
-    #[arg(long, default_value_t = 0.8, value_name = "SHARE")]
-    fill: f64,
+    /// Live data, as a share of the capacity of data zones and free zones; several: 0.3,0.85
+    #[arg(long, default_values_t = [0.8], value_delimiter = ',', value_name = "SHARE")]
+    fill: Vec<f64>,
     /// Popular blocks of zipf and hotcold lie next to each other
     #[arg(long)]
     clustered: bool,
@@ -81,36 +92,66 @@ pub struct Simulate {
     /// Pause of a client after each round in microseconds, with --rounds
     #[arg(long, default_value_t = 200, requires = "rounds")]
     think: u64,
-    /// Print JSON
+    /// Write a page with plots: one file that needs no other, and no network
+    #[arg(long, value_name = "FILE")]
+    html: Option<PathBuf>,
+    /// Print JSON: of several runs a list
     #[arg(long)]
     json: bool,
 }
 
 impl Simulate {
     pub fn run(&self) -> Result<u8> {
-        let plan = self.plan();
+        // A run may take long: better to know before that its page cannot be written.
+        let page = match &self.html {
+            Some(path) => {
+                let file = File::create(path);
+                Some(file.with_context(|| format!("writing {}", path.display()))?)
+            }
+            None => None,
+        };
+        let mut reports = Vec::new();
         let bar = Progress::start("simulating", !self.json);
-        let report = run(&plan, &mut |share| {
-            bar.advance(self.workload.to_string(), (share * 1000.0) as u64, 1000);
-        })?;
+        for load in &self.workloads {
+            for fill in &self.fill {
+                let plan = self.plan(load.clone(), *fill);
+                let report = run(&plan, &mut |share| {
+                    bar.advance(format!("{load} {fill}"), (share * 1000.0) as u64, 1000);
+                })?;
+                reports.push(report);
+            }
+        }
         drop(bar);
-        if self.json {
-            output::json(&report)?;
-        } else {
-            say(&report);
+        if let (Some(mut file), Some(path)) = (page, &self.html) {
+            let arguments: Vec<String> = std::env::args().skip(1).collect();
+            let command = format!("persimmon {}", arguments.join(" "));
+            file.write_all(page::page(&reports, &command).as_bytes())
+                .with_context(|| format!("writing {}", path.display()))?;
+        }
+        match (self.json, reports.as_slice()) {
+            (true, [report]) => output::json(report)?,
+            (true, reports) => output::json(&reports)?,
+            (false, reports) => {
+                for (number, report) in reports.iter().enumerate() {
+                    if number > 0 {
+                        println!("\n");
+                    }
+                    say(report);
+                }
+            }
         }
         Ok(0)
     }
 
-    fn plan(&self) -> Plan {
+    fn plan(&self, load: Load, fill: f64) -> Plan {
         let defaults = Plan::default();
         Plan {
-            load: self.workload,
+            load,
             clustered: self.clustered,
             zones: self.zones,
             zone_blocks: (self.zone_size / BLOCK_BYTES).min(u32::MAX.into()) as u32,
             active_max: (self.active > 0).then_some(self.active),
-            fill: self.fill,
+            fill,
             warm_up_volumes: self.warm_up,
             volumes: self.volumes,
             seed: self.seed,

@@ -5,7 +5,7 @@
 use std::time::Duration;
 
 use persimmon_sim::Timing;
-use persimmon_sim::measure::{Pace, Plan, Report, run};
+use persimmon_sim::measure::{Look, Pace, Plan, Report, run};
 
 fn plan(load: &str) -> Plan {
     Plan {
@@ -87,6 +87,53 @@ fn hints_for_two_lifetimes_spare_the_moving() {
     assert!(unhinted > 1.5, "{unhinted}");
 }
 
+/// Half of the file's blocks are never written again, so the fill counts them, and the trace begins anew when it ends.
+#[test]
+fn a_recorded_trace_is_replayed() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("trace.log");
+    let mut log = "fio version 2 iolog\n/a add\n/a open\n".to_owned();
+    for n in 0..500u64 {
+        log += &format!("/a write {} 16384\n", (n * 7919) % 500 * 16384);
+        if n % 10 == 0 {
+            log += "/a sync\n/a trim 0 8192\n";
+        }
+    }
+    std::fs::write(&path, log).unwrap();
+    let load = format!("replay:{}", path.display());
+    let report = measured(&plan(&load));
+    assert_eq!(report.load, load);
+    assert!((report.fill - 0.5).abs() < 0.03, "{}", report.fill);
+
+    let small = Plan {
+        zones: 32,
+        fill: 0.3,
+        ..plan(&load)
+    };
+    let refused = run(&small, &mut |_| {}).unwrap_err().to_string();
+    assert!(refused.contains("as many zones"), "{refused}");
+}
+
+/// Looks begin with the overwriting and end with the run; what they counted is what is reported.
+#[test]
+fn the_course_of_a_run_leads_to_its_report() {
+    let report = measured(&plan("uniform"));
+    let course = &report.course;
+    let bytes = |look: &Look| look.statistics.user_bytes;
+    assert!(course.looks.is_sorted_by_key(bytes) && course.looks.len() > 100);
+    let end = course.looks.last().unwrap();
+    assert_eq!(bytes(end) - course.measured_from_bytes, report.user_bytes);
+    let before = course
+        .looks
+        .partition_point(|look| bytes(look) < course.measured_from_bytes);
+    let measured = end.statistics.since(&course.looks[before].statistics);
+    let found = measured.write_amplification();
+    let error = found / report.write_amplification - 1.0;
+    assert!(error.abs() < 0.05, "{found} {}", report.write_amplification);
+    assert_eq!((course.zones.len(), course.resets.len()), (96, 96));
+    assert!(course.reads.is_empty());
+}
+
 #[test]
 fn the_same_plan_gives_the_same_figures() {
     let figures = || {
@@ -110,6 +157,12 @@ fn latencies_are_in_virtual_time() {
     });
     let (reads, syncs) = (report.reads.unwrap(), report.syncs.unwrap());
     assert_eq!((reads.count, syncs.count), (400, 400));
+    let syncs_curve = &report.course.syncs;
+    assert_eq!(
+        syncs_curve.last().map(|p| (p.share, p.micros)),
+        Some((1.0, syncs.longest))
+    );
+    assert!(report.course.timed && !report.course.looks.is_empty());
     // One block: 10 us and 0.9 us for each KiB.
     assert!((13.0..100.0).contains(&reads.p50), "{reads:?}");
     assert!(syncs.p50 <= syncs.p99 && syncs.p99 <= syncs.p99_9 && syncs.p99_9 <= syncs.longest);

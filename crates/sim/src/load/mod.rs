@@ -4,31 +4,36 @@
 
 mod files;
 mod popularity;
+mod trace;
 mod zipf;
 
 use std::fmt;
+use std::path::Path;
 use std::str::FromStr;
+use std::sync::Arc;
 
 pub use files::{FileChange, FileLife, Files, Shape};
 pub use popularity::{Popularity, Scatter};
+pub use trace::{Trace, TraceChange};
 pub use zipf::Zipf;
 
 /// The exponent that YCSB made usual.
 pub const THETA_DEFAULT: f64 = 0.99;
 
 /// A kind of load.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub enum Load {
     /// Blocks of one file are overwritten, which one as `Popularity` says.
     Overwrite(Popularity),
     /// Files are made and deleted.
     Files(Shape),
+    /// What was recorded elsewhere is written again, from its beginning when it ends.
+    Replay(Arc<Trace>),
 }
 
 impl Load {
     /// Its names, for help texts.
-    pub const NAMES: &'static str =
-        "uniform, zipf[:THETA], hotcold, churn, untar[:directories], compaction[:unhinted]";
+    pub const NAMES: &'static str = "uniform, zipf[:THETA], hotcold, churn, untar[:directories], compaction[:unhinted], replay:FILE";
 }
 
 impl FromStr for Load {
@@ -48,6 +53,8 @@ impl FromStr for Load {
                 }
                 Load::Overwrite(Popularity::Zipf { theta })
             }
+            ("replay", Some(path)) => Load::Replay(Arc::new(Trace::read(Path::new(path))?)),
+            ("replay", None) => return Err("replay:FILE replays which trace?".into()),
             ("compaction", Some("unhinted")) => Load::Files(Shape::Compaction { hints: false }),
             ("untar", Some("directories")) => Load::Files(Shape::Untar { directories: true }),
             (_, Some(_)) => return Err(format!("{name} takes no parameter")),
@@ -71,6 +78,7 @@ impl fmt::Display for Load {
             Load::Overwrite(Popularity::Uniform) => write!(f, "uniform"),
             Load::Overwrite(Popularity::Zipf { theta }) => write!(f, "zipf:{theta}"),
             Load::Overwrite(Popularity::HotCold { .. }) => write!(f, "hotcold"),
+            Load::Replay(trace) => write!(f, "replay:{}", trace.name),
             Load::Files(Shape::Churn) => write!(f, "churn"),
             Load::Files(Shape::Untar { directories: false }) => write!(f, "untar"),
             Load::Files(Shape::Untar { directories: true }) => write!(f, "untar:directories"),

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use persimmon_device::BLOCK_SIZE;
 use persimmon_engine::{Error, FormatOptions, Intent, Progress, Task, Volume};
@@ -15,9 +16,9 @@ use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 
 use super::report::Usage;
-use super::{MeasureError, Plan};
+use super::{Look, MeasureError, Plan};
 use crate::device::pattern;
-use crate::load::{FileChange, FileLife, Files, Load, Scatter, Shape};
+use crate::load::{FileChange, FileLife, Files, Load, Scatter, Shape, Trace, TraceChange};
 use crate::{SimConfig, SimDevice};
 
 /// Blocks written by one call where it is long.
@@ -43,8 +44,7 @@ enum Subject {
     File {
         ino: Ino,
         blocks: u64,
-        scatter: Scatter,
-        rng: ChaCha8Rng,
+        source: Source,
     },
     Files {
         files: Files,
@@ -52,6 +52,31 @@ enum Subject {
         inodes: HashMap<u64, Ino>,
         shape: Shape,
     },
+}
+
+/// Where what is done to the file next comes from.
+enum Source {
+    Drawn {
+        scatter: Scatter,
+        rng: Box<ChaCha8Rng>,
+    },
+    Recorded { trace: Arc<Trace>, next: usize },
+}
+
+impl Source {
+    fn next(&mut self) -> TraceChange {
+        match self {
+            Source::Drawn { scatter, rng } => TraceChange::Write {
+                block: scatter.draw(rng),
+                blocks: 1,
+            },
+            Source::Recorded { trace, next } => {
+                let change = trace.changes.get(*next);
+                *next = (*next + 1) % trace.changes.len().max(1);
+                change.copied().unwrap_or(TraceChange::Sync)
+            }
+        }
+    }
 }
 
 /// Files have no times here.
@@ -85,14 +110,24 @@ impl Drive {
         };
         let vfs = Vfs::new(Arc::clone(&volume), Arc::new(NoClock), options);
         let rng = ChaCha8Rng::seed_from_u64(plan.seed);
-        let subject = match plan.load {
-            Load::Overwrite(popularity) => Subject::File {
-                ino: nameless_file(&volume)?,
+        let file = |source| {
+            let ino = nameless_file(&volume)?;
+            Ok::<_, MeasureError>(Subject::File {
+                ino,
                 blocks: 0,
-                scatter: Scatter::new(popularity, 1, plan.clustered),
-                rng,
-            },
-            Load::Files(shape) => Subject::Files {
+                source,
+            })
+        };
+        let subject = match &plan.load {
+            Load::Overwrite(popularity) => file(Source::Drawn {
+                scatter: Scatter::new(*popularity, 1, plan.clustered),
+                rng: Box::new(rng),
+            })?,
+            Load::Replay(trace) => file(Source::Recorded {
+                trace: Arc::clone(trace),
+                next: 0,
+            })?,
+            &Load::Files(shape) => Subject::Files {
                 files: Files::new(shape, 0, plan.zone_blocks.into(), rng),
                 directories: HashMap::new(),
                 inodes: HashMap::new(),
@@ -116,12 +151,22 @@ impl Drive {
             Subject::File {
                 ino,
                 blocks,
-                scatter,
-                ..
+                source,
             } => {
                 let (ino, before) = (*ino, *blocks);
-                if let Load::Overwrite(popularity) = plan.load {
-                    *scatter = Scatter::new(popularity, target, plan.clustered);
+                match (source, &plan.load) {
+                    (Source::Drawn { scatter, .. }, Load::Overwrite(popularity)) => {
+                        *scatter = Scatter::new(*popularity, target, plan.clustered);
+                    }
+                    (Source::Recorded { trace, .. }, _) if trace.blocks > target => {
+                        return Err(MeasureError::Plan(format!(
+                            "the trace writes to {} blocks, and {target} make the drive as full as asked for: \
+                             it takes {} times as many zones",
+                            trace.blocks,
+                            trace.blocks.div_ceil(target.max(1))
+                        )));
+                    }
+                    _ => {}
                 }
                 *blocks = target;
                 if target < before {
@@ -146,11 +191,16 @@ impl Drive {
     /// The next operation of the load, and now and then what is due in the background.
     pub fn operate(&mut self) -> Result<(), MeasureError> {
         match &mut self.subject {
-            Subject::File {
-                ino, scatter, rng, ..
-            } => {
-                let (ino, block) = (*ino, scatter.draw(rng));
-                self.write(ino, block, 1)?;
+            Subject::File { ino, source, .. } => {
+                let (ino, now) = (*ino, Timestamp::default());
+                match source.next() {
+                    TraceChange::Write { block, blocks } => self.write(ino, block, blocks)?,
+                    TraceChange::Trim { block, blocks } => {
+                        let bytes = [block, blocks].map(|n| n * BLOCK_SIZE as u64);
+                        self.volume.punch(ino, bytes[0], bytes[1], now)?;
+                    }
+                    TraceChange::Sync => self.volume.sync_file(ino)?,
+                }
             }
             Subject::Files { files, .. } => {
                 let change = files.draw();
@@ -290,6 +340,15 @@ impl Drive {
         match self.subject {
             Subject::File { ino, blocks, .. } => Some((ino, blocks)),
             Subject::Files { .. } => None,
+        }
+    }
+
+    /// How things stand, at a time of the caller's.
+    pub fn look(&self, time: Duration) -> Look {
+        Look {
+            time,
+            statistics: self.volume.statistics(),
+            usage: self.usage(),
         }
     }
 

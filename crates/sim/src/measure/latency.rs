@@ -4,6 +4,11 @@ use std::time::Duration;
 
 use serde::Serialize;
 
+use super::Percentile;
+
+/// Points of a curve from one nine to the next.
+const CURVE_STEPS: f64 = 24.0;
+
 /// Latencies of one kind of operation.
 #[derive(Clone, Debug, Default)]
 pub struct Latencies(Vec<Duration>);
@@ -34,6 +39,33 @@ impl Latencies {
         self.0.extend(other.0);
     }
 
+    /// The whole distribution: from the shortest to the longest, ever closer to the end.
+    #[must_use]
+    pub fn curve(mut self) -> Vec<Percentile> {
+        self.0.sort_unstable();
+        let count = self.0.len();
+        let mut curve: Vec<Percentile> = Vec::new();
+        let mut last = 0;
+        for step in 0.. {
+            // Of those that took longer, as many stay out in each decade as are steps in one.
+            let longer = (count as f64) * 10f64.powf(-f64::from(step) / CURVE_STEPS);
+            let rank = count - (longer as usize).min(count);
+            if rank > last
+                && let Some(latency) = self.0.get(rank - 1)
+            {
+                last = rank;
+                curve.push(Percentile {
+                    share: rank as f64 / count as f64,
+                    micros: latency.as_secs_f64() * 1e6,
+                });
+            }
+            if rank == count {
+                return curve;
+            }
+        }
+        curve
+    }
+
     /// Of all so far.
     #[must_use]
     pub fn percentiles(mut self) -> Percentiles {
@@ -53,6 +85,26 @@ impl Latencies {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn curves_rise_to_the_longest() {
+        assert_eq!(Latencies::default().curve(), []);
+        let mut latencies = Latencies::default();
+        (1..=1000).for_each(|n| latencies.add(Duration::from_micros(n)));
+        let curve = latencies.curve();
+        for pair in curve.windows(2) {
+            assert!(pair[0].share < pair[1].share && pair[0].micros <= pair[1].micros);
+        }
+        assert!(curve.len() > 50 && curve[0].share < 0.1);
+        let end = curve[curve.len() - 1];
+        assert!(end.share == 1.0 && (end.micros - 1000.0).abs() < 1e-6);
+        // One in a thousand is told of, too.
+        assert!(
+            curve
+                .iter()
+                .any(|p| p.share == 0.999 && (p.micros - 999.0).abs() < 1e-6)
+        );
+    }
 
     #[test]
     fn percentiles_are_ranks() {

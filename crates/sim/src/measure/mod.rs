@@ -6,8 +6,9 @@
 //! with unique data that does not compress and a staging buffer too small to absorb anything.
 //! How full a volume is: live data over the capacity of the zones that hold data or are free.
 //!
-//! A run is [`run`] of a [`Plan`]; loads are [`crate::load`]. A recorded trace would be one more load.
+//! A run is [`run`] of a [`Plan`]; loads are [`crate::load`].
 
+mod course;
 mod drive;
 mod latency;
 mod plan;
@@ -15,9 +16,10 @@ mod report;
 mod run;
 mod timed;
 
+pub use course::{Course, Look, Percentile};
 pub use latency::{Latencies, Percentiles};
 pub use plan::{Pace, Plan};
-pub use report::{Report, Spread, Written};
+pub use report::{Report, Spread, Usage, Written};
 pub use run::run;
 
 /// Why a measurement ended early.

@@ -3,7 +3,7 @@
 use persimmon_engine::Statistics;
 use serde::Serialize;
 
-use super::Percentiles;
+use super::{Course, Percentiles};
 
 /// The outcome of a run.
 #[derive(Clone, Debug, Serialize)]
@@ -49,6 +49,9 @@ pub struct Report {
     pub writes: Option<Percentiles>,
     /// Syncs, in virtual time.
     pub syncs: Option<Percentiles>,
+    /// How it came to this, for plots.
+    #[serde(skip)]
+    pub course: Course,
 }
 
 /// Bytes sent to the device per byte that users flushed.

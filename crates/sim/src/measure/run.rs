@@ -1,5 +1,8 @@
 //! A measurement from its beginning to its end.
 
+use std::time::Duration;
+
+use super::course::{Course, Looks};
 use super::drive::Drive;
 use super::report::{Report, Spread, Usage, Written};
 use super::{MeasureError, Plan, timed};
@@ -11,7 +14,7 @@ use crate::placement::uniform_bound;
 const SETTLE_VOLUMES: f64 = 0.5;
 /// First fill as a share of the one asked for.
 const FIRST_FILL: f64 = 0.9;
-/// Looks at the zones while it is measured.
+/// Looks at the zones in each part of the writing, of which what is measured is one.
 const LOOKS: u64 = 64;
 /// Blocks written between two calls of the caller's `progress`.
 const PROGRESS_BYTES: u64 = 16 << 20;
@@ -32,7 +35,12 @@ pub fn run(plan: &Plan, progress: &mut dyn FnMut(f64)) -> Result<Report, Measure
     drive.fill(plan, target)?;
     let volumes = plan.warm_up_volumes + plan.volumes;
     let total = volumes * capacity * plan.fill * 4096.0;
-    let warm_up = Writing { plan, total };
+    let mut looks = Looks::default();
+    let mut warm_up = Writing {
+        plan,
+        total,
+        looks: &mut looks,
+    };
     let settle = SETTLE_VOLUMES.min(plan.warm_up_volumes);
     let settled = warm_up.write(&mut drive, settle * target as f64, progress)?;
     let target = (settled.capacity * plan.fill) as u64;
@@ -45,7 +53,8 @@ pub fn run(plan: &Plan, progress: &mut dyn FnMut(f64)) -> Result<Report, Measure
     let usage = match &plan.pace {
         None => warm_up.write(&mut drive, plan.volumes * target as f64, progress)?,
         Some(pace) => {
-            latencies = timed::run(&drive, plan, pace)?;
+            looks = Looks::default();
+            latencies = timed::run(&drive, plan, pace, &mut looks)?;
             drive.usage()
         }
     };
@@ -53,6 +62,18 @@ pub fn run(plan: &Plan, progress: &mut dyn FnMut(f64)) -> Result<Report, Measure
     let fill = usage.live / usage.capacity;
     let raw = f64::from(plan.zones) * f64::from(plan.zone_blocks);
     let timed = plan.pace.is_some();
+    let resets = drive.device.zone_resets();
+    let course = Course {
+        looks: looks.into_vec(),
+        timed,
+        measured_from_bytes: before.user_bytes,
+        volume_bytes: target * 4096,
+        zones: drive.volume.zones(),
+        resets: resets.clone(),
+        reads: latencies.reads.clone().curve(),
+        writes: latencies.writes.clone().curve(),
+        syncs: latencies.syncs.clone().curve(),
+    };
     Ok(Report {
         load: plan.load.to_string(),
         zones: plan.zones,
@@ -71,10 +92,11 @@ pub fn run(plan: &Plan, progress: &mut dyn FnMut(f64)) -> Result<Report, Measure
         checkpoints: statistics.checkpoints,
         zone_checkpoints: statistics.zone_checkpoints,
         usage,
-        resets: Spread::of(&drive.device.zone_resets()),
+        resets: Spread::of(&resets),
         reads: timed.then(|| latencies.reads.percentiles()),
         writes: timed.then(|| latencies.writes.percentiles()),
         syncs: timed.then(|| latencies.syncs.percentiles()),
+        course,
     })
 }
 
@@ -82,13 +104,14 @@ struct Writing<'a> {
     plan: &'a Plan,
     /// Bytes written by the whole plan.
     total: f64,
+    looks: &'a mut Looks,
 }
 
 impl Writing<'_> {
     /// Carries out operations until so many blocks were flushed. Answers what the zones were used for
     /// meanwhile.
     fn write(
-        &self,
+        &mut self,
         drive: &mut Drive,
         blocks: f64,
         progress: &mut dyn FnMut(f64),
@@ -102,7 +125,9 @@ impl Writing<'_> {
             let now = drive.volume.statistics().user_bytes;
             if now >= next_look || now >= end {
                 looks += 1;
-                usage.add(&drive.usage());
+                let look = drive.look(Duration::ZERO);
+                usage.add(&look.usage);
+                self.looks.add(look);
                 next_look = now + look_bytes;
             }
             if now >= next_progress {
@@ -114,7 +139,7 @@ impl Writing<'_> {
             }
             // Counting is not free: not after each block.
             let operations = match self.plan.load {
-                Load::Overwrite(_) => 64,
+                Load::Overwrite(_) | Load::Replay(_) => 64,
                 Load::Files(_) => 1,
             };
             for _ in 0..operations {

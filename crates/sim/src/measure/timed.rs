@@ -1,6 +1,7 @@
 //! Clients in virtual time, and the background work that goes on beside them as on a mount.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use persimmon_device::BLOCK_SIZE;
@@ -10,6 +11,7 @@ use persimmon_format::inode::Timestamp;
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
+use super::course::Looks;
 use super::drive::Drive;
 use super::{Latencies, MeasureError, Pace, Plan};
 use crate::VirtualClock;
@@ -39,8 +41,14 @@ struct Work<'a> {
     pace: Pace,
 }
 
-pub(super) fn run(drive: &Drive, plan: &Plan, pace: &Pace) -> Result<Measured, MeasureError> {
-    let (Some((ino, blocks)), Load::Overwrite(popularity)) = (drive.file(), plan.load) else {
+/// Lets the clients do their rounds; looks are taken as often as a mount looks for work.
+pub(super) fn run(
+    drive: &Drive,
+    plan: &Plan,
+    pace: &Pace,
+    looks: &mut Looks,
+) -> Result<Measured, MeasureError> {
+    let (Some((ino, blocks)), Load::Overwrite(popularity)) = (drive.file(), &plan.load) else {
         let why = "latencies are measured with loads that overwrite one file";
         return Err(MeasureError::Plan(why.into()));
     };
@@ -54,7 +62,7 @@ pub(super) fn run(drive: &Drive, plan: &Plan, pace: &Pace) -> Result<Measured, M
         blocks,
         pace: *pace,
     };
-    let scatter = &Scatter::new(popularity, blocks, plan.clustered);
+    let scatter = &Scatter::new(*popularity, blocks, plan.clustered);
     let at_work = &AtomicUsize::new(pace.clients as usize);
     let mut clients: Vec<Client<'_, Result<Measured, MeasureError>>> = Vec::new();
     for client in 0..u64::from(pace.clients) {
@@ -65,6 +73,15 @@ pub(super) fn run(drive: &Drive, plan: &Plan, pace: &Pace) -> Result<Measured, M
             Ok(measured?)
         }));
     }
+    let begin = clock.now();
+    let looks = &Mutex::new(looks);
+    let look = move || {
+        let look = drive.look(clock.now().saturating_sub(begin));
+        looks
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .add(look);
+    };
     let tasks = [
         (Task::CheckpointIfDue, TICK),
         (Task::CleanIfDue, CLEANING_TICK),
@@ -76,6 +93,9 @@ pub(super) fn run(drive: &Drive, plan: &Plan, pace: &Pace) -> Result<Measured, M
             while at_work.load(Ordering::Relaxed) > 0 {
                 clock.sleep(tick);
                 work.background(task)?;
+                if task == Task::CheckpointIfDue {
+                    look();
+                }
             }
             Ok(Measured::default())
         }));
@@ -87,6 +107,7 @@ pub(super) fn run(drive: &Drive, plan: &Plan, pace: &Pace) -> Result<Measured, M
         all.writes.merge(measured.writes);
         all.syncs.merge(measured.syncs);
     }
+    look();
     Ok(all)
 }
 
