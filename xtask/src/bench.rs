@@ -119,7 +119,10 @@ fn measure(options: &Options, library: &str) -> Result<bool> {
         })
         .collect();
     let phases = options.filters.is_empty()
-        || options.filters.iter().any(|name| phases::NAME.contains(name.as_str()));
+        || options
+            .filters
+            .iter()
+            .any(|name| phases::NAME.contains(name.as_str()));
     let turned_on = (!options.no_io_uring).then(TurnedOn::new).transpose();
     let _turned_on = turned_on.unwrap_or_else(|error| {
         eprintln!("{error:#} Measuring as the kernel is set.");

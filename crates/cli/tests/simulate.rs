@@ -132,7 +132,7 @@ fn several_runs_are_side_by_side_and_latencies_are_plotted() {
     let sections: Vec<&str> = document
         .descendants()
         .filter(|n| n.has_tag_name("h2"))
-        .filter_map(|n| n.descendants().filter_map(|text| text.text()).last())
+        .filter_map(|n| n.descendants().filter_map(|text| text.text()).next_back())
         .collect();
     assert_eq!(sections.len(), 3, "{sections:?}");
     assert!(sections[1].starts_with("uniform") && sections[2].starts_with("zipf:0.99"));

@@ -111,7 +111,7 @@ fn a_recorded_trace_is_replayed() {
         ..plan(&load)
     };
     let refused = run(&small, &mut |_| {}).unwrap_err().to_string();
-    assert!(refused.contains("as many zones"), "{refused}");
+    assert!(refused.contains("it takes 106 zones"), "{refused}");
 }
 
 /// Looks begin with the overwriting and end with the run; what they counted is what is reported.

@@ -59,7 +59,10 @@ fn verify(file: &Large, generation: u64) -> Result<()> {
         open.read_exact(&mut found)?;
         same_bytes(&found, &piece).with_context(|| format!("MiB {number}"))?;
     }
-    ensure!(open.read(&mut found)? == 0, "it is longer than it was written");
+    ensure!(
+        open.read(&mut found)? == 0,
+        "it is longer than it was written"
+    );
     Ok(())
 }
 
@@ -71,16 +74,12 @@ fn at_once(
 ) -> Result<()> {
     std::thread::scope(|scope| {
         let body = &body;
-        let job = |files: &Vec<Large>| -> Result<()> {
-            for file in files {
-                body(file, generation).with_context(|| file.path.display().to_string())?;
-            }
-            Ok(())
+        let one = move |file: &Large| {
+            body(file, generation).with_context(|| file.path.display().to_string())
         };
-        let job = &job;
         let threads: Vec<_> = jobs
             .iter()
-            .map(|files| scope.spawn(move || job(files)))
+            .map(|files| scope.spawn(move || files.iter().try_for_each(one)))
             .collect();
         threads
             .into_iter()
@@ -128,7 +127,9 @@ fn fragments(volume: &Volume, path: &Path) -> Result<u64> {
         if next.as_ref() != Some(&begin) {
             fragments += 1;
         }
-        let blocks = extent["blocks"].as_u64().context("an extent without blocks")?;
+        let blocks = extent["blocks"]
+            .as_u64()
+            .context("an extent without blocks")?;
         next = Some((begin.0, block + blocks));
     }
     Ok(fragments)
@@ -156,7 +157,10 @@ fn large_files_of_eight_jobs_are_overwritten_and_stay_in_long_pieces(
         volume.unmount()?;
         if volume.kind == Kind::Persimmon {
             let blocks = run_blocks(&volume, &jobs)?;
-            println!("      {blocks} blocks in a row after writing {} times", generation + 1);
+            println!(
+                "      {blocks} blocks in a row after writing {} times",
+                generation + 1
+            );
             ensure!(
                 blocks >= FRAGMENT_BLOCKS_MIN,
                 "only {blocks} blocks lie in a row, on average"

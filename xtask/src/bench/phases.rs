@@ -67,11 +67,7 @@ struct Piece {
 
 /// Takes all phases on a new volume in `work`. `cold` is called before each that reads, and leaves nothing in
 /// memory.
-pub fn take(
-    persimmon: &Path,
-    work: &Path,
-    cold: impl Fn(&Volume) -> Result<()>,
-) -> Result<Phases> {
+pub fn take(persimmon: &Path, work: &Path, cold: impl Fn(&Volume) -> Result<()>) -> Result<Phases> {
     let kind = crate::volume::Kind::Persimmon;
     let volume = Volume::create(kind, persimmon, work, "phases", IMAGE_BYTES, &[])?;
     volume.mount()?;

@@ -212,7 +212,9 @@ impl Files {
         let mut draw = || rng.random_range(0..ARCHIVES) == 0;
         let (going, staying): (Vec<File>, Vec<File>) =
             kind.files.drain(..).partition(|file| match directories {
-                true => *of_directories.entry(file.directory).or_insert_with(&mut draw),
+                true => *of_directories
+                    .entry(file.directory)
+                    .or_insert_with(&mut draw),
                 false => draw(),
             });
         kind.files = staying.into();
@@ -323,7 +325,11 @@ mod tests {
                 FileChange::Make { directory, .. } => {
                     rounds += u64::from(!going.is_empty());
                     for (directory, gone) in going.drain() {
-                        assert_eq!(there.remove(&directory), Some(gone), "directory {directory}");
+                        assert_eq!(
+                            there.remove(&directory),
+                            Some(gone),
+                            "directory {directory}"
+                        );
                     }
                     *there.entry(directory).or_default() += 1;
                 }

@@ -47,7 +47,8 @@ pub enum TraceChange {
 /// An operation as it was recorded: bytes of a file, if it has any.
 #[derive(Clone, Copy, Debug)]
 struct Line<'a> {
-    file: &'a str,
+    /// Host and disk, or a path.
+    file: (&'a str, &'a str),
     does: Does,
     offset: u64,
     bytes: u64,
@@ -104,7 +105,7 @@ impl Trace {
             }
         };
         let header = usize::from(matches!(kind, Kind::Fio { .. }));
-        let mut files: HashMap<&str, usize> = HashMap::new();
+        let mut files: HashMap<(&str, &str), usize> = HashMap::new();
         let mut found: Vec<(usize, Does, u64, u64)> = Vec::new();
         for (number, text) in text.lines().enumerate().skip(header) {
             let line = kind
@@ -113,13 +114,13 @@ impl Trace {
             if let Some(line) = line {
                 let next = files.len();
                 let file = *files.entry(line.file).or_insert(next);
-                let block = BLOCK_SIZE as u64;
-                let end = line.offset.saturating_add(line.bytes).div_ceil(block);
-                let first = line.offset / block;
-                if end - first > OPERATION_BLOCKS_MAX {
+                if line.bytes / BLOCK_SIZE as u64 > OPERATION_BLOCKS_MAX {
                     return Err(format!("line {}: {} bytes at once", number + 1, line.bytes));
                 }
-                found.push((file, line.does, first, end));
+                let (first, end) = line.blocks();
+                if first < end || line.does == Does::Sync {
+                    found.push((file, line.does, first, end));
+                }
             }
         }
         let ranges = lay_out(&found);
@@ -141,6 +142,18 @@ impl Trace {
     }
 }
 
+impl Line<'_> {
+    /// The first of its blocks, and the one after the last: of a trim those that go as a whole.
+    fn blocks(&self) -> (u64, u64) {
+        let block = BLOCK_SIZE as u64;
+        let end = self.offset.saturating_add(self.bytes);
+        match self.does {
+            Does::Trim => (self.offset.div_ceil(block), end / block),
+            Does::Write | Does::Sync => (self.offset / block, end.div_ceil(block)),
+        }
+    }
+}
+
 impl Kind {
     /// What a line says; `None` where it writes nothing.
     fn line(self, text: &str) -> Result<Option<Line<'_>>, String> {
@@ -156,13 +169,17 @@ impl Kind {
         }
         let (file, does, offset, bytes) = match (self, words.as_slice()) {
             (_, []) => return Ok(None),
-            (Kind::Fio { .. }, [file, does]) => (*file, *does, "0", "0"),
+            (Kind::Fio { .. }, [file, does]) => ((*file, ""), *does, "0", "0"),
             (Kind::Fio { .. }, [_, _, _]) => return Ok(None),
-            (Kind::Fio { .. }, [file, does, offset, bytes]) => (*file, *does, *offset, *bytes),
-            (Kind::Cambridge, [_, _, file, does, offset, bytes, _]) => {
-                (*file, *does, *offset, *bytes)
+            (Kind::Fio { .. }, [file, does, offset, bytes]) => {
+                ((*file, ""), *does, *offset, *bytes)
             }
-            (Kind::Alibaba, [file, does, offset, bytes, _]) => (*file, *does, *offset, *bytes),
+            (Kind::Cambridge, [_, host, disk, does, offset, bytes, _]) => {
+                ((*host, *disk), *does, *offset, *bytes)
+            }
+            (Kind::Alibaba, [disk, does, offset, bytes, _]) => {
+                ((*disk, ""), *does, *offset, *bytes)
+            }
             _ => return Err(format!("{} words", words.len())),
         };
         let does = match does {
@@ -247,10 +264,11 @@ mod tests {
     fn logs_of_fio_are_read() {
         let log = "fio version 2 iolog\n/a add\n/a open\n/b add\n/b open\n/a write 40960 8192\n\
                    /b write 4096 4096\n/a read 0 4096\n/a wait 100\n/a write 45056 8192\n/a sync\n\
-                   /a trim 0 45056\n/b datasync\n/a close\n";
+                   /a trim 0 49000\n/b datasync\n/a trim 40961 4096\n/a close\n";
         let trace = Trace::parse("log", log).unwrap();
         // Blocks 10 to 12 of the one file, block 1 of the other.
         assert_eq!(trace.blocks, 4);
+        // The trim ends inside block 11, which stays.
         let trim = TraceChange::Trim {
             block: 0,
             blocks: 1,

@@ -52,12 +52,14 @@ pub struct Percentile {
     pub micros: f64,
 }
 
-/// Looks while they are taken, evenly thinned so that they are never many.
+/// Looks while they are taken, evenly thinned so that they are never many; the last one stays.
 #[derive(Debug)]
 pub(super) struct Looks {
     kept: Vec<Look>,
     every: usize,
     seen: usize,
+    /// The newest, if it was left out.
+    last: Option<Look>,
 }
 
 impl Default for Looks {
@@ -66,13 +68,15 @@ impl Default for Looks {
             kept: Vec::new(),
             every: 1,
             seen: 0,
+            last: None,
         }
     }
 }
 
 impl Looks {
-    /// One more, unless it is one of those left out.
+    /// One more.
     pub fn add(&mut self, look: Look) {
+        self.last = Some(look);
         if self.seen.is_multiple_of(self.every) {
             if self.kept.len() == LOOKS_MAX {
                 let mut odd = true;
@@ -84,12 +88,14 @@ impl Looks {
             }
             if self.seen.is_multiple_of(self.every) {
                 self.kept.push(look);
+                self.last = None;
             }
         }
         self.seen += 1;
     }
 
-    pub fn into_vec(self) -> Vec<Look> {
+    pub fn into_vec(mut self) -> Vec<Look> {
+        self.kept.extend(self.last);
         self.kept
     }
 }
@@ -110,6 +116,8 @@ mod tests {
             });
         }
         let times: Vec<u64> = looks.into_vec().iter().map(|l| l.time.as_secs()).collect();
+        let (last, times) = times.split_last().unwrap();
+        assert_eq!(*last, count - 1);
         assert!((LOOKS_MAX / 2..=LOOKS_MAX).contains(&times.len()));
         assert!(times.iter().enumerate().all(|(i, t)| *t == 16 * i as u64));
     }

@@ -47,7 +47,7 @@ enum Subject {
         source: Source,
     },
     Files {
-        files: Files,
+        files: Box<Files>,
         directories: HashMap<u64, Ino>,
         inodes: HashMap<u64, Ino>,
         shape: Shape,
@@ -60,7 +60,10 @@ enum Source {
         scatter: Scatter,
         rng: Box<ChaCha8Rng>,
     },
-    Recorded { trace: Arc<Trace>, next: usize },
+    Recorded {
+        trace: Arc<Trace>,
+        next: usize,
+    },
 }
 
 impl Source {
@@ -128,7 +131,7 @@ impl Drive {
                 next: 0,
             })?,
             &Load::Files(shape) => Subject::Files {
-                files: Files::new(shape, 0, plan.zone_blocks.into(), rng),
+                files: Box::new(Files::new(shape, 0, plan.zone_blocks.into(), rng)),
                 directories: HashMap::new(),
                 inodes: HashMap::new(),
                 shape,
@@ -161,9 +164,9 @@ impl Drive {
                     (Source::Recorded { trace, .. }, _) if trace.blocks > target => {
                         return Err(MeasureError::Plan(format!(
                             "the trace writes to {} blocks, and {target} make the drive as full as asked for: \
-                             it takes {} times as many zones",
+                             it takes {} zones",
                             trace.blocks,
-                            trace.blocks.div_ceil(target.max(1))
+                            (u64::from(plan.zones) * trace.blocks).div_ceil(target.max(1))
                         )));
                     }
                     _ => {}

@@ -139,8 +139,8 @@ impl Writing<'_> {
             }
             // Counting is not free: not after each block.
             let operations = match self.plan.load {
-                Load::Overwrite(_) | Load::Replay(_) => 64,
-                Load::Files(_) => 1,
+                Load::Overwrite(_) => 64,
+                Load::Files(_) | Load::Replay(_) => 1,
             };
             for _ in 0..operations {
                 drive.operate()?;
