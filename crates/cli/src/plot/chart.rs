@@ -6,6 +6,7 @@ use super::markup::Attributes;
 use super::{Axis, Markup};
 
 const TOP: f64 = 14.0;
+/// Right of the last mark of the horizontal axis.
 const RIGHT: f64 = 16.0;
 const BOTTOM: f64 = 46.0;
 /// Left of the widest mark of the vertical axis: its title.
@@ -34,6 +35,7 @@ pub struct Chart {
     width: f64,
     height: f64,
     left: f64,
+    right: f64,
     body: Markup,
 }
 
@@ -42,18 +44,22 @@ impl Chart {
     pub fn new(x: Axis, y: Axis, width: u32, height: u32) -> Chart {
         let marks = y.ticks.iter().map(|(_, words)| words.chars().count());
         let left = LEFT + marks.max().unwrap_or(0) as f64 * MARK_ROOM;
+        // The last mark is written around its place, which may be the end.
+        let last = x.ticks.last().map_or(0, |(_, words)| words.chars().count());
+        let right = (last as f64 * MARK_ROOM / 2.0).max(RIGHT);
         Chart {
             x,
             y,
             width: width.into(),
             height: height.into(),
             left,
+            right,
             body: Markup::default(),
         }
     }
 
     fn at(&self, x: f64, y: f64) -> (f64, f64) {
-        let across = self.width - self.left - RIGHT;
+        let across = self.width - self.left - self.right;
         let down = self.height - TOP - BOTTOM;
         (
             self.left + self.x.place(x) * across,
@@ -122,7 +128,7 @@ impl Chart {
     pub fn level(&mut self, y: f64, class: &str, words: &str) {
         let left = self.left;
         let (_, y) = self.at(0.0, y);
-        let right = self.width - RIGHT;
+        let right = self.width - self.right;
         let class = format!("line dashed {class}");
         let path = format!("M{left} {}H{}", Px(y), Px(right));
         self.body
@@ -174,7 +180,7 @@ impl Chart {
 
     fn axes(&self, svg: &mut Markup) {
         let left = self.left;
-        let (right, bottom) = (self.width - RIGHT, self.height - BOTTOM);
+        let (right, bottom) = (self.width - self.right, self.height - BOTTOM);
         for (value, words) in &self.y.ticks {
             let y = TOP + (1.0 - self.y.place(*value)) * (bottom - TOP);
             let path = format!("M{left} {}H{}", Px(y), Px(right));
@@ -223,7 +229,7 @@ impl Chart {
 
     fn frame(&self, svg: &mut Markup) {
         let left = self.left;
-        let (right, bottom) = (self.width - RIGHT, self.height - BOTTOM);
+        let (right, bottom) = (self.width - self.right, self.height - BOTTOM);
         let path = format!("M{left} {TOP}V{}H{}", Px(bottom), Px(right));
         svg.empty("path", &[("class", &"frame"), ("d", &path)]);
     }

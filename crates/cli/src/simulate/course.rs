@@ -3,7 +3,9 @@
 use persimmon_engine::Statistics;
 use persimmon_sim::measure::{Course, Look};
 
-use super::page::{HALF, KINDS, Run, WIDE, figure, kinds_legend, runs_legend};
+use super::page::{
+    HALF, KINDS, Run, WIDE, area_class, figure, kinds_legend, line_class, runs_legend,
+};
 use crate::plot::{Axis, Chart, Markup};
 
 /// Parts of a run whose bytes are told apart.
@@ -91,6 +93,15 @@ fn height(values: impl Iterator<Item = f64>) -> f64 {
     most.min(usual * 2.0).max(1.0)
 }
 
+/// Says what is higher than a plot.
+fn peaks<'a>(rates: impl Iterator<Item = &'a (f64, f64)>, most: f64) -> String {
+    let highest = rates.map(|(_, rate)| *rate).fold(0.0, f64::max);
+    match highest > most * 1.1 {
+        true => format!(" Cut off at the top: the highest is {highest:.1}."),
+        false => String::new(),
+    }
+}
+
 /// All runs in one plot.
 pub fn write_amplification(main: &mut Markup, runs: &[Run<'_>]) {
     let courses = || runs.iter().map(|run| &run.report.course);
@@ -105,21 +116,21 @@ pub fn write_amplification(main: &mut Markup, runs: &[Run<'_>]) {
     let from = courses().map(measured_from).fold(0.0, f64::max);
     chart.shade(from, "warm-up");
     for (number, (run, line)) in runs.iter().zip(&lines).enumerate() {
-        let colour = number % super::page::COLOURS;
         if let Some(bound) = run.report.uniform_bound {
             let words = format!("{}: placement alone: {bound:.3}", run.name);
-            chart.level(bound, &format!("s{colour}"), &words);
+            chart.level(bound, &line_class(number), &words);
         }
-        chart.line(line, &format!("s{colour}"));
+        chart.line(line, &line_class(number));
         for (x, rate) in line {
             let title = format!("{}: {rate:.3} at {x:.2}", run.name);
-            chart.dot(*x, *rate, &format!("f{colour}"), &title);
+            chart.dot(*x, *rate, &area_class(number), &title);
         }
     }
     let mut about = format!("In each of {PARTS} parts of a run.");
     if runs.iter().any(|run| run.report.uniform_bound.is_some()) {
         about += " Dashed: what placement alone would cost with uniform overwriting at this fill.";
     }
+    about += &peaks(lines.iter().flatten(), most);
     let heading = "Write amplification over time";
     let svg = chart.into_svg(heading);
     figure(main, heading, &about, &runs_legend(runs), &svg);
@@ -149,8 +160,9 @@ pub fn kinds(into: &mut Markup, run: &Run<'_>) {
     chart.shade(measured_from(course), "warm-up");
     let heading = "Bytes by kind over time";
     let svg = chart.into_svg(heading);
-    let about = "What was sent to the drive for each byte that users flushed.";
-    figure(into, heading, about, &kinds_legend(), &svg);
+    let about = "What was sent to the drive for each byte that users flushed.".to_owned();
+    let about = about + &peaks(total.iter(), most);
+    figure(into, heading, &about, &kinds_legend(), &svg);
 }
 
 /// Zones that are free, and those that the next checkpoint frees.

@@ -2,7 +2,7 @@
 
 use persimmon_sim::measure::{Course, Percentile, Percentiles, Report};
 
-use super::page::{COLOURS, HALF, Run, figure, percentiles, runs_legend, table};
+use super::page::{Run, THIRD, area_class, figure, line_class, percentiles, runs_legend, table};
 use crate::plot::{Axis, Chart, Markup};
 
 const HEIGHT: u32 = 300;
@@ -59,24 +59,25 @@ pub fn section(main: &mut Markup, runs: &[Run<'_>]) {
     let counts = runs.iter().filter_map(|run| run.report.syncs);
     let count = counts.map(|p| p.count as usize).max().unwrap_or(0);
     main.words("h2", &[], "Latencies in virtual time");
-    main.element("div", &[("class", &"pair")], |pair| {
+    let about = "A write that is only taken into memory takes none. Tables tell microseconds.";
+    main.words("p", &[("class", &"about")], about);
+    main.element("div", &[("class", &"three")], |three| {
         for op in &OPERATIONS {
-            let x = Axis::nines("share of operations that took no longer", count);
+            let x = Axis::nines("share that took no longer", count);
             let y = Axis::powers("latency", shortest, longest, duration);
-            let mut chart = Chart::new(x, y, HALF, HEIGHT);
+            let mut chart = Chart::new(x, y, THIRD, HEIGHT);
             for (number, run) in runs.iter().enumerate() {
-                let colour = number % COLOURS;
                 let curve = operation(run, op);
                 let line: Vec<(f64, f64)> = curve.iter().map(|p| (p.share, p.micros)).collect();
-                chart.line(&line, &format!("s{colour}"));
+                chart.line(&line, &line_class(number));
                 for Percentile { share, micros } in curve {
                     let percent = share * 100.0;
                     let title = format!("{}: {percent:.3} % within {micros:.1} µs", run.name);
-                    chart.dot(*share, *micros, &format!("f{colour}"), &title);
+                    chart.dot(*share, *micros, &area_class(number), &title);
                 }
             }
             let svg = chart.into_svg(op.name);
-            figure(pair, op.name, "", &runs_legend(runs), &svg);
+            figure(three, op.name, "", &runs_legend(runs), &svg);
         }
     });
     let heading = [

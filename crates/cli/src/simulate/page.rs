@@ -8,10 +8,11 @@ use crate::plot::{Axis, Chart, Markup};
 
 const STYLE: &str = include_str!("page.css");
 /// Colours for runs and for kinds of bytes.
-pub const COLOURS: usize = 7;
-/// Plots that take all of the width, and those that share it with another.
+const COLOURS: usize = 7;
+/// Plots that take all of the width, and those that share it with one or two others.
 pub const WIDE: u32 = 1080;
 pub const HALF: u32 = 528;
+pub const THIRD: u32 = 340;
 
 /// A kind of bytes sent to the drive, per byte that users flushed.
 pub struct Kind {
@@ -119,7 +120,7 @@ fn content(main: &mut Markup, runs: &[Run<'_>], command: &str) {
     for (number, run) in runs.iter().enumerate() {
         main.element("h2", &[], |heading| {
             if runs.len() > 1 {
-                swatch(heading, &format!("f{}", number % COLOURS));
+                swatch(heading, &area_class(number));
             }
             heading.text(&run.name);
         });
@@ -193,8 +194,25 @@ pub fn runs_legend(runs: &[Run<'_>]) -> Vec<(String, String)> {
     if runs.len() < 2 {
         return Vec::new();
     }
-    let entry = |(n, run): (usize, &Run<'_>)| (format!("f{}", n % COLOURS), run.name.clone());
+    let entry = |(n, run): (usize, &Run<'_>)| (area_class(n), run.name.clone());
     runs.iter().enumerate().map(entry).collect()
+}
+
+/// How lines of a run look. Where there are more runs than colours, they are dotted.
+pub fn line_class(run: usize) -> String {
+    format!("s{}{}", run % COLOURS, again(run))
+}
+
+/// How areas of a run look: likewise pale.
+pub fn area_class(run: usize) -> String {
+    format!("f{}{}", run % COLOURS, again(run))
+}
+
+fn again(run: usize) -> &'static str {
+    match run / COLOURS % 2 {
+        0 => "",
+        _ => " again",
+    }
 }
 
 /// The kinds of bytes and their colours.

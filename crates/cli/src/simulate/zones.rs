@@ -6,7 +6,7 @@ use std::fmt::Write;
 use persimmon_engine::ZoneStatus;
 use persimmon_format::table::{Role, ZitEntry};
 
-use super::page::{COLOURS, HALF, Run, WIDE, figure, runs_legend};
+use super::page::{HALF, Run, WIDE, area_class, figure, line_class, runs_legend};
 use crate::plot::{Axis, Chart, Markup};
 
 const HEIGHT: u32 = 280;
@@ -47,8 +47,9 @@ pub fn wear(main: &mut Markup, runs: &[Run<'_>]) {
     let highest = histograms.iter().flatten().copied().max().unwrap_or(1);
     let y = Axis::linear("zones", 0.0, highest.into(), 5);
     let mut chart = Chart::new(x, y, WIDE, HEIGHT);
+    // More than a few areas one upon the other are only mud.
+    let shade = if runs.len() > 3 { "clear" } else { "faint" };
     for (number, (run, histogram)) in runs.iter().zip(&histograms).enumerate() {
-        let colour = number % COLOURS;
         let mut outline = vec![(edge(0), 0.0)];
         for (bar, zones) in histogram.iter().enumerate() {
             let across = (edge(bar), edge(bar + 1));
@@ -59,30 +60,16 @@ pub fn wear(main: &mut Markup, runs: &[Run<'_>]) {
             };
             let title = format!("{}: {zones} zones with {resets} resets", run.name);
             let height = f64::from(*zones);
-            chart.bar(across, (0.0, height), &format!("f{colour} faint"), &title);
+            let class = format!("{} {shade}", area_class(number));
+            chart.bar(across, (0.0, height), &class, &title);
             outline.extend([(across.0, height), (across.1, height)]);
         }
         outline.push((edge(histogram.len()), 0.0));
-        chart.line(&outline, &format!("s{colour}"));
+        chart.line(&outline, &line_class(number));
     }
-    let spreads: Vec<String> = runs
-        .iter()
-        .map(|run| {
-            let spread = &run.report.resets;
-            let (mean, deviation) = (spread.mean, spread.deviation);
-            let figures = format!("{mean:.1} on average, deviation {deviation:.1}");
-            match runs.len() {
-                1 => figures,
-                _ => format!("{}: {figures}", run.name),
-            }
-        })
-        .collect();
-    let about = format!(
-        "Zones by how often they were reset since the drive was new: {}.",
-        spreads.join("; ")
-    );
+    let about = "Zones by how often they were reset since the drive was new.";
     let svg = chart.into_svg("Wear");
-    figure(main, "Wear", &about, &runs_legend(runs), &svg);
+    figure(main, "Wear", about, &runs_legend(runs), &svg);
 }
 
 /// Colour, and what zones of that colour hold; `None`: nothing.
@@ -225,12 +212,16 @@ pub fn map(main: &mut Markup, run: &Run<'_>) {
         },
     );
     let mut about = "Every zone at the end, by number, filled as far as its blocks are valid. Colours tell how long the \
-                     blocks of a zone are thought to live; framed zones hold what cleaning moved; grey ones are free."
+                     blocks of a zone are thought to live; framed zones hold what cleaning moved."
         .to_owned();
     if together > 1 {
         about = format!("{about} A cell stands for {together} zones.");
     }
-    figure(main, name, &about, &legend(zones), &svg);
+    let mut legend = legend(zones);
+    if zones.iter().any(|zone| zone.entry.role == Role::Free) {
+        legend.push(("free".to_owned(), "free".to_owned()));
+    }
+    figure(main, name, &about, &legend, &svg);
 }
 
 fn words(zones: &[ZoneStatus]) -> String {

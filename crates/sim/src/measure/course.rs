@@ -94,6 +94,15 @@ impl Looks {
         self.seen += 1;
     }
 
+    /// What the zones were used for, on average.
+    pub fn usage(&self) -> Usage {
+        let mut usage = Usage::default();
+        for look in &self.kept {
+            usage.add(&look.usage);
+        }
+        usage.over(self.kept.len() as u32)
+    }
+
     pub fn into_vec(mut self) -> Vec<Look> {
         self.kept.extend(self.last);
         self.kept

@@ -55,7 +55,7 @@ pub fn run(plan: &Plan, progress: &mut dyn FnMut(f64)) -> Result<Report, Measure
         Some(pace) => {
             looks = Looks::default();
             latencies = timed::run(&drive, plan, pace, &mut looks)?;
-            drive.usage()
+            looks.usage()
         }
     };
     let statistics = drive.volume.statistics().since(&before);
