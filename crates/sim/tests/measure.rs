@@ -111,7 +111,8 @@ fn a_recorded_trace_is_replayed() {
         ..plan(&load)
     };
     let refused = run(&small, &mut |_| {}).unwrap_err().to_string();
-    assert!(refused.contains("it takes 106 zones"), "{refused}");
+    assert!(refused.contains("it takes 62 zones"), "{refused}");
+    measured(&Plan { zones: 62, ..small });
 }
 
 /// Looks begin with the overwriting and end with the run; what they counted is what is reported.
@@ -120,7 +121,9 @@ fn the_course_of_a_run_leads_to_its_report() {
     let report = measured(&plan("uniform"));
     let course = &report.course;
     let bytes = |look: &Look| look.statistics.user_bytes;
-    assert!(course.looks.is_sorted_by_key(bytes) && course.looks.len() > 100);
+    assert!(course.looks.is_sorted_by_key(bytes));
+    // More would see nothing new: 36 MiB are written, and staging holds one.
+    assert!(course.looks.len() >= 30, "{}", course.looks.len());
     let end = course.looks.last().unwrap();
     assert_eq!(bytes(end) - course.measured_from_bytes, report.user_bytes);
     let before = course

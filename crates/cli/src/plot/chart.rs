@@ -198,7 +198,7 @@ impl Chart {
             let half = words.chars().count() as f64 * MARK_ROOM / 2.0;
             let path = format!("M{} {}v5", Px(x), Px(bottom));
             svg.empty("path", &[("class", &"grid"), ("d", &path)]);
-            if x - half < free_from {
+            if x - half < free_from + MARK_ROOM {
                 continue;
             }
             free_from = x + half;

@@ -151,7 +151,9 @@ pub fn figure(
     into.element("figure", &[], |figure| {
         figure.element("figcaption", &[], |caption| {
             caption.words("h3", &[], heading);
-            caption.words("p", &[], about);
+            if !about.is_empty() {
+                caption.words("p", &[], about);
+            }
             if !legend.is_empty() {
                 caption.element("ul", &[("class", &"legend")], |list| {
                     for (class, words) in legend {
