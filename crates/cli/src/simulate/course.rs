@@ -8,7 +8,7 @@ use super::page::{
 };
 use crate::plot::{Axis, Chart, Markup};
 
-/// Parts of a run whose bytes are told apart.
+/// Parts of a run whose bytes are told apart, at most.
 const PARTS: u32 = 64;
 const HEIGHT: u32 = 280;
 
@@ -63,12 +63,18 @@ fn count(course: &Course, at: f64, counter: impl Fn(&Statistics) -> u64) -> f64 
     }
 }
 
+/// How many parts of a run are told apart: no more than were looked at.
+fn part_count(course: &Course) -> u32 {
+    let looked_at = course.looks.len().saturating_sub(1) as u32;
+    looked_at.clamp(1, PARTS)
+}
+
 /// The borders of parts of equal length.
 fn borders(course: &Course) -> Vec<(f64, f64)> {
-    let end = end(course);
-    let border = |n: u32| end * f64::from(n) / f64::from(PARTS);
+    let (end, parts) = (end(course), part_count(course));
+    let border = |n: u32| end * f64::from(n) / f64::from(parts);
     match end > 0.0 {
-        true => (0..PARTS).map(|n| (border(n), border(n + 1))).collect(),
+        true => (0..parts).map(|n| (border(n), border(n + 1))).collect(),
         false => Vec::new(),
     }
 }
@@ -126,7 +132,8 @@ pub fn write_amplification(main: &mut Markup, runs: &[Run<'_>]) {
             chart.dot(*x, *rate, &area_class(number), &title);
         }
     }
-    let mut about = format!("In each of {PARTS} parts of a run.");
+    let most_parts = courses().map(part_count).max().unwrap_or(1);
+    let mut about = format!("In each of {most_parts} parts of a run.");
     if runs.iter().any(|run| run.report.uniform_bound.is_some()) {
         about += " Dashed: what placement alone would cost with uniform overwriting at this fill.";
     }
@@ -229,8 +236,11 @@ pub fn cleaning(into: &mut Markup, run: &Run<'_>) {
     chart.shade(measured_from(course), "warm-up");
     let report = run.report;
     let about = format!(
-        "Victims in each of {PARTS} parts; {} ahead and {} on demand while it was measured, {} blocks moved.",
-        report.cleaning_background, report.cleaning_foreground, report.blocks_moved
+        "Victims in each of {} parts; {} ahead and {} on demand while it was measured, {} blocks moved.",
+        part_count(course),
+        report.cleaning_background,
+        report.cleaning_foreground,
+        report.blocks_moved
     );
     let legend = [
         ("f0", "ahead of need"),

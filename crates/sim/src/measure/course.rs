@@ -52,14 +52,12 @@ pub struct Percentile {
     pub micros: f64,
 }
 
-/// Looks while they are taken, evenly thinned so that they are never many; the last one stays.
+/// Looks while they are taken, evenly thinned so that they are never many.
 #[derive(Debug)]
 pub(super) struct Looks {
     kept: Vec<Look>,
     every: usize,
     seen: usize,
-    /// The newest, if it was left out.
-    last: Option<Look>,
 }
 
 impl Default for Looks {
@@ -68,15 +66,13 @@ impl Default for Looks {
             kept: Vec::new(),
             every: 1,
             seen: 0,
-            last: None,
         }
     }
 }
 
 impl Looks {
-    /// One more.
-    pub fn add(&mut self, look: Look) {
-        self.last = Some(look);
+    /// One more, which is taken unless it is one of those left out.
+    pub fn add(&mut self, look: impl FnOnce() -> Look) {
         if self.seen.is_multiple_of(self.every) {
             if self.kept.len() == LOOKS_MAX {
                 let mut odd = true;
@@ -87,11 +83,15 @@ impl Looks {
                 self.every *= 2;
             }
             if self.seen.is_multiple_of(self.every) {
-                self.kept.push(look);
-                self.last = None;
+                self.kept.push(look());
             }
         }
         self.seen += 1;
+    }
+
+    /// The last one, which stays.
+    pub fn end(&mut self, look: Look) {
+        self.kept.push(look);
     }
 
     /// What the zones were used for, on average.
@@ -103,8 +103,7 @@ impl Looks {
         usage.over(self.kept.len() as u32)
     }
 
-    pub fn into_vec(mut self) -> Vec<Look> {
-        self.kept.extend(self.last);
+    pub fn into_vec(self) -> Vec<Look> {
         self.kept
     }
 }
@@ -117,13 +116,15 @@ mod tests {
     fn looks_are_thinned_evenly() {
         let mut looks = Looks::default();
         let count = 10 * LOOKS_MAX as u64 + 3;
+        let look = |n| Look {
+            time: Duration::from_secs(n),
+            statistics: Statistics::default(),
+            usage: Usage::default(),
+        };
         for n in 0..count {
-            looks.add(Look {
-                time: Duration::from_secs(n),
-                statistics: Statistics::default(),
-                usage: Usage::default(),
-            });
+            looks.add(|| look(n));
         }
+        looks.end(look(count - 1));
         let times: Vec<u64> = looks.into_vec().iter().map(|l| l.time.as_secs()).collect();
         let (last, times) = times.split_last().unwrap();
         assert_eq!(*last, count - 1);

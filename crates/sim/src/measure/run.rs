@@ -127,7 +127,7 @@ impl Writing<'_> {
                 looks += 1;
                 let look = drive.look(Duration::ZERO);
                 usage.add(&look.usage);
-                self.looks.add(look);
+                self.looks.add(|| look);
                 next_look = now + look_bytes;
             }
             if now >= next_progress {

@@ -41,7 +41,7 @@ struct Work<'a> {
     pace: Pace,
 }
 
-/// Lets the clients do their rounds; looks are taken as often as a mount looks for work.
+/// Lets the clients do their rounds; looks are taken as often as a mount may clean.
 pub(super) fn run(
     drive: &Drive,
     plan: &Plan,
@@ -74,14 +74,9 @@ pub(super) fn run(
         }));
     }
     let begin = clock.now();
-    let looks = &Mutex::new(looks);
-    let look = move || {
-        let look = drive.look(clock.now().saturating_sub(begin));
-        looks
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .add(look);
-    };
+    let look = move || drive.look(clock.now().saturating_sub(begin));
+    looks.add(look);
+    let shared = &Mutex::new(&mut *looks);
     let tasks = [
         (Task::CheckpointIfDue, TICK),
         (Task::CleanIfDue, CLEANING_TICK),
@@ -93,8 +88,9 @@ pub(super) fn run(
             while at_work.load(Ordering::Relaxed) > 0 {
                 clock.sleep(tick);
                 work.background(task)?;
-                if task == Task::CheckpointIfDue {
-                    look();
+                if task == Task::CleanIfDue {
+                    let mut looks = shared.lock().unwrap_or_else(PoisonError::into_inner);
+                    looks.add(look);
                 }
             }
             Ok(Measured::default())
@@ -107,7 +103,7 @@ pub(super) fn run(
         all.writes.merge(measured.writes);
         all.syncs.merge(measured.syncs);
     }
-    look();
+    looks.end(look());
     Ok(all)
 }
 
