@@ -61,3 +61,10 @@ fn cleaning_has_a_zone_when_that_of_metadata_is_full() {
 fn preallocating_needs_no_more_metadata_than_it_takes() {
     fullness::volume(5_000_000, 70).unwrap_or_else(|broken| panic!("{broken}"));
 }
+
+/// With three active zones and a device of its own for metadata, what cleaning moves shares the zone that new data fills:
+/// new data took what was left of the last one, and no victim could be emptied any more.
+#[test]
+fn new_data_leaves_cleaning_the_last_zone() {
+    fullness::volume(6_000_078, 115).unwrap_or_else(|broken| panic!("{broken}"));
+}

@@ -200,6 +200,15 @@ impl Table {
         }
     }
 
+    /// Whether new data leaves the zone being filled to cleaning, with which it shares it: the last that was free was taken
+    /// to empty a victim, and where new data fills that up, nothing can be emptied any more.
+    pub(super) fn is_left_to_cleaning(&self, role: Role, floor: u32, budget: &Budget) -> bool {
+        role == Role::Data
+            && budget.layout.is_split()
+            && !budget.survivors_apart
+            && self.free_for(role, budget) < floor
+    }
+
     /// Blocks that still fit into open zones of file data that nobody writes to now.
     pub(super) fn unwritten_blocks(&self) -> u64 {
         let parked = self.parked.iter().filter(|w| w.stream.role() == Role::Data);

@@ -441,6 +441,9 @@ impl Zones {
         let needed = floor.saturating_add(self.budget.copies_of(role));
         let mut table = self.lock();
         loop {
+            if shortage == Shortage::Tell && table.is_left_to_cleaning(role, floor, &self.budget) {
+                return Err(NoWriter::NeedRoom);
+            }
             let least = table.least_load(stream);
             if least == Some(0)
                 && let Some(writer) = table.take_parked(stream)
