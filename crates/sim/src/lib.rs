@@ -16,6 +16,8 @@ pub mod measure;
 pub mod model;
 pub mod placement;
 #[cfg(feature = "filesystem")]
+pub mod room;
+#[cfg(feature = "filesystem")]
 pub mod scale;
 #[cfg(feature = "filesystem")]
 pub mod sweep;

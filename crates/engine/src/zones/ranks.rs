@@ -19,8 +19,11 @@ use super::entries::Entry;
 use super::layout::{Layout, Part, PerPart};
 use super::table::{Table, Zones};
 
-/// Garbage below which no zone is emptied, as a share of its capacity.
-const GARBAGE_SHARE_MIN: u32 = 32;
+/// Garbage below which no zone is worth emptying, as a share of its capacity.
+const GARBAGE_SHARE_WORTH: u32 = 32;
+/// Garbage below which emptying one wins nothing, likewise: what is moved takes summaries too, which are half a percent
+/// where all blocks are single in their files.
+const GARBAGE_SHARE_MIN: u32 = 128;
 
 /// What a zone is good for now.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -38,7 +41,8 @@ enum Standing {
     /// Something valid is in it, and garbage.
     Data {
         garbage: u32,
-        worth: Worth,
+        /// None with so little garbage that it is emptied only where there is no other.
+        worth: Option<Worth>,
     },
     Metadata {
         garbage: u32,
@@ -74,9 +78,10 @@ impl Standing {
             Role::Data => {
                 let won = f64::from(garbage);
                 let worth = won * won * entry.life.interval.blocks() / f64::from(valid);
+                let is_worth = garbage > entry.capacity / GARBAGE_SHARE_WORTH;
                 Standing::Data {
                     garbage,
-                    worth: Worth((worth as f32).to_bits()),
+                    worth: is_worth.then_some(Worth((worth as f32).to_bits())),
                 }
             }
             Role::Metadata => Standing::Metadata { garbage },
@@ -152,7 +157,9 @@ impl Ranks {
             }
             Standing::Data { garbage, worth } => {
                 put(&mut self.garbage, (garbage, zone), enters);
-                put(&mut self.worth, (worth, zone), enters);
+                if let Some(worth) = worth {
+                    put(&mut self.worth, (worth, zone), enters);
+                }
             }
             Standing::Metadata { garbage } => {
                 put(&mut self.metadata_garbage, (garbage, zone), enters);

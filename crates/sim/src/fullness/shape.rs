@@ -20,11 +20,24 @@ fn pick<T: Copy>(rng: &mut ChaCha8Rng, from: &[T]) -> T {
     from[rng.random_range(0..from.len())]
 }
 
-/// Draws shapes until one can carry a volume. `split`: with a device of its own for metadata.
-pub(super) fn draw(rng: &mut ChaCha8Rng, split: bool) -> Shape {
+/// Kinds of shapes.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Family {
+    /// On one device.
+    Single,
+    /// With a device of its own for metadata.
+    Split,
+    /// On one device with so many zones, and so small checkpoints, that few zones are held back.
+    Many,
+}
+
+/// Draws shapes until one can carry a volume.
+pub(super) fn draw(rng: &mut ChaCha8Rng, family: Family) -> Shape {
     loop {
-        let zones = rng.random_range(20..=120);
-        let zone_blocks = pick(rng, &[64, 128, 256, 512]);
+        let (zones, zone_blocks) = match family {
+            Family::Many => (rng.random_range(300..=900), pick(rng, &[128, 256])),
+            _ => (rng.random_range(20..=120), pick(rng, &[64, 128, 256, 512])),
+        };
         let capacity = zone_blocks * rng.random_range(60..=100) / 100;
         let active = pick(rng, &[Some(3), Some(4), Some(6), Some(14), None]);
         let copies = if rng.random_ratio(1, 8) { 2 } else { 1 };
@@ -34,7 +47,7 @@ pub(super) fn draw(rng: &mut ChaCha8Rng, split: bool) -> Shape {
             .limits(active, active)
             .patterns();
         let mut metadata_zones = 0;
-        if split {
+        if family == Family::Split {
             metadata_zones = rng.random_range(16..=60);
             config.geometry.metadata_zones = metadata_zones;
             config.geometry.zone_count += metadata_zones;
@@ -45,15 +58,21 @@ pub(super) fn draw(rng: &mut ChaCha8Rng, split: bool) -> Shape {
         }
         let device = Arc::new(SimDevice::new(config));
         let format = FormatOptions {
-            reserve_basis_points,
+            reserve_basis_points: Some(reserve_basis_points),
             copies,
             ..FormatOptions::default()
         };
         let made = Volume::format(Arc::clone(&device) as _, &format);
         let options = Options {
             staging_bytes_max: pick(rng, &[64 << 10, 1 << 20, 8 << 20, 32 << 20]),
-            dirty_pages_max: pick(rng, &[64, 512, 4096]),
-            journal_bytes_max: pick(rng, &[256 << 10, 2 << 20, 32 << 20]),
+            dirty_pages_max: match family {
+                Family::Many => 64,
+                _ => pick(rng, &[64, 512, 4096]),
+            },
+            journal_bytes_max: match family {
+                Family::Many => 256 << 10,
+                _ => pick(rng, &[256 << 10, 2 << 20, 32 << 20]),
+            },
             ..Options::default()
         };
         if made.is_ok() {

@@ -75,16 +75,22 @@ fn told(room: StatFs) -> String {
 
 /// Volumes of seeds from here on have a device of its own for metadata.
 const SPLIT_FROM: u64 = 1_000_000;
+/// Those from here on are on one device again, of many zones, and hold few of them back.
+const MANY_FROM: u64 = 10_000_000;
 
 impl Subject {
     pub fn new(seed: u64) -> Outcome<Subject> {
         let mut rng = ChaCha8Rng::seed_from_u64(seed);
-        let split = seed >= SPLIT_FROM;
+        let family = match seed {
+            ..SPLIT_FROM => shape::Family::Single,
+            SPLIT_FROM..MANY_FROM => shape::Family::Split,
+            MANY_FROM.. => shape::Family::Many,
+        };
         let shape::Shape {
             device,
             options,
             told,
-        } = shape::draw(&mut rng, split);
+        } = shape::draw(&mut rng, family);
         Ok(Subject {
             vfs: open(&device, &options)?,
             device,
@@ -94,7 +100,7 @@ impl Subject {
             next_pattern: 1,
             operations: 0,
             told,
-            split,
+            split: family == shape::Family::Split,
         })
     }
 
