@@ -22,11 +22,6 @@ use crate::exit;
 use crate::live::mounted_at;
 
 const BLOCK: u64 = BLOCK_SIZE as u64;
-/// Zone size where none is given and the volume is large.
-const ZONE_BYTES_DEFAULT: u64 = 64 << 20;
-const ZONE_BYTES_MIN: u64 = 1 << 20;
-/// On small volumes zones are made smaller until there are so many.
-const ZONES_GOOD: u64 = 64;
 const LABEL_BYTES_MAX: usize = 64;
 const WHOLE_BASIS_POINTS: u64 = 10_000;
 
@@ -58,7 +53,7 @@ pub struct Shape {
     /// Size of the part for metadata, where it is an image [default: the whole device or file]
     #[arg(long, value_parser = parse_bytes, allow_hyphen_values = true)]
     meta_size: Option<u64>,
-    /// Size of a zone [default: 64M, less on small volumes]
+    /// Size of a zone [default: 64M, less on volumes below 16G]
     #[arg(long, value_parser = parse_zone_size)]
     zone_size: Option<u64>,
     /// Writable part of a zone [default: all of it]
@@ -70,9 +65,9 @@ pub struct Shape {
     /// Zones that may be active at once [default: no limit]
     #[arg(long)]
     max_active: Option<u32>,
-    /// Share held back for metadata and cleaning
-    #[arg(long, value_parser = parse_basis_points, default_value = "7%")]
-    reserve: u32,
+    /// Share held back for metadata and cleaning [default: 7%, and 3% of 1,000 zones and more]
+    #[arg(long, value_parser = parse_basis_points)]
+    reserve: Option<u32>,
     /// Copies of metadata, checkpoints and log: with 2, any one zone can be lost, and nothing is but
     /// the file data in it
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=2))]
@@ -164,7 +159,7 @@ impl Mkfs {
             zone_capacity_bytes: u64::from(geometry.capacity_blocks) * BLOCK,
             max_open: geometry.max_open,
             max_active: geometry.max_active,
-            reserve_basis_points: self.shape.reserve,
+            reserve_basis_points: plan.reserve,
             copies: self.shape.copies,
             dry_run: self.dry_run,
         };
@@ -222,6 +217,8 @@ pub struct Plan<'a> {
     pub geometry: ImageGeometry,
     /// The other, and what it is like.
     metadata: Option<(PathBuf, ImageGeometry)>,
+    /// Share held back, in 1/100 percent.
+    reserve: u32,
     /// Of the volume.
     pub uuid: Uuid,
 }
@@ -266,8 +263,13 @@ impl Shape {
         };
         // Before anything is overwritten: can this carry a volume?
         let data_zones = of_device.zone_count - of_device.metadata_zones;
-        persimmon_engine::check_geometry(&of_device, capacities, self.reserve, self.copies)
-            .and_then(|()| check_reserve(data_zones, self.reserve))
+        let reserve = FormatOptions {
+            reserve_basis_points: self.reserve,
+            ..FormatOptions::default()
+        };
+        let reserve = reserve.reserve_on(&of_device);
+        persimmon_engine::check_geometry(&of_device, capacities, reserve, self.copies)
+            .and_then(|()| check_reserve(data_zones, reserve))
             .map_err(|error| failed(device, error))?;
         Ok(Plan {
             shape: self,
@@ -275,6 +277,7 @@ impl Shape {
             data,
             geometry,
             metadata,
+            reserve,
             uuid: self.uuid.unwrap_or_else(Uuid::new_v4),
         })
     }
@@ -373,7 +376,7 @@ impl Shape {
         let like_zone = like.filter(|_| self.zone_size.is_none());
         let zone_bytes = self.zone_size.unwrap_or_else(|| match like {
             Some(like) => u64::from(like.zone_blocks) * BLOCK,
-            None => zone_bytes_for(size),
+            None => ImageDevice::zone_bytes_for(size),
         });
         let capacity_bytes = self.zone_capacity.unwrap_or_else(|| match like_zone {
             Some(like) => u64::from(like.capacity_blocks) * BLOCK,
@@ -449,7 +452,7 @@ impl Plan<'_> {
             uuid: self.uuid.into_bytes(),
             secret,
             label: self.shape.label.clone(),
-            reserve_basis_points: self.shape.reserve,
+            reserve_basis_points: Some(self.reserve),
             copies: self.shape.copies,
             now: SystemClock.now(),
             root_mode: 0o755,
@@ -521,15 +524,6 @@ fn device_geometry(image: &ImageGeometry) -> Geometry {
 /// Sizes a zone can have, bytes.
 const ZONE_BYTES: std::ops::RangeInclusive<u64> = 1 << 20..=4 << 30;
 
-/// The largest power of two up to the default that leaves enough zones.
-fn zone_bytes_for(size: u64) -> u64 {
-    let mut bytes = ZONE_BYTES_DEFAULT;
-    while bytes > ZONE_BYTES_MIN && size / bytes < ZONES_GOOD {
-        bytes /= 2;
-    }
-    bytes
-}
-
 fn parse_label(text: &str) -> Result<String, String> {
     match text.len() {
         0..=LABEL_BYTES_MAX => Ok(text.to_owned()),
@@ -592,15 +586,6 @@ fn blocks(option: &str, bytes: u64) -> Result<u32> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn small_volumes_get_small_zones() {
-        assert_eq!(zone_bytes_for(8 << 30), 64 << 20);
-        assert_eq!(zone_bytes_for(4 << 30), 64 << 20);
-        assert_eq!(zone_bytes_for(1 << 30), 16 << 20);
-        assert_eq!(zone_bytes_for(64 << 20), 1 << 20);
-        assert_eq!(zone_bytes_for(1 << 20), 1 << 20);
-    }
 
     #[test]
     fn a_reserve_leaves_a_zone() {

@@ -32,7 +32,7 @@ pub(crate) fn format(device: Arc<dyn ZonedDevice>, options: &FormatOptions) -> R
     let report = media.device().report(0..geometry.zone_count)?;
     let capacities = ZoneCapacities::of(&geometry, &report);
     let runtime = Options::default();
-    let (reserve, copies) = (options.reserve_basis_points, options.copies);
+    let (reserve, copies) = (options.reserve_on(&geometry), options.copies);
     let split = match geometry.metadata_zones {
         0 => 0,
         _ => SPLIT,
@@ -142,7 +142,7 @@ pub(crate) fn format(device: Arc<dyn ZonedDevice>, options: &FormatOptions) -> R
             write_clock: 0,
             footer: None,
         },
-        reserve_basis_points: options.reserve_basis_points,
+        reserve_basis_points: reserve,
     });
     volume.checkpoint()?;
     // Is the newest footer damaged, the one before it and the journal lead to the same: a young

@@ -1,6 +1,15 @@
 //! Settings of a volume: those fixed when it is made, and those of one opening.
 
+use persimmon_device::Geometry;
 use persimmon_format::inode::Timestamp;
+
+/// Share that is held back by default, in 1/100 percent of the capacity.
+const RESERVE: u32 = 700;
+/// Zones from which on less of it is: what a volume needs for itself are some zones, and the rest of the reserve is garbage that
+/// may wait for better times to clean it.
+const RESERVE_ZONES_MANY: u32 = 1000;
+/// The share there.
+const RESERVE_OF_MANY: u32 = 300;
 
 /// How to make a volume.
 #[derive(Clone, Debug)]
@@ -11,8 +20,9 @@ pub struct FormatOptions {
     pub secret: [u8; 32],
     /// Label, at most 64 bytes.
     pub label: String,
-    /// Share held back for metadata and cleaning, in 1/100 percent of the capacity.
-    pub reserve_basis_points: u32,
+    /// Share held back for metadata and cleaning, in 1/100 percent of the capacity; `None`: 7 percent, and 3
+    /// where there are 1,000 zones for data.
+    pub reserve_basis_points: Option<u32>,
     /// Zones that hold each block of the log and of metadata: 1, or 2, with which any one zone can
     /// be lost and nothing is but the file data in it.
     pub copies: u32,
@@ -32,13 +42,25 @@ impl Default for FormatOptions {
             uuid: [0; 16],
             secret: [0; 32],
             label: String::new(),
-            reserve_basis_points: 700,
+            reserve_basis_points: None,
             copies: 1,
             now: Timestamp::default(),
             root_mode: 0o755,
             root_uid: 0,
             root_gid: 0,
         }
+    }
+}
+
+impl FormatOptions {
+    /// Share held back on such a device, in 1/100 percent of the capacity.
+    #[must_use]
+    pub fn reserve_on(&self, geometry: &Geometry) -> u32 {
+        self.reserve_basis_points
+            .unwrap_or(match geometry.zone_count - geometry.metadata_zones {
+                ..RESERVE_ZONES_MANY => RESERVE,
+                RESERVE_ZONES_MANY.. => RESERVE_OF_MANY,
+            })
     }
 }
 

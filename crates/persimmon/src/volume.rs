@@ -11,12 +11,6 @@ use persimmon_vfs::{Clock, Vfs};
 
 use crate::{Background, CommitInterval, Filesystem, Result, SystemClock};
 
-/// Zone size where none is given and the volume is large, bytes.
-const ZONE_BYTES: u64 = 64 << 20;
-/// Smallest zone size, bytes.
-const ZONE_BYTES_MIN: u64 = 1 << 20;
-/// Zones are made smaller on small volumes until there are so many.
-const ZONES_GOOD: u64 = 64;
 /// Size of an image for metadata where none is given, bytes: at least.
 const METADATA_BYTES_MIN: u64 = 16 << 20;
 
@@ -27,13 +21,14 @@ pub struct Create {
     pub size_bytes: u64,
     /// Size of the image for metadata, bytes, where the volume is made on two devices.
     pub metadata_size_bytes: u64,
-    /// Size of a zone, bytes; `None`: 64 MiB, less on small volumes. That of an image for metadata goes by
+    /// Size of a zone, bytes; `None`: 64 MiB, less on volumes below 16 GiB. That of an image for metadata goes by
     /// its size alone.
     pub zone_bytes: Option<u64>,
     /// Label, at most 64 bytes.
     pub label: String,
-    /// Share held back for metadata and cleaning, in 1/100 percent.
-    pub reserve_basis_points: u32,
+    /// Share held back for metadata and cleaning, in 1/100 percent; `None`: 7 percent, and 3 where there are 1,000 zones
+    /// for data.
+    pub reserve_basis_points: Option<u32>,
     /// Copies of metadata, checkpoints and log: 1 or 2.
     pub copies: u32,
     /// Overwrite what is there.
@@ -50,7 +45,7 @@ impl Create {
             metadata_size_bytes: (size_bytes / 16).max(METADATA_BYTES_MIN),
             zone_bytes: None,
             label: String::new(),
-            reserve_basis_points: FormatOptions::default().reserve_basis_points,
+            reserve_basis_points: None,
             copies: FormatOptions::default().copies,
             force: false,
         }
@@ -59,13 +54,7 @@ impl Create {
 
 /// The shape of an image of so many bytes.
 fn image(size_bytes: u64, zone_bytes: Option<u64>) -> ImageGeometry {
-    let zone_bytes = zone_bytes.unwrap_or_else(|| {
-        let mut bytes = ZONE_BYTES;
-        while bytes > ZONE_BYTES_MIN && size_bytes / bytes < ZONES_GOOD {
-            bytes /= 2;
-        }
-        bytes
-    });
+    let zone_bytes = zone_bytes.unwrap_or_else(|| ImageDevice::zone_bytes_for(size_bytes));
     let zone_blocks = (zone_bytes / BLOCK_SIZE as u64)
         .try_into()
         .unwrap_or(u32::MAX);

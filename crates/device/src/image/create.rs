@@ -17,6 +17,11 @@ use crate::{DeviceError, Result, probe};
 
 /// Backups of foreign superblocks (GPT, md) live in so many bytes at the end of a device.
 const TAIL_BYTES: u64 = 1 << 20;
+/// Largest and smallest zones that are made where no size is asked for, bytes.
+const ZONE_BYTES_MOST: u64 = 64 << 20;
+const ZONE_BYTES_LEAST: u64 = 1 << 20;
+/// Zones are made smaller until there are so many.
+const ZONES_GOOD: u64 = 256;
 
 impl ImageDevice {
     /// Makes an image in the file (made if need be) or block device, and opens it. All zones are
@@ -91,6 +96,18 @@ impl ImageDevice {
             .map_err(|error| open_error(path, &error.to_string()))?;
         let superblock = write_empty(path, &*host, Some(length), geometry, &layout, options)?;
         ImageDevice::assemble(path, host, superblock, false)
+    }
+
+    /// Size of a zone, bytes, where none is asked for on `bytes`: the largest power of two up to 64 MiB of which 256 fit, and
+    /// 1 MiB at least. What a volume needs for itself are some ten zones, and some megabytes: of fewer and larger
+    /// zones it takes more.
+    #[must_use]
+    pub fn zone_bytes_for(bytes: u64) -> u64 {
+        let mut zone_bytes = ZONE_BYTES_MOST;
+        while zone_bytes > ZONE_BYTES_LEAST && bytes / zone_bytes < ZONES_GOOD {
+            zone_bytes /= 2;
+        }
+        zone_bytes
     }
 
     /// How many zones of this geometry fit into `bytes`.

@@ -101,7 +101,7 @@ impl Drive {
         }
         let device = Arc::new(SimDevice::new(config));
         let format = FormatOptions {
-            reserve_basis_points: plan.reserve_basis_points,
+            reserve_basis_points: Some(plan.reserve_basis_points),
             ..FormatOptions::default()
         };
         Volume::format(Arc::clone(&device) as _, &format)?;

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use persimmon_device::{BLOCK_SIZE, Buffer, BufferMut, ZoneId};
+use persimmon_device::{BLOCK_SIZE, Buffer, BufferMut, ZoneId, ZonedDevice};
 use persimmon_engine::{
     Error, FormatOptions, Intent, Progress, Rebuild, RebuildStart, Task, Volume,
 };
@@ -246,7 +246,7 @@ fn make(
         zit: Vec::new(),
         next_zone_sequence: u64::from(FAR) + u64::from(plan.zones),
         write_clock: files * plan.file_blocks,
-        reserve_basis_points: FormatOptions::default().reserve_basis_points,
+        reserve_basis_points: FormatOptions::default().reserve_on(device.geometry()),
     };
     let rebuild = Rebuild::begin(Arc::clone(device) as _, start, plan.options.clone())?;
     let root = Inode {

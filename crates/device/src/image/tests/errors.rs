@@ -250,6 +250,13 @@ fn identity_survives_and_reset_gives_space_back() {
 }
 
 #[test]
+fn small_images_get_small_zones() {
+    let mib = |mib: u64| ImageDevice::zone_bytes_for(mib << 20) >> 20;
+    let zones = [64 << 10, 16 << 10, 8 << 10, 1 << 10, 256, 64, 1].map(mib);
+    assert_eq!(zones, [64, 64, 32, 4, 1, 1, 1]);
+}
+
+#[test]
 fn zones_fitting_a_device() {
     let mut geometry = geometry();
     for zone_count in [1, 8, 100, 5000] {
