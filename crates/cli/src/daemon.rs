@@ -24,6 +24,19 @@ use crate::report::{self, Source};
 /// mount(8) before the daemon has written everything.
 pub const LOCK_WAIT_MAX: Duration = Duration::from_secs(60);
 
+/// File data that may wait in memory where nothing is said of it, bytes.
+const STAGING_BYTES: std::ops::RangeInclusive<u64> = 32 << 20..=128 << 20;
+/// As a share of the machine's memory, within those.
+const STAGING_MEMORY_SHARE: u64 = 16;
+
+/// What waits in memory is not written if it is overwritten or removed soon: as much as the machine has to spare.
+fn staging_bytes() -> u64 {
+    let memory = rustix::system::sysinfo();
+    let bytes = memory.totalram.saturating_mul(memory.mem_unit.into());
+    let share = bytes / STAGING_MEMORY_SHARE;
+    share.clamp(*STAGING_BYTES.start(), *STAGING_BYTES.end())
+}
+
 /// A daemon to be.
 pub struct Daemon {
     /// Device or image, absolute.
@@ -152,9 +165,8 @@ impl Daemon {
         if let Some(bytes) = self.options.cache_bytes_max {
             options.cache_bytes_max = usize::try_from(bytes)?;
         }
-        if let Some(bytes) = self.options.staging_bytes_max {
-            options.staging_bytes_max = usize::try_from(bytes)?;
-        }
+        let staging = self.options.staging_bytes_max;
+        options.staging_bytes_max = usize::try_from(staging.unwrap_or_else(staging_bytes))?;
         let (volume, recovery) = Volume::open(Arc::clone(&device) as _, options)
             .map_err(|error| anyhow::anyhow!("{}: {error}", self.device.display()))?;
         Ok((device, Arc::new(volume), recovery))
@@ -228,13 +240,12 @@ mod tests {
     fn the_help_tells_the_defaults_of_the_engine() {
         let help = MountOptions::help();
         let defaults = persimmon_engine::Options::default();
-        for (option, bytes) in [
-            ("cache=", defaults.cache_bytes_max),
-            ("staging=", defaults.staging_bytes_max),
-        ] {
-            let line = help.lines().find(|line| line.contains(option));
-            let told = format!("(default {}M)", bytes >> 20);
-            assert!(line.is_some_and(|line| line.contains(&told)), "{line:?}");
-        }
+        let line = |option| help.lines().find(|line| line.contains(option));
+        let told = format!("(default {}M)", defaults.cache_bytes_max >> 20);
+        assert!(line("cache=").is_some_and(|line| line.contains(&told)));
+        let (least, most) = super::STAGING_BYTES.into_inner();
+        let told = format!("{}M to {}M", least >> 20, most >> 20);
+        assert!(line("staging=").is_some_and(|line| line.contains(&told)));
+        assert!(super::STAGING_BYTES.contains(&super::staging_bytes()));
     }
 }

@@ -91,6 +91,8 @@ pub(crate) struct Parts {
 pub enum Task {
     /// Write some of the staged file data.
     WriteBack,
+    /// The same if half of what may be staged is: what is overwritten or removed before need not be written.
+    WriteBackIfDue,
     /// Write all staged file data and make everything durable: the periodic commit.
     Commit,
     /// Write a checkpoint if the journal or the dirty pages are three quarters of the way to their bounds,
@@ -478,7 +480,8 @@ impl Volume {
             }
         };
         match task {
-            Task::WriteBack => self.write_back().map(done),
+            Task::WriteBackIfDue if !self.write_back_is_due() => Ok(done(self.pack_ahead())),
+            Task::WriteBack | Task::WriteBackIfDue => self.write_back().map(done),
             Task::Commit => self.sync().map(|()| Progress::Worked),
             Task::CheckpointIfDue if !self.checkpoint_is_due() => Ok(Progress::Idle),
             Task::CheckpointIfDue | Task::Checkpoint => {

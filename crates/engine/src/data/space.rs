@@ -26,6 +26,10 @@ const METADATA_PER_WRITE: u64 = 256;
 /// written, in whatever pieces.
 const OVERWRITTEN_PER_METADATA: u64 = 64;
 
+/// Of the zones that nothing live would need, beyond the free ones that are kept, this part may be filled at once while zones
+/// are short: as long as the rest is garbage, cleaning wins others meanwhile.
+const STAGED_SPARE_SHARE: u32 = 4;
+
 /// Longest wait for a landing before looking again for something to fly.
 const LANDING_WAIT: Duration = Duration::from_millis(20);
 
@@ -158,17 +162,28 @@ impl Volume {
     /// Whether writers should help to empty the staging buffer.
     pub(crate) fn staging_is_full(&self) -> bool {
         let (space, staged) = (&self.space, self.space.staged_blocks());
-        if staged < space.staged_blocks_max_short() {
-            return false;
+        staged >= space.staged_blocks_max_short() && staged >= self.staged_blocks_now()
+    }
+
+    /// Whether enough is staged to write some of it before it is time to make it durable.
+    pub(crate) fn write_back_is_due(&self) -> bool {
+        let (space, staged) = (&self.space, self.space.staged_blocks());
+        2 * staged >= space.staged_blocks_max_short() && 2 * staged >= self.staged_blocks_now()
+    }
+
+    /// Blocks that may be staged now.
+    fn staged_blocks_now(&self) -> u64 {
+        let (space, usable) = (&self.space, self.zones.budget.usable_blocks.max(1));
+        let (most, short) = (space.staged_blocks_max(), space.staged_blocks_max_short());
+        let zones = u32::try_from(most.div_ceil(usable)).unwrap_or(u32::MAX);
+        let floor = self.data_floor();
+        let plenty = floor.saturating_add(zones.saturating_mul(2));
+        if self.zones.free_zones(Part::Data) > plenty {
+            return most;
         }
-        let zones = space
-            .staged_blocks_max()
-            .div_ceil(self.zones.budget.usable_blocks.max(1));
-        let are_short = || {
-            let free = u64::from(self.zones.free_zones(Part::Data));
-            free <= u64::from(self.data_floor()) + 2 * zones
-        };
-        staged >= space.staged_blocks_max() || are_short()
+        let spare = self.zones.spare_zones(Part::Data).saturating_sub(floor);
+        let blocks = u64::from(spare / STAGED_SPARE_SHARE) * usable;
+        blocks.clamp(short.min(most), most)
     }
 
     /// Free zones to be kept, below which new data takes none.

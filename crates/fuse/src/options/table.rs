@@ -219,7 +219,7 @@ pub const OPTIONS: &[OptionSpec] = &[
     valued(
         "staging",
         "BYTES",
-        "memory for file data waiting to be written (default 32M)",
+        "memory for file data waiting to be written (default a sixteenth of all memory, 32M to 128M)",
         |options, value| {
             options.staging_bytes_max = Some(at_least(value, 4 << 20)?);
             Ok(())
