@@ -157,6 +157,8 @@ impl Volume {
     }
 
     fn checkpoint_in_turn(&self, wanted: impl Fn() -> bool) -> Result<()> {
+        // Free zones after those were freed that it needed: what pages took that found no room comes back each time.
+        let mut won = 0;
         loop {
             self.check_writable()?;
             self.log.wait_for_superseding()?;
@@ -188,17 +190,17 @@ impl Volume {
             match result {
                 Ok(Written::Durable) => return Ok(()),
                 Ok(Written::Superseding) => {}
-                Err(error) if error.passes() && self.free_for_pages() => {}
+                Err(error) if error.passes() && self.free_for_pages(&mut won) => {}
                 Err(error) => return Err(error),
             }
         }
     }
 
-    /// Frees what is dead though the pages of a checkpoint have just found no room. False if that wins nothing.
-    /// The caller has the turn.
-    fn free_for_pages(&self) -> bool {
+    /// Frees what is dead though the pages of a checkpoint have just found no room. False if that wins nothing, or no more
+    /// than were `won` before and did not do. The caller has the turn.
+    fn free_for_pages(&self, won: &mut u32) -> bool {
         let free = || self.zones.free_zones(Part::Metadata);
-        let before = free();
+        let before = free().max(*won);
         if self.zones.dead_zones(Part::Metadata) == 0 {
             return false;
         }
@@ -206,7 +208,8 @@ impl Volume {
             // Rare enough to keep the turn while zones are reset.
             Ok(_) => {
                 self.zones.settle_resets(&self.media);
-                free() > before
+                *won = free();
+                *won > before
             }
             Err(error) => {
                 tracing::warn!(%error, "zones could not be freed for a checkpoint");

@@ -17,9 +17,6 @@ use tracing::{error, info, warn};
 /// the step itself.
 const TICK: Duration = Duration::from_millis(50);
 
-/// Pieces of write-back before a commit at most: a steady writer must not keep it waiting.
-const PIECES_BEFORE_COMMIT: u32 = 64;
-
 /// How long to wait before a step that failed is tried again.
 const RETRY: Duration = Duration::from_secs(1);
 
@@ -236,10 +233,11 @@ fn write_loop(vfs: &Vfs, stop: &Stop, commit: &CommitInterval) {
     // Between two pieces of write-back it is seen to what has its time: a steady writer must not
     // keep the commit waiting.
     while !stop.wait(if idle { TICK } else { Duration::ZERO }) {
-        let Some(worked) = write_back(vfs, stop, Task::WriteBackIfDue) else {
-            return;
+        idle = match vfs.volume().step(Task::WriteBackIfDue) {
+            Ok(progress) => progress == Progress::Idle,
+            Err(error) if survives(vfs, stop, Task::WriteBackIfDue, &error) => true,
+            Err(_) => return,
         };
-        idle = !worked;
         if access_times.elapsed() >= ACCESS_TIMES_INTERVAL {
             access_times = Instant::now();
             if let Err(error) = vfs.flush_access_times() {
@@ -247,28 +245,11 @@ fn write_loop(vfs: &Vfs, stop: &Stop, commit: &CommitInterval) {
             }
         }
         if committed.elapsed() >= commit.get() {
-            // Files that are written together lie together: the commit takes one after the other.
-            for _ in 0..PIECES_BEFORE_COMMIT {
-                match write_back(vfs, stop, Task::WriteBack) {
-                    Some(true) => {}
-                    Some(false) => break,
-                    None => return,
-                }
-            }
             if !run(vfs, stop, Task::Commit) {
                 return;
             }
             committed = Instant::now();
         }
-    }
-}
-
-/// A piece of write-back, and whether there was any; `None` if there is to be no more.
-fn write_back(vfs: &Vfs, stop: &Stop, task: Task) -> Option<bool> {
-    match vfs.volume().step(task) {
-        Ok(progress) => Some(progress == Progress::Worked),
-        Err(error) if survives(vfs, stop, task, &error) => Some(false),
-        Err(_) => None,
     }
 }
 

@@ -114,6 +114,15 @@ impl Landing {
 impl Volume {
     /// Flies some of what is staged to the device. False if there was nothing to fly.
     pub(crate) fn write_back(&self) -> Result<bool> {
+        match self.fly_queued()? {
+            0 => Ok(self.pack_ahead()),
+            _ => Ok(true),
+        }
+    }
+
+    /// Flies files together that were written one after the other, a large one alone; answers how many blocks flew,
+    /// and one for each file.
+    fn fly_queued(&self) -> Result<u64> {
         let mut passengers = Vec::new();
         let mut blocks = 0;
         // Everything queued now is looked at once at most.
@@ -131,16 +140,21 @@ impl Volume {
             if staged.busy {
                 drop(staged);
                 self.files.enqueue(ino);
+            } else if !passengers.is_empty() && staged.dirty_blocks() > FLIGHT_BLOCKS {
+                // Small ones would be in the air as long.
+                drop(staged);
+                self.files.enqueue(ino);
+                break;
             } else if let Some(passenger) = board(ino, &file, staged) {
                 blocks += passenger.blocks;
                 passengers.push(passenger);
             }
         }
-        if passengers.is_empty() {
-            return Ok(self.pack_ahead());
+        let flown = blocks + passengers.len() as u64;
+        if !passengers.is_empty() {
+            self.fly(passengers, Mode::Background)?;
         }
-        self.fly(passengers, Mode::Background)?;
-        Ok(true)
+        Ok(flown)
     }
 
     /// Staged data of a file enters the history. Nothing is made durable.
@@ -165,14 +179,26 @@ impl Volume {
         }
     }
 
-    /// Makes everything durable.
+    /// Makes everything durable. Where some file finds no room, or fails, the others do all the same.
     pub fn sync(&self) -> Result<()> {
+        // What is staged now, in flights that many share; what is written meanwhile is not waited for.
+        let mut left = self.space.staged_blocks();
+        while left > 0 {
+            match self.fly_queued() {
+                // Those that cannot fly are told of below.
+                Ok(0) | Err(_) => break,
+                Ok(flown) => left = left.saturating_sub(flown),
+            }
+        }
+        let mut flown = Ok(());
         for ino in self.files.all() {
-            self.fly_file(ino, Mode::Background)?;
+            let one = self.fly_file(ino, Mode::Background);
+            flown = flown.and(one.map(|_| ()));
             // Whoever held it when its last flight landed may have left it behind.
             self.files.forget_if_clean(ino);
         }
-        self.sync_metadata()
+        let synced = self.sync_metadata();
+        flown.and(synced)
     }
 
     /// Flies a file, after the flight it may be on. `None` if nothing was left to fly.
@@ -440,6 +466,9 @@ impl Volume {
                 true => Shortage::Share,
                 false => Shortage::Tell,
             };
+            if way.without_cleaning && self.zones.leaves_to_cleaning(stream, floor) {
+                return Err(Error::NoSpace);
+            }
             let seen = self.zones.resets_ended();
             let checked_out = self.zones.checkout(&self.media, stream, floor, shortage);
             let mut writer = match checked_out {

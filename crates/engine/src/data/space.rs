@@ -43,8 +43,9 @@ pub(crate) struct Space {
     turn: Mutex<()>,
     given_back: Condvar,
     staged_blocks_max: AtomicU64,
-    /// The same where zones are short. What is staged of a file lands at once, and until then the
-    /// zones it fills cannot be cleaned: it must not need more of them than are kept for that.
+    /// The same where zones are short and next to nothing is garbage. What is staged of a file lands at once, and until then the
+    /// zones it fills cannot be cleaned: it must not need more of them than are kept for that, or than cleaning
+    /// wins of others.
     staged_blocks_max_short: AtomicU64,
 }
 

@@ -92,6 +92,17 @@ impl Zones {
         table.journal_blocks_held = table.journal_blocks;
     }
 
+    /// A writer of any zone for file data, survivors' too, if one is parked.
+    pub(crate) fn checkout_any_data(&self) -> Option<ZoneWriter> {
+        self.lock().take_any_data()
+    }
+
+    /// Whether a stream of new data leaves the zone being filled to cleaning.
+    pub(crate) fn leaves_to_cleaning(&self, stream: Stream, floor: u32) -> bool {
+        let table = self.lock();
+        table.is_left_to_cleaning(stream.role(), floor, &self.budget)
+    }
+
     /// Zones that are free for a part.
     pub(crate) fn free_zones(&self, part: Part) -> u32 {
         self.budget.layout.get(&self.lock().free, part)
@@ -203,7 +214,9 @@ impl Table {
     /// Whether new data leaves the zone being filled to cleaning, with which it shares it: the last that was free was taken
     /// to empty a victim, and where new data fills that up, nothing can be emptied any more.
     pub(super) fn is_left_to_cleaning(&self, role: Role, floor: u32, budget: &Budget) -> bool {
+        // Whoever may take no zone at all has what is open: its space is there also where the host is full.
         role == Role::Data
+            && floor != u32::MAX
             && budget.layout.is_split()
             && !budget.survivors_apart
             && self.free_for(role, budget) < floor

@@ -176,7 +176,7 @@ impl Zones {
         self.log_failing.load(Ordering::Acquire)
     }
 
-    fn failed_in(&self, part: Part) -> u32 {
+    pub(super) fn failed_in(&self, part: Part) -> u32 {
         let failed = self.budget.layout.of_part(&self.failed, part);
         failed.load(Ordering::Relaxed)
     }

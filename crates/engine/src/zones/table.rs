@@ -354,8 +354,9 @@ impl Zones {
     pub(crate) fn spare_zones(&self, part: Part) -> u32 {
         let layout = &self.budget.layout;
         let blocks = layout.get(&self.part_blocks, part);
-        let spare = blocks.saturating_sub(self.live_blocks(part));
         let zone_blocks = blocks / (layout.zones(part).len() as u64).max(1);
+        let lost = u64::from(self.failed_in(part)) * zone_blocks;
+        let spare = blocks.saturating_sub(self.live_blocks(part) + lost);
         (spare / zone_blocks.max(1)) as u32
     }
 
@@ -423,11 +424,6 @@ impl Zones {
             self.give_back(media, opened);
             tries.failed(self, zone, error).map_err(NoWriter::Failed)?;
         }
-    }
-
-    /// A writer of any zone for file data, survivors' too, if one is parked.
-    pub(crate) fn checkout_any_data(&self) -> Option<ZoneWriter> {
-        self.lock().take_any_data()
     }
 
     /// A writer, and whether its zone was opened for it and has no header yet.
