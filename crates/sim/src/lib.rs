@@ -4,6 +4,8 @@
 //!
 //! Nothing here reads a clock or asks for entropy: a seed replays a run exactly.
 
+#[cfg(feature = "filesystem")]
+mod chores;
 pub mod device;
 #[cfg(feature = "filesystem")]
 pub mod filesystem;

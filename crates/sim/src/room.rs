@@ -4,13 +4,14 @@
 use std::sync::Arc;
 
 use persimmon_device::BLOCK_SIZE;
-use persimmon_engine::{Error, FormatOptions, Intent, Options, Progress, Task, Volume};
+use persimmon_engine::{Error, FormatOptions, Options, Volume};
 use persimmon_format::Ino;
-use persimmon_format::inode::{Inode, Timestamp};
+use persimmon_format::inode::Timestamp;
 use rand::seq::SliceRandom;
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
+use crate::chores::{background, nameless_file};
 use crate::device::pattern;
 use crate::{SimConfig, SimDevice};
 
@@ -22,8 +23,6 @@ const FILE_BLOCKS_MAX: u64 = 1 << 18;
 const FILES_MIN: u64 = 16;
 /// Blocks written between two looks at what is due in the background.
 const TICK_BLOCKS: u64 = 2048;
-/// Steps of one kind taken at once.
-const STEPS_MAX: u32 = 64;
 /// Blocks that are read back.
 const READ_BACK: u64 = 20_000;
 
@@ -138,7 +137,7 @@ impl Filled<'_> {
     fn fill(&mut self, blocks: u64) -> Result<(), String> {
         let file_blocks = (blocks / FILES_MIN).clamp(1, FILE_BLOCKS_MAX);
         loop {
-            let ino = match new_file(self.volume) {
+            let ino = match nameless_file(self.volume) {
                 Ok(ino) => ino,
                 Err(Error::NoSpace) => return Ok(()),
                 Err(error) => return Err(format!("making a file: {error}")),
@@ -213,41 +212,10 @@ impl Filled<'_> {
         self.until_tick = self.until_tick.saturating_sub(count);
         if self.until_tick == 0 {
             self.until_tick = TICK_BLOCKS;
-            background(self.volume)?;
+            background(self.volume).map_err(|error| format!("background work: {error}"))?;
         }
         Ok(written)
     }
-}
-
-fn new_file(volume: &Volume) -> Result<Ino, Error> {
-    volume.update(Intent::Grow, |tx| {
-        let ino = tx.new_ino();
-        let inode = Inode {
-            mode: libc::S_IFREG | 0o644,
-            nlink: 1,
-            ..Inode::default()
-        };
-        tx.put_inode(ino, &inode);
-        Ok(ino)
-    })
-}
-
-fn background(volume: &Volume) -> Result<(), String> {
-    for task in [
-        Task::CheckpointIfDue,
-        Task::FreeIfDue,
-        Task::Reset,
-        Task::CleanIfDue,
-    ] {
-        for _ in 0..STEPS_MAX {
-            match volume.step(task) {
-                Ok(Progress::Worked) => {}
-                Ok(Progress::Idle) | Err(Error::NoSpace) => break,
-                Err(error) => return Err(format!("{task:?}: {error}")),
-            }
-        }
-    }
-    Ok(())
 }
 
 fn read_back(volume: &Volume, files: &[(Ino, Vec<u64>)], seed: u64) -> Result<(), String> {

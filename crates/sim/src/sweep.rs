@@ -6,12 +6,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use persimmon_device::{BLOCK_SIZE, Command, Geometry, Pending, ZoneInfo, ZonedDevice};
-use persimmon_engine::{Error, FormatOptions, Intent, Options, Progress, Task, Volume};
+use persimmon_engine::{Error, FormatOptions, Options, Progress, Task, Volume};
 use persimmon_format::Ino;
-use persimmon_format::inode::{Inode, Timestamp};
+use persimmon_format::inode::Timestamp;
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
+use crate::chores::nameless_file;
 use crate::device::pattern;
 use crate::filesystem::model_test;
 use crate::{SimConfig, SimDevice};
@@ -207,16 +208,7 @@ struct Writer {
 
 impl Writer {
     fn new(volume: &Volume, number: u64, blocks: u64, seed: u64) -> Result<Writer, String> {
-        let made = volume.update::<_, Error>(Intent::Grow, |tx| {
-            let ino = tx.new_ino();
-            let inode = Inode {
-                mode: libc::S_IFREG | 0o644,
-                nlink: 1,
-                ..Inode::default()
-            };
-            tx.put_inode(ino, &inode);
-            Ok(ino)
-        });
+        let made = nameless_file(volume);
         Ok(Writer {
             ino: made.map_err(|error| format!("making a file: {error}"))?,
             blocks: vec![0; blocks as usize],

@@ -5,9 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use persimmon_device::BLOCK_SIZE;
-use persimmon_engine::{Error, FormatOptions, Intent, Progress, Task, Volume};
+use persimmon_engine::{Error, FormatOptions, Volume};
 use persimmon_format::Ino;
-use persimmon_format::inode::{Inode, Timestamp};
+use persimmon_format::inode::Timestamp;
 use persimmon_format::table::Role;
 use persimmon_vfs::{
     AccessTimes, Caller, Clock, Handle, Lifetime, OpenFlags, ROOT, Vfs, WriteFlags,
@@ -17,6 +17,7 @@ use rand_chacha::ChaCha8Rng;
 
 use super::report::Usage;
 use super::{Look, MeasureError, Plan};
+use crate::chores::{background, nameless_file};
 use crate::device::pattern;
 use crate::load::{FileChange, FileLife, Files, Load, Scatter, Shape, Trace, TraceChange};
 use crate::{SimConfig, SimDevice};
@@ -25,8 +26,6 @@ use crate::{SimConfig, SimDevice};
 const PIECE_BLOCKS: u64 = 256;
 /// Operations between two looks at what is due in the background.
 const TICK_OPERATIONS: u64 = 64;
-/// Steps of one kind taken at once.
-const STEPS_MAX: u32 = 64;
 
 /// The drive, the volume, and what the load remembers.
 pub(super) struct Drive {
@@ -212,25 +211,7 @@ impl Drive {
         }
         self.operations += 1;
         if self.operations.is_multiple_of(TICK_OPERATIONS) {
-            self.background()?;
-        }
-        Ok(())
-    }
-
-    fn background(&self) -> Result<(), MeasureError> {
-        for task in [
-            Task::CheckpointIfDue,
-            Task::FreeIfDue,
-            Task::Reset,
-            Task::CleanIfDue,
-        ] {
-            for _ in 0..STEPS_MAX {
-                match self.volume.step(task) {
-                    Ok(Progress::Worked) => {}
-                    Ok(Progress::Idle) | Err(Error::NoSpace) => break,
-                    Err(error) => return Err(error.into()),
-                }
-            }
+            background(&self.volume)?;
         }
         Ok(())
     }
@@ -378,17 +359,4 @@ impl Drive {
         }
         usage
     }
-}
-
-fn nameless_file(volume: &Volume) -> Result<Ino, Error> {
-    volume.update::<_, Error>(Intent::Grow, |tx| {
-        let ino = tx.new_ino();
-        let inode = Inode {
-            mode: libc::S_IFREG | 0o644,
-            nlink: 1,
-            ..Inode::default()
-        };
-        tx.put_inode(ino, &inode);
-        Ok(ino)
-    })
 }

@@ -12,6 +12,7 @@ use rand_chacha::ChaCha8Rng;
 use super::report::Before;
 use super::volume::{self, Subject};
 use super::{Cost, Meter, Plan, Report};
+use crate::chores::background;
 use crate::device::pattern;
 use crate::measure::MeasureError;
 
@@ -127,7 +128,7 @@ fn change(
         pattern::fill(&mut bytes, rng.random());
         volume.write(ino, block * BLOCK_SIZE as u64, &bytes, Timestamp::default())?;
         volume.sync_file(ino)?;
-        volume::background(volume)?;
+        background(volume)?;
     }
     Ok(())
 }

@@ -3,9 +3,7 @@
 use std::sync::Arc;
 
 use persimmon_device::{BLOCK_SIZE, Buffer, BufferMut, ZoneId, ZonedDevice};
-use persimmon_engine::{
-    Error, FormatOptions, Intent, Progress, Rebuild, RebuildStart, Task, Volume,
-};
+use persimmon_engine::{Error, FormatOptions, Intent, Rebuild, RebuildStart, Volume};
 use persimmon_format::checksum::data_block;
 use persimmon_format::extent::{Extent, FRAME_BLOCKS_MAX};
 use persimmon_format::inode::{FIRST_INO, Inode, ROOT, Timestamp};
@@ -15,14 +13,13 @@ use persimmon_format::zone_header::{VolumeIdentity, ZoneHeader};
 use persimmon_format::{Addr, DeviceId, Ino, Key, KeyKind, Lsn};
 
 use super::{Making, Plan};
+use crate::chores::background;
 use crate::device::pattern;
 use crate::measure::MeasureError;
 use crate::{SimConfig, SimDevice};
 
 const FILE: u32 = 0o100_644;
 const DIRECTORY: u32 = 0o040_755;
-/// Steps of one kind of background work taken at once.
-const STEPS_MAX: u32 = 64;
 /// The block that fills a made volume.
 const MADE_PATTERN: u64 = 1;
 /// Numbers of a made volume's log, zones and so on are greater than those of the empty one before.
@@ -111,24 +108,6 @@ fn write(
     }
     volume.close()?;
     Ok(inos)
-}
-
-pub(super) fn background(volume: &Volume) -> Result<(), MeasureError> {
-    for task in [
-        Task::CheckpointIfDue,
-        Task::FreeIfDue,
-        Task::Reset,
-        Task::CleanIfDue,
-    ] {
-        for _ in 0..STEPS_MAX {
-            match volume.step(task) {
-                Ok(Progress::Worked) => {}
-                Ok(Progress::Idle) | Err(Error::NoSpace) => break,
-                Err(error) => return Err(error.into()),
-            }
-        }
-    }
-    Ok(())
 }
 
 fn file_name(file: u64) -> String {
