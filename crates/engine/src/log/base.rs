@@ -4,6 +4,7 @@
 use persimmon_format::footer::Footer;
 use persimmon_format::{Addr, Lsn, VolumeKey};
 
+use super::footers;
 use super::scan::{self, FoundZone};
 use crate::error::{Error, Result};
 use crate::media::Media;
@@ -56,9 +57,9 @@ pub(crate) fn read(
         )
     };
     let (mut footer_addr, mut footer, mut older_footer) =
-        scan::newest_footer(media, key, zones)?.ok_or_else(unfinished)?;
+        footers::newest_footer(media, key, zones)?.ok_or_else(unfinished)?;
     let (mut blocks, mut uneven) = scan::read_from(media, key, zones, footer.replay.sequence)?;
-    if let Some((addr, newer)) = scan::latest_footer(&blocks)
+    if let Some((addr, newer)) = footers::latest_footer(&blocks)
         && newer.checkpoint > footer.checkpoint
     {
         (blocks, uneven) = scan::read_from(media, key, zones, newer.replay.sequence)?;
@@ -88,7 +89,7 @@ fn proven(
 ) -> Option<Base> {
     let states = blocks.iter().filter_map(scan::Read::state);
     let addr = states.max_by_key(|state| state.epoch)?.footer;
-    let footer = scan::read_footer(media, key, zones, addr).ok()?;
+    let footer = footers::read_footer(media, key, zones, addr).ok()?;
     let replayed = scan::from(zones, footer.replay.sequence);
     let is_there = replayed.first()?.zone.first_log_sequence <= footer.replay.sequence
         && replayed

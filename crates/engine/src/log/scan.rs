@@ -1,9 +1,8 @@
 //! Finding the log and reading it. Only zones whose header says so are log zones; in each, the
-//! last good block is searched back from the write pointer; the newest one leads to its footer.
+//! last good block is searched back from the write pointer.
 
 use persimmon_device::{BLOCK_SIZE, Buffer, ZoneId, ZoneInfo, ZoneState};
 use persimmon_format::envelope;
-use persimmon_format::footer::Footer;
 use persimmon_format::log::{Body, LogBlock, LogState};
 use persimmon_format::table::Role;
 use persimmon_format::zone_header::{VolumeIdentity, ZoneHeader};
@@ -36,7 +35,7 @@ pub(crate) struct LogCopy {
 pub(crate) struct FoundZone {
     pub(crate) zone: LogZone,
     /// The zone that addresses name; of a pair it may be gone.
-    named: ZoneId,
+    pub(super) named: ZoneId,
     /// Blocks that can be read, and count.
     pub(crate) write_pointer: u32,
     /// The zones that hold it, one or two.
@@ -75,7 +74,12 @@ impl FoundZone {
 
     /// The number of the block behind its last one.
     pub(super) fn end(&self) -> u64 {
-        let blocks = u64::from(self.write_pointer).saturating_sub(1);
+        self.sequence_at(self.write_pointer)
+    }
+
+    /// The number of the block at this place.
+    pub(super) fn sequence_at(&self, at: u32) -> u64 {
+        let blocks = u64::from(at).saturating_sub(1);
         self.zone.first_log_sequence.saturating_add(blocks)
     }
 
@@ -356,7 +360,7 @@ fn decode(block: &[u8], key: &VolumeKey, zone: &LogZone, at: u32) -> Result<Read
 }
 
 /// Some blocks of a log zone, as each zone that holds them has them.
-struct Window<'a> {
+pub(super) struct Window<'a> {
     found: &'a FoundZone,
     start: u32,
     /// Of each zone the blocks below its write pointer.
@@ -366,7 +370,7 @@ struct Window<'a> {
 impl<'a> Window<'a> {
     /// Reads blocks; where that fails one by one, so that a bad one does not take its neighbours
     /// along.
-    fn read(media: &Media, found: &'a FoundZone, start: u32, count: u32) -> Window<'a> {
+    pub(super) fn read(media: &Media, found: &'a FoundZone, start: u32, count: u32) -> Window<'a> {
         let read = |copy: &LogCopy| {
             let count = copy.write_pointer.saturating_sub(start).min(count);
             let addr = Addr::new(DeviceId(0), copy.zone, start);
@@ -392,7 +396,11 @@ impl<'a> Window<'a> {
     /// The block at this place: what is good of it anywhere, of several the one of the latest
     /// epoch. Also answers whether the zones differ in it. An error if it is good nowhere, and could
     /// not be read somewhere: it may be there.
-    fn decode(&self, key: &VolumeKey, at: u32) -> Result<(Result<Read, FormatError>, bool)> {
+    pub(super) fn decode(
+        &self,
+        key: &VolumeKey,
+        at: u32,
+    ) -> Result<(Result<Read, FormatError>, bool)> {
         let place = at.saturating_sub(self.start) as usize;
         let what = "log block";
         let mut good: Option<(&Buffer, Read)> = None;
@@ -455,113 +463,6 @@ pub(super) fn last_good(
     Ok(None)
 }
 
-/// The newest good block of the log leads to the newest footer: it belongs to it, if that is whole,
-/// or it names the one that was durable when it was written. (The zones that only the footer
-/// before needs may be reset as soon as the newest is durable.) Also answers whether a newer one was
-/// begun.
-///
-/// Where a write pointer proves nothing, blocks that an earlier power cut voided can lie behind
-/// newer ones that the last power cut lost, and name a footer whose zone is reset. They are known
-/// by an earlier block of a later epoch, which is believed in their place.
-pub(crate) fn newest_footer(
-    media: &Media,
-    key: &VolumeKey,
-    zones: &[FoundZone],
-) -> Result<Option<(Addr, Footer, bool)>> {
-    let mut failed: Option<(u32, Error)> = None;
-    for found in zones.iter().rev() {
-        let mut end = found.write_pointer;
-        loop {
-            let void = failed.as_ref().map_or(0, |(epoch, _)| *epoch);
-            let later = |read: &Read| read.state().is_some_and(|state| state.epoch > void);
-            let Some((at, read)) = last_good(media, key, found, end, later)? else {
-                break;
-            };
-            match footer_of(media, key, zones, found, at, &read) {
-                Ok(footer) => return Ok(footer),
-                Err(error) => {
-                    let epoch = read.state().map_or(u32::MAX, |state| state.epoch);
-                    failed = Some((epoch, failed.map_or(error, |(_, first)| first)));
-                    end = at;
-                }
-            }
-        }
-    }
-    failed.map_or(Ok(None), |(_, error)| Err(error))
-}
-
-/// The footer that a good block belongs to or names, and whether a newer one was begun; none if
-/// none was durable when it was written.
-fn footer_of(
-    media: &Media,
-    key: &VolumeKey,
-    zones: &[FoundZone],
-    found: &FoundZone,
-    at: u32,
-    read: &Read,
-) -> Result<Option<(Addr, Footer, bool)>> {
-    if let Read::Footer { part, .. } = read {
-        let block = at.saturating_sub(u32::from(*part));
-        let addr = Addr::new(DeviceId(0), found.zone.zone, block);
-        match read_footer(media, key, zones, addr) {
-            Ok(footer) => return Ok(Some((addr, footer, false))),
-            // Whether it is whole is not known.
-            Err(error @ Error::Device(_)) => return Err(error),
-            Err(_) => {}
-        }
-    }
-    let begun = matches!(read, Read::Footer { .. });
-    match read.state().map(|state| state.footer) {
-        Some(addr) if addr != Addr::ZERO => {
-            read_footer(media, key, zones, addr).map(|footer| Some((addr, footer, begun)))
-        }
-        _ => Ok(None),
-    }
-}
-
-/// Reads a footer at its first block.
-pub(crate) fn read_footer(
-    media: &Media,
-    key: &VolumeKey,
-    zones: &[FoundZone],
-    addr: Addr,
-) -> Result<Footer> {
-    let damaged = |source| Error::Damaged { addr, source };
-    // The name of a zone that is gone may be that of one in another use by now.
-    let is_there = |f: &&FoundZone| f.copies().any(|copy| copy.zone == addr.zone());
-    let found = zones
-        .iter()
-        .rfind(is_there)
-        .or_else(|| zones.iter().rfind(|f| f.named == addr.zone()))
-        .ok_or_else(|| {
-            Error::Inconsistent(format!("the newest footer, {addr}, is in no log zone"))
-        })?;
-    let what = "checkpoint footer";
-    let mut bytes = Vec::new();
-    let mut at = addr.block();
-    let mut left = 1u16;
-    while left > 0 {
-        if at == 0 || at >= found.write_pointer {
-            return Err(damaged(FormatError::Truncated { what }));
-        }
-        let window = Window::read(media, found, at, 1);
-        match window.decode(key, at)?.0.map_err(damaged)? {
-            Read::Footer {
-                part,
-                parts,
-                bytes: body,
-                ..
-            } if u32::from(part) == at - addr.block() => {
-                bytes.extend_from_slice(&body);
-                left = parts - part - 1;
-            }
-            _ => return Err(damaged(FormatError::Magic { what })),
-        }
-        at += 1;
-    }
-    Footer::decode(&bytes).map_err(damaged)
-}
-
 /// The zones that hold the log from `sequence` on.
 pub(crate) fn from(zones: &[FoundZone], sequence: u64) -> &[FoundZone] {
     let later = zones.iter().skip(1);
@@ -617,50 +518,6 @@ fn read_at_most(
         }
     }
     Ok((blocks, uneven))
-}
-
-/// The newest footer that lies whole in these blocks, if any. One behind a block of a later epoch
-/// was voided.
-pub(crate) fn latest_footer(blocks: &[Read]) -> Option<(Addr, Footer)> {
-    let mut epoch = 0;
-    let valid = |block: &Read| {
-        let own = block.state().map_or(0, |state| state.epoch);
-        epoch = epoch.max(own);
-        own == epoch
-    };
-    let valid: Vec<bool> = blocks.iter().map(valid).collect();
-    (0..blocks.len())
-        .rev()
-        .filter(|start| valid.get(*start).copied().unwrap_or(false))
-        .find_map(|start| footer_at(blocks.get(start..)?))
-}
-
-fn footer_at(blocks: &[Read]) -> Option<(Addr, Footer)> {
-    let Some(Read::Footer {
-        part: 0,
-        parts,
-        sequence: first,
-        addr,
-        ..
-    }) = blocks.first()
-    else {
-        return None;
-    };
-    let mut bytes = Vec::new();
-    for i in 0..*parts {
-        match blocks.get(usize::from(i))? {
-            Read::Footer {
-                part,
-                sequence,
-                bytes: body,
-                ..
-            } if *part == i && *sequence == first.wrapping_add(u64::from(i)) => {
-                bytes.extend_from_slice(body);
-            }
-            _ => return None,
-        }
-    }
-    Footer::decode(&bytes).ok().map(|footer| (*addr, footer))
 }
 
 #[cfg(test)]
