@@ -149,6 +149,8 @@ impl Volume {
         let dead_zones = || self.zones.dead_zones(part);
         let in_reset = || self.zones.zones_in_reset(part);
         let mut fruitless = 0;
+        // What was last emptied in vain was a zone of metadata.
+        let mut metadata_in_vain = false;
         let mut best = free_zones();
         let kept = match part {
             Part::Data => self.data_floor(),
@@ -181,19 +183,14 @@ impl Volume {
                     hopeless = false;
                     continue;
                 }
-                // Nothing may be worth it, and somebody waits for room all the same.
-                let choose = |choice| self.choose_victim_of(part, choice, |_| true);
-                let (mut victim, mut why) = (choose(choice), choice);
-                if victim.is_none() && choice == Choice::Worth {
-                    why = Choice::Garbage;
-                    victim = choose(why);
-                }
-                let Some(victim) = victim else {
+                let data_first = metadata_in_vain && choice == Choice::Garbage;
+                let Some((victim, why)) = self.choose_urgently(part, choice, data_first) else {
                     break;
                 };
                 hopeless = false;
                 add(&self.media.counters.cleaning_foreground, 1);
                 self.zones.tell_victim(victim.zone, why.into(), true);
+                metadata_in_vain = victim.entry.role == Role::Metadata;
                 match self.clean(&victim) {
                     Ok(()) => {}
                     Err(Error::NoSpace) if victim.entry.role == Role::Metadata => break,
@@ -230,6 +227,27 @@ impl Volume {
             }
         }
         Ok(())
+    }
+
+    /// A victim where somebody waits for room: nothing may be worth it. What is left of the tree may move from
+    /// one zone with much garbage to another again and again: once that was in vain, data comes first.
+    fn choose_urgently(
+        &self,
+        part: Part,
+        choice: Choice,
+        data_first: bool,
+    ) -> Option<(ZoneStatus, Choice)> {
+        let choose = |choice| Some((self.choose_victim_of(part, choice, |_| true)?, choice));
+        let of_data = || {
+            let is_data = |z: &ZoneStatus| z.entry.role == Role::Data;
+            Some((self.choose_victim_of(part, choice, is_data)?, choice))
+        };
+        let first = data_first.then(of_data).flatten();
+        let any = first.or_else(|| choose(choice));
+        match choice {
+            Choice::Worth => any.or_else(|| choose(Choice::Garbage)),
+            _ => any,
+        }
     }
 
     /// Zones kept free beyond the floor, or wholly dead: what is filled between two checkpoints.

@@ -46,6 +46,7 @@ pub(crate) fn format(device: Arc<dyn ZonedDevice>, options: &FormatOptions) -> R
         }
     };
     let budget = Budget::new(&geometry, capacities, reserve, copies, &runtime)?;
+    budget.check_zones(capacities)?;
 
     for (i, info) in report.iter().enumerate() {
         let dead = info.state.is_dead();

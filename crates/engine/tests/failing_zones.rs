@@ -10,7 +10,9 @@ use std::sync::Arc;
 
 use common::{NOW, create};
 use persimmon_device::{BLOCK_SIZE, ZoneId, ZoneInfo, ZoneState, ZonedDevice};
-use persimmon_engine::{Error, FormatOptions, Options, Progress, Task, Volume, ZoneFailure};
+use persimmon_engine::{
+    Error, FormatOptions, Intent, Options, Progress, Task, Volume, ZoneFailure,
+};
 use persimmon_format::Ino;
 use persimmon_format::table::Role;
 use persimmon_sim::{Fault, FaultKind, FaultTarget, SimConfig, SimDevice};
@@ -473,4 +475,93 @@ fn with_two_copies_any_zone_may_be_lost_while_recovering() {
         listed.dedup();
         assert_eq!(unreadable(&volume, &files), listed, "after {reads} reads");
     }
+}
+
+/// Makes free zones fail until about so many are left.
+fn leave_free(device: &SimDevice, volume: &Volume, left: usize) {
+    let free: Vec<ZoneId> = volume
+        .zones()
+        .iter()
+        .filter(|z| z.entry.role == Role::Free && z.failure.is_none())
+        .map(|z| z.zone)
+        .collect();
+    let gone = free.len().saturating_sub(left);
+    for zone in free.into_iter().take(gone) {
+        device.set_read_only(zone);
+    }
+}
+
+/// A file without room kept all that came behind it from becoming durable.
+#[test]
+fn what_finds_room_is_durable_when_something_else_finds_none() {
+    let device = fresh(1);
+    let options = Options {
+        staging_bytes_max: 8 << 20,
+        ..Options::default()
+    };
+    let (volume, _) = Volume::open(device.clone(), options).unwrap();
+    let before = create(&volume).unwrap();
+    volume
+        .write(before, 0, &content(1, 4 * BLOCK_SIZE), NOW)
+        .unwrap();
+    volume.sync().unwrap();
+
+    let large = create(&volume).unwrap();
+    let large_content = content(2, 170 * BLOCK_SIZE);
+    volume.write(large, 0, &large_content, NOW).unwrap();
+    let small: Files = (0..5)
+        .map(|i| (create(&volume).unwrap(), content(10 + i, 3 * BLOCK_SIZE)))
+        .collect();
+    for (ino, bytes) in &small {
+        volume.write(*ino, 0, bytes, NOW).unwrap();
+    }
+    leave_free(&device, &volume, 2);
+    let result = volume.sync();
+    assert!(
+        matches!(result, Err(Error::NoSpace | Error::WornOut { .. })),
+        "{result:?}"
+    );
+
+    let after = open(&copy_of(&device)).unwrap();
+    assert!(unreadable(&after, &small).is_empty());
+    // Nor is anything forgotten that found no room.
+    let mut found = vec![0; large_content.len()];
+    volume.read(large, 0, &mut found).unwrap();
+    assert!(found == large_content);
+}
+
+/// A checkpoint whose pages cannot all be written says so, and what it was for stays in the journal.
+#[test]
+fn a_tree_that_does_not_fit_ends_in_no_space() {
+    let device = fresh(1);
+    let volume = open(&device).unwrap();
+    let mut files = Files::new();
+    for _ in 0..6 {
+        fill(&volume, &mut files, 90);
+    }
+    volume.step(Task::Checkpoint).unwrap();
+    // All pages change, and there is next to nothing to write them to.
+    for ino in files.keys() {
+        let touched = volume.update::<_, Error>(Intent::Grow, |tx| {
+            let mut inode = tx.inode(*ino)?.unwrap();
+            inode.mtime.seconds += 1;
+            tx.put_inode(*ino, &inode);
+            Ok(())
+        });
+        touched.unwrap();
+    }
+    leave_free(&device, &volume, 1);
+    let result = volume.step(Task::Checkpoint);
+    assert!(
+        matches!(result, Err(Error::NoSpace | Error::WornOut { .. })),
+        "{result:?}"
+    );
+    // Nothing is lost: it is in the journal.
+    assert!(unreadable(&volume, &files).is_empty());
+    let after = Options {
+        read_only: true,
+        ..Options::default()
+    };
+    let (after, _) = Volume::open(copy_of(&device), after).unwrap();
+    assert!(unreadable(&after, &files).is_empty());
 }

@@ -68,3 +68,10 @@ fn preallocating_needs_no_more_metadata_than_it_takes() {
 fn new_data_leaves_cleaning_the_last_zone() {
     fullness::volume(6_000_078, 115).unwrap_or_else(|broken| panic!("{broken}"));
 }
+
+/// With little else to win, zones of metadata had most garbage: the tree was moved from one to the other again and
+/// again, and data never cleaned.
+#[test]
+fn metadata_is_not_moved_in_vain_for_ever() {
+    fullness::volume(10_000_026, 177).unwrap_or_else(|broken| panic!("{broken}"));
+}

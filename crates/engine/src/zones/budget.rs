@@ -6,7 +6,7 @@ use persimmon_device::{Geometry, ZoneInfo};
 use persimmon_format::page::PAGE_BLOCKS_MAX;
 use persimmon_format::table::{MatEntry, Role, ZitEntry};
 
-use super::layout::{Layout, Part};
+use super::layout::{Layout, Part, PerPart};
 use crate::error::{Error, Result};
 use crate::options::Options;
 
@@ -167,10 +167,13 @@ pub(crate) struct Budget {
     pub(crate) metadata_blocks: u64,
     /// What of that one zone is good for.
     pub(crate) metadata_usable_blocks: u64,
+    /// Zones of each part that the volume keeps for itself.
+    held: PerPart<u64>,
 }
 
 impl Budget {
-    /// Derives the limits.
+    /// Derives the limits. A volume that has too few zones, by what is kept now, can hold nothing new; what is
+    /// in it can be read and removed.
     pub(crate) fn new(
         geometry: &Geometry,
         capacities: ZoneCapacities,
@@ -240,22 +243,6 @@ impl Budget {
         // tree, or split what it overwrites.
         let aside = if split { zones.div_ceil(16) } else { filling };
         let held = data_floor + log_zones + metadata_garbage + aside;
-        let enough = |zones: u64, capacity: u64, held: u64| {
-            let needed = held + 2;
-            if zones >= needed {
-                return Ok(());
-            }
-            Err(Error::Geometry(format!(
-                "{zones} zones of {capacity} blocks cannot carry {}; with zones of this size \
-                 at least {needed} are needed{}",
-                match split {
-                    true => "this part of a volume on two devices",
-                    false => "a volume",
-                },
-                with_copies(copies)
-            )))
-        };
-        enough(zones, capacity, held)?;
         // What the volume needs for itself counts inside the reserve.
         let fillable = |zones: u64, usable: u64, held: u64, scattered: u64| {
             let all = zones * usable;
@@ -275,7 +262,6 @@ impl Budget {
             true => filling + u64::from(DATA_FLOOR_APART) + 2 + landing,
             false => held,
         };
-        enough(data_zones, data_capacity, data_held)?;
         let scattered = match split {
             true => SCATTERED_APART,
             false => SCATTERED,
@@ -300,8 +286,38 @@ impl Budget {
                 false => 0,
             },
             metadata_usable_blocks: metadata_usable,
+            held: {
+                let mut by_part = PerPart::default();
+                *layout.get_mut(&mut by_part, Part::Metadata) = held;
+                *layout.get_mut(&mut by_part, Part::Data) = data_held;
+                by_part
+            },
             layout,
         })
+    }
+
+    /// Whether there are zones enough for a new volume.
+    pub(crate) fn check_zones(&self, capacities: ZoneCapacities) -> Result<()> {
+        for part in self.layout.parts() {
+            let zones = self.layout.zones(*part).len() as u64;
+            let needed = self.layout.get(&self.held, *part) + 2;
+            let capacity = match part {
+                Part::Metadata => capacities.metadata,
+                Part::Data => capacities.data,
+            };
+            if zones < needed {
+                return Err(Error::Geometry(format!(
+                    "{zones} zones of {capacity} blocks cannot carry {}; with zones of this size \
+                     at least {needed} are needed{}",
+                    match self.layout.is_split() {
+                        true => "this part of a volume on two devices",
+                        false => "a volume",
+                    },
+                    with_copies(self.copies)
+                )));
+            }
+        }
+        Ok(())
     }
 
     /// Zones kept for the log to grow into before a checkpoint gives some back, where it has so many, so
@@ -433,24 +449,18 @@ pub fn check_geometry(
     reserve_basis_points: u32,
     copies: u32,
 ) -> Result<()> {
-    Budget::new(
-        geometry,
-        capacities,
-        reserve_basis_points,
-        copies,
-        &Options::default(),
-    )
-    .map(|_| ())
+    let options = Options::default();
+    let budget = Budget::new(geometry, capacities, reserve_basis_points, copies, &options)?;
+    budget.check_zones(capacities)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    #[test]
-    fn floors_follow_the_pages() {
-        let geometry = Geometry {
-            zone_count: 1000,
+    fn geometry(zone_count: u32) -> Geometry {
+        Geometry {
+            zone_count,
             zone_blocks: 512,
             conventional_zones: 0,
             metadata_zones: 0,
@@ -460,7 +470,32 @@ mod tests {
             max_append_blocks: 256,
             volatile_cache: false,
             write_pointer_is_proof: true,
-        };
+        }
+    }
+
+    /// More zones are kept than volumes were made for once: those can still be mounted.
+    #[test]
+    fn a_volume_of_too_few_zones_is_full_and_not_refused() {
+        for copies in [1, 2] {
+            let capacities = ZoneCapacities::all(512);
+            let of = |zones| {
+                Budget::new(&geometry(zones), capacities, 0, copies, &Options::default()).unwrap()
+            };
+            let enough = (1..100).find(|zones| of(*zones).check_zones(capacities).is_ok());
+            let enough = enough.unwrap();
+            assert!(of(enough).user_blocks > 0);
+            let few = of(enough - 3);
+            assert_eq!(few.user_blocks, 0);
+            assert!(matches!(
+                few.check_zones(capacities),
+                Err(Error::Geometry(_))
+            ));
+        }
+    }
+
+    #[test]
+    fn floors_follow_the_pages() {
+        let geometry = geometry(1000);
         for copies in [1, 2] {
             let capacities = ZoneCapacities::all(512);
             let budget =
