@@ -337,4 +337,8 @@ impl ZonedDevice for Drive {
     fn resets_at_once(&self) -> usize {
         self.device().resets_at_once()
     }
+
+    fn space_is_hosts(&self) -> bool {
+        self.device().space_is_hosts()
+    }
 }

@@ -184,6 +184,10 @@ impl<A: ZonedDevice, B: ZonedDevice + 'static> ZonedDevice for Joined<A, B> {
     fn resets_at_once(&self) -> usize {
         self.second.resets_at_once()
     }
+
+    fn space_is_hosts(&self) -> bool {
+        self.first.space_is_hosts() && self.second.space_is_hosts()
+    }
 }
 
 #[cfg(test)]

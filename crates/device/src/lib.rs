@@ -62,6 +62,12 @@ pub trait ZonedDevice: Send + Sync {
         1
     }
 
+    /// Whether the space of zones is a host's, which sets it aside for each: a zone that was reset can keep
+    /// it, and is written again at less cost than one that gave it back. What wears out is not the zones then.
+    fn space_is_hosts(&self) -> bool {
+        false
+    }
+
     /// Runs a command to its end.
     fn run(&self, command: Command) -> Result<Completion> {
         self.submit(command).wait()

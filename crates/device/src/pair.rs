@@ -277,6 +277,10 @@ impl ZonedDevice for Pair {
     fn resets_at_once(&self) -> usize {
         self.joined.resets_at_once()
     }
+
+    fn space_is_hosts(&self) -> bool {
+        self.joined.space_is_hosts()
+    }
 }
 
 /// What two devices of these shapes look like as a pair, whose labels take [`LABEL_ZONES`] of each.

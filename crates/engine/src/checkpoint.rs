@@ -316,7 +316,7 @@ impl Volume {
         self.checkpoint_state().footer = Some(footer);
         add(&self.media.counters.checkpoints, 1);
         self.zones
-            .let_go(unneeded.iter().map(|zone| (zone.zone, true)));
+            .let_go(&self.media, unneeded.iter().map(|zone| zone.zone));
         self.let_go_unused(&snapshot.zones.resets);
         self.meta_mut().cache.evict(self.cached_pages_max());
         Ok(Written::Durable)
@@ -431,7 +431,7 @@ impl Volume {
         self.checkpoint_state().footer = Some(footer);
         add(&self.media.counters.zone_checkpoints, 1);
         self.zones
-            .let_go(unneeded.iter().map(|zone| (zone.zone, true)));
+            .let_go(&self.media, unneeded.iter().map(|zone| zone.zone));
         self.zones.examine(&self.media);
         if self.zones.log_is_failing() {
             // Without the journal the footer leads to a tree that names what lies in these zones.
@@ -441,16 +441,15 @@ impl Volume {
         Ok(true)
     }
 
-    /// Has the zones reset that a cut found with nothing valid in them, as far as there is still nothing. None of
-    /// their space is kept. The caller has the turn: so the next cut finds them on their way.
+    /// Has the zones reset that a cut found with nothing valid in them, as far as there is still nothing. The caller has the turn: so the next cut finds them on their way.
     fn let_go_unused(&self, zones: &[ZoneId]) {
         let unused = zones.iter().filter(|zone| self.zones.may_reset(**zone));
-        self.zones.let_go(unused.map(|zone| (*zone, false)));
+        self.zones.let_go(&self.media, unused.copied());
     }
 
-    /// Resets a zone nobody needs, and its partner, and keeps their space allocated.
+    /// Resets a zone nobody needs, and its partner.
     pub(crate) fn reset_zone(&self, zone: ZoneId) {
-        self.zones.let_go([(zone, true)]);
+        self.zones.let_go(&self.media, [zone]);
         self.zones.settle_resets(&self.media);
     }
 

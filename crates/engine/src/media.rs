@@ -232,6 +232,14 @@ impl Media {
         })
     }
 
+    /// Starts giving back the space of a zone that was reset and kept it.
+    pub(crate) fn give_back(&self, zone: ZoneId) -> Pending {
+        self.device.submit(Command::Reset {
+            zone,
+            keep_allocated: false,
+        })
+    }
+
     pub(crate) fn end_reset(
         &self,
         zone: ZoneId,

@@ -107,6 +107,9 @@ pub enum Task {
     FreeIfDue,
     /// Wait for a reset under way, and send more.
     Reset,
+    /// Give the space of free zones back to the host, if it keeps some, and no zone was taken since it was
+    /// last seen to.
+    GiveBackIfIdle,
     /// Clean one victim.
     Clean,
     /// Free the zones in which nothing is valid, by a checkpoint of the zones alone if that can be.
@@ -493,6 +496,12 @@ impl Volume {
                 let seen = self.zones.resets_ended();
                 Ok(done(self.zones.settle_a_reset(&self.media, seen)))
             }
+            Task::GiveBackIfIdle => {
+                if self.zones.none_taken_since_asked() {
+                    self.zones.give_space_back(&self.media);
+                }
+                Ok(Progress::Idle)
+            }
             Task::Clean => self.clean_one().map(done),
             Task::FreeZones if self.zones.all_dead_zones() == 0 => Ok(Progress::Idle),
             Task::FreeZones => self.checkpoint_zones().map(|()| Progress::Worked),
@@ -517,6 +526,7 @@ impl Volume {
             self.checkpoint()?;
         }
         self.zones.settle_resets(&self.media);
+        self.zones.give_space_back(&self.media);
         self.log.tell_durable(&self.media, &self.zones)
     }
 

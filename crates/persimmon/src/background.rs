@@ -245,7 +245,7 @@ fn write_loop(vfs: &Vfs, stop: &Stop, commit: &CommitInterval) {
             }
         }
         if committed.elapsed() >= commit.get() {
-            if !run(vfs, stop, Task::Commit) {
+            if !run(vfs, stop, Task::Commit) || !run(vfs, stop, Task::GiveBackIfIdle) {
                 return;
             }
             committed = Instant::now();

@@ -196,6 +196,10 @@ impl ZonedDevice for ImageDevice {
             .collect()
     }
 
+    fn space_is_hosts(&self) -> bool {
+        true
+    }
+
     fn submit(&self, command: Command) -> Pending {
         let done = |result: Result<()>| result.map(|()| Completion::Done);
         Pending::ready(match command {

@@ -360,6 +360,7 @@ impl Table {
             entry.last_write = clock;
             entry.used = true;
             entry.open = true;
+            entry.keeps_space = false;
             capacity = capacity.min(entry.capacity);
         }
         if let Some(partner) = partner {
@@ -397,6 +398,7 @@ impl Table {
             capacity: entry.capacity,
             resets: entry.resets.saturating_add(was_reset.into()),
             last_write: entry.last_write,
+            keeps_space: entry.keeps_space,
             ..Entry::default()
         };
         *self.free_at(zone, budget) += u32::from(!counted);

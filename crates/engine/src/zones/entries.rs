@@ -26,6 +26,8 @@ pub(super) struct Entry {
     pub(super) used: bool,
     /// It is being reset, or waits for it.
     pub(super) in_reset: bool,
+    /// It is free, or on its way, and the host keeps its space for it.
+    pub(super) keeps_space: bool,
     /// Its last reset failed.
     pub(super) stuck: bool,
     /// It has failed for good.

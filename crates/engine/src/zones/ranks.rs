@@ -32,7 +32,8 @@ enum Standing {
     #[default]
     Stays,
     Free {
-        resets: u32,
+        /// Which comes first: one that a host keeps the space of, then those reset least.
+        turn: u32,
     },
     /// A checkpoint frees it; it has been tried in vain if it is stuck.
     Dead {
@@ -59,7 +60,10 @@ impl Standing {
     fn of(entry: &Entry, grains: u64, is_filled: bool, stands_in: bool) -> Standing {
         if entry.is_free() {
             return Standing::Free {
-                resets: entry.resets,
+                turn: match entry.keeps_space {
+                    true => 0,
+                    false => entry.resets.saturating_add(1),
+                },
             };
         }
         if is_filled {
@@ -139,12 +143,12 @@ impl Ranks {
     fn list(&mut self, zone: ZoneId, standing: Standing, layout: &Layout, enters: bool) {
         match standing {
             Standing::Stays => {}
-            Standing::Free { resets } => {
+            Standing::Free { turn } => {
                 let free = match layout.is_log_candidate(zone) {
                     true => &mut self.free_candidates,
                     false => layout.get_mut(&mut self.free_others, layout.part_of(zone)),
                 };
-                put(free, (resets, zone), enters);
+                put(free, (turn, zone), enters);
             }
             Standing::Dead { stuck: true } => put(&mut self.stuck, zone, enters),
             Standing::Dead { stuck: false } => {

@@ -19,6 +19,10 @@ use super::layout::Part;
 use super::trace::ZoneEvent;
 use crate::media::Media;
 
+/// Of the zones, the part that may keep a host's space while they are free: what overwriting frees between two
+/// checkpoints. It is given back once nobody takes zones any more.
+const SPACE_KEPT_SHARE: u32 = 8;
+
 /// Resets to be sent, and those under way. A zone is here once at most, as its entry in the table tells.
 #[derive(Debug, Default)]
 pub(super) struct Resets {
@@ -36,6 +40,8 @@ struct Queue {
     in_hand: usize,
     /// Ended so far.
     ended: u64,
+    /// The sequence of the next zone when it was last asked for.
+    asked: u64,
     /// Sixteenths of zones that are taken into use while one is on its way: of late, the most count more.
     taken: u64,
 }
@@ -44,8 +50,10 @@ struct Queue {
 #[derive(Clone, Copy, Debug)]
 struct Going {
     zone: ZoneId,
-    /// Its space does.
-    stays_allocated: bool,
+    /// The host keeps its space for it.
+    keeps_space: bool,
+    /// It was free before, and gives its space back.
+    was_free: bool,
     /// The sequence that the next zone was to have.
     since: u64,
 }
@@ -97,18 +105,25 @@ impl Drop for Resets {
 }
 
 impl Zones {
-    /// Has zones that nobody needs reset, and their partners; their space may stay allocated. They are
+    /// Has zones that nobody needs reset, and their partners; a host is to keep the space of some. They are
     /// sent by [`Zones::start_resets`].
-    pub(crate) fn let_go(&self, zones: impl IntoIterator<Item = (ZoneId, bool)>) {
-        for (zone, stays_allocated) in zones {
+    pub(crate) fn let_go(&self, media: &Media, zones: impl IntoIterator<Item = ZoneId>) {
+        let mut may_keep = self.space_to_keep(media);
+        for zone in zones {
             let partner = self.pairs.part(zone);
             for zone in std::iter::once(zone).chain(partner) {
                 // Who finds it on its way may wait for it.
                 let mut table = self.lock();
                 if table.begin_reset(zone, &self.budget) {
+                    let keeps_space = may_keep > 0;
+                    may_keep = may_keep.saturating_sub(1);
+                    if let Some(entry) = table.entries.get_mut(zone.0 as usize) {
+                        entry.keeps_space = keeps_space;
+                    }
                     self.resets.lock().waiting.push_back(Going {
                         zone,
-                        stays_allocated,
+                        keeps_space,
+                        was_free: false,
                         since: table.next_sequence,
                     });
                 }
@@ -116,6 +131,54 @@ impl Zones {
         }
         // A log zone that failed and was left is not waited for by who commits.
         self.count_failed_again();
+    }
+
+    /// How many more zones may keep a host's space.
+    fn space_to_keep(&self, media: &Media) -> usize {
+        if !media.device().space_is_hosts() {
+            return 0;
+        }
+        let table = self.lock();
+        let kept = table.entries.iter().filter(|e| e.keeps_space).count();
+        let most = table.entries.len().div_ceil(SPACE_KEPT_SHARE as usize);
+        most.saturating_sub(kept)
+    }
+
+    /// Whether no zone was taken into use since this was last asked.
+    pub(crate) fn none_taken_since_asked(&self) -> bool {
+        let next = self.lock().next_sequence;
+        std::mem::replace(&mut self.resets.lock().asked, next) == next
+    }
+
+    /// Has the host take back the space of free zones that keep it, one zone after the other.
+    pub(crate) fn give_space_back(&self, media: &Media) {
+        if !media.device().space_is_hosts() {
+            return;
+        }
+        let zones = self.lock().entries.len() as u32;
+        for zone in (0..zones).map(ZoneId) {
+            let mut table = self.lock();
+            let entry = table.entries.get(zone.0 as usize);
+            if !entry.is_some_and(|entry| entry.keeps_space && entry.is_free()) {
+                continue;
+            }
+            // Nobody takes it meanwhile.
+            *table.free_at(zone, &self.budget) -= 1;
+            if let Some(entry) = table.entries.get_mut(zone.0 as usize) {
+                entry.used = true;
+                entry.keeps_space = false;
+            }
+            table.begin_reset(zone, &self.budget);
+            let going = Going {
+                zone,
+                keeps_space: false,
+                was_free: true,
+                since: table.next_sequence,
+            };
+            drop(table);
+            self.resets.lock().waiting.push_back(going);
+            self.settle_resets(media);
+        }
     }
 
     /// Sends as many resets as the device does at a time, and notes which are over. Waits for none.
@@ -127,7 +190,10 @@ impl Zones {
                 return;
             };
             // Sent under no lock: some devices are done with it before they return.
-            let pending = media.start_reset(going.zone, going.stays_allocated);
+            let pending = match going.was_free {
+                true => media.give_back(going.zone),
+                false => media.start_reset(going.zone, going.keeps_space),
+            };
             self.look_at(media, going, pending);
         }
     }
@@ -218,8 +284,10 @@ impl Zones {
             // It was reset first, or the device says of it what it likes.
             Ok(()) if self.has_failed(zone) => self.not_freed(zone, true),
             Ok(()) => {
-                self.lock().free(zone, &self.budget, true);
-                self.trace.push(ZoneEvent::Reset { zone });
+                self.lock().free(zone, &self.budget, !going.was_free);
+                if !going.was_free {
+                    self.trace.push(ZoneEvent::Reset { zone });
+                }
             }
             Err(error) => {
                 let report = media.device().report(zone.0..zone.0.saturating_add(1));

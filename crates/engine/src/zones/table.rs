@@ -194,6 +194,7 @@ impl Zones {
                 open: false,
                 used: f.used,
                 in_reset: false,
+                keeps_space: false,
                 stuck: false,
                 failure: f.failure,
             })
@@ -728,6 +729,7 @@ impl Zones {
         table.end_reset(zone, &self.budget);
         if let Some(entry) = table.entries.get_mut(zone.0 as usize) {
             entry.stuck = true;
+            entry.keeps_space = false;
             let was_log = entry.role == Role::Log;
             match (retired, was_log) {
                 (true, _) => entry.role = Role::Retired,

@@ -270,6 +270,11 @@ impl ZonedDevice for SimDevice {
     fn resets_at_once(&self) -> usize {
         RESETS_AT_ONCE
     }
+
+    /// As of an image, where it behaves like one.
+    fn space_is_hosts(&self) -> bool {
+        !self.geometry().write_pointer_is_proof
+    }
 }
 
 impl SimDevice {

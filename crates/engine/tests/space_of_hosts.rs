@@ -1,0 +1,161 @@
+//! Zones whose space is a host's: some keep it while they are free and are taken first, and once nobody
+//! takes zones any more it is given back.
+
+#![allow(clippy::unwrap_used, reason = "a test from top to bottom")]
+
+mod common;
+
+use std::collections::BTreeSet;
+use std::ops::Range;
+use std::sync::{Arc, Mutex};
+
+use common::{NOW, create, fresh, noise, small};
+use persimmon_device::{
+    BLOCK_SIZE, Command, Geometry, Pending, Result, ZoneId, ZoneInfo, ZonedDevice,
+};
+use persimmon_engine::{Options, Progress, Task, Volume};
+use persimmon_format::Ino;
+use persimmon_sim::SimDevice;
+
+/// What a simulated device has of a host's.
+struct Hosted {
+    device: Arc<SimDevice>,
+    is_hosts: bool,
+    space: Mutex<Space>,
+}
+
+#[derive(Default)]
+struct Space {
+    /// Zones that were reset and keep it.
+    kept: BTreeSet<ZoneId>,
+    kept_most: usize,
+    /// Zones that were written again while they kept it.
+    taken: usize,
+    given_back: usize,
+}
+
+impl Hosted {
+    fn new(is_hosts: bool) -> Arc<Hosted> {
+        Arc::new(Hosted {
+            device: fresh(small()),
+            is_hosts,
+            space: Mutex::default(),
+        })
+    }
+
+    fn kept(&self) -> usize {
+        self.space.lock().unwrap().kept.len()
+    }
+}
+
+impl ZonedDevice for Hosted {
+    fn geometry(&self) -> &Geometry {
+        self.device.geometry()
+    }
+
+    fn report(&self, zones: Range<u32>) -> Result<Vec<ZoneInfo>> {
+        self.device.report(zones)
+    }
+
+    fn submit(&self, command: Command) -> Pending {
+        let mut space = self.space.lock().unwrap();
+        match &command {
+            Command::Reset {
+                zone,
+                keep_allocated: true,
+            } => {
+                space.kept.insert(*zone);
+                space.kept_most = space.kept_most.max(space.kept.len());
+            }
+            Command::Reset { zone, .. } => {
+                space.kept.remove(zone);
+                space.given_back += 1;
+            }
+            Command::Write { zone, .. } | Command::Append { zone, .. } => {
+                space.taken += usize::from(space.kept.remove(zone));
+            }
+            _ => {}
+        }
+        drop(space);
+        self.device.submit(command)
+    }
+
+    fn space_is_hosts(&self) -> bool {
+        self.is_hosts
+    }
+}
+
+fn open(device: &Arc<Hosted>) -> Volume {
+    Volume::open(Arc::clone(device) as _, Options::default())
+        .unwrap()
+        .0
+}
+
+fn free_dead(volume: &Volume) {
+    volume.step(Task::Checkpoint).unwrap();
+    while volume.step(Task::FreeZones).unwrap() == Progress::Worked {}
+    while volume.step(Task::Reset).unwrap() == Progress::Worked {}
+}
+
+fn overwrite(volume: &Volume, ino: Ino, rounds: u64) {
+    for round in 0..rounds {
+        for at in 0..8 {
+            let bytes = noise(round * 8 + at, 128 * BLOCK_SIZE);
+            volume
+                .write(ino, at * bytes.len() as u64, &bytes, NOW)
+                .unwrap();
+        }
+        volume.sync().unwrap();
+        free_dead(volume);
+    }
+}
+
+#[test]
+fn space_is_kept_for_what_is_written_next_and_given_back_when_nobody_writes() {
+    let device = Hosted::new(true);
+    let volume = open(&device);
+    let ino = create(&volume).unwrap();
+    overwrite(&volume, ino, 10);
+    let most = device.geometry().zone_count.div_ceil(8) as usize;
+    {
+        let space = device.space.lock().unwrap();
+        assert!((2..=most).contains(&space.kept_most), "{}", space.kept_most);
+        assert!(
+            space.taken > space.given_back,
+            "{} {}",
+            space.taken,
+            space.given_back
+        );
+    }
+    // Somebody takes zones: it stays.
+    volume.step(Task::GiveBackIfIdle).unwrap();
+    overwrite(&volume, ino, 1);
+    volume.step(Task::GiveBackIfIdle).unwrap();
+    assert!(device.kept() > 0);
+    let free = |volume: &Volume| volume.clean_step(Some(0)).unwrap().free_zones;
+    let before = free(&volume);
+    volume.step(Task::GiveBackIfIdle).unwrap();
+    assert_eq!(device.kept(), 0);
+    assert_eq!(free(&volume), before);
+
+    // Nor does a volume that is not mounted keep any.
+    overwrite(&volume, ino, 1);
+    assert!(device.kept() > 0);
+    volume.close().unwrap();
+    assert_eq!(device.kept(), 0);
+    drop(volume);
+    let volume = open(&device);
+    let mut found = vec![0; 128 * BLOCK_SIZE];
+    volume.read(ino, 0, &mut found).unwrap();
+    assert!(found == noise(0, found.len()));
+}
+
+#[test]
+fn a_drive_wears_out_evenly_instead() {
+    let device = Hosted::new(false);
+    let volume = open(&device);
+    let ino = create(&volume).unwrap();
+    overwrite(&volume, ino, 10);
+    volume.close().unwrap();
+    assert_eq!(device.space.lock().unwrap().kept_most, 0);
+}
