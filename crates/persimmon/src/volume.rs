@@ -74,7 +74,8 @@ pub struct Options {
     pub engine: persimmon_engine::Options,
     /// Semantics.
     pub vfs: persimmon_vfs::Options,
-    /// Longest time until what was written is durable without being asked.
+    /// Longest time until what was written is durable without being asked. Until then it may be in the memory of this
+    /// process alone, and is lost with it: who needs it sooner syncs the file.
     pub commit_interval: Duration,
 }
 

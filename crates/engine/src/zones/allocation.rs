@@ -360,7 +360,7 @@ impl Table {
             entry.last_write = clock;
             entry.used = true;
             entry.open = true;
-            entry.keeps_space = false;
+            entry.keeps_space = None;
             capacity = capacity.min(entry.capacity);
         }
         if let Some(partner) = partner {

@@ -26,8 +26,8 @@ pub(super) struct Entry {
     pub(super) used: bool,
     /// It is being reset, or waits for it.
     pub(super) in_reset: bool,
-    /// It is free, or on its way, and the host keeps its space for it.
-    pub(super) keeps_space: bool,
+    /// It is free, or on its way, and the host keeps its space for it: since this one of such resets.
+    pub(super) keeps_space: Option<u32>,
     /// Its last reset failed.
     pub(super) stuck: bool,
     /// It has failed for good.

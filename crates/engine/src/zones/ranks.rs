@@ -25,6 +25,9 @@ const GARBAGE_SHARE_WORTH: u32 = 32;
 /// where all blocks are single in their files.
 const GARBAGE_SHARE_MIN: u32 = 128;
 
+/// Zones that a host keeps the space of come before all others.
+const TURNS_KEPT: u32 = u32::MAX / 2;
+
 /// What a zone is good for now.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 enum Standing {
@@ -32,7 +35,8 @@ enum Standing {
     #[default]
     Stays,
     Free {
-        /// Which comes first: one that a host keeps the space of, then those reset least.
+        /// Which comes first: one that a host keeps the space of, the longest first, for the others may have to
+        /// wait until their resets are durable; then those reset least.
         turn: u32,
     },
     /// A checkpoint frees it; it has been tried in vain if it is stuck.
@@ -61,8 +65,8 @@ impl Standing {
         if entry.is_free() {
             return Standing::Free {
                 turn: match entry.keeps_space {
-                    true => 0,
-                    false => entry.resets.saturating_add(1),
+                    Some(since) => since.min(TURNS_KEPT),
+                    None => entry.resets.saturating_add(TURNS_KEPT),
                 },
             };
         }

@@ -117,8 +117,10 @@ impl Zones {
                 if table.begin_reset(zone, &self.budget) {
                     let keeps_space = may_keep > 0;
                     may_keep = may_keep.saturating_sub(1);
+                    table.resets_kept = table.resets_kept.saturating_add(keeps_space.into());
+                    let since = keeps_space.then_some(table.resets_kept);
                     if let Some(entry) = table.entries.get_mut(zone.0 as usize) {
-                        entry.keeps_space = keeps_space;
+                        entry.keeps_space = since;
                     }
                     self.resets.lock().waiting.push_back(Going {
                         zone,
@@ -139,7 +141,11 @@ impl Zones {
             return 0;
         }
         let table = self.lock();
-        let kept = table.entries.iter().filter(|e| e.keeps_space).count();
+        let kept = table
+            .entries
+            .iter()
+            .filter(|e| e.keeps_space.is_some())
+            .count();
         let most = table.entries.len().div_ceil(SPACE_KEPT_SHARE as usize);
         most.saturating_sub(kept)
     }
@@ -159,14 +165,14 @@ impl Zones {
         for zone in (0..zones).map(ZoneId) {
             let mut table = self.lock();
             let entry = table.entries.get(zone.0 as usize);
-            if !entry.is_some_and(|entry| entry.keeps_space && entry.is_free()) {
+            if !entry.is_some_and(|entry| entry.keeps_space.is_some() && entry.is_free()) {
                 continue;
             }
             // Nobody takes it meanwhile.
             *table.free_at(zone, &self.budget) -= 1;
             if let Some(entry) = table.entries.get_mut(zone.0 as usize) {
                 entry.used = true;
-                entry.keeps_space = false;
+                entry.keeps_space = None;
             }
             table.begin_reset(zone, &self.budget);
             let going = Going {

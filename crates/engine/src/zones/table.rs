@@ -87,6 +87,8 @@ pub(super) struct Table {
     /// What a whole checkpoint under way has had.
     pub(super) under_way: Option<UnderWay>,
     pub(super) next_sequence: u64,
+    /// Resets so far that left the space of a zone allocated.
+    pub(super) resets_kept: u32,
     pub(super) write_clock: u64,
     pub(super) parked: Vec<ZoneWriter>,
     /// Writers checked out, by stream.
@@ -194,7 +196,7 @@ impl Zones {
                 open: false,
                 used: f.used,
                 in_reset: false,
-                keeps_space: false,
+                keeps_space: None,
                 stuck: false,
                 failure: f.failure,
             })
@@ -237,6 +239,7 @@ impl Zones {
                 begun_metadata_blocks: 0,
                 under_way: None,
                 next_sequence,
+                resets_kept: 0,
                 write_clock,
                 parked: Vec::new(),
                 out: HashMap::new(),
@@ -729,7 +732,7 @@ impl Zones {
         table.end_reset(zone, &self.budget);
         if let Some(entry) = table.entries.get_mut(zone.0 as usize) {
             entry.stuck = true;
-            entry.keeps_space = false;
+            entry.keeps_space = None;
             let was_log = entry.role == Role::Log;
             match (retired, was_log) {
                 (true, _) => entry.role = Role::Retired,
