@@ -441,7 +441,8 @@ impl Volume {
         Ok(true)
     }
 
-    /// Has the zones reset that a cut found with nothing valid in them, as far as there is still nothing. The caller has the turn: so the next cut finds them on their way.
+    /// Has the zones reset that a cut found with nothing valid in them, as far as there is still nothing. The
+    /// caller has the turn: so the next cut finds them on their way.
     fn let_go_unused(&self, zones: &[ZoneId]) {
         let unused = zones.iter().filter(|zone| self.zones.may_reset(**zone));
         self.zones.let_go(&self.media, unused.copied());

@@ -149,8 +149,8 @@ impl Volume {
         let dead_zones = || self.zones.dead_zones(part);
         let in_reset = || self.zones.zones_in_reset(part);
         let mut fruitless = 0;
-        // What was last emptied in vain was a zone of metadata.
-        let mut metadata_in_vain = false;
+        // What was last emptied was a zone of metadata.
+        let mut was_metadata = false;
         let mut best = free_zones();
         let kept = match part {
             Part::Data => self.data_floor(),
@@ -183,14 +183,14 @@ impl Volume {
                     hopeless = false;
                     continue;
                 }
-                let data_first = metadata_in_vain && choice == Choice::Garbage;
+                let data_first = was_metadata && choice == Choice::Garbage;
                 let Some((victim, why)) = self.choose_urgently(part, choice, data_first) else {
                     break;
                 };
                 hopeless = false;
                 add(&self.media.counters.cleaning_foreground, 1);
                 self.zones.tell_victim(victim.zone, why.into(), true);
-                metadata_in_vain = victim.entry.role == Role::Metadata;
+                was_metadata = victim.entry.role == Role::Metadata;
                 match self.clean(&victim) {
                     Ok(()) => {}
                     Err(Error::NoSpace) if victim.entry.role == Role::Metadata => break,

@@ -64,7 +64,7 @@ impl Rebuild {
     /// Begins; until [`Rebuild::finish`] the volume stays what it is.
     ///
     /// # Errors
-    /// The device fails, or too few of its zones are left.
+    /// The device fails, or none of its shape can carry a volume.
     pub fn begin(
         device: Arc<dyn ZonedDevice>,
         start: RebuildStart,

@@ -353,6 +353,7 @@ fn go_on(
     if volume.options.read_only {
         return Ok(());
     }
+    volume.zones.suspect_kept_space(&volume.media);
     resume_writing(volume, report, stale, summary.new_epoch, summary.tail_cut)?;
     let mut finished = volume.find_truncations();
     if finished.is_ok() && (leave_zone || volume.zones.log_is_failing()) {

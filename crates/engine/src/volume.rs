@@ -25,9 +25,9 @@ use crate::recovery::{self, RecoveryReport};
 use crate::statistics::{Statistics, add};
 use crate::tuning::Tuned;
 use crate::turn::Turn;
-use crate::zones::Zones;
 use crate::zones::table::ZoneStatus;
 use crate::zones::trace::Traced;
+use crate::zones::{Keeping, Zones};
 
 /// Records buffered before somebody writes them without being asked, bytes.
 const BUFFERED_BYTES_MAX: usize = 1 << 20;
@@ -107,8 +107,8 @@ pub enum Task {
     FreeIfDue,
     /// Wait for a reset under way, and send more.
     Reset,
-    /// Give the space of free zones back to the host, if it keeps some, and no zone was taken since it was
-    /// last seen to.
+    /// Give the space of a free zone back to the host, if it keeps some, and no zone was taken since it was last
+    /// seen to.
     GiveBackIfIdle,
     /// Clean one victim.
     Clean,
@@ -497,10 +497,12 @@ impl Volume {
                 Ok(done(self.zones.settle_a_reset(&self.media, seen)))
             }
             Task::GiveBackIfIdle => {
-                if self.zones.none_taken_since_asked() {
-                    self.zones.give_space_back(&self.media);
-                }
-                Ok(Progress::Idle)
+                let idle = self.zones.none_taken_since_asked();
+                Ok(done(
+                    idle && self
+                        .zones
+                        .give_a_zones_space_back(&self.media, Keeping::Suspected),
+                ))
             }
             Task::Clean => self.clean_one().map(done),
             Task::FreeZones if self.zones.all_dead_zones() == 0 => Ok(Progress::Idle),
@@ -518,7 +520,11 @@ impl Volume {
         if self.options.read_only {
             return Ok(());
         }
-        self.sync()?;
+        let synced = self.sync();
+        if synced.is_err() {
+            self.zones.give_space_back(&self.media, Keeping::Known);
+        }
+        synced?;
         // A next mount reads little then, however many files there are.
         if self.log.blocks_to_replay() > SHORT_JOURNAL_BLOCKS
             || self.meta().cache.dirty() > SHORT_JOURNAL_PAGES
@@ -526,7 +532,7 @@ impl Volume {
             self.checkpoint()?;
         }
         self.zones.settle_resets(&self.media);
-        self.zones.give_space_back(&self.media);
+        self.zones.give_space_back(&self.media, Keeping::Known);
         self.log.tell_durable(&self.media, &self.zones)
     }
 

@@ -151,6 +151,10 @@ impl Background {
         if vfs.is_read_only() {
             return Ok(background);
         }
+        let (idle, interval) = (Arc::clone(vfs), Arc::clone(commit));
+        background.spawn("space", vfs, move |stop| {
+            while !stop.wait(interval.get()) && run(&idle, stop, Task::GiveBackIfIdle) {}
+        })?;
         let (write, commit) = (Arc::clone(vfs), Arc::clone(commit));
         background.spawn("writeback", vfs, move |stop| {
             write_loop(&write, stop, &commit)
@@ -245,7 +249,7 @@ fn write_loop(vfs: &Vfs, stop: &Stop, commit: &CommitInterval) {
             }
         }
         if committed.elapsed() >= commit.get() {
-            if !run(vfs, stop, Task::Commit) || !run(vfs, stop, Task::GiveBackIfIdle) {
+            if !run(vfs, stop, Task::Commit) {
                 return;
             }
             committed = Instant::now();

@@ -29,6 +29,10 @@ pub(crate) trait Host: Send + Sync {
     fn sync(&self) -> io::Result<()>;
     /// Gives space back; the range reads as zeros, or as before where the host cannot.
     fn punch(&self, offset: u64, length: u64) -> io::Result<()>;
+    /// Whether its space is a filesystem's, which has to find it for what is written.
+    fn is_file(&self) -> bool {
+        false
+    }
     /// Reserves space; what is written stays.
     fn allocate(&self, offset: u64, length: u64) -> io::Result<()>;
 }
@@ -38,6 +42,10 @@ pub(crate) trait Host: Send + Sync {
 pub(crate) struct HostFile(pub(crate) Opened);
 
 impl Host for HostFile {
+    fn is_file(&self) -> bool {
+        self.0.file.metadata().is_ok_and(|about| about.is_file())
+    }
+
     fn read_at(&self, into: &mut [u8], offset: u64) -> io::Result<()> {
         self.0.file.read_exact_at(into, offset)
     }

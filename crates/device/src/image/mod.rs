@@ -64,6 +64,8 @@ pub struct ImageDevice {
     read_only: bool,
     notices: Vec<Notice>,
     host: Box<dyn Host>,
+    /// It has its space of a filesystem.
+    on_file: bool,
     zones: Mutex<Zones>,
     /// Per zone, what a read needs to know, for readers that take no lock: see [`ReadLimit`].
     limits: Vec<AtomicU64>,
@@ -197,7 +199,7 @@ impl ZonedDevice for ImageDevice {
     }
 
     fn space_is_hosts(&self) -> bool {
-        true
+        self.on_file
     }
 
     fn submit(&self, command: Command) -> Pending {

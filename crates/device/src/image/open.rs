@@ -172,6 +172,7 @@ impl ImageDevice {
             superblock: Mutex::new(superblock),
             read_only,
             notices,
+            on_file: host.is_file(),
             host,
             limits: (0..geometry.zone_count)
                 .map(|_| AtomicU64::new(0))

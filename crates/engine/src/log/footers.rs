@@ -33,14 +33,12 @@ pub(crate) fn newest_footer(
                 Ok(footer) => return Ok(footer),
                 Err(error) => {
                     let state = read.state();
-                    let mut newest = failed.unwrap_or(Nameless {
-                        void: 0,
+                    failed = Some(Nameless {
+                        void: state.map_or(u32::MAX, |state| state.epoch),
                         names: state.map_or(Addr::ZERO, |state| state.footer),
                         sequence: found.sequence_at(at),
-                        error,
+                        error: failed.map_or(error, |failed| failed.error),
                     });
-                    newest.void = state.map_or(u32::MAX, |state| state.epoch);
-                    failed = Some(newest);
                     end = at;
                 }
             }
@@ -48,19 +46,20 @@ pub(crate) fn newest_footer(
     }
     match failed {
         None => Ok(None),
-        Some(newest) => match later_than_named(media, key, zones, &newest)? {
+        Some(believed) => match later_than_named(media, key, zones, &believed)? {
             Some((addr, footer)) => Ok(Some((addr, footer, false))),
-            None => Err(newest.error),
+            None => Err(believed.error),
         },
     }
 }
 
-/// The newest block of a log, where the footer that it names cannot be read.
+/// The block that is believed of a log, where the footer that it names cannot be read.
 struct Nameless {
-    /// Blocks up to this epoch have been tried.
+    /// Its epoch.
     void: u32,
     names: Addr,
     sequence: u64,
+    /// What is wrong with the newest one.
     error: Error,
 }
 
@@ -73,20 +72,21 @@ fn later_than_named(
     media: &Media,
     key: &VolumeKey,
     zones: &[FoundZone],
-    newest: &Nameless,
+    believed: &Nameless,
 ) -> Result<Option<(Addr, Footer)>> {
     // Of a place behind the block that names it the zone was reset, and has another life.
-    let place = zone_of(zones, newest.names).map(|f| f.sequence_at(newest.names.block()));
-    let named = place.filter(|at| *at <= newest.sequence);
+    let place = zone_of(zones, believed.names).map(|f| f.sequence_at(believed.names.block()));
+    let named = place.filter(|at| *at <= believed.sequence);
     for (i, found) in zones.iter().enumerate().rev() {
         let mut end = found.write_pointer;
         let is_footer = |read: &Read| matches!(read, Read::Footer { .. });
         while let Some((at, read)) = last_good(media, key, found, end, is_footer)? {
-            end = at;
             let Read::Footer { state, part, .. } = read else {
-                continue;
+                return Ok(None);
             };
+            // All parts of one are whole or none counts.
             let block = at.saturating_sub(u32::from(part));
+            end = block.min(at);
             if named.is_some_and(|named| found.sequence_at(block) <= named) {
                 return Ok(None);
             }
@@ -101,7 +101,10 @@ fn later_than_named(
             let mut voided = false;
             for (found, end) in before.chain([(found, block)]) {
                 let later = |read: &Read| read.state().is_some_and(|s| s.epoch > state.epoch);
-                voided |= last_good(media, key, found, end, later)?.is_some();
+                voided = last_good(media, key, found, end, later)?.is_some();
+                if voided {
+                    break;
+                }
             }
             if !voided {
                 let is_whole = goes_on(from(zones, footer.replay.sequence), &footer);

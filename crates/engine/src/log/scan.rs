@@ -525,8 +525,11 @@ mod tests {
     use std::sync::Arc;
 
     use persimmon_device::{BufferMut, Command, ZonedDevice};
+    use persimmon_format::PageId;
+    use persimmon_format::footer::{Footer, LogPosition};
     use persimmon_sim::{SimConfig, SimDevice};
 
+    use super::super::footers::newest_footer;
     use crate::options::Barrier;
 
     use super::*;
@@ -574,6 +577,115 @@ mod tests {
         let (sequence, first) = (zone.sequence, zone.first_log_sequence);
         let found = FoundZone::new(copy, None, sequence, first, zone.capacity);
         (Media::new(Arc::new(device), Barrier::Auto), found)
+    }
+
+    /// Of a log zone its number, its sequence and that of its first block; of each block the epoch, the footer it
+    /// names, and the checkpoint whose footer it is, if it is one.
+    type Content<'a> = ((u32, u64, u64), &'a [(u32, Addr, Option<u64>)]);
+
+    /// Puts a log zone on a device.
+    fn log_zone(
+        device: &SimDevice,
+        key: &VolumeKey,
+        ((zone, sequence, first), blocks): Content<'_>,
+    ) -> FoundZone {
+        let mut data = BufferMut::zeroed(1 + blocks.len());
+        let places = data.chunks_exact_mut(BLOCK_SIZE).skip(1);
+        for (i, (block, (epoch, names, checkpoint))) in places.zip(blocks).enumerate() {
+            let footer = checkpoint.map(|checkpoint| footer(checkpoint, first).encode());
+            let content = LogBlock {
+                sequence: first + i as u64,
+                state: LogState {
+                    epoch: *epoch,
+                    resume_after: Lsn(0),
+                    durable: Lsn(0),
+                    footer: *names,
+                },
+                body: match &footer {
+                    None => Body::Journal {
+                        first_lsn: Lsn(1),
+                        lead: 0,
+                        bytes: &[],
+                    },
+                    Some(bytes) => Body::Footer {
+                        part: 0,
+                        parts: 1,
+                        bytes,
+                    },
+                },
+            };
+            content.encode_into(block, key, sequence);
+        }
+        let command = Command::Write {
+            zone: ZoneId(zone),
+            block: 0,
+            data: vec![data.freeze()],
+        };
+        device.run(command).unwrap();
+        let copy = LogCopy {
+            zone: ZoneId(zone),
+            write_pointer: 1 + blocks.len() as u32,
+            state: ZoneState::Closed,
+            headless: false,
+        };
+        FoundZone::new(copy, None, sequence, first, 64)
+    }
+
+    fn footer(checkpoint: u64, sequence: u64) -> Footer {
+        Footer {
+            checkpoint,
+            cut: Lsn(0),
+            counted: Lsn(0),
+            replay: LogPosition {
+                sequence,
+                addr: Addr::ZERO,
+            },
+            root: PageId(0),
+            page_limit: 0,
+            next_ino: 0,
+            inodes: 0,
+            reserved_blocks: 0,
+            write_clock: 0,
+            next_zone_sequence: 0,
+            reserve_basis_points: 0,
+            max_open: 0,
+            max_active: 0,
+            mat: Vec::new(),
+            zit: Vec::new(),
+            overrides: Vec::new(),
+        }
+    }
+
+    /// A recovery reset the zone of the footer that was named, for it knew a later one, and was cut off before it
+    /// had written a block that names that.
+    #[test]
+    fn where_the_footer_named_is_gone_a_later_one_is_taken() {
+        let key = VolumeKey::new(&[1; 16], &[2; 32]);
+        let gone = Addr::new(DeviceId(0), ZoneId(7), 30);
+        let at = |zone, block| Addr::new(DeviceId(0), ZoneId(zone), block);
+        let newest = |logs: &[Content<'_>]| {
+            let device = SimDevice::new(SimConfig::new(8, 64));
+            let mut zones = Vec::new();
+            for content in logs {
+                zones.push(log_zone(&device, &key, *content));
+            }
+            let media = Media::new(Arc::new(device), Barrier::Auto);
+            let found = newest_footer(&media, &key, &zones);
+            found.map(|found| found.map(|(addr, footer, _)| (addr, footer.checkpoint)))
+        };
+        let first: &[_] = &[(1, gone, None), (1, gone, Some(5)), (1, at(1, 2), None)];
+        let named: &[_] = &[(2, gone, None)];
+        let next = (2, 9, 100 + 63);
+        let logs = [((1, 8, 100), first), (next, named)];
+        assert_eq!(newest(&logs).unwrap(), Some((at(1, 2), 5)));
+        // A zone between is missing: the footer that was named may have been there.
+        assert!(newest(&[((1, 8, 100), first), ((2, 9, 500), named)]).is_err());
+        // It was voided by a block of a later epoch.
+        let voided: &[_] = &[(2, gone, None), (1, gone, Some(5)), (1, gone, None)];
+        assert!(newest(&[((1, 8, 100), voided), ((2, 9, 163), &[(3, gone, None)])]).is_err());
+        // The one named is there and damaged: nothing before it is gone back to.
+        let damaged: &[_] = &[(1, gone, Some(5)), (1, gone, None), (2, at(1, 2), None)];
+        assert!(newest(&[((1, 8, 100), damaged)]).is_err());
     }
 
     /// A journal of any length was read into memory, and an entry made for each bad block: a log

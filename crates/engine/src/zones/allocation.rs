@@ -135,7 +135,7 @@ impl Zones {
             .collect()
     }
 
-    /// The free zone reset least, or, for what has two copies, the two. Data and metadata leave the
+    /// The free zone whose turn it is, or, for what has two copies, the two. Data and metadata leave the
     /// last candidates to the log.
     pub(super) fn choose_free(
         &self,
@@ -376,6 +376,15 @@ impl Table {
         let layout = &budget.layout;
         *layout.get_mut(&mut self.in_reset, layout.part_of(zone)) += u32::from(begins);
         begins
+    }
+
+    /// The host keeps the space of a zone from now on.
+    pub(super) fn keep_space(&mut self, zone: ZoneId) {
+        self.resets_kept = self.resets_kept.saturating_add(1);
+        let since = self.resets_kept;
+        if let Some(entry) = self.entries.get_mut(zone.0 as usize) {
+            entry.keeps_space = Some(since);
+        }
     }
 
     /// Its reset is over.

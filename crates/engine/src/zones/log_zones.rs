@@ -4,6 +4,7 @@ use persimmon_device::ZoneId;
 use persimmon_format::table::Role;
 
 use super::Zones;
+use super::resets::Keeping;
 use super::retry::Tries;
 use super::trace::{Filled, ZoneEvent};
 use crate::error::Result;
@@ -28,13 +29,14 @@ impl LogZone {
 
 impl Zones {
     /// Takes a free zone for the log, with its partner if it is to have one, and writes its header.
-    /// Of the candidates, the one reset least.
+    /// Of the candidates, the one whose turn it is.
     pub(crate) fn open_log_zone(
         &self,
         media: &Media,
         first_log_sequence: u64,
     ) -> Result<Option<LogZone>> {
         let mut tries = Tries::default();
+        let mut gave_back = false;
         loop {
             let seen = self.resets_ended();
             let opened = {
@@ -67,6 +69,11 @@ impl Zones {
             let (zone, sequence) = (opened.zone, opened.sequence);
             if let Err(error) = media.open(zone) {
                 self.put_back(media, zone, None);
+                if !std::mem::replace(&mut gave_back, true)
+                    && self.give_space_back(media, Keeping::Suspected)
+                {
+                    continue;
+                }
                 return Err(error.into());
             }
             let header = |zone| self.header(zone, Role::Log, 0, sequence, first_log_sequence);

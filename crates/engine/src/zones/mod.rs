@@ -26,6 +26,7 @@ pub(crate) use layout::Part;
 pub(crate) use lifetime::Life;
 pub(crate) use pairs::Pairs;
 pub(crate) use pin::Pin;
+pub(crate) use resets::Keeping;
 pub(crate) use retry::Tries;
 pub(crate) use stream::Stream;
 pub(crate) use table::{Cut, Zones};

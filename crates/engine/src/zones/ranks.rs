@@ -104,7 +104,7 @@ type Order<T> = BTreeSet<(T, ZoneId)>;
 /// The zones by what they are good for.
 pub(super) struct Ranks {
     standings: Box<[Standing]>,
-    /// Free zones by resets: candidates for the log, and others of each part.
+    /// Free zones by their turn: candidates for the log, and others of each part.
     free_candidates: Order<u32>,
     free_others: PerPart<Order<u32>>,
     /// Those that the next checkpoint frees.
@@ -175,7 +175,7 @@ impl Ranks {
         }
     }
 
-    /// Free zones that may be of the log, least reset first.
+    /// Free zones that may be of the log, in their turn.
     pub(super) fn free_candidates(&self) -> impl Iterator<Item = ZoneId> {
         self.free_candidates.iter().map(|(_, zone)| *zone)
     }

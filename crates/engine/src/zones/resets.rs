@@ -13,8 +13,10 @@ use std::collections::VecDeque;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
 use persimmon_device::{Completion, DeviceError, Pending, ZoneId};
+use persimmon_format::table::Role;
 
 use super::Zones;
+use super::entries::Entry;
 use super::layout::Part;
 use super::trace::ZoneEvent;
 use crate::media::Media;
@@ -22,6 +24,18 @@ use crate::media::Media;
 /// Of the zones, the part that may keep a host's space while they are free: what overwriting frees between two
 /// checkpoints. It is given back once nobody takes zones any more.
 const SPACE_KEPT_SHARE: u32 = 8;
+
+/// In the place of a turn: the zone may keep its space.
+const SUSPECTED: u32 = 0;
+
+/// Which zones are to give their space back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Keeping {
+    /// Those that were left it.
+    Known,
+    /// And those of which it is not known.
+    Suspected,
+}
 
 /// Resets to be sent, and those under way. A zone is here once at most, as its entry in the table tells.
 #[derive(Debug, Default)]
@@ -75,9 +89,13 @@ impl Queue {
         Some(oldest)
     }
 
-    fn has_ended(&mut self, zones_taken: u64) {
+    /// One is over, and so many zones were taken meanwhile, if that tells anything.
+    fn has_ended(&mut self, zones_taken: Option<u64>) {
         self.in_hand -= 1;
         self.ended = self.ended.wrapping_add(1);
+        let Some(zones_taken) = zones_taken else {
+            return;
+        };
         let taken = zones_taken.saturating_mul(16);
         let less = self.taken.saturating_sub(taken).div_ceil(8);
         self.taken = taken.max(self.taken - less);
@@ -105,8 +123,8 @@ impl Drop for Resets {
 }
 
 impl Zones {
-    /// Has zones that nobody needs reset, and their partners; a host is to keep the space of some. They are
-    /// sent by [`Zones::start_resets`].
+    /// Has zones that nobody needs reset, and their partners; a host is to keep the space of some, and that of
+    /// log zones always: the log must go on where the host is full. They are sent by [`Zones::start_resets`].
     pub(crate) fn let_go(&self, media: &Media, zones: impl IntoIterator<Item = ZoneId>) {
         let mut may_keep = self.space_to_keep(media);
         for zone in zones {
@@ -114,17 +132,18 @@ impl Zones {
             for zone in std::iter::once(zone).chain(partner) {
                 // Who finds it on its way may wait for it.
                 let mut table = self.lock();
+                let entry = table.entries.get(zone.0 as usize);
+                let was_log = entry.is_some_and(|entry| entry.role == Role::Log);
                 if table.begin_reset(zone, &self.budget) {
-                    let keeps_space = may_keep > 0;
-                    may_keep = may_keep.saturating_sub(1);
-                    table.resets_kept = table.resets_kept.saturating_add(keeps_space.into());
-                    let since = keeps_space.then_some(table.resets_kept);
-                    if let Some(entry) = table.entries.get_mut(zone.0 as usize) {
-                        entry.keeps_space = since;
+                    if !was_log && may_keep > 0 {
+                        may_keep -= 1;
+                        table.keep_space(zone);
                     }
+                    let entry = table.entries.get(zone.0 as usize);
+                    let keeps = entry.is_some_and(|entry| entry.keeps_space.is_some());
                     self.resets.lock().waiting.push_back(Going {
                         zone,
-                        keeps_space,
+                        keeps_space: was_log || keeps,
                         was_free: false,
                         since: table.next_sequence,
                     });
@@ -144,7 +163,7 @@ impl Zones {
         let kept = table
             .entries
             .iter()
-            .filter(|e| e.keeps_space.is_some())
+            .filter(|e| e.keeps_space > Some(SUSPECTED))
             .count();
         let most = table.entries.len().div_ceil(SPACE_KEPT_SHARE as usize);
         most.saturating_sub(kept)
@@ -156,35 +175,64 @@ impl Zones {
         std::mem::replace(&mut self.resets.lock().asked, next) == next
     }
 
-    /// Has the host take back the space of free zones that keep it, one zone after the other.
-    pub(crate) fn give_space_back(&self, media: &Media) {
+    /// Of free zones that were in use before, nobody knows after a mount which keep a host's space: a process that was
+    /// killed gave none back. They do not count as such, but are given back like them once there is time.
+    pub(crate) fn suspect_kept_space(&self, media: &Media) {
         if !media.device().space_is_hosts() {
             return;
         }
-        let zones = self.lock().entries.len() as u32;
-        for zone in (0..zones).map(ZoneId) {
-            let mut table = self.lock();
+        let mut table = self.lock();
+        for zone in (0..table.entries.len() as u32).map(ZoneId) {
             let entry = table.entries.get(zone.0 as usize);
-            if !entry.is_some_and(|entry| entry.keeps_space.is_some() && entry.is_free()) {
-                continue;
+            let was_used = entry.is_some_and(|entry| entry.is_free() && entry.resets > 0);
+            if was_used && let Some(entry) = table.entries.get_mut(zone.0 as usize) {
+                entry.keeps_space = Some(SUSPECTED);
             }
-            // Nobody takes it meanwhile.
-            *table.free_at(zone, &self.budget) -= 1;
-            if let Some(entry) = table.entries.get_mut(zone.0 as usize) {
-                entry.used = true;
-                entry.keeps_space = None;
-            }
-            table.begin_reset(zone, &self.budget);
-            let going = Going {
-                zone,
-                keeps_space: false,
-                was_free: true,
-                since: table.next_sequence,
-            };
-            drop(table);
-            self.resets.lock().waiting.push_back(going);
-            self.settle_resets(media);
         }
+    }
+
+    /// Has the host take back the space of all free zones that keep it. False if there are none.
+    pub(crate) fn give_space_back(&self, media: &Media, of: Keeping) -> bool {
+        let mut gave = false;
+        while self.give_a_zones_space_back(media, of) {
+            gave = true;
+        }
+        gave
+    }
+
+    /// The same of one.
+    pub(crate) fn give_a_zones_space_back(&self, media: &Media, of: Keeping) -> bool {
+        if !media.device().space_is_hosts() {
+            return false;
+        }
+        let mut table = self.lock();
+        let keeps = |entry: &Entry| {
+            let is_meant = match of {
+                Keeping::Known => entry.keeps_space > Some(SUSPECTED),
+                Keeping::Suspected => entry.keeps_space.is_some(),
+            };
+            is_meant && entry.is_free()
+        };
+        let Some(at) = table.entries.iter().position(keeps) else {
+            return false;
+        };
+        let zone = ZoneId(at as u32);
+        // Nobody takes it meanwhile.
+        *table.free_at(zone, &self.budget) -= 1;
+        if let Some(entry) = table.entries.get_mut(at) {
+            entry.used = true;
+            entry.keeps_space = None;
+        }
+        table.begin_reset(zone, &self.budget);
+        self.resets.lock().waiting.push_back(Going {
+            zone,
+            keeps_space: false,
+            was_free: true,
+            since: table.next_sequence,
+        });
+        drop(table);
+        self.settle_resets(media);
+        true
     }
 
     /// Sends as many resets as the device does at a time, and notes which are over. Waits for none.
@@ -303,8 +351,29 @@ impl Zones {
             }
         }
         let taken = self.lock().next_sequence.saturating_sub(going.since);
-        self.resets.lock().has_ended(taken);
+        self.resets
+            .lock()
+            .has_ended((!going.was_free).then_some(taken));
         self.resets.changed.notify_all();
         self.returned.notify_all();
+    }
+
+    /// A zone could not be reset; `retired` if it never can be.
+    fn not_freed(&self, zone: ZoneId, retired: bool) {
+        let mut table = self.lock();
+        table.end_reset(zone, &self.budget);
+        if let Some(entry) = table.entries.get_mut(zone.0 as usize) {
+            entry.stuck = true;
+            entry.keeps_space = None;
+            let was_log = entry.role == Role::Log;
+            match (retired, was_log) {
+                (true, _) => entry.role = Role::Retired,
+                // It is out of the log: the next checkpoint tries again.
+                (false, true) => entry.role = Role::Free,
+                (false, false) => {}
+            }
+            table.log_zones -= u32::from(was_log);
+        }
+        self.count_failed(&table);
     }
 }

@@ -66,6 +66,10 @@ impl Zones {
         }
         for zone in std::iter::once(zone).chain(partner) {
             table.free(zone, &self.budget, false);
+            // The host may have set some of it aside.
+            if media.device().space_is_hosts() {
+                table.keep_space(zone);
+            }
         }
         if let Some(stream) = stream {
             table.forget_begun(stream);

@@ -20,7 +20,7 @@ use super::lifetime::{CLASS_UNKNOWN, Interval, Life, Lives};
 use super::pairs::Pairs;
 use super::pin::{Pin, Pins};
 use super::ranks::Ranks;
-use super::resets::Resets;
+use super::resets::{Keeping, Resets};
 use super::retry::Tries;
 use super::stream::Stream;
 use super::trace::{Filled, Trace, ZoneEvent};
@@ -87,7 +87,7 @@ pub(super) struct Table {
     /// What a whole checkpoint under way has had.
     pub(super) under_way: Option<UnderWay>,
     pub(super) next_sequence: u64,
-    /// Resets so far that left the space of a zone allocated.
+    /// How often a zone was left its host's space so far.
     pub(super) resets_kept: u32,
     pub(super) write_clock: u64,
     pub(super) parked: Vec<ZoneWriter>,
@@ -406,6 +406,7 @@ impl Zones {
         let stream = self.budget.shared(stream);
         let mut tries = Tries::default();
         let (mut floor, mut host_full) = (floor, None);
+        let mut gave_back = false;
         loop {
             let mut opened = match (self.take_or_open(stream, floor, shortage), host_full.take()) {
                 (Ok((writer, false)), _) => return Ok(writer),
@@ -415,6 +416,12 @@ impl Zones {
             };
             if let Err(error) = media.open(opened.zone) {
                 self.put_back(media, opened.zone, Some(stream));
+                // It may be free zones that the host keeps its space for.
+                if !std::mem::replace(&mut gave_back, true)
+                    && self.give_space_back(media, Keeping::Suspected)
+                {
+                    continue;
+                }
                 // Those that are open have their space.
                 host_full = Some(error.into());
                 floor = u32::MAX;
@@ -724,25 +731,6 @@ impl Zones {
     pub(crate) fn all_dead_zones(&self) -> u32 {
         let parts = self.budget.layout.parts().iter();
         parts.map(|part| self.dead_zones(*part)).sum()
-    }
-
-    /// A zone could not be reset; `retired` if it never can be.
-    pub(super) fn not_freed(&self, zone: ZoneId, retired: bool) {
-        let mut table = self.lock();
-        table.end_reset(zone, &self.budget);
-        if let Some(entry) = table.entries.get_mut(zone.0 as usize) {
-            entry.stuck = true;
-            entry.keeps_space = None;
-            let was_log = entry.role == Role::Log;
-            match (retired, was_log) {
-                (true, _) => entry.role = Role::Retired,
-                // It is out of the log: the next checkpoint tries again.
-                (false, true) => entry.role = Role::Free,
-                (false, false) => {}
-            }
-            table.log_zones -= u32::from(was_log);
-        }
-        self.count_failed(&table);
     }
 
     /// All zones, for people and for those who look for failed ones.

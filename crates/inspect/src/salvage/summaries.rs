@@ -179,6 +179,8 @@ fn blocks_at_cut(inspector: &Inspector<'_>, zone: ZoneId, sequence: u64) -> u32 
         Some(entry) if entry.role == Role::Data && entry.is_of_use(sequence) => entry.write_pointer,
         // Without the table nothing tells; then nothing is taken for new.
         _ if checkpoint.is_none_or(|c| c.zit_lost) => u32::MAX,
+        // The checkpoint knows the zone in another use: this is an earlier life of it, which a reset left where it was.
+        _ if checkpoint.is_some_and(|c| sequence < c.footer.next_zone_sequence) => u32::MAX,
         _ => 0,
     }
 }

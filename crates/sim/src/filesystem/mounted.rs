@@ -334,6 +334,7 @@ impl Mounted {
             Step::WriteBack => Task::WriteBack,
             Step::Commit => {
                 self.vfs.volume().step(Task::Reset)?;
+                self.vfs.volume().step(Task::GiveBackIfIdle)?;
                 Task::Commit
             }
             Step::Checkpoint => Task::Checkpoint,
