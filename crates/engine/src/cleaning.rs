@@ -237,16 +237,14 @@ impl Volume {
         choice: Choice,
         data_first: bool,
     ) -> Option<(ZoneStatus, Choice)> {
-        let choose = |choice| Some((self.choose_victim_of(part, choice, |_| true)?, choice));
-        let of_data = || {
-            let is_data = |z: &ZoneStatus| z.entry.role == Role::Data;
-            Some((self.choose_victim_of(part, choice, is_data)?, choice))
+        let choose = |choice, of_data: bool| {
+            let may = |z: &ZoneStatus| !of_data || z.entry.role == Role::Data;
+            Some((self.choose_victim_of(part, choice, may)?, choice))
         };
-        let first = data_first.then(of_data).flatten();
-        let any = first.or_else(|| choose(choice));
         match choice {
-            Choice::Worth => any.or_else(|| choose(Choice::Garbage)),
-            _ => any,
+            Choice::Worth => choose(choice, false).or_else(|| choose(Choice::Garbage, false)),
+            _ if data_first => choose(choice, true).or_else(|| choose(choice, false)),
+            _ => choose(choice, false),
         }
     }
 

@@ -520,11 +520,9 @@ impl Volume {
         if self.options.read_only {
             return Ok(());
         }
-        let synced = self.sync();
-        if synced.is_err() {
+        self.sync().inspect_err(|_| {
             self.zones.give_space_back(&self.media, Keeping::Known);
-        }
-        synced?;
+        })?;
         // A next mount reads little then, however many files there are.
         if self.log.blocks_to_replay() > SHORT_JOURNAL_BLOCKS
             || self.meta().cache.dirty() > SHORT_JOURNAL_PAGES

@@ -121,12 +121,18 @@ fn overwrite(volume: &Volume, ino: Ino, rounds: u64) {
     }
 }
 
-#[test]
-fn space_is_kept_for_what_is_written_next_and_given_back_when_nobody_writes() {
-    let device = Hosted::new(true);
+/// A volume whose one file was written over again and again.
+fn overwritten(is_hosts: bool) -> (Arc<Hosted>, Volume, Ino) {
+    let device = Hosted::new(is_hosts);
     let volume = open(&device);
     let ino = create(&volume).unwrap();
     overwrite(&volume, ino, 10);
+    (device, volume, ino)
+}
+
+#[test]
+fn space_is_kept_for_what_is_written_next_and_given_back_when_nobody_writes() {
+    let (device, volume, ino) = overwritten(true);
     let most = device.geometry().zone_count.div_ceil(8) as usize;
     {
         let space = device.space.lock().unwrap();
@@ -167,10 +173,7 @@ fn space_is_kept_for_what_is_written_next_and_given_back_when_nobody_writes() {
 
 #[test]
 fn a_drive_wears_out_evenly_instead() {
-    let device = Hosted::new(false);
-    let volume = open(&device);
-    let ino = create(&volume).unwrap();
-    overwrite(&volume, ino, 10);
+    let (device, volume, _) = overwritten(false);
     volume.close().unwrap();
     assert!(device.space.lock().unwrap().kept_most <= LOG_ZONES);
 }
@@ -178,10 +181,7 @@ fn a_drive_wears_out_evenly_instead() {
 /// Nobody knows after a kill which zones keep their space: those that were in use before may.
 #[test]
 fn what_a_killed_process_left_is_given_back() {
-    let device = Hosted::new(true);
-    let volume = open(&device);
-    let ino = create(&volume).unwrap();
-    overwrite(&volume, ino, 10);
+    let (device, volume, _) = overwritten(true);
     let before = device.kept();
     assert!(before > LOG_ZONES);
     drop(volume);
@@ -194,10 +194,7 @@ fn what_a_killed_process_left_is_given_back() {
 /// The log needed a zone on a full host, and others kept theirs.
 #[test]
 fn on_a_full_host_free_zones_give_their_space_to_the_log() {
-    let device = Hosted::new(true);
-    let volume = open(&device);
-    let ino = create(&volume).unwrap();
-    overwrite(&volume, ino, 10);
+    let (device, volume, ino) = overwritten(true);
     assert!(device.kept() > LOG_ZONES);
     device.space.lock().unwrap().is_full = true;
     for number in 0..4000 {

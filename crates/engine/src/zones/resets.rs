@@ -135,12 +135,11 @@ impl Zones {
                 let entry = table.entries.get(zone.0 as usize);
                 let was_log = entry.is_some_and(|entry| entry.role == Role::Log);
                 if table.begin_reset(zone, &self.budget) {
-                    if !was_log && may_keep > 0 {
+                    let keeps = !was_log && may_keep > 0;
+                    if keeps {
                         may_keep -= 1;
                         table.keep_space(zone);
                     }
-                    let entry = table.entries.get(zone.0 as usize);
-                    let keeps = entry.is_some_and(|entry| entry.keeps_space.is_some());
                     self.resets.lock().waiting.push_back(Going {
                         zone,
                         keeps_space: was_log || keeps,
