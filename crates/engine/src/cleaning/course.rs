@@ -168,7 +168,12 @@ impl Volume {
             group.push(next);
         }
         let (stream, life) = self.zones.infer_survivors(course.victim.zone);
-        self.move_group(&group, stream, life)
+        let grains = || self.zones.grains(course.victim.zone);
+        let before = grains();
+        let moved = self.move_group(&group, stream, life);
+        let left = before.saturating_sub(grains());
+        self.zones.note_moved(course.victim.zone, left);
+        moved
     }
 
     /// Looks for what is to be moved. False if nothing is left to look at.

@@ -3,8 +3,8 @@
 //! on average. No table of blocks, a few bytes a zone.
 //!
 //! A block that is overwritten tells how long it lived; its estimate is the mean of that and of the
-//! zone it was in, of their logarithms, the zone's counting most. A survivor of cleaning lives at least as
-//! long as it has. Blocks of about the same estimate share zones, so that they die together; what
+//! zone it was in, of their logarithms, the zone's counting most. What a survivor of cleaning has lived for counts likewise where
+//! it is longer than was thought. Blocks of about the same estimate share zones, so that they die together; what
 //! it gains is measured by `persimmon_sim::placement` and told in docs/PERFORMANCE.md.
 
 use persimmon_device::ZoneId;
@@ -18,7 +18,7 @@ pub(crate) const CLASS_UNKNOWN: u8 = CLASSES - 2;
 /// From one class to the next intervals grow by two to this power.
 const CLASS_LOG2: i32 = 2;
 /// Parts of what was thought before for one part of what a block tells.
-const MEMORY: u32 = 4;
+const MEMORY: u32 = 3;
 /// Fractional bits of an [`Interval`].
 const FRACTION_BITS: u32 = 8;
 
@@ -46,9 +46,10 @@ impl Interval {
         Interval(((u32::from(self.0) * MEMORY + lived) / (MEMORY + 1)) as u16)
     }
 
-    /// With the news that a block of this estimate has lived for so long and lives on.
+    /// With the news that a block of this estimate has lived for so long and lives on. That it lives at least as long
+    /// again is true of some only: more than a death of that age it does not tell.
     pub(crate) fn outlived(self, age: u64) -> Interval {
-        self.max(Interval::of_blocks(age))
+        self.max(self.observed(age))
     }
 
     /// The class of blocks with this estimate on a volume of so many blocks.
@@ -181,11 +182,12 @@ mod tests {
         let mut interval = Interval::of_blocks(1 << 20);
         let before = interval;
         interval = interval.observed(1 << 10);
-        assert_eq!(interval, Interval::of_blocks(1 << 18));
+        assert_eq!(interval, Interval((35 << FRACTION_BITS) / 2));
         (0..60).for_each(|_| interval = interval.observed(1 << 10));
         assert!(interval.blocks() < 1100.0);
         assert_eq!(before.outlived(5), before);
-        assert_eq!(before.outlived(1 << 30), Interval::of_blocks(1 << 30));
+        assert_eq!(before.outlived(1 << 30), before.observed(1 << 30));
+        assert!(before.outlived(1 << 30) > before);
     }
 
     #[test]

@@ -16,6 +16,7 @@ mod ranks;
 mod resets;
 mod retry;
 mod stream;
+mod survival;
 pub(crate) mod table;
 pub(crate) mod trace;
 pub(crate) mod victims;

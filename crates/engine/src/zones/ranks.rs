@@ -17,6 +17,7 @@ use persimmon_format::table::Role;
 
 use super::entries::Entry;
 use super::layout::{Layout, Part, PerPart};
+use super::lifetime::Interval;
 use super::table::{Table, Zones};
 
 /// Garbage below which no zone is worth emptying, as a share of its capacity.
@@ -60,8 +61,13 @@ struct Worth(u32);
 
 impl Standing {
     /// Of a zone with so many grains valid. `is_filled`: what was written to it is not in the tree yet;
-    /// `stands_in`: it goes with the zone that has the other copy.
-    fn of(entry: &Entry, grains: u64, is_filled: bool, stands_in: bool) -> Standing {
+    /// `stands_in`: it goes with the zone that has the other copy; `weight`: what counts how long blocks live.
+    fn of(
+        entry: &Entry,
+        grains: u64,
+        (is_filled, stands_in): (bool, bool),
+        weight: impl Fn(Interval) -> f64,
+    ) -> Standing {
         if entry.is_free() {
             return Standing::Free {
                 turn: match entry.keeps_space {
@@ -85,7 +91,7 @@ impl Standing {
         match entry.role {
             Role::Data => {
                 let won = f64::from(garbage);
-                let worth = won * won * entry.life.interval.blocks() / f64::from(valid);
+                let worth = won * won * weight(entry.life.interval) / f64::from(valid);
                 let is_worth = garbage > entry.capacity / GARBAGE_SHARE_WORTH;
                 Standing::Data {
                     garbage,
@@ -270,7 +276,9 @@ impl Zones {
         };
         let grains = valid.load(Ordering::Acquire);
         let is_filled = self.pins.is_filled(zone);
-        Standing::of(entry, grains, is_filled, self.pairs.is_second(zone))
+        let stands_in = self.pairs.is_second(zone);
+        let weight = |interval| table.survival.weight(interval);
+        Standing::of(entry, grains, (is_filled, stands_in), weight)
     }
 }
 
@@ -280,7 +288,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::zones::lifetime::{Interval, Life};
+    use crate::zones::lifetime::Life;
 
     const ZONES: u32 = 100;
     const ROLES: &[Role] = &[
@@ -349,7 +357,7 @@ mod tests {
             let mut zones = vec![free; ZONES as usize];
             for (zone, (entry, grains, is_filled)) in changes {
                 zones[zone as usize] = (entry, grains, is_filled);
-                let standing = Standing::of(&entry, grains, is_filled, false);
+                let standing = Standing::of(&entry, grains, (is_filled, false), Interval::blocks);
                 ranks.set(ZoneId(zone), standing, &layout);
             }
             let scan = || zones.iter().zip(0..).map(|(z, i)| (z, ZoneId(i)));

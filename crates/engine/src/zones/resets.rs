@@ -337,7 +337,10 @@ impl Zones {
             // It was reset first, or the device says of it what it likes.
             Ok(()) if self.has_failed(zone) => self.not_freed(zone, true),
             Ok(()) => {
-                self.lock().free(zone, &self.budget, !going.was_free);
+                let mut table = self.lock();
+                self.count_deaths(&mut table, zone);
+                table.free(zone, &self.budget, !going.was_free);
+                drop(table);
                 if !going.was_free {
                     self.trace.push(ZoneEvent::Reset { zone });
                 }

@@ -23,6 +23,7 @@ use super::ranks::Ranks;
 use super::resets::{Keeping, Resets};
 use super::retry::Tries;
 use super::stream::Stream;
+use super::survival::{Deaths, Survival};
 use super::trace::{Filled, Trace, ZoneEvent};
 use super::writer::ZoneWriter;
 use crate::error::Result;
@@ -90,6 +91,7 @@ pub(super) struct Table {
     /// How often a zone was left its host's space so far.
     pub(super) resets_kept: u32,
     pub(super) write_clock: u64,
+    pub(super) survival: Survival,
     pub(super) parked: Vec<ZoneWriter>,
     /// Writers checked out, by stream.
     pub(super) out: HashMap<Stream, usize>,
@@ -111,6 +113,7 @@ pub(crate) struct Zones {
     live_data: AtomicU64,
     /// And in metadata, with all copies.
     live_metadata: AtomicU64,
+    pub(super) deaths: Deaths,
     pub(super) pins: Pins,
     pub(super) touched: Touched,
     pub(super) pairs: Pairs,
@@ -226,6 +229,7 @@ impl Zones {
                 .collect(),
             live_data: AtomicU64::new(live_data),
             live_metadata: AtomicU64::new(live_metadata),
+            deaths: Deaths::none(found.len()),
             pins: Pins::new(found.len() as u32, touched.clone()),
             table: Mutex::new(Table {
                 free,
@@ -241,6 +245,7 @@ impl Zones {
                 next_sequence,
                 resets_kept: 0,
                 write_clock,
+                survival: Survival::new(volume_blocks, write_clock),
                 parked: Vec::new(),
                 out: HashMap::new(),
                 wanting: HashSet::new(),
@@ -287,6 +292,7 @@ impl Zones {
     /// `grains` grains of file data at `addr` are no longer referenced.
     pub(crate) fn sub_grains(&self, addr: Addr, grains: u64) {
         self.sub_live(addr, grains, (&self.live_data, 1));
+        self.deaths.add(addr.zone(), grains);
     }
 
     /// The same of metadata.
@@ -589,6 +595,7 @@ impl Zones {
         if goes_on {
             table.parked.push(writer);
         }
+        self.look_at_deaths(&mut table);
         drop(table);
         self.returned.notify_all();
     }
