@@ -191,6 +191,9 @@ fn say(report: &Report) {
         report.fill_raw * 100.0
     );
     println!("written by users     {}", show_bytes(report.user_bytes));
+    if let Some(absorbed) = report.absorbed {
+        println!("written again before  {:.1} %", absorbed * 100.0);
+    }
     println!("write amplification  {:.3}", report.write_amplification);
     if let Some(bound) = report.uniform_bound {
         let over = (report.write_amplification / bound - 1.0) * 100.0;

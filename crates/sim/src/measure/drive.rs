@@ -24,6 +24,8 @@ use crate::{SimConfig, SimDevice};
 
 /// Blocks written by one call where it is long.
 const PIECE_BLOCKS: u64 = 256;
+/// The engine stages so many blocks at least. Where the plan has less it is sent by the load.
+const STAGED_BLOCKS_MIN: u64 = 64;
 /// Operations between two looks at what is due in the background.
 const TICK_OPERATIONS: u64 = 64;
 
@@ -36,6 +38,10 @@ pub(super) struct Drive {
     /// Number of the next pattern: no two blocks are the same.
     next_pattern: u64,
     operations: u64,
+    /// Blocks written so far.
+    pub written_blocks: u64,
+    /// After so many of them they are sent.
+    sent_after: Option<u64>,
     bytes: Vec<u8>,
 }
 
@@ -136,6 +142,7 @@ impl Drive {
                 shape,
             },
         };
+        let staged_blocks = (plan.options.staging_bytes_max / BLOCK_SIZE) as u64;
         Ok(Drive {
             device,
             volume,
@@ -143,6 +150,8 @@ impl Drive {
             subject,
             next_pattern: 1,
             operations: 0,
+            written_blocks: 0,
+            sent_after: (staged_blocks < STAGED_BLOCKS_MIN).then_some(staged_blocks.max(1)),
             bytes: vec![0; PIECE_BLOCKS as usize * BLOCK_SIZE],
         })
     }
@@ -230,6 +239,18 @@ impl Drive {
             if written < bytes.len() {
                 return Err(Error::NoSpace.into());
             }
+            self.has_written(ino, count)?;
+        }
+        Ok(())
+    }
+
+    /// Sends what is staged of a file where that is as much as the plan allows.
+    fn has_written(&mut self, ino: Ino, blocks: u64) -> Result<(), MeasureError> {
+        let before = self.written_blocks;
+        self.written_blocks += blocks;
+        let number = |blocks: u64| self.sent_after.map(|after| blocks / after);
+        if number(before) != number(self.written_blocks) {
+            self.volume.commit_file(ino)?;
         }
         Ok(())
     }
@@ -294,6 +315,7 @@ impl Drive {
             if written.len < bytes.len() {
                 return Err(Error::NoSpace.into());
             }
+            self.has_written(ino, count)?;
         }
         Ok(())
     }

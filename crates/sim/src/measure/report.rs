@@ -25,6 +25,8 @@ pub struct Report {
     pub uniform_bound: Option<f64>,
     /// Bytes that users flushed.
     pub user_bytes: u64,
+    /// Share of what users wrote that was written again before it was sent, about; none with a pace.
+    pub absorbed: Option<f64>,
     /// Bytes sent to the device per byte that users flushed, by class.
     pub written: Written,
     /// Victims cleaned while somebody waited.

@@ -49,6 +49,7 @@ pub fn run(plan: &Plan, progress: &mut dyn FnMut(f64)) -> Result<Report, Measure
     warm_up.write(&mut drive, left * target as f64, progress)?;
 
     let before = drive.volume.statistics();
+    let written_before = drive.written_blocks;
     let mut latencies = timed::Measured::default();
     let usage = match &plan.pace {
         None => warm_up.write(&mut drive, plan.volumes * target as f64, progress)?,
@@ -60,6 +61,7 @@ pub fn run(plan: &Plan, progress: &mut dyn FnMut(f64)) -> Result<Report, Measure
     };
     let statistics = drive.volume.statistics().since(&before);
     let fill = usage.live / usage.capacity;
+    let written = (drive.written_blocks - written_before) as f64 * 4096.0;
     let raw = f64::from(plan.zones) * f64::from(plan.zone_blocks);
     let timed = plan.pace.is_some();
     let resets = drive.device.zone_resets();
@@ -84,6 +86,8 @@ pub fn run(plan: &Plan, progress: &mut dyn FnMut(f64)) -> Result<Report, Measure
         uniform_bound: (plan.load == Load::Overwrite(Popularity::Uniform))
             .then(|| uniform_bound(fill)),
         user_bytes: statistics.user_bytes,
+        absorbed: (!timed && written > 0.0)
+            .then(|| (1.0 - statistics.user_bytes as f64 / written).max(0.0)),
         written: Written::new(&statistics),
         cleaning_foreground: statistics.cleaning_foreground,
         cleaning_background: statistics.cleaning_background,

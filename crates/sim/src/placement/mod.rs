@@ -138,6 +138,7 @@ impl Simulation {
             written: self.written[block as usize],
             from: overwritten,
         };
+        self.chooser.look(&self.zones, self.clock);
         let (stream, interval) = self.chooser.of_user(&write);
         self.written[block as usize] = self.clock;
         self.place(block, stream, self.clock, interval);

@@ -14,11 +14,12 @@ pub enum Policy {
     /// invalidation time inference for write amplification reduction in log-structured storage",
     /// FAST 2022). Knows when each block was written.
     SepBit,
-    /// Streams by estimated rewrite interval. All that is known is of zones: when what is in one
+    /// Streams by estimated rewrite interval, survivors apart. All that is known is of zones: when what is in one
     /// was written on average, and the interval it was thought to have. A block that is overwritten
     /// tells how long it lived; its new estimate is the mean of that and the zone's, by their
-    /// logarithms. A survivor lives at least as long as it did. Victims by declining cost (Lomet and
-    /// Luo, "Efficiently reclaiming space in a log structured store", ICDE 2021). What the engine does.
+    /// logarithms. So does a survivor that lived longer than was thought. Victims by declining cost (Lomet and
+    /// Luo, "Efficiently reclaiming space in a log structured store", ICDE 2021), where how long blocks
+    /// will live is what is seen of their class, and not the estimate. What the engine does.
     Interval,
 }
 
@@ -27,7 +28,15 @@ const INTERVAL_STREAMS: usize = 8;
 /// From one to the next intervals grow by this factor.
 const INTERVAL_RATIO: f64 = 4.0;
 /// Weight of what was thought before against what a block tells.
-const INTERVAL_MEMORY: f64 = 0.8;
+const INTERVAL_MEMORY: f64 = 0.75;
+/// Looks at what has died while as much is written as is live.
+const LOOKS: u64 = 64;
+/// Weight of what was seen before at the next look.
+const SEEN_KEPT: f64 = 0.97;
+/// Deaths that the estimate counts as, as a share of what is live.
+const TRUSTED_SHARE: f64 = 1.0 / 4096.0;
+/// How much of a difference between classes counts, in its logarithm.
+const CONFIDENCE: f64 = 0.75;
 /// Zones of the first stream that [`Policy::SepBit`] takes the mean lifetime of.
 const SEPBIT_ZONES: u32 = 16;
 
@@ -39,7 +48,7 @@ impl Policy {
             Policy::Greedy => 1,
             Policy::CostBenefit => 2,
             Policy::SepBit => 6,
-            Policy::Interval => INTERVAL_STREAMS,
+            Policy::Interval => 2 * INTERVAL_STREAMS,
         }
     }
 }
@@ -59,6 +68,17 @@ pub(super) struct Chooser {
     /// Interval of a block of which nothing is known.
     unknown: f64,
     lifetimes: Lifetimes,
+    /// Of each class of intervals.
+    seen: [Seen; INTERVAL_STREAMS],
+    looked_at: u64,
+}
+
+/// What was seen of a class of intervals, for [`Policy::Interval`].
+#[derive(Clone, Copy, Default)]
+struct Seen {
+    died: f64,
+    /// Blocks there were, times blocks that the user wrote meanwhile.
+    lived: f64,
 }
 
 /// Of zones of the first stream, for [`Policy::SepBit`].
@@ -73,6 +93,8 @@ impl Chooser {
         Chooser {
             policy,
             unknown: live_blocks,
+            seen: [Seen::default(); INTERVAL_STREAMS],
+            looked_at: 0,
             lifetimes: Lifetimes {
                 sum: 0,
                 zones: 0,
@@ -82,12 +104,12 @@ impl Chooser {
     }
 
     /// Stream of a block that the user writes, and its estimated interval.
-    pub fn of_user(&self, write: &Write) -> (usize, f64) {
+    pub fn of_user(&mut self, write: &Write) -> (usize, f64) {
         let Some(from) = write.from else {
             let stream = match self.policy {
                 Policy::Greedy | Policy::CostBenefit => 0,
                 Policy::SepBit => 1,
-                Policy::Interval => self.stream(self.unknown),
+                Policy::Interval => self.class(self.unknown),
             };
             return (stream, self.unknown);
         };
@@ -98,10 +120,9 @@ impl Chooser {
                 (usize::from(lived >= self.lifetimes.mean), self.unknown)
             }
             Policy::Interval => {
-                let lived = ((write.now - from.born()) as f64).max(1.0);
-                let log =
-                    INTERVAL_MEMORY * from.interval().ln() + (1.0 - INTERVAL_MEMORY) * lived.ln();
-                (self.stream(log.exp()), log.exp())
+                self.seen[self.class(from.interval())].died += 1.0;
+                let interval = observed(from.interval(), write.now - from.born());
+                (self.class(interval), interval)
             }
         }
     }
@@ -124,14 +145,39 @@ impl Chooser {
                 (stream, write.now, self.unknown)
             }
             Policy::Interval => {
-                let age = (write.now - from.born()) as f64;
-                let interval = from.interval().max(age);
-                (self.stream(interval), from.born(), interval)
+                let age = write.now - from.born();
+                let interval = from.interval().max(observed(from.interval(), age));
+                let stream = INTERVAL_STREAMS + self.class(interval);
+                (stream, from.born(), interval)
             }
         }
     }
 
-    fn stream(&self, interval: f64) -> usize {
+    /// Looks at what there is in all zones, if it is time to.
+    pub fn look(&mut self, zones: &[Zone], now: u64) {
+        let written = (now - self.looked_at) as f64;
+        if self.policy != Policy::Interval || written < self.unknown / LOOKS as f64 {
+            return;
+        }
+        self.looked_at = now;
+        for seen in &mut self.seen {
+            seen.died *= SEEN_KEPT;
+            seen.lived *= SEEN_KEPT;
+        }
+        for zone in zones.iter().filter(|zone| zone.written > 0) {
+            let class = self.class(zone.interval());
+            self.seen[class].lived += f64::from(zone.valid) * written;
+        }
+    }
+
+    /// How long blocks of a zone live.
+    fn life(&self, zone: &Zone) -> f64 {
+        let seen = &self.seen[self.class(zone.interval())];
+        let trusted = self.unknown * TRUSTED_SHARE;
+        (seen.lived + trusted * zone.interval()) / (seen.died + trusted)
+    }
+
+    fn class(&self, interval: f64) -> usize {
         // The last but one is for blocks written as often as the average.
         let above = (interval / self.unknown).ln() / INTERVAL_RATIO.ln();
         let last = (INTERVAL_STREAMS - 1) as f64;
@@ -164,7 +210,13 @@ impl Chooser {
         match self.policy {
             Policy::Greedy => garbage,
             Policy::CostBenefit | Policy::SepBit => garbage * age / live,
-            Policy::Interval => garbage * garbage * zone.interval() / live,
+            Policy::Interval => garbage * garbage * self.life(zone).powf(CONFIDENCE) / live,
         }
     }
+}
+
+/// An estimate, with the news that a block lived for so long.
+fn observed(interval: f64, lived: u64) -> f64 {
+    let lived = (lived as f64).max(1.0);
+    (INTERVAL_MEMORY * interval.ln() + (1.0 - INTERVAL_MEMORY) * lived.ln()).exp()
 }

@@ -10,7 +10,7 @@ pub(super) struct Zone {
     /// When it was filled; none while it is not full.
     pub sealed: Option<u64>,
     born_sum: u128,
-    interval_sum: f64,
+    interval_log_sum: f64,
 }
 
 impl Zone {
@@ -27,7 +27,7 @@ impl Zone {
         self.valid += 1;
         self.written += 1;
         self.born_sum += u128::from(born);
-        self.interval_sum += interval;
+        self.interval_log_sum += interval.ln();
     }
 
     /// When the user wrote what is in it, on average.
@@ -35,8 +35,8 @@ impl Zone {
         (self.born_sum / u128::from(self.written.max(1))) as u64
     }
 
-    /// After how long its blocks are written again, on average, as far as was known.
+    /// After how long its blocks are written again, on average of the logarithms, as far as was known.
     pub fn interval(&self) -> f64 {
-        self.interval_sum / f64::from(self.written.max(1))
+        (self.interval_log_sum / f64::from(self.written.max(1))).exp()
     }
 }
