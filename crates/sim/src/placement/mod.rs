@@ -89,6 +89,7 @@ const NOWHERE: u32 = u32::MAX;
 
 struct Simulation {
     zone_blocks: u32,
+    zones_wanted: usize,
     chooser: Chooser,
     zones: Vec<Zone>,
     free: Vec<u32>,
@@ -112,6 +113,7 @@ impl Simulation {
         let blocks = (capacity as f64 * plan.fill) as usize;
         Simulation {
             zone_blocks: plan.zone_blocks,
+            zones_wanted: plan.policy.zones_wanted(),
             chooser: Chooser::new(plan.policy, blocks as f64),
             zones: vec![Zone::default(); plan.zones as usize],
             free: (0..plan.zones).rev().collect(),
@@ -142,8 +144,7 @@ impl Simulation {
         let (stream, interval) = self.chooser.of_user(&write);
         self.written[block as usize] = self.clock;
         self.place(block, stream, self.clock, interval);
-        // So many streams may each ask for a zone before one is won.
-        while self.free.len() <= self.open.len() {
+        while self.free.len() <= self.zones_wanted {
             self.clean();
         }
     }

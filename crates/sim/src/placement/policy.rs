@@ -51,6 +51,14 @@ impl Policy {
             Policy::Interval => 2 * INTERVAL_STREAMS,
         }
     }
+
+    /// Streams that may each ask for a zone before one is won. Survivors of a zone are of one class of intervals.
+    pub(super) fn zones_wanted(self) -> usize {
+        match self {
+            Policy::Interval => INTERVAL_STREAMS,
+            other => other.streams(),
+        }
+    }
 }
 
 /// A block about to be placed.
