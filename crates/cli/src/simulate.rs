@@ -192,7 +192,7 @@ fn say(report: &Report) {
     );
     println!("written by users     {}", show_bytes(report.user_bytes));
     if let Some(absorbed) = report.absorbed {
-        println!("written again before  {:.1} %", absorbed * 100.0);
+        println!("written over unsent  {:.1} %", absorbed * 100.0);
     }
     println!("write amplification  {:.3}", report.write_amplification);
     if let Some(bound) = report.uniform_bound {

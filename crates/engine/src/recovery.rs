@@ -329,6 +329,7 @@ fn replay_records(
     if uncounted {
         target.zones.set_counts(target.found);
     }
+    target.zones.forget_deaths();
     Ok(Replayed {
         last,
         tail_cut,

@@ -46,8 +46,8 @@ impl Interval {
         Interval(((u32::from(self.0) * MEMORY + lived) / (MEMORY + 1)) as u16)
     }
 
-    /// With the news that a block of this estimate has lived for so long and lives on. That it lives at least as long
-    /// again is true of some only: more than a death of that age it does not tell.
+    /// With the news that a block of this estimate has lived for so long and lives on. It counts as a death at that
+    /// age, if that is longer: only some live as long again.
     pub(crate) fn outlived(self, age: u64) -> Interval {
         self.max(self.observed(age))
     }

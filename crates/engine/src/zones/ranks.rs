@@ -1,11 +1,13 @@
 //! Zones by what they are good for: to be taken into use, freed, or emptied. So a step of cleaning
 //! looks at the zones that changed since the step before, and not at all there are.
 //!
-//! A zone's standing follows from its entry, its valid count and whether it is being filled. Whatever changes
+//! A zone's standing follows from its entry, its valid count, whether it is being filled, and what is seen of blocks
+//! that live as long ([`Survival`], which seldom changes, but then for many zones). Whatever changes
 //! one of these touches the zone ([`Touched`]), and who asks brings the touched ones up to date first
 //! ([`Zones::ranked`]). It is a hint for who acts on it: what is irrevocable goes by the entries.
 //!
 //! [`Touched`]: super::entries::Touched
+//! [`Survival`]: super::survival::Survival
 
 use std::collections::BTreeSet;
 use std::sync::MutexGuard;
@@ -143,9 +145,25 @@ impl Ranks {
             return;
         };
         let before = std::mem::replace(slot, standing);
-        if before != standing {
-            self.list(zone, before, layout, false);
-            self.list(zone, standing, layout, true);
+        match (before, standing) {
+            _ if before == standing => {}
+            (
+                Standing::Data {
+                    garbage,
+                    worth: Some(old),
+                },
+                Standing::Data {
+                    garbage: same,
+                    worth: Some(new),
+                },
+            ) if garbage == same => {
+                put(&mut self.worth, (old, zone), false);
+                put(&mut self.worth, (new, zone), true);
+            }
+            _ => {
+                self.list(zone, before, layout, false);
+                self.list(zone, standing, layout, true);
+            }
         }
     }
 

@@ -24,8 +24,10 @@ const TRUSTED_SHARE: u64 = 4096;
 /// Of two classes of which one is seen to live twice as long, so much of that difference counts, in its logarithm: those
 /// that live long do so until somebody begins to write them. All of it costs 3 % with zipf, half of it 2 %.
 const CONFIDENCE: f64 = 0.75;
-/// Steps of weights from one to twice as much. Zones are ranked anew when that of their class changes.
+/// Steps of weights from one to twice as much.
 const STEPS: f64 = 16.0;
+/// A weight stays what it is until it is more steps off than these: all zones of the class are ranked anew then.
+const STEPS_OFF: u32 = 1;
 
 /// By class of estimates.
 type PerClass<T> = [T; CLASSES as usize];
@@ -52,7 +54,8 @@ impl Deaths {
 
     fn take(&self, zone: ZoneId) -> i64 {
         let dead = self.0.get(zone.0 as usize);
-        dead.map_or(0, |dead| dead.swap(0, Ordering::Relaxed))
+        dead.filter(|dead| dead.load(Ordering::Relaxed) != 0)
+            .map_or(0, |dead| dead.swap(0, Ordering::Relaxed))
     }
 }
 
@@ -99,18 +102,19 @@ impl Survival {
         }
     }
 
-    /// So many grains are there of each class. Answers the classes whose weight has changed.
+    /// So many grains are there of each class now; they are taken to have been there since the last look. Answers the
+    /// classes whose weight has changed.
     fn look(&mut self, live: PerClass<u64>, write_clock: u64) -> PerClass<bool> {
         let written = write_clock.saturating_sub(self.looked_at) as f64;
         self.looked_at = write_clock;
         for (lived, live) in self.lived.iter_mut().zip(live) {
-            *lived = *lived * KEPT + live as f64 * written;
-        }
-        for died in &mut self.died {
-            *died *= KEPT;
+            *lived += live as f64 * written;
         }
         let before = self.weights;
         self.weigh();
+        for seen in self.lived.iter_mut().chain(&mut self.died) {
+            *seen *= KEPT;
+        }
         std::array::from_fn(|class| before.get(class) != self.weights.get(class))
     }
 
@@ -120,7 +124,10 @@ impl Survival {
         for ((class, weight), (lived, died)) in (0..).zip(&mut self.weights).zip(seen) {
             let thought = Interval::of_class(class, self.volume_blocks).blocks();
             let life = (lived + trusted * thought) / (died.max(0.0) + trusted);
-            *weight = (life.max(1.0).log2() * CONFIDENCE * STEPS).round() as i32;
+            let now = (life.max(1.0).log2() * CONFIDENCE * STEPS).round() as i32;
+            if now.abs_diff(*weight) > STEPS_OFF {
+                *weight = now;
+            }
         }
     }
 }
@@ -156,11 +163,21 @@ impl Zones {
         }
         let clock = table.write_clock;
         let changed = table.survival.look(live, clock);
+        if !changed.contains(&true) {
+            return;
+        }
         for zone in (0..table.entries.len() as u32).map(ZoneId) {
             let class = self.class_of_data(table, zone);
             if class.is_some_and(|class| changed.get(class) == Some(&true)) {
                 self.touched.touch(zone);
             }
+        }
+    }
+
+    /// What has died so far is nothing to go by: so it is after a replay, which goes through it all again.
+    pub(crate) fn forget_deaths(&self) {
+        for zone in 0..self.valid.len() as u32 {
+            self.deaths.take(ZoneId(zone));
         }
     }
 
