@@ -469,7 +469,7 @@ impl Volume {
         for group in pages.chunks(BATCH_BLOCKS / 2) {
             let sealed: Vec<Buffer> = group
                 .iter()
-                .map(|(_, page)| store::seal(page, &self.key, number))
+                .map(|(_, page)| store::seal(page, &self.identity, &self.key, number))
                 .collect();
             let addrs = self.write_metadata(stream, class, &sealed, written)?;
             for (((id, _), addr), buffer) in group.iter().zip(addrs).zip(&sealed) {

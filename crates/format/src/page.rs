@@ -1,13 +1,16 @@
 //! Metadata pages as they lie on the device: the 16 KiB image of a tree node, compressed, in an
 //! envelope whose owner is the page id and whose sequence is the checkpoint that wrote it.
 //!
-//! Payload: compression 0 (0 none, 1 LZ4 block), reserved 1..4, compressed length 4..8, bytes.
+//! Payload: how it is stored 0 (0 as it is, 1 LZ4 block, 2 LZ4 block of its [`columns`]), reserved
+//! 1..4, compressed length 4..8, bytes.
 //!
 //! Image: level 0 (0 is a leaf), flags 1 (zero), items 2..4, heap start 4..6, dead bytes 6..8
 //! (zero), page id 8..16, sequence 16..24, zeros to 32; then a slot for each item, in the order of
 //! the keys: key (21 bytes), place of the value in the image (u16), its length (u16). Values stand
 //! in the order of the slots from the end of the page downwards without a gap, the first one last;
 //! between the slots and the values all is zero. In an inner page a value is a child's page id.
+
+mod columns;
 
 use crate::codec::{Put, Reader};
 use crate::{FormatError, Key, PageId, Result};
@@ -47,29 +50,72 @@ pub enum Compression {
     None,
     /// An LZ4 block.
     Lz4,
+    /// An LZ4 block of its columns, on volumes with [`crate::zone_header::COLUMNS`].
+    Columns,
 }
 
-/// The prefix of a payload with `len` bytes of image.
+/// The payload of an image: compressed where that makes it shorter, by its columns if the volume may
+/// have them. An image that is no page has none, and is stored all the same.
 #[must_use]
-pub fn prefix(compression: Compression, len: usize) -> [u8; PREFIX_LEN] {
-    let mut out = Vec::with_capacity(PREFIX_LEN);
+pub fn pack(image: &[u8; PAGE_SIZE], with_columns: bool) -> Vec<u8> {
+    let columns = columns::from_image(image).filter(|_| with_columns);
+    let (compression, bytes) = match &columns {
+        Some(columns) => (Compression::Columns, columns.as_slice()),
+        None => (Compression::Lz4, image.as_slice()),
+    };
+    let compressed = lz4_flex::block::compress(bytes);
+    let mut out = Vec::with_capacity(PREFIX_LEN + compressed.len());
+    if compressed.len() < PAGE_SIZE {
+        put_prefix(&mut out, compression, compressed.len());
+        out.put(&compressed);
+    } else {
+        put_prefix(&mut out, Compression::None, PAGE_SIZE);
+        out.put(image);
+    }
+    out
+}
+
+/// Takes the image out of a payload. Whether it is a page's is not checked.
+pub fn unpack(payload: &[u8], image: &mut [u8; PAGE_SIZE]) -> Result<()> {
+    let (compression, bytes) = split(payload)?;
+    let decompress = |to: &mut [u8]| {
+        lz4_flex::block::decompress_into(bytes, to)
+            .map_err(|_| FormatError::Truncated { what: WHAT })
+    };
+    match compression {
+        Compression::None => image.copy_from_slice(bytes),
+        Compression::Lz4 => {
+            if decompress(image)? != PAGE_SIZE {
+                return Err(FormatError::Truncated { what: WHAT });
+            }
+        }
+        Compression::Columns => {
+            let mut columns = [0; columns::LEN_MAX];
+            let len = decompress(&mut columns)?;
+            columns::to_image(columns.get(..len).unwrap_or(&[]), image)?;
+        }
+    }
+    Ok(())
+}
+
+/// Puts what comes before `len` bytes stored.
+fn put_prefix(out: &mut Vec<u8>, compression: Compression, len: usize) {
     out.put_u8(match compression {
         Compression::None => 0,
         Compression::Lz4 => 1,
+        Compression::Columns => 2,
     });
     out.put(&[0; 3]);
     out.put_u32(len as u32);
-    let mut array = [0; PREFIX_LEN];
-    array.copy_from_slice(&out);
-    array
 }
 
-/// Splits a payload into compression and image bytes.
+/// Splits a payload into how the image is stored, and the bytes it is stored as.
 pub fn split(payload: &[u8]) -> Result<(Compression, &[u8])> {
     let mut r = Reader::new(payload, WHAT);
     let compression = match r.u8()? {
         0 => Compression::None,
         1 => Compression::Lz4,
+        2 => Compression::Columns,
         other => return Err(r.bad("compression", other.into())),
     };
     r.bytes(3)?;

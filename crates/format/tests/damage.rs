@@ -113,7 +113,7 @@ fn a_newer_zone_header_says_so() {
         Err(FormatError::NewerVersion { found: 9, .. })
     ));
     let mut features = samples::zone_header().encode();
-    features[128] = 8;
+    features[128] = 16;
     assert!(matches!(
         reseal(features),
         Err(FormatError::UnknownFeatures { unknown: 8 })
@@ -132,6 +132,7 @@ fn decode_all(bytes: &[u8]) {
     let _ = MatEntry::decode_chunk(bytes);
     let _ = ZitEntry::decode_chunk(bytes);
     let _ = page::split(bytes);
+    let _ = page::unpack(bytes, &mut [0; PAGE_SIZE]);
     let _ = Op::decode_all(bytes);
     let _ = Inode::decode(bytes);
     let _ = DirEntry::decode(bytes);

@@ -468,11 +468,29 @@ proptest! {
     }
 
     #[test]
-    fn page_prefixes(len in 0usize..page::PAGE_SIZE) {
-        let mut payload = page::prefix(Compression::Lz4, len).to_vec();
-        payload.resize(page::PREFIX_LEN + len, 7);
-        let (compression, stored) = page::split(&payload).unwrap();
-        prop_assert_eq!((compression, stored.len()), (Compression::Lz4, len));
+    fn pages_are_unpacked_as_they_were(
+        items in prop::collection::btree_map(
+            key(),
+            prop::collection::vec(any::<u8>(), 0..40),
+            0..200,
+        ),
+        with_columns in any::<bool>(),
+        broken in prop::option::of(0..page::PAGE_SIZE),
+    ) {
+        let items: Vec<(Key, Vec<u8>)> = items.into_iter().collect();
+        let mut image: [u8; page::PAGE_SIZE] =
+            samples::page_image(0, 5, &items).try_into().unwrap();
+        // What is no page is stored all the same.
+        if let Some(at) = broken {
+            image[at] ^= 0x80;
+        }
+        let payload = page::pack(&image, with_columns);
+        let (compression, _) = page::split(&payload).unwrap();
+        let is_page = PageView::new(&image).is_ok();
+        prop_assert_eq!(compression == Compression::Columns, is_page && with_columns);
+        let mut unpacked = [1; page::PAGE_SIZE];
+        page::unpack(&payload, &mut unpacked).unwrap();
+        prop_assert!(unpacked == image);
     }
 }
 

@@ -2,7 +2,7 @@
 //! is sealed again, so that it is believed.
 
 use persimmon_format::envelope::{self, HEADER_LEN, Kind};
-use persimmon_format::page::{Compression, PREFIX_LEN, prefix};
+use persimmon_format::page;
 use persimmon_format::{BLOCK_SIZE, ZoneId, checksum};
 use persimmon_sim::SimDevice;
 
@@ -122,19 +122,14 @@ pub fn overwrite(bytes: &mut [u8], input: &mut Input<'_>) {
 fn edit_page(payload: &mut [u8], used: usize, input: &mut Input<'_>) -> Option<usize> {
     let mut image = unpack(&payload[..used])?;
     edit_image(&mut image, input);
-    let packed = lz4_flex::block::compress(&image);
-    let (compression, packed) = if packed.len() < image.len() {
-        (Compression::Lz4, packed)
-    } else {
-        (Compression::None, image)
-    };
-    let len = PREFIX_LEN + packed.len();
+    // Some by their columns, where it is still a page.
+    let packed = page::pack(&image, input.u8().is_multiple_of(2));
+    let len = packed.len();
     if len > payload.len() {
         return None;
     }
     payload.fill(0);
-    payload[..PREFIX_LEN].copy_from_slice(&prefix(compression, packed.len()));
-    payload[PREFIX_LEN..len].copy_from_slice(&packed);
+    payload[..len].copy_from_slice(&packed);
     Some(len)
 }
 

@@ -124,21 +124,15 @@ impl Sample {
         let payloads = self.payloads(Kind::Page);
         payloads
             .iter()
-            .filter_map(|payload| unpack(payload))
+            .filter_map(|payload| Some(unpack(payload)?.to_vec()))
             .collect()
     }
 }
 
 /// The image in the payload of a page.
-pub fn unpack(payload: &[u8]) -> Option<Vec<u8>> {
-    let (compression, packed) = page::split(payload).ok()?;
-    let mut image = vec![0; PAGE_SIZE];
-    match compression {
-        Compression::None => image.copy_from_slice(packed),
-        Compression::Lz4 => {
-            lz4_flex::block::decompress_into(packed, &mut image).ok()?;
-        }
-    }
+pub fn unpack(payload: &[u8]) -> Option<[u8; PAGE_SIZE]> {
+    let mut image = [0; PAGE_SIZE];
+    page::unpack(payload, &mut image).ok()?;
     Some(image)
 }
 

@@ -65,12 +65,6 @@ pub enum InspectError {
         /// What is wrong.
         source: FormatError,
     },
-    /// A page whose envelope is intact, but not its content.
-    #[error("at {addr}: metadata page: cannot be decompressed")]
-    Decompression {
-        /// Where.
-        addr: Addr,
-    },
     /// The volume needs a newer program, or an argument is not valid.
     #[error(transparent)]
     Format(#[from] FormatError),

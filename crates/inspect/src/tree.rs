@@ -3,7 +3,7 @@
 use std::rc::Rc;
 
 use persimmon_format::envelope::{self, Kind};
-use persimmon_format::page::{self, Compression, PAGE_SIZE, PageView};
+use persimmon_format::page::{self, PAGE_SIZE, PageView};
 use persimmon_format::table::MatEntry;
 use persimmon_format::{Addr, FormatError, Key, PageId};
 
@@ -217,18 +217,9 @@ impl Inspector<'_> {
 
 /// The image of a page, out of its payload.
 pub(crate) fn image(payload: &[u8], addr: Addr) -> Result<Vec<u8>> {
-    let wrong = |source| InspectError::Block { addr, source };
-    let (compression, stored) = page::split(payload).map_err(wrong)?;
-    match compression {
-        Compression::None => Ok(stored.to_vec()),
-        Compression::Lz4 => {
-            let mut image = vec![0; PAGE_SIZE];
-            match lz4_flex::block::decompress_into(stored, &mut image) {
-                Ok(len) if len == PAGE_SIZE => Ok(image),
-                _ => Err(InspectError::Decompression { addr }),
-            }
-        }
-    }
+    let mut image = [0; PAGE_SIZE];
+    page::unpack(payload, &mut image).map_err(|source| InspectError::Block { addr, source })?;
+    Ok(image.to_vec())
 }
 
 fn visit_leaf(

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use persimmon_device::ZonedDevice;
 use persimmon_engine::Task;
 use persimmon_format::footer::Footer;
-use persimmon_format::page::{self, Compression, PREFIX_LEN};
+use persimmon_format::page::{self, PAGE_SIZE};
 use persimmon_format::table::{MatEntry, Role, ZitEntry};
 use persimmon_format::zone_header::ZoneHeader;
 use persimmon_format::{Addr, DeviceId, Lsn, PageId, ZoneId};
@@ -94,15 +94,11 @@ fn with_page(device: &SimDevice, id: u64, change: impl FnOnce(&mut Vec<u8>)) {
         .find(|row| row.page == id)
         .unwrap();
     reseal(device, addr(&row.addr), |payload| {
-        let (compression, stored) = page::split(payload).unwrap();
-        assert_eq!(compression, Compression::Lz4);
-        let mut image = lz4_flex::block::decompress(stored, page::PAGE_SIZE).unwrap();
+        let mut image = [0; PAGE_SIZE];
+        page::unpack(payload, &mut image).unwrap();
+        let mut image = image.to_vec();
         change(&mut image);
-        let packed = lz4_flex::block::compress(&image);
-        payload.clear();
-        payload.extend(page::prefix(Compression::Lz4, packed.len()));
-        payload.extend(packed);
-        assert!(payload.len() > PREFIX_LEN);
+        *payload = page::pack(&image.try_into().unwrap(), true);
     });
 }
 

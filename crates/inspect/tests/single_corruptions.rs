@@ -13,7 +13,7 @@ use std::sync::Arc;
 use persimmon_engine::{Error, Options, Task, Volume};
 use persimmon_format::envelope::{self, HEADER_LEN, Kind};
 use persimmon_format::inode::ROOT;
-use persimmon_format::page::PageView;
+use persimmon_format::page::{self, PAGE_SIZE, PageView};
 use persimmon_format::{Addr, BLOCK_SIZE, DeviceId, Ino, Key, KeyKind};
 use persimmon_inspect::dump::{Dump, Target, dump};
 use persimmon_inspect::{CheckOptions, Inspector, Severity, check};
@@ -84,13 +84,8 @@ fn one_of_each(device: &SimDevice) -> BTreeMap<String, Addr> {
 
 fn level(bytes: &[u8]) -> u8 {
     let (_, payload) = envelope::open(bytes, &support::key(), Kind::Page, None).unwrap();
-    let (_, packed) = persimmon_format::page::split(payload).unwrap();
-    let mut image = vec![0; persimmon_format::page::PAGE_SIZE];
-    if packed.len() == image.len() {
-        image.copy_from_slice(packed);
-    } else {
-        lz4_flex::block::decompress_into(packed, &mut image).unwrap();
-    }
+    let mut image = [0; PAGE_SIZE];
+    page::unpack(payload, &mut image).unwrap();
     PageView::new(&image).unwrap().level()
 }
 

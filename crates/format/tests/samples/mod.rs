@@ -7,7 +7,7 @@ use persimmon_format::footer::{Footer, LogPosition};
 use persimmon_format::inode::{Inode, Timestamp};
 use persimmon_format::log::{Body, LogBlock, LogState};
 use persimmon_format::packed::Packed;
-use persimmon_format::page::{Compression, HEADER_LEN, PAGE_SIZE, PREFIX_LEN, SLOT_LEN, prefix};
+use persimmon_format::page::{HEADER_LEN, PAGE_SIZE, PREFIX_LEN, SLOT_LEN};
 use persimmon_format::part_label::{Part, PartLabel, PartZones};
 use persimmon_format::record::{Op, Touch};
 use persimmon_format::summary::{PieceEntry, SummaryBuilder, SummaryEntry};
@@ -215,7 +215,8 @@ pub fn leaf_image() -> Vec<u8> {
 
 /// The leaf stored uncompressed, so that the golden bytes do not depend on a compressor.
 pub fn page() -> Vec<u8> {
-    let mut payload = prefix(Compression::None, PAGE_SIZE).to_vec();
+    let mut payload = vec![0; 4];
+    payload.extend_from_slice(&(PAGE_SIZE as u32).to_le_bytes());
     payload.extend_from_slice(&leaf_image());
     assert_eq!(payload.len(), PREFIX_LEN + PAGE_SIZE);
     sealed(envelope::Kind::Page, 0x88, &payload)
