@@ -116,7 +116,7 @@ fn a_newer_zone_header_says_so() {
     features[128] = 16;
     assert!(matches!(
         reseal(features),
-        Err(FormatError::UnknownFeatures { unknown: 8 })
+        Err(FormatError::UnknownFeatures { unknown: 16 })
     ));
 }
 
