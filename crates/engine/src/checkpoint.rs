@@ -218,9 +218,9 @@ impl Volume {
         }
     }
 
-    /// Writes the summaries of open data zones of these streams, so that none is lost with a crash.
-    fn settle_summaries(&self, of: impl Fn(Stream) -> bool) {
-        for mut writer in self.zones.take_unsummarised(of) {
+    /// Writes the summaries of open data zones that are `wanted`, so that none is lost with a crash.
+    fn settle_summaries(&self, wanted: impl Fn(&ZoneWriter) -> bool) {
+        for mut writer in self.zones.take_unsummarised(wanted) {
             writer.settle_summary(&self.media, &self.key);
             self.zones.give_back(&self.media, writer);
         }
@@ -375,8 +375,7 @@ impl Volume {
     fn write_zone_checkpoint(&self, journal: Journal) -> Result<bool> {
         // The zones that go are named by the tree on the device. Were the journal lost that knows better,
         // summaries would still tell where cleaning moved what was in them.
-        let apart = self.zones.budget.survivors_apart;
-        self.settle_summaries(|stream| !apart || matches!(stream, Stream::Survivors(_)));
+        self.settle_summaries(|writer| writer.has_moved);
         self.zones.examine(&self.media);
         let Some(before) = self.checkpoint_state().footer.clone() else {
             return Ok(false);

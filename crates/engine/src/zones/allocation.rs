@@ -441,6 +441,7 @@ impl Table {
             capacity,
             summary: SummaryBuilder::default(),
             last_summary: 0,
+            has_moved: false,
             failed: false,
             queue: Vec::new(),
             lives: Lives::default(),

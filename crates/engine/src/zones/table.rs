@@ -600,10 +600,13 @@ impl Zones {
         self.returned.notify_all();
     }
 
-    /// All parked writers of file data of these streams that have a summary to write: the caller writes
+    /// All parked writers of file data that have a summary to write and are `wanted`: the caller writes
     /// it and parks them again.
-    pub(crate) fn take_unsummarised(&self, of: impl Fn(Stream) -> bool) -> Vec<ZoneWriter> {
-        self.take_all(|w| of(w.stream) && !w.summary.is_empty())
+    pub(crate) fn take_unsummarised(
+        &self,
+        wanted: impl Fn(&ZoneWriter) -> bool,
+    ) -> Vec<ZoneWriter> {
+        self.take_all(|w| wanted(w) && !w.summary.is_empty())
     }
 
     /// Takes all parked writers that are so.
@@ -655,6 +658,7 @@ impl Zones {
             capacity,
             summary: SummaryBuilder::default(),
             last_summary,
+            has_moved: false,
             failed: false,
             queue: Vec::new(),
             lives,

@@ -147,6 +147,8 @@ pub(crate) struct ZoneWriter {
     pub(crate) capacity: u32,
     pub(crate) summary: SummaryBuilder,
     pub(crate) last_summary: u32,
+    /// The next summary tells where cleaning moved something to.
+    pub(crate) has_moved: bool,
     /// A write failed: no more of them before a checkpoint.
     pub(crate) failed: bool,
     /// Writes to the zone that may be under way or have failed, and the blocks of each.
@@ -236,6 +238,7 @@ impl ZoneWriter {
         let mut placed = Vec::with_capacity(batch.len());
         for (run, block) in batch.into_iter().zip(places) {
             run.summarise(&mut self.summary, block);
+            self.has_moved |= class == Class::CleanedData;
             self.lives.add(run.life, run.data.blocks().into());
             run.owners().for_each(|ino| self.filled.by(ino));
             placed.push(Placed {
@@ -379,6 +382,7 @@ impl ZoneWriter {
         self.summary
             .finish_into(&mut block, key, self.sequence, place, self.last_summary);
         self.last_summary = place;
+        self.has_moved = false;
         self.write_pointer += 1;
         pending.extend(media.write(Class::Summary, self.zone, place, vec![block.freeze()]));
     }
