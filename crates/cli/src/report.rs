@@ -102,7 +102,7 @@ impl Features {
             (zone_header::MIRRORED, "mirrored"),
             (zone_header::SPLIT, "split"),
             (zone_header::PACKED, "packed"),
-            (zone_header::COLUMNS, "columns"),
+            (zone_header::COMPACT, "compact"),
         ];
         Features {
             incompatible: feature_names(identity.incompatible, &incompatible),

@@ -11,7 +11,10 @@ use persimmon_device::{Buffer, BufferMut, ZoneId};
 use persimmon_format::envelope::{self, BLOCK_PAYLOAD, HEADER_LEN, Kind};
 use persimmon_format::footer::Footer;
 use persimmon_format::table::{MatEntry, ZitEntry};
+use persimmon_format::zone_header::COMPACT;
 use persimmon_format::{Addr, Lsn, PageId};
+
+mod changes;
 
 use crate::Volume;
 use crate::error::Result;
@@ -22,6 +25,7 @@ use crate::meta::{Meta, Page, store};
 use crate::statistics::{Class, add};
 use crate::zones::table::{NoWriter, Shortage};
 use crate::zones::{self, Part, Stream, Tries, ZoneWriter, Zones};
+use changes::Changes;
 
 /// Blocks of pages written before waiting for them.
 const BATCH_BLOCKS: usize = 256;
@@ -399,12 +403,21 @@ impl Volume {
             return Ok(false);
         }
         let number = self.next_checkpoint();
-        let mut written = BTreeSet::new();
-        let mut counts = Counts {
-            live: &self.zones,
-            cut: &mut zones.entries,
+        let changes = match self.changes(&zones.entries, log.lsn > before.cut) {
+            Some(changes) => changes,
+            None => {
+                let mut written = BTreeSet::new();
+                let mut counts = Counts {
+                    live: &self.zones,
+                    cut: &mut zones.entries,
+                };
+                self.write_zit(number, &mut counts, &mut written)?;
+                Changes {
+                    overrides: self.overrides(&zones, &written),
+                    counts: Vec::new(),
+                }
+            }
         };
-        self.write_zit(number, &mut counts, &mut written)?;
         if fault(Fault::ResetBeforeZones) {
             self.let_go_unused(&std::mem::take(&mut zones.resets));
             self.zones.settle_resets(&self.media);
@@ -416,7 +429,8 @@ impl Volume {
             write_clock: zones.write_clock,
             next_zone_sequence: zones.next_sequence,
             zit: self.checkpoint_state().zit_chunks.clone(),
-            overrides: self.overrides(&zones, &written),
+            overrides: changes.overrides,
+            counts: changes.counts,
             ..before
         };
         // The part of the log that is needed begins where it did.
@@ -680,7 +694,19 @@ impl Volume {
             mat: self.meta().mat.chunks().to_vec(),
             zit: self.checkpoint_state().zit_chunks.clone(),
             overrides: self.overrides(&snapshot.zones, written),
+            counts: Vec::new(),
         }
+    }
+
+    /// What the next footer tells of zones in place of chunks, if it is one that has a place for it. None where chunks are to be
+    /// written.
+    fn changes(&self, now: &[ZitEntry], past_cut: bool) -> Option<Changes> {
+        let state = self.checkpoint_state();
+        let are_all_written = state.zit_chunks.iter().all(|addr| *addr != Addr::ZERO);
+        if !past_cut || !are_all_written || self.identity.incompatible & COMPACT == 0 {
+            return None;
+        }
+        Changes::between(&state.written_zit, now)
     }
 
     /// The entries of the zones that a checkpoint wrote into.

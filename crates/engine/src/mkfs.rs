@@ -7,7 +7,7 @@ use persimmon_device::{ZoneId, ZoneInfo, ZoneState, ZonedDevice};
 use persimmon_format::inode::{FIRST_INO, Inode, ROOT};
 use persimmon_format::log::LogState;
 use persimmon_format::table::{Role, ZitEntry};
-use persimmon_format::zone_header::{COLUMNS, MIRRORED, PACKED, SPLIT, VolumeIdentity, ZoneHeader};
+use persimmon_format::zone_header::{COMPACT, MIRRORED, PACKED, SPLIT, VolumeIdentity, ZoneHeader};
 use persimmon_format::{Addr, DeviceId, Key, Lsn};
 
 use crate::Volume;
@@ -38,8 +38,8 @@ pub(crate) fn format(device: Arc<dyn ZonedDevice>, options: &FormatOptions) -> R
         _ => SPLIT,
     };
     let incompatible = match copies {
-        1 => PACKED | COLUMNS | split,
-        2 => MIRRORED | PACKED | COLUMNS | split,
+        1 => PACKED | COMPACT | split,
+        2 => MIRRORED | PACKED | COMPACT | split,
         _ => {
             let why = format!("{copies} copies of the metadata: there can be 1 or 2");
             return Err(Error::Geometry(why));

@@ -20,7 +20,7 @@ use crate::meta::mat::Mat;
 pub(crate) struct Tables {
     /// The ZIT as its chunks have it.
     pub(crate) written_zit: Vec<ZitEntry>,
-    /// The same with the footer's overrides.
+    /// The same with what the footer tells of zones.
     pub(crate) zit: Vec<ZitEntry>,
     pub(crate) mat: Mat,
     /// Chunks that are lost.
@@ -49,11 +49,7 @@ impl Tables {
         }
         let (written_zit, zit_lost) = zit?;
         let mut zit = written_zit.clone();
-        for (zone, entry) in &footer.overrides {
-            if let Some(slot) = zit.get_mut(zone.0 as usize) {
-                *slot = *entry;
-            }
-        }
+        let _ = footer.complete(&mut zit);
         if mirrored {
             join(media, &zit);
         }

@@ -57,8 +57,43 @@ pub struct Footer {
     /// Where each ZIT chunk is.
     pub zit: Vec<Addr>,
     /// Entries that override those in the ZIT: the zones that this checkpoint wrote its own
-    /// chunks into.
+    /// chunks into; and where it has counts, all that changed otherwise.
     pub overrides: Vec<(ZoneId, ZitEntry)>,
+    /// What is valid in zones of which all else is as the ZIT has it, in the order of zones. With
+    /// [`crate::zone_header::COMPACT`], and with it there is only where [`Footer::counted`] is past the cut.
+    /// Encoded behind that: their number (u32), then for each how many zones it is from the one before (varint; the first
+    /// from the one before zone 0), twice its valid blocks (varint), one more if some grains fall short, then how many (u8).
+    pub counts: Vec<(ZoneId, Valid)>,
+}
+
+/// What is valid in a zone, as in [`ZitEntry`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Valid {
+    /// Blocks.
+    pub blocks: u32,
+    /// Grains fewer than they have.
+    pub short: u8,
+}
+
+impl Valid {
+    /// Of an entry.
+    #[must_use]
+    pub fn of(entry: &ZitEntry) -> Valid {
+        Valid {
+            blocks: entry.valid,
+            short: entry.short,
+        }
+    }
+
+    /// The entry, with this in its place.
+    #[must_use]
+    pub fn within(self, entry: ZitEntry) -> ZitEntry {
+        ZitEntry {
+            valid: self.blocks,
+            short: self.short,
+            ..entry
+        }
+    }
 }
 
 impl Footer {
@@ -93,6 +128,7 @@ impl Footer {
         }
         if self.counted > self.cut {
             out.put_u64(self.counted.0);
+            self.put_counts(&mut out);
         }
         out
     }
@@ -130,6 +166,7 @@ impl Footer {
         if counted < cut {
             return Err(r.bad("last record counted", counted.0));
         }
+        let counts = read_counts(&mut r)?;
         r.end()?;
         Ok(Footer {
             checkpoint,
@@ -149,8 +186,78 @@ impl Footer {
             mat,
             zit,
             overrides,
+            counts,
         })
     }
+
+    fn put_counts(&self, out: &mut Vec<u8>) {
+        if self.counts.is_empty() {
+            return;
+        }
+        out.put_u32(self.counts.len() as u32);
+        let mut next = 0;
+        for (zone, valid) in &self.counts {
+            let at = u64::from(zone.0) + 1;
+            out.put_varint(at - next);
+            next = at;
+            out.put_varint(u64::from(valid.blocks) << 1 | u64::from(valid.short > 0));
+            if valid.short > 0 {
+                out.put_u8(valid.short);
+            }
+        }
+    }
+
+    /// Puts counts and overrides into the table of its chunks. Answers the zones that it has not.
+    #[must_use]
+    pub fn complete(&self, zit: &mut [ZitEntry]) -> Vec<ZoneId> {
+        let mut missing = Vec::new();
+        let mut put = |zone: ZoneId, change: &dyn Fn(ZitEntry) -> ZitEntry| match zit
+            .get_mut(zone.0 as usize)
+        {
+            Some(entry) => *entry = change(*entry),
+            None => missing.push(zone),
+        };
+        for (zone, valid) in &self.counts {
+            put(*zone, &|entry| valid.within(entry));
+        }
+        for (zone, entry) in &self.overrides {
+            put(*zone, &|_| *entry);
+        }
+        missing
+    }
+}
+
+fn read_counts(r: &mut Reader<'_>) -> Result<Vec<(ZoneId, Valid)>> {
+    if r.is_empty() {
+        return Ok(Vec::new());
+    }
+    let count = r.u32()?;
+    let mut counts = Vec::new();
+    let mut next = 0u64;
+    for _ in 0..count {
+        let distance = r.varint()?;
+        next = next.saturating_add(distance);
+        let zone = next
+            .checked_sub(1)
+            .and_then(|zone| u32::try_from(zone).ok());
+        let zone = zone
+            .filter(|_| distance > 0)
+            .ok_or_else(|| r.bad("zone counted", distance))?;
+        let blocks = r.varint()?;
+        let short = match blocks & 1 {
+            0 => 0,
+            _ => match r.u8()? {
+                0 => return Err(r.bad("grains", 0)),
+                short => short,
+            },
+        };
+        let blocks = u32::try_from(blocks >> 1).map_err(|_| r.bad("blocks counted", blocks))?;
+        if short > 0 && blocks == 0 {
+            return Err(r.bad("grains", short.into()));
+        }
+        counts.push((ZoneId(zone), Valid { blocks, short }));
+    }
+    Ok(counts)
 }
 
 fn chunks(r: &mut Reader<'_>) -> Result<Vec<Addr>> {

@@ -50,7 +50,7 @@ pub enum Compression {
     None,
     /// An LZ4 block.
     Lz4,
-    /// An LZ4 block of its columns, on volumes with [`crate::zone_header::COLUMNS`].
+    /// An LZ4 block of its columns, on volumes with [`crate::zone_header::COMPACT`].
     Columns,
 }
 

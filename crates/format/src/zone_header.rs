@@ -31,10 +31,10 @@ pub const MIRRORED: u64 = 1;
 pub const PACKED: u64 = 2;
 /// Incompatible feature: the first zones are on a device of their own, which alone has log and metadata.
 pub const SPLIT: u64 = 4;
-/// Incompatible feature: metadata pages may be stored by their columns.
-pub const COLUMNS: u64 = 8;
+/// Incompatible feature: metadata pages may be stored by their columns, and footers have counts.
+pub const COMPACT: u64 = 8;
 /// Features whose bits a reader must know to mount at all.
-pub const KNOWN_INCOMPATIBLE: u64 = MIRRORED | PACKED | SPLIT | COLUMNS;
+pub const KNOWN_INCOMPATIBLE: u64 = MIRRORED | PACKED | SPLIT | COMPACT;
 /// Features whose bits a reader must know to write.
 pub const KNOWN_READ_ONLY_COMPATIBLE: u64 = 0;
 

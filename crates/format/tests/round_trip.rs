@@ -6,7 +6,7 @@ mod samples;
 
 use persimmon_format::envelope::{self, BLOCK_PAYLOAD, Kind};
 use persimmon_format::extent::{Extent, FILE_BLOCKS_END, FRAME_BLOCKS_MAX, RESERVED_BLOCKS_MAX};
-use persimmon_format::footer::{Footer, LogPosition};
+use persimmon_format::footer::{Footer, LogPosition, Valid};
 use persimmon_format::inode::{Inode, SIZE_MAX, Timestamp};
 use persimmon_format::log::{BODY_LEN, Body, LogBlock, LogState};
 use persimmon_format::name::{COLLISIONS_MAX, DirEntry, Xattr, first_item};
@@ -186,9 +186,18 @@ fn footer() -> impl Strategy<Value = Footer> {
         chunks(),
         chunks(),
         overrides,
+        counts(),
     )
         .prop_map(
-            |(n, replay, [reserve_basis_points, max_open, max_active], mat, zit, overrides)| {
+            |(
+                n,
+                replay,
+                [reserve_basis_points, max_open, max_active],
+                mat,
+                zit,
+                overrides,
+                counts,
+            )| {
                 Footer {
                     checkpoint: n[0],
                     cut: Lsn(n[1]),
@@ -210,9 +219,22 @@ fn footer() -> impl Strategy<Value = Footer> {
                     mat,
                     zit,
                     overrides,
+                    counts: match n[1] | n[3] > n[1] {
+                        true => counts,
+                        false => Vec::new(),
+                    },
                 }
             },
         )
+}
+
+fn counts() -> impl Strategy<Value = Vec<(ZoneId, Valid)>> {
+    let valid = (any::<u32>(), any::<u8>()).prop_map(|(blocks, short)| Valid {
+        blocks,
+        short: if blocks == 0 { 0 } else { short },
+    });
+    prop::collection::btree_map(any::<u32>().prop_map(ZoneId), valid, 0..20)
+        .prop_map(|counts| counts.into_iter().collect())
 }
 
 proptest! {

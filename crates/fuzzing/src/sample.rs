@@ -9,7 +9,7 @@ use persimmon_format::envelope::{self, Kind};
 use persimmon_format::footer::Footer;
 use persimmon_format::inode::Timestamp;
 use persimmon_format::log::{Body, LogBlock, LogState};
-use persimmon_format::page::{self, Compression, PAGE_SIZE};
+use persimmon_format::page::{self, PAGE_SIZE};
 use persimmon_format::table::{MatEntry, Role};
 use persimmon_format::zone_header::ZoneHeader;
 use persimmon_format::{Addr, BLOCK_SIZE, DeviceId, Ino, Lsn, VolumeKey, ZoneId};

@@ -20,7 +20,7 @@ pub(crate) struct Checkpoint {
     pub footer: Footer,
     /// By page id.
     pub mat: Vec<MatEntry>,
-    /// By zone, with the footer's overrides.
+    /// By zone, with what the footer tells of them.
     pub zit: Vec<ZitEntry>,
     /// A chunk of the MAT is lost: pages may exist that are not in `mat`.
     pub mat_lost: bool,
@@ -192,11 +192,8 @@ fn load(
         findings.add(&FOOTER_FIELDS, addr, detail);
     }
     zit.resize(zones, ZitEntry::default());
-    for (zone, entry) in &footer.overrides {
-        match zit.get_mut(zone.0 as usize) {
-            Some(slot) => *slot = *entry,
-            None => findings.add(&FOOTER_FIELDS, addr, format_args!("it names zone {zone}")),
-        }
+    for zone in footer.complete(&mut zit) {
+        findings.add(&FOOTER_FIELDS, addr, format_args!("it names zone {zone}"));
     }
     Checkpoint {
         addr,

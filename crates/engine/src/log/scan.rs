@@ -653,6 +653,7 @@ mod tests {
             mat: Vec::new(),
             zit: Vec::new(),
             overrides: Vec::new(),
+            counts: Vec::new(),
         }
     }
 

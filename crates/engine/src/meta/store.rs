@@ -6,7 +6,7 @@ use persimmon_device::{BLOCK_SIZE, Buffer, BufferMut};
 use persimmon_format::envelope::{self, HEADER_LEN, Kind};
 use persimmon_format::page::{self, PAGE_SIZE};
 use persimmon_format::table::MatEntry;
-use persimmon_format::zone_header::{COLUMNS, VolumeIdentity};
+use persimmon_format::zone_header::{COMPACT, VolumeIdentity};
 use persimmon_format::{PageId, VolumeKey};
 
 use super::Page;
@@ -23,7 +23,7 @@ pub(crate) fn seal(
 ) -> Buffer {
     let mut image = [0; PAGE_SIZE];
     page.write_image(checkpoint, &mut image);
-    let payload = page::pack(&image, volume.incompatible & COLUMNS != 0);
+    let payload = page::pack(&image, volume.incompatible & COMPACT != 0);
     let mut buffer = BufferMut::zeroed(envelope::blocks_for(payload.len()));
     buffer[HEADER_LEN..HEADER_LEN + payload.len()].copy_from_slice(&payload);
     envelope::seal(

@@ -108,6 +108,7 @@ pub fn footer() -> Footer {
         mat: vec![addr(16, 17), Addr::ZERO],
         zit: vec![addr(18, 19)],
         overrides: vec![(ZoneId(20), zit_entry())],
+        counts: Vec::new(),
     }
 }
 

@@ -49,6 +49,19 @@ pub struct FooterDump {
     pub zit_chunks: Vec<String>,
     /// Entries that override the ZIT's.
     pub overrides: Vec<ZitRow>,
+    /// What is valid in zones that are else as in the ZIT.
+    pub counts: Vec<CountRow>,
+}
+
+/// What is valid in a zone.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct CountRow {
+    /// Which.
+    pub zone: u32,
+    /// Blocks.
+    pub valid: u32,
+    /// Grains fewer than they have.
+    pub short: u8,
 }
 
 /// An entry of the MAT.
@@ -110,6 +123,15 @@ pub(super) fn footer(inspector: &Inspector<'_>) -> Result<FooterDump> {
             .overrides
             .iter()
             .map(|(zone, entry)| zit_row(zone.0, entry))
+            .collect(),
+        counts: footer
+            .counts
+            .iter()
+            .map(|(zone, valid)| CountRow {
+                zone: zone.0,
+                valid: valid.blocks,
+                short: valid.short,
+            })
             .collect(),
     })
 }

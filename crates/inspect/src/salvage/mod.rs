@@ -481,6 +481,7 @@ fn from_pages(inspector: &Inspector<'_>, scan: &Scan) -> Option<Candidate> {
         mat: mat.chunks.clone(),
         zit: zit_chunks,
         overrides: Vec::new(),
+        counts: Vec::new(),
     };
     let checkpoint = Checkpoint {
         addr: Addr::ZERO,

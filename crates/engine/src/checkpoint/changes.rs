@@ -1,0 +1,96 @@
+//! What a checkpoint of the zones alone tells of them without writing their table anew: overwriting in no order changes the
+//! count of nearly every zone between two of these, and little else. The counts alone fit the footer.
+
+use persimmon_format::ZoneId;
+use persimmon_format::footer::Valid;
+use persimmon_format::log::BODY_LEN;
+use persimmon_format::table::ZitEntry;
+
+/// Entries that a footer takes: past so many the chunks are written once, instead of these again and again.
+const OVERRIDES_MAX: usize = 96;
+/// Bytes of one in a footer.
+const OVERRIDE_LEN: usize = 4 + ZitEntry::LEN;
+/// Bytes of a count in a footer, most times.
+const COUNT_LEN: usize = 3;
+
+/// Changes of the ZIT.
+pub(super) struct Changes {
+    /// Zones with another entry.
+    pub(super) overrides: Vec<(ZoneId, ZitEntry)>,
+    /// Zones in which only the count is another.
+    pub(super) counts: Vec<(ZoneId, Valid)>,
+}
+
+impl Changes {
+    /// Between what is in the chunks and now. None where chunks are to be written: they take less, or soon will.
+    pub(super) fn between(written: &[ZitEntry], now: &[ZitEntry]) -> Option<Changes> {
+        let mut changes = Changes {
+            overrides: Vec::new(),
+            counts: Vec::new(),
+        };
+        let mut chunks = 0;
+        let mut chunk_before = None;
+        for (zone, (written, now)) in written.iter().zip(now).enumerate() {
+            if written == now {
+                continue;
+            }
+            let chunk = Some(zone / ZitEntry::PER_CHUNK);
+            chunks += usize::from(chunk != chunk_before);
+            chunk_before = chunk;
+            let (zone, valid) = (ZoneId(zone as u32), Valid::of(now));
+            if valid.within(*written) == *now {
+                changes.counts.push((zone, valid));
+            } else {
+                changes.overrides.push((zone, *now));
+            }
+        }
+        let bytes = changes.overrides.len() * OVERRIDE_LEN + changes.counts.len() * COUNT_LEN;
+        let is_less = changes.overrides.len() <= OVERRIDES_MAX && bytes < chunks * BODY_LEN;
+        is_less.then_some(changes)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn entry(sequence: u64, valid: u32) -> ZitEntry {
+        ZitEntry {
+            sequence,
+            valid,
+            ..ZitEntry::default()
+        }
+    }
+
+    #[test]
+    fn counts_and_other_changes_are_told_apart() {
+        let written: Vec<ZitEntry> = (0..400).map(|n| entry(n, 9)).collect();
+        let mut now = written.clone();
+        now[3].valid = 8;
+        now[200].short = 1;
+        now[300] = entry(400, 9);
+        let changes = Changes::between(&written, &now).unwrap();
+        let zones: Vec<u32> = changes.counts.iter().map(|(zone, _)| zone.0).collect();
+        assert_eq!(zones, [3, 200]);
+        assert_eq!(changes.overrides, [(ZoneId(300), entry(400, 9))]);
+    }
+
+    #[test]
+    fn chunks_are_written_where_they_take_less() {
+        let written: Vec<ZitEntry> = (0..1000).map(|n| entry(n, 9)).collect();
+        let of = |changed: usize| {
+            let now: Vec<ZitEntry> = (0..1000)
+                .map(|n| entry(n, if (n as usize) < changed { 8 } else { 9 }))
+                .collect();
+            Changes::between(&written, &now).is_some()
+        };
+        assert!(of(1000) && of(1) && of(0));
+        let used = |changed: usize| {
+            let now: Vec<ZitEntry> = (0..1000)
+                .map(|n| entry(n + 1000 * u64::from((n as usize) < changed), 9))
+                .collect();
+            Changes::between(&written, &now).is_some()
+        };
+        assert!(used(OVERRIDES_MAX) && !used(OVERRIDES_MAX + 1));
+    }
+}
