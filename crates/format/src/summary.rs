@@ -2,18 +2,37 @@
 //! checksums. They guide cleaning and disaster recovery; the tree is the truth.
 //!
 //! In the envelope, owner is the sequence of the zone and sequence the block's place in it.
-//! Payload: block of the summary before it in the zone 0..4 (0: none), entries 4..8, then each
-//! entry: place in the zone, inode, file block, blocks (varints), CRC-32C of each block. An entry of
+//! Payload: block of the summary before it in the zone 0..4 (0: none), entries 4..8, and [`SHORT`] if they are short, then
+//! each entry: place in the zone, inode, file block, blocks (varints), CRC-32C of each block. An entry of
 //! no blocks is a packed piece: then follow its grain in the block (u8), its compressed bytes
 //! (varint) and their CRC-32C.
+//!
+//! A short entry says what is other than where the one before ends (the first: than zeros): first a tag, u8: 0 one block, 1 a
+//! run of several, 2 a packed piece, and [`OTHER_INO`], [`OTHER_PLACE`]. Then the inode and the place in the zone, if
+//! they are other (varints), how far the file block is from the one expected (varint, zigzag), and the rest as above, of a
+//! single block without their number. A run ends in the blocks after it, a piece in the block that it begins in,
+//! and in the file in the next one.
 
 use crate::codec::{Put, Reader};
 use crate::envelope::{self, BLOCK_PAYLOAD, Kind};
 use crate::extent::FRAME_BLOCKS_MAX;
 use crate::packed::{self, Packed};
+use crate::zone_header::COMPACT;
 use crate::{Addr, BLOCK_SIZE, DeviceId, Ino, Result, VolumeKey, ZoneId};
 
 const PREFIX_LEN: usize = 8;
+/// Bit of the number of entries: they are short. On volumes with [`crate::zone_header::COMPACT`].
+const SHORT: u32 = 1 << 31;
+/// Tag of a short entry of one block.
+const ONE: u8 = 0;
+/// Of a run of several.
+const RUN: u8 = 1;
+/// Of a packed piece.
+const PIECE: u8 = 2;
+/// Bit of a tag: another inode than the entry before.
+const OTHER_INO: u8 = 4;
+/// Bit of a tag: it does not begin in the zone where the entry before ends.
+const OTHER_PLACE: u8 = 8;
 
 /// A run of data blocks and its owner.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -60,21 +79,40 @@ impl PieceEntry {
 
 /// Pieces that always fit one summary.
 pub const PIECES_MIN: usize = 128;
-// Four varints: 4 bytes of zone block, 10 + 8 of owner, 2 of length at most.
-const _: () = assert!(PIECES_MIN * (4 + 10 + 8 + 1 + 1 + 2 + 4) <= BLOCK_PAYLOAD - PREFIX_LEN);
+// A tag or zero, three varints: 4 bytes of zone block, 10 + 8 of owner.
+const _: () = assert!(PIECES_MIN * (1 + 4 + 10 + 8 + 1 + 2 + 4) <= BLOCK_PAYLOAD - PREFIX_LEN);
+
+/// Where an entry ends: what the next one is expected to begin with.
+#[derive(Clone, Copy, Debug, Default)]
+struct End {
+    zone_block: u32,
+    ino: Ino,
+    file_block: u64,
+}
 
 /// A summary being put together.
 #[derive(Clone, Debug, Default)]
 pub struct SummaryBuilder {
+    is_short: bool,
     count: u32,
+    end: End,
     bytes: Vec<u8>,
 }
 
 impl SummaryBuilder {
+    /// Without entries. Those of volumes with these incompatible features are short if they may.
+    #[must_use]
+    pub fn new(incompatible: u64) -> SummaryBuilder {
+        SummaryBuilder {
+            is_short: incompatible & COMPACT != 0,
+            ..SummaryBuilder::default()
+        }
+    }
+
     /// Whether there is room for one more entry of `blocks` blocks.
     #[must_use]
     pub fn fits(&self, blocks: usize) -> bool {
-        // Four varints: 4 bytes of zone block, 10 + 10 of owner, 2 of length at most.
+        // A tag, four varints: 4 bytes of zone block, 10 + 9 of owner, 2 of length at most.
         self.bytes.len() + 26 + 4 * blocks <= BLOCK_PAYLOAD - PREFIX_LEN
     }
 
@@ -94,26 +132,64 @@ impl SummaryBuilder {
 
     /// Adds a piece; the caller asked [`SummaryBuilder::fits_pieces`].
     pub fn push_piece(&mut self, piece: &PieceEntry) {
-        self.bytes.put_varint(piece.zone_block.into());
-        self.bytes.put_varint(piece.ino.0);
-        self.bytes.put_varint(piece.file_block);
-        self.bytes.put_varint(0);
+        let begin = End {
+            zone_block: piece.zone_block,
+            ino: piece.ino,
+            file_block: piece.file_block,
+        };
+        self.put_begin(begin, 0);
         self.bytes.put_u8(piece.grain);
         self.bytes.put_varint(piece.len.into());
         self.bytes.put_u32(piece.crc);
+        self.end = begin.after(0);
         self.count += 1;
     }
 
     /// Adds an entry; the caller asked [`SummaryBuilder::fits`].
     pub fn push(&mut self, entry: &SummaryEntry) {
-        self.bytes.put_varint(entry.zone_block.into());
-        self.bytes.put_varint(entry.ino.0);
-        self.bytes.put_varint(entry.file_block);
-        self.bytes.put_varint(entry.crcs.len() as u64);
+        let begin = End {
+            zone_block: entry.zone_block,
+            ino: entry.ino,
+            file_block: entry.file_block,
+        };
+        let blocks = entry.crcs.len() as u32;
+        self.put_begin(begin, blocks);
         for crc in &entry.crcs {
             self.bytes.put_u32(*crc);
         }
+        self.end = begin.after(blocks);
         self.count += 1;
+    }
+
+    /// What an entry of so many blocks, 0 of a piece, has before its checksums and what a piece alone has.
+    fn put_begin(&mut self, begin: End, blocks: u32) {
+        if !self.is_short {
+            self.bytes.put_varint(begin.zone_block.into());
+            self.bytes.put_varint(begin.ino.0);
+            self.bytes.put_varint(begin.file_block);
+            self.bytes.put_varint(blocks.into());
+            return;
+        }
+        let flag = |is_other: bool, flag: u8| if is_other { flag } else { 0 };
+        let other_ino = flag(begin.ino != self.end.ino, OTHER_INO);
+        let other_place = flag(begin.zone_block != self.end.zone_block, OTHER_PLACE);
+        let kind = match blocks {
+            0 => PIECE,
+            1 => ONE,
+            _ => RUN,
+        };
+        self.bytes.put_u8(kind | other_ino | other_place);
+        if other_ino != 0 {
+            self.bytes.put_varint(begin.ino.0);
+        }
+        if other_place != 0 {
+            self.bytes.put_varint(begin.zone_block.into());
+        }
+        let further = begin.file_block.wrapping_sub(self.end.file_block) as i64;
+        self.bytes.put_varint((further << 1 ^ further >> 63) as u64);
+        if kind == RUN {
+            self.bytes.put_varint(blocks.into());
+        }
     }
 
     /// Fills `block` (of [`BLOCK_SIZE`] bytes, zero) and starts over.
@@ -128,7 +204,7 @@ impl SummaryBuilder {
         debug_assert!(block.len() == BLOCK_SIZE);
         let mut payload = Vec::with_capacity(PREFIX_LEN + self.bytes.len());
         payload.put_u32(previous);
-        payload.put_u32(self.count);
+        payload.put_u32(self.count | if self.is_short { SHORT } else { 0 });
         payload.put(&self.bytes);
         block[envelope::HEADER_LEN..envelope::HEADER_LEN + payload.len()].copy_from_slice(&payload);
         envelope::seal(
@@ -140,7 +216,57 @@ impl SummaryBuilder {
             payload.len(),
         );
         self.count = 0;
+        self.end = End::default();
         self.bytes.clear();
+    }
+}
+
+impl End {
+    /// Of an entry of so many blocks that begins here, 0 of a piece.
+    fn after(self, blocks: u32) -> End {
+        End {
+            zone_block: self.zone_block.wrapping_add(blocks),
+            ino: self.ino,
+            file_block: self.file_block.wrapping_add(blocks.max(1).into()),
+        }
+    }
+
+    /// Reads where the entry behind this one begins, and its blocks; 0 of a piece.
+    fn read_next(self, r: &mut Reader<'_>, is_short: bool) -> Result<(End, u32)> {
+        if !is_short {
+            let begin = End {
+                zone_block: r.varint_u32("place")?,
+                ino: Ino(r.varint()?),
+                file_block: r.varint()?,
+            };
+            return Ok((begin, r.varint_u32("blocks")?));
+        }
+        let tag = r.u8()?;
+        let ino = match tag & OTHER_INO {
+            0 => self.ino,
+            _ => Ino(r.varint()?),
+        };
+        let zone_block = match tag & OTHER_PLACE {
+            0 => self.zone_block,
+            _ => r.varint_u32("place")?,
+        };
+        let further = r.varint()?;
+        let further = further >> 1 ^ (further & 1).wrapping_neg();
+        let blocks = match tag & !(OTHER_INO | OTHER_PLACE) {
+            PIECE => 0,
+            ONE => 1,
+            RUN => match r.varint_u32("blocks")? {
+                blocks @ 0..2 => return Err(r.bad("blocks", blocks.into())),
+                blocks => blocks,
+            },
+            _ => return Err(r.bad("tag", tag.into())),
+        };
+        let begin = End {
+            zone_block,
+            ino,
+            file_block: self.file_block.wrapping_add(further),
+        };
+        Ok((begin, blocks))
     }
 }
 
@@ -173,20 +299,25 @@ impl Summary {
             return Err(r.bad("previous", previous.into()));
         }
         let count = r.u32()?;
+        let (count, is_short) = (count & !SHORT, count & SHORT != 0);
         let (mut entries, mut pieces) = (Vec::new(), Vec::new());
+        let mut end = End::default();
         for _ in 0..count {
-            let place = r.varint()?;
-            let ino = Ino(r.varint()?);
-            let file_block = r.varint()?;
-            let blocks = r.varint()? as usize;
+            let (begin, blocks) = end.read_next(&mut r, is_short)?;
+            end = begin.after(blocks);
+            let End {
+                zone_block: place,
+                ino,
+                file_block,
+            } = begin;
             if blocks == 0 {
                 let grain = r.u8()?;
                 let len = r.varint()?;
-                if place >= zone_block.into() {
-                    return Err(r.bad("piece", place));
+                if place >= zone_block {
+                    return Err(r.bad("piece", place.into()));
                 }
                 let piece = PieceEntry {
-                    zone_block: place as u32,
+                    zone_block: place,
                     grain,
                     len: packed::checked_len(&r, len)?,
                     crc: r.u32()?,
@@ -194,19 +325,18 @@ impl Summary {
                     file_block,
                 };
                 let span = piece.piece(ZoneId(0)).span();
-                if place.saturating_add(span.into()) > zone_block.into() {
-                    return Err(r.bad("piece", place));
+                if place.saturating_add(span) > zone_block {
+                    return Err(r.bad("piece", place.into()));
                 }
                 pieces.push(piece);
                 continue;
             }
-            if blocks > FRAME_BLOCKS_MAX || place.saturating_add(blocks as u64) > zone_block.into()
-            {
-                return Err(r.bad("run", place));
+            if blocks as usize > FRAME_BLOCKS_MAX || place.saturating_add(blocks) > zone_block {
+                return Err(r.bad("run", place.into()));
             }
             let crcs = (0..blocks).map(|_| r.u32()).collect::<Result<_>>()?;
             entries.push(SummaryEntry {
-                zone_block: place as u32,
+                zone_block: place,
                 ino,
                 file_block,
                 crcs,

@@ -452,13 +452,21 @@ impl Volume {
         let mut tries = Tries::default();
         // Cleaning must not wait for cleaning, nor for the checkpoint it ends in.
         let makes_none = class == Class::CleanedData || way.superseding || way.without_cleaning;
-        let mut hopeless = false;
+        let (mut hopeless, mut apart) = (false, false);
         if !makes_none {
             self.pay_for(runs.iter().map(|run| u64::from(run.data.blocks())).sum());
         }
         while !runs.is_empty() {
+            let shared = match class {
+                Class::CleanedData if !apart => {
+                    self.zones.shared_with_users(stream, self.data_floor_now())
+                }
+                _ => None,
+            };
+            let is_shared = shared.is_some();
+            let stream = shared.unwrap_or(stream);
             let floor = match stream {
-                _ if class == Class::CleanedData => self.survivors_floor(),
+                _ if class == Class::CleanedData && !is_shared => self.survivors_floor(),
                 _ if way.superseding => self.superseding_floor(),
                 _ => self.data_floor_now(),
             };
@@ -477,6 +485,10 @@ impl Volume {
                 Err(NoWriter::NeedRoom)
                     if way.superseding && self.zones.settle_a_reset(&self.media, seen) =>
                 {
+                    continue;
+                }
+                Err(NoWriter::NeedRoom) if is_shared => {
+                    apart = true;
                     continue;
                 }
                 Err(NoWriter::NeedRoom) if makes_none => return Err(Error::NoSpace),

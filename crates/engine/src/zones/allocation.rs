@@ -10,7 +10,7 @@ use super::entries::Entry;
 use super::layout::Part;
 use super::lifetime::Lives;
 use super::pairs::Pairs;
-use super::stream::Stream;
+use super::stream::{SURVIVORS_APART_FROM, Stream};
 use super::table::{Table, UnderWay, WritingPages, Zones};
 use super::trace::Filled;
 use super::writer::ZoneWriter;
@@ -101,6 +101,18 @@ impl Zones {
     pub(crate) fn leaves_to_cleaning(&self, stream: Stream, floor: u32) -> bool {
         let table = self.lock();
         table.is_left_to_cleaning(stream.role(), floor, &self.budget)
+    }
+
+    /// The stream of users' blocks that survivors of this one go to as well, if it has an open zone or more than `floor` are
+    /// free: the last ones are for cleaning, and users would fill them.
+    pub(crate) fn shared_with_users(&self, stream: Stream, floor: u32) -> Option<Stream> {
+        let users = match stream {
+            Stream::Survivors(class) if class < SURVIVORS_APART_FROM => Stream::Data(class),
+            _ => return None,
+        };
+        let table = self.lock();
+        let is_free = table.free_for(users.role(), &self.budget) > floor;
+        (is_free || table.least_load(users).is_some()).then_some(users)
     }
 
     /// Zones that are free for a part.
@@ -420,6 +432,7 @@ impl Table {
         stream: Stream,
         budget: &Budget,
         pairs: &Pairs,
+        summary: SummaryBuilder,
     ) -> ZoneWriter {
         let (role, lifetime) = (stream.role(), stream.lifetime());
         let (sequence, capacity) = self.claim(zones, role, lifetime, budget, pairs);
@@ -439,7 +452,7 @@ impl Table {
             sequence,
             write_pointer: 1,
             capacity,
-            summary: SummaryBuilder::default(),
+            summary,
             last_summary: 0,
             has_moved: false,
             failed: false,

@@ -416,7 +416,7 @@ impl Budget {
 
 impl Pages {
     /// Blocks that they may take when they are written: as much as a page may take, but no more than all that the
-    /// tree has. For those it is half a block each more than they took on average, since pages change; where
+    /// tree has. For those it is a quarter of a block each more than they took on average, since pages change; where
     /// there are too few to tell, as much as a page may take. Of some pages the average says nothing: leaves with
     /// checksums take twice what names do.
     ///
@@ -428,7 +428,7 @@ impl Pages {
         let Written { pages, blocks } = self.written;
         match pages < PAGES_TO_TELL {
             true => most,
-            false => most.min((self.all * (2 * blocks + pages)).div_ceil(2 * pages)),
+            false => most.min((self.all * (4 * blocks + pages)).div_ceil(4 * pages)),
         }
     }
 }

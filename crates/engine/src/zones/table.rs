@@ -472,7 +472,8 @@ impl Zones {
                 && table.free_for(role, &self.budget) >= needed.saturating_add(plenty)
                 && let Some(zones) = self.choose_free(&mut table, role)
             {
-                let opened = table.open(zones, stream, &self.budget, &self.pairs);
+                let summary = SummaryBuilder::new(self.identity.incompatible);
+                let opened = table.open(zones, stream, &self.budget, &self.pairs, summary);
                 self.trace.push(ZoneEvent::Opened {
                     zone: opened.zone,
                     role,
@@ -656,7 +657,7 @@ impl Zones {
             sequence: entry.sequence,
             write_pointer,
             capacity,
-            summary: SummaryBuilder::default(),
+            summary: SummaryBuilder::new(self.identity.incompatible),
             last_summary,
             has_moved: false,
             failed: false,

@@ -219,7 +219,9 @@ impl ZoneWriter {
     ) -> Result<Vec<Placed>, DeviceError> {
         let start = self.write_pointer;
         let mut pending = Vec::new();
-        let (batch, mut full) = self.take_batch(runs, media.geometry().max_append_blocks);
+        let blocks_max = media.geometry().max_append_blocks;
+        let (batch, full) = self.take_batch(runs, blocks_max, in_flight.is_some());
+        let took_some = !batch.is_empty();
         let places = match in_flight {
             // A zone taken up again may have room for nothing but its summary.
             _ if batch.is_empty() => Ok(Vec::new()),
@@ -246,6 +248,8 @@ impl ZoneWriter {
                 run,
             });
         }
+        // Where appends go is planned for the worst: what they took may have left room all the same.
+        let mut full = full && !(took_some && self.summary.fits(1));
         while !self.is_full() && (self.room() == 0 || std::mem::take(&mut full)) {
             match in_flight {
                 Some(_) => self.write_summary(media, key, &mut pending),
@@ -267,18 +271,31 @@ impl ZoneWriter {
     }
 
     /// Runs for one batch, popped off the back of `runs` (which is in reverse order), and whether
-    /// the summary has no room for more.
-    fn take_batch(&mut self, runs: &mut Vec<Run>, run_blocks_max: u32) -> (Vec<Run>, bool) {
+    /// the summary has no room for more. They go `in_order` behind each other, or anywhere.
+    fn take_batch(
+        &mut self,
+        runs: &mut Vec<Run>,
+        run_blocks_max: u32,
+        in_order: bool,
+    ) -> (Vec<Run>, bool) {
         let mut room = self.room();
         let mut batch: Vec<Run> = Vec::new();
         let mut planned = self.summary.clone();
+        let mut next = self.write_pointer;
+        let mut place = |blocks: u32| match in_order {
+            true => {
+                next += blocks;
+                next - blocks
+            }
+            false => self.capacity,
+        };
         while let Some(mut run) = runs.pop() {
             if room == 0 {
                 runs.push(run);
                 break;
             }
             let mut take = run.data.blocks().min(room).min(run_blocks_max);
-            while !run.fits(&planned, take, self.capacity) {
+            while !run.fits(&planned, take, place(0)) {
                 // Packed pieces wait for the next summary rather than that one is cut in two.
                 if take == 1 || !run.pieces.is_empty() {
                     runs.push(run);
@@ -293,7 +310,7 @@ impl ZoneWriter {
                 continue;
             }
             room -= take;
-            run.summarise(&mut planned, self.capacity);
+            run.summarise(&mut planned, place(take));
             batch.push(run);
         }
         let full = !planned.fits(1);
