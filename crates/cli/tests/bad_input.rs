@@ -202,7 +202,10 @@ fn looking_changes_nothing() {
         assert!(overview.starts_with("uuid:"), "{overview}");
         assert_eq!(place.json(&["dump", "a", "--json"])["zone_count"], 31);
         let info = place.json(&["info", "a", "--json"]);
-        assert_eq!(info["features"]["incompatible"], json!(["packed", "compact"]));
+        assert_eq!(
+            info["features"]["incompatible"],
+            json!(["packed", "compact"])
+        );
         assert_eq!(info["zone_capacity_bytes"], 1 << 20);
         let info = String::from_utf8(place.run(&["info", "a"]).stdout).unwrap();
         assert!(

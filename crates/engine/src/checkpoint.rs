@@ -337,14 +337,18 @@ impl Volume {
             self.zones.journal_blocks(),
             write_clock.saturating_sub(before),
         );
-        // One that was asked for early tells nothing.
-        if journal_blocks < wanted / 2 {
-            return;
-        }
         // A journal this much longer would have gone with as much written as makes it cheap.
-        let cheap = wanted.saturating_mul(page_blocks * CHEAP_SHARE) / written.max(1);
-        let blocks = cheap.clamp(wanted / 4, wanted.saturating_mul(2));
-        self.zones.set_journal_blocks(blocks);
+        let cheap = journal_blocks.saturating_mul(page_blocks * CHEAP_SHARE) / written.max(1);
+        // One that was asked for very early tells nothing, one that was asked for early only whether a shorter one would do.
+        let tells = match journal_blocks {
+            blocks if blocks < wanted / 8 => false,
+            blocks if blocks < wanted / 2 => cheap < blocks,
+            _ => true,
+        };
+        if tells {
+            let blocks = cheap.clamp(wanted / 4, wanted.saturating_mul(2));
+            self.zones.set_journal_blocks(blocks);
+        }
     }
 
     /// One that fails keeps its number: what it wrote is not taken for the next one's.

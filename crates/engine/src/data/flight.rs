@@ -463,13 +463,14 @@ impl Volume {
                 }
                 _ => None,
             };
-            let is_shared = shared.is_some();
-            let stream = shared.unwrap_or(stream);
-            let floor = match stream {
-                _ if class == Class::CleanedData && !is_shared => self.survivors_floor(),
+            let is_split = self.zones.budget.layout.is_split();
+            let floor = match shared {
+                None if class == Class::CleanedData => self.survivors_floor(),
+                Some(_) if !is_split => self.survivors_floor(),
                 _ if way.superseding => self.superseding_floor(),
                 _ => self.data_floor_now(),
             };
+            let (is_shared, stream) = (shared.is_some(), shared.unwrap_or(stream));
             let shortage = match hopeless || makes_none {
                 true => Shortage::Share,
                 false => Shortage::Tell,

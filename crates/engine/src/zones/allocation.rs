@@ -103,16 +103,18 @@ impl Zones {
         table.is_left_to_cleaning(stream.role(), floor, &self.budget)
     }
 
-    /// The stream of users' blocks that survivors of this one go to as well, if it has an open zone or more than `floor` are
-    /// free: the last ones are for cleaning, and users would fill them.
+    /// The stream of users' blocks that survivors of this one go to as well. On two devices if it has an open zone or more
+    /// than `floor` are free: nearly all are there for new data, and the last ones, which cleaning opens, users would fill.
     pub(crate) fn shared_with_users(&self, stream: Stream, floor: u32) -> Option<Stream> {
         let users = match stream {
             Stream::Survivors(class) if class < SURVIVORS_APART_FROM => Stream::Data(class),
             _ => return None,
         };
         let table = self.lock();
-        let is_free = table.free_for(users.role(), &self.budget) > floor;
-        (is_free || table.least_load(users).is_some()).then_some(users)
+        let are_there = !self.budget.layout.is_split()
+            || table.free_for(users.role(), &self.budget) > floor
+            || table.least_load(users).is_some();
+        are_there.then_some(users)
     }
 
     /// Zones that are free for a part.

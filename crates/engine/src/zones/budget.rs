@@ -18,7 +18,7 @@ const ACTIVE_DEFAULT: u32 = 14;
 /// Of the volume the journal may take this part at most.
 const JOURNAL_SHARE: u64 = 32;
 /// And this part at least: so much can always be kept free for it.
-const JOURNAL_SHARE_KEPT: u64 = 256;
+const JOURNAL_SHARE_KEPT: u64 = 512;
 /// Blocks by which the journal may go past where it is to end, besides an eighth of the shortest: what is
 /// buffered when it gets there, and footers.
 const JOURNAL_OVERSHOOT: u64 = 384;
