@@ -112,8 +112,8 @@ impl SummaryBuilder {
     /// Whether there is room for one more entry of `blocks` blocks.
     #[must_use]
     pub fn fits(&self, blocks: usize) -> bool {
-        // A tag, four varints: 4 bytes of zone block, 10 + 9 of owner, 2 of length at most.
-        self.bytes.len() + 26 + 4 * blocks <= BLOCK_PAYLOAD - PREFIX_LEN
+        // A tag, four varints: 4 bytes of zone block, 10 + 10 of owner, 2 of length at most.
+        self.bytes.len() + 27 + 4 * blocks <= BLOCK_PAYLOAD - PREFIX_LEN
     }
 
     /// No entries.

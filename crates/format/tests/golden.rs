@@ -4,10 +4,11 @@
 
 mod samples;
 
+use persimmon_format::footer::{Footer, Valid};
 use persimmon_format::name::{DirEntry, Xattr, first_item};
 use persimmon_format::table::MatEntry;
-use persimmon_format::zone_header::SPLIT;
-use persimmon_format::{Addr, BLOCK_SIZE, DeviceId, Ino, ZoneId, checksum};
+use persimmon_format::zone_header::{COMPACT, SPLIT};
+use persimmon_format::{Addr, BLOCK_SIZE, DeviceId, Ino, Lsn, ZoneId, checksum};
 
 /// Compares bytes with their hexadecimal form; `..` stands for the zeros that follow.
 fn assert_golden(bytes: &[u8], golden: &str) {
@@ -147,6 +148,29 @@ fn footer() {
 }
 
 #[test]
+fn footer_with_counts() {
+    let mut footer = samples::footer();
+    let without = footer.encode();
+    footer.counted = Lsn(0x66);
+    let count = |blocks, short| Valid { blocks, short };
+    footer.counts = vec![
+        (ZoneId(0), count(0x45, 0)),
+        (ZoneId(3), count(0x1234, 7)),
+        (ZoneId(4), count(0, 0)),
+    ];
+    let bytes = footer.encode();
+    let (front, counts) = bytes.split_at(without.len());
+    assert_eq!(front, without);
+    assert_golden(
+        counts,
+        "
+        660000000000000003000000018a0103e9480701..
+    ",
+    );
+    assert_eq!(Footer::decode(&bytes), Ok(footer));
+}
+
+#[test]
 fn mat_chunk() {
     assert_eq!(MatEntry::PER_CHUNK, 337);
     assert_golden(
@@ -193,9 +217,21 @@ fn page() {
 }
 
 #[test]
+fn short_summary() {
+    assert_golden(
+        &samples::summary(COMPACT),
+        "
+        5052534d0601010010111213141516170b0a00000000000028000000000000002f00000000000000
+        870cb7badc20573f07000000030000800dac0201e0c50802040302010807060504ad02e3c5080c0b
+        0a0906ac02e2c508febc1514131211..
+    ",
+    );
+}
+
+#[test]
 fn summary() {
     assert_golden(
-        &samples::summary(),
+        &samples::summary(0),
         "
         5052534d0601010010111213141516170b0a00000000000028000000000000002e00000000000000
         2a89a9c201bae648070000000300000001ac02f0a20402040302010807060503ad0200010c0b0a09

@@ -3,8 +3,9 @@
 use persimmon_format::extent::Extent;
 use persimmon_format::packed::{self, BLOCK_GRAINS, GRAIN, Packed};
 use persimmon_format::record::Op;
-use persimmon_format::summary::{PIECES_MIN, PieceEntry, Summary, SummaryBuilder};
+use persimmon_format::summary::{PIECES_MIN, PieceEntry, Summary, SummaryBuilder, SummaryEntry};
 use persimmon_format::table::ZitEntry;
+use persimmon_format::zone_header::COMPACT;
 use persimmon_format::{Addr, BLOCK_SIZE, DeviceId, Ino, ZoneId};
 use proptest::prelude::*;
 
@@ -137,31 +138,64 @@ fn a_summary_holds_as_many_pieces_as_promised() {
         ino: Ino(u64::MAX),
         file_block: persimmon_format::extent::FILE_BLOCKS_END - 1,
     };
-    let mut builder = SummaryBuilder::default();
-    assert!(builder.fits_pieces((0..PIECES_MIN).map(|_| piece)));
-    for _ in 0..PIECES_MIN {
-        builder.push_piece(&piece);
+    // Each of another inode, far from the one before in the file, and behind it in the zone.
+    let pieces: Vec<PieceEntry> = (0..PIECES_MIN)
+        .map(|n| PieceEntry {
+            ino: Ino(u64::MAX - n as u64),
+            file_block: piece.file_block * (n as u64 % 2),
+            zone_block: piece.zone_block - PIECES_MIN as u32 + n as u32,
+            ..piece
+        })
+        .collect();
+    for features in [0, COMPACT] {
+        let mut builder = SummaryBuilder::new(features);
+        assert!(builder.fits_pieces(pieces.iter().copied()));
+        pieces.iter().for_each(|piece| builder.push_piece(piece));
+        let mut block = vec![0; BLOCK_SIZE];
+        let place = (1 << 28) - 1;
+        builder.finish_into(&mut block, &samples::key(), 7, place, 0);
+        let read = Summary::decode(&block, &samples::key(), 7, place).unwrap();
+        assert_eq!(read.pieces, pieces);
+    }
+}
+
+/// Blocks overwritten in no order take eight bytes each.
+#[test]
+fn a_short_summary_holds_nearly_five_hundred_single_blocks() {
+    let mut builder = SummaryBuilder::new(COMPACT);
+    let entries: Vec<SummaryEntry> = (0..495)
+        .map(|n| SummaryEntry {
+            zone_block: 1 + n,
+            ino: Ino(300),
+            file_block: u64::from(n) * 7_654_321 % (1 << 20),
+            crcs: vec![n],
+        })
+        .collect();
+    for entry in &entries {
+        assert!(builder.fits(1), "after {} blocks", entry.zone_block);
+        builder.push(entry);
     }
     let mut block = vec![0; BLOCK_SIZE];
-    let place = (1 << 28) - 1;
-    builder.finish_into(&mut block, &samples::key(), 7, place, 0);
-    let read = Summary::decode(&block, &samples::key(), 7, place).unwrap();
-    assert_eq!(read.pieces, vec![piece; PIECES_MIN]);
+    builder.finish_into(&mut block, &samples::key(), 7, 600, 0);
+    let read = Summary::decode(&block, &samples::key(), 7, 600).unwrap();
+    assert_eq!(read.entries, entries);
 }
 
 #[test]
 fn a_piece_of_a_summary_lies_below_it() {
-    let mut builder = SummaryBuilder::default();
-    let piece = PieceEntry {
-        zone_block: 8,
-        grain: 255,
-        len: 17,
-        crc: 0,
-        ino: Ino(1),
-        file_block: 1,
-    };
-    builder.push_piece(&piece);
-    let mut block = vec![0; BLOCK_SIZE];
-    builder.finish_into(&mut block, &samples::key(), 7, 9, 0);
-    assert!(Summary::decode(&block, &samples::key(), 7, 9).is_err());
+    for features in [0, COMPACT] {
+        let mut builder = SummaryBuilder::new(features);
+        let piece = PieceEntry {
+            zone_block: 8,
+            grain: 255,
+            len: 17,
+            crc: 0,
+            ino: Ino(1),
+            file_block: 1,
+        };
+        builder.push_piece(&piece);
+        let mut block = vec![0; BLOCK_SIZE];
+        builder.finish_into(&mut block, &samples::key(), 7, 9, 0);
+        assert!(Summary::decode(&block, &samples::key(), 7, 9).is_err());
+    }
 }

@@ -16,7 +16,7 @@ use persimmon_format::part_label::{Part, PartLabel};
 use persimmon_format::record::{Op, Touch};
 use persimmon_format::summary::{PieceEntry, Summary, SummaryBuilder, SummaryEntry};
 use persimmon_format::table::{MatEntry, Role, ZitEntry};
-use persimmon_format::zone_header::{SPLIT, ZoneHeader};
+use persimmon_format::zone_header::{COMPACT, SPLIT, ZoneHeader};
 use persimmon_format::{
     Addr, BLOCK_SIZE, DeviceId, Ino, Key, KeyKind, Lsn, PageId, SnapshotId, ZoneId,
 };
@@ -403,8 +403,10 @@ proptest! {
         runs in prop::collection::vec((any::<u64>(), any::<u64>(), 1usize..300), 0..20),
         pieces in prop::collection::vec((any::<u64>(), any::<u64>(), packed()), 0..200),
         previous in 0u32..1000,
+        features in prop_oneof![Just(0), Just(COMPACT)],
+        gap in 0u32..3,
     ) {
-        let mut builder = SummaryBuilder::default();
+        let mut builder = SummaryBuilder::new(features);
         let mut entries = Vec::new();
         let mut zone_block = 1;
         for (ino, file_block, blocks) in runs {
@@ -414,7 +416,7 @@ proptest! {
             }
             let crcs = (0..blocks as u32).collect();
             let entry = SummaryEntry { zone_block, ino: Ino(ino), file_block, crcs };
-            zone_block += blocks as u32;
+            zone_block += blocks as u32 + gap;
             builder.push(&entry);
             entries.push(entry);
         }

@@ -251,8 +251,8 @@ pub fn piece_entry() -> PieceEntry {
     }
 }
 
-pub fn summary() -> Vec<u8> {
-    let mut builder = SummaryBuilder::default();
+pub fn summary(features: u64) -> Vec<u8> {
+    let mut builder = SummaryBuilder::new(features);
     for entry in summary_entries() {
         builder.push(&entry);
     }
