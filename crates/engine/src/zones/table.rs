@@ -601,13 +601,10 @@ impl Zones {
         self.returned.notify_all();
     }
 
-    /// All parked writers of file data that have a summary to write and are `wanted`: the caller writes
+    /// All parked writers of file data that have a summary to write and are one `of` these: the caller writes
     /// it and parks them again.
-    pub(crate) fn take_unsummarised(
-        &self,
-        wanted: impl Fn(&ZoneWriter) -> bool,
-    ) -> Vec<ZoneWriter> {
-        self.take_all(|w| wanted(w) && !w.summary.is_empty())
+    pub(crate) fn take_unsummarised(&self, of: impl Fn(&ZoneWriter) -> bool) -> Vec<ZoneWriter> {
+        self.take_all(|w| of(w) && !w.summary.is_empty())
     }
 
     /// Takes all parked writers that are so.

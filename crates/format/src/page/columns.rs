@@ -12,9 +12,9 @@ use crate::codec::{Put, Reader};
 use crate::{Ino, Key, KeyKind, PageId, Result, SnapshotId};
 
 /// Bytes of each value that stand in columns: a tag and an address.
-pub const HEAD_LEN: usize = 9;
+pub(super) const HEAD_LEN: usize = 9;
 /// Bytes that the columns of a page take at most.
-pub const LEN_MAX: usize = PAGE_SIZE + (PAGE_SIZE / SLOT_LEN) * (ITEM_LEN_MAX - SLOT_LEN);
+pub(super) const LEN_MAX: usize = PAGE_SIZE + (PAGE_SIZE / SLOT_LEN) * (ITEM_LEN_MAX - SLOT_LEN);
 /// What an item takes at most, but for its value: numbers of 64 and 32 bits, a kind and a length.
 const ITEM_LEN_MAX: usize = 10 + 1 + 10 + 5 + 2;
 const WHAT: &str = "columns of a metadata page";
