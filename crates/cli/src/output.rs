@@ -24,7 +24,7 @@ pub fn colours() -> bool {
 
 /// Columns of the terminal, or 80.
 pub fn width_columns() -> usize {
-    if let Some(columns) = std::env::var("COMPACT")
+    if let Some(columns) = std::env::var("COLUMNS")
         .ok()
         .and_then(|text| text.parse().ok())
     {

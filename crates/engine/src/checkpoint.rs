@@ -31,7 +31,7 @@ use changes::Changes;
 const BATCH_BLOCKS: usize = 256;
 
 /// A whole checkpoint costs little where this many times its blocks were written since the one before.
-const CHEAP_SHARE: u64 = 96;
+const CHEAP_SHARE: u64 = 128;
 
 /// What checkpoints remember from one to the next.
 pub(crate) struct CheckpointState {
@@ -222,7 +222,7 @@ impl Volume {
         }
     }
 
-    /// Writes the summaries of open data zones that are `wanted`, so that none is lost with a crash.
+    /// Writes the summaries of open data zones that are `wanted`, and nobody writes to now, so that none is lost with a crash.
     fn settle_summaries(&self, wanted: impl Fn(&ZoneWriter) -> bool) {
         for mut writer in self.zones.take_unsummarised(wanted) {
             writer.settle_summary(&self.media, &self.key);
@@ -382,7 +382,7 @@ impl Volume {
     /// all of it can be replayed, or it is as long as it may get.
     fn write_zone_checkpoint(&self, journal: Journal) -> Result<bool> {
         // The zones that go are named by the tree on the device. Were the journal lost that knows better,
-        // summaries would still tell where cleaning moved what was in them.
+        // summaries would still tell where cleaning moved most of what was in them.
         self.settle_summaries(|writer| writer.has_moved);
         self.zones.examine(&self.media);
         let Some(before) = self.checkpoint_state().footer.clone() else {
@@ -710,7 +710,7 @@ impl Volume {
         if !past_cut || !are_all_written || self.identity.incompatible & COMPACT == 0 {
             return None;
         }
-        Changes::between(&state.written_zit, now)
+        Changes::between(&state.written_zit, now, self.zones.budget.zone_blocks)
     }
 
     /// The entries of the zones that a checkpoint wrote into.

@@ -424,9 +424,15 @@ impl Volume {
     /// Whether the journal is as long as it may get. Where zones are short that is as long as there is room for on
     /// a full volume.
     pub(crate) fn journal_is_full(&self) -> bool {
-        let (blocks, budget) = (self.log.blocks_to_replay(), &self.zones.budget);
-        blocks >= budget.journal_blocks_max
-            || blocks >= budget.journal_blocks_kept && self.are_short_for_journal()
+        let blocks = self.log.blocks_to_replay();
+        blocks >= self.zones.budget.journal_blocks_max
+            || blocks >= self.journal_blocks_when_short() && self.are_short_for_journal()
+    }
+
+    /// Blocks of journal for which there is room however short zones are.
+    fn journal_blocks_when_short(&self) -> u64 {
+        let kept = self.zones.budget.journal_blocks_kept;
+        kept.min(self.zones.journal_blocks())
     }
 
     fn are_short_for_journal(&self) -> bool {
@@ -455,7 +461,8 @@ impl Volume {
         self.pages_to_bound() * 100 >= budget.dirty_pages_max * percent as usize
             || self.log.blocks_to_replay() * 100 >= budget.journal_blocks_max * u64::from(percent)
             || self.journal_is_long()
-            || self.log.blocks_to_replay() * 100 >= budget.journal_blocks_kept * u64::from(percent)
+            || self.log.blocks_to_replay() * 100
+                >= self.journal_blocks_when_short() * u64::from(percent)
                 && self.are_short_for_journal()
     }
 

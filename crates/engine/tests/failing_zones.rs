@@ -536,7 +536,7 @@ fn a_tree_that_does_not_fit_ends_in_no_space() {
     let device = fresh(1);
     let volume = open(&device).unwrap();
     let mut files = Files::new();
-    for _ in 0..6 {
+    for _ in 0..12 {
         fill(&volume, &mut files, 90);
     }
     volume.step(Task::Checkpoint).unwrap();

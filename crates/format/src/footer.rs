@@ -2,7 +2,7 @@
 //! finds every page and every zone of the volume as of its cut.
 
 use crate::codec::{Put, Reader};
-use crate::table::ZitEntry;
+use crate::table::{Role, ZitEntry};
 use crate::{Addr, Lsn, PageId, Result, ZoneId};
 
 const WHAT: &str = "checkpoint footer";
@@ -167,6 +167,9 @@ impl Footer {
             return Err(r.bad("last record counted", counted.0));
         }
         let counts = read_counts(&mut r)?;
+        if counted == cut && !counts.is_empty() {
+            return Err(r.bad("last record counted", counted.0));
+        }
         r.end()?;
         Ok(Footer {
             checkpoint,
@@ -218,7 +221,11 @@ impl Footer {
             None => missing.push(zone),
         };
         for (zone, valid) in &self.counts {
-            put(*zone, &|entry| valid.within(entry));
+            // Of a chunk that is lost there is nothing to count.
+            put(*zone, &|entry| match entry.role {
+                Role::Free => entry,
+                _ => valid.within(entry),
+            });
         }
         for (zone, entry) in &self.overrides {
             put(*zone, &|_| *entry);

@@ -58,7 +58,7 @@ pub enum Compression {
 /// have them. An image that is no page has none, and is stored all the same.
 #[must_use]
 pub fn pack(image: &[u8; PAGE_SIZE], with_columns: bool) -> Vec<u8> {
-    let columns = columns::from_image(image).filter(|_| with_columns);
+    let columns = with_columns.then(|| columns::from_image(image)).flatten();
     let (compression, bytes) = match &columns {
         Some(columns) => (Compression::Columns, columns.as_slice()),
         None => (Compression::Lz4, image.as_slice()),

@@ -192,6 +192,11 @@ impl SummaryBuilder {
         }
     }
 
+    /// From here on the next entry is reckoned as one that begins anywhere in the zone.
+    pub fn forget_place(&mut self) {
+        self.end.zone_block = u32::MAX;
+    }
+
     /// Fills `block` (of [`BLOCK_SIZE`] bytes, zero) and starts over.
     pub fn finish_into(
         &mut self,

@@ -31,7 +31,7 @@ pub const MIRRORED: u64 = 1;
 pub const PACKED: u64 = 2;
 /// Incompatible feature: the first zones are on a device of their own, which alone has log and metadata.
 pub const SPLIT: u64 = 4;
-/// Incompatible feature: metadata pages may be stored by their columns, and footers have counts.
+/// Incompatible feature: metadata pages may be stored by their columns, summaries have short entries, and footers counts.
 pub const COMPACT: u64 = 8;
 /// Features whose bits a reader must know to mount at all.
 pub const KNOWN_INCOMPATIBLE: u64 = MIRRORED | PACKED | SPLIT | COMPACT;

@@ -10,8 +10,12 @@ use persimmon_format::table::ZitEntry;
 const OVERRIDES_MAX: usize = 96;
 /// Bytes of one in a footer.
 const OVERRIDE_LEN: usize = 4 + ZitEntry::LEN;
-/// Bytes of a count in a footer, most times.
-const COUNT_LEN: usize = 3;
+/// Bytes of a count in a footer at most, in zones of up to 8 GiB that are next to each other.
+const COUNT_LEN: usize = 1 + 4 + 1;
+/// Blocks that all this may take of the log.
+const BLOCKS_MAX: usize = 16;
+/// And no more than this part of a zone.
+const ZONE_SHARE: u64 = 8;
 
 /// Changes of the ZIT.
 pub(super) struct Changes {
@@ -22,8 +26,13 @@ pub(super) struct Changes {
 }
 
 impl Changes {
-    /// Between what is in the chunks and now. None where chunks are to be written: they take less, or soon will.
-    pub(super) fn between(written: &[ZitEntry], now: &[ZitEntry]) -> Option<Changes> {
+    /// Between what is in the chunks and now, with zones of so many blocks. None where chunks are to be written: they take
+    /// less, or soon will, or the log has not the room.
+    pub(super) fn between(
+        written: &[ZitEntry],
+        now: &[ZitEntry],
+        zone_blocks: u64,
+    ) -> Option<Changes> {
         let mut changes = Changes {
             overrides: Vec::new(),
             counts: Vec::new(),
@@ -45,7 +54,9 @@ impl Changes {
             }
         }
         let bytes = changes.overrides.len() * OVERRIDE_LEN + changes.counts.len() * COUNT_LEN;
-        let is_less = changes.overrides.len() <= OVERRIDES_MAX && bytes < chunks * BODY_LEN;
+        let most = BLOCKS_MAX.min((zone_blocks / ZONE_SHARE) as usize);
+        let blocks = bytes.div_ceil(BODY_LEN);
+        let is_less = changes.overrides.len() <= OVERRIDES_MAX && blocks <= chunks.min(most);
         is_less.then_some(changes)
     }
 }
@@ -69,7 +80,7 @@ mod tests {
         now[3].valid = 8;
         now[200].short = 1;
         now[300] = entry(400, 9);
-        let changes = Changes::between(&written, &now).unwrap();
+        let changes = Changes::between(&written, &now, 511).unwrap();
         let zones: Vec<u32> = changes.counts.iter().map(|(zone, _)| zone.0).collect();
         assert_eq!(zones, [3, 200]);
         assert_eq!(changes.overrides, [(ZoneId(300), entry(400, 9))]);
@@ -82,15 +93,29 @@ mod tests {
             let now: Vec<ZitEntry> = (0..1000)
                 .map(|n| entry(n, if (n as usize) < changed { 8 } else { 9 }))
                 .collect();
-            Changes::between(&written, &now).is_some()
+            Changes::between(&written, &now, 511).is_some()
         };
         assert!(of(1000) && of(1) && of(0));
         let used = |changed: usize| {
             let now: Vec<ZitEntry> = (0..1000)
                 .map(|n| entry(n + 1000 * u64::from((n as usize) < changed), 9))
                 .collect();
-            Changes::between(&written, &now).is_some()
+            Changes::between(&written, &now, 511).is_some()
         };
         assert!(used(OVERRIDES_MAX) && !used(OVERRIDES_MAX + 1));
+    }
+
+    #[test]
+    fn the_log_takes_no_more_than_there_is_room_for() {
+        let written: Vec<ZitEntry> = (0..20_000).map(|n| entry(n, 9)).collect();
+        let of = |changed: usize, zone_blocks: u64| {
+            let mut now = written.clone();
+            now.iter_mut()
+                .take(changed)
+                .for_each(|entry| entry.valid = 8);
+            Changes::between(&written, &now, zone_blocks).is_some()
+        };
+        assert!(of(10_000, 511) && !of(20_000, 511));
+        assert!(of(600, 15) && !of(1000, 15));
     }
 }

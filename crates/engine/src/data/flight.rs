@@ -452,25 +452,16 @@ impl Volume {
         let mut tries = Tries::default();
         // Cleaning must not wait for cleaning, nor for the checkpoint it ends in.
         let makes_none = class == Class::CleanedData || way.superseding || way.without_cleaning;
-        let (mut hopeless, mut apart) = (false, false);
+        let mut hopeless = false;
         if !makes_none {
             self.pay_for(runs.iter().map(|run| u64::from(run.data.blocks())).sum());
         }
         while !runs.is_empty() {
-            let shared = match class {
-                Class::CleanedData if !apart => {
-                    self.zones.shared_with_users(stream, self.data_floor_now())
-                }
-                _ => None,
-            };
-            let is_split = self.zones.budget.layout.is_split();
-            let floor = match shared {
-                None if class == Class::CleanedData => self.survivors_floor(),
-                Some(_) if !is_split => self.survivors_floor(),
+            let floor = match stream {
+                _ if class == Class::CleanedData => self.survivors_floor(),
                 _ if way.superseding => self.superseding_floor(),
                 _ => self.data_floor_now(),
             };
-            let (is_shared, stream) = (shared.is_some(), shared.unwrap_or(stream));
             let shortage = match hopeless || makes_none {
                 true => Shortage::Share,
                 false => Shortage::Tell,
@@ -486,10 +477,6 @@ impl Volume {
                 Err(NoWriter::NeedRoom)
                     if way.superseding && self.zones.settle_a_reset(&self.media, seen) =>
                 {
-                    continue;
-                }
-                Err(NoWriter::NeedRoom) if is_shared => {
-                    apart = true;
                     continue;
                 }
                 Err(NoWriter::NeedRoom) if makes_none => return Err(Error::NoSpace),

@@ -1,19 +1,42 @@
 //! Which zone is taken into use next, and which writer serves a stream.
 
+use std::sync::PoisonError;
+
 use persimmon_device::ZoneId;
 use persimmon_format::summary::SummaryBuilder;
 use persimmon_format::table::Role;
 use persimmon_format::zone_header::ZoneHeader;
 
-use super::budget::{Begun, Budget, Pages};
+use super::budget::{Begun, Budget, JOURNAL_BLOCKS_MIN, Pages};
 use super::entries::Entry;
 use super::layout::Part;
 use super::lifetime::Lives;
 use super::pairs::Pairs;
-use super::stream::{SURVIVORS_APART_FROM, Stream};
-use super::table::{Table, UnderWay, WritingPages, Zones};
-use super::trace::Filled;
+use super::stream::Stream;
+use super::table::{NoWriter, Shortage, Table, UnderWay, WritingPages, Zones};
+use super::trace::{Filled, ZoneEvent};
 use super::writer::ZoneWriter;
+
+/// Classes that live about as long are no further apart.
+const SIMILAR_CLASSES: u8 = 1;
+
+/// Which open zones may be taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Allowed {
+    /// All.
+    All,
+    /// Not those that cleaning opened: users would fill what it needs to go on, while no other zone is free for it.
+    Users,
+}
+
+impl Allowed {
+    fn takes(self, writer: &ZoneWriter) -> bool {
+        self == Allowed::All || !writer.by_cleaning
+    }
+}
+
+/// The journal is to get as long as this part of what is always kept for it, at least.
+const JOURNAL_SHARE_LEAST: u64 = 4;
 
 impl Zones {
     /// Free zones for metadata to be kept, with a tree of these pages: those of the
@@ -75,10 +98,10 @@ impl Zones {
         self.set_journal_blocks(blocks.min(self.journal_blocks()));
     }
 
-    /// So many from now on, within the bounds.
+    /// So many from now on, within the bounds: also less than is always kept for it, where so much is not worth it.
     pub(crate) fn set_journal_blocks(&self, blocks: u64) {
         let (least, most) = (
-            self.budget.journal_blocks_kept,
+            (self.budget.journal_blocks_kept / JOURNAL_SHARE_LEAST).max(JOURNAL_BLOCKS_MIN),
             self.budget.journal_blocks_max,
         );
         let mut table = self.lock();
@@ -103,18 +126,79 @@ impl Zones {
         table.is_left_to_cleaning(stream.role(), floor, &self.budget)
     }
 
-    /// The stream of users' blocks that survivors of this one go to as well. On two devices if it has an open zone or more
-    /// than `floor` are free: nearly all are there for new data, and the last ones, which cleaning opens, users would fill.
-    pub(crate) fn shared_with_users(&self, stream: Stream, floor: u32) -> Option<Stream> {
-        let users = match stream {
-            Stream::Survivors(class) if class < SURVIVORS_APART_FROM => Stream::Data(class),
-            _ => return None,
-        };
-        let table = self.lock();
-        let are_there = !self.budget.layout.is_split()
-            || table.free_for(users.role(), &self.budget) > floor
-            || table.least_load(users).is_some();
-        are_there.then_some(users)
+    /// A writer, and whether its zone was opened for it and has no header yet.
+    pub(super) fn take_or_open(
+        &self,
+        wanted: Stream,
+        floor: u32,
+        shortage: Shortage,
+    ) -> Result<(ZoneWriter, bool), NoWriter> {
+        let stream = self.budget.shared(wanted);
+        let by_cleaning = matches!(wanted, Stream::Survivors(_)) && stream != wanted;
+        let role = stream.role();
+        let needed = floor.saturating_add(self.budget.copies_of(role));
+        let mut table = self.lock();
+        loop {
+            if shortage == Shortage::Tell && table.is_left_to_cleaning(role, floor, &self.budget) {
+                return Err(NoWriter::NeedRoom);
+            }
+            let are_short = table.free_for(role, &self.budget) < needed && floor != u32::MAX;
+            let allowed = match are_short && role == Role::Data && !by_cleaning {
+                true => Allowed::Users,
+                false => Allowed::All,
+            };
+            let least = table.least_load(stream, allowed);
+            if least == Some(0)
+                && let Some(writer) = table.take_parked(stream, allowed)
+            {
+                return Ok((writer, false));
+            }
+            let plenty = match least {
+                Some(_) => self.budget.data_slots as u32,
+                None => 0,
+            };
+            let may_open = table.may_open(stream, &self.budget);
+            if may_open
+                && table.free_for(role, &self.budget) >= needed.saturating_add(plenty)
+                && let Some(zones) = self.choose_free(&mut table, role)
+            {
+                let summary = SummaryBuilder::new(self.identity.incompatible);
+                let mut opened = table.open(zones, stream, &self.budget, &self.pairs, summary);
+                opened.by_cleaning = by_cleaning && self.budget.survivors_apart;
+                self.trace.push(ZoneEvent::Opened {
+                    zone: opened.zone,
+                    role,
+                    lifetime: stream.lifetime(),
+                    free_zones: table.free.total(),
+                });
+                return Ok((opened, true));
+            }
+            if let Some(writer) = table.take_parked(stream, allowed) {
+                return Ok((writer, false));
+            }
+            if may_open {
+                if table.out.get(&stream).copied().unwrap_or(0) == 0 {
+                    let apart_max = match shortage {
+                        Shortage::Share => u8::MAX,
+                        Shortage::Tell => SIMILAR_CLASSES,
+                    };
+                    if let Some(writer) = table.take_similar(stream, apart_max, allowed) {
+                        return Ok((writer, false));
+                    }
+                    if shortage == Shortage::Tell || !table.someone_writes(role) {
+                        return Err(NoWriter::NeedRoom);
+                    }
+                }
+            // It has no slot of its own: there may be no other zone at all.
+            } else if let Some(writer) = table.take_similar(stream, u8::MAX, Allowed::All) {
+                table.wanting.insert(stream);
+                return Ok((writer, false));
+            }
+            table = self
+                .returned
+                .wait(table)
+                .unwrap_or_else(PoisonError::into_inner);
+        }
     }
 
     /// Zones that are free for a part.
@@ -242,15 +326,16 @@ impl Table {
         parked.map(|w| u64::from(w.room())).sum()
     }
 
-    /// What the zone of this stream that has least to do has to do; none if no writer is parked.
-    pub(super) fn least_load(&self, stream: Stream) -> Option<u32> {
-        let parked = self.parked.iter().filter(|w| w.stream == stream);
+    /// What the zone of this stream that has least to do has to do, of those that are `allowed`; none if no writer is parked.
+    pub(super) fn least_load(&self, stream: Stream, allowed: Allowed) -> Option<u32> {
+        let parked = self.parked.iter();
+        let parked = parked.filter(|w| w.stream == stream && allowed.takes(w));
         parked.map(ZoneWriter::load).min()
     }
 
-    /// The writer of the stream whose zone has least to do; of several the one parked first.
-    pub(super) fn take_parked(&mut self, stream: Stream) -> Option<ZoneWriter> {
-        self.take(|w| w.stream == stream)
+    /// The writer of the stream whose zone has least to do, of those that are `allowed`; of several the one parked first.
+    pub(super) fn take_parked(&mut self, stream: Stream, allowed: Allowed) -> Option<ZoneWriter> {
+        self.take(|w| w.stream == stream && allowed.takes(w))
     }
 
     fn take(&mut self, wanted: impl Fn(&ZoneWriter) -> bool) -> Option<ZoneWriter> {
@@ -263,7 +348,12 @@ impl Table {
 
     /// A writer of another stream of the same role: of those whose classes are at most so far apart one
     /// whose blocks live about as long.
-    pub(super) fn take_similar(&mut self, stream: Stream, apart_max: u8) -> Option<ZoneWriter> {
+    pub(super) fn take_similar(
+        &mut self,
+        stream: Stream,
+        apart_max: u8,
+        allowed: Allowed,
+    ) -> Option<ZoneWriter> {
         let may = |other: Stream| match stream {
             // Blocks that users wait for do not queue up behind those that are cleaned.
             Stream::Data(_) | Stream::Hinted(_) => {
@@ -271,11 +361,12 @@ impl Table {
             }
             _ => other.role() == stream.role(),
         };
-        let parked = self.parked.iter().map(|w| w.stream);
+        let parked = self.parked.iter().filter(|w| allowed.takes(w));
         let nearest = parked
+            .map(|w| w.stream)
             .filter(|other| may(*other) && other.class().abs_diff(stream.class()) <= apart_max)
             .min_by_key(|other| other.class().abs_diff(stream.class()))?;
-        self.take(|w| w.stream == nearest)
+        self.take(|w| w.stream == nearest && allowed.takes(w))
     }
 
     /// A writer of any zone for file data; of several the one with least to do.
@@ -457,6 +548,7 @@ impl Table {
             summary,
             last_summary: 0,
             has_moved: false,
+            by_cleaning: false,
             failed: false,
             queue: Vec::new(),
             lives: Lives::default(),

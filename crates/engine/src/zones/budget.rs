@@ -18,12 +18,12 @@ const ACTIVE_DEFAULT: u32 = 14;
 /// Of the volume the journal may take this part at most.
 const JOURNAL_SHARE: u64 = 32;
 /// And this part at least: so much can always be kept free for it.
-const JOURNAL_SHARE_KEPT: u64 = 512;
+const JOURNAL_SHARE_KEPT: u64 = 256;
 /// Blocks by which the journal may go past where it is to end, besides an eighth of the shortest: what is
 /// buffered when it gets there, and footers.
 const JOURNAL_OVERSHOOT: u64 = 384;
 /// Blocks of journal below which no volume works well.
-const JOURNAL_BLOCKS_MIN: u64 = 48;
+pub(super) const JOURNAL_BLOCKS_MIN: u64 = 48;
 const DIRTY_PAGES_MIN: usize = 48;
 /// Pages that become dirty at once at most: of one transaction, or one group of survivors.
 const PAGES_AT_ONCE: u64 = 768;
@@ -530,7 +530,7 @@ mod tests {
                     pages,
                     blocks: 2 * pages,
                 };
-                assert_eq!(of(pages, written(100)).blocks(), pages.div_ceil(2) * 5);
+                assert_eq!(of(pages, written(100)).blocks(), (pages * 9).div_ceil(4));
                 assert_eq!(of(pages, written(10)).blocks(), tree.blocks());
                 // Some of them may be the large ones.
                 let some = Pages {

@@ -8,7 +8,7 @@ use super::lifetime::{CLASS_UNKNOWN, CLASSES};
 /// Survivors of a class below this go to the zones that users fill with blocks that live as long: they are few, and a drive
 /// with 14 active zones has not enough for all classes of both. Those that live longer are most of what is moved, and
 /// old: together with new ones, of which less is known, they cost 5 % with zipf.
-pub(super) const SURVIVORS_APART_FROM: u8 = CLASS_UNKNOWN;
+const SURVIVORS_APART_FROM: u8 = CLASS_UNKNOWN;
 
 /// What kind of data an open zone takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -85,6 +85,12 @@ impl Budget {
     pub(super) fn shared(&self, stream: Stream) -> Stream {
         match stream {
             Stream::Survivors(class) if !self.survivors_apart => Stream::Data(class),
+            // With fewer slots users' classes have no zones of their own either.
+            Stream::Survivors(class)
+                if class < SURVIVORS_APART_FROM && self.data_slots >= usize::from(CLASSES) =>
+            {
+                Stream::Data(class)
+            }
             Stream::ColdMetadata if !self.cold_metadata_apart => Stream::Metadata,
             other => other,
         }

@@ -24,7 +24,7 @@ use super::resets::{Keeping, Resets};
 use super::retry::Tries;
 use super::stream::Stream;
 use super::survival::{Deaths, Survival};
-use super::trace::{Filled, Trace, ZoneEvent};
+use super::trace::{Filled, Trace};
 use super::writer::ZoneWriter;
 use crate::error::Result;
 use crate::media::{Media, wait_all};
@@ -48,9 +48,6 @@ pub(crate) enum Shortage {
     /// Write to the zone of any other.
     Share,
 }
-
-/// Classes that live about as long are no further apart.
-const SIMILAR_CLASSES: u8 = 1;
 
 /// Zones of a checkpoint that is being written.
 #[derive(Clone, Copy, Debug, Default)]
@@ -102,7 +99,7 @@ pub(super) struct Table {
 /// The zones of a volume.
 pub(crate) struct Zones {
     pub(crate) budget: Budget,
-    identity: VolumeIdentity,
+    pub(super) identity: VolumeIdentity,
     /// Capacity of all zones.
     pub(super) volume_blocks: u64,
     /// The same of each part.
@@ -409,12 +406,12 @@ impl Zones {
         floor: u32,
         shortage: Shortage,
     ) -> Result<ZoneWriter, NoWriter> {
-        let stream = self.budget.shared(stream);
+        let (wanted, stream) = (stream, self.budget.shared(stream));
         let mut tries = Tries::default();
         let (mut floor, mut host_full) = (floor, None);
         let mut gave_back = false;
         loop {
-            let mut opened = match (self.take_or_open(stream, floor, shortage), host_full.take()) {
+            let mut opened = match (self.take_or_open(wanted, floor, shortage), host_full.take()) {
                 (Ok((writer, false)), _) => return Ok(writer),
                 (Ok((opened, true)), _) => opened,
                 (Err(NoWriter::NeedRoom), Some(error)) => return Err(NoWriter::Failed(error)),
@@ -440,72 +437,6 @@ impl Zones {
             opened.failed = true;
             self.give_back(media, opened);
             tries.failed(self, zone, error).map_err(NoWriter::Failed)?;
-        }
-    }
-
-    /// A writer, and whether its zone was opened for it and has no header yet.
-    fn take_or_open(
-        &self,
-        stream: Stream,
-        floor: u32,
-        shortage: Shortage,
-    ) -> Result<(ZoneWriter, bool), NoWriter> {
-        let role = stream.role();
-        let needed = floor.saturating_add(self.budget.copies_of(role));
-        let mut table = self.lock();
-        loop {
-            if shortage == Shortage::Tell && table.is_left_to_cleaning(role, floor, &self.budget) {
-                return Err(NoWriter::NeedRoom);
-            }
-            let least = table.least_load(stream);
-            if least == Some(0)
-                && let Some(writer) = table.take_parked(stream)
-            {
-                return Ok((writer, false));
-            }
-            let plenty = match least {
-                Some(_) => self.budget.data_slots as u32,
-                None => 0,
-            };
-            let may_open = table.may_open(stream, &self.budget);
-            if may_open
-                && table.free_for(role, &self.budget) >= needed.saturating_add(plenty)
-                && let Some(zones) = self.choose_free(&mut table, role)
-            {
-                let summary = SummaryBuilder::new(self.identity.incompatible);
-                let opened = table.open(zones, stream, &self.budget, &self.pairs, summary);
-                self.trace.push(ZoneEvent::Opened {
-                    zone: opened.zone,
-                    role,
-                    lifetime: stream.lifetime(),
-                    free_zones: table.free.total(),
-                });
-                return Ok((opened, true));
-            }
-            if let Some(writer) = table.take_parked(stream) {
-                return Ok((writer, false));
-            }
-            if may_open {
-                if table.out.get(&stream).copied().unwrap_or(0) == 0 {
-                    let apart_max = match shortage {
-                        Shortage::Share => u8::MAX,
-                        Shortage::Tell => SIMILAR_CLASSES,
-                    };
-                    if let Some(writer) = table.take_similar(stream, apart_max) {
-                        return Ok((writer, false));
-                    }
-                    if shortage == Shortage::Tell || !table.someone_writes(role) {
-                        return Err(NoWriter::NeedRoom);
-                    }
-                }
-            } else if let Some(writer) = table.take_similar(stream, u8::MAX) {
-                table.wanting.insert(stream);
-                return Ok((writer, false));
-            }
-            table = self
-                .returned
-                .wait(table)
-                .unwrap_or_else(PoisonError::into_inner);
         }
     }
 
@@ -657,6 +588,7 @@ impl Zones {
             summary: SummaryBuilder::new(self.identity.incompatible),
             last_summary,
             has_moved: false,
+            by_cleaning: false,
             failed: false,
             queue: Vec::new(),
             lives,

@@ -149,6 +149,8 @@ pub(crate) struct ZoneWriter {
     pub(crate) last_summary: u32,
     /// The next summary tells where cleaning moved something to.
     pub(crate) has_moved: bool,
+    /// Cleaning opened the zone, which may be out of what is kept for it, for blocks that live as long as users' in that stream.
+    pub(crate) by_cleaning: bool,
     /// A write failed: no more of them before a checkpoint.
     pub(crate) failed: bool,
     /// Writes to the zone that may be under way or have failed, and the blocks of each.
@@ -311,6 +313,9 @@ impl ZoneWriter {
             }
             room -= take;
             run.summarise(&mut planned, place(take));
+            if !in_order {
+                planned.forget_place();
+            }
             batch.push(run);
         }
         let full = !planned.fits(1);
