@@ -81,14 +81,18 @@ impl Stream {
 }
 
 impl Budget {
+    /// Whether survivors of some classes go with users' blocks though they have a slot. With few slots users'
+    /// classes have no zones of their own either. On two devices nearly all free zones are there for new data: it would fill
+    /// the last one, which cleaning has opened, and needs.
+    fn shares_classes(&self) -> bool {
+        self.data_slots >= usize::from(CLASSES) && !self.layout.is_split()
+    }
+
     /// The stream that is used in its place where there are too few slots.
     pub(super) fn shared(&self, stream: Stream) -> Stream {
         match stream {
             Stream::Survivors(class) if !self.survivors_apart => Stream::Data(class),
-            // With fewer slots users' classes have no zones of their own either.
-            Stream::Survivors(class)
-                if class < SURVIVORS_APART_FROM && self.data_slots >= usize::from(CLASSES) =>
-            {
+            Stream::Survivors(class) if class < SURVIVORS_APART_FROM && self.shares_classes() => {
                 Stream::Data(class)
             }
             Stream::ColdMetadata if !self.cold_metadata_apart => Stream::Metadata,
