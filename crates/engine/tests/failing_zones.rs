@@ -13,8 +13,8 @@ use persimmon_device::{BLOCK_SIZE, ZoneId, ZoneInfo, ZoneState, ZonedDevice};
 use persimmon_engine::{
     Error, FormatOptions, Intent, Options, Progress, Task, Volume, ZoneFailure,
 };
-use persimmon_format::Ino;
 use persimmon_format::table::Role;
+use persimmon_format::{Ino, Key, KeyKind};
 use persimmon_sim::{Fault, FaultKind, FaultTarget, SimConfig, SimDevice};
 
 /// Files by number, and what is in them.
@@ -536,21 +536,31 @@ fn a_tree_that_does_not_fit_ends_in_no_space() {
     let device = fresh(1);
     let volume = open(&device).unwrap();
     let mut files = Files::new();
-    for _ in 0..12 {
+    for _ in 0..6 {
         fill(&volume, &mut files, 90);
     }
+    // What does not compress takes as many blocks as a page may.
+    let change = |files: &mut dyn Iterator<Item = &Ino>, seed: usize| {
+        for ino in files {
+            let changed = volume.update::<_, Error>(Intent::Grow, |tx| {
+                let key = Key::new(*ino, KeyKind::SYMLINK, 0);
+                tx.put(key, content(seed + ino.0 as usize, 3000));
+                Ok(())
+            });
+            changed.unwrap();
+        }
+    };
+    change(&mut files.keys(), 1);
     volume.step(Task::Checkpoint).unwrap();
-    // All pages change, and there is next to nothing to write them to.
-    for ino in files.keys() {
-        let touched = volume.update::<_, Error>(Intent::Grow, |tx| {
-            let mut inode = tx.inode(*ino)?.unwrap();
-            inode.mtime.seconds += 1;
-            tx.put_inode(*ino, &inode);
-            Ok(())
-        });
-        touched.unwrap();
-    }
+    // Nearly as many pages as may change at once do, and there is next to nothing to write them to.
+    change(&mut files.keys().take(160), 2);
     leave_free(&device, &volume, 1);
+    // Nor is there anything to be won.
+    for zone in volume.zones() {
+        if zone.entry.role == Role::Metadata && zone.entry.valid == 0 {
+            device.set_read_only(zone.zone);
+        }
+    }
     let result = volume.step(Task::Checkpoint);
     assert!(
         matches!(result, Err(Error::NoSpace | Error::WornOut { .. })),
