@@ -62,7 +62,7 @@ pub struct Simulate {
     #[arg(long, default_value = "32M", value_parser = parse_bytes)]
     journal: u64,
     /// Pages changed between two checkpoints
-    #[arg(long, default_value_t = 4096)]
+    #[arg(long, default_value_t = 8192)]
     dirty_pages: usize,
     /// Zones kept free between two checkpoints, as a share of those that nothing live would need
     #[arg(long, default_value = "2%", value_parser = parse_basis_points)]

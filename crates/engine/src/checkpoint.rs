@@ -174,6 +174,10 @@ impl Volume {
             if self.zones.free_zones(Part::Metadata) > self.metadata_survivors_floor() {
                 self.pack_before_cut();
             }
+            if self.zones.log_is_to_leave(self.changed_pages()) {
+                let least = self.zones.log_blocks_least();
+                self.log.fill_zone(&self.media, &self.zones, least)?;
+            }
             self.settle_summaries(|_| true);
             self.zones.examine(&self.media);
             let mut snapshot = self.cut()?;
@@ -536,7 +540,7 @@ impl Volume {
     ) -> Result<Vec<Addr>> {
         let budget = &self.zones.budget;
         let floor = match class {
-            Class::Checkpoint => budget.log_floor,
+            Class::Checkpoint => budget.chunks_floor(),
             _ => budget.pages_floor(),
         };
         let mut addrs = Vec::with_capacity(sealed.len());

@@ -11,6 +11,7 @@ mod course;
 mod demand;
 mod moving;
 mod pace;
+mod scarce;
 
 use std::collections::HashMap;
 use std::sync::{MutexGuard, PoisonError};
@@ -36,7 +37,7 @@ const MOVE_BLOCKS: u64 = 1024;
 const STEP_BLOCKS: u64 = 64;
 /// The pool in blocks, however few they are as a share: what is written at once is no less on small
 /// volumes, and where free zones run out some are cleaned that would have become empty by themselves.
-const POOL_BLOCKS: u64 = 4000;
+const POOL_BLOCKS: u64 = 3000;
 /// So many zones at least.
 const POOL_ZONES: u32 = 3;
 /// As far as they are no more than this part of the zones that nothing live would need: what is kept free
@@ -85,18 +86,34 @@ enum Stepped {
 impl Volume {
     /// Cleans in the foreground until new data can have a zone.
     pub(crate) fn make_room(&self) -> Result<()> {
-        let is_short = || self.zones.free_zones(Part::Data) <= self.data_floor_now();
+        let is_short = || self.zones.free_zones(Part::Data) <= self.data_floor_to_pass();
         if !self.await_resets(is_short) {
             return Ok(());
         }
         let _turn = self.cleaning_turn.take();
-        self.clean_above(Part::Data, || self.data_floor_now(), ROUNDS_MAX)
+        if self.zones.budget.large.is_some() {
+            return self.win_spare_zone();
+        }
+        self.clean_above(Part::Data, || self.data_floor_to_pass(), ROUNDS_MAX)
+    }
+
+    /// Free zones that are not enough for new data. Where all that are left are there for the log that is any number:
+    /// who found none to take would look for one again and again otherwise, and nobody would clean.
+    fn data_floor_to_pass(&self) -> u32 {
+        let floor = self.data_floor_now();
+        match self.zones.may_take_for_data() {
+            true => floor,
+            false => floor.max(self.zones.free_zones(Part::Data)),
+        }
     }
 
     /// Checkpoints take zones below the floor, for they must not fail. What they took is won back
     /// here, before there are more changes for the next one; metadata alone could fill the volume
     /// with old pages otherwise. [`Error::NoSpace`] if that does not succeed.
     pub(crate) fn keep_floor(&self, intent: Intent) -> Result<()> {
+        if self.zones.budget.large.is_some() {
+            return self.keep_a_zone_for_metadata();
+        }
         if self.metadata_is_short() && self.await_resets(|| self.metadata_is_short()) {
             let rounds_max = match intent {
                 Intent::Grow => ROUNDS_MAX,
@@ -261,7 +278,12 @@ impl Volume {
             }
         };
         let pool = (share.min(u32::MAX.into()) as u32).max(at_least);
-        pool.max(options.pool_zones_min.max(1))
+        let pool = pool.max(options.pool_zones_min.max(1));
+        match self.zones.budget.large {
+            // Of few zones none is kept free for what is not needed yet.
+            Some(_) => pool.min(spare.saturating_sub(self.zones.budget.zones_held()) / 2),
+            None => pool,
+        }
     }
 
     /// What may be kept free of the zones that nothing live would need.
@@ -454,7 +476,12 @@ impl Volume {
             layout.contains(part, victim.zone) || victim.must_be_emptied()
         };
         let at = courses.iter().position(wanted)?;
-        Some(courses.swap_remove(at))
+        let course = courses.swap_remove(at);
+        drop(courses);
+        // What there is no place for any more is chosen anew; what must be emptied would be chosen again.
+        let may_go_on =
+            course.victim().must_be_emptied() || self.may_be_emptied_ahead()(course.victim());
+        may_go_on.then_some(course)
     }
 
     fn next_course(&self, part: Part) -> Option<Course> {
@@ -465,7 +492,8 @@ impl Volume {
         };
         let victim = failing.or_else(|| {
             let leaving = self.checkpoint_state().leaving.clone();
-            let stays = |z: &ZoneStatus| !leaving.contains(&z.zone);
+            let may_be = self.may_be_emptied_ahead();
+            let stays = |z: &ZoneStatus| !leaving.contains(&z.zone) && may_be(z);
             self.choose_victim_of(part, Choice::Worth, stays)
         })?;
         add(&self.media.counters.cleaning_background, 1);

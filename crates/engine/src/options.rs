@@ -105,6 +105,9 @@ pub struct Options {
     /// Journal, or pages changed, in percent of their bounds, from which on a checkpoint is written
     /// ahead.
     pub checkpoint_due_percent: u32,
+    /// Zones of so many blocks are large: a volume on one device keeps few of them for itself, by the room left in those that
+    /// are open. One that was filled so must be opened so.
+    pub large_zone_blocks: u32,
     /// How fsync goes.
     pub fsync: FsyncOrder,
     /// When the device is flushed.
@@ -118,7 +121,7 @@ pub struct Options {
 pub struct CleaningOptions {
     /// Zones kept free for the time between two checkpoints, in 1/100 percent of those that nothing
     /// live would need: with more of them there are fewer checkpoints, which each write the zone
-    /// table, and less garbage in those that are cleaned. 16 MiB, or three zones, where they would be less, as far as
+    /// table, and less garbage in those that are cleaned. 12 MiB, or three zones, where they would be less, as far as
     /// that is no more than an eighth of those that nothing live would need; none by this with 0.
     pub pool_basis_points: u32,
     /// At least so many.
@@ -146,7 +149,8 @@ impl Default for Options {
             staging_bytes_max: 32 << 20,
             tails_bytes_max: 4 << 20,
             journal_bytes_max: 32 << 20,
-            dirty_pages_max: 4096,
+            dirty_pages_max: 8192,
+            large_zone_blocks: 1 << 17,
             checkpoint_due_percent: 75,
             fsync: FsyncOrder::default(),
             barrier: Barrier::default(),

@@ -164,7 +164,7 @@ impl Rebuild {
                 Ok(())
             },
         )?;
-        if volume.meta().cache.dirty() >= volume.zones.budget.dirty_pages_max {
+        if volume.meta().cache.dirty() >= volume.zones.budget.dirty_pages_kept {
             self.spill()?;
         }
         Ok(())

@@ -310,7 +310,7 @@ impl Volume {
     /// that many pages dirty before the next look at the bounds.
     #[must_use]
     pub fn transaction_ops_max(&self) -> usize {
-        let pages = self.zones.budget.dirty_pages_max;
+        let pages = self.zones.budget.dirty_pages_kept;
         (pages.min(self.cached_pages_max()) / 8).clamp(4, 512)
     }
 
@@ -411,14 +411,29 @@ impl Volume {
             self.log
                 .commit(&self.media, &self.zones, self.log.last_lsn(), false, None)?;
         }
-        let pages_max = self.zones.budget.dirty_pages_max;
-        let full = || self.pages_to_bound() >= pages_max || self.journal_is_full();
+        let full = || self.pages_are_many() || self.journal_is_full();
         if full() {
             add(&self.media.counters.stalls, 1);
             self.zones.shorten_journal(self.log.blocks_to_replay());
             self.checkpoint_if(full)?;
         }
         Ok(())
+    }
+
+    /// Whether as many pages are changed as may be. Where zones are short those are as many as there is room for on a full
+    /// volume.
+    fn pages_are_many(&self) -> bool {
+        let (pages, budget) = (self.pages_to_bound(), &self.zones.budget);
+        pages >= budget.dirty_pages_max
+            || pages >= budget.dirty_pages_kept && self.are_short_for_pages()
+    }
+
+    /// Whether zones are short for a checkpoint of more pages than there is always room for. Before the next look at it
+    /// data may take as many as fit what is staged.
+    fn are_short_for_pages(&self) -> bool {
+        let aside = self.zones_for_staged();
+        let changed = self.changed_pages();
+        self.zones.are_short_for_journal(changed, aside)
     }
 
     /// Whether the journal is as long as it may get. Where zones are short that is as long as there is room for on
@@ -436,7 +451,7 @@ impl Volume {
     }
 
     fn are_short_for_journal(&self) -> bool {
-        self.zones.are_short_for_journal(self.changed_pages())
+        self.zones.are_short_for_journal(self.changed_pages(), 0)
     }
 
     /// Whether the journal has got as long as it is to get.
@@ -446,9 +461,8 @@ impl Volume {
 
     /// Waits for a checkpoint where changed pages have reached their bound.
     pub(crate) fn keep_dirty_bound(&self) -> Result<()> {
-        let full = || self.pages_to_bound() >= self.zones.budget.dirty_pages_max;
-        if full() {
-            self.checkpoint_if(full)
+        if self.pages_are_many() {
+            self.checkpoint_if(|| self.pages_are_many())
         } else {
             Ok(())
         }
@@ -458,7 +472,9 @@ impl Volume {
     fn checkpoint_is_due(&self) -> bool {
         let budget = &self.zones.budget;
         let percent = self.tuned.checkpoint_due_percent.load(Ordering::Relaxed);
-        self.pages_to_bound() * 100 >= budget.dirty_pages_max * percent as usize
+        let pages = self.pages_to_bound() * 100;
+        pages >= budget.dirty_pages_max * percent as usize
+            || pages >= budget.dirty_pages_kept * percent as usize && self.are_short_for_pages()
             || self.log.blocks_to_replay() * 100 >= budget.journal_blocks_max * u64::from(percent)
             || self.journal_is_long()
             || self.log.blocks_to_replay() * 100

@@ -5,6 +5,7 @@ use std::time::Instant;
 
 use anyhow::Result;
 use clap::Parser;
+use persimmon_engine::Options;
 use persimmon_sim::room::{Order, Room};
 
 #[derive(Parser)]
@@ -22,7 +23,7 @@ struct Args {
     #[arg(long, value_delimiter = ',', default_values_t = [0, 10])]
     reserve: Vec<u32>,
     /// Pages changed between two checkpoints
-    #[arg(long, default_value_t = 4096)]
+    #[arg(long, default_value_t = 8192)]
     dirty_pages: usize,
     /// Write single blocks again, scattered, and not files from beginning to end
     #[arg(long)]
@@ -48,6 +49,7 @@ fn main() -> Result<ExitCode> {
                 active_max: (args.active > 0).then_some(args.active),
                 reserve_basis_points: reserve * 100,
                 dirty_pages_max: args.dirty_pages,
+                large_zone_blocks: Options::default().large_zone_blocks,
                 order: match args.scattered {
                     true => Order::Scattered,
                     false => Order::Files,

@@ -48,6 +48,8 @@ pub struct Room {
     pub reserve_basis_points: u32,
     /// Pages changed between two checkpoints.
     pub dirty_pages_max: usize,
+    /// Zones of so many blocks are large.
+    pub large_zone_blocks: u32,
     /// Order of writing again.
     pub order: Order,
     /// How often everything is written again.
@@ -81,6 +83,7 @@ impl Room {
     fn mount(&self, device: &Arc<SimDevice>) -> Result<Volume, String> {
         let options = Options {
             dirty_pages_max: self.dirty_pages_max,
+            large_zone_blocks: self.large_zone_blocks,
             ..Options::default()
         };
         let opened = Volume::open(Arc::clone(device) as _, options);

@@ -22,6 +22,16 @@ fn so_they_are_with_a_device_for_metadata() {
     assert!(all.refused > 100, "volumes were never full: {all:?}");
 }
 
+/// With few zones, each of which holds many checkpoints, one is lent to users when no other is left; and the power is cut now and then.
+#[test]
+fn so_they_are_with_large_zones() {
+    let mut all = Report::default();
+    for (seed, cycles) in [(20_000_001, 30), (20_000_007, 20), (20_000_009, 25)] {
+        all.add(&fullness::volume(seed, cycles).unwrap_or_else(|broken| panic!("{broken}")));
+    }
+    assert!(all.refused > 10, "volumes were never full: {all:?}");
+}
+
 /// The zone with most garbage had a few blocks left and none to move them to: it was tried again
 /// and again, though a metadata zone, which needs none, could have been cleaned.
 #[test]

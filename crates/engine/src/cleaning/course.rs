@@ -68,7 +68,7 @@ impl Volume {
             Role::Metadata => {
                 // As many pages as one checkpoint may take; a zone with more is chosen again.
                 let mut pages = self.move_metadata_from(victim.zone);
-                pages.truncate(self.zones.budget.dirty_pages_max / 2);
+                pages.truncate(self.zones.budget.dirty_pages_kept / 2);
                 Ahead::Pages(pages)
             }
             _ => {
@@ -158,7 +158,7 @@ impl Volume {
     ///
     /// [`Budget::survivors_floor`]: crate::zones::Budget::survivors_floor
     fn move_some(&self, course: &mut Course, blocks_max: u64) -> Result<()> {
-        let frames_max = (self.zones.budget.dirty_pages_max / 8).clamp(4, 512);
+        let frames_max = (self.zones.budget.dirty_pages_kept / 8).clamp(4, 512);
         let (mut group, mut blocks) = (Vec::new(), 0);
         while blocks < blocks_max && group.len() < frames_max {
             let Some(next) = course.loaded.pop() else {

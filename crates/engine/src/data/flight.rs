@@ -470,7 +470,19 @@ impl Volume {
                 return Err(Error::NoSpace);
             }
             let seen = self.zones.resets_ended();
-            let checked_out = self.zones.checkout(&self.media, stream, floor, shortage);
+            let mut blocks_max = u64::MAX;
+            let is_users = class != Class::CleanedData && !way.superseding;
+            let is_scarce = is_users && self.zones.is_scarce();
+            let checked_out = match is_scarce {
+                true => {
+                    let allowed = self.zones.checkout_scarce(&self.media, stream);
+                    allowed.map(|(writer, blocks)| {
+                        blocks_max = blocks;
+                        writer
+                    })
+                }
+                false => self.zones.checkout(&self.media, stream, floor, shortage),
+            };
             let mut writer = match checked_out {
                 Ok(writer) => writer,
                 // It is this or none: zones on their way to being free are waited for, which takes the device alone.
@@ -488,6 +500,7 @@ impl Volume {
                     }
                     Err(error) => return Err(error),
                 },
+                Err(NoWriter::NeedRoom) if is_scarce => return Err(Error::NoSpace),
                 // There may be room in zones that are kept for others.
                 Err(NoWriter::NeedRoom) => self.zones.checkout_any_data().ok_or(Error::NoSpace)?,
                 Err(NoWriter::Failed(error)) => return Err(error),
@@ -505,7 +518,9 @@ impl Volume {
                 self.tell_zone_taken();
             }
             let zone = writer.zone;
+            let later = set_apart(&mut runs, blocks_max);
             let result = writer.place(&self.media, &self.key, class, &mut runs, way.in_flight);
+            runs.splice(0..0, later);
             self.zones.give_back(&self.media, writer);
             match result {
                 Ok(more) => {
@@ -589,6 +604,24 @@ impl Volume {
         }
         Ok((sizes, lsn))
     }
+}
+
+/// Takes away all but the first so many blocks of runs, which are in reverse order, and more where a run cannot be cut.
+fn set_apart(runs: &mut Vec<Run>, blocks_max: u64) -> Vec<Run> {
+    let mut blocks = 0;
+    let mut at = runs.len();
+    while at > 0 && blocks < blocks_max {
+        at -= 1;
+        blocks += runs.get(at).map_or(0, |run| u64::from(run.data.blocks()));
+    }
+    let mut later: Vec<Run> = runs.drain(..at).collect();
+    if blocks > blocks_max
+        && let Some(run) = runs.first_mut().filter(|run| run.pieces.is_empty())
+    {
+        let keeps = u64::from(run.data.blocks()) - (blocks - blocks_max);
+        later.push(run.split_off(keeps as u32));
+    }
+    later
 }
 
 /// Takes a file's dirty data off, if there is any; it is not busy.

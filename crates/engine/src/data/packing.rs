@@ -41,7 +41,7 @@ pub(crate) struct Loose {
 impl Volume {
     /// Compressed bytes that the tree may have inline.
     pub(super) fn riding_bytes_max(&self) -> u64 {
-        let pages = self.zones.budget.dirty_pages_max / 4;
+        let pages = self.zones.budget.dirty_pages_kept / 4;
         RIDING_BYTES_MAX.min((pages * PAGE_SIZE) as u64)
     }
 
@@ -67,7 +67,7 @@ impl Volume {
         };
         // Some may be in pages that are clean, which the next checkpoint has to write then: a few,
         // within what it may be larger than its bound.
-        let mut pages_max = (self.zones.budget.dirty_pages_max / 16).max(1);
+        let mut pages_max = (self.zones.budget.dirty_pages_kept / 16).max(1);
         let (mut after, mut packed) = (None, false);
         loop {
             let places = self.meta().riding.after(after, PIECES_MAX);
@@ -192,7 +192,7 @@ impl Volume {
 
     /// What goes where, as many at a time as one hold of the metadata lock may change.
     fn moves<'a>(&self, loose: &[&'a Loose], placed: &[Placed]) -> Vec<Vec<(&'a Loose, Extent)>> {
-        let changes_max = (self.zones.budget.dirty_pages_max / 8).clamp(4, 512);
+        let changes_max = (self.zones.budget.dirty_pages_kept / 8).clamp(4, 512);
         let pieces = placed.iter().flat_map(|placed| {
             let of = |piece: &RunPiece| (piece.ino, piece.file_block, piece.placed(placed.addr));
             placed.run.pieces.iter().map(of)

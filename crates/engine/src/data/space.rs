@@ -111,7 +111,11 @@ impl Space {
             false => budget.user_blocks,
         };
         let blocks_max = blocks_max.min(fillable / 16).max(STAGED_BLOCKS_MIN);
-        let short = blocks_max.min(budget.usable_blocks).max(STAGED_BLOCKS_MIN);
+        let at_once = match &budget.large {
+            Some(large) => large.staged_blocks,
+            None => budget.usable_blocks,
+        };
+        let short = blocks_max.min(at_once).max(STAGED_BLOCKS_MIN);
         self.staged_blocks_max.store(blocks_max, Ordering::Relaxed);
         self.staged_blocks_max_short.store(short, Ordering::Relaxed);
     }
@@ -172,11 +176,18 @@ impl Volume {
         2 * staged >= space.staged_blocks_max_short() && 2 * staged >= self.staged_blocks_now()
     }
 
+    /// Zones that all that may be staged fills.
+    pub(crate) fn zones_for_staged(&self) -> u32 {
+        let usable = self.zones.budget.usable_blocks.max(1);
+        let zones = self.space.staged_blocks_max().div_ceil(usable);
+        u32::try_from(zones).unwrap_or(u32::MAX)
+    }
+
     /// Blocks that may be staged now.
     fn staged_blocks_now(&self) -> u64 {
         let (space, usable) = (&self.space, self.zones.budget.usable_blocks.max(1));
         let (most, short) = (space.staged_blocks_max(), space.staged_blocks_max_short());
-        let zones = u32::try_from(most.div_ceil(usable)).unwrap_or(u32::MAX);
+        let zones = self.zones_for_staged();
         let floor = self.data_floor();
         let plenty = floor.saturating_add(zones.saturating_mul(2));
         if self.zones.free_zones(Part::Data) > plenty {
@@ -325,6 +336,20 @@ impl Volume {
             all.checked_sub(taken)
         };
         let files = staged.saturating_add(reserved);
+        if let Some(large) = &self.zones.budget.large {
+            // Metadata has zones of its own; what goes beyond them takes room from files, and more of it than it fills.
+            let metadata = self.zones.live_metadata_blocks() + pages + riding;
+            let beyond = metadata.saturating_sub(large.metadata_blocks);
+            let all = self.zones.user_blocks();
+            let both = less(
+                all,
+                [self.zones.live_data_blocks(), files, beyond, beyond / 4],
+            );
+            return Room {
+                data: both,
+                metadata: both,
+            };
+        }
         if !self.zones.budget.layout.is_split() {
             let all = self.zones.user_blocks();
             let both = less(all, [live(Part::Data), files, riding, pages]);

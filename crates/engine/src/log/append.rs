@@ -155,9 +155,8 @@ impl Appender<'_> {
         loop {
             let mut head = self.head_with_room(1)?;
             if (head.room() as usize) < parts.len() {
-                // The parts of a footer are neighbours: fill up this zone with empty blocks.
-                let filler: Vec<Slice> = (0..head.room()).map(|_| (next_lsn, 0, 0..0)).collect();
-                self.write_journal(&mut &filler[..], &[], state)?;
+                // The parts of a footer are neighbours.
+                self.fill_zone(state, next_lsn)?;
                 head = self.head_with_room(1)?;
                 if (head.room() as usize) < parts.len() {
                     return Err(Error::Geometry(
@@ -176,6 +175,13 @@ impl Appender<'_> {
                 Err(error) => self.abandon(head, error, &mut tries)?,
             }
         }
+    }
+
+    /// Fills what is left of the zone with empty blocks.
+    pub(super) fn fill_zone(&mut self, state: LogState, next_lsn: Lsn) -> Result<()> {
+        let room = self.head.map_or(0, |head| head.room());
+        let filler: Vec<Slice> = (0..room).map(|_| (next_lsn, 0, 0..0)).collect();
+        self.write_journal(&mut &filler[..], &[], state)
     }
 
     fn write_blocks<'b>(

@@ -479,6 +479,18 @@ impl Log {
         self.write_empty_block(inner, media, zones)
     }
 
+    /// Leaves the zone that the log goes on in, if there is less room in it: it is filled with empty blocks.
+    pub(crate) fn fill_zone(&self, media: &Media, zones: &Zones, room: u32) -> Result<()> {
+        let inner = self.wait_for_turn()?;
+        if inner.head.is_none_or(|head| head.room() >= room) {
+            return Ok(());
+        }
+        let (state, next_lsn) = (inner.state, inner.sent.next());
+        let (mut inner, result) =
+            self.lead(inner, media, zones, |run| run.fill_zone(state, next_lsn));
+        result.inspect_err(|error| inner.fail(error))
+    }
+
     /// Writes a block of no records, for the state in its header, and makes it durable.
     fn write_empty_block(
         &self,

@@ -1,6 +1,6 @@
 //! Which zone is taken into use next, and which writer serves a stream.
 
-use std::sync::PoisonError;
+use std::sync::{MutexGuard, PoisonError};
 
 use persimmon_device::ZoneId;
 use persimmon_format::summary::SummaryBuilder;
@@ -62,6 +62,9 @@ impl Zones {
     /// Free zones for metadata left alone by cleaning, with these changed pages.
     pub(crate) fn survivors_floor(&self, changed: Pages) -> u32 {
         let table = self.lock();
+        if table.lends_last {
+            return self.budget.spare_zones().saturating_sub(2);
+        }
         let growth = table.log_growth(table.journal_blocks_held, &self.budget);
         self.budget.survivors_floor(changed, table.begun()) + growth
     }
@@ -74,8 +77,9 @@ impl Zones {
         WritingPages(self)
     }
 
-    /// Whether so few zones are left that a journal has to end which is longer than what is always kept for it.
-    pub(crate) fn are_short_for_journal(&self, changed: Pages) -> bool {
+    /// Whether so few zones are left, once some are put `aside`, that a journal has to end which is longer than what is always kept
+    /// for it.
+    pub(crate) fn are_short_for_journal(&self, changed: Pages, aside: u32) -> bool {
         let table = self.lock();
         let (begun, begun_log) = (table.begun(), table.begun_log_blocks);
         let (all, log) = self.budget.journal_floor(changed, begun, begun_log);
@@ -84,7 +88,7 @@ impl Zones {
         let comes = |entry: &Entry| entry.is_free() || entry.in_reset;
         let free = |zone: u32| table.entries.get(zone as usize).is_some_and(comes);
         let of_part = |zones| self.budget.layout.get(zones, Part::Metadata);
-        of_part(&table.free) + of_part(&table.in_reset) <= all
+        of_part(&table.free) + of_part(&table.in_reset) <= all.saturating_add(aside)
             || candidates.filter(|zone| free(*zone)).count() <= log as usize
     }
 
@@ -185,6 +189,13 @@ impl Zones {
                     if let Some(writer) = table.take_similar(stream, apart_max, allowed) {
                         return Ok((writer, false));
                     }
+                    // What is live in a victim has its place in any zone.
+                    if self.budget.large.is_some()
+                        && shortage == Shortage::Share
+                        && let Some(writer) = table.take_open(role)
+                    {
+                        return Ok((writer, false));
+                    }
                     if shortage == Shortage::Tell || !table.someone_writes(role) {
                         return Err(NoWriter::NeedRoom);
                     }
@@ -194,11 +205,23 @@ impl Zones {
                 table.wanting.insert(stream);
                 return Ok((writer, false));
             }
-            table = self
-                .returned
-                .wait(table)
-                .unwrap_or_else(PoisonError::into_inner);
+            table = self.wait_for_writer(table);
         }
+    }
+
+    /// Waits until somebody gives back a writer.
+    pub(super) fn wait_for_writer<'t>(
+        &self,
+        table: MutexGuard<'t, Table>,
+    ) -> MutexGuard<'t, Table> {
+        let table = self.returned.wait(table);
+        table.unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether file data can have one of the zones that are free: the last ones may be there for the log alone.
+    pub(crate) fn may_take_for_data(&self) -> bool {
+        let table = self.ranked();
+        table.choose_one(Role::Data, &self.budget, None).is_some()
     }
 
     /// Zones that are free for a part.
@@ -338,7 +361,7 @@ impl Table {
         self.take(|w| w.stream == stream && allowed.takes(w))
     }
 
-    fn take(&mut self, wanted: impl Fn(&ZoneWriter) -> bool) -> Option<ZoneWriter> {
+    pub(super) fn take(&mut self, wanted: impl Fn(&ZoneWriter) -> bool) -> Option<ZoneWriter> {
         let parked = self.parked.iter().enumerate().filter(|(_, w)| wanted(w));
         let (at, _) = parked.min_by_key(|(_, w)| w.load())?;
         let writer = self.parked.remove(at);
@@ -432,7 +455,9 @@ impl Table {
             return Some(other);
         }
         let first = candidates.next()?;
-        let growth = self.log_growth(budget.journal_blocks_kept, budget);
+        // No more than the floors keep for it: what they leave to others must be theirs to take.
+        let journal_blocks = budget.journal_blocks_kept.min(self.journal_blocks);
+        let growth = self.log_growth(journal_blocks, budget);
         let spared = candidates.count() >= (growth + budget.copies) as usize;
         // What the budget keeps free is candidates then, whatever others take.
         (spared || layout.only_log_candidates(part)).then_some(first)

@@ -6,6 +6,7 @@ use persimmon_device::{Geometry, ZoneInfo};
 use persimmon_format::page::PAGE_BLOCKS_MAX;
 use persimmon_format::table::{MatEntry, Role, ZitEntry};
 
+use super::large::Large;
 use super::layout::{Layout, Part, PerPart};
 use crate::error::{Error, Result};
 use crate::options::Options;
@@ -21,10 +22,14 @@ const JOURNAL_SHARE: u64 = 32;
 const JOURNAL_SHARE_KEPT: u64 = 256;
 /// Blocks by which the journal may go past where it is to end, besides an eighth of the shortest: what is
 /// buffered when it gets there, and footers.
-const JOURNAL_OVERSHOOT: u64 = 384;
+pub(super) const JOURNAL_OVERSHOOT: u64 = 384;
 /// Blocks of journal below which no volume works well.
 pub(super) const JOURNAL_BLOCKS_MIN: u64 = 48;
 const DIRTY_PAGES_MIN: usize = 48;
+/// A volume has a page for this many blocks at least that may be dirty,
+const DIRTY_PAGES_SHARE: u64 = 128;
+/// and, where zones are short, for this many.
+const DIRTY_PAGES_SHARE_KEPT: u64 = 256;
 /// Pages that become dirty at once at most: of one transaction, or one group of survivors.
 const PAGES_AT_ONCE: u64 = 768;
 /// Blocks that a page takes that does not compress: only one that is larger by that takes another.
@@ -130,6 +135,14 @@ pub(crate) struct Begun {
     pub(crate) had: u32,
 }
 
+/// How much may change between two checkpoints, at most and where zones are short.
+struct Bounds {
+    journal_blocks_max: u64,
+    journal_blocks_kept: u64,
+    dirty_pages_max: usize,
+    dirty_pages_kept: usize,
+}
+
 /// Limits derived from the geometry and the options.
 #[derive(Clone, Debug)]
 pub(crate) struct Budget {
@@ -151,6 +164,8 @@ pub(crate) struct Budget {
     pub(crate) journal_blocks_kept: u64,
     /// Dirty pages beyond which changes wait for a checkpoint.
     pub(crate) dirty_pages_max: usize,
+    /// The same where zones are short: for a checkpoint of so many there is room even on a full volume.
+    pub(crate) dirty_pages_kept: usize,
     /// Free zones that only the log may take.
     pub(crate) log_floor: u32,
     /// Blocks of table chunks that a checkpoint may write.
@@ -167,6 +182,8 @@ pub(crate) struct Budget {
     pub(crate) metadata_blocks: u64,
     /// What of that one zone is good for.
     pub(crate) metadata_usable_blocks: u64,
+    /// What is kept in place of floors where zones are large.
+    pub(crate) large: Option<Large>,
     /// Zones of each part that the volume keeps for itself.
     held: PerPart<u64>,
 }
@@ -212,20 +229,18 @@ impl Budget {
         let zones = layout.zones(Part::Metadata).len() as u64;
         let capacity = u64::from(capacities.metadata);
         let total = zones * capacity;
-        let journal_bytes_max = options.journal_bytes_max.min(JOURNAL_BYTES_LIMIT);
-        let journal_blocks_max = (journal_bytes_max / BLOCK_SIZE as u64)
-            .min(total / JOURNAL_SHARE)
-            .max(JOURNAL_BLOCKS_MIN);
-        let journal_blocks_kept = journal_blocks_max
-            .min(total / JOURNAL_SHARE_KEPT)
-            .max(JOURNAL_BLOCKS_MIN);
-        let dirty_pages_max = options
-            .dirty_pages_max
-            .min((total / 128) as usize)
-            .max(DIRTY_PAGES_MIN);
+        let split = layout.is_split();
+        // By the geometry alone: what users may fill must not become less with how a volume is opened.
+        let is_large = !split && copies == 1 && capacity >= options.large_zone_blocks.into();
+        let Bounds {
+            journal_blocks_max,
+            journal_blocks_kept,
+            dirty_pages_max,
+            dirty_pages_kept,
+        } = Bounds::of(total, is_large.then_some(capacity), options);
         // The last transaction before a checkpoint may go past the bound by its own pages.
-        let pages = dirty_pages_max as u64 * 5 / 4;
-        let chunks = pages.div_ceil(8) / MatEntry::PER_CHUNK as u64
+        let pages = dirty_pages_kept as u64 * 5 / 4;
+        let chunks = (dirty_pages_max as u64 * 5 / 4).div_ceil(8) / MatEntry::PER_CHUNK as u64
             + u64::from(geometry.zone_count).div_ceil(ZitEntry::PER_CHUNK as u64)
             + 2;
         let checkpoint_blocks = checkpoint_blocks(pages, chunks);
@@ -238,17 +253,14 @@ impl Budget {
         // metadata zones that waits for the next checkpoint.
         let metadata_garbage = checkpoint_zones + u64::from(copies);
         let filling = u64::from(data_slots.min(2));
-        let split = layout.is_split();
         // On two devices what is staged may go past what metadata may fill: it may come to lie in the
         // tree, or split what it overwrites.
         let aside = if split { zones.div_ceil(16) } else { filling };
         let held = data_floor + log_zones + metadata_garbage + aside;
         // What the volume needs for itself counts inside the reserve.
-        let fillable = |zones: u64, usable: u64, held: u64, scattered: u64| {
-            let all = zones * usable;
-            let share = |of: u64| (all * of).div_ceil(10_000);
-            let needed = held * usable + share(scattered);
-            all.saturating_sub(needed.max(share(reserve_basis_points.into())))
+        let fillable = |all: u64, needed: u64| {
+            let reserved = share(all, reserve_basis_points.into());
+            all.saturating_sub(needed.max(reserved))
         };
         let data_zones = layout.zones(Part::Data).len() as u64;
         let data_capacity = u64::from(capacities.data);
@@ -262,30 +274,50 @@ impl Budget {
             true => filling + u64::from(DATA_FLOOR_APART) + 2 + landing,
             false => held,
         };
-        let scattered = match split {
-            true => SCATTERED_APART,
-            false => SCATTERED,
+        let large = is_large.then(|| {
+            Large::of(
+                (zones, capacity, usable),
+                (journal_blocks_max, dirty_pages_kept as u64),
+                checkpoint_blocks,
+                layout.only_log_candidates(Part::Data),
+            )
+        });
+        let (held, data_held) = match &large {
+            Some(large) => (large.zones_held(), large.zones_held()),
+            None => (held, data_held),
+        };
+        let all = data_zones * usable;
+        let more = match &large {
+            Some(large) => large.slack_blocks,
+            None if split => share(all, SCATTERED_APART),
+            None => share(all, SCATTERED),
         };
         Ok(Budget {
             copies,
             data_slots: data_slots as usize,
             separate_zones_max: (data_zones / 32).max(2) as usize,
             survivors_apart,
-            cold_metadata_apart,
+            cold_metadata_apart: cold_metadata_apart
+                && large.is_none_or(|large| large.metadata_zones > 1),
             journal_blocks_max,
             journal_blocks_kept,
             dirty_pages_max,
+            dirty_pages_kept,
             log_floor: log_floor as u32,
             chunk_blocks_max: chunks,
             zone_blocks: capacity - 1,
-            data_floor_max: data_floor as u32,
-            user_blocks: fillable(data_zones, usable, data_held, scattered),
+            data_floor_max: match &large {
+                Some(large) => large.spare_zones,
+                None => data_floor as u32,
+            },
+            user_blocks: fillable(all, data_held * usable + more),
             usable_blocks: usable,
             metadata_blocks: match split {
-                true => fillable(zones, metadata_usable, held, 0),
+                true => fillable(zones * metadata_usable, held * metadata_usable),
                 false => 0,
             },
             metadata_usable_blocks: metadata_usable,
+            large,
             held: {
                 let mut by_part = PerPart::default();
                 *layout.get_mut(&mut by_part, Part::Metadata) = held;
@@ -324,6 +356,9 @@ impl Budget {
     /// many blocks are left in the last of them, and the journal is to get so long. How long it is does
     /// not count: no more than that is to come, for once free zones are short one that is longer is ended.
     pub(crate) fn log_growth(&self, log_zones: u32, begun_blocks: u32, journal_blocks: u64) -> u32 {
+        if self.large.is_some() {
+            return 0;
+        }
         let zones = |blocks: u64| {
             let zones = blocks.div_ceil(self.zone_blocks) * u64::from(self.copies);
             u32::try_from(zones).unwrap_or(u32::MAX)
@@ -350,6 +385,9 @@ impl Budget {
         begun: Begun,
         begun_log_blocks: u32,
     ) -> (u32, u32) {
+        if let Some(large) = &self.large {
+            return (large.spare_zones - 1, 0);
+        }
         let more = self.journal_overshoot();
         let more = more.saturating_sub(begun_log_blocks.into());
         let more = more.div_ceil(self.zone_blocks) * u64::from(self.copies);
@@ -361,13 +399,27 @@ impl Budget {
     /// Free zones left alone by the pages of a checkpoint: for the log, and for the chunks that follow them, or those of a
     /// checkpoint of the zones alone, which frees what pages wrote that found no room.
     pub(crate) fn pages_floor(&self) -> u32 {
-        self.log_floor + self.copies
+        match self.large {
+            Some(_) => 0,
+            None => self.log_floor + self.copies,
+        }
+    }
+
+    /// The same by those chunks.
+    pub(crate) fn chunks_floor(&self) -> u32 {
+        match self.large {
+            Some(_) => 0,
+            None => self.log_floor,
+        }
     }
 
     /// Free zones for metadata left alone by new changes, beside those that the log may grow into, where
     /// the tree has these pages: for the log and chunks, a checkpoint that writes all of them and what
     /// is added until it comes, a zone that one before that begins with, and a zone for what cleaning moves.
     pub(crate) fn changes_floor(&self, tree: Pages) -> u32 {
+        if let Some(large) = &self.large {
+            return large.spare_zones;
+        }
         let zones =
             self.pages_floor() + self.checkpoint_zones(tree, Begun::default()) + self.copies;
         (zones + 1).min(self.data_floor_max)
@@ -378,6 +430,9 @@ impl Budget {
     /// for all. A checkpoint that begins a zone takes none from cleaning: what is left of that zone counts, and
     /// while it is used up cleaning has the zone that changes have left for it.
     pub(crate) fn survivors_floor(&self, changed: Pages, begun: Begun) -> u32 {
+        if let Some(large) = &self.large {
+            return large.spare_zones - 1;
+        }
         let zones = self.pages_floor() + self.checkpoint_zones(changed, begun);
         zones.min(self.data_floor_max - 1)
     }
@@ -386,23 +441,38 @@ impl Budget {
     /// asked for, beside what is left of a zone that it goes on with; and before it one under way, beside
     /// what that has had.
     fn checkpoint_zones(&self, pages: Pages, begun: Begun) -> u32 {
-        let more = (self.dirty_pages_max as u64 / 8).min(PAGES_AT_ONCE);
-        let next = Pages {
-            count: pages.count + more,
-            all: pages.all + more,
-            ..pages
-        };
         let under_way = Pages {
             count: pages.writing,
             ..pages
         };
-        let next = next.blocks() + self.chunk_blocks_max;
+        let next = self.next_checkpoint_blocks(pages);
         let blocks = match pages.writing {
             // At the zone's end there may be no room for a page.
             0 => next.saturating_sub(begun.left.saturating_sub(PAGE_BLOCKS_MAX as u32).into()),
             _ => next + under_way.blocks().saturating_sub(begun.had.into()),
         };
         (blocks.div_ceil(self.zone_blocks) * u64::from(self.copies)) as u32
+    }
+
+    /// Blocks that a checkpoint of these pages may take, and of those that become dirty before it is asked for.
+    pub(super) fn next_checkpoint_blocks(&self, pages: Pages) -> u64 {
+        let more = (self.dirty_pages_kept as u64 / 8).min(PAGES_AT_ONCE);
+        let next = Pages {
+            count: pages.count + more,
+            all: pages.all + more,
+            ..pages
+        };
+        next.blocks() + self.chunk_blocks_max
+    }
+
+    /// Where zones are large, those that new data leaves free.
+    pub(super) fn spare_zones(&self) -> u32 {
+        self.large.as_ref().map_or(0, |large| large.spare_zones)
+    }
+
+    /// Zones that the volume keeps for itself, of those that data is in.
+    pub(crate) fn zones_held(&self) -> u32 {
+        self.layout.get(&self.held, Part::Data) as u32
     }
 
     /// Zones taken into use together for this role.
@@ -416,7 +486,7 @@ impl Budget {
 
 impl Pages {
     /// Blocks that they may take when they are written: as much as a page may take, but no more than all that the
-    /// tree has. For those it is a quarter of a block each more than they took on average, since pages change; where
+    /// tree has. For those it is an eighth of a block each more than they took on average, since pages change; where
     /// there are too few to tell, as much as a page may take. Of some pages the average says nothing: leaves with
     /// checksums take twice what names do.
     ///
@@ -428,9 +498,43 @@ impl Pages {
         let Written { pages, blocks } = self.written;
         match pages < PAGES_TO_TELL {
             true => most,
-            false => most.min((self.all * (4 * blocks + pages)).div_ceil(4 * pages)),
+            false => most.min((self.all * (8 * blocks + pages)).div_ceil(8 * pages)),
         }
     }
+}
+
+impl Bounds {
+    /// Of a volume of so many blocks, with large zones of so many, if they are.
+    fn of(total: u64, large_zone: Option<u64>, options: &Options) -> Bounds {
+        let of_large = |limit: fn(u64) -> u64| large_zone.map_or(u64::MAX, limit);
+        let journal_bytes_max = options.journal_bytes_max.min(JOURNAL_BYTES_LIMIT);
+        let journal_blocks_max = (journal_bytes_max / BLOCK_SIZE as u64)
+            .min(total / JOURNAL_SHARE)
+            .min(of_large(Large::journal_blocks_max))
+            .max(JOURNAL_BLOCKS_MIN);
+        let journal_blocks_kept = journal_blocks_max
+            .min(total / JOURNAL_SHARE_KEPT)
+            .max(JOURNAL_BLOCKS_MIN);
+        let dirty_pages_max = options
+            .dirty_pages_max
+            .min((total / DIRTY_PAGES_SHARE) as usize)
+            .max(DIRTY_PAGES_MIN);
+        let dirty_pages_kept = dirty_pages_max
+            .min((total / DIRTY_PAGES_SHARE_KEPT) as usize)
+            .min(of_large(Large::dirty_pages_max) as usize)
+            .max(DIRTY_PAGES_MIN);
+        Bounds {
+            journal_blocks_max,
+            journal_blocks_kept,
+            dirty_pages_max,
+            dirty_pages_kept,
+        }
+    }
+}
+
+/// A share in hundredths of a percent.
+fn share(all: u64, of: u64) -> u64 {
+    (all * of).div_ceil(10_000)
 }
 
 /// Blocks that a checkpoint of so many pages and chunks takes at most.
@@ -530,7 +634,7 @@ mod tests {
                     pages,
                     blocks: 2 * pages,
                 };
-                assert_eq!(of(pages, written(100)).blocks(), (pages * 9).div_ceil(4));
+                assert_eq!(of(pages, written(100)).blocks(), (pages * 17).div_ceil(8));
                 assert_eq!(of(pages, written(10)).blocks(), tree.blocks());
                 // Some of them may be the large ones.
                 let some = Pages {

@@ -7,6 +7,7 @@ mod allocation;
 pub(crate) mod budget;
 mod entries;
 pub(crate) mod failure;
+mod large;
 mod layout;
 pub(crate) mod lifetime;
 pub(crate) mod log_zones;
@@ -23,6 +24,7 @@ pub(crate) mod victims;
 pub(crate) mod writer;
 
 pub(crate) use budget::{Budget, Pages, Written};
+pub(crate) use large::Last;
 pub(crate) use layout::Part;
 pub(crate) use lifetime::Life;
 pub(crate) use pairs::Pairs;

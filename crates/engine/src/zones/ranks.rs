@@ -27,6 +27,8 @@ const GARBAGE_SHARE_WORTH: u32 = 32;
 /// Garbage below which emptying one wins nothing, likewise: what is moved takes summaries too, which are half a percent
 /// where all blocks are single in their files.
 const GARBAGE_SHARE_MIN: u32 = 128;
+/// The same of large zones, where little else is lost.
+const GARBAGE_SHARE_MIN_LARGE: u32 = 256;
 
 /// Zones that a host keeps the space of come before all others.
 const TURNS_KEPT: u32 = u32::MAX / 2;
@@ -63,11 +65,12 @@ struct Worth(u32);
 
 impl Standing {
     /// Of a zone with so many grains valid. `is_filled`: what was written to it is not in the tree yet;
-    /// `stands_in`: it goes with the zone that has the other copy; `weight`: what counts how long blocks live.
+    /// `stands_in`: it goes with the zone that has the other copy; `garbage_share_min`: with less of it no zone is worth a look; `weight`: what counts how long blocks live.
     fn of(
         entry: &Entry,
         grains: u64,
         (is_filled, stands_in): (bool, bool),
+        garbage_share_min: u32,
         weight: impl Fn(Interval) -> f64,
     ) -> Standing {
         if entry.is_free() {
@@ -86,7 +89,7 @@ impl Standing {
         }
         let valid = grains.div_ceil(BLOCK_GRAINS) as u32;
         let garbage = entry.capacity.saturating_sub(valid);
-        let is_little = garbage <= entry.capacity / GARBAGE_SHARE_MIN;
+        let is_little = garbage <= entry.capacity / garbage_share_min;
         if entry.open || valid == 0 || entry.failure.is_some() || is_little {
             return Standing::Stays;
         }
@@ -296,7 +299,11 @@ impl Zones {
         let is_filled = self.pins.is_filled(zone);
         let stands_in = self.pairs.is_second(zone);
         let weight = |interval| table.survival.weight(interval);
-        Standing::of(entry, grains, (is_filled, stands_in), weight)
+        let share_min = match self.budget.large {
+            Some(_) => GARBAGE_SHARE_MIN_LARGE,
+            None => GARBAGE_SHARE_MIN,
+        };
+        Standing::of(entry, grains, (is_filled, stands_in), share_min, weight)
     }
 }
 
@@ -375,7 +382,7 @@ mod tests {
             let mut zones = vec![free; ZONES as usize];
             for (zone, (entry, grains, is_filled)) in changes {
                 zones[zone as usize] = (entry, grains, is_filled);
-                let standing = Standing::of(&entry, grains, (is_filled, false), Interval::blocks);
+                let standing = Standing::of(&entry, grains, (is_filled, false), GARBAGE_SHARE_MIN, Interval::blocks);
                 ranks.set(ZoneId(zone), standing, &layout);
             }
             let scan = || zones.iter().zip(0..).map(|(z, i)| (z, ZoneId(i)));

@@ -82,6 +82,8 @@ pub(super) struct Table {
     pub(super) begun_log_blocks: u32,
     /// Blocks left in the zone that checkpoints go on in.
     pub(super) begun_metadata_blocks: u32,
+    /// Cleaning may take the last free zone where zones are large.
+    pub(super) lends_last: bool,
     /// What a whole checkpoint under way has had.
     pub(super) under_way: Option<UnderWay>,
     pub(super) next_sequence: u64,
@@ -238,6 +240,7 @@ impl Zones {
                 journal_blocks_held,
                 begun_log_blocks: 0,
                 begun_metadata_blocks: 0,
+                lends_last: false,
                 under_way: None,
                 next_sequence,
                 resets_kept: 0,
@@ -346,14 +349,24 @@ impl Zones {
 
     /// Blocks referenced in the zones of a part.
     pub(crate) fn live_blocks(&self, part: Part) -> u64 {
-        let grains = |live: &AtomicU64| live.load(Ordering::Relaxed);
-        let grains = match part {
+        match part {
             _ if !self.budget.layout.is_split() => {
-                grains(&self.live_data) + grains(&self.live_metadata)
+                self.live_data_blocks() + self.live_metadata_blocks()
             }
-            Part::Data => grains(&self.live_data),
-            Part::Metadata => grains(&self.live_metadata),
-        };
+            Part::Data => self.live_data_blocks(),
+            Part::Metadata => self.live_metadata_blocks(),
+        }
+    }
+
+    /// Blocks referenced in file data.
+    pub(crate) fn live_data_blocks(&self) -> u64 {
+        let grains = self.live_data.load(Ordering::Relaxed);
+        grains.div_ceil(BLOCK_GRAINS)
+    }
+
+    /// The same in metadata, with all copies.
+    pub(crate) fn live_metadata_blocks(&self) -> u64 {
+        let grains = self.live_metadata.load(Ordering::Relaxed);
         grains.div_ceil(BLOCK_GRAINS)
     }
 

@@ -71,7 +71,7 @@ impl RunPiece {
 }
 
 impl Run {
-    fn split_off(&mut self, blocks: u32) -> Run {
+    pub(crate) fn split_off(&mut self, blocks: u32) -> Run {
         let at = blocks as usize;
         let byte = blocks * BLOCK_SIZE as u32;
         // A piece that is cut in two goes nowhere: it stays where it was.

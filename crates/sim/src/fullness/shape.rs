@@ -29,6 +29,8 @@ pub(super) enum Family {
     Split,
     /// On one device with so many zones, and so small checkpoints, that few zones are held back.
     Many,
+    /// On one device with few zones, each of which holds many checkpoints.
+    Large,
 }
 
 /// Draws shapes until one can carry a volume.
@@ -36,6 +38,7 @@ pub(super) fn draw(rng: &mut ChaCha8Rng, family: Family) -> Shape {
     loop {
         let (zones, zone_blocks) = match family {
             Family::Many => (rng.random_range(300..=900), pick(rng, &[128, 256])),
+            Family::Large => (rng.random_range(8..=80), pick(rng, &[8192, 16384])),
             _ => (rng.random_range(20..=120), pick(rng, &[64, 128, 256, 512])),
         };
         let capacity = zone_blocks * rng.random_range(60..=100) / 100;
@@ -67,11 +70,16 @@ pub(super) fn draw(rng: &mut ChaCha8Rng, family: Family) -> Shape {
             staging_bytes_max: pick(rng, &[64 << 10, 1 << 20, 8 << 20, 32 << 20]),
             dirty_pages_max: match family {
                 Family::Many => 64,
+                Family::Large => pick(rng, &[128, 256]),
                 _ => pick(rng, &[64, 512, 4096]),
             },
             journal_bytes_max: match family {
-                Family::Many => 256 << 10,
+                Family::Many | Family::Large => 256 << 10,
                 _ => pick(rng, &[256 << 10, 2 << 20, 32 << 20]),
+            },
+            large_zone_blocks: match family {
+                Family::Large => 4096,
+                _ => Options::default().large_zone_blocks,
             },
             ..Options::default()
         };

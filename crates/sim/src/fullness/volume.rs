@@ -15,7 +15,7 @@ use rand_chacha::ChaCha8Rng;
 use super::twin::{Block, Content, File, Twin};
 use super::{Report, shape};
 use crate::SimDevice;
-use crate::device::pattern;
+use crate::device::{Sampled, pattern};
 
 /// Most blocks one call writes.
 const PIECE_BLOCKS: usize = 256;
@@ -23,6 +23,11 @@ const PIECE_BLOCKS: usize = 256;
 const TICK_OPERATIONS: u64 = 16;
 /// Operations of a cycle at most.
 const CYCLE_OPERATIONS: u32 = 4000;
+
+/// Power cuts in a row at most.
+const CRASHES_MAX: u32 = 3;
+/// A file that is written while the power is cut.
+const SCRATCH: &[u8] = b"scratch";
 
 /// What is wrong, in words.
 type Outcome<T> = Result<T, String>;
@@ -38,6 +43,8 @@ pub(super) struct Subject {
     told: String,
     /// With a device of its own for metadata.
     split: bool,
+    /// The power is cut now and then.
+    crashes: bool,
 }
 
 /// Files have no times here.
@@ -77,6 +84,8 @@ fn told(room: StatFs) -> String {
 const SPLIT_FROM: u64 = 1_000_000;
 /// Those from here on are on one device again, of many zones, and hold few of them back.
 const MANY_FROM: u64 = 10_000_000;
+/// And those from here on of few zones, which are large.
+const LARGE_FROM: u64 = 20_000_000;
 
 impl Subject {
     pub fn new(seed: u64) -> Outcome<Subject> {
@@ -84,7 +93,8 @@ impl Subject {
         let family = match seed {
             ..SPLIT_FROM => shape::Family::Single,
             SPLIT_FROM..MANY_FROM => shape::Family::Split,
-            MANY_FROM.. => shape::Family::Many,
+            MANY_FROM..LARGE_FROM => shape::Family::Many,
+            LARGE_FROM.. => shape::Family::Large,
         };
         let shape::Shape {
             device,
@@ -101,6 +111,7 @@ impl Subject {
             operations: 0,
             told,
             split: family == shape::Family::Split,
+            crashes: family == shape::Family::Large,
         })
     }
 
@@ -130,7 +141,50 @@ impl Subject {
         if self.rng.random_ratio(1, 64) {
             self.remount()?;
         }
+        if self.crashes && self.rng.random_ratio(1, 4) {
+            for _ in 0..self.rng.random_range(1..=CRASHES_MAX) {
+                self.crash()?;
+            }
+        }
         Ok(())
+    }
+
+    /// A power cut while a file is written that nobody has synced, and so nobody misses.
+    fn crash(&mut self) -> Outcome<()> {
+        let room = self.room()?;
+        sure(self.vfs.sync(), "sync", room)?;
+        let made = self.vfs.mknod(&Caller::root(), ROOT, SCRATCH, 0o644, 0);
+        if let Some(attr) = Self::may_be_refused(self.split, made, "making a file", 1, room)? {
+            for piece in 0..self.rng.random_range(0..16_u64) {
+                let bytes = vec![1; self.length() * BLOCK_SIZE];
+                let offset = piece * (4 * PIECE_BLOCKS * BLOCK_SIZE) as u64;
+                let flags = WriteFlags::default();
+                match self
+                    .vfs
+                    .write(attr.ino, Handle::NONE, offset, &bytes, flags)
+                {
+                    Ok(_) | Err(Error::NoSpace) => {}
+                    Err(error) => return Err(format!("writing: {error}")),
+                }
+            }
+            let task = match self.rng.random_range(0..4) {
+                0 => Task::Checkpoint,
+                1 => Task::Commit,
+                2 => Task::WriteBack,
+                _ => Task::Clean,
+            };
+            match self.vfs.volume().step(task) {
+                Ok(_) | Err(EngineError::NoSpace) => {}
+                Err(error) => return Err(format!("{task:?}: {error}")),
+            }
+        }
+        let choices = &mut Sampled::new(self.rng.random());
+        self.device = Arc::new(self.device.snapshot().persisted(choices));
+        self.vfs = open(&self.device, &self.options)?;
+        match self.vfs.unlink(ROOT, SCRATCH) {
+            Err(Error::NotFound) => Ok(()),
+            removed => sure(removed, "unlinking what a power cut left", self.room()?),
+        }
     }
 
     fn room(&self) -> Outcome<StatFs> {

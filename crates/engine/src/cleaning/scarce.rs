@@ -1,0 +1,133 @@
+//! Cleaning where zones are large and few are free: one zone is emptied at a time, to the end, and only
+//! if there is a place for all that is live in it (`zones/large.rs`).
+
+use persimmon_device::ZoneId;
+use persimmon_format::table::Role;
+
+use crate::Volume;
+use crate::error::{Error, Result};
+use crate::statistics::add;
+use crate::zones::table::ZoneStatus;
+use crate::zones::{Choice, Last, Part};
+
+/// Times that cleaning a victim may win nothing.
+const FRUITLESS_MAX: u32 = 3;
+
+/// What a round did.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Done {
+    /// Emptied a zone, but for so many blocks.
+    Emptied(ZoneId, u32),
+    /// Had the log or metadata take another zone.
+    Prepared(Last),
+}
+
+impl Volume {
+    /// Which victims may be begun with: there is a place for what is live in them.
+    pub(super) fn may_be_emptied(&self) -> impl Fn(&ZoneStatus) -> bool {
+        let places = self.zones.places(self.changed_pages());
+        move |z| places.has_one_for(z.entry.role, self.zones.valid(z.zone))
+    }
+
+    /// The same for whoever cleans ahead: as long as there is next to no garbage, what is overwritten may become garbage as a
+    /// whole, and whoever needs a zone knows better which.
+    pub(super) fn may_be_emptied_ahead(&self) -> impl Fn(&ZoneStatus) -> bool {
+        let is_quiet = self.zones.is_scarce() && self.pool_zones(Part::Data) == 0;
+        let places = self.zones.places(self.changed_pages());
+        move |z| {
+            let role = z.entry.role;
+            places.has_one_for(role, self.zones.valid(z.zone))
+                && places.is_best(role, z.zone)
+                && (!is_quiet || role == Role::Metadata)
+        }
+    }
+
+    /// Wins the spare zone back that was lent to users, or room that they can go on with. The caller has the turn.
+    pub(super) fn win_spare_zone(&self) -> Result<()> {
+        self.zones.wait_for_data_writers();
+        self.win_zones(|| self.zones.is_scarce() && !self.zones.can_go_on())
+    }
+
+    /// The zone that log and metadata take in turn is won back before there are more changes.
+    pub(super) fn keep_a_zone_for_metadata(&self) -> Result<()> {
+        let is_short = || self.zones.zones_are_missing().is_some();
+        if is_short() && self.await_resets(is_short) {
+            let _turn = self.cleaning_turn.take();
+            self.win_zones(is_short)?;
+        }
+        Ok(())
+    }
+
+    /// Empties zones, each to the end, until it is no longer short of them.
+    fn win_zones(&self, is_short: impl Fn() -> bool) -> Result<()> {
+        let free = || self.zones.free_zones(Part::Data);
+        let mut last = None;
+        let mut fruitless = 0;
+        while self.await_resets(&is_short) {
+            add(&self.media.counters.stalls, 1);
+            if self.zones.dead_zones(Part::Data) > 0 {
+                let before = free();
+                self.checkpoint_zones()?;
+                if self.await_resets(|| free() <= before) {
+                    self.zones.wait_for_readers();
+                    fruitless += 1;
+                }
+            } else if self.zones.log_waits() {
+                self.checkpoint()?;
+                fruitless += 1;
+            } else {
+                self.zones.wait_for_data_writers();
+                let done = self.empty_one()?;
+                fruitless += u32::from(last.replace(done) == Some(done));
+            }
+            if fruitless > FRUITLESS_MAX {
+                return Err(Error::NoSpace);
+            }
+        }
+        Ok(())
+    }
+
+    /// Empties the zone with most garbage.
+    fn empty_one(&self) -> Result<Done> {
+        let victim = self.choose_victim_of(Part::Data, Choice::Garbage, self.may_be_emptied());
+        let Some(victim) = victim else {
+            return self.empty_into_last();
+        };
+        self.empty(&victim)
+    }
+
+    /// The same where there is no place for what is live in any: a crash has ended the zone that was lent before it was full.
+    /// The zone that log and metadata have in turn is lent in its place, after both have had it if they need it soon.
+    fn empty_into_last(&self) -> Result<Done> {
+        let tree_pages = self.meta().cache.allocated() as u64;
+        match self.zones.lend_last(tree_pages, self.changed_pages()) {
+            Last::Taken => return Err(Error::NoSpace),
+            Last::ForLog => {
+                self.checkpoint()?;
+                return Ok(Done::Prepared(Last::ForLog));
+            }
+            Last::ForMetadata => {
+                self.zones.leave_metadata_zone(&self.media);
+                return Ok(Done::Prepared(Last::ForMetadata));
+            }
+            Last::Lent => {}
+        }
+        let is_data = |z: &ZoneStatus| z.entry.role == Role::Data;
+        let victim = self.choose_victim_of(Part::Data, Choice::Garbage, is_data);
+        let emptied = victim.ok_or(Error::NoSpace);
+        let emptied = emptied.and_then(|victim| self.empty(&victim));
+        self.zones.end_lending_last();
+        emptied
+    }
+
+    fn empty(&self, victim: &ZoneStatus) -> Result<Done> {
+        let zone = victim.zone;
+        add(&self.media.counters.cleaning_foreground, 1);
+        self.zones.tell_victim(zone, Choice::Garbage.into(), true);
+        self.clean(victim)?;
+        if victim.entry.role == Role::Metadata {
+            self.checkpoint()?;
+        }
+        Ok(Done::Emptied(zone, self.zones.valid(zone)))
+    }
+}

@@ -1,0 +1,493 @@
+//! Large zones: each is worth many journals and checkpoints, and a drive has few of them. What such a volume keeps for
+//! itself is reckoned by the room that is left in the zones it has open, and not in zones: it has one for the log, as many
+//! as metadata fills, and two spare ones.
+//!
+//! - The first is for the log and for metadata in turn. Whichever is at the end of its zone takes it, and what was live in
+//!   the old zone goes to the new one, which makes the old one spare. Both are candidates of the log, so that it can be
+//!   either's again. The log leaves its zone while there is enough left of it for all the checkpoints that empty a zone of
+//!   metadata.
+//! - The second is for data. As long as others are free nobody takes it but cleaning, which fills it with what is live in a
+//!   victim. When no other is left ([`Zones::is_scarce`]) users may fill what is open, to the end; and the spare one
+//!   too, once nothing else is open, but no further than that what is live in the zone with most garbage
+//!   still fits behind it ([`Zones::checkout_scarce`]): that is moved there then, and its zone is the spare one.
+//!
+//! Whoever overwrites from the beginning to the end fills the spare zone with what makes another one wholly dead, and moves
+//! nothing. Where garbage is everywhere a zone has some all the same: a full volume has so much room
+//! ([`Large::slack_blocks`]) that the one with most garbage wins more than its summaries take.
+
+use persimmon_device::ZoneId;
+use persimmon_format::table::Role;
+
+use super::budget::{JOURNAL_OVERSHOOT, Pages};
+use super::layout::Part;
+use super::stream::Stream;
+use super::table::{NoWriter, Shortage, Table, Zones};
+use super::writer::ZoneWriter;
+use crate::media::Media;
+
+/// Zones that new data leaves free: one for log and metadata, one that may be lent.
+const SPARE_ZONES: u32 = 2;
+/// Pages that may be dirty where zones are short, and blocks of the journal, are this part of a large zone at most.
+const DIRTY_SHARE: u64 = 32;
+const JOURNAL_SHARE: u64 = 16;
+/// And what is left in the log's zone when it is time to leave it.
+const LOG_SHARE: u64 = 4;
+/// Blocks staged where zones are scarce, and the part of a zone that they may be.
+const STAGED_BLOCKS_MAX: u64 = 8192;
+const STAGED_SHARE: u64 = 16;
+/// Blocks of pages for each 10,000 blocks of files that were all overwritten one by one, in no order: a leaf has 322 extents
+/// of single blocks at most, and half of that at least, and takes a block.
+const SCATTERED_PAGES: u64 = 65;
+/// Of a zone, the part in eighths that metadata fills: the rest is room for the checkpoints between two times that
+/// it is emptied.
+const METADATA_EIGHTHS: u64 = 7;
+/// Of what metadata may fill, the part that is not for the pages of what is scattered, at least.
+const METADATA_SHARE_MORE: u64 = 4;
+/// Blocks of the log that a checkpoint takes which moves pages out of a zone, and one more for so many pages that there are:
+/// the footer tells where the chunks of their table are.
+const FOOTER_BLOCKS: u64 = 8;
+const PAGES_PER_FOOTER_BLOCK: u64 = 100_000;
+/// What is moved takes a summary for so many blocks at most, and so many when checkpoints settle them, or zones end.
+const BLOCKS_PER_SUMMARY: u64 = 256;
+const SUMMARIES_MORE: u64 = 64;
+/// Those of what users write besides.
+const USERS_SUMMARIES: u64 = 32;
+/// Blocks that emptying a zone wins at least.
+const WON_MIN: u64 = 96;
+/// Survivors of a victim that are moved in one order.
+const FOUND_AT_ONCE: u64 = 16_384;
+/// Zones with most garbage that are looked at for the one with least that is live.
+const LOOKED_AT: usize = 8;
+
+/// What is kept where zones are large.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Large {
+    /// Zones for metadata.
+    pub(super) metadata_zones: u64,
+    /// Zones that new data leaves free.
+    pub(crate) spare_zones: u32,
+    /// Blocks of the largest checkpoint where zones are short.
+    checkpoint_blocks: u64,
+    /// What metadata may take without being counted as what users write, besides the pages of what is scattered.
+    pub(crate) metadata_blocks: u64,
+    /// Blocks that are left in the log's zone when it is time to leave it.
+    log_blocks_least: u32,
+    /// Blocks that may be staged where zones are scarce.
+    pub(crate) staged_blocks: u64,
+    /// Room or garbage in data zones when a volume is full.
+    pub(super) slack_blocks: u64,
+}
+
+impl Large {
+    /// Of so many zones, their capacity and what data can use of it, with a journal of so many blocks at most, and so many dirty
+    /// pages, and checkpoints of so many blocks. If not all zones are candidates of the log,
+    /// it has one spare zone more for itself.
+    pub(super) fn of(
+        (zones, capacity, usable): (u64, u64, u64),
+        (journal_blocks, dirty_pages): (u64, u64),
+        checkpoint_blocks: u64,
+        all_are_candidates: bool,
+    ) -> Large {
+        let staged_blocks = STAGED_BLOCKS_MAX.min(capacity / STAGED_SHARE);
+        let of_metadata = capacity * METADATA_EIGHTHS / 8;
+        let scattered = (zones * usable * SCATTERED_PAGES).div_ceil(10_000);
+        let metadata_zones = (scattered + of_metadata / METADATA_SHARE_MORE).div_ceil(of_metadata);
+        // A zone of metadata is emptied by checkpoints of half of the pages that may be dirty.
+        let checkpoints = (2 * capacity).div_ceil(dirty_pages.max(1));
+        let footer = FOOTER_BLOCKS + scattered / PAGES_PER_FOOTER_BLOCK;
+        let log_blocks_least =
+            journal_blocks + journal_blocks / 8 + JOURNAL_OVERSHOOT + checkpoints * footer;
+        // What a full zone has that is not live is no less than its header and what `usable` leaves for summaries.
+        let won = needed_for(capacity) + WON_MIN - capacity;
+        let slack = won.saturating_sub(capacity - usable) + 1;
+        Large {
+            metadata_zones,
+            spare_zones: SPARE_ZONES + u32::from(!all_are_candidates),
+            checkpoint_blocks,
+            metadata_blocks: metadata_zones * of_metadata - scattered,
+            log_blocks_least: log_blocks_least.min(capacity / LOG_SHARE) as u32,
+            staged_blocks,
+            slack_blocks: zones * slack + staged_blocks,
+        }
+    }
+
+    /// Pages that may be dirty where zones are short, of so many blocks each.
+    pub(super) fn dirty_pages_max(capacity: u64) -> u64 {
+        capacity / DIRTY_SHARE
+    }
+
+    /// Blocks that a journal may have.
+    pub(super) fn journal_blocks_max(capacity: u64) -> u64 {
+        capacity / JOURNAL_SHARE
+    }
+
+    /// Zones that the volume keeps for itself.
+    pub(super) fn zones_held(&self) -> u64 {
+        1 + self.metadata_zones + u64::from(self.spare_zones)
+    }
+}
+
+/// What the zone is for that log and metadata have in turn, where nothing else is left to cleaning.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Last {
+    /// There is none.
+    Taken,
+    /// The zone that metadata is written to ends soon.
+    ForMetadata,
+    /// That of the log does.
+    ForLog,
+    /// Neither: cleaning may take it.
+    Lent,
+}
+
+/// Room for what is live in victims.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Places {
+    data: u64,
+    metadata: u64,
+    /// The only victim of data that whoever cleans ahead may begin with: users leave room for that one.
+    best: Option<ZoneId>,
+}
+
+impl Places {
+    /// There is no need to look.
+    const ANY: Places = Places {
+        data: u64::MAX,
+        metadata: u64::MAX,
+        best: None,
+    };
+
+    /// Whether a victim of this role, in which so many blocks are live, can be emptied to the end.
+    pub(crate) fn has_one_for(&self, role: Role, live: u32) -> bool {
+        match role {
+            Role::Metadata => u64::from(live) < self.metadata,
+            _ => needed_for(live.into()) < self.data,
+        }
+    }
+
+    /// Whether whoever cleans ahead may begin with a victim.
+    pub(crate) fn is_best(&self, role: Role, zone: ZoneId) -> bool {
+        role == Role::Metadata || self.best.is_none_or(|best| best == zone)
+    }
+}
+
+/// Room that it takes to move so many blocks that are live.
+fn needed_for(live: u64) -> u64 {
+    live + live / BLOCKS_PER_SUMMARY + SUMMARIES_MORE
+}
+
+impl Zones {
+    /// Whether zones are large, and no more of them are free than the spare ones.
+    pub(crate) fn is_scarce(&self) -> bool {
+        let large = self.budget.large.as_ref();
+        large.is_some_and(|large| self.free_zones(Part::Data) <= large.spare_zones)
+    }
+
+    /// A writer for users' blocks where zones are scarce, and how many of them it may take.
+    pub(crate) fn checkout_scarce(
+        &self,
+        media: &Media,
+        stream: Stream,
+    ) -> Result<(ZoneWriter, u64), NoWriter> {
+        let spare = self.budget.spare_zones();
+        self.leave_full_zones(media);
+        let mut table = self.ranked();
+        loop {
+            let is_lent = table.free_for(Role::Data, &self.budget) < spare;
+            if is_lent && self.log_is_short(&table) {
+                return Err(NoWriter::NeedRoom);
+            }
+            let is_written = table.someone_writes(Role::Data);
+            let open = table.unwritten_blocks();
+            // What is written to has room of which nobody knows.
+            if open > 0 && !(is_lent && is_written) {
+                let blocks = match is_lent {
+                    true => table.blocks_before_best(open),
+                    false => open,
+                };
+                return match table.take_open(Role::Data) {
+                    Some(writer) if blocks > 0 => Ok((writer, blocks)),
+                    Some(writer) => {
+                        drop(table);
+                        self.give_back(media, writer);
+                        Err(NoWriter::NeedRoom)
+                    }
+                    None => Err(NoWriter::NeedRoom),
+                };
+            }
+            if !is_written {
+                break;
+            }
+            table = self.wait_for_writer(table);
+            self.rank(&mut table);
+        }
+        if !self.may_lend(&table, 0) {
+            return Err(NoWriter::NeedRoom);
+        }
+        drop(table);
+        let writer = self.checkout(media, stream, spare - 1, Shortage::Share)?;
+        let blocks = self.ranked().blocks_before_best(writer.room().into());
+        match blocks {
+            0 => {
+                self.give_back(media, writer);
+                Err(NoWriter::NeedRoom)
+            }
+            _ => Ok((writer, blocks)),
+        }
+    }
+
+    /// Whether users may go on though zones are scarce: there is room in an open zone, or the spare one can be lent.
+    pub(crate) fn can_go_on(&self) -> bool {
+        let table = self.ranked();
+        let open = table.unwritten_blocks();
+        match table.free_for(Role::Data, &self.budget) < self.budget.spare_zones() {
+            true if self.log_is_short(&table) => false,
+            true => table.blocks_before_best(open) > 0,
+            false => open > 0 || self.may_lend(&table, open),
+        }
+    }
+
+    /// Whether what is live in the zone with most garbage would leave something of an empty one.
+    fn may_lend(&self, table: &Table, open: u64) -> bool {
+        let fresh = self.budget.zone_blocks.saturating_sub(1);
+        table.free_for(Role::Data, &self.budget) >= self.budget.spare_zones()
+            && !self.log_is_short(table)
+            && table.blocks_before_best(open + fresh) > 0
+    }
+
+    /// Waits until nobody writes to a data zone.
+    pub(crate) fn wait_for_data_writers(&self) {
+        let mut table = self.lock();
+        while table.someone_writes(Role::Data) {
+            table = self.wait_for_writer(table);
+        }
+    }
+
+    /// Where there is a place for what is live in a victim.
+    pub(crate) fn places(&self, changed: Pages) -> Places {
+        let Some(large) = &self.budget.large else {
+            return Places::ANY;
+        };
+        let (table, spare) = (self.ranked(), large.spare_zones);
+        let free = table.free_for(Role::Data, &self.budget);
+        let best = table.ranks.by_garbage().next();
+        let fresh = |least| match free >= least {
+            true => self.budget.zone_blocks.saturating_sub(1),
+            false => 0,
+        };
+        let pages = self.budget.next_checkpoint_blocks(changed);
+        let left = u64::from(table.begun_metadata_blocks) + fresh(spare - 1);
+        Places {
+            data: match free > spare {
+                true => u64::MAX,
+                false => table.unwritten_blocks() + fresh(spare),
+            },
+            metadata: left.saturating_sub(pages),
+            best: best.filter(|_| free <= spare).map(|(_, zone)| zone),
+        }
+    }
+
+    /// Whether the log needs another zone soon: who takes what it would need waits until it has it.
+    fn log_is_short(&self, table: &Table) -> bool {
+        let large = self.budget.large.as_ref();
+        large.is_some_and(|large| table.begun_log_blocks < large.log_blocks_least)
+    }
+
+    /// Whether the log is to take another zone before anything else is done: the zone is there.
+    pub(crate) fn log_waits(&self) -> bool {
+        let table = self.lock();
+        self.log_is_short(&table)
+            && table.free_for(Role::Log, &self.budget) >= self.budget.spare_zones()
+    }
+
+    /// Whether log or metadata are to have a zone won before there are more changes.
+    pub(crate) fn zones_are_missing(&self) -> Option<u32> {
+        let table = self.lock();
+        let (spare, free) = (
+            self.budget.spare_zones(),
+            table.free_for(Role::Log, &self.budget),
+        );
+        let wanted = match self.log_is_short(&table) {
+            true => spare,
+            false => spare - 1,
+        };
+        (free < wanted).then_some(wanted)
+    }
+
+    /// What the zone is for that log and metadata have in turn; if cleaning may take it, it is lent from now on
+    /// ([`Zones::end_lending_last`]). `tree_pages` are those that there are.
+    pub(crate) fn lend_last(&self, tree_pages: u64, changed: Pages) -> Last {
+        let mut table = self.ranked();
+        let left = u64::from(table.begun_metadata_blocks);
+        // What is found at once is moved in the order of files, and makes each page dirty once.
+        let live = table.needed_for_best().min(self.budget.zone_blocks);
+        let written = live.min(live.div_ceil(FOUND_AT_ONCE) * tree_pages);
+        let needed = written + self.budget.next_checkpoint_blocks(changed);
+        match () {
+            () if table.free_for(Role::Data, &self.budget) + 1 < self.budget.spare_zones() => {
+                Last::Taken
+            }
+            () if left < needed.min(self.budget.zone_blocks * 3 / 4) => Last::ForMetadata,
+            () if self.log_is_short(&table) => Last::ForLog,
+            () => {
+                table.lends_last = true;
+                Last::Lent
+            }
+        }
+    }
+
+    /// Cleaning takes no more of it.
+    pub(crate) fn end_lending_last(&self) {
+        self.lock().lends_last = false;
+    }
+
+    /// Ends data zones that have room for nothing but a summary, and have none to write.
+    fn leave_full_zones(&self, media: &Media) {
+        let is_full = |writer: &ZoneWriter| {
+            writer.stream.role() == Role::Data && writer.room() == 0 && writer.summary.is_empty()
+        };
+        for mut writer in self.take_all(is_full) {
+            writer.failed = true;
+            self.give_back(media, writer);
+        }
+    }
+
+    /// Ends the zone that metadata is written to, so that what is live in it can go to another.
+    pub(crate) fn leave_metadata_zone(&self, media: &Media) {
+        for mut writer in self.take_all(|writer| writer.stream == Stream::Metadata) {
+            writer.failed = true;
+            self.give_back(media, writer);
+        }
+    }
+
+    /// Whether the log is to leave its zone before the next checkpoint, while it can: the zone ends, zones are scarce, and the
+    /// checkpoint that frees it needs no other.
+    pub(crate) fn log_is_to_leave(&self, changed: Pages) -> bool {
+        let Some(large) = &self.budget.large else {
+            return false;
+        };
+        let table = self.ranked();
+        let free = table.free_for(Role::Log, &self.budget);
+        let pages = self.budget.next_checkpoint_blocks(changed);
+        // Others may change pages meanwhile, or the power be cut, and then it takes another.
+        let pages = match free < large.spare_zones {
+            true => 2 * pages.max(large.checkpoint_blocks),
+            false => pages,
+        };
+        self.log_is_short(&table)
+            && free <= large.spare_zones
+            && table.ranks.free_candidates().next().is_some()
+            && table.log_zones == 1
+            && !table.lends_last
+            && pages < table.begun_metadata_blocks.into()
+    }
+
+    /// Blocks left in the log's zone when it is time to leave it.
+    pub(crate) fn log_blocks_least(&self) -> u32 {
+        let large = self.budget.large.as_ref();
+        large.map_or(0, |large| large.log_blocks_least)
+    }
+}
+
+impl Table {
+    /// Room that it takes to empty the data zone with most garbage; more than there is if none has any.
+    fn needed_for_best(&self) -> u64 {
+        let zones = self.ranks.by_garbage().take(LOOKED_AT);
+        let live = zones.filter_map(|(garbage, zone)| {
+            let entry = self.entries.get(zone.0 as usize)?;
+            Some(entry.capacity.saturating_sub(garbage))
+        });
+        let least = live.min();
+        least.map_or(u64::MAX, |live| needed_for(live.into()))
+    }
+
+    /// Blocks that users may write to so much room that it can still be done then: with their summaries, one of which may
+    /// be settled for each write.
+    fn blocks_before_best(&self, room: u64) -> u64 {
+        let left = room.saturating_sub(self.needed_for_best().saturating_add(USERS_SUMMARIES));
+        left - left.div_ceil(BLOCKS_PER_SUMMARY)
+    }
+
+    /// A writer of any zone of a role that has room and that nobody writes to.
+    pub(super) fn take_open(&mut self, role: Role) -> Option<ZoneWriter> {
+        self.take(|w| w.stream.role() == role && w.room() > 0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use persimmon_device::Geometry;
+
+    use super::super::budget::{Budget, ZoneCapacities};
+    use super::*;
+    use crate::options::Options;
+
+    const GIB: u64 = (1 << 30) / 4096;
+
+    fn budget(zone_count: u32, zone_blocks: u32, copies: u32) -> Budget {
+        let geometry = Geometry {
+            zone_count,
+            zone_blocks,
+            conventional_zones: 0,
+            metadata_zones: 0,
+            max_open: Some(14),
+            max_active: Some(14),
+            max_transfer_blocks: 256,
+            max_append_blocks: 256,
+            volatile_cache: false,
+            write_pointer_is_proof: true,
+        };
+        let capacities = ZoneCapacities::all(zone_blocks);
+        Budget::new(&geometry, capacities, 0, copies, &Options::default()).unwrap()
+    }
+
+    #[test]
+    fn of_large_zones_few_are_kept() {
+        let zone = 2 * GIB as u32;
+        // With 128 the pages of what is scattered may take two, and the log has a candidate for itself.
+        for (zones, kept) in [(32, 4), (64, 4), (128, 6)] {
+            let of_users = budget(zones, zone, 1).user_blocks;
+            let held = u64::from(zones) * u64::from(zone) - of_users;
+            assert!(held > kept * u64::from(zone), "{zones}: {held}");
+            // A quarter of a percent for summaries, and as much garbage as makes one zone worth emptying.
+            let more = u64::from(zones) * u64::from(zone) / 200;
+            assert!(held < kept * u64::from(zone) + more, "{zones}: {held}");
+        }
+    }
+
+    #[test]
+    fn zones_that_hold_few_checkpoints_are_not_large() {
+        let is_large = |zones, blocks, copies| budget(zones, blocks, copies).large.is_some();
+        assert!(is_large(64, 2 * GIB as u32, 1));
+        assert!(is_large(64, GIB as u32 / 2, 1));
+        assert!(!is_large(64, 2 * GIB as u32, 2));
+        assert!(!is_large(1024, 4096, 1));
+    }
+
+    #[test]
+    fn what_is_scattered_has_zones_for_its_pages() {
+        // 1 PB and more: pages of all of it take thousands of zones.
+        for zones in [32, 1000, 500_000] {
+            let budget = budget(zones, 2 * GIB as u32, 1);
+            let large = budget.large.unwrap();
+            let pages = budget.user_blocks * SCATTERED_PAGES / 10_000;
+            let room = large.metadata_zones * u64::from(2 * GIB as u32) * METADATA_EIGHTHS / 8;
+            assert!(pages <= room, "{zones}");
+        }
+    }
+
+    #[test]
+    fn what_wins_nothing_has_no_place() {
+        let places = Places {
+            data: 10_000,
+            metadata: 500,
+            best: Some(ZoneId(7)),
+        };
+        assert!(places.has_one_for(Role::Data, 9_800));
+        assert!(!places.has_one_for(Role::Data, 9_950));
+        assert!(places.has_one_for(Role::Metadata, 499));
+        assert!(!places.has_one_for(Role::Metadata, 500));
+        assert!(places.is_best(Role::Data, ZoneId(7)) && !places.is_best(Role::Data, ZoneId(6)));
+        assert!(places.is_best(Role::Metadata, ZoneId(6)));
+    }
+}
