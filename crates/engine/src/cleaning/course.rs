@@ -19,7 +19,7 @@ use crate::zones::trace::ZoneEvent;
 const SEARCH_BLOCKS: u32 = 64;
 /// Frames that are found before the first of them is moved, more or less: they are moved in the order of
 /// files and offsets. Of most zones that is all there are.
-const FOUND_MAX: usize = 16_384;
+pub(super) const FOUND_MAX: usize = 16_384;
 /// Blocks read before the first of them is moved, more or less: what lies together is read together.
 const LOADED_BLOCKS_MAX: u64 = 1024;
 /// Frames looked up in one step.

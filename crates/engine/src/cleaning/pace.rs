@@ -92,11 +92,12 @@ impl Volume {
     /// what gains a block, times up to two as the rest of the pool goes: at one half of that half as much is
     /// gained as is written.
     fn owed_for(&self, written: u64) -> u64 {
-        if self.pool_zones(Part::Data) == 0 {
+        let pool = self.pool_zones(Part::Data);
+        if pool == 0 {
             return 0;
         }
         let zone_blocks = self.zones.budget.usable_blocks.max(1);
-        let half = u64::from(self.pool_zones(Part::Data)) * zone_blocks / 2;
+        let half = u64::from(pool) * zone_blocks / 2;
         let (free, floor) = (self.zones.free_zones(Part::Data), self.held_data_floor());
         let enough = half / zone_blocks + 1;
         if u64::from(free.saturating_sub(floor)) >= enough {

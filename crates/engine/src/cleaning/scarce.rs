@@ -4,6 +4,7 @@
 use persimmon_device::ZoneId;
 use persimmon_format::table::Role;
 
+use super::course::FOUND_MAX;
 use crate::Volume;
 use crate::error::{Error, Result};
 use crate::statistics::add;
@@ -50,7 +51,7 @@ impl Volume {
 
     /// The zone that log and metadata take in turn is won back before there are more changes.
     pub(super) fn keep_a_zone_for_metadata(&self) -> Result<()> {
-        let is_short = || self.zones.zones_are_missing().is_some();
+        let is_short = || self.zones.zones_are_missing();
         if is_short() && self.await_resets(is_short) {
             let _turn = self.cleaning_turn.take();
             self.win_zones(is_short)?;
@@ -99,8 +100,8 @@ impl Volume {
     /// The same where there is no place for what is live in any: a crash has ended the zone that was lent before it was full.
     /// The zone that log and metadata have in turn is lent in its place, after both have had it if they need it soon.
     fn empty_into_last(&self) -> Result<Done> {
-        let tree_pages = self.meta().cache.allocated() as u64;
-        match self.zones.lend_last(tree_pages, self.changed_pages()) {
+        let found_at_once = FOUND_MAX as u64;
+        match self.zones.lend_last(found_at_once, self.changed_pages()) {
             Last::Taken => return Err(Error::NoSpace),
             Last::ForLog => {
                 self.checkpoint()?;

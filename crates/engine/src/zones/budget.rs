@@ -533,7 +533,7 @@ impl Bounds {
 }
 
 /// A share in hundredths of a percent.
-fn share(all: u64, of: u64) -> u64 {
+pub(super) fn share(all: u64, of: u64) -> u64 {
     (all * of).div_ceil(10_000)
 }
 
@@ -559,13 +559,13 @@ pub fn check_geometry(
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
 
-    fn geometry(zone_count: u32) -> Geometry {
+    pub(in crate::zones) fn geometry(zone_count: u32, zone_blocks: u32) -> Geometry {
         Geometry {
             zone_count,
-            zone_blocks: 512,
+            zone_blocks,
             conventional_zones: 0,
             metadata_zones: 0,
             max_open: Some(14),
@@ -583,7 +583,14 @@ mod tests {
         for copies in [1, 2] {
             let capacities = ZoneCapacities::all(512);
             let of = |zones| {
-                Budget::new(&geometry(zones), capacities, 0, copies, &Options::default()).unwrap()
+                Budget::new(
+                    &geometry(zones, 512),
+                    capacities,
+                    0,
+                    copies,
+                    &Options::default(),
+                )
+                .unwrap()
             };
             let enough = (1..100).find(|zones| of(*zones).check_zones(capacities).is_ok());
             let enough = enough.unwrap();
@@ -599,7 +606,7 @@ mod tests {
 
     #[test]
     fn floors_follow_the_pages() {
-        let geometry = geometry(1000);
+        let geometry = geometry(1000, 512);
         for copies in [1, 2] {
             let capacities = ZoneCapacities::all(512);
             let budget =

@@ -18,7 +18,7 @@
 use persimmon_device::ZoneId;
 use persimmon_format::table::Role;
 
-use super::budget::{JOURNAL_OVERSHOOT, Pages};
+use super::budget::{JOURNAL_OVERSHOOT, Pages, share};
 use super::layout::Part;
 use super::stream::Stream;
 use super::table::{NoWriter, Shortage, Table, Zones};
@@ -54,8 +54,6 @@ const SUMMARIES_MORE: u64 = 64;
 const USERS_SUMMARIES: u64 = 32;
 /// Blocks that emptying a zone wins at least.
 const WON_MIN: u64 = 96;
-/// Survivors of a victim that are moved in one order.
-const FOUND_AT_ONCE: u64 = 16_384;
 /// Zones with most garbage that are looked at for the one with least that is live.
 const LOOKED_AT: usize = 8;
 
@@ -90,7 +88,7 @@ impl Large {
     ) -> Large {
         let staged_blocks = STAGED_BLOCKS_MAX.min(capacity / STAGED_SHARE);
         let of_metadata = capacity * METADATA_EIGHTHS / 8;
-        let scattered = (zones * usable * SCATTERED_PAGES).div_ceil(10_000);
+        let scattered = share(zones * usable, SCATTERED_PAGES);
         let metadata_zones = (scattered + of_metadata / METADATA_SHARE_MORE).div_ceil(of_metadata);
         // A zone of metadata is emptied by checkpoints of half of the pages that may be dirty.
         let checkpoints = (2 * capacity).div_ceil(dirty_pages.max(1));
@@ -301,7 +299,7 @@ impl Zones {
     }
 
     /// Whether log or metadata are to have a zone won before there are more changes.
-    pub(crate) fn zones_are_missing(&self) -> Option<u32> {
+    pub(crate) fn zones_are_missing(&self) -> bool {
         let table = self.lock();
         let (spare, free) = (
             self.budget.spare_zones(),
@@ -311,17 +309,17 @@ impl Zones {
             true => spare,
             false => spare - 1,
         };
-        (free < wanted).then_some(wanted)
+        free < wanted
     }
 
     /// What the zone is for that log and metadata have in turn; if cleaning may take it, it is lent from now on
-    /// ([`Zones::end_lending_last`]). `tree_pages` are those that there are.
-    pub(crate) fn lend_last(&self, tree_pages: u64, changed: Pages) -> Last {
+    /// ([`Zones::end_lending_last`]). So many survivors are moved in one order.
+    pub(crate) fn lend_last(&self, found_at_once: u64, changed: Pages) -> Last {
         let mut table = self.ranked();
         let left = u64::from(table.begun_metadata_blocks);
         // What is found at once is moved in the order of files, and makes each page dirty once.
         let live = table.needed_for_best().min(self.budget.zone_blocks);
-        let written = live.min(live.div_ceil(FOUND_AT_ONCE) * tree_pages);
+        let written = live.min(live.div_ceil(found_at_once) * changed.all);
         let needed = written + self.budget.next_checkpoint_blocks(changed);
         match () {
             () if table.free_for(Role::Data, &self.budget) + 1 < self.budget.spare_zones() => {
@@ -416,8 +414,7 @@ impl Table {
 
 #[cfg(test)]
 mod tests {
-    use persimmon_device::Geometry;
-
+    use super::super::budget::tests::geometry;
     use super::super::budget::{Budget, ZoneCapacities};
     use super::*;
     use crate::options::Options;
@@ -425,18 +422,7 @@ mod tests {
     const GIB: u64 = (1 << 30) / 4096;
 
     fn budget(zone_count: u32, zone_blocks: u32, copies: u32) -> Budget {
-        let geometry = Geometry {
-            zone_count,
-            zone_blocks,
-            conventional_zones: 0,
-            metadata_zones: 0,
-            max_open: Some(14),
-            max_active: Some(14),
-            max_transfer_blocks: 256,
-            max_append_blocks: 256,
-            volatile_cache: false,
-            write_pointer_is_proof: true,
-        };
+        let geometry = geometry(zone_count, zone_blocks);
         let capacities = ZoneCapacities::all(zone_blocks);
         Budget::new(&geometry, capacities, 0, copies, &Options::default()).unwrap()
     }
