@@ -64,37 +64,32 @@ pub fn run(options: &Options) -> Result<bool> {
         let findings = tidy::check(&workspace_root())?;
         Ok(Count::one(tidy::report(&findings)))
     });
-    run.section("unit and property tests", || cargo_test(options.seed));
+    run.section("test build", test_build);
+    // Two of a kind do not use all of the machine: some wait for the drive, a guest has one processor.
+    let mut beside: Vec<Section> = vec![(
+        "unit and property tests",
+        Box::new(|| cargo_test(options.seed)),
+    )];
     if !options.no_mount || !options.no_vm {
-        run.section("release build", || {
-            command(&[
-                "cargo",
-                "build",
-                "--release",
-                "--quiet",
-                "--package",
-                "persimmon-cli",
-                "--package",
-                "persimmon-mount-tests",
-                "--package",
-                "persimmon-drive-tests",
-            ])
-        });
+        beside.push(("release build", Box::new(release_build)));
     }
+    run.together(beside);
+    let mut beside: Vec<Section> = Vec::new();
     if options.no_mount {
         println!("left out on request: mount tests");
     } else {
-        run.section("mount tests", mount_tests);
+        beside.push(("mount tests", Box::new(mount_tests)));
     }
     if options.no_vm {
         println!("left out on request: tests in a virtual machine");
     } else if cfg!(target_arch = "x86_64") {
-        run.section("virtual machine", virtual_machine);
+        beside.push(("virtual machine", Box::new(virtual_machine)));
     } else {
         println!(
             "left out: tests in a virtual machine, whose kernel is for x86-64 and runs no other programs"
         );
     }
+    run.together(beside);
     Ok(run.close())
 }
 
@@ -105,16 +100,32 @@ struct Run {
     failed_sections: Vec<&'static str>,
 }
 
+/// A name and what it runs.
+type Section<'a> = (&'static str, Box<dyn FnOnce() -> Result<Count> + Send + 'a>);
+
 impl Run {
     fn section(&mut self, name: &'static str, body: impl FnOnce() -> Result<Count>) {
-        println!("\n== {name}");
-        let start = Instant::now();
-        let count = body().unwrap_or_else(|error| {
-            println!("error: {error:#}");
-            Count::one(false)
+        self.count(name, timed(name, body));
+    }
+
+    /// Runs sections at the same time; their lines mix, and name what they are about.
+    fn together(&mut self, sections: Vec<Section>) {
+        let done: Vec<_> = std::thread::scope(|scope| {
+            let sections = sections.into_iter();
+            let threads: Vec<_> = sections
+                .map(|(name, body)| (name, scope.spawn(move || timed(name, body))))
+                .collect();
+            let joined = threads.into_iter();
+            joined
+                .map(|(name, thread)| (name, thread.join().unwrap_or((Count::one(false), 0.0))))
+                .collect()
         });
-        let seconds = start.elapsed().as_secs_f64();
-        println!("== {name}: {seconds:.1} s");
+        for (name, result) in done {
+            self.count(name, result);
+        }
+    }
+
+    fn count(&mut self, name: &'static str, (count, seconds): (Count, f64)) {
         self.lines.push(format!(
             "{name:<26} {:>6} passed {:>4} failed {seconds:>8.1} s",
             count.passed, count.failed
@@ -136,8 +147,48 @@ impl Run {
     }
 }
 
+/// Runs a section and says so; what it counted, and the seconds it took.
+fn timed(name: &str, body: impl FnOnce() -> Result<Count>) -> (Count, f64) {
+    println!("\n== {name}");
+    let start = Instant::now();
+    let count = body().unwrap_or_else(|error| {
+        println!("error: {error:#}");
+        Count::one(false)
+    });
+    let seconds = start.elapsed().as_secs_f64();
+    println!("== {name}: {seconds:.1} s");
+    (count, seconds)
+}
+
 fn command(words: &[&str]) -> Result<Count> {
     shell::succeeds(&mut shell::command(words)).map(Count::one)
+}
+
+/// All that the tests of the crates need, and those on a mount, which have no need to be quick.
+fn test_build() -> Result<Count> {
+    let of_crates = command(&["cargo", "test", "--workspace", "--no-run", "--quiet"])?;
+    let of_mounts = command(&[
+        "cargo",
+        "build",
+        "--quiet",
+        "--package",
+        "persimmon-mount-tests",
+    ])?;
+    Ok(Count::one(of_crates.failed + of_mounts.failed == 0))
+}
+
+/// What is mounted, and what runs in a guest.
+fn release_build() -> Result<Count> {
+    command(&[
+        "cargo",
+        "build",
+        "--release",
+        "--quiet",
+        "--package",
+        "persimmon-cli",
+        "--package",
+        "persimmon-drive-tests",
+    ])
 }
 
 /// All tests of all crates. An ignored test counts as failed: nothing is skipped silently.
@@ -160,7 +211,7 @@ fn cargo_test(seed: u64) -> Result<Count> {
 
 /// The tests on a real mount, which need root.
 fn mount_tests() -> Result<Count> {
-    let mut tests = shell::as_root(&["target/release/mount-tests"]);
+    let mut tests = shell::as_root(&["target/debug/mount-tests"]);
     let mut count = Count::default();
     let succeeded = shell::watch(&mut tests, |line| {
         if let Some((passed, failed)) = parse_count(line) {
