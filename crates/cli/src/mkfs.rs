@@ -454,6 +454,7 @@ impl Plan<'_> {
             label: self.shape.label.clone(),
             reserve_basis_points: Some(self.reserve),
             copies: self.shape.copies,
+            compact: true,
             now: SystemClock.now(),
             root_mode: 0o755,
             root_uid: rustix::process::geteuid().as_raw(),

@@ -33,13 +33,12 @@ pub(crate) fn format(device: Arc<dyn ZonedDevice>, options: &FormatOptions) -> R
     let capacities = ZoneCapacities::of(&geometry, &report);
     let runtime = Options::default();
     let (reserve, copies) = (options.reserve_on(&geometry), options.copies);
-    let split = match geometry.metadata_zones {
-        0 => 0,
-        _ => SPLIT,
-    };
+    let feature = |is_there, bit| if is_there { bit } else { 0 };
+    let split = feature(geometry.metadata_zones > 0, SPLIT);
+    let compact = feature(options.compact, COMPACT);
     let incompatible = match copies {
-        1 => PACKED | COMPACT | split,
-        2 => MIRRORED | PACKED | COMPACT | split,
+        1 => PACKED | compact | split,
+        2 => MIRRORED | PACKED | compact | split,
         _ => {
             let why = format!("{copies} copies of the metadata: there can be 1 or 2");
             return Err(Error::Geometry(why));

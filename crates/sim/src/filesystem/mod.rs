@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use persimmon_device::{ZoneId, ZonedDevice};
 use persimmon_engine::{Barrier, FormatOptions, FsyncOrder, RecoveryReport, Volume};
-use persimmon_format::zone_header::ZoneHeader;
+use persimmon_format::zone_header::{COMPACT, ZoneHeader};
 use persimmon_inspect::finding::{
     DATA_LOST, DATA_SUMMARY, PAGE_COPY, Rule, ZONE_COPY, ZONE_READ_ONLY, ZONE_STATE,
 };
@@ -32,7 +32,8 @@ impl System for Filesystem {
     type Subject = Mounted;
 
     fn format(&self, device: &Arc<SimDevice>, copies: u32) -> Result<(), String> {
-        format_volume(Arc::clone(device) as _, copies)
+        let compact = is_compact(device.config());
+        format_volume(Arc::clone(device) as _, copies, compact)
     }
 
     fn outlives_zones(&self) -> bool {
@@ -68,11 +69,12 @@ impl System for Filesystem {
     }
 }
 
-fn format_volume(device: Arc<dyn ZonedDevice>, copies: u32) -> Result<(), String> {
+fn format_volume(device: Arc<dyn ZonedDevice>, copies: u32, compact: bool) -> Result<(), String> {
     let options = FormatOptions {
         uuid: *b"simulated volume",
         secret: [0x5a; 32],
         copies,
+        compact,
         ..FormatOptions::default()
     };
     Volume::format(device, &options).map_err(|error| error.to_string())
@@ -82,9 +84,12 @@ fn mount_volume(
     device: Arc<dyn ZonedDevice>,
     options: persimmon_engine::Options,
 ) -> Result<Mounted, String> {
-    let names = option_names(&options);
+    let mut names = option_names(&options);
     let (volume, report) =
         Volume::open(device, options).map_err(|error| format!("{error} ({error:?})"))?;
+    if volume.identity().incompatible & COMPACT == 0 {
+        names.push("made without compact");
+    }
     let volume = Arc::new(volume);
     let orphans = volume.orphans().map_err(|error| error.to_string())?;
     let clock = Arc::new(WorkloadClock::default());
@@ -179,6 +184,12 @@ fn recovery_paths(report: &RecoveryReport, orphans: usize) -> Vec<&'static str> 
     ];
     let met = met.into_iter().filter_map(|(is, path)| is.then_some(path));
     met.chain([replayed]).collect()
+}
+
+/// One of eight volumes is as those were made before there was the feature; that goes by the seed too.
+fn is_compact(config: &SimConfig) -> bool {
+    let roll = config.seed >> 56;
+    roll / 16 % 8 != 5
 }
 
 /// Bounds so small that they are reached, and the order of an fsync: they go by the seed.
