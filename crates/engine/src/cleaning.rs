@@ -45,8 +45,10 @@ const POOL_ZONES: u32 = 3;
 const POOL_SPARE_SHARE_MAX: u32 = 8;
 /// Rounds without a zone gained before the volume counts as full.
 const ROUNDS_MAX: usize = 64;
-/// The same where nobody is refused if no zone is gained, so that it is tried at every change.
+/// Rounds that win less than this part of a zone before whoever removes something goes on without: that is not refused if
+/// no zone is gained, and tried at every change.
 const ROUNDS_MAX_SHRINK: usize = 4;
+const WON_SHARE_MIN: u64 = 64;
 
 /// Zones of a part.
 struct Stock {
@@ -94,7 +96,7 @@ impl Volume {
         if self.zones.budget.large.is_some() {
             return self.win_spare_zone();
         }
-        self.clean_above(Part::Data, || self.data_floor_to_pass(), ROUNDS_MAX)
+        self.clean_above(Part::Data, || self.data_floor_to_pass(), Intent::Grow)
     }
 
     /// Free zones that are not enough for new data. Where all that are left are there for the log that is any number:
@@ -115,12 +117,8 @@ impl Volume {
             return self.keep_a_zone_for_metadata();
         }
         if self.metadata_is_short() && self.await_resets(|| self.metadata_is_short()) {
-            let rounds_max = match intent {
-                Intent::Grow => ROUNDS_MAX,
-                Intent::Shrink => ROUNDS_MAX_SHRINK,
-            };
             let _turn = self.cleaning_turn.take();
-            self.win_metadata_zones(rounds_max)?;
+            self.win_metadata_zones(intent)?;
         }
         Ok(())
     }
@@ -143,11 +141,11 @@ impl Volume {
     }
 
     /// Cleans until a checkpoint has the zones it may need. The caller has the turn.
-    fn win_metadata_zones(&self, rounds_max: usize) -> Result<()> {
+    fn win_metadata_zones(&self, intent: Intent) -> Result<()> {
         self.clean_above(
             Part::Metadata,
             || self.changes_floor_now().saturating_sub(1),
-            rounds_max,
+            intent,
         )
     }
 
@@ -155,13 +153,16 @@ impl Volume {
     /// checkpoints, for which moving it wins nothing.
     fn keep_metadata_zones(&self) -> Result<()> {
         match self.zones.budget.layout.is_split() && self.metadata_is_short() {
-            true => self.win_metadata_zones(ROUNDS_MAX),
+            true => self.win_metadata_zones(Intent::Grow),
             false => Ok(()),
         }
     }
 
     /// Cleans until more zones of a part are free. The caller has the turn.
-    fn clean_above(&self, part: Part, floor: impl Fn() -> u32, rounds_max: usize) -> Result<()> {
+    ///
+    /// Whoever wants more room is refused once that takes too long. Who removes something goes on as long as there is
+    /// more room than before, though it is far from a zone: it could not go on without, and must not be refused.
+    fn clean_above(&self, part: Part, floor: impl Fn() -> u32, intent: Intent) -> Result<()> {
         let free_zones = || self.zones.free_zones(part);
         let dead_zones = || self.zones.dead_zones(part);
         let in_reset = || self.zones.zones_in_reset(part);
@@ -169,6 +170,8 @@ impl Volume {
         // What was last emptied was a zone of metadata.
         let mut was_metadata = false;
         let mut best = free_zones();
+        let (mut in_vain, mut most) = (0, self.zones.free_blocks(part));
+        let won_min = self.zones.budget.zone_blocks / WON_SHARE_MIN + 1;
         let kept = match part {
             Part::Data => self.data_floor(),
             Part::Metadata => self.changes_floor(),
@@ -219,7 +222,12 @@ impl Volume {
                 }
                 if victim.entry.role == Role::Metadata {
                     whole = true;
-                    break;
+                    self.checkpoint_state().leaving.insert(victim.zone);
+                    // Where one wins no zone, several share what the checkpoint takes for its tables.
+                    let kept = self.zones.budget.dirty_pages_kept;
+                    if fruitless == 0 || self.meta().cache.changed() >= kept {
+                        break;
+                    }
                 }
             }
             if dead_zones() == 0 && in_reset() > 0 {
@@ -239,7 +247,17 @@ impl Volume {
             let free = free_zones();
             fruitless = if free > best { 0 } else { fruitless + 1 };
             best = best.max(free);
-            if fruitless > rounds_max {
+            let room = self.zones.free_blocks(part);
+            in_vain = match room >= most + won_min {
+                true => 0,
+                false => in_vain + 1,
+            };
+            most = most.max(room);
+            let is_hopeless = match intent {
+                Intent::Grow => fruitless > ROUNDS_MAX,
+                Intent::Shrink => in_vain > ROUNDS_MAX_SHRINK,
+            };
+            if is_hopeless {
                 return Err(Error::NoSpace);
             }
         }
@@ -254,8 +272,11 @@ impl Volume {
         choice: Choice,
         data_first: bool,
     ) -> Option<(ZoneStatus, Choice)> {
+        let leaving = self.checkpoint_state().leaving.clone();
         let choose = |choice, of_data: bool| {
-            let may = |z: &ZoneStatus| !of_data || z.entry.role == Role::Data;
+            let may = |z: &ZoneStatus| {
+                !leaving.contains(&z.zone) && (!of_data || z.entry.role == Role::Data)
+            };
             Some((self.choose_victim_of(part, choice, may)?, choice))
         };
         match choice {

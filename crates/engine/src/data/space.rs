@@ -26,6 +26,12 @@ const METADATA_PER_WRITE: u64 = 256;
 /// written, in whatever pieces.
 const OVERWRITTEN_PER_METADATA: u64 = 64;
 
+/// What the tree takes beyond this part of a volume, or of the device for metadata, takes so much of its own size
+/// more: each of its pages may change, in no order, and is written elsewhere then. Zones that are all full of
+/// pages must have some garbage, or cleaning them would win next to nothing.
+const TREE_SHARE: u64 = 16;
+const TREE_SLACK: u64 = 8;
+
 /// Of the zones that nothing live would need, beyond the free ones that are kept, this part may be filled at once while zones
 /// are short: as long as the rest is garbage, cleaning wins others meanwhile.
 const STAGED_SPARE_SHARE: u32 = 4;
@@ -350,9 +356,14 @@ impl Volume {
                 metadata: both,
             };
         }
+        // Room that there is to be for cleaning where the tree is most of what there is.
+        let slack = |all: u64| {
+            let tree = self.zones.live_metadata_blocks() + pages;
+            tree.saturating_sub(all / TREE_SHARE) / TREE_SLACK
+        };
         if !self.zones.budget.layout.is_split() {
             let all = self.zones.user_blocks();
-            let both = less(all, [live(Part::Data), files, riding, pages]);
+            let both = less(all, [live(Part::Data), files, riding, pages + slack(all)]);
             return Room {
                 data: both,
                 metadata: both,
@@ -361,14 +372,15 @@ impl Volume {
         // What is staged may come to lie in the tree, whole.
         let in_tree = staged.saturating_add(reserved / OVERWRITTEN_PER_METADATA);
         let in_tree = in_tree.saturating_add(riding).saturating_mul(copies);
+        let of_metadata = self.zones.metadata_blocks();
         Room {
             data: less(
                 self.zones.user_blocks(),
                 [live(Part::Data), files, riding, 0],
             ),
             metadata: less(
-                self.zones.metadata_blocks(),
-                [live(Part::Metadata), in_tree, pages, 0],
+                of_metadata,
+                [live(Part::Metadata), in_tree, pages, slack(of_metadata)],
             ),
         }
     }

@@ -229,6 +229,18 @@ impl Zones {
         self.budget.layout.get(&self.lock().free, part)
     }
 
+    /// Blocks that free zones of a part have, and those that are written to.
+    pub(crate) fn free_blocks(&self, part: Part) -> u64 {
+        let table = self.lock();
+        let free = u64::from(self.budget.layout.get(&table.free, part)) * self.budget.zone_blocks;
+        let begun = u64::from(table.begun_metadata_blocks);
+        match part {
+            _ if !self.budget.layout.is_split() => free + begun + table.unwritten_blocks(),
+            Part::Metadata => free + begun,
+            Part::Data => free + table.unwritten_blocks(),
+        }
+    }
+
     /// Free zones in all.
     pub(crate) fn all_free_zones(&self) -> u32 {
         self.lock().free.total()

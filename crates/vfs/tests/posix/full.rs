@@ -4,6 +4,9 @@ use std::sync::Arc;
 
 use persimmon_sim::{SimConfig, SimDevice};
 use persimmon_vfs::{Allocate, Error, Handle, Ino, Options, ROOT, RenameMode, Result, WriteFlags};
+use rand::seq::SliceRandom as _;
+use rand::{Rng as _, SeedableRng as _};
+use rand_chacha::ChaCha8Rng;
 
 use crate::fixture::Fixture;
 
@@ -267,4 +270,46 @@ fn small_files_fill_the_device_for_metadata() {
     }
     let large = fill(&fs, 1 << 20);
     check(&fs, &large);
+}
+
+/// Removing in no order empties no page for long, and each one that changes is written anew: where the tree fills the
+/// volume, room for that comes by cleaning zones with little garbage, again and again.
+fn fill_and_remove_in_any_order(fs: &Fixture, bytes: usize) -> usize {
+    let mut dice = ChaCha8Rng::seed_from_u64(1);
+    let mut names = Vec::new();
+    let mut data = vec![0; bytes];
+    loop {
+        dice.fill(data.as_mut_slice());
+        let name = format!("{}", names.len());
+        let made = fs.vfs.mknod(&fs.root, ROOT, name.as_bytes(), 0o644, 0);
+        let written = made.and_then(|attr| write(fs, attr.ino, 0, &data).map(|()| attr));
+        names.push(name);
+        match written {
+            Ok(_) => {}
+            Err(Error::NoSpace) => break,
+            Err(error) => panic!("{error}"),
+        }
+    }
+    fs.vfs.sync().unwrap();
+    names.shuffle(&mut dice);
+    let last = names.len();
+    for (number, name) in names.iter().enumerate() {
+        match fs.vfs.unlink(ROOT, name.as_bytes()) {
+            Ok(()) => {}
+            // The last one may not have been made.
+            Err(Error::NotFound) if name.parse() == Ok(last - 1) => {}
+            Err(error) => panic!("{number} of {last}: {error}"),
+        }
+    }
+    fs.vfs.sync().unwrap();
+    last
+}
+
+#[test]
+fn small_files_that_fill_a_volume_go_in_any_order() {
+    let device = SimDevice::new(SimConfig::new(128, 256).fast());
+    let fs = Fixture::on(Arc::new(device), Options::default());
+    assert!(fill_and_remove_in_any_order(&fs, 700) > 100_000);
+    let stat = fs.vfs.statfs().unwrap();
+    assert_eq!(stat.files - stat.files_free, 1);
 }
