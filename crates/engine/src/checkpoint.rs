@@ -547,7 +547,15 @@ impl Volume {
         let mut tries = Tries::default();
         while let Some(next) = sealed.get(addrs.len()) {
             let mut writer = self.metadata_writer(stream, floor)?;
+            let kept = match class {
+                Class::Checkpoint => 0,
+                _ => self.blocks_for_chunks(),
+            };
             let room = writer.capacity - writer.write_pointer;
+            if kept > 0 && next.blocks() + kept > room {
+                self.zones.give_back(&self.media, writer);
+                return Err(self.zones.no_zone());
+            }
             if next.blocks() > room {
                 // Too little is left for a page: end the zone.
                 writer.failed = true;
@@ -557,7 +565,7 @@ impl Volume {
             let mut data = Vec::new();
             let mut blocks = 0;
             for buffer in &sealed[addrs.len()..] {
-                if blocks + buffer.blocks() > room {
+                if blocks + buffer.blocks() + kept > room {
                     break;
                 }
                 blocks += buffer.blocks();
@@ -586,6 +594,17 @@ impl Volume {
             }
         }
         Ok(addrs)
+    }
+
+    /// Blocks that pages leave to the chunks that follow them: where zones are large no zone is kept for those, and a
+    /// checkpoint whose pages are written must not fail, for then those of the zones alone would too.
+    fn blocks_for_chunks(&self) -> u32 {
+        let budget = &self.zones.budget;
+        if budget.large.is_none() || self.zones.free_zones(Part::Metadata) > 0 {
+            return 0;
+        }
+        let chunks = self.meta().mat.chunks().len() + self.checkpoint_state().zit_chunks.len();
+        (chunks as u64).min(budget.zone_blocks / 4) as u32
     }
 
     fn seal_chunk(&self, kind: Kind, chunk: usize, number: u64, payload: &[u8]) -> Buffer {

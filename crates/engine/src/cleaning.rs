@@ -9,6 +9,7 @@
 
 mod course;
 mod demand;
+mod gain;
 mod moving;
 mod pace;
 mod scarce;
@@ -167,8 +168,6 @@ impl Volume {
         let dead_zones = || self.zones.dead_zones(part);
         let in_reset = || self.zones.zones_in_reset(part);
         let mut fruitless = 0;
-        // What was last emptied was a zone of metadata.
-        let mut was_metadata = false;
         let mut best = free_zones();
         let (mut in_vain, mut most) = (0, self.zones.free_blocks(part));
         let won_min = self.zones.budget.zone_blocks / WON_SHARE_MIN + 1;
@@ -203,14 +202,12 @@ impl Volume {
                     hopeless = false;
                     continue;
                 }
-                let data_first = was_metadata && choice == Choice::Garbage;
-                let Some((victim, why)) = self.choose_urgently(part, choice, data_first) else {
+                let Some((victim, why)) = self.choose_urgently(part, choice) else {
                     break;
                 };
                 hopeless = false;
                 add(&self.media.counters.cleaning_foreground, 1);
                 self.zones.tell_victim(victim.zone, why.into(), true);
-                was_metadata = victim.entry.role == Role::Metadata;
                 match self.clean(&victim) {
                     Ok(()) => {}
                     Err(Error::NoSpace) if victim.entry.role == Role::Metadata => break,
@@ -264,25 +261,30 @@ impl Volume {
         Ok(())
     }
 
-    /// A victim where somebody waits for room: nothing may be worth it. What is left of the tree may move from
-    /// one zone with much garbage to another again and again: once that was in vain, data comes first.
-    fn choose_urgently(
-        &self,
-        part: Part,
-        choice: Choice,
-        data_first: bool,
-    ) -> Option<(ZoneStatus, Choice)> {
+    /// A victim where somebody waits for room: nothing may be worth it.
+    fn choose_urgently(&self, part: Part, choice: Choice) -> Option<(ZoneStatus, Choice)> {
         let leaving = self.checkpoint_state().leaving.clone();
-        let choose = |choice, of_data: bool| {
-            let may = |z: &ZoneStatus| {
-                !leaving.contains(&z.zone) && (!of_data || z.entry.role == Role::Data)
-            };
+        let choose = |choice, of: Option<Role>| {
+            let is_of = |z: &ZoneStatus| of.is_none_or(|role| role == z.entry.role);
+            let may = |z: &ZoneStatus| !leaving.contains(&z.zone) && is_of(z);
             Some((self.choose_victim_of(part, choice, may)?, choice))
         };
         match choice {
-            Choice::Worth => choose(choice, false).or_else(|| choose(Choice::Garbage, false)),
-            _ if data_first => choose(choice, true).or_else(|| choose(choice, false)),
-            _ => choose(choice, false),
+            Choice::Worth | Choice::Garbage => {
+                let worth = (choice == Choice::Worth)
+                    .then(|| choose(choice, None))
+                    .flatten();
+                let first = worth.or_else(|| choose(Choice::Garbage, Some(Role::Data)));
+                let metadata = || choose(Choice::Metadata, None);
+                let Some(data) = first.filter(|(victim, _)| victim.entry.role == Role::Data) else {
+                    return first.or_else(metadata);
+                };
+                let wins_more = |(other, _): &(ZoneStatus, Choice)| {
+                    self.wins_more(other, &data.0, data.1 == Choice::Garbage)
+                };
+                metadata().filter(wins_more).or(Some(data))
+            }
+            Choice::Metadata => choose(choice, None),
         }
     }
 
@@ -515,7 +517,12 @@ impl Volume {
             let leaving = self.checkpoint_state().leaving.clone();
             let may_be = self.may_be_emptied_ahead();
             let stays = |z: &ZoneStatus| !leaving.contains(&z.zone) && may_be(z);
-            self.choose_victim_of(part, Choice::Worth, stays)
+            let first = self.choose_victim_of(part, Choice::Worth, stays)?;
+            if first.entry.role != Role::Data || self.is_affordable(&first) {
+                return Some(first);
+            }
+            self.choose_victim_of(part, Choice::Metadata, stays)
+                .filter(|other| self.wins_more(other, &first, false))
         })?;
         add(&self.media.counters.cleaning_background, 1);
         self.zones.tell_victim(victim.zone, why, false);

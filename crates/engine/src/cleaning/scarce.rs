@@ -9,7 +9,7 @@ use crate::Volume;
 use crate::error::{Error, Result};
 use crate::statistics::add;
 use crate::zones::table::ZoneStatus;
-use crate::zones::{Choice, Last, Part};
+use crate::zones::{Choice, Last, Part, Places};
 
 /// Times that cleaning a victim may win nothing.
 const FRUITLESS_MAX: u32 = 3;
@@ -27,7 +27,12 @@ impl Volume {
     /// Which victims may be begun with: there is a place for what is live in them.
     pub(super) fn may_be_emptied(&self) -> impl Fn(&ZoneStatus) -> bool {
         let places = self.zones.places(self.changed_pages());
-        move |z| places.has_one_for(z.entry.role, self.zones.valid(z.zone))
+        move |z| self.has_place(&places, z)
+    }
+
+    fn has_place(&self, places: &Places, victim: &ZoneStatus) -> bool {
+        let gain = self.gain(victim);
+        places.has_one_for(victim.entry.role, gain.moved, gain.again)
     }
 
     /// The same for whoever cleans ahead: as long as there is next to no garbage, what is overwritten may become garbage as a
@@ -37,7 +42,7 @@ impl Volume {
         let places = self.zones.places(self.changed_pages());
         move |z| {
             let role = z.entry.role;
-            places.has_one_for(role, self.zones.valid(z.zone))
+            self.has_place(&places, z)
                 && places.is_best(role, z.zone)
                 && (!is_quiet || role == Role::Metadata)
         }
@@ -90,8 +95,16 @@ impl Volume {
 
     /// Empties the zone with most garbage.
     fn empty_one(&self) -> Result<Done> {
-        let victim = self.choose_victim_of(Part::Data, Choice::Garbage, self.may_be_emptied());
-        let Some(victim) = victim else {
+        let may = self.may_be_emptied();
+        let choose = |choice, role| {
+            self.choose_victim_of(Part::Data, choice, |z| z.entry.role == role && may(z))
+        };
+        let data = choose(Choice::Garbage, Role::Data);
+        let metadata = choose(Choice::Metadata, Role::Metadata).filter(|metadata| {
+            let wins_more = |data| self.wins_more(metadata, data, true);
+            data.as_ref().is_none_or(wins_more)
+        });
+        let Some(victim) = metadata.or(data) else {
             return self.empty_into_last();
         };
         self.empty(&victim)

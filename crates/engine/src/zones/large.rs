@@ -155,11 +155,12 @@ impl Places {
         best: None,
     };
 
-    /// Whether a victim of this role, in which so many blocks are live, can be emptied to the end.
-    pub(crate) fn has_one_for(&self, role: Role, live: u32) -> bool {
+    /// Whether a victim of this role, in which so many blocks are live, can be emptied to the end, when checkpoints write
+    /// so many blocks anew for that.
+    pub(crate) fn has_one_for(&self, role: Role, live: u64, again: u64) -> bool {
         match role {
-            Role::Metadata => u64::from(live) < self.metadata,
-            _ => needed_for(live.into()) < self.data,
+            Role::Metadata => live.saturating_add(again) < self.metadata,
+            _ => needed_for(live) < self.data && again < self.metadata,
         }
     }
 
@@ -469,10 +470,11 @@ mod tests {
             metadata: 500,
             best: Some(ZoneId(7)),
         };
-        assert!(places.has_one_for(Role::Data, 9_800));
-        assert!(!places.has_one_for(Role::Data, 9_950));
-        assert!(places.has_one_for(Role::Metadata, 499));
-        assert!(!places.has_one_for(Role::Metadata, 500));
+        assert!(places.has_one_for(Role::Data, 9_800, 499));
+        assert!(!places.has_one_for(Role::Data, 9_950, 0));
+        assert!(!places.has_one_for(Role::Data, 9_800, 500));
+        assert!(places.has_one_for(Role::Metadata, 490, 9));
+        assert!(!places.has_one_for(Role::Metadata, 490, 10));
         assert!(places.is_best(Role::Data, ZoneId(7)) && !places.is_best(Role::Data, ZoneId(6)));
         assert!(places.is_best(Role::Metadata, ZoneId(6)));
     }

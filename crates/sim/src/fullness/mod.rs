@@ -5,6 +5,7 @@
 //! overwriting is refused once that is full, for which `statfs` has nothing left.
 
 mod shape;
+mod small;
 mod twin;
 mod volume;
 

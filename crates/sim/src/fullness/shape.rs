@@ -33,10 +33,12 @@ pub(super) enum Family {
     Large,
 }
 
-/// Draws shapes until one can carry a volume.
-pub(super) fn draw(rng: &mut ChaCha8Rng, family: Family) -> Shape {
+/// Draws shapes until one can carry a volume. Those to be filled by what the tree holds are smaller.
+pub(super) fn draw(rng: &mut ChaCha8Rng, family: Family, by_tree: bool) -> Shape {
     loop {
         let (zones, zone_blocks) = match family {
+            Family::Large if by_tree => (rng.random_range(8..=20), pick(rng, &[1024, 2048])),
+            _ if by_tree => (rng.random_range(20..=120), pick(rng, &[64, 128, 256])),
             Family::Many => (rng.random_range(300..=900), pick(rng, &[128, 256])),
             Family::Large => (rng.random_range(8..=80), pick(rng, &[8192, 16384])),
             _ => (rng.random_range(20..=120), pick(rng, &[64, 128, 256, 512])),
@@ -78,6 +80,7 @@ pub(super) fn draw(rng: &mut ChaCha8Rng, family: Family) -> Shape {
                 _ => pick(rng, &[256 << 10, 2 << 20, 32 << 20]),
             },
             large_zone_blocks: match family {
+                Family::Large if by_tree => 1024,
                 Family::Large => 4096,
                 _ => Options::default().large_zone_blocks,
             },

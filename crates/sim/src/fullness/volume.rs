@@ -12,7 +12,8 @@ use persimmon_vfs::{
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
-use super::twin::{Block, Content, File, Twin};
+use super::small::Sizes;
+use super::twin::{Block, Content, File, Small, Twin};
 use super::{Report, shape};
 use crate::SimDevice;
 use crate::device::{Sampled, pattern};
@@ -23,6 +24,10 @@ const PIECE_BLOCKS: usize = 256;
 const TICK_OPERATIONS: u64 = 16;
 /// Operations of a cycle at most.
 const CYCLE_OPERATIONS: u32 = 4000;
+/// As many where what is written is small.
+const SMALL_OPERATIONS: u32 = 40_000;
+/// One of so many names is long.
+const LONG_NAMES: u32 = 16;
 
 /// Power cuts in a row at most.
 const CRASHES_MAX: u32 = 3;
@@ -30,21 +35,23 @@ const CRASHES_MAX: u32 = 3;
 const SCRATCH: &[u8] = b"scratch";
 
 /// What is wrong, in words.
-type Outcome<T> = Result<T, String>;
+pub(super) type Outcome<T> = Result<T, String>;
 
 pub(super) struct Subject {
     device: Arc<SimDevice>,
     options: Options,
-    vfs: Vfs,
-    twin: Twin,
-    rng: ChaCha8Rng,
-    next_pattern: u64,
+    pub(super) vfs: Vfs,
+    pub(super) twin: Twin,
+    pub(super) rng: ChaCha8Rng,
+    pub(super) next_pattern: u64,
     operations: u64,
     told: String,
     /// With a device of its own for metadata.
-    split: bool,
+    pub(super) split: bool,
     /// The power is cut now and then.
     crashes: bool,
+    /// What the tree holds fills it.
+    pub(super) by_tree: Option<Sizes>,
 }
 
 /// Files have no times here.
@@ -67,7 +74,7 @@ fn open(device: &Arc<SimDevice>, options: &Options) -> Outcome<Vfs> {
 }
 
 /// What must not fail failed.
-fn sure<T>(result: Result<T, Error>, what: &str, room: StatFs) -> Outcome<T> {
+pub(super) fn sure<T>(result: Result<T, Error>, what: &str, room: StatFs) -> Outcome<T> {
     result.map_err(|error| format!("{what}: {error}; {}", told(room)))
 }
 
@@ -86,6 +93,9 @@ const SPLIT_FROM: u64 = 1_000_000;
 const MANY_FROM: u64 = 10_000_000;
 /// And those from here on of few zones, which are large.
 const LARGE_FROM: u64 = 20_000_000;
+/// Those from here on are filled by what lies in the tree: of three, one is on one device, one has
+/// a device for metadata, and one is of few large zones.
+const BY_TREE_FROM: u64 = 30_000_000;
 
 impl Subject {
     pub fn new(seed: u64) -> Outcome<Subject> {
@@ -94,13 +104,21 @@ impl Subject {
             ..SPLIT_FROM => shape::Family::Single,
             SPLIT_FROM..MANY_FROM => shape::Family::Split,
             MANY_FROM..LARGE_FROM => shape::Family::Many,
-            LARGE_FROM.. => shape::Family::Large,
+            LARGE_FROM..BY_TREE_FROM => shape::Family::Large,
+            BY_TREE_FROM.. => match seed % 3 {
+                0 => shape::Family::Single,
+                1 => shape::Family::Split,
+                _ => shape::Family::Large,
+            },
         };
+        let by_tree = seed >= BY_TREE_FROM;
         let shape::Shape {
             device,
             options,
             told,
-        } = shape::draw(&mut rng, family);
+        } = shape::draw(&mut rng, family, by_tree);
+        let by_tree = by_tree.then(|| Sizes::draw(&mut rng));
+        let told = by_tree.map_or(told.clone(), |sizes| format!("{told}, {sizes}"));
         Ok(Subject {
             vfs: open(&device, &options)?,
             device,
@@ -112,6 +130,7 @@ impl Subject {
             told,
             split: family == shape::Family::Split,
             crashes: family == shape::Family::Large,
+            by_tree,
         })
     }
 
@@ -187,7 +206,7 @@ impl Subject {
         }
     }
 
-    fn room(&self) -> Outcome<StatFs> {
+    pub(super) fn room(&self) -> Outcome<StatFs> {
         self.vfs
             .statfs()
             .map_err(|error| format!("statfs: {error}"))
@@ -212,14 +231,23 @@ impl Subject {
         Ok(())
     }
 
+    /// Most operations of a cycle.
+    fn operations_max(&self) -> u32 {
+        match self.by_tree {
+            Some(_) => SMALL_OPERATIONS,
+            None => CYCLE_OPERATIONS,
+        }
+    }
+
     /// Until so many blocks are used, or no more can be.
     fn fill(&mut self, target: u64, report: &mut Report) -> Outcome<()> {
-        for _ in 0..CYCLE_OPERATIONS {
+        for _ in 0..self.operations_max() {
             let room = self.room()?;
             if room.blocks - room.blocks_available.min(room.blocks) >= target {
                 break;
             }
             let grown = match self.rng.random_range(0..10) {
+                2.. if self.by_tree.is_some() => self.grow_tree(room)?,
                 0 => self.small_file(room)?,
                 1 => self.preallocate(room, report)?,
                 2 | 3 => self.append(room, report)?,
@@ -243,7 +271,7 @@ impl Subject {
 
     /// Whether it was done, which must be if there is room for so many blocks and 1 % more. With a
     /// device for metadata overwriting needs room too, on that: `statfs` has none then.
-    fn may_be_refused<T>(
+    pub(super) fn may_be_refused<T>(
         split: bool,
         result: Result<T, Error>,
         what: &str,
@@ -265,8 +293,8 @@ impl Subject {
         }
     }
 
-    fn make(&mut self, room: StatFs) -> Outcome<Option<File>> {
-        let name = self.twin.new_name(&mut self.rng);
+    pub(super) fn make(&mut self, room: StatFs) -> Outcome<Option<File>> {
+        let name = self.new_name();
         let made = self
             .vfs
             .mknod(&Caller::root(), ROOT, name.as_bytes(), 0o644, 0);
@@ -275,10 +303,16 @@ impl Subject {
             name,
             ino: attr.ino,
             content: Content::Blocks(Vec::new()),
+            attribute: None,
         }))
     }
 
-    fn new_file(&mut self, room: StatFs, report: &mut Report) -> Outcome<bool> {
+    fn new_name(&mut self) -> String {
+        let long = self.by_tree.map_or(LONG_NAMES, |sizes| sizes.long_names);
+        self.twin.new_name(&mut self.rng, long)
+    }
+
+    pub(super) fn new_file(&mut self, room: StatFs, report: &mut Report) -> Outcome<bool> {
         let Some(file) = self.make(room)? else {
             return Ok(false);
         };
@@ -292,18 +326,23 @@ impl Subject {
     }
 
     fn small_file(&mut self, room: StatFs) -> Outcome<bool> {
-        let Some(mut file) = self.make(room)? else {
+        let Some(file) = self.make(room)? else {
             return Ok(false);
         };
         let (len, value) = (self.rng.random_range(1..BLOCK_SIZE), self.rng.random());
+        self.fill_small(file, Small::Same(len, value))
+    }
+
+    /// Writes it and keeps it, with nothing in it if there was no room.
+    pub(super) fn fill_small(&mut self, mut file: File, small: Small) -> Outcome<bool> {
         let room = self.room()?;
-        let bytes = vec![value; len];
+        let flags = WriteFlags::default();
         let written = self
             .vfs
-            .write(file.ino, Handle::NONE, 0, &bytes, WriteFlags::default());
+            .write(file.ino, Handle::NONE, 0, &small.bytes(), flags);
         let written = Self::may_be_refused(self.split, written, "a small file", 1, room)?;
         let len = written.map_or(0, |written| written.len);
-        file.content = Content::Small(len, value);
+        file.content = Content::Small(small.cut(len));
         self.twin.files.push(file);
         Ok(len > 0)
     }
@@ -400,7 +439,7 @@ impl Subject {
 
     /// Removes and truncates until no more blocks are used than these.
     fn empty(&mut self, target: u64, report: &mut Report) -> Outcome<()> {
-        for _ in 0..CYCLE_OPERATIONS {
+        for _ in 0..self.operations_max() {
             let room = self.room()?;
             let used = room.blocks - room.blocks_available.min(room.blocks);
             let Some(at) = self.twin.any(&mut self.rng).filter(|_| used > target) else {
@@ -410,6 +449,7 @@ impl Subject {
                 0 => self.truncate(at, room)?,
                 1 => self.rename(at, room)?,
                 2 => self.punch(at, room)?,
+                3 if self.by_tree.is_some() => self.remove_attribute(at, room)?,
                 _ => {
                     let file = self.twin.files.swap_remove(at);
                     sure(
@@ -432,9 +472,9 @@ impl Subject {
                 blocks.truncate(keep);
                 keep * BLOCK_SIZE
             }
-            Content::Small(len, _) => {
-                *len = self.rng.random_range(0..=*len);
-                *len
+            Content::Small(small) => {
+                *small = small.cut(self.rng.random_range(0..=small.len()));
+                small.len()
             }
         };
         let set = SetAttr {
@@ -472,7 +512,7 @@ impl Subject {
         let other = self.twin.any(&mut self.rng).filter(|other| *other != at);
         let new = match other {
             Some(other) if self.rng.random() => self.twin.files[other].name.clone(),
-            _ => self.twin.new_name(&mut self.rng),
+            _ => self.new_name(),
         };
         let old = std::mem::replace(&mut self.twin.files[at].name, new.clone());
         let (old, new_name) = (old.as_bytes(), new.as_bytes());
@@ -498,6 +538,11 @@ impl Subject {
                 break;
             };
             let Content::Blocks(blocks) = &self.twin.files[at].content else {
+                if self.by_tree.is_some() {
+                    self.overwrite_small(at)?;
+                    report.blocks_written += 1;
+                    self.worked(report)?;
+                }
                 continue;
             };
             let from = self.rng.random_range(0..=blocks.len());
@@ -544,20 +589,9 @@ impl Subject {
     }
 
     fn compare(&self) -> Outcome<()> {
-        let (mut found, mut due) = (Vec::new(), Vec::new());
+        let mut found = Vec::new();
         for file in &self.twin.files {
-            due.clear();
-            match &file.content {
-                Content::Small(len, value) => due.resize(*len, *value),
-                Content::Blocks(blocks) => {
-                    due.resize(blocks.len() * BLOCK_SIZE, 0);
-                    for (block, to) in blocks.iter().zip(due.chunks_mut(BLOCK_SIZE)) {
-                        if let Block::Pattern(number) = block {
-                            pattern::fill(to, *number);
-                        }
-                    }
-                }
-            }
+            let due = file.content.bytes();
             found.clear();
             found.resize(due.len() + 1, 0);
             let read = self.vfs.read(file.ino, Handle::NONE, 0, &mut found);
@@ -565,6 +599,7 @@ impl Subject {
             if found[..read] != due {
                 return Err(format!("{} does not hold what was written", file.name));
             }
+            self.compare_attribute(file)?;
         }
         Ok(())
     }
@@ -588,6 +623,6 @@ impl Subject {
 fn blocks_at(file: &File, from: usize) -> &[Block] {
     match &file.content {
         Content::Blocks(blocks) => blocks.get(from..).unwrap_or_default(),
-        Content::Small(..) => &[],
+        Content::Small(_) => &[],
     }
 }

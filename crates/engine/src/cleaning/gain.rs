@@ -1,0 +1,144 @@
+//! What emptying a zone wins, and what is written for it.
+//!
+//! A block of data that moves changes a leaf of the tree, which the next checkpoint writes anew. Where most of a volume lies
+//! in the tree (small files, names, attributes), each block is of another leaf, and a zone of data with little garbage
+//! makes more of it in others than is won: it is left alone until there is room for all that, or nothing else is to be won. What is
+//! live in a zone of metadata costs no more than itself and the chunks that tell where it is.
+
+use super::course::FOUND_MAX;
+use crate::Volume;
+use crate::zones::Part;
+use crate::zones::table::ZoneStatus;
+use persimmon_format::table::Role;
+
+/// Blocks won and written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Gain {
+    pub garbage: u64,
+    /// Live in the zone.
+    pub moved: u64,
+    /// What checkpoints write anew because those move.
+    pub again: u64,
+}
+
+impl Gain {
+    /// Of a zone of data with so much garbage and so much that is live, whose leaves are some of so many pages, of so many
+    /// blocks each. What fits in memory until the next checkpoint changes for others too.
+    fn of_data(
+        (garbage, moved): (u64, u64),
+        (pages, blocks): (u64, u64),
+        dirty_pages_max: u64,
+    ) -> Gain {
+        let changed = moved.min(moved.div_ceil(FOUND_MAX as u64).saturating_mul(pages));
+        let written = u128::from(changed) * u128::from(blocks) / u128::from(pages.max(1));
+        let alone = u128::from(pages.saturating_sub(dirty_pages_max));
+        let again = written * alone / u128::from(pages.max(1));
+        Gain {
+            garbage,
+            moved,
+            again: u64::try_from(again).unwrap_or(u64::MAX),
+        }
+    }
+
+    /// Whether there is more room afterwards.
+    fn is_positive(&self) -> bool {
+        self.garbage > self.again
+    }
+
+    /// Whether it wins more for what is written.
+    fn is_better_than(&self, other: &Gain) -> bool {
+        let cost = |gain: &Gain| u128::from(gain.moved) + u128::from(gain.again);
+        u128::from(self.garbage) * cost(other) > u128::from(other.garbage) * cost(self)
+    }
+}
+
+impl Volume {
+    pub(super) fn gain(&self, victim: &ZoneStatus) -> Gain {
+        let moved = u64::from(self.zones.valid(victim.zone));
+        let garbage = u64::from(victim.capacity).saturating_sub(moved);
+        let meta = self.meta();
+        match victim.entry.role {
+            Role::Metadata => Gain {
+                garbage,
+                moved,
+                again: moved.min(meta.mat.chunks().len() as u64),
+            },
+            _ => {
+                let written = meta.mat.written();
+                let dirty_pages_max = self.zones.budget.dirty_pages_max as u64;
+                Gain::of_data(
+                    (garbage, moved),
+                    (written.pages, written.blocks),
+                    dirty_pages_max,
+                )
+            }
+        }
+    }
+
+    /// Whether a zone of data wins more than is written anew, or there are zones for that beyond those that the next
+    /// checkpoint needs.
+    pub(super) fn is_affordable(&self, data: &ZoneStatus) -> bool {
+        let gain = self.gain(data);
+        gain.is_positive() || self.has_zones_for(&gain)
+    }
+
+    fn has_zones_for(&self, gain: &Gain) -> bool {
+        let free = self.zones.free_zones(Part::Metadata);
+        let zones = free.saturating_sub(self.metadata_survivors_floor());
+        gain.moved.saturating_add(gain.again) <= u64::from(zones) * self.zones.budget.zone_blocks
+    }
+
+    /// Whether to empty a zone of metadata in place of one of data: the one with most garbage, or one that was
+    /// worth most and is not worth it.
+    pub(super) fn wins_more(
+        &self,
+        metadata: &ZoneStatus,
+        data: &ZoneStatus,
+        by_garbage: bool,
+    ) -> bool {
+        let (of_metadata, of_data) = (self.gain(metadata), self.gain(data));
+        let is_in_question = by_garbage || !of_data.is_positive();
+        let is_affordable = of_data.is_positive() || self.has_zones_for(&of_data);
+        of_metadata.is_positive()
+            && is_in_question
+            && (!is_affordable || of_metadata.is_better_than(&of_data))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn leaves_that_stay_in_memory_cost_nothing() {
+        let gain = Gain::of_data((10, 500), (4000, 4000), 8192);
+        assert_eq!(gain.again, 0);
+        assert!(gain.is_positive());
+    }
+
+    #[test]
+    fn each_block_of_another_leaf_costs_that_leaf() {
+        let gain = Gain::of_data((10, 500), (1_000_000, 2_500_000), 50);
+        assert!((1240..=1250).contains(&gain.again), "{gain:?}");
+        assert!(!gain.is_positive());
+        // A small tree is written once for each time that much is found.
+        let gain = Gain::of_data((10, 500_000), (1000, 1000), 0);
+        assert_eq!(gain.again, 31_000);
+        assert_eq!(Gain::of_data((10, 500), (0, 0), 0).again, 0);
+    }
+
+    #[test]
+    fn what_is_written_counts_against_what_is_won() {
+        let metadata = Gain {
+            garbage: 30,
+            moved: 200,
+            again: 5,
+        };
+        let data = Gain {
+            garbage: 32,
+            moved: 200,
+            again: 400,
+        };
+        assert!(metadata.is_better_than(&data) && !data.is_better_than(&metadata));
+    }
+}
