@@ -68,7 +68,7 @@ impl Volume {
             Role::Metadata => {
                 // As many pages as one checkpoint may take; a zone with more is chosen again.
                 let mut pages = self.move_metadata_from(victim.zone);
-                pages.truncate(self.zones.budget.dirty_pages_kept / 2);
+                pages.truncate(self.pages_moved_max());
                 Ahead::Pages(pages)
             }
             _ => {

@@ -3,7 +3,7 @@
 //! A block of data that moves changes a leaf of the tree, which the next checkpoint writes anew. Where most of a volume lies
 //! in the tree (small files, names, attributes), each block is of another leaf, and a zone of data with little garbage
 //! makes more of it in others than is won: it is left alone until there is room for all that, or nothing else is to be won. What is
-//! live in a zone of metadata costs no more than itself and the chunks that tell where it is.
+//! live in a zone of metadata costs no more than itself and, with each checkpoint, the chunks that tell where it is.
 
 use super::course::FOUND_MAX;
 use crate::Volume;
@@ -40,6 +40,16 @@ impl Gain {
         }
     }
 
+    /// Of a zone of metadata with so many pages, that many at a time, whose table has so many chunks.
+    fn of_metadata((garbage, moved): (u64, u64), pages: u64, chunks: u64, at_once: u64) -> Gain {
+        let checkpoints = pages.div_ceil(at_once.max(1));
+        Gain {
+            garbage,
+            moved,
+            again: checkpoints.saturating_mul(chunks).min(pages),
+        }
+    }
+
     /// Whether there is more room afterwards.
     fn is_positive(&self) -> bool {
         self.garbage > self.again
@@ -53,24 +63,32 @@ impl Gain {
 }
 
 impl Volume {
+    /// Pages that leave a zone of metadata with one checkpoint.
+    pub(super) fn pages_moved_max(&self) -> usize {
+        self.zones.budget.dirty_pages_kept / 2
+    }
+
     pub(super) fn gain(&self, victim: &ZoneStatus) -> Gain {
         let moved = u64::from(self.zones.valid(victim.zone));
         let garbage = u64::from(victim.capacity).saturating_sub(moved);
         let meta = self.meta();
+        let (written, chunks) = (meta.mat.written(), meta.mat.chunks().len() as u64);
+        drop(meta);
+        let (pages, blocks) = (written.pages, written.blocks);
         match victim.entry.role {
-            Role::Metadata => Gain {
-                garbage,
-                moved,
-                again: moved.min(meta.mat.chunks().len() as u64),
-            },
-            _ => {
-                let written = meta.mat.written();
-                let dirty_pages_max = self.zones.budget.dirty_pages_max as u64;
-                Gain::of_data(
+            Role::Metadata => {
+                let pages = u128::from(moved) * u128::from(pages) / u128::from(blocks.max(1));
+                let pages = u64::try_from(pages).unwrap_or(u64::MAX);
+                Gain::of_metadata(
                     (garbage, moved),
-                    (written.pages, written.blocks),
-                    dirty_pages_max,
+                    pages,
+                    chunks,
+                    self.pages_moved_max() as u64,
                 )
+            }
+            _ => {
+                let dirty_pages_max = self.zones.budget.dirty_pages_max as u64;
+                Gain::of_data((garbage, moved), (pages, blocks), dirty_pages_max)
             }
         }
     }
@@ -125,6 +143,14 @@ mod tests {
         let gain = Gain::of_data((10, 500_000), (1000, 1000), 0);
         assert_eq!(gain.again, 31_000);
         assert_eq!(Gain::of_data((10, 500), (0, 0), 0).again, 0);
+    }
+
+    #[test]
+    fn each_checkpoint_writes_chunks_for_the_pages_it_moves() {
+        let gain = Gain::of_metadata((700, 1000), 400, 7, 25);
+        assert_eq!(gain.again, 16 * 7);
+        // No more of them than pages.
+        assert_eq!(Gain::of_metadata((700, 1000), 400, 70, 25).again, 400);
     }
 
     #[test]
