@@ -196,6 +196,7 @@ impl Volume {
                 let blocks = self.zones.journal_blocks();
                 self.zones.shorten_journal(blocks - blocks / 4);
             }
+            let mut goes_on = false;
             let mut hopeless = dead_zones() == 0 && self.meta().cache.changed() == 0;
             while dead_zones() + in_reset() < wanted {
                 if self.finish_course(part)? {
@@ -205,7 +206,11 @@ impl Volume {
                 let Some((victim, why)) = self.choose_urgently(part, choice) else {
                     break;
                 };
-                hopeless = false;
+                // What was won by others comes first, unless there are none.
+                if goes_on && !self.is_affordable(&victim) {
+                    break;
+                }
+                (goes_on, hopeless) = (true, false);
                 add(&self.media.counters.cleaning_foreground, 1);
                 self.zones.tell_victim(victim.zone, why.into(), true);
                 match self.clean(&victim) {
@@ -522,7 +527,7 @@ impl Volume {
                 return Some(first);
             }
             self.choose_victim_of(part, Choice::Metadata, stays)
-                .filter(|other| self.wins_more(other, &first, false))
+                .filter(|other| self.is_affordable(other) && self.wins_more(other, &first, false))
         })?;
         add(&self.media.counters.cleaning_background, 1);
         self.zones.tell_victim(victim.zone, why, false);

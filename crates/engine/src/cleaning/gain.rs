@@ -93,11 +93,11 @@ impl Volume {
         }
     }
 
-    /// Whether a zone of data wins more than is written anew, or there are zones for that beyond those that the next
+    /// Whether a zone wins more than is written anew, or there are zones for that beyond those that the next
     /// checkpoint needs.
-    pub(super) fn is_affordable(&self, data: &ZoneStatus) -> bool {
-        let gain = self.gain(data);
-        gain.is_positive() || self.has_zones_for(&gain)
+    pub(super) fn is_affordable(&self, victim: &ZoneStatus) -> bool {
+        let gain = self.gain(victim);
+        gain.is_positive() || victim.entry.role == Role::Data && self.has_zones_for(&gain)
     }
 
     fn has_zones_for(&self, gain: &Gain) -> bool {
@@ -116,10 +116,8 @@ impl Volume {
     ) -> bool {
         let (of_metadata, of_data) = (self.gain(metadata), self.gain(data));
         let is_in_question = by_garbage || !of_data.is_positive();
-        let is_affordable = of_data.is_positive() || self.has_zones_for(&of_data);
-        of_metadata.is_positive()
-            && is_in_question
-            && (!is_affordable || of_metadata.is_better_than(&of_data))
+        let is_the_way_out = of_metadata.is_positive() && !self.is_affordable(data);
+        is_in_question && (is_the_way_out || of_metadata.is_better_than(&of_data))
     }
 }
 
