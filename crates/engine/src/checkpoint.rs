@@ -603,8 +603,9 @@ impl Volume {
         if budget.large.is_none() || self.zones.free_zones(Part::Metadata) > 0 {
             return 0;
         }
-        let chunks = self.meta().mat.chunks().len() + self.checkpoint_state().zit_chunks.len();
-        (chunks as u64).min(budget.zone_blocks / 4) as u32
+        let of_pages = self.meta().mat.chunks().len();
+        let of_zones = self.checkpoint_state().zit_chunks.len();
+        ((of_pages + of_zones) as u64).min(budget.zone_blocks / 4) as u32
     }
 
     fn seal_chunk(&self, kind: Kind, chunk: usize, number: u64, payload: &[u8]) -> Buffer {

@@ -25,6 +25,7 @@ use crate::recovery::{self, RecoveryReport};
 use crate::statistics::{Statistics, add};
 use crate::tuning::Tuned;
 use crate::turn::Turn;
+use crate::zones::locked::assert_none_is_held;
 use crate::zones::table::ZoneStatus;
 use crate::zones::trace::Traced;
 use crate::zones::{Keeping, Zones};
@@ -179,10 +180,12 @@ impl Volume {
     }
 
     pub(crate) fn meta(&self) -> RwLockReadGuard<'_, Meta> {
+        assert_none_is_held();
         self.meta.read().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(crate) fn meta_mut(&self) -> RwLockWriteGuard<'_, Meta> {
+        assert_none_is_held();
         self.meta.write().unwrap_or_else(PoisonError::into_inner)
     }
 

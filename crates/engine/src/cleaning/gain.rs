@@ -7,8 +7,8 @@
 
 use super::course::FOUND_MAX;
 use crate::Volume;
-use crate::zones::Part;
 use crate::zones::table::ZoneStatus;
+use crate::zones::{Part, Written};
 use persimmon_format::table::Role;
 
 /// Blocks won and written.
@@ -62,35 +62,53 @@ impl Gain {
     }
 }
 
+/// What tells of a victim what it wins.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Weights {
+    tree: Written,
+    /// Of the table of pages.
+    chunks: u64,
+    pages_moved_max: u64,
+    dirty_pages_max: u64,
+}
+
+impl Weights {
+    /// What a zone wins in which so many blocks are valid.
+    pub(super) fn gain(&self, victim: &ZoneStatus, valid: u32) -> Gain {
+        let moved = u64::from(valid);
+        let garbage = u64::from(victim.capacity).saturating_sub(moved);
+        let (pages, blocks) = (self.tree.pages, self.tree.blocks);
+        match victim.entry.role {
+            Role::Metadata => {
+                let pages = u128::from(moved) * u128::from(pages) / u128::from(blocks.max(1));
+                let pages = u64::try_from(pages).unwrap_or(u64::MAX);
+                Gain::of_metadata((garbage, moved), pages, self.chunks, self.pages_moved_max)
+            }
+            _ => Gain::of_data((garbage, moved), (pages, blocks), self.dirty_pages_max),
+        }
+    }
+}
+
 impl Volume {
     /// Pages that leave a zone of metadata with one checkpoint.
     pub(super) fn pages_moved_max(&self) -> usize {
         self.zones.budget.dirty_pages_kept / 2
     }
 
-    pub(super) fn gain(&self, victim: &ZoneStatus) -> Gain {
-        let moved = u64::from(self.zones.valid(victim.zone));
-        let garbage = u64::from(victim.capacity).saturating_sub(moved);
+    /// What the tree is like, to weigh many zones by.
+    pub(super) fn weights(&self) -> Weights {
         let meta = self.meta();
-        let (written, chunks) = (meta.mat.written(), meta.mat.chunks().len() as u64);
-        drop(meta);
-        let (pages, blocks) = (written.pages, written.blocks);
-        match victim.entry.role {
-            Role::Metadata => {
-                let pages = u128::from(moved) * u128::from(pages) / u128::from(blocks.max(1));
-                let pages = u64::try_from(pages).unwrap_or(u64::MAX);
-                Gain::of_metadata(
-                    (garbage, moved),
-                    pages,
-                    chunks,
-                    self.pages_moved_max() as u64,
-                )
-            }
-            _ => {
-                let dirty_pages_max = self.zones.budget.dirty_pages_max as u64;
-                Gain::of_data((garbage, moved), (pages, blocks), dirty_pages_max)
-            }
+        Weights {
+            tree: meta.mat.written(),
+            chunks: meta.mat.chunks().len() as u64,
+            pages_moved_max: self.pages_moved_max() as u64,
+            dirty_pages_max: self.zones.budget.dirty_pages_max as u64,
         }
+    }
+
+    fn gain(&self, victim: &ZoneStatus) -> Gain {
+        let valid = self.zones.valid(victim.zone);
+        self.weights().gain(victim, valid)
     }
 
     /// Whether a zone wins more than is written anew, or there are zones for that beyond those that the next

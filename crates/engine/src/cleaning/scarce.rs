@@ -26,13 +26,15 @@ enum Done {
 impl Volume {
     /// Which victims may be begun with: there is a place for what is live in them.
     pub(super) fn may_be_emptied(&self) -> impl Fn(&ZoneStatus) -> bool {
-        let places = self.zones.places(self.changed_pages());
-        move |z| self.has_place(&places, z)
+        self.has_place(self.zones.places(self.changed_pages()))
     }
 
-    fn has_place(&self, places: &Places, victim: &ZoneStatus) -> bool {
-        let gain = self.gain(victim);
-        places.has_one_for(victim.entry.role, gain.moved, gain.again)
+    fn has_place(&self, places: Places) -> impl Fn(&ZoneStatus) -> bool {
+        let weights = self.weights();
+        move |z| {
+            let gain = weights.gain(z, self.zones.valid(z.zone));
+            places.has_one_for(z.entry.role, gain.moved, gain.again)
+        }
     }
 
     /// The same for whoever cleans ahead: as long as there is next to no garbage, what is overwritten may become garbage as a
@@ -40,11 +42,10 @@ impl Volume {
     pub(super) fn may_be_emptied_ahead(&self) -> impl Fn(&ZoneStatus) -> bool {
         let is_quiet = self.zones.is_scarce() && self.pool_zones(Part::Data) == 0;
         let places = self.zones.places(self.changed_pages());
+        let has_place = self.has_place(places);
         move |z| {
             let role = z.entry.role;
-            self.has_place(&places, z)
-                && places.is_best(role, z.zone)
-                && (!is_quiet || role == Role::Metadata)
+            has_place(z) && places.is_best(role, z.zone) && (!is_quiet || role == Role::Metadata)
         }
     }
 

@@ -1,7 +1,5 @@
 //! Which zone is taken into use next, and which writer serves a stream.
 
-use std::sync::{MutexGuard, PoisonError};
-
 use persimmon_device::ZoneId;
 use persimmon_format::summary::SummaryBuilder;
 use persimmon_format::table::Role;
@@ -11,6 +9,7 @@ use super::budget::{Begun, Budget, JOURNAL_BLOCKS_MIN, Pages};
 use super::entries::Entry;
 use super::layout::Part;
 use super::lifetime::Lives;
+use super::locked::Locked;
 use super::pairs::Pairs;
 use super::stream::Stream;
 use super::table::{NoWriter, Shortage, Table, UnderWay, WritingPages, Zones};
@@ -210,12 +209,8 @@ impl Zones {
     }
 
     /// Waits until somebody gives back a writer.
-    pub(super) fn wait_for_writer<'t>(
-        &self,
-        table: MutexGuard<'t, Table>,
-    ) -> MutexGuard<'t, Table> {
-        let table = self.returned.wait(table);
-        table.unwrap_or_else(PoisonError::into_inner)
+    pub(super) fn wait_for_writer<'t>(&self, table: Locked<'t>) -> Locked<'t> {
+        table.wait(&self.returned)
     }
 
     /// Whether file data can have one of the zones that are free: the last ones may be there for the log alone.

@@ -10,6 +10,7 @@ pub(crate) mod failure;
 mod large;
 mod layout;
 pub(crate) mod lifetime;
+pub(crate) mod locked;
 pub(crate) mod log_zones;
 mod pairs;
 pub(crate) mod pin;

@@ -10,7 +10,6 @@
 //! [`Survival`]: super::survival::Survival
 
 use std::collections::BTreeSet;
-use std::sync::MutexGuard;
 use std::sync::atomic::Ordering;
 
 use persimmon_device::ZoneId;
@@ -20,6 +19,7 @@ use persimmon_format::table::Role;
 use super::entries::Entry;
 use super::layout::{Layout, Part, PerPart};
 use super::lifetime::Interval;
+use super::locked::Locked;
 use super::table::{Table, Zones};
 
 /// Garbage below which no zone is worth emptying, as a share of its capacity.
@@ -257,7 +257,7 @@ fn put<T: Ord>(set: &mut BTreeSet<T>, item: T, enters: bool) {
 
 impl Zones {
     /// The table, with ranks as of now.
-    pub(super) fn ranked(&self) -> MutexGuard<'_, Table> {
+    pub(super) fn ranked(&self) -> Locked<'_> {
         let mut table = self.lock();
         self.rank(&mut table);
         table

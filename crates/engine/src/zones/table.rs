@@ -3,7 +3,7 @@
 
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Condvar, Mutex};
 
 use persimmon_device::{BufferMut, ZoneId};
 use persimmon_format::packed::BLOCK_GRAINS;
@@ -17,6 +17,7 @@ use super::entries::{Entries, Entry, Touched};
 use super::failure::ZoneFailure;
 use super::layout::{Part, PerPart};
 use super::lifetime::{CLASS_UNKNOWN, Interval, Life, Lives};
+use super::locked::Locked;
 use super::pairs::Pairs;
 use super::pin::{Pin, Pins};
 use super::ranks::Ranks;
@@ -259,8 +260,8 @@ impl Zones {
         zones
     }
 
-    pub(super) fn lock(&self) -> MutexGuard<'_, Table> {
-        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+    pub(super) fn lock(&self) -> Locked<'_> {
+        Locked::of(&self.table)
     }
 
     /// `grains` grains of file data at `addr` became referenced.

@@ -1,0 +1,81 @@
+//! The lock of the table of zones, and its place in the order of locks.
+//!
+//! The tree's lock is taken before the table's, never while that is held: with a checkpoint waiting to change the
+//! tree, a second reader waits for it, and it for the table. What is asked about zones while the table is searched
+//! has to know what it needs of the tree beforehand. Builds with assertions check that at each taking of the tree's
+//! lock, so a test finds the wrong order though nothing waits.
+
+#[cfg(debug_assertions)]
+use std::cell::Cell;
+use std::ops::{Deref, DerefMut};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+
+use super::table::Table;
+
+/// The table, locked.
+pub(super) struct Locked<'t> {
+    table: MutexGuard<'t, Table>,
+    held: Held,
+}
+
+impl<'t> Locked<'t> {
+    pub(super) fn of(table: &'t Mutex<Table>) -> Locked<'t> {
+        let table = table.lock().unwrap_or_else(PoisonError::into_inner);
+        let held = Held::begin();
+        Locked { table, held }
+    }
+
+    /// Waits until somebody tells of a change.
+    pub(super) fn wait(self, changed: &Condvar) -> Locked<'t> {
+        let Locked { table, held } = self;
+        let table = changed.wait(table).unwrap_or_else(PoisonError::into_inner);
+        Locked { table, held }
+    }
+}
+
+impl Deref for Locked<'_> {
+    type Target = Table;
+
+    fn deref(&self) -> &Table {
+        &self.table
+    }
+}
+
+impl DerefMut for Locked<'_> {
+    fn deref_mut(&mut self) -> &mut Table {
+        &mut self.table
+    }
+}
+
+#[cfg(debug_assertions)]
+thread_local! {
+    static TABLES_HELD: Cell<u32> = const { Cell::new(0) };
+}
+
+/// As long as this lives, this thread has a table.
+struct Held;
+
+impl Held {
+    fn begin() -> Held {
+        #[cfg(debug_assertions)]
+        TABLES_HELD.set(TABLES_HELD.get() + 1);
+        Held
+    }
+}
+
+#[cfg(debug_assertions)]
+impl Drop for Held {
+    fn drop(&mut self) {
+        TABLES_HELD.set(TABLES_HELD.get() - 1);
+    }
+}
+
+/// To be called before the tree's lock is taken.
+pub(crate) fn assert_none_is_held() {
+    #[cfg(debug_assertions)]
+    assert_eq!(
+        TABLES_HELD.get(),
+        0,
+        "the tree's lock is taken before the table's"
+    );
+}
