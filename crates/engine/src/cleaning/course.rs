@@ -253,18 +253,24 @@ impl Volume {
     fn mark_pages(&self, zone: ZoneId, mut pages: Vec<PageId>) -> Result<Ahead> {
         for page in pages.drain(..pages.len().min(PAGES_AT_ONCE)) {
             self.keep_dirty_bound()?;
-            self.fetch(page, &mut None)?;
-            let mut meta = self.meta_mut();
-            let still = meta.mat.get(page).is_some_and(|e| e.addr.zone() == zone);
-            if still && meta.cache.mark_dirty(page).is_ok() {
-                drop(meta);
-                self.checkpoint_state().cold.insert(page);
-            }
+            self.mark_page(zone, page)?;
         }
         Ok(match pages.is_empty() {
             true => Ahead::Nothing,
             false => Ahead::Pages(pages),
         })
+    }
+
+    /// Has the next whole checkpoint write a page elsewhere, if it still is in this zone.
+    pub(super) fn mark_page(&self, zone: ZoneId, page: PageId) -> Result<()> {
+        self.fetch(page, &mut None)?;
+        let mut meta = self.meta_mut();
+        let still = meta.mat.get(page).is_some_and(|e| e.addr.zone() == zone);
+        if still && meta.cache.mark_dirty(page).is_ok() {
+            drop(meta);
+            self.checkpoint_state().cold.insert(page);
+        }
+        Ok(())
     }
 
     fn summary_at(&self, zone: ZoneId, at: u32) -> Option<Summary> {

@@ -4,6 +4,7 @@
 use persimmon_device::ZoneId;
 use persimmon_format::table::Role;
 
+use super::WON_SHARE_MIN;
 use super::course::FOUND_MAX;
 use crate::Volume;
 use crate::error::{Error, Result};
@@ -65,11 +66,14 @@ impl Volume {
         Ok(())
     }
 
-    /// Empties zones, each to the end, until it is no longer short of them.
+    /// Empties zones, each to the end, until it is no longer short of them. As long as there is more room than before it
+    /// goes on.
     fn win_zones(&self, is_short: impl Fn() -> bool) -> Result<()> {
         let free = || self.zones.free_zones(Part::Data);
         let mut last = None;
         let mut fruitless = 0;
+        let mut most = self.zones.free_blocks(Part::Data);
+        let won_min = self.zones.budget.zone_blocks / WON_SHARE_MIN + 1;
         while self.await_resets(&is_short) {
             add(&self.media.counters.stalls, 1);
             if self.zones.dead_zones(Part::Data) > 0 {
@@ -79,13 +83,17 @@ impl Volume {
                     self.zones.wait_for_readers();
                     fruitless += 1;
                 }
-            } else if self.zones.log_waits() {
+            } else if self.zones.log_waits() || self.zones.log_is_to_leave(self.changed_pages()) {
                 self.checkpoint()?;
                 fruitless += 1;
             } else {
                 self.zones.wait_for_data_writers();
                 let done = self.empty_one()?;
                 fruitless += u32::from(last.replace(done) == Some(done));
+            }
+            let room = self.zones.free_blocks(Part::Data);
+            if room >= most + won_min {
+                (most, fruitless) = (room, 0);
             }
             if fruitless > FRUITLESS_MAX {
                 return Err(Error::NoSpace);
@@ -94,21 +102,30 @@ impl Volume {
         Ok(())
     }
 
-    /// Empties the zone with most garbage.
+    /// Empties the zone that wins most for what it costs.
     fn empty_one(&self) -> Result<Done> {
         let may = self.may_be_emptied();
-        let choose = |choice, role| {
-            self.choose_victim_of(Part::Data, choice, |z| z.entry.role == role && may(z))
-        };
-        let data = choose(Choice::Garbage, Role::Data);
-        let metadata = choose(Choice::Metadata, Role::Metadata).filter(|metadata| {
-            let wins_more = |data| self.wins_more(metadata, data, true);
-            data.as_ref().is_none_or(wins_more)
-        });
-        let Some(victim) = metadata.or(data) else {
-            return self.empty_into_last();
-        };
-        self.empty(&victim)
+        let has_place = |z: &ZoneStatus| z.entry.role == Role::Data && may(z);
+        let data = self.choose_victim_of(Part::Data, Choice::Garbage, has_place);
+        let metadata = self.choose_victim_of(Part::Data, Choice::Metadata, &may);
+        // There is a place for what is live in any zone of data, if the last one is lent.
+        let most = data.or_else(|| self.most_garbage());
+        let wins_more = |z: &ZoneStatus| most.is_none_or(|most| self.wins_more(z, &most, true));
+        if let Some(victim) = metadata.filter(wins_more).or(data) {
+            return self.empty(&victim);
+        }
+        match (self.empty_into_last(), metadata) {
+            (Err(Error::NoSpace), Some(victim)) if self.is_affordable(&victim) => {
+                self.empty(&victim)
+            }
+            (done, _) => done,
+        }
+    }
+
+    /// The zone of data with most garbage.
+    fn most_garbage(&self) -> Option<ZoneStatus> {
+        let is_data = |z: &ZoneStatus| z.entry.role == Role::Data;
+        self.choose_victim_of(Part::Data, Choice::Garbage, is_data)
     }
 
     /// The same where there is no place for what is live in any: a crash has ended the zone that was lent before it was full.
@@ -123,13 +140,12 @@ impl Volume {
             }
             Last::ForMetadata => {
                 self.zones.leave_metadata_zone(&self.media);
+                self.checkpoint()?;
                 return Ok(Done::Prepared(Last::ForMetadata));
             }
             Last::Lent => {}
         }
-        let is_data = |z: &ZoneStatus| z.entry.role == Role::Data;
-        let victim = self.choose_victim_of(Part::Data, Choice::Garbage, is_data);
-        let emptied = victim.ok_or(Error::NoSpace);
+        let emptied = self.most_garbage().ok_or(Error::NoSpace);
         let emptied = emptied.and_then(|victim| self.empty(&victim));
         self.zones.end_lending_last();
         emptied
@@ -139,10 +155,21 @@ impl Volume {
         let zone = victim.zone;
         add(&self.media.counters.cleaning_foreground, 1);
         self.zones.tell_victim(zone, Choice::Garbage.into(), true);
-        self.clean(victim)?;
-        if victim.entry.role == Role::Metadata {
-            self.checkpoint()?;
+        match victim.entry.role {
+            Role::Metadata => self.empty_of_pages(zone)?,
+            _ => self.clean(victim)?,
         }
         Ok(Done::Emptied(zone, self.zones.valid(zone)))
+    }
+
+    /// There is a place for all pages of a zone: as many leave it with a checkpoint as memory has room for, whatever is usual
+    /// where zones are short. The fewer checkpoints, the fewer chunks and blocks of the log.
+    fn empty_of_pages(&self, zone: ZoneId) -> Result<()> {
+        let pages = self.move_metadata_from(zone);
+        let pages_max = self.zones.budget.dirty_pages_max / 2;
+        for page in pages.into_iter().take(pages_max) {
+            self.mark_page(zone, page)?;
+        }
+        self.checkpoint()
     }
 }

@@ -163,7 +163,7 @@ impl Zones {
             let may_open = table.may_open(stream, &self.budget);
             if may_open
                 && table.free_for(role, &self.budget) >= needed.saturating_add(plenty)
-                && let Some(zones) = self.choose_free(&mut table, role)
+                && let Some(zones) = self.choose_free(&mut table, role, floor)
             {
                 let summary = SummaryBuilder::new(self.identity.incompatible);
                 let mut opened = table.open(zones, stream, &self.budget, &self.pairs, summary);
@@ -216,7 +216,9 @@ impl Zones {
     /// Whether file data can have one of the zones that are free: the last ones may be there for the log alone.
     pub(crate) fn may_take_for_data(&self) -> bool {
         let table = self.ranked();
-        table.choose_one(Role::Data, &self.budget, None).is_some()
+        table
+            .choose_one((Role::Data, u32::MAX), &self.budget, None)
+            .is_some()
     }
 
     /// Zones that are free for a part.
@@ -264,18 +266,19 @@ impl Zones {
     }
 
     /// The free zone whose turn it is, or, for what has two copies, the two. Data and metadata leave the
-    /// last candidates to the log.
+    /// last candidates to the log, of as many zones as their floor leaves.
     pub(super) fn choose_free(
         &self,
         table: &mut Table,
         role: Role,
+        floor: u32,
     ) -> Option<(ZoneId, Option<ZoneId>)> {
         self.rank(table);
-        let one = table.choose_one(role, &self.budget, None)?;
+        let one = table.choose_one((role, floor), &self.budget, None)?;
         if self.budget.copies_of(role) == 1 {
             return Some((one, None));
         }
-        let other = table.choose_one(role, &self.budget, Some(one))?;
+        let other = table.choose_one((role, floor), &self.budget, Some(one))?;
         Some((one.min(other), Some(one.max(other))))
     }
 
@@ -447,7 +450,12 @@ impl Table {
             }
     }
 
-    fn choose_one(&self, role: Role, budget: &Budget, taken: Option<ZoneId>) -> Option<ZoneId> {
+    fn choose_one(
+        &self,
+        (role, floor): (Role, u32),
+        budget: &Budget,
+        taken: Option<ZoneId>,
+    ) -> Option<ZoneId> {
         let (layout, part) = (&budget.layout, Part::of(role));
         let is_left = |zone: &ZoneId| {
             let entry = self.entries.get(zone.0 as usize);
@@ -465,7 +473,8 @@ impl Table {
         // No more than the floors keep for it: what they leave to others must be theirs to take.
         let journal_blocks = budget.journal_blocks_kept.min(self.journal_blocks);
         let growth = self.log_growth(journal_blocks, budget);
-        let spared = candidates.count() >= (growth + budget.copies) as usize;
+        let kept = floor.min(growth + budget.copies);
+        let spared = candidates.count() >= kept as usize;
         // What the budget keeps free is candidates then, whatever others take.
         (spared || layout.only_log_candidates(part)).then_some(first)
     }

@@ -532,6 +532,13 @@ impl Bounds {
     }
 }
 
+/// Blocks written for so many changes of different leaves of a tree of so many pages and blocks: the leaves, and a quarter
+/// for the pages above them and the chunks that tell where they are.
+pub(crate) fn written_for(leaves: u64, (pages, blocks): (u64, u64)) -> u64 {
+    let blocks = u128::from(leaves) * u128::from(blocks) / u128::from(pages.max(1));
+    u64::try_from(blocks + blocks / 4).unwrap_or(u64::MAX)
+}
+
 /// A share in hundredths of a percent.
 pub(super) fn share(all: u64, of: u64) -> u64 {
     (all * of).div_ceil(10_000)

@@ -18,7 +18,7 @@
 use persimmon_device::ZoneId;
 use persimmon_format::table::Role;
 
-use super::budget::{JOURNAL_OVERSHOOT, Pages, share};
+use super::budget::{JOURNAL_OVERSHOOT, Pages, share, written_for};
 use super::layout::Part;
 use super::stream::Stream;
 use super::table::{NoWriter, Shortage, Table, Zones};
@@ -320,7 +320,9 @@ impl Zones {
         let left = u64::from(table.begun_metadata_blocks);
         // What is found at once is moved in the order of files, and makes each page dirty once.
         let live = table.needed_for_best().min(self.budget.zone_blocks);
-        let written = live.min(live.div_ceil(found_at_once) * changed.all);
+        let pages = live.min(live.div_ceil(found_at_once) * changed.all);
+        let tree = (changed.written.pages, changed.written.blocks);
+        let written = written_for(pages, tree);
         let needed = written + self.budget.next_checkpoint_blocks(changed);
         match () {
             () if table.free_for(Role::Data, &self.budget) + 1 < self.budget.spare_zones() => {

@@ -41,7 +41,7 @@ impl Zones {
             let seen = self.resets_ended();
             let opened = {
                 let mut table = self.lock();
-                let chosen = self.choose_free(&mut table, Role::Log);
+                let chosen = self.choose_free(&mut table, Role::Log, 0);
                 chosen.map(|zones| {
                     let claimed = table.claim(zones, Role::Log, 0, &self.budget, &self.pairs);
                     let (sequence, capacity) = claimed;
