@@ -15,6 +15,9 @@ use crate::zones::{Choice, Last, Part, Places};
 /// Times that cleaning a victim may win nothing.
 const FRUITLESS_MAX: u32 = 3;
 
+/// Blocks that are worth moving though a zone does not become empty.
+const PART_MIN: u64 = 32;
+
 /// What a round did.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Done {
@@ -89,7 +92,9 @@ impl Volume {
             } else {
                 self.zones.wait_for_data_writers();
                 let done = self.empty_one()?;
-                fruitless += u32::from(last.replace(done) == Some(done));
+                let is_in_vain = matches!(done, Done::Prepared(_)) || last == Some(done);
+                fruitless += u32::from(is_in_vain);
+                last = Some(done);
             }
             let room = self.zones.free_blocks(Part::Data);
             if room >= most + won_min {
@@ -138,10 +143,11 @@ impl Volume {
                 self.checkpoint()?;
                 return Ok(Done::Prepared(Last::ForLog));
             }
-            Last::ForMetadata => {
+            Last::ForMetadata(blocks) if blocks >= PART_MIN => return self.empty_in_part(blocks),
+            last @ Last::ForMetadata(_) => {
                 self.zones.leave_metadata_zone(&self.media);
                 self.checkpoint()?;
-                return Ok(Done::Prepared(Last::ForMetadata));
+                return Ok(Done::Prepared(last));
             }
             Last::Lent => {}
         }
@@ -149,6 +155,22 @@ impl Volume {
         let emptied = emptied.and_then(|victim| self.empty(&victim));
         self.zones.end_lending_last();
         emptied
+    }
+
+    /// Moves so many blocks of the zone with most garbage to zones that are open: what is left is moved with less room.
+    fn empty_in_part(&self, blocks: u64) -> Result<Done> {
+        let victim = self.most_garbage().ok_or(Error::NoSpace)?;
+        let live = || u64::from(self.zones.valid(victim.zone));
+        let least = live().saturating_sub(blocks);
+        let mut course = self.begin_course(&victim);
+        while live() > least {
+            match self.advance(&mut course, PART_MIN) {
+                Ok(true) => {}
+                Ok(false) | Err(Error::NoSpace) => break,
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(Done::Emptied(victim.zone, self.zones.valid(victim.zone)))
     }
 
     fn empty(&self, victim: &ZoneStatus) -> Result<Done> {

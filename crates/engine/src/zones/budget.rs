@@ -539,6 +539,12 @@ pub(crate) fn written_for(leaves: u64, (pages, blocks): (u64, u64)) -> u64 {
     u64::try_from(blocks + blocks / 4).unwrap_or(u64::MAX)
 }
 
+/// For how many such changes there is room in so many blocks.
+pub(super) fn leaves_of(room: u64, (pages, blocks): (u64, u64)) -> u64 {
+    let leaves = u128::from(room) * 4 / 5 * u128::from(pages) / u128::from(blocks.max(1));
+    u64::try_from(leaves).unwrap_or(u64::MAX)
+}
+
 /// A share in hundredths of a percent.
 pub(super) fn share(all: u64, of: u64) -> u64 {
     (all * of).div_ceil(10_000)

@@ -18,7 +18,7 @@
 use persimmon_device::ZoneId;
 use persimmon_format::table::Role;
 
-use super::budget::{JOURNAL_OVERSHOOT, Pages, share, written_for};
+use super::budget::{JOURNAL_OVERSHOOT, Pages, leaves_of, share, written_for};
 use super::layout::Part;
 use super::stream::Stream;
 use super::table::{NoWriter, Shortage, Table, Zones};
@@ -130,8 +130,8 @@ impl Large {
 pub(crate) enum Last {
     /// There is none.
     Taken,
-    /// The zone that metadata is written to ends soon.
-    ForMetadata,
+    /// The zone that metadata is written to ends soon. Before, so many blocks of a victim can move to open zones.
+    ForMetadata(u64),
     /// That of the log does.
     ForLog,
     /// Neither: cleaning may take it.
@@ -328,7 +328,12 @@ impl Zones {
             () if table.free_for(Role::Data, &self.budget) + 1 < self.budget.spare_zones() => {
                 Last::Taken
             }
-            () if left < needed.min(self.budget.zone_blocks * 3 / 4) => Last::ForMetadata,
+            () if left < needed.min(self.budget.zone_blocks * 3 / 4) => {
+                let spared = left.saturating_sub(self.budget.next_checkpoint_blocks(changed));
+                let open = table.unwritten_blocks();
+                let open = open.saturating_sub(needed_for(open) - open);
+                Last::ForMetadata(open.min(leaves_of(spared, tree)))
+            }
             () if self.log_is_short(&table) => Last::ForLog,
             () => {
                 table.lends_last = true;
