@@ -85,3 +85,38 @@ fn new_data_leaves_cleaning_the_last_zone() {
 fn metadata_is_not_moved_in_vain_for_ever() {
     fullness::volume(10_000_026, 177).unwrap_or_else(|broken| panic!("{broken}"));
 }
+
+/// Small files, names and attributes fill it, on one device, beside one for metadata, and on large zones with power cuts.
+#[test]
+fn so_they_are_where_the_tree_fills_the_volume() {
+    let mut all = Report::default();
+    for seed in 30_000_000..30_000_009 {
+        all.add(&fullness::volume(seed, 5).unwrap_or_else(|broken| panic!("{broken}")));
+    }
+    assert!(all.refused > 3, "volumes were never full: {all:?}");
+}
+
+/// A zone of data with little garbage was emptied, each block of it of another leaf: checkpoints wrote more than
+/// was won, again and again, until creating or even removing a file found no zone.
+#[test]
+fn a_victim_is_worth_what_is_written_for_it() {
+    for (seed, cycles) in [
+        (30_000_006, 5),
+        (30_000_009, 10),
+        (30_000_048, 22),
+        (30_000_042, 16),
+    ] {
+        fullness::volume(seed, cycles).unwrap_or_else(|broken| panic!("{broken}"));
+    }
+    // Large zones: pages left no room for the chunks that follow them.
+    for (seed, cycles) in [(30_000_014, 9), (30_000_026, 9)] {
+        fullness::volume(seed, cycles).unwrap_or_else(|broken| panic!("{broken}"));
+    }
+}
+
+/// The last two free zones were candidates for the log, of which one was the checkpoint's by the floors: its pages were
+/// written, its chunks were refused a zone, and nothing could be freed any more.
+#[test]
+fn the_chunks_of_a_checkpoint_have_the_zone_that_floors_leave_them() {
+    fullness::volume(30_004_080, 9).unwrap_or_else(|broken| panic!("{broken}"));
+}
