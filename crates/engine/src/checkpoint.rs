@@ -546,14 +546,19 @@ impl Volume {
         let mut addrs = Vec::with_capacity(sealed.len());
         let mut tries = Tries::default();
         while let Some(next) = sealed.get(addrs.len()) {
+            let seen = self.zones.resets_ended();
             let mut writer = self.metadata_writer(stream, floor)?;
-            let kept = match class {
-                Class::Checkpoint => 0,
-                _ => self.blocks_for_chunks(),
+            // Chunks go where pages go that are not cold.
+            let kept = match class != Class::Checkpoint && writer.stream == Stream::Metadata {
+                true => self.blocks_for_chunks(),
+                false => 0,
             };
             let room = writer.capacity - writer.write_pointer;
             if kept > 0 && next.blocks() + kept > room {
                 self.zones.give_back(&self.media, writer);
+                if self.zones.settle_a_reset(&self.media, seen) {
+                    continue;
+                }
                 return Err(self.zones.no_zone());
             }
             if next.blocks() > room {

@@ -260,7 +260,7 @@ impl Volume {
         self.check_writable()?;
         self.keep_bounds()?;
         match self.keep_floor(intent) {
-            Err(Error::NoSpace) if intent == Intent::Shrink => {}
+            Err(error) if intent == Intent::Shrink && error.passes() => {}
             other => other?,
         }
         let is_full = || !self.has_metadata_room();

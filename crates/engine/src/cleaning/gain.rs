@@ -116,13 +116,21 @@ impl Volume {
     /// checkpoint needs.
     pub(super) fn is_affordable(&self, victim: &ZoneStatus) -> bool {
         let gain = self.gain(victim);
-        gain.is_positive() || victim.entry.role == Role::Data && self.has_zones_for(&gain)
+        let again = gain.again.saturating_mul(self.zones.budget.copies.into());
+        match victim.entry.role {
+            // What is won and moved is on another device than what is written anew.
+            Role::Data if self.zones.budget.layout.is_split() => self.has_zones_for(again),
+            Role::Data => {
+                gain.is_positive() || self.has_zones_for(gain.moved.saturating_add(again))
+            }
+            _ => gain.is_positive(),
+        }
     }
 
-    fn has_zones_for(&self, gain: &Gain) -> bool {
+    fn has_zones_for(&self, blocks: u64) -> bool {
         let free = self.zones.free_zones(Part::Metadata);
         let zones = free.saturating_sub(self.metadata_survivors_floor());
-        gain.moved.saturating_add(gain.again) <= u64::from(zones) * self.zones.budget.zone_blocks
+        blocks <= u64::from(zones) * self.zones.budget.zone_blocks
     }
 
     /// Whether to empty a zone of metadata in place of one of data: the one with most garbage, or one that was

@@ -4,8 +4,8 @@
 use persimmon_device::ZoneId;
 use persimmon_format::table::Role;
 
-use super::WON_SHARE_MIN;
 use super::course::FOUND_MAX;
+use super::{ROUNDS_MAX, WON_SHARE_MIN};
 use crate::Volume;
 use crate::error::{Error, Result};
 use crate::statistics::add;
@@ -76,7 +76,12 @@ impl Volume {
         let mut last = None;
         let mut fruitless = 0;
         let mut most = self.zones.free_blocks(Part::Data);
-        let won_min = self.zones.budget.zone_blocks / WON_SHARE_MIN + 1;
+        let budget = &self.zones.budget;
+        let won_min = budget.zone_blocks / WON_SHARE_MIN + 1;
+        // As many as empty a few zones of metadata: room for what is live in one is missing until it is empty.
+        let rounds_of_zone = budget.zone_blocks.div_ceil(self.pages_at_once() as u64);
+        let rounds_max = ROUNDS_MAX as u64 + 4 * rounds_of_zone;
+        let mut rounds = 0;
         while self.await_resets(&is_short) {
             add(&self.media.counters.stalls, 1);
             if self.zones.dead_zones(Part::Data) > 0 {
@@ -98,9 +103,10 @@ impl Volume {
             }
             let room = self.zones.free_blocks(Part::Data);
             if room >= most + won_min {
-                (most, fruitless) = (room, 0);
+                (most, fruitless, rounds) = (room, 0, 0);
             }
-            if fruitless > FRUITLESS_MAX {
+            rounds += 1;
+            if fruitless > FRUITLESS_MAX || rounds > rounds_max {
                 return Err(Error::NoSpace);
             }
         }
@@ -120,9 +126,7 @@ impl Volume {
             return self.empty(&victim);
         }
         match (self.empty_into_last(), metadata) {
-            (Err(Error::NoSpace), Some(victim)) if self.is_affordable(&victim) => {
-                self.empty(&victim)
-            }
+            (Err(error), Some(victim)) if error.passes() => self.empty(&victim),
             (done, _) => done,
         }
     }
@@ -165,8 +169,10 @@ impl Volume {
         let mut course = self.begin_course(&victim);
         while live() > least {
             match self.advance(&mut course, PART_MIN) {
-                Ok(true) => {}
-                Ok(false) | Err(Error::NoSpace) => break,
+                // Of packed pieces each may be of another leaf.
+                Ok(true) if self.zones.metadata_goes_on(self.changed_pages()) => {}
+                Ok(_) => break,
+                Err(error) if error.passes() => break,
                 Err(error) => return Err(error),
             }
         }
@@ -188,10 +194,13 @@ impl Volume {
     /// where zones are short. The fewer checkpoints, the fewer chunks and blocks of the log.
     fn empty_of_pages(&self, zone: ZoneId) -> Result<()> {
         let pages = self.move_metadata_from(zone);
-        let pages_max = self.zones.budget.dirty_pages_max / 2;
-        for page in pages.into_iter().take(pages_max) {
+        for page in pages.into_iter().take(self.pages_at_once()) {
             self.mark_page(zone, page)?;
         }
         self.checkpoint()
+    }
+
+    fn pages_at_once(&self) -> usize {
+        (self.zones.budget.dirty_pages_max / 2).max(1)
     }
 }

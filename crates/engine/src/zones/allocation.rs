@@ -266,7 +266,7 @@ impl Zones {
     }
 
     /// The free zone whose turn it is, or, for what has two copies, the two. Data and metadata leave the
-    /// last candidates to the log, of as many zones as their floor leaves.
+    /// last candidates to the log.
     pub(super) fn choose_free(
         &self,
         table: &mut Table,
@@ -473,7 +473,12 @@ impl Table {
         // No more than the floors keep for it: what they leave to others must be theirs to take.
         let journal_blocks = budget.journal_blocks_kept.min(self.journal_blocks);
         let growth = self.log_growth(journal_blocks, budget);
-        let kept = floor.min(growth + budget.copies);
+        // The chunks that end a checkpoint end the journal too.
+        let is_chunk = role == Role::Metadata && floor <= budget.chunks_floor();
+        let kept = match is_chunk && budget.large.is_none() {
+            true => floor,
+            false => growth + budget.copies,
+        };
         let spared = candidates.count() >= kept as usize;
         // What the budget keeps free is candidates then, whatever others take.
         (spared || layout.only_log_candidates(part)).then_some(first)

@@ -342,6 +342,12 @@ impl Zones {
         }
     }
 
+    /// Whether the zone that metadata is written to has room for the next checkpoint.
+    pub(crate) fn metadata_goes_on(&self, changed: Pages) -> bool {
+        let left = u64::from(self.lock().begun_metadata_blocks);
+        self.budget.next_checkpoint_blocks(changed) < left
+    }
+
     /// Cleaning takes no more of it.
     pub(crate) fn end_lending_last(&self) {
         self.lock().lends_last = false;
