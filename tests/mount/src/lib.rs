@@ -23,3 +23,4 @@ pub mod snapshot;
 pub mod sys;
 pub mod two_devices;
 pub mod volume;
+pub mod workplace;

@@ -9,6 +9,7 @@ use clap::{Parser, ValueEnum};
 use persimmon_mount_tests::check::{Check, Outcome, Runner};
 use persimmon_mount_tests::scenario::{self, Ground};
 use persimmon_mount_tests::volume::Kind;
+use persimmon_mount_tests::workplace::Workplace;
 use persimmon_mount_tests::{command, posix, programs};
 
 #[derive(Parser)]
@@ -20,7 +21,8 @@ struct Args {
     /// The persimmon binary
     #[arg(long, default_value = "target/release/persimmon")]
     persimmon: PathBuf,
-    /// Where images and mount points go: a few gigabytes, reachable by every user
+    /// Where this run gets a directory for images and mount points: a few gigabytes, reachable by
+    /// every user
     #[arg(long, default_value = "/var/tmp/persimmon-mount-tests")]
     work: PathBuf,
     /// A drive for Persimmon, in the place of images: its checks only, for scenarios make volumes of
@@ -101,7 +103,7 @@ fn run(args: &Args) -> Result<bool> {
     if !rustix::process::geteuid().is_root() {
         bail!("these tests mount filesystems and change users: run them as root");
     }
-    std::fs::create_dir_all(&args.work)?;
+    let workplace = Workplace::new(&args.work)?;
     let ground = Ground {
         kind,
         persimmon: match kind {
@@ -111,7 +113,7 @@ fn run(args: &Args) -> Result<bool> {
                 .with_context(|| format!("finding {}", args.persimmon.display()))?,
             Kind::Ext4 => args.persimmon.clone(),
         },
-        work: args.work.canonicalize()?,
+        work: workplace.dir().to_owned(),
     };
     let mut runner = Runner::default();
     for (group, checks) in groups {
@@ -131,6 +133,14 @@ fn run(args: &Args) -> Result<bool> {
         "{} passed, {} failed",
         runner.count.passed, runner.count.failed
     );
+    if runner.failures.is_empty() {
+        workplace.remove()?;
+    } else {
+        println!(
+            "what is left stays in {} until the next run",
+            workplace.dir().display()
+        );
+    }
     Ok(runner.count.failed == 0)
 }
 

@@ -200,11 +200,17 @@ impl Volume {
     ///
     /// Ext4 has no daemon: there it is a lazy unmount, for testing the tests.
     pub fn kill(&mut self) -> Result<()> {
+        self.kill_daemon()?;
+        self.detach()
+    }
+
+    /// Ends the daemon with SIGKILL; the dead mount stays.
+    pub fn kill_daemon(&mut self) -> Result<()> {
         if let Some(mut daemon) = self.daemon.take() {
             daemon.kill()?;
             daemon.wait()?;
         }
-        self.detach()
+        Ok(())
     }
 
     /// Ends the daemon with SIGTERM and waits until it is gone, and with it the mount.
@@ -241,10 +247,7 @@ impl Volume {
         if is_mounted(&self.dir)? {
             run(Command::new("umount").arg("-l").arg(&self.dir))?;
         }
-        if let Some(mut daemon) = self.daemon.take() {
-            daemon.kill()?;
-            daemon.wait()?;
-        }
+        self.kill_daemon()?;
         self.wait_for_loop()
     }
 
@@ -339,9 +342,6 @@ pub fn is_mounted(dir: &Path) -> Result<bool> {
 pub fn cut_off(work: &Path) -> Result<()> {
     const CONTROL: &str = "/sys/fs/fuse/connections";
     let control = Path::new(CONTROL);
-    if std::fs::read_dir(control)?.next().is_none() {
-        run(Command::new("mount").args(["-t", "fusectl", "fusectl", CONTROL]))?;
-    }
     for line in std::fs::read_to_string("/proc/self/mountinfo")?.lines() {
         let fields: Vec<&str> = line.split(' ').collect();
         let [_, _, device, _, dir, ..] = fields[..] else {
@@ -349,6 +349,10 @@ pub fn cut_off(work: &Path) -> Result<()> {
         };
         if !Path::new(dir).starts_with(work) || !line.contains(" - fuse") {
             continue;
+        }
+        // With one connection at least it is empty only where nobody has mounted it.
+        if std::fs::read_dir(control)?.next().is_none() {
+            run(Command::new("mount").args(["-t", "fusectl", "fusectl", CONTROL]))?;
         }
         if let Some((_, minor)) = device.split_once(':') {
             std::fs::write(control.join(minor).join("abort"), b"1")
