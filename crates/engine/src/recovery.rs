@@ -355,10 +355,19 @@ fn go_on(
         return Ok(());
     }
     volume.zones.suspect_kept_space(&volume.media);
-    resume_writing(volume, report, stale, summary.new_epoch, summary.tail_cut)?;
+    let held = resume_writing(volume, report, stale, summary.new_epoch, summary.tail_cut)?;
     let mut finished = volume.find_truncations();
-    if finished.is_ok() && (leave_zone || volume.zones.log_is_failing()) {
+    let is_needed = finished.is_err() || leave_zone || volume.zones.log_is_failing();
+    if finished.is_ok() && (is_needed || !held.is_empty()) {
         finished = volume.checkpoint();
+    }
+    if finished.is_err() {
+        volume
+            .zones
+            .leave(&volume.media, |zone| held.contains(&zone));
+    }
+    if !is_needed && finished.as_ref().is_err_and(Error::passes) {
+        finished = Ok(());
     }
     match finished {
         // A page was lost on the way: what does not need it can be read.
@@ -685,19 +694,24 @@ pub(crate) fn no_such_page(id: PageId) -> Error {
     Error::Inconsistent(format!("metadata page {id} does not exist"))
 }
 
-/// Makes a recovered volume writable.
+/// Of the volume, what the room in a zone is at least that is worth a checkpoint: it is gone on with then, and not finished.
+const HELD_SHARE: u64 = 4096;
+
+/// Makes a recovered volume writable. Answers the zones that take no writes before the next footer: until
+/// then nobody writes data.
 fn resume_writing(
     volume: &Volume,
     report: &[ZoneInfo],
     stale: &[ZoneId],
     new_epoch: bool,
     tail_cut: bool,
-) -> Result<()> {
+) -> Result<Vec<ZoneId>> {
     // What was found readable is built upon from here on: it must be durable.
     volume.media.flush()?;
     // Zones that are not gone on with are finished first: where the log goes on in other zones,
     // these need their slots. What was in them is told by checksums from then on.
     let log_zone = volume.log.zone_with_room();
+    let mut held = Vec::new();
     for (i, info) in report.iter().enumerate() {
         let zone = ZoneId(i as u32);
         let Some(entry) = volume.zones.entry(zone) else {
@@ -708,17 +722,23 @@ fn resume_writing(
         }
         let first = volume.media.pairs.first(zone);
         let goes_on = match entry.role {
-            // Zones that voided records may name take no more writes: they are finished. So are
-            // those whose header was lost: what is written behind it would not be believed.
             Role::Data | Role::Metadata => {
-                !tail_cut
+                // Zones that voided records may name take no writes before the next footer. No record names a zone of
+                // metadata, for one that has changed its role since the last footer says so in its header.
+                let is_named = tail_cut && entry.role == Role::Data;
+                let room = u64::from(info.capacity.saturating_sub(info.write_pointer));
+                let is_worth_it = room * HELD_SHARE >= volume.zones.budget.user_blocks;
+                // Those whose header was lost are finished too: what is written behind it would not be believed.
+                let goes_on = (!is_named || is_worth_it)
                     && !stale.contains(&first)
                     && is_intact(volume, report, zone)
                     && match volume.media.pairs.is_second(zone) {
                         // The first came before it.
                         true => volume.zones.is_open(zone),
                         false => volume.resume_zone(zone, info),
-                    }
+                    };
+                held.extend((is_named && goes_on).then_some(zone));
+                goes_on
             }
             Role::Log => log_zone == Some(first),
             Role::Free | Role::Retired => false,
@@ -742,7 +762,7 @@ fn resume_writing(
     for zone in stale {
         volume.reset_zone(*zone);
     }
-    Ok(())
+    Ok(held)
 }
 
 /// Whether a zone, and its partner, if the volume has two copies of what is in it, have their

@@ -51,6 +51,11 @@ impl Gain {
         }
     }
 
+    /// All that is written.
+    pub(super) fn written(&self) -> u64 {
+        self.moved.saturating_add(self.again)
+    }
+
     /// Whether there is more room afterwards.
     fn is_positive(&self) -> bool {
         self.garbage > self.again
@@ -58,7 +63,7 @@ impl Gain {
 
     /// Whether it wins more for what is written.
     fn is_better_than(&self, other: &Gain) -> bool {
-        let cost = |gain: &Gain| u128::from(gain.moved) + u128::from(gain.again);
+        let cost = |gain: &Gain| u128::from(gain.written());
         u128::from(self.garbage) * cost(other) > u128::from(other.garbage) * cost(self)
     }
 }
@@ -107,7 +112,7 @@ impl Volume {
         }
     }
 
-    fn gain(&self, victim: &ZoneStatus) -> Gain {
+    pub(super) fn gain(&self, victim: &ZoneStatus) -> Gain {
         let valid = self.zones.valid(victim.zone);
         self.weights().gain(victim, valid)
     }

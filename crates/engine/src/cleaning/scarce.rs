@@ -18,6 +18,9 @@ const FRUITLESS_MAX: u32 = 3;
 /// Blocks that are worth moving though a zone does not become empty.
 const PART_MIN: u64 = 32;
 
+/// Of a zone of data, the part that is garbage at least for its being emptied for metadata.
+const LOOSENED_SHARE: u64 = 8;
+
 /// What a round did.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Done {
@@ -66,7 +69,39 @@ impl Volume {
             let _turn = self.cleaning_turn.take();
             self.win_zones(is_short)?;
         }
+        if self.zones.metadata_is_to_take_last(self.changed_pages()) {
+            let _turn = self.cleaning_turn.take();
+            self.loosen_metadata()?;
+        }
         Ok(())
+    }
+
+    /// Before metadata takes the last zone, what is live in one of its zones has to fit there, behind the checkpoints that
+    /// come meanwhile. Where garbage is in zones of data alone, one of those is emptied first: it makes garbage in the
+    /// others, for leaves are written anew, and a zone more for metadata.
+    fn loosen_metadata(&self) -> Result<()> {
+        let changed = self.changed_pages();
+        if !self.zones.metadata_is_to_take_last(changed) {
+            return Ok(());
+        }
+        let metadata = self.choose_victim_of(Part::Data, Choice::Metadata, |_| true);
+        if metadata.is_some_and(|z| self.zones.fits_in_last(self.gain(&z).written(), changed)) {
+            return Ok(());
+        }
+        let may = self.may_be_emptied();
+        let has_place = |z: &ZoneStatus| z.entry.role == Role::Data && may(z);
+        let data = self.choose_victim_of(Part::Data, Choice::Garbage, has_place);
+        let is_worth_it = |z: &ZoneStatus| {
+            let garbage = self.gain(z).garbage;
+            garbage >= self.zones.budget.zone_blocks / LOOSENED_SHARE
+        };
+        match data.filter(is_worth_it) {
+            Some(victim) => match self.empty(&victim) {
+                Err(error) if !error.passes() => Err(error),
+                _ => Ok(()),
+            },
+            None => Ok(()),
+        }
     }
 
     /// Empties zones, each to the end, until it is no longer short of them. As long as there is more room than before it
@@ -147,8 +182,17 @@ impl Volume {
                 self.checkpoint()?;
                 return Ok(Done::Prepared(Last::ForLog));
             }
-            Last::ForMetadata(blocks) if blocks >= PART_MIN => return self.empty_in_part(blocks),
-            last @ Last::ForMetadata(_) => {
+            Last::ForMetadata { blocks, .. } if blocks >= PART_MIN => {
+                return self.empty_in_part(blocks);
+            }
+            last @ Last::ForMetadata { leaves, .. } => {
+                let victim = self.choose_victim_of(Part::Data, Choice::Metadata, |_| true);
+                // What is left of the zone is no garbage that another checkpoint could win.
+                if let Some(victim) = victim.filter(|_| leaves >= PART_MIN) {
+                    self.empty_of_pages(victim.zone, leaves as usize)?;
+                    let left = self.zones.valid(victim.zone);
+                    return Ok(Done::Emptied(victim.zone, left));
+                }
                 self.zones.leave_metadata_zone(&self.media);
                 self.checkpoint()?;
                 return Ok(Done::Prepared(last));
@@ -184,17 +228,17 @@ impl Volume {
         add(&self.media.counters.cleaning_foreground, 1);
         self.zones.tell_victim(zone, Choice::Garbage.into(), true);
         match victim.entry.role {
-            Role::Metadata => self.empty_of_pages(zone)?,
+            Role::Metadata => self.empty_of_pages(zone, usize::MAX)?,
             _ => self.clean(victim)?,
         }
         Ok(Done::Emptied(zone, self.zones.valid(zone)))
     }
 
-    /// There is a place for all pages of a zone: as many leave it with a checkpoint as memory has room for, whatever is usual
-    /// where zones are short. The fewer checkpoints, the fewer chunks and blocks of the log.
-    fn empty_of_pages(&self, zone: ZoneId) -> Result<()> {
+    /// There is a place for all pages of a zone, or for so many: as many leave it with a checkpoint as memory has room for,
+    /// whatever is usual where zones are short. The fewer checkpoints, the fewer chunks and blocks of the log.
+    fn empty_of_pages(&self, zone: ZoneId, most: usize) -> Result<()> {
         let pages = self.move_metadata_from(zone);
-        for page in pages.into_iter().take(self.pages_at_once()) {
+        for page in pages.into_iter().take(self.pages_at_once().min(most)) {
             self.mark_page(zone, page)?;
         }
         self.checkpoint()

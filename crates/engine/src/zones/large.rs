@@ -54,6 +54,8 @@ const SUMMARIES_MORE: u64 = 64;
 const USERS_SUMMARIES: u64 = 32;
 /// Blocks that emptying a zone wins at least.
 const WON_MIN: u64 = 96;
+/// Checkpoints that may come before what is live in a zone of metadata is moved to the last one.
+const CHECKPOINTS_BEFORE: u64 = 2;
 /// Zones with most garbage that are looked at for the one with least that is live.
 const LOOKED_AT: usize = 8;
 
@@ -130,8 +132,13 @@ impl Large {
 pub(crate) enum Last {
     /// There is none.
     Taken,
-    /// The zone that metadata is written to ends soon. Before, so many blocks of a victim can move to open zones.
-    ForMetadata(u64),
+    /// The zone that metadata is written to ends soon.
+    ForMetadata {
+        /// Before, so many blocks of a victim can move to open zones,
+        blocks: u64,
+        /// or so many leaves to what is left of that one.
+        leaves: u64,
+    },
     /// That of the log does.
     ForLog,
     /// Neither: cleaning may take it.
@@ -313,6 +320,22 @@ impl Zones {
         free < wanted
     }
 
+    /// Whether metadata may take the last zone with one of the next checkpoints.
+    pub(crate) fn metadata_is_to_take_last(&self, changed: Pages) -> bool {
+        let table = self.lock();
+        let free = table.free_for(Role::Metadata, &self.budget);
+        self.budget.large.is_some()
+            && free + 1 == self.budget.spare_zones()
+            && u64::from(table.begun_metadata_blocks)
+                < CHECKPOINTS_BEFORE * self.budget.next_checkpoint_blocks(changed)
+    }
+
+    /// Whether so many blocks fit in a zone of metadata behind the checkpoints that come before they are written.
+    pub(crate) fn fits_in_last(&self, blocks: u64, changed: Pages) -> bool {
+        let before = CHECKPOINTS_BEFORE * self.budget.next_checkpoint_blocks(changed);
+        blocks.saturating_add(before) < self.budget.zone_blocks
+    }
+
     /// What the zone is for that log and metadata have in turn; if cleaning may take it, it is lent from now on
     /// ([`Zones::end_lending_last`]). So many survivors are moved in one order.
     pub(crate) fn lend_last(&self, found_at_once: u64, changed: Pages) -> Last {
@@ -332,7 +355,11 @@ impl Zones {
                 let spared = left.saturating_sub(self.budget.next_checkpoint_blocks(changed));
                 let open = table.unwritten_blocks();
                 let open = open.saturating_sub(needed_for(open) - open);
-                Last::ForMetadata(open.min(leaves_of(spared, tree)))
+                let leaves = leaves_of(spared, tree);
+                Last::ForMetadata {
+                    blocks: open.min(leaves),
+                    leaves,
+                }
             }
             () if self.log_is_short(&table) => Last::ForLog,
             () => {
@@ -358,18 +385,12 @@ impl Zones {
         let is_full = |writer: &ZoneWriter| {
             writer.stream.role() == Role::Data && writer.room() == 0 && writer.summary.is_empty()
         };
-        for mut writer in self.take_all(is_full) {
-            writer.failed = true;
-            self.give_back(media, writer);
-        }
+        self.end_writers(media, is_full);
     }
 
     /// Ends the zone that metadata is written to, so that what is live in it can go to another.
     pub(crate) fn leave_metadata_zone(&self, media: &Media) {
-        for mut writer in self.take_all(|writer| writer.stream == Stream::Metadata) {
-            writer.failed = true;
-            self.give_back(media, writer);
-        }
+        self.end_writers(media, |writer| writer.stream == Stream::Metadata);
     }
 
     /// Whether the log is to leave its zone before the next checkpoint, while it can: the zone ends, zones are scarce, and the

@@ -107,4 +107,17 @@ impl Zones {
             self.give_back(media, writer);
         }
     }
+
+    /// Ends zones that nobody writes to at the moment.
+    pub(super) fn end_writers(&self, media: &Media, wanted: impl Fn(&ZoneWriter) -> bool) {
+        for mut writer in self.take_all(wanted) {
+            writer.failed = true;
+            self.give_back(media, writer);
+        }
+    }
+
+    /// Ends those of them that are `wanted`.
+    pub(crate) fn leave(&self, media: &Media, wanted: impl Fn(ZoneId) -> bool) {
+        self.end_writers(media, |writer| wanted(writer.zone));
+    }
 }

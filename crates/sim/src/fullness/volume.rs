@@ -510,9 +510,10 @@ impl Subject {
     /// To a new name or over another file.
     fn rename(&mut self, at: usize, room: StatFs) -> Outcome<()> {
         let other = self.twin.any(&mut self.rng).filter(|other| *other != at);
-        let new = match other {
-            Some(other) if self.rng.random() => self.twin.files[other].name.clone(),
-            _ => self.new_name(),
+        let over = other.filter(|_| self.rng.random());
+        let new = match over {
+            Some(over) => self.twin.files[over].name.clone(),
+            None => self.new_name(),
         };
         let old = std::mem::replace(&mut self.twin.files[at].name, new.clone());
         let (old, new_name) = (old.as_bytes(), new.as_bytes());
@@ -520,10 +521,9 @@ impl Subject {
             .vfs
             .rename(ROOT, old, ROOT, new_name, RenameMode::Replace);
         sure(done, "renaming", room)?;
-        let ino = self.twin.files[at].ino;
-        self.twin
-            .files
-            .retain(|file| file.name != new || file.ino == ino);
+        if let Some(over) = over {
+            self.twin.files.remove(over);
+        }
         Ok(())
     }
 

@@ -1,0 +1,73 @@
+//! Zones that a mount after a power cut goes on in.
+
+#![allow(clippy::unwrap_used, reason = "a failure ends the test")]
+
+mod common;
+
+use std::sync::Arc;
+
+use persimmon_device::{ZoneState, ZonedDevice};
+use persimmon_engine::{Options, Volume};
+use persimmon_format::table::Role;
+use persimmon_sim::{Sampled, SimConfig, SimDevice};
+
+use common::{NOW, create, fresh, noise, open, small};
+
+/// Devices that a power cut has left with the record of a write, and without its data.
+fn cut_with_a_record_too_many(config: SimConfig) -> Vec<Arc<SimDevice>> {
+    let device = fresh(config);
+    let volume = open(&device);
+    let inos = [create(&volume).unwrap(), create(&volume).unwrap()];
+    volume.write(inos[0], 0, &noise(1, 12 * 4096), NOW).unwrap();
+    volume.sync().unwrap();
+    volume.write(inos[1], 0, &noise(2, 12 * 4096), NOW).unwrap();
+    device.record_snapshots(1);
+    volume.sync_file(inos[1]).unwrap();
+    let snapshots = device.take_snapshots();
+    let states = snapshots.iter().flat_map(|snapshot| {
+        (0..40).map(|seed| Arc::new(snapshot.persisted(&mut Sampled::new(seed))))
+    });
+    let is_cut = |device: &Arc<SimDevice>| {
+        let options = Options {
+            read_only: true,
+            ..Options::default()
+        };
+        Volume::open(device.clone(), options).unwrap().1.tail_cut
+    };
+    let states: Vec<_> = states.filter(is_cut).collect();
+    assert!(!states.is_empty(), "no cut left a record without its data");
+    states
+}
+
+/// The zones of a role that are written to.
+fn open_zones(volume: &Volume, device: &SimDevice, role: Role) -> Vec<u32> {
+    let states = device.report(0..device.geometry().zone_count).unwrap();
+    let zones = volume.zones().into_iter();
+    let zones = zones.filter(|zone| zone.entry.role == role);
+    let is_open = |zone: &u32| {
+        let state = states[*zone as usize].state;
+        state.is_active() && state != ZoneState::Empty
+    };
+    zones.map(|zone| zone.zone.0).filter(is_open).collect()
+}
+
+/// What a crash voids may name zones of data, which then take no writes before the next footer: the mount writes it, and
+/// goes on in them.
+#[test]
+fn zones_are_gone_on_with_though_the_tail_is_cut() {
+    for device in cut_with_a_record_too_many(small().volatile_cache().reordering(7)) {
+        let (volume, report) = Volume::open(device.clone(), Options::default()).unwrap();
+        assert!(report.tail_cut);
+        assert_eq!(volume.statistics().checkpoints, 1);
+        let before = open_zones(&volume, &device, Role::Data);
+        assert!(!before.is_empty(), "the zone that was written to is ended");
+        let ino = create(&volume).unwrap();
+        volume.write(ino, 0, &noise(3, 12 * 4096), NOW).unwrap();
+        volume.sync_file(ino).unwrap();
+        assert_eq!(open_zones(&volume, &device, Role::Data), before);
+        let again = open(&Arc::new(device.snapshot().intact()));
+        let mut buf = vec![0; 12 * 4096];
+        assert_eq!(again.read(ino, 0, &mut buf).unwrap(), buf.len());
+        assert_eq!(buf, noise(3, 12 * 4096));
+    }
+}
