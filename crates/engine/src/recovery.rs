@@ -23,7 +23,7 @@ use crate::error::{Error, Result};
 use crate::faults::{Fault, fault};
 use crate::log::Head;
 use crate::log::base::{self, Base, Log};
-use crate::log::replay::Replay;
+use crate::log::replay::{LeftOut, Replay};
 use crate::log::scan::{self, FoundLog, FoundZone};
 use crate::log::writer::LogStart;
 use crate::media::Media;
@@ -177,7 +177,7 @@ fn open_as_reported(
     };
     let replayed = replay_records(&replay, &footer, &arrival, &target, &mut meta)
         .map_err(log_lost(&media, report))?;
-    let (last, tail_cut) = (replayed.last, replayed.tail_cut);
+    let (last, tail_cut) = (replayed.last, replayed.left_out.of_newest);
     know_headers(&media, &identity, &zones);
     check_end(last, replay.epoch, log_zones.last(), &meta)?;
 
@@ -239,7 +239,8 @@ fn open_as_reported(
         checkpoint: CheckpointState::of(&footer, written_zit),
         reserve_basis_points: footer.reserve_basis_points,
     });
-    go_on(&volume, report, &stale, &summary, leave_zone)?;
+    let has_void = replayed.left_out.any;
+    go_on(&volume, report, &stale, &summary, (leave_zone, has_void))?;
     Ok((volume, summary))
 }
 
@@ -282,7 +283,7 @@ struct Target<'a> {
 /// What came of the journal past the cut.
 struct Replayed {
     last: Lsn,
-    tail_cut: bool,
+    left_out: LeftOut,
     records: u64,
     changes_lost: u64,
 }
@@ -310,7 +311,7 @@ fn replay_records(
         Ok(())
     };
     let mut backwards = Vec::new();
-    let (last, tail_cut) = replay.run(footer.cut, |record| {
+    let (last, left_out) = replay.run(footer.cut, |record| {
         let asked = record.lsn > replay.trusted && !fault(Fault::UnsafeClassic);
         if asked && !arrival.of(&record.ops)? {
             return Ok(fault(Fault::LostRecordSkipped));
@@ -332,7 +333,7 @@ fn replay_records(
     target.zones.forget_deaths();
     Ok(Replayed {
         last,
-        tail_cut,
+        left_out,
         records,
         changes_lost,
     })
@@ -344,7 +345,7 @@ fn go_on(
     report: &[ZoneInfo],
     stale: &[ZoneId],
     summary: &RecoveryReport,
-    leave_zone: bool,
+    (leave_zone, has_void): (bool, bool),
 ) -> Result<()> {
     if summary.has_lost_metadata() {
         tracing::error!(?summary, "metadata is lost with a zone: read-only");
@@ -355,19 +356,27 @@ fn go_on(
         return Ok(());
     }
     volume.zones.suspect_kept_space(&volume.media);
-    let held = resume_writing(volume, report, stale, summary.new_epoch, summary.tail_cut)?;
+    let held = resume_writing(volume, report, stale, summary.new_epoch, has_void)?;
     let mut finished = volume.find_truncations();
-    let is_needed = finished.is_err() || leave_zone || volume.zones.log_is_failing();
+    let is_needed = leave_zone || volume.zones.log_is_failing();
     if finished.is_ok() && (is_needed || !held.is_empty()) {
+        // Who has the turn keeps others from packing into what is held.
+        let _packing = volume.packing_turn.try_take();
         finished = volume.checkpoint();
+        if let Err(error) = &finished
+            && !is_needed
+        {
+            tracing::warn!(%error, "zones are ended that a checkpoint would have gone on in");
+            volume
+                .zones
+                .leave(&volume.media, |zone| held.contains(&zone));
+            finished = Ok(());
+        }
     }
     if finished.is_err() {
         volume
             .zones
             .leave(&volume.media, |zone| held.contains(&zone));
-    }
-    if !is_needed && finished.as_ref().is_err_and(Error::passes) {
-        finished = Ok(());
     }
     match finished {
         // A page was lost on the way: what does not need it can be read.
@@ -704,7 +713,7 @@ fn resume_writing(
     report: &[ZoneInfo],
     stale: &[ZoneId],
     new_epoch: bool,
-    tail_cut: bool,
+    has_void: bool,
 ) -> Result<Vec<ZoneId>> {
     // What was found readable is built upon from here on: it must be durable.
     volume.media.flush()?;
@@ -725,7 +734,7 @@ fn resume_writing(
             Role::Data | Role::Metadata => {
                 // Zones that voided records may name take no writes before the next footer. No record names a zone of
                 // metadata, for one that has changed its role since the last footer says so in its header.
-                let is_named = tail_cut && entry.role == Role::Data;
+                let is_named = has_void && entry.role == Role::Data;
                 let room = u64::from(info.capacity.saturating_sub(info.write_pointer));
                 let is_worth_it = room * HELD_SHARE >= volume.zones.budget.user_blocks;
                 // Those whose header was lost are finished too: what is written behind it would not be believed.

@@ -7,7 +7,7 @@ mod common;
 use std::sync::Arc;
 
 use persimmon_device::{ZoneState, ZonedDevice};
-use persimmon_engine::{Options, Volume};
+use persimmon_engine::{Options, RecoveryReport, Volume};
 use persimmon_format::table::Role;
 use persimmon_sim::{Sampled, SimConfig, SimDevice};
 
@@ -17,9 +17,12 @@ use common::{NOW, create, fresh, noise, open, small};
 fn cut_with_a_record_too_many(config: SimConfig) -> Vec<Arc<SimDevice>> {
     let device = fresh(config);
     let volume = open(&device);
-    let inos = [create(&volume).unwrap(), create(&volume).unwrap()];
+    let inos = [(); 3].map(|()| create(&volume).unwrap());
     volume.write(inos[0], 0, &noise(1, 12 * 4096), NOW).unwrap();
     volume.sync().unwrap();
+    // It rides in the journal, and would be packed before a checkpoint.
+    volume.write(inos[2], 0, &[7; 4096], NOW).unwrap();
+    volume.sync_file(inos[2]).unwrap();
     volume.write(inos[1], 0, &noise(2, 12 * 4096), NOW).unwrap();
     device.record_snapshots(1);
     volume.sync_file(inos[1]).unwrap();
@@ -27,16 +30,18 @@ fn cut_with_a_record_too_many(config: SimConfig) -> Vec<Arc<SimDevice>> {
     let states = snapshots.iter().flat_map(|snapshot| {
         (0..40).map(|seed| Arc::new(snapshot.persisted(&mut Sampled::new(seed))))
     });
-    let is_cut = |device: &Arc<SimDevice>| {
-        let options = Options {
-            read_only: true,
-            ..Options::default()
-        };
-        Volume::open(device.clone(), options).unwrap().1.tail_cut
-    };
-    let states: Vec<_> = states.filter(is_cut).collect();
+    let states: Vec<_> = states.filter(|device| found(device).tail_cut).collect();
     assert!(!states.is_empty(), "no cut left a record without its data");
     states
+}
+
+/// What a mount finds, which writes nothing.
+fn found(device: &Arc<SimDevice>) -> RecoveryReport {
+    let options = Options {
+        read_only: true,
+        ..Options::default()
+    };
+    Volume::open(device.clone(), options).unwrap().1
 }
 
 /// The zones of a role that are written to.
@@ -51,16 +56,25 @@ fn open_zones(volume: &Volume, device: &SimDevice, role: Role) -> Vec<u32> {
     zones.map(|zone| zone.zone.0).filter(is_open).collect()
 }
 
+fn write_pointers(device: &SimDevice) -> Vec<u32> {
+    let zones = device.report(0..device.geometry().zone_count).unwrap();
+    zones.iter().map(|zone| zone.write_pointer).collect()
+}
+
 /// What a crash voids may name zones of data, which then take no writes before the next footer: the mount writes it, and
 /// goes on in them.
 #[test]
 fn zones_are_gone_on_with_though_the_tail_is_cut() {
     for device in cut_with_a_record_too_many(small().volatile_cache().reordering(7)) {
+        let pointers = write_pointers(&device);
         let (volume, report) = Volume::open(device.clone(), Options::default()).unwrap();
         assert!(report.tail_cut);
         assert_eq!(volume.statistics().checkpoints, 1);
         let before = open_zones(&volume, &device, Role::Data);
         assert!(!before.is_empty(), "the zone that was written to is ended");
+        for zone in before.iter().map(|zone| *zone as usize) {
+            assert_eq!(write_pointers(&device)[zone], pointers[zone]);
+        }
         let ino = create(&volume).unwrap();
         volume.write(ino, 0, &noise(3, 12 * 4096), NOW).unwrap();
         volume.sync_file(ino).unwrap();
@@ -70,4 +84,36 @@ fn zones_are_gone_on_with_though_the_tail_is_cut() {
         assert_eq!(again.read(ino, 0, &mut buf).unwrap(), buf.len());
         assert_eq!(buf, noise(3, 12 * 4096));
     }
+}
+
+/// So it is where the mount that wrote the first block of the new epoch was cut off before its footer.
+#[test]
+fn a_recovery_that_is_cut_off_leaves_that_to_the_next() {
+    let mut cut_off_between = 0;
+    for device in cut_with_a_record_too_many(small().volatile_cache().reordering(7)) {
+        let base = found(&device).checkpoint;
+        for commands in 0.. {
+            let device = Arc::new(device.snapshot().intact());
+            device.cut_after(commands);
+            let first = Volume::open(device.clone(), Options::default());
+            if !device.is_cut() {
+                break;
+            }
+            drop(first);
+            let device = Arc::new(device.snapshot().intact());
+            let pointers = write_pointers(&device);
+            let (volume, report) = Volume::open(device.clone(), Options::default()).unwrap();
+            let open = open_zones(&volume, &device, Role::Data);
+            // The footer was there already, or there is none to go on in.
+            if report.checkpoint > base || open.is_empty() {
+                continue;
+            }
+            cut_off_between += u32::from(!report.tail_cut);
+            assert_eq!(volume.statistics().checkpoints, 1);
+            for zone in open.iter().map(|zone| *zone as usize) {
+                assert_eq!(write_pointers(&device)[zone], pointers[zone]);
+            }
+        }
+    }
+    assert!(cut_off_between > 0);
 }

@@ -13,7 +13,7 @@ use rustix::io::Errno;
 
 use crate::command::run;
 use crate::scenario::{Ground, Scenario};
-use crate::volume::{cut_off, is_mounted};
+use crate::volume::{cut_off, is_mounted, mounts_below};
 
 /// The scenarios.
 pub const SCENARIOS: &[Scenario] = &[Scenario {
@@ -25,6 +25,8 @@ pub const SCENARIOS: &[Scenario] = &[Scenario {
 
 /// What each run's directory begins with; its process number follows.
 const PREFIX: &str = "run-";
+/// In each such directory: nothing else is removed, whatever its name.
+const MARK: &str = ".mount-tests";
 
 /// The directory of this run. It is locked while the run lives: by that the next one knows.
 pub struct Workplace {
@@ -41,11 +43,15 @@ impl Workplace {
         let turn = File::open(&parent)?;
         flock(&turn, FlockOperation::LockExclusive)?;
         for entry in std::fs::read_dir(&parent)? {
-            let path = entry?.path();
-            let name = path.file_name().unwrap_or_default().to_string_lossy();
-            if !name.starts_with(PREFIX) || locked(&path)?.is_none() {
+            let entry = entry?;
+            let (name, path) = (entry.file_name(), entry.path());
+            let is_of_a_run = name.to_string_lossy().starts_with(PREFIX)
+                && entry.file_type().is_ok_and(|kind| kind.is_dir())
+                && path.join(MARK).is_file();
+            // Another run may be removing its own.
+            let Some(_lock) = locked(&path).ok().flatten().filter(|_| is_of_a_run) else {
                 continue;
-            }
+            };
             // What cannot be taken away holds nobody up.
             if let Err(error) = remove(&path) {
                 eprintln!("{} is left: {error:#}", path.display());
@@ -53,11 +59,12 @@ impl Workplace {
         }
         let mut dir = parent.join(format!("{PREFIX}{}", std::process::id()));
         // What could not be removed may have the name, from an earlier life of this number.
-        while dir.try_exists().unwrap_or(true) {
+        while dir.try_exists()? {
             dir.as_mut_os_string().push("-again");
         }
         std::fs::create_dir(&dir).with_context(|| format!("making {}", dir.display()))?;
         let lock = locked(&dir)?.context("a new directory is locked by somebody else")?;
+        File::create(dir.join(MARK))?;
         Ok(Workplace { dir, _lock: lock })
     }
 
@@ -85,13 +92,12 @@ fn locked(dir: &Path) -> Result<Option<File>> {
 /// Unmounts everything below `dir`, whatever state it is in, and deletes it.
 fn remove(dir: &Path) -> Result<()> {
     cut_off(dir)?;
-    let mounts = std::fs::read_to_string("/proc/self/mountinfo")?;
-    let mounts = mounts.lines().filter_map(|line| line.split(' ').nth(4));
-    let below: Vec<&str> = mounts.filter(|at| Path::new(at).starts_with(dir)).collect();
     // What was mounted last goes first: it may stand on another.
-    for mounted in below.iter().rev() {
-        run(Command::new("umount").arg("-l").arg(mounted))?;
+    for mount in mounts_below(dir)?.iter().rev() {
+        run(Command::new("umount").arg("-l").arg(&mount.dir))?;
     }
+    let left = mounts_below(dir)?;
+    ensure!(left.is_empty(), "still mounted: {left:?}");
     std::fs::remove_dir_all(dir).with_context(|| format!("removing {}", dir.display()))
 }
 
@@ -121,7 +127,12 @@ fn what_a_killed_run_left_mounted_is_removed(ground: &Ground) -> Result<()> {
         "the next run works in {}",
         next.dir().display()
     );
-    let left: Vec<_> = std::fs::read_dir(next.dir())?.collect();
-    ensure!(left.is_empty(), "there is still something: {left:?}");
-    next.remove()
+    let left = std::fs::read_dir(next.dir())?.count();
+    ensure!(left == 1, "there is more than the mark: {left}");
+    next.remove()?;
+    let foreign = parent.join("run-of-somebody");
+    std::fs::create_dir(&foreign)?;
+    Workplace::new(&parent)?.remove()?;
+    ensure!(foreign.exists(), "what is no run's was removed");
+    Ok(())
 }

@@ -69,7 +69,7 @@ impl Volume {
             let _turn = self.cleaning_turn.take();
             self.win_zones(is_short)?;
         }
-        if self.zones.metadata_is_to_take_last(self.changed_pages()) {
+        if self.zones.is_scarce() && self.to_loosen().is_some() {
             let _turn = self.cleaning_turn.take();
             self.loosen_metadata()?;
         }
@@ -78,29 +78,42 @@ impl Volume {
 
     /// Before metadata takes the last zone, what is live in one of its zones has to fit there, behind the checkpoints that
     /// come meanwhile. Where garbage is in zones of data alone, one of those is emptied first: it makes garbage in the
-    /// others, for leaves are written anew, and a zone more for metadata.
-    fn loosen_metadata(&self) -> Result<()> {
+    /// others, for leaves are written anew, and a zone more for metadata. This is that one.
+    fn to_loosen(&self) -> Option<ZoneStatus> {
         let changed = self.changed_pages();
         if !self.zones.metadata_is_to_take_last(changed) {
-            return Ok(());
+            return None;
         }
-        let metadata = self.choose_victim_of(Part::Data, Choice::Metadata, |_| true);
-        if metadata.is_some_and(|z| self.zones.fits_in_last(self.gain(&z).written(), changed)) {
-            return Ok(());
+        let metadata = self.choose_victim_of(Part::Data, Choice::Metadata, |_| true)?;
+        let needed = self.gain(&metadata).written();
+        if self.zones.fits_in_last(needed, changed) {
+            return None;
         }
         let may = self.may_be_emptied();
         let has_place = |z: &ZoneStatus| z.entry.role == Role::Data && may(z);
-        let data = self.choose_victim_of(Part::Data, Choice::Garbage, has_place);
-        let is_worth_it = |z: &ZoneStatus| {
-            let garbage = self.gain(z).garbage;
-            garbage >= self.zones.budget.zone_blocks / LOOSENED_SHARE
+        let data = self.choose_victim_of(Part::Data, Choice::Garbage, has_place)?;
+        let least = self.zones.budget.zone_blocks / LOOSENED_SHARE;
+        (self.gain(&data).garbage >= least).then_some(data)
+    }
+
+    /// Empties that zone. The caller has the turn.
+    fn loosen_metadata(&self) -> Result<()> {
+        if !self.await_resets(|| self.to_loosen().is_some()) {
+            return Ok(());
+        }
+        let done = match (self.zones.dead_zones(Part::Data), self.to_loosen()) {
+            (0, None) => Ok(()),
+            (0, Some(victim)) => self.empty(&victim).map(|_| ()),
+            (dead, _) => self.checkpoint_zones().map(|()| {
+                if self.zones.dead_zones(Part::Data) >= dead {
+                    self.zones.wait_for_readers();
+                }
+            }),
         };
-        match data.filter(is_worth_it) {
-            Some(victim) => match self.empty(&victim) {
-                Err(error) if !error.passes() => Err(error),
-                _ => Ok(()),
-            },
-            None => Ok(()),
+        match done {
+            // Who needs room is told, and this was only for later.
+            Err(error) if !error.passes() => Err(error),
+            _ => Ok(()),
         }
     }
 
@@ -187,9 +200,10 @@ impl Volume {
             }
             last @ Last::ForMetadata { leaves, .. } => {
                 let victim = self.choose_victim_of(Part::Data, Choice::Metadata, |_| true);
+                let leaves = |z: &ZoneStatus| leaves.saturating_sub(self.gain(z).again);
                 // What is left of the zone is no garbage that another checkpoint could win.
-                if let Some(victim) = victim.filter(|_| leaves >= PART_MIN) {
-                    self.empty_of_pages(victim.zone, leaves as usize)?;
+                if let Some(victim) = victim.filter(|victim| leaves(victim) >= PART_MIN) {
+                    self.empty_of_pages(victim.zone, leaves(&victim) as usize)?;
                     let left = self.zones.valid(victim.zone);
                     return Ok(Done::Emptied(victim.zone, left));
                 }

@@ -30,6 +30,15 @@ pub(crate) struct Record {
     pub(crate) ops: Vec<Op>,
 }
 
+/// What the blocks read say after the history's end, or after that of an earlier epoch.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct LeftOut {
+    /// In the newest epoch: it is not void yet.
+    pub(crate) of_newest: bool,
+    /// In any.
+    pub(crate) any: bool,
+}
+
 fn record_of(lsn: Lsn, bytes: &[u8]) -> Result<Record> {
     let mut ops =
         Op::decode_all(bytes).map_err(|e| Error::Inconsistent(format!("record {lsn}: {e}")))?;
@@ -76,12 +85,12 @@ impl<'a> Replay<'a> {
 
     /// Calls `visit` with each record after `cut`, until it answers false (the record's data did
     /// not arrive: the history ends before it). Returns the LSN of the last record of the
-    /// history, and whether anything after it was left out.
+    /// history, and what was left out.
     pub(crate) fn run(
         &self,
         cut: Lsn,
         mut visit: impl FnMut(Record) -> Result<bool>,
-    ) -> Result<(Lsn, bool)> {
+    ) -> Result<(Lsn, LeftOut)> {
         let mut walk = Walk {
             epoch: 0,
             expect: Lsn(0),
@@ -90,7 +99,7 @@ impl<'a> Replay<'a> {
             ended: false,
         };
         let mut last = cut;
-        let mut left_out = false;
+        let mut left_out = LeftOut::default();
         for block in self.blocks {
             let (state, journal) = match block {
                 Read::Bad { addr } => {
@@ -106,6 +115,7 @@ impl<'a> Replay<'a> {
                 } => (*state, Some((*first_lsn, *lead, bytes))),
             };
             if state.epoch != walk.epoch {
+                left_out.any |= walk.is_cut_off();
                 walk = Walk {
                     epoch: state.epoch,
                     expect: Lsn(0),
@@ -120,7 +130,8 @@ impl<'a> Replay<'a> {
             // What earlier epochs left out is void already.
             let newest = state.epoch == self.epoch;
             if walk.ended {
-                left_out |= newest;
+                left_out.of_newest |= newest;
+                left_out.any = true;
                 continue;
             }
             for (lsn, record) in walk.records(first_lsn, lead, bytes) {
@@ -136,7 +147,8 @@ impl<'a> Replay<'a> {
                 }
                 last = lsn;
             }
-            left_out |= newest && walk.ended;
+            left_out.of_newest |= newest && walk.ended;
+            left_out.any |= walk.ended;
         }
         if fault(Fault::TornRecordAccepted)
             && let Some(torn) = walk.partial.take()
@@ -144,7 +156,8 @@ impl<'a> Replay<'a> {
             visit(record_of(last.next(), &body(torn))?)?;
             last = last.next();
         }
-        left_out |= walk.gap.is_some() || walk.partial.is_some();
+        left_out.of_newest |= walk.is_cut_off();
+        left_out.any |= left_out.of_newest;
         if last < self.trusted {
             return Err(self.lost(last));
         }
@@ -161,6 +174,11 @@ impl<'a> Replay<'a> {
 }
 
 impl Walk {
+    /// Whether the epoch ends in what cannot be read.
+    fn is_cut_off(&self) -> bool {
+        self.gap.is_some() || self.partial.is_some()
+    }
+
     /// The records that end in this block.
     fn records(&mut self, first: Lsn, lead: usize, bytes: &[u8]) -> Vec<(Lsn, Vec<u8>)> {
         let mut records = Vec::new();
