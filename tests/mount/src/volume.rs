@@ -6,6 +6,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
+use persimmon_fuse::mounts::{self, MountLine};
 
 use crate::command::run;
 
@@ -330,57 +331,31 @@ impl Drop for Volume {
 
 /// True when `dir` is a mount point, also of a dead daemon.
 pub fn is_mounted(dir: &Path) -> Result<bool> {
-    let dir = std::path::absolute(dir)?;
-    Ok(mounts_below(&dir)?.iter().any(|mount| mount.dir == dir))
-}
-
-/// Something mounted.
-#[derive(Debug)]
-pub struct Mount {
-    /// Where.
-    pub dir: PathBuf,
-    /// The minor number of its device.
-    minor: String,
-    is_fuse: bool,
+    Ok(mounts::at(&std::path::absolute(dir)?)?.is_some())
 }
 
 /// What is mounted at a directory or below it, in the order in which it was.
-pub fn mounts_below(dir: &Path) -> Result<Vec<Mount>> {
-    let mounts = std::fs::read_to_string("/proc/self/mountinfo")?;
-    let mounts = mounts.lines().filter_map(|line| {
-        let mut fields = line.split(' ');
-        let (_, minor) = fields.nth(2)?.split_once(':')?;
-        // What would end a field or a line is written in octal.
-        let escapes = [
-            ("\\040", " "),
-            ("\\011", "\t"),
-            ("\\012", "\n"),
-            ("\\134", "\\"),
-        ];
-        let dir = fields.nth(1)?.to_owned();
-        let dir = escapes
-            .iter()
-            .fold(dir, |dir, (octal, byte)| dir.replace(octal, byte));
-        Some(Mount {
-            dir: dir.into(),
-            minor: minor.to_owned(),
-            is_fuse: line.contains(" - fuse"),
-        })
-    });
-    Ok(mounts.filter(|mount| mount.dir.starts_with(dir)).collect())
+pub fn mounts_below(dir: &Path) -> Result<Vec<MountLine>> {
+    let mut mounts = mounts::list()?;
+    mounts.retain(|mount| mount.mount_point.starts_with(dir));
+    Ok(mounts)
 }
 
 /// Makes every call on the FUSE mounts below `work` return, whatever their daemons do.
 pub fn cut_off(work: &Path) -> Result<()> {
     const CONTROL: &str = "/sys/fs/fuse/connections";
     let control = Path::new(CONTROL);
-    for mount in mounts_below(work)?.iter().filter(|mount| mount.is_fuse) {
+    let mut mounts = mounts_below(work)?;
+    mounts.retain(|mount| mount.fs_type.starts_with("fuse"));
+    for mount in mounts {
         // With one connection at least it is empty only where nobody has mounted it.
         if std::fs::read_dir(control)?.next().is_none() {
             run(Command::new("mount").args(["-t", "fusectl", "fusectl", CONTROL]))?;
         }
-        std::fs::write(control.join(&mount.minor).join("abort"), b"1")
-            .with_context(|| format!("cutting off {}", mount.dir.display()))?;
+        if let Some((_, minor)) = mount.device.split_once(':') {
+            std::fs::write(control.join(minor).join("abort"), b"1")
+                .with_context(|| format!("cutting off {}", mount.mount_point.display()))?;
+        }
     }
     Ok(())
 }

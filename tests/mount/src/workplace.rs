@@ -48,8 +48,11 @@ impl Workplace {
             let is_of_a_run = name.to_string_lossy().starts_with(PREFIX)
                 && entry.file_type().is_ok_and(|kind| kind.is_dir())
                 && path.join(MARK).is_file();
+            if !is_of_a_run {
+                continue;
+            }
             // Another run may be removing its own.
-            let Some(_lock) = locked(&path).ok().flatten().filter(|_| is_of_a_run) else {
+            let Ok(Some(_lock)) = locked(&path) else {
                 continue;
             };
             // What cannot be taken away holds nobody up.
@@ -94,7 +97,7 @@ fn remove(dir: &Path) -> Result<()> {
     cut_off(dir)?;
     // What was mounted last goes first: it may stand on another.
     for mount in mounts_below(dir)?.iter().rev() {
-        run(Command::new("umount").arg("-l").arg(&mount.dir))?;
+        run(Command::new("umount").arg("-l").arg(&mount.mount_point))?;
     }
     let left = mounts_below(dir)?;
     ensure!(left.is_empty(), "still mounted: {left:?}");
