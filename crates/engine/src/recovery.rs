@@ -240,7 +240,7 @@ fn open_as_reported(
         reserve_basis_points: footer.reserve_basis_points,
     });
     let has_void = replayed.left_out.any;
-    go_on(&volume, report, &stale, &summary, (leave_zone, has_void))?;
+    go_on(&volume, report, &stale, &summary, leave_zone, has_void)?;
     Ok((volume, summary))
 }
 
@@ -345,7 +345,8 @@ fn go_on(
     report: &[ZoneInfo],
     stale: &[ZoneId],
     summary: &RecoveryReport,
-    (leave_zone, has_void): (bool, bool),
+    leave_zone: bool,
+    has_void: bool,
 ) -> Result<()> {
     if summary.has_lost_metadata() {
         tracing::error!(?summary, "metadata is lost with a zone: read-only");
@@ -358,25 +359,19 @@ fn go_on(
     volume.zones.suspect_kept_space(&volume.media);
     let held = resume_writing(volume, report, stale, summary.new_epoch, has_void)?;
     let mut finished = volume.find_truncations();
-    let is_needed = leave_zone || volume.zones.log_is_failing();
+    let is_needed = finished.is_err() || leave_zone || volume.zones.log_is_failing();
     if finished.is_ok() && (is_needed || !held.is_empty()) {
         // Who has the turn keeps others from packing into what is held.
         let _packing = volume.packing_turn.try_take();
         finished = volume.checkpoint();
-        if let Err(error) = &finished
-            && !is_needed
-        {
-            tracing::warn!(%error, "zones are ended that a checkpoint would have gone on in");
-            volume
-                .zones
-                .leave(&volume.media, |zone| held.contains(&zone));
-            finished = Ok(());
-        }
     }
-    if finished.is_err() {
-        volume
-            .zones
-            .leave(&volume.media, |zone| held.contains(&zone));
+    if let Err(error) = &finished {
+        tracing::warn!(%error, "zones that would be gone on with after a checkpoint are ended");
+        let is_held = |zone| held.contains(&zone);
+        volume.zones.leave(&volume.media, is_held);
+    }
+    if !is_needed {
+        finished = Ok(());
     }
     match finished {
         // A page was lost on the way: what does not need it can be read.

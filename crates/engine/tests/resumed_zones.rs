@@ -44,11 +44,11 @@ fn found(device: &Arc<SimDevice>) -> RecoveryReport {
     Volume::open(device.clone(), options).unwrap().1
 }
 
-/// The zones of a role that are written to.
-fn open_zones(volume: &Volume, device: &SimDevice, role: Role) -> Vec<u32> {
+/// The zones of data that are written to.
+fn open_zones(volume: &Volume, device: &SimDevice) -> Vec<u32> {
     let states = device.report(0..device.geometry().zone_count).unwrap();
     let zones = volume.zones().into_iter();
-    let zones = zones.filter(|zone| zone.entry.role == role);
+    let zones = zones.filter(|zone| zone.entry.role == Role::Data);
     let is_open = |zone: &u32| {
         let state = states[*zone as usize].state;
         state.is_active() && state != ZoneState::Empty
@@ -61,6 +61,14 @@ fn write_pointers(device: &SimDevice) -> Vec<u32> {
     zones.iter().map(|zone| zone.write_pointer).collect()
 }
 
+/// These zones end where they did before.
+fn assert_untouched(zones: &[u32], before: &[u32], device: &SimDevice) {
+    let now = write_pointers(device);
+    for zone in zones.iter().map(|zone| *zone as usize) {
+        assert_eq!(now[zone], before[zone]);
+    }
+}
+
 /// What a crash voids may name zones of data, which then take no writes before the next footer: the mount writes it, and
 /// goes on in them.
 #[test]
@@ -70,15 +78,13 @@ fn zones_are_gone_on_with_though_the_tail_is_cut() {
         let (volume, report) = Volume::open(device.clone(), Options::default()).unwrap();
         assert!(report.tail_cut);
         assert_eq!(volume.statistics().checkpoints, 1);
-        let before = open_zones(&volume, &device, Role::Data);
+        let before = open_zones(&volume, &device);
         assert!(!before.is_empty(), "the zone that was written to is ended");
-        for zone in before.iter().map(|zone| *zone as usize) {
-            assert_eq!(write_pointers(&device)[zone], pointers[zone]);
-        }
+        assert_untouched(&before, &pointers, &device);
         let ino = create(&volume).unwrap();
         volume.write(ino, 0, &noise(3, 12 * 4096), NOW).unwrap();
         volume.sync_file(ino).unwrap();
-        assert_eq!(open_zones(&volume, &device, Role::Data), before);
+        assert_eq!(open_zones(&volume, &device), before);
         let again = open(&Arc::new(device.snapshot().intact()));
         let mut buf = vec![0; 12 * 4096];
         assert_eq!(again.read(ino, 0, &mut buf).unwrap(), buf.len());
@@ -103,16 +109,14 @@ fn a_recovery_that_is_cut_off_leaves_that_to_the_next() {
             let device = Arc::new(device.snapshot().intact());
             let pointers = write_pointers(&device);
             let (volume, report) = Volume::open(device.clone(), Options::default()).unwrap();
-            let open = open_zones(&volume, &device, Role::Data);
+            let open = open_zones(&volume, &device);
             // The footer was there already, or there is none to go on in.
             if report.checkpoint > base || open.is_empty() {
                 continue;
             }
             cut_off_between += u32::from(!report.tail_cut);
             assert_eq!(volume.statistics().checkpoints, 1);
-            for zone in open.iter().map(|zone| *zone as usize) {
-                assert_eq!(write_pointers(&device)[zone], pointers[zone]);
-            }
+            assert_untouched(&open, &pointers, &device);
         }
     }
     assert!(cut_off_between > 0);
