@@ -167,6 +167,7 @@ impl Volume {
         let free_zones = || self.zones.free_zones(part);
         let dead_zones = || self.zones.dead_zones(part);
         let in_reset = || self.zones.zones_in_reset(part);
+        let is_short = || free_zones() <= floor();
         let mut fruitless = 0;
         let mut best = free_zones();
         let (mut in_vain, mut most) = (0, self.zones.free_blocks(part));
@@ -179,7 +180,7 @@ impl Volume {
             // Room is scarce: no zones are kept for a long journal any more.
             self.zones.shorten_journal(0);
         }
-        while self.await_resets(|| free_zones() <= floor()) {
+        while self.await_resets(is_short) {
             add(&self.media.counters.stalls, 1);
             let wanted = match fruitless {
                 // Who waits goes on soon; one zone may be taken for survivors.
@@ -198,7 +199,10 @@ impl Volume {
             }
             let mut goes_on = false;
             let mut hopeless = dead_zones() == 0 && self.meta().cache.changed() == 0;
-            while dead_zones() + in_reset() < wanted {
+            // Somebody else may free what dies here at once: then there is no need to wait for so many.
+            let before = free_zones();
+            let is_served = || free_zones() > before && !is_short();
+            while dead_zones() + in_reset() < wanted && !is_served() {
                 if self.finish_course(part)? {
                     hopeless = false;
                     continue;
@@ -232,8 +236,8 @@ impl Volume {
                     }
                 }
             }
-            if dead_zones() == 0 && in_reset() > 0 {
-                // Somebody else let go of them meanwhile: they are on their way.
+            if is_served() || dead_zones() == 0 && in_reset() > 0 {
+                // Somebody else let go of them meanwhile: they are there, or on their way.
                 continue;
             }
             if hopeless {
@@ -243,7 +247,7 @@ impl Volume {
                 true => self.checkpoint()?,
                 false => self.checkpoint_zones()?,
             }
-            if self.await_resets(|| free_zones() <= floor()) {
+            if self.await_resets(is_short) {
                 self.zones.wait_for_readers();
             }
             let free = free_zones();

@@ -65,6 +65,12 @@ impl Zones {
             return self.budget.spare_zones().saturating_sub(2);
         }
         let growth = table.log_growth(table.journal_blocks_held, &self.budget);
+        // The log takes one zone after the other, and waits for those that are being reset: they are as good as
+        // free for it, but for the next one. If they never come its journal ends earlier.
+        let coming = self.budget.layout.get(&table.in_reset, Part::Metadata);
+        let growth = growth
+            .saturating_sub(coming)
+            .max(growth.min(self.budget.copies));
         self.budget.survivors_floor(changed, table.begun()) + growth
     }
 
