@@ -34,6 +34,46 @@ fn content_survives_remounts() {
     }
 }
 
+/// A file whose last block was lost could not even be overwritten as a whole.
+#[test]
+fn what_is_overwritten_to_the_files_end_is_not_read_before() {
+    let device = fresh(small());
+    let mut model = noise(1, 12_000);
+    let volume = open(&device);
+    let ino = create(&volume).unwrap();
+    volume.write(ino, 0, &model, NOW).unwrap();
+    volume.sync_file(ino).unwrap();
+    drop(volume);
+    for (offset, len, is_read) in [
+        (0, 12_000, false),
+        (4096, 7904, false),
+        (8192, 3900, false),
+        (100, 11_992, true),
+        (4096, 100, true),
+    ] {
+        let volume = open(&device);
+        // The leaf is in memory, the file's blocks are not.
+        let mut found = vec![0; 1];
+        volume.read(ino, 12_200, &mut found).unwrap();
+        let before = device.counters().reads;
+        let bytes = noise(offset + len as u64, len);
+        volume.write(ino, offset, &bytes, NOW).unwrap();
+        let reads = device.counters().reads - before;
+        assert_eq!(reads > 0, is_read, "{offset} {len}: {reads}");
+        let offset = offset as usize;
+        model.resize(model.len().max(offset + len), 0);
+        model[offset..offset + len].copy_from_slice(&bytes);
+        volume.sync_file(ino).unwrap();
+    }
+    let volume = open(&device);
+    // What is behind the end is zeros when the file grows.
+    volume.truncate(ino, 14_000, NOW).unwrap();
+    model.resize(14_000, 0);
+    let mut found = vec![1; 20_000];
+    assert_eq!(volume.read(ino, 0, &mut found).unwrap(), model.len());
+    assert!(found[..model.len()] == model);
+}
+
 /// After `kill -9`, the next mount called the volume cleanly closed: every record had arrived, so
 /// nothing had been cut. What tells is whether the log ends in the word of `close`.
 #[test]

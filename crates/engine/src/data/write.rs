@@ -194,19 +194,21 @@ impl Volume {
     }
 }
 
-/// The first and the last block of a write, if it changes them in part.
-fn partial_blocks(offset: u64, bytes: &[u8]) -> [Option<u64>; 2] {
+/// The first and the last block of a write to a file of some size, if it changes what they hold in part: behind the
+/// file's end there is nothing.
+fn partial_blocks(offset: u64, bytes: &[u8], file_size: u64) -> [Option<u64>; 2] {
     let end = offset + bytes.len() as u64;
     let size = BLOCK_SIZE as u64;
     let head = (!offset.is_multiple_of(size)).then(|| block_of(offset));
-    let tail = (!end.is_multiple_of(size)).then(|| block_of(end));
+    let tail = (!end.is_multiple_of(size) && end < file_size).then(|| block_of(end));
     [head, tail.filter(|t| Some(*t) != head)]
 }
 
 /// A block whose old content is needed and not at hand.
 fn missing_base(staged: &Staged, offset: u64, bytes: &[u8], bases: &Bases) -> Option<u64> {
-    let in_file = blocks_in(staged.size.unwrap_or(0));
-    partial_blocks(offset, bytes)
+    let size = staged.size.unwrap_or(0);
+    let in_file = blocks_in(size);
+    partial_blocks(offset, bytes, size)
         .into_iter()
         .flatten()
         .find(|block| {
