@@ -172,10 +172,14 @@ pub fn detach(dir: &Path) -> Result<()> {
 /// True when `dir` is a mount point, also of a dead daemon.
 pub fn is_mounted(dir: &Path) -> Result<bool> {
     let mounts = std::fs::read_to_string("/proc/self/mountinfo")?;
-    let dir = dir.to_string_lossy();
+    // As the kernel writes it: what would end a field or a line is told in octal.
+    let mut told = dir.to_string_lossy().replace('\\', "\\134");
+    for (told_as, byte) in [("\\040", ' '), ("\\011", '\t'), ("\\012", '\n')] {
+        told = told.replace(byte, told_as);
+    }
     Ok(mounts
         .lines()
-        .any(|line| line.split(' ').nth(4) == Some(&*dir)))
+        .any(|line| line.split(' ').nth(4) == Some(&told)))
 }
 
 /// Runs a command to its end; its standard output, or an error with all it said.

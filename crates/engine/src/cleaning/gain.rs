@@ -8,7 +8,7 @@
 use super::course::FOUND_MAX;
 use crate::Volume;
 use crate::zones::table::ZoneStatus;
-use crate::zones::{Part, Written, written_for};
+use crate::zones::{Part, Written};
 use persimmon_format::table::Role;
 
 /// Blocks won and written.
@@ -22,15 +22,12 @@ pub(super) struct Gain {
 }
 
 impl Gain {
-    /// Of a zone of data with so much garbage and so much that is live, whose leaves are some of so many pages, of so many
-    /// blocks each. What fits in memory until the next checkpoint changes for others too.
-    fn of_data(
-        (garbage, moved): (u64, u64),
-        (pages, blocks): (u64, u64),
-        dirty_pages_max: u64,
-    ) -> Gain {
+    /// Of a zone of data with so much garbage and so much that is live, whose leaves are some of this tree's. What fits
+    /// in memory until the next checkpoint changes for others too.
+    fn of_data((garbage, moved): (u64, u64), tree: Written, dirty_pages_max: u64) -> Gain {
+        let pages = tree.pages;
         let changed = moved.min(moved.div_ceil(FOUND_MAX as u64).saturating_mul(pages));
-        let written = u128::from(written_for(changed, (pages, blocks)));
+        let written = u128::from(tree.for_leaves(changed));
         let alone = u128::from(pages.saturating_sub(dirty_pages_max));
         let again = written * alone / u128::from(pages.max(1));
         Gain {
@@ -83,14 +80,14 @@ impl Weights {
     pub(super) fn gain(&self, victim: &ZoneStatus, valid: u32) -> Gain {
         let moved = u64::from(valid);
         let garbage = u64::from(victim.capacity).saturating_sub(moved);
-        let (pages, blocks) = (self.tree.pages, self.tree.blocks);
         match victim.entry.role {
             Role::Metadata => {
+                let Written { pages, blocks } = self.tree;
                 let pages = u128::from(moved) * u128::from(pages) / u128::from(blocks.max(1));
                 let pages = u64::try_from(pages).unwrap_or(u64::MAX);
                 Gain::of_metadata((garbage, moved), pages, self.chunks, self.pages_moved_max)
             }
-            _ => Gain::of_data((garbage, moved), (pages, blocks), self.dirty_pages_max),
+            _ => Gain::of_data((garbage, moved), self.tree, self.dirty_pages_max),
         }
     }
 }
@@ -157,22 +154,26 @@ impl Volume {
 mod tests {
     use super::*;
 
+    fn tree(pages: u64, blocks: u64) -> Written {
+        Written { pages, blocks }
+    }
+
     #[test]
     fn leaves_that_stay_in_memory_cost_nothing() {
-        let gain = Gain::of_data((10, 500), (4000, 4000), 8192);
+        let gain = Gain::of_data((10, 500), tree(4000, 4000), 8192);
         assert_eq!(gain.again, 0);
         assert!(gain.is_positive());
     }
 
     #[test]
     fn each_block_of_another_leaf_costs_that_leaf() {
-        let gain = Gain::of_data((10, 500), (1_000_000, 2_500_000), 50);
+        let gain = Gain::of_data((10, 500), tree(1_000_000, 2_500_000), 50);
         assert!((1550..=1565).contains(&gain.again), "{gain:?}");
         assert!(!gain.is_positive());
         // A small tree is written once for each time that much is found.
-        let gain = Gain::of_data((10, 500_000), (1000, 1000), 0);
+        let gain = Gain::of_data((10, 500_000), tree(1000, 1000), 0);
         assert_eq!(gain.again, 38_750);
-        assert_eq!(Gain::of_data((10, 500), (0, 0), 0).again, 0);
+        assert_eq!(Gain::of_data((10, 500), tree(0, 0), 0).again, 0);
     }
 
     #[test]

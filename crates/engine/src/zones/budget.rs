@@ -111,6 +111,19 @@ impl Written {
         self.pages -= u64::from(entry.is_used());
         self.blocks -= u64::from(entry.blocks);
     }
+
+    /// Blocks written for so many changes of different leaves: the leaves, and a quarter for the pages above them and
+    /// the chunks that tell where they are.
+    pub(crate) fn for_leaves(&self, leaves: u64) -> u64 {
+        let blocks = u128::from(leaves) * u128::from(self.blocks) / u128::from(self.pages.max(1));
+        u64::try_from(blocks + blocks / 4).unwrap_or(u64::MAX)
+    }
+
+    /// For how many such changes there is room in so many blocks.
+    pub(super) fn leaves_in(&self, room: u64) -> u64 {
+        let leaves = u128::from(room) * 4 / 5 * u128::from(self.pages);
+        u64::try_from(leaves / u128::from(self.blocks.max(1))).unwrap_or(u64::MAX)
+    }
 }
 
 /// Pages that checkpoints may have to write.
@@ -530,19 +543,6 @@ impl Bounds {
             dirty_pages_kept,
         }
     }
-}
-
-/// Blocks written for so many changes of different leaves of a tree of so many pages and blocks: the leaves, and a quarter
-/// for the pages above them and the chunks that tell where they are.
-pub(crate) fn written_for(leaves: u64, (pages, blocks): (u64, u64)) -> u64 {
-    let blocks = u128::from(leaves) * u128::from(blocks) / u128::from(pages.max(1));
-    u64::try_from(blocks + blocks / 4).unwrap_or(u64::MAX)
-}
-
-/// For how many such changes there is room in so many blocks.
-pub(super) fn leaves_of(room: u64, (pages, blocks): (u64, u64)) -> u64 {
-    let leaves = u128::from(room) * 4 / 5 * u128::from(pages) / u128::from(blocks.max(1));
-    u64::try_from(leaves).unwrap_or(u64::MAX)
 }
 
 /// A share in hundredths of a percent.

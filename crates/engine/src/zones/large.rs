@@ -18,7 +18,7 @@
 use persimmon_device::ZoneId;
 use persimmon_format::table::Role;
 
-use super::budget::{JOURNAL_OVERSHOOT, Pages, leaves_of, share, written_for};
+use super::budget::{JOURNAL_OVERSHOOT, Pages, share};
 use super::layout::Part;
 use super::stream::Stream;
 use super::table::{NoWriter, Shortage, Table, Zones};
@@ -344,9 +344,8 @@ impl Zones {
         // What is found at once is moved in the order of files, and makes each page dirty once.
         let live = table.needed_for_best().min(self.budget.zone_blocks);
         let pages = live.min(live.div_ceil(found_at_once) * changed.all);
-        let tree = (changed.written.pages, changed.written.blocks);
-        let written = written_for(pages, tree);
-        let needed = written + self.budget.next_checkpoint_blocks(changed);
+        let tree = changed.written;
+        let needed = tree.for_leaves(pages) + self.budget.next_checkpoint_blocks(changed);
         match () {
             () if table.free_for(Role::Data, &self.budget) + 1 < self.budget.spare_zones() => {
                 Last::Taken
@@ -355,7 +354,7 @@ impl Zones {
                 let spared = left.saturating_sub(self.budget.next_checkpoint_blocks(changed));
                 let open = table.unwritten_blocks();
                 let open = open.saturating_sub(needed_for(open) - open);
-                let leaves = leaves_of(spared, tree);
+                let leaves = tree.leaves_in(spared);
                 Last::ForMetadata {
                     blocks: open.min(leaves),
                     leaves,

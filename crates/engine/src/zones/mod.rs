@@ -24,7 +24,7 @@ pub(crate) mod trace;
 pub(crate) mod victims;
 pub(crate) mod writer;
 
-pub(crate) use budget::{Budget, Pages, Written, written_for};
+pub(crate) use budget::{Budget, Pages, Written};
 pub(crate) use large::{Last, Places};
 pub(crate) use layout::Part;
 pub(crate) use lifetime::Life;
