@@ -1,0 +1,138 @@
+//! Checkpoints of the zones alone: they free zones, and leave the pages that changed to the journal.
+
+use std::collections::BTreeSet;
+use std::sync::atomic::Ordering;
+
+use persimmon_format::footer::Footer;
+use persimmon_format::table::ZitEntry;
+use persimmon_format::zone_header::COMPACT;
+use persimmon_format::{Addr, Lsn};
+
+use super::changes::Changes;
+use super::tables::Counts;
+use crate::Volume;
+use crate::error::Result;
+use crate::faults::{Fault, fault};
+use crate::statistics::add;
+
+/// Which journals a checkpoint of the zones alone may let stand.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Journal {
+    /// Those that may still go on.
+    WithinBounds,
+    /// All: a whole checkpoint, which would end it, has found no room.
+    OfAnyLength,
+}
+
+impl Volume {
+    /// Frees the zones in which nothing is valid: by a checkpoint of the zones alone, if that can be.
+    ///
+    /// It says of the tree what the last whole checkpoint said, and of the zones what there is now;
+    /// between both lies the journal, whose records are durable and which has every change
+    /// of the tree. So its cut is as good as any, and costs some chunks of the ZIT and a footer.
+    pub(crate) fn checkpoint_zones(&self) -> Result<()> {
+        self.check_writable()?;
+        self.log.wait_for_superseding()?;
+        {
+            let turn = self.checkpoint_turn.take();
+            let written = self.write_zone_checkpoint(Journal::WithinBounds);
+            drop(turn);
+            self.zones.start_resets(&self.media);
+            if written? {
+                return Ok(());
+            }
+        }
+        self.checkpoint()
+    }
+
+    /// False if it has to be a whole one: the journal since the last one does not have it all, not
+    /// all of it can be replayed, or it is as long as it may get.
+    pub(super) fn write_zone_checkpoint(&self, journal: Journal) -> Result<bool> {
+        // The zones that go are named by the tree on the device. Were the journal lost that knows better,
+        // summaries would still tell where cleaning moved most of what was in them.
+        self.settle_summaries(|writer| writer.has_moved);
+        self.zones.examine(&self.media);
+        let Some(before) = self.checkpoint_state().footer.clone() else {
+            return Ok(false);
+        };
+        let (log, mut zones) = {
+            let _meta = self.meta_mut();
+            self.check_writable()?;
+            if self.unlogged.load(Ordering::Relaxed) {
+                return Ok(false);
+            }
+            (self.log.cut(), self.zones.cut())
+        };
+        let is_too_long = journal == Journal::WithinBounds && self.journal_is_full();
+        if is_too_long || !log.is_sound || log.last_failure > before.cut {
+            return Ok(false);
+        }
+        self.log
+            .commit(&self.media, &self.zones, log.lsn, false, None)?;
+        self.zones.examine(&self.media);
+        if self.log.has_failures(&log) || self.zones.log_is_failing() {
+            return Ok(false);
+        }
+        let number = self.next_checkpoint();
+        let changes = match self.changes(&zones.entries, log.lsn > before.cut) {
+            Some(changes) => changes,
+            None => {
+                let mut written = BTreeSet::new();
+                let mut counts = Counts {
+                    live: &self.zones,
+                    cut: &mut zones.entries,
+                };
+                self.write_zit(number, &mut counts, &mut written)?;
+                Changes {
+                    overrides: self.overrides(&zones, &written),
+                    counts: Vec::new(),
+                }
+            }
+        };
+        if fault(Fault::ResetBeforeZones) {
+            self.let_go_unused(&std::mem::take(&mut zones.resets));
+            self.zones.settle_resets(&self.media);
+        }
+        self.media.flush()?;
+        let footer = Footer {
+            checkpoint: number,
+            counted: Lsn(log.lsn.0 + u64::from(fault(Fault::CountedTooHigh))),
+            write_clock: zones.write_clock,
+            next_zone_sequence: zones.next_sequence,
+            zit: self.checkpoint_state().zit_chunks.clone(),
+            overrides: changes.overrides,
+            counts: changes.counts,
+            ..before
+        };
+        // The part of the log that is needed begins where it did.
+        let unneeded = self.log.write_footer(
+            &self.media,
+            &self.zones,
+            &footer.encode(),
+            footer.counted,
+            footer.replay.sequence,
+        )?;
+        self.checkpoint_state().footer = Some(footer);
+        add(&self.media.counters.zone_checkpoints, 1);
+        self.zones
+            .let_go(&self.media, unneeded.iter().map(|zone| zone.zone));
+        self.zones.examine(&self.media);
+        if self.zones.log_is_failing() {
+            // Without the journal the footer leads to a tree that names what lies in these zones.
+            return Ok(false);
+        }
+        self.let_go_unused(&zones.resets);
+        Ok(true)
+    }
+
+    /// What the next footer tells of zones in place of chunks, if it is one that has a place for it. None where chunks are to be
+    /// written.
+    fn changes(&self, now: &[ZitEntry], past_cut: bool) -> Option<Changes> {
+        let state = self.checkpoint_state();
+        let are_all_written = state.zit_chunks.iter().all(|addr| *addr != Addr::ZERO);
+        if !past_cut || !are_all_written || self.identity.incompatible & COMPACT == 0 {
+            return None;
+        }
+        Changes::between(&state.written_zit, now, self.zones.budget.zone_blocks)
+    }
+}

@@ -1,0 +1,159 @@
+//! Where the pages and chunks of a checkpoint are written.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use persimmon_device::{Buffer, ZoneId};
+use persimmon_format::table::MatEntry;
+use persimmon_format::{Addr, PageId};
+
+use crate::Volume;
+use crate::error::Result;
+use crate::media::wait_all;
+use crate::meta::{Page, store};
+use crate::statistics::Class;
+use crate::zones::table::{NoWriter, Shortage};
+use crate::zones::{Part, Stream, Tries, ZoneWriter};
+
+/// Blocks of pages written before waiting for them.
+const BATCH_BLOCKS: usize = 256;
+
+impl Volume {
+    pub(crate) fn write_pages(
+        &self,
+        pages: &[&(PageId, Arc<Page>)],
+        number: u64,
+        stream: Stream,
+        written: &mut BTreeSet<ZoneId>,
+    ) -> Result<Vec<(PageId, MatEntry)>> {
+        let class = match stream {
+            Stream::ColdMetadata => Class::CleanedMetadata,
+            _ => Class::Metadata,
+        };
+        let mut places = Vec::with_capacity(pages.len());
+        for group in pages.chunks(BATCH_BLOCKS / 2) {
+            let sealed: Vec<Buffer> = group
+                .iter()
+                .map(|(_, page)| store::seal(page, &self.identity, &self.key, number))
+                .collect();
+            let addrs = self.write_metadata(stream, class, &sealed, written)?;
+            for (((id, _), addr), buffer) in group.iter().zip(addrs).zip(&sealed) {
+                places.push((
+                    *id,
+                    MatEntry {
+                        addr,
+                        blocks: buffer.blocks() as u16,
+                    },
+                ));
+            }
+        }
+        Ok(places)
+    }
+
+    /// A writer for metadata, for which so many zones are left alone. Cold pages have a zone of their own while there are plenty.
+    fn metadata_writer(&self, stream: Stream, floor: u32) -> Result<ZoneWriter> {
+        let budget = &self.zones.budget;
+        if stream == Stream::ColdMetadata
+            && let Ok(writer) =
+                self.zones
+                    .checkout(&self.media, stream, budget.data_floor_max, Shortage::Share)
+        {
+            return Ok(writer);
+        }
+        loop {
+            let seen = self.zones.resets_ended();
+            let writer = self
+                .zones
+                .checkout(&self.media, Stream::Metadata, floor, Shortage::Share);
+            match writer {
+                Ok(writer) => return Ok(writer),
+                Err(NoWriter::NeedRoom) if self.zones.settle_a_reset(&self.media, seen) => {}
+                Err(NoWriter::NeedRoom) => return Err(self.zones.no_zone()),
+                Err(NoWriter::Failed(error)) => return Err(error),
+            }
+        }
+    }
+
+    /// Writes sealed blocks to metadata zones and waits for them. Returns where each went.
+    pub(super) fn write_metadata(
+        &self,
+        stream: Stream,
+        class: Class,
+        sealed: &[Buffer],
+        written: &mut BTreeSet<ZoneId>,
+    ) -> Result<Vec<Addr>> {
+        let budget = &self.zones.budget;
+        let floor = match class {
+            Class::Checkpoint => budget.chunks_floor(),
+            _ => budget.pages_floor(),
+        };
+        let mut addrs = Vec::with_capacity(sealed.len());
+        let mut tries = Tries::default();
+        while let Some(next) = sealed.get(addrs.len()) {
+            let seen = self.zones.resets_ended();
+            let mut writer = self.metadata_writer(stream, floor)?;
+            // Chunks go where pages go that are not cold.
+            let kept = match class != Class::Checkpoint && writer.stream == Stream::Metadata {
+                true => self.blocks_for_chunks(),
+                false => 0,
+            };
+            let room = writer.capacity - writer.write_pointer;
+            if kept > 0 && next.blocks() + kept > room {
+                self.zones.give_back(&self.media, writer);
+                if self.zones.settle_a_reset(&self.media, seen) {
+                    continue;
+                }
+                return Err(self.zones.no_zone());
+            }
+            if next.blocks() > room {
+                // Too little is left for a page: end the zone.
+                writer.failed = true;
+                self.zones.give_back(&self.media, writer);
+                continue;
+            }
+            let mut data = Vec::new();
+            let mut blocks = 0;
+            for buffer in &sealed[addrs.len()..] {
+                if blocks + buffer.blocks() + kept > room {
+                    break;
+                }
+                blocks += buffer.blocks();
+                data.push(buffer.clone());
+            }
+            let sizes: Vec<u32> = data.iter().map(Buffer::blocks).collect();
+            let mut pending = Vec::new();
+            let mut addr = writer.write_blocks(&self.media, class, data, &mut pending);
+            let result = wait_all(pending);
+            written.insert(writer.zone);
+            writer.failed = result.is_err();
+            let zone = writer.zone;
+            self.zones.give_back(&self.media, writer);
+            match result {
+                Ok(()) => {
+                    tries.succeeded();
+                    for size in sizes {
+                        addrs.push(addr);
+                        addr = addr.offset(size);
+                    }
+                }
+                Err(error) => {
+                    tracing::warn!(zone = zone.0, %error, "metadata zone failed");
+                    tries.failed(&self.zones, zone, error.into())?;
+                }
+            }
+        }
+        Ok(addrs)
+    }
+
+    /// Blocks that pages leave to the chunks that follow them: where zones are large no zone is kept for those, and a
+    /// checkpoint whose pages are written must not fail, for then those of the zones alone would too.
+    fn blocks_for_chunks(&self) -> u32 {
+        let budget = &self.zones.budget;
+        if budget.large.is_none() || self.zones.free_zones(Part::Metadata) > 0 {
+            return 0;
+        }
+        let of_pages = self.meta().mat.chunks().len();
+        let of_zones = self.checkpoint_state().zit_chunks.len();
+        ((of_pages + of_zones) as u64).min(budget.zone_blocks / 4) as u32
+    }
+}

@@ -1,0 +1,191 @@
+//! The chunks of the two tables that a checkpoint writes, and the valid counts that change with where pages and chunks are.
+
+use std::collections::BTreeSet;
+
+use persimmon_device::{Buffer, BufferMut, ZoneId};
+use persimmon_format::envelope::{self, BLOCK_PAYLOAD, HEADER_LEN, Kind};
+use persimmon_format::table::{MatEntry, ZitEntry};
+use persimmon_format::{Addr, PageId};
+
+use crate::Volume;
+use crate::error::Result;
+use crate::meta::Meta;
+use crate::statistics::Class;
+use crate::zones::{self, Stream, Zones};
+
+/// Valid counts, kept in the live table and in the one this checkpoint writes.
+pub(super) struct Counts<'a> {
+    pub(super) live: &'a Zones,
+    pub(super) cut: &'a mut [ZitEntry],
+}
+
+impl Counts<'_> {
+    fn add(&mut self, addr: Addr, blocks: u16) {
+        self.live.add_metadata(addr, blocks.into());
+        if let Some(entry) = self.cut.get_mut(addr.zone().0 as usize) {
+            entry.valid = entry.valid.saturating_add(blocks.into());
+        }
+    }
+
+    fn sub(&mut self, addr: Addr, blocks: u16) {
+        self.live.sub_metadata(addr, blocks.into());
+        if let Some(entry) = self.cut.get_mut(addr.zone().0 as usize) {
+            entry.valid = entry.valid.saturating_sub(blocks.into());
+        }
+    }
+
+    /// A chunk or page moved from `old` (if it was anywhere) to `new`.
+    pub(super) fn moved(&mut self, old: MatEntry, new: MatEntry) {
+        if old.is_used() {
+            self.sub(old.addr, old.blocks);
+        }
+        if new.is_used() {
+            self.add(new.addr, new.blocks);
+        }
+    }
+}
+
+fn chunk_at(addr: Addr) -> MatEntry {
+    MatEntry {
+        addr,
+        blocks: u16::from(addr != Addr::ZERO),
+    }
+}
+
+impl Volume {
+    fn seal_chunk(&self, kind: Kind, chunk: usize, number: u64, payload: &[u8]) -> Buffer {
+        debug_assert!(payload.len() <= BLOCK_PAYLOAD);
+        let mut block = BufferMut::zeroed(1);
+        block[HEADER_LEN..HEADER_LEN + payload.len()].copy_from_slice(payload);
+        envelope::seal(
+            &mut block,
+            &self.key,
+            kind,
+            chunk as u64,
+            number,
+            payload.len(),
+        );
+        block.freeze()
+    }
+
+    pub(super) fn write_mat(
+        &self,
+        number: u64,
+        counts: &mut Counts<'_>,
+        written: &mut BTreeSet<ZoneId>,
+    ) -> Result<()> {
+        let (chunks, sealed): (Vec<usize>, Vec<Buffer>) = {
+            let meta = self.meta();
+            let encode = |chunk| {
+                let payload = meta.mat.encode_chunk(chunk);
+                (
+                    chunk,
+                    self.seal_chunk(Kind::MatChunk, chunk, number, &payload),
+                )
+            };
+            meta.mat.changed_chunks().into_iter().map(encode).unzip()
+        };
+        let addrs = self.write_metadata(Stream::Metadata, Class::Checkpoint, &sealed, written)?;
+        let mut meta = self.meta_mut();
+        for (chunk, addr) in chunks.into_iter().zip(addrs) {
+            let old = meta.mat.moved_chunk(chunk, addr);
+            counts.moved(chunk_at(old), chunk_at(addr));
+        }
+        Ok(())
+    }
+
+    /// Writes the changed chunks of the ZIT. A chunk that moves changes the count of the zone it
+    /// leaves, which may change another chunk: those are found first. The counts of the zones
+    /// written into go to the footer.
+    pub(super) fn write_zit(
+        &self,
+        number: u64,
+        counts: &mut Counts<'_>,
+        written: &mut BTreeSet<ZoneId>,
+    ) -> Result<()> {
+        let mut state = self.checkpoint_state();
+        let per_chunk = ZitEntry::PER_CHUNK;
+        let mut dirty = BTreeSet::new();
+        loop {
+            let found: Vec<usize> = (0..state.zit_chunks.len())
+                .filter(|chunk| {
+                    let range =
+                        chunk * per_chunk..((chunk + 1) * per_chunk).min(state.written_zit.len());
+                    !dirty.contains(chunk)
+                        && (state.zit_chunks[*chunk] == Addr::ZERO
+                            || counts.cut[range.clone()] != state.written_zit[range])
+                })
+                .collect();
+            if found.is_empty() {
+                break;
+            }
+            for chunk in found {
+                dirty.insert(chunk);
+                counts.moved(chunk_at(state.zit_chunks[chunk]), MatEntry::NONE);
+                state.zit_chunks[chunk] = Addr::ZERO;
+            }
+        }
+        let encoded: Vec<ZitEntry> = counts.cut.to_vec();
+        drop(state);
+        let sealed: Vec<Buffer> = dirty
+            .iter()
+            .map(|chunk| {
+                let mut payload = Vec::with_capacity(BLOCK_PAYLOAD);
+                for entry in encoded.iter().skip(chunk * per_chunk).take(per_chunk) {
+                    entry.encode(&mut payload);
+                }
+                self.seal_chunk(Kind::ZitChunk, *chunk, number, &payload)
+            })
+            .collect();
+        let addrs = self.write_metadata(Stream::Metadata, Class::Checkpoint, &sealed, written)?;
+        let mut state = self.checkpoint_state();
+        for (chunk, addr) in dirty.into_iter().zip(addrs) {
+            counts.moved(MatEntry::NONE, chunk_at(addr));
+            state.zit_chunks[chunk] = addr;
+        }
+        state.written_zit = encoded;
+        Ok(())
+    }
+
+    /// The entries of the zones that a checkpoint wrote into.
+    pub(super) fn overrides(
+        &self,
+        zones: &zones::Cut,
+        written: &BTreeSet<ZoneId>,
+    ) -> Vec<(ZoneId, ZitEntry)> {
+        let written = written.iter();
+        written
+            .flat_map(|zone| self.media.pairs.both(*zone))
+            .filter_map(|zone| {
+                let now = self.zones.entry(zone)?;
+                let valid = zones.entries.get(zone.0 as usize)?.valid;
+                Some((zone, ZitEntry { valid, ..now }))
+            })
+            .collect()
+    }
+
+    /// Asks the next checkpoint to move what lies in a metadata zone: pages, and chunks of the
+    /// tables. Returns the pages that must be in memory first.
+    pub(crate) fn move_metadata_from(&self, zone: ZoneId) -> Vec<PageId> {
+        let mut state = self.checkpoint_state();
+        for chunk in 0..state.zit_chunks.len() {
+            if state.zit_chunks[chunk].zone() == zone && state.zit_chunks[chunk] != Addr::ZERO {
+                // An entry that differs makes the chunk be written again.
+                let first = chunk * ZitEntry::PER_CHUNK;
+                if let Some(entry) = state.written_zit.get_mut(first) {
+                    entry.resets = entry.resets.wrapping_sub(1);
+                }
+            }
+        }
+        drop(state);
+        let mut meta = self.meta_mut();
+        let Meta { mat, .. } = &mut *meta;
+        for chunk in 0..mat.chunks().len() {
+            let addr = mat.chunks()[chunk];
+            if addr != Addr::ZERO && addr.zone() == zone {
+                mat.touch_chunk(chunk);
+            }
+        }
+        mat.pages_at(|addr| addr.zone() == zone)
+    }
+}

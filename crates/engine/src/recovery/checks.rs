@@ -1,0 +1,98 @@
+//! What a volume and its newest footer say is checked before anything is built on it.
+
+use persimmon_format::Lsn;
+use persimmon_format::footer::Footer;
+use persimmon_format::table::MatEntry;
+use persimmon_format::zone_header::{KNOWN_READ_ONLY_COMPATIBLE, VolumeIdentity};
+
+use crate::error::{Error, Result};
+use crate::log::scan::FoundZone;
+use crate::media::Media;
+use crate::meta::Meta;
+use crate::options::Options;
+
+/// Counters of a volume stay far below this: one million a second for a hundred thousand years.
+const COUNTER_LIMIT: u64 = 1 << 62;
+
+pub(super) fn check_identity(
+    identity: &VolumeIdentity,
+    media: &Media,
+    options: &Options,
+) -> Result<()> {
+    let geometry = media.geometry();
+    if identity.zone_count != geometry.zone_count || identity.zone_blocks != geometry.zone_blocks {
+        return Err(Error::NoVolume(format!(
+            "the volume was made on a device of {} zones of {} blocks, this one has {} of {}: it \
+             is a truncated or resized copy; restore the whole device",
+            identity.zone_count, identity.zone_blocks, geometry.zone_count, geometry.zone_blocks
+        )));
+    }
+    if identity.metadata_zones != geometry.metadata_zones {
+        return Err(Error::NoVolume(format!(
+            "the volume was made with {} zones on a device for metadata, here there are {}; name the \
+             devices that were given to mkfs",
+            identity.metadata_zones, geometry.metadata_zones
+        )));
+    }
+    let unknown = identity.read_only_compatible & !KNOWN_READ_ONLY_COMPATIBLE;
+    if unknown != 0 && !options.read_only {
+        return Err(Error::NoVolume(format!(
+            "the volume uses features {unknown:#x} that this program cannot write; mount it \
+             read-only, or use a newer persimmon"
+        )));
+    }
+    Ok(())
+}
+
+pub(super) fn check_footer(media: &Media, footer: &Footer) -> Result<()> {
+    check_counters(&[
+        ("the number of the checkpoint", footer.checkpoint),
+        ("the last record of the checkpoint", footer.cut.0),
+        ("the last record that it counted", footer.counted.0),
+        ("the log block to replay from", footer.replay.sequence),
+        ("the next inode", footer.next_ino),
+        ("the number of inodes", footer.inodes),
+        ("the number of reserved blocks", footer.reserved_blocks),
+        ("the write clock", footer.write_clock),
+        ("the next zone's sequence", footer.next_zone_sequence),
+    ])?;
+    // Each page takes a block at least, and ids are dense.
+    let geometry = media.geometry();
+    let blocks = u64::from(geometry.zone_count) * u64::from(geometry.zone_blocks);
+    let chunks_max = blocks / MatEntry::PER_CHUNK as u64 + 1;
+    if footer.mat.len() as u64 > chunks_max {
+        return Err(Error::Inconsistent(format!(
+            "the page table has {} chunks, the device room for {chunks_max}",
+            footer.mat.len()
+        )));
+    }
+    Ok(())
+}
+
+/// What replay found at the end of the history.
+pub(super) fn check_end(
+    last: Lsn,
+    epoch: u32,
+    log_end: Option<&FoundZone>,
+    meta: &Meta,
+) -> Result<()> {
+    check_counters(&[
+        ("the last record of the log", last.0),
+        ("the log's epoch", u64::from(epoch) << 32),
+        (
+            "the log's last zone",
+            log_end.map_or(0, |f| f.zone.first_log_sequence),
+        ),
+        ("the next inode", meta.next_ino),
+    ])
+}
+
+/// What is counted up from here on must have room: a number that cannot be is damage.
+fn check_counters(counters: &[(&str, u64)]) -> Result<()> {
+    match counters.iter().find(|(_, count)| *count >= COUNTER_LIMIT) {
+        None => Ok(()),
+        Some((what, count)) => Err(Error::Inconsistent(format!(
+            "{what} is {count}, which no volume reaches"
+        ))),
+    }
+}

@@ -1,0 +1,160 @@
+//! What the journal past the cut says is applied to what the checkpoint says.
+
+use persimmon_device::ZoneState;
+use persimmon_format::extent::Extent;
+use persimmon_format::footer::Footer;
+use persimmon_format::record::Op;
+use persimmon_format::{Lsn, PageId, VolumeKey};
+
+use crate::arrival::Arrival;
+use crate::error::{Error, Result};
+use crate::faults::{Fault, fault};
+use crate::log::replay::{LeftOut, Replay};
+use crate::media::Media;
+use crate::meta::{Meta, apply, store};
+use crate::zones::Zones;
+use crate::zones::table::Found;
+
+/// What records are applied to, beside the metadata.
+pub(super) struct Target<'a> {
+    pub(super) key: &'a VolumeKey,
+    pub(super) zones: &'a Zones,
+    /// What the ZIT counts in them.
+    pub(super) found: &'a [Found],
+    pub(super) mat_lost: bool,
+}
+
+/// What came of the journal past the cut.
+pub(super) struct Replayed {
+    pub(super) last: Lsn,
+    pub(super) left_out: LeftOut,
+    pub(super) records: u64,
+    pub(super) changes_lost: u64,
+}
+
+/// Applies the records past the cut up to the history's end.
+pub(super) fn replay_records(
+    replay: &Replay<'_>,
+    footer: &Footer,
+    arrival: &Arrival<'_>,
+    target: &Target<'_>,
+    meta: &mut Meta,
+) -> Result<Replayed> {
+    let (mut records, mut changes_lost) = (0, 0);
+    let mut uncounted = footer.counted > footer.cut && !fault(Fault::CountedTwice);
+    let mut apply = |lsn: Lsn, ops: &[Op]| -> Result<()> {
+        // Up to here the ZIT has counted already, and zones may be in another use by now.
+        if uncounted && lsn > footer.counted {
+            target.zones.set_counts(target.found);
+            uncounted = false;
+        }
+        if !uncounted {
+            adopt(target.zones, ops);
+        }
+        changes_lost += apply_record(arrival.media, target, meta, ops)?;
+        Ok(())
+    };
+    let mut backwards = Vec::new();
+    let (last, left_out) = replay.run(footer.cut, |record| {
+        let asked = record.lsn > replay.trusted && !fault(Fault::UnsafeClassic);
+        if asked && !arrival.of(&record.ops)? {
+            return Ok(fault(Fault::LostRecordSkipped));
+        }
+        records += 1;
+        if fault(Fault::ReplayedBackwards) {
+            backwards.push(record);
+            return Ok(true);
+        }
+        apply(record.lsn, &record.ops)?;
+        Ok(true)
+    })?;
+    for record in backwards.iter().rev() {
+        apply(record.lsn, &record.ops)?;
+    }
+    if uncounted {
+        target.zones.set_counts(target.found);
+    }
+    target.zones.forget_deaths();
+    Ok(Replayed {
+        last,
+        left_out,
+        records,
+        changes_lost,
+    })
+}
+
+fn apply_record(media: &Media, target: &Target<'_>, meta: &mut Meta, ops: &[Op]) -> Result<u64> {
+    let Target {
+        key,
+        zones,
+        mat_lost,
+        ..
+    } = *target;
+    if ensure(media, key, meta, ops, mat_lost)? {
+        apply::apply(meta, zones, ops)?;
+        return Ok(0);
+    }
+    // A page is lost with its zone. What does not need it is as it should be.
+    let mut lost = 0;
+    for op in ops {
+        let op = std::slice::from_ref(op);
+        if ensure(media, key, meta, op, mat_lost)? {
+            apply::apply(meta, zones, op)?;
+        } else {
+            lost += 1;
+        }
+    }
+    Ok(lost)
+}
+
+/// Zones that records refer to hold data.
+fn adopt(zones: &Zones, ops: &[Op]) {
+    for op in ops {
+        if let Op::Map {
+            extent: Extent::Frame { addr, .. },
+            ..
+        } = op
+        {
+            zones.adopt(addr.zone());
+        }
+    }
+}
+
+/// Reads the pages that operations need; false if one of them is lost with a zone that failed.
+fn ensure(
+    media: &Media,
+    key: &VolumeKey,
+    meta: &mut Meta,
+    ops: &[Op],
+    mat_lost: bool,
+) -> Result<bool> {
+    loop {
+        let id = match apply::ensure(meta, ops) {
+            Ok(()) => return Ok(true),
+            Err(Error::PageMissing(id)) => id,
+            Err(error) => return Err(error),
+        };
+        if let Err(error) = fetch(media, key, meta, id) {
+            let gone = match meta.mat.get(id) {
+                None => mat_lost,
+                Some(entry) => {
+                    let zone = entry.addr.zone();
+                    let report = media.device().report(zone.0..zone.0.saturating_add(1));
+                    report.is_ok_and(|zones| zones.iter().any(|z| z.state == ZoneState::Offline))
+                }
+            };
+            return if gone { Ok(false) } else { Err(error) };
+        }
+    }
+}
+
+fn fetch(media: &Media, key: &VolumeKey, meta: &mut Meta, id: PageId) -> Result<()> {
+    let entry = meta.mat.get(id).ok_or_else(|| no_such_page(id))?;
+    let page = store::fetch(media, key, id, entry)?;
+    meta.cache.insert_clean(id, page);
+    Ok(())
+}
+
+pub(crate) fn no_such_page(id: PageId) -> Error {
+    Error::Inconsistent(format!("metadata page {id} does not exist"))
+}

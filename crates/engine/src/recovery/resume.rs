@@ -1,0 +1,146 @@
+//! A recovered volume becomes writable: zones are gone on with or ended, and a new epoch voids what is later.
+
+use persimmon_device::{ZoneId, ZoneInfo};
+use persimmon_format::table::Role;
+
+use super::RecoveryReport;
+use crate::Volume;
+use crate::arrival::read_header;
+use crate::error::Result;
+
+/// Of the volume, what the room in a zone is at least that is worth a checkpoint: it is gone on with then, and not finished.
+const HELD_SHARE: u64 = 4096;
+
+/// Makes a recovered volume writable, unless it is to be read-only.
+pub(super) fn go_on(
+    volume: &Volume,
+    report: &[ZoneInfo],
+    stale: &[ZoneId],
+    summary: &RecoveryReport,
+    leave_zone: bool,
+    has_void: bool,
+) -> Result<()> {
+    if summary.has_lost_metadata() {
+        tracing::error!(?summary, "metadata is lost with a zone: read-only");
+        volume.make_read_only();
+        return Ok(());
+    }
+    if volume.options.read_only {
+        return Ok(());
+    }
+    volume.zones.suspect_kept_space(&volume.media);
+    let held = resume_writing(volume, report, stale, summary.new_epoch, has_void)?;
+    let mut finished = volume.find_truncations();
+    let is_needed = finished.is_err() || leave_zone || volume.zones.log_is_failing();
+    if finished.is_ok() && (is_needed || !held.is_empty()) {
+        // Who has the turn keeps others from packing into what is held.
+        let _packing = volume.packing_turn.try_take();
+        finished = volume.checkpoint();
+    }
+    if let Err(error) = &finished {
+        tracing::warn!(%error, "zones that would be gone on with after a checkpoint are ended");
+        let is_held = |zone| held.contains(&zone);
+        volume.zones.leave(&volume.media, is_held);
+    }
+    if !is_needed {
+        finished = Ok(());
+    }
+    match finished {
+        // A page was lost on the way: what does not need it can be read.
+        Err(error) if volume.is_read_only() => {
+            tracing::error!(%error, "going on read-only");
+            Ok(())
+        }
+        other => other,
+    }
+}
+
+/// Makes a recovered volume writable. Answers the zones that take no writes before the next footer: until
+/// then nobody writes data.
+fn resume_writing(
+    volume: &Volume,
+    report: &[ZoneInfo],
+    stale: &[ZoneId],
+    new_epoch: bool,
+    has_void: bool,
+) -> Result<Vec<ZoneId>> {
+    // What was found readable is built upon from here on: it must be durable.
+    volume.media.flush()?;
+    // Zones that are not gone on with are finished first: where the log goes on in other zones,
+    // these need their slots. What was in them is told by checksums from then on.
+    let log_zone = volume.log.zone_with_room();
+    let mut held = Vec::new();
+    for (i, info) in report.iter().enumerate() {
+        let zone = ZoneId(i as u32);
+        let Some(entry) = volume.zones.entry(zone) else {
+            continue;
+        };
+        if !info.state.is_active() {
+            continue;
+        }
+        let first = volume.media.pairs.first(zone);
+        let goes_on = match entry.role {
+            Role::Data | Role::Metadata => {
+                // Zones that voided records may name take no writes before the next footer. No record names a zone of
+                // metadata, for one that has changed its role since the last footer says so in its header.
+                let is_named = has_void && entry.role == Role::Data;
+                let room = u64::from(info.capacity.saturating_sub(info.write_pointer));
+                let is_worth_it = room * HELD_SHARE >= volume.zones.budget.user_blocks;
+                // Those whose header was lost are finished too: what is written behind it would not be believed.
+                let goes_on = (!is_named || is_worth_it)
+                    && !stale.contains(&first)
+                    && is_intact(volume, report, zone)
+                    && match volume.media.pairs.is_second(zone) {
+                        // The first came before it.
+                        true => volume.zones.is_open(zone),
+                        false => volume.resume_zone(zone, info),
+                    };
+                held.extend((is_named && goes_on).then_some(zone));
+                goes_on
+            }
+            Role::Log => log_zone == Some(first),
+            Role::Free | Role::Retired => false,
+        };
+        if !goes_on && let Err(error) = volume.media.finish_one(zone) {
+            tracing::warn!(zone = zone.0, %error, "zone could not be finished");
+        }
+    }
+    // What is nobody's decides nothing, whichever way the log is read: no record counts that names
+    // it. It may be all the room there is for the log.
+    let nobodys = volume.zones.nobodys();
+    for zone in &nobodys {
+        volume.reset_zone(*zone);
+    }
+    if !nobodys.is_empty() {
+        volume.media.flush()?;
+    }
+    if new_epoch {
+        volume.log.begin_epoch(&volume.media, &volume.zones)?;
+    }
+    for zone in stale {
+        volume.reset_zone(*zone);
+    }
+    Ok(held)
+}
+
+/// Whether a zone, and its partner, if the volume has two copies of what is in it, have their
+/// headers and end at the same block.
+fn is_intact(volume: &Volume, report: &[ZoneInfo], zone: ZoneId) -> bool {
+    let Some(entry) = volume.zones.entry(zone) else {
+        return false;
+    };
+    let pairs = &volume.media.pairs;
+    let end = |zone: ZoneId| {
+        report
+            .get(zone.0 as usize)
+            .map(|z| (z.state.is_active(), z.write_pointer))
+    };
+    let copies = volume.zones.budget.copies_of(entry.role);
+    let intact = |zone| {
+        end(zone) == end(pairs.first(zone))
+            && read_header(&volume.media, volume.identity(), zone).is_ok_and(|h| {
+                h.is_some_and(|h| h.role == entry.role && h.sequence == entry.sequence)
+            })
+    };
+    pairs.both(zone).count() == copies as usize && pairs.both(zone).all(intact)
+}
