@@ -159,7 +159,7 @@ pub struct Paths(pub Vec<Option<String>>);
 /// Words for whoever asked.
 pub fn carry_out(
     volume: &Volume,
-    commit: Option<&CommitInterval>,
+    commit: &CommitInterval,
     command: &[u8],
 ) -> Result<Vec<u8>, String> {
     let command = serde_json::from_slice(command)

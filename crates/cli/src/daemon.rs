@@ -4,7 +4,6 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::thread;
-use std::time::Duration;
 
 use anyhow::Result;
 use persimmon::{Background, CommitInterval, SystemClock};
@@ -16,13 +15,10 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use tracing::{error, info, warn};
 
+use crate::answers::Answers;
 use crate::exit::{self, FAILED, MOUNT_FAILED, MOUNT_SYSTEM};
 use crate::logging;
 use crate::report::{self, Source};
-
-/// How long to wait for the process that used the device before to let go: an unmount is over for
-/// mount(8) before the daemon has written everything.
-pub const LOCK_WAIT_MAX: Duration = Duration::from_secs(60);
 
 /// File data that may wait in memory where nothing is said of it, bytes.
 const STAGING_BYTES: std::ops::RangeInclusive<u64> = 32 << 20..=128 << 20;
@@ -68,12 +64,12 @@ impl Daemon {
         });
         let latencies = Arc::<Latencies>::default();
         let commit = Arc::new(CommitInterval::new(self.options.commit_interval));
-        let answers = Source::new(volume, &device, self.options.read_only).mounted_at(
+        let source = Source::new(Arc::clone(&volume), &device, self.options.read_only).mounted_at(
             &self.dir,
             self.shown_options(),
             Arc::clone(&latencies),
-            Arc::clone(&commit),
         );
+        let answers = Answers::new(volume, source, Arc::clone(&commit));
         let background = Background::start(&vfs, &commit, orphans)
             .map_err(|error| exit::error(MOUNT_SYSTEM, format!("starting a thread: {error}")))?;
         let mounted = persimmon_fuse::mount(

@@ -7,8 +7,9 @@ use std::time::{Duration, Instant};
 
 use persimmon_device::{DeviceError, Drive, OpenOptions};
 
-use crate::daemon::LOCK_WAIT_MAX;
-
+/// How long to wait for the process that used the device before to let go: an unmount is over for
+/// mount(8) before the daemon has written everything.
+pub const LOCK_WAIT_MAX: Duration = Duration::from_secs(60);
 /// How long to wait without a word: a process that is ending lets go sooner.
 const SILENCE_MAX: Duration = Duration::from_secs(1);
 

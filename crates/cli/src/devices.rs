@@ -12,7 +12,7 @@ use persimmon_device::{BLOCK_SIZE, Drive, OpenOptions, ZonedDevice, drive, nvme}
 use persimmon_fuse::size::show_bytes;
 use serde::Serialize;
 
-use crate::live::mounted_at;
+use crate::mounted::mounted_at;
 
 /// List the zoned drives of this machine, their limits, and how Persimmon would use them.
 #[derive(Args)]

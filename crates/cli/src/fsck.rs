@@ -17,7 +17,7 @@ use serde::Serialize;
 
 use crate::device;
 use crate::exit::{self, FSCK_CORRECTED, FSCK_FAILED, FSCK_UNCORRECTED, FSCK_USAGE};
-use crate::live::mounted_at;
+use crate::mounted::mounted_at;
 use crate::output;
 use crate::progress::Progress;
 

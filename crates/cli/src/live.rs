@@ -6,12 +6,12 @@ use std::thread;
 use std::time::Duration;
 
 use anyhow::{Result, anyhow, bail};
-use persimmon_device::pair;
 use persimmon_fuse::live::PREFIX;
 use persimmon_fuse::mounts::{self, MountLine};
 use rustix::io::Errno;
 use serde::de::DeserializeOwned;
 
+use crate::mounted::mounted_at;
 use crate::probe;
 use crate::report::Info;
 
@@ -45,19 +45,6 @@ impl Target {
             None => Target::Device(path),
         })
     }
-}
-
-/// Where a device or image is mounted, alone or as one of two, as far as this process sees.
-pub fn mounted_at(device: &Path) -> Option<PathBuf> {
-    let mounts = mounts::list().ok()?;
-    let has_it = |line: &MountLine| {
-        let of_pair = || pair::names(&line.source);
-        line.source == device || of_pair().is_some_and(|(a, b)| a == device || b == device)
-    };
-    let mut ours = mounts
-        .into_iter()
-        .filter(|line| line.fs_type == mounts::FS_TYPE);
-    ours.find(has_it).map(|line| line.mount_point)
 }
 
 /// A mount of another device whose volume has the same UUID. Daemons that do not answer are left

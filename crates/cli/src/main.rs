@@ -1,6 +1,7 @@
 //! The `persimmon` command. Also runs as `mkfs.persimmon`, `mount.persimmon` and
 //! `fsck.persimmon`, by the name it is called with.
 
+mod answers;
 mod clean;
 mod control;
 mod daemon;
@@ -14,6 +15,7 @@ mod live;
 mod logging;
 mod mkfs;
 mod mount;
+mod mounted;
 mod open;
 mod output;
 mod picture;

@@ -19,7 +19,7 @@ use serde::Serialize;
 use uuid::Uuid;
 
 use crate::exit;
-use crate::live::mounted_at;
+use crate::mounted::mounted_at;
 
 const BLOCK: u64 = BLOCK_SIZE as u64;
 const LABEL_BYTES_MAX: usize = 64;

@@ -14,6 +14,7 @@ use rustix::mount::MountFlags;
 use crate::daemon::Daemon;
 use crate::exit::{self, MOUNT_FAILED, MOUNT_SYSTEM, MOUNT_USAGE};
 use crate::live;
+use crate::mounted;
 use crate::report::Info;
 
 /// `-o meta=DEVICE`: the device for metadata, where SPEC is that for data.
@@ -148,7 +149,7 @@ impl Mount {
                 ),
             ));
         }
-        if let Some(at) = live::mounted_at(&device) {
+        if let Some(at) = mounted::mounted_at(&device) {
             return Err(exit::error(
                 MOUNT_FAILED,
                 format!(

@@ -9,7 +9,6 @@ use persimmon_device::drive;
 use serde::Serialize;
 
 use crate::exit;
-use crate::spec::udev_encoded;
 
 /// Tell what is on a device without changing or locking it.
 #[derive(Args)]
@@ -96,6 +95,19 @@ fn udev_properties(found: &Found) -> String {
     lines
 }
 
+/// As udev writes labels into file names: what is not plain becomes `\x20` and the like.
+pub fn udev_encoded(text: &str) -> String {
+    let mut encoded = String::new();
+    for c in text.chars() {
+        if c.is_ascii_alphanumeric() || "#+-.:=@_".contains(c) || !c.is_ascii() {
+            encoded.push(c);
+        } else {
+            encoded.push_str(&format!("\\x{:02x}", u32::from(c)));
+        }
+    }
+    encoded
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -112,6 +124,12 @@ mod tests {
         assert!(text.contains("ID_FS_UUID=0b0e3c9e-0000-4000-8000-000000000001\n"));
         found.label.clear();
         assert!(!udev_properties(&found).contains("LABEL"));
+    }
+
+    #[test]
+    fn labels_as_udev_writes_them() {
+        assert_eq!(udev_encoded("my/data 1"), "my\\x2fdata\\x201");
+        assert_eq!(udev_encoded("äpfel_#1"), "äpfel_#1");
     }
 
     #[test]

@@ -16,8 +16,8 @@ use persimmon_salvage::{Doing, Loss, Recovered, recover};
 use persimmon_vfs::Clock;
 
 use crate::exit::RECOVER_LOSSES;
-use crate::live::mounted_at;
 use crate::mkfs::Shape;
+use crate::mounted::mounted_at;
 use crate::progress::Progress;
 
 /// Copy what is left of a broken volume to a new one.

@@ -1,26 +1,18 @@
 //! What `info`, `zones` and `stats` tell, gathered from an open volume: by the daemon for its
-//! live mount, by the tool for a device that is not mounted. Field names are documented in
+//! live mount (`answers.rs`), by the tool for a device that is not mounted. Field names are documented in
 //! docs/CLI.md and stay.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use persimmon::CommitInterval;
 use persimmon_device::{BLOCK_SIZE, Drive, ZonedDevice};
 use persimmon_engine::{RecoveryReport, Statistics, Volume, ZoneFailure, ZoneStatus};
 use persimmon_format::table::Role;
 use persimmon_format::zone_header::{self, VolumeIdentity};
-use persimmon_fuse::{Histogram, Latencies, Live};
+use persimmon_fuse::{Histogram, Latencies};
 use serde::{Deserialize, Serialize};
-use tracing::error;
-
-use crate::control;
-use crate::sync::Synced;
 
 const BLOCK: u64 = BLOCK_SIZE as u64;
-
-/// Zones in one answer of a daemon, so that it fits the longest extended attribute.
-const ZONES_PER_ANSWER: usize = 256;
 
 /// `persimmon info`.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -285,7 +277,6 @@ pub fn lifetime_name(role: Role, lifetime: u8) -> &'static str {
 pub struct Source {
     volume: Arc<Volume>,
     latencies: Arc<Latencies>,
-    commit: Option<Arc<CommitInterval>>,
     info: Info,
 }
 
@@ -309,7 +300,6 @@ impl Source {
         Source {
             volume,
             latencies: Arc::default(),
-            commit: None,
             info: Info {
                 device: device.path().to_owned(),
                 mount_point: None,
@@ -340,18 +330,10 @@ impl Source {
         }
     }
 
-    /// Served by this process at `dir`, where operations are timed, and what is written is durable
-    /// after a while.
-    pub fn mounted_at(
-        mut self,
-        dir: &Path,
-        options: String,
-        latencies: Arc<Latencies>,
-        commit: Arc<CommitInterval>,
-    ) -> Source {
+    /// Served by this process at `dir`, where operations are timed.
+    pub fn mounted_at(mut self, dir: &Path, options: String, latencies: Arc<Latencies>) -> Source {
         self.latencies = latencies;
         self.info.mount_options = Some(options);
-        self.commit = Some(commit);
         self.info.mount_point = Some(dir.to_owned());
         self.info.daemon_pid = Some(std::process::id());
         self
@@ -382,40 +364,9 @@ impl Source {
         Stats::new(&self.volume.statistics(), &self.latencies)
     }
 
-    /// Makes everything durable; logs why not.
-    fn sync(&self) -> bool {
-        self.volume
-            .sync()
-            .inspect_err(|error| error!("sync: {error}"))
-            .is_ok()
-    }
-
     /// Now.
     pub fn zones(&self) -> Vec<ZoneRow> {
         self.volume.zones().iter().map(ZoneRow::new).collect()
-    }
-}
-
-impl Live for Source {
-    fn answer(&self, question: &str) -> Option<Vec<u8>> {
-        let answer = match question {
-            "info" => serde_json::to_vec(&self.info()),
-            "stats" => serde_json::to_vec(&self.stats()),
-            "sync" => serde_json::to_vec(&Synced {
-                durable: self.sync(),
-            }),
-            _ => {
-                let from: usize = question.strip_prefix("zones.")?.parse().ok()?;
-                let zones = self.zones();
-                let page: Vec<_> = zones.iter().skip(from).take(ZONES_PER_ANSWER).collect();
-                serde_json::to_vec(&page)
-            }
-        };
-        answer.ok()
-    }
-
-    fn control(&self, command: &[u8]) -> Result<Vec<u8>, String> {
-        control::carry_out(&self.volume, self.commit.as_deref(), command)
     }
 }
 

@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, bail};
 use persimmon_device::{drive, pair};
 
-use crate::live::mounted_at;
-use crate::probe;
+use crate::mounted::mounted_at;
+use crate::probe::{self, udev_encoded};
 
 /// Colon-separated image files, or directories of them, to look through for a label or a UUID.
 const IMAGES_VARIABLE: &str = "PERSIMMON_IMAGES";
@@ -105,19 +105,6 @@ fn tag(spec: &str) -> Option<(Tag, &str)> {
     }
 }
 
-/// As udev writes labels into file names: what is not plain becomes `\x20` and the like.
-pub fn udev_encoded(text: &str) -> String {
-    let mut encoded = String::new();
-    for c in text.chars() {
-        if c.is_ascii_alphanumeric() || "#+-.:=@_".contains(c) || !c.is_ascii() {
-            encoded.push(c);
-        } else {
-            encoded.push_str(&format!("\\x{:02x}", u32::from(c)));
-        }
-    }
-    encoded
-}
-
 fn block_devices() -> Vec<PathBuf> {
     let Ok(entries) = fs::read_dir("/sys/class/block") else {
         return Vec::new();
@@ -172,12 +159,6 @@ mod tests {
         assert_eq!(tag("UUID=\"ab\""), Some((Tag::Uuid, "ab")));
         assert_eq!(tag("/dev/sda"), None);
         assert_eq!(tag("/images/a=b"), None);
-    }
-
-    #[test]
-    fn labels_as_udev_writes_them() {
-        assert_eq!(udev_encoded("my/data 1"), "my\\x2fdata\\x201");
-        assert_eq!(udev_encoded("äpfel_#1"), "äpfel_#1");
     }
 
     #[test]

@@ -9,8 +9,8 @@ use persimmon_fuse::mounts;
 use rustix::io::Errno;
 use rustix::mount::UnmountFlags;
 
-use crate::daemon::LOCK_WAIT_MAX;
-use crate::live::mounted_at;
+use crate::device::LOCK_WAIT_MAX;
+use crate::mounted::mounted_at;
 
 /// Unmount a volume and wait until it is closed.
 #[derive(Args)]

@@ -26,9 +26,11 @@ use crate::error::{Error, Result};
 use crate::faults::{Fault, fault};
 use crate::log::Head;
 use crate::log::base::{self, Base, Log};
+use crate::log::blocks::{self, Read};
 use crate::log::replay::Replay;
-use crate::log::scan::{self, FoundLog, FoundZone};
+use crate::log::scan::{self, FoundLog};
 use crate::log::writer::LogStart;
+use crate::log::zone::FoundZone;
 use crate::media::Media;
 use crate::meta::mat::Mat;
 use crate::meta::{Meta, PageCache};
@@ -145,14 +147,14 @@ fn open_as_reported(
         zit_lost: zit_chunks_lost,
     } = Tables::read(&media, &identity, report, &footer)?;
     let damaged = |f: &FoundZone| f.headless() || !f.is_whole(copies);
-    let replayed_zones = scan::from(&log_zones, footer.replay.sequence);
+    let replayed_zones = blocks::from(&log_zones, footer.replay.sequence);
     let leave_zone = uneven || replayed_zones.iter().any(damaged);
     // What only one zone of a pair has is durable when a checkpoint has it: the log is left then.
     let base = match leave_zone {
         true => proven,
         false => Base::of(footer_addr, &footer),
     };
-    let log_zones = scan::from(&log_zones, base.replay_sequence).to_vec();
+    let log_zones = blocks::from(&log_zones, base.replay_sequence).to_vec();
     let (found, next_sequence, stale) =
         reconcile(&media, &identity, report, &zit, &log_zones, &footer)?;
 
@@ -324,8 +326,8 @@ fn budget(
 }
 
 /// What the newest epoch says was valid before it.
-fn resume_after(blocks: &[scan::Read]) -> Lsn {
-    let states = blocks.iter().filter_map(scan::Read::state);
+fn resume_after(blocks: &[Read]) -> Lsn {
+    let states = blocks.iter().filter_map(Read::state);
     states
         .max_by_key(|state| state.epoch)
         .map_or(Lsn(0), |state| state.resume_after)

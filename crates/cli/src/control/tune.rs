@@ -49,19 +49,18 @@ impl Setting {
 /// The daemon's side: all of the changes are made, or none.
 pub(super) fn change(
     volume: &Volume,
-    commit: Option<&CommitInterval>,
+    commit: &CommitInterval,
     changes: &BTreeMap<String, u64>,
 ) -> Result<Vec<u8>, String> {
     let seconds = CommitInterval::THRESHOLD;
-    let is_commit = |key: &str| key == seconds.key && commit.is_some();
-    let new_commit = changes.get(seconds.key).filter(|_| commit.is_some());
+    let new_commit = changes.get(seconds.key);
     if let Some(value) = new_commit {
         seconds.check(*value).map_err(|error| error.to_string())?;
     }
     let others = changes.iter().map(|(key, value)| (key.as_str(), *value));
-    let others = others.filter(|(key, _)| !is_commit(key));
+    let others = others.filter(|(key, _)| *key != seconds.key);
     volume.tune(others).map_err(|error| error.to_string())?;
-    if let (Some(commit), Some(value)) = (commit, new_commit) {
+    if let Some(value) = new_commit {
         commit.set(Duration::from_secs(*value));
     }
     for (key, value) in changes {
@@ -72,6 +71,6 @@ pub(super) fn change(
         .iter()
         .map(|(threshold, value)| Setting::new(threshold, *value))
         .collect();
-    settings.extend(commit.map(|commit| Setting::new(&seconds, commit.get().as_secs())));
+    settings.push(Setting::new(&seconds, commit.get().as_secs()));
     encode(&settings)
 }

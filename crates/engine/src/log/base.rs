@@ -4,8 +4,9 @@
 use persimmon_format::footer::Footer;
 use persimmon_format::{Addr, Lsn, VolumeKey};
 
+use super::blocks::{self, Read};
 use super::footers;
-use super::scan::{self, FoundZone};
+use super::zone::FoundZone;
 use crate::error::{Error, Result};
 use crate::media::Media;
 
@@ -37,7 +38,7 @@ pub(crate) struct Log {
     pub(crate) proven: Base,
     /// A newer footer is not whole.
     pub(crate) older_footer: bool,
-    pub(crate) blocks: Vec<scan::Read>,
+    pub(crate) blocks: Vec<Read>,
     /// Of a pair of zones one has a block that the other does not have.
     pub(crate) uneven: bool,
 }
@@ -58,11 +59,11 @@ pub(crate) fn read(
     };
     let (mut footer_addr, mut footer, mut older_footer) =
         footers::newest_footer(media, key, zones)?.ok_or_else(unfinished)?;
-    let (mut blocks, mut uneven) = scan::read_from(media, key, zones, footer.replay.sequence)?;
+    let (mut blocks, mut uneven) = blocks::read_from(media, key, zones, footer.replay.sequence)?;
     if let Some((addr, newer)) = footers::latest_footer(&blocks)
         && newer.checkpoint > footer.checkpoint
     {
-        (blocks, uneven) = scan::read_from(media, key, zones, newer.replay.sequence)?;
+        (blocks, uneven) = blocks::read_from(media, key, zones, newer.replay.sequence)?;
         (footer_addr, footer, older_footer) = (addr, newer, false);
     }
     let proven = proven(media, key, zones, copies, &blocks)
@@ -85,12 +86,12 @@ fn proven(
     key: &VolumeKey,
     zones: &[FoundZone],
     copies: u32,
-    blocks: &[scan::Read],
+    blocks: &[Read],
 ) -> Option<Base> {
-    let states = blocks.iter().filter_map(scan::Read::state);
+    let states = blocks.iter().filter_map(Read::state);
     let addr = states.max_by_key(|state| state.epoch)?.footer;
     let footer = footers::read_footer(media, key, zones, addr).ok()?;
-    let replayed = scan::from(zones, footer.replay.sequence);
+    let replayed = blocks::from(zones, footer.replay.sequence);
     let is_there = replayed.first()?.zone.first_log_sequence <= footer.replay.sequence
         && replayed
             .iter()

@@ -4,7 +4,8 @@
 
 use persimmon_format::VolumeKey;
 
-use super::scan::{FoundZone, last_good};
+use super::blocks::last_good;
+use super::zone::FoundZone;
 use crate::error::Result;
 use crate::media::Media;
 

@@ -3,7 +3,8 @@
 use persimmon_format::footer::Footer;
 use persimmon_format::{Addr, DeviceId, FormatError, VolumeKey};
 
-use super::scan::{FoundZone, Read, Window, from, last_good};
+use super::blocks::{Read, Window, from, last_good};
+use super::zone::FoundZone;
 use crate::error::{Error, Result};
 use crate::media::Media;
 

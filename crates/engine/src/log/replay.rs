@@ -7,7 +7,7 @@ use persimmon_format::log::RECORD_HEADER_LEN;
 use persimmon_format::record::Op;
 use persimmon_format::{Addr, Lsn};
 
-use super::scan::Read;
+use super::blocks::Read;
 use crate::error::{Error, Result};
 use crate::faults::{Fault, fault};
 

@@ -15,18 +15,12 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use persimmon_format::PageId;
-use thiserror::Error;
 
+use super::error::{Damage, Missing, TreeError};
 use super::page::Page;
-use super::tree::{Damage, TreeError};
 
 pub(super) use slot::Outline;
 use slot::{Slot, State};
-
-/// A page is needed that is not in memory. Fetch it, [`PageCache::insert_clean`] it, start again.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
-#[error("metadata page {0} is not in memory")]
-pub struct Missing(pub PageId);
 
 /// How many pages the clock looks at for each that should go.
 const EVICT_STEPS_PER_PAGE: usize = 64;

@@ -8,6 +8,7 @@
 
 pub(crate) mod apply;
 pub mod cache;
+mod error;
 pub(crate) mod extents;
 pub(crate) mod mat;
 pub mod page;
@@ -18,10 +19,10 @@ pub mod tree;
 
 use persimmon_format::{Key, PageId};
 
-pub use cache::{Missing, PageCache};
+pub use cache::PageCache;
+pub use error::{Missing, TreeError};
 pub use page::{Page, PageError};
 pub use transaction::{Intent, Transaction, View};
-pub use tree::TreeError;
 
 use crate::error::Error;
 use mat::Mat;

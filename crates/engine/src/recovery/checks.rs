@@ -6,7 +6,7 @@ use persimmon_format::table::MatEntry;
 use persimmon_format::zone_header::{KNOWN_READ_ONLY_COMPATIBLE, VolumeIdentity};
 
 use crate::error::{Error, Result};
-use crate::log::scan::FoundZone;
+use crate::log::zone::FoundZone;
 use crate::media::Media;
 use crate::meta::Meta;
 use crate::options::Options;

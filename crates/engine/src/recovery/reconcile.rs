@@ -7,7 +7,7 @@ use persimmon_format::zone_header::VolumeIdentity;
 
 use crate::arrival::read_header;
 use crate::error::Result;
-use crate::log::scan::FoundZone;
+use crate::log::zone::FoundZone;
 use crate::media::Media;
 use crate::zones::failure::ZoneFailure;
 use crate::zones::table::Found;

@@ -3,7 +3,8 @@
 use persimmon_format::{Ino, Key, KeyKind, PageId, SnapshotId};
 
 use super::{Damage, TreeError, damaged};
-use crate::meta::cache::{Missing, PageCache};
+use crate::meta::cache::PageCache;
+use crate::meta::error::Missing;
 use crate::meta::page::{Expected, Page};
 
 /// The smallest key: lower bound of the root.

@@ -1,0 +1,19 @@
+//! Which devices are mounted.
+
+use std::path::{Path, PathBuf};
+
+use persimmon_device::pair;
+use persimmon_fuse::mounts::{self, MountLine};
+
+/// Where a device or image is mounted, alone or as one of two, as far as this process sees.
+pub fn mounted_at(device: &Path) -> Option<PathBuf> {
+    let mounts = mounts::list().ok()?;
+    let has_it = |line: &MountLine| {
+        let of_pair = || pair::names(&line.source);
+        line.source == device || of_pair().is_some_and(|(a, b)| a == device || b == device)
+    };
+    let mut ours = mounts
+        .into_iter()
+        .filter(|line| line.fs_type == mounts::FS_TYPE);
+    ours.find(has_it).map(|line| line.mount_point)
+}

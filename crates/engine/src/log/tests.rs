@@ -1,0 +1,189 @@
+//! What is read of a log, and the footer it begins with.
+
+use std::sync::Arc;
+
+use persimmon_device::{BLOCK_SIZE, BufferMut, Command, ZoneId, ZoneState, ZonedDevice};
+use persimmon_format::footer::{Footer, LogPosition};
+use persimmon_format::log::{Body, LogBlock, LogState};
+use persimmon_format::{Addr, DeviceId, Lsn, PageId, VolumeKey};
+use persimmon_sim::{SimConfig, SimDevice};
+
+use super::blocks::read_at_most;
+use super::footers::newest_footer;
+use super::zone::{FoundZone, LogCopy};
+use crate::error::Error;
+use crate::media::Media;
+use crate::options::Barrier;
+use crate::zones::log_zones::LogZone;
+
+/// A zone whose log blocks are good where `good` says so, behind a header that nobody reads.
+fn log_of(good: &[bool], key: &VolumeKey) -> (Media, FoundZone) {
+    let zone = LogZone {
+        zone: ZoneId(1),
+        sequence: 9,
+        first_log_sequence: 100,
+        capacity: 64,
+    };
+    let mut data = BufferMut::zeroed(1 + good.len());
+    let blocks = data.chunks_exact_mut(BLOCK_SIZE).skip(1).zip(good);
+    for (i, (block, _)) in blocks.enumerate().filter(|(_, (_, good))| **good) {
+        let content = LogBlock {
+            sequence: zone.first_log_sequence + i as u64,
+            state: LogState {
+                epoch: 1,
+                resume_after: Lsn(0),
+                durable: Lsn(0),
+                footer: Addr::ZERO,
+            },
+            body: Body::Journal {
+                first_lsn: Lsn(1),
+                lead: 0,
+                bytes: &[],
+            },
+        };
+        content.encode_into(block, key, zone.sequence);
+    }
+    let device = SimDevice::new(SimConfig::new(4, 64));
+    let command = Command::Write {
+        zone: zone.zone,
+        block: 0,
+        data: vec![data.freeze()],
+    };
+    device.run(command).unwrap();
+    let copy = LogCopy {
+        zone: zone.zone,
+        write_pointer: 1 + good.len() as u32,
+        state: ZoneState::Closed,
+        headless: false,
+    };
+    let (sequence, first) = (zone.sequence, zone.first_log_sequence);
+    let found = FoundZone::new(copy, None, sequence, first, zone.capacity);
+    (Media::new(Arc::new(device), Barrier::Auto), found)
+}
+
+/// Of a log zone its number, its sequence and that of its first block; of each block the epoch, the footer it
+/// names, and the checkpoint whose footer it is, if it is one.
+type Content<'a> = ((u32, u64, u64), &'a [(u32, Addr, Option<u64>)]);
+
+/// Puts a log zone on a device.
+fn log_zone(
+    device: &SimDevice,
+    key: &VolumeKey,
+    ((zone, sequence, first), blocks): Content<'_>,
+) -> FoundZone {
+    let mut data = BufferMut::zeroed(1 + blocks.len());
+    let places = data.chunks_exact_mut(BLOCK_SIZE).skip(1);
+    for (i, (block, (epoch, names, checkpoint))) in places.zip(blocks).enumerate() {
+        let footer = checkpoint.map(|checkpoint| footer(checkpoint, first).encode());
+        let content = LogBlock {
+            sequence: first + i as u64,
+            state: LogState {
+                epoch: *epoch,
+                resume_after: Lsn(0),
+                durable: Lsn(0),
+                footer: *names,
+            },
+            body: match &footer {
+                None => Body::Journal {
+                    first_lsn: Lsn(1),
+                    lead: 0,
+                    bytes: &[],
+                },
+                Some(bytes) => Body::Footer {
+                    part: 0,
+                    parts: 1,
+                    bytes,
+                },
+            },
+        };
+        content.encode_into(block, key, sequence);
+    }
+    let command = Command::Write {
+        zone: ZoneId(zone),
+        block: 0,
+        data: vec![data.freeze()],
+    };
+    device.run(command).unwrap();
+    let copy = LogCopy {
+        zone: ZoneId(zone),
+        write_pointer: 1 + blocks.len() as u32,
+        state: ZoneState::Closed,
+        headless: false,
+    };
+    FoundZone::new(copy, None, sequence, first, 64)
+}
+
+fn footer(checkpoint: u64, sequence: u64) -> Footer {
+    Footer {
+        checkpoint,
+        cut: Lsn(0),
+        counted: Lsn(0),
+        replay: LogPosition {
+            sequence,
+            addr: Addr::ZERO,
+        },
+        root: PageId(0),
+        page_limit: 0,
+        next_ino: 0,
+        inodes: 0,
+        reserved_blocks: 0,
+        write_clock: 0,
+        next_zone_sequence: 0,
+        reserve_basis_points: 0,
+        max_open: 0,
+        max_active: 0,
+        mat: Vec::new(),
+        zit: Vec::new(),
+        overrides: Vec::new(),
+        counts: Vec::new(),
+    }
+}
+
+/// A recovery reset the zone of the footer that was named, for it knew a later one, and was cut off before it
+/// had written a block that names that.
+#[test]
+fn where_the_footer_named_is_gone_a_later_one_is_taken() {
+    let key = VolumeKey::new(&[1; 16], &[2; 32]);
+    let gone = Addr::new(DeviceId(0), ZoneId(7), 30);
+    let at = |zone, block| Addr::new(DeviceId(0), ZoneId(zone), block);
+    let newest = |logs: &[Content<'_>]| {
+        let device = SimDevice::new(SimConfig::new(8, 64));
+        let mut zones = Vec::new();
+        for content in logs {
+            zones.push(log_zone(&device, &key, *content));
+        }
+        let media = Media::new(Arc::new(device), Barrier::Auto);
+        let found = newest_footer(&media, &key, &zones);
+        found.map(|found| found.map(|(addr, footer, _)| (addr, footer.checkpoint)))
+    };
+    let first: &[_] = &[(1, gone, None), (1, gone, Some(5)), (1, at(1, 2), None)];
+    let named: &[_] = &[(2, gone, None)];
+    let next = (2, 9, 100 + 63);
+    let logs = [((1, 8, 100), first), (next, named)];
+    assert_eq!(newest(&logs).unwrap(), Some((at(1, 2), 5)));
+    // A zone between is missing: the footer that was named may have been there.
+    assert!(newest(&[((1, 8, 100), first), ((2, 9, 500), named)]).is_err());
+    // It was voided by a block of a later epoch.
+    let voided: &[_] = &[(2, gone, None), (1, gone, Some(5)), (1, gone, None)];
+    assert!(newest(&[((1, 8, 100), voided), ((2, 9, 163), &[(3, gone, None)])]).is_err());
+    // The one named is there and damaged: nothing before it is gone back to.
+    let damaged: &[_] = &[(1, gone, Some(5)), (1, gone, None), (2, at(1, 2), None)];
+    assert!(newest(&[((1, 8, 100), damaged)]).is_err());
+}
+
+/// A journal of any length was read into memory, and an entry made for each bad block: a log
+/// zone finished early, a gigabyte of zeros, took as much again.
+#[test]
+fn what_is_kept_of_a_log_has_a_bound() {
+    let key = VolumeKey::new(&[1; 16], &[2; 32]);
+    let (media, zone) = log_of(&[true, false, false, true, true, false], &key);
+    let read = |max| read_at_most(&media, &key, &[zone], 100, max);
+    let kept: Vec<bool> = read(5)
+        .unwrap()
+        .0
+        .iter()
+        .map(|r| r.state().is_some())
+        .collect();
+    assert_eq!(kept, [true, false, true, true, false]);
+    assert!(matches!(read(3), Err(Error::Inconsistent(_))));
+}
