@@ -275,7 +275,7 @@ impl Volume {
         self.zones
             .let_go(&self.media, unneeded.iter().map(|zone| zone.zone));
         self.let_go_unused(&snapshot.zones.resets);
-        self.meta_mut().cache.evict(self.cached_pages_max());
+        self.evict_pages(&mut self.meta_mut(), self.cached_pages_max());
         Ok(Written::Durable)
     }
 

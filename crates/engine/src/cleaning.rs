@@ -198,6 +198,7 @@ impl Volume {
                 self.zones.shorten_journal(blocks - blocks / 4);
             }
             let mut goes_on = false;
+            // Nothing is to be won, unless a victim is found.
             let mut hopeless = dead_zones() == 0 && self.meta().cache.changed() == 0;
             // Somebody else may free what dies here at once: then there is no need to wait for so many.
             let before = free_zones();
@@ -240,7 +241,7 @@ impl Volume {
                 // Somebody else let go of them meanwhile: they are there, or on their way.
                 continue;
             }
-            if hopeless {
+            if hopeless && dead_zones() == 0 {
                 return Err(Error::NoSpace);
             }
             match whole || dead_zones() == 0 {

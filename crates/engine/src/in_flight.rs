@@ -54,11 +54,14 @@ impl Writes {
 /// Data that a record refers to and that was sent to the device together with it: writes to one
 /// or several zones.
 #[derive(Debug, Default)]
-pub(crate) struct InFlight(Mutex<Vec<Arc<Writes>>>);
+pub(crate) struct InFlight {
+    writes: Mutex<Vec<Arc<Writes>>>,
+    met: AtomicBool,
+}
 
 impl InFlight {
     fn writes(&self) -> Vec<Arc<Writes>> {
-        self.0
+        self.writes
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .clone()
@@ -66,10 +69,16 @@ impl InFlight {
 
     /// Adds writes under way.
     pub(crate) fn add(&self, writes: Arc<Writes>) {
-        self.0
+        self.writes
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .push(writes);
+    }
+
+    /// Of a flight that failed, who settles its record and who has mapped it elsewhere meet here, in either order: true for
+    /// the second of the two.
+    pub(crate) fn meets(&self) -> bool {
+        self.met.swap(true, Ordering::AcqRel)
     }
 
     /// Whether one of the commands is known to have failed; does not wait.

@@ -17,6 +17,7 @@ mod log;
 mod losses;
 mod media;
 pub mod meta;
+mod misses;
 mod mkfs;
 mod options;
 mod paths;

@@ -1,14 +1,14 @@
 //! A volume: the parts wired together, views and transactions, and the background steps.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use persimmon_device::{ZoneId, ZoneInfo, ZonedDevice};
 use persimmon_format::record::Op;
-use persimmon_format::table::{MatEntry, Role};
+use persimmon_format::table::Role;
 use persimmon_format::zone_header::VolumeIdentity;
-use persimmon_format::{Ino, Key, KeyKind, Lsn, PageId, VolumeKey};
+use persimmon_format::{Ino, Key, KeyKind, Lsn, VolumeKey};
 
 use crate::checkpoint::CheckpointState;
 use crate::cleaning::{Course, Unpaid};
@@ -19,7 +19,8 @@ use crate::in_flight::InFlight;
 use crate::log::Log;
 use crate::log::writer::LogStart;
 use crate::media::Media;
-use crate::meta::{Intent, Meta, Transaction, View, apply, store};
+use crate::meta::{Intent, Meta, Transaction, View, apply};
+use crate::misses::Misses;
 use crate::options::{CleaningOptions, FormatOptions, Options};
 use crate::recovery::{self, RecoveryReport};
 use crate::statistics::{Statistics, add};
@@ -47,6 +48,8 @@ pub struct Volume {
     pub(crate) options: Options,
     pub(crate) reserve_basis_points: u32,
     meta: RwLock<Meta>,
+    /// Looks at the tree for which no page is evicted.
+    pub(crate) pages_kept_for: AtomicUsize,
     pub(crate) zones: Zones,
     pub(crate) log: Log,
     pub(crate) files: Files,
@@ -156,6 +159,7 @@ impl Volume {
             identity: parts.identity,
             reserve_basis_points: parts.reserve_basis_points,
             meta: RwLock::new(parts.meta),
+            pages_kept_for: AtomicUsize::new(0),
             zones: parts.zones,
             files: Files::default(),
             space,
@@ -226,7 +230,7 @@ impl Volume {
         &self,
         mut f: impl FnMut(&View<'_>) -> Result<R, E>,
     ) -> Result<R, E> {
-        let mut gone = None;
+        let mut misses = Misses::of(self);
         loop {
             let (result, missing) = {
                 let meta = self.meta();
@@ -235,7 +239,7 @@ impl Volume {
                 (result, view.missing())
             };
             match (result, missing) {
-                (Err(_), Some(page)) => self.fetch(page, &mut gone)?,
+                (Err(_), Some(page)) => misses.fetch(page)?,
                 (result, _) => return result,
             }
         }
@@ -279,7 +283,7 @@ impl Volume {
         data: Option<Arc<InFlight>>,
         mut f: impl FnMut(&mut Transaction<'_>) -> Result<R, E>,
     ) -> Result<(R, Lsn), E> {
-        let mut gone = None;
+        let mut misses = Misses::of(self);
         loop {
             let missing = {
                 let mut meta = self.meta_mut();
@@ -297,7 +301,7 @@ impl Volume {
                     },
                 }
             };
-            self.fetch(missing, &mut gone)?;
+            misses.fetch(missing)?;
         }
     }
 
@@ -324,7 +328,7 @@ impl Volume {
         mut f: impl FnMut(&mut Meta) -> Result<R>,
     ) -> Result<R> {
         self.check_writable()?;
-        let mut gone = None;
+        let mut misses = Misses::of(self);
         loop {
             let missing = {
                 let mut meta = self.meta_mut();
@@ -342,7 +346,7 @@ impl Volume {
                     Err(error) => return Err(error),
                 }
             };
-            self.fetch(missing, &mut gone)?;
+            misses.fetch(missing)?;
         }
     }
 
@@ -352,52 +356,6 @@ impl Volume {
             tracing::error!(%error, "metadata is damaged, no more changes are made");
             self.make_read_only();
         })
-    }
-
-    /// Reads a page into memory. No lock is held meanwhile. A page that was freed since somebody
-    /// missed it is no error: who looks again does not come by it. Only one that is looked for
-    /// again all the same (`gone` remembers) is missing from a damaged tree.
-    pub(crate) fn fetch(&self, id: PageId, gone: &mut Option<PageId>) -> Result<()> {
-        loop {
-            let (entry, _pin) = {
-                let meta = self.meta();
-                if meta.cache.get(id).is_ok() {
-                    return Ok(());
-                }
-                if !meta.cache.is_allocated(id) && gone.replace(id) != Some(id) {
-                    return Ok(());
-                }
-                let entry = meta.mat.get(id).ok_or_else(|| recovery::no_such_page(id))?;
-                (entry, self.zones.pin(entry.addr.zone()))
-            };
-            let page = store::fetch(&self.media, &self.key, id, entry);
-            self.zones.examine(&self.media);
-            let mut meta = self.meta_mut();
-            if meta.mat.get(id) != Some(entry) {
-                // It was written elsewhere meanwhile; look again.
-                continue;
-            }
-            let page = page.inspect_err(|error| self.lost_page(id, entry, error))?;
-            meta.cache.insert_clean(id, page);
-            let limit = self.cached_pages_max();
-            // A look at the tree needs several pages at once: some room is always left for them.
-            if meta.cache.clean() > limit + limit / 8 + 64 {
-                meta.cache.evict(limit);
-            }
-            return Ok(());
-        }
-    }
-
-    /// A page that is damaged, or in a zone that has failed, is lost: what it held is not guessed.
-    fn lost_page(&self, id: PageId, entry: MatEntry, error: &Error) {
-        let lost = match error {
-            Error::Device(_) => self.zones.has_failed(entry.addr.zone()),
-            _ => true,
-        };
-        if lost && self.check_writable().is_ok() {
-            tracing::error!(page = id.0, %error, "a metadata page is lost, no more changes are made");
-            self.make_read_only();
-        }
     }
 
     /// Pages changed since what is durable, and those that a recovery would change besides.

@@ -1,14 +1,16 @@
 //! Survivors: what is live of a victim is read, written elsewhere, and mapped to where it is then.
 
-use persimmon_device::Buffer;
+use std::cell::RefCell;
+
+use persimmon_device::{BLOCK_SIZE, Buffer};
 use persimmon_format::extent::Extent;
 use persimmon_format::record::Op;
-use persimmon_format::{Addr, Ino};
+use persimmon_format::{Addr, Ino, checksum};
 
 use crate::Volume;
 use crate::data::{Loose, Way};
 use crate::error::Result;
-use crate::meta::{Transaction, extents};
+use crate::meta::{Meta, Transaction, apply, extents};
 use crate::statistics::{Class, add};
 use crate::zones::{Life, Run, Stream};
 
@@ -47,6 +49,54 @@ impl Survivor {
 pub(super) struct Loaded {
     pub(super) survivor: Survivor,
     blocks: Buffer,
+    /// No block of a frame is other than its checksum says, or each of them is.
+    is_sound: bool,
+}
+
+impl Loaded {
+    /// Whether a block is what its checksum says; pieces are packed anew with theirs.
+    fn soundness(survivor: &Survivor, blocks: &Buffer) -> Vec<bool> {
+        let Extent::Frame { crcs, .. } = &survivor.frame else {
+            return Vec::new();
+        };
+        let blocks = blocks.chunks_exact(BLOCK_SIZE).zip(crcs);
+        blocks
+            .map(|(block, crc)| checksum::data_block(block) == *crc)
+            .collect()
+    }
+
+    /// Parts of a survivor in which all blocks are sound, or none is.
+    fn parts(survivor: Survivor, blocks: Buffer) -> Vec<Loaded> {
+        let sound = Loaded::soundness(&survivor, &blocks);
+        let mut parts = Vec::new();
+        let mut at = 0;
+        for same in sound.chunk_by(|one, other| one == other) {
+            let is_sound = same.first().is_none_or(|sound| *sound);
+            let len = same.len();
+            if len == sound.len() {
+                break;
+            }
+            parts.push(Loaded {
+                survivor: Survivor {
+                    ino: survivor.ino,
+                    block: survivor.block + at as u64,
+                    frame: survivor.frame.part(at as u64, len as u64),
+                },
+                blocks: blocks.slice(at..at + len),
+                is_sound,
+            });
+            at += len;
+        }
+        if parts.is_empty() {
+            let is_sound = sound.first().is_none_or(|sound| *sound);
+            parts.push(Loaded {
+                survivor,
+                blocks,
+                is_sound,
+            });
+        }
+        parts
+    }
 }
 
 impl Volume {
@@ -61,32 +111,42 @@ impl Volume {
             let at = reads.partition_point(|(start, _)| start.block() <= addr.block());
             let (start, _) = reads.get(at.checked_sub(1)?)?;
             let from = (addr.block() - start.block()) as usize;
-            let blocks = match read.get(at - 1)? {
-                Ok(read) => Ok(read.slice(from..from + blocks as usize)),
-                // One block may be bad, and not of this one.
-                Err(_) => self.media.read(addr, blocks),
-            };
-            match blocks {
-                Ok(blocks) => Some(Loaded { survivor, blocks }),
+            let is_sound = |read: &Buffer| !Loaded::soundness(&survivor, read).contains(&false);
+            let together = read.get(at - 1)?.as_ref().ok();
+            let together = together.map(|read| read.slice(from..from + blocks as usize));
+            if let Some(blocks) = together.filter(is_sound) {
+                return Some(vec![Loaded {
+                    survivor,
+                    blocks,
+                    is_sound: true,
+                }]);
+            }
+            // One block may be bad, and not of this one; or it was read wrong this once.
+            match self.media.read(addr, blocks) {
+                Ok(blocks) => Some(Loaded::parts(survivor, blocks)),
                 Err(error) => {
                     tracing::error!(%addr, %error, "a valid block cannot be read, it stays");
                     None
                 }
             }
         });
-        loaded.collect()
+        loaded.flatten().collect()
     }
 
     /// Writes survivors, which are sorted, elsewhere, and maps what is still there of them.
     pub(super) fn move_group(&self, group: &[Loaded], stream: Stream, life: Life) -> Result<()> {
-        self.move_frames(group, stream, life)?;
+        self.move_frames(group, true, stream, life)?;
+        self.move_frames(group, false, stream, life)?;
         self.move_pieces(group, stream, life)
     }
 
     /// Packs the pieces of a group anew.
     fn move_pieces(&self, group: &[Loaded], stream: Stream, life: Life) -> Result<()> {
         let mut loose = Vec::new();
-        for Loaded { survivor, blocks } in group {
+        for Loaded {
+            survivor, blocks, ..
+        } in group
+        {
             let Extent::Packed(piece) = &survivor.frame else {
                 continue;
             };
@@ -111,14 +171,23 @@ impl Volume {
         Ok(())
     }
 
-    fn move_frames(&self, group: &[Loaded], stream: Stream, life: Life) -> Result<()> {
+    /// Moves the frames of a group that are sound, or those that are not.
+    ///
+    /// A block that does not match its checksum moves with the checksum it should have: reading it stays an error. No
+    /// record tells of it, for a recovery would take it for data that never arrived, and end the history there: the
+    /// next checkpoint that frees zones is a whole one then.
+    fn move_frames(&self, group: &[Loaded], sound: bool, stream: Stream, life: Life) -> Result<()> {
         let mut runs = Vec::with_capacity(group.len());
-        for Loaded { survivor, blocks } in group {
-            let Extent::Frame { crcs, .. } = &survivor.frame else {
+        for loaded in group.iter().filter(|loaded| loaded.is_sound == sound) {
+            let Loaded {
+                survivor, blocks, ..
+            } = loaded;
+            let Extent::Frame { addr, crcs } = &survivor.frame else {
                 continue;
             };
-            // A block that does not match its checksum moves with the checksum it should have:
-            // reading it stays an error.
+            if !sound {
+                tracing::error!(%addr, blocks = crcs.len(), "valid blocks are damaged; they are moved as they are");
+            }
             runs.push(Run {
                 ino: survivor.ino,
                 file_block: survivor.block,
@@ -127,6 +196,9 @@ impl Volume {
                 pieces: Vec::new(),
                 life,
             });
+        }
+        if runs.is_empty() {
+            return Ok(());
         }
         runs.reverse();
         let (mut pins, mut placed) = (Vec::new(), Vec::new());
@@ -152,15 +224,46 @@ impl Volume {
             let moves: Vec<_> = part
                 .iter()
                 .filter_map(|p| {
-                    let from = old(p.run.ino, p.run.file_block, p.run.crcs.len() as u64)?;
-                    Some((p.run.ino, p.run.file_block, from, p.addr))
+                    let (ino, block) = (p.run.ino, p.run.file_block);
+                    let from = old(ino, block, p.run.crcs.len() as u64)?;
+                    let to = p.addr;
+                    Some(Move {
+                        ino,
+                        block,
+                        from,
+                        to,
+                    })
                 })
                 .collect();
             self.keep_bounds()?;
-            let (moved, _) = self.update_unbounded(None, |tx| remap(tx, &moves))?;
+            let moved = match sound {
+                true => self.update_unbounded(None, |tx| remap(tx, &moves))?.0,
+                false => self.remap_unlogged(&moves)?,
+            };
             add(&self.media.counters.blocks_moved, moved);
         }
         result
+    }
+
+    /// The same as [`remap`], and no record tells of it.
+    fn remap_unlogged(&self, moves: &[Move]) -> Result<u64> {
+        let ops = RefCell::new((Vec::new(), 0));
+        self.apply_unlogged(
+            |meta| {
+                let mut found = (Vec::new(), 0);
+                for one in moves {
+                    found.1 += one.remap(meta, &mut found.0)?;
+                }
+                apply::ensure(meta, &found.0)?;
+                *ops.borrow_mut() = found;
+                Ok(())
+            },
+            |meta| {
+                let (ops, moved) = &*ops.borrow();
+                apply::apply(meta, &self.zones, ops)?;
+                Ok(*moved)
+            },
+        )
     }
 }
 
@@ -181,23 +284,41 @@ fn joined(places: &[(Addr, u32)]) -> Vec<(Addr, u32)> {
     reads
 }
 
-/// Maps frames to where they were moved, as far as the files still have them where they were. Returns
-/// the blocks moved.
-fn remap(tx: &mut Transaction<'_>, moves: &[(Ino, u64, Extent, Addr)]) -> Result<u64> {
-    let mut moved = 0;
-    for (ino, block, from, to) in moves {
-        for live in tx.find(|meta| extents::still_there(meta, *ino, *block, from))? {
+/// A frame of a file, and where it was moved.
+struct Move {
+    ino: Ino,
+    block: u64,
+    from: Extent,
+    to: Addr,
+}
+
+impl Move {
+    /// What maps it to where it was moved, as far as the file still has it where it was. Returns the blocks.
+    fn remap(&self, meta: &Meta, ops: &mut Vec<Op>) -> Result<u64> {
+        let mut moved = 0;
+        for live in extents::still_there(meta, self.ino, self.block, &self.from)? {
             let Extent::Frame { crcs, .. } = live.extent else {
                 continue;
             };
             moved += crcs.len() as u64;
-            let addr = to.offset((live.block - block) as u32);
-            tx.push(Op::Map {
-                ino: *ino,
+            let addr = self.to.offset((live.block - self.block) as u32);
+            ops.push(Op::Map {
+                ino: self.ino,
                 block: live.block,
                 extent: Extent::Frame { addr, crcs },
             });
         }
+        Ok(moved)
+    }
+}
+
+/// Maps frames to where they were moved. Returns the blocks moved.
+fn remap(tx: &mut Transaction<'_>, moves: &[Move]) -> Result<u64> {
+    let mut moved = 0;
+    for one in moves {
+        let mut ops = Vec::new();
+        moved += tx.find(|meta| one.remap(meta, &mut ops))?;
+        ops.into_iter().for_each(|op| tx.push(op));
     }
     Ok(moved)
 }

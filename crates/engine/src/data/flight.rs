@@ -84,8 +84,6 @@ pub(super) struct Passenger {
 
 /// A flight whose blocks are where the tree says they are.
 struct Landed {
-    /// Size in the history of each file.
-    sizes: BTreeMap<Ino, u64>,
     /// Whether it is durable, if it was to be. It is in the history either way: the next sync of
     /// anything asks again.
     durable: Result<()>,
@@ -122,7 +120,7 @@ impl Volume {
 
     /// Flies files together that were written one after the other, a large one alone; answers how many blocks flew,
     /// and one for each file.
-    fn fly_queued(&self) -> Result<u64> {
+    pub(super) fn fly_queued(&self) -> Result<u64> {
         let mut passengers = Vec::new();
         let mut blocks = 0;
         // Everything queued now is looked at once at most.
@@ -226,10 +224,7 @@ impl Volume {
         for passenger in &passengers {
             let mut staged = passenger.file.lock();
             match &result {
-                Ok(landed) => {
-                    if let Some(size) = landed.sizes.get(&passenger.ino) {
-                        staged.committed_size = *size;
-                    }
+                Ok(_) => {
                     self.space.give_back(passenger.blocks);
                     staged.land();
                 }
@@ -265,6 +260,7 @@ impl Volume {
             };
             if tail.is_none()
                 && let Some(inline) = inline(passenger)
+                && !self.is_preallocated(passenger.ino, 0)?
             {
                 landings.push(inline);
                 continue;
@@ -296,7 +292,7 @@ impl Volume {
         }
         if mode == Mode::Sync && fault(Fault::SizeBeforeData) {
             let ops_max = self.transaction_ops_max();
-            let (_, lsn) = self.journal(passengers, Vec::new(), None, (mode, ops_max))?;
+            let lsn = self.journal(passengers, Vec::new(), None, (mode, ops_max))?;
             self.commit(lsn)?;
         }
         let mut pins = Vec::new();
@@ -342,29 +338,38 @@ impl Volume {
             }
             mode = Mode::SyncInOrder;
         }
-        let (sizes, lsn) =
-            self.journal(passengers, landings, in_flight.as_ref(), (mode, ops_max))?;
+        let lsn = self.journal(passengers, landings, in_flight.as_ref(), (mode, ops_max))?;
         let Some(in_flight) = in_flight else {
             let durable = match mode {
                 Mode::SyncInOrder => self.commit(lsn),
                 _ => Ok(()),
             };
-            return Ok(Landed { sizes, durable });
+            return Ok(Landed { durable });
         };
         let own = Some(&*in_flight);
         let result = self.log.commit(&self.media, &self.zones, lsn, true, own);
         match in_flight.settle() {
             Ok(()) => {
                 let durable = result.and_then(|()| self.secure_log());
-                Ok(Landed { sizes, durable })
+                Ok(Landed { durable })
             }
             Err(failed) => {
                 tracing::warn!(%failed, "synced data did not arrive, writing it elsewhere");
                 self.zones.leave_failed(&self.media);
                 drop(pins);
-                self.supersede(passengers)
+                self.supersede(passengers, &in_flight)
             }
         }
+    }
+
+    /// Whether a block has space set aside, which it would lose if its content came to lie in the tree.
+    fn is_preallocated(&self, ino: Ino, block: u64) -> Result<bool> {
+        if self.meta().reserved_blocks == 0 {
+            return Ok(false);
+        }
+        let pieces = self.view::<_, Error>(|view| view.extents(ino, block, block + 1, 1))?;
+        let mut pieces = pieces.iter();
+        Ok(pieces.any(|piece| matches!(piece.extent, Extent::Reserved { .. })))
     }
 
     /// The lifetime that was told for what flies of a file.
@@ -422,13 +427,13 @@ impl Volume {
 
     /// Data failed after its record was written: write it elsewhere, and acknowledge with a
     /// checkpoint, which leaves the bad record behind.
-    fn supersede(&self, passengers: &[Passenger]) -> Result<Landed> {
+    fn supersede(&self, passengers: &[Passenger], failed: &InFlight) -> Result<Landed> {
         let result = self.fly_and_land(passengers, Mode::Superseding);
         if result.is_err() {
             self.make_read_only();
         }
-        self.log
-            .flight_superseded(result.as_ref().map(|_| ()).map_err(Clone::clone));
+        let outcome = result.as_ref().map(|_| ()).map_err(Clone::clone);
+        self.log.flight_superseded(failed, outcome);
         let mut landed = result?;
         if !fault(Fault::FailedDataAcknowledged) {
             // All others who want to be acknowledged wait for this one.
@@ -540,30 +545,27 @@ impl Volume {
 
     /// Journals landings, in records of at most `ops_max` operations and one more. Each record carries the size that its own
     /// blocks cause: a file's is touched in the record of its last landing, and in each one that
-    /// ends half way through the file.
+    /// ends half way through the file. What is in the history then each file knows at once: a later record may fail.
     fn journal(
         &self,
         passengers: &[Passenger],
         landings: Vec<Landing>,
         in_flight: Option<&Arc<InFlight>>,
         (mode, ops_max): (Mode, usize),
-    ) -> Result<(BTreeMap<Ino, u64>, Lsn)> {
-        let mut sizes: BTreeMap<Ino, u64> = passengers
-            .iter()
-            .map(|p| (p.ino, p.committed_size))
-            .collect();
+    ) -> Result<Lsn> {
         let mut in_flight = in_flight;
         let mut lsn = self.log.last_lsn();
         let mut landings = landings.into_iter().peekable();
         let mut touched = passengers.iter().peekable();
         while landings.peek().is_some() || touched.peek().is_some() {
             let mut ops = Vec::new();
+            let mut sizes: Vec<(&Passenger, u64)> = Vec::new();
             let mut last: Option<(Ino, u64)> = None;
             while ops.len() < ops_max {
                 let next = landings.peek().map(|landing| landing.ino);
                 let is_done = |p: &&Passenger| next.is_none_or(|next| p.ino < next);
                 if let Some(passenger) = touched.next_if(is_done) {
-                    sizes.insert(passenger.ino, passenger.size);
+                    sizes.push((passenger, passenger.size));
                     ops.push(touch(passenger.ino, passenger.size, passenger.times));
                 } else if let Some(landing) = landings.next() {
                     last = Some((landing.ino, landing.end));
@@ -582,7 +584,7 @@ impl Volume {
                         .size_at(end * BLOCK_SIZE as u64, passenger.committed_size),
                     false => passenger.size,
                 };
-                sizes.insert(ino, size);
+                sizes.push((passenger, size));
                 ops.push(touch(ino, size, passenger.times));
                 if !goes_on {
                     touched.next();
@@ -601,8 +603,11 @@ impl Volume {
                 Mode::Superseding => self.update_unbounded(data, fill)?,
                 _ => self.update_with(Intent::Shrink, data, fill)?,
             };
+            for (passenger, size) in sizes {
+                passenger.file.lock().committed_size = size;
+            }
         }
-        Ok((sizes, lsn))
+        Ok(lsn)
     }
 }
 

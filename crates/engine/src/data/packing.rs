@@ -68,9 +68,11 @@ impl Volume {
         // Some may be in pages that are clean, which the next checkpoint has to write then: a few,
         // within what it may be larger than its bound.
         let mut pages_max = (self.zones.budget.dirty_pages_kept / 16).max(1);
+        // The leaves and the inodes of all of them are looked at together.
+        let at_once = PIECES_MAX.min(self.cached_pages_max() / 2).max(1);
         let (mut after, mut packed) = (None, false);
         loop {
-            let places = self.meta().riding.after(after, PIECES_MAX);
+            let places = self.meta().riding.after(after, at_once);
             let Some(last) = places.last() else {
                 break;
             };
@@ -192,7 +194,7 @@ impl Volume {
 
     /// What goes where, as many at a time as one hold of the metadata lock may change.
     fn moves<'a>(&self, loose: &[&'a Loose], placed: &[Placed]) -> Vec<Vec<(&'a Loose, Extent)>> {
-        let changes_max = (self.zones.budget.dirty_pages_kept / 8).clamp(4, 512);
+        let changes_max = self.transaction_ops_max();
         let pieces = placed.iter().flat_map(|placed| {
             let of = |piece: &RunPiece| (piece.ino, piece.file_block, piece.placed(placed.addr));
             placed.run.pieces.iter().map(of)

@@ -207,15 +207,14 @@ impl Volume {
         if end < size {
             zero(last * unit, end)?;
         }
-        let (_turn, mut staged) = Resizing::begin(file);
+        let (_turn, staged) = Resizing::begin(file);
         if staged.size.unwrap_or(0) != size {
             drop(staged);
             return Ok(false);
         }
-        self.space.give_back(staged.drop_dirty(first, last));
         // Where nothing is left of what made the file grow, no flight would bring the size in its
         // place in time: the punch does.
-        let brought = Some(size).filter(|_| !staged.holds_growth());
+        let brought = Some(size).filter(|_| !staged.holds_growth_beside(first, last));
         drop(staged);
         while self.update::<_, Error>(Intent::Shrink, |tx| {
             let more = self.punch_some(tx, ino, first, last)?;
@@ -229,7 +228,9 @@ impl Volume {
             tx.touch(ino, set);
             Ok(more)
         })? {}
+        // Not before: it would be lost if the records could not be made.
         let mut staged = file.lock();
+        self.space.give_back(staged.drop_dirty(first, last));
         if let Some(size) = brought {
             staged.committed_size = size;
             staged.growth = Growth::default();
@@ -256,27 +257,21 @@ impl Volume {
             .ok_or(Error::TooLarge)?;
         let file = self.load(ino)?;
         // What is staged is mapped first, so that the tree alone tells what is a hole.
-        self.commit_file(ino)?;
-        let (turn, staged) = Resizing::begin(&file);
-        let staged_blocks = staged.dirty_blocks();
-        drop(staged);
-        if staged_blocks > 0 {
-            drop(turn);
+        let (turn, size) = loop {
             self.commit_file(ino)?;
-            return self.preallocate(ino, offset, len, keep_size, now);
-        }
+            let (turn, staged) = Resizing::begin(&file);
+            let (dirty, size) = (staged.dirty_blocks(), staged.size.unwrap_or(0));
+            drop(staged);
+            if dirty == 0 {
+                break (turn, size);
+            }
+        };
         let mut from = block_of(offset);
         let to = blocks_in(end);
         while from < to {
             from = self.reserve_some(ino, from, to)?;
         }
-        let mut staged = file.lock();
-        let size = staged.size.unwrap_or(0);
         let grown = if keep_size { size } else { size.max(end) };
-        staged.size = Some(grown);
-        staged.committed_size = grown;
-        staged.version += 1;
-        drop(staged);
         let set = Touch {
             size: (grown != size).then_some(grown),
             mtime: Some(now).filter(|_| grown != size),
@@ -287,6 +282,11 @@ impl Volume {
             tx.touch(ino, set);
             Ok(())
         })?;
+        let mut staged = file.lock();
+        staged.size = Some(grown);
+        staged.committed_size = grown;
+        staged.version += 1;
+        drop(staged);
         drop(turn);
         self.files.forget_if_clean_of(ino, file);
         Ok(())

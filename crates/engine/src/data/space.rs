@@ -410,7 +410,16 @@ impl Volume {
     /// refused it is written. True if there was any: the count is worth another look.
     pub(crate) fn settle_space(&self) -> Result<bool> {
         let mut worked = false;
-        while self.space.staged_blocks() > 0 && self.write_back()? {
+        // What is staged now: somebody may go on writing for ever.
+        let mut left = self.space.staged_blocks();
+        while left > 0 && self.space.staged_blocks() > 0 {
+            match self.fly_queued()? {
+                0 => {
+                    worked |= self.pack_ahead();
+                    break;
+                }
+                flown => left = left.saturating_sub(flown),
+            }
             worked = true;
         }
         if self.meta().cache.dirty() > 0 {

@@ -103,12 +103,13 @@ impl Staged {
         });
     }
 
-    /// Whether any of what made the file grow is still dirty.
-    pub(crate) fn holds_growth(&self) -> bool {
-        self.growth.blocks().any(|(first, end)| {
-            let blocks = end - first;
-            self.new_blocks(first, end) < blocks
-        })
+    /// Whether any of what made the file grow is still dirty outside of these blocks.
+    pub(crate) fn holds_growth_beside(&self, from: u64, to: u64) -> bool {
+        let is_dirty =
+            |first: u64, end: u64| first < end && self.new_blocks(first, end) < end - first;
+        self.growth
+            .blocks()
+            .any(|(first, end)| is_dirty(first, end.min(from)) || is_dirty(first.max(to), end))
     }
 
     /// The dirty block, made so with `base` (zeros where there is none) if it is not yet.

@@ -131,7 +131,16 @@ impl Volume {
                 }
             };
             match need {
-                Need::Base(block) => bases.blocks.push((block, self.read_block(ino, block)?)),
+                Need::Base(block) => match self.read_block(ino, block) {
+                    Ok(content) => bases.blocks.push((block, content)),
+                    // Somebody may have written it meanwhile: it is in the tree while it is on its way.
+                    Err(error) => {
+                        let staged = file.lock();
+                        if staged.block(block).is_none() && staged.version == bases.version {
+                            return Err(error);
+                        }
+                    }
+                },
                 Need::Room { first, end } => {
                     forced = self.find_room(ino, file, first, end, &mut settled)?;
                 }

@@ -288,10 +288,10 @@ impl Log {
             return inner;
         };
         let (last_lsn, data) = (first.last_lsn, first.data.clone());
-        let mut failed = 0;
+        let mut failed = None;
         if let Some(data) = data {
             drop(inner);
-            failed = usize::from(data.settle().is_err());
+            failed = data.settle().is_err().then_some(data);
             inner = self.lock();
         }
         if inner.written >= last_lsn {
@@ -299,13 +299,14 @@ impl Log {
         }
         inner.unsettled.pop_front();
         inner.written = last_lsn;
-        inner.failed_flights += failed;
-        inner.failures += failed as u64;
-        if failed > 0 {
+        if let Some(data) = failed {
+            inner.failures += 1;
             inner.last_failure = last_lsn;
-        }
-        if failed > 0 && !fault(Fault::FailedDataAcknowledged) {
-            inner.tainted = Some(last_lsn);
+            // Its owner may have been here first: the record itself found no room in the log at once.
+            inner.failed_flights += usize::from(!data.meets());
+            if !fault(Fault::FailedDataAcknowledged) {
+                inner.tainted = Some(last_lsn);
+            }
         }
         self.wake.notify_all();
         inner
@@ -387,9 +388,11 @@ impl Log {
     }
 
     /// The owner of a failed flight has mapped its data elsewhere, or (with an error) could not.
-    pub(crate) fn flight_superseded(&self, result: Result<()>) {
+    pub(crate) fn flight_superseded(&self, flight: &InFlight, result: Result<()>) {
         let mut inner = self.lock();
-        inner.failed_flights = inner.failed_flights.saturating_sub(1);
+        if flight.meets() {
+            inner.failed_flights = inner.failed_flights.saturating_sub(1);
+        }
         if let Err(error) = result {
             inner.broken.get_or_insert(error);
         }

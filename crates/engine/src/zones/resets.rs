@@ -271,8 +271,15 @@ impl Zones {
                 self.start_resets(media);
                 return true;
             }
-            if queue.in_hand == 0 {
+            if queue.in_hand == 0 && queue.waiting.is_empty() {
                 return false;
+            }
+            if queue.in_hand == 0 {
+                // It was let go of after this one looked.
+                drop(queue);
+                self.start_resets(media);
+                queue = self.resets.lock();
+                continue;
             }
             // Others are at all that are under way.
             let waited = self.resets.changed.wait(queue);

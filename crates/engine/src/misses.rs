@@ -1,0 +1,105 @@
+//! Pages that a look at the tree needs and that are not in memory: they are fetched with no lock held, and the look begins
+//! again.
+
+use std::sync::atomic::Ordering;
+
+use persimmon_format::PageId;
+use persimmon_format::table::MatEntry;
+
+use crate::error::{Error, Result};
+use crate::meta::{Meta, store};
+use crate::{Volume, recovery};
+
+/// After so many pages for one look none is evicted until it is over. All that it needs must be in memory together: where
+/// many look at once, or the cache has become smaller meanwhile, each would lose what it has to the others for ever.
+const KEPT_AFTER: usize = 128;
+
+/// What one look has missed.
+pub(crate) struct Misses<'v> {
+    volume: &'v Volume,
+    /// A page that does not exist.
+    gone: Option<PageId>,
+    fetched: usize,
+}
+
+impl<'v> Misses<'v> {
+    pub(crate) fn of(volume: &'v Volume) -> Misses<'v> {
+        Misses {
+            volume,
+            gone: None,
+            fetched: 0,
+        }
+    }
+
+    /// Reads a page into memory. No lock is held meanwhile. A page that was freed since somebody
+    /// missed it is no error: who looks again does not come by it. Only one that is looked for
+    /// again all the same is missing from a damaged tree.
+    pub(crate) fn fetch(&mut self, id: PageId) -> Result<()> {
+        self.fetched += 1;
+        if self.fetched == KEPT_AFTER {
+            self.volume.pages_kept_for.fetch_add(1, Ordering::AcqRel);
+        }
+        self.volume.fetch(id, &mut self.gone)
+    }
+}
+
+impl Drop for Misses<'_> {
+    fn drop(&mut self) {
+        if self.fetched >= KEPT_AFTER {
+            self.volume.pages_kept_for.fetch_sub(1, Ordering::AcqRel);
+        }
+    }
+}
+
+impl Volume {
+    /// [`Misses::fetch`], of one page alone. `gone` remembers one that does not exist.
+    pub(crate) fn fetch(&self, id: PageId, gone: &mut Option<PageId>) -> Result<()> {
+        loop {
+            let (entry, _pin) = {
+                let meta = self.meta();
+                if meta.cache.get(id).is_ok() {
+                    return Ok(());
+                }
+                if !meta.cache.is_allocated(id) && gone.replace(id) != Some(id) {
+                    return Ok(());
+                }
+                let entry = meta.mat.get(id).ok_or_else(|| recovery::no_such_page(id))?;
+                (entry, self.zones.pin(entry.addr.zone()))
+            };
+            let page = store::fetch(&self.media, &self.key, id, entry);
+            self.zones.examine(&self.media);
+            let mut meta = self.meta_mut();
+            if meta.mat.get(id) != Some(entry) {
+                // It was written elsewhere meanwhile; look again.
+                continue;
+            }
+            let page = page.inspect_err(|error| self.lost_page(id, entry, error))?;
+            meta.cache.insert_clean(id, page);
+            let limit = self.cached_pages_max();
+            // A look at the tree needs several pages at once: some room is always left for them.
+            if meta.cache.clean() > limit + limit / 8 + 64 {
+                self.evict_pages(&mut meta, limit);
+            }
+            return Ok(());
+        }
+    }
+
+    /// Evicts clean pages until so many are left, unless somebody needs many.
+    pub(crate) fn evict_pages(&self, meta: &mut Meta, limit: usize) {
+        if self.pages_kept_for.load(Ordering::Acquire) == 0 {
+            meta.cache.evict(limit);
+        }
+    }
+
+    /// A page that is damaged, or in a zone that has failed, is lost: what it held is not guessed.
+    fn lost_page(&self, id: PageId, entry: MatEntry, error: &Error) {
+        let lost = match error {
+            Error::Device(_) => self.zones.has_failed(entry.addr.zone()),
+            _ => true,
+        };
+        if lost && self.check_writable().is_ok() {
+            tracing::error!(page = id.0, %error, "a metadata page is lost, no more changes are made");
+            self.make_read_only();
+        }
+    }
+}
