@@ -93,6 +93,82 @@ fn full_host(copies: u32, target: FaultTarget) {
     assert!(refused > 0);
 }
 
+/// The data of a sync failed, and so did the way of its record into the log. Mapped elsewhere before anybody had counted
+/// it as failed, it was counted afterwards, for ever: each checkpoint waited for it, this sync's own first.
+#[test]
+fn a_sync_whose_data_and_record_both_fail_ends() {
+    for (after, times) in (0..4).flat_map(|after| (1..3).map(move |times| (after, times))) {
+        let device = fresh(SimConfig::new(40, 128).capacity(120));
+        let volume = Arc::new(open(&device));
+        let (ino, other) = (create(&volume).unwrap(), create(&volume).unwrap());
+        volume
+            .write(ino, 0, &noise(1, 16 * BLOCK_SIZE), NOW)
+            .unwrap();
+        volume.sync().unwrap();
+        let content = noise(2, 16 * BLOCK_SIZE);
+        volume.write(ino, 0, &content, NOW).unwrap();
+        device.inject(Fault {
+            times: Some(times),
+            ..Fault::of_zone(FaultTarget::Write, FaultKind::HostFull).after(after)
+        });
+        let (ended, waiting) = std::sync::mpsc::channel();
+        let at_work = Arc::clone(&volume);
+        let sync = move || {
+            let _ = at_work.sync_file(ino);
+            while let Err(error) = at_work.step(Task::Checkpoint) {
+                assert!(
+                    matches!(error, Error::Device(DeviceError::HostFull)),
+                    "{error}"
+                );
+            }
+            ended.send(()).unwrap();
+        };
+        let thread = std::thread::spawn(sync);
+        let ended = waiting.recv_timeout(std::time::Duration::from_secs(120));
+        assert!(
+            ended.is_ok(),
+            "{after} {times}: a checkpoint waits for ever"
+        );
+        thread.join().unwrap();
+        device.heal();
+        volume.write(other, 0, &[3; 100], NOW).unwrap();
+        volume.sync().unwrap();
+        assert!(!volume.is_read_only(), "{after} {times}");
+        let left = open(&Arc::new(device.persisted(after)));
+        let mut found = vec![0; content.len()];
+        left.read(ino, 0, &mut found).unwrap();
+        assert!(found == content, "{after} {times}");
+    }
+}
+
+/// What was written to the range was thrown away first: the hole could not be made, and the file was as before the write.
+#[test]
+fn a_hole_that_cannot_be_made_loses_nothing() {
+    let device = fresh(SimConfig::new(40, 512));
+    let volume = open(&device);
+    let ino = create(&volume).unwrap();
+    // An extent each, over several leaves.
+    for block in (0..2000).step_by(2) {
+        let bytes = noise(block, BLOCK_SIZE);
+        volume.write(ino, block * 4096, &bytes, NOW).unwrap();
+    }
+    volume.sync().unwrap();
+    volume.step(Task::Checkpoint).unwrap();
+    drop(volume);
+    let volume = open(&device);
+    let place = 1000 * 4096;
+    volume.write(ino, place, &[7; BLOCK_SIZE], NOW).unwrap();
+    device.inject(Fault::for_ever(FaultTarget::Read));
+    assert!(volume.punch(ino, place, 4096, NOW).is_err());
+    device.heal();
+    let mut found = [0; BLOCK_SIZE];
+    volume.read(ino, place, &mut found).unwrap();
+    assert_eq!(found, [7; BLOCK_SIZE]);
+    volume.punch(ino, place, 4096, NOW).unwrap();
+    volume.read(ino, place, &mut found).unwrap();
+    assert_eq!(found, [0; BLOCK_SIZE]);
+}
+
 /// No zone in use holds less than its entry says.
 fn entries_fit(device: &SimDevice, volume: &Volume, command: u64) {
     let report = device.report(0..40).unwrap();

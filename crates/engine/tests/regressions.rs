@@ -5,14 +5,14 @@ mod common;
 use std::sync::Arc;
 
 use persimmon_device::{BufferMut, Command, ZonedDevice};
-use persimmon_engine::{Error, Intent, Options, Task, Volume, ZoneStatus};
+use persimmon_engine::{CleanState, Error, Intent, Options, Task, Volume, ZoneStatus};
 use persimmon_format::inode::Timestamp;
 use persimmon_format::table::Role;
 use persimmon_format::zone_header::ZoneHeader;
-use persimmon_format::{DeviceId, Key};
+use persimmon_format::{DeviceId, Ino, Key, KeyKind};
 use persimmon_sim::{Fault, FaultTarget, SimConfig};
 
-use common::{NOW, create, fresh, noise, old_log_block, open_staging as open};
+use common::{NOW, create, fresh, noise, old_log_block, open_staging as open, small};
 
 /// footer N is the last block, footer N-1's zone was reset.
 #[test]
@@ -663,4 +663,112 @@ fn a_header_that_could_not_be_read_is_known_when_it_can_be() {
         assert_eq!(volume.read(ino, 0, &mut buf).unwrap(), buf.len());
         assert_eq!(buf, noise(1, 1 << 17));
     }
+}
+
+/// Cleaning journaled a damaged block like any other. Where checksums tell what arrived, a recovery took it for data that
+/// never did, and ended the history there: what was acknowledged since was gone.
+#[test]
+fn a_damaged_block_that_is_moved_cuts_nothing_off() {
+    for config in [small().host_file(), small().volatile_cache(), small()] {
+        let device = fresh(config);
+        let volume = open(&device, 1 << 20).unwrap();
+        let (ino, other) = (create(&volume).unwrap(), create(&volume).unwrap());
+        let before = noise(1, 400 * 4096);
+        volume.write(ino, 0, &before, NOW).unwrap();
+        volume.sync().unwrap();
+        // Every other block of what was written goes.
+        for block in (0..400).step_by(2) {
+            volume
+                .write(ino, block * 4096, &noise(9, 4096), NOW)
+                .unwrap();
+        }
+        volume.sync().unwrap();
+        volume.step(Task::Checkpoint).unwrap();
+        let zones = volume.zones();
+        let data = zones.iter().filter(|z| z.entry.role.name() == "data");
+        for zone in data {
+            for block in (4..100).step_by(9) {
+                device.corrupt(zone.zone, block, 99, 1);
+            }
+        }
+        let moved = volume.clean_step(None).unwrap().blocks_moved;
+        assert!(moved > 0);
+        volume.write(other, 0, b"acknowledged", NOW).unwrap();
+        volume.sync_file(other).unwrap();
+        let device = Arc::new(device.persisted(1));
+        drop(volume);
+        let volume = open(&device, 1 << 20).unwrap();
+        let mut found = [0; 12];
+        assert_eq!(volume.read(other, 0, &mut found).unwrap(), 12);
+        assert_eq!(&found, b"acknowledged");
+        // What is damaged is told, wherever it is moved, and the rest is what it was.
+        while volume.clean_step(None).unwrap().state == CleanState::GoesOn {}
+        volume.close().unwrap();
+        drop(volume);
+        let volume = open(&device, 1 << 20).unwrap();
+        let mut damaged = 0;
+        for block in 0..400 {
+            let mut found = vec![0; 4096];
+            match volume.read(ino, block * 4096, &mut found) {
+                Ok(_) if block % 2 == 0 => assert!(found == noise(9, 4096)),
+                Ok(_) => assert!(found[..] == before[block as usize * 4096..][..4096]),
+                Err(Error::DataDamaged { .. }) => damaged += 1,
+                Err(error) => panic!("{error}"),
+            }
+        }
+        assert!((10..100).contains(&damaged), "{damaged}");
+    }
+}
+
+/// A look that needs more pages at once than the cache holds fetched and evicted them in turn for ever.
+#[test]
+fn what_one_look_needs_is_not_evicted_under_it() {
+    let device = fresh(SimConfig::new(60, 512));
+    let volume = open(&device, 1 << 20).unwrap();
+    let name = |n: u64| Key::new(Ino(100 + n), KeyKind(9), 0);
+    for round in 0..40 {
+        volume
+            .update::<_, Error>(Intent::Grow, |tx| {
+                (0..100).for_each(|n| tx.put(name(round * 100 + n), noise(n, 1000)));
+                Ok(())
+            })
+            .unwrap();
+    }
+    volume.close().unwrap();
+    drop(volume);
+    let options = Options {
+        cache_bytes_max: 1 << 20,
+        ..Options::default()
+    };
+    let (volume, _) = Volume::open(device, options).unwrap();
+    let seen = volume.view::<_, Error>(|view| {
+        let mut seen = 0;
+        view.scan(name(0), |_, _| {
+            seen += 1;
+            Ok(std::ops::ControlFlow::Continue(()))
+        })?;
+        Ok(seen)
+    });
+    assert!(seen.unwrap() >= 4000);
+}
+
+/// A few bytes written to a block that was preallocated came to lie in the tree, and the block's space was gone.
+#[test]
+fn a_small_file_keeps_the_block_it_was_given() {
+    let device = fresh(small());
+    let volume = open(&device, 1 << 20).unwrap();
+    let ino = create(&volume).unwrap();
+    volume.preallocate(ino, 0, 4096, true, NOW).unwrap();
+    volume.write(ino, 0, &noise(1, 100), NOW).unwrap();
+    volume.sync().unwrap();
+    let filler = create(&volume).unwrap();
+    let mut end = 0;
+    while volume.write(filler, end, &noise(end, 4096), NOW).is_ok() {
+        end += 4096;
+    }
+    volume.write(ino, 0, &noise(2, 4096), NOW).unwrap();
+    volume.sync().unwrap();
+    let mut found = vec![0; 4096];
+    volume.read(ino, 0, &mut found).unwrap();
+    assert!(found == noise(2, 4096));
 }
