@@ -14,7 +14,7 @@ use rustix::mount::MountFlags;
 use crate::daemon::Daemon;
 use crate::exit::{self, MOUNT_FAILED, MOUNT_SYSTEM, MOUNT_USAGE};
 use crate::live;
-use crate::mounted;
+use crate::mounted::mounted_at;
 use crate::report::Info;
 
 /// `-o meta=DEVICE`: the device for metadata, where SPEC is that for data.
@@ -149,7 +149,7 @@ impl Mount {
                 ),
             ));
         }
-        if let Some(at) = mounted::mounted_at(&device) {
+        if let Some(at) = mounted_at(&device) {
             return Err(exit::error(
                 MOUNT_FAILED,
                 format!(

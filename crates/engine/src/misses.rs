@@ -52,8 +52,7 @@ impl Drop for Misses<'_> {
 }
 
 impl Volume {
-    /// [`Misses::fetch`], of one page alone. `gone` remembers one that does not exist.
-    pub(crate) fn fetch(&self, id: PageId, gone: &mut Option<PageId>) -> Result<()> {
+    fn fetch(&self, id: PageId, gone: &mut Option<PageId>) -> Result<()> {
         loop {
             let (entry, _pin) = {
                 let meta = self.meta();

@@ -12,6 +12,7 @@ use super::moving::{Loaded, Survivor};
 use crate::Volume;
 use crate::error::{Error, Result};
 use crate::meta::extents;
+use crate::misses::Misses;
 use crate::zones::table::ZoneStatus;
 use crate::zones::trace::ZoneEvent;
 
@@ -263,7 +264,7 @@ impl Volume {
 
     /// Has the next whole checkpoint write a page elsewhere, if it still is in this zone.
     pub(super) fn mark_page(&self, zone: ZoneId, page: PageId) -> Result<()> {
-        self.fetch(page, &mut None)?;
+        Misses::of(self).fetch(page)?;
         let mut meta = self.meta_mut();
         let still = meta.mat.get(page).is_some_and(|e| e.addr.zone() == zone);
         if still && meta.cache.mark_dirty(page).is_ok() {

@@ -1,16 +1,14 @@
 //! Survivors: what is live of a victim is read, written elsewhere, and mapped to where it is then.
 
-use std::cell::RefCell;
-
 use persimmon_device::{BLOCK_SIZE, Buffer};
 use persimmon_format::extent::Extent;
 use persimmon_format::record::Op;
 use persimmon_format::{Addr, Ino, checksum};
 
 use crate::Volume;
-use crate::data::{Loose, Way};
+use crate::data::{Exchange, Loose, Way};
 use crate::error::Result;
-use crate::meta::{Meta, Transaction, apply, extents};
+use crate::meta::{Transaction, extents};
 use crate::statistics::{Class, add};
 use crate::zones::{Life, Run, Stream};
 
@@ -226,8 +224,9 @@ impl Volume {
                 .filter_map(|p| {
                     let (ino, block) = (p.run.ino, p.run.file_block);
                     let from = old(ino, block, p.run.crcs.len() as u64)?;
-                    let to = p.addr;
-                    Some(Move {
+                    let (addr, crcs) = (p.addr, p.run.crcs.clone());
+                    let to = Extent::Frame { addr, crcs };
+                    Some(Exchange {
                         ino,
                         block,
                         from,
@@ -238,32 +237,11 @@ impl Volume {
             self.keep_bounds()?;
             let moved = match sound {
                 true => self.update_unbounded(None, |tx| remap(tx, &moves))?.0,
-                false => self.remap_unlogged(&moves)?,
+                false => self.exchange(&moves)?,
             };
             add(&self.media.counters.blocks_moved, moved);
         }
         result
-    }
-
-    /// The same as [`remap`], and no record tells of it.
-    fn remap_unlogged(&self, moves: &[Move]) -> Result<u64> {
-        let ops = RefCell::new((Vec::new(), 0));
-        self.apply_unlogged(
-            |meta| {
-                let mut found = (Vec::new(), 0);
-                for one in moves {
-                    found.1 += one.remap(meta, &mut found.0)?;
-                }
-                apply::ensure(meta, &found.0)?;
-                *ops.borrow_mut() = found;
-                Ok(())
-            },
-            |meta| {
-                let (ops, moved) = &*ops.borrow();
-                apply::apply(meta, &self.zones, ops)?;
-                Ok(*moved)
-            },
-        )
     }
 }
 
@@ -284,41 +262,26 @@ fn joined(places: &[(Addr, u32)]) -> Vec<(Addr, u32)> {
     reads
 }
 
-/// A frame of a file, and where it was moved.
-struct Move {
-    ino: Ino,
-    block: u64,
-    from: Extent,
-    to: Addr,
-}
-
-impl Move {
-    /// What maps it to where it was moved, as far as the file still has it where it was. Returns the blocks.
-    fn remap(&self, meta: &Meta, ops: &mut Vec<Op>) -> Result<u64> {
-        let mut moved = 0;
-        for live in extents::still_there(meta, self.ino, self.block, &self.from)? {
-            let Extent::Frame { crcs, .. } = live.extent else {
-                continue;
-            };
-            moved += crcs.len() as u64;
-            let addr = self.to.offset((live.block - self.block) as u32);
-            ops.push(Op::Map {
-                ino: self.ino,
+/// Maps frames to where they were moved, as far as the files still have them where they were. Returns
+/// the blocks moved.
+fn remap(tx: &mut Transaction<'_>, moves: &[Exchange]) -> Result<u64> {
+    let mut moved = 0;
+    for Exchange {
+        ino,
+        block,
+        from,
+        to,
+    } in moves
+    {
+        for live in tx.find(|meta| extents::still_there(meta, *ino, *block, from))? {
+            let blocks = live.extent.blocks();
+            moved += blocks;
+            tx.push(Op::Map {
+                ino: *ino,
                 block: live.block,
-                extent: Extent::Frame { addr, crcs },
+                extent: to.part(live.block - block, blocks),
             });
         }
-        Ok(moved)
-    }
-}
-
-/// Maps frames to where they were moved. Returns the blocks moved.
-fn remap(tx: &mut Transaction<'_>, moves: &[Move]) -> Result<u64> {
-    let mut moved = 0;
-    for one in moves {
-        let mut ops = Vec::new();
-        moved += tx.find(|meta| one.remap(meta, &mut ops))?;
-        ops.into_iter().for_each(|op| tx.push(op));
     }
     Ok(moved)
 }

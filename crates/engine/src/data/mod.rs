@@ -20,7 +20,7 @@ mod write;
 
 pub(crate) use files::Files;
 pub(crate) use flight::Way;
-pub(crate) use packing::Loose;
+pub(crate) use packing::{Exchange, Loose};
 pub(crate) use riding::Compressibility;
 pub use seek::Seek;
 pub(crate) use space::Space;

@@ -29,6 +29,14 @@ const PIECES_MAX: usize = 512;
 /// Compressed bytes in the tree with which no more are added to it. Less on small volumes.
 const RIDING_BYTES_MAX: u64 = 4 << 20;
 
+/// An extent of a file, and what holds the same elsewhere.
+pub(crate) struct Exchange {
+    pub(crate) ino: Ino,
+    pub(crate) block: u64,
+    pub(crate) from: Extent,
+    pub(crate) to: Extent,
+}
+
 /// A block of a file to be packed.
 pub(crate) struct Loose {
     pub(crate) ino: Ino,
@@ -170,30 +178,40 @@ impl Volume {
         let result = self.place_all(stream, class, runs, way, &mut pins, &mut placed);
         let mut moved = 0;
         for part in self.moves(loose, &placed) {
-            moved += self.apply_unlogged(
-                |meta| {
-                    part.iter().try_for_each(|(loose, _)| {
-                        meta.ensure(&Key::inode(loose.ino))?;
-                        extents::ensure(meta, loose.ino, loose.block, loose.block + 1)
-                    })
-                },
-                |meta| {
-                    let mut moved = 0;
-                    for (loose, to) in &part {
-                        let (ino, block) = (loose.ino, loose.block);
-                        let there =
-                            extents::exchange(meta, &self.zones, ino, block, &loose.from, to)?;
-                        moved += u64::from(there);
-                    }
-                    Ok(moved)
-                },
-            )?;
+            moved += self.exchange(&part)?;
         }
         result.map(|()| moved)
     }
 
+    /// Puts extents in the place of others that hold the same, as far as the files still have those, and no record tells of
+    /// it. Returns how many blocks they had.
+    pub(crate) fn exchange(&self, changes: &[Exchange]) -> Result<u64> {
+        self.apply_unlogged(
+            |meta| {
+                changes.iter().try_for_each(|change| {
+                    meta.ensure(&Key::inode(change.ino))?;
+                    let end = change.block + change.from.blocks();
+                    extents::ensure(meta, change.ino, change.block, end)
+                })
+            },
+            |meta| {
+                let mut exchanged = 0;
+                for Exchange {
+                    ino,
+                    block,
+                    from,
+                    to,
+                } in changes
+                {
+                    exchanged += extents::exchange(meta, &self.zones, *ino, *block, from, to)?;
+                }
+                Ok(exchanged)
+            },
+        )
+    }
+
     /// What goes where, as many at a time as one hold of the metadata lock may change.
-    fn moves<'a>(&self, loose: &[&'a Loose], placed: &[Placed]) -> Vec<Vec<(&'a Loose, Extent)>> {
+    fn moves(&self, loose: &[&Loose], placed: &[Placed]) -> Vec<Vec<Exchange>> {
         let changes_max = self.transaction_ops_max();
         let pieces = placed.iter().flat_map(|placed| {
             let of = |piece: &RunPiece| (piece.ino, piece.file_block, piece.placed(placed.addr));
@@ -209,7 +227,12 @@ impl Volume {
                 moves.push(Vec::new());
             }
             if let Some(last) = moves.last_mut() {
-                last.push((*loose, Extent::Packed(to)));
+                last.push(Exchange {
+                    ino,
+                    block,
+                    from: loose.from.clone(),
+                    to: Extent::Packed(to),
+                });
             }
         }
         moves

@@ -211,8 +211,8 @@ fn joined(meta: &Meta, ino: Ino, block: u64, extent: &Extent) -> Result<Option<(
     )))
 }
 
-/// Puts `to` in the place of `from`, which holds the same one block, if the file still has that at
-/// `block`. Not a logical change: no record is made of it. True if it did.
+/// Puts `to` in the place of `from`, which holds the same blocks, as far as the file still has those at `block`. Not a
+/// logical change: no record is made of it. Returns how many it had.
 pub(crate) fn exchange(
     meta: &mut Meta,
     zones: &Zones,
@@ -220,12 +220,20 @@ pub(crate) fn exchange(
     block: u64,
     from: &Extent,
     to: &Extent,
-) -> Result<bool> {
-    let there = !still_there(meta, ino, block, from)?.is_empty();
-    if there {
-        map(meta, zones, ino, block, to)?;
+) -> Result<u64> {
+    let mut exchanged = 0;
+    for live in still_there(meta, ino, block, from)? {
+        let blocks = live.extent.blocks();
+        map(
+            meta,
+            zones,
+            ino,
+            live.block,
+            &to.part(live.block - block, blocks),
+        )?;
+        exchanged += blocks;
     }
-    Ok(there)
+    Ok(exchanged)
 }
 
 /// The parts of the frame `from`, at file block `block`, that the file still refers to there.

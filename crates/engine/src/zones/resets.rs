@@ -271,10 +271,10 @@ impl Zones {
                 self.start_resets(media);
                 return true;
             }
-            if queue.in_hand == 0 && queue.waiting.is_empty() {
-                return false;
-            }
             if queue.in_hand == 0 {
+                if queue.waiting.is_empty() {
+                    return false;
+                }
                 // It was let go of after this one looked.
                 drop(queue);
                 self.start_resets(media);
