@@ -8,7 +8,9 @@ use std::sync::Arc;
 
 use common::{NOW, create, fresh, noise, open, open_staging, small};
 use persimmon_device::{BLOCK_SIZE, DeviceError, ZonedDevice};
-use persimmon_engine::{Error, FormatOptions, Task, Volume};
+use persimmon_engine::{Error, FormatOptions, Options, Seek, Task, Volume};
+use persimmon_format::Lifetime;
+use persimmon_format::page::PAGE_SIZE;
 use persimmon_sim::{Fault, FaultKind, FaultTarget, SimConfig, SimDevice};
 
 /// A flight for fsync over several zones knew of one failed write only that something had failed:
@@ -167,6 +169,57 @@ fn a_hole_that_cannot_be_made_loses_nothing() {
     volume.punch(ino, place, 4096, NOW).unwrap();
     volume.read(ino, place, &mut found).unwrap();
     assert_eq!(found, [0; BLOCK_SIZE]);
+}
+
+/// A flight of several records failed after some of them, and the file did not know that it had grown in the history: a
+/// truncation took the history's size for less, and left blocks behind the file's end.
+#[test]
+fn what_is_truncated_after_half_a_flight_has_no_blocks_behind_its_end() {
+    let (stride, count) = (800, 40);
+    let options = || Options {
+        cache_bytes_max: 64 * PAGE_SIZE,
+        staging_bytes_max: 1 << 20,
+        ..Options::default()
+    };
+    let device = fresh(SimConfig::new(40, 2048));
+    let volume = open(&device);
+    let ino = create(&volume).unwrap();
+    // Leaves enough that each record needs some that are in none before.
+    for block in (0..stride * count).step_by(2) {
+        let reserved = volume.preallocate(ino, block * 4096, 4096, true, NOW);
+        reserved.unwrap();
+    }
+    volume.sync().unwrap();
+    volume.close().unwrap();
+    drop(volume);
+    let mut halfway = 0;
+    for reads in 0..40 {
+        let device = Arc::new(device.persisted(0));
+        let volume = Volume::open(device.clone(), options()).unwrap().0;
+        for at in 0..count {
+            let bytes = noise(at, BLOCK_SIZE);
+            let hint = Some(Lifetime::Short);
+            let offset = at * stride * 4096;
+            volume.write_hinted(ino, offset, &bytes, NOW, hint).unwrap();
+        }
+        device.inject(Fault::for_ever(FaultTarget::Read).after(reads));
+        let synced = volume.sync_file(ino);
+        device.heal();
+        let size_of = |volume: &Volume| {
+            let inode = volume.view::<_, Error>(|view| view.inode(ino)).unwrap();
+            inode.unwrap().size
+        };
+        let grown = size_of(&volume);
+        halfway += u64::from(synced.is_err() && grown > 0);
+        volume.truncate(ino, grown / 2 + 1, NOW).unwrap();
+        volume.sync_metadata().unwrap();
+        let left = open(&Arc::new(device.persisted(reads)));
+        let end = size_of(&left);
+        left.truncate(ino, 1 << 40, NOW).unwrap();
+        let behind = left.seek(ino, end.next_multiple_of(4096), Seek::Data);
+        assert_eq!(behind.unwrap(), None, "{reads}: a size of {end}");
+    }
+    assert!(halfway > 0, "no flight failed between two records");
 }
 
 /// No zone in use holds less than its entry says.
