@@ -6,8 +6,8 @@ use crate::table::{Role, ZitEntry};
 use crate::{Addr, Lsn, PageId, Result, ZoneId};
 
 const WHAT: &str = "checkpoint footer";
-/// Most chunks of one table (337 pages or 126 zones each).
-pub const CHUNKS_MAX: usize = 1 << 15;
+/// Blocks of the log that a footer has at most: who writes one sees to it that the tables do not outgrow it.
+pub const FOOTER_BLOCKS_MAX: u32 = 256;
 
 /// A place in the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -268,8 +268,9 @@ fn read_counts(r: &mut Reader<'_>) -> Result<Vec<(ZoneId, Valid)>> {
 }
 
 fn chunks(r: &mut Reader<'_>) -> Result<Vec<Addr>> {
+    // No more than there are bytes for: the limit is the writer's.
     let count = r.u32()? as usize;
-    if count > CHUNKS_MAX {
+    if count > r.remaining() / size_of::<u64>() {
         return Err(r.bad("chunks", count as u64));
     }
     (0..count).map(|_| r.u64().map(Addr::from_raw)).collect()

@@ -327,11 +327,24 @@ impl Volume {
     pub(crate) fn room(&self) -> Room {
         // Before what the tree counts: what is preallocated meanwhile counts twice for a moment, and never in neither.
         let unwritten = self.space.unwritten_blocks.load(Ordering::Relaxed);
-        let (dirty, reserved, riding) = {
+        let (dirty, allocated, reserved, riding) = {
             let meta = self.meta();
+            let cache = &meta.cache;
             let riding = meta.riding.bytes().div_ceil(BLOCK_SIZE as u64);
-            (meta.cache.dirty() as u64, meta.reserved_blocks, riding)
+            (
+                cache.dirty() as u64,
+                cache.allocated() as u64,
+                meta.reserved_blocks,
+                riding,
+            )
         };
+        if allocated >= self.zones.budget.pages_max {
+            // No footer could tell where more pages are.
+            return Room {
+                data: None,
+                metadata: None,
+            };
+        }
         let reserved = reserved.saturating_add(unwritten);
         let copies = u64::from(self.zones.budget.copies);
         let staged = self.space.staged_blocks();

@@ -151,6 +151,8 @@ impl Appender<'_> {
         next_lsn: Lsn,
     ) -> Result<Addr> {
         let parts: Vec<&[u8]> = bytes.chunks(BODY_LEN).collect();
+        let does_not_fit = || Error::Geometry("a checkpoint footer does not fit a zone".into());
+        let count = u16::try_from(parts.len()).map_err(|_| does_not_fit())?;
         let mut tries = Tries::default();
         loop {
             let mut head = self.head_with_room(1)?;
@@ -159,14 +161,12 @@ impl Appender<'_> {
                 self.fill_zone(state, next_lsn)?;
                 head = self.head_with_room(1)?;
                 if (head.room() as usize) < parts.len() {
-                    return Err(Error::Geometry(
-                        "a checkpoint footer does not fit a zone".into(),
-                    ));
+                    return Err(does_not_fit());
                 }
             }
             let bodies = parts.iter().enumerate().map(|(part, bytes)| Body::Footer {
                 part: part as u16,
-                parts: parts.len() as u16,
+                parts: count,
                 bytes,
             });
             let addr = head.position().addr;

@@ -3,6 +3,9 @@
 
 use persimmon_device::BLOCK_SIZE;
 use persimmon_device::{Geometry, ZoneInfo};
+use persimmon_format::Addr;
+use persimmon_format::footer::FOOTER_BLOCKS_MAX;
+use persimmon_format::log::BODY_LEN;
 use persimmon_format::page::PAGE_BLOCKS_MAX;
 use persimmon_format::table::{MatEntry, Role, ZitEntry};
 
@@ -44,6 +47,9 @@ pub(crate) const STAGED_BLOCKS_MIN: u64 = 64;
 const SCATTERED: u64 = 125;
 /// The same where pages lie on another device.
 const SCATTERED_APART: u64 = 30;
+/// Pages that the tree may still get beyond those of a full one, by overwriting, as a part of all.
+const PAGES_SLACK_SHARE: u64 = 8;
+
 /// Blocks of one write that are staged together, whatever is staged.
 const WRITE_BLOCKS_MAX: u64 = 256;
 /// Zones of the second device that new data leaves free: what cleaning moves needs one.
@@ -183,6 +189,8 @@ pub(crate) struct Budget {
     pub(crate) log_floor: u32,
     /// Blocks of table chunks that a checkpoint may write.
     pub(crate) chunk_blocks_max: u64,
+    /// Pages with which the tree is full: a footer can list the places of some more.
+    pub(crate) pages_max: u64,
     /// Blocks of a zone that metadata can use.
     pub(crate) zone_blocks: u64,
     /// Free zones left alone by new data at most: for the log, the largest checkpoint, and cleaning.
@@ -318,6 +326,7 @@ impl Budget {
             dirty_pages_kept,
             log_floor: log_floor as u32,
             chunk_blocks_max: chunks,
+            pages_max: pages_listed(capacity, geometry.zone_count),
             zone_blocks: capacity - 1,
             data_floor_max: match &large {
                 Some(large) => large.spare_zones,
@@ -341,8 +350,15 @@ impl Budget {
         })
     }
 
-    /// Whether there are zones enough for a new volume.
+    /// Whether there are zones enough for a new volume, and not too many.
     pub(crate) fn check_zones(&self, capacities: ZoneCapacities) -> Result<()> {
+        if self.pages_max == 0 {
+            return Err(Error::Geometry(format!(
+                "a checkpoint lists all zones within one, and those of {} blocks are too small for so many; \
+                 make them larger",
+                capacities.metadata
+            )));
+        }
         for part in self.layout.parts() {
             let zones = self.layout.zones(*part).len() as u64;
             let needed = self.layout.get(&self.held, *part) + 2;
@@ -555,6 +571,21 @@ fn checkpoint_blocks(pages: u64, chunks: u64) -> u64 {
     pages * PAGE_BLOCKS_USUAL + chunks
 }
 
+/// Pages with which a tree is full, on a volume of so many zones of this capacity; none where a footer has no room for
+/// both tables.
+fn pages_listed(capacity: u64, zones: u32) -> u64 {
+    // A zone holds a header, and other blocks of the log beside a footer; a quarter is for counters and overrides.
+    let blocks = ((capacity - 1) * 3 / 4).min(FOOTER_BLOCKS_MAX.into());
+    let addresses = blocks * BODY_LEN as u64 / size_of::<Addr>() as u64 * 3 / 4;
+    let zit_chunks = u64::from(zones).div_ceil(ZitEntry::PER_CHUNK as u64);
+    let mat_chunks = match zit_chunks <= addresses / 2 {
+        true => addresses - zit_chunks,
+        false => 0,
+    };
+    let pages = mat_chunks * MatEntry::PER_CHUNK as u64;
+    pages - pages / PAGES_SLACK_SHARE
+}
+
 fn with_copies(copies: u32) -> &'static str {
     if copies > 1 { " for two copies" } else { "" }
 }
@@ -615,6 +646,31 @@ pub(super) mod tests {
                 Err(Error::Geometry(_))
             ));
         }
+    }
+
+    /// A reader took footers of up to 32,768 chunks of each table, and nothing kept who writes them from writing longer ones: with 11 million
+    /// pages, or four million zones, a volume went on, and could not be mounted again.
+    #[test]
+    fn no_footer_outgrows_a_zone() {
+        // The smallest zones of all; an image of 4 TiB; 28 TB of disk.
+        for (zones, blocks) in [(200_000, 16), (4 << 20, 256), (111_760, 65_536)] {
+            let pages = pages_listed(blocks, zones);
+            let full = pages + pages / (PAGES_SLACK_SHARE - 1);
+            let chunks = full.div_ceil(MatEntry::PER_CHUNK as u64)
+                + u64::from(zones).div_ceil(ZitEntry::PER_CHUNK as u64);
+            let footer_blocks = (chunks * 8).div_ceil(BODY_LEN as u64);
+            assert!(footer_blocks < blocks.min(FOOTER_BLOCKS_MAX.into()));
+            // Some pages for every zone.
+            assert!(pages >= u64::from(zones), "{zones} zones: {pages} pages");
+        }
+        let capacities = ZoneCapacities::all(16);
+        let budget = |zones| {
+            let geometry = geometry(zones, 16);
+            Budget::new(&geometry, capacities, 0, 1, &Options::default()).unwrap()
+        };
+        assert!(budget(200_000).check_zones(capacities).is_ok());
+        let too_many = budget(4 << 20).check_zones(capacities);
+        assert!(matches!(too_many, Err(Error::Geometry(_))));
     }
 
     #[test]

@@ -4,9 +4,8 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use persimmon_format::envelope::{self, Kind};
-use persimmon_format::footer::CHUNKS_MAX;
 use persimmon_format::page::{PAGE_BLOCKS_MAX, PageView};
-use persimmon_format::table::{MatEntry, Role};
+use persimmon_format::table::{MatEntry, Role, ZitEntry};
 use persimmon_format::{Addr, BLOCK_SIZE, DeviceId, Key, PageId, ZoneId};
 
 use crate::tree;
@@ -122,6 +121,7 @@ impl Scan {
         let geometry = inspector.media.geometry();
         let mut order = Order {
             pages_max: u64::from(geometry.zone_count) * u64::from(geometry.zone_blocks),
+            zones: geometry.zone_count.into(),
             ..Order::default()
         };
         for (done, (_, zone)) in zones.iter().enumerate() {
@@ -250,7 +250,7 @@ impl Scan {
                     keys: first.map(|first| (first, items.next_back().unwrap_or(first))),
                 });
             }
-            Kind::MatChunk | Kind::ZitChunk if fields.owner < CHUNKS_MAX as u64 => {
+            Kind::MatChunk | Kind::ZitChunk if order.has_chunk(fields.kind, fields.owner) => {
                 let is_zit = fields.kind == Kind::ZitChunk;
                 let attempt = order.chunk(fields.sequence, (is_zit, fields.owner));
                 let table = if is_zit { &mut self.zit } else { &mut self.mat };
@@ -350,6 +350,7 @@ impl Scan {
 struct Order {
     /// Page ids are below this.
     pages_max: u64,
+    zones: u64,
     attempt: u32,
     checkpoint: u64,
     last: Option<(bool, u64)>,
@@ -358,6 +359,15 @@ struct Order {
 }
 
 impl Order {
+    /// Whether a table of this volume can have a chunk of this number.
+    fn has_chunk(&self, table: Kind, number: u64) -> bool {
+        let chunks = match table {
+            Kind::ZitChunk => self.zones.div_ceil(ZitEntry::PER_CHUNK as u64),
+            _ => self.pages_max.div_ceil(MatEntry::PER_CHUNK as u64),
+        };
+        number < chunks
+    }
+
     /// Pages of another stream may lie in a zone between two of the chunks.
     fn begin_zone(&mut self) {
         self.page_since = false;
