@@ -1,15 +1,15 @@
-//! What is on a file or block device, by the magic bytes at its start.
+//! What is on a file or block device, by the magic bytes at its start, or, of few, near its end.
 
 use std::fmt;
 use std::fs::File;
-use std::io;
+use std::io::{self, Seek, SeekFrom};
 use std::os::unix::fs::FileExt;
 
 use persimmon_format::BLOCK_SIZE;
 use persimmon_format::container::{Superblock, has_magic};
 
-/// Bytes looked at: the farthest signature below is in btrfs's superblock at 64 KiB.
-const HEAD_BYTES: usize = 128 << 10;
+/// Bytes looked at at the start: the farthest signature below is in ZFS's first uberblock, at 128 KiB.
+const HEAD_BYTES: usize = 132 << 10;
 /// Bytes of a file that must be zero for it to count as blank.
 const BLANK_BYTES: usize = 1 << 20;
 
@@ -62,17 +62,24 @@ const SIGNATURES: &[(usize, &[u8], &str)] = &[
         BCACHEFS,
         "a bcachefs filesystem or bcache device",
     ),
-    (
-        4096,
-        &[0xfc, 0x4e, 0x2b, 0xa9],
-        "a member of an md RAID array",
-    ),
-    (0, &[0xfc, 0x4e, 0x2b, 0xa9], "a member of an md RAID array"),
+    (4096, &MD_MAGIC, MD),
+    (0, &MD_MAGIC, MD),
     (512 + 24, b"LVM2 001", "an LVM physical volume"),
     (24, b"LVM2 001", "an LVM physical volume"),
     (1024, b"H+", "an HFS+ filesystem"),
     (32, b"NXSB", "an APFS container"),
     (1030, &[0x34, 0x34], "a NILFS filesystem"),
+    (0x20000, &[0x0c, 0xb1, 0xba, 0, 0, 0, 0, 0], ZFS),
+    (0x20000, &[0, 0, 0, 0, 0, 0xba, 0xb1, 0x0c], ZFS),
+    (0x10000, &[0x01, 0x16, 0x19, 0x70], "a GFS2 filesystem"),
+    (1024, b"OCFSV2", "an OCFS2 filesystem"),
+    (2048, b"OCFSV2", "an OCFS2 filesystem"),
+    (4096, b"OCFSV2", "an OCFS2 filesystem"),
+    (8192, b"OCFSV2", "an OCFS2 filesystem"),
+    (8192 + 1372, &[0x54, 0x19, 0x01, 0x00], "a UFS filesystem"),
+    (65536 + 1372, &[0x19, 0x01, 0x54, 0x19], "a UFS filesystem"),
+    (0, b"bluestore block device", "a Ceph BlueStore device"),
+    (3, b"-FVE-FS-", "a BitLocker encrypted device"),
     (3, b"NTFS    ", "an NTFS filesystem"),
     (3, b"EXFAT   ", "an exFAT filesystem"),
     (82, b"FAT32   ", "a FAT filesystem"),
@@ -100,6 +107,10 @@ const SIGNATURES: &[(usize, &[u8], &str)] = &[
     (512, b"EFI PART", "a GPT partition table"),
     (4096, b"EFI PART", "a GPT partition table"),
 ];
+
+const ZFS: &str = "a member of a ZFS pool";
+const MD: &str = "a member of an md RAID array";
+const MD_MAGIC: [u8; 4] = [0xfc, 0x4e, 0x2b, 0xa9];
 
 const BCACHEFS: &[u8] = &[
     0xc6, 0x85, 0x73, 0xf6, 0x4e, 0x1a, 0x45, 0xca, 0x82, 0x65, 0xf5, 0x7f, 0x48, 0xba, 0x6d, 0x81,
@@ -142,9 +153,36 @@ pub fn identity(file: &File) -> io::Result<Option<Identity>> {
     }))
 }
 
-/// Looks at the start of a file or device. `None`: nothing known.
+/// Looks at the start of a file or device, and near its end. `None`: nothing known.
 pub fn identify(file: &File) -> io::Result<Option<Finding>> {
-    Ok(identify_head(&read_head(file, HEAD_BYTES)?))
+    if let Some(found) = identify_head(&read_head(file, HEAD_BYTES)?) {
+        return Ok(Some(found));
+    }
+    let mut end = file;
+    let length = end.seek(SeekFrom::End(0))?;
+    for offset in md_superblocks(length).into_iter().flatten() {
+        let mut magic = [0; MD_MAGIC.len()];
+        match file.read_exact_at(&mut magic, offset) {
+            Ok(()) if magic == MD_MAGIC => return Ok(known(MD)),
+            Err(error) if error.kind() != io::ErrorKind::UnexpectedEof => return Err(error),
+            _ => {}
+        }
+    }
+    Ok(None)
+}
+
+/// Where the superblock of a member of an md array is that has it at its end, by versions 1.0 and 0.90 of that (md(4)).
+fn md_superblocks(length: u64) -> [Option<u64>; 2] {
+    let newer = (length / 512).checked_sub(16);
+    let older = (length & !0xffff).checked_sub(0x1_0000);
+    [newer.map(|sector| (sector & !7) * 512), older]
+}
+
+fn known(name: &'static str) -> Option<Finding> {
+    Some(Finding {
+        name,
+        unfinished: false,
+    })
 }
 
 /// As [`identify`], of bytes already read from offset 0.
@@ -158,12 +196,6 @@ pub fn identify_head(head: &[u8]) -> Option<Finding> {
             unfinished: superblock.is_some_and(|superblock| !superblock.complete),
         });
     }
-    let known = |name| {
-        Some(Finding {
-            name,
-            unfinished: false,
-        })
-    };
     if let Some(name) = ext_version(head) {
         return known(name);
     }
@@ -253,6 +285,21 @@ mod tests {
             head.truncate(offset + magic.len() - 1);
             assert_eq!(named(&head), None, "{name}");
         }
+    }
+
+    #[test]
+    fn arrays_that_say_so_at_their_end_are_found() {
+        let file = tempfile::tempfile().unwrap();
+        let length = (10 << 20) + 4096;
+        for offset in [(10 << 20) + 4096 - 8192, (10 << 20) - 65536] {
+            file.set_len(0).unwrap();
+            file.set_len(length).unwrap();
+            assert_eq!(identify(&file).unwrap(), None);
+            file.write_all_at(&MD_MAGIC, offset).unwrap();
+            assert_eq!(identify(&file).unwrap(), known(MD));
+        }
+        file.set_len(100).unwrap();
+        assert_eq!(identify(&file).unwrap(), None);
     }
 
     #[test]
