@@ -416,3 +416,52 @@ fn what_threads_were_told_is_durable_survives() {
         }
     }
 }
+
+/// A sync of a volume gone read-only left the file on its way for ever, and the next one waited for it.
+#[test]
+fn a_sync_of_a_read_only_volume_ends() {
+    let volume = Arc::new(common::open(&fresh(small())));
+    let ino = create(&volume).unwrap();
+    volume.write(ino, 0, &[1; 9000], NOW).unwrap();
+    volume.make_read_only();
+    assert!(volume.sync_file(ino).is_err());
+    let (ended, waiting) = mpsc::channel();
+    std::thread::spawn(move || ended.send(volume.sync_file(ino).is_err()));
+    let refused = waiting.recv_timeout(std::time::Duration::from_secs(60));
+    assert_eq!(refused, Ok(true));
+}
+
+/// Whoever found a file's data on its way for somebody else's sync took it for durable.
+#[test]
+fn two_threads_syncing_one_file_lose_nothing() {
+    let device = fresh(SimConfig::new(60, 512).capacity(500).volatile_cache());
+    let volume = common::open_staging(&device, 8 << 20).unwrap();
+    let ino = create(&volume).unwrap();
+    volume.sync().unwrap();
+    let writes = &|offset: u64| {
+        for number in 1..400u64 {
+            volume
+                .write(ino, offset, &number.to_le_bytes(), NOW)
+                .unwrap();
+            volume.sync_file(ino).unwrap();
+            if number % 4 == 0 {
+                let left = common::open(&Arc::new(device.persisted(number)));
+                let mut found = [0; 8];
+                left.read(ino, offset, &mut found).unwrap();
+                assert!(u64::from_le_bytes(found) >= number, "{found:?} of {number}");
+            }
+        }
+    };
+    let is_done = std::sync::atomic::AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !is_done.load(std::sync::atomic::Ordering::Relaxed) {
+                volume.step(Task::WriteBack).unwrap();
+            }
+        });
+        let writers = [0, 4096].map(|offset| scope.spawn(move || writes(offset)));
+        let ended = writers.map(|writer| writer.join());
+        is_done.store(true, std::sync::atomic::Ordering::Relaxed);
+        ended.into_iter().for_each(|ended| ended.unwrap());
+    });
+}
