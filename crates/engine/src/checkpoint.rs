@@ -120,7 +120,7 @@ impl Volume {
                 return Ok(());
             }
             // Where its pages find no room, those of the zones alone are the way out: they need all changes in the journal.
-            if self.zones.free_zones(Part::Metadata) > self.metadata_survivors_floor() {
+            if self.zones.free_zones(Part::Metadata) > self.survivors_floor(Part::Metadata) {
                 self.pack_before_cut();
             }
             if self.zones.log_is_to_leave(self.changed_pages()) {
@@ -179,7 +179,7 @@ impl Volume {
     fn settle_summaries(&self, wanted: impl Fn(&ZoneWriter) -> bool) {
         for mut writer in self.zones.take_unsummarised(wanted) {
             writer.settle_summary(&self.media, &self.key);
-            self.zones.give_back(&self.media, writer);
+            self.zones.check_in(&self.media, writer);
         }
     }
 
@@ -250,7 +250,7 @@ impl Volume {
         self.write_mat(number, &mut counts, &mut written)?;
         self.write_zit(number, &mut counts, &mut written)?;
         if fault(Fault::ResetBeforeCheckpoint) {
-            self.let_go_unused(&std::mem::take(&mut snapshot.zones.resets));
+            self.reset_unused(&std::mem::take(&mut snapshot.zones.resets));
             self.zones.settle_resets(&self.media);
         }
         if !fault(Fault::FooterBeforePages) {
@@ -273,8 +273,8 @@ impl Volume {
         self.checkpoint_state().footer = Some(footer);
         add(&self.media.counters.checkpoints, 1);
         self.zones
-            .let_go(&self.media, unneeded.iter().map(|zone| zone.zone));
-        self.let_go_unused(&snapshot.zones.resets);
+            .queue_resets(&self.media, unneeded.iter().map(|zone| zone.zone));
+        self.reset_unused(&snapshot.zones.resets);
         self.evict_pages(&mut self.meta_mut(), self.cached_pages_max());
         Ok(Written::Durable)
     }
@@ -313,14 +313,14 @@ impl Volume {
 
     /// Has the zones reset that a cut found with nothing valid in them, as far as there is still nothing. The
     /// caller has the turn: so the next cut finds them on their way.
-    fn let_go_unused(&self, zones: &[ZoneId]) {
+    fn reset_unused(&self, zones: &[ZoneId]) {
         let unused = zones.iter().filter(|zone| self.zones.may_reset(**zone));
-        self.zones.let_go(&self.media, unused.copied());
+        self.zones.queue_resets(&self.media, unused.copied());
     }
 
     /// Resets a zone nobody needs, and its partner.
     pub(crate) fn reset_zone(&self, zone: ZoneId) {
-        self.zones.let_go(&self.media, [zone]);
+        self.zones.queue_resets(&self.media, [zone]);
         self.zones.settle_resets(&self.media);
     }
 

@@ -103,7 +103,7 @@ impl Volume {
     /// Free zones that are not enough for new data. Where all that are left are there for the log that is any number:
     /// who found none to take would look for one again and again otherwise, and nobody would clean.
     fn data_floor_to_pass(&self) -> u32 {
-        let floor = self.data_floor_now();
+        let floor = self.floor_now(Part::Data);
         match self.zones.may_take_for_data() {
             true => floor,
             false => floor.max(self.zones.free_zones(Part::Data)),
@@ -138,14 +138,14 @@ impl Volume {
     }
 
     fn metadata_is_short(&self) -> bool {
-        self.zones.free_zones(Part::Metadata) < self.changes_floor_now()
+        self.zones.free_zones(Part::Metadata) < self.floor_now(Part::Metadata)
     }
 
     /// Cleans until a checkpoint has the zones it may need. The caller has the turn.
     fn win_metadata_zones(&self, intent: Intent) -> Result<()> {
         self.clean_above(
             Part::Metadata,
-            || self.changes_floor_now().saturating_sub(1),
+            || self.floor_now(Part::Metadata).saturating_sub(1),
             intent,
         )
     }
@@ -171,12 +171,8 @@ impl Volume {
         let mut fruitless = 0;
         let mut best = free_zones();
         let (mut in_vain, mut most) = (0, self.zones.free_blocks(part));
-        let won_min = self.zones.budget.zone_blocks / WON_SHARE_MIN + 1;
-        let kept = match part {
-            Part::Data => self.data_floor(),
-            Part::Metadata => self.changes_floor(),
-        };
-        if best + in_reset() + self.pool_zones(part) < kept {
+        let won_min = self.zones.budget.zone_blocks(part) / WON_SHARE_MIN + 1;
+        if best + in_reset() + self.pool_zones(part) < self.floor(part) {
             // Room is scarce: no zones are kept for a long journal any more.
             self.zones.shorten_journal(0);
         }
@@ -306,7 +302,7 @@ impl Volume {
         let at_least = match options.pool_basis_points {
             0 => 0,
             _ => {
-                let zones = POOL_BLOCKS.div_ceil(self.zones.budget.usable_blocks + 1) as u32;
+                let zones = POOL_BLOCKS.div_ceil(self.zones.budget.zone_blocks(part) + 1) as u32;
                 zones.max(POOL_ZONES).min(self.spare_share(part))
             }
         };
@@ -327,10 +323,8 @@ impl Volume {
     /// Takes a step of cleaning ahead of need. False if there was no reason to: as zones fill, others are
     /// emptied, one for one.
     pub(crate) fn clean_ahead(&self) -> Result<bool> {
-        let movable = self.metadata_survivors_floor();
-        let are_free = |part| self.zones.free_zones(part);
-        let may_move =
-            are_free(Part::Metadata) > movable && are_free(Part::Data) > self.survivors_floor();
+        let may_take = |part| self.zones.free_zones(part) > self.survivors_floor(part);
+        let may_move = may_take(Part::Metadata) && may_take(Part::Data);
         let parts = self.zones.budget.layout.parts().iter();
         if may_move && self.choose_failing().is_some() {
             let stepped = self.clean_first(parts.rev(), STEP_BLOCKS)?;
@@ -386,19 +380,16 @@ impl Volume {
 
     fn stock(&self, part: Part) -> Stock {
         // Of metadata alone, what leaves with the next whole checkpoint is as good as dead.
-        let (floor, leaving) = match part {
-            Part::Data => (self.data_floor(), 0),
-            Part::Metadata => {
-                let leaving = self.checkpoint_state().leaving.len() as u32;
-                (self.changes_floor(), leaving)
-            }
+        let leaving = match part {
+            Part::Data => 0,
+            Part::Metadata => self.checkpoint_state().leaving.len() as u32,
         };
         Stock {
             free: self.zones.free_zones(part),
             in_reset: self.zones.zones_in_reset(part),
             dead: self.zones.dead_zones(part),
             leaving,
-            floor,
+            floor: self.floor(part),
             pool: self.pool_zones(part),
             lag: self.zones.taken_in_a_reset().min(self.spare_share(part)),
         }

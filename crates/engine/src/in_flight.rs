@@ -77,7 +77,7 @@ impl InFlight {
 
     /// Of a flight that failed, who settles its record and who has mapped it elsewhere meet here, in either order: true for
     /// the second of the two.
-    pub(crate) fn meets(&self) -> bool {
+    pub(crate) fn arrives_second(&self) -> bool {
         self.met.swap(true, Ordering::AcqRel)
     }
 

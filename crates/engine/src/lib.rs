@@ -12,6 +12,7 @@ mod cleaning;
 mod data;
 mod error;
 pub mod faults;
+mod floors;
 mod in_flight;
 mod log;
 mod losses;

@@ -233,7 +233,7 @@ impl Media {
     }
 
     /// Starts giving back the space of a zone that was reset and kept it.
-    pub(crate) fn give_back(&self, zone: ZoneId) -> Pending {
+    pub(crate) fn discard(&self, zone: ZoneId) -> Pending {
         self.device.submit(Command::Reset {
             zone,
             keep_allocated: false,

@@ -321,7 +321,8 @@ impl Volume {
         (pages.min(self.cached_pages_max()) / 8).clamp(4, 512)
     }
 
-    /// Applies operations that are no logical change and make no record: packing.
+    /// Changes the tree without a record: packing, damaged blocks that cleaning moves, metadata written anew. Zones are freed by
+    /// whole checkpoints alone until the next of those.
     pub(crate) fn apply_unlogged<R>(
         &self,
         mut ensure: impl FnMut(&Meta) -> Result<()>,

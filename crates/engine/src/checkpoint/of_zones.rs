@@ -90,7 +90,7 @@ impl Volume {
             }
         };
         if fault(Fault::ResetBeforeZones) {
-            self.let_go_unused(&std::mem::take(&mut zones.resets));
+            self.reset_unused(&std::mem::take(&mut zones.resets));
             self.zones.settle_resets(&self.media);
         }
         self.media.flush()?;
@@ -115,13 +115,13 @@ impl Volume {
         self.checkpoint_state().footer = Some(footer);
         add(&self.media.counters.zone_checkpoints, 1);
         self.zones
-            .let_go(&self.media, unneeded.iter().map(|zone| zone.zone));
+            .queue_resets(&self.media, unneeded.iter().map(|zone| zone.zone));
         self.zones.examine(&self.media);
         if self.zones.log_is_failing() {
             // Without the journal the footer leads to a tree that names what lies in these zones.
             return Ok(false);
         }
-        self.let_go_unused(&zones.resets);
+        self.reset_unused(&zones.resets);
         Ok(true)
     }
 
@@ -133,6 +133,10 @@ impl Volume {
         if !past_cut || !are_all_written || self.identity.incompatible & COMPACT == 0 {
             return None;
         }
-        Changes::between(&state.written_zit, now, self.zones.budget.zone_blocks)
+        Changes::between(
+            &state.written_zit,
+            now,
+            self.zones.budget.metadata_zone_blocks,
+        )
     }
 }

@@ -99,7 +99,7 @@ impl Volume {
             };
             let room = writer.capacity - writer.write_pointer;
             if kept > 0 && next.blocks() + kept > room {
-                self.zones.give_back(&self.media, writer);
+                self.zones.check_in(&self.media, writer);
                 if self.zones.settle_a_reset(&self.media, seen) {
                     continue;
                 }
@@ -107,8 +107,8 @@ impl Volume {
             }
             if next.blocks() > room {
                 // Too little is left for a page: end the zone.
-                writer.failed = true;
-                self.zones.give_back(&self.media, writer);
+                writer.is_ending = true;
+                self.zones.check_in(&self.media, writer);
                 continue;
             }
             let mut data = Vec::new();
@@ -125,9 +125,9 @@ impl Volume {
             let mut addr = writer.write_blocks(&self.media, class, data, &mut pending);
             let result = wait_all(pending);
             written.insert(writer.zone);
-            writer.failed = result.is_err();
+            writer.is_ending = result.is_err();
             let zone = writer.zone;
-            self.zones.give_back(&self.media, writer);
+            self.zones.check_in(&self.media, writer);
             match result {
                 Ok(()) => {
                     tries.succeeded();
@@ -154,6 +154,6 @@ impl Volume {
         }
         let of_pages = self.meta().mat.chunks().len();
         let of_zones = self.checkpoint_state().zit_chunks.len();
-        ((of_pages + of_zones) as u64).min(budget.zone_blocks / 4) as u32
+        ((of_pages + of_zones) as u64).min(budget.metadata_zone_blocks / 4) as u32
     }
 }

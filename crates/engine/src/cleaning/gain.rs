@@ -131,8 +131,8 @@ impl Volume {
 
     fn has_zones_for(&self, blocks: u64) -> bool {
         let free = self.zones.free_zones(Part::Metadata);
-        let zones = free.saturating_sub(self.metadata_survivors_floor());
-        blocks <= u64::from(zones) * self.zones.budget.zone_blocks
+        let zones = free.saturating_sub(self.survivors_floor(Part::Metadata));
+        blocks <= u64::from(zones) * self.zones.budget.metadata_zone_blocks
     }
 
     /// Whether to empty a zone of metadata in place of one of data: the one with most garbage, or one that was

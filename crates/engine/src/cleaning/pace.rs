@@ -96,9 +96,12 @@ impl Volume {
         if pool == 0 {
             return 0;
         }
-        let zone_blocks = self.zones.budget.usable_blocks.max(1);
+        let zone_blocks = self.zones.budget.data_zone_blocks.max(1);
         let half = u64::from(pool) * zone_blocks / 2;
-        let (free, floor) = (self.zones.free_zones(Part::Data), self.held_data_floor());
+        let (free, floor) = (
+            self.zones.free_zones(Part::Data),
+            self.held_floor(Part::Data),
+        );
         let enough = half / zone_blocks + 1;
         if u64::from(free.saturating_sub(floor)) >= enough {
             return 0;

@@ -92,7 +92,7 @@ impl Volume {
         let may = self.may_be_emptied();
         let has_place = |z: &ZoneStatus| z.entry.role == Role::Data && may(z);
         let data = self.choose_victim_of(Part::Data, Choice::Garbage, has_place)?;
-        let least = self.zones.budget.zone_blocks / LOOSENED_SHARE;
+        let least = self.zones.budget.metadata_zone_blocks / LOOSENED_SHARE;
         (self.gain(&data).garbage >= least).then_some(data)
     }
 
@@ -125,9 +125,11 @@ impl Volume {
         let mut fruitless = 0;
         let mut most = self.zones.free_blocks(Part::Data);
         let budget = &self.zones.budget;
-        let won_min = budget.zone_blocks / WON_SHARE_MIN + 1;
+        let won_min = budget.metadata_zone_blocks / WON_SHARE_MIN + 1;
         // As many as empty a few zones of metadata: room for what is live in one is missing until it is empty.
-        let rounds_of_zone = budget.zone_blocks.div_ceil(self.pages_at_once() as u64);
+        let rounds_of_zone = budget
+            .metadata_zone_blocks
+            .div_ceil(self.pages_at_once() as u64);
         let rounds_max = ROUNDS_MAX as u64 + 4 * rounds_of_zone;
         let mut rounds = 0;
         while self.await_resets(&is_short) {

@@ -23,7 +23,7 @@ use crate::meta::{Intent, Transaction};
 use crate::options::FsyncOrder;
 use crate::statistics::{Class, add};
 use crate::zones::table::{NoWriter, Shortage};
-use crate::zones::{Life, Pin, Placed, Run, Stream, Tries};
+use crate::zones::{Life, Part, Pin, Placed, Run, Stream, Tries};
 
 /// Blocks of one background flight, more or less (8 MiB).
 const FLIGHT_BLOCKS: u64 = 2048;
@@ -225,11 +225,11 @@ impl Volume {
             let mut staged = passenger.file.lock();
             match &result {
                 Ok(_) => {
-                    self.space.give_back(passenger.blocks);
+                    self.space.release(passenger.blocks);
                     staged.land();
                 }
                 Err(_) => {
-                    self.space.give_back(staged.turn_back());
+                    self.space.release(staged.turn_back());
                     if !std::mem::replace(&mut staged.queued, true) {
                         self.files.enqueue(passenger.ino);
                     }
@@ -463,9 +463,9 @@ impl Volume {
         }
         while !runs.is_empty() {
             let floor = match stream {
-                _ if class == Class::CleanedData => self.survivors_floor(),
+                _ if class == Class::CleanedData => self.survivors_floor(Part::Data),
                 _ if way.superseding => self.superseding_floor(),
-                _ => self.data_floor_now(),
+                _ => self.floor_now(Part::Data),
             };
             let shortage = match hopeless || makes_none {
                 true => Shortage::Share,
@@ -515,7 +515,7 @@ impl Volume {
                     zone = writer.zone.0,
                     "a zone is left: earlier data failed in it"
                 );
-                self.zones.give_back(&self.media, writer);
+                self.zones.check_in(&self.media, writer);
                 continue;
             }
             pins.extend(self.zones.pin_filling(writer.zone));
@@ -526,7 +526,7 @@ impl Volume {
             let later = set_apart(&mut runs, blocks_max);
             let result = writer.place(&self.media, &self.key, class, &mut runs, way.in_flight);
             runs.splice(0..0, later);
-            self.zones.give_back(&self.media, writer);
+            self.zones.check_in(&self.media, writer);
             match result {
                 Ok(more) => {
                     if !more.is_empty() {

@@ -2,7 +2,9 @@
 //! back verified.
 //!
 //! [`files`] holds what is staged of each file, [`space`] what is promised, `write`, `read` and
-//! `resize` are the calls from above, `truncations` what of the latter is left to do later, `flight` takes staged data to the device.
+//! `resize` and `seek` are the calls from above, `growth` which staged blocks make a file longer, `truncations` what is left of long
+//! ones to do later. `flight` takes staged data to the device, `riding` what an fsync sends inside its record, which `packing`
+//! puts into blocks later; `tails` are last blocks, in memory for who appends.
 
 mod files;
 mod flight;

@@ -98,7 +98,7 @@ impl Volume {
         })?;
         {
             let mut staged = file.lock();
-            self.space.give_back(staged.drop_dirty(keep, u64::MAX));
+            self.space.release(staged.drop_dirty(keep, u64::MAX));
             zero_from(&mut staged, size);
             staged.growth.truncate(size);
             staged.size = Some(size);
@@ -230,7 +230,7 @@ impl Volume {
         })? {}
         // Not before: it would be lost if the records could not be made.
         let mut staged = file.lock();
-        self.space.give_back(staged.drop_dirty(first, last));
+        self.space.release(staged.drop_dirty(first, last));
         if let Some(size) = brought {
             staged.committed_size = size;
             staged.growth = Growth::default();
@@ -369,7 +369,7 @@ impl Volume {
     fn drop_staged(&self, ino: Ino) {
         if let Some(file) = self.files.get(ino) {
             let (turn, mut staged) = Resizing::begin(&file);
-            self.space.give_back(staged.drop_dirty(0, u64::MAX));
+            self.space.release(staged.drop_dirty(0, u64::MAX));
             staged.times = None;
             staged.size = Some(staged.committed_size);
             drop(staged);

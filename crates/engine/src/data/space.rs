@@ -9,9 +9,8 @@ use persimmon_device::BLOCK_SIZE;
 
 use crate::Volume;
 use crate::error::Result;
-use crate::meta::PageCache;
-use crate::zones::budget::{DATA_FLOOR_APART, STAGED_BLOCKS_MIN};
-use crate::zones::{Budget, Pages, Part};
+use crate::zones::budget::STAGED_BLOCKS_MIN;
+use crate::zones::{Budget, Part};
 
 /// Blocks a dirty page is counted as, until a checkpoint says how many it takes.
 const DIRTY_PAGE_BLOCKS: u64 = 3;
@@ -119,7 +118,7 @@ impl Space {
         let blocks_max = blocks_max.min(fillable / 16).max(STAGED_BLOCKS_MIN);
         let at_once = match &budget.large {
             Some(large) => large.staged_blocks,
-            None => budget.usable_blocks,
+            None => budget.data_zone_blocks,
         };
         let short = blocks_max.min(at_once).max(STAGED_BLOCKS_MIN);
         self.staged_blocks_max.store(blocks_max, Ordering::Relaxed);
@@ -154,7 +153,7 @@ impl Space {
         self.staged_blocks_peak.load(Ordering::Relaxed)
     }
 
-    pub(crate) fn give_back(&self, blocks: u64) {
+    pub(crate) fn release(&self, blocks: u64) {
         self.staged_blocks.fetch_sub(blocks, Ordering::Relaxed);
         drop(self.turn.lock().unwrap_or_else(PoisonError::into_inner));
         self.given_back.notify_all();
@@ -184,17 +183,17 @@ impl Volume {
 
     /// Zones that all that may be staged fills.
     pub(crate) fn zones_for_staged(&self) -> u32 {
-        let usable = self.zones.budget.usable_blocks.max(1);
+        let usable = self.zones.budget.data_zone_blocks.max(1);
         let zones = self.space.staged_blocks_max().div_ceil(usable);
         u32::try_from(zones).unwrap_or(u32::MAX)
     }
 
     /// Blocks that may be staged now.
     fn staged_blocks_now(&self) -> u64 {
-        let (space, usable) = (&self.space, self.zones.budget.usable_blocks.max(1));
+        let (space, usable) = (&self.space, self.zones.budget.data_zone_blocks.max(1));
         let (most, short) = (space.staged_blocks_max(), space.staged_blocks_max_short());
         let zones = self.zones_for_staged();
-        let floor = self.data_floor();
+        let floor = self.floor(Part::Data);
         let plenty = floor.saturating_add(zones.saturating_mul(2));
         if self.zones.free_zones(Part::Data) > plenty {
             return most;
@@ -202,91 +201,6 @@ impl Volume {
         let spare = self.zones.spare_zones(Part::Data).saturating_sub(floor);
         let blocks = u64::from(spare / STAGED_SPARE_SHARE) * usable;
         blocks.clamp(short.min(most), most)
-    }
-
-    /// Free zones to be kept, below which new data takes none.
-    pub(crate) fn data_floor(&self) -> u32 {
-        match self.zones.budget.layout.is_split() {
-            true => DATA_FLOOR_APART,
-            false => self.changes_floor(),
-        }
-    }
-
-    /// The same where the journal gets no longer than zones were won for.
-    pub(crate) fn held_data_floor(&self) -> u32 {
-        match self.zones.budget.layout.is_split() {
-            true => DATA_FLOOR_APART,
-            false => self.held_changes_floor(),
-        }
-    }
-
-    /// Free zones left alone by new data now.
-    pub(crate) fn data_floor_now(&self) -> u32 {
-        match self.zones.budget.layout.is_split() {
-            true => DATA_FLOOR_APART,
-            false => self.changes_floor_now(),
-        }
-    }
-
-    /// Free zones left alone by what cleaning moves.
-    pub(crate) fn survivors_floor(&self) -> u32 {
-        match self.zones.budget.layout.is_split() {
-            true => 0,
-            false => self.metadata_survivors_floor(),
-        }
-    }
-
-    /// Free zones for metadata left alone by what cleaning moves.
-    pub(crate) fn metadata_survivors_floor(&self) -> u32 {
-        self.zones.survivors_floor(self.changed_pages())
-    }
-
-    /// Pages that checkpoints are still to write, of one under way all.
-    pub(crate) fn changed_pages(&self) -> Pages {
-        self.pages(|cache| (cache.dirty(), cache.writing()))
-    }
-
-    fn pages(&self, count: impl Fn(&PageCache) -> (usize, usize)) -> Pages {
-        let meta = self.meta();
-        let (count, writing) = count(&meta.cache);
-        Pages {
-            count: count as u64,
-            writing: writing as u64,
-            all: meta.cache.allocated() as u64,
-            written: meta.mat.written(),
-        }
-    }
-
-    /// Free zones left alone by data that failed elsewhere.
-    pub(crate) fn superseding_floor(&self) -> u32 {
-        match self.zones.budget.layout.is_split() {
-            true => 0,
-            false => self.zones.budget.log_floor,
-        }
-    }
-
-    /// Free zones for metadata to be kept. A checkpoint writes no more pages than there are.
-    pub(crate) fn changes_floor(&self) -> u32 {
-        let all = self.pages(|cache| (cache.allocated(), 0));
-        self.zones.changes_floor(all)
-    }
-
-    /// The same where the journal gets no longer than zones were won for.
-    fn held_changes_floor(&self) -> u32 {
-        let all = self.pages(|cache| (cache.allocated(), 0));
-        self.zones.held_changes_floor(all)
-    }
-
-    /// Free zones for metadata left alone by new changes now. Dead ones and those on their way are as good as free, as long as
-    /// there are others for what is written until they are reset, and one for cleaning.
-    pub(crate) fn changes_floor_now(&self) -> u32 {
-        let floor = self.held_changes_floor();
-        let dead = self.zones.dead_zones(Part::Metadata);
-        // What a checkpoint takes beyond what was reckoned it takes from nobody: new changes wait then.
-        let kept = floor + self.zones.taken_by_checkpoint();
-        let least = (self.metadata_survivors_floor() + 1).min(kept);
-        let coming = dead + self.zones.zones_in_reset(Part::Metadata);
-        floor.saturating_sub(coming).max(least)
     }
 
     /// Blocks of files that can still be promised to somebody.
@@ -404,7 +318,7 @@ impl Volume {
         // another has.
         self.space.take(blocks);
         if self.overdrawn() {
-            self.space.give_back(blocks);
+            self.space.release(blocks);
             return false;
         }
         true

@@ -303,7 +303,7 @@ impl Log {
             inner.failures += 1;
             inner.last_failure = last_lsn;
             // Its owner may have been here first: the record itself found no room in the log at once.
-            inner.failed_flights += usize::from(!data.meets());
+            inner.failed_flights += usize::from(!data.arrives_second());
             if !fault(Fault::FailedDataAcknowledged) {
                 inner.tainted = Some(last_lsn);
             }
@@ -390,7 +390,7 @@ impl Log {
     /// The owner of a failed flight has mapped its data elsewhere, or (with an error) could not.
     pub(crate) fn flight_superseded(&self, flight: &InFlight, result: Result<()>) {
         let mut inner = self.lock();
-        if flight.meets() {
+        if flight.arrives_second() {
             inner.failed_flights = inner.failed_flights.saturating_sub(1);
         }
         if let Err(error) = result {

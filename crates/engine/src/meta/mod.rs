@@ -2,9 +2,9 @@
 //!
 //! [`page`] is a node and its bytes, [`cache`] the nodes in memory, [`tree`] the operations,
 //! `extents` the ranges of files on top of them, `apply` what a redo record does, `transaction`
-//! how records come about, `mat` where pages are on the device. None of them does I/O: what is
-//! not in memory is reported as missing, the caller fetches it without holding a lock and starts
-//! again.
+//! how records come about, `riding` what rode in records and waits to be packed, `mat` where pages are on the device. None of
+//! them does I/O: what is not in memory is reported as missing, the caller fetches it by `store`, without holding a lock, and
+//! starts again.
 
 pub(crate) mod apply;
 pub mod cache;

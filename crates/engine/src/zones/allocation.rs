@@ -77,7 +77,7 @@ impl Zones {
     /// A whole checkpoint is being written from now on.
     pub(crate) fn begin_pages(&self) -> WritingPages<'_> {
         let mut table = self.lock();
-        let blocks = table.begun_metadata_blocks;
+        let blocks = table.metadata_blocks_left;
         table.under_way = Some(UnderWay { zones: 0, blocks });
         WritingPages(self)
     }
@@ -86,14 +86,14 @@ impl Zones {
     /// for it.
     pub(crate) fn are_short_for_journal(&self, changed: Pages, aside: u32) -> bool {
         let table = self.lock();
-        let (begun, begun_log) = (table.begun(), table.begun_log_blocks);
+        let (begun, begun_log) = (table.begun(), table.log_blocks_left);
         let (all, log) = self.budget.journal_floor(changed, begun, begun_log);
         let candidates = self.budget.layout.log_candidates();
         // Who needs a zone for the log or a checkpoint waits for those on their way.
         let comes = |entry: &Entry| entry.is_free() || entry.in_reset;
         let free = |zone: u32| table.entries.get(zone as usize).is_some_and(comes);
         let of_part = |zones| self.budget.layout.get(zones, Part::Metadata);
-        of_part(&table.free) + of_part(&table.in_reset) <= all.saturating_add(aside)
+        of_part(&table.free_zones) + of_part(&table.in_reset) <= all.saturating_add(aside)
             || candidates.filter(|zone| free(*zone)).count() <= log as usize
     }
 
@@ -178,7 +178,7 @@ impl Zones {
                     zone: opened.zone,
                     role,
                     lifetime: stream.lifetime(),
-                    free_zones: table.free.total(),
+                    free_zones: table.free_zones.total(),
                 });
                 return Ok((opened, true));
             }
@@ -229,14 +229,15 @@ impl Zones {
 
     /// Zones that are free for a part.
     pub(crate) fn free_zones(&self, part: Part) -> u32 {
-        self.budget.layout.get(&self.lock().free, part)
+        self.budget.layout.get(&self.lock().free_zones, part)
     }
 
     /// Blocks that free zones of a part have, and those that are written to.
     pub(crate) fn free_blocks(&self, part: Part) -> u64 {
         let table = self.lock();
-        let free = u64::from(self.budget.layout.get(&table.free, part)) * self.budget.zone_blocks;
-        let begun = u64::from(table.begun_metadata_blocks);
+        let zones = u64::from(self.budget.layout.get(&table.free_zones, part));
+        let free = zones * self.budget.zone_blocks(part);
+        let begun = u64::from(table.metadata_blocks_left);
         match part {
             _ if !self.budget.layout.is_split() => free + begun + table.unwritten_blocks(),
             Part::Metadata => free + begun,
@@ -246,7 +247,7 @@ impl Zones {
 
     /// Free zones in all.
     pub(crate) fn all_free_zones(&self) -> u32 {
-        self.lock().free.total()
+        self.lock().free_zones.total()
     }
 
     /// Zones that are free but for what is in them: they can be used when they are reset.
@@ -302,18 +303,18 @@ impl Zones {
 impl Table {
     /// Free zones for a role.
     pub(super) fn free_for(&self, role: Role, budget: &Budget) -> u32 {
-        budget.layout.get(&self.free, Part::of(role))
+        budget.layout.get(&self.free_zones, Part::of(role))
     }
 
     /// The count of free zones that a zone belongs to.
-    pub(super) fn free_at(&mut self, zone: ZoneId, budget: &Budget) -> &mut u32 {
+    pub(super) fn free_zones_mut(&mut self, zone: ZoneId, budget: &Budget) -> &mut u32 {
         let layout = &budget.layout;
-        layout.get_mut(&mut self.free, layout.part_of(zone))
+        layout.get_mut(&mut self.free_zones, layout.part_of(zone))
     }
 
     /// Zones that the log may take before a checkpoint gives some back, with a journal of so many blocks.
     fn log_growth(&self, blocks: u64, budget: &Budget) -> u32 {
-        budget.log_growth(self.log_zones, self.begun_log_blocks, blocks)
+        budget.log_growth(self.log_zones, self.log_blocks_left, blocks)
     }
 
     fn changes_floor(&self, tree: Pages, journal_blocks: u64, budget: &Budget) -> u32 {
@@ -324,7 +325,7 @@ impl Table {
     /// Room in zones that is there for pages.
     fn begun(&self) -> Begun {
         Begun {
-            left: self.begun_metadata_blocks,
+            left: self.metadata_blocks_left,
             had: self.under_way.map_or(0, |under_way| under_way.blocks),
         }
     }
@@ -332,7 +333,7 @@ impl Table {
     /// The zone of a stream takes no more.
     pub(super) fn forget_begun(&mut self, stream: Stream) {
         if stream == Stream::Metadata {
-            let left = std::mem::take(&mut self.begun_metadata_blocks);
+            let left = std::mem::take(&mut self.metadata_blocks_left);
             if let Some(under_way) = &mut self.under_way {
                 under_way.blocks = under_way.blocks.saturating_sub(left);
             }
@@ -505,7 +506,7 @@ impl Table {
         let clock = self.write_clock;
         let mut capacity = u32::MAX;
         for zone in std::iter::once(zone).chain(partner) {
-            *self.free_at(zone, budget) -= 1;
+            *self.free_zones_mut(zone, budget) -= 1;
             self.log_zones += u32::from(role == Role::Log);
             let Some(entry) = self.entries.get_mut(zone.0 as usize) else {
                 continue;
@@ -553,7 +554,7 @@ impl Table {
     }
 
     /// A zone is free. Where it was claimed and nothing was written to it, it was not reset.
-    pub(super) fn free(&mut self, zone: ZoneId, budget: &Budget, was_reset: bool) {
+    pub(super) fn mark_free(&mut self, zone: ZoneId, budget: &Budget, was_reset: bool) {
         self.end_reset(zone, budget);
         let Some(entry) = self.entries.get_mut(zone.0 as usize) else {
             return;
@@ -567,7 +568,7 @@ impl Table {
             keeps_space: entry.keeps_space,
             ..Entry::default()
         };
-        *self.free_at(zone, budget) += u32::from(!counted);
+        *self.free_zones_mut(zone, budget) += u32::from(!counted);
         self.log_zones -= u32::from(was_log);
     }
 
@@ -583,7 +584,7 @@ impl Table {
         let (sequence, capacity) = self.claim(zones, role, lifetime, budget, pairs);
         if stream == Stream::Metadata {
             let blocks = capacity.saturating_sub(1);
-            self.begun_metadata_blocks = blocks;
+            self.metadata_blocks_left = blocks;
             if let Some(under_way) = &mut self.under_way {
                 under_way.zones += budget.copies;
                 under_way.blocks += blocks;
@@ -601,7 +602,7 @@ impl Table {
             last_summary: 0,
             has_moved: false,
             by_cleaning: false,
-            failed: false,
+            is_ending: false,
             queue: Vec::new(),
             lives: Lives::default(),
             filled: Filled::default(),

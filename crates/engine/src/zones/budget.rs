@@ -191,18 +191,18 @@ pub(crate) struct Budget {
     pub(crate) chunk_blocks_max: u64,
     /// Pages with which the tree is full: a footer can list the places of some more.
     pub(crate) pages_max: u64,
-    /// Blocks of a zone that metadata can use.
-    pub(crate) zone_blocks: u64,
+    /// Blocks of a zone for metadata behind its header.
+    pub(crate) metadata_zone_blocks: u64,
     /// Free zones left alone by new data at most: for the log, the largest checkpoint, and cleaning.
     pub(crate) data_floor_max: u32,
     /// Blocks that users may fill, with data and, on one device, the metadata it needs.
     pub(crate) user_blocks: u64,
-    /// What of that one zone is good for.
-    pub(crate) usable_blocks: u64,
+    /// Of those, the blocks of a zone: what is left beside its header and summaries.
+    pub(crate) data_zone_blocks: u64,
     /// On two devices, blocks that metadata may fill.
     pub(crate) metadata_blocks: u64,
-    /// What of that one zone is good for.
-    pub(crate) metadata_usable_blocks: u64,
+    /// Of those, the blocks of a zone: without what is left where the next page does not fit.
+    pub(crate) page_zone_blocks: u64,
     /// What is kept in place of floors where zones are large.
     pub(crate) large: Option<Large>,
     /// Zones of each part that the volume keeps for itself.
@@ -251,7 +251,8 @@ impl Budget {
         let capacity = u64::from(capacities.metadata);
         let total = zones * capacity;
         let split = layout.is_split();
-        // By the geometry alone: what users may fill must not become less with how a volume is opened.
+        // By the geometry and a constant, since what users may fill must not become less with how a volume is opened: the option
+        // is for simulations of large zones by small ones.
         let is_large = !split && copies == 1 && capacity >= options.large_zone_blocks.into();
         let Bounds {
             journal_blocks_max,
@@ -327,18 +328,18 @@ impl Budget {
             log_floor: log_floor as u32,
             chunk_blocks_max: chunks,
             pages_max: pages_listed(capacity, geometry.zone_count),
-            zone_blocks: capacity - 1,
+            metadata_zone_blocks: capacity - 1,
             data_floor_max: match &large {
                 Some(large) => large.spare_zones,
                 None => data_floor as u32,
             },
             user_blocks: fillable(all, data_held * usable + more),
-            usable_blocks: usable,
+            data_zone_blocks: usable,
             metadata_blocks: match split {
                 true => fillable(zones * metadata_usable, held * metadata_usable),
                 false => 0,
             },
-            metadata_usable_blocks: metadata_usable,
+            page_zone_blocks: metadata_usable,
             large,
             held: {
                 let mut by_part = PerPart::default();
@@ -389,7 +390,7 @@ impl Budget {
             return 0;
         }
         let zones = |blocks: u64| {
-            let zones = blocks.div_ceil(self.zone_blocks) * u64::from(self.copies);
+            let zones = blocks.div_ceil(self.metadata_zone_blocks) * u64::from(self.copies);
             u32::try_from(zones).unwrap_or(u32::MAX)
         };
         // One that is longer already may go on into one zone more until it is ended.
@@ -412,14 +413,14 @@ impl Budget {
         &self,
         changed: Pages,
         begun: Begun,
-        begun_log_blocks: u32,
+        log_blocks_left: u32,
     ) -> (u32, u32) {
         if let Some(large) = &self.large {
             return (large.spare_zones - 1, 0);
         }
         let more = self.journal_overshoot();
-        let more = more.saturating_sub(begun_log_blocks.into());
-        let more = more.div_ceil(self.zone_blocks) * u64::from(self.copies);
+        let more = more.saturating_sub(log_blocks_left.into());
+        let more = more.div_ceil(self.metadata_zone_blocks) * u64::from(self.copies);
         let more = u32::try_from(more).unwrap_or(u32::MAX);
         let pages = self.checkpoint_zones(changed, begun);
         (self.pages_floor() + more + pages, self.log_floor + more)
@@ -480,7 +481,7 @@ impl Budget {
             0 => next.saturating_sub(begun.left.saturating_sub(PAGE_BLOCKS_MAX as u32).into()),
             _ => next + under_way.blocks().saturating_sub(begun.had.into()),
         };
-        (blocks.div_ceil(self.zone_blocks) * u64::from(self.copies)) as u32
+        (blocks.div_ceil(self.metadata_zone_blocks) * u64::from(self.copies)) as u32
     }
 
     /// Blocks that a checkpoint of these pages may take, and of those that become dirty before it is asked for.
@@ -492,6 +493,14 @@ impl Budget {
             ..pages
         };
         next.blocks() + self.chunk_blocks_max
+    }
+
+    /// Blocks of a zone of this part behind its header; on one device the same.
+    pub(crate) fn zone_blocks(&self, part: Part) -> u64 {
+        match part {
+            Part::Data if self.layout.is_split() => self.data_zone_blocks,
+            _ => self.metadata_zone_blocks,
+        }
     }
 
     /// Where zones are large, those that new data leaves free.

@@ -117,7 +117,7 @@ impl Zones {
             let counted = !entry.used;
             entry.role = Role::Retired;
             entry.used = true;
-            *table.free_at(zone, &self.budget) -= u32::from(counted);
+            *table.free_zones_mut(zone, &self.budget) -= u32::from(counted);
         }
         // Writers under way find out by themselves.
         let first = self.pairs.first(zone);
@@ -184,14 +184,15 @@ impl Zones {
     /// Blocks that users may fill, with data and, on one device, the metadata it needs; fewer with each
     /// zone that fails.
     pub(crate) fn user_blocks(&self) -> u64 {
-        let lost = u64::from(self.failed_in(Part::Data)).saturating_mul(self.budget.usable_blocks);
+        let lost =
+            u64::from(self.failed_in(Part::Data)).saturating_mul(self.budget.data_zone_blocks);
         self.budget.user_blocks.saturating_sub(lost)
     }
 
     /// On two devices, blocks that metadata may fill, likewise.
     pub(crate) fn metadata_blocks(&self) -> u64 {
         let lost = u64::from(self.failed_in(Part::Metadata));
-        let lost = lost.saturating_mul(self.budget.metadata_usable_blocks);
+        let lost = lost.saturating_mul(self.budget.page_zone_blocks);
         self.budget.metadata_blocks.saturating_sub(lost)
     }
 

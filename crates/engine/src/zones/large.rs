@@ -215,7 +215,7 @@ impl Zones {
                     Some(writer) if blocks > 0 => Ok((writer, blocks)),
                     Some(writer) => {
                         drop(table);
-                        self.give_back(media, writer);
+                        self.check_in(media, writer);
                         Err(NoWriter::NeedRoom)
                     }
                     None => Err(NoWriter::NeedRoom),
@@ -235,7 +235,7 @@ impl Zones {
         let blocks = self.ranked().blocks_before_best(writer.room().into());
         match blocks {
             0 => {
-                self.give_back(media, writer);
+                self.check_in(media, writer);
                 Err(NoWriter::NeedRoom)
             }
             _ => Ok((writer, blocks)),
@@ -255,7 +255,7 @@ impl Zones {
 
     /// Whether what is live in the zone with most garbage would leave something of an empty one.
     fn may_lend(&self, table: &Table, open: u64) -> bool {
-        let fresh = self.budget.zone_blocks.saturating_sub(1);
+        let fresh = self.budget.metadata_zone_blocks.saturating_sub(1);
         table.free_for(Role::Data, &self.budget) >= self.budget.spare_zones()
             && !self.log_is_short(table)
             && table.blocks_before_best(open + fresh) > 0
@@ -278,11 +278,11 @@ impl Zones {
         let free = table.free_for(Role::Data, &self.budget);
         let best = table.ranks.by_garbage().next();
         let fresh = |least| match free >= least {
-            true => self.budget.zone_blocks.saturating_sub(1),
+            true => self.budget.metadata_zone_blocks.saturating_sub(1),
             false => 0,
         };
         let pages = self.budget.next_checkpoint_blocks(changed);
-        let left = u64::from(table.begun_metadata_blocks) + fresh(spare - 1);
+        let left = u64::from(table.metadata_blocks_left) + fresh(spare - 1);
         Places {
             data: match free > spare {
                 true => u64::MAX,
@@ -296,7 +296,7 @@ impl Zones {
     /// Whether the log needs another zone soon: who takes what it would need waits until it has it.
     fn log_is_short(&self, table: &Table) -> bool {
         let large = self.budget.large.as_ref();
-        large.is_some_and(|large| table.begun_log_blocks < large.log_blocks_least)
+        large.is_some_and(|large| table.log_blocks_left < large.log_blocks_least)
     }
 
     /// Whether the log is to take another zone before anything else is done: the zone is there.
@@ -326,23 +326,25 @@ impl Zones {
         let free = table.free_for(Role::Metadata, &self.budget);
         self.budget.large.is_some()
             && free + 1 == self.budget.spare_zones()
-            && u64::from(table.begun_metadata_blocks)
+            && u64::from(table.metadata_blocks_left)
                 < CHECKPOINTS_BEFORE * self.budget.next_checkpoint_blocks(changed)
     }
 
     /// Whether so many blocks fit in a zone of metadata behind the checkpoints that come before they are written.
     pub(crate) fn fits_in_last(&self, blocks: u64, changed: Pages) -> bool {
         let before = CHECKPOINTS_BEFORE * self.budget.next_checkpoint_blocks(changed);
-        blocks.saturating_add(before) < self.budget.zone_blocks
+        blocks.saturating_add(before) < self.budget.metadata_zone_blocks
     }
 
     /// What the zone is for that log and metadata have in turn; if cleaning may take it, it is lent from now on
     /// ([`Zones::end_lending_last`]). So many survivors are moved in one order.
     pub(crate) fn lend_last(&self, found_at_once: u64, changed: Pages) -> Last {
         let mut table = self.ranked();
-        let left = u64::from(table.begun_metadata_blocks);
+        let left = u64::from(table.metadata_blocks_left);
         // What is found at once is moved in the order of files, and makes each page dirty once.
-        let live = table.needed_for_best().min(self.budget.zone_blocks);
+        let live = table
+            .needed_for_best()
+            .min(self.budget.metadata_zone_blocks);
         let pages = live.min(live.div_ceil(found_at_once) * changed.all);
         let tree = changed.written;
         let needed = tree.for_leaves(pages) + self.budget.next_checkpoint_blocks(changed);
@@ -350,7 +352,7 @@ impl Zones {
             () if table.free_for(Role::Data, &self.budget) + 1 < self.budget.spare_zones() => {
                 Last::Taken
             }
-            () if left < needed.min(self.budget.zone_blocks * 3 / 4) => {
+            () if left < needed.min(self.budget.metadata_zone_blocks * 3 / 4) => {
                 let spared = left.saturating_sub(self.budget.next_checkpoint_blocks(changed));
                 let open = table.unwritten_blocks();
                 let open = open.saturating_sub(needed_for(open) - open);
@@ -370,7 +372,7 @@ impl Zones {
 
     /// Whether the zone that metadata is written to has room for the next checkpoint.
     pub(crate) fn metadata_goes_on(&self, changed: Pages) -> bool {
-        let left = u64::from(self.lock().begun_metadata_blocks);
+        let left = u64::from(self.lock().metadata_blocks_left);
         self.budget.next_checkpoint_blocks(changed) < left
     }
 
@@ -411,7 +413,7 @@ impl Zones {
             && table.ranks.free_candidates().next().is_some()
             && table.log_zones == 1
             && !table.lends_last
-            && pages < table.begun_metadata_blocks.into()
+            && pages < table.metadata_blocks_left.into()
     }
 
     /// Blocks left in the log's zone when it is time to leave it.

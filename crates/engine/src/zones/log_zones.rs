@@ -49,7 +49,7 @@ impl Zones {
                         zone: zones.0,
                         role: Role::Log,
                         lifetime: 0,
-                        free_zones: table.free.total(),
+                        free_zones: table.free_zones.total(),
                     });
                     LogZone {
                         zone: zones.0,
@@ -121,7 +121,7 @@ impl Zones {
                 self.trace.push(event);
             }
         }
-        table.begun_log_blocks = match open {
+        table.log_blocks_left = match open {
             true => capacity.saturating_sub(write_pointer),
             false => 0,
         };

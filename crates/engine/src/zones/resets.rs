@@ -6,7 +6,7 @@
 //! alone, so anybody may.
 //!
 //! Nobody looks at a zone that is here: nothing refers to it, it is neither free nor dead nor a victim, and its
-//! entry in the ZIT stays as the cut found it. It leaves by [`Zones::has_ended`] alone, and no reset outlives the
+//! entry in the ZIT stays as the cut found it. It leaves by [`Zones::note_end`] alone, and no reset outlives the
 //! table that knows of it: who drops a volume, a recovery that failed too, waits for those under way.
 
 use std::collections::VecDeque;
@@ -90,7 +90,7 @@ impl Queue {
     }
 
     /// One is over, and so many zones were taken meanwhile, if that tells anything.
-    fn has_ended(&mut self, zones_taken: Option<u64>) {
+    fn note_end(&mut self, zones_taken: Option<u64>) {
         self.in_hand -= 1;
         self.ended = self.ended.wrapping_add(1);
         let Some(zones_taken) = zones_taken else {
@@ -125,7 +125,7 @@ impl Drop for Resets {
 impl Zones {
     /// Has zones that nobody needs reset, and their partners; a host is to keep the space of some, and that of
     /// log zones always: the log must go on where the host is full. They are sent by [`Zones::start_resets`].
-    pub(crate) fn let_go(&self, media: &Media, zones: impl IntoIterator<Item = ZoneId>) {
+    pub(crate) fn queue_resets(&self, media: &Media, zones: impl IntoIterator<Item = ZoneId>) {
         let mut may_keep = self.space_to_keep(media);
         for zone in zones {
             let partner = self.pairs.part(zone);
@@ -217,7 +217,7 @@ impl Zones {
         };
         let zone = ZoneId(at as u32);
         // Nobody takes it meanwhile.
-        *table.free_at(zone, &self.budget) -= 1;
+        *table.free_zones_mut(zone, &self.budget) -= 1;
         if let Some(entry) = table.entries.get_mut(at) {
             entry.used = true;
             entry.keeps_space = None;
@@ -244,7 +244,7 @@ impl Zones {
             };
             // Sent under no lock: some devices are done with it before they return.
             let pending = match going.was_free {
-                true => media.give_back(going.zone),
+                true => media.discard(going.zone),
                 false => media.start_reset(going.zone, going.keeps_space),
             };
             self.look_at(media, going, pending);
@@ -267,7 +267,7 @@ impl Zones {
             }
             if let Some((going, pending)) = queue.take_oldest() {
                 drop(queue);
-                self.has_ended(media, going, pending.wait());
+                self.note_end(media, going, pending.wait());
                 self.start_resets(media);
                 return true;
             }
@@ -325,7 +325,7 @@ impl Zones {
     /// Whether one that is in hand is over; if not, it is under way.
     fn look_at(&self, media: &Media, going: Going, pending: Pending) {
         match pending.try_wait() {
-            Ok(done) => self.has_ended(media, going, done),
+            Ok(done) => self.note_end(media, going, done),
             Err(pending) => {
                 let mut queue = self.resets.lock();
                 queue.in_hand -= 1;
@@ -338,7 +338,7 @@ impl Zones {
 
     /// The reset of a zone is over. Where it failed the zone stays as it is, and the next checkpoint tries
     /// again.
-    fn has_ended(&self, media: &Media, going: Going, done: Result<Completion, DeviceError>) {
+    fn note_end(&self, media: &Media, going: Going, done: Result<Completion, DeviceError>) {
         let zone = going.zone;
         match media.end_reset(zone, done) {
             // It was reset first, or the device says of it what it likes.
@@ -346,7 +346,7 @@ impl Zones {
             Ok(()) => {
                 let mut table = self.lock();
                 self.count_deaths(&mut table, zone);
-                table.free(zone, &self.budget, !going.was_free);
+                table.mark_free(zone, &self.budget, !going.was_free);
                 drop(table);
                 if !going.was_free {
                     self.trace.push(ZoneEvent::Reset { zone });
@@ -362,7 +362,7 @@ impl Zones {
         let taken = self.lock().next_sequence.saturating_sub(going.since);
         self.resets
             .lock()
-            .has_ended((!going.was_free).then_some(taken));
+            .note_end((!going.was_free).then_some(taken));
         self.resets.changed.notify_all();
         self.returned.notify_all();
     }

@@ -65,7 +65,7 @@ impl Zones {
             *out = out.saturating_sub(1);
         }
         for zone in std::iter::once(zone).chain(partner) {
-            table.free(zone, &self.budget, false);
+            table.mark_free(zone, &self.budget, false);
             // The host may have set some of it aside.
             if media.device().space_is_hosts() {
                 table.keep_space(zone);
@@ -80,9 +80,9 @@ impl Zones {
     }
 
     /// Gives a writer back, and leaves its zone if a write to it is known to have failed.
-    pub(crate) fn give_back(&self, media: &Media, mut writer: ZoneWriter) {
-        writer.failed |= writer.has_failed_writes();
-        if writer.failed {
+    pub(crate) fn check_in(&self, media: &Media, mut writer: ZoneWriter) {
+        writer.is_ending |= writer.has_failed_writes();
+        if writer.is_ending {
             // What is under way came before, or is behind the failed write and fails too: those
             // whose it is find out by themselves.
             let _ = writer.settle();
@@ -104,15 +104,15 @@ impl Zones {
     /// writes to another finds out when giving back its writer, or with the next write.
     pub(crate) fn leave_failed(&self, media: &Media) {
         for writer in self.take_all(ZoneWriter::has_failed_writes) {
-            self.give_back(media, writer);
+            self.check_in(media, writer);
         }
     }
 
     /// Ends zones that nobody writes to at the moment.
     pub(super) fn end_writers(&self, media: &Media, wanted: impl Fn(&ZoneWriter) -> bool) {
         for mut writer in self.take_all(wanted) {
-            writer.failed = true;
-            self.give_back(media, writer);
+            writer.is_ending = true;
+            self.check_in(media, writer);
         }
     }
 

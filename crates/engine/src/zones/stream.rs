@@ -25,7 +25,8 @@ pub(crate) enum Stream {
     ColdMetadata,
 }
 
-/// Lifetime class in ZIT and header of metadata zones that hold survivors of cleaning.
+/// Lifetime class in ZIT and header of metadata zones that hold survivors of cleaning; of data zones too, in volumes made
+/// before those had classes.
 pub(crate) const SURVIVORS: u8 = 5;
 /// The same of data zones by estimated interval: this and the class. With an interval of which
 /// nothing is known it is 0.

@@ -95,7 +95,7 @@ impl Survival {
         write_clock.saturating_sub(self.looked_at) >= (self.volume_blocks / LOOKS).max(1)
     }
 
-    fn has_died(&mut self, interval: Interval, grains: i64) {
+    fn note_deaths(&mut self, interval: Interval, grains: i64) {
         let class = usize::from(interval.class(self.volume_blocks));
         if let Some(died) = self.died.get_mut(class) {
             *died += grains as f64;
@@ -143,7 +143,7 @@ impl Zones {
         let grains = self.deaths.take(zone);
         let entry = table.entries.get(zone.0 as usize);
         if let Some(interval) = entry.map(|entry| entry.life.interval) {
-            table.survival.has_died(interval, grains);
+            table.survival.note_deaths(interval, grains);
         }
     }
 
@@ -201,7 +201,7 @@ mod tests {
         for look in 1..=400 {
             for class in 0..CLASSES {
                 let died = live as f64 * share(class.into());
-                survival.has_died(Interval::of_class(class, VOLUME), died as i64);
+                survival.note_deaths(Interval::of_class(class, VOLUME), died as i64);
             }
             survival.look([live; CLASSES as usize], look * VOLUME / LOOKS);
         }

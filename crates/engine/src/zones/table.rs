@@ -71,7 +71,7 @@ impl Drop for WritingPages<'_> {
 pub(super) struct Table {
     pub(super) entries: Entries,
     pub(super) ranks: Ranks,
-    pub(super) free: PerPart<u32>,
+    pub(super) free_zones: PerPart<u32>,
     pub(super) in_reset: PerPart<u32>,
     /// Zones of the log.
     pub(super) log_zones: u32,
@@ -80,9 +80,9 @@ pub(super) struct Table {
     /// Those of them for which zones were won: they are kept free.
     pub(super) journal_blocks_held: u64,
     /// Blocks left in the zone that the log goes on in, as far as is known.
-    pub(super) begun_log_blocks: u32,
+    pub(super) log_blocks_left: u32,
     /// Blocks left in the zone that checkpoints go on in.
-    pub(super) begun_metadata_blocks: u32,
+    pub(super) metadata_blocks_left: u32,
     /// Cleaning may take the last free zone where zones are large.
     pub(super) lends_last: bool,
     /// What a whole checkpoint under way has had.
@@ -232,15 +232,15 @@ impl Zones {
             deaths: Deaths::none(found.len()),
             pins: Pins::new(found.len() as u32, touched.clone()),
             table: Mutex::new(Table {
-                free,
+                free_zones: free,
                 in_reset: PerPart::default(),
                 log_zones: entries.iter().filter(|e| e.role == Role::Log).count() as u32,
                 ranks: Ranks::new(entries.len()),
                 entries: Entries::new(entries, touched.clone()),
                 journal_blocks,
                 journal_blocks_held,
-                begun_log_blocks: 0,
-                begun_metadata_blocks: 0,
+                log_blocks_left: 0,
+                metadata_blocks_left: 0,
                 lends_last: false,
                 under_way: None,
                 next_sequence,
@@ -375,10 +375,10 @@ impl Zones {
     pub(crate) fn spare_zones(&self, part: Part) -> u32 {
         let layout = &self.budget.layout;
         let blocks = layout.get(&self.part_blocks, part);
-        let zone_blocks = blocks / (layout.zones(part).len() as u64).max(1);
-        let lost = u64::from(self.failed_in(part)) * zone_blocks;
+        let average = blocks / (layout.zones(part).len() as u64).max(1);
+        let lost = u64::from(self.failed_in(part)) * average;
         let spare = blocks.saturating_sub(self.live_blocks(part) + lost);
-        (spare / zone_blocks.max(1)) as u32
+        (spare / average.max(1)) as u32
     }
 
     /// Blocks that still fit into open zones of file data.
@@ -448,8 +448,8 @@ impl Zones {
                 return Ok(opened);
             };
             let zone = opened.zone;
-            opened.failed = true;
-            self.give_back(media, opened);
+            opened.is_ending = true;
+            self.check_in(media, opened);
             tries.failed(self, zone, error).map_err(NoWriter::Failed)?;
         }
     }
@@ -533,7 +533,7 @@ impl Zones {
         }
         if stream == Stream::Metadata {
             let left = writer.capacity.saturating_sub(writer.write_pointer);
-            table.begun_metadata_blocks = left;
+            table.metadata_blocks_left = left;
             if !goes_on {
                 table.forget_begun(stream);
             }
@@ -591,7 +591,7 @@ impl Zones {
             }
         }
         if stream == Stream::Metadata {
-            table.begun_metadata_blocks = capacity - write_pointer;
+            table.metadata_blocks_left = capacity - write_pointer;
         }
         table.parked.push(ZoneWriter {
             zone,
@@ -603,7 +603,7 @@ impl Zones {
             last_summary,
             has_moved: false,
             by_cleaning: false,
-            failed: false,
+            is_ending: false,
             queue: Vec::new(),
             lives,
             filled: Filled::default(),
@@ -652,7 +652,7 @@ impl Zones {
             let counted = entry.role == Role::Free && !entry.used;
             entry.role = Role::Data;
             entry.used = true;
-            *table.free_at(zone, &self.budget) -= u32::from(counted);
+            *table.free_zones_mut(zone, &self.budget) -= u32::from(counted);
         }
     }
 

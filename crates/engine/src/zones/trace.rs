@@ -268,7 +268,7 @@ impl Zones {
                 capacity_blocks: entry.capacity,
                 age_blocks: table.write_clock.saturating_sub(entry.life.born),
                 interval_blocks: entry.life.interval.blocks() as u64,
-                free_zones: table.free.total(),
+                free_zones: table.free_zones.total(),
                 dead_zones,
             }
         };

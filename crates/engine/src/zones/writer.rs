@@ -151,8 +151,8 @@ pub(crate) struct ZoneWriter {
     pub(crate) has_moved: bool,
     /// Cleaning opened the zone, which may be out of what is kept for it, for blocks that live as long as users' in that stream.
     pub(crate) by_cleaning: bool,
-    /// A write failed: no more of them before a checkpoint.
-    pub(crate) failed: bool,
+    /// Takes no more: a write failed, or the zone is to be finished.
+    pub(crate) is_ending: bool,
     /// Writes to the zone that may be under way or have failed, and the blocks of each.
     pub(crate) queue: Vec<(Arc<Writes>, u32)>,
     /// Of what is in the zone.
@@ -164,7 +164,7 @@ pub(crate) struct ZoneWriter {
 impl ZoneWriter {
     /// Blocks of data that still fit; the last block is kept for the last summary.
     pub(crate) fn room(&self) -> u32 {
-        if self.failed {
+        if self.is_ending {
             0
         } else {
             (self.capacity - self.write_pointer).saturating_sub(1)
@@ -173,7 +173,7 @@ impl ZoneWriter {
 
     /// Nothing fits any more.
     pub(crate) fn is_full(&self) -> bool {
-        self.failed || self.write_pointer >= self.capacity
+        self.is_ending || self.write_pointer >= self.capacity
     }
 
     /// What the zone has to do before it can begin with something new, in blocks or so.
@@ -198,7 +198,7 @@ impl ZoneWriter {
         for (writes, _) in std::mem::take(&mut self.queue) {
             result = result.and(writes.settle());
         }
-        self.failed |= result.is_err();
+        self.is_ending |= result.is_err();
         result
     }
 
@@ -234,7 +234,7 @@ impl ZoneWriter {
             Ok(places) => places,
             Err(error) => {
                 // A host that is full wrote nothing, and will when it has room.
-                self.failed = !matches!(error, DeviceError::HostFull);
+                self.is_ending = !matches!(error, DeviceError::HostFull);
                 runs.extend(batch.into_iter().rev());
                 return Err(error);
             }
@@ -418,15 +418,15 @@ impl ZoneWriter {
         }
         self.queue
             .retain(|(writes, _)| writes.is_under_way() || writes.has_failed());
-        self.failed |= self.has_failed_writes();
-        !self.failed
+        self.is_ending |= self.has_failed_writes();
+        !self.is_ending
     }
 
     /// Writes the pending summary and waits for it.
     pub(crate) fn settle_summary(&mut self, media: &Media, key: &VolumeKey) {
         let mut pending = Vec::new();
         self.write_summary(media, key, &mut pending);
-        self.failed |= wait_all(pending).is_err();
+        self.is_ending |= wait_all(pending).is_err();
     }
 
     /// Sends sealed blocks of metadata at the write pointer; the caller made sure of room.

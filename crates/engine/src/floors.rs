@@ -1,0 +1,93 @@
+//! Floors: how many free zones are left alone, by whom. The higher somebody's floor, the earlier it waits, and those who must not
+//! wait find zones where the others stop:
+//!
+//! | who takes a zone | leaves alone |
+//! |---|---|
+//! | new data, and changes of metadata | [`Volume::floor_now`]: all that the others may need |
+//! | survivors of cleaning | [`Volume::survivors_floor`]: what a checkpoint of the pages changed so far needs, and the log |
+//! | data that failed elsewhere | [`Volume::superseding_floor`]: the log's |
+//! | pages, then chunks of a checkpoint | `Budget::pages_floor`, `Budget::chunks_floor`: the log's |
+//! | the log | none |
+//!
+//! Cleaning ahead of need keeps a pool free beyond [`Volume::floor`]. On two devices data has zones of its own, of which one is
+//! left to cleaning.
+
+use crate::Volume;
+use crate::meta::PageCache;
+use crate::zones::budget::DATA_FLOOR_APART;
+use crate::zones::{Pages, Part};
+
+impl Volume {
+    /// Free zones of a part to be kept: for a checkpoint of the whole tree, and a journal as long as it is to get.
+    pub(crate) fn floor(&self, part: Part) -> u32 {
+        match self.is_apart(part) {
+            true => DATA_FLOOR_APART,
+            false => self.zones.changes_floor(self.all_pages()),
+        }
+    }
+
+    /// The same where the journal gets no longer than zones were won for.
+    pub(crate) fn held_floor(&self, part: Part) -> u32 {
+        match self.is_apart(part) {
+            true => DATA_FLOOR_APART,
+            false => self.zones.held_changes_floor(self.all_pages()),
+        }
+    }
+
+    /// Free zones of a part left alone by new data and new changes now. Dead ones and those on their way are as good as free, as long
+    /// as there are others for what is written until they are reset, and one for cleaning.
+    pub(crate) fn floor_now(&self, part: Part) -> u32 {
+        let floor = self.held_floor(part);
+        if self.is_apart(part) {
+            return floor;
+        }
+        let dead = self.zones.dead_zones(Part::Metadata);
+        // What a checkpoint takes beyond what was reckoned it takes from nobody: new changes wait then.
+        let kept = floor + self.zones.taken_by_checkpoint();
+        let least = (self.survivors_floor(Part::Metadata) + 1).min(kept);
+        let coming = dead + self.zones.zones_in_reset(Part::Metadata);
+        floor.saturating_sub(coming).max(least)
+    }
+
+    /// Free zones of a part left alone by what cleaning moves.
+    pub(crate) fn survivors_floor(&self, part: Part) -> u32 {
+        match self.is_apart(part) {
+            true => 0,
+            false => self.zones.survivors_floor(self.changed_pages()),
+        }
+    }
+
+    /// Free zones left alone by data that failed elsewhere.
+    pub(crate) fn superseding_floor(&self) -> u32 {
+        match self.is_apart(Part::Data) {
+            true => 0,
+            false => self.zones.budget.log_floor,
+        }
+    }
+
+    /// Pages that checkpoints are still to write, of one under way all.
+    pub(crate) fn changed_pages(&self) -> Pages {
+        self.pages(|cache| (cache.dirty(), cache.writing()))
+    }
+
+    /// A checkpoint writes no more pages than there are.
+    fn all_pages(&self) -> Pages {
+        self.pages(|cache| (cache.allocated(), 0))
+    }
+
+    fn pages(&self, count: impl Fn(&PageCache) -> (usize, usize)) -> Pages {
+        let meta = self.meta();
+        let (count, writing) = count(&meta.cache);
+        Pages {
+            count: count as u64,
+            writing: writing as u64,
+            all: meta.cache.allocated() as u64,
+            written: meta.mat.written(),
+        }
+    }
+
+    /// Whether neither the log nor metadata needs a zone of this part.
+    fn is_apart(&self, part: Part) -> bool {
+        part == Part::Data && self.zones.budget.layout.is_split()
+    }
+}
