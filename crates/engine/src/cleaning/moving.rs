@@ -6,10 +6,10 @@ use persimmon_format::record::Op;
 use persimmon_format::{Addr, Ino, checksum};
 
 use crate::Volume;
-use crate::data::{Exchange, Loose, Way};
+use crate::data::{Exchange, Loose, Places, Placing};
 use crate::error::Result;
 use crate::meta::{Transaction, extents};
-use crate::statistics::{Class, add};
+use crate::statistics::add;
 use crate::zones::{Life, Run, Stream};
 
 /// Garbage that is read along, where that makes two reads one: a command costs a drive about as much as
@@ -164,7 +164,7 @@ impl Volume {
         }
         self.keep_dirty_bound()?;
         let loose: Vec<&Loose> = loose.iter().collect();
-        let moved = self.pack(stream, life, Class::CleanedData, &loose)?;
+        let moved = self.pack_survivors(stream, life, &loose)?;
         add(&self.media.counters.blocks_moved, moved);
         Ok(())
     }
@@ -198,17 +198,9 @@ impl Volume {
         if runs.is_empty() {
             return Ok(());
         }
-        runs.reverse();
-        let (mut pins, mut placed) = (Vec::new(), Vec::new());
+        let mut places = Places::default();
         // What found a place is moved, even if there was none for the rest.
-        let result = self.place_all(
-            stream,
-            Class::CleanedData,
-            runs,
-            Way::default(),
-            &mut pins,
-            &mut placed,
-        );
+        let result = self.place(stream, Placing::Survivors, runs, &mut places);
         // The group is sorted, and a placed run is a part of one survivor.
         let old = |ino: Ino, block: u64, len: u64| {
             let at = group
@@ -218,7 +210,7 @@ impl Volume {
             let skip = block.checked_sub(survivor.block)?;
             (survivor.ino == ino).then(|| survivor.frame.part(skip, len))
         };
-        for part in placed.chunks(self.transaction_ops_max()) {
+        for part in places.placed.chunks(self.transaction_ops_max()) {
             let moves: Vec<_> = part
                 .iter()
                 .filter_map(|p| {

@@ -14,6 +14,7 @@ use persimmon_format::{Ino, Lifetime, Lsn, checksum};
 
 use super::files::File;
 use super::growth::Growth;
+use super::placing::{Places, Placing};
 use super::staged::{Staged, Times};
 use crate::Volume;
 use crate::error::{Error, Result};
@@ -21,9 +22,8 @@ use crate::faults::{Fault, fault};
 use crate::in_flight::InFlight;
 use crate::meta::{Intent, Transaction};
 use crate::options::FsyncOrder;
-use crate::statistics::{Class, add};
-use crate::zones::table::{NoWriter, Shortage};
-use crate::zones::{Life, Part, Pin, Placed, Run, Stream, Tries};
+use crate::statistics::add;
+use crate::zones::{Life, Run, Stream};
 
 /// Blocks of one background flight, more or less (8 MiB).
 const FLIGHT_BLOCKS: u64 = 2048;
@@ -44,27 +44,6 @@ enum Mode {
     /// As in the background, in the place of a flight for fsync whose data failed. Checkpoints
     /// wait for it, so it waits for none.
     Superseding,
-}
-
-/// How runs are sent to the device.
-#[derive(Clone, Copy, Default)]
-pub(crate) struct Way<'a> {
-    /// By writes that are added to this; else by appends, completed on return.
-    in_flight: Option<&'a Arc<InFlight>>,
-    /// See [`Mode::Superseding`].
-    superseding: bool,
-    /// Where there is no room none is made.
-    without_cleaning: bool,
-}
-
-impl Way<'_> {
-    /// By appends, into zones that are there: none is made by cleaning or a checkpoint.
-    pub(super) fn without_cleaning() -> Self {
-        Way {
-            without_cleaning: true,
-            ..Way::default()
-        }
-    }
 }
 
 /// A file in a flight.
@@ -295,28 +274,19 @@ impl Volume {
             let lsn = self.journal(passengers, Vec::new(), None, (mode, ops_max))?;
             self.commit(lsn)?;
         }
-        let mut pins = Vec::new();
+        let mut places = Places::default();
         let mut in_flight = (mode == Mode::Sync).then(Arc::<InFlight>::default);
-        for (stream, mut runs) in runs {
-            runs.reverse();
-            let mut placed = Vec::with_capacity(runs.len());
-            self.place_all(
-                stream,
-                Class::Data,
-                runs,
-                Way {
-                    in_flight: in_flight.as_ref(),
-                    superseding: mode == Mode::Superseding,
-                    without_cleaning: false,
-                },
-                &mut pins,
-                &mut placed,
-            )?;
-            landings.extend(placed.into_iter().map(|p| {
-                let (addr, crcs) = (p.addr, p.run.crcs);
-                Landing::map(p.run.ino, p.run.file_block, Extent::Frame { addr, crcs })
-            }));
+        let placing = match mode {
+            Mode::Superseding => Placing::Superseding,
+            _ => Placing::OfUsers(in_flight.as_ref()),
+        };
+        for (stream, runs) in runs {
+            self.place(stream, placing, runs, &mut places)?;
         }
+        landings.extend(places.placed.drain(..).map(|p| {
+            let (addr, crcs) = (p.addr, p.run.crcs);
+            Landing::map(p.run.ino, p.run.file_block, Extent::Frame { addr, crcs })
+        }));
         landings.sort_by_key(|l| (l.ino, l.block));
         self.keep_tails(passengers, &landings);
         if self.options.fsync == FsyncOrder::Strict
@@ -333,7 +303,7 @@ impl Volume {
             if let Err(failed) = data.settle() {
                 tracing::warn!(%failed, "data to sync did not arrive, writing it elsewhere");
                 self.zones.leave_failed(&self.media);
-                drop(pins);
+                drop(places);
                 return self.fly_and_land(passengers, Mode::SyncInOrder);
             }
             mode = Mode::SyncInOrder;
@@ -356,7 +326,7 @@ impl Volume {
             Err(failed) => {
                 tracing::warn!(%failed, "synced data did not arrive, writing it elsewhere");
                 self.zones.leave_failed(&self.media);
-                drop(pins);
+                drop(places);
                 self.supersede(passengers, &in_flight)
             }
         }
@@ -444,105 +414,6 @@ impl Volume {
         Ok(landed)
     }
 
-    /// Places runs (in reverse order), cleaning where zones run out.
-    pub(crate) fn place_all(
-        &self,
-        stream: Stream,
-        class: Class,
-        mut runs: Vec<Run>,
-        way: Way<'_>,
-        pins: &mut Vec<Pin>,
-        placed: &mut Vec<Placed>,
-    ) -> Result<()> {
-        let mut tries = Tries::default();
-        // Cleaning must not wait for cleaning, nor for the checkpoint it ends in.
-        let makes_none = class == Class::CleanedData || way.superseding || way.without_cleaning;
-        let mut hopeless = false;
-        if !makes_none {
-            self.pay_for(runs.iter().map(|run| u64::from(run.data.blocks())).sum());
-        }
-        while !runs.is_empty() {
-            let floor = match stream {
-                _ if class == Class::CleanedData => self.survivors_floor(Part::Data),
-                _ if way.superseding => self.superseding_floor(),
-                _ => self.floor_now(Part::Data),
-            };
-            let shortage = match hopeless || makes_none {
-                true => Shortage::Share,
-                false => Shortage::Tell,
-            };
-            if way.without_cleaning && self.zones.leaves_to_cleaning(stream, floor) {
-                return Err(Error::NoSpace);
-            }
-            let seen = self.zones.resets_ended();
-            let mut blocks_max = u64::MAX;
-            let is_users = class != Class::CleanedData && !way.superseding;
-            let is_scarce = is_users && self.zones.is_scarce();
-            let checked_out = match is_scarce {
-                true => {
-                    let allowed = self.zones.checkout_scarce(&self.media, stream);
-                    allowed.map(|(writer, blocks)| {
-                        blocks_max = blocks;
-                        writer
-                    })
-                }
-                false => self.zones.checkout(&self.media, stream, floor, shortage),
-            };
-            let mut writer = match checked_out {
-                Ok(writer) => writer,
-                // It is this or none: zones on their way to being free are waited for, which takes the device alone.
-                Err(NoWriter::NeedRoom)
-                    if way.superseding && self.zones.settle_a_reset(&self.media, seen) =>
-                {
-                    continue;
-                }
-                Err(NoWriter::NeedRoom) if makes_none => return Err(Error::NoSpace),
-                Err(NoWriter::NeedRoom) if !hopeless => match self.make_room() {
-                    Ok(()) => continue,
-                    Err(Error::NoSpace) => {
-                        hopeless = true;
-                        continue;
-                    }
-                    Err(error) => return Err(error),
-                },
-                Err(NoWriter::NeedRoom) if is_scarce => return Err(Error::NoSpace),
-                // There may be room in zones that are kept for others.
-                Err(NoWriter::NeedRoom) => self.zones.checkout_any_data().ok_or(Error::NoSpace)?,
-                Err(NoWriter::Failed(error)) => return Err(error),
-            };
-            if !writer.is_ready(way.in_flight.is_none()) {
-                tracing::warn!(
-                    zone = writer.zone.0,
-                    "a zone is left: earlier data failed in it"
-                );
-                self.zones.check_in(&self.media, writer);
-                continue;
-            }
-            pins.extend(self.zones.pin_filling(writer.zone));
-            if writer.write_pointer == 1 {
-                self.tell_zone_taken();
-            }
-            let zone = writer.zone;
-            let later = set_apart(&mut runs, blocks_max);
-            let result = writer.place(&self.media, &self.key, class, &mut runs, way.in_flight);
-            runs.splice(0..0, later);
-            self.zones.check_in(&self.media, writer);
-            match result {
-                Ok(more) => {
-                    if !more.is_empty() {
-                        tries.succeeded();
-                    }
-                    placed.extend(more);
-                }
-                Err(error) => {
-                    tracing::warn!(zone = zone.0, %error, "data zone failed");
-                    tries.failed(&self.zones, zone, error.into())?;
-                }
-            }
-        }
-        Ok(())
-    }
-
     /// Journals landings, in records of at most `ops_max` operations and one more. Each record carries the size that its own
     /// blocks cause: a file's is touched in the record of its last landing, and in each one that
     /// ends half way through the file. What is in the history then each file knows at once: a later record may fail.
@@ -609,24 +480,6 @@ impl Volume {
         }
         Ok(lsn)
     }
-}
-
-/// Takes away all but the first so many blocks of runs, which are in reverse order, and more where a run cannot be cut.
-fn set_apart(runs: &mut Vec<Run>, blocks_max: u64) -> Vec<Run> {
-    let mut blocks = 0;
-    let mut at = runs.len();
-    while at > 0 && blocks < blocks_max {
-        at -= 1;
-        blocks += runs.get(at).map_or(0, |run| u64::from(run.data.blocks()));
-    }
-    let mut later: Vec<Run> = runs.drain(..at).collect();
-    if blocks > blocks_max
-        && let Some(run) = runs.first_mut().filter(|run| run.pieces.is_empty())
-    {
-        let keeps = u64::from(run.data.blocks()) - (blocks - blocks_max);
-        later.push(run.split_off(keeps as u32));
-    }
-    later
 }
 
 /// Takes a file's dirty data off, if there is any; it is not busy.

@@ -3,13 +3,15 @@
 //!
 //! [`files`] holds what is staged of each file, [`space`] what is promised, `write`, `read` and
 //! `resize` and `seek` are the calls from above, `growth` which staged blocks make a file longer, `truncations` what is left of long
-//! ones to do later. `flight` takes staged data to the device, `riding` what an fsync sends inside its record, which `packing`
+//! ones to do later. `flight` takes staged data to the device, `placing` finds zones
+//! for it, `riding` what an fsync sends inside its record, which `packing`
 //! puts into blocks later; `tails` are last blocks, in memory for who appends.
 
 mod files;
 mod flight;
 mod growth;
 mod packing;
+mod placing;
 mod read;
 mod resize;
 mod riding;
@@ -21,8 +23,8 @@ mod truncations;
 mod write;
 
 pub(crate) use files::Files;
-pub(crate) use flight::Way;
 pub(crate) use packing::{Exchange, Loose};
+pub(crate) use placing::{Places, Placing};
 pub(crate) use riding::Compressibility;
 pub use seek::Seek;
 pub(crate) use space::Space;

@@ -12,11 +12,10 @@ use persimmon_format::page::PAGE_SIZE;
 use persimmon_format::summary::PIECES_MIN;
 use persimmon_format::{Addr, Ino, Key, Lifetime};
 
-use super::flight::Way;
+use super::placing::{Places, Placing};
 use crate::Volume;
 use crate::error::{Error, Result};
 use crate::meta::extents;
-use crate::statistics::Class;
 use crate::zones::{Life, Placed, Run, RunPiece, Stream};
 
 /// Blocks of a packed run.
@@ -146,38 +145,36 @@ impl Volume {
                 if !all && runs.len() > 1 {
                     runs.pop();
                 }
-                moved += self.pack_runs(stream, Class::Data, &of_class, runs)?;
+                moved += self.pack_runs(stream, Placing::Packed, &of_class, runs)?;
             }
         }
         Ok(moved)
     }
 
-    /// Writes blocks packed, and puts the pieces in the place of what they were, where they still
+    /// Writes what cleaning moves packed, and puts the pieces in the place of what they were, where they still
     /// are that. Takes no room that has to be made. Returns how many it moved.
-    pub(crate) fn pack(
+    pub(crate) fn pack_survivors(
         &self,
         stream: Stream,
         life: Life,
-        class: Class,
         loose: &[&Loose],
     ) -> Result<u64> {
-        self.pack_runs(stream, class, loose, packed_runs(loose, life))
+        let runs = packed_runs(loose, life);
+        self.pack_runs(stream, Placing::PackedSurvivors, loose, runs)
     }
 
     fn pack_runs(
         &self,
         stream: Stream,
-        class: Class,
+        placing: Placing<'_>,
         loose: &[&Loose],
-        mut runs: Vec<Run>,
+        runs: Vec<Run>,
     ) -> Result<u64> {
-        runs.reverse();
-        let (mut pins, mut placed) = (Vec::new(), Vec::new());
-        let way = Way::without_cleaning();
+        let mut places = Places::default();
         // What found a place is moved, even if there was none for the rest.
-        let result = self.place_all(stream, class, runs, way, &mut pins, &mut placed);
+        let result = self.place(stream, placing, runs, &mut places);
         let mut moved = 0;
-        for part in self.moves(loose, &placed) {
+        for part in self.moves(loose, &places.placed) {
             moved += self.exchange(&part)?;
         }
         result.map(|()| moved)
