@@ -205,8 +205,7 @@ impl Volume {
 
     fn write_checkpoint(&self, snapshot: &mut Snapshot) -> Result<Written> {
         // Records up to the cut need not be durable themselves, but their data must be complete.
-        self.log
-            .commit(&self.media, &self.zones, snapshot.log.lsn, false, None)?;
+        self.log.write(&self.media, &self.zones, snapshot.log.lsn)?;
         if self.log.has_failures(&snapshot.log) {
             return Ok(Written::Superseding);
         }

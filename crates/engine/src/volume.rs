@@ -371,7 +371,7 @@ impl Volume {
     pub(crate) fn keep_bounds(&self) -> Result<()> {
         if self.log.buffered_bytes() > BUFFERED_BYTES_MAX {
             self.log
-                .commit(&self.media, &self.zones, self.log.last_lsn(), false, None)?;
+                .write(&self.media, &self.zones, self.log.last_lsn())?;
         }
         let full = || self.pages_are_many() || self.journal_is_full();
         if full() {
@@ -526,7 +526,7 @@ impl Volume {
 
     /// Makes the history up to a record durable.
     pub(crate) fn commit(&self, lsn: Lsn) -> Result<()> {
-        self.log.commit(&self.media, &self.zones, lsn, true, None)?;
+        self.log.commit(&self.media, &self.zones, lsn, None)?;
         self.secure_log()
     }
 

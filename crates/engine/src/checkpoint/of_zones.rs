@@ -67,8 +67,7 @@ impl Volume {
         if is_too_long || !log.is_sound || log.last_failure > before.cut {
             return Ok(false);
         }
-        self.log
-            .commit(&self.media, &self.zones, log.lsn, false, None)?;
+        self.log.write(&self.media, &self.zones, log.lsn)?;
         self.zones.examine(&self.media);
         if self.log.has_failures(&log) || self.zones.log_is_failing() {
             return Ok(false);

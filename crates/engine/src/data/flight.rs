@@ -317,7 +317,7 @@ impl Volume {
             return Ok(Landed { durable });
         };
         let own = Some(&*in_flight);
-        let result = self.log.commit(&self.media, &self.zones, lsn, true, own);
+        let result = self.log.commit(&self.media, &self.zones, lsn, own);
         match in_flight.settle() {
             Ok(()) => {
                 let durable = result.and_then(|()| self.secure_log());

@@ -211,8 +211,19 @@ impl Log {
         cut.failing || inner.failed_flights > 0 || inner.failures > cut.failures
     }
 
-    /// Writes all records up to `target`, together with their data, and makes them durable if
-    /// asked to.
+    /// Writes all records up to `target`, together with their data.
+    pub(crate) fn write(&self, media: &Media, zones: &Zones, target: Lsn) -> Result<()> {
+        let mut inner = self.lock();
+        loop {
+            inner.check()?;
+            if inner.written >= target {
+                return Ok(());
+            }
+            inner = self.write_some(inner, media, zones, target)?;
+        }
+    }
+
+    /// The same, and makes them durable.
     ///
     /// Where data has failed, everybody waits until a checkpoint has left its record behind, but
     /// the owner of that data (`own`), who has to see to it and is told at once.
@@ -221,26 +232,16 @@ impl Log {
         media: &Media,
         zones: &Zones,
         target: Lsn,
-        durable: bool,
         own: Option<&InFlight>,
     ) -> Result<()> {
         let mut inner = self.lock();
         loop {
-            if let Some(error) = &inner.broken {
-                return Err(error.clone());
-            }
-            let reached = if durable {
-                inner.durable
-            } else {
-                inner.written
-            };
-            if reached >= target {
+            inner.check()?;
+            if inner.durable >= target {
                 return Ok(());
             }
-            inner = if inner.sent < target {
-                self.send(inner, media, zones)?
-            } else if inner.written < target {
-                self.settle(inner)
+            inner = if inner.written < target {
+                self.write_some(inner, media, zones, target)?
             } else if inner.tainted.is_some() {
                 if let Some(own) = own.filter(|own| own.has_failed()) {
                     drop(inner);
@@ -250,6 +251,20 @@ impl Log {
             } else {
                 self.flush(inner, media)?
             };
+        }
+    }
+
+    /// Goes on with writing records up to `target`, not all of which are written.
+    fn write_some<'a>(
+        &'a self,
+        inner: MutexGuard<'a, Inner>,
+        media: &Media,
+        zones: &Zones,
+        target: Lsn,
+    ) -> Result<MutexGuard<'a, Inner>> {
+        match inner.sent < target {
+            true => self.send(inner, media, zones),
+            false => Ok(self.settle(inner)),
         }
     }
 
@@ -375,10 +390,8 @@ impl Log {
         while inner.busy {
             inner = self.wait(inner);
         }
-        match &inner.broken {
-            Some(error) => Err(error.clone()),
-            None => Ok(inner),
-        }
+        inner.check()?;
+        Ok(inner)
     }
 
     fn wait<'a>(&self, inner: MutexGuard<'a, Inner>) -> MutexGuard<'a, Inner> {
@@ -411,7 +424,7 @@ impl Log {
         while inner.failed_flights > 0 && inner.broken.is_none() {
             inner = self.wait(inner);
         }
-        inner.broken.clone().map_or(Ok(()), Err)
+        inner.check()
     }
 
     /// The part of the log that a recovery would read: its first block, its zones, and the block
@@ -517,6 +530,11 @@ impl Log {
 impl Inner {
     fn last_lsn(&self) -> Lsn {
         Lsn(self.next_lsn.0.saturating_sub(1))
+    }
+
+    /// An error if the log cannot be gone on with.
+    fn check(&self) -> Result<()> {
+        self.broken.clone().map_or(Ok(()), Err)
     }
 
     /// Nothing more can be acknowledged after an error, unless it passes.
