@@ -75,6 +75,49 @@ impl Stock {
     }
 }
 
+/// What a round of cleaning for somebody who waits has emptied.
+#[derive(Default)]
+struct Emptied {
+    /// Anything at all.
+    any: bool,
+    /// Zones of metadata: their pages leave with a whole checkpoint.
+    pages: bool,
+}
+
+/// What the rounds of cleaning for somebody who waits have won.
+struct Progress {
+    /// Most zones that were free.
+    zones: u32,
+    rounds_without_zone: usize,
+    /// Most blocks that there was room for.
+    blocks: u64,
+    /// Fewer than so many more are none.
+    blocks_min: u64,
+    rounds_without_blocks: usize,
+}
+
+impl Progress {
+    fn note(&mut self, zones: u32, blocks: u64) {
+        self.rounds_without_zone = match zones > self.zones {
+            true => 0,
+            false => self.rounds_without_zone + 1,
+        };
+        self.zones = self.zones.max(zones);
+        self.rounds_without_blocks = match blocks >= self.blocks + self.blocks_min {
+            true => 0,
+            false => self.rounds_without_blocks + 1,
+        };
+        self.blocks = self.blocks.max(blocks);
+    }
+
+    fn is_hopeless(&self, intent: Intent) -> bool {
+        match intent {
+            Intent::Grow => self.rounds_without_zone > ROUNDS_MAX,
+            Intent::Shrink => self.rounds_without_blocks > ROUNDS_MAX_SHRINK,
+        }
+    }
+}
+
 /// How a step of cleaning ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stepped {
@@ -168,103 +211,106 @@ impl Volume {
         let dead_zones = || self.zones.dead_zones(part);
         let in_reset = || self.zones.zones_in_reset(part);
         let is_short = || free_zones() <= floor();
-        let mut fruitless = 0;
-        let mut best = free_zones();
-        let (mut in_vain, mut most) = (0, self.zones.free_blocks(part));
-        let won_min = self.zones.budget.zone_blocks(part) / WON_SHARE_MIN + 1;
-        if best + in_reset() + self.pool_zones(part) < self.floor(part) {
+        let mut progress = Progress {
+            zones: free_zones(),
+            blocks: self.zones.free_blocks(part),
+            blocks_min: self.zones.budget.zone_blocks(part) / WON_SHARE_MIN + 1,
+            rounds_without_zone: 0,
+            rounds_without_blocks: 0,
+        };
+        if progress.zones + in_reset() + self.pool_zones(part) < self.floor(part) {
             // Room is scarce: no zones are kept for a long journal any more.
             self.zones.shorten_journal(0);
         }
         while self.await_resets(is_short) {
             add(&self.media.counters.stalls, 1);
-            let wanted = match fruitless {
-                // Who waits goes on soon; one zone may be taken for survivors.
-                0 => 2,
-                _ => (self.zones.spare_zones(part) / 32).clamp(2, self.pool_zones(part).max(2)),
-            };
-            // Most garbage once what is worth most has not helped.
-            let mut choice = match fruitless {
-                0 => Choice::Worth,
-                _ => Choice::Garbage,
-            };
-            let mut whole = fruitless > 0;
-            if whole {
+            let is_first = progress.rounds_without_zone == 0;
+            if !is_first {
                 let blocks = self.zones.journal_blocks();
                 self.zones.shorten_journal(blocks - blocks / 4);
             }
-            let mut goes_on = false;
-            // Nothing is to be won, unless a victim is found.
-            let mut hopeless = dead_zones() == 0 && self.meta().cache.changed() == 0;
+            let nothing_changed = dead_zones() == 0 && self.meta().cache.changed() == 0;
             // Somebody else may free what dies here at once: then there is no need to wait for so many.
             let before = free_zones();
             let is_served = || free_zones() > before && !is_short();
-            while dead_zones() + in_reset() < wanted && !is_served() {
-                if self.finish_course(part)? {
-                    hopeless = false;
-                    continue;
-                }
-                let Some((victim, why)) = self.choose_urgently(part, choice) else {
-                    break;
-                };
-                // What was won by others comes first, unless there are none.
-                if goes_on && !self.is_affordable(&victim) {
-                    break;
-                }
-                (goes_on, hopeless) = (true, false);
-                add(&self.media.counters.cleaning_foreground, 1);
-                self.zones.tell_victim(victim.zone, why.into(), true);
-                match self.clean(&victim) {
-                    Ok(()) => {}
-                    Err(Error::NoSpace) if victim.entry.role == Role::Metadata => break,
-                    Err(Error::NoSpace) => {
-                        choice = Choice::Metadata;
-                        continue;
-                    }
-                    Err(error) => return Err(error),
-                }
-                if victim.entry.role == Role::Metadata {
-                    whole = true;
-                    self.checkpoint_state().leaving.insert(victim.zone);
-                    // Where one wins no zone, several share what the checkpoint takes for its tables.
-                    let kept = self.zones.budget.dirty_pages_kept;
-                    if fruitless == 0 || self.meta().cache.changed() >= kept {
-                        break;
-                    }
-                }
-            }
+            let emptied = self.empty_some(part, is_first, is_served)?;
             if is_served() || dead_zones() == 0 && in_reset() > 0 {
                 // Somebody else let go of them meanwhile: they are there, or on their way.
                 continue;
             }
-            if hopeless && dead_zones() == 0 {
+            if nothing_changed && !emptied.any && dead_zones() == 0 {
                 return Err(Error::NoSpace);
             }
-            match whole || dead_zones() == 0 {
+            match !is_first || emptied.pages || dead_zones() == 0 {
                 true => self.checkpoint()?,
                 false => self.checkpoint_zones()?,
             }
             if self.await_resets(is_short) {
                 self.zones.wait_for_readers();
             }
-            let free = free_zones();
-            fruitless = if free > best { 0 } else { fruitless + 1 };
-            best = best.max(free);
-            let room = self.zones.free_blocks(part);
-            in_vain = match room >= most + won_min {
-                true => 0,
-                false => in_vain + 1,
-            };
-            most = most.max(room);
-            let is_hopeless = match intent {
-                Intent::Grow => fruitless > ROUNDS_MAX,
-                Intent::Shrink => in_vain > ROUNDS_MAX_SHRINK,
-            };
-            if is_hopeless {
+            progress.note(free_zones(), self.zones.free_blocks(part));
+            if progress.is_hopeless(intent) {
                 return Err(Error::NoSpace);
             }
         }
         Ok(())
+    }
+
+    /// Empties victims until enough zones are dead, or on their way to being free; or the caller `is_served`. In the first round of
+    /// a wait what is worth most, in later ones most garbage.
+    fn empty_some(
+        &self,
+        part: Part,
+        is_first: bool,
+        is_served: impl Fn() -> bool,
+    ) -> Result<Emptied> {
+        // Who waits goes on soon; one zone may be taken for survivors.
+        let wanted = match is_first {
+            true => 2,
+            false => (self.zones.spare_zones(part) / 32).clamp(2, self.pool_zones(part).max(2)),
+        };
+        let is_enough = || self.zones.dead_zones(part) + self.zones.zones_in_reset(part) >= wanted;
+        let mut choice = match is_first {
+            true => Choice::Worth,
+            false => Choice::Garbage,
+        };
+        let mut emptied = Emptied::default();
+        let mut has_chosen = false;
+        while !is_enough() && !is_served() {
+            if self.finish_course(part)? {
+                emptied.any = true;
+                continue;
+            }
+            let Some((victim, why)) = self.choose_urgently(part, choice) else {
+                break;
+            };
+            // What was won by others comes first, unless there are none.
+            if has_chosen && !self.is_affordable(&victim) {
+                break;
+            }
+            (has_chosen, emptied.any) = (true, true);
+            add(&self.media.counters.cleaning_foreground, 1);
+            self.zones.tell_victim(victim.zone, why.into(), true);
+            match self.clean(&victim) {
+                Ok(()) => {}
+                Err(Error::NoSpace) if victim.entry.role == Role::Metadata => break,
+                Err(Error::NoSpace) => {
+                    choice = Choice::Metadata;
+                    continue;
+                }
+                Err(error) => return Err(error),
+            }
+            if victim.entry.role == Role::Metadata {
+                emptied.pages = true;
+                self.checkpoint_state().leaving.insert(victim.zone);
+                // Where one wins no zone, several share what the checkpoint takes for its tables.
+                let kept = self.zones.budget.dirty_pages_kept;
+                if is_first || self.meta().cache.changed() >= kept {
+                    break;
+                }
+            }
+        }
+        Ok(emptied)
     }
 
     /// A victim where somebody waits for room: nothing may be worth it.
