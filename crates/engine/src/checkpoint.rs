@@ -82,7 +82,7 @@ struct Snapshot {
 
 /// How writing a checkpoint ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Written {
+enum Outcome {
     Durable,
     /// Data of a record before the cut failed: once it is mapped elsewhere there is to be a new
     /// cut.
@@ -133,7 +133,7 @@ impl Volume {
             let under_way = self.zones.begin_pages();
             let result = self.write_checkpoint(&mut snapshot);
             drop(under_way);
-            if !matches!(result, Ok(Written::Durable)) {
+            if !matches!(result, Ok(Outcome::Durable)) {
                 let mut meta = self.meta_mut();
                 if snapshot.unlogged {
                     self.unlogged.store(true, Ordering::Relaxed);
@@ -145,8 +145,8 @@ impl Volume {
                 );
             }
             match result {
-                Ok(Written::Durable) => return Ok(()),
-                Ok(Written::Superseding) => {}
+                Ok(Outcome::Durable) => return Ok(()),
+                Ok(Outcome::Superseding) => {}
                 Err(error) if error.passes() && self.free_for_pages(&mut won) => {}
                 Err(error) => return Err(error),
             }
@@ -203,11 +203,11 @@ impl Volume {
         })
     }
 
-    fn write_checkpoint(&self, snapshot: &mut Snapshot) -> Result<Written> {
+    fn write_checkpoint(&self, snapshot: &mut Snapshot) -> Result<Outcome> {
         // Records up to the cut need not be durable themselves, but their data must be complete.
         self.log.write(&self.media, &self.zones, snapshot.log.lsn)?;
         if self.log.has_failures(&snapshot.log) {
-            return Ok(Written::Superseding);
+            return Ok(Outcome::Superseding);
         }
         let number = self.next_checkpoint();
         let cold = {
@@ -275,7 +275,7 @@ impl Volume {
             .queue_resets(&self.media, unneeded.iter().map(|zone| zone.zone));
         self.reset_unused(&snapshot.zones.resets);
         self.evict_pages(&mut self.meta_mut(), self.cached_pages_max());
-        Ok(Written::Durable)
+        Ok(Outcome::Durable)
     }
 
     /// Decides how long the next journal is to get, after one of so many blocks was ended by a checkpoint that wrote

@@ -25,7 +25,7 @@ use crate::checkpoint::CheckpointState;
 use crate::error::{Error, Result};
 use crate::faults::{Fault, fault};
 use crate::log::Head;
-use crate::log::base::{self, Base, Log};
+use crate::log::base::{self, Base, LogAsRead};
 use crate::log::blocks::{self, Read};
 use crate::log::replay::Replay;
 use crate::log::scan::{self, FoundLog};
@@ -129,7 +129,7 @@ fn open_as_reported(
     let key = identity.key();
 
     let copies = identity.copies();
-    let Log {
+    let LogAsRead {
         footer_addr,
         footer,
         proven,

@@ -317,8 +317,7 @@ impl Volume {
     /// that many pages dirty before the next look at the bounds.
     #[must_use]
     pub fn transaction_ops_max(&self) -> usize {
-        let pages = self.zones.budget.dirty_pages_kept;
-        (pages.min(self.cached_pages_max()) / 8).clamp(4, 512)
+        self.zones.budget.ops_max(self.cached_pages_max())
     }
 
     /// Changes the tree without a record: packing, damaged blocks that cleaning moves, metadata written anew. Zones are freed by

@@ -26,7 +26,7 @@ const LOADED_BLOCKS_MAX: u64 = 1024;
 /// Frames looked up in one step.
 const LOOKED_MAX: usize = 2048;
 /// Pages of a metadata zone marked dirty in one step.
-const PAGES_AT_ONCE: usize = 64;
+const MARKED_AT_ONCE: usize = 64;
 
 /// What of a victim nobody has looked at yet.
 enum Ahead {
@@ -154,12 +154,12 @@ impl Volume {
         Ok(())
     }
 
-    /// Moves the next that was read, not many more than so many blocks. Each frame may dirty a page, and
+    /// Moves the next that was read, not many more than `blocks_max` blocks. Each frame may dirty a page, and
     /// what is placed leaves room for the pages of one group ([`Budget::survivors_floor`]).
     ///
     /// [`Budget::survivors_floor`]: crate::zones::Budget::survivors_floor
     fn move_some(&self, course: &mut Course, blocks_max: u64) -> Result<()> {
-        let frames_max = (self.zones.budget.dirty_pages_kept / 8).clamp(4, 512);
+        let frames_max = self.zones.budget.ops_max(usize::MAX);
         let (mut group, mut blocks) = (Vec::new(), 0);
         while blocks < blocks_max && group.len() < frames_max {
             let Some(next) = course.loaded.pop() else {
@@ -252,7 +252,7 @@ impl Volume {
 
     /// Has the next whole checkpoint write some pages elsewhere.
     fn mark_pages(&self, zone: ZoneId, mut pages: Vec<PageId>) -> Result<Ahead> {
-        for page in pages.drain(..pages.len().min(PAGES_AT_ONCE)) {
+        for page in pages.drain(..pages.len().min(MARKED_AT_ONCE)) {
             self.keep_dirty_bound()?;
             self.mark_page(zone, page)?;
         }

@@ -129,7 +129,7 @@ impl Volume {
         // As many as empty a few zones of metadata: room for what is live in one is missing until it is empty.
         let rounds_of_zone = budget
             .metadata_zone_blocks
-            .div_ceil(self.pages_at_once() as u64);
+            .div_ceil(self.pages_per_checkpoint() as u64);
         let rounds_max = ROUNDS_MAX as u64 + 4 * rounds_of_zone;
         let mut rounds = 0;
         while self.await_resets(&is_short) {
@@ -254,13 +254,16 @@ impl Volume {
     /// whatever is usual where zones are short. The fewer checkpoints, the fewer chunks and blocks of the log.
     fn empty_of_pages(&self, zone: ZoneId, most: usize) -> Result<()> {
         let pages = self.move_metadata_from(zone);
-        for page in pages.into_iter().take(self.pages_at_once().min(most)) {
+        for page in pages
+            .into_iter()
+            .take(self.pages_per_checkpoint().min(most))
+        {
             self.mark_page(zone, page)?;
         }
         self.checkpoint()
     }
 
-    fn pages_at_once(&self) -> usize {
+    fn pages_per_checkpoint(&self) -> usize {
         (self.zones.budget.dirty_pages_max / 2).max(1)
     }
 }

@@ -30,7 +30,7 @@ impl Base {
 }
 
 /// The newest footer and the log blocks from its replay position on.
-pub(crate) struct Log {
+pub(crate) struct LogAsRead {
     pub(crate) footer_addr: Addr,
     pub(crate) footer: Footer,
     /// The newest checkpoint that is known to have been durable, in all copies: the log's last
@@ -49,7 +49,7 @@ pub(crate) fn read(
     key: &VolumeKey,
     zones: &[FoundZone],
     copies: u32,
-) -> Result<Log> {
+) -> Result<LogAsRead> {
     let unfinished = || {
         Error::NoVolume(
             "the volume was never finished: `persimmon mkfs` was interrupted; run it again with \
@@ -69,7 +69,7 @@ pub(crate) fn read(
     let proven = proven(media, key, zones, copies, &blocks)
         .filter(|base| base.replay_sequence <= footer.replay.sequence)
         .unwrap_or(Base::of(footer_addr, &footer));
-    Ok(Log {
+    Ok(LogAsRead {
         footer_addr,
         footer,
         proven,

@@ -33,8 +33,10 @@ const DIRTY_PAGES_MIN: usize = 48;
 const DIRTY_PAGES_SHARE: u64 = 128;
 /// and, where zones are short, for this many.
 const DIRTY_PAGES_SHARE_KEPT: u64 = 256;
-/// Pages that become dirty at once at most: of one transaction, or one group of survivors.
-const PAGES_AT_ONCE: u64 = 768;
+/// Operations that one transaction should have at most, or frames one group of survivors, on the largest volumes.
+const OPS_MAX: usize = 512;
+/// Pages that become dirty at once at most, by one of those: each may change a leaf, and some split.
+const DIRTIED_AT_ONCE: u64 = OPS_MAX as u64 * 3 / 2;
 /// Blocks that a page takes that does not compress: only one that is larger by that takes another.
 const PAGE_BLOCKS_USUAL: u64 = PAGE_BLOCKS_MAX as u64 - 1;
 /// Pages that tell what others take.
@@ -486,13 +488,19 @@ impl Budget {
 
     /// Blocks that a checkpoint of these pages may take, and of those that become dirty before it is asked for.
     pub(super) fn next_checkpoint_blocks(&self, pages: Pages) -> u64 {
-        let more = (self.dirty_pages_kept as u64 / 8).min(PAGES_AT_ONCE);
+        let more = (self.dirty_pages_kept as u64 / 8).min(DIRTIED_AT_ONCE);
         let next = Pages {
             count: pages.count + more,
             all: pages.all + more,
             ..pages
         };
         next.blocks() + self.chunk_blocks_max
+    }
+
+    /// Operations that one transaction should have at most, or frames one group of survivors: each may dirty a page before the next look
+    /// at the bounds, of so many pages that there is room for.
+    pub(crate) fn ops_max(&self, pages: usize) -> usize {
+        (pages.min(self.dirty_pages_kept) / 8).clamp(4, OPS_MAX)
     }
 
     /// Blocks of a zone of this part behind its header; on one device the same.
