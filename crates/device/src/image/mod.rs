@@ -22,6 +22,8 @@
 //! Write errors: a failed write leaves the write pointer where it was, so a full host filesystem
 //! can be cured and the write repeated. After a failed fdatasync the host has forgotten which
 //! pages were not written: the image then refuses all writes and flushes until it is opened anew.
+//! The host's cache still has those pages then, and takes them for written. So opening syncs, has the
+//! host forget its cache, and only then reads: what it finds is what the disk has.
 
 mod create;
 mod flush;
@@ -49,7 +51,7 @@ pub use open::Notice;
 pub use persimmon_format::container::ContainerGeometry as ImageGeometry;
 
 use flush::FlushGate;
-pub(crate) use host::{Host, HostFile};
+pub(crate) use host::{Host, HostFile, drop_cached};
 use table::Table;
 
 /// Blocks one command may transfer (4 MiB): enough to make the host's cost per call vanish.

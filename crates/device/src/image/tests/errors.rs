@@ -326,6 +326,9 @@ impl Host for Arc<FailingHost> {
         lock(&self.calls).push("sync");
         outcome(&self.sync)
     }
+    fn drop_cached(&self) -> io::Result<()> {
+        Ok(())
+    }
     fn punch(&self, _: u64, _: u64) -> io::Result<()> {
         Err(io::Error::from_raw_os_error(5))
     }
