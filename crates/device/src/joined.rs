@@ -106,11 +106,11 @@ impl<A: ZonedDevice, B: ZonedDevice + 'static> Joined<A, B> {
         })
     }
 
-    /// Both at once; what both completed is durable when both are.
-    fn flush_both(&self) -> Pending {
+    /// A flush or record of both at once; what both completed is durable when both are.
+    fn to_both(&self, command: &Command) -> Pending {
         let flush = |device: &dyn ZonedDevice| {
             let caches = device.geometry().volatile_cache;
-            caches.then(|| device.submit(Command::Flush))
+            caches.then(|| device.submit(command.clone()))
         };
         // The second has a queue: it works while the first does.
         let second = flush(&*self.second);
@@ -164,7 +164,7 @@ impl<A: ZonedDevice, B: ZonedDevice + 'static> ZonedDevice for Joined<A, B> {
     fn submit(&self, mut command: Command) -> Pending {
         let split = self.split();
         let Some(zone) = command.zone_mut() else {
-            return self.flush_both();
+            return self.to_both(&command);
         };
         if zone.0 >= self.geometry.zone_count {
             let (zone, count) = (*zone, self.geometry.zone_count);

@@ -2,8 +2,8 @@
 //!
 //! Persistence: the image has a volatile cache. Data goes to the host's page cache at once; write
 //! pointers are kept in memory and written to the table by a flush, which then makes the file
-//! durable by one fdatasync. Reset and finish write their record to the page cache at once. So
-//! after the death of the process the image holds the state of the last flush, later resets and
+//! durable by one fdatasync. A record does the first half of that. Reset and finish write their record to the page cache at once. So
+//! after the death of the process the image holds the state of the last flush or record, later resets and
 //! finishes, and nothing half: a page-cache write of one record is never seen in part.
 //!
 //! A power cut of the host may moreover keep any part of what no flush covered. What stays true:
@@ -227,6 +227,7 @@ impl ZonedDevice for ImageDevice {
             Command::Finish { zone } => done(self.finish(zone)),
             Command::Open { zone } => done(self.open_zone(zone)),
             Command::Close { zone } => done(self.close_zone(zone)),
+            Command::Record => done(self.record()),
             Command::Flush => done(self.flush_cache()),
         })
     }

@@ -432,3 +432,55 @@ fn a_small_write_and_its_flush_cost_three_calls() {
     device.flush().unwrap();
     assert!(lock(&host.calls).is_empty());
 }
+
+/// A record writes what a flush does and does not wait for the disk; the flush after it does only that, and none at
+/// all is needed to find it again.
+#[test]
+fn a_record_is_a_flush_that_leaves_out_the_disk() {
+    let (host, device) = on_failing_host();
+    let zone = ZoneId(1);
+    let data = vec![filled(2, 9)];
+    device.run(Command::Append { zone, data }).unwrap();
+    device.run(Command::Record).unwrap();
+    assert_eq!(*lock(&host.calls), ["data", "record"]);
+    assert_eq!(reopened(&host).report(1..2).unwrap()[0].write_pointer, 2);
+    device.run(Command::Record).unwrap();
+    device.flush().unwrap();
+    device.flush().unwrap();
+    assert_eq!(*lock(&host.calls), ["data", "record", "sync"]);
+    // What a record could not write is still to be written.
+    let data = vec![filled(2, 9)];
+    device.run(Command::Append { zone, data }).unwrap();
+    host.record.store(ENOSPC, Ordering::Relaxed);
+    assert!(matches!(
+        device.run(Command::Record),
+        Err(DeviceError::HostFull)
+    ));
+    host.record.store(0, Ordering::Relaxed);
+    device.run(Command::Record).unwrap();
+    assert_eq!(reopened(&host).report(1..2).unwrap()[0].write_pointer, 4);
+}
+
+/// The first write after a reset waits until the reset is durable, which no record makes it.
+#[test]
+fn a_reset_is_not_durable_by_a_record() {
+    let (host, device) = on_failing_host();
+    let zone = ZoneId(1);
+    let append = || {
+        let data = vec![filled(1, 9)];
+        device.run(Command::Append { zone, data }).unwrap();
+    };
+    append();
+    device.flush().unwrap();
+    let keep_allocated = true;
+    device
+        .run(Command::Reset {
+            zone,
+            keep_allocated,
+        })
+        .unwrap();
+    device.run(Command::Record).unwrap();
+    lock(&host.calls).clear();
+    append();
+    assert_eq!(*lock(&host.calls), ["sync", "data"]);
+}
