@@ -1,5 +1,6 @@
 //! Flushing and recording: at most one of them runs at a time; those who come meanwhile wait and share the next.
 
+use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Condvar, Mutex, PoisonError};
 
@@ -122,15 +123,9 @@ impl ImageDevice {
             if !self.touched.swap(false, Ordering::AcqRel) {
                 return Ok(());
             }
-            self.host.sync().map_err(|error| {
-                FlushError::Fatal(if is_full(&error) {
-                    DeviceError::HostFull
-                } else {
-                    DeviceError::Flush {
-                        message: error.to_string(),
-                    }
-                })
-            })
+            self.host
+                .sync()
+                .map_err(|error| FlushError::Fatal(lost(&error)))
         })
     }
 
@@ -161,5 +156,19 @@ impl ImageDevice {
             }
         }
         Ok(())
+    }
+}
+
+/// The error of an fdatasync. A host without room for what it took is none that can be cured: it has dropped it.
+fn lost(error: &io::Error) -> DeviceError {
+    let first = match is_full(error) {
+        true => "free space there",
+        false => "see to the disk below",
+    };
+    DeviceError::Flush {
+        message: format!(
+            "the host may have lost what was written to the image ({error}); unmount, {first}, and mount again to go \
+             on from what is left"
+        ),
     }
 }

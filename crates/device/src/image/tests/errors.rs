@@ -339,6 +339,7 @@ impl Host for Arc<FailingHost> {
 
 const EIO: u32 = 5;
 const ENOSPC: u32 = 28;
+const EDQUOT: u32 = 122;
 
 fn on_failing_host() -> (Arc<FailingHost>, ImageDevice) {
     let host = Arc::new(FailingHost::default());
@@ -415,6 +416,31 @@ fn after_a_failed_sync_nothing_is_acknowledged() {
     assert!(matches!(device.flush(), Err(DeviceError::Flush { .. })));
     assert!(matches!(write(1), Err(DeviceError::Flush { .. })));
     assert!(device.read(zone, 0, 1).is_ok());
+}
+
+/// A host that finds no room at fdatasync (delayed allocation, a thin disk, a quota) has dropped the data. That was told
+/// as a full host, which passes: the mount stayed writable for ever, all that was written to it was refused, and
+/// nobody was told to mount it anew.
+#[test]
+fn a_host_that_has_no_room_for_what_it_took_has_lost_it() {
+    for errno in [ENOSPC, EDQUOT] {
+        let (host, device) = on_failing_host();
+        let append = || {
+            let data = vec![filled(1, 9)];
+            device.run(Command::Append {
+                zone: ZoneId(1),
+                data,
+            })
+        };
+        append().unwrap();
+        host.sync.store(errno, Ordering::Relaxed);
+        let error = device.flush().unwrap_err();
+        assert!(matches!(error, DeviceError::Flush { .. }), "{error}");
+        let message = error.to_string();
+        assert!(message.contains("free space there, and mount again"));
+        host.sync.store(0, Ordering::Relaxed);
+        assert!(matches!(append(), Err(DeviceError::Flush { .. })));
+    }
 }
 
 #[test]
