@@ -100,7 +100,7 @@ pub trait Port: Sized + Send + Sync + 'static {
         u32::try_from(answer).unwrap_or(u32::MAX)
     }
 
-    /// Where a flush goes.
+    /// Where a flush goes. Asked again where that was refused.
     fn flushing(&self) -> Result<Place<Self>, Failure>;
 
     /// Makes a zone ready to be written to. `admit` says whether it may become so, and is asked

@@ -102,10 +102,9 @@ impl Port for ZonefsPort {
     }
 
     fn flushing(&self) -> Result<Spot, Failure> {
-        // Zonefs flushes the drive for any of its files.
         let file = match &self.block_device {
             Some(device) => Arc::clone(device),
-            None => self.readers.get(ZoneId(0))?,
+            None => self.readers.first_alive()?,
         };
         Ok(Spot { file, offset: 0 })
     }
