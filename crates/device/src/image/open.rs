@@ -320,6 +320,8 @@ fn read_superblock(host: &dyn Host, length: u64) -> Result<(Superblock, Vec<u32>
         None => None,
     };
     match (first, second) {
+        // Making an image begins with this copy, and the other may be that of the one before.
+        (Ok(first), _) if !first.complete => Ok((first, vec![])),
         (Ok(first), Some(second)) if second.generation > first.generation => Ok((second, vec![0])),
         (Ok(first), Some(second)) if second.generation == first.generation => Ok((first, vec![])),
         (Ok(first), _) => Ok((first, vec![1])),

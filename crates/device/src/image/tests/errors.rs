@@ -136,6 +136,28 @@ fn newer_versions_and_unfinished_images() {
     create(&path).unwrap();
 }
 
+/// On a block device an image is made over the one before, whose second copy of the superblock stays until the end. Cut
+/// off before that, the new one was opened as the old one, for that copy is of a later generation: with a table
+/// that was half cleared.
+#[test]
+fn an_image_whose_making_was_cut_off_is_not_the_one_before() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("a.img");
+    let superblock = {
+        let device = create(&path).unwrap();
+        device.set_identity(uuid::Uuid::nil(), "before").unwrap();
+        lock(&device.superblock).clone()
+    };
+    let making = Superblock {
+        complete: false,
+        generation: 0,
+        ..superblock
+    };
+    let file = File::options().write(true).open(&path).unwrap();
+    file.write_all_at(&making.encode(0).unwrap(), 0).unwrap();
+    says(open(&path), &path, &["interrupted", "mkfs"]);
+}
+
 fn xxhash(bytes: &[u8]) -> u64 {
     xxhash_rust::xxh3::xxh3_64_with_seed(bytes, 0)
 }
