@@ -316,6 +316,7 @@ fn label_of(path: &Path) -> Option<PartLabel> {
     let options = OpenOptions {
         read_only: true,
         wait_for_lock: std::time::Duration::ZERO,
+        ..OpenOptions::default()
     };
     label(&Drive::open_part(path, &options).ok()?).ok()?
 }
