@@ -25,6 +25,7 @@ pub fn open(path: &Path, read_only: bool) -> Result<Drive, DeviceError> {
             &OpenOptions {
                 read_only,
                 wait_for_lock,
+                ..OpenOptions::default()
             },
         )
     })
@@ -42,6 +43,7 @@ pub fn open_part(path: &Path) -> Result<Drive, DeviceError> {
             &OpenOptions {
                 read_only,
                 wait_for_lock,
+                ..OpenOptions::default()
             },
         )
     })

@@ -109,6 +109,7 @@ impl Device {
         let options = OpenOptions {
             read_only: true,
             wait_for_lock: Duration::ZERO,
+            ..OpenOptions::default()
         };
         let generic = nvme::generic_of(&path);
         let mount_point = mounted_at(&path).or_else(|| mounted_at(generic.as_ref()?));

@@ -56,12 +56,15 @@ pub enum Command {
         /// Zone.
         zone: ZoneId,
     },
+    /// Have all that has completed outlive this process, though not the power: of back ends that keep write pointers in
+    /// memory until a flush. To others there is nothing to do.
+    Record,
     /// Make durable all that has completed.
     Flush,
 }
 
 impl Command {
-    /// The zone it is for; none of a flush.
+    /// The zone it is for; none of a flush or record.
     pub fn zone_mut(&mut self) -> Option<&mut ZoneId> {
         match self {
             Command::Read { zone, .. }
@@ -71,7 +74,7 @@ impl Command {
             | Command::Finish { zone }
             | Command::Open { zone }
             | Command::Close { zone } => Some(zone),
-            Command::Flush => None,
+            Command::Record | Command::Flush => None,
         }
     }
 

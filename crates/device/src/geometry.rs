@@ -28,7 +28,7 @@ pub struct Geometry {
     /// Completed writes may be lost at a power cut until a flush.
     pub volatile_cache: bool,
     /// A write pointer of a zone in state open or closed proves that the blocks below it are
-    /// there. Where it is not set, only checksums decide.
+    /// there, but for the last one, which may have been torn and padded. Where it is not set, only checksums decide.
     pub write_pointer_is_proof: bool,
 }
 

@@ -14,8 +14,7 @@ use std::sync::Arc;
 
 use crate::pair;
 use crate::{
-    Command, Completion, DeviceError, Geometry, Pending, Result, ZoneId, ZoneInfo, ZoneKind,
-    ZonedDevice,
+    Command, DeviceError, Geometry, Pending, Result, ZoneId, ZoneInfo, ZoneKind, ZonedDevice,
 };
 
 /// Two devices in the role of one, which is conventional up to where the second begins.
@@ -106,20 +105,15 @@ impl<A: ZonedDevice, B: ZonedDevice + 'static> Joined<A, B> {
         })
     }
 
-    /// Both at once; what both completed is durable when both are.
-    fn flush_both(&self) -> Pending {
-        let flush = |device: &dyn ZonedDevice| {
-            let caches = device.geometry().volatile_cache;
-            caches.then(|| device.submit(Command::Flush))
-        };
+    /// A flush or record of both at once; what both completed is durable when both are. Also of one that says it has no
+    /// volatile cache: who sends a flush knows that, and may not believe it.
+    fn to_both(&self, command: Command) -> Pending {
         // The second has a queue: it works while the first does.
-        let second = flush(&*self.second);
-        let first = flush(&self.first).map(|pending| self.of_first(pending));
-        let flushed: Vec<Pending> = first.into_iter().chain(second).collect();
+        let second = self.second.submit(command.clone());
+        let first = self.of_first(self.first.submit(command));
         Pending::deferred(move || {
-            let ends: Vec<Result<Completion>> = flushed.into_iter().map(Pending::wait).collect();
-            ends.into_iter()
-                .try_fold(Completion::Done, |_, end| end.map(|_| Completion::Done))
+            let (first, second) = (first.wait(), second.wait());
+            first.and(second)
         })
     }
 }
@@ -164,7 +158,7 @@ impl<A: ZonedDevice, B: ZonedDevice + 'static> ZonedDevice for Joined<A, B> {
     fn submit(&self, mut command: Command) -> Pending {
         let split = self.split();
         let Some(zone) = command.zone_mut() else {
-            return self.flush_both();
+            return self.to_both(command);
         };
         if zone.0 >= self.geometry.zone_count {
             let (zone, count) = (*zone, self.geometry.zone_count);
@@ -192,10 +186,12 @@ impl<A: ZonedDevice, B: ZonedDevice + 'static> ZonedDevice for Joined<A, B> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicU32, Ordering};
+
     use super::*;
     use crate::conformance::{self, Shape};
     use crate::image::{ImageDevice, ImageGeometry};
-    use crate::{BufferMut, CreateOptions, OpenOptions};
+    use crate::{BufferMut, Completion, CreateOptions, OpenOptions};
 
     type Images = Joined<ImageDevice, ImageDevice>;
 
@@ -332,5 +328,59 @@ mod tests {
             device.read(ZoneId(6), 0, 1),
             Err(DeviceError::NoSuchZone { zone, count: 6 }) if zone.0 == 6
         ));
+    }
+
+    /// A device that counts flushes, and says that it needs none.
+    #[derive(Debug)]
+    struct Steady {
+        geometry: Geometry,
+        flushes: Arc<AtomicU32>,
+    }
+
+    impl ZonedDevice for Steady {
+        fn geometry(&self) -> &Geometry {
+            &self.geometry
+        }
+
+        fn report(&self, _: Range<u32>) -> Result<Vec<ZoneInfo>> {
+            Ok(Vec::new())
+        }
+
+        fn submit(&self, command: Command) -> Pending {
+            let flushes = u32::from(matches!(command, Command::Flush));
+            self.flushes.fetch_add(flushes, Ordering::Relaxed);
+            Pending::ready(Ok(Completion::Done))
+        }
+    }
+
+    /// With `barrier=on` drives are flushed that say they have no volatile cache, for some have one all the same. The
+    /// parts of a volume on two devices, and of a drive with conventional zones, were left out where they said so.
+    #[test]
+    fn a_flush_reaches_parts_that_need_none_as_they_say() {
+        let flushes = Arc::new(AtomicU32::new(0));
+        let steady = || Steady {
+            geometry: Geometry {
+                zone_count: 4,
+                zone_blocks: 256,
+                conventional_zones: 0,
+                metadata_zones: 0,
+                max_open: None,
+                max_active: None,
+                max_transfer_blocks: 32,
+                max_append_blocks: 32,
+                volatile_cache: false,
+                write_pointer_is_proof: true,
+            },
+            flushes: Arc::clone(&flushes),
+        };
+        let mixed = Joined::new(steady(), steady()).unwrap();
+        mixed.run(Command::Flush).unwrap();
+        assert_eq!(flushes.swap(0, Ordering::Relaxed), 2);
+        let pair = Joined::parts(steady(), steady(), (2, 2)).unwrap();
+        pair.run(Command::Flush).unwrap();
+        assert_eq!(flushes.swap(0, Ordering::Relaxed), 2);
+        // Who believes them sends none.
+        pair.flush().unwrap();
+        assert_eq!(flushes.load(Ordering::Relaxed), 0);
     }
 }

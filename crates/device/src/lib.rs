@@ -43,7 +43,8 @@ use std::ops::Range;
 /// Order: commands run in any order, except that [`Command::Write`]s to one zone take effect in
 /// the order of submission (a back end that may have only one write in flight per zone queues
 /// them). Completion does not mean durability when [`Geometry::volatile_cache`] is set: then a
-/// [`Command::Flush`] makes durable everything that had *completed* before it was submitted.
+/// [`Command::Flush`] makes durable everything that had *completed* before it was submitted, and a
+/// [`Command::Record`] has it outlive the process.
 pub trait ZonedDevice: Send + Sync {
     /// Sizes and limits. Constant while the device is open.
     fn geometry(&self) -> &Geometry;

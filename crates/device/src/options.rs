@@ -12,6 +12,9 @@ pub struct OpenOptions {
     pub read_only: bool,
     /// How long to wait for another process to let go. Zero: not at all.
     pub wait_for_lock: Duration,
+    /// Of a zoned drive: make it ready for writing, which closes zones and pads torn blocks, also where something else
+    /// than a volume is on it. For tests of drives; without it what is somebody else's stays as it is.
+    pub whatever_it_holds: bool,
 }
 
 impl Default for OpenOptions {
@@ -20,6 +23,7 @@ impl Default for OpenOptions {
         OpenOptions {
             read_only: false,
             wait_for_lock: WAIT_FOR_LOCK_DEFAULT,
+            whatever_it_holds: false,
         }
     }
 }

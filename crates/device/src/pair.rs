@@ -316,6 +316,7 @@ fn label_of(path: &Path) -> Option<PartLabel> {
     let options = OpenOptions {
         read_only: true,
         wait_for_lock: std::time::Duration::ZERO,
+        ..OpenOptions::default()
     };
     label(&Drive::open_part(path, &options).ok()?).ok()?
 }
@@ -330,6 +331,8 @@ pub(crate) fn geometry(one: &Geometry, other: &Geometry, counts: (u32, u32)) -> 
             message: "they have too many zones together".to_owned(),
         });
     };
+    // One flag tells of all zones, and an image in conventional zones keeps their write pointers by itself.
+    let proves = |part: &Geometry| part.write_pointer_is_proof && part.conventional_zones == 0;
     let least = |a: Option<u32>, b: Option<u32>| a.into_iter().chain(b).min();
     Ok(Geometry {
         zone_count,
@@ -342,7 +345,7 @@ pub(crate) fn geometry(one: &Geometry, other: &Geometry, counts: (u32, u32)) -> 
         max_transfer_blocks: one.max_transfer_blocks.min(other.max_transfer_blocks),
         max_append_blocks: one.max_append_blocks.min(other.max_append_blocks),
         volatile_cache: one.volatile_cache || other.volatile_cache,
-        write_pointer_is_proof: one.write_pointer_is_proof && other.write_pointer_is_proof,
+        write_pointer_is_proof: proves(one) && proves(other),
     })
 }
 

@@ -63,13 +63,16 @@ impl Arrival<'_> {
         // Where completed commands can be lost a reset can, and then an old write pointer stands
         // over old data.
         let geometry = self.media.geometry();
-        if geometry.write_pointer_is_proof && !geometry.volatile_cache && info.state.is_active() {
+        let proves =
+            geometry.write_pointer_is_proof && !geometry.volatile_cache && info.state.is_active();
+        // The block below the write pointer may have been torn, and padded since.
+        if proves && end < u64::from(written) {
             return Ok(true);
         }
         let bytes = self.media.read(addr, crcs.len() as u32)?;
         let mut blocks = bytes.chunks_exact(BLOCK_SIZE).zip(crcs);
         let intact = blocks.all(|(block, crc)| checksum::data_block(block) == *crc);
-        Ok(intact && self.header_arrived(addr.zone())?)
+        Ok(intact && (proves || self.header_arrived(addr.zone())?))
     }
 
     /// Whether the header of a data zone is there, and of its present life: it can be lost while

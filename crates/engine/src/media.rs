@@ -17,8 +17,7 @@ use crate::zones::Pairs;
 /// The device of a volume with its counters.
 pub(crate) struct Media {
     device: Arc<dyn ZonedDevice>,
-    /// Whether it is flushed.
-    flushes: bool,
+    flushing: Flushing,
     pub(crate) counters: Counters,
     /// Zones that are written together, and read in each other's place.
     pub(crate) pairs: Pairs,
@@ -26,17 +25,28 @@ pub(crate) struct Media {
     suspects: Mutex<BTreeSet<ZoneId>>,
 }
 
+/// What a flush asks of the device.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Flushing {
+    /// Nothing: what has completed stays.
+    Needless,
+    /// That what has completed outlives the process.
+    Recorded,
+    /// That it outlives the power.
+    Durable,
+}
+
 impl Media {
     pub(crate) fn new(device: Arc<dyn ZonedDevice>, barrier: Barrier) -> Media {
-        let flushes = match barrier {
-            Barrier::Auto => device.geometry().volatile_cache,
-            Barrier::On => true,
-            Barrier::Off => false,
+        let flushing = match (barrier, device.geometry().volatile_cache) {
+            (Barrier::On, _) | (Barrier::Auto, true) => Flushing::Durable,
+            (Barrier::Off, true) => Flushing::Recorded,
+            (Barrier::Auto | Barrier::Off, false) => Flushing::Needless,
         };
         Media {
             pairs: Pairs::new(device.geometry().zone_count),
             device,
-            flushes,
+            flushing,
             counters: Counters::default(),
             suspects: Mutex::default(),
         }
@@ -291,11 +301,27 @@ impl Media {
 
     /// Whether a flush does anything: completed commands may be lost without it.
     pub(crate) fn flushes(&self) -> bool {
-        self.flushes
+        self.flushing != Flushing::Needless
     }
 
+    /// Makes what has completed as durable as the user wants it while the volume is in use.
     pub(crate) fn flush(&self) -> Result<()> {
-        if self.flushes {
+        match self.flushing {
+            Flushing::Needless => {}
+            Flushing::Recorded => {
+                self.device.run(Command::Record)?;
+            }
+            Flushing::Durable => {
+                add(&self.counters.flushes, 1);
+                self.device.run(Command::Flush)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes durable what flushes so far have left to the power.
+    pub(crate) fn flush_in_the_end(&self) -> Result<()> {
+        if self.flushing == Flushing::Recorded {
             add(&self.counters.flushes, 1);
             self.device.run(Command::Flush)?;
         }

@@ -86,7 +86,7 @@ pub enum Barrier {
     Auto,
     /// Always, even if it says that it has no volatile cache.
     On,
-    /// Never: what was acknowledged can be lost with the power.
+    /// Not before the volume is closed: what was acknowledged can be lost with the power, but not with the process.
     Off,
 }
 

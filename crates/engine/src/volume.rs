@@ -515,7 +515,8 @@ impl Volume {
         }
         self.zones.settle_resets(&self.media);
         self.zones.give_space_back(&self.media, Keeping::Known);
-        self.log.tell_durable(&self.media, &self.zones)
+        self.log.tell_durable(&self.media, &self.zones)?;
+        self.media.flush_in_the_end()
     }
 
     /// Makes all transactions so far durable; staged file data is not forced.

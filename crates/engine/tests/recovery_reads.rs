@@ -1,5 +1,5 @@
 //! What a mount after a power cut reads. Where write pointers are proof they alone decide what had
-//! arrived; checksums of the data do where they are not, and where a volatile cache can lose a reset,
+//! arrived, but for what ends at one: its last block may be torn; checksums of the data do where they are not, and where a volatile cache can lose a reset,
 //! so that an old write pointer stands over old data.
 
 #![allow(clippy::unwrap_used, reason = "a failure ends the test")]
@@ -8,7 +8,7 @@ mod common;
 
 use std::sync::Arc;
 
-use persimmon_device::ZonedDevice;
+use persimmon_device::{BLOCK_SIZE, BufferMut, ZonedDevice};
 use persimmon_engine::{Error, Options, Volume};
 use persimmon_format::Ino;
 use persimmon_format::table::Role;
@@ -21,11 +21,12 @@ const BLOCKS: usize = 3;
 const FILES: u64 = 12;
 
 fn content(file: u64) -> Vec<u8> {
-    noise(file, BLOCKS * 4096)
+    noise(file, BLOCKS * BLOCK_SIZE)
 }
 
-/// Synced files that no checkpoint has, when the power went; no block of their data can be read.
-fn cut_and_unreadable(config: SimConfig) -> (Arc<SimDevice>, Vec<Ino>) {
+/// Synced files that no checkpoint has, when the power went; no block of their data can be read, but for the last of
+/// each zone where they are left out.
+fn cut_and_unreadable(config: SimConfig, left_out: u32) -> (Arc<SimDevice>, Vec<Ino>) {
     let device = fresh(config);
     let volume = open(&device);
     let inos: Vec<Ino> = (0..FILES).map(|_| create(&volume).unwrap()).collect();
@@ -37,7 +38,8 @@ fn cut_and_unreadable(config: SimConfig) -> (Arc<SimDevice>, Vec<Ino>) {
     let data = volume.zones().into_iter();
     for zone in data.filter(|zone| zone.entry.role == Role::Data) {
         // Block 0 is the zone's header: what a zone is, is not data.
-        for block in 1..device.geometry().zone_blocks {
+        let info = device.report(zone.zone.0..zone.zone.0 + 1).unwrap()[0];
+        for block in 1..info.write_pointer.saturating_sub(left_out) {
             let fault = Fault::for_ever(FaultTarget::Read);
             device.inject(fault.zone(zone.zone).block(block));
         }
@@ -46,14 +48,14 @@ fn cut_and_unreadable(config: SimConfig) -> (Arc<SimDevice>, Vec<Ino>) {
 }
 
 #[test]
-fn a_mount_reads_no_data_where_write_pointers_are_proof() {
-    let (device, inos) = cut_and_unreadable(small());
+fn a_mount_reads_only_what_ends_at_write_pointers_that_are_proof() {
+    let (device, inos) = cut_and_unreadable(small(), BLOCKS as u32);
     let (volume, report) = Volume::open(Arc::clone(&device) as _, Options::default()).unwrap();
     assert!(report.records_replayed >= FILES, "{report:?}");
     assert!(!report.tail_cut, "{report:?}");
     device.heal();
     for (ino, file) in inos.iter().zip(0..) {
-        let mut buf = vec![0; BLOCKS * 4096];
+        let mut buf = vec![0; BLOCKS * BLOCK_SIZE];
         assert_eq!(volume.read(*ino, 0, &mut buf).unwrap(), buf.len());
         assert_eq!(buf, content(file));
     }
@@ -63,8 +65,46 @@ fn a_mount_reads_no_data_where_write_pointers_are_proof() {
 #[test]
 fn a_mount_reads_data_where_write_pointers_prove_nothing() {
     for config in [small().host_file(), small().volatile_cache()] {
-        let (device, _) = cut_and_unreadable(config);
+        let (device, _) = cut_and_unreadable(config, 0);
         let opened = Volume::open(Arc::clone(&device) as _, Options::default());
         assert!(matches!(opened, Err(Error::Device(_))));
     }
+}
+
+/// A drive with sectors of 512 bytes can lose power inside a block, whose rest is padded when it is opened: then the
+/// write pointer stands behind it as if all of it were there. A record above the durable LSN that refers to it was
+/// taken for complete, and the file had a block with the wrong checksum, which nobody had ever been told was there.
+#[test]
+fn a_torn_block_below_a_write_pointer_has_not_arrived() {
+    let device = fresh(small());
+    let volume = open(&device);
+    let ino = create(&volume).unwrap();
+    volume.write(ino, 0, &content(1), NOW).unwrap();
+    volume.sync_file(ino).unwrap();
+    volume.write(ino, 0, &content(2), NOW).unwrap();
+    volume.sync_file(ino).unwrap();
+    // As if the second sync was never over.
+    let device = Arc::new(device.snapshot().intact());
+    let mut torn = 0;
+    for zone in volume.zones() {
+        let number = zone.zone.0;
+        let end = device.report(number..number + 1).unwrap()[0].write_pointer;
+        if zone.entry.role != Role::Data || end < 2 {
+            continue;
+        }
+        let last = device.read(zone.zone, end - 1, 1).unwrap();
+        if last[..] != content(2)[(BLOCKS - 1) * BLOCK_SIZE..] {
+            continue;
+        }
+        let mut padded = BufferMut::zeroed(1);
+        padded[..512].copy_from_slice(&last[..512]);
+        assert!(device.replace(zone.zone, end - 1, padded.freeze()));
+        torn += 1;
+    }
+    assert_eq!(torn, 1);
+    let (volume, report) = Volume::open(Arc::clone(&device) as _, Options::default()).unwrap();
+    assert!(report.tail_cut, "{report:?}");
+    let mut buf = vec![0; BLOCKS * BLOCK_SIZE];
+    assert_eq!(volume.read(ino, 0, &mut buf).unwrap(), buf.len());
+    assert!(buf == content(1));
 }

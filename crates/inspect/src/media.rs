@@ -80,12 +80,17 @@ impl<'d> Media<'d> {
             .is_some_and(|info| info.state == ZoneState::Offline)
     }
 
-    /// Whether the zone's write pointer proves that what is below it arrived. Where completed
-    /// commands can be lost a reset can: then an old write pointer stands over old data.
+    /// Whether the zone's write pointer proves that what is below it arrived, but for the last block, which may have been
+    /// torn and padded. Where completed commands can be lost a reset can: then an old write pointer stands over old data.
     pub(crate) fn write_pointer_is_proof(&self, zone: ZoneId) -> bool {
         self.geometry().write_pointer_is_proof
             && !self.geometry().volatile_cache
             && self.zone(zone).is_some_and(|info| info.state.is_active())
+    }
+
+    /// Whether the last of these blocks, which are written, is the last of its zone.
+    pub(crate) fn is_last_written(&self, addr: Addr, blocks: u64) -> bool {
+        u64::from(addr.block()) + blocks == u64::from(self.written(addr.zone()))
     }
 
     /// Whether `blocks` blocks at `addr` are inside the written part of a zone, or of its partner.

@@ -280,7 +280,9 @@ impl Evidence<'_> {
                 } else if !self.media.is_written(*addr, crcs.len() as u64) {
                     Some(*addr)
                 } else if self.media.write_pointer_is_proof(zone) {
-                    None
+                    let last = self.media.is_last_written(*addr, crcs.len() as u64);
+                    last.then(|| first_bad_block(self.media, *addr, crcs))
+                        .flatten()
                 } else if !self.header_arrived(zone) {
                     // It was lost with the command that brought it, and so is all behind it.
                     Some(Addr::new(addr.device(), zone, 0))

@@ -10,7 +10,7 @@ use std::ops::ControlFlow;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-use persimmon_device::ZonedDevice;
+use persimmon_device::{BufferMut, ZonedDevice};
 use persimmon_engine::{Error, FormatOptions, Options, Task, Volume};
 use persimmon_format::extent::Extent;
 use persimmon_format::inode::ROOT;
@@ -164,6 +164,41 @@ fn both_recover_the_same_from_a_crash() {
             assert_same_content(&crashed);
         }
     }
+}
+
+/// A drive with small sectors can tear a block, which is padded when it is opened for writing: the write pointer, which is
+/// proof there, stands behind it. Both took it for what was synced.
+#[test]
+fn both_leave_out_a_torn_block_below_a_write_pointer() {
+    let device = Arc::new(SimDevice::new(SimConfig::new(24, 256).capacity(250)));
+    Volume::format(device.clone(), &FormatOptions::default()).unwrap();
+    let volume = open(&device);
+    let ino = add(&volume, ROOT, "torn", FILE);
+    volume.write(ino, 0, &content(1, 9000), now(9)).unwrap();
+    volume.sync_file(ino).unwrap();
+    let before = engine_content(&Arc::new(device.snapshot().intact()));
+    volume.write(ino, 0, &content(2, 8192), now(10)).unwrap();
+    volume.sync_file(ino).unwrap();
+    let crashed = Arc::new(device.snapshot().intact());
+    let (zones, last) = (
+        device.geometry().zone_count,
+        &content(2, 8192)[BLOCK_SIZE..],
+    );
+    let mut torn = 0;
+    for (zone, info) in (0..).zip(device.report(0..zones).unwrap()) {
+        let Some(end) = info.write_pointer.checked_sub(1) else {
+            continue;
+        };
+        if info.state.is_active() && &crashed.read(ZoneId(zone), end, 1).unwrap()[..] == last {
+            let mut padded = BufferMut::zeroed(1);
+            padded[..512].copy_from_slice(&last[..512]);
+            assert!(crashed.replace(ZoneId(zone), end, padded.freeze()));
+            torn += 1;
+        }
+    }
+    assert_eq!(torn, 1);
+    assert!(engine_content(&crashed) == before);
+    assert_same_content(&crashed);
 }
 
 /// Reads every file whole; `None` where the engine reports an error.

@@ -124,9 +124,14 @@ fn fresh_zbd(path: &Path) -> ZbdDevice {
     ZbdDevice::create(path, &emptying()).unwrap_or_else(|error| panic!("{error}"))
 }
 
+/// The drive, whatever a test has left on it.
 #[allow(clippy::panic)]
 fn open(path: &Path) -> Drive {
-    Drive::open(path, &OpenOptions::default()).unwrap_or_else(|error| panic!("{error}"))
+    let options = OpenOptions {
+        whatever_it_holds: true,
+        ..OpenOptions::default()
+    };
+    Drive::open(path, &options).unwrap_or_else(|error| panic!("{error}"))
 }
 
 fn conforms(path: &Path) -> Result<()> {
@@ -160,6 +165,7 @@ fn exclusive(path: &Path) -> Result<()> {
     let at_once = |read_only| OpenOptions {
         read_only,
         wait_for_lock: std::time::Duration::ZERO,
+        ..OpenOptions::default()
     };
     let is_busy = |opened| matches!(opened, Err(DeviceError::Busy { .. }));
     let writer = fresh(path);

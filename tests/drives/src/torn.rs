@@ -1,11 +1,14 @@
 //! Blocks of which a power cut left some sectors.
 
-use std::fs::OpenOptions;
+use std::fs::File;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
 
 use anyhow::{Context, Result, ensure};
-use persimmon_device::{BufferMut, Command, Drive, ZoneId, ZoneState, ZonedDevice};
+use persimmon_device::image::ImageGeometry;
+use persimmon_device::{
+    BufferMut, Command, CreateOptions, Drive, OpenOptions, ZoneId, ZoneInfo, ZoneState, ZonedDevice,
+};
 
 use crate::fresh_zbd;
 
@@ -40,18 +43,16 @@ pub fn run(path: &Path) -> Result<()> {
         5,
     )?;
 
-    let options = persimmon_device::OpenOptions {
-        read_only: true,
-        ..Default::default()
-    };
-    let report = Drive::open(path, &options)?.report(2..4)?;
+    let report = Drive::open(path, &reading())?.report(2..4)?;
     let pointers: Vec<u32> = report.iter().map(|zone| zone.write_pointer).collect();
     ensure!(
         pointers == [0, capacity - 1],
         "opened for reading, half blocks count: {pointers:?}"
     );
 
-    let device = Drive::open(path, &Default::default())?;
+    stays(path, &report)?;
+
+    let device = crate::open(path);
     let report = device.report(2..4)?;
     let states: Vec<_> = report
         .iter()
@@ -72,9 +73,34 @@ pub fn run(path: &Path) -> Result<()> {
     Ok(())
 }
 
+/// What is nobody's volume stays as it is when somebody looks for one on it, or makes one without force, which is
+/// refused. Zones were closed and padded first, and it was asked after that whose they are.
+fn stays(path: &Path, report: &[ZoneInfo]) -> Result<()> {
+    drop(Drive::open(path, &Default::default())?);
+    let shape = ImageGeometry {
+        zone_count: 1,
+        zone_blocks: 256,
+        capacity_blocks: 256,
+        max_open: None,
+        max_active: None,
+    };
+    let made = Drive::create(path, &shape, &CreateOptions::default());
+    ensure!(made.is_err(), "what was on it is gone");
+    let now = Drive::open(path, &reading())?.report(2..4)?;
+    ensure!(now == report, "{report:?} became {now:?}");
+    Ok(())
+}
+
+fn reading() -> OpenOptions {
+    OpenOptions {
+        read_only: true,
+        ..OpenOptions::default()
+    }
+}
+
 fn write(path: &Path, offset: u64, sectors: usize) -> Result<()> {
     let direct = rustix::fs::OFlags::DIRECT.bits() as i32;
-    let file = OpenOptions::new()
+    let file = File::options()
         .write(true)
         .custom_flags(direct)
         .open(path)?;

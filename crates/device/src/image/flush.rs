@@ -1,5 +1,6 @@
-//! Flushing: at most one flush at a time runs; those who come meanwhile wait and share the next.
+//! Flushing and recording: at most one of them runs at a time; those who come meanwhile wait and share the next.
 
+use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Condvar, Mutex, PoisonError};
 
@@ -7,13 +8,22 @@ use super::host::is_full;
 use super::{ImageDevice, lock};
 use crate::{DeviceError, Result};
 
-/// Who flushes, and how far flushing is. Generations count flushes from 1.
+/// Who flushes or records, and how far that is. Generations count both from 1.
 #[derive(Debug, Default)]
 pub(super) struct FlushGate {
     state: Mutex<GateState>,
     turn: Condvar,
-    /// The last generation that succeeded.
+    /// The last flush that succeeded.
     finished: AtomicU64,
+}
+
+/// How far a pass takes what has completed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Reach {
+    /// Into the host's page cache.
+    Recorded,
+    /// To the disk.
+    Durable,
 }
 
 #[derive(Debug, Default)]
@@ -21,6 +31,8 @@ struct GateState {
     running: bool,
     /// Generations begun.
     started: u64,
+    /// The last one of either kind that succeeded.
+    recorded: u64,
     /// Why nothing will ever be flushed again.
     failed: Option<DeviceError>,
 }
@@ -44,15 +56,19 @@ impl FlushGate {
         }
     }
 
-    /// Runs `flush`, or waits for one that began after this call.
-    fn pass(&self, flush: impl FnOnce() -> Result<(), FlushError>) -> Result<()> {
+    /// Runs `flush`, which reaches so far, or waits for one that began after this call and reaches as far.
+    fn pass(&self, reach: Reach, flush: impl FnOnce() -> Result<(), FlushError>) -> Result<()> {
         let mut state = lock(&self.state);
         let wanted = state.started + 1;
         loop {
             if let Some(error) = &state.failed {
                 return Err(error.clone());
             }
-            if self.is_durable(wanted) {
+            let is_there = match reach {
+                Reach::Recorded => state.recorded >= wanted,
+                Reach::Durable => self.is_durable(wanted),
+            };
+            if is_there {
                 return Ok(());
             }
             if !state.running {
@@ -72,7 +88,10 @@ impl FlushGate {
         state.running = false;
         let result = match result {
             Ok(()) => {
-                self.finished.store(generation, Ordering::Release);
+                state.recorded = generation;
+                if reach == Reach::Durable {
+                    self.finished.store(generation, Ordering::Release);
+                }
                 Ok(())
             }
             Err(FlushError::Retry(error)) => Err(error),
@@ -99,31 +118,57 @@ impl ImageDevice {
         if self.read_only {
             return Ok(());
         }
-        self.gate.pass(|| {
-            let touched = self.touched.swap(false, Ordering::AcqRel);
-            let dirty = lock(&self.zones).take_dirty();
-            if !touched && dirty.is_empty() {
+        self.gate.pass(Reach::Durable, || {
+            self.write_dirty_entries()?;
+            if !self.touched.swap(false, Ordering::AcqRel) {
                 return Ok(());
             }
-            for (done, zone) in dirty.iter().enumerate() {
-                if let Err(error) = self.write_entry(*zone) {
-                    let mut zones = lock(&self.zones);
-                    for zone in dirty.iter().skip(done) {
-                        zones.mark_dirty(*zone);
-                    }
-                    self.touched.store(true, Ordering::Release);
-                    return Err(FlushError::Retry(error));
-                }
-            }
-            self.host.sync().map_err(|error| {
-                FlushError::Fatal(if is_full(&error) {
-                    DeviceError::HostFull
-                } else {
-                    DeviceError::Flush {
-                        message: error.to_string(),
-                    }
-                })
-            })
+            self.host
+                .sync()
+                .map_err(|error| FlushError::Fatal(lost(&error)))
         })
+    }
+
+    /// A flush without its end: what it covers outlives the process, not the power.
+    pub(super) fn record(&self) -> Result<()> {
+        if self.read_only {
+            return Ok(());
+        }
+        let write = || self.write_dirty_entries();
+        self.gate.pass(Reach::Recorded, write)
+    }
+
+    /// Writes the records that are behind to the page cache. Inside the gate, so that no flush misses what another
+    /// has taken and not written yet.
+    fn write_dirty_entries(&self) -> Result<(), FlushError> {
+        let dirty = lock(&self.zones).take_dirty();
+        if dirty.is_empty() {
+            return Ok(());
+        }
+        self.touched.store(true, Ordering::Release);
+        for (done, zone) in dirty.iter().enumerate() {
+            if let Err(error) = self.write_entry(*zone) {
+                let mut zones = lock(&self.zones);
+                for zone in dirty.iter().skip(done) {
+                    zones.mark_dirty(*zone);
+                }
+                return Err(FlushError::Retry(error));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The error of an fdatasync. A host without room for what it took is none that can be cured: it has dropped it.
+fn lost(error: &io::Error) -> DeviceError {
+    let first = match is_full(error) {
+        true => "free space there",
+        false => "see to the disk below",
+    };
+    DeviceError::Flush {
+        message: format!(
+            "the host may have lost what was written to the image ({error}); unmount, {first}, and mount again to go \
+             on from what is left"
+        ),
     }
 }

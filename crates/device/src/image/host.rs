@@ -1,10 +1,11 @@
 //! What an image asks of the file it lives in.
 
+use std::fs::File;
 use std::io::{self, IoSlice};
 use std::os::fd::AsFd;
 use std::os::unix::fs::FileExt;
 
-use rustix::fs::FallocateFlags;
+use rustix::fs::{Advice, FallocateFlags};
 use rustix::io::Errno;
 
 use crate::Buffer;
@@ -27,6 +28,8 @@ pub(crate) trait Host: Send + Sync {
     fn write_bytes_at(&self, bytes: &[u8], offset: u64) -> io::Result<()>;
     /// Makes all that was written durable.
     fn sync(&self) -> io::Result<()>;
+    /// Forgets what it keeps in memory and has not to write any more: what is read next is what the medium has.
+    fn drop_cached(&self) -> io::Result<()>;
     /// Gives space back; the range reads as zeros, or as before where the host cannot.
     fn punch(&self, offset: u64, length: u64) -> io::Result<()>;
     /// Whether its space is a filesystem's, which has to find it for what is written.
@@ -82,6 +85,10 @@ impl Host for HostFile {
         self.0.file.sync_data()
     }
 
+    fn drop_cached(&self) -> io::Result<()> {
+        drop_cached(&self.0.file)
+    }
+
     fn punch(&self, offset: u64, length: u64) -> io::Result<()> {
         // On a block device this is a discard that leaves zeros, refused where the device has none.
         let mode = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
@@ -108,6 +115,11 @@ impl Host for HostFile {
             result => result.map_err(Into::into),
         }
     }
+}
+
+/// Drops the pages of a file or block device that are in memory and not to be written.
+pub(crate) fn drop_cached(file: &File) -> io::Result<()> {
+    Ok(rustix::fs::fadvise(file, 0, None, Advice::DontNeed)?)
 }
 
 fn retry(mut call: impl FnMut() -> rustix::io::Result<()>) -> rustix::io::Result<()> {

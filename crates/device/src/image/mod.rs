@@ -2,8 +2,8 @@
 //!
 //! Persistence: the image has a volatile cache. Data goes to the host's page cache at once; write
 //! pointers are kept in memory and written to the table by a flush, which then makes the file
-//! durable by one fdatasync. Reset and finish write their record to the page cache at once. So
-//! after the death of the process the image holds the state of the last flush, later resets and
+//! durable by one fdatasync. A record does the first half of that. Reset and finish write their record to the page cache at once. So
+//! after the death of the process the image holds the state of the last flush or record, later resets and
 //! finishes, and nothing half: a page-cache write of one record is never seen in part.
 //!
 //! A power cut of the host may moreover keep any part of what no flush covered. What stays true:
@@ -22,6 +22,8 @@
 //! Write errors: a failed write leaves the write pointer where it was, so a full host filesystem
 //! can be cured and the write repeated. After a failed fdatasync the host has forgotten which
 //! pages were not written: the image then refuses all writes and flushes until it is opened anew.
+//! The host's cache still has those pages then, and takes them for written. So opening syncs, has the
+//! host forget its cache, and only then reads: what it finds is what the disk has.
 
 mod create;
 mod flush;
@@ -49,7 +51,7 @@ pub use open::Notice;
 pub use persimmon_format::container::ContainerGeometry as ImageGeometry;
 
 use flush::FlushGate;
-pub(crate) use host::{Host, HostFile};
+pub(crate) use host::{Host, HostFile, drop_cached};
 use table::Table;
 
 /// Blocks one command may transfer (4 MiB): enough to make the host's cost per call vanish.
@@ -225,6 +227,7 @@ impl ZonedDevice for ImageDevice {
             Command::Finish { zone } => done(self.finish(zone)),
             Command::Open { zone } => done(self.open_zone(zone)),
             Command::Close { zone } => done(self.close_zone(zone)),
+            Command::Record => done(self.record()),
             Command::Flush => done(self.flush_cache()),
         })
     }

@@ -99,6 +99,7 @@ impl ImageDevice {
         length: u64,
         read_only: bool,
     ) -> Result<Option<ImageDevice>> {
+        settle(path, &*host, read_only)?;
         let (superblock, bad_copies) = match read_superblock(&*host, length) {
             Ok(found) => found,
             Err(Unusable::Io(error)) => return Err(explain(path, &error)),
@@ -195,10 +196,9 @@ impl ImageDevice {
         Ok(device)
     }
 
-    /// Repairs superblock and records, and makes durable what a killed process left in the page
-    /// cache: it may be acknowledged from here on.
+    /// Repairs superblock and records.
     pub(super) fn heal(mut self, bad_copies: Vec<u32>) -> Result<ImageDevice> {
-        let fail = |path: &Path, error| explain(path, &error);
+        let damaged = !bad_copies.is_empty() || !self.notices.is_empty();
         for copy in bad_copies {
             self.notices.insert(0, Notice::SuperblockCopy { copy });
             if !self.read_only {
@@ -212,8 +212,9 @@ impl ImageDevice {
                 self.write_entry(zone)?;
             }
         }
-        if !self.read_only {
-            self.host.sync().map_err(|error| fail(&self.path, error))?;
+        if damaged && !self.read_only {
+            let synced = self.host.sync();
+            synced.map_err(|error| explain(&self.path, &error))?;
         }
         Ok(self)
     }
@@ -256,6 +257,22 @@ impl ImageDevice {
         self.write_superblock(&next, 0)?;
         sync()
     }
+}
+
+/// Makes durable what a killed process left in the page cache, so that it may be acknowledged from here on, and
+/// has the rest read from the disk. After a failed fdatasync the cache has what the disk has not, and the
+/// host knows nothing of it any more: a new descriptor gets no error.
+pub(super) fn settle(path: &Path, host: &dyn Host, read_only: bool) -> Result<()> {
+    if !read_only {
+        host.sync().map_err(|error| {
+            let message = format!(
+                "what was written to it last cannot be made durable: {error}; see to the disk or filesystem below \
+                 and try again, to go on from what is on it"
+            );
+            open_error(path, &message)
+        })?;
+    }
+    host.drop_cached().map_err(|error| explain(path, &error))
 }
 
 fn layout_of(path: &Path, superblock: &Superblock) -> Result<super::Layout> {
@@ -303,6 +320,8 @@ fn read_superblock(host: &dyn Host, length: u64) -> Result<(Superblock, Vec<u32>
         None => None,
     };
     match (first, second) {
+        // Making an image begins with this copy, and the other may be that of the one before.
+        (Ok(first), _) if !first.complete => Ok((first, vec![])),
         (Ok(first), Some(second)) if second.generation > first.generation => Ok((second, vec![0])),
         (Ok(first), Some(second)) if second.generation == first.generation => Ok((first, vec![])),
         (Ok(first), _) => Ok((first, vec![1])),

@@ -61,6 +61,11 @@ impl Failure {
         matches!(self.errno(), Some(Errno::NODEV | Errno::NXIO))
     }
 
+    /// Whether it is the file that cannot be used, and another might.
+    pub fn is_refused(&self) -> bool {
+        matches!(self.errno(), Some(Errno::PERM | Errno::ACCESS))
+    }
+
     /// Whether one open zone less would have helped.
     pub fn is_too_many_open(&self) -> bool {
         match self {

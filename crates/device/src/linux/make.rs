@@ -56,8 +56,8 @@ impl<P: Port> Claim<P> {
 /// How a drive is opened to be emptied.
 pub fn opening(options: &CreateOptions) -> OpenOptions {
     OpenOptions {
-        read_only: false,
         wait_for_lock: options.wait_for_lock,
+        ..OpenOptions::default()
     }
 }
 
@@ -99,6 +99,27 @@ pub fn identity_in(blocks: impl Iterator<Item = io::Result<[u8; BLOCK_SIZE]>>) -
     Some(Identity {
         uuid: uuid::Uuid::from_bytes(uuid),
         label,
+    })
+}
+
+/// Whether a drive is to be made ready for writing when it is opened so: it holds a volume (`identity`), or nothing, or
+/// that does not matter. What is not ours is not changed before somebody has said that it may be.
+///
+/// Errors: it cannot be looked at.
+pub fn may_change(
+    options: &OpenOptions,
+    is_blank: bool,
+    identity: impl FnOnce() -> io::Result<Option<Identity>>,
+) -> io::Result<bool> {
+    Ok(match options {
+        OpenOptions {
+            read_only: true, ..
+        } => false,
+        OpenOptions {
+            whatever_it_holds: true,
+            ..
+        } => true,
+        _ => is_blank || identity()?.is_some(),
     })
 }
 
@@ -192,5 +213,36 @@ mod tests {
             (found.uuid, found.label.as_str()),
             (uuid::Uuid::from_bytes([7; 16]), "two")
         );
+    }
+
+    /// A drive that is somebody else's had its zones closed and torn blocks padded by an mkfs that was refused after, and
+    /// by a mount that found no volume on it.
+    #[test]
+    fn what_is_not_ours_is_not_made_ready() {
+        let ours = Identity {
+            uuid: uuid::Uuid::nil(),
+            label: String::new(),
+        };
+        let writing = OpenOptions::default();
+        let may = |options: &OpenOptions, is_blank, identity: Option<&Identity>| {
+            let identity = identity.cloned();
+            may_change(options, is_blank, || Ok(identity)).unwrap()
+        };
+        assert!(may(&writing, false, Some(&ours)));
+        assert!(may(&writing, true, None));
+        assert!(!may(&writing, false, None));
+        assert!(!may(&opening(&CreateOptions::default()), false, None));
+        let unseen = || Err(io::ErrorKind::Other.into());
+        assert!(may_change(&writing, false, unseen).is_err());
+        let whatever_it_holds = OpenOptions {
+            whatever_it_holds: true,
+            ..OpenOptions::default()
+        };
+        assert!(may(&whatever_it_holds, false, None));
+        let reading = OpenOptions {
+            read_only: true,
+            ..whatever_it_holds
+        };
+        assert!(!may(&reading, true, Some(&ours)));
     }
 }

@@ -100,7 +100,7 @@ pub trait Port: Sized + Send + Sync + 'static {
         u32::try_from(answer).unwrap_or(u32::MAX)
     }
 
-    /// Where a flush goes.
+    /// Where a flush goes. Asked again where that was refused.
     fn flushing(&self) -> Result<Place<Self>, Failure>;
 
     /// Makes a zone ready to be written to. `admit` says whether it may become so, and is asked
@@ -238,6 +238,8 @@ impl<P: Port> ZonedDevice for KernelDevice<P> {
             Command::Finish { zone } => shared.start_managing(zone, Action::Finish),
             Command::Open { zone } => manage(zone, Action::Open),
             Command::Close { zone } => manage(zone, Action::Close),
+            // What has completed is with the drive.
+            Command::Record => Ok(Pending::ready(Ok(Completion::Done))),
             Command::Flush => shared.flush(),
         };
         started.unwrap_or_else(|error| Pending::ready(Err(error)))

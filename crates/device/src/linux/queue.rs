@@ -16,6 +16,8 @@ use crate::{
 
 /// Commands admitted at the same time. One more waits.
 const COMMANDS_MAX: usize = TRANSFERS_MAX - 1;
+/// How often a flush that was refused is sent another way.
+const FLUSH_TRIES: u32 = 4;
 
 /// What the threads that send and the one that collects have in common.
 pub struct Shared<P: Port> {
@@ -97,7 +99,11 @@ pub enum Job<P: Port> {
         blocks: u32,
         answer: Answer<P>,
     },
-    Flush(Completer),
+    Flush {
+        completer: Completer,
+        /// How often it is sent again at most.
+        tries_left: u32,
+    },
     /// The device is closed.
     Stop,
 }
@@ -258,7 +264,12 @@ impl<P: Port> Shared<P> {
         let place = self.port.flushing().map_err(flush_error)?;
         let (completer, pending) = Pending::channel();
         self.room().commands += 1;
-        self.send(Transfer::Flush(place), Job::Flush(completer));
+        let tries_left = FLUSH_TRIES;
+        let job = Job::Flush {
+            completer,
+            tries_left,
+        };
+        self.send(Transfer::Flush(place), job);
         Ok(pending)
     }
 
@@ -330,16 +341,33 @@ impl<P: Port> Shared<P> {
                 blocks,
                 answer,
             } => self.appended(zone, blocks, answer, result),
-            Job::Flush(completer) => {
-                let answer = match result {
-                    Ok(_) => Ok(Completion::Done),
-                    Err(failure) if failure.is_gone() || self.is_gone() => Err(DeviceError::Gone),
-                    Err(failure) => Err(flush_error(failure)),
-                };
-                self.answer(vec![(completer, answer)]);
-            }
+            Job::Flush {
+                completer,
+                tries_left,
+            } => self.flushed(completer, tries_left, result.map(|_| ())),
             Job::Stop => {}
         }
+    }
+
+    fn flushed(&self, completer: Completer, tries_left: u32, result: Result<(), Failure>) {
+        let answer = match result {
+            Ok(()) => Ok(Completion::Done),
+            Err(failure) if failure.is_gone() || self.is_gone() => Err(DeviceError::Gone),
+            // What it went through may have failed meanwhile.
+            Err(failure) if failure.is_refused() && tries_left > 0 => match self.port.flushing() {
+                Ok(place) => {
+                    let tries_left = tries_left - 1;
+                    let job = Job::Flush {
+                        completer,
+                        tries_left,
+                    };
+                    return self.send(Transfer::Flush(place), job);
+                }
+                Err(failure) => Err(flush_error(failure)),
+            },
+            Err(failure) => Err(flush_error(failure)),
+        };
+        self.answer(vec![(completer, answer)]);
     }
 
     fn written(&self, sent: SentWrite<P>, data: Vec<Buffer>, result: Result<u64, Failure>) {

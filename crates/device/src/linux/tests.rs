@@ -27,6 +27,10 @@ struct Script {
     written: [u32; ZONES],
     /// Failures of the next writes and appends; `None`: it is carried out.
     failures: VecDeque<Option<Failure>>,
+    /// Of the next flushes.
+    flush_failures: VecDeque<Failure>,
+    /// Flushes that reached the drive.
+    flushes: u32,
     /// How transfers under way end: what does nothing completes in order.
     ends: VecDeque<Result<u64, Failure>>,
     /// Writes and appends that reached the drive.
@@ -72,7 +76,11 @@ impl Wire for Drive {
                         }
                     }
                 }
-                Operation::Read(..) | Operation::Flush(_) => Ok(0),
+                Operation::Flush(_) => {
+                    script.flushes += 1;
+                    script.flush_failures.pop_front().map_or(Ok(0), Err)
+                }
+                Operation::Read(..) => Ok(0),
             };
             script.ends.push_back(end);
         });
@@ -200,6 +208,31 @@ fn a_write_that_the_block_layer_refused_is_sent_again() {
     assert!(write(&device, 2).wait().is_err());
     assert_eq!(drive.script(|script| script.sent), 5);
     write(&device, 2).wait().unwrap();
+}
+
+/// The zone whose file a flush of a zonefs goes through may fail while it is on its way: another file does it then. It
+/// was a failed flush, after which nothing more is written.
+#[test]
+fn a_refused_flush_goes_another_way() {
+    let drive = Drive::default();
+    let Some(device) = device(&drive) else {
+        return;
+    };
+    let fail = |failures: &[Errno]| {
+        let failures = failures.iter().map(|errno| Failure::from(*errno));
+        drive.script(|script| {
+            script.flush_failures = failures.collect();
+            script.flushes = 0;
+        });
+        let flushed = device.flush();
+        (flushed, drive.script(|script| script.flushes))
+    };
+    assert!(matches!(fail(&[Errno::PERM, Errno::ACCESS]), (Ok(()), 3)));
+    // Not for ever, and not after another error.
+    let (failed, sent) = fail(&[Errno::PERM; 100]);
+    assert!(matches!(failed, Err(DeviceError::Flush { .. })) && sent < 10);
+    let (failed, sent) = fail(&[Errno::IO]);
+    assert!(matches!(failed, Err(DeviceError::Flush { .. })) && sent == 1);
 }
 
 #[test]

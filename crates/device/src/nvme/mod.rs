@@ -7,8 +7,8 @@
 //!
 //! The block device of the namespace is held meanwhile, so that nobody mounts or writes to it.
 //!
-//! Opening for writing closes zones that are open, and pads a block of which only some logical blocks
-//! are written.
+//! Opening for writing, of a drive with a volume or with nothing on it, closes zones that are open, and pads a block of
+//! which only some logical blocks are written.
 
 mod identify;
 mod open;

@@ -15,7 +15,7 @@ use crate::linux::make::{self, Claim};
 use crate::lock::{explain, lock_file, open_error, open_locked};
 use crate::options::{CreateOptions, OpenOptions};
 use crate::probe::{self, Identity};
-use crate::{BLOCK_SIZE, BufferMut, Geometry, Result, ZoneId, ZoneInfo, zbd};
+use crate::{BLOCK_SIZE, BufferMut, Geometry, Result, ZoneId, ZoneInfo, ZoneState, zbd};
 
 /// Whether the path is the generic character device of an NVMe namespace.
 ///
@@ -96,7 +96,11 @@ impl NvmeDevice {
             .report(&file, 0..namespace.zone_count)
             .map_err(failed)?;
         geometry.zone_count = zones.len() as u32;
-        if write {
+        let is_blank = zones.iter().all(is_blank);
+        let identity = || Ok(make::identity_in(first_blocks(&file, &namespace, &zones)));
+        let may_change =
+            make::may_change(options, is_blank, identity).map_err(|error| explain(path, &error))?;
+        if may_change {
             pad(&file, &namespace, &mut zones).map_err(failed)?;
         }
         let mut infos: Vec<ZoneInfo> = zones.iter().map(|zone| namespace.info(zone)).collect();
@@ -119,7 +123,7 @@ impl NvmeDevice {
             namespace,
             _held: held,
         };
-        if write {
+        if may_change {
             make::settle(&port, &mut infos).map_err(failed)?;
         }
         NvmeDevice::start(path, port, wire, geometry, &infos, options.read_only)
@@ -195,6 +199,33 @@ fn geometry(found: &Identified, namespace: Namespace, block: Option<&Path>) -> G
         volatile_cache: found.volatile_cache,
         ..geometry
     }
+}
+
+/// Whether nothing is in a zone, not even a part of a block.
+fn is_blank(zone: &Zone) -> bool {
+    zone.state.is_dead() || zone.state == ZoneState::Empty || zone.write_pointer <= zone.start
+}
+
+/// The first blocks of zones in use.
+fn first_blocks<'a>(
+    file: &'a File,
+    namespace: &'a Namespace,
+    zones: &'a [Zone],
+) -> impl Iterator<Item = io::Result<[u8; BLOCK_SIZE]>> + 'a {
+    let used = zones
+        .iter()
+        .filter(|zone| !matches!(zone.state, ZoneState::Empty | ZoneState::Offline));
+    used.map(move |zone| {
+        let mut memory = BufferMut::zeroed(1);
+        let command = NvmeCommand {
+            cdw12: namespace.per_block() as u32 - 1,
+            ..NvmeCommand::at(op::READ, namespace.nsid, zone.start)
+        };
+        run(file, Queue::Io, command, &mut memory)
+            .map_err(|failure| io::Error::other(failure.to_string()))?;
+        let block = memory.first_chunk::<BLOCK_SIZE>().copied();
+        block.ok_or_else(|| io::ErrorKind::UnexpectedEof.into())
+    })
 }
 
 /// Pads blocks that are written in part.

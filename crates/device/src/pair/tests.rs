@@ -365,3 +365,26 @@ fn a_bad_block_in_a_last_zone_hides_no_volume_of_one_device() {
     // But a part is not taken for none.
     assert!(label(&worn).is_err());
 }
+
+/// The metadata device of a pair may be a drive with conventional zones, in which the log comes to lie: their write pointers
+/// are an image's and prove nothing. The pair called them proof, as the drive does of its other zones, so a recovery began
+/// no new epoch, and blocks of a tail behind the write pointer could come back in the place of new ones.
+#[test]
+fn write_pointers_of_a_pair_with_conventional_zones_prove_nothing() {
+    let drive = |conventional_zones| Geometry {
+        zone_count: 20,
+        zone_blocks: 256,
+        conventional_zones,
+        metadata_zones: 0,
+        max_open: None,
+        max_active: None,
+        max_transfer_blocks: 32,
+        max_append_blocks: 32,
+        volatile_cache: conventional_zones > 0,
+        write_pointer_is_proof: true,
+    };
+    for (first, second, proof) in [(0, 0, true), (4, 0, false), (0, 4, false)] {
+        let joined = geometry(&drive(first), &drive(second), (18, 18)).unwrap();
+        assert_eq!(joined.write_pointer_is_proof, proof);
+    }
+}

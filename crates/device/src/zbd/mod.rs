@@ -10,7 +10,7 @@
 //! other too.
 //!
 //! Opening for writing closes zones that are open, so that their places are free again, and pads a
-//! block of which only some sectors are written. Zone 0 is the first sequential one: conventional
+//! block of which only some sectors are written: of a drive with a volume, or with nothing on it. Zone 0 is the first sequential one: conventional
 //! zones at the start of the device hold an image, to which [`crate::Drive`] joins the rest
 //! ([`crate::Joined`]). A last zone that is shorter is left alone.
 

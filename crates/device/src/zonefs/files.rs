@@ -1,7 +1,7 @@
 //! Zone files that are open, a bounded number of them.
 
 use std::collections::HashMap;
-use std::fs::{File, OpenOptions};
+use std::fs::{self, File, OpenOptions};
 use std::io;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::PathBuf;
@@ -289,6 +289,24 @@ impl Readers {
         }
     }
 
+    /// The file of the first zone that has not failed. Zonefs flushes the drive for any of its files, but for those of zones
+    /// that have.
+    pub fn first_alive(&self) -> Result<Arc<File>, Failure> {
+        let mut refused = Failure::from(Errno::PERM);
+        for zone in (0..).map(ZoneId) {
+            match fs::metadata(self.files.path(zone)) {
+                Ok(metadata) if super::info(&metadata, None).state.is_dead() => {}
+                Ok(_) => match self.get(zone) {
+                    Err(failure) if failure.is_refused() => refused = failure,
+                    opened => return opened,
+                },
+                Err(error) if error.kind() == io::ErrorKind::NotFound => break,
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Err(refused)
+    }
+
     /// A zone's file.
     pub fn get(&self, zone: ZoneId) -> Result<Arc<File>, Failure> {
         if let Some(file) = self.lock().used(zone) {
@@ -327,6 +345,8 @@ impl ReadState {
 
 #[cfg(test)]
 mod tests {
+    use std::fs::Permissions;
+    use std::os::unix::fs::PermissionsExt;
     use std::thread;
 
     use super::*;
@@ -390,5 +410,32 @@ mod tests {
         let absent = writers.hold(ZoneId(99), &mut || Ok(())).unwrap();
         assert!(absent.is_err());
         assert!(writers.lock().open.is_empty());
+    }
+
+    /// Zonefs makes the file of a failed zone immutable and takes its permissions, and then refuses to flush through it. Flushes
+    /// went through the file of zone 0: with that zone the volume could never be written again.
+    #[test]
+    fn a_flush_goes_through_a_zone_that_has_not_failed() {
+        let dir = tempfile::tempdir().unwrap();
+        let files = ZoneFiles(dir.path().to_owned());
+        for (zone, mode) in (0..).map(ZoneId).zip([0, 0o444, 0o640, 0o640]) {
+            fs::write(files.path(zone), zone.0.to_string()).unwrap();
+            fs::set_permissions(files.path(zone), Permissions::from_mode(mode)).unwrap();
+        }
+        // Not every filesystem that tests run on has files past the page cache.
+        if files.open(ZoneId(2), false).is_err() {
+            return;
+        }
+        let readers = Readers::new(files.clone());
+        let flushed = || {
+            let file = readers.first_alive()?;
+            Ok::<u64, Failure>(file.metadata()?.ino())
+        };
+        let inode = |zone| fs::metadata(files.path(ZoneId(zone))).unwrap().ino();
+        assert_eq!(flushed().unwrap(), inode(2));
+        fs::set_permissions(files.path(ZoneId(2)), Permissions::from_mode(0o000)).unwrap();
+        assert_eq!(flushed().unwrap(), inode(3));
+        fs::set_permissions(files.path(ZoneId(3)), Permissions::from_mode(0o000)).unwrap();
+        assert!(flushed().unwrap_err().is_refused());
     }
 }

@@ -6,7 +6,7 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 use super::ZonefsDevice;
-use crate::image::Host;
+use crate::image::{Host, drop_cached};
 use crate::linux::front::Front;
 use crate::lock::explain;
 use crate::{Buffer, Result, ZonedDevice};
@@ -120,6 +120,11 @@ impl Host for Files {
 
     fn sync(&self) -> io::Result<()> {
         self.0.iter().try_for_each(|span| span.file.sync_data())
+    }
+
+    fn drop_cached(&self) -> io::Result<()> {
+        let mut files = self.0.iter().map(|span| &span.file);
+        files.try_for_each(drop_cached)
     }
 
     fn punch(&self, _: u64, _: u64) -> io::Result<()> {

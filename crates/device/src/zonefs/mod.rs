@@ -15,7 +15,7 @@
 //! What has failed zonefs is asked and, where it may be read, the block device. Mounted without errors=repair, one
 //! failed write makes all of the zonefs read-only.
 //!
-//! Opening for writing pads a block of which only some sectors are written. Zone 0 is `seq/0`: files of
+//! Opening for writing pads a block of which only some sectors are written, where there is a volume. Zone 0 is `seq/0`: files of
 //! conventional zones hold an image, to which [`crate::Drive`] joins the rest ([`crate::Joined`]).
 
 mod files;
@@ -102,10 +102,9 @@ impl Port for ZonefsPort {
     }
 
     fn flushing(&self) -> Result<Spot, Failure> {
-        // Zonefs flushes the drive for any of its files.
         let file = match &self.block_device {
             Some(device) => Arc::clone(device),
-            None => self.readers.get(ZoneId(0))?,
+            None => self.readers.first_alive()?,
         };
         Ok(Spot { file, offset: 0 })
     }

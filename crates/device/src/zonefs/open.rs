@@ -146,9 +146,10 @@ impl ZonefsDevice {
             return Err(open_error(uri, &problem));
         }
         lock_file(uri, &file, !options.read_only, options.wait_for_lock)?;
-        if !options.read_only {
-            pad(&files).map_err(|error| explain(uri, &error))?;
-        }
+        // Files that are not open are no open zones: but for torn blocks there is nothing to make ready.
+        make::may_change(options, false, || Ok(identity_of(&files)))
+            .and_then(|may_change| if may_change { pad(&files) } else { Ok(()) })
+            .map_err(|error| explain(uri, &error))?;
         let (numbers, zones) = zones(uri, &files)?;
         let writers = limits.max_open.unwrap_or(u32::MAX).min(WRITE_FILES_MAX);
         let geometry = Geometry {
@@ -194,21 +195,22 @@ impl ZonefsDevice {
 /// Errors: it is no zonefs, or cannot be read.
 pub fn identity(uri: &Path) -> io::Result<Option<Identity>> {
     let found = look(uri).map_err(io::Error::other)?;
+    Ok(identity_of(&found.files))
+}
+
+fn identity_of(files: &ZoneFiles) -> Option<Identity> {
     let zones = (0..).map(ZoneId).map_while(|zone| {
-        let metadata = fs::metadata(found.files.path(zone)).ok()?;
+        let metadata = fs::metadata(files.path(zone)).ok()?;
         Some((zone, info(&metadata, None).state))
     });
     let used = zones.filter(|(_, state)| !matches!(state, ZoneState::Empty | ZoneState::Offline));
     let blocks = used.map(|(zone, _)| {
         let mut memory = BufferMut::zeroed(1);
-        found
-            .files
-            .open(zone, false)?
-            .read_exact_at(&mut memory, 0)?;
+        files.open(zone, false)?.read_exact_at(&mut memory, 0)?;
         let block = memory.first_chunk::<BLOCK_SIZE>().copied();
         block.ok_or_else(|| io::ErrorKind::UnexpectedEof.into())
     });
-    Ok(make::identity_in(blocks))
+    make::identity_in(blocks)
 }
 
 /// The device below, if this user may read it.

@@ -195,8 +195,8 @@ pub const OPTIONS: &[OptionSpec] = &[
     valued(
         "barrier",
         "auto|on|off",
-        "flush the device: if it has a volatile cache (default), always, or never; off can lose \
-         what was synced with the power",
+        "flush the device: if it has a volatile cache (default), always, or only at the unmount; off \
+         can lose what was synced with the power",
         |options, value| {
             options.barrier = match value {
                 "auto" => Barrier::Auto,

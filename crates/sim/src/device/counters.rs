@@ -74,6 +74,7 @@ impl Counters {
             Command::Finish { .. } => self.finishes += 1,
             Command::Open { .. } => self.opens += 1,
             Command::Close { .. } => self.closes += 1,
+            Command::Record => {}
             Command::Flush => self.flushes += 1,
         }
     }

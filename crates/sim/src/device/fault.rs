@@ -129,7 +129,7 @@ impl Fault {
             Command::Open { zone } | Command::Close { zone } => {
                 (FaultTarget::OpenClose, Some(*zone))
             }
-            Command::Flush => (FaultTarget::Flush, None),
+            Command::Record | Command::Flush => (FaultTarget::Flush, None),
         };
         (self.target == FaultTarget::Any || self.target == target)
             && (self.zone.is_none() || self.zone == zone)

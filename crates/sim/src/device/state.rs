@@ -353,6 +353,7 @@ impl State {
             }
             Command::Open { zone } => ("open", *zone, 0),
             Command::Close { zone } => ("close", *zone, 0),
+            Command::Record => ("record", ZoneId(0), 0),
             Command::Flush => ("flush", ZoneId(0), 0),
         };
         DeviceError::Io {
@@ -424,6 +425,6 @@ fn zone_of(command: &Command) -> Option<ZoneId> {
         | Command::Finish { zone }
         | Command::Open { zone }
         | Command::Close { zone } => Some(*zone),
-        Command::Flush => None,
+        Command::Record | Command::Flush => None,
     }
 }

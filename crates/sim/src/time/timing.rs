@@ -141,6 +141,7 @@ impl Timing {
             Command::Reset { .. } => self.reset,
             Command::Finish { .. } => self.finish,
             Command::Open { .. } | Command::Close { .. } => self.open_close,
+            Command::Record => Duration::ZERO,
             Command::Flush => self.flush,
         }
     }
@@ -184,7 +185,7 @@ impl Schedule {
         }
         let takes = self.timing.of(command);
         let free = match command {
-            Command::Flush => None,
+            Command::Record | Command::Flush => None,
             Command::Read { zone, .. }
             | Command::Write { zone, .. }
             | Command::Append { zone, .. }

@@ -136,6 +136,28 @@ fn newer_versions_and_unfinished_images() {
     create(&path).unwrap();
 }
 
+/// On a block device an image is made over the one before, whose second copy of the superblock stays until the end. Cut
+/// off before that, the new one was opened as the old one, for that copy is of a later generation: with a table
+/// that was half cleared.
+#[test]
+fn an_image_whose_making_was_cut_off_is_not_the_one_before() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("a.img");
+    let superblock = {
+        let device = create(&path).unwrap();
+        device.set_identity(uuid::Uuid::nil(), "before").unwrap();
+        lock(&device.superblock).clone()
+    };
+    let making = Superblock {
+        complete: false,
+        generation: 0,
+        ..superblock
+    };
+    let file = File::options().write(true).open(&path).unwrap();
+    file.write_all_at(&making.encode(0).unwrap(), 0).unwrap();
+    says(open(&path), &path, &["interrupted", "mkfs"]);
+}
+
 fn xxhash(bytes: &[u8]) -> u64 {
     xxhash_rust::xxh3::xxh3_64_with_seed(bytes, 0)
 }
@@ -326,6 +348,9 @@ impl Host for Arc<FailingHost> {
         lock(&self.calls).push("sync");
         outcome(&self.sync)
     }
+    fn drop_cached(&self) -> io::Result<()> {
+        Ok(())
+    }
     fn punch(&self, _: u64, _: u64) -> io::Result<()> {
         Err(io::Error::from_raw_os_error(5))
     }
@@ -336,6 +361,7 @@ impl Host for Arc<FailingHost> {
 
 const EIO: u32 = 5;
 const ENOSPC: u32 = 28;
+const EDQUOT: u32 = 122;
 
 fn on_failing_host() -> (Arc<FailingHost>, ImageDevice) {
     let host = Arc::new(FailingHost::default());
@@ -414,6 +440,31 @@ fn after_a_failed_sync_nothing_is_acknowledged() {
     assert!(device.read(zone, 0, 1).is_ok());
 }
 
+/// A host that finds no room at fdatasync (delayed allocation, a thin disk, a quota) has dropped the data. That was told
+/// as a full host, which passes: the mount stayed writable for ever, all that was written to it was refused, and
+/// nobody was told to mount it anew.
+#[test]
+fn a_host_that_has_no_room_for_what_it_took_has_lost_it() {
+    for errno in [ENOSPC, EDQUOT] {
+        let (host, device) = on_failing_host();
+        let append = || {
+            let data = vec![filled(1, 9)];
+            device.run(Command::Append {
+                zone: ZoneId(1),
+                data,
+            })
+        };
+        append().unwrap();
+        host.sync.store(errno, Ordering::Relaxed);
+        let error = device.flush().unwrap_err();
+        assert!(matches!(error, DeviceError::Flush { .. }), "{error}");
+        let message = error.to_string();
+        assert!(message.contains("free space there, and mount again"));
+        host.sync.store(0, Ordering::Relaxed);
+        assert!(matches!(append(), Err(DeviceError::Flush { .. })));
+    }
+}
+
 #[test]
 fn a_small_write_and_its_flush_cost_three_calls() {
     let (host, device) = on_failing_host();
@@ -428,4 +479,56 @@ fn a_small_write_and_its_flush_cost_three_calls() {
     // Nothing new, nothing to do.
     device.flush().unwrap();
     assert!(lock(&host.calls).is_empty());
+}
+
+/// A record writes what a flush does and does not wait for the disk; the flush after it does only that, and none at
+/// all is needed to find it again.
+#[test]
+fn a_record_is_a_flush_that_leaves_out_the_disk() {
+    let (host, device) = on_failing_host();
+    let zone = ZoneId(1);
+    let data = vec![filled(2, 9)];
+    device.run(Command::Append { zone, data }).unwrap();
+    device.run(Command::Record).unwrap();
+    assert_eq!(*lock(&host.calls), ["data", "record"]);
+    assert_eq!(reopened(&host).report(1..2).unwrap()[0].write_pointer, 2);
+    device.run(Command::Record).unwrap();
+    device.flush().unwrap();
+    device.flush().unwrap();
+    assert_eq!(*lock(&host.calls), ["data", "record", "sync"]);
+    // What a record could not write is still to be written.
+    let data = vec![filled(2, 9)];
+    device.run(Command::Append { zone, data }).unwrap();
+    host.record.store(ENOSPC, Ordering::Relaxed);
+    assert!(matches!(
+        device.run(Command::Record),
+        Err(DeviceError::HostFull)
+    ));
+    host.record.store(0, Ordering::Relaxed);
+    device.run(Command::Record).unwrap();
+    assert_eq!(reopened(&host).report(1..2).unwrap()[0].write_pointer, 4);
+}
+
+/// The first write after a reset waits until the reset is durable, which no record makes it.
+#[test]
+fn a_reset_is_not_durable_by_a_record() {
+    let (host, device) = on_failing_host();
+    let zone = ZoneId(1);
+    let append = || {
+        let data = vec![filled(1, 9)];
+        device.run(Command::Append { zone, data }).unwrap();
+    };
+    append();
+    device.flush().unwrap();
+    let keep_allocated = true;
+    device
+        .run(Command::Reset {
+            zone,
+            keep_allocated,
+        })
+        .unwrap();
+    device.run(Command::Record).unwrap();
+    lock(&host.calls).clear();
+    append();
+    assert_eq!(*lock(&host.calls), ["sync", "data"]);
 }

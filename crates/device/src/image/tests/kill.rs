@@ -57,7 +57,11 @@ fn child() {
                 }
             }
             2 | 3 => {
-                device.flush().unwrap();
+                // Both outlive the process.
+                match random.below(2) {
+                    0 => device.flush().unwrap(),
+                    _ => drop(device.run(Command::Record).unwrap()),
+                }
                 let states: Vec<String> = told
                     .iter()
                     .map(|told| format!("{}:{}:{}", told.life, told.now.0, told.now.1))

@@ -1,5 +1,6 @@
 //! Tests of the image.
 
+mod cache;
 mod damage;
 mod errors;
 mod kill;
