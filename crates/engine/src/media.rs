@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use persimmon_device::{BLOCK_SIZE, Buffer, ZoneId};
+use persimmon_device::{BLOCK_SIZE, Buffer, ZoneId, ZoneInfo};
 use persimmon_device::{
     BufferMut, Command, Completion, DeviceError, Geometry, Pending, ZonedDevice,
 };
@@ -72,8 +72,20 @@ impl Media {
         self.device.geometry()
     }
 
-    pub(crate) fn device(&self) -> &dyn ZonedDevice {
-        &*self.device
+    /// What the device says of all its zones.
+    pub(crate) fn report_all(&self) -> Result<Vec<ZoneInfo>> {
+        Ok(self.device.report(0..self.geometry().zone_count)?)
+    }
+
+    /// What the device says of a zone; nothing if it cannot.
+    pub(crate) fn report_zone(&self, zone: ZoneId) -> Option<ZoneInfo> {
+        let report = self.device.report(zone.0..zone.0.checked_add(1)?);
+        report.ok()?.first().copied()
+    }
+
+    /// See [`ZonedDevice::space_is_hosts`].
+    pub(crate) fn space_is_hosts(&self) -> bool {
+        self.device.space_is_hosts()
     }
 
     /// Reads `blocks` blocks, of a pair from the partner if the zone itself cannot be read.

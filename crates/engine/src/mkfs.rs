@@ -29,7 +29,7 @@ const DIRECTORY: u32 = 0o040_000;
 pub(crate) fn format(device: Arc<dyn ZonedDevice>, options: &FormatOptions) -> Result<()> {
     let media = Media::new(device, Barrier::Auto);
     let geometry = media.geometry().clone();
-    let report = media.device().report(0..geometry.zone_count)?;
+    let report = media.report_all()?;
     let capacities = ZoneCapacities::of(&geometry, &report);
     let runtime = Options::default();
     let (reserve, copies) = (options.reserve_on(&geometry), options.copies);

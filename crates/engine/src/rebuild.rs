@@ -72,7 +72,7 @@ impl Rebuild {
     ) -> Result<Rebuild> {
         let media = Media::new(device, Barrier::Auto);
         let geometry = media.geometry().clone();
-        let report = media.device().report(0..geometry.zone_count)?;
+        let report = media.report_all()?;
         let capacities = ZoneCapacities::of(&geometry, &report);
         let (reserve, copies) = (start.reserve_basis_points, start.identity.copies());
         let budget = Budget::new(&geometry, capacities, reserve, copies, &options)?;

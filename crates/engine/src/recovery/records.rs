@@ -138,9 +138,8 @@ fn ensure(
             let gone = match meta.mat.get(id) {
                 None => mat_lost,
                 Some(entry) => {
-                    let zone = entry.addr.zone();
-                    let report = media.device().report(zone.0..zone.0.saturating_add(1));
-                    report.is_ok_and(|zones| zones.iter().any(|z| z.state == ZoneState::Offline))
+                    let info = media.report_zone(entry.addr.zone());
+                    info.is_some_and(|info| info.state == ZoneState::Offline)
                 }
             };
             return if gone { Ok(false) } else { Err(error) };

@@ -53,8 +53,7 @@ impl Zones {
     /// partner, take no more writes.
     pub(crate) fn examine(&self, media: &Media) {
         for zone in media.take_suspects() {
-            let report = media.device().report(zone.0..zone.0.saturating_add(1));
-            let state = report.ok().and_then(|zones| zones.first().map(|z| z.state));
+            let state = media.report_zone(zone).map(|info| info.state);
             if let Some(failure) = state.and_then(ZoneFailure::of) {
                 self.note_failure(media, zone, failure);
             }
@@ -63,7 +62,7 @@ impl Zones {
 
     /// Asks the device about all zones.
     pub(crate) fn examine_all(&self, media: &Media) {
-        if let Ok(report) = media.device().report(0..media.geometry().zone_count) {
+        if let Ok(report) = media.report_all() {
             for (zone, info) in (0..).map(ZoneId).zip(&report) {
                 if let Some(failure) = ZoneFailure::of(info.state) {
                     self.note_failure(media, zone, failure);

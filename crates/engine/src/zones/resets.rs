@@ -155,7 +155,7 @@ impl Zones {
 
     /// How many more zones may keep a host's space.
     fn space_to_keep(&self, media: &Media) -> usize {
-        if !media.device().space_is_hosts() {
+        if !media.space_is_hosts() {
             return 0;
         }
         let table = self.lock();
@@ -177,7 +177,7 @@ impl Zones {
     /// Of free zones that were in use before, nobody knows after a mount which keep a host's space: a process that was
     /// killed gave none back. They do not count as such, but are given back like them once there is time.
     pub(crate) fn suspect_kept_space(&self, media: &Media) {
-        if !media.device().space_is_hosts() {
+        if !media.space_is_hosts() {
             return;
         }
         let mut table = self.lock();
@@ -201,7 +201,7 @@ impl Zones {
 
     /// The same of one.
     pub(crate) fn give_a_zones_space_back(&self, media: &Media, of: Keeping) -> bool {
-        if !media.device().space_is_hosts() {
+        if !media.space_is_hosts() {
             return false;
         }
         let mut table = self.lock();
@@ -353,8 +353,7 @@ impl Zones {
                 }
             }
             Err(error) => {
-                let report = media.device().report(zone.0..zone.0.saturating_add(1));
-                let retired = report.is_ok_and(|zones| zones.iter().any(|z| z.state.is_dead()));
+                let retired = media.report_zone(zone).is_some_and(|z| z.state.is_dead());
                 tracing::warn!(zone = zone.0, retired, %error, "zone could not be reset");
                 self.not_freed(zone, retired);
             }

@@ -67,7 +67,7 @@ impl Zones {
         for zone in std::iter::once(zone).chain(partner) {
             table.mark_free(zone, &self.budget, false);
             // The host may have set some of it aside.
-            if media.device().space_is_hosts() {
+            if media.space_is_hosts() {
                 table.keep_space(zone);
             }
         }
@@ -89,8 +89,7 @@ impl Zones {
             // How far it is written the device knows now. Once finished, it tells of blocks that are
             // none, and after a power cut may know nothing of that.
             let written = self.pairs.both(writer.zone).filter_map(|zone| {
-                let report = media.device().report(zone.0..zone.0.saturating_add(1));
-                let info = report.ok()?.first().copied()?;
+                let info = media.report_zone(zone)?;
                 (!info.state.is_dead()).then_some(info.write_pointer)
             });
             let least = written.min().unwrap_or(u32::MAX);
