@@ -98,6 +98,10 @@ impl Error {
         move |source| Error::Damaged { addr, source }
     }
 
+    pub(crate) fn no_such_page(id: PageId) -> Error {
+        Error::Inconsistent(format!("metadata page {id} does not exist"))
+    }
+
     /// Whether it may go better later: room was missing, on the volume or on the host, and nothing
     /// else is wrong.
     pub(crate) fn passes(&self) -> bool {

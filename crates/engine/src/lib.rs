@@ -6,13 +6,13 @@
 //! `cleaning`, which touch all four; `repair` carries out what a check plans, `scrub` verifies what is live. `faults` are mistakes made on
 //! purpose, for tests of the tests alone.
 
-mod arrival;
 mod checkpoint;
 mod cleaning;
 mod data;
 mod error;
 pub mod faults;
 mod floors;
+mod headers;
 mod in_flight;
 mod log;
 mod losses;
@@ -21,13 +21,13 @@ pub mod meta;
 mod misses;
 mod mkfs;
 mod options;
+mod pairs;
 mod paths;
 mod rebuild;
 mod recovery;
 mod repair;
 mod scrub;
 mod statistics;
-mod tables;
 mod tuning;
 mod turn;
 mod volume;

@@ -11,8 +11,8 @@ use persimmon_format::{Addr, DeviceId};
 
 use crate::error::Result;
 use crate::options::Barrier;
+use crate::pairs::Pairs;
 use crate::statistics::{Class, Counters, add};
-use crate::zones::Pairs;
 
 /// The device of a volume with its counters.
 pub(crate) struct Media {

@@ -6,9 +6,9 @@ use std::sync::atomic::Ordering;
 use persimmon_format::PageId;
 use persimmon_format::table::MatEntry;
 
+use crate::Volume;
 use crate::error::{Error, Result};
 use crate::meta::{Meta, store};
-use crate::{Volume, recovery};
 
 /// After so many pages for one look none is evicted until it is over. All that it needs must be in memory together: where
 /// many look at once, or the cache has become smaller meanwhile, each would lose what it has to the others for ever.
@@ -62,7 +62,7 @@ impl Volume {
                 if !meta.cache.is_allocated(id) && gone.replace(id) != Some(id) {
                     return Ok(());
                 }
-                let entry = meta.mat.get(id).ok_or_else(|| recovery::no_such_page(id))?;
+                let entry = meta.mat.get(id).ok_or_else(|| Error::no_such_page(id))?;
                 (entry, self.zones.pin(entry.addr.zone()))
             };
             let page = store::fetch(&self.media, &self.key, id, entry);

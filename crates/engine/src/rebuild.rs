@@ -17,9 +17,9 @@ use persimmon_format::zone_header::VolumeIdentity;
 use persimmon_format::{Addr, Key, KeyKind, Lsn, PageId};
 
 use crate::Volume;
-use crate::arrival::read_header;
 use crate::checkpoint::CheckpointState;
 use crate::error::{Error, Result};
+use crate::headers::read_header;
 use crate::log::writer::LogStart;
 use crate::media::Media;
 use crate::meta::{Meta, PageCache, mat::Mat, tree};

@@ -14,16 +14,18 @@ use persimmon_format::log::{BODY_LEN, LogState};
 use persimmon_format::table::Role;
 use persimmon_format::zone_header::VolumeIdentity;
 
+mod arrival;
 mod checks;
 mod reconcile;
 mod records;
 mod resume;
+mod tables;
 
 use crate::Volume;
-use crate::arrival::{Arrival, read_header};
 use crate::checkpoint::CheckpointState;
 use crate::error::{Error, Result};
 use crate::faults::{Fault, fault};
+use crate::headers::read_header;
 use crate::log::Head;
 use crate::log::base::{self, Base, LogAsRead};
 use crate::log::blocks::{self, Read};
@@ -35,15 +37,15 @@ use crate::media::Media;
 use crate::meta::mat::Mat;
 use crate::meta::{Meta, PageCache};
 use crate::options::Options;
-use crate::tables::Tables;
 use crate::volume::Parts;
 use crate::zones::budget::ZoneCapacities;
 use crate::zones::{Budget, Part, Zones};
+use arrival::Arrival;
 use checks::{check_end, check_footer, check_identity};
 use reconcile::reconcile;
-pub(crate) use records::no_such_page;
 use records::{Target, replay_records};
 use resume::go_on;
+use tables::Tables;
 
 /// What opening a volume found and did.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

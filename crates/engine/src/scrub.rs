@@ -17,8 +17,8 @@ use persimmon_format::table::{MatEntry, Role};
 use persimmon_format::{Addr, DeviceId, FormatError, Ino, Key, KeyKind, PageId, checksum};
 
 use crate::Volume;
-use crate::arrival::read_header;
 use crate::error::{Error, Result};
+use crate::headers::read_header;
 use crate::meta::{Page, store};
 use crate::zones::pin::Pin;
 

@@ -5,8 +5,8 @@ use persimmon_format::footer::Footer;
 use persimmon_format::table::{Role, ZitEntry};
 use persimmon_format::zone_header::VolumeIdentity;
 
-use crate::arrival::read_header;
 use crate::error::Result;
+use crate::headers::read_header;
 use crate::log::zone::FoundZone;
 use crate::media::Media;
 use crate::zones::failure::ZoneFailure;

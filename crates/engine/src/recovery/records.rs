@@ -6,7 +6,7 @@ use persimmon_format::footer::Footer;
 use persimmon_format::record::Op;
 use persimmon_format::{Lsn, PageId, VolumeKey};
 
-use crate::arrival::Arrival;
+use super::arrival::Arrival;
 use crate::error::{Error, Result};
 use crate::faults::{Fault, fault};
 use crate::log::replay::{LeftOut, Replay};
@@ -148,12 +148,8 @@ fn ensure(
 }
 
 fn fetch(media: &Media, key: &VolumeKey, meta: &mut Meta, id: PageId) -> Result<()> {
-    let entry = meta.mat.get(id).ok_or_else(|| no_such_page(id))?;
+    let entry = meta.mat.get(id).ok_or_else(|| Error::no_such_page(id))?;
     let page = store::fetch(media, key, id, entry)?;
     meta.cache.insert_clean(id, page);
     Ok(())
-}
-
-pub(crate) fn no_such_page(id: PageId) -> Error {
-    Error::Inconsistent(format!("metadata page {id} does not exist"))
 }

@@ -5,8 +5,8 @@ use persimmon_format::table::Role;
 
 use super::RecoveryReport;
 use crate::Volume;
-use crate::arrival::read_header;
 use crate::error::Result;
+use crate::headers::read_header;
 
 /// Of the volume, what the room in a zone is at least that is worth a checkpoint: it is gone on with then, and not finished.
 const HELD_SHARE: u64 = 4096;

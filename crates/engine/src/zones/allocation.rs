@@ -10,11 +10,11 @@ use super::entries::Entry;
 use super::layout::Part;
 use super::lifetime::Lives;
 use super::locked::Locked;
-use super::pairs::Pairs;
 use super::stream::Stream;
 use super::table::{NoWriter, Shortage, Table, UnderWay, WritingPages, Zones};
 use super::trace::{Filled, ZoneEvent};
 use super::writer::ZoneWriter;
+use crate::pairs::Pairs;
 
 /// Classes that live about as long are no further apart.
 const SIMILAR_CLASSES: u8 = 1;

@@ -18,7 +18,6 @@ use super::failure::ZoneFailure;
 use super::layout::{Part, PerPart};
 use super::lifetime::{CLASS_UNKNOWN, Interval, Life, Lives};
 use super::locked::Locked;
-use super::pairs::Pairs;
 use super::pin::{Pin, Pins};
 use super::ranks::Ranks;
 use super::resets::{Keeping, Resets};
@@ -29,6 +28,7 @@ use super::trace::{Filled, Trace};
 use super::writer::ZoneWriter;
 use crate::error::Result;
 use crate::media::{Media, wait_all};
+use crate::pairs::Pairs;
 use crate::statistics::Class;
 
 /// Why no writer could be had.

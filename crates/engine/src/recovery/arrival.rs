@@ -8,11 +8,12 @@ use persimmon_device::{BLOCK_SIZE, ZoneId, ZoneInfo, ZoneState};
 use persimmon_format::extent::Extent;
 use persimmon_format::record::Op;
 use persimmon_format::table::{Role, ZitEntry};
-use persimmon_format::zone_header::{VolumeIdentity, ZoneHeader};
-use persimmon_format::{Addr, DeviceId, checksum};
+use persimmon_format::zone_header::VolumeIdentity;
+use persimmon_format::{Addr, checksum};
 
 use crate::error::Result;
 use crate::faults::{Fault, fault};
+use crate::headers::read_header;
 use crate::media::Media;
 
 /// What there is to judge by.
@@ -93,15 +94,4 @@ impl Arrival<'_> {
         self.headers.borrow_mut().insert(zone, arrived);
         Ok(arrived)
     }
-}
-
-/// The header of a zone, if it is one of this volume.
-pub(crate) fn read_header(
-    media: &Media,
-    identity: &VolumeIdentity,
-    zone: ZoneId,
-) -> Result<Option<ZoneHeader>> {
-    let block = media.read(Addr::new(DeviceId(0), zone, 0), 1)?;
-    let header = ZoneHeader::decode(&block).ok();
-    Ok(header.filter(|header| header.volume.uuid == identity.uuid && header.zone == zone))
 }

@@ -11,8 +11,8 @@ use persimmon_format::table::{MatEntry, Role, ZitEntry};
 use persimmon_format::zone_header::VolumeIdentity;
 use persimmon_format::{Addr, VolumeKey};
 
-use crate::arrival::read_header;
 use crate::error::{Error, Result};
+use crate::headers::read_header;
 use crate::media::Media;
 use crate::meta::mat::Mat;
 
