@@ -62,13 +62,13 @@ impl ImageDevice {
             Err(error) => return Err(explain(path, &error)),
         };
         let new = NewFile(is_new.then(|| path.to_owned()));
-        let mut host = HostFile(open_locked(path, true, false, options.wait_for_lock)?);
+        let mut host = HostFile::new(open_locked(path, true, false, options.wait_for_lock)?);
         let length = length_of(path, &mut host)?;
-        check_unused(path, &host.0.file)?;
+        check_unused(path, &host.opened.file)?;
         if !options.force {
             check_nothing_lost(path, &host)?;
         }
-        let old = host.0.is_block_device.then_some(length);
+        let old = host.opened.is_block_device.then_some(length);
         check_length(path, old, &layout)?;
         Ok(Claim {
             path: path.to_owned(),
@@ -165,7 +165,7 @@ impl Claim {
     pub fn made(mut self, options: &CreateOptions) -> Result<ImageDevice> {
         let path = self.path.as_path();
         if self.old.is_none() {
-            resize(path, &self.host.0.file, self.layout.total)?;
+            resize(path, &self.host.opened.file, self.layout.total)?;
         }
         let (geometry, layout) = (&self.geometry, &self.layout);
         let superblock = write_empty(path, &self.host, self.old, geometry, layout, options)?;
@@ -219,7 +219,7 @@ fn write_empty(
         .map_err(fail)?;
     host.sync().map_err(fail)?;
     if let Some(length) = old {
-        // A discard where there is one; what matters is zeroed below.
+        // A discard where there is one. What is not zeroed below nobody reads: zones are empty.
         let _ = host.punch(layout.data, length - layout.data);
         let tail = length.saturating_sub(TAIL_BYTES).max(layout.data);
         zero(host, tail, length).map_err(fail)?;
@@ -239,12 +239,14 @@ fn write_empty(
 
 /// Refuses a device or file with something on it.
 fn check_nothing_lost(path: &Path, host: &HostFile) -> Result<()> {
-    let found = probe::identify(&host.0.file).map_err(|error| explain(path, &error))?;
+    let found = probe::identify(&host.opened.file).map_err(|error| explain(path, &error))?;
     let what = match found {
         Some(found) if found.is_unfinished() => return Ok(()),
         Some(found) => found.to_string(),
         // A device full of old bytes is common; a file that is not empty is somebody's.
-        None if host.0.is_block_device || probe::is_blank(&host.0.file).unwrap_or(false) => {
+        None if host.opened.is_block_device
+            || probe::is_blank(&host.opened.file).unwrap_or(false) =>
+        {
             return Ok(());
         }
         None => "data of an unknown kind".to_owned(),

@@ -78,7 +78,7 @@ impl ImageDevice {
     /// [`DeviceError::Open`] with what is wrong and what to do.
     pub fn open(path: impl AsRef<Path>, options: &OpenOptions) -> Result<ImageDevice> {
         let path = path.as_ref();
-        let mut host = HostFile(open_locked(
+        let mut host = HostFile::new(open_locked(
             path,
             !options.read_only,
             false,
@@ -284,7 +284,7 @@ fn layout_of(path: &Path, superblock: &Superblock) -> Result<super::Layout> {
 
 /// Length of the file or device, in bytes.
 pub(super) fn length_of(path: &Path, host: &mut HostFile) -> Result<u64> {
-    host.0
+    host.opened
         .file
         .seek(SeekFrom::End(0))
         .map_err(|error| explain(path, &error))

@@ -65,7 +65,7 @@ impl ZbdDevice {
         // locked already.
         let mut options = fs::OpenOptions::new();
         let file = options.read(true).write(!read_only).open(self.path());
-        let host = Box::new(HostFile(Opened {
+        let host = Box::new(HostFile::new(Opened {
             file: file.map_err(|error| explain(self.path(), &error))?,
             is_block_device: true,
         }));

@@ -182,5 +182,5 @@ fn a_file_is_read_from_the_disk_again() {
     }
     drop_cached(&file).unwrap();
     assert_eq!(is_cached(&file), Some(false));
-    assert_eq!(fs::read(&path).unwrap(), [7; 65536]);
+    assert!(fs::read(&path).unwrap() == [7; 65536]);
 }

@@ -11,6 +11,7 @@ use std::time::Duration;
 use persimmon_format::container::Superblock;
 
 use super::*;
+use crate::lock::Opened;
 use crate::{Buffer, ZoneState};
 
 fn create(path: &Path) -> Result<ImageDevice> {
@@ -269,6 +270,28 @@ fn identity_survives_and_reset_gives_space_back() {
     drop(device);
     let device = open(&path).unwrap();
     assert_eq!((device.uuid(), device.label().as_str()), (uuid, "kaki"));
+}
+
+/// On a block device a punched hole is zeros that the kernel writes: SSDs were never trimmed, and a disk without a command
+/// for it was written over with each reset. A device that cannot discard keeps what it has now.
+#[test]
+fn a_block_device_gets_no_zeros() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("a");
+    fs::write(&path, [7; 8192]).unwrap();
+    let host = |is_block_device| {
+        let file = File::options().read(true).write(true).open(&path);
+        let file = file.unwrap();
+        HostFile::new(Opened {
+            file,
+            is_block_device,
+        })
+    };
+    // It is none, so that it refuses to discard as a device without that does.
+    host(true).punch(0, 8192).unwrap();
+    assert!(fs::read(&path).unwrap() == [7; 8192]);
+    host(false).punch(0, 8192).unwrap();
+    assert!(fs::read(&path).unwrap() == [0; 8192]);
 }
 
 #[test]
