@@ -287,3 +287,27 @@ fn a_checkpoint_under_way_counts_for_the_bound_of_changed_pages() {
     assert!(changed <= PAGES_MAX + PAGES_MAX / 4, "{changed}");
     change(&volume, 4, usize::MAX);
 }
+
+/// A file whose first flight was under way had nothing dirty any more and nothing in the tree: it took no space. The kernel was told, and
+/// remembered; programs that make archives took the file for one hole.
+#[test]
+fn a_file_on_its_way_takes_space() {
+    let device = Interrupted::new(&fresh(small()));
+    let volume = open(&device);
+    let ino = create(&volume).unwrap();
+    volume.sync().unwrap();
+    volume.write(ino, 0, &noise(1, 16 * 4096), NOW).unwrap();
+    let seen = Arc::new(Mutex::new(None));
+    let (aside, told) = (Arc::clone(&volume), Arc::clone(&seen));
+    device.before(
+        |command| matches!(command, Command::Append { .. } | Command::Write { .. }),
+        Box::new(move || {
+            let sectors = aside.attr(ino).unwrap().unwrap().sectors;
+            *told.lock().unwrap() = Some((sectors, aside.is_staged(ino)));
+        }),
+    );
+    volume.commit_file(ino).unwrap();
+    assert_eq!(*seen.lock().unwrap(), Some((128, true)));
+    assert_eq!(volume.attr(ino).unwrap().unwrap().sectors, 128);
+    assert!(!volume.is_staged(ino));
+}

@@ -65,7 +65,10 @@ impl SetTime {
 impl Vfs {
     /// Attributes of an inode: one lookup in the tree.
     pub fn getattr(&self, ino: Ino) -> Result<Attr> {
-        Ok(self.attr_of(ino, &self.inode(ino)?))
+        // First: what is written in between is not taken for staged, and that is the safe side.
+        let is_staged = self.volume.is_staged(ino);
+        let attr = self.attr_of(ino, &self.inode(ino)?);
+        Ok(Attr { is_staged, ..attr })
     }
 
     /// The inode as a reader sees it, staged writes included.

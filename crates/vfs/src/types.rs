@@ -88,6 +88,8 @@ pub struct Attr {
     pub ctime: Timestamp,
     /// Creation.
     pub btime: Timestamp,
+    /// Something of it waits to be written: `blocks` will change without anything being done to it.
+    pub is_staged: bool,
 }
 
 impl Attr {
@@ -109,6 +111,16 @@ impl Attr {
             mtime: inode.mtime,
             ctime: inode.ctime,
             btime: inode.btime,
+            is_staged: false,
+        }
+    }
+
+    /// The same, once nothing waits to be written.
+    #[must_use]
+    pub fn settled(self) -> Attr {
+        Attr {
+            is_staged: false,
+            ..self
         }
     }
 

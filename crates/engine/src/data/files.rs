@@ -3,6 +3,7 @@
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
+use persimmon_device::BLOCK_SIZE;
 use persimmon_format::Ino;
 use persimmon_format::inode::Inode;
 
@@ -151,7 +152,7 @@ impl Volume {
             (
                 staged.size,
                 staged.times.or(staged.flying_times),
-                staged.dirty_blocks(),
+                staged.staged_blocks(),
             )
         };
         let Some(mut inode) = self.view::<_, Error>(|view| view.inode(ino))? else {
@@ -162,10 +163,16 @@ impl Volume {
             inode.mtime = times.mtime;
             inode.ctime = times.ctime.max(inode.ctime);
         }
-        if inode.sectors == 0 {
-            inode.sectors = blocks * 8;
-        }
+        // A file with something in it is not to look like one hole.
+        inode.sectors = inode.sectors.max(blocks * (BLOCK_SIZE as u64 / 512));
         Ok(Some(inode))
+    }
+
+    /// Whether something of a file waits to be written, or is being written: the space it takes will change without anything being
+    /// done to it.
+    pub fn is_staged(&self, ino: Ino) -> bool {
+        let file = self.files.get(ino);
+        file.is_some_and(|file| !file.lock().is_clean())
     }
 
     /// Drops the times of staged writes, before they are set to something else.

@@ -57,6 +57,12 @@ impl Staged {
         self.dirty_blocks
     }
 
+    /// Blocks that are not in the history yet, or on their way there.
+    pub(crate) fn staged_blocks(&self) -> u64 {
+        let flying = self.flying.values().map(|run| u64::from(run.blocks()));
+        self.dirty_blocks + flying.sum::<u64>()
+    }
+
     /// The run that holds a block, and the block's place in it.
     fn dirty_at(&self, block: u64) -> Option<(&BufferMut, usize)> {
         let (start, run) = self.dirty.range(..=block).next_back()?;

@@ -63,10 +63,18 @@ fn plain(attr: &Attr) -> [u8; ATTRIBUTES_LEN] {
     filled.bytes
 }
 
+/// Seconds that the kernel may remember attributes for: none where it would not hear that they change.
+fn remembered(attr: &Attr) -> u64 {
+    match attr.is_staged {
+        true => 0,
+        false => REMEMBER.as_secs(),
+    }
+}
+
 /// The attributes of an inode.
 pub fn attributes(attr: &Attr) -> [u8; 16 + ATTRIBUTES_LEN] {
     let mut filled = Filled::new();
-    filled.u64(REMEMBER.as_secs()).u64(0).bytes(&plain(attr));
+    filled.u64(remembered(attr)).u64(0).bytes(&plain(attr));
     filled.bytes
 }
 
@@ -74,7 +82,7 @@ pub fn attributes(attr: &Attr) -> [u8; 16 + ATTRIBUTES_LEN] {
 pub fn entry(attr: &Attr) -> [u8; ENTRY_LEN] {
     let mut filled = Filled::new();
     filled.u64(attr.ino.0).u64(attr.generation);
-    filled.u64(REMEMBER.as_secs()).u64(REMEMBER.as_secs());
+    filled.u64(REMEMBER.as_secs()).u64(remembered(attr));
     filled.u64(0).bytes(&plain(attr));
     filled.bytes
 }
@@ -211,6 +219,7 @@ mod tests {
             mtime: time(20),
             ctime: time(21),
             btime: time(22),
+            is_staged: false,
         }
     }
 
@@ -235,6 +244,11 @@ mod tests {
         let numbers = [60, 64, 68, 72, 76, 80, 84].map(|at| u32_at(&plain, at));
         assert_eq!(numbers, [0o100_640, 13, 14, 15, 16, 19, 0]);
 
+        let staged = Attr {
+            is_staged: true,
+            ..attr()
+        };
+        assert_eq!(u64_at(&attributes(&staged), 0), 0);
         let whole = attributes(&attr());
         assert_eq!(u64_at(&whole, 0), REMEMBER.as_secs());
         assert_eq!(whole[16..], plain);

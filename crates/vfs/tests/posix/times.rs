@@ -197,11 +197,11 @@ fn flushing_a_write_does_not_take_the_change_time_back() {
     let fs = Fixture::default();
     let ino = fs.file("f", &[1; 10_000]);
     fs.link("f", "g");
-    let before = fs.at("f");
+    let before = fs.at("f").settled();
     fs.vfs.sync().unwrap();
     assert_eq!(fs.at("f"), before);
     fs.write(ino, 0, b"x");
-    let written = fs.at("f");
+    let written = fs.at("f").settled();
     assert!(written.ctime > before.ctime);
     fs.vfs.sync().unwrap();
     assert_eq!(fs.at("f"), written);
