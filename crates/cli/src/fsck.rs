@@ -211,10 +211,7 @@ impl Fsck {
 /// unmounted in order is nothing to repair.
 fn is_repairable(report: &Report) -> bool {
     let journal_waits = persimmon_inspect::finding::LOG_REPLAY.number;
-    report
-        .findings
-        .iter()
-        .any(|finding| finding.number != journal_waits)
+    report.numbers.iter().any(|number| *number != journal_waits)
 }
 
 /// Whether the log, the tables or pages are damaged: then the metadata is written anew from what
@@ -222,6 +219,7 @@ fn is_repairable(report: &Report) -> bool {
 fn needs_new_metadata(report: &Report) -> bool {
     use persimmon_inspect::finding as f;
     let rules = [
+        &f::LOG_BLOCK,
         &f::LOG_GAP,
         &f::LOG_RECORD,
         &f::LOG_ZONE,
@@ -236,11 +234,9 @@ fn needs_new_metadata(report: &Report) -> bool {
         &f::PAGE_MISSING,
         &f::PAGE_KEYS,
     ];
-    let numbers = rules.map(|rule| rule.number);
-    report
-        .findings
+    rules
         .iter()
-        .any(|finding| numbers.contains(&finding.number))
+        .any(|rule| report.numbers.contains(&rule.number))
 }
 
 /// Whether a check failed since there is no checkpoint to begin with.

@@ -210,9 +210,7 @@ impl Assembler {
             last = lsn;
         }
         if last < self.durable {
-            for (addr, error) in &self.bad {
-                findings.add(&LOG_BLOCK, addr, error);
-            }
+            tell_bad(&self.bad, findings);
             findings.add(
                 &LOG_GAP,
                 format_args!("LSN {}", last.next()),
@@ -240,6 +238,22 @@ impl Assembler {
             records,
             durable: self.durable,
             epoch: self.epochs.last().map_or(0, |(epoch, _)| *epoch),
+        }
+    }
+}
+
+/// Tells damaged blocks, those that lie behind each other as one.
+fn tell_bad(bad: &[(Addr, String)], findings: &mut Findings) {
+    for run in bad.chunk_by(|(addr, _), (next, _)| addr.offset(1) == *next) {
+        let Some(((addr, error), behind)) = run.split_first() else {
+            continue;
+        };
+        match behind.len() {
+            0 => findings.add(&LOG_BLOCK, addr, error),
+            more => {
+                let detail = format_args!("{error}; so are the next {more} blocks");
+                findings.add(&LOG_BLOCK, addr, detail);
+            }
         }
     }
 }

@@ -151,9 +151,7 @@ pub fn rebuild<'d>(
         progress(Stage::Pages, done, total);
     });
     let log = from_log(&inspector, &scan, &mut findings);
-    let journal_broken = [&LOG_GAP, &LOG_ZONE]
-        .iter()
-        .any(|rule| findings.has(rule.number));
+    let journal_broken = findings.has(&LOG_GAP) || findings.has(&LOG_ZONE);
     // Where the log is whole its footer is the newest, and the journal leads on from it.
     let pages = if log.is_some() && !journal_broken {
         None
