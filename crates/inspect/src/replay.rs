@@ -28,6 +28,8 @@ pub(crate) struct Journal {
     pub records: Vec<Record>,
     pub durable: Lsn,
     pub epoch: u32,
+    /// The first and the last of the records that were durable and are missing.
+    pub missing: Option<(Lsn, Lsn)>,
 }
 
 /// A record that counts.
@@ -209,12 +211,13 @@ impl Assembler {
             records.push(Record { lsn, ops });
             last = lsn;
         }
-        if last < self.durable {
+        let missing = (last < self.durable).then(|| (last.next(), self.durable));
+        if let Some((first, durable)) = missing {
             tell_bad(&self.bad, findings);
             findings.add(
                 &LOG_GAP,
-                format_args!("LSN {}", last.next()),
-                format_args!("records up to LSN {} were durable", self.durable),
+                format_args!("LSN {first}"),
+                format_args!("records up to LSN {durable} were durable"),
             );
         } else if cut_off || !self.bad.is_empty() {
             let place = self.bad.first().map_or_else(
@@ -238,6 +241,7 @@ impl Assembler {
             records,
             durable: self.durable,
             epoch: self.epochs.last().map_or(0, |(epoch, _)| *epoch),
+            missing,
         }
     }
 }

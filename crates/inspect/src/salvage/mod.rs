@@ -33,7 +33,7 @@ pub use summaries::StrayBlock;
 
 use crate::checkpoint::{self, Checkpoint};
 use crate::error::{InspectError, Result};
-use crate::finding::{Finding, Findings, LOG_GAP, LOG_ZONE};
+use crate::finding::{Finding, Findings, LOG_GAP, LOG_RECORD, LOG_ZONE};
 use crate::replay::{self, Journal};
 use crate::tree::Base;
 use crate::volume::{Inspector, ZoneHeaderFields};
@@ -326,7 +326,8 @@ impl<'d> Rebuilt<'d> {
         self.pages_lost
     }
 
-    /// Ranges of the tree that are lost, or older than the rest, for people.
+    /// Ranges of the tree that are lost, or older than the rest, and changes that the log held and are
+    /// lost with it, for people.
     pub fn gaps(&self) -> impl Iterator<Item = String> {
         let lost = self.lost.iter().map(|lost| {
             let to = lost.high.map_or("the end".to_owned(), |high| {
@@ -343,7 +344,30 @@ impl<'d> Rebuilt<'d> {
                 ),
             }
         });
-        self.notes.iter().cloned().chain(lost)
+        let notes = self.notes.iter().cloned();
+        notes.chain(self.journal_gaps()).chain(lost)
+    }
+
+    /// What was acknowledged and is not in the state that was found, as far as the log tells. One that
+    /// is lost tells nothing: then there may be something or not.
+    fn journal_gaps(&self) -> Vec<String> {
+        if self.source == Source::Pages {
+            let number = self.checkpoint();
+            return vec![format!(
+                "the log leads to no state: what was changed after checkpoint {number}, if anything, \
+                 is missing"
+            )];
+        }
+        if let Some((first, last)) = self.inspector.journal.missing {
+            return vec![format!(
+                "the journal has a gap: records {first} to {last} were durable and are missing"
+            )];
+        }
+        let rules = [&LOG_RECORD, &LOG_ZONE];
+        let is_loss = |found: &&Finding| rules.iter().any(|rule| rule.number == found.number);
+        let found = self.findings.iter().filter(is_loss);
+        let told = found.map(|found| format!("{}: {}", found.place, found.message));
+        told.collect()
     }
 }
 
