@@ -1,5 +1,6 @@
 //! The program, run in a directory of its own.
 
+#![allow(dead_code, reason = "each test uses some of it")]
 #![allow(
     clippy::unwrap_used,
     reason = "what fails here fails the test that asked for it"
