@@ -9,8 +9,11 @@ use std::path::Path;
 use std::process::{Command, Output};
 
 use persimmon::Filesystem;
-use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use serde_json::Value;
+
+mod common;
+
+use common::terminal;
 
 const BLOCK: usize = 4096;
 
@@ -109,11 +112,7 @@ fn a_volume_without_a_log_is_copied_to_a_new_one() {
 /// Where it asks, and is told no, standard output has the JSON and nothing else.
 fn asked_on_a_terminal(dir: &Path) {
     let before = fs::read(dir.join("mended")).unwrap();
-    let mut keyboard = fs::File::from(openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap());
-    grantpt(&keyboard).unwrap();
-    unlockpt(&keyboard).unwrap();
-    let name = ptsname(&keyboard, Vec::new()).unwrap();
-    let terminal = fs::File::open(Path::new(name.to_str().unwrap())).unwrap();
+    let (mut keyboard, terminal) = terminal();
     keyboard.write_all(b"n\n").unwrap();
     let output = Command::new(env!("CARGO_BIN_EXE_persimmon"))
         .args(["fsck", "mended", "--repair", "--json"])
