@@ -128,6 +128,7 @@ impl Fsck {
         }
         let device = Arc::new(device);
         let mut losses = Vec::new();
+        let mut repaired = anew;
         let mut after = match &before {
             Some(before) if !anew => before.clone(),
             _ => {
@@ -136,6 +137,7 @@ impl Fsck {
             }
         };
         for _ in 0..ROUNDS_MAX {
+            repaired |= !after.repairs.is_empty();
             repair_by_engine(&device, &after.repairs).map_err(uncorrected)?;
             after = self.check_again(&path, &device).map_err(failed)?;
             if after.repairs.is_empty() {
@@ -146,8 +148,9 @@ impl Fsck {
             println!("after the repair:");
             say(&path, &after);
         }
-        let wrong = before.is_none_or(|before| before.worst() >= Some(Severity::Warning));
-        self.end(&after, wrong, &losses)
+        // What opening and a checkpoint put right is planned by nobody.
+        repaired |= before.is_none_or(|before| wrongs(&after) < wrongs(&before));
+        self.end(&after, repaired, &losses)
     }
 
     /// Writes the metadata anew, from what is left of it, and tells what is lost.
@@ -358,6 +361,12 @@ fn say(path: &Path, report: &Report) {
             format!("{errors} errors")
         }
     );
+}
+
+/// How many findings are more than notes, as far as findings were kept.
+fn wrongs(report: &Report) -> u64 {
+    let notes = count(&report.findings, Severity::Note) as u64;
+    report.findings_total - notes
 }
 
 fn count(findings: &[Finding], severity: Severity) -> usize {
