@@ -6,6 +6,7 @@ mod support;
 
 use persimmon_format::table::Role;
 use persimmon_inspect::salvage::Source;
+use persimmon_salvage::Loss;
 use support::{Fs, Tree, assert_log_alone_lost, intact, recovered, tree};
 
 fn assert_same(truth: &Tree, copy: &Tree) {
@@ -203,4 +204,36 @@ fn what_cleaning_moved_since_the_checkpoint_is_found_where_it_is() {
         }
         assert_same(&truth, &copy);
     }
+}
+
+/// The journal goes on in a zone that is lost: what is left of the log has no gap, and nobody was told that changes may be
+/// missing.
+#[test]
+fn a_lost_end_of_the_journal_is_told() {
+    let mut fs = Fs::new(9);
+    let files = fs.fill(2, 20);
+    fs.checkpoint();
+    let before = fs.zones(Role::Log);
+    let (_, _, ino) = files[0];
+    while fs.zones(Role::Log).len() == before.len() {
+        fs.write(ino, 0, b"later");
+        fs.vfs
+            .fsync(ino, persimmon_vfs::Handle::NONE, false)
+            .unwrap();
+    }
+    for n in 0..5 {
+        let late = fs.file(persimmon_vfs::ROOT, &format!("late {n}"), 900);
+        fs.vfs
+            .fsync(late, persimmon_vfs::Handle::NONE, false)
+            .unwrap();
+    }
+    let mut last = fs.zones(Role::Log);
+    last.retain(|zone| !before.contains(zone));
+    let truth = fs.tree();
+    let (copy, told, losses) = recovered(&fs.without(&last));
+    assert_eq!(told.source, Source::Log);
+    assert_ne!(tree(&copy), truth);
+    let is_told = |loss: &Loss| loss.detail.contains("may have held the end of the journal");
+    assert!(losses.len() == 1 && is_told(&losses[0]), "{losses:#?}");
+    assert_eq!(recovered(&fs.without(&[])).2, []);
 }

@@ -36,7 +36,7 @@ use crate::error::{InspectError, Result};
 use crate::finding::{Finding, Findings, LOG_GAP, LOG_RECORD, LOG_ZONE};
 use crate::replay::{self, Journal};
 use crate::tree::Base;
-use crate::volume::{Inspector, ZoneHeaderFields};
+use crate::volume::{Inspector, ZoneHeaderFields, ZoneUse};
 use audit::audit;
 use forest::{Forest, Grower, Instead, LostRange};
 use scan::Scan;
@@ -195,6 +195,13 @@ pub fn rebuild<'d>(
             "pages up to checkpoint {newest} are there, but not enough for a tree: checkpoint \
              {number} is taken"
         ));
+    }
+    if source == Source::Log {
+        for zone in lost_of_log(&inspector, &checkpoint) {
+            notes.push(format!(
+                "zone {zone} cannot be read: it may have held the end of the journal"
+            ));
+        }
     }
     let readable = |(id, entry): (usize, &MatEntry)| {
         let reached = forest.reached.get(id).copied().unwrap_or(false);
@@ -369,6 +376,32 @@ impl<'d> Rebuilt<'d> {
         let told = found.map(|found| format!("{}: {}", found.place, found.message));
         told.collect()
     }
+}
+
+/// Zones that cannot be read and may hold journal that nothing else tells of: those of the log as of the checkpoint,
+/// from where replay starts, and those that were free then and could be taken for it.
+fn lost_of_log(inspector: &Inspector<'_>, checkpoint: &Checkpoint) -> Vec<ZoneId> {
+    let log = &inspector.log;
+    let start = log.zone_of(checkpoint.footer.replay.sequence);
+    let start = start.map_or(0, |zone| zone.sequence);
+    let media = &inspector.media;
+    let may_hold = |zone: &ZoneId| {
+        let entry = checkpoint.zit.get(zone.0 as usize);
+        let entry = entry.copied().unwrap_or_default();
+        match entry.role {
+            Role::Log => entry.sequence >= start,
+            Role::Free => media.is_offline(*zone),
+            _ => false,
+        }
+    };
+    let is_lost = |zone: &ZoneId| {
+        let used = inspector.zones.get(zone.0 as usize);
+        let partner = media.partner(*zone);
+        matches!(used, Some(ZoneUse::Damaged(_)))
+            && partner.is_none_or(|partner| inspector.header(partner).is_none())
+    };
+    let candidates = media.log_candidates();
+    candidates.filter(is_lost).filter(may_hold).collect()
 }
 
 /// What the log leads to. Chunks of the page table that are lost are made again from pages.
