@@ -118,7 +118,7 @@ impl Daemon {
     fn tell(&self, recovery: &RecoveryReport) {
         for line in report::recovery_lines(&self.device, recovery) {
             if self.ready.is_some() {
-                eprintln!("{line}");
+                crate::output::tell(&line);
             }
             info!("{line}");
         }

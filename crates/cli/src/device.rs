@@ -61,11 +61,11 @@ pub fn patiently<T>(
     match attempt(SILENCE_MAX) {
         // What is refused at once, since it is mounted, is not to be had by waiting.
         Err(DeviceError::Busy { path: shown }) if start.elapsed() >= SILENCE_MAX => {
-            eprintln!(
+            crate::output::tell(format_args!(
                 "{shown} is in use by {}; waiting up to {} seconds for it to let go",
                 user_of(Path::new(&shown)),
                 LOCK_WAIT_MAX.as_secs()
-            );
+            ));
             attempt(LOCK_WAIT_MAX - SILENCE_MAX)
         }
         other => other,

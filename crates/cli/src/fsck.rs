@@ -7,10 +7,13 @@ use std::sync::Arc;
 use anyhow::{Context, Result, anyhow};
 use clap::Args;
 use persimmon::SystemClock;
-use persimmon_device::ZonedDevice;
+use persimmon_device::image::Notice;
+use persimmon_device::{Drive, ZonedDevice};
 use persimmon_engine::{Options, Task, Volume};
 use persimmon_inspect::salvage::rebuild;
-use persimmon_inspect::{CheckOptions, Finding, InspectError, Repairs, Report, Severity, check};
+use persimmon_inspect::{
+    CheckOptions, Finding, InspectError, Inspector, Repairs, Report, Severity, check,
+};
 use persimmon_salvage::{Loss, mend};
 use persimmon_vfs::{Clock, Vfs};
 use serde::Serialize;
@@ -116,17 +119,27 @@ impl Fsck {
                 format!("{}: cannot be repaired: {error:#}", path.display()),
             )
         };
+        // Held until the end: what was found and agreed to is what is repaired.
+        let device = device::open(&path, false).map_err(|error| uncorrected(error.into()))?;
+        if !is_unchanged(&device, before.as_ref()) {
+            return Err(uncorrected(anyhow!(
+                "somebody else changed it after it was checked; run fsck again"
+            )));
+        }
+        let device = Arc::new(device);
         let mut losses = Vec::new();
+        let mut repaired = anew;
         let mut after = match &before {
             Some(before) if !anew => before.clone(),
             _ => {
-                losses = self.write_anew(&path).map_err(uncorrected)?;
-                self.check(&path).map_err(failed)?
+                losses = self.write_anew(&device).map_err(uncorrected)?;
+                self.check_again(&path, &device).map_err(failed)?
             }
         };
         for _ in 0..ROUNDS_MAX {
-            repair_by_engine(&path, &after.repairs).map_err(uncorrected)?;
-            after = self.check(&path).map_err(failed)?;
+            repaired |= !after.repairs.is_empty();
+            repair_by_engine(&device, &after.repairs).map_err(uncorrected)?;
+            after = self.check_again(&path, &device).map_err(failed)?;
             if after.repairs.is_empty() {
                 break;
             }
@@ -135,15 +148,15 @@ impl Fsck {
             println!("after the repair:");
             say(&path, &after);
         }
-        let wrong = before.is_none_or(|before| before.worst() >= Some(Severity::Warning));
-        self.end(&after, wrong, &losses)
+        // What opening and a checkpoint put right is planned by nobody.
+        repaired |= before.is_none_or(|before| wrongs(&after) < wrongs(&before));
+        self.end(&after, repaired, &losses)
     }
 
     /// Writes the metadata anew, from what is left of it, and tells what is lost.
-    fn write_anew(&self, path: &Path) -> Result<Vec<Loss>> {
-        let device = Arc::new(device::open(path, false)?);
+    fn write_anew(&self, device: &Arc<Drive>) -> Result<Vec<Loss>> {
         let bar = Progress::start("looking for what is left", !self.json);
-        let rebuilt = rebuild(&*device, &mut |_, done, total| {
+        let rebuilt = rebuild(&**device, &mut |_, done, total| {
             bar.advance("looking for what is left".into(), done, total);
         })?;
         let mut losses = Vec::new();
@@ -156,22 +169,33 @@ impl Fsck {
             }
         };
         let how = (SystemClock.now(), Options::default());
-        let to = Arc::clone(&device) as Arc<dyn ZonedDevice>;
+        let to = Arc::clone(device) as Arc<dyn ZonedDevice>;
         mend(&rebuilt, to, how, &mut on_loss, &mut |_, done, total| {
             bar.advance("writing metadata anew".into(), done, total);
         })?;
         Ok(losses)
     }
 
+    /// The check before anything is written: whoever reads the volume too is not in its way.
     fn check(&self, path: &Path) -> Result<Report> {
         let device = device::open(path, true)?;
+        let notices = device.notices().into_iter().cloned().collect();
+        self.check_on(path, &device, notices)
+    }
+
+    /// A check of what the repair holds open. What opening an image found damaged was mended by that.
+    fn check_again(&self, path: &Path, device: &Drive) -> Result<Report> {
+        self.check_on(path, device, Vec::new())
+    }
+
+    fn check_on(&self, path: &Path, device: &Drive, notices: Vec<Notice>) -> Result<Report> {
         let bar = Progress::start("looking for the volume", !self.json);
         let options = CheckOptions {
             data: self.data,
-            notices: device.notices().into_iter().cloned().collect(),
+            notices,
             ..CheckOptions::default()
         };
-        check(&device as &dyn ZonedDevice, &options, &mut |at| {
+        check(device as &dyn ZonedDevice, &options, &mut |at| {
             bar.advance(at.stage.to_string(), at.done, at.total);
         })
         .with_context(|| path.display().to_string())
@@ -211,10 +235,7 @@ impl Fsck {
 /// unmounted in order is nothing to repair.
 fn is_repairable(report: &Report) -> bool {
     let journal_waits = persimmon_inspect::finding::LOG_REPLAY.number;
-    report
-        .findings
-        .iter()
-        .any(|finding| finding.number != journal_waits)
+    report.numbers.iter().any(|number| *number != journal_waits)
 }
 
 /// Whether the log, the tables or pages are damaged: then the metadata is written anew from what
@@ -222,6 +243,7 @@ fn is_repairable(report: &Report) -> bool {
 fn needs_new_metadata(report: &Report) -> bool {
     use persimmon_inspect::finding as f;
     let rules = [
+        &f::LOG_BLOCK,
         &f::LOG_GAP,
         &f::LOG_RECORD,
         &f::LOG_ZONE,
@@ -236,11 +258,9 @@ fn needs_new_metadata(report: &Report) -> bool {
         &f::PAGE_MISSING,
         &f::PAGE_KEYS,
     ];
-    let numbers = rules.map(|rule| rule.number);
-    report
-        .findings
+    rules
         .iter()
-        .any(|finding| numbers.contains(&finding.number))
+        .any(|rule| report.numbers.contains(&rule.number))
 }
 
 /// Whether a check failed since there is no checkpoint to begin with.
@@ -251,6 +271,16 @@ fn is_log_lost(error: &anyhow::Error) -> bool {
             Some(InspectError::NoCheckpoint { .. })
         )
     })
+}
+
+/// Whether the volume is what the check before saw: the same one, at the same record of the same epoch. Where
+/// that saw no checkpoint there still is none.
+fn is_unchanged(device: &dyn ZonedDevice, before: Option<&Report>) -> bool {
+    match (Inspector::open(device), before) {
+        (Ok(now), Some(before)) => now.volume() == before.volume,
+        (Err(InspectError::NoCheckpoint { .. }), None) => true,
+        _ => false,
+    }
 }
 
 /// Asks, on standard error, which leaves standard output to JSON; where nobody can answer, `--yes`
@@ -276,9 +306,9 @@ fn agreed(path: &Path, anew: bool) -> Result<bool> {
 
 /// What a mount repairs: the journal is replayed, unlinked files are freed, and a new checkpoint
 /// is written; and what the check has planned.
-fn repair_by_engine(path: &Path, repairs: &Repairs) -> Result<()> {
-    let device = device::open(path, false)?;
-    let (volume, _) = Volume::open(Arc::new(device), Options::default())?;
+fn repair_by_engine(device: &Arc<Drive>, repairs: &Repairs) -> Result<()> {
+    let device = Arc::clone(device) as Arc<dyn ZonedDevice>;
+    let (volume, _) = Volume::open(device, Options::default())?;
     let volume = Arc::new(volume);
     if !repairs.is_empty() {
         volume.repair(&repairs.ops, repairs.recount)?;
@@ -331,6 +361,12 @@ fn say(path: &Path, report: &Report) {
             format!("{errors} errors")
         }
     );
+}
+
+/// How many findings are more than notes, as far as findings were kept.
+fn wrongs(report: &Report) -> u64 {
+    let notes = count(&report.findings, Severity::Note) as u64;
+    report.findings_total - notes
 }
 
 fn count(findings: &[Finding], severity: Severity) -> usize {

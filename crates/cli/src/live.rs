@@ -64,24 +64,39 @@ pub fn mounted_twin(device: &Path) -> Option<MountLine> {
 /// # Errors
 /// When `dir` is not on a Persimmon mount, or the daemon does not answer.
 pub fn ask<T: DeserializeOwned>(dir: &Path, question: &str) -> Result<T> {
-    let (sender, answers) = mpsc::channel();
+    ask_within(dir, question, Some(ANSWER_WAIT_MAX))
+}
+
+/// Asks for what may take as long as the device does. A daemon that does not answer even a simple question is
+/// not waited for.
+///
+/// # Errors
+/// As of [`ask`].
+pub fn ask_for_work<T: DeserializeOwned>(dir: &Path, question: &str) -> Result<T> {
+    ask::<Info>(dir, "info")?;
+    ask_within(dir, question, None)
+}
+
+fn ask_within<T: DeserializeOwned>(
+    dir: &Path,
+    question: &str,
+    limit: Option<Duration>,
+) -> Result<T> {
     let (path, name) = (dir.to_owned(), format!("{PREFIX}{question}"));
-    // On a thread, which is left behind if the daemon never answers.
-    thread::spawn(move || {
+    let answer = within(limit, move || {
         let mut answer = vec![0; ANSWER_BYTES_MAX];
-        let result = rustix::fs::getxattr(&path, name.as_str(), &mut answer).map(|length| {
+        rustix::fs::getxattr(&path, name.as_str(), &mut answer).map(|length| {
             answer.truncate(length);
             answer
-        });
-        let _ = sender.send(result);
+        })
     });
-    let answer = answers.recv_timeout(ANSWER_WAIT_MAX).map_err(|_| {
-        anyhow!(
+    let Some(answer) = answer else {
+        bail!(
             "the daemon of {} has not answered for {} seconds; see its log",
             dir.display(),
-            ANSWER_WAIT_MAX.as_secs()
-        )
-    })?;
+            limit.unwrap_or_default().as_secs()
+        );
+    };
     match answer {
         Ok(bytes) => serde_json::from_slice(&bytes).map_err(|error| {
             anyhow!(
@@ -94,5 +109,39 @@ pub fn ask<T: DeserializeOwned>(dir: &Path, question: &str) -> Result<T> {
             dir.display()
         ),
         Err(error) => bail!("{}: {error}", dir.display()),
+    }
+}
+
+/// What `work` answers; nothing if that takes longer than `limit`. On a thread, which is left behind if it never
+/// ends.
+fn within<T: Send + 'static>(
+    limit: Option<Duration>,
+    work: impl FnOnce() -> T + Send + 'static,
+) -> Option<T> {
+    let (sender, answers) = mpsc::channel();
+    thread::spawn(move || {
+        let _ = sender.send(work());
+    });
+    match limit {
+        Some(limit) => answers.recv_timeout(limit).ok(),
+        None => answers.recv().ok(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// `persimmon sync` failed after ten seconds, the limit for all questions, though writing what waited was
+    /// going well. Without a limit an answer is waited for.
+    #[test]
+    fn only_what_has_a_limit_is_given_up() {
+        let slow = || {
+            thread::sleep(Duration::from_millis(50));
+            7
+        };
+        assert_eq!(within(Some(Duration::from_millis(1)), slow), None);
+        assert_eq!(within(None, slow), Some(7));
+        assert_eq!(within(Some(ANSWER_WAIT_MAX), slow), Some(7));
     }
 }

@@ -14,16 +14,19 @@ use tracing_subscriber::fmt::MakeWriter;
 const SYSLOG_SOCKET: &str = "/dev/log";
 /// Facility "daemon" of syslog(3).
 const FACILITY_DAEMON: u8 = 3 << 3;
+/// The report would go to standard error, and end a daemon whose standard error is a pipe without a reader.
+const REPORT_FAILED_WRITES: bool = false;
 
 /// `RUST_LOG` decides what is logged; without it, everything from `info` up.
 fn filter() -> EnvFilter {
     EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info,fuser=warn"))
 }
 
-/// Logs to standard error.
+/// Logs to standard error. Who reads it may go away before the daemon does.
 pub fn to_terminal() {
     let _ = tracing_subscriber::fmt()
         .with_env_filter(filter())
+        .log_internal_errors(REPORT_FAILED_WRITES)
         .with_target(false)
         .without_time()
         .with_writer(io::stderr)
@@ -43,6 +46,7 @@ pub fn to_background(file: Option<&Path>) -> Result<()> {
             .with_context(|| format!("log file {}", path.display()))?;
         let _ = tracing_subscriber::fmt()
             .with_env_filter(filter())
+            .log_internal_errors(REPORT_FAILED_WRITES)
             .with_target(false)
             .with_ansi(false)
             .with_writer(Mutex::<File>::new(file))
@@ -59,6 +63,7 @@ pub fn to_background(file: Option<&Path>) -> Result<()> {
     let _ = socket.set_nonblocking(true);
     let _ = tracing_subscriber::fmt()
         .with_env_filter(filter())
+        .log_internal_errors(REPORT_FAILED_WRITES)
         .with_target(false)
         .with_level(false)
         .with_ansi(false)

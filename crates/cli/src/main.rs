@@ -140,7 +140,7 @@ fn main() -> ExitCode {
     match cli.command.run() {
         Ok(code) => ExitCode::from(code),
         Err(error) => {
-            eprintln!("persimmon {name}: {error:#}");
+            output::tell(format_args!("persimmon {name}: {error:#}"));
             ExitCode::from(exit::code_of(&error, failed, usage))
         }
     }

@@ -218,7 +218,7 @@ impl Mount {
             for line in BufReader::new(stdout).lines() {
                 match line.context("waiting for the daemon")? {
                     line if line == READY => ready = true,
-                    message => eprintln!("{message}"),
+                    message => crate::output::tell(message),
                 }
             }
         }

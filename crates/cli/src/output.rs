@@ -16,6 +16,12 @@ pub fn json(value: &impl Serialize) -> Result<()> {
     Ok(())
 }
 
+/// Tells a line on standard error, if anybody still reads that: a daemon must outlive its readers, and
+/// `eprintln!` panics without one.
+pub fn tell(line: impl std::fmt::Display) {
+    let _ = writeln!(std::io::stderr(), "{line}");
+}
+
 /// Colours are for terminals, and for those who did not ask to be spared them.
 pub fn colours() -> bool {
     std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())

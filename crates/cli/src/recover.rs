@@ -8,7 +8,7 @@ use anyhow::{Context, Result, anyhow, bail};
 use clap::Args;
 use persimmon::SystemClock;
 use persimmon_device::image::ImageGeometry;
-use persimmon_device::{Drive, ZonedDevice, drive};
+use persimmon_device::{Drive, ZonedDevice, drive, pair};
 use persimmon_engine::{Options, Volume};
 use persimmon_fuse::size::show_bytes;
 use persimmon_inspect::salvage::{Source, Stage, rebuild};
@@ -36,6 +36,13 @@ pub struct Recover {
     /// Print JSON
     #[arg(long)]
     json: bool,
+}
+
+/// Devices of the new volume.
+#[derive(Clone, Copy)]
+enum Parts {
+    One,
+    Two,
 }
 
 /// Prints losses as they are found: there may be more than memory should hold.
@@ -87,7 +94,11 @@ impl Recover {
             show(Doing::Reading(stage), done, total);
         })
         .with_context(|| broken.display().to_string())?;
-        let like = geometry(&device)?;
+        let parts = match pair::is_uri(&self.new) {
+            true => Parts::Two,
+            false => Parts::One,
+        };
+        let like = geometry(&device, parts)?;
         let plan = self.shape.plan(&self.new, Some(&like))?;
         plan.make()?;
         let (volume, _) = open(&self.new)?;
@@ -169,21 +180,33 @@ fn name(doing: Doing) -> &'static str {
     }
 }
 
-/// The shape of the broken device.
-fn geometry(device: &Drive) -> Result<ImageGeometry> {
-    let geometry = device.geometry();
-    let zones = device.report(0..geometry.zone_count)?;
-    let capacity = zones
-        .iter()
-        .map(|zone| zone.capacity)
-        .filter(|c| *c > 0)
-        .min();
+/// The shape of one device with as much room as the broken one has: of two that of the device for data, with
+/// zones more for what was metadata, unless that gets a device of its own again.
+fn geometry(device: &Drive, parts: Parts) -> Result<ImageGeometry> {
+    let whole = device.geometry();
+    let data = device.pair().map_or(whole, |pair| pair.data().geometry());
+    let zones = device.report(0..whole.zone_count)?;
+    let (metadata_zones, data_zones) = zones
+        .split_at_checked(whole.metadata_zones as usize)
+        .unwrap_or((&[], &zones));
+    let capacities = data_zones.iter().map(|zone| zone.capacity);
+    let capacity = capacities.filter(|capacity| *capacity > 0).min();
+    let capacity_blocks = capacity.unwrap_or(data.zone_blocks);
+    let more = match parts {
+        Parts::One => metadata_zones
+            .iter()
+            .map(|zone| u64::from(zone.capacity))
+            .sum(),
+        Parts::Two => 0u64,
+    };
+    let more = more.div_ceil(capacity_blocks.into());
+    let zone_count = u64::from(whole.zone_count - whole.metadata_zones) + more;
     Ok(ImageGeometry {
-        zone_count: geometry.zone_count,
-        zone_blocks: geometry.zone_blocks,
-        capacity_blocks: capacity.unwrap_or(geometry.zone_blocks),
-        max_open: geometry.max_open,
-        max_active: geometry.max_active,
+        zone_count: u32::try_from(zone_count).unwrap_or(u32::MAX),
+        zone_blocks: data.zone_blocks,
+        capacity_blocks,
+        max_open: data.max_open,
+        max_active: data.max_active,
     })
 }
 

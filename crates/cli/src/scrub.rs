@@ -19,7 +19,7 @@ use crate::live::Target;
 use crate::output;
 use crate::progress::Progress;
 
-/// Findings kept and shown; others are counted.
+/// Findings kept and shown, those of errors first; others are counted.
 const FINDINGS_MAX: usize = 10_000;
 /// Longest sleep between two looks at whether to stop.
 const NAP: Duration = Duration::from_millis(100);
@@ -46,6 +46,9 @@ struct Outcome {
     seconds: f64,
     findings: Vec<Row>,
     findings_total: u64,
+    /// Of all findings, those not kept included, one is more than a warning.
+    #[serde(skip)]
+    damaged: bool,
 }
 
 #[derive(Serialize)]
@@ -54,6 +57,24 @@ struct Row {
     found: Found,
     /// Of the file; null if it has no name, or it could not be found.
     path: Option<String>,
+}
+
+impl Outcome {
+    /// Counts what was found, and keeps it as long as there is room: an error has that of a warning.
+    fn add(&mut self, found: Found) {
+        self.findings_total += 1;
+        let is_error = !found.is_warning();
+        self.damaged |= is_error;
+        let row = Row { found, path: None };
+        if self.findings.len() < FINDINGS_MAX {
+            self.findings.push(row);
+        } else if is_error
+            && let Some(last) = self.findings.iter().rposition(|row| row.found.is_warning())
+        {
+            self.findings.remove(last);
+            self.findings.push(row);
+        }
+    }
 }
 
 impl Scrub {
@@ -75,8 +96,7 @@ impl Scrub {
         } else {
             say(&outcome);
         }
-        let damaged = outcome.findings.iter().any(|row| !row.found.is_warning());
-        Ok(match (damaged, outcome.complete) {
+        Ok(match (outcome.damaged, outcome.complete) {
             (true, _) => SCRUB_DAMAGE,
             (false, true) => 0,
             (false, false) => SCRUB_INTERRUPTED,
@@ -93,12 +113,9 @@ impl Scrub {
         {
             let done: Scrubbed = ask(dir, &Command::Scrub(at))?;
             outcome.bytes += done.bytes;
-            outcome.findings_total += done.findings.len() as u64;
-            let room = FINDINGS_MAX.saturating_sub(outcome.findings.len());
-            let rows = done.findings.into_iter().take(room);
-            outcome
-                .findings
-                .extend(rows.map(|found| Row { found, path: None }));
+            done.findings
+                .into_iter()
+                .for_each(|found| outcome.add(found));
             let what = match outcome.findings_total {
                 0 => at.stage().to_owned(),
                 count => format!("{}, {count} damaged", at.stage()),
@@ -190,4 +207,49 @@ fn say(outcome: &Outcome) {
             "; interrupted"
         }
     );
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn found(number: u16) -> Found {
+        Found {
+            number,
+            zone: 1,
+            block: 2,
+            blocks: 1,
+            ino: None,
+            offset: None,
+            message: String::new(),
+        }
+    }
+
+    /// A scrub ended with 0 though files were damaged, and showed none of them, where 10,000 warnings came before:
+    /// one for each block of which a copy was gone.
+    #[test]
+    fn damage_is_told_behind_any_number_of_warnings() {
+        let mut outcome = Outcome::default();
+        for _ in 0..FINDINGS_MAX + 5 {
+            outcome.add(found(407));
+        }
+        assert!(!outcome.damaged);
+        outcome.add(found(801));
+        assert!(outcome.damaged);
+        assert_eq!(outcome.findings.len(), FINDINGS_MAX);
+        assert_eq!(outcome.findings_total, FINDINGS_MAX as u64 + 6);
+        let last = outcome.findings.last().unwrap();
+        assert_eq!(last.found.number, 801);
+    }
+
+    #[test]
+    fn damage_past_what_is_kept_counts() {
+        let mut outcome = Outcome::default();
+        for _ in 0..FINDINGS_MAX + 5 {
+            outcome.add(found(801));
+        }
+        outcome.add(found(407));
+        let is_error = |row: &Row| row.found.number == 801;
+        assert!(outcome.damaged && outcome.findings.iter().all(is_error));
+    }
 }

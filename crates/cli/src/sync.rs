@@ -33,7 +33,7 @@ impl Sync {
                 self.target
             );
         };
-        let synced: Synced = live::ask(&dir, "sync")?;
+        let synced: Synced = live::ask_for_work(&dir, "sync")?;
         if self.json {
             output::json(&synced)?;
         }

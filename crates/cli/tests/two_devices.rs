@@ -78,6 +78,41 @@ fn every_command_takes_the_name_of_both() {
     assert_eq!(place.json(&["fsck", "pair:b.fast+b.bulk"])["clean"], true);
 }
 
+/// The copy had the zones of both devices, each as large as the smallest of them, which are those for metadata: here
+/// 91 MiB for 512.
+#[test]
+fn a_copy_on_one_device_has_the_room_of_both() {
+    let place = Place::new();
+    let sizes = ["--size", "512M", "--zone-size", "8M", "--meta-size", "32M"];
+    let mkfs = [&["mkfs", "--meta", "fast", "bulk"][..], &sizes].concat();
+    let made = place.json(&mkfs);
+    assert_eq!(made["metadata"]["zone_capacity_bytes"], 1 << 20);
+    let bytes = |info: &Value, field: &str| info[field].as_u64().unwrap();
+    let all = bytes(&made, "size_bytes") + bytes(&made["metadata"], "size_bytes");
+    assert!(
+        place
+            .run(&["recover", "pair:fast+bulk", "new"])
+            .status
+            .success()
+    );
+    let copy = place.json(&["info", "new"]);
+    assert_eq!(bytes(&copy, "zone_capacity_bytes"), 8 << 20);
+    let room = bytes(&copy, "zone_count") * bytes(&copy, "zone_capacity_bytes");
+    assert!((all..all + (8 << 20)).contains(&room), "{room} of {all}");
+    // On two devices metadata has its own.
+    place.json(&[
+        "recover",
+        "pair:fast+bulk",
+        "pair:fast.new+bulk.new",
+        "--meta-size",
+        "32M",
+    ]);
+    let copy = place.json(&["info", "pair:fast.new+bulk.new"]);
+    let before = place.json(&["info", "pair:fast+bulk"]);
+    assert!(bytes(&copy, "total_bytes") <= bytes(&before, "total_bytes"));
+    assert!(bytes(&copy, "total_bytes") + (32 << 20) > bytes(&before, "total_bytes"));
+}
+
 #[test]
 fn a_missing_or_wrong_partner_is_told() {
     let place = Place::new();

@@ -200,8 +200,12 @@ impl Volume {
             .take(step.items_max as usize)
         {
             let zone = status.zone;
-            // A header may still be on its way where nothing is valid yet.
-            let settled = status.entry.valid > 0 || logs.contains(&zone) && head != Some(zone);
+            // A header may still be on its way where nothing is valid yet. What is valid in a pair is counted
+            // in the first of both.
+            let first = self.media.pairs.first(zone);
+            let holds = zones.get(first.0 as usize);
+            let settled = holds.is_some_and(|status| status.entry.valid > 0)
+                || logs.contains(&first) && head != Some(first);
             if !settled {
                 continue;
             }
@@ -218,7 +222,11 @@ impl Volume {
             };
             if !good() && still() && !good() {
                 let addr = Addr::new(DeviceId(0), zone, 0);
-                step.found(Damage::Header, addr, 1, &"not the header of this use");
+                match self.zones.is_offline(zone) && !self.zones.is_lost(zone) {
+                    // Told once, and not for each block of it.
+                    true => step.found(Damage::Copy, addr, 1, &"the zone is offline"),
+                    false => step.found(Damage::Header, addr, 1, &"not the header of this use"),
+                }
             }
         }
         let next = from + step.items_max;
@@ -257,6 +265,9 @@ impl Volume {
                 }
             }
             let all = bad.len() == copies.len();
+            if !all {
+                bad.retain(|(copy, _)| !self.zones.is_offline(copy.zone()));
+            }
             for (copy, error) in bad.iter().take(if all { 1 } else { copies.len() }) {
                 let damage = if all { Damage::Log } else { Damage::Copy };
                 step.found(damage, *copy, 1, error);
@@ -343,7 +354,8 @@ impl Volume {
         zones.map(move |zone| Addr::new(addr.device(), zone, addr.block()))
     }
 
-    /// Of something that one copy at least is good of: each copy for itself.
+    /// Of something that one copy at least is good of: each copy for itself. Where the zone of one is gone
+    /// that is told with the headers.
     fn scrub_copies(
         &self,
         kind: Kind,
@@ -352,6 +364,10 @@ impl Volume {
         step: &mut ScrubStep,
     ) {
         if self.media.pairs.partner(addr.zone()).is_none() {
+            return;
+        }
+        let is_gone = |copy: Addr| self.zones.is_offline(copy.zone());
+        if self.copies(addr).any(is_gone) {
             return;
         }
         for copy in self.copies(addr) {

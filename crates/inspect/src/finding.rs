@@ -1,5 +1,6 @@
 //! What can be wrong with a volume, by stable number. `docs/FSCK.md` explains each.
 
+use std::collections::BTreeSet;
 use std::fmt;
 
 use serde::Serialize;
@@ -64,10 +65,11 @@ impl fmt::Display for Finding {
     }
 }
 
-/// Findings so far: the first ones in full, the others as a number.
+/// Findings so far: the first ones in full, of the others how many there were and which numbers.
 #[derive(Debug)]
 pub(crate) struct Findings {
     list: Vec<Finding>,
+    numbers: BTreeSet<u16>,
     total: u64,
     worst: Option<Severity>,
     max: usize,
@@ -77,6 +79,7 @@ impl Findings {
     pub(crate) fn new(max: usize) -> Findings {
         Findings {
             list: Vec::new(),
+            numbers: BTreeSet::new(),
             total: 0,
             worst: None,
             max,
@@ -86,6 +89,7 @@ impl Findings {
     /// Notes a finding. `detail`, if not empty, follows the rule's title.
     pub(crate) fn add(&mut self, rule: &Rule, place: impl fmt::Display, detail: impl fmt::Display) {
         self.total += 1;
+        self.numbers.insert(rule.number);
         self.worst = self.worst.max(Some(rule.severity));
         if self.list.len() >= self.max {
             return;
@@ -105,9 +109,14 @@ impl Findings {
         });
     }
 
-    /// Whether one of the findings kept has this number.
-    pub(crate) fn has(&self, number: u16) -> bool {
-        self.list.iter().any(|finding| finding.number == number)
+    /// Whether one of the findings has this number, those not kept included.
+    pub(crate) fn has(&self, rule: &Rule) -> bool {
+        self.numbers.contains(&rule.number)
+    }
+
+    /// The numbers of all findings, those not kept included.
+    pub(crate) fn numbers(&self) -> BTreeSet<u16> {
+        self.numbers.clone()
     }
 
     /// The findings, how many there were, and the worst severity of all of them.
@@ -220,7 +229,7 @@ rules! {
 
 #[cfg(test)]
 mod tests {
-    use super::{Findings, RULES, Severity, ZIT_VALID};
+    use super::{Findings, LOG_BLOCK, LOG_GAP, LOG_ZONE, RULES, Severity, ZIT_VALID};
 
     #[test]
     fn numbers_ascend_and_the_document_lists_each_rule() {
@@ -241,5 +250,18 @@ mod tests {
         }
         let (list, total, worst) = findings.into_parts();
         assert_eq!((list.len(), total, worst), (2, 5, Some(Severity::Error)));
+    }
+    /// A salvage keeps 100 findings and asked those whether the journal has a gap. The gap is told after the
+    /// damaged blocks: with 100 of them the log was taken for whole, and zones with the only copies were reset.
+    #[test]
+    fn what_was_found_is_known_past_the_limit() {
+        let mut findings = Findings::new(2);
+        for block in 0..2 {
+            findings.add(&LOG_BLOCK, block, "");
+        }
+        findings.add(&LOG_GAP, "LSN 7", "");
+        assert!(findings.has(&LOG_BLOCK) && findings.has(&LOG_GAP));
+        assert!(!findings.has(&LOG_ZONE));
+        assert_eq!(Vec::from_iter(findings.numbers()), [201, 202]);
     }
 }

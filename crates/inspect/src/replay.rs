@@ -28,6 +28,8 @@ pub(crate) struct Journal {
     pub records: Vec<Record>,
     pub durable: Lsn,
     pub epoch: u32,
+    /// The first and the last of the records that were durable and are missing.
+    pub missing: Option<(Lsn, Lsn)>,
 }
 
 /// A record that counts.
@@ -209,14 +211,13 @@ impl Assembler {
             records.push(Record { lsn, ops });
             last = lsn;
         }
-        if last < self.durable {
-            for (addr, error) in &self.bad {
-                findings.add(&LOG_BLOCK, addr, error);
-            }
+        let missing = (last < self.durable).then(|| (last.next(), self.durable));
+        if let Some((first, durable)) = missing {
+            tell_bad(&self.bad, findings);
             findings.add(
                 &LOG_GAP,
-                format_args!("LSN {}", last.next()),
-                format_args!("records up to LSN {} were durable", self.durable),
+                format_args!("LSN {first}"),
+                format_args!("records up to LSN {durable} were durable"),
             );
         } else if cut_off || !self.bad.is_empty() {
             let place = self.bad.first().map_or_else(
@@ -240,6 +241,23 @@ impl Assembler {
             records,
             durable: self.durable,
             epoch: self.epochs.last().map_or(0, |(epoch, _)| *epoch),
+            missing,
+        }
+    }
+}
+
+/// Tells damaged blocks, those that lie behind each other as one.
+fn tell_bad(bad: &[(Addr, String)], findings: &mut Findings) {
+    for run in bad.chunk_by(|(addr, _), (next, _)| addr.offset(1) == *next) {
+        let Some(((addr, error), behind)) = run.split_first() else {
+            continue;
+        };
+        match behind.len() {
+            0 => findings.add(&LOG_BLOCK, addr, error),
+            more => {
+                let detail = format_args!("{error}; so are the next {more} blocks");
+                findings.add(&LOG_BLOCK, addr, detail);
+            }
         }
     }
 }

@@ -9,11 +9,14 @@ use std::sync::Arc;
 
 use persimmon_engine::{Damage, ScrubCursor, ScrubFinding, Task, Volume};
 use persimmon_format::inode::ROOT;
+use persimmon_format::table::Role;
 use persimmon_format::{Addr, DeviceId, Ino};
 use persimmon_inspect::Inspector;
 use persimmon_inspect::dump::{Dump, Target, dump};
 use persimmon_sim::SimDevice;
-use support::{FILE, add, addr, content, footer, formatted, now, open, pages, populate};
+use support::{
+    FILE, add, addr, content, footer, formatted, formatted_with, now, open, pages, populate,
+};
 
 /// A whole scrub; `between` runs after each step.
 fn scrub(volume: &Volume, mut between: impl FnMut(u64)) -> (Vec<ScrubFinding>, u64) {
@@ -117,6 +120,36 @@ fn damage_of_every_kind_is_found_where_it_is() {
     assert_eq!(scrub(&volume, |_| {}).0, []);
 }
 
+/// Of two copies one is in a zone that went offline: that was told for every block of it, and drove the damage of
+/// files out of the 10,000 findings that are shown. It is told once a zone, and as a warning.
+#[test]
+fn a_zone_of_copies_that_is_offline_is_told_once() {
+    let device = formatted_with(2);
+    let volume = open(&device);
+    populate(&volume);
+    volume.sync().unwrap();
+    volume.step(Task::Checkpoint).unwrap();
+    let late = add(&volume, ROOT, "late", FILE);
+    volume.sync_file(late).unwrap();
+    assert_eq!(scrub(&volume, |_| {}).0, []);
+    let zones = volume.zones();
+    let twice = zones
+        .iter()
+        .filter(|zone| zone.entry.role == Role::Metadata && zone.partner.is_some());
+    let twice: Vec<_> = twice.map(|zone| zone.zone).collect();
+    assert!(twice.len() > 1, "{twice:?}");
+    for zone in twice {
+        let device = Arc::new(device.snapshot().intact());
+        let volume = open(&device);
+        device.set_offline(zone);
+        volume.step(Task::Examine).unwrap();
+        let (findings, _) = scrub(&volume, |_| {});
+        let told: Vec<_> = findings.iter().map(|f| (f.damage, f.addr)).collect();
+        let once = (Damage::Copy, Addr::new(DeviceId(0), zone, 0));
+        assert_eq!(told, [once], "{findings:#?}");
+    }
+}
+
 /// An offline zone: everything in it, by file.
 #[test]
 fn a_zone_that_is_offline_is_told_by_files() {
@@ -124,7 +157,7 @@ fn a_zone_that_is_offline_is_told_by_files() {
     let zones = volume.zones();
     let zone = zones
         .iter()
-        .filter(|zone| zone.entry.role == persimmon_format::table::Role::Data)
+        .filter(|zone| zone.entry.role == Role::Data)
         .max_by_key(|zone| zone.entry.valid)
         .unwrap();
     device.set_offline(zone.zone);

@@ -25,7 +25,6 @@ enum New {
 
 /// A copy under way.
 pub(crate) struct Copy<'a, 'd> {
-    rebuilt: &'a Rebuilt<'d>,
     pub content: &'a Content<'a, 'd>,
     pub placement: Placement,
     pub to: &'a Volume,
@@ -54,7 +53,6 @@ impl<'a, 'd> Copy<'a, 'd> {
         on_loss: &'a mut dyn FnMut(&Loss),
     ) -> Copy<'a, 'd> {
         Copy {
-            rebuilt,
             content,
             placement: content.placement(),
             to,
@@ -81,7 +79,7 @@ impl<'a, 'd> Copy<'a, 'd> {
     }
 
     pub(crate) fn run(&mut self, progress: &mut dyn FnMut(Doing, u64, u64)) -> Result<()> {
-        for gap in self.rebuilt.gaps().collect::<Vec<_>>() {
+        for gap in self.content.gaps().collect::<Vec<_>>() {
             self.lose_at(String::new(), Ino(0), Lost::Metadata, (0, 0), gap);
         }
         self.make_shelter()?;

@@ -30,7 +30,7 @@ pub enum Lost {
     Older,
     /// Blocks that were written after the checkpoint are in a file of their own in `lost+found`.
     Newer,
-    /// Metadata of which nothing tells what it held.
+    /// Metadata of which nothing tells what it held: a range of the tree, or records of the journal.
     Metadata,
 }
 

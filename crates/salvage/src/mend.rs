@@ -61,7 +61,7 @@ pub fn mend(
         now,
         on_loss,
     };
-    for gap in from.gaps().collect::<Vec<_>>() {
+    for gap in content.gaps().collect::<Vec<_>>() {
         mend.lose(String::new(), Ino(0), Lost::Metadata, (0, 0), gap);
     }
     mend.claim_trusted();

@@ -1,12 +1,16 @@
 //! The program, run in a directory of its own.
 
+#![allow(dead_code, reason = "each test uses some of it")]
 #![allow(
     clippy::unwrap_used,
     reason = "what fails here fails the test that asked for it"
 )]
 
+use std::fs::File;
 use std::path::Path;
 use std::process::{Command, Output};
+
+use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 
 /// A directory that goes with the test; images are looked for in it.
 pub struct Place(tempfile::TempDir);
@@ -43,4 +47,14 @@ impl Place {
 /// What it wrote to standard error.
 pub fn told(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+/// A terminal, and the keyboard of it.
+pub fn terminal() -> (File, File) {
+    let keyboard = File::from(openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap());
+    grantpt(&keyboard).unwrap();
+    unlockpt(&keyboard).unwrap();
+    let name = ptsname(&keyboard, Vec::new()).unwrap();
+    let terminal = File::open(Path::new(name.to_str().unwrap())).unwrap();
+    (keyboard, terminal)
 }

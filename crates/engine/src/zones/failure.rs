@@ -96,6 +96,13 @@ impl Zones {
             .all(|entry| entry.failure == Some(ZoneFailure::Offline))
     }
 
+    /// Whether a zone itself cannot be read any more; another copy may be left.
+    pub(crate) fn is_offline(&self, zone: ZoneId) -> bool {
+        let table = self.lock();
+        let entry = table.entries.get(zone.0 as usize);
+        entry.is_some_and(|entry| entry.failure == Some(ZoneFailure::Offline))
+    }
+
     fn note_failure(&self, media: &Media, zone: ZoneId, failure: ZoneFailure) {
         let mut table = self.lock();
         let Some(entry) = table.entries.get_mut(zone.0 as usize) else {

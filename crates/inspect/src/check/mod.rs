@@ -16,6 +16,7 @@ mod repair;
 mod summaries;
 mod zones;
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::ops::ControlFlow;
 
@@ -144,6 +145,8 @@ pub struct Report {
     pub findings: Vec<Finding>,
     /// Findings there were.
     pub findings_total: u64,
+    /// The numbers of all findings, those not kept included.
+    pub numbers: BTreeSet<u16>,
     /// The worst of all findings.
     pub worst: Option<Severity>,
     /// What would put right what can be decided.
@@ -191,12 +194,14 @@ pub fn check(
     } else {
         Repairs::default()
     };
+    let numbers = findings.numbers();
     let (list, findings_total, worst) = findings.into_parts();
     Ok(Report {
         volume: inspector.volume(),
         counts,
         findings: list,
         findings_total,
+        numbers,
         worst,
         repairs,
     })

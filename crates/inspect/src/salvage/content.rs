@@ -214,10 +214,16 @@ impl<'d> Content<'_, 'd> {
         &self.strays
     }
 
-    /// Records of the journal that could not be applied.
-    #[must_use]
-    pub fn records_bad(&self) -> u64 {
-        self.records_bad
+    /// What of the volume is lost as a whole, for people: as [`Rebuilt::gaps`], and records of the
+    /// journal that could not be applied.
+    pub fn gaps(&self) -> impl Iterator<Item = String> {
+        let bad = (self.records_bad > 0).then(|| {
+            format!(
+                "{} records of the journal could not be applied",
+                self.records_bad
+            )
+        });
+        self.rebuilt.gaps().chain(bad)
     }
 
     /// Reads blocks of file data; those that cannot be read or fail their checksum are left out.

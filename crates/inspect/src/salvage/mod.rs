@@ -33,10 +33,10 @@ pub use summaries::StrayBlock;
 
 use crate::checkpoint::{self, Checkpoint};
 use crate::error::{InspectError, Result};
-use crate::finding::{Finding, Findings, LOG_GAP, LOG_ZONE};
+use crate::finding::{Finding, Findings, LOG_GAP, LOG_RECORD, LOG_ZONE};
 use crate::replay::{self, Journal};
 use crate::tree::Base;
-use crate::volume::{Inspector, ZoneHeaderFields};
+use crate::volume::{Inspector, ZoneHeaderFields, ZoneUse};
 use audit::audit;
 use forest::{Forest, Grower, Instead, LostRange};
 use scan::Scan;
@@ -151,9 +151,7 @@ pub fn rebuild<'d>(
         progress(Stage::Pages, done, total);
     });
     let log = from_log(&inspector, &scan, &mut findings);
-    let journal_broken = [&LOG_GAP, &LOG_ZONE]
-        .iter()
-        .any(|rule| findings.has(rule.number));
+    let journal_broken = findings.has(&LOG_GAP) || findings.has(&LOG_ZONE);
     // Where the log is whole its footer is the newest, and the journal leads on from it.
     let pages = if log.is_some() && !journal_broken {
         None
@@ -197,6 +195,13 @@ pub fn rebuild<'d>(
             "pages up to checkpoint {newest} are there, but not enough for a tree: checkpoint \
              {number} is taken"
         ));
+    }
+    if source == Source::Log {
+        for zone in lost_of_log(&inspector, &checkpoint) {
+            notes.push(format!(
+                "zone {zone} cannot be read: it may have held the end of the journal"
+            ));
+        }
     }
     let readable = |(id, entry): (usize, &MatEntry)| {
         let reached = forest.reached.get(id).copied().unwrap_or(false);
@@ -328,7 +333,8 @@ impl<'d> Rebuilt<'d> {
         self.pages_lost
     }
 
-    /// Ranges of the tree that are lost, or older than the rest, for people.
+    /// Ranges of the tree that are lost, or older than the rest, and changes that the log held and are
+    /// lost with it, for people.
     pub fn gaps(&self) -> impl Iterator<Item = String> {
         let lost = self.lost.iter().map(|lost| {
             let to = lost.high.map_or("the end".to_owned(), |high| {
@@ -345,8 +351,57 @@ impl<'d> Rebuilt<'d> {
                 ),
             }
         });
-        self.notes.iter().cloned().chain(lost)
+        let notes = self.notes.iter().cloned();
+        notes.chain(self.journal_gaps()).chain(lost)
     }
+
+    /// What was acknowledged and is not in the state that was found, as far as the log tells. One that
+    /// is lost tells nothing: then there may be something or not.
+    fn journal_gaps(&self) -> Vec<String> {
+        if self.source == Source::Pages {
+            let number = self.checkpoint();
+            return vec![format!(
+                "the log leads to no state: what was changed after checkpoint {number}, if anything, \
+                 is missing"
+            )];
+        }
+        if let Some((first, last)) = self.inspector.journal.missing {
+            return vec![format!(
+                "the journal has a gap: records {first} to {last} were durable and are missing"
+            )];
+        }
+        let rules = [&LOG_RECORD, &LOG_ZONE];
+        let is_loss = |found: &&Finding| rules.iter().any(|rule| rule.number == found.number);
+        let found = self.findings.iter().filter(is_loss);
+        let told = found.map(|found| format!("{}: {}", found.place, found.message));
+        told.collect()
+    }
+}
+
+/// Zones that cannot be read and may hold journal that nothing else tells of: those of the log as of the checkpoint,
+/// from where replay starts, and those that were free then and could be taken for it.
+fn lost_of_log(inspector: &Inspector<'_>, checkpoint: &Checkpoint) -> Vec<ZoneId> {
+    let log = &inspector.log;
+    let start = log.zone_of(checkpoint.footer.replay.sequence);
+    let start = start.map_or(0, |zone| zone.sequence);
+    let media = &inspector.media;
+    let may_hold = |zone: &ZoneId| {
+        let entry = checkpoint.zit.get(zone.0 as usize);
+        let entry = entry.copied().unwrap_or_default();
+        match entry.role {
+            Role::Log => entry.sequence >= start,
+            Role::Free => media.is_offline(*zone),
+            _ => false,
+        }
+    };
+    let is_lost = |zone: &ZoneId| {
+        let used = inspector.zones.get(zone.0 as usize);
+        let partner = media.partner(*zone);
+        matches!(used, Some(ZoneUse::Damaged(_)))
+            && partner.is_none_or(|partner| inspector.header(partner).is_none())
+    };
+    let candidates = media.log_candidates();
+    candidates.filter(is_lost).filter(may_hold).collect()
 }
 
 /// What the log leads to. Chunks of the page table that are lost are made again from pages.

@@ -26,8 +26,14 @@ pub fn device() -> SimDevice {
 
 /// A device with a fresh volume.
 pub fn formatted() -> Arc<SimDevice> {
+    formatted_with(1)
+}
+
+/// With so many copies of log and metadata.
+pub fn formatted_with(copies: u32) -> Arc<SimDevice> {
     let device = Arc::new(device());
     let options = FormatOptions {
+        copies,
         uuid: std::array::from_fn(|i| i as u8),
         secret: [7; 32],
         label: "test".into(),

@@ -429,7 +429,18 @@ pub fn intact(truth: &Tree, copy: &Tree) -> (usize, usize) {
 
 /// A loss that says no more than that metadata of something is gone.
 fn unnamed(losses: &[Loss]) -> bool {
-    losses.iter().any(|loss| loss.lost == Lost::Metadata)
+    let tree = |loss: &&Loss| loss.lost == Lost::Metadata && !is_of_log(loss);
+    losses.iter().any(|loss| tree(&loss))
+}
+
+/// That changes may be missing which came after what was found.
+fn is_of_log(loss: &Loss) -> bool {
+    loss.detail.contains("the log leads to no state")
+}
+
+/// All that is told is that nothing is known of what the log held.
+pub fn assert_log_alone_lost(losses: &[Loss]) {
+    assert!(losses.len() == 1 && is_of_log(&losses[0]), "{losses:#?}");
 }
 
 /// What differs is told of. A directory's size and links follow from its names, each of which is
