@@ -41,6 +41,9 @@ pub struct SimConfig {
     /// Seed of the order of completions, of the extent of failed writes, and of the sampling of
     /// snapshots.
     pub seed: u64,
+    /// A power cut can tear a block: where write pointers are proof it counts as written then, and ends in zeros, as if the
+    /// rest of it had been padded since.
+    pub tears_blocks: bool,
     /// How long commands take in virtual time; `None` is no time at all, and no clock.
     pub timing: Option<Timing>,
 }
@@ -67,6 +70,7 @@ impl SimConfig {
             completions: Completions::AtSubmit,
             history: History::Kept,
             seed: 0,
+            tears_blocks: false,
             timing: None,
         }
     }

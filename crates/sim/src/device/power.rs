@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use persimmon_device::{BLOCK_SIZE, Buffer, Command, ZoneId};
+use persimmon_device::{BLOCK_SIZE, Buffer, BufferMut, Command, ZoneId};
 
 use super::choices::Choices;
 use super::config::SimConfig;
@@ -146,7 +146,11 @@ impl Snapshot {
         let mut left = choices.choose(steps + 1);
         cut.lost |= left < steps;
         cut.kept |= left > 0;
+        let mut next_block = None;
         for change in &changes {
+            if left < change.steps() {
+                next_block = block_of(change, left);
+            }
             if left == 0 {
                 break;
             }
@@ -155,6 +159,24 @@ impl Snapshot {
             cut.reset |= matches!(change, Change::Reset { .. });
             zone_now.apply(change, survives);
             left -= survives;
+        }
+        if let Some(next) = next_block
+            && self.config.tears_blocks
+            && zone::is_proof(&self.config, zone_now.kind)
+            && choices.choose(4) == 0
+        {
+            // Opened again, the drive would have had the rest of it padded.
+            let torn_at = SECTOR_BYTES * (1 + choices.choose(7) as usize);
+            let mut padded = BufferMut::zeroed(1);
+            if let (Some(to), Some(from)) = (padded.get_mut(..torn_at), next.get(..torn_at)) {
+                to.copy_from_slice(from);
+            }
+            let change = Change::Write {
+                block: zone_now.write_pointer,
+                data: [padded.freeze()].into(),
+            };
+            zone_now.apply(&change, 1);
+            cut.torn = true;
         }
         if !zone::is_proof(&self.config, zone_now.kind) {
             cut.scattered = true;
@@ -225,6 +247,21 @@ impl std::fmt::Display for Snapshot {
         }
         write!(f, "]")
     }
+}
+
+/// The block that a change writes after its first `done`.
+fn block_of(change: &Change, done: u32) -> Option<Buffer> {
+    let Change::Write { data, .. } = change else {
+        return None;
+    };
+    let mut left = done;
+    for buffer in data.iter() {
+        if left < buffer.blocks() {
+            return Some(buffer.slice(left as usize..left as usize + 1));
+        }
+        left -= buffer.blocks();
+    }
+    None
 }
 
 /// Lets any part of a change reach the medium.

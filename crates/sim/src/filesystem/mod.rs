@@ -129,8 +129,9 @@ fn excuses(device: &SimDevice) -> Vec<&'static Rule> {
     // A failing write, or a power cut where write pointers prove nothing, can leave a pair that the
     // log was about to go on in with one of its two headers.
     let mut excused = vec![&ZONE_COPY];
-    let geometry = &device.config().geometry;
-    if !geometry.write_pointer_is_proof || geometry.conventional_zones > 0 {
+    let config = device.config();
+    let geometry = &config.geometry;
+    if !geometry.write_pointer_is_proof || geometry.conventional_zones > 0 || config.tears_blocks {
         // A power cut can tear a summary, which is a hint.
         excused.push(&DATA_SUMMARY);
     }

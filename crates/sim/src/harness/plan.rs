@@ -302,6 +302,7 @@ impl Plan {
             22 => self.config.geometry.zone_count = rng.random_range(62_000..66_000),
             _ => {}
         }
+        self.config.tears_blocks = self.seed.is_multiple_of(2);
         self.lay_conventional_zones();
         self.lay_metadata_zones();
         self.failing_percent = 5;
