@@ -49,3 +49,49 @@ fn flights_over_several_zones_fit_a_volume_nearly_full() {
     }
     volume.sync().unwrap();
 }
+
+/// What was written to preallocated blocks, and then overwritten by something that compresses, came to lie in the tree, and gave its space
+/// back: on a full volume it could not be overwritten any more. And what lay there already got no space when it was preallocated.
+#[test]
+fn preallocated_blocks_keep_their_space_whatever_is_written_to_them() {
+    let device = fresh(small());
+    let volume = open(&device);
+    let [large, tiny, packed, other] = [0; 4].map(|_| create(&volume).unwrap());
+    volume.write(tiny, 0, b"short", NOW).unwrap();
+    volume.write(packed, 0, &[5; 32 * 4096], NOW).unwrap();
+    for file in [tiny, packed] {
+        volume.sync_file(file).unwrap();
+    }
+    volume.preallocate(packed, 0, 16 * 4096, true, NOW).unwrap();
+    volume.preallocate(large, 0, 32 * 4096, true, NOW).unwrap();
+    volume.preallocate(tiny, 0, 4096, true, NOW).unwrap();
+    volume.write(large, 0, &noise(1, 32 * 4096), NOW).unwrap();
+    volume.sync().unwrap();
+    for block in 0..32 {
+        volume.write(large, block * 4096, &[7; 4096], NOW).unwrap();
+        volume.sync_file(large).unwrap();
+    }
+    let mut block = 0;
+    let refused = loop {
+        match volume.write(other, block * 4096, &noise(block, 4096), NOW) {
+            Ok(_) => block += 1,
+            Err(error) => break error,
+        }
+    };
+    assert!(matches!(refused, Error::NoSpace));
+    volume.sync().unwrap();
+    let content = noise(2, 32 * 4096);
+    for (at, piece) in content.chunks(4096).enumerate() {
+        volume.write(large, at as u64 * 4096, piece, NOW).unwrap();
+        volume.sync_file(large).unwrap();
+    }
+    volume.write(tiny, 0, &noise(3, 4096), NOW).unwrap();
+    for block in 0..16 {
+        let bytes = noise(block, 4096);
+        volume.write(packed, block * 4096, &bytes, NOW).unwrap();
+    }
+    volume.sync().unwrap();
+    let mut found = vec![0; content.len()];
+    volume.read(large, 0, &mut found).unwrap();
+    assert!(found == content);
+}

@@ -71,7 +71,7 @@ pub struct Inode {
     pub sectors: u64,
     /// Device number of a device node, as `st_rdev`.
     pub rdev: u32,
-    /// Hints: [`FLAG_XATTRS`]. Other bits are 0.
+    /// Hints: [`FLAG_XATTRS`], [`FLAG_PREALLOCATED`]. Other bits are 0.
     pub flags: u32,
     /// Last access.
     pub atime: Timestamp,
@@ -92,6 +92,10 @@ const _: () = assert!(Inode::LEN == 104);
 /// Set once the inode got an extended attribute, and left set: without it nobody needs to look for
 /// one (access control lists at every create, file capabilities at every write).
 pub const FLAG_XATTRS: u32 = 1;
+
+/// Set once space was set aside for blocks of the file, and left set: what is written to them takes whole blocks, so that the
+/// space stays theirs.
+pub const FLAG_PREALLOCATED: u32 = 2;
 
 /// Largest size, bytes: what an `off_t` holds.
 pub const SIZE_MAX: u64 = i64::MAX as u64;

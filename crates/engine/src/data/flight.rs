@@ -9,6 +9,7 @@ use std::sync::{Arc, MutexGuard};
 
 use persimmon_device::{BLOCK_SIZE, Buffer};
 use persimmon_format::extent::Extent;
+use persimmon_format::inode::FLAG_PREALLOCATED;
 use persimmon_format::record::{Op, Touch};
 use persimmon_format::{Ino, Lifetime, Lsn, checksum};
 
@@ -232,12 +233,17 @@ impl Volume {
         let mut landings = Vec::new();
         let mut runs: BTreeMap<Stream, Vec<Run>> = BTreeMap::new();
         for passenger in passengers {
-            let may_ride = matches!(mode, Mode::Sync | Mode::SyncInOrder);
+            let inode = self.view::<_, Error>(|view| view.inode(passenger.ino))?;
+            let inode = inode.unwrap_or_default();
+            // What has space set aside would lose it if it came to lie in the tree.
+            let may_lie_in_tree = inode.flags & FLAG_PREALLOCATED == 0;
+            let may_ride = may_lie_in_tree && matches!(mode, Mode::Sync | Mode::SyncInOrder);
             let tail = match may_ride {
                 true => self.riding_tail(passenger)?,
                 false => None,
             };
             if tail.is_none()
+                && may_lie_in_tree
                 && let Some(inline) = inline(passenger)
                 && !self.is_preallocated(passenger.ino, 0)?
             {
@@ -254,7 +260,8 @@ impl Volume {
                 landings.extend(blocks);
                 continue;
             }
-            let told = self.told(passenger)?.and_then(Lifetime::class);
+            let told = passenger.hint.or_else(|| inode.told_lifetime());
+            let told = told.and_then(Lifetime::class);
             for (block, data) in &passenger.flying {
                 let rides = riding == Some(block + u64::from(data.blocks()) - 1);
                 let flies = data.blocks() as usize - usize::from(rides);
@@ -332,7 +339,7 @@ impl Volume {
         }
     }
 
-    /// Whether a block has space set aside, which it would lose if its content came to lie in the tree.
+    /// Whether a block has space set aside: in volumes of before files were marked for that.
     fn is_preallocated(&self, ino: Ino, block: u64) -> Result<bool> {
         if self.meta().reserved_blocks == 0 {
             return Ok(false);
@@ -340,15 +347,6 @@ impl Volume {
         let pieces = self.view::<_, Error>(|view| view.extents(ino, block, block + 1, 1))?;
         let mut pieces = pieces.iter();
         Ok(pieces.any(|piece| matches!(piece.extent, Extent::Reserved { .. })))
-    }
-
-    /// The lifetime that was told for what flies of a file.
-    fn told(&self, passenger: &Passenger) -> Result<Option<Lifetime>> {
-        if passenger.hint.is_some() {
-            return Ok(passenger.hint);
-        }
-        let inode = self.view::<_, Error>(|view| view.inode(passenger.ino))?;
-        Ok(inode.and_then(|inode| inode.told_lifetime()))
     }
 
     /// The stream for blocks of a file that nothing was told of: by what they overwrite.

@@ -3,7 +3,7 @@
 
 use persimmon_device::BLOCK_SIZE;
 use persimmon_format::extent::{Extent, FILE_BLOCKS_END, RESERVED_BLOCKS_MAX};
-use persimmon_format::inode::Timestamp;
+use persimmon_format::inode::{FLAG_PREALLOCATED, Timestamp};
 use persimmon_format::record::{Op, Touch};
 use persimmon_format::{Ino, Key, KeyKind};
 
@@ -256,18 +256,19 @@ impl Volume {
             .filter(|end| *end <= OFFSET_MAX)
             .ok_or(Error::TooLarge)?;
         let file = self.load(ino)?;
+        self.mark_preallocated(ino)?;
+        let (mut from, to) = (block_of(offset), blocks_in(end));
+        let mut looked_at = from;
         // What is staged is mapped first, so that the tree alone tells what is a hole.
         let (turn, size) = loop {
             self.commit_file(ino)?;
             let (turn, staged) = Resizing::begin(&file);
             let (dirty, size) = (staged.dirty_blocks(), staged.size.unwrap_or(0));
             drop(staged);
-            if dirty == 0 {
+            if dirty == 0 && !self.stage_anew(ino, &file, &mut looked_at, to)? {
                 break (turn, size);
             }
         };
-        let mut from = block_of(offset);
-        let to = blocks_in(end);
         while from < to {
             from = self.reserve_some(ino, from, to)?;
         }
@@ -290,6 +291,49 @@ impl Volume {
         drop(turn);
         self.files.forget_if_clean_of(ino, file);
         Ok(())
+    }
+
+    /// From now on blocks of the file are written as frames: in the tree they would take less space than is set aside for them.
+    fn mark_preallocated(&self, ino: Ino) -> Result<()> {
+        self.update::<_, Error>(Intent::Shrink, |tx| {
+            if let Some(mut inode) = tx.inode(ino)?
+                && inode.flags & FLAG_PREALLOCATED == 0
+            {
+                inode.flags |= FLAG_PREALLOCATED;
+                tx.put_inode(ino, &inode);
+            }
+            Ok(())
+        })
+    }
+
+    /// Stages some of the blocks from `from` on, before `to`, which take less than a block, that they get one. Answers whether there were
+    /// any, and how far it came. Nothing of the file is dirty, and nobody else changes it meanwhile.
+    fn stage_anew(&self, ino: Ino, file: &File, from: &mut u64, to: u64) -> Result<bool> {
+        let mut are_any = false;
+        while *from < to && !are_any {
+            let pieces = self.view::<_, Error>(|view| view.extents(ino, *from, to, EXTENTS_MAX))?;
+            for piece in &pieces {
+                if matches!(piece.extent, Extent::Frame { .. } | Extent::Reserved { .. }) {
+                    continue;
+                }
+                let content = self.read_block(ino, piece.block)?;
+                if !self.reserve(1) {
+                    return Err(self.zones.no_space());
+                }
+                let mut staged = file.lock();
+                staged.write_blocks(piece.block, &content);
+                if !std::mem::replace(&mut staged.queued, true) {
+                    self.files.enqueue(ino);
+                }
+                are_any = true;
+            }
+            let are_all = pieces.len() < EXTENTS_MAX;
+            *from = match pieces.last() {
+                Some(last) if !are_all => last.end(),
+                _ => to,
+            };
+        }
+        Ok(are_any)
     }
 
     /// Reserves the holes among the first extents of `from..to`; returns how far it came. The
