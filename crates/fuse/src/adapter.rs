@@ -138,6 +138,7 @@ fn caller(header: Header, umask: u32) -> Caller {
         pid: header.pid,
         umask,
         groups: None,
+        loses_setgid: false,
     }
 }
 

@@ -60,8 +60,10 @@ pub mod opcode {
 }
 
 /// Bytes of the fixed part of an operation. Those not named here have none, or are not taken.
-pub fn fixed_len(operation: u32) -> usize {
+/// `setxattr_ext`: the kernel agreed to a longer one of SETXATTR.
+pub fn fixed_len(operation: u32, setxattr_ext: bool) -> usize {
     match operation {
+        opcode::SETXATTR if setxattr_ext => 16,
         opcode::FORGET | opcode::MKDIR | opcode::RENAME | opcode::LINK => 8,
         opcode::OPEN | opcode::SETXATTR | opcode::GETXATTR | opcode::LISTXATTR => 8,
         opcode::ACCESS | opcode::INTERRUPT | opcode::BATCH_FORGET => 8,

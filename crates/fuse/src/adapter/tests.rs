@@ -134,7 +134,7 @@ fn requests_do_no_harm(seed: u64) {
         let header = header(&mut rng);
         let len = match rng.random_range(0..16) {
             0 => rng.random_range(0..100),
-            _ => fixed_len(header.opcode),
+            _ => fixed_len(header.opcode, true),
         };
         let mut fixed = fixed(&mut rng, len);
         if header.opcode == opcode::IOCTL
