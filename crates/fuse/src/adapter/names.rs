@@ -161,7 +161,7 @@ impl Adapter {
         let mut entries = Entries::new(call.room(size));
         self.door.run("readdir", |vfs| {
             vfs.readdir(directory, Handle::NONE, cookie, &mut |entry| {
-                more(entries.add(entry, None))
+                more(entries.add(entry))
             })
         })?;
         Ok(entries.len())
@@ -172,7 +172,7 @@ impl Adapter {
         let mut entries = Entries::new(call.room(size));
         self.door.run("readdirplus", |vfs| {
             vfs.readdirplus(directory, Handle::NONE, cookie, &mut |entry, found| {
-                more(entries.add(entry, Some(found)))
+                more(entries.add_plus(entry, found))
             })
         })?;
         Ok(entries.len())
