@@ -11,7 +11,7 @@ use anyhow::{Context, Result, ensure};
 use rustix::fs::{CWD, FileType, OFlags};
 use rustix::io::Errno;
 
-use crate::command::script;
+use crate::command::{run, script};
 use crate::posix::expect::{chmod, create, errno, mode, noise, open, refused};
 use crate::programs::tree::MAKE_TREE;
 use crate::scenario::{Ground, Scenario};
@@ -31,6 +31,12 @@ pub const SCENARIOS: &[Scenario] = &[
         run: everything_synced_comes_back_after_a_kill,
         limit_seconds: 120,
         only_persimmon: false,
+    },
+    Scenario {
+        name: "remount::what_maps_hold_is_synced_by_command",
+        run: what_maps_hold_is_synced_by_command,
+        limit_seconds: 60,
+        only_persimmon: true,
     },
     Scenario {
         name: "remount::a_read_only_mount_refuses_every_change",
@@ -127,6 +133,34 @@ fn everything_synced_comes_back_after_a_kill(ground: &Ground) -> Result<()> {
             .equals(&due)
             .with_context(|| format!("kill {round}"))?;
     }
+    volume.unmount()?;
+    volume.fsck()?;
+    volume.destroy()
+}
+
+/// `persimmon sync` said that everything was durable while the kernel held what had been stored
+/// through a shared map: only the daemon was asked, and it had not heard of that yet.
+fn what_maps_hold_is_synced_by_command(ground: &Ground) -> Result<()> {
+    let mut volume = ground.volume("mapped", 256 << 20, &[])?;
+    volume.mount_foreground(&["commit=3600"])?;
+    let bytes = 4 << 20;
+    let file = create(volume.dir.join("f"), OFlags::CREATE | OFlags::RDWR, 0o644)?;
+    rustix::fs::ftruncate(&file, bytes as u64)?;
+    rustix::fs::fsync(&file)?;
+    let map = sys::Map::new(&file, bytes, true)?;
+    for at in (0..bytes).step_by(4096) {
+        map.set(at, 7);
+    }
+    let mut sync = volume.tool("sync");
+    run(sync.arg(&volume.dir))?;
+    // Nothing may come after the question.
+    volume.kill_daemon()?;
+    drop((map, file));
+    volume.detach()?;
+    volume.mount_foreground(&[])?;
+    let found = std::fs::read(volume.dir.join("f"))?;
+    let lost = found.iter().step_by(4096).filter(|byte| **byte != 7);
+    ensure!(lost.count() == 0, "pages were lost");
     volume.unmount()?;
     volume.fsck()?;
     volume.destroy()
