@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use persimmon_sim::{SimConfig, SimDevice};
-use persimmon_vfs::{Handle, OpenFlags, Options, ROOT, RenameMode, Result, WriteFlags};
+use persimmon_vfs::{Allocate, Handle, OpenFlags, Options, ROOT, RenameMode, Result, WriteFlags};
 
 use crate::fixture::{Fixture, READ_WRITE};
 
@@ -102,6 +102,30 @@ fn truncate_write_and_close_is_complete_once_something_later_is_there() {
             }
         },
     );
+}
+
+/// `fallocate` and punching through a descriptor opened with O_SYNC or O_DSYNC were answered from
+/// memory, where a write through it is durable, and ext4 and XFS make these so too.
+#[test]
+fn allocating_through_a_synchronous_handle_is_durable() {
+    let fs = Fixture::default();
+    let ino = fs.file("f", &[7; 20_000]);
+    fs.vfs.sync().unwrap();
+    for (sync, size) in [(false, 30_000), (true, 50_000)] {
+        let flags = OpenFlags {
+            sync,
+            data_sync: !sync,
+            ..READ_WRITE
+        };
+        let handle = fs.vfs.open(ino, flags).unwrap();
+        let reserve = Allocate::Reserve { keep_size: false };
+        fs.vfs.fallocate(ino, handle, 0, size, reserve).unwrap();
+        fs.vfs.release(ino, handle).unwrap();
+        let device = Arc::new(fs.device.persisted(1));
+        let (volume, _) =
+            persimmon_engine::Volume::open(device, persimmon_engine::Options::default()).unwrap();
+        assert_eq!(volume.attr(ino).unwrap().unwrap().size, size);
+    }
 }
 
 /// fsync of a new file makes its name durable, and the names above it.
