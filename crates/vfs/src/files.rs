@@ -161,9 +161,9 @@ impl Vfs {
         self.watch(self.volume.truncate(ino, size, self.now()))?;
         if let Some(node) = node {
             node.accessed.store(false, Ordering::Relaxed);
-            if size == 0 {
-                node.truncated.store(true, Ordering::Relaxed);
-            }
+        }
+        if size == 0 {
+            self.nodes.emptied(ino);
         }
         Ok(())
     }

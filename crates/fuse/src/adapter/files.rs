@@ -39,7 +39,8 @@ impl Adapter {
             }
             Ok(file)
         })?;
-        call.answer(&protocol::opened(file.0, opened(flags.truncate)))
+        let emptied = self.door.vfs.needs_flush(file);
+        call.answer(&protocol::opened(file.0, opened(emptied)))
     }
 
     pub(super) fn read(&self, call: &mut Call<'_>) -> Answer {

@@ -12,9 +12,10 @@ const FOPEN_KEEP_CACHE: u32 = 1 << 1;
 const FOPEN_NOFLUSH: u32 = 1 << 5;
 
 /// A close is worth a message only where the file was emptied first: then its new content enters
-/// the history before `close` returns.
-pub(super) fn opened(truncated: bool) -> u32 {
-    if truncated {
+/// the history before `close` returns. Of one that is emptied later, by `ftruncate`, it does so when
+/// the file is released, a moment after: all closes would have to wait for an answer otherwise.
+pub(super) fn opened(emptied: bool) -> u32 {
+    if emptied {
         FOPEN_KEEP_CACHE
     } else {
         FOPEN_KEEP_CACHE | FOPEN_NOFLUSH

@@ -3,7 +3,9 @@
 use std::sync::Arc;
 
 use persimmon_sim::{SimConfig, SimDevice};
-use persimmon_vfs::{Allocate, Handle, OpenFlags, Options, ROOT, RenameMode, Result, WriteFlags};
+use persimmon_vfs::{
+    Allocate, Handle, OpenFlags, Options, ROOT, RenameMode, Result, SetAttr, WriteFlags,
+};
 
 use crate::fixture::{Fixture, READ_WRITE};
 
@@ -95,6 +97,49 @@ fn truncate_write_and_close_is_complete_once_something_later_is_there() {
             fs.vfs.release(ino, handle)?;
             fs.vfs.mkdir(&fs.root, ROOT, b"later", 0o755)?;
             fs.vfs.fsyncdir(ROOT, Handle::NONE)
+        },
+        |fs, ()| {
+            if fs.exists("later") {
+                assert_eq!(fs.content(fs.ino("f")), new);
+            }
+        },
+    );
+}
+
+/// A file emptied by its name, while nobody had it open, then opened, written and closed, as shells
+/// and editors do after `truncate -s 0`: nobody remembered that it had been emptied, so its content
+/// did not enter the history at the close, and something later could be there without it.
+#[test]
+fn emptied_by_name_then_written_and_closed_is_complete_once_something_later_is_there() {
+    let new = vec![2; 20_000];
+    at_every_cut(
+        |fs| {
+            fs.file("f", &[1; 30_000]);
+        },
+        |fs, _: &mut ()| {
+            let ino = fs.ino("f");
+            let empty = SetAttr {
+                size: Some(0),
+                ..SetAttr::default()
+            };
+            fs.vfs.setattr(ino, Handle::NONE, &empty)?;
+            // A reader changes nothing about that.
+            let reader = OpenFlags {
+                read: true,
+                ..OpenFlags::default()
+            };
+            let handle = fs.vfs.open(ino, reader)?;
+            assert!(!fs.vfs.needs_flush(handle));
+            fs.vfs.release(ino, handle)?;
+            let handle = fs.vfs.open(ino, READ_WRITE)?;
+            assert!(fs.vfs.needs_flush(handle));
+            fs.vfs.write(ino, handle, 0, &new, WriteFlags::default())?;
+            fs.vfs.release(ino, handle)?;
+            fs.vfs.mkdir(&fs.root, ROOT, b"later", 0o755)?;
+            fs.vfs.fsyncdir(ROOT, Handle::NONE)?;
+            let handle = fs.vfs.open(ino, READ_WRITE)?;
+            assert!(!fs.vfs.needs_flush(handle));
+            fs.vfs.release(ino, handle)
         },
         |fs, ()| {
             if fs.exists("later") {
