@@ -61,7 +61,7 @@ impl Adapter {
         let answer = match call.header.opcode {
             opcode::LOOKUP => self.lookup(call),
             opcode::FORGET | opcode::BATCH_FORGET => {
-                self.forget(call);
+                self.forget(call, transport);
                 return Outcome::Never;
             }
             opcode::GETATTR => self.getattr(call),

@@ -9,7 +9,8 @@ mod encode;
 use bytemuck::{AnyBitPattern, bytes_of, pod_read_unaligned};
 
 pub use encode::{
-    Entries, attributes, created, entry, ioctl_done, length, negative, offset, opened, space,
+    Entries, attributes, created, entry, forget_attributes, ioctl_done, length, negative, offset,
+    opened, space,
 };
 
 /// Bytes of a request's header.

@@ -35,6 +35,9 @@ pub enum Outcome {
 pub trait Transport {
     /// To answer it from another thread.
     fn later(&self) -> Box<dyn Later>;
+
+    /// Asks the kernel whether it refers to inode `node`. True too where it does not say.
+    fn knows(&self, node: u64) -> bool;
 }
 
 /// An answer to come. Must be given, or the one who asks waits forever.

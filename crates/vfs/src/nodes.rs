@@ -202,6 +202,12 @@ impl Nodes {
         }
     }
 
+    /// The inode has no name, and stays for the kernel.
+    pub(crate) fn is_held(&self, ino: Ino) -> bool {
+        let shard = self.shard(ino);
+        shard.entries.get(&ino).is_some_and(|e| e.held)
+    }
+
     /// The kernel no longer refers to the inode. The answer says that the caller must reclaim it.
     #[must_use]
     pub(crate) fn forget(&self, ino: Ino) -> bool {

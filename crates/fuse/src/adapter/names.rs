@@ -5,6 +5,7 @@ use persimmon_vfs::{Error, Handle, Ino, Listing, RenameMode, Vfs};
 use super::{Adapter, caller, done, node, open_flags};
 use crate::capabilities::MAX_WRITE_BYTES;
 use crate::protocol::{self, Answer, Call, Entries, Errno, Fields, opcode};
+use crate::transport::Transport;
 
 /// The kernel's cache of a file always holds.
 const FOPEN_KEEP_CACHE: u32 = 1 << 1;
@@ -41,10 +42,12 @@ impl Adapter {
         call.answer(&found.map_or_else(protocol::negative, |found| protocol::entry(&found)))
     }
 
-    /// Not counted: the kernel forgets an inode in one go, and an unlinked one cannot be looked
-    /// up again.
-    pub(super) fn forget(&self, call: &Call<'_>) {
-        let forgotten = forgotten(call);
+    /// Not counted: the kernel forgets an inode in one go, and one without a name cannot be looked
+    /// up again. But it may have been looked up and unlinked since this was sent, for what the kernel
+    /// forgets comes late; so it is asked, where something is about to be freed.
+    pub(super) fn forget(&self, call: &Call<'_>, transport: &dyn Transport) {
+        let mut forgotten = forgotten(call);
+        forgotten.retain(|ino| self.door.vfs.is_held(*ino) && !transport.knows(ino.0));
         // An inode that cannot be freed now is freed at the next mount.
         let _ = self.door.run("forget", |vfs| {
             vfs.forget_all(&forgotten);

@@ -49,6 +49,10 @@ impl Transport for Dropped {
     fn later(&self) -> Box<dyn Later> {
         Box::new(Dropped)
     }
+
+    fn knows(&self, _node: u64) -> bool {
+        false
+    }
 }
 
 impl Later for Dropped {
@@ -202,6 +206,57 @@ fn set(which: u32, size: u32, mode: u32) -> Vec<u8> {
     let mut fixed = [0; 22];
     (fixed[0], fixed[4], fixed[17]) = (which, size, mode);
     words(&fixed)
+}
+
+/// A kernel that refers to inodes, or does not.
+struct Kernel {
+    refers: bool,
+}
+
+impl Transport for Kernel {
+    fn later(&self) -> Box<dyn Later> {
+        Box::new(Dropped)
+    }
+
+    fn knows(&self, _node: u64) -> bool {
+        self.refers
+    }
+}
+
+/// What the kernel forgets comes late, through rings above all. A directory that had been evicted
+/// was looked up again and became somebody's current one, then another process removed it; the old
+/// message, read after that, freed it under the one whose current directory it was.
+#[test]
+fn what_is_forgotten_late_frees_nothing_that_is_in_use() {
+    let device = Arc::new(SimDevice::new(SimConfig::new(64, 256).fast()));
+    Volume::format(Arc::clone(&device) as _, &FormatOptions::default()).unwrap();
+    let mut door = open(&device);
+    let held = Options {
+        hold_until_forget: true,
+        ..Options::default()
+    };
+    let volume = Arc::clone(door.vfs.volume());
+    door.vfs = Arc::new(Vfs::new(volume, Arc::new(NoClock), held));
+    let adapter = Adapter::new(door.clone(), Arc::new(Nothing), &MountOptions::default()).unwrap();
+    let made = door.vfs.mkdir(&Caller::root(), ROOT, b"d", 0o755).unwrap();
+    let forget = |refers: bool| {
+        let header = Header {
+            opcode: opcode::FORGET,
+            unique: 1,
+            node: made.ino.0,
+            uid: 0,
+            gid: 0,
+            pid: 0,
+        };
+        let mut body = [0; 0];
+        let mut call = Call::new(header, &[0; 8], &mut body, 0);
+        adapter.serve(&mut call, &Kernel { refers });
+    };
+    door.vfs.rmdir(ROOT, b"d").unwrap();
+    forget(true);
+    assert_eq!(door.vfs.getattr(made.ino).unwrap().nlink, 0);
+    forget(false);
+    assert!(door.vfs.getattr(made.ino).is_err());
 }
 
 /// With `-o sync` only data and names were durable when a call returned: what `chmod`, `truncate`,

@@ -5,6 +5,8 @@ use std::time::Duration;
 use bytemuck::bytes_of;
 use persimmon_vfs::{Attr, Entry, FileKind, StatFs};
 
+use super::ANSWER_HEADER_LEN;
+
 const ATTRIBUTES_LEN: usize = 88;
 /// Bytes of an inode's number, generation and attributes.
 const ENTRY_LEN: usize = 40 + ATTRIBUTES_LEN;
@@ -129,6 +131,19 @@ pub fn space(space: &StatFs) -> [u8; 80] {
 /// The result of an ioctl that the daemon has done; its output follows.
 pub fn ioctl_done() -> [u8; 16] {
     [0; 16]
+}
+
+/// Tells the kernel, unasked, that what it remembers of the attributes of an inode is not true any
+/// more. `ENOENT` if it does not refer to it.
+pub fn forget_attributes(node: u64) -> [u8; ANSWER_HEADER_LEN + 24] {
+    const NOTIFY_INVAL_INODE: u32 = 2;
+    // Before the start of the file: its content stays in the cache.
+    let offset = -1i64;
+    let mut filled = Filled::new();
+    filled.u32((ANSWER_HEADER_LEN + 24) as u32);
+    filled.u32(NOTIFY_INVAL_INODE).u64(0);
+    filled.u64(node).bytes(bytes_of(&offset)).u64(0);
+    filled.bytes
 }
 
 /// A listing that fills up.

@@ -14,7 +14,7 @@ use tracing::debug;
 use super::{Connection, Later, Outcome, Transport};
 use crate::adapter::Adapter;
 use crate::capabilities::{Agreed, MAX_WRITE_BYTES};
-use crate::protocol::{Call, Errno, HEADER_LEN, Header, MALFORMED, fixed_len};
+use crate::protocol::{self, Call, Errno, HEADER_LEN, Header, MALFORMED, fixed_len};
 
 /// The largest request, and more.
 const BUFFER_BYTES: usize = MAX_WRITE_BYTES as usize + (64 << 10);
@@ -48,6 +48,14 @@ impl Transport for Device {
             device: Arc::clone(&self.device),
             unique: self.unique,
         })
+    }
+
+    /// By having it forget the attributes, which finds the inode or says that there is none. One
+    /// that it is about to let go of it waits for.
+    fn knows(&self, node: u64) -> bool {
+        let message = protocol::forget_attributes(node);
+        let told = rustix::io::write(&self.device, &message);
+        told != Err(SystemErrno::NOENT)
     }
 }
 
