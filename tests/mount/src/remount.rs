@@ -75,6 +75,12 @@ pub const SCENARIOS: &[Scenario] = &[
         only_persimmon: true,
     },
     Scenario {
+        name: "remount::a_removed_directory_stays_while_it_is_somebodys_current_one",
+        run: a_removed_directory_stays_while_it_is_somebodys_current_one,
+        limit_seconds: 60,
+        only_persimmon: true,
+    },
+    Scenario {
         name: "remount::sigterm_unmounts_cleanly",
         run: sigterm_unmounts_cleanly,
         limit_seconds: 90,
@@ -375,6 +381,41 @@ fn a_page_is_filled_up_through_a_descriptor_that_only_writes(ground: &Ground) ->
     volume.unmount()?;
     volume.mount(&[])?;
     ensure!(std::fs::read(&path)? == due, "content after all");
+    volume.unmount()?;
+    volume.fsck()?;
+    volume.destroy()
+}
+
+/// A directory that the kernel had evicted was freed under the one whose current directory it had
+/// become since, once it was removed: that it had been evicted was heard of late. With rings that
+/// happened nearly each time, where much is evicted at once.
+fn a_removed_directory_stays_while_it_is_somebodys_current_one(ground: &Ground) -> Result<()> {
+    let mut volume = ground.volume("evicted", 256 << 20, &[])?;
+    volume.mount(&[])?;
+    let evict = || std::fs::write("/proc/sys/vm/drop_caches", "2\n");
+    let others: Vec<_> = (0..100).map(|i| volume.dir.join(format!("f{i}"))).collect();
+    for other in &others {
+        std::fs::write(other, b"")?;
+    }
+    let dir = volume.dir.join("d");
+    for round in 0..20 {
+        std::fs::create_dir(&dir)?;
+        for other in &others {
+            std::fs::metadata(other)?;
+        }
+        evict()?;
+        sys::in_directory(&dir, || {
+            std::fs::remove_dir(&dir)?;
+            std::thread::sleep(Duration::from_millis(20));
+            let listed = open(".", OFlags::RDONLY)?;
+            ensure!(rustix::fs::fstat(&listed)?.st_nlink == 0);
+            refused(
+                rustix::fs::getxattr(".", "user.x", &mut [0u8; 8][..]),
+                Errno::NODATA,
+            )
+        })
+        .with_context(|| format!("round {round}"))?;
+    }
     volume.unmount()?;
     volume.fsck()?;
     volume.destroy()
