@@ -1,7 +1,9 @@
 //! `persimmon sync`: makes everything on a mounted volume durable. The kernel does not tell FUSE
 //! filesystems of sync(2) and syncfs(2), so there has to be another way.
 
-use anyhow::{Result, bail};
+use std::fs::File;
+
+use anyhow::{Context, Result, bail};
 use clap::Args;
 use serde::{Deserialize, Serialize};
 
@@ -33,6 +35,10 @@ impl Sync {
                 self.target
             );
         };
+        // What the kernel still holds back (shared maps, `-o writeback_cache`) has to come first.
+        File::open(&dir)
+            .and_then(|dir| Ok(rustix::fs::syncfs(dir)?))
+            .with_context(|| format!("syncfs of {}", dir.display()))?;
         let synced: Synced = live::ask_for_work(&dir, "sync")?;
         if self.json {
             output::json(&synced)?;

@@ -33,7 +33,9 @@ pub struct Adapter {
     syncs: Workers,
     /// The same of commands.
     controls: Workers,
-    /// Changes to directories are durable before they are answered.
+    /// Changes to files, and of attributes, are durable before they are answered.
+    sync: bool,
+    /// Changes to directories are.
     dirsync: bool,
 }
 
@@ -49,16 +51,17 @@ impl Adapter {
             live,
             syncs: Workers::start("sync", SYNC_THREADS)?,
             controls: Workers::start("control", CONTROL_THREADS)?,
+            sync: options.sync,
             dirsync: options.dirsync,
         })
     }
 
     /// Does what a request asks for.
     pub fn serve(&self, call: &mut Call<'_>, transport: &dyn Transport) -> Outcome {
-        Outcome::Now(match call.header.opcode {
+        let answer = match call.header.opcode {
             opcode::LOOKUP => self.lookup(call),
             opcode::FORGET | opcode::BATCH_FORGET => {
-                self.forget(call);
+                self.forget(call, transport);
                 return Outcome::Never;
             }
             opcode::GETATTR => self.getattr(call),
@@ -97,7 +100,8 @@ impl Adapter {
             opcode::COPY_FILE_RANGE => self.copy_file_range(call),
             opcode::DESTROY => Ok(0),
             _ => Err(UNKNOWN),
-        })
+        };
+        Outcome::Now(answer.and_then(|len| self.settle_changed(call).map(|()| len)))
     }
 
     /// Whether unlinked files may be freed a little later: nobody needs their space yet.
@@ -113,6 +117,26 @@ impl Adapter {
             return Ok(());
         }
         vfs.kill_privileges(ino, file)
+    }
+
+    /// With `sync`, makes durable what a request has changed but for names, which are settled with
+    /// their directory, and written data, which the kernel syncs itself.
+    fn settle_changed(&self, call: &Call<'_>) -> std::result::Result<(), Errno> {
+        let changed = match call.header.opcode {
+            opcode::SETATTR | opcode::SETXATTR | opcode::REMOVEXATTR => node(call),
+            opcode::FALLOCATE => node(call),
+            opcode::COPY_FILE_RANGE => files::copied_to(call)?,
+            _ => return Ok(()),
+        };
+        self.door.run("sync", |_| self.settle_file(changed))
+    }
+
+    /// With `sync`, makes a file or directory durable.
+    fn settle_file(&self, changed: Ino) -> Result<()> {
+        if self.sync {
+            self.door.vfs.fsync(changed, Handle::NONE, false)?;
+        }
+        Ok(())
     }
 
     /// With `dirsync`, makes a change of the directory `parent` durable.
@@ -138,6 +162,7 @@ fn caller(header: Header, umask: u32) -> Caller {
         pid: header.pid,
         umask,
         groups: None,
+        loses_setgid: false,
     }
 }
 

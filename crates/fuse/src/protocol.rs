@@ -9,7 +9,8 @@ mod encode;
 use bytemuck::{AnyBitPattern, bytes_of, pod_read_unaligned};
 
 pub use encode::{
-    Entries, attributes, created, entry, ioctl_done, length, negative, offset, opened, space,
+    Entries, attributes, created, entry, forget_attributes, ioctl_done, length, negative, offset,
+    opened, space,
 };
 
 /// Bytes of a request's header.
@@ -60,8 +61,10 @@ pub mod opcode {
 }
 
 /// Bytes of the fixed part of an operation. Those not named here have none, or are not taken.
-pub fn fixed_len(operation: u32) -> usize {
+/// `setxattr_ext`: the kernel agreed to a longer one of SETXATTR.
+pub fn fixed_len(operation: u32, setxattr_ext: bool) -> usize {
     match operation {
+        opcode::SETXATTR if setxattr_ext => 16,
         opcode::FORGET | opcode::MKDIR | opcode::RENAME | opcode::LINK => 8,
         opcode::OPEN | opcode::SETXATTR | opcode::GETXATTR | opcode::LISTXATTR => 8,
         opcode::ACCESS | opcode::INTERRUPT | opcode::BATCH_FORGET => 8,

@@ -5,9 +5,9 @@ use std::mem::ManuallyDrop;
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
+use std::sync::{Arc, OnceLock};
 use std::thread;
 use std::time::{Duration, Instant};
 use std::{fs, io};
@@ -20,7 +20,7 @@ use tracing::{info, warn};
 
 use crate::adapter::Adapter;
 use crate::answer::Door;
-use crate::capabilities;
+use crate::capabilities::{self, Agreed};
 use crate::latency::Latencies;
 use crate::live::Live;
 use crate::mounts;
@@ -133,9 +133,9 @@ pub fn mount(
     let handshake = Handshake {
         writeback_cache: options.writeback_cache,
         wants_rings: wants_rings(options.io_uring).map_err(refused)?,
-        rings: Arc::default(),
+        agreed: Arc::default(),
     };
-    let rings = Arc::clone(&handshake.rings);
+    let agreed = Arc::clone(&handshake.agreed);
     let below = Place::new(dir.clone());
     // What failed after it was mounted leaves a dead mount behind.
     let detach = || {
@@ -148,12 +148,13 @@ pub fn mount(
     // Dropped, it would unmount once more whatever is then mounted at the directory (fuser 0.18
     // takes the poll error of a connection that has ended for the sign of one that is alive).
     let session = ManuallyDrop::new(session);
-    let served = Connection::new(session.as_fd(), adapter, Connected(sender.clone())).and_then(
-        |connection| match rings.load(Ordering::Acquire) {
-            true => transport::serve_rings(&connection),
-            false => transport::serve_device(&connection, options.threads),
-        },
-    );
+    let agreed = agreed.get().copied().unwrap_or_default();
+    let connected = Connected(sender.clone());
+    let connection = Connection::new(session.as_fd(), adapter, agreed, connected);
+    let served = connection.and_then(|connection| match agreed.rings {
+        true => transport::serve_rings(&connection),
+        false => transport::serve_device(&connection, options.threads),
+    });
     served.map_err(refused).inspect_err(|_| detach())?;
     let place = Place::new(dir);
     place.set_read_ahead();
@@ -232,14 +233,15 @@ impl Mount {
 struct Handshake {
     writeback_cache: bool,
     wants_rings: bool,
-    /// Set if requests will come through rings.
-    rings: Arc<AtomicBool>,
+    /// What it came to.
+    agreed: Arc<OnceLock<Agreed>>,
 }
 
 impl Filesystem for Handshake {
     fn init(&mut self, _request: &Request, config: &mut KernelConfig) -> io::Result<()> {
-        let rings = capabilities::negotiate(config, self.writeback_cache, self.wants_rings);
-        self.rings.store(rings, Ordering::Release);
+        let agreed = capabilities::negotiate(config, self.writeback_cache, self.wants_rings);
+        // The kernel shakes hands once.
+        let _ = self.agreed.set(agreed);
         Ok(())
     }
 }

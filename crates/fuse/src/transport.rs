@@ -15,6 +15,7 @@ use std::thread;
 use tracing::error;
 
 use crate::adapter::Adapter;
+use crate::capabilities::Agreed;
 use crate::protocol::{Answer, Errno};
 use crate::session::Event;
 
@@ -34,6 +35,9 @@ pub enum Outcome {
 pub trait Transport {
     /// To answer it from another thread.
     fn later(&self) -> Box<dyn Later>;
+
+    /// Asks the kernel whether it refers to inode `node`. True too where it does not say.
+    fn knows(&self, node: u64) -> bool;
 }
 
 /// An answer to come. Must be given, or the one who asks waits forever.
@@ -55,19 +59,22 @@ impl Drop for Connected {
 pub struct Connection {
     device: OwnedFd,
     adapter: Adapter,
+    agreed: Agreed,
     connected: Connected,
 }
 
 impl Connection {
-    /// `device` is an open `/dev/fuse` whose handshake is done.
+    /// `device` is an open `/dev/fuse` whose handshake is done and came to `agreed`.
     pub fn new(
         device: BorrowedFd<'_>,
         adapter: Adapter,
+        agreed: Agreed,
         connected: Connected,
     ) -> io::Result<Arc<Connection>> {
         Ok(Arc::new(Connection {
             device: device.try_clone_to_owned()?,
             adapter,
+            agreed,
             connected,
         }))
     }
@@ -106,7 +113,7 @@ pub fn serve_device(connection: &Arc<Connection>, count: usize) -> io::Result<()
             _ => device::clone(connection.device.as_fd())?,
         };
         start(format!("fuse-{number}"), connection, |connection| {
-            device::run(own, &connection.adapter, false)
+            device::run(own, connection, false)
         })?;
     }
     Ok(())
@@ -121,7 +128,7 @@ pub fn serve_device(connection: &Arc<Connection>, count: usize) -> io::Result<()
 pub fn serve_rings(connection: &Arc<Connection>) -> io::Result<()> {
     let own = connection.device.as_fd().try_clone_to_owned()?;
     start("fuse-device".into(), connection, |connection| {
-        device::run(own, &connection.adapter, true)
+        device::run(own, connection, true)
     })?;
     ring::start(connection)
 }

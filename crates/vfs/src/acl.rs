@@ -338,7 +338,8 @@ pub(crate) fn prepare(
         return Ok(Stored::Dropped);
     };
     inode.mode = inode.mode & !0o777 | list.mode();
-    if !caller.is_privileged() && !caller.in_group(inode.gid) {
+    let outsider = !caller.is_privileged() && !caller.in_group(inode.gid);
+    if outsider || caller.loses_setgid {
         inode.mode &= !libc::S_ISGID;
     }
     if list.is_extended() {

@@ -60,21 +60,23 @@ impl Vfs {
         self.list(ino, handle, cookie, BATCH, |entry| Ok(each(entry)))
     }
 
-    /// As [`Vfs::readdir`], with the attributes of each entry. For `.` and `..` the attributes are
-    /// those of the directory itself and its parent; a kernel does not count them as lookups.
+    /// As [`Vfs::readdir`], with the attributes of each entry, `None` where they cannot be read:
+    /// whoever asks for them is told why. For `.` and `..` the attributes are those of the
+    /// directory itself and its parent; a kernel does not count them as lookups.
     pub fn readdirplus(
         &self,
         ino: Ino,
         handle: Handle,
         cookie: u64,
-        each: &mut dyn FnMut(&Entry<'_>, &Attr) -> Listing,
+        each: &mut dyn FnMut(&Entry<'_>, Option<&Attr>) -> Listing,
     ) -> Result<()> {
         self.list(ino, handle, cookie, BATCH_PLUS, |entry| {
             match self.getattr(entry.ino) {
-                Ok(attr) => Ok(each(entry, &attr)),
+                Ok(attr) => Ok(each(entry, Some(&attr))),
                 // Removed and freed since the entry was read.
                 Err(Error::Stale) => Ok(Listing::More),
-                Err(error) => Err(error),
+                // One page of inodes that is lost does not take the names with it.
+                Err(_) => Ok(each(entry, None)),
             }
         })
     }

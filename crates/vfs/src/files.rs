@@ -161,9 +161,9 @@ impl Vfs {
         self.watch(self.volume.truncate(ino, size, self.now()))?;
         if let Some(node) = node {
             node.accessed.store(false, Ordering::Relaxed);
-            if size == 0 {
-                node.truncated.store(true, Ordering::Relaxed);
-            }
+        }
+        if size == 0 {
+            self.nodes.emptied(ino);
         }
         Ok(())
     }
@@ -188,7 +188,7 @@ impl Vfs {
         Err(Error::ReadOnly)
     }
 
-    /// Changes how a range is backed.
+    /// Changes how a range is backed: durably, through a handle whose writes are.
     pub fn fallocate(
         &self,
         ino: Ino,
@@ -219,6 +219,9 @@ impl Vfs {
         self.watch(done)?;
         if let Some(node) = node {
             node.accessed.store(false, Ordering::Relaxed);
+        }
+        if open.is_some_and(|o| o.flags.sync || o.flags.data_sync) {
+            self.watch(self.volume.sync_file(ino))?;
         }
         Ok(())
     }

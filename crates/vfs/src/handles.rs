@@ -160,6 +160,14 @@ impl Vfs {
         }
     }
 
+    /// Whether [`Vfs::flush`] has more to do than to release locks, as far as is known when the file
+    /// is opened: it was emptied, just now or before.
+    #[must_use]
+    pub fn needs_flush(&self, handle: Handle) -> bool {
+        let open = self.handles.get(handle);
+        open.is_some_and(|open| open.flags.write && open.node.truncated.load(Ordering::Relaxed))
+    }
+
     /// At the last `close`: the handle is void. An unlinked file is reclaimed with its last handle.
     pub fn release(&self, ino: Ino, handle: Handle) -> Result<()> {
         if handle == Handle::NONE {
@@ -211,12 +219,13 @@ impl Vfs {
         }
     }
 
-    /// A file that was emptied and written anew is never seen empty after a crash once it is
-    /// closed. The mark stays while the file is open: another descriptor may still write.
+    /// The new content of a file that was emptied and written anew is in the history once it is
+    /// closed: a crash that leaves anything later leaves it too. The mark stays while the file is open: another descriptor may still write.
     fn commit_truncated(&self, open: &Open) -> Result<()> {
         let due = open.flags.write && open.node.truncated.load(Ordering::Relaxed);
         if due && !self.is_read_only() {
             self.watch(self.volume.commit_file(open.ino))?;
+            self.nodes.filled(open.ino);
         }
         Ok(())
     }

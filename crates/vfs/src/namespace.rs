@@ -121,6 +121,13 @@ impl Vfs {
         }
     }
 
+    /// Whether [`Vfs::forget`] of `ino` would do anything: it has no name, and is kept because the
+    /// kernel may refer to it.
+    #[must_use]
+    pub fn is_held(&self, ino: Ino) -> bool {
+        self.nodes.is_held(ino)
+    }
+
     /// [`Vfs::forget`] for many, which is cheaper than one by one.
     pub fn forget_all(&self, inos: &[Ino]) {
         let free: Vec<Ino> = inos

@@ -3,7 +3,7 @@
 //! An inode has an entry here while it is open, and from losing its last name until it is
 //! reclaimed. Whoever makes it both unlinked and unused reclaims it, and does so exactly once.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -14,6 +14,8 @@ use crate::lifetimes::Told;
 use crate::{Error, Result};
 
 const SHARDS: usize = 64;
+/// Inodes in a shard of which is remembered that they were emptied while nobody had them open.
+const EMPTIED_MAX: usize = 16;
 
 /// What is remembered about an open inode. All flags are shortcuts: unset, the inode is asked.
 #[derive(Debug, Default)]
@@ -76,8 +78,16 @@ impl Hasher for InoHasher {
 /// A map by inode number.
 pub(crate) type InoMap<V> = HashMap<Ino, V, BuildHasherDefault<InoHasher>>;
 
+#[derive(Default)]
+struct Shard {
+    entries: InoMap<Entry>,
+    /// Emptied by name while nobody had them open, and not written and closed since; the oldest
+    /// first. A bound, since most of them are never opened again.
+    emptied: VecDeque<Ino>,
+}
+
 pub(crate) struct Nodes {
-    shards: [Mutex<InoMap<Entry>>; SHARDS],
+    shards: [Mutex<Shard>; SHARDS],
     reclaims: AtomicU64,
 }
 
@@ -91,7 +101,7 @@ impl Default for Nodes {
 }
 
 impl Nodes {
-    fn shard(&self, ino: Ino) -> MutexGuard<'_, InoMap<Entry>> {
+    fn shard(&self, ino: Ino) -> MutexGuard<'_, Shard> {
         // The remainder is below the length.
         let shard = &self.shards[(ino.0 % SHARDS as u64) as usize];
         shard.lock().unwrap_or_else(PoisonError::into_inner)
@@ -100,29 +110,53 @@ impl Nodes {
     /// Counts one more user. Refused while the inode is being freed.
     pub(crate) fn acquire(&self, ino: Ino) -> Result<Arc<Node>> {
         let mut shard = self.shard(ino);
-        let entry = shard.entry(ino).or_default();
+        let emptied = shard.emptied.contains(&ino);
+        let entry = shard.entries.entry(ino).or_default();
         if entry.reclaiming {
             return Err(Error::Stale);
         }
         entry.opens += 1;
+        if emptied {
+            entry.node.truncated.store(true, Ordering::Relaxed);
+        }
         Ok(Arc::clone(&entry.node))
+    }
+
+    /// The inode was truncated to nothing: remembered as long as it is open, or, where it is not,
+    /// until somebody has it open.
+    pub(crate) fn emptied(&self, ino: Ino) {
+        let mut shard = self.shard(ino);
+        if let Some(entry) = shard.entries.get(&ino) {
+            entry.node.truncated.store(true, Ordering::Relaxed);
+        } else if !shard.emptied.contains(&ino) {
+            if shard.emptied.len() == EMPTIED_MAX {
+                shard.emptied.pop_front();
+            }
+            shard.emptied.push_back(ino);
+        }
+    }
+
+    /// What came after that is in the history.
+    pub(crate) fn filled(&self, ino: Ino) {
+        self.shard(ino).emptied.retain(|emptied| *emptied != ino);
     }
 
     /// The node, if the inode is open.
     pub(crate) fn get(&self, ino: Ino) -> Option<Arc<Node>> {
-        self.shard(ino).get(&ino).map(|e| Arc::clone(&e.node))
+        let shard = self.shard(ino);
+        shard.entries.get(&ino).map(|e| Arc::clone(&e.node))
     }
 
     /// Counts one user less. The answer says that the caller must reclaim the inode.
     #[must_use]
     pub(crate) fn release(&self, ino: Ino) -> bool {
         let mut shard = self.shard(ino);
-        let Some(entry) = shard.get_mut(&ino) else {
+        let Some(entry) = shard.entries.get_mut(&ino) else {
             return false;
         };
         entry.opens = entry.opens.saturating_sub(1);
         if entry.opens == 0 && !entry.unlinked {
-            shard.remove(&ino);
+            shard.entries.remove(&ino);
             return false;
         }
         entry.claim()
@@ -133,7 +167,7 @@ impl Nodes {
     #[must_use]
     pub(crate) fn unlinked(&self, ino: Ino, hold: bool) -> bool {
         let mut shard = self.shard(ino);
-        let entry = shard.entry(ino).or_default();
+        let entry = shard.entries.entry(ino).or_default();
         entry.unlinked = true;
         entry.held = hold;
         entry.linkable = false;
@@ -143,7 +177,7 @@ impl Nodes {
     /// A file was made without a name. It has one user already.
     pub(crate) fn nameless(&self, ino: Ino, hold: bool, linkable: bool) {
         let mut shard = self.shard(ino);
-        let entry = shard.entry(ino).or_default();
+        let entry = shard.entries.entry(ino).or_default();
         entry.unlinked = true;
         entry.held = hold;
         entry.linkable = linkable;
@@ -151,27 +185,34 @@ impl Nodes {
 
     /// The inode has no name, but may get one.
     pub(crate) fn is_linkable(&self, ino: Ino) -> bool {
-        self.shard(ino).get(&ino).is_some_and(|e| e.linkable)
+        let shard = self.shard(ino);
+        shard.entries.get(&ino).is_some_and(|e| e.linkable)
     }
 
     /// The inode got a name.
     pub(crate) fn linked(&self, ino: Ino) {
         let mut shard = self.shard(ino);
-        if let Some(entry) = shard.get_mut(&ino) {
+        if let Some(entry) = shard.entries.get_mut(&ino) {
             entry.unlinked = false;
             entry.held = false;
             entry.linkable = false;
             if entry.opens == 0 {
-                shard.remove(&ino);
+                shard.entries.remove(&ino);
             }
         }
+    }
+
+    /// The inode has no name, and stays for the kernel.
+    pub(crate) fn is_held(&self, ino: Ino) -> bool {
+        let shard = self.shard(ino);
+        shard.entries.get(&ino).is_some_and(|e| e.held)
     }
 
     /// The kernel no longer refers to the inode. The answer says that the caller must reclaim it.
     #[must_use]
     pub(crate) fn forget(&self, ino: Ino) -> bool {
         let mut shard = self.shard(ino);
-        shard.get_mut(&ino).is_some_and(|entry| {
+        shard.entries.get_mut(&ino).is_some_and(|entry| {
             entry.held = false;
             entry.claim()
         })
@@ -181,7 +222,7 @@ impl Nodes {
     pub(crate) fn reclaimed(&self, ino: Ino) {
         let mut shard = self.shard(ino);
         self.reclaims.fetch_add(1, Ordering::Relaxed);
-        shard.remove(&ino);
+        shard.entries.remove(&ino);
     }
 
     /// How many inodes were freed so far. An inode that existed when this was read, and could be
@@ -195,7 +236,7 @@ impl Nodes {
         let mut all = Vec::new();
         for shard in &self.shards {
             let mut shard = shard.lock().unwrap_or_else(PoisonError::into_inner);
-            for (ino, entry) in shard.iter_mut() {
+            for (ino, entry) in shard.entries.iter_mut() {
                 if entry.unlinked && !entry.reclaiming {
                     entry.reclaiming = true;
                     all.push(*ino);

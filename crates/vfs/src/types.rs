@@ -31,6 +31,9 @@ pub struct Caller {
     pub umask: u32,
     /// Supplementary groups. `None`: not known, decisions on group membership were the door's.
     pub groups: Option<Arc<[u32]>>,
+    /// Setting the access control list of a file takes setgid from it, whatever is known here of
+    /// users and groups: what a door's kernel has found.
+    pub loses_setgid: bool,
 }
 
 impl Caller {

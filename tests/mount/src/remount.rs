@@ -11,7 +11,7 @@ use anyhow::{Context, Result, ensure};
 use rustix::fs::{CWD, FileType, OFlags};
 use rustix::io::Errno;
 
-use crate::command::script;
+use crate::command::{run, script};
 use crate::posix::expect::{chmod, create, errno, mode, noise, open, refused};
 use crate::programs::tree::MAKE_TREE;
 use crate::scenario::{Ground, Scenario};
@@ -31,6 +31,12 @@ pub const SCENARIOS: &[Scenario] = &[
         run: everything_synced_comes_back_after_a_kill,
         limit_seconds: 120,
         only_persimmon: false,
+    },
+    Scenario {
+        name: "remount::what_maps_hold_is_synced_by_command",
+        run: what_maps_hold_is_synced_by_command,
+        limit_seconds: 60,
+        only_persimmon: true,
     },
     Scenario {
         name: "remount::a_read_only_mount_refuses_every_change",
@@ -65,6 +71,12 @@ pub const SCENARIOS: &[Scenario] = &[
     Scenario {
         name: "remount::a_page_is_filled_up_through_a_descriptor_that_only_writes",
         run: a_page_is_filled_up_through_a_descriptor_that_only_writes,
+        limit_seconds: 60,
+        only_persimmon: true,
+    },
+    Scenario {
+        name: "remount::a_removed_directory_stays_while_it_is_somebodys_current_one",
+        run: a_removed_directory_stays_while_it_is_somebodys_current_one,
         limit_seconds: 60,
         only_persimmon: true,
     },
@@ -127,6 +139,34 @@ fn everything_synced_comes_back_after_a_kill(ground: &Ground) -> Result<()> {
             .equals(&due)
             .with_context(|| format!("kill {round}"))?;
     }
+    volume.unmount()?;
+    volume.fsck()?;
+    volume.destroy()
+}
+
+/// `persimmon sync` said that everything was durable while the kernel held what had been stored
+/// through a shared map: only the daemon was asked, and it had not heard of that yet.
+fn what_maps_hold_is_synced_by_command(ground: &Ground) -> Result<()> {
+    let mut volume = ground.volume("mapped", 256 << 20, &[])?;
+    volume.mount_foreground(&["commit=3600"])?;
+    let bytes = 4 << 20;
+    let file = create(volume.dir.join("f"), OFlags::CREATE | OFlags::RDWR, 0o644)?;
+    rustix::fs::ftruncate(&file, bytes as u64)?;
+    rustix::fs::fsync(&file)?;
+    let map = sys::Map::new(&file, bytes, true)?;
+    for at in (0..bytes).step_by(4096) {
+        map.set(at, 7);
+    }
+    let mut sync = volume.tool("sync");
+    run(sync.arg(&volume.dir))?;
+    // Nothing may come after the question.
+    volume.kill_daemon()?;
+    drop((map, file));
+    volume.detach()?;
+    volume.mount_foreground(&[])?;
+    let found = std::fs::read(volume.dir.join("f"))?;
+    let lost = found.iter().step_by(4096).filter(|byte| **byte != 7);
+    ensure!(lost.count() == 0, "pages were lost");
     volume.unmount()?;
     volume.fsck()?;
     volume.destroy()
@@ -341,6 +381,41 @@ fn a_page_is_filled_up_through_a_descriptor_that_only_writes(ground: &Ground) ->
     volume.unmount()?;
     volume.mount(&[])?;
     ensure!(std::fs::read(&path)? == due, "content after all");
+    volume.unmount()?;
+    volume.fsck()?;
+    volume.destroy()
+}
+
+/// A directory that the kernel had evicted was freed under the one whose current directory it had
+/// become since, once it was removed: that it had been evicted was heard of late. With rings that
+/// happened nearly each time, where much is evicted at once.
+fn a_removed_directory_stays_while_it_is_somebodys_current_one(ground: &Ground) -> Result<()> {
+    let mut volume = ground.volume("evicted", 256 << 20, &[])?;
+    volume.mount(&[])?;
+    let evict = || std::fs::write("/proc/sys/vm/drop_caches", "2\n");
+    let others: Vec<_> = (0..100).map(|i| volume.dir.join(format!("f{i}"))).collect();
+    for other in &others {
+        std::fs::write(other, b"")?;
+    }
+    let dir = volume.dir.join("d");
+    for round in 0..20 {
+        std::fs::create_dir(&dir)?;
+        for other in &others {
+            std::fs::metadata(other)?;
+        }
+        evict()?;
+        sys::in_directory(&dir, || {
+            std::fs::remove_dir(&dir)?;
+            std::thread::sleep(Duration::from_millis(20));
+            let listed = open(".", OFlags::RDONLY)?;
+            ensure!(rustix::fs::fstat(&listed)?.st_nlink == 0);
+            refused(
+                rustix::fs::getxattr(".", "user.x", &mut [0u8; 8][..]),
+                Errno::NODATA,
+            )
+        })
+        .with_context(|| format!("round {round}"))?;
+    }
     volume.unmount()?;
     volume.fsck()?;
     volume.destroy()

@@ -1,6 +1,8 @@
 //! Attributes, extended ones too, space, and questions to the daemon.
 
-use persimmon_vfs::{Error, Handle, SetAttr, SetTime, Timestamp, XattrMode};
+use std::sync::Arc;
+
+use persimmon_vfs::{Caller, Error, Handle, SetAttr, SetTime, Timestamp, XattrMode};
 
 use super::{Adapter, caller, done, node};
 use crate::control;
@@ -19,6 +21,9 @@ const SET_BY_HANDLE: u32 = 1 << 6;
 const SET_ATIME_NOW: u32 = 1 << 7;
 const SET_MTIME_NOW: u32 = 1 << 8;
 const SET_CTIME: u32 = 1 << 10;
+
+/// A new access control list takes setgid from a file whose group the caller is not in.
+const SETXATTR_ACL_KILL_SGID: u32 = 1 << 0;
 
 /// An ioctl whose arguments have no fixed size.
 const IOCTL_UNRESTRICTED: u32 = 1 << 1;
@@ -49,7 +54,18 @@ impl Adapter {
         let (size, flags) = (fields.u32()?, fields.u32()?);
         let (name, value) = call.name_and_data()?;
         let value = value.get(..size as usize).ok_or(protocol::MALFORMED)?;
-        let (node, caller) = (node(call), caller(call.header, 0));
+        let node = node(call);
+        let caller = match fields.u32() {
+            Ok(flags) => Caller {
+                loses_setgid: flags & SETXATTR_ACL_KILL_SGID != 0,
+                ..caller(call.header, 0)
+            },
+            // A kernel that does not tell (before 5.13): rather no setgid than a stranger's.
+            Err(_) => Caller {
+                groups: Some(Arc::default()),
+                ..caller(call.header, 0)
+            },
+        };
         done(self.door.run("setxattr", |vfs| {
             let mode = XattrMode::from_linux(flags.cast_signed())?;
             vfs.setxattr(&caller, node, name, value, mode)

@@ -18,12 +18,29 @@ const WRITE_KILL_SUIDGID: u32 = 1 << 2;
 /// fdatasync.
 const FSYNC_FDATASYNC: u32 = 1 << 0;
 
+/// The target of a copy.
+pub(super) fn copied_to(call: &Call<'_>) -> Result<Ino, Errno> {
+    let mut fields = call.fields();
+    fields.skip_u64()?;
+    fields.skip_u64()?;
+    fields.u64().map(Ino)
+}
+
 impl Adapter {
     pub(super) fn open(&self, call: &mut Call<'_>) -> Answer {
         let flags = open_flags(call.header, call.fields().u32()?);
         let node = node(call);
-        let file = self.door.run("open", |vfs| vfs.open(node, flags))?;
-        call.answer(&protocol::opened(file.0, opened(flags.truncate)))
+        let file = self.door.run("open", |vfs| {
+            let file = vfs.open(node, flags)?;
+            if flags.truncate {
+                // Whoever hears of an error closes nothing.
+                let settled = self.settle_file(node);
+                settled.inspect_err(|_| drop(vfs.release(node, file)))?;
+            }
+            Ok(file)
+        })?;
+        let emptied = self.door.vfs.needs_flush(file);
+        call.answer(&protocol::opened(file.0, opened(emptied)))
     }
 
     pub(super) fn read(&self, call: &mut Call<'_>) -> Answer {

@@ -5,6 +5,7 @@ use persimmon_vfs::{Error, Handle, Ino, Listing, RenameMode, Vfs};
 use super::{Adapter, caller, done, node, open_flags};
 use crate::capabilities::MAX_WRITE_BYTES;
 use crate::protocol::{self, Answer, Call, Entries, Errno, Fields, opcode};
+use crate::transport::Transport;
 
 /// The kernel's cache of a file always holds.
 const FOPEN_KEEP_CACHE: u32 = 1 << 1;
@@ -12,9 +13,10 @@ const FOPEN_KEEP_CACHE: u32 = 1 << 1;
 const FOPEN_NOFLUSH: u32 = 1 << 5;
 
 /// A close is worth a message only where the file was emptied first: then its new content enters
-/// the history before `close` returns.
-pub(super) fn opened(truncated: bool) -> u32 {
-    if truncated {
+/// the history before `close` returns. Of one that is emptied later, by `ftruncate`, it does so when
+/// the file is released, a moment after: all closes would have to wait for an answer otherwise.
+pub(super) fn opened(emptied: bool) -> u32 {
+    if emptied {
         FOPEN_KEEP_CACHE
     } else {
         FOPEN_KEEP_CACHE | FOPEN_NOFLUSH
@@ -40,10 +42,12 @@ impl Adapter {
         call.answer(&found.map_or_else(protocol::negative, |found| protocol::entry(&found)))
     }
 
-    /// Not counted: the kernel forgets an inode in one go, and an unlinked one cannot be looked
-    /// up again.
-    pub(super) fn forget(&self, call: &Call<'_>) {
-        let forgotten = forgotten(call);
+    /// Not counted: the kernel forgets an inode in one go, and one without a name cannot be looked
+    /// up again. But it may have been looked up and unlinked since this was sent, for what the kernel
+    /// forgets comes late; so it is asked, where something is about to be freed.
+    pub(super) fn forget(&self, call: &Call<'_>, transport: &dyn Transport) {
+        let mut forgotten = forgotten(call);
+        forgotten.retain(|ino| self.door.vfs.is_held(*ino) && !transport.knows(ino.0));
         // An inode that cannot be freed now is freed at the next mount.
         let _ = self.door.run("forget", |vfs| {
             vfs.forget_all(&forgotten);
@@ -161,7 +165,7 @@ impl Adapter {
         let mut entries = Entries::new(call.room(size));
         self.door.run("readdir", |vfs| {
             vfs.readdir(directory, Handle::NONE, cookie, &mut |entry| {
-                more(entries.add(entry, None))
+                more(entries.add(entry))
             })
         })?;
         Ok(entries.len())
@@ -172,7 +176,7 @@ impl Adapter {
         let mut entries = Entries::new(call.room(size));
         self.door.run("readdirplus", |vfs| {
             vfs.readdirplus(directory, Handle::NONE, cookie, &mut |entry, found| {
-                more(entries.add(entry, Some(found)))
+                more(entries.add_plus(entry, found))
             })
         })?;
         Ok(entries.len())

@@ -8,7 +8,7 @@ use bytemuck::bytes_of;
 use persimmon_engine::{FormatOptions, Volume};
 use persimmon_inspect::CheckOptions;
 use persimmon_sim::{SimConfig, SimDevice};
-use persimmon_vfs::{Clock, Options, Timestamp, Vfs};
+use persimmon_vfs::{Clock, Options, ROOT, Timestamp, Vfs, WriteFlags};
 use rand::{Rng, RngCore, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
@@ -48,6 +48,10 @@ struct Dropped;
 impl Transport for Dropped {
     fn later(&self) -> Box<dyn Later> {
         Box::new(Dropped)
+    }
+
+    fn knows(&self, _node: u64) -> bool {
+        false
     }
 }
 
@@ -134,7 +138,7 @@ fn requests_do_no_harm(seed: u64) {
         let header = header(&mut rng);
         let len = match rng.random_range(0..16) {
             0 => rng.random_range(0..100),
-            _ => fixed_len(header.opcode),
+            _ => fixed_len(header.opcode, true),
         };
         let mut fixed = fixed(&mut rng, len);
         if header.opcode == opcode::IOCTL
@@ -187,4 +191,137 @@ fn open(device: &Arc<SimDevice>) -> Door {
         latencies: Arc::default(),
         panicked: Arc::default(),
     }
+}
+
+fn words(numbers: &[u32]) -> Vec<u8> {
+    bytemuck::cast_slice(numbers).to_vec()
+}
+
+fn words_of(numbers: &[u64]) -> Vec<u8> {
+    bytemuck::cast_slice(numbers).to_vec()
+}
+
+/// What the kernel sends to set the size, by bit 3 of `which`, or the mode, by bit 0.
+fn set(which: u32, size: u32, mode: u32) -> Vec<u8> {
+    let mut fixed = [0; 22];
+    (fixed[0], fixed[4], fixed[17]) = (which, size, mode);
+    words(&fixed)
+}
+
+/// A kernel that refers to inodes, or does not.
+struct Kernel {
+    refers: bool,
+}
+
+impl Transport for Kernel {
+    fn later(&self) -> Box<dyn Later> {
+        Box::new(Dropped)
+    }
+
+    fn knows(&self, _node: u64) -> bool {
+        self.refers
+    }
+}
+
+/// What the kernel forgets comes late, through rings above all. A directory that had been evicted
+/// was looked up again and became somebody's current one, then another process removed it; the old
+/// message, read after that, freed it under the one whose current directory it was.
+#[test]
+fn what_is_forgotten_late_frees_nothing_that_is_in_use() {
+    let device = Arc::new(SimDevice::new(SimConfig::new(64, 256).fast()));
+    Volume::format(Arc::clone(&device) as _, &FormatOptions::default()).unwrap();
+    let mut door = open(&device);
+    let held = Options {
+        hold_until_forget: true,
+        ..Options::default()
+    };
+    let volume = Arc::clone(door.vfs.volume());
+    door.vfs = Arc::new(Vfs::new(volume, Arc::new(NoClock), held));
+    let adapter = Adapter::new(door.clone(), Arc::new(Nothing), &MountOptions::default()).unwrap();
+    let made = door.vfs.mkdir(&Caller::root(), ROOT, b"d", 0o755).unwrap();
+    let forget = |refers: bool| {
+        let header = Header {
+            opcode: opcode::FORGET,
+            unique: 1,
+            node: made.ino.0,
+            uid: 0,
+            gid: 0,
+            pid: 0,
+        };
+        let mut body = [0; 0];
+        let mut call = Call::new(header, &[0; 8], &mut body, 0);
+        adapter.serve(&mut call, &Kernel { refers });
+    };
+    door.vfs.rmdir(ROOT, b"d").unwrap();
+    forget(true);
+    assert_eq!(door.vfs.getattr(made.ino).unwrap().nlink, 0);
+    forget(false);
+    assert!(door.vfs.getattr(made.ino).is_err());
+}
+
+/// With `-o sync` only data and names were durable when a call returned: what `chmod`, `truncate`,
+/// `setxattr`, `fallocate` and others did was in memory, though the option says every change.
+#[test]
+fn with_sync_every_change_is_durable_when_it_is_answered() {
+    let device = Arc::new(SimDevice::new(SimConfig::new(64, 256).fast()));
+    Volume::format(Arc::clone(&device) as _, &FormatOptions::default()).unwrap();
+    let door = open(&device);
+    let options = MountOptions {
+        sync: true,
+        dirsync: true,
+        ..MountOptions::default()
+    };
+    let adapter = Adapter::new(door.clone(), Arc::new(Nothing), &options).unwrap();
+    let make = |name: &[u8], content: u8| {
+        let made = door
+            .vfs
+            .mknod(&Caller::root(), ROOT, name, libc::S_IFREG | 0o644, 0);
+        let ino = made.unwrap().ino;
+        let data = [content; 10_000];
+        let flags = WriteFlags::default();
+        door.vfs.write(ino, Handle::NONE, 0, &data, flags).unwrap();
+        ino
+    };
+    let (file, source) = (make(b"f", 1), make(b"source", 2));
+    door.vfs.sync().unwrap();
+    // What a power cut leaves.
+    let after = |opcode: u32, node: Ino, fixed: Vec<u8>, sent: &[u8]| {
+        let header = Header {
+            opcode,
+            unique: 1,
+            node: node.0,
+            uid: 0,
+            gid: 0,
+            pid: 0,
+        };
+        let mut body = sent.to_vec();
+        body.resize(1000, 0);
+        let mut call = Call::new(header, &fixed, &mut body, sent.len());
+        let outcome = adapter.serve(&mut call, &Dropped);
+        assert!(matches!(outcome, Outcome::Now(Ok(_))), "{opcode}");
+        open(&Arc::new(device.persisted(1))).vfs
+    };
+    for node in [file, ROOT] {
+        let left = after(opcode::SETATTR, node, set(1, 0, 0o700), b"");
+        assert_eq!(left.getattr(node).unwrap().mode & 0o7777, 0o700);
+        let name = b"user.a";
+        let fixed = words(&[5, 0, 0, 0]);
+        let left = after(opcode::SETXATTR, node, fixed, b"user.a\0value");
+        assert_eq!(left.getxattr(node, name).unwrap(), b"value");
+        let left = after(opcode::REMOVEXATTR, node, Vec::new(), b"user.a\0");
+        assert!(left.getxattr(node, name).is_err());
+    }
+    let left = after(opcode::SETATTR, file, set(1 << 3, 5000, 0), b"");
+    assert_eq!(left.getattr(file).unwrap().size, 5000);
+    let fixed = words_of(&[0, 0, 30_000, 0]);
+    let left = after(opcode::FALLOCATE, file, fixed, b"");
+    assert_eq!(left.getattr(file).unwrap().size, 30_000);
+    let fixed = words_of(&[0, 0, file.0, 0, 0, 4096, 0]);
+    let left = after(opcode::COPY_FILE_RANGE, source, fixed, b"");
+    let mut content = [0; 4096];
+    left.read(file, Handle::NONE, 0, &mut content).unwrap();
+    assert_eq!(content, [2; 4096]);
+    let flags = libc::O_WRONLY | libc::O_TRUNC;
+    let left = after(opcode::OPEN, file, words(&[flags as u32, 0]), b"");
+    assert_eq!(left.getattr(file).unwrap().size, 0);
 }

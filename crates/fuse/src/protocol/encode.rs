@@ -5,6 +5,8 @@ use std::time::Duration;
 use bytemuck::bytes_of;
 use persimmon_vfs::{Attr, Entry, FileKind, StatFs};
 
+use super::ANSWER_HEADER_LEN;
+
 const ATTRIBUTES_LEN: usize = 88;
 /// Bytes of an inode's number, generation and attributes.
 const ENTRY_LEN: usize = 40 + ATTRIBUTES_LEN;
@@ -139,6 +141,19 @@ pub fn ioctl_done() -> [u8; 16] {
     [0; 16]
 }
 
+/// Tells the kernel, unasked, that what it remembers of the attributes of an inode is not true any
+/// more. `ENOENT` if it does not refer to it.
+pub fn forget_attributes(node: u64) -> [u8; ANSWER_HEADER_LEN + 24] {
+    const NOTIFY_INVAL_INODE: u32 = 2;
+    // Before the start of the file: its content stays in the cache.
+    let offset = -1i64;
+    let mut filled = Filled::new();
+    filled.u32((ANSWER_HEADER_LEN + 24) as u32);
+    filled.u32(NOTIFY_INVAL_INODE).u64(0);
+    filled.u64(node).bytes(bytes_of(&offset)).u64(0);
+    filled.bytes
+}
+
 /// A listing that fills up.
 pub struct Entries<'a> {
     room: &'a mut [u8],
@@ -156,14 +171,21 @@ impl<'a> Entries<'a> {
         self.len
     }
 
-    /// Adds a name, with what it leads to where that is asked for. False, and nothing was added,
-    /// where there is no room.
-    pub fn add(&mut self, entry: &Entry<'_>, attr: Option<&Attr>) -> bool {
+    /// Adds a name. False, and nothing was added, where there is no room.
+    pub fn add(&mut self, entry: &Entry<'_>) -> bool {
+        self.push(&[], entry)
+    }
+
+    /// Adds a name with what it leads to. Without that the kernel takes the name alone, and looks
+    /// it up when it has to: inode number 0, which here does not mean that there is none.
+    pub fn add_plus(&mut self, entry: &Entry<'_>, attr: Option<&Attr>) -> bool {
+        self.push(&attr.map_or([0; ENTRY_LEN], self::entry), entry)
+    }
+
+    fn push(&mut self, inode: &[u8], entry: &Entry<'_>) -> bool {
         let mut fixed = Filled::<DIRENT_LEN>::new();
         fixed.u64(entry.ino.0).u64(entry.cookie);
         fixed.u32(entry.name.len() as u32).u32(kind(entry.kind));
-        let inode = attr.map(self::entry);
-        let inode = inode.as_ref().map_or(&[][..], |inode| &inode[..]);
         let unpadded = inode.len() + DIRENT_LEN + entry.name.len();
         let len = unpadded.next_multiple_of(8);
         let Some(room) = self.room.get_mut(self.len..self.len + len) else {
@@ -272,19 +294,25 @@ mod tests {
         };
         let mut room = [1; 64];
         let mut entries = Entries::new(&mut room);
-        assert!(entries.add(&name, None) && entries.add(&name, None));
+        assert!(entries.add(&name) && entries.add(&name));
         assert_eq!(entries.len(), 64);
-        assert!(!entries.add(&name, None));
+        assert!(!entries.add(&name));
         let numbers = [0, 8].map(|at| u64_at(&room, at));
         assert_eq!(numbers, [5, 6]);
         let numbers = [16, 20].map(|at| u32_at(&room, at));
         assert_eq!(numbers, [4, libc::DT_DIR.into()]);
         assert_eq!(room[24..32], *b"name\0\0\0\0");
 
-        let mut room = [0; ENTRY_LEN + 32];
+        let mut room = [1; 2 * (ENTRY_LEN + 32)];
         let mut entries = Entries::new(&mut room);
-        assert!(entries.add(&name, Some(&attr())));
+        assert!(entries.add_plus(&name, Some(&attr())));
         assert_eq!(entries.len(), ENTRY_LEN + 32);
-        assert_eq!((u64_at(&room, 0), u64_at(&room, ENTRY_LEN)), (11, 5));
+        // Nothing is known but the name.
+        assert!(entries.add_plus(&name, None));
+        assert!(!entries.add_plus(&name, None));
+        let (known, unknown) = room.split_at(ENTRY_LEN + 32);
+        assert_eq!((u64_at(known, 0), u64_at(known, ENTRY_LEN)), (11, 5));
+        assert_eq!(unknown[..ENTRY_LEN], [0; ENTRY_LEN]);
+        assert_eq!(unknown[ENTRY_LEN..], known[ENTRY_LEN..]);
     }
 }

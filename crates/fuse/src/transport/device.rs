@@ -11,10 +11,10 @@ use rustix::io::Errno as SystemErrno;
 use rustix::ioctl::{Opcode, Setter, ioctl, opcode};
 use tracing::debug;
 
-use super::{Later, Outcome, Transport};
+use super::{Connection, Later, Outcome, Transport};
 use crate::adapter::Adapter;
-use crate::capabilities::MAX_WRITE_BYTES;
-use crate::protocol::{Call, Errno, HEADER_LEN, Header, MALFORMED, fixed_len};
+use crate::capabilities::{Agreed, MAX_WRITE_BYTES};
+use crate::protocol::{self, Call, Errno, HEADER_LEN, Header, MALFORMED, fixed_len};
 
 /// The largest request, and more.
 const BUFFER_BYTES: usize = MAX_WRITE_BYTES as usize + (64 << 10);
@@ -49,6 +49,14 @@ impl Transport for Device {
             unique: self.unique,
         })
     }
+
+    /// By having it forget the attributes, which finds the inode or says that there is none. One
+    /// that it is about to let go of it waits for.
+    fn knows(&self, node: u64) -> bool {
+        let message = protocol::forget_attributes(node);
+        let told = rustix::io::write(&self.device, &message);
+        told != Err(SystemErrno::NOENT)
+    }
 }
 
 impl Later for Device {
@@ -62,7 +70,8 @@ impl Later for Device {
 
 /// Serves until the connection ends. `lazily` is for a device from which only those requests come
 /// that nobody waits for.
-pub fn run(device: OwnedFd, adapter: &Adapter, lazily: bool) -> io::Result<()> {
+pub fn run(device: OwnedFd, connection: &Connection, lazily: bool) -> io::Result<()> {
+    let (adapter, agreed) = (&connection.adapter, connection.agreed);
     let device = Arc::new(device);
     let mut buffer = vec![0; BUFFER_BYTES];
     loop {
@@ -73,7 +82,7 @@ pub fn run(device: OwnedFd, adapter: &Adapter, lazily: bool) -> io::Result<()> {
             Err(SystemErrno::NODEV) => return Ok(()),
             Err(error) => return Err(error.into()),
         };
-        let answered = serve(&device, adapter, &mut buffer, len);
+        let answered = serve(&device, adapter, agreed, &mut buffer, len);
         if lazily && !answered && adapter.may_forget_late() {
             thread::sleep(FORGETTING);
         }
@@ -81,14 +90,20 @@ pub fn run(device: OwnedFd, adapter: &Adapter, lazily: bool) -> io::Result<()> {
 }
 
 /// Serves the request in the first `len` bytes. True if somebody waited for it.
-fn serve(device: &Arc<OwnedFd>, adapter: &Adapter, buffer: &mut [u8], len: usize) -> bool {
+fn serve(
+    device: &Arc<OwnedFd>,
+    adapter: &Adapter,
+    agreed: Agreed,
+    buffer: &mut [u8],
+    len: usize,
+) -> bool {
     let Some((header, rest)) = buffer.split_at_mut_checked(HEADER_LEN) else {
         return false;
     };
     let Ok(header) = Header::parse(header) else {
         return false;
     };
-    let fixed = fixed_len(header.opcode);
+    let fixed = fixed_len(header.opcode, agreed.setxattr_ext);
     let sent = len.checked_sub(HEADER_LEN + fixed);
     let (Some(sent), Some((fixed, body))) = (sent, rest.split_at_mut_checked(fixed)) else {
         send(device.as_fd(), header.unique, MALFORMED.0, &[]);

@@ -140,6 +140,11 @@ impl Transport for Deferred {
             place: self.place,
         })
     }
+
+    /// What the kernel forgets does not come through rings.
+    fn knows(&self, _node: u64) -> bool {
+        true
+    }
 }
 
 impl Later for Deferred {

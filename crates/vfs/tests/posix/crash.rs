@@ -3,7 +3,9 @@
 use std::sync::Arc;
 
 use persimmon_sim::{SimConfig, SimDevice};
-use persimmon_vfs::{Handle, OpenFlags, Options, ROOT, RenameMode, Result, WriteFlags};
+use persimmon_vfs::{
+    Allocate, Handle, OpenFlags, Options, ROOT, RenameMode, Result, SetAttr, WriteFlags,
+};
 
 use crate::fixture::{Fixture, READ_WRITE};
 
@@ -102,6 +104,73 @@ fn truncate_write_and_close_is_complete_once_something_later_is_there() {
             }
         },
     );
+}
+
+/// A file emptied by its name, while nobody had it open, then opened, written and closed, as shells
+/// and editors do after `truncate -s 0`: nobody remembered that it had been emptied, so its content
+/// did not enter the history at the close, and something later could be there without it.
+#[test]
+fn emptied_by_name_then_written_and_closed_is_complete_once_something_later_is_there() {
+    let new = vec![2; 20_000];
+    at_every_cut(
+        |fs| {
+            fs.file("f", &[1; 30_000]);
+        },
+        |fs, _: &mut ()| {
+            let ino = fs.ino("f");
+            let empty = SetAttr {
+                size: Some(0),
+                ..SetAttr::default()
+            };
+            fs.vfs.setattr(ino, Handle::NONE, &empty)?;
+            // A reader changes nothing about that.
+            let reader = OpenFlags {
+                read: true,
+                ..OpenFlags::default()
+            };
+            let handle = fs.vfs.open(ino, reader)?;
+            assert!(!fs.vfs.needs_flush(handle));
+            fs.vfs.release(ino, handle)?;
+            let handle = fs.vfs.open(ino, READ_WRITE)?;
+            assert!(fs.vfs.needs_flush(handle));
+            fs.vfs.write(ino, handle, 0, &new, WriteFlags::default())?;
+            fs.vfs.release(ino, handle)?;
+            fs.vfs.mkdir(&fs.root, ROOT, b"later", 0o755)?;
+            fs.vfs.fsyncdir(ROOT, Handle::NONE)?;
+            let handle = fs.vfs.open(ino, READ_WRITE)?;
+            assert!(!fs.vfs.needs_flush(handle));
+            fs.vfs.release(ino, handle)
+        },
+        |fs, ()| {
+            if fs.exists("later") {
+                assert_eq!(fs.content(fs.ino("f")), new);
+            }
+        },
+    );
+}
+
+/// `fallocate` and punching through a descriptor opened with O_SYNC or O_DSYNC were answered from
+/// memory, where a write through it is durable, and ext4 and XFS make these so too.
+#[test]
+fn allocating_through_a_synchronous_handle_is_durable() {
+    let fs = Fixture::default();
+    let ino = fs.file("f", &[7; 20_000]);
+    fs.vfs.sync().unwrap();
+    for (sync, size) in [(false, 30_000), (true, 50_000)] {
+        let flags = OpenFlags {
+            sync,
+            data_sync: !sync,
+            ..READ_WRITE
+        };
+        let handle = fs.vfs.open(ino, flags).unwrap();
+        let reserve = Allocate::Reserve { keep_size: false };
+        fs.vfs.fallocate(ino, handle, 0, size, reserve).unwrap();
+        fs.vfs.release(ino, handle).unwrap();
+        let device = Arc::new(fs.device.persisted(1));
+        let (volume, _) =
+            persimmon_engine::Volume::open(device, persimmon_engine::Options::default()).unwrap();
+        assert_eq!(volume.attr(ino).unwrap().unwrap().size, size);
+    }
 }
 
 /// fsync of a new file makes its name durable, and the names above it.

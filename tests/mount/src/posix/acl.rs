@@ -26,6 +26,7 @@ super::statements!("acl":
     a_default_list_is_for_directories,
     a_broken_list_is_einval,
     only_the_owner_sets_a_list,
+    a_list_set_by_an_outsider_takes_setgid,
     setfacl_and_getfacl_agree,
 );
 
@@ -280,6 +281,39 @@ fn only_the_owner_sets_a_list(place: &Place) -> Result<()> {
         )
     })?;
     ALICE.run(|| Ok(set(place.at("f"), ACCESS, &for_user(BOB.0, 6, 6))?))
+}
+
+/// The owner of a setgid program could change its rights by `setfacl` and keep it setgid, though
+/// they were not in its group (CVE-2016-7097, xfstests generic/375): `chmod` takes the bit from
+/// them. The daemon knows only one group of whoever asks; the kernel tells it what to do in a flag
+/// of the request, which had not been asked for.
+fn a_list_set_by_an_outsider_takes_setgid(place: &Place) -> Result<()> {
+    let path = place.at("p");
+    file(&path, b"x")?;
+    chown(&path, Some(ALICE.0), Some(7000))?;
+    let setfacl = |list: &str| run(Command::new("setfacl").args(["-m", list]).arg(&path));
+    let rest = [(Who::Owner, 7), (Who::Group, 7), (Who::Others, 5)];
+    let mut named = rest.to_vec();
+    named.insert(1, (Who::User(BOB.0), 7));
+    named.insert(3, (Who::Mask, 7));
+    for list in [&rest[..], &named[..]] {
+        chmod(&path, 0o2755)?;
+        // A member keeps it, by whichever of their groups.
+        ALICE.run_in(&[7000], || Ok(set(&path, ACCESS, list)?))?;
+        equal(mode(&path)?, 0o2775)?;
+        ALICE.run(|| Ok(set(&path, ACCESS, list)?))?;
+        equal(mode(&path)?, 0o775)?;
+    }
+    // So does root.
+    chmod(&path, 0o2755)?;
+    setfacl("u::rwx,g::rwx,o::rx")?;
+    equal(mode(&path)?, 0o2775)?;
+    // A default list changes nothing of the directory itself.
+    dir(place.at("d"))?;
+    chown(place.at("d"), Some(ALICE.0), Some(7000))?;
+    chmod(place.at("d"), 0o2755)?;
+    ALICE.run(|| Ok(set(place.at("d"), DEFAULT, &DEFAULTS)?))?;
+    equal(mode(place.at("d"))?, 0o2755)
 }
 
 fn setfacl_and_getfacl_agree(place: &Place) -> Result<()> {
