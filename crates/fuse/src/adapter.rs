@@ -119,16 +119,17 @@ impl Adapter {
         vfs.kill_privileges(ino, file)
     }
 
-    /// With `sync`, makes durable what a request has changed but for names, which are settled with
-    /// their directory, and written data, which the kernel syncs itself.
+    /// With `sync`, makes durable what a request has changed of its node, but for names, which are settled
+    /// with their directory, and written data, which the kernel syncs itself.
     fn settle_changed(&self, call: &Call<'_>) -> std::result::Result<(), Errno> {
-        let changed = match call.header.opcode {
-            opcode::SETATTR | opcode::SETXATTR | opcode::REMOVEXATTR => node(call),
-            opcode::FALLOCATE => node(call),
-            opcode::COPY_FILE_RANGE => files::copied_to(call)?,
-            _ => return Ok(()),
-        };
-        self.door.run("sync", |_| self.settle_file(changed))
+        match call.header.opcode {
+            opcode::SETATTR | opcode::SETXATTR | opcode::REMOVEXATTR | opcode::FALLOCATE
+                if self.sync =>
+            {
+                self.door.run("sync", |_| self.settle_file(node(call)))
+            }
+            _ => Ok(()),
+        }
     }
 
     /// With `sync`, makes a file or directory durable.

@@ -102,6 +102,11 @@ pub fn identity_in(blocks: impl Iterator<Item = io::Result<[u8; BLOCK_SIZE]>>) -
     })
 }
 
+/// Whether nothing is in a zone, not even a part of a block, by its state and whether its write pointer has moved.
+pub fn is_blank(state: ZoneState, has_moved: bool) -> bool {
+    state.is_dead() || state == ZoneState::Empty || !has_moved
+}
+
 /// Whether a drive is to be made ready for writing when it is opened so: it holds a volume (`identity`), or nothing, or
 /// that does not matter. What is not ours is not changed before somebody has said that it may be.
 ///

@@ -96,6 +96,7 @@ impl NvmeDevice {
             .report(&file, 0..namespace.zone_count)
             .map_err(failed)?;
         geometry.zone_count = zones.len() as u32;
+        let is_blank = |zone: &Zone| make::is_blank(zone.state, zone.write_pointer > zone.start);
         let is_blank = zones.iter().all(is_blank);
         let identity = || Ok(make::identity_in(first_blocks(&file, &namespace, &zones)));
         let may_change =
@@ -199,11 +200,6 @@ fn geometry(found: &Identified, namespace: Namespace, block: Option<&Path>) -> G
         volatile_cache: found.volatile_cache,
         ..geometry
     }
-}
-
-/// Whether nothing is in a zone, not even a part of a block.
-fn is_blank(zone: &Zone) -> bool {
-    zone.state.is_dead() || zone.state == ZoneState::Empty || zone.write_pointer <= zone.start
 }
 
 /// The first blocks of zones in use.

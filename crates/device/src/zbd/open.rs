@@ -34,6 +34,7 @@ impl ZbdDevice {
         let mut zones = kernel::report(&file, 0, limits.zone_count)
             .map_err(|error| open_error(path, &format!("does not report its zones: {error}")))?;
         let first_zone = usable(path, &limits, &mut zones)?;
+        let is_blank = |zone: &Zone| make::is_blank(zone.state, zone.write_pointer > zone.start);
         let may_change = make::may_change(options, zones.iter().all(is_blank), || identity(path))
             .map_err(|error| explain(path, &error))?;
         if may_change {
@@ -179,11 +180,6 @@ fn usable(path: &Path, limits: &Limits, zones: &mut Vec<Zone>) -> Result<u32> {
         return Err(open_error(path, &message));
     }
     Ok(first as u32)
-}
-
-/// Whether nothing is in a zone, not even a part of a block.
-fn is_blank(zone: &Zone) -> bool {
-    zone.state.is_dead() || zone.state == ZoneState::Empty || zone.write_pointer <= zone.start
 }
 
 /// Pads blocks that are written in part.

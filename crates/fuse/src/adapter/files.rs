@@ -18,14 +18,6 @@ const WRITE_KILL_SUIDGID: u32 = 1 << 2;
 /// fdatasync.
 const FSYNC_FDATASYNC: u32 = 1 << 0;
 
-/// The target of a copy.
-pub(super) fn copied_to(call: &Call<'_>) -> Result<Ino, Errno> {
-    let mut fields = call.fields();
-    fields.skip_u64()?;
-    fields.skip_u64()?;
-    fields.u64().map(Ino)
-}
-
 impl Adapter {
     pub(super) fn open(&self, call: &mut Call<'_>) -> Answer {
         let flags = open_flags(call.header, call.fields().u32()?);
@@ -155,7 +147,8 @@ impl Adapter {
         let header = call.header;
         let copied = self.door.run("copy_file_range", |vfs| {
             Adapter::kill_privileges(vfs, header, to.0, to.1)?;
-            vfs.copy_file_range(from, to, length)
+            let copied = vfs.copy_file_range(from, to, length)?;
+            self.settle_file(to.0).map(|()| copied)
         })?;
         call.answer(&protocol::length(copied as u32))
     }
