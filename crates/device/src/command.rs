@@ -1,6 +1,6 @@
 //! Commands, their completions, and the handle in between.
 
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use persimmon_sync::{Arc, Condvar, Mutex, PoisonError};
 
 use crate::{Buffer, DeviceError, Result, ZoneId};
 

@@ -3,9 +3,9 @@
 //! all data up to the cut is durable, the footer. Only then are zones reset (`zones/resets.rs`), those
 //! alone that the cut had found with nothing valid in them (I3).
 
+use persimmon_sync::atomic::Ordering;
+use persimmon_sync::{Arc, MutexGuard, PoisonError};
 use std::collections::{BTreeSet, HashSet};
-use std::sync::atomic::Ordering;
-use std::sync::{Arc, MutexGuard, PoisonError};
 
 use persimmon_device::ZoneId;
 use persimmon_format::footer::Footer;

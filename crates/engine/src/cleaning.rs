@@ -14,8 +14,8 @@ mod moving;
 mod pace;
 mod scarce;
 
+use persimmon_sync::{MutexGuard, PoisonError};
 use std::collections::HashMap;
-use std::sync::{MutexGuard, PoisonError};
 
 use persimmon_device::ZoneId;
 use persimmon_format::table::Role;

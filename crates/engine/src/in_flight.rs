@@ -1,7 +1,7 @@
 //! Commands that several wait for: the data of a record, sent together with it.
 
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use persimmon_sync::atomic::{AtomicBool, Ordering};
+use persimmon_sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use persimmon_device::{DeviceError, Pending};
 

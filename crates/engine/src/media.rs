@@ -1,7 +1,7 @@
 //! The gate: the engine's only way to the device, where everything sent is counted (I6).
 
+use persimmon_sync::{Arc, Mutex, PoisonError};
 use std::collections::BTreeSet;
-use std::sync::{Arc, Mutex, PoisonError};
 
 use persimmon_device::{BLOCK_SIZE, Buffer, ZoneId, ZoneInfo};
 use persimmon_device::{

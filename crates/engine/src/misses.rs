@@ -1,7 +1,7 @@
 //! Pages that a look at the tree needs and that are not in memory: they are fetched with no lock held, and the look begins
 //! again.
 
-use std::sync::atomic::Ordering;
+use persimmon_sync::atomic::Ordering;
 
 use persimmon_format::PageId;
 use persimmon_format::table::MatEntry;

@@ -1,8 +1,8 @@
 //! Pairs: on a volume with two copies each zone of the log and of metadata has a partner that
 //! holds the same blocks. Addresses name the first of the two, the one with the smaller number.
 
+use persimmon_sync::atomic::{AtomicU32, Ordering};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
 
 use persimmon_device::ZoneId;
 

@@ -1,7 +1,7 @@
 //! Thresholds that can be changed while a volume is in use: each declared once, with its range. They
 //! last until the volume is closed.
 
-use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+use persimmon_sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 
 use crate::Volume;
 use crate::options::{CleaningOptions, Options};

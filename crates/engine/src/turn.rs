@@ -2,7 +2,7 @@
 //! data, and it is handed on in the order in which it was asked for: who takes it again and again
 //! makes nobody wait for more than one of them.
 
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use persimmon_sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
 /// Who takes it works alone; others wait for their turn.
 #[derive(Debug, Default)]
@@ -58,7 +58,7 @@ impl Drop for Taken<'_> {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::atomic::{AtomicU32, Ordering};
+    use persimmon_sync::atomic::{AtomicU32, Ordering};
     use std::thread;
 
     use super::*;

@@ -1,8 +1,10 @@
 //! A volume: the parts wired together, views and transactions, and the background steps.
 
+use persimmon_sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use persimmon_sync::{
+    Arc, Mutex, OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard,
+};
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use persimmon_device::{ZoneId, ZoneInfo, ZonedDevice};
 use persimmon_format::record::Op;

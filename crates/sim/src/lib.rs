@@ -23,6 +23,8 @@ pub mod room;
 pub mod scale;
 #[cfg(feature = "filesystem")]
 pub mod sweep;
+#[cfg(feature = "filesystem")]
+pub mod threads;
 pub mod time;
 pub mod workload;
 

@@ -1,7 +1,7 @@
 //! Access times: kept in memory, written into the history now and then, in batches.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use persimmon_sync::atomic::{AtomicUsize, Ordering};
+use persimmon_sync::{Mutex, MutexGuard, PoisonError};
 
 use persimmon_engine::Intent;
 use persimmon_format::inode::Inode;

@@ -1,6 +1,6 @@
 //! Attributes and permissions.
 
-use std::sync::atomic::Ordering;
+use persimmon_sync::atomic::Ordering;
 
 use persimmon_engine::Intent;
 use persimmon_format::inode::{Inode, TYPE_MASK};
@@ -101,7 +101,7 @@ impl Vfs {
             _ => return Err(Error::Invalid("size of a special file")),
         }
         let node = match &open {
-            Some(open) => Some(std::sync::Arc::clone(&open.node)),
+            Some(open) => Some(persimmon_sync::Arc::clone(&open.node)),
             None => self.nodes.get(ino),
         };
         self.truncate(ino, node.as_deref(), size, kill)

@@ -3,8 +3,8 @@
 //! Each operation takes the inode and the handle it came through. With [`Handle::NONE`] it goes by
 //! the inode alone (for a door that opens nothing): then there is no append and no `O_SYNC`.
 
-use std::sync::PoisonError;
-use std::sync::atomic::Ordering;
+use persimmon_sync::PoisonError;
+use persimmon_sync::atomic::Ordering;
 
 use persimmon_engine::{Intent, Seek};
 
@@ -97,7 +97,7 @@ impl Vfs {
         &self,
         ino: Ino,
         handle: Handle,
-    ) -> Result<Option<std::sync::Arc<Open>>> {
+    ) -> Result<Option<persimmon_sync::Arc<Open>>> {
         let open = self.opened(ino, handle)?;
         if open.as_ref().is_some_and(|o| !o.flags.write) {
             return Err(Error::BadHandle);

@@ -1,7 +1,7 @@
 //! Open files and directories.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, PoisonError, RwLock};
+use persimmon_sync::atomic::{AtomicUsize, Ordering};
+use persimmon_sync::{Arc, PoisonError, RwLock};
 
 use crate::lifetimes::Told;
 use crate::nodes::Node;

@@ -1,7 +1,7 @@
 //! How long users say that content will live: told of a file, or of a directory for what is made in
 //! it, by an extended attribute, which lasts; told of an open file, for what is written through it.
 
-use std::sync::atomic::{AtomicU8, Ordering};
+use persimmon_sync::atomic::{AtomicU8, Ordering};
 
 use persimmon_format::Lifetime;
 use persimmon_format::inode::Inode;

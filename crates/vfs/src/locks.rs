@@ -1,7 +1,7 @@
 //! Record locks (`fcntl`) and whole-file locks (`flock`), for doors that do not keep their own.
 
+use persimmon_sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::collections::HashMap;
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
 use crate::nodes::InoMap;
 use crate::{Error, Ino, Result, Vfs};

@@ -3,10 +3,10 @@
 //! An inode has an entry here while it is open, and from losing its last name until it is
 //! reclaimed. Whoever makes it both unlinked and unused reclaims it, and does so exactly once.
 
+use persimmon_sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use persimmon_sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::collections::{HashMap, VecDeque};
 use std::hash::{BuildHasherDefault, Hasher};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use persimmon_format::Ino;
 

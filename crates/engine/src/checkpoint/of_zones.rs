@@ -1,7 +1,7 @@
 //! Checkpoints of the zones alone: they free zones, and leave the pages that changed to the journal.
 
+use persimmon_sync::atomic::Ordering;
 use std::collections::BTreeSet;
-use std::sync::atomic::Ordering;
 
 use persimmon_format::footer::Footer;
 use persimmon_format::table::ZitEntry;

@@ -1,7 +1,7 @@
 //! Pace: where cleaning ahead of need does not keep up, those who write move blocks for what they write,
 //! a few for each block, long before free zones run out and all would wait for whole victims.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use persimmon_sync::atomic::{AtomicU64, Ordering};
 
 use super::STEP_BLOCKS;
 use crate::Volume;

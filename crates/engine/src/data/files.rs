@@ -1,7 +1,7 @@
 //! The files that have something staged, and the order in which they got it.
 
+use persimmon_sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::collections::{HashMap, VecDeque};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use persimmon_device::BLOCK_SIZE;
 use persimmon_format::Ino;

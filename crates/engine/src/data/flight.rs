@@ -4,8 +4,8 @@
 //! Background flights append, wait, and are journaled when the data is there. A flight for fsync
 //! writes at known addresses and journals at the same moment; both complete together.
 
+use persimmon_sync::{Arc, MutexGuard};
 use std::collections::BTreeMap;
-use std::sync::{Arc, MutexGuard};
 
 use persimmon_device::{BLOCK_SIZE, Buffer};
 use persimmon_format::extent::Extent;

@@ -3,7 +3,7 @@
 //! journal has a compressed block, or its old place does, and the checkpoint's pages refer to
 //! pieces that were complete before they were changed.
 
-use std::sync::atomic::Ordering;
+use persimmon_sync::atomic::Ordering;
 
 use persimmon_device::{BLOCK_SIZE, BufferMut};
 use persimmon_format::extent::Extent;

@@ -31,7 +31,7 @@ const RECLAIM_OPS: usize = 6;
 pub(super) struct Resizing<'a>(&'a File);
 
 impl<'a> Resizing<'a> {
-    pub(super) fn begin(file: &'a File) -> (Resizing<'a>, std::sync::MutexGuard<'a, Staged>) {
+    pub(super) fn begin(file: &'a File) -> (Resizing<'a>, persimmon_sync::MutexGuard<'a, Staged>) {
         let mut staged = file.wait_while(file.lock(), |s| s.busy || s.resizing);
         staged.busy = true;
         staged.resizing = true;

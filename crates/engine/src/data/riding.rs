@@ -1,8 +1,8 @@
 //! What an fsync sends inside its journal record: small changes of a file's last block, and blocks
 //! that compress well. The tree has them inline then, until they are written back.
 
+use persimmon_sync::atomic::{AtomicU8, Ordering};
 use std::ops::Range;
-use std::sync::atomic::{AtomicU8, Ordering};
 
 use persimmon_device::BLOCK_SIZE;
 use persimmon_format::Ino;

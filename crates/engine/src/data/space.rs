@@ -1,8 +1,8 @@
 //! Space: what users may still fill. Everything staged has its space set aside when it is
 //! written, so that flushing never finds the volume full.
 
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Condvar, Mutex, PoisonError};
+use persimmon_sync::atomic::{AtomicU64, Ordering};
+use persimmon_sync::{Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
 use persimmon_device::BLOCK_SIZE;

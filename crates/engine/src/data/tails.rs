@@ -1,9 +1,9 @@
 //! The last blocks of files that were synced lately, in memory: who appends to such a file again
 //! needs the block that it ends in.
 
+use persimmon_sync::atomic::{AtomicUsize, Ordering};
+use persimmon_sync::{Mutex, MutexGuard, PoisonError};
 use std::collections::{HashMap, VecDeque};
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use persimmon_format::{Addr, Ino};
 

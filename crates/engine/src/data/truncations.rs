@@ -3,9 +3,9 @@
 //! sees it until the file grows. So the next mount need not finish: it finds what is open, a
 //! background step finishes it, and whoever is about to change such a file earlier does so first.
 
+use persimmon_sync::atomic::{AtomicBool, Ordering};
+use persimmon_sync::{Mutex, MutexGuard, PoisonError};
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use persimmon_format::extent::FILE_BLOCKS_END;
 use persimmon_format::{Ino, Key, KeyKind};

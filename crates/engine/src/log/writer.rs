@@ -6,8 +6,8 @@
 //! data of earlier ones is still under way, and while the device is flushed. But records settle in
 //! their order, so that nothing is acknowledged above data that is missing.
 
+use persimmon_sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::collections::VecDeque;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use persimmon_device::ZoneId;
 use persimmon_format::footer::LogPosition;

@@ -9,10 +9,10 @@
 
 mod slot;
 
+use persimmon_sync::atomic::Ordering;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use persimmon_format::PageId;
 

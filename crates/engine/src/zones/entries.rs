@@ -1,7 +1,7 @@
 //! What is known of each zone, and which of them changed since somebody looked.
 
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use persimmon_sync::atomic::{AtomicBool, Ordering};
+use persimmon_sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use persimmon_device::ZoneId;
 use persimmon_format::table::Role;

@@ -2,7 +2,7 @@
 //! it held, unless it has a partner. When nothing refers to it any more it is retired: never used
 //! again, which the ZIT remembers.
 
-use std::sync::atomic::Ordering;
+use persimmon_sync::atomic::Ordering;
 
 use persimmon_device::{ZoneId, ZoneState};
 use persimmon_format::table::Role;

@@ -5,10 +5,10 @@
 //! has to know what it needs of the tree beforehand. Builds with assertions check that at each taking of the tree's
 //! lock, so a test finds the wrong order though nothing waits.
 
-#[cfg(debug_assertions)]
+use persimmon_sync::{Condvar, Mutex, MutexGuard, PoisonError};
+#[cfg(all(debug_assertions, not(interleave)))]
 use std::cell::Cell;
 use std::ops::{Deref, DerefMut};
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
 use super::table::Table;
 
@@ -47,7 +47,7 @@ impl DerefMut for Locked<'_> {
     }
 }
 
-#[cfg(debug_assertions)]
+#[cfg(all(debug_assertions, not(interleave)))]
 thread_local! {
     static TABLES_HELD: Cell<u32> = const { Cell::new(0) };
 }
@@ -57,13 +57,13 @@ struct Held;
 
 impl Held {
     fn begin() -> Held {
-        #[cfg(debug_assertions)]
+        #[cfg(all(debug_assertions, not(interleave)))]
         TABLES_HELD.set(TABLES_HELD.get() + 1);
         Held
     }
 }
 
-#[cfg(debug_assertions)]
+#[cfg(all(debug_assertions, not(interleave)))]
 impl Drop for Held {
     fn drop(&mut self) {
         TABLES_HELD.set(TABLES_HELD.get() - 1);
@@ -72,7 +72,7 @@ impl Drop for Held {
 
 /// To be called before the tree's lock is taken.
 pub(crate) fn assert_none_is_held() {
-    #[cfg(debug_assertions)]
+    #[cfg(all(debug_assertions, not(interleave)))]
     assert_eq!(
         TABLES_HELD.get(),
         0,

@@ -5,8 +5,8 @@
 //!
 //! While it holds a pin a reader waits for the device alone, so that others may wait for readers.
 
-use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use persimmon_sync::atomic::{AtomicU32, Ordering};
+use persimmon_sync::{Arc, Condvar, Mutex, PoisonError};
 
 use persimmon_device::ZoneId;
 

@@ -9,8 +9,8 @@
 //! [`Touched`]: super::entries::Touched
 //! [`Survival`]: super::survival::Survival
 
+use persimmon_sync::atomic::Ordering;
 use std::collections::BTreeSet;
-use std::sync::atomic::Ordering;
 
 use persimmon_device::ZoneId;
 use persimmon_format::packed::BLOCK_GRAINS;
@@ -284,7 +284,7 @@ impl Zones {
         (0..100).any(|_| {
             self.rank(table);
             agree(table) || {
-                std::thread::yield_now();
+                persimmon_sync::thread::yield_now();
                 false
             }
         })

@@ -9,8 +9,8 @@
 //! entry in the ZIT stays as the cut found it. It leaves by [`Zones::note_end`] alone, and no reset outlives the
 //! table that knows of it: who drops a volume, a recovery that failed too, waits for those under way.
 
+use persimmon_sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::collections::VecDeque;
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
 use persimmon_device::{Completion, DeviceError, Pending, ZoneId};
 use persimmon_format::table::Role;

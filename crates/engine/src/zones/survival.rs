@@ -5,7 +5,7 @@
 //!
 //! [`Interval`]: super::lifetime::Interval
 
-use std::sync::atomic::{AtomicI64, Ordering};
+use persimmon_sync::atomic::{AtomicI64, Ordering};
 
 use persimmon_device::ZoneId;
 use persimmon_format::packed::BLOCK_GRAINS;

@@ -1,9 +1,9 @@
 //! The live Zone Information Table: what every zone is used for, which are free, who writes to
 //! which.
 
+use persimmon_sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use persimmon_sync::{Condvar, Mutex};
 use std::collections::{HashMap, HashSet};
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Condvar, Mutex};
 
 use persimmon_device::{BufferMut, ZoneId};
 use persimmon_format::packed::BLOCK_GRAINS;

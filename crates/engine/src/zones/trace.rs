@@ -1,8 +1,8 @@
 //! What happened to zones lately: who wrote to which, and why a victim was chosen. A ring of events of
 //! bounded size, numbered: who reads too seldom is told how many they missed.
 
+use persimmon_sync::{Mutex, PoisonError};
 use std::collections::VecDeque;
-use std::sync::{Mutex, PoisonError};
 
 use persimmon_device::ZoneId;
 use persimmon_format::Ino;

@@ -251,6 +251,7 @@ impl ZonedDevice for SimDevice {
     }
 
     fn submit(&self, command: Command) -> Pending {
+        persimmon_sync::meet();
         let Some(Timed { clock, schedule }) = &self.timed else {
             return self.submit_untimed(command);
         };
@@ -317,6 +318,7 @@ struct Ticket {
 
 impl Ticket {
     fn wait(self) -> Result<Completion> {
+        persimmon_sync::meet();
         let answer = lock(&self.state).run_until(self.id);
         answer.and_then(Answer::finish)
     }

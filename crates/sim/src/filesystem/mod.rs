@@ -10,8 +10,8 @@ pub use failing::failing_zones_test;
 pub use mounted::Mounted;
 pub use on_drive::{Tally, model_test};
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use persimmon_device::{ZoneId, ZonedDevice};
 use persimmon_engine::{Barrier, FormatOptions, FsyncOrder, RecoveryReport, Volume};
@@ -20,6 +20,7 @@ use persimmon_inspect::finding::{
     DATA_LOST, DATA_SUMMARY, PAGE_COPY, Rule, ZONE_COPY, ZONE_READ_ONLY, ZONE_STATE,
 };
 use persimmon_inspect::{CheckOptions, Finding, Severity};
+use persimmon_sync::thread::{self, ThreadId};
 use persimmon_vfs::{AccessTimes, Clock, Timestamp, Vfs};
 
 use crate::device::{SimConfig, SimDevice};
@@ -67,6 +68,14 @@ impl System for Filesystem {
         // Nothing but Persimmon, power cuts and failing zones has been at the device.
         inspect(device.as_ref(), &excuses(device))
     }
+}
+
+/// Mounts what is on `config`'s device through another that stands before it.
+pub(crate) fn mount_on(
+    sim: &Arc<SimDevice>,
+    device: Arc<dyn ZonedDevice>,
+) -> Result<Mounted, String> {
+    mount_volume(device, options(sim.config()))
 }
 
 fn format_volume(device: Arc<dyn ZonedDevice>, copies: u32, compact: bool) -> Result<(), String> {
@@ -217,19 +226,23 @@ fn options(config: &SimConfig) -> persimmon_engine::Options {
     }
 }
 
-/// Stands still between operations.
+/// Stands still between operations. Each thread has its own time, which is that of its operation.
 #[derive(Default)]
-struct WorkloadClock(AtomicU64);
+struct WorkloadClock(Mutex<HashMap<ThreadId, u64>>);
 
 impl WorkloadClock {
     fn set(&self, nanoseconds: u64) {
-        self.0.store(nanoseconds, Ordering::Relaxed);
+        let id = thread::current().id();
+        let mut times = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        times.insert(id, nanoseconds);
     }
 }
 
 impl Clock for WorkloadClock {
     fn now(&self) -> Timestamp {
-        timestamp(self.0.load(Ordering::Relaxed))
+        let id = thread::current().id();
+        let times = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        timestamp(times.get(&id).copied().unwrap_or_default())
     }
 }
 

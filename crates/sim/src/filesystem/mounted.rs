@@ -15,9 +15,11 @@ use crate::harness::{Refusal, Subject};
 use crate::model::{Observed, ObservedNode};
 use crate::workload::{Allocate, Durability, Op, Rename, Step, bytes_of};
 
-/// A mounted volume.
+/// A mounted volume, or what one client sees of it.
 pub struct Mounted {
-    pub(super) vfs: Vfs,
+    pub(super) vfs: Arc<Vfs>,
+    /// Where paths begin.
+    pub(super) root: Ino,
     clock: Arc<WorkloadClock>,
     slots: BTreeMap<u8, (Ino, Handle)>,
     options: Vec<&'static str>,
@@ -65,7 +67,8 @@ impl Mounted {
         recovery_paths: Vec<&'static str>,
     ) -> Mounted {
         Mounted {
-            vfs,
+            vfs: Arc::new(vfs),
+            root: ROOT,
             clock,
             slots: BTreeMap::new(),
             options,
@@ -73,8 +76,29 @@ impl Mounted {
         }
     }
 
+    /// The same volume for somebody else, to whom this directory is all of it.
+    ///
+    /// Errors: there is no such directory.
+    pub fn within(&self, path: &str) -> Result<Mounted, String> {
+        let root = self.resolve(path).map_err(|error| error.to_string())?;
+        Ok(Mounted {
+            vfs: Arc::clone(&self.vfs),
+            root,
+            clock: Arc::clone(&self.clock),
+            slots: BTreeMap::new(),
+            options: Vec::new(),
+            recovery_paths: Vec::new(),
+        })
+    }
+
+    /// The volume below the names.
+    #[must_use]
+    pub fn volume(&self) -> Arc<persimmon_engine::Volume> {
+        Arc::clone(self.vfs.volume())
+    }
+
     fn resolve(&self, path: &str) -> Result<Ino, Error> {
-        let mut at = ROOT;
+        let mut at = self.root;
         for name in path.split('/').filter(|name| !name.is_empty()) {
             at = self.vfs.lookup(at, name.as_bytes())?.ino;
         }

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use persimmon_device::BLOCK_SIZE;
 use persimmon_engine::Loss;
 use persimmon_format::Ino;
-use persimmon_vfs::{Attr, Caller, Error, FileKind, Handle, Listing, ROOT, SeekTo};
+use persimmon_vfs::{Attr, Caller, Error, FileKind, Handle, Listing, SeekTo};
 
 use super::mounted::Mounted;
 use super::nanoseconds;
@@ -18,8 +18,8 @@ const READ_BYTES: usize = 128 << 10;
 
 impl Mounted {
     pub(super) fn observe_tree(&self) -> Result<Observed, String> {
-        let mut nodes = BTreeMap::from([("/".to_owned(), self.observe_node("/", ROOT)?)]);
-        let mut directories = vec![(String::new(), ROOT)];
+        let mut nodes = BTreeMap::from([("/".to_owned(), self.observe_node("/", self.root)?)]);
+        let mut directories = vec![(String::new(), self.root)];
         while let Some((prefix, directory)) = directories.pop() {
             for (name, ino, kind) in self
                 .list(directory)

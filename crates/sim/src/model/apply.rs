@@ -175,6 +175,11 @@ impl Model {
     ) -> Result<(), Errno> {
         let id = self.file(path)?;
         if matches!(what, Allocate::Punch | Allocate::Zero) {
+            // The edges are buffered writes, before the whole blocks enter the history.
+            self.buffer(|tree| {
+                tree.change_content(id, |content| content.zero_edges(offset, length));
+                tree.change(id, |node| node.mtimes.push(now));
+            });
             self.enter(|tree| {
                 tree.change_content(id, |content| content.punch(offset, length));
                 tree.change(id, |node| node.mtimes.push(now));

@@ -221,8 +221,7 @@ impl FileContent {
         self.durable_sizes.insert(size);
     }
 
-    /// Makes `offset..offset + length` read as zeros. Whole blocks enter the history at once, the
-    /// edges are buffered writes of zeros.
+    /// Makes the whole blocks in `offset..offset + length` read as zeros.
     pub fn punch(&mut self, offset: u64, length: u64) {
         let end = offset.saturating_add(length);
         let (first, last) = (offset.div_ceil(BLOCK), end / BLOCK);
@@ -237,6 +236,13 @@ impl FileContent {
                     .extend(explained.filter(|size| *size > 0));
             }
         }
+        self.drop_zeros();
+    }
+
+    /// Writes zeros to what `offset..offset + length` has of blocks that are not whole in it.
+    pub fn zero_edges(&mut self, offset: u64, length: u64) {
+        let end = offset.saturating_add(length);
+        let (first, last) = (offset.div_ceil(BLOCK), end / BLOCK);
         // Edges past the end of the file are zeros already.
         let end = end.min(self.size.next_multiple_of(BLOCK));
         let head = offset..end.min(first * BLOCK);

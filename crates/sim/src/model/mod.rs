@@ -34,6 +34,8 @@ struct OpenFile {
 pub struct Model {
     /// Oldest state a crash may leave first; never empty.
     history: Vec<Arc<Tree>>,
+    /// Number of the first of these, of all there were.
+    first: u64,
     slots: BTreeMap<u8, OpenFile>,
 }
 
@@ -43,6 +45,7 @@ impl Model {
     pub fn new(tree: Tree) -> Model {
         Model {
             history: vec![Arc::new(tree)],
+            first: 0,
             slots: BTreeMap::new(),
         }
     }
@@ -62,6 +65,12 @@ impl Model {
     #[must_use]
     pub fn admissible(&self) -> Vec<Arc<Tree>> {
         self.history.clone()
+    }
+
+    /// The same, each with its number in the whole history.
+    #[must_use]
+    pub fn numbered(&self) -> Vec<(u64, Arc<Tree>)> {
+        (self.first..).zip(self.admissible()).collect()
     }
 
     /// What is open in a slot.
@@ -99,6 +108,7 @@ impl Model {
     fn everything_so_far_is_durable(&mut self) {
         let durable = self.history.len() - 1;
         self.history.drain(..durable);
+        self.first += durable as u64;
     }
 }
 

@@ -98,14 +98,31 @@ impl Observed {
     /// that comes nearest.
     pub fn find_in(&self, states: &[Arc<Tree>]) -> Result<usize, String> {
         let hashes = self.hashes();
-        for (at, tree) in states.iter().enumerate().rev() {
-            if self.compare(tree, &hashes, 1).is_empty() {
-                return Ok(at);
-            }
-        }
+        let newest = (0..states.len())
+            .rev()
+            .find(|at| self.fits(&hashes, states.get(*at)));
+        newest.ok_or_else(|| self.nearest(&hashes, states))
+    }
+
+    /// Which of these states it may be: the oldest and the newest that fit.
+    pub fn range_in(&self, states: &[Arc<Tree>]) -> Result<(usize, usize), String> {
+        let hashes = self.hashes();
+        let mut fitting = (0..states.len()).filter(|at| self.fits(&hashes, states.get(*at)));
+        let oldest = fitting
+            .next()
+            .ok_or_else(|| self.nearest(&hashes, states))?;
+        Ok((oldest, fitting.next_back().unwrap_or(oldest)))
+    }
+
+    fn fits(&self, hashes: &Hashes<'_>, tree: Option<&Arc<Tree>>) -> bool {
+        tree.is_some_and(|tree| self.compare(tree, hashes, 1).is_empty())
+    }
+
+    /// What is wrong with those that come nearest.
+    fn nearest(&self, hashes: &Hashes<'_>, states: &[Arc<Tree>]) -> String {
         let mut compared: Vec<(usize, Vec<String>)> = states
             .iter()
-            .map(|tree| self.compare(tree, &hashes, usize::MAX))
+            .map(|tree| self.compare(tree, hashes, usize::MAX))
             .enumerate()
             .collect();
         compared.sort_by_key(|(_, differences)| differences.len());
@@ -116,7 +133,7 @@ impl Observed {
                 message.push_str(&format!("\n    {difference}"));
             }
         }
-        Err(message)
+        message
     }
 
     fn hashes(&self) -> Hashes<'_> {

@@ -1,0 +1,81 @@
+//! What a seed stands for.
+
+use rand::{Rng, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+
+use crate::device::SimConfig;
+use crate::harness;
+use crate::workload::Mix;
+
+/// Plans of single clients from this seed on lend their devices.
+const DEVICES_FROM: u64 = 1_000_000;
+
+/// Everything about a run.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// Seed of it all.
+    pub seed: u64,
+    /// The device.
+    pub config: SimConfig,
+    /// Copies of log and metadata.
+    pub copies: u32,
+    /// What each client does mostly.
+    pub mixes: Vec<Mix>,
+    /// Operations of each.
+    pub ops: usize,
+    /// Bytes of each one's files at most.
+    pub bytes_max: u64,
+    /// Threads that do what is due in the background.
+    pub chores: usize,
+    /// Of so many commands one is a moment at which the power is cut.
+    pub moment_one_in: u32,
+    /// Such moments at most.
+    pub moments_max: usize,
+    /// What is tried of what each may leave.
+    pub states_per_moment: usize,
+    /// Percent of these that the inspector checks.
+    pub check_percent: u32,
+}
+
+impl Plan {
+    /// The plan of a seed.
+    #[must_use]
+    pub fn new(seed: u64) -> Plan {
+        let mut rng = ChaCha8Rng::seed_from_u64(seed ^ 0x5448_5245_4144_5321);
+        let of_one = device_plan(&mut rng);
+        let clients = rng.random_range(2..=4);
+        // Some do what others do, others something else.
+        let mixes = (0..clients)
+            .map(|_| match rng.random_range(0..3) {
+                0 => Mix::ALL[rng.random_range(0..Mix::ALL.len())],
+                _ => of_one.mix,
+            })
+            .collect();
+        let ops = of_one.ops.min(160) / clients;
+        let crowded = rng.random_range(1..=2);
+        Plan {
+            seed,
+            // Commands are under way until somebody waits for them.
+            config: of_one.config.reordering(rng.random()),
+            copies: of_one.copies,
+            mixes,
+            ops: ops.max(8),
+            bytes_max: of_one.bytes_max * crowded / clients as u64,
+            chores: rng.random_range(1..=3),
+            moment_one_in: rng.random_range(4..40),
+            moments_max: 12,
+            states_per_moment: 2,
+            check_percent: 25,
+        }
+    }
+}
+
+/// One of those for a single client that takes no time and on whose device nothing fails.
+fn device_plan(rng: &mut ChaCha8Rng) -> harness::Plan {
+    loop {
+        let plan = harness::Plan::new(DEVICES_FROM + rng.random_range(0..1 << 32));
+        if !plan.heavy && plan.faults.is_empty() && plan.config.geometry.zone_count < 300 {
+            return plan;
+        }
+    }
+}
