@@ -4,9 +4,10 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::history::{Done, History};
+use crate::device::SimDevice;
 use crate::filesystem::Mounted;
 use crate::harness::{Subject, compare_exactly};
-use crate::model::Model;
+use crate::model::{Errno, Model};
 use crate::workload::{Durability, Generator, Op, Step};
 
 /// Time from one stamp to the next.
@@ -36,6 +37,7 @@ impl Shared {
 
 pub(super) struct Client {
     pub mounted: Mounted,
+    pub device: Arc<SimDevice>,
     pub model: Model,
     pub generator: Generator,
     pub ops: usize,
@@ -63,7 +65,10 @@ impl Client {
                 return Ok(false);
             }
         }
-        self.compare().map(|()| true)
+        match self.compare() {
+            Err(_) if self.device.has_failed() => Ok(false),
+            compared => compared.map(|()| true),
+        }
     }
 
     fn compare(&mut self) -> Result<(), String> {
@@ -105,7 +110,12 @@ impl Client {
 
     fn one(&mut self, op: &Op, now: u64) -> Result<Outcome, String> {
         let is = match op {
-            Op::Read { path } => return self.read(path).map(|()| Outcome::Succeeded(op.clone())),
+            Op::Read { path } => {
+                return match self.read(path) {
+                    Err(_) if self.device.has_failed() => Ok(Outcome::Broken),
+                    read => read.map(|()| Outcome::Succeeded(op.clone())),
+                };
+            }
             _ => self.mounted.apply(op, now),
         };
         let op = match &is {
@@ -124,11 +134,20 @@ impl Client {
                 _ => Ok(Outcome::Refused),
             };
         }
-        match (is, self.model.apply(&op, now)) {
+        let should = self.model.apply(&op, now);
+        if let Err(refusal) = &is
+            && is_of_fault(&self.device, refusal.errno)
+        {
+            return Ok(Outcome::Broken);
+        }
+        match (is, should) {
             (Ok(_), Ok(())) => {
                 if let Op::Allocate { path, .. } = &op {
-                    let found = self.mounted.observe_one(path)?;
-                    self.model.adopt_mtime(path, found.mtime);
+                    match self.mounted.observe_one(path) {
+                        Ok(found) => self.model.adopt_mtime(path, found.mtime),
+                        Err(_) if self.device.has_failed() => return Ok(Outcome::Broken),
+                        Err(why) => return Err(why),
+                    }
                 }
                 Ok(Outcome::Succeeded(op))
             }
@@ -148,6 +167,16 @@ impl Client {
         };
         let found = self.mounted.observe_one(path)?;
         found.fits(self.model.now(), node)
+    }
+}
+
+/// Whether an error comes of what fails on the device.
+pub(super) fn is_of_fault(device: &SimDevice, errno: Errno) -> bool {
+    match errno {
+        // What is lost with a zone cannot be read, and so not be changed in part.
+        libc::EIO => device.has_failed() || device.has_offline_zones(),
+        libc::EROFS => device.has_failed(),
+        _ => false,
     }
 }
 

@@ -12,12 +12,14 @@
 //! and no two runs are the same.
 
 mod client;
+mod disturber;
 mod history;
 mod moment;
 mod plan;
 mod run;
 #[cfg(interleave)]
 mod schedule;
+mod workers;
 
 pub use plan::Plan;
 pub use run::{Tally, run};

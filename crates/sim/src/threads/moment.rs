@@ -65,7 +65,7 @@ impl Watched {
 
     /// Nothing here waits for another thread, so it is one moment for all of them under the scheduler. Other
     /// threads go on meanwhile: what had returned is read before, what had begun behind the device.
-    fn now(&self) -> Moment {
+    pub fn now(&self) -> Moment {
         let count = |of: fn(&Shared) -> usize| self.clients.iter().map(move |client| of(client));
         let ended: Vec<usize> = count(|client| client.ended.load(Ordering::SeqCst)).collect();
         let snapshot = self.sim.snapshot();
@@ -159,8 +159,8 @@ pub(super) fn compare(
         let (there, synced) = {
             let history = shared.history();
             let there = history.entered_by(*oldest).map(Done::stamps);
-            let returned = history.done.iter().take(*ended);
-            let synced = returned.filter(|done| done.acknowledged).last();
+            let mut returned = history.done.iter().take(*ended);
+            let synced = returned.rfind(|done| done.acknowledged);
             (there, synced.map(Done::stamps))
         };
         if let Some(there) = there {

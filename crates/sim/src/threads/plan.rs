@@ -3,7 +3,7 @@
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
-use crate::device::SimConfig;
+use crate::device::{Fault, SimConfig};
 use crate::harness;
 use crate::workload::Mix;
 
@@ -17,6 +17,8 @@ pub struct Plan {
     pub seed: u64,
     /// The device.
     pub config: SimConfig,
+    /// Commands that fail, and zones.
+    pub faults: Vec<Fault>,
     /// Copies of log and metadata.
     pub copies: u32,
     /// What each client does mostly.
@@ -25,6 +27,8 @@ pub struct Plan {
     pub ops: usize,
     /// Bytes of each one's files at most.
     pub bytes_max: u64,
+    /// Clients besides that all change the same directory, whose results nobody knows beforehand.
+    pub disturbers: usize,
     /// Threads that do what is due in the background.
     pub chores: usize,
     /// Of so many commands one is a moment at which the power is cut.
@@ -42,7 +46,8 @@ impl Plan {
     #[must_use]
     pub fn new(seed: u64) -> Plan {
         let mut rng = ChaCha8Rng::seed_from_u64(seed ^ 0x5448_5245_4144_5321);
-        let of_one = device_plan(&mut rng);
+        let may_fail = rng.random_ratio(1, 3);
+        let of_one = device_plan(&mut rng, may_fail);
         let clients = rng.random_range(2..=4);
         // Some do what others do, others something else.
         let mixes = (0..clients)
@@ -57,24 +62,27 @@ impl Plan {
             seed,
             // Commands are under way until somebody waits for them.
             config: of_one.config.reordering(rng.random()),
+            faults: of_one.faults,
             copies: of_one.copies,
             mixes,
             ops: ops.max(8),
             bytes_max: of_one.bytes_max * crowded / clients as u64,
+            disturbers: [0, 1, 2, 3][rng.random_range(0..4)],
             chores: rng.random_range(1..=3),
             moment_one_in: rng.random_range(4..40),
             moments_max: 12,
             states_per_moment: 2,
-            check_percent: 25,
+            check_percent: of_one.check_percent,
         }
     }
 }
 
-/// One of those for a single client that takes no time and on whose device nothing fails.
-fn device_plan(rng: &mut ChaCha8Rng) -> harness::Plan {
+/// One of those for a single client that takes no time.
+fn device_plan(rng: &mut ChaCha8Rng, may_fail: bool) -> harness::Plan {
     loop {
         let plan = harness::Plan::new(DEVICES_FROM + rng.random_range(0..1 << 32));
-        if !plan.heavy && plan.faults.is_empty() && plan.config.geometry.zone_count < 300 {
+        let fits = plan.faults.is_empty() || may_fail;
+        if fits && !plan.heavy && plan.config.geometry.zone_count < 300 {
             return plan;
         }
     }
