@@ -1,7 +1,8 @@
-//! Developer commands: `cargo xtask demo`, `test`, `bench`, `peers`, `simulate`, `tidy`, `vm`, `setup`. Run one with `--help` for its options.
+//! Developer commands: `cargo xtask demo`, `test`, `bench`, `peers`, `simulate`, `interleave`, `tidy`, `vm`, `setup`. Run one with `--help` for its options.
 
 mod bench;
 mod demo;
+mod interleave;
 mod peers;
 mod setup;
 mod shell;
@@ -34,6 +35,8 @@ enum Command {
     Peers(peers::Options),
     /// Cut the power of simulated devices, a million times if you like, and compare what is recovered
     Simulate(simulate::Options),
+    /// Let several clients work on simulated devices at once, cut the power, and compare what is recovered
+    Interleave(interleave::Options),
     /// Run everything: packages, formatting, lints, tidy, unit and property tests, mount tests
     Test(test::Options),
     /// Check file sizes, layering, the format document, links and dead files
@@ -68,6 +71,7 @@ fn run(command: Command) -> Result<bool> {
         Command::Demo(options) => demo::run(&options),
         Command::Peers(options) => peers::run(&options),
         Command::Simulate(options) => simulate::run(&options),
+        Command::Interleave(options) => interleave::run(&options),
         Command::Test(options) => test::run(&options),
         Command::Tidy { bless: true } => tidy::bless(&root).map(|()| true),
         Command::Tidy { bless: false } => Ok(tidy::report(&tidy::check(&root)?)),

@@ -1,11 +1,12 @@
 //! `cargo xtask test`: every check there is, in sections, with one count at the end.
 
+use std::process::Command;
 use std::time::Instant;
 
 use anyhow::Result;
 use clap::Args;
 
-use crate::{setup, shell, tidy, vm, workspace_root};
+use crate::{interleave, setup, shell, tidy, vm, workspace_root};
 
 /// What of the test run to leave out.
 #[derive(Args)]
@@ -74,7 +75,7 @@ pub fn run(options: &Options) -> Result<bool> {
         beside.push(("release build", Box::new(release_build)));
     }
     run.together(beside);
-    let mut beside: Vec<Section> = Vec::new();
+    let mut beside: Vec<Section> = vec![("interleavings", Box::new(interleavings))];
     if options.no_mount {
         println!("left out on request: mount tests");
     } else {
@@ -191,13 +192,23 @@ fn release_build() -> Result<Count> {
     ])
 }
 
-/// All tests of all crates. An ignored test counts as failed: nothing is skipped silently.
+/// All tests of all crates.
 fn cargo_test(seed: u64) -> Result<Count> {
     println!("property tests draw from seed {seed}");
     let mut cargo = shell::command(&["cargo", "test", "--workspace", "--no-fail-fast"]);
     cargo.env("PROPTEST_RNG_SEED", seed.to_string());
+    counted(&mut cargo)
+}
+
+/// Several threads on a simulated device, in the order of a seed.
+fn interleavings() -> Result<Count> {
+    counted(interleave::cargo("test").args(["--test", "threads"]))
+}
+
+/// Tests that cargo runs. An ignored one counts as failed: nothing is skipped silently.
+fn counted(cargo: &mut Command) -> Result<Count> {
     let mut count = Count::default();
-    let succeeded = shell::watch(&mut cargo, |line| {
+    let succeeded = shell::watch(cargo, |line| {
         if let Some((passed, failed, ignored)) = parse_result(line) {
             count.passed += passed;
             count.failed += failed + ignored;

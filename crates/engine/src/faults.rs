@@ -66,10 +66,26 @@ pub enum Fault {
     UnloggedForgotten,
     /// Replay counts what a checkpoint of the zones alone had counted.
     CountedTwice,
+    /// A flush acknowledges what was written while it went on.
+    FlushTakesMore,
+    /// Who finds somebody flushing takes that for done.
+    FlushNotWaitedFor,
+    /// fsync does not wait for a flight of the file that is under way.
+    FlightNotWaitedFor,
+    /// A zone into which data is on its way counts as one that holds nothing.
+    FillingNotSeen,
 }
 
 impl Fault {
-    /// All of them.
+    /// Those that take two threads at once to do harm.
+    pub const OF_SEVERAL: [Fault; 4] = [
+        Fault::FlushTakesMore,
+        Fault::FlushNotWaitedFor,
+        Fault::FlightNotWaitedFor,
+        Fault::FillingNotSeen,
+    ];
+
+    /// All others.
     pub const ALL: [Fault; 30] = [
         Fault::UnsafeClassic,
         Fault::NoWritePointerCheck,

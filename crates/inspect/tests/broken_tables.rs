@@ -184,7 +184,9 @@ fn zones_miscounted() {
     with_zit(&[322], Role::Log, |entry| entry.valid += 1);
     with_zit(&[323], Role::Data, |entry| entry.role = Role::Metadata);
     with_zit(&[323], Role::Data, |entry| entry.sequence += 1);
-    with_zit(&[324], Role::Data, |entry| entry.write_pointer = 250);
+    with_zit(&[324], Role::Metadata, |entry| entry.write_pointer = 250);
+    // On its way at the checkpoint, and never arrived.
+    with_zit(&[], Role::Data, |entry| entry.write_pointer = 250);
 }
 
 #[test]

@@ -1,9 +1,10 @@
-//! Several clients at once recover to one history.
+//! Several clients at once, and background threads beside them: whenever the power is cut, what all of them find is a
+//! part of one history. `cargo xtask interleave` has the threads go by the seed; without it they are the host's.
 
 use persimmon_sim::threads::{Plan, Tally, run};
 
-/// Runs.
-const RUNS: u64 = 40;
+/// Runs of threads that a seed chooses between, and of the host's, which take their time.
+const RUNS: u64 = if cfg!(interleave) { 2_500 } else { 100 };
 
 #[test]
 fn what_several_clients_did_is_one_history() {
@@ -15,4 +16,36 @@ fn what_several_clients_did_is_one_history() {
         }
     }
     println!("{tally:?}");
+}
+
+/// The harness can fail: the engine makes a mistake that does no harm as long as one thread is at work, and is found out.
+#[cfg(interleave)]
+#[test]
+fn every_mistake_of_several_threads_is_caught() {
+    use persimmon_engine::faults::{Fault, make};
+
+    /// Runs within which each has to be found.
+    const RUNS_MAX: u64 = 3_000;
+
+    let mut missed = Vec::new();
+    for mistake in Fault::OF_SEVERAL {
+        make(Some(mistake));
+        let mut tally = Tally::default();
+        let found = (0..RUNS_MAX).find_map(|seed| match run(&Plan::new(seed)) {
+            Ok(covered) => {
+                tally += covered;
+                None
+            }
+            Err(why) => Some((seed, why)),
+        });
+        make(None);
+        let Some((seed, why)) = found else {
+            println!("| {mistake:?} | | {} | missed |", tally.states);
+            missed.push(mistake);
+            continue;
+        };
+        let why = why.lines().next().unwrap_or_default();
+        println!("| {mistake:?} | {seed} | {} | {why} |", tally.states);
+    }
+    assert!(missed.is_empty(), "not caught: {missed:?}");
 }

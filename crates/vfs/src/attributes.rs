@@ -95,6 +95,7 @@ impl Vfs {
         if open.as_ref().is_some_and(|o| !o.flags.write) {
             return Err(Error::BadHandle);
         }
+        let _pin = self.pin(ino)?;
         match FileKind::from_mode(self.inode(ino)?.mode) {
             FileKind::Regular => {}
             FileKind::Directory => return Err(Error::IsDirectory),

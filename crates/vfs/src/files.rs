@@ -61,6 +61,7 @@ impl Vfs {
         let open = self.opened_to_write(ino, handle)?;
         let node = open.as_ref().map(|o| &*o.node);
         let append = open.as_ref().filter(|o| o.flags.append);
+        let _pin = self.pin(ino)?;
         let guard = append.map(|o| o.node.append.lock().unwrap_or_else(PoisonError::into_inner));
         let offset = match append {
             Some(_) => self.inode(ino)?.size,
@@ -203,6 +204,7 @@ impl Vfs {
             return Err(Error::Invalid("length 0"));
         }
         end_of(offset, len)?;
+        let _pin = self.pin(ino)?;
         let node = open.as_ref().map(|o| &*o.node);
         self.clear_privileges(ino, node, false)?;
         let now = self.now();

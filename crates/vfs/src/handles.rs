@@ -230,9 +230,27 @@ impl Vfs {
         Ok(())
     }
 
+    /// Keeps an inode from being freed as long as the answer lives.
+    pub(crate) fn pin(&self, ino: Ino) -> Result<Pin<'_>> {
+        self.nodes.acquire(ino)?;
+        Ok(Pin { vfs: self, ino })
+    }
+
     pub(crate) fn release_node(&self, ino: Ino) {
         if self.nodes.release(ino) {
             self.reclaim(ino);
         }
+    }
+}
+
+/// An inode that stays.
+pub(crate) struct Pin<'a> {
+    vfs: &'a Vfs,
+    ino: Ino,
+}
+
+impl Drop for Pin<'_> {
+    fn drop(&mut self) {
+        self.vfs.release_node(self.ino);
     }
 }

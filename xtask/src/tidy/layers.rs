@@ -9,10 +9,11 @@ use super::source::Source;
 
 /// Each crate folder and the workspace crates its ordinary dependencies may name.
 const CRATES: &[(&str, &[&str])] = &[
+    ("sync", &[]),
     ("format", &[]),
-    ("device", &["format"]),
-    ("engine", &["format", "device"]),
-    ("vfs", &["format", "device", "engine"]),
+    ("device", &["sync", "format"]),
+    ("engine", &["sync", "format", "device"]),
+    ("vfs", &["sync", "format", "device", "engine"]),
     ("persimmon", &["format", "device", "engine", "vfs"]),
     ("inspect", &["format", "device"]),
     ("salvage", &["format", "device", "engine", "inspect"]),
@@ -34,7 +35,15 @@ const CRATES: &[(&str, &[&str])] = &[
     // Test equipment: beside `persimmon simulate` only development dependencies name it.
     (
         "sim",
-        &["format", "device", "engine", "vfs", "persimmon", "inspect"],
+        &[
+            "sync",
+            "format",
+            "device",
+            "engine",
+            "vfs",
+            "persimmon",
+            "inspect",
+        ],
     ),
     (
         "fuzzing",

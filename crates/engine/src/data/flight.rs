@@ -186,8 +186,9 @@ impl Volume {
         };
         // Waiting and boarding are one hold of the lock: nobody else takes the data off meanwhile,
         // so that nothing to fly means that all of it is in the history.
-        let staged = file.wait_while(file.lock(), |s| s.busy);
-        if staged.is_clean() {
+        let waits = |staged: &Staged| staged.busy && !fault(Fault::FlightNotWaitedFor);
+        let staged = file.wait_while(file.lock(), waits);
+        if staged.is_clean() || staged.busy {
             return Ok(None);
         }
         self.check_writable()?;

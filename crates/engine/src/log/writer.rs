@@ -335,15 +335,22 @@ impl Log {
         media: &Media,
     ) -> Result<MutexGuard<'a, Inner>> {
         if inner.flushing {
+            if fault(Fault::FlushNotWaitedFor) {
+                inner.durable = inner.written;
+                return Ok(inner);
+            }
             return Ok(self.wait(inner));
         }
-        let written = inner.written;
+        let mut written = inner.written;
         if media.flushes() && !fault(Fault::AcknowledgedUnflushed) {
             inner.flushing = true;
             drop(inner);
             let result = media.flush();
             inner = self.lock();
             inner.flushing = false;
+            if fault(Fault::FlushTakesMore) {
+                written = inner.written;
+            }
             if let Err(error) = result {
                 self.wake.notify_all();
                 inner.fail(&error);

@@ -11,6 +11,7 @@ use persimmon_sync::{Arc, Condvar, Mutex, PoisonError};
 use persimmon_device::ZoneId;
 
 use super::entries::Touched;
+use crate::faults::{Fault, fault};
 
 #[derive(Debug, Default)]
 struct Count {
@@ -90,7 +91,7 @@ impl Pins {
     }
 
     pub(crate) fn is_filled(&self, zone: ZoneId) -> bool {
-        self.is_pinned(zone, Kind::Fills)
+        self.is_pinned(zone, Kind::Fills) && !fault(Fault::FillingNotSeen)
     }
 
     /// Waits while `condition` holds, which readers can end.

@@ -44,6 +44,9 @@ pub struct SimConfig {
     /// A power cut can tear a block: where write pointers are proof it counts as written then, and ends in zeros, as if the
     /// rest of it had been padded since.
     pub tears_blocks: bool,
+    /// Now and then what is sent to one zone takes effect behind all else, as that of a die that is busy: not before
+    /// somebody waits for it.
+    pub slow_zones: bool,
     /// How long commands take in virtual time; `None` is no time at all, and no clock.
     pub timing: Option<Timing>,
 }
@@ -71,6 +74,7 @@ impl SimConfig {
             history: History::Kept,
             seed: 0,
             tears_blocks: false,
+            slow_zones: false,
             timing: None,
         }
     }
@@ -125,6 +129,13 @@ impl SimConfig {
     pub fn reordering(mut self, seed: u64) -> SimConfig {
         self.completions = Completions::WhenWaited;
         self.seed = seed;
+        self
+    }
+
+    /// The same, and now and then one zone is slow.
+    #[must_use]
+    pub fn slow_zones(mut self) -> SimConfig {
+        self.slow_zones = true;
         self
     }
 

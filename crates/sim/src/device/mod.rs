@@ -155,6 +155,12 @@ impl SimDevice {
         self.lock().take_snapshots()
     }
 
+    /// Whether something that was sent to a slow zone has not taken effect.
+    #[must_use]
+    pub fn slow_waits(&self) -> bool {
+        self.lock().queue.slow_waits()
+    }
+
     /// Makes commands fail.
     pub fn inject(&self, fault: Fault) {
         self.lock().faults.add(fault);

@@ -20,12 +20,19 @@ struct InFlight {
     wanted: bool,
 }
 
+/// Of so many commands one makes the zone it is for the slow one, where there is such a thing; and if there is one
+/// already, of so many times as many.
+const SLOW_ONE_IN: u32 = 16;
+const SLOW_STAYS: u32 = 16;
+
 /// Commands submitted and not carried out, and answers not asked for yet.
 #[derive(Default)]
 pub(crate) struct Queue {
     in_flight: Vec<InFlight>,
     answers: BTreeMap<u64, Result<Answer>>,
     next_id: u64,
+    /// What is sent to it waits.
+    slow: Option<ZoneId>,
 }
 
 impl Queue {
@@ -49,6 +56,12 @@ impl Queue {
             .filter(|command| !matches!(command, Command::Read { .. }))
     }
 
+    /// Whether something was sent to the slow zone and waits.
+    pub fn slow_waits(&self) -> bool {
+        let waits = |entry: &InFlight| changed_zone(&entry.command) == self.slow;
+        self.slow.is_some() && self.in_flight.iter().any(waits)
+    }
+
     pub fn get(&self, id: u64) -> Option<(Command, u64)> {
         let entry = self.in_flight.iter().find(|entry| entry.id == id)?;
         Some((entry.command.clone(), entry.mark))
@@ -70,11 +83,14 @@ impl Queue {
         }
     }
 
-    /// Commands that may take effect next: all but writes behind another write to their zone.
-    fn runnable(&self) -> Vec<u64> {
+    /// Commands that may take effect next: all but writes behind another write to their zone, and those for the slow
+    /// zone if that is to wait.
+    fn runnable(&self, slow_waits: bool) -> Vec<u64> {
         let mut written: BTreeSet<ZoneId> = BTreeSet::new();
+        let slow = self.slow.filter(|_| slow_waits);
         self.in_flight
             .iter()
+            .filter(|entry| slow.is_none() || changed_zone(&entry.command) != slow)
             .filter(|entry| match &entry.command {
                 Command::Write { zone, .. } => written.insert(*zone),
                 _ => true,
@@ -90,9 +106,17 @@ impl State {
         if self.is_cut() {
             return gone();
         }
+        if self.config.slow_zones
+            && let Some(zone) = changed_zone(&command)
+        {
+            let stays = self.queue.slow.map_or(1, |_| SLOW_STAYS);
+            if self.rng.random_ratio(1, SLOW_ONE_IN * stays) {
+                self.queue.slow = Some(zone);
+            }
+        }
         let id = self.queue.push(command, self.executed);
         while self.queue.in_flight.len() > DEPTH_MAX || self.rng.random_range(0..4) == 0 {
-            if self.is_cut() || !self.run_any() {
+            if self.is_cut() || !self.run_any(true) {
                 break;
             }
         }
@@ -105,7 +129,7 @@ impl State {
             if let Some(answer) = self.queue.answers.remove(&id) {
                 return answer;
             }
-            if self.is_cut() || !self.run_any() {
+            if self.is_cut() || !(self.run_any(true) || self.run_any(false)) {
                 return gone();
             }
         }
@@ -117,8 +141,8 @@ impl State {
     }
 
     /// Carries out one command of those in flight; false when there is none.
-    fn run_any(&mut self) -> bool {
-        let runnable = self.queue.runnable();
+    fn run_any(&mut self, slow_waits: bool) -> bool {
+        let runnable = self.queue.runnable(slow_waits);
         if runnable.is_empty() {
             return false;
         }
@@ -127,5 +151,16 @@ impl State {
             self.run_queued(*id);
         }
         true
+    }
+}
+
+/// The zone in which a command changes something.
+fn changed_zone(command: &Command) -> Option<ZoneId> {
+    match command {
+        Command::Write { zone, .. }
+        | Command::Append { zone, .. }
+        | Command::Reset { zone, .. }
+        | Command::Finish { zone } => Some(*zone),
+        _ => None,
     }
 }

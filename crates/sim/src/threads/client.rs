@@ -112,7 +112,9 @@ impl Client {
         let is = match op {
             Op::Read { path } => {
                 return match self.read(path) {
-                    Err(_) if self.device.has_failed() => Ok(Outcome::Broken),
+                    Err(_) if self.device.has_failed() || self.device.has_offline_zones() => {
+                        Ok(Outcome::Broken)
+                    }
                     read => read.map(|()| Outcome::Succeeded(op.clone())),
                 };
             }

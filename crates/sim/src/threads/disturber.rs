@@ -1,13 +1,14 @@
 //! A client that changes what others change at the same time. Nobody knows what it has to find, but that no operation may
 //! fail but for what the others did.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::client::is_of_fault;
 use crate::device::SimDevice;
 use crate::filesystem::Mounted;
 use crate::harness::Subject;
-use crate::model::Model;
+use crate::model::{Kind, Model, Observed};
 use crate::workload::{Generator, Op};
 
 /// After so many operations it looks what the others have made of it.
@@ -45,11 +46,32 @@ impl Disturber {
                 Some(_) => {}
             }
             if number % LOOK_AFTER == 0
-                && let Ok(found) = self.mounted.observe()
+                && let Ok(mut found) = self.mounted.observe()
             {
+                count_links(&mut found);
                 self.model = Model::new(found.to_tree());
             }
         }
         Ok(())
+    }
+}
+
+/// Links of what was found, which changed while it was looked at: as many as there are names.
+fn count_links(found: &mut Observed) {
+    let mut links: BTreeMap<u64, u32> = BTreeMap::new();
+    for (path, node) in &found.nodes {
+        let is_directory = node.kind == Kind::Directory;
+        *links.entry(node.ino).or_default() += if is_directory { 2 } else { 1 };
+        let parent = path.rsplit_once('/').map_or("", |(parent, _)| parent);
+        let parent = if parent.is_empty() { "/" } else { parent };
+        if is_directory
+            && path != "/"
+            && let Some(parent) = found.nodes.get(parent)
+        {
+            *links.entry(parent.ino).or_default() += 1;
+        }
+    }
+    for node in found.nodes.values_mut() {
+        node.links = links.get(&node.ino).copied().unwrap_or(1);
     }
 }

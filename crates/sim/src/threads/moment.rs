@@ -79,7 +79,12 @@ impl Watched {
     fn may_keep_one(&self) {
         let mut keeping = self.keeping.lock().unwrap_or_else(PoisonError::into_inner);
         let keeping = &mut *keeping;
-        if keeping.moments_max == 0 || !keeping.rng.random_ratio(1, keeping.one_in) {
+        // What is behind all else makes for rarer states.
+        let one_in = match self.sim.slow_waits() {
+            true => keeping.one_in.div_ceil(4),
+            false => keeping.one_in,
+        };
+        if keeping.moments_max == 0 || !keeping.rng.random_ratio(1, one_in) {
             return;
         }
         // Each that there is stays as likely as any other.

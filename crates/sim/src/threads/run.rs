@@ -159,9 +159,8 @@ impl Run<'_> {
         let ended = |why: String| format!("after the end: {why}");
         Filesystem.check(&self.sim).map_err(ended)?;
         let mut mounted = Filesystem.mount(&self.sim).map_err(ended)?;
-        if mounted.observe().map_err(ended)? != found {
-            return Err(ended("something else is there than before".to_owned()));
-        }
+        let again = mounted.observe().map_err(ended)?;
+        compare_exactly(&again, &found.to_tree()).map_err(ended)?;
         for (came, found) in models.iter().zip(observe(&mounted, &self.homes)?) {
             if let Came::Through(model) = came {
                 compare_exactly(&found, model.now()).map_err(ended)?;

@@ -9,8 +9,8 @@ use shuttle::{Config, FailurePersistence, MaxSteps, Runner};
 const STACK_BYTES: usize = 1 << 20;
 /// A run that takes more steps than this does not end.
 const STEPS_MAX: usize = 30_000_000;
-/// Each so many steps on the average another thread is held up.
-const HELD_UP_STEPS: u32 = 2_000;
+/// Each so many steps on the average another thread is held up, where they are.
+const HELD_UP_STEPS: [u32; 3] = [100, 500, 2_000];
 
 /// Runs `f`, and the threads that it starts, in an order that goes by the seed.
 pub(super) fn scheduled(seed: u64, f: impl Fn() + Send + Sync + 'static) {
@@ -28,7 +28,7 @@ struct Bursts {
     rng: ChaCha8Rng,
     /// One in so many meetings is a change of threads.
     change_one_in: u32,
-    holds_up: bool,
+    hold_one_in: Option<u32>,
     held_up: Option<TaskId>,
     begun: bool,
 }
@@ -38,7 +38,7 @@ impl Bursts {
         let mut rng = ChaCha8Rng::seed_from_u64(seed);
         Bursts {
             change_one_in: [1, 3, 10, 40][rng.random_range(0..4)],
-            holds_up: rng.random_ratio(1, 2),
+            hold_one_in: HELD_UP_STEPS.get(rng.random_range(0..5)).copied(),
             rng,
             held_up: None,
             begun: false,
@@ -58,7 +58,9 @@ impl Scheduler for Bursts {
         is_yielding: bool,
     ) -> Option<TaskId> {
         let ids: Vec<TaskId> = runnable.iter().map(|task| task.id()).collect();
-        if self.holds_up && self.rng.random_ratio(1, HELD_UP_STEPS) {
+        if let Some(one_in) = self.hold_one_in
+            && self.rng.random_ratio(1, one_in)
+        {
             self.held_up = Some(ids[self.rng.random_range(0..ids.len())]);
         }
         if let Some(current) = current

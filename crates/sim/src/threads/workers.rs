@@ -18,11 +18,13 @@ use crate::model::{Model, Tree};
 use crate::workload::{Generator, Mix};
 
 /// What is done in the background. Most find nothing to do most of the time.
-const CHORES: [Task; 9] = [
+const CHORES: [Task; 11] = [
     Task::WriteBackIfDue,
     Task::WriteBack,
     Task::Commit,
     Task::CheckpointIfDue,
+    Task::Checkpoint,
+    Task::Clean,
     Task::CleanIfDue,
     Task::FreeIfDue,
     Task::FreeZones,
