@@ -224,15 +224,16 @@ impl Zones {
         }
     }
 
-    /// Retires the failed zones that nothing refers to; called under the metadata lock, at a
-    /// checkpoint's cut. What is left of a pair is a zone like others.
+    /// Retires the failed zones that nothing refers to, nor will: what was written before one failed may enter the
+    /// tree yet. Called under the metadata lock, at a checkpoint's cut. What is left of a pair is a zone like others.
     pub(super) fn retire(&self, table: &mut Table) {
         if self.failed_zones() == 0 {
             return;
         }
         for i in 0..table.entries.len() {
             let zone = ZoneId(i as u32);
-            let unused = self.valid(self.pairs.first(zone)) == 0;
+            let first = self.pairs.first(zone);
+            let unused = self.valid(first) == 0 && !self.pins.is_filled(first);
             let Some(entry) = table.entries.get(i) else {
                 continue;
             };

@@ -19,6 +19,7 @@ mod system;
 pub use campaign::{Campaign, CampaignReport, Selection};
 pub use case::{Case, Failure, Phase};
 pub use plan::{Origin, Plan};
+#[cfg(feature = "filesystem")]
 pub(crate) use run::panic_message;
 pub use run::{compare_exactly, replay};
 pub use shrink::shrink;
