@@ -16,6 +16,9 @@ use persimmon_fuse::control::{ControlError, TEXT_BYTES_MAX, call};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
+use crate::live::is_abandoned;
+use crate::mounted::abandoned;
+
 /// Longest reason of a finding that is passed on, characters.
 const REASON_MAX: usize = 160;
 /// Inodes whose paths one command may ask for.
@@ -223,9 +226,10 @@ fn encode(value: &impl Serialize) -> Result<Vec<u8>, String> {
 pub fn ask<T: DeserializeOwned>(dir: &Path, command: &Command) -> Result<T> {
     let answer = call(dir, &serde_json::to_vec(command)?).map_err(|error| match error {
         ControlError::NotMounted => anyhow!(
-            "{} is not on a mounted Persimmon volume whose daemon knows this command",
+            "{} is not on a mounted Persimmon volume, or on one whose daemon is too old for this command",
             dir.display()
         ),
+        ControlError::System(_) if is_abandoned(dir) => anyhow!("{}", abandoned(dir)),
         error => anyhow!("{}: {error}", dir.display()),
     })?;
     serde_json::from_slice(&answer).map_err(|error| {

@@ -11,7 +11,7 @@ use persimmon_fuse::mounts::{self, MountLine};
 use rustix::io::Errno;
 use serde::de::DeserializeOwned;
 
-use crate::mounted::mounted_at;
+use crate::mounted::{abandoned, mounted_at};
 use crate::probe;
 use crate::report::Info;
 
@@ -37,7 +37,7 @@ impl Target {
     /// When there is no such thing.
     pub fn of(spec: &str) -> Result<Target> {
         let path = crate::spec::resolve(spec)?;
-        if path.is_dir() {
+        if path.is_dir() || is_abandoned(&path) {
             return Ok(Target::Live(path));
         }
         Ok(match mounted_at(&path) {
@@ -57,6 +57,14 @@ pub fn mounted_twin(device: &Path) -> Option<MountLine> {
             && line.source != device
             && ask::<Info>(&line.mount_point, "info").is_ok_and(|info| info.uuid == uuid)
     })
+}
+
+/// Whether a path is on a mount whose daemon ended without an unmount. Asked of what the kernel remembers nothing of.
+/// Bounded, even if a daemon hangs.
+pub fn is_abandoned(path: &Path) -> bool {
+    let path = path.to_owned();
+    let answer = within(Some(ANSWER_WAIT_MAX), move || rustix::fs::statfs(&path));
+    matches!(answer, Some(Err(Errno::NOTCONN)))
 }
 
 /// Asks the daemon behind `dir`. Bounded, even if the daemon hangs.
@@ -108,6 +116,7 @@ fn ask_within<T: DeserializeOwned>(
             "{} is not on a mounted Persimmon volume; name a mount point, a device or an image",
             dir.display()
         ),
+        Err(Errno::NOTCONN) => bail!("{}", abandoned(dir)),
         Err(error) => bail!("{}: {error}", dir.display()),
     }
 }

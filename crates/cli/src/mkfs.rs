@@ -12,7 +12,9 @@ use persimmon_device::drive::{self, Kind};
 use persimmon_device::image::{ImageDevice, ImageGeometry};
 use persimmon_device::{BLOCK_SIZE, CreateOptions, Drive, Geometry, ZonedDevice, pair};
 use persimmon_engine::{Error as EngineError, FormatOptions, Volume, ZoneCapacities};
+use persimmon_format::Addr;
 use persimmon_fuse::size::{parse_basis_points, parse_bytes, show_bytes};
+use persimmon_inspect::salvage::Numbers;
 use persimmon_vfs::Clock;
 use rustix::rand::{GetRandomFlags, getrandom};
 use serde::Serialize;
@@ -45,7 +47,7 @@ pub struct Mkfs {
 }
 
 /// How the volume is to be.
-#[derive(Args)]
+#[derive(Args, Clone)]
 pub struct Shape {
     /// Size of the volume [default: the whole device or file]
     #[arg(long, value_parser = parse_bytes, allow_hyphen_values = true)]
@@ -69,12 +71,12 @@ pub struct Shape {
     #[arg(long, value_parser = parse_basis_points)]
     reserve: Option<u32>,
     /// Copies of metadata, checkpoints and log: with 2, any one zone can be lost, and nothing is but
-    /// the file data in it
-    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=2))]
-    copies: u32,
-    /// Label, at most 64 bytes
-    #[arg(long, short = 'L', default_value = "", value_parser = parse_label)]
-    label: String,
+    /// the file data in it [default: 1]
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=2))]
+    copies: Option<u32>,
+    /// Label, at most 64 bytes [default: none]
+    #[arg(long, short = 'L', value_parser = parse_label)]
+    label: Option<String>,
     /// UUID [default: a random one]
     #[arg(long, short = 'U', value_parser = parse_uuid)]
     uuid: Option<Uuid>,
@@ -150,7 +152,7 @@ impl Mkfs {
             metadata,
             device: plan.data.clone(),
             uuid: plan.uuid.to_string(),
-            label: self.shape.label.clone(),
+            label: self.shape.label(),
             size_bytes: u64::from(geometry.zone_count)
                 * u64::from(geometry.capacity_blocks)
                 * BLOCK,
@@ -160,7 +162,7 @@ impl Mkfs {
             max_open: geometry.max_open,
             max_active: geometry.max_active,
             reserve_basis_points: plan.reserve,
-            copies: self.shape.copies,
+            copies: self.shape.copies(),
             dry_run: self.dry_run,
         };
         if self.json {
@@ -228,6 +230,26 @@ fn failed(device: &Path, error: impl std::fmt::Display) -> anyhow::Error {
 }
 
 impl Shape {
+    fn label(&self) -> String {
+        self.label.clone().unwrap_or_default()
+    }
+
+    fn copies(&self) -> u32 {
+        self.copies.unwrap_or(1)
+    }
+
+    /// With what is not asked for as a volume had it, as far as that is known.
+    pub fn or_as_in(&self, volume: &Numbers) -> Shape {
+        let is_reserve_known = volume.footer != Addr::ZERO;
+        let reserve = is_reserve_known.then_some(volume.reserve_basis_points);
+        Shape {
+            copies: self.copies.or(Some(volume.identity.copies())),
+            label: self.label.clone().or(Some(volume.identity.label.clone())),
+            reserve: self.reserve.or(reserve),
+            ..self.clone()
+        }
+    }
+
     /// What would be made on `device`; what is not asked for is as in `like`.
     ///
     /// # Errors
@@ -268,7 +290,7 @@ impl Shape {
             ..FormatOptions::default()
         };
         let reserve = reserve.reserve_on(&of_device);
-        persimmon_engine::check_geometry(&of_device, capacities, reserve, self.copies)
+        persimmon_engine::check_geometry(&of_device, capacities, reserve, self.copies())
             .and_then(|()| check_reserve(data_zones, reserve))
             .map_err(|error| failed(device, error))?;
         Ok(Plan {
@@ -437,7 +459,7 @@ impl Plan<'_> {
             let options = CreateOptions {
                 force: self.shape.force,
                 uuid: self.uuid,
-                label: self.shape.label.clone(),
+                label: self.shape.label(),
                 wait_for_lock,
             };
             let data = (self.data.as_path(), &self.geometry);
@@ -451,9 +473,9 @@ impl Plan<'_> {
         let options = FormatOptions {
             uuid: self.uuid.into_bytes(),
             secret,
-            label: self.shape.label.clone(),
+            label: self.shape.label(),
             reserve_basis_points: Some(self.reserve),
-            copies: self.shape.copies,
+            copies: self.shape.copies(),
             compact: true,
             now: SystemClock.now(),
             root_mode: 0o755,

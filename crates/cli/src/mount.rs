@@ -1,6 +1,6 @@
 //! `persimmon mount` and `mount.persimmon`: starts the daemon and returns when the mount answers.
 
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader, ErrorKind, Write};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -13,8 +13,8 @@ use rustix::mount::MountFlags;
 
 use crate::daemon::Daemon;
 use crate::exit::{self, MOUNT_FAILED, MOUNT_SYSTEM, MOUNT_USAGE};
-use crate::live;
-use crate::mounted::mounted_at;
+use crate::live::{self, is_abandoned};
+use crate::mounted::{abandoned, mounted_at};
 use crate::report::Info;
 
 /// `-o meta=DEVICE`: the device for metadata, where SPEC is that for data.
@@ -138,8 +138,15 @@ impl Mount {
             .device()
             .map_err(|error| exit::error(MOUNT_FAILED, format!("{error:#}")))?;
         let dir = self.dir.canonicalize().map_err(|error| {
-            exit::error(MOUNT_USAGE, format!("{}: {error}", self.dir.display()))
+            let why = match error.kind() {
+                ErrorKind::NotFound => "the directory does not exist; make it first".into(),
+                _ => error.to_string(),
+            };
+            exit::error(MOUNT_USAGE, format!("{}: {why}", self.dir.display()))
         })?;
+        if is_abandoned(&dir) {
+            return Err(exit::error(MOUNT_FAILED, abandoned(&dir)));
+        }
         if !dir.is_dir() {
             return Err(exit::error(
                 MOUNT_USAGE,
@@ -148,6 +155,9 @@ impl Mount {
                     dir.display()
                 ),
             ));
+        }
+        if let Some(at) = mounted_at(&device).filter(|at| is_abandoned(at)) {
+            return Err(exit::error(MOUNT_FAILED, abandoned(&at)));
         }
         if let Some(at) = mounted_at(&device) {
             return Err(exit::error(
@@ -252,6 +262,9 @@ impl Mount {
                 format!("no Persimmon volume is mounted at {}", dir.display()),
             ));
         };
+        if is_abandoned(&dir) {
+            return Err(exit::error(MOUNT_FAILED, abandoned(&dir)));
+        }
         // A daemon that does not answer tells nothing of its options.
         let info = live::ask::<Info>(&dir, "info").ok();
         self.check_remount(&dir, info.as_ref())?;

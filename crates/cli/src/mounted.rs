@@ -17,3 +17,13 @@ pub fn mounted_at(device: &Path) -> Option<PathBuf> {
         .filter(|line| line.fs_type == mounts::FS_TYPE);
     ours.find(has_it).map(|line| line.mount_point)
 }
+
+/// What to do about a mount whose daemon ended without an unmount: the kernel answers for it that there is no
+/// connection (`ENOTCONN`).
+pub fn abandoned(dir: &Path) -> String {
+    format!(
+        "{0} is still mounted, but its daemon is gone; `umount {0}` and mount it again, which recovers what was \
+         synced",
+        dir.display()
+    )
+}

@@ -23,8 +23,8 @@ use crate::progress::Progress;
 /// Copy what is left of a broken volume to a new one.
 ///
 /// Reads the broken volume and never writes to it, also where its log, its tables or parts of its
-/// metadata are lost. The new volume is made; without --size and the like it has the shape of the
-/// broken one.
+/// metadata are lost. The new volume is made; what is not told of its size, zones, limits, reserve, copies and
+/// label is as in the broken one, not as the defaults below say. Its UUID is a new one.
 #[derive(Args)]
 pub struct Recover {
     /// Device or image file of the broken volume, LABEL= or UUID=
@@ -99,7 +99,8 @@ impl Recover {
             false => Parts::One,
         };
         let like = geometry(&device, parts)?;
-        let plan = self.shape.plan(&self.new, Some(&like))?;
+        let shape = self.shape.or_as_in(&rebuilt.numbers());
+        let plan = shape.plan(&self.new, Some(&like))?;
         plan.make()?;
         let (volume, _) = open(&self.new)?;
         let mut losses = Losses {

@@ -355,6 +355,8 @@ impl Source {
             metadata_available_bytes: space.metadata_available_bytes,
             inodes: space.inodes,
             failed_zones: self.volume.failed_zones(),
+            // An error makes it so too.
+            read_only: self.info.read_only || self.volume.is_read_only(),
             ..self.info.clone()
         }
     }

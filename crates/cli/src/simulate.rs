@@ -22,6 +22,12 @@ use crate::progress::Progress;
 
 const BLOCK_BYTES: u64 = 4096;
 
+/// The least and the fullest drive that can be simulated, as the simulator says.
+const FILL_MIN: f64 = 0.05;
+const FILL_MAX: f64 = 0.99;
+/// More nobody waits for.
+const VOLUMES_MAX: f64 = 1e6;
+
 /// How long commands take.
 #[derive(Clone, Copy, ValueEnum)]
 enum DriveModel {
@@ -49,8 +55,8 @@ pub struct Simulate {
     /// Zones open and active at most; 0: any number
     #[arg(long, default_value_t = 14)]
     active: u32,
-    /// Live data, as a share of the capacity of data zones and free zones; several: 0.3,0.85
-    #[arg(long, default_values_t = [0.8], value_delimiter = ',', value_name = "SHARE")]
+    /// Live data, as a share of the capacity of data zones and free zones; several: 0.3,85%
+    #[arg(long, default_value = "0.8", value_delimiter = ',', value_name = "SHARE", value_parser = parse_fill)]
     fill: Vec<f64>,
     /// Popular blocks of zipf and hotcold lie next to each other
     #[arg(long)]
@@ -71,23 +77,23 @@ pub struct Simulate {
     #[arg(long, default_value = "0%", value_parser = parse_basis_points)]
     reserve: u32,
     /// Volumes of live data to write before it is measured
-    #[arg(long, default_value_t = 4.0, value_name = "VOLUMES")]
+    #[arg(long, default_value = "4", value_name = "VOLUMES", value_parser = parse_warm_up, allow_hyphen_values = true)]
     warm_up: f64,
     /// Volumes of live data to write while it is measured
-    #[arg(long, default_value_t = 1.0)]
+    #[arg(long, default_value = "1", value_parser = parse_volumes, allow_hyphen_values = true)]
     volumes: f64,
     /// Of the load
     #[arg(long, default_value_t = 1)]
     seed: u64,
     /// Measure latencies instead: each client overwrites a block, syncs and reads one, so many times
-    #[arg(long)]
+    #[arg(long, value_parser = clap::value_parser!(u64).range(1..))]
     rounds: Option<u64>,
     /// Drive whose times are taken, with --rounds: even (10 us for a command and 0.9 us for each KiB, one
     /// after the other in a zone) or zn540
     #[arg(long, default_value = "even", requires = "rounds")]
     drive: DriveModel,
     /// Clients at the same time, with --rounds
-    #[arg(long, default_value_t = 4, requires = "rounds")]
+    #[arg(long, default_value_t = 4, requires = "rounds", value_parser = clap::value_parser!(u32).range(1..))]
     clients: u32,
     /// Pause of a client after each round in microseconds, with --rounds
     #[arg(long, default_value_t = 200, requires = "rounds")]
@@ -98,6 +104,37 @@ pub struct Simulate {
     /// Print JSON: of several runs a list
     #[arg(long)]
     json: bool,
+}
+
+/// Of `0.85` or `85%`.
+fn parse_fill(text: &str) -> Result<f64, String> {
+    let text = text.trim();
+    let share = match text.strip_suffix('%') {
+        Some(percent) => percent.trim_end().parse().map(|share: f64| share / 100.0),
+        None => text.parse(),
+    };
+    share
+        .ok()
+        .filter(|share| (FILL_MIN..=FILL_MAX).contains(share))
+        .ok_or_else(|| {
+            format!("'{text}' is not a share from {FILL_MIN} to {FILL_MAX}, such as 0.85 or 85%")
+        })
+}
+
+fn parse_warm_up(text: &str) -> Result<f64, String> {
+    let volumes = text.trim().parse().ok();
+    volumes
+        .filter(|volumes| (0.0..=VOLUMES_MAX).contains(volumes))
+        .ok_or_else(|| format!("'{text}' is not a number from 0 to {VOLUMES_MAX}"))
+}
+
+/// Figures of nothing written would be none.
+fn parse_volumes(text: &str) -> Result<f64, String> {
+    let volumes = parse_warm_up(text)?;
+    match volumes > 0.0 {
+        true => Ok(volumes),
+        false => Err("nothing would be measured; write more than 0".into()),
+    }
 }
 
 impl Simulate {

@@ -1,16 +1,20 @@
 //! `persimmon umount`: unmounts and returns when the daemon has let go of the device.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context, Result, bail};
 use clap::Args;
+use persimmon_device::DeviceError;
 use persimmon_fuse::mounts;
 use rustix::io::Errno;
 use rustix::mount::UnmountFlags;
 
 use crate::device::LOCK_WAIT_MAX;
+use crate::live::{self, is_abandoned};
 use crate::mounted::mounted_at;
+use crate::report::Info;
+use crate::sync;
 
 /// Unmount a volume and wait until it is closed.
 #[derive(Args)]
@@ -43,7 +47,7 @@ pub struct Umount {
 impl Umount {
     pub fn run(&self) -> Result<u8> {
         let path = crate::spec::resolve(&self.target)?;
-        let dir = if path.is_dir() {
+        let dir = if path.is_dir() || is_abandoned(&path) {
             path
         } else {
             mounted_at(&path).with_context(|| format!("{} is not mounted", path.display()))?
@@ -52,8 +56,13 @@ impl Umount {
         let Some(line) = line else {
             bail!("no Persimmon volume is mounted at {}", dir.display());
         };
-        self.unmount(&dir)?;
         if !self.lazy {
+            write_all(&dir, &line.source)?;
+        }
+        self.unmount(&dir)?;
+        // Where it is mounted in another place too, the daemon goes on.
+        let goes_on = mounts::list()?.iter().any(|m| m.device == line.device);
+        if !self.lazy && !goes_on {
             wait_for_daemon(&line.source)?;
         }
         if self.json {
@@ -94,10 +103,26 @@ impl Umount {
     }
 }
 
+/// Has what waits written while there is somebody to tell that it could not be: once unmounted it would be gone.
+/// A daemon that is gone, hangs, or takes no more changes has nothing to write.
+fn write_all(dir: &Path, device: &Path) -> Result<()> {
+    let writes = || live::ask::<Info>(dir, "info").is_ok_and(|info| !info.read_only);
+    if writes() && matches!(sync::make_durable(dir), Ok(false)) && writes() {
+        bail!(
+            "{0} stays mounted: what was written last cannot be written to {1}, for a reason that is in the \
+             daemon's log, such as a full disk below an image; see to that and try again, or give it up with \
+             --lazy",
+            dir.display(),
+            device.display()
+        );
+    }
+    Ok(())
+}
+
 /// The device can be had again once the daemon has closed it.
-fn wait_for_daemon(device: &std::path::Path) -> Result<()> {
+fn wait_for_daemon(device: &Path) -> Result<()> {
     match crate::device::open(device, true) {
-        Err(persimmon_device::DeviceError::Busy { .. }) => bail!(
+        Err(DeviceError::Busy { .. }) => bail!(
             "unmounted, but the daemon has not closed {} after {} seconds; see its log",
             device.display(),
             LOCK_WAIT_MAX.as_secs()

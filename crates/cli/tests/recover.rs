@@ -143,3 +143,31 @@ fn mend_in_place(dir: &Path) {
     let again = run(dir, &["fsck", "mended", "--data"]);
     assert_eq!(again.status.code(), Some(0));
 }
+
+/// The new volume had no label, so that nothing found it by that any more, one copy where there were two, and the
+/// usual reserve.
+#[test]
+fn the_new_volume_is_as_the_broken_one_was_made() {
+    let place = tempfile::tempdir().unwrap();
+    let dir = place.path();
+    let made = "mkfs old --size 128M --copies 2 --label kept --reserve 12%";
+    let words: Vec<&str> = made.split(' ').collect();
+    assert!(run(dir, &words).status.success());
+    let output = run(dir, &["recover", "old", "new"]);
+    assert!(output.status.success(), "{output:?}");
+    let json = |words: &[&str]| -> Value {
+        let output = run(dir, words);
+        serde_json::from_slice(&output.stdout).unwrap()
+    };
+    let [old, new] = ["old", "new"].map(|image| json(&["info", image, "--json"]));
+    assert_eq!(new["label"], "kept");
+    assert_eq!(new["copies"], 2);
+    assert_ne!(new["uuid"], old["uuid"]);
+    let footer = json(&["dump", "new", "footer", "--json"]);
+    assert_eq!(footer["reserve_basis_points"], 1200);
+
+    let chosen = ["recover", "old", "other", "--copies", "1", "--label", ""];
+    assert!(run(dir, &chosen).status.success());
+    let other = json(&["info", "other", "--json"]);
+    assert_eq!((&other["label"], &other["copies"]), (&"".into(), &1.into()));
+}

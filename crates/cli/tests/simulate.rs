@@ -147,3 +147,30 @@ fn a_page_that_cannot_be_written_is_told_before_the_run() {
         &["nowhere/page.html"],
     );
 }
+
+/// Not a number, infinity and less than nothing were taken for nothing, and rounds or clients of none measured none:
+/// the figures were zeros.
+#[test]
+fn what_would_measure_nothing_is_refused() {
+    let place = Place::new();
+    for (option, value) in [
+        ("--warm-up", "nan"),
+        ("--warm-up", "inf"),
+        ("--warm-up", "-1"),
+        ("--volumes", "0"),
+        ("--volumes", "nan"),
+        ("--rounds", "0"),
+        ("--clients", "0"),
+        ("--fill", "1.5"),
+        ("--fill", "0%"),
+        ("--fill", "nan"),
+    ] {
+        let words = ["simulate", "uniform", "--zones", "96", option, value];
+        place.refused(&words, 2, &[option, value]);
+    }
+    let (half, _) = simulate(&[&["uniform"], &SMALL[..]].concat());
+    let mut percent = SMALL;
+    percent[5] = "50%";
+    let (same, _) = simulate(&[&["uniform"], &percent[..]].concat());
+    assert_eq!(half, same);
+}

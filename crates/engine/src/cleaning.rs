@@ -143,6 +143,37 @@ impl Volume {
         self.clean_above(Part::Data, || self.data_floor_to_pass(), Intent::Grow)
     }
 
+    /// The host below the device has no room for a zone. What nothing lives in has space of it: freed, that is the
+    /// host's again, or there for what is written next. False if nothing was won.
+    pub(crate) fn free_for_host(&self) -> bool {
+        let free_zones = || self.zones.free_zones(Part::Data);
+        let before = free_zones();
+        let _turn = self.cleaning_turn.take();
+        // Somebody else may have done it meanwhile.
+        if free_zones() <= before
+            && self.zones.all_dead_zones() > 0
+            && let Err(error) = self.checkpoint_zones()
+        {
+            tracing::warn!(%error, "zones could not be freed for the host");
+        }
+        self.zones.settle_resets(&self.media);
+        free_zones() > before
+    }
+
+    /// Frees what nothing lives in though there are zones enough: the space is a host's, and others wait for it. False
+    /// if there was nothing to free.
+    pub(crate) fn free_for_idle_host(&self) -> Result<bool> {
+        let dead = self.zones.all_dead_zones();
+        if dead == 0 || !self.media.space_is_hosts() {
+            return Ok(false);
+        }
+        let _turn = self.cleaning_turn.take();
+        self.checkpoint_zones()?;
+        self.zones.settle_resets(&self.media);
+        // What is being read stays.
+        Ok(self.zones.all_dead_zones() < dead)
+    }
+
     /// Free zones that are not enough for new data. Where all that are left are there for the log that is any number:
     /// who found none to take would look for one again and again otherwise, and nobody would clean.
     fn data_floor_to_pass(&self) -> u32 {

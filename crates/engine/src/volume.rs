@@ -113,8 +113,8 @@ pub enum Task {
     FreeIfDue,
     /// Wait for a reset under way, and send more.
     Reset,
-    /// Give the space of a free zone back to the host, if it keeps some, and no zone was taken since it was last
-    /// seen to.
+    /// Give the space of a free zone back to the host, if it keeps some, or free the zones in which nothing is valid,
+    /// whose space is the host's too, if no zone was taken since it was last seen to.
     GiveBackIfIdle,
     /// Clean one victim.
     Clean,
@@ -482,13 +482,10 @@ impl Volume {
                 let seen = self.zones.resets_ended();
                 Ok(done(self.zones.settle_a_reset(&self.media, seen)))
             }
+            Task::GiveBackIfIdle if !self.zones.none_taken_since_asked() => Ok(Progress::Idle),
             Task::GiveBackIfIdle => {
-                let idle = self.zones.none_taken_since_asked();
-                Ok(done(
-                    idle && self
-                        .zones
-                        .give_a_zones_space_back(&self.media, Keeping::Suspected),
-                ))
+                let gave = |keeping| self.zones.give_a_zones_space_back(&self.media, keeping);
+                Ok(done(gave(Keeping::Suspected) || self.free_for_idle_host()?))
             }
             Task::Clean => self.clean_one().map(done),
             Task::FreeZones if self.zones.all_dead_zones() == 0 => Ok(Progress::Idle),

@@ -15,6 +15,7 @@ use persimmon_device::{
 };
 use persimmon_engine::{Options, Progress, Task, Volume};
 use persimmon_format::Ino;
+use persimmon_format::table::Role;
 use persimmon_sim::SimDevice;
 
 /// What a simulated device has of a host's.
@@ -34,6 +35,8 @@ struct Space {
     given_back: usize,
     /// There is none but what zones have, until they give some back.
     is_full: bool,
+    /// Zones that were never written give none.
+    is_strict: bool,
     refused: usize,
 }
 
@@ -74,9 +77,11 @@ impl ZonedDevice for Hosted {
                 space.kept_most = space.kept_most.max(space.kept.len());
             }
             Command::Reset { zone, .. } => {
-                space.kept.remove(zone);
+                let info = self.device.report(zone.0..zone.0 + 1).unwrap();
+                let is_written = info.iter().any(|info| info.write_pointer > 0);
+                let has_space = space.kept.remove(zone) || is_written;
+                space.is_full &= space.is_strict && !has_space;
                 space.given_back += 1;
-                space.is_full = false;
             }
             Command::Open { zone } if space.is_full && !space.kept.contains(zone) => {
                 space.refused += 1;
@@ -203,4 +208,63 @@ fn on_a_full_host_free_zones_give_their_space_to_the_log() {
         volume.sync_file(ino).unwrap();
     }
     assert_eq!(device.space.lock().unwrap().refused, 1);
+}
+
+/// A file was removed, and nothing was written any more: the host had its space back at the unmount, or when zones ran
+/// short, and never before.
+#[test]
+fn what_was_removed_is_given_back_when_nobody_writes() {
+    let device = Hosted::new(true);
+    let volume = open(&device);
+    let ino = create(&volume).unwrap();
+    for at in 0..16 {
+        let bytes = noise(at, 128 * BLOCK_SIZE);
+        volume
+            .write(ino, at * bytes.len() as u64, &bytes, NOW)
+            .unwrap();
+    }
+    volume.sync().unwrap();
+    let live = |volume: &Volume| {
+        let zones = volume.zones();
+        zones
+            .iter()
+            .filter(|zone| zone.entry.role != Role::Free)
+            .count()
+    };
+    let before = live(&volume);
+    volume.truncate(ino, 0, NOW).unwrap();
+    volume.sync().unwrap();
+    // The first time tells that zones were taken, or not.
+    volume.step(Task::GiveBackIfIdle).unwrap();
+    for _ in 0..2 {
+        while volume.step(Task::GiveBackIfIdle).unwrap() == Progress::Worked {}
+    }
+    let after = live(&volume);
+    assert!(after * 2 < before, "{after} of {before} zones are in use");
+    assert!(device.kept() <= LOG_ZONES, "{}", device.kept());
+}
+
+/// The host was full, what was removed from the volume had nearly all of its space, and writing was refused all the
+/// same.
+#[test]
+fn on_a_full_host_what_was_removed_makes_room() {
+    let device = Hosted::new(true);
+    let volume = open(&device);
+    let ino = create(&volume).unwrap();
+    let fill = |from: u64| {
+        for at in 0..6 {
+            let bytes = noise(from + at, 128 * BLOCK_SIZE);
+            volume.write(ino, at * bytes.len() as u64, &bytes, NOW)?;
+        }
+        volume.sync()
+    };
+    fill(0).unwrap();
+    volume.truncate(ino, 0, NOW).unwrap();
+    volume.sync().unwrap();
+    {
+        let mut space = device.space.lock().unwrap();
+        (space.is_full, space.is_strict) = (true, true);
+    }
+    fill(100).unwrap();
+    assert!(device.space.lock().unwrap().refused > 0);
 }

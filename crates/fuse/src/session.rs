@@ -383,6 +383,8 @@ fn remedy(error: &io::Error) -> &'static str {
     let text = error.to_string();
     if error.kind() == io::ErrorKind::NotFound {
         "; is /dev/fuse there? `modprobe fuse` loads the module"
+    } else if error.kind() == io::ErrorKind::PermissionDenied {
+        "; without root, /dev/fuse must be readable and writable for the user, and the directory the user's own"
     } else if text.contains("user_allow_other") {
         "; without root, `allow_other` needs the line user_allow_other in /etc/fuse.conf"
     } else {

@@ -258,6 +258,28 @@ impl Filesystem {
             .map_err(Error::at(path))
     }
 
+    /// Names of the extended attributes, in no order.
+    pub fn list_xattrs(&self, path: impl AsRef<Path>) -> Result<Vec<Vec<u8>>> {
+        let path = path.as_ref();
+        let list = resolve(&self.vfs, path, Last::Follow)
+            .and_then(|attr| self.vfs.listxattr(&self.caller, attr.ino))
+            .map_err(Error::at(path))?;
+        // Each ends with a zero byte.
+        let names = list.split(|byte| *byte == 0);
+        Ok(names
+            .filter(|name| !name.is_empty())
+            .map(<[u8]>::to_vec)
+            .collect())
+    }
+
+    /// Removes an extended attribute.
+    pub fn remove_xattr(&self, path: impl AsRef<Path>, name: &str) -> Result<()> {
+        let path = path.as_ref();
+        resolve(&self.vfs, path, Last::Follow)
+            .and_then(|attr| self.vfs.removexattr(attr.ino, name.as_bytes()))
+            .map_err(Error::at(path))
+    }
+
     fn by_name(
         &self,
         path: &Path,

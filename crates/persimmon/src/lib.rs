@@ -19,6 +19,49 @@
 //! [`Filesystem`] works by path, [`File`] is an open file. Programs that keep inode numbers use
 //! [`Vfs`] below ([`Filesystem::vfs`]); it has every operation. No permissions are checked: whoever
 //! opens the volume may do everything.
+//!
+//! **Durability.** A call that has returned is seen by every later one. It survives a crash once [`Filesystem::sync`],
+//! [`File::sync_all`] or [`File::sync_data`] has returned, or a write through a file opened with [`OpenOptions::sync`];
+//! each of them makes everything before it durable, of all files. Without one that takes
+//! [`Options::commit_interval`] at most. After a crash the volume is as it was after some prefix of all changes.
+//! [`Filesystem::close`] makes everything durable, too, and says if that failed; a [`Filesystem`] that is dropped instead is
+//! left as after a crash.
+//!
+//! **Threads and processes.** All handles can be used by any number of threads at once, and a [`File`] keeps the volume
+//! open. Writing is done by background threads of the library. A volume is opened by one process at a time, mounts
+//! included: another is refused with [`DeviceError::Busy`].
+//!
+//! **Errors.** [`Error`] says what was refused, and by what; [`Error::filesystem`] is what an operation on files answered,
+//! whose `errno` is that of POSIX. It becomes an [`std::io::Error`] of the kind that `std::fs` would answer. Damage that is
+//! found answers `EIO`; a volume on which a change has failed takes no more of them (`EROFS`).
+//!
+//! ```
+//! use persimmon::{Create, DeviceError, Error, Filesystem, OpenOptions, Options};
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! # let dir = tempfile::tempdir()?;
+//! # let image = dir.path().join("volume.img");
+//! Filesystem::create(&image, &Create::sized(64 << 20))?;
+//! let fs = Filesystem::open(&image, &Options::default())?;
+//! let again = Filesystem::open(&image, &Options::default());
+//! assert!(matches!(again, Err(Error::Device(DeviceError::Busy { .. }))));
+//!
+//! let log = fs.open_file("/log", &OpenOptions::new().append(true).create(true))?;
+//! std::thread::scope(|threads| {
+//!     for line in ["one\n", "two\n"] {
+//!         let log = &log;
+//!         threads.spawn(move || log.write_at(line.as_bytes(), 0));
+//!     }
+//! });
+//! log.sync_all()?;
+//! assert_eq!(fs.read("/log")?.len(), 8);
+//! let missing = std::io::Error::from(fs.read("/nothing").unwrap_err());
+//! assert_eq!(missing.kind(), std::io::ErrorKind::NotFound);
+//! drop(log);
+//! fs.close()?;
+//! # Ok(())
+//! # }
+//! ```
 
 mod background;
 mod clock;
@@ -33,9 +76,10 @@ pub use clock::SystemClock;
 pub use error::{Error, Result};
 pub use file::{File, OpenOptions};
 pub use filesystem::{DirEntry, Filesystem};
-pub use persimmon_engine::RecoveryReport;
+pub use persimmon_device::DeviceError;
+pub use persimmon_engine::{Error as VolumeError, RecoveryReport};
 pub use persimmon_vfs::{
-    Allocate, Attr, FileKind, Ino, Lifetime, RenameMode, SeekTo, SetAttr, SetTime, StatFs,
-    Timestamp, Vfs, XattrMode,
+    Allocate, Attr, Error as FilesystemError, FileKind, Ino, Lifetime, RenameMode, SeekTo, SetAttr,
+    SetTime, StatFs, Timestamp, Vfs, XattrMode,
 };
 pub use volume::{Create, Options};

@@ -261,3 +261,26 @@ fn on_two_devices_each_has_its_size() {
     let fs = Filesystem::open(&pair, &Options::read_only()).unwrap();
     assert_eq!(fs.read("/a").unwrap(), vec![7; 5 << 20]);
 }
+
+/// Attributes could be set and read by name, but neither listed nor removed.
+#[test]
+fn attributes_are_listed_and_removed() {
+    let image = Image::new();
+    let fs = image.open();
+    fs.write("/file", b"x").unwrap();
+    fs.set_xattr("/file", "user.one", b"1").unwrap();
+    fs.set_xattr("/file", "user.two", b"2").unwrap();
+    let names = || {
+        let mut names = fs.list_xattrs("/file").unwrap();
+        names.sort();
+        names
+    };
+    assert_eq!(names(), [b"user.one", b"user.two"]);
+    fs.remove_xattr("/file", "user.one").unwrap();
+    assert_eq!(names(), [b"user.two"]);
+    assert!(matches!(
+        fails(fs.remove_xattr("/file", "user.one")),
+        VfsError::NoAttribute
+    ));
+    fs.close().unwrap();
+}

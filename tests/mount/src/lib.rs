@@ -22,5 +22,6 @@ pub mod scrub;
 pub mod snapshot;
 pub mod sys;
 pub mod two_devices;
+pub mod unmounting;
 pub mod volume;
 pub mod workplace;

@@ -7,7 +7,7 @@ use anyhow::{Context, Result};
 use crate::volume::{Kind, Volume};
 use crate::{
     bad_input, damage, endurance, full, installed, kill, live_tools, many_files, phases, remount,
-    scrub, two_devices, workplace,
+    scrub, two_devices, unmounting, workplace,
 };
 
 /// A named test with volumes of its own.
@@ -73,6 +73,7 @@ pub fn all() -> Vec<Scenario> {
         endurance::SCENARIOS,
         phases::SCENARIOS,
         two_devices::SCENARIOS,
+        unmounting::SCENARIOS,
         workplace::SCENARIOS,
     ]
     .concat()

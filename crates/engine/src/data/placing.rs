@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use persimmon_device::DeviceError;
+
 use crate::Volume;
 use crate::error::{Error, Result};
 use crate::in_flight::InFlight;
@@ -149,6 +151,11 @@ impl Volume {
         };
         match checked_out {
             Ok(found) => return Ok(Some(found)),
+            Err(NoWriter::Failed(Error::Device(DeviceError::HostFull)))
+                if placing.makes_room() && self.free_for_host() =>
+            {
+                return Ok(None);
+            }
             Err(NoWriter::Failed(error)) => return Err(error),
             Err(NoWriter::NeedRoom) => {}
         }
