@@ -3,7 +3,6 @@
 //! Each operation takes the inode and the handle it came through. With [`Handle::NONE`] it goes by
 //! the inode alone (for a door that opens nothing): then there is no append and no `O_SYNC`.
 
-use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
 
 use persimmon_engine::{Intent, Seek};
@@ -60,26 +59,28 @@ impl Vfs {
         self.writable()?;
         let open = self.opened_to_write(ino, handle)?;
         let node = open.as_ref().map(|o| &*o.node);
-        let append = open.as_ref().filter(|o| o.flags.append);
-        let guard = append.map(|o| o.node.append.lock().unwrap_or_else(PoisonError::into_inner));
-        let offset = match append {
-            Some(_) => self.inode(ino)?.size,
-            None => offset,
-        };
+        let append = open.as_ref().is_some_and(|o| o.flags.append);
         if data.is_empty() {
-            return Ok(Written {
-                len: 0,
-                end: offset,
-            });
+            let end = if append {
+                self.inode(ino)?.size
+            } else {
+                offset
+            };
+            return Ok(Written { len: 0, end });
         }
-        end_of(offset, data.len() as u64)?;
+        if !append {
+            end_of(offset, data.len() as u64)?;
+        }
         self.clear_privileges(ino, node, flags.kill_privileges)?;
-        let told = self.told(ino, open.as_deref());
-        let written = self
-            .volume
-            .write_hinted(ino, offset, data, self.now(), told);
-        let len = self.watch(written)?;
-        drop(guard);
+        let (now, told) = (self.now(), self.told(ino, open.as_deref()));
+        let written = match append {
+            true => self.volume.append(ino, data, now, told),
+            false => self
+                .volume
+                .write_hinted(ino, offset, data, now, told)
+                .map(|len| (offset, len)),
+        };
+        let (offset, len) = self.watch(written)?;
         if let Some(node) = node {
             node.accessed.store(false, Ordering::Relaxed);
         }
@@ -211,10 +212,7 @@ impl Vfs {
                 self.volume.preallocate(ino, offset, len, keep_size, now)
             }
             Allocate::Punch => self.volume.punch(ino, offset, len, now),
-            Allocate::Zero { keep_size } => self
-                .volume
-                .punch(ino, offset, len, now)
-                .and_then(|()| self.volume.preallocate(ino, offset, len, keep_size, now)),
+            Allocate::Zero { keep_size } => self.volume.zero(ino, offset, len, keep_size, now),
         };
         self.watch(done)?;
         if let Some(node) = node {

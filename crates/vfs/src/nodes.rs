@@ -28,8 +28,6 @@ pub(crate) struct Node {
     pub(crate) accessed: AtomicBool,
     /// The lifetime told last of an open file of it.
     pub(crate) told: Told,
-    /// Held while the end of the file is found and written to.
-    pub(crate) append: Mutex<()>,
 }
 
 #[derive(Debug, Default)]

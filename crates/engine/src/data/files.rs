@@ -1,4 +1,5 @@
-//! The files that have something staged, and the order in which they got it.
+//! The files that have something staged, and the order in which they got it; whose turn it is to
+//! change one.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -38,6 +39,53 @@ impl File {
 
     pub(crate) fn notify(&self) {
         self.changed.notify_all();
+    }
+
+    /// The lock for who changes the file in one hold of it, or for whose change of several steps
+    /// this is one: while somebody else's goes on it waits.
+    pub(super) fn lock_to_change(&self, own: Option<&Change<'_>>) -> MutexGuard<'_, Staged> {
+        self.wait_while(self.lock(), |staged| own.is_none() && staged.changing)
+    }
+}
+
+/// A change of a file in several steps, between which the lock is given back: nobody else changes
+/// size or content of the file before it is dropped. What is staged goes on to fly.
+pub(super) struct Change<'a>(&'a File);
+
+impl<'a> Change<'a> {
+    pub(super) fn begin(file: &'a File) -> Change<'a> {
+        file.lock_to_change(None).changing = true;
+        Change(file)
+    }
+
+    /// The file's size, which is loaded. It stays.
+    pub(super) fn size(&self) -> u64 {
+        self.0.lock().size.unwrap_or(0)
+    }
+
+    /// Waits for the file's flight; there is no other until what is returned is dropped.
+    pub(super) fn ground(&self) -> (Grounded<'_>, MutexGuard<'_, Staged>) {
+        let mut staged = self.0.wait_while(self.0.lock(), |staged| staged.busy);
+        staged.busy = true;
+        (Grounded(self.0), staged)
+    }
+}
+
+impl Drop for Change<'_> {
+    fn drop(&mut self) {
+        self.0.lock().changing = false;
+        self.0.notify();
+    }
+}
+
+/// A file that is being changed and has no flight: what is staged of it and what is in the tree can
+/// be changed one after the other.
+pub(super) struct Grounded<'a>(&'a File);
+
+impl Drop for Grounded<'_> {
+    fn drop(&mut self) {
+        self.0.lock().busy = false;
+        self.0.notify();
     }
 }
 
