@@ -1,4 +1,4 @@
-//! Two who change a file at once: it comes out as if one had come after the
+//! Two who change a file at once, or change and read it: it comes out as if one had come after the
 //! other. Each pair is tried at every command to the device that the first of them waits for.
 
 #![allow(
@@ -10,7 +10,7 @@
 
 mod common;
 
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use persimmon_engine::{Error, Options, Task, Volume};
@@ -206,4 +206,83 @@ fn two_changes_come_one_after_the_other() {
         volume.step(Task::Checkpoint).unwrap();
     }
     assert!(interrupted > 150, "{interrupted}");
+}
+
+/// A read looked at the size, and then for the blocks. It found a hole where a truncation had taken
+/// them, and told zeros that never were in the file, also where somebody had written there again.
+#[test]
+fn a_read_beside_a_truncation_finds_no_holes() {
+    let (device, volume) = open();
+    let all_anew = Change::Write {
+        offset: 0,
+        len: FILE_BYTES,
+    };
+    let cases = [
+        vec![Change::Truncate { size: 0 }],
+        vec![Change::Truncate { size: 6000 }],
+        vec![Change::Truncate { size: 0 }, all_anew],
+        vec![
+            Change::Truncate { size: 6000 },
+            Change::Append { len: PIECE },
+        ],
+    ];
+    for changes in cases {
+        for command in 0.. {
+            let (ino, old) = file(&volume);
+            let mut states = vec![old];
+            for change in &changes {
+                let mut state = states.last().unwrap().clone();
+                change.model(&mut state, 3);
+                states.push(state);
+            }
+            let (aside, beside) = (Arc::clone(&volume), changes.clone());
+            let make = move || {
+                for change in beside {
+                    change.make(&aside, ino, 3).unwrap();
+                }
+            };
+            before_command(&device, command, Box::new(make));
+            let mut found = vec![0xee; FILE_BYTES];
+            let len = volume.read(ino, 0, &mut found).unwrap();
+            let was_interrupted = device.was_done();
+            let is_one = |state: &Vec<u8>| found[..len] == state[..state.len().min(FILE_BYTES)];
+            assert!(
+                states.iter().any(is_one),
+                "{changes:?} before command {command}: {len} bytes"
+            );
+            volume.truncate(ino, 0, NOW).unwrap();
+            if !was_interrupted {
+                assert!(command > 1, "the file is read in several steps");
+                break;
+            }
+        }
+        volume.step(Task::Checkpoint).unwrap();
+    }
+}
+
+/// A truncation had taken the blocks from the tree, and not yet told that the file is shorter.
+#[test]
+fn a_read_between_the_steps_of_a_truncation_finds_no_hole() {
+    let (_device, volume) = open();
+    let ino = create(&volume).unwrap();
+    let written = vec![7; 3 * 4096];
+    let done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let reader = scope.spawn(|| {
+            while !done.load(Ordering::Relaxed) {
+                let mut found = vec![0xee; 3 * 4096];
+                let len = volume.read(ino, 0, &mut found).unwrap();
+                assert!(found[..len].iter().all(|byte| *byte == 7), "{len} bytes");
+            }
+        });
+        for _ in 0..10_000 {
+            volume.write(ino, 0, &written, NOW).unwrap();
+            volume.commit_file(ino).unwrap();
+            volume.truncate(ino, 0, NOW).unwrap();
+            if reader.is_finished() {
+                break;
+            }
+        }
+        done.store(true, Ordering::Relaxed);
+    });
 }

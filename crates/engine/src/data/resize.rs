@@ -62,7 +62,12 @@ impl Volume {
         } else {
             size
         };
-        let more = self.update::<_, Error>(Intent::Shrink, |tx| {
+        // What is looked up in the tree and what is staged are cut one after the other: who reads
+        // finds the new end before either.
+        if size < old {
+            file.lock().cut(size);
+        }
+        let cut = self.update::<_, Error>(Intent::Shrink, |tx| {
             tx.touch(ino, set(history_size));
             if size >= old {
                 return Ok(false);
@@ -75,9 +80,10 @@ impl Volume {
                 tx.put(Key::truncation(ino), keep.to_le_bytes().to_vec());
             }
             Ok(more)
-        })?;
-        {
+        });
+        let more = {
             let mut staged = file.lock();
+            let more = cut.inspect_err(|_| staged.size = Some(old))?;
             self.space.release(staged.drop_dirty(keep, u64::MAX));
             zero_from(&mut staged, size);
             staged.growth.truncate(size);
@@ -85,7 +91,8 @@ impl Volume {
             staged.committed_size = history_size;
             staged.version += 1;
             staged.changed(now);
-        }
+            more
+        };
         if more && let Err(error) = self.finish_truncation(ino, keep) {
             // The file must not grow while blocks beyond its end are mapped; the next mount
             // finishes.
