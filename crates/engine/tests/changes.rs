@@ -13,7 +13,7 @@ mod common;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
-use persimmon_engine::{Error, Options, Task, Volume};
+use persimmon_engine::{Error, Options, Seek, Task, Volume};
 use persimmon_format::Ino;
 
 use common::interrupted::{Aside, Interrupted};
@@ -285,4 +285,23 @@ fn a_read_between_the_steps_of_a_truncation_finds_no_hole() {
         }
         done.store(true, Ordering::Relaxed);
     });
+}
+
+/// The size was that of what is staged, the extents those of before: between the two ends there was a
+/// hole for whoever looked for one.
+#[test]
+fn no_hole_is_found_in_what_a_write_adds_meanwhile() {
+    let (device, volume) = open();
+    let ino = create(&volume).unwrap();
+    volume.write(ino, 0, &noise(1, 8192), NOW).unwrap();
+    let aside = Arc::clone(&volume);
+    let write = move || {
+        aside.write(ino, 8192, &noise(2, 8192), NOW).unwrap();
+    };
+    before_command(&device, 0, Box::new(write));
+    let found = volume.seek(ino, 10_000, Seek::Hole).unwrap();
+    assert!(device.was_done());
+    assert!(matches!(found, None | Some(16_384)), "{found:?}");
+    let found = volume.seek(ino, 10_000, Seek::Hole).unwrap();
+    assert_eq!(found, Some(16_384));
 }
