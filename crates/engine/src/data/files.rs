@@ -6,7 +6,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use persimmon_device::BLOCK_SIZE;
 use persimmon_format::Ino;
-use persimmon_format::inode::Inode;
+use persimmon_format::inode::{Inode, Timestamp};
 
 use super::staged::Staged;
 use crate::Volume;
@@ -223,11 +223,28 @@ impl Volume {
         file.is_some_and(|file| !file.lock().is_clean())
     }
 
-    /// Drops the times of staged writes, before they are set to something else.
-    pub fn forget_staged_times(&self, ino: Ino) {
-        if let Some(file) = self.files.get(ino) {
-            let mut staged = file.wait_while(file.lock(), |s| s.busy);
-            staged.times = None;
+    /// Changes an inode with its times. `change` is told when it was last written, where that is not
+    /// in the tree, and is to put it there, or something else: what is staged has no times after it.
+    pub fn change_times<R, E>(
+        &self,
+        ino: Ino,
+        change: impl FnOnce(Option<Timestamp>) -> Result<R, E>,
+    ) -> Result<R, E> {
+        // What is first staged from now on comes after this, with later times.
+        let Some(file) = self.files.get(ino) else {
+            return change(None);
+        };
+        let own = Change::begin(&file);
+        let (grounded, staged) = own.ground();
+        let written = staged.times.map(|times| times.mtime);
+        drop(staged);
+        let changed = change(written);
+        if changed.is_ok() {
+            file.lock().times = None;
         }
+        drop(grounded);
+        drop(own);
+        self.files.forget_if_clean_of(ino, file);
+        changed
     }
 }
