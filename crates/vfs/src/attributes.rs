@@ -145,7 +145,7 @@ impl Vfs {
         }
         if let Some(node) = self.nodes.get(ino) {
             node.accessed.store(false, Ordering::Relaxed);
-            node.unprivileged.store(false, Ordering::Relaxed);
+            node.privileges.changed();
         }
         Ok(())
     }

@@ -118,9 +118,10 @@ impl Vfs {
     /// Before content changes: file capabilities go, and with `kill` setuid and setgid too. An
     /// open file remembers that there is nothing to clear.
     fn clear_privileges(&self, ino: Ino, node: Option<&Node>, kill: bool) -> Result<()> {
-        if node.is_some_and(|n| n.unprivileged.load(Ordering::Relaxed)) {
+        if node.is_some_and(|n| n.privileges.are_absent()) {
             return Ok(());
         }
+        let changes = node.map_or(0, |n| n.privileges.changes());
         let inode = self.inode(ino)?;
         let stripped = attributes::without_privileges(inode.mode);
         let strip = kill && stripped != inode.mode;
@@ -141,7 +142,7 @@ impl Vfs {
         if let Some(node) = node
             && (strip || stripped == inode.mode)
         {
-            node.unprivileged.store(true, Ordering::Relaxed);
+            node.privileges.none_found(changes);
         }
         Ok(())
     }
