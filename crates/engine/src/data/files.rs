@@ -2,6 +2,7 @@
 //! change one.
 
 use std::collections::{HashMap, VecDeque};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use persimmon_device::BLOCK_SIZE;
@@ -96,6 +97,8 @@ type Shard = Mutex<HashMap<Ino, Arc<File>>>;
 pub(crate) struct Files {
     shards: [Shard; SHARDS],
     dirty: Mutex<VecDeque<Ino>>,
+    /// Times that any file became shorter.
+    cuts: AtomicU64,
 }
 
 impl Files {
@@ -144,6 +147,20 @@ impl Files {
             .collect();
         all.sort_unstable();
         all
+    }
+
+    /// The file ends at `size` from now on, to whoever reads it. What is beyond is still to be
+    /// dropped, in staging and the tree, before anybody else changes the file.
+    pub(super) fn cut(&self, file: &File, size: u64) {
+        let mut staged = file.lock();
+        staged.size = Some(size);
+        staged.cuts += 1;
+        self.cuts.fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// To be asked before the size of a file is looked at, and after the last look for its blocks.
+    pub(super) fn cuts(&self) -> u64 {
+        self.cuts.load(Ordering::Acquire)
     }
 
     fn queue(&self) -> MutexGuard<'_, VecDeque<Ino>> {

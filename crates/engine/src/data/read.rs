@@ -5,7 +5,6 @@ use persimmon_format::extent::Extent;
 use persimmon_format::packed::{self, Packed};
 use persimmon_format::{Addr, Ino, checksum};
 
-use super::files::File;
 use super::{block_of, blocks_in};
 use crate::Volume;
 use crate::error::{Error, Result};
@@ -17,37 +16,32 @@ const LOOKUPS: usize = 3;
 
 impl Volume {
     /// Reads from a regular file; returns the bytes read, fewer than asked for at its end.
+    ///
+    /// It reads again if the file was made shorter meanwhile: a hole that was found may be where
+    /// there was no file, and somebody may have made it longer again.
     pub fn read(&self, ino: Ino, offset: u64, buf: &mut [u8]) -> Result<usize> {
-        // It is in the table while it is read: whoever makes it shorter meanwhile tells of it there.
+        let cuts = self.files.cuts();
+        let read = self.read_meanwhile(ino, offset, buf);
+        if self.files.cuts() == cuts {
+            return read;
+        }
+        // Some file was: who does that to this one tells of it there, as long as it is in the table.
         let file = self.files.get_or_create(ino);
-        let read = self.read_from(ino, &file, offset, buf);
+        let read = loop {
+            let cuts = file.lock().cuts;
+            let read = self.read_meanwhile(ino, offset, buf);
+            if file.lock().cuts == cuts {
+                break read;
+            }
+        };
         self.files.forget_if_clean_of(ino, file);
         read
     }
 
-    /// Reads as long as the file was made shorter while that was done: then a hole that was found
-    /// may be where there was no file, and somebody may have made it longer again.
-    fn read_from(&self, ino: Ino, file: &File, offset: u64, buf: &mut [u8]) -> Result<usize> {
-        loop {
-            let (staged_size, cuts) = {
-                let staged = file.lock();
-                (staged.size, staged.cuts)
-            };
-            let read = self.read_at_size(ino, file, staged_size, offset, buf);
-            if file.lock().cuts == cuts {
-                return read;
-            }
-        }
-    }
-
-    fn read_at_size(
-        &self,
-        ino: Ino,
-        file: &File,
-        staged_size: Option<u64>,
-        offset: u64,
-        buf: &mut [u8],
-    ) -> Result<usize> {
+    /// Reads by a size, and then by what is staged and mapped.
+    fn read_meanwhile(&self, ino: Ino, offset: u64, buf: &mut [u8]) -> Result<usize> {
+        let file = self.files.get(ino);
+        let staged_size = file.as_ref().and_then(|f| f.lock().size);
         let size = match staged_size {
             Some(size) => size,
             None => {
@@ -63,17 +57,18 @@ impl Volume {
         if len == 0 {
             return Ok(0);
         }
-        look_again(|| self.read_once(ino, file, offset, buf)).map(|()| len)
+        look_again(|| self.read_once(ino, offset, buf)).map(|()| len)
     }
 
     /// Reads all of `buf`, from staging and by the tree. Staging is looked at first: what leaves
     /// it meanwhile is in the tree by then. What was written meanwhile can be in the tree before
     /// it has arrived; then this fails, and staging has it when looked at again.
-    fn read_once(&self, ino: Ino, file: &File, offset: u64, buf: &mut [u8]) -> Result<()> {
+    fn read_once(&self, ino: Ino, offset: u64, buf: &mut [u8]) -> Result<()> {
         let (first, end) = (block_of(offset), blocks_in(offset + buf.len() as u64));
-        let mut holes = Vec::new();
-        {
+        let mut holes = vec![(first, end)];
+        if let Some(file) = self.files.get(ino) {
             let staged = file.lock();
+            holes.clear();
             let mut start = first;
             for block in first..end {
                 if let Some(content) = staged.block(block) {

@@ -65,7 +65,7 @@ impl Volume {
         // What is looked up in the tree and what is staged are cut one after the other: who reads
         // finds the new end before either.
         if size < old {
-            file.lock().cut(size);
+            self.files.cut(&file, size);
         }
         let cut = self.update::<_, Error>(Intent::Shrink, |tx| {
             tx.touch(ino, set(history_size));

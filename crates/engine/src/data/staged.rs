@@ -40,8 +40,7 @@ pub(crate) struct Staged {
     pub(crate) busy: bool,
     /// Somebody changes the file in several steps: all others who want to change it wait.
     pub(crate) changing: bool,
-    /// Times that the file became shorter while it is in memory. Who reads in several steps, and
-    /// finds another number after the last, may have found holes where the file had ended meanwhile.
+    /// Times that the file became shorter while it is in the table of files.
     pub(crate) cuts: u64,
     /// Grows whenever blocks move from staging to the tree or are dropped.
     pub(crate) version: u64,
@@ -101,13 +100,6 @@ impl Staged {
             covered += run_end.min(end).saturating_sub((*start).max(first));
         }
         (end - first) - covered
-    }
-
-    /// The file ends at `size` from now on, to whoever reads it. What is beyond is still to be
-    /// dropped, here and in the tree, before anybody writes.
-    pub(crate) fn cut(&mut self, size: u64) {
-        self.size = Some(size);
-        self.cuts += 1;
     }
 
     /// The file was changed at `now` by what is in the history: what is still dirty comes later
