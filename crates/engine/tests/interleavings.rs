@@ -10,65 +10,17 @@
 
 mod common;
 
-use std::ops::Range;
 use std::sync::{Arc, Mutex};
 
-use persimmon_device::{Command, Geometry, Pending, Result, ZoneInfo, ZonedDevice};
+use persimmon_device::Command;
 use persimmon_engine::{Error, Intent, Options, Progress, Task, Transaction, Volume};
 use persimmon_format::inode::Inode;
 use persimmon_format::lifetime::Lifetime;
 use persimmon_format::table::Role;
-use persimmon_sim::{Fault, FaultTarget, SimDevice};
+use persimmon_sim::{Fault, FaultTarget};
 
+use common::interrupted::Interrupted;
 use common::{NOW, create, fresh, noise, small};
-
-type Aside = Box<dyn FnOnce() + Send>;
-
-/// A device that does something aside, once, before a command that it waits for.
-struct Interrupted {
-    device: Arc<SimDevice>,
-    aside: Mutex<Option<(When, Aside)>>,
-}
-
-type When = Box<dyn Fn(&Command) -> bool + Send>;
-
-impl Interrupted {
-    fn new(device: &Arc<SimDevice>) -> Arc<Interrupted> {
-        Arc::new(Interrupted {
-            device: Arc::clone(device),
-            aside: Mutex::default(),
-        })
-    }
-
-    fn before(&self, when: impl Fn(&Command) -> bool + Send + 'static, aside: Aside) {
-        *self.aside.lock().unwrap() = Some((Box::new(when), aside));
-    }
-
-    fn was_done(&self) -> bool {
-        self.aside.lock().unwrap().is_none()
-    }
-}
-
-impl ZonedDevice for Interrupted {
-    fn geometry(&self) -> &Geometry {
-        self.device.geometry()
-    }
-
-    fn report(&self, zones: Range<u32>) -> Result<Vec<ZoneInfo>> {
-        self.device.report(zones)
-    }
-
-    fn submit(&self, command: Command) -> Pending {
-        let aside = {
-            let mut aside = self.aside.lock().unwrap();
-            aside.take_if(|(when, _)| when(&command))
-        };
-        if let Some((_, aside)) = aside {
-            aside();
-        }
-        self.device.submit(command)
-    }
-}
 
 fn open(device: &Arc<Interrupted>) -> Arc<Volume> {
     let options = Options {

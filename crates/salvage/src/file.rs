@@ -222,19 +222,20 @@ impl File {
             copy.to.truncate(self.ino, size, self.mtime)?;
             copy.to.commit_file(self.ino)?;
         }
-        copy.to.forget_staged_times(self.ino);
-        copy.to
-            .update::<(), persimmon_engine::Error>(Intent::Grow, |tx| {
-                if let Some(there) = tx.inode(self.ino)? {
-                    let inode = Inode {
-                        size,
-                        sectors: there.sectors,
-                        ..*inode
-                    };
-                    tx.put_inode(self.ino, &inode);
-                }
-                Ok(())
-            })?;
+        copy.to.change_times(self.ino, |_| {
+            copy.to
+                .update::<(), persimmon_engine::Error>(Intent::Grow, |tx| {
+                    if let Some(there) = tx.inode(self.ino)? {
+                        let inode = Inode {
+                            size,
+                            sectors: there.sectors,
+                            ..*inode
+                        };
+                        tx.put_inode(self.ino, &inode);
+                    }
+                    Ok(())
+                })
+        })?;
         Ok(())
     }
 }

@@ -95,7 +95,7 @@ impl Vfs {
         if open.as_ref().is_some_and(|o| !o.flags.write) {
             return Err(Error::BadHandle);
         }
-        let _pin = self.pin(ino)?;
+        let _pin = self.pin_unopened(ino, open.as_ref())?;
         match FileKind::from_mode(self.inode(ino)?.mode) {
             FileKind::Regular => {}
             FileKind::Directory => return Err(Error::IsDirectory),
@@ -110,44 +110,43 @@ impl Vfs {
 
     fn set_others(&self, ino: Ino, set: &SetAttr) -> Result<()> {
         let now = self.now();
-        let seen = self.inode(ino)?;
-        let times = set.atime.is_some() || set.mtime.is_some();
         if set.atime.is_some() {
             self.access_times.remove(ino);
         }
-        if times && seen.is_file() {
-            // Times of writes that are not in the history yet must not undo those set now.
-            self.volume.forget_staged_times(ino);
+        let change = |written: Option<Timestamp>| {
+            self.change(Intent::Shrink, |tx| {
+                let mut inode = tx.inode(ino)?.ok_or(Error::Stale)?;
+                inode.mtime = written.unwrap_or(inode.mtime);
+                let owner = set.uid.is_some() || set.gid.is_some();
+                inode.uid = set.uid.unwrap_or(inode.uid);
+                inode.gid = set.gid.unwrap_or(inode.gid);
+                if owner && !inode.is_dir() {
+                    inode.mode = without_privileges(inode.mode);
+                    acl::remove_capability(tx, ino, &inode)?;
+                }
+                if let Some(mode) = set.mode {
+                    inode.mode = inode.mode & TYPE_MASK | mode & PERMISSIONS;
+                    acl::follow_mode(tx, ino, &inode)?;
+                }
+                if let Some(atime) = set.atime {
+                    inode.atime = atime.at(now);
+                }
+                if let Some(mtime) = set.mtime {
+                    inode.mtime = mtime.at(now);
+                }
+                inode.ctime = set.ctime.unwrap_or(now);
+                tx.put_inode(ino, &inode);
+                Ok(())
+            })
+        };
+        // Times of writes that are not in the history yet must not undo those set now.
+        match set.atime.is_some() || set.mtime.is_some() {
+            true => self.volume.change_times(ino, change)?,
+            false => change(None)?,
         }
-        self.change(Intent::Shrink, |tx| {
-            let mut inode = tx.inode(ino)?.ok_or(Error::Stale)?;
-            if times && seen.is_file() {
-                inode.mtime = seen.mtime;
-            }
-            let owner = set.uid.is_some() || set.gid.is_some();
-            inode.uid = set.uid.unwrap_or(inode.uid);
-            inode.gid = set.gid.unwrap_or(inode.gid);
-            if owner && !inode.is_dir() {
-                inode.mode = without_privileges(inode.mode);
-                acl::remove_capability(tx, ino, &inode)?;
-            }
-            if let Some(mode) = set.mode {
-                inode.mode = inode.mode & TYPE_MASK | mode & PERMISSIONS;
-                acl::follow_mode(tx, ino, &inode)?;
-            }
-            if let Some(atime) = set.atime {
-                inode.atime = atime.at(now);
-            }
-            if let Some(mtime) = set.mtime {
-                inode.mtime = mtime.at(now);
-            }
-            inode.ctime = set.ctime.unwrap_or(now);
-            tx.put_inode(ino, &inode);
-            Ok(())
-        })?;
         if let Some(node) = self.nodes.get(ino) {
             node.accessed.store(false, Ordering::Relaxed);
-            node.unprivileged.store(false, Ordering::Relaxed);
+            node.privileges.changed();
         }
         Ok(())
     }

@@ -3,7 +3,6 @@
 //! Each operation takes the inode and the handle it came through. With [`Handle::NONE`] it goes by
 //! the inode alone (for a door that opens nothing): then there is no append and no `O_SYNC`.
 
-use persimmon_sync::PoisonError;
 use persimmon_sync::atomic::Ordering;
 
 use persimmon_engine::{Intent, Seek};
@@ -60,27 +59,29 @@ impl Vfs {
         self.writable()?;
         let open = self.opened_to_write(ino, handle)?;
         let node = open.as_ref().map(|o| &*o.node);
-        let append = open.as_ref().filter(|o| o.flags.append);
-        let _pin = self.pin(ino)?;
-        let guard = append.map(|o| o.node.append.lock().unwrap_or_else(PoisonError::into_inner));
-        let offset = match append {
-            Some(_) => self.inode(ino)?.size,
-            None => offset,
-        };
+        let _pin = self.pin_unopened(ino, open.as_ref())?;
+        let append = open.as_ref().is_some_and(|o| o.flags.append);
         if data.is_empty() {
-            return Ok(Written {
-                len: 0,
-                end: offset,
-            });
+            let end = if append {
+                self.inode(ino)?.size
+            } else {
+                offset
+            };
+            return Ok(Written { len: 0, end });
         }
-        end_of(offset, data.len() as u64)?;
+        if !append {
+            end_of(offset, data.len() as u64)?;
+        }
         self.clear_privileges(ino, node, flags.kill_privileges)?;
-        let told = self.told(ino, open.as_deref());
-        let written = self
-            .volume
-            .write_hinted(ino, offset, data, self.now(), told);
-        let len = self.watch(written)?;
-        drop(guard);
+        let (now, told) = (self.now(), self.told(ino, open.as_deref()));
+        let written = match append {
+            true => self.volume.append(ino, data, now, told),
+            false => self
+                .volume
+                .write_hinted(ino, offset, data, now, told)
+                .map(|len| (offset, len)),
+        };
+        let (offset, len) = self.watch(written)?;
         if let Some(node) = node {
             node.accessed.store(false, Ordering::Relaxed);
         }
@@ -118,9 +119,10 @@ impl Vfs {
     /// Before content changes: file capabilities go, and with `kill` setuid and setgid too. An
     /// open file remembers that there is nothing to clear.
     fn clear_privileges(&self, ino: Ino, node: Option<&Node>, kill: bool) -> Result<()> {
-        if node.is_some_and(|n| n.unprivileged.load(Ordering::Relaxed)) {
+        if node.is_some_and(|n| n.privileges.are_absent()) {
             return Ok(());
         }
+        let changes = node.map_or(0, |n| n.privileges.changes());
         let inode = self.inode(ino)?;
         let stripped = attributes::without_privileges(inode.mode);
         let strip = kill && stripped != inode.mode;
@@ -141,7 +143,7 @@ impl Vfs {
         if let Some(node) = node
             && (strip || stripped == inode.mode)
         {
-            node.unprivileged.store(true, Ordering::Relaxed);
+            node.privileges.none_found(changes);
         }
         Ok(())
     }
@@ -204,7 +206,7 @@ impl Vfs {
             return Err(Error::Invalid("length 0"));
         }
         end_of(offset, len)?;
-        let _pin = self.pin(ino)?;
+        let _pin = self.pin_unopened(ino, open.as_ref())?;
         let node = open.as_ref().map(|o| &*o.node);
         self.clear_privileges(ino, node, false)?;
         let now = self.now();
@@ -213,10 +215,7 @@ impl Vfs {
                 self.volume.preallocate(ino, offset, len, keep_size, now)
             }
             Allocate::Punch => self.volume.punch(ino, offset, len, now),
-            Allocate::Zero { keep_size } => self
-                .volume
-                .punch(ino, offset, len, now)
-                .and_then(|()| self.volume.preallocate(ino, offset, len, keep_size, now)),
+            Allocate::Zero { keep_size } => self.volume.zero(ino, offset, len, keep_size, now),
         };
         self.watch(done)?;
         if let Some(node) = node {

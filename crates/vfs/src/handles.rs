@@ -230,10 +230,18 @@ impl Vfs {
         Ok(())
     }
 
-    /// Keeps an inode from being freed as long as the answer lives.
-    pub(crate) fn pin(&self, ino: Ino) -> Result<Pin<'_>> {
+    /// Keeps an inode that is changed by its number alone from being freed meanwhile: without a kernel that holds
+    /// it somebody may remove its last name.
+    pub(crate) fn pin_unopened(
+        &self,
+        ino: Ino,
+        open: Option<&Arc<Open>>,
+    ) -> Result<Option<Pin<'_>>> {
+        if open.is_some() {
+            return Ok(None);
+        }
         self.nodes.acquire(ino)?;
-        Ok(Pin { vfs: self, ino })
+        Ok(Some(Pin { vfs: self, ino }))
     }
 
     pub(crate) fn release_node(&self, ino: Ino) {

@@ -22,14 +22,41 @@ const EMPTIED_MAX: usize = 16;
 pub(crate) struct Node {
     /// Truncated to nothing since it was opened.
     pub(crate) truncated: AtomicBool,
-    /// Neither setuid, setgid nor file capabilities: a write has nothing to clear.
-    pub(crate) unprivileged: AtomicBool,
+    pub(crate) privileges: Privileges,
     /// The access time is later than the last change.
     pub(crate) accessed: AtomicBool,
     /// The lifetime told last of an open file of it.
     pub(crate) told: Told,
-    /// Held while the end of the file is found and written to.
-    pub(crate) append: Mutex<()>,
+}
+
+/// Whether an open inode is known to have neither setuid, setgid nor file capabilities: a write has
+/// nothing to clear then. Changes are counted, so that who looked before one does not take what it
+/// saw for what is there after it.
+#[derive(Debug, Default)]
+pub(crate) struct Privileges {
+    changes: AtomicU64,
+    /// One more than the changes there had been when somebody looked and found none of them.
+    absent: AtomicU64,
+}
+
+impl Privileges {
+    /// To be asked before the inode is looked at, and given to [`Privileges::none_found`] after that.
+    pub(crate) fn changes(&self) -> u64 {
+        self.changes.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn none_found(&self, changes: u64) {
+        self.absent.store(changes + 1, Ordering::Release);
+    }
+
+    pub(crate) fn are_absent(&self) -> bool {
+        self.absent.load(Ordering::Acquire) == self.changes() + 1
+    }
+
+    /// The inode may have some since its last change.
+    pub(crate) fn changed(&self) {
+        self.changes.fetch_add(1, Ordering::AcqRel);
+    }
 }
 
 #[derive(Debug, Default)]
@@ -245,12 +272,5 @@ impl Nodes {
         }
         all.sort_unstable();
         all
-    }
-
-    /// Forgets a shortcut about an inode that changed.
-    pub(crate) fn reset(&self, ino: Ino, flag: impl Fn(&Node) -> &AtomicBool) {
-        if let Some(node) = self.get(ino) {
-            flag(&node).store(false, Ordering::Relaxed);
-        }
     }
 }

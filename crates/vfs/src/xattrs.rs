@@ -106,7 +106,9 @@ impl Vfs {
             tx.put_inode(ino, &inode);
             Ok(())
         })?;
-        self.nodes.reset(ino, |node| &node.unprivileged);
+        if let Some(node) = self.nodes.get(ino) {
+            node.privileges.changed();
+        }
         Ok(())
     }
 

@@ -1,11 +1,13 @@
-//! The files that have something staged, and the order in which they got it.
+//! The files that have something staged, and the order in which they got it; whose turn it is to
+//! change one.
 
+use persimmon_sync::atomic::{AtomicU64, Ordering};
 use persimmon_sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::collections::{HashMap, VecDeque};
 
 use persimmon_device::BLOCK_SIZE;
 use persimmon_format::Ino;
-use persimmon_format::inode::Inode;
+use persimmon_format::inode::{Inode, Timestamp};
 
 use super::staged::Staged;
 use crate::Volume;
@@ -39,6 +41,53 @@ impl File {
     pub(crate) fn notify(&self) {
         self.changed.notify_all();
     }
+
+    /// The lock for who changes the file in one hold of it, or for whose change of several steps
+    /// this is one: while somebody else's goes on it waits.
+    pub(super) fn lock_to_change(&self, own: Option<&Change<'_>>) -> MutexGuard<'_, Staged> {
+        self.wait_while(self.lock(), |staged| own.is_none() && staged.changing)
+    }
+}
+
+/// A change of a file in several steps, between which the lock is given back: nobody else changes
+/// size or content of the file before it is dropped. What is staged goes on to fly.
+pub(super) struct Change<'a>(&'a File);
+
+impl<'a> Change<'a> {
+    pub(super) fn begin(file: &'a File) -> Change<'a> {
+        file.lock_to_change(None).changing = true;
+        Change(file)
+    }
+
+    /// The file's size, which is loaded. It stays.
+    pub(super) fn size(&self) -> u64 {
+        self.0.lock().size.unwrap_or(0)
+    }
+
+    /// Waits for the file's flight; there is no other until what is returned is dropped.
+    pub(super) fn ground(&self) -> (Grounded<'_>, MutexGuard<'_, Staged>) {
+        let mut staged = self.0.wait_while(self.0.lock(), |staged| staged.busy);
+        staged.busy = true;
+        (Grounded(self.0), staged)
+    }
+}
+
+impl Drop for Change<'_> {
+    fn drop(&mut self) {
+        self.0.lock().changing = false;
+        self.0.notify();
+    }
+}
+
+/// A file that is being changed and has no flight: what is staged of it and what is in the tree can
+/// be changed one after the other.
+pub(super) struct Grounded<'a>(&'a File);
+
+impl Drop for Grounded<'_> {
+    fn drop(&mut self) {
+        self.0.lock().busy = false;
+        self.0.notify();
+    }
 }
 
 type Shard = Mutex<HashMap<Ino, Arc<File>>>;
@@ -48,6 +97,8 @@ type Shard = Mutex<HashMap<Ino, Arc<File>>>;
 pub(crate) struct Files {
     shards: [Shard; SHARDS],
     dirty: Mutex<VecDeque<Ino>>,
+    /// Times that any file became shorter.
+    cuts: AtomicU64,
 }
 
 impl Files {
@@ -96,6 +147,20 @@ impl Files {
             .collect();
         all.sort_unstable();
         all
+    }
+
+    /// The file ends at `size` from now on, to whoever reads it. What is beyond is still to be
+    /// dropped, in staging and the tree, before anybody else changes the file.
+    pub(super) fn cut(&self, file: &File, size: u64) {
+        let mut staged = file.lock();
+        staged.size = Some(size);
+        staged.cuts += 1;
+        self.cuts.fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// To be asked before the size of a file is looked at, and after the last look for its blocks.
+    pub(super) fn cuts(&self) -> u64 {
+        self.cuts.load(Ordering::Acquire)
     }
 
     fn queue(&self) -> MutexGuard<'_, VecDeque<Ino>> {
@@ -175,11 +240,28 @@ impl Volume {
         file.is_some_and(|file| !file.lock().is_clean())
     }
 
-    /// Drops the times of staged writes, before they are set to something else.
-    pub fn forget_staged_times(&self, ino: Ino) {
-        if let Some(file) = self.files.get(ino) {
-            let mut staged = file.wait_while(file.lock(), |s| s.busy);
-            staged.times = None;
+    /// Changes an inode with its times. `change` is told when it was last written, where that is not
+    /// in the tree, and is to put it there, or something else: what is staged has no times after it.
+    pub fn change_times<R, E>(
+        &self,
+        ino: Ino,
+        change: impl FnOnce(Option<Timestamp>) -> Result<R, E>,
+    ) -> Result<R, E> {
+        // What is first staged from now on comes after this, with later times.
+        let Some(file) = self.files.get(ino) else {
+            return change(None);
+        };
+        let own = Change::begin(&file);
+        let (grounded, staged) = own.ground();
+        let written = staged.times.map(|times| times.mtime);
+        drop(staged);
+        let changed = change(written);
+        if changed.is_ok() {
+            file.lock().times = None;
         }
+        drop(grounded);
+        drop(own);
+        self.files.forget_if_clean_of(ino, file);
+        changed
     }
 }

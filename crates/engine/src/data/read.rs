@@ -16,7 +16,30 @@ const LOOKUPS: usize = 3;
 
 impl Volume {
     /// Reads from a regular file; returns the bytes read, fewer than asked for at its end.
+    ///
+    /// It reads again if the file was made shorter meanwhile: a hole that was found may be where
+    /// there was no file, and somebody may have made it longer again.
     pub fn read(&self, ino: Ino, offset: u64, buf: &mut [u8]) -> Result<usize> {
+        let cuts = self.files.cuts();
+        let read = self.read_meanwhile(ino, offset, buf);
+        if self.files.cuts() == cuts {
+            return read;
+        }
+        // Some file was: who does that to this one tells of it there, as long as it is in the table.
+        let file = self.files.get_or_create(ino);
+        let read = loop {
+            let cuts = file.lock().cuts;
+            let read = self.read_meanwhile(ino, offset, buf);
+            if file.lock().cuts == cuts {
+                break read;
+            }
+        };
+        self.files.forget_if_clean_of(ino, file);
+        read
+    }
+
+    /// Reads by a size, and then by what is staged and mapped.
+    fn read_meanwhile(&self, ino: Ino, offset: u64, buf: &mut [u8]) -> Result<usize> {
         let file = self.files.get(ino);
         let staged_size = file.as_ref().and_then(|f| f.lock().size);
         let size = match staged_size {

@@ -7,9 +7,10 @@ use persimmon_format::inode::{FLAG_PREALLOCATED, Timestamp};
 use persimmon_format::record::{Op, Touch};
 use persimmon_format::{Ino, Key, KeyKind};
 
-use super::files::File;
+use super::files::{Change, File};
 use super::growth::Growth;
 use super::staged::Staged;
+use super::write::{Writing, end_of};
 use super::{OFFSET_MAX, block_of, blocks_in};
 use crate::Volume;
 use crate::error::{Error, Result};
@@ -27,28 +28,6 @@ const RECLAIMED_MAX: usize = 64;
 /// for its neighbours.
 const RECLAIM_OPS: usize = 6;
 
-/// A file whose coverage is being changed: no flight of it, no writer.
-pub(super) struct Resizing<'a>(&'a File);
-
-impl<'a> Resizing<'a> {
-    pub(super) fn begin(file: &'a File) -> (Resizing<'a>, persimmon_sync::MutexGuard<'a, Staged>) {
-        let mut staged = file.wait_while(file.lock(), |s| s.busy || s.resizing);
-        staged.busy = true;
-        staged.resizing = true;
-        (Resizing(file), staged)
-    }
-}
-
-impl Drop for Resizing<'_> {
-    fn drop(&mut self) {
-        let mut staged = self.0.lock();
-        staged.busy = false;
-        staged.resizing = false;
-        drop(staged);
-        self.0.notify();
-    }
-}
-
 impl Volume {
     /// Sets a file's size; what is beyond it is gone, what is new reads as zeros.
     pub fn truncate(&self, ino: Ino, size: u64, now: Timestamp) -> Result<()> {
@@ -57,7 +36,8 @@ impl Volume {
             return Err(Error::TooLarge);
         }
         let file = self.load(ino)?;
-        let (turn, staged) = Resizing::begin(&file);
+        let change = Change::begin(&file);
+        let (grounded, staged) = change.ground();
         let old = staged.size.unwrap_or(0);
         let keep = blocks_in(size);
         let committed = staged.committed_size;
@@ -82,7 +62,12 @@ impl Volume {
         } else {
             size
         };
-        let more = self.update::<_, Error>(Intent::Shrink, |tx| {
+        // What is looked up in the tree and what is staged are cut one after the other: who reads
+        // finds the new end before either.
+        if size < old {
+            self.files.cut(&file, size);
+        }
+        let cut = self.update::<_, Error>(Intent::Shrink, |tx| {
             tx.touch(ino, set(history_size));
             if size >= old {
                 return Ok(false);
@@ -95,9 +80,10 @@ impl Volume {
                 tx.put(Key::truncation(ino), keep.to_le_bytes().to_vec());
             }
             Ok(more)
-        })?;
-        {
+        });
+        let more = {
             let mut staged = file.lock();
+            let more = cut.inspect_err(|_| staged.size = Some(old))?;
             self.space.release(staged.drop_dirty(keep, u64::MAX));
             zero_from(&mut staged, size);
             staged.growth.truncate(size);
@@ -105,7 +91,8 @@ impl Volume {
             staged.committed_size = history_size;
             staged.version += 1;
             staged.changed(now);
-        }
+            more
+        };
         if more && let Err(error) = self.finish_truncation(ino, keep) {
             // The file must not grow while blocks beyond its end are mapped; the next mount
             // finishes.
@@ -113,7 +100,8 @@ impl Volume {
             self.make_read_only();
             return Err(error);
         }
-        drop(turn);
+        drop(grounded);
+        drop(change);
         self.files.forget_if_clean_of(ino, file);
         Ok(())
     }
@@ -161,25 +149,61 @@ impl Volume {
 
     /// Makes a range a hole; the size stays.
     pub fn punch(&self, ino: Ino, offset: u64, len: u64, now: Timestamp) -> Result<()> {
-        self.check_writable()?;
-        let file = self.load(ino)?;
-        while !self.punch_at_size(ino, &file, offset, len, now)? {}
-        self.files.forget_if_clean_of(ino, file);
-        Ok(())
+        let end = offset.checked_add(len).ok_or(Error::TooLarge)?;
+        self.change(ino, |change, file| {
+            self.punch_in(ino, (change, file), (offset, end), now)
+        })
     }
 
-    /// Punches, unless the file's size changes meanwhile, which decides what of the last block
-    /// goes: then false.
-    fn punch_at_size(
+    /// Sets space aside for a range, so that writing it later finds room. Holes in it read as
+    /// zeros, as before.
+    pub fn preallocate(
         &self,
         ino: Ino,
-        file: &File,
         offset: u64,
         len: u64,
+        keep_size: bool,
         now: Timestamp,
-    ) -> Result<bool> {
-        let size = file.lock().size.unwrap_or(0);
-        let end = offset.checked_add(len).ok_or(Error::TooLarge)?;
+    ) -> Result<()> {
+        let end = end_of(offset, len)?;
+        self.change(ino, |change, file| {
+            self.preallocate_in(ino, (change, file), (offset, end), keep_size, now)
+        })
+    }
+
+    /// Makes a range read as zeros, with space set aside for it.
+    pub fn zero(
+        &self,
+        ino: Ino,
+        offset: u64,
+        len: u64,
+        keep_size: bool,
+        now: Timestamp,
+    ) -> Result<()> {
+        let end = end_of(offset, len)?;
+        self.change(ino, |change, file| {
+            self.punch_in(ino, (change, file), (offset, end), now)?;
+            self.preallocate_in(ino, (change, file), (offset, end), keep_size, now)
+        })
+    }
+
+    /// Changes a file while nobody else does.
+    fn change(&self, ino: Ino, f: impl FnOnce(&Change<'_>, &File) -> Result<()>) -> Result<()> {
+        self.check_writable()?;
+        let file = self.load(ino)?;
+        let changed = f(&Change::begin(&file), &file);
+        self.files.forget_if_clean_of(ino, file);
+        changed
+    }
+
+    fn punch_in(
+        &self,
+        ino: Ino,
+        (change, file): (&Change<'_>, &File),
+        (offset, end): (u64, u64),
+        now: Timestamp,
+    ) -> Result<()> {
+        let size = change.size();
         let unit = BLOCK_SIZE as u64;
         let (first, last) = (
             offset.div_ceil(unit),
@@ -191,27 +215,30 @@ impl Volume {
         );
         // Edges inside blocks are written as zeros, as far as the file reaches.
         let zeros = [0; BLOCK_SIZE];
+        let writing = Writing {
+            ino,
+            file,
+            change: Some(change),
+            now,
+            hint: None,
+        };
         let zero = |from: u64, to: u64| {
             let to = to.min(size);
             if from < to {
-                self.write(ino, from, &zeros[..(to - from) as usize], now)?;
+                self.write_pieces(&writing, from, &zeros[..(to - from) as usize])?;
             }
             Ok::<_, Error>(())
         };
         if first > last
             || (first == last && offset / unit == end / unit && !end.is_multiple_of(unit))
         {
-            return zero(offset, end).map(|()| true);
+            return zero(offset, end);
         }
         zero(offset, first * unit)?;
         if end < size {
             zero(last * unit, end)?;
         }
-        let (_turn, staged) = Resizing::begin(file);
-        if staged.size.unwrap_or(0) != size {
-            drop(staged);
-            return Ok(false);
-        }
+        let (_grounded, staged) = change.ground();
         // Where nothing is left of what made the file grow, no flight would bring the size in its
         // place in time: the punch does.
         let brought = Some(size).filter(|_| !staged.holds_growth_beside(first, last));
@@ -237,36 +264,28 @@ impl Volume {
         }
         staged.version += 1;
         staged.changed(now);
-        Ok(true)
+        Ok(())
     }
 
-    /// Sets space aside for a range, so that writing it later finds room. Holes in it read as
-    /// zeros, as before.
-    pub fn preallocate(
+    fn preallocate_in(
         &self,
         ino: Ino,
-        offset: u64,
-        len: u64,
+        (change, file): (&Change<'_>, &File),
+        (offset, end): (u64, u64),
         keep_size: bool,
         now: Timestamp,
     ) -> Result<()> {
-        self.check_writable()?;
-        let end = offset
-            .checked_add(len)
-            .filter(|end| *end <= OFFSET_MAX)
-            .ok_or(Error::TooLarge)?;
-        let file = self.load(ino)?;
         self.mark_preallocated(ino)?;
         let (mut from, to) = (block_of(offset), blocks_in(end));
         let mut looked_at = from;
         // What is staged is mapped first, so that the tree alone tells what is a hole.
-        let (turn, size) = loop {
+        let (_grounded, size) = loop {
             self.commit_file(ino)?;
-            let (turn, staged) = Resizing::begin(&file);
+            let (grounded, staged) = change.ground();
             let (dirty, size) = (staged.dirty_blocks(), staged.size.unwrap_or(0));
             drop(staged);
-            if dirty == 0 && !self.stage_anew(ino, &file, &mut looked_at, to)? {
-                break (turn, size);
+            if dirty == 0 && !self.stage_anew(ino, file, &mut looked_at, to)? {
+                break (grounded, size);
             }
         };
         while from < to {
@@ -287,9 +306,6 @@ impl Volume {
         staged.size = Some(grown);
         staged.committed_size = grown;
         staged.version += 1;
-        drop(staged);
-        drop(turn);
-        self.files.forget_if_clean_of(ino, file);
         Ok(())
     }
 
@@ -412,12 +428,14 @@ impl Volume {
     /// Nothing of it is written any more.
     fn drop_staged(&self, ino: Ino) {
         if let Some(file) = self.files.get(ino) {
-            let (turn, mut staged) = Resizing::begin(&file);
+            let change = Change::begin(&file);
+            let (grounded, mut staged) = change.ground();
             self.space.release(staged.drop_dirty(0, u64::MAX));
             staged.times = None;
             staged.size = Some(staged.committed_size);
             drop(staged);
-            drop(turn);
+            drop(grounded);
+            drop(change);
             self.files.forget_if_clean_of(ino, file);
         }
     }

@@ -27,15 +27,18 @@ impl Volume {
             // Staged blocks count: they are mapped first.
             self.commit_file(ino)?;
         }
-        let size = self.attr(ino)?.ok_or(Error::NotFound(ino))?.size;
-        if offset >= size {
-            return Ok(None);
-        }
-        let end = blocks_in(size);
         let mut block = block_of(offset);
-        let byte = |block: u64| (block * BLOCK_SIZE as u64).max(offset).min(size);
         loop {
-            let pieces = self.view::<_, Error>(|view| view.extents(ino, block, end, STRIDE))?;
+            // Extents and the size to which they belong, looked up together: what is written from now on is staged.
+            let (size, pieces) = self.view::<_, Error>(|view| {
+                let inode = view.inode(ino)?.ok_or(Error::NotFound(ino))?;
+                let pieces = view.extents(ino, block, blocks_in(inode.size).max(block), STRIDE)?;
+                Ok((inode.size, pieces))
+            })?;
+            if offset >= size {
+                return Ok(None);
+            }
+            let byte = |block: u64| (block * BLOCK_SIZE as u64).max(offset).min(size);
             for piece in &pieces {
                 if what == Seek::Hole && piece.block > block {
                     return Ok(Some(byte(block)));

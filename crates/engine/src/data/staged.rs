@@ -36,10 +36,12 @@ pub(crate) struct Staged {
     /// Times of the last write not yet in the history.
     pub(crate) times: Option<Times>,
     pub(crate) flying_times: Option<Times>,
-    /// A flight, or a change of size, is under way: nobody else may start one.
+    /// It is on a flight, or kept from flying: nobody else may do either.
     pub(crate) busy: bool,
-    /// The size is being changed: writers wait.
-    pub(crate) resizing: bool,
+    /// Somebody changes the file in several steps: all others who want to change it wait.
+    pub(crate) changing: bool,
+    /// Times that the file became shorter while it is in the table of files.
+    pub(crate) cuts: u64,
     /// Grows whenever blocks move from staging to the tree or are dropped.
     pub(crate) version: u64,
     /// In the queue of dirty files.

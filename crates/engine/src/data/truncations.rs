@@ -10,8 +10,7 @@ use std::collections::BTreeMap;
 use persimmon_format::extent::FILE_BLOCKS_END;
 use persimmon_format::{Ino, Key, KeyKind};
 
-use super::files::File;
-use super::resize::Resizing;
+use super::files::{Change, File};
 use crate::Volume;
 use crate::error::{Error, Result};
 use crate::meta::Intent;
@@ -86,14 +85,14 @@ impl Volume {
         if self.truncations.get(ino).is_none() {
             return Ok(());
         }
-        let (turn, staged) = Resizing::begin(file);
+        let change = Change::begin(file);
+        let (_grounded, staged) = change.ground();
         drop(staged);
         // Somebody else may have done it while this one waited.
         if let Some(keep) = self.truncations.get(ino) {
             self.finish_truncation(ino, keep)?;
             self.truncations.remove(ino);
         }
-        drop(turn);
         Ok(())
     }
 

@@ -1,12 +1,15 @@
 //! Writing into the staging buffer. Space is set aside here: a write that would not fit is
 //! refused here, and nowhere later.
+//!
+//! A write is whole to others who change the file: one of a single piece is staged in one hold of
+//! the lock; one of several, or at the end of the file, is a [`Change`].
 
 use persimmon_device::BLOCK_SIZE;
 use persimmon_format::extent::Extent;
 use persimmon_format::inode::Timestamp;
 use persimmon_format::{Ino, Lifetime};
 
-use super::files::File;
+use super::files::{Change, File};
 use super::staged::{Staged, Times};
 use super::{OFFSET_MAX, block_of, blocks_in};
 use crate::Volume;
@@ -37,6 +40,28 @@ enum Need {
     Room { first: u64, end: u64 },
 }
 
+/// A write under way.
+pub(super) struct Writing<'a> {
+    pub(super) ino: Ino,
+    pub(super) file: &'a File,
+    /// The change that it is, or is part of, if it is not one piece alone.
+    pub(super) change: Option<&'a Change<'a>>,
+    pub(super) now: Timestamp,
+    pub(super) hint: Option<Lifetime>,
+}
+
+/// Bytes of the first piece of a write: pieces end on multiples of their size, so that whole blocks
+/// stay whole.
+fn first_piece(offset: u64, len: usize) -> usize {
+    (PIECE - offset as usize % PIECE).min(len)
+}
+
+/// The end of a range, if a file may reach that far.
+pub(super) fn end_of(offset: u64, len: u64) -> Result<u64> {
+    let end = offset.checked_add(len);
+    end.filter(|end| *end <= OFFSET_MAX).ok_or(Error::TooLarge)
+}
+
 impl Volume {
     /// Writes to a regular file. Visible at once, durable after [`Volume::sync_file`]. Returns how
     /// many bytes were written: fewer than asked for where room ran out half way.
@@ -55,20 +80,58 @@ impl Volume {
         hint: Option<Lifetime>,
     ) -> Result<usize> {
         self.check_writable()?;
-        let end = offset
-            .checked_add(data.len() as u64)
-            .ok_or(Error::TooLarge)?;
-        if end > OFFSET_MAX {
-            return Err(Error::TooLarge);
-        }
+        end_of(offset, data.len() as u64)?;
         let file = self.load(ino)?;
+        let is_one_piece = first_piece(offset, data.len()) == data.len();
+        let change = (!is_one_piece).then(|| Change::begin(&file));
+        let writing = Writing {
+            ino,
+            file: &file,
+            change: change.as_ref(),
+            now,
+            hint,
+        };
+        self.write_pieces(&writing, offset, data)
+    }
+
+    /// Writes at the end of a regular file, wherever that is by then: returns where, and how many
+    /// bytes. Otherwise as [`Volume::write_hinted`].
+    pub fn append(
+        &self,
+        ino: Ino,
+        data: &[u8],
+        now: Timestamp,
+        hint: Option<Lifetime>,
+    ) -> Result<(u64, usize)> {
+        self.check_writable()?;
+        let file = self.load(ino)?;
+        let change = Change::begin(&file);
+        let offset = change.size();
+        end_of(offset, data.len() as u64)?;
+        let writing = Writing {
+            ino,
+            file: &file,
+            change: Some(&change),
+            now,
+            hint,
+        };
+        let written = self.write_pieces(&writing, offset, data)?;
+        Ok((offset, written))
+    }
+
+    /// Stages `data`, or as much of it as there is room for, if that is anything.
+    pub(super) fn write_pieces(
+        &self,
+        writing: &Writing<'_>,
+        offset: u64,
+        data: &[u8],
+    ) -> Result<usize> {
         let mut at = offset;
         let mut rest = data;
         while !rest.is_empty() {
-            // Pieces end on multiples of their size, so that whole blocks stay whole.
-            let take = (PIECE - at as usize % PIECE).min(rest.len());
-            let (now_part, later) = rest.split_at(take);
-            match self.write_piece(ino, &file, at, now_part, (now, hint)) {
+            let take = first_piece(at, rest.len());
+            let (now, later) = rest.split_at(take);
+            match self.write_piece(writing, at, now) {
                 Ok(()) => {}
                 Err(Error::NoSpace) if at > offset => break,
                 Err(error) => return Err(error),
@@ -79,14 +142,14 @@ impl Volume {
         Ok(data.len() - rest.len())
     }
 
-    fn write_piece(
-        &self,
-        ino: Ino,
-        file: &File,
-        offset: u64,
-        bytes: &[u8],
-        (now, hint): (Timestamp, Option<Lifetime>),
-    ) -> Result<()> {
+    fn write_piece(&self, writing: &Writing<'_>, offset: u64, bytes: &[u8]) -> Result<()> {
+        let Writing {
+            ino,
+            file,
+            change,
+            now,
+            hint,
+        } = *writing;
         let mut bases = Bases::default();
         // The blocks are known to have their space: overwriting frees what it takes.
         let mut forced = false;
@@ -100,7 +163,7 @@ impl Volume {
                 }
             }
             let need = {
-                let mut staged = file.wait_while(file.lock(), |s| s.resizing);
+                let mut staged = file.lock_to_change(change);
                 if staged.version != bases.version {
                     bases = Bases {
                         version: staged.version,

@@ -3,6 +3,8 @@
 #![allow(dead_code, reason = "each test binary uses its part")]
 #![allow(clippy::unwrap_used, reason = "a failure ends the test")]
 
+pub mod interrupted;
+
 use std::sync::Arc;
 
 use persimmon_engine::{Error, FormatOptions, Intent, Options, Volume};

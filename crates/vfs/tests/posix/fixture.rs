@@ -1,7 +1,7 @@
 //! A filesystem on a simulated device, with a clock of its own.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::{Arc, Mutex};
 
 use persimmon_device::ZonedDevice;
 use persimmon_engine::{FormatOptions, Volume};
@@ -14,18 +14,30 @@ use persimmon_vfs::{
 
 /// Time that goes on a second each time somebody looks.
 #[derive(Default)]
-pub struct TestClock(AtomicI64);
+pub struct TestClock {
+    seconds: AtomicI64,
+    aside: Mutex<Option<Box<dyn FnOnce() + Send>>>,
+}
 
 impl TestClock {
     pub fn advance(&self, seconds: i64) {
-        self.0.fetch_add(seconds, Ordering::Relaxed);
+        self.seconds.fetch_add(seconds, Ordering::Relaxed);
+    }
+
+    /// Has something done, once, by whoever looks next.
+    pub fn aside(&self, aside: impl FnOnce() + Send + 'static) {
+        *self.aside.lock().unwrap() = Some(Box::new(aside));
     }
 }
 
 impl Clock for TestClock {
     fn now(&self) -> Timestamp {
+        let aside = self.aside.lock().unwrap().take();
+        if let Some(aside) = aside {
+            aside();
+        }
         Timestamp {
-            seconds: 1_000_000 + self.0.fetch_add(1, Ordering::Relaxed),
+            seconds: 1_000_000 + self.seconds.fetch_add(1, Ordering::Relaxed),
             nanoseconds: 123_456_789,
         }
     }

@@ -58,6 +58,41 @@ fn a_mode_set_while_the_file_is_open_is_noticed() {
     assert!(fs.vfs.getxattr(ino, name).is_err());
 }
 
+/// A writer looked at the inode, somebody set setuid, and then the writer noted that there was nothing
+/// to clear: no write cleared it any more.
+#[test]
+fn a_mode_set_beside_a_write_is_noticed() {
+    let fs = Fixture::default();
+    let ino = fs.file("f", b"x");
+    let handle = fs.open(ino);
+    let write = || fs.vfs.write(ino, handle, 0, b"y", KILL).unwrap();
+    // Who has something to clear looks at the clock, after it has looked at the inode.
+    fs.vfs
+        .setxattr(
+            &fs.root,
+            ino,
+            b"security.capability",
+            b"cap",
+            XattrMode::Either,
+        )
+        .unwrap();
+    let (looked, has_looked) = std::sync::mpsc::channel();
+    let (changed, has_changed) = std::sync::mpsc::channel();
+    fs.clock.aside(move || {
+        looked.send(()).unwrap();
+        has_changed.recv().unwrap();
+    });
+    std::thread::scope(|scope| {
+        scope.spawn(write);
+        has_looked.recv().unwrap();
+        fs.chmod(ino, 0o4755);
+        changed.send(()).unwrap();
+    });
+    assert_eq!(mode(&fs), 0o4755, "the write came first");
+    write();
+    assert_eq!(mode(&fs), 0o755);
+}
+
 #[test]
 fn an_unprivileged_truncate_clears_them_too() {
     let fs = Fixture::default();

@@ -1,6 +1,9 @@
 //! Which operations mark which times, and access times by policy.
 
-use persimmon_vfs::{AccessTimes, Attr, Handle, Ino, Listing, OpenFlags, Options, ROOT, XattrMode};
+use persimmon_vfs::{
+    AccessTimes, Attr, Clock, Handle, Ino, Listing, OpenFlags, Options, ROOT, SetAttr, SetTime,
+    XattrMode,
+};
 
 use crate::fixture::{Fixture, READ_WRITE};
 
@@ -205,4 +208,34 @@ fn flushing_a_write_does_not_take_the_change_time_back() {
     assert!(written.ctime > before.ctime);
     fs.vfs.sync().unwrap();
     assert_eq!(fs.at("f"), written);
+}
+
+/// Who set the access time had looked at the time of the last write, and put it back though somebody had
+/// written while it waited for what was on its way to the device.
+#[test]
+fn setting_the_access_time_beside_a_write_keeps_the_time_of_the_write() {
+    let fs = Fixture::default();
+    let ino = fs.file("f", b"content");
+    let set = SetAttr {
+        atime: Some(SetTime::Now),
+        ..SetAttr::default()
+    };
+    for _ in 0..2000 {
+        fs.write(ino, 0, b"y");
+        let before = fs.clock.now();
+        let start = std::sync::Barrier::new(3);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                start.wait();
+                fs.vfs.volume().commit_file(ino).unwrap();
+            });
+            scope.spawn(|| {
+                start.wait();
+                fs.write(ino, 0, b"x");
+            });
+            start.wait();
+            fs.vfs.setattr(ino, Handle::NONE, &set).unwrap();
+        });
+        assert!(fs.at("f").mtime > before);
+    }
 }
