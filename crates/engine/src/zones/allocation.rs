@@ -91,7 +91,7 @@ impl Zones {
         let candidates = self.budget.layout.log_candidates();
         // Who needs a zone for the log or a checkpoint waits for those on their way.
         let comes = |entry: &Entry| entry.is_free() || entry.in_reset;
-        let free = |zone: u32| table.entries.get(zone as usize).is_some_and(comes);
+        let free = |zone: u32| table.entries.get(ZoneId(zone)).is_some_and(comes);
         let of_part = |zones| self.budget.layout.get(zones, Part::Metadata);
         of_part(&table.free_zones) + of_part(&table.in_reset) <= all.saturating_add(aside)
             || candidates.filter(|zone| free(*zone)).count() <= log as usize
@@ -253,10 +253,10 @@ impl Zones {
     /// Zones that are free but for what is in them: they can be used when they are reset.
     pub(crate) fn nobodys(&self) -> Vec<ZoneId> {
         let table = self.lock();
-        let entries = table.entries.iter().enumerate();
-        entries
+        let zones = table.entries.iter();
+        zones
             .filter(|(_, e)| e.role == Role::Free && e.used && e.failure.is_none())
-            .map(|(i, _)| ZoneId(i as u32))
+            .map(|(zone, _)| zone)
             .collect()
     }
 
@@ -264,7 +264,7 @@ impl Zones {
     /// when records told that they are in use.
     pub(crate) fn unknown(&self) -> Vec<ZoneId> {
         let table = self.lock();
-        let zones = (0..).map(ZoneId).zip(table.entries.iter());
+        let zones = table.entries.iter();
         let unknown = zones.filter(|(_, e)| e.role == Role::Data && e.sequence == 0);
         unknown
             .map(|(zone, _)| zone)
@@ -293,7 +293,7 @@ impl Zones {
     pub(crate) fn know(&self, header: &ZoneHeader) {
         let mut table = self.lock();
         table.next_sequence = table.next_sequence.max(header.sequence.saturating_add(1));
-        if let Some(entry) = table.entries.get_mut(header.zone.0 as usize) {
+        if let Some(entry) = table.entries.get_mut(header.zone) {
             entry.sequence = header.sequence;
             entry.lifetime = header.lifetime;
         }
@@ -465,7 +465,7 @@ impl Table {
     ) -> Option<ZoneId> {
         let (layout, part) = (&budget.layout, Part::of(role));
         let is_left = |zone: &ZoneId| {
-            let entry = self.entries.get(zone.0 as usize);
+            let entry = self.entries.get(*zone);
             taken != Some(*zone) && entry.is_some_and(Entry::is_free)
         };
         let in_part = |zone: &ZoneId| is_left(zone) && layout.contains(part, *zone);
@@ -508,7 +508,7 @@ impl Table {
         for zone in std::iter::once(zone).chain(partner) {
             *self.free_zones_mut(zone, budget) -= 1;
             self.log_zones += u32::from(role == Role::Log);
-            let Some(entry) = self.entries.get_mut(zone.0 as usize) else {
+            let Some(entry) = self.entries.get_mut(zone) else {
                 continue;
             };
             entry.role = role;
@@ -529,7 +529,7 @@ impl Table {
 
     /// A zone is to be reset; false if it is already, or there is no such zone.
     pub(super) fn begin_reset(&mut self, zone: ZoneId, budget: &Budget) -> bool {
-        let entry = self.entries.get_mut(zone.0 as usize);
+        let entry = self.entries.get_mut(zone);
         let begins = entry.is_some_and(|entry| !std::mem::replace(&mut entry.in_reset, true));
         let layout = &budget.layout;
         *layout.get_mut(&mut self.in_reset, layout.part_of(zone)) += u32::from(begins);
@@ -540,14 +540,14 @@ impl Table {
     pub(super) fn keep_space(&mut self, zone: ZoneId) {
         self.resets_kept = self.resets_kept.saturating_add(1);
         let since = self.resets_kept;
-        if let Some(entry) = self.entries.get_mut(zone.0 as usize) {
+        if let Some(entry) = self.entries.get_mut(zone) {
             entry.keeps_space = Some(since);
         }
     }
 
     /// Its reset is over.
     pub(super) fn end_reset(&mut self, zone: ZoneId, budget: &Budget) {
-        let entry = self.entries.get_mut(zone.0 as usize);
+        let entry = self.entries.get_mut(zone);
         let ends = entry.is_some_and(|entry| std::mem::take(&mut entry.in_reset));
         let layout = &budget.layout;
         *layout.get_mut(&mut self.in_reset, layout.part_of(zone)) -= u32::from(ends);
@@ -556,7 +556,7 @@ impl Table {
     /// A zone is free. Where it was claimed and nothing was written to it, it was not reset.
     pub(super) fn mark_free(&mut self, zone: ZoneId, budget: &Budget, was_reset: bool) {
         self.end_reset(zone, budget);
-        let Some(entry) = self.entries.get_mut(zone.0 as usize) else {
+        let Some(entry) = self.entries.get_mut(zone) else {
             return;
         };
         let counted = entry.role == Role::Free && !entry.used;

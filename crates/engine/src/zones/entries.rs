@@ -68,17 +68,22 @@ impl Entries {
         self.list.len()
     }
 
-    pub(super) fn iter(&self) -> std::slice::Iter<'_, Entry> {
-        self.list.iter()
+    /// All zones there are.
+    pub(super) fn zones(&self) -> impl Iterator<Item = ZoneId> + use<> {
+        (0..self.list.len() as u32).map(ZoneId)
     }
 
-    pub(super) fn get(&self, zone: usize) -> Option<&Entry> {
-        self.list.get(zone)
+    pub(super) fn iter(&self) -> impl Iterator<Item = (ZoneId, &Entry)> {
+        self.zones().zip(&self.list)
     }
 
-    pub(super) fn get_mut(&mut self, zone: usize) -> Option<&mut Entry> {
-        self.touched.touch(ZoneId(zone as u32));
-        self.list.get_mut(zone)
+    pub(super) fn get(&self, zone: ZoneId) -> Option<&Entry> {
+        self.list.get(zone.0 as usize)
+    }
+
+    pub(super) fn get_mut(&mut self, zone: ZoneId) -> Option<&mut Entry> {
+        self.touched.touch(zone);
+        self.list.get_mut(zone.0 as usize)
     }
 }
 

@@ -428,7 +428,7 @@ impl Table {
     fn needed_for_best(&self) -> u64 {
         let zones = self.ranks.by_garbage().take(LOOKED_AT);
         let live = zones.filter_map(|(garbage, zone)| {
-            let entry = self.entries.get(zone.0 as usize)?;
+            let entry = self.entries.get(zone)?;
             Some(entry.capacity.saturating_sub(garbage))
         });
         let least = live.min();

@@ -274,7 +274,7 @@ impl Zones {
     /// Whether the ranks are what a look at all zones tells.
     pub(super) fn ranks_agree(&self, table: &mut Table) -> bool {
         let agree = |table: &Table| {
-            let mut zones = (0..table.entries.len() as u32).map(ZoneId);
+            let mut zones = table.entries.zones();
             zones.all(|zone| {
                 let listed = table.ranks.standings.get(zone.0 as usize).copied();
                 listed == Some(self.standing(table, zone))
@@ -291,8 +291,8 @@ impl Zones {
     }
 
     fn standing(&self, table: &Table, zone: ZoneId) -> Standing {
-        let at = zone.0 as usize;
-        let (Some(entry), Some(valid)) = (table.entries.get(at), self.valid.get(at)) else {
+        let (entry, valid) = (table.entries.get(zone), self.valid.get(zone.0 as usize));
+        let (Some(entry), Some(valid)) = (entry, valid) else {
             return Standing::Stays;
         };
         let grains = valid.load(Ordering::Acquire);

@@ -141,7 +141,7 @@ impl Zones {
     /// Counts what has died in a zone, before it is another's.
     pub(super) fn count_deaths(&self, table: &mut Table, zone: ZoneId) {
         let grains = self.deaths.take(zone);
-        let entry = table.entries.get(zone.0 as usize);
+        let entry = table.entries.get(zone);
         if let Some(interval) = entry.map(|entry| entry.life.interval) {
             table.survival.note_deaths(interval, grains);
         }
@@ -153,7 +153,7 @@ impl Zones {
             return;
         }
         let mut live = [0; CLASSES as usize];
-        for zone in (0..table.entries.len() as u32).map(ZoneId) {
+        for zone in table.entries.zones() {
             self.count_deaths(table, zone);
             if let Some(class) = self.class_of_data(table, zone)
                 && let Some(live) = live.get_mut(class)
@@ -166,7 +166,7 @@ impl Zones {
         if !changed.contains(&true) {
             return;
         }
-        for zone in (0..table.entries.len() as u32).map(ZoneId) {
+        for zone in table.entries.zones() {
             let class = self.class_of_data(table, zone);
             if class.is_some_and(|class| changed.get(class) == Some(&true)) {
                 self.touched.touch(zone);
@@ -182,7 +182,7 @@ impl Zones {
     }
 
     fn class_of_data(&self, table: &Table, zone: ZoneId) -> Option<usize> {
-        let entry = table.entries.get(zone.0 as usize)?;
+        let entry = table.entries.get(zone)?;
         let class = entry.life.interval.class(self.volume_blocks);
         (entry.role == Role::Data).then_some(usize::from(class))
     }

@@ -314,7 +314,7 @@ impl Zones {
 
     /// So many grains of a zone are referenced, whatever was counted before.
     pub(crate) fn set_grains(&self, zone: ZoneId, grains: u64) {
-        let role = self.lock().entries.get(zone.0 as usize).map(|e| e.role);
+        let role = self.lock().entries.get(zone).map(|e| e.role);
         let (live, copies) = self.live_of(role.unwrap_or_default());
         if let Some(valid) = self.valid.get(zone.0 as usize) {
             let before = valid.swap(grains, Ordering::Relaxed);
@@ -501,7 +501,7 @@ impl Zones {
         let mut table = self.lock();
         let stream = writer.stream;
         let has_failed = |zone: ZoneId| {
-            let entry = table.entries.get(zone.0 as usize);
+            let entry = table.entries.get(zone);
             entry.is_some_and(|entry| entry.failure.is_some())
         };
         let goes_on = !writer.is_full() && !self.pairs.both(writer.zone).any(has_failed);
@@ -509,7 +509,7 @@ impl Zones {
             *out = out.saturating_sub(1);
         }
         let clock = table.write_clock;
-        if let Some(entry) = table.entries.get(writer.zone.0 as usize) {
+        if let Some(entry) = table.entries.get(writer.zone) {
             let place = entry.write_pointer;
             let written = writer.write_pointer.saturating_sub(place);
             let filled = std::mem::take(&mut writer.filled);
@@ -520,7 +520,7 @@ impl Zones {
             }
         }
         for zone in self.pairs.both(writer.zone) {
-            if let Some(entry) = table.entries.get_mut(zone.0 as usize) {
+            if let Some(entry) = table.entries.get_mut(zone) {
                 let written = writer.write_pointer.saturating_sub(entry.write_pointer);
                 entry.write_pointer = writer.write_pointer;
                 entry.last_write = clock.saturating_add(written.into());
@@ -569,7 +569,7 @@ impl Zones {
     /// Answers false where there is no slot for it; the caller finishes the zone then.
     pub(crate) fn resume(&self, zone: ZoneId, write_pointer: u32, last_summary: u32) -> bool {
         let mut table = self.lock();
-        let Some(entry) = table.entries.get(zone.0 as usize).copied() else {
+        let Some(entry) = table.entries.get(zone).copied() else {
             return false;
         };
         let Some(stream) = Stream::of(entry.role, entry.lifetime) else {
@@ -579,13 +579,13 @@ impl Zones {
         let mut lives = Lives::default();
         lives.add(entry.life, write_pointer.into());
         let partner = self.pairs.partner(zone);
-        let partner = partner.and_then(|zone| table.entries.get(zone.0 as usize));
+        let partner = partner.and_then(|zone| table.entries.get(zone));
         let capacity = partner.map_or(u32::MAX, |e| e.capacity).min(entry.capacity);
         if !table.may_open(stream, &self.budget) || write_pointer >= capacity {
             return false;
         }
         for zone in self.pairs.both(zone) {
-            if let Some(entry) = table.entries.get_mut(zone.0 as usize) {
+            if let Some(entry) = table.entries.get_mut(zone) {
                 entry.open = true;
                 entry.write_pointer = write_pointer;
             }
@@ -622,7 +622,7 @@ impl Zones {
         debug_assert!(self.ranks_agree(&mut table), "a change touched no zone");
         let zones = table.entries.iter().zip(&self.valid);
         let entries: Vec<ZitEntry> = zones
-            .map(|(e, valid)| e.to_zit(valid.load(Ordering::Relaxed)))
+            .map(|((_, e), valid)| e.to_zit(valid.load(Ordering::Relaxed)))
             .collect();
         let dead = table.ranks.dead_and_stuck();
         let mut resets: Vec<ZoneId> = dead.filter(|zone| self.can_go(&table, *zone)).collect();
@@ -637,7 +637,7 @@ impl Zones {
 
     /// Whether a checkpoint can free a zone, with its partner if it has one.
     fn can_go(&self, table: &Table, zone: ZoneId) -> bool {
-        let entry = table.entries.get(zone.0 as usize);
+        let entry = table.entries.get(zone);
         entry.is_some_and(|entry| entry.is_dead(self.grains(zone)))
             && !self.pairs.is_second(zone)
             && !self.pins.is_filled(zone)
@@ -646,7 +646,7 @@ impl Zones {
     /// A replayed record refers to a zone: it holds data, whatever is known of it.
     pub(crate) fn adopt(&self, zone: ZoneId) {
         let mut table = self.lock();
-        if let Some(entry) = table.entries.get_mut(zone.0 as usize)
+        if let Some(entry) = table.entries.get_mut(zone)
             && entry.role != Role::Data
         {
             let counted = entry.role == Role::Free && !entry.used;
@@ -659,10 +659,7 @@ impl Zones {
     /// One zone as of now.
     pub(crate) fn entry(&self, zone: ZoneId) -> Option<ZitEntry> {
         let table = self.lock();
-        table
-            .entries
-            .get(zone.0 as usize)
-            .map(|e| e.to_zit(self.grains(zone)))
+        table.entries.get(zone).map(|e| e.to_zit(self.grains(zone)))
     }
 
     /// Whether a zone that a cut found dead may be reset: still unused by readers and by writers.
@@ -670,11 +667,7 @@ impl Zones {
         !self.pins.is_filled(zone)
             && !self.pins.is_read(zone)
             && self.valid(zone) == 0
-            && self
-                .lock()
-                .entries
-                .get(zone.0 as usize)
-                .is_some_and(|e| !e.open)
+            && self.lock().entries.get(zone).is_some_and(|e| !e.open)
     }
 
     /// Zones of a part that the next checkpoint frees, if nothing goes wrong and nobody reads them.
@@ -691,15 +684,17 @@ impl Zones {
     /// All zones, for people and for those who look for failed ones.
     pub(crate) fn status(&self) -> Vec<ZoneStatus> {
         let table = self.lock();
-        (0..table.entries.len() as u32)
-            .filter_map(|i| self.status_in(&table, ZoneId(i)))
+        table
+            .entries
+            .zones()
+            .filter_map(|zone| self.status_in(&table, zone))
             .collect()
     }
 
     pub(super) fn status_in(&self, table: &Table, zone: ZoneId) -> Option<ZoneStatus> {
-        let entry = table.entries.get(zone.0 as usize)?;
+        let entry = table.entries.get(zone)?;
         let partner = self.pairs.partner(zone);
-        let other = partner.and_then(|zone| table.entries.get(zone.0 as usize));
+        let other = partner.and_then(|zone| table.entries.get(zone));
         Some(ZoneStatus {
             zone,
             entry: entry.to_zit(self.grains(zone)),

@@ -255,7 +255,7 @@ impl Zones {
         let (valid_blocks, dead_zones) = (self.valid(zone), self.all_dead_zones());
         let event = {
             let table = self.lock();
-            let Some(entry) = table.entries.get(zone.0 as usize) else {
+            let Some(entry) = table.entries.get(zone) else {
                 return;
             };
             ZoneEvent::Victim {
