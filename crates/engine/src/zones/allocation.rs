@@ -1,6 +1,7 @@
 //! Which zone is taken into use next, and which writer serves a stream.
 
 use persimmon_device::ZoneId;
+use persimmon_format::packed::Grains;
 use persimmon_format::summary::SummaryBuilder;
 use persimmon_format::table::Role;
 use persimmon_format::zone_header::ZoneHeader;
@@ -268,7 +269,7 @@ impl Zones {
         let unknown = zones.filter(|(_, e)| e.role == Role::Data && e.sequence == 0);
         unknown
             .map(|(zone, _)| zone)
-            .filter(|zone| self.valid(*zone) > 0)
+            .filter(|zone| self.valid.of(*zone) > Grains::ZERO)
             .collect()
     }
 

@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use persimmon_device::ZoneId;
+use persimmon_format::packed::Grains;
 use persimmon_format::table::Role;
 
 use super::failure::ZoneFailure;
@@ -36,11 +37,11 @@ pub(super) struct Entry {
 
 impl Entry {
     /// Nothing valid is in it, and nothing goes into it: a checkpoint can free it.
-    pub(super) fn is_dead(&self, valid: u64) -> bool {
+    pub(super) fn is_dead(&self, valid: Grains) -> bool {
         self.used
             && !self.open
             && !self.in_reset
-            && valid == 0
+            && valid == Grains::ZERO
             && !matches!(self.role, Role::Log | Role::Retired)
     }
 

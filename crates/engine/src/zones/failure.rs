@@ -5,6 +5,7 @@
 use std::sync::atomic::Ordering;
 
 use persimmon_device::{ZoneId, ZoneState};
+use persimmon_format::packed::Grains;
 use persimmon_format::table::Role;
 
 use super::entries::Entry;
@@ -231,7 +232,7 @@ impl Zones {
             return;
         }
         for zone in table.entries.zones() {
-            let unused = self.valid(self.pairs.first(zone)) == 0;
+            let unused = self.valid.of(self.pairs.first(zone)) == Grains::ZERO;
             let Some(entry) = table.entries.get(zone) else {
                 continue;
             };

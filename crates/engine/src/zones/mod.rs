@@ -5,6 +5,7 @@
 
 mod allocation;
 pub(crate) mod budget;
+mod counts;
 mod entries;
 pub(crate) mod failure;
 mod large;
