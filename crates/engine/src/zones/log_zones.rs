@@ -4,6 +4,7 @@ use persimmon_device::ZoneId;
 use persimmon_format::table::Role;
 
 use super::Zones;
+use super::allocation::Floor;
 use super::resets::Keeping;
 use super::retry::Tries;
 use super::trace::{Filled, ZoneEvent};
@@ -41,7 +42,7 @@ impl Zones {
             let seen = self.resets_ended();
             let opened = {
                 let mut table = self.lock();
-                let chosen = self.choose_free(&mut table, Role::Log, 0);
+                let chosen = self.choose_free(&mut table, Role::Log, Floor::Zones(0));
                 chosen.map(|zones| {
                     let claimed = table.claim(zones, Role::Log, 0, &self.budget, &self.pairs);
                     let (sequence, capacity) = claimed;

@@ -12,10 +12,12 @@ use persimmon_format::table::{Role, ZitEntry};
 use persimmon_format::zone_header::{VolumeIdentity, ZoneHeader};
 use persimmon_format::{Addr, DeviceId};
 
+use super::allocation::Floor;
 use super::budget::Budget;
 use super::counts::ValidCounts;
 use super::entries::{Entries, Entry, Touched};
 use super::failure::ZoneFailure;
+use super::kept::UnderWay;
 use super::layout::{Part, PerPart};
 use super::lifetime::{CLASS_UNKNOWN, Interval, Life, Lives};
 use super::locked::Locked;
@@ -49,24 +51,6 @@ pub(crate) enum Shortage {
     Tell,
     /// Write to the zone of any other.
     Share,
-}
-
-/// Zones of a checkpoint that is being written.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct UnderWay {
-    /// Zones that it has begun.
-    pub(super) zones: u32,
-    /// Blocks of those, and what was left in the one that it goes on with.
-    pub(super) blocks: u32,
-}
-
-/// The checkpoint under way is written, or given up, when this is dropped.
-pub(crate) struct WritingPages<'a>(pub(super) &'a Zones);
-
-impl Drop for WritingPages<'_> {
-    fn drop(&mut self) {
-        self.0.lock().under_way = None;
-    }
 }
 
 pub(super) struct Table {
@@ -361,19 +345,16 @@ impl Zones {
 
     /// A writer for `stream`, opening a zone where needed and more than `floor` are free. Waits
     /// while others hold all writers that this stream may use; the caller holds none itself.
-    ///
-    /// Zones work in parallel: one that has nothing to do is taken first, and where all are busy
-    /// another is opened while there are plenty.
     pub(crate) fn checkout(
         &self,
         media: &Media,
         stream: Stream,
-        floor: u32,
+        mut floor: Floor,
         shortage: Shortage,
     ) -> Result<ZoneWriter, NoWriter> {
         let (wanted, stream) = (stream, self.budget.shared(stream));
         let mut tries = Tries::default();
-        let (mut floor, mut host_full) = (floor, None);
+        let mut host_full = None;
         let mut gave_back = false;
         loop {
             let mut opened = match (self.take_or_open(wanted, floor, shortage), host_full.take()) {
@@ -392,7 +373,7 @@ impl Zones {
                 }
                 // Those that are open have their space.
                 host_full = Some(error.into());
-                floor = u32::MAX;
+                floor = Floor::All;
                 continue;
             }
             let Err(error) = self.write_header(media, &opened) else {
