@@ -151,38 +151,46 @@ pub struct ZoneRow {
     pub resets: u32,
 }
 
-/// `persimmon stats`: since the volume was mounted.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-#[allow(missing_docs)] // Each is explained where it is counted and in docs/CLI.md.
-pub struct Stats {
-    pub user_bytes: u64,
-    pub device_bytes: u64,
-    pub write_amplification: f64,
-    pub data_bytes: u64,
-    pub cleaned_data_bytes: u64,
-    pub summary_bytes: u64,
-    pub metadata_bytes: u64,
-    pub cleaned_metadata_bytes: u64,
-    pub journal_bytes: u64,
-    pub checkpoint_bytes: u64,
-    pub read_bytes: u64,
-    pub write_commands: u64,
-    pub read_commands: u64,
-    pub flushes: u64,
-    pub resets: u64,
-    pub checkpoints: u64,
-    pub zone_checkpoints: u64,
-    pub cleaning_foreground: u64,
-    pub cleaning_background: u64,
-    pub blocks_moved: u64,
-    pub stalls: u64,
-    pub commits: u64,
-    pub records: u64,
-    pub staged_bytes_peak: u64,
-    pub read_latency: Vec<LatencyBucket>,
-    pub write_latency: Vec<LatencyBucket>,
-    pub fsync_latency: Vec<LatencyBucket>,
+/// The report of `persimmon stats`, with all counters that the engine has.
+macro_rules! declare_stats {
+    (
+        written { $($(#[$written_doc:meta])* $written:ident: $class:ident,)* }
+        counted { $($(#[$counted_doc:meta])* $counted:ident,)* }
+    ) => {
+        /// `persimmon stats`: since the volume was mounted.
+        #[derive(Clone, Debug, Serialize, Deserialize)]
+        #[allow(missing_docs)] // Each is explained where it is counted and in docs/CLI.md.
+        pub struct Stats {
+            pub user_bytes: u64,
+            pub device_bytes: u64,
+            pub write_amplification: f64,
+            $(pub $written: u64,)*
+            $(pub $counted: u64,)*
+            pub staged_bytes_peak: u64,
+            pub read_latency: Vec<LatencyBucket>,
+            pub write_latency: Vec<LatencyBucket>,
+            pub fsync_latency: Vec<LatencyBucket>,
+        }
+
+        impl Stats {
+            fn new(s: &Statistics, latencies: &Latencies) -> Stats {
+                Stats {
+                    user_bytes: s.user_bytes,
+                    device_bytes: s.device_bytes(),
+                    write_amplification: s.write_amplification(),
+                    $($written: s.$written,)*
+                    $($counted: s.$counted,)*
+                    staged_bytes_peak: s.staged_bytes_peak,
+                    read_latency: buckets(&latencies.read),
+                    write_latency: buckets(&latencies.write),
+                    fsync_latency: buckets(&latencies.fsync),
+                }
+            }
+        }
+    };
 }
+
+persimmon_engine::with_statistics!(declare_stats);
 
 /// Operations that took less than a bound, but not less than half of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -198,40 +206,6 @@ fn buckets(histogram: &Histogram) -> Vec<LatencyBucket> {
     counts
         .map(|(below_us, count)| LatencyBucket { below_us, count })
         .collect()
-}
-
-impl Stats {
-    fn new(s: &Statistics, latencies: &Latencies) -> Stats {
-        Stats {
-            user_bytes: s.user_bytes,
-            device_bytes: s.device_bytes(),
-            write_amplification: s.write_amplification(),
-            data_bytes: s.data_bytes,
-            cleaned_data_bytes: s.cleaned_data_bytes,
-            summary_bytes: s.summary_bytes,
-            metadata_bytes: s.metadata_bytes,
-            cleaned_metadata_bytes: s.cleaned_metadata_bytes,
-            journal_bytes: s.journal_bytes,
-            checkpoint_bytes: s.checkpoint_bytes,
-            read_bytes: s.read_bytes,
-            write_commands: s.write_commands,
-            read_commands: s.read_commands,
-            flushes: s.flushes,
-            resets: s.resets,
-            checkpoints: s.checkpoints,
-            zone_checkpoints: s.zone_checkpoints,
-            cleaning_foreground: s.cleaning_foreground,
-            cleaning_background: s.cleaning_background,
-            blocks_moved: s.blocks_moved,
-            stalls: s.stalls,
-            commits: s.commits,
-            records: s.records,
-            staged_bytes_peak: s.staged_bytes_peak,
-            read_latency: buckets(&latencies.read),
-            write_latency: buckets(&latencies.write),
-            fsync_latency: buckets(&latencies.fsync),
-        }
-    }
 }
 
 impl ZoneRow {

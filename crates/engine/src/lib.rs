@@ -9,6 +9,7 @@
 mod checkpoint;
 mod cleaning;
 mod data;
+mod empty;
 mod error;
 pub mod faults;
 mod floors;

@@ -4,34 +4,24 @@
 use std::sync::Arc;
 
 use persimmon_device::{ZoneId, ZoneInfo, ZoneState, ZonedDevice};
-use persimmon_format::inode::{FIRST_INO, Inode, ROOT};
-use persimmon_format::log::LogState;
+use persimmon_format::inode::{Inode, ROOT};
 use persimmon_format::table::{Role, ZitEntry};
 use persimmon_format::zone_header::{COMPACT, MIRRORED, PACKED, SPLIT, VolumeIdentity, ZoneHeader};
 use persimmon_format::{Addr, DeviceId, Key, Lsn};
 
-use crate::Volume;
-use crate::checkpoint::CheckpointState;
+use crate::empty::Ground;
 use crate::error::{Error, Result};
-use crate::log::writer::LogStart;
 use crate::media::Media;
-use crate::meta::{Meta, PageCache, mat::Mat, tree};
-use crate::options::{Barrier, FormatOptions, Options};
-use crate::volume::Parts;
-use crate::zones::budget::ZoneCapacities;
+use crate::options::{FormatOptions, Options};
+use crate::rebuild::RebuildStart;
 use crate::zones::failure::ZoneFailure;
 use crate::zones::table::Found;
-use crate::zones::{Budget, Zones};
 
 const DIRECTORY: u32 = 0o040_000;
 
 /// Makes a volume on the whole device. Everything on it is lost.
 pub(crate) fn format(device: Arc<dyn ZonedDevice>, options: &FormatOptions) -> Result<()> {
-    let media = Media::new(device, Barrier::Auto);
-    let geometry = media.geometry().clone();
-    let report = media.report_all()?;
-    let capacities = ZoneCapacities::of(&geometry, &report);
-    let runtime = Options::default();
+    let geometry = device.geometry().clone();
     let (reserve, copies) = (options.reserve_on(&geometry), options.copies);
     let feature = |is_there, bit| if is_there { bit } else { 0 };
     let split = feature(geometry.metadata_zones > 0, SPLIT);
@@ -44,9 +34,11 @@ pub(crate) fn format(device: Arc<dyn ZonedDevice>, options: &FormatOptions) -> R
             return Err(Error::Geometry(why));
         }
     };
-    let budget = Budget::new(&geometry, capacities, reserve, copies, &runtime)?;
-    budget.check_zones(capacities)?;
+    let runtime = Options::default();
+    let ground = Ground::of(device, reserve, copies, &runtime)?;
+    ground.budget.check_zones(ground.capacities)?;
 
+    let (media, report) = (&ground.media, &ground.report);
     for (i, info) in report.iter().enumerate() {
         let dead = info.state.is_dead();
         if info.state != ZoneState::Empty && !dead {
@@ -84,20 +76,19 @@ pub(crate) fn format(device: Arc<dyn ZonedDevice>, options: &FormatOptions) -> R
             }
         })
         .collect();
-    let sequence = free_sequence(&media, &report);
-    let zones = Zones::new(budget, identity.clone(), &media, &found, sequence, 0);
-
-    let mut cache = PageCache::new();
-    let root = tree::create(&mut cache);
-    let mut meta = Meta {
-        cache,
-        root,
-        mat: Mat::new(Vec::new(), Vec::new()),
-        next_ino: FIRST_INO,
-        inodes: 1,
-        reserved_blocks: 0,
-        riding: Default::default(),
+    let start = RebuildStart {
+        identity,
+        checkpoint: 0,
+        last_lsn: Lsn(0),
+        epoch: 1,
+        log_sequence: 1,
+        footer: Addr::ZERO,
+        zit: Vec::new(),
+        next_zone_sequence: free_sequence(media, report),
+        write_clock: 0,
+        reserve_basis_points: reserve,
     };
+    let volume = ground.begin(&found, start, runtime);
     let directory = Inode {
         mode: DIRECTORY | (options.root_mode & 0o7777),
         uid: options.root_uid,
@@ -110,40 +101,10 @@ pub(crate) fn format(device: Arc<dyn ZonedDevice>, options: &FormatOptions) -> R
         parent: ROOT,
         ..Inode::default()
     };
+    let mut meta = volume.meta_mut();
     meta.insert(&Key::inode(ROOT), &directory.encode());
-
-    let zit_chunks = (geometry.zone_count as usize).div_ceil(ZitEntry::PER_CHUNK);
-    let volume = Volume::assemble(Parts {
-        media,
-        identity,
-        options: runtime,
-        meta,
-        zones,
-        start: LogStart {
-            state: LogState {
-                epoch: 1,
-                resume_after: Lsn(0),
-                durable: Lsn(0),
-                footer: Addr::ZERO,
-            },
-            next_lsn: Lsn(1),
-            head: None,
-            chain: Vec::new(),
-            replay_sequence: 1,
-            told: Lsn(0),
-            has_bad_blocks: false,
-        },
-        checkpoint: CheckpointState {
-            number: 0,
-            written_zit: vec![ZitEntry::default(); geometry.zone_count as usize],
-            zit_chunks: vec![Addr::ZERO; zit_chunks],
-            cold: Default::default(),
-            leaving: Default::default(),
-            write_clock: 0,
-            footer: None,
-        },
-        reserve_basis_points: reserve,
-    });
+    meta.inodes = 1;
+    drop(meta);
     volume.checkpoint()?;
     // Is the newest footer damaged, the one before it and the journal lead to the same: a young
     // volume has one before it too.

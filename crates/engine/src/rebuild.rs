@@ -10,25 +10,19 @@ use std::sync::Arc;
 
 use persimmon_device::{ZoneId, ZonedDevice};
 use persimmon_format::extent::Extent;
-use persimmon_format::inode::FIRST_INO;
-use persimmon_format::log::LogState;
 use persimmon_format::table::{Role, ZitEntry};
 use persimmon_format::zone_header::VolumeIdentity;
 use persimmon_format::{Addr, Key, KeyKind, Lsn, PageId};
 
 use crate::Volume;
-use crate::checkpoint::CheckpointState;
+use crate::empty::Ground;
 use crate::error::{Error, Result};
 use crate::headers::read_header;
-use crate::log::writer::LogStart;
 use crate::media::Media;
-use crate::meta::{Meta, PageCache, mat::Mat, tree};
-use crate::options::{Barrier, Options};
-use crate::volume::Parts;
-use crate::zones::budget::ZoneCapacities;
+use crate::options::Options;
+use crate::zones::Stream;
 use crate::zones::failure::ZoneFailure;
 use crate::zones::table::Found;
-use crate::zones::{Budget, Stream, Zones};
 
 /// Numbers from which a volume goes on: all are greater than any that it has used.
 #[derive(Clone, Debug)]
@@ -70,14 +64,11 @@ impl Rebuild {
         start: RebuildStart,
         options: Options,
     ) -> Result<Rebuild> {
-        let media = Media::new(device, Barrier::Auto);
-        let geometry = media.geometry().clone();
-        let report = media.report_all()?;
-        let capacities = ZoneCapacities::of(&geometry, &report);
         let (reserve, copies) = (start.reserve_basis_points, start.identity.copies());
-        let budget = Budget::new(&geometry, capacities, reserve, copies, &options)?;
-        let found = found_zones(&media, &start, &report);
-        for (zone, info) in (0..).map(ZoneId).zip(&report) {
+        let ground = Ground::of(device, reserve, copies, &options)?;
+        let (media, report) = (&ground.media, &ground.report);
+        let found = found_zones(media, &start, report);
+        for (zone, info) in (0..).map(ZoneId).zip(report) {
             // None of them takes more writes; the device's slots are needed.
             if info.state.is_active()
                 && let Err(error) = media.finish_one(zone)
@@ -85,56 +76,7 @@ impl Rebuild {
                 tracing::warn!(zone = zone.0, %error, "zone could not be finished");
             }
         }
-        let zones = Zones::new(
-            budget,
-            start.identity.clone(),
-            &media,
-            &found,
-            start.next_zone_sequence,
-            start.write_clock,
-        );
-        let mut cache = PageCache::new();
-        let root = tree::create(&mut cache);
-        let chunks = report.len().div_ceil(ZitEntry::PER_CHUNK);
-        let volume = Volume::assemble(Parts {
-            media,
-            identity: start.identity,
-            options,
-            meta: Meta {
-                cache,
-                root,
-                mat: Mat::new(Vec::new(), Vec::new()),
-                next_ino: FIRST_INO,
-                inodes: 0,
-                reserved_blocks: 0,
-                riding: Default::default(),
-            },
-            zones,
-            start: LogStart {
-                state: LogState {
-                    epoch: start.epoch,
-                    resume_after: start.last_lsn,
-                    durable: start.last_lsn,
-                    footer: start.footer,
-                },
-                next_lsn: start.last_lsn.next(),
-                head: None,
-                chain: Vec::new(),
-                replay_sequence: start.log_sequence,
-                told: start.last_lsn,
-                has_bad_blocks: false,
-            },
-            checkpoint: CheckpointState {
-                number: start.checkpoint,
-                written_zit: vec![ZitEntry::default(); report.len()],
-                zit_chunks: vec![Addr::ZERO; chunks],
-                cold: Default::default(),
-                leaving: Default::default(),
-                write_clock: 0,
-                footer: None,
-            },
-            reserve_basis_points: start.reserve_basis_points,
-        });
+        let volume = ground.begin(&found, start, options);
         Ok(Rebuild { volume })
     }
 
@@ -155,7 +97,7 @@ impl Rebuild {
                 if key.kind == KeyKind::EXTENT && !replaced {
                     let extent = Extent::decode(value).ok();
                     if let Some((addr, grains)) = extent.as_ref().and_then(Extent::on_device) {
-                        volume.zones.add_grains(addr, grains);
+                        volume.zones.add_data(addr, grains);
                     }
                     if let Some(Extent::Reserved { blocks }) = extent {
                         meta.reserved_blocks += u64::from(blocks);

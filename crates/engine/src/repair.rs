@@ -2,7 +2,7 @@
 //! transactions. Nobody else uses the volume meanwhile.
 
 use persimmon_format::extent::Extent;
-use persimmon_format::packed::BLOCK_GRAINS;
+use persimmon_format::packed::Grains;
 use persimmon_format::record::Op;
 use persimmon_format::table::Role;
 use persimmon_format::{Addr, Key, KeyKind, PageId, ZoneId};
@@ -18,14 +18,14 @@ const EMPTYING_ROUNDS_MAX: usize = 64;
 struct Counts {
     inodes: u64,
     reserved_blocks: u64,
-    /// Grains in use by zone.
-    valid: Vec<u64>,
+    /// What is in use of each zone.
+    valid: Vec<Grains>,
 }
 
 impl Counts {
-    fn add(&mut self, addr: Addr, grains: u64) {
+    fn add(&mut self, addr: Addr, grains: Grains) {
         if let Some(valid) = self.valid.get_mut(addr.zone().0 as usize) {
-            *valid = valid.saturating_add(grains);
+            *valid += grains;
         }
     }
 }
@@ -81,19 +81,19 @@ impl Volume {
         let mut counts = Counts {
             inodes: 0,
             reserved_blocks: 0,
-            valid: vec![0; self.media.geometry().zone_count as usize],
+            valid: vec![Grains::ZERO; self.media.geometry().zone_count as usize],
         };
         self.count_items(&mut counts)?;
         let mut meta = self.meta_mut();
         for id in 0..meta.cache.id_limit() {
             if let Some(entry) = meta.mat.get(PageId(id)) {
-                counts.add(entry.addr, u64::from(entry.blocks) * BLOCK_GRAINS);
+                counts.add(entry.addr, Grains::of_blocks(entry.blocks.into()));
             }
         }
         let state = self.checkpoint_state();
         let chunks = meta.mat.chunks().iter().chain(&state.zit_chunks);
         for addr in chunks.filter(|addr| **addr != Addr::ZERO) {
-            counts.add(*addr, BLOCK_GRAINS);
+            counts.add(*addr, Grains::of_blocks(1));
         }
         drop(state);
         meta.inodes = counts.inodes;
@@ -101,9 +101,10 @@ impl Volume {
         for status in self.zones.status() {
             let counted = match status.entry.role {
                 Role::Data | Role::Metadata => counts.valid.get(status.zone.0 as usize).copied(),
-                _ => Some(0),
+                _ => None,
             };
-            self.zones.set_grains(status.zone, counted.unwrap_or(0));
+            self.zones
+                .set_valid(status.zone, counted.unwrap_or_default());
         }
         Ok(())
     }

@@ -300,12 +300,12 @@ fn a_file_on_its_way_takes_space() {
     device.before(
         |command| matches!(command, Command::Append { .. } | Command::Write { .. }),
         Box::new(move || {
-            let sectors = aside.attr(ino).unwrap().unwrap().sectors;
-            *told.lock().unwrap() = Some((sectors, aside.is_staged(ino)));
+            let (inode, is_staged) = aside.attr_and_staging(ino).unwrap().unwrap();
+            *told.lock().unwrap() = Some((inode.sectors, is_staged));
         }),
     );
     volume.commit_file(ino).unwrap();
     assert_eq!(*seen.lock().unwrap(), Some((128, true)));
-    assert_eq!(volume.attr(ino).unwrap().unwrap().sectors, 128);
-    assert!(!volume.is_staged(ino));
+    let (inode, is_staged) = volume.attr_and_staging(ino).unwrap().unwrap();
+    assert_eq!((inode.sectors, is_staged), (128, false));
 }

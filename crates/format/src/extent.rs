@@ -1,7 +1,7 @@
 //! Extents: where pieces of files are.
 
 use crate::codec::{Put, Reader};
-use crate::packed::{self, BLOCK_GRAINS, Packed};
+use crate::packed::{self, Grains, Packed};
 use crate::{Addr, BLOCK_SIZE, Result};
 
 /// Blocks one frame may have (1 MiB).
@@ -43,11 +43,11 @@ pub enum Extent {
 }
 
 impl Extent {
-    /// Where it lies on the device, and how many grains it takes there, if it does.
+    /// Where it lies on the device, and how much it takes there, if it does.
     #[must_use]
-    pub fn on_device(&self) -> Option<(Addr, u64)> {
+    pub fn on_device(&self) -> Option<(Addr, Grains)> {
         match self {
-            Extent::Frame { addr, crcs } => Some((*addr, crcs.len() as u64 * BLOCK_GRAINS)),
+            Extent::Frame { addr, crcs } => Some((*addr, Grains::of_blocks(crcs.len() as u64))),
             Extent::Packed(piece) => Some((piece.addr, piece.grains())),
             Extent::Inline(_) | Extent::Reserved { .. } | Extent::Compressed(_) => None,
         }

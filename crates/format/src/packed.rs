@@ -4,6 +4,9 @@
 //! [`GRAIN`] bytes and takes whole grains; it may go on in the next block. What zones hold is
 //! counted in grains, so that a zone is empty exactly when nothing lives in it.
 
+use std::iter::Sum;
+use std::ops::AddAssign;
+
 use crate::codec::{Put, Reader};
 use crate::{Addr, BLOCK_SIZE, Result, checksum};
 
@@ -12,6 +15,58 @@ pub const GRAIN: usize = 16;
 /// Grains of a block.
 pub const BLOCK_GRAINS: u64 = (BLOCK_SIZE / GRAIN) as u64;
 const _: () = assert!(BLOCK_GRAINS == 256);
+
+/// So many grains. A number of its own kind, for where counts of blocks are about too.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Grains(pub u64);
+
+impl Grains {
+    /// None.
+    pub const ZERO: Grains = Grains(0);
+
+    /// Those of whole blocks.
+    #[must_use]
+    pub const fn of_blocks(blocks: u64) -> Grains {
+        Grains(blocks * BLOCK_GRAINS)
+    }
+
+    /// Those that so many bytes take.
+    #[must_use]
+    pub const fn of_bytes(bytes: usize) -> Grains {
+        Grains(bytes.div_ceil(GRAIN) as u64)
+    }
+
+    /// Blocks that they would fill, the last one perhaps in part.
+    #[must_use]
+    pub const fn blocks(self) -> u64 {
+        self.0.div_ceil(BLOCK_GRAINS)
+    }
+
+    /// The bytes of them.
+    #[must_use]
+    pub const fn bytes(self) -> usize {
+        self.0 as usize * GRAIN
+    }
+
+    /// Less so many, or none where there are fewer.
+    #[must_use]
+    pub const fn saturating_sub(self, other: Grains) -> Grains {
+        Grains(self.0.saturating_sub(other.0))
+    }
+}
+
+/// What a damaged device claims may add up to anything.
+impl AddAssign for Grains {
+    fn add_assign(&mut self, other: Grains) {
+        self.0 = self.0.saturating_add(other.0);
+    }
+}
+
+impl Sum for Grains {
+    fn sum<I: Iterator<Item = Grains>>(grains: I) -> Grains {
+        Grains(grains.map(|grains| grains.0).sum())
+    }
+}
 
 /// Bytes of a piece as an extent's value, after the tag.
 pub(crate) const LEN: usize = 18;
@@ -56,8 +111,8 @@ impl Packed {
 
     /// Grains it takes.
     #[must_use]
-    pub fn grains(&self) -> u64 {
-        grains(self.len.into())
+    pub fn grains(&self) -> Grains {
+        Grains::of_bytes(self.len.into())
     }
 
     /// Its compressed bytes out of the blocks that hold it, if they are what they should be.
@@ -110,12 +165,6 @@ pub(crate) fn checked_len(r: &Reader<'_>, len: u64) -> Result<u16> {
         return Err(r.bad("length of a piece", len));
     }
     Ok(len as u16)
-}
-
-/// Grains that so many compressed bytes take.
-#[must_use]
-pub fn grains(bytes: usize) -> u64 {
-    bytes.div_ceil(GRAIN) as u64
 }
 
 /// A block compressed, if that takes at most `bytes_max` bytes.

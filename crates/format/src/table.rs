@@ -4,7 +4,7 @@
 
 use crate::codec::{Put, Reader};
 use crate::envelope::BLOCK_PAYLOAD;
-use crate::packed::BLOCK_GRAINS;
+use crate::packed::Grains;
 use crate::{Addr, Result};
 
 /// Where a page is. Bytes: address 0..8, blocks 8..10, reserved 10..12. No blocks: no such page.
@@ -139,10 +139,10 @@ impl ZitEntry {
     /// Entries of a chunk.
     pub const PER_CHUNK: usize = BLOCK_PAYLOAD / Self::LEN;
 
-    /// Grains that something refers to.
+    /// What something refers to: this is what counts, `valid` and `short` are how it is stored.
     #[must_use]
-    pub fn grains(&self) -> u64 {
-        (u64::from(self.valid) * BLOCK_GRAINS).saturating_sub(self.short.into())
+    pub fn grains(&self) -> Grains {
+        Grains::of_blocks(self.valid.into()).saturating_sub(Grains(self.short.into()))
     }
 
     /// Whether a zone whose header has this sequence is in the use that this tells of. A data zone
@@ -153,13 +153,14 @@ impl ZitEntry {
         self.sequence == sequence || unknown
     }
 
-    /// With so many grains valid.
+    /// With so much valid.
     #[must_use]
-    pub fn with_grains(self, grains: u64) -> ZitEntry {
-        let blocks = grains.div_ceil(BLOCK_GRAINS);
+    pub fn with_grains(self, grains: Grains) -> ZitEntry {
+        let blocks = grains.blocks();
+        let short = Grains::of_blocks(blocks).saturating_sub(grains);
         ZitEntry {
             valid: u32::try_from(blocks).unwrap_or(u32::MAX),
-            short: (blocks * BLOCK_GRAINS - grains) as u8,
+            short: short.0 as u8,
             ..self
         }
     }

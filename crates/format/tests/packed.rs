@@ -1,7 +1,7 @@
 //! Packed pieces: where they lie, what they take, what of them can be wrong.
 
 use persimmon_format::extent::Extent;
-use persimmon_format::packed::{self, BLOCK_GRAINS, GRAIN, Packed};
+use persimmon_format::packed::{self, BLOCK_GRAINS, GRAIN, Grains, Packed};
 use persimmon_format::record::Op;
 use persimmon_format::summary::{PIECES_MIN, PieceEntry, Summary, SummaryBuilder, SummaryEntry};
 use persimmon_format::table::ZitEntry;
@@ -49,8 +49,8 @@ proptest! {
 
     #[test]
     fn grains_of_a_zone_come_back(grains in 0..u64::from(u32::MAX) * BLOCK_GRAINS) {
-        let entry = ZitEntry::default().with_grains(grains);
-        prop_assert_eq!(entry.grains(), grains);
+        let entry = ZitEntry::default().with_grains(Grains(grains));
+        prop_assert_eq!(entry.grains(), Grains(grains));
         prop_assert_eq!(u64::from(entry.valid), grains.div_ceil(BLOCK_GRAINS));
         prop_assert_eq!(entry.valid > 0, grains > 0);
     }

@@ -135,7 +135,7 @@ impl Adapter {
     /// With `sync`, makes a file or directory durable.
     fn settle_file(&self, changed: Ino) -> Result<()> {
         if self.sync {
-            self.door.vfs.fsync(changed, Handle::NONE, false)?;
+            self.door.vfs.fsync(changed, Handle::NONE)?;
         }
         Ok(())
     }

@@ -200,7 +200,7 @@ fn add(vfs: &Vfs, parent: Ino, name: &str, len: usize) -> Ino {
 }
 
 fn sync(vfs: &Vfs, ino: Ino) {
-    vfs.fsync(ino, Handle::NONE, false).unwrap();
+    vfs.fsync(ino, Handle::NONE).unwrap();
 }
 
 /// A block that compresses about 4:1, synced: it rides in the journal, and is packed later.

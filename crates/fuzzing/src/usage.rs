@@ -181,7 +181,7 @@ fn change(vfs: &Vfs, found: &[Ino], input: &mut Input<'_>) {
         0 => drop(vfs.mkdir(&root, one, name, 0o755)),
         1 => drop(vfs.mknod(&root, one, name, 0o100_644, 0)),
         2..=4 => drop(vfs.write(one, Handle::NONE, offset, &vec![7; len], flags)),
-        5 => drop(vfs.fsync(one, Handle::NONE, input.flag())),
+        5 => drop(vfs.fsync(one, Handle::NONE)),
         6 => {
             let set = SetAttr {
                 size: Some(offset),

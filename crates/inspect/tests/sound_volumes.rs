@@ -230,15 +230,15 @@ fn use_zones_again(copies: u32, checkpoints_max: u64, config: SimConfig) {
         let counts = |volume: &Volume| -> Vec<u64> {
             let zones = volume.zones();
             let data = zones.iter().filter(|z| z.entry.role == Role::Data);
-            data.map(|z| z.entry.grains()).collect()
+            data.map(|z| z.entry.grains().0).collect()
         };
         assert_eq!(
             counts(&recovered).iter().sum::<u64>(),
             counts(&volume).iter().sum::<u64>()
         );
         let live = |status: &ZoneStatus| match status.entry.role {
-            Role::Metadata => status.entry.grains() * u64::from(copies),
-            _ => status.entry.grains(),
+            Role::Metadata => status.entry.grains().0 * u64::from(copies),
+            _ => status.entry.grains().0,
         };
         let live: u64 = recovered.zones().iter().map(live).sum();
         let space = recovered.space();

@@ -63,7 +63,7 @@ fn write_bytes_per_second(filesystem: &Filesystem) -> Result<f64, Box<dyn Error>
     for at in (0..FILE_BYTES).step_by(WRITE_BYTES) {
         vfs.write(attr.ino, handle, at, &content, WriteFlags::default())?;
     }
-    vfs.fsync(attr.ino, handle, false)?;
+    vfs.fsync(attr.ino, handle)?;
     let rate = FILE_BYTES as f64 / start.elapsed().as_secs_f64();
     vfs.release(attr.ino, handle)?;
     Ok(rate)

@@ -175,12 +175,12 @@ impl File {
 
     /// Durable with its name and everything done before.
     pub fn sync_all(&self) -> Result<()> {
-        Ok(self.vfs.fsync(self.ino, self.handle, false)?)
+        Ok(self.vfs.fsync(self.ino, self.handle)?)
     }
 
-    /// As [`File::sync_all`]; times may be older.
+    /// The same: times cost nothing more.
     pub fn sync_data(&self) -> Result<()> {
-        Ok(self.vfs.fsync(self.ino, self.handle, true)?)
+        Ok(self.vfs.fsync(self.ino, self.handle)?)
     }
 
     /// Changes how a range is backed.

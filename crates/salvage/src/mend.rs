@@ -103,7 +103,7 @@ impl Claims {
     fn take_piece(&mut self, piece: &Packed) -> bool {
         let grains = || {
             let start = u64::from(piece.grain);
-            (start..start + piece.grains()).map(|grain| {
+            (start..start + piece.grains().0).map(|grain| {
                 let block = piece.addr.offset((grain / BLOCK_GRAINS) as u32);
                 let grain = grain % BLOCK_GRAINS;
                 (block, (grain / 64) as usize, 1u64 << (grain % 64))

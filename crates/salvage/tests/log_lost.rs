@@ -63,9 +63,7 @@ fn what_came_after_the_checkpoint_is_lost_and_nothing_before_it() {
     fs.write(old, 0, &big);
     for (_, _, ino) in &files[20..60] {
         fs.write(*ino, 0, b"later");
-        fs.vfs
-            .fsync(*ino, persimmon_vfs::Handle::NONE, false)
-            .unwrap();
+        fs.vfs.fsync(*ino, persimmon_vfs::Handle::NONE).unwrap();
     }
     let late = fs.file(persimmon_vfs::ROOT, "late", 3 << 20);
     fs.vfs.sync().unwrap();
@@ -188,9 +186,7 @@ fn what_cleaning_moved_since_the_checkpoint_is_found_where_it_is() {
         fs.clean_without_whole_checkpoints();
         if reused {
             let late = fs.file(persimmon_vfs::ROOT, "late", 4 << 20);
-            fs.vfs
-                .fsync(late, persimmon_vfs::Handle::NONE, false)
-                .unwrap();
+            fs.vfs.fsync(late, persimmon_vfs::Handle::NONE).unwrap();
         }
         let (copy, _, losses) = recovered(&fs.without(&fs.zones(Role::Log)));
         let mut copy = tree(&copy);
@@ -217,15 +213,11 @@ fn a_lost_end_of_the_journal_is_told() {
     let (_, _, ino) = files[0];
     while fs.zones(Role::Log).len() == before.len() {
         fs.write(ino, 0, b"later");
-        fs.vfs
-            .fsync(ino, persimmon_vfs::Handle::NONE, false)
-            .unwrap();
+        fs.vfs.fsync(ino, persimmon_vfs::Handle::NONE).unwrap();
     }
     for n in 0..5 {
         let late = fs.file(persimmon_vfs::ROOT, &format!("late {n}"), 900);
-        fs.vfs
-            .fsync(late, persimmon_vfs::Handle::NONE, false)
-            .unwrap();
+        fs.vfs.fsync(late, persimmon_vfs::Handle::NONE).unwrap();
     }
     let mut last = fs.zones(Role::Log);
     last.retain(|zone| !before.contains(zone));

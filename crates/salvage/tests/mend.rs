@@ -114,9 +114,7 @@ fn used(seed: u64) -> (Fs, Tree) {
     for at in 0..20 {
         let (_, _, ino) = files[at * 3];
         fs.write(ino, 0, b"after the checkpoint");
-        fs.vfs
-            .fsync(ino, persimmon_vfs::Handle::NONE, false)
-            .unwrap();
+        fs.vfs.fsync(ino, persimmon_vfs::Handle::NONE).unwrap();
     }
     let truth = fs.tree();
     (fs, truth)
@@ -302,9 +300,7 @@ fn a_damaged_footer_is_replaced_by_the_one_before_it() {
     fs.checkpoint();
     for (_, _, ino) in files.iter().take(10) {
         fs.write(*ino, 0, b"after the checkpoint");
-        fs.vfs
-            .fsync(*ino, persimmon_vfs::Handle::NONE, false)
-            .unwrap();
+        fs.vfs.fsync(*ino, persimmon_vfs::Handle::NONE).unwrap();
     }
     let truth = fs.tree();
     let device = Arc::new(fs.without(&[]));
@@ -323,9 +319,7 @@ fn a_young_volume_has_a_footer_before_its_newest_too() {
     let mut fs = Fs::new(30);
     for n in 0..10 {
         let ino = fs.file(persimmon_vfs::ROOT, &format!("early {n}"), 900);
-        fs.vfs
-            .fsync(ino, persimmon_vfs::Handle::NONE, false)
-            .unwrap();
+        fs.vfs.fsync(ino, persimmon_vfs::Handle::NONE).unwrap();
     }
     let truth = fs.tree();
     let device = Arc::new(fs.without(&[]));
@@ -348,9 +342,7 @@ fn a_damaged_footer_of_the_zones_alone_costs_nothing() {
     let synced = |fs: &mut Fs, text: &[u8]| {
         for (_, _, ino) in files.iter().take(10) {
             fs.write(*ino, 0, text);
-            fs.vfs
-                .fsync(*ino, persimmon_vfs::Handle::NONE, false)
-                .unwrap();
+            fs.vfs.fsync(*ino, persimmon_vfs::Handle::NONE).unwrap();
         }
     };
     synced(&mut fs, b"after the whole checkpoint");
@@ -392,9 +384,7 @@ fn a_damaged_journal_block_ends_the_history_there() {
     let mut states = vec![fs.tree()];
     for n in 0..12 {
         let ino = fs.file(persimmon_vfs::ROOT, &format!("late {n}"), 900);
-        fs.vfs
-            .fsync(ino, persimmon_vfs::Handle::NONE, false)
-            .unwrap();
+        fs.vfs.fsync(ino, persimmon_vfs::Handle::NONE).unwrap();
         states.push(fs.tree());
     }
     fs.vfs.close().unwrap();
@@ -437,7 +427,7 @@ fn what_cleaning_moved_is_found_without_the_journal_that_says_so() {
             ..SetAttr::default()
         };
         fs.vfs.setattr(*ino, Handle::NONE, &set).unwrap();
-        fs.vfs.fsync(*ino, Handle::NONE, false).unwrap();
+        fs.vfs.fsync(*ino, Handle::NONE).unwrap();
     }
     for apart in [0, 120] {
         let device = Arc::new(fs.without(&[]));

@@ -46,7 +46,7 @@ fn pattern(number: u32) -> Vec<u8> {
 
 fn rewrite(vfs: &Vfs, file: &Attr, handle: Handle, number: u32) -> Result<(), Error> {
     vfs.write(file.ino, handle, 0, &pattern(number), WriteFlags::default())?;
-    vfs.fsync(file.ino, handle, false)
+    vfs.fsync(file.ino, handle)
 }
 
 /// What the device was like at a random moment while a pattern was written, and the number of that

@@ -65,10 +65,12 @@ impl SetTime {
 impl Vfs {
     /// Attributes of an inode: one lookup in the tree.
     pub fn getattr(&self, ino: Ino) -> Result<Attr> {
-        // First: what is written in between is not taken for staged, and that is the safe side.
-        let is_staged = self.volume.is_staged(ino);
-        let attr = self.attr_of(ino, &self.inode(ino)?);
-        Ok(Attr { is_staged, ..attr })
+        let found = self.watch(self.volume.attr_and_staging(ino))?;
+        let (inode, is_staged) = found.ok_or(Error::Stale)?;
+        Ok(Attr {
+            is_staged,
+            ..self.attr_of(ino, &inode)
+        })
     }
 
     /// The inode as a reader sees it, staged writes included.

@@ -171,10 +171,9 @@ impl Vfs {
         Ok(())
     }
 
-    /// Makes a file durable with its name and everything before it in the history. `data_only`
-    /// (`fdatasync`) makes no difference: the journal carries both in one go.
-    pub fn fsync(&self, ino: Ino, handle: Handle, data_only: bool) -> Result<()> {
-        let _ = data_only;
+    /// Makes a file durable with its name and everything before it in the history. `fdatasync` is
+    /// the same: the journal carries data and times in one record.
+    pub fn fsync(&self, ino: Ino, handle: Handle) -> Result<()> {
         self.opened(ino, handle)?;
         if self.is_read_only() {
             return self.synced_read_only();

@@ -231,7 +231,8 @@ impl Vfs {
     }
 
     /// Keeps an inode that is changed by its number alone from being freed meanwhile: without a kernel that holds
-    /// it somebody may remove its last name.
+    /// it somebody may remove its last name. A handle keeps it by itself, until it is released: which nobody does
+    /// while it is in use.
     pub(crate) fn pin_unopened(
         &self,
         ino: Ino,
@@ -240,7 +241,7 @@ impl Vfs {
         if open.is_some() {
             return Ok(None);
         }
-        self.nodes.acquire(ino)?;
+        self.nodes.pin(ino)?;
         Ok(Some(Pin { vfs: self, ino }))
     }
 
@@ -251,7 +252,7 @@ impl Vfs {
     }
 }
 
-/// An inode that stays.
+/// An inode that stays; without a name it is freed when this goes, if nothing else keeps it.
 pub(crate) struct Pin<'a> {
     vfs: &'a Vfs,
     ino: Ino,
@@ -259,6 +260,8 @@ pub(crate) struct Pin<'a> {
 
 impl Drop for Pin<'_> {
     fn drop(&mut self) {
-        self.vfs.release_node(self.ino);
+        if self.vfs.nodes.unpin(self.ino) {
+            self.vfs.reclaim(self.ino);
+        }
     }
 }

@@ -63,6 +63,8 @@ impl Privileges {
 struct Entry {
     node: Arc<Node>,
     opens: u32,
+    /// Operations that change it by its number alone, open or not.
+    pins: u32,
     /// Has no name.
     unlinked: bool,
     /// Unlinked, and the kernel may still refer to it.
@@ -74,9 +76,13 @@ struct Entry {
 }
 
 impl Entry {
+    fn is_used(&self) -> bool {
+        self.opens > 0 || self.pins > 0
+    }
+
     /// Claims it for reclaiming if nothing keeps it.
     fn claim(&mut self) -> bool {
-        let free = self.unlinked && self.opens == 0 && !self.held && !self.reclaiming;
+        let free = self.unlinked && !self.is_used() && !self.held && !self.reclaiming;
         self.reclaiming |= free;
         free
     }
@@ -153,7 +159,7 @@ impl Nodes {
     /// until somebody has it open.
     pub(crate) fn emptied(&self, ino: Ino) {
         let mut shard = self.shard(ino);
-        if let Some(entry) = shard.entries.get(&ino) {
+        if let Some(entry) = shard.entries.get(&ino).filter(|entry| entry.opens > 0) {
             entry.node.truncated.store(true, Ordering::Relaxed);
         } else if !shard.emptied.contains(&ino) {
             if shard.emptied.len() == EMPTIED_MAX {
@@ -177,12 +183,33 @@ impl Nodes {
     /// Counts one user less. The answer says that the caller must reclaim the inode.
     #[must_use]
     pub(crate) fn release(&self, ino: Ino) -> bool {
+        self.leave(ino, |entry| entry.opens = entry.opens.saturating_sub(1))
+    }
+
+    /// Somebody changes an inode by its number alone: it stays meanwhile. Refused while it is being freed.
+    pub(crate) fn pin(&self, ino: Ino) -> Result<()> {
+        let mut shard = self.shard(ino);
+        let entry = shard.entries.entry(ino).or_default();
+        if entry.reclaiming {
+            return Err(Error::Stale);
+        }
+        entry.pins += 1;
+        Ok(())
+    }
+
+    /// Takes that back. The answer says that the caller must reclaim the inode.
+    #[must_use]
+    pub(crate) fn unpin(&self, ino: Ino) -> bool {
+        self.leave(ino, |entry| entry.pins = entry.pins.saturating_sub(1))
+    }
+
+    fn leave(&self, ino: Ino, leave: impl FnOnce(&mut Entry)) -> bool {
         let mut shard = self.shard(ino);
         let Some(entry) = shard.entries.get_mut(&ino) else {
             return false;
         };
-        entry.opens = entry.opens.saturating_sub(1);
-        if entry.opens == 0 && !entry.unlinked {
+        leave(entry);
+        if !entry.is_used() && !entry.unlinked {
             shard.entries.remove(&ino);
             return false;
         }
@@ -223,7 +250,7 @@ impl Nodes {
             entry.unlinked = false;
             entry.held = false;
             entry.linkable = false;
-            if entry.opens == 0 {
+            if !entry.is_used() {
                 shard.entries.remove(&ino);
             }
         }

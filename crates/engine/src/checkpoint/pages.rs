@@ -13,7 +13,7 @@ use crate::media::wait_all;
 use crate::meta::{Page, store};
 use crate::statistics::Class;
 use crate::zones::table::{NoWriter, Shortage};
-use crate::zones::{Part, Stream, Tries, ZoneWriter};
+use crate::zones::{Floor, Part, Stream, Tries, ZoneWriter};
 
 /// Blocks of pages written before waiting for them.
 const BATCH_BLOCKS: usize = 256;
@@ -51,12 +51,15 @@ impl Volume {
     }
 
     /// A writer for metadata, for which so many zones are left alone. Cold pages have a zone of their own while there are plenty.
-    fn metadata_writer(&self, stream: Stream, floor: u32) -> Result<ZoneWriter> {
+    fn metadata_writer(&self, stream: Stream, floor: Floor) -> Result<ZoneWriter> {
         let budget = &self.zones.budget;
         if stream == Stream::ColdMetadata
-            && let Ok(writer) =
-                self.zones
-                    .checkout(&self.media, stream, budget.data_floor_max, Shortage::Share)
+            && let Ok(writer) = self.zones.checkout(
+                &self.media,
+                stream,
+                Floor::Zones(budget.data_floor_max),
+                Shortage::Share,
+            )
         {
             return Ok(writer);
         }
@@ -84,8 +87,8 @@ impl Volume {
     ) -> Result<Vec<Addr>> {
         let budget = &self.zones.budget;
         let floor = match class {
-            Class::Checkpoint => budget.chunks_floor(),
-            _ => budget.pages_floor(),
+            Class::Checkpoint => Floor::Chunks,
+            _ => Floor::Zones(budget.pages_floor()),
         };
         let mut addrs = Vec::with_capacity(sealed.len());
         let mut tries = Tries::default();

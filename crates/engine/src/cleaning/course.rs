@@ -119,14 +119,14 @@ impl Volume {
     }
 
     fn end_course(&self, victim: &ZoneStatus) {
-        let (zone, grains) = (victim.zone, self.zones.grains(victim.zone));
+        let (zone, valid) = (victim.zone, self.zones.valid(victim.zone));
         let entry = self.zones.entry(zone);
         let is_same = entry.is_some_and(|entry| entry.sequence == victim.entry.sequence);
-        if is_same && victim.entry.role != Role::Metadata && grains >= victim.entry.grains() {
-            tracing::warn!(zone = zone.0, grains, "cleaning moved nothing");
+        if is_same && victim.entry.role != Role::Metadata && valid >= victim.entry.grains() {
+            tracing::warn!(zone = zone.0, grains = valid.0, "cleaning moved nothing");
             self.barren().insert(zone, victim.entry.sequence);
         }
-        let valid_blocks = self.zones.valid(zone);
+        let valid_blocks = self.zones.valid_blocks(zone);
         self.zones.trace.push(ZoneEvent::Cleaned {
             zone,
             blocks: victim.entry.valid.saturating_sub(valid_blocks),
@@ -169,10 +169,10 @@ impl Volume {
             group.push(next);
         }
         let (stream, life) = self.zones.infer_survivors(course.victim.zone);
-        let grains = || self.zones.grains(course.victim.zone);
-        let before = grains();
+        let valid = || self.zones.valid(course.victim.zone);
+        let before = valid();
         let moved = self.move_group(&group, stream, life);
-        let left = before.saturating_sub(grains());
+        let left = before.saturating_sub(valid());
         self.zones.note_moved(course.victim.zone, left);
         moved
     }

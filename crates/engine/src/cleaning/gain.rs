@@ -110,7 +110,7 @@ impl Volume {
     }
 
     pub(super) fn gain(&self, victim: &ZoneStatus) -> Gain {
-        let valid = self.zones.valid(victim.zone);
+        let valid = self.zones.valid_blocks(victim.zone);
         self.weights().gain(victim, valid)
     }
 

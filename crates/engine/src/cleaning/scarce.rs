@@ -39,7 +39,7 @@ impl Volume {
     fn has_place(&self, places: Places) -> impl Fn(&ZoneStatus) -> bool {
         let weights = self.weights();
         move |z| {
-            let gain = weights.gain(z, self.zones.valid(z.zone));
+            let gain = weights.gain(z, self.zones.valid_blocks(z.zone));
             places.has_one_for(z.entry.role, gain.moved, gain.again)
         }
     }
@@ -206,7 +206,7 @@ impl Volume {
                 // What is left of the zone is no garbage that another checkpoint could win.
                 if let Some(victim) = victim.filter(|victim| leaves(victim) >= PART_MIN) {
                     self.empty_of_pages(victim.zone, leaves(&victim) as usize)?;
-                    let left = self.zones.valid(victim.zone);
+                    let left = self.zones.valid_blocks(victim.zone);
                     return Ok(Done::Emptied(victim.zone, left));
                 }
                 self.zones.leave_metadata_zone(&self.media);
@@ -224,7 +224,7 @@ impl Volume {
     /// Moves so many blocks of the zone with most garbage to zones that are open: what is left is moved with less room.
     fn empty_in_part(&self, blocks: u64) -> Result<Done> {
         let victim = self.most_garbage().ok_or(Error::NoSpace)?;
-        let live = || u64::from(self.zones.valid(victim.zone));
+        let live = || u64::from(self.zones.valid_blocks(victim.zone));
         let least = live().saturating_sub(blocks);
         let mut course = self.begin_course(&victim);
         while live() > least {
@@ -236,7 +236,10 @@ impl Volume {
                 Err(error) => return Err(error),
             }
         }
-        Ok(Done::Emptied(victim.zone, self.zones.valid(victim.zone)))
+        Ok(Done::Emptied(
+            victim.zone,
+            self.zones.valid_blocks(victim.zone),
+        ))
     }
 
     fn empty(&self, victim: &ZoneStatus) -> Result<Done> {
@@ -247,7 +250,7 @@ impl Volume {
             Role::Metadata => self.empty_of_pages(zone, usize::MAX)?,
             _ => self.clean(victim)?,
         }
-        Ok(Done::Emptied(zone, self.zones.valid(zone)))
+        Ok(Done::Emptied(zone, self.zones.valid_blocks(zone)))
     }
 
     /// There is a place for all pages of a zone, or for so many: as many leave it with a checkpoint as memory has room for,

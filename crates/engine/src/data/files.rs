@@ -208,16 +208,25 @@ impl Volume {
 
     /// An inode as a reader sees it: with what is staged of it.
     pub fn attr(&self, ino: Ino) -> Result<Option<Inode>> {
+        let found = self.attr_and_staging(ino)?;
+        Ok(found.map(|(inode, _)| inode))
+    }
+
+    /// The same, and whether something of it waits to be written, or is being written: the space it takes will change then without
+    /// anything being done to it. What is written in between is not taken for staged, and that is the safe side.
+    pub fn attr_and_staging(&self, ino: Ino) -> Result<Option<(Inode, bool)>> {
         let Some(file) = self.files.get(ino) else {
-            return self.view(|view| view.inode(ino));
+            let inode = self.view::<_, Error>(|view| view.inode(ino))?;
+            return Ok(inode.map(|inode| (inode, false)));
         };
         // Staging is looked at first: what leaves it later is in the tree by then.
-        let (size, times, blocks) = {
+        let (size, times, blocks, is_staged) = {
             let staged = file.lock();
             (
                 staged.size,
                 staged.times.or(staged.flying_times),
                 staged.staged_blocks(),
+                !staged.is_clean(),
             )
         };
         let Some(mut inode) = self.view::<_, Error>(|view| view.inode(ino))? else {
@@ -230,14 +239,7 @@ impl Volume {
         }
         // A file with something in it is not to look like one hole.
         inode.sectors = inode.sectors.max(blocks * (BLOCK_SIZE as u64 / 512));
-        Ok(Some(inode))
-    }
-
-    /// Whether something of a file waits to be written, or is being written: the space it takes will change without anything being
-    /// done to it.
-    pub fn is_staged(&self, ino: Ino) -> bool {
-        let file = self.files.get(ino);
-        file.is_some_and(|file| !file.lock().is_clean())
+        Ok(Some((inode, is_staged)))
     }
 
     /// Changes an inode with its times. `change` is told when it was last written, where that is not

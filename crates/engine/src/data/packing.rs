@@ -7,7 +7,7 @@ use persimmon_sync::atomic::Ordering;
 
 use persimmon_device::{BLOCK_SIZE, BufferMut};
 use persimmon_format::extent::Extent;
-use persimmon_format::packed::{GRAIN, Packed, grains};
+use persimmon_format::packed::{Grains, Packed};
 use persimmon_format::page::PAGE_SIZE;
 use persimmon_format::summary::PIECES_MIN;
 use persimmon_format::{Addr, Ino, Key, Lifetime};
@@ -243,7 +243,7 @@ fn packed_runs(loose: &[&Loose], life: Life) -> Vec<Run> {
     while !rest.is_empty() {
         let (mut pieces, mut bytes) = (Vec::new(), Vec::new());
         while let Some((next, later)) = rest.split_first() {
-            let end = bytes.len() + grains(next.compressed.len()) as usize * GRAIN;
+            let end = bytes.len() + Grains::of_bytes(next.compressed.len()).bytes();
             if pieces.len() == PIECES_MIN || end > RUN_BLOCKS_MAX * BLOCK_SIZE {
                 break;
             }

@@ -10,7 +10,7 @@ use crate::in_flight::InFlight;
 use crate::statistics::Class;
 use crate::zones::table::{NoWriter, Shortage};
 use crate::zones::writer::ZoneWriter;
-use crate::zones::{Part, Pin, Placed, Run, Stream, Tries};
+use crate::zones::{Floor, Part, Pin, Placed, Run, Stream, Tries};
 
 /// What is placed: that decides which free zones it leaves alone, and whether it waits for others.
 #[derive(Clone, Copy)]
@@ -145,7 +145,9 @@ impl Volume {
         let checked_out = match is_scarce {
             true => self.zones.checkout_scarce(&self.media, stream),
             false => {
-                let writer = self.zones.checkout(&self.media, stream, floor, shortage);
+                let writer =
+                    self.zones
+                        .checkout(&self.media, stream, Floor::Zones(floor), shortage);
                 writer.map(|writer| (writer, u64::MAX))
             }
         };

@@ -96,7 +96,7 @@ pub(crate) fn ensure(meta: &Meta, ino: Ino, from: u64, to: u64) -> Result<()> {
 
 fn count_out(meta: &mut Meta, zones: &Zones, extent: &Extent) {
     if let Some((addr, grains)) = extent.on_device() {
-        zones.sub_grains(addr, grains);
+        zones.sub_data(addr, grains);
     }
     if let Extent::Reserved { blocks } = extent {
         meta.reserved_blocks = meta.reserved_blocks.saturating_sub((*blocks).into());
@@ -105,7 +105,7 @@ fn count_out(meta: &mut Meta, zones: &Zones, extent: &Extent) {
 
 fn count_in(meta: &mut Meta, zones: &Zones, extent: &Extent) {
     if let Some((addr, grains)) = extent.on_device() {
-        zones.add_grains(addr, grains);
+        zones.add_data(addr, grains);
     }
     if let Extent::Reserved { blocks } = extent {
         meta.reserved_blocks = meta.reserved_blocks.saturating_add((*blocks).into());

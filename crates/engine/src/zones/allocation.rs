@@ -3,21 +3,43 @@
 use persimmon_device::ZoneId;
 use persimmon_format::summary::SummaryBuilder;
 use persimmon_format::table::Role;
-use persimmon_format::zone_header::ZoneHeader;
 
-use super::budget::{Begun, Budget, JOURNAL_BLOCKS_MIN, Pages};
+use super::budget::Budget;
 use super::entries::Entry;
 use super::layout::Part;
 use super::lifetime::Lives;
 use super::locked::Locked;
 use super::stream::Stream;
-use super::table::{NoWriter, Shortage, Table, UnderWay, WritingPages, Zones};
+use super::table::{NoWriter, Shortage, Table, Zones};
 use super::trace::{Filled, ZoneEvent};
 use super::writer::ZoneWriter;
 use crate::pairs::Pairs;
 
 /// Classes that live about as long are no further apart.
 const SIMILAR_CLASSES: u8 = 1;
+
+/// How many free zones somebody leaves alone who wants one: [`crate::floors`] says who how many.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Floor {
+    /// So many.
+    Zones(u32),
+    /// As many as the chunks that end a checkpoint leave: those of the log. They end the journal too, so of the zones that the log
+    /// can take they leave it no more than that.
+    Chunks,
+    /// All: what is open is taken.
+    All,
+}
+
+impl Floor {
+    /// So many, unless it is all.
+    fn zones(self, budget: &Budget) -> Option<u32> {
+        match self {
+            Floor::Zones(zones) => Some(zones),
+            Floor::Chunks => Some(budget.chunks_floor()),
+            Floor::All => None,
+        }
+    }
+}
 
 /// Which open zones may be taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,96 +56,7 @@ impl Allowed {
     }
 }
 
-/// The journal is to get as long as this part of what is always kept for it, at least.
-const JOURNAL_SHARE_LEAST: u64 = 4;
-
 impl Zones {
-    /// Free zones for metadata to be kept, with a tree of these pages: those of the
-    /// budget, and those that the log may still grow into before the next checkpoint. What one under way has taken
-    /// is what they were kept for.
-    pub(crate) fn changes_floor(&self, tree: Pages) -> u32 {
-        let table = self.lock();
-        table.changes_floor(tree, table.journal_blocks, &self.budget)
-    }
-
-    /// The same where the journal gets no longer than zones were won for: those that it is to get beyond that nobody
-    /// waits for.
-    pub(crate) fn held_changes_floor(&self, tree: Pages) -> u32 {
-        let table = self.lock();
-        table.changes_floor(tree, table.journal_blocks_held, &self.budget)
-    }
-
-    /// Of [`Zones::held_changes_floor`], what a checkpoint under way has taken.
-    pub(crate) fn taken_by_checkpoint(&self) -> u32 {
-        self.lock().under_way.unwrap_or_default().zones
-    }
-
-    /// Free zones for metadata left alone by cleaning, with these changed pages.
-    pub(crate) fn survivors_floor(&self, changed: Pages) -> u32 {
-        let table = self.lock();
-        if table.lends_last {
-            return self.budget.spare_zones().saturating_sub(2);
-        }
-        let growth = table.log_growth(table.journal_blocks_held, &self.budget);
-        // The log takes one zone after the other, and waits for those that are being reset: they are as good as
-        // free for it, but for the next one. If they never come its journal ends earlier.
-        let coming = self.budget.layout.get(&table.in_reset, Part::Metadata);
-        let growth = growth
-            .saturating_sub(coming)
-            .max(growth.min(self.budget.copies));
-        self.budget.survivors_floor(changed, table.begun()) + growth
-    }
-
-    /// A whole checkpoint is being written from now on.
-    pub(crate) fn begin_pages(&self) -> WritingPages<'_> {
-        let mut table = self.lock();
-        let blocks = table.metadata_blocks_left;
-        table.under_way = Some(UnderWay { zones: 0, blocks });
-        WritingPages(self)
-    }
-
-    /// Whether so few zones are left, once some are put `aside`, that a journal has to end which is longer than what is always kept
-    /// for it.
-    pub(crate) fn are_short_for_journal(&self, changed: Pages, aside: u32) -> bool {
-        let table = self.lock();
-        let (begun, begun_log) = (table.begun(), table.log_blocks_left);
-        let (all, log) = self.budget.journal_floor(changed, begun, begun_log);
-        let candidates = self.budget.layout.log_candidates();
-        // Who needs a zone for the log or a checkpoint waits for those on their way.
-        let comes = |entry: &Entry| entry.is_free() || entry.in_reset;
-        let free = |zone: u32| table.entries.get(zone as usize).is_some_and(comes);
-        let of_part = |zones| self.budget.layout.get(zones, Part::Metadata);
-        of_part(&table.free_zones) + of_part(&table.in_reset) <= all.saturating_add(aside)
-            || candidates.filter(|zone| free(*zone)).count() <= log as usize
-    }
-
-    /// Blocks that the journal is to get as long as, as long as free zones are not short.
-    pub(crate) fn journal_blocks(&self) -> u64 {
-        self.lock().journal_blocks
-    }
-
-    /// No more than so many from now on, within the bounds: that is where a journal had to end.
-    pub(crate) fn shorten_journal(&self, blocks: u64) {
-        self.set_journal_blocks(blocks.min(self.journal_blocks()));
-    }
-
-    /// So many from now on, within the bounds: also less than is always kept for it, where so much is not worth it.
-    pub(crate) fn set_journal_blocks(&self, blocks: u64) {
-        let (least, most) = (
-            (self.budget.journal_blocks_kept / JOURNAL_SHARE_LEAST).max(JOURNAL_BLOCKS_MIN),
-            self.budget.journal_blocks_max,
-        );
-        let mut table = self.lock();
-        table.journal_blocks = blocks.clamp(least, most);
-        table.journal_blocks_held = table.journal_blocks_held.min(table.journal_blocks);
-    }
-
-    /// Zones were won for all of the journal.
-    pub(crate) fn hold_journal_blocks(&self) {
-        let mut table = self.lock();
-        table.journal_blocks_held = table.journal_blocks;
-    }
-
     /// A writer of any zone for file data, survivors' too, if one is parked.
     pub(crate) fn checkout_any_data(&self) -> Option<ZoneWriter> {
         self.lock().take_any_data()
@@ -132,27 +65,33 @@ impl Zones {
     /// Whether a stream of new data leaves the zone being filled to cleaning.
     pub(crate) fn leaves_to_cleaning(&self, stream: Stream, floor: u32) -> bool {
         let table = self.lock();
-        table.is_left_to_cleaning(stream.role(), floor, &self.budget)
+        table.is_left_to_cleaning(stream.role(), Some(floor), &self.budget)
     }
 
-    /// A writer, and whether its zone was opened for it and has no header yet.
+    /// A writer, and whether its zone was opened for it and has no header yet. Zones work in parallel: one that has nothing to do is
+    /// taken first, and where all are busy another is opened while there are plenty.
     pub(super) fn take_or_open(
         &self,
         wanted: Stream,
-        floor: u32,
+        floor: Floor,
         shortage: Shortage,
     ) -> Result<(ZoneWriter, bool), NoWriter> {
         let stream = self.budget.shared(wanted);
         let by_cleaning = matches!(wanted, Stream::Survivors(_)) && stream != wanted;
         let role = stream.role();
-        let needed = floor.saturating_add(self.budget.copies_of(role));
+        let left_alone = floor.zones(&self.budget);
+        // So many have to be free for one to be opened, if one may be at all.
+        let needed = left_alone.map(|zones| zones.saturating_add(self.budget.copies_of(role)));
         let mut table = self.lock();
         loop {
-            if shortage == Shortage::Tell && table.is_left_to_cleaning(role, floor, &self.budget) {
+            if shortage == Shortage::Tell
+                && table.is_left_to_cleaning(role, left_alone, &self.budget)
+            {
                 return Err(NoWriter::NeedRoom);
             }
-            let are_short = table.free_for(role, &self.budget) < needed && floor != u32::MAX;
-            let allowed = match are_short && role == Role::Data && !by_cleaning {
+            let free = table.free_for(role, &self.budget);
+            let is_short = needed.is_some_and(|needed| free < needed);
+            let allowed = match is_short && role == Role::Data && !by_cleaning {
                 true => Allowed::Users,
                 false => Allowed::All,
             };
@@ -162,55 +101,75 @@ impl Zones {
             {
                 return Ok((writer, false));
             }
-            let plenty = match least {
+            let beyond = match least {
                 Some(_) => self.budget.data_slots as u32,
                 None => 0,
             };
             let may_open = table.may_open(stream, &self.budget);
             if may_open
-                && table.free_for(role, &self.budget) >= needed.saturating_add(plenty)
-                && let Some(zones) = self.choose_free(&mut table, role, floor)
+                && needed.is_some_and(|needed| free >= needed.saturating_add(beyond))
+                && let Some(mut opened) = self.open_free(&mut table, stream, floor)
             {
-                let summary = SummaryBuilder::new(self.identity.incompatible);
-                let mut opened = table.open(zones, stream, &self.budget, &self.pairs, summary);
                 opened.by_cleaning = by_cleaning && self.budget.survivors_apart;
-                self.trace.push(ZoneEvent::Opened {
-                    zone: opened.zone,
-                    role,
-                    lifetime: stream.lifetime(),
-                    free_zones: table.free_zones.total(),
-                });
                 return Ok((opened, true));
             }
-            if let Some(writer) = table.take_parked(stream, allowed) {
-                return Ok((writer, false));
-            }
-            if may_open {
-                if table.out.get(&stream).copied().unwrap_or(0) == 0 {
-                    let apart_max = match shortage {
-                        Shortage::Share => u8::MAX,
-                        Shortage::Tell => SIMILAR_CLASSES,
-                    };
-                    if let Some(writer) = table.take_similar(stream, apart_max, allowed) {
-                        return Ok((writer, false));
-                    }
-                    // What is live in a victim has its place in any zone.
-                    if self.budget.large.is_some()
-                        && shortage == Shortage::Share
-                        && let Some(writer) = table.take_open(role)
-                    {
-                        return Ok((writer, false));
-                    }
-                    if shortage == Shortage::Tell || !table.someone_writes(role) {
-                        return Err(NoWriter::NeedRoom);
-                    }
+            let taken = match table.take_parked(stream, allowed) {
+                Some(writer) => Some(writer),
+                None if may_open => {
+                    self.take_for_want_of_zone(&mut table, stream, shortage, allowed)?
                 }
-            // It has no slot of its own: there may be no other zone at all.
-            } else if let Some(writer) = table.take_similar(stream, u8::MAX, Allowed::All) {
-                table.wanting.insert(stream);
-                return Ok((writer, false));
+                None => table.take_for_want_of_slot(stream),
+            };
+            match taken {
+                Some(writer) => return Ok((writer, false)),
+                None => table = self.wait_for_writer(table),
             }
-            table = self.wait_for_writer(table);
+        }
+    }
+
+    /// Opens one of the zones that are free, if there is one for this stream.
+    fn open_free(&self, table: &mut Table, stream: Stream, floor: Floor) -> Option<ZoneWriter> {
+        let zones = self.choose_free(table, stream.role(), floor)?;
+        let summary = SummaryBuilder::new(self.identity.incompatible);
+        let opened = table.open(zones, stream, &self.budget, &self.pairs, summary);
+        self.trace.push(ZoneEvent::Opened {
+            zone: opened.zone,
+            role: stream.role(),
+            lifetime: stream.lifetime(),
+            free_zones: table.free_zones.total(),
+        });
+        Some(opened)
+    }
+
+    /// A writer for a stream that has a slot and no zone, and too few are free; none if it is worth waiting for one.
+    fn take_for_want_of_zone(
+        &self,
+        table: &mut Table,
+        stream: Stream,
+        shortage: Shortage,
+        allowed: Allowed,
+    ) -> Result<Option<ZoneWriter>, NoWriter> {
+        // Somebody has one, and will give it back.
+        if table.out.get(&stream).copied().unwrap_or(0) > 0 {
+            return Ok(None);
+        }
+        let apart_max = match shortage {
+            Shortage::Share => u8::MAX,
+            Shortage::Tell => SIMILAR_CLASSES,
+        };
+        if let Some(writer) = table.take_similar(stream, apart_max, allowed) {
+            return Ok(Some(writer));
+        }
+        // What is live in a victim has its place in any zone.
+        if self.budget.large.is_some()
+            && shortage == Shortage::Share
+            && let Some(writer) = table.take_open(stream.role())
+        {
+            return Ok(Some(writer));
+        }
+        match shortage == Shortage::Tell || !table.someone_writes(stream.role()) {
+            true => Err(NoWriter::NeedRoom),
+            false => Ok(None),
         }
     }
 
@@ -222,54 +181,8 @@ impl Zones {
     /// Whether file data can have one of the zones that are free: the last ones may be there for the log alone.
     pub(crate) fn may_take_for_data(&self) -> bool {
         let table = self.ranked();
-        table
-            .choose_one((Role::Data, u32::MAX), &self.budget, None)
-            .is_some()
-    }
-
-    /// Zones that are free for a part.
-    pub(crate) fn free_zones(&self, part: Part) -> u32 {
-        self.budget.layout.get(&self.lock().free_zones, part)
-    }
-
-    /// Blocks that free zones of a part have, and those that are written to.
-    pub(crate) fn free_blocks(&self, part: Part) -> u64 {
-        let table = self.lock();
-        let zones = u64::from(self.budget.layout.get(&table.free_zones, part));
-        let free = zones * self.budget.zone_blocks(part);
-        let begun = u64::from(table.metadata_blocks_left);
-        match part {
-            _ if !self.budget.layout.is_split() => free + begun + table.unwritten_blocks(),
-            Part::Metadata => free + begun,
-            Part::Data => free + table.unwritten_blocks(),
-        }
-    }
-
-    /// Free zones in all.
-    pub(crate) fn all_free_zones(&self) -> u32 {
-        self.lock().free_zones.total()
-    }
-
-    /// Zones that are free but for what is in them: they can be used when they are reset.
-    pub(crate) fn nobodys(&self) -> Vec<ZoneId> {
-        let table = self.lock();
-        let entries = table.entries.iter().enumerate();
-        entries
-            .filter(|(_, e)| e.role == Role::Free && e.used && e.failure.is_none())
-            .map(|(i, _)| ZoneId(i as u32))
-            .collect()
-    }
-
-    /// Data zones with something in them whose sequence is not known: their headers could not be read
-    /// when records told that they are in use.
-    pub(crate) fn unknown(&self) -> Vec<ZoneId> {
-        let table = self.lock();
-        let zones = (0..).map(ZoneId).zip(table.entries.iter());
-        let unknown = zones.filter(|(_, e)| e.role == Role::Data && e.sequence == 0);
-        unknown
-            .map(|(zone, _)| zone)
-            .filter(|zone| self.valid(*zone) > 0)
-            .collect()
+        let chosen = table.choose_one(Role::Data, Floor::All, &self.budget, None);
+        chosen.is_some()
     }
 
     /// The free zone whose turn it is, or, for what has two copies, the two. Data and metadata leave the
@@ -278,86 +191,32 @@ impl Zones {
         &self,
         table: &mut Table,
         role: Role,
-        floor: u32,
+        floor: Floor,
     ) -> Option<(ZoneId, Option<ZoneId>)> {
         self.rank(table);
-        let one = table.choose_one((role, floor), &self.budget, None)?;
+        let one = table.choose_one(role, floor, &self.budget, None)?;
         if self.budget.copies_of(role) == 1 {
             return Some((one, None));
         }
-        let other = table.choose_one((role, floor), &self.budget, Some(one))?;
+        let other = table.choose_one(role, floor, &self.budget, Some(one))?;
         Some((one.min(other), Some(one.max(other))))
-    }
-
-    /// The header of such a zone was read after all.
-    pub(crate) fn know(&self, header: &ZoneHeader) {
-        let mut table = self.lock();
-        table.next_sequence = table.next_sequence.max(header.sequence.saturating_add(1));
-        if let Some(entry) = table.entries.get_mut(header.zone.0 as usize) {
-            entry.sequence = header.sequence;
-            entry.lifetime = header.lifetime;
-        }
     }
 }
 
 impl Table {
-    /// Free zones for a role.
-    pub(super) fn free_for(&self, role: Role, budget: &Budget) -> u32 {
-        budget.layout.get(&self.free_zones, Part::of(role))
-    }
-
-    /// The count of free zones that a zone belongs to.
-    pub(super) fn free_zones_mut(&mut self, zone: ZoneId, budget: &Budget) -> &mut u32 {
-        let layout = &budget.layout;
-        layout.get_mut(&mut self.free_zones, layout.part_of(zone))
-    }
-
-    /// Zones that the log may take before a checkpoint gives some back, with a journal of so many blocks.
-    fn log_growth(&self, blocks: u64, budget: &Budget) -> u32 {
-        budget.log_growth(self.log_zones, self.log_blocks_left, blocks)
-    }
-
-    fn changes_floor(&self, tree: Pages, journal_blocks: u64, budget: &Budget) -> u32 {
-        let floor = budget.changes_floor(tree) + self.log_growth(journal_blocks, budget);
-        floor.saturating_sub(self.under_way.unwrap_or_default().zones)
-    }
-
-    /// Room in zones that is there for pages.
-    fn begun(&self) -> Begun {
-        Begun {
-            left: self.metadata_blocks_left,
-            had: self.under_way.map_or(0, |under_way| under_way.blocks),
-        }
-    }
-
-    /// The zone of a stream takes no more.
-    pub(super) fn forget_begun(&mut self, stream: Stream) {
-        if stream == Stream::Metadata {
-            let left = std::mem::take(&mut self.metadata_blocks_left);
-            if let Some(under_way) = &mut self.under_way {
-                under_way.blocks = under_way.blocks.saturating_sub(left);
-            }
-        }
-    }
-
-    /// A zone that was taken for this stream is free again.
-    pub(super) fn untake(&mut self, stream: Stream, budget: &Budget) {
-        if stream == Stream::Metadata
-            && let Some(under_way) = &mut self.under_way
-        {
-            under_way.zones = under_way.zones.saturating_sub(budget.copies);
-        }
-    }
-
     /// Whether new data leaves the zone being filled to cleaning, with which it shares it: the last that was free was taken
     /// to empty a victim, and where new data fills that up, nothing can be emptied any more.
-    pub(super) fn is_left_to_cleaning(&self, role: Role, floor: u32, budget: &Budget) -> bool {
+    pub(super) fn is_left_to_cleaning(
+        &self,
+        role: Role,
+        left_alone: Option<u32>,
+        budget: &Budget,
+    ) -> bool {
         // Whoever may take no zone at all has what is open: its space is there also where the host is full.
         role == Role::Data
-            && floor != u32::MAX
+            && left_alone.is_some_and(|zones| self.free_for(role, budget) < zones)
             && budget.layout.is_split()
             && !budget.survivors_apart
-            && self.free_for(role, budget) < floor
     }
 
     /// Blocks that still fit into open zones of file data that nobody writes to now.
@@ -409,6 +268,13 @@ impl Table {
         self.take(|w| w.stream == nearest && allowed.takes(w))
     }
 
+    /// The same for a stream that has no slot of its own: there may be no other zone at all. When there is a slot, it has its turn.
+    fn take_for_want_of_slot(&mut self, stream: Stream) -> Option<ZoneWriter> {
+        let writer = self.take_similar(stream, u8::MAX, Allowed::All)?;
+        self.wanting.insert(stream);
+        Some(writer)
+    }
+
     /// A writer of any zone for file data; of several the one with least to do.
     pub(super) fn take_any_data(&mut self) -> Option<ZoneWriter> {
         self.take(|w| w.stream.role() == Role::Data)
@@ -432,40 +298,45 @@ impl Table {
     /// theirs; each keeps one. Zones that are being filled hold room that nobody can use, so on small
     /// volumes classes share them. A stream has a second zone only while no other wants its first.
     pub(super) fn may_open(&self, stream: Stream, budget: &Budget) -> bool {
+        let has_none = self.open_count(|s| s == stream) == 0;
         if stream.role() != Role::Data {
-            return self.open_count(|s| s == stream) < 1;
+            return has_none;
         }
         let is_survivors = |s| matches!(s, Stream::Survivors(_));
-        let all = budget.data_slots + usize::from(budget.survivors_apart);
         let survivors = self.open_count(is_survivors);
         let data = self.open_count(|s| s.role() == Role::Data && !is_survivors(s));
-        let least = usize::from(budget.survivors_apart);
-        let has_slot = match is_survivors(stream) {
-            true => survivors < least.max(all.saturating_sub(data.max(1))),
-            false => data < all.saturating_sub(survivors.max(least)),
+        let of_survivors = usize::from(budget.survivors_apart);
+        let slots = budget.data_slots + of_survivors;
+        let (own, slots_own) = match is_survivors(stream) {
+            true => (
+                survivors,
+                of_survivors.max(slots.saturating_sub(data.max(1))),
+            ),
+            false => (data, slots.saturating_sub(survivors.max(of_survivors))),
         };
+        if own >= slots_own {
+            return false;
+        }
+        let open = data + survivors;
+        if has_none {
+            return own == 0 || open < budget.separate_zones_max;
+        }
         let others = self.wanting.iter().filter(|s| **s != stream).count();
-        let only = match is_survivors(stream) {
-            true => survivors == 0,
-            false => data == 0,
-        };
-        let first = self.open_count(|s| s == stream) == 0;
-        has_slot
-            && match first {
-                true => only || data + survivors < budget.separate_zones_max,
-                false => data + survivors + others < all,
-            }
+        open + others < slots
     }
 
+    /// The free zone whose turn it is, but for one that is `taken` already. The floor says here only what is left to the log of the
+    /// zones that it can take.
     fn choose_one(
         &self,
-        (role, floor): (Role, u32),
+        role: Role,
+        floor: Floor,
         budget: &Budget,
         taken: Option<ZoneId>,
     ) -> Option<ZoneId> {
         let (layout, part) = (&budget.layout, Part::of(role));
         let is_left = |zone: &ZoneId| {
-            let entry = self.entries.get(zone.0 as usize);
+            let entry = self.entries.get(*zone);
             taken != Some(*zone) && entry.is_some_and(Entry::is_free)
         };
         let in_part = |zone: &ZoneId| is_left(zone) && layout.contains(part, *zone);
@@ -477,101 +348,23 @@ impl Table {
             return Some(other);
         }
         let first = candidates.next()?;
-        // No more than the floors keep for it: what they leave to others must be theirs to take.
-        let journal_blocks = budget.journal_blocks_kept.min(self.journal_blocks);
-        let growth = self.log_growth(journal_blocks, budget);
-        // The chunks that end a checkpoint end the journal too.
-        let is_chunk = role == Role::Metadata && floor <= budget.chunks_floor();
-        let kept = match is_chunk && budget.large.is_none() {
-            true => floor,
-            false => growth + budget.copies,
-        };
+        let kept = self.candidates_kept(floor, budget);
         let spared = candidates.count() >= kept as usize;
         // What the budget keeps free is candidates then, whatever others take.
         (spared || layout.only_log_candidates(part)).then_some(first)
     }
 
-    /// Takes a free zone into use, with its partner if it is to have one. Returns its sequence and
-    /// the blocks that fit.
-    pub(super) fn claim(
-        &mut self,
-        (zone, partner): (ZoneId, Option<ZoneId>),
-        role: Role,
-        lifetime: u8,
-        budget: &Budget,
-        pairs: &Pairs,
-    ) -> (u64, u32) {
-        let sequence = self.next_sequence;
-        self.next_sequence = self.next_sequence.saturating_add(1);
-        let clock = self.write_clock;
-        let mut capacity = u32::MAX;
-        for zone in std::iter::once(zone).chain(partner) {
-            *self.free_zones_mut(zone, budget) -= 1;
-            self.log_zones += u32::from(role == Role::Log);
-            let Some(entry) = self.entries.get_mut(zone.0 as usize) else {
-                continue;
-            };
-            entry.role = role;
-            entry.lifetime = lifetime;
-            entry.sequence = sequence;
-            entry.write_pointer = 1;
-            entry.last_write = clock;
-            entry.used = true;
-            entry.open = true;
-            entry.keeps_space = None;
-            capacity = capacity.min(entry.capacity);
+    /// Free zones that the log can take, of which others leave it so many: no more than the floors keep for it, for what they leave to
+    /// others must be theirs to take.
+    fn candidates_kept(&self, floor: Floor, budget: &Budget) -> u32 {
+        if floor == Floor::Chunks && budget.large.is_none() {
+            return budget.chunks_floor();
         }
-        if let Some(partner) = partner {
-            pairs.join(zone, partner);
-        }
-        (sequence, capacity)
+        let journal_blocks = budget.journal_blocks_kept.min(self.journal_blocks);
+        self.log_growth(journal_blocks, budget) + budget.copies
     }
 
-    /// A zone is to be reset; false if it is already, or there is no such zone.
-    pub(super) fn begin_reset(&mut self, zone: ZoneId, budget: &Budget) -> bool {
-        let entry = self.entries.get_mut(zone.0 as usize);
-        let begins = entry.is_some_and(|entry| !std::mem::replace(&mut entry.in_reset, true));
-        let layout = &budget.layout;
-        *layout.get_mut(&mut self.in_reset, layout.part_of(zone)) += u32::from(begins);
-        begins
-    }
-
-    /// The host keeps the space of a zone from now on.
-    pub(super) fn keep_space(&mut self, zone: ZoneId) {
-        self.resets_kept = self.resets_kept.saturating_add(1);
-        let since = self.resets_kept;
-        if let Some(entry) = self.entries.get_mut(zone.0 as usize) {
-            entry.keeps_space = Some(since);
-        }
-    }
-
-    /// Its reset is over.
-    pub(super) fn end_reset(&mut self, zone: ZoneId, budget: &Budget) {
-        let entry = self.entries.get_mut(zone.0 as usize);
-        let ends = entry.is_some_and(|entry| std::mem::take(&mut entry.in_reset));
-        let layout = &budget.layout;
-        *layout.get_mut(&mut self.in_reset, layout.part_of(zone)) -= u32::from(ends);
-    }
-
-    /// A zone is free. Where it was claimed and nothing was written to it, it was not reset.
-    pub(super) fn mark_free(&mut self, zone: ZoneId, budget: &Budget, was_reset: bool) {
-        self.end_reset(zone, budget);
-        let Some(entry) = self.entries.get_mut(zone.0 as usize) else {
-            return;
-        };
-        let counted = entry.role == Role::Free && !entry.used;
-        let was_log = entry.role == Role::Log;
-        *entry = Entry {
-            capacity: entry.capacity,
-            resets: entry.resets.saturating_add(was_reset.into()),
-            last_write: entry.last_write,
-            keeps_space: entry.keeps_space,
-            ..Entry::default()
-        };
-        *self.free_zones_mut(zone, budget) += u32::from(!counted);
-        self.log_zones -= u32::from(was_log);
-    }
-
+    /// Takes free zones into use for a stream.
     pub(super) fn open(
         &mut self,
         zones: (ZoneId, Option<ZoneId>),

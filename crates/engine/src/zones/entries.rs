@@ -4,6 +4,7 @@ use persimmon_sync::atomic::{AtomicBool, Ordering};
 use persimmon_sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use persimmon_device::ZoneId;
+use persimmon_format::packed::Grains;
 use persimmon_format::table::Role;
 
 use super::failure::ZoneFailure;
@@ -36,11 +37,11 @@ pub(super) struct Entry {
 
 impl Entry {
     /// Nothing valid is in it, and nothing goes into it: a checkpoint can free it.
-    pub(super) fn is_dead(&self, valid: u64) -> bool {
+    pub(super) fn is_dead(&self, valid: Grains) -> bool {
         self.used
             && !self.open
             && !self.in_reset
-            && valid == 0
+            && valid == Grains::ZERO
             && !matches!(self.role, Role::Log | Role::Retired)
     }
 
@@ -68,17 +69,22 @@ impl Entries {
         self.list.len()
     }
 
-    pub(super) fn iter(&self) -> std::slice::Iter<'_, Entry> {
-        self.list.iter()
+    /// All zones there are.
+    pub(super) fn zones(&self) -> impl Iterator<Item = ZoneId> + use<> {
+        (0..self.list.len() as u32).map(ZoneId)
     }
 
-    pub(super) fn get(&self, zone: usize) -> Option<&Entry> {
-        self.list.get(zone)
+    pub(super) fn iter(&self) -> impl Iterator<Item = (ZoneId, &Entry)> {
+        self.zones().zip(&self.list)
     }
 
-    pub(super) fn get_mut(&mut self, zone: usize) -> Option<&mut Entry> {
-        self.touched.touch(ZoneId(zone as u32));
-        self.list.get_mut(zone)
+    pub(super) fn get(&self, zone: ZoneId) -> Option<&Entry> {
+        self.list.get(zone.0 as usize)
+    }
+
+    pub(super) fn get_mut(&mut self, zone: ZoneId) -> Option<&mut Entry> {
+        self.touched.touch(zone);
+        self.list.get_mut(zone.0 as usize)
     }
 }
 

@@ -5,6 +5,7 @@
 use persimmon_sync::atomic::Ordering;
 
 use persimmon_device::{ZoneId, ZoneState};
+use persimmon_format::packed::Grains;
 use persimmon_format::table::Role;
 
 use super::entries::Entry;
@@ -76,14 +77,14 @@ impl Zones {
         let table = self.lock();
         self.pairs
             .both(zone)
-            .filter_map(|zone| table.entries.get(zone.0 as usize))
+            .filter_map(|zone| table.entries.get(zone))
             .any(|entry| entry.failure.is_some())
     }
 
     /// Whether a zone is being written to.
     pub(crate) fn is_open(&self, zone: ZoneId) -> bool {
         let table = self.lock();
-        let entry = table.entries.get(zone.0 as usize);
+        let entry = table.entries.get(zone);
         entry.is_some_and(|entry| entry.open)
     }
 
@@ -92,20 +93,20 @@ impl Zones {
         let table = self.lock();
         self.pairs
             .both(zone)
-            .filter_map(|zone| table.entries.get(zone.0 as usize))
+            .filter_map(|zone| table.entries.get(zone))
             .all(|entry| entry.failure == Some(ZoneFailure::Offline))
     }
 
     /// Whether a zone itself cannot be read any more; another copy may be left.
     pub(crate) fn is_offline(&self, zone: ZoneId) -> bool {
         let table = self.lock();
-        let entry = table.entries.get(zone.0 as usize);
+        let entry = table.entries.get(zone);
         entry.is_some_and(|entry| entry.failure == Some(ZoneFailure::Offline))
     }
 
     fn note_failure(&self, media: &Media, zone: ZoneId, failure: ZoneFailure) {
         let mut table = self.lock();
-        let Some(entry) = table.entries.get_mut(zone.0 as usize) else {
+        let Some(entry) = table.entries.get_mut(zone) else {
             return;
         };
         if entry.failure == Some(failure) || entry.role == Role::Retired {
@@ -132,7 +133,7 @@ impl Zones {
             let writer = table.parked.remove(at);
             table.forget_begun(writer.stream);
             for zone in self.pairs.both(zone) {
-                if let Some(entry) = table.entries.get_mut(zone.0 as usize) {
+                if let Some(entry) = table.entries.get_mut(zone) {
                     entry.open = false;
                 }
             }
@@ -150,7 +151,7 @@ impl Zones {
     pub(super) fn count_failed(&self, table: &Table) {
         let has_failed = |e: &Entry| e.failure.is_some() || e.role == Role::Retired;
         let layout = &self.budget.layout;
-        let failed = layout.sums(table.entries.iter().map(|e| has_failed(e).into()));
+        let failed = layout.sums(table.entries.iter().map(|(_, e)| has_failed(e).into()));
         for part in layout.parts() {
             let count = layout.get(&failed, *part) as u32;
             layout
@@ -160,7 +161,7 @@ impl Zones {
         let log = table
             .entries
             .iter()
-            .any(|e| has_failed(e) && e.role == Role::Log && !e.in_reset);
+            .any(|(_, e)| has_failed(e) && e.role == Role::Log && !e.in_reset);
         self.log_failing.store(log, Ordering::Release);
     }
 
@@ -230,11 +231,10 @@ impl Zones {
         if self.failed_zones() == 0 {
             return;
         }
-        for i in 0..table.entries.len() {
-            let zone = ZoneId(i as u32);
+        for zone in table.entries.zones() {
             let first = self.pairs.first(zone);
-            let unused = self.valid(first) == 0 && !self.pins.is_filled(first);
-            let Some(entry) = table.entries.get(i) else {
+            let unused = self.valid.of(first) == Grains::ZERO && !self.pins.is_filled(first);
+            let Some(entry) = table.entries.get(zone) else {
                 continue;
             };
             let retires = entry.failure.is_some()
@@ -243,11 +243,11 @@ impl Zones {
                 && unused
                 && matches!(entry.role, Role::Free | Role::Metadata | Role::Data);
             if retires {
-                tracing::warn!(zone = i, "a failed zone is empty and retired");
+                tracing::warn!(zone = zone.0, "a failed zone is empty and retired");
                 if let Some(partner) = self.pairs.part(zone) {
                     self.touched.touch(partner);
                 }
-                if let Some(entry) = table.entries.get_mut(i) {
+                if let Some(entry) = table.entries.get_mut(zone) {
                     entry.role = Role::Retired;
                 }
             }

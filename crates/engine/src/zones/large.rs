@@ -18,6 +18,7 @@
 use persimmon_device::ZoneId;
 use persimmon_format::table::Role;
 
+use super::allocation::Floor;
 use super::budget::{JOURNAL_OVERSHOOT, Pages, share};
 use super::layout::Part;
 use super::stream::Stream;
@@ -231,7 +232,7 @@ impl Zones {
             return Err(NoWriter::NeedRoom);
         }
         drop(table);
-        let writer = self.checkout(media, stream, spare - 1, Shortage::Share)?;
+        let writer = self.checkout(media, stream, Floor::Zones(spare - 1), Shortage::Share)?;
         let blocks = self.ranked().blocks_before_best(writer.room().into());
         match blocks {
             0 => {
@@ -428,7 +429,7 @@ impl Table {
     fn needed_for_best(&self) -> u64 {
         let zones = self.ranks.by_garbage().take(LOOKED_AT);
         let live = zones.filter_map(|(garbage, zone)| {
-            let entry = self.entries.get(zone.0 as usize)?;
+            let entry = self.entries.get(zone)?;
             Some(entry.capacity.saturating_sub(garbage))
         });
         let least = live.min();

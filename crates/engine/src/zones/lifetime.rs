@@ -111,7 +111,7 @@ impl Zones {
         let born = table.write_clock;
         let mut lives = Lives::default();
         for (zone, blocks) in old {
-            if let Some(entry) = table.entries.get(zone.0 as usize) {
+            if let Some(entry) = table.entries.get(zone) {
                 let lived = born.saturating_sub(entry.life.born);
                 let interval = entry.life.interval.observed(lived);
                 lives.add(Life { born, interval }, blocks);
@@ -138,7 +138,7 @@ impl Zones {
     /// The stream for survivors of a zone, and what is known of them now.
     pub(crate) fn infer_survivors(&self, zone: ZoneId) -> (Stream, Life) {
         let table = self.lock();
-        let entry = table.entries.get(zone.0 as usize);
+        let entry = table.entries.get(zone);
         let life = entry.map(|e| e.life).unwrap_or_default();
         let age = table.write_clock.saturating_sub(life.born);
         let interval = life.interval.outlived(age);

@@ -4,6 +4,7 @@ use persimmon_device::ZoneId;
 use persimmon_format::table::Role;
 
 use super::Zones;
+use super::allocation::Floor;
 use super::resets::Keeping;
 use super::retry::Tries;
 use super::trace::{Filled, ZoneEvent};
@@ -41,7 +42,7 @@ impl Zones {
             let seen = self.resets_ended();
             let opened = {
                 let mut table = self.lock();
-                let chosen = self.choose_free(&mut table, Role::Log, 0);
+                let chosen = self.choose_free(&mut table, Role::Log, Floor::Zones(0));
                 chosen.map(|zones| {
                     let claimed = table.claim(zones, Role::Log, 0, &self.budget, &self.pairs);
                     let (sequence, capacity) = claimed;
@@ -92,7 +93,7 @@ impl Zones {
         let mut table = self.lock();
         let partner = self.pairs.part(zone);
         for zone in std::iter::once(zone).chain(partner) {
-            if let Some(entry) = table.entries.get_mut(zone.0 as usize) {
+            if let Some(entry) = table.entries.get_mut(zone) {
                 entry.role = match entry.failure {
                     Some(_) => Role::Retired,
                     None => Role::Free,
@@ -112,7 +113,7 @@ impl Zones {
         open: bool,
     ) {
         let mut table = self.lock();
-        if let Some(entry) = table.entries.get(zone.0 as usize) {
+        if let Some(entry) = table.entries.get(zone) {
             let place = entry.write_pointer;
             let written = write_pointer.saturating_sub(place);
             if written > 0 {
@@ -126,7 +127,7 @@ impl Zones {
             false => 0,
         };
         for zone in self.pairs.both(zone) {
-            if let Some(entry) = table.entries.get_mut(zone.0 as usize) {
+            if let Some(entry) = table.entries.get_mut(zone) {
                 let written = write_pointer.saturating_sub(entry.write_pointer);
                 entry.write_pointer = write_pointer;
                 entry.open = open;

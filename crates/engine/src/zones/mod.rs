@@ -5,8 +5,11 @@
 
 mod allocation;
 pub(crate) mod budget;
+mod counts;
 mod entries;
 pub(crate) mod failure;
+mod free;
+mod kept;
 mod large;
 mod layout;
 pub(crate) mod lifetime;
@@ -23,6 +26,7 @@ pub(crate) mod trace;
 pub(crate) mod victims;
 pub(crate) mod writer;
 
+pub(crate) use allocation::Floor;
 pub(crate) use budget::{Budget, Pages, Written};
 pub(crate) use large::{Last, Places};
 pub(crate) use layout::Part;

@@ -9,11 +9,10 @@
 //! [`Touched`]: super::entries::Touched
 //! [`Survival`]: super::survival::Survival
 
-use persimmon_sync::atomic::Ordering;
 use std::collections::BTreeSet;
 
 use persimmon_device::ZoneId;
-use persimmon_format::packed::BLOCK_GRAINS;
+use persimmon_format::packed::Grains;
 use persimmon_format::table::Role;
 
 use super::entries::Entry;
@@ -64,11 +63,11 @@ enum Standing {
 struct Worth(u32);
 
 impl Standing {
-    /// Of a zone with so many grains valid. `is_filled`: what was written to it is not in the tree yet;
+    /// Of a zone with so much valid. `is_filled`: what was written to it is not in the tree yet;
     /// `stands_in`: it goes with the zone that has the other copy; `garbage_share_min`: with less of it no zone is worth a look; `weight`: what counts how long blocks live.
     fn of(
         entry: &Entry,
-        grains: u64,
+        valid: Grains,
         (is_filled, stands_in): (bool, bool),
         garbage_share_min: u32,
         weight: impl Fn(Interval) -> f64,
@@ -84,10 +83,10 @@ impl Standing {
         if is_filled {
             return Standing::Stays;
         }
-        if entry.is_dead(grains) && !stands_in {
+        if entry.is_dead(valid) && !stands_in {
             return Standing::Dead { stuck: entry.stuck };
         }
-        let valid = grains.div_ceil(BLOCK_GRAINS) as u32;
+        let valid = valid.blocks() as u32;
         let garbage = entry.capacity.saturating_sub(valid);
         let is_little = garbage <= entry.capacity / garbage_share_min;
         if entry.open || valid == 0 || entry.failure.is_some() || is_little {
@@ -274,7 +273,7 @@ impl Zones {
     /// Whether the ranks are what a look at all zones tells.
     pub(super) fn ranks_agree(&self, table: &mut Table) -> bool {
         let agree = |table: &Table| {
-            let mut zones = (0..table.entries.len() as u32).map(ZoneId);
+            let mut zones = table.entries.zones();
             zones.all(|zone| {
                 let listed = table.ranks.standings.get(zone.0 as usize).copied();
                 listed == Some(self.standing(table, zone))
@@ -291,11 +290,9 @@ impl Zones {
     }
 
     fn standing(&self, table: &Table, zone: ZoneId) -> Standing {
-        let at = zone.0 as usize;
-        let (Some(entry), Some(valid)) = (table.entries.get(at), self.valid.get(at)) else {
+        let Some(entry) = table.entries.get(zone) else {
             return Standing::Stays;
         };
-        let grains = valid.load(Ordering::Acquire);
         let is_filled = self.pins.is_filled(zone);
         let stands_in = self.pairs.is_second(zone);
         let weight = |interval| table.survival.weight(interval);
@@ -303,13 +300,15 @@ impl Zones {
             Some(_) => GARBAGE_SHARE_MIN_LARGE,
             None => GARBAGE_SHARE_MIN,
         };
-        Standing::of(entry, grains, (is_filled, stands_in), share_min, weight)
+        let valid = self.valid.of(zone);
+        Standing::of(entry, valid, (is_filled, stands_in), share_min, weight)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use persimmon_device::Geometry;
+    use persimmon_format::packed::BLOCK_GRAINS;
     use proptest::prelude::*;
 
     use super::*;
@@ -339,8 +338,8 @@ mod tests {
         })
     }
 
-    /// A zone as it may be, how many grains of it are valid, and whether it is being filled.
-    fn state() -> impl Strategy<Value = (Entry, u64, bool)> {
+    /// A zone as it may be, how much of it is valid, and whether it is being filled.
+    fn state() -> impl Strategy<Value = (Entry, Grains, bool)> {
         let flags = (any::<bool>(), any::<bool>(), any::<bool>(), any::<bool>());
         // Many have nothing in them, and some next to no garbage.
         let grains = prop_oneof![
@@ -364,7 +363,7 @@ mod tests {
                     },
                     ..Entry::default()
                 };
-                (entry, grains, is_filled)
+                (entry, Grains(grains), is_filled)
             },
         )
     }
@@ -378,7 +377,7 @@ mod tests {
         ) {
             let layout = layout(metadata_zones);
             let mut ranks = Ranks::new(ZONES as usize);
-            let free = (Entry::default(), 0, false);
+            let free = (Entry::default(), Grains::ZERO, false);
             let mut zones = vec![free; ZONES as usize];
             for (zone, (entry, grains, is_filled)) in changes {
                 zones[zone as usize] = (entry, grains, is_filled);
@@ -417,9 +416,9 @@ mod tests {
             ] {
                 let mut most: Vec<_> = scan()
                     .filter(|((e, grains, is_filled), _)| {
-                        e.role == role && !e.open && !is_filled && *grains > 0
+                        e.role == role && !e.open && !is_filled && *grains > Grains::ZERO
                     })
-                    .map(|(z, zone)| (64 - z.1.div_ceil(BLOCK_GRAINS) as u32, zone))
+                    .map(|(z, zone)| (64 - z.1.blocks() as u32, zone))
                     .filter(|(garbage, _)| *garbage > 64 / GARBAGE_SHARE_MIN)
                     .collect();
                 most.sort_unstable_by(|a, b| b.cmp(a));
@@ -429,7 +428,7 @@ mod tests {
                 .by_worth()
                 .map(|zone| {
                     let (entry, grains, _) = &zones[zone.0 as usize];
-                    let valid = grains.div_ceil(BLOCK_GRAINS) as f64;
+                    let valid = grains.blocks() as f64;
                     let garbage = 64.0 - valid;
                     garbage * garbage * entry.life.interval.blocks() / valid
                 })

@@ -132,7 +132,7 @@ impl Zones {
             for zone in std::iter::once(zone).chain(partner) {
                 // Who finds it on its way may wait for it.
                 let mut table = self.lock();
-                let entry = table.entries.get(zone.0 as usize);
+                let entry = table.entries.get(zone);
                 let was_log = entry.is_some_and(|entry| entry.role == Role::Log);
                 if table.begin_reset(zone, &self.budget) {
                     let keeps = !was_log && may_keep > 0;
@@ -162,7 +162,7 @@ impl Zones {
         let kept = table
             .entries
             .iter()
-            .filter(|e| e.keeps_space > Some(SUSPECTED))
+            .filter(|(_, e)| e.keeps_space > Some(SUSPECTED))
             .count();
         let most = table.entries.len().div_ceil(SPACE_KEPT_SHARE as usize);
         most.saturating_sub(kept)
@@ -181,10 +181,10 @@ impl Zones {
             return;
         }
         let mut table = self.lock();
-        for zone in (0..table.entries.len() as u32).map(ZoneId) {
-            let entry = table.entries.get(zone.0 as usize);
+        for zone in table.entries.zones() {
+            let entry = table.entries.get(zone);
             let was_used = entry.is_some_and(|entry| entry.is_free() && entry.resets > 0);
-            if was_used && let Some(entry) = table.entries.get_mut(zone.0 as usize) {
+            if was_used && let Some(entry) = table.entries.get_mut(zone) {
                 entry.keeps_space = Some(SUSPECTED);
             }
         }
@@ -212,13 +212,12 @@ impl Zones {
             };
             is_meant && entry.is_free()
         };
-        let Some(at) = table.entries.iter().position(keeps) else {
+        let Some((zone, _)) = table.entries.iter().find(|(_, entry)| keeps(entry)) else {
             return false;
         };
-        let zone = ZoneId(at as u32);
         // Nobody takes it meanwhile.
         *table.free_zones_mut(zone, &self.budget) -= 1;
-        if let Some(entry) = table.entries.get_mut(at) {
+        if let Some(entry) = table.entries.get_mut(zone) {
             entry.used = true;
             entry.keeps_space = None;
         }
@@ -295,7 +294,7 @@ impl Zones {
     /// Whether a zone is on its way to being free.
     pub(crate) fn is_in_reset(&self, zone: ZoneId) -> bool {
         let table = self.lock();
-        let entry = table.entries.get(zone.0 as usize);
+        let entry = table.entries.get(zone);
         entry.is_some_and(|entry| entry.in_reset)
     }
 
@@ -370,7 +369,7 @@ impl Zones {
     fn not_freed(&self, zone: ZoneId, retired: bool) {
         let mut table = self.lock();
         table.end_reset(zone, &self.budget);
-        if let Some(entry) = table.entries.get_mut(zone.0 as usize) {
+        if let Some(entry) = table.entries.get_mut(zone) {
             entry.stuck = true;
             entry.keeps_space = None;
             let was_log = entry.role == Role::Log;

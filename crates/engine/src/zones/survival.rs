@@ -8,7 +8,7 @@
 use persimmon_sync::atomic::{AtomicI64, Ordering};
 
 use persimmon_device::ZoneId;
-use persimmon_format::packed::BLOCK_GRAINS;
+use persimmon_format::packed::Grains;
 use persimmon_format::table::Role;
 
 use super::Zones;
@@ -40,13 +40,13 @@ impl Deaths {
         Deaths((0..zones).map(|_| AtomicI64::new(0)).collect())
     }
 
-    pub(super) fn add(&self, zone: ZoneId, grains: u64) {
+    pub(super) fn add(&self, zone: ZoneId, Grains(grains): Grains) {
         if let Some(dead) = self.0.get(zone.0 as usize) {
             dead.fetch_add(grains as i64, Ordering::Relaxed);
         }
     }
 
-    fn sub(&self, zone: ZoneId, grains: u64) {
+    fn sub(&self, zone: ZoneId, Grains(grains): Grains) {
         if let Some(dead) = self.0.get(zone.0 as usize) {
             dead.fetch_sub(grains as i64, Ordering::Relaxed);
         }
@@ -104,11 +104,11 @@ impl Survival {
 
     /// So many grains are there of each class now; they are taken to have been there since the last look. Answers the
     /// classes whose weight has changed.
-    fn look(&mut self, live: PerClass<u64>, write_clock: u64) -> PerClass<bool> {
+    fn look(&mut self, live: PerClass<Grains>, write_clock: u64) -> PerClass<bool> {
         let written = write_clock.saturating_sub(self.looked_at) as f64;
         self.looked_at = write_clock;
         for (lived, live) in self.lived.iter_mut().zip(live) {
-            *lived += live as f64 * written;
+            *lived += live.0 as f64 * written;
         }
         let before = self.weights;
         self.weigh();
@@ -119,7 +119,7 @@ impl Survival {
     }
 
     fn weigh(&mut self) {
-        let trusted = (self.volume_blocks * BLOCK_GRAINS / TRUSTED_SHARE).max(1) as f64;
+        let trusted = (Grains::of_blocks(self.volume_blocks).0 / TRUSTED_SHARE).max(1) as f64;
         let seen = self.lived.iter().zip(&self.died);
         for ((class, weight), (lived, died)) in (0..).zip(&mut self.weights).zip(seen) {
             let thought = Interval::of_class(class, self.volume_blocks).blocks();
@@ -133,15 +133,15 @@ impl Survival {
 }
 
 impl Zones {
-    /// Cleaning has moved so many grains out of a zone.
-    pub(crate) fn note_moved(&self, zone: ZoneId, grains: u64) {
+    /// Cleaning has moved so much out of a zone.
+    pub(crate) fn note_moved(&self, zone: ZoneId, grains: Grains) {
         self.deaths.sub(zone, grains);
     }
 
     /// Counts what has died in a zone, before it is another's.
     pub(super) fn count_deaths(&self, table: &mut Table, zone: ZoneId) {
         let grains = self.deaths.take(zone);
-        let entry = table.entries.get(zone.0 as usize);
+        let entry = table.entries.get(zone);
         if let Some(interval) = entry.map(|entry| entry.life.interval) {
             table.survival.note_deaths(interval, grains);
         }
@@ -152,13 +152,13 @@ impl Zones {
         if !table.survival.is_due(table.write_clock) {
             return;
         }
-        let mut live = [0; CLASSES as usize];
-        for zone in (0..table.entries.len() as u32).map(ZoneId) {
+        let mut live = [Grains::ZERO; CLASSES as usize];
+        for zone in table.entries.zones() {
             self.count_deaths(table, zone);
             if let Some(class) = self.class_of_data(table, zone)
                 && let Some(live) = live.get_mut(class)
             {
-                *live += self.grains(zone);
+                *live += self.valid.of(zone);
             }
         }
         let clock = table.write_clock;
@@ -166,7 +166,7 @@ impl Zones {
         if !changed.contains(&true) {
             return;
         }
-        for zone in (0..table.entries.len() as u32).map(ZoneId) {
+        for zone in table.entries.zones() {
             let class = self.class_of_data(table, zone);
             if class.is_some_and(|class| changed.get(class) == Some(&true)) {
                 self.touched.touch(zone);
@@ -176,13 +176,13 @@ impl Zones {
 
     /// What has died so far is nothing to go by: so it is after a replay, which goes through it all again.
     pub(crate) fn forget_deaths(&self) {
-        for zone in 0..self.valid.len() as u32 {
-            self.deaths.take(ZoneId(zone));
+        for zone in self.lock().entries.zones() {
+            self.deaths.take(zone);
         }
     }
 
     fn class_of_data(&self, table: &Table, zone: ZoneId) -> Option<usize> {
-        let entry = table.entries.get(zone.0 as usize)?;
+        let entry = table.entries.get(zone)?;
         let class = entry.life.interval.class(self.volume_blocks);
         (entry.role == Role::Data).then_some(usize::from(class))
     }
@@ -197,13 +197,13 @@ mod tests {
     /// Each class is as large; of each as much dies in a look as `share` says.
     fn after_looks(share: impl Fn(usize) -> f64) -> PerClass<f64> {
         let mut survival = Survival::new(VOLUME, 0);
-        let live = VOLUME * BLOCK_GRAINS / u64::from(CLASSES);
+        let live = Grains::of_blocks(VOLUME).0 / u64::from(CLASSES);
         for look in 1..=400 {
             for class in 0..CLASSES {
                 let died = live as f64 * share(class.into());
                 survival.note_deaths(Interval::of_class(class, VOLUME), died as i64);
             }
-            survival.look([live; CLASSES as usize], look * VOLUME / LOOKS);
+            survival.look([Grains(live); CLASSES as usize], look * VOLUME / LOOKS);
         }
         std::array::from_fn(|class| survival.weight(Interval::of_class(class as u8, VOLUME)))
     }
@@ -238,9 +238,9 @@ mod tests {
     #[test]
     fn what_was_moved_is_not_dead() {
         let deaths = Deaths::none(2);
-        deaths.add(ZoneId(1), 500);
-        deaths.sub(ZoneId(1), 400);
-        deaths.add(ZoneId(7), 1);
+        deaths.add(ZoneId(1), Grains(500));
+        deaths.sub(ZoneId(1), Grains(400));
+        deaths.add(ZoneId(7), Grains(1));
         assert_eq!([0, 1, 7].map(|zone| deaths.take(ZoneId(zone))), [0, 100, 0]);
         assert_eq!(deaths.take(ZoneId(1)), 0);
     }

@@ -1,20 +1,23 @@
 //! The live Zone Information Table: what every zone is used for, which are free, who writes to
 //! which.
 
-use persimmon_sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use persimmon_sync::atomic::{AtomicBool, AtomicU32};
 use persimmon_sync::{Condvar, Mutex};
 use std::collections::{HashMap, HashSet};
 
 use persimmon_device::{BufferMut, ZoneId};
-use persimmon_format::packed::BLOCK_GRAINS;
+use persimmon_format::packed::Grains;
 use persimmon_format::summary::SummaryBuilder;
 use persimmon_format::table::{Role, ZitEntry};
 use persimmon_format::zone_header::{VolumeIdentity, ZoneHeader};
 use persimmon_format::{Addr, DeviceId};
 
+use super::allocation::Floor;
 use super::budget::Budget;
+use super::counts::ValidCounts;
 use super::entries::{Entries, Entry, Touched};
 use super::failure::ZoneFailure;
+use super::kept::UnderWay;
 use super::layout::{Part, PerPart};
 use super::lifetime::{CLASS_UNKNOWN, Interval, Life, Lives};
 use super::locked::Locked;
@@ -48,24 +51,6 @@ pub(crate) enum Shortage {
     Tell,
     /// Write to the zone of any other.
     Share,
-}
-
-/// Zones of a checkpoint that is being written.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct UnderWay {
-    /// Zones that it has begun.
-    pub(super) zones: u32,
-    /// Blocks of those, and what was left in the one that it goes on with.
-    pub(super) blocks: u32,
-}
-
-/// The checkpoint under way is written, or given up, when this is dropped.
-pub(crate) struct WritingPages<'a>(pub(super) &'a Zones);
-
-impl Drop for WritingPages<'_> {
-    fn drop(&mut self) {
-        self.0.lock().under_way = None;
-    }
 }
 
 pub(super) struct Table {
@@ -107,12 +92,7 @@ pub(crate) struct Zones {
     pub(super) volume_blocks: u64,
     /// The same of each part.
     part_blocks: PerPart<u64>,
-    /// Grains that something refers to, by zone.
-    pub(super) valid: Box<[AtomicU64]>,
-    /// The same of all zones, in file data.
-    live_data: AtomicU64,
-    /// And in metadata, with all copies.
-    live_metadata: AtomicU64,
+    pub(super) valid: ValidCounts,
     pub(super) deaths: Deaths,
     pub(super) pins: Pins,
     pub(super) touched: Touched,
@@ -204,7 +184,6 @@ impl Zones {
                 failure: f.failure,
             })
             .collect();
-        let (live_data, live_metadata) = live_grains(found, budget.copies);
         let mut free = PerPart::default();
         for (zone, entry) in (0..).map(ZoneId).zip(&entries) {
             let is_free = entry.role == Role::Free && !entry.used;
@@ -212,6 +191,8 @@ impl Zones {
             *budget.layout.get_mut(&mut free, part) += u32::from(is_free);
         }
         let touched = Touched::all(found.len() as u32);
+        let counted = found.iter().map(|f| &f.entry);
+        let valid = ValidCounts::new(counted, budget.copies, touched.clone());
         // Long, until there is a reason.
         let (journal_blocks, journal_blocks_held) =
             (budget.journal_blocks_max, budget.journal_blocks_kept);
@@ -223,12 +204,7 @@ impl Zones {
             pairs: media.pairs.clone(),
             failed: PerPart::default(),
             log_failing: AtomicBool::new(false),
-            valid: found
-                .iter()
-                .map(|f| AtomicU64::new(f.entry.grains()))
-                .collect(),
-            live_data: AtomicU64::new(live_data),
-            live_metadata: AtomicU64::new(live_metadata),
+            valid,
             deaths: Deaths::none(found.len()),
             pins: Pins::new(found.len() as u32, touched.clone()),
             table: Mutex::new(Table {
@@ -264,88 +240,49 @@ impl Zones {
         Locked::of(&self.table)
     }
 
-    /// `grains` grains of file data at `addr` became referenced.
-    pub(crate) fn add_grains(&self, addr: Addr, grains: u64) {
-        self.add_live(addr, grains, (&self.live_data, 1));
+    /// So much of file data at `addr` became referenced.
+    pub(crate) fn add_data(&self, addr: Addr, grains: Grains) {
+        self.valid.add(Role::Data, addr.zone(), grains);
     }
 
     /// The same of metadata.
     pub(crate) fn add_metadata(&self, addr: Addr, blocks: u64) {
-        self.add_live(addr, blocks * BLOCK_GRAINS, self.live_of(Role::Metadata));
+        let grains = Grains::of_blocks(blocks);
+        self.valid.add(Role::Metadata, addr.zone(), grains);
     }
 
-    /// Where live grains of a role are counted, and how often.
-    fn live_of(&self, role: Role) -> (&AtomicU64, u64) {
-        match role {
-            Role::Metadata => (&self.live_metadata, self.budget.copies.into()),
-            _ => (&self.live_data, 1),
-        }
-    }
-
-    fn add_live(&self, addr: Addr, grains: u64, (live, copies): (&AtomicU64, u64)) {
-        if let Some(valid) = self.valid.get(addr.zone().0 as usize) {
-            valid.fetch_add(grains, Ordering::Relaxed);
-            self.touched.touch(addr.zone());
-            live.fetch_add(grains * copies, Ordering::Relaxed);
-        }
-    }
-
-    /// `grains` grains of file data at `addr` are no longer referenced.
-    pub(crate) fn sub_grains(&self, addr: Addr, grains: u64) {
-        self.sub_live(addr, grains, (&self.live_data, 1));
+    /// So much of file data at `addr` is no longer referenced.
+    pub(crate) fn sub_data(&self, addr: Addr, grains: Grains) {
+        self.valid.sub(Role::Data, addr.zone(), grains);
         self.deaths.add(addr.zone(), grains);
     }
 
     /// The same of metadata.
     pub(crate) fn sub_metadata(&self, addr: Addr, blocks: u64) {
-        self.sub_live(addr, blocks * BLOCK_GRAINS, self.live_of(Role::Metadata));
+        let grains = Grains::of_blocks(blocks);
+        self.valid.sub(Role::Metadata, addr.zone(), grains);
     }
 
-    fn sub_live(&self, addr: Addr, grains: u64, (live, copies): (&AtomicU64, u64)) {
-        if let Some(valid) = self.valid.get(addr.zone().0 as usize) {
-            // A damaged table may count too few: a count that wrapped would make the zone look full.
-            let less = |count: u64| Some(count.saturating_sub(grains));
-            let before = valid.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less);
-            let less = before.unwrap_or_default().min(grains) * copies;
-            self.touched.touch(addr.zone());
-            live.fetch_sub(less, Ordering::Relaxed);
-        }
+    /// So much of a zone is referenced, whatever was counted before.
+    pub(crate) fn set_valid(&self, zone: ZoneId, grains: Grains) {
+        let role = self.lock().entries.get(zone).map(|entry| entry.role);
+        self.valid.set(role.unwrap_or_default(), zone, grains);
     }
 
-    /// So many grains of a zone are referenced, whatever was counted before.
-    pub(crate) fn set_grains(&self, zone: ZoneId, grains: u64) {
-        let role = self.lock().entries.get(zone.0 as usize).map(|e| e.role);
-        let (live, copies) = self.live_of(role.unwrap_or_default());
-        if let Some(valid) = self.valid.get(zone.0 as usize) {
-            let before = valid.swap(grains, Ordering::Relaxed);
-            self.touched.touch(zone);
-            live.fetch_add(grains * copies, Ordering::Relaxed);
-            live.fetch_sub(before * copies, Ordering::Relaxed);
-        }
-    }
-
-    /// So many grains are referenced as the zone table says, whatever was counted before: for zones
-    /// that were in another use by then too.
+    /// So much is referenced as the zone table says, whatever was counted before: for zones that were in another use by
+    /// then too.
     pub(crate) fn set_counts(&self, found: &[Found]) {
-        for ((zone, valid), found) in (0..).map(ZoneId).zip(&self.valid).zip(found) {
-            valid.store(found.entry.grains(), Ordering::Relaxed);
-            self.touched.touch(zone);
-        }
-        let (data, metadata) = live_grains(found, self.budget.copies);
-        self.live_data.store(data, Ordering::Relaxed);
-        self.live_metadata.store(metadata, Ordering::Relaxed);
+        self.valid.set_all(found.iter().map(|found| &found.entry));
     }
 
-    /// Grains of a zone that are referenced.
-    pub(crate) fn grains(&self, zone: ZoneId) -> u64 {
-        self.valid
-            .get(zone.0 as usize)
-            .map_or(0, |v| v.load(Ordering::Relaxed))
+    /// What of a zone is referenced.
+    pub(crate) fn valid(&self, zone: ZoneId) -> Grains {
+        self.valid.of(zone)
     }
 
     /// The same in blocks, rounded up.
-    pub(crate) fn valid(&self, zone: ZoneId) -> u32 {
-        self.grains(zone).div_ceil(BLOCK_GRAINS) as u32
+    pub(crate) fn valid_blocks(&self, zone: ZoneId) -> u32 {
+        self.valid(zone).blocks() as u32
     }
 
     /// Blocks referenced in the zones of a part.
@@ -361,14 +298,12 @@ impl Zones {
 
     /// Blocks referenced in file data.
     pub(crate) fn live_data_blocks(&self) -> u64 {
-        let grains = self.live_data.load(Ordering::Relaxed);
-        grains.div_ceil(BLOCK_GRAINS)
+        self.valid.live(Role::Data).blocks()
     }
 
     /// The same in metadata, with all copies.
     pub(crate) fn live_metadata_blocks(&self) -> u64 {
-        let grains = self.live_metadata.load(Ordering::Relaxed);
-        grains.div_ceil(BLOCK_GRAINS)
+        self.valid.live(Role::Metadata).blocks()
     }
 
     /// Zones of a part that nothing live would need, were they all full.
@@ -410,19 +345,16 @@ impl Zones {
 
     /// A writer for `stream`, opening a zone where needed and more than `floor` are free. Waits
     /// while others hold all writers that this stream may use; the caller holds none itself.
-    ///
-    /// Zones work in parallel: one that has nothing to do is taken first, and where all are busy
-    /// another is opened while there are plenty.
     pub(crate) fn checkout(
         &self,
         media: &Media,
         stream: Stream,
-        floor: u32,
+        mut floor: Floor,
         shortage: Shortage,
     ) -> Result<ZoneWriter, NoWriter> {
         let (wanted, stream) = (stream, self.budget.shared(stream));
         let mut tries = Tries::default();
-        let (mut floor, mut host_full) = (floor, None);
+        let mut host_full = None;
         let mut gave_back = false;
         loop {
             let mut opened = match (self.take_or_open(wanted, floor, shortage), host_full.take()) {
@@ -441,7 +373,7 @@ impl Zones {
                 }
                 // Those that are open have their space.
                 host_full = Some(error.into());
-                floor = u32::MAX;
+                floor = Floor::All;
                 continue;
             }
             let Err(error) = self.write_header(media, &opened) else {
@@ -501,7 +433,7 @@ impl Zones {
         let mut table = self.lock();
         let stream = writer.stream;
         let has_failed = |zone: ZoneId| {
-            let entry = table.entries.get(zone.0 as usize);
+            let entry = table.entries.get(zone);
             entry.is_some_and(|entry| entry.failure.is_some())
         };
         let goes_on = !writer.is_full() && !self.pairs.both(writer.zone).any(has_failed);
@@ -509,7 +441,7 @@ impl Zones {
             *out = out.saturating_sub(1);
         }
         let clock = table.write_clock;
-        if let Some(entry) = table.entries.get(writer.zone.0 as usize) {
+        if let Some(entry) = table.entries.get(writer.zone) {
             let place = entry.write_pointer;
             let written = writer.write_pointer.saturating_sub(place);
             let filled = std::mem::take(&mut writer.filled);
@@ -520,7 +452,7 @@ impl Zones {
             }
         }
         for zone in self.pairs.both(writer.zone) {
-            if let Some(entry) = table.entries.get_mut(zone.0 as usize) {
+            if let Some(entry) = table.entries.get_mut(zone) {
                 let written = writer.write_pointer.saturating_sub(entry.write_pointer);
                 entry.write_pointer = writer.write_pointer;
                 entry.last_write = clock.saturating_add(written.into());
@@ -569,7 +501,7 @@ impl Zones {
     /// Answers false where there is no slot for it; the caller finishes the zone then.
     pub(crate) fn resume(&self, zone: ZoneId, write_pointer: u32, last_summary: u32) -> bool {
         let mut table = self.lock();
-        let Some(entry) = table.entries.get(zone.0 as usize).copied() else {
+        let Some(entry) = table.entries.get(zone).copied() else {
             return false;
         };
         let Some(stream) = Stream::of(entry.role, entry.lifetime) else {
@@ -579,13 +511,13 @@ impl Zones {
         let mut lives = Lives::default();
         lives.add(entry.life, write_pointer.into());
         let partner = self.pairs.partner(zone);
-        let partner = partner.and_then(|zone| table.entries.get(zone.0 as usize));
+        let partner = partner.and_then(|zone| table.entries.get(zone));
         let capacity = partner.map_or(u32::MAX, |e| e.capacity).min(entry.capacity);
         if !table.may_open(stream, &self.budget) || write_pointer >= capacity {
             return false;
         }
         for zone in self.pairs.both(zone) {
-            if let Some(entry) = table.entries.get_mut(zone.0 as usize) {
+            if let Some(entry) = table.entries.get_mut(zone) {
                 entry.open = true;
                 entry.write_pointer = write_pointer;
             }
@@ -620,9 +552,9 @@ impl Zones {
         self.retire(&mut table);
         self.rank(&mut table);
         debug_assert!(self.ranks_agree(&mut table), "a change touched no zone");
-        let zones = table.entries.iter().zip(&self.valid);
+        let zones = table.entries.iter();
         let entries: Vec<ZitEntry> = zones
-            .map(|(e, valid)| e.to_zit(valid.load(Ordering::Relaxed)))
+            .map(|(zone, entry)| entry.to_zit(self.valid(zone)))
             .collect();
         let dead = table.ranks.dead_and_stuck();
         let mut resets: Vec<ZoneId> = dead.filter(|zone| self.can_go(&table, *zone)).collect();
@@ -637,8 +569,8 @@ impl Zones {
 
     /// Whether a checkpoint can free a zone, with its partner if it has one.
     fn can_go(&self, table: &Table, zone: ZoneId) -> bool {
-        let entry = table.entries.get(zone.0 as usize);
-        entry.is_some_and(|entry| entry.is_dead(self.grains(zone)))
+        let entry = table.entries.get(zone);
+        entry.is_some_and(|entry| entry.is_dead(self.valid(zone)))
             && !self.pairs.is_second(zone)
             && !self.pins.is_filled(zone)
     }
@@ -646,7 +578,7 @@ impl Zones {
     /// A replayed record refers to a zone: it holds data, whatever is known of it.
     pub(crate) fn adopt(&self, zone: ZoneId) {
         let mut table = self.lock();
-        if let Some(entry) = table.entries.get_mut(zone.0 as usize)
+        if let Some(entry) = table.entries.get_mut(zone)
             && entry.role != Role::Data
         {
             let counted = entry.role == Role::Free && !entry.used;
@@ -659,22 +591,15 @@ impl Zones {
     /// One zone as of now.
     pub(crate) fn entry(&self, zone: ZoneId) -> Option<ZitEntry> {
         let table = self.lock();
-        table
-            .entries
-            .get(zone.0 as usize)
-            .map(|e| e.to_zit(self.grains(zone)))
+        table.entries.get(zone).map(|e| e.to_zit(self.valid(zone)))
     }
 
     /// Whether a zone that a cut found dead may be reset: still unused by readers and by writers.
     pub(crate) fn may_reset(&self, zone: ZoneId) -> bool {
         !self.pins.is_filled(zone)
             && !self.pins.is_read(zone)
-            && self.valid(zone) == 0
-            && self
-                .lock()
-                .entries
-                .get(zone.0 as usize)
-                .is_some_and(|e| !e.open)
+            && self.valid(zone) == Grains::ZERO
+            && self.lock().entries.get(zone).is_some_and(|e| !e.open)
     }
 
     /// Zones of a part that the next checkpoint frees, if nothing goes wrong and nobody reads them.
@@ -691,18 +616,20 @@ impl Zones {
     /// All zones, for people and for those who look for failed ones.
     pub(crate) fn status(&self) -> Vec<ZoneStatus> {
         let table = self.lock();
-        (0..table.entries.len() as u32)
-            .filter_map(|i| self.status_in(&table, ZoneId(i)))
+        table
+            .entries
+            .zones()
+            .filter_map(|zone| self.status_in(&table, zone))
             .collect()
     }
 
     pub(super) fn status_in(&self, table: &Table, zone: ZoneId) -> Option<ZoneStatus> {
-        let entry = table.entries.get(zone.0 as usize)?;
+        let entry = table.entries.get(zone)?;
         let partner = self.pairs.partner(zone);
-        let other = partner.and_then(|zone| table.entries.get(zone.0 as usize));
+        let other = partner.and_then(|zone| table.entries.get(zone));
         Some(ZoneStatus {
             zone,
-            entry: entry.to_zit(self.grains(zone)),
+            entry: entry.to_zit(self.valid(zone)),
             capacity: entry.capacity,
             open: entry.open,
             failure: entry.failure,
@@ -712,20 +639,8 @@ impl Zones {
     }
 }
 
-/// Grains referenced in all zones: of file data, and of metadata with all its copies.
-fn live_grains(found: &[Found], copies: u32) -> (u64, u64) {
-    let (mut data, mut metadata) = (0, 0);
-    for f in found {
-        match f.entry.role {
-            Role::Metadata => metadata += f.entry.grains() * u64::from(copies),
-            _ => data += f.entry.grains(),
-        }
-    }
-    (data, metadata)
-}
-
 impl Entry {
-    fn to_zit(self, grains: u64) -> ZitEntry {
+    fn to_zit(self, grains: Grains) -> ZitEntry {
         let entry = ZitEntry {
             role: self.role,
             lifetime: self.lifetime,

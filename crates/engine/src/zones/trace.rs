@@ -252,10 +252,10 @@ impl Filled {
 impl Zones {
     /// Tells that a zone is cleaned.
     pub(crate) fn tell_victim(&self, zone: ZoneId, why: VictimReason, awaited: bool) {
-        let (valid_blocks, dead_zones) = (self.valid(zone), self.all_dead_zones());
+        let (valid_blocks, dead_zones) = (self.valid_blocks(zone), self.all_dead_zones());
         let event = {
             let table = self.lock();
-            let Some(entry) = table.entries.get(zone.0 as usize) else {
+            let Some(entry) = table.entries.get(zone) else {
                 return;
             };
             ZoneEvent::Victim {

@@ -15,8 +15,6 @@ const COPY_BYTES_MAX: u64 = 1 << 30;
 const WRITE_CACHE: u32 = 1 << 0;
 /// A writer who may not keep setuid.
 const WRITE_KILL_SUIDGID: u32 = 1 << 2;
-/// fdatasync.
-const FSYNC_FDATASYNC: u32 = 1 << 0;
 
 impl Adapter {
     pub(super) fn open(&self, call: &mut Call<'_>) -> Answer {
@@ -82,11 +80,10 @@ impl Adapter {
         done(self.door.run("release", |vfs| vfs.release(node, file)))
     }
 
-    /// Of files and of directories, which have no handles here. Answered by another thread.
+    /// Of files and of directories, which have no handles here. Whether it is fdatasync, which the request says too, makes no
+    /// difference. Answered by another thread.
     pub(super) fn fsync(&self, call: &Call<'_>, transport: &dyn Transport) -> Result<(), Errno> {
-        let mut fields = call.fields();
-        let (node, file) = (node(call), Handle(fields.u64()?));
-        let data_only = fields.u32()? & FSYNC_FDATASYNC != 0;
+        let (node, file) = (node(call), Handle(call.fields().u64()?));
         let of_directory = call.header.opcode == opcode::FSYNCDIR;
         let (door, later) = (self.door.clone(), transport.later());
         self.syncs.run(move || {
@@ -96,9 +93,7 @@ impl Adapter {
                     timer.time(|| vfs.fsyncdir(node, Handle::NONE))
                 })
             } else {
-                door.run("fsync", |vfs| {
-                    timer.time(|| vfs.fsync(node, file, data_only))
-                })
+                door.run("fsync", |vfs| timer.time(|| vfs.fsync(node, file)))
             };
             later.answer(synced.map(|()| Vec::new()));
         });

@@ -174,7 +174,7 @@ pub fn value(bytes: &[u8]) {
     match &extent {
         Extent::Compressed(bytes) => drop(packed::decompress(bytes)),
         Extent::Packed(piece) => {
-            assert!((1..=2).contains(&piece.span()) && piece.grains() <= 256);
+            assert!((1..=2).contains(&piece.span()) && piece.grains().0 <= 256);
             let _ = piece.content(bytes);
         }
         _ => {}

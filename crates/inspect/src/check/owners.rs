@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use persimmon_format::envelope::Kind;
 use persimmon_format::extent::Extent;
-use persimmon_format::packed::{BLOCK_GRAINS, Packed};
+use persimmon_format::packed::{BLOCK_GRAINS, Grains, Packed};
 use persimmon_format::{Addr, Key, KeyKind};
 
 use crate::finding::{Findings, MAT_ENTRY, MAT_SHARED};
@@ -13,10 +13,10 @@ use persimmon_format::table::Role;
 
 /// What the checkpoint's tree uses, counted to be compared with what its tables claim.
 pub(crate) struct Usage {
-    /// Owned grains by zone.
-    pub grains: Vec<u64>,
+    /// What is owned of each zone.
+    pub owned: Vec<Grains>,
     /// Those of metadata among them.
-    metadata: Vec<u64>,
+    metadata: Vec<Grains>,
     pub inodes: u64,
     pub reserved: u64,
 }
@@ -24,8 +24,8 @@ pub(crate) struct Usage {
 impl Usage {
     pub(crate) fn new(inspector: &Inspector<'_>) -> Usage {
         Usage {
-            grains: vec![0; inspector.zones.len()],
-            metadata: vec![0; inspector.zones.len()],
+            owned: vec![Grains::ZERO; inspector.zones.len()],
+            metadata: vec![Grains::ZERO; inspector.zones.len()],
             inodes: 0,
             reserved: 0,
         }
@@ -58,17 +58,17 @@ impl Usage {
 
     /// Counts data anew: as of a later record.
     pub(crate) fn forget_data(&mut self) {
-        self.grains.clone_from(&self.metadata);
+        self.owned.clone_from(&self.metadata);
     }
 
-    fn add(&mut self, addr: Addr, grains: u64) {
-        if let Some(count) = self.grains.get_mut(addr.zone().0 as usize) {
+    fn add(&mut self, addr: Addr, grains: Grains) {
+        if let Some(count) = self.owned.get_mut(addr.zone().0 as usize) {
             *count += grains;
         }
     }
 
     pub(crate) fn data_blocks(&self) -> u64 {
-        self.grains.iter().sum::<u64>().div_ceil(BLOCK_GRAINS)
+        self.owned.iter().copied().sum::<Grains>().blocks()
     }
 }
 
@@ -112,7 +112,7 @@ impl Owners {
     pub(crate) fn claim_piece(&mut self, piece: &Packed) -> u64 {
         let start = u64::from(piece.grain);
         let mut taken = 0;
-        for grain in start..start + piece.grains() {
+        for grain in start..start + piece.grains().0 {
             let block = piece.addr.offset((grain / BLOCK_GRAINS) as u32);
             let grain = grain % BLOCK_GRAINS;
             if !self.packed.contains_key(&block) && self.has(block) {
@@ -175,9 +175,10 @@ impl Owners {
                 let detail = format!("page ids end at {}", checkpoint.footer.page_limit);
                 findings.add(&MAT_ENTRY, &place, detail);
             }
-            usage.add(addr, blocks * BLOCK_GRAINS);
+            let grains = Grains::of_blocks(blocks);
+            usage.add(addr, grains);
             if let Some(count) = usage.metadata.get_mut(addr.zone().0 as usize) {
-                *count += blocks * BLOCK_GRAINS;
+                *count += grains;
             }
             let taken = self.claim(addr, blocks);
             if taken > 0 {

@@ -2,7 +2,7 @@
 
 use persimmon_device::ZoneState;
 use persimmon_format::ZoneId;
-use persimmon_format::packed::BLOCK_GRAINS;
+use persimmon_format::packed::{BLOCK_GRAINS, Grains};
 use persimmon_format::table::{Role, ZitEntry};
 
 use super::owners::{Owners, Usage};
@@ -30,10 +30,10 @@ pub(crate) fn check(
         let index = zone.0 as usize;
         let place = format!("zone {zone}");
         let entry = checkpoint.zit.get(index).copied().unwrap_or_default();
-        let counted = usage.grains.get(index).copied().unwrap_or(0);
+        let counted = usage.owned.get(index).copied().unwrap_or_default();
         // Of a pair the second is used as the first is.
         let first = inspector.media.first(zone).0 as usize;
-        let used = counted > 0 || owners.uses(first);
+        let used = counted > Grains::ZERO || owners.uses(first);
         let paired = inspector.media.partner(zone).is_some();
         if used && info.state.is_dead() {
             let rule = match info.state {
@@ -94,8 +94,8 @@ pub(crate) fn check(
     }
 }
 
-/// So many grains, in blocks.
-fn blocks_text(grains: u64) -> String {
+/// In blocks, for people.
+fn blocks_text(Grains(grains): Grains) -> String {
     let (blocks, rest) = (grains / BLOCK_GRAINS, grains % BLOCK_GRAINS);
     match rest {
         0 => blocks.to_string(),
@@ -108,7 +108,7 @@ fn check_header(
     zone: ZoneId,
     entry: &ZitEntry,
     header: &ZoneHeaderFields,
-    counted: u64,
+    counted: Grains,
     findings: &mut Findings,
 ) {
     let place = format!("zone {zone}");
@@ -129,11 +129,11 @@ fn check_header(
         let written = inspector.media.written(zone);
         // Without valid blocks the zone may have been reset since, and its old header come back. Data may have been
         // on its way at the checkpoint, and not have arrived; what the tree has of it is missed as an extent.
-        if written < entry.write_pointer && counted > 0 && entry.role != Role::Data {
+        if written < entry.write_pointer && counted > Grains::ZERO && entry.role != Role::Data {
             let detail = format!("{} blocks of {}", written, entry.write_pointer);
             findings.add(&ZIT_WRITE_POINTER, place, detail);
         }
-    } else if counted > 0 {
+    } else if counted > Grains::ZERO {
         // Without valid blocks the zone may have been reset and used again since.
         let detail = format!(
             "sequence {} in its entry, {} in its header",

@@ -134,7 +134,7 @@ fn deliver(vfs: &Vfs, mail: u64, bytes: &[u8], sync: bool) -> Outcome<()> {
     let (attr, handle) = vfs.create(&Caller::root(), ROOT, &name(mail), 0o644, READ_WRITE)?;
     vfs.write(attr.ino, handle, 0, bytes, WriteFlags::default())?;
     if sync {
-        vfs.fsync(attr.ino, handle, false)?;
+        vfs.fsync(attr.ino, handle)?;
     }
     vfs.release(attr.ino, handle)?;
     vfs.forget(attr.ino);
@@ -194,7 +194,7 @@ impl Server<'_> {
         let bytes = self.noise.bytes(len as usize);
         self.vfs
             .write(ino, handle, size, bytes, WriteFlags::default())?;
-        self.vfs.fsync(ino, handle, false)?;
+        self.vfs.fsync(ino, handle)?;
         Ok(())
     }
 }

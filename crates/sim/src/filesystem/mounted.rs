@@ -198,10 +198,10 @@ impl Mounted {
                 let ino = self.resolve(path)?;
                 self.vfs.removexattr(ino, name.as_bytes())
             }
-            Op::Fsync { path, data_only } => {
+            Op::Fsync { path, .. } => {
                 let ino = self.resolve(path)?;
                 let handle = self.vfs.open(ino, reading())?;
-                let synced = self.vfs.fsync(ino, handle, *data_only);
+                let synced = self.vfs.fsync(ino, handle);
                 self.vfs.release(ino, handle)?;
                 synced
             }

@@ -410,7 +410,7 @@ impl Subject {
         if self.rng.random_ratio(1, 16) {
             let room = self.room()?;
             let ino = self.twin.files[at].ino;
-            sure(self.vfs.fsync(ino, Handle::NONE, false), "fsync", room)?;
+            sure(self.vfs.fsync(ino, Handle::NONE), "fsync", room)?;
         }
         Ok(true)
     }

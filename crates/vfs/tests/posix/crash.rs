@@ -187,7 +187,7 @@ fn a_synced_file_is_there_with_its_name() {
                 let data = vec![i; 3000 * usize::from(i)];
                 fs.vfs
                     .write(file.ino, handle, 0, &data, WriteFlags::default())?;
-                fs.vfs.fsync(file.ino, handle, i % 2 == 0)?;
+                fs.vfs.fsync(file.ino, handle)?;
                 synced.push(i);
             }
             Ok(())
@@ -242,7 +242,7 @@ fn open_files_without_a_name_are_freed_at_the_next_mount() {
             let data = [4; 100_000];
             fs.vfs
                 .write(tmp.0.ino, tmp.1, 0, &data, WriteFlags::default())?;
-            fs.vfs.fsync(tmp.0.ino, tmp.1, false)
+            fs.vfs.fsync(tmp.0.ino, tmp.1)
         },
         |fs, ()| {
             assert_eq!(fs.vfs.volume().orphans().unwrap(), []);

@@ -307,7 +307,7 @@ fn file_rows() -> Vec<Row> {
         };
         "fsync" EBADF "a handle of another file" |fs| {
             let handle = fs.vfs.open(fs.ino("f"), READ_WRITE)?;
-            fs.vfs.fsync(fs.ino("g"), handle, false)
+            fs.vfs.fsync(fs.ino("g"), handle)
         };
         "fallocate" EINVAL "no length"
             |fs| fs.vfs.fallocate(fs.ino("f"), Handle::NONE, 0, 0, Allocate::Punch);

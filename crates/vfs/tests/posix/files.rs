@@ -181,8 +181,7 @@ fn fsync_and_synchronous_handles_succeed() {
         fs.vfs
             .write(ino, handle, 0, b"more", WriteFlags::default())
             .unwrap();
-        fs.vfs.fsync(ino, handle, true).unwrap();
-        fs.vfs.fsync(ino, handle, false).unwrap();
+        fs.vfs.fsync(ino, handle).unwrap();
         fs.vfs.flush(ino, handle, LockOwner(1)).unwrap();
         fs.vfs.release(ino, handle).unwrap();
     }

@@ -139,7 +139,7 @@ fn it_is_as_durable_as_what_else_is_in_the_history() {
     let fs = Fixture::default();
     let ino = fs.file("f", b"x");
     tell(&fs, ino, "long");
-    fs.vfs.fsync(ino, Handle::NONE, false).unwrap();
+    fs.vfs.fsync(ino, Handle::NONE).unwrap();
     let fs = fs.after_power_cut(1);
     assert_eq!(told(&fs, fs.ino("f")).as_deref(), Some("long"));
 }

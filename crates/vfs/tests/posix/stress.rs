@@ -69,7 +69,7 @@ fn step(fs: &Fixture, dir: Ino, name: &str, files: &mut Files, random: &mut Rand
                 content[offset..offset + data.len()].copy_from_slice(&data);
             }
             if random.below(20) == 0 {
-                fs.vfs.fsync(attr.ino, handle, true).unwrap();
+                fs.vfs.fsync(attr.ino, handle).unwrap();
             }
             fs.vfs.release(attr.ino, handle).unwrap();
         }

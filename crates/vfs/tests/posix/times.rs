@@ -43,7 +43,7 @@ fn operations_mark_modification_and_change() {
             fs.vfs.removexattr(ino, b"user.a").unwrap();
         }),
         ("fsync", false, false, &|| {
-            fs.vfs.fsync(ino, Handle::NONE, false).unwrap();
+            fs.vfs.fsync(ino, Handle::NONE).unwrap();
         }),
         ("lookup", false, false, &|| {
             fs.at("f");

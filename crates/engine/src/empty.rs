@@ -1,0 +1,118 @@
+//! A volume with nothing in it yet: an empty tree, tables without entries, a log without a zone. Making a volume begins with it, and so
+//! does writing the metadata of an old one anew. Nothing is on the device before the first checkpoint.
+
+use std::sync::Arc;
+
+use persimmon_device::{ZoneInfo, ZonedDevice};
+use persimmon_format::inode::FIRST_INO;
+use persimmon_format::log::LogState;
+use persimmon_format::table::ZitEntry;
+use persimmon_format::{Addr, Lsn};
+
+use crate::Volume;
+use crate::checkpoint::CheckpointState;
+use crate::error::Result;
+use crate::log::writer::LogStart;
+use crate::media::Media;
+use crate::meta::{Meta, PageCache, mat::Mat, tree};
+use crate::options::{Barrier, Options};
+use crate::rebuild::RebuildStart;
+use crate::volume::Parts;
+use crate::zones::budget::ZoneCapacities;
+use crate::zones::table::Found;
+use crate::zones::{Budget, Zones};
+
+/// A device that a volume is to begin on.
+pub(crate) struct Ground {
+    pub(crate) media: Media,
+    pub(crate) report: Vec<ZoneInfo>,
+    pub(crate) capacities: ZoneCapacities,
+    /// What it allows.
+    pub(crate) budget: Budget,
+}
+
+impl Ground {
+    /// Looks at a device, which has to carry a volume of so many copies.
+    pub(crate) fn of(
+        device: Arc<dyn ZonedDevice>,
+        reserve_basis_points: u32,
+        copies: u32,
+        options: &Options,
+    ) -> Result<Ground> {
+        let media = Media::new(device, Barrier::Auto);
+        let report = media.report_all()?;
+        let geometry = media.geometry();
+        let capacities = ZoneCapacities::of(geometry, &report);
+        let budget = Budget::new(geometry, capacities, reserve_basis_points, copies, options)?;
+        Ok(Ground {
+            media,
+            report,
+            capacities,
+            budget,
+        })
+    }
+
+    /// A volume in zones as they were `found`, whose numbers go on from `start`.
+    pub(crate) fn begin(self, found: &[Found], start: RebuildStart, options: Options) -> Volume {
+        let zones = Zones::new(
+            self.budget,
+            start.identity.clone(),
+            &self.media,
+            found,
+            start.next_zone_sequence,
+            start.write_clock,
+        );
+        let mut cache = PageCache::new();
+        let root = tree::create(&mut cache);
+        let zit_chunks = found.len().div_ceil(ZitEntry::PER_CHUNK);
+        Volume::assemble(Parts {
+            media: self.media,
+            identity: start.identity,
+            options,
+            meta: Meta {
+                cache,
+                root,
+                mat: Mat::new(Vec::new(), Vec::new()),
+                next_ino: FIRST_INO,
+                inodes: 0,
+                reserved_blocks: 0,
+                riding: Default::default(),
+            },
+            zones,
+            start: log_start(
+                start.last_lsn,
+                start.log_sequence,
+                start.epoch,
+                start.footer,
+            ),
+            checkpoint: CheckpointState {
+                number: start.checkpoint,
+                written_zit: vec![ZitEntry::default(); found.len()],
+                zit_chunks: vec![Addr::ZERO; zit_chunks],
+                cold: Default::default(),
+                leaving: Default::default(),
+                write_clock: 0,
+                footer: None,
+            },
+            reserve_basis_points: start.reserve_basis_points,
+        })
+    }
+}
+
+/// A log that takes its first zone with the first block, which has this number.
+fn log_start(last_lsn: Lsn, sequence: u64, epoch: u32, footer: Addr) -> LogStart {
+    LogStart {
+        state: LogState {
+            epoch,
+            resume_after: last_lsn,
+            durable: last_lsn,
+            footer,
+        },
+        next_lsn: last_lsn.next(),
+        head: None,
+        chain: Vec::new(),
+        replay_sequence: sequence,
+        told: last_lsn,
+        has_bad_blocks: false,
+    }
+}

@@ -1,0 +1,163 @@
+//! Free zones: how many there are, and how zones are taken into use and given back.
+
+use persimmon_device::ZoneId;
+use persimmon_format::packed::Grains;
+use persimmon_format::table::Role;
+use persimmon_format::zone_header::ZoneHeader;
+
+use super::budget::Budget;
+use super::entries::Entry;
+use super::layout::Part;
+use super::table::{Table, Zones};
+use crate::pairs::Pairs;
+
+impl Zones {
+    /// Zones that are free for a part.
+    pub(crate) fn free_zones(&self, part: Part) -> u32 {
+        self.budget.layout.get(&self.lock().free_zones, part)
+    }
+
+    /// Blocks that free zones of a part have, and those that are written to.
+    pub(crate) fn free_blocks(&self, part: Part) -> u64 {
+        let table = self.lock();
+        let zones = u64::from(self.budget.layout.get(&table.free_zones, part));
+        let free = zones * self.budget.zone_blocks(part);
+        let begun = u64::from(table.metadata_blocks_left);
+        match part {
+            _ if !self.budget.layout.is_split() => free + begun + table.unwritten_blocks(),
+            Part::Metadata => free + begun,
+            Part::Data => free + table.unwritten_blocks(),
+        }
+    }
+
+    /// Free zones in all.
+    pub(crate) fn all_free_zones(&self) -> u32 {
+        self.lock().free_zones.total()
+    }
+
+    /// Zones that are free but for what is in them: they can be used when they are reset.
+    pub(crate) fn nobodys(&self) -> Vec<ZoneId> {
+        let table = self.lock();
+        let zones = table.entries.iter();
+        zones
+            .filter(|(_, e)| e.role == Role::Free && e.used && e.failure.is_none())
+            .map(|(zone, _)| zone)
+            .collect()
+    }
+
+    /// Data zones with something in them whose sequence is not known: their headers could not be read
+    /// when records told that they are in use.
+    pub(crate) fn unknown(&self) -> Vec<ZoneId> {
+        let table = self.lock();
+        let zones = table.entries.iter();
+        let unknown = zones.filter(|(_, e)| e.role == Role::Data && e.sequence == 0);
+        unknown
+            .map(|(zone, _)| zone)
+            .filter(|zone| self.valid.of(*zone) > Grains::ZERO)
+            .collect()
+    }
+
+    /// The header of such a zone was read after all.
+    pub(crate) fn know(&self, header: &ZoneHeader) {
+        let mut table = self.lock();
+        table.next_sequence = table.next_sequence.max(header.sequence.saturating_add(1));
+        if let Some(entry) = table.entries.get_mut(header.zone) {
+            entry.sequence = header.sequence;
+            entry.lifetime = header.lifetime;
+        }
+    }
+}
+
+impl Table {
+    /// Free zones for a role.
+    pub(super) fn free_for(&self, role: Role, budget: &Budget) -> u32 {
+        budget.layout.get(&self.free_zones, Part::of(role))
+    }
+
+    /// The count of free zones that a zone belongs to.
+    pub(super) fn free_zones_mut(&mut self, zone: ZoneId, budget: &Budget) -> &mut u32 {
+        let layout = &budget.layout;
+        layout.get_mut(&mut self.free_zones, layout.part_of(zone))
+    }
+
+    /// Takes a free zone into use, with its partner if it is to have one. Returns its sequence and
+    /// the blocks that fit.
+    pub(super) fn claim(
+        &mut self,
+        (zone, partner): (ZoneId, Option<ZoneId>),
+        role: Role,
+        lifetime: u8,
+        budget: &Budget,
+        pairs: &Pairs,
+    ) -> (u64, u32) {
+        let sequence = self.next_sequence;
+        self.next_sequence = self.next_sequence.saturating_add(1);
+        let clock = self.write_clock;
+        let mut capacity = u32::MAX;
+        for zone in std::iter::once(zone).chain(partner) {
+            *self.free_zones_mut(zone, budget) -= 1;
+            self.log_zones += u32::from(role == Role::Log);
+            let Some(entry) = self.entries.get_mut(zone) else {
+                continue;
+            };
+            entry.role = role;
+            entry.lifetime = lifetime;
+            entry.sequence = sequence;
+            entry.write_pointer = 1;
+            entry.last_write = clock;
+            entry.used = true;
+            entry.open = true;
+            entry.keeps_space = None;
+            capacity = capacity.min(entry.capacity);
+        }
+        if let Some(partner) = partner {
+            pairs.join(zone, partner);
+        }
+        (sequence, capacity)
+    }
+
+    /// A zone is to be reset; false if it is already, or there is no such zone.
+    pub(super) fn begin_reset(&mut self, zone: ZoneId, budget: &Budget) -> bool {
+        let entry = self.entries.get_mut(zone);
+        let begins = entry.is_some_and(|entry| !std::mem::replace(&mut entry.in_reset, true));
+        let layout = &budget.layout;
+        *layout.get_mut(&mut self.in_reset, layout.part_of(zone)) += u32::from(begins);
+        begins
+    }
+
+    /// The host keeps the space of a zone from now on.
+    pub(super) fn keep_space(&mut self, zone: ZoneId) {
+        self.resets_kept = self.resets_kept.saturating_add(1);
+        let since = self.resets_kept;
+        if let Some(entry) = self.entries.get_mut(zone) {
+            entry.keeps_space = Some(since);
+        }
+    }
+
+    /// Its reset is over.
+    pub(super) fn end_reset(&mut self, zone: ZoneId, budget: &Budget) {
+        let entry = self.entries.get_mut(zone);
+        let ends = entry.is_some_and(|entry| std::mem::take(&mut entry.in_reset));
+        let layout = &budget.layout;
+        *layout.get_mut(&mut self.in_reset, layout.part_of(zone)) -= u32::from(ends);
+    }
+
+    /// A zone is free. Where it was claimed and nothing was written to it, it was not reset.
+    pub(super) fn mark_free(&mut self, zone: ZoneId, budget: &Budget, was_reset: bool) {
+        self.end_reset(zone, budget);
+        let Some(entry) = self.entries.get_mut(zone) else {
+            return;
+        };
+        let counted = entry.role == Role::Free && !entry.used;
+        let was_log = entry.role == Role::Log;
+        *entry = Entry {
+            capacity: entry.capacity,
+            resets: entry.resets.saturating_add(was_reset.into()),
+            last_write: entry.last_write,
+            keeps_space: entry.keeps_space,
+            ..Entry::default()
+        };
+        *self.free_zones_mut(zone, budget) += u32::from(!counted);
+        self.log_zones -= u32::from(was_log);
+    }
+}
