@@ -91,6 +91,12 @@ impl Mounted {
         })
     }
 
+    /// Reads all of what a path leads to, whatever it is.
+    pub(crate) fn read_all(&self, path: &str) -> Result<(), Error> {
+        let ino = self.resolve(path)?;
+        self.node(ino).map(drop)
+    }
+
     /// The volume below the names.
     #[must_use]
     pub fn volume(&self) -> Arc<persimmon_engine::Volume> {

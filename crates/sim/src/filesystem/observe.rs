@@ -61,7 +61,7 @@ impl Mounted {
         self.node(ino).map_err(|error| format!("{path}: {error}"))
     }
 
-    fn node(&self, ino: Ino) -> Result<ObservedNode, Error> {
+    pub(super) fn node(&self, ino: Ino) -> Result<ObservedNode, Error> {
         let attr = self.vfs.getattr(ino)?;
         let mut lost = BTreeSet::new();
         let kind = match attr.kind() {

@@ -44,6 +44,10 @@ pub(super) struct Client {
     pub shared: Arc<Shared>,
     /// Where all of them draw stamps.
     pub stamps: Arc<AtomicU64>,
+    /// When the last sync of any of them began that has returned.
+    pub synced: Arc<AtomicU64>,
+    /// When its last operation had returned.
+    pub last_ended: u64,
 }
 
 /// What became of an operation.
@@ -65,18 +69,21 @@ impl Client {
                 return Ok(false);
             }
         }
-        match self.compare() {
+        match self.mounted.observe() {
             Err(_) if self.device.has_failed() => Ok(false),
-            compared => compared.map(|()| true),
+            found => compare_exactly(&found?, self.model.now()).map(|()| true),
         }
-    }
-
-    fn compare(&mut self) -> Result<(), String> {
-        compare_exactly(&self.mounted.observe()?, self.model.now())
     }
 
     /// Answers whether it goes on.
     fn step(&mut self) -> Result<bool, String> {
+        // Another's sync that began since then took along all there was.
+        let synced = self.synced.load(Ordering::SeqCst);
+        if synced > self.last_ended {
+            self.begin();
+            let what = "synced by another".to_owned();
+            self.end(synced, Some(Op::Sync), what, true);
+        }
         let op = loop {
             // The others go on.
             match self.generator.next_op(&self.model) {
@@ -84,38 +91,56 @@ impl Client {
                 op => break op,
             }
         };
-        self.shared.begun.fetch_add(1, Ordering::SeqCst);
-        let began = self.stamps.fetch_add(1, Ordering::SeqCst);
+        let began = self.begin();
         let outcome = self.one(&op, began * TICK_NANOSECONDS);
-        let outcome = outcome.map_err(|why| format!("{op}: {why}"))?;
+        let what = op.to_string();
+        match outcome.map_err(|why| format!("{what}: {why}"))? {
+            Outcome::Succeeded(op) => {
+                if op == Op::Sync {
+                    self.synced.fetch_max(began, Ordering::SeqCst);
+                }
+                self.end(began, Some(op), what, true);
+            }
+            Outcome::Refused => self.end(began, None, what, true),
+            Outcome::Broken => {
+                self.end(began, None, what, false);
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    fn begin(&self) -> u64 {
+        self.shared.begun.fetch_add(1, Ordering::SeqCst);
+        self.stamps.fetch_add(1, Ordering::SeqCst)
+    }
+
+    /// An operation returned; `done` is what of it was carried out. The model has seen it.
+    fn end(&mut self, began: u64, done: Option<Op>, what: String, whole: bool) {
         let ended = self.stamps.fetch_add(1, Ordering::SeqCst);
         let during = self.model.numbered();
-        let mut acknowledged = false;
-        if let Outcome::Succeeded(op) = &outcome {
-            acknowledged = acknowledges(op);
+        if let Some(op) = &done {
             self.model.acknowledge(op);
         }
         self.shared.history().done.push(Done {
-            what: op.to_string(),
+            what,
             began,
             ended,
-            whole: !matches!(outcome, Outcome::Broken),
-            acknowledged,
+            whole,
+            acknowledged: done.as_ref().is_some_and(acknowledges),
             during,
             after: self.model.numbered(),
         });
+        self.last_ended = ended;
         self.shared.ended.fetch_add(1, Ordering::SeqCst);
-        Ok(!matches!(outcome, Outcome::Broken))
     }
 
     fn one(&mut self, op: &Op, now: u64) -> Result<Outcome, String> {
         let is = match op {
             Op::Read { path } => {
-                return match self.read(path) {
-                    Err(_) if self.device.has_failed() || self.device.has_offline_zones() => {
-                        Ok(Outcome::Broken)
-                    }
-                    read => read.map(|()| Outcome::Succeeded(op.clone())),
+                return match self.read(path)? {
+                    true => Ok(Outcome::Succeeded(op.clone())),
+                    false => Ok(Outcome::Broken),
                 };
             }
             _ => self.mounted.apply(op, now),
@@ -128,7 +153,12 @@ impl Client {
             && refusal.errno == libc::ENOSPC
         {
             return match op {
-                Op::Unlink { .. } | Op::Rmdir { .. } => Err("no room to remove a name".to_owned()),
+                Op::Unlink { .. }
+                | Op::Rmdir { .. }
+                | Op::Truncate { .. }
+                | Op::Fsync { .. }
+                | Op::FsyncDir { .. }
+                | Op::Sync => Err("no room for what needs none".to_owned()),
                 Op::Write { .. } | Op::WriteOpen { .. } | Op::Copy { .. } | Op::Allocate { .. } => {
                     let _ = self.model.apply(&op, now);
                     Ok(Outcome::Broken)
@@ -163,12 +193,15 @@ impl Client {
         }
     }
 
-    fn read(&mut self, path: &str) -> Result<(), String> {
+    /// Compares a file. False where a failing device keeps it from being read.
+    fn read(&mut self, path: &str) -> Result<bool, String> {
         let Ok(node) = self.model.now().lookup(path) else {
-            return Ok(());
+            return Ok(true);
         };
-        let found = self.mounted.observe_one(path)?;
-        found.fits(self.model.now(), node)
+        match self.mounted.observe_one(path) {
+            Err(_) if self.device.has_failed() => Ok(false),
+            found => found?.fits(self.model.now(), node).map(|()| true),
+        }
     }
 }
 

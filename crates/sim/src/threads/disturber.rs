@@ -11,6 +11,23 @@ use crate::harness::Subject;
 use crate::model::{Kind, Model, Observed};
 use crate::workload::{Generator, Op};
 
+/// What others did can make an operation fail so: names that are gone, or there, or of another kind by now.
+const MAY_FAIL: [i32; 12] = [
+    libc::ENXIO,
+    libc::EPERM,
+    libc::ENOENT,
+    libc::EEXIST,
+    libc::ENOTEMPTY,
+    libc::ENOTDIR,
+    libc::EISDIR,
+    libc::EINVAL,
+    libc::ENODATA,
+    libc::ESTALE,
+    libc::ELOOP,
+    // Of a slot in which nothing could be opened.
+    libc::EBADF,
+];
+
 /// After so many operations it looks what the others have made of it.
 const LOOK_AFTER: usize = 8;
 
@@ -29,8 +46,7 @@ impl Disturber {
             let op = self.generator.next_op(&self.model);
             let errno = match &op {
                 Op::Remount => continue,
-                // It may be gone meanwhile.
-                Op::Read { path } => self.mounted.observe_one(path).err().map(|_| libc::ENOENT),
+                Op::Read { path } => self.mounted.read_all(path).err().map(|error| error.errno()),
                 _ => self
                     .mounted
                     .apply(&op, 0)
@@ -40,10 +56,9 @@ impl Disturber {
             match errno {
                 None => drop(self.model.apply(&op, 0)),
                 Some(errno) if is_of_fault(&self.device, errno) => return Ok(()),
-                Some(libc::EIO | libc::EROFS | libc::EUCLEAN) => {
-                    return Err(format!("{op}: {errno:?}"));
-                }
-                Some(_) => {}
+                Some(errno) if MAY_FAIL.contains(&errno) => {}
+                Some(libc::ENOSPC) if needs_room(&op) => {}
+                Some(_) => return Err(format!("{op}: {errno:?}")),
             }
             if number % LOOK_AFTER == 0
                 && let Ok(mut found) = self.mounted.observe()
@@ -54,6 +69,19 @@ impl Disturber {
         }
         Ok(())
     }
+}
+
+/// Whether a full volume may refuse it.
+fn needs_room(op: &Op) -> bool {
+    !matches!(
+        op,
+        Op::Unlink { .. }
+            | Op::Rmdir { .. }
+            | Op::Truncate { .. }
+            | Op::Fsync { .. }
+            | Op::FsyncDir { .. }
+            | Op::Sync
+    )
 }
 
 /// Links of what was found, which changed while it was looked at: as many as there are names.

@@ -27,6 +27,8 @@ pub struct Plan {
     pub ops: usize,
     /// Bytes of each one's files at most.
     pub bytes_max: u64,
+    /// Names of extended attributes.
+    pub xattr_names: u32,
     /// Clients besides that all change the same directory, whose results nobody knows beforehand.
     pub disturbers: usize,
     /// Threads that do what is due in the background.
@@ -70,6 +72,7 @@ impl Plan {
             mixes,
             ops: ops.max(8),
             bytes_max: of_one.bytes_max * crowded / clients as u64,
+            xattr_names: of_one.xattr_names,
             disturbers: [0, 1, 2, 3][rng.random_range(0..4)],
             chores: rng.random_range(1..=3),
             moment_one_in: rng.random_range(4..40),

@@ -35,7 +35,7 @@ struct Bursts {
 
 impl Bursts {
     fn new(seed: u64) -> Bursts {
-        let mut rng = ChaCha8Rng::seed_from_u64(seed);
+        let mut rng = ChaCha8Rng::seed_from_u64(seed ^ 0x5343_4845_4455_4c45);
         Bursts {
             change_one_in: [1, 3, 10, 40][rng.random_range(0..4)],
             hold_one_in: HELD_UP_STEPS.get(rng.random_range(0..5)).copied(),

@@ -58,10 +58,13 @@ pub(super) fn work(
 ) -> Result<Vec<Came>, String> {
     let at_work = Arc::new(AtomicUsize::new(clients.len()));
     let stamps = Arc::new(AtomicU64::new(1));
+    let synced = Arc::new(AtomicU64::new(0));
     let generator = |number: usize, mix: Mix| {
         let seed = plan.seed.wrapping_mul(SEEDS).wrapping_add(number as u64);
-        Generator::new(seed, mix, plan.bytes_max)
+        Generator::new(seed, mix, plan.bytes_max).xattrs(plan.xattr_names)
     };
+    let disturbers = (0..plan.disturbers).map(|_| shared.within("/"));
+    let disturbers: Vec<Mounted> = disturbers.collect::<Result<_, String>>()?;
     let working = clients.into_iter().zip(&plan.mixes).enumerate();
     let working = working.map(|(number, ((shared, model, mounted), mix))| {
         let mut client = Client {
@@ -72,6 +75,8 @@ pub(super) fn work(
             ops: plan.ops,
             shared,
             stamps: Arc::clone(&stamps),
+            synced: Arc::clone(&synced),
+            last_ended: 0,
         };
         let leaving = Leaving(Arc::clone(&at_work));
         thread::spawn(move || {
@@ -85,9 +90,9 @@ pub(super) fn work(
     });
     let working: Vec<Worker<Came>> = working.collect();
     let mut beside: Vec<Worker<()>> = Vec::new();
-    for number in 0..plan.disturbers {
+    for (number, mounted) in disturbers.into_iter().enumerate() {
         let mut disturber = Disturber {
-            mounted: shared.within("/")?,
+            mounted,
             device: Arc::clone(device),
             model: Model::new(Tree::new(0o755, 0)),
             generator: generator(plan.mixes.len() + number, Mix::Even),
@@ -101,7 +106,7 @@ pub(super) fn work(
     for number in 0..plan.chores {
         let (volume, device) = (shared.volume(), Arc::clone(device));
         let at_work = Arc::clone(&at_work);
-        let rng = ChaCha8Rng::seed_from_u64(plan.seed ^ (number as u64) << 48);
+        let rng = ChaCha8Rng::seed_from_u64(plan.seed ^ (number as u64 + 1) << 48);
         beside.push(thread::spawn(move || {
             chores(&volume, &device, &at_work, rng)
         }));
