@@ -43,6 +43,28 @@ fn a_large_fsync_outlives_any_one_failed_write() {
     }
 }
 
+/// On a volume that an error had made read-only a file that waited to be written was a hole to `SEEK_DATA`: who copied
+/// what could still be read got zeros. Found by clients at once on a device that takes no more writes.
+#[test]
+fn what_cannot_be_written_is_data_to_who_saves_it() {
+    let device = fresh(small());
+    let volume = open(&device);
+    let ino = create(&volume).unwrap();
+    volume.sync().unwrap();
+    let content = noise(5, 2 * BLOCK_SIZE + 88);
+    volume.write(ino, 0, &content, NOW).unwrap();
+    device.inject(Fault::for_ever(FaultTarget::Write));
+    volume.sync_file(ino).unwrap_err();
+    volume.make_read_only();
+    let mut found = vec![0; content.len()];
+    assert_eq!(volume.read(ino, 0, &mut found).unwrap(), content.len());
+    assert_eq!(found, content);
+    let end = content.len() as u64;
+    assert_eq!(volume.seek(ino, 5, Seek::Data).unwrap(), Some(5));
+    assert_eq!(volume.seek(ino, 5, Seek::Hole).unwrap(), Some(end));
+    assert_eq!(volume.seek(ino, end, Seek::Data).unwrap(), None);
+}
+
 /// A host without room for the next zone of the log broke the log until the next mount, though its
 /// own message says "free space there and try again"; and zone after zone was left on the way.
 #[test]

@@ -4,7 +4,7 @@
 use persimmon_sim::threads::{Plan, Tally, run};
 
 /// Runs of threads that a seed chooses between, and of the host's, which take their time.
-const RUNS: u64 = if cfg!(interleave) { 2_500 } else { 100 };
+const RUNS: u64 = if cfg!(interleave) { 2_000 } else { 60 };
 
 #[test]
 fn what_several_clients_did_is_one_history() {

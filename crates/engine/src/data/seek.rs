@@ -26,6 +26,12 @@ impl Volume {
         if !self.is_read_only() {
             // Staged blocks count: they are mapped first.
             self.commit_file(ino)?;
+        } else if let Some(size) = self.size_if_staged(ino) {
+            // What an error keeps from being mapped is data all the same, for who saves what can be read.
+            return Ok((offset < size).then_some(match what {
+                Seek::Data => offset,
+                Seek::Hole => size,
+            }));
         }
         let mut block = block_of(offset);
         loop {
@@ -54,5 +60,12 @@ impl Volume {
                 return Ok((what == Seek::Hole).then(|| byte(block)));
             }
         }
+    }
+
+    /// How long a file is of which something waits to be written.
+    fn size_if_staged(&self, ino: Ino) -> Option<u64> {
+        let file = self.files.get(ino)?;
+        let staged = file.lock();
+        staged.size.filter(|_| staged.busy || !staged.is_clean())
     }
 }
