@@ -184,7 +184,11 @@ fn zones_miscounted() {
     with_zit(&[322], Role::Log, |entry| entry.valid += 1);
     with_zit(&[323], Role::Data, |entry| entry.role = Role::Metadata);
     with_zit(&[323], Role::Data, |entry| entry.sequence += 1);
-    with_zit(&[324], Role::Metadata, |entry| entry.write_pointer = 250);
+    with_footer(&[324], |footer| {
+        let mut entries = footer.overrides.iter_mut().map(|(_, entry)| entry);
+        let entry = entries.find(|entry| entry.role == Role::Metadata);
+        entry.unwrap().write_pointer = 250;
+    });
     // On its way at the checkpoint, and never arrived.
     with_zit(&[], Role::Data, |entry| entry.write_pointer = 250);
 }

@@ -76,11 +76,17 @@ fn a_truncate_ends_the_older_tail_for_ever() {
     assert!(!admits(&content, &file("abc")));
 }
 
+/// All of it, as `fallocate` does.
+fn punch(content: &mut FileContent, offset: u64, length: u64) {
+    content.zero_edges(offset, length);
+    content.punch(offset, length);
+}
+
 #[test]
 fn a_punch_takes_whole_blocks_at_once_and_edges_later() {
     let mut content = file(&"x".repeat(3 * BLOCK_SIZE));
     let before = content.clone();
-    content.punch(100, 2 * BLOCK);
+    punch(&mut content, 100, 2 * BLOCK);
     assert!(admits(&content, &content.clone()));
     assert!(!admits(&content, &before));
     let mut edges_open = before.clone();
@@ -95,7 +101,7 @@ fn a_punch_takes_whole_blocks_at_once_and_edges_later() {
 #[test]
 fn zeros_written_into_a_hole_may_end_a_file() {
     for zeros_at in [
-        |content: &mut FileContent| content.punch(BLOCK + 1, 2 * BLOCK),
+        |content: &mut FileContent| punch(content, BLOCK + 1, 2 * BLOCK),
         |content: &mut FileContent| content.write(3 * BLOCK + 7, &[0; 9]),
         |content: &mut FileContent| content.write(3 * BLOCK + 7, b"x"),
     ] {
