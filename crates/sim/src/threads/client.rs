@@ -153,12 +153,7 @@ impl Client {
             && refusal.errno == libc::ENOSPC
         {
             return match op {
-                Op::Unlink { .. }
-                | Op::Rmdir { .. }
-                | Op::Truncate { .. }
-                | Op::Fsync { .. }
-                | Op::FsyncDir { .. }
-                | Op::Sync => Err("no room for what needs none".to_owned()),
+                _ if !op.needs_room() => Err("no room for what needs none".to_owned()),
                 Op::Write { .. } | Op::WriteOpen { .. } | Op::Copy { .. } | Op::Allocate { .. } => {
                     let _ = self.model.apply(&op, now);
                     Ok(Outcome::Broken)

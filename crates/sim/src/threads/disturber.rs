@@ -57,7 +57,7 @@ impl Disturber {
                 None => drop(self.model.apply(&op, 0)),
                 Some(errno) if is_of_fault(&self.device, errno) => return Ok(()),
                 Some(errno) if MAY_FAIL.contains(&errno) => {}
-                Some(libc::ENOSPC) if needs_room(&op) => {}
+                Some(libc::ENOSPC) if op.needs_room() => {}
                 Some(_) => return Err(format!("{op}: {errno:?}")),
             }
             if number % LOOK_AFTER == 0
@@ -69,19 +69,6 @@ impl Disturber {
         }
         Ok(())
     }
-}
-
-/// Whether a full volume may refuse it.
-fn needs_room(op: &Op) -> bool {
-    !matches!(
-        op,
-        Op::Unlink { .. }
-            | Op::Rmdir { .. }
-            | Op::Truncate { .. }
-            | Op::Fsync { .. }
-            | Op::FsyncDir { .. }
-            | Op::Sync
-    )
 }
 
 /// Links of what was found, which changed while it was looked at: as many as there are names.

@@ -200,6 +200,20 @@ impl Op {
 }
 
 impl Op {
+    /// Whether a full volume may refuse it: not what takes away, or makes durable what was taken.
+    #[must_use]
+    pub fn needs_room(&self) -> bool {
+        !matches!(
+            self,
+            Op::Unlink { .. }
+                | Op::Rmdir { .. }
+                | Op::Truncate { .. }
+                | Op::Fsync { .. }
+                | Op::FsyncDir { .. }
+                | Op::Sync
+        )
+    }
+
     /// The same write or copy of the first `bytes` bytes only.
     #[must_use]
     pub fn shortened(&self, bytes: u64) -> Op {
