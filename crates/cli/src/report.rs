@@ -95,6 +95,8 @@ impl Features {
             (zone_header::SPLIT, "split"),
             (zone_header::PACKED, "packed"),
             (zone_header::COMPACT, "compact"),
+            (zone_header::NAMES, "names"),
+            (zone_header::LOTS, "lots"),
         ];
         Features {
             incompatible: feature_names(identity.incompatible, &incompatible),

@@ -76,6 +76,7 @@ struct Snapshot {
     root: PageId,
     page_limit: u64,
     next_ino: u64,
+    lot_end: u64,
     inodes: u64,
     reserved_blocks: u64,
 }
@@ -197,7 +198,8 @@ impl Volume {
             zones: self.zones.cut(),
             root: meta.root,
             page_limit: meta.cache.id_limit(),
-            next_ino: meta.next_ino,
+            next_ino: meta.numbers.next(),
+            lot_end: meta.numbers.recorded(),
             inodes: meta.inodes,
             reserved_blocks: meta.reserved_blocks,
         })
@@ -333,6 +335,7 @@ impl Volume {
             root: snapshot.root,
             page_limit: snapshot.page_limit,
             next_ino: snapshot.next_ino,
+            lot_end: snapshot.lot_end,
             inodes: snapshot.inodes,
             reserved_blocks: snapshot.reserved_blocks,
             write_clock: snapshot.zones.write_clock,

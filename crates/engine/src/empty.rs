@@ -4,7 +4,6 @@
 use std::sync::Arc;
 
 use persimmon_device::{ZoneInfo, ZonedDevice};
-use persimmon_format::inode::FIRST_INO;
 use persimmon_format::log::LogState;
 use persimmon_format::table::ZitEntry;
 use persimmon_format::{Addr, Lsn};
@@ -14,7 +13,7 @@ use crate::checkpoint::CheckpointState;
 use crate::error::Result;
 use crate::log::writer::LogStart;
 use crate::media::Media;
-use crate::meta::{Meta, PageCache, mat::Mat, tree};
+use crate::meta::{Meta, PageCache, mat::Mat, numbers::Numbers, tree};
 use crate::options::{Barrier, Options};
 use crate::rebuild::RebuildStart;
 use crate::volume::Parts;
@@ -73,7 +72,7 @@ impl Ground {
                 cache,
                 root,
                 mat: Mat::new(Vec::new(), Vec::new()),
-                next_ino: FIRST_INO,
+                numbers: Numbers::from(start.next_ino),
                 inodes: 0,
                 reserved_blocks: 0,
                 riding: Default::default(),

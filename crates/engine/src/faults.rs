@@ -66,6 +66,10 @@ pub enum Fault {
     UnloggedForgotten,
     /// Replay counts what a checkpoint of the zones alone had counted.
     CountedTwice,
+    /// Recovery goes on with the inode number behind the last that is in use.
+    NumbersReused,
+    /// Inode numbers of a lot are given out before its record is durable.
+    LotNotWaitedFor,
     /// A flush acknowledges what was written while it went on.
     FlushTakesMore,
     /// Who finds somebody flushing takes that for done.
@@ -86,7 +90,7 @@ impl Fault {
     ];
 
     /// All others.
-    pub const ALL: [Fault; 30] = [
+    pub const ALL: [Fault; 32] = [
         Fault::UnsafeClassic,
         Fault::NoWritePointerCheck,
         Fault::ResetBeforeCheckpoint,
@@ -117,6 +121,8 @@ impl Fault {
         Fault::ResetBeforeZones,
         Fault::UnloggedForgotten,
         Fault::CountedTwice,
+        Fault::NumbersReused,
+        Fault::LotNotWaitedFor,
     ];
 }
 

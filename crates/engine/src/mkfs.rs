@@ -4,9 +4,11 @@
 use std::sync::Arc;
 
 use persimmon_device::{ZoneId, ZoneInfo, ZoneState, ZonedDevice};
-use persimmon_format::inode::{Inode, ROOT};
+use persimmon_format::inode::{FIRST_INO, Inode, ROOT};
 use persimmon_format::table::{Role, ZitEntry};
-use persimmon_format::zone_header::{COMPACT, MIRRORED, PACKED, SPLIT, VolumeIdentity, ZoneHeader};
+use persimmon_format::zone_header::{
+    COMPACT, MIRRORED, PACKED, REQUIRED_INCOMPATIBLE, SPLIT, VolumeIdentity, ZoneHeader,
+};
 use persimmon_format::{Addr, DeviceId, Key, Lsn};
 
 use crate::empty::Ground;
@@ -26,9 +28,10 @@ pub(crate) fn format(device: Arc<dyn ZonedDevice>, options: &FormatOptions) -> R
     let feature = |is_there, bit| if is_there { bit } else { 0 };
     let split = feature(geometry.metadata_zones > 0, SPLIT);
     let compact = feature(options.compact, COMPACT);
+    let incompatible = REQUIRED_INCOMPATIBLE | PACKED | compact | split;
     let incompatible = match copies {
-        1 => PACKED | compact | split,
-        2 => MIRRORED | PACKED | compact | split,
+        1 => incompatible,
+        2 => incompatible | MIRRORED,
         _ => {
             let why = format!("{copies} copies of the metadata: there can be 1 or 2");
             return Err(Error::Geometry(why));
@@ -85,6 +88,8 @@ pub(crate) fn format(device: Arc<dyn ZonedDevice>, options: &FormatOptions) -> R
         footer: Addr::ZERO,
         zit: Vec::new(),
         next_zone_sequence: free_sequence(media, report),
+        next_ino: FIRST_INO,
+        changes_lost: false,
         write_clock: 0,
         reserve_basis_points: reserve,
     };

@@ -43,6 +43,10 @@ pub struct RebuildStart {
     pub zit: Vec<ZitEntry>,
     /// Sequence of the next zone taken into use.
     pub next_zone_sequence: u64,
+    /// Inode numbers from this one on were never given out, as far as is known.
+    pub next_ino: u64,
+    /// Changes are lost, and with them perhaps the numbers that they gave out.
+    pub changes_lost: bool,
     /// Blocks written in the volume's life.
     pub write_clock: u64,
     /// Share held back, in 1/100 percent.
@@ -52,6 +56,7 @@ pub struct RebuildStart {
 /// Metadata in the making.
 pub struct Rebuild {
     volume: Volume,
+    changes_lost: bool,
 }
 
 impl Rebuild {
@@ -64,6 +69,7 @@ impl Rebuild {
         start: RebuildStart,
         options: Options,
     ) -> Result<Rebuild> {
+        let changes_lost = start.changes_lost;
         let (reserve, copies) = (start.reserve_basis_points, start.identity.copies());
         let ground = Ground::of(device, reserve, copies, &options)?;
         let (media, report) = (&ground.media, &ground.report);
@@ -77,7 +83,10 @@ impl Rebuild {
             }
         }
         let volume = ground.begin(&found, start, options);
-        Ok(Rebuild { volume })
+        Ok(Rebuild {
+            volume,
+            changes_lost,
+        })
     }
 
     /// Puts an item. Keys in ascending order are best.
@@ -92,7 +101,7 @@ impl Rebuild {
                 let replaced = meta.insert(&key, value);
                 if key.kind == KeyKind::INODE && !replaced {
                     meta.inodes += 1;
-                    meta.next_ino = meta.next_ino.max(key.ino.0.saturating_add(1));
+                    meta.numbers.made(key.ino);
                 }
                 if key.kind == KeyKind::EXTENT && !replaced {
                     let extent = Extent::decode(value).ok();
@@ -141,6 +150,9 @@ impl Rebuild {
     /// # Errors
     /// The device fails, or has no room. Then the volume is what it was.
     pub fn finish(self) -> Result<()> {
+        if self.changes_lost {
+            self.volume.meta_mut().numbers.leave_gap();
+        }
         self.volume.checkpoint()?;
         self.volume.close()
     }

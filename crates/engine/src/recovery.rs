@@ -35,6 +35,7 @@ use crate::log::writer::LogStart;
 use crate::log::zone::FoundZone;
 use crate::media::Media;
 use crate::meta::mat::Mat;
+use crate::meta::numbers::Numbers;
 use crate::meta::{Meta, PageCache};
 use crate::options::Options;
 use crate::volume::Parts;
@@ -274,7 +275,7 @@ fn metadata(footer: &Footer, mat: Mat) -> Meta {
         cache: PageCache::with_ids(footer.page_limit.min(mat.len()), in_use),
         root: footer.root,
         mat,
-        next_ino: footer.next_ino,
+        numbers: Numbers::of_checkpoint(footer.next_ino, footer.lot_end),
         inodes: footer.inodes,
         reserved_blocks: footer.reserved_blocks,
         riding: Default::default(),

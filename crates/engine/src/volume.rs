@@ -201,6 +201,12 @@ impl Volume {
         &self.identity
     }
 
+    /// The volume's key.
+    #[must_use]
+    pub fn key(&self) -> &VolumeKey {
+        &self.key
+    }
+
     /// Whether changes are refused, because it was opened so or because damage was found.
     #[must_use]
     pub fn is_read_only(&self) -> bool {
@@ -279,7 +285,8 @@ impl Volume {
         self.update_unbounded(data, f)
     }
 
-    /// A transaction that must not wait for a checkpoint, since checkpoints wait for it.
+    /// A transaction that must not wait for a checkpoint, since checkpoints wait for it: unless it makes inodes,
+    /// which none of those does.
     pub(crate) fn update_unbounded<R, E: From<Error>>(
         &self,
         data: Option<Arc<InFlight>>,
@@ -291,13 +298,19 @@ impl Volume {
                 let mut meta = self.meta_mut();
                 let mut tx = Transaction::new(&meta, &self.key);
                 let result = f(&mut tx);
-                let (ops, missing) = tx.into_parts();
+                let below = tx.next_ino();
+                let (mut ops, missing) = tx.into_parts();
                 match (result, missing) {
                     (Err(_), Some(page)) => page,
                     (Err(error), None) => return Err(error),
+                    (Ok(_), _) if !self.may_give_numbers(&mut meta, below, &mut ops) => {
+                        drop(meta);
+                        self.wait_for_numbers(below)?;
+                        continue;
+                    }
                     (Ok(result), _) => match self.apply(&mut meta, &ops) {
                         Ok(()) if ops.is_empty() => return Ok((result, self.log.last_lsn())),
-                        Ok(()) => return Ok((result, self.log.append(&ops, data))),
+                        Ok(()) => return Ok((result, self.append_record(&mut meta, &ops, data))),
                         Err(Error::PageMissing(page)) => page,
                         Err(error) => return Err(error.into()),
                     },
@@ -305,6 +318,45 @@ impl Volume {
             };
             misses.fetch(missing)?;
         }
+    }
+
+    /// Whether a transaction may give out inode numbers below this one. It takes the next lot of them if that
+    /// is due.
+    fn may_give_numbers(&self, meta: &mut Meta, below: u64, ops: &mut Vec<Op>) -> bool {
+        if below <= meta.numbers.next() {
+            return true;
+        }
+        let may = meta.numbers.may_give(below, self.log.durable());
+        if may && let Some(end) = meta.numbers.lot_due(below) {
+            ops.push(Op::Lot { end });
+        }
+        may
+    }
+
+    /// Waits until a lot of inode numbers is durable, taking one if need be.
+    fn wait_for_numbers(&self, below: u64) -> Result<()> {
+        let record = {
+            let mut meta = self.meta_mut();
+            if let Some(end) = meta.numbers.lot_due(below) {
+                let lot = [Op::Lot { end }];
+                self.apply(&mut meta, &lot)?;
+                self.append_record(&mut meta, &lot, None);
+            }
+            meta.numbers.record()
+        };
+        if fault(Fault::LotNotWaitedFor) {
+            return Ok(());
+        }
+        self.commit(record)
+    }
+
+    /// Appends a record that was applied.
+    fn append_record(&self, meta: &mut Meta, ops: &[Op], data: Option<Arc<InFlight>>) -> Lsn {
+        let lsn = self.log.append(ops, data);
+        if let Some(Op::Lot { .. }) = ops.last() {
+            meta.numbers.lot_is_logged(lsn);
+        }
+        lsn
     }
 
     /// Clean pages kept in memory.
@@ -537,6 +589,12 @@ impl Volume {
             self.checkpoint_if(|| self.zones.log_is_failing())?;
         }
         Ok(())
+    }
+
+    /// The number of the next inode. None had it before.
+    #[must_use]
+    pub fn next_ino(&self) -> Ino {
+        Ino(self.meta().numbers.next())
     }
 
     /// Inodes without a name, left by a crash or still open.

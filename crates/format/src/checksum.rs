@@ -1,6 +1,10 @@
 //! Checksums. File data has a plain CRC-32C per block, kept in its extent; everything else has a
 //! keyed one, so that user data can never pose as metadata (invariant I5).
+//!
+//! Names have keys of their own, see [`crate::name`]: users see what comes of those, and learn
+//! nothing of the checksums' secret from it.
 
+use siphasher::sip128::SipHasher24;
 use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_secret, xxh3_64_with_seed};
 
 /// Bytes of the volume's secret, stored in every zone header.
@@ -8,11 +12,37 @@ pub const SECRET_LEN: usize = 32;
 
 const EXPANDED_LEN: usize = 192;
 
+/// What sets the keys of names apart from each other, and from all else that may be derived.
+const NAMES_LABEL: &[u8] = b"persimmon: hashes of names";
+const COOKIES_LABEL: &[u8] = b"persimmon: readdir cookies";
+
+/// A key of SipHash.
+#[derive(Clone, Copy)]
+pub(crate) struct SipKey(pub(crate) u64, pub(crate) u64);
+
+impl SipKey {
+    /// SipHash-2-4-128 under the first half of the secret, of the label and the other half. It is a
+    /// pseudorandom function: who knows its output knows nothing of the secret, nor of what another
+    /// label gives.
+    fn derive(secret: &[u8; SECRET_LEN], label: &[u8]) -> SipKey {
+        let (key, rest) = secret.split_at(SECRET_LEN / 2);
+        let mut half = [0u8; SECRET_LEN / 2];
+        half.copy_from_slice(key);
+        let output = SipHasher24::new_with_key(&half).hash(&[label, rest].concat());
+        SipKey(output.h1, output.h2)
+    }
+}
+
 /// The volume's identity and its keyed checksum.
 #[derive(Clone)]
 pub struct VolumeKey {
     volume: u64,
     expanded: [u8; EXPANDED_LEN],
+    pub(crate) names: SipKey,
+    pub(crate) cookies: SipKey,
+    /// Bits that hashes of names keep: all, but in tests that have names collide.
+    #[cfg(feature = "weak-names")]
+    pub(crate) name_bits: u64,
 }
 
 impl VolumeKey {
@@ -29,6 +59,10 @@ impl VolumeKey {
         VolumeKey {
             volume: u64::from_le_bytes(volume),
             expanded,
+            names: SipKey::derive(secret, NAMES_LABEL),
+            cookies: SipKey::derive(secret, COOKIES_LABEL),
+            #[cfg(feature = "weak-names")]
+            name_bits: crate::name::kept_bits(),
         }
     }
 
@@ -42,12 +76,6 @@ impl VolumeKey {
     #[must_use]
     pub fn checksum(&self, bytes: &[u8]) -> u64 {
         xxh3_64_with_secret(bytes, &self.expanded)
-    }
-
-    /// Hash of a file name for directory keys.
-    #[must_use]
-    pub fn name_hash(&self, name: &[u8]) -> u64 {
-        xxh3_64_with_secret(name, &self.expanded)
     }
 }
 

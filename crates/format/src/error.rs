@@ -64,4 +64,13 @@ pub enum FormatError {
         /// The unknown bits.
         unknown: u64,
     },
+    /// Has not the features that all volumes of this format have.
+    #[error(
+        "the volume was made by an earlier persimmon and lacks features {missing:#x}; this program \
+         cannot read it: copy its files with the program that made it"
+    )]
+    MissingFeatures {
+        /// The missing bits.
+        missing: u64,
+    },
 }

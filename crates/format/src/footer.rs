@@ -38,6 +38,9 @@ pub struct Footer {
     pub page_limit: u64,
     /// Inode numbers handed out are below this.
     pub next_ino: u64,
+    /// Where the newest lot of inode numbers ends: those that a later state handed out, before it took another, are
+    /// below this.
+    pub lot_end: u64,
     /// Inodes there are.
     pub inodes: u64,
     /// Blocks set aside by preallocation.
@@ -108,6 +111,7 @@ impl Footer {
         out.put_u64(self.root.0);
         out.put_u64(self.page_limit);
         out.put_u64(self.next_ino);
+        out.put_u64(self.lot_end);
         out.put_u64(self.inodes);
         out.put_u64(self.reserved_blocks);
         out.put_u64(self.write_clock);
@@ -145,6 +149,7 @@ impl Footer {
         let root = PageId(r.u64()?);
         let page_limit = r.u64()?;
         let next_ino = r.u64()?;
+        let lot_end = r.u64()?;
         let inodes = r.u64()?;
         let reserved_blocks = r.u64()?;
         let write_clock = r.u64()?;
@@ -179,6 +184,7 @@ impl Footer {
             root,
             page_limit,
             next_ino,
+            lot_end,
             inodes,
             reserved_blocks,
             write_clock,

@@ -16,6 +16,7 @@ const PUNCH: u8 = 4;
 const TOUCH: u8 = 5;
 const SPLICE: u8 = 6;
 const PUT_INODE: u8 = 7;
+const LOT: u8 = 8;
 
 /// One operation of a record.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -74,6 +75,11 @@ pub enum Op {
         ino: Ino,
         /// What changes.
         set: Touch,
+    },
+    /// Take a lot of inode numbers. Tag 8, end (varint).
+    Lot {
+        /// Numbers from here on are not given out before a later record or footer has a greater end.
+        end: u64,
     },
 }
 
@@ -142,6 +148,10 @@ impl Op {
                 out.put_u8(TOUCH);
                 out.put_varint(ino.0);
                 set.encode(out);
+            }
+            Op::Lot { end } => {
+                out.put_u8(LOT);
+                out.put_varint(*end);
             }
         }
     }
@@ -218,6 +228,7 @@ impl Op {
                 ino: Ino(r.varint()?),
                 set: Touch::read(r)?,
             },
+            LOT => Op::Lot { end: r.varint()? },
             tag => return Err(r.bad("tag", tag.into())),
         })
     }

@@ -33,8 +33,14 @@ pub const PACKED: u64 = 2;
 pub const SPLIT: u64 = 4;
 /// Incompatible feature: metadata pages may be stored by their columns, summaries have short entries, and footers counts.
 pub const COMPACT: u64 = 8;
+/// Incompatible feature: names are hashed by SipHash under a key of their own, see [`crate::name`].
+pub const NAMES: u64 = 16;
+/// Incompatible feature: inode numbers are given out in lots, of which records tell.
+pub const LOTS: u64 = 32;
 /// Features whose bits a reader must know to mount at all.
-pub const KNOWN_INCOMPATIBLE: u64 = MIRRORED | PACKED | SPLIT | COMPACT;
+pub const KNOWN_INCOMPATIBLE: u64 = MIRRORED | PACKED | SPLIT | COMPACT | NAMES | LOTS;
+/// Features that every volume has: one without them was made before they were.
+pub const REQUIRED_INCOMPATIBLE: u64 = NAMES | LOTS;
 /// Features whose bits a reader must know to write.
 pub const KNOWN_READ_ONLY_COMPATIBLE: u64 = 0;
 
@@ -68,6 +74,16 @@ impl VolumeIdentity {
     #[must_use]
     pub fn key(&self) -> VolumeKey {
         VolumeKey::new(&self.uuid, &self.secret)
+    }
+
+    /// # Errors
+    /// [`FormatError::MissingFeatures`]: it was made by an earlier program, in a format that this one
+    /// would misread.
+    pub fn check_required(&self) -> Result<()> {
+        match REQUIRED_INCOMPATIBLE & !self.incompatible {
+            0 => Ok(()),
+            missing => Err(FormatError::MissingFeatures { missing }),
+        }
     }
 
     /// Whether blocks of files may be compressed and packed.

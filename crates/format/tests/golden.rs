@@ -5,7 +5,7 @@
 mod samples;
 
 use persimmon_format::footer::{Footer, Valid};
-use persimmon_format::name::{DirEntry, Xattr, first_item};
+use persimmon_format::name::{self, DirEntry, ITEM_END, ITEM_MIN, Xattr, first_item};
 use persimmon_format::table::MatEntry;
 use persimmon_format::zone_header::{COMPACT, SPLIT};
 use persimmon_format::{Addr, BLOCK_SIZE, DeviceId, Ino, Lsn, ZoneId, checksum};
@@ -46,7 +46,7 @@ fn addresses() {
 }
 
 #[test]
-fn checksums_and_name_hashes() {
+fn checksums() {
     let key = samples::key();
     assert_eq!(checksum::data_block(b"123456789"), 0xe306_9283);
     assert_eq!(checksum::plain(b""), 0x2d06_8005_38d3_94c2);
@@ -55,10 +55,24 @@ fn checksums_and_name_hashes() {
         format!("{:016x}", key.checksum(&[7; BLOCK_SIZE])),
         "d7ca77b9f87ea950"
     );
-    assert_eq!(
-        format!("{:016x}", first_item(&key, b"a file name")),
-        "650aeaac0d455100"
-    );
+}
+
+/// Computed by another program, from what FORMAT.md says.
+#[test]
+fn names_and_cookies() {
+    let key = samples::key();
+    let item = first_item(&key, b"a file name");
+    assert_eq!(item, 0x521c_fecf_6f75_39ec);
+    let cookies = [
+        (1, item, 0x04b0_02ce_d951_15d7),
+        (2, item, 0x7eb9_2184_b66b_ecb5),
+        (1, ITEM_MIN, 0x1169_285f_8d17_6dc1),
+        (1, ITEM_END - 1, 0x3a1b_56d4_de84_6367),
+    ];
+    for (directory, item, cookie) in cookies {
+        assert_eq!(name::cookie(&key, Ino(directory), item), cookie);
+        assert_eq!(name::item_of_cookie(&key, Ino(directory), cookie), item);
+    }
 }
 
 #[test]
@@ -139,10 +153,10 @@ fn footer() {
         &samples::footer().encode(),
         "
         01000000000000000200000000000000030000000000000005000040000000010600000000000000
-        0700000000000000080000000000000009000000000000000a000000000000000b00000000000000
-        0c000000000000000d0000000e0000000f0000000200000011000000010000010000000000000000
-        010000001300002001000001010000001400000003020e000d0c0b0a1d1c1b1a2b2a00003b3a0000
-        000000004b4a..
+        07000000000000000800000000000000080001000000000009000000000000000a00000000000000
+        0b000000000000000c000000000000000d0000000e0000000f000000020000001100000001000001
+        0000000000000000010000001300002001000001010000001400000003020e000d0c0b0a1d1c1b1a
+        2b2a00003b3a0000000000004b4a..
     ",
     );
 }
@@ -302,6 +316,7 @@ fn operations() {
         "0305010b04636f6d70726573736564",
         "04ac0201ffffffffffffffffff01",
         "06ac0209c80108617070656e646564",
+        "08908004",
         "
         05ac021ff4030302030201050303020101010302018081..
     ",

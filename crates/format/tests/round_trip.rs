@@ -9,7 +9,7 @@ use persimmon_format::extent::{Extent, FILE_BLOCKS_END, FRAME_BLOCKS_MAX, RESERV
 use persimmon_format::footer::{Footer, LogPosition, Valid};
 use persimmon_format::inode::{Inode, SIZE_MAX, Timestamp};
 use persimmon_format::log::{BODY_LEN, Body, LogBlock, LogState};
-use persimmon_format::name::{COLLISIONS_MAX, DirEntry, Xattr, first_item};
+use persimmon_format::name::{self, DirEntry, ITEM_END, ITEM_MIN, PROBE_ITEMS, Xattr, first_item};
 use persimmon_format::packed::Packed;
 use persimmon_format::page::{self, Compression, PageView, VALUE_LEN_MAX};
 use persimmon_format::part_label::{Part, PartLabel};
@@ -154,6 +154,7 @@ fn op() -> impl Strategy<Value = Op> {
                     bytes,
                 }
             }),
+        any::<u64>().prop_map(|end| Op::Lot { end }),
         (any::<u64>(), touch()).prop_map(|(ino, set)| Op::Touch { ino: Ino(ino), set }),
     ]
 }
@@ -209,6 +210,7 @@ fn footer() -> impl Strategy<Value = Footer> {
                     root: PageId(n[3]),
                     page_limit: n[4],
                     next_ino: n[5],
+                    lot_end: n[5] | n[6],
                     inodes: n[6],
                     reserved_blocks: n[7],
                     write_clock: n[8],
@@ -461,8 +463,18 @@ proptest! {
         prop_assert!(bytes.len() <= VALUE_LEN_MAX);
         prop_assert_eq!(Xattr::decode(&bytes), Ok(xattr));
         let item = first_item(&samples::key(), &name);
-        prop_assert!(item > 2 && item.is_multiple_of(COLLISIONS_MAX));
-        prop_assert!(i64::try_from(item + COLLISIONS_MAX - 1).is_ok());
+        prop_assert!(item >= ITEM_MIN && item + PROBE_ITEMS <= ITEM_END);
+    }
+
+    #[test]
+    fn readdir_cookies(directory in any::<u64>(), item in ITEM_MIN..ITEM_END) {
+        let (key, directory) = (samples::key(), Ino(directory));
+        let cookie = name::cookie(&key, directory, item);
+        prop_assert!(cookie >= ITEM_MIN && i64::try_from(cookie).is_ok());
+        prop_assert_eq!(name::item_of_cookie(&key, directory, cookie), item);
+        // Whatever a program seeks to is some place.
+        let place = name::item_of_cookie(&key, directory, item);
+        prop_assert_eq!(name::cookie(&key, directory, place), item);
     }
 
     #[test]

@@ -60,6 +60,8 @@ fn counters_at_their_ends() {
     );
     refused(with_footer(|footer| footer.cut = Lsn(u64::MAX)), "record");
     refused(with_footer(|footer| footer.next_ino = u64::MAX), "inode");
+    refused(with_footer(|footer| footer.lot_end = u64::MAX), "inode");
+    refused(with_footer(|footer| footer.lot_end = 1), "inode");
     refused(
         with_footer(|footer| footer.next_zone_sequence = u64::MAX),
         "zone",

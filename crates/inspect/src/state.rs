@@ -7,6 +7,7 @@ use std::ops::ControlFlow;
 
 use persimmon_format::extent::Extent;
 use persimmon_format::inode::Inode;
+use persimmon_format::name::{self, DirEntry};
 use persimmon_format::page::PageView;
 use persimmon_format::record::{Op, Touch};
 use persimmon_format::{FormatError, Ino, Key, KeyKind, PageId};
@@ -51,6 +52,30 @@ impl<'i, 'd> State<'i, 'd> {
 
     pub(crate) fn inode(&self, ino: Ino) -> Option<Inode> {
         Inode::decode(&self.get(&Key::inode(ino))?).ok()
+    }
+
+    /// The inode that a name in a directory leads to.
+    pub(crate) fn lookup(
+        &self,
+        inspector: &Inspector<'_>,
+        directory: Ino,
+        name: &[u8],
+    ) -> Option<Ino> {
+        let first = name::first_item(&inspector.key, name);
+        let mut found = None;
+        let from = Key::new(directory, KeyKind::DIR_ENTRY, first);
+        let _ = self.scan(from, &mut |key, value| {
+            let is_near = key.ino == directory
+                && key.kind == KeyKind::DIR_ENTRY
+                && name::may_have(first, key.item);
+            match DirEntry::decode(value) {
+                _ if !is_near => return ControlFlow::Break(()),
+                Ok(entry) if entry.name == name => found = Some(entry.ino),
+                _ => return ControlFlow::Continue(()),
+            }
+            ControlFlow::Break(())
+        });
+        found
     }
 
     /// Hands the items from `from` on to `visit`, in key order.
@@ -141,6 +166,8 @@ impl<'i, 'd> State<'i, 'd> {
                     bytes,
                 } => self.splice(*ino, *block, (*at).into(), bytes)?,
                 Op::Touch { ino, set } => self.touch(*ino, set),
+                // Of no item: the inspector knows where the lots end.
+                Op::Lot { .. } => {}
             }
         }
         Ok(())

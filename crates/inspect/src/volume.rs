@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 
 use persimmon_device::{ZoneState, ZonedDevice};
+use persimmon_format::record::Op;
 use persimmon_format::table::Role;
 use persimmon_format::zone_header::{VolumeIdentity, ZoneHeader};
 use persimmon_format::{Addr, DeviceId, FormatError, Lsn, VolumeKey, ZoneId};
@@ -160,6 +161,25 @@ impl<'d> Inspector<'d> {
             })
     }
 
+    /// Where the newest lot of inode numbers ends, as of after the replay.
+    pub(crate) fn lot_end(&self) -> u64 {
+        let footer = self.checkpoint.as_ref().map_or(0, |c| c.footer.lot_end);
+        let ops = self.journal.records.iter().flat_map(|record| &record.ops);
+        let lots = ops.filter_map(|op| match op {
+            Op::Lot { end } => Some(*end),
+            _ => None,
+        });
+        lots.fold(footer, u64::max)
+    }
+
+    /// All inode numbers in use are below this.
+    pub(crate) fn numbers_end(&self) -> u64 {
+        match &self.checkpoint {
+            Some(checkpoint) if self.journal.records.is_empty() => checkpoint.footer.next_ino,
+            _ => self.lot_end(),
+        }
+    }
+
     /// The header of a zone, if it has one of this volume.
     pub(crate) fn header(&self, zone: ZoneId) -> Option<&ZoneHeaderFields> {
         match self.zones.get(zone.0 as usize) {
@@ -282,6 +302,7 @@ fn identity(media: &Media<'_>, headers: &[Header]) -> Result<VolumeIdentity> {
         lead = if agrees { lead + 1 } else { lead - 1 };
     }
     let identity = identity.ok_or_else(|| no_volume(media, headers))?.clone();
+    identity.check_required()?;
     let geometry = media.geometry();
     if (identity.zone_count, identity.zone_blocks) != (geometry.zone_count, geometry.zone_blocks) {
         return Err(InspectError::Geometry {

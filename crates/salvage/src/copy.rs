@@ -4,7 +4,7 @@ use std::ops::ControlFlow;
 
 use persimmon_engine::{Intent, Transaction, Volume};
 use persimmon_format::inode::{FLAG_XATTRS, Inode, ROOT, TYPE_MASK, Timestamp};
-use persimmon_format::name::{COLLISIONS_MAX, DirEntry, Xattr, first_item};
+use persimmon_format::name::{DirEntry, Xattr, first_item, may_have};
 use persimmon_format::{Ino, Key, KeyKind};
 use persimmon_inspect::salvage::{Content, Placement, Rebuilt};
 
@@ -414,7 +414,7 @@ impl<'a, 'd> Copy<'a, 'd> {
                     New::Named(ino, kind, name, value) => {
                         let first = first_item(tx.key(), name);
                         let mut key = Key::new(*ino, *kind, first);
-                        while key.item < first + COLLISIONS_MAX && tx.get(&key)?.is_some() {
+                        while may_have(first, key.item) && tx.get(&key)?.is_some() {
                             key.item += 1;
                         }
                         tx.put(key, value.clone());

@@ -43,6 +43,8 @@ pub fn mend(
         log_sequence: numbers.log_sequence,
         footer: numbers.footer,
         zit: numbers.zit,
+        next_ino: numbers.next_ino,
+        changes_lost: numbers.changes_lost,
         next_zone_sequence: numbers.next_zone_sequence,
         write_clock: numbers.write_clock,
         reserve_basis_points: numbers.reserve_basis_points,

@@ -222,6 +222,36 @@ fn of_a_damaged_page_nothing_newer_is_called_lost() {
     }
 }
 
+/// What is lost with the log had inode numbers, and nobody is to find another file under one of them.
+#[test]
+fn inode_numbers_of_what_is_lost_are_not_given_out_again() {
+    let mut fs = Fs::new(30);
+    fs.file(persimmon_vfs::ROOT, "first", 5000);
+    fs.checkpoint();
+    let names = (0..20).map(|number| format!("later {number}"));
+    let later: Vec<_> = names
+        .map(|name| fs.file(persimmon_vfs::ROOT, &name, 100))
+        .collect();
+    fs.vfs.sync().unwrap();
+    for lost in [true, false] {
+        let device = Arc::new(fs.without(&[]));
+        for at in journal_since_the_last_footer(&device) {
+            if lost {
+                hurt(&device, at);
+            }
+        }
+        let metadata = footer(&device);
+        hurt(&device, live(&metadata.mat_chunks));
+        repair(&device);
+        let mut again = Fs::again(Arc::clone(&device), 31);
+        let new = again.file(persimmon_vfs::ROOT, "new", 100);
+        assert!(
+            later.iter().all(|ino| *ino < new),
+            "{new} is given out again"
+        );
+    }
+}
+
 #[test]
 fn a_lost_metadata_zone_leaves_a_sound_volume() {
     let (fs, truth) = used(23);

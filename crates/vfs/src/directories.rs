@@ -2,7 +2,7 @@
 
 use std::ops::{ControlFlow, Range};
 
-use persimmon_format::name::{COLLISIONS_MAX, DirEntry};
+use persimmon_format::name::{self, DirEntry, ITEM_MIN};
 use persimmon_format::{Key, KeyKind};
 
 use crate::{Attr, Entry, Error, FileKind, Handle, Ino, Listing, Result, Vfs};
@@ -37,12 +37,16 @@ impl Batch {
             .push((entry.ino, kind, item, start..self.names.len()));
     }
 
-    fn iter(&self) -> impl Iterator<Item = Entry<'_>> {
-        self.entries.iter().map(|(ino, kind, cookie, range)| Entry {
-            ino: *ino,
-            kind: *kind,
-            cookie: *cookie,
-            name: self.names.get(range.clone()).unwrap_or_default(),
+    /// Items, and entries as the caller gets them but for their cookies.
+    fn iter(&self) -> impl Iterator<Item = (u64, Entry<'_>)> {
+        self.entries.iter().map(|(ino, kind, item, range)| {
+            let entry = Entry {
+                ino: *ino,
+                kind: *kind,
+                cookie: 0,
+                name: self.names.get(range.clone()).unwrap_or_default(),
+            };
+            (*item, entry)
         })
     }
 }
@@ -120,11 +124,17 @@ impl Vfs {
             }
             cookie = DOT_DOT;
         }
+        let key = self.volume.key();
+        let mut from = match cookie {
+            DOT_DOT => ITEM_MIN,
+            after => name::item_of_cookie(key, ino, after).saturating_add(1),
+        };
         let mut batch = Batch::default();
         loop {
-            self.fill(ino, cookie, batch_max, &mut batch)?;
-            for entry in batch.iter() {
-                cookie = entry.cookie;
+            self.fill(ino, from, batch_max, &mut batch)?;
+            for (item, mut entry) in batch.iter() {
+                from = item.saturating_add(1);
+                entry.cookie = name::cookie(key, ino, item);
                 if each(&entry)? == Listing::Full {
                     return Ok(());
                 }
@@ -135,9 +145,8 @@ impl Vfs {
         }
     }
 
-    /// Copies entries after `cookie` out of the tree.
-    fn fill(&self, dir: Ino, cookie: u64, batch_max: usize, batch: &mut Batch) -> Result<()> {
-        let from = cookie.saturating_add(1).max(COLLISIONS_MAX);
+    /// Copies entries from an item on out of the tree.
+    fn fill(&self, dir: Ino, from: u64, batch_max: usize, batch: &mut Batch) -> Result<()> {
         self.view(|view| {
             batch.clear();
             let mut bad = None;

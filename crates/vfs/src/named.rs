@@ -1,10 +1,10 @@
-//! Finding what is stored by name: directory entries and extended attributes. Both lie under a
-//! hash of the name, with a number that tells names of equal hash apart.
+//! Finding what is stored by name: directory entries and extended attributes. Both lie at the hash of the
+//! name or close behind it, see [`persimmon_format::name`].
 
 use std::ops::ControlFlow;
 
 use persimmon_engine::View;
-use persimmon_format::name::{COLLISIONS_MAX, DirEntry, Xattr, first_item};
+use persimmon_format::name::{DirEntry, Xattr, first_item, may_have};
 use persimmon_format::{Ino, Key, KeyKind, SnapshotId};
 
 use crate::{Error, FileKind, NAME_MAX, Result};
@@ -34,7 +34,8 @@ impl<T> Found<T> {
     }
 }
 
-/// One seek: names of equal hash lie side by side. `read` answers the stored value if it is the
+/// One seek, and a look at the items that the name may have: of names whose hashes do not collide
+/// there is one at most. What was removed in between ends no search. `read` answers the stored value if it is the
 /// one looked for.
 fn find<T>(
     view: &View<'_>,
@@ -49,7 +50,7 @@ fn find<T>(
     view.scan(Key::new(ino, kind, first), |key, bytes| {
         let near = key.ino == ino
             && key.kind == kind
-            && key.item - first < COLLISIONS_MAX
+            && may_have(first, key.item)
             && key.snapshot == SnapshotId(0);
         if !near {
             return Ok(ControlFlow::Break(()));
@@ -66,7 +67,7 @@ fn find<T>(
     Ok(match found? {
         Some((item, value)) => Found::Present { item, value },
         None => Found::Absent {
-            free: (free - first < COLLISIONS_MAX).then_some(free),
+            free: may_have(first, free).then_some(free),
         },
     })
 }

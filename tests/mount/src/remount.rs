@@ -63,6 +63,12 @@ pub const SCENARIOS: &[Scenario] = &[
         only_persimmon: false,
     },
     Scenario {
+        name: "remount::a_handle_from_before_a_kill_leads_to_no_other_file",
+        run: a_handle_from_before_a_kill_leads_to_no_other_file,
+        limit_seconds: 60,
+        only_persimmon: true,
+    },
+    Scenario {
         name: "remount::noexec_nosuid_nodev_noatime_are_obeyed",
         run: noexec_nosuid_nodev_noatime_are_obeyed,
         limit_seconds: 60,
@@ -317,6 +323,57 @@ fn file_handles_stay_what_they_are(ground: &Ground) -> Result<()> {
         ensure!(new != two, "a new file has the handle of a removed one");
     }
     volume.unmount()?;
+    volume.destroy()
+}
+
+/// A file that a crash took away had a number, and the next file made got it again: a handle that somebody
+/// had kept of the one opened the other, whoever that belonged to.
+fn a_handle_from_before_a_kill_leads_to_no_other_file(ground: &Ground) -> Result<()> {
+    let mut volume = ground.volume("killed-handles", 256 << 20, &[])?;
+    let mut lost = Vec::new();
+    for round in 0..4 {
+        volume.mount_foreground(&["commit=3600"])?;
+        let mount = File::open(&volume.dir)?;
+        for number in 0..20 {
+            let path = volume.dir.join(format!("secret-{round}-{number}"));
+            std::fs::write(&path, "somebody else's")?;
+            let ino = std::fs::metadata(&path)?.ino();
+            ensure!(
+                lost.iter().all(|(_, other)| *other != ino),
+                "inode number {ino} is used again"
+            );
+        }
+        for (handle, ino) in &lost {
+            let opened = sys::open_handle(&mount, handle, OFlags::RDONLY);
+            refused(opened, Errno::STALE)
+                .with_context(|| format!("the handle of inode {ino}, which is lost"))?;
+        }
+        // Durable; what follows is in the daemon's memory alone.
+        rustix::fs::fsync(&mount)?;
+        let unsynced = |number: u32| volume.dir.join(format!("unsynced-{round}-{number}"));
+        let mut kept = Vec::new();
+        for number in 0..20 {
+            std::fs::write(unsynced(number), "one's own")?;
+            let ino = std::fs::metadata(unsynced(number))?.ino();
+            kept.push((sys::handle_of(&unsynced(number))?, ino));
+        }
+        volume.kill_daemon()?;
+        drop(mount);
+        volume.detach()?;
+        volume.mount_foreground(&[])?;
+        for (number, one) in (0..).zip(kept) {
+            if !volume
+                .dir
+                .join(format!("unsynced-{round}-{number}"))
+                .exists()
+            {
+                lost.push(one);
+            }
+        }
+        volume.unmount()?;
+        volume.fsck()?;
+    }
+    ensure!(!lost.is_empty(), "the kills took nothing away");
     volume.destroy()
 }
 

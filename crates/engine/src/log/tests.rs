@@ -125,6 +125,7 @@ fn footer(checkpoint: u64, sequence: u64) -> Footer {
         root: PageId(0),
         page_limit: 0,
         next_ino: 0,
+        lot_end: 0,
         inodes: 0,
         reserved_blocks: 0,
         write_clock: 0,

@@ -163,6 +163,11 @@ impl Log {
         lsn
     }
 
+    /// Everything up to this LSN is durable.
+    pub(crate) fn durable(&self) -> Lsn {
+        self.lock().durable
+    }
+
     /// LSN of the last record.
     pub(crate) fn last_lsn(&self) -> Lsn {
         Lsn(self.lock().next_lsn.0 - 1)

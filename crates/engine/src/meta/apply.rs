@@ -30,6 +30,7 @@ pub(crate) fn ensure(meta: &Meta, ops: &[Op]) -> Result<()> {
                 extents::ensure(meta, *ino, *from, *to)?;
             }
             Op::Touch { ino, .. } => meta.ensure(&Key::inode(*ino))?,
+            Op::Lot { .. } => {}
         }
     }
     Ok(())
@@ -49,7 +50,7 @@ pub(crate) fn apply(meta: &mut Meta, zones: &Zones, ops: &[Op]) -> Result<()> {
                 let replaced = meta.insert(key, value);
                 if key.kind == KeyKind::INODE && !replaced {
                     meta.inodes += 1;
-                    meta.next_ino = meta.next_ino.max(key.ino.0.saturating_add(1));
+                    meta.numbers.made(key.ino);
                 }
             }
             Op::Delete { key } => {
@@ -75,6 +76,7 @@ pub(crate) fn apply(meta: &mut Meta, zones: &Zones, ops: &[Op]) -> Result<()> {
                 grow(*ino, -extents::punch(meta, zones, *ino, *from, *to)?);
             }
             Op::Touch { ino, set } => touch(meta, *ino, set)?,
+            Op::Lot { end } => meta.numbers.take_lot(*end),
         }
     }
     for (ino, sectors) in grown.into_iter().filter(|(_, sectors)| *sectors != 0) {

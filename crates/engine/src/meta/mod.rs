@@ -2,7 +2,7 @@
 //!
 //! [`page`] is a node and its bytes, [`cache`] the nodes in memory, [`tree`] the operations,
 //! `extents` the ranges of files on top of them, `apply` what a redo record does, `transaction`
-//! how records come about, `riding` what rode in records and waits to be packed, `mat` where pages are on the device. None of
+//! how records come about, `riding` what rode in records and waits to be packed, `numbers` those of inodes, `mat` where pages are on the device. None of
 //! them does I/O: what is not in memory is reported as missing, the caller fetches it by `store`, without holding a lock, and
 //! starts again.
 
@@ -11,6 +11,7 @@ pub mod cache;
 mod error;
 pub(crate) mod extents;
 pub(crate) mod mat;
+pub(crate) mod numbers;
 pub mod page;
 pub(crate) mod riding;
 pub(crate) mod store;
@@ -26,6 +27,7 @@ pub use transaction::{Intent, Transaction, View};
 
 use crate::error::Error;
 use mat::Mat;
+use numbers::Numbers;
 use riding::Riding;
 
 /// The metadata of a volume, behind one lock: one writer or many readers, no I/O inside.
@@ -33,7 +35,7 @@ pub(crate) struct Meta {
     pub(crate) cache: PageCache,
     pub(crate) root: PageId,
     pub(crate) mat: Mat,
-    pub(crate) next_ino: u64,
+    pub(crate) numbers: Numbers,
     /// Inodes there are.
     pub(crate) inodes: u64,
     /// Blocks set aside by preallocation.

@@ -6,7 +6,7 @@ use std::ops::{ControlFlow, Deref};
 
 use persimmon_format::inode::Inode;
 use persimmon_format::record::{Op, Touch};
-use persimmon_format::{Ino, Key, PageId, VolumeKey};
+use persimmon_format::{Ino, Key, KeyKind, PageId, VolumeKey};
 
 use super::apply::decode_inode;
 use super::extents::{self, Piece};
@@ -117,7 +117,7 @@ impl<'a> Transaction<'a> {
         Transaction {
             view: View::new(meta, key),
             ops: Vec::new(),
-            next_ino: meta.next_ino,
+            next_ino: meta.numbers.next(),
         }
     }
 
@@ -151,6 +151,9 @@ impl<'a> Transaction<'a> {
 
     /// Inserts or replaces an item.
     pub fn put(&mut self, key: Key, value: Vec<u8>) {
+        if key.kind == KeyKind::INODE {
+            self.next_ino = self.next_ino.max(key.ino.0.saturating_add(1));
+        }
         self.ops.push(Op::Put { key, value });
     }
 
@@ -164,7 +167,13 @@ impl<'a> Transaction<'a> {
         self.ops.push(Op::Delete { key });
     }
 
-    /// A number for a new inode, which the transaction must put.
+    /// Inodes made by the transaction have numbers below this.
+    pub(crate) fn next_ino(&self) -> u64 {
+        self.next_ino
+    }
+
+    /// A number for a new inode, which the transaction must put. No inode ever had it, nor will
+    /// another have it.
     pub fn new_ino(&mut self) -> Ino {
         let ino = Ino(self.next_ino);
         self.next_ino += 1;

@@ -19,6 +19,9 @@ pub(super) fn check_identity(
     media: &Media,
     options: &Options,
 ) -> Result<()> {
+    identity
+        .check_required()
+        .map_err(|error| Error::NoVolume(error.to_string()))?;
     let geometry = media.geometry();
     if identity.zone_count != geometry.zone_count || identity.zone_blocks != geometry.zone_blocks {
         return Err(Error::NoVolume(format!(
@@ -51,11 +54,18 @@ pub(super) fn check_footer(media: &Media, footer: &Footer) -> Result<()> {
         ("the last record that it counted", footer.counted.0),
         ("the log block to replay from", footer.replay.sequence),
         ("the next inode", footer.next_ino),
+        ("the end of the lot of inode numbers", footer.lot_end),
         ("the number of inodes", footer.inodes),
         ("the number of reserved blocks", footer.reserved_blocks),
         ("the write clock", footer.write_clock),
         ("the next zone's sequence", footer.next_zone_sequence),
     ])?;
+    if footer.lot_end < footer.next_ino {
+        return Err(Error::Inconsistent(format!(
+            "inode numbers up to {} are handed out, of a lot that ends at {}",
+            footer.next_ino, footer.lot_end
+        )));
+    }
     // Each page takes a block at least, and ids are dense.
     let geometry = media.geometry();
     let blocks = u64::from(geometry.zone_count) * u64::from(geometry.zone_blocks);
@@ -83,7 +93,7 @@ pub(super) fn check_end(
             "the log's last zone",
             log_end.map_or(0, |f| f.zone.first_log_sequence),
         ),
-        ("the next inode", meta.next_ino),
+        ("the next inode", meta.numbers.next()),
     ])
 }
 

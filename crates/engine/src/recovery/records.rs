@@ -75,6 +75,7 @@ pub(super) fn replay_records(
         target.zones.set_counts(target.found);
     }
     target.zones.forget_deaths();
+    meta.numbers.replayed();
     Ok(Replayed {
         last,
         left_out,

@@ -98,6 +98,7 @@ pub fn footer() -> Footer {
         root: PageId(6),
         page_limit: 7,
         next_ino: 8,
+        lot_end: 0x1_0008,
         inodes: 9,
         reserved_blocks: 10,
         write_clock: 11,
@@ -356,6 +357,7 @@ pub fn ops() -> Vec<Op> {
             at: 200,
             bytes: b"appended".to_vec(),
         },
+        Op::Lot { end: 0x1_0010 },
         Op::Touch {
             ino: Ino(300),
             set: Touch {

@@ -248,7 +248,7 @@ fn extent(sample: &Sample, input: &mut Input<'_>) -> Extent {
 }
 
 fn op(sample: &Sample, input: &mut Input<'_>) -> Op {
-    match input.u8() % 10 {
+    match input.u8() % 11 {
         0 | 1 => {
             let ino = ino(sample, input);
             let value = inode(sample, input).encode();
@@ -311,6 +311,9 @@ fn op(sample: &Sample, input: &mut Input<'_>) -> Op {
                 to: a.max(b),
             }
         }
+        9 => Op::Lot {
+            end: input.number(),
+        },
         _ => Op::Touch {
             ino: ino(sample, input),
             set: Touch {

@@ -22,6 +22,8 @@ use crate::volume::Inspector;
 pub(crate) struct Context<'a, 'd> {
     pub inspector: &'a Inspector<'d>,
     pub state: &'a State<'a, 'd>,
+    /// Inode numbers in use are below this.
+    pub numbers_end: u64,
     pub options: &'a CheckOptions,
     pub lost: bool,
     pub owners: &'a mut Owners,
@@ -179,13 +181,9 @@ impl Context<'_, '_> {
     }
 
     fn check_number(&mut self, ino: Ino, place: &str) {
-        // The journal may have handed out more numbers than the footer knows of.
-        let Ok(checkpoint) = self.inspector.checkpoint() else {
-            return;
-        };
-        let replayed = !self.inspector.journal.records.is_empty();
-        if ino.0 >= checkpoint.footer.next_ino && !replayed {
-            let detail = format!("numbers end at {}", checkpoint.footer.next_ino);
+        let end = self.numbers_end;
+        if ino.0 >= end {
+            let detail = format!("numbers end at {end}");
             self.findings.add(&INODE_NUMBER, place, detail);
         }
     }

@@ -2,10 +2,12 @@
 
 use persimmon_format::extent::Extent;
 use persimmon_format::inode::Inode;
-use persimmon_format::name::{self, COLLISIONS_MAX, DirEntry, Xattr};
+use persimmon_format::name::{self, DirEntry, PROBE_ITEMS, Xattr};
 use persimmon_format::packed::{self, GRAIN, Packed};
 use persimmon_format::table::Role;
 use persimmon_format::{Addr, BLOCK_SIZE, Ino, Key};
+
+use std::collections::HashSet;
 
 use super::files::{Context, check_mode, item};
 use super::links::EntryRow;
@@ -26,9 +28,10 @@ pub(crate) struct Current {
     extents: u64,
     next_block: u64,
     pub data_end: u64,
-    /// Names filed under the same hash as the item before, to find a name that is there twice.
-    bucket: u64,
-    bucket_names: Vec<Vec<u8>>,
+    /// The last named item.
+    last_named: Option<Key>,
+    /// Names since the last gap that no search crosses, to find a name that is there twice.
+    near_names: HashSet<Vec<u8>>,
 }
 
 impl Current {
@@ -43,8 +46,8 @@ impl Current {
             extents: 0,
             next_block: 0,
             data_end: 0,
-            bucket: u64::MAX,
-            bucket_names: Vec::new(),
+            last_named: None,
+            near_names: HashSet::new(),
         }
     }
 
@@ -63,7 +66,7 @@ impl Current {
         if self.is_twice(key, attribute.name) {
             context.findings.add(&XATTR_TWICE, item(key), text);
             context.plan.delete(*key);
-        } else if !is_filed(key, filed) {
+        } else if !name::may_have(filed, key.item) {
             context.findings.add(&XATTR_HASH, item(key), text);
             context.plan.refile(context.state, *key, filed, value);
         }
@@ -91,7 +94,7 @@ impl Current {
         } else if twice {
             context.findings.add(&ENTRY_TWICE, &place, &text);
             rename(context, key, &entry);
-        } else if !is_filed(key, filed) {
+        } else if !name::may_have(filed, key.item) {
             context.findings.add(&ENTRY_HASH, &place, &text);
             context.plan.refile(context.state, *key, filed, value);
         }
@@ -104,15 +107,15 @@ impl Current {
     }
 
     fn is_twice(&mut self, key: &Key, name: &[u8]) -> bool {
-        // Attributes come before entries, and their hashes may coincide: the kind tells them apart.
-        let bucket = (key.item / COLLISIONS_MAX) | u64::from(key.kind.0) << 56;
-        if bucket != self.bucket {
-            self.bucket = bucket;
-            self.bucket_names.clear();
+        // Two items of one name that are further apart are not both where it may be: that is told.
+        let is_near = self.last_named.is_some_and(|last| {
+            last.kind == key.kind && key.item.saturating_sub(last.item) < PROBE_ITEMS
+        });
+        if !is_near {
+            self.near_names.clear();
         }
-        let twice = self.bucket_names.iter().any(|other| other == name);
-        self.bucket_names.push(name.to_vec());
-        twice
+        self.last_named = Some(*key);
+        !self.near_names.insert(name.to_vec())
     }
 
     pub(crate) fn extent(&mut self, context: &mut Context<'_, '_>, key: &Key, value: &[u8]) {
@@ -192,11 +195,6 @@ impl Current {
             context.plan.put(Key::truncation(self.ino), value);
         }
     }
-}
-
-/// Whether an item's key is one its name may have, of which `first` is the first.
-fn is_filed(key: &Key, first: u64) -> bool {
-    (first..first.saturating_add(COLLISIONS_MAX)).contains(&key.item)
 }
 
 /// Plans another name for an entry that cannot keep its own.

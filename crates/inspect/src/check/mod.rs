@@ -275,6 +275,7 @@ fn check_content(
     let names = files::check(Context {
         inspector,
         state: &state,
+        numbers_end: inspector.numbers_end(),
         options,
         lost,
         owners: &mut owners,

@@ -7,7 +7,7 @@
 use std::collections::{BTreeMap, HashSet};
 
 use persimmon_format::inode::{Inode, ROOT};
-use persimmon_format::name::{self, COLLISIONS_MAX, DirEntry};
+use persimmon_format::name::{self, DirEntry, PROBE_ITEMS};
 use persimmon_format::record::Op;
 use persimmon_format::{Ino, Key, KeyKind, ZoneId};
 
@@ -118,7 +118,7 @@ impl Plan {
     }
 
     fn free_key(&self, state: &State<'_, '_>, ino: Ino, kind: KeyKind, first: u64) -> Option<Key> {
-        (first..first.saturating_add(COLLISIONS_MAX))
+        (first..first.saturating_add(PROBE_ITEMS))
             .map(|item| Key::new(ino, kind, item))
             .find(|key| !self.keys.contains(key) && state.get(key).is_none())
     }
@@ -187,8 +187,7 @@ impl Plan {
         state: &State<'_, '_>,
         ino_limit: u64,
     ) -> Ino {
-        let footer = inspector.checkpoint.as_ref().map(|c| c.footer.next_ino);
-        let ino = Ino(ino_limit.max(footer.unwrap_or(0)));
+        let ino = Ino(ino_limit.max(inspector.lot_end()));
         let root = state.inode(ROOT).unwrap_or_default();
         let inode = Inode {
             mode: DIRECTORY,
@@ -240,11 +239,6 @@ fn find_entry(
     directory: Ino,
     name: &[u8],
 ) -> Option<Ino> {
-    let first = name::first_item(&inspector.key, name);
-    (first..first.saturating_add(COLLISIONS_MAX)).find_map(|item| {
-        let value = state.get(&Key::new(directory, KeyKind::DIR_ENTRY, item))?;
-        let entry = DirEntry::decode(&value).ok()?;
-        let inode = state.inode(entry.ino)?;
-        (entry.name == name && inode.is_dir()).then_some(entry.ino)
-    })
+    let found = state.lookup(inspector, directory, name)?;
+    state.inode(found)?.is_dir().then_some(found)
 }

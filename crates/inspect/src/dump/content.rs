@@ -58,7 +58,7 @@ pub struct InodeDump {
 /// An entry of a directory.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct DirectoryRow {
-    /// Key's item, which is the readdir cookie.
+    /// Key's item.
     pub item: u64,
     /// The inode it leads to.
     pub ino: u64,
@@ -408,6 +408,7 @@ pub(super) fn op(op: &Op) -> OpDump {
             bytes.len()
         ),
         Op::Touch { ino, set } => format!("touch inode {ino}{}", touch_text(set)),
+        Op::Lot { end } => format!("take inode numbers up to {end}"),
     })
 }
 

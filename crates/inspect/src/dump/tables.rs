@@ -29,6 +29,8 @@ pub struct FooterDump {
     pub page_limit: u64,
     /// Inode numbers handed out are below this.
     pub next_ino: u64,
+    /// Those handed out since are below this.
+    pub lot_end: u64,
     /// Inodes.
     pub inodes: u64,
     /// Preallocated blocks.
@@ -110,6 +112,7 @@ pub(super) fn footer(inspector: &Inspector<'_>) -> Result<FooterDump> {
         root_page: footer.root.0,
         page_limit: footer.page_limit,
         next_ino: footer.next_ino,
+        lot_end: footer.lot_end,
         inodes: footer.inodes,
         reserved_blocks: footer.reserved_blocks,
         write_clock: footer.write_clock,

@@ -1,12 +1,10 @@
 //! What to show, in words.
 
 use persimmon_format::inode::ROOT;
-use persimmon_format::name::{self, COLLISIONS_MAX, DirEntry};
 use persimmon_format::{Addr, DeviceId, Ino, Key, KeyKind, PageId, ZoneId};
 
 use super::Target;
 use crate::error::{InspectError, Result};
-use crate::state::State;
 use crate::volume::Inspector;
 
 /// The forms [`Target::parse`] understands, one a line.
@@ -114,28 +112,13 @@ impl Inspector<'_> {
         let state = self.state()?;
         let mut at = ROOT;
         for part in path.split('/').filter(|part| !part.is_empty()) {
-            at = lookup(self, &state, at, part.as_bytes()).ok_or_else(|| {
-                InspectError::NotFound {
-                    what: format!("\"{part}\" of {path}"),
-                }
+            let found = state.lookup(self, at, part.as_bytes());
+            at = found.ok_or_else(|| InspectError::NotFound {
+                what: format!("\"{part}\" of {path}"),
             })?;
         }
         Ok(at)
     }
-}
-
-fn lookup(
-    inspector: &Inspector<'_>,
-    state: &State<'_, '_>,
-    directory: Ino,
-    name: &[u8],
-) -> Option<Ino> {
-    let first = name::first_item(&inspector.key, name);
-    (first..first.saturating_add(COLLISIONS_MAX)).find_map(|item| {
-        let value = state.get(&Key::new(directory, KeyKind::DIR_ENTRY, item))?;
-        let entry = DirEntry::decode(&value).ok()?;
-        (entry.name == name).then_some(entry.ino)
-    })
 }
 
 #[cfg(test)]

@@ -22,6 +22,7 @@ mod tables;
 
 use persimmon_device::ZonedDevice;
 use persimmon_format::footer::{Footer, LogPosition};
+use persimmon_format::inode::FIRST_INO;
 use persimmon_format::table::{MatEntry, Role, ZitEntry};
 use persimmon_format::zone_header::VolumeIdentity;
 use persimmon_format::{Addr, Lsn, PageId, ZoneId};
@@ -109,6 +110,10 @@ pub struct Numbers {
     pub footer: Addr,
     /// By zone.
     pub zit: Vec<ZitEntry>,
+    /// Inode numbers from this one on were never given out, as far as is known.
+    pub next_ino: u64,
+    /// Changes are lost, and with them perhaps the numbers that they gave out.
+    pub changes_lost: bool,
     /// Sequence of the next zone taken into use.
     pub next_zone_sequence: u64,
     /// Blocks written in the volume's life, at least.
@@ -319,6 +324,11 @@ impl<'d> Rebuilt<'d> {
                 _ => Addr::ZERO,
             },
             zit: entries.to_vec(),
+            next_ino: match inspector.lot_end() {
+                u64::MAX => FIRST_INO,
+                end => end,
+            },
+            changes_lost: self.next_ino == u64::MAX,
             next_zone_sequence: sequence.saturating_add(1 + inspector.zones.len() as u64),
             write_clock: write_clock
                 .unwrap_or(0)
@@ -526,6 +536,7 @@ fn from_pages(inspector: &Inspector<'_>, scan: &Scan) -> Option<Candidate> {
         root: root.unwrap_or(PageId(u64::MAX)),
         page_limit: mat.entries.len() as u64,
         next_ino: u64::MAX,
+        lot_end: u64::MAX,
         inodes: 0,
         reserved_blocks: 0,
         write_clock: 0,

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use persimmon_device::ZonedDevice;
 use persimmon_engine::{FormatOptions, Intent, Options, Task, Volume};
 use persimmon_format::inode::{Inode, ROOT, Timestamp};
-use persimmon_format::name::{COLLISIONS_MAX, DirEntry, Xattr, first_item};
+use persimmon_format::name::{DirEntry, Xattr, first_item, may_have};
 use persimmon_format::{
     Addr, BLOCK_SIZE, DeviceId, Ino, Key, KeyKind, VolumeKey, ZoneId, envelope,
 };
@@ -93,7 +93,7 @@ pub fn add(volume: &Volume, parent: Ino, name: &str, mode: u32) -> Ino {
                 .is_some()
             {
                 item += 1;
-                assert!(item < first + COLLISIONS_MAX);
+                assert!(may_have(first, item));
             }
             tx.put(Key::new(parent, KeyKind::DIR_ENTRY, item), entry.encode());
             let mut up = tx.inode(parent)?.unwrap();

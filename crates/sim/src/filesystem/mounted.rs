@@ -44,6 +44,10 @@ impl Subject for Mounted {
         self.observe_tree()
     }
 
+    fn next_number(&self) -> u64 {
+        self.vfs.volume().next_ino().0
+    }
+
     fn options(&self) -> Vec<&'static str> {
         self.options.clone()
     }

@@ -113,6 +113,7 @@ impl<S: System> Run<'_, S> {
             return Ok(());
         }
         let (way, was_rotten) = (self.trail.len(), self.rotten);
+        let numbers_given = self.numbers_given;
         let what = match left {
             Left { of_all: true, .. } => format!("possibility {}", left.choice),
             Left { choice, .. } => format!("what {choice:#x} chooses"),
@@ -135,6 +136,7 @@ impl<S: System> Run<'_, S> {
         self.recover(&left.device, zone_fails, states, depth)?;
         self.trail.truncate(way);
         self.rotten = was_rotten;
+        self.numbers_given = numbers_given;
         Ok(())
     }
 
@@ -306,6 +308,7 @@ impl<S: System> Run<'_, S> {
         device.record_snapshots(0);
         drop(device.take_snapshots());
         self.compare_live(&mut subject, &model)?;
+        self.numbers_given = subject.next_number();
         self.crash(&device.snapshot(), &model.admissible(), depth + 1)?;
         subject.close().map_err(|why| (Phase::Live, why))?;
         let mut subject = self.mount(device, Phase::Live)?;

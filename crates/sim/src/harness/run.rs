@@ -43,6 +43,7 @@ pub fn replay<S: System>(system: &S, case: &Case) -> Result<Statistics, Box<Fail
         now: TICK_NANOSECONDS,
         crashes_in_recovery: 0,
         rotten: false,
+        numbers_given: 0,
     };
     run.statistics
         .count_device(&case.plan.config, case.plan.copies);
@@ -100,6 +101,8 @@ pub(super) struct Run<'a, S: System> {
     pub crashes_in_recovery: u32,
     /// One of two copies of a block is damaged.
     pub rotten: bool,
+    /// Inode numbers below this were given out before the moment of crash, or the unmount.
+    pub numbers_given: u64,
 }
 
 impl<S: System> Run<'_, S> {
@@ -120,6 +123,9 @@ impl<S: System> Run<'_, S> {
         drop(device.take_snapshots());
         for fault in &self.plan.faults {
             self.statistics.count_fault(fault, device.has_come(fault));
+        }
+        if let Some(subject) = &worked {
+            self.numbers_given = subject.next_number();
         }
         self.crash_all(&[device.snapshot()], 1, &model.admissible())?;
         let mut subject = match worked {
@@ -174,6 +180,7 @@ impl<S: System> Run<'_, S> {
                 self.trail.push(op.to_string());
             }
             self.now += TICK_NANOSECONDS;
+            self.numbers_given = subject.next_number();
             let failed = |device: &SimDevice| device.has_failed() || device.failed_zones() > 0;
             let was_well = !self.plan.faults.is_empty() && depth == 0 && !failed(device);
             let (outcome, op) = self.one(device, subject, model, op)?;
@@ -326,7 +333,13 @@ impl<S: System> Run<'_, S> {
 
     pub fn mount(&self, device: &Arc<SimDevice>, phase: Phase) -> Result<S::Subject, Fault> {
         let mounted = self.system.mount(device);
-        mounted.map_err(|error| (phase, format!("mounting: {error}")))
+        let subject = mounted.map_err(|error| (phase, format!("mounting: {error}")))?;
+        let (next, given) = (subject.next_number(), self.numbers_given);
+        if next < given {
+            let why = format!("inode numbers go on at {next}, those below {given} were given out");
+            return Err((phase, why));
+        }
+        Ok(subject)
     }
 
     /// Lets the inspector look at a volume that is not mounted.

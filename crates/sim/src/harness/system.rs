@@ -64,6 +64,12 @@ pub trait Subject {
     /// The whole tree.
     fn observe(&mut self) -> Result<Observed, String>;
 
+    /// Inode numbers below this have been given out, or never will be. Nobody is to get one of them again, after
+    /// a crash either.
+    fn next_number(&self) -> u64 {
+        0
+    }
+
     /// How this is mounted, in a word each.
     fn options(&self) -> Vec<&'static str> {
         Vec::new()

@@ -223,6 +223,8 @@ fn make(
         log_sequence: FAR.into(),
         footer: Addr::ZERO,
         zit: Vec::new(),
+        next_ino: FIRST_INO,
+        changes_lost: false,
         next_zone_sequence: u64::from(FAR) + u64::from(plan.zones),
         write_clock: files * plan.file_blocks,
         reserve_basis_points: FormatOptions::default().reserve_on(device.geometry()),

@@ -9,6 +9,7 @@
 
 mod acl;
 mod attributes;
+mod collisions;
 mod crash;
 mod directories;
 mod error_rows;
