@@ -4,7 +4,7 @@
 //! alone that the cut had found with nothing valid in them (I3).
 
 use persimmon_sync::atomic::Ordering;
-use persimmon_sync::{Arc, MutexGuard, PoisonError};
+use persimmon_sync::{Arc, MutexGuard};
 use std::collections::{BTreeSet, HashSet};
 
 use persimmon_device::ZoneId;
@@ -91,9 +91,7 @@ enum Outcome {
 
 impl Volume {
     pub(crate) fn checkpoint_state(&self) -> MutexGuard<'_, CheckpointState> {
-        self.checkpoint_state
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
+        self.checkpoint_state.lock()
     }
 
     /// Writes a checkpoint.
@@ -104,6 +102,8 @@ impl Volume {
     /// Writes a checkpoint if `wanted` still holds when it is this thread's turn. Others have it while zones are
     /// reset.
     pub(crate) fn checkpoint_if(&self, wanted: impl Fn() -> bool) -> Result<()> {
+        // A panic in its midst leaves pages that look as if they were written.
+        let _watch = self.media.alarm.watch();
         let written = self.checkpoint_in_turn(wanted);
         self.zones.start_resets(&self.media);
         written

@@ -14,7 +14,7 @@ mod moving;
 mod pace;
 mod scarce;
 
-use persimmon_sync::{MutexGuard, PoisonError};
+use persimmon_sync::MutexGuard;
 use std::collections::HashMap;
 
 use persimmon_device::ZoneId;
@@ -565,7 +565,7 @@ impl Volume {
     }
 
     fn courses(&self) -> MutexGuard<'_, Vec<Course>> {
-        self.courses.lock().unwrap_or_else(PoisonError::into_inner)
+        self.courses.lock()
     }
 
     /// The victim under way in a part, or one that has failed anywhere.
@@ -630,7 +630,7 @@ impl Volume {
     }
 
     fn barren(&self) -> MutexGuard<'_, HashMap<ZoneId, u64>> {
-        self.barren.lock().unwrap_or_else(PoisonError::into_inner)
+        self.barren.lock()
     }
 
     /// Whether cleaning a zone was tried in its present use, and moved nothing.

@@ -1,9 +1,7 @@
 //! A volume: the parts wired together, views and transactions, and the background steps.
 
 use persimmon_sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use persimmon_sync::{
-    Arc, Mutex, OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard,
-};
+use persimmon_sync::{Arc, Mutex, OnceLock, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::collections::HashMap;
 
 use persimmon_device::{ZoneId, ZoneInfo, ZonedDevice};
@@ -40,6 +38,10 @@ const BUFFERED_BYTES_MAX: usize = 1 << 20;
 const SHORT_JOURNAL_BLOCKS: u64 = 16;
 /// The same by the pages it changed.
 const SHORT_JOURNAL_PAGES: usize = 16;
+
+/// Why a volume takes no changes any more after a panic.
+pub(crate) const PANICKED: &str =
+    "a thread panicked in the midst of a change; see the log, unmount and mount again";
 
 /// A mounted volume. Shared between threads; has none of its own and no clock: background work is
 /// [`Volume::step`].
@@ -154,25 +156,26 @@ impl Volume {
         let space = Space::new(parts.options.staging_bytes_max, &parts.zones.budget);
         let cleaning_options = RwLock::new(parts.options.cleaning);
         let tuned = Tuned::new(&parts.options);
+        let alarm = parts.media.alarm.clone();
         Volume {
-            log: Log::new(key.clone(), parts.start),
+            log: Log::new(key.clone(), parts.start, &alarm),
             key,
             media: parts.media,
             identity: parts.identity,
             reserve_basis_points: parts.reserve_basis_points,
-            meta: RwLock::new(parts.meta),
+            meta: RwLock::watched(parts.meta, &alarm),
             pages_kept_for: AtomicUsize::new(0),
             zones: parts.zones,
-            files: Files::default(),
+            files: Files::new(&alarm),
             space,
             truncations: Truncations::default(),
-            tails: Tails::new(parts.options.tails_bytes_max),
+            tails: Tails::new(parts.options.tails_bytes_max, &alarm),
             compressibility: Compressibility::default(),
             options: parts.options,
-            checkpoint_state: Mutex::new(parts.checkpoint),
+            checkpoint_state: Mutex::watched(parts.checkpoint, &alarm),
             checkpoint_turn: Turn::default(),
             cleaning_turn: Turn::default(),
-            courses: Mutex::default(),
+            courses: Mutex::watched(Vec::new(), &alarm),
             unpaid: Unpaid::default(),
             zone_taken: OnceLock::new(),
             unlogged: AtomicBool::new(false),
@@ -187,12 +190,12 @@ impl Volume {
 
     pub(crate) fn meta(&self) -> RwLockReadGuard<'_, Meta> {
         assert_none_is_held();
-        self.meta.read().unwrap_or_else(PoisonError::into_inner)
+        self.meta.read()
     }
 
     pub(crate) fn meta_mut(&self) -> RwLockWriteGuard<'_, Meta> {
         assert_none_is_held();
-        self.meta.write().unwrap_or_else(PoisonError::into_inner)
+        self.meta.write()
     }
 
     /// Who the volume is.
@@ -217,6 +220,9 @@ impl Volume {
             return Err(Error::ReadOnly {
                 why: "it was opened read-only",
             });
+        }
+        if self.media.alarm.is_raised() {
+            return Err(Error::ReadOnly { why: PANICKED });
         }
         if self.broken.load(Ordering::Acquire) {
             return Err(Error::ReadOnly {
@@ -289,6 +295,8 @@ impl Volume {
         loop {
             let missing = {
                 let mut meta = self.meta_mut();
+                // Who had the lock before may have left a change half done.
+                self.check_writable()?;
                 let mut tx = Transaction::new(&meta, &self.key);
                 let result = f(&mut tx);
                 let (ops, missing) = tx.into_parts();
@@ -334,6 +342,7 @@ impl Volume {
         loop {
             let missing = {
                 let mut meta = self.meta_mut();
+                self.check_writable()?;
                 match ensure(&meta) {
                     Ok(()) => {
                         self.unlogged
@@ -580,14 +589,12 @@ impl Volume {
     /// Thresholds of cleaning, as they are now.
     #[must_use]
     pub fn cleaning_options(&self) -> CleaningOptions {
-        let options = self.cleaning_options.read();
-        *options.unwrap_or_else(PoisonError::into_inner)
+        *self.cleaning_options.read()
     }
 
     /// Changes them, for what is cleaned from now on.
     pub fn set_cleaning_options(&self, options: CleaningOptions) {
-        let now = self.cleaning_options.write();
-        *now.unwrap_or_else(PoisonError::into_inner) = options;
+        *self.cleaning_options.write() = options;
     }
 
     /// Metadata pages in memory, and how many of them are dirty.

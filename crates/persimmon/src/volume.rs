@@ -151,6 +151,16 @@ impl Filesystem {
 
     /// Opens the volume on any device. Background work begins.
     pub fn open_on(device: Arc<dyn ZonedDevice>, options: &Options) -> Result<Filesystem> {
+        Filesystem::open_by(device, options, Arc::new(SystemClock))
+    }
+
+    /// The same by another clock: for tests that have to know every time.
+    #[doc(hidden)]
+    pub fn open_by(
+        device: Arc<dyn ZonedDevice>,
+        options: &Options,
+        clock: Arc<dyn Clock>,
+    ) -> Result<Filesystem> {
         let mut engine = options.engine.clone();
         let mut semantics = options.vfs.clone();
         let read_only = engine.read_only || semantics.read_only;
@@ -162,7 +172,7 @@ impl Filesystem {
             Err(_) if volume.is_read_only() => Vec::new(),
             orphans => orphans?,
         };
-        let vfs = Arc::new(Vfs::new(volume, Arc::new(SystemClock), semantics));
+        let vfs = Arc::new(Vfs::new(volume, clock, semantics));
         let commit = Arc::new(CommitInterval::new(options.commit_interval));
         let background = Background::start(&vfs, &commit, orphans).map_err(crate::Error::Thread)?;
         Ok(Filesystem::new(vfs, background, recovery))

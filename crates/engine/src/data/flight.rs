@@ -6,6 +6,7 @@
 
 use persimmon_sync::{Arc, MutexGuard};
 use std::collections::BTreeMap;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
 use persimmon_device::{BLOCK_SIZE, Buffer};
 use persimmon_format::extent::Extent;
@@ -201,7 +202,16 @@ impl Volume {
     fn fly(&self, mut passengers: Vec<Passenger>, mode: Mode) -> Result<()> {
         passengers.sort_by_key(|p| p.ino);
         let blocks: u64 = passengers.iter().map(|p| p.blocks).sum();
-        let result = self.fly_and_land(&passengers, mode);
+        let flown = catch_unwind(AssertUnwindSafe(|| self.fly_and_land(&passengers, mode)));
+        let result = flown.unwrap_or_else(|panic| {
+            // Nobody may wait for it for ever.
+            self.media.alarm.raise();
+            for passenger in &passengers {
+                passenger.file.lock().busy = false;
+                passenger.file.notify();
+            }
+            resume_unwind(panic)
+        });
         for passenger in &passengers {
             let mut staged = passenger.file.lock();
             match &result {
