@@ -343,6 +343,12 @@ impl Media {
         Ok(())
     }
 
+    /// Has what has completed outlive the process.
+    pub(crate) fn record(&self) -> Result<()> {
+        self.change_now(Command::Record)?;
+        Ok(())
+    }
+
     /// Makes durable what flushes so far have left to the power.
     pub(crate) fn flush_in_the_end(&self) -> Result<()> {
         if self.flushing == Flushing::Recorded {

@@ -538,6 +538,12 @@ impl Volume {
         self.secure_log()
     }
 
+    /// Has the history up to a record outlive the process.
+    pub(crate) fn record(&self, lsn: Lsn) -> Result<()> {
+        self.log.record(&self.media, &self.zones, lsn)?;
+        self.secure_log()
+    }
+
     /// Where a zone of the log has failed, what is in it may be lost, and later records cannot be
     /// replayed without it: a checkpoint makes them needless. Before that nothing more is
     /// acknowledged.

@@ -75,7 +75,8 @@ pub struct Options {
     /// Semantics.
     pub vfs: persimmon_vfs::Options,
     /// Longest time until what was written is durable without being asked. Until then it may be in the memory of this
-    /// process alone, and is lost with it: who needs it sooner syncs the file.
+    /// process alone, and is lost with it: who needs it sooner syncs the file, or writes through
+    /// ([`OpenOptions::write_through`](crate::OpenOptions::write_through)).
     pub commit_interval: Duration,
 }
 

@@ -261,6 +261,28 @@ impl Log {
         }
     }
 
+    /// Writes all records up to `target` with their data, and has them outlive the process.
+    ///
+    /// After data that has failed a recovery would end before all later records. So everybody waits here, too, until a
+    /// checkpoint has left that record behind.
+    pub(crate) fn record(&self, media: &Media, zones: &Zones, target: Lsn) -> Result<()> {
+        let mut inner = self.lock();
+        loop {
+            inner.check()?;
+            if inner.durable >= target {
+                return Ok(());
+            }
+            inner = if inner.written < target {
+                self.write_some(inner, media, zones, target)?
+            } else if inner.tainted.is_some() {
+                self.wait(inner)
+            } else {
+                drop(inner);
+                return media.record();
+            };
+        }
+    }
+
     /// Goes on with writing records up to `target`, not all of which are written.
     fn write_some<'a>(
         &'a self,
