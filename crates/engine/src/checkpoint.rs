@@ -102,8 +102,6 @@ impl Volume {
     /// Writes a checkpoint if `wanted` still holds when it is this thread's turn. Others have it while zones are
     /// reset.
     pub(crate) fn checkpoint_if(&self, wanted: impl Fn() -> bool) -> Result<()> {
-        // A panic in its midst leaves pages that look as if they were written.
-        let _watch = self.media.alarm.watch();
         let written = self.checkpoint_in_turn(wanted);
         self.zones.start_resets(&self.media);
         written
@@ -115,7 +113,8 @@ impl Volume {
         loop {
             self.check_writable()?;
             self.log.wait_for_superseding()?;
-            let _turn = self.checkpoint_turn.take();
+            // A panic in its midst leaves pages that look as if they were written.
+            let (_turn, _midst) = (self.checkpoint_turn.take(), self.in_midst());
             if !wanted() {
                 return Ok(());
             }

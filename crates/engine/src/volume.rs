@@ -1,7 +1,7 @@
 //! A volume: the parts wired together, views and transactions, and the background steps.
 
 use persimmon_sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use persimmon_sync::{Arc, Mutex, OnceLock, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use persimmon_sync::{Arc, Mutex, OnceLock, RwLock, RwLockReadGuard, RwLockWriteGuard, Watch};
 use std::collections::HashMap;
 
 use persimmon_device::{ZoneId, ZoneInfo, ZonedDevice};
@@ -13,7 +13,7 @@ use persimmon_format::{Ino, Key, KeyKind, Lsn, VolumeKey};
 use crate::checkpoint::CheckpointState;
 use crate::cleaning::{Course, Unpaid};
 use crate::data::{Compressibility, Files, Space, Tails, Truncations};
-use crate::error::{Error, Result};
+use crate::error::{Error, PANICKED, Result};
 use crate::faults::{Fault, fault};
 use crate::in_flight::InFlight;
 use crate::log::Log;
@@ -38,10 +38,6 @@ const BUFFERED_BYTES_MAX: usize = 1 << 20;
 const SHORT_JOURNAL_BLOCKS: u64 = 16;
 /// The same by the pages it changed.
 const SHORT_JOURNAL_PAGES: usize = 16;
-
-/// Why a volume takes no changes any more after a panic.
-pub(crate) const PANICKED: &str =
-    "a thread panicked in the midst of a change; see the log, unmount and mount again";
 
 /// A mounted volume. Shared between threads; has none of its own and no clock: background work is
 /// [`Volume::step`].
@@ -80,6 +76,20 @@ pub struct Volume {
     pub(crate) barren: Mutex<HashMap<ZoneId, u64>>,
     /// Damage was found while changing something: nothing more is written.
     broken: AtomicBool,
+}
+
+/// See [`Volume::in_midst`].
+pub(crate) struct InMidst<'v> {
+    zones: &'v Zones,
+    watch: Watch<'v>,
+}
+
+impl Drop for InMidst<'_> {
+    fn drop(&mut self) {
+        if self.watch.look() {
+            self.zones.wake_all();
+        }
+    }
 }
 
 /// What [`Volume::assemble`] needs.
@@ -196,6 +206,15 @@ impl Volume {
     pub(crate) fn meta_mut(&self) -> RwLockWriteGuard<'_, Meta> {
         assert_none_is_held();
         self.meta.write()
+    }
+
+    /// As long as this lives the thread is in the midst of something of several steps that others go on from: if it panics,
+    /// nobody does.
+    pub(crate) fn in_midst(&self) -> InMidst<'_> {
+        InMidst {
+            zones: &self.zones,
+            watch: self.media.alarm.watch(),
+        }
     }
 
     /// Who the volume is.

@@ -44,14 +44,13 @@ impl<'a> Watch<'a> {
         }
     }
 
-    /// Raises the alarm now if the thread is panicking: for destructors that let others go on.
-    pub fn look(&self) {
-        if let Some(alarm) = self.alarm
-            && !self.was_panicking
-            && std::thread::panicking()
-        {
+    /// Raises the alarm now if the thread is panicking: for destructors that let others go on. Whether it did.
+    pub fn look(&self) -> bool {
+        let panics = !self.was_panicking && std::thread::panicking();
+        if let Some(alarm) = self.alarm.filter(|_| panics) {
             alarm.raise();
         }
+        panics
     }
 }
 

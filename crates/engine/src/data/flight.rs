@@ -223,10 +223,12 @@ impl Volume {
     fn fly(&self, mut passengers: Vec<Passenger>, mode: Mode) -> Result<()> {
         passengers.sort_by_key(|p| p.ino);
         let blocks: u64 = passengers.iter().map(|p| p.blocks).sum();
-        let flown = catch_unwind(AssertUnwindSafe(|| self.fly_and_land(&passengers, mode)));
+        let flown = catch_unwind(AssertUnwindSafe(|| {
+            let _midst = self.in_midst();
+            self.fly_and_land(&passengers, mode)
+        }));
         let result = flown.unwrap_or_else(|panic| {
             // Nobody may wait for it for ever.
-            self.media.alarm.raise();
             for passenger in &passengers {
                 passenger.file.lock().busy = false;
                 passenger.file.notify();

@@ -16,11 +16,10 @@ use persimmon_format::log::{BODY_LEN, LogState, RECORD_HEADER_LEN};
 use persimmon_format::record::Op;
 use persimmon_format::{Addr, Lsn, VolumeKey};
 
-use crate::error::{Error, Result};
+use crate::error::{Error, PANICKED, Result};
 use crate::faults::{Fault, fault, panic_if};
 use crate::in_flight::InFlight;
 use crate::media::Media;
-use crate::volume::PANICKED;
 use crate::zones::Zones;
 use crate::zones::log_zones::LogZone;
 

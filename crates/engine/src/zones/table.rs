@@ -2,7 +2,7 @@
 //! which.
 
 use persimmon_sync::atomic::{AtomicBool, AtomicU32};
-use persimmon_sync::{Condvar, Mutex};
+use persimmon_sync::{Alarm, Condvar, Mutex};
 use std::collections::{HashMap, HashSet};
 
 use persimmon_device::{BufferMut, ZoneId};
@@ -102,6 +102,7 @@ pub(crate) struct Zones {
     /// One of them is of the log.
     pub(super) log_failing: AtomicBool,
     table: Mutex<Table>,
+    pub(super) alarm: Alarm,
     pub(super) returned: Condvar,
     pub(super) resets: Resets,
     pub(crate) trace: Trace,
@@ -230,6 +231,7 @@ impl Zones {
                 },
                 &media.alarm,
             ),
+            alarm: media.alarm.clone(),
             returned: Condvar::new(),
             touched,
             resets: Resets::new(&media.alarm),
