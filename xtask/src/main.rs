@@ -1,7 +1,8 @@
-//! Developer commands: `cargo xtask demo`, `test`, `bench`, `peers`, `simulate`, `interleave`, `tidy`, `vm`, `setup`. Run one with `--help` for its options.
+//! Developer commands: `cargo xtask demo`, `test`, `bench`, `peers`, `simulate`, `hosted`, `interleave`, `tidy`, `vm`, `setup`. Run one with `--help` for its options.
 
 mod bench;
 mod demo;
+mod hosted;
 mod interleave;
 mod peers;
 mod setup;
@@ -35,6 +36,8 @@ enum Command {
     Peers(peers::Options),
     /// Cut the power of simulated devices, a million times if you like, and compare what is recovered
     Simulate(simulate::Options),
+    /// Let clients work with the library on images whose host loses power, and compare what is recovered
+    Hosted(hosted::Options),
     /// Let several clients work on simulated devices at once, cut the power, and compare what is recovered
     Interleave(interleave::Options),
     /// Run everything: packages, formatting, lints, tidy, unit and property tests, mount tests
@@ -71,6 +74,7 @@ fn run(command: Command) -> Result<bool> {
         Command::Demo(options) => demo::run(&options),
         Command::Peers(options) => peers::run(&options),
         Command::Simulate(options) => simulate::run(&options),
+        Command::Hosted(options) => hosted::run(&options),
         Command::Interleave(options) => interleave::run(&options),
         Command::Test(options) => test::run(&options),
         Command::Tidy { bless: true } => tidy::bless(&root).map(|()| true),

@@ -1,6 +1,6 @@
 //! Commands, their completions, and the handle in between.
 
-use persimmon_sync::{Arc, Condvar, Mutex, PoisonError};
+use persimmon_sync::{Arc, Condvar, Mutex};
 
 use crate::{Buffer, DeviceError, Result, ZoneId};
 
@@ -186,11 +186,7 @@ impl Pending {
             State::Ready(result) => Ok(result),
             State::Deferred(finish) => Err(Pending(State::Deferred(finish))),
             State::Waiting(slot) => {
-                let result = slot
-                    .result
-                    .lock()
-                    .unwrap_or_else(PoisonError::into_inner)
-                    .take();
+                let result = slot.result.lock().take();
                 result.ok_or(Pending(State::Waiting(slot)))
             }
             State::Mapped(pending, change) => match pending.try_wait() {
@@ -207,15 +203,12 @@ impl Pending {
             State::Deferred(finish) => finish(),
             State::Mapped(pending, change) => pending.wait().map_err(change),
             State::Waiting(slot) => {
-                let mut result = slot.result.lock().unwrap_or_else(PoisonError::into_inner);
+                let mut result = slot.result.lock();
                 loop {
                     if let Some(result) = result.take() {
                         return result;
                     }
-                    result = slot
-                        .done
-                        .wait(result)
-                        .unwrap_or_else(PoisonError::into_inner);
+                    result = slot.done.wait(result);
                 }
             }
         }
@@ -230,7 +223,7 @@ impl Completer {
 
     fn answer(&mut self, result: Result<Completion>) {
         if let Some(slot) = self.0.take() {
-            *slot.result.lock().unwrap_or_else(PoisonError::into_inner) = Some(result);
+            *slot.result.lock() = Some(result);
             slot.done.notify_all();
         }
     }

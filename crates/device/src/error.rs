@@ -131,6 +131,11 @@ pub enum DeviceError {
     /// The device is gone: pulled, or cut off from power by a test.
     #[error("the device is gone")]
     Gone,
+    /// Refused by the volume itself: a thread panicked in the midst of a change, and nothing of that may reach the device.
+    #[error(
+        "a thread of this process panicked in the midst of a change: nothing more is written; mount again"
+    )]
+    Stopped,
     /// A back end answered a command with the completion of another.
     #[error("device back end answered {got} to {expected}")]
     Protocol {
@@ -164,6 +169,7 @@ impl DeviceError {
             | DeviceError::Pair(_)
             | DeviceError::Busy { .. }
             | DeviceError::Gone
+            | DeviceError::Stopped
             | DeviceError::Protocol { .. } => {}
         }
         self

@@ -9,6 +9,7 @@ pub mod command;
 pub mod conformance;
 pub mod drive;
 pub mod error;
+pub mod faults;
 pub mod geometry;
 pub mod image;
 pub mod joined;

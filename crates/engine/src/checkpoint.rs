@@ -4,7 +4,7 @@
 //! alone that the cut had found with nothing valid in them (I3).
 
 use persimmon_sync::atomic::Ordering;
-use persimmon_sync::{Arc, MutexGuard, PoisonError};
+use persimmon_sync::{Arc, MutexGuard};
 use std::collections::{BTreeSet, HashSet};
 
 use persimmon_device::ZoneId;
@@ -92,9 +92,7 @@ enum Outcome {
 
 impl Volume {
     pub(crate) fn checkpoint_state(&self) -> MutexGuard<'_, CheckpointState> {
-        self.checkpoint_state
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
+        self.checkpoint_state.lock()
     }
 
     /// Writes a checkpoint.
@@ -116,7 +114,8 @@ impl Volume {
         loop {
             self.check_writable()?;
             self.log.wait_for_superseding()?;
-            let _turn = self.checkpoint_turn.take();
+            // A panic in its midst leaves pages that look as if they were written.
+            let (_turn, _midst) = (self.checkpoint_turn.take(), self.in_midst());
             if !wanted() {
                 return Ok(());
             }

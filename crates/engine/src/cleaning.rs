@@ -14,7 +14,7 @@ mod moving;
 mod pace;
 mod scarce;
 
-use persimmon_sync::{MutexGuard, PoisonError};
+use persimmon_sync::MutexGuard;
 use std::collections::HashMap;
 
 use persimmon_device::ZoneId;
@@ -136,7 +136,7 @@ impl Volume {
         if !self.await_resets(is_short) {
             return Ok(());
         }
-        let _turn = self.cleaning_turn.take();
+        let (_turn, _midst) = (self.cleaning_turn.take(), self.in_midst());
         if self.zones.budget.large.is_some() {
             return self.win_spare_zone();
         }
@@ -148,7 +148,7 @@ impl Volume {
     pub(crate) fn free_for_host(&self) -> bool {
         let free_zones = || self.zones.free_zones(Part::Data);
         let before = free_zones();
-        let _turn = self.cleaning_turn.take();
+        let (_turn, _midst) = (self.cleaning_turn.take(), self.in_midst());
         // Somebody else may have done it meanwhile.
         if free_zones() <= before
             && self.zones.all_dead_zones() > 0
@@ -167,7 +167,7 @@ impl Volume {
         if dead == 0 || !self.media.space_is_hosts() {
             return Ok(false);
         }
-        let _turn = self.cleaning_turn.take();
+        let (_turn, _midst) = (self.cleaning_turn.take(), self.in_midst());
         self.checkpoint_zones()?;
         self.zones.settle_resets(&self.media);
         // What is being read stays.
@@ -192,7 +192,7 @@ impl Volume {
             return self.keep_a_zone_for_metadata();
         }
         if self.metadata_is_short() && self.await_resets(|| self.metadata_is_short()) {
-            let _turn = self.cleaning_turn.take();
+            let (_turn, _midst) = (self.cleaning_turn.take(), self.in_midst());
             self.win_metadata_zones(intent)?;
         }
         Ok(())
@@ -504,7 +504,7 @@ impl Volume {
 
     /// A step of cleaning: goes on with the victim under way, or begins with the next.
     fn clean_some(&self, part: Part, blocks_max: u64) -> Result<Stepped> {
-        let _turn = self.cleaning_turn.take();
+        let (_turn, _midst) = (self.cleaning_turn.take(), self.in_midst());
         let Some(mut course) = self.take_course(part).or_else(|| self.next_course(part)) else {
             return Ok(Stepped::Idle);
         };
@@ -565,7 +565,7 @@ impl Volume {
     }
 
     fn courses(&self) -> MutexGuard<'_, Vec<Course>> {
-        self.courses.lock().unwrap_or_else(PoisonError::into_inner)
+        self.courses.lock()
     }
 
     /// The victim under way in a part, or one that has failed anywhere.
@@ -630,7 +630,7 @@ impl Volume {
     }
 
     fn barren(&self) -> MutexGuard<'_, HashMap<ZoneId, u64>> {
-        self.barren.lock().unwrap_or_else(PoisonError::into_inner)
+        self.barren.lock()
     }
 
     /// Whether cleaning a zone was tried in its present use, and moved nothing.

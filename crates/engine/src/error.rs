@@ -6,6 +6,10 @@ use persimmon_format::{Addr, FormatError, Ino, PageId};
 /// Shorthand.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
+/// Why a volume takes no changes any more after a panic.
+pub(crate) const PANICKED: &str =
+    "a thread panicked in the midst of a change; see the log, unmount and mount again";
+
 /// An engine error.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum Error {

@@ -78,6 +78,11 @@ pub enum Fault {
     FlightNotWaitedFor,
     /// A zone into which data is on its way counts as one that holds nothing.
     FillingNotSeen,
+    /// A thread panics with the first of the changes of a transaction made, and the others not. Not one to be caught by
+    /// a harness: all others have to go on without it.
+    PanicHalfWay,
+    /// A thread panics with a batch of the log on its way to the device.
+    PanicInLog,
 }
 
 impl Fault {
@@ -126,6 +131,14 @@ impl Fault {
     ];
 }
 
+/// Panics where asked to.
+pub(crate) fn panic_if(mistake: Fault) {
+    if fault(mistake) {
+        // Not by `panic!`, which is for nothing else in this crate either.
+        std::panic::resume_unwind(Box::new("a deliberate panic"));
+    }
+}
+
 #[cfg(feature = "deliberate-faults")]
 thread_local! {
     static MADE: std::cell::Cell<Option<Fault>> = const { std::cell::Cell::new(None) };
@@ -137,11 +150,23 @@ pub fn make(mistake: Option<Fault>) {
     MADE.set(mistake);
 }
 
+/// The mistake of threads that nobody asked, as its number and one more.
+#[cfg(feature = "deliberate-faults")]
+static EVERYWHERE: std::sync::atomic::AtomicUsize = std::sync::atomic::AtomicUsize::new(0);
+
+/// From now on every thread of this process makes this mistake, background threads included.
+#[cfg(feature = "deliberate-faults")]
+pub fn make_everywhere(mistake: Option<Fault>) {
+    let mistake = mistake.map_or(0, |mistake| mistake as usize + 1);
+    EVERYWHERE.store(mistake, std::sync::atomic::Ordering::Relaxed);
+}
+
 /// Whether to make this mistake here.
 #[cfg(feature = "deliberate-faults")]
 #[must_use]
 pub fn fault(mistake: Fault) -> bool {
-    MADE.get() == Some(mistake)
+    let everywhere = EVERYWHERE.load(std::sync::atomic::Ordering::Relaxed);
+    MADE.get() == Some(mistake) || everywhere == mistake as usize + 1
 }
 
 /// Whether to make this mistake here: never.

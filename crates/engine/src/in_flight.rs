@@ -1,7 +1,7 @@
 //! Commands that several wait for: the data of a record, sent together with it.
 
 use persimmon_sync::atomic::{AtomicBool, Ordering};
-use persimmon_sync::{Arc, Mutex, OnceLock, PoisonError};
+use persimmon_sync::{Arc, Mutex, OnceLock};
 
 use persimmon_device::{DeviceError, Pending};
 
@@ -41,8 +41,7 @@ impl Writes {
     /// Waits for all of them. Whoever asks gets the same answer.
     pub(crate) fn settle(&self) -> Result<(), DeviceError> {
         let _turn = self.turn.take();
-        let commands =
-            std::mem::take(&mut *self.commands.lock().unwrap_or_else(PoisonError::into_inner));
+        let commands = std::mem::take(&mut *self.commands.lock());
         if let Err(error) = wait_all(commands) {
             let _ = self.failed.set(error);
         }
@@ -61,18 +60,12 @@ pub(crate) struct InFlight {
 
 impl InFlight {
     fn writes(&self) -> Vec<Arc<Writes>> {
-        self.writes
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone()
+        self.writes.lock().clone()
     }
 
     /// Adds writes under way.
     pub(crate) fn add(&self, writes: Arc<Writes>) {
-        self.writes
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .push(writes);
+        self.writes.lock().push(writes);
     }
 
     /// Of a flight that failed, who settles its record and who has mapped it elsewhere meet here, in either order: true for

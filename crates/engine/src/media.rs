@@ -1,6 +1,6 @@
 //! The gate: the engine's only way to the device, where everything sent is counted (I6).
 
-use persimmon_sync::{Arc, Mutex, PoisonError};
+use persimmon_sync::{Alarm, Arc, Mutex};
 use std::collections::BTreeSet;
 
 use persimmon_device::{BLOCK_SIZE, Buffer, ZoneId, ZoneInfo};
@@ -18,6 +18,8 @@ use crate::statistics::{Class, Counters, add};
 pub(crate) struct Media {
     device: Arc<dyn ZonedDevice>,
     flushing: Flushing,
+    /// A thread panicked in the midst of a change: nothing is sent any more that changes the device.
+    pub(crate) alarm: Alarm,
     pub(crate) counters: Counters,
     /// Zones that are written together, and read in each other's place.
     pub(crate) pairs: Pairs,
@@ -47,6 +49,7 @@ impl Media {
             pairs: Pairs::new(device.geometry().zone_count),
             device,
             flushing,
+            alarm: Alarm::default(),
             counters: Counters::default(),
             suspects: Mutex::default(),
         }
@@ -54,17 +57,14 @@ impl Media {
 
     fn suspect<T, E>(&self, zone: ZoneId, result: Result<T, E>) -> Result<T, E> {
         if result.is_err() {
-            let suspects = self.suspects.lock();
-            suspects
-                .unwrap_or_else(PoisonError::into_inner)
-                .insert(zone);
+            self.suspects.lock().insert(zone);
         }
         result
     }
 
     /// Zones that answered with an error since the last call.
     pub(crate) fn take_suspects(&self) -> BTreeSet<ZoneId> {
-        let mut suspects = self.suspects.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut suspects = self.suspects.lock();
         std::mem::take(&mut *suspects)
     }
 
@@ -188,6 +188,18 @@ impl Media {
         read
     }
 
+    /// Sends a command that changes the device or makes something durable. All of them go through here.
+    fn change(&self, command: Command) -> Pending {
+        match self.alarm.is_raised() {
+            true => Pending::ready(Err(DeviceError::Stopped)),
+            false => self.device.submit(command),
+        }
+    }
+
+    fn change_now(&self, command: Command) -> Result<Completion, DeviceError> {
+        self.change(command).wait()
+    }
+
     /// Starts writes of `data` at the write pointer of `zone`, which is `block`, in as many
     /// commands as the device needs, and the same to its partner.
     pub(crate) fn write(
@@ -221,7 +233,7 @@ impl Media {
                 let blocks = Command::data_blocks(&data);
                 self.counters
                     .wrote(class, u64::from(blocks) * BLOCK_SIZE as u64);
-                let pending = self.device.submit(Command::Write {
+                let pending = self.change(Command::Write {
                     zone,
                     block: at,
                     data,
@@ -237,7 +249,7 @@ impl Media {
         let blocks = Command::data_blocks(&data);
         self.counters
             .wrote(class, u64::from(blocks) * BLOCK_SIZE as u64);
-        self.device.submit(Command::Append { zone, data })
+        self.change(Command::Append { zone, data })
     }
 
     pub(crate) fn reset(&self, zone: ZoneId, keep_allocated: bool) -> Result<()> {
@@ -248,7 +260,7 @@ impl Media {
     /// Starts a reset; its end is to be told by [`Media::end_reset`].
     pub(crate) fn start_reset(&self, zone: ZoneId, keep_allocated: bool) -> Pending {
         add(&self.counters.resets, 1);
-        self.device.submit(Command::Reset {
+        self.change(Command::Reset {
             zone,
             keep_allocated,
         })
@@ -256,7 +268,7 @@ impl Media {
 
     /// Starts giving back the space of a zone that was reset and kept it.
     pub(crate) fn discard(&self, zone: ZoneId) -> Pending {
-        self.device.submit(Command::Reset {
+        self.change(Command::Reset {
             zone,
             keep_allocated: false,
         })
@@ -281,7 +293,7 @@ impl Media {
     /// error. A zone that cannot be opened for other reasons shows them when it is written to.
     pub(crate) fn open(&self, zone: ZoneId) -> Result<(), DeviceError> {
         for zone in self.pairs.both(zone) {
-            match self.device.run(Command::Open { zone }) {
+            match self.change_now(Command::Open { zone }) {
                 Err(DeviceError::HostFull) => return Err(DeviceError::HostFull),
                 Err(error) => tracing::debug!(zone = zone.0, %error, "zone not opened"),
                 Ok(_) => {}
@@ -294,7 +306,7 @@ impl Media {
     pub(crate) fn close(&self, zone: ZoneId) {
         for zone in self.pairs.both(zone) {
             // One of them may not have been opened.
-            let _ = self.device.run(Command::Close { zone });
+            let _ = self.change_now(Command::Close { zone });
         }
     }
 
@@ -306,7 +318,7 @@ impl Media {
 
     /// Finishes this zone alone.
     pub(crate) fn finish_one(&self, zone: ZoneId) -> Result<()> {
-        let finished = self.device.run(Command::Finish { zone });
+        let finished = self.change_now(Command::Finish { zone });
         self.suspect(zone, finished)?;
         Ok(())
     }
@@ -321,13 +333,19 @@ impl Media {
         match self.flushing {
             Flushing::Needless => {}
             Flushing::Recorded => {
-                self.device.run(Command::Record)?;
+                self.change_now(Command::Record)?;
             }
             Flushing::Durable => {
                 add(&self.counters.flushes, 1);
-                self.device.run(Command::Flush)?;
+                self.change_now(Command::Flush)?;
             }
         }
+        Ok(())
+    }
+
+    /// Has what has completed outlive the process.
+    pub(crate) fn record(&self) -> Result<()> {
+        self.change_now(Command::Record)?;
         Ok(())
     }
 
@@ -335,7 +353,7 @@ impl Media {
     pub(crate) fn flush_in_the_end(&self) -> Result<()> {
         if self.flushing == Flushing::Recorded {
             add(&self.counters.flushes, 1);
-            self.device.run(Command::Flush)?;
+            self.change_now(Command::Flush)?;
         }
         Ok(())
     }

@@ -2,7 +2,7 @@
 //! data, and it is handed on in the order in which it was asked for: who takes it again and again
 //! makes nobody wait for more than one of them.
 
-use persimmon_sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use persimmon_sync::{Condvar, Mutex, MutexGuard};
 
 /// Who takes it works alone; others wait for their turn.
 #[derive(Debug, Default)]
@@ -24,7 +24,7 @@ pub(crate) struct Taken<'a>(&'a Turn);
 
 impl Turn {
     fn tickets(&self) -> MutexGuard<'_, Tickets> {
-        self.tickets.lock().unwrap_or_else(PoisonError::into_inner)
+        self.tickets.lock()
     }
 
     pub(crate) fn take(&self) -> Taken<'_> {
@@ -33,7 +33,7 @@ impl Turn {
         tickets.next += 1;
         let waits = |tickets: &mut Tickets| tickets.now != own;
         let waited = self.given_back.wait_while(tickets, waits);
-        drop(waited.unwrap_or_else(PoisonError::into_inner));
+        drop(waited);
         Taken(self)
     }
 

@@ -1,9 +1,7 @@
 //! A volume: the parts wired together, views and transactions, and the background steps.
 
 use persimmon_sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use persimmon_sync::{
-    Arc, Mutex, OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard,
-};
+use persimmon_sync::{Arc, Mutex, OnceLock, RwLock, RwLockReadGuard, RwLockWriteGuard, Watch};
 use std::collections::HashMap;
 
 use persimmon_device::{ZoneId, ZoneInfo, ZonedDevice};
@@ -15,7 +13,7 @@ use persimmon_format::{Ino, Key, KeyKind, Lsn, VolumeKey};
 use crate::checkpoint::CheckpointState;
 use crate::cleaning::{Course, Unpaid};
 use crate::data::{Compressibility, Files, Space, Tails, Truncations};
-use crate::error::{Error, Result};
+use crate::error::{Error, PANICKED, Result};
 use crate::faults::{Fault, fault};
 use crate::in_flight::InFlight;
 use crate::log::Log;
@@ -78,6 +76,20 @@ pub struct Volume {
     pub(crate) barren: Mutex<HashMap<ZoneId, u64>>,
     /// Damage was found while changing something: nothing more is written.
     broken: AtomicBool,
+}
+
+/// See [`Volume::in_midst`].
+pub(crate) struct InMidst<'v> {
+    zones: &'v Zones,
+    watch: Watch<'v>,
+}
+
+impl Drop for InMidst<'_> {
+    fn drop(&mut self) {
+        if self.watch.look() {
+            self.zones.wake_all();
+        }
+    }
 }
 
 /// What [`Volume::assemble`] needs.
@@ -154,25 +166,26 @@ impl Volume {
         let space = Space::new(parts.options.staging_bytes_max, &parts.zones.budget);
         let cleaning_options = RwLock::new(parts.options.cleaning);
         let tuned = Tuned::new(&parts.options);
+        let alarm = parts.media.alarm.clone();
         Volume {
-            log: Log::new(key.clone(), parts.start),
+            log: Log::new(key.clone(), parts.start, &alarm),
             key,
             media: parts.media,
             identity: parts.identity,
             reserve_basis_points: parts.reserve_basis_points,
-            meta: RwLock::new(parts.meta),
+            meta: RwLock::watched(parts.meta, &alarm),
             pages_kept_for: AtomicUsize::new(0),
             zones: parts.zones,
-            files: Files::default(),
+            files: Files::new(&alarm),
             space,
             truncations: Truncations::default(),
-            tails: Tails::new(parts.options.tails_bytes_max),
+            tails: Tails::new(parts.options.tails_bytes_max, &alarm),
             compressibility: Compressibility::default(),
             options: parts.options,
-            checkpoint_state: Mutex::new(parts.checkpoint),
+            checkpoint_state: Mutex::watched(parts.checkpoint, &alarm),
             checkpoint_turn: Turn::default(),
             cleaning_turn: Turn::default(),
-            courses: Mutex::default(),
+            courses: Mutex::watched(Vec::new(), &alarm),
             unpaid: Unpaid::default(),
             zone_taken: OnceLock::new(),
             unlogged: AtomicBool::new(false),
@@ -187,12 +200,21 @@ impl Volume {
 
     pub(crate) fn meta(&self) -> RwLockReadGuard<'_, Meta> {
         assert_none_is_held();
-        self.meta.read().unwrap_or_else(PoisonError::into_inner)
+        self.meta.read()
     }
 
     pub(crate) fn meta_mut(&self) -> RwLockWriteGuard<'_, Meta> {
         assert_none_is_held();
-        self.meta.write().unwrap_or_else(PoisonError::into_inner)
+        self.meta.write()
+    }
+
+    /// As long as this lives the thread is in the midst of something of several steps that others go on from: if it panics,
+    /// nobody does.
+    pub(crate) fn in_midst(&self) -> InMidst<'_> {
+        InMidst {
+            zones: &self.zones,
+            watch: self.media.alarm.watch(),
+        }
     }
 
     /// Who the volume is.
@@ -223,6 +245,9 @@ impl Volume {
             return Err(Error::ReadOnly {
                 why: "it was opened read-only",
             });
+        }
+        if self.media.alarm.is_raised() {
+            return Err(Error::ReadOnly { why: PANICKED });
         }
         if self.broken.load(Ordering::Acquire) {
             return Err(Error::ReadOnly {
@@ -296,6 +321,8 @@ impl Volume {
         loop {
             let missing = {
                 let mut meta = self.meta_mut();
+                // Who had the lock before may have left a change half done.
+                self.check_writable()?;
                 let mut tx = Transaction::new(&meta, &self.key);
                 let result = f(&mut tx);
                 let below = tx.next_ino();
@@ -386,6 +413,7 @@ impl Volume {
         loop {
             let missing = {
                 let mut meta = self.meta_mut();
+                self.check_writable()?;
                 match ensure(&meta) {
                     Ok(()) => {
                         self.unlogged
@@ -581,6 +609,12 @@ impl Volume {
         self.secure_log()
     }
 
+    /// Has the history up to a record outlive the process.
+    pub(crate) fn record(&self, lsn: Lsn) -> Result<()> {
+        self.log.record(&self.media, &self.zones, lsn)?;
+        self.secure_log()
+    }
+
     /// Where a zone of the log has failed, what is in it may be lost, and later records cannot be
     /// replayed without it: a checkpoint makes them needless. Before that nothing more is
     /// acknowledged.
@@ -638,14 +672,12 @@ impl Volume {
     /// Thresholds of cleaning, as they are now.
     #[must_use]
     pub fn cleaning_options(&self) -> CleaningOptions {
-        let options = self.cleaning_options.read();
-        *options.unwrap_or_else(PoisonError::into_inner)
+        *self.cleaning_options.read()
     }
 
     /// Changes them, for what is cleaned from now on.
     pub fn set_cleaning_options(&self, options: CleaningOptions) {
-        let now = self.cleaning_options.write();
-        *now.unwrap_or_else(PoisonError::into_inner) = options;
+        *self.cleaning_options.write() = options;
     }
 
     /// Metadata pages in memory, and how many of them are dirty.

@@ -79,6 +79,14 @@ impl OpenOptions {
         self
     }
 
+    /// Every write outlives the death of this process once it has returned, with every change of names and attributes before:
+    /// it is in the hands of the device, or of the kernel where the volume is an image. The power may still take it. For logs
+    /// that are synced now and then. A small write costs a block of the journal, and no flush.
+    pub fn write_through(mut self, write_through: bool) -> OpenOptions {
+        self.flags.write_through = write_through;
+        self
+    }
+
     /// Every write is durable before it returns.
     pub fn sync(mut self, sync: bool) -> OpenOptions {
         self.flags.sync = sync;
@@ -87,7 +95,8 @@ impl OpenOptions {
 }
 
 /// An open file. Reads and writes at the cursor go through [`Read`], [`Write`] and [`Seek`].
-/// Closing cannot fail, but what is not synced may be lost in a crash.
+/// Closing cannot fail, but what is not synced may be lost in a crash, and what is neither synced nor
+/// flushed ([`Write::flush`]) with the process.
 pub struct File {
     vfs: Arc<Vfs>,
     ino: Ino,
@@ -173,7 +182,8 @@ impl File {
         Ok(())
     }
 
-    /// Durable with its name and everything done before.
+    /// Makes its content durable, and every change of names and attributes before, of all files; not what was written to other
+    /// files. [`Filesystem::sync`](crate::Filesystem::sync) does that, too.
     pub fn sync_all(&self) -> Result<()> {
         Ok(self.vfs.fsync(self.ino, self.handle)?)
     }
@@ -243,9 +253,11 @@ impl Write for File {
         Ok(written.len)
     }
 
-    /// Nothing is buffered here.
+    /// What was written to the file outlives the death of this process, as with [`OpenOptions::write_through`].
     fn flush(&mut self) -> io::Result<()> {
-        Ok(())
+        self.vfs
+            .flush_through(self.ino, self.handle)
+            .map_err(|error| crate::Error::from(error).into())
     }
 }
 

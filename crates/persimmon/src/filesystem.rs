@@ -69,7 +69,7 @@ impl Filesystem {
         Ok(self.vfs.close()?)
     }
 
-    /// Makes everything done so far durable.
+    /// Makes everything done so far durable: content, names and attributes of all files.
     pub fn sync(&self) -> Result<()> {
         Ok(self.vfs.sync()?)
     }

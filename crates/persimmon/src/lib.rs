@@ -20,10 +20,18 @@
 //! [`Vfs`] below ([`Filesystem::vfs`]); it has every operation. No permissions are checked: whoever
 //! opens the volume may do everything.
 //!
-//! **Durability.** A call that has returned is seen by every later one. It survives a crash once [`Filesystem::sync`],
-//! [`File::sync_all`] or [`File::sync_data`] has returned, or a write through a file opened with [`OpenOptions::sync`];
-//! each of them makes everything before it durable, of all files. Without one that takes
-//! [`Options::commit_interval`] at most. After a crash the volume is as it was after some prefix of all changes.
+//! **Durability.** A call that has returned is seen by every later one. What survives is what docs/POSIX.md says:
+//!
+//! - [`Filesystem::sync`] makes everything that was done before it durable: content, names and attributes of all files.
+//! - [`File::sync_all`] and [`File::sync_data`], and a write through a file opened with [`OpenOptions::sync`], make the
+//!   content of that file durable, and every change of names and attributes before, of all files; not what was written to
+//!   other files and not synced.
+//! - A write through a file opened with [`OpenOptions::write_through`], and what was written before a
+//!   [`flush`](std::io::Write::flush) of its file, outlives the death of this process as soon as the call has returned, with
+//!   every change of names and attributes before; not the power.
+//! - Any other write is in the memory of this process until [`Options::commit_interval`] is over.
+//!
+//! After a crash the volume is as it was after some prefix of all changes.
 //! [`Filesystem::close`] makes everything durable, too, and says if that failed; a [`Filesystem`] that is dropped instead is
 //! left as after a crash.
 //!

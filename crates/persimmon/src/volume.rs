@@ -75,7 +75,8 @@ pub struct Options {
     /// Semantics.
     pub vfs: persimmon_vfs::Options,
     /// Longest time until what was written is durable without being asked. Until then it may be in the memory of this
-    /// process alone, and is lost with it: who needs it sooner syncs the file.
+    /// process alone, and is lost with it: who needs it sooner syncs the file, or writes through
+    /// ([`OpenOptions::write_through`](crate::OpenOptions::write_through)).
     pub commit_interval: Duration,
 }
 
@@ -151,6 +152,16 @@ impl Filesystem {
 
     /// Opens the volume on any device. Background work begins.
     pub fn open_on(device: Arc<dyn ZonedDevice>, options: &Options) -> Result<Filesystem> {
+        Filesystem::open_by(device, options, Arc::new(SystemClock))
+    }
+
+    /// The same by another clock: for tests that have to know every time.
+    #[doc(hidden)]
+    pub fn open_by(
+        device: Arc<dyn ZonedDevice>,
+        options: &Options,
+        clock: Arc<dyn Clock>,
+    ) -> Result<Filesystem> {
         let mut engine = options.engine.clone();
         let mut semantics = options.vfs.clone();
         let read_only = engine.read_only || semantics.read_only;
@@ -162,7 +173,7 @@ impl Filesystem {
             Err(_) if volume.is_read_only() => Vec::new(),
             orphans => orphans?,
         };
-        let vfs = Arc::new(Vfs::new(volume, Arc::new(SystemClock), semantics));
+        let vfs = Arc::new(Vfs::new(volume, clock, semantics));
         let commit = Arc::new(CommitInterval::new(options.commit_interval));
         let background = Background::start(&vfs, &commit, orphans).map_err(crate::Error::Thread)?;
         Ok(Filesystem::new(vfs, background, recovery))

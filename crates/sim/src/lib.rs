@@ -12,6 +12,8 @@ pub mod filesystem;
 #[cfg(feature = "filesystem")]
 pub mod fullness;
 pub mod harness;
+#[cfg(all(feature = "library", not(interleave)))]
+pub mod hosted;
 pub mod load;
 #[cfg(feature = "filesystem")]
 pub mod measure;

@@ -5,21 +5,28 @@
 //! they meet: what two threads do at once is then as repeatable as what one does
 //! (`crates/sim/src/threads`). The engine and the layers above it take everything at which a thread may wait
 //! from here; a lock of another kind would hold all of them up at once.
+//!
+//! No lock here is poisoned. A lock whose state may be half changed when its holder panics is made with
+//! [`Mutex::watched`] or [`RwLock::watched`]: the panic raises an [`Alarm`] before anybody else gets the lock, and who
+//! owns the alarm stops (of a volume: nothing is sent to the device any more). Others guard what is whole between any two
+//! statements.
 
-#[cfg(not(interleave))]
-pub use std::sync::{Condvar, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
+mod alarm;
+mod lock;
+
+pub use alarm::{Alarm, Watch};
+pub use lock::{Condvar, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
+
 #[cfg(not(interleave))]
 pub use std::{sync::atomic, thread};
 
 #[cfg(interleave)]
-pub use shuttle::sync::{
-    Condvar, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard, atomic,
-};
+pub use shuttle::sync::atomic;
 #[cfg(interleave)]
 pub use shuttle::thread;
 
 // These wait for nobody. (What a `OnceLock` is set to has to be there already.)
-pub use std::sync::{Arc, LockResult, OnceLock, PoisonError};
+pub use std::sync::{Arc, OnceLock};
 
 /// Where another thread may go on though this one waits for nothing: before a device is asked. Nothing but under
 /// the scheduler.

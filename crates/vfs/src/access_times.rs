@@ -1,7 +1,7 @@
 //! Access times: kept in memory, written into the history now and then, in batches.
 
 use persimmon_sync::atomic::{AtomicUsize, Ordering};
-use persimmon_sync::{Mutex, MutexGuard, PoisonError};
+use persimmon_sync::{Mutex, MutexGuard};
 
 use persimmon_engine::Intent;
 use persimmon_format::inode::Inode;
@@ -24,7 +24,7 @@ pub(crate) struct PendingAccessTimes {
 
 impl PendingAccessTimes {
     fn lock(&self) -> MutexGuard<'_, InoMap<Timestamp>> {
-        self.times.lock().unwrap_or_else(PoisonError::into_inner)
+        self.times.lock()
     }
 
     pub(crate) fn get(&self, ino: Ino) -> Option<Timestamp> {

@@ -85,9 +85,11 @@ impl Vfs {
         if let Some(node) = node {
             node.accessed.store(false, Ordering::Relaxed);
         }
-        let durable = flags.data_sync || open.is_some_and(|o| o.flags.sync || o.flags.data_sync);
-        if durable {
+        let asked = open.map(|o| o.flags).unwrap_or_default();
+        if flags.data_sync || asked.sync || asked.data_sync {
             self.watch(self.volume.sync_file(ino))?;
+        } else if asked.write_through {
+            self.watch(self.volume.record_file(ino))?;
         }
         Ok(Written {
             len,
@@ -179,6 +181,15 @@ impl Vfs {
             return self.synced_read_only();
         }
         self.watch(self.volume.sync_file(ino))
+    }
+
+    /// Has a file outlive the death of this process, with everything before it in the history. The power may take it.
+    pub fn flush_through(&self, ino: Ino, handle: Handle) -> Result<()> {
+        self.opened(ino, handle)?;
+        if self.is_read_only() {
+            return self.synced_read_only();
+        }
+        self.watch(self.volume.record_file(ino))
     }
 
     /// `fsync` where nothing is written: fine on a read-only mount, but not after a failure, when

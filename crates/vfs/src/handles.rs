@@ -1,7 +1,7 @@
 //! Open files and directories.
 
 use persimmon_sync::atomic::{AtomicUsize, Ordering};
-use persimmon_sync::{Arc, PoisonError, RwLock};
+use persimmon_sync::{Arc, RwLock};
 
 use crate::lifetimes::Told;
 use crate::nodes::Node;
@@ -51,7 +51,7 @@ impl Handles {
         }
         let which = self.next.fetch_add(1, Ordering::Relaxed) % SHARDS;
         let lock = &self.shards[which];
-        let mut shard = lock.write().unwrap_or_else(PoisonError::into_inner);
+        let mut shard = lock.write();
         let open = Some(Arc::new(open));
         let slot = match shard.free.pop() {
             Some(slot) => {
@@ -75,13 +75,13 @@ impl Handles {
 
     fn get(&self, handle: Handle) -> Option<Arc<Open>> {
         let (lock, slot) = self.place(handle)?;
-        let shard = lock.read().unwrap_or_else(PoisonError::into_inner);
+        let shard = lock.read();
         shard.slots.get(slot)?.clone()
     }
 
     fn remove(&self, ino: Ino, handle: Handle) -> Option<Arc<Open>> {
         let (lock, slot) = self.place(handle)?;
-        let mut shard = lock.write().unwrap_or_else(PoisonError::into_inner);
+        let mut shard = lock.write();
         let place = shard.slots.get_mut(slot)?;
         if place.as_ref()?.ino != ino {
             return None;

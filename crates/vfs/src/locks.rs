@@ -1,6 +1,6 @@
 //! Record locks (`fcntl`) and whole-file locks (`flock`), for doors that do not keep their own.
 
-use persimmon_sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use persimmon_sync::{Condvar, Mutex, MutexGuard};
 use std::collections::HashMap;
 
 use crate::nodes::InoMap;
@@ -186,7 +186,7 @@ impl LockTable {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 
     fn set(&self, ino: Ino, space: Space, lock: &FileLock, wait: bool) -> Result<()> {
@@ -209,10 +209,7 @@ impl LockTable {
                     return Err(Error::Deadlock);
                 }
                 state.waits.insert(lock.owner, blocker.owner);
-                state = self
-                    .released
-                    .wait(state)
-                    .unwrap_or_else(PoisonError::into_inner);
+                state = self.released.wait(state);
                 state.waits.remove(&lock.owner);
             }
         }

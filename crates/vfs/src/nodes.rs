@@ -4,7 +4,7 @@
 //! reclaimed. Whoever makes it both unlinked and unused reclaims it, and does so exactly once.
 
 use persimmon_sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use persimmon_sync::{Arc, Mutex, MutexGuard, PoisonError};
+use persimmon_sync::{Arc, Mutex, MutexGuard};
 use std::collections::{HashMap, VecDeque};
 use std::hash::{BuildHasherDefault, Hasher};
 
@@ -137,7 +137,7 @@ impl Nodes {
     fn shard(&self, ino: Ino) -> MutexGuard<'_, Shard> {
         // The remainder is below the length.
         let shard = &self.shards[(ino.0 % SHARDS as u64) as usize];
-        shard.lock().unwrap_or_else(PoisonError::into_inner)
+        shard.lock()
     }
 
     /// Counts one more user. Refused while the inode is being freed.
@@ -289,7 +289,7 @@ impl Nodes {
     pub(crate) fn take_unlinked(&self) -> Vec<Ino> {
         let mut all = Vec::new();
         for shard in &self.shards {
-            let mut shard = shard.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut shard = shard.lock();
             for (ino, entry) in shard.entries.iter_mut() {
                 if entry.unlinked && !entry.reclaiming {
                     entry.reclaiming = true;

@@ -235,6 +235,9 @@ pub struct OpenFlags {
     pub sync: bool,
     /// Every write is durable before it returns (`O_DSYNC`).
     pub data_sync: bool,
+    /// Every write is in the hands of the device or of the host's kernel before it returns: it outlives the death of this
+    /// process, not the power.
+    pub write_through: bool,
     /// `O_EXCL`: create fails on an existing name; a temporary file cannot be linked.
     pub exclusive: bool,
     /// `O_NOATIME`.
@@ -256,6 +259,7 @@ impl OpenFlags {
             truncate: flags & libc::O_TRUNC != 0,
             sync,
             data_sync: !sync && flags & libc::O_DSYNC != 0,
+            write_through: false,
             exclusive: flags & libc::O_EXCL != 0,
             no_atime: flags & libc::O_NOATIME != 0,
             kill_privileges: false,

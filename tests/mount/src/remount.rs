@@ -33,6 +33,12 @@ pub const SCENARIOS: &[Scenario] = &[
         only_persimmon: false,
     },
     Scenario {
+        name: "remount::fsync_of_a_file_covers_the_names_and_attributes_of_all",
+        run: fsync_of_a_file_covers_the_names_and_attributes_of_all,
+        limit_seconds: 60,
+        only_persimmon: true,
+    },
+    Scenario {
         name: "remount::what_maps_hold_is_synced_by_command",
         run: what_maps_hold_is_synced_by_command,
         limit_seconds: 60,
@@ -152,6 +158,53 @@ fn everything_synced_comes_back_after_a_kill(ground: &Ground) -> Result<()> {
 
 /// `persimmon sync` said that everything was durable while the kernel held what had been stored
 /// through a shared map: only the daemon was asked, and it had not heard of that yet.
+/// docs/POSIX.md, "What a crash leaves", through the mount: a sync of one file has its content, and names and attributes of
+/// all, but not what was written to another.
+fn fsync_of_a_file_covers_the_names_and_attributes_of_all(ground: &Ground) -> Result<()> {
+    let mut volume = ground.volume("promises", 256 << 20, &[])?;
+    // Nothing is committed by itself meanwhile.
+    volume.mount_foreground(&["commit=600"])?;
+    let at = |name: &str| volume.dir.join(name);
+    std::fs::write(at("old"), b"old")?;
+    std::fs::write(at("long"), vec![7; 50_000])?;
+    sync_tree(&volume.dir)?;
+
+    std::fs::create_dir(at("d"))?;
+    std::fs::rename(at("old"), at("d/new"))?;
+    chmod(&at("d/new"), 0o600)?;
+    OpenOptions::new()
+        .write(true)
+        .open(at("long"))?
+        .set_len(5_000)?;
+    let other = OpenOptions::new()
+        .write(true)
+        .create_new(true)
+        .open(at("other"))?;
+    other.write_all_at(&[2; 30_000], 0)?;
+    let synced = File::create(at("synced"))?;
+    synced.write_all_at(&[1; 30_000], 0)?;
+    synced.sync_all()?;
+    volume.kill_daemon()?;
+    drop((other, synced));
+    volume.detach()?;
+
+    volume.mount_foreground(&[])?;
+    let at = |name: &str| volume.dir.join(name);
+    ensure!(std::fs::read(at("synced"))? == [1; 30_000]);
+    ensure!(std::fs::read(at("d/new"))? == b"old");
+    ensure!(mode(&at("d/new"))? == 0o600);
+    ensure!(!at("old").exists());
+    ensure!(std::fs::read(at("long"))? == [7; 5_000]);
+    // Its name is there. What was written to it was in the daemon's memory.
+    ensure!(
+        std::fs::read(at("other"))?.is_empty(),
+        "more than is promised"
+    );
+    volume.unmount()?;
+    volume.fsck()?;
+    volume.destroy()
+}
+
 fn what_maps_hold_is_synced_by_command(ground: &Ground) -> Result<()> {
     let mut volume = ground.volume("mapped", 256 << 20, &[])?;
     volume.mount_foreground(&["commit=3600"])?;

@@ -6,6 +6,7 @@ use std::sync::{Condvar, Mutex, PoisonError};
 
 use super::host::is_full;
 use super::{ImageDevice, lock};
+use crate::faults::{Fault, fault};
 use crate::{DeviceError, Result};
 
 /// Who flushes or records, and how far that is. Generations count both from 1.
@@ -59,7 +60,10 @@ impl FlushGate {
     /// Runs `flush`, which reaches so far, or waits for one that began after this call and reaches as far.
     fn pass(&self, reach: Reach, flush: impl FnOnce() -> Result<(), FlushError>) -> Result<()> {
         let mut state = lock(&self.state);
-        let wanted = state.started + 1;
+        let wanted = match state.running && fault(Fault::FlushSharedTooEarly) {
+            true => state.started,
+            false => state.started + 1,
+        };
         loop {
             if let Some(error) = &state.failed {
                 return Err(error.clone());
@@ -119,13 +123,20 @@ impl ImageDevice {
             return Ok(());
         }
         self.gate.pass(Reach::Durable, || {
-            self.write_dirty_entries()?;
+            let late = fault(Fault::TableAfterSync);
+            if !late && !fault(Fault::TableNotWritten) {
+                self.write_dirty_entries()?;
+            }
             if !self.touched.swap(false, Ordering::AcqRel) {
                 return Ok(());
             }
             self.host
                 .sync()
-                .map_err(|error| FlushError::Fatal(lost(&error)))
+                .map_err(|error| FlushError::Fatal(lost(&error)))?;
+            if late {
+                self.write_dirty_entries()?;
+            }
+            Ok(())
         })
     }
 

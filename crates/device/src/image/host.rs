@@ -27,7 +27,7 @@ const DISCARD_BYTES_MAX: u64 = 64 << 20;
 const BLKDISCARD: Opcode = opcode::none(0x12, 119);
 
 /// The file below an image. A trait so that tests can put a host in its place that loses power.
-pub(crate) trait Host: Send + Sync {
+pub trait Host: Send + Sync {
     /// Fills `into`; a short file is an error.
     fn read_at(&self, into: &mut [u8], offset: u64) -> io::Result<()>;
     /// Writes all of `data`, one buffer after the other.

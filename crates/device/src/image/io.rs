@@ -7,6 +7,7 @@ use persimmon_format::BLOCK_SIZE;
 
 use super::host::is_full;
 use super::{ImageDevice, Order, ReadLimit, Zones, lock};
+use crate::faults::{Fault, fault};
 use crate::{Buffer, BufferMut, Command, DeviceError, Result, ZoneId, ZoneState};
 
 impl ImageDevice {
@@ -72,7 +73,10 @@ impl ImageDevice {
             written?;
         }
         if !keep_allocated {
-            let length = self.layout.zone_stride;
+            let length = match fault(Fault::PunchTooLong) {
+                true => 2 * self.layout.zone_stride,
+                false => self.layout.zone_stride,
+            };
             if let Err(error) = self.host.punch(self.offset(zone, 0), length) {
                 // The space stays taken, and the zone is reset all the same.
                 tracing::warn!(%zone, %error, "host space of a reset zone was not given back");

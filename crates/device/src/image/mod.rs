@@ -31,6 +31,8 @@ mod host;
 mod io;
 mod open;
 mod table;
+#[cfg(feature = "testing")]
+pub mod testing;
 
 use std::ops::Range;
 use std::path::{Path, PathBuf};

@@ -21,7 +21,7 @@ impl<P: Port> Shared<P> {
         let really = self.begin_managing(zone, action)?;
         let (completer, pending) = Pending::channel();
         {
-            let mut state = self.room();
+            let mut state = self.room()?;
             state.commands += 1;
             state.to_manage.push_back(Managed {
                 zone,
@@ -35,7 +35,7 @@ impl<P: Port> Shared<P> {
     }
 
     /// Does what is to be done to zones, until the device is closed.
-    pub fn manage_all(&self) {
+    pub(super) fn manage_until_stopped(&self) {
         while let Some(managed) = self.next_managed() {
             let Managed {
                 zone,
@@ -69,8 +69,10 @@ impl<P: Port> Shared<P> {
         {
             let mut state = self.lock();
             state.machine.capacity(zone)?;
+            state.check()?;
             while state.queues.contains_key(&zone) {
                 state = self.wait(state);
+                state.check()?;
             }
             let machine = &mut state.machine;
             let mut really = action;

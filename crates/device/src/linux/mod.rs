@@ -19,6 +19,7 @@ pub mod appends;
 pub mod failure;
 pub mod files;
 pub mod front;
+mod given_up;
 pub mod limits;
 pub mod make;
 mod manage;

@@ -47,6 +47,8 @@ pub struct State<P: Port> {
     pub to_manage: VecDeque<Managed>,
     /// The device is closed.
     pub is_stopped: bool,
+    /// One of its threads panicked: nothing more is taken.
+    pub has_panicked: bool,
 }
 
 /// What is to be done to a zone that has been kept free for it.
@@ -132,6 +134,32 @@ pub type Answered = (Completer, Result<Completion>);
 /// What is to be sent to a zone.
 type Sent<P> = (Transfer<Place<P>>, Job<P>);
 
+impl<P: Port> Queue<P> {
+    /// Who waits in it, and with what.
+    pub(super) fn into_waiting(self) -> (Vec<Completer>, Vec<P::Hold>) {
+        let reads = self.held_back.into_iter().flatten();
+        let mut completers: Vec<Completer> = reads.map(|read| read.completer).collect();
+        let mut holds = Vec::new();
+        for write in self.waiting {
+            completers.push(write.completer);
+            holds.push(write.hold);
+        }
+        (completers, holds)
+    }
+}
+
+impl<P: Port> Job<P> {
+    /// Who waits for it.
+    pub(super) fn into_completers(self) -> Vec<Completer> {
+        match self {
+            Job::Read { completer, .. } | Job::Flush { completer, .. } => vec![completer],
+            Job::Write(sent) => sent.answers.into_iter().map(|a| a.completer).collect(),
+            Job::Append { answer, .. } => vec![answer.completer],
+            Job::Stop => Vec::new(),
+        }
+    }
+}
+
 impl<P: Port> Default for Queue<P> {
     fn default() -> Queue<P> {
         Queue {
@@ -163,6 +191,7 @@ impl<P: Port> Shared<P> {
                 commands: 0,
                 to_manage: VecDeque::new(),
                 is_stopped: false,
+                has_panicked: false,
             }),
             geometry,
             changed: Condvar::new(),
@@ -180,7 +209,7 @@ impl<P: Port> Shared<P> {
             completer,
         };
         {
-            let mut state = self.room();
+            let mut state = self.room()?;
             let limit = state.machine.readable(zone)?;
             let end = block.saturating_add(blocks);
             if end > limit {
@@ -245,7 +274,7 @@ impl<P: Port> Shared<P> {
         };
         let (completer, pending) = Pending::channel();
         {
-            let mut state = self.room();
+            let mut state = self.room()?;
             state.commands += 1;
             let queue = state.queues.entry(zone).or_default();
             queue.waiting.push_back(Write {
@@ -263,7 +292,7 @@ impl<P: Port> Shared<P> {
     pub fn flush(&self) -> Result<Pending> {
         let place = self.port.flushing().map_err(flush_error)?;
         let (completer, pending) = Pending::channel();
-        self.room().commands += 1;
+        self.room()?.commands += 1;
         let tries_left = FLUSH_TRIES;
         let job = Job::Flush {
             completer,
@@ -274,7 +303,7 @@ impl<P: Port> Shared<P> {
     }
 
     /// Does what completed transfers ask for, until the device is closed.
-    pub fn collect(&self) {
+    pub(super) fn collect_until_stopped(&self) {
         let mut done = Vec::new();
         loop {
             self.ring.collect(&mut done);
@@ -290,7 +319,7 @@ impl<P: Port> Shared<P> {
     /// Waits until nothing is under way, and ends [`Shared::collect`] and [`Shared::manage_all`].
     pub fn stop(&self) {
         let mut state = self.lock();
-        while state.commands > 0 {
+        while state.commands > 0 && !state.has_panicked {
             state = self.wait(state);
         }
         state.is_stopped = true;
@@ -514,12 +543,21 @@ impl<P: Port> Shared<P> {
     }
 
     /// The state, once there is room for one more command.
-    pub fn room(&self) -> MutexGuard<'_, State<P>> {
+    pub fn room(&self) -> Result<MutexGuard<'_, State<P>>> {
         let mut state = self.lock();
-        while state.commands >= COMMANDS_MAX {
+        loop {
+            state.check()?;
+            if state.commands < COMMANDS_MAX {
+                return Ok(state);
+            }
             state = self.wait(state);
         }
-        state
+    }
+
+    /// Wakes all that wait.
+    pub(super) fn wake_all(&self) {
+        self.changed.notify_all();
+        self.managers.notify_all();
     }
 
     pub fn wait<'a>(&self, state: MutexGuard<'a, State<P>>) -> MutexGuard<'a, State<P>> {
@@ -533,6 +571,14 @@ impl<P: Port> Shared<P> {
 }
 
 impl<P: Port> State<P> {
+    /// An error where nothing can be taken any more.
+    pub fn check(&self) -> Result<()> {
+        match self.has_panicked {
+            true => Err(DeviceError::Stopped),
+            false => Ok(()),
+        }
+    }
+
     /// Something begins in a zone in which nothing is under way.
     pub fn begin(&mut self, zone: ZoneId) {
         self.queues.entry(zone).or_default().is_busy = true;

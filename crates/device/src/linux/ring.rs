@@ -201,12 +201,7 @@ impl<W: Wire, J> Ring<W, J> {
 
     /// Waits for transfers to complete, and appends those that have. Called by one thread.
     pub fn collect(&self, done: &mut Vec<Done<J>>) {
-        match self.ring.submit_and_wait(1) {
-            Ok(_) => {}
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            // Short of memory: there is something to collect, or there will be.
-            Err(_) => std::thread::sleep(RETRY_INTERVAL),
-        }
+        self.wait();
         // SAFETY: one thread alone collects, so the completion queue is not shared.
         #[allow(unsafe_code)]
         let completions = unsafe { self.ring.completion_shared() };
@@ -225,6 +220,30 @@ impl<W: Wire, J> Ring<W, J> {
                 data,
                 result: self.wire.ended(&completion, slot.bytes),
             });
+        }
+    }
+
+    /// The same, whatever became of them. Called by that thread.
+    pub fn abandon(&self) -> Vec<J> {
+        self.wait();
+        // SAFETY: as above.
+        #[allow(unsafe_code)]
+        let completions = unsafe { self.ring.completion_shared() };
+        let slots = completions.map(|completion| self.free(completion.user_data() as usize));
+        slots.flatten().map(|slot| slot.job).collect()
+    }
+
+    /// Whether the kernel has nothing.
+    pub fn is_idle(&self) -> bool {
+        lock(&self.slots).used.iter().all(Option::is_none)
+    }
+
+    fn wait(&self) {
+        match self.ring.submit_and_wait(1) {
+            Ok(_) => {}
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            // Short of memory: there is something to collect, or there will be.
+            Err(_) => std::thread::sleep(RETRY_INTERVAL),
         }
     }
 

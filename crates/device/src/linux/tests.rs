@@ -36,6 +36,8 @@ struct Script {
     /// Writes and appends that reached the drive.
     sent: u32,
     reports: u32,
+    /// The collector panics at the end of so many more transfers.
+    panics_after: Option<u32>,
 }
 
 /// Two ends of the script: of transfers and of calls.
@@ -88,6 +90,12 @@ impl Wire for Drive {
     }
 
     fn ended(&self, _: &cqueue::Entry, _: usize) -> Result<u64, Failure> {
+        let panics = self.script(|script| {
+            let left = script.panics_after.as_mut()?;
+            *left = left.checked_sub(1)?;
+            Some(*left)
+        });
+        assert_ne!(panics, Some(0), "a deliberate panic of the collector");
         self.script(|script| script.ends.pop_front().unwrap_or(Ok(0)))
     }
 }
@@ -389,4 +397,65 @@ fn reads_that_would_wait_in_the_kernel_are_held_back() {
         reset.join().unwrap().unwrap();
         held_back.wait().unwrap();
     });
+}
+
+/// The thread that collects was gone after a panic, and with it the answer to everything under way and everything later.
+#[test]
+fn nobody_waits_for_a_collector_that_panicked() {
+    const COMMANDS: usize = 40;
+    let drive = Drive::default();
+    let Some(device) = device(&drive) else {
+        return;
+    };
+    let (over, ended) = channel();
+    let worker = std::thread::spawn(move || {
+        drive.script(|script| script.panics_after = Some(5));
+        // More to zone 1 than its turn allows, and something to be done to a zone behind that.
+        let mut pending: Vec<Pending> = (0..COMMANDS as u32)
+            .map(|number| match number % 4 {
+                0 => append(&device),
+                1 => write(&device, 2 * number),
+                2 => device.submit(Command::Flush),
+                _ => device.submit(Command::Append {
+                    zone: ZoneId(2 + number % 5),
+                    data: vec![BufferMut::zeroed(1).freeze()],
+                }),
+            })
+            .collect();
+        pending.push(device.submit(Command::Reset {
+            zone: ZoneId(3),
+            keep_allocated: false,
+        }));
+        let refused = pending
+            .into_iter()
+            .map(Pending::wait)
+            .filter(Result::is_err);
+        over.send(format!("{} refused", refused.count())).unwrap();
+        let later = [
+            write(&device, 0).wait(),
+            device.run(Command::Flush),
+            device.read(ZoneId(1), 0, 1).map(|_| Completion::Done),
+            device.run(Command::Open { zone: ZoneId(6) }),
+            device.run(Command::Reset {
+                zone: ZoneId(2),
+                keep_allocated: false,
+            }),
+        ];
+        for later in later {
+            assert!(later.is_err(), "{later:?}");
+        }
+        let refused = write(&device, 0).wait();
+        assert!(matches!(refused, Err(DeviceError::Stopped)), "{refused:?}");
+        drop(device);
+        over.send("closed".to_owned()).unwrap();
+    });
+    // Nobody waits so long but for ever.
+    for _ in 0..2 {
+        let step = ended.recv_timeout(std::time::Duration::from_secs(120));
+        println!(
+            "{}",
+            step.expect("somebody waits for ever, or found an answer")
+        );
+    }
+    worker.join().unwrap();
 }

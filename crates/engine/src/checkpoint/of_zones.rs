@@ -34,7 +34,7 @@ impl Volume {
         self.check_writable()?;
         self.log.wait_for_superseding()?;
         {
-            let turn = self.checkpoint_turn.take();
+            let (turn, _midst) = (self.checkpoint_turn.take(), self.in_midst());
             let written = self.write_zone_checkpoint(Journal::WithinBounds);
             drop(turn);
             self.zones.start_resets(&self.media);

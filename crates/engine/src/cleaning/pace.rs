@@ -68,7 +68,7 @@ impl Volume {
     /// A step in a victim of file data; answers the blocks that were moved. None where there is nothing more to
     /// be done by who writes: checkpoints, metadata zones and searching the tree are for whoever cleans ahead.
     fn pay_some(&self, blocks_max: u64) -> Result<Option<u64>> {
-        let _turn = self.cleaning_turn.take();
+        let (_turn, _midst) = (self.cleaning_turn.take(), self.in_midst());
         let before = self.statistics().blocks_moved;
         let course = self.take_course(Part::Data);
         let Some(mut course) = course.or_else(|| self.next_course(Part::Data)) else {

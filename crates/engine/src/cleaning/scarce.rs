@@ -66,11 +66,11 @@ impl Volume {
     pub(super) fn keep_a_zone_for_metadata(&self) -> Result<()> {
         let is_short = || self.zones.zones_are_missing();
         if is_short() && self.await_resets(is_short) {
-            let _turn = self.cleaning_turn.take();
+            let (_turn, _midst) = (self.cleaning_turn.take(), self.in_midst());
             self.win_zones(is_short)?;
         }
         if self.zones.is_scarce() && self.to_loosen().is_some() {
-            let _turn = self.cleaning_turn.take();
+            let (_turn, _midst) = (self.cleaning_turn.take(), self.in_midst());
             self.loosen_metadata()?;
         }
         Ok(())

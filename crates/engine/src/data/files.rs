@@ -2,7 +2,7 @@
 //! change one.
 
 use persimmon_sync::atomic::{AtomicU64, Ordering};
-use persimmon_sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use persimmon_sync::{Alarm, Arc, Condvar, Mutex, MutexGuard, Watch};
 use std::collections::{HashMap, VecDeque};
 
 use persimmon_device::BLOCK_SIZE;
@@ -16,15 +16,21 @@ use crate::error::{Error, Result};
 const SHARDS: usize = 16;
 
 /// A file with something staged.
-#[derive(Default)]
 pub(crate) struct File {
     staged: Mutex<Staged>,
     changed: Condvar,
 }
 
 impl File {
+    pub(crate) fn new(alarm: &Alarm) -> File {
+        File {
+            staged: Mutex::watched(Staged::default(), alarm),
+            changed: Condvar::new(),
+        }
+    }
+
     pub(crate) fn lock(&self) -> MutexGuard<'_, Staged> {
-        self.staged.lock().unwrap_or_else(PoisonError::into_inner)
+        self.staged.lock()
     }
 
     /// Waits while `condition` holds.
@@ -33,9 +39,7 @@ impl File {
         staged: MutexGuard<'a, Staged>,
         condition: impl Fn(&Staged) -> bool,
     ) -> MutexGuard<'a, Staged> {
-        self.changed
-            .wait_while(staged, |staged| condition(staged))
-            .unwrap_or_else(PoisonError::into_inner)
+        self.changed.wait_while(staged, |staged| condition(staged))
     }
 
     pub(crate) fn notify(&self) {
@@ -51,12 +55,12 @@ impl File {
 
 /// A change of a file in several steps, between which the lock is given back: nobody else changes
 /// size or content of the file before it is dropped. What is staged goes on to fly.
-pub(super) struct Change<'a>(&'a File);
+pub(super) struct Change<'a>(&'a File, Watch<'a>);
 
 impl<'a> Change<'a> {
     pub(super) fn begin(file: &'a File) -> Change<'a> {
         file.lock_to_change(None).changing = true;
-        Change(file)
+        Change(file, file.staged.watch())
     }
 
     /// The file's size, which is loaded. It stays.
@@ -68,12 +72,13 @@ impl<'a> Change<'a> {
     pub(super) fn ground(&self) -> (Grounded<'_>, MutexGuard<'_, Staged>) {
         let mut staged = self.0.wait_while(self.0.lock(), |staged| staged.busy);
         staged.busy = true;
-        (Grounded(self.0), staged)
+        (Grounded(self.0, self.0.staged.watch()), staged)
     }
 }
 
 impl Drop for Change<'_> {
     fn drop(&mut self) {
+        self.1.look();
         self.0.lock().changing = false;
         self.0.notify();
     }
@@ -81,10 +86,11 @@ impl Drop for Change<'_> {
 
 /// A file that is being changed and has no flight: what is staged of it and what is in the tree can
 /// be changed one after the other.
-pub(super) struct Grounded<'a>(&'a File);
+pub(super) struct Grounded<'a>(&'a File, Watch<'a>);
 
 impl Drop for Grounded<'_> {
     fn drop(&mut self) {
+        self.1.look();
         self.0.lock().busy = false;
         self.0.notify();
     }
@@ -93,8 +99,8 @@ impl Drop for Grounded<'_> {
 type Shard = Mutex<HashMap<Ino, Arc<File>>>;
 
 /// All of them.
-#[derive(Default)]
 pub(crate) struct Files {
+    alarm: Alarm,
     shards: [Shard; SHARDS],
     dirty: Mutex<VecDeque<Ino>>,
     /// Times that any file became shorter.
@@ -102,9 +108,18 @@ pub(crate) struct Files {
 }
 
 impl Files {
+    pub(crate) fn new(alarm: &Alarm) -> Files {
+        Files {
+            alarm: alarm.clone(),
+            shards: Default::default(),
+            dirty: Mutex::default(),
+            cuts: AtomicU64::new(0),
+        }
+    }
+
     fn shard(&self, ino: Ino) -> MutexGuard<'_, HashMap<Ino, Arc<File>>> {
         let shard = &self.shards[ino.0 as usize % SHARDS];
-        shard.lock().unwrap_or_else(PoisonError::into_inner)
+        shard.lock()
     }
 
     pub(crate) fn get(&self, ino: Ino) -> Option<Arc<File>> {
@@ -112,7 +127,8 @@ impl Files {
     }
 
     pub(crate) fn get_or_create(&self, ino: Ino) -> Arc<File> {
-        Arc::clone(self.shard(ino).entry(ino).or_default())
+        let create = || Arc::new(File::new(&self.alarm));
+        Arc::clone(self.shard(ino).entry(ino).or_insert_with(create))
     }
 
     /// Forgets a file with nothing staged, unless somebody else is using it.
@@ -137,13 +153,7 @@ impl Files {
         let mut all: Vec<Ino> = self
             .shards
             .iter()
-            .flat_map(|s| {
-                s.lock()
-                    .unwrap_or_else(PoisonError::into_inner)
-                    .keys()
-                    .copied()
-                    .collect::<Vec<_>>()
-            })
+            .flat_map(|s| s.lock().keys().copied().collect::<Vec<_>>())
             .collect();
         all.sort_unstable();
         all
@@ -164,7 +174,7 @@ impl Files {
     }
 
     fn queue(&self) -> MutexGuard<'_, VecDeque<Ino>> {
-        self.dirty.lock().unwrap_or_else(PoisonError::into_inner)
+        self.dirty.lock()
     }
 
     pub(crate) fn enqueue(&self, ino: Ino) {

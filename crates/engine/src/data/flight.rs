@@ -6,6 +6,7 @@
 
 use persimmon_sync::{Arc, MutexGuard};
 use std::collections::BTreeMap;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
 use persimmon_device::{BLOCK_SIZE, Buffer};
 use persimmon_format::extent::Extent;
@@ -42,9 +43,18 @@ enum Mode {
     Sync,
     /// For fsync: journaled when the data has arrived, and made durable.
     SyncInOrder,
+    /// For who wants it to outlive the process: journaled when the data has arrived, and in the hands of the device.
+    Recorded,
     /// As in the background, in the place of a flight for fsync whose data failed. Checkpoints
     /// wait for it, so it waits for none.
     Superseding,
+}
+
+impl Mode {
+    /// Whether somebody waits for it, and it may be small: then its record carries content.
+    fn is_small(self) -> bool {
+        matches!(self, Mode::Sync | Mode::SyncInOrder | Mode::Recorded)
+    }
 }
 
 /// A file in a flight.
@@ -157,6 +167,18 @@ impl Volume {
         }
     }
 
+    /// Has a file outlive the death of this process, with everything that happened before: it is in the hands of the device,
+    /// or of the host's kernel, but may be in a cache that the power empties.
+    pub fn record_file(&self, ino: Ino) -> Result<()> {
+        match self.fly_file(ino, Mode::Recorded)? {
+            Some(()) => {
+                self.pack_ahead();
+                Ok(())
+            }
+            None => self.record(self.log.last_lsn()),
+        }
+    }
+
     /// Makes everything durable. Where some file finds no room, or fails, the others do all the same.
     pub fn sync(&self) -> Result<()> {
         // What is staged now, in flights that many share; what is written meanwhile is not waited for.
@@ -201,7 +223,18 @@ impl Volume {
     fn fly(&self, mut passengers: Vec<Passenger>, mode: Mode) -> Result<()> {
         passengers.sort_by_key(|p| p.ino);
         let blocks: u64 = passengers.iter().map(|p| p.blocks).sum();
-        let result = self.fly_and_land(&passengers, mode);
+        let flown = catch_unwind(AssertUnwindSafe(|| {
+            let _midst = self.in_midst();
+            self.fly_and_land(&passengers, mode)
+        }));
+        let result = flown.unwrap_or_else(|panic| {
+            // Nobody may wait for it for ever.
+            for passenger in &passengers {
+                passenger.file.lock().busy = false;
+                passenger.file.notify();
+            }
+            resume_unwind(panic)
+        });
         for passenger in &passengers {
             let mut staged = passenger.file.lock();
             match &result {
@@ -238,7 +271,7 @@ impl Volume {
             let inode = inode.unwrap_or_default();
             // What has space set aside would lose it if it came to lie in the tree.
             let may_lie_in_tree = inode.flags & FLAG_PREALLOCATED == 0;
-            let may_ride = may_lie_in_tree && matches!(mode, Mode::Sync | Mode::SyncInOrder);
+            let may_ride = may_lie_in_tree && mode.is_small();
             let tail = match may_ride {
                 true => self.riding_tail(passenger)?,
                 false => None,
@@ -320,6 +353,7 @@ impl Volume {
         let Some(in_flight) = in_flight else {
             let durable = match mode {
                 Mode::SyncInOrder => self.commit(lsn),
+                Mode::Recorded => self.record(lsn),
                 _ => Ok(()),
             };
             return Ok(Landed { durable });

@@ -72,6 +72,7 @@ impl Volume {
         let Some(_turn) = self.packing_turn.try_take() else {
             return false;
         };
+        let _midst = self.in_midst();
         // Some may be in pages that are clean, which the next checkpoint has to write then: a few,
         // within what it may be larger than its bound.
         let mut pages_max = (self.zones.budget.dirty_pages_kept / 16).max(1);

@@ -2,7 +2,7 @@
 //! written, so that flushing never finds the volume full.
 
 use persimmon_sync::atomic::{AtomicU64, Ordering};
-use persimmon_sync::{Condvar, Mutex, PoisonError};
+use persimmon_sync::{Condvar, Mutex};
 use std::time::Duration;
 
 use persimmon_device::BLOCK_SIZE;
@@ -155,13 +155,13 @@ impl Space {
 
     pub(crate) fn release(&self, blocks: u64) {
         self.staged_blocks.fetch_sub(blocks, Ordering::Relaxed);
-        drop(self.turn.lock().unwrap_or_else(PoisonError::into_inner));
+        drop(self.turn.lock());
         self.given_back.notify_all();
     }
 
     /// Waits until the buffer is no longer full, or for a while: flights of others are to land.
     pub(crate) fn wait_for_landing(&self) {
-        let turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
+        let turn = self.turn.lock();
         if self.staged_blocks() >= self.staged_blocks_max_short() {
             drop(self.given_back.wait_timeout(turn, LANDING_WAIT));
         }

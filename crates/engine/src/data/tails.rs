@@ -2,7 +2,7 @@
 //! needs the block that it ends in.
 
 use persimmon_sync::atomic::{AtomicUsize, Ordering};
-use persimmon_sync::{Mutex, MutexGuard, PoisonError};
+use persimmon_sync::{Alarm, Mutex, MutexGuard};
 use std::collections::{HashMap, VecDeque};
 
 use persimmon_format::{Addr, Ino};
@@ -36,9 +36,9 @@ pub(crate) struct Tails {
 }
 
 impl Tails {
-    pub(crate) fn new(bytes_max: usize) -> Tails {
+    pub(crate) fn new(bytes_max: usize, alarm: &Alarm) -> Tails {
         Tails {
-            kept: Mutex::default(),
+            kept: Mutex::watched(Kept::default(), alarm),
             bytes_max: AtomicUsize::new(bytes_max),
         }
     }
@@ -54,7 +54,7 @@ impl Tails {
     }
 
     fn lock(&self) -> MutexGuard<'_, Kept> {
-        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+        self.kept.lock()
     }
 
     /// Keeps what the last block of a file holds, at most a block, in the place of what was kept of
@@ -100,7 +100,7 @@ mod tests {
 
     #[test]
     fn one_block_a_file_is_kept_of_the_latest_files() {
-        let tails = Tails::new(Tail::cost(2) + Tail::cost(1));
+        let tails = Tails::new(Tail::cost(2) + Tail::cost(1), &Alarm::default());
         let at = |block| Addr::new(DeviceId(0), ZoneId(3), block);
         let read = |ino, addr| {
             let mut block = [0; BLOCK_SIZE];

@@ -4,7 +4,7 @@
 //! background step finishes it, and whoever is about to change such a file earlier does so first.
 
 use persimmon_sync::atomic::{AtomicBool, Ordering};
-use persimmon_sync::{Mutex, MutexGuard, PoisonError};
+use persimmon_sync::{Mutex, MutexGuard};
 use std::collections::BTreeMap;
 
 use persimmon_format::extent::FILE_BLOCKS_END;
@@ -25,7 +25,7 @@ pub(crate) struct Truncations {
 
 impl Truncations {
     fn lock(&self) -> MutexGuard<'_, BTreeMap<Ino, u64>> {
-        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+        self.open.lock()
     }
 
     fn get(&self, ino: Ino) -> Option<u64> {

@@ -6,8 +6,9 @@
 //! data of earlier ones is still under way, and while the device is flushed. But records settle in
 //! their order, so that nothing is acknowledged above data that is missing.
 
-use persimmon_sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use persimmon_sync::{Alarm, Arc, Condvar, Mutex, MutexGuard};
 use std::collections::VecDeque;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
 use persimmon_device::ZoneId;
 use persimmon_format::footer::LogPosition;
@@ -15,8 +16,8 @@ use persimmon_format::log::{BODY_LEN, LogState, RECORD_HEADER_LEN};
 use persimmon_format::record::Op;
 use persimmon_format::{Addr, Lsn, VolumeKey};
 
-use crate::error::{Error, Result};
-use crate::faults::{Fault, fault};
+use crate::error::{Error, PANICKED, Result};
+use crate::faults::{Fault, fault, panic_if};
 use crate::in_flight::InFlight;
 use crate::media::Media;
 use crate::zones::Zones;
@@ -69,6 +70,7 @@ struct Inner {
 pub(crate) struct Log {
     key: VolumeKey,
     inner: Mutex<Inner>,
+    alarm: Alarm,
     wake: Condvar,
 }
 
@@ -101,43 +103,47 @@ pub(crate) struct LogStart {
 }
 
 impl Log {
-    pub(crate) fn new(key: VolumeKey, start: LogStart) -> Log {
+    pub(crate) fn new(key: VolumeKey, start: LogStart, alarm: &Alarm) -> Log {
         let done = Lsn(start.next_lsn.0.saturating_sub(1));
         Log {
             key,
-            inner: Mutex::new(Inner {
-                records: Vec::new(),
-                sizes: Vec::new(),
-                data: Vec::new(),
-                unsent: None,
-                next_lsn: start.next_lsn,
-                sent: done,
-                unsettled: VecDeque::new(),
-                written: done,
-                durable: done,
-                busy: false,
-                flushing: false,
-                head: start.head,
-                chain: start.chain.into(),
-                state: start.state,
-                told: start.told,
-                replay_sequence: start.replay_sequence,
-                sound_from: match start.head.filter(|_| start.has_bad_blocks) {
-                    Some(head) => head.sequence(),
-                    None => 0,
+            inner: Mutex::watched(
+                Inner {
+                    records: Vec::new(),
+                    sizes: Vec::new(),
+                    data: Vec::new(),
+                    unsent: None,
+                    next_lsn: start.next_lsn,
+                    sent: done,
+                    unsettled: VecDeque::new(),
+                    written: done,
+                    durable: done,
+                    busy: false,
+                    flushing: false,
+                    head: start.head,
+                    chain: start.chain.into(),
+                    state: start.state,
+                    told: start.told,
+                    replay_sequence: start.replay_sequence,
+                    sound_from: match start.head.filter(|_| start.has_bad_blocks) {
+                        Some(head) => head.sequence(),
+                        None => 0,
+                    },
+                    failed_flights: 0,
+                    failures: 0,
+                    last_failure: Lsn(0),
+                    tainted: None,
+                    broken: None,
                 },
-                failed_flights: 0,
-                failures: 0,
-                last_failure: Lsn(0),
-                tainted: None,
-                broken: None,
-            }),
+                alarm,
+            ),
+            alarm: alarm.clone(),
             wake: Condvar::new(),
         }
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+        self.inner.lock()
     }
 
     /// Buffers a record; called under the metadata lock, so that LSNs follow the order of the
@@ -259,6 +265,28 @@ impl Log {
         }
     }
 
+    /// Writes all records up to `target` with their data, and has them outlive the process.
+    ///
+    /// After data that has failed a recovery would end before all later records. So everybody waits here, too, until a
+    /// checkpoint has left that record behind.
+    pub(crate) fn record(&self, media: &Media, zones: &Zones, target: Lsn) -> Result<()> {
+        let mut inner = self.lock();
+        loop {
+            inner.check()?;
+            if inner.durable >= target {
+                return Ok(());
+            }
+            inner = if inner.written < target {
+                self.write_some(inner, media, zones, target)?
+            } else if inner.tainted.is_some() {
+                self.wait(inner)
+            } else {
+                drop(inner);
+                return media.record();
+            };
+        }
+    }
+
     /// Goes on with writing records up to `target`, not all of which are written.
     fn write_some<'a>(
         &'a self,
@@ -284,7 +312,10 @@ impl Log {
             return Ok(self.wait(inner));
         }
         let mut batch = inner.take_batch();
-        let (mut inner, result) = self.lead(inner, media, zones, |run| run.write_batch(&mut batch));
+        let (mut inner, result) = self.lead(inner, media, zones, |run| {
+            panic_if(Fault::PanicInLog);
+            run.write_batch(&mut batch)
+        });
         match result {
             Ok(()) => {
                 inner.sent = batch.last_lsn;
@@ -350,7 +381,7 @@ impl Log {
         if media.flushes() && !fault(Fault::AcknowledgedUnflushed) {
             inner.flushing = true;
             drop(inner);
-            let result = media.flush();
+            let result = self.unlocked(|| media.flush());
             inner = self.lock();
             inner.flushing = false;
             if fault(Fault::FlushTakesMore) {
@@ -387,13 +418,28 @@ impl Log {
             opened: Vec::new(),
         };
         drop(inner);
-        let result = work(&mut run);
+        let result = self.unlocked(|| work(&mut run));
         let mut inner = self.lock();
         inner.busy = false;
         inner.head = run.head;
         inner.chain.extend(run.opened);
         self.wake.notify_all();
         (inner, result)
+    }
+
+    /// Runs what one thread does for all that wait, with the lock open. If it panics, all of them get an error.
+    fn unlocked<R>(&self, work: impl FnOnce() -> R) -> R {
+        catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|panic| {
+            self.alarm.raise();
+            let mut inner = self.lock();
+            inner
+                .broken
+                .get_or_insert(Error::ReadOnly { why: PANICKED });
+            (inner.busy, inner.flushing) = (false, false);
+            self.wake.notify_all();
+            drop(inner);
+            resume_unwind(panic)
+        })
     }
 
     /// Waits for the leader's turn to be free; an error if the log cannot be gone on with.
@@ -407,9 +453,7 @@ impl Log {
     }
 
     fn wait<'a>(&self, inner: MutexGuard<'a, Inner>) -> MutexGuard<'a, Inner> {
-        self.wake
-            .wait(inner)
-            .unwrap_or_else(PoisonError::into_inner)
+        self.wake.wait(inner)
     }
 
     /// The owner of a failed flight has mapped its data elsewhere, or (with an error) could not.

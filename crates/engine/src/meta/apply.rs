@@ -7,6 +7,7 @@ use persimmon_format::{Ino, Key, KeyKind};
 
 use super::{Meta, extents};
 use crate::error::{Error, Result};
+use crate::faults::{Fault, panic_if};
 use crate::zones::Zones;
 
 /// Makes sure that [`apply`] finds all it needs in memory and intact.
@@ -78,6 +79,7 @@ pub(crate) fn apply(meta: &mut Meta, zones: &Zones, ops: &[Op]) -> Result<()> {
             Op::Touch { ino, set } => touch(meta, *ino, set)?,
             Op::Lot { end } => meta.numbers.take_lot(*end),
         }
+        panic_if(Fault::PanicHalfWay);
     }
     for (ino, sectors) in grown.into_iter().filter(|(_, sectors)| *sectors != 0) {
         if let Some(mut inode) = read_inode(meta, ino)? {

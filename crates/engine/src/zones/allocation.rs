@@ -13,6 +13,7 @@ use super::stream::Stream;
 use super::table::{NoWriter, Shortage, Table, Zones};
 use super::trace::{Filled, ZoneEvent};
 use super::writer::ZoneWriter;
+use crate::error::{Error, PANICKED};
 use crate::pairs::Pairs;
 
 /// Classes that live about as long are no further apart.
@@ -122,7 +123,7 @@ impl Zones {
             };
             match taken {
                 Some(writer) => return Ok((writer, false)),
-                None => table = self.wait_for_writer(table),
+                None => table = self.wait_for_writer(table)?,
             }
         }
     }
@@ -173,9 +174,18 @@ impl Zones {
         }
     }
 
-    /// Waits until somebody gives back a writer.
-    pub(super) fn wait_for_writer<'t>(&self, table: Locked<'t>) -> Locked<'t> {
-        table.wait(&self.returned)
+    /// Waits until somebody gives back a writer. Who panicked with one does not.
+    pub(super) fn wait_for_writer<'t>(&self, table: Locked<'t>) -> Result<Locked<'t>, NoWriter> {
+        match self.alarm.is_raised() {
+            true => Err(NoWriter::Failed(Error::ReadOnly { why: PANICKED })),
+            false => Ok(table.wait(&self.returned)),
+        }
+    }
+
+    /// Has all look again who wait for a writer.
+    pub(crate) fn wake_all(&self) {
+        drop(self.lock());
+        self.returned.notify_all();
     }
 
     /// Whether file data can have one of the zones that are free: the last ones may be there for the log alone.

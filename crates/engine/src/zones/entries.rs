@@ -1,7 +1,7 @@
 //! What is known of each zone, and which of them changed since somebody looked.
 
 use persimmon_sync::atomic::{AtomicBool, Ordering};
-use persimmon_sync::{Arc, Mutex, MutexGuard, PoisonError};
+use persimmon_sync::{Arc, Mutex, MutexGuard};
 
 use persimmon_device::ZoneId;
 use persimmon_format::packed::Grains;
@@ -109,7 +109,7 @@ impl Touched {
     }
 
     fn list(&self) -> MutexGuard<'_, Vec<ZoneId>> {
-        self.0.list.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.list.lock()
     }
 
     /// Something of a zone has changed, or is about to under a lock that who takes the zones holds.

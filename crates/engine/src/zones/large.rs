@@ -225,7 +225,7 @@ impl Zones {
             if !is_written {
                 break;
             }
-            table = self.wait_for_writer(table);
+            table = self.wait_for_writer(table)?;
             self.rank(&mut table);
         }
         if !self.may_lend(&table, 0) {
@@ -266,7 +266,10 @@ impl Zones {
     pub(crate) fn wait_for_data_writers(&self) {
         let mut table = self.lock();
         while table.someone_writes(Role::Data) {
-            table = self.wait_for_writer(table);
+            let Ok(waited) = self.wait_for_writer(table) else {
+                return;
+            };
+            table = waited;
         }
     }
 

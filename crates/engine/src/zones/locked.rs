@@ -5,7 +5,7 @@
 //! has to know what it needs of the tree beforehand. Builds with assertions check that at each taking of the tree's
 //! lock, so a test finds the wrong order though nothing waits.
 
-use persimmon_sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use persimmon_sync::{Condvar, Mutex, MutexGuard};
 #[cfg(all(debug_assertions, not(interleave)))]
 use std::cell::Cell;
 use std::ops::{Deref, DerefMut};
@@ -20,7 +20,7 @@ pub(super) struct Locked<'t> {
 
 impl<'t> Locked<'t> {
     pub(super) fn of(table: &'t Mutex<Table>) -> Locked<'t> {
-        let table = table.lock().unwrap_or_else(PoisonError::into_inner);
+        let table = table.lock();
         let held = Held::begin();
         Locked { table, held }
     }
@@ -28,7 +28,7 @@ impl<'t> Locked<'t> {
     /// Waits until somebody tells of a change.
     pub(super) fn wait(self, changed: &Condvar) -> Locked<'t> {
         let Locked { table, held } = self;
-        let table = changed.wait(table).unwrap_or_else(PoisonError::into_inner);
+        let table = changed.wait(table);
         Locked { table, held }
     }
 }

@@ -6,7 +6,7 @@
 //! While it holds a pin a reader waits for the device alone, so that others may wait for readers.
 
 use persimmon_sync::atomic::{AtomicU32, Ordering};
-use persimmon_sync::{Arc, Condvar, Mutex, PoisonError};
+use persimmon_sync::{Arc, Condvar, Mutex};
 
 use persimmon_device::ZoneId;
 
@@ -97,7 +97,7 @@ impl Pins {
     /// Waits while `condition` holds, which readers can end.
     pub(crate) fn wait_while(&self, condition: impl Fn() -> bool) {
         self.0.waiting.fetch_add(1, Ordering::SeqCst);
-        let turn = self.0.turn.lock().unwrap_or_else(PoisonError::into_inner);
+        let turn = self.0.turn.lock();
         drop(self.0.changed.wait_while(turn, |()| condition()));
         self.0.waiting.fetch_sub(1, Ordering::SeqCst);
     }
@@ -121,7 +121,7 @@ impl Drop for Pin {
             }
         }
         if self.kind == Kind::Reads && counts.waiting.load(Ordering::SeqCst) > 0 {
-            let _turn = counts.turn.lock().unwrap_or_else(PoisonError::into_inner);
+            let _turn = counts.turn.lock();
             counts.changed.notify_all();
         }
     }

@@ -9,7 +9,7 @@
 //! entry in the ZIT stays as the cut found it. It leaves by [`Zones::note_end`] alone, and no reset outlives the
 //! table that knows of it: who drops a volume, a recovery that failed too, waits for those under way.
 
-use persimmon_sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use persimmon_sync::{Alarm, Condvar, Mutex, MutexGuard};
 use std::collections::VecDeque;
 
 use persimmon_device::{Completion, DeviceError, Pending, ZoneId};
@@ -38,7 +38,7 @@ pub(crate) enum Keeping {
 }
 
 /// Resets to be sent, and those under way. A zone is here once at most, as its entry in the table tells.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Resets {
     queue: Mutex<Queue>,
     /// One has ended, or can be waited for.
@@ -103,8 +103,15 @@ impl Queue {
 }
 
 impl Resets {
+    pub(super) fn new(alarm: &Alarm) -> Resets {
+        Resets {
+            queue: Mutex::watched(Queue::default(), alarm),
+            changed: Condvar::new(),
+        }
+    }
+
     fn lock(&self) -> MutexGuard<'_, Queue> {
-        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+        self.queue.lock()
     }
 }
 
@@ -113,7 +120,6 @@ impl Drop for Resets {
     /// were not sent are dead to the next.
     fn drop(&mut self) {
         let queue = self.queue.get_mut();
-        let queue = queue.unwrap_or_else(PoisonError::into_inner);
         for (going, pending) in queue.under_way.drain(..) {
             if let Err(error) = pending.wait() {
                 tracing::warn!(zone = going.zone.0, %error, "zone could not be reset");
@@ -281,8 +287,7 @@ impl Zones {
                 continue;
             }
             // Others are at all that are under way.
-            let waited = self.resets.changed.wait(queue);
-            queue = waited.unwrap_or_else(PoisonError::into_inner);
+            queue = self.resets.changed.wait(queue);
         }
     }
 

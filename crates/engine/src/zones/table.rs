@@ -2,7 +2,7 @@
 //! which.
 
 use persimmon_sync::atomic::{AtomicBool, AtomicU32};
-use persimmon_sync::{Condvar, Mutex};
+use persimmon_sync::{Alarm, Condvar, Mutex};
 use std::collections::{HashMap, HashSet};
 
 use persimmon_device::{BufferMut, ZoneId};
@@ -102,6 +102,7 @@ pub(crate) struct Zones {
     /// One of them is of the log.
     pub(super) log_failing: AtomicBool,
     table: Mutex<Table>,
+    pub(super) alarm: Alarm,
     pub(super) returned: Condvar,
     pub(super) resets: Resets,
     pub(crate) trace: Trace,
@@ -207,29 +208,33 @@ impl Zones {
             valid,
             deaths: Deaths::none(found.len()),
             pins: Pins::new(found.len() as u32, touched.clone()),
-            table: Mutex::new(Table {
-                free_zones: free,
-                in_reset: PerPart::default(),
-                log_zones: entries.iter().filter(|e| e.role == Role::Log).count() as u32,
-                ranks: Ranks::new(entries.len()),
-                entries: Entries::new(entries, touched.clone()),
-                journal_blocks,
-                journal_blocks_held,
-                log_blocks_left: 0,
-                metadata_blocks_left: 0,
-                lends_last: false,
-                under_way: None,
-                next_sequence,
-                resets_kept: 0,
-                write_clock,
-                survival: Survival::new(volume_blocks, write_clock),
-                parked: Vec::new(),
-                out: HashMap::new(),
-                wanting: HashSet::new(),
-            }),
+            table: Mutex::watched(
+                Table {
+                    free_zones: free,
+                    in_reset: PerPart::default(),
+                    log_zones: entries.iter().filter(|e| e.role == Role::Log).count() as u32,
+                    ranks: Ranks::new(entries.len()),
+                    entries: Entries::new(entries, touched.clone()),
+                    journal_blocks,
+                    journal_blocks_held,
+                    log_blocks_left: 0,
+                    metadata_blocks_left: 0,
+                    lends_last: false,
+                    under_way: None,
+                    next_sequence,
+                    resets_kept: 0,
+                    write_clock,
+                    survival: Survival::new(volume_blocks, write_clock),
+                    parked: Vec::new(),
+                    out: HashMap::new(),
+                    wanting: HashSet::new(),
+                },
+                &media.alarm,
+            ),
+            alarm: media.alarm.clone(),
             returned: Condvar::new(),
             touched,
-            resets: Resets::default(),
+            resets: Resets::new(&media.alarm),
             trace: Trace::default(),
         };
         zones.count_failed(&zones.lock());

@@ -1,7 +1,7 @@
 //! What happened to zones lately: who wrote to which, and why a victim was chosen. A ring of events of
 //! bounded size, numbered: who reads too seldom is told how many they missed.
 
-use persimmon_sync::{Mutex, PoisonError};
+use persimmon_sync::Mutex;
 use std::collections::VecDeque;
 
 use persimmon_device::ZoneId;
@@ -179,7 +179,7 @@ pub(crate) struct Trace(Mutex<Ring>);
 
 impl Trace {
     pub(crate) fn push(&self, event: ZoneEvent) {
-        let mut ring = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut ring = self.0.lock();
         let is_news = ring.gone + ring.events.len() as u64 > ring.read;
         if is_news
             && ring
@@ -198,7 +198,7 @@ impl Trace {
 
     /// Events from number `from` on, at most so many.
     pub(crate) fn read(&self, from: u64, events_max: usize) -> Traced {
-        let mut ring = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut ring = self.0.lock();
         let end = ring.gone + ring.events.len() as u64;
         let first = from.clamp(ring.gone, end);
         let skip = (first - ring.gone) as usize;

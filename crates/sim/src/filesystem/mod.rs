@@ -110,11 +110,11 @@ fn mount_volume(
     let reclaimed = vfs.reclaim_orphans(&orphans);
     reclaimed.map_err(|error| format!("reclaiming unlinked files: {error}"))?;
     let paths = recovery_paths(&report, orphans.len());
-    Ok(Mounted::new(vfs, clock, names, paths))
+    Ok(Mounted::new(Arc::new(vfs), clock, names, paths))
 }
 
 /// Looks through a volume that is not mounted. What is found besides `excused` is the error.
-fn inspect(device: &dyn ZonedDevice, excused: &[&'static Rule]) -> Result<(), String> {
+pub(crate) fn inspect(device: &dyn ZonedDevice, excused: &[&'static Rule]) -> Result<(), String> {
     let options = CheckOptions {
         data: true,
         findings_max: 1000,
@@ -228,7 +228,7 @@ fn options(config: &SimConfig) -> persimmon_engine::Options {
 
 /// Stands still between operations. Each thread has its own time, which is that of its operation.
 #[derive(Default)]
-struct WorkloadClock(Mutex<HashMap<ThreadId, u64>>);
+pub(crate) struct WorkloadClock(Mutex<HashMap<ThreadId, u64>>);
 
 impl WorkloadClock {
     fn set(&self, nanoseconds: u64) {

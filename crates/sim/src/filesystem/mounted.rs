@@ -64,14 +64,14 @@ impl Subject for Mounted {
 }
 
 impl Mounted {
-    pub(super) fn new(
-        vfs: Vfs,
+    pub(crate) fn new(
+        vfs: Arc<Vfs>,
         clock: Arc<WorkloadClock>,
         options: Vec<&'static str>,
         recovery_paths: Vec<&'static str>,
     ) -> Mounted {
         Mounted {
-            vfs: Arc::new(vfs),
+            vfs,
             root: ROOT,
             clock,
             slots: BTreeMap::new(),

@@ -24,4 +24,4 @@ pub(crate) use run::panic_message;
 pub use run::{compare_exactly, replay};
 pub use shrink::shrink;
 pub use statistics::{Counts, Images, Statistics};
-pub use system::{Refusal, Subject, System};
+pub use system::{Failures, Refusal, Subject, System};

@@ -51,6 +51,30 @@ impl From<Errno> for Refusal {
     }
 }
 
+/// What may have failed below a mounted volume.
+pub trait Failures: Send + Sync {
+    /// Something below has failed: from now on anything may be refused.
+    fn has_failed(&self) -> bool;
+
+    /// Some of what was written is lost.
+    fn has_offline_zones(&self) -> bool;
+
+    /// The power is off: it does not matter any more why something is refused.
+    fn is_off(&self) -> bool {
+        false
+    }
+}
+
+impl Failures for SimDevice {
+    fn has_failed(&self) -> bool {
+        SimDevice::has_failed(self)
+    }
+
+    fn has_offline_zones(&self) -> bool {
+        SimDevice::has_offline_zones(self)
+    }
+}
+
 /// A mounted volume.
 pub trait Subject {
     /// Carries out an operation at time `now` (nanoseconds). [`Op::Remount`] and [`Op::Read`] do

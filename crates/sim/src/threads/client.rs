@@ -4,9 +4,8 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::history::{Done, History};
-use crate::device::SimDevice;
 use crate::filesystem::Mounted;
-use crate::harness::{Subject, compare_exactly};
+use crate::harness::{Failures, Subject, compare_exactly};
 use crate::model::{Errno, Model};
 use crate::workload::{Durability, Generator, Op, Step};
 
@@ -14,7 +13,7 @@ use crate::workload::{Durability, Generator, Op, Step};
 const TICK_NANOSECONDS: u64 = 1_000_000;
 
 /// How far a client is, for others to see.
-pub(super) struct Shared {
+pub(crate) struct Shared {
     history: Mutex<History>,
     /// Operations that have begun, and that have returned: these are in the history.
     pub begun: AtomicUsize,
@@ -35,9 +34,9 @@ impl Shared {
     }
 }
 
-pub(super) struct Client {
+pub(crate) struct Client {
     pub mounted: Mounted,
-    pub device: Arc<SimDevice>,
+    pub device: Arc<dyn Failures>,
     pub model: Model,
     pub generator: Generator,
     pub ops: usize,
@@ -149,6 +148,10 @@ impl Client {
             Ok(Some(part)) => op.shortened(*part),
             _ => op.clone(),
         };
+        if is.is_err() && self.device.is_off() {
+            let _ = self.model.apply(&op, now);
+            return Ok(Outcome::Broken);
+        }
         if let Err(refusal) = &is
             && refusal.errno == libc::ENOSPC
         {
@@ -163,7 +166,7 @@ impl Client {
         }
         let should = self.model.apply(&op, now);
         if let Err(refusal) = &is
-            && is_of_fault(&self.device, refusal.errno)
+            && is_of_fault(&*self.device, refusal.errno)
         {
             return Ok(Outcome::Broken);
         }
@@ -201,7 +204,7 @@ impl Client {
 }
 
 /// Whether an error comes of what fails on the device.
-pub(super) fn is_of_fault(device: &SimDevice, errno: Errno) -> bool {
+pub(super) fn is_of_fault(device: &dyn Failures, errno: Errno) -> bool {
     match errno {
         // What is lost with a zone cannot be read, and so not be changed in part.
         libc::EIO => device.has_failed() || device.has_offline_zones(),

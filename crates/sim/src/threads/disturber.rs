@@ -55,7 +55,7 @@ impl Disturber {
             };
             match errno {
                 None => drop(self.model.apply(&op, 0)),
-                Some(errno) if is_of_fault(&self.device, errno) => return Ok(()),
+                Some(errno) if is_of_fault(&*self.device, errno) => return Ok(()),
                 Some(errno) if MAY_FAIL.contains(&errno) => {}
                 Some(libc::ENOSPC) if op.needs_room() => {}
                 Some(_) => return Err(format!("{op}: {errno:?}")),

@@ -8,10 +8,10 @@ use crate::model::Tree;
 const OPS_TOLD: usize = 12;
 
 /// A state of a client's model and its number in the client's history.
-pub(super) type Numbered = (u64, Arc<Tree>);
+pub(crate) type Numbered = (u64, Arc<Tree>);
 
 /// An operation that returned.
-pub(super) struct Done {
+pub(crate) struct Done {
     pub what: String,
     /// Drawn when it began and when it had returned, from one counter for all clients.
     pub began: u64,
@@ -39,7 +39,7 @@ impl Done {
 }
 
 /// All that one client did.
-pub(super) struct History {
+pub(crate) struct History {
     /// What there was when it began.
     pub start: Vec<Numbered>,
     pub done: Vec<Done>,

@@ -11,10 +11,10 @@
 //! wherever they meet, and a run is repeated to the letter by its seed. Without it they are threads of the host,
 //! and no two runs are the same.
 
-mod client;
+pub(crate) mod client;
 mod disturber;
 mod history;
-mod moment;
+pub(crate) mod moment;
 mod plan;
 mod run;
 #[cfg(interleave)]

@@ -127,7 +127,7 @@ impl ZonedDevice for Watched {
 /// Compares what each client found after a power cut with what it may find, and with what the others found.
 ///
 /// Errors: what is wrong.
-pub(super) fn compare(
+pub(crate) fn compare(
     found: &[Observed],
     clients: &[Arc<Shared>],
     at: &[(usize, usize)],

@@ -69,7 +69,7 @@ pub(super) fn work(
     let working = working.map(|(number, ((shared, model, mounted), mix))| {
         let mut client = Client {
             mounted,
-            device: Arc::clone(device),
+            device: Arc::clone(device) as _,
             model,
             generator: generator(number, *mix),
             ops: plan.ops,

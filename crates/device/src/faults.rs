@@ -1,0 +1,50 @@
+//! Deliberate mistakes of the image, to show that the crash tests can fail. Without the feature `deliberate-faults`
+//! every check here is `false` when it is compiled; with it the whole process makes the one mistake that it asked for,
+//! because the threads that flush are not those that the test started.
+
+/// One mistake. Each stands at the one place of the code that its name leads to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Fault {
+    /// A flush makes the file durable without the write pointers.
+    TableNotWritten = 1,
+    /// A flush makes the file durable before it writes the write pointers.
+    TableAfterSync,
+    /// Who comes while a flush is under way takes that one for its own.
+    FlushSharedTooEarly,
+    /// A reset gives back the space of the zone behind it, too, which is not free.
+    PunchTooLong,
+}
+
+impl Fault {
+    /// All there are.
+    pub const ALL: [Fault; 4] = [
+        Fault::TableNotWritten,
+        Fault::TableAfterSync,
+        Fault::FlushSharedTooEarly,
+        Fault::PunchTooLong,
+    ];
+}
+
+#[cfg(feature = "deliberate-faults")]
+static MADE: std::sync::atomic::AtomicU8 = std::sync::atomic::AtomicU8::new(0);
+
+/// From now on every image of this process makes this mistake, and no other.
+#[cfg(feature = "deliberate-faults")]
+pub fn make(mistake: Option<Fault>) {
+    let mistake = mistake.map_or(0, |mistake| mistake as u8);
+    MADE.store(mistake, std::sync::atomic::Ordering::Relaxed);
+}
+
+/// Whether to make this mistake here.
+#[cfg(feature = "deliberate-faults")]
+pub(crate) fn fault(mistake: Fault) -> bool {
+    MADE.load(std::sync::atomic::Ordering::Relaxed) == mistake as u8
+}
+
+/// Whether to make this mistake here: never.
+#[cfg(not(feature = "deliberate-faults"))]
+#[inline(always)]
+pub(crate) const fn fault(_: Fault) -> bool {
+    false
+}

@@ -1,0 +1,290 @@
+//! Locks without poisoning.
+
+use std::fmt;
+use std::ops::{Deref, DerefMut};
+
+#[cfg(interleave)]
+use shuttle::sync as system;
+#[cfg(not(interleave))]
+use std::sync as system;
+use std::sync::PoisonError;
+use std::time::Duration;
+
+use crate::{Alarm, Watch};
+
+/// Lets one thread at a time at what it guards.
+#[derive(Default)]
+pub struct Mutex<T> {
+    alarm: Option<Alarm>,
+    inner: system::Mutex<T>,
+}
+
+/// The lock of a [`Mutex`], until dropped.
+pub struct MutexGuard<'a, T> {
+    // Dropped first: the alarm is raised before the lock is free.
+    watch: Watch<'a>,
+    inner: system::MutexGuard<'a, T>,
+}
+
+impl<T> Mutex<T> {
+    /// A lock of what is whole between any two statements, whoever panics where.
+    pub fn new(value: T) -> Mutex<T> {
+        Mutex {
+            alarm: None,
+            inner: system::Mutex::new(value),
+        }
+    }
+
+    /// A lock of what a panic may leave half changed: that raises the alarm before anybody else gets it.
+    pub fn watched(value: T, alarm: &Alarm) -> Mutex<T> {
+        Mutex {
+            alarm: Some(alarm.clone()),
+            inner: system::Mutex::new(value),
+        }
+    }
+
+    /// Waits for the lock.
+    pub fn lock(&self) -> MutexGuard<'_, T> {
+        MutexGuard {
+            watch: Watch::new(self.alarm.as_ref()),
+            inner: self.inner.lock().unwrap_or_else(PoisonError::into_inner),
+        }
+    }
+
+    /// What it guards, which nobody else can have.
+    pub fn get_mut(&mut self) -> &mut T {
+        let value = self.inner.get_mut();
+        value.unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Raises the lock's alarm, if it has one, should this thread panic while the watch lives.
+    pub fn watch(&self) -> Watch<'_> {
+        Watch::new(self.alarm.as_ref())
+    }
+}
+
+impl<T: fmt::Debug> fmt::Debug for Mutex<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.inner.fmt(f)
+    }
+}
+
+impl<T> Deref for MutexGuard<'_, T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        &self.inner
+    }
+}
+
+impl<T> DerefMut for MutexGuard<'_, T> {
+    fn deref_mut(&mut self) -> &mut T {
+        &mut self.inner
+    }
+}
+
+/// Lets many threads look at what it guards, or one change it.
+#[derive(Default)]
+pub struct RwLock<T> {
+    alarm: Option<Alarm>,
+    inner: system::RwLock<T>,
+}
+
+/// The lock of a [`RwLock`] for reading, until dropped.
+pub type RwLockReadGuard<'a, T> = system::RwLockReadGuard<'a, T>;
+
+/// The lock of a [`RwLock`] for writing, until dropped.
+pub struct RwLockWriteGuard<'a, T> {
+    // Dropped first, and only that: the alarm is raised before the lock is free.
+    _watch: Watch<'a>,
+    inner: system::RwLockWriteGuard<'a, T>,
+}
+
+impl<T> RwLock<T> {
+    /// As of [`Mutex::new`].
+    pub fn new(value: T) -> RwLock<T> {
+        RwLock {
+            alarm: None,
+            inner: system::RwLock::new(value),
+        }
+    }
+
+    /// As of [`Mutex::watched`]. Who only reads changes nothing.
+    pub fn watched(value: T, alarm: &Alarm) -> RwLock<T> {
+        RwLock {
+            alarm: Some(alarm.clone()),
+            inner: system::RwLock::new(value),
+        }
+    }
+
+    /// Waits until nobody writes.
+    pub fn read(&self) -> RwLockReadGuard<'_, T> {
+        self.inner.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits until nobody reads or writes.
+    pub fn write(&self) -> RwLockWriteGuard<'_, T> {
+        RwLockWriteGuard {
+            _watch: Watch::new(self.alarm.as_ref()),
+            inner: self.inner.write().unwrap_or_else(PoisonError::into_inner),
+        }
+    }
+}
+
+impl<T: fmt::Debug> fmt::Debug for RwLock<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.inner.fmt(f)
+    }
+}
+
+impl<T> Deref for RwLockWriteGuard<'_, T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        &self.inner
+    }
+}
+
+impl<T> DerefMut for RwLockWriteGuard<'_, T> {
+    fn deref_mut(&mut self) -> &mut T {
+        &mut self.inner
+    }
+}
+
+/// Where threads wait until others tell them to look again.
+#[derive(Default)]
+pub struct Condvar(system::Condvar);
+
+impl Condvar {
+    /// One that nobody waits at.
+    pub fn new() -> Condvar {
+        Condvar(system::Condvar::new())
+    }
+
+    /// Gives the lock back until it is told of.
+    pub fn wait<'a, T>(&self, guard: MutexGuard<'a, T>) -> MutexGuard<'a, T> {
+        let MutexGuard { watch, inner } = guard;
+        let waited = self.0.wait(inner);
+        let inner = waited.unwrap_or_else(PoisonError::into_inner);
+        MutexGuard { watch, inner }
+    }
+
+    /// The same as long as `condition` holds.
+    pub fn wait_while<'a, T>(
+        &self,
+        guard: MutexGuard<'a, T>,
+        mut condition: impl FnMut(&mut T) -> bool,
+    ) -> MutexGuard<'a, T> {
+        let mut guard = guard;
+        while condition(&mut guard) {
+            guard = self.wait(guard);
+        }
+        guard
+    }
+
+    /// The same once, and for so long at most.
+    pub fn wait_timeout<'a, T>(
+        &self,
+        guard: MutexGuard<'a, T>,
+        longest: Duration,
+    ) -> MutexGuard<'a, T> {
+        let MutexGuard { watch, inner } = guard;
+        let waited = self.0.wait_timeout(inner, longest);
+        let inner = waited.unwrap_or_else(PoisonError::into_inner).0;
+        MutexGuard { watch, inner }
+    }
+
+    /// Has one of those look again.
+    pub fn notify_one(&self) {
+        self.0.notify_one();
+    }
+
+    /// Has all of them look again.
+    pub fn notify_all(&self) {
+        self.0.notify_all();
+    }
+}
+
+impl fmt::Debug for Condvar {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Condvar")
+    }
+}
+
+#[cfg(all(test, not(interleave)))]
+mod tests {
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+
+    use super::*;
+
+    fn panics(work: impl FnOnce()) {
+        assert!(catch_unwind(AssertUnwindSafe(work)).is_err());
+    }
+
+    /// A panic under a lock, and the next holder went on with what the first had half changed.
+    #[test]
+    fn a_panic_under_a_lock_raises_the_alarm_before_the_lock_is_free() {
+        let alarm = Alarm::default();
+        let (mutex, rw) = (Mutex::watched(0, &alarm), RwLock::watched(0, &alarm));
+        panics(|| {
+            *rw.write() = 1;
+            let _reading = rw.read();
+            panic!("while reading");
+        });
+        assert!(!alarm.is_raised(), "a reader changes nothing");
+        std::thread::scope(|scope| {
+            let guard = mutex.lock();
+            let waiting = scope.spawn(|| {
+                let guard = mutex.lock();
+                (*guard, alarm.is_raised())
+            });
+            panics(|| {
+                let mut guard = guard;
+                *guard = 1;
+                panic!("half way");
+            });
+            let seen = waiting.join().ok();
+            assert_eq!(seen, Some((1, true)));
+        });
+        let alarm = Alarm::default();
+        let rw = RwLock::watched(0, &alarm);
+        panics(|| {
+            let _guard = rw.write();
+            panic!("half way");
+        });
+        assert!(alarm.is_raised());
+    }
+
+    #[test]
+    fn a_destructor_that_a_panic_elsewhere_runs_is_not_interrupted() {
+        struct Locks<'a>(&'a Mutex<u32>);
+        impl Drop for Locks<'_> {
+            fn drop(&mut self) {
+                *self.0.lock() += 1;
+            }
+        }
+        let alarm = Alarm::default();
+        let mutex = Mutex::watched(0, &alarm);
+        panics(|| {
+            let _locks = Locks(&mutex);
+            panic!("elsewhere");
+        });
+        assert_eq!((*mutex.lock(), alarm.is_raised()), (1, false));
+    }
+
+    #[test]
+    fn waiting_keeps_the_watch() {
+        let alarm = Alarm::default();
+        let (mutex, told) = (Mutex::watched(false, &alarm), Condvar::new());
+        std::thread::scope(|scope| {
+            let waits = scope.spawn(|| {
+                let guard = told.wait_while(mutex.lock(), |is| !*is);
+                assert!(!*guard, "half way");
+            });
+            *mutex.lock() = true;
+            told.notify_all();
+            assert!(waits.join().is_err());
+        });
+        assert!(alarm.is_raised());
+    }
+}
