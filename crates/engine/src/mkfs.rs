@@ -4,9 +4,10 @@
 use std::sync::Arc;
 
 use persimmon_device::{ZoneId, ZoneInfo, ZoneState, ZonedDevice};
+use persimmon_format::gate::FixedFields;
 use persimmon_format::inode::{Inode, ROOT};
 use persimmon_format::table::{Role, ZitEntry};
-use persimmon_format::zone_header::{COMPACT, MIRRORED, PACKED, SPLIT, VolumeIdentity, ZoneHeader};
+use persimmon_format::zone_header::{COMPACT, MIRRORED, PACKED, REQUIRED, SPLIT, VolumeIdentity};
 use persimmon_format::{Addr, DeviceId, Key, Lsn};
 
 use crate::empty::Ground;
@@ -27,8 +28,8 @@ pub(crate) fn format(device: Arc<dyn ZonedDevice>, options: &FormatOptions) -> R
     let split = feature(geometry.metadata_zones > 0, SPLIT);
     let compact = feature(options.compact, COMPACT);
     let incompatible = match copies {
-        1 => PACKED | compact | split,
-        2 => MIRRORED | PACKED | compact | split,
+        1 => REQUIRED | PACKED | compact | split,
+        2 => REQUIRED | MIRRORED | PACKED | compact | split,
         _ => {
             let why = format!("{copies} copies of the metadata: there can be 1 or 2");
             return Err(Error::Geometry(why));
@@ -122,7 +123,7 @@ fn free_sequence(media: &Media, report: &[ZoneInfo]) -> u64 {
         .filter_map(|(zone, _)| {
             let addr = Addr::new(DeviceId(0), ZoneId(zone as u32), 0);
             let block = media.read_one(addr, 1).ok()?;
-            Some(ZoneHeader::decode(&block).ok()?.sequence)
+            Some(FixedFields::read(&block).ok()?.sequence)
         })
         .fold(1, |free, taken| free.max(taken.saturating_add(1)))
 }
