@@ -8,7 +8,7 @@ mod support;
 use std::sync::Arc;
 
 use persimmon_device::{BufferMut, Command, ZoneId, ZoneState, ZonedDevice};
-use persimmon_engine::{Error, FormatOptions, Options, RecoveryReport, Volume};
+use persimmon_engine::{Error, FormatOptions, Options, RecoveryReport, Task, Volume};
 use persimmon_format::envelope::{self, Kind};
 use persimmon_format::footer::Footer;
 use persimmon_format::inode::ROOT;
@@ -59,7 +59,7 @@ fn volume(copies: u32) -> (Arc<SimDevice>, Vec<Ino>) {
         volume.sync_file(ino).unwrap();
         files.push(ino);
         if n == 10 {
-            volume.checkpoint().unwrap();
+            volume.step(Task::Checkpoint).unwrap();
         }
     }
     drop(volume);
@@ -185,7 +185,7 @@ fn assert_refused(device: &Arc<SimDevice>, why: &str) {
 fn each_header_alone_stops_everything() {
     for copies in [1, 2] {
         let (device, files) = volume(copies);
-        assert!(log_zones(&device).len() > 2 * copies as usize);
+        assert!(log_zones(&device).len() >= 2 * copies as usize);
         assert_eq!(
             found(&open(&copy(&device), false).unwrap().0, &files),
             files.len()
@@ -270,9 +270,10 @@ fn a_newer_header_of_another_volume_stops_nothing() {
 fn structures_of_a_newer_version_stop_everything() {
     let (device, _) = volume(1);
     let newest_log = log_zones(&device).pop().unwrap().0;
-    let journal = places(&device, Kind::Journal);
-    let replayed = journal.len() - 60..journal.len();
-    for addr in &journal[replayed] {
+    let mut journal = places(&device, Kind::Journal);
+    journal.retain(|addr| addr.zone() == ZoneId(newest_log));
+    assert!(journal.len() > 10);
+    for addr in &journal {
         let device = copy(&device);
         make_newer(&device, *addr);
         assert_refused(&device, &format!("log block {addr}"));
@@ -302,7 +303,7 @@ fn summaries_of_a_newer_version_stop_a_check_of_data() {
     volume.write(ino, 0, &content(1, 900_000), now(2)).unwrap();
     volume.close().unwrap();
     let addr = places(&device, Kind::Summary)[0];
-    assert_eq!(whole_check(&device).unwrap(), []);
+    assert!(whole_check(&device).unwrap().is_empty());
     make_newer(&device, addr);
     let checked = whole_check(&device);
     assert!(
@@ -382,7 +383,7 @@ fn unknown_features_that_are_compatible_are_ignored_and_kept() {
         let (volume, _) = open(&ignored, false).unwrap();
         let ino = add(&volume, ROOT, "more", FILE);
         volume.write(ino, 0, &content(1, 900_000), now(2)).unwrap();
-        volume.checkpoint().unwrap();
+        volume.step(Task::Checkpoint).unwrap();
         assert_eq!(found(&volume, &files), files.len());
         volume.close().unwrap();
         let known = |header: &ZoneHeader| before.iter().any(|(_, h)| h.sequence == header.sequence);
