@@ -296,6 +296,9 @@ pub(crate) fn search(media: &Media<'_>, key: &VolumeKey, zone: ZoneId) -> Conten
     if written <= 1 {
         return Content::Nothing;
     }
+    // A zone that could not be written to may have been finished: what is not written reads as zeros.
+    let info = media.zone(zone);
+    let mut is_written = info.is_none_or(|info| info.state.is_active());
     let mut start = 1;
     while start < written {
         let blocks = (written - start).min(WINDOW_BLOCKS);
@@ -305,6 +308,7 @@ pub(crate) fn search(media: &Media<'_>, key: &VolumeKey, zone: ZoneId) -> Conten
             let Ok(bytes) = bytes else {
                 continue;
             };
+            is_written |= bytes.iter().any(|byte| *byte != 0);
             let addr = Addr::new(DeviceId(0), zone, at);
             let _ = media.decoded(addr, envelope::check_version(bytes, key));
             let Ok(envelope) = envelope::peek(bytes) else {
@@ -352,6 +356,7 @@ pub(crate) fn search(media: &Media<'_>, key: &VolumeKey, zone: ZoneId) -> Conten
     match found {
         Some(headless) => Content::Log(headless),
         None if other => Content::Other,
+        None if !is_written => Content::Nothing,
         None => Content::Undecodable,
     }
 }

@@ -226,6 +226,8 @@ fn search(media: &Media, key: &VolumeKey, zone: ZoneId, info: &ZoneInfo) -> Resu
     };
     let mut log: Option<FoundZone> = None;
     let (mut other, mut unreadable) = (false, None);
+    // A zone that could not be written to may have been finished: what is not written reads as zeros.
+    let mut is_written = info.state.is_active();
     for start in (1..write_pointer).step_by(READ_BLOCKS as usize) {
         let count = READ_BLOCKS.min(write_pointer - start);
         for (block, at) in read_singly(media, zone, start, count)
@@ -239,6 +241,7 @@ fn search(media: &Media, key: &VolumeKey, zone: ZoneId, info: &ZoneInfo) -> Resu
                     continue;
                 }
             };
+            is_written |= block.iter().any(|byte| *byte != 0);
             let addr = Addr::new(DeviceId(0), zone, at);
             envelope::check_version(&block, key).map_err(Error::damaged(addr))?;
             let Ok(fields) = envelope::peek(&block) else {
@@ -266,6 +269,7 @@ fn search(media: &Media, key: &VolumeKey, zone: ZoneId, info: &ZoneInfo) -> Resu
         (Some(found), _) => Ok(Content::Log(found)),
         (None, _) if other => Ok(Content::Other),
         (None, Some(error)) => Err(error),
+        (None, None) if !is_written => Ok(Content::Nothing),
         (None, None) => Ok(Content::Undecodable),
     }
 }
