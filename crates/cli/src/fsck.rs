@@ -247,6 +247,7 @@ fn needs_new_metadata(report: &Report) -> bool {
         &f::LOG_GAP,
         &f::LOG_RECORD,
         &f::LOG_ZONE,
+        &f::LOG_LOST,
         &f::FOOTER_FIELDS,
         &f::MAT_CHUNK,
         &f::MAT_ENTRY,

@@ -32,6 +32,9 @@ pub struct Found {
     pub uuid: String,
     /// Label; may be empty.
     pub label: String,
+    /// Why this program cannot read it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub unsupported: Option<String>,
 }
 
 /// Looks at a device. `None`: no volume, or one whose making was interrupted.
@@ -43,6 +46,7 @@ pub fn look(path: &Path) -> io::Result<Option<Found>> {
         kind: "persimmon",
         uuid: identity.uuid.to_string(),
         label: identity.label,
+        unsupported: identity.unsupported.map(|error| error.to_string()),
     }))
 }
 
@@ -69,7 +73,14 @@ impl Probe {
                 found.uuid
             );
         }
-        Ok(0)
+        // It is a volume all the same, which nobody shall take for a blank device.
+        match found.unsupported {
+            Some(why) => Err(exit::error(
+                exit::FAILED,
+                format!("{}: {why}", self.device.display()),
+            )),
+            None => Ok(0),
+        }
     }
 }
 
@@ -118,6 +129,7 @@ mod tests {
             kind: "persimmon",
             uuid: "0b0e3c9e-0000-4000-8000-000000000001".into(),
             label: "my data".into(),
+            unsupported: None,
         };
         let text = udev_properties(&found);
         assert!(text.contains("ID_FS_LABEL=my_data\nID_FS_LABEL_ENC=my\\x20data\n"));

@@ -97,6 +97,7 @@ impl Features {
             (zone_header::COMPACT, "compact"),
             (zone_header::NAMES, "names"),
             (zone_header::LOTS, "lots"),
+            (zone_header::FOOTER_FEATURES, "footer-features"),
         ];
         Features {
             incompatible: feature_names(identity.incompatible, &incompatible),
@@ -372,7 +373,16 @@ pub fn recovery_lines(device: &Path, recovery: &RecoveryReport) -> Vec<String> {
             recovery.zones_failed
         ));
     }
-    if recovery.has_lost_metadata() {
+    if recovery.log_zones_undecodable > 0 {
+        lines.push(format!(
+            "{}: {} damaged zones may have held the end of the log, and what was acknowledged may \
+             be lost with them: read-only, so that nothing of it is overwritten; `persimmon fsck` \
+             tells which, `persimmon recover` copies what is there",
+            device.display(),
+            recovery.log_zones_undecodable
+        ));
+    }
+    if recovery.mat_chunks_lost > 0 || recovery.zit_chunks_lost > 0 || recovery.changes_lost > 0 {
         lines.push(format!(
             "{}: metadata is lost with a zone that failed: read-only; what cannot be reached, \
              `persimmon recover` looks for",

@@ -5,8 +5,10 @@ use std::fs::File;
 use std::io::{self, Seek, SeekFrom};
 use std::os::unix::fs::FileExt;
 
-use persimmon_format::BLOCK_SIZE;
 use persimmon_format::container::{Superblock, has_magic};
+use persimmon_format::gate::FixedFields;
+use persimmon_format::log::LOG_CANDIDATES;
+use persimmon_format::{BLOCK_SIZE, FormatError};
 
 /// Bytes looked at at the start: the farthest signature below is in ZFS's first uberblock, at 128 KiB.
 const HEAD_BYTES: usize = 132 << 10;
@@ -123,6 +125,18 @@ pub struct Identity {
     pub uuid: uuid::Uuid,
     /// Its label; may be empty.
     pub label: String,
+    /// Why this program cannot read it: one of the zone headers of the volume is of a newer Persimmon, or it
+    /// is of one of earlier days.
+    pub unsupported: Option<FormatError>,
+}
+
+/// Why a volume cannot be read of which one of these headers is.
+pub(crate) fn unsupported<'a>(
+    headers: impl IntoIterator<Item = &'a FixedFields>,
+    uuid: &[u8; 16],
+) -> Option<FormatError> {
+    let mut ours = headers.into_iter().filter(|header| header.uuid == *uuid);
+    ours.find_map(|header| header.check().err())
 }
 
 /// UUID and label of the volume on an image, without opening or locking it: for finding a volume
@@ -149,8 +163,24 @@ pub fn identity(file: &File) -> io::Result<Option<Identity>> {
     let complete = found.filter(|superblock| superblock.complete);
     Ok(complete.map(|superblock| Identity {
         uuid: uuid::Uuid::from_bytes(superblock.uuid),
+        unsupported: unsupported(&headers_in(file, &superblock), &superblock.uuid),
         label: superblock.label,
     }))
+}
+
+/// The headers of the zones that can be of the log, those of zones that were reset since among them.
+fn headers_in(file: &File, superblock: &Superblock) -> Vec<FixedFields> {
+    let Ok(layout) = superblock.geometry.layout() else {
+        return Vec::new();
+    };
+    let header = |zone: u32| {
+        let mut block = [0; BLOCK_SIZE];
+        let at = layout.data + u64::from(zone) * layout.zone_stride;
+        file.read_exact_at(&mut block, at).ok()?;
+        FixedFields::read(&block).ok()
+    };
+    let zones = 0..superblock.geometry.zone_count.min(LOG_CANDIDATES);
+    zones.filter_map(header).collect()
 }
 
 /// Looks at the start of a file or device, and near its end. `None`: nothing known.

@@ -327,6 +327,7 @@ impl Volume {
     fn footer(&self, number: u64, snapshot: &Snapshot, written: &BTreeSet<ZoneId>) -> Footer {
         let geometry = self.media.geometry();
         Footer {
+            features: self.identity.features(),
             checkpoint: number,
             cut: Lsn(snapshot.log.lsn.0 + u64::from(fault(Fault::CutTooHigh))),
             counted: Lsn(snapshot.log.lsn.0 + u64::from(fault(Fault::CutTooHigh))),

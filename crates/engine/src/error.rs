@@ -52,6 +52,24 @@ pub enum Error {
         /// What is wrong with it.
         source: FormatError,
     },
+    /// Intact, and not for this program to read or to write: the volume is of a newer Persimmon, or of one
+    /// of earlier days.
+    #[error("at {addr}: {source}; nothing was changed")]
+    Unsupported {
+        /// Where it was read.
+        addr: Addr,
+        /// What this program does not know.
+        source: FormatError,
+    },
+    /// The volume has features that this program would have to know to write to it.
+    #[error(
+        "the volume uses features {unknown:#x} that this program cannot write: mount it read-only \
+         (-o ro), or use a newer persimmon"
+    )]
+    OnlyToRead {
+        /// The unknown bits.
+        unknown: u64,
+    },
     /// A block of file data does not match its checksum.
     #[error("damage in inode {ino}: file block {block} at {addr} does not match its checksum")]
     DataDamaged {
@@ -99,7 +117,17 @@ pub enum Error {
 
 impl Error {
     pub(crate) fn damaged(addr: Addr) -> impl FnOnce(FormatError) -> Error {
-        move |source| Error::Damaged { addr, source }
+        move |source| match source.is_unsupported() {
+            true => Error::Unsupported { addr, source },
+            false => Error::Damaged { addr, source },
+        }
+    }
+
+    /// Whether what was read is intact, and this program is the wrong one: whatever else there is, that is an
+    /// error.
+    #[must_use]
+    pub fn is_unsupported(&self) -> bool {
+        matches!(self, Error::Unsupported { .. } | Error::OnlyToRead { .. })
     }
 
     pub(crate) fn no_such_page(id: PageId) -> Error {

@@ -9,7 +9,7 @@ use persimmon_device::{
 };
 use persimmon_format::{Addr, DeviceId};
 
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::options::Barrier;
 use crate::pairs::Pairs;
 use crate::statistics::{Class, Counters, add};
@@ -103,6 +103,8 @@ impl Media {
     ) -> Result<T> {
         let error = match self.read_one(addr, blocks).and_then(&parse) {
             Ok(parsed) => return Ok(parsed),
+            // The other copy would hide it.
+            Err(error @ Error::Unsupported { .. }) => return Err(error),
             Err(error) => error,
         };
         let Some(partner) = self.pairs.partner(addr.zone()) else {
@@ -114,6 +116,7 @@ impl Media {
                 tracing::warn!(%addr, %copy, %error, "a block is bad, its copy is used");
                 Ok(parsed)
             }
+            Err(newer @ Error::Unsupported { .. }) => Err(newer),
             Err(_) => Err(error),
         }
     }
@@ -347,6 +350,15 @@ impl Media {
     pub(crate) fn record(&self) -> Result<()> {
         self.change_now(Command::Record)?;
         Ok(())
+    }
+
+    /// Makes the headers written so far durable, where a power cut could take one of them along and leave what
+    /// is written behind it. On other devices the write pointer proves that a header is there.
+    pub(crate) fn flush_headers(&self) -> Result<()> {
+        match self.geometry().write_pointer_is_proof {
+            true => Ok(()),
+            false => self.flush(),
+        }
     }
 
     /// Makes durable what flushes so far have left to the power.

@@ -4,11 +4,10 @@
 use std::sync::Arc;
 
 use persimmon_device::{ZoneId, ZoneInfo, ZoneState, ZonedDevice};
+use persimmon_format::gate::FixedFields;
 use persimmon_format::inode::{FIRST_INO, Inode, ROOT};
 use persimmon_format::table::{Role, ZitEntry};
-use persimmon_format::zone_header::{
-    COMPACT, MIRRORED, PACKED, REQUIRED_INCOMPATIBLE, SPLIT, VolumeIdentity, ZoneHeader,
-};
+use persimmon_format::zone_header::{COMPACT, MIRRORED, PACKED, REQUIRED, SPLIT, VolumeIdentity};
 use persimmon_format::{Addr, DeviceId, Key, Lsn};
 
 use crate::empty::Ground;
@@ -28,7 +27,7 @@ pub(crate) fn format(device: Arc<dyn ZonedDevice>, options: &FormatOptions) -> R
     let feature = |is_there, bit| if is_there { bit } else { 0 };
     let split = feature(geometry.metadata_zones > 0, SPLIT);
     let compact = feature(options.compact, COMPACT);
-    let incompatible = REQUIRED_INCOMPATIBLE | PACKED | compact | split;
+    let incompatible = REQUIRED | PACKED | compact | split;
     let incompatible = match copies {
         1 => incompatible,
         2 => incompatible | MIRRORED,
@@ -127,7 +126,7 @@ fn free_sequence(media: &Media, report: &[ZoneInfo]) -> u64 {
         .filter_map(|(zone, _)| {
             let addr = Addr::new(DeviceId(0), ZoneId(zone as u32), 0);
             let block = media.read_one(addr, 1).ok()?;
-            Some(ZoneHeader::decode(&block).ok()?.sequence)
+            Some(FixedFields::read(&block).ok()?.sequence)
         })
         .fold(1, |free, taken| free.max(taken.saturating_add(1)))
 }

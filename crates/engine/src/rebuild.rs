@@ -73,7 +73,11 @@ impl Rebuild {
         let (reserve, copies) = (start.reserve_basis_points, start.identity.copies());
         let ground = Ground::of(device, reserve, copies, &options)?;
         let (media, report) = (&ground.media, &ground.report);
-        let found = found_zones(media, &start, report);
+        let unknown = start.identity.features().unknown_to_write();
+        if unknown != 0 {
+            return Err(Error::OnlyToRead { unknown });
+        }
+        let found = found_zones(media, &start, report)?;
         for (zone, info) in (0..).map(ZoneId).zip(report) {
             // None of them takes more writes; the device's slots are needed.
             if info.state.is_active()
@@ -163,15 +167,15 @@ fn found_zones(
     media: &Media,
     start: &RebuildStart,
     report: &[persimmon_device::ZoneInfo],
-) -> Vec<Found> {
+) -> Result<Vec<Found>> {
     let zones = (0..).map(ZoneId).zip(report);
     let found = zones.map(|(zone, info)| {
         let known = start.zit.get(zone.0 as usize).copied().unwrap_or_default();
         let used = info.state != persimmon_device::ZoneState::Empty;
-        let header = read_header(media, &start.identity, zone)
-            .ok()
-            .flatten()
-            .filter(|_| used);
+        let header = match read_header(media, &start.identity, zone) {
+            Err(error @ Error::Unsupported { .. }) => return Err(error),
+            read => read.ok().flatten().filter(|_| used),
+        };
         let mut entry = ZitEntry {
             role: Role::Free,
             resets: known.resets,
@@ -196,12 +200,12 @@ fn found_zones(
             true => known.write_pointer,
             false => info.write_pointer.min(info.capacity),
         };
-        Found {
+        Ok(Found {
             entry,
             capacity: info.capacity,
             used,
             failure: ZoneFailure::of(info.state),
-        }
+        })
     });
     found.collect()
 }

@@ -11,7 +11,7 @@ use persimmon_device::{ZoneId, ZoneInfo, ZoneState, ZonedDevice};
 use persimmon_format::Lsn;
 use persimmon_format::footer::Footer;
 use persimmon_format::log::{BODY_LEN, LogState};
-use persimmon_format::table::Role;
+use persimmon_format::table::{Role, ZitEntry};
 use persimmon_format::zone_header::VolumeIdentity;
 
 mod arrival;
@@ -42,7 +42,7 @@ use crate::volume::Parts;
 use crate::zones::budget::ZoneCapacities;
 use crate::zones::{Budget, Part, Zones};
 use arrival::Arrival;
-use checks::{check_end, check_footer, check_identity};
+use checks::{check_end, check_footer, check_identity, check_writable};
 use reconcile::reconcile;
 use records::{Target, replay_records};
 use resume::go_on;
@@ -71,6 +71,9 @@ pub struct RecoveryReport {
     pub older_footer: bool,
     /// Places in the log past the cut where it is not intact, each of a block or more.
     pub log_blocks_bad: u32,
+    /// Damaged zones of which nothing can be decoded, where the log may have gone on: what was acknowledged
+    /// may be lost with them. The volume is read-only, so that nothing of them is overwritten.
+    pub log_zones_undecodable: u32,
     /// Log zones found by their blocks, their headers being damaged.
     pub headers_rescued: u32,
     /// Zones that nothing names any more; they were reset, unless the volume is read-only.
@@ -89,10 +92,13 @@ pub struct RecoveryReport {
 }
 
 impl RecoveryReport {
-    /// Metadata is lost: the volume is read-only.
+    /// Metadata is lost, or may be: the volume is read-only.
     #[must_use]
     pub fn has_lost_metadata(&self) -> bool {
-        self.mat_chunks_lost > 0 || self.zit_chunks_lost > 0 || self.changes_lost > 0
+        self.log_zones_undecodable > 0
+            || self.mat_chunks_lost > 0
+            || self.zit_chunks_lost > 0
+            || self.changes_lost > 0
     }
 }
 
@@ -124,8 +130,9 @@ fn open_as_reported(
 ) -> Result<(Volume, RecoveryReport)> {
     let media = Media::new(device, options.barrier);
     let FoundLog {
-        identity,
+        mut identity,
         zones: log_zones,
+        undecodable,
     } = scan::find(&media, report).map_err(log_lost(&media, report))?;
     let headers_rescued = log_zones.iter().filter(|f| f.headless()).count() as u32;
     check_identity(&identity, &media, &options)?;
@@ -141,6 +148,9 @@ fn open_as_reported(
         uneven,
     } = base::read(&media, &key, &log_zones, copies).map_err(log_lost(&media, report))?;
     check_footer(&media, &footer)?;
+    // The headers that were read may be older than what was set since.
+    identity.add_features(footer.features);
+    check_writable(&identity, &options)?;
     let replay = Replay::new(&blocks, footer.counted);
     let Tables {
         written_zit,
@@ -189,7 +199,7 @@ fn open_as_reported(
     let replayed = replay_records(&replay, &footer, &arrival, &target, &mut meta)
         .map_err(log_lost(&media, report))?;
     let (last, tail_cut) = (replayed.last, replayed.left_out.of_newest);
-    know_headers(&media, &identity, &zones);
+    know_headers(&media, &identity, &zones)?;
     check_end(last, replay.epoch, log_zones.last(), &meta)?;
 
     // Where a write pointer proves nothing, blocks of a tail that nobody knows of may lie behind
@@ -218,7 +228,9 @@ fn open_as_reported(
         told: if new_epoch { durable } else { replay.told },
         has_bad_blocks: blocks.iter().any(|b| b.state().is_none()),
     };
+    let undecodable = lost_ends(undecodable, &media, &zit, &zones);
     let summary = RecoveryReport {
+        log_zones_undecodable: undecodable.len() as u32,
         checkpoint: footer.checkpoint,
         footer_blocks: footer.encode().len().div_ceil(BODY_LEN) as u32,
         mat_chunks: footer.mat.len() as u32,
@@ -255,17 +267,45 @@ fn open_as_reported(
     Ok((volume, summary))
 }
 
+/// Of the zones of which nothing can be decoded those that nothing refers to: the log may have gone on in them.
+fn lost_ends(
+    undecodable: Vec<ZoneId>,
+    media: &Media,
+    zit: &[ZitEntry],
+    zones: &Zones,
+) -> Vec<ZoneId> {
+    let is_unknown = |zone: &ZoneId| {
+        // Of a pair the second counts no valid blocks.
+        let first = media.pairs.first(*zone);
+        let then = zit.get(first.0 as usize).copied();
+        let entries = then.into_iter().chain(zones.entry(first));
+        !entries
+            .into_iter()
+            .any(|entry| entry.role == Role::Retired || entry.valid > 0)
+    };
+    let lost: Vec<ZoneId> = undecodable.into_iter().filter(is_unknown).collect();
+    for zone in &lost {
+        tracing::error!(
+            zone = zone.0,
+            "a zone is damaged, nothing of it can be decoded, and the log may have gone on in it"
+        );
+    }
+    lost
+}
+
 /// Reads the headers again that could not be read, of zones that are in use after all: the error may
 /// have passed.
-fn know_headers(media: &Media, identity: &VolumeIdentity, zones: &Zones) {
+fn know_headers(media: &Media, identity: &VolumeIdentity, zones: &Zones) -> Result<()> {
     for zone in zones.unknown() {
         match read_header(media, identity, zone) {
             Ok(Some(header)) if header.role == Role::Data => zones.know(&header),
             // Its blocks can be read without it.
             Ok(_) => tracing::warn!(zone = zone.0, "a zone in use has no header"),
+            Err(error @ Error::Unsupported { .. }) => return Err(error),
             Err(error) => tracing::warn!(zone = zone.0, %error, "a zone's header cannot be read"),
         }
     }
+    Ok(())
 }
 
 /// The metadata as of the checkpoint.

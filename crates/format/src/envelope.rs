@@ -122,6 +122,28 @@ fn checksum(key: &VolumeKey, header: &[u8], body: &[u8]) -> u64 {
     key.checksum(&joined)
 }
 
+/// An error if `bytes` begin with an intact envelope of this volume in a later version than this program
+/// knows. Magic, version, number of blocks, volume and checksum are where they are in every version.
+pub fn check_version(bytes: &[u8], key: &VolumeKey) -> Result<()> {
+    let what = "envelope";
+    let Some(header) = bytes.get(..HEADER_LEN) else {
+        return Ok(());
+    };
+    let mut r = Reader::new(header, what);
+    let (magic, _, version, blocks, volume) = (r.u32()?, r.u8()?, r.u8()?, r.u16()?, r.u64()?);
+    if magic != MAGIC || version <= VERSION || volume != key.volume() {
+        return Ok(());
+    }
+    let stored = Reader::new(&header[CHECKSUM_OFFSET..], what).u64()?;
+    match bytes.get(HEADER_LEN..usize::from(blocks) * BLOCK_SIZE) {
+        Some(body) if stored == checksum(key, header, body) => Err(FormatError::NewerVersion {
+            found: version.into(),
+            supported: VERSION.into(),
+        }),
+        _ => Ok(()),
+    }
+}
+
 /// Reads the header fields without trusting them: enough to know how many blocks to read. The
 /// version is left to [`open`]: before the checksum a flipped bit would pass for a newer program.
 pub fn peek(bytes: &[u8]) -> Result<Envelope> {
@@ -163,7 +185,7 @@ pub fn resembles(bytes: &[u8], key: &VolumeKey, kind: Kind, owner: u64, sequence
     fields().is_ok_and(|fields| fields.iter().filter(|same| !**same).count() <= 1)
 }
 
-/// Verifies an envelope of the expected kind and owner that fills `bytes` exactly, and returns
+/// Verifies an envelope of the expected kind and owner, of a known version, that fills `bytes` exactly, and returns
 /// its fields and payload.
 pub fn open<'a>(
     bytes: &'a [u8],
@@ -172,6 +194,7 @@ pub fn open<'a>(
     owner: Option<u64>,
 ) -> Result<(Envelope, &'a [u8])> {
     let what = kind.name();
+    check_version(bytes, key)?;
     let envelope = peek(bytes).map_err(|e| match e {
         FormatError::Magic { .. } => FormatError::Magic { what },
         other => other,
@@ -182,13 +205,6 @@ pub fn open<'a>(
     let stored = Reader::new(&header[CHECKSUM_OFFSET..], what).u64()?;
     if stored != checksum(key, header, body) {
         return Err(FormatError::Checksum { what });
-    }
-    let version = Reader::new(&header[VERSION_OFFSET..], what).u8()?;
-    if version > VERSION {
-        return Err(FormatError::NewerVersion {
-            found: version.into(),
-            supported: VERSION.into(),
-        });
     }
     let expect = |field, found: u64, expected: u64| {
         if found == expected {

@@ -64,13 +64,26 @@ pub enum FormatError {
         /// The unknown bits.
         unknown: u64,
     },
-    /// Has not the features that all volumes of this format have.
+    /// Made by an earlier Persimmon, in a format that this program does not read.
     #[error(
-        "the volume was made by an earlier persimmon and lacks features {missing:#x}; this program \
-         cannot read it: copy its files with the program that made it"
+        "the volume is of an earlier format (without the features {missing:#x}) that this program \
+         does not read; use the persimmon that made it"
     )]
-    MissingFeatures {
-        /// The missing bits.
+    Older {
+        /// The features that it would have to have.
         missing: u64,
     },
+}
+
+impl FormatError {
+    /// Whether the bytes are intact, and this program is the wrong one to read them.
+    #[must_use]
+    pub fn is_unsupported(&self) -> bool {
+        matches!(
+            self,
+            FormatError::NewerVersion { .. }
+                | FormatError::UnknownFeatures { .. }
+                | FormatError::Older { .. }
+        )
+    }
 }

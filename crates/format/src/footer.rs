@@ -2,6 +2,7 @@
 //! finds every page and every zone of the volume as of its cut.
 
 use crate::codec::{Put, Reader};
+use crate::gate::Features;
 use crate::table::{Role, ZitEntry};
 use crate::{Addr, Lsn, PageId, Result, ZoneId};
 
@@ -22,6 +23,9 @@ pub struct LogPosition {
 /// its length (u32) and its entries.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Footer {
+    /// The features of the volume. They come first in every version of the format, so that a mount
+    /// notices one that was set after the headers it reads were written.
+    pub features: Features,
     /// Number of the checkpoint, from 1.
     pub checkpoint: u64,
     /// Records up to this LSN are in the checkpoint.
@@ -104,6 +108,7 @@ impl Footer {
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
         let mut out = Vec::new();
+        self.features.put(&mut out);
         out.put_u64(self.checkpoint);
         out.put_u64(self.cut.0);
         out.put_u64(self.replay.sequence);
@@ -137,9 +142,11 @@ impl Footer {
         out
     }
 
-    /// As read.
+    /// As read. Unknown incompatible features are an error.
     pub fn decode(bytes: &[u8]) -> Result<Footer> {
         let mut r = Reader::new(bytes, WHAT);
+        let features = Features::read(&mut r)?;
+        features.check()?;
         let checkpoint = r.u64()?;
         let cut = Lsn(r.u64()?);
         let replay = LogPosition {
@@ -177,6 +184,7 @@ impl Footer {
         }
         r.end()?;
         Ok(Footer {
+            features,
             checkpoint,
             cut,
             counted,

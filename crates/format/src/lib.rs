@@ -10,6 +10,7 @@ pub mod envelope;
 pub mod error;
 pub mod extent;
 pub mod footer;
+pub mod gate;
 pub mod ids;
 pub mod inode;
 pub mod key;

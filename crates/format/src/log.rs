@@ -111,6 +111,7 @@ impl LogBlock<'_> {
         key: &VolumeKey,
         zone_sequence: u64,
     ) -> Result<LogBlock<'a>> {
+        envelope::check_version(block, key)?;
         let kind = match envelope::peek(block)?.kind {
             kind @ (Kind::Journal | Kind::Footer) => kind,
             _ => return Err(FormatError::Magic { what: "log block" }),

@@ -12,8 +12,9 @@
 use crate::checksum::{self, SECRET_LEN};
 use crate::codec::{Put, Reader};
 use crate::container;
+use crate::gate::{Features, FixedFields};
 use crate::table::Role;
-use crate::{BLOCK_SIZE, DeviceId, FormatError, Result, VolumeKey, ZoneId};
+use crate::{BLOCK_SIZE, DeviceId, Result, VolumeKey, ZoneId};
 
 /// First eight bytes.
 pub const MAGIC: [u8; 8] = *b"PRSMZONE";
@@ -23,7 +24,8 @@ pub const FORMAT_VERSION: u32 = 1;
 pub const LABEL_LEN_MAX: usize = 64;
 const _: () = assert!(LABEL_LEN_MAX == container::LABEL_BYTES);
 const CHECKSUM_OFFSET: usize = BLOCK_SIZE - 8;
-const WHAT: &str = "zone header";
+const SECRET_OFFSET: usize = 32;
+pub(crate) const WHAT: &str = "zone header";
 
 /// Incompatible feature: zones of the log and of metadata come in pairs with the same content.
 pub const MIRRORED: u64 = 1;
@@ -37,10 +39,13 @@ pub const COMPACT: u64 = 8;
 pub const NAMES: u64 = 16;
 /// Incompatible feature: inode numbers are given out in lots, of which records tell.
 pub const LOTS: u64 = 32;
+/// Incompatible feature: footers begin with the volume's features.
+pub const FOOTER_FEATURES: u64 = 64;
 /// Features whose bits a reader must know to mount at all.
-pub const KNOWN_INCOMPATIBLE: u64 = MIRRORED | PACKED | SPLIT | COMPACT | NAMES | LOTS;
-/// Features that every volume has: one without them was made before they were.
-pub const REQUIRED_INCOMPATIBLE: u64 = NAMES | LOTS;
+pub const KNOWN_INCOMPATIBLE: u64 =
+    MIRRORED | PACKED | SPLIT | COMPACT | NAMES | LOTS | FOOTER_FEATURES;
+/// Features that every volume has which this program reads.
+pub const REQUIRED: u64 = NAMES | LOTS | FOOTER_FEATURES;
 /// Features whose bits a reader must know to write.
 pub const KNOWN_READ_ONLY_COMPATIBLE: u64 = 0;
 
@@ -76,14 +81,23 @@ impl VolumeIdentity {
         VolumeKey::new(&self.uuid, &self.secret)
     }
 
-    /// # Errors
-    /// [`FormatError::MissingFeatures`]: it was made by an earlier program, in a format that this one
-    /// would misread.
-    pub fn check_required(&self) -> Result<()> {
-        match REQUIRED_INCOMPATIBLE & !self.incompatible {
-            0 => Ok(()),
-            missing => Err(FormatError::MissingFeatures { missing }),
+    /// Its features.
+    #[must_use]
+    pub fn features(&self) -> Features {
+        Features {
+            incompatible: self.incompatible,
+            read_only_compatible: self.read_only_compatible,
+            compatible: self.compatible,
         }
+    }
+
+    /// The volume has these features as well: they can be set while it is in use, and stand in what was
+    /// written since.
+    pub fn add_features(&mut self, features: Features) {
+        let all = self.features().and(features);
+        self.incompatible = all.incompatible;
+        self.read_only_compatible = all.read_only_compatible;
+        self.compatible = all.compatible;
     }
 
     /// Whether blocks of files may be compressed and packed.
@@ -138,9 +152,7 @@ impl ZoneHeader {
         out.put(&v.secret);
         out.put(container::cut_label(&v.label).as_bytes());
         out.resize(128, 0);
-        out.put_u64(v.incompatible);
-        out.put_u64(v.read_only_compatible);
-        out.put_u64(v.compatible);
+        v.features().put(&mut out);
         out.put_u8(self.device.0);
         out.put_u8(self.role as u8);
         out.put_u8(self.lifetime);
@@ -159,30 +171,27 @@ impl ZoneHeader {
         out
     }
 
-    /// As read. Unknown incompatible features are an error; the caller looks at
+    /// As read. A version or an incompatible feature that is not known is an error; the caller looks at
     /// [`VolumeIdentity::read_only_compatible`] before it writes.
     pub fn decode(block: &[u8]) -> Result<ZoneHeader> {
-        let mut r = Reader::of_sealed_block(block, MAGIC, FORMAT_VERSION, WHAT)?;
-        r.u32()?;
-        let uuid = r.array()?;
+        let FixedFields {
+            uuid,
+            label,
+            features,
+            sequence,
+            ..
+        } = FixedFields::read(block).and_then(|fixed| fixed.check().map(|()| fixed))?;
+        let mut r = Reader::new(block, WHAT);
+        r.bytes(SECRET_OFFSET)?;
         let secret = r.array()?;
-        let label = r.bytes(LABEL_LEN_MAX)?;
-        let end = label.iter().position(|b| *b == 0).unwrap_or(label.len());
-        let label = String::from_utf8_lossy(&label[..end]).into_owned();
-        let incompatible = r.u64()?;
-        let read_only_compatible = r.u64()?;
-        let compatible = r.u64()?;
-        let unknown = incompatible & !KNOWN_INCOMPATIBLE;
-        if unknown != 0 {
-            return Err(FormatError::UnknownFeatures { unknown });
-        }
+        r.bytes(LABEL_LEN_MAX + Features::LEN)?;
         let device = DeviceId(r.u8()?);
         let role = r.u8()?;
         let role = Role::from_number(role).ok_or_else(|| r.bad("role", role.into()))?;
         let lifetime = r.u8()?;
         r.u8()?;
         let zone = ZoneId(r.u32()?);
-        let sequence = r.u64()?;
+        r.u64()?;
         let zone_count = r.u32()?;
         let zone_blocks = r.u32()?;
         let first_log_sequence = r.u64()?;
@@ -192,7 +201,7 @@ impl ZoneHeader {
             return Err(r.bad("partner", zone.0.into()));
         }
         let metadata_zones = r.u32()?;
-        if (metadata_zones > 0) != (incompatible & SPLIT != 0) {
+        if (metadata_zones > 0) != (features.incompatible & SPLIT != 0) {
             return Err(r.bad("number of zones for metadata", metadata_zones.into()));
         }
         Ok(ZoneHeader {
@@ -200,9 +209,9 @@ impl ZoneHeader {
                 uuid,
                 secret,
                 label,
-                incompatible,
-                read_only_compatible,
-                compatible,
+                incompatible: features.incompatible,
+                read_only_compatible: features.read_only_compatible,
+                compatible: features.compatible,
                 created_seconds,
                 zone_count,
                 zone_blocks,

@@ -7,6 +7,7 @@ mod samples;
 use persimmon_format::envelope::{self, BLOCK_PAYLOAD, Kind};
 use persimmon_format::extent::{Extent, FILE_BLOCKS_END, FRAME_BLOCKS_MAX, RESERVED_BLOCKS_MAX};
 use persimmon_format::footer::{Footer, LogPosition, Valid};
+use persimmon_format::gate::Features;
 use persimmon_format::inode::{Inode, SIZE_MAX, Timestamp};
 use persimmon_format::log::{BODY_LEN, Body, LogBlock, LogState};
 use persimmon_format::name::{self, DirEntry, ITEM_END, ITEM_MIN, PROBE_ITEMS, Xattr, first_item};
@@ -16,7 +17,7 @@ use persimmon_format::part_label::{Part, PartLabel};
 use persimmon_format::record::{Op, Touch};
 use persimmon_format::summary::{PieceEntry, Summary, SummaryBuilder, SummaryEntry};
 use persimmon_format::table::{MatEntry, Role, ZitEntry};
-use persimmon_format::zone_header::{COMPACT, SPLIT, ZoneHeader};
+use persimmon_format::zone_header::{COMPACT, KNOWN_INCOMPATIBLE, REQUIRED, SPLIT, ZoneHeader};
 use persimmon_format::{
     Addr, BLOCK_SIZE, DeviceId, Ino, Key, KeyKind, Lsn, PageId, SnapshotId, ZoneId,
 };
@@ -200,6 +201,11 @@ fn footer() -> impl Strategy<Value = Footer> {
                 counts,
             )| {
                 Footer {
+                    features: Features {
+                        incompatible: REQUIRED | (n[4] & KNOWN_INCOMPATIBLE),
+                        read_only_compatible: n[5],
+                        compatible: n[6],
+                    },
                     checkpoint: n[0],
                     cut: Lsn(n[1]),
                     counted: Lsn(n[1] | n[3]),
@@ -377,7 +383,7 @@ proptest! {
         let mut header = samples::zone_header();
         header.partner = partner.map(ZoneId);
         header.volume.metadata_zones = metadata_zones;
-        header.volume.incompatible = if metadata_zones > 0 { SPLIT } else { 0 };
+        header.volume.incompatible |= if metadata_zones > 0 { SPLIT } else { 0 };
         header.volume.label = label;
         header.role = Role::from_number(role).unwrap();
         header.zone = ZoneId(zone);

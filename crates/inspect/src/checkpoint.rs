@@ -135,7 +135,7 @@ fn footers_from(media: &Media<'_>, key: &VolumeKey, log: &Log, from: u64) -> Vec
         joined.extend_from_slice(bytes);
         next_part = part + 1;
         if next_part == parts {
-            if let Ok(footer) = Footer::decode(&joined) {
+            if let Ok(footer) = media.decoded(first, Footer::decode(&joined)) {
                 found.push((first, footer));
             }
             next_part = 0;
@@ -221,7 +221,10 @@ pub(crate) fn read_chunk(
 ) -> Result<Vec<u8>> {
     let owner = Some(number as u64);
     media.read_good(addr, 1, |block| {
-        let (fields, payload) = decode(addr, envelope::open(block, key, kind, owner))?;
+        let (fields, payload) = decode(
+            addr,
+            media.decoded(addr, envelope::open(block, key, kind, owner)),
+        )?;
         if fields.sequence > footer.checkpoint {
             return Err(InspectError::Request(format!(
                 "written by checkpoint {}, later than the newest",

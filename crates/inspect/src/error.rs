@@ -65,7 +65,15 @@ pub enum InspectError {
         /// What is wrong.
         source: FormatError,
     },
-    /// The volume needs a newer program, or an argument is not valid.
+    /// Intact, and not for this program to read: the volume is of a newer Persimmon, or of one of earlier days.
+    #[error("at {addr}: {source}; nothing was changed")]
+    Unsupported {
+        /// Where it was read.
+        addr: Addr,
+        /// What this program does not know.
+        source: FormatError,
+    },
+    /// An argument is not valid.
     #[error(transparent)]
     Format(#[from] FormatError),
     /// The device failed.

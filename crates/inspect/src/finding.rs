@@ -166,6 +166,7 @@ rules! {
     LOG_DATA 205 Note "the journal ends at a record whose data did not arrive", MOUNT;
     LOG_REPLAY 206 Note "the journal holds records past the checkpoint", MOUNT;
     LOG_ZONE 207 Error "a zone of the log is missing", ANEW;
+    LOG_LOST 208 Error "a damaged zone may have held the end of the log", ANEW;
 
     FOOTER_FIELDS 301 Error "the checkpoint's footer contradicts the volume", ANEW;
     MAT_CHUNK 311 Error "a chunk of the metadata allocation table is damaged", ANEW;

@@ -4,6 +4,7 @@ use std::ops::ControlFlow;
 
 use persimmon_format::envelope;
 use persimmon_format::log::{Body, LogBlock, LogState};
+use persimmon_format::page::PAGE_BLOCKS_MAX;
 use persimmon_format::table::Role;
 use persimmon_format::{Addr, BLOCK_SIZE, DeviceId, FormatError, Lsn, VolumeKey, ZoneId};
 
@@ -71,12 +72,14 @@ impl LogZone {
 
 /// A log block, verified to be the one that belongs at its place.
 fn decode<'a>(
+    media: &Media<'_>,
     bytes: &'a [u8],
     key: &VolumeKey,
     zone: &LogZone,
     place: u32,
 ) -> persimmon_format::Result<LogBlock<'a>> {
-    let block = LogBlock::decode(bytes, key, zone.sequence)?;
+    let addr = Addr::new(DeviceId(0), zone.zone, place);
+    let block = media.decoded(addr, LogBlock::decode(bytes, key, zone.sequence))?;
     let expected = (zone.first_log_sequence).saturating_add(u64::from(place).saturating_sub(1));
     if block.sequence != expected {
         return Err(FormatError::Mismatch {
@@ -135,6 +138,23 @@ impl Log {
         Log { zones, newest }
     }
 
+    /// Whether the log's newest zone is written to its end, so that the log went on elsewhere if it did. Then a
+    /// zone that was written to behind a header that is not good now is damaged: where write pointers prove nothing
+    /// the device is flushed before the last block of a log zone, and behind each header until the next log zone
+    /// is begun.
+    pub(crate) fn may_go_on_elsewhere(&self, media: &Media<'_>, key: &VolumeKey) -> bool {
+        let Some(last) = self.zones.last() else {
+            return true;
+        };
+        let capacity = |zone| media.zone(zone).map_or(0, |info| info.capacity);
+        let both = std::iter::once(last.zone).chain(last.partner);
+        let end = both.map(capacity).min().unwrap_or(0);
+        let is_last = |newest: Newest| newest.addr.block().saturating_add(1) >= end;
+        last.written >= end
+            && (media.geometry().write_pointer_is_proof
+                || last_good(media, key, last).is_some_and(is_last))
+    }
+
     /// The zone that holds, or would hold, the block with this sequence.
     pub(crate) fn zone_of(&self, sequence: u64) -> Option<&LogZone> {
         self.zones
@@ -168,7 +188,7 @@ impl Log {
                 for (index, bytes) in window.into_iter().enumerate() {
                     let addr = Addr::new(DeviceId(0), zone.zone, block + index as u32);
                     let decoded = bytes.as_deref().map_err(Clone::clone).and_then(|bytes| {
-                        decode(bytes, key, zone, addr.block())
+                        decode(media, bytes, key, zone, addr.block())
                             .map_err(|source| InspectError::Block { addr, source })
                     });
                     if visit(addr, decoded).is_break() {
@@ -195,7 +215,7 @@ fn read_window(
     if let Some(copy) = media.copy_of(addr) {
         let copies = read_blocks(media, copy, blocks);
         for ((found, copy), place) in window.iter_mut().zip(copies).zip(block..) {
-            let good = |bytes: &Result<Vec<u8>>| matches!(bytes, Ok(bytes) if decode(bytes, key, zone, place).is_ok());
+            let good = |bytes: &Result<Vec<u8>>| matches!(bytes, Ok(bytes) if decode(media, bytes, key, zone, place).is_ok());
             if !good(found) && good(&copy) {
                 *found = copy;
             }
@@ -223,7 +243,7 @@ fn last_good(media: &Media<'_>, key: &VolumeKey, zone: &LogZone) -> Option<Newes
         let window = read_window(media, key, zone, start, end - start);
         for (index, bytes) in window.iter().enumerate().rev() {
             if let Ok(bytes) = bytes
-                && let Ok(block) = decode(bytes, key, zone, start + index as u32)
+                && let Ok(block) = decode(media, bytes, key, zone, start + index as u32)
             {
                 return Some(Newest {
                     addr: Addr::new(DeviceId(0), zone.zone, start + index as u32),
@@ -255,28 +275,61 @@ impl Headless {
     }
 }
 
-/// Looks for log blocks in a zone without a header.
-pub(crate) fn headless(media: &Media<'_>, key: &VolumeKey, zone: ZoneId) -> Option<Headless> {
+/// What a written zone without a good header holds.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Content {
+    /// Nothing: no block was written behind the header.
+    Nothing,
+    /// The log.
+    Log(Headless),
+    /// Blocks of this volume that are not the log's.
+    Other,
+    /// Nothing that can be decoded, or a part cannot be read.
+    Undecodable,
+}
+
+/// Searches a zone without a header whole. Of log blocks those of its newest use count.
+pub(crate) fn search(media: &Media<'_>, key: &VolumeKey, zone: ZoneId) -> Content {
     let mut found: Option<Headless> = None;
+    let mut other = false;
     let written = media.written(zone);
+    if written <= 1 {
+        return Content::Nothing;
+    }
+    // A zone that could not be written to may have been finished: what is not written reads as zeros.
+    let info = media.zone(zone);
+    let mut is_written = info.is_none_or(|info| info.state.is_active());
     let mut start = 1;
     while start < written {
         let blocks = (written - start).min(WINDOW_BLOCKS);
         let addr = Addr::new(DeviceId(0), zone, start);
-        let window = media.read(addr, blocks).ok()?;
-        for (index, bytes) in window.chunks_exact(BLOCK_SIZE).enumerate() {
+        let window = read_blocks(media, addr, blocks);
+        for (bytes, at) in window.iter().zip(start..) {
+            let Ok(bytes) = bytes else {
+                continue;
+            };
+            is_written |= bytes.iter().any(|byte| *byte != 0);
+            let addr = Addr::new(DeviceId(0), zone, at);
+            let _ = media.decoded(addr, envelope::check_version(bytes, key));
             let Ok(envelope) = envelope::peek(bytes) else {
                 continue;
             };
             let Ok(block) = LogBlock::decode(bytes, key, envelope.owner) else {
+                let whole = media.read(
+                    addr,
+                    envelope.blocks.clamp(1, PAGE_BLOCKS_MAX as u16).into(),
+                );
+                other |= whole.is_ok_and(|b| envelope::open(&b, key, envelope.kind, None).is_ok());
                 continue;
             };
-            let before = u64::from(start) + index as u64 - 1;
+            let Some(first_log_sequence) = block.sequence.checked_sub(u64::from(at) - 1) else {
+                continue;
+            };
             let durable = block.state.durable;
             let fields = ZoneHeaderFields {
                 role: Role::Log,
                 sequence: envelope.owner,
-                first_log_sequence: block.sequence.saturating_sub(before),
+                first_log_sequence,
                 partner: None,
             };
             let first_lsn = match block.body {
@@ -288,10 +341,22 @@ pub(crate) fn headless(media: &Media<'_>, key: &VolumeKey, zone: ZoneId) -> Opti
                 first_lsn,
                 durable,
             });
+            if known.fields.sequence < fields.sequence {
+                *known = Headless {
+                    fields,
+                    first_lsn,
+                    durable,
+                };
+            }
             known.durable = known.durable.max(durable);
             known.first_lsn = known.first_lsn.min(first_lsn);
         }
         start += blocks;
     }
-    found
+    match found {
+        Some(headless) => Content::Log(headless),
+        None if other => Content::Other,
+        None if !is_written => Content::Nothing,
+        None => Content::Undecodable,
+    }
 }

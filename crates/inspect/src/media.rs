@@ -1,9 +1,10 @@
 //! Reading blocks off the device, within what is written.
 
 use std::collections::BTreeMap;
+use std::sync::OnceLock;
 
 use persimmon_device::{Buffer, BufferMut, Geometry, ZoneInfo, ZoneState, ZonedDevice};
-use persimmon_format::{Addr, BLOCK_SIZE, DeviceId, ZoneId};
+use persimmon_format::{Addr, BLOCK_SIZE, DeviceId, FormatError, ZoneId};
 
 use crate::error::{InspectError, Result};
 
@@ -13,6 +14,8 @@ pub(crate) struct Media<'d> {
     zones: Vec<ZoneInfo>,
     /// Zones that hold the same.
     partners: BTreeMap<ZoneId, ZoneId>,
+    /// The first thing found that is not for this program to read.
+    unsupported: OnceLock<InspectError>,
 }
 
 impl<'d> Media<'d> {
@@ -22,7 +25,31 @@ impl<'d> Media<'d> {
             device,
             zones,
             partners: BTreeMap::new(),
+            unsupported: OnceLock::new(),
         })
+    }
+
+    /// Notes if what was decoded is intact and not for this program to read: however little depends on it,
+    /// nothing can be told of the volume then. All that is decoded goes through here.
+    pub(crate) fn decoded<T>(
+        &self,
+        addr: Addr,
+        result: Result<T, FormatError>,
+    ) -> Result<T, FormatError> {
+        if let Err(source) = &result
+            && source.is_unsupported()
+        {
+            let source = source.clone();
+            let _ = self
+                .unsupported
+                .set(InspectError::Unsupported { addr, source });
+        }
+        result
+    }
+
+    /// An error if anything was found that is not for this program to read.
+    pub(crate) fn check_supported(&self) -> Result<()> {
+        self.unsupported.get().cloned().map_or(Ok(()), Err)
     }
 
     /// From now on two zones stand in for each other.

@@ -87,8 +87,8 @@ impl Inspector<'_> {
         id: Option<PageId>,
     ) -> Result<StoredPage> {
         let wrong = |source| InspectError::Block { addr, source };
-        let (fields, payload) =
-            envelope::open(bytes, &self.key, Kind::Page, id.map(|id| id.0)).map_err(wrong)?;
+        let opened = envelope::open(bytes, &self.key, Kind::Page, id.map(|id| id.0));
+        let (fields, payload) = self.media.decoded(addr, opened).map_err(wrong)?;
         let image = image(payload, addr)?;
         Ok(StoredPage {
             addr,

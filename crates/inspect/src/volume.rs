@@ -1,18 +1,19 @@
 //! Opening a volume for inspection: zone headers, the log, the newest checkpoint.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 
 use persimmon_device::{ZoneState, ZonedDevice};
+use persimmon_format::gate::{self, Features, FixedFields};
 use persimmon_format::record::Op;
 use persimmon_format::table::Role;
 use persimmon_format::zone_header::{VolumeIdentity, ZoneHeader};
-use persimmon_format::{Addr, DeviceId, FormatError, Lsn, VolumeKey, ZoneId};
+use persimmon_format::{Addr, DeviceId, Lsn, VolumeKey, ZoneId};
 use serde::Serialize;
 
 use crate::checkpoint::{self, Checkpoint};
 use crate::error::{InspectError, Result};
 use crate::finding::{Findings, ZONE_HEADER_FIELDS, ZONE_HEADER_FOREIGN};
-use crate::log::{self, Headless, Log};
+use crate::log::{self, Content, Headless, Log};
 use crate::media::Media;
 use crate::replay::{self, Journal};
 
@@ -25,6 +26,8 @@ pub struct Inspector<'d> {
     /// Log zones that are known by their blocks, and what is wrong with their headers.
     pub(crate) headless: BTreeMap<ZoneId, (Headless, String)>,
     pub(crate) log: Log,
+    /// Damaged zones of which nothing can be decoded, where the log may have gone on.
+    pub(crate) undecodable: Vec<ZoneId>,
     pub(crate) checkpoint: Option<Checkpoint>,
     pub(crate) journal: Journal,
 }
@@ -97,10 +100,14 @@ impl<'d> Inspector<'d> {
     ) -> Result<Inspector<'d>> {
         let mut this = Inspector::open_bare(device, findings, progress)?;
         let (media, key, log) = (&this.media, &this.key, &this.log);
-        if let Some(checkpoint) = checkpoint::newest(media, key, log, findings)? {
+        let newest = checkpoint::newest(media, key, log, findings);
+        media.check_supported()?;
+        if let Some(checkpoint) = newest? {
             this.journal = replay::read(media, key, log, &this.zones, &checkpoint, findings);
+            this.identity.add_features(checkpoint.footer.features);
             this.checkpoint = Some(checkpoint);
         }
+        this.media.check_supported()?;
         Ok(this)
     }
 
@@ -112,14 +119,20 @@ impl<'d> Inspector<'d> {
     ) -> Result<Inspector<'d>> {
         let mut media = Media::new(device)?;
         let headers = read_headers(&media, progress);
-        let identity = identity(&media, &headers)?;
+        let (uuid, features) = which_volume(&headers, &media)?;
+        let identity = identity(&media, &headers, uuid, features)?;
         let mut zones = zone_uses(&identity, headers, findings);
         let key = identity.key();
-        let headless = believe_headless(&media, &key, &mut zones);
+        let (headless, undecodable) = believe_headless(&media, &key, &mut zones);
         if identity.copies() > 1 {
             join_pairs(&mut media, &zones);
         }
         let log = Log::find(&media, &key, &zones);
+        let undecodable = match log.may_go_on_elsewhere(&media, &key) {
+            true => undecodable,
+            false => Vec::new(),
+        };
+        media.check_supported()?;
         Ok(Inspector {
             media,
             identity,
@@ -127,6 +140,7 @@ impl<'d> Inspector<'d> {
             zones,
             headless,
             log,
+            undecodable,
             checkpoint: None,
             journal: Journal::default(),
         })
@@ -180,6 +194,27 @@ impl<'d> Inspector<'d> {
         }
     }
 
+    /// Whether the log may have gone on in a zone, so that what was acknowledged may be lost with it:
+    /// nothing can be decoded of it, and neither the checkpoint nor the journal has anything in it.
+    pub(crate) fn may_be_lost_end(
+        &self,
+        zone: ZoneId,
+        checkpoint: &Checkpoint,
+        journal: &Journal,
+    ) -> bool {
+        let first = self.media.first(zone);
+        let is_in = |op: &Op| match op {
+            Op::Map { extent, .. } => extent
+                .on_device()
+                .is_some_and(|(addr, _)| addr.zone() == first),
+            _ => false,
+        };
+        let entry = checkpoint.zit.get(first.0 as usize);
+        self.undecodable.contains(&zone)
+            && entry.is_none_or(|entry| entry.role != Role::Retired && entry.valid == 0)
+            && !journal.records.iter().any(|r| r.ops.iter().any(is_in))
+    }
+
     /// The header of a zone, if it has one of this volume.
     pub(crate) fn header(&self, zone: ZoneId) -> Option<&ZoneHeaderFields> {
         match self.zones.get(zone.0 as usize) {
@@ -200,9 +235,14 @@ pub(crate) fn uuid_text(uuid: &[u8; 16]) -> String {
     text
 }
 
-type Header = Option<Result<ZoneHeader>>;
+/// The header of a written zone; of one that is intact, though it be of another version, what it tells in
+/// all of them.
+struct Header {
+    header: Result<ZoneHeader>,
+    fixed: Option<(FixedFields, bool)>,
+}
 
-fn read_headers(media: &Media<'_>, progress: &mut dyn FnMut(u64, u64)) -> Vec<Header> {
+fn read_headers(media: &Media<'_>, progress: &mut dyn FnMut(u64, u64)) -> Vec<Option<Header>> {
     let total = u64::from(media.geometry().zone_count);
     media
         .zones()
@@ -211,7 +251,17 @@ fn read_headers(media: &Media<'_>, progress: &mut dyn FnMut(u64, u64)) -> Vec<He
             if info.state != ZoneState::Offline && media.written(zone) == 0 {
                 return None;
             }
-            Some(read_header(media, zone))
+            let addr = Addr::new(DeviceId(0), zone, 0);
+            let mut fixed = None;
+            let header = media.read(addr, 1).and_then(|block| {
+                fixed = FixedFields::read(&block).ok();
+                ZoneHeader::decode(&block).map_err(|source| InspectError::Block { addr, source })
+            });
+            let live = !info.state.is_dead();
+            Some(Header {
+                header,
+                fixed: fixed.map(|fixed| (fixed, live)),
+            })
         })
         .collect()
 }
@@ -223,24 +273,53 @@ pub(crate) fn read_header(media: &Media<'_>, zone: ZoneId) -> Result<ZoneHeader>
     ZoneHeader::decode(&block).map_err(|source| InspectError::Block { addr, source })
 }
 
+/// Which volume it is, and all features that its headers tell of.
+///
+/// # Errors
+/// There is none, or one of its headers is not for this program to read: whatever else there is.
+fn which_volume(headers: &[Option<Header>], media: &Media<'_>) -> Result<([u8; 16], Features)> {
+    let fixed = || headers.iter().flatten().filter_map(|h| h.fixed.as_ref());
+    let zones = media.geometry().zone_count;
+    let uuid = gate::volume_of(fixed().map(|(fixed, live)| (fixed, *live)))
+        .ok_or(InspectError::NotAVolume { zones })?;
+    let mut features = Features::default();
+    for (zone, header) in (0..).map(ZoneId).zip(headers) {
+        let fixed = header.as_ref().and_then(|header| header.fixed.as_ref());
+        if let Some((fixed, _)) = fixed.filter(|(fixed, _)| fixed.uuid == uuid) {
+            let addr = Addr::new(DeviceId(0), zone, 0);
+            fixed
+                .check()
+                .map_err(|source| InspectError::Unsupported { addr, source })?;
+            features = features.and(fixed.features);
+        }
+    }
+    Ok((uuid, features))
+}
+
 /// A log zone whose header is damaged is known by its blocks: what it holds may be newer than all
-/// the rest.
+/// the rest. Also answers the zones of which nothing can be decoded.
 fn believe_headless(
     media: &Media<'_>,
     key: &VolumeKey,
     zones: &mut [ZoneUse],
-) -> BTreeMap<ZoneId, (Headless, String)> {
+) -> (BTreeMap<ZoneId, (Headless, String)>, Vec<ZoneId>) {
     let mut found = BTreeMap::new();
+    let mut undecodable = Vec::new();
     for zone in media.log_candidates() {
         if let Some(slot) = zones.get_mut(zone.0 as usize)
             && let ZoneUse::Damaged(error) = slot
-            && let Some(headless) = log::headless(media, key, zone)
         {
-            found.insert(zone, (headless, std::mem::take(error)));
-            *slot = ZoneUse::Header(headless.fields);
+            match log::search(media, key, zone) {
+                Content::Log(headless) => {
+                    found.insert(zone, (headless, std::mem::take(error)));
+                    *slot = ZoneUse::Header(headless.fields);
+                }
+                Content::Undecodable => undecodable.push(zone),
+                Content::Nothing | Content::Other => {}
+            }
         }
     }
-    found
+    (found, undecodable)
 }
 
 /// Finds the zones that hold the same: by their sequence, or, if one of the two is gone, by what
@@ -278,22 +357,18 @@ fn join_pairs(media: &mut Media<'_>, zones: &[ZoneUse]) {
     }
 }
 
-/// The volume that most headers name; of those that equally many name, the one used last.
-fn identity(media: &Media<'_>, headers: &[Header]) -> Result<VolumeIdentity> {
-    let mut votes: HashMap<[u8; 16], (usize, u64)> = HashMap::new();
-    for header in headers.iter().flatten().flatten() {
-        let vote = votes.entry(header.volume.uuid).or_default();
-        vote.0 += 1;
-        vote.1 = vote.1.max(header.sequence);
-    }
-    let winner = votes.into_iter().max_by_key(|(_, vote)| *vote);
-    let Some((uuid, _)) = winner else {
-        return Err(no_volume(media, headers));
-    };
+/// Who a volume is by its headers.
+fn identity(
+    media: &Media<'_>,
+    headers: &[Option<Header>],
+    uuid: [u8; 16],
+    features: Features,
+) -> Result<VolumeIdentity> {
     // Of its headers the majority decides, should one differ from the others.
     let mut identity: Option<&VolumeIdentity> = None;
     let mut lead = 0u64;
-    let volumes = headers.iter().flatten().flatten().map(|h| &h.volume);
+    let good = headers.iter().flatten().flat_map(|h| &h.header);
+    let volumes = good.map(|header| &header.volume);
     for volume in volumes.filter(|volume| volume.uuid == uuid) {
         if lead == 0 {
             identity = Some(volume);
@@ -301,8 +376,10 @@ fn identity(media: &Media<'_>, headers: &[Header]) -> Result<VolumeIdentity> {
         let agrees = identity == Some(volume);
         lead = if agrees { lead + 1 } else { lead - 1 };
     }
-    let identity = identity.ok_or_else(|| no_volume(media, headers))?.clone();
-    identity.check_required()?;
+    let zones = media.geometry().zone_count;
+    let identity = identity.ok_or(InspectError::NotAVolume { zones })?;
+    let mut identity = identity.clone();
+    identity.add_features(features);
     let geometry = media.geometry();
     if (identity.zone_count, identity.zone_blocks) != (geometry.zone_count, geometry.zone_blocks) {
         return Err(InspectError::Geometry {
@@ -315,47 +392,42 @@ fn identity(media: &Media<'_>, headers: &[Header]) -> Result<VolumeIdentity> {
     Ok(identity)
 }
 
-/// Why there is no volume: a newer format says so, else nothing is known.
-fn no_volume(media: &Media<'_>, headers: &[Header]) -> InspectError {
-    for header in headers.iter().flatten() {
-        if let Err(InspectError::Block { source, .. }) = header
-            && matches!(
-                source,
-                FormatError::NewerVersion { .. } | FormatError::UnknownFeatures { .. }
-            )
-        {
-            return InspectError::Format(source.clone());
-        }
-    }
-    InspectError::NotAVolume {
-        zones: media.geometry().zone_count,
-    }
+/// Whether two headers of a volume agree. Features that need not be known can be set while it is in use.
+fn agree(one: &VolumeIdentity, other: &VolumeIdentity) -> bool {
+    let plain = |volume: &VolumeIdentity| VolumeIdentity {
+        read_only_compatible: 0,
+        compatible: 0,
+        ..volume.clone()
+    };
+    plain(one) == plain(other)
 }
 
 fn zone_uses(
     identity: &VolumeIdentity,
-    headers: Vec<Header>,
+    headers: Vec<Option<Header>>,
     findings: &mut Findings,
 ) -> Vec<ZoneUse> {
     let mut uses = Vec::with_capacity(headers.len());
     for (index, header) in headers.into_iter().enumerate() {
         let zone = ZoneId(index as u32);
-        uses.push(match header {
-            None => ZoneUse::Unwritten,
-            Some(Err(error)) => ZoneUse::Damaged(error.to_string()),
-            Some(Ok(header)) if header.volume.uuid != identity.uuid => {
-                let other = uuid_text(&header.volume.uuid);
+        let other = header.as_ref().and_then(|header| header.fixed.as_ref());
+        let other = other.map(|(fixed, _)| fixed.uuid);
+        uses.push(match (header.map(|header| header.header), other) {
+            (None, _) => ZoneUse::Unwritten,
+            (_, Some(other)) if other != identity.uuid => {
+                let other = uuid_text(&other);
                 findings.add(&ZONE_HEADER_FOREIGN, format_args!("zone {zone}"), other);
                 ZoneUse::Foreign
             }
-            Some(Ok(header)) => {
+            (Some(Err(error)), _) => ZoneUse::Damaged(error.to_string()),
+            (Some(Ok(header)), _) => {
                 if header.zone != zone || header.device != DeviceId(0) {
                     let detail = format!("it is that of zone {}", header.zone);
                     findings.add(&ZONE_HEADER_FIELDS, format_args!("zone {zone}"), detail);
                     uses.push(ZoneUse::Damaged("a header of another zone".into()));
                     continue;
                 }
-                if header.volume != *identity {
+                if !agree(&header.volume, identity) {
                     let detail = "label, features or geometry differ from other headers";
                     findings.add(&ZONE_HEADER_FIELDS, format_args!("zone {zone}"), detail);
                 }

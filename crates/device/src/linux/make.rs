@@ -4,14 +4,14 @@ use std::io;
 use std::path::Path;
 
 use persimmon_format::BLOCK_SIZE;
+use persimmon_format::gate::{self, FixedFields};
 use persimmon_format::part_label::PartLabel;
-use persimmon_format::zone_header::ZoneHeader;
 
 use super::failure::Failure;
 use super::{Action, KernelDevice, Port};
 use crate::lock::{explain, open_error};
 use crate::options::{CreateOptions, OpenOptions};
-use crate::probe::{Finding, Identity};
+use crate::probe::{Finding, Identity, unsupported};
 use crate::{Geometry, Result, ZoneId, ZoneInfo, ZoneState, ZonedDevice};
 
 /// Zones one of which has a header if there is a volume: the log is among the first so many.
@@ -85,20 +85,27 @@ fn check_nothing_lost(
     Err(open_error(path, &message))
 }
 
-/// UUID and label in the first of these blocks, which begin zones in use, that tells them: a header, or what
+/// UUID and label that these blocks tell, which begin zones in use: headers, or what
 /// says whose part a device is, which is all that is on one for data as long as there is none.
 pub fn identity_in(blocks: impl Iterator<Item = io::Result<[u8; BLOCK_SIZE]>>) -> Option<Identity> {
-    let (uuid, label) = blocks.take(ZONES_WITH_LOG).find_map(|block| {
-        let block = block.ok()?;
-        if let Ok(header) = ZoneHeader::decode(&block) {
-            return Some((header.volume.uuid, header.volume.label));
+    let (mut headers, mut part) = (Vec::new(), None);
+    for block in blocks.take(ZONES_WITH_LOG).flatten() {
+        match FixedFields::read(&block) {
+            Ok(header) => headers.push(header),
+            Err(_) => part = part.or(PartLabel::decode(&block).ok()),
         }
-        let part = PartLabel::decode(&block).ok()?;
-        Some((part.uuid, part.label))
-    })?;
+    }
+    let uuid = gate::volume_of(headers.iter().map(|header| (header, true)));
+    let header = headers.iter().find(|header| Some(header.uuid) == uuid);
+    let (uuid, label) = match (header, part) {
+        (Some(header), _) => (header.uuid, header.label.clone()),
+        (None, Some(part)) => (part.uuid, part.label),
+        (None, None) => return None,
+    };
     Some(Identity {
         uuid: uuid::Uuid::from_bytes(uuid),
         label,
+        unsupported: unsupported(&headers, &uuid),
     })
 }
 
@@ -124,7 +131,8 @@ pub fn may_change(
             whatever_it_holds: true,
             ..
         } => true,
-        _ => is_blank || identity()?.is_some(),
+        // Of a volume that this program cannot read neither.
+        _ => is_blank || identity()?.is_some_and(|volume| volume.unsupported.is_none()),
     })
 }
 
@@ -225,6 +233,7 @@ mod tests {
     #[test]
     fn what_is_not_ours_is_not_made_ready() {
         let ours = Identity {
+            unsupported: None,
             uuid: uuid::Uuid::nil(),
             label: String::new(),
         };

@@ -131,6 +131,7 @@ impl Appender<'_> {
         while !slices.is_empty() {
             let head = self.head_with_room(1)?;
             let (now, later) = slices.split_at(slices.len().min(head.room() as usize));
+            self.before_writing(head, now.len())?;
             let bodies = now.iter().map(|(first_lsn, lead, range)| Body::Journal {
                 first_lsn: *first_lsn,
                 lead: *lead,
@@ -170,6 +171,7 @@ impl Appender<'_> {
                 bytes,
             });
             let addr = head.position().addr;
+            self.before_writing(head, parts.len())?;
             match self.write_blocks(head, bodies, state, Class::Checkpoint) {
                 Ok(()) => return Ok(addr),
                 Err(error) => self.abandon(head, error, &mut tries)?,
@@ -182,6 +184,13 @@ impl Appender<'_> {
         let room = self.head.map_or(0, |head| head.room());
         let filler: Vec<Slice> = (0..room).map(|_| (next_lsn, 0, 0..0)).collect();
         self.write_journal(&mut &filler[..], &[], state)
+    }
+
+    fn before_writing(&self, head: Head, blocks: usize) -> Result<()> {
+        match blocks >= head.room() as usize {
+            true => self.zones.end_log_zone(self.media),
+            false => Ok(()),
+        }
     }
 
     fn write_blocks<'b>(

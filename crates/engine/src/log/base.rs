@@ -60,7 +60,7 @@ pub(crate) fn read(
     let (mut footer_addr, mut footer, mut older_footer) =
         footers::newest_footer(media, key, zones)?.ok_or_else(unfinished)?;
     let (mut blocks, mut uneven) = blocks::read_from(media, key, zones, footer.replay.sequence)?;
-    if let Some((addr, newer)) = footers::latest_footer(&blocks)
+    if let Some((addr, newer)) = footers::latest_footer(&blocks)?
         && newer.checkpoint > footer.checkpoint
     {
         (blocks, uneven) = blocks::read_from(media, key, zones, newer.replay.sequence)?;

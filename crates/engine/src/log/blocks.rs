@@ -121,7 +121,7 @@ impl<'a> Window<'a> {
 
     /// The block at this place: what is good of it anywhere, of several the one of the latest
     /// epoch. Also answers whether the zones differ in it. An error if it is good nowhere, and could
-    /// not be read somewhere: it may be there.
+    /// not be read somewhere: it may be there; and if it is intact, of a version that is not known.
     pub(super) fn decode(
         &self,
         key: &VolumeKey,
@@ -145,6 +145,10 @@ impl<'a> Window<'a> {
                 }
             };
             match (decode(block, key, &self.found.zone, at), &good) {
+                (Err(error), _) if error.is_unsupported() => {
+                    let addr = Addr::new(DeviceId(0), self.found.zone.zone, at);
+                    return Err(Error::damaged(addr)(error));
+                }
                 (Err(error), _) => bad = Some(error),
                 (Ok(read), None) => good = Some((block, read)),
                 (Ok(_), Some((other, _))) if block[..] == other[..] => {}

@@ -32,6 +32,7 @@ pub(crate) fn newest_footer(
             };
             match footer_of(media, key, zones, found, at, &read) {
                 Ok(footer) => return Ok(footer),
+                Err(error @ Error::Unsupported { .. }) => return Err(error),
                 Err(error) => {
                     let state = read.state();
                     failed = Some(Nameless {
@@ -93,7 +94,7 @@ fn later_than_named(
             }
             let addr = Addr::new(DeviceId(0), found.zone.zone, block);
             let footer = match read_footer(media, key, zones, addr) {
-                Err(error @ Error::Device(_)) => return Err(error),
+                Err(error @ (Error::Device(_) | Error::Unsupported { .. })) => return Err(error),
                 Err(_) => continue,
                 Ok(footer) => footer,
             };
@@ -141,8 +142,8 @@ fn footer_of(
         let addr = Addr::new(DeviceId(0), found.zone.zone, block);
         match read_footer(media, key, zones, addr) {
             Ok(footer) => return Ok(Some((addr, footer, false))),
-            // Whether it is whole is not known.
-            Err(error @ Error::Device(_)) => return Err(error),
+            // Whether it is whole is not known, or what it says.
+            Err(error @ (Error::Device(_) | Error::Unsupported { .. })) => return Err(error),
             Err(_) => {}
         }
     }
@@ -170,7 +171,7 @@ pub(crate) fn read_footer(
     zones: &[FoundZone],
     addr: Addr,
 ) -> Result<Footer> {
-    let damaged = |source| Error::Damaged { addr, source };
+    let damaged = |source| Error::damaged(addr)(source);
     let found = zone_of(zones, addr).ok_or_else(|| {
         Error::Inconsistent(format!("the newest footer, {addr}, is in no log zone"))
     })?;
@@ -201,8 +202,8 @@ pub(crate) fn read_footer(
 }
 
 /// The newest footer that lies whole in these blocks, if any. One behind a block of a later epoch
-/// was voided.
-pub(crate) fn latest_footer(blocks: &[Read]) -> Option<(Addr, Footer)> {
+/// was voided. An error if it asks for more than this program knows.
+pub(crate) fn latest_footer(blocks: &[Read]) -> Result<Option<(Addr, Footer)>> {
     let mut epoch = 0;
     let valid = |block: &Read| {
         let own = block.state().map_or(0, |state| state.epoch);
@@ -214,9 +215,10 @@ pub(crate) fn latest_footer(blocks: &[Read]) -> Option<(Addr, Footer)> {
         .rev()
         .filter(|start| valid.get(*start).copied().unwrap_or(false))
         .find_map(|start| footer_at(blocks.get(start..)?))
+        .transpose()
 }
 
-fn footer_at(blocks: &[Read]) -> Option<(Addr, Footer)> {
+fn footer_at(blocks: &[Read]) -> Option<Result<(Addr, Footer)>> {
     let Some(Read::Footer {
         part: 0,
         parts,
@@ -241,5 +243,9 @@ fn footer_at(blocks: &[Read]) -> Option<(Addr, Footer)> {
             _ => return None,
         }
     }
-    Footer::decode(&bytes).ok().map(|footer| (*addr, footer))
+    match Footer::decode(&bytes) {
+        Ok(footer) => Some(Ok((*addr, footer))),
+        Err(error) if error.is_unsupported() => Some(Err(Error::damaged(*addr)(error))),
+        Err(_) => None,
+    }
 }

@@ -1,14 +1,16 @@
 //! Finding the log. Only zones whose header says so are log zones; in each, the
 //! last good block is searched back from the write pointer.
 
-use persimmon_device::{BLOCK_SIZE, ZoneId, ZoneInfo, ZoneState};
+use persimmon_device::{Buffer, ZoneId, ZoneInfo, ZoneState};
 use persimmon_format::envelope;
+use persimmon_format::gate::{self, FixedFields};
 use persimmon_format::log::LogBlock;
+use persimmon_format::page::PAGE_BLOCKS_MAX;
 use persimmon_format::table::Role;
 use persimmon_format::zone_header::{VolumeIdentity, ZoneHeader};
-use persimmon_format::{Addr, DeviceId, FormatError, VolumeKey};
+use persimmon_format::{Addr, DeviceId, VolumeKey};
 
-use super::blocks::READ_BLOCKS;
+use super::blocks::{READ_BLOCKS, last_good};
 use super::chain;
 use super::zone::{FoundZone, LogCopy};
 use crate::error::{Error, Result};
@@ -18,11 +20,15 @@ use crate::media::Media;
 pub(crate) struct FoundLog {
     pub(crate) identity: VolumeIdentity,
     pub(crate) zones: Vec<FoundZone>,
+    /// Zones of which nothing can be decoded, where the log may have gone on.
+    pub(crate) undecodable: Vec<ZoneId>,
 }
 
 /// What the headers of the log candidates are like.
 #[derive(Default)]
 struct Headers {
+    /// All that are intact, of whatever volume and version, with whether the zone can still be reset.
+    intact: Vec<(Addr, FixedFields, bool)>,
     good: Vec<(ZoneHeader, ZoneInfo)>,
     /// Written zones without a good header.
     suspect: Vec<(ZoneId, ZoneInfo)>,
@@ -40,12 +46,17 @@ fn read_headers(media: &Media, report: &[ZoneInfo]) -> Headers {
         }
         let zone = ZoneId(i);
         let addr = Addr::new(DeviceId(0), zone, 0);
-        let header = media
-            .read(addr, 1)
-            .and_then(|block| ZoneHeader::decode(&block).map_err(Error::damaged(addr)));
+        let header = media.read(addr, 1).and_then(|block| {
+            if let Ok(fixed) = FixedFields::read(&block) {
+                headers.intact.push((addr, fixed, !info.state.is_dead()));
+            }
+            ZoneHeader::decode(&block).map_err(Error::damaged(addr))
+        });
         match header {
             Ok(header) if header.zone == zone => headers.good.push((header, *info)),
             Ok(_) => headers.suspect.push((zone, *info)),
+            // It counts if it is one of the volume's.
+            Err(Error::Unsupported { .. }) => {}
             Err(error) => {
                 headers.suspect.push((zone, *info));
                 headers.problem = headers.problem.or(Some(error));
@@ -56,13 +67,31 @@ fn read_headers(media: &Media, report: &[ZoneInfo]) -> Headers {
     headers
 }
 
+/// Who the volume is: of its headers the newest tells, and all of them what features it has. An error if one
+/// of them asks for more than this program knows.
+fn identify(headers: &Headers) -> Result<VolumeIdentity> {
+    let intact = headers.intact.iter();
+    let uuid = gate::volume_of(intact.map(|(_, fixed, live)| (fixed, *live)));
+    let of_volume = |fixed: &FixedFields| Some(fixed.uuid) == uuid;
+    for (addr, fixed, _) in headers.intact.iter().filter(|(_, f, _)| of_volume(f)) {
+        fixed.check().map_err(Error::damaged(*addr))?;
+    }
+    let mut volumes = headers.good.iter().rev().map(|(header, _)| &header.volume);
+    let newest = volumes.find(|volume| Some(volume.uuid) == uuid);
+    let mut identity = match newest {
+        Some(newest) => newest.clone(),
+        None => return Err(no_volume(headers.problem.clone())),
+    };
+    for (_, fixed, _) in headers.intact.iter().filter(|(_, f, _)| of_volume(f)) {
+        identity.add_features(fixed.features);
+    }
+    Ok(identity)
+}
+
 /// Finds the volume and its log.
 pub(crate) fn find(media: &Media, report: &[ZoneInfo]) -> Result<FoundLog> {
     let headers = read_headers(media, report);
-    let Some((newest, _)) = headers.good.last() else {
-        return Err(no_volume(headers.problem));
-    };
-    let identity = newest.volume.clone();
+    let identity = identify(&headers)?;
     let key = identity.key();
     let mut zones: Vec<FoundZone> = headers
         .good
@@ -81,17 +110,19 @@ pub(crate) fn find(media: &Media, report: &[ZoneInfo]) -> Result<FoundLog> {
         .collect();
     // A log zone whose header is damaged must not be passed over: what it holds may be newer than
     // the rest. Its blocks tell as much as the header.
-    let mut unreadable = None;
+    let (mut unreadable, mut undecodable) = (None, Vec::new());
     for (zone, info) in &headers.suspect {
-        match rescue(media, &key, *zone, info) {
-            Ok(Some(found)) => {
+        match search(media, &key, *zone, info) {
+            Ok(Content::Log(found)) => {
                 tracing::warn!(
                     zone = zone.0,
                     "the header of a log zone is damaged; its blocks are used"
                 );
                 zones.push(found);
             }
-            Ok(None) => {}
+            Ok(Content::Nothing | Content::Other) => {}
+            Ok(Content::Undecodable) => undecodable.push(*zone),
+            Err(error @ Error::Unsupported { .. }) => return Err(error),
             Err(error) => unreadable = unreadable.or(Some(error)),
         }
     }
@@ -106,13 +137,42 @@ pub(crate) fn find(media: &Media, report: &[ZoneInfo]) -> Result<FoundLog> {
     if goes_on && let Some(error) = unreadable {
         return Err(error);
     }
+    if zones.is_empty()
+        && let Some(zone) = undecodable.first()
+    {
+        return Err(Error::Inconsistent(format!(
+            "no zone of the log has a good header, and nothing of zone {zone} can be decoded"
+        )));
+    }
     let zones = chain::of(media, &key, zones, identity.copies())?;
+    if !may_go_on_elsewhere(media, &key, zones.last())? {
+        undecodable.clear();
+    }
     for found in &zones {
         if let [Some(one), Some(other)] = found.copies {
             media.pairs.join(one.zone, other.zone);
         }
     }
-    Ok(FoundLog { identity, zones })
+    Ok(FoundLog {
+        identity,
+        zones,
+        undecodable,
+    })
+}
+
+/// Whether the log's newest zone is written to its end, so that the log went on elsewhere if it did. Then a
+/// zone that was written to behind its header had a header that was durable: it is damaged, and no
+/// power cut left it like that. For where write pointers prove nothing the device is flushed before the last block of
+/// a log zone, and until the next log zone is begun behind the header of each zone taken into use.
+fn may_go_on_elsewhere(media: &Media, key: &VolumeKey, newest: Option<&FoundZone>) -> Result<bool> {
+    let Some(newest) = newest.filter(|newest| newest.write_pointer >= newest.zone.capacity) else {
+        return Ok(newest.is_none());
+    };
+    if media.geometry().write_pointer_is_proof {
+        return Ok(true);
+    }
+    let last = last_good(media, key, newest, newest.write_pointer, |_| true)?;
+    Ok(last.is_some_and(|(at, _)| at.saturating_add(1) >= newest.zone.capacity))
 }
 
 /// Blocks of a zone that can be read. The write pointer of a read-only zone means nothing.
@@ -137,47 +197,98 @@ fn join_pairs(zones: Vec<FoundZone>) -> Vec<FoundZone> {
     joined
 }
 
-/// A log zone known by the first good block in it, if there is one.
-fn rescue(
-    media: &Media,
-    key: &VolumeKey,
-    zone: ZoneId,
-    info: &ZoneInfo,
-) -> Result<Option<FoundZone>> {
+const PAGE_BLOCKS: u32 = PAGE_BLOCKS_MAX as u32;
+
+/// What a written zone without a good header holds.
+enum Content {
+    /// Nothing: no block was written behind the header. A power cut leaves that, as a zone is taken into use.
+    Nothing,
+    /// The log.
+    Log(FoundZone),
+    /// Blocks of this volume that are not the log's.
+    Other,
+    /// Nothing that can be decoded.
+    Undecodable,
+}
+
+/// Searches a zone whole, piece by piece, for what tells which it is. Of log blocks those of its newest use
+/// count: what a power cut lost may have left older ones in its place.
+fn search(media: &Media, key: &VolumeKey, zone: ZoneId, info: &ZoneInfo) -> Result<Content> {
     let write_pointer = readable_blocks(info);
-    let count = write_pointer.saturating_sub(1).min(READ_BLOCKS);
-    if count == 0 {
-        return Ok(None);
+    if write_pointer <= 1 {
+        return Ok(Content::Nothing);
     }
-    let bytes = media.read(Addr::new(DeviceId(0), zone, 1), count)?;
-    let found = bytes
-        .chunks_exact(BLOCK_SIZE)
-        .enumerate()
-        .find_map(|(i, block)| {
-            let sequence = envelope::peek(block).ok()?.owner;
-            let decoded = LogBlock::decode(block, key, sequence).ok()?;
-            let copy = LogCopy {
-                zone,
-                write_pointer,
-                state: info.state,
-                headless: true,
+    let copy = LogCopy {
+        zone,
+        write_pointer,
+        state: info.state,
+        headless: true,
+    };
+    let mut log: Option<FoundZone> = None;
+    let (mut other, mut unreadable) = (false, None);
+    // A zone that could not be written to may have been finished: what is not written reads as zeros.
+    let mut is_written = info.state.is_active();
+    for start in (1..write_pointer).step_by(READ_BLOCKS as usize) {
+        let count = READ_BLOCKS.min(write_pointer - start);
+        for (block, at) in read_singly(media, zone, start, count)
+            .into_iter()
+            .zip(start..)
+        {
+            let block = match block {
+                Ok(block) => block,
+                Err(error) => {
+                    unreadable = unreadable.or(Some(error));
+                    continue;
+                }
             };
-            let first = decoded.sequence.checked_sub(i as u64)?;
-            Some(FoundZone::new(copy, None, sequence, first, info.capacity))
-        });
-    Ok(found)
+            is_written |= block.iter().any(|byte| *byte != 0);
+            let addr = Addr::new(DeviceId(0), zone, at);
+            envelope::check_version(&block, key).map_err(Error::damaged(addr))?;
+            let Ok(fields) = envelope::peek(&block) else {
+                continue;
+            };
+            let blocks = u32::from(fields.blocks).min(write_pointer - at);
+            let block = match blocks {
+                2..=PAGE_BLOCKS => media.read_one(addr, blocks).unwrap_or(block),
+                _ => block,
+            };
+            match LogBlock::decode(&block, key, fields.owner) {
+                Ok(decoded) => {
+                    let first = decoded.sequence.checked_sub(u64::from(at - 1));
+                    let newer = log.is_none_or(|log| log.zone.sequence < fields.owner);
+                    if let Some(first) = first.filter(|_| newer) {
+                        let capacity = info.capacity;
+                        log = Some(FoundZone::new(copy, None, fields.owner, first, capacity));
+                    }
+                }
+                Err(_) => other |= envelope::open(&block, key, fields.kind, None).is_ok(),
+            }
+        }
+    }
+    match (log, unreadable) {
+        (Some(found), _) => Ok(Content::Log(found)),
+        (None, _) if other => Ok(Content::Other),
+        (None, Some(error)) => Err(error),
+        (None, None) if !is_written => Ok(Content::Nothing),
+        (None, None) => Ok(Content::Undecodable),
+    }
+}
+
+/// Blocks of a zone; where that fails one by one, so that a bad one does not take its neighbours along.
+fn read_singly(media: &Media, zone: ZoneId, start: u32, count: u32) -> Vec<Result<Buffer>> {
+    let addr = Addr::new(DeviceId(0), zone, start);
+    match media.read_one(addr, count) {
+        Ok(bytes) => (0..count as usize)
+            .map(|i| Ok(bytes.slice(i..i + 1)))
+            .collect(),
+        Err(_) => (0..count)
+            .map(|i| media.read_one(addr.offset(i), 1))
+            .collect(),
+    }
 }
 
 fn no_volume(problem: Option<Error>) -> Error {
     match problem {
-        Some(Error::Damaged {
-            source: source @ FormatError::NewerVersion { .. },
-            ..
-        })
-        | Some(Error::Damaged {
-            source: source @ FormatError::UnknownFeatures { .. },
-            ..
-        }) => Error::NoVolume(source.to_string()),
         Some(Error::Device(error)) => Error::Device(error),
         _ => Error::NoVolume(
             "no Persimmon volume on this device; make one with `persimmon mkfs`".into(),

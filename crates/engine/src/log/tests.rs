@@ -4,7 +4,9 @@ use std::sync::Arc;
 
 use persimmon_device::{BLOCK_SIZE, BufferMut, Command, ZoneId, ZoneState, ZonedDevice};
 use persimmon_format::footer::{Footer, LogPosition};
+use persimmon_format::gate::Features;
 use persimmon_format::log::{Body, LogBlock, LogState};
+use persimmon_format::zone_header::REQUIRED;
 use persimmon_format::{Addr, DeviceId, Lsn, PageId, VolumeKey};
 use persimmon_sim::{SimConfig, SimDevice};
 
@@ -115,6 +117,10 @@ fn log_zone(
 
 fn footer(checkpoint: u64, sequence: u64) -> Footer {
     Footer {
+        features: Features {
+            incompatible: REQUIRED,
+            ..Features::default()
+        },
         checkpoint,
         cut: Lsn(0),
         counted: Lsn(0),

@@ -51,10 +51,7 @@ pub(crate) fn fetch(
 }
 
 fn decode(bytes: &[u8], key: &VolumeKey, id: PageId, entry: MatEntry) -> Result<Arc<Page>> {
-    let damaged = |source| Error::Damaged {
-        addr: entry.addr,
-        source,
-    };
+    let damaged = |source| Error::damaged(entry.addr)(source);
     let (_, payload) = envelope::open(bytes, key, Kind::Page, Some(id.0)).map_err(damaged)?;
     let mut image = [0; PAGE_SIZE];
     page::unpack(payload, &mut image).map_err(damaged)?;

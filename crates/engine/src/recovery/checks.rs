@@ -3,7 +3,7 @@
 use persimmon_format::Lsn;
 use persimmon_format::footer::Footer;
 use persimmon_format::table::MatEntry;
-use persimmon_format::zone_header::{KNOWN_READ_ONLY_COMPATIBLE, VolumeIdentity};
+use persimmon_format::zone_header::VolumeIdentity;
 
 use crate::error::{Error, Result};
 use crate::log::zone::FoundZone;
@@ -19,9 +19,6 @@ pub(super) fn check_identity(
     media: &Media,
     options: &Options,
 ) -> Result<()> {
-    identity
-        .check_required()
-        .map_err(|error| Error::NoVolume(error.to_string()))?;
     let geometry = media.geometry();
     if identity.zone_count != geometry.zone_count || identity.zone_blocks != geometry.zone_blocks {
         return Err(Error::NoVolume(format!(
@@ -37,14 +34,15 @@ pub(super) fn check_identity(
             identity.metadata_zones, geometry.metadata_zones
         )));
     }
-    let unknown = identity.read_only_compatible & !KNOWN_READ_ONLY_COMPATIBLE;
-    if unknown != 0 && !options.read_only {
-        return Err(Error::NoVolume(format!(
-            "the volume uses features {unknown:#x} that this program cannot write; mount it \
-             read-only, or use a newer persimmon"
-        )));
+    check_writable(identity, options)
+}
+
+/// An error if the volume has features that this program would have to know to write, and it is to be written.
+pub(super) fn check_writable(identity: &VolumeIdentity, options: &Options) -> Result<()> {
+    match identity.features().unknown_to_write() {
+        unknown if unknown != 0 && !options.read_only => Err(Error::OnlyToRead { unknown }),
+        _ => Ok(()),
     }
-    Ok(())
 }
 
 pub(super) fn check_footer(media: &Media, footer: &Footer) -> Result<()> {

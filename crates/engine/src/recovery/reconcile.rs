@@ -5,7 +5,7 @@ use persimmon_format::footer::Footer;
 use persimmon_format::table::{Role, ZitEntry};
 use persimmon_format::zone_header::VolumeIdentity;
 
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::headers::read_header;
 use crate::log::zone::FoundZone;
 use crate::media::Media;
@@ -67,6 +67,7 @@ pub(super) fn reconcile(
                     next_sequence = next_sequence.max(header.sequence.saturating_add(1));
                 }
                 Ok(None) => {}
+                Err(error @ Error::Unsupported { .. }) => return Err(error),
                 Err(_) => entry.sequence = 0,
             }
             entry.role = Role::Retired;
@@ -93,6 +94,7 @@ pub(super) fn reconcile(
                     }
                 }
                 Ok(None) => {}
+                Err(error @ Error::Unsupported { .. }) => return Err(error),
                 // Its use may be another than the checkpoint knows. If no record names it, it is
                 // reset when a checkpoint finds it without valid blocks.
                 Err(error) => {

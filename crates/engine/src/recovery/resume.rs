@@ -1,11 +1,14 @@
 //! A recovered volume becomes writable: zones are gone on with or ended, and a new epoch voids what is later.
 
+use std::collections::BTreeSet;
+
 use persimmon_device::{ZoneId, ZoneInfo};
 use persimmon_format::table::Role;
+use persimmon_format::zone_header::ZoneHeader;
 
 use super::RecoveryReport;
 use crate::Volume;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::headers::read_header;
 
 /// Of the volume, what the room in a zone is at least that is worth a checkpoint: it is gone on with then, and not finished.
@@ -64,6 +67,8 @@ fn resume_writing(
     new_epoch: bool,
     has_void: bool,
 ) -> Result<Vec<ZoneId>> {
+    // Their headers are asked before anything is written: one may be of a newer program.
+    let intact = intact_zones(volume, report, stale, has_void)?;
     // What was found readable is built upon from here on: it must be durable.
     volume.media.flush()?;
     // Zones that are not gone on with are finished first: where the log goes on in other zones,
@@ -81,21 +86,14 @@ fn resume_writing(
         let first = volume.media.pairs.first(zone);
         let goes_on = match entry.role {
             Role::Data | Role::Metadata => {
-                // Zones that voided records may name take no writes before the next footer. No record names a zone of
-                // metadata, for one that has changed its role since the last footer says so in its header.
-                let is_named = has_void && entry.role == Role::Data;
-                let room = u64::from(info.capacity.saturating_sub(info.write_pointer));
-                let is_worth_it = room * HELD_SHARE >= volume.zones.budget.user_blocks;
                 // Those whose header was lost are finished too: what is written behind it would not be believed.
-                let goes_on = (!is_named || is_worth_it)
-                    && !stale.contains(&first)
-                    && is_intact(volume, report, zone)
+                let goes_on = intact.contains(&zone)
                     && match volume.media.pairs.is_second(zone) {
                         // The first came before it.
                         true => volume.zones.is_open(zone),
                         false => volume.resume_zone(zone, info),
                     };
-                held.extend((is_named && goes_on).then_some(zone));
+                held.extend((has_void && entry.role == Role::Data && goes_on).then_some(zone));
                 goes_on
             }
             Role::Log => log_zone == Some(first),
@@ -123,11 +121,39 @@ fn resume_writing(
     Ok(held)
 }
 
+/// Zones of data and metadata that can be gone on with, and are worth it.
+fn intact_zones(
+    volume: &Volume,
+    report: &[ZoneInfo],
+    stale: &[ZoneId],
+    has_void: bool,
+) -> Result<BTreeSet<ZoneId>> {
+    let mut intact = BTreeSet::new();
+    for (zone, info) in (0..).map(ZoneId).zip(report) {
+        let role = volume.zones.entry(zone).map(|entry| entry.role);
+        if !info.state.is_active()
+            || !matches!(role, Some(Role::Data | Role::Metadata))
+            || stale.contains(&volume.media.pairs.first(zone))
+        {
+            continue;
+        }
+        // Zones that voided records may name take no writes before the next footer. No record names a zone of
+        // metadata, for one that has changed its role since the last footer says so in its header.
+        let is_named = has_void && role == Some(Role::Data);
+        let room = u64::from(info.capacity.saturating_sub(info.write_pointer));
+        let is_worth_it = room * HELD_SHARE >= volume.zones.budget.user_blocks;
+        if (!is_named || is_worth_it) && is_intact(volume, report, zone)? {
+            intact.insert(zone);
+        }
+    }
+    Ok(intact)
+}
+
 /// Whether a zone, and its partner, if the volume has two copies of what is in it, have their
 /// headers and end at the same block.
-fn is_intact(volume: &Volume, report: &[ZoneInfo], zone: ZoneId) -> bool {
+fn is_intact(volume: &Volume, report: &[ZoneInfo], zone: ZoneId) -> Result<bool> {
     let Some(entry) = volume.zones.entry(zone) else {
-        return false;
+        return Ok(false);
     };
     let pairs = &volume.media.pairs;
     let end = |zone: ZoneId| {
@@ -136,11 +162,18 @@ fn is_intact(volume: &Volume, report: &[ZoneInfo], zone: ZoneId) -> bool {
             .map(|z| (z.state.is_active(), z.write_pointer))
     };
     let copies = volume.zones.budget.copies_of(entry.role);
-    let intact = |zone| {
-        end(zone) == end(pairs.first(zone))
-            && read_header(&volume.media, volume.identity(), zone).is_ok_and(|h| {
-                h.is_some_and(|h| h.role == entry.role && h.sequence == entry.sequence)
-            })
-    };
-    pairs.both(zone).count() == copies as usize && pairs.both(zone).all(intact)
+    if pairs.both(zone).count() != copies as usize {
+        return Ok(false);
+    }
+    for zone in pairs.both(zone) {
+        let header = match read_header(&volume.media, volume.identity(), zone) {
+            Err(error @ Error::Unsupported { .. }) => return Err(error),
+            read => read.ok().flatten(),
+        };
+        let is_its = |h: ZoneHeader| h.role == entry.role && h.sequence == entry.sequence;
+        if end(zone) != end(pairs.first(zone)) || !header.is_some_and(is_its) {
+            return Ok(false);
+        }
+    }
+    Ok(true)
 }

@@ -41,7 +41,7 @@ impl Tables {
         let mut zit = read_zit(media, &key, report, footer);
         if mirrored && !matches!(zit, Ok((_, 0))) {
             // Without the table the headers tell which zones are pairs.
-            let joined = join_by_headers(media, identity, report);
+            let joined = join_by_headers(media, identity, report)?;
             zit = read_zit(media, &key, report, footer);
             for zone in joined {
                 media.pairs.part(zone);
@@ -82,15 +82,20 @@ fn join(media: &Media, zit: &[ZitEntry]) {
 }
 
 /// Finds the pairs of metadata zones by their headers: one of the two is enough. Returns them.
-fn join_by_headers(media: &Media, identity: &VolumeIdentity, report: &[ZoneInfo]) -> Vec<ZoneId> {
+fn join_by_headers(
+    media: &Media,
+    identity: &VolumeIdentity,
+    report: &[ZoneInfo],
+) -> Result<Vec<ZoneId>> {
     let readable = |info: &ZoneInfo| !matches!(info.state, ZoneState::Empty | ZoneState::Offline);
-    let mut headers: Vec<_> = report
-        .iter()
-        .zip(0..)
-        .filter(|(info, _)| readable(info))
-        .filter_map(|(_, zone)| read_header(media, identity, ZoneId(zone)).ok()?)
-        .filter(|header| header.role == Role::Metadata)
-        .collect();
+    let mut headers = Vec::new();
+    for (_, zone) in report.iter().zip(0..).filter(|(info, _)| readable(info)) {
+        match read_header(media, identity, ZoneId(zone)) {
+            Err(error @ Error::Unsupported { .. }) => return Err(error),
+            Ok(Some(header)) if header.role == Role::Metadata => headers.push(header),
+            _ => {}
+        }
+    }
     // A header of a zone's former use is older than that of the pair which the zone is in now.
     headers.sort_by_key(|header| header.sequence);
     for header in &headers {
@@ -100,7 +105,7 @@ fn join_by_headers(media: &Media, identity: &VolumeIdentity, report: &[ZoneInfo]
             media.pairs.join(header.zone, partner);
         }
     }
-    headers.iter().map(|header| header.zone).collect()
+    Ok(headers.iter().map(|header| header.zone).collect())
 }
 
 /// Blocks between two chunks that are read along with them, which costs less than one more command.

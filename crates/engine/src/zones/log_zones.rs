@@ -2,6 +2,7 @@
 
 use persimmon_device::ZoneId;
 use persimmon_format::table::Role;
+use persimmon_sync::atomic::Ordering;
 
 use super::Zones;
 use super::allocation::Floor;
@@ -79,6 +80,14 @@ impl Zones {
             }
             let header = |zone| self.header(zone, Role::Log, 0, sequence, first_log_sequence);
             let Err(error) = self.write_headers(media, Class::Journal, zone, header) else {
+                // No log block is ever behind a header that a power cut can take along: a zone that
+                // begins without one and holds none that is good was not of the log, or is damaged.
+                if let Err(error) = media.flush_headers() {
+                    self.end(media, zone);
+                    self.leave_log_zone(zone);
+                    return Err(error);
+                }
+                self.log_ends.store(false, Ordering::Release);
                 return Ok(Some(opened));
             };
             self.end(media, zone);
@@ -86,6 +95,15 @@ impl Zones {
             self.leave_log_zone(zone);
             again?;
         }
+    }
+
+    /// The log's zone is about to be full. Before its last block is written the headers of all zones taken into use
+    /// are durable, and until the next log zone is begun no candidate is written to behind a header that is not. So
+    /// where a log ends at the end of a zone, a candidate that was written to and has no good header is damaged,
+    /// and may have been where the log went on.
+    pub(crate) fn end_log_zone(&self, media: &Media) -> Result<()> {
+        self.log_ends.store(true, Ordering::Release);
+        media.flush_headers()
     }
 
     /// A zone just taken for the log could not be written: it is nobody's, until it is reset.
@@ -122,6 +140,7 @@ impl Zones {
                 self.trace.push(event);
             }
         }
+        self.log_ends.store(!open, Ordering::Release);
         table.log_blocks_left = match open {
             true => capacity.saturating_sub(write_pointer),
             false => 0,

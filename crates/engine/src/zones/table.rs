@@ -1,7 +1,7 @@
 //! The live Zone Information Table: what every zone is used for, which are free, who writes to
 //! which.
 
-use persimmon_sync::atomic::{AtomicBool, AtomicU32};
+use persimmon_sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use persimmon_sync::{Alarm, Condvar, Mutex};
 use std::collections::{HashMap, HashSet};
 
@@ -101,6 +101,8 @@ pub(crate) struct Zones {
     pub(super) failed: PerPart<AtomicU32>,
     /// One of them is of the log.
     pub(super) log_failing: AtomicBool,
+    /// The log's zone is full, or about to be, and the next one is not begun: see [`Zones::end_log_zone`].
+    pub(super) log_ends: AtomicBool,
     table: Mutex<Table>,
     pub(super) alarm: Alarm,
     pub(super) returned: Condvar,
@@ -205,6 +207,7 @@ impl Zones {
             pairs: media.pairs.clone(),
             failed: PerPart::default(),
             log_failing: AtomicBool::new(false),
+            log_ends: AtomicBool::new(true),
             valid,
             deaths: Deaths::none(found.len()),
             pins: Pins::new(found.len() as u32, touched.clone()),
@@ -394,7 +397,13 @@ impl Zones {
     fn write_header(&self, media: &Media, writer: &ZoneWriter) -> Result<()> {
         let (role, lifetime) = (writer.stream.role(), writer.stream.lifetime());
         let header = |zone| self.header(zone, role, lifetime, writer.sequence, 0);
-        self.write_headers(media, Class::Summary, writer.zone, header)
+        self.write_headers(media, Class::Summary, writer.zone, header)?;
+        let mut zones = self.pairs.both(writer.zone);
+        let may_be_log = zones.any(|zone| self.budget.layout.is_log_candidate(zone));
+        match may_be_log && self.log_ends.load(Ordering::Acquire) {
+            true => media.flush_headers(),
+            false => Ok(()),
+        }
     }
 
     /// Writes the header of a zone, and the partner's own.

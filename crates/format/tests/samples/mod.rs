@@ -4,6 +4,7 @@
 
 use persimmon_format::extent::Extent;
 use persimmon_format::footer::{Footer, LogPosition};
+use persimmon_format::gate::Features;
 use persimmon_format::inode::{Inode, Timestamp};
 use persimmon_format::log::{Body, LogBlock, LogState};
 use persimmon_format::packed::Packed;
@@ -12,7 +13,7 @@ use persimmon_format::part_label::{Part, PartLabel, PartZones};
 use persimmon_format::record::{Op, Touch};
 use persimmon_format::summary::{PieceEntry, SummaryBuilder, SummaryEntry};
 use persimmon_format::table::{MatEntry, Role, ZitEntry};
-use persimmon_format::zone_header::{VolumeIdentity, ZoneHeader};
+use persimmon_format::zone_header::{FOOTER_FEATURES, VolumeIdentity, ZoneHeader};
 use persimmon_format::{
     Addr, BLOCK_SIZE, DeviceId, Ino, Key, KeyKind, Lsn, PageId, SnapshotId, VolumeKey, ZoneId,
     envelope,
@@ -26,7 +27,7 @@ pub fn identity() -> VolumeIdentity {
         uuid: std::array::from_fn(|i| 0x10 + i as u8),
         secret: std::array::from_fn(|i| 0x80 + i as u8),
         label: "päckchen".into(),
-        incompatible: 0,
+        incompatible: FOOTER_FEATURES,
         read_only_compatible: 0x0102,
         compatible: 0x0304,
         created_seconds: -5,
@@ -88,6 +89,11 @@ pub fn zit_entry() -> ZitEntry {
 
 pub fn footer() -> Footer {
     Footer {
+        features: Features {
+            incompatible: FOOTER_FEATURES,
+            read_only_compatible: 0x0101_0000_0000_0000,
+            compatible: 0x2000_0000_0000_0002,
+        },
         checkpoint: 1,
         cut: Lsn(2),
         counted: Lsn(2),
@@ -369,4 +375,13 @@ pub fn ops() -> Vec<Op> {
             },
         },
     ]
+}
+
+/// Gives an envelope that was changed its right checksum: what a newer program would have written.
+pub fn reseal(block: &mut [u8]) {
+    let digest = key().checksum(&block[48..]);
+    let mut header: [u8; 48] = *block.first_chunk().expect("a header");
+    header[40..].copy_from_slice(&digest.to_le_bytes());
+    let sum = key().checksum(&header);
+    block[40..48].copy_from_slice(&sum.to_le_bytes());
 }

@@ -42,5 +42,8 @@ fn is_good(
     blocks: u32,
 ) -> bool {
     let read = media.read(addr, blocks);
-    read.is_ok_and(|bytes| envelope::open(&bytes, key, kind, Some(number as u64)).is_ok())
+    read.is_ok_and(|bytes| {
+        let opened = envelope::open(&bytes, key, kind, Some(number as u64));
+        media.decoded(addr, opened.map(drop)).is_ok()
+    })
 }

@@ -194,6 +194,7 @@ pub fn check(
     } else {
         Repairs::default()
     };
+    inspector.media.check_supported()?;
     let numbers = findings.numbers();
     let (list, findings_total, worst) = findings.into_parts();
     Ok(Report {

@@ -48,7 +48,8 @@ fn follow(
             .read(addr, 1)
             .map_err(|error| error.to_string())
             .and_then(|block| {
-                Summary::decode(&block, &inspector.key, sequence, addr.block())
+                let summary = Summary::decode(&block, &inspector.key, sequence, addr.block());
+                (inspector.media.decoded(addr, summary))
                     .map_err(|error: FormatError| error.to_string())
             });
         match before {
@@ -78,11 +79,13 @@ fn last(
             .ok()?;
         for (index, block) in window.chunks_exact(BLOCK_SIZE).enumerate().rev() {
             let at = start + index as u32;
-            if let Ok(summary) = Summary::decode(block, &inspector.key, sequence, at) {
+            let summary = Summary::decode(block, &inspector.key, sequence, at);
+            let addr = Addr::new(DeviceId(0), zone, at);
+            if let Ok(summary) = inspector.media.decoded(addr, summary) {
                 return Some((at, summary));
             }
             if envelope::resembles(block, &inspector.key, Kind::Summary, sequence, at.into()) {
-                damaged(Addr::new(DeviceId(0), zone, at));
+                damaged(addr);
             }
         }
         end = start;

@@ -9,8 +9,8 @@ use super::owners::{Owners, Usage};
 use super::repair::Plan;
 use crate::checkpoint::Checkpoint;
 use crate::finding::{
-    Findings, ZIT_ROLE, ZIT_VALID, ZIT_WRITE_POINTER, ZONE_COPY, ZONE_HEADER, ZONE_HEADER_UNUSED,
-    ZONE_READ_ONLY, ZONE_STATE,
+    Findings, LOG_LOST, ZIT_ROLE, ZIT_VALID, ZIT_WRITE_POINTER, ZONE_COPY, ZONE_HEADER,
+    ZONE_HEADER_UNUSED, ZONE_READ_ONLY, ZONE_STATE,
 };
 use crate::log::Headless;
 use crate::volume::{Inspector, ZoneHeaderFields, ZoneUse};
@@ -63,6 +63,10 @@ pub(crate) fn check(
             }
             ZoneUse::Unwritten | ZoneUse::Foreign => {}
             ZoneUse::Damaged(error) => {
+                if inspector.may_be_lost_end(zone, checkpoint, &inspector.journal) {
+                    findings.add(&LOG_LOST, &place, error);
+                    continue;
+                }
                 let needed = first_needed(inspector, checkpoint);
                 let partner = inspector.media.partner(zone);
                 let logged = match partner.and_then(|zone| inspector.zones.get(zone.0 as usize)) {

@@ -67,6 +67,7 @@ impl<'d> Rebuilt<'d> {
             let found = summaries::read(self, &content, log_lost, &mut |done, total| {
                 progress(Stage::Summaries, done, total);
             });
+            self.inspector.media.check_supported()?;
             content.strays = found.strays;
             content.follow(found.moved);
         }

@@ -155,8 +155,11 @@ pub fn rebuild<'d>(
     let scan = Scan::read(&inspector, &mut |done, total| {
         progress(Stage::Pages, done, total);
     });
+    inspector.media.check_supported()?;
     let log = from_log(&inspector, &scan, &mut findings);
-    let journal_broken = findings.has(&LOG_GAP) || findings.has(&LOG_ZONE);
+    inspector.media.check_supported()?;
+    let lost_ends = lost_ends(&inspector, log.as_ref());
+    let journal_broken = findings.has(&LOG_GAP) || findings.has(&LOG_ZONE) || !lost_ends.is_empty();
     // Where the log is whole its footer is the newest, and the journal leads on from it.
     let pages = if log.is_some() && !journal_broken {
         None
@@ -202,6 +205,11 @@ pub fn rebuild<'d>(
         ));
     }
     if source == Source::Log {
+        for zone in lost_ends {
+            notes.push(format!(
+                "zone {zone} is damaged and nothing of it can be decoded: it may have held the end of the journal"
+            ));
+        }
         for zone in lost_of_log(&inspector, &checkpoint) {
             notes.push(format!(
                 "zone {zone} cannot be read: it may have held the end of the journal"
@@ -388,6 +396,17 @@ impl<'d> Rebuilt<'d> {
     }
 }
 
+/// Zones of which nothing can be decoded, where the log may have gone on.
+fn lost_ends(inspector: &Inspector<'_>, log: Option<&(Candidate, Journal)>) -> Vec<ZoneId> {
+    let undecodable = inspector.undecodable.iter().copied();
+    match log {
+        Some((candidate, journal)) => undecodable
+            .filter(|zone| inspector.may_be_lost_end(*zone, &candidate.checkpoint, journal))
+            .collect(),
+        None => undecodable.collect(),
+    }
+}
+
 /// Zones that cannot be read and may hold journal that nothing else tells of: those of the log as of the checkpoint,
 /// from where replay starts, and those that were free then and could be taken for it.
 fn lost_of_log(inspector: &Inspector<'_>, checkpoint: &Checkpoint) -> Vec<ZoneId> {
@@ -526,6 +545,7 @@ fn from_pages(inspector: &Inspector<'_>, scan: &Scan) -> Option<Candidate> {
     let (zit, zit_chunks) = tables::zit(inspector, scan, number);
     let zit_lost = zit.iter().any(Option::is_none);
     let footer = Footer {
+        features: inspector.identity.features(),
         checkpoint: number,
         cut: Lsn(0),
         counted: Lsn(0),

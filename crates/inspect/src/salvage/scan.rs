@@ -194,6 +194,7 @@ impl Scan {
             let Ok(first) = media.read(place, 1) else {
                 continue;
             };
+            let _ = media.decoded(place, envelope::check_version(&first, &inspector.key));
             let Ok(fields) = envelope::peek(&first) else {
                 continue;
             };
@@ -216,6 +217,8 @@ impl Scan {
         bytes: &[u8],
         order: &mut Order,
     ) -> u32 {
+        let known = envelope::check_version(bytes, &inspector.key);
+        let _ = inspector.media.decoded(addr, known);
         let Ok(fields) = envelope::peek(bytes) else {
             return 0;
         };

@@ -194,8 +194,9 @@ fn each(inspector: &Inspector<'_>, zone: ZoneId, sequence: u64, visit: &mut dyn 
             .into_iter()
             .rev()
             .find_map(|(at, block)| {
-                let summary = Summary::decode(&block?, &inspector.key, sequence, at).ok()?;
-                Some((at, summary))
+                let summary = Summary::decode(&block?, &inspector.key, sequence, at);
+                let addr = Addr::new(DeviceId(0), zone, at);
+                Some((at, inspector.media.decoded(addr, summary).ok()?))
             });
         match found {
             Some((at, summary)) => {

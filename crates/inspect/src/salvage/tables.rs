@@ -121,6 +121,7 @@ fn payload(
             addr: version.addr,
             source,
         };
+        let opened = inspector.media.decoded(version.addr, opened);
         opened.map(|(_, payload)| payload.to_vec()).map_err(wrong)
     });
     read.ok()

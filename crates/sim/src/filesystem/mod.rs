@@ -96,6 +96,9 @@ fn mount_volume(
     let mut names = option_names(&options);
     let (volume, report) =
         Volume::open(device, options).map_err(|error| format!("{error} ({error:?})"))?;
+    if report.log_zones_undecodable > 0 {
+        return Err("what a power cut left of a zone is taken for a lost end of the log".into());
+    }
     if volume.identity().incompatible & COMPACT == 0 {
         names.push("made without compact");
     }
