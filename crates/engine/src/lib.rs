@@ -45,6 +45,7 @@ pub use rebuild::{Rebuild, RebuildStart};
 pub use recovery::RecoveryReport;
 pub use scrub::{Damage, ScrubCursor, ScrubFinding, ScrubStage, ScrubStep};
 pub use statistics::{Class, Statistics};
+pub use turn::{Taken, Turn};
 pub use tuning::{Threshold, TuneError, Unit};
 pub use volume::{Progress, Task, Volume};
 pub use zones::budget::{ZoneCapacities, check_geometry};

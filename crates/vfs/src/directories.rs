@@ -21,6 +21,8 @@ const DOT_DOT: u64 = 2;
 struct Batch {
     names: Vec<u8>,
     entries: Vec<(Ino, FileKind, u64, Range<usize>)>,
+    /// Where it goes on, if it does.
+    scanned_to: Option<u64>,
 }
 
 impl Batch {
@@ -124,13 +126,13 @@ impl Vfs {
         loop {
             self.fill(ino, cookie, batch_max, &mut batch)?;
             for entry in batch.iter() {
-                cookie = entry.cookie;
                 if each(&entry)? == Listing::Full {
                     return Ok(());
                 }
             }
-            if batch.entries.len() < batch_max {
-                return Ok(());
+            match batch.scanned_to {
+                Some(item) => cookie = item,
+                None => return Ok(()),
             }
         }
     }
@@ -140,22 +142,27 @@ impl Vfs {
         let from = cookie.saturating_add(1).max(COLLISIONS_MAX);
         self.view(|view| {
             batch.clear();
-            let mut bad = None;
+            let mut seen = 0;
+            batch.scanned_to = None;
             view.scan(Key::new(dir, KeyKind::DIR_ENTRY, from), |key, bytes| {
                 if key.ino != dir || key.kind != KeyKind::DIR_ENTRY {
                     return Ok(ControlFlow::Break(()));
                 }
+                // One that is no name hides no other.
                 match DirEntry::decode(bytes) {
-                    Ok(entry) => batch.push(key.item, &entry),
-                    Err(error) => bad = Some(error),
+                    Ok(entry) if entry.has_possible_name() => batch.push(key.item, &entry),
+                    Ok(entry) => self.skipped.tell(&key, &entry.name.escape_ascii()),
+                    Err(error) => self.skipped.tell(&key, &error),
                 }
-                Ok(if bad.is_none() && batch.entries.len() < batch_max {
+                seen += 1;
+                Ok(if seen < batch_max {
                     ControlFlow::Continue(())
                 } else {
+                    batch.scanned_to = Some(key.item);
                     ControlFlow::Break(())
                 })
             })?;
-            bad.map_or(Ok(()), |error| Err(error.into()))
+            Ok(())
         })
     }
 

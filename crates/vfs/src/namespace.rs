@@ -158,9 +158,12 @@ impl Vfs {
         if !self.nodes.is_linkable(ino) {
             return self.link_existing(ino, parent, name, false);
         }
+        // One at a time: once it had a name and lost it, it gets no other.
+        let _turn = self.naming.take();
+        let linkable = self.nodes.is_linkable(ino);
         // Kept open meanwhile: its last close would free it although it has just got a name.
         let _node = self.nodes.acquire(ino)?;
-        let linked = self.link_existing(ino, parent, name, true);
+        let linked = self.link_existing(ino, parent, name, linkable);
         self.release_node(ino);
         linked
     }
@@ -196,7 +199,12 @@ impl Vfs {
         if first {
             self.nodes.linked(ino);
         }
-        self.getattr(ino)
+        let attr = self.getattr(ino)?;
+        // Somebody may have removed the name before it was noted here: that came second.
+        if first && attr.nlink == 0 {
+            self.unlinked(Some(ino));
+        }
+        Ok(attr)
     }
 
     /// Removes a name of anything but a directory.

@@ -124,7 +124,6 @@ impl Vfs {
             if inode.flags & FLAG_XATTRS == 0 {
                 return Ok(names);
             }
-            let mut bad = None;
             view.scan(Key::new(ino, KeyKind::XATTR, 0), |key, bytes| {
                 if key.ino != ino || key.kind != KeyKind::XATTR {
                     return Ok(ControlFlow::Break(()));
@@ -132,8 +131,8 @@ impl Vfs {
                 let xattr = match Xattr::decode(bytes) {
                     Ok(xattr) => xattr,
                     Err(error) => {
-                        bad = Some(error);
-                        return Ok(ControlFlow::Break(()));
+                        self.skipped.tell(&key, &error);
+                        return Ok(ControlFlow::Continue(()));
                     }
                 };
                 let shown = caller.is_privileged() || !xattr.name.starts_with(b"trusted.");
@@ -143,7 +142,7 @@ impl Vfs {
                 }
                 Ok(ControlFlow::Continue(()))
             })?;
-            bad.map_or(Ok(names), |error| Err(error.into()))
+            Ok(names)
         })
     }
 

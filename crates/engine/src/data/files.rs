@@ -185,8 +185,15 @@ impl Volume {
     /// The staging of a regular file that is about to change, its size loaded.
     pub(crate) fn load(&self, ino: Ino) -> Result<Arc<File>> {
         let file = self.files.get_or_create(ino);
-        if file.lock().size.is_some() {
-            return Ok(file);
+        {
+            let staged = file.lock();
+            if let Some(damage) = &staged.damage {
+                return Err(damage.clone());
+            }
+            if staged.size.is_some() {
+                drop(staged);
+                return Ok(file);
+            }
         }
         self.settle_truncation(ino, &file)?;
         // The file is in the table before its inode is read: whoever changes the size from now

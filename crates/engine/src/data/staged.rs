@@ -9,6 +9,7 @@ use persimmon_format::extent::FRAME_BLOCKS_MAX;
 use persimmon_format::inode::Timestamp;
 
 use super::growth::Growth;
+use crate::error::Error;
 
 /// Times of a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,6 +47,11 @@ pub(crate) struct Staged {
     pub(crate) version: u64,
     /// In the queue of dirty files.
     pub(crate) queued: bool,
+    /// What keeps the file from being written: damage in its own items. What is staged stays in memory, to be read, and
+    /// nothing is added to it.
+    pub(crate) damage: Option<Error>,
+    /// A sync of everything has told of it.
+    pub(crate) damage_told: bool,
 }
 
 impl Staged {
@@ -129,6 +135,24 @@ impl Staged {
             }
         }
         self.dirty_slice(block, 1).unwrap_or_default()
+    }
+
+    /// The next staged blocks at or after `block`: a range of them, perhaps with more right behind it.
+    pub(crate) fn next_run(&self, block: u64) -> Option<(u64, u64)> {
+        fn next<T>(
+            layer: &BTreeMap<u64, T>,
+            block: u64,
+            blocks: impl Fn(&T) -> u64,
+        ) -> Option<(u64, u64)> {
+            let before = layer.range(..block).next_back();
+            let runs = before.into_iter().chain(layer.range(block..).next());
+            let mut runs = runs.map(|(start, run)| (*start, start + blocks(run)));
+            runs.find(|(_, end)| *end > block)
+        }
+        let dirty = next(&self.dirty, block, |run| run.blocks() as u64);
+        let flying = next(&self.flying, block, |run| run.blocks().into());
+        let (start, end) = dirty.into_iter().chain(flying).min()?;
+        Some((start.max(block), end))
     }
 
     /// Up to `count` dirty blocks from `block` on, as far as they are one run.

@@ -29,7 +29,7 @@ use super::stream::Stream;
 use super::survival::{Deaths, Survival};
 use super::trace::{Filled, Trace};
 use super::writer::ZoneWriter;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::media::{Media, wait_all};
 use crate::pairs::Pairs;
 use crate::statistics::Class;
@@ -101,6 +101,9 @@ pub(crate) struct Zones {
     pub(super) failed: PerPart<AtomicU32>,
     /// One of them is of the log.
     pub(super) log_failing: AtomicBool,
+    /// Why the last write failed that was to succeed, if it did.
+    pub(super) failing: Mutex<Option<Error>>,
+    pub(super) is_failing: AtomicBool,
     table: Mutex<Table>,
     pub(super) returned: Condvar,
     pub(super) resets: Resets,
@@ -204,6 +207,8 @@ impl Zones {
             pairs: media.pairs.clone(),
             failed: PerPart::default(),
             log_failing: AtomicBool::new(false),
+            failing: Mutex::default(),
+            is_failing: AtomicBool::new(false),
             valid,
             deaths: Deaths::none(found.len()),
             pins: Pins::new(found.len() as u32, touched.clone()),

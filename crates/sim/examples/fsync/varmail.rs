@@ -126,7 +126,7 @@ const READ_WRITE: OpenFlags = OpenFlags {
     data_sync: false,
     exclusive: false,
     no_atime: false,
-    kill_privileges: false,
+    author: Author::Privileged,
 };
 
 /// Creates and writes a mail.

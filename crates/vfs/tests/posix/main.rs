@@ -10,6 +10,7 @@
 mod acl;
 mod attributes;
 mod crash;
+mod damaged_items;
 mod directories;
 mod error_rows;
 mod errors;
