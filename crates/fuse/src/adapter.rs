@@ -11,7 +11,7 @@ mod tests;
 use std::io;
 use std::sync::Arc;
 
-use persimmon_vfs::{Author, Caller, Handle, Ino, OpenFlags, Result, Vfs};
+use persimmon_vfs::{Author, Caller, Handle, Ino, OpenFlags, Result};
 
 use crate::answer::Door;
 use crate::live::Live;
@@ -66,6 +66,7 @@ impl Adapter {
             }
             opcode::GETATTR => self.getattr(call),
             opcode::SETATTR => self.setattr(call),
+            opcode::STATX => self.statx(call),
             opcode::READLINK => self.readlink(call),
             opcode::SYMLINK => self.symlink(call),
             opcode::MKNOD => self.mknod(call),
@@ -74,7 +75,7 @@ impl Adapter {
             opcode::RMDIR => self.rmdir(call),
             opcode::RENAME | opcode::RENAME2 => self.rename(call),
             opcode::LINK => self.link(call),
-            opcode::OPEN => self.open(call),
+            opcode::OPEN => self.open(call, transport),
             opcode::CREATE => self.create(call),
             opcode::TMPFILE => self.tmpfile(call),
             opcode::READ => self.read(call),

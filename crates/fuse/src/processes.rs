@@ -61,7 +61,8 @@ mod tests {
 
     #[test]
     fn groups_and_capabilities_are_read() {
-        let status = "Name:\tx\nGid:\t1\t2\t3\t4\nGroups:\t50 4294967294 \nCapEff:\t0000000000000010\n";
+        let status =
+            "Name:\tx\nGid:\t1\t2\t3\t4\nGroups:\t50 4294967294 \nCapEff:\t0000000000000010\n";
         for gid in [4, 50, 4_294_967_294] {
             assert!(in_group(status, gid));
         }

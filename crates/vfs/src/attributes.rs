@@ -6,7 +6,9 @@ use persimmon_engine::Intent;
 use persimmon_format::inode::{Inode, TYPE_MASK};
 
 use crate::acl::{self, Acl};
-use crate::{Attr, Author, Caller, Error, FileKind, Handle, Ino, Result, SetAttr, SetTime, Timestamp, Vfs};
+use crate::{
+    Attr, Author, Caller, Error, FileKind, Handle, Ino, Result, SetAttr, SetTime, Timestamp, Vfs,
+};
 
 /// The bits of a mode that `chmod` sets.
 pub(crate) const PERMISSIONS: u32 = 0o7777;
@@ -66,6 +68,11 @@ impl Vfs {
         self.watch(self.volume.attr(ino))?.ok_or(Error::Stale)
     }
 
+    /// The time of a change that is made now of an inode, of which something may be staged: later than any that somebody may have seen.
+    pub(crate) fn change_time(&self, ino: Ino) -> Result<Timestamp> {
+        Ok(self.inode(ino)?.ctime.next(self.now()))
+    }
+
     /// Changes attributes and tells the new ones. Rights are the door's to check. `handle` is the
     /// one `ftruncate` came with, or [`Handle::NONE`].
     pub fn setattr(&self, ino: Ino, handle: Handle, set: &SetAttr) -> Result<Attr> {
@@ -103,6 +110,7 @@ impl Vfs {
         if set.atime.is_some() {
             self.access_times.remove(ino);
         }
+        let changed = self.inode(ino)?.ctime.next(now);
         let given_away = match set.uid.is_some() || set.gid.is_some() {
             true => Some(self.given_away(ino, set.author)?),
             false => None,
@@ -130,7 +138,7 @@ impl Vfs {
                 if let Some(mtime) = set.mtime {
                     inode.mtime = mtime.at(now);
                 }
-                inode.ctime = set.ctime.unwrap_or(now);
+                inode.ctime = set.ctime.unwrap_or(inode.ctime.next(changed));
                 tx.put_inode(ino, &inode);
                 Ok(())
             })

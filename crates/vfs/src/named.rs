@@ -5,9 +5,9 @@ use std::collections::BTreeSet;
 use std::ops::ControlFlow;
 
 use persimmon_engine::View;
-use persimmon_sync::{Mutex, PoisonError};
 use persimmon_format::name::{COLLISIONS_MAX, DirEntry, Xattr, first_item};
 use persimmon_format::{FormatError, Ino, Key, KeyKind, SnapshotId};
+use persimmon_sync::{Mutex, PoisonError};
 
 use crate::{Error, FileKind, NAME_MAX, Result};
 

@@ -62,7 +62,7 @@ pub(crate) fn drop_name(
     } else {
         inode.nlink.saturating_sub(1)
     };
-    inode.ctime = now;
+    inode.ctime = inode.ctime.next(now);
     tx.put_inode(ino, &inode);
     if inode.nlink > 0 {
         return Ok(None);
@@ -87,7 +87,7 @@ pub(crate) fn count(
         .filter(|links| subdirectories <= 0 || *links <= LINKS_MAX)
         .ok_or(Error::TooManyLinks)?;
     dir.mtime = now;
-    dir.ctime = now;
+    dir.ctime = dir.ctime.next(now);
     Ok(())
 }
 
@@ -185,7 +185,7 @@ impl Vfs {
                 return Err(Error::TooManyLinks);
             }
             inode.nlink += 1;
-            inode.ctime = now;
+            inode.ctime = inode.ctime.next(now);
             count(&mut dir, 1, 0, now)?;
             let file_type = inode.file_type();
             put_entry(tx, parent, item, name, Target { ino, file_type })?;

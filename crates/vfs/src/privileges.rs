@@ -125,13 +125,13 @@ impl Vfs {
         let left = leave.mode(&inode);
         let strip = left != inode.mode;
         if strip || self.has_capability(ino, &inode)? {
-            let now = self.now();
+            let now = inode.ctime.next(self.now());
             self.change(Intent::Shrink, |tx| {
                 let mut inode = tx.inode(ino)?.ok_or(crate::Error::Stale)?;
                 if strip {
                     inode.mode = leave.mode(&inode);
                 }
-                inode.ctime = now;
+                inode.ctime = inode.ctime.next(now);
                 acl::remove_capability(tx, ino, &inode)?;
                 tx.put_inode(ino, &inode);
                 Ok(())
@@ -162,8 +162,7 @@ impl Vfs {
         let in_group = match author {
             Author::Privileged => false,
             Author::User { pid, gid } | Author::Superuser { pid, gid } => {
-                group_matters
-                    && (gid == inode.gid || processes.is_in_group(pid, inode.gid))
+                group_matters && (gid == inode.gid || processes.is_in_group(pid, inode.gid))
             }
         };
         Leave {

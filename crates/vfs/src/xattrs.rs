@@ -84,13 +84,13 @@ impl Vfs {
             lifetimes::ATTRIBUTE => Some(lifetimes::parse(ino, value)?),
             _ => None,
         };
-        let now = self.now();
+        let now = self.change_time(ino)?;
         self.change(Intent::Grow, |tx| {
             let mut inode = tx.inode(ino)?.ok_or(Error::Stale)?;
             if namespace == Namespace::User && !inode.is_file() && !inode.is_dir() {
                 return Err(Error::NotPermitted);
             }
-            inode.ctime = now;
+            inode.ctime = inode.ctime.next(now);
             if let Some(lifetime) = lifetime {
                 lifetimes::put(&mut inode, lifetime, mode)?;
             } else if namespace == Namespace::AccessControl {
@@ -149,7 +149,7 @@ impl Vfs {
     /// Removes an attribute.
     pub fn removexattr(&self, ino: Ino, name: &[u8]) -> Result<()> {
         let namespace = Namespace::of(name)?;
-        let now = self.now();
+        let now = self.change_time(ino)?;
         self.change(Intent::Shrink, |tx| {
             let mut inode = tx.inode(ino)?.ok_or(Error::Stale)?;
             let removed = match name {
@@ -161,7 +161,7 @@ impl Vfs {
                 return Err(Error::NoAttribute);
             }
             if removed {
-                inode.ctime = now;
+                inode.ctime = inode.ctime.next(now);
                 tx.put_inode(ino, &inode);
             }
             Ok(())

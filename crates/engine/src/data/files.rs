@@ -205,6 +205,7 @@ impl Volume {
             return Err(Error::NotFound(ino));
         };
         let mut staged = file.lock();
+        staged.last_ctime = staged.last_ctime.max(inode.ctime);
         if staged.size.is_none() {
             staged.size = Some(inode.size);
             staged.committed_size = inode.size;
@@ -243,6 +244,10 @@ impl Volume {
         if let Some(times) = times {
             inode.mtime = times.mtime;
             inode.ctime = times.ctime.max(inode.ctime);
+        }
+        {
+            let mut staged = file.lock();
+            staged.last_ctime = staged.last_ctime.max(inode.ctime);
         }
         // A file with something in it is not to look like one hole.
         inode.sectors = inode.sectors.max(blocks * (BLOCK_SIZE as u64 / 512));

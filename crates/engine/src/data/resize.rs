@@ -49,10 +49,11 @@ impl Volume {
         } else {
             None
         };
+        let ctime = file.lock().change_time(now);
         let set = |size| Touch {
             size: Some(size),
             mtime: Some(now),
-            ctime: Some(now),
+            ctime: Some(ctime),
             ..Touch::default()
         };
         // Where staged blocks that stay made the file grow they keep their place in time: the
@@ -243,13 +244,14 @@ impl Volume {
         // place in time: the punch does.
         let brought = Some(size).filter(|_| !staged.holds_growth_beside(first, last));
         drop(staged);
+        let ctime = file.lock().change_time(now);
         while self.update::<_, Error>(Intent::Shrink, |tx| {
             let more = self.punch_some(tx, ino, first, last)?;
             let set = Touch {
                 // The file's old end goes with the last extents.
                 size: brought.filter(|_| !more),
                 mtime: Some(now),
-                ctime: Some(now),
+                ctime: Some(ctime),
                 ..Touch::default()
             };
             tx.touch(ino, set);
@@ -295,7 +297,7 @@ impl Volume {
         let set = Touch {
             size: (grown != size).then_some(grown),
             mtime: Some(now).filter(|_| grown != size),
-            ctime: Some(now),
+            ctime: Some(file.lock().change_time(now)),
             ..Touch::default()
         };
         self.update::<_, Error>(Intent::Shrink, |tx| {

@@ -45,6 +45,8 @@ pub(crate) struct Staged {
     pub(crate) cuts: u64,
     /// Grows whenever blocks move from staging to the tree or are dropped.
     pub(crate) version: u64,
+    /// The latest change time that the file had, or was said to have.
+    pub(crate) last_ctime: Timestamp,
     /// In the queue of dirty files.
     pub(crate) queued: bool,
     /// What keeps the file from being written: damage in its own items. What is staged stays in memory, to be read, and
@@ -113,8 +115,14 @@ impl Staged {
     pub(crate) fn changed(&mut self, now: Timestamp) {
         self.times = (self.dirty_blocks > 0).then_some(Times {
             mtime: now,
-            ctime: now,
+            ctime: self.last_ctime.max(now),
         });
+    }
+
+    /// The time of a change that is made now.
+    pub(crate) fn change_time(&mut self, now: Timestamp) -> Timestamp {
+        self.last_ctime = self.last_ctime.next(now);
+        self.last_ctime
     }
 
     /// Whether any of what made the file grow is still dirty outside of these blocks.

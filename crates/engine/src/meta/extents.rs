@@ -63,7 +63,10 @@ pub(crate) fn overlapping(
         }
         let (key, value) = item?;
         let piece = decode(&key, value)?;
-        if pieces.last().is_some_and(|before: &Piece| piece.block < before.end()) {
+        if pieces
+            .last()
+            .is_some_and(|before: &Piece| piece.block < before.end())
+        {
             return Err(Error::item_damaged(ino, "overlapping extents"));
         }
         pieces.push(piece);

@@ -36,6 +36,13 @@ impl Adapter {
         call.answer(&protocol::attributes(&found))
     }
 
+    /// As [`Adapter::getattr`], with the time of birth.
+    pub(super) fn statx(&self, call: &mut Call<'_>) -> Answer {
+        let node = node(call);
+        let found = self.door.run("statx", |vfs| vfs.getattr(node))?;
+        call.answer(&protocol::statx(&found))
+    }
+
     pub(super) fn setattr(&self, call: &mut Call<'_>) -> Answer {
         let (set, file) = set_attr(call.fields(), call.header)?;
         let node = node(call);

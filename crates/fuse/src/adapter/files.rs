@@ -17,9 +17,10 @@ const WRITE_CACHE: u32 = 1 << 0;
 const WRITE_KILL_SUIDGID: u32 = 1 << 2;
 
 impl Adapter {
-    pub(super) fn open(&self, call: &mut Call<'_>) -> Answer {
+    pub(super) fn open(&self, call: &mut Call<'_>, transport: &dyn Transport) -> Answer {
         let mut fields = call.fields();
-        let flags = open_flags(call.header, fields.u32()?, fields.u32()?);
+        let asked = fields.u32()?;
+        let flags = open_flags(call.header, asked, fields.u32()?);
         let node = node(call);
         let file = self.door.run("open", |vfs| {
             let file = vfs.open(node, flags)?;
@@ -30,6 +31,14 @@ impl Adapter {
             }
             Ok(file)
         })?;
+        // Of reads that the kernel answers from its cache nothing is heard: who opens a file to read it, reads it.
+        if asked.cast_signed() & libc::O_ACCMODE != libc::O_WRONLY {
+            let is_noted = self.door.vfs.opened_to_read(node, file).unwrap_or(false);
+            if is_noted {
+                // It remembers the attributes for long.
+                transport.knows(node.0);
+            }
+        }
         let emptied = self.door.vfs.needs_flush(file);
         call.answer(&protocol::opened(file.0, opened(emptied)))
     }

@@ -65,7 +65,10 @@ fn an_impossible_name_hides_no_other() {
             file_type: 8,
             name,
         };
-        (Key::new(dir, KeyKind::DIR_ENTRY, number << 8), entry.encode())
+        (
+            Key::new(dir, KeyKind::DIR_ENTRY, number << 8),
+            entry.encode(),
+        )
     };
     let names: [&[u8]; 5] = [b"../../etc/passwd", b"..", b".", b"a\0b", b"/"];
     let mut items: Vec<_> = (1..).zip(names).map(|(n, name)| entry(n, name)).collect();
@@ -101,9 +104,20 @@ fn an_item_that_does_not_decode_is_the_trouble_of_its_file_alone() {
         fs.vfs.fsync(ino, Handle::NONE).unwrap();
         ino
     };
-    let (inode, extent, overlap, xattr) = (file("inode"), file("extent"), file("overlap"), file("xattr"));
+    let (inode, extent, overlap, xattr) = (
+        file("inode"),
+        file("extent"),
+        file("overlap"),
+        file("xattr"),
+    );
     fs.vfs
-        .setxattr(&Caller::root(), xattr, b"user.good", b"v", XattrMode::Either)
+        .setxattr(
+            &Caller::root(),
+            xattr,
+            b"user.good",
+            b"v",
+            XattrMode::Either,
+        )
         .unwrap();
     let reserved = |blocks| Extent::Reserved { blocks }.encode();
     put(
@@ -157,14 +171,26 @@ fn what_cannot_be_written_for_damage_is_told_once_and_is_in_nobodys_way() {
     let ino = fs.file("bad", &[7; 20_000]);
     fs.vfs.fsync(ino, Handle::NONE).unwrap();
     put(&fs, &[(Key::extent(ino, 2), vec![0xff; 7])]);
-    let others: Vec<Ino> = (0..20).map(|n| fs.file(&format!("good{n}"), &[n; 9000])).collect();
+    let others: Vec<Ino> = (0..20)
+        .map(|n| fs.file(&format!("good{n}"), &[n; 9000]))
+        .collect();
     fs.write(ino, 2 * 4096, &[9; 4096]);
     let errno = |result: Result<(), Error>| result.map_err(|error| error.errno());
     assert_eq!(errno(fs.vfs.sync()), Err(libc::EIO), "a sync tells of it");
-    assert_eq!(errno(fs.vfs.sync()), Ok(()), "the next one is about the others");
+    assert_eq!(
+        errno(fs.vfs.sync()),
+        Ok(()),
+        "the next one is about the others"
+    );
     assert_eq!(errno(fs.vfs.fsync(ino, Handle::NONE)), Err(libc::EIO));
-    let more = fs.vfs.write(ino, Handle::NONE, 0, b"x", WriteFlags::default());
-    assert_eq!(errno(more.map(drop)), Err(libc::EIO), "nothing is added to it");
+    let more = fs
+        .vfs
+        .write(ino, Handle::NONE, 0, b"x", WriteFlags::default());
+    assert_eq!(
+        errno(more.map(drop)),
+        Err(libc::EIO),
+        "nothing is added to it"
+    );
     assert!(!fs.vfs.is_read_only());
     let after = fs.after_damage(3);
     for (n, ino) in others.iter().enumerate() {
@@ -200,7 +226,9 @@ fn a_zone_with_blocks_of_a_damaged_file_keeps_no_other_from_being_cleaned() {
             }
         }
         fs.vfs.sync().unwrap();
-        while fs.vfs.volume().step(Task::CleanIfDue).unwrap() == persimmon_engine::Progress::Worked {}
+        while fs.vfs.volume().step(Task::CleanIfDue).unwrap() == persimmon_engine::Progress::Worked
+        {
+        }
     }
     assert!(!fs.vfs.is_read_only());
     for task in [Task::Clean, Task::Clean, Task::FreeZones] {

@@ -110,7 +110,12 @@ impl Fixture {
     pub fn after_damage(&self, seed: u64) -> Fixture {
         let device = Arc::new(self.device.persisted(seed));
         let options = self.vfs.options().clone();
-        Fixture::mount(device, Arc::clone(&self.clock), self.engine.clone(), options)
+        Fixture::mount(
+            device,
+            Arc::clone(&self.clock),
+            self.engine.clone(),
+            options,
+        )
     }
 
     fn mount(

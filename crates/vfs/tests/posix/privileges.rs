@@ -4,16 +4,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use persimmon_vfs::{
-    Allocate, Author, Caller, Handle, Ino, OpenFlags, Options, Processes, ROOT, SetAttr, WriteFlags,
-    XattrMode,
+    Allocate, Author, Caller, Handle, Ino, OpenFlags, Options, Processes, ROOT, SetAttr,
+    WriteFlags, XattrMode,
 };
 
 use crate::fixture::{Fixture, READ_WRITE, user};
 
-const STRANGER: Author = Author::User {
-    pid: 0,
-    gid: 4000,
-};
+const STRANGER: Author = Author::User { pid: 0, gid: 4000 };
 
 const KILL: WriteFlags = WriteFlags {
     author: STRANGER,

@@ -140,7 +140,9 @@ fn changes_of_content_take_privileges_as_linux_does(place: &Place) -> Result<()>
     const WAYS: &[(&str, Change)] = &[
         ("write", |file| Ok(file.write_all_at(b"x", 10)?)),
         ("truncate", |file| Ok(file.set_len(100)?)),
-        ("allocate", |file| Ok(fallocate(file, FallocateFlags::empty(), 0, 20_000)?)),
+        ("allocate", |file| {
+            Ok(fallocate(file, FallocateFlags::empty(), 0, 20_000)?)
+        }),
         ("punch", |file| {
             let punch = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
             Ok(fallocate(file, punch, 0, 4096)?)
