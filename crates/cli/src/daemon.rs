@@ -190,6 +190,7 @@ impl Daemon {
             directory_access_times: self.options.directory_access_times,
             on_error: self.options.on_error,
             hold_until_forget: true,
+            processes: Arc::new(persimmon_fuse::Proc),
             ..Default::default()
         }
     }

@@ -10,8 +10,8 @@ use persimmon_format::gate::FixedFields;
 use persimmon_format::log::LOG_CANDIDATES;
 use persimmon_format::{BLOCK_SIZE, FormatError};
 
-/// Bytes looked at at the start: the farthest signature below is in ZFS's first uberblock, at 128 KiB.
-const HEAD_BYTES: usize = 132 << 10;
+/// Bytes looked at at the start: the farthest signature is in the last of ZFS's uberblocks, below 256 KiB.
+const HEAD_BYTES: usize = 256 << 10;
 /// Bytes of a file that must be zero for it to count as blank.
 const BLANK_BYTES: usize = 1 << 20;
 
@@ -44,17 +44,57 @@ impl fmt::Display for Finding {
     }
 }
 
-/// Offset, bytes there, what has them. The first that matches counts: what lies in others' boot
-/// sectors comes last.
+/// Offset, bytes there, what has them: what libblkid knows (util-linux, `libblkid/src/superblocks` and `partitions`), and
+/// files that are no disk at all. The first that matches counts: what lies in others' boot sectors comes last, and what is told
+/// by two bytes.
 const SIGNATURES: &[(usize, &[u8], &str)] = &[
     (0, b"XFSB", "an XFS filesystem"),
     (0x10040, b"_BHRfS_M", "a btrfs filesystem"),
     (1024, &[0x10, 0x20, 0xf5, 0xf2], "an f2fs filesystem"),
     (0, b"SFOZ", "a zonefs"),
     (0, b"LUKS\xba\xbe", "a LUKS encrypted device"),
-    (4086, b"SWAPSPACE2", "a swap area"),
-    (4086, b"SWAP-SPACE", "a swap area"),
-    (0, b"hsqs", "a squashfs filesystem"),
+    (0, b"SKUL\xba\xbe", "a LUKS encrypted device"),
+    (0x4000, b"SKUL\xba\xbe", "a LUKS encrypted device"),
+    (4086, b"SWAPSPACE2", SWAP),
+    (4086, b"SWAP-SPACE", SWAP),
+    (4086, b"S1SUSPEND", SWAP),
+    (4086, b"S2SUSPEND", SWAP),
+    (4086, b"ULSUSPEND", SWAP),
+    (4086, b"LINHIB0001", SWAP),
+    (8192 - 10, b"SWAPSPACE2", SWAP),
+    (0x4000 - 10, b"SWAPSPACE2", SWAP),
+    (0x8000 - 10, b"SWAPSPACE2", SWAP),
+    (0x10000 - 10, b"SWAPSPACE2", SWAP),
+    (0, b"hsqs", SQUASHFS),
+    (0, b"sqsh", SQUASHFS),
+    (0, &[0x45, 0x3d, 0xcd, 0x28], CRAMFS),
+    (0, &[0x28, 0xcd, 0x3d, 0x45], CRAMFS),
+    (512, &[0x45, 0x3d, 0xcd, 0x28], CRAMFS),
+    (0, &[0xce, 0xfa, 0xad, 0x1b], "an SCO BFS filesystem"),
+    (0, b"-rom1fs-", "a romfs filesystem"),
+    (0, &[0x31, 0x18, 0x10, 0x06], "a UBIFS filesystem"),
+    (0, b"UBI#", "a UBI device"),
+    (544, b"1SFB", "a BeFS filesystem"),
+    (544, b"BFS1", "a BeFS filesystem"),
+    (32, b"1SFB", "a BeFS filesystem"),
+    (0x200, &[0x49, 0xe8, 0x95, 0xf9], "an HPFS filesystem"),
+    (1024, &[0xf5, 0xfc, 0x01, 0xa5], "a VxFS filesystem"),
+    (3, b"\0\0\0\0\0ReFS", "a ReFS filesystem"),
+    (3, b"ReFS\0\0\0\0", "a ReFS filesystem"),
+    (0x10000, b"ReIsEr4", "a Reiser4 filesystem"),
+    (0x2034, b"ReIsEr", "a ReiserFS filesystem"),
+    (4, b"\x4d\x03\x00\x00QNX4", "a QNX4 filesystem"),
+    (4100, b"QNX4FS", "a QNX4 filesystem"),
+    (32, b"ORCLDISK", "an Oracle ASM disk"),
+    (512, b"!Stra0tis\x86\xff\x02^\x41rh", "a Stratis pool"),
+    (516, b"!Stra0tis\x86\xff\x02^\x41rh", "a Stratis pool"),
+    (0x8001, b"BEA01", "a UDF filesystem"),
+    (0x8001, b"BOOT2", "a UDF filesystem"),
+    (0x8001, b"NSR02", "a UDF filesystem"),
+    (0x8001, b"NSR03", "a UDF filesystem"),
+    (0x8001, b"TEA01", "a UDF filesystem"),
+    (0x8801, b"NSR02", "a UDF filesystem"),
+    (0x8801, b"NSR03", "a UDF filesystem"),
     (1024, &[0xe2, 0xe1, 0xf5, 0xe0], "an EROFS filesystem"),
     (0x8001, b"CD001", "an ISO 9660 filesystem"),
     (0x8000, b"JFS1", "a JFS filesystem"),
@@ -68,11 +108,12 @@ const SIGNATURES: &[(usize, &[u8], &str)] = &[
     (0, &MD_MAGIC, MD),
     (512 + 24, b"LVM2 001", "an LVM physical volume"),
     (24, b"LVM2 001", "an LVM physical volume"),
+    (1024 + 24, b"LVM2 001", "an LVM physical volume"),
+    (1536 + 24, b"LVM2 001", "an LVM physical volume"),
     (1024, b"H+", "an HFS+ filesystem"),
+    (1024, b"HX", "an HFS+ filesystem"),
     (32, b"NXSB", "an APFS container"),
     (1030, &[0x34, 0x34], "a NILFS filesystem"),
-    (0x20000, &[0x0c, 0xb1, 0xba, 0, 0, 0, 0, 0], ZFS),
-    (0x20000, &[0, 0, 0, 0, 0, 0xba, 0xb1, 0x0c], ZFS),
     (0x10000, &[0x01, 0x16, 0x19, 0x70], "a GFS2 filesystem"),
     (1024, b"OCFSV2", "an OCFS2 filesystem"),
     (2048, b"OCFSV2", "an OCFS2 filesystem"),
@@ -108,7 +149,41 @@ const SIGNATURES: &[(usize, &[u8], &str)] = &[
     (0, b"#!", "a script"),
     (512, b"EFI PART", "a GPT partition table"),
     (4096, b"EFI PART", "a GPT partition table"),
+    (0, &[0x0b, 0xe5, 0xa9, 0x41], "an SGI partition table"),
+    (512, &[0x57, 0x45, 0x56, 0x82], "a BSD disk label"),
+    (512, b"PM\0\0", "a Mac partition table"),
+    (512, b"TS\0\0", "a Mac partition table"),
+    (508, &[0xda, 0xbe], "a Sun disk label"),
+    (1024, b"BD", "an HFS filesystem"),
+    (0x410, &[0x7f, 0x13], MINIX),
+    (0x410, &[0x8f, 0x13], MINIX),
+    (0x410, &[0x68, 0x24], MINIX),
+    (0x410, &[0x78, 0x24], MINIX),
+    (0x410, &[0x13, 0x7f], MINIX),
+    (0x410, &[0x13, 0x8f], MINIX),
+    (0x410, &[0x24, 0x68], MINIX),
+    (0x410, &[0x24, 0x78], MINIX),
+    (0x418, &[0x5a, 0x4d], MINIX),
+    (0x418, &[0x4d, 0x5a], MINIX),
 ];
+
+const SWAP: &str = "a swap area";
+const SQUASHFS: &str = "a squashfs filesystem";
+const CRAMFS: &str = "a cramfs filesystem";
+const MINIX: &str = "a minix filesystem";
+
+/// Where ZFS keeps uberblocks, by turns: the first ones of a young pool are not in the first places.
+const ZFS_UBERBLOCKS: std::ops::Range<usize> = 128 << 10..256 << 10;
+/// How far apart they are at least.
+const ZFS_UBERBLOCK_BYTES: usize = 1024;
+const ZFS_MAGIC: [u8; 8] = [0x0c, 0xb1, 0xba, 0, 0, 0, 0, 0];
+
+fn is_of_zfs(head: &[u8]) -> bool {
+    ZFS_UBERBLOCKS.step_by(ZFS_UBERBLOCK_BYTES).any(|at| {
+        let found = bytes_at(head, at, ZFS_MAGIC.len());
+        found.is_some_and(|found| found == ZFS_MAGIC || found.iter().rev().eq(&ZFS_MAGIC))
+    })
+}
 
 const ZFS: &str = "a member of a ZFS pool";
 const MD: &str = "a member of an md RAID array";
@@ -229,6 +304,9 @@ pub fn identify_head(head: &[u8]) -> Option<Finding> {
     if let Some(name) = ext_version(head) {
         return known(name);
     }
+    if is_of_zfs(head) {
+        return known(ZFS);
+    }
     for (offset, magic, name) in SIGNATURES {
         if bytes_at(head, *offset, magic.len()) == Some(magic) {
             return known(name);
@@ -330,6 +408,51 @@ mod tests {
         }
         file.set_len(100).unwrap();
         assert_eq!(identify(&file).unwrap(), None);
+    }
+
+    /// Those that were not known were overwritten without `--force`: what the tools of Debian's util-linux-extra and e2fsprogs
+    /// make is found. Others were compared by hand.
+    #[test]
+    fn what_tools_make_is_found() {
+        let dir = tempfile::tempdir().unwrap();
+        let source = dir.path().join("source");
+        std::fs::create_dir(&source).unwrap();
+        std::fs::write(source.join("file"), "content").unwrap();
+        let source = source.to_str().unwrap();
+        for (tool, options, is) in [
+            ("mkfs.minix", &["-1"][..], MINIX),
+            ("mkfs.minix", &["-2"], MINIX),
+            ("mkfs.minix", &["-3"], MINIX),
+            ("mkfs.minix", &["-1", "-n", "14"], MINIX),
+            ("mkfs.minix", &["-2", "-n", "14"], MINIX),
+            ("mkfs.cramfs", &["-N", "little", source], CRAMFS),
+            ("mkfs.cramfs", &["-N", "big", source], CRAMFS),
+            ("mkfs.bfs", &[], "an SCO BFS filesystem"),
+            ("mkswap", &[], SWAP),
+            ("mkswap", &["-p", "65536"], SWAP),
+            ("mkfs.ext4", &["-q"], "an ext4 filesystem"),
+        ] {
+            let image = dir.path().join("image");
+            let file = File::create(&image).unwrap();
+            file.set_len(8 << 20).unwrap();
+            let mut command = std::process::Command::new(format!("/usr/sbin/{tool}"));
+            let made = command.args(options).arg(&image).output().unwrap();
+            assert!(made.status.success(), "{tool} {options:?}: {made:?}");
+            let found = identify(&File::open(&image).unwrap()).unwrap();
+            assert_eq!(found, known(is), "{tool} {options:?}");
+            std::fs::remove_file(&image).unwrap();
+        }
+    }
+
+    #[test]
+    fn a_young_zfs_pool_is_found() {
+        for at in [0x20000, 0x21000, 0x3fc00] {
+            let mut head = vec![0; HEAD_BYTES];
+            head[at..at + 8].copy_from_slice(&ZFS_MAGIC);
+            assert_eq!(named(&head), Some(ZFS));
+            head[at..at + 8].reverse();
+            assert_eq!(named(&head), Some(ZFS));
+        }
     }
 
     #[test]

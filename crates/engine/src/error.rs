@@ -90,6 +90,15 @@ pub enum Error {
         /// Where it was.
         addr: Addr,
     },
+    /// An item of one inode is not what it must be, or contradicts another of that inode: its other items, and all other
+    /// files, are as good as ever.
+    #[error("damage in inode {ino}: {what}; run `persimmon fsck`")]
+    ItemDamaged {
+        /// The inode.
+        ino: Ino,
+        /// What is wrong with which item.
+        what: String,
+    },
     /// Structures that contradict each other.
     #[error("damage in the metadata: {0}; run `persimmon fsck`")]
     Inconsistent(String),
@@ -128,6 +137,13 @@ impl Error {
     #[must_use]
     pub fn is_unsupported(&self) -> bool {
         matches!(self, Error::Unsupported { .. } | Error::OnlyToRead { .. })
+    }
+
+    pub(crate) fn item_damaged(ino: Ino, what: impl std::fmt::Display) -> Error {
+        Error::ItemDamaged {
+            ino,
+            what: what.to_string(),
+        }
     }
 
     pub(crate) fn no_such_page(id: PageId) -> Error {

@@ -11,7 +11,9 @@ use std::sync::Arc;
 use persimmon_device::{BLOCK_SIZE, ZoneId};
 use persimmon_format::envelope::{self, Kind};
 use persimmon_format::extent::Extent;
+use persimmon_format::inode::Inode;
 use persimmon_format::log::LogBlock;
+use persimmon_format::name::{DirEntry, Xattr};
 use persimmon_format::summary::Summary;
 use persimmon_format::table::{MatEntry, Role};
 use persimmon_format::{Addr, DeviceId, FormatError, Ino, Key, KeyKind, PageId, checksum};
@@ -71,6 +73,8 @@ pub enum Damage {
     Page,
     /// One of two copies of a block of metadata or of the log: the other is used.
     Copy,
+    /// An item of a metadata page: an inode, a directory entry, an attribute, an extent.
+    Item,
     /// File data.
     Data,
 }
@@ -86,6 +90,7 @@ impl Damage {
             Damage::ZitChunk => 321,
             Damage::Page => 401,
             Damage::Copy => 407,
+            Damage::Item => 502,
             Damage::Data => 801,
             Damage::Summary => 802,
         }
@@ -424,6 +429,9 @@ impl Volume {
                 return None;
             }
             let page = self.scrub_page(PageId(id), key.is_none(), step);
+            if key.is_none() {
+                scrub_items(page.as_ref(), step);
+            }
             let (frames, rest) = self.frames_of(PageId(id), page, key, step.blocks_max - blocks);
             for frame in &frames {
                 blocks += frame.extent.blocks();
@@ -587,6 +595,32 @@ impl Volume {
             Ok(0) => self.read_block(ino, block).err().and_then(damage),
             Ok(_) => None,
             Err(error) => damage(error),
+        }
+    }
+}
+
+/// Items of a leaf that do not decode, or are names that no file may have. What is changed in memory is looked at when it
+/// is on the device.
+fn scrub_items(read: Option<&(MatEntry, Arc<Page>)>, step: &mut ScrubStep) {
+    let Some((entry, page)) = read.filter(|(_, page)| page.level() == 0) else {
+        return;
+    };
+    for index in 0..page.count() {
+        let (key, value) = (page.key(index), page.value(index));
+        let wrong = match key.kind {
+            KeyKind::INODE => Inode::decode(value).err().map(|error| error.to_string()),
+            KeyKind::EXTENT => Extent::decode(value).err().map(|error| error.to_string()),
+            KeyKind::XATTR => Xattr::decode(value).err().map(|error| error.to_string()),
+            KeyKind::DIR_ENTRY => match DirEntry::decode(value) {
+                Ok(entry) => (!entry.has_possible_name())
+                    .then(|| format!("impossible name \"{}\"", entry.name.escape_ascii())),
+                Err(error) => Some(error.to_string()),
+            },
+            _ => None,
+        };
+        if let Some(wrong) = wrong {
+            let reason = format!("inode {}, item {:#x}: {wrong}", key.ino, key.item);
+            step.found(Damage::Item, entry.addr, entry.blocks.into(), &reason);
         }
     }
 }

@@ -6,7 +6,7 @@ use persimmon_sync::{Condvar, Mutex, MutexGuard};
 
 /// Who takes it works alone; others wait for their turn.
 #[derive(Debug, Default)]
-pub(crate) struct Turn {
+pub struct Turn {
     tickets: Mutex<Tickets>,
     given_back: Condvar,
 }
@@ -20,14 +20,17 @@ struct Tickets {
 }
 
 /// The turn, until dropped.
-pub(crate) struct Taken<'a>(&'a Turn);
+#[derive(Debug)]
+#[must_use]
+pub struct Taken<'a>(&'a Turn);
 
 impl Turn {
     fn tickets(&self) -> MutexGuard<'_, Tickets> {
         self.tickets.lock()
     }
 
-    pub(crate) fn take(&self) -> Taken<'_> {
+    /// Waits for the turn.
+    pub fn take(&self) -> Taken<'_> {
         let mut tickets = self.tickets();
         let own = tickets.next;
         tickets.next += 1;

@@ -583,9 +583,13 @@ impl Volume {
         if self.options.read_only {
             return Ok(());
         }
-        self.sync().inspect_err(|_| {
-            self.zones.give_space_back(&self.media, Keeping::Known);
-        })?;
+        let synced = match self.sync() {
+            // All else is durable.
+            Err(error @ Error::ItemDamaged { .. }) => Err(error),
+            other => Ok(other.inspect_err(|_| {
+                self.zones.give_space_back(&self.media, Keeping::Known);
+            })?),
+        };
         // A next mount reads little then, however many files there are.
         if self.log.blocks_to_replay() > SHORT_JOURNAL_BLOCKS
             || self.meta().cache.dirty() > SHORT_JOURNAL_PAGES
@@ -595,7 +599,8 @@ impl Volume {
         self.zones.settle_resets(&self.media);
         self.zones.give_space_back(&self.media, Keeping::Known);
         self.log.tell_durable(&self.media, &self.zones)?;
-        self.media.flush_in_the_end()
+        self.media.flush_in_the_end()?;
+        synced
     }
 
     /// Makes all transactions so far durable; staged file data is not forced.

@@ -20,6 +20,23 @@ pub struct Timestamp {
 impl Timestamp {
     const LEN: usize = 12;
 
+    /// The change time of what had this one and changes `now`: it always grows, whatever clocks do, since who watches
+    /// changes by it (NFS) must not miss one.
+    #[must_use]
+    pub fn next(self, now: Timestamp) -> Timestamp {
+        let later = match self.nanoseconds {
+            ..999_999_999 => Timestamp {
+                seconds: self.seconds,
+                nanoseconds: self.nanoseconds + 1,
+            },
+            _ => Timestamp {
+                seconds: self.seconds.saturating_add(1),
+                nanoseconds: 0,
+            },
+        };
+        later.max(now)
+    }
+
     pub(crate) fn put(self, out: &mut Vec<u8>) {
         out.put_i64(self.seconds);
         out.put_u32(self.nanoseconds);

@@ -143,6 +143,14 @@ impl<'a> DirEntry<'a> {
         out
     }
 
+    /// Whether a file can have this name: not `.` or `..`, and without slashes and zero bytes. Any other makes a kernel refuse
+    /// the whole directory.
+    #[must_use]
+    pub fn has_possible_name(&self) -> bool {
+        let forbids = |byte: &u8| matches!(byte, b'/' | 0);
+        !matches!(self.name, b"" | b"." | b"..") && !self.name.iter().any(forbids)
+    }
+
     /// As read.
     pub fn decode(bytes: &'a [u8]) -> Result<DirEntry<'a>> {
         let mut r = Reader::new(bytes, "directory entry");

@@ -11,7 +11,7 @@ mod tests;
 use std::io;
 use std::sync::Arc;
 
-use persimmon_vfs::{Caller, Handle, Ino, OpenFlags, Result, Vfs};
+use persimmon_vfs::{Author, Caller, Handle, Ino, OpenFlags, Result};
 
 use crate::answer::Door;
 use crate::live::Live;
@@ -66,6 +66,7 @@ impl Adapter {
             }
             opcode::GETATTR => self.getattr(call),
             opcode::SETATTR => self.setattr(call),
+            opcode::STATX => self.statx(call),
             opcode::READLINK => self.readlink(call),
             opcode::SYMLINK => self.symlink(call),
             opcode::MKNOD => self.mknod(call),
@@ -74,7 +75,7 @@ impl Adapter {
             opcode::RMDIR => self.rmdir(call),
             opcode::RENAME | opcode::RENAME2 => self.rename(call),
             opcode::LINK => self.link(call),
-            opcode::OPEN => self.open(call),
+            opcode::OPEN => self.open(call, transport),
             opcode::CREATE => self.create(call),
             opcode::TMPFILE => self.tmpfile(call),
             opcode::READ => self.read(call),
@@ -108,15 +109,6 @@ impl Adapter {
     pub fn may_forget_late(&self) -> bool {
         let space = self.door.vfs.volume().space();
         space.available_bytes > space.total_bytes / 16
-    }
-
-    /// The kernel leaves it to the daemon, and tells only of a write whether the writer may keep
-    /// setuid.
-    fn kill_privileges(vfs: &Vfs, header: Header, ino: Ino, file: Handle) -> Result<()> {
-        if header.uid == 0 {
-            return Ok(());
-        }
-        vfs.kill_privileges(ino, file)
     }
 
     /// With `sync`, makes durable what a request has changed of its node, but for names, which are settled
@@ -167,14 +159,37 @@ fn caller(header: Header, umask: u32) -> Caller {
     }
 }
 
-/// The kernel computes the offsets of appends itself, and does not say whether the opener may
-/// keep setuid on truncation, only who it is. It checks who may read; with `writeback_cache` it
-/// reads itself through a descriptor that may only write, to fill up a page written in part.
-fn open_flags(header: Header, flags: u32) -> OpenFlags {
+/// Whether a request may leave setuid and setgid, where the kernel says so (FUSE_HANDLE_KILLPRIV_V2). One that has not
+/// agreed to that clears them itself.
+fn author(header: Header, kills: bool) -> Author {
+    match kills {
+        true => Author::User {
+            pid: header.pid,
+            gid: header.gid,
+        },
+        false => Author::Privileged,
+    }
+}
+
+/// The same where the kernel says nothing: of fallocate, copy_file_range and chown.
+fn author_by_uid(header: Header) -> Author {
+    match header.uid {
+        0 => Author::Superuser {
+            pid: header.pid,
+            gid: header.gid,
+        },
+        _ => author(header, true),
+    }
+}
+
+/// The kernel computes the offsets of appends itself. It checks who may read; with `writeback_cache` it reads itself
+/// through a descriptor that may only write, to fill up a page written in part. `kills` are flags of its own.
+fn open_flags(header: Header, flags: u32, kills: u32) -> OpenFlags {
+    const KILL_SUIDGID: u32 = 1 << 0;
     OpenFlags {
         read: true,
         append: false,
-        kill_privileges: header.uid != 0,
+        author: author(header, kills & KILL_SUIDGID != 0),
         ..OpenFlags::from_linux(flags.cast_signed())
     }
 }

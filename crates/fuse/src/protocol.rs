@@ -10,7 +10,7 @@ use bytemuck::{AnyBitPattern, bytes_of, pod_read_unaligned};
 
 pub use encode::{
     Entries, attributes, created, entry, forget_attributes, ioctl_done, length, negative, offset,
-    opened, space,
+    opened, space, statx,
 };
 
 /// Bytes of a request's header.
@@ -58,6 +58,7 @@ pub mod opcode {
     pub const LSEEK: u32 = 46;
     pub const COPY_FILE_RANGE: u32 = 47;
     pub const TMPFILE: u32 = 51;
+    pub const STATX: u32 = 52;
 }
 
 /// Bytes of the fixed part of an operation. Those not named here have none, or are not taken.
@@ -70,7 +71,7 @@ pub fn fixed_len(operation: u32, setxattr_ext: bool) -> usize {
         opcode::ACCESS | opcode::INTERRUPT | opcode::BATCH_FORGET => 8,
         opcode::GETATTR | opcode::MKNOD | opcode::CREATE | opcode::TMPFILE => 16,
         opcode::RENAME2 | opcode::FSYNC | opcode::FSYNCDIR => 16,
-        opcode::RELEASE | opcode::FLUSH | opcode::LSEEK => 24,
+        opcode::RELEASE | opcode::FLUSH | opcode::LSEEK | opcode::STATX => 24,
         opcode::FALLOCATE | opcode::IOCTL => 32,
         opcode::READ | opcode::WRITE | opcode::READDIR | opcode::READDIRPLUS => 40,
         opcode::COPY_FILE_RANGE => 56,

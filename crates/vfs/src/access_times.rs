@@ -8,7 +8,7 @@ use persimmon_format::inode::Inode;
 
 use crate::handles::Open;
 use crate::nodes::InoMap;
-use crate::{AccessTimes, Attr, Ino, Result, Timestamp, Vfs};
+use crate::{AccessTimes, Attr, Handle, Ino, Result, Timestamp, Vfs};
 
 /// Inodes changed in one transaction at most.
 const BATCH: usize = 256;
@@ -107,6 +107,15 @@ impl Vfs {
             self.access_times.written(batch);
         }
         Ok(())
+    }
+
+    /// Notes that a file was opened to be read, by a door whose kernel may have its content and would read without asking.
+    /// Tells whether that changed the access time.
+    pub fn opened_to_read(&self, ino: Ino, handle: Handle) -> Result<bool> {
+        let open = self.opened(ino, handle)?;
+        let before = self.access_times.get(ino);
+        self.accessed(ino, open.as_deref());
+        Ok(self.access_times.get(ino) != before)
     }
 
     /// Notes that the content was read. A failure to note it is not the reader's.

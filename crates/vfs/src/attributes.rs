@@ -6,23 +6,13 @@ use persimmon_engine::Intent;
 use persimmon_format::inode::{Inode, TYPE_MASK};
 
 use crate::acl::{self, Acl};
-use crate::{Attr, Caller, Error, FileKind, Handle, Ino, Result, SetAttr, SetTime, Timestamp, Vfs};
+use crate::{
+    Attr, Author, Caller, Error, FileKind, Handle, Ino, Result, SetAttr, SetTime, Timestamp, Vfs,
+};
 
 /// The bits of a mode that `chmod` sets.
 pub(crate) const PERMISSIONS: u32 = 0o7777;
-const SET_UID: u32 = libc::S_ISUID;
 pub(crate) const SET_GID: u32 = libc::S_ISGID;
-
-/// A mode without setuid, and without setgid where that means a group (and not, without execute
-/// permission, mandatory locking).
-pub(crate) fn without_privileges(mode: u32) -> u32 {
-    let mode = mode & !SET_UID;
-    if mode & libc::S_IXGRP == 0 {
-        mode
-    } else {
-        mode & !SET_GID
-    }
-}
 
 /// A second has 1,000,000,000 nanoseconds.
 fn check_times(set: &SetAttr) -> Result<()> {
@@ -78,13 +68,18 @@ impl Vfs {
         self.watch(self.volume.attr(ino))?.ok_or(Error::Stale)
     }
 
+    /// The time of a change that is made now of an inode, of which something may be staged: later than any that somebody may have seen.
+    pub(crate) fn change_time(&self, ino: Ino) -> Result<Timestamp> {
+        Ok(self.inode(ino)?.ctime.next(self.now()))
+    }
+
     /// Changes attributes and tells the new ones. Rights are the door's to check. `handle` is the
     /// one `ftruncate` came with, or [`Handle::NONE`].
     pub fn setattr(&self, ino: Ino, handle: Handle, set: &SetAttr) -> Result<Attr> {
         self.writable()?;
         check_times(set)?;
         if let Some(size) = set.size {
-            self.set_size(ino, handle, size, set.kill_privileges)?;
+            self.set_size(ino, handle, size, set.author)?;
         }
         if set.beyond_size() {
             self.set_others(ino, set)?;
@@ -92,7 +87,7 @@ impl Vfs {
         self.getattr(ino)
     }
 
-    fn set_size(&self, ino: Ino, handle: Handle, size: u64, kill: bool) -> Result<()> {
+    fn set_size(&self, ino: Ino, handle: Handle, size: u64, author: Author) -> Result<()> {
         let open = self.opened(ino, handle)?;
         if open.as_ref().is_some_and(|o| !o.flags.write) {
             return Err(Error::BadHandle);
@@ -107,7 +102,7 @@ impl Vfs {
             Some(open) => Some(persimmon_sync::Arc::clone(&open.node)),
             None => self.nodes.get(ino),
         };
-        self.truncate(ino, node.as_deref(), size, kill)
+        self.truncate(ino, node.as_deref(), size, author)
     }
 
     fn set_others(&self, ino: Ino, set: &SetAttr) -> Result<()> {
@@ -115,17 +110,24 @@ impl Vfs {
         if set.atime.is_some() {
             self.access_times.remove(ino);
         }
+        let changed = self.inode(ino)?.ctime.next(now);
+        let given_away = match set.uid.is_some() || set.gid.is_some() {
+            true => Some(self.given_away(ino, set.author)?),
+            false => None,
+        };
         let change = |written: Option<Timestamp>| {
             self.change(Intent::Shrink, |tx| {
                 let mut inode = tx.inode(ino)?.ok_or(Error::Stale)?;
                 inode.mtime = written.unwrap_or(inode.mtime);
-                let owner = set.uid.is_some() || set.gid.is_some();
-                inode.uid = set.uid.unwrap_or(inode.uid);
-                inode.gid = set.gid.unwrap_or(inode.gid);
-                if owner && !inode.is_dir() {
-                    inode.mode = without_privileges(inode.mode);
+                if let Some(given_away) = &given_away
+                    && !inode.is_dir()
+                {
+                    // By the group that it had.
+                    inode.mode = given_away.mode(&inode);
                     acl::remove_capability(tx, ino, &inode)?;
                 }
+                inode.uid = set.uid.unwrap_or(inode.uid);
+                inode.gid = set.gid.unwrap_or(inode.gid);
                 if let Some(mode) = set.mode {
                     inode.mode = inode.mode & TYPE_MASK | mode & PERMISSIONS;
                     acl::follow_mode(tx, ino, &inode)?;
@@ -136,7 +138,7 @@ impl Vfs {
                 if let Some(mtime) = set.mtime {
                     inode.mtime = mtime.at(now);
                 }
-                inode.ctime = set.ctime.unwrap_or(now);
+                inode.ctime = set.ctime.unwrap_or(inode.ctime.next(changed));
                 tx.put_inode(ino, &inode);
                 Ok(())
             })

@@ -21,6 +21,8 @@ const DOT_DOT: u64 = 2;
 struct Batch {
     names: Vec<u8>,
     entries: Vec<(Ino, FileKind, u64, Range<usize>)>,
+    /// Where it goes on, if it does.
+    scanned_to: Option<u64>,
 }
 
 impl Batch {
@@ -133,14 +135,14 @@ impl Vfs {
         loop {
             self.fill(ino, from, batch_max, &mut batch)?;
             for (item, mut entry) in batch.iter() {
-                from = item.saturating_add(1);
                 entry.cookie = name::cookie(key, ino, item);
                 if each(&entry)? == Listing::Full {
                     return Ok(());
                 }
             }
-            if batch.entries.len() < batch_max {
-                return Ok(());
+            match batch.scanned_to {
+                Some(item) => from = item.saturating_add(1),
+                None => return Ok(()),
             }
         }
     }
@@ -149,22 +151,27 @@ impl Vfs {
     fn fill(&self, dir: Ino, from: u64, batch_max: usize, batch: &mut Batch) -> Result<()> {
         self.view(|view| {
             batch.clear();
-            let mut bad = None;
+            let mut seen = 0;
+            batch.scanned_to = None;
             view.scan(Key::new(dir, KeyKind::DIR_ENTRY, from), |key, bytes| {
                 if key.ino != dir || key.kind != KeyKind::DIR_ENTRY {
                     return Ok(ControlFlow::Break(()));
                 }
+                // One that is no name hides no other.
                 match DirEntry::decode(bytes) {
-                    Ok(entry) => batch.push(key.item, &entry),
-                    Err(error) => bad = Some(error),
+                    Ok(entry) if entry.has_possible_name() => batch.push(key.item, &entry),
+                    Ok(entry) => self.skipped.tell(&key, &entry.name.escape_ascii()),
+                    Err(error) => self.skipped.tell(&key, &error),
                 }
-                Ok(if bad.is_none() && batch.entries.len() < batch_max {
+                seen += 1;
+                Ok(if seen < batch_max {
                     ControlFlow::Continue(())
                 } else {
+                    batch.scanned_to = Some(key.item);
                     ControlFlow::Break(())
                 })
             })?;
-            bad.map_or(Ok(()), |error| Err(error.into()))
+            Ok(())
         })
     }
 

@@ -92,7 +92,7 @@ pub enum Error {
     /// `EIO`: something on the volume is not what it must be.
     #[error("damage in the metadata: {0}; run `persimmon fsck`")]
     Damaged(#[from] FormatError),
-    /// `EIO`: structures that contradict each other.
+    /// `EIO`: items of one file or name that contradict each other.
     #[error("damage in the metadata: {what}, inode {ino}; run `persimmon fsck`")]
     Inconsistent {
         /// What is wrong.
@@ -139,15 +139,15 @@ impl Error {
         }
     }
 
-    /// The volume itself is in trouble, rather than the request or one block of a file.
+    /// The volume itself is in trouble, rather than the request, one block of a file, or the items of one file or name.
     #[must_use]
     pub fn is_failure(&self) -> bool {
         match self {
             Error::Storage(error) => !matches!(
                 **error,
-                Engine::DataDamaged { .. } | Engine::DataLost { .. }
+                Engine::DataDamaged { .. } | Engine::DataLost { .. } | Engine::ItemDamaged { .. }
             ),
-            _ => self.errno() == libc::EIO,
+            _ => false,
         }
     }
 }

@@ -5,14 +5,12 @@
 
 use persimmon_sync::atomic::Ordering;
 
-use persimmon_engine::{Intent, Seek};
+use persimmon_engine::Seek;
 
-use crate::acl;
 use crate::handles::Open;
 use crate::nodes::Node;
 use crate::{
-    Allocate, Error, FILE_SIZE_MAX, Handle, Ino, Result, SeekTo, Vfs, WriteFlags, Written,
-    attributes,
+    Allocate, Author, Error, FILE_SIZE_MAX, Handle, Ino, Result, SeekTo, Vfs, WriteFlags, Written,
 };
 
 /// Bytes one call of `copy_file_range` copies at most, so that no request takes long.
@@ -72,7 +70,7 @@ impl Vfs {
         if !append {
             end_of(offset, data.len() as u64)?;
         }
-        self.clear_privileges(ino, node, flags.kill_privileges)?;
+        self.clear_privileges(ino, node, flags.author)?;
         let (now, told) = (self.now(), self.told(ino, open.as_deref()));
         let written = match append {
             true => self.volume.append(ino, data, now, told),
@@ -109,60 +107,19 @@ impl Vfs {
         Ok(open)
     }
 
-    /// Clears setuid, setgid and file capabilities, as a change of content by an unprivileged hand
-    /// does. [`Vfs::write`] and the truncating operations are told by their flags; a door calls
-    /// this before [`Vfs::fallocate`] and [`Vfs::copy_file_range`].
-    pub fn kill_privileges(&self, ino: Ino, handle: Handle) -> Result<()> {
-        self.writable()?;
-        let open = self.opened_to_write(ino, handle)?;
-        self.clear_privileges(ino, open.as_ref().map(|o| &*o.node), true)
-    }
-
-    /// Before content changes: file capabilities go, and with `kill` setuid and setgid too. An
-    /// open file remembers that there is nothing to clear.
-    fn clear_privileges(&self, ino: Ino, node: Option<&Node>, kill: bool) -> Result<()> {
-        if node.is_some_and(|n| n.privileges.are_absent()) {
-            return Ok(());
-        }
-        let changes = node.map_or(0, |n| n.privileges.changes());
-        let inode = self.inode(ino)?;
-        let stripped = attributes::without_privileges(inode.mode);
-        let strip = kill && stripped != inode.mode;
-        let capability = self.has_capability(ino, &inode)?;
-        if strip || capability {
-            let now = self.now();
-            self.change(Intent::Shrink, |tx| {
-                let mut inode = tx.inode(ino)?.ok_or(Error::Stale)?;
-                if strip {
-                    inode.mode = attributes::without_privileges(inode.mode);
-                }
-                inode.ctime = now;
-                acl::remove_capability(tx, ino, &inode)?;
-                tx.put_inode(ino, &inode);
-                Ok(())
-            })?;
-        }
-        if let Some(node) = node
-            && (strip || stripped == inode.mode)
-        {
-            node.privileges.none_found(changes);
-        }
-        Ok(())
-    }
-
     /// Changes the size: at open, by `truncate` and by `ftruncate`.
     pub(crate) fn truncate(
         &self,
         ino: Ino,
         node: Option<&Node>,
         size: u64,
-        kill: bool,
+        author: Author,
     ) -> Result<()> {
         self.writable()?;
         if size > FILE_SIZE_MAX {
             return Err(Error::FileTooLarge);
         }
-        self.clear_privileges(ino, node, kill)?;
+        self.clear_privileges(ino, node, author)?;
         self.watch(self.volume.truncate(ino, size, self.now()))?;
         if let Some(node) = node {
             node.accessed.store(false, Ordering::Relaxed);
@@ -218,7 +175,7 @@ impl Vfs {
         end_of(offset, len)?;
         let _pin = self.pin_unopened(ino, open.as_ref())?;
         let node = open.as_ref().map(|o| &*o.node);
-        self.clear_privileges(ino, node, false)?;
+        self.clear_privileges(ino, node, Author::Privileged)?;
         let now = self.now();
         let done = match what {
             Allocate::Reserve { keep_size } => {

@@ -108,7 +108,7 @@ impl Vfs {
     fn open_acquired(&self, ino: Ino, node: Arc<Node>, flags: OpenFlags) -> Result<Handle> {
         let opened = self.check_kind(ino).and_then(|()| {
             if flags.truncate {
-                self.truncate(ino, Some(&node), 0, flags.kill_privileges)?;
+                self.truncate(ino, Some(&node), 0, flags.author)?;
             }
             self.handles.insert(Open {
                 ino,

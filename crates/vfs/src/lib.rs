@@ -20,6 +20,7 @@ mod make;
 mod named;
 mod namespace;
 mod nodes;
+mod privileges;
 mod rename;
 mod types;
 mod volume;
@@ -32,6 +33,7 @@ pub use persimmon_engine::{Barrier, FsyncOrder};
 pub use persimmon_format::inode::{ROOT, Timestamp};
 pub use persimmon_format::name::NAME_MAX;
 pub use persimmon_format::{Ino, Lifetime};
+pub use privileges::{Author, Processes, UnknownProcesses};
 pub use types::{
     Allocate, Attr, Caller, Entry, FILE_SIZE_MAX, FileKind, GENERATION, Handle, LINKS_MAX, Listing,
     OpenFlags, RenameMode, SYMLINK_MAX, SeekTo, SetAttr, SetTime, StatFs, WriteFlags, Written,

@@ -1,13 +1,33 @@
 //! Finding what is stored by name: directory entries and extended attributes. Both lie at the hash of the
 //! name or close behind it, see [`persimmon_format::name`].
 
+use std::collections::BTreeSet;
 use std::ops::ControlFlow;
 
 use persimmon_engine::View;
 use persimmon_format::name::{DirEntry, Xattr, first_item, may_have};
-use persimmon_format::{Ino, Key, KeyKind, SnapshotId};
+use persimmon_format::{FormatError, Ino, Key, KeyKind, SnapshotId};
+use persimmon_sync::Mutex;
 
 use crate::{Error, FileKind, NAME_MAX, Result};
+
+/// Items that listings have left out: told once each.
+#[derive(Debug, Default)]
+pub(crate) struct Skipped(Mutex<BTreeSet<(Ino, KeyKind, u64)>>);
+
+/// Of so many is remembered that they were told; of more nothing is told.
+const TOLD_MAX: usize = 1000;
+
+impl Skipped {
+    /// An item that is no name, or cannot be decoded, is left out of a listing.
+    pub(crate) fn tell(&self, key: &Key, why: &dyn std::fmt::Display) {
+        let mut told = self.0.lock();
+        if told.len() < TOLD_MAX && told.insert((key.ino, key.kind, key.item)) {
+            drop(told);
+            tracing::error!(ino = key.ino.0, item = key.item, %why, "damage in an item, which is left out; run `persimmon fsck`");
+        }
+    }
+}
 
 /// What a search by name found.
 pub(crate) enum Found<T> {
@@ -42,11 +62,11 @@ fn find<T>(
     ino: Ino,
     kind: KeyKind,
     name: &[u8],
-    mut read: impl FnMut(&[u8]) -> Result<Option<T>>,
+    mut read: impl FnMut(&[u8]) -> Result<Option<T>, FormatError>,
 ) -> Result<Found<T>> {
     let first = first_item(view.key(), name);
     let mut free = first;
-    let mut found = Ok(None);
+    let mut found = None;
     view.scan(Key::new(ino, kind, first), |key, bytes| {
         let near = key.ino == ino
             && key.kind == kind
@@ -55,8 +75,9 @@ fn find<T>(
         if !near {
             return Ok(ControlFlow::Break(()));
         }
-        found = read(bytes).map(|value| value.map(|value| (key.item, value)));
-        if !matches!(found, Ok(None)) {
+        // One that cannot be decoded is not what is looked for, but it takes its place.
+        found = read(bytes).unwrap_or(None).map(|value| (key.item, value));
+        if found.is_some() {
             return Ok(ControlFlow::Break(()));
         }
         if key.item == free {
@@ -64,7 +85,7 @@ fn find<T>(
         }
         Ok(ControlFlow::Continue(()))
     })?;
-    Ok(match found? {
+    Ok(match found {
         Some((item, value)) => Found::Present { item, value },
         None => Found::Absent {
             free: may_have(first, free).then_some(free),

@@ -62,7 +62,7 @@ pub(crate) fn drop_name(
     } else {
         inode.nlink.saturating_sub(1)
     };
-    inode.ctime = now;
+    inode.ctime = inode.ctime.next(now);
     tx.put_inode(ino, &inode);
     if inode.nlink > 0 {
         return Ok(None);
@@ -87,7 +87,7 @@ pub(crate) fn count(
         .filter(|links| subdirectories <= 0 || *links <= LINKS_MAX)
         .ok_or(Error::TooManyLinks)?;
     dir.mtime = now;
-    dir.ctime = now;
+    dir.ctime = dir.ctime.next(now);
     Ok(())
 }
 
@@ -158,9 +158,12 @@ impl Vfs {
         if !self.nodes.is_linkable(ino) {
             return self.link_existing(ino, parent, name, false);
         }
+        // One at a time: once it had a name and lost it, it gets no other.
+        let _turn = self.naming.take();
+        let linkable = self.nodes.is_linkable(ino);
         // Kept open meanwhile: its last close would free it although it has just got a name.
         let _node = self.nodes.acquire(ino)?;
-        let linked = self.link_existing(ino, parent, name, true);
+        let linked = self.link_existing(ino, parent, name, linkable);
         self.release_node(ino);
         linked
     }
@@ -182,7 +185,7 @@ impl Vfs {
                 return Err(Error::TooManyLinks);
             }
             inode.nlink += 1;
-            inode.ctime = now;
+            inode.ctime = inode.ctime.next(now);
             count(&mut dir, 1, 0, now)?;
             let file_type = inode.file_type();
             put_entry(tx, parent, item, name, Target { ino, file_type })?;
@@ -196,7 +199,12 @@ impl Vfs {
         if first {
             self.nodes.linked(ino);
         }
-        self.getattr(ino)
+        let attr = self.getattr(ino)?;
+        // Somebody may have removed the name before it was noted here: that came second.
+        if first && attr.nlink == 0 {
+            self.unlinked(Some(ino));
+        }
+        Ok(attr)
     }
 
     /// Removes a name of anything but a directory.

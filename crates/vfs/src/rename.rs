@@ -154,7 +154,7 @@ fn touch(tx: &mut Transaction<'_>, moved: Target, parent: Ino, now: Timestamp) -
         what: "a name without an inode",
         ino: moved.ino,
     })?;
-    inode.ctime = now;
+    inode.ctime = inode.ctime.next(now);
     if inode.is_dir() {
         inode.parent = parent;
     }

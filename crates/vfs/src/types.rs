@@ -5,7 +5,7 @@ use std::sync::Arc;
 use persimmon_format::inode::{Inode, TYPE_MASK, Timestamp};
 use persimmon_format::{BLOCK_SIZE, Ino};
 
-use crate::{Error, Result};
+use crate::{Author, Error, Result};
 
 /// Generation of every inode: constant, since inode numbers are never used twice.
 pub const GENERATION: u64 = 1;
@@ -215,8 +215,8 @@ pub struct SetAttr {
     pub mtime: Option<SetTime>,
     /// Change time; only a kernel that caches writes sets it.
     pub ctime: Option<Timestamp>,
-    /// The size changes by an unprivileged hand: clear setuid and setgid.
-    pub kill_privileges: bool,
+    /// Who changes size or owner: setuid and setgid may go.
+    pub author: Author,
 }
 
 /// How a file is opened.
@@ -242,8 +242,8 @@ pub struct OpenFlags {
     pub exclusive: bool,
     /// `O_NOATIME`.
     pub no_atime: bool,
-    /// Truncating at open clears setuid and setgid.
-    pub kill_privileges: bool,
+    /// Who truncates at open: setuid and setgid may go.
+    pub author: Author,
 }
 
 impl OpenFlags {
@@ -262,7 +262,7 @@ impl OpenFlags {
             write_through: false,
             exclusive: flags & libc::O_EXCL != 0,
             no_atime: flags & libc::O_NOATIME != 0,
-            kill_privileges: false,
+            author: Author::Privileged,
         }
     }
 }
@@ -270,8 +270,8 @@ impl OpenFlags {
 /// How one write differs from what its handle says.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct WriteFlags {
-    /// Clear setuid and setgid (the writer is not privileged).
-    pub kill_privileges: bool,
+    /// Who writes: setuid and setgid may go.
+    pub author: Author,
     /// Durable before it returns, whatever the handle says.
     pub data_sync: bool,
 }

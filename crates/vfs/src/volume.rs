@@ -2,15 +2,16 @@
 
 use std::sync::Arc;
 
-use persimmon_engine::{Intent, Transaction, View, Volume};
+use persimmon_engine::{Intent, Transaction, Turn, View, Volume};
 use persimmon_format::name::NAME_MAX;
 use persimmon_format::{BLOCK_SIZE, Ino};
 
 use crate::access_times::PendingAccessTimes;
 use crate::handles::Handles;
 use crate::locks::LockTable;
+use crate::named::Skipped;
 use crate::nodes::Nodes;
-use crate::{Clock, Error, Result, StatFs, Timestamp};
+use crate::{Clock, Error, Processes, Result, StatFs, Timestamp, UnknownProcesses};
 
 /// When reads update the access time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -54,6 +55,8 @@ pub struct Options {
     pub locks_max: usize,
     /// Access times kept in memory before they are written.
     pub access_times_max: usize,
+    /// What the door knows of the processes that call it.
+    pub processes: Arc<dyn Processes>,
 }
 
 impl Default for Options {
@@ -67,6 +70,7 @@ impl Default for Options {
             handles_max: 1 << 20,
             locks_max: 1 << 16,
             access_times_max: 1 << 16,
+            processes: Arc::new(UnknownProcesses),
         }
     }
 }
@@ -83,6 +87,9 @@ pub struct Vfs {
     pub(crate) handles: Handles,
     pub(crate) access_times: PendingAccessTimes,
     pub(crate) locks: LockTable,
+    /// Who gives a name to a file made without one.
+    pub(crate) naming: Turn,
+    pub(crate) skipped: Skipped,
 }
 
 impl std::fmt::Debug for Vfs {
@@ -105,6 +112,8 @@ impl Vfs {
             handles: Handles::new(options.handles_max),
             access_times: PendingAccessTimes::default(),
             locks: LockTable::new(options.locks_max),
+            naming: Turn::default(),
+            skipped: Skipped::default(),
             options,
         }
     }

@@ -84,13 +84,13 @@ impl Vfs {
             lifetimes::ATTRIBUTE => Some(lifetimes::parse(ino, value)?),
             _ => None,
         };
-        let now = self.now();
+        let now = self.change_time(ino)?;
         self.change(Intent::Grow, |tx| {
             let mut inode = tx.inode(ino)?.ok_or(Error::Stale)?;
             if namespace == Namespace::User && !inode.is_file() && !inode.is_dir() {
                 return Err(Error::NotPermitted);
             }
-            inode.ctime = now;
+            inode.ctime = inode.ctime.next(now);
             if let Some(lifetime) = lifetime {
                 lifetimes::put(&mut inode, lifetime, mode)?;
             } else if namespace == Namespace::AccessControl {
@@ -124,7 +124,6 @@ impl Vfs {
             if inode.flags & FLAG_XATTRS == 0 {
                 return Ok(names);
             }
-            let mut bad = None;
             view.scan(Key::new(ino, KeyKind::XATTR, 0), |key, bytes| {
                 if key.ino != ino || key.kind != KeyKind::XATTR {
                     return Ok(ControlFlow::Break(()));
@@ -132,8 +131,8 @@ impl Vfs {
                 let xattr = match Xattr::decode(bytes) {
                     Ok(xattr) => xattr,
                     Err(error) => {
-                        bad = Some(error);
-                        return Ok(ControlFlow::Break(()));
+                        self.skipped.tell(&key, &error);
+                        return Ok(ControlFlow::Continue(()));
                     }
                 };
                 let shown = caller.is_privileged() || !xattr.name.starts_with(b"trusted.");
@@ -143,14 +142,14 @@ impl Vfs {
                 }
                 Ok(ControlFlow::Continue(()))
             })?;
-            bad.map_or(Ok(names), |error| Err(error.into()))
+            Ok(names)
         })
     }
 
     /// Removes an attribute.
     pub fn removexattr(&self, ino: Ino, name: &[u8]) -> Result<()> {
         let namespace = Namespace::of(name)?;
-        let now = self.now();
+        let now = self.change_time(ino)?;
         self.change(Intent::Shrink, |tx| {
             let mut inode = tx.inode(ino)?.ok_or(Error::Stale)?;
             let removed = match name {
@@ -162,7 +161,7 @@ impl Vfs {
                 return Err(Error::NoAttribute);
             }
             if removed {
-                inode.ctime = now;
+                inode.ctime = inode.ctime.next(now);
                 tx.put_inode(ino, &inode);
             }
             Ok(())

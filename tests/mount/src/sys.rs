@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, anyhow};
 use rustix::fs::{Gid, OFlags, Uid};
 use rustix::io::Errno;
+use rustix::thread::CapabilitySet;
 
 /// A user without any privilege; group and user number are the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,6 +55,21 @@ impl User {
                 .map_err(|_| anyhow!("a thread of user {} panicked", self.0))?
         })
     }
+}
+
+/// Runs `body` as root without `CAP_FSETID`, on a thread of its own.
+pub fn without_fsetid<T: Send>(body: impl FnOnce() -> Result<T> + Send) -> Result<T> {
+    std::thread::scope(|scope| {
+        let thread = scope.spawn(move || {
+            let mut sets = rustix::thread::capabilities(None)?;
+            sets.effective.remove(CapabilitySet::FSETID);
+            rustix::thread::set_capabilities(None, sets)?;
+            body()
+        });
+        thread
+            .join()
+            .map_err(|_| anyhow!("a thread without CAP_FSETID panicked"))?
+    })
 }
 
 /// Runs `body` with this umask on a thread that shares neither umask nor current directory with others.

@@ -307,7 +307,15 @@ impl Volume {
         let Survivor { ino, block, frame } = survivor;
         let live = self.view::<_, Error>(|view| {
             view.find(|meta| extents::still_there(meta, *ino, *block, frame))
-        })?;
+        });
+        let live = match live {
+            // What of a damaged file is in the zone stays there, and is counted: the zone is not reset.
+            Err(error @ Error::ItemDamaged { .. }) => {
+                tracing::error!(%error, "blocks of a damaged file are not moved");
+                return Ok(());
+            }
+            live => live?,
+        };
         out.extend(live.into_iter().map(|p| Survivor {
             ino: *ino,
             block: p.block,

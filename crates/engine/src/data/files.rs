@@ -195,8 +195,15 @@ impl Volume {
     /// The staging of a regular file that is about to change, its size loaded.
     pub(crate) fn load(&self, ino: Ino) -> Result<Arc<File>> {
         let file = self.files.get_or_create(ino);
-        if file.lock().size.is_some() {
-            return Ok(file);
+        {
+            let staged = file.lock();
+            if let Some(damage) = &staged.damage {
+                return Err(damage.clone());
+            }
+            if staged.size.is_some() {
+                drop(staged);
+                return Ok(file);
+            }
         }
         self.settle_truncation(ino, &file)?;
         // The file is in the table before its inode is read: whoever changes the size from now
@@ -208,6 +215,7 @@ impl Volume {
             return Err(Error::NotFound(ino));
         };
         let mut staged = file.lock();
+        staged.last_ctime = staged.last_ctime.max(inode.ctime);
         if staged.size.is_none() {
             staged.size = Some(inode.size);
             staged.committed_size = inode.size;
@@ -246,6 +254,10 @@ impl Volume {
         if let Some(times) = times {
             inode.mtime = times.mtime;
             inode.ctime = times.ctime.max(inode.ctime);
+        }
+        {
+            let mut staged = file.lock();
+            staged.last_ctime = staged.last_ctime.max(inode.ctime);
         }
         // A file with something in it is not to look like one hole.
         inode.sectors = inode.sectors.max(blocks * (BLOCK_SIZE as u64 / 512));

@@ -140,7 +140,13 @@ impl Volume {
         }
         let flown = blocks + passengers.len() as u64;
         if !passengers.is_empty() {
-            self.fly(passengers, Mode::Background)?;
+            match self.fly(passengers, Mode::Background) {
+                // That one flies no more, the others do next time.
+                Err(error @ Error::ItemDamaged { .. }) => {
+                    tracing::error!(%error, "what waits to be written of a damaged file stays in memory");
+                }
+                other => other?,
+            }
         }
         Ok(flown)
     }
@@ -192,6 +198,9 @@ impl Volume {
         }
         let mut flown = Ok(());
         for ino in self.files.all() {
+            if self.is_told_damaged(ino) {
+                continue;
+            }
             let one = self.fly_file(ino, Mode::Background);
             flown = flown.and(one.map(|_| ()));
             // Whoever held it when its last flight landed may have left it behind.
@@ -199,6 +208,16 @@ impl Volume {
         }
         let synced = self.sync_metadata();
         flown.and(synced)
+    }
+
+    /// Whether a file cannot be written for damage in its items, and a sync of everything has told of that: the next one
+    /// is about the others.
+    fn is_told_damaged(&self, ino: Ino) -> bool {
+        let Some(file) = self.files.get(ino) else {
+            return false;
+        };
+        let mut staged = file.lock();
+        staged.damage.is_some() && std::mem::replace(&mut staged.damage_told, true)
     }
 
     /// Flies a file, after the flight it may be on. `None` if nothing was left to fly.
@@ -210,6 +229,9 @@ impl Volume {
         // so that nothing to fly means that all of it is in the history.
         let waits = |staged: &Staged| staged.busy && !fault(Fault::FlightNotWaitedFor);
         let staged = file.wait_while(file.lock(), waits);
+        if let Some(damage) = &staged.damage {
+            return Err(damage.clone());
+        }
         if staged.is_clean() || staged.busy {
             return Ok(None);
         }
@@ -242,9 +264,11 @@ impl Volume {
                     self.space.release(passenger.blocks);
                     staged.land();
                 }
-                Err(_) => {
+                Err(error) => {
                     self.space.release(staged.turn_back());
-                    if !std::mem::replace(&mut staged.queued, true) {
+                    if matches!(error, Error::ItemDamaged { ino, .. } if *ino == passenger.ino) {
+                        staged.damage = Some(error.clone());
+                    } else if !std::mem::replace(&mut staged.queued, true) {
                         self.files.enqueue(passenger.ino);
                     }
                 }
@@ -343,6 +367,7 @@ impl Volume {
         if let Some(data) = in_flight.take_if(|_| landings.len() > ops_max) {
             if let Err(failed) = data.settle() {
                 tracing::warn!(%failed, "data to sync did not arrive, writing it elsewhere");
+                self.zones.note_failing(Some(&failed.clone().into()));
                 self.zones.leave_failed(&self.media);
                 drop(places);
                 return self.fly_and_land(passengers, Mode::SyncInOrder);
@@ -367,6 +392,7 @@ impl Volume {
             }
             Err(failed) => {
                 tracing::warn!(%failed, "synced data did not arrive, writing it elsewhere");
+                self.zones.note_failing(Some(&failed.clone().into()));
                 self.zones.leave_failed(&self.media);
                 drop(places);
                 self.supersede(passengers, &in_flight)
@@ -518,7 +544,7 @@ impl Volume {
 /// Takes a file's dirty data off, if there is any; it is not busy.
 fn board(ino: Ino, file: &Arc<File>, mut staged: MutexGuard<'_, Staged>) -> Option<Passenger> {
     staged.queued = false;
-    if staged.is_clean() {
+    if staged.is_clean() || staged.damage.is_some() {
         return None;
     }
     let blocks = staged.take_off();

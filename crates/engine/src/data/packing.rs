@@ -109,7 +109,12 @@ impl Volume {
                     };
                     pages_left = left;
                 }
-                let piece = view.extents(*ino, *block, block + 1, 1)?.pop();
+                let pieces = match view.extents(*ino, *block, block + 1, 1) {
+                    // It stays as it is; others are packed.
+                    Err(Error::ItemDamaged { .. }) => continue,
+                    pieces => pieces?,
+                };
+                let piece = pieces.into_iter().next_back();
                 let Some(from @ Extent::Compressed(_)) = piece.map(|piece| piece.extent) else {
                     continue;
                 };
@@ -117,7 +122,11 @@ impl Volume {
                     continue;
                 };
                 let compressed = compressed.clone();
-                let told = view.inode(*ino)?.and_then(|inode| inode.told_lifetime());
+                let inode = match view.inode(*ino) {
+                    Err(Error::ItemDamaged { .. }) => continue,
+                    inode => inode?,
+                };
+                let told = inode.and_then(|inode| inode.told_lifetime());
                 let (ino, block) = (*ino, *block);
                 loose.push((
                     told.and_then(Lifetime::class),

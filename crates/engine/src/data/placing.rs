@@ -83,8 +83,9 @@ impl Volume {
         // Taken from the end, one after the other.
         runs.reverse();
         while !runs.is_empty() {
-            let Some((mut writer, blocks_max)) = self.writer_for(stream, placing, &mut hopeless)?
-            else {
+            let found = self.writer_for(stream, placing, &mut hopeless);
+            let found = found.map_err(|error| self.why_no_writer(placing, error))?;
+            let Some((mut writer, blocks_max)) = found else {
                 continue;
             };
             if !writer.is_ready(in_flight.is_none()) {
@@ -108,6 +109,10 @@ impl Volume {
                 Ok(placed) => {
                     if !placed.is_empty() {
                         tries.succeeded();
+                        // What is under way may fail yet.
+                        if in_flight.is_none() {
+                            self.zones.note_failing(None);
+                        }
                     }
                     places.placed.extend(placed);
                 }
@@ -118,6 +123,15 @@ impl Volume {
             }
         }
         Ok(())
+    }
+
+    /// What has room set aside finds none where the device takes no writes: each that fails uses up a zone.
+    fn why_no_writer(&self, placing: Placing<'_>, error: Error) -> Error {
+        let has_room = matches!(placing, Placing::OfUsers(_) | Placing::Superseding);
+        match error {
+            Error::NoSpace if has_room => self.zones.failing().unwrap_or(error),
+            error => error,
+        }
     }
 
     /// A writer for a stream, and how many blocks may be placed with it; nothing if it is worth another look, for something was done

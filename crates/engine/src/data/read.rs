@@ -143,9 +143,8 @@ impl Volume {
                 }
                 Extent::Compressed(bytes) => {
                     let content = packed::decompress(bytes).ok_or_else(|| {
-                        Error::Inconsistent(format!(
-                            "inode {ino}, block {start}: compressed content is malformed"
-                        ))
+                        let what = format_args!("block {start}: compressed content is malformed");
+                        Error::item_damaged(ino, what)
                     })?;
                     copy_block(buf, offset, start, &content);
                 }

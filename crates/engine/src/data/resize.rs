@@ -49,10 +49,11 @@ impl Volume {
         } else {
             None
         };
+        let ctime = file.lock().change_time(now);
         let set = |size| Touch {
             size: Some(size),
             mtime: Some(now),
-            ctime: Some(now),
+            ctime: Some(ctime),
             ..Touch::default()
         };
         // Where staged blocks that stay made the file grow they keep their place in time: the
@@ -243,13 +244,14 @@ impl Volume {
         // place in time: the punch does.
         let brought = Some(size).filter(|_| !staged.holds_growth_beside(first, last));
         drop(staged);
+        let ctime = file.lock().change_time(now);
         while self.update::<_, Error>(Intent::Shrink, |tx| {
             let more = self.punch_some(tx, ino, first, last)?;
             let set = Touch {
                 // The file's old end goes with the last extents.
                 size: brought.filter(|_| !more),
                 mtime: Some(now),
-                ctime: Some(now),
+                ctime: Some(ctime),
                 ..Touch::default()
             };
             tx.touch(ino, set);
@@ -295,7 +297,7 @@ impl Volume {
         let set = Touch {
             size: (grown != size).then_some(grown),
             mtime: Some(now).filter(|_| grown != size),
-            ctime: Some(now),
+            ctime: Some(file.lock().change_time(now)),
             ..Touch::default()
         };
         self.update::<_, Error>(Intent::Shrink, |tx| {
@@ -389,18 +391,25 @@ impl Volume {
     pub fn reclaim(&self, inos: &[Ino]) -> Result<()> {
         self.check_writable()?;
         let at_once = self.transaction_ops_max() / RECLAIM_OPS;
+        let mut reclaimed = Ok(());
         for some in inos.chunks(at_once.clamp(1, RECLAIMED_MAX)) {
-            self.reclaim_some(some)?;
+            reclaimed = reclaimed.and(self.reclaim_some(some)?);
         }
-        Ok(())
+        reclaimed
     }
 
-    fn reclaim_some(&self, inos: &[Ino]) -> Result<()> {
+    /// One that is damaged stays, and does not keep the others: that is the inner result.
+    fn reclaim_some(&self, inos: &[Ino]) -> Result<Result<()>> {
+        let mut reclaimed = Ok(());
         let mut inos = self.view::<_, Error>(|view| {
+            reclaimed = Ok(());
             let mut nameless = Vec::with_capacity(inos.len());
             for ino in inos {
-                if view.inode(*ino)?.is_none_or(|inode| inode.nlink == 0) {
-                    nameless.push(*ino);
+                match view.inode(*ino) {
+                    Ok(inode) if inode.is_none_or(|inode| inode.nlink == 0) => nameless.push(*ino),
+                    Ok(_) => {}
+                    Err(error @ Error::ItemDamaged { .. }) => reclaimed = Err(error),
+                    Err(error) => return Err(error),
                 }
             }
             Ok(nameless)
@@ -419,10 +428,17 @@ impl Volume {
                     }
                 }
                 Ok(freed)
-            })?;
-            inos.drain(..freed);
+            });
+            match freed {
+                Ok(freed) => drop(inos.drain(..freed)),
+                Err(Error::ItemDamaged { ino, what }) if inos.contains(&ino) => {
+                    inos.retain(|other| *other != ino);
+                    reclaimed = Err(Error::ItemDamaged { ino, what });
+                }
+                Err(error) => return Err(error),
+            }
         }
-        Ok(())
+        Ok(reclaimed)
     }
 
     /// Nothing of it is written any more.
@@ -432,6 +448,7 @@ impl Volume {
             let (grounded, mut staged) = change.ground();
             self.space.release(staged.drop_dirty(0, u64::MAX));
             staged.times = None;
+            staged.damage = None;
             staged.size = Some(staged.committed_size);
             drop(staged);
             drop(grounded);

@@ -9,6 +9,7 @@ use persimmon_format::extent::FRAME_BLOCKS_MAX;
 use persimmon_format::inode::Timestamp;
 
 use super::growth::Growth;
+use crate::error::Error;
 
 /// Times of a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,8 +45,15 @@ pub(crate) struct Staged {
     pub(crate) cuts: u64,
     /// Grows whenever blocks move from staging to the tree or are dropped.
     pub(crate) version: u64,
+    /// The latest change time that the file had, or was said to have.
+    pub(crate) last_ctime: Timestamp,
     /// In the queue of dirty files.
     pub(crate) queued: bool,
+    /// What keeps the file from being written: damage in its own items. What is staged stays in memory, to be read, and
+    /// nothing is added to it.
+    pub(crate) damage: Option<Error>,
+    /// A sync of everything has told of it.
+    pub(crate) damage_told: bool,
 }
 
 impl Staged {
@@ -107,8 +115,14 @@ impl Staged {
     pub(crate) fn changed(&mut self, now: Timestamp) {
         self.times = (self.dirty_blocks > 0).then_some(Times {
             mtime: now,
-            ctime: now,
+            ctime: self.last_ctime.max(now),
         });
+    }
+
+    /// The time of a change that is made now.
+    pub(crate) fn change_time(&mut self, now: Timestamp) -> Timestamp {
+        self.last_ctime = self.last_ctime.next(now);
+        self.last_ctime
     }
 
     /// Whether any of what made the file grow is still dirty outside of these blocks.
@@ -129,6 +143,24 @@ impl Staged {
             }
         }
         self.dirty_slice(block, 1).unwrap_or_default()
+    }
+
+    /// The next staged blocks at or after `block`: a range of them, perhaps with more right behind it.
+    pub(crate) fn next_run(&self, block: u64) -> Option<(u64, u64)> {
+        fn next<T>(
+            layer: &BTreeMap<u64, T>,
+            block: u64,
+            blocks: impl Fn(&T) -> u64,
+        ) -> Option<(u64, u64)> {
+            let before = layer.range(..block).next_back();
+            let runs = before.into_iter().chain(layer.range(block..).next());
+            let mut runs = runs.map(|(start, run)| (*start, start + blocks(run)));
+            runs.find(|(_, end)| *end > block)
+        }
+        let dirty = next(&self.dirty, block, |run| run.blocks() as u64);
+        let flying = next(&self.flying, block, |run| run.blocks().into());
+        let (start, end) = dirty.into_iter().chain(flying).min()?;
+        Some((start.max(block), end))
     }
 
     /// Up to `count` dirty blocks from `block` on, as far as they are one run.

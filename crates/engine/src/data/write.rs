@@ -179,7 +179,7 @@ impl Volume {
                         }
                         staged.times = Some(Times {
                             mtime: now,
-                            ctime: now,
+                            ctime: staged.change_time(now),
                         });
                         let end = offset + bytes.len() as u64;
                         let size = staged.size.unwrap_or(0);

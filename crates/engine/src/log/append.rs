@@ -138,7 +138,10 @@ impl Appender<'_> {
                 bytes: &bytes[range.clone()],
             });
             match self.write_blocks(head, bodies, state, Class::Journal) {
-                Ok(()) => *slices = later,
+                Ok(()) => {
+                    self.zones.note_failing(None);
+                    *slices = later;
+                }
                 Err(error) => self.abandon(head, error, &mut tries)?,
             }
         }

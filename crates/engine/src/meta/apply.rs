@@ -12,25 +12,29 @@ use crate::zones::Zones;
 
 /// Makes sure that [`apply`] finds all it needs in memory and intact.
 pub(crate) fn ensure(meta: &Meta, ops: &[Op]) -> Result<()> {
+    let ensure_inode = |ino: Ino| {
+        meta.ensure(&Key::inode(ino))?;
+        read_inode(meta, ino).map(drop)
+    };
     for op in ops {
         match op {
             Op::Put { key, .. } => meta.ensure(key)?,
             // An extent operation that follows may look for the item next to the removed one.
             Op::Delete { key } => meta.ensure_around(key)?,
             Op::Map { ino, block, extent } => {
-                meta.ensure(&Key::inode(*ino))?;
+                ensure_inode(*ino)?;
                 extents::ensure(meta, *ino, *block, block + extent.blocks())?;
             }
             Op::Splice { ino, block, .. } => {
-                meta.ensure(&Key::inode(*ino))?;
+                ensure_inode(*ino)?;
                 extents::ensure(meta, *ino, *block, block.saturating_add(1))?;
                 inline(meta, *ino, *block)?;
             }
             Op::Punch { ino, from, to } => {
-                meta.ensure(&Key::inode(*ino))?;
+                ensure_inode(*ino)?;
                 extents::ensure(meta, *ino, *from, *to)?;
             }
-            Op::Touch { ino, .. } => meta.ensure(&Key::inode(*ino))?,
+            Op::Touch { ino, .. } => ensure_inode(*ino)?,
             Op::Lot { .. } => {}
         }
     }
@@ -109,7 +113,7 @@ pub(crate) fn read_inode(meta: &Meta, ino: Ino) -> Result<Option<Inode>> {
 }
 
 pub(crate) fn decode_inode(ino: Ino, bytes: &[u8]) -> Result<Inode> {
-    Inode::decode(bytes).map_err(|e| Error::Inconsistent(format!("inode {ino}: {e}")))
+    Inode::decode(bytes).map_err(|e| Error::item_damaged(ino, e))
 }
 
 fn touch(meta: &mut Meta, ino: Ino, set: &Touch) -> Result<()> {

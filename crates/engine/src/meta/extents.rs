@@ -24,12 +24,9 @@ impl Piece {
 
 fn decode(key: &Key, value: &[u8]) -> Result<Piece> {
     let extent = Extent::decode(value)
-        .map_err(|e| Error::Inconsistent(format!("inode {}, block {}: {e}", key.ino, key.item)))?;
+        .map_err(|e| Error::item_damaged(key.ino, format_args!("block {}: {e}", key.item)))?;
     if !extent.fits_at(key.item) {
-        return Err(Error::Inconsistent(format!(
-            "inode {}: extent past the end",
-            key.ino
-        )));
+        return Err(Error::item_damaged(key.ino, "an extent past the end"));
     }
     Ok(Piece {
         block: key.item,
@@ -65,7 +62,14 @@ pub(crate) fn overlapping(
             break;
         }
         let (key, value) = item?;
-        pieces.push(decode(&key, value)?);
+        let piece = decode(&key, value)?;
+        if pieces
+            .last()
+            .is_some_and(|before: &Piece| piece.block < before.end())
+        {
+            return Err(Error::item_damaged(ino, "overlapping extents"));
+        }
+        pieces.push(piece);
     }
     Ok(pieces)
 }
@@ -75,14 +79,7 @@ pub(crate) fn ensure(meta: &Meta, ino: Ino, from: u64, to: u64) -> Result<()> {
     // Not only the keys: a second operation on the file finds what is next to those removed here.
     meta.ensure_around(&Key::extent(ino, from))?;
     meta.ensure_around(&Key::extent(ino, to))?;
-    let mut after = None;
     for piece in overlapping(meta, ino, from, to, usize::MAX)? {
-        if after.is_some_and(|end| piece.block < end) {
-            return Err(Error::Inconsistent(format!(
-                "inode {ino}: overlapping extents"
-            )));
-        }
-        after = Some(piece.end());
         meta.ensure(&Key::extent(ino, piece.block))?;
     }
     // The extent that a mapping may be joined to.

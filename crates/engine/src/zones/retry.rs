@@ -5,6 +5,7 @@
 //! whose writer is another's.
 
 use persimmon_device::ZoneId;
+use persimmon_sync::atomic::Ordering;
 
 use super::writer::ZoneWriter;
 use super::{Stream, Zones};
@@ -31,6 +32,7 @@ impl Tries {
         if zones.has_failed(zone) {
             return Ok(());
         }
+        zones.note_failing(Some(&error));
         self.failures += 1;
         if self.failures < ZONES_TRIED {
             Ok(())
@@ -46,6 +48,21 @@ impl Tries {
 }
 
 impl Zones {
+    /// How the last write to a zone that was not to fail went. Each that fails takes a zone with it until the next
+    /// checkpoint: when none is left, the device is why.
+    pub(crate) fn note_failing(&self, error: Option<&Error>) {
+        if error.is_some() || self.is_failing.load(Ordering::Relaxed) {
+            let mut failing = self.failing.lock();
+            self.is_failing.store(error.is_some(), Ordering::Relaxed);
+            *failing = error.cloned();
+        }
+    }
+
+    /// Why the device takes no writes, if it does not.
+    pub(crate) fn failing(&self) -> Option<Error> {
+        self.failing.lock().clone()
+    }
+
     /// Nothing more is written to a zone, and nothing is under way there: the device is to count
     /// it no more. A zone that cannot even be finished is dead to the device too.
     pub(crate) fn end(&self, media: &Media, zone: ZoneId) {

@@ -29,7 +29,7 @@ use super::stream::Stream;
 use super::survival::{Deaths, Survival};
 use super::trace::{Filled, Trace};
 use super::writer::ZoneWriter;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::media::{Media, wait_all};
 use crate::pairs::Pairs;
 use crate::statistics::Class;
@@ -103,6 +103,9 @@ pub(crate) struct Zones {
     pub(super) log_failing: AtomicBool,
     /// The log's zone is full, or about to be, and the next one is not begun: see [`Zones::end_log_zone`].
     pub(super) log_ends: AtomicBool,
+    /// Why the last write failed that was to succeed, if it did.
+    pub(super) failing: Mutex<Option<Error>>,
+    pub(super) is_failing: AtomicBool,
     table: Mutex<Table>,
     pub(super) alarm: Alarm,
     pub(super) returned: Condvar,
@@ -208,6 +211,8 @@ impl Zones {
             failed: PerPart::default(),
             log_failing: AtomicBool::new(false),
             log_ends: AtomicBool::new(true),
+            failing: Mutex::default(),
+            is_failing: AtomicBool::new(false),
             valid,
             deaths: Deaths::none(found.len()),
             pins: Pins::new(found.len() as u32, touched.clone()),

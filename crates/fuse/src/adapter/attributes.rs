@@ -4,11 +4,11 @@ use std::sync::Arc;
 
 use persimmon_vfs::{Caller, Error, Handle, SetAttr, SetTime, Timestamp, XattrMode};
 
-use super::{Adapter, caller, done, node};
+use super::{Adapter, author, author_by_uid, caller, done, node};
 use crate::control;
 use crate::lifetimes;
 use crate::live;
-use crate::protocol::{self, Answer, Call, Errno, Fields};
+use crate::protocol::{self, Answer, Call, Errno, Fields, Header};
 use crate::transport::{Outcome, Transport};
 
 const SET_MODE: u32 = 1 << 0;
@@ -21,6 +21,7 @@ const SET_BY_HANDLE: u32 = 1 << 6;
 const SET_ATIME_NOW: u32 = 1 << 7;
 const SET_MTIME_NOW: u32 = 1 << 8;
 const SET_CTIME: u32 = 1 << 10;
+const KILL_SUIDGID: u32 = 1 << 11;
 
 /// A new access control list takes setgid from a file whose group the caller is not in.
 const SETXATTR_ACL_KILL_SGID: u32 = 1 << 0;
@@ -35,8 +36,15 @@ impl Adapter {
         call.answer(&protocol::attributes(&found))
     }
 
+    /// As [`Adapter::getattr`], with the time of birth.
+    pub(super) fn statx(&self, call: &mut Call<'_>) -> Answer {
+        let node = node(call);
+        let found = self.door.run("statx", |vfs| vfs.getattr(node))?;
+        call.answer(&protocol::statx(&found))
+    }
+
     pub(super) fn setattr(&self, call: &mut Call<'_>) -> Answer {
-        let (set, file) = set_attr(call.fields(), call.header.uid)?;
+        let (set, file) = set_attr(call.fields(), call.header)?;
         let node = node(call);
         let found = self
             .door
@@ -171,7 +179,7 @@ fn answer_sized(call: &mut Call<'_>, size: u32, value: &[u8]) -> Answer {
     }
 }
 
-fn set_attr(mut fields: Fields<'_>, uid: u32) -> Result<(SetAttr, Handle), Errno> {
+fn set_attr(mut fields: Fields<'_>, header: Header) -> Result<(SetAttr, Handle), Errno> {
     let which = fields.u32()?;
     fields.skip_u32()?;
     let (file, size) = (fields.u64()?, fields.u64()?);
@@ -200,7 +208,11 @@ fn set_attr(mut fields: Fields<'_>, uid: u32) -> Result<(SetAttr, Handle), Errno
         atime: time(SET_ATIME, SET_ATIME_NOW, atime),
         mtime: time(SET_MTIME, SET_MTIME_NOW, mtime),
         ctime: asked(SET_CTIME).then_some(ctime),
-        kill_privileges: asked(SET_SIZE) && uid != 0,
+        // Of a new owner the kernel does not say who gives it.
+        author: match asked(SET_SIZE) {
+            true => author(header, asked(KILL_SUIDGID)),
+            false => author_by_uid(header),
+        },
     };
     let file = match asked(SET_BY_HANDLE) {
         true => Handle(file),

@@ -3,7 +3,7 @@
 use persimmon_vfs::{Allocate, Error, Handle, Ino, LockOwner, SeekTo, WriteFlags};
 
 use super::names::opened;
-use super::{Adapter, done, node, open_flags};
+use super::{Adapter, author, author_by_uid, done, node, open_flags};
 use crate::capabilities::MAX_WRITE_BYTES;
 use crate::protocol::{self, Answer, Call, Errno, opcode};
 use crate::transport::Transport;
@@ -13,12 +13,14 @@ const COPY_BYTES_MAX: u64 = 1 << 30;
 
 /// A write from the page cache; its handle is a guess of the kernel's.
 const WRITE_CACHE: u32 = 1 << 0;
-/// A writer who may not keep setuid.
+/// A writer without CAP_FSETID.
 const WRITE_KILL_SUIDGID: u32 = 1 << 2;
 
 impl Adapter {
-    pub(super) fn open(&self, call: &mut Call<'_>) -> Answer {
-        let flags = open_flags(call.header, call.fields().u32()?);
+    pub(super) fn open(&self, call: &mut Call<'_>, transport: &dyn Transport) -> Answer {
+        let mut fields = call.fields();
+        let asked = fields.u32()?;
+        let flags = open_flags(call.header, asked, fields.u32()?);
         let node = node(call);
         let file = self.door.run("open", |vfs| {
             let file = vfs.open(node, flags)?;
@@ -29,6 +31,14 @@ impl Adapter {
             }
             Ok(file)
         })?;
+        // Of reads that the kernel answers from its cache nothing is heard: who opens a file to read it, reads it.
+        if asked.cast_signed() & libc::O_ACCMODE != libc::O_WRONLY {
+            let is_noted = self.door.vfs.opened_to_read(node, file).unwrap_or(false);
+            if is_noted {
+                // It remembers the attributes for long.
+                transport.knows(node.0);
+            }
+        }
         let emptied = self.door.vfs.needs_flush(file);
         call.answer(&protocol::opened(file.0, opened(emptied)))
     }
@@ -49,7 +59,7 @@ impl Adapter {
         let (file, offset) = (Handle(fields.u64()?), fields.u64()?);
         let (size, write_flags) = (fields.u32()?, fields.u32()?);
         let flags = WriteFlags {
-            kill_privileges: write_flags & WRITE_KILL_SUIDGID != 0,
+            author: author(call.header, write_flags & WRITE_KILL_SUIDGID != 0),
             data_sync: false,
         };
         let file = match write_flags & WRITE_CACHE {
@@ -107,7 +117,7 @@ impl Adapter {
         let (node, header) = (node(call), call.header);
         done(self.door.run("fallocate", |vfs| {
             let what = Allocate::from_linux(mode.cast_signed())?;
-            Adapter::kill_privileges(vfs, header, node, file)?;
+            vfs.kill_privileges(node, file, author_by_uid(header))?;
             vfs.fallocate(node, file, offset, length, what)
         }))
     }
@@ -141,7 +151,7 @@ impl Adapter {
         let length = fields.u64()?.min(COPY_BYTES_MAX);
         let header = call.header;
         let copied = self.door.run("copy_file_range", |vfs| {
-            Adapter::kill_privileges(vfs, header, to.0, to.1)?;
+            vfs.kill_privileges(to.0, to.1, author_by_uid(header))?;
             let copied = vfs.copy_file_range(from, to, length)?;
             self.settle_file(to.0).map(|()| copied)
         })?;

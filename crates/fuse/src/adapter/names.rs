@@ -141,7 +141,7 @@ impl Adapter {
     pub(super) fn create(&self, call: &mut Call<'_>) -> Answer {
         let mut fields = call.fields();
         let (flags, mode, umask) = (fields.u32()?, fields.u32()?, fields.u32()?);
-        let flags = open_flags(call.header, flags);
+        let flags = open_flags(call.header, flags, fields.u32()?);
         let (parent, name, caller) = (node(call), call.name()?, caller(call.header, umask));
         let (made, file) = self.door.run("create", |vfs| {
             let made = vfs.create(&caller, parent, name, mode, flags)?;
@@ -153,7 +153,7 @@ impl Adapter {
     pub(super) fn tmpfile(&self, call: &mut Call<'_>) -> Answer {
         let mut fields = call.fields();
         let (flags, mode, umask) = (fields.u32()?, fields.u32()?, fields.u32()?);
-        let flags = open_flags(call.header, flags);
+        let flags = open_flags(call.header, flags, fields.u32()?);
         let (parent, caller) = (node(call), caller(call.header, umask));
         let made = |vfs: &Vfs| vfs.tmpfile(&caller, parent, mode, flags);
         let (made, file) = self.door.run("tmpfile", made)?;

@@ -110,7 +110,7 @@ fn header(rng: &mut ChaCha8Rng) -> Header {
     let mut bytes = fixed(rng, HEADER_LEN);
     let opcode: u32 = match rng.random_range(0..16) {
         0 => rng.random(),
-        _ => rng.random_range(1..=opcode::TMPFILE),
+        _ => rng.random_range(1..=opcode::STATX),
     };
     bytes[4..8].copy_from_slice(bytes_of(&opcode));
     if rng.random_ratio(3, 4) {
@@ -206,6 +206,61 @@ fn set(which: u32, size: u32, mode: u32) -> Vec<u8> {
     let mut fixed = [0; 22];
     (fixed[0], fixed[4], fixed[17]) = (which, size, mode);
     words(&fixed)
+}
+
+/// The daemon went by the user's number: truncation by one who has `CAP_FSETID` took setuid, by root without it did not.
+#[test]
+fn who_may_leave_setuid_is_the_kernels_word() {
+    let device = Arc::new(SimDevice::new(SimConfig::new(64, 256).fast()));
+    Volume::format(Arc::clone(&device) as _, &FormatOptions::default()).unwrap();
+    let door = open(&device);
+    let adapter = Adapter::new(door.clone(), Arc::new(Nothing), &MountOptions::default()).unwrap();
+    let mode = libc::S_IFREG | 0o6755;
+    let made = door.vfs.mknod(&Caller::root(), ROOT, b"f", mode, 0);
+    let ino = made.unwrap().ino;
+    let truncating = (libc::O_WRONLY | libc::O_TRUNC) as u32;
+    let chmod = || {
+        let set = persimmon_vfs::SetAttr {
+            mode: Some(0o6755),
+            ..Default::default()
+        };
+        door.vfs.setattr(ino, Handle::NONE, &set).unwrap();
+    };
+    for (uid, kills) in [(0, false), (0, true), (1000, false), (1000, true)] {
+        let kill = |bit: u32| if kills { bit } else { 0 };
+        let requests = [
+            (opcode::SETATTR, set(1 << 3 | kill(1 << 11), 10, 0)),
+            (opcode::OPEN, words(&[truncating, kill(1)])),
+            (opcode::CREATE, words(&[truncating, 0o644, 0, kill(1)])),
+            (
+                opcode::WRITE,
+                words(&[0, 0, 0, 0, 1, kill(1 << 2), 0, 0, 0, 0]),
+            ),
+        ];
+        for (opcode, fixed) in requests {
+            chmod();
+            let is_create = opcode == opcode::CREATE;
+            let header = Header {
+                opcode,
+                unique: 1,
+                node: if is_create { ROOT } else { ino }.0,
+                uid,
+                gid: 1,
+                pid: 0,
+            };
+            let mut body = b"f\0".to_vec();
+            body.resize(1000, 0);
+            let mut call = Call::new(header, &fixed, &mut body, 2);
+            let outcome = adapter.serve(&mut call, &Dropped);
+            assert!(matches!(outcome, Outcome::Now(Ok(_))), "{opcode}");
+            let left = door.vfs.getattr(ino).unwrap().mode & 0o7777;
+            let due = if kills { 0o755 } else { 0o6755 };
+            assert_eq!(
+                left, due,
+                "operation {opcode} of user {uid}, kills: {kills}"
+            );
+        }
+    }
 }
 
 /// A kernel that refers to inodes, or does not.

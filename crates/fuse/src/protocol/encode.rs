@@ -11,6 +11,8 @@ const ATTRIBUTES_LEN: usize = 88;
 /// Bytes of an inode's number, generation and attributes.
 const ENTRY_LEN: usize = 40 + ATTRIBUTES_LEN;
 const OPENED_LEN: usize = 16;
+/// Bytes of `struct fuse_statx_out`: 32, and a `struct fuse_statx`.
+const STATX_LEN: usize = 32 + 256;
 const DIRENT_LEN: usize = 24;
 
 /// How long the kernel may remember names and attributes: nobody but the daemon changes the
@@ -77,6 +79,32 @@ fn remembered(attr: &Attr) -> u64 {
 pub fn attributes(attr: &Attr) -> [u8; 16 + ATTRIBUTES_LEN] {
     let mut filled = Filled::new();
     filled.u64(remembered(attr)).u64(0).bytes(&plain(attr));
+    filled.bytes
+}
+
+/// The attributes of an inode with the time of its birth (`struct fuse_statx_out`).
+pub fn statx(attr: &Attr) -> [u8; STATX_LEN] {
+    /// STATX_BASIC_STATS and STATX_BTIME.
+    const KNOWN: u32 = 0x7ff | 0x800;
+    let mut filled = Filled::new();
+    filled.u64(remembered(attr)).u32(0).u32(0).u64(0).u64(0);
+    filled.u32(KNOWN).u32(attr.blksize).u64(0);
+    filled.u32(attr.nlink).u32(attr.uid).u32(attr.gid);
+    // The mode has 16 bits, and as many are spare.
+    filled.bytes(bytes_of(&(attr.mode as u16))).bytes(&[0; 2]);
+    filled
+        .u64(attr.ino.0)
+        .u64(attr.size)
+        .u64(attr.blocks)
+        .u64(0);
+    for time in [attr.atime, attr.btime, attr.ctime, attr.mtime] {
+        filled.bytes(bytes_of(&time.seconds));
+        filled.u32(time.nanoseconds).u32(0);
+    }
+    // As the kernel's new_decode_dev takes a number apart.
+    let rdev = attr.rdev;
+    filled.u32((rdev & 0xf_ff00) >> 8);
+    filled.u32(rdev & 0xff | rdev >> 12 & 0xf_ff00);
     filled.bytes
 }
 

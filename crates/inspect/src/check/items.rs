@@ -88,7 +88,7 @@ impl Current {
         let text = format!("\"{}\"", name.escape_ascii());
         let filed = name::first_item(&context.inspector.key, name);
         let twice = self.is_twice(key, name);
-        if name == b"." || name == b".." || name.contains(&b'/') || name.contains(&0) {
+        if !entry.has_possible_name() {
             context.findings.add(&ENTRY_NAME, &place, &text);
             rename(context, key, &entry);
         } else if twice {

@@ -12,7 +12,8 @@ use std::time::Duration;
 use persimmon_engine::FsyncOrder;
 use persimmon_sim::time::{Client, VirtualClock};
 use persimmon_vfs::{
-    AccessTimes, Caller, Clock, Handle, OpenFlags, Options, ROOT, Timestamp, Vfs, WriteFlags,
+    AccessTimes, Author, Caller, Clock, Handle, OpenFlags, Options, ROOT, Timestamp, Vfs,
+    WriteFlags,
 };
 
 use crate::setup::{Noise, Outcome, Sample, Setup, micros, verdict};
@@ -127,7 +128,7 @@ const READ_WRITE: OpenFlags = OpenFlags {
     write_through: false,
     exclusive: false,
     no_atime: false,
-    kill_privileges: false,
+    author: Author::Privileged,
 };
 
 /// Creates and writes a mail.

@@ -8,7 +8,7 @@ use persimmon_engine::{FormatOptions, Volume};
 use persimmon_inspect::CheckOptions;
 use persimmon_sim::{SimConfig, SimDevice};
 use persimmon_vfs::{
-    Attr, Caller, Clock, Handle, Ino, Listing, OpenFlags, Options, ROOT, Result, SetAttr,
+    Attr, Author, Caller, Clock, Handle, Ino, Listing, OpenFlags, Options, ROOT, Result, SetAttr,
     Timestamp, Vfs, WriteFlags,
 };
 
@@ -104,6 +104,18 @@ impl Fixture {
         let orphans = fs.vfs.volume().orphans().unwrap();
         fs.vfs.reclaim_orphans(&orphans).unwrap();
         fs
+    }
+
+    /// The same of a volume with damage that the check would find.
+    pub fn after_damage(&self, seed: u64) -> Fixture {
+        let device = Arc::new(self.device.persisted(seed));
+        let options = self.vfs.options().clone();
+        Fixture::mount(
+            device,
+            Arc::clone(&self.clock),
+            self.engine.clone(),
+            options,
+        )
     }
 
     fn mount(
@@ -251,7 +263,7 @@ pub const READ_WRITE: OpenFlags = OpenFlags {
     data_sync: false,
     exclusive: false,
     no_atime: false,
-    kill_privileges: false,
+    author: Author::Privileged,
 };
 
 /// Somebody without privileges.

@@ -11,6 +11,7 @@ mod acl;
 mod attributes;
 mod collisions;
 mod crash;
+mod damaged_items;
 mod directories;
 mod error_rows;
 mod errors;

@@ -1,11 +1,19 @@
 //! setuid, setgid and file capabilities: who clears them, and what new files inherit.
 
-use persimmon_vfs::{Caller, Handle, OpenFlags, ROOT, SetAttr, WriteFlags, XattrMode};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use persimmon_vfs::{
+    Allocate, Author, Caller, Handle, Ino, OpenFlags, Options, Processes, ROOT, SetAttr,
+    WriteFlags, XattrMode,
+};
 
 use crate::fixture::{Fixture, READ_WRITE, user};
 
+const STRANGER: Author = Author::User { pid: 0, gid: 4000 };
+
 const KILL: WriteFlags = WriteFlags {
-    kill_privileges: true,
+    author: STRANGER,
     data_sync: false,
 };
 
@@ -22,7 +30,8 @@ fn an_unprivileged_write_clears_setuid_and_setgid() {
         (0o6755, 0o755),
         (0o4755, 0o755),
         (0o2755, 0o755),
-        (0o2745, 0o2745),
+        (0o2745, 0o745),
+        (0o6666, 0o666),
         (0o1755, 0o1755),
     ] {
         for handle in [handle, Handle::NONE] {
@@ -102,7 +111,7 @@ fn an_unprivileged_truncate_clears_them_too() {
     assert_eq!(mode(&fs), 0o6755);
     let set = SetAttr {
         size: Some(1),
-        kill_privileges: true,
+        author: STRANGER,
         ..SetAttr::default()
     };
     fs.vfs.setattr(ino, Handle::NONE, &set).unwrap();
@@ -110,7 +119,7 @@ fn an_unprivileged_truncate_clears_them_too() {
     fs.chmod(ino, 0o6755);
     let flags = OpenFlags {
         truncate: true,
-        kill_privileges: true,
+        author: STRANGER,
         ..READ_WRITE
     };
     fs.vfs.open(ino, flags).unwrap();
@@ -196,4 +205,142 @@ fn mkdir_takes_the_sticky_bit_alone() {
     let fs = Fixture::default();
     let attr = fs.vfs.mkdir(&fs.root, ROOT, b"d", 0o7777).unwrap();
     assert_eq!(attr.mode & 0o7777, 0o1777);
+}
+
+/// Process 7 is in group 50, process 8 has `CAP_FSETID`.
+#[derive(Debug, Default)]
+struct Table {
+    asked: AtomicUsize,
+}
+
+impl Processes for Table {
+    fn is_in_group(&self, pid: u32, gid: u32) -> bool {
+        self.asked.fetch_add(1, Ordering::Relaxed);
+        (pid, gid) == (7, 50)
+    }
+
+    fn has_fsetid(&self, pid: u32) -> bool {
+        self.asked.fetch_add(1, Ordering::Relaxed);
+        pid == 8
+    }
+}
+
+/// A stranger's write left setgid on a file that its group may not execute, where every other filesystem
+/// takes it (6666 became 2666), though whoever is in another group must not make such files.
+#[test]
+fn setgid_without_group_execute_is_kept_by_the_group_alone() {
+    let table = Arc::new(Table::default());
+    let fs = Fixture::new(Options {
+        processes: Arc::clone(&table) as _,
+        ..Options::default()
+    });
+    let ino = fs.file("f", b"x");
+    let chgrp = SetAttr {
+        gid: Some(50),
+        ..SetAttr::default()
+    };
+    fs.vfs.setattr(ino, Handle::NONE, &chgrp).unwrap();
+    let handle = fs.open(ino);
+    let user = |pid, gid| Author::User { pid, gid };
+    let superuser = |pid| Author::Superuser { pid, gid: 0 };
+    for (author, before, after) in [
+        (Author::Privileged, 0o6666, 0o6666),
+        (user(1, 1), 0o6666, 0o666),
+        (user(1, 50), 0o6666, 0o2666),
+        (user(7, 1), 0o6666, 0o2666),
+        (user(7, 1), 0o2666, 0o2666),
+        (user(7, 1), 0o6676, 0o676),
+        (user(1, 50), 0o6777, 0o777),
+        (superuser(8), 0o6777, 0o6777),
+        (superuser(1), 0o6777, 0o777),
+        (superuser(1), 0o2666, 0o666),
+    ] {
+        let flags = WriteFlags {
+            author,
+            ..WriteFlags::default()
+        };
+        let shorter = SetAttr {
+            size: Some(1),
+            author,
+            ..SetAttr::default()
+        };
+        let truncating = OpenFlags {
+            truncate: true,
+            author,
+            ..READ_WRITE
+        };
+        let range = (ino, handle, 0, 4096);
+        let ways: [(&str, &dyn Fn()); 6] = [
+            ("write", &|| {
+                fs.vfs.write(ino, handle, 0, b"yy", flags).unwrap();
+            }),
+            ("truncate", &|| {
+                fs.vfs.setattr(ino, Handle::NONE, &shorter).unwrap();
+            }),
+            ("ftruncate", &|| {
+                fs.vfs.setattr(ino, handle, &shorter).unwrap();
+            }),
+            ("open", &|| {
+                let opened = fs.vfs.open(ino, truncating).unwrap();
+                fs.vfs.release(ino, opened).unwrap();
+            }),
+            ("allocate", &|| allocate(&fs, author, range, false)),
+            ("punch", &|| allocate(&fs, author, range, true)),
+        ];
+        for (way, change) in ways {
+            fs.chmod(ino, before);
+            change();
+            assert_eq!(mode(&fs), after, "{way} of {before:o} by {author:?}");
+        }
+    }
+    fs.chmod(ino, 0o644);
+    let flags = WriteFlags {
+        author: user(7, 1),
+        ..WriteFlags::default()
+    };
+    let asked = table.asked.load(Ordering::Relaxed);
+    for handle in [handle, Handle::NONE] {
+        fs.vfs.write(ino, handle, 0, b"y", flags).unwrap();
+    }
+    let asked_now = table.asked.load(Ordering::Relaxed);
+    assert_eq!(asked_now, asked, "a file with nothing to lose asks nobody");
+}
+
+fn allocate(
+    fs: &Fixture,
+    author: Author,
+    (ino, handle, offset, len): (Ino, Handle, u64, u64),
+    punch: bool,
+) {
+    fs.vfs.kill_privileges(ino, handle, author).unwrap();
+    let what = match punch {
+        true => Allocate::Punch,
+        false => Allocate::Reserve { keep_size: true },
+    };
+    fs.vfs.fallocate(ino, handle, offset, len, what).unwrap();
+}
+
+/// Who gives a file away takes setuid from it, and setgid as a change of content does; root alone leaves setgid that
+/// its group may not execute.
+#[test]
+fn chown_by_a_user_goes_by_the_group_it_had() {
+    let fs = Fixture::default();
+    for (author, after) in [
+        (Author::Privileged, 0o2666),
+        (Author::User { pid: 0, gid: 50 }, 0o2666),
+        (STRANGER, 0o666),
+    ] {
+        let ino = fs.file("f", b"x");
+        let give = |gid, author| SetAttr {
+            gid: Some(gid),
+            author,
+            ..SetAttr::default()
+        };
+        let set = |set| fs.vfs.setattr(ino, Handle::NONE, &set).unwrap();
+        set(give(50, Author::Privileged));
+        fs.chmod(ino, 0o6666);
+        set(give(4000, author));
+        assert_eq!(mode(&fs), after, "{author:?}");
+        fs.unlink("f");
+    }
 }

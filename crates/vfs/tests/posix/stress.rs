@@ -26,6 +26,31 @@ impl Random {
     }
 }
 
+/// A file made without a name got one, which another thread removed at once: before the first had noted that it has one. Then it
+/// was never freed: inode and space came back with the next mount.
+#[test]
+fn a_name_given_to_a_nameless_file_and_taken_at_once_leaves_nothing() {
+    const ROUNDS: u64 = 20_000;
+    let fs = Fixture::default();
+    let done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !done.load(Ordering::Relaxed) {
+                let _ = fs.vfs.unlink(ROOT, b"x");
+            }
+        });
+        for _ in 0..ROUNDS {
+            let (attr, handle) = fs.vfs.tmpfile(&fs.root, ROOT, 0o600, READ_WRITE).unwrap();
+            let _ = fs.vfs.link(attr.ino, ROOT, b"x");
+            fs.vfs.release(attr.ino, handle).unwrap();
+        }
+        done.store(true, Ordering::Relaxed);
+    });
+    let _ = fs.vfs.unlink(ROOT, b"x");
+    assert_eq!(fs.vfs.volume().orphans().unwrap(), []);
+    assert_eq!(fs.vfs.volume().space().inodes, 1);
+}
+
 /// What a thread knows of the files in its directory.
 type Files = BTreeMap<String, Vec<u8>>;
 

@@ -18,6 +18,78 @@ fn read(fs: &Fixture, ino: Ino, handle: Handle) {
     fs.vfs.read(ino, handle, 0, &mut [0; 4]).unwrap();
 }
 
+/// With a clock that stands still or is set back, changes had the same change time as the one before, or an earlier one: NFS
+/// clients, which go by it, kept what was no more.
+#[test]
+fn change_times_grow_whatever_the_clock_does() {
+    let fs = Fixture::default();
+    let ino = fs.file("f", b"content");
+    let dir = fs.mkdir("d");
+    let check = |ino: Ino, what: &str, change: &dyn Fn()| {
+        for turned_back in [0, 10_000] {
+            let before = fs.vfs.getattr(ino).unwrap().ctime;
+            fs.clock.advance(-turned_back);
+            change();
+            let after = fs.vfs.getattr(ino).unwrap().ctime;
+            assert!(after > before, "{what}: {before:?}, then {after:?}");
+        }
+    };
+    fs.vfs.fsync(ino, Handle::NONE).unwrap();
+    for _ in 0..3 {
+        check(ino, "write", &|| fs.write(ino, 0, b"x"));
+        check(ino, "chmod", &|| {
+            fs.chmod(ino, 0o600);
+        });
+        check(ino, "write after chmod", &|| fs.write(ino, 5000, b"x"));
+        check(ino, "truncate", &|| {
+            fs.truncate(ino, 3);
+        });
+        check(ino, "write after truncate", &|| fs.write(ino, 5000, b"x"));
+        check(ino, "setxattr", &|| {
+            let mode = XattrMode::Either;
+            fs.vfs
+                .setxattr(&fs.root, ino, b"user.a", b"", mode)
+                .unwrap();
+        });
+        check(ino, "removexattr and a write", &|| {
+            fs.write(ino, 0, b"y");
+            let _ = fs.vfs.removexattr(ino, b"user.a");
+        });
+        check(ino, "fallocate", &|| {
+            let what = persimmon_vfs::Allocate::Punch;
+            fs.vfs.fallocate(ino, Handle::NONE, 0, 4096, what).unwrap();
+        });
+        check(ino, "link and unlink", &|| {
+            fs.link("f", "g");
+            fs.unlink("g");
+        });
+        check(dir, "entries", &|| {
+            fs.file("d/x", b"");
+            fs.unlink("d/x");
+        });
+        fs.vfs.fsync(ino, Handle::NONE).unwrap();
+    }
+}
+
+#[test]
+fn opening_to_read_counts_as_reading_where_the_door_says_so() {
+    let fs = Fixture::default();
+    let ino = fs.file("f", b"content");
+    let handle = fs.open(ino);
+    let atime = || fs.vfs.getattr(ino).unwrap().atime;
+    let made = atime();
+    assert!(fs.vfs.opened_to_read(ino, handle).unwrap());
+    let opened = atime();
+    assert!(opened > made);
+    assert!(!fs.vfs.opened_to_read(ino, handle).unwrap(), "as for reads");
+    assert_eq!(atime(), opened);
+    fs.write(ino, 0, b"x");
+    fs.vfs.release(ino, handle).unwrap();
+    let again = fs.open(ino);
+    assert!(fs.vfs.opened_to_read(ino, again).unwrap(), "after a change");
+    assert!(atime() > opened);
+}
+
 #[test]
 fn operations_mark_modification_and_change() {
     let fs = Fixture::default();

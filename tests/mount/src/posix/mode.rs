@@ -5,12 +5,12 @@ use std::io::Write;
 use std::os::unix::fs::{FileExt, symlink};
 
 use anyhow::{Context, Result};
-use rustix::fs::OFlags;
+use rustix::fs::{FallocateFlags, OFlags, fallocate};
 use rustix::io::Errno;
 
 use super::expect::*;
 use crate::check::Place;
-use crate::sys::{ALICE, BOB};
+use crate::sys::{ALICE, BOB, proc_path, without_fsetid};
 
 super::statements!("mode":
     every_bit_is_kept,
@@ -24,6 +24,7 @@ super::statements!("mode":
     a_write_of_a_user_clears_setuid_and_setgid,
     a_write_of_root_clears_nothing,
     a_write_leaves_setgid_without_group_execute,
+    changes_of_content_take_privileges_as_linux_does,
     a_truncation_of_a_user_clears_setuid_and_setgid,
     a_shared_file_opened_with_trunc_loses_setuid_and_setgid,
     an_allocation_of_a_user_clears_setuid_and_setgid,
@@ -130,6 +131,64 @@ fn a_write_leaves_setgid_without_group_execute(place: &Place) -> Result<()> {
     program(place, "file", 0o2766)?;
     BOB.run_in(&[7000], || Ok(edit(place.at("file"))?.write_all(b"x")?))?;
     equal(mode(place.at("file"))?, 0o2766)
+}
+
+/// Who changes a file of group 7000, by which call, and what is left of its mode. A stranger kept setgid where the group
+/// may not execute the file (6666 became 2666, on ext4 it becomes 666).
+fn changes_of_content_take_privileges_as_linux_does(place: &Place) -> Result<()> {
+    type Change = fn(&File) -> Result<()>;
+    const WAYS: &[(&str, Change)] = &[
+        ("write", |file| Ok(file.write_all_at(b"x", 10)?)),
+        ("truncate", |file| Ok(file.set_len(100)?)),
+        ("allocate", |file| {
+            Ok(fallocate(file, FallocateFlags::empty(), 0, 20_000)?)
+        }),
+        ("punch", |file| {
+            let punch = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+            Ok(fallocate(file, punch, 0, 4096)?)
+        }),
+        ("open", |file| {
+            open(proc_path(file), OFlags::WRONLY | OFlags::TRUNC)?;
+            Ok(())
+        }),
+        ("copy", |file| {
+            let mut at = 4096;
+            rustix::fs::copy_file_range(file, Some(&mut 0), file, Some(&mut at), 4096)?;
+            Ok(())
+        }),
+    ];
+    // Whether the caller is in the group, and has CAP_FSETID.
+    let callers = [
+        ("stranger", false, false),
+        ("member", true, false),
+        ("root", false, true),
+        ("root without CAP_FSETID", false, false),
+    ];
+    for (who, in_group, privileged) in callers {
+        for (way, change) in WAYS {
+            for bits in [0o6777, 0o6767, 0o6666, 0o2666, 0o2676, 0o4666, 0o2777] {
+                program(place, "file", bits)?;
+                let mut due = bits & !0o4000;
+                if bits & 0o010 != 0 || !in_group {
+                    due &= !0o2000;
+                }
+                if privileged {
+                    due = bits;
+                }
+                let edit_it = || change(&edit(place.at("file"))?);
+                match who {
+                    "root" => edit_it(),
+                    "member" => BOB.run_in(&[7000], edit_it),
+                    "stranger" => BOB.run(edit_it),
+                    _ => without_fsetid(edit_it),
+                }
+                .with_context(|| format!("{way} of {bits:o} by {who}"))?;
+                equal(mode(place.at("file"))?, due)
+                    .with_context(|| format!("{way} of {bits:o} by {who}"))?;
+            }
+        }
+    }
+    Ok(())
 }
 
 fn a_truncation_of_a_user_clears_setuid_and_setgid(place: &Place) -> Result<()> {

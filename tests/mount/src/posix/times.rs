@@ -25,6 +25,8 @@ super::statements!("times":
     a_new_file_has_the_present_in_all_three,
     a_write_moves_content_and_inode_time,
     a_read_moves_the_access_time_after_a_change,
+    a_read_of_cached_pages_moves_it_too,
+    birth_is_when_it_was_made,
     reading_moves_neither_content_nor_inode_time,
     extended_attributes_move_only_the_inode_time,
     a_time_that_was_set_survives_data_written_before,
@@ -200,6 +202,43 @@ fn a_write_moves_content_and_inode_time(place: &Place) -> Result<()> {
     let file = file(&path, b"content")?;
     equal(moved(&path, || Ok(file.write_all_at(b"x", 0)?))?, BOTH).context("overwriting")?;
     equal(moved(&path, || Ok(file.write_all_at(b"x", 100)?))?, BOTH).context("growing")
+}
+
+/// What was just written is in the kernel's cache: reading it did not move the access time, whoever opened it.
+fn a_read_of_cached_pages_moves_it_too(place: &Place) -> Result<()> {
+    let path = place.at("f");
+    for round in 0..3 {
+        file(&path, &noise(round, 10_000))?;
+        set(&path, (1000, 0), (2000, 0))?;
+        std::fs::OpenOptions::new()
+            .write(true)
+            .open(&path)?
+            .write_all_at(b"x", 100)?;
+        std::fs::read(&path)?;
+        ensure!(atime(&path)?.0 > 2000, "round {round}: {:?}", atime(&path)?);
+    }
+    Ok(())
+}
+
+/// There was none: `stat -c %W` said 0.
+fn birth_is_when_it_was_made(place: &Place) -> Result<()> {
+    let before = std::time::SystemTime::now() - std::time::Duration::from_secs(1);
+    file(place.at("f"), b"x")?;
+    dir(place.at("d"))?;
+    for name in ["f", "d"] {
+        let path = place.at(name);
+        let born = meta(&path)?.created().context("no time of birth")?;
+        let after = std::time::SystemTime::now() + std::time::Duration::from_secs(1);
+        ensure!((before..after).contains(&born), "{name}: {born:?}");
+        chmod(&path, 0o700)?;
+        set(&path, (1000, 0), (2000, 0))?;
+        equal(meta(&path)?.created()?, born)?;
+        equal(
+            meta(&path)?.modified()?,
+            std::time::UNIX_EPOCH + std::time::Duration::from_secs(2000),
+        )?;
+    }
+    Ok(())
 }
 
 fn a_read_moves_the_access_time_after_a_change(place: &Place) -> Result<()> {
