@@ -46,6 +46,7 @@ pub use recovery::RecoveryReport;
 pub use scrub::{Damage, ScrubCursor, ScrubFinding, ScrubStage, ScrubStep};
 pub use statistics::{Class, Statistics};
 pub use tuning::{Threshold, TuneError, Unit};
+pub use turn::{Taken, Turn};
 pub use volume::{Progress, Task, Volume};
 pub use zones::budget::{ZoneCapacities, check_geometry};
 pub use zones::failure::ZoneFailure;

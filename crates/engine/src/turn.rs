@@ -6,7 +6,7 @@ use persimmon_sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
 /// Who takes it works alone; others wait for their turn.
 #[derive(Debug, Default)]
-pub(crate) struct Turn {
+pub struct Turn {
     tickets: Mutex<Tickets>,
     given_back: Condvar,
 }
@@ -20,14 +20,15 @@ struct Tickets {
 }
 
 /// The turn, until dropped.
-pub(crate) struct Taken<'a>(&'a Turn);
+pub struct Taken<'a>(&'a Turn);
 
 impl Turn {
     fn tickets(&self) -> MutexGuard<'_, Tickets> {
         self.tickets.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(crate) fn take(&self) -> Taken<'_> {
+    /// Waits until it is the caller's turn.
+    pub fn take(&self) -> Taken<'_> {
         let mut tickets = self.tickets();
         let own = tickets.next;
         tickets.next += 1;

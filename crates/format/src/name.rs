@@ -11,6 +11,9 @@ pub const NAME_MAX: usize = 255;
 pub const XATTR_NAME_MAX: usize = 255;
 /// Longest value of an extended attribute, bytes.
 pub const XATTR_VALUE_MAX: usize = 3900;
+/// Most bytes of the names of one inode's extended attributes, each with the zero byte that ends it in a list: what a
+/// system call lists at most (`XATTR_LIST_MAX`).
+pub const XATTR_NAMES_MAX: u32 = 64 << 10;
 /// Names of equal hash that one directory can hold.
 pub const COLLISIONS_MAX: u64 = 256;
 /// Items below this are never used, so that a readdir cookie can mean "." and "..".
@@ -78,6 +81,12 @@ impl<'a> Xattr<'a> {
         out.put(self.name);
         out.put(self.value);
         out
+    }
+
+    /// What a name takes of [`XATTR_NAMES_MAX`].
+    #[must_use]
+    pub fn listed_len(name: &[u8]) -> u32 {
+        name.len() as u32 + 1
     }
 
     /// As read.

@@ -124,7 +124,7 @@ impl Vfs {
                 inode.gid = set.gid.unwrap_or(inode.gid);
                 if owner && !inode.is_dir() {
                     inode.mode = without_privileges(inode.mode);
-                    acl::remove_capability(tx, ino, &inode)?;
+                    acl::remove_capability(tx, ino, &mut inode)?;
                 }
                 if let Some(mode) = set.mode {
                     inode.mode = inode.mode & TYPE_MASK | mode & PERMISSIONS;

@@ -135,7 +135,7 @@ impl Vfs {
                     inode.mode = attributes::without_privileges(inode.mode);
                 }
                 inode.ctime = now;
-                acl::remove_capability(tx, ino, &inode)?;
+                acl::remove_capability(tx, ino, &mut inode)?;
                 tx.put_inode(ino, &inode);
                 Ok(())
             })?;

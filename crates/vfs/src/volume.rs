@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use persimmon_engine::{Intent, Transaction, View, Volume};
+use persimmon_engine::{Intent, Transaction, Turn, View, Volume};
 use persimmon_format::name::NAME_MAX;
 use persimmon_format::{BLOCK_SIZE, Ino};
 
@@ -83,6 +83,8 @@ pub struct Vfs {
     pub(crate) handles: Handles,
     pub(crate) access_times: PendingAccessTimes,
     pub(crate) locks: LockTable,
+    /// Of who moves a directory to another parent.
+    pub(crate) directory_moves: Turn,
 }
 
 impl std::fmt::Debug for Vfs {
@@ -105,6 +107,7 @@ impl Vfs {
             handles: Handles::new(options.handles_max),
             access_times: PendingAccessTimes::default(),
             locks: LockTable::new(options.locks_max),
+            directory_moves: Turn::default(),
             options,
         }
     }
