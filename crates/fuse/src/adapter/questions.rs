@@ -70,6 +70,18 @@ impl Syncs {
         list
     }
 
+    fn refuse(&self) {
+        loop {
+            let list = self.take();
+            if list.is_empty() {
+                return;
+            }
+            for asked in list {
+                asked.answer(Err(Errno(libc::ENOTCONN)));
+            }
+        }
+    }
+
     fn serve(&self, door: &Door, live: &dyn Live) {
         loop {
             let list = self.take();
@@ -156,15 +168,9 @@ impl Adapter {
             .questions
             .syncing
             .try_run(move || syncs.serve(&door, &*live));
-        // There is one job at a time, so the queue has room unless the mount is over.
-        while !started {
-            let list = self.questions.syncs.take();
-            if list.is_empty() {
-                break;
-            }
-            for asked in list {
-                asked.answer(Err(Errno(libc::ENOTCONN)));
-            }
+        if !started {
+            // There is one job at a time, so the queue has room unless the mount is over.
+            self.questions.syncs.refuse();
         }
         Ok(())
     }
