@@ -30,14 +30,6 @@ impl Answers {
             commit,
         }
     }
-
-    /// Makes everything durable; logs why not.
-    fn sync(&self) -> bool {
-        self.volume
-            .sync()
-            .inspect_err(|error| error!("sync: {error}"))
-            .is_ok()
-    }
 }
 
 impl Live for Answers {
@@ -45,17 +37,18 @@ impl Live for Answers {
         let answer = match question {
             "info" => serde_json::to_vec(&self.source.info()),
             "stats" => serde_json::to_vec(&self.source.stats()),
-            "sync" => serde_json::to_vec(&Synced {
-                durable: self.sync(),
-            }),
             _ => {
                 let from: usize = question.strip_prefix("zones.")?.parse().ok()?;
-                let zones = self.source.zones();
-                let page: Vec<_> = zones.iter().skip(from).take(ZONES_PER_ANSWER).collect();
-                serde_json::to_vec(&page)
+                serde_json::to_vec(&self.source.zones_from(from, ZONES_PER_ANSWER))
             }
         };
         answer.ok()
+    }
+
+    fn sync(&self) -> Vec<u8> {
+        let synced = self.volume.sync();
+        let durable = synced.inspect_err(|error| error!("sync: {error}")).is_ok();
+        serde_json::to_vec(&Synced { durable }).unwrap_or_default()
     }
 
     fn control(&self, command: &[u8]) -> Result<Vec<u8>, String> {

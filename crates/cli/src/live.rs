@@ -117,6 +117,10 @@ fn ask_within<T: DeserializeOwned>(
             dir.display()
         ),
         Err(Errno::NOTCONN) => bail!("{}", abandoned(dir)),
+        Err(Errno::PERM) => bail!(
+            "{}: only root and the user who mounted it may do that",
+            dir.display()
+        ),
         Err(error) => bail!("{}: {error}", dir.display()),
     }
 }

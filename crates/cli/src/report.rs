@@ -345,7 +345,13 @@ impl Source {
 
     /// Now.
     pub fn zones(&self) -> Vec<ZoneRow> {
-        self.volume.zones().iter().map(ZoneRow::new).collect()
+        self.zones_from(0, usize::MAX)
+    }
+
+    /// Now, of so many zones at most, from this number on.
+    pub fn zones_from(&self, from: usize, zones_max: usize) -> Vec<ZoneRow> {
+        let zones = self.volume.zones_from(from, zones_max);
+        zones.iter().map(ZoneRow::new).collect()
     }
 }
 

@@ -1,5 +1,5 @@
 //! Pages that a look at the tree needs and that are not in memory: they are fetched with no lock held, and the look begins
-//! again.
+//! again, or goes on behind the last item it has seen ([`Volume::walk`]).
 
 use persimmon_sync::atomic::Ordering;
 
@@ -8,7 +8,9 @@ use persimmon_format::table::MatEntry;
 
 use crate::Volume;
 use crate::error::{Error, Result};
+use crate::meta::cache::looked_at;
 use crate::meta::{Meta, store};
+use crate::statistics::add;
 
 /// After so many pages for one look none is evicted until it is over. All that it needs must be in memory together: where
 /// many look at once, or the cache has become smaller meanwhile, each would lose what it has to the others for ever.
@@ -20,6 +22,8 @@ pub(crate) struct Misses<'v> {
     /// A page that does not exist.
     gone: Option<PageId>,
     fetched: usize,
+    /// Pages this thread had looked at before.
+    looked_at_before: u64,
 }
 
 impl<'v> Misses<'v> {
@@ -28,6 +32,7 @@ impl<'v> Misses<'v> {
             volume,
             gone: None,
             fetched: 0,
+            looked_at_before: looked_at(),
         }
     }
 
@@ -41,13 +46,21 @@ impl<'v> Misses<'v> {
         }
         self.volume.fetch(id, &mut self.gone)
     }
+
+    /// The look goes on from a later place and needs none of the pages it had missed before: they may be evicted.
+    pub(crate) fn forget(&mut self) {
+        if self.fetched >= KEPT_AFTER {
+            self.volume.pages_kept_for.fetch_sub(1, Ordering::AcqRel);
+        }
+        self.fetched = 0;
+    }
 }
 
 impl Drop for Misses<'_> {
     fn drop(&mut self) {
-        if self.fetched >= KEPT_AFTER {
-            self.volume.pages_kept_for.fetch_sub(1, Ordering::AcqRel);
-        }
+        self.forget();
+        let looked_at = looked_at().wrapping_sub(self.looked_at_before);
+        add(&self.volume.media.counters.pages_looked_at, looked_at);
     }
 }
 
@@ -65,6 +78,7 @@ impl Volume {
                 let entry = meta.mat.get(id).ok_or_else(|| Error::no_such_page(id))?;
                 (entry, self.zones.pin(entry.addr.zone()))
             };
+            add(&self.media.counters.pages_fetched, 1);
             let page = store::fetch(&self.media, &self.key, id, entry);
             self.zones.examine(&self.media);
             let mut meta = self.meta_mut();

@@ -2,13 +2,14 @@
 //! for those who look at damage.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::ops::RangeBounds;
 
 use persimmon_format::inode::ROOT;
 use persimmon_format::name::DirEntry;
 use persimmon_format::{Ino, Key, KeyKind};
 
 use crate::Volume;
-use crate::error::Result;
+use crate::error::{Error, Result};
 
 /// Deepest path that is told.
 const DEPTH_MAX: usize = 4096;
@@ -18,21 +19,31 @@ impl Volume {
     /// lies behind a damaged page.
     #[must_use]
     pub fn paths(&self, inos: &BTreeSet<Ino>) -> BTreeMap<Ino, Vec<u8>> {
-        // Each round finds the names of what the round before found to be a parent.
+        // Of files nobody but the whole tree says in which directory they are.
         let mut names: HashMap<Ino, (Ino, Vec<u8>)> = HashMap::new();
-        let mut wanted = inos.clone();
+        let first = Key::new(ROOT, KeyKind(0), 0);
+        // What was found before a damaged page counts.
+        let _ = self.find_names(first.., inos, &mut names);
+        // Directories know their parents: in each, those that are on the way are looked for together.
+        let mut wanted: BTreeSet<Ino> = names.values().map(|(parent, _)| *parent).collect();
         for _ in 0..DEPTH_MAX {
             wanted.retain(|ino| *ino != ROOT && !names.contains_key(ino));
+            let mut within: BTreeMap<Ino, BTreeSet<Ino>> = BTreeMap::new();
+            for ino in &wanted {
+                if let Ok(Some(inode)) = self.view::<_, Error>(|view| view.inode(*ino)) {
+                    within.entry(inode.parent).or_default().insert(*ino);
+                }
+            }
+            wanted.clear();
+            for (parent, wanted_of) in within {
+                let entries = Key::new(parent, KeyKind::DIR_ENTRY, 0);
+                let end = Key::new(parent, KeyKind::EXTENT, 0);
+                let _ = self.find_names(entries..end, &wanted_of, &mut names);
+                wanted.insert(parent);
+            }
             if wanted.is_empty() {
                 break;
             }
-            let before = names.len();
-            // What was found before a damaged page counts.
-            let _ = self.find_names(&wanted, &mut names);
-            if names.len() == before {
-                break;
-            }
-            wanted = names.values().map(|(parent, _)| *parent).collect();
         }
         let path = |ino: &Ino| {
             let mut parts = Vec::new();
@@ -54,6 +65,7 @@ impl Volume {
 
     fn find_names(
         &self,
+        keys: impl RangeBounds<Key>,
         wanted: &BTreeSet<Ino>,
         names: &mut HashMap<Ino, (Ino, Vec<u8>)>,
     ) -> Result<()> {
@@ -65,7 +77,7 @@ impl Volume {
             let name = || (entry.ino, (key.ino, entry.name.to_vec()));
             wanted.contains(&entry.ino).then(name)
         };
-        self.walk(Key::new(ROOT, KeyKind(0), 0).., named, |(ino, name)| {
+        self.walk(keys, named, |(ino, name)| {
             names.entry(ino).or_insert(name);
         })
     }

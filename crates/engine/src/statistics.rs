@@ -52,6 +52,10 @@ macro_rules! with_statistics {
                 commits,
                 /// Redo records.
                 records,
+                /// Metadata pages looked at, each time counted.
+                pages_looked_at,
+                /// Metadata pages read into memory for a look at the tree.
+                pages_fetched,
             }
         }
     };

@@ -29,7 +29,7 @@ impl Turn {
         self.tickets.lock()
     }
 
-    /// Waits for the turn.
+    /// Waits until it is the caller's turn.
     pub fn take(&self) -> Taken<'_> {
         let mut tickets = self.tickets();
         let own = tickets.next;

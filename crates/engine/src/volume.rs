@@ -668,6 +668,12 @@ impl Volume {
         self.zones.status()
     }
 
+    /// So many zones at most, from this number on; looks at no others.
+    #[must_use]
+    pub fn zones_from(&self, from: usize, zones_max: usize) -> Vec<ZoneStatus> {
+        self.zones.status_from(from, zones_max)
+    }
+
     /// What happened to zones lately, from event number `from` on, at most so many.
     #[must_use]
     pub fn trace(&self, from: u64, events_max: usize) -> Traced {

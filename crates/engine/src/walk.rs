@@ -1,67 +1,96 @@
-//! Walking many items of the tree, a bounded number under each hold of the metadata lock.
+//! Walking many items of the tree, a bounded number under each hold of the metadata lock. A page that is not in memory is
+//! fetched without the lock, and the walk goes on behind the last item it has seen: each page is looked at about once, and
+//! none has to stay in memory, however many there are.
 
 use std::ops::{Bound, ControlFlow, RangeBounds};
 
-use persimmon_format::{Ino, Key, KeyKind};
+use persimmon_format::Key;
 
 use crate::Volume;
-use crate::error::{Error, Result};
+use crate::error::Result;
+use crate::meta::View;
+use crate::misses::Misses;
 
 /// Items looked at under one hold of the lock.
 const ITEMS: usize = 1024;
-/// The same for each page that the cache may hold: the pages that the items are in must be in memory
-/// together.
-const ITEMS_PER_PAGE: usize = 4;
 
 impl Volume {
-    /// Looks at each item in a range of keys, in order, and hands on what `pick` makes of it. `pick`
-    /// runs under the lock, and again for items of a page that had to be fetched; `visit` does
-    /// neither. Ends at the first page that cannot be read.
+    /// Looks at each item in a range of keys, in order, and hands on what `pick` makes of it. `pick` runs under the lock,
+    /// once for each item; `visit` runs without it. Ends at the first page that cannot be read. Items that come or go
+    /// meanwhile may be seen or not; all others are seen once.
     pub(crate) fn walk<T>(
         &self,
         keys: impl RangeBounds<Key>,
-        mut pick: impl FnMut(Key, &[u8]) -> Option<T>,
+        pick: impl FnMut(Key, &[u8]) -> Option<T>,
         mut visit: impl FnMut(T),
     ) -> Result<()> {
-        let mut from = match keys.start_bound() {
-            Bound::Included(key) | Bound::Excluded(key) => *key,
-            Bound::Unbounded => Key::new(Ino(0), KeyKind(0), 0),
-        };
+        self.walk_while(keys, pick, |item| {
+            visit(item);
+            ControlFlow::Continue(())
+        })
+    }
+
+    /// [`Volume::walk`] until `visit` breaks. Holds no more in memory than what `pick` makes of 1,024 items.
+    pub fn walk_while<T>(
+        &self,
+        keys: impl RangeBounds<Key>,
+        mut pick: impl FnMut(Key, &[u8]) -> Option<T>,
+        mut visit: impl FnMut(T) -> ControlFlow<()>,
+    ) -> Result<()> {
+        let mut from = keys.start_bound().cloned();
         loop {
-            let (picked, next) = self.look(from, &keys, &mut pick)?;
-            picked.into_iter().for_each(&mut visit);
-            match next {
-                Some(key) => from = key,
+            let (picked, last) = self.look(from, &keys, &mut pick)?;
+            if picked.into_iter().any(|item| visit(item).is_break()) {
+                return Ok(());
+            }
+            match last {
+                Some(key) => from = Bound::Excluded(key),
                 None => return Ok(()),
             }
         }
     }
 
-    /// The first items of a walk, from this key on: what `pick` made of them, and where it goes on.
+    /// The first items of a walk, from this bound on: what `pick` made of them, and the last one if there may be more
+    /// behind it.
     pub(crate) fn look<T>(
         &self,
-        from: Key,
+        from: Bound<Key>,
         keys: &impl RangeBounds<Key>,
         mut pick: impl FnMut(Key, &[u8]) -> Option<T>,
     ) -> Result<(Vec<T>, Option<Key>)> {
-        let items = (self.cached_pages_max() * ITEMS_PER_PAGE).clamp(64, ITEMS);
-        let (mut picked, mut next) = (Vec::new(), None);
-        self.view::<_, Error>(|view| {
-            picked.clear();
-            next = None;
-            let mut seen = 0;
-            view.scan(from, |key, value| {
-                if seen == items {
-                    next = Some(key);
+        let mut misses = Misses::of(self);
+        let (mut picked, mut from, mut seen, mut last) = (Vec::new(), from, 0, None);
+        loop {
+            let before = seen;
+            let (result, missing) = {
+                let meta = self.meta();
+                let view = View::new(&meta, &self.key);
+                let result = view.scan_from(from, |key, value| {
+                    if !keys.contains(&key) {
+                        last = None;
+                        return Ok(ControlFlow::Break(()));
+                    }
+                    seen += 1;
+                    last = Some(key);
+                    picked.extend(pick(key, value));
+                    Ok(match seen < ITEMS {
+                        true => ControlFlow::Continue(()),
+                        false => ControlFlow::Break(()),
+                    })
+                });
+                (result, view.missing())
+            };
+            match (result, missing) {
+                (Err(_), Some(page)) => {
+                    if seen > before {
+                        misses.forget();
+                    }
+                    misses.fetch(page)?;
+                    from = last.map_or(from, Bound::Excluded);
                 }
-                if seen == items || !keys.contains(&key) {
-                    return Ok(ControlFlow::Break(()));
-                }
-                seen += 1;
-                picked.extend(pick(key, value));
-                Ok(ControlFlow::Continue(()))
-            })
-        })?;
-        Ok((picked, next))
+                (Err(error), None) => return Err(error),
+                (Ok(()), _) => return Ok((picked, last.filter(|_| seen == ITEMS))),
+            }
+        }
     }
 }

@@ -102,6 +102,9 @@ pub struct Inode {
     pub parent: Ino,
     /// Write lifetime hint, see [`crate::Lifetime::stored`].
     pub lifetime: u8,
+    /// Bytes of the names of its extended attributes, each with the zero byte that ends it in a list. So setting one need
+    /// not look at all others to keep them within [`crate::name::XATTR_NAMES_MAX`].
+    pub xattr_names: u32,
 }
 
 const _: () = assert!(Inode::LEN == 104);
@@ -170,14 +173,15 @@ impl Inode {
             time.put(&mut out);
         }
         out.put_u64(self.parent.0);
-        out.put(&[self.lifetime, 0, 0, 0, 0, 0, 0, 0]);
+        out.put(&[self.lifetime, 0, 0, 0]);
+        out.put_u32(self.xattr_names);
         out
     }
 
     /// As read.
     pub fn decode(bytes: &[u8]) -> Result<Inode> {
         let mut r = Reader::new(bytes, "inode");
-        let inode = Inode {
+        let mut inode = Inode {
             mode: r.u32()?,
             uid: r.u32()?,
             gid: r.u32()?,
@@ -192,17 +196,19 @@ impl Inode {
             btime: Timestamp::read(&mut r)?,
             parent: Ino(r.u64()?),
             lifetime: r.u8()?,
+            xattr_names: 0,
         };
         if inode.size > SIZE_MAX {
             return Err(r.bad("size", inode.size));
         }
-        r.bytes(7)?;
+        r.bytes(3)?;
+        inode.xattr_names = r.u32()?;
         r.end()?;
         Ok(inode)
     }
 
     /// Appends it as in a redo record, where most fields are small or repeat each other: mode, uid,
-    /// gid, nlink, size, sectors, rdev, flags, parent, lifetime (varints), mask (u8: 1, 2, 4 set
+    /// gid, nlink, size, sectors, rdev, flags, parent, lifetime, xattr_names (varints), mask (u8: 1, 2, 4 set
     /// where mtime, ctime, btime equal the time before them), atime, and of the others those that
     /// do not (seconds as varint with the sign in the lowest bit, nanoseconds as u32).
     pub(crate) fn put_short(&self, out: &mut Vec<u8>) {
@@ -217,6 +223,7 @@ impl Inode {
             self.flags.into(),
             self.parent.0,
             self.lifetime.into(),
+            self.xattr_names.into(),
         ] {
             out.put_varint(field);
         }
@@ -251,6 +258,7 @@ impl Inode {
         }
         let lifetime = r.varint()?;
         inode.lifetime = u8::try_from(lifetime).map_err(|_| r.bad("lifetime", lifetime))?;
+        inode.xattr_names = r.varint_u32("xattr_names")?;
         let mask = r.u8()?;
         if mask >= 8 {
             return Err(r.bad("mask", mask.into()));

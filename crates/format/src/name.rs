@@ -20,6 +20,9 @@ pub const NAME_MAX: usize = 255;
 pub const XATTR_NAME_MAX: usize = 255;
 /// Longest value of an extended attribute, bytes.
 pub const XATTR_VALUE_MAX: usize = 3900;
+/// Most bytes of the names of one inode's extended attributes, each with the zero byte that ends it in a list: what a
+/// system call lists at most (`XATTR_LIST_MAX`).
+pub const XATTR_NAMES_MAX: u32 = 64 << 10;
 /// Items that a name may have: that of its hash and those behind it. More names than that near each
 /// other need 2^63 tries for each, and bounds what a search looks at whatever a device holds.
 pub const PROBE_ITEMS: u64 = 1 << 16;
@@ -185,6 +188,12 @@ impl<'a> Xattr<'a> {
         out.put(self.name);
         out.put(self.value);
         out
+    }
+
+    /// What a name takes of [`XATTR_NAMES_MAX`].
+    #[must_use]
+    pub fn listed_len(name: &[u8]) -> u32 {
+        name.len() as u32 + 1
     }
 
     /// As read.

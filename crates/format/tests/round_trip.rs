@@ -44,16 +44,16 @@ prop_compose! {
 
 prop_compose! {
     fn inode()(
-        ids in any::<[u32; 6]>(),
+        ids in any::<[u32; 7]>(),
         (size, sectors, parent) in (0..=SIZE_MAX, any::<u64>(), any::<u64>()),
         (atime, mtime, ctime, btime) in (time(), time(), time(), time()),
         lifetime in any::<u8>(),
     ) -> Inode {
-        let [mode, uid, gid, nlink, rdev, flags] = ids;
+        let [mode, uid, gid, nlink, rdev, flags, xattr_names] = ids;
         let parent = Ino(parent);
         Inode {
             mode, uid, gid, nlink, size, sectors, rdev, flags, atime, mtime, ctime, btime, parent,
-            lifetime,
+            lifetime, xattr_names,
         }
     }
 }

@@ -5,6 +5,7 @@
 mod attributes;
 mod files;
 mod names;
+mod questions;
 #[cfg(test)]
 mod tests;
 
@@ -13,6 +14,7 @@ use std::sync::Arc;
 
 use persimmon_vfs::{Author, Caller, Handle, Ino, OpenFlags, Result};
 
+use self::questions::Questions;
 use crate::answer::Door;
 use crate::live::Live;
 use crate::options::MountOptions;
@@ -33,6 +35,7 @@ pub struct Adapter {
     syncs: Workers,
     /// The same of commands.
     controls: Workers,
+    questions: Questions,
     /// Changes to files, and of attributes, are durable before they are answered.
     sync: bool,
     /// Changes to directories are.
@@ -51,6 +54,7 @@ impl Adapter {
             live,
             syncs: Workers::start("sync", SYNC_THREADS)?,
             controls: Workers::start("control", CONTROL_THREADS)?,
+            questions: Questions::start()?,
             sync: options.sync,
             dirsync: options.dirsync,
         })
@@ -90,7 +94,7 @@ impl Adapter {
                 };
             }
             opcode::SETXATTR => self.setxattr(call),
-            opcode::GETXATTR => self.getxattr(call),
+            opcode::GETXATTR => return self.getxattr(call, transport),
             opcode::LISTXATTR => self.listxattr(call),
             opcode::REMOVEXATTR => self.removexattr(call),
             opcode::READDIR => self.readdir(call),

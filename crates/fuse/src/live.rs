@@ -1,14 +1,23 @@
 //! Questions to the daemon of a live mount, asked through an extended attribute that any file of
-//! the mount answers: works over bind mounts, without privileges, and without a socket to find.
+//! the mount answers: works over bind mounts and without a socket to find. Whoever may read an attribute of some file
+//! may ask, so each answer takes a bounded look at the volume, and all are given by a thread for questions: those that serve
+//! the kernel do not wait for them. Having everything written is for those who may give commands.
 
 /// Attributes that begin so are answered by the daemon and stored nowhere.
 pub const PREFIX: &str = "system.persimmon.";
 
+/// Asks to make everything durable: for root and the user who runs the daemon alone.
+pub const SYNC: &str = "sync";
+
 /// Answers questions about the volume as a whole.
 pub trait Live: Send + Sync + 'static {
-    /// The answer to `question` (what follows [`PREFIX`]), or `None` where there is no such
-    /// question. Answers longer than 64 KiB do not pass the kernel.
+    /// The answer to `question` (what follows [`PREFIX`]; not [`SYNC`]), or `None` where there is no such
+    /// question. Takes a bounded time, however large the volume is, and waits for no device. Answers longer than 64 KiB do
+    /// not pass the kernel.
     fn answer(&self, question: &str) -> Option<Vec<u8>>;
+
+    /// Makes everything durable, and answers whether it could.
+    fn sync(&self) -> Vec<u8>;
 
     /// Does what a command asks ([`crate::control`]), and answers with at most
     /// [`crate::control::TEXT_BYTES_MAX`] bytes, or says why not.

@@ -5,8 +5,8 @@ use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 
-/// Jobs that may wait for a thread; more are run by whoever brings them.
-const WAITING_MAX: usize = 64;
+/// Jobs that may wait for a thread.
+const WAITING_MAX: usize = 1024;
 
 type Job = Box<dyn FnOnce() + Send>;
 
@@ -46,13 +46,23 @@ impl Workers {
     /// Has `job` run: by one of the threads, or at once where all have much to do. Jobs do not
     /// panic.
     pub fn run(&self, job: impl FnOnce() + Send + 'static) {
-        let job: Job = Box::new(job);
-        let refused = match &self.sender {
-            Some(sender) => sender.try_send(job).err(),
-            None => Some(TrySendError::Disconnected(job)),
-        };
-        if let Some(TrySendError::Full(job) | TrySendError::Disconnected(job)) = refused {
+        if let Err(job) = self.send(Box::new(job)) {
             job();
+        }
+    }
+
+    /// Has `job` run by one of the threads, never by the caller. False, and it is dropped, where too many wait.
+    #[must_use]
+    pub fn try_run(&self, job: impl FnOnce() + Send + 'static) -> bool {
+        self.send(Box::new(job)).is_ok()
+    }
+
+    fn send(&self, job: Job) -> Result<(), Job> {
+        match &self.sender {
+            Some(sender) => sender.try_send(job).map_err(|refused| match refused {
+                TrySendError::Full(job) | TrySendError::Disconnected(job) => job,
+            }),
+            None => Err(job),
         }
     }
 

@@ -198,6 +198,7 @@ rules! {
     SYMLINK 515 Error "a symbolic link's target is missing or of another length", "fsck --repair corrects the size; a target that is missing stays so";
     XATTR_HASH 516 Error "an extended attribute is not filed under its name", "fsck --repair files it again";
     XATTR_TWICE 517 Error "an extended attribute is there twice", "fsck --repair removes the second";
+    XATTR_NAMES 518 Error "an inode's count of its attributes' names is wrong", CORRECT;
     EXTENT_OVERLAP 521 Error "two extents of a file cover the same block", BACKUP;
     EXTENT_PLACE 522 Error "an extent is not in the written part of a data zone", BACKUP;
     EXTENT_SHARED 523 Error "a block belongs to two extents", BACKUP;

@@ -191,12 +191,15 @@ fn attributes_astray() {
     };
     broken(&[516], |tx, cast| {
         tx.put(Key::new(cast.file, KeyKind::XATTR, 77), xattr.encode());
-        Ok(())
+        change_inode(tx, cast.file, |inode| inode.xattr_names += 7)
     });
     broken(&[517], |tx, cast| {
         let item = first_item(tx.key(), b"user.a") + 1;
         tx.put(Key::new(cast.file, KeyKind::XATTR, item), xattr.encode());
-        Ok(())
+        change_inode(tx, cast.file, |inode| inode.xattr_names += 7)
+    });
+    broken(&[518], |tx, cast| {
+        change_inode(tx, cast.file, |inode| inode.xattr_names += 1)
     });
 }
 

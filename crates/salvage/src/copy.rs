@@ -42,6 +42,8 @@ struct Current {
     has_target: bool,
     losses_before: u64,
     file: Option<File>,
+    /// Bytes of the names of the attributes that were copied.
+    xattr_names: u32,
 }
 
 impl<'a, 'd> Copy<'a, 'd> {
@@ -200,6 +202,7 @@ impl<'a, 'd> Copy<'a, 'd> {
             has_target: false,
             losses_before,
             file,
+            xattr_names: 0,
         })
     }
 
@@ -217,6 +220,8 @@ impl<'a, 'd> Copy<'a, 'd> {
             KeyKind::XATTR => match Xattr::decode(value) {
                 Ok(xattr) => {
                     let name = xattr.name.to_vec();
+                    let listed = Xattr::listed_len(xattr.name);
+                    current.xattr_names = current.xattr_names.saturating_add(listed);
                     self.add(New::Named(ino, KeyKind::XATTR, name, value.to_vec()))
                 }
                 Err(_) => {
@@ -289,6 +294,7 @@ impl<'a, 'd> Copy<'a, 'd> {
             return Ok(());
         };
         let ino = current.ino;
+        self.count_names(&mut current)?;
         if current.inode.is_symlink() && !current.has_target {
             self.lose(ino, Lost::Target);
             let inode = Inode {
@@ -306,6 +312,28 @@ impl<'a, 'd> Copy<'a, 'd> {
         self.recovered.files += 1;
         let whole = current.has_inode && self.recovered.losses == current.losses_before;
         self.recovered.files_intact += u64::from(whole);
+        Ok(())
+    }
+
+    /// Where attributes are lost, the inode counts those that are left.
+    fn count_names(&mut self, current: &mut Current) -> Result<()> {
+        let names = current.xattr_names;
+        if current.inode.xattr_names == names {
+            return Ok(());
+        }
+        current.inode.xattr_names = names;
+        self.flush()?;
+        self.to
+            .update::<(), persimmon_engine::Error>(Intent::Grow, |tx| {
+                if let Some(there) = tx.inode(current.ino)? {
+                    let inode = Inode {
+                        xattr_names: names,
+                        ..there
+                    };
+                    tx.put_inode(current.ino, &inode);
+                }
+                Ok(())
+            })?;
         Ok(())
     }
 

@@ -7,7 +7,7 @@ use persimmon_format::name::{XATTR_VALUE_MAX, Xattr, first_item};
 use persimmon_format::{Ino, Key, KeyKind};
 
 use crate::named::{Found, find_xattr};
-use crate::{Caller, Error, Result, Vfs};
+use crate::{Caller, Error, Result, Vfs, xattrs};
 
 /// The list that governs access.
 pub(crate) const ACCESS: &[u8] = b"system.posix_acl_access";
@@ -252,6 +252,7 @@ impl Inherited {
             }
             taken = Some(item);
             inode.flags |= FLAG_XATTRS;
+            inode.xattr_names += Xattr::listed_len(name);
             put_value(tx, ino, item, name, &value)?;
         }
         Ok(())
@@ -296,13 +297,12 @@ pub(crate) fn follow_mode(tx: &mut Transaction<'_>, ino: Ino, inode: &Inode) -> 
 }
 
 /// File capabilities do not outlive a change of content or owner.
-pub(crate) fn remove_capability(tx: &mut Transaction<'_>, ino: Ino, inode: &Inode) -> Result<()> {
-    if inode.flags & FLAG_XATTRS != 0
-        && let Some((item, _)) = find_xattr(tx, ino, CAPABILITY)?.present()
-    {
-        tx.delete(Key::new(ino, KeyKind::XATTR, item));
-    }
-    Ok(())
+pub(crate) fn remove_capability(
+    tx: &mut Transaction<'_>,
+    ino: Ino,
+    inode: &mut Inode,
+) -> Result<()> {
+    xattrs::delete(tx, ino, inode, CAPABILITY).map(drop)
 }
 
 /// What storing a list comes to.

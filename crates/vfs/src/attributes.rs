@@ -124,7 +124,7 @@ impl Vfs {
                 {
                     // By the group that it had.
                     inode.mode = given_away.mode(&inode);
-                    acl::remove_capability(tx, ino, &inode)?;
+                    acl::remove_capability(tx, ino, &mut inode)?;
                 }
                 inode.uid = set.uid.unwrap_or(inode.uid);
                 inode.gid = set.gid.unwrap_or(inode.gid);

@@ -65,6 +65,9 @@ pub enum Error {
     /// `E2BIG`: an extended attribute larger than any system takes.
     #[error("attribute value too long")]
     ValueTooLong,
+    /// `E2BIG`: more names of extended attributes than any system lists.
+    #[error("too many attributes to list")]
+    ListTooLong,
     /// `EOPNOTSUPP`: not offered here.
     #[error("operation not supported")]
     NotSupported,
@@ -126,7 +129,7 @@ impl Error {
             Error::ReadOnly => libc::EROFS,
             Error::NoAttribute => libc::ENODATA,
             Error::NameOutOfRange => libc::ERANGE,
-            Error::ValueTooLong => libc::E2BIG,
+            Error::ValueTooLong | Error::ListTooLong => libc::E2BIG,
             Error::NotSupported => libc::EOPNOTSUPP,
             Error::NoSuchOffset => libc::ENXIO,
             Error::BadHandle => libc::EBADF,

@@ -132,7 +132,7 @@ impl Vfs {
                     inode.mode = leave.mode(&inode);
                 }
                 inode.ctime = inode.ctime.next(now);
-                acl::remove_capability(tx, ino, &inode)?;
+                acl::remove_capability(tx, ino, &mut inode)?;
                 tx.put_inode(ino, &inode);
                 Ok(())
             })?;

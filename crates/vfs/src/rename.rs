@@ -1,4 +1,9 @@
 //! Renaming.
+//!
+//! A directory must not come to lie under itself, so whoever moves one to another parent walks from there up to the root
+//! first. That may be thousands of levels, each in a page that has to be read, so it is done without the metadata lock.
+//! What was found stays true because only moves of directories to other parents change who lies above whom, and those take
+//! turns: [`Vfs::directory_moves`], as Linux's `s_vfs_rename_mutex`.
 
 use persimmon_engine::faults::{Fault, fault};
 use persimmon_engine::{Intent, Transaction, View};
@@ -9,8 +14,8 @@ use crate::named::{Found, Target, check_name, find_entry, is_dot};
 use crate::namespace::{check_removable, count, directory, drop_name, put_entry};
 use crate::{Error, Ino, ROOT, RenameMode, Result, Timestamp, Vfs};
 
-/// Directories above one another at most, so that damage cannot make a walk endless.
-const DEPTH_MAX: u32 = 1 << 20;
+/// Directories walked up under one hold of the metadata lock.
+const LEVELS_AT_ONCE: usize = 64;
 
 /// One of the two names of a rename.
 #[derive(Clone, Copy)]
@@ -25,6 +30,15 @@ enum Outcome {
     Done(Option<Ino>),
     /// It would replace a file by one whose data is not in the history yet.
     CommitFirst(Ino),
+    /// It would move a directory to another parent, and nobody has looked yet whether that is below it.
+    CheckFirst(Move),
+}
+
+/// A directory, and the one that is to be its parent.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Move {
+    directory: Ino,
+    parent: Ino,
 }
 
 impl Vfs {
@@ -51,9 +65,12 @@ impl Vfs {
         };
         let now = self.now();
         let mut committed = None;
+        // From before the first check to the end, so that what was found stays true.
+        let mut turn = None;
+        let mut checked = Vec::new();
         loop {
             let outcome = self.change(Intent::Shrink, |tx| {
-                attempt(tx, from, to, mode, committed, now)
+                attempt(tx, from, to, mode, committed, &checked, now)
             });
             match outcome? {
                 Outcome::Done(gone) => {
@@ -64,8 +81,91 @@ impl Vfs {
                     self.watch(self.volume.commit_file(ino))?;
                     committed = Some(ino);
                 }
+                Outcome::CheckFirst(wanted) => {
+                    turn.get_or_insert_with(|| self.directory_moves.take());
+                    self.check_no_loop(wanted)?;
+                    checked.push(wanted);
+                }
             }
         }
+    }
+
+    /// A directory must not come to lie under itself: it is not above its new parent, nor is it that. The caller has the
+    /// turn of moving directories.
+    fn check_no_loop(&self, wanted: Move) -> Result<()> {
+        let mut way = Way::from(wanted.parent);
+        loop {
+            // A view that misses a page begins again, but the way stays as far as it has got.
+            let end = self.view(|view| way.up(view, wanted.directory))?;
+            match end {
+                None => {}
+                Some(End::Root) => return Ok(()),
+                Some(End::Circle) => {
+                    return Err(Error::Inconsistent {
+                        what: "directories in a circle",
+                        ino: wanted.parent,
+                    });
+                }
+                Some(End::Nothing) => {
+                    // Removed since the way began, as only empty directories can be, or else damage: what is above a
+                    // directory that is still there cannot have been removed.
+                    self.view(|view| directory(view, wanted.parent))?;
+                    return Err(Error::Inconsistent {
+                        what: "a directory without a parent",
+                        ino: way.at,
+                    });
+                }
+            }
+        }
+    }
+}
+
+/// A way up from a directory.
+struct Way {
+    at: Ino,
+    levels: u64,
+    /// Where it was when `levels` was a power of two: come by again, it goes round in a circle, which is damage.
+    mark: Ino,
+}
+
+/// Where a way up ends.
+enum End {
+    Root,
+    Nothing,
+    Circle,
+}
+
+impl Way {
+    fn from(at: Ino) -> Way {
+        Way {
+            at,
+            levels: 0,
+            mark: Ino(0),
+        }
+    }
+
+    /// Goes on up a bounded number of levels. An error if that leads to `moved`.
+    fn up(&mut self, view: &View<'_>, moved: Ino) -> Result<Option<End>> {
+        for _ in 0..LEVELS_AT_ONCE {
+            if self.at == moved {
+                return Err(Error::Invalid("a directory into itself"));
+            }
+            if self.at == ROOT {
+                return Ok(Some(End::Root));
+            }
+            if self.at == self.mark {
+                return Ok(Some(End::Circle));
+            }
+            let Some(inode) = view.inode(self.at)? else {
+                return Ok(Some(End::Nothing));
+            };
+            self.levels += 1;
+            if self.levels.is_power_of_two() {
+                self.mark = self.at;
+            }
+            self.at = inode.parent;
+        }
+        Ok(None)
     }
 }
 
@@ -75,15 +175,24 @@ fn attempt(
     to: Name<'_>,
     mode: RenameMode,
     committed: Option<Ino>,
+    checked: &[Move],
     now: Timestamp,
 ) -> Result<Outcome> {
+    let must_check = |moved: Target, parent: Ino| {
+        let wanted = Move {
+            directory: moved.ino,
+            parent,
+        };
+        let moves = from.parent != to.parent && moved.is_dir();
+        (moves && !checked.contains(&wanted)).then_some(wanted)
+    };
     let mut dirs = Dirs::load(tx, from.parent, to.parent)?;
     let (from_item, source) = find_entry(tx, from.parent, from.name)?
         .present()
         .ok_or(Error::NotFound)?;
     let found = find_entry(tx, to.parent, to.name)?;
-    if from.parent != to.parent && source.is_dir() {
-        check_no_loop(tx, source.ino, to.parent)?;
+    if let Some(wanted) = must_check(source, to.parent) {
+        return Ok(Outcome::CheckFirst(wanted));
     }
     let (to_item, target) = match (found, mode) {
         (Found::Present { .. }, RenameMode::NoReplace) => return Err(Error::Exists),
@@ -103,8 +212,8 @@ fn attempt(
         return Ok(Outcome::Done(None));
     }
     if mode == RenameMode::Exchange {
-        if from.parent != to.parent && target.is_dir() {
-            check_no_loop(tx, target.ino, from.parent)?;
+        if let Some(wanted) = must_check(target, from.parent) {
+            return Ok(Outcome::CheckFirst(wanted));
         }
         put_entry(tx, from.parent, from_item, from.name, target)?;
         put_entry(tx, to.parent, to_item, to.name, source)?;
@@ -124,28 +233,6 @@ fn attempt(
     dirs.store(tx)?;
     touch(tx, source, to.parent, now)?;
     Ok(Outcome::Done(drop_name(tx, target, now)?))
-}
-
-/// A directory must not come to lie under itself: `moved` is not above `parent`, nor is it.
-fn check_no_loop(view: &View<'_>, moved: Ino, parent: Ino) -> Result<()> {
-    let mut ino = parent;
-    for _ in 0..DEPTH_MAX {
-        if ino == moved {
-            return Err(Error::Invalid("a directory into itself"));
-        }
-        if ino == ROOT {
-            return Ok(());
-        }
-        let inode = view.inode(ino)?.ok_or(Error::Inconsistent {
-            what: "a directory without a parent",
-            ino,
-        })?;
-        ino = inode.parent;
-    }
-    Err(Error::Inconsistent {
-        what: "directories in a circle",
-        ino: parent,
-    })
 }
 
 /// What was moved has a new change time, and a directory perhaps a new parent.

@@ -90,6 +90,8 @@ pub struct Vfs {
     /// Who gives a name to a file made without one.
     pub(crate) naming: Turn,
     pub(crate) skipped: Skipped,
+    /// Of who moves a directory to another parent.
+    pub(crate) directory_moves: Turn,
 }
 
 impl std::fmt::Debug for Vfs {
@@ -114,6 +116,7 @@ impl Vfs {
             locks: LockTable::new(options.locks_max),
             naming: Turn::default(),
             skipped: Skipped::default(),
+            directory_moves: Turn::default(),
             options,
         }
     }

@@ -5,7 +5,7 @@ use std::ops::ControlFlow;
 
 use persimmon_engine::{Intent, Transaction};
 use persimmon_format::inode::{FLAG_XATTRS, Inode};
-use persimmon_format::name::{XATTR_NAME_MAX, XATTR_VALUE_MAX, Xattr};
+use persimmon_format::name::{XATTR_NAME_MAX, XATTR_NAMES_MAX, XATTR_VALUE_MAX, Xattr};
 use persimmon_format::{Key, KeyKind};
 
 use crate::acl::{self, Stored};
@@ -14,6 +14,10 @@ use crate::{Caller, Error, Ino, Result, Vfs, XattrMode, lifetimes};
 
 /// Bytes of a value that the kernel lets through.
 const VALUE_MAX_ANYWHERE: usize = 64 << 10;
+
+/// Most bytes of the names that are stored of an inode, each with the zero byte that ends it. Room is left for the one
+/// that is kept in the inode, so that all of them can be listed.
+const STORED_NAMES_MAX: u32 = XATTR_NAMES_MAX - (lifetimes::ATTRIBUTE.len() as u32 + 1);
 
 /// Who an attribute is for, by the beginning of its name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -97,7 +101,7 @@ impl Vfs {
                 match acl::prepare(name, value, caller, &mut inode)? {
                     Stored::Kept(value) => put(tx, ino, &mut inode, name, &value, mode)?,
                     Stored::Dropped => {
-                        delete(tx, ino, &inode, name)?;
+                        delete(tx, ino, &mut inode, name)?;
                     }
                 }
             } else {
@@ -112,38 +116,47 @@ impl Vfs {
         Ok(())
     }
 
-    /// All names, each ended by a zero byte. `trusted.` only for the privileged.
+    /// All names, each ended by a zero byte. `trusted.` only for the privileged. `E2BIG` where they are more than can be
+    /// set, which an earlier version or a damaged volume may have left: each can still be removed by its name.
     pub fn listxattr(&self, caller: &Caller, ino: Ino) -> Result<Vec<u8>> {
-        self.view(|view| {
-            let inode = view.inode(ino)?.ok_or(Error::Stale)?;
-            let mut names = Vec::new();
-            if inode.told_lifetime().is_some() {
-                names.extend_from_slice(lifetimes::ATTRIBUTE);
-                names.push(0);
-            }
-            if inode.flags & FLAG_XATTRS == 0 {
-                return Ok(names);
-            }
-            view.scan(Key::new(ino, KeyKind::XATTR, 0), |key, bytes| {
-                if key.ino != ino || key.kind != KeyKind::XATTR {
-                    return Ok(ControlFlow::Break(()));
-                }
-                let xattr = match Xattr::decode(bytes) {
-                    Ok(xattr) => xattr,
-                    Err(error) => {
-                        self.skipped.tell(&key, &error);
-                        return Ok(ControlFlow::Continue(()));
-                    }
-                };
+        let inode = self.inode(ino)?;
+        let mut names = Vec::new();
+        if inode.told_lifetime().is_some() {
+            names.extend_from_slice(lifetimes::ATTRIBUTE);
+            names.push(0);
+        }
+        if inode.flags & FLAG_XATTRS == 0 {
+            return Ok(names);
+        }
+        let first = Key::new(ino, KeyKind::XATTR, 0);
+        let end = Key::new(ino, KeyKind::SYMLINK, 0);
+        let mut is_too_long = false;
+        // One that is damaged hides no other.
+        let name = |key: Key, bytes: &[u8]| match Xattr::decode(bytes) {
+            Ok(xattr) => {
                 let shown = caller.is_privileged() || !xattr.name.starts_with(b"trusted.");
-                if shown && xattr.name != lifetimes::ATTRIBUTE {
-                    names.extend_from_slice(xattr.name);
-                    names.push(0);
-                }
-                Ok(ControlFlow::Continue(()))
-            })?;
-            Ok(names)
-        })
+                let shown = shown && xattr.name != lifetimes::ATTRIBUTE;
+                shown.then(|| xattr.name.to_vec())
+            }
+            Err(error) => {
+                self.skipped.tell(&key, &error);
+                None
+            }
+        };
+        // Not under one hold of the metadata lock: what is set or removed meanwhile may be listed or not.
+        self.watch(self.volume.walk_while(first..end, name, |name| {
+            if names.len() + name.len() >= XATTR_NAMES_MAX as usize {
+                is_too_long = true;
+                return ControlFlow::Break(());
+            }
+            names.extend_from_slice(&name);
+            names.push(0);
+            ControlFlow::Continue(())
+        }))?;
+        match is_too_long {
+            true => Err(Error::ListTooLong),
+            false => Ok(names),
+        }
     }
 
     /// Removes an attribute.
@@ -154,7 +167,7 @@ impl Vfs {
             let mut inode = tx.inode(ino)?.ok_or(Error::Stale)?;
             let removed = match name {
                 lifetimes::ATTRIBUTE => lifetimes::take(&mut inode),
-                _ => delete(tx, ino, &inode, name)?,
+                _ => delete(tx, ino, &mut inode, name)?,
             };
             // An access list that says no more than the mode is there without being stored.
             if !removed && namespace != Namespace::AccessControl {
@@ -184,7 +197,14 @@ fn put(
         (Found::Present { .. }, XattrMode::Create) => return Err(Error::Exists),
         (Found::Absent { .. }, XattrMode::Replace) => return Err(Error::NoAttribute),
         (Found::Present { item, .. }, _) => item,
-        (Found::Absent { free }, _) => free.ok_or(Error::NoSpace)?,
+        (Found::Absent { free }, _) => {
+            let names = inode.xattr_names.saturating_add(Xattr::listed_len(name));
+            if names > STORED_NAMES_MAX {
+                return Err(Error::NoSpace);
+            }
+            inode.xattr_names = names;
+            free.ok_or(Error::NoSpace)?
+        }
     };
     let xattr = Xattr { name, value };
     tx.put(Key::new(ino, KeyKind::XATTR, item), xattr.encode());
@@ -193,13 +213,20 @@ fn put(
 }
 
 /// Tells whether it was there.
-fn delete(tx: &mut Transaction<'_>, ino: Ino, inode: &Inode, name: &[u8]) -> Result<bool> {
+pub(crate) fn delete(
+    tx: &mut Transaction<'_>,
+    ino: Ino,
+    inode: &mut Inode,
+    name: &[u8],
+) -> Result<bool> {
     if inode.flags & FLAG_XATTRS == 0 {
         return Ok(false);
     }
     match find_xattr(tx, ino, name)?.present() {
         Some((item, _)) => {
             tx.delete(Key::new(ino, KeyKind::XATTR, item));
+            // The count comes from the device, and may be less than there are.
+            inode.xattr_names = inode.xattr_names.saturating_sub(Xattr::listed_len(name));
             Ok(true)
         }
         None => Ok(false),

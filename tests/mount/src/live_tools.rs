@@ -6,7 +6,8 @@ use std::os::unix::process::CommandExt;
 use std::process::{Command, Output};
 
 use anyhow::{Context, Result, ensure};
-use rustix::fs::XattrFlags;
+use rustix::fs::{Mode, OFlags, XattrFlags};
+use rustix::io::Errno;
 use rustix::ioctl::{Getter, Setter, ioctl, opcode};
 use serde_json::Value;
 
@@ -19,6 +20,12 @@ pub const SCENARIOS: &[Scenario] = &[
     Scenario {
         name: "live_tools::a_mount_is_cleaned_tuned_and_watched",
         run: a_mount_is_cleaned_tuned_and_watched,
+        limit_seconds: 120,
+        only_persimmon: true,
+    },
+    Scenario {
+        name: "live_tools::lists_are_bounded_and_deep_directories_are_moved_into",
+        run: lists_are_bounded_and_deep_directories_are_moved_into,
         limit_seconds: 120,
         only_persimmon: true,
     },
@@ -134,7 +141,7 @@ fn a_mount_is_cleaned_tuned_and_watched(ground: &Ground) -> Result<()> {
         "{text}"
     );
 
-    for name in ["clean", "tune", "trace"] {
+    for name in ["clean", "tune", "trace", "sync"] {
         let refused = Command::new(volume.tool("").get_program())
             .args([name, &volume.dir.display().to_string()])
             .uid(65_534)
@@ -145,6 +152,51 @@ fn a_mount_is_cleaned_tuned_and_watched(ground: &Ground) -> Result<()> {
             "{told}"
         );
     }
+    // Others may ask how it is: those answers look at little of the volume.
+    for name in ["info", "stats", "zones"] {
+        let answered = Command::new(volume.tool("").get_program())
+            .args([name, &volume.dir.display().to_string(), "--json"])
+            .uid(65_534)
+            .output()?;
+        ensure!(answered.status.success(), "{answered:?}");
+    }
+    volume.unmount()?;
+    volume.fsck()?;
+    volume.destroy()
+}
+
+/// All attributes that can be set can be listed; and a directory is moved into one far below the root.
+fn lists_are_bounded_and_deep_directories_are_moved_into(ground: &Ground) -> Result<()> {
+    let mut volume = ground.volume("bounds", 256 << 20, &[])?;
+    volume.mount(&[])?;
+    let file = volume.dir.join("file");
+    File::create(&file)?;
+    let set = |n: u32| {
+        let name = format!("user.{n:0>195}");
+        rustix::fs::setxattr(&file, name, b"value", XattrFlags::CREATE)
+    };
+    let refused = (0..).map(|n| (n, set(n))).find(|(_, set)| set.is_err());
+    ensure!(
+        refused == Some((325, Err(Errno::NOSPC))),
+        "the bound: {refused:?}"
+    );
+    let mut names = vec![0; 64 << 10];
+    let length = rustix::fs::listxattr(&file, &mut names)?;
+    ensure!(length == 325 * 201, "{length} bytes of names");
+
+    let mode = Mode::RWXU;
+    let mut at = File::open(&volume.dir)?;
+    for _ in 0..4000 {
+        rustix::fs::mkdirat(&at, "d", mode)?;
+        at = rustix::fs::openat(&at, "d", OFlags::DIRECTORY, Mode::empty())?.into();
+    }
+    let root = File::open(&volume.dir)?;
+    rustix::fs::mkdirat(&root, "moved", mode)?;
+    rustix::fs::renameat(&root, "moved", &at, "moved")?;
+    rustix::fs::openat(&at, "moved", OFlags::DIRECTORY, Mode::empty())?;
+    let circle = rustix::fs::renameat(&root, "d", &at, "d");
+    ensure!(circle == Err(Errno::INVAL), "{circle:?}");
+    drop((at, root));
     volume.unmount()?;
     volume.fsck()?;
     volume.destroy()

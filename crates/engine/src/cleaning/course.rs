@@ -1,6 +1,8 @@
 //! A victim on its way to being empty. Each step looks at a bounded part of it, or moves a bounded
 //! number of blocks, so that nobody waits for a whole zone, and memory does not grow with zones.
 
+use std::ops::Bound;
+
 use persimmon_device::{BLOCK_SIZE, ZoneId};
 use persimmon_format::extent::Extent;
 use persimmon_format::summary::Summary;
@@ -34,8 +36,8 @@ enum Ahead {
     Below(u32),
     /// The summary at this block, and those before it.
     At(u32),
-    /// What summaries miss: the tree, from this key on.
-    Tree(Key),
+    /// What summaries miss: the tree, from this bound on.
+    Tree(Bound<Key>),
     /// Pages of a metadata zone.
     Pages(Vec<PageId>),
     Nothing,
@@ -184,9 +186,9 @@ impl Volume {
             Ahead::Nothing => return Ok(false),
             Ahead::Pages(pages) => course.ahead = self.mark_pages(zone, pages)?,
             Ahead::Tree(from) => {
-                let next;
-                (course.found, next) = self.search_tree(zone, from)?;
-                course.ahead = next.map_or(Ahead::Nothing, Ahead::Tree);
+                let last;
+                (course.found, last) = self.search_tree(zone, from)?;
+                course.ahead = last.map_or(Ahead::Nothing, |key| Ahead::Tree(Bound::Excluded(key)));
             }
             ahead @ (Ahead::Below(_) | Ahead::At(_)) => {
                 course.ahead = self.read_summaries(zone, ahead, &mut course.found);
@@ -209,7 +211,7 @@ impl Volume {
                 if self.zones.is_filled(zone) {
                     return Ahead::Nothing;
                 }
-                return Ahead::Tree(Key::from_bytes(&[0; Key::LEN]));
+                return Ahead::Tree(Bound::Unbounded);
             };
             found.extend(summary.entries.iter().map(|entry| Survivor {
                 ino: entry.ino,
@@ -232,8 +234,8 @@ impl Volume {
         ahead
     }
 
-    /// The extents in a part of the tree that lie in a zone, and where it goes on.
-    fn search_tree(&self, zone: ZoneId, from: Key) -> Result<(Vec<Survivor>, Option<Key>)> {
+    /// The extents in a part of the tree that lie in a zone, and the last key of that part if there are more.
+    fn search_tree(&self, zone: ZoneId, from: Bound<Key>) -> Result<(Vec<Survivor>, Option<Key>)> {
         self.look(from, &.., |key: Key, value: &[u8]| {
             if key.kind != KeyKind::EXTENT {
                 return None;

@@ -14,6 +14,9 @@ use crate::zones::Pin;
 /// Times a block is looked up before it counts as damaged.
 const LOOKUPS: usize = 3;
 
+/// Blocks whose extents are looked up together: those of 1 MiB, which is read in one look wherever it begins, and more.
+const LOOKED_UP_BLOCKS: u64 = 512;
+
 impl Volume {
     /// Reads from a regular file; returns the bytes read, fewer than asked for at its end.
     ///
@@ -97,10 +100,17 @@ impl Volume {
         Ok(content)
     }
 
-    /// Reads blocks `from..to` by the tree into `buf`, whose first byte is at `offset`.
+    /// Reads blocks `from..to` by the tree into `buf`, whose first byte is at `offset`. Of more than is read at once the
+    /// extents are looked up piece by piece: a look begins again at each page that it misses.
     fn read_tree(&self, ino: Ino, from: u64, to: u64, offset: u64, buf: &mut [u8]) -> Result<()> {
-        let pieces = self.pinned_extents(ino, from, to)?;
-        self.read_pieces(ino, &pieces, from, to, offset, buf)
+        let mut start = from;
+        while start < to {
+            let end = to.min(start.saturating_add(LOOKED_UP_BLOCKS));
+            let pieces = self.pinned_extents(ino, start, end)?;
+            self.read_pieces(ino, &pieces, start, end, offset, buf)?;
+            start = end;
+        }
+        Ok(())
     }
 
     /// Extents of a range; their zones stay as they are while the pins live.

@@ -10,6 +10,7 @@
 mod slot;
 
 use persimmon_sync::atomic::Ordering;
+use std::cell::Cell;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::sync::Arc;
@@ -24,6 +25,17 @@ use slot::{Slot, State};
 
 /// How many pages the clock looks at for each that should go.
 const EVICT_STEPS_PER_PAGE: usize = 64;
+
+thread_local! {
+    /// Pages that this thread has looked at, in any cache. Of the thread, since a counter that all readers share would
+    /// cost each of them more than the page does.
+    static LOOKED_AT: Cell<u64> = const { Cell::new(0) };
+}
+
+/// Pages that the calling thread has looked at so far, to be compared with a later answer.
+pub(crate) fn looked_at() -> u64 {
+    LOOKED_AT.get()
+}
 
 /// The pages in memory, by id.
 #[derive(Default)]
@@ -82,6 +94,7 @@ impl PageCache {
     /// As [`PageCache::get`].
     #[inline]
     pub(super) fn get_outlined(&self, id: PageId) -> Result<(&Page, Outline), Missing> {
+        LOOKED_AT.set(LOOKED_AT.get().wrapping_add(1));
         match self.slot(id) {
             Some(Slot {
                 page: Some(page),

@@ -2,7 +2,7 @@
 //! of one redo record.
 
 use std::cell::Cell;
-use std::ops::{ControlFlow, Deref};
+use std::ops::{Bound, ControlFlow, Deref};
 
 use persimmon_format::inode::Inode;
 use persimmon_format::record::{Op, Touch};
@@ -76,9 +76,17 @@ impl<'a> View<'a> {
     pub fn scan(
         &self,
         from: Key,
+        visit: impl FnMut(Key, &'a [u8]) -> Result<ControlFlow<()>>,
+    ) -> Result<()> {
+        self.scan_from(Bound::Included(from), visit)
+    }
+
+    pub(crate) fn scan_from(
+        &self,
+        from: Bound<Key>,
         mut visit: impl FnMut(Key, &'a [u8]) -> Result<ControlFlow<()>>,
     ) -> Result<()> {
-        for item in tree::range(&self.meta.cache, self.meta.root, from..) {
+        for item in tree::range(&self.meta.cache, self.meta.root, (from, Bound::Unbounded)) {
             let (key, value) = self.note(item)?;
             if visit(key, value)?.is_break() {
                 break;

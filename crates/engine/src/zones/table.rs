@@ -634,11 +634,15 @@ impl Zones {
 
     /// All zones, for people and for those who look for failed ones.
     pub(crate) fn status(&self) -> Vec<ZoneStatus> {
+        self.status_from(0, usize::MAX)
+    }
+
+    /// So many zones at most, from this number on.
+    pub(crate) fn status_from(&self, from: usize, zones_max: usize) -> Vec<ZoneStatus> {
         let table = self.lock();
-        table
-            .entries
-            .zones()
-            .filter_map(|zone| self.status_in(&table, zone))
+        let end = table.entries.len().min(from.saturating_add(zones_max));
+        (from..end)
+            .filter_map(|zone| self.status_in(&table, ZoneId(zone as u32)))
             .collect()
     }
 

@@ -292,6 +292,7 @@ pub fn inode() -> Inode {
         btime: time(4),
         parent: Ino(0x7172),
         lifetime: 4,
+        xattr_names: 0x8182,
     }
 }
 

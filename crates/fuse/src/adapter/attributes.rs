@@ -2,12 +2,11 @@
 
 use std::sync::Arc;
 
-use persimmon_vfs::{Caller, Error, Handle, SetAttr, SetTime, Timestamp, XattrMode};
+use persimmon_vfs::{Caller, Handle, SetAttr, SetTime, Timestamp, XattrMode};
 
 use super::{Adapter, author, author_by_uid, caller, done, node};
 use crate::control;
 use crate::lifetimes;
-use crate::live;
 use crate::protocol::{self, Answer, Call, Errno, Fields, Header};
 use crate::transport::{Outcome, Transport};
 
@@ -80,15 +79,10 @@ impl Adapter {
         }))
     }
 
-    pub(super) fn getxattr(&self, call: &mut Call<'_>) -> Answer {
-        let size = call.fields().u32()?;
+    /// The value of an attribute that is stored.
+    pub(super) fn stored_attribute(&self, call: &mut Call<'_>, size: u32) -> Answer {
         let (node, name) = (node(call), call.name()?);
-        let question = name.strip_prefix(live::PREFIX.as_bytes());
-        let question = question.and_then(|question| std::str::from_utf8(question).ok());
-        let value = self.door.run("getxattr", |vfs| match question {
-            Some(question) => self.live.answer(question).ok_or(Error::NoAttribute),
-            None => vfs.getxattr(node, name),
-        })?;
+        let value = self.door.run("getxattr", |vfs| vfs.getxattr(node, name))?;
         answer_sized(call, size, &value)
     }
 

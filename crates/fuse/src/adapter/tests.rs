@@ -37,6 +37,10 @@ impl Live for Nothing {
         (question == "info").then(|| vec![7; 100])
     }
 
+    fn sync(&self) -> Vec<u8> {
+        vec![8; 10]
+    }
+
     fn control(&self, command: &[u8]) -> std::result::Result<Vec<u8>, String> {
         Ok(command.to_vec())
     }
@@ -179,7 +183,7 @@ fn requests_do_no_harm(seed: u64) {
     assert!(report.is_clean(), "{:#?}", report.findings);
 }
 
-fn open(device: &Arc<SimDevice>) -> Door {
+pub(super) fn open(device: &Arc<SimDevice>) -> Door {
     let opened = Volume::open(
         Arc::clone(device) as _,
         persimmon_engine::Options::default(),

@@ -197,6 +197,7 @@ fn inode(sample: &Sample, input: &mut Input<'_>) -> Inode {
         mtime: time(input),
         parent: ino(sample, input),
         lifetime: input.u8(),
+        xattr_names: input.near(0) as u32,
         ..Inode::default()
     }
 }

@@ -13,7 +13,7 @@ use super::repair::Plan;
 use super::{CheckOptions, Counts};
 use crate::finding::{
     DIR_SIZE, Findings, INODE_MODE, INODE_NUMBER, INODE_SECTORS, ITEM_KEY, ITEM_OWNER, ITEM_VALUE,
-    ORPHANS, SYMLINK, TRUNCATION,
+    ORPHANS, SYMLINK, TRUNCATION, XATTR_NAMES,
 };
 use crate::state::State;
 use crate::volume::Inspector;
@@ -151,6 +151,15 @@ impl Context<'_, '_> {
             self.findings.add(&INODE_SECTORS, &place, detail);
             self.plan
                 .correct(current.ino, |c| c.sectors = Some(current.sectors));
+        }
+        if inode.xattr_names != current.xattr_names && !self.lost {
+            let detail = format!(
+                "it says {}, they take {}",
+                inode.xattr_names, current.xattr_names
+            );
+            self.findings.add(&XATTR_NAMES, &place, detail);
+            self.plan
+                .correct(current.ino, |c| c.xattr_names = Some(current.xattr_names));
         }
         if inode.is_dir() && inode.size != current.entries && !self.lost {
             let detail = format!("it says {}, there are {}", inode.size, current.entries);

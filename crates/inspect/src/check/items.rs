@@ -23,6 +23,8 @@ pub(crate) struct Current {
     pub seen: bool,
     pub inode: Option<Inode>,
     pub symlink_len: Option<u64>,
+    /// Bytes of the names of its attributes, each with the zero byte that ends it in a list.
+    pub xattr_names: u32,
     pub entries: u64,
     pub sectors: u64,
     extents: u64,
@@ -41,6 +43,7 @@ impl Current {
             seen: false,
             inode: None,
             symlink_len: None,
+            xattr_names: 0,
             entries: 0,
             sectors: 0,
             extents: 0,
@@ -70,6 +73,9 @@ impl Current {
             context.findings.add(&XATTR_HASH, item(key), text);
             context.plan.refile(context.state, *key, filed, value);
         }
+        self.xattr_names = self
+            .xattr_names
+            .saturating_add(Xattr::listed_len(attribute.name));
     }
 
     pub(crate) fn entry(&mut self, context: &mut Context<'_, '_>, key: &Key, value: &[u8]) {

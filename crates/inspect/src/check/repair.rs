@@ -62,6 +62,7 @@ pub(crate) struct Corrections {
     pub size: Option<u64>,
     pub sectors: Option<u64>,
     pub parent: Option<Ino>,
+    pub xattr_names: Option<u32>,
 }
 
 impl Plan {
@@ -162,6 +163,7 @@ impl Plan {
             inode.size = corrections.size.unwrap_or(inode.size);
             inode.sectors = corrections.sectors.unwrap_or(inode.sectors);
             inode.parent = corrections.parent.unwrap_or(inode.parent);
+            inode.xattr_names = corrections.xattr_names.unwrap_or(inode.xattr_names);
             self.put(Key::inode(ino), inode.encode());
         }
         self.repairs

@@ -128,6 +128,9 @@ pub fn add_xattr(volume: &Volume, ino: Ino, name: &str, value: &[u8]) {
         };
         let item = first_item(tx.key(), name.as_bytes());
         tx.put(Key::new(ino, KeyKind::XATTR, item), xattr.encode());
+        let mut inode = tx.inode(ino)?.unwrap();
+        inode.xattr_names += Xattr::listed_len(name.as_bytes());
+        tx.put_inode(ino, &inode);
         Ok(())
     });
 }

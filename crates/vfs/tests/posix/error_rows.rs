@@ -236,6 +236,12 @@ fn attribute_rows() -> Vec<Row> {
             |fs| fs.vfs.setxattr(&fs.root, ROOT, b"user.a", b"1", XattrMode::Replace);
         "setxattr" ENOSPC "a value of more than 3900 bytes"
             |fs| fs.vfs.setxattr(&fs.root, ROOT, b"user.a", &[0; 3901], XattrMode::Either);
+        "setxattr" ENOSPC "names of an inode's attributes of more than 65512 bytes" |fs| {
+            (0..400).try_for_each(|n| {
+                let name = format!("user.{n:0200}").into_bytes();
+                fs.vfs.setxattr(&fs.root, ROOT, &name, b"", XattrMode::Either)
+            })
+        };
         "setxattr" E2BIG "a value of more than 65536 bytes"
             |fs| fs.vfs.setxattr(&fs.root, ROOT, b"user.a", &[0; 65537], XattrMode::Either);
         "setxattr" ERANGE "a name of more than 255 bytes" |fs| {

@@ -1,7 +1,10 @@
 //! Renaming.
 
+use std::sync::Barrier;
+use std::thread;
+
 use persimmon_vfs::RenameMode::{self, Exchange, NoReplace, Replace};
-use persimmon_vfs::{Ino, ROOT};
+use persimmon_vfs::{Error, Ino, ROOT};
 
 use crate::fixture::Fixture;
 
@@ -166,4 +169,33 @@ fn a_deep_tree_is_walked_to_its_root() {
             .ino,
         deep
     );
+}
+
+/// Where a directory may go is looked up before the transaction that moves it. Two that move each a directory below the
+/// other's must not both find that they may: both would be gone, each below the other.
+#[test]
+fn two_who_move_directories_below_each_other_make_no_circle() {
+    let fs = Fixture::default();
+    let (a, b) = (fs.mkdir("a"), fs.mkdir("b"));
+    let (under_a, under_b) = (fs.mkdir("a/inner"), fs.mkdir("b/inner"));
+    for _ in 0..300 {
+        let start = Barrier::new(2);
+        let go = |name: &[u8], to: Ino| {
+            start.wait();
+            fs.vfs.rename(ROOT, name, to, b"moved", Replace)
+        };
+        let (first, second) = thread::scope(|scope| {
+            let first = scope.spawn(|| go(b"a", under_b));
+            let second = scope.spawn(|| go(b"b", under_a));
+            (first.join().unwrap(), second.join().unwrap())
+        });
+        let (name, from) = match (first, second) {
+            (Ok(()), Err(Error::Invalid(_))) => (&b"a"[..], under_b),
+            (Err(Error::Invalid(_)), Ok(())) => (&b"b"[..], under_a),
+            other => panic!("{other:?}"),
+        };
+        fs.vfs.rename(from, b"moved", ROOT, name, Replace).unwrap();
+    }
+    assert_eq!((fs.ino("a"), fs.ino("b")), (a, b));
+    fs.remount();
 }

@@ -1,0 +1,180 @@
+//! Questions to the daemon, by reading an attribute: none is answered by a thread that serves the kernel, for anybody who may
+//! read a file of the mount can ask as often as they like.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::{io, mem};
+
+use persimmon_vfs::Error;
+
+use super::Adapter;
+use crate::answer::Door;
+use crate::control;
+use crate::live::{self, Live};
+use crate::protocol::{self, Call, Errno};
+use crate::transport::{Later, Outcome, Transport};
+use crate::workers::Workers;
+
+/// Who may wait for a sync of the volume at once.
+const WAITING_MAX: usize = 1024;
+
+/// Where questions are answered.
+pub(super) struct Questions {
+    /// One thread: answers are short, and those who ask have no claim to more of the machine.
+    workers: Workers,
+    syncs: Arc<Syncs>,
+    /// Where the volume is synced, for all who wait.
+    syncing: Workers,
+}
+
+/// Who waits for a sync of the volume.
+#[derive(Default)]
+struct Syncs(Mutex<Waiting>);
+
+#[derive(Default)]
+struct Waiting {
+    /// Since the sync under way began, if there is one.
+    list: Vec<Asked>,
+    /// A job takes those who wait, and all who come before it has ended.
+    has_job: bool,
+}
+
+/// Somebody who waits for an answer.
+struct Asked {
+    /// Room for it; 0 asks for its length.
+    size: u32,
+    later: Box<dyn Later>,
+}
+
+impl Asked {
+    fn answer(self, value: Result<&[u8], Errno>) {
+        let size = self.size as usize;
+        self.later.answer(match value {
+            Err(error) => Err(error),
+            Ok(value) if size == 0 => Ok(protocol::length(value.len() as u32).to_vec()),
+            Ok(value) if value.len() > size => Err(Errno(libc::ERANGE)),
+            Ok(value) => Ok(value.to_vec()),
+        });
+    }
+}
+
+impl Syncs {
+    fn lock(&self) -> MutexGuard<'_, Waiting> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Those who wait: one sync that begins now is enough for all of them. Nobody does: the job is over.
+    fn take(&self) -> Vec<Asked> {
+        let mut waiting = self.lock();
+        let list = mem::take(&mut waiting.list);
+        waiting.has_job = !list.is_empty();
+        list
+    }
+
+    fn refuse(&self) {
+        loop {
+            let list = self.take();
+            if list.is_empty() {
+                return;
+            }
+            for asked in list {
+                asked.answer(Err(Errno(libc::ENOTCONN)));
+            }
+        }
+    }
+
+    fn serve(&self, door: &Door, live: &dyn Live) {
+        loop {
+            let list = self.take();
+            if list.is_empty() {
+                return;
+            }
+            let answer = door.run("sync", |_| Ok(live.sync()));
+            for asked in list {
+                asked.answer(answer.as_deref().map_err(|error| *error));
+            }
+        }
+    }
+}
+
+impl Questions {
+    pub(super) fn start() -> io::Result<Questions> {
+        Ok(Questions {
+            workers: Workers::start("questions", 1)?,
+            syncs: Arc::default(),
+            syncing: Workers::start("sync-volume", 1)?,
+        })
+    }
+}
+
+impl Adapter {
+    pub(super) fn getxattr(&self, call: &mut Call<'_>, transport: &dyn Transport) -> Outcome {
+        let asked = call
+            .fields()
+            .u32()
+            .and_then(|size| Ok((size, call.name()?)));
+        let (size, name) = match asked {
+            Ok(asked) => asked,
+            Err(error) => return Outcome::Now(Err(error)),
+        };
+        let question = name.strip_prefix(live::PREFIX.as_bytes());
+        match question.and_then(|question| std::str::from_utf8(question).ok()) {
+            None => Outcome::Now(self.stored_attribute(call, size)),
+            Some(question) => match self.ask(call.header.uid, question, size, transport) {
+                Ok(()) => Outcome::Later,
+                Err(error) => Outcome::Now(Err(error)),
+            },
+        }
+    }
+
+    fn ask(
+        &self,
+        uid: u32,
+        question: &str,
+        size: u32,
+        transport: &dyn Transport,
+    ) -> Result<(), Errno> {
+        let (door, live) = (self.door.clone(), Arc::clone(&self.live));
+        if question == live::SYNC {
+            control::may(uid)?;
+            return self.ask_for_sync(size, transport);
+        }
+        let (question, later) = (question.to_owned(), transport.later());
+        let asked = self.questions.workers.try_run(move || {
+            let answer = door.run("getxattr", |_| {
+                live.answer(&question).ok_or(Error::NoAttribute)
+            });
+            let asked = Asked { size, later };
+            asked.answer(answer.as_deref().map_err(|error| *error));
+        });
+        asked.then_some(()).ok_or(Errno(libc::EAGAIN))
+    }
+
+    fn ask_for_sync(&self, size: u32, transport: &dyn Transport) -> Result<(), Errno> {
+        let mut waiting = self.questions.syncs.lock();
+        if waiting.list.len() >= WAITING_MAX {
+            return Err(Errno(libc::EAGAIN));
+        }
+        waiting.list.push(Asked {
+            size,
+            later: transport.later(),
+        });
+        if mem::replace(&mut waiting.has_job, true) {
+            return Ok(());
+        }
+        drop(waiting);
+        let (door, live) = (self.door.clone(), Arc::clone(&self.live));
+        let syncs = Arc::clone(&self.questions.syncs);
+        let started = self
+            .questions
+            .syncing
+            .try_run(move || syncs.serve(&door, &*live));
+        if !started {
+            // There is one job at a time, so the queue has room unless the mount is over.
+            self.questions.syncs.refuse();
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,40 @@
+//! Whether the tables name every method of the vfs.
+
+use std::collections::BTreeSet;
+use std::fs;
+
+use crate::dimensions::DIMENSIONS;
+
+/// Methods that look at nothing of which there can be much, and why.
+const NOT_MEASURED: &[(&str, &str)] = &[
+    ("new", "makes an empty one"),
+    ("volume", "a reference"),
+    ("options", "a reference"),
+    ("is_read_only", "two flags"),
+];
+
+/// A new request is measured too, or it is said here why not.
+#[test]
+fn every_public_method_is_in_a_table() {
+    let mut methods = BTreeSet::new();
+    for file in fs::read_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/src")).unwrap() {
+        let text = fs::read_to_string(file.unwrap().path()).unwrap();
+        let mut in_vfs = false;
+        for line in text.lines() {
+            if line.starts_with("impl") {
+                in_vfs = line == "impl Vfs {";
+            }
+            let method = line.strip_prefix("    pub fn ").filter(|_| in_vfs);
+            if let Some((name, _)) = method.and_then(|rest| rest.split_once(['(', '<'])) {
+                methods.insert(name.to_owned());
+            }
+        }
+    }
+    assert!(methods.len() > 40, "{methods:?}");
+    let requests = DIMENSIONS.iter().flat_map(|dimension| dimension.requests);
+    // What follows a colon tells uses of one method apart.
+    let requests = requests.map(|request| request.name.split(':').next().unwrap_or_default());
+    let others = NOT_MEASURED.iter().map(|(name, _)| *name);
+    let known: BTreeSet<String> = requests.chain(others).map(str::to_owned).collect();
+    assert_eq!(methods, known);
+}
