@@ -256,7 +256,7 @@ impl Mount {
             exit::error(MOUNT_USAGE, format!("{}: {error}", self.dir.display()))
         })?;
         let line = mounts::at(&dir).context("/proc/self/mountinfo")?;
-        let Some(line) = line.filter(|line| line.fs_type == mounts::FS_TYPE) else {
+        let Some(line) = line.filter(|line| line.is_persimmon()) else {
             return Err(exit::error(
                 MOUNT_FAILED,
                 format!("no Persimmon volume is mounted at {}", dir.display()),

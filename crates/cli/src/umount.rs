@@ -52,7 +52,7 @@ impl Umount {
         } else {
             mounted_at(&path).with_context(|| format!("{} is not mounted", path.display()))?
         };
-        let line = mounts::at(&dir)?.filter(|line| line.fs_type == mounts::FS_TYPE);
+        let line = mounts::at(&dir)?.filter(|line| line.is_persimmon());
         let Some(line) = line else {
             bail!("no Persimmon volume is mounted at {}", dir.display());
         };

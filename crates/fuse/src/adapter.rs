@@ -5,11 +5,14 @@
 mod attributes;
 mod files;
 mod names;
+mod syncs;
 #[cfg(test)]
 mod tests;
 
 use std::io;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::sync::mpsc::SyncSender;
 
 use persimmon_vfs::{Caller, Handle, Ino, OpenFlags, Result, Vfs};
 
@@ -17,6 +20,7 @@ use crate::answer::Door;
 use crate::live::Live;
 use crate::options::MountOptions;
 use crate::protocol::{Answer, Call, Errno, Header, opcode};
+use crate::session::{Closing, Event};
 use crate::transport::{Outcome, Transport};
 use crate::workers::Workers;
 
@@ -33,6 +37,10 @@ pub struct Adapter {
     syncs: Workers,
     /// The same of commands.
     controls: Workers,
+    /// The same of syncs of everything.
+    everything: syncs::Everything,
+    /// Where the end of the mount is told.
+    events: SyncSender<Event>,
     /// Changes to files, and of attributes, are durable before they are answered.
     sync: bool,
     /// Changes to directories are.
@@ -45,8 +53,16 @@ pub struct Adapter {
 const UNKNOWN: Errno = Errno(libc::ENOSYS);
 
 impl Adapter {
-    pub fn new(door: Door, live: Arc<dyn Live>, options: &MountOptions) -> io::Result<Adapter> {
+    /// `events` hears of the end of a mount that the kernel waits for.
+    pub fn new(
+        door: Door,
+        live: Arc<dyn Live>,
+        options: &MountOptions,
+        events: SyncSender<Event>,
+    ) -> io::Result<Adapter> {
         Ok(Adapter {
+            everything: syncs::Everything::start(door.clone())?,
+            events,
             door,
             live,
             syncs: Workers::start("sync", SYNC_THREADS)?,
@@ -98,10 +114,24 @@ impl Adapter {
             opcode::FALLOCATE => self.fallocate(call),
             opcode::LSEEK => self.lseek(call),
             opcode::COPY_FILE_RANGE => self.copy_file_range(call),
-            opcode::DESTROY => Ok(0),
+            opcode::SYNCFS => {
+                self.everything.sync(transport.later());
+                return Outcome::Later;
+            }
+            opcode::DESTROY => {
+                // Dropped where nobody takes it, which is an answer too.
+                let closing = Event::Destroyed(Closing::new(transport.later()));
+                let _ = self.events.send(closing);
+                return Outcome::Later;
+            }
             _ => Err(UNKNOWN),
         };
         Outcome::Now(answer.and_then(|len| self.settle_changed(call).map(|()| len)))
+    }
+
+    /// Set once the kernel has asked for a sync of everything.
+    pub fn heard_of_syncs(&self) -> Arc<AtomicBool> {
+        self.everything.heard()
     }
 
     /// Whether unlinked files may be freed a little later: nobody needs their space yet.

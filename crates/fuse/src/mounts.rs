@@ -5,8 +5,8 @@ use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 use std::{fs, io};
 
-/// Filesystem type of a mount, as `/proc/mounts` and `mount` show it.
-pub const FS_TYPE: &str = "fuse.persimmon";
+/// Filesystem types of mounts, as `/proc/mounts` and `mount` show them: with a block device, and without.
+pub const FS_TYPES: [&str; 2] = ["fuseblk.persimmon", "fuse.persimmon"];
 
 /// A line of `mountinfo`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -21,6 +21,14 @@ pub struct MountLine {
     pub source: PathBuf,
     /// Read-only, as a mount or as a filesystem.
     pub read_only: bool,
+}
+
+impl MountLine {
+    /// Whether a Persimmon volume is mounted there.
+    #[must_use]
+    pub fn is_persimmon(&self) -> bool {
+        FS_TYPES.contains(&self.fs_type.as_str())
+    }
 }
 
 /// All mounts that this process sees, in the order of mounting.
@@ -53,7 +61,7 @@ pub fn at(mount_point: &Path) -> io::Result<Option<MountLine>> {
 pub fn of_source(source: &Path) -> io::Result<Vec<MountLine>> {
     Ok(list()?
         .into_iter()
-        .filter(|line| line.fs_type == FS_TYPE && line.source == source)
+        .filter(|line| line.is_persimmon() && line.source == source)
         .collect())
 }
 
@@ -112,7 +120,8 @@ mod tests {
         let line = parse_line(line).unwrap();
         assert_eq!(line.device, "0:52");
         assert_eq!(line.mount_point, PathBuf::from("/mnt/a b"));
-        assert_eq!(line.fs_type, FS_TYPE);
+        assert_eq!(line.fs_type, "fuse.persimmon");
+        assert!(line.is_persimmon());
         assert_eq!(line.source, PathBuf::from(r"/im\g"));
         assert!(line.read_only);
         assert_eq!(parse_line(b"98 61 0:52"), None);

@@ -57,6 +57,7 @@ pub mod opcode {
     pub const RENAME2: u32 = 45;
     pub const LSEEK: u32 = 46;
     pub const COPY_FILE_RANGE: u32 = 47;
+    pub const SYNCFS: u32 = 50;
     pub const TMPFILE: u32 = 51;
 }
 
@@ -65,7 +66,7 @@ pub mod opcode {
 pub fn fixed_len(operation: u32, setxattr_ext: bool) -> usize {
     match operation {
         opcode::SETXATTR if setxattr_ext => 16,
-        opcode::FORGET | opcode::MKDIR | opcode::RENAME | opcode::LINK => 8,
+        opcode::FORGET | opcode::MKDIR | opcode::RENAME | opcode::LINK | opcode::SYNCFS => 8,
         opcode::OPEN | opcode::SETXATTR | opcode::GETXATTR | opcode::LISTXATTR => 8,
         opcode::ACCESS | opcode::INTERRUPT | opcode::BATCH_FORGET => 8,
         opcode::GETATTR | opcode::MKNOD | opcode::CREATE | opcode::TMPFILE => 16,
