@@ -22,6 +22,7 @@ use crate::device::patiently;
 use crate::exit::{self, FAILED, MOUNT_FAILED, MOUNT_SYSTEM};
 use crate::logging;
 use crate::report::{self, Source};
+use crate::utab;
 
 /// File data that may wait in memory where nothing is said of it, bytes.
 const STAGING_BYTES: std::ops::RangeInclusive<u64> = 32 << 20..=128 << 20;
@@ -195,6 +196,9 @@ impl Daemon {
             return;
         }
         let dir = self.dir.display();
+        if !hears.umount {
+            utab::register(&self.device, &self.dir);
+        }
         let line = match hears.umount {
             true => format!(
                 "{dir}: on this kernel (before Linux 6.18) sync and syncfs do not reach the volume; use \
@@ -230,6 +234,7 @@ impl Daemon {
         };
         match mount.wait() {
             End::Unmounted(closing) => {
+                utab::forget(&self.dir);
                 info!("{dir} unmounted");
                 Ended {
                     closing,

@@ -5,6 +5,7 @@
 mod attributes;
 mod files;
 mod names;
+mod pages;
 mod syncs;
 #[cfg(test)]
 mod tests;
@@ -39,6 +40,10 @@ pub struct Adapter {
     controls: Workers,
     /// The same of syncs of everything.
     everything: syncs::Everything,
+    /// Whose pages the kernel may hold back.
+    pages: pages::HeldBack,
+    /// Operations that have them written first.
+    renames: Workers,
     /// Where the end of the mount is told.
     events: SyncSender<Event>,
     /// Changes to files, and of attributes, are durable before they are answered.
@@ -62,6 +67,8 @@ impl Adapter {
     ) -> io::Result<Adapter> {
         Ok(Adapter {
             everything: syncs::Everything::start(door.clone())?,
+            pages: pages::HeldBack::new(options.writeback_cache),
+            renames: Workers::start("rename", 1)?,
             events,
             door,
             live,
@@ -88,7 +95,7 @@ impl Adapter {
             opcode::MKDIR => self.mkdir(call),
             opcode::UNLINK => self.unlink(call),
             opcode::RMDIR => self.rmdir(call),
-            opcode::RENAME | opcode::RENAME2 => self.rename(call),
+            opcode::RENAME | opcode::RENAME2 => return self.rename(call, transport),
             opcode::LINK => self.link(call),
             opcode::OPEN => self.open(call),
             opcode::CREATE => self.create(call),
@@ -172,10 +179,16 @@ impl Adapter {
 
     /// With `dirsync`, makes a change of the directory `parent` durable.
     fn settle<T>(&self, parent: Ino, value: T) -> Result<T> {
-        if self.dirsync {
-            self.door.vfs.fsyncdir(parent, Handle::NONE)?;
-        }
+        settle(&self.door.vfs, self.dirsync, parent)?;
         Ok(value)
+    }
+}
+
+/// With `dirsync`, makes a change of the directory `parent` durable.
+fn settle(vfs: &Vfs, dirsync: bool, parent: Ino) -> Result<()> {
+    match dirsync {
+        true => vfs.fsyncdir(parent, Handle::NONE),
+        false => Ok(()),
     }
 }
 

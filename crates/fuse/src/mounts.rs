@@ -1,9 +1,13 @@
 //! What the kernel says about mounts: `/proc/self/mountinfo`, read without touching the mounts.
 
 use std::ffi::OsString;
+use std::os::fd::AsRawFd;
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 use std::{fs, io};
+
+use rustix::fs::{CWD, Mode, OFlags, ResolveFlags};
+use rustix::mount::UnmountFlags;
 
 /// Filesystem types of mounts, as `/proc/mounts` and `mount` show them: with a block device, and without.
 pub const FS_TYPES: [&str; 2] = ["fuseblk.persimmon", "fuse.persimmon"];
@@ -52,6 +56,24 @@ pub fn at(mount_point: &Path) -> io::Result<Option<MountLine>> {
         .into_iter()
         .rev()
         .find(|line| line.mount_point == mount_point))
+}
+
+/// Unmounts what is mounted at `dir`, an absolute path, and follows no symbolic link on the way there: another mount,
+/// to which somebody has put one since, stays.
+///
+/// # Errors
+/// As of `umount2`; `ELOOP` where there is a link.
+pub fn unmount(dir: &Path, flags: UnmountFlags) -> rustix::io::Result<()> {
+    let flags = flags | UnmountFlags::NOFOLLOW;
+    let (Some(parent), Some(name)) = (dir.parent(), dir.file_name()) else {
+        return rustix::mount::unmount(dir, flags);
+    };
+    // It keeps no mount at `dir` busy.
+    let open = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let links = ResolveFlags::NO_SYMLINKS;
+    let parent = rustix::fs::openat2(CWD, parent, open, Mode::empty(), links)?;
+    let path = Path::new("/proc/self/fd").join(parent.as_raw_fd().to_string());
+    rustix::mount::unmount(path.join(name), flags)
 }
 
 /// The mounts of Persimmon volumes whose source is `source`.
@@ -125,6 +147,23 @@ mod tests {
         assert_eq!(line.source, PathBuf::from(r"/im\g"));
         assert!(line.read_only);
         assert_eq!(parse_line(b"98 61 0:52"), None);
+    }
+
+    /// A mount below a directory that somebody else can rename was unmounted by its path: a link put in the place of
+    /// the directory led to another mount.
+    #[test]
+    fn no_link_is_followed_to_a_mount() {
+        let dir = std::env::temp_dir().join(format!("persimmon-link-{}", std::process::id()));
+        let dir = {
+            fs::create_dir_all(dir.join("real/below")).unwrap();
+            dir.canonicalize().unwrap()
+        };
+        std::os::unix::fs::symlink("real", dir.join("link")).unwrap();
+        let told = |path: &str| unmount(&dir.join(path), UnmountFlags::empty());
+        assert_eq!(told("link/below"), Err(rustix::io::Errno::LOOP));
+        // Nothing is mounted there, or who asks may not unmount anything.
+        assert!(told("real/below").is_err_and(|error| error != rustix::io::Errno::LOOP));
+        fs::remove_dir_all(dir).unwrap();
     }
 
     #[test]

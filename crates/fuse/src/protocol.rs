@@ -10,7 +10,7 @@ use bytemuck::{AnyBitPattern, bytes_of, pod_read_unaligned};
 
 pub use encode::{
     Entries, attributes, created, entry, forget_attributes, ioctl_done, length, negative, offset,
-    opened, space,
+    opened, space, write_back,
 };
 
 /// Bytes of a request's header.

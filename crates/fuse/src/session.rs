@@ -179,7 +179,7 @@ pub fn mount(
     let attached_by_fuser = fuseblk.is_none();
     let detach = || {
         if attached_by_fuser && !below.is_top() {
-            let _ = rustix::mount::unmount(&dir, UnmountFlags::DETACH);
+            let _ = mounts::unmount(&dir, UnmountFlags::DETACH);
         }
     };
     let config = config(source, options);
@@ -385,7 +385,7 @@ impl Place {
         if !self.is_mounted() {
             return;
         }
-        match rustix::mount::unmount(&self.dir, UnmountFlags::empty()) {
+        match mounts::unmount(&self.dir, UnmountFlags::empty()) {
             Ok(()) => {}
             Err(Errno::PERM) if fusermount(&self.dir, &[]) => {}
             Err(error) => {
@@ -394,7 +394,7 @@ impl Place {
                 if let Ok(root) = fs::File::open(&self.dir) {
                     let _ = rustix::fs::syncfs(&root);
                 }
-                let detached = rustix::mount::unmount(&self.dir, UnmountFlags::DETACH);
+                let detached = mounts::unmount(&self.dir, UnmountFlags::DETACH);
                 if detached.is_err() && !fusermount(&self.dir, &["-z"]) {
                     warn!("{} cannot be detached", self.dir.display());
                 }

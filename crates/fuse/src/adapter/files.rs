@@ -18,7 +18,8 @@ const WRITE_KILL_SUIDGID: u32 = 1 << 2;
 
 impl Adapter {
     pub(super) fn open(&self, call: &mut Call<'_>) -> Answer {
-        let flags = open_flags(call.header, call.fields().u32()?);
+        let linux = call.fields().u32()?;
+        let flags = open_flags(call.header, linux);
         let node = node(call);
         let file = self.door.run("open", |vfs| {
             let file = vfs.open(node, flags)?;
@@ -29,8 +30,9 @@ impl Adapter {
             }
             Ok(file)
         })?;
-        let emptied = self.door.vfs.needs_flush(file);
-        call.answer(&protocol::opened(file.0, opened(emptied)))
+        self.pages.opened(node, linux);
+        let flush = self.door.vfs.needs_flush(file) || self.pages.may_be_by(linux);
+        call.answer(&protocol::opened(file.0, opened(flush)))
     }
 
     pub(super) fn read(&self, call: &mut Call<'_>) -> Answer {
@@ -76,8 +78,11 @@ impl Adapter {
     }
 
     pub(super) fn release(&self, call: &Call<'_>) -> Answer {
-        let (node, file) = (node(call), Handle(call.fields().u64()?));
-        done(self.door.run("release", |vfs| vfs.release(node, file)))
+        let mut fields = call.fields();
+        let (node, file, linux) = (node(call), Handle(fields.u64()?), fields.u32()?);
+        let released = self.door.run("release", |vfs| vfs.release(node, file));
+        self.pages.released(node, linux);
+        done(released)
     }
 
     /// Of files and of directories, which have no handles here. Whether it is fdatasync, which the request says too, makes no

@@ -66,9 +66,7 @@ impl Everything {
 fn next(waiting: &Mutex<Waiting>) -> Option<Vec<Box<dyn Later>>> {
     let mut waiting = lock(waiting);
     waiting.is_told = !waiting.askers.is_empty();
-    waiting
-        .is_told
-        .then(|| std::mem::take(&mut waiting.askers))
+    waiting.is_told.then(|| std::mem::take(&mut waiting.askers))
 }
 
 fn lock(waiting: &Mutex<Waiting>) -> std::sync::MutexGuard<'_, Waiting> {
