@@ -36,6 +36,7 @@ impl Hold {
     /// # Errors
     /// [`DeviceError::Busy`] while another process has it open, else [`DeviceError::Open`].
     pub fn of(path: &Path, write: bool, wait: Duration) -> Result<Hold> {
+        check_kind(path)?;
         let file = fs::OpenOptions::new().read(true).write(write).open(path);
         let file = file.map_err(|error| explain(path, &error))?;
         lock_file(path, &file, write, wait)?;
@@ -69,18 +70,8 @@ pub(crate) fn open_locked(
     held: bool,
     wait: Duration,
 ) -> Result<Opened> {
-    let metadata = fs::metadata(path).map_err(|error| explain(path, &error))?;
+    let metadata = check_kind(path)?;
     let is_block_device = metadata.file_type().is_block_device();
-    if !is_block_device && !metadata.is_file() {
-        return Err(open_error(
-            path,
-            if metadata.is_dir() {
-                "is a directory, neither a regular file nor a block device"
-            } else {
-                "is neither a regular file nor a block device"
-            },
-        ));
-    }
     let mut patience = Patience::new(wait);
     let mut options = fs::OpenOptions::new();
     let mut flags = OFlags::empty();
@@ -108,6 +99,22 @@ pub(crate) fn open_locked(
         file,
         is_block_device,
     })
+}
+
+/// Refuses what is neither a file nor a block device.
+fn check_kind(path: &Path) -> Result<Metadata> {
+    let metadata = fs::metadata(path).map_err(|error| explain(path, &error))?;
+    if metadata.file_type().is_block_device() || metadata.is_file() {
+        return Ok(metadata);
+    }
+    Err(open_error(
+        path,
+        if metadata.is_dir() {
+            "is a directory, neither a regular file nor a block device"
+        } else {
+            "is neither a regular file nor a block device"
+        },
+    ))
 }
 
 /// Locks a file or directory that is open: as [`open_locked`] does.
