@@ -77,7 +77,7 @@ impl Snapshot {
     }
 }
 
-/// Syncs every file below `dir`, and `dir`: of a FUSE mount the kernel does not pass syncfs on.
+/// Syncs every file below `dir`, and `dir`.
 pub fn sync_tree(dir: &Path) -> Result<()> {
     let mut queue = vec![dir.to_owned()];
     while let Some(path) = queue.pop() {
