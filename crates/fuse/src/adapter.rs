@@ -41,7 +41,7 @@ pub struct Adapter {
     /// The same of syncs of everything.
     everything: syncs::Everything,
     /// Whose pages the kernel may hold back.
-    pages: pages::HeldBack,
+    pages: Arc<pages::HeldBack>,
     /// Operations that have them written first.
     renames: Workers,
     /// Where the end of the mount is told.
@@ -65,9 +65,10 @@ impl Adapter {
         options: &MountOptions,
         events: SyncSender<Event>,
     ) -> io::Result<Adapter> {
+        let pages = Arc::new(pages::HeldBack::new(options.writeback_cache));
         Ok(Adapter {
-            everything: syncs::Everything::start(door.clone())?,
-            pages: pages::HeldBack::new(options.writeback_cache),
+            everything: syncs::Everything::start(door.clone(), Arc::clone(&pages))?,
+            pages,
             renames: Workers::start("rename", 1)?,
             events,
             door,
@@ -122,7 +123,7 @@ impl Adapter {
             opcode::LSEEK => self.lseek(call),
             opcode::COPY_FILE_RANGE => self.copy_file_range(call),
             opcode::SYNCFS => {
-                self.everything.sync(transport.later());
+                self.everything.sync(transport);
                 return Outcome::Later;
             }
             opcode::DESTROY => {

@@ -136,7 +136,11 @@ fn write(dir: &Path, round: u64) -> Result<Open> {
         value.as_bytes(),
         XattrFlags::empty(),
     )?;
-    let mode = if round % 2 == 0 { 0o640 } else { 0o604 };
+    let mode = if round.is_multiple_of(2) {
+        0o640
+    } else {
+        0o604
+    };
     rustix::fs::chmod(at("replaced"), mode.into())?;
     for name in ["link", "symbolic", "moved"] {
         match std::fs::remove_file(at(name)) {

@@ -24,6 +24,8 @@ fn mount_mkfs_fsck_and_fstab_find_it(ground: &Ground) -> Result<()> {
         r#"
         cat > inside.sh <<'END'
 set -euo pipefail
+# A daemon that stays would keep this namespace.
+trap 'umount -l mnt 2>/dev/null || true' EXIT
 mkdir -p root/usr mnt
 cp -a /usr/bin /usr/sbin root/usr/
 DESTDIR=$PWD/root "$ROOT/packaging/install.sh" "$BINARY" >&2

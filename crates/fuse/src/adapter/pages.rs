@@ -52,6 +52,11 @@ impl HeldBack {
         }
     }
 
+    /// All files of which it may.
+    pub fn all(&self) -> Vec<Ino> {
+        self.lock().keys().copied().collect()
+    }
+
     /// Whether it holds back no pages at all.
     pub fn is_empty(&self) -> bool {
         self.lock().is_empty()

@@ -315,6 +315,8 @@ pub const IGNORED: &[&str] = &[
     "subtype",
     "max_read",
     "blksize",
+    // What mount(8) keeps of it.
+    "uhelper",
 ];
 
 fn at_least(text: &str, min: u64) -> Result<u64, String> {
