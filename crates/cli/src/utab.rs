@@ -42,7 +42,7 @@ fn line_of(source: &Path, dir: &Path) -> Vec<u8> {
     line.extend(escaped(source.as_os_str()));
     line.extend_from_slice(b" TARGET=");
     line.extend(escaped(dir.as_os_str()));
-    line.extend_from_slice(b" ROOT=/ OPTS=uhelper=persimmon\n");
+    line.extend_from_slice(b" ROOT=/ OPTS=helper=persimmon,uhelper=persimmon\n");
     line
 }
 
@@ -54,7 +54,7 @@ fn without(text: &[u8], dir: &Path) -> Vec<u8> {
         let mut fields = line.trim_ascii_end().split(|byte| *byte == b' ');
         fields
             .clone()
-            .any(|field| field == b"OPTS=uhelper=persimmon")
+            .any(|field| field == b"OPTS=helper=persimmon,uhelper=persimmon")
             && fields.any(|field| field == target)
     };
     let lines = text.split_inclusive(|byte| *byte == b'\n');
@@ -120,7 +120,7 @@ mod tests {
         change(directory.path(), add).unwrap();
         let expected = [
             others.as_slice(),
-            br"SRC=/a\040b.img TARGET=/mnt/x\134y ROOT=/ OPTS=uhelper=persimmon",
+            br"SRC=/a\040b.img TARGET=/mnt/x\134y ROOT=/ OPTS=helper=persimmon,uhelper=persimmon",
             b"\n",
         ]
         .concat();

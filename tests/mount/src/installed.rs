@@ -71,7 +71,7 @@ done
 # By the words in utab alone, where nothing is installed for the type.
 rm root/usr/sbin/umount.fuse.persimmon
 mount -t persimmon -o commit=3600,fuse "$PWD/vol.img" mnt
-grep -q "TARGET=$PWD/mnt ROOT=/ OPTS=uhelper=persimmon" /run/mount/utab
+grep -q "TARGET=$PWD/mnt ROOT=/ OPTS=helper=persimmon,uhelper=persimmon" /run/mount/utab
 head -c 20M /dev/urandom > mnt/late
 umount mnt
 flock --nonblock vol.img true

@@ -11,7 +11,7 @@ use super::kernel::Kernel;
 
 const LIMIT: Duration = Duration::from_secs(300);
 /// How long the load may run before a cut, milliseconds: between these.
-const LOAD_MS: std::ops::Range<u64> = 1500..6000;
+const LOAD_MS: std::ops::Range<u64> = 3000..9000;
 
 /// Writes, unmounts and says what was acknowledged by that, without end.
 const BY_UMOUNT: &str = "persimmon umount /mnt/p; i=0; while true; do i=$((i+1)); \

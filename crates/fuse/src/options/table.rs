@@ -316,6 +316,7 @@ pub const IGNORED: &[&str] = &[
     "max_read",
     "blksize",
     // What mount(8) keeps of it.
+    "helper",
     "uhelper",
 ];
 
