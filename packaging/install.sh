@@ -16,5 +16,10 @@ install -d "$sbin"
 for name in mkfs mount umount fsck; do
     ln -sf ../bin/persimmon "$sbin/$name.persimmon"
 done
+# By the types that the kernel shows: for `mount -o remount`, and for umount(8) of a mount that does not wait for the
+# volume to be closed.
+ln -sf ../bin/persimmon "$sbin/mount.fuseblk.persimmon"
+ln -sf ../bin/persimmon "$sbin/mount.fuse.persimmon"
+ln -sf ../bin/persimmon "$sbin/umount.fuse.persimmon"
 install -D -m 644 -t "$rules" "$(dirname "$0")"/udev/*.rules
 echo "installed persimmon in $bin, its other names in $sbin, udev rules in $rules"

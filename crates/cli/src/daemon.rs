@@ -7,18 +7,22 @@ use std::thread;
 
 use anyhow::Result;
 use persimmon::{Background, CommitInterval, SystemClock};
-use persimmon_device::Drive;
+use persimmon_device::drive::Kind;
+use persimmon_device::{DeviceError, Drive, Hold, OpenOptions};
 use persimmon_engine::{RecoveryReport, Volume};
-use persimmon_fuse::{End, Latencies, Mount, MountOptions, Stopper};
+use persimmon_fuse::fuseblk::{Fuseblk, FuseblkError};
+use persimmon_fuse::{Closing, End, Latencies, Mount, MountOptions, Stopper};
 use persimmon_vfs::Vfs;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use tracing::{error, info, warn};
 
 use crate::answers::Answers;
+use crate::device::patiently;
 use crate::exit::{self, FAILED, MOUNT_FAILED, MOUNT_SYSTEM};
 use crate::logging;
 use crate::report::{self, Source};
+use crate::utab;
 
 /// File data that may wait in memory where nothing is said of it, bytes.
 const STAGING_BYTES: std::ops::RangeInclusive<u64> = 32 << 20..=128 << 20;
@@ -31,6 +35,29 @@ fn staging_bytes() -> u64 {
     let bytes = memory.totalram.saturating_mul(memory.mem_unit.into());
     let share = bytes / STAGING_MEMORY_SHARE;
     share.clamp(*STAGING_BYTES.start(), *STAGING_BYTES.end())
+}
+
+/// What keeps others off the volume before it is open.
+#[derive(Default)]
+struct Held {
+    /// The mount to be, as which the kernel holds a block device.
+    fuseblk: Option<Fuseblk>,
+    /// The lock, where the device is opened without one. Let go before the answer that umount waits for.
+    lock: Option<Hold>,
+}
+
+impl Held {
+    fn is_locked(&self) -> bool {
+        self.lock.is_some()
+    }
+}
+
+/// How the mount ended.
+struct Ended {
+    /// By an unmount.
+    in_order: bool,
+    /// Umount waits until this is dropped.
+    closing: Option<Closing>,
 }
 
 /// A daemon to be.
@@ -51,7 +78,8 @@ impl Daemon {
     /// Runs until the volume is unmounted and closed.
     pub fn run(mut self) -> Result<u8> {
         let signals = self.set_up_process()?;
-        let (device, volume, recovery) = self.open().map_err(mount_failed)?;
+        let held = self.hold().map_err(mount_failed)?;
+        let (device, volume, recovery) = self.open(held.is_locked()).map_err(mount_failed)?;
         self.tell(&recovery);
         let vfs = Arc::new(Vfs::new(
             Arc::clone(&volume),
@@ -76,6 +104,7 @@ impl Daemon {
             Arc::clone(&vfs),
             Arc::new(answers),
             latencies,
+            held.fuseblk,
             &self.device,
             &self.dir,
             &self.options,
@@ -89,14 +118,50 @@ impl Daemon {
             }
         };
         let panicked = mount.panicked();
-        let connected = self.serve(mount, signals);
+        let ended = self.serve(mount, signals);
         background.stop();
+        // Umount may wait: for what comes before this is dropped.
+        let _closing = ended.closing;
         if panicked.load(Ordering::Acquire) {
             error!("not closed after a panic: the next mount recovers what was synced");
             return Ok(FAILED);
         }
         let closed = close(&vfs);
-        Ok(if closed && connected { 0 } else { FAILED })
+        drop(held.lock);
+        Ok(if closed && ended.in_order { 0 } else { FAILED })
+    }
+
+    /// Has the kernel hold the volume, by a mount of type `fuseblk` that nobody sees yet: before it is opened, so
+    /// that a block device has no moment in which another process could take it. Where that is not possible it
+    /// will be plain FUSE.
+    fn hold(&self) -> Result<Held> {
+        if self.options.plain_fuse || !rustix::process::geteuid().is_root() {
+            return Ok(Held::default());
+        }
+        let kind = Kind::of(&self.device)?;
+        // The others' locks end with this process.
+        let lock = match kind {
+            Kind::Image | Kind::Zbd => Some(patiently(|wait| {
+                Hold::of(&self.device, !self.options.read_only, wait)
+            })?),
+            Kind::Nvme | Kind::Zonefs | Kind::Pair => None,
+        };
+        let create = |wait| match Fuseblk::create(&self.device, &self.options, wait) {
+            Ok(fuseblk) => Ok(Some(fuseblk)),
+            Err(FuseblkError::Busy) => Err(match &lock {
+                Some(lock) => lock.busy(),
+                None => DeviceError::Busy {
+                    path: self.device.display().to_string(),
+                },
+            }),
+            Err(error) => {
+                warn!("mounting as plain FUSE: {error}");
+                Ok(None)
+            }
+        };
+        let fuseblk = patiently(create)?;
+        let lock = lock.filter(|_| fuseblk.is_some());
+        Ok(Held { fuseblk, lock })
     }
 
     /// Log, session, signals. Before any thread starts.
@@ -124,8 +189,35 @@ impl Daemon {
         }
     }
 
-    /// Until the mount is gone. False: not by an unmount.
-    fn serve(&mut self, mount: Mount, signals: Signals) -> bool {
+    /// What the kernel does not tell of, so that nobody counts on it.
+    fn tell_of_syncs(&self, mount: &Mount) {
+        let hears = mount.hears();
+        if self.options.read_only || hears.syncfs {
+            return;
+        }
+        let dir = self.dir.display();
+        if !hears.umount {
+            utab::register(&self.device, &self.dir);
+        }
+        let line = match hears.umount {
+            true => format!(
+                "{dir}: on this kernel (before Linux 6.18) sync and syncfs do not reach the volume; use \
+                 `persimmon sync`. After umount everything is durable"
+            ),
+            false => format!(
+                "{dir}: mounted as plain FUSE, where sync, syncfs and umount(8) do not wait for the volume; use \
+                 `persimmon sync` and `persimmon umount`"
+            ),
+        };
+        if self.ready.is_some() {
+            crate::output::tell(&line);
+        }
+        info!("{line}");
+    }
+
+    /// Until the mount is gone.
+    fn serve(&mut self, mount: Mount, signals: Signals) -> Ended {
+        self.tell_of_syncs(&mount);
         stop_at_signals(signals, mount.stopper());
         let (device, dir) = (self.device.display(), self.dir.display());
         info!("{device} mounted at {dir}");
@@ -136,19 +228,43 @@ impl Daemon {
             warn!("the process that asked for the mount is gone: {error}");
             mount.stopper().stop("nobody waits for the mount");
         }
+        let in_order = Ended {
+            in_order: true,
+            closing: None,
+        };
         match mount.wait() {
-            End::Unmounted => info!("{dir} unmounted"),
-            End::Forced => warn!("{dir} given up by its daemon"),
+            End::Unmounted(closing) => {
+                utab::forget(&self.dir);
+                info!("{dir} unmounted");
+                Ended {
+                    closing,
+                    ..in_order
+                }
+            }
+            End::Forced => {
+                warn!("{dir} given up by its daemon");
+                in_order
+            }
             End::Broken => {
                 error!("{dir}: the connection to the kernel broke");
-                return false;
+                Ended {
+                    in_order: false,
+                    ..in_order
+                }
             }
         }
-        true
     }
 
-    fn open(&self) -> Result<(Arc<Drive>, Arc<Volume>, RecoveryReport)> {
-        let device = Arc::new(crate::device::open(&self.device, self.options.read_only)?);
+    fn open(&self, held: bool) -> Result<(Arc<Drive>, Arc<Volume>, RecoveryReport)> {
+        let device = Arc::new(patiently(|wait_for_lock| {
+            let options = OpenOptions {
+                read_only: self.options.read_only,
+                held,
+                wait_for_lock,
+                ..OpenOptions::default()
+            };
+            Drive::open(&self.device, &options)
+        })?);
         for notice in device.notices() {
             warn!("{}: {notice}", self.device.display());
         }

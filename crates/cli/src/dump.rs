@@ -61,7 +61,7 @@ impl Dump {
 fn refusal(dir: &Path) -> Result<anyhow::Error> {
     let is_mount_point = mounts::at(dir)
         .context("/proc/self/mountinfo")?
-        .is_some_and(|line| line.fs_type == mounts::FS_TYPE);
+        .is_some_and(|line| line.is_persimmon());
     let place = match live::ask::<Info>(dir, "info") {
         Ok(info) => info.mount_point.unwrap_or_else(|| dir.to_owned()),
         // A daemon that does not answer is one all the same.

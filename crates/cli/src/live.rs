@@ -53,7 +53,7 @@ pub fn mounted_twin(device: &Path) -> Option<MountLine> {
     let uuid = probe::look(device).ok()??.uuid;
     let mounts = mounts::list().ok()?;
     mounts.into_iter().find(|line| {
-        line.fs_type == mounts::FS_TYPE
+        line.is_persimmon()
             && line.source != device
             && ask::<Info>(&line.mount_point, "info").is_ok_and(|info| info.uuid == uuid)
     })

@@ -32,6 +32,7 @@ mod sync;
 mod trace;
 mod tune;
 mod umount;
+mod utab;
 mod zones;
 
 use std::ffi::{OsStr, OsString};
@@ -160,8 +161,12 @@ fn with_subcommand(mut arguments: Vec<OsString>) -> Vec<OsString> {
         .and_then(|program| Path::new(program).file_name())
         .and_then(|name| name.to_str())
         .unwrap_or_default();
-    if let Some(command @ ("mkfs" | "mount" | "fsck" | "umount")) = name.strip_suffix(".persimmon")
-    {
+    let command = name.strip_suffix(".persimmon").map(|name| {
+        // As mount(8) looks for the types that the kernel tells of mounts.
+        let plain = name.strip_suffix(".fuse");
+        plain.or(name.strip_suffix(".fuseblk")).unwrap_or(name)
+    });
+    if let Some(command @ ("mkfs" | "mount" | "fsck" | "umount")) = command {
         arguments.insert(1, command.into());
     } else if arguments.get(1).is_some_and(|first| is_spec(first)) {
         arguments.insert(1, "mount".into());
@@ -220,6 +225,14 @@ mod tests {
                 "ro",
             ],
             &["persimmon", "/img", "/mnt", "-o", "rw,remount,ro"],
+            &[
+                "/sbin/mount.fuseblk.persimmon",
+                "/img",
+                "/mnt",
+                "-o",
+                "remount,ro",
+            ],
+            &["/sbin/umount.fuse.persimmon", "/mnt"],
             &["fsck.persimmon", "-a", "/dev/x"],
             &["fsck.persimmon", "-n", "-C0", "/dev/x"],
             &["mkfs.persimmon", "-L", "data", "/dev/x"],

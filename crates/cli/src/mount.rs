@@ -16,6 +16,7 @@ use crate::exit::{self, MOUNT_FAILED, MOUNT_SYSTEM, MOUNT_USAGE};
 use crate::live::{self, is_abandoned};
 use crate::mounted::{abandoned, mounted_at};
 use crate::report::Info;
+use crate::umount;
 
 /// `-o meta=DEVICE`: the device for metadata, where SPEC is that for data.
 const META: &str = "meta=";
@@ -256,7 +257,7 @@ impl Mount {
             exit::error(MOUNT_USAGE, format!("{}: {error}", self.dir.display()))
         })?;
         let line = mounts::at(&dir).context("/proc/self/mountinfo")?;
-        let Some(line) = line.filter(|line| line.fs_type == mounts::FS_TYPE) else {
+        let Some(line) = line.filter(|line| line.is_persimmon()) else {
             return Err(exit::error(
                 MOUNT_FAILED,
                 format!("no Persimmon volume is mounted at {}", dir.display()),
@@ -283,12 +284,20 @@ impl Mount {
         flags.set(MountFlags::NOSUID, options.suid == Some(false));
         flags.set(MountFlags::NODEV, options.dev == Some(false));
         flags.set(MountFlags::NOEXEC, !options.exec);
+        // The kernel tells the daemon of a remount on some kernels only, and nobody whether that went well.
         if options.read_only {
-            // What is buffered must reach the daemon while the mount still takes writes.
-            let root = std::fs::File::open(&dir).context(dir.display().to_string())?;
-            rustix::fs::syncfs(&root).map_err(failed)?;
+            umount::write_all(&dir, &line.source, "stays writable")?;
         }
         rustix::mount::mount_remount(&dir, flags, c"").map_err(failed)?;
+        if options.read_only
+            && !line.read_only
+            // What was written in between.
+            && let Err(error) = umount::write_all(&dir, &line.source, "is writable again")
+        {
+            flags.remove(MountFlags::RDONLY);
+            rustix::mount::mount_remount(&dir, flags, c"").map_err(failed)?;
+            return Err(error);
+        }
         if self.json {
             crate::output::json(&serde_json::json!({
                 "device": line.source,

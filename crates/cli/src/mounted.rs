@@ -12,9 +12,7 @@ pub fn mounted_at(device: &Path) -> Option<PathBuf> {
         let of_pair = || pair::names(&line.source);
         line.source == device || of_pair().is_some_and(|(a, b)| a == device || b == device)
     };
-    let mut ours = mounts
-        .into_iter()
-        .filter(|line| line.fs_type == mounts::FS_TYPE);
+    let mut ours = mounts.into_iter().filter(MountLine::is_persimmon);
     ours.find(has_it).map(|line| line.mount_point)
 }
 

@@ -1,5 +1,5 @@
-//! `persimmon sync`: makes everything on a mounted volume durable. The kernel does not tell FUSE
-//! filesystems of sync(2) and syncfs(2), so there has to be another way.
+//! `persimmon sync`: makes everything on a mounted volume durable. The kernel does not tell every
+//! mount of sync(2) and syncfs(2), so there has to be another way.
 
 use std::fs::File;
 use std::path::Path;

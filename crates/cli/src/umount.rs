@@ -15,6 +15,7 @@ use crate::live::{self, is_abandoned};
 use crate::mounted::mounted_at;
 use crate::report::Info;
 use crate::sync;
+use crate::utab;
 
 /// Unmount a volume and wait until it is closed.
 #[derive(Args)]
@@ -52,14 +53,19 @@ impl Umount {
         } else {
             mounted_at(&path).with_context(|| format!("{} is not mounted", path.display()))?
         };
-        let line = mounts::at(&dir)?.filter(|line| line.fs_type == mounts::FS_TYPE);
+        let line = mounts::at(&dir)?.filter(|line| line.is_persimmon());
         let Some(line) = line else {
             bail!("no Persimmon volume is mounted at {}", dir.display());
         };
         if !self.lazy {
-            write_all(&dir, &line.source)?;
+            write_all(
+                &dir,
+                &line.source,
+                "stays mounted (--lazy gives up what cannot be written)",
+            )?;
         }
         self.unmount(&dir)?;
+        utab::forget(&dir);
         // Where it is mounted in another place too, the daemon goes on.
         let goes_on = mounts::list()?.iter().any(|m| m.device == line.device);
         if !self.lazy && !goes_on {
@@ -77,9 +83,9 @@ impl Umount {
     }
 
     fn unmount(&self, dir: &PathBuf) -> Result<()> {
-        let mut flags = UnmountFlags::NOFOLLOW;
+        let mut flags = UnmountFlags::empty();
         flags.set(UnmountFlags::DETACH, self.lazy);
-        match rustix::mount::unmount(dir, flags) {
+        match mounts::unmount(dir, flags) {
             Ok(()) => Ok(()),
             Err(Errno::BUSY) => bail!(
                 "{0} is busy; `fuser -vm {0}` names who uses it, --lazy detaches it all the same",
@@ -105,13 +111,13 @@ impl Umount {
 
 /// Has what waits written while there is somebody to tell that it could not be: once unmounted it would be gone.
 /// A daemon that is gone, hangs, or takes no more changes has nothing to write.
-fn write_all(dir: &Path, device: &Path) -> Result<()> {
+/// `else_it`: what becomes of the mount then.
+pub fn write_all(dir: &Path, device: &Path, else_it: &str) -> Result<()> {
     let writes = || live::ask::<Info>(dir, "info").is_ok_and(|info| !info.read_only);
-    if writes() && matches!(sync::make_durable(dir), Ok(false)) && writes() {
+    if writes() && !matches!(sync::make_durable(dir), Ok(true)) && writes() {
         bail!(
-            "{0} stays mounted: what was written last cannot be written to {1}, for a reason that is in the \
-             daemon's log, such as a full disk below an image; see to that and try again, or give it up with \
-             --lazy",
+            "{0} {else_it}: what was written last cannot be written to {1}, for a reason that is in the \
+             daemon's log, such as a full disk below an image; see to that and try again",
             dir.display(),
             device.display()
         );

@@ -30,6 +30,7 @@ pub use error::{DeviceError, Result};
 pub use geometry::{Geometry, ZoneInfo, ZoneKind, ZoneState};
 pub use image::ImageDevice;
 pub use joined::Joined;
+pub use lock::Hold;
 pub use nvme::NvmeDevice;
 pub use options::{CreateOptions, OpenOptions};
 pub use pair::{Pair, PairError};

@@ -3,7 +3,7 @@
 use std::fs::{self, File, Metadata};
 use std::io;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use rustix::fs::{FlockOperation, OFlags};
@@ -21,35 +21,61 @@ pub(crate) struct Opened {
     pub(crate) is_block_device: bool,
 }
 
+/// The lock of a file or block device, taken before it is opened: for who has something else hold the device, which
+/// an exclusive descriptor would be in the way of. Goes with this value.
+#[derive(Debug)]
+pub struct Hold {
+    file: File,
+    path: PathBuf,
+}
+
+impl Hold {
+    /// Locks the file or block device at `path`, as opening it would; [`crate::OpenOptions::held`] then opens it
+    /// without. A block device is not opened exclusively.
+    ///
+    /// # Errors
+    /// [`DeviceError::Busy`] while another process has it open, else [`DeviceError::Open`].
+    pub fn of(path: &Path, write: bool, wait: Duration) -> Result<Hold> {
+        check_kind(path)?;
+        let file = fs::OpenOptions::new().read(true).write(write).open(path);
+        let file = file.map_err(|error| explain(path, &error))?;
+        lock_file(path, &file, write, wait)?;
+        Ok(Hold {
+            file,
+            path: path.to_owned(),
+        })
+    }
+
+    /// The error of who finds that something else holds the device.
+    #[must_use]
+    pub fn busy(&self) -> DeviceError {
+        match self.file.metadata() {
+            Ok(metadata) => busy(&self.path, &metadata),
+            Err(error) => explain(&self.path, &error),
+        }
+    }
+}
+
 /// Opens the file and locks it: exclusively for writing, shared for reading. While another process
 /// is in the way, tries again until `wait` has passed.
 ///
 /// The lock is flock's: it belongs to the open file, so a daemon that forks keeps it, and it goes
 /// with the last descriptor however the process ends. A block device is moreover opened
 /// exclusively for writing, which the kernel refuses while it is mounted or part of another.
-/// `direct`: reads and writes pass the page cache by.
+/// `held`: the caller has a [`Hold`] of it. `direct`: reads and writes pass the page cache by.
 pub(crate) fn open_locked(
     path: &Path,
     write: bool,
     direct: bool,
+    held: bool,
     wait: Duration,
 ) -> Result<Opened> {
-    let metadata = fs::metadata(path).map_err(|error| explain(path, &error))?;
+    let metadata = check_kind(path)?;
     let is_block_device = metadata.file_type().is_block_device();
-    if !is_block_device && !metadata.is_file() {
-        return Err(open_error(
-            path,
-            if metadata.is_dir() {
-                "is a directory, neither a regular file nor a block device"
-            } else {
-                "is neither a regular file nor a block device"
-            },
-        ));
-    }
     let mut patience = Patience::new(wait);
     let mut options = fs::OpenOptions::new();
     let mut flags = OFlags::empty();
-    flags.set(OFlags::EXCL, write && is_block_device);
+    flags.set(OFlags::EXCL, write && is_block_device && !held);
     flags.set(OFlags::DIRECT, direct);
     options
         .read(true)
@@ -66,11 +92,29 @@ pub(crate) fn open_locked(
             Err(error) => return Err(explain(path, &error)),
         }
     };
-    flock(path, &file, write, patience, &metadata)?;
+    if !held {
+        flock(path, &file, write, patience, &metadata)?;
+    }
     Ok(Opened {
         file,
         is_block_device,
     })
+}
+
+/// Refuses what is neither a file nor a block device.
+fn check_kind(path: &Path) -> Result<Metadata> {
+    let metadata = fs::metadata(path).map_err(|error| explain(path, &error))?;
+    if metadata.file_type().is_block_device() || metadata.is_file() {
+        return Ok(metadata);
+    }
+    Err(open_error(
+        path,
+        if metadata.is_dir() {
+            "is a directory, neither a regular file nor a block device"
+        } else {
+            "is neither a regular file nor a block device"
+        },
+    ))
 }
 
 /// Locks a file or directory that is open: as [`open_locked`] does.

@@ -15,6 +15,9 @@ pub struct OpenOptions {
     /// Of a zoned drive: make it ready for writing, which closes zones and pads torn blocks, also where something else
     /// than a volume is on it. For tests of drives; without it what is somebody else's stays as it is.
     pub whatever_it_holds: bool,
+    /// An image or a zoned block device is locked already, by a [`crate::Hold`] of the caller that outlives the
+    /// device, and a mount keeps others off: a block device is not opened exclusively.
+    pub held: bool,
 }
 
 impl Default for OpenOptions {
@@ -24,6 +27,7 @@ impl Default for OpenOptions {
             read_only: false,
             wait_for_lock: WAIT_FOR_LOCK_DEFAULT,
             whatever_it_holds: false,
+            held: false,
         }
     }
 }

@@ -5,20 +5,25 @@
 mod attributes;
 mod files;
 mod names;
+mod pages;
 mod questions;
+mod syncs;
 #[cfg(test)]
 mod tests;
 
 use std::io;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::sync::mpsc::SyncSender;
 
-use persimmon_vfs::{Author, Caller, Handle, Ino, OpenFlags, Result};
+use persimmon_vfs::{Author, Caller, Handle, Ino, OpenFlags, Result, Vfs};
 
 use self::questions::Questions;
 use crate::answer::Door;
 use crate::live::Live;
 use crate::options::MountOptions;
 use crate::protocol::{Answer, Call, Errno, Header, opcode};
+use crate::session::{Closing, Event};
 use crate::transport::{Outcome, Transport};
 use crate::workers::Workers;
 
@@ -36,6 +41,14 @@ pub struct Adapter {
     /// The same of commands.
     controls: Workers,
     questions: Questions,
+    /// The same of syncs of everything.
+    everything: syncs::Everything,
+    /// Whose pages the kernel may hold back.
+    pages: Arc<pages::HeldBack>,
+    /// Operations that have them written first.
+    renames: Workers,
+    /// Where the end of the mount is told.
+    events: SyncSender<Event>,
     /// Changes to files, and of attributes, are durable before they are answered.
     sync: bool,
     /// Changes to directories are.
@@ -48,8 +61,19 @@ pub struct Adapter {
 const UNKNOWN: Errno = Errno(libc::ENOSYS);
 
 impl Adapter {
-    pub fn new(door: Door, live: Arc<dyn Live>, options: &MountOptions) -> io::Result<Adapter> {
+    /// `events` hears of the end of a mount that the kernel waits for.
+    pub fn new(
+        door: Door,
+        live: Arc<dyn Live>,
+        options: &MountOptions,
+        events: SyncSender<Event>,
+    ) -> io::Result<Adapter> {
+        let pages = Arc::new(pages::HeldBack::new(options.writeback_cache));
         Ok(Adapter {
+            everything: syncs::Everything::start(door.clone(), Arc::clone(&pages))?,
+            pages,
+            renames: Workers::start("rename", 1)?,
+            events,
             door,
             live,
             syncs: Workers::start("sync", SYNC_THREADS)?,
@@ -77,7 +101,7 @@ impl Adapter {
             opcode::MKDIR => self.mkdir(call),
             opcode::UNLINK => self.unlink(call),
             opcode::RMDIR => self.rmdir(call),
-            opcode::RENAME | opcode::RENAME2 => self.rename(call),
+            opcode::RENAME | opcode::RENAME2 => return self.rename(call, transport),
             opcode::LINK => self.link(call),
             opcode::OPEN => self.open(call, transport),
             opcode::CREATE => self.create(call),
@@ -103,10 +127,24 @@ impl Adapter {
             opcode::FALLOCATE => self.fallocate(call),
             opcode::LSEEK => self.lseek(call),
             opcode::COPY_FILE_RANGE => self.copy_file_range(call),
-            opcode::DESTROY => Ok(0),
+            opcode::SYNCFS => {
+                self.everything.sync(transport);
+                return Outcome::Later;
+            }
+            opcode::DESTROY => {
+                // Dropped where nobody takes it, which is an answer too.
+                let closing = Event::Destroyed(Closing::new(transport.later()));
+                let _ = self.events.send(closing);
+                return Outcome::Later;
+            }
             _ => Err(UNKNOWN),
         };
         Outcome::Now(answer.and_then(|len| self.settle_changed(call).map(|()| len)))
+    }
+
+    /// Set once the kernel has asked for a sync of everything.
+    pub fn heard_of_syncs(&self) -> Arc<AtomicBool> {
+        self.everything.heard()
     }
 
     /// Whether unlinked files may be freed a little later: nobody needs their space yet.
@@ -138,10 +176,16 @@ impl Adapter {
 
     /// With `dirsync`, makes a change of the directory `parent` durable.
     fn settle<T>(&self, parent: Ino, value: T) -> Result<T> {
-        if self.dirsync {
-            self.door.vfs.fsyncdir(parent, Handle::NONE)?;
-        }
+        settle(&self.door.vfs, self.dirsync, parent)?;
         Ok(value)
+    }
+}
+
+/// With `dirsync`, makes a change of the directory `parent` durable.
+fn settle(vfs: &Vfs, dirsync: bool, parent: Ino) -> Result<()> {
+    match dirsync {
+        true => vfs.fsyncdir(parent, Handle::NONE),
+        false => Ok(()),
     }
 }
 

@@ -1,12 +1,16 @@
 //! What the kernel says about mounts: `/proc/self/mountinfo`, read without touching the mounts.
 
 use std::ffi::OsString;
+use std::os::fd::AsRawFd;
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 use std::{fs, io};
 
-/// Filesystem type of a mount, as `/proc/mounts` and `mount` show it.
-pub const FS_TYPE: &str = "fuse.persimmon";
+use rustix::fs::{CWD, Mode, OFlags, ResolveFlags};
+use rustix::mount::UnmountFlags;
+
+/// Filesystem types of mounts, as `/proc/mounts` and `mount` show them: with a block device, and without.
+pub const FS_TYPES: [&str; 2] = ["fuseblk.persimmon", "fuse.persimmon"];
 
 /// A line of `mountinfo`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -21,6 +25,14 @@ pub struct MountLine {
     pub source: PathBuf,
     /// Read-only, as a mount or as a filesystem.
     pub read_only: bool,
+}
+
+impl MountLine {
+    /// Whether a Persimmon volume is mounted there.
+    #[must_use]
+    pub fn is_persimmon(&self) -> bool {
+        FS_TYPES.contains(&self.fs_type.as_str())
+    }
 }
 
 /// All mounts that this process sees, in the order of mounting.
@@ -46,6 +58,24 @@ pub fn at(mount_point: &Path) -> io::Result<Option<MountLine>> {
         .find(|line| line.mount_point == mount_point))
 }
 
+/// Unmounts what is mounted at `dir`, an absolute path, and follows no symbolic link on the way there: another mount,
+/// to which somebody has put one since, stays.
+///
+/// # Errors
+/// As of `umount2`; `ELOOP` where there is a link.
+pub fn unmount(dir: &Path, flags: UnmountFlags) -> rustix::io::Result<()> {
+    let flags = flags | UnmountFlags::NOFOLLOW;
+    let (Some(parent), Some(name)) = (dir.parent(), dir.file_name()) else {
+        return rustix::mount::unmount(dir, flags);
+    };
+    // It keeps no mount at `dir` busy.
+    let open = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let links = ResolveFlags::NO_SYMLINKS;
+    let parent = rustix::fs::openat2(CWD, parent, open, Mode::empty(), links)?;
+    let path = Path::new("/proc/self/fd").join(parent.as_raw_fd().to_string());
+    rustix::mount::unmount(path.join(name), flags)
+}
+
 /// The mounts of Persimmon volumes whose source is `source`.
 ///
 /// # Errors
@@ -53,7 +83,7 @@ pub fn at(mount_point: &Path) -> io::Result<Option<MountLine>> {
 pub fn of_source(source: &Path) -> io::Result<Vec<MountLine>> {
     Ok(list()?
         .into_iter()
-        .filter(|line| line.fs_type == FS_TYPE && line.source == source)
+        .filter(|line| line.is_persimmon() && line.source == source)
         .collect())
 }
 
@@ -112,10 +142,28 @@ mod tests {
         let line = parse_line(line).unwrap();
         assert_eq!(line.device, "0:52");
         assert_eq!(line.mount_point, PathBuf::from("/mnt/a b"));
-        assert_eq!(line.fs_type, FS_TYPE);
+        assert_eq!(line.fs_type, "fuse.persimmon");
+        assert!(line.is_persimmon());
         assert_eq!(line.source, PathBuf::from(r"/im\g"));
         assert!(line.read_only);
         assert_eq!(parse_line(b"98 61 0:52"), None);
+    }
+
+    /// A mount below a directory that somebody else can rename was unmounted by its path: a link put in the place of
+    /// the directory led to another mount.
+    #[test]
+    fn no_link_is_followed_to_a_mount() {
+        let dir = std::env::temp_dir().join(format!("persimmon-link-{}", std::process::id()));
+        let dir = {
+            fs::create_dir_all(dir.join("real/below")).unwrap();
+            dir.canonicalize().unwrap()
+        };
+        std::os::unix::fs::symlink("real", dir.join("link")).unwrap();
+        let told = |path: &str| unmount(&dir.join(path), UnmountFlags::empty());
+        assert_eq!(told("link/below"), Err(rustix::io::Errno::LOOP));
+        // Nothing is mounted there, or who asks may not unmount anything.
+        assert!(told("real/below").is_err_and(|error| error != rustix::io::Errno::LOOP));
+        fs::remove_dir_all(dir).unwrap();
     }
 
     #[test]

@@ -52,6 +52,8 @@ pub struct MountOptions {
     pub log: Option<PathBuf>,
     /// `nouuid`: another volume with the same UUID may be mounted.
     pub allow_duplicate: bool,
+    /// `fuse`: as plain FUSE, also where a mount of type `fuseblk` is possible.
+    pub plain_fuse: bool,
     /// `remount`: change the flags of a mount that is there.
     pub remount: bool,
 }
@@ -91,6 +93,7 @@ impl Default for MountOptions {
             io_uring: Rings::default(),
             log: None,
             allow_duplicate: false,
+            plain_fuse: false,
             remount: false,
         }
     }
@@ -193,6 +196,7 @@ impl MountOptions {
                 exec: self.exec,
                 // Means nothing where nothing is mounted anew.
                 allow_duplicate: self.allow_duplicate,
+                plain_fuse: self.plain_fuse,
                 remount: self.remount,
                 ..options.clone()
             };
@@ -244,7 +248,7 @@ mod tests {
     fn every_option_of_the_table_is_taken() {
         let list = "ro,rw,noatime,relatime,atime,strictatime,nodiratime,diratime,suid,nosuid,dev,nodev,exec,noexec,\
             sync,async,dirsync,allow_other,noallow_other,default_permissions,errors=continue,\
-            fsync=strict,barrier=off,commit=30,cache=16M,staging=8M,writeback_cache,threads=4,io_uring=off,log=/var/log/p,nouuid,remount";
+            fsync=strict,barrier=off,commit=30,cache=16M,staging=8M,writeback_cache,threads=4,io_uring=off,log=/var/log/p,nouuid,fuse,remount";
         let options = MountOptions::parse(list).unwrap();
         assert_eq!(
             options,
@@ -269,6 +273,7 @@ mod tests {
                 io_uring: Rings::Off,
                 log: Some("/var/log/p".into()),
                 allow_duplicate: true,
+                plain_fuse: true,
                 remount: true,
             }
         );

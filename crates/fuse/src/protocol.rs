@@ -10,7 +10,7 @@ use bytemuck::{AnyBitPattern, bytes_of, pod_read_unaligned};
 
 pub use encode::{
     Entries, attributes, created, entry, forget_attributes, ioctl_done, length, negative, offset,
-    opened, space, statx,
+    opened, space, statx, write_back,
 };
 
 /// Bytes of a request's header.
@@ -57,6 +57,7 @@ pub mod opcode {
     pub const RENAME2: u32 = 45;
     pub const LSEEK: u32 = 46;
     pub const COPY_FILE_RANGE: u32 = 47;
+    pub const SYNCFS: u32 = 50;
     pub const TMPFILE: u32 = 51;
     pub const STATX: u32 = 52;
 }
@@ -66,7 +67,7 @@ pub mod opcode {
 pub fn fixed_len(operation: u32, setxattr_ext: bool) -> usize {
     match operation {
         opcode::SETXATTR if setxattr_ext => 16,
-        opcode::FORGET | opcode::MKDIR | opcode::RENAME | opcode::LINK => 8,
+        opcode::FORGET | opcode::MKDIR | opcode::RENAME | opcode::LINK | opcode::SYNCFS => 8,
         opcode::OPEN | opcode::SETXATTR | opcode::GETXATTR | opcode::LISTXATTR => 8,
         opcode::ACCESS | opcode::INTERRUPT | opcode::BATCH_FORGET => 8,
         opcode::GETATTR | opcode::MKNOD | opcode::CREATE | opcode::TMPFILE => 16,

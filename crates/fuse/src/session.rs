@@ -5,7 +5,7 @@ use std::mem::ManuallyDrop;
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::sync::{Arc, OnceLock};
 use std::thread;
@@ -21,11 +21,12 @@ use tracing::{info, warn};
 use crate::adapter::Adapter;
 use crate::answer::Door;
 use crate::capabilities::{self, Agreed};
+use crate::fuseblk::Fuseblk;
 use crate::latency::Latencies;
 use crate::live::Live;
 use crate::mounts;
 use crate::options::{MountOptions, Rings};
-use crate::transport::{self, Connected, Connection};
+use crate::transport::{self, Connected, Connection, Later};
 
 /// Read-ahead of the mount, KiB. The kernel's default of 128 halves the speed of sequential reads.
 const READ_AHEAD_KIB: u32 = 1024;
@@ -65,6 +66,40 @@ pub(crate) enum Event {
     Ended,
     /// Somebody wants the daemon to end.
     Stop(&'static str),
+    /// The last mount of a `fuseblk` is gone, and the kernel waits until the volume is closed.
+    Destroyed(Closing),
+}
+
+/// The kernel waits in `umount`, until this is dropped. To be kept while the volume is closed.
+pub struct Closing(Option<Box<dyn Later>>);
+
+impl Closing {
+    pub(crate) fn new(later: Box<dyn Later>) -> Closing {
+        Closing(Some(later))
+    }
+}
+
+impl std::fmt::Debug for Closing {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Closing")
+    }
+}
+
+impl Drop for Closing {
+    fn drop(&mut self) {
+        if let Some(later) = self.0.take() {
+            later.answer(Ok(Vec::new()));
+        }
+    }
+}
+
+/// What the kernel tells the daemon, and so what the usual commands do on this mount.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Hears {
+    /// Of `umount`, which waits until the volume is closed: it is a mount of type `fuseblk`.
+    pub umount: bool,
+    /// Of `sync` and `syncfs`, which wait until everything is durable.
+    pub syncfs: bool,
 }
 
 /// Asks a mount to end. Can be cloned and called from any thread, as often as one likes.
@@ -82,8 +117,8 @@ impl Stopper {
 /// How a mount ended.
 #[derive(Debug)]
 pub enum End {
-    /// Unmounted; the kernel has let go.
-    Unmounted,
+    /// Unmounted. Where the kernel waits for the volume to be closed, it does so until what is in here is dropped.
+    Unmounted(Option<Closing>),
     /// Told to stop while files were open, which did not close in time. The kernel answers their
     /// users with errors once this process ends.
     Forced,
@@ -97,11 +132,12 @@ pub struct Mount {
     events: Receiver<Event>,
     stopper: Stopper,
     panicked: Arc<AtomicBool>,
+    hears: Hears,
 }
 
-/// Mounts `vfs` at `dir`. When this returns, the mount answers. `source` is shown in
-/// `/proc/mounts`; `live` answers `persimmon info`, `zones` and `stats` on the mount; how long operations take is
-/// counted in `latencies`.
+/// Mounts `vfs` at `dir`: attaches `fuseblk` if there is one, else as plain `fuse`. When this returns, the mount
+/// answers. `source` is shown in `/proc/mounts`; `live` answers `persimmon info`, `zones` and `stats` on the mount;
+/// how long operations take is counted in `latencies`.
 ///
 /// # Errors
 /// When the kernel refuses, with the likely remedy.
@@ -109,6 +145,7 @@ pub fn mount(
     vfs: Arc<Vfs>,
     live: Arc<dyn Live>,
     latencies: Arc<Latencies>,
+    fuseblk: Option<Fuseblk>,
     source: &Path,
     dir: &Path,
     options: &MountOptions,
@@ -124,7 +161,8 @@ pub fn mount(
         latencies,
         panicked: Arc::clone(&panicked),
     };
-    let adapter = Adapter::new(door, live, options).map_err(MountError::Thread)?;
+    let adapter = Adapter::new(door, live, options, sender.clone()).map_err(MountError::Thread)?;
+    let heard_of_syncs = adapter.heard_of_syncs();
     let refused = |error: io::Error| MountError::Refused {
         path: dir.clone(),
         remedy: remedy(&error),
@@ -138,16 +176,27 @@ pub fn mount(
     let agreed = Arc::clone(&handshake.agreed);
     let below = Place::new(dir.clone());
     // What failed after it was mounted leaves a dead mount behind.
+    let attached_by_fuser = fuseblk.is_none();
     let detach = || {
-        if !below.is_top() {
-            let _ = rustix::mount::unmount(&dir, UnmountFlags::DETACH);
+        if attached_by_fuser && !below.is_top() {
+            let _ = mounts::unmount(&dir, UnmountFlags::DETACH);
         }
     };
-    let session = Session::new(handshake, &dir, &config(source, options));
+    let config = config(source, options);
+    let session = match &fuseblk {
+        Some(fuseblk) => fuseblk
+            .device
+            .try_clone()
+            .and_then(|device| Session::from_fd(handshake, device, config.acl, config)),
+        None => Session::new(handshake, &dir, &config),
+    };
     let session = session.map_err(refused).inspect_err(|_| detach())?;
     // Dropped, it would unmount once more whatever is then mounted at the directory (fuser 0.18
     // takes the poll error of a connection that has ended for the sign of one that is alive).
     let session = ManuallyDrop::new(session);
+    // From the handshake on the kernel asks for an answer when the mount goes, and perhaps there is nobody to
+    // give it: on failure the process ends with this.
+    let fuseblk = ManuallyDrop::new(fuseblk);
     let agreed = agreed.get().copied().unwrap_or_default();
     let connected = Connected(sender.clone());
     let connection = Connection::new(session.as_fd(), adapter, agreed, connected);
@@ -156,6 +205,19 @@ pub fn mount(
         false => transport::serve_device(&connection, options.threads),
     });
     served.map_err(refused).inspect_err(|_| detach())?;
+    let mut hears = Hears {
+        umount: false,
+        syncfs: false,
+    };
+    if let Some(fuseblk) = ManuallyDrop::into_inner(fuseblk) {
+        // Nothing tells but trying: the kernel either asks for it or does not.
+        if let Ok(root) = fuseblk.root() {
+            let _ = rustix::fs::syncfs(&root);
+        }
+        hears.umount = true;
+        hears.syncfs = heard_of_syncs.load(Ordering::Acquire);
+        fuseblk.attach(&dir).map_err(refused)?;
+    }
     let place = Place::new(dir);
     place.set_read_ahead();
     Ok(Mount {
@@ -163,6 +225,7 @@ pub fn mount(
         events,
         stopper: Stopper(sender),
         panicked,
+        hears,
     })
 }
 
@@ -171,6 +234,12 @@ impl Mount {
     #[must_use]
     pub fn stopper(&self) -> Stopper {
         self.stopper.clone()
+    }
+
+    /// What the kernel tells the daemon.
+    #[must_use]
+    pub fn hears(&self) -> Hears {
+        self.hears
     }
 
     /// Set once an operation has panicked: what is in memory must then not be written back, the
@@ -197,7 +266,8 @@ impl Mount {
             };
             match event {
                 Ok(Event::Ended) if self.place.is_mounted() => return End::Broken,
-                Ok(Event::Ended) => return End::Unmounted,
+                Ok(Event::Ended) => return End::Unmounted(None),
+                Ok(Event::Destroyed(closing)) => return End::Unmounted(Some(closing)),
                 Ok(Event::Stop(why)) if deadline.is_none() => {
                     info!("{why}: unmounting {}", self.place.dir.display());
                     deadline = Some(Instant::now() + BUSY_WAIT_MAX);
@@ -298,7 +368,13 @@ impl Place {
         let Some(device) = &self.device else {
             return;
         };
-        let path = format!("/sys/class/bdi/{device}/read_ahead_kb");
+        // That of a fuseblk stands beside that of its block device.
+        let own = format!("/sys/class/bdi/{device}-fuseblk");
+        let bdi = match Path::new(&own).exists() {
+            true => own,
+            false => format!("/sys/class/bdi/{device}"),
+        };
+        let path = format!("{bdi}/read_ahead_kb");
         // Only root may; without it the mount is slower at large sequential reads, not wrong.
         if let Err(error) = fs::write(&path, READ_AHEAD_KIB.to_string()) {
             tracing::debug!("{path}: {error}");
@@ -309,7 +385,7 @@ impl Place {
         if !self.is_mounted() {
             return;
         }
-        match rustix::mount::unmount(&self.dir, UnmountFlags::empty()) {
+        match mounts::unmount(&self.dir, UnmountFlags::empty()) {
             Ok(()) => {}
             Err(Errno::PERM) if fusermount(&self.dir, &[]) => {}
             Err(error) => {
@@ -318,7 +394,7 @@ impl Place {
                 if let Ok(root) = fs::File::open(&self.dir) {
                     let _ = rustix::fs::syncfs(&root);
                 }
-                let detached = rustix::mount::unmount(&self.dir, UnmountFlags::DETACH);
+                let detached = mounts::unmount(&self.dir, UnmountFlags::DETACH);
                 if detached.is_err() && !fusermount(&self.dir, &["-z"]) {
                     warn!("{} cannot be detached", self.dir.display());
                 }

@@ -36,6 +36,12 @@ pub trait Transport {
     /// To answer it from another thread.
     fn later(&self) -> Box<dyn Later>;
 
+    /// The same for an operation during which the kernel is asked to [`Later::write_back`]. `None` where so many of
+    /// these wait already that the kernel might have no place left for what it is asked for.
+    fn later_with_pages(&self) -> Option<Box<dyn Later>> {
+        Some(self.later())
+    }
+
     /// Asks the kernel whether it refers to inode `node`. True too where it does not say.
     fn knows(&self, node: u64) -> bool;
 }
@@ -44,6 +50,10 @@ pub trait Transport {
 pub trait Later: Send {
     /// Answers with a body, or with an error.
     fn answer(self: Box<Self>, result: Result<Vec<u8>, Errno>);
+
+    /// Has the kernel write what it holds back of the content of inode `node`: its requests are answered when this
+    /// returns. Not to be called by a thread that answers them.
+    fn write_back(&self, node: u64);
 }
 
 /// Tells, when the last thread that serves the mount lets go of it, that the connection is over.

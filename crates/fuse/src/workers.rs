@@ -1,8 +1,8 @@
 //! A few threads for operations that wait long, so that those that answer the kernel stay free.
 
+use std::collections::VecDeque;
 use std::io;
-use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 
 /// Jobs that may wait for a thread.
@@ -12,9 +12,21 @@ type Job = Box<dyn FnOnce() + Send>;
 
 /// The threads, and the queue before them.
 pub struct Workers {
-    /// Gone once the threads are to end.
-    sender: Option<SyncSender<Job>>,
+    queue: Arc<Queue>,
     threads: Vec<JoinHandle<()>>,
+}
+
+#[derive(Default)]
+struct Queue {
+    waiting: Mutex<Waiting>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct Waiting {
+    jobs: VecDeque<Job>,
+    /// No more jobs are taken.
+    ended: bool,
 }
 
 impl Workers {
@@ -23,18 +35,16 @@ impl Workers {
     /// # Errors
     /// When the system does not give them.
     pub fn start(name: &str, count: usize) -> io::Result<Workers> {
-        let (sender, receiver) = sync_channel(WAITING_MAX);
-        let receiver = Arc::new(Mutex::new(receiver));
         let mut workers = Workers {
-            sender: Some(sender),
+            queue: Arc::default(),
             threads: Vec::new(),
         };
         for number in 0..count {
-            let receiver = Arc::clone(&receiver);
+            let queue = Arc::clone(&workers.queue);
             let thread = thread::Builder::new()
                 .name(format!("{name}-{number}"))
                 .spawn(move || {
-                    while let Some(job) = next(&receiver) {
+                    while let Some(job) = queue.next() {
                         job()
                     }
                 })?;
@@ -46,7 +56,7 @@ impl Workers {
     /// Has `job` run: by one of the threads, or at once where all have much to do. Jobs do not
     /// panic.
     pub fn run(&self, job: impl FnOnce() + Send + 'static) {
-        if let Err(job) = self.send(Box::new(job)) {
+        if let Err(job) = self.put(Box::new(job), WAITING_MAX) {
             job();
         }
     }
@@ -54,21 +64,33 @@ impl Workers {
     /// Has `job` run by one of the threads, never by the caller. False, and it is dropped, where too many wait.
     #[must_use]
     pub fn try_run(&self, job: impl FnOnce() + Send + 'static) -> bool {
-        self.send(Box::new(job)).is_ok()
+        self.put(Box::new(job), WAITING_MAX).is_ok()
     }
 
-    fn send(&self, job: Job) -> Result<(), Job> {
-        match &self.sender {
-            Some(sender) => sender.try_send(job).map_err(|refused| match refused {
-                TrySendError::Full(job) | TrySendError::Disconnected(job) => job,
-            }),
-            None => Err(job),
+    /// Has `job` run by one of the threads, never by the caller: for jobs that wait for what the caller serves. As many
+    /// wait as callers in the kernel do.
+    pub fn run_elsewhere(&self, job: impl FnOnce() + Send + 'static) {
+        if let Err(job) = self.put(Box::new(job), usize::MAX) {
+            job();
         }
+    }
+
+    /// The job comes back where too many wait, or the threads have ended.
+    fn put(&self, job: Job, waiting_max: usize) -> Result<(), Job> {
+        let mut waiting = self.queue.lock();
+        if waiting.ended || waiting.jobs.len() >= waiting_max {
+            return Err(job);
+        }
+        waiting.jobs.push_back(job);
+        drop(waiting);
+        self.queue.changed.notify_one();
+        Ok(())
     }
 
     /// Lets the threads finish what waits, and waits for them.
     pub fn end(&mut self) {
-        self.sender = None;
+        self.queue.lock().ended = true;
+        self.queue.changed.notify_all();
         for thread in self.threads.drain(..) {
             let _ = thread.join();
         }
@@ -81,10 +103,25 @@ impl Drop for Workers {
     }
 }
 
-/// Waits for a job. `None` once there will be no more.
-fn next(receiver: &Mutex<Receiver<Job>>) -> Option<Job> {
-    let receiver = receiver.lock().unwrap_or_else(PoisonError::into_inner);
-    receiver.recv().ok()
+impl Queue {
+    fn lock(&self) -> MutexGuard<'_, Waiting> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits for a job. `None` once there will be no more.
+    fn next(&self) -> Option<Job> {
+        let mut waiting = self.lock();
+        loop {
+            if let Some(job) = waiting.jobs.pop_front() {
+                return Some(job);
+            }
+            if waiting.ended {
+                return None;
+            }
+            let woken = self.changed.wait(waiting);
+            waiting = woken.unwrap_or_else(PoisonError::into_inner);
+        }
+    }
 }
 
 #[cfg(test)]
@@ -106,5 +143,21 @@ mod tests {
         workers.end();
         assert_eq!(done.load(Ordering::Relaxed), 10 * WAITING_MAX);
         workers.run(|| {});
+    }
+
+    #[test]
+    fn what_must_not_be_run_by_the_caller_waits() {
+        let caller = thread::current().id();
+        let done = Arc::new(AtomicUsize::new(0));
+        let mut workers = Workers::start("test", 1).unwrap();
+        for _ in 0..10 * WAITING_MAX {
+            let done = Arc::clone(&done);
+            workers.run_elsewhere(move || {
+                assert_ne!(thread::current().id(), caller);
+                done.fetch_add(1, Ordering::Relaxed);
+            });
+        }
+        workers.end();
+        assert_eq!(done.load(Ordering::Relaxed), 10 * WAITING_MAX);
     }
 }

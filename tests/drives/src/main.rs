@@ -61,8 +61,16 @@ enum Test {
     Pulled { drive: PathBuf },
     /// A block of which only some sectors were written
     Torn { drive: PathBuf },
-    /// Write and fsync in a directory without end, and say what was acknowledged
-    Load { dir: PathBuf, round: u32 },
+    /// Write and sync in a directory without end, and say what was acknowledged
+    Load {
+        dir: PathBuf,
+        round: u32,
+        /// By what it is
+        #[arg(long, value_enum, default_value_t = load::By::Fsync)]
+        by: load::By,
+    },
+    /// Write to a directory for a while and sync nothing; says what is acknowledged once it is unmounted
+    LoadOnce { dir: PathBuf, round: u32 },
     /// Look for what was acknowledged, which standard input tells
     Verify { dir: PathBuf },
     /// A workload on any filesystem
@@ -92,7 +100,8 @@ fn run(test: &Test) -> Result<()> {
         Test::Failing { drive, settings } => failing::run(drive, settings),
         Test::Pulled { drive } => events::pulled(drive),
         Test::Torn { drive } => torn::run(drive),
-        Test::Load { dir, round } => load::run(dir, *round),
+        Test::Load { dir, round, by } => load::run(dir, *round, *by),
+        Test::LoadOnce { dir, round } => load::once(dir, *round),
         Test::Verify { dir } => load::verify(dir),
         Test::Work(work) => work::run(work),
     }

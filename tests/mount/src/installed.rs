@@ -24,6 +24,8 @@ fn mount_mkfs_fsck_and_fstab_find_it(ground: &Ground) -> Result<()> {
         r#"
         cat > inside.sh <<'END'
 set -euo pipefail
+# A daemon that stays would keep this namespace.
+trap 'umount -l mnt 2>/dev/null || true' EXIT
 mkdir -p root/usr mnt
 cp -a /usr/bin /usr/sbin root/usr/
 DESTDIR=$PWD/root "$ROOT/packaging/install.sh" "$BINARY" >&2
@@ -46,6 +48,33 @@ persimmon mount LABEL=installed mnt
 cat mnt/file
 umount mnt
 persimmon probe vol.img --udev | grep ID_FS_LABEL=
+# umount(8) waits until the volume is closed, of a mount as which the kernel does not by itself too; remounts come to us.
+umount /etc/fstab
+for options in commit=3600 commit=3600,fuse; do
+    mount -t persimmon -o $options "$PWD/vol.img" mnt
+    head -c 20M /dev/urandom > mnt/late
+    due=$(sha256sum < mnt/late)
+    mount -o remount,ro mnt
+    if touch mnt/more 2>/dev/null; then exit 1; fi
+    mount -o remount,rw mnt
+    cp mnt/late mnt/later
+    umount mnt
+    flock --nonblock vol.img true
+    fsck.persimmon vol.img >&2
+    if grep -q "$PWD/mnt" /run/mount/utab 2>/dev/null; then exit 1; fi
+    mount -t persimmon "$PWD/vol.img" mnt
+    for file in late later; do
+        [ "$due" = "$(sha256sum < mnt/$file)" ]
+    done
+    umount mnt
+done
+# By the words in utab alone, where nothing is installed for the type.
+rm root/usr/sbin/umount.fuse.persimmon
+mount -t persimmon -o commit=3600,fuse "$PWD/vol.img" mnt
+grep -q "TARGET=$PWD/mnt ROOT=/ OPTS=helper=persimmon,uhelper=persimmon" /run/mount/utab
+head -c 20M /dev/urandom > mnt/late
+umount mnt
+flock --nonblock vol.img true
 END
         unshare --mount --propagation private bash inside.sh
         "#,

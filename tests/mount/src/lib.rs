@@ -7,6 +7,7 @@ pub mod bad_input;
 pub mod check;
 pub mod command;
 pub mod damage;
+pub mod durable;
 pub mod endurance;
 pub mod full;
 pub mod installed;

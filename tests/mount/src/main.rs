@@ -32,6 +32,9 @@ struct Args {
     /// On a slow machine: how many times longer each check may take
     #[arg(long, default_value_t = 1)]
     patience: u64,
+    /// Rounds of `durable::what_sync_syncfs_and_umount_acknowledged_is_there`
+    #[arg(long)]
+    rounds: Option<u32>,
     /// Only list the names
     #[arg(long)]
     list: bool,
@@ -114,6 +117,7 @@ fn run(args: &Args) -> Result<bool> {
             Kind::Ext4 => args.persimmon.clone(),
         },
         work: workplace.dir().to_owned(),
+        rounds: args.rounds,
     };
     let mut runner = Runner::default();
     for (group, checks) in groups {

@@ -6,8 +6,8 @@ use anyhow::{Context, Result};
 
 use crate::volume::{Kind, Volume};
 use crate::{
-    bad_input, damage, endurance, full, installed, kill, live_tools, many_files, phases, remount,
-    scrub, two_devices, unmounting, workplace,
+    bad_input, damage, durable, endurance, full, installed, kill, live_tools, many_files, phases,
+    remount, scrub, two_devices, unmounting, workplace,
 };
 
 /// A named test with volumes of its own.
@@ -32,6 +32,8 @@ pub struct Ground {
     pub persimmon: PathBuf,
     /// Where images, mount points and everything else goes.
     pub work: PathBuf,
+    /// How many rounds scenarios of rounds have, where the command line says so.
+    pub rounds: Option<u32>,
 }
 
 impl Ground {
@@ -62,6 +64,7 @@ impl Ground {
 pub fn all() -> Vec<Scenario> {
     [
         remount::SCENARIOS,
+        durable::SCENARIOS,
         full::SCENARIOS,
         kill::SCENARIOS,
         many_files::SCENARIOS,

@@ -352,8 +352,10 @@ pub fn cut_off(work: &Path) -> Result<()> {
         if std::fs::read_dir(control)?.next().is_none() {
             run(Command::new("mount").args(["-t", "fusectl", "fusectl", CONTROL]))?;
         }
-        if let Some((_, minor)) = mount.device.split_once(':') {
-            std::fs::write(control.join(minor).join("abort"), b"1")
+        if let Some((major, minor)) = mount.device.split_once(':') {
+            // The kernel's own number of the device: with a block device there is a major one.
+            let number = major.parse::<u32>()? << 20 | minor.parse::<u32>()?;
+            std::fs::write(control.join(number.to_string()).join("abort"), b"1")
                 .with_context(|| format!("cutting off {}", mount.mount_point.display()))?;
         }
     }

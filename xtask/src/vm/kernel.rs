@@ -32,6 +32,7 @@ const MODULES: &[&str] = &[
     "crct10dif_generic",
     "crct10dif_pclmul",
     "fuse",
+    "loop",
     "null_blk",
     "nvme",
     "scsi_debug",

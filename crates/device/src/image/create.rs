@@ -62,7 +62,13 @@ impl ImageDevice {
             Err(error) => return Err(explain(path, &error)),
         };
         let new = NewFile(is_new.then(|| path.to_owned()));
-        let mut host = HostFile::new(open_locked(path, true, false, options.wait_for_lock)?);
+        let mut host = HostFile::new(open_locked(
+            path,
+            true,
+            false,
+            false,
+            options.wait_for_lock,
+        )?);
         let length = length_of(path, &mut host)?;
         check_unused(path, &host.opened.file)?;
         if !options.force {

@@ -82,6 +82,7 @@ impl ImageDevice {
             path,
             !options.read_only,
             false,
+            options.held,
             options.wait_for_lock,
         )?);
         let length = length_of(path, &mut host)?;

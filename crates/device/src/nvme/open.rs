@@ -79,7 +79,7 @@ impl NvmeDevice {
         let file = file.map_err(|error| explain(path, &error))?;
         let block = block_device(path);
         let held = match &block {
-            Some(block) => open_locked(block, write, false, options.wait_for_lock)?.file,
+            Some(block) => open_locked(block, write, false, false, options.wait_for_lock)?.file,
             None => {
                 let held = file.try_clone().map_err(|error| explain(path, &error))?;
                 lock_file(path, &held, write, options.wait_for_lock)?;

@@ -29,7 +29,8 @@ impl ZbdDevice {
     pub fn open(path: impl AsRef<Path>, options: &OpenOptions) -> Result<ZbdDevice> {
         let path = path.as_ref();
         let limits = limits_of(path)?;
-        let opened = open_locked(path, !options.read_only, true, options.wait_for_lock)?;
+        let (write, wait) = (!options.read_only, options.wait_for_lock);
+        let opened = open_locked(path, write, true, options.held, wait)?;
         let file = opened.file;
         let mut zones = kernel::report(&file, 0, limits.zone_count)
             .map_err(|error| open_error(path, &format!("does not report its zones: {error}")))?;

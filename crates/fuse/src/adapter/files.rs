@@ -19,8 +19,8 @@ const WRITE_KILL_SUIDGID: u32 = 1 << 2;
 impl Adapter {
     pub(super) fn open(&self, call: &mut Call<'_>, transport: &dyn Transport) -> Answer {
         let mut fields = call.fields();
-        let asked = fields.u32()?;
-        let flags = open_flags(call.header, asked, fields.u32()?);
+        let linux = fields.u32()?;
+        let flags = open_flags(call.header, linux, fields.u32()?);
         let node = node(call);
         let file = self.door.run("open", |vfs| {
             let file = vfs.open(node, flags)?;
@@ -32,15 +32,16 @@ impl Adapter {
             Ok(file)
         })?;
         // Of reads that the kernel answers from its cache nothing is heard: who opens a file to read it, reads it.
-        if asked.cast_signed() & libc::O_ACCMODE != libc::O_WRONLY {
+        if linux.cast_signed() & libc::O_ACCMODE != libc::O_WRONLY {
             let is_noted = self.door.vfs.opened_to_read(node, file).unwrap_or(false);
             if is_noted {
                 // It remembers the attributes for long.
                 transport.knows(node.0);
             }
         }
-        let emptied = self.door.vfs.needs_flush(file);
-        call.answer(&protocol::opened(file.0, opened(emptied)))
+        self.pages.opened(node, linux);
+        let flush = self.door.vfs.needs_flush(file) || self.pages.may_be_by(linux);
+        call.answer(&protocol::opened(file.0, opened(flush)))
     }
 
     pub(super) fn read(&self, call: &mut Call<'_>) -> Answer {
@@ -86,8 +87,11 @@ impl Adapter {
     }
 
     pub(super) fn release(&self, call: &Call<'_>) -> Answer {
-        let (node, file) = (node(call), Handle(call.fields().u64()?));
-        done(self.door.run("release", |vfs| vfs.release(node, file)))
+        let mut fields = call.fields();
+        let (node, file, linux) = (node(call), Handle(fields.u64()?), fields.u32()?);
+        let released = self.door.run("release", |vfs| vfs.release(node, file));
+        self.pages.released(node, linux);
+        done(released)
     }
 
     /// Of files and of directories, which have no handles here. Whether it is fdatasync, which the request says too, makes no

@@ -2,21 +2,22 @@
 
 use persimmon_vfs::{Error, Handle, Ino, Listing, RenameMode, Vfs};
 
-use super::{Adapter, caller, done, node, open_flags};
+use super::{Adapter, caller, done, node, open_flags, settle};
 use crate::capabilities::MAX_WRITE_BYTES;
 use crate::protocol::{self, Answer, Call, Entries, Errno, Fields, opcode};
-use crate::transport::Transport;
+use crate::transport::{Outcome, Transport};
 
 /// The kernel's cache of a file always holds.
 const FOPEN_KEEP_CACHE: u32 = 1 << 1;
 /// A close is not worth a message.
 const FOPEN_NOFLUSH: u32 = 1 << 5;
 
-/// A close is worth a message only where the file was emptied first: then its new content enters
-/// the history before `close` returns. Of one that is emptied later, by `ftruncate`, it does so when
-/// the file is released, a moment after: all closes would have to wait for an answer otherwise.
-pub(super) fn opened(emptied: bool) -> u32 {
-    if emptied {
+/// A close is worth a message only where the file was emptied first, so that its new content enters
+/// the history before `close` returns, or may be mapped, so that the kernel writes what maps have stored. Of one that is
+/// emptied later, by `ftruncate`, it enters the history when the file is released, a moment after: all closes would
+/// have to wait for an answer otherwise.
+pub(super) fn opened(flush: bool) -> u32 {
+    if flush {
         FOPEN_KEEP_CACHE
     } else {
         FOPEN_KEEP_CACHE | FOPEN_NOFLUSH
@@ -114,7 +115,16 @@ impl Adapter {
         }))
     }
 
-    pub(super) fn rename(&self, call: &Call<'_>) -> Answer {
+    pub(super) fn rename(&self, call: &Call<'_>, transport: &dyn Transport) -> Outcome {
+        match self.renaming(call, transport) {
+            Ok(outcome) => outcome,
+            Err(error) => Outcome::Now(Err(error)),
+        }
+    }
+
+    /// Onto a file that there is, the new one comes whole: the kernel is asked for what it holds back of it first. It
+    /// sends that as writes, so another thread than those that serve them has to wait for it.
+    fn renaming(&self, call: &Call<'_>, transport: &dyn Transport) -> Result<Outcome, Errno> {
         let mut fields = call.fields();
         let (from, to) = (node(call), Ino(fields.u64()?));
         let flags = match call.header.opcode {
@@ -122,10 +132,39 @@ impl Adapter {
             _ => 0,
         };
         let (old, new) = call.two_names()?;
-        done(self.door.run("rename", |vfs| {
+        let dirsync = self.dirsync;
+        let rename = move |vfs: &Vfs, old: &[u8], new: &[u8]| {
             vfs.rename(from, old, to, new, RenameMode::from_linux(flags)?)?;
-            self.settle(to, ())
-        }))
+            settle(vfs, dirsync, to)
+        };
+        let held_back = match flags {
+            0 => self.held_back_of_source((from, old), (to, new)),
+            // Nothing is replaced.
+            _ => None,
+        };
+        let later = held_back.and_then(|source| Some((source, transport.later_with_pages()?)));
+        let Some((source, later)) = later else {
+            let renamed = self.door.run("rename", |vfs| rename(vfs, old, new));
+            return Ok(Outcome::Now(done(renamed)));
+        };
+        let (door, old, new) = (self.door.clone(), old.to_vec(), new.to_vec());
+        self.renames.run_elsewhere(move || {
+            later.write_back(source.0);
+            let renamed = door.run("rename", |vfs| rename(vfs, &old, &new));
+            later.answer(renamed.map(|()| Vec::new()));
+        });
+        Ok(Outcome::Later)
+    }
+
+    /// The file that takes the place of another, if the kernel may hold back pages of it. Neither name changes
+    /// meanwhile: the kernel holds their directories.
+    fn held_back_of_source(&self, from: (Ino, &[u8]), to: (Ino, &[u8])) -> Option<Ino> {
+        if self.pages.is_empty() {
+            return None;
+        }
+        let found = |(parent, name): (Ino, &[u8])| self.door.vfs.lookup(parent, name).ok();
+        let source = found(from)?.ino;
+        (self.pages.may_be_of(source) && found(to).is_some()).then_some(source)
     }
 
     pub(super) fn link(&self, call: &mut Call<'_>) -> Answer {
@@ -140,24 +179,28 @@ impl Adapter {
 
     pub(super) fn create(&self, call: &mut Call<'_>) -> Answer {
         let mut fields = call.fields();
-        let (flags, mode, umask) = (fields.u32()?, fields.u32()?, fields.u32()?);
-        let flags = open_flags(call.header, flags, fields.u32()?);
+        let (linux, mode, umask) = (fields.u32()?, fields.u32()?, fields.u32()?);
+        let flags = open_flags(call.header, linux, fields.u32()?);
         let (parent, name, caller) = (node(call), call.name()?, caller(call.header, umask));
         let (made, file) = self.door.run("create", |vfs| {
             let made = vfs.create(&caller, parent, name, mode, flags)?;
             self.settle(parent, made)
         })?;
-        call.answer(&protocol::created(&made, file.0, opened(false)))
+        self.pages.opened(made.ino, linux);
+        let flush = self.pages.may_be_by(linux);
+        call.answer(&protocol::created(&made, file.0, opened(flush)))
     }
 
     pub(super) fn tmpfile(&self, call: &mut Call<'_>) -> Answer {
         let mut fields = call.fields();
-        let (flags, mode, umask) = (fields.u32()?, fields.u32()?, fields.u32()?);
-        let flags = open_flags(call.header, flags, fields.u32()?);
+        let (linux, mode, umask) = (fields.u32()?, fields.u32()?, fields.u32()?);
+        let flags = open_flags(call.header, linux, fields.u32()?);
         let (parent, caller) = (node(call), caller(call.header, umask));
         let made = |vfs: &Vfs| vfs.tmpfile(&caller, parent, mode, flags);
         let (made, file) = self.door.run("tmpfile", made)?;
-        call.answer(&protocol::created(&made, file.0, opened(false)))
+        self.pages.opened(made.ino, linux);
+        let flush = self.pages.may_be_by(linux);
+        call.answer(&protocol::created(&made, file.0, opened(flush)))
     }
 
     pub(super) fn readdir(&self, call: &mut Call<'_>) -> Answer {

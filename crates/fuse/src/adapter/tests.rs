@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::mpsc::sync_channel;
 
 use bytemuck::bytes_of;
 use persimmon_engine::{FormatOptions, Volume};
@@ -61,6 +62,8 @@ impl Transport for Dropped {
 
 impl Later for Dropped {
     fn answer(self: Box<Self>, _result: std::result::Result<Vec<u8>, Errno>) {}
+
+    fn write_back(&self, _node: u64) {}
 }
 
 fn number(rng: &mut ChaCha8Rng) -> u64 {
@@ -135,7 +138,7 @@ fn requests_do_no_harm(seed: u64) {
     let device = Arc::new(SimDevice::new(SimConfig::new(64, 256).fast()));
     Volume::format(Arc::clone(&device) as _, &FormatOptions::default()).unwrap();
     let (door, options) = (open(&device), MountOptions::default());
-    let adapter = Adapter::new(door.clone(), Arc::new(Nothing), &options).unwrap();
+    let adapter = adapter(&door, &options);
     let mut rng = ChaCha8Rng::seed_from_u64(seed);
     let mut answered = 0;
     for number in 0..REQUESTS {
@@ -183,6 +186,12 @@ fn requests_do_no_harm(seed: u64) {
     assert!(report.is_clean(), "{:#?}", report.findings);
 }
 
+/// Nobody takes the end of the mount from it.
+fn adapter(door: &Door, options: &MountOptions) -> Adapter {
+    let (events, _) = sync_channel(1);
+    Adapter::new(door.clone(), Arc::new(Nothing), options, events).unwrap()
+}
+
 pub(super) fn open(device: &Arc<SimDevice>) -> Door {
     let opened = Volume::open(
         Arc::clone(device) as _,
@@ -218,7 +227,7 @@ fn who_may_leave_setuid_is_the_kernels_word() {
     let device = Arc::new(SimDevice::new(SimConfig::new(64, 256).fast()));
     Volume::format(Arc::clone(&device) as _, &FormatOptions::default()).unwrap();
     let door = open(&device);
-    let adapter = Adapter::new(door.clone(), Arc::new(Nothing), &MountOptions::default()).unwrap();
+    let adapter = adapter(&door, &MountOptions::default());
     let mode = libc::S_IFREG | 0o6755;
     let made = door.vfs.mknod(&Caller::root(), ROOT, b"f", mode, 0);
     let ino = made.unwrap().ino;
@@ -296,7 +305,7 @@ fn what_is_forgotten_late_frees_nothing_that_is_in_use() {
     };
     let volume = Arc::clone(door.vfs.volume());
     door.vfs = Arc::new(Vfs::new(volume, Arc::new(NoClock), held));
-    let adapter = Adapter::new(door.clone(), Arc::new(Nothing), &MountOptions::default()).unwrap();
+    let adapter = adapter(&door, &MountOptions::default());
     let made = door.vfs.mkdir(&Caller::root(), ROOT, b"d", 0o755).unwrap();
     let forget = |refers: bool| {
         let header = Header {
@@ -330,7 +339,7 @@ fn with_sync_every_change_is_durable_when_it_is_answered() {
         dirsync: true,
         ..MountOptions::default()
     };
-    let adapter = Adapter::new(door.clone(), Arc::new(Nothing), &options).unwrap();
+    let adapter = adapter(&door, &options);
     let make = |name: &[u8], content: u8| {
         let made = door
             .vfs

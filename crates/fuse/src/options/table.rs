@@ -272,6 +272,12 @@ pub const OPTIONS: &[OptionSpec] = &[
         assign!(allow_duplicate, true),
     ),
     flag(
+        "fuse",
+        "mount as plain FUSE, not as fuseblk: `sync`, `syncfs` and umount(8) do not reach the volume then, only \
+         `persimmon sync` and `persimmon umount`",
+        assign!(plain_fuse, true),
+    ),
+    flag(
         "remount",
         "change ro, nosuid, nodev and noexec of a mount that is there",
         assign!(remount, true),
@@ -309,6 +315,9 @@ pub const IGNORED: &[&str] = &[
     "subtype",
     "max_read",
     "blksize",
+    // What mount(8) keeps of it.
+    "helper",
+    "uhelper",
 ];
 
 fn at_least(text: &str, min: u64) -> Result<u64, String> {

@@ -172,9 +172,19 @@ pub fn ioctl_done() -> [u8; 16] {
 /// Tells the kernel, unasked, that what it remembers of the attributes of an inode is not true any
 /// more. `ENOENT` if it does not refer to it.
 pub fn forget_attributes(node: u64) -> [u8; ANSWER_HEADER_LEN + 24] {
-    const NOTIFY_INVAL_INODE: u32 = 2;
     // Before the start of the file: its content stays in the cache.
-    let offset = -1i64;
+    forget(node, -1)
+}
+
+/// Has the kernel write back what is dirty of the content of an inode, as requests to this process, and forget it all.
+/// Whoever sends this waits until these are answered.
+pub fn write_back(node: u64) -> [u8; ANSWER_HEADER_LEN + 24] {
+    forget(node, 0)
+}
+
+/// From `offset` to the end.
+fn forget(node: u64, offset: i64) -> [u8; ANSWER_HEADER_LEN + 24] {
+    const NOTIFY_INVAL_INODE: u32 = 2;
     let mut filled = Filled::new();
     filled.u32((ANSWER_HEADER_LEN + 24) as u32);
     filled.u32(NOTIFY_INVAL_INODE).u64(0);

@@ -9,7 +9,7 @@ use std::{io, thread};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno as SystemErrno;
 use rustix::ioctl::{Opcode, Setter, ioctl, opcode};
-use tracing::debug;
+use tracing::{debug, warn};
 
 use super::{Connection, Later, Outcome, Transport};
 use crate::adapter::Adapter;
@@ -59,7 +59,20 @@ impl Transport for Device {
     }
 }
 
+/// Has the kernel write back the content of an inode.
+pub fn write_back(device: BorrowedFd<'_>, node: u64) {
+    match rustix::io::write(device, &protocol::write_back(node)) {
+        // It does not refer to the inode: then it holds nothing back.
+        Ok(_) | Err(SystemErrno::NOENT) => {}
+        Err(error) => warn!("having inode {node} written back: {error}"),
+    }
+}
+
 impl Later for Device {
+    fn write_back(&self, node: u64) {
+        write_back(self.device.as_fd(), node);
+    }
+
     fn answer(self: Box<Self>, result: Result<Vec<u8>, Errno>) {
         match result {
             Ok(body) => send(self.device.as_fd(), self.unique, 0, &body),

@@ -9,6 +9,7 @@
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -22,12 +23,14 @@ use rustix::thread::{CpuSet, sched_setaffinity};
 use tracing::{error, warn};
 
 use super::memory::{HEADERS_LEN, Memory};
-use super::{Connection, Later, Outcome, Transport};
+use super::{Connection, Later, Outcome, Transport, device};
 use crate::capabilities::MAX_WRITE_BYTES;
 use crate::protocol::{ANSWER_HEADER_LEN, Call, Errno, Fields, HEADER_LEN, Header};
 
 /// Requests a ring holds at once; more wait in the kernel.
 const PLACES: usize = 8;
+/// Those of them whose request may wait for others of the kernel's, which need places to come in.
+const PLACES_WITH_PAGES_MAX: usize = PLACES / 2;
 
 const REGISTER: u32 = 1;
 const COMMIT_AND_FETCH: u32 = 2;
@@ -117,6 +120,9 @@ type Answer = (usize, Result<Vec<u8>, Errno>);
 struct Answered {
     list: Mutex<Vec<Answer>>,
     event: OwnedFd,
+    device: OwnedFd,
+    /// Places whose request waits for what the kernel writes back.
+    with_pages: AtomicUsize,
 }
 
 impl Answered {
@@ -131,6 +137,8 @@ impl Answered {
 struct Deferred {
     answered: Arc<Answered>,
     place: usize,
+    /// What the kernel writes back meanwhile needs places too.
+    with_pages: bool,
 }
 
 impl Transport for Deferred {
@@ -138,7 +146,21 @@ impl Transport for Deferred {
         Box::new(Deferred {
             answered: Arc::clone(&self.answered),
             place: self.place,
+            with_pages: false,
         })
+    }
+
+    fn later_with_pages(&self) -> Option<Box<dyn Later>> {
+        let waiting = &self.answered.with_pages;
+        if waiting.fetch_add(1, Ordering::Relaxed) >= PLACES_WITH_PAGES_MAX {
+            waiting.fetch_sub(1, Ordering::Relaxed);
+            return None;
+        }
+        Some(Box::new(Deferred {
+            answered: Arc::clone(&self.answered),
+            place: self.place,
+            with_pages: true,
+        }))
     }
 
     /// What the kernel forgets does not come through rings.
@@ -148,7 +170,14 @@ impl Transport for Deferred {
 }
 
 impl Later for Deferred {
+    fn write_back(&self, node: u64) {
+        device::write_back(self.answered.device.as_fd(), node);
+    }
+
     fn answer(self: Box<Self>, result: Result<Vec<u8>, Errno>) {
+        if self.with_pages {
+            self.answered.with_pages.fetch_sub(1, Ordering::Relaxed);
+        }
         let mut list = self.answered.list.lock();
         list.as_mut()
             .unwrap_or_else(|poisoned| poisoned.get_mut())
@@ -188,6 +217,8 @@ impl Ring {
             answered: Arc::new(Answered {
                 list: Mutex::default(),
                 event: eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC)?,
+                device: connection.device.try_clone()?,
+                with_pages: AtomicUsize::new(0),
             }),
         })
     }
@@ -275,6 +306,7 @@ impl Ring {
         let transport = Deferred {
             answered: Arc::clone(&self.answered),
             place,
+            with_pages: false,
         };
         let Some((headers, payload)) = self.memory.get(place) else {
             return Outcome::Never;

@@ -70,6 +70,8 @@ impl Later for Kernel {
     fn answer(self: Box<Self>, result: Result<Vec<u8>, Errno>) {
         self.0.send(result).unwrap();
     }
+
+    fn write_back(&self, _node: u64) {}
 }
 
 struct Mount {
@@ -90,9 +92,10 @@ fn mount() -> Mount {
         go_on: Mutex::new(waits),
     });
     let (sender, answers) = channel();
+    let (events, _) = sync_channel(1);
     let options = MountOptions::default();
     Mount {
-        adapter: Adapter::new(open(&device), Arc::clone(&live) as _, &options).unwrap(),
+        adapter: Adapter::new(open(&device), Arc::clone(&live) as _, &options, events).unwrap(),
         live,
         go_on,
         kernel: Kernel(sender),

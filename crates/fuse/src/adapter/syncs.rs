@@ -1,0 +1,95 @@
+//! `sync` and `syncfs`: everything is made durable, on a thread that serves no requests.
+//!
+//! What the kernel holds back comes first. Newer kernels (7.0) only set off that writing before they ask for the sync, so
+//! they are asked for it.
+
+use std::io;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use persimmon_vfs::Vfs;
+
+use super::pages::HeldBack;
+use crate::answer::Door;
+use crate::transport::{Later, Transport};
+use crate::workers::Workers;
+
+/// Syncs of everything. Those who ask while one is under way share the next one.
+pub struct Everything {
+    door: Door,
+    pages: Arc<HeldBack>,
+    worker: Workers,
+    without_pages: Workers,
+    waiting: Arc<Mutex<Waiting>>,
+    heard: Arc<AtomicBool>,
+}
+
+/// Who waits for the next sync.
+#[derive(Default)]
+struct Waiting {
+    askers: Vec<Box<dyn Later>>,
+    /// The worker has been told, and looks here again before it ends: so it has one job at most.
+    is_told: bool,
+}
+
+impl Everything {
+    pub fn start(door: Door, pages: Arc<HeldBack>) -> io::Result<Everything> {
+        Ok(Everything {
+            door,
+            pages,
+            worker: Workers::start("syncfs", 1)?,
+            without_pages: Workers::start("syncfs-too", 1)?,
+            waiting: Arc::default(),
+            heard: Arc::default(),
+        })
+    }
+
+    /// Set by the first who asks.
+    pub fn heard(&self) -> Arc<AtomicBool> {
+        Arc::clone(&self.heard)
+    }
+
+    /// Answers once everything is durable that was done before this call: where the kernel has no place left for what
+    /// it holds back, without that.
+    pub fn sync(&self, transport: &dyn Transport) {
+        self.heard.store(true, Ordering::Release);
+        let Some(asker) = transport.later_with_pages() else {
+            let (door, asker) = (self.door.clone(), transport.later());
+            self.without_pages.run_elsewhere(move || {
+                let synced = door.run("syncfs", Vfs::sync);
+                asker.answer(synced.map(|()| Vec::new()));
+            });
+            return;
+        };
+        let mut waiting = lock(&self.waiting);
+        waiting.askers.push(asker);
+        if std::mem::replace(&mut waiting.is_told, true) {
+            return;
+        }
+        drop(waiting);
+        let (door, waiting) = (self.door.clone(), Arc::clone(&self.waiting));
+        let pages = Arc::clone(&self.pages);
+        self.worker.run_elsewhere(move || {
+            while let Some(askers) = next(&waiting) {
+                if let Some(asker) = askers.first() {
+                    pages.all().iter().for_each(|ino| asker.write_back(ino.0));
+                }
+                let synced = door.run("syncfs", Vfs::sync);
+                for asker in askers {
+                    asker.answer(synced.map(|()| Vec::new()));
+                }
+            }
+        });
+    }
+}
+
+/// Those who have asked by now; `None`, and the worker is to be told anew, if nobody has.
+fn next(waiting: &Mutex<Waiting>) -> Option<Vec<Box<dyn Later>>> {
+    let mut waiting = lock(waiting);
+    waiting.is_told = !waiting.askers.is_empty();
+    waiting.is_told.then(|| std::mem::take(&mut waiting.askers))
+}
+
+fn lock(waiting: &Mutex<Waiting>) -> std::sync::MutexGuard<'_, Waiting> {
+    waiting.lock().unwrap_or_else(PoisonError::into_inner)
+}
