@@ -51,7 +51,7 @@ impl Dump {
         if self.json {
             output::json(structure)?;
         } else {
-            print!("{}", dump::text(structure));
+            output::print(dump::text(structure))?;
         }
         Ok(0)
     }

@@ -6,9 +6,11 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result};
 use clap::Args;
 use persimmon_device::drive;
+use persimmon_format::shown;
 use serde::Serialize;
 
 use crate::exit;
+use crate::output::{self, say};
 
 /// Tell what is on a device without changing or locking it.
 #[derive(Args)]
@@ -51,23 +53,26 @@ impl Probe {
         let found = look(&self.device).with_context(|| self.device.display().to_string())?;
         let Some(found) = found else {
             if self.json {
-                println!("null");
+                say!("null")?;
             } else if !self.udev {
-                eprintln!("{}: no Persimmon volume", self.device.display());
+                output::tell(format_args!(
+                    "{}: no Persimmon volume",
+                    self.device.display()
+                ));
             }
             return Ok(exit::PROBE_NOTHING);
         };
         if self.json {
-            crate::output::json(&found)?;
+            output::json(&found)?;
         } else if self.udev {
-            print!("{}", udev_properties(&found));
+            output::print(udev_properties(&found))?;
         } else {
-            println!(
+            say!(
                 "{}: LABEL=\"{}\" UUID=\"{}\" TYPE=\"persimmon\"",
                 self.device.display(),
-                found.label,
+                shown(&found.label),
                 found.uuid
-            );
+            )?;
         }
         Ok(0)
     }

@@ -16,7 +16,7 @@ use serde::Serialize;
 use crate::control::{Command, Cursor, Found, PATHS_MAX, Paths, Scrubbed, ask};
 use crate::exit::{SCRUB_DAMAGE, SCRUB_INTERRUPTED};
 use crate::live::Target;
-use crate::output;
+use crate::output::{self, say};
 use crate::progress::Progress;
 
 /// Findings kept and shown, those of errors first; others are counted.
@@ -91,16 +91,16 @@ impl Scrub {
         }
         let mut outcome = self.scrub(&dir, &stop)?;
         name_files(&dir, &mut outcome.findings)?;
-        if self.json {
-            output::json(&outcome)?;
-        } else {
-            say(&outcome);
-        }
-        Ok(match (outcome.damaged, outcome.complete) {
+        let said = match self.json {
+            true => output::json(&outcome),
+            false => say(&outcome),
+        };
+        let code = match (outcome.damaged, outcome.complete) {
             (true, _) => SCRUB_DAMAGE,
             (false, true) => 0,
             (false, false) => SCRUB_INTERRUPTED,
-        })
+        };
+        output::done(code, said)
     }
 
     fn scrub(&self, dir: &Path, stop: &AtomicBool) -> Result<Outcome> {
@@ -168,7 +168,7 @@ fn name_files(dir: &Path, rows: &mut [Row]) -> Result<()> {
     Ok(())
 }
 
-fn say(outcome: &Outcome) {
+fn say(outcome: &Outcome) -> Result<()> {
     for Row { found, path } in &outcome.findings {
         let severity = if found.is_warning() {
             "warning"
@@ -187,16 +187,19 @@ fn say(outcome: &Outcome) {
             ),
             None => String::new(),
         };
-        println!(
+        say!(
             "{severity} {}: {place}{range}zone {} block {}: {}",
-            found.number, found.zone, found.block, found.message
-        );
+            found.number,
+            found.zone,
+            found.block,
+            found.message
+        )?;
     }
     let untold = outcome.findings_total - outcome.findings.len() as u64;
     if untold > 0 {
-        println!("and {untold} more");
+        say!("and {untold} more")?;
     }
-    println!(
+    say!(
         "{} verified in {:.1} s, {} damaged{}",
         show_bytes(outcome.bytes),
         outcome.seconds,
@@ -206,7 +209,8 @@ fn say(outcome: &Outcome) {
         } else {
             "; interrupted"
         }
-    );
+    )?;
+    Ok(())
 }
 
 #[cfg(test)]

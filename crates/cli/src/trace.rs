@@ -1,11 +1,10 @@
 //! `persimmon trace`: who writes to which zone of a mounted volume, and which is cleaned why.
 
 use std::collections::HashMap;
-use std::io::{self, Write};
+use std::fmt::Write;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread;
 use std::time::Duration;
 
 use anyhow::{Result, bail};
@@ -15,6 +14,7 @@ use serde::Serialize;
 use crate::control::trace::{Event, Events};
 use crate::control::{Command, PATHS_MAX, Paths, ask};
 use crate::live::Target;
+use crate::output;
 
 /// How often to ask when nothing happens.
 const PAUSE: Duration = Duration::from_millis(200);
@@ -76,14 +76,14 @@ impl Trace {
                 if self.once {
                     break;
                 }
-                thread::sleep(PAUSE);
+                output::pause(PAUSE)?;
             }
         }
         Ok(0)
     }
 
     fn print(&self, from: u64, events: &Events, names: &HashMap<u64, String>) -> Result<()> {
-        let mut out = io::stdout().lock();
+        let mut out = String::new();
         // What was before the first question was missed by nobody.
         if events.dropped > 0 && (from > 0 || self.json) {
             let (event, count) = ("dropped", events.dropped);
@@ -109,15 +109,12 @@ impl Trace {
                 false => writeln!(out, "{number:>8}  {}", words(event, path))?,
             }
         }
-        out.flush()?;
-        Ok(())
+        Ok(output::print(out)?)
     }
 }
 
-fn json_line(out: &mut impl Write, line: &Line<'_>) -> Result<()> {
-    serde_json::to_writer(&mut *out, line)?;
-    writeln!(out)?;
-    Ok(())
+fn json_line(out: &mut String, line: &Line<'_>) -> Result<()> {
+    Ok(writeln!(out, "{}", serde_json::to_string(line)?)?)
 }
 
 /// Asks for the paths of files that are not known yet. Those without one are remembered as empty.
@@ -241,9 +238,9 @@ mod tests {
             event: &event,
             path: None,
         };
-        let mut json = Vec::new();
+        let mut json = String::new();
         json_line(&mut json, &line).unwrap();
-        let json: serde_json::Value = serde_json::from_slice(&json).unwrap();
+        let json: serde_json::Value = serde_json::from_str(&json).unwrap();
         assert_eq!(json["event"], "written");
         assert_eq!((&json["number"], &json["zone"]), (&7.into(), &17.into()));
         assert!(json.get("path").is_none());

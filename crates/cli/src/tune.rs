@@ -46,12 +46,11 @@ impl Tune {
             settings = ask(&dir, &Command::Tune(changes))?;
             settings.retain(|setting| self.changes.iter().any(|(key, _)| *key == setting.key));
         }
-        if self.json {
-            output::json(&settings)?;
-        } else {
-            say(&settings);
-        }
-        Ok(0)
+        let said = match self.json {
+            true => output::json(&settings),
+            false => say(&settings),
+        };
+        output::done(0, said)
     }
 }
 
@@ -94,7 +93,7 @@ fn show(setting: &Setting, value: u64) -> String {
     }
 }
 
-fn say(settings: &[Setting]) {
+fn say(settings: &[Setting]) -> Result<()> {
     let rows: Vec<Vec<String>> = settings
         .iter()
         .map(|setting| {
@@ -109,7 +108,7 @@ fn say(settings: &[Setting]) {
         .collect();
     let headings = ["threshold", "value", "least", "most", "what it is"];
     let right = [false, true, true, true, false];
-    print!("{}", output::table(&headings, &right, &rows));
+    Ok(output::print(output::table(&headings, &right, &rows))?)
 }
 
 #[cfg(test)]

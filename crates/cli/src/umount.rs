@@ -13,6 +13,7 @@ use rustix::mount::UnmountFlags;
 use crate::device::LOCK_WAIT_MAX;
 use crate::live::{self, is_abandoned};
 use crate::mounted::mounted_at;
+use crate::output::{self, say};
 use crate::report::Info;
 use crate::sync;
 
@@ -65,15 +66,19 @@ impl Umount {
         if !self.lazy && !goes_on {
             wait_for_daemon(&line.source)?;
         }
+        output::done(0, self.say(&dir, &line.source))
+    }
+
+    fn say(&self, dir: &Path, device: &Path) -> Result<()> {
         if self.json {
-            crate::output::json(&serde_json::json!({
-                "device": line.source,
+            output::json(&serde_json::json!({
+                "device": device,
                 "mount_point": dir,
             }))?;
         } else if self.verbose {
-            println!("{} unmounted", dir.display());
+            say!("{} unmounted", dir.display())?;
         }
-        Ok(0)
+        Ok(())
     }
 
     fn unmount(&self, dir: &PathBuf) -> Result<()> {
