@@ -31,12 +31,14 @@ impl Answers {
         }
     }
 
-    /// Makes everything durable; logs why not.
-    fn sync(&self) -> bool {
-        self.volume
-            .sync()
-            .inspect_err(|error| error!("sync: {error}"))
-            .is_ok()
+    /// Makes everything durable, or logs and tells why not.
+    fn sync(&self) -> Synced {
+        let synced = self.volume.sync();
+        let failed = synced.inspect_err(|error| error!("sync: {error}")).err();
+        Synced {
+            durable: failed.is_none(),
+            reason: failed.map(|error| error.to_string()),
+        }
     }
 }
 
@@ -45,9 +47,7 @@ impl Live for Answers {
         let answer = match question {
             "info" => serde_json::to_vec(&self.source.info()),
             "stats" => serde_json::to_vec(&self.source.stats()),
-            "sync" => serde_json::to_vec(&Synced {
-                durable: self.sync(),
-            }),
+            "sync" => serde_json::to_vec(&self.sync()),
             _ => {
                 let from: usize = question.strip_prefix("zones.")?.parse().ok()?;
                 let zones = self.source.zones();

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use anyhow::{Result, bail};
+use anyhow::Result;
 use clap::Args;
 use persimmon_device::BLOCK_SIZE;
 use persimmon_fuse::size::{parse_basis_points, show_bytes};
@@ -48,12 +48,7 @@ struct Outcome {
 
 impl Clean {
     pub fn run(&self) -> Result<u8> {
-        let Target::Live(dir) = Target::of(&self.target)? else {
-            bail!(
-                "{} is not mounted; only a mount can be cleaned",
-                self.target
-            );
-        };
+        let dir = Target::mounted(&self.target, "; only a mount can be cleaned")?;
         let stop = Arc::new(AtomicBool::new(false));
         for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
             signal_hook::flag::register(signal, Arc::clone(&stop))?;

@@ -12,11 +12,14 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use clap::{Args, ValueEnum};
+use persimmon_device::Geometry;
+use persimmon_engine::{ZoneCapacities, check_geometry};
 use persimmon_fuse::size::{parse_basis_points, parse_bytes, show_bytes};
 use persimmon_sim::Timing;
 use persimmon_sim::load::Load;
 use persimmon_sim::measure::{Pace, Percentiles, Plan, Report, run};
 
+use crate::exit;
 use crate::output::{self, say};
 use crate::progress::Progress;
 
@@ -139,6 +142,7 @@ fn parse_volumes(text: &str) -> Result<f64, String> {
 
 impl Simulate {
     pub fn run(&self) -> Result<u8> {
+        self.check_limit()?;
         // A run may take long: better to know before that its page cannot be written.
         let page = match &self.html {
             Some(path) => {
@@ -178,6 +182,31 @@ impl Simulate {
             }
         }
         Ok(0)
+    }
+
+    /// Refuses a limit that no drive makes right, however many zones it has.
+    fn check_limit(&self) -> Result<()> {
+        let zone_blocks = (self.zone_size / BLOCK_BYTES).min(u32::MAX.into()) as u32;
+        let with_limit = |limit| {
+            let geometry = Geometry {
+                zone_count: self.zones,
+                zone_blocks,
+                conventional_zones: 0,
+                metadata_zones: 0,
+                max_open: limit,
+                max_active: limit,
+                max_transfer_blocks: zone_blocks,
+                max_append_blocks: zone_blocks,
+                volatile_cache: false,
+                write_pointer_is_proof: true,
+            };
+            check_geometry(&geometry, ZoneCapacities::all(zone_blocks), self.reserve, 1)
+        };
+        match with_limit((self.active > 0).then_some(self.active)) {
+            Err(error) if with_limit(None).is_ok() => Err(exit::usage(error)),
+            // What else is wrong is told by the run.
+            _ => Ok(()),
+        }
     }
 
     fn plan(&self, load: Load, fill: f64) -> Plan {

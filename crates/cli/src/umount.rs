@@ -11,8 +11,7 @@ use rustix::io::Errno;
 use rustix::mount::UnmountFlags;
 
 use crate::device::LOCK_WAIT_MAX;
-use crate::live::{self, is_abandoned};
-use crate::mounted::mounted_at;
+use crate::live::{self, Target};
 use crate::output::{self, say};
 use crate::report::Info;
 use crate::sync;
@@ -48,10 +47,9 @@ pub struct Umount {
 impl Umount {
     pub fn run(&self) -> Result<u8> {
         let path = crate::spec::resolve(&self.target)?;
-        let dir = if path.is_dir() || is_abandoned(&path) {
-            path
-        } else {
-            mounted_at(&path).with_context(|| format!("{} is not mounted", path.display()))?
+        let dir = match mount_point(&path) {
+            Some(dir) => dir,
+            None => Target::mounted(&self.target, "")?,
         };
         let line = mounts::at(&dir)?.filter(|line| line.fs_type == mounts::FS_TYPE);
         let Some(line) = line else {
@@ -108,15 +106,26 @@ impl Umount {
     }
 }
 
+/// The path, if something is mounted there: it can be unmounted by who may not look into it.
+fn mount_point(path: &Path) -> Option<PathBuf> {
+    let line = mounts::at(path).ok()??;
+    (line.fs_type == mounts::FS_TYPE).then(|| path.to_owned())
+}
+
 /// Has what waits written while there is somebody to tell that it could not be: once unmounted it would be gone.
 /// A daemon that is gone, hangs, or takes no more changes has nothing to write.
 fn write_all(dir: &Path, device: &Path) -> Result<()> {
     let writes = || live::ask::<Info>(dir, "info").is_ok_and(|info| !info.read_only);
-    if writes() && matches!(sync::make_durable(dir), Ok(false)) && writes() {
+    if !writes() {
+        return Ok(());
+    }
+    let synced = sync::make_durable(dir).ok();
+    if let Some(why) = synced.as_ref().and_then(sync::Synced::why_not)
+        && writes()
+    {
         bail!(
-            "{0} stays mounted: what was written last cannot be written to {1}, for a reason that is in the \
-             daemon's log, such as a full disk below an image; see to that and try again, or give it up with \
-             --lazy",
+            "{0} stays mounted: what was written last cannot be written to {1}: {why}; see to that and try again, or \
+             give it up with --lazy",
             dir.display(),
             device.display()
         );
