@@ -402,13 +402,13 @@ fn foreign(path: &Path) -> DeviceError {
     let what = match probe::identify(&file) {
         Ok(Some(found)) if found.is_image() => {
             let message = "the image is truncated: not even its superblock is whole; copy it \
-                           again from where it came from";
+                           again, or restore it from a backup";
             return open_error(path, message);
         }
         Ok(Some(found)) => format!("it holds {found}"),
-        Ok(None) => {
-            "nothing known is on it; if it is new, make one with `persimmon mkfs`".to_owned()
-        }
+        Ok(None) => "nothing known is on it; if it was one, restore it from a backup, else make \
+                     one with `persimmon mkfs`"
+            .to_owned(),
         Err(error) => error.to_string(),
     };
     open_error(path, &format!("is not a Persimmon image: {what}"))

@@ -86,7 +86,7 @@ fn truncated_images() {
     open(&path).unwrap();
     for length in [4095, 100, 8] {
         file.set_len(length).unwrap();
-        says(open(&path), &path, &["truncated", "copy it again"]);
+        says(open(&path), &path, &["truncated", "backup"]);
     }
 }
 
@@ -105,7 +105,7 @@ fn an_image_without_magic_may_have_been_one() {
         &path,
         &[
             "nothing known is on it",
-            "if it is new, make one with `persimmon mkfs`",
+            "if it was one, restore it from a backup",
         ],
     );
 }
