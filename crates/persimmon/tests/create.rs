@@ -1,6 +1,10 @@
 //! What is refused before anything is made, and what is made.
 
-#![allow(clippy::unwrap_used, reason = "a test from top to bottom")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "a test from top to bottom"
+)]
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
