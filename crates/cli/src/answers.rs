@@ -47,8 +47,12 @@ impl Live for Answers {
 
     fn sync(&self) -> Vec<u8> {
         let synced = self.volume.sync();
-        let durable = synced.inspect_err(|error| error!("sync: {error}")).is_ok();
-        serde_json::to_vec(&Synced { durable }).unwrap_or_default()
+        let failed = synced.inspect_err(|error| error!("sync: {error}")).err();
+        let told = Synced {
+            durable: failed.is_none(),
+            reason: failed.map(|error| error.to_string()),
+        };
+        serde_json::to_vec(&told).unwrap_or_default()
     }
 
     fn control(&self, command: &[u8]) -> Result<Vec<u8>, String> {

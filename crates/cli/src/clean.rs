@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use anyhow::{Result, bail};
+use anyhow::Result;
 use clap::Args;
 use persimmon_device::BLOCK_SIZE;
 use persimmon_fuse::size::{parse_basis_points, show_bytes};
@@ -14,7 +14,7 @@ use crate::control::clean::{Cleaned, State};
 use crate::control::{Command, ask};
 use crate::exit::{CLEAN_INTERRUPTED, CLEAN_SHORT};
 use crate::live::Target;
-use crate::output;
+use crate::output::{self, say};
 use crate::progress::Progress;
 
 /// Without a goal, a volume that is written to meanwhile is not cleaned for ever: so many steps for
@@ -48,27 +48,22 @@ struct Outcome {
 
 impl Clean {
     pub fn run(&self) -> Result<u8> {
-        let Target::Live(dir) = Target::of(&self.target)? else {
-            bail!(
-                "{} is not mounted; only a mount can be cleaned",
-                self.target
-            );
-        };
+        let dir = Target::mounted(&self.target, "; only a mount can be cleaned")?;
         let stop = Arc::new(AtomicBool::new(false));
         for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
             signal_hook::flag::register(signal, Arc::clone(&stop))?;
         }
         let outcome = self.clean(&dir, &stop)?;
-        if self.json {
-            output::json(&outcome)?;
-        } else {
-            say(&outcome);
-        }
-        Ok(match (outcome.state, self.until) {
+        let said = match self.json {
+            true => output::json(&outcome),
+            false => say(&outcome),
+        };
+        let code = match (outcome.state, self.until) {
             ("interrupted", _) => CLEAN_INTERRUPTED,
             ("exhausted", Some(_)) => CLEAN_SHORT,
             _ => 0,
-        })
+        };
+        output::done(code, said)
     }
 
     fn clean(&self, dir: &Path, stop: &AtomicBool) -> Result<Outcome> {
@@ -109,21 +104,22 @@ fn step(free_basis_points: Option<u32>) -> Command {
     Command::Clean { free_basis_points }
 }
 
-fn say(outcome: &Outcome) {
-    println!(
+fn say(outcome: &Outcome) -> Result<()> {
+    say!(
         "{} of {} zones are free, {} were; {} moved",
         outcome.free_zones,
         outcome.zone_count,
         outcome.free_zones_before,
         show_bytes(outcome.moved_bytes)
-    );
+    )?;
     match (outcome.state, outcome.wanted_zones) {
-        ("interrupted", _) => println!("interrupted"),
+        ("interrupted", _) => say!("interrupted")?,
         ("exhausted", Some(wanted)) => {
-            println!(
+            say!(
                 "{wanted} cannot be: there is not so much garbage, or no room to move what is live"
-            );
+            )?;
         }
         _ => {}
     }
+    Ok(())
 }

@@ -6,12 +6,13 @@ pub mod trace;
 pub mod tune;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 use std::path::Path;
 
 use anyhow::{Result, anyhow};
 use persimmon::CommitInterval;
 use persimmon_engine::{Damage, ScrubCursor, ScrubFinding, ScrubStage, Volume};
-use persimmon_format::Ino;
+use persimmon_format::{Ino, shown};
 use persimmon_fuse::control::{ControlError, TEXT_BYTES_MAX, call};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -154,7 +155,40 @@ impl Found {
 
 /// Paths of inodes, in the order of the question; as many as fit.
 #[derive(Debug, Serialize, Deserialize)]
-pub struct Paths(pub Vec<Option<String>>);
+pub struct Paths(pub Vec<Option<Name>>);
+
+/// A path as JSON has it: text where it is UTF-8, else its bytes.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum Name {
+    /// All but a few.
+    Text(String),
+    /// What no text can say.
+    Bytes(Vec<u8>),
+}
+
+impl Name {
+    fn new(path: &[u8]) -> Name {
+        match std::str::from_utf8(path) {
+            Ok(text) => Name::Text(text.to_owned()),
+            Err(_) => Name::Bytes(path.to_vec()),
+        }
+    }
+
+    /// All of it.
+    pub fn bytes(&self) -> &[u8] {
+        match self {
+            Name::Text(text) => text.as_bytes(),
+            Name::Bytes(bytes) => bytes,
+        }
+    }
+}
+
+impl fmt::Display for Name {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        shown(self.bytes()).fmt(f)
+    }
+}
 
 /// Carries out a command: the daemon's side.
 ///
@@ -203,9 +237,7 @@ fn paths(volume: &Volume, inos: &[u64]) -> Result<Vec<u8>, String> {
     let mut answer = encode(&paths)?;
     for ino in asked {
         let path = found.get(&ino);
-        paths
-            .0
-            .push(path.map(|path| String::from_utf8_lossy(path).into_owned()));
+        paths.0.push(path.map(|path| Name::new(path)));
         let longer = encode(&paths)?;
         if longer.len() > TEXT_BYTES_MAX {
             break;
@@ -225,11 +257,11 @@ fn encode(value: &impl Serialize) -> Result<Vec<u8>, String> {
 /// There is none, or it says no.
 pub fn ask<T: DeserializeOwned>(dir: &Path, command: &Command) -> Result<T> {
     let answer = call(dir, &serde_json::to_vec(command)?).map_err(|error| match error {
+        ControlError::System(_) if is_abandoned(dir) => anyhow!("{}", abandoned(dir)),
         ControlError::NotMounted => anyhow!(
             "{} is not on a mounted Persimmon volume, or on one whose daemon is too old for this command",
             dir.display()
         ),
-        ControlError::System(_) if is_abandoned(dir) => anyhow!("{}", abandoned(dir)),
         error => anyhow!("{}: {error}", dir.display()),
     })?;
     serde_json::from_slice(&answer).map_err(|error| {

@@ -12,7 +12,7 @@ use persimmon_device::{DeviceError, Drive, Hold, OpenOptions};
 use persimmon_engine::{RecoveryReport, Volume};
 use persimmon_fuse::fuseblk::{Fuseblk, FuseblkError};
 use persimmon_fuse::{Closing, End, Latencies, Mount, MountOptions, Stopper};
-use persimmon_vfs::Vfs;
+use persimmon_vfs::{OnError, Vfs};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use tracing::{error, info, warn};
@@ -81,6 +81,7 @@ impl Daemon {
         let held = self.hold().map_err(mount_failed)?;
         let (device, volume, recovery) = self.open(held.is_locked()).map_err(mount_failed)?;
         self.tell(&recovery);
+        self.check_whole(&volume, &recovery)?;
         let vfs = Arc::new(Vfs::new(
             Arc::clone(&volume),
             Arc::new(SystemClock),
@@ -177,6 +178,27 @@ impl Daemon {
         let _ = rustix::process::configure_io_flusher_behavior(true);
         Signals::new([SIGTERM, SIGINT, SIGHUP])
             .map_err(|error| exit::error(MOUNT_SYSTEM, format!("signals: {error}")))
+    }
+
+    /// Refuses a volume of which metadata is missing, unless nothing is written to it, or that is asked for: then it is
+    /// told.
+    fn check_whole(&self, volume: &Volume, recovery: &RecoveryReport) -> Result<()> {
+        let Some(missing) = report::missing(volume, recovery) else {
+            return Ok(());
+        };
+        let line = format!(
+            "{}: {missing}; `persimmon fsck --repair` or `persimmon recover` may save what is left; do not run mkfs",
+            self.device.display()
+        );
+        if !self.options.read_only && self.options.on_error != OnError::Continue {
+            let why = format!("{line}; mounted as it is with -o ro (or errors=continue)");
+            return Err(exit::error(MOUNT_FAILED, why));
+        }
+        if self.ready.is_some() {
+            crate::output::tell(&line);
+        }
+        error!("{line}");
+        Ok(())
     }
 
     /// Says what recovery did, also to whoever typed the command.
@@ -280,7 +302,7 @@ impl Daemon {
         let staging = self.options.staging_bytes_max;
         options.staging_bytes_max = usize::try_from(staging.unwrap_or_else(staging_bytes))?;
         let (volume, recovery) = Volume::open(Arc::clone(&device) as _, options)
-            .map_err(|error| anyhow::anyhow!("{}: {error}", self.device.display()))?;
+            .map_err(|error| crate::open::unopened(&self.device, &error))?;
         Ok((device, Arc::new(volume), recovery))
     }
 

@@ -31,6 +31,19 @@ pub fn open(path: &Path, read_only: bool) -> Result<Drive, DeviceError> {
     })
 }
 
+/// Opens a device for reading, or tells at once why not.
+///
+/// # Errors
+/// [`DeviceError::Busy`] when another process uses it; as [`Drive::open`].
+pub fn try_open(path: &Path) -> Result<Drive, DeviceError> {
+    let options = OpenOptions {
+        read_only: true,
+        wait_for_lock: Duration::ZERO,
+        ..OpenOptions::default()
+    };
+    Drive::open(path, &options)
+}
+
 /// Opens one device, though it be one of two.
 ///
 /// # Errors

@@ -9,10 +9,12 @@ use clap::Args;
 use persimmon_device::zbd::{self, Limits};
 use persimmon_device::zonefs::{self, ZonefsLimits};
 use persimmon_device::{BLOCK_SIZE, Drive, OpenOptions, ZonedDevice, drive, nvme};
+use persimmon_format::shown;
 use persimmon_fuse::size::show_bytes;
 use serde::Serialize;
 
 use crate::mounted::mounted_at;
+use crate::output::say;
 
 /// List the zoned drives of this machine, their limits, and how Persimmon would use them.
 #[derive(Args)]
@@ -79,10 +81,10 @@ impl Devices {
             return Ok(0);
         }
         if devices.is_empty() {
-            println!("no zoned drives; a file or an ordinary block device will do as well");
+            say!("no zoned drives; a file or an ordinary block device will do as well")?;
         }
         for device in &devices {
-            device.say();
+            device.say()?;
         }
         Ok(0)
     }
@@ -151,10 +153,10 @@ impl Device {
         }
     }
 
-    fn say(&self) {
+    fn say(&self) -> Result<()> {
         let limit = |limit: Option<u32>| limit.map_or("any number".to_owned(), |n| n.to_string());
-        println!("{}  {}", self.device.display(), self.model);
-        println!(
+        say!("{}  {}", self.device.display(), self.model)?;
+        say!(
             "    {} zones of {}, {} open and {} active at once, blocks of {}, appends of {} at most, {}",
             self.zone_count,
             show_bytes(self.zone_size_bytes),
@@ -166,27 +168,28 @@ impl Device {
                 true => "volatile write cache",
                 false => "no volatile write cache",
             }
-        );
+        )?;
         match (self.back_end, self.usable_zones, &self.problem) {
-            (Some(back_end), Some(zones), _) => println!(
+            (Some(back_end), Some(zones), _) => say!(
                 "    used by {back_end}: {zones} zones, {} of each writable, writes of {} at most",
                 show_bytes(self.zone_capacity_bytes.unwrap_or(0)),
                 show_bytes(self.transfer_bytes_max.unwrap_or(0)),
-            ),
-            (Some(back_end), _, Some(problem)) => println!("    used by {back_end}: {problem}"),
-            (_, _, Some(problem)) => println!("    cannot be used: {problem}"),
+            )?,
+            (Some(back_end), _, Some(problem)) => say!("    used by {back_end}: {problem}")?,
+            (_, _, Some(problem)) => say!("    cannot be used: {problem}")?,
             _ => {}
         }
         if let Some(generic) = &self.generic {
-            println!(
+            say!(
                 "    also as {}, by nvme: past the block layer, with zone appends",
                 generic.display()
-            );
+            )?;
         }
         if let Some(uuid) = &self.uuid {
             let label = self.label.as_deref().filter(|label| !label.is_empty());
-            let label = label.map(|label| format!(", label {label}"));
-            println!("    holds the volume {uuid}{}", label.unwrap_or_default());
+            let label = label.map(|label| format!(", label {}", shown(label)));
+            say!("    holds the volume {uuid}{}", label.unwrap_or_default())?;
         }
+        Ok(())
     }
 }

@@ -51,7 +51,7 @@ impl Dump {
         if self.json {
             output::json(structure)?;
         } else {
-            print!("{}", dump::text(structure));
+            output::print(dump::text(structure))?;
         }
         Ok(0)
     }
@@ -66,6 +66,7 @@ fn refusal(dir: &Path) -> Result<anyhow::Error> {
         Ok(info) => info.mount_point.unwrap_or_else(|| dir.to_owned()),
         // A daemon that does not answer is one all the same.
         Err(_) if is_mount_point => dir.to_owned(),
+        Err(error) if live::may_be_mounted(&error) => return Ok(error),
         Err(_) => {
             return Ok(anyhow!(
                 "{} is a directory, and no Persimmon volume is mounted there; name a device or an \

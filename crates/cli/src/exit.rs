@@ -7,6 +7,10 @@ pub const FAILED: u8 = 1;
 /// The command line makes no sense (clap's own code too).
 pub const USAGE: u8 = 2;
 
+/// Nobody reads standard output any more: what a shell tells of a program that SIGPIPE ended, as `head` does to
+/// most others.
+pub const READER_GONE: u8 = 128 + 13;
+
 /// mount(8): wrong invocation or permissions.
 pub const MOUNT_USAGE: u8 = 1;
 /// mount(8): out of memory, cannot fork, no more loop devices.

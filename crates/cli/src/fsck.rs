@@ -21,7 +21,7 @@ use serde::Serialize;
 use crate::device;
 use crate::exit::{self, FSCK_CORRECTED, FSCK_FAILED, FSCK_UNCORRECTED, FSCK_USAGE};
 use crate::mounted::mounted_at;
-use crate::output;
+use crate::output::{self, Said, say};
 use crate::progress::Progress;
 
 /// Checks and repairs in turn: what one brings to light the next puts right.
@@ -91,17 +91,19 @@ impl Fsck {
         let before = match self.check(&path) {
             Ok(report) => Some(report),
             Err(error) if repair && !self.automatic && is_log_lost(&error) => {
-                eprintln!("{error:#}");
+                output::tell(format_args!("{error:#}"));
                 None
             }
             Err(error) => return Err(failed(error)),
         };
+        // A repair is not ended half-way because nobody takes what it says.
+        let mut said = Said::nothing();
         if let Some(before) = &before {
             if !self.json {
-                say(&path, before);
+                said.more(|| say(&path, before));
             }
             if !repair || !is_repairable(before) {
-                return self.end(before, false, &[]);
+                return self.end(said, before, false, &[]);
             }
         }
         let anew = before.as_ref().is_none_or(needs_new_metadata);
@@ -109,7 +111,7 @@ impl Fsck {
         let refused = anew && self.automatic;
         if refused || !(self.yes || self.automatic || agreed(&path, anew)?) {
             return match &before {
-                Some(before) => self.end(before, false, &[]),
+                Some(before) => self.end(said, before, false, &[]),
                 None => self.unchecked(),
             };
         }
@@ -132,7 +134,7 @@ impl Fsck {
         let mut after = match &before {
             Some(before) if !anew => before.clone(),
             _ => {
-                losses = self.write_anew(&device).map_err(uncorrected)?;
+                losses = self.write_anew(&device, &mut said).map_err(uncorrected)?;
                 self.check_again(&path, &device).map_err(failed)?
             }
         };
@@ -145,16 +147,16 @@ impl Fsck {
             }
         }
         if !self.json {
-            println!("after the repair:");
-            say(&path, &after);
+            said.more(|| Ok(say!("after the repair:")?));
+            said.more(|| say(&path, &after));
         }
         // What opening and a checkpoint put right is planned by nobody.
         repaired |= before.is_none_or(|before| wrongs(&after) < wrongs(&before));
-        self.end(&after, repaired, &losses)
+        self.end(said, &after, repaired, &losses)
     }
 
     /// Writes the metadata anew, from what is left of it, and tells what is lost.
-    fn write_anew(&self, device: &Arc<Drive>) -> Result<Vec<Loss>> {
+    fn write_anew(&self, device: &Arc<Drive>, said: &mut Said) -> Result<Vec<Loss>> {
         let bar = Progress::start("looking for what is left", !self.json);
         let rebuilt = rebuild(&**device, &mut |_, done, total| {
             bar.advance("looking for what is left".into(), done, total);
@@ -162,7 +164,7 @@ impl Fsck {
         let mut losses = Vec::new();
         let mut on_loss = |loss: &Loss| {
             if !self.json {
-                println!("lost: {loss}");
+                said.more(|| Ok(say!("lost: {loss}")?));
             }
             if losses.len() < LOSSES_MAX {
                 losses.push(loss.clone());
@@ -203,31 +205,37 @@ impl Fsck {
 
     /// The end of a repair of what cannot be checked before, and was not agreed to.
     fn unchecked(&self) -> Result<u8> {
-        if self.json {
-            output::json(&Outcome {
-                clean: false,
-                repaired: false,
-                losses: &[],
-                report: None,
-            })?;
-        }
-        Ok(FSCK_UNCORRECTED)
+        let outcome = Outcome {
+            clean: false,
+            repaired: false,
+            losses: &[],
+            report: None,
+        };
+        self.told(Said::nothing(), &outcome, FSCK_UNCORRECTED)
     }
 
-    fn end(&self, report: &Report, repaired: bool, losses: &[Loss]) -> Result<u8> {
-        if self.json {
-            output::json(&Outcome {
-                clean: report.is_clean(),
-                repaired,
-                losses,
-                report: Some(report),
-            })?;
-        }
-        Ok(match (report.is_clean(), repaired) {
+    fn end(&self, said: Said, report: &Report, repaired: bool, losses: &[Loss]) -> Result<u8> {
+        let code = match (report.is_clean(), repaired) {
             (true, false) => 0,
             (true, true) => FSCK_CORRECTED,
             (false, _) => FSCK_UNCORRECTED,
-        })
+        };
+        let outcome = Outcome {
+            clean: report.is_clean(),
+            repaired,
+            losses,
+            report: Some(report),
+        };
+        self.told(said, &outcome, code)
+    }
+
+    /// The exit code is the answer, also where what was found could not be said.
+    fn told(&self, mut said: Said, outcome: &Outcome, code: u8) -> Result<u8> {
+        if self.json {
+            said.more(|| output::json(outcome));
+        }
+        said.done(code)
+            .map_err(|error| exit::error(code | FSCK_FAILED, format!("{error:#}")))
     }
 }
 
@@ -294,12 +302,12 @@ fn agreed(path: &Path, anew: bool) -> Result<bool> {
         ));
     }
     if anew {
-        eprintln!(
+        output::tell(
             "Metadata is lost. The repair writes it anew from what is left, and gives up the rest; \
-             `persimmon recover` copies what is left to another volume instead."
+             `persimmon recover` copies what is left to another volume instead.",
         );
     }
-    eprint!("repair {}? [y/N] ", path.display());
+    output::ask(format_args!("repair {}? [y/N] ", path.display()));
     let mut answer = String::new();
     std::io::stdin().lock().read_line(&mut answer)?;
     Ok(matches!(answer.trim(), "y" | "Y" | "yes"))
@@ -327,19 +335,19 @@ fn repair_by_engine(device: &Arc<Drive>, repairs: &Repairs) -> Result<()> {
     Ok(())
 }
 
-fn say(path: &Path, report: &Report) {
+fn say(path: &Path, report: &Report) -> Result<()> {
     for finding in &report.findings {
-        println!("{finding}");
+        say!("{finding}")?;
         if finding.severity > Severity::Note {
-            println!("    {}", finding.repair);
+            say!("    {}", finding.repair)?;
         }
     }
     let untold = report.findings_total - report.findings.len() as u64;
     if untold > 0 {
-        println!("and {untold} more");
+        say!("and {untold} more")?;
     }
     let c = &report.counts;
-    println!(
+    say!(
         "{}: {} files, {} directories, {} other inodes, {} names; {} blocks of data{}",
         path.display(),
         c.files,
@@ -351,9 +359,9 @@ fn say(path: &Path, report: &Report) {
             0 => String::new(),
             verified => format!(", {verified} verified"),
         }
-    );
+    )?;
     let errors = count(&report.findings, Severity::Error);
-    println!(
+    say!(
         "{}: {}",
         path.display(),
         if report.is_clean() {
@@ -361,7 +369,8 @@ fn say(path: &Path, report: &Report) {
         } else {
             format!("{errors} errors")
         }
-    );
+    )?;
+    Ok(())
 }
 
 /// How many findings are more than notes, as far as findings were kept.

@@ -2,10 +2,11 @@
 
 use anyhow::Result;
 use clap::Args;
+use persimmon_format::shown;
 use persimmon_fuse::size::show_bytes;
 
 use crate::open::Subject;
-use crate::output;
+use crate::output::{self, say};
 
 /// Tell what a volume is.
 #[derive(Args)]
@@ -49,7 +50,7 @@ impl InfoCommand {
                 if info.label.is_empty() {
                     "none".into()
                 } else {
-                    info.label.clone()
+                    shown(&info.label).to_string()
                 },
             ),
             ("format", format!("version {}", info.format_version)),
@@ -116,7 +117,7 @@ impl InfoCommand {
             rows.splice(1..1, [("metadata on", space), ("data on", data)]);
         }
         for (name, value) in rows {
-            println!("{name:<14}{value}");
+            say!("{name:<14}{value}")?;
         }
         Ok(0)
     }

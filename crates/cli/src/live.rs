@@ -1,11 +1,13 @@
 //! Asking the daemon of a live mount, through the attributes it answers on any file of the mount.
 
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
 use anyhow::{Result, anyhow, bail};
+use persimmon_device::{DeviceError, pair};
 use persimmon_fuse::live::PREFIX;
 use persimmon_fuse::mounts::{self, MountLine};
 use rustix::io::Errno;
@@ -37,13 +39,73 @@ impl Target {
     /// When there is no such thing.
     pub fn of(spec: &str) -> Result<Target> {
         let path = crate::spec::resolve(spec)?;
-        if path.is_dir() || is_abandoned(&path) {
-            return Ok(Target::Live(path));
+        if let Some(dir) = directory(&path)? {
+            return Ok(Target::Live(dir));
         }
         Ok(match mounted_at(&path) {
             Some(dir) => Target::Live(dir),
             None => Target::Device(path),
         })
+    }
+
+    /// A directory of a mounted volume, for commands that need one. `why` is told where it certainly is not mounted.
+    ///
+    /// # Errors
+    /// It is not mounted, or nothing can be told.
+    pub fn mounted(spec: &str, why: &str) -> Result<PathBuf> {
+        match Target::of(spec)? {
+            Target::Live(dir) => Ok(dir),
+            Target::Device(path) => Err(not_mounted(&path, why)),
+        }
+    }
+}
+
+/// The path, if it is a directory, or on a mount whose daemon is gone.
+///
+/// # Errors
+/// Nothing can be told of it, as of a mount that other users may not enter: then it is not said not to be mounted.
+pub fn directory(path: &Path) -> Result<Option<PathBuf>> {
+    let of_uri = pair::is_uri(path) || path.starts_with("zonefs:");
+    match std::fs::metadata(path) {
+        Ok(metadata) => Ok(metadata.is_dir().then(|| path.to_owned())),
+        Err(_) if of_uri => Ok(None),
+        Err(_) if is_abandoned(path) => Ok(Some(path.to_owned())),
+        Err(error) if error.kind() == ErrorKind::PermissionDenied => {
+            let is_mount = mounts::at(path).ok().flatten();
+            Err(match is_mount.filter(|line| line.is_persimmon()) {
+                Some(_) => anyhow!(
+                    "{}: permission denied: the volume mounted there lets in the user who mounted it alone (see -o \
+                     allow_other)",
+                    path.display()
+                ),
+                None => anyhow!("{}: {error}", path.display()),
+            })
+        }
+        Err(_) => Ok(None),
+    }
+}
+
+/// Why a command for mounts does nothing for a device that this process sees no mount of.
+fn not_mounted(path: &Path, why: &str) -> anyhow::Error {
+    match crate::device::try_open(path) {
+        // Unmounted a moment ago, lazily, or in another namespace.
+        Err(error @ DeviceError::Busy { .. }) => anyhow!(
+            "{error}; no mount of it is seen from here (it may be in another namespace, detached by `umount --lazy`, or \
+             about to be closed), so what waits to be written there cannot be told"
+        ),
+        Err(error) if !is_readable(path) => anyhow!("{error}"),
+        _ => anyhow!("{} is not mounted{why}", path.display()),
+    }
+}
+
+fn is_readable(path: &Path) -> bool {
+    let denied = |path: &Path| {
+        let opened = std::fs::File::open(path);
+        opened.is_err_and(|error| error.kind() == ErrorKind::PermissionDenied)
+    };
+    match pair::names(path) {
+        Some((metadata, data)) => !denied(&metadata) && !denied(&data),
+        None => !denied(path),
     }
 }
 
@@ -85,6 +147,19 @@ pub fn ask_for_work<T: DeserializeOwned>(dir: &Path, question: &str) -> Result<T
     ask_within(dir, question, None)
 }
 
+/// Whoever answers for a directory is no daemon of a volume.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "{} is not on a mounted Persimmon volume; name a mount point, a device or an image",
+    .0.display()
+)]
+struct NotThere(PathBuf);
+
+/// Whether there may be a mount where asking failed so.
+pub fn may_be_mounted(error: &anyhow::Error) -> bool {
+    !error.is::<NotThere>()
+}
+
 fn ask_within<T: DeserializeOwned>(
     dir: &Path,
     question: &str,
@@ -112,13 +187,12 @@ fn ask_within<T: DeserializeOwned>(
                 dir.display()
             )
         }),
-        Err(Errno::NODATA | Errno::OPNOTSUPP | Errno::INVAL) => bail!(
-            "{} is not on a mounted Persimmon volume; name a mount point, a device or an image",
-            dir.display()
-        ),
+        Err(Errno::NODATA | Errno::OPNOTSUPP | Errno::INVAL) => {
+            Err(anyhow::Error::new(NotThere(dir.to_owned())))
+        }
         Err(Errno::NOTCONN) => bail!("{}", abandoned(dir)),
-        Err(Errno::PERM) => bail!(
-            "{}: only root and the user who mounted it may do that",
+        Err(Errno::ACCESS | Errno::PERM) => bail!(
+            "{}: permission denied: ask as root, or as the user who mounted it",
             dir.display()
         ),
         Err(error) => bail!("{}: {error}", dir.display()),

@@ -39,8 +39,6 @@ use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::process::ExitCode;
-use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 
 use anyhow::Result;
 use clap::{Parser, Subcommand};
@@ -126,32 +124,29 @@ fn main() -> ExitCode {
     let cli = match Cli::try_parse_from(&arguments) {
         Ok(cli) => cli,
         Err(error) => {
-            let _ = error.print();
-            return ExitCode::from(if error.use_stderr() {
-                usage_code(&arguments)
-            } else {
-                0
-            });
+            let said = output::of_clap(&error);
+            return match error.use_stderr() {
+                true => ExitCode::from(usage_code(&arguments)),
+                false => end("", said.map(|()| 0), exit::FAILED, exit::USAGE),
+            };
         }
     };
-    if !matches!(cli.command, Command::Mount(_)) {
-        end_with_the_reader();
-    }
     let (name, failed, usage) = cli.command.name_and_codes();
-    match cli.command.run() {
+    end(name, cli.command.run(), failed, usage)
+}
+
+/// The exit code of how it went, which is told where it went wrong. `persimmon zones | head` ends quietly once head
+/// has seen enough; not by the signal, which would end a recovery or a daemon half-way as well.
+fn end(name: &str, went: Result<u8>, failed: u8, usage: u8) -> ExitCode {
+    match went {
         Ok(code) => ExitCode::from(code),
+        Err(error) if output::is_reader_gone(&error) => ExitCode::from(exit::READER_GONE),
         Err(error) => {
-            output::tell(format_args!("persimmon {name}: {error:#}"));
+            let space = if name.is_empty() { "" } else { " " };
+            output::tell(format_args!("persimmon{space}{name}: {error:#}"));
             ExitCode::from(exit::code_of(&error, failed, usage))
         }
     }
-}
-
-/// `persimmon zones | head` ends quietly once head has seen enough. Not for the daemon, which must
-/// outlive its readers.
-fn end_with_the_reader() {
-    let always = Arc::new(AtomicBool::new(true));
-    let _ = signal_hook::flag::register_conditional_default(signal_hook::consts::SIGPIPE, always);
 }
 
 /// Called as `mkfs.persimmon` and the like, the subcommand is in the name.

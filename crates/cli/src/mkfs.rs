@@ -4,6 +4,7 @@ use std::fs;
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, bail};
 use clap::Args;
@@ -11,9 +12,9 @@ use persimmon::SystemClock;
 use persimmon_device::drive::{self, Kind};
 use persimmon_device::image::{ImageDevice, ImageGeometry};
 use persimmon_device::{BLOCK_SIZE, CreateOptions, Drive, Geometry, ZonedDevice, pair};
-use persimmon_engine::{Error as EngineError, FormatOptions, Volume, ZoneCapacities};
-use persimmon_format::Addr;
-use persimmon_fuse::size::{parse_basis_points, parse_bytes, show_bytes};
+use persimmon_engine::{FormatOptions, Volume, ZoneCapacities};
+use persimmon_format::{Addr, shown};
+use persimmon_fuse::size::{parse_bytes, parse_share, show_bytes};
 use persimmon_inspect::salvage::Numbers;
 use persimmon_vfs::Clock;
 use rustix::rand::{GetRandomFlags, getrandom};
@@ -22,10 +23,9 @@ use uuid::Uuid;
 
 use crate::exit;
 use crate::mounted::mounted_at;
+use crate::output::{self, say};
 
 const BLOCK: u64 = BLOCK_SIZE as u64;
-const LABEL_BYTES_MAX: usize = 64;
-const WHOLE_BASIS_POINTS: u64 = 10_000;
 
 /// Make a volume.
 #[derive(Args)]
@@ -68,11 +68,11 @@ pub struct Shape {
     #[arg(long)]
     max_active: Option<u32>,
     /// Share held back for metadata and cleaning [default: 7%, and 3% of 1,000 zones and more]
-    #[arg(long, value_parser = parse_basis_points)]
+    #[arg(long, value_parser = parse_reserve)]
     reserve: Option<u32>,
     /// Copies of metadata, checkpoints and log: with 2, any one zone can be lost, and nothing is but
     /// the file data in it [default: 1]
-    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=2))]
+    #[arg(long, value_parser = parse_copies)]
     copies: Option<u32>,
     /// Label, at most 64 bytes [default: none]
     #[arg(long, short = 'L', value_parser = parse_label)]
@@ -127,8 +127,9 @@ impl Mkfs {
             None => self.device.clone(),
         };
         let plan = self.shape.plan(&device, None)?;
-        if !self.dry_run {
-            plan.make()?;
+        match self.dry_run {
+            true => plan.check()?,
+            false => plan.make()?,
         }
         let part = |(device, geometry): &(PathBuf, ImageGeometry)| {
             let zone_count = geometry.zone_count - pair::LABEL_ZONES;
@@ -165,17 +166,19 @@ impl Mkfs {
             copies: self.shape.copies(),
             dry_run: self.dry_run,
         };
-        if self.json {
-            crate::output::json(&made)?;
-        } else {
-            self.say(&made);
+        let said = match self.json {
+            true => output::json(&made),
+            false => self.say(&made),
+        };
+        match self.dry_run {
+            true => said.map(|()| 0),
+            false => output::done(0, said),
         }
-        Ok(0)
     }
 
-    fn say(&self, made: &Made) {
+    fn say(&self, made: &Made) -> Result<()> {
         let verb = if made.dry_run { "would make" } else { "made" };
-        println!(
+        say!(
             "{verb} {}: {} zones of {}{}, {} in all",
             made.device.display(),
             made.zone_count,
@@ -186,26 +189,27 @@ impl Mkfs {
                 format!(" ({} writable)", show_bytes(made.zone_capacity_bytes))
             },
             show_bytes(made.size_bytes)
-        );
+        )?;
         if let Some(part) = &made.metadata {
-            println!(
+            say!(
                 "metadata on {}: {} zones of {}, {} in all; mount it as {}",
                 part.device.display(),
                 part.zone_count,
                 show_bytes(part.zone_size_bytes),
                 show_bytes(part.size_bytes),
                 pair::uri(&part.device, &made.device).display()
-            );
+            )?;
         }
         if !made.dry_run || self.shape.uuid.is_some() {
-            println!("UUID {}", made.uuid);
+            say!("UUID {}", made.uuid)?;
         }
         if made.copies > 1 {
-            println!("{} copies of metadata, checkpoints and log", made.copies);
+            say!("{} copies of metadata, checkpoints and log", made.copies)?;
         }
         if !made.label.is_empty() {
-            println!("label {}", made.label);
+            say!("label {}", shown(&made.label))?;
         }
+        Ok(())
     }
 }
 
@@ -284,15 +288,27 @@ impl Shape {
             }
         };
         // Before anything is overwritten: can this carry a volume?
-        let data_zones = of_device.zone_count - of_device.metadata_zones;
-        let reserve = FormatOptions {
+        let options = FormatOptions {
             reserve_basis_points: self.reserve,
+            copies: self.copies(),
+            label: self.label(),
             ..FormatOptions::default()
         };
-        let reserve = reserve.reserve_on(&of_device);
-        persimmon_engine::check_geometry(&of_device, capacities, reserve, self.copies())
-            .and_then(|()| check_reserve(data_zones, reserve))
-            .map_err(|error| failed(device, error))?;
+        let reserve = options.reserve_on(&of_device);
+        if let Err(error) = options.check_on(&of_device, capacities) {
+            let without_limits = Geometry {
+                max_open: None,
+                max_active: None,
+                ..of_device
+            };
+            let limits_asked_for = self.max_open.is_some() || self.max_active.is_some();
+            let by_limits = options.check_on(&without_limits, capacities).is_ok();
+            return Err(match limits_asked_for && by_limits {
+                // No device makes them right.
+                true => exit::usage(failed(device, error)),
+                false => failed(device, error),
+            });
+        }
         Ok(Plan {
             shape: self,
             device,
@@ -421,7 +437,9 @@ impl Shape {
             max_active: self.max_active.or(like.and_then(|like| like.max_active)),
         };
         // What no number of zones can cure is told before the number of zones.
-        geometry.layout().map_err(|error| failed(device, error))?;
+        geometry
+            .layout()
+            .map_err(|error| exit::usage(failed(device, error)))?;
         geometry.zone_count = match like {
             Some(like) if size == 0 => {
                 // As much room as there, whatever the size of the zones.
@@ -435,6 +453,31 @@ impl Shape {
 }
 
 impl Plan<'_> {
+    /// Refuses what making it would, and makes nothing.
+    ///
+    /// # Errors
+    /// There is something on the device, or it is in use, or cannot be made.
+    fn check(&self) -> Result<()> {
+        crate::device::patiently(|wait_for_lock| {
+            let options = self.create_options(wait_for_lock);
+            let data = (self.data.as_path(), &self.geometry);
+            match &self.metadata {
+                Some((path, shape)) => Drive::check_create_pair((path, shape), data, &options),
+                None => Drive::check_create(data.0, data.1, &options),
+            }
+        })?;
+        Ok(())
+    }
+
+    fn create_options(&self, wait_for_lock: Duration) -> CreateOptions {
+        CreateOptions {
+            force: self.shape.force,
+            uuid: self.uuid,
+            label: self.shape.label(),
+            wait_for_lock,
+        }
+    }
+
     /// Makes it. What was made of a new file is removed when that fails.
     ///
     /// # Errors
@@ -456,12 +499,7 @@ impl Plan<'_> {
 
     fn make_volume(&self) -> Result<()> {
         let device = crate::device::patiently(|wait_for_lock| {
-            let options = CreateOptions {
-                force: self.shape.force,
-                uuid: self.uuid,
-                label: self.shape.label(),
-                wait_for_lock,
-            };
+            let options = self.create_options(wait_for_lock);
             let data = (self.data.as_path(), &self.geometry);
             match &self.metadata {
                 Some((path, shape)) => Drive::create_pair((path, shape), data, &options),
@@ -548,12 +586,32 @@ fn device_geometry(image: &ImageGeometry) -> Geometry {
 const ZONE_BYTES: std::ops::RangeInclusive<u64> = 1 << 20..=4 << 30;
 
 fn parse_label(text: &str) -> Result<String, String> {
-    match text.len() {
-        0..=LABEL_BYTES_MAX => Ok(text.to_owned()),
-        bytes => Err(format!(
-            "the label is {bytes} bytes long; {LABEL_BYTES_MAX} fit"
-        )),
-    }
+    let options = FormatOptions {
+        label: text.to_owned(),
+        ..FormatOptions::default()
+    };
+    options.check().map_err(|error| error.to_string())?;
+    Ok(options.label)
+}
+
+fn parse_copies(text: &str) -> Result<u32, String> {
+    let copies = text.parse();
+    let options = FormatOptions {
+        copies: copies.map_err(|_| format!("'{text}' is not a number"))?,
+        ..FormatOptions::default()
+    };
+    options.check().map_err(|error| error.to_string())?;
+    Ok(options.copies)
+}
+
+fn parse_reserve(text: &str) -> Result<u32, String> {
+    let basis_points = parse_share(text)?;
+    let options = FormatOptions {
+        reserve_basis_points: Some(basis_points),
+        ..FormatOptions::default()
+    };
+    options.check().map_err(|error| error.to_string())?;
+    Ok(basis_points)
 }
 
 fn parse_uuid(text: &str) -> Result<Uuid, String> {
@@ -583,48 +641,10 @@ fn parse_zone_size(text: &str) -> Result<u64, String> {
     Ok(bytes)
 }
 
-/// A reserve is held back in whole zones: one at least must be left for users.
-fn check_reserve(zone_count: u32, basis_points: u32) -> Result<(), EngineError> {
-    let zones = u64::from(zone_count.max(1));
-    let largest = (zones - 1) * WHOLE_BASIS_POINTS / zones;
-    if u64::from(basis_points) <= largest {
-        return Ok(());
-    }
-    let percent = |basis_points: u64| format!("{}.{:02}", basis_points / 100, basis_points % 100);
-    Err(EngineError::Geometry(format!(
-        "a reserve of {} % of {zones} zones leaves no room for files; the largest that does is {} %",
-        percent(basis_points.into()),
-        percent(largest)
-    )))
-}
-
 fn blocks(option: &str, bytes: u64) -> Result<u32> {
     if bytes == 0 || !bytes.is_multiple_of(BLOCK) {
         bail!("{option}: {bytes} is not a multiple of {BLOCK} bytes");
     }
     u32::try_from(bytes / BLOCK)
         .map_err(|_| anyhow!("{option}: {} is too large", show_bytes(bytes)))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_reserve_leaves_a_zone() {
-        for zones in [1, 15, 63, 64, 127, 10_000, 12_345] {
-            let largest = (0..=10_000)
-                .rev()
-                .find(|share| check_reserve(zones, *share).is_ok())
-                .unwrap();
-            let held = |share: u32| (u64::from(zones) * u64::from(share)).div_ceil(10_000);
-            assert!(held(largest) < u64::from(zones), "{zones} zones");
-            assert_eq!(held(largest + 1), u64::from(zones), "{zones} zones");
-        }
-        let error = check_reserve(64, 9999).unwrap_err().to_string();
-        assert!(
-            error.contains("99.99 %") && error.contains("98.43 %"),
-            "{error}"
-        );
-    }
 }

@@ -1,6 +1,6 @@
 //! `persimmon mount` and `mount.persimmon`: starts the daemon and returns when the mount answers.
 
-use std::io::{BufRead, BufReader, ErrorKind, Write};
+use std::io::{BufRead, BufReader, ErrorKind};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -15,6 +15,7 @@ use crate::daemon::Daemon;
 use crate::exit::{self, MOUNT_FAILED, MOUNT_SYSTEM, MOUNT_USAGE};
 use crate::live::{self, is_abandoned};
 use crate::mounted::{abandoned, mounted_at};
+use crate::output::{self, say};
 use crate::report::Info;
 use crate::umount;
 
@@ -87,21 +88,29 @@ impl Mount {
             return daemon.run();
         }
         let code = self.start(&daemon)?;
-        if code == 0 {
-            if self.json {
-                crate::output::json(&serde_json::json!({
-                    "device": daemon.device,
-                    "mount_point": daemon.dir,
-                }))?;
-            } else if self.verbose {
-                println!(
-                    "{} mounted at {}",
-                    daemon.device.display(),
-                    daemon.dir.display()
-                );
-            }
+        match code {
+            // It is mounted: not the code of a mount that failed.
+            0 => output::done(0, self.say(&daemon))
+                .map_err(|error| exit::error(MOUNT_SYSTEM, format!("{error:#}"))),
+            code => Ok(code),
         }
-        Ok(code)
+    }
+
+    fn say(&self, daemon: &Daemon) -> Result<()> {
+        if self.json {
+            return output::json(&serde_json::json!({
+                "device": daemon.device,
+                "mount_point": daemon.dir,
+            }));
+        }
+        if self.verbose {
+            say!(
+                "{} mounted at {}",
+                daemon.device.display(),
+                daemon.dir.display()
+            )?;
+        }
+        Ok(())
     }
 
     /// The device, with that for metadata if `-o meta=` names it.
@@ -229,7 +238,7 @@ impl Mount {
             for line in BufReader::new(stdout).lines() {
                 match line.context("waiting for the daemon")? {
                     line if line == READY => ready = true,
-                    message => crate::output::tell(message),
+                    message => output::tell(message),
                 }
             }
         }
@@ -298,13 +307,14 @@ impl Mount {
             rustix::mount::mount_remount(&dir, flags, c"").map_err(failed)?;
             return Err(error);
         }
-        if self.json {
-            crate::output::json(&serde_json::json!({
+        let said = match self.json {
+            true => output::json(&serde_json::json!({
                 "device": line.source,
                 "mount_point": dir,
-            }))?;
-        }
-        Ok(0)
+            })),
+            false => Ok(()),
+        };
+        output::done(0, said).map_err(|error| exit::error(MOUNT_SYSTEM, format!("{error:#}")))
     }
 
     /// Refuses options that a remount cannot change, unless they are as they are already: mount(8)
@@ -335,9 +345,7 @@ impl Mount {
 
 /// Tells the parent that the mount answers, and lets go of its terminal and pipes.
 fn leave_parent() -> Result<()> {
-    let mut stdout = std::io::stdout();
-    writeln!(stdout, "{READY}")?;
-    stdout.flush()?;
+    say!("{READY}")?;
     let null = std::fs::OpenOptions::new()
         .read(true)
         .write(true)

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::{Result, anyhow};
-use persimmon_engine::{Options, Volume};
+use persimmon_engine::{Error as EngineError, Options, Volume};
 
 use crate::live::{self, Target};
 use crate::report::{Info, Source, Stats, ZoneRow};
@@ -63,13 +63,25 @@ impl Subject {
     }
 }
 
+/// Why a volume cannot be opened, and what may save it: where one is, nobody is to make a new one.
+pub fn unopened(path: &Path, error: &EngineError) -> anyhow::Error {
+    let path = path.display();
+    match error {
+        EngineError::Damaged { .. } | EngineError::Inconsistent(_) => anyhow!(
+            "{path}: a Persimmon volume that is damaged: {error}; `persimmon fsck --repair` or `persimmon recover` may \
+             save it; do not run mkfs"
+        ),
+        error => anyhow!("{path}: {error}"),
+    }
+}
+
 fn open(path: &Path) -> Result<Source> {
     let device = Arc::new(crate::device::open(path, true)?);
     let options = Options {
         read_only: true,
         ..Options::default()
     };
-    let (volume, recovery) = Volume::open(Arc::clone(&device) as _, options)
-        .map_err(|error| anyhow!("{}: {error}", path.display()))?;
+    let (volume, recovery) =
+        Volume::open(Arc::clone(&device) as _, options).map_err(|error| unopened(path, &error))?;
     Ok(Source::new(Arc::new(volume), &device, true).opened(&recovery))
 }

@@ -1,31 +1,154 @@
-//! Printing for people and for programs.
+//! Printing for people and for programs: everything that a command says goes through here. `println!` panics
+//! where standard output is full or nobody reads it; here that is an error, which a command passes on when it
+//! has done what it was told to.
 
-use std::io::{IsTerminal, Write};
+use std::fmt::Display;
+use std::io::{self, ErrorKind, IsTerminal, Write};
+use std::time::Duration;
 
 use anyhow::Result;
+use rustix::event::{PollFd, PollFlags, poll};
 use serde::Serialize;
+
+/// What was to be said could not be.
+#[derive(Debug, thiserror::Error)]
+pub enum OutputError {
+    /// Whoever read standard output has seen enough, as `head` does: nothing is wrong.
+    #[error("nobody reads standard output any more")]
+    ReaderGone,
+    /// It takes no more: a full disk, mostly.
+    #[error("standard output: {0}")]
+    Failed(io::Error),
+}
+
+impl From<io::Error> for OutputError {
+    fn from(error: io::Error) -> OutputError {
+        match error.kind() {
+            ErrorKind::BrokenPipe => OutputError::ReaderGone,
+            _ => OutputError::Failed(error),
+        }
+    }
+}
+
+/// Says something on standard output.
+///
+/// # Errors
+/// When standard output does not take it.
+pub fn print(text: impl Display) -> Result<(), OutputError> {
+    let mut out = io::stdout().lock();
+    write!(out, "{text}")?;
+    Ok(out.flush()?)
+}
+
+/// Says a line on standard output: as `println!`, but an error is one. The value is a `Result`.
+macro_rules! say {
+    ($($words:tt)*) => {
+        $crate::output::print(format_args!("{}\n", format_args!($($words)*)))
+    };
+}
+pub(crate) use say;
 
 /// Prints one JSON document.
 ///
 /// # Errors
 /// When standard output does not take it.
 pub fn json(value: &impl Serialize) -> Result<()> {
-    let mut out = std::io::stdout().lock();
-    serde_json::to_writer_pretty(&mut out, value)?;
-    writeln!(out)?;
-    Ok(())
+    let text = serde_json::to_string_pretty(value)?;
+    Ok(print(format_args!("{text}\n"))?)
 }
 
-/// Tells a line on standard error, if anybody still reads that: a daemon must outlive its readers, and
+/// Says what clap has to say: the help and the version on standard output, errors on standard error.
+///
+/// # Errors
+/// When it is not taken.
+pub fn of_clap(error: &clap::Error) -> Result<()> {
+    let said = error.print().and_then(|()| io::stdout().flush());
+    Ok(said.map_err(OutputError::from)?)
+}
+
+/// The end of a command that has changed something and only had to say so. How it went does not depend on
+/// whether anybody still listens; what could not be said to somebody who does is an error, after the change.
+///
+/// # Errors
+/// When standard output did not take what was said.
+pub fn done(code: u8, said: Result<()>) -> Result<u8> {
+    match said {
+        Err(error) if is_reader_gone(&error) => Ok(code),
+        Err(error) if error.is::<OutputError>() => {
+            Err(error.context("it is done, but could not be told"))
+        }
+        said => said.map(|()| code),
+    }
+}
+
+/// What is said on the way through work that must not stop half-way: the first error is kept until it is done.
+pub struct Said(Result<()>);
+
+impl Said {
+    /// Nothing yet.
+    pub fn nothing() -> Said {
+        Said(Ok(()))
+    }
+
+    /// Says something more, unless that has failed already.
+    pub fn more(&mut self, say: impl FnOnce() -> Result<()>) {
+        if self.0.is_ok() {
+            self.0 = say();
+        }
+    }
+
+    /// The end, as of [`done`].
+    ///
+    /// # Errors
+    /// As of [`done`].
+    pub fn done(self, code: u8) -> Result<u8> {
+        done(code, self.0)
+    }
+}
+
+/// Whether nothing is wrong but that nobody listens any more.
+pub fn is_reader_gone(error: &anyhow::Error) -> bool {
+    matches!(error.downcast_ref(), Some(OutputError::ReaderGone))
+}
+
+/// Waits so long, or until nobody reads standard output any more: who has something to say only now and then
+/// would not notice.
+///
+/// # Errors
+/// [`OutputError::ReaderGone`].
+pub fn pause(time: Duration) -> Result<(), OutputError> {
+    let stdout = io::stdout();
+    // Asked for nothing, the kernel tells of errors and of the other end's being closed.
+    let mut ends = [PollFd::new(&stdout, PollFlags::empty())];
+    let time = time.try_into().ok();
+    // A signal ends the wait as well: the caller looks at what it was.
+    let is_told = poll(&mut ends, time.as_ref()).is_ok_and(|told| told > 0);
+    let ended = PollFlags::ERR | PollFlags::HUP;
+    match is_told && ends.iter().any(|end| end.revents().intersects(ended)) {
+        true => Err(OutputError::ReaderGone),
+        false => Ok(()),
+    }
+}
+
+/// Says a line on standard error, if anybody still reads that: a daemon must outlive its readers, and
 /// `eprintln!` panics without one.
-pub fn tell(line: impl std::fmt::Display) {
-    let _ = writeln!(std::io::stderr(), "{line}");
+pub fn tell(line: impl Display) {
+    let _ = writeln!(io::stderr(), "{line}");
+}
+
+/// Asks a question on standard error, which leaves standard output to JSON.
+pub fn ask(question: impl Display) {
+    let _ = write!(io::stderr(), "{question}");
+}
+
+/// Whether a terminal shows what is said.
+pub fn is_terminal() -> bool {
+    io::stdout().is_terminal()
 }
 
 /// Colours are for terminals, and for those who did not ask to be spared them.
 pub fn colours() -> bool {
-    std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
-        && std::io::stdout().is_terminal()
+    std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty()) && is_terminal()
 }
 
 /// Columns of the terminal, or 80.
@@ -36,7 +159,7 @@ pub fn width_columns() -> usize {
     {
         return usize::clamp(columns, 20, 500);
     }
-    rustix::termios::tcgetwinsize(std::io::stdout())
+    rustix::termios::tcgetwinsize(io::stdout())
         .map_or(80, |size| usize::from(size.ws_col))
         .clamp(20, 500)
 }

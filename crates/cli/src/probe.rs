@@ -6,9 +6,11 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result};
 use clap::Args;
 use persimmon_device::drive;
+use persimmon_format::shown;
 use serde::Serialize;
 
 use crate::exit;
+use crate::output::{self, say};
 
 /// Tell what is on a device without changing or locking it.
 #[derive(Args)]
@@ -55,23 +57,26 @@ impl Probe {
         let found = look(&self.device).with_context(|| self.device.display().to_string())?;
         let Some(found) = found else {
             if self.json {
-                println!("null");
+                say!("null")?;
             } else if !self.udev {
-                eprintln!("{}: no Persimmon volume", self.device.display());
+                output::tell(format_args!(
+                    "{}: no Persimmon volume",
+                    self.device.display()
+                ));
             }
             return Ok(exit::PROBE_NOTHING);
         };
         if self.json {
-            crate::output::json(&found)?;
+            output::json(&found)?;
         } else if self.udev {
-            print!("{}", udev_properties(&found));
+            output::print(udev_properties(&found))?;
         } else {
-            println!(
+            say!(
                 "{}: LABEL=\"{}\" UUID=\"{}\" TYPE=\"persimmon\"",
                 self.device.display(),
-                found.label,
+                shown(&found.label),
                 found.uuid
-            );
+            )?;
         }
         // It is a volume all the same, which nobody shall take for a blank device.
         match found.unsupported {
@@ -89,34 +94,50 @@ fn udev_properties(found: &Found) -> String {
     lines.push_str(&format!("ID_FS_UUID={0}\nID_FS_UUID_ENC={0}\n", found.uuid));
     if !found.label.is_empty() {
         let encoded = udev_encoded(&found.label);
-        // As blkid: the safe form has underscores for what is not plain.
-        let safe: String = found
-            .label
-            .chars()
-            .map(|c| {
-                if c.is_control() || c.is_whitespace() || c == '/' {
-                    '_'
-                } else {
-                    c
-                }
-            })
-            .collect();
+        let safe = udev_safe(&found.label);
         lines.push_str(&format!("ID_FS_LABEL={safe}\nID_FS_LABEL_ENC={encoded}\n"));
     }
     lines
 }
 
-/// As udev writes labels into file names: what is not plain becomes `\x20` and the like.
+/// As libblkid writes labels where they are only read: what is neither plain nor harmless becomes an underscore.
+fn udev_safe(text: &str) -> String {
+    let safe = |c: char| match c.is_ascii() {
+        true => c.is_ascii_alphanumeric() || "#+-.:=@_/$%?,".contains(c),
+        false => is_visible(c),
+    };
+    let characters = text.chars();
+    characters.map(|c| if safe(c) { c } else { '_' }).collect()
+}
+
+/// As libblkid and udev write labels into properties and file names: what is not plain becomes `\x20` and the like,
+/// byte by byte. Of what is beyond ASCII, letters stay, as there; controls and marks that turn the direction of writing
+/// do not, which those two let through.
 pub fn udev_encoded(text: &str) -> String {
     let mut encoded = String::new();
     for c in text.chars() {
-        if c.is_ascii_alphanumeric() || "#+-.:=@_".contains(c) || !c.is_ascii() {
+        let plain = match c.is_ascii() {
+            true => c.is_ascii_alphanumeric() || "#+-.:=@_".contains(c),
+            false => is_visible(c),
+        };
+        if plain {
             encoded.push(c);
         } else {
-            encoded.push_str(&format!("\\x{:02x}", u32::from(c)));
+            let mut bytes = [0; 4];
+            for byte in c.encode_utf8(&mut bytes).bytes() {
+                encoded.push_str(&format!("\\x{byte:02x}"));
+            }
         }
     }
     encoded
+}
+
+/// Whether a character shows as itself.
+fn is_visible(c: char) -> bool {
+    let mut bytes = [0; 4];
+    // An accent shows on the letter before it.
+    let text = format!("a{}", c.encode_utf8(&mut bytes));
+    shown(&text).to_string() == text
 }
 
 #[cfg(test)]
@@ -134,6 +155,12 @@ mod tests {
         let text = udev_properties(&found);
         assert!(text.contains("ID_FS_LABEL=my_data\nID_FS_LABEL_ENC=my\\x20data\n"));
         assert!(text.contains("ID_FS_UUID=0b0e3c9e-0000-4000-8000-000000000001\n"));
+        found.label = "a\"b\nID_FS_TYPE=ext4".into();
+        let text = udev_properties(&found);
+        assert!(text.contains(
+            "ID_FS_LABEL=a_b_ID_FS_TYPE=ext4\nID_FS_LABEL_ENC=a\\x22b\\x0aID_FS_TYPE=ext4\n"
+        ));
+        assert_eq!(text.lines().count(), 6);
         found.label.clear();
         assert!(!udev_properties(&found).contains("LABEL"));
     }
@@ -142,6 +169,9 @@ mod tests {
     fn labels_as_udev_writes_them() {
         assert_eq!(udev_encoded("my/data 1"), "my\\x2fdata\\x201");
         assert_eq!(udev_encoded("äpfel_#1"), "äpfel_#1");
+        assert_eq!(udev_encoded("a\"b\nc\\"), "a\\x22b\\x0ac\\x5c");
+        assert_eq!(udev_encoded("\u{1b}\u{9b}"), "\\x1b\\xc2\\x9b");
+        assert_eq!(udev_encoded("\u{202e}x"), "\\xe2\\x80\\xaex");
     }
 
     #[test]

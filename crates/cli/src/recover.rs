@@ -1,6 +1,5 @@
 //! `persimmon recover`: copies what is left of a broken volume to a new one.
 
-use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -18,6 +17,7 @@ use persimmon_vfs::Clock;
 use crate::exit::RECOVER_LOSSES;
 use crate::mkfs::Shape;
 use crate::mounted::mounted_at;
+use crate::output::{self, Said, say};
 use crate::progress::Progress;
 
 /// Copy what is left of a broken volume to a new one.
@@ -47,30 +47,22 @@ enum Parts {
 
 /// Prints losses as they are found: there may be more than memory should hold.
 struct Losses {
-    out: io::BufWriter<io::Stdout>,
+    said: Said,
     json: bool,
     first: bool,
-    failed: Option<io::Error>,
 }
 
 impl Losses {
     fn tell(&mut self, loss: &Loss) {
-        if self.failed.is_none()
-            && let Err(error) = self.write(loss)
-        {
-            self.failed = Some(error);
-        }
-    }
-
-    fn write(&mut self, loss: &Loss) -> io::Result<()> {
         if !self.json {
-            return writeln!(self.out, "{loss}");
+            return self.said.more(|| Ok(say!("{loss}")?));
         }
         let separator = if self.first { "\n" } else { ",\n" };
         self.first = false;
-        self.out.write_all(separator.as_bytes())?;
-        serde_json::to_writer(&mut self.out, loss)?;
-        Ok(())
+        self.said.more(|| {
+            let loss = serde_json::to_string(loss)?;
+            Ok(output::print(format_args!("{separator}{loss}"))?)
+        });
     }
 }
 
@@ -104,13 +96,12 @@ impl Recover {
         plan.make()?;
         let (volume, _) = open(&self.new)?;
         let mut losses = Losses {
-            out: io::BufWriter::new(io::stdout()),
+            said: Said::nothing(),
             json: self.json,
             first: true,
-            failed: None,
         };
         if self.json {
-            write!(losses.out, "{{\"losses\": [")?;
+            losses.said.more(|| Ok(output::print("{\"losses\": [")?));
         }
         let now = SystemClock.now();
         let mut tell = |loss: &Loss| losses.tell(loss);
@@ -126,38 +117,31 @@ impl Recover {
         drop(bar);
         let recovered = recovered.with_context(|| self.new.display().to_string())?;
         volume.close()?;
-        if let Some(error) = losses.failed {
-            return Err(error).context("losses could not be told; the new volume is complete");
-        }
-        let mut out = losses.out;
-        if self.json {
-            write!(out, "],\n\"recovered\": ")?;
-            serde_json::to_writer_pretty(&mut out, &recovered)?;
-            writeln!(out, "}}")?;
-        }
-        out.flush()?;
-        if !self.json {
-            self.say(&recovered);
-        }
-        Ok(if recovered.losses == 0 {
-            0
-        } else {
-            RECOVER_LOSSES
+        let mut said = losses.said;
+        said.more(|| self.say(&recovered));
+        said.done(match recovered.losses {
+            0 => 0,
+            _ => RECOVER_LOSSES,
         })
+        .context("the new volume is complete")
     }
 
-    fn say(&self, recovered: &Recovered) {
+    fn say(&self, recovered: &Recovered) -> Result<()> {
+        if self.json {
+            let recovered = serde_json::to_string_pretty(recovered)?;
+            return Ok(say!("],\n\"recovered\": {recovered}}}")?);
+        }
         let Recovered {
             checkpoint, files, ..
         } = recovered;
         match recovered.source {
-            Source::Log => println!("found by its log, checkpoint {checkpoint}"),
-            Source::Pages => println!(
+            Source::Log => say!("found by its log, checkpoint {checkpoint}")?,
+            Source::Pages => say!(
                 "found by its metadata pages, as of checkpoint {checkpoint}; what was changed \
                  after it is lost with the log"
-            ),
+            )?,
         }
-        println!(
+        say!(
             "{}: {files} files, {} of them whole, {} directories, {} others; {} of data; {} in \
              lost+found; {} losses",
             self.new.display(),
@@ -167,7 +151,8 @@ impl Recover {
             show_bytes(recovered.data_bytes),
             recovered.strays,
             recovered.losses,
-        );
+        )?;
+        Ok(())
     }
 }
 

@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use persimmon_device::{BLOCK_SIZE, Drive, ZonedDevice};
 use persimmon_engine::{RecoveryReport, Statistics, Volume, ZoneFailure, ZoneStatus};
+use persimmon_format::inode::ROOT;
 use persimmon_format::table::Role;
 use persimmon_format::zone_header::{self, VolumeIdentity};
 use persimmon_fuse::{Histogram, Latencies};
@@ -396,6 +397,21 @@ pub fn recovery_lines(device: &Path, recovery: &RecoveryReport) -> Vec<String> {
         ));
     }
     lines
+}
+
+/// What of the metadata is known to be missing as soon as the volume is open; nothing, of a whole one. Who goes on to
+/// write to such a volume may make more of it unreachable.
+pub fn missing(volume: &Volume, recovery: &RecoveryReport) -> Option<String> {
+    if recovery.has_lost_metadata() {
+        return Some("metadata is lost with a zone that failed".to_owned());
+    }
+    match volume.view::<_, persimmon_engine::Error>(|view| view.inode(ROOT)) {
+        Ok(Some(_)) => {}
+        Ok(None) => return Some("the root directory is lost".to_owned()),
+        Err(error) => return Some(format!("the root directory cannot be read: {error}")),
+    }
+    let orphans = volume.orphans().err();
+    orphans.map(|error| format!("metadata pages cannot be read: {error}"))
 }
 
 #[cfg(test)]

@@ -8,15 +8,16 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::{Result, bail};
+use anyhow::Result;
 use clap::Args;
+use persimmon_format::shown::as_text;
 use persimmon_fuse::size::show_bytes;
 use serde::Serialize;
 
-use crate::control::{Command, Cursor, Found, PATHS_MAX, Paths, Scrubbed, ask};
+use crate::control::{Command, Cursor, Found, Name, PATHS_MAX, Paths, Scrubbed, ask};
 use crate::exit::{SCRUB_DAMAGE, SCRUB_INTERRUPTED};
 use crate::live::Target;
-use crate::output;
+use crate::output::{self, say};
 use crate::progress::Progress;
 
 /// Findings kept and shown, those of errors first; others are counted.
@@ -55,8 +56,14 @@ struct Outcome {
 struct Row {
     #[serde(flatten)]
     found: Found,
-    /// Of the file; null if it has no name, or it could not be found.
+    /// Of the file; null if it has no name, or it could not be found. Bytes that are no UTF-8 are replaced.
     path: Option<String>,
+    /// The path where it is not UTF-8, in hexadecimal.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    path_bytes: Option<String>,
+    /// The path as it is told to people.
+    #[serde(skip)]
+    shown: Option<String>,
 }
 
 impl Outcome {
@@ -65,7 +72,12 @@ impl Outcome {
         self.findings_total += 1;
         let is_error = !found.is_warning();
         self.damaged |= is_error;
-        let row = Row { found, path: None };
+        let row = Row {
+            found,
+            path: None,
+            path_bytes: None,
+            shown: None,
+        };
         if self.findings.len() < FINDINGS_MAX {
             self.findings.push(row);
         } else if is_error
@@ -79,28 +91,26 @@ impl Outcome {
 
 impl Scrub {
     pub fn run(&self) -> Result<u8> {
-        let Target::Live(dir) = Target::of(&self.target)? else {
-            bail!(
-                "{} is not mounted; `persimmon fsck --data` reads everything on it",
-                self.target
-            );
-        };
+        let dir = Target::mounted(
+            &self.target,
+            "; `persimmon fsck --data` reads everything on it",
+        )?;
         let stop = Arc::new(AtomicBool::new(false));
         for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
             signal_hook::flag::register(signal, Arc::clone(&stop))?;
         }
         let mut outcome = self.scrub(&dir, &stop)?;
         name_files(&dir, &mut outcome.findings)?;
-        if self.json {
-            output::json(&outcome)?;
-        } else {
-            say(&outcome);
-        }
-        Ok(match (outcome.damaged, outcome.complete) {
+        let said = match self.json {
+            true => output::json(&outcome),
+            false => say(&outcome),
+        };
+        let code = match (outcome.damaged, outcome.complete) {
             (true, _) => SCRUB_DAMAGE,
             (false, true) => 0,
             (false, false) => SCRUB_INTERRUPTED,
-        })
+        };
+        output::done(code, said)
     }
 
     fn scrub(&self, dir: &Path, stop: &AtomicBool) -> Result<Outcome> {
@@ -146,7 +156,7 @@ impl Scrub {
 
 /// Asks for the paths of damaged files.
 fn name_files(dir: &Path, rows: &mut [Row]) -> Result<()> {
-    let inos: BTreeMap<u64, Option<String>> = rows
+    let inos: BTreeMap<u64, Option<Name>> = rows
         .iter()
         .filter_map(|row| Some((row.found.ino?, None)))
         .collect();
@@ -160,22 +170,24 @@ fn name_files(dir: &Path, rows: &mut [Row]) -> Result<()> {
         known.extend(asked.drain(..count.min(asked.len())).zip(paths));
     }
     for row in rows {
-        row.path = row
-            .found
-            .ino
-            .and_then(|ino| known.get(&ino).cloned().flatten());
+        let name = row.found.ino.and_then(|ino| known.get(&ino)?.as_ref());
+        if let Some(name) = name {
+            let (path, bytes) = as_text(name.bytes());
+            (row.path, row.path_bytes) = (Some(path), bytes);
+            row.shown = Some(name.to_string());
+        }
     }
     Ok(())
 }
 
-fn say(outcome: &Outcome) {
-    for Row { found, path } in &outcome.findings {
+fn say(outcome: &Outcome) -> Result<()> {
+    for Row { found, shown, .. } in &outcome.findings {
         let severity = if found.is_warning() {
             "warning"
         } else {
             "error"
         };
-        let place = match (found.ino, path) {
+        let place = match (found.ino, shown) {
             (Some(_), Some(path)) => format!("{path}: "),
             (Some(ino), None) => format!("inode {ino}: "),
             (None, _) => String::new(),
@@ -187,16 +199,19 @@ fn say(outcome: &Outcome) {
             ),
             None => String::new(),
         };
-        println!(
+        say!(
             "{severity} {}: {place}{range}zone {} block {}: {}",
-            found.number, found.zone, found.block, found.message
-        );
+            found.number,
+            found.zone,
+            found.block,
+            found.message
+        )?;
     }
     let untold = outcome.findings_total - outcome.findings.len() as u64;
     if untold > 0 {
-        println!("and {untold} more");
+        say!("and {untold} more")?;
     }
-    println!(
+    say!(
         "{} verified in {:.1} s, {} damaged{}",
         show_bytes(outcome.bytes),
         outcome.seconds,
@@ -206,7 +221,8 @@ fn say(outcome: &Outcome) {
         } else {
             "; interrupted"
         }
-    );
+    )?;
+    Ok(())
 }
 
 #[cfg(test)]

@@ -12,12 +12,15 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use clap::{Args, ValueEnum};
+use persimmon_device::Geometry;
+use persimmon_engine::{ZoneCapacities, check_geometry};
 use persimmon_fuse::size::{parse_basis_points, parse_bytes, show_bytes};
 use persimmon_sim::Timing;
 use persimmon_sim::load::Load;
 use persimmon_sim::measure::{Pace, Percentiles, Plan, Report, run};
 
-use crate::output;
+use crate::exit;
+use crate::output::{self, say};
 use crate::progress::Progress;
 
 const BLOCK_BYTES: u64 = 4096;
@@ -139,6 +142,7 @@ fn parse_volumes(text: &str) -> Result<f64, String> {
 
 impl Simulate {
     pub fn run(&self) -> Result<u8> {
+        self.check_limit()?;
         // A run may take long: better to know before that its page cannot be written.
         let page = match &self.html {
             Some(path) => {
@@ -171,13 +175,38 @@ impl Simulate {
             (false, reports) => {
                 for (number, report) in reports.iter().enumerate() {
                     if number > 0 {
-                        println!("\n");
+                        say!("\n")?;
                     }
-                    say(report);
+                    say(report)?;
                 }
             }
         }
         Ok(0)
+    }
+
+    /// Refuses a limit that no drive makes right, however many zones it has.
+    fn check_limit(&self) -> Result<()> {
+        let zone_blocks = (self.zone_size / BLOCK_BYTES).min(u32::MAX.into()) as u32;
+        let with_limit = |limit| {
+            let geometry = Geometry {
+                zone_count: self.zones,
+                zone_blocks,
+                conventional_zones: 0,
+                metadata_zones: 0,
+                max_open: limit,
+                max_active: limit,
+                max_transfer_blocks: zone_blocks,
+                max_append_blocks: zone_blocks,
+                volatile_cache: false,
+                write_pointer_is_proof: true,
+            };
+            check_geometry(&geometry, ZoneCapacities::all(zone_blocks), self.reserve, 1)
+        };
+        match with_limit((self.active > 0).then_some(self.active)) {
+            Err(error) if with_limit(None).is_ok() => Err(exit::usage(error)),
+            // What else is wrong is told by the run.
+            _ => Ok(()),
+        }
     }
 
     fn plan(&self, load: Load, fill: f64) -> Plan {
@@ -216,9 +245,9 @@ impl Simulate {
     }
 }
 
-fn say(report: &Report) {
+fn say(report: &Report) -> Result<()> {
     let drive = u64::from(report.zones) * u64::from(report.zone_blocks) * BLOCK_BYTES;
-    println!(
+    say!(
         "{} on {} zones of {} blocks ({}), {:.1} % full ({:.1} % of the drive)",
         report.load,
         report.zones,
@@ -226,17 +255,17 @@ fn say(report: &Report) {
         show_bytes(drive),
         report.fill * 100.0,
         report.fill_raw * 100.0
-    );
-    println!("written by users     {}", show_bytes(report.user_bytes));
+    )?;
+    say!("written by users     {}", show_bytes(report.user_bytes))?;
     if let Some(absorbed) = report.absorbed {
-        println!("written over unsent  {:.1} %", absorbed * 100.0);
+        say!("written over unsent  {:.1} %", absorbed * 100.0)?;
     }
-    println!("write amplification  {:.3}", report.write_amplification);
+    say!("write amplification  {:.3}", report.write_amplification)?;
     if let Some(bound) = report.uniform_bound {
         let over = (report.write_amplification / bound - 1.0) * 100.0;
-        println!("placement alone      {bound:.3} ({over:+.1} %)");
+        say!("placement alone      {bound:.3} ({over:+.1} %)")?;
     }
-    println!();
+    say!("")?;
     let written = &report.written;
     let rows: Vec<Vec<String>> = [
         ("data", written.data),
@@ -250,31 +279,39 @@ fn say(report: &Report) {
     .iter()
     .map(|(class, share)| vec![(*class).to_owned(), format!("{share:.4}")])
     .collect();
-    print!(
-        "{}",
-        output::table(&["written as", "per user byte"], &[false, true], &rows)
-    );
-    println!();
-    println!("victims cleaned ahead       {}", report.cleaning_background);
-    println!("victims cleaned on demand   {}", report.cleaning_foreground);
-    println!("blocks moved                {}", report.blocks_moved);
+    output::print(output::table(
+        &["written as", "per user byte"],
+        &[false, true],
+        &rows,
+    ))?;
+    say!("")?;
+    say!("victims cleaned ahead       {}", report.cleaning_background)?;
+    say!("victims cleaned on demand   {}", report.cleaning_foreground)?;
+    say!("blocks moved                {}", report.blocks_moved)?;
     let victims = report.cleaning_background + report.cleaning_foreground;
     let live = report.blocks_moved as f64 / (victims * u64::from(report.zone_blocks)).max(1) as f64;
-    println!("live in a victim            {:.1} %", live * 100.0);
-    println!("operations that waited      {}", report.stalls);
-    println!("checkpoints                 {}", report.checkpoints);
-    println!("checkpoints of zones alone  {}", report.zone_checkpoints);
+    say!("live in a victim            {:.1} %", live * 100.0)?;
+    say!("operations that waited      {}", report.stalls)?;
+    say!("checkpoints                 {}", report.checkpoints)?;
+    say!("checkpoints of zones alone  {}", report.zone_checkpoints)?;
     let usage = &report.usage;
-    println!(
+    say!(
         "zones on average            {:.1} free, {:.1} to be freed, {:.1} open and not yet written, \
          {:.1} of metadata, {:.1} of the log",
-        usage.free, usage.dead, usage.unwritten, usage.metadata, usage.log
-    );
+        usage.free,
+        usage.dead,
+        usage.unwritten,
+        usage.metadata,
+        usage.log
+    )?;
     let resets = &report.resets;
-    println!(
+    say!(
         "resets of a zone            {} to {}, {:.1} on average, deviation {:.1}",
-        resets.least, resets.most, resets.mean, resets.deviation
-    );
+        resets.least,
+        resets.most,
+        resets.mean,
+        resets.deviation
+    )?;
     let timed = [
         ("read", report.reads),
         ("write", report.writes),
@@ -291,9 +328,10 @@ fn say(report: &Report) {
         .filter_map(|(name, percentiles)| Some(row(name, (*percentiles)?)))
         .collect();
     if !rows.is_empty() {
-        println!();
+        say!("")?;
         let headings = ["microseconds", "median", "p99", "p99.9", "longest"];
         let right = [false, true, true, true, true];
-        print!("{}", output::table(&headings, &right, &rows));
+        output::print(output::table(&headings, &right, &rows))?;
     }
+    Ok(())
 }

@@ -5,7 +5,7 @@ use clap::Args;
 use persimmon_fuse::size::show_bytes;
 
 use crate::open::Subject;
-use crate::output;
+use crate::output::{self, say};
 use crate::report::LatencyBucket;
 
 /// Tell what a mounted volume did since it was mounted.
@@ -27,15 +27,15 @@ impl StatsCommand {
             return Ok(0);
         }
         if matches!(subject, Subject::Opened(_)) {
-            println!("not mounted: the counters are those of looking at it just now\n");
+            say!("not mounted: the counters are those of looking at it just now\n")?;
         }
         let share = |bytes: u64| {
             let share = bytes as f64 * 100.0 / stats.device_bytes.max(1) as f64;
             format!("{share:.1} %")
         };
-        println!("written by users    {}", show_bytes(stats.user_bytes));
-        println!("sent to the device  {}", show_bytes(stats.device_bytes));
-        println!("amplification       {:.2}\n", stats.write_amplification);
+        say!("written by users    {}", show_bytes(stats.user_bytes))?;
+        say!("sent to the device  {}", show_bytes(stats.device_bytes))?;
+        say!("amplification       {:.2}\n", stats.write_amplification)?;
         let rows: Vec<Vec<String>> = [
             ("data", stats.data_bytes),
             ("cleaned data", stats.cleaned_data_bytes),
@@ -48,15 +48,12 @@ impl StatsCommand {
         .iter()
         .map(|(class, bytes)| vec![(*class).to_owned(), show_bytes(*bytes), share(*bytes)])
         .collect();
-        print!(
-            "{}",
-            output::table(
-                &["written as", "bytes", "share"],
-                &[false, true, true],
-                &rows
-            )
-        );
-        println!();
+        output::print(output::table(
+            &["written as", "bytes", "share"],
+            &[false, true, true],
+            &rows,
+        ))?;
+        say!("")?;
         for (name, value) in [
             ("read", show_bytes(stats.read_bytes)),
             ("read commands", stats.read_commands.to_string()),
@@ -73,14 +70,14 @@ impl StatsCommand {
             ("stalls", stats.stalls.to_string()),
             ("most data waiting", show_bytes(stats.staged_bytes_peak)),
         ] {
-            println!("{name:<20}{value}");
+            say!("{name:<20}{value}")?;
         }
         for (name, buckets) in [
             ("reads", &stats.read_latency),
             ("writes", &stats.write_latency),
             ("fsyncs", &stats.fsync_latency),
         ] {
-            print!("{}", histogram(name, buckets));
+            output::print(histogram(name, buckets))?;
         }
         Ok(0)
     }

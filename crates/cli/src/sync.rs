@@ -26,38 +26,44 @@ pub struct Sync {
 pub struct Synced {
     /// Everything that was done before the question.
     pub durable: bool,
+    /// Why not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+}
+
+impl Synced {
+    /// What is to be told where not everything is durable.
+    pub fn why_not(&self) -> Option<&str> {
+        let why = self.reason.as_deref();
+        (!self.durable).then(|| why.unwrap_or("see the log of its daemon"))
+    }
 }
 
 impl Sync {
     pub fn run(&self) -> Result<u8> {
-        let Target::Live(dir) = Target::of(&self.target)? else {
-            bail!(
-                "{} is not mounted: nothing waits to be written",
-                self.target
-            );
+        let dir = Target::mounted(&self.target, ": nothing waits to be written")?;
+        let synced = make_durable(&dir)?;
+        let said = match self.json {
+            true => output::json(&synced),
+            false => Ok(()),
         };
-        let durable = make_durable(&dir)?;
-        if self.json {
-            output::json(&Synced { durable })?;
+        match synced.why_not() {
+            Some(why) => bail!("the volume could not be written: {why}"),
+            None => output::done(0, said),
         }
-        if !durable {
-            bail!("the volume could not be written; see the log of its daemon");
-        }
-        Ok(0)
     }
 }
 
-/// Makes everything on the mount at `dir` durable; false if the daemon could not, and has logged why.
+/// Makes everything on the mount at `dir` durable, or tells why the daemon could not.
 ///
 /// # Errors
 /// When nobody answers there.
-pub fn make_durable(dir: &Path) -> Result<bool> {
+pub fn make_durable(dir: &Path) -> Result<Synced> {
     // What the kernel still holds back (shared maps, `-o writeback_cache`) has to come first.
     match File::open(dir).and_then(|dir| Ok(rustix::fs::syncfs(dir)?)) {
         // Who is asked next tells more.
         Err(_) if is_abandoned(dir) => {}
         result => result.with_context(|| format!("syncfs of {}", dir.display()))?,
     }
-    let synced: Synced = live::ask_for_work(dir, "sync")?;
-    Ok(synced.durable)
+    live::ask_for_work(dir, "sync")
 }

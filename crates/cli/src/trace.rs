@@ -1,20 +1,21 @@
 //! `persimmon trace`: who writes to which zone of a mounted volume, and which is cleaned why.
 
 use std::collections::HashMap;
-use std::io::{self, Write};
+use std::fmt::Write;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread;
 use std::time::Duration;
 
-use anyhow::{Result, bail};
+use anyhow::Result;
 use clap::Args;
+use persimmon_format::shown::as_text;
 use serde::Serialize;
 
 use crate::control::trace::{Event, Events};
-use crate::control::{Command, PATHS_MAX, Paths, ask};
+use crate::control::{Command, Name, PATHS_MAX, Paths, ask};
 use crate::live::Target;
+use crate::output;
 
 /// How often to ask when nothing happens.
 const PAUSE: Duration = Duration::from_millis(200);
@@ -46,7 +47,9 @@ enum Line<'a> {
         #[serde(flatten)]
         event: &'a Event,
         #[serde(skip_serializing_if = "Option::is_none")]
-        path: Option<&'a str>,
+        path: Option<String>,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        path_bytes: Option<String>,
     },
     Dropped {
         event: &'static str,
@@ -54,11 +57,22 @@ enum Line<'a> {
     },
 }
 
+impl<'a> Line<'a> {
+    fn event(number: u64, event: &'a Event, name: Option<&Name>) -> Line<'a> {
+        let text = name.map(|name| as_text(name.bytes()));
+        let (path, path_bytes) = text.map_or((None, None), |(text, bytes)| (Some(text), bytes));
+        Line::Event {
+            number,
+            event,
+            path,
+            path_bytes,
+        }
+    }
+}
+
 impl Trace {
     pub fn run(&self) -> Result<u8> {
-        let Target::Live(dir) = Target::of(&self.target)? else {
-            bail!("{} is not mounted", self.target);
-        };
+        let dir = Target::mounted(&self.target, "")?;
         let stop = Arc::new(AtomicBool::new(false));
         for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
             signal_hook::flag::register(signal, Arc::clone(&stop))?;
@@ -76,14 +90,14 @@ impl Trace {
                 if self.once {
                     break;
                 }
-                thread::sleep(PAUSE);
+                output::pause(PAUSE)?;
             }
         }
         Ok(0)
     }
 
-    fn print(&self, from: u64, events: &Events, names: &HashMap<u64, String>) -> Result<()> {
-        let mut out = io::stdout().lock();
+    fn print(&self, from: u64, events: &Events, names: &HashMap<u64, Option<Name>>) -> Result<()> {
+        let mut out = String::new();
         // What was before the first question was missed by nobody.
         if events.dropped > 0 && (from > 0 || self.json) {
             let (event, count) = ("dropped", events.dropped);
@@ -97,31 +111,22 @@ impl Trace {
                 Event::Written { ino, .. } => *ino,
                 _ => None,
             };
-            let path = ino.and_then(|ino| names.get(&ino)).map(String::as_str);
-            let path = path.filter(|path| !path.is_empty());
-            let line = Line::Event {
-                number,
-                event,
-                path,
-            };
+            let name = ino.and_then(|ino| names.get(&ino)?.as_ref());
             match self.json {
-                true => json_line(&mut out, &line)?,
-                false => writeln!(out, "{number:>8}  {}", words(event, path))?,
+                true => json_line(&mut out, &Line::event(number, event, name))?,
+                false => writeln!(out, "{number:>8}  {}", words(event, name))?,
             }
         }
-        out.flush()?;
-        Ok(())
+        Ok(output::print(out)?)
     }
 }
 
-fn json_line(out: &mut impl Write, line: &Line<'_>) -> Result<()> {
-    serde_json::to_writer(&mut *out, line)?;
-    writeln!(out)?;
-    Ok(())
+fn json_line(out: &mut String, line: &Line<'_>) -> Result<()> {
+    Ok(writeln!(out, "{}", serde_json::to_string(line)?)?)
 }
 
-/// Asks for the paths of files that are not known yet. Those without one are remembered as empty.
-fn name_files(dir: &Path, events: &Events, names: &mut HashMap<u64, String>) -> Result<()> {
+/// Asks for the paths of files that are not known yet. Those without one are remembered as well.
+fn name_files(dir: &Path, events: &Events, names: &mut HashMap<u64, Option<Name>>) -> Result<()> {
     let inos = events.events.iter().filter_map(|event| match event {
         Event::Written { ino, .. } => *ino,
         _ => None,
@@ -137,12 +142,11 @@ fn name_files(dir: &Path, events: &Events, names: &mut HashMap<u64, String>) -> 
         names.clear();
     }
     let Paths(paths) = ask(dir, &Command::Paths(unknown.clone()))?;
-    let paths = paths.into_iter().map(Option::unwrap_or_default);
     names.extend(unknown.into_iter().zip(paths));
     Ok(())
 }
 
-fn words(event: &Event, path: Option<&str>) -> String {
+fn words(event: &Event, path: Option<&Name>) -> String {
     let kind = |role: &str, lifetime: &str| match (role, lifetime) {
         ("data", lifetime) if lifetime != "none" => format!("data, {lifetime}"),
         ("metadata", "survivors") => "metadata, survivors".to_owned(),
@@ -235,15 +239,16 @@ mod tests {
             text,
             "zone 17     written  data, short, 32 blocks from 120 on: inode 33 and 2 more"
         );
-        assert!(words(&event, Some("/a")).ends_with(": /a and 2 more"));
-        let line = Line::Event {
-            number: 7,
-            event: &event,
-            path: None,
-        };
-        let mut json = Vec::new();
+        let name = |bytes: &[u8]| serde_json::to_value(bytes).unwrap();
+        let torn: Name = serde_json::from_value(name(b"/a\n\xff")).unwrap();
+        assert!(words(&event, Some(&torn)).ends_with(r": /a\n\xff and 2 more"));
+        let whole = serde_json::to_value(Line::event(7, &event, Some(&torn))).unwrap();
+        assert_eq!(whole["path"], "/a\n\u{fffd}");
+        assert_eq!(whole["path_bytes"], "2f610aff");
+        let line = Line::event(7, &event, None);
+        let mut json = String::new();
         json_line(&mut json, &line).unwrap();
-        let json: serde_json::Value = serde_json::from_slice(&json).unwrap();
+        let json: serde_json::Value = serde_json::from_str(&json).unwrap();
         assert_eq!(json["event"], "written");
         assert_eq!((&json["number"], &json["zone"]), (&7.into(), &17.into()));
         assert!(json.get("path").is_none());

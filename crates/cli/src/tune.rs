@@ -33,9 +33,7 @@ fn parse_change(text: &str) -> Result<(String, String), String> {
 
 impl Tune {
     pub fn run(&self) -> Result<u8> {
-        let Target::Live(dir) = Target::of(&self.target)? else {
-            bail!("{} is not mounted", self.target);
-        };
+        let dir = Target::mounted(&self.target, "")?;
         let mut settings: Vec<Setting> = ask(&dir, &Command::Tune(BTreeMap::new()))?;
         if !self.changes.is_empty() {
             let changes = self.changes.iter();
@@ -46,12 +44,11 @@ impl Tune {
             settings = ask(&dir, &Command::Tune(changes))?;
             settings.retain(|setting| self.changes.iter().any(|(key, _)| *key == setting.key));
         }
-        if self.json {
-            output::json(&settings)?;
-        } else {
-            say(&settings);
-        }
-        Ok(0)
+        let said = match self.json {
+            true => output::json(&settings),
+            false => say(&settings),
+        };
+        output::done(0, said)
     }
 }
 
@@ -65,7 +62,9 @@ fn parse(settings: &[Setting], key: &str, value: &str) -> Result<(String, u64)> 
     let number = match setting.unit.as_str() {
         "bytes" => parse_bytes(value),
         "basis_points" if value.ends_with('%') => parse_basis_points(value).map(u64::from),
-        "percent" => number(value.strip_suffix('%').unwrap_or(value)),
+        "percent" => number(value.strip_suffix('%').unwrap_or(value).trim_end()),
+        // As they are told.
+        "seconds" => number(value.strip_suffix('s').unwrap_or(value).trim_end()),
         _ => number(value),
     };
     let number = number.map_err(|error| anyhow!("{key}: {error}"))?;
@@ -94,7 +93,7 @@ fn show(setting: &Setting, value: u64) -> String {
     }
 }
 
-fn say(settings: &[Setting]) {
+fn say(settings: &[Setting]) -> Result<()> {
     let rows: Vec<Vec<String>> = settings
         .iter()
         .map(|setting| {
@@ -109,7 +108,7 @@ fn say(settings: &[Setting]) {
         .collect();
     let headings = ["threshold", "value", "least", "most", "what it is"];
     let right = [false, true, true, true, false];
-    print!("{}", output::table(&headings, &right, &rows));
+    Ok(output::print(output::table(&headings, &right, &rows))?)
 }
 
 #[cfg(test)]
@@ -130,6 +129,7 @@ mod tests {
             setting("pool_basis_points", "basis_points", 0, 5000),
             setting("garbage_percent", "percent", 1, 100),
             setting("zones_min", "zones", 1, 9),
+            setting("interval_seconds", "seconds", 1, 3600),
         ]
     }
 
@@ -143,6 +143,9 @@ mod tests {
             ("garbage_percent", "70%", 70),
             ("garbage_percent", "70", 70),
             ("zones_min", "3", 3),
+            ("interval_seconds", "2", 2),
+            ("interval_seconds", "2s", 2),
+            ("interval_seconds", "2 s", 2),
         ] {
             let parsed = parse(&settings(), key, value).unwrap();
             assert_eq!(parsed, (key.to_owned(), number), "{key}={value}");

@@ -11,8 +11,8 @@ use rustix::io::Errno;
 use rustix::mount::UnmountFlags;
 
 use crate::device::LOCK_WAIT_MAX;
-use crate::live::{self, is_abandoned};
-use crate::mounted::mounted_at;
+use crate::live::{self, Target};
+use crate::output::{self, say};
 use crate::report::Info;
 use crate::sync;
 use crate::utab;
@@ -48,10 +48,9 @@ pub struct Umount {
 impl Umount {
     pub fn run(&self) -> Result<u8> {
         let path = crate::spec::resolve(&self.target)?;
-        let dir = if path.is_dir() || is_abandoned(&path) {
-            path
-        } else {
-            mounted_at(&path).with_context(|| format!("{} is not mounted", path.display()))?
+        let dir = match mount_point(&path) {
+            Some(dir) => dir,
+            None => Target::mounted(&self.target, "")?,
         };
         let line = mounts::at(&dir)?.filter(|line| line.is_persimmon());
         let Some(line) = line else {
@@ -71,15 +70,19 @@ impl Umount {
         if !self.lazy && !goes_on {
             wait_for_daemon(&line.source)?;
         }
+        output::done(0, self.say(&dir, &line.source))
+    }
+
+    fn say(&self, dir: &Path, device: &Path) -> Result<()> {
         if self.json {
-            crate::output::json(&serde_json::json!({
-                "device": line.source,
+            output::json(&serde_json::json!({
+                "device": device,
                 "mount_point": dir,
             }))?;
         } else if self.verbose {
-            println!("{} unmounted", dir.display());
+            say!("{} unmounted", dir.display())?;
         }
-        Ok(0)
+        Ok(())
     }
 
     fn unmount(&self, dir: &PathBuf) -> Result<()> {
@@ -109,15 +112,26 @@ impl Umount {
     }
 }
 
+/// The path, if something is mounted there: it can be unmounted by who may not look into it.
+fn mount_point(path: &Path) -> Option<PathBuf> {
+    let line = mounts::at(path).ok()??;
+    line.is_persimmon().then(|| path.to_owned())
+}
+
 /// Has what waits written while there is somebody to tell that it could not be: once unmounted it would be gone.
 /// A daemon that is gone, hangs, or takes no more changes has nothing to write.
 /// `else_it`: what becomes of the mount then.
 pub fn write_all(dir: &Path, device: &Path, else_it: &str) -> Result<()> {
     let writes = || live::ask::<Info>(dir, "info").is_ok_and(|info| !info.read_only);
-    if writes() && !matches!(sync::make_durable(dir), Ok(true)) && writes() {
+    if !writes() {
+        return Ok(());
+    }
+    let synced = sync::make_durable(dir).ok();
+    if let Some(why) = synced.as_ref().and_then(sync::Synced::why_not)
+        && writes()
+    {
         bail!(
-            "{0} {else_it}: what was written last cannot be written to {1}, for a reason that is in the \
-             daemon's log, such as a full disk below an image; see to that and try again",
+            "{0} {else_it}: what was written last cannot be written to {1}: {why}; see to that and try again",
             dir.display(),
             device.display()
         );

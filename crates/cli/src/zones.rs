@@ -1,17 +1,16 @@
 //! `persimmon zones`: the zone table, and a picture of it.
 
-use std::io::{self, IsTerminal, Write};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
 use clap::Args;
 
 use crate::open::Subject;
+use crate::output::{self, say};
+use crate::picture;
 use crate::report::ZoneRow;
-use crate::{output, picture};
 
 /// Where a picture begins on a terminal: at its top.
 const HOME: &str = "\x1b[H";
@@ -79,16 +78,17 @@ impl ZonesCommand {
                 "zone", "role", "lifetime", "state", "written", "capacity", "valid", "resets",
             ];
             let right = [true, false, false, false, true, true, true, true];
-            print!("{}", output::table(&headings, &right, &rows));
+            output::print(output::table(&headings, &right, &rows))?;
         }
         if !self.table {
             if !self.picture {
-                println!();
+                say!("")?;
             }
-            print!(
-                "{}",
-                picture::draw(&zones, output::width_columns(), output::colours())
-            );
+            output::print(picture::draw(
+                &zones,
+                output::width_columns(),
+                output::colours(),
+            ))?;
         }
         Ok(0)
     }
@@ -101,9 +101,9 @@ impl ZonesCommand {
         for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
             signal_hook::flag::register(signal, Arc::clone(&stop))?;
         }
-        let terminal = io::stdout().is_terminal();
+        let terminal = output::is_terminal();
         if terminal {
-            print!("{CLEAR}");
+            output::print(CLEAR)?;
         }
         let mut frame = 0;
         while !stop.load(Ordering::Relaxed) {
@@ -120,7 +120,7 @@ impl ZonesCommand {
                 && !left.is_zero()
                 && !stop.load(Ordering::Relaxed)
             {
-                thread::sleep(left.min(NAP));
+                output::pause(left.min(NAP))?;
             }
         }
         Ok(0)
@@ -141,15 +141,13 @@ fn show(picture: &str, zones: &[ZoneRow], terminal: bool) -> Result<()> {
     let open = zones.iter().filter(|zone| zone.state == "open").count();
     let dead = zones.iter().filter(|zone| is_dead(zone)).count();
     let line = format!("{open} zones are being written to, {dead} wait for the next checkpoint");
-    let mut out = io::stdout().lock();
     if terminal {
         let lines = picture.lines().chain([line.as_str()]);
         let text: String = lines.map(|line| format!("{line}{CLEAR_RIGHT}\n")).collect();
-        write!(out, "{HOME}{text}{CLEAR_BELOW}")?;
+        output::print(format_args!("{HOME}{text}{CLEAR_BELOW}"))?;
     } else {
-        writeln!(out, "{picture}{line}\n")?;
+        say!("{picture}{line}\n")?;
     }
-    out.flush()?;
     Ok(())
 }
 

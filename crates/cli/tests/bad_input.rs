@@ -55,7 +55,7 @@ fn mkfs_says_how_many_zones_are_needed_and_leaves_nothing() {
     );
     place.refused(
         &["mkfs", "a", "--size", "64M", "--max-active", "2"],
-        1,
+        2,
         &["at least 3"],
     );
     place.refused(

@@ -189,6 +189,34 @@ impl Drive {
         Ok(drive)
     }
 
+    /// Refuses what [`Drive::create`] would refuse, and makes nothing: of a pair it asks for both.
+    ///
+    /// Errors: as of [`Drive::create`], but for those of writing.
+    pub fn check_create(
+        path: &Path,
+        geometry: &ImageGeometry,
+        options: &CreateOptions,
+    ) -> Result<()> {
+        match path.try_exists() {
+            // A file that is not there would have to be made to be claimed.
+            Ok(false) if Kind::of(path)? == Kind::Image => image::check_new(path, geometry),
+            _ => Drive::claim(path, geometry, options).map(drop),
+        }
+    }
+
+    /// The same of two devices.
+    ///
+    /// Errors: as of [`Pair::create`], but for those of writing.
+    pub fn check_create_pair(
+        metadata: (&Path, &ImageGeometry),
+        data: (&Path, &ImageGeometry),
+        options: &CreateOptions,
+    ) -> Result<()> {
+        pair::check_two(metadata.0, data.0)?;
+        Drive::check_create(metadata.0, metadata.1, options)?;
+        Drive::check_create(data.0, data.1, options)
+    }
+
     /// Takes one device for being made anew, which may become one of two. Whatever refuses it does so now,
     /// and nothing on it is overwritten yet.
     pub(crate) fn claim(

@@ -19,6 +19,7 @@ pub mod nvme;
 pub mod options;
 pub mod pair;
 pub mod probe;
+mod traces;
 pub mod zbd;
 pub mod zonefs;
 pub mod zones;

@@ -117,6 +117,15 @@ fn check_kind(path: &Path) -> Result<Metadata> {
     ))
 }
 
+/// Locks a regular file that this process has just made, by the descriptor that made it.
+pub(crate) fn lock_new(path: &Path, file: File, wait: Duration) -> Result<Opened> {
+    lock_file(path, &file, true, wait)?;
+    Ok(Opened {
+        file,
+        is_block_device: false,
+    })
+}
+
 /// Locks a file or directory that is open: as [`open_locked`] does.
 pub(crate) fn lock_file(path: &Path, file: &File, write: bool, wait: Duration) -> Result<()> {
     let metadata = file.metadata().map_err(|error| explain(path, &error))?;

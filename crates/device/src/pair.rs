@@ -376,7 +376,7 @@ pub(crate) fn check_unmarked(device: &dyn ZonedDevice, path: &Path) -> Result<()
     }
 }
 
-fn check_two(metadata: &Path, data: &Path) -> Result<()> {
+pub(crate) fn check_two(metadata: &Path, data: &Path) -> Result<()> {
     let canonical = |path| crate::drive::canonical(path).ok();
     if canonical(metadata).is_some_and(|first| Some(first) == canonical(data)) {
         let path = metadata.display().to_string();

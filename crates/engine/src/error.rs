@@ -1,7 +1,9 @@
 //! What the engine can answer instead of doing the work. Doors map it to their own terms once.
 
 use persimmon_device::{DeviceError, ZoneId};
-use persimmon_format::{Addr, FormatError, Ino, PageId};
+use persimmon_format::{Addr, FormatError, Ino, PageId, shown};
+
+use crate::options::FormatOptionsError;
 
 /// Shorthand.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -35,6 +37,20 @@ pub enum Error {
     LogLost {
         /// A zone that is offline and may have been of the log.
         zone: ZoneId,
+        /// What is missing.
+        source: Box<Error>,
+    },
+    /// There is a volume, and its log leads to no state of it.
+    #[error(
+        "a Persimmon volume (label \"{}\", UUID {}) whose log is damaged: `persimmon fsck --repair` or \
+         `persimmon recover` may save it; do not run mkfs; the damage: {source}",
+        shown(label), uuid::Uuid::from_bytes(*uuid)
+    )]
+    LogDamaged {
+        /// Its label, from a zone header that is left.
+        label: String,
+        /// Its UUID, from there too.
+        uuid: [u8; 16],
         /// What is missing.
         source: Box<Error>,
     },
@@ -108,6 +124,9 @@ pub enum Error {
     /// The device's shape cannot carry a volume.
     #[error("{0}")]
     Geometry(String),
+    /// No volume can be made so, on whatever device.
+    #[error(transparent)]
+    Options(#[from] FormatOptionsError),
     /// The inode does not exist.
     #[error("inode {0} does not exist")]
     NotFound(Ino),

@@ -40,7 +40,9 @@ pub use data::{Seek, SpaceReport};
 pub use error::{Error, Result};
 pub use losses::{Loss, Losses};
 pub use meta::{Intent, Transaction, View};
-pub use options::{Barrier, CleaningOptions, FormatOptions, FsyncOrder, Options};
+pub use options::{
+    Barrier, CleaningOptions, FormatOptions, FormatOptionsError, FsyncOrder, Options,
+};
 pub use rebuild::{Rebuild, RebuildStart};
 pub use recovery::RecoveryReport;
 pub use scrub::{Damage, ScrubCursor, ScrubFinding, ScrubStage, ScrubStep};

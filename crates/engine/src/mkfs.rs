@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use persimmon_device::{ZoneId, ZoneInfo, ZoneState, ZonedDevice};
+use persimmon_device::{Geometry, ZoneId, ZoneInfo, ZoneState, ZonedDevice};
 use persimmon_format::gate::FixedFields;
 use persimmon_format::inode::{FIRST_INO, Inode, ROOT};
 use persimmon_format::table::{Role, ZitEntry};
@@ -11,18 +11,33 @@ use persimmon_format::zone_header::{COMPACT, MIRRORED, PACKED, REQUIRED, SPLIT, 
 use persimmon_format::{Addr, DeviceId, Key, Lsn};
 
 use crate::empty::Ground;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::media::Media;
 use crate::options::{FormatOptions, Options};
 use crate::rebuild::RebuildStart;
+use crate::zones::budget::{ZoneCapacities, check_geometry};
 use crate::zones::failure::ZoneFailure;
 use crate::zones::table::Found;
 
 const DIRECTORY: u32 = 0o040_000;
 
+impl FormatOptions {
+    /// Whether a volume can be made so on a device of this shape: to be asked before anything is written.
+    ///
+    /// # Errors
+    /// As of [`FormatOptions::check`] and [`check_geometry`].
+    pub fn check_on(&self, geometry: &Geometry, capacities: ZoneCapacities) -> Result<()> {
+        self.check()?;
+        check_geometry(geometry, capacities, self.reserve_on(geometry), self.copies)?;
+        Ok(self.check_reserve(geometry)?)
+    }
+}
+
 /// Makes a volume on the whole device. Everything on it is lost.
 pub(crate) fn format(device: Arc<dyn ZonedDevice>, options: &FormatOptions) -> Result<()> {
     let geometry = device.geometry().clone();
+    options.check()?;
+    options.check_reserve(&geometry)?;
     let (reserve, copies) = (options.reserve_on(&geometry), options.copies);
     let feature = |is_there, bit| if is_there { bit } else { 0 };
     let split = feature(geometry.metadata_zones > 0, SPLIT);
@@ -30,11 +45,7 @@ pub(crate) fn format(device: Arc<dyn ZonedDevice>, options: &FormatOptions) -> R
     let incompatible = REQUIRED | PACKED | compact | split;
     let incompatible = match copies {
         1 => incompatible,
-        2 => incompatible | MIRRORED,
-        _ => {
-            let why = format!("{copies} copies of the metadata: there can be 1 or 2");
-            return Err(Error::Geometry(why));
-        }
+        _ => incompatible | MIRRORED,
     };
     let runtime = Options::default();
     let ground = Ground::of(device, reserve, copies, &runtime)?;

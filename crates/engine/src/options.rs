@@ -2,6 +2,10 @@
 
 use persimmon_device::Geometry;
 use persimmon_format::inode::Timestamp;
+use persimmon_format::zone_header::LABEL_LEN_MAX;
+
+/// All of something, in 1/100 percent.
+const WHOLE: u64 = 10_000;
 
 /// Share that is held back by default, in 1/100 percent of the capacity.
 const RESERVE: u32 = 700;
@@ -56,7 +60,81 @@ impl Default for FormatOptions {
     }
 }
 
+/// Why no volume can be made as [`FormatOptions`] say.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum FormatOptionsError {
+    /// The label does not fit.
+    #[error("the label is {bytes} bytes long; {LABEL_LEN_MAX} fit")]
+    Label {
+        /// Its length.
+        bytes: usize,
+    },
+    /// Metadata cannot be written so many times.
+    #[error("{copies} copies of the metadata: there can be 1 or 2")]
+    Copies {
+        /// As asked for.
+        copies: u32,
+    },
+    /// All zones would be held back, and none left for files.
+    #[error(
+        "a reserve of {} % of {zones} zones leaves no room for files; the largest that does is {} %",
+        percent(*basis_points), percent(*largest)
+    )]
+    Reserve {
+        /// As asked for, in 1/100 percent.
+        basis_points: u32,
+        /// Zones for data.
+        zones: u32,
+        /// The largest that leaves one of them.
+        largest: u32,
+    },
+    /// More would be held back than there is.
+    #[error("a reserve of {} % is more than the whole volume", percent(*basis_points))]
+    ReserveOfMore {
+        /// As asked for, in 1/100 percent.
+        basis_points: u32,
+    },
+}
+
+fn percent(basis_points: u32) -> String {
+    format!("{}.{:02}", basis_points / 100, basis_points % 100)
+}
+
 impl FormatOptions {
+    /// Whether a volume can be made so on some device: to be asked before anything is written.
+    pub fn check(&self) -> Result<(), FormatOptionsError> {
+        if self.label.len() > LABEL_LEN_MAX {
+            let bytes = self.label.len();
+            return Err(FormatOptionsError::Label { bytes });
+        }
+        if !(1..=2).contains(&self.copies) {
+            let copies = self.copies;
+            return Err(FormatOptionsError::Copies { copies });
+        }
+        match self.reserve_basis_points {
+            Some(basis_points) if u64::from(basis_points) > WHOLE => {
+                Err(FormatOptionsError::ReserveOfMore { basis_points })
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// A reserve is held back in whole zones: one at least must be left for users.
+    pub(crate) fn check_reserve(&self, geometry: &Geometry) -> Result<(), FormatOptionsError> {
+        let basis_points = self.reserve_on(geometry);
+        let zones = (geometry.zone_count - geometry.metadata_zones).max(1);
+        // At most 10,000.
+        let largest = (u64::from(zones - 1) * WHOLE / u64::from(zones)) as u32;
+        match basis_points <= largest {
+            true => Ok(()),
+            false => Err(FormatOptionsError::Reserve {
+                basis_points,
+                zones,
+                largest,
+            }),
+        }
+    }
+
     /// Share held back on such a device, in 1/100 percent of the capacity.
     #[must_use]
     pub fn reserve_on(&self, geometry: &Geometry) -> u32 {
@@ -160,5 +238,76 @@ impl Default for Options {
             barrier: Barrier::default(),
             cleaning: CleaningOptions::default(),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn with_reserve(zone_count: u32, basis_points: u32) -> Result<(), FormatOptionsError> {
+        let geometry = Geometry {
+            zone_count,
+            zone_blocks: 256,
+            conventional_zones: 0,
+            metadata_zones: 0,
+            max_open: None,
+            max_active: None,
+            max_transfer_blocks: 256,
+            max_append_blocks: 256,
+            volatile_cache: true,
+            write_pointer_is_proof: false,
+        };
+        let options = FormatOptions {
+            reserve_basis_points: Some(basis_points),
+            ..FormatOptions::default()
+        };
+        options.check_reserve(&geometry)
+    }
+
+    #[test]
+    fn a_reserve_leaves_a_zone() {
+        for zones in [1, 15, 63, 64, 127, 10_000, 12_345] {
+            let largest = (0..=10_000)
+                .rev()
+                .find(|share| with_reserve(zones, *share).is_ok())
+                .unwrap();
+            let held = |share: u32| (u64::from(zones) * u64::from(share)).div_ceil(10_000);
+            assert!(held(largest) < u64::from(zones), "{zones} zones");
+            assert_eq!(held(largest + 1), u64::from(zones), "{zones} zones");
+        }
+        let error = with_reserve(64, 9999).unwrap_err().to_string();
+        assert!(
+            error.contains("99.99 %") && error.contains("98.43 %"),
+            "{error}"
+        );
+    }
+
+    /// A label was cut without a word, 7 copies were found wrong when the image was there already, and a reserve of
+    /// 200 % made a volume of no bytes.
+    #[test]
+    fn what_no_volume_can_have_is_refused() {
+        let options = FormatOptions::default();
+        let label = |bytes| FormatOptions {
+            label: "x".repeat(bytes),
+            ..options.clone()
+        };
+        assert_eq!(label(64).check(), Ok(()));
+        let error = label(65).check().unwrap_err();
+        assert_eq!(error, FormatOptionsError::Label { bytes: 65 });
+        for copies in [0, 3, 7] {
+            let options = FormatOptions {
+                copies,
+                ..options.clone()
+            };
+            assert_eq!(options.check(), Err(FormatOptionsError::Copies { copies }));
+        }
+        let basis_points = 20_000;
+        let options = FormatOptions {
+            reserve_basis_points: Some(basis_points),
+            ..options
+        };
+        let refused = FormatOptionsError::ReserveOfMore { basis_points };
+        assert_eq!(options.check(), Err(refused));
     }
 }

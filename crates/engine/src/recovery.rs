@@ -8,11 +8,11 @@ use std::cell::RefCell;
 use std::sync::Arc;
 
 use persimmon_device::{ZoneId, ZoneInfo, ZoneState, ZonedDevice};
-use persimmon_format::Lsn;
 use persimmon_format::footer::Footer;
 use persimmon_format::log::{BODY_LEN, LogState};
 use persimmon_format::table::{Role, ZitEntry};
-use persimmon_format::zone_header::VolumeIdentity;
+use persimmon_format::zone_header::{VolumeIdentity, ZoneHeader};
+use persimmon_format::{Addr, DeviceId, Lsn};
 
 mod arrival;
 mod checks;
@@ -133,7 +133,7 @@ fn open_as_reported(
         mut identity,
         zones: log_zones,
         undecodable,
-    } = scan::find(&media, report).map_err(log_lost(&media, report))?;
+    } = scan::find(&media, report).map_err(log_damaged(&media, report))?;
     let headers_rescued = log_zones.iter().filter(|f| f.headless()).count() as u32;
     check_identity(&identity, &media, &options)?;
     let key = identity.key();
@@ -146,7 +146,7 @@ fn open_as_reported(
         older_footer,
         blocks,
         uneven,
-    } = base::read(&media, &key, &log_zones, copies).map_err(log_lost(&media, report))?;
+    } = base::read(&media, &key, &log_zones, copies).map_err(log_damaged(&media, report))?;
     check_footer(&media, &footer)?;
     // The headers that were read may be older than what was set since.
     identity.add_features(footer.features);
@@ -323,7 +323,7 @@ fn metadata(footer: &Footer, mat: Mat) -> Meta {
 }
 
 /// Why the log cannot be read, if a zone that may have been of it is offline.
-fn log_lost(media: &Media, report: &[ZoneInfo]) -> impl Fn(Error) -> Error + use<> {
+fn log_lost(media: &Media, report: &[ZoneInfo]) -> impl Fn(Error) -> Error {
     let candidates = media.geometry().log_candidates();
     let is_offline = |zone: &ZoneId| {
         let info = report.get(zone.0 as usize);
@@ -337,6 +337,38 @@ fn log_lost(media: &Media, report: &[ZoneInfo]) -> impl Fn(Error) -> Error + use
         },
         (_, error) => error,
     }
+}
+
+/// Why the log cannot be found or read: as [`log_lost`], or it is damaged. There is no volume only where no zone
+/// has a header of one.
+fn log_damaged(media: &Media, report: &[ZoneInfo]) -> impl Fn(Error) -> Error {
+    let or_lost = log_lost(media, report);
+    move |error| match or_lost(error) {
+        error @ (Error::NoVolume(_) | Error::Inconsistent(_) | Error::Damaged { .. }) => {
+            match any_header(media, report) {
+                Some(VolumeIdentity { label, uuid, .. }) => Error::LogDamaged {
+                    label,
+                    uuid,
+                    source: Box::new(error),
+                },
+                None => error,
+            }
+        }
+        error => error,
+    }
+}
+
+/// What the first zone header that is left says of the volume, wherever it is.
+fn any_header(media: &Media, report: &[ZoneInfo]) -> Option<VolumeIdentity> {
+    let written = |info: &ZoneInfo| !matches!(info.state, ZoneState::Offline | ZoneState::Empty);
+    let zones = (0..).map(ZoneId).zip(report);
+    zones
+        .filter(|(_, info)| written(info))
+        .find_map(|(zone, _)| {
+            let block = media.read_one(Addr::new(DeviceId(0), zone, 0), 1).ok()?;
+            let header = ZoneHeader::decode(&block).ok()?;
+            (header.zone == zone).then_some(header.volume)
+        })
 }
 
 /// Where the log goes on: behind its newest zone's last block, or in another zone.

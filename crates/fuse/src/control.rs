@@ -91,8 +91,8 @@ pub fn call(dir: &Path, text: &[u8]) -> Result<Vec<u8>, ControlError> {
     match parse(buffer.as_slice()) {
         Some((DONE, text)) => Ok(text.to_vec()),
         Some((_, text)) => {
-            let text = String::from_utf8_lossy(text).into_owned();
-            Err(ControlError::Refused(text))
+            let text = String::from_utf8(text.to_vec());
+            Err(text.map_or(ControlError::Protocol, ControlError::Refused))
         }
         None => Err(ControlError::Protocol),
     }

@@ -50,7 +50,19 @@ pub fn parse_bytes(text: &str) -> Result<u64, String> {
 /// # Errors
 /// A message that names the text, when it is not a share from 0 % to 100 %.
 pub fn parse_basis_points(text: &str) -> Result<u32, String> {
-    let wrong = || format!("'{text}' is not a share; write it like 7% or 12.5%");
+    match parse_share(text)? {
+        points @ ..=10_000 => Ok(points),
+        _ => Err(no_share(text)),
+    }
+}
+
+fn no_share(text: &str) -> String {
+    format!("'{text}' is not a share; write it like 7% or 12.5%")
+}
+
+/// A share in 1/100 percent, which may be more than all.
+pub fn parse_share(text: &str) -> Result<u32, String> {
+    let wrong = || no_share(text);
     let number = text.trim().trim_end_matches('%').trim_end();
     let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
     if whole.is_empty() || fraction.len() > 2 || !fraction.bytes().all(|b| b.is_ascii_digit()) {
@@ -62,9 +74,6 @@ pub fn parse_basis_points(text: &str) -> Result<u32, String> {
         .checked_mul(100)
         .and_then(|points| points.checked_add(fraction))
         .ok_or_else(wrong)?;
-    if points > 10_000 {
-        return Err(wrong());
-    }
     Ok(points)
 }
 

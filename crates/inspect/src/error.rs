@@ -11,10 +11,7 @@ pub type Result<T, E = InspectError> = std::result::Result<T, E>;
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum InspectError {
     /// No zone of the device has a header.
-    #[error(
-        "not a Persimmon volume: none of the device's {zones} zones begins with a zone header; \
-         make a volume with mkfs.persimmon"
-    )]
+    #[error("not a Persimmon volume: none of the device's {zones} zones begins with a zone header")]
     NotAVolume {
         /// Zones looked at.
         zones: u32,
@@ -35,7 +32,10 @@ pub enum InspectError {
         device_blocks: u32,
     },
     /// No checkpoint: mkfs did not end, or the log is lost.
-    #[error("the volume has no checkpoint ({reason}); if mkfs was interrupted, run it again")]
+    #[error(
+        "a Persimmon volume whose log is damaged, as it leads to no checkpoint ({reason}): `persimmon fsck --repair` or \
+         `persimmon recover` may save it; do not run mkfs"
+    )]
     NoCheckpoint {
         /// What was found instead.
         reason: String,

@@ -10,6 +10,7 @@ use std::{fmt, io};
 
 use persimmon_device::DeviceError;
 use persimmon_engine::{Error, Progress, Task, Threshold, Unit, Volume};
+use persimmon_format::shown;
 use persimmon_vfs::{Ino, OnError, Vfs};
 use tracing::{error, info, warn};
 
@@ -289,8 +290,8 @@ fn tell_losses(volume: &Volume) {
         }
     };
     for loss in &losses.ranges {
-        let path = loss.path.as_deref().map(String::from_utf8_lossy);
-        let name = path.map_or_else(|| format!("inode {}", loss.ino), |path| path.into_owned());
+        let path = loss.path.as_deref().map(|path| shown(path).to_string());
+        let name = path.unwrap_or_else(|| format!("inode {}", loss.ino));
         let end = loss.offset.saturating_add(loss.bytes);
         error!(
             "{name}: bytes {} to {end} are lost, zone {} is offline",

@@ -5,8 +5,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use persimmon_device::image::{ImageDevice, ImageGeometry};
-use persimmon_device::{BLOCK_SIZE, CreateOptions, Drive, OpenOptions, ZonedDevice, pair};
-use persimmon_engine::{FormatOptions, RecoveryReport, Volume};
+use persimmon_device::{
+    BLOCK_SIZE, CreateOptions, Drive, Geometry, OpenOptions, ZonedDevice, drive, pair,
+};
+use persimmon_engine::{FormatOptions, RecoveryReport, Volume, ZoneCapacities};
 use persimmon_vfs::{Clock, Vfs};
 
 use crate::{Background, CommitInterval, Filesystem, Result, SystemClock};
@@ -50,6 +52,59 @@ impl Create {
             force: false,
         }
     }
+}
+
+impl Create {
+    fn metadata_shape(&self) -> ImageGeometry {
+        image(self.metadata_size_bytes, None)
+    }
+
+    /// Refuses what no volume can be, and what none can be on the devices that are named.
+    fn check(&self, path: &Path, shape: &ImageGeometry) -> Result<()> {
+        let options = FormatOptions {
+            label: self.label.clone(),
+            reserve_basis_points: self.reserve_basis_points,
+            copies: self.copies,
+            ..FormatOptions::default()
+        };
+        // Also where the device cannot be looked at.
+        options.check().map_err(persimmon_engine::Error::from)?;
+        let (geometry, capacities) = match pair::names(path) {
+            None => {
+                let (geometry, capacity) = made(path, shape)?;
+                (geometry, ZoneCapacities::all(capacity))
+            }
+            Some((metadata, data)) => {
+                let (of_metadata, metadata_capacity) = made(&metadata, &self.metadata_shape())?;
+                let (of_data, data_capacity) = made(&data, shape)?;
+                let mut capacities = ZoneCapacities::all(data_capacity);
+                capacities.metadata = metadata_capacity;
+                (pair::geometry_of(&of_metadata, &of_data)?, capacities)
+            }
+        };
+        Ok(options.check_on(&geometry, capacities)?)
+    }
+}
+
+/// What a device will be like once it is made anew, and the blocks of a zone that can be written.
+fn made(path: &Path, shape: &ImageGeometry) -> Result<(Geometry, u32)> {
+    if drive::Kind::of(path)? == drive::Kind::Image {
+        return Ok((ImageDevice::device_geometry(shape), shape.capacity_blocks));
+    }
+    let options = OpenOptions {
+        read_only: true,
+        ..OpenOptions::default()
+    };
+    let drive = Drive::open_part(path, &options)?;
+    let geometry = Geometry {
+        zone_count: drive.zone_count_made()?,
+        ..drive.geometry().clone()
+    };
+    let zones = drive.report(0..drive.geometry().zone_count)?;
+    let usable = zones.iter().filter(|zone| !zone.state.is_dead());
+    let capacity = usable.map(|zone| zone.capacity).min();
+    let capacity = capacity.unwrap_or(geometry.zone_blocks);
+    Ok((geometry, capacity))
 }
 
 /// The shape of an image of so many bytes.
@@ -114,9 +169,11 @@ impl Filesystem {
             ..CreateOptions::default()
         };
         let shape = image(create.size_bytes, create.zone_bytes);
+        // Before anything is made or overwritten.
+        create.check(path, &shape)?;
         let device = match pair::names(path) {
             Some((metadata, data)) => {
-                let of_metadata = image(create.metadata_size_bytes, None);
+                let of_metadata = create.metadata_shape();
                 Drive::create_pair((&metadata, &of_metadata), (&data, &shape), &options)?
             }
             None => Drive::create(path, &shape, &options)?,

@@ -5,7 +5,7 @@ use std::ops::ControlFlow;
 use persimmon_engine::{Intent, Transaction, Volume};
 use persimmon_format::inode::{FLAG_XATTRS, Inode, ROOT, TYPE_MASK, Timestamp};
 use persimmon_format::name::{DirEntry, Xattr, first_item, may_have};
-use persimmon_format::{Ino, Key, KeyKind};
+use persimmon_format::{Ino, Key, KeyKind, shown};
 use persimmon_inspect::salvage::{Content, Placement, Rebuilt};
 
 use crate::file::File;
@@ -82,7 +82,7 @@ impl<'a, 'd> Copy<'a, 'd> {
 
     pub(crate) fn run(&mut self, progress: &mut dyn FnMut(Doing, u64, u64)) -> Result<()> {
         for gap in self.content.gaps().collect::<Vec<_>>() {
-            self.lose_at(String::new(), Ino(0), Lost::Metadata, (0, 0), gap);
+            self.lose_at(Vec::new(), Ino(0), Lost::Metadata, (0, 0), gap);
         }
         self.make_shelter()?;
         let total = self.content.nodes_total();
@@ -113,7 +113,6 @@ impl<'a, 'd> Copy<'a, 'd> {
                 path.push(b'/');
             }
             path.extend_from_slice(&name);
-            let path = String::from_utf8_lossy(&path).into_owned();
             self.lose_at(path, ino, Lost::Everything, (0, 0), String::new());
         }
         Ok(())
@@ -267,7 +266,7 @@ impl<'a, 'd> Copy<'a, 'd> {
             let told =
                 self.placement.is_orphan(entry.ino) || self.content.node(entry.ino).is_none();
             if !told {
-                let name = String::from_utf8_lossy(entry.name).into_owned();
+                let name = shown(entry.name).to_string();
                 let path = self.path(key.ino);
                 self.lose_at(path, key.ino, Lost::Names, (0, 0), name);
             }
@@ -456,9 +455,8 @@ impl<'a, 'd> Copy<'a, 'd> {
             .map_err(Error::New)
     }
 
-    pub(crate) fn path(&self, ino: Ino) -> String {
-        let path = self.content.path(&self.placement, ino);
-        String::from_utf8_lossy(&path).into_owned()
+    pub(crate) fn path(&self, ino: Ino) -> Vec<u8> {
+        self.content.path(&self.placement, ino)
     }
 
     fn lose(&mut self, ino: Ino, lost: Lost) {
@@ -467,20 +465,13 @@ impl<'a, 'd> Copy<'a, 'd> {
 
     pub(crate) fn lose_at(
         &mut self,
-        path: String,
+        path: Vec<u8>,
         ino: Ino,
         lost: Lost,
-        (from, to): (u64, u64),
+        range: (u64, u64),
         detail: String,
     ) {
         self.recovered.losses += 1;
-        (self.on_loss)(&Loss {
-            path,
-            ino: ino.0,
-            lost,
-            from,
-            to,
-            detail,
-        });
+        (self.on_loss)(&Loss::new(path, ino, lost, range, detail));
     }
 }

@@ -2,7 +2,9 @@
 
 use std::fmt;
 
-use serde::Serialize;
+use persimmon_format::shown::as_text;
+use persimmon_format::{Ino, shown};
+use serde::{Serialize, Serializer};
 
 /// What is lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
@@ -39,6 +41,12 @@ pub enum Lost {
 pub struct Loss {
     /// Path in the new volume; bytes that are no UTF-8 are replaced. Empty where there is none.
     pub path: String,
+    /// The path where it is not UTF-8, in hexadecimal in JSON.
+    #[serde(
+        skip_serializing_if = "Option::is_none",
+        serialize_with = "hexadecimal"
+    )]
+    pub path_bytes: Option<Vec<u8>>,
     /// Inode number; 0 where there is none.
     pub ino: u64,
     /// What.
@@ -51,10 +59,44 @@ pub struct Loss {
     pub detail: String,
 }
 
+impl Loss {
+    /// Something of the inode `ino` at `path`.
+    pub(crate) fn new(
+        path: Vec<u8>,
+        ino: Ino,
+        lost: Lost,
+        (from, to): (u64, u64),
+        detail: String,
+    ) -> Loss {
+        let (path, path_bytes) = match String::from_utf8(path) {
+            Ok(path) => (path, None),
+            Err(error) => {
+                let (text, _) = as_text(error.as_bytes());
+                (text, Some(error.into_bytes()))
+            }
+        };
+        Loss {
+            path,
+            path_bytes,
+            ino: ino.0,
+            lost,
+            from,
+            to,
+            detail,
+        }
+    }
+}
+
+fn hexadecimal<S: Serializer>(bytes: &Option<Vec<u8>>, serializer: S) -> Result<S::Ok, S::Error> {
+    let bytes = bytes.as_deref().unwrap_or_default();
+    serializer.serialize_str(&as_text(bytes).1.unwrap_or_default())
+}
+
 impl fmt::Display for Loss {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if !self.path.is_empty() {
-            write!(f, "{}: ", self.path)?;
+            let path = self.path_bytes.as_deref();
+            write!(f, "{}: ", shown(path.unwrap_or(self.path.as_bytes())))?;
         }
         match self.lost {
             Lost::Everything => write!(f, "nothing is left")?,
@@ -74,5 +116,27 @@ impl fmt::Display for Loss {
             write!(f, ": {}", self.detail)?;
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A loss of `/a\xff` was told as one of `/a\u{fffd}`, and a name with a newline as two losses.
+    #[test]
+    fn paths_are_told_escaped_and_whole() {
+        let loss =
+            |path: &[u8]| Loss::new(path.to_vec(), Ino(7), Lost::Name, (0, 0), String::new());
+        let torn = loss(b"/a\xff\x1b[2J");
+        assert_eq!(torn.to_string(), "/a\\xff\\u{1b}[2J: its name is lost");
+        let json = serde_json::to_value(&torn).unwrap();
+        assert_eq!(json["path_bytes"], "2f61ff1b5b324a");
+        assert_eq!(json["path"], "/a\u{fffd}\u{1b}[2J");
+        let two_lines = loss("/柿\n/etc".as_bytes());
+        assert_eq!(two_lines.to_string(), "/柿\\n/etc: its name is lost");
+        let json = serde_json::to_value(&two_lines).unwrap();
+        assert_eq!(json["path"], "/柿\n/etc");
+        assert!(json.get("path_bytes").is_none());
     }
 }

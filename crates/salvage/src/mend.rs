@@ -64,7 +64,7 @@ pub fn mend(
         on_loss,
     };
     for gap in content.gaps().collect::<Vec<_>>() {
-        mend.lose(String::new(), Ino(0), Lost::Metadata, (0, 0), gap);
+        mend.lose(Vec::new(), Ino(0), Lost::Metadata, (0, 0), gap);
     }
     mend.claim_trusted();
     mend.items(progress)?;
@@ -415,9 +415,11 @@ impl Mend<'_, '_> {
     fn tell_dangling(&mut self) {
         for (directory, item, ino) in self.placement.dangling().to_vec() {
             let name = self.content.entry_name(directory, item).unwrap_or_default();
-            let name = String::from_utf8_lossy(&name).into_owned();
-            let path = self.path(directory);
-            let path = format!("{}/{name}", path.trim_end_matches('/'));
+            let mut path = self.path(directory);
+            if path.last() != Some(&b'/') {
+                path.push(b'/');
+            }
+            path.extend_from_slice(&name);
             self.lose(path, ino, Lost::Everything, (0, 0), String::new());
         }
         for ino in self.placement.strays().to_vec() {
@@ -426,19 +428,11 @@ impl Mend<'_, '_> {
         }
     }
 
-    fn path(&self, ino: Ino) -> String {
-        let path = self.content.path(&self.placement, ino);
-        String::from_utf8_lossy(&path).into_owned()
+    fn path(&self, ino: Ino) -> Vec<u8> {
+        self.content.path(&self.placement, ino)
     }
 
-    fn lose(&mut self, path: String, ino: Ino, lost: Lost, range: (u64, u64), detail: String) {
-        (self.on_loss)(&Loss {
-            path,
-            ino: ino.0,
-            lost,
-            from: range.0,
-            to: range.1,
-            detail,
-        });
+    fn lose(&mut self, path: Vec<u8>, ino: Ino, lost: Lost, range: (u64, u64), detail: String) {
+        (self.on_loss)(&Loss::new(path, ino, lost, range, detail));
     }
 }

@@ -3,8 +3,8 @@
 
 use persimmon_sync::atomic::{AtomicU8, Ordering};
 
-use persimmon_format::Lifetime;
 use persimmon_format::inode::Inode;
+use persimmon_format::{Lifetime, shown};
 
 use crate::handles::Open;
 use crate::{Error, Handle, Ino, Result, Vfs, XattrMode};
@@ -33,7 +33,7 @@ impl Told {
 /// The lifetime that a value of the attribute means.
 pub(crate) fn parse(ino: Ino, value: &[u8]) -> Result<Lifetime> {
     Lifetime::parse(value).ok_or_else(|| {
-        let value = value.get(..LOGGED_MAX).unwrap_or(value).escape_ascii();
+        let value = shown(value.get(..LOGGED_MAX).unwrap_or(value));
         tracing::warn!(
             %ino,
             "user.persimmon.lifetime cannot be \"{value}\": none, short, medium, long or extreme, \

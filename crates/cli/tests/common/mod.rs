@@ -10,6 +10,7 @@ use std::fs::File;
 use std::path::Path;
 use std::process::{Command, Output};
 
+use persimmon_format::zone_header::ZoneHeader;
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 
 /// A directory that goes with the test; images are looked for in it.
@@ -57,4 +58,21 @@ pub fn terminal() -> (File, File) {
     let name = ptsname(&keyboard, Vec::new()).unwrap();
     let terminal = File::open(Path::new(name.to_str().unwrap())).unwrap();
     (keyboard, terminal)
+}
+
+/// Changes a file as a whole.
+pub fn edit(path: &Path, change: impl FnOnce(&mut Vec<u8>)) {
+    let mut bytes = std::fs::read(path).unwrap();
+    change(&mut bytes);
+    std::fs::write(path, bytes).unwrap();
+}
+
+/// Where the zones in use of an image begin, and their headers.
+pub fn zone_headers(image: &[u8]) -> Vec<(usize, ZoneHeader)> {
+    let places = (0..image.len()).step_by(1 << 20);
+    let header = |at: usize| {
+        let header = ZoneHeader::decode(image.get(at..at + 4096)?).ok()?;
+        Some((at, header))
+    };
+    places.filter_map(header).collect()
 }

@@ -2,21 +2,25 @@
 
 use std::fs::{self, File};
 use std::io;
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use persimmon_format::BLOCK_SIZE;
 use persimmon_format::container::{ContainerGeometry, Layout, Superblock};
+use rustix::fs::Access;
 
 use super::ImageDevice;
 use super::host::{Host, HostFile, is_full};
 use super::open::length_of;
 use super::table::TABLE_CHUNK_BYTES;
-use crate::lock::{check_unused, explain, open_error, open_locked};
+use crate::lock::{check_unused, explain, lock_new, open_error, open_locked};
 use crate::options::CreateOptions;
-use crate::{DeviceError, Result, probe};
+use crate::{DeviceError, Result, probe, traces};
 
 /// Backups of foreign superblocks (GPT, md) live in so many bytes at the end of a device.
 const TAIL_BYTES: u64 = 1 << 20;
+/// Permissions of a new image.
+const OWNER_ONLY: u32 = 0o600;
 /// Largest and smallest zones that are made where no size is asked for, bytes.
 const ZONE_BYTES_MOST: u64 = 64 << 20;
 const ZONE_BYTES_LEAST: u64 = 1 << 20;
@@ -46,29 +50,19 @@ impl ImageDevice {
         let layout = geometry
             .layout()
             .map_err(|error| open_error(path, &error.to_string()))?;
-        let is_new = match fs::OpenOptions::new()
-            .write(true)
-            .create_new(true)
-            .open(path)
-        {
-            Ok(_) => true,
-            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => false,
+        let made = match new_file(path) {
+            Ok(file) => Some(file),
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => None,
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                return Err(open_error(
-                    path,
-                    "the directory does not exist; make it first",
-                ));
+                return Err(no_directory(path));
             }
             Err(error) => return Err(explain(path, &error)),
         };
-        let new = NewFile(is_new.then(|| path.to_owned()));
-        let mut host = HostFile::new(open_locked(
-            path,
-            true,
-            false,
-            false,
-            options.wait_for_lock,
-        )?);
+        let new = NewFile(made.is_some().then(|| path.to_owned()));
+        let mut host = HostFile::new(match made {
+            Some(file) => lock_new(path, file, options.wait_for_lock)?,
+            None => open_locked(path, true, false, false, options.wait_for_lock)?,
+        });
         let length = length_of(path, &mut host)?;
         check_unused(path, &host.opened.file)?;
         if !options.force {
@@ -142,6 +136,37 @@ impl ImageDevice {
     }
 }
 
+/// Refuses what would be refused of an image in a file that is not there yet, which is not made.
+pub(crate) fn check_new(path: &Path, geometry: &ContainerGeometry) -> Result<()> {
+    let layout = geometry.layout();
+    layout.map_err(|error| open_error(path, &error.to_string()))?;
+    let directory = directory_of(path);
+    match fs::metadata(directory) {
+        Ok(metadata) if metadata.is_dir() => {}
+        Ok(_) => {
+            return Err(open_error(
+                path,
+                &io::Error::from(io::ErrorKind::NotADirectory).to_string(),
+            ));
+        }
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Err(no_directory(path)),
+        Err(error) => return Err(explain(path, &error)),
+    }
+    rustix::fs::access(directory, Access::WRITE_OK | Access::EXEC_OK)
+        .map_err(|error| explain(path, &error.into()))
+}
+
+/// Where a new file is made.
+fn directory_of(path: &Path) -> &Path {
+    let parent = path.parent();
+    let parent = parent.filter(|parent| !parent.as_os_str().is_empty());
+    parent.unwrap_or(Path::new("."))
+}
+
+fn no_directory(path: &Path) -> DeviceError {
+    open_error(path, "the directory does not exist; make it first")
+}
+
 /// A file or device that is this process's and may become an image: nothing is lost by it, or that is
 /// wanted. What is on it is still there.
 pub struct Claim {
@@ -152,6 +177,17 @@ pub struct Claim {
     old: Option<u64>,
     geometry: ContainerGeometry,
     layout: Layout,
+}
+
+/// Makes a file that was not there, which its owner alone may read and write, whatever the umask is: permissions are
+/// checked by who mounts the volume, not by who reads its image.
+fn new_file(path: &Path) -> io::Result<File> {
+    let mut options = fs::OpenOptions::new();
+    options.read(true).write(true).create_new(true);
+    let file = options.mode(OWNER_ONLY).open(path)?;
+    // By the descriptor: what has the name by now may be another file. The umask may have taken the owner's rights.
+    file.set_permissions(fs::Permissions::from_mode(OWNER_ONLY))?;
+    Ok(file)
 }
 
 /// A file that was not there, and is not in the end unless it becomes an image.
@@ -245,17 +281,18 @@ fn write_empty(
 
 /// Refuses a device or file with something on it.
 fn check_nothing_lost(path: &Path, host: &HostFile) -> Result<()> {
-    let found = probe::identify(&host.opened.file).map_err(|error| explain(path, &error))?;
-    let what = match found {
+    let file = &host.opened.file;
+    let what = match probe::identify(file).map_err(|error| explain(path, &error))? {
         Some(found) if found.is_unfinished() => return Ok(()),
         Some(found) => found.to_string(),
-        // A device full of old bytes is common; a file that is not empty is somebody's.
-        None if host.opened.is_block_device
-            || probe::is_blank(&host.opened.file).unwrap_or(false) =>
-        {
-            return Ok(());
-        }
-        None => "data of an unknown kind".to_owned(),
+        None => match traces::of_volume(file) {
+            Some(trace) => trace.to_string(),
+            // A device full of old bytes is common; a file that is not empty is somebody's.
+            None if host.opened.is_block_device || probe::is_blank(file).unwrap_or(false) => {
+                return Ok(());
+            }
+            None => "data of an unknown kind".to_owned(),
+        },
     };
     let message = format!("holds {what}; use --force to overwrite it");
     Err(open_error(path, &message))
@@ -286,8 +323,5 @@ fn zero(host: &dyn Host, from: u64, to: u64) -> io::Result<()> {
 
 /// Makes the name of a new file durable.
 fn sync_directory(path: &Path) -> io::Result<()> {
-    let parent = path
-        .parent()
-        .filter(|parent| !parent.as_os_str().is_empty());
-    File::open(parent.unwrap_or(Path::new(".")))?.sync_all()
+    File::open(directory_of(path))?.sync_all()
 }

@@ -48,7 +48,7 @@ use crate::{
 };
 
 pub use crate::options::{CreateOptions, OpenOptions};
-pub(crate) use create::Claim;
+pub(crate) use create::{Claim, check_new};
 pub use open::Notice;
 pub use persimmon_format::container::ContainerGeometry as ImageGeometry;
 
@@ -174,7 +174,9 @@ impl ImageDevice {
             + u64::from(block) * crate::BLOCK_SIZE as u64
     }
 
-    fn device_geometry(container: &ContainerGeometry) -> Geometry {
+    /// What the device in a container of this shape is like.
+    #[must_use]
+    pub fn device_geometry(container: &ContainerGeometry) -> Geometry {
         Geometry {
             zone_count: container.zone_count,
             zone_blocks: container.zone_blocks,

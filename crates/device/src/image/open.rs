@@ -19,7 +19,10 @@ use super::{ImageDevice, Zones, lock};
 use crate::lock::{explain, open_error, open_locked};
 use crate::options::OpenOptions;
 use crate::zones::{Snapshot, ZoneMachine};
-use crate::{DeviceError, Result, ZoneId, ZoneState, probe};
+use crate::{DeviceError, Result, ZoneId, ZoneState, probe, traces};
+
+/// What to do about an image whose volume may be whole.
+const SAVE_IT: &str = "`persimmon recover` may save it; do not run mkfs";
 
 /// Damage that opening an image found and could live with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -390,13 +393,20 @@ fn read_block(
 }
 
 fn foreign(path: &Path) -> DeviceError {
-    let what = match File::open(path).and_then(|file| probe::identify(&file)) {
+    let file = match File::open(path) {
+        Ok(file) => file,
+        Err(error) => return explain(path, &error),
+    };
+    if let Some(trace) = traces::of_volume(&file) {
+        return open_error(path, &format!("holds {trace}; {SAVE_IT}"));
+    }
+    let what = match probe::identify(&file) {
         Ok(Some(found)) if found.is_image() => {
             let message = "the image is truncated: not even its superblock is whole; copy it \
                            again, or restore it from a backup";
             return open_error(path, message);
         }
-        Ok(Some(found)) => format!("it holds {found}; make one with `persimmon mkfs`"),
+        Ok(Some(found)) => format!("it holds {found}"),
         Ok(None) => "nothing known is on it; if it was one, restore it from a backup, else make \
                      one with `persimmon mkfs`"
             .to_owned(),
@@ -410,7 +420,7 @@ fn remedy(error: &ContainerError) -> String {
         ContainerError::Newer { .. } | ContainerError::UnknownFeatures { .. } => {
             "use a newer release of persimmon"
         }
-        _ => "both copies are unusable; restore the image from a backup",
+        _ => SAVE_IT,
     };
     format!("{error}; {what_to_do}")
 }

@@ -2,6 +2,8 @@
 
 use std::fs::File;
 
+use persimmon_format::shown;
+
 use super::passthrough::{NvmeCommand, Queue, op, run};
 use crate::linux::failure::Failure;
 
@@ -95,10 +97,9 @@ fn decode(
         _ => Some(PAGE_BYTES << exponent.min(40)),
     };
     let model = controller.get(24..64).unwrap_or_default();
+    let model = model.split(|byte| *byte == 0).next().unwrap_or_default();
     Identified {
-        model: String::from_utf8_lossy(model)
-            .trim_matches(['\0', ' '])
-            .to_owned(),
+        model: shown(model.trim_ascii()).to_string(),
         blocks: u64_at(namespace, 0),
         block_shift: u32::from(byte(namespace, format_at + 2)),
         metadata_bytes: u16::from(byte(namespace, format_at))

@@ -52,9 +52,7 @@ pub(crate) fn read(
 ) -> Result<LogAsRead> {
     let unfinished = || {
         Error::NoVolume(
-            "the volume was never finished: `persimmon mkfs` was interrupted; run it again with \
-             --force"
-                .into(),
+            "there is no checkpoint in it, as in a volume whose making was interrupted".into(),
         )
     };
     let (mut footer_addr, mut footer, mut older_footer) =

@@ -291,7 +291,7 @@ fn no_volume(problem: Option<Error>) -> Error {
     match problem {
         Some(Error::Device(error)) => Error::Device(error),
         _ => Error::NoVolume(
-            "no Persimmon volume on this device; make one with `persimmon mkfs`".into(),
+            "no Persimmon volume on this device: no zone of the log has a header".into(),
         ),
     }
 }

@@ -23,7 +23,7 @@ pub(super) fn check_identity(
     if identity.zone_count != geometry.zone_count || identity.zone_blocks != geometry.zone_blocks {
         return Err(Error::NoVolume(format!(
             "the volume was made on a device of {} zones of {} blocks, this one has {} of {}: it \
-             is a truncated or resized copy; restore the whole device",
+             is a truncated or resized copy; copy the whole device again",
             identity.zone_count, identity.zone_blocks, geometry.zone_count, geometry.zone_blocks
         )));
     }

@@ -5,7 +5,7 @@ use persimmon_format::inode::Inode;
 use persimmon_format::name::{self, DirEntry, PROBE_ITEMS, Xattr};
 use persimmon_format::packed::{self, GRAIN, Packed};
 use persimmon_format::table::Role;
-use persimmon_format::{Addr, BLOCK_SIZE, Ino, Key};
+use persimmon_format::{Addr, BLOCK_SIZE, Ino, Key, shown};
 
 use std::collections::HashSet;
 
@@ -65,7 +65,7 @@ impl Current {
             }
         };
         let filed = name::first_item(&context.inspector.key, attribute.name);
-        let text = attribute.name.escape_ascii();
+        let text = shown(attribute.name);
         if self.is_twice(key, attribute.name) {
             context.findings.add(&XATTR_TWICE, item(key), text);
             context.plan.delete(*key);
@@ -91,7 +91,7 @@ impl Current {
         };
         let place = format!("directory {}", key.ino);
         let name = entry.name;
-        let text = format!("\"{}\"", name.escape_ascii());
+        let text = format!("\"{}\"", shown(name));
         let filed = name::first_item(&context.inspector.key, name);
         let twice = self.is_twice(key, name);
         if !entry.has_possible_name() {

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use persimmon_format::inode::ROOT;
 use persimmon_format::name::DirEntry;
-use persimmon_format::{BLOCK_SIZE, Key, ZoneId};
+use persimmon_format::{BLOCK_SIZE, Key, ZoneId, shown};
 
 use super::links::Names;
 use crate::finding::{DATA_LOST, Findings};
@@ -76,7 +76,7 @@ fn path_of(ino: u64, entries: &HashMap<u64, (u64, Key)>, state: &State<'_, '_>) 
         let (directory, key) = entries.get(&at)?;
         let value = state.get(key)?;
         let entry = DirEntry::decode(&value).ok()?;
-        parts.push(String::from_utf8_lossy(entry.name).into_owned());
+        parts.push(shown(entry.name).to_string());
         if parts.len() > DEPTH_MAX {
             return None;
         }

@@ -6,7 +6,8 @@ use persimmon_format::extent::Extent;
 use persimmon_format::inode::{Inode, Timestamp};
 use persimmon_format::name::{DirEntry, Xattr};
 use persimmon_format::record::{Op, Touch};
-use persimmon_format::{Ino, Key, KeyKind, Lifetime};
+use persimmon_format::shown::as_text;
+use persimmon_format::{Ino, Key, KeyKind, Lifetime, shown};
 use serde::Serialize;
 
 use crate::error::{InspectError, Result};
@@ -51,6 +52,9 @@ pub struct InodeDump {
     /// A symbolic link's target.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub target: Option<String>,
+    /// The target where it is not UTF-8, in hexadecimal.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub target_bytes: Option<String>,
     /// Extended attributes.
     pub xattrs: Vec<ItemDump>,
 }
@@ -64,8 +68,11 @@ pub struct DirectoryRow {
     pub ino: u64,
     /// Its type.
     pub file_type: &'static str,
-    /// Its name, with what is not printable escaped.
+    /// Its name; bytes that are no UTF-8 are replaced.
     pub name: String,
+    /// The name where it is not UTF-8, in hexadecimal.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub name_bytes: Option<String>,
 }
 
 /// An extent of a file.
@@ -189,11 +196,11 @@ pub fn item_text(key: &Key, value: &[u8]) -> String {
             )
         }),
         KeyKind::XATTR => Xattr::decode(value).map(|xattr| {
-            let (name, value) = (xattr.name.escape_ascii(), xattr.value.escape_ascii());
+            let (name, value) = (shown(xattr.name), shown(xattr.value));
             format!("{name} = \"{value}\"")
         }),
         KeyKind::DIR_ENTRY => DirEntry::decode(value).map(|entry| {
-            let name = entry.name.escape_ascii();
+            let name = shown(entry.name);
             format!(
                 "\"{name}\" {} inode {}",
                 type_name(entry.file_type),
@@ -201,7 +208,7 @@ pub fn item_text(key: &Key, value: &[u8]) -> String {
             )
         }),
         KeyKind::EXTENT => Extent::decode(value).map(|extent| extent_text(&extent)),
-        KeyKind::SYMLINK => Ok(format!("\"{}\"", value.escape_ascii())),
+        KeyKind::SYMLINK => Ok(format!("\"{}\"", shown(value))),
         _ => Ok(hex(value)),
     };
     decoded.unwrap_or_else(|error| format!("{error}: {}", hex(value)))
@@ -270,7 +277,8 @@ pub(super) fn inode(inspector: &Inspector<'_>, ino: Ino) -> Result<InodeDump> {
     let inode = inode_of(&state, ino)?;
     let target = state
         .get(&Key::new(ino, KeyKind::SYMLINK, 0))
-        .map(|target| target.escape_ascii().to_string());
+        .map(|target| as_text(&target));
+    let (target, target_bytes) = target.map_or((None, None), |(text, bytes)| (Some(text), bytes));
     let mut xattrs = Vec::new();
     scan_kind(&state, ino, KeyKind::XATTR, &mut |key, value| {
         xattrs.push(item(key, value));
@@ -293,6 +301,7 @@ pub(super) fn inode(inspector: &Inspector<'_>, ino: Ino) -> Result<InodeDump> {
         lifetime: inode.told_lifetime().map(Lifetime::name),
         orphan: state.get(&Key::orphan(ino)).is_some(),
         target,
+        target_bytes,
         xattrs,
     })
 }
@@ -317,17 +326,22 @@ pub(super) fn directory(inspector: &Inspector<'_>, ino: Ino) -> Result<Vec<Direc
     let mut rows = Vec::new();
     scan_kind(&state, ino, KeyKind::DIR_ENTRY, &mut |key, value| {
         rows.push(match DirEntry::decode(value) {
-            Ok(entry) => DirectoryRow {
-                item: key.item,
-                ino: entry.ino.0,
-                file_type: type_name(entry.file_type),
-                name: entry.name.escape_ascii().to_string(),
-            },
+            Ok(entry) => {
+                let (name, name_bytes) = as_text(entry.name);
+                DirectoryRow {
+                    item: key.item,
+                    ino: entry.ino.0,
+                    file_type: type_name(entry.file_type),
+                    name,
+                    name_bytes,
+                }
+            }
             Err(error) => DirectoryRow {
                 item: key.item,
                 ino: 0,
                 file_type: "unknown",
                 name: error.to_string(),
+                name_bytes: None,
             },
         });
     });

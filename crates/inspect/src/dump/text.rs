@@ -1,5 +1,6 @@
 //! Any structure as text: fields one a line, lists of alike structures as tables.
 
+use persimmon_format::shown;
 use serde::Serialize;
 use serde_json::{Map, Value};
 
@@ -35,9 +36,41 @@ fn line(indent: usize, words: &str, out: &mut String) {
     out.push('\n');
 }
 
+/// Fields whose text somebody else chose: it is shown escaped.
+const CHOSEN: [&str; 3] = ["label", "name", "target"];
+/// What is behind the name of one in the name of the field with its bytes, where they are no text.
+const BYTES: &str = "_bytes";
+
+/// Whether a field has the bytes of a chosen text, which is shown in its place.
+fn is_bytes(name: &str) -> bool {
+    name.strip_suffix(BYTES)
+        .is_some_and(|name| CHOSEN.contains(&name))
+}
+
+/// A field that fits a line.
+fn field_text(fields: &Map<String, Value>, name: &str, value: &Value) -> String {
+    let Some(text) = value.as_str().filter(|_| CHOSEN.contains(&name)) else {
+        return scalar_text(value);
+    };
+    let bytes = fields
+        .get(&format!("{name}{BYTES}"))
+        .and_then(Value::as_str);
+    match bytes.and_then(from_hexadecimal) {
+        Some(bytes) => shown(&bytes).to_string(),
+        None => shown(text).to_string(),
+    }
+}
+
+fn from_hexadecimal(text: &str) -> Option<Vec<u8>> {
+    let pairs = text.as_bytes().chunks(2);
+    let byte = |pair| u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok();
+    pairs.map(byte).collect()
+}
+
 fn draw_fields(fields: &Map<String, Value>, indent: usize, out: &mut String) {
     let width = fields.keys().map(String::len).max().unwrap_or(0) + 1;
-    for (name, value) in fields.iter().filter(|(_, value)| !value.is_null()) {
+    let is_drawn = |name: &str, value: &Value| !value.is_null() && !is_bytes(name);
+    for (name, value) in fields.iter().filter(|(name, value)| is_drawn(name, value)) {
         let label = format!("{}:", name.replace('_', " "));
         match value {
             Value::Object(_) | Value::Array(_) if !is_short(value) => {
@@ -46,7 +79,7 @@ fn draw_fields(fields: &Map<String, Value>, indent: usize, out: &mut String) {
             }
             short => line(
                 indent,
-                &format!("{label:width$} {}", scalar_text(short)),
+                &format!("{label:width$} {}", field_text(fields, name, short)),
                 out,
             ),
         }
@@ -70,7 +103,7 @@ fn columns(list: &[Value]) -> Option<Vec<String>> {
             if !is_short(field) {
                 return None;
             }
-            if !names.contains(name) {
+            if !names.contains(name) && !is_bytes(name) {
                 names.push(name.clone());
             }
         }
@@ -82,8 +115,12 @@ fn draw_table(list: &[Value], columns: &[String], indent: usize, out: &mut Strin
     let heads = columns.iter().map(|name| name.replace('_', " ")).collect();
     let mut rows: Vec<Vec<String>> = vec![heads];
     for value in list {
-        let cell = |name| value.get(name).map(scalar_text).unwrap_or_default();
-        rows.push(columns.iter().map(cell).collect());
+        let cell = |name: &String| {
+            let fields = value.as_object()?;
+            Some(field_text(fields, name, fields.get(name)?))
+        };
+        let cells = columns.iter().map(|name| cell(name).unwrap_or_default());
+        rows.push(cells.collect());
     }
     let widths: Vec<usize> = (0..columns.len())
         .map(|column| {
@@ -129,6 +166,23 @@ fn scalar_text(value: &Value) -> String {
 mod tests {
     use super::text;
     use serde_json::json;
+
+    /// A name that is no UTF-8, or that a terminal would obey, is shown escaped, and told whole in JSON.
+    #[test]
+    fn names_are_shown_escaped() {
+        let value = json!({
+            "label": "two\nlines",
+            "rows": [{"ino": 7, "name": "a\u{fffd}", "name_bytes": "61ff"}, {"ino": 8, "name": "\u{1b}c"}],
+        });
+        let expected = "\
+label: two\\nlines
+rows:
+  ino  name
+  7    a\\xff
+  8    \\u{1b}c
+";
+        assert_eq!(text(&value), expected);
+    }
 
     #[test]
     fn fields_are_lines_and_alike_structures_a_table() {

@@ -2,8 +2,8 @@
 
 use persimmon_format::Lifetime;
 use persimmon_vfs::{
-    Allocate, Error, FileLock, Handle, Ino, Listing, LockKind, LockOwner, ROOT, RenameMode, SeekTo,
-    SetAttr, WriteFlags, XattrMode,
+    Allocate, Author, Error, FileLock, Handle, Ino, Listing, LockKind, LockOwner, ROOT, RenameMode,
+    SeekTo, SetAttr, WriteFlags, XattrMode,
 };
 
 use crate::world::{Dimension, Growth, READ_WRITE, Request, World};
@@ -138,7 +138,7 @@ const ATTRIBUTES: Dimension = Dimension {
         "getattr" Flat |w, _| done(w.vfs.getattr(it(w)).unwrap());
         "access" Flat |w, _| w.vfs.access(&w.root, it(w), 4).unwrap();
         "setattr" Flat |w, _| done(w.vfs.setattr(it(w), NONE, &mode(0o6755)).unwrap());
-        "kill_privileges" Flat |w, _| w.vfs.kill_privileges(it(w), NONE).unwrap();
+        "kill_privileges" Flat |w, _| w.vfs.kill_privileges(it(w), NONE, Author::default()).unwrap();
         "write" Flat |w, _| w.write(it(w), 0, b"content");
         "listxattr" Linear |w, n| {
             let names = w.vfs.listxattr(&w.root, it(w)).unwrap();

@@ -8,7 +8,7 @@ use persimmon_device::ZonedDevice;
 use persimmon_engine::{FormatOptions, Task, Volume};
 use persimmon_sim::{SimConfig, SimDevice};
 use persimmon_vfs::{
-    Caller, Clock, Handle, Ino, OpenFlags, Options, ROOT, Timestamp, Vfs, WriteFlags,
+    Author, Caller, Clock, Handle, Ino, OpenFlags, Options, ROOT, Timestamp, Vfs, WriteFlags,
 };
 
 /// Zones of the device, of 1,024 blocks each.
@@ -125,7 +125,8 @@ pub const READ_WRITE: OpenFlags = OpenFlags {
     data_sync: false,
     exclusive: false,
     no_atime: false,
-    kill_privileges: false,
+    write_through: false,
+    author: Author::Privileged,
 };
 
 /// How a request's cost may grow with what there is much of.

@@ -261,6 +261,7 @@ pub const READ_WRITE: OpenFlags = OpenFlags {
     truncate: false,
     sync: false,
     data_sync: false,
+    write_through: false,
     exclusive: false,
     no_atime: false,
     author: Author::Privileged,

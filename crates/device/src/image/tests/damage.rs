@@ -202,7 +202,7 @@ fn both_superblocks_damaged_is_an_error_with_a_remedy() {
     let error = ImageDevice::open(&path, &OpenOptions::default()).unwrap_err();
     let message = error.to_string();
     assert!(
-        message.contains("damaged") && message.contains("backup"),
+        message.contains("damaged") && message.contains("do not run mkfs"),
         "{message}"
     );
     assert!(message.contains(path.to_str().unwrap()), "{message}");

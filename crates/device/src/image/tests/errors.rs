@@ -8,7 +8,10 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
 use std::time::Duration;
 
-use persimmon_format::container::Superblock;
+use persimmon_format::DeviceId;
+use persimmon_format::container::{Superblock, has_magic};
+use persimmon_format::table::Role;
+use persimmon_format::zone_header::{VolumeIdentity, ZoneHeader};
 
 use super::*;
 use crate::lock::Opened;
@@ -105,6 +108,53 @@ fn an_image_without_magic_may_have_been_one() {
             "if it was one, restore it from a backup",
         ],
     );
+}
+
+/// The magic of the first copy gone, "nothing known" was on an image with all its data, and "make one with mkfs".
+#[test]
+fn nobody_is_told_to_make_an_image_where_something_of_one_is_left() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("a.img");
+    let layout = create(&path).unwrap().layout;
+    let file = File::options().read(true).write(true).open(&path).unwrap();
+    let volume = VolumeIdentity {
+        uuid: [7; 16],
+        secret: [8; 32],
+        label: "two\nlines".into(),
+        incompatible: 0,
+        read_only_compatible: 0,
+        compatible: 0,
+        created_seconds: 0,
+        zone_count: 4,
+        zone_blocks: 256,
+        metadata_zones: 0,
+    };
+    let header = ZoneHeader {
+        volume,
+        device: DeviceId(0),
+        zone: ZoneId(2),
+        role: Role::Data,
+        lifetime: 0,
+        sequence: 5,
+        first_log_sequence: 0,
+        partner: None,
+    };
+    file.write_all_at(&header.encode(), layout.data + 2 * layout.zone_stride)
+        .unwrap();
+    let mut block = [0; 4096];
+    for at in (0..file.metadata().unwrap().len()).step_by(block.len()) {
+        file.read_exact_at(&mut block, at).unwrap();
+        if has_magic(&block) {
+            file.write_all_at(&[0; 4096], at).unwrap();
+        }
+    }
+    let words = [
+        "a Persimmon volume (label \"two\\nlines\")",
+        "persimmon recover",
+        "do not run mkfs",
+    ];
+    says(open(&path), &path, &words);
+    says(create(&path), &path, &["a Persimmon volume", "--force"]);
 }
 
 #[test]

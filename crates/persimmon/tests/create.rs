@@ -1,0 +1,78 @@
+//! What is refused before anything is made, and what is made.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "a test from top to bottom"
+)]
+
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+
+use persimmon::{Create, Error, Filesystem};
+use persimmon_engine::{Error as EngineError, FormatOptionsError};
+
+fn refused(path: &Path, create: &Create) -> FormatOptionsError {
+    match Filesystem::create(path, create).unwrap_err() {
+        Error::Volume(EngineError::Options(why)) => why,
+        other => panic!("{other}"),
+    }
+}
+
+/// A label of 65 bytes was cut without a word, 7 copies were refused when the image was there already, and a reserve of
+/// 200 % made a volume of no bytes.
+#[test]
+fn arguments_are_checked_before_anything_is_made() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("volume.img");
+    let usual = Create::sized(64 << 20);
+    let label = Create {
+        label: "x".repeat(65),
+        ..usual.clone()
+    };
+    let bytes = 65;
+    assert_eq!(refused(&path, &label), FormatOptionsError::Label { bytes });
+    let copies = 7;
+    let many = Create {
+        copies,
+        ..usual.clone()
+    };
+    assert_eq!(refused(&path, &many), FormatOptionsError::Copies { copies });
+    let basis_points = 20_000;
+    let more = Create {
+        reserve_basis_points: Some(basis_points),
+        ..usual.clone()
+    };
+    let why = FormatOptionsError::ReserveOfMore { basis_points };
+    assert_eq!(refused(&path, &more), why);
+    let all = Create {
+        reserve_basis_points: Some(9_999),
+        ..usual.clone()
+    };
+    let why = refused(&path, &all);
+    assert!(matches!(why, FormatOptionsError::Reserve { .. }), "{why}");
+    let tiny = Create::sized(2 << 20);
+    assert!(Filesystem::create(&path, &tiny).is_err());
+    assert!(std::fs::read_dir(dir.path()).unwrap().next().is_none());
+
+    // Nor is what is there touched.
+    Filesystem::create(&path, &usual).unwrap();
+    let before = std::fs::read(&path).unwrap();
+    for wrong in [label, many, more, all] {
+        let forced = Create {
+            force: true,
+            ..wrong
+        };
+        refused(&path, &forced);
+    }
+    assert!(std::fs::read(&path).unwrap() == before);
+}
+
+#[test]
+fn an_image_is_its_owners_alone() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("volume.img");
+    Filesystem::create(&path, &Create::sized(64 << 20)).unwrap();
+    let mode = std::fs::metadata(&path).unwrap().permissions().mode();
+    assert_eq!(mode & 0o7777, 0o600);
+}
