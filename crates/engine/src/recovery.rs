@@ -42,7 +42,7 @@ use crate::volume::Parts;
 use crate::zones::budget::ZoneCapacities;
 use crate::zones::{Budget, Part, Zones};
 use arrival::Arrival;
-use checks::{check_end, check_footer, check_identity, check_writable};
+use checks::{check_end, check_footer, check_identity, with_features};
 use reconcile::reconcile;
 use records::{Target, replay_records};
 use resume::go_on;
@@ -130,7 +130,7 @@ fn open_as_reported(
 ) -> Result<(Volume, RecoveryReport)> {
     let media = Media::new(device, options.barrier);
     let FoundLog {
-        mut identity,
+        identity,
         zones: log_zones,
         undecodable,
     } = scan::find(&media, report).map_err(log_damaged(&media, report))?;
@@ -148,9 +148,7 @@ fn open_as_reported(
         uneven,
     } = base::read(&media, &key, &log_zones, copies).map_err(log_damaged(&media, report))?;
     check_footer(&media, &footer)?;
-    // The headers that were read may be older than what was set since.
-    identity.add_features(footer.features);
-    check_writable(&identity, &options)?;
+    let identity = with_features(identity, &footer, &options)?;
     let replay = Replay::new(&blocks, footer.counted);
     let Tables {
         written_zit,
@@ -228,9 +226,8 @@ fn open_as_reported(
         told: if new_epoch { durable } else { replay.told },
         has_bad_blocks: blocks.iter().any(|b| b.state().is_none()),
     };
-    let undecodable = lost_ends(undecodable, &media, &zit, &zones);
     let summary = RecoveryReport {
-        log_zones_undecodable: undecodable.len() as u32,
+        log_zones_undecodable: lost_ends(undecodable, &media, &zit, &zones),
         checkpoint: footer.checkpoint,
         footer_blocks: footer.encode().len().div_ceil(BODY_LEN) as u32,
         mat_chunks: footer.mat.len() as u32,
@@ -267,13 +264,8 @@ fn open_as_reported(
     Ok((volume, summary))
 }
 
-/// Of the zones of which nothing can be decoded those that nothing refers to: the log may have gone on in them.
-fn lost_ends(
-    undecodable: Vec<ZoneId>,
-    media: &Media,
-    zit: &[ZitEntry],
-    zones: &Zones,
-) -> Vec<ZoneId> {
+/// How many of the zones of which nothing can be decoded are such that nothing refers to them: the log may have gone on in them.
+fn lost_ends(undecodable: Vec<ZoneId>, media: &Media, zit: &[ZitEntry], zones: &Zones) -> u32 {
     let is_unknown = |zone: &ZoneId| {
         // Of a pair the second counts no valid blocks.
         let first = media.pairs.first(*zone);
@@ -290,7 +282,7 @@ fn lost_ends(
             "a zone is damaged, nothing of it can be decoded, and the log may have gone on in it"
         );
     }
-    lost
+    lost.len() as u32
 }
 
 /// Reads the headers again that could not be read, of zones that are in use after all: the error may

@@ -37,8 +37,20 @@ pub(super) fn check_identity(
     check_writable(identity, options)
 }
 
+/// A volume with the features that its newest footer has: the headers that were read may be older than what was
+/// set since.
+pub(super) fn with_features(
+    mut identity: VolumeIdentity,
+    footer: &Footer,
+    options: &Options,
+) -> Result<VolumeIdentity> {
+    identity.add_features(footer.features);
+    check_writable(&identity, options)?;
+    Ok(identity)
+}
+
 /// An error if the volume has features that this program would have to know to write, and it is to be written.
-pub(super) fn check_writable(identity: &VolumeIdentity, options: &Options) -> Result<()> {
+fn check_writable(identity: &VolumeIdentity, options: &Options) -> Result<()> {
     match identity.features().unknown_to_write() {
         unknown if unknown != 0 && !options.read_only => Err(Error::OnlyToRead { unknown }),
         _ => Ok(()),
