@@ -164,9 +164,11 @@ fn changes_of_content_take_privileges_as_linux_does(place: &Place) -> Result<()>
         ("root", false, true),
         ("root without CAP_FSETID", false, false),
     ];
+    file(place.at("file"), b"")?;
     for (who, in_group, privileged) in callers {
         for (way, change) in WAYS {
             for bits in [0o6777, 0o6767, 0o6666, 0o2666, 0o2676, 0o4666, 0o2777] {
+                std::fs::remove_file(place.at("file"))?;
                 program(place, "file", bits)?;
                 let mut due = bits & !0o4000;
                 if bits & 0o010 != 0 || !in_group {

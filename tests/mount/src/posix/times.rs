@@ -206,8 +206,8 @@ fn a_write_moves_content_and_inode_time(place: &Place) -> Result<()> {
 
 /// What was just written is in the kernel's cache: reading it did not move the access time, whoever opened it.
 fn a_read_of_cached_pages_moves_it_too(place: &Place) -> Result<()> {
-    let path = place.at("f");
     for round in 0..3 {
+        let path = place.at(format!("f{round}"));
         file(&path, &noise(round, 10_000))?;
         set(&path, (1000, 0), (2000, 0))?;
         std::fs::OpenOptions::new()
