@@ -124,6 +124,7 @@ const READ_WRITE: OpenFlags = OpenFlags {
     truncate: false,
     sync: false,
     data_sync: false,
+    write_through: false,
     exclusive: false,
     no_atime: false,
     kill_privileges: false,

@@ -249,6 +249,7 @@ pub const READ_WRITE: OpenFlags = OpenFlags {
     truncate: false,
     sync: false,
     data_sync: false,
+    write_through: false,
     exclusive: false,
     no_atime: false,
     kill_privileges: false,
