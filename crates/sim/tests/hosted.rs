@@ -4,7 +4,7 @@
 use persimmon_sim::hosted::{Plan, Tally, run};
 
 /// Some 20 seconds.
-const RUNS: u64 = 100;
+const RUNS: u64 = 70;
 
 #[test]
 fn what_the_library_acknowledged_outlives_its_host() {
@@ -17,7 +17,7 @@ fn what_the_library_acknowledged_outlives_its_host() {
     }
     println!("{tally:?}");
     assert!(
-        tally.states > 2_000 && tally.recovery_cuts > 500,
+        tally.states > 1_500 && tally.recovery_cuts > 400,
         "{tally:?}"
     );
 }

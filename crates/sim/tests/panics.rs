@@ -1,6 +1,13 @@
 //! A thread that panics in the midst of a change. Nothing half done reaches the device, nobody waits for ever, and all
 //! others are told.
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a test from top to bottom"
+)]
+
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, mpsc};
