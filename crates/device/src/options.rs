@@ -15,6 +15,9 @@ pub struct OpenOptions {
     /// Of a zoned drive: make it ready for writing, which closes zones and pads torn blocks, also where something else
     /// than a volume is on it. For tests of drives; without it what is somebody else's stays as it is.
     pub whatever_it_holds: bool,
+    /// Of an image that accidents have hit: look for it everywhere, by the headers of its zones where nothing else is
+    /// left, and take no write pointer for granted: every zone counts as full, and checksums tell what is in it.
+    pub scan: bool,
 }
 
 impl Default for OpenOptions {
@@ -24,6 +27,7 @@ impl Default for OpenOptions {
             read_only: false,
             wait_for_lock: WAIT_FOR_LOCK_DEFAULT,
             whatever_it_holds: false,
+            scan: false,
         }
     }
 }

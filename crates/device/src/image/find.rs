@@ -11,21 +11,22 @@ use persimmon_format::container::{
 use persimmon_format::zone_header::ZoneHeader;
 use persimmon_format::{BLOCK_SIZE, container};
 
-use super::host::Host;
+/// Fills bytes from a place of the host.
+pub(crate) type Read<'a> = &'a dyn Fn(&mut [u8], u64) -> io::Result<()>;
 
 type Block = [u8; BLOCK_SIZE];
 
 /// An image as it was found.
-pub(super) struct FoundImage {
-    pub(super) superblock: Superblock,
+pub(crate) struct FoundImage {
+    pub(crate) superblock: Superblock,
     /// Copies that are not good, or not as new.
-    pub(super) bad_copies: Vec<u32>,
+    pub(crate) bad_copies: Vec<u32>,
     /// No copy was left.
-    pub(super) by_zones: bool,
+    pub(crate) by_zones: bool,
 }
 
 /// Why there is no image to be opened.
-pub(super) enum Unusable {
+pub(crate) enum Unusable {
     /// It cannot be read.
     Io(io::Error),
     /// Nothing of an image was found where it was looked for.
@@ -35,7 +36,7 @@ pub(super) enum Unusable {
 }
 
 /// Finds the image in the `length` bytes of a host. `search`: all over it, if need be.
-pub(super) fn find(host: &dyn Host, length: u64, search: bool) -> Result<FoundImage, Unusable> {
+pub(crate) fn find(host: Read<'_>, length: u64, search: bool) -> Result<FoundImage, Unusable> {
     let first = read_copy(host, 0, length)?;
     // Making an image begins with this copy, and the others may be those of the one before.
     if let Ok(superblock) = &first
@@ -82,10 +83,10 @@ pub(super) fn find(host: &dyn Host, length: u64, search: bool) -> Result<FoundIm
             by_zones: false,
         });
     }
-    let mut found = search_in(host, near_end(length), length)?.best(host, length)?;
+    let mut found = search_in(host, near_end(length), length)?.best(host, length, false)?;
     if found.is_none() && search {
         let places = (0..length).step_by(DATA_ALIGN_BYTES as usize);
-        found = search_in(host, places, length)?.best(host, length)?;
+        found = search_in(host, places, length)?.best(host, length, true)?;
     }
     if let Some(found) = found {
         return Ok(found);
@@ -99,19 +100,19 @@ pub(super) fn find(host: &dyn Host, length: u64, search: bool) -> Result<FoundIm
 
 /// What of earlier images lies at the end of so many bytes, where it might be taken for a copy of one that
 /// is made now.
-pub(super) fn stale_copies(host: &dyn Host, length: u64) -> io::Result<Vec<u64>> {
+pub(super) fn stale_copies(host: Read<'_>, length: u64) -> io::Result<Vec<u64>> {
     let mut places: Vec<u64> = near_end(length).collect();
     let mut block = [0; BLOCK_SIZE];
     for copy in [0, SECOND_COPY] {
         if is_inside(copy, length) {
-            host.read_at(&mut block, copy)?;
+            host(&mut block, copy)?;
             places.extend(Superblock::decode(&block).ok().map(|found| end_of(&found)));
         }
     }
     places.retain(|place| is_inside(*place, length));
     let mut stale = Vec::new();
     for place in places {
-        host.read_at(&mut block, place)?;
+        host(&mut block, place)?;
         if has_magic(&block) {
             stale.push(place);
         }
@@ -147,17 +148,17 @@ fn is_inside(place: u64, length: u64) -> bool {
     end.is_some_and(|end| end <= length)
 }
 
-fn read_block(host: &dyn Host, place: u64, length: u64) -> Result<Option<Block>, Unusable> {
+fn read_block(host: Read<'_>, place: u64, length: u64) -> Result<Option<Block>, Unusable> {
     if !is_inside(place, length) {
         return Ok(None);
     }
     let mut block = [0; BLOCK_SIZE];
-    host.read_at(&mut block, place).map_err(Unusable::Io)?;
+    host(&mut block, place).map_err(Unusable::Io)?;
     Ok(Some(block))
 }
 
 fn read_copy(
-    host: &dyn Host,
+    host: Read<'_>,
     place: u64,
     length: u64,
 ) -> Result<Result<Superblock, ContainerError>, Unusable> {
@@ -168,7 +169,7 @@ fn read_copy(
 }
 
 /// The superblock whose last copy is at `place`, if a good one is there.
-fn copy_at(host: &dyn Host, place: u64, length: u64) -> Result<Option<Superblock>, Unusable> {
+fn copy_at(host: Read<'_>, place: u64, length: u64) -> Result<Option<Superblock>, Unusable> {
     let found = read_copy(host, place, length)?.ok();
     Ok(found.filter(|found| end_of(found) == place))
 }
@@ -194,7 +195,7 @@ struct Searched {
 }
 
 fn search_in(
-    host: &dyn Host,
+    host: Read<'_>,
     places: impl Iterator<Item = u64>,
     length: u64,
 ) -> Result<Searched, Unusable> {
@@ -217,15 +218,20 @@ fn search_in(
 
 impl Searched {
     /// The image that most zones bear out: a superblock may be what is left of an earlier image, or the
-    /// content of a file. Without any superblock the image that the zones make up.
-    fn best(self, host: &dyn Host, length: u64) -> Result<Option<FoundImage>, Unusable> {
+    /// content of a file. Without any superblock, if all of the host was searched, the image that the zones make up.
+    fn best(
+        self,
+        host: Read<'_>,
+        length: u64,
+        searched_all: bool,
+    ) -> Result<Option<FoundImage>, Unusable> {
         let mut best: Option<(usize, Superblock)> = None;
         let only = self.copies.len() == 1;
         for copy in self.copies {
             let zones = zones_of(host, &copy, length)?;
-            let better = best.as_ref().is_none_or(|(most, known)| {
-                (zones, copy.generation) > (*most, known.generation)
-            });
+            let better = best
+                .as_ref()
+                .is_none_or(|(most, known)| (zones, copy.generation) > (*most, known.generation));
             // One that was made and not used yet has no zones.
             if better && (zones > 0 || only) {
                 best = Some((zones, copy));
@@ -238,6 +244,9 @@ impl Searched {
                 by_zones: false,
             }));
         }
+        if !searched_all {
+            return Ok(None);
+        }
         Ok(by_zones(&self.headers).map(|superblock| FoundImage {
             superblock,
             bad_copies: (0..COPIES).collect(),
@@ -247,7 +256,7 @@ impl Searched {
 }
 
 /// How many zones of an image begin with a header of its volume.
-fn zones_of(host: &dyn Host, superblock: &Superblock, length: u64) -> Result<usize, Unusable> {
+fn zones_of(host: Read<'_>, superblock: &Superblock, length: u64) -> Result<usize, Unusable> {
     let Ok(layout) = superblock.geometry.layout() else {
         return Ok(0);
     };

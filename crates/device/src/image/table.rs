@@ -73,10 +73,11 @@ pub(super) enum Condition {
 }
 
 impl Table {
-    /// Reads the tables; `tell` hears of each zone that was ever used, or has a damaged cell.
+    /// Reads the tables, as far as the host's `host_bytes` reach: what is behind is lost. `tell` hears of each zone that was ever used, or has a damaged cell.
     pub(super) fn load(
         host: &dyn Host,
         layout: &Layout,
+        host_bytes: u64,
         zone_count: u32,
         seed: u64,
         mut tell: impl FnMut(ZoneId, Found) -> Result<()>,
@@ -90,7 +91,9 @@ impl Table {
         while at < layout.table_bytes {
             let length = TABLE_CHUNK_BYTES.min(layout.table_bytes - at) as usize;
             for (chunk, offset) in chunks.iter_mut().zip(layout.tables) {
-                let bytes = chunk.get_mut(..length).unwrap_or(&mut []);
+                let there = host_bytes.saturating_sub(offset + at).min(length as u64);
+                chunk.fill(0);
+                let bytes = chunk.get_mut(..there as usize).unwrap_or(&mut []);
                 host.read_at(bytes, offset + at).map_err(&error)?;
             }
             let [first, second] = &chunks;
@@ -247,12 +250,7 @@ struct CellFound {
 }
 
 /// Reads a cell of a table in which no record has the state `foreign`.
-fn read_cell(
-    cell: &[u8; CELL_BYTES],
-    zone: u32,
-    seed: u64,
-    foreign: RecordedState,
-) -> CellFound {
+fn read_cell(cell: &[u8; CELL_BYTES], zone: u32, seed: u64, foreign: RecordedState) -> CellFound {
     let (condition, record) = match decode_cell(cell, zone, seed) {
         Cell::Good(record) => (Condition::Sound, record),
         Cell::Healed(record) => (Condition::Healed, record),
