@@ -10,6 +10,8 @@ use persimmon_format::gate::FixedFields;
 use persimmon_format::log::LOG_CANDIDATES;
 use persimmon_format::{BLOCK_SIZE, FormatError};
 
+use crate::image::find::{self, Unusable};
+
 /// Bytes looked at at the start: the farthest signature is in the last of ZFS's uberblocks, below 256 KiB.
 const HEAD_BYTES: usize = 256 << 10;
 /// Bytes of a file that must be zero for it to count as blank.
@@ -215,26 +217,9 @@ pub(crate) fn unsupported<'a>(
 }
 
 /// UUID and label of the volume on an image, without opening or locking it: for finding a volume
-/// by either. `None`: no image, an unfinished one, or one whose superblocks are both damaged.
+/// by either. `None`: no image, an unfinished one, or one whose superblocks are all damaged.
 pub fn identity(file: &File) -> io::Result<Option<Identity>> {
-    let head = read_head(file, BLOCK_SIZE)?;
-    let Some(block) = head.first_chunk::<BLOCK_SIZE>() else {
-        return Ok(None);
-    };
-    let mut found = Superblock::decode(block).ok();
-    if found.is_none() && has_magic(block) {
-        let mut second = [0; BLOCK_SIZE];
-        match file.read_exact_at(&mut second, Superblock::hint_of_second_copy(block)) {
-            Ok(()) => found = Superblock::decode(&second).ok(),
-            // The way to it may be what is damaged.
-            Err(error)
-                if matches!(
-                    error.kind(),
-                    io::ErrorKind::UnexpectedEof | io::ErrorKind::InvalidInput
-                ) => {}
-            Err(error) => return Err(error),
-        }
-    }
+    let found = image_on(file)?;
     let complete = found.filter(|superblock| superblock.complete);
     Ok(complete.map(|superblock| Identity {
         uuid: uuid::Uuid::from_bytes(superblock.uuid),
@@ -258,6 +243,17 @@ fn headers_in(file: &File, superblock: &Superblock) -> Vec<FixedFields> {
     zones.filter_map(header).collect()
 }
 
+/// The superblock of the image on a file or device, by whichever copy is left at its start or end.
+fn image_on(file: &File) -> io::Result<Option<Superblock>> {
+    let mut end = file;
+    let length = end.seek(SeekFrom::End(0))?;
+    match find::find(&|into, at| file.read_exact_at(into, at), length, false) {
+        Ok(found) => Ok(Some(found.superblock)),
+        Err(Unusable::Io(error)) => Err(error),
+        Err(Unusable::NotAContainer | Unusable::Bad(_)) => Ok(None),
+    }
+}
+
 /// Looks at the start of a file or device, and near its end. `None`: nothing known.
 pub fn identify(file: &File) -> io::Result<Option<Finding>> {
     if let Some(found) = identify_head(&read_head(file, HEAD_BYTES)?) {
@@ -273,7 +269,11 @@ pub fn identify(file: &File) -> io::Result<Option<Finding>> {
             _ => {}
         }
     }
-    Ok(None)
+    // What overwrote the start of an image may be nothing known.
+    Ok(image_on(file)?.map(|superblock| Finding {
+        name: IMAGE,
+        unfinished: !superblock.complete,
+    }))
 }
 
 /// Where the superblock of a member of an md array is that has it at its end, by versions 1.0 and 0.90 of that (md(4)).
@@ -411,7 +411,7 @@ mod tests {
     }
 
     /// Those that were not known were overwritten without `--force`: what the tools of Debian's util-linux-extra and e2fsprogs
-    /// make is found. Others were compared by hand.
+    /// make is found.
     #[test]
     fn what_tools_make_is_found() {
         let dir = tempfile::tempdir().unwrap();

@@ -6,13 +6,14 @@ use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use persimmon_format::BLOCK_SIZE;
-use persimmon_format::container::{ContainerGeometry, Layout, Superblock};
+use persimmon_format::container::{COPIES, ContainerGeometry, Layout, Superblock};
 use rustix::fs::Access;
 
 use super::ImageDevice;
+use super::find;
 use super::host::{Host, HostFile, is_full};
 use super::open::length_of;
-use super::table::TABLE_CHUNK_BYTES;
+use super::table::{TABLE_CHUNK_BYTES, Table};
 use crate::lock::{check_unused, explain, lock_new, open_error, open_locked};
 use crate::options::CreateOptions;
 use crate::{DeviceError, Result, probe, traces};
@@ -245,7 +246,7 @@ fn write_empty(
         uuid: options.uuid.into_bytes(),
         label: options.label.clone(),
         complete: false,
-        table_seed: options.uuid.as_u64_pair().0 ^ options.uuid.as_u64_pair().1,
+        table_seed: Superblock::seed_for(options.uuid.into_bytes()),
     };
     let fail = |error: io::Error| match is_full(&error) {
         true => DeviceError::HostFull,
@@ -257,6 +258,12 @@ fn write_empty(
             .encode(copy)
             .map_err(|error| open_error(path, &error.to_string()))
     };
+    let stale = match old {
+        Some(length) => {
+            find::stale_copies(&|into, at| host.read_at(into, at), length).map_err(fail)?
+        }
+        None => Vec::new(),
+    };
     host.write_bytes_at(&block(&superblock, 0)?, 0)
         .map_err(fail)?;
     host.sync().map_err(fail)?;
@@ -265,16 +272,21 @@ fn write_empty(
         let _ = host.punch(layout.data, length - layout.data);
         let tail = length.saturating_sub(TAIL_BYTES).max(layout.data);
         zero(host, tail, length).map_err(fail)?;
+        for place in stale {
+            zero(host, place, place + BLOCK_SIZE as u64).map_err(fail)?;
+        }
     }
-    // Written, not only reserved: so a flush never allocates for the table.
-    zero(host, BLOCK_SIZE as u64, layout.data).map_err(fail)?;
+    zero(host, BLOCK_SIZE as u64, layout.tables[0]).map_err(fail)?;
+    // Written, not only reserved: so a flush never allocates for a table.
+    let (zones, seed) = (geometry.zone_count, superblock.table_seed);
+    Table::write_unused(host, layout, zones, seed).map_err(fail)?;
     host.sync().map_err(fail)?;
     superblock.complete = true;
     superblock.generation = 1;
-    host.write_bytes_at(&block(&superblock, 1)?, layout.second_copy)
-        .map_err(fail)?;
-    host.write_bytes_at(&block(&superblock, 0)?, 0)
-        .map_err(fail)?;
+    for copy in (0..COPIES).rev() {
+        host.write_bytes_at(&block(&superblock, copy)?, layout.copy(copy))
+            .map_err(fail)?;
+    }
     host.sync().map_err(fail)?;
     Ok(superblock)
 }

@@ -26,6 +26,7 @@
 //! host forget its cache, and only then reads: what it finds is what the disk has.
 
 mod create;
+pub(crate) mod find;
 mod flush;
 mod host;
 mod io;
@@ -67,6 +68,8 @@ pub struct ImageDevice {
     superblock: Mutex<Superblock>,
     read_only: bool,
     notices: Vec<Notice>,
+    /// Zones of which the second table says what was before a power cut.
+    behind: Vec<ZoneId>,
     host: Box<dyn Host>,
     /// It has its space of a filesystem.
     on_file: bool,

@@ -7,14 +7,12 @@ use std::path::Path;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 
-use persimmon_format::BLOCK_SIZE;
-use persimmon_format::container::{
-    CELL_BYTES, ContainerError, Superblock, ZONE_COUNT_MAX, has_magic,
-};
+use persimmon_format::container::{COPIES, ContainerError, Superblock};
 
+use super::find::{self, FoundImage, Unusable};
 use super::flush::FlushGate;
 use super::host::{Host, HostFile};
-use super::table::{Found, Table};
+use super::table::{Condition, FoundState, Table};
 use super::{ImageDevice, Zones, lock};
 use crate::lock::{explain, open_error, open_locked};
 use crate::options::OpenOptions;
@@ -22,16 +20,29 @@ use crate::zones::{Snapshot, ZoneMachine};
 use crate::{DeviceError, Result, ZoneId, ZoneState, probe, traces};
 
 /// What to do about an image whose volume may be whole.
-const SAVE_IT: &str = "`persimmon recover` may save it; do not run mkfs";
+const SAVE_IT: &str = "`persimmon recover --scan` may save it; do not run mkfs";
+
+/// Notices told one by one in the log.
+const NOTICES_LOGGED_MAX: usize = 20;
+
+/// How an image is opened.
+#[derive(Clone, Copy)]
+struct Opening {
+    read_only: bool,
+    /// Look for it everywhere, and take no write pointer for granted.
+    scan: bool,
+}
 
 /// Damage that opening an image found and could live with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Notice {
-    /// A copy of the superblock is damaged; the other one is good.
+    /// A copy of the superblock is damaged or missing; another one is good.
     SuperblockCopy {
-        /// 0 or 1.
+        /// 0 and 1 are at the start, 2 at the end.
         copy: u32,
     },
+    /// No copy of the superblock is left: the headers of the zones told the shape of the image.
+    FoundByZones,
     /// A copy of a zone's record is damaged; the others tell its state.
     ZoneRecord {
         /// The zone.
@@ -49,7 +60,7 @@ impl Notice {
     #[must_use]
     pub fn zone(self) -> Option<ZoneId> {
         match self {
-            Notice::SuperblockCopy { .. } => None,
+            Notice::SuperblockCopy { .. } | Notice::FoundByZones => None,
             Notice::ZoneRecord { zone } | Notice::ZoneRecordLost { zone } => Some(zone),
         }
     }
@@ -60,7 +71,10 @@ impl fmt::Display for Notice {
         match self {
             Notice::SuperblockCopy { copy } => write!(
                 f,
-                "copy {copy} of the image's superblock is damaged; the other copy is used"
+                "copy {copy} of the image's superblock is damaged; another copy is used"
+            ),
+            Notice::FoundByZones => f.write_str(
+                "no copy of the image's superblock is left; the headers of its zones told its shape",
             ),
             Notice::ZoneRecord { zone } => write!(
                 f,
@@ -89,8 +103,12 @@ impl ImageDevice {
             options.wait_for_lock,
         )?);
         let length = length_of(path, &mut host)?;
-        let found = ImageDevice::open_on(path, Box::new(host), length, options.read_only)?;
-        found.ok_or_else(|| foreign(path))
+        let how = Opening {
+            read_only: options.read_only,
+            scan: options.scan,
+        };
+        let found = ImageDevice::find_on(path, Box::new(host), length, how)?;
+        found.ok_or_else(|| foreign(path, options.scan))
     }
 
     /// Opens the image in the `length` bytes of a host that the caller has for itself. `None`: there
@@ -103,8 +121,25 @@ impl ImageDevice {
         length: u64,
         read_only: bool,
     ) -> Result<Option<ImageDevice>> {
-        settle(path, &*host, read_only)?;
-        let (superblock, bad_copies) = match read_superblock(&*host, length) {
+        let how = Opening {
+            read_only,
+            scan: false,
+        };
+        ImageDevice::find_on(path, host, length, how)
+    }
+
+    fn find_on(
+        path: &Path,
+        host: Box<dyn Host>,
+        length: u64,
+        how: Opening,
+    ) -> Result<Option<ImageDevice>> {
+        settle(path, &*host, how.read_only)?;
+        let FoundImage {
+            superblock,
+            bad_copies,
+            by_zones,
+        } = match find::find(&|into, at| host.read_at(into, at), length, how.scan) {
             Ok(found) => found,
             Err(Unusable::Io(error)) => return Err(explain(path, &error)),
             Err(Unusable::NotAContainer) => return Ok(None),
@@ -115,26 +150,51 @@ impl ImageDevice {
             return Err(open_error(path, message));
         }
         let layout = layout_of(path, &superblock)?;
-        if length < layout.total {
+        // What is behind the zones has its like at the start.
+        if length < layout.end {
             return Err(open_error(
                 path,
                 &format!(
-                    "the image is truncated: it has {length} bytes of {total}; copy it again, or \
-                     read what is left after `truncate -s {total}`",
+                    "the image is truncated: it has {length} bytes of {total}; copy it again, or have `persimmon \
+                     recover` save what is left after `truncate -s {total}`",
                     total = layout.total
                 ),
             ));
         }
-        let device = ImageDevice::assemble(path, host, superblock, read_only)?;
+        let mut device = ImageDevice::read(path, host, superblock, how, length)?;
+        if by_zones {
+            device.notices.insert(0, Notice::FoundByZones);
+        }
+        // A device that ends before has no place for them.
+        let fits = |copy: &u32| {
+            let end = layout.copy(*copy) + persimmon_format::BLOCK_SIZE as u64;
+            device.on_file || end <= length
+        };
+        let bad_copies = bad_copies.into_iter().filter(fits).collect();
         device.heal(bad_copies).map(Some)
     }
 
-    /// Builds the device from the superblock and the table.
+    /// Builds the device from the superblock and the tables of a host that holds all of both.
     pub(super) fn assemble(
         path: &Path,
         host: Box<dyn Host>,
         superblock: Superblock,
         read_only: bool,
+    ) -> Result<ImageDevice> {
+        let how = Opening {
+            read_only,
+            scan: false,
+        };
+        ImageDevice::read(path, host, superblock, how, u64::MAX)
+    }
+
+    /// Builds the device from the superblock and the tables, as far as they are in `length` bytes.
+    fn read(
+        path: &Path,
+        host: Box<dyn Host>,
+        superblock: Superblock,
+        how: Opening,
+        length: u64,
     ) -> Result<ImageDevice> {
         let geometry = superblock.geometry.clone();
         let layout = layout_of(path, &superblock)?;
@@ -145,38 +205,50 @@ impl ImageDevice {
             geometry.max_active,
         );
         let mut notices = Vec::new();
+        let mut behind = Vec::new();
+        // Everything in a zone can be read then: checksums tell what is true.
+        let unknown = |resets| Snapshot {
+            state: ZoneState::Full,
+            written: geometry.capacity_blocks,
+            resets,
+        };
         let table = Table::load(
             &*host,
             &layout,
+            length,
             geometry.zone_count,
             superblock.table_seed,
             |zone, found| {
-                let snapshot = match found {
-                    Found::Sound(snapshot) => snapshot,
-                    Found::Healed(snapshot) => {
-                        notices.push(Notice::ZoneRecord { zone });
-                        snapshot
-                    }
-                    Found::Lost => {
-                        notices.push(Notice::ZoneRecordLost { zone });
-                        Snapshot {
-                            state: ZoneState::Full,
-                            written: geometry.capacity_blocks,
-                            resets: 0,
-                        }
-                    }
+                let snapshot = match found.state {
+                    FoundState::Known(snapshot) if !how.scan => snapshot,
+                    FoundState::Known(snapshot) => unknown(snapshot.resets),
+                    FoundState::InUse(resets) => unknown(resets),
+                    FoundState::Lost => unknown(0),
                 };
+                if matches!(found.state, FoundState::InUse(_) | FoundState::Lost) {
+                    notices.push(Notice::ZoneRecordLost { zone });
+                } else if found.cells != [Condition::Sound; 2] {
+                    notices.push(Notice::ZoneRecord { zone });
+                } else if found.second_is_behind {
+                    behind.push(zone);
+                }
                 machine.restore(zone, snapshot)
             },
             |error| explain(path, &error),
         )?;
+        if how.scan {
+            for zone in (0..geometry.zone_count).map(ZoneId) {
+                machine.restore(zone, unknown(machine.snapshot(zone)?.resets))?;
+            }
+        }
         let device = ImageDevice {
             path: path.to_owned(),
             geometry: ImageDevice::device_geometry(&geometry),
             layout,
             superblock: Mutex::new(superblock),
-            read_only,
+            read_only: how.read_only,
             notices,
+            behind,
             on_file: host.is_file(),
             host,
             limits: (0..geometry.zone_count)
@@ -202,7 +274,7 @@ impl ImageDevice {
 
     /// Repairs superblock and records.
     pub(super) fn heal(mut self, bad_copies: Vec<u32>) -> Result<ImageDevice> {
-        let damaged = !bad_copies.is_empty() || !self.notices.is_empty();
+        let is_damaged = !bad_copies.is_empty() || !self.notices.is_empty();
         for copy in bad_copies {
             self.notices.insert(0, Notice::SuperblockCopy { copy });
             if !self.read_only {
@@ -210,13 +282,20 @@ impl ImageDevice {
                 self.write_superblock(&superblock, copy)?;
             }
         }
-        for notice in &self.notices {
+        for notice in self.notices.iter().take(NOTICES_LOGGED_MAX) {
             tracing::warn!(path = %self.path.display(), "{notice}");
-            if let (Some(zone), false) = (notice.zone(), self.read_only) {
-                self.write_entry(zone)?;
-            }
         }
-        if damaged && !self.read_only {
+        if let Some(more) = self.notices.len().checked_sub(NOTICES_LOGGED_MAX + 1) {
+            tracing::warn!(path = %self.path.display(), "{} more zones have damaged records", more + 1);
+        }
+        if self.read_only {
+            return Ok(self);
+        }
+        let damaged = self.notices.iter().filter_map(|notice| notice.zone());
+        for zone in damaged.chain(std::mem::take(&mut self.behind)) {
+            self.write_entry(zone)?;
+        }
+        if is_damaged {
             let synced = self.host.sync();
             synced.map_err(|error| explain(&self.path, &error))?;
         }
@@ -225,11 +304,7 @@ impl ImageDevice {
 
     /// Writes one copy of the superblock to the page cache.
     pub(super) fn write_superblock(&self, superblock: &Superblock, copy: u32) -> Result<()> {
-        let offset = if copy == 0 {
-            0
-        } else {
-            self.layout.second_copy
-        };
+        let offset = self.layout.copy(copy);
         let block = superblock
             .encode(copy)
             .map_err(|error| open_error(&self.path, &error.to_string()))?;
@@ -256,10 +331,11 @@ impl ImageDevice {
                 .map_err(|error| explain(&self.path, &error))
         };
         // One copy is good at any time.
-        self.write_superblock(&next, 1)?;
-        sync()?;
-        self.write_superblock(&next, 0)?;
-        sync()
+        for copy in (0..COPIES).rev() {
+            self.write_superblock(&next, copy)?;
+            sync()?;
+        }
+        Ok(())
     }
 }
 
@@ -294,105 +370,7 @@ pub(super) fn length_of(path: &Path, host: &mut HostFile) -> Result<u64> {
         .map_err(|error| explain(path, &error))
 }
 
-enum Unusable {
-    Io(std::io::Error),
-    NotAContainer,
-    Bad(ContainerError),
-}
-
-/// The newest good superblock, and the copies that are not good or not as new.
-fn read_superblock(host: &dyn Host, length: u64) -> Result<(Superblock, Vec<u32>), Unusable> {
-    let Some(block) = read_block(host, 0, length)? else {
-        return Err(Unusable::NotAContainer);
-    };
-    let first = match Superblock::decode(&block) {
-        Err(error @ (ContainerError::Newer { .. } | ContainerError::UnknownFeatures { .. })) => {
-            return Err(Unusable::Bad(error));
-        }
-        first => first,
-    };
-    let place = match &first {
-        Ok(superblock) => superblock
-            .geometry
-            .layout()
-            .map(|layout| layout.second_copy)
-            .ok(),
-        Err(_) => find_second_copy(host, &block, length)?,
-    };
-    let second = match place {
-        Some(place) => second_copy_at(host, place, length)?,
-        None => None,
-    };
-    match (first, second) {
-        // Making an image begins with this copy, and the other may be that of the one before.
-        (Ok(first), _) if !first.complete => Ok((first, vec![])),
-        (Ok(first), Some(second)) if second.generation > first.generation => Ok((second, vec![0])),
-        (Ok(first), Some(second)) if second.generation == first.generation => Ok((first, vec![])),
-        (Ok(first), _) => Ok((first, vec![1])),
-        (Err(_), Some(second)) => Ok((second, vec![0])),
-        (Err(ContainerError::NotAContainer), None) => Err(Unusable::NotAContainer),
-        (Err(error), None) => Err(Unusable::Bad(error)),
-    }
-}
-
-/// The place of the second copy when the first is damaged: where the first says, or else, if the
-/// first is one at all, wherever there is one.
-fn find_second_copy(
-    host: &dyn Host,
-    first: &[u8; BLOCK_SIZE],
-    length: u64,
-) -> Result<Option<u64>, Unusable> {
-    let hint = Superblock::hint_of_second_copy(first);
-    if second_copy_at(host, hint, length)?.is_some() {
-        return Ok(Some(hint));
-    }
-    if !has_magic(first) {
-        return Ok(None);
-    }
-    let table_max = u64::from(ZONE_COUNT_MAX) * CELL_BYTES as u64;
-    let end = length.min(table_max + 2 * BLOCK_SIZE as u64);
-    for place in (0..end).step_by(BLOCK_SIZE).skip(1) {
-        if second_copy_at(host, place, length)?.is_some() {
-            return Ok(Some(place));
-        }
-    }
-    Ok(None)
-}
-
-/// The superblock whose second copy is at `place`, if a good one is there.
-fn second_copy_at(
-    host: &dyn Host,
-    place: u64,
-    length: u64,
-) -> Result<Option<Superblock>, Unusable> {
-    let Some(block) = read_block(host, place, length)? else {
-        return Ok(None);
-    };
-    let belongs = |superblock: &Superblock| {
-        superblock
-            .geometry
-            .layout()
-            .map(|layout| layout.second_copy)
-            == Ok(place)
-    };
-    Ok(Superblock::decode(&block).ok().filter(belongs))
-}
-
-fn read_block(
-    host: &dyn Host,
-    offset: u64,
-    length: u64,
-) -> Result<Option<[u8; BLOCK_SIZE]>, Unusable> {
-    let end = offset.checked_add(BLOCK_SIZE as u64);
-    if end.is_none_or(|end| end > length) {
-        return Ok(None);
-    }
-    let mut block = [0; BLOCK_SIZE];
-    host.read_at(&mut block, offset).map_err(Unusable::Io)?;
-    Ok(Some(block))
-}
-
-fn foreign(path: &Path) -> DeviceError {
+fn foreign(path: &Path, scanned: bool) -> DeviceError {
     let file = match File::open(path) {
         Ok(file) => file,
         Err(error) => return explain(path, &error),
@@ -402,17 +380,20 @@ fn foreign(path: &Path) -> DeviceError {
     }
     let what = match probe::identify(&file) {
         Ok(Some(found)) if found.is_image() => {
-            let message = "the image is truncated: not even its superblock is whole; copy it \
-                           again, or restore it from a backup";
-            return open_error(path, message);
+            "the image is truncated: not even its first block is whole; copy it again".to_owned()
         }
-        Ok(Some(found)) => format!("it holds {found}"),
-        Ok(None) => "nothing known is on it; if it was one, restore it from a backup, else make \
-                     one with `persimmon mkfs`"
+        Ok(Some(found)) => {
+            format!("is not a Persimmon image: it holds {found}")
+        }
+        Ok(None) if scanned => {
+            "is not a Persimmon image: nothing of one was found anywhere on it".to_owned()
+        }
+        Ok(None) => "is not a Persimmon image: nothing known is on it; if it was one whose start and end are \
+                     overwritten, `persimmon recover --scan` looks for it by its zones"
             .to_owned(),
         Err(error) => error.to_string(),
     };
-    open_error(path, &format!("is not a Persimmon image: {what}"))
+    open_error(path, &what)
 }
 
 fn remedy(error: &ContainerError) -> String {
@@ -420,6 +401,7 @@ fn remedy(error: &ContainerError) -> String {
         ContainerError::Newer { .. } | ContainerError::UnknownFeatures { .. } => {
             "use a newer release of persimmon"
         }
+        ContainerError::Older { .. } => return error.to_string(),
         _ => SAVE_IT,
     };
     format!("{error}; {what_to_do}")

@@ -24,7 +24,7 @@ fn superblock_golden_bytes() {
     let block = superblock().encode(1).unwrap();
     let mut expected = vec![];
     expected.extend(b"PRSMNIMG");
-    expected.extend([1, 0, 0, 0, 1, 0, 0, 0]); // version, copy
+    expected.extend([2, 0, 0, 0, 1, 0, 0, 0]); // version, copy
     expected.extend([0; 8]); // features
     expected.extend([7, 0, 0, 0, 0, 0, 0, 0]); // generation
     expected.extend(b"0123456789abcdef");
@@ -37,10 +37,10 @@ fn superblock_golden_bytes() {
     expected.extend([6, 0, 0, 0, 0, 0, 0, 0]); // open, active
     expected.extend([1, 0, 0, 0, 0, 0, 0, 0]); // complete
     expected.extend([0x88, 0x77, 0x66, 0x55, 0x44, 0x33, 0x22, 0x11]);
-    expected.extend([0x00, 0x30, 0, 0, 0, 0, 0, 0]); // second copy: 4096 + 8192
-    expected.extend([0x00, 0x00, 0x10, 0, 0, 0, 0, 0]); // data: 1 MiB
+    expected.extend([0x00, 0x00, 0x40, 0x0a, 0, 0, 0, 0]); // end of the zones: 164 MiB
+    expected.extend([0x00, 0x00, 0x40, 0, 0, 0, 0, 0]); // data: 4 MiB
     expected.extend([0x00, 0x00, 0x40, 0, 0, 0, 0, 0]); // stride: 4 MiB
-    expected.extend([0x00, 0x00, 0x10, 0x0a, 0, 0, 0, 0]); // total: 161 MiB
+    expected.extend([0x00, 0x00, 0x50, 0x0a, 0, 0, 0, 0]); // total: 165 MiB
     expected.resize(4088, 0);
     expected.extend(GOLDEN_SUPERBLOCK_CHECKSUM.to_le_bytes());
     for (at, (found, expected)) in block.iter().zip(&expected).enumerate() {
@@ -88,7 +88,14 @@ fn newer_versions_and_unknown_features_are_told_apart_from_damage() {
     reseal(&mut newer);
     assert_eq!(
         Superblock::decode(&newer),
-        Err(ContainerError::Newer { found: 9, known: 1 })
+        Err(ContainerError::Newer { found: 9, known: 2 })
+    );
+    let mut older = superblock().encode(0).unwrap();
+    older[at::VERSION] = 1;
+    reseal(&mut older);
+    assert_eq!(
+        Superblock::decode(&older),
+        Err(ContainerError::Older { found: 1, known: 2 })
     );
     let mut unknown = superblock().encode(0).unwrap();
     unknown[at::FEATURES] = 4;
@@ -115,6 +122,29 @@ fn geometries_that_cannot_be_are_refused() {
     bad(|g| g.capacity_blocks = 1025);
     bad(|g| g.max_open = Some(0));
     bad(|g| g.max_active = Some(5));
+}
+
+#[test]
+fn zones_begin_behind_what_accidents_hit() {
+    let layout = |zone_count, zone_blocks| {
+        let geometry = ContainerGeometry {
+            zone_count,
+            zone_blocks,
+            capacity_blocks: zone_blocks,
+            max_open: None,
+            max_active: None,
+        };
+        geometry.layout().unwrap()
+    };
+    // From 64 MiB on the whole lead, below 1/16 of the zones.
+    assert_eq!(layout(64, 256).data, 4 << 20);
+    assert_eq!(layout(63, 256).data, 3 << 20);
+    assert_eq!(layout(16, 256).data, 1 << 20);
+    for layout in [layout(1, 256), layout(64, 256), layout(ZONE_COUNT_MAX, 256)] {
+        assert!(layout.tables[0] + layout.table_bytes <= layout.data);
+        assert!(layout.end + BLOCK <= layout.tables[1]);
+        assert!(layout.tables[1] + layout.table_bytes + TAIL_BYTES <= layout.total);
+    }
 }
 
 #[test]
@@ -147,7 +177,13 @@ fn cell_after(last: u64) -> [u8; CELL_BYTES] {
 
 #[test]
 fn cells_give_the_newest_record() {
-    assert_eq!(decode_cell(&[0; CELL_BYTES], 17, 99), Cell::Unused);
+    // Zeros are damage: a zone that was never used has a record that says so.
+    assert_eq!(decode_cell(&[0; CELL_BYTES], 17, 99), Cell::Lost(0));
+    let unused = ZoneRecord::unused(17);
+    assert_eq!(
+        decode_cell(&unused.encode_cell(99), 17, 99),
+        Cell::Good(unused)
+    );
     for last in 2..6 {
         assert_eq!(
             decode_cell(&cell_after(last), 17, 99),

@@ -1,5 +1,4 @@
-//! The container of the image back end: superblocks and the write-pointer table, alone and in a
-//! file that is opened.
+//! The container of the image back end: superblocks and both tables, alone and in a file that is opened.
 
 use std::fs::OpenOptions as FileOptions;
 use std::os::unix::fs::FileExt;
@@ -10,7 +9,8 @@ use persimmon_device::image::{CreateOptions, ImageGeometry, OpenOptions};
 use persimmon_device::{ImageDevice, ZonedDevice};
 use persimmon_format::BLOCK_SIZE;
 use persimmon_format::container::{
-    CELL_BYTES, RecordedState, Superblock, ZoneRecord, decode_cell, has_magic,
+    CELL_BYTES, Layout, RecordedState, SECOND_COPY, Superblock, TABLE, ZoneRecord, decode_cell,
+    has_magic,
 };
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
@@ -19,12 +19,12 @@ use crate::input::Input;
 
 const ZONES: u32 = 6;
 
-/// What a sound image of six zones holds before its zones.
+/// What a sound image of six zones holds before its zones, and behind them.
 struct Original {
     head: Vec<u8>,
+    tail: Vec<u8>,
     table_seed: u64,
-    second_copy: u64,
-    total: u64,
+    layout: Layout,
 }
 
 fn original() -> &'static Original {
@@ -44,12 +44,14 @@ fn original() -> &'static Original {
         let mut head = vec![0; layout.data as usize];
         let file = FileOptions::new().read(true).open(&path).unwrap();
         file.read_exact_at(&mut head, 0).unwrap();
+        let mut tail = vec![0; (layout.total - layout.end) as usize];
+        file.read_exact_at(&mut tail, layout.end).unwrap();
         let block = head.first_chunk().unwrap();
         Original {
             table_seed: Superblock::decode(block).unwrap().table_seed,
-            second_copy: layout.second_copy,
-            total: layout.total,
+            layout,
             head,
+            tail,
         }
     })
 }
@@ -66,6 +68,7 @@ fn record(zone: u32, input: &mut Input<'_>) -> ZoneRecord {
         RecordedState::Full,
         RecordedState::ReadOnly,
         RecordedState::Offline,
+        RecordedState::InUse,
     ]);
     ZoneRecord {
         sequence: input.near(2),
@@ -80,34 +83,40 @@ pub fn container(bytes: &[u8]) {
     decode(bytes);
     let mut input = Input::new(bytes);
     let original = original();
-    let mut head = original.head.clone();
-    let copies = [0, original.second_copy as usize];
-    for copy in copies {
+    let (mut head, mut tail) = (original.head.clone(), original.tail.clone());
+    let second_table = (original.layout.tables[1] - original.layout.end) as usize;
+    for copy in 0..3 {
+        let block = match copy {
+            0 => &mut head[..BLOCK_SIZE],
+            1 => &mut head[SECOND_COPY as usize..][..BLOCK_SIZE],
+            _ => &mut tail[..BLOCK_SIZE],
+        };
         if input.rarely(3) {
-            let block = &mut head[copy..copy + BLOCK_SIZE];
             overwrite(&mut block[..184], &mut input);
             if !input.rarely(4) {
                 seal(block);
             }
         }
     }
-    for zone in 0..ZONES {
-        let cell = &mut head[BLOCK_SIZE + zone as usize * CELL_BYTES..][..CELL_BYTES];
-        match input.u8() % 4 {
-            0 => {
-                let record = record(zone, &mut input);
-                cell.copy_from_slice(&record.encode_cell(original.table_seed));
+    for (table, at) in [(&mut head, TABLE as usize), (&mut tail, second_table)] {
+        for zone in 0..ZONES {
+            let cell = &mut table[at + zone as usize * CELL_BYTES..][..CELL_BYTES];
+            match input.u8() % 4 {
+                0 => {
+                    let record = record(zone, &mut input);
+                    cell.copy_from_slice(&record.encode_cell(original.table_seed));
+                }
+                1 => {
+                    let record = record(zone, &mut input);
+                    let slot = record.encode_slot(original.table_seed);
+                    cell[record.slot_offset()..][..slot.len()].copy_from_slice(&slot);
+                }
+                2 if input.rarely(4) => overwrite(cell, &mut input),
+                _ => {}
             }
-            1 => {
-                let record = record(zone, &mut input);
-                let slot = record.encode_slot(original.table_seed);
-                cell[record.slot_offset()..][..slot.len()].copy_from_slice(&slot);
-            }
-            2 if input.rarely(4) => overwrite(cell, &mut input),
-            _ => {}
         }
     }
-    open(&head, &mut input);
+    open(&head, &tail, &mut input);
 }
 
 /// The decoders alone.
@@ -117,7 +126,7 @@ fn decode(bytes: &[u8]) {
         .iter_mut()
         .zip(bytes)
         .for_each(|(to, from)| *to = *from);
-    let _ = (has_magic(bytes), Superblock::hint_of_second_copy(&block));
+    let _ = has_magic(bytes);
     let _ = Superblock::decode(&block);
     block[..8].copy_from_slice(&persimmon_format::container::MAGIC);
     seal(&mut block);
@@ -130,8 +139,8 @@ fn decode(bytes: &[u8]) {
     }
 }
 
-/// Opens a file that begins so, and lets its zones be used.
-fn open(head: &[u8], input: &mut Input<'_>) {
+/// Opens a file that begins and ends so, and lets its zones be used.
+fn open(head: &[u8], tail: &[u8], input: &mut Input<'_>) {
     let dir = tempfile::tempdir().unwrap();
     let path: PathBuf = dir.path().join("image");
     let file = FileOptions::new()
@@ -139,17 +148,21 @@ fn open(head: &[u8], input: &mut Input<'_>) {
         .write(true)
         .open(&path)
         .unwrap();
+    let layout = &original().layout;
     let length = match input.u8() % 8 {
-        0 => input.near(original().total).min(1 << 33),
-        _ => original().total,
+        0 => input.near(layout.total).min(1 << 33),
+        _ => layout.total,
     };
     file.set_len(length).unwrap();
     let kept = head.len().min(length as usize);
     file.write_all_at(&head[..kept], 0).unwrap();
+    let kept = tail.len().min(length.saturating_sub(layout.end) as usize);
+    file.write_all_at(&tail[..kept], layout.end).unwrap();
     drop(file);
     let _ = persimmon_device::probe::identify_head(head);
     let options = OpenOptions {
         read_only: input.rarely(3),
+        scan: input.rarely(4),
         ..OpenOptions::default()
     };
     let Ok(device) = ImageDevice::open(&path, &options) else {
@@ -184,6 +197,6 @@ pub fn seeds() -> Vec<Vec<u8>> {
         .collect();
     let head = &original().head;
     seeds.push(head[..184].to_vec());
-    seeds.push(head[BLOCK_SIZE..BLOCK_SIZE + CELL_BYTES].to_vec());
+    seeds.push(head[TABLE as usize..TABLE as usize + CELL_BYTES].to_vec());
     seeds
 }

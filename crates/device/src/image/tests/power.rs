@@ -11,6 +11,7 @@ use persimmon_format::container::Superblock;
 use proptest::prelude::*;
 
 use super::super::host::Host;
+use super::super::table::Table;
 use super::super::{ImageDevice, ImageGeometry, lock};
 use super::{filled, geometry};
 use crate::{BLOCK_SIZE, Buffer, Command, ZoneId, ZoneState, ZonedDevice};
@@ -104,6 +105,7 @@ type Contents = [u8; BLOCK_SIZE / SECTOR];
 
 const ZONES: u32 = 4;
 const CAPACITY: u32 = 6;
+const SEED: u64 = 77;
 
 fn small() -> ImageGeometry {
     ImageGeometry {
@@ -122,7 +124,7 @@ fn open(host: &LossyHost) -> ImageDevice {
         uuid: [1; 16],
         label: String::new(),
         complete: true,
-        table_seed: 77,
+        table_seed: SEED,
     };
     let path = Path::new("lossy");
     super::super::open::settle(path, host, false).unwrap();
@@ -216,6 +218,8 @@ impl Expected {
 
 fn run(steps: Vec<Step>) {
     let mut host = LossyHost::default();
+    Table::write_unused(&host, &small().layout().unwrap(), ZONES, SEED).unwrap();
+    host.sync().unwrap();
     let mut device = open(&host);
     let mut next_byte = 0u8;
     let empty = Moment {
