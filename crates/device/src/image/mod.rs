@@ -29,6 +29,7 @@ mod create;
 mod flush;
 mod host;
 mod io;
+mod memory;
 mod open;
 mod table;
 
