@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use persimmon_vfs::{
-    Allocate, Attr, Caller, Error as VfsError, Handle, Ino, Lifetime, OpenFlags,
-    Result as VfsResult, SeekTo, SetAttr, Vfs, WriteFlags, Written,
+    Allocate, Attr, Caller, Error as VfsError, Handle, Ino, Lifetime, LockKind, LockOwner,
+    OpenFlags, Result as VfsResult, SeekTo, SetAttr, Vfs, WriteFlags, Written,
 };
 
 use crate::mounted::Mounted;
@@ -117,6 +117,11 @@ impl OpenFile {
         self.named(self.vfs().read(self.ino, self.handle, offset, buf))
     }
 
+    /// A lock belongs to the open file.
+    fn lock_owner(&self) -> LockOwner {
+        LockOwner(self.handle.0)
+    }
+
     /// An error with the path that the file was opened by.
     fn named<T>(&self, result: VfsResult<T>) -> Result<T> {
         result.map_err(Error::at(&self.path))
@@ -125,6 +130,7 @@ impl OpenFile {
 
 impl Drop for OpenFile {
     fn drop(&mut self) {
+        self.vfs().release_locks(self.ino, self.lock_owner());
         if let Err(error) = self.vfs().release(self.ino, self.handle) {
             tracing::warn!(ino = self.ino.0, %error, "closing a file");
         }
@@ -258,6 +264,37 @@ impl File {
     /// The same: times cost nothing more.
     pub fn sync_data(&self) -> Result<()> {
         self.with(Vfs::fsync)
+    }
+
+    /// Reads several ranges, each as [`File::read_at`] does, and answers for each by itself.
+    pub fn read_batch(&self, ranges: &mut [(u64, &mut [u8])]) -> Vec<Result<usize>> {
+        let reads = ranges.iter_mut();
+        reads
+            .map(|(offset, buf)| self.read_at(buf, *offset))
+            .collect()
+    }
+
+    /// Takes the lock on the whole file, exclusively or shared, as `flock` does; it ends with the file.
+    ///
+    /// # Errors
+    /// [`FilesystemError::WouldBlock`](crate::FilesystemError::WouldBlock) where another open file has it.
+    pub fn try_lock(&self, exclusive: bool) -> Result<()> {
+        let kind = if exclusive {
+            LockKind::Write
+        } else {
+            LockKind::Read
+        };
+        self.flock(kind)
+    }
+
+    /// Lets go of that lock.
+    pub fn unlock(&self) -> Result<()> {
+        self.flock(LockKind::Unlock)
+    }
+
+    fn flock(&self, kind: LockKind) -> Result<()> {
+        let owner = self.open.lock_owner();
+        self.with(|vfs, ino, _| vfs.flock(ino, owner, kind, false))
     }
 
     /// Changes how a range is backed.

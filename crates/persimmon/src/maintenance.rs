@@ -1,10 +1,14 @@
 //! The volume below the files: durability, space, cleaning, verification.
 
+use std::path::Path;
+
 use persimmon_engine::{
     CleanState, CleanStep, ScrubCursor, ScrubFinding, Statistics, Task, ZoneStatus,
 };
 
-use crate::{Filesystem, Result};
+use persimmon_vfs::{FileKind, Handle};
+
+use crate::{Error, Filesystem, FilesystemError, Result};
 
 /// Blocks verified in one step of a scrub: 1 MiB.
 const SCRUB_BLOCKS: u64 = 256;
@@ -45,6 +49,18 @@ impl Filesystem {
         self.sync()?;
         self.vfs().volume().step(Task::Checkpoint)?;
         Ok(())
+    }
+
+    /// Makes every change of names so far durable, in all directories; `path` has to be one. Contents of files are not
+    /// written by it.
+    pub fn sync_dir(&self, path: impl AsRef<Path>) -> Result<()> {
+        let path = path.as_ref();
+        let dir = self.metadata(path)?;
+        if dir.kind() != FileKind::Directory {
+            return Err(Error::at(path)(FilesystemError::NotDirectory));
+        }
+        let synced = self.vfs().fsyncdir(dir.ino, Handle::NONE);
+        synced.map_err(Error::at(path))
     }
 
     /// Counters since the volume was opened: bytes sent to the device by class, cleaning, stalls.
