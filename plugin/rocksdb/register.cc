@@ -60,4 +60,18 @@ __attribute__((constructor)) void Register() {
 }
 
 }  // namespace
+
+// What a program that links the plugin statically names, so that the linker takes this file along; for C users an Env
+// of a URI, NULL where it cannot be opened. It is never destroyed.
+extern "C" {
+__attribute__((visibility("default"))) int persimmon_rocksdb_plugin = 1;
+
+__attribute__((visibility("default"))) Env* persimmon_rocksdb_env(const char* uri) {
+  std::string error;
+  Env* env = StaticEnv(uri, &error);
+  if (env == nullptr) std::fprintf(stderr, "persimmon: %s\n", error.c_str());
+  return env;
+}
+}
+
 }  // namespace persimmon

@@ -39,7 +39,10 @@ pub unsafe extern "C" fn persimmon_mkdir(fs: *const persimmon_fs, path: *const c
 /// # Safety
 /// `fs` is a handle; `path` a string.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn persimmon_mkdir_all(fs: *const persimmon_fs, path: *const c_char) -> c_int {
+pub unsafe extern "C" fn persimmon_mkdir_all(
+    fs: *const persimmon_fs,
+    path: *const c_char,
+) -> c_int {
     // SAFETY: as the caller promises.
     unsafe { by_path(fs, path, |fs, path| Filesystem::create_dir_all(fs, path)) }
 }
@@ -69,7 +72,10 @@ pub unsafe extern "C" fn persimmon_rmdir(fs: *const persimmon_fs, path: *const c
 /// # Safety
 /// `fs` is a handle; `path` a string.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn persimmon_remove_all(fs: *const persimmon_fs, path: *const c_char) -> c_int {
+pub unsafe extern "C" fn persimmon_remove_all(
+    fs: *const persimmon_fs,
+    path: *const c_char,
+) -> c_int {
     // SAFETY: as the caller promises.
     unsafe { by_path(fs, path, |fs, path| Filesystem::remove_dir_all(fs, path)) }
 }
@@ -85,10 +91,7 @@ pub const PERSIMMON_RENAME_EXCHANGE: u32 = 2;
 ///
 /// # Safety
 /// Both are strings.
-unsafe fn two<'a>(
-    one: *const c_char,
-    other: *const c_char,
-) -> Result<(&'a Path, &'a Path)> {
+unsafe fn two<'a>(one: *const c_char, other: *const c_char) -> Result<(&'a Path, &'a Path)> {
     // SAFETY: as the caller promises.
     Ok(unsafe { (path(one)?, path(other)?) })
 }
