@@ -196,7 +196,7 @@ pub unsafe extern "C" fn persimmon_read_batch(
             }?));
         }
         let mut first = None;
-        for (request, result) in requests.iter_mut().zip(file.0.read_batch(&mut ranges)) {
+        for (request, result) in requests.iter_mut().zip(file.0.read_batch(&mut ranges)?) {
             match result {
                 Ok(done) => (request.done, request.error) = (done, 0),
                 Err(error) => {

@@ -266,12 +266,14 @@ impl File {
         self.with(Vfs::fsync)
     }
 
-    /// Reads several ranges, each as [`File::read_at`] does, and answers for each by itself.
-    pub fn read_batch(&self, ranges: &mut [(u64, &mut [u8])]) -> Vec<Result<usize>> {
-        let reads = ranges.iter_mut();
-        reads
-            .map(|(offset, buf)| self.read_at(buf, *offset))
-            .collect()
+    /// Reads several ranges, each as [`File::read_at`] does, and answers for each by itself. What lies on the device is asked for
+    /// together: a drive serves the ranges side by side.
+    ///
+    /// # Errors
+    /// Where none of them can be read, as through a file opened for writing alone.
+    pub fn read_batch(&self, ranges: &mut [(u64, &mut [u8])]) -> Result<Vec<Result<usize>>> {
+        let read = self.with(|vfs, ino, handle| vfs.read_batch(ino, handle, ranges))?;
+        Ok(read.into_iter().map(|one| self.open.named(one)).collect())
     }
 
     /// Takes the lock on the whole file, exclusively or shared, as `flock` does; it ends with the file.

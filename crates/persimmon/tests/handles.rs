@@ -245,3 +245,51 @@ fn a_volume_is_checkpointed_cleaned_and_scrubbed() {
     assert!(!scrubbed.stopped && scrubbed.bytes > 20 * 500_000 / 2);
     assert!(fs.scrub(|_, _| false).unwrap().stopped);
 }
+
+/// Every kind of extent, staged blocks and holes, with ranges that begin and end anywhere, overlap, and pass the end.
+#[test]
+fn a_batch_answers_what_reads_answer() {
+    let fs = memory();
+    let options = OpenOptions::new().read(true).write(true).create(true);
+    let file = fs.open_file("/f", &options).unwrap();
+    let mut state = 7u64;
+    let mut random = move || {
+        state = state
+            .wrapping_mul(6364136223846793005)
+            .wrapping_add(1442695040888963407);
+        state >> 33
+    };
+    for round in 0..40 {
+        let len = 1 + random() % 60_000;
+        let same = round % 3 == 0;
+        let data: Vec<u8> = (0..len)
+            .map(|i| if same { round } else { (i * 31 % 251) as u8 })
+            .collect();
+        file.write_at(&data, random() % 2_000_000).unwrap();
+        match round % 4 {
+            0 => file.sync_all().unwrap(),
+            1 => fs.sync().unwrap(),
+            2 => fs.checkpoint().unwrap(),
+            _ => {}
+        }
+    }
+    let size = file.metadata().unwrap().size;
+    for count in [0, 1, 2, 17, 64] {
+        let wanted: Vec<(u64, usize)> = (0..count)
+            .map(|_| (random() % (size + 5000), (random() % 20_000) as usize))
+            .collect();
+        let mut buffers: Vec<Vec<u8>> = wanted.iter().map(|(_, len)| vec![1; *len]).collect();
+        let mut ranges: Vec<(u64, &mut [u8])> = wanted
+            .iter()
+            .zip(&mut buffers)
+            .map(|((offset, _), buffer)| (*offset, buffer.as_mut_slice()))
+            .collect();
+        let read = file.read_batch(&mut ranges).unwrap();
+        for (i, (offset, len)) in wanted.iter().enumerate() {
+            let mut alone = vec![1; *len];
+            let expected = file.read_at(&mut alone, *offset).unwrap();
+            assert_eq!(*read[i].as_ref().unwrap(), expected);
+            assert_eq!(buffers[i], alone);
+        }
+    }
+}
