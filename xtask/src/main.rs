@@ -1,10 +1,12 @@
 //! Developer commands: `cargo xtask demo`, `test`, `bench`, `peers`, `simulate`, `hosted`, `interleave`, `tidy`, `vm`, `setup`. Run one with `--help` for its options.
 
 mod bench;
+mod capi;
 mod demo;
 mod hosted;
 mod interleave;
 mod peers;
+mod rocksdb;
 mod setup;
 mod shell;
 mod simulate;
@@ -30,10 +32,14 @@ struct Args {
 enum Command {
     /// Measure speed through the mount beside ext4 on a loop device, and of the library alone
     Bench(bench::Options),
+    /// Build the C library, with versioned symbols
+    Capi(capi::Options),
     /// Show what Persimmon does, on one page: programs, cleaning, SIGKILL and recovery, with proofs
     Demo(demo::Options),
     /// Compare what Persimmon, f2fs, btrfs, XFS and ext4 send to their drives, in a virtual machine
     Peers(peers::Options),
+    /// Build the RocksDB plugin, and run RocksDB's own programs through it
+    Rocksdb(rocksdb::Options),
     /// Cut the power of simulated devices, a million times if you like, and compare what is recovered
     Simulate(simulate::Options),
     /// Let clients work with the library on images whose host loses power, and compare what is recovered
@@ -71,8 +77,10 @@ fn run(command: Command) -> Result<bool> {
     std::env::set_current_dir(&root)?;
     match command {
         Command::Bench(options) => bench::run(&options),
+        Command::Capi(options) => capi::run(&options),
         Command::Demo(options) => demo::run(&options),
         Command::Peers(options) => peers::run(&options),
+        Command::Rocksdb(options) => rocksdb::run(&options),
         Command::Simulate(options) => simulate::run(&options),
         Command::Hosted(options) => hosted::run(&options),
         Command::Interleave(options) => interleave::run(&options),

@@ -227,6 +227,7 @@ rules! {
     IMAGE_SUPERBLOCK 901 Warning "a copy of the image's superblock is damaged", AGAIN;
     IMAGE_RECORD 902 Warning "a copy of the record of a zone of the image is damaged", AGAIN;
     IMAGE_RECORD_LOST 903 Warning "the record of a zone of the image is lost", "the zone counts as full until cleaning empties it";
+    IMAGE_BY_ZONES 904 Error "no copy of the image's superblock is left", "`persimmon fsck --repair --scan` writes all of them again";
 }
 
 #[cfg(test)]

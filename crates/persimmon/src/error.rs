@@ -26,6 +26,9 @@ pub enum Error {
     /// The device or image cannot be made or opened.
     #[error(transparent)]
     Device(#[from] persimmon_device::DeviceError),
+    /// A read under way panicked; the log says where. A bug: please report it.
+    #[error("a read was lost to a panic; see the log, and please report it")]
+    ReadLost,
     /// The system refuses a thread.
     #[error("starting a background thread: {0}")]
     Thread(io::Error),

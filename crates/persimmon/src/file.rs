@@ -1,16 +1,18 @@
 //! Open files.
 
 use std::io::{self, Read, Seek, SeekFrom, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use persimmon_vfs::{
-    Allocate, Attr, Caller, Error as VfsError, Handle, Ino, Lifetime, OpenFlags,
-    Result as VfsResult, SeekTo, SetAttr, Vfs, WriteFlags, Written,
+    Allocate, Attr, Caller, Error as VfsError, Handle, Ino, Lifetime, LockKind, LockOwner,
+    OpenFlags, Result as VfsResult, SeekTo, SetAttr, Vfs, WriteFlags, Written,
 };
 
-use crate::Result;
+use crate::mounted::Mounted;
 use crate::path::{Last, parent, resolve};
+use crate::reads::PendingRead;
+use crate::{Error, Result};
 
 /// How a file is opened; as `std::fs::OpenOptions`.
 #[derive(Clone, Copy, Debug, Default)]
@@ -94,33 +96,77 @@ impl OpenOptions {
     }
 }
 
-/// An open file. Reads and writes at the cursor go through [`Read`], [`Write`] and [`Seek`].
+/// An open file. Reads and writes at the cursor go through [`Read`], [`Write`] and [`Seek`]. Any number of threads may use
+/// one at offsets.
 /// Closing cannot fail, but what is not synced may be lost in a crash, and what is neither synced nor
 /// flushed ([`Write::flush`]) with the process.
 pub struct File {
-    vfs: Arc<Vfs>,
+    open: Arc<OpenFile>,
+    cursor: u64,
+}
+
+/// What an open file and its reads under way share.
+pub(crate) struct OpenFile {
+    mounted: Arc<Mounted>,
     ino: Ino,
     handle: Handle,
-    cursor: u64,
+    /// Writes go to its end.
+    appends: bool,
+    /// As it was opened, for messages.
+    path: PathBuf,
+}
+
+impl OpenFile {
+    fn vfs(&self) -> &Vfs {
+        self.mounted.vfs()
+    }
+
+    /// Reads at `offset`; fewer bytes than asked for only at the end.
+    pub(crate) fn read_at(&self, buf: &mut [u8], offset: u64) -> Result<usize> {
+        self.named(self.vfs().read(self.ino, self.handle, offset, buf))
+    }
+
+    /// A lock belongs to the open file.
+    fn lock_owner(&self) -> LockOwner {
+        LockOwner(self.handle.0)
+    }
+
+    /// An error with the path that the file was opened by.
+    fn named<T>(&self, result: VfsResult<T>) -> Result<T> {
+        result.map_err(Error::at(&self.path))
+    }
+}
+
+impl Drop for OpenFile {
+    fn drop(&mut self) {
+        self.vfs().release_locks(self.ino, self.lock_owner());
+        if let Err(error) = self.vfs().release(self.ino, self.handle) {
+            tracing::warn!(ino = self.ino.0, %error, "closing a file");
+        }
+    }
 }
 
 impl File {
     pub(crate) fn open(
-        vfs: &Arc<Vfs>,
-        caller: &Caller,
+        mounted: &Arc<Mounted>,
         path: &Path,
         options: &OpenOptions,
     ) -> VfsResult<File> {
+        let vfs = mounted.vfs();
         let (ino, handle) = if options.create {
-            create(vfs, caller, path, options)?
+            create(vfs, mounted.caller(), path, options)?
         } else {
             let ino = resolve(vfs, path, Last::Follow)?.ino;
             (ino, vfs.open(ino, options.flags)?)
         };
         let file = File {
-            vfs: Arc::clone(vfs),
-            ino,
-            handle,
+            open: Arc::new(OpenFile {
+                mounted: Arc::clone(mounted),
+                ino,
+                handle,
+                appends: options.flags.append,
+                path: path.to_owned(),
+            }),
             cursor: 0,
         };
         if options.lifetime.is_some() {
@@ -132,30 +178,46 @@ impl File {
     /// Its inode number.
     #[must_use]
     pub fn ino(&self) -> Ino {
-        self.ino
+        self.open.ino
+    }
+
+    /// Calls the filesystem with this file; an error gets its path.
+    fn with<T>(&self, act: impl FnOnce(&Vfs, Ino, Handle) -> VfsResult<T>) -> Result<T> {
+        let open = &*self.open;
+        open.named(act(open.vfs(), open.ino, open.handle))
     }
 
     /// Tells how long what is written through it from now on will live; `None` takes that back.
     pub fn set_lifetime(&self, lifetime: Option<Lifetime>) -> Result<()> {
-        Ok(self.vfs.set_lifetime(self.ino, self.handle, lifetime)?)
+        self.with(|vfs, ino, handle| vfs.set_lifetime(ino, handle, lifetime))
     }
 
     /// What was told so, or else of the file.
     pub fn lifetime(&self) -> Result<Option<Lifetime>> {
-        Ok(self.vfs.lifetime(self.ino, self.handle)?)
+        self.with(Vfs::lifetime)
     }
 
     /// Attributes.
     pub fn metadata(&self) -> Result<Attr> {
-        Ok(self.vfs.getattr(self.ino)?)
+        self.with(|vfs, ino, _| vfs.getattr(ino))
     }
 
     /// Reads at `offset`; fewer bytes than asked for only at the end.
     pub fn read_at(&self, buf: &mut [u8], offset: u64) -> Result<usize> {
-        Ok(self.vfs.read(self.ino, self.handle, offset, buf)?)
+        self.open.read_at(buf, offset)
     }
 
-    /// Writes all of `data` at `offset`.
+    /// Submits a read of up to `len` bytes at `offset`, which a thread of the library does. [`PendingRead`] tells when it
+    /// is done. The file stays open until then. Of 256 reads that wait already the next one is done at once, here.
+    ///
+    /// # Errors
+    /// When a thread cannot be started. What the read itself meets, [`PendingRead::wait`] tells.
+    pub fn submit_read(&self, len: usize, offset: u64) -> Result<PendingRead> {
+        self.open.mounted.readers().submit(&self.open, offset, len)
+    }
+
+    /// Writes all of `data` at `offset`. Through a file opened to append, at its end, whatever `offset` is: there
+    /// [`File::append`] says where it went.
     pub fn write_at(&self, data: &[u8], offset: u64) -> Result<()> {
         let mut rest = data;
         let mut at = offset;
@@ -167,9 +229,30 @@ impl File {
         Ok(())
     }
 
+    /// Writes all of `data` at the end of a file opened to append, and tells the file's offset behind it. Of up to
+    /// 1 MiB it is one write: what other threads append comes before or after it.
+    pub fn append(&self, data: &[u8]) -> Result<u64> {
+        if !self.open.appends {
+            return self.open.named(Err(VfsError::Invalid(
+                "a file that was not opened to append",
+            )));
+        }
+        let mut rest = data;
+        let mut end = None;
+        while !rest.is_empty() {
+            let written = self.put(rest, 0)?;
+            rest = rest.get(written.len..).unwrap_or_default();
+            end = Some(written.end);
+        }
+        match end {
+            Some(end) => Ok(end),
+            None => Ok(self.metadata()?.size),
+        }
+    }
+
     fn put(&self, data: &[u8], offset: u64) -> Result<Written> {
         let flags = WriteFlags::default();
-        Ok(self.vfs.write(self.ino, self.handle, offset, data, flags)?)
+        self.with(|vfs, ino, handle| vfs.write(ino, handle, offset, data, flags))
     }
 
     /// Cuts it off or extends it with zeros.
@@ -178,35 +261,82 @@ impl File {
             size: Some(size),
             ..SetAttr::default()
         };
-        self.vfs.setattr(self.ino, self.handle, &set)?;
-        Ok(())
+        self.with(|vfs, ino, handle| vfs.setattr(ino, handle, &set))
+            .map(drop)
     }
 
     /// Makes its content durable, and every change of names and attributes before, of all files; not what was written to other
     /// files. [`Filesystem::sync`](crate::Filesystem::sync) does that, too.
     pub fn sync_all(&self) -> Result<()> {
-        Ok(self.vfs.fsync(self.ino, self.handle)?)
+        self.with(Vfs::fsync)
     }
 
     /// The same: times cost nothing more.
     pub fn sync_data(&self) -> Result<()> {
-        Ok(self.vfs.fsync(self.ino, self.handle)?)
+        self.with(Vfs::fsync)
+    }
+
+    /// Reads several ranges, each as [`File::read_at`] does, and answers for each by itself. What lies on the device is asked for
+    /// together: a drive serves the ranges side by side.
+    ///
+    /// # Errors
+    /// Where none of them can be read, as through a file opened for writing alone.
+    pub fn read_batch(&self, ranges: &mut [(u64, &mut [u8])]) -> Result<Vec<Result<usize>>> {
+        let read = self.with(|vfs, ino, handle| vfs.read_batch(ino, handle, ranges))?;
+        Ok(read.into_iter().map(|one| self.open.named(one)).collect())
+    }
+
+    /// Takes the lock on the whole file, exclusively or shared, as `flock` does; it ends with the file.
+    ///
+    /// # Errors
+    /// [`FilesystemError::WouldBlock`](crate::FilesystemError::WouldBlock) where another open file has it.
+    pub fn try_lock(&self, exclusive: bool) -> Result<()> {
+        let kind = if exclusive {
+            LockKind::Write
+        } else {
+            LockKind::Read
+        };
+        self.flock(kind)
+    }
+
+    /// Lets go of that lock.
+    pub fn unlock(&self) -> Result<()> {
+        self.flock(LockKind::Unlock)
+    }
+
+    fn flock(&self, kind: LockKind) -> Result<()> {
+        let owner = self.open.lock_owner();
+        self.with(|vfs, ino, _| vfs.flock(ino, owner, kind, false))
     }
 
     /// Changes how a range is backed.
     pub fn allocate(&self, offset: u64, len: u64, what: Allocate) -> Result<()> {
-        Ok(self
-            .vfs
-            .fallocate(self.ino, self.handle, offset, len, what)?)
+        self.with(|vfs, ino, handle| vfs.fallocate(ino, handle, offset, len, what))
     }
 
     /// The next data or hole at or after `offset`; `None` past the end.
     pub fn seek_to(&self, offset: u64, to: SeekTo) -> Result<Option<u64>> {
-        match self.vfs.seek(self.ino, self.handle, offset, to) {
+        self.with(|vfs, ino, handle| match vfs.seek(ino, handle, offset, to) {
             Ok(found) => Ok(Some(found)),
             Err(VfsError::NoSuchOffset) => Ok(None),
-            Err(error) => Err(error.into()),
+            Err(error) => Err(error),
+        })
+    }
+
+    /// Copies up to `len` bytes from here to `target`, without taking them through the caller's memory. Tells how many were
+    /// copied: fewer where this file ends.
+    pub fn copy_to(&self, offset: u64, target: &File, target_offset: u64, len: u64) -> Result<u64> {
+        let mut copied = 0;
+        while copied < len {
+            let source = (self.open.ino, self.open.handle, offset + copied);
+            let to = (target.open.ino, target.open.handle, target_offset + copied);
+            let done = self.with(|vfs, _, _| vfs.copy_file_range(source, to, len - copied))?;
+            if done == 0 {
+                break;
+            }
+            copied += done;
         }
+        Ok(copied)
     }
 }
 
@@ -230,14 +360,6 @@ fn create(
     }
 }
 
-impl Drop for File {
-    fn drop(&mut self) {
-        if let Err(error) = self.vfs.release(self.ino, self.handle) {
-            tracing::warn!(ino = self.ino.0, %error, "closing a file");
-        }
-    }
-}
-
 impl Read for File {
     fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
         let len = self.read_at(buf, self.cursor)?;
@@ -255,9 +377,7 @@ impl Write for File {
 
     /// What was written to the file outlives the death of this process, as with [`OpenOptions::write_through`].
     fn flush(&mut self) -> io::Result<()> {
-        self.vfs
-            .flush_through(self.ino, self.handle)
-            .map_err(|error| crate::Error::from(error).into())
+        Ok(self.with(Vfs::flush_through)?)
     }
 }
 

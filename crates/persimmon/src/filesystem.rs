@@ -6,29 +6,20 @@ use std::sync::Arc;
 
 use persimmon_engine::RecoveryReport;
 use persimmon_vfs::{
-    Attr, Caller, FileKind, Handle, Ino, Listing, RenameMode, SetAttr, StatFs, Vfs, XattrMode,
+    Attr, Caller, FileKind, Handle, Ino, RenameMode, SetAttr, StatFs, Vfs, XattrMode,
 };
 
+use crate::mounted::Mounted;
 use crate::path::{Last, parent, resolve};
-use crate::{Background, Error, File, OpenOptions, Result};
+use crate::{Background, Error, File, OpenOptions, ReadDir, Result};
 
 /// A filesystem in use. Paths begin at its root, with or without a leading slash.
+///
+/// Clones are the same filesystem. It closes when the last clone and the last open [`File`] are dropped;
+/// [`Filesystem::close`] says whether that succeeded.
+#[derive(Clone)]
 pub struct Filesystem {
-    vfs: Arc<Vfs>,
-    background: Option<Background>,
-    recovery: RecoveryReport,
-    caller: Caller,
-}
-
-/// An entry of a directory.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct DirEntry {
-    /// Its name.
-    pub name: Vec<u8>,
-    /// The inode it names.
-    pub ino: Ino,
-    /// Its type.
-    pub kind: FileKind,
+    mounted: Arc<Mounted>,
 }
 
 impl Filesystem {
@@ -38,57 +29,61 @@ impl Filesystem {
         recovery: RecoveryReport,
     ) -> Filesystem {
         Filesystem {
-            vfs,
-            background: Some(background),
-            recovery,
-            caller: Caller {
-                umask: 0o022,
-                ..Caller::root()
-            },
+            mounted: Arc::new(Mounted::new(vfs, background, recovery)),
         }
     }
 
     /// The operations by inode number.
     #[must_use]
     pub fn vfs(&self) -> &Arc<Vfs> {
-        &self.vfs
+        self.mounted.vfs()
+    }
+
+    fn caller(&self) -> &Caller {
+        self.mounted.caller()
     }
 
     /// What opening found and did.
     #[must_use]
     pub fn recovery(&self) -> &RecoveryReport {
-        &self.recovery
+        self.mounted.recovery()
     }
 
-    /// Makes everything durable and ends the background work. Dropped instead, the volume is
-    /// left as after a crash: what was synced is there.
-    pub fn close(mut self) -> Result<()> {
-        if let Some(background) = self.background.take() {
-            background.stop();
-        }
-        Ok(self.vfs.close()?)
+    /// Makes everything durable, ends the background work, and closes the volume. Clones and open files take no
+    /// more changes from then on ([`FilesystemError::ReadOnly`](crate::FilesystemError::ReadOnly)); the device is let go of with the last of them.
+    ///
+    /// # Errors
+    /// When not everything could be made durable. What was acknowledged before is.
+    pub fn close(self) -> Result<()> {
+        self.mounted.close()
+    }
+
+    /// Ends the background work and leaves the volume as a crash of the process would: what was synced is there. For
+    /// tests of programs that have to survive one.
+    pub fn abandon(self) {
+        self.mounted.abandon();
     }
 
     /// Makes everything done so far durable: content, names and attributes of all files.
     pub fn sync(&self) -> Result<()> {
-        Ok(self.vfs.sync()?)
+        Ok(self.vfs().sync()?)
     }
 
     /// Space and inodes.
     pub fn statfs(&self) -> Result<StatFs> {
-        Ok(self.vfs.statfs()?)
+        Ok(self.vfs().statfs()?)
     }
 
     /// Attributes of what a path means, links followed.
     pub fn metadata(&self, path: impl AsRef<Path>) -> Result<Attr> {
         let path = path.as_ref();
-        resolve(&self.vfs, path, Last::Follow).map_err(Error::at(path))
+        resolve(self.vfs(), path, Last::Follow).map_err(Error::at(path))
     }
 
     /// Attributes of what a path names, a link at its end not followed.
     pub fn symlink_metadata(&self, path: impl AsRef<Path>) -> Result<Attr> {
         let path = path.as_ref();
-        resolve(&self.vfs, path, Last::Keep).map_err(Error::at(path))
+        resolve(self.vfs(), path, Last::Keep).map_err(Error::at(path))
     }
 
     /// Whether the path leads anywhere.
@@ -100,15 +95,15 @@ impl Filesystem {
     /// Changes attributes: permissions, owner, size, times.
     pub fn set_attributes(&self, path: impl AsRef<Path>, set: &SetAttr) -> Result<Attr> {
         let path = path.as_ref();
-        resolve(&self.vfs, path, Last::Follow)
-            .and_then(|attr| self.vfs.setattr(attr.ino, Handle::NONE, set))
+        resolve(self.vfs(), path, Last::Follow)
+            .and_then(|attr| self.vfs().setattr(attr.ino, Handle::NONE, set))
             .map_err(Error::at(path))
     }
 
     /// Opens a file.
     pub fn open_file(&self, path: impl AsRef<Path>, options: &OpenOptions) -> Result<File> {
         let path = path.as_ref();
-        File::open(&self.vfs, &self.caller, path, options).map_err(Error::at(path))
+        File::open(&self.mounted, path, options).map_err(Error::at(path))
     }
 
     /// The whole content of a file.
@@ -128,35 +123,31 @@ impl Filesystem {
     }
 
     /// The entries of a directory, without the dots, in the directory's own order.
-    pub fn read_dir(&self, path: impl AsRef<Path>) -> Result<Vec<DirEntry>> {
-        /// The cookie of `..`.
-        const AFTER_DOTS: u64 = 2;
+    ///
+    /// Entries are read some hundred at a time as the iterator goes on. What is there from the first to the last
+    /// is told exactly once; what is made or removed meanwhile may be told or not.
+    pub fn read_dir(&self, path: impl AsRef<Path>) -> Result<ReadDir> {
         let path = path.as_ref();
-        let mut entries = Vec::new();
-        let mut each = |entry: &persimmon_vfs::Entry<'_>| {
-            entries.push(DirEntry {
-                name: entry.name.to_vec(),
-                ino: entry.ino,
-                kind: entry.kind,
-            });
-            Listing::More
+        let dir = self.metadata(path)?;
+        match dir.kind() {
+            FileKind::Directory => Ok(ReadDir::new(self.clone(), path, dir.ino)),
+            _ => Err(Error::at(path)(persimmon_vfs::Error::NotDirectory)),
+        }
+    }
+
+    /// Changes permissions and the setuid, setgid and sticky bits: the lowest twelve bits of `mode`.
+    pub fn set_permissions(&self, path: impl AsRef<Path>, mode: u32) -> Result<()> {
+        let set = SetAttr {
+            mode: Some(mode),
+            ..SetAttr::default()
         };
-        resolve(&self.vfs, path, Last::Follow)
-            .and_then(|dir| match dir.kind() {
-                FileKind::Directory => {
-                    self.vfs
-                        .readdir(dir.ino, Handle::NONE, AFTER_DOTS, &mut each)
-                }
-                _ => Err(persimmon_vfs::Error::NotDirectory),
-            })
-            .map_err(Error::at(path))?;
-        Ok(entries)
+        self.set_attributes(path, &set).map(drop)
     }
 
     /// Makes a directory.
     pub fn create_dir(&self, path: impl AsRef<Path>) -> Result<()> {
         self.by_name(path.as_ref(), |dir, name| {
-            self.vfs.mkdir(&self.caller, dir, name, 0o777).map(drop)
+            self.vfs().mkdir(self.caller(), dir, name, 0o777).map(drop)
         })
     }
 
@@ -187,12 +178,12 @@ impl Filesystem {
 
     /// Removes a name of anything but a directory.
     pub fn remove_file(&self, path: impl AsRef<Path>) -> Result<()> {
-        self.by_name(path.as_ref(), |dir, name| self.vfs.unlink(dir, name))
+        self.by_name(path.as_ref(), |dir, name| self.vfs().unlink(dir, name))
     }
 
     /// Removes an empty directory.
     pub fn remove_dir(&self, path: impl AsRef<Path>) -> Result<()> {
-        self.by_name(path.as_ref(), |dir, name| self.vfs.rmdir(dir, name))
+        self.by_name(path.as_ref(), |dir, name| self.vfs().rmdir(dir, name))
     }
 
     /// Renames, replacing what has the new name. Atomic, also against crashes.
@@ -208,9 +199,9 @@ impl Filesystem {
         mode: RenameMode,
     ) -> Result<()> {
         let to = to.as_ref();
-        let (to_dir, to_name) = parent(&self.vfs, to).map_err(Error::at(to))?;
+        let (to_dir, to_name) = parent(self.vfs(), to).map_err(Error::at(to))?;
         self.by_name(from.as_ref(), |dir, name| {
-            self.vfs.rename(dir, name, to_dir, to_name, mode)
+            self.vfs().rename(dir, name, to_dir, to_name, mode)
         })
     }
 
@@ -218,7 +209,7 @@ impl Filesystem {
     pub fn hard_link(&self, original: impl AsRef<Path>, link: impl AsRef<Path>) -> Result<()> {
         let ino = self.symlink_metadata(original)?.ino;
         self.by_name(link.as_ref(), |dir, name| {
-            self.vfs.link(ino, dir, name).map(drop)
+            self.vfs().link(ino, dir, name).map(drop)
         })
     }
 
@@ -226,23 +217,25 @@ impl Filesystem {
     pub fn symlink(&self, target: impl AsRef<Path>, link: impl AsRef<Path>) -> Result<()> {
         let target = target.as_ref().as_os_str().as_bytes();
         self.by_name(link.as_ref(), |dir, name| {
-            self.vfs.symlink(&self.caller, dir, name, target).map(drop)
+            self.vfs()
+                .symlink(self.caller(), dir, name, target)
+                .map(drop)
         })
     }
 
     /// Target of a symbolic link.
     pub fn read_link(&self, path: impl AsRef<Path>) -> Result<Vec<u8>> {
         let path = path.as_ref();
-        resolve(&self.vfs, path, Last::Keep)
-            .and_then(|attr| self.vfs.readlink(attr.ino))
+        resolve(self.vfs(), path, Last::Keep)
+            .and_then(|attr| self.vfs().readlink(attr.ino))
             .map_err(Error::at(path))
     }
 
     /// Value of an extended attribute.
     pub fn xattr(&self, path: impl AsRef<Path>, name: &str) -> Result<Vec<u8>> {
         let path = path.as_ref();
-        resolve(&self.vfs, path, Last::Follow)
-            .and_then(|attr| self.vfs.getxattr(attr.ino, name.as_bytes()))
+        resolve(self.vfs(), path, Last::Follow)
+            .and_then(|attr| self.vfs().getxattr(attr.ino, name.as_bytes()))
             .map_err(Error::at(path))
     }
 
@@ -250,10 +243,10 @@ impl Filesystem {
     pub fn set_xattr(&self, path: impl AsRef<Path>, name: &str, value: &[u8]) -> Result<()> {
         let path = path.as_ref();
         let mode = XattrMode::Either;
-        resolve(&self.vfs, path, Last::Follow)
+        resolve(self.vfs(), path, Last::Follow)
             .and_then(|attr| {
-                self.vfs
-                    .setxattr(&self.caller, attr.ino, name.as_bytes(), value, mode)
+                self.vfs()
+                    .setxattr(self.caller(), attr.ino, name.as_bytes(), value, mode)
             })
             .map_err(Error::at(path))
     }
@@ -261,8 +254,8 @@ impl Filesystem {
     /// Names of the extended attributes, in no order.
     pub fn list_xattrs(&self, path: impl AsRef<Path>) -> Result<Vec<Vec<u8>>> {
         let path = path.as_ref();
-        let list = resolve(&self.vfs, path, Last::Follow)
-            .and_then(|attr| self.vfs.listxattr(&self.caller, attr.ino))
+        let list = resolve(self.vfs(), path, Last::Follow)
+            .and_then(|attr| self.vfs().listxattr(self.caller(), attr.ino))
             .map_err(Error::at(path))?;
         // Each ends with a zero byte.
         let names = list.split(|byte| *byte == 0);
@@ -275,8 +268,8 @@ impl Filesystem {
     /// Removes an extended attribute.
     pub fn remove_xattr(&self, path: impl AsRef<Path>, name: &str) -> Result<()> {
         let path = path.as_ref();
-        resolve(&self.vfs, path, Last::Follow)
-            .and_then(|attr| self.vfs.removexattr(attr.ino, name.as_bytes()))
+        resolve(self.vfs(), path, Last::Follow)
+            .and_then(|attr| self.vfs().removexattr(attr.ino, name.as_bytes()))
             .map_err(Error::at(path))
     }
 
@@ -285,7 +278,7 @@ impl Filesystem {
         path: &Path,
         act: impl FnOnce(Ino, &[u8]) -> persimmon_vfs::Result<()>,
     ) -> Result<()> {
-        parent(&self.vfs, path)
+        parent(self.vfs(), path)
             .and_then(|(dir, name)| act(dir, name))
             .map_err(Error::at(path))
     }

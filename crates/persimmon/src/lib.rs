@@ -10,7 +10,7 @@
 //! fs.write("/notes/today", b"pick persimmons")?;
 //! fs.sync()?;
 //! for entry in fs.read_dir("/notes")? {
-//!     println!("{}", String::from_utf8_lossy(&entry.name));
+//!     println!("{}", entry?.file_name().display());
 //! }
 //! fs.close()
 //! # }
@@ -32,8 +32,8 @@
 //! - Any other write is in the memory of this process until [`Options::commit_interval`] is over.
 //!
 //! After a crash the volume is as it was after some prefix of all changes.
-//! [`Filesystem::close`] makes everything durable, too, and says if that failed; a [`Filesystem`] that is dropped instead is
-//! left as after a crash.
+//! [`Filesystem::close`] makes everything durable, too, and says if that failed. Dropping the last handle does the same, and
+//! logs a failure. [`Filesystem::abandon`] leaves the volume as a crash of the process would.
 //!
 //! **Threads and processes.** All handles can be used by any number of threads at once, and a [`File`] keeps the volume
 //! open. Writing is done by background threads of the library. A volume is opened by one process at a time, mounts
@@ -73,21 +73,31 @@
 
 mod background;
 mod clock;
+mod copy;
+mod directory;
 mod error;
 mod file;
 mod filesystem;
+mod maintenance;
+mod mounted;
 mod path;
+mod reads;
 mod volume;
 
 pub use background::{Background, CommitInterval};
 pub use clock::SystemClock;
+pub use directory::{DirEntry, ReadDir, Walk};
 pub use error::{Error, Result};
 pub use file::{File, OpenOptions};
-pub use filesystem::{DirEntry, Filesystem};
+pub use filesystem::Filesystem;
+pub use maintenance::{Cleaned, Scrubbed};
 pub use persimmon_device::DeviceError;
-pub use persimmon_engine::{Error as VolumeError, RecoveryReport};
-pub use persimmon_vfs::{
-    Allocate, Attr, Error as FilesystemError, FileKind, Ino, Lifetime, RenameMode, SeekTo, SetAttr,
-    SetTime, StatFs, Timestamp, Vfs, XattrMode,
+pub use persimmon_engine::{
+    Damage, Error as VolumeError, RecoveryReport, ScrubFinding, Statistics, ZoneStatus,
 };
+pub use persimmon_vfs::{
+    Allocate, Attr, Caller, Error as FilesystemError, FileKind, Ino, Lifetime, RenameMode, SeekTo,
+    SetAttr, SetTime, StatFs, Timestamp, Vfs, XattrMode,
+};
+pub use reads::PendingRead;
 pub use volume::{Create, Options};

@@ -156,6 +156,24 @@ impl Options {
     }
 }
 
+/// Writes an empty volume to a device.
+fn format(device: Arc<dyn ZonedDevice>, uuid: uuid::Uuid, create: &Create) -> Result<()> {
+    let mut secret = [0; 32];
+    let (head, tail) = secret.split_at_mut(16);
+    head.copy_from_slice(uuid::Uuid::new_v4().as_bytes());
+    tail.copy_from_slice(uuid::Uuid::new_v4().as_bytes());
+    let options = FormatOptions {
+        uuid: uuid.into_bytes(),
+        secret,
+        label: create.label.clone(),
+        reserve_basis_points: create.reserve_basis_points,
+        copies: create.copies,
+        now: SystemClock.now(),
+        ..FormatOptions::default()
+    };
+    Ok(Volume::format(device, &options)?)
+}
+
 impl Filesystem {
     /// Makes a volume in an image file, on a zoned drive or on another block device, or on two of them
     /// ([`persimmon_device::pair::uri`]).
@@ -178,20 +196,23 @@ impl Filesystem {
             }
             None => Drive::create(path, &shape, &options)?,
         };
-        let mut secret = [0; 32];
-        let (head, tail) = secret.split_at_mut(16);
-        head.copy_from_slice(uuid::Uuid::new_v4().as_bytes());
-        tail.copy_from_slice(uuid::Uuid::new_v4().as_bytes());
-        let format = FormatOptions {
-            uuid: uuid.into_bytes(),
-            secret,
-            label: create.label.clone(),
-            reserve_basis_points: create.reserve_basis_points,
-            copies: create.copies,
-            now: SystemClock.now(),
-            ..FormatOptions::default()
-        };
-        Ok(Volume::format(Arc::new(device), &format)?)
+        format(Arc::new(device), uuid, create)
+    }
+
+    /// Makes a volume on any device, which has the size and the zones it has. What is on it is lost, whatever
+    /// [`Create::force`] says.
+    pub fn create_on(device: Arc<dyn ZonedDevice>, create: &Create) -> Result<()> {
+        format(device, uuid::Uuid::new_v4(), create)
+    }
+
+    /// Makes a volume of `bytes` in memory and opens it. It is gone with the last handle to it: for tests, and for data
+    /// that need not last.
+    pub fn in_memory(bytes: u64) -> Result<Filesystem> {
+        let create = Create::sized(bytes);
+        let shape = image(create.size_bytes, create.zone_bytes);
+        let device = Arc::new(ImageDevice::in_memory(&shape, &CreateOptions::default())?);
+        Filesystem::create_on(device.clone(), &create)?;
+        Filesystem::open_on(device, &Options::default())
     }
 
     /// Opens the volume in an image file, on a zoned drive or on another block device. Background

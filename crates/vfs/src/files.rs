@@ -44,6 +44,28 @@ impl Vfs {
         Ok(len)
     }
 
+    /// Reads several ranges, each as [`Vfs::read`] does, and answers for each by itself: what lies on the device is asked for
+    /// together.
+    pub fn read_batch(
+        &self,
+        ino: Ino,
+        handle: Handle,
+        ranges: &mut [(u64, &mut [u8])],
+    ) -> Result<Vec<Result<usize>>> {
+        let open = self.opened(ino, handle)?;
+        if open.as_ref().is_some_and(|o| !o.flags.read || o.directory) {
+            return Err(Error::BadHandle);
+        }
+        let read = self.volume.read_batch(ino, ranges);
+        self.accessed(ino, open.as_deref());
+        let told = read.into_iter().map(|result| {
+            result
+                .map_err(Error::from)
+                .inspect_err(|error| tracing::error!(%ino, %error, "reading failed"))
+        });
+        Ok(told.collect())
+    }
+
     /// Writes `data` at `offset`, or at the end through a handle that appends. Where room runs out
     /// half way it writes less.
     pub fn write(

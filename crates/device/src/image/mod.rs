@@ -30,6 +30,7 @@ pub(crate) mod find;
 mod flush;
 mod host;
 mod io;
+mod memory;
 mod open;
 mod table;
 #[cfg(feature = "testing")]

@@ -1,6 +1,6 @@
 //! Reading: staged blocks from memory, the others from the device, every block verified.
 
-use persimmon_device::{BLOCK_SIZE, Buffer};
+use persimmon_device::BLOCK_SIZE;
 use persimmon_format::extent::Extent;
 use persimmon_format::packed::{self, Packed};
 use persimmon_format::{Addr, Ino, checksum};
@@ -10,6 +10,10 @@ use crate::Volume;
 use crate::error::{Error, Result};
 use crate::meta::extents::Piece;
 use crate::zones::Pin;
+
+/// Reads sent to the device before the first is waited for: a drive serves them side by side, and what they hold in
+/// memory besides the reader's buffer stays below 16 MiB.
+const READS_AT_ONCE: usize = 16;
 
 /// Times a block is looked up before it counts as damaged.
 const LOOKUPS: usize = 3;
@@ -43,16 +47,7 @@ impl Volume {
 
     /// Reads by a size, and then by what is staged and mapped.
     fn read_meanwhile(&self, ino: Ino, offset: u64, buf: &mut [u8]) -> Result<usize> {
-        let file = self.files.get(ino);
-        let staged_size = file.as_ref().and_then(|f| f.lock().size);
-        let size = match staged_size {
-            Some(size) => size,
-            None => {
-                self.view::<_, Error>(|v| v.inode(ino))?
-                    .ok_or(Error::NotFound(ino))?
-                    .size
-            }
-        };
+        let size = self.size_now(ino)?;
         let len = (buf.len() as u64).min(size.saturating_sub(offset)) as usize;
         let Some(buf) = buf.get_mut(..len) else {
             return Ok(0);
@@ -63,33 +58,120 @@ impl Volume {
         look_again(|| self.read_once(ino, offset, buf)).map(|()| len)
     }
 
+    /// Reads several ranges of a file, each as [`Volume::read`] does. What lies on the device is asked for together:
+    /// a drive serves the ranges side by side.
+    pub fn read_batch(&self, ino: Ino, ranges: &mut [(u64, &mut [u8])]) -> Vec<Result<usize>> {
+        let cuts = self.files.cuts();
+        let together = match self.size_now(ino) {
+            Ok(size) => self.read_together(ino, size, ranges),
+            Err(_) => ranges.iter().map(|_| None).collect(),
+        };
+        let settled = self.files.cuts() == cuts;
+        let each = ranges.iter_mut().zip(together);
+        each.map(|((offset, buf), read)| match read {
+            Some(len) if settled => Ok(len),
+            // What moved, failed or became shorter meanwhile is looked up again by itself.
+            _ => self.read(ino, *offset, buf),
+        })
+        .collect()
+    }
+
+    /// Reads what of the ranges can be read at the first look; `None` of the others.
+    fn read_together(
+        &self,
+        ino: Ino,
+        size: u64,
+        ranges: &mut [(u64, &mut [u8])],
+    ) -> Vec<Option<usize>> {
+        let mut read = Vec::with_capacity(ranges.len());
+        // Places and uses of all ranges, and which uses are whose.
+        let mut pieces = Vec::with_capacity(ranges.len());
+        for (offset, buf) in ranges.iter_mut() {
+            let len = (buf.len() as u64).min(size.saturating_sub(*offset)) as usize;
+            let buf = buf.get_mut(..len).unwrap_or_default();
+            let holes = self.copy_staged(ino, *offset, buf);
+            let looks = holes.into_iter().flat_map(|(from, to)| looks(from, to));
+            let found: Result<Vec<_>> = looks
+                .map(|(from, to)| Ok((from, to, self.pinned_extents(ino, from, to)?)))
+                .collect();
+            read.push(found.is_ok().then_some(len));
+            pieces.push(found.unwrap_or_default());
+        }
+        let mut plan = Plan::default();
+        let mut owners = Vec::new();
+        let each = ranges.iter_mut().zip(&mut read).zip(&pieces);
+        for (i, (((offset, buf), read), holes)) in each.enumerate() {
+            for (from, to, extents) in holes {
+                let buf = buf.get_mut(..read.unwrap_or(0)).unwrap_or_default();
+                if self
+                    .plan(ino, extents, (*from, *to), *offset, buf, &mut plan)
+                    .is_err()
+                {
+                    *read = None;
+                }
+            }
+            owners.resize(plan.uses.len(), i);
+        }
+        self.fetch_planned(&plan, |use_number, fetched| {
+            let Some((i, used)) = owners.get(use_number).zip(plan.uses.get(use_number)) else {
+                return Ok(());
+            };
+            let (Some((offset, buf)), Some(read)) = (ranges.get_mut(*i), read.get_mut(*i)) else {
+                return Ok(());
+            };
+            let buf = buf.get_mut(..read.unwrap_or(0)).unwrap_or_default();
+            let delivered =
+                fetched.is_ok_and(|data| deliver(ino, used, data, *offset, buf).is_ok());
+            if !delivered {
+                *read = None;
+            }
+            Ok(())
+        })
+        .map_or_else(|_| vec![None; ranges.len()], |()| read)
+    }
+
+    /// The size of a regular file, with what of it waits to be written.
+    fn size_now(&self, ino: Ino) -> Result<u64> {
+        let file = self.files.get(ino);
+        if let Some(size) = file.as_ref().and_then(|f| f.lock().size) {
+            return Ok(size);
+        }
+        let inode = self.view::<_, Error>(|v| v.inode(ino))?;
+        Ok(inode.ok_or(Error::NotFound(ino))?.size)
+    }
+
     /// Reads all of `buf`, from staging and by the tree. Staging is looked at first: what leaves
     /// it meanwhile is in the tree by then. What was written meanwhile can be in the tree before
     /// it has arrived; then this fails, and staging has it when looked at again.
     fn read_once(&self, ino: Ino, offset: u64, buf: &mut [u8]) -> Result<()> {
-        let (first, end) = (block_of(offset), blocks_in(offset + buf.len() as u64));
-        let mut holes = vec![(first, end)];
-        if let Some(file) = self.files.get(ino) {
-            let staged = file.lock();
-            holes.clear();
-            let mut start = first;
-            for block in first..end {
-                if let Some(content) = staged.block(block) {
-                    copy_block(buf, offset, block, content);
-                    if start < block {
-                        holes.push((start, block));
-                    }
-                    start = block + 1;
-                }
-            }
-            if start < end {
-                holes.push((start, end));
-            }
-        }
-        for (from, to) in holes {
+        for (from, to) in self.copy_staged(ino, offset, buf) {
             self.read_tree(ino, from, to, offset, buf)?;
         }
         Ok(())
+    }
+
+    /// Copies what of a range is staged; the ranges of blocks that are not.
+    fn copy_staged(&self, ino: Ino, offset: u64, buf: &mut [u8]) -> Vec<(u64, u64)> {
+        let (first, end) = (block_of(offset), blocks_in(offset + buf.len() as u64));
+        let Some(file) = self.files.get(ino) else {
+            return vec![(first, end)];
+        };
+        let staged = file.lock();
+        let mut holes = Vec::new();
+        let mut start = first;
+        for block in first..end {
+            if let Some(content) = staged.block(block) {
+                copy_block(buf, offset, block, content);
+                if start < block {
+                    holes.push((start, block));
+                }
+                start = block + 1;
+            }
+        }
+        if start < end {
+            holes.push((start, end));
+        }
+        holes
     }
 
     /// One whole block as it is in the history, zeros where nothing is mapped.
@@ -103,12 +185,21 @@ impl Volume {
     /// Reads blocks `from..to` by the tree into `buf`, whose first byte is at `offset`. Of more than is read at once the
     /// extents are looked up piece by piece: a look begins again at each page that it misses.
     fn read_tree(&self, ino: Ino, from: u64, to: u64, offset: u64, buf: &mut [u8]) -> Result<()> {
-        let mut start = from;
-        while start < to {
-            let end = to.min(start.saturating_add(LOOKED_UP_BLOCKS));
+        for (start, end) in looks(from, to) {
             let pieces = self.pinned_extents(ino, start, end)?;
-            self.read_pieces(ino, &pieces, start, end, offset, buf)?;
-            start = end;
+            let mut plan = Plan::default();
+            self.plan(ino, &pieces, (start, end), offset, buf, &mut plan)?;
+            self.fetch_planned(&plan, |number, fetched| {
+                let Some(used) = plan.uses.get(number) else {
+                    return Ok(());
+                };
+                let (block, addr) = (used.block, used.source.addr());
+                let data = fetched.map_err(|error| match error {
+                    Some(error) => self.lost_data(error, ino, block, addr),
+                    None => Error::DataDamaged { ino, block, addr },
+                })?;
+                deliver(ino, used, data, offset, buf)
+            })?;
         }
         Ok(())
     }
@@ -128,20 +219,21 @@ impl Volume {
         })
     }
 
-    fn read_pieces(
+    /// Fills in what of blocks `from..to` is in memory, and notes what has to be fetched from the device.
+    fn plan<'p>(
         &self,
         ino: Ino,
-        pieces: &[(Piece, Option<Pin>)],
-        from: u64,
-        to: u64,
+        pieces: &'p [(Piece, Option<Pin>)],
+        (from, to): (u64, u64),
         offset: u64,
         buf: &mut [u8],
+        plan: &mut Plan<'p>,
     ) -> Result<()> {
         let mut done = from;
-        let mut last = None;
         for (piece, _pin) in pieces {
             let (start, end) = (piece.block.max(from), piece.end().min(to));
             zero_blocks(buf, offset, done, start);
+            done = end;
             match &piece.extent {
                 Extent::Reserved { .. } => zero_blocks(buf, offset, start, end),
                 Extent::Inline(bytes) => {
@@ -159,65 +251,54 @@ impl Volume {
                     copy_block(buf, offset, start, &content);
                 }
                 Extent::Packed(piece) => {
-                    let blocks = self
-                        .packed_blocks(piece, &mut last)
-                        .map_err(|error| self.lost_data(error, ino, start, piece.addr))?;
-                    let content = piece.content(&blocks).ok_or(Error::DataDamaged {
-                        ino,
-                        block: start,
-                        addr: piece.addr,
-                    })?;
-                    copy_block(buf, offset, start, &content);
+                    plan.add(piece.addr, piece.span(), start, Source::Packed(piece));
                 }
                 Extent::Frame { addr, crcs } => {
                     let skip = (start - piece.block) as usize;
                     let at = addr.offset(skip as u32);
+                    let crcs = crcs.get(skip..).unwrap_or_default();
                     let mut content = [0; BLOCK_SIZE];
                     if end == start + 1
                         && self.tails.copy(ino, at, &mut content)
-                        && crcs.get(skip) == Some(&checksum::data_block(&content))
+                        && crcs.first() == Some(&checksum::data_block(&content))
                     {
                         copy_block(buf, offset, start, &content);
-                        done = end;
-                        continue;
-                    }
-                    let data = self
-                        .media
-                        .read(at, (end - start) as u32)
-                        .map_err(|error| self.lost_data(error, ino, start, at))?;
-                    let blocks = data.chunks_exact(BLOCK_SIZE).zip(crcs.iter().skip(skip));
-                    for (i, (content, crc)) in blocks.enumerate() {
-                        let block = start + i as u64;
-                        if checksum::data_block(content) != *crc {
-                            let addr = at.offset(i as u32);
-                            return Err(Error::DataDamaged { ino, block, addr });
-                        }
-                        copy_block(buf, offset, block, content);
+                    } else {
+                        plan.add(at, (end - start) as u32, start, Source::Frame(at, crcs));
                     }
                 }
             }
-            done = end;
         }
         zero_blocks(buf, offset, done, to);
         Ok(())
     }
 
-    /// The blocks that hold a packed piece. What was read last is taken again where it holds them:
-    /// neighbours in a file are mostly neighbours on the device.
-    pub(crate) fn packed_blocks(
+    /// Reads the places of a plan, some at a time, and hands each use what its place holds, or why that cannot be read:
+    /// of several uses of a place the first one is told. An error that a use answers ends it.
+    fn fetch_planned(
         &self,
-        piece: &Packed,
-        last: &mut Option<(Addr, Buffer)>,
-    ) -> Result<Buffer> {
-        if let Some((addr, blocks)) = last
-            && *addr == piece.addr
-            && blocks.blocks() >= piece.span()
-        {
-            return Ok(blocks.clone());
+        plan: &Plan<'_>,
+        mut each: impl FnMut(usize, Result<&[u8], Option<Error>>) -> Result<()>,
+    ) -> Result<()> {
+        let mut used = 0;
+        for (group, places) in plan.places.chunks(READS_AT_ONCE).enumerate() {
+            let fetched = match places {
+                [(addr, blocks)] => vec![self.media.read(*addr, *blocks)],
+                _ => self.media.read_all(places, READS_AT_ONCE),
+            };
+            for (i, data) in fetched.into_iter().enumerate() {
+                let place = group * READS_AT_ONCE + i;
+                let mut data = data.map_err(Some);
+                while plan.uses.get(used).is_some_and(|next| next.place == place) {
+                    match &mut data {
+                        Ok(data) => each(used, Ok(data))?,
+                        Err(error) => each(used, Err(error.take()))?,
+                    }
+                    used += 1;
+                }
+            }
         }
-        let blocks = self.media.read(piece.addr, piece.span())?;
-        *last = Some((piece.addr, blocks.clone()));
-        Ok(blocks)
+        Ok(())
     }
 
     /// Why data cannot be read: its zone may have failed for good.
@@ -228,6 +309,87 @@ impl Volume {
         }
         error
     }
+}
+
+/// A range of blocks in pieces whose extents are looked up at a time.
+fn looks(from: u64, to: u64) -> impl Iterator<Item = (u64, u64)> {
+    let step = LOOKED_UP_BLOCKS as usize;
+    (from..to)
+        .step_by(step)
+        .map(move |start| (start, to.min(start.saturating_add(LOOKED_UP_BLOCKS))))
+}
+
+/// What of a read is on the device: places, and what is made of each.
+#[derive(Default)]
+struct Plan<'p> {
+    places: Vec<(Addr, u32)>,
+    /// By place, in the order of the places.
+    uses: Vec<Use<'p>>,
+}
+
+/// What a place holds for a read.
+struct Use<'p> {
+    place: usize,
+    /// The first block of the file.
+    block: u64,
+    source: Source<'p>,
+}
+
+enum Source<'p> {
+    /// Whole blocks, and a checksum of each from there on.
+    Frame(Addr, &'p [u32]),
+    /// A piece of some.
+    Packed(&'p Packed),
+}
+
+impl Source<'_> {
+    fn addr(&self) -> Addr {
+        match self {
+            Source::Frame(addr, _) => *addr,
+            Source::Packed(piece) => piece.addr,
+        }
+    }
+}
+
+impl<'p> Plan<'p> {
+    /// Adds a use of `blocks` blocks at `addr`. Pieces that are neighbours in a file are mostly neighbours on the device: those of
+    /// the same blocks are read once.
+    fn add(&mut self, addr: Addr, blocks: u32, block: u64, source: Source<'p>) {
+        let is_piece = matches!(source, Source::Packed(_));
+        let last = self.places.last();
+        let shares = is_piece && last.is_some_and(|(at, count)| *at == addr && *count >= blocks);
+        if !shares {
+            self.places.push((addr, blocks));
+        }
+        self.uses.push(Use {
+            place: self.places.len() - 1,
+            block,
+            source,
+        });
+    }
+}
+
+/// Verifies what was read, and copies it to where a reader wants it.
+fn deliver(ino: Ino, used: &Use<'_>, data: &[u8], offset: u64, buf: &mut [u8]) -> Result<()> {
+    let damaged = |block: u64, addr: Addr| Error::DataDamaged { ino, block, addr };
+    match used.source {
+        Source::Packed(piece) => {
+            let content = piece
+                .content(data)
+                .ok_or_else(|| damaged(used.block, piece.addr))?;
+            copy_block(buf, offset, used.block, &content);
+        }
+        Source::Frame(addr, crcs) => {
+            for (i, content) in data.chunks_exact(BLOCK_SIZE).enumerate() {
+                let block = used.block + i as u64;
+                if crcs.get(i) != Some(&checksum::data_block(content)) {
+                    return Err(damaged(block, addr.offset(i as u32)));
+                }
+                copy_block(buf, offset, block, content);
+            }
+        }
+    }
+    Ok(())
 }
 
 /// Reads, and reads again what does not match or cannot be read: it may have moved, or have been

@@ -28,8 +28,8 @@ use serde::Serialize;
 use crate::checkpoint::Checkpoint;
 use crate::error::Result;
 use crate::finding::{
-    COUNT_INODES, COUNT_RESERVED, Finding, Findings, IMAGE_RECORD, IMAGE_RECORD_LOST,
-    IMAGE_SUPERBLOCK, LOG_RECORD, MAT_LEAK, Severity,
+    COUNT_INODES, COUNT_RESERVED, Finding, Findings, IMAGE_BY_ZONES, IMAGE_RECORD,
+    IMAGE_RECORD_LOST, IMAGE_SUPERBLOCK, LOG_RECORD, MAT_LEAK, Severity,
 };
 use crate::state::State;
 use crate::tree::Base;
@@ -214,6 +214,7 @@ fn tell_notice(notice: Notice, findings: &mut Findings) {
         Notice::SuperblockCopy { copy } => {
             findings.add(&IMAGE_SUPERBLOCK, format_args!("copy {copy}"), "");
         }
+        Notice::FoundByZones => findings.add(&IMAGE_BY_ZONES, "", ""),
         Notice::ZoneRecord { zone } => findings.add(&IMAGE_RECORD, format_args!("zone {zone}"), ""),
         Notice::ZoneRecordLost { zone } => {
             findings.add(&IMAGE_RECORD_LOST, format_args!("zone {zone}"), "");

@@ -1,0 +1,622 @@
+/*
+ * libpersimmon: Persimmon, a filesystem for zoned storage, as a library.
+ *
+ * A function that can fail returns 0, or an error number of <errno.h>; persimmon_error_message() then tells the
+ * reason in words. Paths are bytes that end with a zero byte, from the root of the volume. All functions may be called by
+ * any number of threads at once, but for those that give an object back, which must be the last to use it; a directory that
+ * is listed, and a read under way, belong to one thread at a time. What "Safety" says is what the caller has to see to.
+ *
+ * Made from the crate by cbindgen; a test fails where the two differ. SPDX-License-Identifier: MIT OR Apache-2.0
+ */
+
+#ifndef PERSIMMON_H
+#define PERSIMMON_H
+
+#include <stddef.h>
+#include <stdint.h>
+/* What the library needs of a caller is checked where that can be: NULL is told as EINVAL. */
+
+// Set space aside for a range; the size grows with it.
+#define PERSIMMON_ALLOCATE_RESERVE 0
+
+// The same; the size stays.
+#define PERSIMMON_ALLOCATE_RESERVE_KEEP_SIZE 1
+
+// Make it a hole.
+#define PERSIMMON_ALLOCATE_PUNCH 2
+
+// Have it read as zeros, with space set aside; the size grows with it.
+#define PERSIMMON_ALLOCATE_ZERO 3
+
+// Replace what has the new name.
+#define PERSIMMON_RENAME_REPLACE 0
+
+// Answer `EEXIST` where something has the new name.
+#define PERSIMMON_RENAME_NO_REPLACE 1
+
+// Swap the two.
+#define PERSIMMON_RENAME_EXCHANGE 2
+
+// Version of this library, of which programs with the same major number go on to work.
+#define PERSIMMON_VERSION_MAJOR 0
+
+// Functions and fields were added since the last one.
+#define PERSIMMON_VERSION_MINOR 1
+
+// Open for reading.
+#define PERSIMMON_OPEN_READ 1
+
+// Open for writing.
+#define PERSIMMON_OPEN_WRITE 2
+
+// Writes go to the end.
+#define PERSIMMON_OPEN_APPEND 4
+
+// Make it if it is missing.
+#define PERSIMMON_OPEN_CREATE 8
+
+// Make it; it must be missing.
+#define PERSIMMON_OPEN_CREATE_NEW 16
+
+// Empty it.
+#define PERSIMMON_OPEN_TRUNCATE 32
+
+// Every write is durable before it returns.
+#define PERSIMMON_OPEN_SYNC 64
+
+// How long data will live is not known.
+#define PERSIMMON_LIFETIME_NONE 1
+
+// It is soon overwritten or removed.
+#define PERSIMMON_LIFETIME_SHORT 2
+
+// In between.
+#define PERSIMMON_LIFETIME_MEDIUM 3
+
+// It stays.
+#define PERSIMMON_LIFETIME_LONG 4
+
+// As good as for ever.
+#define PERSIMMON_LIFETIME_EXTREME 5
+
+// A regular file.
+#define PERSIMMON_KIND_FILE 1
+
+// A directory.
+#define PERSIMMON_KIND_DIRECTORY 2
+
+// A symbolic link.
+#define PERSIMMON_KIND_SYMLINK 3
+
+// A pipe, socket or device node.
+#define PERSIMMON_KIND_OTHER 4
+
+// A directory that is listed.
+typedef struct persimmon_dir persimmon_dir;
+
+// An open file. It keeps the volume open.
+typedef struct persimmon_file persimmon_file;
+
+// A filesystem in use.
+typedef struct persimmon_fs persimmon_fs;
+
+// A read under way. It keeps its file open.
+typedef struct persimmon_read persimmon_read;
+
+// An entry of a directory.
+typedef struct persimmon_dirent {
+  // The inode it names.
+  uint64_t ino;
+  // One of `PERSIMMON_KIND_*`.
+  uint32_t kind;
+  // Its name, valid until the next entry is asked for or the directory is given back; NULL behind the last entry.
+  const char *name;
+} persimmon_dirent;
+
+// A read of a batch.
+typedef struct persimmon_read_request {
+  // Where in the file.
+  uint64_t offset;
+  // Where to.
+  uint8_t *buffer;
+  // Bytes asked for.
+  size_t len;
+  // Told: bytes read.
+  size_t done;
+  // Told: 0, or an error number.
+  int error;
+} persimmon_read_request;
+
+// A point in time, from 1970 on.
+typedef struct persimmon_time {
+  // Seconds.
+  int64_t seconds;
+  // Nanoseconds behind them.
+  uint32_t nanoseconds;
+} persimmon_time;
+
+// Attributes, as of stat(2).
+typedef struct persimmon_stat {
+  // Inode number, never used for another file in the life of the volume.
+  uint64_t ino;
+  // Type and permissions, as `st_mode`.
+  uint32_t mode;
+  // Names.
+  uint32_t nlink;
+  // Owner.
+  uint32_t uid;
+  // Group.
+  uint32_t gid;
+  // Bytes.
+  uint64_t size;
+  // Space taken, units of 512 bytes.
+  uint64_t blocks;
+  // Last access.
+  struct persimmon_time atime;
+  // Last change of content.
+  struct persimmon_time mtime;
+  // Last change of anything.
+  struct persimmon_time ctime;
+  // Creation.
+  struct persimmon_time btime;
+} persimmon_stat;
+
+// How to make a volume. Set `struct_size` to `sizeof` and everything else to 0 for the defaults.
+typedef struct persimmon_create_options {
+  // `sizeof(persimmon_create_options)`.
+  size_t struct_size;
+  // Bytes of an image; ignored on zoned drives, which have a size.
+  uint64_t size_bytes;
+  // Bytes of a zone of an image; 0: by its size.
+  uint64_t zone_bytes;
+  // UTF-8, at most 64 bytes; NULL: none.
+  const char *label;
+  // Share held back for metadata and cleaning, 1/100 percent, plus 1; 0: the default.
+  uint32_t reserve_basis_points_plus_one;
+  // Copies of metadata, 1 or 2; 0: 1.
+  uint32_t copies;
+  // Not 0: overwrite what is there.
+  int force;
+} persimmon_create_options;
+
+// How to open a volume. Set `struct_size` to `sizeof` and everything else to 0 for the defaults.
+typedef struct persimmon_options {
+  // `sizeof(persimmon_options)`.
+  size_t struct_size;
+  // Not 0: write nothing.
+  int read_only;
+  // Bytes of metadata kept in memory; 0: 64 MiB.
+  uint64_t cache_bytes;
+  // Bytes of file data that wait in memory; 0: 32 MiB.
+  uint64_t staging_bytes;
+  // Milliseconds until what was written is durable without being asked; 0: 5000.
+  uint64_t commit_milliseconds;
+} persimmon_options;
+
+// Space and inodes.
+typedef struct persimmon_space {
+  // Bytes that users may fill, all together.
+  uint64_t total_bytes;
+  // Bytes of them that are left.
+  uint64_t available_bytes;
+  // Inodes in use, and an estimate of how many more there may be.
+  uint64_t inodes;
+  // That estimate.
+  uint64_t inodes_available;
+} persimmon_space;
+
+// Counters since the volume was opened.
+typedef struct persimmon_stats {
+  // File data flushed, in whole blocks.
+  uint64_t user_bytes;
+  // Everything sent to the device.
+  uint64_t device_bytes;
+  // Everything read from it.
+  uint64_t read_bytes;
+  // Blocks of 4096 bytes that cleaning moved.
+  uint64_t blocks_moved;
+  // Checkpoints.
+  uint64_t checkpoints;
+  // Flushes of the device's cache.
+  uint64_t flushes;
+  // Zones reset.
+  uint64_t resets;
+  // Operations that waited for a checkpoint or for cleaning.
+  uint64_t stalls;
+} persimmon_stats;
+
+#ifdef __cplusplus
+extern "C" {
+#endif // __cplusplus
+
+// Why the last failing call of this thread failed, in words: valid until the thread's next call. Empty before any failed.
+const char *persimmon_error_message(void);
+
+// Begins to list a directory. Give it back by [`persimmon_closedir`].
+//
+// # Safety
+// `fs` is a handle; `path` a string; `dir` a place for the answer.
+int persimmon_opendir(const struct persimmon_fs *fs, const char *path, struct persimmon_dir **dir);
+
+// The next entry, in the directory's own order and without the dots; behind the last one its name is NULL.
+//
+// # Safety
+// `dir` came from [`persimmon_opendir`] and is used by no other thread now; `entry` is a place for the answer.
+int persimmon_readdir(struct persimmon_dir *dir,
+                      struct persimmon_dirent *entry);
+
+// Gives a directory back.
+//
+// # Safety
+// `dir` is NULL, or came from [`persimmon_opendir`] and is not used any more.
+void persimmon_closedir(struct persimmon_dir *dir);
+
+// Makes all changes of names so far durable, in every directory. `path` has to be a directory.
+//
+// # Safety
+// `fs` is a handle; `path` a string.
+int persimmon_sync_dir(const struct persimmon_fs *fs, const char *path);
+
+// Opens a file: `flags` are of `PERSIMMON_OPEN_*`, `mode` the permissions of one that is made, before the mask 022. Give it
+// back by [`persimmon_file_close`].
+//
+// # Safety
+// `fs` is a handle; `path` a string; `file` a place for the answer.
+int persimmon_open_file(const struct persimmon_fs *fs,
+                        const char *path,
+                        uint32_t flags,
+                        uint32_t mode,
+                        struct persimmon_file **file);
+
+// Gives a file back. What was written and not synced may be lost in a crash.
+//
+// # Safety
+// `file` is NULL, or an open file that is not used any more.
+void persimmon_file_close(struct persimmon_file *file);
+
+// Reads at `offset` and tells how many bytes: fewer than asked for only at the end of the file.
+//
+// # Safety
+// `file` is open; `buffer` has `len` bytes; `done` is a place for the answer.
+int persimmon_pread(const struct persimmon_file *file,
+                    uint8_t *buffer,
+                    size_t len,
+                    uint64_t offset,
+                    size_t *done);
+
+// Writes all of the data at `offset`; through a file opened to append, at its end.
+//
+// # Safety
+// `file` is open; `data` has `len` bytes.
+int persimmon_pwrite(const struct persimmon_file *file,
+                     const uint8_t *data,
+                     size_t len,
+                     uint64_t offset);
+
+// Writes all of the data at the end of a file opened to append; `end`, which may be NULL, is told the offset behind it.
+//
+// # Safety
+// `file` is open; `data` has `len` bytes; `end` is NULL or a place for the answer.
+int persimmon_append(const struct persimmon_file *file,
+                     const uint8_t *data,
+                     size_t len,
+                     uint64_t *end);
+
+// Reads several ranges as one batch: what lies on the device is asked for together. Each request is told its own result; the
+// answer is that of the first one that failed.
+//
+// # Safety
+// `file` is open; `requests` has `count` elements whose buffers have the bytes they say and do not overlap.
+int persimmon_read_batch(const struct persimmon_file *file,
+                         struct persimmon_read_request *requests,
+                         size_t count);
+
+// Makes a file durable with its name.
+//
+// # Safety
+// `file` is open.
+int persimmon_fsync(const struct persimmon_file *file);
+
+// Changes the size.
+//
+// # Safety
+// `file` is open.
+int persimmon_ftruncate(const struct persimmon_file *file, uint64_t size);
+
+// Attributes.
+//
+// # Safety
+// `file` is open; `stat` a place for the answer.
+int persimmon_fstat(const struct persimmon_file *file, struct persimmon_stat *stat);
+
+// Changes how a range is backed: `how` is one of `PERSIMMON_ALLOCATE_*`.
+//
+// # Safety
+// `file` is open.
+int persimmon_allocate(const struct persimmon_file *file,
+                       uint64_t offset,
+                       uint64_t len,
+                       uint32_t how);
+
+// Finds the next data, or with `hole` the next hole, at or after `offset`: `ENXIO` past the end.
+//
+// # Safety
+// `file` is open; `found` a place for the answer.
+int persimmon_seek(const struct persimmon_file *file, uint64_t offset, int hole, uint64_t *found);
+
+// Tells how long what is written through this file from now on will live: one of `PERSIMMON_LIFETIME_*`, or 0 to take that
+// back.
+//
+// # Safety
+// `file` is open.
+int persimmon_set_lifetime(const struct persimmon_file *file,
+                           uint32_t told);
+
+// Takes the lock on the whole file, exclusively or shared, without waiting: `EAGAIN` where another open file has it. It ends with the
+// file.
+//
+// # Safety
+// `file` is open.
+int persimmon_lock(const struct persimmon_file *file,
+                   int exclusive);
+
+// Lets go of that lock.
+//
+// # Safety
+// `file` is open.
+int persimmon_unlock(const struct persimmon_file *file);
+
+// Makes a volume: in an image file, on a zoned drive, another block device, or two of them (`pair:META+DATA`).
+// `options` may be NULL only where the device has a size.
+//
+// # Safety
+// `device` is a string; `options` is NULL or a structure that begins with its size.
+int persimmon_create(const char *device,
+                     const struct persimmon_create_options *options);
+
+// Opens a volume. Background work begins. Give it back by [`persimmon_close`] or [`persimmon_abandon`].
+// `EBUSY`: another process has it open, or it is mounted.
+//
+// # Safety
+// `device` is a string; `options` is NULL or a structure that begins with its size; `fs` is a place for the answer.
+int persimmon_open(const char *device,
+                   const struct persimmon_options *options,
+                   struct persimmon_fs **fs);
+
+// Makes a volume of so many bytes in memory and opens it. It is gone with its last handle.
+//
+// # Safety
+// `fs` is a place for the answer.
+int persimmon_open_in_memory(uint64_t bytes, struct persimmon_fs **fs);
+
+// One more handle to the same filesystem, to be given back like the first: by [`persimmon_release`], or by closing.
+//
+// # Safety
+// `fs` is a handle; `clone` a place for the answer.
+int persimmon_clone(const struct persimmon_fs *fs,
+                    struct persimmon_fs **clone);
+
+// Gives a handle back. The last one, open files included, closes the volume; an error then goes to the log alone.
+//
+// # Safety
+// `fs` is NULL, or a handle that is not used any more.
+void persimmon_release(struct persimmon_fs *fs);
+
+// Makes everything durable and closes the volume, and gives the handle back, also where that fails. Other handles and open
+// files answer `EROFS` to changes from then on; the device is let go of with the last of them.
+//
+// # Safety
+// As of [`persimmon_release`].
+int persimmon_close(struct persimmon_fs *fs);
+
+// Leaves the volume as a crash of the process would, and gives the handle back. For tests.
+//
+// # Safety
+// As of [`persimmon_release`].
+void persimmon_abandon(struct persimmon_fs *fs);
+
+// Space and inodes.
+//
+// # Safety
+// `fs` is a handle; `space` a place for the answer.
+int persimmon_statfs(const struct persimmon_fs *fs, struct persimmon_space *space);
+
+// Makes everything done so far durable.
+//
+// # Safety
+// `fs` is a handle.
+int persimmon_sync(const struct persimmon_fs *fs);
+
+// Writes a checkpoint: the next opening replays no journal.
+//
+// # Safety
+// `fs` is a handle.
+int persimmon_checkpoint(const struct persimmon_fs *fs);
+
+// Counters since the volume was opened.
+//
+// # Safety
+// `fs` is a handle; `stats` a place for the answer.
+int persimmon_statistics(const struct persimmon_fs *fs, struct persimmon_stats *stats);
+
+// Makes a directory, with permissions 0755.
+//
+// # Safety
+// `fs` is a handle; `path` a string.
+int persimmon_mkdir(const struct persimmon_fs *fs, const char *path);
+
+// Makes a directory and those above it that are missing.
+//
+// # Safety
+// `fs` is a handle; `path` a string.
+int persimmon_mkdir_all(const struct persimmon_fs *fs, const char *path);
+
+// Removes a name of anything but a directory.
+//
+// # Safety
+// `fs` is a handle; `path` a string.
+int persimmon_unlink(const struct persimmon_fs *fs, const char *path);
+
+// Removes an empty directory.
+//
+// # Safety
+// `fs` is a handle; `path` a string.
+int persimmon_rmdir(const struct persimmon_fs *fs, const char *path);
+
+// Removes a file, a link, or a directory with everything in it.
+//
+// # Safety
+// `fs` is a handle; `path` a string.
+int persimmon_remove_all(const struct persimmon_fs *fs, const char *path);
+
+// Renames a file or directory: atomic, also against crashes; `how` is one of `PERSIMMON_RENAME_*`.
+//
+// # Safety
+// `fs` is a handle; the paths are strings.
+int persimmon_rename(const struct persimmon_fs *fs, const char *from, const char *to, uint32_t how);
+
+// Gives a file one more name.
+//
+// # Safety
+// `fs` is a handle; the paths are strings.
+int persimmon_link(const struct persimmon_fs *fs, const char *original, const char *link);
+
+// Makes a symbolic link to `target`.
+//
+// # Safety
+// `fs` is a handle; the others are strings.
+int persimmon_symlink(const struct persimmon_fs *fs, const char *target, const char *link);
+
+// Copies a file's content and permissions to another, which is made, or emptied first. Holes stay holes.
+//
+// # Safety
+// `fs` is a handle; the paths are strings.
+int persimmon_copy(const struct persimmon_fs *fs,
+                   const char *from,
+                   const char *to);
+
+// Target of a symbolic link, without a zero byte at its end. `ERANGE`: the buffer is shorter than `length`, which is told.
+//
+// # Safety
+// `fs` is a handle; `path` a string; `buffer` has `buffer_bytes`; `length` is a place for the answer.
+int persimmon_readlink(const struct persimmon_fs *fs,
+                       const char *path,
+                       uint8_t *buffer,
+                       size_t buffer_bytes,
+                       size_t *length);
+
+// Attributes of what a path means, links followed.
+//
+// # Safety
+// `fs` is a handle; `path` a string; `stat` a place for the answer.
+int persimmon_stat_path(const struct persimmon_fs *fs,
+                        const char *path,
+                        struct persimmon_stat *stat);
+
+// Attributes of what a path names, a link at its end not followed.
+//
+// # Safety
+// As of [`persimmon_stat_path`].
+int persimmon_lstat_path(const struct persimmon_fs *fs,
+                         const char *path,
+                         struct persimmon_stat *stat);
+
+// Changes permissions: the lowest twelve bits of `mode`.
+//
+// # Safety
+// `fs` is a handle; `path` a string.
+int persimmon_chmod(const struct persimmon_fs *fs, const char *path, uint32_t mode);
+
+// Changes owner and group; `UINT32_MAX` leaves one as it is.
+//
+// # Safety
+// `fs` is a handle; `path` a string.
+int persimmon_chown(const struct persimmon_fs *fs, const char *path, uint32_t uid, uint32_t gid);
+
+// Changes the size of a file.
+//
+// # Safety
+// `fs` is a handle; `path` a string.
+int persimmon_truncate(const struct persimmon_fs *fs, const char *path, uint64_t size);
+
+// Changes times of access and of change of content; NULL leaves one as it is.
+//
+// # Safety
+// `fs` is a handle; `path` a string; each time is NULL or a structure.
+int persimmon_set_times(const struct persimmon_fs *fs,
+                        const char *path,
+                        const struct persimmon_time *atime,
+                        const struct persimmon_time *mtime);
+
+// Value of an extended attribute. `ERANGE`: the buffer is shorter than `length`, which is told. `ENODATA`: there is none.
+//
+// # Safety
+// `fs` is a handle; `path` and `name` are strings; `buffer` has `buffer_bytes`; `length` is a place for the answer.
+int persimmon_getxattr(const struct persimmon_fs *fs,
+                       const char *path,
+                       const char *name,
+                       uint8_t *buffer,
+                       size_t buffer_bytes,
+                       size_t *length);
+
+// Sets an extended attribute.
+//
+// # Safety
+// `fs` is a handle; `path` and `name` are strings; `value` has `value_bytes`.
+int persimmon_setxattr(const struct persimmon_fs *fs,
+                       const char *path,
+                       const char *name,
+                       const uint8_t *value,
+                       size_t value_bytes);
+
+// Names of the extended attributes, each with a zero byte behind it. `ERANGE`: the buffer is shorter than `length`.
+//
+// # Safety
+// `fs` is a handle; `path` a string; `buffer` has `buffer_bytes`; `length` is a place for the answer.
+int persimmon_listxattr(const struct persimmon_fs *fs,
+                        const char *path,
+                        uint8_t *buffer,
+                        size_t buffer_bytes,
+                        size_t *length);
+
+// Removes an extended attribute.
+//
+// # Safety
+// `fs` is a handle; `path` and `name` are strings.
+int persimmon_removexattr(const struct persimmon_fs *fs, const char *path, const char *name);
+
+// Submits a read. Give it back by [`persimmon_read_finish`] or [`persimmon_read_abort`].
+//
+// # Safety
+// `file` is open; `read` a place for the answer.
+int persimmon_read_submit(const struct persimmon_file *file,
+                          size_t len,
+                          uint64_t offset,
+                          struct persimmon_read **read);
+
+// 1 where [`persimmon_read_finish`] would return at once, else 0.
+//
+// # Safety
+// `read` is under way.
+int persimmon_read_is_done(const struct persimmon_read *read);
+
+// Waits for a read, copies at most `len` bytes of what was read to the buffer, tells how many, and gives the read back.
+//
+// # Safety
+// `read` is under way and not used any more; `buffer` has `len` bytes; `done` is a place for the answer.
+int persimmon_read_finish(struct persimmon_read *read,
+                          uint8_t *buffer,
+                          size_t len,
+                          size_t *done);
+
+// Gives a read up: one that has not begun is never done.
+//
+// # Safety
+// `read` is NULL, or under way and not used any more.
+void persimmon_read_abort(struct persimmon_read *read);
+
+#ifdef __cplusplus
+}  // extern "C"
+#endif  // __cplusplus
+
+#endif  /* PERSIMMON_H */

@@ -1,0 +1,357 @@
+//! Open files.
+
+use std::ffi::{c_char, c_int};
+
+use persimmon::{Allocate, File, OpenOptions, SeekTo};
+
+use crate::call::{Failure, Result, answer, bytes, bytes_mut, call, give, object, path, take};
+use crate::types::lifetime;
+use crate::{
+    PERSIMMON_OPEN_APPEND, PERSIMMON_OPEN_CREATE, PERSIMMON_OPEN_CREATE_NEW, PERSIMMON_OPEN_READ,
+    PERSIMMON_OPEN_SYNC, PERSIMMON_OPEN_TRUNCATE, PERSIMMON_OPEN_WRITE, persimmon_fs,
+    persimmon_stat,
+};
+
+/// An open file. It keeps the volume open.
+pub struct persimmon_file(pub(crate) File);
+
+/// All flags there are.
+const FLAGS: u32 = PERSIMMON_OPEN_READ
+    | PERSIMMON_OPEN_WRITE
+    | PERSIMMON_OPEN_APPEND
+    | PERSIMMON_OPEN_CREATE
+    | PERSIMMON_OPEN_CREATE_NEW
+    | PERSIMMON_OPEN_TRUNCATE
+    | PERSIMMON_OPEN_SYNC;
+
+fn options(flags: u32, mode: u32) -> Result<OpenOptions> {
+    if flags & !FLAGS != 0 {
+        return Err(Failure::invalid(format!(
+            "flags {:#x} of an open are not known",
+            flags & !FLAGS
+        )));
+    }
+    let is = |flag: u32| flags & flag != 0;
+    Ok(OpenOptions::new()
+        .read(is(PERSIMMON_OPEN_READ))
+        .write(is(PERSIMMON_OPEN_WRITE) || is(PERSIMMON_OPEN_APPEND))
+        .append(is(PERSIMMON_OPEN_APPEND))
+        .create(is(PERSIMMON_OPEN_CREATE))
+        .create_new(is(PERSIMMON_OPEN_CREATE_NEW))
+        .truncate(is(PERSIMMON_OPEN_TRUNCATE))
+        .sync(is(PERSIMMON_OPEN_SYNC))
+        .mode(mode))
+}
+
+/// Opens a file: `flags` are of `PERSIMMON_OPEN_*`, `mode` the permissions of one that is made, before the mask 022. Give it
+/// back by [`persimmon_file_close`].
+///
+/// # Safety
+/// `fs` is a handle; `path` a string; `file` a place for the answer.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn persimmon_open_file(
+    fs: *const persimmon_fs,
+    path: *const c_char,
+    flags: u32,
+    mode: u32,
+    file: *mut *mut persimmon_file,
+) -> c_int {
+    call(|| {
+        // SAFETY: as the caller promises.
+        let (fs, path, file) = unsafe {
+            (
+                object(fs, "the filesystem")?,
+                self::path(path)?,
+                answer(file)?,
+            )
+        };
+        let opened = fs.0.open_file(path, &options(flags, mode)?)?;
+        file.write(give(persimmon_file(opened)));
+        Ok(())
+    })
+}
+
+/// Gives a file back. What was written and not synced may be lost in a crash.
+///
+/// # Safety
+/// `file` is NULL, or an open file that is not used any more.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn persimmon_file_close(file: *mut persimmon_file) {
+    call(|| {
+        // SAFETY: as the caller promises.
+        drop(unsafe { take(file) });
+        Ok(())
+    });
+}
+
+/// Reads at `offset` and tells how many bytes: fewer than asked for only at the end of the file.
+///
+/// # Safety
+/// `file` is open; `buffer` has `len` bytes; `done` is a place for the answer.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn persimmon_pread(
+    file: *const persimmon_file,
+    buffer: *mut u8,
+    len: usize,
+    offset: u64,
+    done: *mut usize,
+) -> c_int {
+    call(|| {
+        // SAFETY: as the caller promises.
+        let (file, buffer, done) = unsafe {
+            (
+                object(file, "the file")?,
+                bytes_mut(buffer, len)?,
+                answer(done)?,
+            )
+        };
+        done.write(file.0.read_at(buffer, offset)?);
+        Ok(())
+    })
+}
+
+/// Writes all of the data at `offset`; through a file opened to append, at its end.
+///
+/// # Safety
+/// `file` is open; `data` has `len` bytes.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn persimmon_pwrite(
+    file: *const persimmon_file,
+    data: *const u8,
+    len: usize,
+    offset: u64,
+) -> c_int {
+    call(|| {
+        // SAFETY: as the caller promises.
+        let (file, data) = unsafe { (object(file, "the file")?, bytes(data, len)?) };
+        Ok(file.0.write_at(data, offset)?)
+    })
+}
+
+/// Writes all of the data at the end of a file opened to append; `end`, which may be NULL, is told the offset behind it.
+///
+/// # Safety
+/// `file` is open; `data` has `len` bytes; `end` is NULL or a place for the answer.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn persimmon_append(
+    file: *const persimmon_file,
+    data: *const u8,
+    len: usize,
+    end: *mut u64,
+) -> c_int {
+    call(|| {
+        // SAFETY: as the caller promises.
+        let (file, data) = unsafe { (object(file, "the file")?, bytes(data, len)?) };
+        let ended = file.0.append(data)?;
+        // SAFETY: as the caller promises.
+        if let Ok(end) = unsafe { answer(end) } {
+            end.write(ended);
+        }
+        Ok(())
+    })
+}
+
+/// A read of a batch.
+#[repr(C)]
+pub struct persimmon_read_request {
+    /// Where in the file.
+    pub offset: u64,
+    /// Where to.
+    pub buffer: *mut u8,
+    /// Bytes asked for.
+    pub len: usize,
+    /// Told: bytes read.
+    pub done: usize,
+    /// Told: 0, or an error number.
+    pub error: c_int,
+}
+
+/// Reads several ranges as one batch: what lies on the device is asked for together. Each request is told its own result; the
+/// answer is that of the first one that failed.
+///
+/// # Safety
+/// `file` is open; `requests` has `count` elements whose buffers have the bytes they say and do not overlap.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn persimmon_read_batch(
+    file: *const persimmon_file,
+    requests: *mut persimmon_read_request,
+    count: usize,
+) -> c_int {
+    call(|| {
+        if count == 0 {
+            return Ok(());
+        }
+        // SAFETY: as the caller promises.
+        let file = unsafe { object(file, "the file") }?;
+        if requests.is_null() {
+            return Err(Failure::invalid("the requests are NULL"));
+        }
+        // SAFETY: as the caller promises.
+        let requests = unsafe { std::slice::from_raw_parts_mut(requests, count) };
+        let mut ranges = Vec::with_capacity(count);
+        for request in requests.iter() {
+            // SAFETY: as the caller promises.
+            ranges.push((request.offset, unsafe {
+                bytes_mut(request.buffer, request.len)
+            }?));
+        }
+        let mut first = None;
+        for (request, result) in requests.iter_mut().zip(file.0.read_batch(&mut ranges)?) {
+            match result {
+                Ok(done) => (request.done, request.error) = (done, 0),
+                Err(error) => {
+                    let failure = Failure::from(error);
+                    (request.done, request.error) = (0, failure.errno());
+                    first = first.or(Some(failure));
+                }
+            }
+        }
+        first.map_or(Ok(()), Err)
+    })
+}
+
+/// Makes a file durable with its name.
+///
+/// # Safety
+/// `file` is open.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn persimmon_fsync(file: *const persimmon_file) -> c_int {
+    call(|| {
+        // SAFETY: as the caller promises.
+        Ok(unsafe { object(file, "the file") }?.0.sync_all()?)
+    })
+}
+
+/// Changes the size.
+///
+/// # Safety
+/// `file` is open.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn persimmon_ftruncate(file: *const persimmon_file, size: u64) -> c_int {
+    call(|| {
+        // SAFETY: as the caller promises.
+        Ok(unsafe { object(file, "the file") }?.0.set_len(size)?)
+    })
+}
+
+/// Attributes.
+///
+/// # Safety
+/// `file` is open; `stat` a place for the answer.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn persimmon_fstat(
+    file: *const persimmon_file,
+    stat: *mut persimmon_stat,
+) -> c_int {
+    call(|| {
+        // SAFETY: as the caller promises.
+        let (file, stat) = unsafe { (object(file, "the file")?, answer(stat)?) };
+        stat.write(file.0.metadata()?.into());
+        Ok(())
+    })
+}
+
+/// Set space aside for a range; the size grows with it.
+pub const PERSIMMON_ALLOCATE_RESERVE: u32 = 0;
+/// The same; the size stays.
+pub const PERSIMMON_ALLOCATE_RESERVE_KEEP_SIZE: u32 = 1;
+/// Make it a hole.
+pub const PERSIMMON_ALLOCATE_PUNCH: u32 = 2;
+/// Have it read as zeros, with space set aside; the size grows with it.
+pub const PERSIMMON_ALLOCATE_ZERO: u32 = 3;
+
+/// Changes how a range is backed: `how` is one of `PERSIMMON_ALLOCATE_*`.
+///
+/// # Safety
+/// `file` is open.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn persimmon_allocate(
+    file: *const persimmon_file,
+    offset: u64,
+    len: u64,
+    how: u32,
+) -> c_int {
+    call(|| {
+        let what = match how {
+            PERSIMMON_ALLOCATE_RESERVE => Allocate::Reserve { keep_size: false },
+            PERSIMMON_ALLOCATE_RESERVE_KEEP_SIZE => Allocate::Reserve { keep_size: true },
+            PERSIMMON_ALLOCATE_PUNCH => Allocate::Punch,
+            PERSIMMON_ALLOCATE_ZERO => Allocate::Zero { keep_size: false },
+            _ => return Err(Failure::invalid("allocating has the ways 0 to 3")),
+        };
+        // SAFETY: as the caller promises.
+        Ok(unsafe { object(file, "the file") }?
+            .0
+            .allocate(offset, len, what)?)
+    })
+}
+
+/// Finds the next data, or with `hole` the next hole, at or after `offset`: `ENXIO` past the end.
+///
+/// # Safety
+/// `file` is open; `found` a place for the answer.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn persimmon_seek(
+    file: *const persimmon_file,
+    offset: u64,
+    hole: c_int,
+    found: *mut u64,
+) -> c_int {
+    call(|| {
+        let to = if hole != 0 {
+            SeekTo::Hole
+        } else {
+            SeekTo::Data
+        };
+        // SAFETY: as the caller promises.
+        let (file, found) = unsafe { (object(file, "the file")?, answer(found)?) };
+        match file.0.seek_to(offset, to)? {
+            Some(at) => {
+                found.write(at);
+                Ok(())
+            }
+            None => Err(Failure::past_end()),
+        }
+    })
+}
+
+/// Tells how long what is written through this file from now on will live: one of `PERSIMMON_LIFETIME_*`, or 0 to take that
+/// back.
+///
+/// # Safety
+/// `file` is open.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn persimmon_set_lifetime(file: *const persimmon_file, told: u32) -> c_int {
+    call(|| {
+        // SAFETY: as the caller promises.
+        let file = unsafe { object(file, "the file") }?;
+        Ok(file.0.set_lifetime(lifetime(told)?)?)
+    })
+}
+
+/// Takes the lock on the whole file, exclusively or shared, without waiting: `EAGAIN` where another open file has it. It ends with the
+/// file.
+///
+/// # Safety
+/// `file` is open.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn persimmon_lock(file: *const persimmon_file, exclusive: c_int) -> c_int {
+    call(|| {
+        // SAFETY: as the caller promises.
+        Ok(unsafe { object(file, "the file") }?
+            .0
+            .try_lock(exclusive != 0)?)
+    })
+}
+
+/// Lets go of that lock.
+///
+/// # Safety
+/// `file` is open.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn persimmon_unlock(file: *const persimmon_file) -> c_int {
+    call(|| {
+        // SAFETY: as the caller promises.
+        Ok(unsafe { object(file, "the file") }?.0.unlock()?)
+    })
+}

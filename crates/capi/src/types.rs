@@ -1,0 +1,189 @@
+//! Structures and constants of C.
+
+use std::ffi::{c_char, c_int};
+
+use persimmon::{Attr, FileKind, Filesystem, Lifetime, Timestamp};
+
+/// Version of this library, of which programs with the same major number go on to work.
+pub const PERSIMMON_VERSION_MAJOR: u32 = 0;
+/// Functions and fields were added since the last one.
+pub const PERSIMMON_VERSION_MINOR: u32 = 1;
+
+/// A filesystem in use.
+pub struct persimmon_fs(pub(crate) Filesystem);
+
+/// How to make a volume. Set `struct_size` to `sizeof` and everything else to 0 for the defaults.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct persimmon_create_options {
+    /// `sizeof(persimmon_create_options)`.
+    pub struct_size: usize,
+    /// Bytes of an image; ignored on zoned drives, which have a size.
+    pub size_bytes: u64,
+    /// Bytes of a zone of an image; 0: by its size.
+    pub zone_bytes: u64,
+    /// UTF-8, at most 64 bytes; NULL: none.
+    pub label: *const c_char,
+    /// Share held back for metadata and cleaning, 1/100 percent, plus 1; 0: the default.
+    pub reserve_basis_points_plus_one: u32,
+    /// Copies of metadata, 1 or 2; 0: 1.
+    pub copies: u32,
+    /// Not 0: overwrite what is there.
+    pub force: c_int,
+}
+
+/// How to open a volume. Set `struct_size` to `sizeof` and everything else to 0 for the defaults.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct persimmon_options {
+    /// `sizeof(persimmon_options)`.
+    pub struct_size: usize,
+    /// Not 0: write nothing.
+    pub read_only: c_int,
+    /// Bytes of metadata kept in memory; 0: 64 MiB.
+    pub cache_bytes: u64,
+    /// Bytes of file data that wait in memory; 0: 32 MiB.
+    pub staging_bytes: u64,
+    /// Milliseconds until what was written is durable without being asked; 0: 5000.
+    pub commit_milliseconds: u64,
+}
+
+/// A point in time, from 1970 on.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct persimmon_time {
+    /// Seconds.
+    pub seconds: i64,
+    /// Nanoseconds behind them.
+    pub nanoseconds: u32,
+}
+
+impl From<Timestamp> for persimmon_time {
+    fn from(time: Timestamp) -> persimmon_time {
+        persimmon_time {
+            seconds: time.seconds,
+            nanoseconds: time.nanoseconds,
+        }
+    }
+}
+
+/// Attributes, as of stat(2).
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct persimmon_stat {
+    /// Inode number, never used for another file in the life of the volume.
+    pub ino: u64,
+    /// Type and permissions, as `st_mode`.
+    pub mode: u32,
+    /// Names.
+    pub nlink: u32,
+    /// Owner.
+    pub uid: u32,
+    /// Group.
+    pub gid: u32,
+    /// Bytes.
+    pub size: u64,
+    /// Space taken, units of 512 bytes.
+    pub blocks: u64,
+    /// Last access.
+    pub atime: persimmon_time,
+    /// Last change of content.
+    pub mtime: persimmon_time,
+    /// Last change of anything.
+    pub ctime: persimmon_time,
+    /// Creation.
+    pub btime: persimmon_time,
+}
+
+impl From<Attr> for persimmon_stat {
+    fn from(attr: Attr) -> persimmon_stat {
+        persimmon_stat {
+            ino: attr.ino.0,
+            mode: attr.mode,
+            nlink: attr.nlink,
+            uid: attr.uid,
+            gid: attr.gid,
+            size: attr.size,
+            blocks: attr.blocks,
+            atime: attr.atime.into(),
+            mtime: attr.mtime.into(),
+            ctime: attr.ctime.into(),
+            btime: attr.btime.into(),
+        }
+    }
+}
+
+/// Space and inodes.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct persimmon_space {
+    /// Bytes that users may fill, all together.
+    pub total_bytes: u64,
+    /// Bytes of them that are left.
+    pub available_bytes: u64,
+    /// Inodes in use, and an estimate of how many more there may be.
+    pub inodes: u64,
+    /// That estimate.
+    pub inodes_available: u64,
+}
+
+/// Open for reading.
+pub const PERSIMMON_OPEN_READ: u32 = 1;
+/// Open for writing.
+pub const PERSIMMON_OPEN_WRITE: u32 = 2;
+/// Writes go to the end.
+pub const PERSIMMON_OPEN_APPEND: u32 = 4;
+/// Make it if it is missing.
+pub const PERSIMMON_OPEN_CREATE: u32 = 8;
+/// Make it; it must be missing.
+pub const PERSIMMON_OPEN_CREATE_NEW: u32 = 16;
+/// Empty it.
+pub const PERSIMMON_OPEN_TRUNCATE: u32 = 32;
+/// Every write is durable before it returns.
+pub const PERSIMMON_OPEN_SYNC: u32 = 64;
+
+/// How long data will live is not known.
+pub const PERSIMMON_LIFETIME_NONE: u32 = 1;
+/// It is soon overwritten or removed.
+pub const PERSIMMON_LIFETIME_SHORT: u32 = 2;
+/// In between.
+pub const PERSIMMON_LIFETIME_MEDIUM: u32 = 3;
+/// It stays.
+pub const PERSIMMON_LIFETIME_LONG: u32 = 4;
+/// As good as for ever.
+pub const PERSIMMON_LIFETIME_EXTREME: u32 = 5;
+
+/// The lifetime of a number; `None` for 0.
+pub(crate) fn lifetime(number: u32) -> Result<Option<Lifetime>, crate::call::Failure> {
+    Ok(Some(match number {
+        0 => return Ok(None),
+        PERSIMMON_LIFETIME_NONE => Lifetime::None,
+        PERSIMMON_LIFETIME_SHORT => Lifetime::Short,
+        PERSIMMON_LIFETIME_MEDIUM => Lifetime::Medium,
+        PERSIMMON_LIFETIME_LONG => Lifetime::Long,
+        PERSIMMON_LIFETIME_EXTREME => Lifetime::Extreme,
+        _ => {
+            return Err(crate::call::Failure::invalid(
+                "a lifetime is a number from 0 to 5",
+            ));
+        }
+    }))
+}
+
+/// A regular file.
+pub const PERSIMMON_KIND_FILE: u32 = 1;
+/// A directory.
+pub const PERSIMMON_KIND_DIRECTORY: u32 = 2;
+/// A symbolic link.
+pub const PERSIMMON_KIND_SYMLINK: u32 = 3;
+/// A pipe, socket or device node.
+pub const PERSIMMON_KIND_OTHER: u32 = 4;
+
+pub(crate) fn kind(kind: FileKind) -> u32 {
+    match kind {
+        FileKind::Regular => PERSIMMON_KIND_FILE,
+        FileKind::Directory => PERSIMMON_KIND_DIRECTORY,
+        FileKind::Symlink => PERSIMMON_KIND_SYMLINK,
+        _ => PERSIMMON_KIND_OTHER,
+    }
+}

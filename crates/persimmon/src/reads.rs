@@ -1,0 +1,211 @@
+//! Reads that do not hold up who asks for them: submitted, and looked at later.
+
+use std::collections::VecDeque;
+use std::io;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::{self, JoinHandle};
+
+use crate::file::OpenFile;
+use crate::{Error, Result};
+
+/// Threads that read. Enough for a drive to see several reads at once; they are started with the first read.
+const READERS: usize = 4;
+/// Reads that may wait. One more is done by who submits it: a bound, and what slows a caller down that asks for more
+/// than is done.
+const WAITING_MAX: usize = 256;
+
+/// One submitted read.
+#[derive(Default)]
+struct Slot {
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+enum State {
+    #[default]
+    Waiting,
+    Running,
+    Done(Result<Vec<u8>>),
+    /// Taken, not wanted any more, or lost with a panic.
+    Gone,
+}
+
+struct Task {
+    slot: Arc<Slot>,
+    file: Arc<OpenFile>,
+    offset: u64,
+    len: usize,
+}
+
+impl Task {
+    fn run(self) {
+        {
+            let mut state = lock(&self.slot.state);
+            if matches!(*state, State::Gone) {
+                return;
+            }
+            *state = State::Running;
+        }
+        let answers = Answers(&self.slot);
+        let mut content = vec![0; self.len];
+        let read = self.file.read_at(&mut content, self.offset);
+        answers.answer(read.map(|len| {
+            content.truncate(len);
+            content
+        }));
+    }
+}
+
+/// Answers a read that began, also where it panics: nobody waits for ever.
+struct Answers<'a>(&'a Slot);
+
+impl Answers<'_> {
+    fn answer(&self, answer: Result<Vec<u8>>) {
+        let mut state = lock(&self.0.state);
+        if matches!(*state, State::Running) {
+            *state = State::Done(answer);
+        }
+    }
+}
+
+impl Drop for Answers<'_> {
+    fn drop(&mut self) {
+        let mut state = lock(&self.0.state);
+        if matches!(*state, State::Running) {
+            *state = State::Gone;
+        }
+        self.0.changed.notify_all();
+    }
+}
+
+/// A read under way: see [`crate::File::submit_read`]. Dropped, it is given up: one that has not begun is never done.
+#[must_use]
+pub struct PendingRead {
+    slot: Arc<Slot>,
+}
+
+impl PendingRead {
+    /// Whether [`PendingRead::wait`] would return at once.
+    #[must_use]
+    pub fn is_done(&self) -> bool {
+        matches!(*lock(&self.slot.state), State::Done(_))
+    }
+
+    /// The bytes read, fewer than asked for only at the end of the file.
+    ///
+    /// # Errors
+    /// Those of [`crate::File::read_at`].
+    pub fn wait(self) -> Result<Vec<u8>> {
+        let state = lock(&self.slot.state);
+        let waits = |state: &mut State| matches!(state, State::Waiting | State::Running);
+        let mut state = self
+            .slot
+            .changed
+            .wait_while(state, waits)
+            .unwrap_or_else(PoisonError::into_inner);
+        match std::mem::replace(&mut *state, State::Gone) {
+            State::Done(answer) => answer,
+            // A read that panicked leaves nothing.
+            _ => Err(Error::ReadLost),
+        }
+    }
+}
+
+impl Drop for PendingRead {
+    fn drop(&mut self) {
+        *lock(&self.slot.state) = State::Gone;
+    }
+}
+
+/// The threads, and what waits for them.
+#[derive(Default)]
+pub(crate) struct Readers {
+    queue: Arc<Queue>,
+    threads: Mutex<Vec<JoinHandle<()>>>,
+}
+
+#[derive(Default)]
+struct Queue {
+    tasks: Mutex<Tasks>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct Tasks {
+    waiting: VecDeque<Task>,
+    ended: bool,
+}
+
+impl Readers {
+    pub(crate) fn submit(
+        &self,
+        file: &Arc<OpenFile>,
+        offset: u64,
+        len: usize,
+    ) -> Result<PendingRead> {
+        self.start().map_err(Error::Thread)?;
+        let slot = Arc::new(Slot::default());
+        let task = Task {
+            slot: Arc::clone(&slot),
+            file: Arc::clone(file),
+            offset,
+            len,
+        };
+        let mut tasks = lock(&self.queue.tasks);
+        if tasks.waiting.len() < WAITING_MAX {
+            tasks.waiting.push_back(task);
+            drop(tasks);
+            self.queue.changed.notify_one();
+        } else {
+            drop(tasks);
+            task.run();
+        }
+        Ok(PendingRead { slot })
+    }
+
+    fn start(&self) -> io::Result<()> {
+        let mut threads = lock(&self.threads);
+        while threads.len() < READERS {
+            let queue = Arc::clone(&self.queue);
+            let thread = thread::Builder::new().name("reads".into());
+            threads.push(thread.spawn(move || queue.serve())?);
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Readers {
+    fn drop(&mut self) {
+        lock(&self.queue.tasks).ended = true;
+        self.queue.changed.notify_all();
+        // The last handle to a filesystem may be a read's: then its own thread is here.
+        let others = |thread: &JoinHandle<()>| thread.thread().id() != thread::current().id();
+        let threads = std::mem::take(&mut *lock(&self.threads));
+        for thread in threads.into_iter().filter(others) {
+            // A panic was told by the read that it ended.
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Queue {
+    fn serve(&self) {
+        loop {
+            let tasks = lock(&self.tasks);
+            let mut tasks = self
+                .changed
+                .wait_while(tasks, |tasks| tasks.waiting.is_empty() && !tasks.ended)
+                .unwrap_or_else(PoisonError::into_inner);
+            let Some(task) = tasks.waiting.pop_front() else {
+                return;
+            };
+            drop(tasks);
+            task.run();
+        }
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,272 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+#include "filesystem.h"
+
+#include <cerrno>
+
+#include "files.h"
+#include "status.h"
+#include "volume.h"
+
+namespace persimmon {
+
+using namespace rocksdb;
+
+namespace {
+
+constexpr char kTestDirectory[] = "/rocksdbtest";
+
+class Lock : public FileLock {
+ public:
+  explicit Lock(std::string path) : path(std::move(path)) {}
+
+  const std::string path;
+  OpenFile file;
+};
+
+class Directory : public FSDirectory {
+ public:
+  Directory(std::shared_ptr<Volume> volume, std::string path) : volume_(std::move(volume)), path_(std::move(path)) {}
+
+  // Names of all directories are one history.
+  IOStatus Fsync(const IOOptions&, IODebugContext*) override {
+    return ToStatus(persimmon_sync_dir(volume_->fs(), path_.c_str()));
+  }
+
+  size_t GetUniqueId(char* id, size_t max_size) const override {
+    persimmon_stat stat;
+    if (max_size < sizeof stat.ino || persimmon_stat_path(volume_->fs(), path_.c_str(), &stat) != 0) return 0;
+    std::char_traits<char>::copy(id, reinterpret_cast<const char*>(&stat.ino), sizeof stat.ino);
+    return sizeof stat.ino;
+  }
+
+ private:
+  const std::shared_ptr<Volume> volume_;
+  const std::string path_;
+};
+
+class PersimmonFileSystem : public FileSystem {
+ public:
+  PersimmonFileSystem(std::shared_ptr<Volume> volume, std::string uri)
+      : volume_(std::move(volume)), uri_(std::move(uri)) {}
+
+  static const char* kClassName() { return "PersimmonFileSystem"; }
+  const char* Name() const override { return kClassName(); }
+  std::string GetId() const override { return uri_; }
+
+  IOStatus NewSequentialFile(const std::string& path, const FileOptions& options,
+                             std::unique_ptr<FSSequentialFile>* result, IODebugContext*) override {
+    return persimmon::NewSequentialFile(volume_, path, options, result);
+  }
+
+  IOStatus NewRandomAccessFile(const std::string& path, const FileOptions& options,
+                               std::unique_ptr<FSRandomAccessFile>* result, IODebugContext*) override {
+    return persimmon::NewRandomAccessFile(volume_, path, options, result);
+  }
+
+  IOStatus NewWritableFile(const std::string& path, const FileOptions& options,
+                           std::unique_ptr<FSWritableFile>* result, IODebugContext*) override {
+    return persimmon::NewWritableFile(volume_, path, true, options, result);
+  }
+
+  IOStatus ReopenWritableFile(const std::string& path, const FileOptions& options,
+                              std::unique_ptr<FSWritableFile>* result, IODebugContext*) override {
+    return persimmon::NewWritableFile(volume_, path, false, options, result);
+  }
+
+  IOStatus NewRandomRWFile(const std::string& path, const FileOptions& options,
+                           std::unique_ptr<FSRandomRWFile>* result, IODebugContext*) override {
+    return persimmon::NewRandomRWFile(volume_, path, options, result);
+  }
+
+  IOStatus NewDirectory(const std::string& path, const IOOptions&, std::unique_ptr<FSDirectory>* result,
+                        IODebugContext*) override {
+    persimmon_stat stat;
+    IOStatus status = Stat(path, &stat);
+    if (!status.ok()) return status;
+    if (!IsDirectory(stat)) return IOStatus::IOError(path, "is not a directory");
+    result->reset(new Directory(volume_, path));
+    return status;
+  }
+
+  IOStatus FileExists(const std::string& path, const IOOptions&, IODebugContext*) override {
+    persimmon_stat stat;
+    IOStatus status = Stat(path, &stat);
+    return status.IsPathNotFound() ? IOStatus::NotFound() : status;
+  }
+
+  IOStatus GetChildren(const std::string& path, const IOOptions&, std::vector<std::string>* result,
+                       IODebugContext*) override {
+    result->clear();
+    return List(path, [&](const persimmon_dirent& entry) { result->emplace_back(entry.name); });
+  }
+
+  IOStatus GetChildrenFileAttributes(const std::string& path, const IOOptions&,
+                                     std::vector<Env::FileAttributes>* result, IODebugContext*) override {
+    result->clear();
+    return List(path, [&](const persimmon_dirent& entry) {
+      persimmon_stat stat;
+      // Removed meanwhile.
+      if (persimmon_lstat_path(volume_->fs(), (path + "/" + entry.name).c_str(), &stat) != 0) return;
+      result->push_back({entry.name, stat.size});
+    });
+  }
+
+  IOStatus DeleteFile(const std::string& path, const IOOptions&, IODebugContext*) override {
+    return Of(persimmon_unlink, path);
+  }
+
+  IOStatus Truncate(const std::string& path, size_t size, const IOOptions&, IODebugContext*) override {
+    return ToStatus(persimmon_truncate(volume_->fs(), path.c_str(), size));
+  }
+
+  IOStatus CreateDir(const std::string& path, const IOOptions&, IODebugContext*) override {
+    return Of(persimmon_mkdir, path);
+  }
+
+  IOStatus CreateDirIfMissing(const std::string& path, const IOOptions&, IODebugContext*) override {
+    int error = persimmon_mkdir(volume_->fs(), path.c_str());
+    if (error != EEXIST) return ToStatus(error);
+    persimmon_stat stat;
+    IOStatus status = Stat(path, &stat);
+    if (status.ok() && !IsDirectory(stat)) return IOStatus::IOError(path, "exists and is not a directory");
+    return status;
+  }
+
+  IOStatus DeleteDir(const std::string& path, const IOOptions&, IODebugContext*) override {
+    return Of(persimmon_rmdir, path);
+  }
+
+  IOStatus GetFileSize(const std::string& path, const IOOptions&, uint64_t* size, IODebugContext*) override {
+    persimmon_stat stat{};
+    IOStatus status = Stat(path, &stat);
+    *size = stat.size;
+    return status;
+  }
+
+  IOStatus GetFileModificationTime(const std::string& path, const IOOptions&, uint64_t* time,
+                                   IODebugContext*) override {
+    persimmon_stat stat{};
+    IOStatus status = Stat(path, &stat);
+    *time = static_cast<uint64_t>(stat.mtime.seconds);
+    return status;
+  }
+
+  IOStatus RenameFile(const std::string& from, const std::string& to, const IOOptions&, IODebugContext*) override {
+    return ToStatus(persimmon_rename(volume_->fs(), from.c_str(), to.c_str(), PERSIMMON_RENAME_REPLACE));
+  }
+
+  IOStatus LinkFile(const std::string& from, const std::string& to, const IOOptions&, IODebugContext*) override {
+    return ToStatus(persimmon_link(volume_->fs(), from.c_str(), to.c_str()));
+  }
+
+  IOStatus NumFileLinks(const std::string& path, const IOOptions&, uint64_t* count, IODebugContext*) override {
+    persimmon_stat stat{};
+    IOStatus status = Stat(path, &stat);
+    *count = stat.nlink;
+    return status;
+  }
+
+  IOStatus AreFilesSame(const std::string& one, const std::string& other, const IOOptions&, bool* same,
+                        IODebugContext*) override {
+    persimmon_stat first{}, second{};
+    IOStatus status = Stat(one, &first);
+    if (status.ok()) status = Stat(other, &second);
+    *same = status.ok() && first.ino == second.ino;
+    return status;
+  }
+
+  // The volume belongs to this process, so that a lock keeps only its own databases apart.
+  IOStatus LockFile(const std::string& path, const IOOptions&, FileLock** result, IODebugContext*) override {
+    *result = nullptr;
+    if (!volume_->TakeName(path)) {
+      return IOStatus::IOError("lock " + path, "is held by a database of this process already");
+    }
+    auto lock = std::make_unique<Lock>(path);
+    IOStatus status = lock->file.Open(volume_, path, PERSIMMON_OPEN_READ | PERSIMMON_OPEN_WRITE | PERSIMMON_OPEN_CREATE);
+    if (!status.ok()) {
+      volume_->LetGoOfName(path);
+      return status;
+    }
+    *result = lock.release();
+    return status;
+  }
+
+  IOStatus UnlockFile(FileLock* held, const IOOptions&, IODebugContext*) override {
+    std::unique_ptr<Lock> lock(static_cast<Lock*>(held));
+    lock->file.Close();
+    volume_->LetGoOfName(lock->path);
+    return IOStatus::OK();
+  }
+
+  IOStatus GetTestDirectory(const IOOptions& options, std::string* path, IODebugContext* dbg) override {
+    *path = kTestDirectory;
+    return CreateDirIfMissing(*path, options, dbg);
+  }
+
+  IOStatus GetAbsolutePath(const std::string& path, const IOOptions&, std::string* absolute,
+                           IODebugContext*) override {
+    *absolute = !path.empty() && path[0] == '/' ? path : "/" + path;
+    return IOStatus::OK();
+  }
+
+  IOStatus GetFreeSpace(const std::string&, const IOOptions&, uint64_t* bytes, IODebugContext*) override {
+    persimmon_space space{};
+    int error = persimmon_statfs(volume_->fs(), &space);
+    *bytes = space.available_bytes;
+    return ToStatus(error);
+  }
+
+  IOStatus IsDirectory(const std::string& path, const IOOptions&, bool* is_directory, IODebugContext*) override {
+    persimmon_stat stat{};
+    IOStatus status = Stat(path, &stat);
+    *is_directory = status.ok() && IsDirectory(stat);
+    return status;
+  }
+
+  IOStatus Poll(std::vector<void*>& handles, size_t min_completions) override {
+    return persimmon::Poll(handles, min_completions);
+  }
+
+  IOStatus AbortIO(std::vector<void*>& handles) override { return persimmon::AbortIO(handles); }
+
+ private:
+  static bool IsDirectory(const persimmon_stat& stat) { return (stat.mode & 0170000) == 0040000; }
+
+  IOStatus Stat(const std::string& path, persimmon_stat* stat) {
+    return ToStatus(persimmon_stat_path(volume_->fs(), path.c_str(), stat));
+  }
+
+  IOStatus Of(int (*call)(const persimmon_fs*, const char*), const std::string& path) {
+    return ToStatus(call(volume_->fs(), path.c_str()));
+  }
+
+  template <typename Each>
+  IOStatus List(const std::string& path, Each each) {
+    persimmon_dir* dir = nullptr;
+    int error = persimmon_opendir(volume_->fs(), path.c_str(), &dir);
+    if (error == ENOENT) return IOStatus::NotFound(path, persimmon_error_message());
+    if (error != 0) return Failed(error);
+    std::unique_ptr<persimmon_dir, void (*)(persimmon_dir*)> closes(dir, persimmon_closedir);
+    for (;;) {
+      persimmon_dirent entry{};
+      error = persimmon_readdir(dir, &entry);
+      if (error != 0) return Failed(error);
+      if (entry.name == nullptr) return IOStatus::OK();
+      each(entry);
+    }
+  }
+
+  const std::shared_ptr<Volume> volume_;
+  const std::string uri_;
+};
+
+}  // namespace
+
+Status NewPersimmonFileSystem(const std::string& uri, std::unique_ptr<FileSystem>* result) {
+  std::shared_ptr<Volume> volume;
+  Status status = Volume::Open(uri, &volume);
+  if (status.ok()) result->reset(new PersimmonFileSystem(std::move(volume), uri));
+  return status;
+}
+
+}  // namespace persimmon
