@@ -46,7 +46,7 @@ impl Place {
 fn every_command_takes_the_name_of_both() {
     let place = Place::new();
     let made = place.pair("a");
-    assert_eq!(made["metadata"]["zone_count"], 29);
+    assert_eq!(made["metadata"]["zone_count"], 28);
     assert_eq!(made["zone_count"], 125);
     let pair = "pair:a.fast+a.bulk";
     let info = place.json(&["info", pair]);

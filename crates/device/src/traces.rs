@@ -7,6 +7,7 @@ use std::io::{Seek, SeekFrom};
 use std::os::unix::fs::FileExt;
 
 use persimmon_format::container::{self, Superblock};
+use persimmon_format::gate::FixedFields;
 use persimmon_format::zone_header::{self, ZoneHeader};
 use persimmon_format::{BLOCK_SIZE, shown};
 
@@ -74,7 +75,11 @@ fn at(file: &File, offset: u64) -> Option<Trace> {
     }
     match ZoneHeader::decode(&block) {
         Ok(header) => trace("a zone's header", Some(header.volume.label)),
-        Err(error) if error.is_unsupported() => trace("a zone's header", None),
+        // Its label stands where it does in every version.
+        Err(error) if error.is_unsupported() => {
+            let fixed = FixedFields::read(&block).ok();
+            trace("a zone's header", fixed.map(|fixed| fixed.label))
+        }
         Err(_) => None,
     }
 }

@@ -10,7 +10,7 @@
 
 mod common;
 
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use persimmon_engine::{Error, Options, Seek, Task, Volume};
@@ -291,17 +291,34 @@ fn a_read_between_the_steps_of_a_truncation_finds_no_hole() {
 /// hole for whoever looked for one.
 #[test]
 fn no_hole_is_found_in_what_a_write_adds_meanwhile() {
-    let (device, volume) = open();
+    let (_device, volume) = open();
     let ino = create(&volume).unwrap();
     volume.write(ino, 0, &noise(1, 8192), NOW).unwrap();
-    let aside = Arc::clone(&volume);
-    let write = move || {
-        aside.write(ino, 8192, &noise(2, 8192), NOW).unwrap();
-    };
-    before_command(&device, 0, Box::new(write));
-    let found = volume.seek(ino, 10_000, Seek::Hole).unwrap();
-    assert!(device.was_done());
-    assert!(matches!(found, None | Some(16_384)), "{found:?}");
-    let found = volume.seek(ino, 10_000, Seek::Hole).unwrap();
-    assert_eq!(found, Some(16_384));
+    let size = AtomicU64::new(8192);
+    std::thread::scope(|scope| {
+        let writer = scope.spawn(|| {
+            for round in 1..500u64 {
+                let end = (round + 1) * 8192;
+                volume
+                    .write(ino, end - 8192, &noise(round, 8192), NOW)
+                    .unwrap();
+                size.store(end, Ordering::Release);
+                if round % 7 == 0 {
+                    volume.commit_file(ino).unwrap();
+                }
+            }
+        });
+        while !writer.is_finished() {
+            let known = size.load(Ordering::Acquire);
+            let found = volume.seek(ino, 4000, Seek::Hole).unwrap();
+            assert!(
+                found.is_some_and(|hole| hole >= known),
+                "{found:?} below {known}"
+            );
+        }
+    });
+    assert_eq!(
+        volume.seek(ino, 10_000, Seek::Hole).unwrap(),
+        Some(500 * 8192)
+    );
 }

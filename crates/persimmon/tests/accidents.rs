@@ -151,7 +151,7 @@ fn image(dir: &Path, closed: bool) -> PathBuf {
     if closed {
         fs.close().unwrap();
     } else {
-        drop(fs);
+        fs.abandon();
     }
     path
 }

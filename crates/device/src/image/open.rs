@@ -388,8 +388,8 @@ fn foreign(path: &Path, scanned: bool) -> DeviceError {
         Ok(None) if scanned => {
             "is not a Persimmon image: nothing of one was found anywhere on it".to_owned()
         }
-        Ok(None) => "is not a Persimmon image: nothing known is on it; if it was one whose start and end are \
-                     overwritten, `persimmon recover --scan` looks for it by its zones"
+        Ok(None) => "is not a Persimmon image: nothing known is on it; make one with `persimmon mkfs`, or, if it was one \
+                     whose start and end are overwritten, have `persimmon recover --scan` look for it by its zones"
             .to_owned(),
         Err(error) => error.to_string(),
     };

@@ -50,7 +50,7 @@ fn superblock_golden_bytes() {
     assert_eq!(Superblock::decode(&block), Ok(superblock()));
 }
 
-const GOLDEN_SUPERBLOCK_CHECKSUM: u64 = 0x0fff_472f_fb3c_64d0;
+const GOLDEN_SUPERBLOCK_CHECKSUM: u64 = 0x4c7b_f8d1_0043_8728;
 
 #[test]
 fn record_golden_bytes() {

@@ -13,7 +13,7 @@ use persimmon_format::part_label::{Part, PartLabel, PartZones};
 use persimmon_format::record::{Op, Touch};
 use persimmon_format::summary::{PieceEntry, SummaryBuilder, SummaryEntry};
 use persimmon_format::table::{MatEntry, Role, ZitEntry};
-use persimmon_format::zone_header::{FOOTER_FEATURES, VolumeIdentity, ZoneHeader};
+use persimmon_format::zone_header::{REQUIRED, VolumeIdentity, ZoneHeader};
 use persimmon_format::{
     Addr, BLOCK_SIZE, DeviceId, Ino, Key, KeyKind, Lsn, PageId, SnapshotId, VolumeKey, ZoneId,
     envelope,
@@ -27,7 +27,7 @@ pub fn identity() -> VolumeIdentity {
         uuid: std::array::from_fn(|i| 0x10 + i as u8),
         secret: std::array::from_fn(|i| 0x80 + i as u8),
         label: "päckchen".into(),
-        incompatible: FOOTER_FEATURES,
+        incompatible: REQUIRED,
         read_only_compatible: 0x0102,
         compatible: 0x0304,
         created_seconds: -5,
@@ -90,7 +90,7 @@ pub fn zit_entry() -> ZitEntry {
 pub fn footer() -> Footer {
     Footer {
         features: Features {
-            incompatible: FOOTER_FEATURES,
+            incompatible: REQUIRED,
             read_only_compatible: 0x0101_0000_0000_0000,
             compatible: 0x2000_0000_0000_0002,
         },

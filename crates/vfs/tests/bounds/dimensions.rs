@@ -265,6 +265,12 @@ const HOLES: Dimension = Dimension {
     },
     requests: requests! {
         "read" Flat |w, n| done(w.vfs.read(it(w), NONE, n * BLOCK / 2, &mut [0; 65_536]).unwrap());
+        "read_batch" Flat |w, n| {
+            let (mut one, mut other) = ([0; 65_536], [0; 4096]);
+            let mut ranges: [(u64, &mut [u8]); 2] = [(n * BLOCK / 2, &mut one), (0, &mut other)];
+            let read = w.vfs.read_batch(it(w), NONE, &mut ranges).unwrap();
+            assert!(read.iter().all(Result::is_ok));
+        };
         "seek:data" Flat |w, _| done(w.vfs.seek(it(w), NONE, 0, SeekTo::Data).unwrap());
         "seek:hole" Flat |w, _| done(w.vfs.seek(it(w), NONE, 0, SeekTo::Hole).unwrap());
         "write" Flat |w, n| w.write(it(w), n * BLOCK / 2, b"middle");
@@ -345,6 +351,8 @@ const HANDLES: Dimension = Dimension {
         "read" Flat |w, _| done(w.vfs.read(it(w), w.open_file(it(w)), 0, &mut [0; 10]).unwrap());
         "flush" Flat |w, _| w.vfs.flush(it(w), w.open_file(it(w)), LockOwner(1)).unwrap();
         "needs_flush" Flat |w, _| done(w.vfs.needs_flush(w.open_file(it(w))));
+        "opened_to_read" Flat |w, _| done(w.vfs.opened_to_read(it(w), w.open_file(it(w))).unwrap());
+        "flush_through" Flat |w, _| w.vfs.flush_through(it(w), w.open_file(it(w))).unwrap();
         "release" Flat |w, _| w.vfs.release(it(w), w.open_file(it(w))).unwrap();
         "set_lifetime" Flat |w, _| w.vfs.set_lifetime(it(w), w.open_file(it(w)), Some(Lifetime::Short)).unwrap();
         "lifetime" Flat |w, _| done(w.vfs.lifetime(it(w), w.open_file(it(w))).unwrap());
