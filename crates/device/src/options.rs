@@ -15,6 +15,9 @@ pub struct OpenOptions {
     /// Of a zoned drive: make it ready for writing, which closes zones and pads torn blocks, also where something else
     /// than a volume is on it. For tests of drives; without it what is somebody else's stays as it is.
     pub whatever_it_holds: bool,
+    /// Of an image: look for it everywhere where it is not found, and take no write pointer for granted. Zones
+    /// with something beyond it count as full.
+    pub search: bool,
 }
 
 impl Default for OpenOptions {
@@ -24,6 +27,7 @@ impl Default for OpenOptions {
             read_only: false,
             wait_for_lock: WAIT_FOR_LOCK_DEFAULT,
             whatever_it_holds: false,
+            search: false,
         }
     }
 }

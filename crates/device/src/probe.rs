@@ -6,14 +6,16 @@ use std::io::{self, Seek, SeekFrom};
 use std::os::unix::fs::FileExt;
 
 use persimmon_format::BLOCK_SIZE;
-use persimmon_format::container::{Superblock, has_magic};
+use persimmon_format::container::{SECOND_COPY, Superblock, has_magic};
 
 /// Bytes looked at at the start: the farthest signature below is in ZFS's first uberblock, at 128 KiB.
-const HEAD_BYTES: usize = 132 << 10;
+pub(crate) const HEAD_BYTES: usize = 132 << 10;
 /// Bytes of a file that must be zero for it to count as blank.
 const BLANK_BYTES: usize = 1 << 20;
 
 const IMAGE: &str = "a Persimmon image";
+const GPT: &str = "a GPT partition table";
+const MBR: &str = "an MBR partition table";
 
 /// What a file or device holds.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -27,6 +29,12 @@ impl Finding {
     #[must_use]
     pub fn is_image(&self) -> bool {
         self.name == IMAGE
+    }
+
+    /// A partition table, and nothing behind it is known.
+    #[must_use]
+    pub fn is_partition_table(&self) -> bool {
+        self.name == GPT || self.name == MBR
     }
 
     /// A Persimmon image whose making was interrupted: nothing is lost by overwriting it.
@@ -104,8 +112,8 @@ const SIGNATURES: &[(usize, &[u8], &str)] = &[
     (0, b"\x89PNG", "a PNG picture"),
     (0, b"\xff\xd8\xff", "a JPEG picture"),
     (0, b"#!", "a script"),
-    (512, b"EFI PART", "a GPT partition table"),
-    (4096, b"EFI PART", "a GPT partition table"),
+    (512, b"EFI PART", GPT),
+    (4096, b"EFI PART", GPT),
 ];
 
 const ZFS: &str = "a member of a ZFS pool";
@@ -126,26 +134,22 @@ pub struct Identity {
 }
 
 /// UUID and label of the volume on an image, without opening or locking it: for finding a volume
-/// by either. `None`: no image, an unfinished one, or one whose superblocks are both damaged.
+/// by either. `None`: no image, an unfinished one, or one whose superblocks are damaged at the start.
 pub fn identity(file: &File) -> io::Result<Option<Identity>> {
-    let head = read_head(file, BLOCK_SIZE)?;
-    let Some(block) = head.first_chunk::<BLOCK_SIZE>() else {
-        return Ok(None);
+    let head = read_head(file, HEAD_BYTES)?;
+    let decoded = |at: u64| {
+        let block = head.get(at as usize..)?.first_chunk::<BLOCK_SIZE>()?;
+        Superblock::decode(block).ok()
     };
-    let mut found = Superblock::decode(block).ok();
-    if found.is_none() && has_magic(block) {
-        let mut second = [0; BLOCK_SIZE];
-        match file.read_exact_at(&mut second, Superblock::hint_of_second_copy(block)) {
-            Ok(()) => found = Superblock::decode(&second).ok(),
-            // The way to it may be what is damaged.
-            Err(error)
-                if matches!(
-                    error.kind(),
-                    io::ErrorKind::UnexpectedEof | io::ErrorKind::InvalidInput
-                ) => {}
-            Err(error) => return Err(error),
-        }
-    }
+    // Without the first copy something else may be there by now.
+    let found = decoded(0).or_else(|| {
+        let is_image = |found: &Finding| found.is_image() || found.is_partition_table();
+        let copy = decoded(SECOND_COPY)?;
+        identify_head(&head)
+            .as_ref()
+            .is_none_or(is_image)
+            .then_some(copy)
+    });
     let complete = found.filter(|superblock| superblock.complete);
     Ok(complete.map(|superblock| Identity {
         uuid: uuid::Uuid::from_bytes(superblock.uuid),
@@ -205,9 +209,13 @@ pub fn identify_head(head: &[u8]) -> Option<Finding> {
         }
     }
     if is_partitioned(head) {
-        return known("an MBR partition table");
+        return known(MBR);
     }
-    None
+    // Its start may have been lost.
+    let second = bytes_at(head, SECOND_COPY as usize, BLOCK_SIZE);
+    second
+        .filter(|block| has_magic(block))
+        .and_then(|_| known(IMAGE))
 }
 
 /// Whether the first MiB is zeros, or the file empty.

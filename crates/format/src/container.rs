@@ -2,8 +2,11 @@
 //! behave as a zoned device. `docs/format/container.md` says every byte.
 //!
 //! ```text
-//! superblock (copy 0) | write-pointer table | superblock (copy 1) | zone 0 | zone 1 | ...
+//! superblock (copies 0 and 1) | first table | zone 0 | zone 1 | ... | superblock (copy 2) | second table
 //! ```
+//!
+//! What is at the start has its like at the end, and nothing but these copies is in the first or last
+//! 64 KiB: partition tables are written there, and boot sectors.
 
 mod cell;
 
@@ -18,7 +21,18 @@ use crate::{Addr, BLOCK_SIZE};
 /// First bytes of a container.
 pub const MAGIC: [u8; 8] = *b"PRSMNIMG";
 /// The version this crate writes, and the newest it reads.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
+/// Copies of the superblock.
+pub const COPIES: u32 = 3;
+/// Where copy 1 is: behind what a partition table of 4096-byte sectors takes (24 KiB).
+pub const SECOND_COPY: u64 = 32 << 10;
+/// Where the first table is.
+pub const TABLE: u64 = 64 << 10;
+/// Bytes at the end of a container that hold nothing: what is found there is written by others.
+pub const TAIL_BYTES: u64 = 64 << 10;
+/// Zones begin no earlier than here, if that is no more than 1/16 of them: who overwrites the start of
+/// a device by mistake does it by some megabytes.
+pub const HEAD_BYTES: u64 = 4 << 20;
 /// Bytes of a label, UTF-8, padded with zeros.
 pub const LABEL_BYTES: usize = 64;
 /// Zone data begins at a multiple of so many bytes, and so does each zone.
@@ -52,7 +66,7 @@ mod at {
     pub(super) const MAX_ACTIVE: usize = 132;
     pub(super) const COMPLETE: usize = 136;
     pub(super) const TABLE_SEED: usize = 144;
-    pub(super) const SECOND_COPY: usize = 152;
+    pub(super) const END: usize = 152;
     pub(super) const DATA: usize = 160;
     pub(super) const ZONE_STRIDE: usize = 168;
     pub(super) const TOTAL: usize = 176;
@@ -81,18 +95,30 @@ pub struct ContainerGeometry {
 /// Where the parts of a container are, in bytes from its start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Layout {
-    /// The write-pointer table.
-    pub table: u64,
-    /// Its length, whole blocks.
+    /// The tables: the first, of write pointers, and the second, of states.
+    pub tables: [u64; 2],
+    /// The length of each, whole blocks.
     pub table_bytes: u64,
-    /// The second copy of the superblock.
-    pub second_copy: u64,
     /// Zone 0.
     pub data: u64,
     /// From one zone to the next.
     pub zone_stride: u64,
-    /// One past the last zone.
+    /// One past the last zone: copy 2 of the superblock.
+    pub end: u64,
+    /// One past the second table and the empty bytes behind it.
     pub total: u64,
+}
+
+impl Layout {
+    /// Where a copy of the superblock is.
+    #[must_use]
+    pub fn copy(&self, copy: u32) -> u64 {
+        match copy {
+            0 => 0,
+            1 => SECOND_COPY,
+            _ => self.end,
+        }
+    }
 }
 
 /// A superblock, decoded.
@@ -124,6 +150,17 @@ pub enum ContainerError {
     /// Written by a newer release.
     #[error("the image has container version {found}, this program knows versions up to {known}")]
     Newer {
+        /// Its version.
+        found: u32,
+        /// [`VERSION`].
+        known: u32,
+    },
+    /// Written by an older release, in another layout.
+    #[error(
+        "the image has container version {found}, this program knows version {known} alone: copy its files with the \
+         release that made it"
+    )]
+    Older {
         /// Its version.
         found: u32,
         /// [`VERSION`].
@@ -164,28 +201,32 @@ impl ContainerGeometry {
         {
             return bad("the limit of open zones must not be above that of active zones");
         }
-        let table = BLOCK;
         let cells = u64::from(self.zone_count) * CELL_BYTES as u64;
         let table_bytes = cells.next_multiple_of(BLOCK);
-        let second_copy = table + table_bytes;
-        let data = (second_copy + BLOCK).next_multiple_of(DATA_ALIGN_BYTES);
         let zone_stride =
             (u64::from(self.capacity_blocks) * BLOCK).next_multiple_of(DATA_ALIGN_BYTES);
-        // At most 2^22 zones of 2^32 bytes and a table of 2^29: far below 2^63.
-        let total = data + u64::from(self.zone_count) * zone_stride;
+        // At most 2^22 zones of 2^32 bytes and tables of 2^29: far below 2^63.
+        let zones = u64::from(self.zone_count) * zone_stride;
+        let head = HEAD_BYTES.min(zones / 16 / DATA_ALIGN_BYTES * DATA_ALIGN_BYTES);
+        let data = (TABLE + table_bytes)
+            .max(head)
+            .next_multiple_of(DATA_ALIGN_BYTES);
+        let end = data + zones;
+        let second_table = end + BLOCK;
+        let total = (second_table + table_bytes + TAIL_BYTES).next_multiple_of(DATA_ALIGN_BYTES);
         Ok(Layout {
-            table,
+            tables: [TABLE, second_table],
             table_bytes,
-            second_copy,
             data,
             zone_stride,
+            end,
             total,
         })
     }
 }
 
 impl Superblock {
-    /// The block of copy 0 or 1.
+    /// The block of copy 0, 1 or 2.
     pub fn encode(&self, copy: u32) -> Result<[u8; BLOCK_SIZE], ContainerError> {
         let layout = self.geometry.layout()?;
         let mut block = [0; BLOCK_SIZE];
@@ -210,7 +251,7 @@ impl Superblock {
         }
         for (at, value) in [
             (at::TABLE_SEED, self.table_seed),
-            (at::SECOND_COPY, layout.second_copy),
+            (at::END, layout.end),
             (at::DATA, layout.data),
             (at::ZONE_STRIDE, layout.zone_stride),
             (at::TOTAL, layout.total),
@@ -237,6 +278,12 @@ impl Superblock {
                 known: VERSION,
             });
         }
+        if version < VERSION {
+            return Err(ContainerError::Older {
+                found: version,
+                known: VERSION,
+            });
+        }
         let features = u64_at(block, at::FEATURES);
         if features != 0 {
             return Err(ContainerError::UnknownFeatures { features });
@@ -251,7 +298,7 @@ impl Superblock {
         };
         let layout = geometry.layout()?;
         if u32_at(block, at::BLOCK_SIZE) != BLOCK_SIZE as u32
-            || u64_at(block, at::SECOND_COPY) != layout.second_copy
+            || u64_at(block, at::END) != layout.end
             || u64_at(block, at::DATA) != layout.data
             || u64_at(block, at::ZONE_STRIDE) != layout.zone_stride
             || u64_at(block, at::TOTAL) != layout.total
@@ -272,11 +319,16 @@ impl Superblock {
         })
     }
 
-    /// Where the second copy would be if this block is a first copy, damaged or not. Not to be
-    /// trusted before that copy was decoded.
+    /// Whether both are of the same container, made at the same time: a rewriting changes neither.
     #[must_use]
-    pub fn hint_of_second_copy(block: &[u8; BLOCK_SIZE]) -> u64 {
-        u64_at(block, at::SECOND_COPY)
+    pub fn is_of_same(&self, other: &Superblock) -> bool {
+        self.geometry == other.geometry && self.table_seed == other.table_seed
+    }
+
+    /// The seed that a container gets which is made for a volume with this UUID.
+    #[must_use]
+    pub fn seed_for(uuid: [u8; 16]) -> u64 {
+        u64_at(&uuid, 0).swap_bytes() ^ u64_at(&uuid, 8).swap_bytes()
     }
 }
 

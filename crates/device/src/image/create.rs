@@ -5,18 +5,24 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use persimmon_format::BLOCK_SIZE;
-use persimmon_format::container::{ContainerGeometry, Layout, Superblock};
+use persimmon_format::container::{COPIES, ContainerGeometry, Layout, Superblock};
 
 use super::ImageDevice;
+use super::find::stale_copies;
 use super::host::{Host, HostFile, is_full};
-use super::open::length_of;
-use super::table::TABLE_CHUNK_BYTES;
+use super::open::{How, length_of};
+use super::table::{TABLE_CHUNK_BYTES, Table};
 use crate::lock::{check_unused, explain, open_error, open_locked};
 use crate::options::CreateOptions;
 use crate::{DeviceError, Result, probe};
 
 /// Backups of foreign superblocks (GPT, md) live in so many bytes at the end of a device.
 const TAIL_BYTES: u64 = 1 << 20;
+/// How an image is opened that was just made.
+const WRITING: How = How {
+    read_only: false,
+    search: false,
+};
 /// Largest and smallest zones that are made where no size is asked for, bytes.
 const ZONE_BYTES_MOST: u64 = 64 << 20;
 const ZONE_BYTES_LEAST: u64 = 1 << 20;
@@ -95,7 +101,7 @@ impl ImageDevice {
             .layout()
             .map_err(|error| open_error(path, &error.to_string()))?;
         let superblock = write_empty(path, &*host, Some(length), geometry, &layout, options)?;
-        ImageDevice::assemble(path, host, superblock, false)
+        ImageDevice::assemble(path, host, superblock, WRITING)
     }
 
     /// Size of a zone, bytes, where none is asked for on `bytes`: the largest power of two up to 64 MiB of which 256 fit, and
@@ -172,7 +178,7 @@ impl Claim {
         if self.new.0.take().is_some() {
             sync_directory(path).map_err(|error| explain(path, &error))?;
         }
-        ImageDevice::assemble(path, Box::new(self.host), superblock, false)
+        ImageDevice::assemble(path, Box::new(self.host), superblock, WRITING)
     }
 }
 
@@ -203,7 +209,7 @@ fn write_empty(
         uuid: options.uuid.into_bytes(),
         label: options.label.clone(),
         complete: false,
-        table_seed: options.uuid.as_u64_pair().0 ^ options.uuid.as_u64_pair().1,
+        table_seed: Superblock::seed_for(options.uuid.into_bytes()),
     };
     let fail = |error: io::Error| match is_full(&error) {
         true => DeviceError::HostFull,
@@ -219,20 +225,28 @@ fn write_empty(
         .map_err(fail)?;
     host.sync().map_err(fail)?;
     if let Some(length) = old {
+        for place in stale_copies(host, length).map_err(fail)? {
+            // The first is that of this image.
+            if place != 0 {
+                zero(host, place, place + BLOCK_SIZE as u64).map_err(fail)?;
+            }
+        }
+        zero(host, BLOCK_SIZE as u64, layout.data).map_err(fail)?;
         // A discard where there is one. What is not zeroed below nobody reads: zones are empty.
         let _ = host.punch(layout.data, length - layout.data);
-        let tail = length.saturating_sub(TAIL_BYTES).max(layout.data);
+        zero(host, layout.end, layout.total).map_err(fail)?;
+        let tail = length.saturating_sub(TAIL_BYTES).max(layout.total);
         zero(host, tail, length).map_err(fail)?;
     }
-    // Written, not only reserved: so a flush never allocates for the table.
-    zero(host, BLOCK_SIZE as u64, layout.data).map_err(fail)?;
+    // Written whole: so a flush never allocates for them.
+    Table::write_unused(host, layout, geometry.zone_count, superblock.table_seed).map_err(fail)?;
     host.sync().map_err(fail)?;
     superblock.complete = true;
     superblock.generation = 1;
-    host.write_bytes_at(&block(&superblock, 1)?, layout.second_copy)
-        .map_err(fail)?;
-    host.write_bytes_at(&block(&superblock, 0)?, 0)
-        .map_err(fail)?;
+    for copy in (0..COPIES).rev() {
+        host.write_bytes_at(&block(&superblock, copy)?, layout.copy(copy))
+            .map_err(fail)?;
+    }
     host.sync().map_err(fail)?;
     Ok(superblock)
 }

@@ -25,7 +25,9 @@
 //! The host's cache still has those pages then, and takes them for written. So opening syncs, has the
 //! host forget its cache, and only then reads: what it finds is what the disk has.
 
+mod contents;
 mod create;
+mod find;
 mod flush;
 mod host;
 mod io;

@@ -5,51 +5,64 @@ use std::fs::File;
 use std::io::{Seek, SeekFrom};
 use std::path::Path;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use persimmon_format::BLOCK_SIZE;
-use persimmon_format::container::{
-    CELL_BYTES, ContainerError, Superblock, ZONE_COUNT_MAX, has_magic,
-};
+use persimmon_format::container::{COPIES, ContainerError, Layout, Superblock};
 
+use super::contents::{Contents, Damage, Shortened};
+use super::find::{Unusable, find};
 use super::flush::FlushGate;
 use super::host::{Host, HostFile};
-use super::table::{Found, Table};
+use super::table::Table;
 use super::{ImageDevice, Zones, lock};
 use crate::lock::{explain, open_error, open_locked};
 use crate::options::OpenOptions;
-use crate::zones::{Snapshot, ZoneMachine};
-use crate::{DeviceError, Result, ZoneId, ZoneState, probe};
+use crate::zones::ZoneMachine;
+use crate::{DeviceError, Result, ZoneId, probe};
+
+/// What opening found damaged is logged up to so many times.
+const NOTICES_LOGGED: usize = 16;
+
+/// How an image is opened.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct How {
+    pub(super) read_only: bool,
+    /// Look for it everywhere, and for what zones hold beyond their write pointers.
+    pub(super) search: bool,
+}
 
 /// Damage that opening an image found and could live with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Notice {
-    /// A copy of the superblock is damaged; the other one is good.
+    /// A copy of the superblock is damaged; another one is good.
     SuperblockCopy {
-        /// 0 or 1.
+        /// 0, 1 or 2.
         copy: u32,
     },
+    /// No copy of the superblock is left: the image was found by its zones.
+    SuperblocksLost,
     /// A copy of a zone's record is damaged; the others tell its state.
     ZoneRecord {
         /// The zone.
         zone: ZoneId,
     },
-    /// A zone's record is lost: the zone counts as full, so that all its blocks can be read.
+    /// Records are lost in one of the tables; those in the other, or the zones themselves, tell the state.
+    TableRecords {
+        /// 1 or 2.
+        table: u32,
+        /// How many.
+        zones: u32,
+    },
+    /// A zone's write pointer is lost: the zone counts as full, so that all its blocks can be read.
     ZoneRecordLost {
         /// The zone.
         zone: ZoneId,
     },
-}
-
-impl Notice {
-    /// The zone whose record it is about.
-    #[must_use]
-    pub fn zone(self) -> Option<ZoneId> {
-        match self {
-            Notice::SuperblockCopy { .. } => None,
-            Notice::ZoneRecord { zone } | Notice::ZoneRecordLost { zone } => Some(zone),
-        }
-    }
+    /// The file or device is shorter than the image.
+    Truncated {
+        /// Bytes that it should have.
+        total: u64,
+    },
 }
 
 impl fmt::Display for Notice {
@@ -57,16 +70,28 @@ impl fmt::Display for Notice {
         match self {
             Notice::SuperblockCopy { copy } => write!(
                 f,
-                "copy {copy} of the image's superblock is damaged; the other copy is used"
+                "copy {copy} of the image's superblock is damaged; another copy is used"
+            ),
+            Notice::SuperblocksLost => write!(
+                f,
+                "all copies of the image's superblock are lost; the image was found by its zones"
             ),
             Notice::ZoneRecord { zone } => write!(
                 f,
                 "a copy of the record of zone {zone} is damaged; another copy is used"
             ),
+            Notice::TableRecords { table, zones } => write!(
+                f,
+                "the records of {zones} zones in table {table} of the image are lost; the other table, or \
+                 the zones themselves, tell their state"
+            ),
             Notice::ZoneRecordLost { zone } => write!(
                 f,
-                "the record of zone {zone} is damaged; the zone counts as full until it is reset"
+                "the write pointer of zone {zone} is lost; the zone counts as full until it is reset"
             ),
+            Notice::Truncated { total } => {
+                write!(f, "the image is truncated: it had {total} bytes")
+            }
         }
     }
 }
@@ -85,7 +110,11 @@ impl ImageDevice {
             options.wait_for_lock,
         )?);
         let length = length_of(path, &mut host)?;
-        let found = ImageDevice::open_on(path, Box::new(host), length, options.read_only)?;
+        let how = How {
+            read_only: options.read_only,
+            search: options.search,
+        };
+        let found = ImageDevice::open_as(path, Box::new(host), length, how)?;
         found.ok_or_else(|| foreign(path))
     }
 
@@ -99,38 +128,59 @@ impl ImageDevice {
         length: u64,
         read_only: bool,
     ) -> Result<Option<ImageDevice>> {
-        settle(path, &*host, read_only)?;
-        let (superblock, bad_copies) = match read_superblock(&*host, length) {
+        let how = How {
+            read_only,
+            search: false,
+        };
+        ImageDevice::open_as(path, host, length, how)
+    }
+
+    fn open_as(
+        path: &Path,
+        host: Box<dyn Host>,
+        length: u64,
+        how: How,
+    ) -> Result<Option<ImageDevice>> {
+        settle(path, &*host, how.read_only)?;
+        let found = match find(&*host, length, how.search) {
             Ok(found) => found,
             Err(Unusable::Io(error)) => return Err(explain(path, &error)),
             Err(Unusable::NotAContainer) => return Ok(None),
             Err(Unusable::Bad(error)) => return Err(open_error(path, &remedy(&error))),
         };
-        if !superblock.complete {
+        if !found.superblock.complete {
             let message = "making this image was interrupted; run `persimmon mkfs` again";
             return Err(open_error(path, message));
         }
-        let layout = layout_of(path, &superblock)?;
-        if length < layout.total {
-            return Err(open_error(
-                path,
-                &format!(
-                    "the image is truncated: it has {length} bytes of {total}; copy it again, or \
-                     read what is left after `truncate -s {total}`",
-                    total = layout.total
-                ),
-            ));
+        if found.bad_copies.contains(&0) && !how.read_only {
+            check_not_overwritten(path, &*host, length)?;
         }
-        let device = ImageDevice::assemble(path, host, superblock, read_only)?;
-        device.heal(bad_copies).map(Some)
+        let layout = layout_of(path, &found.superblock)?;
+        let host = match length < layout.total {
+            true => lengthened(path, host, length, &layout, how)?,
+            false => host,
+        };
+        let truncated = (length < layout.total).then_some(Notice::Truncated {
+            total: layout.total,
+        });
+        let mut device = ImageDevice::assemble(path, host, found.superblock, how)?;
+        if found.by_zones {
+            device.notices.insert(0, Notice::SuperblocksLost);
+        } else {
+            let bad = found.bad_copies.iter();
+            let notices = bad.map(|copy| Notice::SuperblockCopy { copy: *copy });
+            device.notices.splice(0..0, notices);
+        }
+        device.notices.extend(truncated);
+        device.heal(&found.bad_copies).map(Some)
     }
 
-    /// Builds the device from the superblock and the table.
+    /// Builds the device from the superblock and the tables.
     pub(super) fn assemble(
         path: &Path,
         host: Box<dyn Host>,
         superblock: Superblock,
-        read_only: bool,
+        how: How,
     ) -> Result<ImageDevice> {
         let geometry = superblock.geometry.clone();
         let layout = layout_of(path, &superblock)?;
@@ -140,92 +190,89 @@ impl ImageDevice {
             geometry.max_open,
             geometry.max_active,
         );
-        let mut notices = Vec::new();
+        let mut damage = Damage::default();
+        let fail = |error| explain(path, &error);
+        let contents = Contents {
+            host: &*host,
+            layout: &layout,
+            capacity: geometry.capacity_blocks,
+        };
         let table = Table::load(
             &*host,
             &layout,
             geometry.zone_count,
             superblock.table_seed,
             |zone, found| {
-                let snapshot = match found {
-                    Found::Sound(snapshot) => snapshot,
-                    Found::Healed(snapshot) => {
-                        notices.push(Notice::ZoneRecord { zone });
-                        snapshot
-                    }
-                    Found::Lost => {
-                        notices.push(Notice::ZoneRecordLost { zone });
-                        Snapshot {
-                            state: ZoneState::Full,
-                            written: geometry.capacity_blocks,
-                            resets: 0,
-                        }
-                    }
-                };
+                let snapshot = damage.judge(zone, found, &contents).map_err(fail)?;
                 machine.restore(zone, snapshot)
             },
-            |error| explain(path, &error),
+            fail,
         )?;
+        if how.search {
+            for zone in (0..geometry.zone_count).map(ZoneId) {
+                let snapshot = machine.snapshot(zone)?;
+                if let Some(snapshot) = damage.distrust(zone, snapshot, &contents).map_err(fail)? {
+                    machine.restore(zone, snapshot)?;
+                }
+            }
+        }
+        let zones = geometry.zone_count;
         let device = ImageDevice {
             path: path.to_owned(),
             geometry: ImageDevice::device_geometry(&geometry),
             layout,
             superblock: Mutex::new(superblock),
-            read_only,
-            notices,
+            read_only: how.read_only,
             on_file: host.is_file(),
             host,
-            limits: (0..geometry.zone_count)
-                .map(|_| AtomicU64::new(0))
-                .collect(),
-            orders: (0..geometry.zone_count).map(|_| Mutex::default()).collect(),
+            limits: (0..zones).map(|_| AtomicU64::new(0)).collect(),
+            orders: (0..zones).map(|_| Mutex::default()).collect(),
             zones: Mutex::new(Zones {
                 machine,
                 dirty: Vec::new(),
-                is_dirty: vec![false; geometry.zone_count as usize],
+                is_dirty: vec![false; zones as usize],
             }),
             table,
             gate: FlushGate::default(),
             touched: AtomicBool::new(false),
+            notices: damage.notices(),
         };
-        let zones = lock(&device.zones);
-        for zone in 0..geometry.zone_count {
-            device.publish(&zones.machine, ZoneId(zone))?;
+        let mut state = lock(&device.zones);
+        for zone in damage.rewrite {
+            state.mark_dirty(zone);
         }
-        drop(zones);
+        for zone in 0..zones {
+            device.publish(&state.machine, ZoneId(zone))?;
+        }
+        drop(state);
         Ok(device)
     }
 
-    /// Repairs superblock and records.
-    pub(super) fn heal(mut self, bad_copies: Vec<u32>) -> Result<ImageDevice> {
-        let damaged = !bad_copies.is_empty() || !self.notices.is_empty();
-        for copy in bad_copies {
-            self.notices.insert(0, Notice::SuperblockCopy { copy });
-            if !self.read_only {
-                let superblock = lock(&self.superblock).clone();
-                self.write_superblock(&superblock, copy)?;
-            }
-        }
-        for notice in &self.notices {
+    /// Writes again what is damaged: these copies of the superblock, and records.
+    pub(super) fn heal(self, bad_copies: &[u32]) -> Result<ImageDevice> {
+        let told = self.notices.iter().take(NOTICES_LOGGED);
+        for notice in told {
             tracing::warn!(path = %self.path.display(), "{notice}");
-            if let (Some(zone), false) = (notice.zone(), self.read_only) {
-                self.write_entry(zone)?;
-            }
         }
-        if damaged && !self.read_only {
-            let synced = self.host.sync();
-            synced.map_err(|error| explain(&self.path, &error))?;
+        let untold = self.notices.len().saturating_sub(NOTICES_LOGGED);
+        if untold > 0 {
+            tracing::warn!(path = %self.path.display(), "and {untold} more");
         }
+        if self.read_only || self.notices.is_empty() {
+            return Ok(self);
+        }
+        for copy in bad_copies {
+            let superblock = lock(&self.superblock).clone();
+            self.write_superblock(&superblock, *copy)?;
+        }
+        self.touched.store(true, Ordering::Release);
+        self.flush_cache()?;
         Ok(self)
     }
 
     /// Writes one copy of the superblock to the page cache.
     pub(super) fn write_superblock(&self, superblock: &Superblock, copy: u32) -> Result<()> {
-        let offset = if copy == 0 {
-            0
-        } else {
-            self.layout.second_copy
-        };
+        let offset = self.layout.copy(copy);
         let block = superblock
             .encode(copy)
             .map_err(|error| open_error(&self.path, &error.to_string()))?;
@@ -252,7 +299,9 @@ impl ImageDevice {
                 .map_err(|error| explain(&self.path, &error))
         };
         // One copy is good at any time.
-        self.write_superblock(&next, 1)?;
+        for copy in 1..COPIES {
+            self.write_superblock(&next, copy)?;
+        }
         sync()?;
         self.write_superblock(&next, 0)?;
         sync()
@@ -275,7 +324,7 @@ pub(super) fn settle(path: &Path, host: &dyn Host, read_only: bool) -> Result<()
     host.drop_cached().map_err(|error| explain(path, &error))
 }
 
-fn layout_of(path: &Path, superblock: &Superblock) -> Result<super::Layout> {
+fn layout_of(path: &Path, superblock: &Superblock) -> Result<Layout> {
     superblock
         .geometry
         .layout()
@@ -290,126 +339,85 @@ pub(super) fn length_of(path: &Path, host: &mut HostFile) -> Result<u64> {
         .map_err(|error| explain(path, &error))
 }
 
-enum Unusable {
-    Io(std::io::Error),
-    NotAContainer,
-    Bad(ContainerError),
+/// Refuses to write to an image over whose start something else was made: that would be destroyed, and may
+/// be wanted by now. A partition table without partitions in use is there by mistake.
+fn check_not_overwritten(path: &Path, host: &dyn Host, length: u64) -> Result<()> {
+    let mut head = vec![0; length.min(probe::HEAD_BYTES as u64) as usize];
+    host.read_at(&mut head, 0)
+        .map_err(|error| explain(path, &error))?;
+    let found = probe::identify_head(&head);
+    let Some(found) = found.filter(|found| !found.is_image() && !found.is_partition_table()) else {
+        return Ok(());
+    };
+    let message = format!(
+        "holds {found}, which was made over a Persimmon image; `persimmon recover` copies what is left of that to \
+         another volume"
+    );
+    Err(open_error(path, &message))
 }
 
-/// The newest good superblock, and the copies that are not good or not as new.
-fn read_superblock(host: &dyn Host, length: u64) -> Result<(Superblock, Vec<u32>), Unusable> {
-    let Some(block) = read_block(host, 0, length)? else {
-        return Err(Unusable::NotAContainer);
-    };
-    let first = match Superblock::decode(&block) {
-        Err(error @ (ContainerError::Newer { .. } | ContainerError::UnknownFeatures { .. })) => {
-            return Err(Unusable::Bad(error));
-        }
-        first => first,
-    };
-    let place = match &first {
-        Ok(superblock) => superblock
-            .geometry
-            .layout()
-            .map(|layout| layout.second_copy)
-            .ok(),
-        Err(_) => find_second_copy(host, &block, length)?,
-    };
-    let second = match place {
-        Some(place) => second_copy_at(host, place, length)?,
-        None => None,
-    };
-    match (first, second) {
-        // Making an image begins with this copy, and the other may be that of the one before.
-        (Ok(first), _) if !first.complete => Ok((first, vec![])),
-        (Ok(first), Some(second)) if second.generation > first.generation => Ok((second, vec![0])),
-        (Ok(first), Some(second)) if second.generation == first.generation => Ok((first, vec![])),
-        (Ok(first), _) => Ok((first, vec![1])),
-        (Err(_), Some(second)) => Ok((second, vec![0])),
-        (Err(ContainerError::NotAContainer), None) => Err(Unusable::NotAContainer),
-        (Err(error), None) => Err(Unusable::Bad(error)),
-    }
-}
-
-/// The place of the second copy when the first is damaged: where the first says, or else, if the
-/// first is one at all, wherever there is one.
-fn find_second_copy(
-    host: &dyn Host,
-    first: &[u8; BLOCK_SIZE],
+/// The host with the length of the image. Where what is missing is no zone's it can be written again.
+fn lengthened(
+    path: &Path,
+    host: Box<dyn Host>,
     length: u64,
-) -> Result<Option<u64>, Unusable> {
-    let hint = Superblock::hint_of_second_copy(first);
-    if second_copy_at(host, hint, length)?.is_some() {
-        return Ok(Some(hint));
+    layout: &Layout,
+    how: How,
+) -> Result<Box<dyn Host>> {
+    if how.read_only {
+        return Ok(Box::new(Shortened::new(host, length)));
     }
-    if !has_magic(first) {
-        return Ok(None);
+    let total = layout.total;
+    if !host.is_file() {
+        let message = format!(
+            "has {length} bytes, the image on it {total}; copy it to a device as large as that, or mount it with \
+             `-o ro`; `persimmon recover` copies what is left to another volume"
+        );
+        return Err(open_error(path, &message));
     }
-    let table_max = u64::from(ZONE_COUNT_MAX) * CELL_BYTES as u64;
-    let end = length.min(table_max + 2 * BLOCK_SIZE as u64);
-    for place in (0..end).step_by(BLOCK_SIZE).skip(1) {
-        if second_copy_at(host, place, length)?.is_some() {
-            return Ok(Some(place));
-        }
+    if length < layout.end && !how.search {
+        let message = format!(
+            "the image is truncated: it has {length} bytes of {total}; copy it again, mount it with `-o ro`, or let \
+             `persimmon recover` copy what is left to another volume"
+        );
+        return Err(open_error(path, &message));
     }
-    Ok(None)
-}
-
-/// The superblock whose second copy is at `place`, if a good one is there.
-fn second_copy_at(
-    host: &dyn Host,
-    place: u64,
-    length: u64,
-) -> Result<Option<Superblock>, Unusable> {
-    let Some(block) = read_block(host, place, length)? else {
-        return Ok(None);
-    };
-    let belongs = |superblock: &Superblock| {
-        superblock
-            .geometry
-            .layout()
-            .map(|layout| layout.second_copy)
-            == Ok(place)
-    };
-    Ok(Superblock::decode(&block).ok().filter(belongs))
-}
-
-fn read_block(
-    host: &dyn Host,
-    offset: u64,
-    length: u64,
-) -> Result<Option<[u8; BLOCK_SIZE]>, Unusable> {
-    let end = offset.checked_add(BLOCK_SIZE as u64);
-    if end.is_none_or(|end| end > length) {
-        return Ok(None);
-    }
-    let mut block = [0; BLOCK_SIZE];
-    host.read_at(&mut block, offset).map_err(Unusable::Io)?;
-    Ok(Some(block))
+    host.write_bytes_at(&[0], total - 1)
+        .map_err(|error| explain(path, &error))?;
+    Ok(host)
 }
 
 fn foreign(path: &Path) -> DeviceError {
+    const SEARCH: &str =
+        "`persimmon recover --scan` looks for what is left of one everywhere on it";
     let what = match File::open(path).and_then(|file| probe::identify(&file)) {
         Ok(Some(found)) if found.is_image() => {
-            let message = "the image is truncated: not even its superblock is whole; copy it \
-                           again, or restore it from a backup";
-            return open_error(path, message);
+            return open_error(
+                path,
+                &format!(
+                    "the image is damaged, and no copy of its superblock is left where they are kept; {SEARCH}"
+                ),
+            );
         }
-        Ok(Some(found)) => format!("it holds {found}; make one with `persimmon mkfs`"),
-        Ok(None) => "nothing known is on it; if it was one, restore it from a backup, else make \
-                     one with `persimmon mkfs`"
-            .to_owned(),
+        Ok(Some(found)) => format!("it holds {found}; if it was one before, {SEARCH}"),
+        Ok(None) => format!(
+            "nothing known is on it; if it was one, {SEARCH}; a new one is made with `persimmon mkfs`"
+        ),
         Err(error) => error.to_string(),
     };
     open_error(path, &format!("is not a Persimmon image: {what}"))
 }
 
 fn remedy(error: &ContainerError) -> String {
-    let what_to_do = match error {
+    match error {
         ContainerError::Newer { .. } | ContainerError::UnknownFeatures { .. } => {
-            "use a newer release of persimmon"
+            format!("{error}; use a newer release of persimmon")
         }
-        _ => "both copies are unusable; restore the image from a backup",
-    };
-    format!("{error}; {what_to_do}")
+        // It says what to do.
+        ContainerError::Older { .. } => error.to_string(),
+        _ => format!(
+            "{error}, and so are its other copies; `persimmon recover --scan` looks for what is left everywhere on \
+             it; do not run mkfs"
+        ),
+    }
 }

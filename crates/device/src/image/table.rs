@@ -1,4 +1,8 @@
-//! The write-pointer table: one cell a zone, two alternating slots a cell.
+//! The two tables: one cell a zone in each, two alternating slots a cell.
+//!
+//! The first has write pointers, and is written with every flush. The second says of a zone that is
+//! written in part only that it is in use, so it is written when a zone begins, ends or is reset, and a
+//! flush in between costs nothing for it. Both become durable by the same fdatasync.
 
 use std::io;
 use std::sync::{Mutex, MutexGuard};
@@ -12,39 +16,64 @@ use super::lock;
 use crate::zones::Snapshot;
 use crate::{DeviceError, Result, ZoneId, ZoneState};
 
-/// Bytes of the table read or written at a time: memory is bounded whatever the zone count.
+/// Bytes of a table read or written at a time: memory is bounded whatever the zone count.
 pub(super) const TABLE_CHUNK_BYTES: u64 = 1 << 20;
 
 /// What is in the file, per zone.
 #[derive(Debug)]
 pub(super) struct Table {
-    offset: u64,
+    offsets: [u64; 2],
     seed: u64,
     entries: Vec<Mutex<Entry>>,
 }
 
-/// The newest record of a zone in the file. Its lock is held while the next record is written, so
+/// The newest records of a zone in the file. Its lock is held while the next ones are written, so
 /// that records of one zone reach the file in order and each leaves its predecessor alone.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug)]
 pub(super) struct Entry {
-    sequence: u64,
-    /// The cell has damaged copies, or none yet: write all of it.
-    whole: bool,
+    /// In the first table, in the second.
+    sequences: [u64; 2],
+    /// The cell has damaged copies: write all of it.
+    whole: [bool; 2],
+    /// What the second table says.
+    second: Option<RecordedState>,
 }
 
-/// A zone as found in the table.
+/// A zone as found in the tables.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Found {
+pub(super) struct Found {
+    /// What is known of it.
+    pub(super) state: FoundState,
+    /// By table, how its cell is.
+    pub(super) cells: [Condition; 2],
+    /// The second table says what was before a power cut, or what did not become durable.
+    pub(super) second_is_behind: bool,
+}
+
+/// What the tables tell of a zone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum FoundState {
     /// As recorded.
-    Sound(Snapshot),
-    /// As recorded; a copy was damaged.
-    Healed(Snapshot),
+    Known(Snapshot),
+    /// It is in use, and its write pointer is lost; so often it was reset.
+    InUse(u32),
+    /// Both records are lost.
+    Lost,
+}
+
+/// How a cell is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Condition {
+    /// As it was written.
+    Sound,
+    /// A copy in it is damaged; the others tell the record.
+    Healed,
     /// The record is lost.
     Lost,
 }
 
 impl Table {
-    /// Reads the table; `tell` hears of each zone that was ever used.
+    /// Reads the tables; `tell` hears of each zone that was ever used, or has a damaged cell.
     pub(super) fn load(
         host: &dyn Host,
         layout: &Layout,
@@ -55,19 +84,25 @@ impl Table {
     ) -> Result<Table> {
         let mut entries = Vec::with_capacity(zone_count as usize);
         let mut at = 0;
-        let mut chunk = vec![0; TABLE_CHUNK_BYTES.min(layout.table_bytes) as usize];
+        let chunk = vec![0; TABLE_CHUNK_BYTES.min(layout.table_bytes) as usize];
+        let mut chunks = [chunk.clone(), chunk];
         let mut zone = 0;
         while at < layout.table_bytes {
             let length = TABLE_CHUNK_BYTES.min(layout.table_bytes - at) as usize;
-            let bytes = chunk.get_mut(..length).unwrap_or(&mut []);
-            host.read_at(bytes, layout.table + at).map_err(&error)?;
-            for cell in bytes.as_chunks::<CELL_BYTES>().0 {
+            for (chunk, offset) in chunks.iter_mut().zip(layout.tables) {
+                let bytes = chunk.get_mut(..length).unwrap_or(&mut []);
+                host.read_at(bytes, offset + at).map_err(&error)?;
+            }
+            let [first, second] = &chunks;
+            let first = first.as_chunks::<CELL_BYTES>().0.iter();
+            let cells = first.zip(second.as_chunks::<CELL_BYTES>().0);
+            for (first, second) in cells.take(length / CELL_BYTES) {
                 if zone == zone_count {
                     break;
                 }
-                let (entry, found) = read_cell(cell, zone, seed);
+                let (entry, found) = read_cells([first, second], zone, seed);
                 entries.push(Mutex::new(entry));
-                if let Some(found) = found {
+                if found != Found::UNUSED {
                     tell(ZoneId(zone), found)?;
                 }
                 zone += 1;
@@ -75,10 +110,40 @@ impl Table {
             at += length as u64;
         }
         Ok(Table {
-            offset: layout.table,
+            offsets: layout.tables,
             seed,
             entries,
         })
+    }
+
+    /// Both tables of a container in which no zone was ever used.
+    pub(super) fn write_unused(
+        host: &dyn Host,
+        layout: &Layout,
+        zone_count: u32,
+        seed: u64,
+    ) -> io::Result<()> {
+        let mut chunk = vec![0; TABLE_CHUNK_BYTES.min(layout.table_bytes) as usize];
+        let mut at = 0;
+        let mut zones = 0..zone_count;
+        while at < layout.table_bytes {
+            let length = TABLE_CHUNK_BYTES.min(layout.table_bytes - at) as usize;
+            let bytes = chunk.get_mut(..length).unwrap_or(&mut []);
+            bytes.fill(0);
+            for (cell, zone) in bytes
+                .as_chunks_mut::<CELL_BYTES>()
+                .0
+                .iter_mut()
+                .zip(&mut zones)
+            {
+                *cell = ZoneRecord::unused(zone).encode_cell(seed);
+            }
+            for offset in layout.tables {
+                host.write_bytes_at(bytes, offset + at)?;
+            }
+            at += length as u64;
+        }
+        Ok(())
     }
 
     /// The right to write the next record of a zone.
@@ -92,7 +157,8 @@ impl Table {
             })
     }
 
-    /// Writes the next record of a zone to the host's page cache.
+    /// Writes the next record of a zone to the host's page cache, into the second table too if that
+    /// says something else.
     pub(super) fn write(
         &self,
         host: &dyn Host,
@@ -100,59 +166,159 @@ impl Table {
         entry: &mut Entry,
         snapshot: Snapshot,
     ) -> io::Result<()> {
-        let record = ZoneRecord {
-            sequence: entry.sequence.saturating_add(1),
+        let mut record = ZoneRecord {
+            sequence: 0,
             zone: zone.0,
             written: snapshot.written,
             resets: snapshot.resets,
-            state: match snapshot.state {
-                ZoneState::Full => RecordedState::Full,
-                ZoneState::ReadOnly => RecordedState::ReadOnly,
-                ZoneState::Offline => RecordedState::Offline,
-                _ if snapshot.written == 0 => RecordedState::Empty,
-                _ => RecordedState::Closed,
-            },
+            state: recorded(snapshot),
         };
-        let cell = self.offset + u64::from(zone.0) * CELL_BYTES as u64;
-        if entry.whole {
+        self.put(host, 0, entry, record)?;
+        if record.state == RecordedState::Closed {
+            record.state = RecordedState::InUse;
+            record.written = 0;
+        }
+        // A reset counts also where the second table never heard that the zone was used.
+        if entry.second != Some(record.state) || record.state == RecordedState::Empty {
+            self.put(host, 1, entry, record)?;
+            entry.second = Some(record.state);
+        }
+        Ok(())
+    }
+
+    fn put(
+        &self,
+        host: &dyn Host,
+        table: usize,
+        entry: &mut Entry,
+        record: ZoneRecord,
+    ) -> io::Result<()> {
+        let (Some(sequence), Some(whole), Some(offset)) = (
+            entry.sequences.get_mut(table),
+            entry.whole.get_mut(table),
+            self.offsets.get(table),
+        ) else {
+            return Ok(());
+        };
+        let record = ZoneRecord {
+            sequence: sequence.saturating_add(1),
+            ..record
+        };
+        let cell = offset + u64::from(record.zone) * CELL_BYTES as u64;
+        if *whole {
             host.write_bytes_at(&record.encode_cell(self.seed), cell)?;
         } else {
             let slot = cell + record.slot_offset() as u64;
             host.write_bytes_at(&record.encode_slot(self.seed), slot)?;
         }
-        *entry = Entry {
-            sequence: record.sequence,
-            whole: false,
-        };
+        (*sequence, *whole) = (record.sequence, false);
         Ok(())
     }
 }
 
-fn read_cell(cell: &[u8; CELL_BYTES], zone: u32, seed: u64) -> (Entry, Option<Found>) {
-    let snapshot = |record: ZoneRecord| Snapshot {
-        state: match record.state {
-            RecordedState::Empty => ZoneState::Empty,
-            RecordedState::Closed => ZoneState::Closed,
-            RecordedState::Full => ZoneState::Full,
-            RecordedState::ReadOnly => ZoneState::ReadOnly,
-            RecordedState::Offline => ZoneState::Offline,
-        },
-        written: record.written,
-        resets: record.resets,
+impl Found {
+    /// As a container is made.
+    const UNUSED: Found = Found {
+        state: FoundState::Known(Snapshot {
+            state: ZoneState::Empty,
+            written: 0,
+            resets: 0,
+        }),
+        cells: [Condition::Sound; 2],
+        second_is_behind: false,
     };
-    let entry = |sequence, whole| Entry { sequence, whole };
-    match decode_cell(cell, zone, seed) {
-        // The first record has sequence 2 and comes with its predecessor.
-        Cell::Unused => (entry(1, true), None),
-        Cell::Good(record) => (
-            entry(record.sequence, false),
-            Some(Found::Sound(snapshot(record))),
-        ),
-        Cell::Healed(record) => (
-            entry(record.sequence, true),
-            Some(Found::Healed(snapshot(record))),
-        ),
-        // Past any record that may be hidden under the damage.
-        Cell::Lost(sequence) => (entry(sequence.saturating_add(2), true), Some(Found::Lost)),
+}
+
+fn recorded(snapshot: Snapshot) -> RecordedState {
+    match snapshot.state {
+        ZoneState::Full => RecordedState::Full,
+        ZoneState::ReadOnly => RecordedState::ReadOnly,
+        ZoneState::Offline => RecordedState::Offline,
+        _ if snapshot.written == 0 => RecordedState::Empty,
+        _ => RecordedState::Closed,
     }
+}
+
+/// What is in the cell of a zone in one table.
+struct CellFound {
+    sequence: u64,
+    condition: Condition,
+    record: Option<ZoneRecord>,
+}
+
+/// Reads a cell of a table in which no record has the state `foreign`.
+fn read_cell(cell: &[u8; CELL_BYTES], zone: u32, seed: u64, foreign: RecordedState) -> CellFound {
+    let (condition, record) = match decode_cell(cell, zone, seed) {
+        Cell::Good(record) => (Condition::Sound, record),
+        Cell::Healed(record) => (Condition::Healed, record),
+        Cell::Lost(sequence) => {
+            return CellFound {
+                // Past any record that may be hidden under the damage.
+                sequence: sequence.saturating_add(2),
+                condition: Condition::Lost,
+                record: None,
+            };
+        }
+    };
+    match record.state == foreign {
+        true => CellFound {
+            sequence: record.sequence.saturating_add(2),
+            condition: Condition::Lost,
+            record: None,
+        },
+        false => CellFound {
+            sequence: record.sequence,
+            condition,
+            record: Some(record),
+        },
+    }
+}
+
+fn read_cells(cells: [&[u8; CELL_BYTES]; 2], zone: u32, seed: u64) -> (Entry, Found) {
+    let [first, second] = cells;
+    let first = read_cell(first, zone, seed, RecordedState::InUse);
+    let second = read_cell(second, zone, seed, RecordedState::Closed);
+    let known = |record: ZoneRecord, state| {
+        FoundState::Known(Snapshot {
+            state,
+            written: record.written,
+            resets: record.resets,
+        })
+    };
+    let state = match first.record.or(second.record) {
+        None => FoundState::Lost,
+        Some(record) => match record.state {
+            RecordedState::Empty => known(record, ZoneState::Empty),
+            RecordedState::Closed => known(record, ZoneState::Closed),
+            RecordedState::Full => known(record, ZoneState::Full),
+            RecordedState::ReadOnly => known(record, ZoneState::ReadOnly),
+            RecordedState::Offline => known(record, ZoneState::Offline),
+            RecordedState::InUse => FoundState::InUse(record.resets),
+        },
+    };
+    let said = |record: ZoneRecord| match record.state {
+        RecordedState::Closed => (RecordedState::InUse, record.resets, 0),
+        state => (state, record.resets, record.written),
+    };
+    let second_is_behind = match (first.record, second.record) {
+        (Some(first), Some(second)) => said(first) != said(second),
+        _ => false,
+    };
+    let second_stands = second.condition == Condition::Sound && !second_is_behind;
+    let conditions = [first.condition, second.condition];
+    let entry = Entry {
+        sequences: [first.sequence, second.sequence],
+        whole: conditions.map(|condition| condition != Condition::Sound),
+        // What does not stand is written with the zone's next record, whatever that says.
+        second: second
+            .record
+            .map(|record| record.state)
+            .filter(|_| second_stands),
+    };
+    let found = Found {
+        state,
+        cells: conditions,
+        second_is_behind,
+    };
+    (entry, found)
 }

@@ -1,4 +1,5 @@
-//! The write-pointer table: a cell a zone.
+//! The two tables: a cell a zone in each. The first has write pointers; the second only states, so that
+//! it is written when a zone begins, ends or is reset, and not with every flush.
 
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
@@ -29,13 +30,15 @@ pub enum RecordedState {
     ReadOnly = 4,
     /// Never readable again.
     Offline = 5,
+    /// In the second table: written in part, or open. How far the first one tells.
+    InUse = 6,
 }
 
 /// State and write pointer of a zone at one moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ZoneRecord {
-    /// Counted from 1 over the life of the container; the larger counts. A zone's first record
-    /// has 2: it fills the cell.
+    /// Counted from 1 over the life of the container, in each table by itself; the larger counts.
+    /// A zone's first record has 2: it fills the cell.
     pub sequence: u64,
     /// The zone.
     pub zone: u32,
@@ -48,6 +51,18 @@ pub struct ZoneRecord {
 }
 
 impl ZoneRecord {
+    /// What fills a zone's cells when a container is made.
+    #[must_use]
+    pub fn unused(zone: u32) -> ZoneRecord {
+        ZoneRecord {
+            sequence: 2,
+            zone,
+            written: 0,
+            resets: 0,
+            state: RecordedState::Empty,
+        }
+    }
+
     /// The record's bytes.
     #[must_use]
     pub fn encode(&self, seed: u64) -> [u8; RECORD_BYTES] {
@@ -103,6 +118,7 @@ impl ZoneRecord {
             3 => RecordedState::Full,
             4 => RecordedState::ReadOnly,
             5 => RecordedState::Offline,
+            6 => RecordedState::InUse,
             _ => return None,
         };
         let record = ZoneRecord {
@@ -119,8 +135,6 @@ impl ZoneRecord {
 /// What the cell of a zone says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cell {
-    /// The zone was never used.
-    Unused,
     /// All four copies are as they were written.
     Good(ZoneRecord),
     /// A copy is damaged, but the newest record is certain.
@@ -130,12 +144,9 @@ pub enum Cell {
 }
 
 /// Reads the cell of `zone`. A written slot holds the same record twice, and the slots hold two
-/// successive records: whatever is not so is damage.
+/// successive records: whatever is not so is damage, zeros too.
 #[must_use]
 pub fn decode_cell(cell: &[u8; CELL_BYTES], zone: u32, seed: u64) -> Cell {
-    if cell.iter().all(|byte| *byte == 0) {
-        return Cell::Unused;
-    }
     let (even, odd) = cell.split_at(SLOT_BYTES);
     let slots = [read_slot(even, zone, seed), read_slot(odd, zone, seed)];
     let seen = |slot: &Slot| slot.record.map_or(0, |record| record.sequence);

@@ -1,0 +1,318 @@
+//! Finding the superblock of an image: at the start, at the end, and, when asked to search, anywhere.
+//! Where no copy is left, the shape of the image is found by the headers of its zones.
+
+use std::collections::BTreeMap;
+use std::io;
+
+use persimmon_format::container::{
+    COPIES, ContainerError, ContainerGeometry, DATA_ALIGN_BYTES, SECOND_COPY, Superblock,
+    ZONE_BLOCKS_MAX, ZONE_BLOCKS_MIN, has_magic,
+};
+use persimmon_format::zone_header::ZoneHeader;
+use persimmon_format::{BLOCK_SIZE, container};
+
+use super::host::Host;
+
+type Block = [u8; BLOCK_SIZE];
+
+/// An image as it was found.
+pub(super) struct FoundImage {
+    pub(super) superblock: Superblock,
+    /// Copies that are not good, or not as new.
+    pub(super) bad_copies: Vec<u32>,
+    /// No copy was left.
+    pub(super) by_zones: bool,
+}
+
+/// Why there is no image to be opened.
+pub(super) enum Unusable {
+    /// It cannot be read.
+    Io(io::Error),
+    /// Nothing of an image was found where it was looked for.
+    NotAContainer,
+    /// There is one, but it is damaged, or of another release.
+    Bad(ContainerError),
+}
+
+/// Finds the image in the `length` bytes of a host. `search`: all over it, if need be.
+pub(super) fn find(host: &dyn Host, length: u64, search: bool) -> Result<FoundImage, Unusable> {
+    let first = read_copy(host, 0, length)?;
+    // Making an image begins with this copy, and the others may be those of the one before.
+    if let Ok(superblock) = &first
+        && !superblock.complete
+    {
+        return Ok(FoundImage {
+            superblock: superblock.clone(),
+            bad_copies: Vec::new(),
+            by_zones: false,
+        });
+    }
+    let second = read_copy(host, SECOND_COPY, length)?;
+    for copy in [&first, &second] {
+        if let Err(error) = copy
+            && is_of_other_release(error)
+        {
+            return Err(Unusable::Bad(error.clone()));
+        }
+    }
+    let at_start = match (&first, &second) {
+        (Ok(first), Ok(second)) if second.is_of_same(first) => {
+            Some(newer(first.clone(), second.clone()))
+        }
+        (Ok(found), _) | (Err(_), Ok(found)) => Some(found.clone()),
+        (Err(_), Err(_)) => None,
+    };
+    if let Some(found) = at_start.filter(|found| found.complete) {
+        let last = copy_at(host, end_of(&found), length)?;
+        let last = last.filter(|last| last.complete && last.is_of_same(&found));
+        let superblock = match &last {
+            Some(last) => newer(found, last.clone()),
+            None => found,
+        };
+        let good = |copy: Option<&Superblock>| copy == Some(&superblock);
+        let copies = [
+            good(first.as_ref().ok()),
+            good(second.as_ref().ok()),
+            good(last.as_ref()),
+        ];
+        let bad_copies = (0..).zip(copies).filter(|(_, good)| !good);
+        return Ok(FoundImage {
+            bad_copies: bad_copies.map(|(copy, _)| copy).collect(),
+            superblock,
+            by_zones: false,
+        });
+    }
+    if let Some(found) = search_in(host, near_end(length), length)?.best_copy(host, length)? {
+        return Ok(found);
+    }
+    if search {
+        let places = (0..length).step_by(DATA_ALIGN_BYTES as usize);
+        let searched = search_in(host, places, length)?;
+        let by_zones = by_zones(&searched.headers);
+        let found = searched.best_copy(host, length)?;
+        let by_zones = by_zones.map(|superblock| FoundImage {
+            superblock,
+            bad_copies: (0..COPIES).collect(),
+            by_zones: true,
+        });
+        if let Some(found) = found.or(by_zones) {
+            return Ok(found);
+        }
+    }
+    Err([first, second]
+        .into_iter()
+        .filter_map(Result::err)
+        .find(|error| *error != ContainerError::NotAContainer)
+        .map_or(Unusable::NotAContainer, Unusable::Bad))
+}
+
+/// What of earlier images lies at the end of so many bytes, where it might be taken for a copy of one that
+/// is made now.
+pub(super) fn stale_copies(host: &dyn Host, length: u64) -> io::Result<Vec<u64>> {
+    let mut places: Vec<u64> = near_end(length).collect();
+    let mut block = [0; BLOCK_SIZE];
+    for copy in [0, SECOND_COPY] {
+        if is_inside(copy, length) {
+            host.read_at(&mut block, copy)?;
+            places.extend(Superblock::decode(&block).ok().map(|found| end_of(&found)));
+        }
+    }
+    places.retain(|place| is_inside(*place, length));
+    let mut stale = Vec::new();
+    for place in places {
+        host.read_at(&mut block, place)?;
+        if has_magic(&block) {
+            stale.push(place);
+        }
+    }
+    Ok(stale)
+}
+
+/// Whether an error says that the image is whole, and another release can read it.
+fn is_of_other_release(error: &ContainerError) -> bool {
+    matches!(
+        error,
+        ContainerError::Newer { .. }
+            | ContainerError::Older { .. }
+            | ContainerError::UnknownFeatures { .. }
+    )
+}
+
+fn newer(one: Superblock, other: Superblock) -> Superblock {
+    match other.generation > one.generation {
+        true => other,
+        false => one,
+    }
+}
+
+/// Where copy 2 is of a container that is like this.
+fn end_of(superblock: &Superblock) -> u64 {
+    let layout = superblock.geometry.layout();
+    layout.map_or(u64::MAX, |layout| layout.end)
+}
+
+fn is_inside(place: u64, length: u64) -> bool {
+    let end = place.checked_add(BLOCK_SIZE as u64);
+    end.is_some_and(|end| end <= length)
+}
+
+fn read_block(host: &dyn Host, place: u64, length: u64) -> Result<Option<Block>, Unusable> {
+    if !is_inside(place, length) {
+        return Ok(None);
+    }
+    let mut block = [0; BLOCK_SIZE];
+    host.read_at(&mut block, place).map_err(Unusable::Io)?;
+    Ok(Some(block))
+}
+
+fn read_copy(
+    host: &dyn Host,
+    place: u64,
+    length: u64,
+) -> Result<Result<Superblock, ContainerError>, Unusable> {
+    let block = read_block(host, place, length)?;
+    Ok(block.map_or(Err(ContainerError::NotAContainer), |block| {
+        Superblock::decode(&block)
+    }))
+}
+
+/// The superblock whose last copy is at `place`, if a good one is there.
+fn copy_at(host: &dyn Host, place: u64, length: u64) -> Result<Option<Superblock>, Unusable> {
+    let found = read_copy(host, place, length)?.ok();
+    Ok(found.filter(|found| end_of(found) == place))
+}
+
+/// Where copy 2 may be of a container that ends where its device ends, the last first. A zone has 1 MiB at
+/// least, so what follows copy 2 is no more than this part of the device.
+fn near_end(length: u64) -> impl Iterator<Item = u64> {
+    let cells = length / DATA_ALIGN_BYTES * container::CELL_BYTES as u64;
+    let behind = (cells + container::TAIL_BYTES).div_ceil(DATA_ALIGN_BYTES) + 2;
+    let last = length / DATA_ALIGN_BYTES;
+    (last.saturating_sub(behind)..=last)
+        .rev()
+        .map(|index| index * DATA_ALIGN_BYTES)
+}
+
+/// What a search has come upon.
+#[derive(Default)]
+struct Searched {
+    /// Last copies of superblocks.
+    copies: Vec<Superblock>,
+    /// Zone headers, and where they are.
+    headers: Vec<(u64, ZoneHeader)>,
+}
+
+fn search_in(
+    host: &dyn Host,
+    places: impl Iterator<Item = u64>,
+    length: u64,
+) -> Result<Searched, Unusable> {
+    let mut searched = Searched::default();
+    for place in places {
+        let Some(block) = read_block(host, place, length)? else {
+            continue;
+        };
+        if let Ok(found) = Superblock::decode(&block)
+            && found.complete
+            && end_of(&found) == place
+        {
+            searched.copies.push(found);
+        } else if let Ok(header) = ZoneHeader::decode(&block) {
+            searched.headers.push((place, header));
+        }
+    }
+    Ok(searched)
+}
+
+impl Searched {
+    /// The superblock that most zones bear out: it may be what is left of an earlier image, or the
+    /// content of a file.
+    fn best_copy(self, host: &dyn Host, length: u64) -> Result<Option<FoundImage>, Unusable> {
+        let mut best: Option<(usize, Superblock)> = None;
+        let only = self.copies.len() == 1;
+        for copy in self.copies {
+            let zones = zones_of(host, &copy, length)?;
+            let better = best
+                .as_ref()
+                .is_none_or(|(most, known)| (zones, copy.generation) > (*most, known.generation));
+            // One that was made and not used yet has no zones.
+            if better && (zones > 0 || only) {
+                best = Some((zones, copy));
+            }
+        }
+        Ok(best.map(|(_, superblock)| FoundImage {
+            superblock,
+            bad_copies: vec![0, 1],
+            by_zones: false,
+        }))
+    }
+}
+
+/// How many zones of an image begin with a header of its volume.
+fn zones_of(host: &dyn Host, superblock: &Superblock, length: u64) -> Result<usize, Unusable> {
+    let Ok(layout) = superblock.geometry.layout() else {
+        return Ok(0);
+    };
+    let mut zones = 0;
+    for place in (layout.data..layout.end).step_by(layout.zone_stride as usize) {
+        let block = read_block(host, place, length)?;
+        let header = block.and_then(|block| ZoneHeader::decode(&block).ok());
+        zones += usize::from(header.is_some_and(|header| header.volume.uuid == superblock.uuid));
+    }
+    Ok(zones)
+}
+
+/// The superblock of the image that zone headers make up: the volume and the layout that most of them agree
+/// on. Of the limits of open and active zones nothing tells; of a capacity that is no whole number of
+/// MiB only the MiB.
+fn by_zones(headers: &[(u64, ZoneHeader)]) -> Option<Superblock> {
+    let mut votes: BTreeMap<([u8; 16], u32), (usize, Superblock)> = BTreeMap::new();
+    for (place, header) in headers {
+        for superblock in shapes(headers, *place, header) {
+            let Ok(layout) = superblock.geometry.layout() else {
+                continue;
+            };
+            if layout.data + u64::from(header.zone.0) * layout.zone_stride != *place {
+                continue;
+            }
+            let key = (superblock.uuid, superblock.geometry.capacity_blocks);
+            votes.entry(key).or_insert((0, superblock)).0 += 1;
+        }
+    }
+    let winner = votes.into_values().max_by_key(|(votes, _)| *votes);
+    winner.map(|(_, superblock)| superblock)
+}
+
+/// Images that a header at `place` may be of: with zones as far from each other as it is from another one,
+/// or as large as it says.
+fn shapes(headers: &[(u64, ZoneHeader)], place: u64, header: &ZoneHeader) -> Vec<Superblock> {
+    let volume = &header.volume;
+    let other = headers
+        .iter()
+        .find(|(_, other)| other.volume.uuid == volume.uuid && other.zone != header.zone);
+    let apart = other.and_then(|(there, other)| {
+        let zones = u64::from(other.zone.0.abs_diff(header.zone.0));
+        let stride = there.abs_diff(place).checked_div(zones)?;
+        u32::try_from(stride / BLOCK_SIZE as u64).ok()
+    });
+    let mut strides = vec![volume.zone_blocks];
+    strides.extend(apart.filter(|apart| *apart != volume.zone_blocks));
+    strides
+        .into_iter()
+        .filter(|stride| (ZONE_BLOCKS_MIN..=ZONE_BLOCKS_MAX).contains(stride))
+        .map(|stride| Superblock {
+            geometry: ContainerGeometry {
+                zone_count: volume.zone_count,
+                zone_blocks: volume.zone_blocks,
+                capacity_blocks: stride.min(volume.zone_blocks),
+                max_open: None,
+                max_active: None,
+            },
+            generation: 1,
+            uuid: volume.uuid,
+            label: volume.label.clone(),
+            complete: true,
+            table_seed: Superblock::seed_for(volume.uuid),
+        })
+        .collect()
+}
