@@ -364,21 +364,21 @@ fn lengthened(
     layout: &Layout,
     how: How,
 ) -> Result<Box<dyn Host>> {
+    let total = layout.total;
+    if length < layout.end && !how.search {
+        let message = format!(
+            "the image is truncated: it has {length} bytes of {total}; copy it again, or let `persimmon recover` copy \
+             what is left to another volume"
+        );
+        return Err(open_error(path, &message));
+    }
     if how.read_only {
         return Ok(Box::new(Shortened::new(host, length)));
     }
-    let total = layout.total;
     if !host.is_file() {
         let message = format!(
             "has {length} bytes, the image on it {total}; copy it to a device as large as that, or mount it with \
              `-o ro`; `persimmon recover` copies what is left to another volume"
-        );
-        return Err(open_error(path, &message));
-    }
-    if length < layout.end && !how.search {
-        let message = format!(
-            "the image is truncated: it has {length} bytes of {total}; copy it again, mount it with `-o ro`, or let \
-             `persimmon recover` copy what is left to another volume"
         );
         return Err(open_error(path, &message));
     }
@@ -388,8 +388,7 @@ fn lengthened(
 }
 
 fn foreign(path: &Path) -> DeviceError {
-    const SEARCH: &str =
-        "`persimmon recover --scan` looks for what is left of one everywhere on it";
+    const SEARCH: &str = "`persimmon recover` looks for what is left of one everywhere on it";
     let what = match File::open(path).and_then(|file| probe::identify(&file)) {
         Ok(Some(found)) if found.is_image() => {
             return open_error(
@@ -416,7 +415,7 @@ fn remedy(error: &ContainerError) -> String {
         // It says what to do.
         ContainerError::Older { .. } => error.to_string(),
         _ => format!(
-            "{error}, and so are its other copies; `persimmon recover --scan` looks for what is left everywhere on \
+            "{error}, and so are its other copies; `persimmon recover` looks for what is left everywhere on \
              it; do not run mkfs"
         ),
     }

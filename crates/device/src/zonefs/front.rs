@@ -189,8 +189,8 @@ mod tests {
     fn an_image_lies_across_files() {
         let dir = tempfile::tempdir().unwrap();
         let zone = 1 << 20;
-        let host = files(dir.path(), &[zone, zone, zone]);
-        let front = Front::new(dir.path(), Box::new(host), 3 * zone, 256, false);
+        let host = files(dir.path(), &[zone, zone, zone, zone]);
+        let front = Front::new(dir.path(), Box::new(host), 4 * zone, 256, false);
         assert_eq!(front.zone_count(), 2);
         let device = front.create(&CreateOptions::default()).unwrap().unwrap();
         for number in 0..2 {
@@ -207,7 +207,7 @@ mod tests {
         device.flush().unwrap();
         drop(device);
         let host = Files::open(dir.path(), false).unwrap();
-        let front = Front::new(dir.path(), Box::new(host), 3 * zone, 256, true);
+        let front = Front::new(dir.path(), Box::new(host), 4 * zone, 256, true);
         let device: ImageDevice = front.open().unwrap().unwrap();
         for number in 0..2 {
             let read = device.read(ZoneId(number), 0, 256).unwrap();

@@ -24,7 +24,7 @@ fn superblock_golden_bytes() {
     let block = superblock().encode(1).unwrap();
     let mut expected = vec![];
     expected.extend(b"PRSMNIMG");
-    expected.extend([1, 0, 0, 0, 1, 0, 0, 0]); // version, copy
+    expected.extend([2, 0, 0, 0, 1, 0, 0, 0]); // version, copy
     expected.extend([0; 8]); // features
     expected.extend([7, 0, 0, 0, 0, 0, 0, 0]); // generation
     expected.extend(b"0123456789abcdef");
@@ -37,12 +37,13 @@ fn superblock_golden_bytes() {
     expected.extend([6, 0, 0, 0, 0, 0, 0, 0]); // open, active
     expected.extend([1, 0, 0, 0, 0, 0, 0, 0]); // complete
     expected.extend([0x88, 0x77, 0x66, 0x55, 0x44, 0x33, 0x22, 0x11]);
-    expected.extend([0x00, 0x30, 0, 0, 0, 0, 0, 0]); // second copy: 4096 + 8192
-    expected.extend([0x00, 0x00, 0x10, 0, 0, 0, 0, 0]); // data: 1 MiB
+    expected.extend([0x00, 0x00, 0x40, 0x0a, 0, 0, 0, 0]); // end of the zones: 164 MiB
+    expected.extend([0x00, 0x00, 0x40, 0, 0, 0, 0, 0]); // data: 4 MiB
     expected.extend([0x00, 0x00, 0x40, 0, 0, 0, 0, 0]); // stride: 4 MiB
-    expected.extend([0x00, 0x00, 0x10, 0x0a, 0, 0, 0, 0]); // total: 161 MiB
+    expected.extend([0x00, 0x00, 0x50, 0x0a, 0, 0, 0, 0]); // total: 165 MiB
     expected.resize(4088, 0);
     expected.extend(GOLDEN_SUPERBLOCK_CHECKSUM.to_le_bytes());
+    assert_eq!(u64_at(&block, 4088), GOLDEN_SUPERBLOCK_CHECKSUM);
     for (at, (found, expected)) in block.iter().zip(&expected).enumerate() {
         assert_eq!(found, expected, "byte {at}");
     }
@@ -88,7 +89,15 @@ fn newer_versions_and_unknown_features_are_told_apart_from_damage() {
     reseal(&mut newer);
     assert_eq!(
         Superblock::decode(&newer),
-        Err(ContainerError::Newer { found: 9, known: 1 })
+        Err(ContainerError::Newer { found: 9, known: 2 })
+    );
+    // One of before would be misread.
+    let mut older = superblock().encode(0).unwrap();
+    older[at::VERSION] = 1;
+    reseal(&mut older);
+    assert_eq!(
+        Superblock::decode(&older),
+        Err(ContainerError::Older { found: 1, known: 2 })
     );
     let mut unknown = superblock().encode(0).unwrap();
     unknown[at::FEATURES] = 4;
@@ -147,7 +156,13 @@ fn cell_after(last: u64) -> [u8; CELL_BYTES] {
 
 #[test]
 fn cells_give_the_newest_record() {
-    assert_eq!(decode_cell(&[0; CELL_BYTES], 17, 99), Cell::Unused);
+    // Where zeros were written over a table, each zone seemed to be empty.
+    assert_eq!(decode_cell(&[0; CELL_BYTES], 17, 99), Cell::Lost(0));
+    let unused = ZoneRecord::unused(17);
+    assert_eq!(
+        decode_cell(&unused.encode_cell(99), 17, 99),
+        Cell::Good(unused)
+    );
     for last in 2..6 {
         assert_eq!(
             decode_cell(&cell_after(last), 17, 99),
@@ -208,5 +223,29 @@ fn a_torn_slot_never_gives_an_older_record_silently() {
             }
             other => panic!("cut {cut}: {other:?}"),
         }
+    }
+}
+
+#[test]
+fn copies_are_far_apart_and_foreign_labels_hit_none_at_both_ends() {
+    for (zone_count, zone_blocks) in [(1, 256), (15, 256), (59, 256), (40, 1024), (1 << 20, 16384)]
+    {
+        let geometry = ContainerGeometry {
+            zone_count,
+            zone_blocks,
+            capacity_blocks: zone_blocks,
+            max_open: None,
+            max_active: None,
+        };
+        let layout = geometry.layout().unwrap();
+        // A GPT of sectors of 4096 bytes, and its backup.
+        assert!(layout.copy(1) >= 24 << 10 && layout.tables[0] >= layout.copy(1) + 4096);
+        assert!(layout.tables[1] + layout.table_bytes + TAIL_BYTES <= layout.total);
+        assert!(layout.tables[0] + layout.table_bytes <= layout.data);
+        assert_eq!(layout.copy(2), layout.end);
+        let zones = layout.end - layout.data;
+        assert_eq!(zones, u64::from(zone_count) * layout.zone_stride);
+        let is_large = zones >= 59 << 20;
+        assert_eq!(is_large, layout.data >= HEAD_BYTES, "{zone_count} zones");
     }
 }

@@ -1,5 +1,5 @@
-//! The container of the image back end: superblocks and the write-pointer table, alone and in a
-//! file that is opened.
+//! The container of the image back end: superblocks and the tables, at the start and at the end, alone
+//! and in a file that is opened.
 
 use std::fs::OpenOptions as FileOptions;
 use std::os::unix::fs::FileExt;
@@ -10,7 +10,7 @@ use persimmon_device::image::{CreateOptions, ImageGeometry, OpenOptions};
 use persimmon_device::{ImageDevice, ZonedDevice};
 use persimmon_format::BLOCK_SIZE;
 use persimmon_format::container::{
-    CELL_BYTES, RecordedState, Superblock, ZoneRecord, decode_cell, has_magic,
+    CELL_BYTES, COPIES, Layout, RecordedState, Superblock, ZoneRecord, decode_cell, has_magic,
 };
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
@@ -19,12 +19,12 @@ use crate::input::Input;
 
 const ZONES: u32 = 6;
 
-/// What a sound image of six zones holds before its zones.
+/// What a sound image of six zones holds before and behind its zones.
 struct Original {
     head: Vec<u8>,
+    tail: Vec<u8>,
     table_seed: u64,
-    second_copy: u64,
-    total: u64,
+    layout: Layout,
 }
 
 fn original() -> &'static Original {
@@ -44,12 +44,14 @@ fn original() -> &'static Original {
         let mut head = vec![0; layout.data as usize];
         let file = FileOptions::new().read(true).open(&path).unwrap();
         file.read_exact_at(&mut head, 0).unwrap();
+        let mut tail = vec![0; (layout.total - layout.end) as usize];
+        file.read_exact_at(&mut tail, layout.end).unwrap();
         let block = head.first_chunk().unwrap();
         Original {
             table_seed: Superblock::decode(block).unwrap().table_seed,
-            second_copy: layout.second_copy,
-            total: layout.total,
+            layout,
             head,
+            tail,
         }
     })
 }
@@ -61,6 +63,7 @@ fn seal(block: &mut [u8]) {
 
 fn record(zone: u32, input: &mut Input<'_>) -> ZoneRecord {
     let state = *input.pick(&[
+        RecordedState::InUse,
         RecordedState::Empty,
         RecordedState::Closed,
         RecordedState::Full,
@@ -80,19 +83,27 @@ pub fn container(bytes: &[u8]) {
     decode(bytes);
     let mut input = Input::new(bytes);
     let original = original();
-    let mut head = original.head.clone();
-    let copies = [0, original.second_copy as usize];
-    for copy in copies {
+    let (mut head, mut tail) = (original.head.clone(), original.tail.clone());
+    for copy in 0..COPIES {
         if input.rarely(3) {
-            let block = &mut head[copy..copy + BLOCK_SIZE];
+            let block = match copy {
+                2 => &mut tail[..BLOCK_SIZE],
+                _ => &mut head[original.layout.copy(copy) as usize..][..BLOCK_SIZE],
+            };
             overwrite(&mut block[..184], &mut input);
             if !input.rarely(4) {
                 seal(block);
             }
         }
     }
-    for zone in 0..ZONES {
-        let cell = &mut head[BLOCK_SIZE + zone as usize * CELL_BYTES..][..CELL_BYTES];
+    let tables = [
+        &mut head[original.layout.tables[0] as usize..],
+        &mut tail[BLOCK_SIZE..],
+    ];
+    for (cell, zone) in tables.into_iter().flat_map(|table| {
+        let cells = table.as_chunks_mut::<CELL_BYTES>().0;
+        cells.iter_mut().zip(0..ZONES)
+    }) {
         match input.u8() % 4 {
             0 => {
                 let record = record(zone, &mut input);
@@ -107,7 +118,18 @@ pub fn container(bytes: &[u8]) {
             _ => {}
         }
     }
-    open(&head, &mut input);
+    // Whole parts of them lost.
+    if input.rarely(4) {
+        let from = (usize::from(input.u8()) << 12) % head.len();
+        let to = from + (usize::from(input.u8()) << 12);
+        let to = to.min(head.len());
+        head[from..to].fill(0);
+    }
+    if input.rarely(4) {
+        let kept = (usize::from(input.u8()) << 9) % tail.len();
+        tail[kept..].fill(0);
+    }
+    open(&head, &tail, &mut input);
 }
 
 /// The decoders alone.
@@ -117,7 +139,7 @@ fn decode(bytes: &[u8]) {
         .iter_mut()
         .zip(bytes)
         .for_each(|(to, from)| *to = *from);
-    let _ = (has_magic(bytes), Superblock::hint_of_second_copy(&block));
+    let _ = has_magic(bytes);
     let _ = Superblock::decode(&block);
     block[..8].copy_from_slice(&persimmon_format::container::MAGIC);
     seal(&mut block);
@@ -131,7 +153,7 @@ fn decode(bytes: &[u8]) {
 }
 
 /// Opens a file that begins so, and lets its zones be used.
-fn open(head: &[u8], input: &mut Input<'_>) {
+fn open(head: &[u8], tail: &[u8], input: &mut Input<'_>) {
     let dir = tempfile::tempdir().unwrap();
     let path: PathBuf = dir.path().join("image");
     let file = FileOptions::new()
@@ -139,17 +161,22 @@ fn open(head: &[u8], input: &mut Input<'_>) {
         .write(true)
         .open(&path)
         .unwrap();
+    let layout = original().layout;
     let length = match input.u8() % 8 {
-        0 => input.near(original().total).min(1 << 33),
-        _ => original().total,
+        0 => input.near(layout.total).min(1 << 33),
+        _ => layout.total,
     };
     file.set_len(length).unwrap();
     let kept = head.len().min(length as usize);
     file.write_all_at(&head[..kept], 0).unwrap();
+    let kept = length.saturating_sub(layout.end).min(tail.len() as u64);
+    file.write_all_at(&tail[..kept as usize], layout.end)
+        .unwrap();
     drop(file);
     let _ = persimmon_device::probe::identify_head(head);
     let options = OpenOptions {
         read_only: input.rarely(3),
+        search: input.rarely(3),
         ..OpenOptions::default()
     };
     let Ok(device) = ImageDevice::open(&path, &options) else {
@@ -184,6 +211,7 @@ pub fn seeds() -> Vec<Vec<u8>> {
         .collect();
     let head = &original().head;
     seeds.push(head[..184].to_vec());
-    seeds.push(head[BLOCK_SIZE..BLOCK_SIZE + CELL_BYTES].to_vec());
+    let cell = original().layout.tables[0] as usize;
+    seeds.push(head[cell..cell + CELL_BYTES].to_vec());
     seeds
 }

@@ -29,7 +29,8 @@ use crate::checkpoint::Checkpoint;
 use crate::error::Result;
 use crate::finding::{
     COUNT_INODES, COUNT_RESERVED, Finding, Findings, IMAGE_RECORD, IMAGE_RECORD_LOST,
-    IMAGE_SUPERBLOCK, LOG_RECORD, MAT_LEAK, Severity,
+    IMAGE_SUPERBLOCK, IMAGE_SUPERBLOCKS, IMAGE_TABLE, IMAGE_TRUNCATED, LOG_RECORD, MAT_LEAK,
+    Severity,
 };
 use crate::state::State;
 use crate::tree::Base;
@@ -216,6 +217,15 @@ fn tell_notice(notice: Notice, findings: &mut Findings) {
         Notice::ZoneRecord { zone } => findings.add(&IMAGE_RECORD, format_args!("zone {zone}"), ""),
         Notice::ZoneRecordLost { zone } => {
             findings.add(&IMAGE_RECORD_LOST, format_args!("zone {zone}"), "");
+        }
+        Notice::TableRecords { table, zones } => {
+            let detail = format!("of {zones} zones");
+            findings.add(&IMAGE_TABLE, format_args!("table {table}"), detail);
+        }
+        Notice::SuperblocksLost => findings.add(&IMAGE_SUPERBLOCKS, "the image", ""),
+        Notice::Truncated { total } => {
+            let detail = format!("it had {total} bytes");
+            findings.add(&IMAGE_TRUNCATED, "the image", detail);
         }
     }
 }

@@ -74,56 +74,38 @@ fn any_flipped_byte_of_superblocks_and_table_is_harmless_or_told() {
     let file = File::options().read(true).write(true).open(&path).unwrap();
     let block = crate::BLOCK_SIZE as u64;
     let cells = u64::from(geometry().zone_count) * CELL_BYTES as u64;
-    let second_copy = layout.second_copy..layout.second_copy + block;
-    for at in (0..block)
-        .chain(layout.table..layout.table + cells)
-        .chain(second_copy.clone())
-    {
+    let copies = [0, 1, 2].map(|copy| layout.copy(copy)..layout.copy(copy) + block);
+    let tables = layout.tables.map(|table| table..table + cells);
+    for at in copies.iter().chain(&tables).cloned().flatten() {
         for mask in [1, 0x80, 0xff] {
             flip(&file, at, mask);
             let device = ImageDevice::open(&path, &reading());
             let device = device.unwrap_or_else(|error| panic!("byte {at}: {error}"));
-            let found = zones(&device);
-            let copy = u32::from(second_copy.contains(&at));
-            if at < layout.table || copy == 1 {
-                assert_eq!(
-                    device.notices(),
-                    &[Notice::SuperblockCopy { copy }],
-                    "byte {at}"
-                );
-                assert_eq!(found, good, "byte {at}");
-                assert_eq!(device.label(), "damage", "byte {at}");
-                let identity = crate::probe::identity(&file).unwrap();
-                // Without its magic, and with a wrong way to the other copy, it is not found.
-                let hidden = at < 8 || (152..160).contains(&at);
-                assert!(
-                    hidden || identity.is_some_and(|id| id.label == "damage"),
-                    "byte {at}"
-                );
-            } else {
-                let zone = ((at - layout.table) / CELL_BYTES as u64) as u32;
-                for number in 0..geometry().zone_count {
-                    let (found, good) = (found[number as usize], good[number as usize]);
-                    let lost = Notice::ZoneRecordLost { zone: ZoneId(zone) };
-                    if number == zone && device.notices() == [lost] {
-                        // Only an unused cell has nothing to be sure by.
-                        assert!([0, 7].contains(&zone), "byte {at} lost zone {zone}");
-                        assert_eq!(found.state, ZoneState::Full);
-                    } else {
-                        assert_eq!(found, good, "byte {at}, zone {number}");
-                    }
-                }
-                assert_eq!(device.notices().len(), 1, "byte {at}");
-            }
+            assert_eq!(zones(&device), good, "byte {at}");
+            assert_eq!(device.label(), "damage", "byte {at}");
+            let copy = (0..).zip(&copies).find(|(_, copy)| copy.contains(&at));
+            let table = tables.iter().find(|table| table.contains(&at));
+            let notice = match (copy, table) {
+                (Some((copy, _)), _) => Notice::SuperblockCopy { copy },
+                (None, table) => Notice::ZoneRecord {
+                    zone: ZoneId(((at - table.unwrap().start) / CELL_BYTES as u64) as u32),
+                },
+            };
+            assert_eq!(device.notices(), &[notice], "byte {at}");
+            let identity = crate::probe::identity(&file).unwrap().unwrap();
+            assert_eq!(identity.label, "damage", "byte {at}");
             drop(device);
             flip(&file, at, mask);
         }
     }
-    // The padding means nothing.
-    for at in (layout.table + cells..layout.second_copy)
-        .step_by(97)
-        .chain((second_copy.end..layout.data).step_by(4099))
-    {
+    // The rest means nothing.
+    let mut padding: Vec<u64> = (block..layout.data).step_by(4099).collect();
+    padding.extend((layout.end..layout.total).step_by(4099));
+    padding.retain(|at| {
+        let is_in = |range: &std::ops::Range<u64>| range.contains(at);
+        !copies.iter().chain(&tables).any(is_in)
+    });
+    for at in padding {
         flip(&file, at, 0xff);
         let device = ImageDevice::open(&path, &reading()).unwrap();
         assert_eq!(
@@ -131,6 +113,7 @@ fn any_flipped_byte_of_superblocks_and_table_is_harmless_or_told() {
             (0, good.clone()),
             "byte {at}"
         );
+        flip(&file, at, 0xff);
     }
 }
 
@@ -140,18 +123,26 @@ fn opening_for_writing_repairs_superblocks_and_cells() {
     let path = dir.path().join("a.img");
     let layout = make(&path);
     let file = File::options().read(true).write(true).open(&path).unwrap();
-    for at in [0, 8, 130, 4090, layout.second_copy, layout.second_copy + 50] {
-        flip(&file, at, 0x10);
-        let copy = u32::from(at >= layout.second_copy);
+    for (copy, at) in [
+        (0, 0),
+        (0, 8),
+        (0, 130),
+        (0, 4090),
+        (1, 0),
+        (1, 50),
+        (2, 0),
+        (2, 4095),
+    ] {
+        flip(&file, layout.copy(copy) + at, 0x10);
         let device = ImageDevice::open(&path, &OpenOptions::default()).unwrap();
         assert_eq!(device.notices(), &[Notice::SuperblockCopy { copy }]);
         drop(device);
         let device = ImageDevice::open(&path, &OpenOptions::default()).unwrap();
         assert_eq!(device.notices(), &[]);
     }
-    // A damaged copy of a record is repaired with the next record of the zone.
+    // A damaged copy of a record is repaired too.
     let zone = ZoneId(3);
-    flip(&file, layout.table + 3 * CELL_BYTES as u64 + 5, 0x10);
+    flip(&file, layout.tables[0] + 3 * CELL_BYTES as u64 + 5, 0x10);
     let device = ImageDevice::open(&path, &OpenOptions::default()).unwrap();
     assert_eq!(device.notices(), &[Notice::ZoneRecord { zone }]);
     let data = vec![tagged(zone, 3, 1, 0)];
@@ -172,10 +163,11 @@ fn a_zone_whose_record_is_lost_can_be_read_and_reset() {
     let layout = make(&path);
     let file = File::options().read(true).write(true).open(&path).unwrap();
     let zone = ZoneId(3);
-    let cell = layout.table + 3 * CELL_BYTES as u64;
+    let cell = layout.tables[0] + 3 * CELL_BYTES as u64;
     file.write_all_at(&[0xee; CELL_BYTES], cell).unwrap();
     let device = ImageDevice::open(&path, &OpenOptions::default()).unwrap();
-    assert_eq!(device.notices(), &[Notice::ZoneRecordLost { zone }]);
+    let lost = Notice::TableRecords { table: 1, zones: 1 };
+    assert_eq!(device.notices(), &[lost, Notice::ZoneRecordLost { zone }]);
     assert_eq!(device.report(3..4).unwrap()[0].state, ZoneState::Full);
     assert!(*device.read(zone, 0, 3).unwrap() == *tagged(zone, 0, 3, 0));
     assert!(device.read(zone, 3, 200).is_ok());
@@ -192,17 +184,18 @@ fn a_zone_whose_record_is_lost_can_be_read_and_reset() {
 }
 
 #[test]
-fn both_superblocks_damaged_is_an_error_with_a_remedy() {
+fn all_superblocks_damaged_is_an_error_with_a_remedy() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("a.img");
     let layout = make(&path);
     let file = File::options().read(true).write(true).open(&path).unwrap();
-    flip(&file, 60, 1);
-    flip(&file, layout.second_copy + 60, 1);
+    for copy in 0..3 {
+        flip(&file, layout.copy(copy) + 60, 1);
+    }
     let error = ImageDevice::open(&path, &OpenOptions::default()).unwrap_err();
     let message = error.to_string();
     assert!(
-        message.contains("damaged") && message.contains("backup"),
+        message.contains("damaged") && message.contains("persimmon recover"),
         "{message}"
     );
     assert!(message.contains(path.to_str().unwrap()), "{message}");
