@@ -2,7 +2,7 @@
 //! its metadata. Zeros over the first sector made it "not a Persimmon image", and a stray partition table
 //! emptied the zones of its log: everything was there, and nothing got it back.
 
-#![allow(clippy::unwrap_used)]
+#![allow(clippy::unwrap_used, clippy::panic)]
 
 use std::fs::{self, File};
 use std::io::Cursor;

@@ -43,7 +43,6 @@ fn superblock_golden_bytes() {
     expected.extend([0x00, 0x00, 0x50, 0x0a, 0, 0, 0, 0]); // total: 165 MiB
     expected.resize(4088, 0);
     expected.extend(GOLDEN_SUPERBLOCK_CHECKSUM.to_le_bytes());
-    assert_eq!(u64_at(&block, 4088), GOLDEN_SUPERBLOCK_CHECKSUM);
     for (at, (found, expected)) in block.iter().zip(&expected).enumerate() {
         assert_eq!(found, expected, "byte {at}");
     }
@@ -51,7 +50,7 @@ fn superblock_golden_bytes() {
     assert_eq!(Superblock::decode(&block), Ok(superblock()));
 }
 
-const GOLDEN_SUPERBLOCK_CHECKSUM: u64 = 0x0fff_472f_fb3c_64d0;
+const GOLDEN_SUPERBLOCK_CHECKSUM: u64 = 0x4c7b_f8d1_0043_8728;
 
 #[test]
 fn record_golden_bytes() {
