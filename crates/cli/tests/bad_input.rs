@@ -204,7 +204,7 @@ fn looking_changes_nothing() {
         let overview = place.run(&["dump", "a"]);
         let overview = String::from_utf8(overview.stdout).unwrap();
         assert!(overview.starts_with("uuid:"), "{overview}");
-        assert_eq!(place.json(&["dump", "a", "--json"])["zone_count"], 31);
+        assert_eq!(place.json(&["dump", "a", "--json"])["zone_count"], 29);
         let info = place.json(&["info", "a", "--json"]);
         assert_eq!(
             info["features"]["incompatible"],
@@ -227,8 +227,10 @@ fn damage_of_the_image_is_told_by_number_and_repaired() {
     for (places, number) in [
         (&[100][..], 901),
         // Zone 0 has the first cell of the table.
-        (&[4096 + 16], 902),
-        (&[4096 + 16, 4096 + 16 + 32], 903),
+        (&[65536 + 16], 902),
+        (&[65536 + 16, 65536 + 16 + 32], 903),
+        (&[65536 + 16, 65536 + 16 + 32], 904),
+        (&[32768 + 100], 901),
     ] {
         let place = Place::new();
         place.volume("a", "");
