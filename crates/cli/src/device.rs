@@ -19,12 +19,21 @@ const SILENCE_MAX: Duration = Duration::from_secs(1);
 /// [`DeviceError::Busy`] when another process has not let go after [`LOCK_WAIT_MAX`]; as
 /// [`Drive::open`].
 pub fn open(path: &Path, read_only: bool) -> Result<Drive, DeviceError> {
+    open_by(path, read_only, false)
+}
+
+/// Opens a device; of an image one looks for it everywhere with `search`, and takes no write pointer for granted.
+///
+/// # Errors
+/// As of [`open`].
+pub fn open_by(path: &Path, read_only: bool, search: bool) -> Result<Drive, DeviceError> {
     patiently(|wait_for_lock| {
         Drive::open(
             path,
             &OpenOptions {
                 read_only,
                 wait_for_lock,
+                search,
                 ..OpenOptions::default()
             },
         )

@@ -40,6 +40,9 @@ pub struct Fsck {
     /// Repair what can be repaired, after asking
     #[arg(long, short = 'r')]
     repair: bool,
+    /// Of an image: look for it everywhere, and read what zones hold beyond their write pointers
+    #[arg(long)]
+    scan: bool,
     /// Do not ask
     #[arg(long, short = 'y')]
     yes: bool,
@@ -122,7 +125,8 @@ impl Fsck {
             )
         };
         // Held until the end: what was found and agreed to is what is repaired.
-        let device = device::open(&path, false).map_err(|error| uncorrected(error.into()))?;
+        let device =
+            device::open_by(&path, false, self.scan).map_err(|error| uncorrected(error.into()))?;
         if !is_unchanged(&device, before.as_ref()) {
             return Err(uncorrected(anyhow!(
                 "somebody else changed it after it was checked; run fsck again"
@@ -180,7 +184,7 @@ impl Fsck {
 
     /// The check before anything is written: whoever reads the volume too is not in its way.
     fn check(&self, path: &Path) -> Result<Report> {
-        let device = device::open(path, true)?;
+        let device = device::open_by(path, true, self.scan)?;
         let notices = device.notices().into_iter().cloned().collect();
         self.check_on(path, &device, notices)
     }

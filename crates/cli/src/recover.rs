@@ -7,7 +7,7 @@ use anyhow::{Context, Result, anyhow, bail};
 use clap::Args;
 use persimmon::SystemClock;
 use persimmon_device::image::ImageGeometry;
-use persimmon_device::{Drive, ZonedDevice, drive, pair};
+use persimmon_device::{DeviceError, Drive, ZonedDevice, drive, pair};
 use persimmon_engine::{Options, Volume};
 use persimmon_fuse::size::show_bytes;
 use persimmon_inspect::salvage::{Source, Stage, rebuild};
@@ -33,6 +33,11 @@ pub struct Recover {
     new: PathBuf,
     #[command(flatten)]
     shape: Shape,
+    /// Of an image: look for it everywhere, and read what zones hold beyond their write pointers
+    ///
+    /// Done anyway where the image is not found at its start or end.
+    #[arg(long)]
+    scan: bool,
     /// Print JSON
     #[arg(long)]
     json: bool,
@@ -79,7 +84,16 @@ impl Recover {
         if drive::canonical(&self.new).is_ok_and(|new| new == broken) {
             bail!("the new volume cannot be the broken one");
         }
-        let device = crate::device::open(&broken, true)?;
+        let device = match crate::device::open_by(&broken, true, self.scan) {
+            Err(DeviceError::Open { message, .. }) if !self.scan => {
+                crate::output::tell(format_args!(
+                    "{}: {message}; looking for an image everywhere on it",
+                    broken.display()
+                ));
+                crate::device::open_by(&broken, true, true)?
+            }
+            other => other?,
+        };
         let bar = Progress::start("looking for what is left", !self.json);
         let show = |doing, done, total| bar.advance(name(doing).to_owned(), done, total);
         let rebuilt = rebuild(&device, &mut |stage, done, total| {

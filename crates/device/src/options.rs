@@ -18,9 +18,9 @@ pub struct OpenOptions {
     /// An image or a zoned block device is locked already, by a [`crate::Hold`] of the caller that outlives the
     /// device, and a mount keeps others off: a block device is not opened exclusively.
     pub held: bool,
-    /// Of an image that accidents have hit: look for it everywhere, by the headers of its zones where nothing else is
-    /// left, and take no write pointer for granted: every zone counts as full, and checksums tell what is in it.
-    pub scan: bool,
+    /// Of an image: look for it everywhere where it is not found, and take no write pointer for granted. Zones
+    /// with something beyond it count as full.
+    pub search: bool,
 }
 
 impl Default for OpenOptions {
@@ -31,7 +31,7 @@ impl Default for OpenOptions {
             wait_for_lock: WAIT_FOR_LOCK_DEFAULT,
             whatever_it_holds: false,
             held: false,
-            scan: false,
+            search: false,
         }
     }
 }

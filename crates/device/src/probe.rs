@@ -5,19 +5,19 @@ use std::fs::File;
 use std::io::{self, Seek, SeekFrom};
 use std::os::unix::fs::FileExt;
 
-use persimmon_format::container::{Superblock, has_magic};
+use persimmon_format::container::{SECOND_COPY, Superblock, has_magic};
 use persimmon_format::gate::FixedFields;
 use persimmon_format::log::LOG_CANDIDATES;
 use persimmon_format::{BLOCK_SIZE, FormatError};
 
-use crate::image::find::{self, Unusable};
-
 /// Bytes looked at at the start: the farthest signature is in the last of ZFS's uberblocks, below 256 KiB.
-const HEAD_BYTES: usize = 256 << 10;
+pub(crate) const HEAD_BYTES: usize = 256 << 10;
 /// Bytes of a file that must be zero for it to count as blank.
 const BLANK_BYTES: usize = 1 << 20;
 
 const IMAGE: &str = "a Persimmon image";
+const GPT: &str = "a GPT partition table";
+const MBR: &str = "an MBR partition table";
 
 /// What a file or device holds.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -31,6 +31,12 @@ impl Finding {
     #[must_use]
     pub fn is_image(&self) -> bool {
         self.name == IMAGE
+    }
+
+    /// A partition table, and nothing behind it is known.
+    #[must_use]
+    pub fn is_partition_table(&self) -> bool {
+        self.name == GPT || self.name == MBR
     }
 
     /// A Persimmon image whose making was interrupted: nothing is lost by overwriting it.
@@ -149,8 +155,8 @@ const SIGNATURES: &[(usize, &[u8], &str)] = &[
     (0, b"\x89PNG", "a PNG picture"),
     (0, b"\xff\xd8\xff", "a JPEG picture"),
     (0, b"#!", "a script"),
-    (512, b"EFI PART", "a GPT partition table"),
-    (4096, b"EFI PART", "a GPT partition table"),
+    (512, b"EFI PART", GPT),
+    (4096, b"EFI PART", GPT),
     (0, &[0x0b, 0xe5, 0xa9, 0x41], "an SGI partition table"),
     (512, &[0x57, 0x45, 0x56, 0x82], "a BSD disk label"),
     (512, b"PM\0\0", "a Mac partition table"),
@@ -217,9 +223,22 @@ pub(crate) fn unsupported<'a>(
 }
 
 /// UUID and label of the volume on an image, without opening or locking it: for finding a volume
-/// by either. `None`: no image, an unfinished one, or one whose superblocks are all damaged.
+/// by either. `None`: no image, an unfinished one, or one whose superblocks are damaged at the start.
 pub fn identity(file: &File) -> io::Result<Option<Identity>> {
-    let found = image_on(file)?;
+    let head = read_head(file, HEAD_BYTES)?;
+    let decoded = |at: u64| {
+        let block = head.get(at as usize..)?.first_chunk::<BLOCK_SIZE>()?;
+        Superblock::decode(block).ok()
+    };
+    // Without the first copy something else may be there by now.
+    let found = decoded(0).or_else(|| {
+        let is_image = |found: &Finding| found.is_image() || found.is_partition_table();
+        let copy = decoded(SECOND_COPY)?;
+        identify_head(&head)
+            .as_ref()
+            .is_none_or(is_image)
+            .then_some(copy)
+    });
     let complete = found.filter(|superblock| superblock.complete);
     Ok(complete.map(|superblock| Identity {
         uuid: uuid::Uuid::from_bytes(superblock.uuid),
@@ -243,17 +262,6 @@ fn headers_in(file: &File, superblock: &Superblock) -> Vec<FixedFields> {
     zones.filter_map(header).collect()
 }
 
-/// The superblock of the image on a file or device, by whichever copy is left at its start or end.
-fn image_on(file: &File) -> io::Result<Option<Superblock>> {
-    let mut end = file;
-    let length = end.seek(SeekFrom::End(0))?;
-    match find::find(&|into, at| file.read_exact_at(into, at), length, false) {
-        Ok(found) => Ok(Some(found.superblock)),
-        Err(Unusable::Io(error)) => Err(error),
-        Err(Unusable::NotAContainer | Unusable::Bad(_)) => Ok(None),
-    }
-}
-
 /// Looks at the start of a file or device, and near its end. `None`: nothing known.
 pub fn identify(file: &File) -> io::Result<Option<Finding>> {
     if let Some(found) = identify_head(&read_head(file, HEAD_BYTES)?) {
@@ -269,11 +277,7 @@ pub fn identify(file: &File) -> io::Result<Option<Finding>> {
             _ => {}
         }
     }
-    // What overwrote the start of an image may be nothing known.
-    Ok(image_on(file)?.map(|superblock| Finding {
-        name: IMAGE,
-        unfinished: !superblock.complete,
-    }))
+    Ok(None)
 }
 
 /// Where the superblock of a member of an md array is that has it at its end, by versions 1.0 and 0.90 of that (md(4)).
@@ -313,9 +317,13 @@ pub fn identify_head(head: &[u8]) -> Option<Finding> {
         }
     }
     if is_partitioned(head) {
-        return known("an MBR partition table");
+        return known(MBR);
     }
-    None
+    // Its start may have been lost.
+    let second = bytes_at(head, SECOND_COPY as usize, BLOCK_SIZE);
+    second
+        .filter(|block| has_magic(block))
+        .and_then(|_| known(IMAGE))
 }
 
 /// Whether the first MiB is zeros, or the file empty.
@@ -411,7 +419,7 @@ mod tests {
     }
 
     /// Those that were not known were overwritten without `--force`: what the tools of Debian's util-linux-extra and e2fsprogs
-    /// make is found.
+    /// make is found. Others were compared by hand.
     #[test]
     fn what_tools_make_is_found() {
         let dir = tempfile::tempdir().unwrap();

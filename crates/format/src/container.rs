@@ -30,7 +30,7 @@ pub const SECOND_COPY: u64 = 32 << 10;
 pub const TABLE: u64 = 64 << 10;
 /// Bytes at the end of a container that hold nothing: what is found there is written by others.
 pub const TAIL_BYTES: u64 = 64 << 10;
-/// Zones begin no earlier than here, if that is no more than 1/16 of them: who overwrites the start of
+/// Zones begin no earlier than here, if that is no more than 1/12 of them: who overwrites the start of
 /// a device by mistake does it by some megabytes.
 pub const HEAD_BYTES: u64 = 4 << 20;
 /// Bytes of a label, UTF-8, padded with zeros.
@@ -207,7 +207,7 @@ impl ContainerGeometry {
             (u64::from(self.capacity_blocks) * BLOCK).next_multiple_of(DATA_ALIGN_BYTES);
         // At most 2^22 zones of 2^32 bytes and tables of 2^29: far below 2^63.
         let zones = u64::from(self.zone_count) * zone_stride;
-        let head = HEAD_BYTES.min(zones / 16 / DATA_ALIGN_BYTES * DATA_ALIGN_BYTES);
+        let head = HEAD_BYTES.min(zones / 12 / DATA_ALIGN_BYTES * DATA_ALIGN_BYTES);
         let data = (TABLE + table_bytes)
             .max(head)
             .next_multiple_of(DATA_ALIGN_BYTES);

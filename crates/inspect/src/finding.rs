@@ -226,8 +226,10 @@ rules! {
 
     IMAGE_SUPERBLOCK 901 Warning "a copy of the image's superblock is damaged", AGAIN;
     IMAGE_RECORD 902 Warning "a copy of the record of a zone of the image is damaged", AGAIN;
-    IMAGE_RECORD_LOST 903 Warning "the record of a zone of the image is lost", "the zone counts as full until cleaning empties it";
-    IMAGE_BY_ZONES 904 Error "no copy of the image's superblock is left", "`persimmon fsck --repair --scan` writes all of them again";
+    IMAGE_RECORD_LOST 903 Warning "the write pointer of a zone of the image is lost", "the zone counts as full until cleaning empties it";
+    IMAGE_TABLE 904 Warning "records of zones are lost in one of the image's two tables", AGAIN;
+    IMAGE_SUPERBLOCKS 905 Warning "all copies of the image's superblock are lost", AGAIN;
+    IMAGE_TRUNCATED 906 Warning "the image is truncated", "fsck --repair, or the next mount, makes the file as long as it was";
 }
 
 #[cfg(test)]

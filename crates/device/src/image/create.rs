@@ -10,9 +10,9 @@ use persimmon_format::container::{COPIES, ContainerGeometry, Layout, Superblock}
 use rustix::fs::Access;
 
 use super::ImageDevice;
-use super::find;
+use super::find::stale_copies;
 use super::host::{Host, HostFile, is_full};
-use super::open::length_of;
+use super::open::{How, length_of};
 use super::table::{TABLE_CHUNK_BYTES, Table};
 use crate::lock::{check_unused, explain, lock_new, open_error, open_locked};
 use crate::options::CreateOptions;
@@ -22,6 +22,11 @@ use crate::{DeviceError, Result, probe, traces};
 const TAIL_BYTES: u64 = 1 << 20;
 /// Permissions of a new image.
 const OWNER_ONLY: u32 = 0o600;
+/// How an image is opened that was just made.
+const WRITING: How = How {
+    read_only: false,
+    search: false,
+};
 /// Largest and smallest zones that are made where no size is asked for, bytes.
 const ZONE_BYTES_MOST: u64 = 64 << 20;
 const ZONE_BYTES_LEAST: u64 = 1 << 20;
@@ -96,7 +101,7 @@ impl ImageDevice {
             .layout()
             .map_err(|error| open_error(path, &error.to_string()))?;
         let superblock = write_empty(path, &*host, Some(length), geometry, &layout, options)?;
-        ImageDevice::assemble(path, host, superblock, false)
+        ImageDevice::assemble(path, host, superblock, WRITING)
     }
 
     /// Size of a zone, bytes, where none is asked for on `bytes`: the largest power of two up to 64 MiB of which 256 fit, and
@@ -215,7 +220,7 @@ impl Claim {
         if self.new.0.take().is_some() {
             sync_directory(path).map_err(|error| explain(path, &error))?;
         }
-        ImageDevice::assemble(path, Box::new(self.host), superblock, false)
+        ImageDevice::assemble(path, Box::new(self.host), superblock, WRITING)
     }
 }
 
@@ -258,28 +263,25 @@ fn write_empty(
             .encode(copy)
             .map_err(|error| open_error(path, &error.to_string()))
     };
-    let stale = match old {
-        Some(length) => {
-            find::stale_copies(&|into, at| host.read_at(into, at), length).map_err(fail)?
-        }
-        None => Vec::new(),
-    };
     host.write_bytes_at(&block(&superblock, 0)?, 0)
         .map_err(fail)?;
     host.sync().map_err(fail)?;
     if let Some(length) = old {
+        for place in stale_copies(host, length).map_err(fail)? {
+            // The first is that of this image.
+            if place != 0 {
+                zero(host, place, place + BLOCK_SIZE as u64).map_err(fail)?;
+            }
+        }
+        zero(host, BLOCK_SIZE as u64, layout.data).map_err(fail)?;
         // A discard where there is one. What is not zeroed below nobody reads: zones are empty.
         let _ = host.punch(layout.data, length - layout.data);
-        let tail = length.saturating_sub(TAIL_BYTES).max(layout.data);
+        zero(host, layout.end, layout.total).map_err(fail)?;
+        let tail = length.saturating_sub(TAIL_BYTES).max(layout.total);
         zero(host, tail, length).map_err(fail)?;
-        for place in stale {
-            zero(host, place, place + BLOCK_SIZE as u64).map_err(fail)?;
-        }
     }
-    zero(host, BLOCK_SIZE as u64, layout.tables[0]).map_err(fail)?;
-    // Written, not only reserved: so a flush never allocates for a table.
-    let (zones, seed) = (geometry.zone_count, superblock.table_seed);
-    Table::write_unused(host, layout, zones, seed).map_err(fail)?;
+    // Written whole: so a flush never allocates for them.
+    Table::write_unused(host, layout, geometry.zone_count, superblock.table_seed).map_err(fail)?;
     host.sync().map_err(fail)?;
     superblock.complete = true;
     superblock.generation = 1;

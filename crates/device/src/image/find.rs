@@ -11,22 +11,21 @@ use persimmon_format::container::{
 use persimmon_format::zone_header::ZoneHeader;
 use persimmon_format::{BLOCK_SIZE, container};
 
-/// Fills bytes from a place of the host.
-pub(crate) type Read<'a> = &'a dyn Fn(&mut [u8], u64) -> io::Result<()>;
+use super::host::Host;
 
 type Block = [u8; BLOCK_SIZE];
 
 /// An image as it was found.
-pub(crate) struct FoundImage {
-    pub(crate) superblock: Superblock,
+pub(super) struct FoundImage {
+    pub(super) superblock: Superblock,
     /// Copies that are not good, or not as new.
-    pub(crate) bad_copies: Vec<u32>,
+    pub(super) bad_copies: Vec<u32>,
     /// No copy was left.
-    pub(crate) by_zones: bool,
+    pub(super) by_zones: bool,
 }
 
 /// Why there is no image to be opened.
-pub(crate) enum Unusable {
+pub(super) enum Unusable {
     /// It cannot be read.
     Io(io::Error),
     /// Nothing of an image was found where it was looked for.
@@ -36,7 +35,7 @@ pub(crate) enum Unusable {
 }
 
 /// Finds the image in the `length` bytes of a host. `search`: all over it, if need be.
-pub(crate) fn find(host: Read<'_>, length: u64, search: bool) -> Result<FoundImage, Unusable> {
+pub(super) fn find(host: &dyn Host, length: u64, search: bool) -> Result<FoundImage, Unusable> {
     let first = read_copy(host, 0, length)?;
     // Making an image begins with this copy, and the others may be those of the one before.
     if let Ok(superblock) = &first
@@ -83,13 +82,22 @@ pub(crate) fn find(host: Read<'_>, length: u64, search: bool) -> Result<FoundIma
             by_zones: false,
         });
     }
-    let mut found = search_in(host, near_end(length), length)?.best(host, length, false)?;
-    if found.is_none() && search {
-        let places = (0..length).step_by(DATA_ALIGN_BYTES as usize);
-        found = search_in(host, places, length)?.best(host, length, true)?;
-    }
-    if let Some(found) = found {
+    if let Some(found) = search_in(host, near_end(length), length)?.best_copy(host, length)? {
         return Ok(found);
+    }
+    if search {
+        let places = (0..length).step_by(DATA_ALIGN_BYTES as usize);
+        let searched = search_in(host, places, length)?;
+        let by_zones = by_zones(&searched.headers);
+        let found = searched.best_copy(host, length)?;
+        let by_zones = by_zones.map(|superblock| FoundImage {
+            superblock,
+            bad_copies: (0..COPIES).collect(),
+            by_zones: true,
+        });
+        if let Some(found) = found.or(by_zones) {
+            return Ok(found);
+        }
     }
     Err([first, second]
         .into_iter()
@@ -100,19 +108,19 @@ pub(crate) fn find(host: Read<'_>, length: u64, search: bool) -> Result<FoundIma
 
 /// What of earlier images lies at the end of so many bytes, where it might be taken for a copy of one that
 /// is made now.
-pub(super) fn stale_copies(host: Read<'_>, length: u64) -> io::Result<Vec<u64>> {
+pub(super) fn stale_copies(host: &dyn Host, length: u64) -> io::Result<Vec<u64>> {
     let mut places: Vec<u64> = near_end(length).collect();
     let mut block = [0; BLOCK_SIZE];
     for copy in [0, SECOND_COPY] {
         if is_inside(copy, length) {
-            host(&mut block, copy)?;
+            host.read_at(&mut block, copy)?;
             places.extend(Superblock::decode(&block).ok().map(|found| end_of(&found)));
         }
     }
     places.retain(|place| is_inside(*place, length));
     let mut stale = Vec::new();
     for place in places {
-        host(&mut block, place)?;
+        host.read_at(&mut block, place)?;
         if has_magic(&block) {
             stale.push(place);
         }
@@ -148,17 +156,17 @@ fn is_inside(place: u64, length: u64) -> bool {
     end.is_some_and(|end| end <= length)
 }
 
-fn read_block(host: Read<'_>, place: u64, length: u64) -> Result<Option<Block>, Unusable> {
+fn read_block(host: &dyn Host, place: u64, length: u64) -> Result<Option<Block>, Unusable> {
     if !is_inside(place, length) {
         return Ok(None);
     }
     let mut block = [0; BLOCK_SIZE];
-    host(&mut block, place).map_err(Unusable::Io)?;
+    host.read_at(&mut block, place).map_err(Unusable::Io)?;
     Ok(Some(block))
 }
 
 fn read_copy(
-    host: Read<'_>,
+    host: &dyn Host,
     place: u64,
     length: u64,
 ) -> Result<Result<Superblock, ContainerError>, Unusable> {
@@ -169,7 +177,7 @@ fn read_copy(
 }
 
 /// The superblock whose last copy is at `place`, if a good one is there.
-fn copy_at(host: Read<'_>, place: u64, length: u64) -> Result<Option<Superblock>, Unusable> {
+fn copy_at(host: &dyn Host, place: u64, length: u64) -> Result<Option<Superblock>, Unusable> {
     let found = read_copy(host, place, length)?.ok();
     Ok(found.filter(|found| end_of(found) == place))
 }
@@ -195,7 +203,7 @@ struct Searched {
 }
 
 fn search_in(
-    host: Read<'_>,
+    host: &dyn Host,
     places: impl Iterator<Item = u64>,
     length: u64,
 ) -> Result<Searched, Unusable> {
@@ -217,14 +225,9 @@ fn search_in(
 }
 
 impl Searched {
-    /// The image that most zones bear out: a superblock may be what is left of an earlier image, or the
-    /// content of a file. Without any superblock, if all of the host was searched, the image that the zones make up.
-    fn best(
-        self,
-        host: Read<'_>,
-        length: u64,
-        searched_all: bool,
-    ) -> Result<Option<FoundImage>, Unusable> {
+    /// The superblock that most zones bear out: it may be what is left of an earlier image, or the
+    /// content of a file.
+    fn best_copy(self, host: &dyn Host, length: u64) -> Result<Option<FoundImage>, Unusable> {
         let mut best: Option<(usize, Superblock)> = None;
         let only = self.copies.len() == 1;
         for copy in self.copies {
@@ -237,26 +240,16 @@ impl Searched {
                 best = Some((zones, copy));
             }
         }
-        if let Some((_, superblock)) = best {
-            return Ok(Some(FoundImage {
-                superblock,
-                bad_copies: vec![0, 1],
-                by_zones: false,
-            }));
-        }
-        if !searched_all {
-            return Ok(None);
-        }
-        Ok(by_zones(&self.headers).map(|superblock| FoundImage {
+        Ok(best.map(|(_, superblock)| FoundImage {
             superblock,
-            bad_copies: (0..COPIES).collect(),
-            by_zones: true,
+            bad_copies: vec![0, 1],
+            by_zones: false,
         }))
     }
 }
 
 /// How many zones of an image begin with a header of its volume.
-fn zones_of(host: Read<'_>, superblock: &Superblock, length: u64) -> Result<usize, Unusable> {
+fn zones_of(host: &dyn Host, superblock: &Superblock, length: u64) -> Result<usize, Unusable> {
     let Ok(layout) = superblock.geometry.layout() else {
         return Ok(0);
     };

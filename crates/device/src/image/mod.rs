@@ -25,8 +25,9 @@
 //! The host's cache still has those pages then, and takes them for written. So opening syncs, has the
 //! host forget its cache, and only then reads: what it finds is what the disk has.
 
+mod contents;
 mod create;
-pub(crate) mod find;
+mod find;
 mod flush;
 mod host;
 mod io;
@@ -69,8 +70,6 @@ pub struct ImageDevice {
     superblock: Mutex<Superblock>,
     read_only: bool,
     notices: Vec<Notice>,
-    /// Zones of which the second table says what was before a power cut.
-    behind: Vec<ZoneId>,
     host: Box<dyn Host>,
     /// It has its space of a filesystem.
     on_file: bool,

@@ -5,65 +5,67 @@ use std::fs::File;
 use std::io::{Seek, SeekFrom};
 use std::path::Path;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use persimmon_format::container::{COPIES, ContainerError, Superblock};
+use persimmon_format::container::{COPIES, ContainerError, Layout, Superblock};
 
-use super::find::{self, FoundImage, Unusable};
+use super::contents::{Contents, Damage, Shortened};
+use super::find::{Unusable, find};
 use super::flush::FlushGate;
 use super::host::{Host, HostFile};
-use super::table::{Condition, FoundState, Table};
+use super::table::Table;
 use super::{ImageDevice, Zones, lock};
 use crate::lock::{explain, open_error, open_locked};
 use crate::options::OpenOptions;
-use crate::zones::{Snapshot, ZoneMachine};
-use crate::{DeviceError, Result, ZoneId, ZoneState, probe, traces};
+use crate::zones::ZoneMachine;
+use crate::{DeviceError, Result, ZoneId, probe, traces};
 
 /// What to do about an image whose volume may be whole.
-const SAVE_IT: &str = "`persimmon recover --scan` may save it; do not run mkfs";
+const SAVE_IT: &str = "`persimmon recover` may save it; do not run mkfs";
 
-/// Notices told one by one in the log.
-const NOTICES_LOGGED_MAX: usize = 20;
+/// What opening found damaged is logged up to so many times.
+const NOTICES_LOGGED: usize = 16;
 
 /// How an image is opened.
-#[derive(Clone, Copy)]
-struct Opening {
-    read_only: bool,
-    /// Look for it everywhere, and take no write pointer for granted.
-    scan: bool,
+#[derive(Clone, Copy, Debug)]
+pub(super) struct How {
+    pub(super) read_only: bool,
+    /// Look for it everywhere, and for what zones hold beyond their write pointers.
+    pub(super) search: bool,
 }
 
 /// Damage that opening an image found and could live with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Notice {
-    /// A copy of the superblock is damaged or missing; another one is good.
+    /// A copy of the superblock is damaged; another one is good.
     SuperblockCopy {
-        /// 0 and 1 are at the start, 2 at the end.
+        /// 0, 1 or 2.
         copy: u32,
     },
-    /// No copy of the superblock is left: the headers of the zones told the shape of the image.
-    FoundByZones,
+    /// No copy of the superblock is left: the image was found by its zones.
+    SuperblocksLost,
     /// A copy of a zone's record is damaged; the others tell its state.
     ZoneRecord {
         /// The zone.
         zone: ZoneId,
     },
-    /// A zone's record is lost: the zone counts as full, so that all its blocks can be read.
+    /// Records are lost in one of the tables; those in the other, or the zones themselves, tell the state.
+    TableRecords {
+        /// 1 or 2.
+        table: u32,
+        /// How many.
+        zones: u32,
+    },
+    /// A zone's write pointer is lost: the zone counts as full, so that all its blocks can be read.
     ZoneRecordLost {
         /// The zone.
         zone: ZoneId,
     },
-}
-
-impl Notice {
-    /// The zone whose record it is about.
-    #[must_use]
-    pub fn zone(self) -> Option<ZoneId> {
-        match self {
-            Notice::SuperblockCopy { .. } | Notice::FoundByZones => None,
-            Notice::ZoneRecord { zone } | Notice::ZoneRecordLost { zone } => Some(zone),
-        }
-    }
+    /// The file or device is shorter than the image.
+    Truncated {
+        /// Bytes that it should have.
+        total: u64,
+    },
 }
 
 impl fmt::Display for Notice {
@@ -73,17 +75,26 @@ impl fmt::Display for Notice {
                 f,
                 "copy {copy} of the image's superblock is damaged; another copy is used"
             ),
-            Notice::FoundByZones => f.write_str(
-                "no copy of the image's superblock is left; the headers of its zones told its shape",
+            Notice::SuperblocksLost => write!(
+                f,
+                "all copies of the image's superblock are lost; the image was found by its zones"
             ),
             Notice::ZoneRecord { zone } => write!(
                 f,
                 "a copy of the record of zone {zone} is damaged; another copy is used"
             ),
+            Notice::TableRecords { table, zones } => write!(
+                f,
+                "the records of {zones} zones in table {table} of the image are lost; the other table, or \
+                 the zones themselves, tell their state"
+            ),
             Notice::ZoneRecordLost { zone } => write!(
                 f,
-                "the record of zone {zone} is damaged; the zone counts as full until it is reset"
+                "the write pointer of zone {zone} is lost; the zone counts as full until it is reset"
             ),
+            Notice::Truncated { total } => {
+                write!(f, "the image is truncated: it had {total} bytes")
+            }
         }
     }
 }
@@ -103,12 +114,12 @@ impl ImageDevice {
             options.wait_for_lock,
         )?);
         let length = length_of(path, &mut host)?;
-        let how = Opening {
+        let how = How {
             read_only: options.read_only,
-            scan: options.scan,
+            search: options.search,
         };
-        let found = ImageDevice::find_on(path, Box::new(host), length, how)?;
-        found.ok_or_else(|| foreign(path, options.scan))
+        let found = ImageDevice::open_as(path, Box::new(host), length, how)?;
+        found.ok_or_else(|| foreign(path))
     }
 
     /// Opens the image in the `length` bytes of a host that the caller has for itself. `None`: there
@@ -121,80 +132,59 @@ impl ImageDevice {
         length: u64,
         read_only: bool,
     ) -> Result<Option<ImageDevice>> {
-        let how = Opening {
+        let how = How {
             read_only,
-            scan: false,
+            search: false,
         };
-        ImageDevice::find_on(path, host, length, how)
+        ImageDevice::open_as(path, host, length, how)
     }
 
-    fn find_on(
+    fn open_as(
         path: &Path,
         host: Box<dyn Host>,
         length: u64,
-        how: Opening,
+        how: How,
     ) -> Result<Option<ImageDevice>> {
         settle(path, &*host, how.read_only)?;
-        let FoundImage {
-            superblock,
-            bad_copies,
-            by_zones,
-        } = match find::find(&|into, at| host.read_at(into, at), length, how.scan) {
+        let found = match find(&*host, length, how.search) {
             Ok(found) => found,
             Err(Unusable::Io(error)) => return Err(explain(path, &error)),
             Err(Unusable::NotAContainer) => return Ok(None),
             Err(Unusable::Bad(error)) => return Err(open_error(path, &remedy(&error))),
         };
-        if !superblock.complete {
+        if !found.superblock.complete {
             let message = "making this image was interrupted; run `persimmon mkfs` again";
             return Err(open_error(path, message));
         }
-        let layout = layout_of(path, &superblock)?;
-        // What is behind the zones has its like at the start.
-        if length < layout.end {
-            return Err(open_error(
-                path,
-                &format!(
-                    "the image is truncated: it has {length} bytes of {total}; copy it again, or have `persimmon \
-                     recover` save what is left after `truncate -s {total}`",
-                    total = layout.total
-                ),
-            ));
+        if found.bad_copies.contains(&0) && !how.read_only {
+            check_not_overwritten(path, &*host, length)?;
         }
-        let mut device = ImageDevice::read(path, host, superblock, how, length)?;
-        if by_zones {
-            device.notices.insert(0, Notice::FoundByZones);
-        }
-        // A device that ends before has no place for them.
-        let fits = |copy: &u32| {
-            let end = layout.copy(*copy) + persimmon_format::BLOCK_SIZE as u64;
-            device.on_file || end <= length
+        let layout = layout_of(path, &found.superblock)?;
+        let host = match length < layout.total {
+            true => lengthened(path, host, length, &layout, how)?,
+            false => host,
         };
-        let bad_copies = bad_copies.into_iter().filter(fits).collect();
-        device.heal(bad_copies).map(Some)
+        let truncated = (length < layout.total).then_some(Notice::Truncated {
+            total: layout.total,
+        });
+        let mut device = ImageDevice::assemble(path, host, found.superblock, how)?;
+        if found.by_zones {
+            device.notices.insert(0, Notice::SuperblocksLost);
+        } else {
+            let bad = found.bad_copies.iter();
+            let notices = bad.map(|copy| Notice::SuperblockCopy { copy: *copy });
+            device.notices.splice(0..0, notices);
+        }
+        device.notices.extend(truncated);
+        device.heal(&found.bad_copies).map(Some)
     }
 
-    /// Builds the device from the superblock and the tables of a host that holds all of both.
+    /// Builds the device from the superblock and the tables.
     pub(super) fn assemble(
         path: &Path,
         host: Box<dyn Host>,
         superblock: Superblock,
-        read_only: bool,
-    ) -> Result<ImageDevice> {
-        let how = Opening {
-            read_only,
-            scan: false,
-        };
-        ImageDevice::read(path, host, superblock, how, u64::MAX)
-    }
-
-    /// Builds the device from the superblock and the tables, as far as they are in `length` bytes.
-    fn read(
-        path: &Path,
-        host: Box<dyn Host>,
-        superblock: Superblock,
-        how: Opening,
-        length: u64,
+        how: How,
     ) -> Result<ImageDevice> {
         let geometry = superblock.geometry.clone();
         let layout = layout_of(path, &superblock)?;
@@ -204,101 +194,83 @@ impl ImageDevice {
             geometry.max_open,
             geometry.max_active,
         );
-        let mut notices = Vec::new();
-        let mut behind = Vec::new();
-        // Everything in a zone can be read then: checksums tell what is true.
-        let unknown = |resets| Snapshot {
-            state: ZoneState::Full,
-            written: geometry.capacity_blocks,
-            resets,
+        let mut damage = Damage::default();
+        let fail = |error| explain(path, &error);
+        let contents = Contents {
+            host: &*host,
+            layout: &layout,
+            capacity: geometry.capacity_blocks,
         };
         let table = Table::load(
             &*host,
             &layout,
-            length,
             geometry.zone_count,
             superblock.table_seed,
             |zone, found| {
-                let snapshot = match found.state {
-                    FoundState::Known(snapshot) if !how.scan => snapshot,
-                    FoundState::Known(snapshot) => unknown(snapshot.resets),
-                    FoundState::InUse(resets) => unknown(resets),
-                    FoundState::Lost => unknown(0),
-                };
-                if matches!(found.state, FoundState::InUse(_) | FoundState::Lost) {
-                    notices.push(Notice::ZoneRecordLost { zone });
-                } else if found.cells != [Condition::Sound; 2] {
-                    notices.push(Notice::ZoneRecord { zone });
-                } else if found.second_is_behind {
-                    behind.push(zone);
-                }
+                let snapshot = damage.judge(zone, found, &contents).map_err(fail)?;
                 machine.restore(zone, snapshot)
             },
-            |error| explain(path, &error),
+            fail,
         )?;
-        if how.scan {
+        if how.search {
             for zone in (0..geometry.zone_count).map(ZoneId) {
-                machine.restore(zone, unknown(machine.snapshot(zone)?.resets))?;
+                let snapshot = machine.snapshot(zone)?;
+                if let Some(snapshot) = damage.distrust(zone, snapshot, &contents).map_err(fail)? {
+                    machine.restore(zone, snapshot)?;
+                }
             }
         }
+        let zones = geometry.zone_count;
         let device = ImageDevice {
             path: path.to_owned(),
             geometry: ImageDevice::device_geometry(&geometry),
             layout,
             superblock: Mutex::new(superblock),
             read_only: how.read_only,
-            notices,
-            behind,
             on_file: host.is_file(),
             host,
-            limits: (0..geometry.zone_count)
-                .map(|_| AtomicU64::new(0))
-                .collect(),
-            orders: (0..geometry.zone_count).map(|_| Mutex::default()).collect(),
+            limits: (0..zones).map(|_| AtomicU64::new(0)).collect(),
+            orders: (0..zones).map(|_| Mutex::default()).collect(),
             zones: Mutex::new(Zones {
                 machine,
                 dirty: Vec::new(),
-                is_dirty: vec![false; geometry.zone_count as usize],
+                is_dirty: vec![false; zones as usize],
             }),
             table,
             gate: FlushGate::default(),
             touched: AtomicBool::new(false),
+            notices: damage.notices(),
         };
-        let zones = lock(&device.zones);
-        for zone in 0..geometry.zone_count {
-            device.publish(&zones.machine, ZoneId(zone))?;
+        let mut state = lock(&device.zones);
+        for zone in damage.rewrite {
+            state.mark_dirty(zone);
         }
-        drop(zones);
+        for zone in 0..zones {
+            device.publish(&state.machine, ZoneId(zone))?;
+        }
+        drop(state);
         Ok(device)
     }
 
-    /// Repairs superblock and records.
-    pub(super) fn heal(mut self, bad_copies: Vec<u32>) -> Result<ImageDevice> {
-        let is_damaged = !bad_copies.is_empty() || !self.notices.is_empty();
-        for copy in bad_copies {
-            self.notices.insert(0, Notice::SuperblockCopy { copy });
-            if !self.read_only {
-                let superblock = lock(&self.superblock).clone();
-                self.write_superblock(&superblock, copy)?;
-            }
-        }
-        for notice in self.notices.iter().take(NOTICES_LOGGED_MAX) {
+    /// Writes again what is damaged: these copies of the superblock, and records.
+    pub(super) fn heal(self, bad_copies: &[u32]) -> Result<ImageDevice> {
+        let told = self.notices.iter().take(NOTICES_LOGGED);
+        for notice in told {
             tracing::warn!(path = %self.path.display(), "{notice}");
         }
-        if let Some(more) = self.notices.len().checked_sub(NOTICES_LOGGED_MAX + 1) {
-            tracing::warn!(path = %self.path.display(), "{} more zones have damaged records", more + 1);
+        let untold = self.notices.len().saturating_sub(NOTICES_LOGGED);
+        if untold > 0 {
+            tracing::warn!(path = %self.path.display(), "and {untold} more");
         }
-        if self.read_only {
+        if self.read_only || self.notices.is_empty() {
             return Ok(self);
         }
-        let damaged = self.notices.iter().filter_map(|notice| notice.zone());
-        for zone in damaged.chain(std::mem::take(&mut self.behind)) {
-            self.write_entry(zone)?;
+        for copy in bad_copies {
+            let superblock = lock(&self.superblock).clone();
+            self.write_superblock(&superblock, *copy)?;
         }
-        if is_damaged {
-            let synced = self.host.sync();
-            synced.map_err(|error| explain(&self.path, &error))?;
-        }
+        self.touched.store(true, Ordering::Release);
+        self.flush_cache()?;
         Ok(self)
     }
 
@@ -331,11 +303,12 @@ impl ImageDevice {
                 .map_err(|error| explain(&self.path, &error))
         };
         // One copy is good at any time.
-        for copy in (0..COPIES).rev() {
+        for copy in 1..COPIES {
             self.write_superblock(&next, copy)?;
-            sync()?;
         }
-        Ok(())
+        sync()?;
+        self.write_superblock(&next, 0)?;
+        sync()
     }
 }
 
@@ -355,7 +328,7 @@ pub(super) fn settle(path: &Path, host: &dyn Host, read_only: bool) -> Result<()
     host.drop_cached().map_err(|error| explain(path, &error))
 }
 
-fn layout_of(path: &Path, superblock: &Superblock) -> Result<super::Layout> {
+fn layout_of(path: &Path, superblock: &Superblock) -> Result<Layout> {
     superblock
         .geometry
         .layout()
@@ -370,7 +343,56 @@ pub(super) fn length_of(path: &Path, host: &mut HostFile) -> Result<u64> {
         .map_err(|error| explain(path, &error))
 }
 
-fn foreign(path: &Path, scanned: bool) -> DeviceError {
+/// Refuses to write to an image over whose start something else was made: that would be destroyed, and may
+/// be wanted by now. A partition table without partitions in use is there by mistake.
+fn check_not_overwritten(path: &Path, host: &dyn Host, length: u64) -> Result<()> {
+    let mut head = vec![0; length.min(probe::HEAD_BYTES as u64) as usize];
+    host.read_at(&mut head, 0)
+        .map_err(|error| explain(path, &error))?;
+    let found = probe::identify_head(&head);
+    let Some(found) = found.filter(|found| !found.is_image() && !found.is_partition_table()) else {
+        return Ok(());
+    };
+    let message = format!(
+        "holds {found}, which was made over a Persimmon image; `persimmon recover` copies what is left of that to \
+         another volume"
+    );
+    Err(open_error(path, &message))
+}
+
+/// The host with the length of the image. Where what is missing is no zone's it can be written again.
+fn lengthened(
+    path: &Path,
+    host: Box<dyn Host>,
+    length: u64,
+    layout: &Layout,
+    how: How,
+) -> Result<Box<dyn Host>> {
+    let total = layout.total;
+    if length < layout.end && !how.search {
+        let message = format!(
+            "the image is truncated: it has {length} bytes of {total}; copy it again, or let `persimmon recover` copy \
+             what is left to another volume"
+        );
+        return Err(open_error(path, &message));
+    }
+    if how.read_only {
+        return Ok(Box::new(Shortened::new(host, length)));
+    }
+    if !host.is_file() {
+        let message = format!(
+            "has {length} bytes, the image on it {total}; copy it to a device as large as that, or mount it with \
+             `-o ro`; `persimmon recover` copies what is left to another volume"
+        );
+        return Err(open_error(path, &message));
+    }
+    host.write_bytes_at(&[0], total - 1)
+        .map_err(|error| explain(path, &error))?;
+    Ok(host)
+}
+
+fn foreign(path: &Path) -> DeviceError {
+    const SEARCH: &str = "`persimmon recover` looks for what is left of one everywhere on it";
     let file = match File::open(path) {
         Ok(file) => file,
         Err(error) => return explain(path, &error),
@@ -380,29 +402,29 @@ fn foreign(path: &Path, scanned: bool) -> DeviceError {
     }
     let what = match probe::identify(&file) {
         Ok(Some(found)) if found.is_image() => {
-            "the image is truncated: not even its first block is whole; copy it again".to_owned()
+            return open_error(
+                path,
+                &format!(
+                    "the image is damaged, and no copy of its superblock is left where they are kept; {SEARCH}"
+                ),
+            );
         }
-        Ok(Some(found)) => {
-            format!("is not a Persimmon image: it holds {found}")
-        }
-        Ok(None) if scanned => {
-            "is not a Persimmon image: nothing of one was found anywhere on it".to_owned()
-        }
-        Ok(None) => "is not a Persimmon image: nothing known is on it; make one with `persimmon mkfs`, or, if it was one \
-                     whose start and end are overwritten, have `persimmon recover --scan` look for it by its zones"
-            .to_owned(),
+        Ok(Some(found)) => format!("it holds {found}; if it was one before, {SEARCH}"),
+        Ok(None) => format!(
+            "nothing known is on it; if it was one, {SEARCH}; a new one is made with `persimmon mkfs`"
+        ),
         Err(error) => error.to_string(),
     };
-    open_error(path, &what)
+    open_error(path, &format!("is not a Persimmon image: {what}"))
 }
 
 fn remedy(error: &ContainerError) -> String {
-    let what_to_do = match error {
+    match error {
         ContainerError::Newer { .. } | ContainerError::UnknownFeatures { .. } => {
-            "use a newer release of persimmon"
+            format!("{error}; use a newer release of persimmon")
         }
-        ContainerError::Older { .. } => return error.to_string(),
-        _ => SAVE_IT,
-    };
-    format!("{error}; {what_to_do}")
+        // It says what to do.
+        ContainerError::Older { .. } => error.to_string(),
+        _ => format!("{error}, and so are its other copies; {SAVE_IT}"),
+    }
 }

@@ -73,11 +73,10 @@ pub(super) enum Condition {
 }
 
 impl Table {
-    /// Reads the tables, as far as the host's `host_bytes` reach: what is behind is lost. `tell` hears of each zone that was ever used, or has a damaged cell.
+    /// Reads the tables; `tell` hears of each zone that was ever used, or has a damaged cell.
     pub(super) fn load(
         host: &dyn Host,
         layout: &Layout,
-        host_bytes: u64,
         zone_count: u32,
         seed: u64,
         mut tell: impl FnMut(ZoneId, Found) -> Result<()>,
@@ -91,9 +90,7 @@ impl Table {
         while at < layout.table_bytes {
             let length = TABLE_CHUNK_BYTES.min(layout.table_bytes - at) as usize;
             for (chunk, offset) in chunks.iter_mut().zip(layout.tables) {
-                let there = host_bytes.saturating_sub(offset + at).min(length as u64);
-                chunk.fill(0);
-                let bytes = chunk.get_mut(..there as usize).unwrap_or(&mut []);
+                let bytes = chunk.get_mut(..length).unwrap_or(&mut []);
                 host.read_at(bytes, offset + at).map_err(&error)?;
             }
             let [first, second] = &chunks;

@@ -189,7 +189,7 @@ mod tests {
     fn an_image_lies_across_files() {
         let dir = tempfile::tempdir().unwrap();
         let zone = 1 << 20;
-        let host = files(dir.path(), &[zone; 4]);
+        let host = files(dir.path(), &[zone, zone, zone, zone]);
         let front = Front::new(dir.path(), Box::new(host), 4 * zone, 256, false);
         assert_eq!(front.zone_count(), 2);
         let device = front.create(&CreateOptions::default()).unwrap().unwrap();

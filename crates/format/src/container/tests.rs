@@ -90,6 +90,7 @@ fn newer_versions_and_unknown_features_are_told_apart_from_damage() {
         Superblock::decode(&newer),
         Err(ContainerError::Newer { found: 9, known: 2 })
     );
+    // One of before would be misread.
     let mut older = superblock().encode(0).unwrap();
     older[at::VERSION] = 1;
     reseal(&mut older);
@@ -125,29 +126,6 @@ fn geometries_that_cannot_be_are_refused() {
 }
 
 #[test]
-fn zones_begin_behind_what_accidents_hit() {
-    let layout = |zone_count, zone_blocks| {
-        let geometry = ContainerGeometry {
-            zone_count,
-            zone_blocks,
-            capacity_blocks: zone_blocks,
-            max_open: None,
-            max_active: None,
-        };
-        geometry.layout().unwrap()
-    };
-    // From 64 MiB on the whole lead, below 1/16 of the zones.
-    assert_eq!(layout(64, 256).data, 4 << 20);
-    assert_eq!(layout(63, 256).data, 3 << 20);
-    assert_eq!(layout(16, 256).data, 1 << 20);
-    for layout in [layout(1, 256), layout(64, 256), layout(ZONE_COUNT_MAX, 256)] {
-        assert!(layout.tables[0] + layout.table_bytes <= layout.data);
-        assert!(layout.end + BLOCK <= layout.tables[1]);
-        assert!(layout.tables[1] + layout.table_bytes + TAIL_BYTES <= layout.total);
-    }
-}
-
-#[test]
 fn labels_are_cut_between_characters() {
     assert_eq!(cut_label("short"), "short");
     let long = "ī".repeat(40);
@@ -177,7 +155,7 @@ fn cell_after(last: u64) -> [u8; CELL_BYTES] {
 
 #[test]
 fn cells_give_the_newest_record() {
-    // Zeros are damage: a zone that was never used has a record that says so.
+    // Where zeros were written over a table, each zone seemed to be empty.
     assert_eq!(decode_cell(&[0; CELL_BYTES], 17, 99), Cell::Lost(0));
     let unused = ZoneRecord::unused(17);
     assert_eq!(
@@ -244,5 +222,29 @@ fn a_torn_slot_never_gives_an_older_record_silently() {
             }
             other => panic!("cut {cut}: {other:?}"),
         }
+    }
+}
+
+#[test]
+fn copies_are_far_apart_and_foreign_labels_hit_none_at_both_ends() {
+    for (zone_count, zone_blocks) in [(1, 256), (15, 256), (59, 256), (40, 1024), (1 << 20, 16384)]
+    {
+        let geometry = ContainerGeometry {
+            zone_count,
+            zone_blocks,
+            capacity_blocks: zone_blocks,
+            max_open: None,
+            max_active: None,
+        };
+        let layout = geometry.layout().unwrap();
+        // A GPT of sectors of 4096 bytes, and its backup.
+        assert!(layout.copy(1) >= 24 << 10 && layout.tables[0] >= layout.copy(1) + 4096);
+        assert!(layout.tables[1] + layout.table_bytes + TAIL_BYTES <= layout.total);
+        assert!(layout.tables[0] + layout.table_bytes <= layout.data);
+        assert_eq!(layout.copy(2), layout.end);
+        let zones = layout.end - layout.data;
+        assert_eq!(zones, u64::from(zone_count) * layout.zone_stride);
+        let is_large = zones >= 59 << 20;
+        assert_eq!(is_large, layout.data >= HEAD_BYTES, "{zone_count} zones");
     }
 }

@@ -1,4 +1,5 @@
-//! The container of the image back end: superblocks and both tables, alone and in a file that is opened.
+//! The container of the image back end: superblocks and the tables, at the start and at the end, alone
+//! and in a file that is opened.
 
 use std::fs::OpenOptions as FileOptions;
 use std::os::unix::fs::FileExt;
@@ -9,8 +10,7 @@ use persimmon_device::image::{CreateOptions, ImageGeometry, OpenOptions};
 use persimmon_device::{ImageDevice, ZonedDevice};
 use persimmon_format::BLOCK_SIZE;
 use persimmon_format::container::{
-    CELL_BYTES, Layout, RecordedState, SECOND_COPY, Superblock, TABLE, ZoneRecord, decode_cell,
-    has_magic,
+    CELL_BYTES, COPIES, Layout, RecordedState, Superblock, ZoneRecord, decode_cell, has_magic,
 };
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
@@ -19,7 +19,7 @@ use crate::input::Input;
 
 const ZONES: u32 = 6;
 
-/// What a sound image of six zones holds before its zones, and behind them.
+/// What a sound image of six zones holds before and behind its zones.
 struct Original {
     head: Vec<u8>,
     tail: Vec<u8>,
@@ -63,12 +63,12 @@ fn seal(block: &mut [u8]) {
 
 fn record(zone: u32, input: &mut Input<'_>) -> ZoneRecord {
     let state = *input.pick(&[
+        RecordedState::InUse,
         RecordedState::Empty,
         RecordedState::Closed,
         RecordedState::Full,
         RecordedState::ReadOnly,
         RecordedState::Offline,
-        RecordedState::InUse,
     ]);
     ZoneRecord {
         sequence: input.near(2),
@@ -84,37 +84,50 @@ pub fn container(bytes: &[u8]) {
     let mut input = Input::new(bytes);
     let original = original();
     let (mut head, mut tail) = (original.head.clone(), original.tail.clone());
-    let second_table = (original.layout.tables[1] - original.layout.end) as usize;
-    for copy in 0..3 {
-        let block = match copy {
-            0 => &mut head[..BLOCK_SIZE],
-            1 => &mut head[SECOND_COPY as usize..][..BLOCK_SIZE],
-            _ => &mut tail[..BLOCK_SIZE],
-        };
+    for copy in 0..COPIES {
         if input.rarely(3) {
+            let block = match copy {
+                2 => &mut tail[..BLOCK_SIZE],
+                _ => &mut head[original.layout.copy(copy) as usize..][..BLOCK_SIZE],
+            };
             overwrite(&mut block[..184], &mut input);
             if !input.rarely(4) {
                 seal(block);
             }
         }
     }
-    for (table, at) in [(&mut head, TABLE as usize), (&mut tail, second_table)] {
-        for zone in 0..ZONES {
-            let cell = &mut table[at + zone as usize * CELL_BYTES..][..CELL_BYTES];
-            match input.u8() % 4 {
-                0 => {
-                    let record = record(zone, &mut input);
-                    cell.copy_from_slice(&record.encode_cell(original.table_seed));
-                }
-                1 => {
-                    let record = record(zone, &mut input);
-                    let slot = record.encode_slot(original.table_seed);
-                    cell[record.slot_offset()..][..slot.len()].copy_from_slice(&slot);
-                }
-                2 if input.rarely(4) => overwrite(cell, &mut input),
-                _ => {}
+    let tables = [
+        &mut head[original.layout.tables[0] as usize..],
+        &mut tail[BLOCK_SIZE..],
+    ];
+    for (cell, zone) in tables.into_iter().flat_map(|table| {
+        let cells = table.as_chunks_mut::<CELL_BYTES>().0;
+        cells.iter_mut().zip(0..ZONES)
+    }) {
+        match input.u8() % 4 {
+            0 => {
+                let record = record(zone, &mut input);
+                cell.copy_from_slice(&record.encode_cell(original.table_seed));
             }
+            1 => {
+                let record = record(zone, &mut input);
+                let slot = record.encode_slot(original.table_seed);
+                cell[record.slot_offset()..][..slot.len()].copy_from_slice(&slot);
+            }
+            2 if input.rarely(4) => overwrite(cell, &mut input),
+            _ => {}
         }
+    }
+    // Whole parts of them lost.
+    if input.rarely(4) {
+        let from = (usize::from(input.u8()) << 12) % head.len();
+        let to = from + (usize::from(input.u8()) << 12);
+        let to = to.min(head.len());
+        head[from..to].fill(0);
+    }
+    if input.rarely(4) {
+        let kept = (usize::from(input.u8()) << 9) % tail.len();
+        tail[kept..].fill(0);
     }
     open(&head, &tail, &mut input);
 }
@@ -139,7 +152,7 @@ fn decode(bytes: &[u8]) {
     }
 }
 
-/// Opens a file that begins and ends so, and lets its zones be used.
+/// Opens a file that begins so, and lets its zones be used.
 fn open(head: &[u8], tail: &[u8], input: &mut Input<'_>) {
     let dir = tempfile::tempdir().unwrap();
     let path: PathBuf = dir.path().join("image");
@@ -148,7 +161,7 @@ fn open(head: &[u8], tail: &[u8], input: &mut Input<'_>) {
         .write(true)
         .open(&path)
         .unwrap();
-    let layout = &original().layout;
+    let layout = original().layout;
     let length = match input.u8() % 8 {
         0 => input.near(layout.total).min(1 << 33),
         _ => layout.total,
@@ -156,13 +169,14 @@ fn open(head: &[u8], tail: &[u8], input: &mut Input<'_>) {
     file.set_len(length).unwrap();
     let kept = head.len().min(length as usize);
     file.write_all_at(&head[..kept], 0).unwrap();
-    let kept = tail.len().min(length.saturating_sub(layout.end) as usize);
-    file.write_all_at(&tail[..kept], layout.end).unwrap();
+    let kept = length.saturating_sub(layout.end).min(tail.len() as u64);
+    file.write_all_at(&tail[..kept as usize], layout.end)
+        .unwrap();
     drop(file);
     let _ = persimmon_device::probe::identify_head(head);
     let options = OpenOptions {
         read_only: input.rarely(3),
-        scan: input.rarely(4),
+        search: input.rarely(3),
         ..OpenOptions::default()
     };
     let Ok(device) = ImageDevice::open(&path, &options) else {
@@ -197,6 +211,7 @@ pub fn seeds() -> Vec<Vec<u8>> {
         .collect();
     let head = &original().head;
     seeds.push(head[..184].to_vec());
-    seeds.push(head[TABLE as usize..TABLE as usize + CELL_BYTES].to_vec());
+    let cell = original().layout.tables[0] as usize;
+    seeds.push(head[cell..cell + CELL_BYTES].to_vec());
     seeds
 }

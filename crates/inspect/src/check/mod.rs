@@ -28,8 +28,9 @@ use serde::Serialize;
 use crate::checkpoint::Checkpoint;
 use crate::error::Result;
 use crate::finding::{
-    COUNT_INODES, COUNT_RESERVED, Finding, Findings, IMAGE_BY_ZONES, IMAGE_RECORD,
-    IMAGE_RECORD_LOST, IMAGE_SUPERBLOCK, LOG_RECORD, MAT_LEAK, Severity,
+    COUNT_INODES, COUNT_RESERVED, Finding, Findings, IMAGE_RECORD, IMAGE_RECORD_LOST,
+    IMAGE_SUPERBLOCK, IMAGE_SUPERBLOCKS, IMAGE_TABLE, IMAGE_TRUNCATED, LOG_RECORD, MAT_LEAK,
+    Severity,
 };
 use crate::state::State;
 use crate::tree::Base;
@@ -214,10 +215,18 @@ fn tell_notice(notice: Notice, findings: &mut Findings) {
         Notice::SuperblockCopy { copy } => {
             findings.add(&IMAGE_SUPERBLOCK, format_args!("copy {copy}"), "");
         }
-        Notice::FoundByZones => findings.add(&IMAGE_BY_ZONES, "", ""),
         Notice::ZoneRecord { zone } => findings.add(&IMAGE_RECORD, format_args!("zone {zone}"), ""),
         Notice::ZoneRecordLost { zone } => {
             findings.add(&IMAGE_RECORD_LOST, format_args!("zone {zone}"), "");
+        }
+        Notice::TableRecords { table, zones } => {
+            let detail = format!("of {zones} zones");
+            findings.add(&IMAGE_TABLE, format_args!("table {table}"), detail);
+        }
+        Notice::SuperblocksLost => findings.add(&IMAGE_SUPERBLOCKS, "the image", ""),
+        Notice::Truncated { total } => {
+            let detail = format!("it had {total} bytes");
+            findings.add(&IMAGE_TRUNCATED, "the image", detail);
         }
     }
 }

@@ -1,5 +1,6 @@
 //! Tests of the image.
 
+mod accidents;
 mod cache;
 mod damage;
 mod errors;

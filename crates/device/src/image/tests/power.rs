@@ -11,6 +11,7 @@ use persimmon_format::container::Superblock;
 use proptest::prelude::*;
 
 use super::super::host::Host;
+use super::super::open::How;
 use super::super::table::Table;
 use super::super::{ImageDevice, ImageGeometry, lock};
 use super::{filled, geometry};
@@ -22,7 +23,7 @@ type Sector = [u8; SECTOR];
 /// A file whose host can lose power. Versions of each sector since the last sync; the first is
 /// the durable one. What is not there is zeros.
 #[derive(Clone, Default)]
-struct LossyHost(Arc<Mutex<BTreeMap<u64, Vec<Sector>>>>);
+pub(super) struct LossyHost(Arc<Mutex<BTreeMap<u64, Vec<Sector>>>>);
 
 impl LossyHost {
     fn put(&self, bytes: &[u8], offset: u64) {
@@ -105,7 +106,6 @@ type Contents = [u8; BLOCK_SIZE / SECTOR];
 
 const ZONES: u32 = 4;
 const CAPACITY: u32 = 6;
-const SEED: u64 = 77;
 
 fn small() -> ImageGeometry {
     ImageGeometry {
@@ -124,12 +124,16 @@ fn open(host: &LossyHost) -> ImageDevice {
         uuid: [1; 16],
         label: String::new(),
         complete: true,
-        table_seed: SEED,
+        table_seed: 77,
     };
     let path = Path::new("lossy");
     super::super::open::settle(path, host, false).unwrap();
-    let device = ImageDevice::assemble(path, Box::new(host.clone()), superblock, false).unwrap();
-    device.heal(vec![]).unwrap()
+    let how = How {
+        read_only: false,
+        search: false,
+    };
+    let device = ImageDevice::assemble(path, Box::new(host.clone()), superblock, how).unwrap();
+    device.heal(&[]).unwrap()
 }
 
 #[derive(Clone, Debug)]
@@ -218,7 +222,8 @@ impl Expected {
 
 fn run(steps: Vec<Step>) {
     let mut host = LossyHost::default();
-    Table::write_unused(&host, &small().layout().unwrap(), ZONES, SEED).unwrap();
+    let layout = small().layout().unwrap();
+    Table::write_unused(&host, &layout, ZONES, 77).unwrap();
     host.sync().unwrap();
     let mut device = open(&host);
     let mut next_byte = 0u8;
