@@ -13,7 +13,7 @@ use super::find::{self, FoundImage, Unusable};
 use super::flush::FlushGate;
 use super::host::{Host, HostFile};
 use super::table::{Condition, FoundState, Table};
-use super::{ImageDevice, Zones, lock};
+use super::{ByZone, ImageDevice, Zones, lock};
 use crate::lock::{explain, open_error, open_locked};
 use crate::options::OpenOptions;
 use crate::zones::{Snapshot, ZoneMachine};
@@ -254,11 +254,11 @@ impl ImageDevice {
             limits: (0..geometry.zone_count)
                 .map(|_| AtomicU64::new(0))
                 .collect(),
-            orders: (0..geometry.zone_count).map(|_| Mutex::default()).collect(),
+            orders: ByZone::new(geometry.zone_count, Default::default),
             zones: Mutex::new(Zones {
                 machine,
                 dirty: Vec::new(),
-                is_dirty: vec![false; geometry.zone_count as usize],
+                is_dirty: vec![false; geometry.zone_count as usize].into(),
             }),
             table,
             gate: FlushGate::default(),
