@@ -124,7 +124,7 @@ impl<T> ByZone<T> {
     /// The lock of a zone, and which of those it is for the zone is.
     fn get(&self, zone: ZoneId) -> Result<(MutexGuard<'_, T>, usize)> {
         let count = self.zone_count;
-        let locks = count.min(LOCKS_MAX).max(1);
+        let locks = count.clamp(1, LOCKS_MAX);
         let shared = self.locks.get((zone.0 % locks) as usize);
         match shared.filter(|_| zone.0 < count) {
             Some(shared) => Ok((lock(shared), (zone.0 / locks) as usize)),
