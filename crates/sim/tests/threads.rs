@@ -18,8 +18,8 @@ fn what_several_clients_did_is_one_history() {
     println!("{tally:?}");
 }
 
-/// In 12,000 runs a write was refused for want of room that a failing device kept from being freed (402128), and `SEEK_DATA`
-/// over a large sparse file passed by data that nobody could write on a volume that had turned read-only (401872).
+/// Of 12,000 runs one was answered ENOSPC where EIO was meant (402128), and in one `SEEK_DATA` over a large sparse file of a
+/// volume that had turned read-only was wrong (401872).
 #[cfg(interleave)]
 #[test]
 fn seeds_that_found_something_find_nothing() {
