@@ -151,8 +151,8 @@ fn open_as_reported(
     let identity = with_features(identity, &footer, &options)?;
     let replay = Replay::new(&blocks, footer.counted);
     let Tables {
-        written_zit,
         zit,
+        as_written,
         mat,
         mat_lost: mat_chunks_lost,
         zit_lost: zit_chunks_lost,
@@ -256,7 +256,7 @@ fn open_as_reported(
         meta,
         zones,
         start,
-        checkpoint: CheckpointState::of(&footer, written_zit),
+        checkpoint: CheckpointState::of(&footer, tables::written(zit, &as_written)),
         reserve_basis_points: footer.reserve_basis_points,
     });
     let has_void = replayed.left_out.any;

@@ -45,10 +45,15 @@ impl ImageDevice {
     ) -> Result<u32> {
         let blocks = Command::data_blocks(data);
         self.check_transfer(blocks, self.geometry.max_transfer_blocks)?;
-        let order = self.begin_change(zone)?;
+        let mut order = self.begin_change(zone)?;
         let start = lock(&self.zones).machine.begin_write(zone, block, blocks)?;
-        if start == 0 && !self.gate.is_durable(order.reset_durable_at) {
-            self.flush_cache()?;
+        if start == 0
+            && let Some(generation) = order.resets_durable_at.get(&zone)
+        {
+            if !self.gate.is_durable(*generation) {
+                self.flush_cache()?;
+            }
+            order.resets_durable_at.remove(&zone);
         }
         self.host
             .write_at(data, self.offset(zone, start))
@@ -69,7 +74,12 @@ impl ImageDevice {
         };
         if before.state != ZoneState::Empty {
             let written = self.write_record(zone, |zones| zones.machine.reset(zone));
-            order.reset_durable_at = self.gate.next_generation();
+            let generation = self.gate.next_generation();
+            let resets = &mut order.resets_durable_at;
+            if resets.len() == resets.capacity() {
+                resets.retain(|_, generation| !self.gate.is_durable(*generation));
+            }
+            resets.insert(zone, generation);
             written?;
         }
         if !keep_allocated {
@@ -117,7 +127,7 @@ impl ImageDevice {
 
     /// The start of every command that changes a zone.
     fn begin_change(&self, zone: ZoneId) -> Result<std::sync::MutexGuard<'_, Order>> {
-        let order = self.order(zone)?;
+        let (order, _) = self.orders.get(zone)?;
         if self.read_only {
             return Err(DeviceError::ReadOnly);
         }
@@ -147,11 +157,9 @@ impl ImageDevice {
 
     /// Writes the record of a zone as it stands now.
     pub(super) fn write_entry(&self, zone: ZoneId) -> Result<()> {
-        let mut entry = self.table.entry(zone)?;
-        let snapshot = lock(&self.zones).machine.snapshot(zone)?;
-        self.table
-            .write(&*self.host, zone, &mut entry, snapshot)
-            .map_err(|error| io_error("write of the zone's record", zone, 0, &error))
+        self.table.write(&*self.host, zone, || {
+            lock(&self.zones).machine.snapshot(zone)
+        })
     }
 
     fn check_transfer(&self, blocks: u32, limit: u32) -> Result<()> {

@@ -16,7 +16,7 @@
 //! Locks: each zone has an order lock, held over the I/O of a command that changes the zone. That
 //! is the sequential-write rule itself (a second write to the zone has nowhere to go before the
 //! first is through), and costs no parallelism, as the host runs buffered writes to one file one
-//! after the other. Reads take no lock. The state of all zones is under one lock that is never
+//! after the other. Of more than 1,024 zones some share a lock, for it takes memory. Reads take no lock. The state of all zones is under one lock that is never
 //! held over I/O.
 //!
 //! Write errors: a failed write leaves the write pointer where it was, so a full host filesystem
@@ -37,6 +37,7 @@ mod table;
 #[cfg(feature = "testing")]
 pub mod testing;
 
+use std::collections::HashMap;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -76,7 +77,7 @@ pub struct ImageDevice {
     zones: Mutex<Zones>,
     /// Per zone, what a read needs to know, for readers that take no lock: see [`ReadLimit`].
     limits: Vec<AtomicU64>,
-    orders: Vec<Mutex<Order>>,
+    orders: ByZone<Order>,
     table: Table,
     gate: FlushGate,
     /// Something was written to the file since the last flush began.
@@ -87,14 +88,48 @@ pub struct ImageDevice {
 struct Zones {
     machine: ZoneMachine,
     dirty: Vec<ZoneId>,
-    is_dirty: Vec<bool>,
+    is_dirty: Box<[bool]>,
 }
 
-/// What the order lock of a zone guards besides the order.
-#[derive(Clone, Copy, Debug, Default)]
+/// What the order lock of some zones guards besides the order.
+#[derive(Debug, Default)]
 struct Order {
-    /// The flush generation that makes the last reset durable; no write before it is through.
-    reset_durable_at: u64,
+    /// Of zones reset and not written since, the flush generation that makes the reset durable: no write before
+    /// it is through.
+    resets_durable_at: HashMap<ZoneId, u64>,
+}
+
+/// Locks of zones.
+const LOCKS_MAX: u32 = 1024;
+
+/// Something for each lock of zones: for each zone, where there are few. A command changes one zone, so nobody
+/// holds two.
+#[derive(Debug)]
+struct ByZone<T> {
+    zone_count: u32,
+    locks: Box<[Mutex<T>]>,
+}
+
+impl<T> ByZone<T> {
+    /// For so many zones.
+    fn new(zone_count: u32, mut make: impl FnMut() -> T) -> ByZone<T> {
+        let locks = 0..zone_count.min(LOCKS_MAX);
+        ByZone {
+            zone_count,
+            locks: locks.map(|_| Mutex::new(make())).collect(),
+        }
+    }
+
+    /// The lock of a zone, and which of those it is for the zone is.
+    fn get(&self, zone: ZoneId) -> Result<(MutexGuard<'_, T>, usize)> {
+        let count = self.zone_count;
+        let locks = count.clamp(1, LOCKS_MAX);
+        let shared = self.locks.get((zone.0 % locks) as usize);
+        match shared.filter(|_| zone.0 < count) {
+            Some(shared) => Ok((lock(shared), (zone.0 / locks) as usize)),
+            None => Err(DeviceError::NoSuchZone { zone, count }),
+        }
+    }
 }
 
 /// Blocks readable, and blocks of these that were really written; the others (of a finished zone)
@@ -149,16 +184,6 @@ impl ImageDevice {
         self.read_only
     }
 
-    fn order(&self, zone: ZoneId) -> Result<MutexGuard<'_, Order>> {
-        self.orders
-            .get(zone.0 as usize)
-            .map(lock)
-            .ok_or(DeviceError::NoSuchZone {
-                zone,
-                count: self.geometry.zone_count,
-            })
-    }
-
     /// Tells readers about the new state of a zone. Under the lock of `zones`, so that the last
     /// change is the one told.
     fn publish(&self, machine: &ZoneMachine, zone: ZoneId) -> Result<()> {
@@ -201,10 +226,12 @@ impl ZonedDevice for ImageDevice {
     }
 
     fn report(&self, zones: Range<u32>) -> Result<Vec<ZoneInfo>> {
+        let mut report = Vec::with_capacity(zones.len());
         let state = lock(&self.zones);
-        zones
-            .map(|zone| state.machine.info(ZoneId(zone), ZoneKind::Sequential))
-            .collect()
+        for zone in zones {
+            report.push(state.machine.info(ZoneId(zone), ZoneKind::Sequential)?);
+        }
+        Ok(report)
     }
 
     fn space_is_hosts(&self) -> bool {

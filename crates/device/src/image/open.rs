@@ -14,7 +14,7 @@ use super::find::{Unusable, find};
 use super::flush::FlushGate;
 use super::host::{Host, HostFile};
 use super::table::Table;
-use super::{ImageDevice, Zones, lock};
+use super::{ByZone, ImageDevice, Zones, lock};
 use crate::lock::{explain, open_error, open_locked};
 use crate::options::OpenOptions;
 use crate::zones::ZoneMachine;
@@ -230,11 +230,11 @@ impl ImageDevice {
             on_file: host.is_file(),
             host,
             limits: (0..zones).map(|_| AtomicU64::new(0)).collect(),
-            orders: (0..zones).map(|_| Mutex::default()).collect(),
+            orders: ByZone::new(zones, Default::default),
             zones: Mutex::new(Zones {
                 machine,
                 dirty: Vec::new(),
-                is_dirty: vec![false; zones as usize],
+                is_dirty: vec![false; zones as usize].into(),
             }),
             table,
             gate: FlushGate::default(),

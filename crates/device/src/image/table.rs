@@ -5,14 +5,14 @@
 //! flush in between costs nothing for it. Both become durable by the same fdatasync.
 
 use std::io;
-use std::sync::{Mutex, MutexGuard};
 
 use persimmon_format::container::{
     CELL_BYTES, Cell, Layout, RecordedState, ZoneRecord, decode_cell,
 };
 
 use super::host::Host;
-use super::lock;
+use super::io::io_error;
+use super::{ByZone, LOCKS_MAX};
 use crate::zones::Snapshot;
 use crate::{DeviceError, Result, ZoneId, ZoneState};
 
@@ -24,10 +24,10 @@ pub(super) const TABLE_CHUNK_BYTES: u64 = 1 << 20;
 pub(super) struct Table {
     offsets: [u64; 2],
     seed: u64,
-    entries: Vec<Mutex<Entry>>,
+    entries: ByZone<Vec<Entry>>,
 }
 
-/// The newest records of a zone in the file. Its lock is held while the next ones are written, so
+/// The newest records of a zone in the file. The zone's lock is held while the next ones are written, so
 /// that records of one zone reach the file in order and each leaves its predecessor alone.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Entry {
@@ -82,7 +82,8 @@ impl Table {
         mut tell: impl FnMut(ZoneId, Found) -> Result<()>,
         error: impl Fn(io::Error) -> DeviceError,
     ) -> Result<Table> {
-        let mut entries = Vec::with_capacity(zone_count as usize);
+        let each = zone_count.div_ceil(LOCKS_MAX) as usize;
+        let entries = ByZone::new(zone_count, || Vec::with_capacity(each));
         let mut at = 0;
         let chunk = vec![0; TABLE_CHUNK_BYTES.min(layout.table_bytes) as usize];
         let mut chunks = [chunk.clone(), chunk];
@@ -101,7 +102,8 @@ impl Table {
                     break;
                 }
                 let (entry, found) = read_cells([first, second], zone, seed);
-                entries.push(Mutex::new(entry));
+                // They come in order.
+                entries.get(ZoneId(zone))?.0.push(entry);
                 if found != Found::UNUSED {
                     tell(ZoneId(zone), found)?;
                 }
@@ -146,20 +148,26 @@ impl Table {
         Ok(())
     }
 
-    /// The right to write the next record of a zone.
-    pub(super) fn entry(&self, zone: ZoneId) -> Result<MutexGuard<'_, Entry>> {
-        self.entries
-            .get(zone.0 as usize)
-            .map(lock)
-            .ok_or(DeviceError::NoSuchZone {
-                zone,
-                count: self.entries.len() as u32,
-            })
+    /// Writes the next record of a zone, as a look at it tells then, to the host's page cache, into the second
+    /// table too if that says something else.
+    pub(super) fn write(
+        &self,
+        host: &dyn Host,
+        zone: ZoneId,
+        look: impl FnOnce() -> Result<Snapshot>,
+    ) -> Result<()> {
+        let (mut entries, at) = self.entries.get(zone)?;
+        let Some(entry) = entries.get_mut(at) else {
+            // Of a table that ended before.
+            let count = self.entries.zone_count;
+            return Err(DeviceError::NoSuchZone { zone, count });
+        };
+        let snapshot = look()?;
+        self.put_both(host, zone, entry, snapshot)
+            .map_err(|error| io_error("write of the zone's record", zone, 0, &error))
     }
 
-    /// Writes the next record of a zone to the host's page cache, into the second table too if that
-    /// says something else.
-    pub(super) fn write(
+    fn put_both(
         &self,
         host: &dyn Host,
         zone: ZoneId,

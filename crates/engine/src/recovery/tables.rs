@@ -18,10 +18,10 @@ use crate::meta::mat::Mat;
 
 /// MAT and ZIT as a footer leads to them.
 pub(crate) struct Tables {
-    /// The ZIT as its chunks have it.
-    pub(crate) written_zit: Vec<ZitEntry>,
-    /// The same with what the footer tells of zones.
+    /// The ZIT as its chunks have it, with what the footer tells of zones.
     pub(crate) zit: Vec<ZitEntry>,
+    /// What the chunks have of those zones: of many zones that takes less than a second table.
+    pub(crate) as_written: Vec<(ZoneId, ZitEntry)>,
     pub(crate) mat: Mat,
     /// Chunks that are lost.
     pub(crate) zit_lost: u32,
@@ -47,21 +47,32 @@ impl Tables {
                 media.pairs.part(zone);
             }
         }
-        let (written_zit, zit_lost) = zit?;
-        let mut zit = written_zit.clone();
+        let (mut zit, zit_lost) = zit?;
+        let told = footer.counts.iter().map(|(zone, _)| *zone);
+        let told = told.chain(footer.overrides.iter().map(|(zone, _)| *zone));
+        let written = |zone: ZoneId| Some((zone, *zit.get(zone.0 as usize)?));
+        let as_written = told.filter_map(written).collect();
         let _ = footer.complete(&mut zit);
         if mirrored {
             join(media, &zit);
         }
         let (mat, mat_lost) = read_mat(media, &key, report, footer)?;
         Ok(Tables {
-            written_zit,
             zit,
+            as_written,
             mat,
             zit_lost,
             mat_lost,
         })
     }
+}
+
+/// Makes the table what its chunks have again.
+pub(crate) fn written(mut zit: Vec<ZitEntry>, as_written: &[(ZoneId, ZitEntry)]) -> Vec<ZitEntry> {
+    for (zone, entry) in as_written {
+        put(&mut zit, zone.0 as usize, &[*entry]);
+    }
+    zit
 }
 
 /// Metadata zones with the same sequence are pairs, if there is something in them: others may have

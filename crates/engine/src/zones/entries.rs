@@ -1,5 +1,7 @@
 //! What is known of each zone, and which of them changed since somebody looked.
 
+use std::num::NonZeroU32;
+
 use persimmon_sync::atomic::{AtomicBool, Ordering};
 use persimmon_sync::{Arc, Mutex, MutexGuard};
 
@@ -9,6 +11,9 @@ use persimmon_format::table::Role;
 
 use super::failure::ZoneFailure;
 use super::lifetime::Life;
+
+/// There is one for every zone, so it is kept small.
+const _: () = assert!(size_of::<Entry>() == 56);
 
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Entry {
@@ -28,7 +33,7 @@ pub(super) struct Entry {
     /// It is being reset, or waits for it.
     pub(super) in_reset: bool,
     /// It is free, or on its way, and the host keeps its space for it: since this one of such resets.
-    pub(super) keeps_space: Option<u32>,
+    pub(super) keeps_space: Option<NonZeroU32>,
     /// Its last reset failed.
     pub(super) stuck: bool,
     /// It has failed for good.

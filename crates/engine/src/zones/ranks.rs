@@ -75,7 +75,7 @@ impl Standing {
         if entry.is_free() {
             return Standing::Free {
                 turn: match entry.keeps_space {
-                    Some(since) => since.min(TURNS_KEPT),
+                    Some(since) => since.get().min(TURNS_KEPT),
                     None => entry.resets.saturating_add(TURNS_KEPT),
                 },
             };

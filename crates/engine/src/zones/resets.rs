@@ -11,6 +11,7 @@
 
 use persimmon_sync::{Alarm, Condvar, Mutex, MutexGuard};
 use std::collections::VecDeque;
+use std::num::NonZeroU32;
 
 use persimmon_device::{Completion, DeviceError, Pending, ZoneId};
 use persimmon_format::table::Role;
@@ -26,7 +27,7 @@ use crate::media::Media;
 const SPACE_KEPT_SHARE: u32 = 8;
 
 /// In the place of a turn: the zone may keep its space.
-const SUSPECTED: u32 = 0;
+pub(super) const SUSPECTED: NonZeroU32 = NonZeroU32::MIN;
 
 /// Which zones are to give their space back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

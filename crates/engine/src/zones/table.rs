@@ -4,6 +4,7 @@
 use persimmon_sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use persimmon_sync::{Alarm, Condvar, Mutex};
 use std::collections::{HashMap, HashSet};
+use std::num::NonZeroU32;
 
 use persimmon_device::{BufferMut, ZoneId};
 use persimmon_format::packed::Grains;
@@ -23,7 +24,7 @@ use super::lifetime::{CLASS_UNKNOWN, Interval, Life, Lives};
 use super::locked::Locked;
 use super::pin::{Pin, Pins};
 use super::ranks::Ranks;
-use super::resets::{Keeping, Resets};
+use super::resets::{Keeping, Resets, SUSPECTED};
 use super::retry::Tries;
 use super::stream::Stream;
 use super::survival::{Deaths, Survival};
@@ -74,7 +75,7 @@ pub(super) struct Table {
     pub(super) under_way: Option<UnderWay>,
     pub(super) next_sequence: u64,
     /// How often a zone was left its host's space so far.
-    pub(super) resets_kept: u32,
+    pub(super) resets_kept: NonZeroU32,
     pub(super) write_clock: u64,
     pub(super) survival: Survival,
     pub(super) parked: Vec<ZoneWriter>,
@@ -230,7 +231,7 @@ impl Zones {
                     lends_last: false,
                     under_way: None,
                     next_sequence,
-                    resets_kept: 0,
+                    resets_kept: SUSPECTED,
                     write_clock,
                     survival: Survival::new(volume_blocks, write_clock),
                     parked: Vec::new(),

@@ -9,6 +9,7 @@ use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 static BYTES: AtomicU64 = AtomicU64::new(0);
+static PEAK: AtomicU64 = AtomicU64::new(0);
 
 /// The system's allocator, counted.
 pub struct Counting;
@@ -16,7 +17,9 @@ pub struct Counting;
 // SAFETY: every call goes to the system's allocator as it came, and what that answers goes back.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        BYTES.fetch_add(layout.size() as u64, Ordering::Relaxed);
+        let size = layout.size() as u64;
+        let before = BYTES.fetch_add(size, Ordering::Relaxed);
+        PEAK.fetch_max(before + size, Ordering::Relaxed);
         // SAFETY: the caller's duties are those of the system's allocator.
         unsafe { System.alloc(layout) }
     }
@@ -31,4 +34,16 @@ unsafe impl GlobalAlloc for Counting {
 /// Bytes on the heap now.
 pub fn bytes() -> u64 {
     BYTES.load(Ordering::Relaxed)
+}
+
+/// The peak counts from here.
+#[allow(dead_code, reason = "not all that count look at the peak")]
+pub fn begin_peak() {
+    PEAK.store(bytes(), Ordering::Relaxed);
+}
+
+/// The most bytes that were on the heap since then.
+#[allow(dead_code, reason = "not all that count look at the peak")]
+pub fn peak() -> u64 {
+    PEAK.load(Ordering::Relaxed)
 }
