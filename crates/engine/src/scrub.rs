@@ -612,8 +612,12 @@ fn scrub_items(read: Option<&(MatEntry, Arc<Page>)>, step: &mut ScrubStep) {
             KeyKind::EXTENT => Extent::decode(value).err().map(|error| error.to_string()),
             KeyKind::XATTR => Xattr::decode(value).err().map(|error| error.to_string()),
             KeyKind::DIR_ENTRY => match DirEntry::decode(value) {
-                Ok(entry) => (!entry.has_possible_name())
-                    .then(|| format!("impossible name \"{}\"", entry.name.escape_ascii())),
+                Ok(entry) => (!entry.has_possible_name()).then(|| {
+                    format!(
+                        "impossible name \"{}\"",
+                        persimmon_format::shown(entry.name)
+                    )
+                }),
                 Err(error) => Some(error.to_string()),
             },
             _ => None,

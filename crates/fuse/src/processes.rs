@@ -33,8 +33,9 @@ fn status(pid: u32) -> Option<String> {
     let file = fs::File::open(format!("/proc/{pid}/status")).ok()?;
     let mut bytes = Vec::new();
     file.take(STATUS_BYTES_MAX).read_to_end(&mut bytes).ok()?;
-    // The name of a process may be any bytes.
-    Some(String::from_utf8_lossy(&bytes).into_owned())
+    // The name of a process may be any bytes, and is in its first line; the rest is ASCII.
+    bytes.retain(u8::is_ascii);
+    String::from_utf8(bytes).ok()
 }
 
 fn field<'a>(status: &'a str, name: &str) -> Option<&'a str> {

@@ -131,12 +131,13 @@ impl Iterator for ReadDir {
 
     /// An error ends it.
     fn next(&mut self) -> Option<Result<DirEntry>> {
-        if self.fetched.is_empty() && !self.ended {
-            if let Err(error) = self.fetch() {
-                self.ended = true;
-                self.fetched.clear();
-                return Some(Err(error));
-            }
+        if self.fetched.is_empty()
+            && !self.ended
+            && let Err(error) = self.fetch()
+        {
+            self.ended = true;
+            self.fetched.clear();
+            return Some(Err(error));
         }
         self.fetched.pop_front().map(Ok)
     }

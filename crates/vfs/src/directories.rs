@@ -160,7 +160,9 @@ impl Vfs {
                 // One that is no name hides no other.
                 match DirEntry::decode(bytes) {
                     Ok(entry) if entry.has_possible_name() => batch.push(key.item, &entry),
-                    Ok(entry) => self.skipped.tell(&key, &entry.name.escape_ascii()),
+                    Ok(entry) => self
+                        .skipped
+                        .tell(&key, &persimmon_format::shown(entry.name)),
                     Err(error) => self.skipped.tell(&key, &error),
                 }
                 seen += 1;

@@ -171,7 +171,7 @@ fn fsync_of_a_file_covers_the_names_and_attributes_of_all(ground: &Ground) -> Re
 
     std::fs::create_dir(at("d"))?;
     std::fs::rename(at("old"), at("d/new"))?;
-    chmod(&at("d/new"), 0o600)?;
+    chmod(at("d/new"), 0o600)?;
     OpenOptions::new()
         .write(true)
         .open(at("long"))?
@@ -192,7 +192,7 @@ fn fsync_of_a_file_covers_the_names_and_attributes_of_all(ground: &Ground) -> Re
     let at = |name: &str| volume.dir.join(name);
     ensure!(std::fs::read(at("synced"))? == [1; 30_000]);
     ensure!(std::fs::read(at("d/new"))? == b"old");
-    ensure!(mode(&at("d/new"))? == 0o600);
+    ensure!(mode(at("d/new"))? == 0o600);
     ensure!(!at("old").exists());
     ensure!(std::fs::read(at("long"))? == [7; 5_000]);
     // Its name is there. What was written to it was in the daemon's memory.

@@ -15,6 +15,7 @@ const CRATES: &[(&str, &[&str])] = &[
     ("engine", &["sync", "format", "device"]),
     ("vfs", &["sync", "format", "device", "engine"]),
     ("persimmon", &["format", "device", "engine", "vfs"]),
+    ("capi", &["persimmon"]),
     ("inspect", &["format", "device"]),
     ("salvage", &["format", "device", "engine", "inspect"]),
     ("fuse", &["format", "device", "engine", "vfs", "persimmon"]),
