@@ -4,6 +4,13 @@
 //! where there is much of something, at sizes ten times apart, and the pages that it looks at are counted: a machine's speed
 //! does not matter. Every method of [`persimmon_vfs::Vfs`] must be in the tables below.
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "tests from top to bottom"
+)]
+
 mod dimensions;
 mod methods;
 mod world;
