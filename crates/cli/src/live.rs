@@ -192,7 +192,7 @@ fn ask_within<T: DeserializeOwned>(
         }
         Err(Errno::NOTCONN) => bail!("{}", abandoned(dir)),
         Err(Errno::ACCESS | Errno::PERM) => bail!(
-            "{}: permission denied: ask as root, or as the user who mounted it",
+            "{}: permission denied: only root and the user who mounted it may do that",
             dir.display()
         ),
         Err(error) => bail!("{}: {error}", dir.display()),

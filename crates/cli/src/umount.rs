@@ -126,8 +126,11 @@ pub fn write_all(dir: &Path, device: &Path, else_it: &str) -> Result<()> {
     if !writes() {
         return Ok(());
     }
-    let synced = sync::make_durable(dir).ok();
-    if let Some(why) = synced.as_ref().and_then(sync::Synced::why_not)
+    let why_not = match sync::make_durable(dir) {
+        Ok(synced) => synced.why_not().map(str::to_owned),
+        Err(error) => Some(format!("{error:#}")),
+    };
+    if let Some(why) = why_not
         && writes()
     {
         bail!(

@@ -405,7 +405,7 @@ fn foreign(path: &Path) -> DeviceError {
             return open_error(
                 path,
                 &format!(
-                    "the image is damaged, and no copy of its superblock is left where they are kept; {SEARCH}"
+                    "the image is truncated or damaged: no copy of its superblock is left where they are kept; {SEARCH}"
                 ),
             );
         }
