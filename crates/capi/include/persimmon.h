@@ -64,6 +64,11 @@
 // Every write is durable before it returns.
 #define PERSIMMON_OPEN_SYNC 64
 
+// Every write outlives the death of the process once it has returned, with every change of names and attributes before:
+// the device, or the kernel where the volume is an image, has it. The power may still take it. A small write costs a block of the
+// journal, and no flush of the device.
+#define PERSIMMON_OPEN_WRITE_THROUGH 128
+
 // How long data will live is not known.
 #define PERSIMMON_LIFETIME_NONE 1
 
@@ -268,7 +273,8 @@ int persimmon_open_file(const struct persimmon_fs *fs,
                         uint32_t mode,
                         struct persimmon_file **file);
 
-// Gives a file back. What was written and not synced may be lost in a crash.
+// Gives a file back. What was written and not synced may be lost in a crash of the machine, and what was neither synced, nor flushed, nor
+// written through, with the process.
 //
 // # Safety
 // `file` is NULL, or an open file that is not used any more.
@@ -302,14 +308,21 @@ int persimmon_append(const struct persimmon_file *file,
                      size_t len,
                      uint64_t *end);
 
-// Reads several ranges as one batch: what lies on the device is asked for together. Each request is told its own result; the
-// answer is that of the first one that failed.
+// Reads several ranges as one batch: what lies on the device is asked for together. Each request is told its own result, also where
+// nothing could be read at all; the answer is 0 only where none failed, and else that of the first one that did.
 //
 // # Safety
 // `file` is open; `requests` has `count` elements whose buffers have the bytes they say and do not overlap.
 int persimmon_read_batch(const struct persimmon_file *file,
                          struct persimmon_read_request *requests,
                          size_t count);
+
+// What was written to a file so far outlives the death of the process once this has returned, as with `PERSIMMON_OPEN_WRITE_THROUGH`;
+// the power may still take it: that is what `persimmon_fsync` is for.
+//
+// # Safety
+// `file` is open.
+int persimmon_flush(const struct persimmon_file *file);
 
 // Makes a file durable with its name.
 //

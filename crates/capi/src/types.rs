@@ -141,6 +141,10 @@ pub const PERSIMMON_OPEN_CREATE_NEW: u32 = 16;
 pub const PERSIMMON_OPEN_TRUNCATE: u32 = 32;
 /// Every write is durable before it returns.
 pub const PERSIMMON_OPEN_SYNC: u32 = 64;
+/// Every write outlives the death of the process once it has returned, with every change of names and attributes before:
+/// the device, or the kernel where the volume is an image, has it. The power may still take it. A small write costs a block of the
+/// journal, and no flush of the device.
+pub const PERSIMMON_OPEN_WRITE_THROUGH: u32 = 128;
 
 /// How long data will live is not known.
 pub const PERSIMMON_LIFETIME_NONE: u32 = 1;

@@ -276,6 +276,12 @@ impl File {
         self.with(Vfs::fsync)
     }
 
+    /// What was written to the file so far outlives the death of this process once this has returned, as with
+    /// [`OpenOptions::write_through`]; the power may still take it.
+    pub fn flush_through(&self) -> Result<()> {
+        self.with(Vfs::flush_through)
+    }
+
     /// Reads several ranges, each as [`File::read_at`] does, and answers for each by itself. What lies on the device is asked for
     /// together: a drive serves the ranges side by side.
     ///
@@ -375,9 +381,9 @@ impl Write for File {
         Ok(written.len)
     }
 
-    /// What was written to the file outlives the death of this process, as with [`OpenOptions::write_through`].
+    /// The same as [`File::flush_through`].
     fn flush(&mut self) -> io::Result<()> {
-        Ok(self.with(Vfs::flush_through)?)
+        Ok(self.flush_through()?)
     }
 }
 
