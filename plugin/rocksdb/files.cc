@@ -20,8 +20,6 @@ namespace {
 constexpr size_t kAlignment = 4096;
 // Bytes a sequential file reads ahead: RocksDB reads logs and manifests in blocks of 32 KiB.
 constexpr size_t kReadAhead = 256 << 10;
-// Error of a read in a batch that was not answered.
-constexpr int kUnanswered = -1;
 
 const uint8_t* Bytes(const char* data) { return reinterpret_cast<const uint8_t*>(data); }
 uint8_t* Bytes(char* data) { return reinterpret_cast<uint8_t*>(data); }
@@ -172,12 +170,12 @@ class RandomAccessFile : public FileOf<FSRandomAccessFile> {
   IOStatus MultiRead(FSReadRequest* requests, size_t count, const IOOptions&, IODebugContext*) override {
     std::vector<persimmon_read_request> batch(count);
     for (size_t i = 0; i < count; i++) {
-      batch[i] = {requests[i].offset, Bytes(requests[i].scratch), requests[i].len, 0, kUnanswered};
+      batch[i] = {requests[i].offset, Bytes(requests[i].scratch), requests[i].len, 0, 0};
     }
-    const IOStatus whole = ToStatus(persimmon_read_batch(file_.get(), batch.data(), count));
+    // Each request has its own result, also where the batch is refused as a whole; the answer repeats the first failure.
+    (void)persimmon_read_batch(file_.get(), batch.data(), count);
     for (size_t i = 0; i < count; i++) {
-      // A batch refused as a whole answers none of its requests.
-      requests[i].status = batch[i].error == kUnanswered ? whole : ToStatus(batch[i].error);
+      requests[i].status = ToStatus(batch[i].error);
       requests[i].result = Slice(requests[i].scratch, requests[i].status.ok() ? batch[i].done : 0);
     }
     return IOStatus::OK();

@@ -184,7 +184,8 @@ class PersimmonFileSystem : public FileSystem {
       return IOStatus::IOError("lock " + path, "is held by a database of this process already");
     }
     auto lock = std::make_unique<Lock>(path);
-    IOStatus status = lock->file.Open(volume_, path, PERSIMMON_OPEN_READ | PERSIMMON_OPEN_WRITE | PERSIMMON_OPEN_CREATE);
+    const uint32_t flags = PERSIMMON_OPEN_READ | PERSIMMON_OPEN_WRITE | PERSIMMON_OPEN_CREATE;
+    IOStatus status = OpenFile::Open(volume_, path, flags, &lock->file);
     if (!status.ok()) {
       volume_->ReleaseName(path);
       return status;

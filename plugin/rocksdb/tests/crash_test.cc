@@ -94,8 +94,9 @@ uint64_t Matches(DB* db, int thread, uint64_t least, uint64_t most) {
   // Keys in which the two differ.
   size_t different = found.size();
   auto is_same = [&](const std::string& key) {
-    auto one = found.find(key), other = expected.find(key);
-    if (one == found.end() || other == expected.end()) return one == found.end() && other == expected.end();
+    auto one = found.find(key);
+    auto other = expected.find(key);
+    if (one == found.end() || other == expected.end()) return (one == found.end()) == (other == expected.end());
     return one->second == other->second;
   };
   for (uint64_t done = 0;; done++) {
