@@ -202,8 +202,11 @@ class RandomAccessFile : public FileOf<FSRandomAccessFile> {
 
 class WritableFile : public FileOf<FSWritableFile> {
  public:
-  WritableFile(OpenFile file, const FileOptions& options, uint64_t size, bool flushes)
-      : FileOf(std::move(file), options.use_direct_writes, options), size_(size), flushes_(flushes) {}
+  WritableFile(OpenFile file, const FileOptions& options, uint64_t size, bool is_table)
+      : FileOf(std::move(file), options.use_direct_writes, options),
+        size_(size),
+        is_table_(is_table),
+        flushes_(file_.volume().writes_through() && !is_table) {}
 
   IOStatus Append(const Slice& data, const IOOptions&, IODebugContext*) override { return WriteAt(size_, data); }
   IOStatus Append(const Slice& data, const IOOptions&, const DataVerificationInfo&, IODebugContext*) override {
@@ -254,10 +257,18 @@ class WritableFile : public FileOf<FSWritableFile> {
 
  private:
   IOStatus WriteAt(uint64_t offset, const Slice& data) {
-    IOStatus status = file_.Write(offset, data);
+    IOStatus status = is_table_ ? CheckRoom(data.size()) : IOStatus::OK();
+    if (status.ok()) status = file_.Write(offset, data);
     if (status.ok()) size_ = std::max<uint64_t>(size_, offset + data.size());
     // After the write: a sync in another thread that clears this has then begun before it, and may not cover it.
     in_memory_.store(true, std::memory_order_release);
+    return status;
+  }
+
+  IOStatus CheckRoom(uint64_t bytes) const {
+    uint64_t room = 0;
+    IOStatus status = file_.volume().RoomForTables(&room);
+    if (status.ok() && bytes > room) status = IOStatus::NoSpace("the volume has room for logs only");
     return status;
   }
 
@@ -274,6 +285,8 @@ class WritableFile : public FileOf<FSWritableFile> {
   }
 
   uint64_t size_;
+  // RocksDB syncs it before anything refers to it.
+  const bool is_table_;
   // Whether RocksDB's Flush writes through.
   const bool flushes_;
   // Something was written that neither a sync nor a flush has covered.
@@ -362,7 +375,6 @@ IOStatus NewRandomAccessFile(std::shared_ptr<Volume> volume, const std::string& 
 
 IOStatus NewWritableFile(std::shared_ptr<Volume> volume, const std::string& path, bool fresh,
                          const FileOptions& options, std::unique_ptr<FSWritableFile>* result) {
-  const bool flushes = volume->writes_through() && !IsSyncedBeforeUse(path);
   const uint32_t flags = PERSIMMON_OPEN_WRITE | PERSIMMON_OPEN_CREATE | (fresh ? PERSIMMON_OPEN_TRUNCATE : 0);
   OpenFile file;
   IOStatus status = OpenFile::Open(std::move(volume), path, flags, &file);
@@ -373,7 +385,7 @@ IOStatus NewWritableFile(std::shared_ptr<Volume> volume, const std::string& path
     if (error != 0) return Failed(error);
   }
   if (uint32_t lifetime = LifetimeByName(path)) (void)persimmon_set_lifetime(file.get(), lifetime);
-  *result = std::make_unique<WritableFile>(std::move(file), options, stat.size, flushes);
+  *result = std::make_unique<WritableFile>(std::move(file), options, stat.size, IsSyncedBeforeUse(path));
   return status;
 }
 

@@ -2,6 +2,7 @@
 #include "filesystem.h"
 
 #include <cerrno>
+#include <cstdlib>
 
 #include "files.h"
 #include "status.h"
@@ -201,9 +202,11 @@ class PersimmonFileSystem : public FileSystem {
     return IOStatus::OK();
   }
 
-  IOStatus GetTestDirectory(const IOOptions& options, std::string* path, IODebugContext* dbg) override {
-    *path = kTestDirectory;
-    return CreateDirIfMissing(*path, options, dbg);
+  // As RocksDB's own file systems, by the environment.
+  IOStatus GetTestDirectory(const IOOptions&, std::string* path, IODebugContext*) override {
+    const char* told = std::getenv("TEST_TMPDIR");
+    *path = told != nullptr && *told != '\0' ? told : kTestDirectory;
+    return Of(persimmon_mkdir_all, *path);
   }
 
   IOStatus GetAbsolutePath(const std::string& path, const IOOptions&, std::string* absolute,
@@ -213,10 +216,7 @@ class PersimmonFileSystem : public FileSystem {
   }
 
   IOStatus GetFreeSpace(const std::string&, const IOOptions&, uint64_t* bytes, IODebugContext*) override {
-    persimmon_space space{};
-    int error = persimmon_statfs(volume_->fs(), &space);
-    *bytes = space.available_bytes;
-    return ToStatus(error);
+    return volume_->RoomForTables(bytes);
   }
 
   IOStatus IsDirectory(const std::string& path, const IOOptions&, bool* is_directory, IODebugContext*) override {

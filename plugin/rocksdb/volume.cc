@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 #include "volume.h"
 
+#include <algorithm>
 #include <cerrno>
 #include <cinttypes>
 #include <climits>
@@ -10,11 +11,17 @@
 #include <map>
 #include <utility>
 
+#include "status.h"
+
 namespace persimmon {
 
 using rocksdb::Status;
 
 namespace {
+
+// Space for logs alone: as much as a memtable of RocksDB's default size, but of a small volume a sixteenth.
+constexpr uint64_t kLogReserveMax = 64 << 20;
+constexpr uint64_t kLogReserveShare = 16;
 
 // One name for a device or image, however it was spelled; what does not exist keeps its spelling.
 std::string Canonical(const std::string& device) {
@@ -90,6 +97,14 @@ void Volume::Leave() const {
     std::fprintf(stderr, "persimmon: leaving %s: %s\n", device_.c_str(), persimmon_error_message());
   }
   if (!uri_.statistics.empty()) WriteStatistics();
+}
+
+rocksdb::IOStatus Volume::RoomForTables(uint64_t* bytes) const {
+  persimmon_space space{};
+  const int error = persimmon_statfs(fs_, &space);
+  const uint64_t reserve = std::min(kLogReserveMax, space.total_bytes / kLogReserveShare);
+  *bytes = space.available_bytes > reserve ? space.available_bytes - reserve : 0;
+  return ToStatus(error);
 }
 
 bool Volume::AcquireName(const std::string& name) {

@@ -2,7 +2,7 @@
 #pragma once
 
 #include <persimmon.h>
-#include <rocksdb/status.h>
+#include <rocksdb/io_status.h>
 
 #include <memory>
 #include <mutex>
@@ -28,6 +28,10 @@ class Volume {
 
   // Makes everything durable, for a process that ends and never closes it.
   void Leave() const;
+
+  // Bytes that tables may fill. Some of the last ones are for logs alone: RocksDB resumes by itself after a table found no room,
+  // and ends the process (Debian's build, on every filesystem) once it goes on with a log that found none.
+  rocksdb::IOStatus RoomForTables(uint64_t* bytes) const;
 
   // Locks by name that this process holds: RocksDB asks that no database is opened twice by one process.
   bool AcquireName(const std::string& name);

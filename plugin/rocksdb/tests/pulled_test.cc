@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include <fstream>
+#include <vector>
 
 #include "check.h"
 
@@ -74,6 +75,8 @@ int main(int argc, char** argv) {
   }
   std::printf("told after the device was pulled: %s\n", status.ToString().c_str());
   std::ofstream(argv[2]) << count << std::endl;
-  Status closed = db->Close();
-  std::printf("closing: %s\n", closed.ToString().c_str());
+  std::fflush(stdout);
+  // Debian's build of RocksDB keeps its assertions, and ends a process that closes a database after a log could not be
+  // written, on every filesystem. What is left on the volume is checked by the next process.
+  std::_Exit(0);
 }

@@ -13,6 +13,8 @@ use crate::setup;
 use crate::volume::{Kind, Volume};
 
 const VOLUME_BYTES: u64 = 4 << 30;
+/// Entries that are written one by one with a sync each.
+const SYNCS: u64 = 500;
 /// What is measured, and what the issue of speed asks for beside the better of the two others.
 const WORKLOADS: &[(&str, f64)] = &[
     ("fillsync", 1.5),
@@ -109,9 +111,12 @@ fn benches(bench: impl Fn() -> Command, entries: u64) -> Result<Speeds> {
         bench.arg(format!("--num={entries}"));
         bench
     };
+    let mut syncs = bench();
+    syncs.args(["--benchmarks=fillsync", "--compression_type=none"]);
+    syncs.arg(format!("--num={SYNCS}"));
+    read_speeds(&output(&mut syncs)?, &mut speeds);
     let mut writes = common(bench());
-    // fillsync divides the number of entries by 1000 by itself.
-    writes.args(["--benchmarks=fillsync,fillseq,fillrandom,overwrite,readwhilewriting"]);
+    writes.args(["--benchmarks=fillseq,fillrandom,overwrite,readwhilewriting"]);
     writes.arg(format!("--reads={}", entries / 3));
     read_speeds(&output(&mut writes)?, &mut speeds);
     let mut reads = common(bench());
