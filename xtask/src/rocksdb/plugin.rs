@@ -21,6 +21,7 @@ const SOURCES: &[&str] = &[
     "names.cc",
     "volume.cc",
     "files.cc",
+    "logger.cc",
     "filesystem.cc",
     "register.cc",
 ];
@@ -40,12 +41,7 @@ impl Plugin {
     /// Builds the library, the plugin and the test programs.
     pub fn build(release: bool, rocksdb: Option<(&Path, &Path)>) -> Result<Plugin> {
         setup::install(PACKAGES)?;
-        let library = capi::build(release)?;
-        let mut cargo = shell::command(&["cargo", "build", "--quiet", "--package", "persimmon-cli"]);
-        if release {
-            cargo.arg("--release");
-        }
-        shell::check(&mut cargo)?;
+        let library = capi::build(release, &["persimmon-cli"])?;
         let rocksdb = match rocksdb {
             Some((source, built)) => Some((fs::canonicalize(source)?, fs::canonicalize(built)?)),
             None => None,
@@ -172,7 +168,12 @@ impl Plugin {
     /// Makes a volume, and tells its path.
     pub fn make_volume(&self, scratch: &Path, name: &str, bytes: u64) -> Result<PathBuf> {
         let image = scratch.join(name);
-        output(self.tool("mkfs").arg("--size").arg(bytes.to_string()).arg(&image))?;
+        output(
+            self.tool("mkfs")
+                .arg("--size")
+                .arg(bytes.to_string())
+                .arg(&image),
+        )?;
         Ok(image)
     }
 
