@@ -51,14 +51,18 @@ fn one(plugin: &Plugin, scratch: &Path, bytes: u64, mode: &str) -> Result<()> {
         format!("--value_size={VALUE_BYTES}"),
         format!("--key_size={KEY_BYTES}"),
     ]);
-    // A small database has small files, as a large one has large ones.
+    // A small database has small files, as a large one has large ones, and few that wait to be compacted.
     bench.args([
-        "--write_buffer_size=8388608",
-        "--target_file_size_base=8388608",
+        "--write_buffer_size=4194304",
+        "--target_file_size_base=4194304",
     ]);
     bench.args([
-        "--max_bytes_for_level_base=33554432",
+        "--max_bytes_for_level_base=16777216",
         "--max_background_jobs=2",
+    ]);
+    bench.args([
+        "--level0_slowdown_writes_trigger=6",
+        "--level0_stop_writes_trigger=10",
     ]);
     bench.arg("--level_compaction_dynamic_level_bytes");
     bench.arg(format!("--fs_uri={}", uri(&image, &options)));
