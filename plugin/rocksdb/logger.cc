@@ -41,7 +41,8 @@ class MessageLog : public Logger {
     const size_t begin = line.size();
     line.resize(begin + static_cast<size_t>(length) + 1);
     std::vsnprintf(&line[begin], static_cast<size_t>(length) + 1, format, arguments);
-    line.back() = '\n';
+    line.pop_back();
+    if (line.back() != '\n') line += '\n';
     std::lock_guard<std::mutex> guard(mutex_);
     if (file_.get() == nullptr || !file_.Write(size_, line).ok()) return;
     size_ += line.size();
