@@ -122,7 +122,15 @@ impl Plugin {
     /// A program of RocksDB as it is, without the plugin.
     pub fn path_of(&self, program: &str) -> PathBuf {
         match &self.rocksdb {
-            Some((_, built)) => built.join(program),
+            // CMake leaves some in a folder of tools.
+            Some((_, built)) => {
+                let beside = built.join(program);
+                if beside.exists() {
+                    beside
+                } else {
+                    built.join("tools").join(program)
+                }
+            }
             None => PathBuf::from(program),
         }
     }

@@ -67,6 +67,8 @@ fn one(plugin: &Plugin, scratch: &Path, bytes: u64, mode: &str) -> Result<()> {
             "--level_compaction_dynamic_level_bytes",
             "--max_compaction_bytes=16777216",
         ]);
+        bench.arg("--soft_pending_compaction_bytes_limit=16777216");
+        bench.arg("--hard_pending_compaction_bytes_limit=33554432");
         bench.arg(format!("--fs_uri={}", uri(&image, &options)));
         Written::read(&output(bench.args(benchmarks))?, &statistics)
     };
