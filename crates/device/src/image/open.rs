@@ -5,7 +5,7 @@ use std::fs::File;
 use std::io::{Seek, SeekFrom};
 use std::path::Path;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use persimmon_format::container::{COPIES, ContainerError, Layout, Superblock};
 
@@ -17,6 +17,7 @@ use super::table::Table;
 use super::{ByZone, ImageDevice, Zones, lock};
 use crate::lock::{explain, open_error, open_locked};
 use crate::options::OpenOptions;
+use crate::per_zone::{PerZone, ZoneCells};
 use crate::zones::ZoneMachine;
 use crate::{DeviceError, Result, ZoneId, probe, traces};
 
@@ -229,12 +230,12 @@ impl ImageDevice {
             read_only: how.read_only,
             on_file: host.is_file(),
             host,
-            limits: (0..zones).map(|_| AtomicU64::new(0)).collect(),
+            limits: ZoneCells::new(zones as usize),
             orders: ByZone::new(zones, Default::default),
             zones: Mutex::new(Zones {
                 machine,
                 dirty: Vec::new(),
-                is_dirty: vec![false; zones as usize].into(),
+                is_dirty: PerZone::filled(zones as usize, false),
             }),
             table,
             gate: FlushGate::default(),
