@@ -11,6 +11,7 @@ use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
 
 use persimmon::Options;
+use persimmon_format::container::Superblock;
 
 mod common;
 
@@ -246,5 +247,33 @@ fn an_image_without_both_ends_is_recovered_by_its_zones() {
     FILES.check(&dir.join("new"), &Options::read_only(), "recovered");
     let mended = image.run(&["fsck", "image", "--repair", "--yes", "--scan"]);
     assert_eq!(mended.status.code(), Some(1), "{mended:?}");
+    image.check(&Options::default(), "mended in place");
+}
+
+/// Whoever ends `mkfs --force` at its first step has a superblock that says so, and behind it all of the volume that was there.
+/// What he was told was to run mkfs again.
+#[test]
+fn what_was_there_before_an_interrupted_mkfs_is_recovered() {
+    let image = Image::new("64M");
+    let block = image.whole.first_chunk().unwrap();
+    let mut superblock = Superblock::decode(block).unwrap();
+    superblock.complete = false;
+    superblock.uuid = [7; 16];
+    superblock.table_seed = Superblock::seed_for(superblock.uuid);
+    let begun = superblock.encode(0).unwrap();
+    image.file.write_all_at(&begun, 0).unwrap();
+    let info = image.run(&["info", "image"]);
+    let told = String::from_utf8_lossy(&info.stderr).into_owned();
+    assert_eq!(info.status.code(), Some(1), "{told}");
+    assert!(
+        told.contains("interrupted") && told.contains("persimmon recover"),
+        "{told}"
+    );
+    let recovered = image.run(&["recover", "image", "new", "--json"]);
+    assert_eq!(recovered.status.code(), Some(0), "{recovered:?}");
+    let new = image.place.dir().join("new");
+    FILES.check(&new, &Options::read_only(), "recovered");
+    let mended = image.run(&["fsck", "image", "--repair", "--yes", "--scan"]);
+    assert!(mended.status.code() < Some(4), "{mended:?}");
     image.check(&Options::default(), "mended in place");
 }

@@ -38,16 +38,18 @@ pub(super) enum Unusable {
 /// Finds the image in the `length` bytes of a host. `search`: all over it, if need be.
 pub(super) fn find(host: &dyn Host, length: u64, search: bool) -> Result<FoundImage, Unusable> {
     let first = read_copy(host, 0, length)?;
-    // Making an image begins with this copy, and the others may be those of the one before.
-    if let Ok(superblock) = &first
-        && !superblock.complete
-    {
-        return Ok(FoundImage {
-            superblock: superblock.clone(),
-            bad_copies: Vec::new(),
-            by_zones: false,
-        });
-    }
+    // Making an image begins with this copy, and the others may be those of the one before: a search is for that.
+    let unfinished = first.as_ref().ok().filter(|found| !found.complete).cloned();
+    let begun = |superblock| FoundImage {
+        superblock,
+        bad_copies: Vec::new(),
+        by_zones: false,
+    };
+    let first = match unfinished.clone() {
+        Some(unfinished) if !search => return Ok(begun(unfinished)),
+        Some(_) => Err(ContainerError::NotAContainer),
+        None => first,
+    };
     let second = read_copy(host, SECOND_COPY, length)?;
     for copy in [&first, &second] {
         if let Err(error) = copy
@@ -100,6 +102,9 @@ pub(super) fn find(host: &dyn Host, length: u64, search: bool) -> Result<FoundIm
         if let Some(found) = found.or(by_zones) {
             return Ok(found);
         }
+    }
+    if let Some(unfinished) = unfinished {
+        return Ok(begun(unfinished));
     }
     Err([first, second]
         .into_iter()

@@ -154,7 +154,8 @@ impl ImageDevice {
             Err(Unusable::Bad(error)) => return Err(open_error(path, &remedy(&error))),
         };
         if !found.superblock.complete {
-            let message = "making this image was interrupted; run `persimmon mkfs` again";
+            let message = "making this image was interrupted; `persimmon recover` looks for what was on it before, and \
+                           `persimmon mkfs` makes a new one";
             return Err(open_error(path, message));
         }
         if found.bad_copies.contains(&0) && !how.read_only {
