@@ -43,6 +43,7 @@ use crate::volume::Parts;
 use crate::zones::budget::ZoneCapacities;
 use crate::zones::{Budget, Part, Zones};
 use arrival::Arrival;
+pub(crate) use checks::check_counters;
 use checks::{check_end, check_footer, check_identity, with_features};
 use reconcile::reconcile;
 use records::{Target, replay_records};

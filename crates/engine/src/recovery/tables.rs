@@ -130,8 +130,8 @@ fn join_by_headers(
 const GAP_BLOCKS: u32 = 16;
 /// Commands under way at the same time.
 const READS_AT_ONCE: usize = 32;
-/// Blocks of a command: all that are under way take 32 MiB. With the 4 MiB that an image allows they took 128 MiB on a volume
-/// of millions of zones, most of what its mount needed at its peak.
+/// Blocks of a command: all that are under way take 32 MiB, where the 4 MiB that an image allows took 128 MiB on a volume
+/// of millions of zones.
 const READ_BLOCKS_MAX: u32 = 256;
 
 /// What one command reads: chunks that lie near each other, each with its distance from the first.
