@@ -55,6 +55,9 @@ impl From<Error> for Failure {
     fn from(error: Error) -> Failure {
         let errno = match &error {
             Error::At { source, .. } | Error::Filesystem(source) => source.errno(),
+            Error::Closing(source) => source.errno(),
+            Error::Abandoned => libc::EROFS,
+            Error::OutOfMemory { .. } => libc::ENOMEM,
             Error::Device(DeviceError::Busy { .. }) => libc::EBUSY,
             Error::Device(DeviceError::HostFull) => libc::ENOSPC,
             Error::Volume(VolumeError::NoSpace) => libc::ENOSPC,

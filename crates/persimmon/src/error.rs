@@ -2,6 +2,7 @@
 
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 /// Shorthand.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -26,6 +27,20 @@ pub enum Error {
     /// The device or image cannot be made or opened.
     #[error(transparent)]
     Device(#[from] persimmon_device::DeviceError),
+    /// Closing the volume failed, once for all that close it.
+    #[error("closing the volume: {0}")]
+    Closing(#[source] Arc<persimmon_vfs::Error>),
+    /// The volume was left as a crash leaves it ([`Filesystem::abandon`](crate::Filesystem::abandon)), and cannot be closed.
+    #[error("the volume was abandoned")]
+    Abandoned,
+    /// Memory for what is to be read cannot be had.
+    #[error("{}: no memory for {bytes} bytes", path.display())]
+    OutOfMemory {
+        /// The path as it was given.
+        path: PathBuf,
+        /// Of what is to be read.
+        bytes: u64,
+    },
     /// A read under way panicked; the log says where. A bug: please report it.
     #[error("a read was lost to a panic; see the log, and please report it")]
     ReadLost,
@@ -48,6 +63,7 @@ impl Error {
     pub fn filesystem(&self) -> Option<&persimmon_vfs::Error> {
         match self {
             Error::At { source, .. } | Error::Filesystem(source) => Some(source),
+            Error::Closing(source) => Some(source),
             _ => None,
         }
     }
@@ -61,7 +77,13 @@ impl From<Error> for io::Error {
                 let kind = io::Error::from_raw_os_error(source.errno()).kind();
                 io::Error::new(kind, error)
             }
-            None => io::Error::other(error),
+            None => {
+                let kind = match error {
+                    Error::OutOfMemory { .. } => io::ErrorKind::OutOfMemory,
+                    _ => io::ErrorKind::Other,
+                };
+                io::Error::new(kind, error)
+            }
         }
     }
 }

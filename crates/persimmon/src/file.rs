@@ -14,6 +14,9 @@ use crate::path::{Last, parent, resolve};
 use crate::reads::PendingRead;
 use crate::{Error, Result};
 
+/// Bytes taken at a time from one volume to another.
+const COPY_BYTES: usize = 1 << 20;
+
 /// How a file is opened; as `std::fs::OpenOptions`.
 #[derive(Clone, Copy, Debug, Default)]
 #[must_use]
@@ -126,6 +129,23 @@ impl OpenFile {
         self.named(self.vfs().read(self.ino, self.handle, offset, buf))
     }
 
+    /// Reads up to `len` bytes at `offset` into memory of its own: no more than the file has there.
+    pub(crate) fn read_up_to(&self, len: usize, offset: u64) -> Result<Vec<u8>> {
+        let size = self.named(self.vfs().getattr(self.ino))?.size;
+        let there = usize::try_from(size.saturating_sub(offset)).unwrap_or(usize::MAX);
+        let mut content = Vec::new();
+        content
+            .try_reserve_exact(len.min(there))
+            .map_err(|_| Error::OutOfMemory {
+                path: self.path.clone(),
+                bytes: len.min(there) as u64,
+            })?;
+        content.resize(len.min(there), 0);
+        let read = self.read_at(&mut content, offset)?;
+        content.truncate(read);
+        Ok(content)
+    }
+
     /// A lock belongs to the open file.
     fn lock_owner(&self) -> LockOwner {
         LockOwner(self.handle.0)
@@ -205,6 +225,11 @@ impl File {
     /// Reads at `offset`; fewer bytes than asked for only at the end.
     pub fn read_at(&self, buf: &mut [u8], offset: u64) -> Result<usize> {
         self.open.read_at(buf, offset)
+    }
+
+    /// Up to `len` bytes at `offset`: fewer only at the end.
+    pub fn read_up_to(&self, len: usize, offset: u64) -> Result<Vec<u8>> {
+        self.open.read_up_to(len, offset)
     }
 
     /// Submits a read of up to `len` bytes at `offset`, which a thread of the library does. [`PendingRead`] tells when it
@@ -329,14 +354,24 @@ impl File {
         })
     }
 
-    /// Copies up to `len` bytes from here to `target`, without taking them through the caller's memory. Tells how many were
-    /// copied: fewer where this file ends.
+    /// Copies up to `len` bytes from here to `target`, which may be of another volume, without taking them through the caller's
+    /// memory. Tells how many were copied: fewer where this file ends.
     pub fn copy_to(&self, offset: u64, target: &File, target_offset: u64, len: u64) -> Result<u64> {
+        // Inode numbers and handles mean something in their own volume alone.
+        let together = Arc::ptr_eq(&self.open.mounted, &target.open.mounted);
         let mut copied = 0;
         while copied < len {
-            let source = (self.open.ino, self.open.handle, offset + copied);
-            let to = (target.open.ino, target.open.handle, target_offset + copied);
-            let done = self.with(|vfs, _, _| vfs.copy_file_range(source, to, len - copied))?;
+            let (from, to) = (offset + copied, target_offset + copied);
+            let done = if together {
+                let source = (self.open.ino, self.open.handle, from);
+                let target = (target.open.ino, target.open.handle, to);
+                self.with(|vfs, _, _| vfs.copy_file_range(source, target, len - copied))?
+            } else {
+                let piece = usize::try_from(len - copied).unwrap_or(usize::MAX);
+                let data = self.read_up_to(piece.min(COPY_BYTES), from)?;
+                target.write_at(&data, to)?;
+                data.len() as u64
+            };
             if done == 0 {
                 break;
             }

@@ -51,9 +51,10 @@ impl Filesystem {
 
     /// Makes everything durable, ends the background work, and closes the volume. Clones and open files take no
     /// more changes from then on ([`FilesystemError::ReadOnly`](crate::FilesystemError::ReadOnly)); the device is let go of with the last of them.
+    /// It is closed once: of several calls each waits for the first, and answers what it did.
     ///
     /// # Errors
-    /// When not everything could be made durable. What was acknowledged before is.
+    /// When not everything could be made durable, or it was [abandoned](Filesystem::abandon). What was acknowledged before is.
     pub fn close(self) -> Result<()> {
         self.mounted.close()
     }
@@ -109,10 +110,7 @@ impl Filesystem {
     /// The whole content of a file.
     pub fn read(&self, path: impl AsRef<Path>) -> Result<Vec<u8>> {
         let file = self.open_file(path, &OpenOptions::new().read(true))?;
-        let mut content = vec![0; file.metadata()?.size.try_into().unwrap_or(usize::MAX)];
-        let len = file.read_at(&mut content, 0)?;
-        content.truncate(len);
-        Ok(content)
+        file.read_up_to(usize::MAX, 0)
     }
 
     /// Makes or empties a file and writes all of its content.
