@@ -11,7 +11,7 @@ use persimmon_vfs::{
 
 use crate::mounted::Mounted;
 use crate::path::{Last, parent, resolve};
-use crate::{Background, Error, File, OpenOptions, ReadDir, Result};
+use crate::{Background, CommitInterval, Error, File, OpenOptions, ReadDir, Result};
 
 /// A filesystem in use. Paths begin at its root, with or without a leading slash.
 ///
@@ -26,10 +26,11 @@ impl Filesystem {
     pub(crate) fn new(
         vfs: Arc<Vfs>,
         background: Background,
+        commit: Arc<CommitInterval>,
         recovery: RecoveryReport,
     ) -> Filesystem {
         Filesystem {
-            mounted: Arc::new(Mounted::new(vfs, background, recovery)),
+            mounted: Arc::new(Mounted::new(vfs, background, commit, recovery)),
         }
     }
 
@@ -47,6 +48,12 @@ impl Filesystem {
     #[must_use]
     pub fn recovery(&self) -> &RecoveryReport {
         self.mounted.recovery()
+    }
+
+    /// How long what was written stays volatile at most, while nobody asks for it to be durable. Can be changed at any time.
+    #[must_use]
+    pub fn commit_interval(&self) -> &Arc<CommitInterval> {
+        self.mounted.commit()
     }
 
     /// Makes everything durable, ends the background work, and closes the volume. Clones and open files take no

@@ -6,7 +6,7 @@ use persimmon_engine::RecoveryReport;
 use persimmon_vfs::{Caller, Vfs};
 
 use crate::reads::Readers;
-use crate::{Background, Error, Result};
+use crate::{Background, CommitInterval, Error, Result};
 
 /// Permissions that files and directories are made without.
 const UMASK: u32 = 0o022;
@@ -24,15 +24,22 @@ pub(crate) struct Mounted {
     /// Until it is closed or abandoned.
     background: Mutex<Option<Background>>,
     ended: OnceLock<Ended>,
+    commit: Arc<CommitInterval>,
     recovery: RecoveryReport,
     caller: Caller,
     readers: Readers,
 }
 
 impl Mounted {
-    pub(crate) fn new(vfs: Arc<Vfs>, background: Background, recovery: RecoveryReport) -> Mounted {
+    pub(crate) fn new(
+        vfs: Arc<Vfs>,
+        background: Background,
+        commit: Arc<CommitInterval>,
+        recovery: RecoveryReport,
+    ) -> Mounted {
         Mounted {
             vfs,
+            commit,
             background: Mutex::new(Some(background)),
             ended: OnceLock::new(),
             recovery,
@@ -54,6 +61,10 @@ impl Mounted {
 
     pub(crate) fn recovery(&self) -> &RecoveryReport {
         &self.recovery
+    }
+
+    pub(crate) fn commit(&self) -> &Arc<CommitInterval> {
+        &self.commit
     }
 
     pub(crate) fn readers(&self) -> &Readers {

@@ -11,7 +11,9 @@ use persimmon_device::{
 use persimmon_engine::{FormatOptions, RecoveryReport, Volume, ZoneCapacities};
 use persimmon_vfs::{Clock, Vfs};
 
-use crate::{Background, CommitInterval, Filesystem, Result, SystemClock};
+use crate::{
+    Background, CommitInterval, EngineOptions, Filesystem, Result, SystemClock, VfsOptions,
+};
 
 /// Size of an image for metadata where none is given, bytes: at least.
 const METADATA_BYTES_MIN: u64 = 16 << 20;
@@ -125,10 +127,10 @@ fn image(size_bytes: u64, zone_bytes: Option<u64>) -> ImageGeometry {
 /// How to open a volume.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Bounds on memory and the like. [`persimmon_engine::Options::read_only`] holds for all.
-    pub engine: persimmon_engine::Options,
+    /// Bounds on memory and the like. `read_only` of either holds for both.
+    pub engine: EngineOptions,
     /// Semantics.
-    pub vfs: persimmon_vfs::Options,
+    pub vfs: VfsOptions,
     /// Longest time until what was written is durable without being asked. Until then it may be in the memory of this
     /// process alone, and is lost with it: who needs it sooner syncs the file, or writes through
     /// ([`OpenOptions::write_through`](crate::OpenOptions::write_through)).
@@ -138,8 +140,8 @@ pub struct Options {
 impl Default for Options {
     fn default() -> Options {
         Options {
-            engine: persimmon_engine::Options::default(),
-            vfs: persimmon_vfs::Options::default(),
+            engine: EngineOptions::default(),
+            vfs: VfsOptions::default(),
             commit_interval: Duration::from_secs(5),
         }
     }
@@ -176,7 +178,7 @@ fn format(device: Arc<dyn ZonedDevice>, uuid: uuid::Uuid, create: &Create) -> Re
 
 impl Filesystem {
     /// Makes a volume in an image file, on a zoned drive or on another block device, or on two of them
-    /// ([`persimmon_device::pair::uri`]).
+    /// ([`device::uri`](crate::device::uri)).
     pub fn create(path: impl AsRef<Path>, create: &Create) -> Result<()> {
         let path = path.as_ref();
         let uuid = uuid::Uuid::new_v4();
@@ -240,20 +242,62 @@ impl Filesystem {
         options: &Options,
         clock: Arc<dyn Clock>,
     ) -> Result<Filesystem> {
-        let mut engine = options.engine.clone();
-        let mut semantics = options.vfs.clone();
-        let read_only = engine.read_only || semantics.read_only;
-        (engine.read_only, semantics.read_only) = (read_only, read_only);
-        let (volume, recovery): (Volume, RecoveryReport) = Volume::open(device, engine)?;
-        let volume = Arc::new(volume);
-        let orphans = match volume.orphans() {
-            // Metadata is lost: what can be read is to be.
-            Err(_) if volume.is_read_only() => Vec::new(),
-            orphans => orphans?,
-        };
-        let vfs = Arc::new(Vfs::new(volume, clock, semantics));
-        let commit = Arc::new(CommitInterval::new(options.commit_interval));
+        Opened::new(device, options)?.start(clock)
+    }
+}
+
+/// A volume that was opened and recovered, and that nobody uses yet: what is wrong with it can be looked at, and it can be let go of as it is.
+pub struct Opened {
+    volume: Arc<Volume>,
+    recovery: RecoveryReport,
+    options: Options,
+}
+
+impl Opened {
+    /// Opens the volume on a device and recovers it.
+    ///
+    /// # Errors
+    /// Those of the volume, [`VolumeError`](crate::VolumeError).
+    pub fn new(
+        device: Arc<dyn ZonedDevice>,
+        options: &Options,
+    ) -> std::result::Result<Opened, persimmon_engine::Error> {
+        let mut options = options.clone();
+        let read_only = options.engine.read_only || options.vfs.read_only;
+        (options.engine.read_only, options.vfs.read_only) = (read_only, read_only);
+        let (volume, recovery) = Volume::open(device, options.engine.clone())?;
+        Ok(Opened {
+            volume: Arc::new(volume),
+            recovery,
+            options,
+        })
+    }
+
+    /// The volume.
+    #[must_use]
+    pub fn volume(&self) -> &Arc<Volume> {
+        &self.volume
+    }
+
+    /// What opening found and did.
+    #[must_use]
+    pub fn recovery(&self) -> &RecoveryReport {
+        &self.recovery
+    }
+
+    /// Puts it to use: background work begins.
+    ///
+    /// # Errors
+    /// When a thread cannot be started.
+    pub fn start(self, clock: Arc<dyn Clock>) -> Result<Filesystem> {
+        // They stay on their list: the next opening frees them.
+        let orphans = self.volume.orphans().unwrap_or_else(|error| {
+            tracing::warn!("unlinked files cannot be listed: {error}");
+            Vec::new()
+        });
+        let commit = Arc::new(CommitInterval::new(self.options.commit_interval));
+        let vfs = Arc::new(Vfs::new(self.volume, clock, self.options.vfs));
         let background = Background::start(&vfs, &commit, orphans).map_err(crate::Error::Thread)?;
-        Ok(Filesystem::new(vfs, background, recovery))
+        Ok(Filesystem::new(vfs, background, commit, self.recovery))
     }
 }
