@@ -6,7 +6,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 
-use persimmon::{DeviceError, Error, VolumeError};
+use persimmon::Error;
 
 thread_local! {
     static MESSAGE: RefCell<CString> = RefCell::default();
@@ -53,19 +53,8 @@ impl Failure {
 
 impl From<Error> for Failure {
     fn from(error: Error) -> Failure {
-        let errno = match &error {
-            Error::At { source, .. } | Error::Filesystem(source) => source.errno(),
-            Error::Closing(source) => source.errno(),
-            Error::Abandoned => libc::EROFS,
-            Error::OutOfMemory { .. } => libc::ENOMEM,
-            Error::Device(DeviceError::Busy { .. }) => libc::EBUSY,
-            Error::Device(DeviceError::HostFull) => libc::ENOSPC,
-            Error::Volume(VolumeError::NoSpace) => libc::ENOSPC,
-            Error::Volume(VolumeError::ReadOnly { .. }) => libc::EROFS,
-            _ => libc::EIO,
-        };
         Failure {
-            errno,
+            errno: error.errno(),
             message: chain(&error),
         }
     }

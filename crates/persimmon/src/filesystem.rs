@@ -203,19 +203,20 @@ impl Filesystem {
         to: impl AsRef<Path>,
         mode: RenameMode,
     ) -> Result<()> {
-        let to = to.as_ref();
+        let (from, to) = (from.as_ref(), to.as_ref());
         let (to_dir, to_name) = parent(self.vfs(), to).map_err(Error::at(to))?;
-        self.by_name(from.as_ref(), |dir, name| {
-            self.vfs().rename(dir, name, to_dir, to_name, mode)
-        })
+        let (dir, name) = parent(self.vfs(), from).map_err(Error::at(from))?;
+        let renamed = self.vfs().rename(dir, name, to_dir, to_name, mode);
+        renamed.map_err(Error::between(from, to))
     }
 
     /// Gives a file one more name. A symbolic link is linked itself.
     pub fn hard_link(&self, original: impl AsRef<Path>, link: impl AsRef<Path>) -> Result<()> {
+        let (original, link) = (original.as_ref(), link.as_ref());
         let ino = self.symlink_metadata(original)?.ino;
-        self.by_name(link.as_ref(), |dir, name| {
-            self.vfs().link(ino, dir, name).map(drop)
-        })
+        let (dir, name) = parent(self.vfs(), link).map_err(Error::at(link))?;
+        let linked = self.vfs().link(ino, dir, name);
+        linked.map(drop).map_err(Error::between(original, link))
     }
 
     /// Makes a symbolic link to `target`.

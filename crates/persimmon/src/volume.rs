@@ -12,7 +12,7 @@ use persimmon_engine::{FormatOptions, RecoveryReport, Volume, ZoneCapacities};
 use persimmon_vfs::{Clock, Vfs};
 
 use crate::{
-    Background, CommitInterval, EngineOptions, Filesystem, Result, SystemClock, VfsOptions,
+    Background, CommitInterval, EngineOptions, Error, Filesystem, Result, SystemClock, VfsOptions,
 };
 
 /// Size of an image for metadata where none is given, bytes: at least.
@@ -70,7 +70,9 @@ impl Create {
             ..FormatOptions::default()
         };
         // Also where the device cannot be looked at.
-        options.check().map_err(persimmon_engine::Error::from)?;
+        options
+            .check()
+            .map_err(|why| Error::of_volume_at(path)(why.into()))?;
         let (geometry, capacities) = match pair::names(path) {
             None => {
                 let (geometry, capacity) = made(path, shape)?;
@@ -84,7 +86,9 @@ impl Create {
                 (pair::geometry_of(&of_metadata, &of_data)?, capacities)
             }
         };
-        Ok(options.check_on(&geometry, capacities)?)
+        options
+            .check_on(&geometry, capacities)
+            .map_err(Error::of_volume_at(path))
     }
 }
 
@@ -159,7 +163,11 @@ impl Options {
 }
 
 /// Writes an empty volume to a device.
-fn format(device: Arc<dyn ZonedDevice>, uuid: uuid::Uuid, create: &Create) -> Result<()> {
+fn format(
+    device: Arc<dyn ZonedDevice>,
+    uuid: uuid::Uuid,
+    create: &Create,
+) -> std::result::Result<(), persimmon_engine::Error> {
     let mut secret = [0; 32];
     let (head, tail) = secret.split_at_mut(16);
     head.copy_from_slice(uuid::Uuid::new_v4().as_bytes());
@@ -173,7 +181,7 @@ fn format(device: Arc<dyn ZonedDevice>, uuid: uuid::Uuid, create: &Create) -> Re
         now: SystemClock.now(),
         ..FormatOptions::default()
     };
-    Ok(Volume::format(device, &options)?)
+    Volume::format(device, &options)
 }
 
 impl Filesystem {
@@ -198,13 +206,13 @@ impl Filesystem {
             }
             None => Drive::create(path, &shape, &options)?,
         };
-        format(Arc::new(device), uuid, create)
+        format(Arc::new(device), uuid, create).map_err(Error::of_volume_at(path))
     }
 
     /// Makes a volume on any device, which has the size and the zones it has. What is on it is lost, whatever
     /// [`Create::force`] says.
     pub fn create_on(device: Arc<dyn ZonedDevice>, create: &Create) -> Result<()> {
-        format(device, uuid::Uuid::new_v4(), create)
+        Ok(format(device, uuid::Uuid::new_v4(), create)?)
     }
 
     /// Makes a volume of `bytes` in memory and opens it. It is gone with the last handle to it: for tests, and for data
@@ -220,6 +228,7 @@ impl Filesystem {
     /// Opens the volume in an image file, on a zoned drive or on another block device. Background
     /// work begins.
     pub fn open(path: impl AsRef<Path>, options: &Options) -> Result<Filesystem> {
+        let path = path.as_ref();
         let device = Drive::open(
             path,
             &OpenOptions {
@@ -227,7 +236,9 @@ impl Filesystem {
                 ..OpenOptions::default()
             },
         )?;
-        Filesystem::open_on(Arc::new(device), options)
+        Opened::new(Arc::new(device), options)
+            .map_err(Error::of_volume_at(path))?
+            .start(Arc::new(SystemClock))
     }
 
     /// Opens the volume on any device. Background work begins.
@@ -297,7 +308,7 @@ impl Opened {
         });
         let commit = Arc::new(CommitInterval::new(self.options.commit_interval));
         let vfs = Arc::new(Vfs::new(self.volume, clock, self.options.vfs));
-        let background = Background::start(&vfs, &commit, orphans).map_err(crate::Error::Thread)?;
+        let background = Background::start(&vfs, &commit, orphans).map_err(Error::Thread)?;
         Ok(Filesystem::new(vfs, background, commit, self.recovery))
     }
 }
