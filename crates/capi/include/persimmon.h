@@ -28,6 +28,30 @@
 // Have it read as zeros, with space set aside; the size grows with it.
 #define PERSIMMON_ALLOCATE_ZERO 3
 
+// A zone in use by nobody.
+#define PERSIMMON_ZONE_FREE 0
+
+// One of the log.
+#define PERSIMMON_ZONE_LOG 1
+
+// One of metadata.
+#define PERSIMMON_ZONE_METADATA 2
+
+// One of file data.
+#define PERSIMMON_ZONE_DATA 3
+
+// One taken out of use.
+#define PERSIMMON_ZONE_RETIRED 4
+
+// A zone that serves.
+#define PERSIMMON_ZONE_HEALTHY 0
+
+// One that failed: it can be read alone.
+#define PERSIMMON_ZONE_READ_ONLY 1
+
+// One that failed: what was in it is lost.
+#define PERSIMMON_ZONE_OFFLINE 2
+
 // Replace what has the new name.
 #define PERSIMMON_RENAME_REPLACE 0
 
@@ -37,10 +61,11 @@
 // Swap the two.
 #define PERSIMMON_RENAME_EXCHANGE 2
 
-// Version of this library, of which programs with the same major number go on to work.
+// Major version of the interface that this header is of: a program works with every library of the same one, from its own minor version on.
+// It is in the name of the shared library.
 #define PERSIMMON_VERSION_MAJOR 0
 
-// Functions and fields were added since the last one.
+// Minor version: functions, flags and fields were added since the one before.
 #define PERSIMMON_VERSION_MINOR 1
 
 // Open for reading.
@@ -229,6 +254,40 @@ typedef struct persimmon_stats {
   // Operations that waited for a checkpoint or for cleaning.
   uint64_t stalls;
 } persimmon_stats;
+
+// What cleaning did.
+typedef struct persimmon_cleaned {
+  // 1: so many zones are free as were asked for; 0: nothing more is to be won.
+  int reached;
+  // Zones that are free now.
+  uint32_t free_zones;
+  // Blocks of 4096 bytes moved meanwhile.
+  uint64_t blocks_moved;
+} persimmon_cleaned;
+
+// What a scrub found.
+typedef struct persimmon_scrubbed {
+  // Bytes read and verified, or found damaged.
+  uint64_t bytes;
+  // Places that are damaged; `persimmon scrub` tells which.
+  uint64_t damaged;
+} persimmon_scrubbed;
+
+// A zone.
+typedef struct persimmon_zone {
+  // One of `PERSIMMON_ZONE_FREE` to `PERSIMMON_ZONE_RETIRED`.
+  uint32_t role;
+  // `PERSIMMON_ZONE_HEALTHY` or how it failed.
+  uint32_t health;
+  // Blocks of 4096 bytes that can be written.
+  uint32_t capacity_blocks;
+  // Blocks written.
+  uint32_t write_pointer;
+  // Blocks of them that are live.
+  uint32_t valid_blocks;
+  // Times that it was reset.
+  uint32_t resets;
+} persimmon_zone;
 
 #ifdef __cplusplus
 extern "C" {
@@ -452,6 +511,31 @@ int persimmon_checkpoint(const struct persimmon_fs *fs);
 // `fs` is a handle; `stats` a place for the answer.
 int persimmon_statistics(const struct persimmon_fs *fs, struct persimmon_stats *stats);
 
+// Cleans now, until `free_zones` are free, or with `UINT32_MAX` until nothing more is to be won. Nothing needs this call. `cleaned` may be
+// NULL.
+//
+// # Safety
+// `fs` is a handle; `cleaned` is NULL or a place for the answer.
+int persimmon_clean(const struct persimmon_fs *fs,
+                    uint32_t free_zones,
+                    struct persimmon_cleaned *cleaned);
+
+// Reads and verifies everything live. Damage that is found is no error of this call: look at `scrubbed`.
+//
+// # Safety
+// `fs` is a handle; `scrubbed` a place for the answer.
+int persimmon_scrub(const struct persimmon_fs *fs,
+                    struct persimmon_scrubbed *scrubbed);
+
+// Tells of all zones, in order: of as many as `capacity` has room for; how many there are goes to `count`. `ERANGE`: there are more.
+//
+// # Safety
+// `fs` is a handle; `zones` has room for `capacity` of them, which may be 0; `count` is a place for the answer.
+int persimmon_zones(const struct persimmon_fs *fs,
+                    struct persimmon_zone *zones,
+                    size_t capacity,
+                    size_t *count);
+
 // Makes a directory, with permissions 0755.
 //
 // # Safety
@@ -607,7 +691,7 @@ int persimmon_read_submit(const struct persimmon_file *file,
                           uint64_t offset,
                           struct persimmon_read **read);
 
-// 1 where [`persimmon_read_finish`] would return at once, else 0.
+// 1 where [`persimmon_read_finish`] would return at once, else 0. Of NULL it is 1: finishing it fails at once.
 //
 // # Safety
 // `read` is under way.
@@ -627,6 +711,9 @@ int persimmon_read_finish(struct persimmon_read *read,
 // # Safety
 // `read` is NULL, or under way and not used any more.
 void persimmon_read_abort(struct persimmon_read *read);
+
+// Version of the library that the program runs with, which may be newer than its header: 65536 times the major version, plus the minor one.
+uint32_t persimmon_version(void);
 
 #ifdef __cplusplus
 }  // extern "C"

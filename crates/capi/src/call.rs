@@ -98,14 +98,18 @@ pub(crate) fn call(body: impl FnOnce() -> Result<()>) -> c_int {
         .into_iter()
         .filter(|byte| *byte != 0)
         .collect();
-    MESSAGE.with(|message| *message.borrow_mut() = CString::new(bytes).unwrap_or_default());
+    // A thread that is ending may have none any more.
+    let _ = MESSAGE.try_with(|message| {
+        *message.borrow_mut() = CString::new(bytes).unwrap_or_default();
+    });
     failure.errno
 }
 
 /// Why the last failing call of this thread failed, in words: valid until the thread's next call. Empty before any failed.
 #[unsafe(no_mangle)]
 pub extern "C" fn persimmon_error_message() -> *const c_char {
-    MESSAGE.with(|message| message.borrow().as_ptr())
+    let message = MESSAGE.try_with(|message| message.borrow().as_ptr());
+    message.unwrap_or(c"".as_ptr())
 }
 
 /// What a pointer to an object of this library points to.

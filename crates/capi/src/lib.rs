@@ -24,6 +24,8 @@ mod file;
 mod filesystem;
 mod maintenance;
 mod names;
+#[cfg(test)]
+mod panics;
 mod read;
 mod types;
 

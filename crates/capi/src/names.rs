@@ -173,30 +173,43 @@ pub unsafe extern "C" fn persimmon_copy(
     })
 }
 
-/// Writes what fits of `value` to a buffer, and its whole length to `length`: `ERANGE` where it is longer.
+/// Where an answer of any length goes.
+struct Room {
+    buffer: *mut u8,
+    bytes: usize,
+    length: *mut usize,
+}
+
+/// Asks for bytes of what a path names, writes what fits of them to a buffer, and tells their whole length: `ERANGE` where it is longer.
 ///
 /// # Safety
-/// `buffer` has `buffer_bytes`, `length` is a place for the answer.
-unsafe fn put(
-    value: &[u8],
-    buffer: *mut u8,
-    buffer_bytes: usize,
-    length: *mut usize,
-) -> Result<()> {
-    // SAFETY: as the caller promises.
-    let (buffer, length) = unsafe { (bytes_mut(buffer, buffer_bytes)?, answer(length)?) };
-    length.write(value.len());
-    let (into, whole) = match buffer.get_mut(..value.len()) {
-        Some(into) => (into, true),
-        None => (buffer, false),
-    };
-    for (to, from) in into.iter_mut().zip(value) {
-        *to = *from;
-    }
-    match whole {
-        true => Ok(()),
-        false => Err(Failure::too_short(value.len())),
-    }
+/// `fs` is a handle; `path` a string; the room's `buffer` has its `bytes`, and its `length` is a place for the answer.
+unsafe fn fetch(
+    fs: *const persimmon_fs,
+    path: *const c_char,
+    room: Room,
+    ask: impl FnOnce(&Filesystem, &Path) -> Result<Vec<u8>>,
+) -> c_int {
+    call(|| {
+        // SAFETY: as the caller promises.
+        let (fs, path, buffer, length) = unsafe {
+            (
+                object(fs, "the filesystem")?,
+                crate::call::path(path)?,
+                bytes_mut(room.buffer, room.bytes)?,
+                answer(room.length)?,
+            )
+        };
+        let value = ask(&fs.0, path)?;
+        length.write(value.len());
+        for (to, from) in buffer.iter_mut().zip(&value) {
+            *to = *from;
+        }
+        match value.len() <= buffer.len() {
+            true => Ok(()),
+            false => Err(Failure::too_short(value.len())),
+        }
+    })
 }
 
 /// Target of a symbolic link, without a zero byte at its end. `ERANGE`: the buffer is shorter than `length`, which is told.
@@ -211,13 +224,13 @@ pub unsafe extern "C" fn persimmon_readlink(
     buffer_bytes: usize,
     length: *mut usize,
 ) -> c_int {
-    call(|| {
-        // SAFETY: as the caller promises.
-        let (fs, path) = unsafe { (object(fs, "the filesystem")?, crate::call::path(path)?) };
-        let target = fs.0.read_link(path)?;
-        // SAFETY: as the caller promises.
-        unsafe { put(&target, buffer, buffer_bytes, length) }
-    })
+    let room = Room {
+        buffer,
+        bytes: buffer_bytes,
+        length,
+    };
+    // SAFETY: as the caller promises.
+    unsafe { fetch(fs, path, room, |fs, path| Ok(fs.read_link(path)?)) }
 }
 
 /// Attributes of what a path means, links followed.
@@ -375,19 +388,17 @@ pub unsafe extern "C" fn persimmon_getxattr(
     buffer_bytes: usize,
     length: *mut usize,
 ) -> c_int {
-    call(|| {
-        // SAFETY: as the caller promises.
-        let (fs, path, name) = unsafe {
-            (
-                object(fs, "the filesystem")?,
-                crate::call::path(path)?,
-                utf8(name, "the name")?,
-            )
-        };
-        let value = fs.0.xattr(path, name)?;
-        // SAFETY: as the caller promises.
-        unsafe { put(&value, buffer, buffer_bytes, length) }
-    })
+    let room = Room {
+        buffer,
+        bytes: buffer_bytes,
+        length,
+    };
+    // SAFETY: as the caller promises.
+    unsafe {
+        fetch(fs, path, room, |fs, path| {
+            Ok(fs.xattr(path, utf8(name, "the name")?)?)
+        })
+    }
 }
 
 /// Sets an extended attribute.
@@ -428,17 +439,22 @@ pub unsafe extern "C" fn persimmon_listxattr(
     buffer_bytes: usize,
     length: *mut usize,
 ) -> c_int {
-    call(|| {
-        // SAFETY: as the caller promises.
-        let (fs, path) = unsafe { (object(fs, "the filesystem")?, crate::call::path(path)?) };
-        let mut list = Vec::new();
-        for name in fs.0.list_xattrs(path)? {
-            list.extend_from_slice(&name);
-            list.push(0);
-        }
-        // SAFETY: as the caller promises.
-        unsafe { put(&list, buffer, buffer_bytes, length) }
-    })
+    let room = Room {
+        buffer,
+        bytes: buffer_bytes,
+        length,
+    };
+    // SAFETY: as the caller promises.
+    unsafe {
+        fetch(fs, path, room, |fs, path| {
+            let mut list = Vec::new();
+            for name in fs.list_xattrs(path)? {
+                list.extend_from_slice(&name);
+                list.push(0);
+            }
+            Ok(list)
+        })
+    }
 }
 
 /// Removes an extended attribute.

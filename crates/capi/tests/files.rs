@@ -208,3 +208,176 @@ fn what_is_written_through_or_flushed_outlives_the_process() {
     assert!(matches!(neither, None | Some(0)), "{neither:?}");
     assert_eq!(unsafe { persimmon_close(fs) }, 0);
 }
+
+/// An answer that does not fit tells its length, and what fits of it.
+#[test]
+fn an_answer_that_does_not_fit_tells_its_length() {
+    let mut fs = null_mut();
+    assert_eq!(unsafe { persimmon_open_in_memory(64 << 20, &mut fs) }, 0);
+    let (link, target) = (c"/link", c"a-target-of-some-length");
+    let mut buffer = [b'.'; 32];
+    let mut length = 0;
+    unsafe {
+        assert_eq!(persimmon_symlink(fs, target.as_ptr(), link.as_ptr()), 0);
+        let mut short = |bytes: usize| {
+            let room = buffer.as_mut_ptr();
+            let errno = persimmon_readlink(fs, link.as_ptr(), room, bytes, &mut length);
+            (errno, length, buffer)
+        };
+        assert_eq!(short(0), (libc::ERANGE, 23, [b'.'; 32]));
+        let (errno, length, held) = short(4);
+        assert_eq!(
+            (errno, length, &held[..6]),
+            (libc::ERANGE, 23, &b"a-ta.."[..])
+        );
+        assert_eq!(message(), "the buffer is too short: 23 bytes are needed");
+        let (errno, length, held) = short(32);
+        assert_eq!((errno, &held[..length]), (0, target.to_bytes()));
+
+        persimmon_file_close(file(
+            fs,
+            c"/f",
+            PERSIMMON_OPEN_WRITE | PERSIMMON_OPEN_CREATE,
+        ));
+        let mut length = 0;
+        for name in [c"user.one", c"user.two"] {
+            let set = persimmon_setxattr(fs, c"/f".as_ptr(), name.as_ptr(), b"value".as_ptr(), 5);
+            assert_eq!(set, 0, "{}", message());
+        }
+        let mut buffer = [0; 32];
+        let (room, bytes) = (buffer.as_mut_ptr(), buffer.len());
+        let got = persimmon_getxattr(
+            fs,
+            c"/f".as_ptr(),
+            c"user.two".as_ptr(),
+            room,
+            bytes,
+            &mut length,
+        );
+        assert_eq!((got, &buffer[..length]), (0, &b"value"[..]));
+        let (room, path) = (buffer.as_mut_ptr(), c"/f".as_ptr());
+        let none = persimmon_getxattr(fs, path, c"user.none".as_ptr(), room, 32, &mut length);
+        assert_eq!(none, libc::ENODATA);
+        assert_eq!(persimmon_listxattr(fs, path, room, 32, &mut length), 0);
+        let mut names: Vec<_> = buffer[..length]
+            .split_inclusive(|byte| *byte == 0)
+            .collect();
+        names.sort_unstable();
+        assert_eq!(names, [&b"user.one\0"[..], b"user.two\0"]);
+        assert_eq!(persimmon_close(fs), 0);
+    }
+}
+
+/// NULL in the place of a read was answered as a read of nothing, and one that polls it never ended.
+#[test]
+fn a_read_that_is_none_is_refused_at_once() {
+    let (mut buffer, mut done) = ([0u8; 4], 7);
+    unsafe {
+        assert_eq!(persimmon_read_is_done(null()), 1);
+        let finished = persimmon_read_finish(null_mut(), buffer.as_mut_ptr(), 4, &mut done);
+        assert_eq!(finished, libc::EINVAL);
+        persimmon_read_abort(null_mut());
+    }
+}
+
+/// Numbers say what is wrong with making or opening a volume: all of these were EIO.
+#[test]
+fn what_is_wrong_with_a_volume_has_a_number() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("volume.img");
+    let text = |path: &Path| CString::new(path.to_str().unwrap()).unwrap();
+    let mut fs = null_mut();
+    let mut open = |path: &Path| unsafe { persimmon_open(text(path).as_ptr(), null(), &mut fs) };
+    assert_eq!(open(&path), libc::ENOENT, "{}", message());
+    std::fs::write(&path, vec![1; 1 << 20]).unwrap();
+    let foreign = open(&path);
+    assert_ne!(foreign, 0);
+    assert!(message().contains(path.to_str().unwrap()), "{}", message());
+    std::fs::remove_file(&path).unwrap();
+
+    let create = |copies, reserve| {
+        let label = CString::new("x".repeat(65)).unwrap();
+        let options = persimmon_create_options {
+            struct_size: size_of::<persimmon_create_options>(),
+            size_bytes: 64 << 20,
+            zone_bytes: 0,
+            label: if copies == 1 && reserve == 0 {
+                label.as_ptr()
+            } else {
+                null()
+            },
+            reserve_basis_points_plus_one: reserve,
+            copies,
+            force: 0,
+        };
+        let errno = unsafe { persimmon_create(text(&path).as_ptr(), &options) };
+        (errno, message())
+    };
+    let said = |words: &str| (libc::EINVAL, format!("{}: {words}", path.display()));
+    assert_eq!(create(1, 0), said("the label is 65 bytes long; 64 fit"));
+    assert_eq!(
+        create(7, 1),
+        said("7 copies of the metadata: there can be 1 or 2")
+    );
+    assert_eq!(
+        create(1, 20_001),
+        said("a reserve of 200.00 % is more than the whole volume")
+    );
+    assert!(!path.exists());
+
+    let image = made(&path);
+    let fs = opened(&image);
+    let mut again = null_mut();
+    let busy = unsafe { persimmon_open(image.as_ptr(), null(), &mut again) };
+    assert_eq!(busy, libc::EBUSY);
+    let mut more = null_mut();
+    unsafe {
+        assert_eq!(persimmon_clone(fs, &mut more), 0);
+        persimmon_abandon(fs);
+        assert_eq!(persimmon_close(more), libc::EROFS);
+    }
+    assert_eq!(message(), "the volume was abandoned");
+}
+
+#[test]
+fn zones_are_told_cleaned_and_verified() {
+    let mut fs = null_mut();
+    assert_eq!(unsafe { persimmon_open_in_memory(64 << 20, &mut fs) }, 0);
+    let writer = file(fs, c"/f", PERSIMMON_OPEN_WRITE | PERSIMMON_OPEN_CREATE);
+    let data = noise(1 << 20);
+    unsafe {
+        assert_eq!(persimmon_pwrite(writer, data.as_ptr(), data.len(), 0), 0);
+        persimmon_file_close(writer);
+        assert_eq!(persimmon_checkpoint(fs), 0);
+        let mut count = 0;
+        assert_eq!(persimmon_zones(fs, null_mut(), 0, &mut count), libc::ERANGE);
+        let mut zones = Vec::with_capacity(count);
+        let told = persimmon_zones(fs, zones.as_mut_ptr(), count, &mut count);
+        assert_eq!(told, 0);
+        zones.set_len(count);
+        let live = |role| {
+            let zones = zones
+                .iter()
+                .filter(|zone: &&persimmon_zone| zone.role == role);
+            zones.map(|zone| zone.valid_blocks).sum::<u32>()
+        };
+        assert!(live(PERSIMMON_ZONE_DATA) >= 256);
+        assert!(live(PERSIMMON_ZONE_METADATA) > 0);
+        assert_eq!(live(PERSIMMON_ZONE_FREE), 0);
+        assert!(
+            zones
+                .iter()
+                .all(|zone| zone.health == PERSIMMON_ZONE_HEALTHY)
+        );
+        assert_eq!(persimmon_clean(fs, u32::MAX, null_mut()), 0);
+        let mut cleaned = std::mem::MaybeUninit::uninit();
+        assert_eq!(persimmon_clean(fs, 1, cleaned.as_mut_ptr()), 0);
+        assert_eq!(cleaned.assume_init().reached, 1);
+        let mut scrubbed = std::mem::MaybeUninit::uninit();
+        assert_eq!(persimmon_scrub(fs, scrubbed.as_mut_ptr()), 0);
+        let scrubbed = scrubbed.assume_init();
+        assert!(scrubbed.bytes > 1 << 20 && scrubbed.damaged == 0);
+        assert_eq!(persimmon_close(fs), 0);
+    }
+    assert_eq!(persimmon_version() >> 16, PERSIMMON_VERSION_MAJOR);
+}
