@@ -43,7 +43,12 @@ impl ZonedDevice for Counting {
     }
 }
 
-pub fn main() -> std::result::Result<(), Box<dyn Error>> {
+fn main() -> std::result::Result<(), Box<dyn Error>> {
+    device()
+}
+
+/// Uses the volume until it has been cleaned.
+pub fn device() -> std::result::Result<(), Box<dyn Error>> {
     let shape = ImageGeometry {
         zone_count: 32,
         zone_blocks: 512,

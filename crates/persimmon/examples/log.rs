@@ -10,7 +10,7 @@ use persimmon::{Create, Filesystem, Lifetime, OpenOptions, Options};
 
 const LINE: usize = 32;
 
-pub fn main() -> Result<(), Box<dyn Error>> {
+fn main() -> Result<(), Box<dyn Error>> {
     match std::env::args_os().nth(1) {
         Some(image) => log(image.as_ref()),
         None => Err("usage: log IMAGE".into()),

@@ -20,7 +20,7 @@ fn the_examples_run() {
     let dir = tempfile::tempdir().unwrap();
     notes::notes(&dir.path().join("notes.img")).unwrap();
     log::log(&dir.path().join("log.img")).unwrap();
-    device::main().unwrap();
+    device::device().unwrap();
 }
 
 /// Of functions and fields that are public: what they take, answer and hold, also inside of what they answer.
