@@ -7,7 +7,7 @@
 //! A directory that is listed, and a read under way, belong to one thread at a time.
 //!
 //! **Structures that may grow** begin with their size as the caller knows it, so that a program that was built with an older
-//! header goes on to work: fields behind that size have their defaults.
+//! header goes on to work: fields behind that size have their defaults. Fields of a newer header are refused unless they are zero.
 //!
 //! **Panics** never cross into C: such a call answers `EIO`, the message says that it is a bug, and the volume takes no
 //! more changes where half a change may be in memory.

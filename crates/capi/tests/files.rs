@@ -381,3 +381,40 @@ fn zones_are_told_cleaned_and_verified() {
     }
     assert_eq!(persimmon_version() >> 16, PERSIMMON_VERSION_MAJOR);
 }
+
+/// Options as programs know them that were built with an older and with a newer header.
+#[repr(C)]
+struct Newer {
+    options: persimmon_options,
+    added: u64,
+}
+
+/// An option that the library does not know was ignored without a word.
+#[test]
+fn options_of_a_newer_header_are_refused_where_they_say_anything() {
+    let dir = tempfile::tempdir().unwrap();
+    let image = made(&dir.path().join("volume.img"));
+    let open = |struct_size, added| {
+        let options = Newer {
+            options: persimmon_options {
+                struct_size,
+                read_only: 1,
+                cache_bytes: 0,
+                staging_bytes: 0,
+                commit_milliseconds: 0,
+            },
+            added,
+        };
+        let mut fs = null_mut();
+        let pointer = (&raw const options).cast();
+        let errno = unsafe { persimmon_open(image.as_ptr(), pointer, &mut fs) };
+        unsafe { persimmon_release(fs) };
+        errno
+    };
+    assert_eq!(open(size_of::<Newer>(), 0), 0);
+    assert_eq!(open(size_of::<Newer>(), 1), libc::EINVAL);
+    assert!(message().contains("does not know"), "{}", message());
+    // The size and `read_only` are all that this one has.
+    assert_eq!(open(size_of::<usize>() + 4, 1), 0);
+    assert_eq!(open(3, 0), libc::EINVAL);
+}
