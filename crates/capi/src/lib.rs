@@ -24,9 +24,9 @@ mod file;
 mod filesystem;
 mod maintenance;
 mod names;
-#[cfg(test)]
-mod panics;
 mod read;
+#[cfg(test)]
+mod tests;
 mod types;
 
 pub use call::persimmon_error_message;

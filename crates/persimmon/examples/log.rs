@@ -3,6 +3,7 @@
 //!     cargo run --example log -- volume.img
 
 use std::error::Error;
+use std::io::Write;
 use std::path::Path;
 use std::time::Duration;
 
@@ -79,7 +80,7 @@ pub fn log(image: &Path) -> Result<(), Box<dyn Error>> {
     while !later.is_done() {
         std::thread::yield_now();
     }
-    println!("{}", String::from_utf8_lossy(&later.wait()?).trim_end());
+    std::io::stdout().write_all(&later.wait()?)?;
     drop(file);
     Ok(fs.close()?)
 }
