@@ -133,30 +133,6 @@ typedef struct persimmon_fs persimmon_fs;
 // A read under way. It keeps its file open.
 typedef struct persimmon_read persimmon_read;
 
-// An entry of a directory.
-typedef struct persimmon_dirent {
-  // The inode it names.
-  uint64_t ino;
-  // One of `PERSIMMON_KIND_*`.
-  uint32_t kind;
-  // Its name, valid until the next entry is asked for or the directory is given back; NULL behind the last entry.
-  const char *name;
-} persimmon_dirent;
-
-// A read of a batch.
-typedef struct persimmon_read_request {
-  // Where in the file.
-  uint64_t offset;
-  // Where to.
-  uint8_t *buffer;
-  // Bytes asked for.
-  size_t len;
-  // Told: bytes read.
-  size_t done;
-  // Told: 0, or an error number.
-  int error;
-} persimmon_read_request;
-
 // A point in time, from 1970 on.
 typedef struct persimmon_time {
   // Seconds.
@@ -190,6 +166,30 @@ typedef struct persimmon_stat {
   // Creation.
   struct persimmon_time btime;
 } persimmon_stat;
+
+// An entry of a directory.
+typedef struct persimmon_dirent {
+  // The inode it names.
+  uint64_t ino;
+  // One of `PERSIMMON_KIND_*`.
+  uint32_t kind;
+  // Its name, valid until the next entry is asked for or the directory is given back; NULL behind the last entry.
+  const char *name;
+} persimmon_dirent;
+
+// A read of a batch.
+typedef struct persimmon_read_request {
+  // Where in the file.
+  uint64_t offset;
+  // Where to.
+  uint8_t *buffer;
+  // Bytes asked for.
+  size_t len;
+  // Told: bytes read.
+  size_t done;
+  // Told: 0, or an error number.
+  int error;
+} persimmon_read_request;
 
 // How to make a volume. Set `struct_size` to `sizeof` and everything else to 0 for the defaults.
 typedef struct persimmon_create_options {
@@ -292,6 +292,86 @@ typedef struct persimmon_zone {
 #ifdef __cplusplus
 extern "C" {
 #endif // __cplusplus
+
+// Attributes of what a path means, links followed.
+//
+// # Safety
+// `fs` is a handle; `path` a string; `stat` a place for the answer.
+int persimmon_stat_path(const struct persimmon_fs *fs,
+                        const char *path,
+                        struct persimmon_stat *stat);
+
+// Attributes of what a path names, a link at its end not followed.
+//
+// # Safety
+// As of [`persimmon_stat_path`].
+int persimmon_lstat_path(const struct persimmon_fs *fs,
+                         const char *path,
+                         struct persimmon_stat *stat);
+
+// Changes permissions: the lowest twelve bits of `mode`.
+//
+// # Safety
+// `fs` is a handle; `path` a string.
+int persimmon_chmod(const struct persimmon_fs *fs, const char *path, uint32_t mode);
+
+// Changes owner and group; `UINT32_MAX` leaves one as it is.
+//
+// # Safety
+// `fs` is a handle; `path` a string.
+int persimmon_chown(const struct persimmon_fs *fs, const char *path, uint32_t uid, uint32_t gid);
+
+// Changes the size of a file.
+//
+// # Safety
+// `fs` is a handle; `path` a string.
+int persimmon_truncate(const struct persimmon_fs *fs, const char *path, uint64_t size);
+
+// Changes times of access and of change of content; NULL leaves one as it is.
+//
+// # Safety
+// `fs` is a handle; `path` a string; each time is NULL or a structure.
+int persimmon_set_times(const struct persimmon_fs *fs,
+                        const char *path,
+                        const struct persimmon_time *atime,
+                        const struct persimmon_time *mtime);
+
+// Value of an extended attribute. `ERANGE`: the buffer is shorter than `length`, which is told. `ENODATA`: there is none.
+//
+// # Safety
+// `fs` is a handle; `path` and `name` are strings; `buffer` has `buffer_bytes`; `length` is a place for the answer.
+int persimmon_getxattr(const struct persimmon_fs *fs,
+                       const char *path,
+                       const char *name,
+                       uint8_t *buffer,
+                       size_t buffer_bytes,
+                       size_t *length);
+
+// Sets an extended attribute.
+//
+// # Safety
+// `fs` is a handle; `path` and `name` are strings; `value` has `value_bytes`.
+int persimmon_setxattr(const struct persimmon_fs *fs,
+                       const char *path,
+                       const char *name,
+                       const uint8_t *value,
+                       size_t value_bytes);
+
+// Names of the extended attributes, each with a zero byte behind it. `ERANGE`: the buffer is shorter than `length`.
+//
+// # Safety
+// `fs` is a handle; `path` a string; `buffer` has `buffer_bytes`; `length` is a place for the answer.
+int persimmon_listxattr(const struct persimmon_fs *fs,
+                        const char *path,
+                        uint8_t *buffer,
+                        size_t buffer_bytes,
+                        size_t *length);
+
+// Removes an extended attribute.
+//
+// # Safety
+// `fs` is a handle; `path` and `name` are strings.
+int persimmon_removexattr(const struct persimmon_fs *fs, const char *path, const char *name);
 
 // Why the last failing call of this thread failed, in words: valid until the thread's next call. Empty before any failed.
 const char *persimmon_error_message(void);
@@ -601,86 +681,6 @@ int persimmon_readlink(const struct persimmon_fs *fs,
                        uint8_t *buffer,
                        size_t buffer_bytes,
                        size_t *length);
-
-// Attributes of what a path means, links followed.
-//
-// # Safety
-// `fs` is a handle; `path` a string; `stat` a place for the answer.
-int persimmon_stat_path(const struct persimmon_fs *fs,
-                        const char *path,
-                        struct persimmon_stat *stat);
-
-// Attributes of what a path names, a link at its end not followed.
-//
-// # Safety
-// As of [`persimmon_stat_path`].
-int persimmon_lstat_path(const struct persimmon_fs *fs,
-                         const char *path,
-                         struct persimmon_stat *stat);
-
-// Changes permissions: the lowest twelve bits of `mode`.
-//
-// # Safety
-// `fs` is a handle; `path` a string.
-int persimmon_chmod(const struct persimmon_fs *fs, const char *path, uint32_t mode);
-
-// Changes owner and group; `UINT32_MAX` leaves one as it is.
-//
-// # Safety
-// `fs` is a handle; `path` a string.
-int persimmon_chown(const struct persimmon_fs *fs, const char *path, uint32_t uid, uint32_t gid);
-
-// Changes the size of a file.
-//
-// # Safety
-// `fs` is a handle; `path` a string.
-int persimmon_truncate(const struct persimmon_fs *fs, const char *path, uint64_t size);
-
-// Changes times of access and of change of content; NULL leaves one as it is.
-//
-// # Safety
-// `fs` is a handle; `path` a string; each time is NULL or a structure.
-int persimmon_set_times(const struct persimmon_fs *fs,
-                        const char *path,
-                        const struct persimmon_time *atime,
-                        const struct persimmon_time *mtime);
-
-// Value of an extended attribute. `ERANGE`: the buffer is shorter than `length`, which is told. `ENODATA`: there is none.
-//
-// # Safety
-// `fs` is a handle; `path` and `name` are strings; `buffer` has `buffer_bytes`; `length` is a place for the answer.
-int persimmon_getxattr(const struct persimmon_fs *fs,
-                       const char *path,
-                       const char *name,
-                       uint8_t *buffer,
-                       size_t buffer_bytes,
-                       size_t *length);
-
-// Sets an extended attribute.
-//
-// # Safety
-// `fs` is a handle; `path` and `name` are strings; `value` has `value_bytes`.
-int persimmon_setxattr(const struct persimmon_fs *fs,
-                       const char *path,
-                       const char *name,
-                       const uint8_t *value,
-                       size_t value_bytes);
-
-// Names of the extended attributes, each with a zero byte behind it. `ERANGE`: the buffer is shorter than `length`.
-//
-// # Safety
-// `fs` is a handle; `path` a string; `buffer` has `buffer_bytes`; `length` is a place for the answer.
-int persimmon_listxattr(const struct persimmon_fs *fs,
-                        const char *path,
-                        uint8_t *buffer,
-                        size_t buffer_bytes,
-                        size_t *length);
-
-// Removes an extended attribute.
-//
-// # Safety
-// `fs` is a handle; `path` and `name` are strings.
-int persimmon_removexattr(const struct persimmon_fs *fs, const char *path, const char *name);
 
 // Submits a read. Give it back by [`persimmon_read_finish`] or [`persimmon_read_abort`].
 //

@@ -18,6 +18,7 @@
 )]
 #![allow(non_camel_case_types, reason = "names of C")]
 
+mod attributes;
 mod call;
 mod dir;
 mod file;
@@ -29,6 +30,7 @@ mod read;
 mod tests;
 mod types;
 
+pub use attributes::*;
 pub use call::persimmon_error_message;
 pub use dir::*;
 pub use file::*;

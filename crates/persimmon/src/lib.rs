@@ -81,6 +81,7 @@ mod filesystem;
 pub mod internal;
 mod maintenance;
 mod mounted;
+mod open_options;
 mod path;
 mod reads;
 mod volume;
@@ -108,9 +109,10 @@ pub use background::CommitInterval;
 pub use clock::SystemClock;
 pub use directory::{DirEntry, ReadDir, Walk};
 pub use error::{Error, Result};
-pub use file::{File, OpenOptions};
+pub use file::File;
 pub use filesystem::Filesystem;
 pub use maintenance::{Cleaned, Scrubbed};
+pub use open_options::OpenOptions;
 pub use persimmon_device::DeviceError;
 pub use persimmon_engine::{
     Barrier, CleaningOptions, Damage, Error as VolumeError, FormatOptionsError, FsyncOrder,
