@@ -189,9 +189,19 @@ fn conclude(
             "persimmon {command}: {error}; until then: {so_far} {done}"
         ));
     } else if code != 0 {
+        let mut missing = Vec::new();
+        if tally.failed > 0 {
+            missing.push(format!("{} could not be {done}", tally.failed));
+        }
+        if tally.attributes_lost > 0 {
+            missing.push(format!(
+                "{} attributes could not be kept",
+                tally.attributes_lost
+            ));
+        }
+        let missing = missing.join(", ");
         output::tell(format_args!(
-            "persimmon {command}: {} could not be {done}, {} attributes could not be kept; each was named",
-            tally.failed, tally.attributes_lost
+            "persimmon {command}: {missing}; each was named"
         ));
     }
     let said = match (json, &went) {

@@ -233,6 +233,8 @@ mod tests {
             ],
             &["/sbin/umount.fuse.persimmon", "/mnt"],
             &["fsck.persimmon", "-a", "/dev/x"],
+            &["persimmon", "fs", "df", "-h", "/img", "LABEL=x"],
+            &["persimmon", "fs", "cp", "-r", "LABEL=x", ":/a", "b", ":/c"],
             &["fsck.persimmon", "-n", "-C0", "/dev/x"],
             &["mkfs.persimmon", "-L", "data", "/dev/x"],
             &["umount.persimmon", "/mnt", "-l", "-f", "-r", "-n", "-v"],

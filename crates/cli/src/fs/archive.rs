@@ -10,6 +10,8 @@ mod write;
 pub use read::read;
 pub use write::Archive;
 
+use tar::{EntryType, Header};
+
 /// Everything in a tar stream begins at a multiple of that.
 const BLOCK: usize = 512;
 /// The comment that begins a backup.
@@ -31,4 +33,22 @@ const SOCKET: &str = "PERSIMMON.socket";
 fn padding(len: u64) -> usize {
     let block = BLOCK as u64;
     ((block - len % block) % block) as usize
+}
+
+/// The name for those that read no extended headers: the beginning of it.
+fn set_name(header: &mut Header, path: &[u8]) {
+    for (to, from) in header.as_old_mut().name.iter_mut().zip(path) {
+        *to = *from;
+    }
+}
+
+/// The header of an extended header of so many bytes.
+fn header_of_records(kind: EntryType, len: u64) -> Header {
+    let mut header = Header::new_ustar();
+    set_name(&mut header, b"persimmon");
+    header.set_mode(0o600);
+    header.set_entry_type(kind);
+    header.set_size(len);
+    header.set_cksum();
+    header
 }

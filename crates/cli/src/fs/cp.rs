@@ -149,6 +149,7 @@ impl Cp {
         copier: &mut Copier<'_>,
     ) -> Copied<()> {
         let into = self.recursive;
+        copier.set_tops(source.bytes(), &path);
         match source {
             Operand::Host(from) => {
                 let found = match into {
@@ -157,7 +158,7 @@ impl Cp {
                         .map_err(CopyError::from)
                         .and_then(|from| Ok(HostNode::of(&from)?)),
                 };
-                match copier.settle(source.bytes(), found)? {
+                match copier.settle(&path, found)? {
                     Some(node) => {
                         copy_tree(&HostTree::beside(&opened.devices), node, path, into, copier)
                     }
@@ -182,7 +183,7 @@ impl Cp {
                         }
                         .map(|()| attr.ino)
                     });
-                match copier.settle(source.bytes(), found)? {
+                match copier.settle(&path, found)? {
                     Some(ino) => {
                         let tree = VolumeTree(filesystem.clone());
                         copy_tree(&tree, ino, path, into, copier)

@@ -1,7 +1,7 @@
 //! `persimmon fs df`.
 
 use anyhow::Result;
-use clap::Args;
+use clap::{ArgAction, Args};
 use persimmon_format::shown::shown;
 use persimmon_fuse::size::show_bytes;
 use serde::Serialize;
@@ -11,6 +11,7 @@ use crate::output;
 
 /// Show the space of volumes that are not mounted, as df(1) would if they were.
 #[derive(Args)]
+#[command(disable_help_flag = true)]
 pub struct Df {
     /// Devices or image files, LABEL= or UUID=
     #[arg(required = true, value_name = "VOLUME")]
@@ -21,6 +22,9 @@ pub struct Df {
     /// Print JSON
     #[arg(long)]
     json: bool,
+    /// Print help: `-h` is taken, as with df(1)
+    #[arg(long, action = ArgAction::Help)]
+    help: Option<bool>,
 }
 
 #[derive(Serialize)]

@@ -238,6 +238,8 @@ pub struct Copier<'a> {
     stop: Arc<AtomicBool>,
     /// Names the command in messages.
     command: &'static str,
+    /// What is copied now, and where to: messages name the source.
+    tops: (Vec<u8>, Vec<u8>),
     pub tally: Tally,
 }
 
@@ -251,7 +253,25 @@ impl<'a> Copier<'a> {
             sink,
             stop: Arc::clone(stop),
             command,
+            tops: (b"/".to_vec(), Vec::new()),
             tally: Tally::default(),
+        }
+    }
+
+    /// From now on the source `from` is copied to `to`.
+    pub fn set_tops(&mut self, from: &[u8], to: &[u8]) {
+        self.tops = (from.to_vec(), to.to_vec());
+    }
+
+    /// The path of the source that goes to `path`.
+    fn source(&self, path: &[u8]) -> Vec<u8> {
+        let (from, to) = &self.tops;
+        let rest = path.strip_prefix(to.as_slice()).unwrap_or(path);
+        let rest = rest.strip_prefix(b"/").unwrap_or(rest);
+        match (from.as_slice(), rest) {
+            (from, []) => from.to_vec(),
+            (b"/", rest) => [b"/", rest].concat(),
+            (from, rest) => below(from.strip_suffix(b"/").unwrap_or(from), rest),
         }
     }
 
@@ -273,7 +293,7 @@ impl<'a> Copier<'a> {
             }
             Err(CopyError::Ends(message)) => Err(CopyError::Ends(format!(
                 "{}: {message}",
-                shown(name_or_top(path))
+                shown(&self.source(path))
             ))),
             Err(CopyError::Interrupted) => Err(CopyError::Interrupted),
         }
@@ -283,7 +303,7 @@ impl<'a> Copier<'a> {
         let command = self.command;
         output::tell(format_args!(
             "persimmon {command}: {}: {message}",
-            shown(name_or_top(path))
+            shown(&self.source(path))
         ));
     }
 
@@ -332,13 +352,6 @@ impl<'a> Copier<'a> {
         }
         self.tally.bytes += bytes;
         Ok(true)
-    }
-}
-
-fn name_or_top(path: &[u8]) -> &[u8] {
-    match path {
-        [] => b"/",
-        path => path,
     }
 }
 
@@ -497,5 +510,98 @@ impl<T: Tree> Walk<'_, T> {
             self.stack.push((entry, children));
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Directories by number, each with what is in it.
+    struct Damaged(Vec<Vec<(&'static str, usize)>>);
+
+    impl Tree for Damaged {
+        type Node = usize;
+
+        fn look(&self, node: &usize) -> Copied<Seen> {
+            let meta = Meta {
+                mode: 0,
+                uid: 0,
+                gid: 0,
+                atime: Timestamp::default(),
+                mtime: Timestamp::default(),
+                xattrs: Vec::new(),
+            };
+            Ok(Seen {
+                identity: Identity(0, *node as u64),
+                links: 1,
+                kind: Kind::Directory,
+                meta,
+            })
+        }
+
+        fn children(&self, node: &usize) -> Copied<Children<usize>> {
+            let children = self.0.get(*node).cloned().unwrap_or_default();
+            let children = children.into_iter();
+            Ok(Box::new(
+                children.map(|(name, node)| Ok((name.as_bytes().to_vec(), node))),
+            ))
+        }
+
+        fn content(&self, _: &usize, _: u64) -> Copied<Box<dyn Content>> {
+            Ok(Box::new(NoContent))
+        }
+    }
+
+    #[derive(Default)]
+    struct Paths(Vec<Vec<u8>>);
+
+    impl Sink for Paths {
+        fn enter(&mut self, entry: &Entry) -> Copied<()> {
+            self.0.push(entry.path.clone());
+            Ok(())
+        }
+
+        fn leave(&mut self, _: &Entry) -> Copied<Vec<String>> {
+            Ok(Vec::new())
+        }
+
+        fn put(&mut self, _: &Entry, _: &mut dyn Content) -> Copied<Vec<String>> {
+            Ok(Vec::new())
+        }
+    }
+
+    #[test]
+    fn a_directory_in_itself_ends_no_copy_and_is_an_error() {
+        let tree = Damaged(vec![
+            vec![("a", 1), ("b", 2)],
+            vec![("up", 0), ("self", 1), ("c", 3)],
+            vec![("c", 3)],
+            vec![],
+        ]);
+        let mut paths = Paths::default();
+        let stop = Arc::new(AtomicBool::new(false));
+        let mut copier = Copier::new(&mut paths, &stop, "test");
+        let copied = copy_tree(&tree, 0, Vec::new(), true, &mut copier);
+        assert!(copied.is_ok());
+        assert_eq!((copier.tally.directories, copier.tally.failed), (4, 3));
+        let due: [&[u8]; 4] = [b"", b"a", b"a/c", b"b"];
+        assert_eq!(paths.0, due);
+    }
+
+    #[test]
+    fn messages_name_the_source() {
+        let mut paths = Paths::default();
+        let stop = Arc::new(AtomicBool::new(false));
+        let mut copier = Copier::new(&mut paths, &stop, "test");
+        assert_eq!(copier.source(b""), b"/");
+        assert_eq!(copier.source(b"a/b"), b"/a/b");
+        copier.set_tops(b"/src/x", b"out");
+        assert_eq!(copier.source(b"out/c"), b"/src/x/c");
+        assert_eq!(copier.source(b"out"), b"/src/x");
+        copier.set_tops(b"/", b"out");
+        assert_eq!(copier.source(b"out/c"), b"/c");
+        copier.set_tops(b"dir/", b"dir");
+        assert_eq!(copier.source(b"dir/c"), b"dir/c");
     }
 }

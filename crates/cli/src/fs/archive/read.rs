@@ -10,7 +10,7 @@ use tar::{EntryType, Header};
 use xxhash_rust::xxh3::Xxh3;
 
 use super::{BEGIN, BLOCK, END, RANGES_MAX, RECORDS_MAX, SOCKET, SPARSE_NAME, SPARSE_SIZE, XATTR};
-use super::{padding, pax};
+use super::{header_of_records, padding, pax};
 use crate::fs::tree::{Content, Copied, Copier, CopyError, Entry, Kind, Meta, PIECE};
 
 /// Largest file, bytes.
@@ -47,6 +47,11 @@ pub fn read(source: &mut dyn Read, copier: &mut Copier<'_>) -> Copied<()> {
         match header.entry_type() {
             EntryType::XGlobalHeader => {
                 let records = input.records(&header)?;
+                // The checksum does not count its own header.
+                let due = header_of_records(EntryType::XGlobalHeader, records.len() as u64);
+                if header.as_bytes() != due.as_bytes() {
+                    return Err(damaged("the header of its end mark"));
+                }
                 end(&mut input, &records, reader.entries, before.digest128())?;
                 break;
             }
@@ -184,8 +189,13 @@ impl Input<'_> {
         }
         let mut records = vec![0; size as usize];
         self.fill(&mut records)?;
-        self.skip(padding(size) as u64)?;
-        Ok(records)
+        let mut rest = [0; BLOCK];
+        let rest = rest.get_mut(..padding(size)).unwrap_or_default();
+        self.fill(rest)?;
+        match rest.iter().all(|byte| *byte == 0) {
+            true => Ok(records),
+            false => Err(damaged("something is behind an extended header")),
+        }
     }
 }
 

@@ -8,7 +8,7 @@ use tar::{EntryType, Header};
 use xxhash_rust::xxh3::Xxh3;
 
 use super::{BEGIN, BLOCK, END, RANGES_MAX, RECORDS_MAX, SOCKET, SPARSE_NAME, SPARSE_SIZE, XATTR};
-use super::{padding, pax};
+use super::{header_of_records, padding, pax, set_name};
 use crate::fs::tree::{Content, Copied, CopyError, Entry, Kind, PIECE, Sink, each_piece};
 
 /// Whatever is written, with the checksum of it.
@@ -113,12 +113,7 @@ impl Archive {
         if len > RECORDS_MAX {
             return Err(CopyError::one("its path and attributes are too long"));
         }
-        let mut header = Header::new_ustar();
-        set_name(&mut header, b"persimmon");
-        header.set_mode(0o600);
-        header.set_entry_type(kind);
-        header.set_size(len);
-        header.set_cksum();
+        let header = header_of_records(kind, len);
         self.output.put(header.as_bytes())?;
         self.output.put(records)?;
         self.output.put(&[0; BLOCK][..padding(len)])
@@ -223,13 +218,6 @@ impl Archive {
         };
         let written = each_piece(&mut ranges, |piece, _| self.output.put(piece))?;
         self.output.put(&[0; BLOCK][..padding(written)])
-    }
-}
-
-/// The name for those that read no extended headers: the beginning of it.
-fn set_name(header: &mut Header, path: &[u8]) {
-    for (to, from) in header.as_old_mut().name.iter_mut().zip(path) {
-        *to = *from;
     }
 }
 
