@@ -2,8 +2,12 @@
 
 use std::path::{Path, PathBuf};
 
+use anyhow::{Context, Result, anyhow};
 use persimmon::internal::device::pair;
 use persimmon_fuse::mounts::{self, MountLine};
+
+use crate::live;
+use crate::report::Info;
 
 /// Where a device or image is mounted, alone or as one of two, as far as this process sees.
 pub fn mounted_at(device: &Path) -> Option<PathBuf> {
@@ -24,4 +28,32 @@ pub fn abandoned(dir: &Path) -> String {
          synced",
         dir.display()
     )
+}
+
+/// Why a command for volumes that are not mounted has nothing to do with a directory. `instead` says what does the same
+/// where it is mounted.
+///
+/// # Errors
+/// When the table of mounts cannot be read.
+pub fn refusal(dir: &Path, instead: &str) -> Result<anyhow::Error> {
+    let is_mount_point = mounts::at(dir)
+        .context("/proc/self/mountinfo")?
+        .is_some_and(|line| line.is_persimmon());
+    let place = match live::ask::<Info>(dir, "info") {
+        Ok(info) => info.mount_point.unwrap_or_else(|| dir.to_owned()),
+        // A daemon that does not answer is one all the same.
+        Err(_) if is_mount_point => dir.to_owned(),
+        Err(error) if live::may_be_mounted(&error) => return Ok(error),
+        Err(_) => {
+            return Ok(anyhow!(
+                "{} is a directory, and no Persimmon volume is mounted there; name a device or an \
+                 image",
+                dir.display()
+            ));
+        }
+    };
+    Ok(anyhow!(
+        "mounted at {0}; {instead}`umount {0}` first",
+        place.display()
+    ))
 }

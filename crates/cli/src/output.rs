@@ -49,6 +49,16 @@ macro_rules! say {
 }
 pub(crate) use say;
 
+/// Writes bytes to standard output as they are.
+///
+/// # Errors
+/// When standard output does not take them.
+pub fn bytes(bytes: &[u8]) -> Result<(), OutputError> {
+    let mut out = io::stdout().lock();
+    out.write_all(bytes)?;
+    Ok(out.flush()?)
+}
+
 /// Prints one JSON document.
 ///
 /// # Errors

@@ -38,7 +38,10 @@ pub fn methods(plugin: &Plugin, scratch: &Path, tally: &mut Tally) {
         tally.check(&format!("what outlives a kill with flush={mode}"), || {
             let image = plugin.make_volume(scratch, &format!("{mode}.img"), VOLUME_BYTES)?;
             let uri = uri(&image, &format!("flush={mode}"));
-            let died = plugin.test("filesystem_test").args([&uri, "die"]).output()?;
+            let died = plugin
+                .test("filesystem_test")
+                .args([&uri, "die"])
+                .output()?;
             if died.status.code().is_some() {
                 let said = String::from_utf8_lossy(&died.stderr).into_owned();
                 bail!("it was not killed: {}: {said}", died.status);
@@ -95,7 +98,11 @@ pub fn tools(plugin: &Plugin, scratch: &Path, tally: &mut Tally) {
         let image = plugin.make_volume(scratch, "tools.img", VOLUME_BYTES)?;
         let uri = uri(&image, "");
         let mut fill = plugin.program("db_bench");
-        fill.args(["--num=50000", "--benchmarks=fillrandom,overwrite", "--db=/db"]);
+        fill.args([
+            "--num=50000",
+            "--benchmarks=fillrandom,overwrite",
+            "--db=/db",
+        ]);
         output(fill.arg(format!("--fs_uri={uri}")))?;
         tools_on(plugin, &uri)?;
         plugin.fsck(&image)
@@ -121,7 +128,8 @@ fn tools_on(plugin: &Plugin, uri: &str) -> Result<()> {
     }
     for database in ["/db", "/restored", "/checkpoint"] {
         let mut dump = plugin.program("sst_dump");
-        dump.arg(format!("--file={database}")).arg("--command=check");
+        dump.arg(format!("--file={database}"))
+            .arg("--command=check");
         let said = output(dump.arg(&at))?;
         if said.to_lowercase().contains("corruption") || !said.contains(".sst") {
             bail!("sst_dump of {database}: {said}");

@@ -33,7 +33,8 @@ pub fn all(plugin: &Plugin, scratch: &Path, kills: u32, tally: &mut Tally) {
             let mut dice = Noise(0x5EED);
             let mut lost = 0;
             for kill in 0..kills {
-                lost += killed(plugin, &words, &mut dice).with_context(|| format!("kill {kill}"))?;
+                lost +=
+                    killed(plugin, &words, &mut dice).with_context(|| format!("kill {kill}"))?;
             }
             let said = output(plugin.test("crash_test").args(words).arg("check"))?;
             lost += lost_in(&said)?;

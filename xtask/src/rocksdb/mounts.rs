@@ -18,9 +18,10 @@ pub fn all(plugin: &Plugin, scratch: &Path, tally: &mut Tally) {
     tally.check("a database of the plugin is read through a mount", || {
         plugin_to_mount(plugin, scratch)
     });
-    tally.check("a database made through a mount opens through the plugin", || {
-        mount_to_plugin(plugin, scratch)
-    });
+    tally.check(
+        "a database made through a mount opens through the plugin",
+        || mount_to_plugin(plugin, scratch),
+    );
     tally.check("while it is mounted the plugin is refused", || {
         mounted_first(plugin, scratch)
     });
@@ -59,7 +60,11 @@ impl Drop for Mount {
 }
 
 /// Checks a database with a program of RocksDB, and tells all that it holds.
-fn content(ldb: impl Fn() -> Command, sst_dump: impl Fn() -> Command, database: &str) -> Result<String> {
+fn content(
+    ldb: impl Fn() -> Command,
+    sst_dump: impl Fn() -> Command,
+    database: &str,
+) -> Result<String> {
     let at = format!("--db={database}");
     let said = output(ldb().args(["checkconsistency", &at]))?;
     ensure!(said.contains("OK"), "ldb checkconsistency: {said}");
@@ -101,7 +106,10 @@ fn plugin_to_mount(plugin: &Plugin, scratch: &Path) -> Result<()> {
     // RocksDB's own files, as files.
     let current = fs::read_to_string(mount.dir.join("db/CURRENT"));
     mount.unmount(plugin)?;
-    ensure!(current?.starts_with("MANIFEST-"), "CURRENT names no MANIFEST");
+    ensure!(
+        current?.starts_with("MANIFEST-"),
+        "CURRENT names no MANIFEST"
+    );
     ensure!(written.lines().count() > 1000, "the database is empty");
     ensure!(read? == written, "the mount shows another database");
     plugin.fsck(&image)
@@ -138,7 +146,10 @@ fn plugin_first(plugin: &Plugin, scratch: &Path) -> Result<()> {
     let image = plugin.make_volume(scratch, "plugin-first.img", VOLUME_BYTES)?;
     let state = scratch.join("plugin-first.state");
     let mut writer = plugin.test("crash_test");
-    writer.args([&uri(&image, ""), "/db"]).arg(&state).arg("flush");
+    writer
+        .args([&uri(&image, ""), "/db"])
+        .arg(&state)
+        .arg("flush");
     let mut writer = writer.stdout(Stdio::piped()).spawn()?;
     let mut said = String::new();
     let stdout = writer.stdout.take().context("a piped standard output")?;
@@ -150,7 +161,10 @@ fn plugin_first(plugin: &Plugin, scratch: &Path) -> Result<()> {
         refused(mount.args(["-o", "ro"]).arg(&image).arg(&dir), &["in use"])?;
         let mut other = plugin.program("ldb");
         other.args(["checkconsistency", "--db=/db"]);
-        refused(other.arg(format!("--fs_uri={}", uri(&image, ""))), &["in use"])
+        refused(
+            other.arg(format!("--fs_uri={}", uri(&image, ""))),
+            &["in use"],
+        )
     });
     writer.kill()?;
     writer.wait()?;

@@ -41,7 +41,8 @@ impl Plugin {
     pub fn build(release: bool, rocksdb: Option<(&Path, &Path)>) -> Result<Plugin> {
         setup::install(PACKAGES)?;
         let library = capi::build(release)?;
-        let mut cargo = shell::command(&["cargo", "build", "--quiet", "--package", "persimmon-cli"]);
+        let mut cargo =
+            shell::command(&["cargo", "build", "--quiet", "--package", "persimmon-cli"]);
         if release {
             cargo.arg("--release");
         }
@@ -172,7 +173,12 @@ impl Plugin {
     /// Makes a volume, and tells its path.
     pub fn make_volume(&self, scratch: &Path, name: &str, bytes: u64) -> Result<PathBuf> {
         let image = scratch.join(name);
-        output(self.tool("mkfs").arg("--size").arg(bytes.to_string()).arg(&image))?;
+        output(
+            self.tool("mkfs")
+                .arg("--size")
+                .arg(bytes.to_string())
+                .arg(&image),
+        )?;
         Ok(image)
     }
 

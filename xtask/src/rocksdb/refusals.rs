@@ -13,11 +13,31 @@ use super::plugin::{Plugin, output, refused, uri};
 pub fn all(plugin: &Plugin, scratch: &Path, tally: &mut Tally) {
     let missing = scratch.join("missing.img").display().to_string();
     let cases = [
-        ("a volume that does not exist", format!("persimmon://{missing}"), "missing.img"),
-        ("a URI that names nothing", "persimmon://".to_owned(), "names no device"),
-        ("an option that is not known", format!("persimmon://{missing}?speed=11"), "speed=11"),
-        ("a value that is none", format!("persimmon://{missing}?commit=soon"), "commit=soon"),
-        ("an empty option", format!("persimmon://{missing}?"), "not known"),
+        (
+            "a volume that does not exist",
+            format!("persimmon://{missing}"),
+            "missing.img",
+        ),
+        (
+            "a URI that names nothing",
+            "persimmon://".to_owned(),
+            "names no device",
+        ),
+        (
+            "an option that is not known",
+            format!("persimmon://{missing}?speed=11"),
+            "speed=11",
+        ),
+        (
+            "a value that is none",
+            format!("persimmon://{missing}?commit=soon"),
+            "commit=soon",
+        ),
+        (
+            "an empty option",
+            format!("persimmon://{missing}?"),
+            "not known",
+        ),
     ];
     for (name, uri, says) in cases {
         tally.check(name, || {
@@ -41,9 +61,14 @@ pub fn all(plugin: &Plugin, scratch: &Path, tally: &mut Tally) {
     });
     tally.check("a program without RocksDB", || {
         let mut other = Command::new(plugin.wrapper());
-        refused(other.arg("/bin/true"), &["does not link librocksdb dynamically"])
+        refused(
+            other.arg("/bin/true"),
+            &["does not link librocksdb dynamically"],
+        )
     });
-    tally.check("a plugin for another RocksDB", || other_version(plugin, scratch));
+    tally.check("a plugin for another RocksDB", || {
+        other_version(plugin, scratch)
+    });
 }
 
 fn bench(plugin: &Plugin, uri: &str) -> Command {
@@ -56,7 +81,10 @@ fn bench(plugin: &Plugin, uri: &str) -> Command {
 fn read_only(plugin: &Plugin, scratch: &Path) -> Result<()> {
     let image = plugin.make_volume(scratch, "read-only.img", 256 << 20)?;
     output(&mut bench(plugin, &uri(&image, "")))?;
-    refused(&mut bench(plugin, &uri(&image, "read_only=1")), &["read-only"])?;
+    refused(
+        &mut bench(plugin, &uri(&image, "read_only=1")),
+        &["read-only"],
+    )?;
     plugin.fsck(&image)
 }
 

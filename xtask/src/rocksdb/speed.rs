@@ -89,7 +89,8 @@ fn measure(plugin: &Plugin, scratch: &Path, subject: Subject, entries: u64) -> R
         }
         Subject::Mount(kind) => {
             let name = subject.name();
-            let volume = Volume::create(kind, plugin.persimmon(), scratch, &name, VOLUME_BYTES, &[])?;
+            let volume =
+                Volume::create(kind, plugin.persimmon(), scratch, &name, VOLUME_BYTES, &[])?;
             volume.mount()?;
             let bench = || {
                 let mut bench = Command::new(plugin.path_of("db_bench"));
@@ -120,8 +121,15 @@ fn benches(bench: impl Fn() -> Command, entries: u64) -> Result<Speeds> {
     writes.arg(format!("--reads={}", entries / 3));
     read_speeds(&output(&mut writes)?, &mut speeds);
     let mut reads = common(bench());
-    reads.args(["--benchmarks=readrandom,multireadrandom", "--use_existing_db"]);
-    reads.args(["--use_direct_reads", "--multiread_batched", "--batch_size=32"]);
+    reads.args([
+        "--benchmarks=readrandom,multireadrandom",
+        "--use_existing_db",
+    ]);
+    reads.args([
+        "--use_direct_reads",
+        "--multiread_batched",
+        "--batch_size=32",
+    ]);
     reads.arg(format!("--reads={}", entries / 3));
     read_speeds(&output(&mut reads)?, &mut speeds);
     for (workload, _) in WORKLOADS {

@@ -19,7 +19,9 @@ const SPACE_AMPLIFICATION: f64 = 1.12;
 
 /// Both modes of flush: writing through costs a block of the journal for each write.
 pub fn run(plugin: &Plugin, scratch: &Path, bytes: u64) -> Result<()> {
-    println!("| flush | database / volume | RocksDB wrote | device / RocksDB | blocks moved / written | stalls |");
+    println!(
+        "| flush | database / volume | RocksDB wrote | device / RocksDB | blocks moved / written | stalls |"
+    );
     println!("|---|---|---|---|---|---|");
     for mode in ["memory", "through"] {
         one(plugin, scratch, bytes, mode).with_context(|| format!("flush={mode}"))?;
@@ -36,13 +38,28 @@ fn one(plugin: &Plugin, scratch: &Path, bytes: u64, mode: &str) -> Result<()> {
     let statistics = scratch.join(format!("{mode}.statistics"));
     let options = format!("flush={mode}&statistics={}", statistics.display());
     let mut bench = plugin.program("db_bench");
-    bench.args(["--benchmarks=fillseq,overwrite,verifychecksum", "--statistics"]);
+    bench.args([
+        "--benchmarks=fillseq,overwrite,verifychecksum",
+        "--statistics",
+    ]);
     bench.args(["--compression_type=none", "--db=/db", "--seed=1"]);
-    bench.args([format!("--num={entries}"), format!("--writes={}", entries * OVERWRITES)]);
-    bench.args([format!("--value_size={VALUE_BYTES}"), format!("--key_size={KEY_BYTES}")]);
+    bench.args([
+        format!("--num={entries}"),
+        format!("--writes={}", entries * OVERWRITES),
+    ]);
+    bench.args([
+        format!("--value_size={VALUE_BYTES}"),
+        format!("--key_size={KEY_BYTES}"),
+    ]);
     // A small database has small files, as a large one has large ones.
-    bench.args(["--write_buffer_size=8388608", "--target_file_size_base=8388608"]);
-    bench.args(["--max_bytes_for_level_base=33554432", "--max_background_jobs=2"]);
+    bench.args([
+        "--write_buffer_size=8388608",
+        "--target_file_size_base=8388608",
+    ]);
+    bench.args([
+        "--max_bytes_for_level_base=33554432",
+        "--max_background_jobs=2",
+    ]);
     bench.arg("--level_compaction_dynamic_level_bytes");
     bench.arg(format!("--fs_uri={}", uri(&image, &options)));
     let said = output(&mut bench)?;
@@ -69,8 +86,14 @@ fn one(plugin: &Plugin, scratch: &Path, bytes: u64, mode: &str) -> Result<()> {
 /// The last value that RocksDB printed of a counter.
 fn counted(said: &str, ticker: &str) -> Result<u64> {
     let begin = format!("rocksdb.{ticker} COUNT : ");
-    let line = said.lines().rev().find_map(|line| line.strip_prefix(&begin));
-    Ok(line.with_context(|| format!("no {begin}"))?.trim().parse()?)
+    let line = said
+        .lines()
+        .rev()
+        .find_map(|line| line.strip_prefix(&begin));
+    Ok(line
+        .with_context(|| format!("no {begin}"))?
+        .trim()
+        .parse()?)
 }
 
 fn counters(path: &Path) -> Result<BTreeMap<String, u64>> {
