@@ -7,6 +7,7 @@ use std::{io, mem};
 use persimmon_vfs::Error;
 
 use super::Adapter;
+use super::pages::HeldBack;
 use crate::answer::Door;
 use crate::control;
 use crate::live::{self, Live};
@@ -21,9 +22,15 @@ const WAITING_MAX: usize = 1024;
 pub(super) struct Questions {
     /// One thread: answers are short, and those who ask have no claim to more of the machine.
     workers: Workers,
+    with_pages: Syncing,
+    /// For those during whose sync the kernel might have no place left to write what it holds back.
+    without_pages: Syncing,
+}
+
+/// Where the volume is synced, for all who wait.
+struct Syncing {
     syncs: Arc<Syncs>,
-    /// Where the volume is synced, for all who wait.
-    syncing: Workers,
+    worker: Workers,
 }
 
 /// Who waits for a sync of the volume.
@@ -82,12 +89,18 @@ impl Syncs {
         }
     }
 
-    fn serve(&self, door: &Door, live: &dyn Live) {
+    /// `pages` are those that the kernel writes first: by itself it does so only where it tells of `syncfs`, and before
+    /// Linux 6.18.
+    fn serve(&self, door: &Door, live: &dyn Live, pages: Option<&HeldBack>) {
         loop {
             let list = self.take();
-            if list.is_empty() {
+            let Some(first) = list.first() else {
                 return;
-            }
+            };
+            let held_back = pages.map(HeldBack::all).unwrap_or_default();
+            held_back
+                .iter()
+                .for_each(|ino| first.later.write_back(ino.0));
             let answer = door.run("sync", |_| Ok(live.sync()));
             for asked in list {
                 asked.answer(answer.as_deref().map_err(|error| *error));
@@ -100,8 +113,17 @@ impl Questions {
     pub(super) fn start() -> io::Result<Questions> {
         Ok(Questions {
             workers: Workers::start("questions", 1)?,
+            with_pages: Syncing::start("sync-volume")?,
+            without_pages: Syncing::start("sync-too")?,
+        })
+    }
+}
+
+impl Syncing {
+    fn start(name: &str) -> io::Result<Syncing> {
+        Ok(Syncing {
             syncs: Arc::default(),
-            syncing: Workers::start("sync-volume", 1)?,
+            worker: Workers::start(name, 1)?,
         })
     }
 }
@@ -150,27 +172,34 @@ impl Adapter {
     }
 
     fn ask_for_sync(&self, size: u32, transport: &dyn Transport) -> Result<(), Errno> {
-        let mut waiting = self.questions.syncs.lock();
+        let (syncing, pages, later) = match transport.later_with_pages() {
+            Some(later) => (
+                &self.questions.with_pages,
+                Some(Arc::clone(&self.pages)),
+                later,
+            ),
+            None => (&self.questions.without_pages, None, transport.later()),
+        };
+        let asked = Asked { size, later };
+        let mut waiting = syncing.syncs.lock();
         if waiting.list.len() >= WAITING_MAX {
-            return Err(Errno(libc::EAGAIN));
+            drop(waiting);
+            asked.answer(Err(Errno(libc::EAGAIN)));
+            return Ok(());
         }
-        waiting.list.push(Asked {
-            size,
-            later: transport.later(),
-        });
+        waiting.list.push(asked);
         if mem::replace(&mut waiting.has_job, true) {
             return Ok(());
         }
         drop(waiting);
         let (door, live) = (self.door.clone(), Arc::clone(&self.live));
-        let syncs = Arc::clone(&self.questions.syncs);
-        let started = self
-            .questions
-            .syncing
-            .try_run(move || syncs.serve(&door, &*live));
+        let syncs = Arc::clone(&syncing.syncs);
+        let started = syncing
+            .worker
+            .try_run(move || syncs.serve(&door, &*live, pages.as_deref()));
         if !started {
             // There is one job at a time, so the queue has room unless the mount is over.
-            self.questions.syncs.refuse();
+            syncing.syncs.refuse();
         }
         Ok(())
     }
