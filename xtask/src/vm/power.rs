@@ -13,6 +13,8 @@ use super::kernel::Kernel;
 const LIMIT: Duration = Duration::from_secs(300);
 /// How long the load may run before a cut, milliseconds: between these.
 const LOAD_MS: std::ops::Range<u64> = 4000..9000;
+/// How many times longer it runs at most on a machine that is too busy to acknowledge anything in that time.
+const PATIENCE_MAX: u32 = 16;
 /// Volumes are checked, and emptied, after so many cuts.
 const CUTS_UNTIL_EMPTY: u32 = 5;
 /// Names told in one command, which is a line of less than the 4096 bytes that the guest's terminal takes.
@@ -152,11 +154,13 @@ pub fn run(machine: &Machine, drives: &[String], rounds: u32) -> Result<()> {
     let kinds = acknowledged_by(machine.kernel);
     let (mut cut, mut done, mut told) = (0, 0, 0);
     let mut by_kind: HashMap<&str, u32> = HashMap::new();
+    let mut patience = 1;
     while done < rounds {
         let start = Instant::now();
         let by = kinds[cut as usize % kinds.len()];
         cut += 1;
         let load = Duration::from_millis(LOAD_MS.start + noise.below(LOAD_MS.end - LOAD_MS.start));
+        let load = load * patience;
         cut_power(&mut guest, &mut volumes, by, cut, load)?;
         let mut went = 0;
         for volume in &mut volumes {
@@ -165,7 +169,13 @@ pub fn run(machine: &Machine, drives: &[String], rounds: u32) -> Result<()> {
             went += u32::from(volume.told > 0);
             told += std::mem::take(&mut volume.told);
         }
-        ensure!(went > 0, "nothing was acknowledged in {load:?}");
+        if went == 0 {
+            patience *= 2;
+            ensure!(
+                patience <= PATIENCE_MAX,
+                "nothing was acknowledged in {load:?}"
+            );
+        }
         if cut % CUTS_UNTIL_EMPTY == 0 {
             for volume in &mut volumes {
                 volume.check(&mut guest)?;
