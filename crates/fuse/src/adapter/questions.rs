@@ -22,15 +22,9 @@ const WAITING_MAX: usize = 1024;
 pub(super) struct Questions {
     /// One thread: answers are short, and those who ask have no claim to more of the machine.
     workers: Workers,
-    with_pages: Syncing,
-    /// For those during whose sync the kernel might have no place left to write what it holds back.
-    without_pages: Syncing,
-}
-
-/// Where the volume is synced, for all who wait.
-struct Syncing {
     syncs: Arc<Syncs>,
-    worker: Workers,
+    /// Where the volume is synced, for all who wait.
+    syncing: Workers,
 }
 
 /// Who waits for a sync of the volume.
@@ -91,16 +85,15 @@ impl Syncs {
 
     /// `pages` are those that the kernel writes first: by itself it does so only where it tells of `syncfs`, and before
     /// Linux 6.18.
-    fn serve(&self, door: &Door, live: &dyn Live, pages: Option<&HeldBack>) {
+    fn serve(&self, door: &Door, live: &dyn Live, pages: &HeldBack) {
         loop {
             let list = self.take();
             let Some(first) = list.first() else {
                 return;
             };
-            let held_back = pages.map(HeldBack::all).unwrap_or_default();
-            held_back
-                .iter()
-                .for_each(|ino| first.later.write_back(ino.0));
+            for ino in pages.all() {
+                first.later.write_back(ino.0);
+            }
             let answer = door.run("sync", |_| Ok(live.sync()));
             for asked in list {
                 asked.answer(answer.as_deref().map_err(|error| *error));
@@ -113,17 +106,8 @@ impl Questions {
     pub(super) fn start() -> io::Result<Questions> {
         Ok(Questions {
             workers: Workers::start("questions", 1)?,
-            with_pages: Syncing::start("sync-volume")?,
-            without_pages: Syncing::start("sync-too")?,
-        })
-    }
-}
-
-impl Syncing {
-    fn start(name: &str) -> io::Result<Syncing> {
-        Ok(Syncing {
             syncs: Arc::default(),
-            worker: Workers::start(name, 1)?,
+            syncing: Workers::start("sync-volume", 1)?,
         })
     }
 }
@@ -172,16 +156,10 @@ impl Adapter {
     }
 
     fn ask_for_sync(&self, size: u32, transport: &dyn Transport) -> Result<(), Errno> {
-        let (syncing, pages, later) = match transport.later_with_pages() {
-            Some(later) => (
-                &self.questions.with_pages,
-                Some(Arc::clone(&self.pages)),
-                later,
-            ),
-            None => (&self.questions.without_pages, None, transport.later()),
-        };
+        // With no place left for what the kernel would write, a sync would be none.
+        let later = transport.later_with_pages().ok_or(Errno(libc::EAGAIN))?;
         let asked = Asked { size, later };
-        let mut waiting = syncing.syncs.lock();
+        let mut waiting = self.questions.syncs.lock();
         if waiting.list.len() >= WAITING_MAX {
             drop(waiting);
             asked.answer(Err(Errno(libc::EAGAIN)));
@@ -193,13 +171,14 @@ impl Adapter {
         }
         drop(waiting);
         let (door, live) = (self.door.clone(), Arc::clone(&self.live));
-        let syncs = Arc::clone(&syncing.syncs);
-        let started = syncing
-            .worker
-            .try_run(move || syncs.serve(&door, &*live, pages.as_deref()));
+        let (syncs, pages) = (Arc::clone(&self.questions.syncs), Arc::clone(&self.pages));
+        let started = self
+            .questions
+            .syncing
+            .try_run(move || syncs.serve(&door, &*live, &pages));
         if !started {
             // There is one job at a time, so the queue has room unless the mount is over.
-            syncing.syncs.refuse();
+            self.questions.syncs.refuse();
         }
         Ok(())
     }
