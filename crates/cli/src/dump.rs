@@ -4,7 +4,7 @@ use std::path::Path;
 
 use anyhow::{Context, Result, anyhow};
 use clap::Args;
-use persimmon_device::ZonedDevice;
+use persimmon::internal::device::ZonedDevice;
 use persimmon_fuse::mounts;
 use persimmon_inspect::dump::{self, FORMS};
 use persimmon_inspect::{InspectError, Inspector};

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use persimmon_device::pair;
+use persimmon::internal::device::pair;
 use persimmon_fuse::mounts::{self, MountLine};
 use rustix::io::Errno;
 
