@@ -124,6 +124,9 @@ impl Command {
 }
 
 fn main() -> ExitCode {
+    if let Some(code) = guard() {
+        return code;
+    }
     let arguments = with_subcommand(std::env::args_os().collect());
     let cli = match Cli::try_parse_from(&arguments) {
         Ok(cli) => cli,
@@ -137,6 +140,19 @@ fn main() -> ExitCode {
     };
     let (name, failed, usage) = cli.command.name_and_codes();
     end(name, cli.command.run(), failed, usage)
+}
+
+/// Runs as the guard of a mount, if that is what was asked for.
+fn guard() -> Option<ExitCode> {
+    let mut arguments = std::env::args_os().skip(1);
+    let asked = arguments.next()? == persimmon_fuse::guard::ARGUMENT;
+    let daemon = arguments.next().filter(|_| asked)?;
+    Some(
+        match persimmon_fuse::guard::run(&daemon.to_string_lossy()) {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(_) => ExitCode::from(exit::FAILED),
+        },
+    )
 }
 
 /// The exit code of how it went, which is told where it went wrong. `persimmon zones | head` ends quietly once head

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, anyhow};
 use persimmon::internal::device::pair;
 use persimmon_fuse::mounts::{self, MountLine};
+use rustix::io::Errno;
 
 use crate::live;
 use crate::report::Info;
@@ -20,8 +21,13 @@ pub fn mounted_at(device: &Path) -> Option<PathBuf> {
     ours.find(has_it).map(|line| line.mount_point)
 }
 
-/// What to do about a mount whose daemon ended without an unmount: the kernel answers for it that there is no
-/// connection (`ENOTCONN`).
+/// Whether the kernel answers so for a daemon that ended without an unmount: there is no connection (`ENOTCONN`), or it
+/// broke while the kernel had the request (`ECONNABORTED`), which happens when that goes through io_uring.
+pub fn is_of_a_gone_daemon(error: Errno) -> bool {
+    matches!(error, Errno::NOTCONN | Errno::CONNABORTED)
+}
+
+/// What to do about a mount whose daemon ended without an unmount.
 pub fn abandoned(dir: &Path) -> String {
     format!(
         "{0} is still mounted, but its daemon is gone; `umount {0}` and mount it again, which recovers what was \
@@ -56,4 +62,18 @@ pub fn refusal(dir: &Path, instead: &str) -> Result<anyhow::Error> {
         "mounted at {0}; {instead}`umount {0}` first",
         place.display()
     ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Through io_uring `persimmon info` said `ECONNABORTED` of a killed daemon, instead of what to do about it.
+    #[test]
+    fn a_connection_that_broke_is_that_of_a_gone_daemon() {
+        assert!(is_of_a_gone_daemon(Errno::NOTCONN));
+        assert!(is_of_a_gone_daemon(Errno::CONNABORTED));
+        assert!(!is_of_a_gone_daemon(Errno::NODATA));
+        assert!(!is_of_a_gone_daemon(Errno::IO));
+    }
 }
