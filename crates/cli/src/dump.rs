@@ -2,7 +2,7 @@
 
 use anyhow::{Context, Result};
 use clap::Args;
-use persimmon_device::ZonedDevice;
+use persimmon::internal::device::ZonedDevice;
 use persimmon_inspect::dump::{self, FORMS};
 use persimmon_inspect::{InspectError, Inspector};
 use serde::Serialize;

@@ -20,10 +20,10 @@ use std::sync::atomic::AtomicBool;
 
 use anyhow::{Result, anyhow};
 use clap::{Args, Subcommand};
+use persimmon::internal::device::pair;
+use persimmon::internal::format::shown::shown;
+use persimmon::vfs::AccessTimes;
 use persimmon::{Error, Filesystem, Options};
-use persimmon_device::pair;
-use persimmon_format::shown::shown;
-use persimmon_vfs::AccessTimes;
 use serde::Serialize;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 

@@ -7,7 +7,7 @@ use std::thread;
 use std::time::Duration;
 
 use anyhow::{Result, anyhow, bail};
-use persimmon_device::{DeviceError, pair};
+use persimmon::internal::device::{DeviceError, pair};
 use persimmon_fuse::live::PREFIX;
 use persimmon_fuse::mounts::{self, MountLine};
 use rustix::io::Errno;

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, anyhow};
-use persimmon_device::pair;
+use persimmon::internal::device::pair;
 use persimmon_fuse::mounts::{self, MountLine};
 
 use crate::live;

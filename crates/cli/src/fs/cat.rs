@@ -6,8 +6,8 @@ use std::path::Path;
 
 use anyhow::Result;
 use clap::Args;
+use persimmon::internal::format::shown::shown_path;
 use persimmon::{Filesystem, OpenOptions};
-use persimmon_format::shown::shown_path;
 
 use super::tree::PIECE;
 use super::{Access, open, rooted, told_of_path};

@@ -7,9 +7,9 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 use clap::Args;
+use persimmon::internal::format::shown::shown_path;
+use persimmon::vfs::ROOT;
 use persimmon::{FileKind, Filesystem, FilesystemError, Ino};
-use persimmon_format::shown::shown_path;
-use persimmon_vfs::ROOT;
 
 use super::host::{HostNode, HostSink, HostTree, open_directory};
 use super::tree::{Copied, Copier, CopyError, Sink, copy_tree};
@@ -277,10 +277,10 @@ pub fn close(opened: Opened, went: Copied<()>) -> Copied<()> {
     match (opened.filesystem.close(), went) {
         (Ok(()), went) => went,
         (Err(error), Ok(())) => Err(CopyError::Ends(format!(
-            "closing the volume: {error}; what was done last may be lost"
+            "{error}; what was done last may be lost"
         ))),
         (Err(error), Err(before)) => Err(CopyError::Ends(format!(
-            "{before}; closing the volume: {error}; what was done last may be lost"
+            "{before}; {error}; what was done last may be lost"
         ))),
     }
 }

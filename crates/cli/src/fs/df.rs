@@ -2,7 +2,7 @@
 
 use anyhow::Result;
 use clap::{ArgAction, Args};
-use persimmon_format::shown::shown;
+use persimmon::internal::format::shown::shown;
 use persimmon_fuse::size::show_bytes;
 use serde::Serialize;
 
@@ -94,7 +94,8 @@ impl Df {
         output::table(
             &["volume", size, used, available, "use", "inodes free"],
             &[false, true, true, true, true, true],
-            &cells,
+            cells.iter().cloned(),
         )
+        .to_string()
     }
 }

@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Result;
 use clap::Args;
+use persimmon::internal::format::shown::{as_text, shown};
 use persimmon::{Attr, FileKind, Filesystem, Ino, Timestamp};
-use persimmon_format::shown::{as_text, shown};
 use serde::Serialize;
 
 use super::{Access, open, rooted, told_of_path};

@@ -9,8 +9,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::Result;
 use clap::Args;
+use persimmon::internal::format::shown::{shown, shown_path};
 use persimmon::{FileKind, Filesystem, FilesystemError, Ino};
-use persimmon_format::shown::{shown, shown_path};
 use serde::Serialize;
 
 use super::cp::{close, last_name};

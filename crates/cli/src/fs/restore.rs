@@ -9,8 +9,8 @@ use std::sync::atomic::AtomicBool;
 
 use anyhow::{Context, Result, anyhow, bail};
 use clap::Args;
+use persimmon::internal::format::shown::shown_path;
 use persimmon::{FileKind, Filesystem, FilesystemError, Ino};
-use persimmon_format::shown::shown_path;
 
 use super::archive;
 use super::cp::close;

@@ -7,8 +7,8 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use persimmon::internal::format::shown::shown;
 use persimmon::{FilesystemError, Timestamp};
-use persimmon_format::shown::shown;
 use rustix::io::Errno;
 use serde::Serialize;
 

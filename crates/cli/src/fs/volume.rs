@@ -4,11 +4,11 @@ use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::Arc;
 
+use persimmon::vfs::{Entry as Listed, Handle, Listing, OpenFlags, WriteFlags};
 use persimmon::{
     Attr, Caller, FileKind, Filesystem, FilesystemError, Ino, SeekTo, SetAttr, SetTime, Vfs,
     XattrMode,
 };
-use persimmon_vfs::{Entry as Listed, Handle, Listing, OpenFlags, WriteFlags};
 
 use super::tree::{
     Children, Content, Copied, CopyError, Entry, Identity, Kind, Meta, Seen, Sink, Tree, each_piece,

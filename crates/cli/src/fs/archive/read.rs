@@ -5,7 +5,7 @@ use std::io::{self, Read};
 use std::ops::Range;
 
 use persimmon::Timestamp;
-use persimmon_format::shown::shown;
+use persimmon::internal::format::shown::shown;
 use tar::{EntryType, Header};
 use xxhash_rust::xxh3::Xxh3;
 
