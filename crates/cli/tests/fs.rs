@@ -253,24 +253,13 @@ fn a_tree_is_the_same_on_every_way() {
     assert_same(&found, &due, "host to volume");
     done(&place, &["fs", "cp", "img", "-r", ":/tree", "back"]);
     assert_same(&of_host(&dir.join("back")), &due, "volume to host");
-    // Inside, over what is there, and into a directory.
-    for _ in 0..2 {
-        done(
-            &place,
-            &["fs", "cp", "img", "-r", ":/tree", ":/copy/."].map(|word| match word {
-                ":/copy/." => ":/copy",
-                word => word,
-            }),
-        );
-        let copy = open(&place, "img");
-        if copy.exists("/copy/tree") {
-            assert_same(&of_volume(&copy, "/copy/tree"), &due, "inside, again");
-        }
-        copy.close().unwrap();
+    // Inside: under a new name, into a directory, and over what is there.
+    for place_of_copy in ["/copy", "/copy/tree", "/copy/tree"] {
+        done(&place, &["fs", "cp", "img", "-r", ":/tree", ":/copy"]);
+        let found = of_volume(&open(&place, "img"), place_of_copy);
+        assert_same(&found, &due, place_of_copy);
     }
-    let copy = open(&place, "img");
-    copy.remove_dir_all("/copy/tree").unwrap();
-    copy.close().unwrap();
+    done(&place, &["fs", "rm", "-r", "img", "/copy"]);
 
     // By an archive, of a directory and of everything.
     done(&place, &["fs", "backup", "img", "tree.tar", "/tree"]);
@@ -444,6 +433,9 @@ fn what_makes_no_sense_is_refused() {
         &["is no directory"],
     );
     place.refused(&["fs", "cp", img, "f", ":/no/f"], 1, &["no such file"]);
+    for target in [":/no/", "no/"] {
+        place.refused(&["fs", "cp", img, ":/f", target], 1, &["no such directory"]);
+    }
     place.refused(
         &["fs", "cp", img, "missing", "f", ":/"],
         4,

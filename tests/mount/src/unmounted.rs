@@ -128,11 +128,8 @@ fn files_are_the_same_with_and_without_a_mount(ground: &Ground) -> Result<()> {
     volume.let_go()?;
 
     // What was made through the mount, read without one.
-    let work = volume
-        .dir
-        .parent()
-        .context("no directory to work in")?
-        .to_owned();
+    let work = volume.dir.parent().context("no directory to work in")?;
+    let work = work.to_owned();
     let place = |name: &str| work.join(name).display().to_string();
     for name in ["unmounted.out", "unmounted.tar"] {
         let path = work.join(name);

@@ -2,8 +2,7 @@
 
 use std::ffi::OsString;
 use std::fs::{self, File, OpenOptions};
-use std::io::{self, IsTerminal};
-use std::os::fd::AsFd;
+use std::io;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
@@ -61,7 +60,7 @@ impl Backup {
                 "standard output has the archive, and no room for JSON",
             ));
         }
-        if self.is_standard() && io::stdout().is_terminal() {
+        if self.is_standard() && output::is_terminal() {
             return Err(exit::usage(
                 "an archive is nothing to show on a terminal; name a file",
             ));
@@ -113,8 +112,7 @@ impl Backup {
 
     fn target(&self, devices: &[PathBuf]) -> Result<(File, Target)> {
         if self.is_standard() {
-            let copy = io::stdout().as_fd().try_clone_to_owned()?;
-            return Ok((File::from(copy), Target::Stream));
+            return Ok((output::stream()?, Target::Stream));
         }
         match fs::metadata(&self.archive) {
             Ok(found) if found.is_dir() => bail!(

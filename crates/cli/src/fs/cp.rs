@@ -5,7 +5,7 @@ use std::fs;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use clap::Args;
 use persimmon::internal::format::shown::shown_path;
 use persimmon::vfs::ROOT;
@@ -110,6 +110,9 @@ impl Cp {
             Operand::Volume(path) => in_volume(&opened.filesystem, path),
         }
         .with_context(|| shown_path(target.path()).to_string())?;
+        if place.name.is_some() && !self.recursive && target.bytes().ends_with(b"/") {
+            bail!("{}: no such directory", shown_path(target.path()));
+        }
         if place.name.is_some() && sources.len() > 1 {
             return Err(exit::usage(format_args!(
                 "{} is no directory, which several sources need",
@@ -241,7 +244,7 @@ fn in_volume(filesystem: &Filesystem, path: &Path) -> Result<Place> {
             let above = path.parent().unwrap_or(Path::new("/"));
             let directory = filesystem.metadata(above).map_err(|error| told(&error))?;
             if directory.kind() != FileKind::Directory {
-                anyhow::bail!("{} is not a directory", shown_path(above));
+                bail!("{} is not a directory", shown_path(above));
             }
             Ok(into(directory.ino, Some(name)))
         }
@@ -274,10 +277,10 @@ pub fn close(opened: Opened, went: Copied<()>) -> Copied<()> {
     match (opened.filesystem.close(), went) {
         (Ok(()), went) => went,
         (Err(error), Ok(())) => Err(CopyError::Ends(format!(
-            "closing the volume: {error}; what was done last may be lost"
+            "{error}; what was done last may be lost"
         ))),
         (Err(error), Err(before)) => Err(CopyError::Ends(format!(
-            "{before}; closing the volume: {error}; what was done last may be lost"
+            "{before}; {error}; what was done last may be lost"
         ))),
     }
 }

@@ -94,7 +94,7 @@ impl Df {
         output::table(
             &["volume", size, used, available, "use", "inodes free"],
             &[false, true, true, true, true, true],
-            cells.into_iter(),
+            cells.iter().cloned(),
         )
         .to_string()
     }

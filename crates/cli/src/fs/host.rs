@@ -359,14 +359,11 @@ impl HostSink {
     fn set_meta(&self, directory: &OwnedFd, name: &[u8], entry: &Entry) -> Copied<Vec<String>> {
         let meta = &entry.meta;
         let mut lost = Vec::new();
-        let mut keep = |what: &str, set: rustix::io::Result<()>| match set {
+        let mut keep = |what: &[u8], set: rustix::io::Result<()>| match set {
             Ok(()) => Ok(()),
             Err(error @ (Errno::NOSPC | Errno::DQUOT | Errno::ROFS)) => Err(CopyError::from(error)),
             Err(error) => {
-                lost.push(super::not_kept(
-                    what.as_bytes(),
-                    &CopyError::from(error).to_string(),
-                ));
+                lost.push(super::not_kept(what, &CopyError::from(error).to_string()));
                 Ok(())
             }
         };
@@ -374,7 +371,7 @@ impl HostSink {
             let owner = (Uid::from_raw(meta.uid), Gid::from_raw(meta.gid));
             let (uid, gid) = (Some(owner.0), Some(owner.1));
             keep(
-                "the owner",
+                b"the owner",
                 chownat(directory, name, uid, gid, AtFlags::SYMLINK_NOFOLLOW),
             )?;
         }
@@ -388,18 +385,20 @@ impl HostSink {
         }
         if !matches!(entry.kind, Kind::Symlink(_)) {
             let mode = Mode::from_raw_mode(meta.mode);
-            keep("the mode", chmodat(directory, name, mode, AtFlags::empty()))?;
+            keep(
+                b"the mode",
+                chmodat(directory, name, mode, AtFlags::empty()),
+            )?;
         }
         for (name, value) in &meta.xattrs {
             let for_root = name.starts_with(b"trusted.") || name.starts_with(b"security.");
             if for_root && !self.privileged {
                 continue;
             }
-            let what = String::from_utf8_lossy(name);
             match lsetxattr(&path, name.as_slice(), value, XattrFlags::empty()) {
                 // More than an inode of the host holds, as well as a full host.
-                Err(Errno::NOSPC) => keep(&what, Err(Errno::TOOBIG))?,
-                set => keep(&what, set)?,
+                Err(Errno::NOSPC) => keep(name, Err(Errno::TOOBIG))?,
+                set => keep(name, set)?,
             }
         }
         let at = |time: Timestamp| Timespec {
@@ -411,7 +410,7 @@ impl HostSink {
             last_modification: at(meta.mtime),
         };
         keep(
-            "times",
+            b"times",
             utimensat(directory, name, &times, AtFlags::SYMLINK_NOFOLLOW),
         )?;
         Ok(lost)
