@@ -52,7 +52,7 @@ use crate::{
 };
 
 pub use crate::options::{CreateOptions, OpenOptions};
-pub(crate) use create::{Claim, check_new};
+pub(crate) use create::{Claim, check_new, erase};
 pub use open::Notice;
 pub use persimmon_format::container::ContainerGeometry as ImageGeometry;
 
