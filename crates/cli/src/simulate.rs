@@ -282,7 +282,7 @@ fn say(report: &Report) -> Result<()> {
     output::print(output::table(
         &["written as", "per user byte"],
         &[false, true],
-        &rows,
+        rows.into_iter(),
     ))?;
     say!("")?;
     say!("victims cleaned ahead       {}", report.cleaning_background)?;
@@ -331,7 +331,7 @@ fn say(report: &Report) -> Result<()> {
         say!("")?;
         let headings = ["microseconds", "median", "p99", "p99.9", "longest"];
         let right = [false, true, true, true, true];
-        output::print(output::table(&headings, &right, &rows))?;
+        output::print(output::table(&headings, &right, rows.into_iter()))?;
     }
     Ok(())
 }

@@ -8,6 +8,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use persimmon_device::per_zone::PerZone;
 use persimmon_device::{ZoneId, ZonedDevice};
 use persimmon_format::extent::Extent;
 use persimmon_format::table::{Role, ZitEntry};
@@ -167,7 +168,7 @@ fn found_zones(
     media: &Media,
     start: &RebuildStart,
     report: &[persimmon_device::ZoneInfo],
-) -> Result<Vec<Found>> {
+) -> Result<PerZone<Found>> {
     let zones = (0..).map(ZoneId).zip(report);
     let found = zones.map(|(zone, info)| {
         let known = start.zit.get(zone.0 as usize).copied().unwrap_or_default();

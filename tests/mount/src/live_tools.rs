@@ -141,14 +141,19 @@ fn a_mount_is_cleaned_tuned_and_watched(ground: &Ground) -> Result<()> {
         "{text}"
     );
 
-    for name in ["clean", "tune", "trace", "sync"] {
+    for (name, words) in [
+        ("clean", "only root"),
+        ("tune", "only root"),
+        ("trace", "only root"),
+        ("sync", "ask as root, or as the user who mounted it"),
+    ] {
         let refused = Command::new(volume.tool("").get_program())
             .args([name, &volume.dir.display().to_string()])
             .uid(65_534)
             .output()?;
         let told = String::from_utf8_lossy(&refused.stderr);
         ensure!(
-            refused.status.code() == Some(1) && told.contains("only root"),
+            refused.status.code() == Some(1) && told.contains(words),
             "{told}"
         );
     }
