@@ -5,6 +5,7 @@
 #include <cstdlib>
 
 #include "files.h"
+#include "logger.h"
 #include "status.h"
 #include "volume.h"
 
@@ -176,6 +177,11 @@ class PersimmonFileSystem : public FileSystem {
     if (status.ok()) status = Stat(other, &second);
     *same = status.ok() && first.ino == second.ino;
     return status;
+  }
+
+  IOStatus NewLogger(const std::string& path, const IOOptions&, std::shared_ptr<Logger>* result,
+                     IODebugContext*) override {
+    return persimmon::NewLogger(volume_, path, result);
   }
 
   // The volume belongs to this process: a lock keeps apart its own databases only.

@@ -82,9 +82,10 @@ __attribute__((constructor)) void Register() {
   std::string built = std::to_string(ROCKSDB_MAJOR) + "." + std::to_string(ROCKSDB_MINOR);
   std::string found = GetRocksVersionAsString(false);
   if (found != built) {
-    std::fprintf(stderr, "persimmon: this plugin is for RocksDB %s, the program has %s; persimmon:// is not available\n",
+    // Before main: nothing is under way. To go on would be worse: RocksDB takes persimmon:// for another filesystem, or crashes.
+    std::fprintf(stderr, "persimmon: this plugin is for RocksDB %s, the program has %s: build the plugin for that\n",
                  built.c_str(), found.c_str());
-    return;
+    std::_Exit(1);
   }
   RegisterFactories(*ObjectLibrary::Default(), "");
 }

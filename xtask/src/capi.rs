@@ -44,7 +44,7 @@ fn version() -> Result<(u32, u32)> {
 
 /// Builds the library, and says where it is; true when the checks asked for hold.
 pub fn run(options: &Options) -> Result<bool> {
-    let library = build(options.release)?;
+    let library = build(options.release, &[])?;
     println!("{}", library.display());
     if options.check {
         let (passed, failed) = check(&library)?;
@@ -55,9 +55,12 @@ pub fn run(options: &Options) -> Result<bool> {
 }
 
 /// Makes a folder as it would be installed, which may be copied anywhere: `lib/libpersimmon.so`, `lib/libpersimmon.a`, `include/persimmon.h`,
-/// `lib/pkgconfig/persimmon.pc`.
-pub fn build(release: bool) -> Result<PathBuf> {
+/// `lib/pkgconfig/persimmon.pc`. Packages of `with` are built in the same run, which compiles what they share once.
+pub fn build(release: bool, with: &[&str]) -> Result<PathBuf> {
     let mut cargo = shell::command(&["cargo", "build", "--quiet", "--package", "persimmon-capi"]);
+    for package in with {
+        cargo.args(["--package", package]);
+    }
     if release {
         cargo.arg("--release");
     }

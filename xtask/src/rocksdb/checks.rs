@@ -100,7 +100,7 @@ pub fn tools(plugin: &Plugin, scratch: &Path, tally: &mut Tally) {
         let mut fill = plugin.program("db_bench");
         fill.args([
             "--num=50000",
-            "--benchmarks=fillrandom,overwrite",
+            "--benchmarks=fillrandom,overwrite,compact",
             "--db=/db",
         ]);
         output(fill.arg(format!("--fs_uri={uri}")))?;

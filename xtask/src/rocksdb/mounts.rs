@@ -93,7 +93,7 @@ fn by_mount(plugin: &Plugin, mount: &Mount, database: &str) -> Result<String> {
     )
 }
 
-const FILL: &[&str] = &["--num=30000", "--benchmarks=fillrandom,overwrite"];
+const FILL: &[&str] = &["--num=30000", "--benchmarks=fillrandom,overwrite,compact"];
 
 fn plugin_to_mount(plugin: &Plugin, scratch: &Path) -> Result<()> {
     let image = plugin.make_volume(scratch, "to-mount.img", VOLUME_BYTES)?;

@@ -21,6 +21,7 @@ const SOURCES: &[&str] = &[
     "names.cc",
     "volume.cc",
     "files.cc",
+    "logger.cc",
     "filesystem.cc",
     "register.cc",
 ];
@@ -40,13 +41,7 @@ impl Plugin {
     /// Builds the library, the plugin and the test programs.
     pub fn build(release: bool, rocksdb: Option<(&Path, &Path)>) -> Result<Plugin> {
         setup::install(PACKAGES)?;
-        let library = capi::build(release)?;
-        let mut cargo =
-            shell::command(&["cargo", "build", "--quiet", "--package", "persimmon-cli"]);
-        if release {
-            cargo.arg("--release");
-        }
-        shell::check(&mut cargo)?;
+        let library = capi::build(release, &["persimmon-cli"])?;
         let rocksdb = match rocksdb {
             Some((source, built)) => Some((fs::canonicalize(source)?, fs::canonicalize(built)?)),
             None => None,
@@ -127,7 +122,15 @@ impl Plugin {
     /// A program of RocksDB as it is, without the plugin.
     pub fn path_of(&self, program: &str) -> PathBuf {
         match &self.rocksdb {
-            Some((_, built)) => built.join(program),
+            // CMake leaves some in a folder of tools.
+            Some((_, built)) => {
+                let beside = built.join(program);
+                if beside.exists() {
+                    beside
+                } else {
+                    built.join("tools").join(program)
+                }
+            }
             None => PathBuf::from(program),
         }
     }

@@ -35,52 +35,85 @@ fn one(plugin: &Plugin, scratch: &Path, bytes: u64, mode: &str) -> Result<()> {
     let info: serde_json::Value = serde_json::from_slice(&space.stdout)?;
     let total = info["total_bytes"].as_u64().unwrap_or(bytes);
     let entries = (total as f64 * FILL / SPACE_AMPLIFICATION) as u64 / (VALUE_BYTES + KEY_BYTES);
-    let statistics = scratch.join(format!("{mode}.statistics"));
-    let options = format!("flush={mode}&statistics={}", statistics.display());
-    let mut bench = plugin.program("db_bench");
-    bench.args([
-        "--benchmarks=fillseq,overwrite,verifychecksum",
-        "--statistics",
-    ]);
-    bench.args(["--compression_type=none", "--db=/db", "--seed=1"]);
-    bench.args([
-        format!("--num={entries}"),
-        format!("--writes={}", entries * OVERWRITES),
-    ]);
-    bench.args([
-        format!("--value_size={VALUE_BYTES}"),
-        format!("--key_size={KEY_BYTES}"),
-    ]);
-    // A small database has small files, as a large one has large ones.
-    bench.args([
-        "--write_buffer_size=8388608",
-        "--target_file_size_base=8388608",
-    ]);
-    bench.args([
-        "--max_bytes_for_level_base=33554432",
-        "--max_background_jobs=2",
-    ]);
-    bench.arg("--level_compaction_dynamic_level_bytes");
-    bench.arg(format!("--fs_uri={}", uri(&image, &options)));
-    let said = output(&mut bench)?;
-    fs::write(scratch.with_extension("sustained.said"), &said)?;
-    let wrote: u64 = ["wal.bytes", "flush.write.bytes", "compact.write.bytes"]
-        .iter()
-        .map(|ticker| counted(&said, ticker))
-        .sum::<Result<u64>>()?;
-    let stats = counters(&statistics)?;
-    let moved = stats["blocks_moved"] * 4096;
+    let run = |benchmarks: &[&str], writes: u64| -> Result<Written> {
+        let statistics = scratch.join(format!("{mode}.statistics"));
+        let options = format!("flush={mode}&statistics={}", statistics.display());
+        let mut bench = plugin.program("db_bench");
+        bench.args([
+            "--statistics",
+            "--compression_type=none",
+            "--db=/db",
+            "--seed=1",
+        ]);
+        bench
+            .arg(format!("--num={entries}"))
+            .arg(format!("--writes={writes}"));
+        bench.arg(format!("--value_size={VALUE_BYTES}"));
+        bench.arg(format!("--key_size={KEY_BYTES}"));
+        // A small database has small files, as a large one has large ones, and few that wait to be compacted.
+        bench.args([
+            "--write_buffer_size=4194304",
+            "--target_file_size_base=4194304",
+        ]);
+        bench.args([
+            "--max_bytes_for_level_base=16777216",
+            "--max_background_jobs=2",
+        ]);
+        bench.args([
+            "--level0_slowdown_writes_trigger=5",
+            "--level0_stop_writes_trigger=8",
+        ]);
+        bench.args([
+            "--level_compaction_dynamic_level_bytes",
+            "--max_compaction_bytes=16777216",
+        ]);
+        bench.arg("--soft_pending_compaction_bytes_limit=16777216");
+        bench.arg("--hard_pending_compaction_bytes_limit=33554432");
+        bench.arg(format!("--fs_uri={}", uri(&image, &options)));
+        Written::read(&output(bench.args(benchmarks))?, &statistics)
+    };
+    let filled = run(&["--benchmarks=fillseq"], entries)?;
+    let overwrite = ["--benchmarks=overwrite,verifychecksum", "--use_existing_db"];
+    let overwritten = run(&overwrite, entries * OVERWRITES)?;
+    let sum = |count: fn(&Written) -> u64| count(&filled) + count(&overwritten);
+    let (rocksdb, device) = (sum(|run| run.rocksdb), sum(|run| run.device));
     println!(
         "| {mode} | {:.2} | {:.2} GB | {:.3} | {:.2} % | {} |",
-        entries as f64 * (VALUE_BYTES + KEY_BYTES) as f64 / total as f64,
-        wrote as f64 / 1e9,
-        stats["device_bytes"] as f64 / wrote as f64,
-        100.0 * moved as f64 / stats["device_bytes"] as f64,
-        stats["stalls"],
+        (entries * (VALUE_BYTES + KEY_BYTES)) as f64 / total as f64,
+        rocksdb as f64 / 1e9,
+        device as f64 / rocksdb as f64,
+        100.0 * sum(|run| run.moved) as f64 / device as f64,
+        sum(|run| run.stalls),
     );
     plugin.fsck(&image)?;
     fs::remove_file(&image)?;
     Ok(())
+}
+
+/// What one run of db_bench wrote, in bytes.
+struct Written {
+    /// By RocksDB: logs, flushes and compactions.
+    rocksdb: u64,
+    /// To the device, everything counted.
+    device: u64,
+    /// By cleaning.
+    moved: u64,
+    /// Operations that waited for a checkpoint or for cleaning.
+    stalls: u64,
+}
+
+impl Written {
+    fn read(said: &str, statistics: &Path) -> Result<Written> {
+        let tickers = ["wal.bytes", "flush.write.bytes", "compact.write.bytes"];
+        let counted = tickers.iter().map(|ticker| counted(said, ticker));
+        let volume = counters(statistics)?;
+        Ok(Written {
+            rocksdb: counted.sum::<Result<u64>>()?,
+            device: volume["device_bytes"],
+            moved: volume["blocks_moved"] * 4096,
+            stalls: volume["stalls"],
+        })
+    }
 }
 
 /// The last value that RocksDB printed of a counter.
