@@ -252,7 +252,8 @@ fn nobody_waits_for_failed_data_whose_writer_panicked() {
     assert!(synced.is_err(), "{synced:?}");
     assert!(sim.has_failed());
     let (over, ended) = mpsc::channel();
-    let syncs: [fn(&Volume) -> Result<(), Error>; 3] = [
+    type Sync = fn(&Volume) -> Result<(), Error>;
+    let syncs: [Sync; 3] = [
         |volume| volume.sync_metadata(),
         |volume| volume.sync(),
         |volume| volume.step(Task::Checkpoint).map(drop),
@@ -263,6 +264,6 @@ fn nobody_waits_for_failed_data_whose_writer_panicked() {
     }
     for _ in syncs {
         let refused = ended.recv_timeout(FOR_EVER);
-        assert_eq!(refused.expect("somebody waits for ever"), true);
+        assert!(refused.expect("somebody waits for ever"));
     }
 }

@@ -26,7 +26,9 @@ fn ends<R: Send + 'static>(
     let (over, ended) = mpsc::channel();
     let fs = Arc::clone(fs);
     std::thread::spawn(move || over.send(work(&fs)));
-    ended.recv_timeout(FOR_EVER).expect("it goes on for ever")
+    ended
+        .recv_timeout(FOR_EVER)
+        .unwrap_or_else(|_| panic!("it goes on for ever"))
 }
 
 fn put(fs: &Fixture, items: &[(Key, Vec<u8>)]) {
