@@ -59,7 +59,7 @@ pub fn benches(plugin: &Plugin, scratch: &Path, tally: &mut Tally) {
             let image = plugin.make_volume(scratch, &format!("{name}.img"), VOLUME_BYTES)?;
             let uri = uri(&image, "");
             bench(plugin, &uri, name, BENCHMARKS, 20_000, options)?;
-            bench(plugin, &uri, name, "fillsync", 500, options)?;
+            bench(plugin, &uri, name, "fillsync", 100_000, options)?;
             plugin.fsck(&image)
         });
     }
