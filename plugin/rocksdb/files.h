@@ -12,27 +12,31 @@
 
 namespace persimmon {
 
-// An open file and the volume that it keeps open.
+// An open file, and the volume that it keeps open.
 class OpenFile {
  public:
-  OpenFile() = default;
-  OpenFile(const OpenFile&) = delete;
-  OpenFile& operator=(const OpenFile&) = delete;
-  ~OpenFile() { Close(); }
+  static rocksdb::IOStatus Open(std::shared_ptr<Volume> volume, const std::string& path, uint32_t flags,
+                                OpenFile* opened);
 
-  rocksdb::IOStatus Open(std::shared_ptr<Volume> volume, const std::string& path, uint32_t flags);
+  persimmon_file* get() const { return file_.get(); }
+  const Volume& volume() const { return *volume_; }
   void Close();
-
-  persimmon_file* get() const { return file_; }
 
   rocksdb::IOStatus Read(uint64_t offset, size_t n, rocksdb::Slice* result, char* scratch) const;
   rocksdb::IOStatus Write(uint64_t offset, const rocksdb::Slice& data);
+  // Durable.
   rocksdb::IOStatus Sync();
+  // What was written outlives the death of this process; the power may still take it.
+  rocksdb::IOStatus Flush();
   size_t UniqueId(char* id, size_t max_size) const;
 
  private:
+  struct Closer {
+    void operator()(persimmon_file* file) const { persimmon_file_close(file); }
+  };
+
   std::shared_ptr<Volume> volume_;
-  persimmon_file* file_ = nullptr;
+  std::unique_ptr<persimmon_file, Closer> file_;
 };
 
 rocksdb::IOStatus NewSequentialFile(std::shared_ptr<Volume> volume, const std::string& path,
@@ -41,7 +45,7 @@ rocksdb::IOStatus NewSequentialFile(std::shared_ptr<Volume> volume, const std::s
 rocksdb::IOStatus NewRandomAccessFile(std::shared_ptr<Volume> volume, const std::string& path,
                                       const rocksdb::FileOptions& options,
                                       std::unique_ptr<rocksdb::FSRandomAccessFile>* result);
-// `fresh`: emptied; else written on at its end.
+// With `fresh` the file is emptied; otherwise writing continues at its end.
 rocksdb::IOStatus NewWritableFile(std::shared_ptr<Volume> volume, const std::string& path, bool fresh,
                                   const rocksdb::FileOptions& options,
                                   std::unique_ptr<rocksdb::FSWritableFile>* result);

@@ -2,8 +2,10 @@
 #include "filesystem.h"
 
 #include <cerrno>
+#include <cstdlib>
 
 #include "files.h"
+#include "logger.h"
 #include "status.h"
 #include "volume.h"
 
@@ -27,10 +29,12 @@ class Directory : public FSDirectory {
  public:
   Directory(std::shared_ptr<Volume> volume, std::string path) : volume_(std::move(volume)), path_(std::move(path)) {}
 
-  // Names of all directories are one history.
+  // Names of all directories are one history: what is before it in any of them becomes durable with it.
   IOStatus Fsync(const IOOptions&, IODebugContext*) override {
     return ToStatus(persimmon_sync_dir(volume_->fs(), path_.c_str()));
   }
+
+  IOStatus Close(const IOOptions&, IODebugContext*) override { return IOStatus::OK(); }
 
   size_t GetUniqueId(char* id, size_t max_size) const override {
     persimmon_stat stat;
@@ -175,16 +179,22 @@ class PersimmonFileSystem : public FileSystem {
     return status;
   }
 
-  // The volume belongs to this process, so that a lock keeps only its own databases apart.
+  IOStatus NewLogger(const std::string& path, const IOOptions&, std::shared_ptr<Logger>* result,
+                     IODebugContext*) override {
+    return persimmon::NewLogger(volume_, path, result);
+  }
+
+  // The volume belongs to this process: a lock keeps apart its own databases only.
   IOStatus LockFile(const std::string& path, const IOOptions&, FileLock** result, IODebugContext*) override {
     *result = nullptr;
-    if (!volume_->TakeName(path)) {
+    if (!volume_->AcquireName(path)) {
       return IOStatus::IOError("lock " + path, "is held by a database of this process already");
     }
     auto lock = std::make_unique<Lock>(path);
-    IOStatus status = lock->file.Open(volume_, path, PERSIMMON_OPEN_READ | PERSIMMON_OPEN_WRITE | PERSIMMON_OPEN_CREATE);
+    const uint32_t flags = PERSIMMON_OPEN_READ | PERSIMMON_OPEN_WRITE | PERSIMMON_OPEN_CREATE;
+    IOStatus status = OpenFile::Open(volume_, path, flags, &lock->file);
     if (!status.ok()) {
-      volume_->LetGoOfName(path);
+      volume_->ReleaseName(path);
       return status;
     }
     *result = lock.release();
@@ -194,13 +204,15 @@ class PersimmonFileSystem : public FileSystem {
   IOStatus UnlockFile(FileLock* held, const IOOptions&, IODebugContext*) override {
     std::unique_ptr<Lock> lock(static_cast<Lock*>(held));
     lock->file.Close();
-    volume_->LetGoOfName(lock->path);
+    volume_->ReleaseName(lock->path);
     return IOStatus::OK();
   }
 
-  IOStatus GetTestDirectory(const IOOptions& options, std::string* path, IODebugContext* dbg) override {
-    *path = kTestDirectory;
-    return CreateDirIfMissing(*path, options, dbg);
+  // As RocksDB's own file systems, by the environment.
+  IOStatus GetTestDirectory(const IOOptions&, std::string* path, IODebugContext*) override {
+    const char* told = std::getenv("TEST_TMPDIR");
+    *path = told != nullptr && *told != '\0' ? told : kTestDirectory;
+    return Of(persimmon_mkdir_all, *path);
   }
 
   IOStatus GetAbsolutePath(const std::string& path, const IOOptions&, std::string* absolute,
@@ -210,10 +222,7 @@ class PersimmonFileSystem : public FileSystem {
   }
 
   IOStatus GetFreeSpace(const std::string&, const IOOptions&, uint64_t* bytes, IODebugContext*) override {
-    persimmon_space space{};
-    int error = persimmon_statfs(volume_->fs(), &space);
-    *bytes = space.available_bytes;
-    return ToStatus(error);
+    return volume_->RoomForTables(bytes);
   }
 
   IOStatus IsDirectory(const std::string& path, const IOOptions&, bool* is_directory, IODebugContext*) override {

@@ -4,10 +4,13 @@
 #include <rocksdb/version.h>
 
 #include <cstdio>
+#include <cstdlib>
 #include <map>
+#include <memory>
 #include <mutex>
 
 #include "filesystem.h"
+#include "volume.h"
 
 namespace persimmon {
 
@@ -15,21 +18,48 @@ using namespace rocksdb;
 
 namespace {
 
-// An Env of a URI that is never destroyed: what RocksDB calls static, for callers that own none.
+// Envs by their URI that are never destroyed: what RocksDB calls static, for callers that own none.
+struct StaticEnvs {
+  struct Entry {
+    Env* env = nullptr;
+    std::shared_ptr<Volume> volume;
+  };
+  std::mutex mutex;
+  std::map<std::string, Entry> envs;
+};
+
+StaticEnvs& TheStaticEnvs() {
+  static StaticEnvs* envs = new StaticEnvs;
+  return *envs;
+}
+
+// Databases may close later in the exit of the process, so that the volumes stay open: what those still write is in their
+// logs, as after a kill.
+void LeaveStaticEnvs() {
+  StaticEnvs& all = TheStaticEnvs();
+  std::lock_guard<std::mutex> guard(all.mutex);
+  for (const auto& [uri, entry] : all.envs) {
+    if (entry.volume) entry.volume->Leave();
+  }
+}
+
 Env* StaticEnv(const std::string& uri, std::string* error) {
-  static std::mutex* mutex = new std::mutex;
-  static auto* envs = new std::map<std::string, Env*>;
-  std::lock_guard<std::mutex> guard(*mutex);
-  Env*& env = (*envs)[uri];
-  if (env != nullptr) return env;
+  StaticEnvs& all = TheStaticEnvs();
+  std::lock_guard<std::mutex> guard(all.mutex);
+  StaticEnvs::Entry& entry = all.envs[uri];
+  if (entry.env != nullptr) return entry.env;
   std::unique_ptr<FileSystem> filesystem;
-  Status status = NewPersimmonFileSystem(uri, &filesystem);
+  Status status = Volume::Open(uri, &entry.volume);
+  if (status.ok()) status = NewPersimmonFileSystem(uri, &filesystem);
   if (!status.ok()) {
+    entry.volume.reset();
     *error = status.ToString();
     return nullptr;
   }
-  env = NewCompositeEnv(std::move(filesystem)).release();
-  return env;
+  static const int registered = std::atexit(LeaveStaticEnvs);
+  (void)registered;
+  entry.env = NewCompositeEnv(std::move(filesystem)).release();
+  return entry.env;
 }
 
 int RegisterFactories(ObjectLibrary& library, const std::string&) {
@@ -52,9 +82,10 @@ __attribute__((constructor)) void Register() {
   std::string built = std::to_string(ROCKSDB_MAJOR) + "." + std::to_string(ROCKSDB_MINOR);
   std::string found = GetRocksVersionAsString(false);
   if (found != built) {
-    std::fprintf(stderr, "persimmon: this plugin is for RocksDB %s, the program has %s; persimmon:// is not available\n",
+    // Before main: nothing is under way. To go on would be worse: RocksDB takes persimmon:// for another filesystem, or crashes.
+    std::fprintf(stderr, "persimmon: this plugin is for RocksDB %s, the program has %s: build the plugin for that\n",
                  built.c_str(), found.c_str());
-    return;
+    std::_Exit(1);
   }
   RegisterFactories(*ObjectLibrary::Default(), "");
 }

@@ -12,16 +12,13 @@ namespace persimmon {
 // The status of the call that has just failed in this thread, with its reason in words.
 inline rocksdb::IOStatus Failed(int error) {
   using rocksdb::IOStatus;
-  std::string reason = persimmon_error_message();
+  const std::string reason = persimmon_error_message();
   switch (error) {
     case ENOENT:
       return IOStatus::PathNotFound(reason);
-    case ENOSPC: {
-      IOStatus status = IOStatus::NoSpace(reason);
-      // What was refused for want of room can be done once there is some: RocksDB resumes by itself.
-      status.SetRetryable(true);
-      return status;
-    }
+    // RocksDB stops writing, asks for the free space from time to time, and resumes once there is some.
+    case ENOSPC:
+      return IOStatus::NoSpace(reason);
     case EAGAIN:
     case EBUSY:
       return IOStatus::Busy(reason);

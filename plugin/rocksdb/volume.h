@@ -2,45 +2,51 @@
 #pragma once
 
 #include <persimmon.h>
-#include <rocksdb/status.h>
+#include <rocksdb/io_status.h>
 
 #include <memory>
+#include <mutex>
 #include <set>
 #include <string>
-#include <mutex>
+
+#include "uri.h"
 
 namespace persimmon {
 
-// What a URI asks for: persimmon://DEVICE-OR-IMAGE[?option=value[&option=value...]].
-struct Uri {
-  std::string device;
-  persimmon_options options;
-
-  // Options: `cache`, `staging` (bytes, with the suffixes K, M, G), `commit` (seconds, fractions allowed), `read_only`
-  // (0 or 1).
-  static rocksdb::Status Parse(const std::string& uri, Uri* parsed);
-};
-
-// An open volume. It closes when the last database lets go of it.
+// An open volume. It closes when the last database releases it.
 class Volume {
  public:
-  // The volume that a URI names. One that this process has open already is shared, whatever its options were.
+  // The volume that a URI names. One that this process has open already is shared; the options must then be the same, since
+  // they cannot change while it is open.
   static rocksdb::Status Open(const std::string& uri, std::shared_ptr<Volume>* volume);
 
   ~Volume();
 
   persimmon_fs* fs() const { return fs_; }
   const std::string& device() const { return device_; }
+  bool writes_through() const { return uri_.writes_through; }
 
-  // Locks by name that this process holds: RocksDB asks that one database is not opened twice by one process.
-  bool TakeName(const std::string& name);
-  void LetGoOfName(const std::string& name);
+  // Makes everything durable, for a process that ends and never closes it.
+  void Leave() const;
+
+  // Bytes that tables may fill. Some of the last ones are for logs alone: RocksDB resumes by itself after a table found no room,
+  // and ends the process (Debian's build, on every filesystem) once it goes on with a log that found none.
+  rocksdb::IOStatus RoomForTables(uint64_t* bytes) const;
+
+  // Locks by name that this process holds: RocksDB asks that no database is opened twice by one process.
+  bool AcquireName(const std::string& name);
+  void ReleaseName(const std::string& name);
 
  private:
-  Volume(persimmon_fs* fs, std::string device) : fs_(fs), device_(std::move(device)) {}
+  Volume(persimmon_fs* fs, std::string device, Uri uri)
+      : fs_(fs), device_(std::move(device)), uri_(std::move(uri)) {}
+
+  void WriteStatistics() const;
 
   persimmon_fs* const fs_;
+  // Canonical, however the URI spells it.
   const std::string device_;
+  const Uri uri_;
   std::mutex mutex_;
   std::set<std::string> names_;
 };

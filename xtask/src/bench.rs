@@ -132,7 +132,10 @@ fn measure(options: &Options, library: &str) -> Result<bool> {
     report.library(&library);
     for round in 0..options.rounds {
         eprintln!("round {} of {}", round + 1, options.rounds);
-        let mut kinds = [Kind::Persimmon, Kind::Ext4];
+        let mut kinds = [
+            (Kind::Persimmon, Column::Persimmon),
+            (Kind::Ext4, Column::Ext4),
+        ];
         if round % 2 == 1 {
             kinds.reverse();
         }
@@ -154,25 +157,17 @@ fn measure(options: &Options, library: &str) -> Result<bool> {
 }
 
 /// One round: every row on both, and on nothing.
-fn take(work: &Path, kinds: [Kind; 2], rows: &[&Row], report: &mut Report) -> Result<()> {
+fn take(work: &Path, kinds: [(Kind, Column); 2], rows: &[&Row], report: &mut Report) -> Result<()> {
     let persimmon = volume::persimmon()?;
-    let create = |kind| {
-        let name = match kind {
-            Kind::Persimmon => "persimmon",
-            Kind::Ext4 => "ext4",
-        };
-        let volume = Volume::create(kind, &persimmon, work, name, IMAGE_BYTES, &[])?;
+    let create = |kind: Kind| {
+        let volume = Volume::create(kind, &persimmon, work, kind.name(), IMAGE_BYTES, &[])?;
         volume.mount()?;
         anyhow::Ok(volume)
     };
-    let volumes = [create(kinds[0])?, create(kinds[1])?];
+    let volumes = [create(kinds[0].0)?, create(kinds[1].0)?];
     let nothing = Nothing::mount(work)?;
     for row in rows {
-        for volume in &volumes {
-            let column = match volume.kind {
-                Kind::Persimmon => Column::Persimmon,
-                Kind::Ext4 => Column::Ext4,
-            };
+        for (volume, (_, column)) in volumes.iter().zip(kinds) {
             let rate = measure_one(row, &volume.dir, || settle(volume, row.cold))
                 .with_context(|| format!("{} on {:?}", row.name, volume.kind))?;
             report.record(row, column, rate);

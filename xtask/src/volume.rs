@@ -13,11 +13,24 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
 /// Which filesystem.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Kind {
     Persimmon,
     /// On a loop device, to compare with.
     Ext4,
+    /// The same.
+    Xfs,
+}
+
+impl Kind {
+    /// As `mount -t` takes it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Kind::Persimmon => "persimmon",
+            Kind::Ext4 => "ext4",
+            Kind::Xfs => "xfs",
+        }
+    }
 }
 
 /// One filesystem on one image.
@@ -53,10 +66,11 @@ impl Volume {
                 command.arg(&volume.image);
                 output(command.args(["--size", &bytes.to_string()]).args(mkfs))?;
             }
-            Kind::Ext4 => {
+            Kind::Ext4 | Kind::Xfs => {
                 File::create(&volume.image)?.set_len(bytes)?;
-                let mut command = Command::new("mkfs.ext4");
-                output(command.args(["-q", "-F"]).arg(&volume.image))?;
+                let mut command = Command::new(format!("mkfs.{}", kind.name()));
+                let force = if kind == Kind::Ext4 { "-F" } else { "-f" };
+                output(command.args(["-q", force]).arg(&volume.image))?;
             }
         }
         Ok(volume)
@@ -71,9 +85,9 @@ impl Volume {
 
     /// Mounts it; what the command said, recovery among it.
     pub fn mount(&self) -> Result<String> {
-        if self.kind == Kind::Ext4 {
+        if self.kind != Kind::Persimmon {
             let mut command = Command::new("mount");
-            command.args(["-t", "ext4", "-o", "loop"]);
+            command.args(["-t", self.kind.name(), "-o", "loop"]);
             return output(command.arg(&self.image).arg(&self.dir));
         }
         // Files, not pipes: a daemon that kept one open would hold the reader up.
@@ -94,7 +108,7 @@ impl Volume {
         output(Command::new("umount").arg(&self.dir))?;
         match self.kind {
             Kind::Persimmon => self.json("info", &self.image).map(|_| ()),
-            Kind::Ext4 => self.wait_for_loop(),
+            Kind::Ext4 | Kind::Xfs => self.wait_for_loop(),
         }
     }
 
@@ -153,7 +167,7 @@ impl Drop for Volume {
         // The daemon may still be writing: the directory below it must outlive it.
         let waited = match self.kind {
             Kind::Persimmon => self.json("info", &self.image).map(|_| ()),
-            Kind::Ext4 => self.wait_for_loop(),
+            Kind::Ext4 | Kind::Xfs => self.wait_for_loop(),
         };
         if let Err(error) = waited {
             eprintln!("waiting for {}: {error:#}", self.image.display());

@@ -37,6 +37,19 @@ int main(int argc, char **argv)
     CHECK(persimmon_append(log, (const uint8_t *)"dry them\n", 9, &end));
     CHECK(persimmon_fsync(log));
     persimmon_file_close(log);
+
+    /* What is appended to this one is there after this process, however it ends; no flush of the device is waited for. */
+    persimmon_file *through;
+    const uint32_t flags = PERSIMMON_OPEN_APPEND | PERSIMMON_OPEN_CREATE | PERSIMMON_OPEN_WRITE_THROUGH;
+    CHECK(persimmon_open_file(fs, "/notes/through", flags, 0644, &through));
+    CHECK(persimmon_append(through, (const uint8_t *)"ripe\n", 5, NULL));
+    persimmon_file_close(through);
+    /* The same for what was written before, when it suits. */
+    persimmon_file *later;
+    CHECK(persimmon_open_file(fs, "/notes/later", PERSIMMON_OPEN_WRITE | PERSIMMON_OPEN_CREATE, 0644, &later));
+    CHECK(persimmon_pwrite(later, (const uint8_t *)"unripe\n", 7, 0));
+    CHECK(persimmon_flush(later));
+    persimmon_file_close(later);
     CHECK(persimmon_close(fs));
 
     CHECK(persimmon_open(argv[1], NULL, &fs));
@@ -62,6 +75,14 @@ int main(int argc, char **argv)
     CHECK(persimmon_read_finish(read, text, sizeof text, &done));
     if (done != 15 || end != 25 || memcmp(text, "pick persimmons", 15) != 0) {
         fprintf(stderr, "what was read is not what was written\n");
+        return 1;
+    }
+    /* Two ranges at once; each is told its own result. */
+    uint8_t words[2][4];
+    persimmon_read_request batch[2] = {{.offset = 0, .buffer = words[0], .len = 4}, {.offset = 16, .buffer = words[1], .len = 3}};
+    CHECK(persimmon_read_batch(file, batch, 2));
+    if (batch[0].done != 4 || memcmp(words[0], "pick", 4) != 0 || batch[1].done != 3 || memcmp(words[1], "dry", 3) != 0) {
+        fprintf(stderr, "a batch read something else\n");
         return 1;
     }
     persimmon_file_close(file);

@@ -8,8 +8,8 @@ use crate::call::{Failure, Result, answer, bytes, bytes_mut, call, give, object,
 use crate::types::lifetime;
 use crate::{
     PERSIMMON_OPEN_APPEND, PERSIMMON_OPEN_CREATE, PERSIMMON_OPEN_CREATE_NEW, PERSIMMON_OPEN_READ,
-    PERSIMMON_OPEN_SYNC, PERSIMMON_OPEN_TRUNCATE, PERSIMMON_OPEN_WRITE, persimmon_fs,
-    persimmon_stat,
+    PERSIMMON_OPEN_SYNC, PERSIMMON_OPEN_TRUNCATE, PERSIMMON_OPEN_WRITE,
+    PERSIMMON_OPEN_WRITE_THROUGH, persimmon_fs, persimmon_stat,
 };
 
 /// An open file. It keeps the volume open.
@@ -22,7 +22,8 @@ const FLAGS: u32 = PERSIMMON_OPEN_READ
     | PERSIMMON_OPEN_CREATE
     | PERSIMMON_OPEN_CREATE_NEW
     | PERSIMMON_OPEN_TRUNCATE
-    | PERSIMMON_OPEN_SYNC;
+    | PERSIMMON_OPEN_SYNC
+    | PERSIMMON_OPEN_WRITE_THROUGH;
 
 fn options(flags: u32, mode: u32) -> Result<OpenOptions> {
     if flags & !FLAGS != 0 {
@@ -40,6 +41,7 @@ fn options(flags: u32, mode: u32) -> Result<OpenOptions> {
         .create_new(is(PERSIMMON_OPEN_CREATE_NEW))
         .truncate(is(PERSIMMON_OPEN_TRUNCATE))
         .sync(is(PERSIMMON_OPEN_SYNC))
+        .write_through(is(PERSIMMON_OPEN_WRITE_THROUGH))
         .mode(mode))
 }
 
@@ -71,7 +73,8 @@ pub unsafe extern "C" fn persimmon_open_file(
     })
 }
 
-/// Gives a file back. What was written and not synced may be lost in a crash.
+/// Gives a file back. What was written and not synced may be lost in a crash of the machine, and what was neither synced, nor flushed, nor
+/// written through, with the process.
 ///
 /// # Safety
 /// `file` is NULL, or an open file that is not used any more.
@@ -166,8 +169,8 @@ pub struct persimmon_read_request {
     pub error: c_int,
 }
 
-/// Reads several ranges as one batch: what lies on the device is asked for together. Each request is told its own result; the
-/// answer is that of the first one that failed.
+/// Reads several ranges as one batch: what lies on the device is asked for together. Each request is told its own result, also where
+/// nothing could be read at all; the answer is 0 only where none failed, and else that of the first one that did.
 ///
 /// # Safety
 /// `file` is open; `requests` has `count` elements whose buffers have the bytes they say and do not overlap.
@@ -177,12 +180,27 @@ pub unsafe extern "C" fn persimmon_read_batch(
     requests: *mut persimmon_read_request,
     count: usize,
 ) -> c_int {
-    call(|| {
+    // Until each is told otherwise: who looks at the requests alone takes no failed call for reads of nothing.
+    let failed = |errno| {
+        if !requests.is_null() {
+            for at in 0..count {
+                // SAFETY: so many are there, as the caller promises; fields that are not read need no value yet.
+                unsafe {
+                    let request = requests.add(at);
+                    (&raw mut (*request).done).write(0);
+                    (&raw mut (*request).error).write(errno);
+                }
+            }
+        }
+    };
+    failed(libc::EIO);
+    let mut whole = true;
+    let errno = call(|| {
+        // SAFETY: as the caller promises.
+        let file = unsafe { object(file, "the file") }?;
         if count == 0 {
             return Ok(());
         }
-        // SAFETY: as the caller promises.
-        let file = unsafe { object(file, "the file") }?;
         if requests.is_null() {
             return Err(Failure::invalid("the requests are NULL"));
         }
@@ -195,18 +213,37 @@ pub unsafe extern "C" fn persimmon_read_batch(
                 bytes_mut(request.buffer, request.len)
             }?));
         }
+        let read = file.0.read_batch(&mut ranges)?;
+        whole = false;
         let mut first = None;
-        for (request, result) in requests.iter_mut().zip(file.0.read_batch(&mut ranges)?) {
+        for (request, result) in requests.iter_mut().zip(read) {
             match result {
                 Ok(done) => (request.done, request.error) = (done, 0),
                 Err(error) => {
                     let failure = Failure::from(error);
-                    (request.done, request.error) = (0, failure.errno());
+                    request.error = failure.errno();
                     first = first.or(Some(failure));
                 }
             }
         }
         first.map_or(Ok(()), Err)
+    });
+    if whole {
+        failed(errno);
+    }
+    errno
+}
+
+/// What was written to a file so far outlives the death of the process once this has returned, as with `PERSIMMON_OPEN_WRITE_THROUGH`;
+/// the power may still take it: that is what `persimmon_fsync` is for.
+///
+/// # Safety
+/// `file` is open.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn persimmon_flush(file: *const persimmon_file) -> c_int {
+    call(|| {
+        // SAFETY: as the caller promises.
+        Ok(unsafe { object(file, "the file") }?.0.flush_through()?)
     })
 }
 

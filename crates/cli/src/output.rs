@@ -3,7 +3,9 @@
 //! has done what it was told to.
 
 use std::fmt::{self, Display, Write as _};
+use std::fs::File;
 use std::io::{self, ErrorKind, IsTerminal, Write};
+use std::os::fd::AsFd;
 use std::time::Duration;
 
 use anyhow::Result;
@@ -48,6 +50,24 @@ macro_rules! say {
     };
 }
 pub(crate) use say;
+
+/// Writes bytes to standard output as they are.
+///
+/// # Errors
+/// When standard output does not take them.
+pub fn bytes(bytes: &[u8]) -> Result<(), OutputError> {
+    let mut out = io::stdout().lock();
+    out.write_all(bytes)?;
+    Ok(out.flush()?)
+}
+
+/// Standard output as a file, for what writes its own bytes there and tells its errors itself.
+///
+/// # Errors
+/// When no descriptor is free.
+pub fn stream() -> io::Result<File> {
+    Ok(File::from(io::stdout().as_fd().try_clone_to_owned()?))
+}
 
 /// Prints one JSON document.
 ///

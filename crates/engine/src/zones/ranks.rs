@@ -245,7 +245,12 @@ impl Ranks {
         self.dead.iter().copied()
     }
 
-    /// The same with those that it tries to free again.
+    /// Those that it tries to free again: their last reset failed.
+    pub(super) fn stuck(&self) -> impl Iterator<Item = ZoneId> {
+        self.stuck.iter().copied()
+    }
+
+    /// Both.
     pub(super) fn dead_and_stuck(&self) -> impl Iterator<Item = ZoneId> {
         self.dead.iter().chain(&self.stuck).copied()
     }

@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+#include "names.h"
+
+#include <persimmon.h>
+
+namespace persimmon {
+
+namespace {
+
+bool StartsWith(const std::string& name, const std::string& start) { return name.compare(0, start.size(), start) == 0; }
+
+bool EndsWith(const std::string& name, const std::string& end) {
+  return name.size() >= end.size() && name.compare(name.size() - end.size(), end.size(), end) == 0;
+}
+
+}  // namespace
+
+// Logs go with the next flush of a memtable; manifests and the small files around them are replaced now and then. For
+// table files RocksDB gives a hint itself.
+uint32_t LifetimeByName(const std::string& path) {
+  const std::string name = path.substr(path.rfind('/') + 1);
+  if (EndsWith(name, ".log") || EndsWith(name, ".dbtmp") || name == "LOCK") return PERSIMMON_LIFETIME_SHORT;
+  if (StartsWith(name, "MANIFEST") || StartsWith(name, "LOG")) return PERSIMMON_LIFETIME_MEDIUM;
+  if (name == "CURRENT" || name == "IDENTITY" || StartsWith(name, "OPTIONS")) return PERSIMMON_LIFETIME_LONG;
+  return 0;
+}
+
+bool IsSyncedBeforeUse(const std::string& path) { return EndsWith(path, ".sst") || EndsWith(path, ".blob"); }
+
+}  // namespace persimmon

@@ -1,0 +1,275 @@
+// The methods of the file system, one by one, on a volume that is empty.
+//
+//   filesystem_test URI             everything but what follows
+//   filesystem_test URI die         writes files and is killed by itself
+//   filesystem_test URI died MODE   what that left, by the mode of flush: through or memory
+// SPDX-License-Identifier: MIT OR Apache-2.0
+#include <signal.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <thread>
+#include <vector>
+
+#include "check.h"
+
+using namespace rocksdb;
+
+namespace {
+
+const IOOptions kIO;
+const FileOptions kFile;
+
+class Tests {
+ public:
+  explicit Tests(std::string uri) : uri_(std::move(uri)), fs_(OpenFileSystem(uri_)) {}
+
+  void Write(const std::string& path, const std::string& content) {
+    std::unique_ptr<FSWritableFile> file;
+    CheckOk(fs_->NewWritableFile(path, kFile, &file, nullptr), path);
+    CheckOk(file->Append(content, kIO, nullptr), path);
+    CheckOk(file->Close(kIO, nullptr), path);
+  }
+
+  std::string Content(const std::string& path) {
+    std::string content;
+    CheckOk(ReadFileToString(fs_.get(), path, &content), path);
+    return content;
+  }
+
+  std::unique_ptr<FSRandomAccessFile> Open(const std::string& path) {
+    std::unique_ptr<FSRandomAccessFile> file;
+    CheckOk(fs_->NewRandomAccessFile(path, kFile, &file, nullptr), path);
+    return file;
+  }
+
+  void WritableFiles() {
+    std::unique_ptr<FSWritableFile> file;
+    CheckOk(fs_->NewWritableFile("/log", kFile, &file, nullptr), "making it");
+    CheckOk(file->Append("one", kIO, nullptr), "append");
+    CheckOk(file->PositionedAppend("two", 3, kIO, nullptr), "append at an offset");
+    Check(file->GetFileSize(kIO, nullptr) == 6, "size");
+    CheckOk(file->Truncate(4, kIO, nullptr), "truncate");
+    CheckOk(file->Append("hree", kIO, nullptr), "append after truncate");
+    CheckOk(file->RangeSync(0, 4, kIO, nullptr), "range sync");
+    CheckOk(file->Fsync(kIO, nullptr), "fsync");
+    CheckOk(file->Close(kIO, nullptr), "close");
+    CheckOk(file->Close(kIO, nullptr), "close again");
+    Check(Content("/log") == "onethree", "content");
+    CheckOk(fs_->ReopenWritableFile("/log", kFile, &file, nullptr), "reopen");
+    Check(file->GetFileSize(kIO, nullptr) == 8, "size when it is reopened");
+    CheckOk(file->Append("four", kIO, nullptr), "append when it is reopened");
+    CheckOk(file->Close(kIO, nullptr), "close");
+    Check(Content("/log") == "onethreefour", "content after it was reopened");
+    CheckOk(fs_->NewWritableFile("/log", kFile, &file, nullptr), "making it anew");
+    Check(file->GetFileSize(kIO, nullptr) == 0 && Content("/log").empty(), "a new file is empty");
+    CheckOk(fs_->ReuseWritableFile("/reused", "/log", kFile, &file, nullptr), "reuse");
+    CheckOk(file->Append("again", kIO, nullptr), "append to the reused file");
+    CheckOk(file->Close(kIO, nullptr), "close");
+    Check(Content("/reused") == "again" && fs_->FileExists("/log", kIO, nullptr).IsNotFound(), "reused");
+  }
+
+  // A batch whose requests are refused as a whole once looked like an empty success.
+  void Batches() {
+    Write("/table", "0123456789");
+    auto file = Open("/table");
+    char buffer[3][4];
+    std::vector<FSReadRequest> requests(3);
+    const uint64_t offsets[] = {0, 8, 20};
+    for (size_t i = 0; i < requests.size(); i++) {
+      requests[i].offset = offsets[i];
+      requests[i].len = sizeof buffer[i];
+      requests[i].scratch = buffer[i];
+    }
+    CheckOk(file->MultiRead(requests.data(), requests.size(), kIO, nullptr), "batch");
+    const char* expected[] = {"0123", "89", ""};
+    for (size_t i = 0; i < requests.size(); i++) {
+      CheckOk(requests[i].status, "request of a batch");
+      Check(requests[i].result == expected[i], "content of a request: " + requests[i].result.ToString());
+    }
+    requests[1].scratch = nullptr;
+    IOStatus whole = file->MultiRead(requests.data(), requests.size(), kIO, nullptr);
+    for (size_t i = 0; i < requests.size(); i++) {
+      Check(!whole.ok() || !requests[i].status.ok(), "a batch that is refused tells no request of it");
+      Check(requests[i].result.empty(), "a batch that is refused has read something");
+    }
+  }
+
+  void AsyncReads() {
+    auto file = Open("/table");
+    struct Answer {
+      int calls = 0;
+      IOStatus status;
+      std::string content;
+    };
+    auto submit = [&](uint64_t offset, char* scratch, Answer* answer, void** handle, IOHandleDeleter* deleter) {
+      FSReadRequest request;
+      request.offset = offset;
+      request.len = 4;
+      request.scratch = scratch;
+      auto callback = [](const FSReadRequest& read, void* argument) {
+        auto* told = static_cast<Answer*>(argument);
+        told->calls++;
+        told->status = read.status;
+        told->content = read.result.ToString();
+      };
+      CheckOk(file->ReadAsync(request, kIO, callback, answer, handle, deleter, nullptr), "submitting");
+    };
+    char scratch[2][4];
+    Answer answers[2];
+    std::vector<void*> handles(2);
+    IOHandleDeleter deleters[2];
+    for (size_t i = 0; i < 2; i++) submit(4 * i, scratch[i], &answers[i], &handles[i], &deleters[i]);
+    CheckOk(fs_->Poll(handles, handles.size()), "poll");
+    CheckOk(fs_->Poll(handles, handles.size()), "poll again");
+    Check(answers[0].calls == 1 && answers[1].calls == 1, "each read is answered once");
+    CheckOk(answers[0].status, "read");
+    Check(answers[0].content == "0123" && answers[1].content == "4567", "content");
+    for (size_t i = 0; i < 2; i++) deleters[i](handles[i]);
+    answers[0] = {};
+    submit(0, scratch[0], &answers[0], &handles[0], &deleters[0]);
+    handles.resize(1);
+    CheckOk(fs_->AbortIO(handles), "abort");
+    Check(answers[0].calls == 1 && answers[0].status.IsAborted(), "an aborted read is answered so");
+    deleters[0](handles[0]);
+    submit(0, scratch[0], &answers[0], &handles[0], &deleters[0]);
+    deleters[0](handles[0]);  // Given up without a word.
+    Check(file->Prefetch(0, 4, kIO, nullptr).IsNotSupported(), "nothing caches what could be read ahead");
+    CheckOk(file->InvalidateCache(0, 0), "invalidate");
+  }
+
+  void Names() {
+    CheckOk(fs_->CreateDir("/dir", kIO, nullptr), "mkdir");
+    Check(!fs_->CreateDir("/dir", kIO, nullptr).ok(), "mkdir of what exists");
+    CheckOk(fs_->CreateDirIfMissing("/dir", kIO, nullptr), "mkdir if missing");
+    Write("/dir/a", "aa");
+    CheckOk(fs_->LinkFile("/dir/a", "/dir/b", kIO, nullptr), "link");
+    uint64_t links = 0;
+    CheckOk(fs_->NumFileLinks("/dir/a", kIO, &links, nullptr), "links");
+    bool same = false;
+    CheckOk(fs_->AreFilesSame("/dir/a", "/dir/b", kIO, &same, nullptr), "same");
+    Check(links == 2 && same, "a hard link is the same file");
+    CheckOk(fs_->RenameFile("/dir", "/renamed", kIO, nullptr), "rename of a directory");
+    Write("/new", "new");
+    CheckOk(fs_->RenameFile("/new", "/renamed/a", kIO, nullptr), "rename over a file");
+    Check(Content("/renamed/a") == "new" && Content("/renamed/b") == "aa", "content after renames");
+    std::vector<std::string> names;
+    CheckOk(fs_->GetChildren("/renamed", kIO, &names, nullptr), "children");
+    std::sort(names.begin(), names.end());
+    Check(names == std::vector<std::string>{"a", "b"}, "names");
+    std::vector<Env::FileAttributes> attributes;
+    CheckOk(fs_->GetChildrenFileAttributes("/renamed", kIO, &attributes, nullptr), "attributes");
+    Check(attributes.size() == 2 && attributes[0].size_bytes + attributes[1].size_bytes == 5, "sizes");
+    std::unique_ptr<FSDirectory> directory;
+    CheckOk(fs_->NewDirectory("/renamed", kIO, &directory, nullptr), "directory");
+    CheckOk(directory->Fsync(kIO, nullptr), "fsync of a directory");
+    CheckOk(directory->Close(kIO, nullptr), "close of a directory");
+    Check(!fs_->NewDirectory("/renamed/a", kIO, &directory, nullptr).ok(), "a file is no directory");
+    Check(!fs_->DeleteDir("/renamed", kIO, nullptr).ok(), "rmdir of what is not empty");
+    Check(fs_->DeleteFile("/missing", kIO, nullptr).IsPathNotFound(), "unlink of what is missing");
+    Check(fs_->GetChildren("/missing", kIO, &names, nullptr).IsNotFound(), "children of what is missing");
+    std::unique_ptr<FSSequentialFile> missing;
+    Check(fs_->NewSequentialFile("/missing", kFile, &missing, nullptr).IsPathNotFound(), "open of what is missing");
+    uint64_t bytes = 0;
+    CheckOk(fs_->GetFreeSpace("/", kIO, &bytes, nullptr), "free space");
+    Check(bytes > 0, "free space");
+  }
+
+  void Locks() {
+    FileLock *lock = nullptr, *second = nullptr;
+    CheckOk(fs_->LockFile("/LOCK", kIO, &lock, nullptr), "lock");
+    IOStatus status = fs_->LockFile("/LOCK", kIO, &second, nullptr);
+    Check(!status.ok() && status.ToString().find("/LOCK") != std::string::npos, "a second lock is refused");
+    CheckOk(fs_->UnlockFile(lock, kIO, nullptr), "unlock");
+    CheckOk(fs_->LockFile("/LOCK", kIO, &lock, nullptr), "lock again");
+    CheckOk(fs_->UnlockFile(lock, kIO, nullptr), "unlock");
+  }
+
+  // Options of an open volume cannot change: a second database that asks for others would silently not get them.
+  void Sharing() {
+    std::shared_ptr<FileSystem> other;
+    CheckOk(FileSystem::CreateFromString(ConfigOptions(), uri_, &other), "sharing the volume");
+    CheckOk(other->FileExists("/table", kIO, nullptr), "what the other sees");
+    const std::string changed = uri_ + (uri_.find('?') == std::string::npos ? "?" : "&") + "commit=7";
+    // A new pointer: RocksDB takes the URI for options of the object that one holds already.
+    std::shared_ptr<FileSystem> refused;
+    Status status = FileSystem::CreateFromString(ConfigOptions(), changed, &refused);
+    Check(status.IsInvalidArgument() && status.ToString().find("commit=7") != std::string::npos, status.ToString());
+  }
+
+  // A thread that opens the volume while another closes it waits, where it once was told that the volume is in use.
+  void Reopening() {
+    fs_.reset();
+    std::vector<std::thread> threads;
+    for (int thread = 0; thread < 3; thread++) {
+      threads.emplace_back([this] {
+        for (int round = 0; round < 20; round++) OpenFileSystem(uri_).reset();
+      });
+    }
+    for (std::thread& thread : threads) thread.join();
+    fs_ = OpenFileSystem(uri_);
+    Check(Content("/table") == "0123456789", "content after all that");
+  }
+
+  // A log that is flushed, one that is not, a table that is closed: what outlives a kill.
+  [[noreturn]] void Die() {
+    std::unique_ptr<FSWritableFile> log, table;
+    CheckOk(fs_->NewWritableFile("/000007.log", kFile, &log, nullptr), "log");
+    for (int record = 0; record < 1000; record++) {
+      CheckOk(log->Append("record " + std::to_string(record) + "\n", kIO, nullptr), "append");
+      CheckOk(log->Flush(kIO, nullptr), "flush");
+    }
+    const std::string megabyte(1 << 20, 't');
+    CheckOk(fs_->NewWritableFile("/000008.sst", kFile, &table, nullptr), "table");
+    CheckOk(table->Append(megabyte, kIO, nullptr), "append");
+    CheckOk(table->Close(kIO, nullptr), "close");
+    kill(getpid(), SIGKILL);
+    _exit(1);
+  }
+
+  void Died(const std::string& mode) {
+    std::string log;
+    for (int record = 0; record < 1000; record++) log += "record " + std::to_string(record) + "\n";
+    if (mode == "through") {
+      Check(Content("/000007.log") == log, "the log was flushed");
+      Check(Content("/000008.sst").size() == 1 << 20, "the table was closed");
+      return;
+    }
+    // The prefix of one history: whatever is there of the log is its beginning.
+    if (fs_->FileExists("/000007.log", kIO, nullptr).ok()) {
+      const std::string found = Content("/000007.log");
+      Check(log.compare(0, found.size(), found) == 0, "the log is no prefix of what was written");
+      Check(found.empty() || found.back() == '\n', "the log ends within a record");
+    }
+  }
+
+  void All() {
+    WritableFiles();
+    Batches();
+    AsyncReads();
+    Names();
+    Locks();
+    Sharing();
+    Reopening();
+  }
+
+ private:
+  const std::string uri_;
+  std::shared_ptr<FileSystem> fs_;
+};
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const std::string what = argc > 2 ? argv[2] : "";
+  Check(argc == 2 || (argc == 3 && what == "die") || (argc == 4 && what == "died"),
+        "usage: filesystem_test URI [die | died through|memory]");
+  Tests tests(argv[1]);
+  if (what == "die") tests.Die();
+  if (what == "died") {
+    tests.Died(argv[3]);
+  } else {
+    tests.All();
+  }
+  std::printf("all hold\n");
+}

@@ -1,0 +1,89 @@
+// A volume becomes full below a database: it stops writing with ENOSPC, loses nothing, and resumes by itself once there is
+// room.
+//
+//   full_test URI [reopen]     (a volume of about 256 MiB, empty; `reopen` in a process after that)
+// SPDX-License-Identifier: MIT OR Apache-2.0
+#include <chrono>
+#include <thread>
+
+#include "check.h"
+
+using namespace rocksdb;
+
+namespace {
+
+constexpr char kBallast[] = "/ballast";
+constexpr uint64_t kBallastBytes = 96 << 20;
+constexpr int kPatienceSeconds = 60;
+
+std::string Key(uint64_t number) { return std::to_string(number * 7919 % 100003) + "-" + std::to_string(number); }
+std::string Value(uint64_t number) { return std::string(900, static_cast<char>('a' + number % 26)) + Key(number); }
+
+void FillBallast(FileSystem* filesystem) {
+  std::unique_ptr<FSWritableFile> file;
+  CheckOk(filesystem->NewWritableFile(kBallast, FileOptions(), &file, nullptr), "ballast");
+  const std::string piece(1 << 20, 'x');
+  for (uint64_t done = 0; done < kBallastBytes; done += piece.size()) {
+    CheckOk(file->Append(piece, IOOptions(), nullptr), "ballast");
+  }
+  CheckOk(file->Close(IOOptions(), nullptr), "ballast");
+}
+
+void CheckAll(DB* db, uint64_t count) {
+  std::string value;
+  for (uint64_t number = 0; number < count; number++) {
+    CheckOk(db->Get(ReadOptions(), Key(number), &value), "key " + std::to_string(number));
+    Check(value == Value(number), "value of key " + std::to_string(number));
+  }
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  Check(argc == 2 || argc == 3, "usage: full_test URI [reopen]");
+  std::shared_ptr<FileSystem> filesystem = OpenFileSystem(argv[1]);
+  std::unique_ptr<Env> env = NewCompositeEnv(filesystem);
+  Options options = SmallDatabase(env.get());
+  options.write_buffer_size = 4 << 20;
+  options.target_file_size_base = 4 << 20;
+  options.max_bytes_for_level_base = 16 << 20;
+  DB* opened = nullptr;
+  if (argc == 3) {
+    CheckOk(DB::Open(options, "/full", &opened), "reopening");
+    std::unique_ptr<DB> db(opened);
+    std::string count;
+    CheckOk(db->Get(ReadOptions(), "count", &count), "count");
+    CheckAll(db.get(), std::stoull(count));
+    CheckOk(db->VerifyChecksum(), "checksums of all tables");
+    std::printf("%s keys\n", count.c_str());
+    return 0;
+  }
+  FillBallast(filesystem.get());
+  CheckOk(DB::Open(options, "/full", &opened), "opening");
+  std::unique_ptr<DB> db(opened);
+  uint64_t count = 0;
+  Status status;
+  while ((status = db->Put(WriteOptions(), Key(count), Value(count))).ok()) {
+    count++;
+    Check(count < 1000000, "the volume does not become full");
+  }
+  Check(status.IsNoSpace(), "full, but: " + status.ToString());
+  std::printf("full after %llu keys: %s\n", static_cast<unsigned long long>(count), status.ToString().c_str());
+  CheckAll(db.get(), count);
+  CheckOk(filesystem->DeleteFile(kBallast, IOOptions(), nullptr), "making room");
+  for (int waited = 0;; waited++) {
+    status = db->Put(WriteOptions(), Key(count), Value(count));
+    if (status.ok()) break;
+    Check(waited < kPatienceSeconds * 10, "does not resume: " + status.ToString());
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));
+  }
+  count++;
+  for (int more = 0; more < 10000; more++, count++) {
+    CheckOk(db->Put(WriteOptions(), Key(count), Value(count)), "after it has resumed");
+  }
+  CheckOk(db->Flush(FlushOptions()), "flush after it has resumed");
+  CheckAll(db.get(), count);
+  CheckOk(db->Put(WriteOptions(), "count", std::to_string(count)), "count");
+  CheckOk(db->Close(), "closing");
+  std::printf("resumed, %llu keys\n", static_cast<unsigned long long>(count));
+}

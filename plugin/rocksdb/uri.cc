@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+#include "uri.h"
+
+#include <cerrno>
+#include <cmath>
+#include <cstdlib>
+
+namespace persimmon {
+
+using rocksdb::Status;
+
+namespace {
+
+constexpr char kScheme[] = "persimmon://";
+
+Status BadOption(const std::string& option, const std::string& why) {
+  return Status::InvalidArgument("persimmon: option '" + option + "': " + why +
+                                 "; there are cache=BYTES, staging=BYTES, commit=SECONDS, flush=through|memory, "
+                                 "read_only=0|1, statistics=FILE");
+}
+
+bool ParseBytes(const std::string& text, uint64_t* bytes) {
+  char* end = nullptr;
+  errno = 0;
+  unsigned long long number = std::strtoull(text.c_str(), &end, 10);
+  if (errno != 0 || end == text.c_str() || text[0] == '-') return false;
+  unsigned shift = 0;
+  switch (*end) {
+    case 'K': shift = 10; break;
+    case 'M': shift = 20; break;
+    case 'G': shift = 30; break;
+    case '\0': break;
+    default: return false;
+  }
+  if (shift != 0 && end[1] != '\0') return false;
+  if (number > (UINT64_MAX >> shift)) return false;
+  *bytes = static_cast<uint64_t>(number) << shift;
+  return true;
+}
+
+Status ParseOption(const std::string& option, Uri* parsed) {
+  size_t equals = option.find('=');
+  std::string key = option.substr(0, equals);
+  std::string value = equals == std::string::npos ? "" : option.substr(equals + 1);
+  persimmon_options* options = &parsed->options;
+  if (key == "cache" || key == "staging") {
+    uint64_t bytes = 0;
+    if (!ParseBytes(value, &bytes) || bytes == 0) return BadOption(option, "not a number of bytes");
+    (key == "cache" ? options->cache_bytes : options->staging_bytes) = bytes;
+  } else if (key == "commit") {
+    char* end = nullptr;
+    double seconds = std::strtod(value.c_str(), &end);
+    if (value.empty() || *end != '\0' || !(seconds >= 0.001 && seconds <= 3600)) {
+      return BadOption(option, "not a number of seconds from 0.001 to 3600");
+    }
+    options->commit_milliseconds = static_cast<uint64_t>(std::lround(seconds * 1000));
+  } else if (key == "flush") {
+    if (value != "through" && value != "memory") return BadOption(option, "neither through nor memory");
+    parsed->writes_through = value == "through";
+  } else if (key == "read_only") {
+    if (value != "0" && value != "1") return BadOption(option, "neither 0 nor 1");
+    options->read_only = value == "1";
+  } else if (key == "statistics") {
+    if (value.empty()) return BadOption(option, "no file");
+    parsed->statistics = value;
+  } else {
+    return BadOption(option, "not known");
+  }
+  return Status::OK();
+}
+
+}  // namespace
+
+Status Uri::Parse(const std::string& uri, Uri* parsed) {
+  if (uri.compare(0, sizeof kScheme - 1, kScheme) != 0) {
+    return Status::InvalidArgument("persimmon: a URI begins with persimmon://, as in persimmon:///dev/nvme0n1", uri);
+  }
+  *parsed = Uri{};
+  parsed->options.struct_size = sizeof(persimmon_options);
+  const std::string rest = uri.substr(sizeof kScheme - 1);
+  size_t question = rest.find('?');
+  parsed->device = rest.substr(0, question);
+  if (parsed->device.empty()) {
+    return Status::InvalidArgument("persimmon: the URI names no device or image", uri);
+  }
+  if (question != std::string::npos) parsed->query = rest.substr(question + 1);
+  while (question != std::string::npos) {
+    size_t next = rest.find('&', question + 1);
+    const std::string option =
+        rest.substr(question + 1, next == std::string::npos ? next : next - question - 1);
+    Status status = ParseOption(option, parsed);
+    if (!status.ok()) return status;
+    question = next;
+  }
+  return Status::OK();
+}
+
+}  // namespace persimmon

@@ -1,0 +1,189 @@
+//! Checks that pass or fail: RocksDB's programs and our own test programs on a volume.
+
+use std::path::Path;
+
+use anyhow::{Result, bail};
+
+use super::Tally;
+use super::plugin::{Plugin, output, uri};
+
+/// Bytes of the volumes.
+const VOLUME_BYTES: u64 = 1 << 30;
+/// Bytes of the one that becomes full.
+const FULL_BYTES: u64 = 256 << 20;
+
+/// What db_bench is run with, each on a database of its own.
+const BENCHES: &[(&str, &[&str])] = &[
+    ("buffered", &[]),
+    (
+        "direct",
+        &[
+            "--use_direct_reads",
+            "--use_direct_io_for_flush_and_compaction",
+        ],
+    ),
+    ("blob-files", &["--enable_blob_files", "--min_blob_size=64"]),
+];
+const BENCHMARKS: &str = "fillseq,fillrandom,overwrite,readrandom,readwhilewriting,seekrandom,multireadrandom,\
+                          deleterandom,compact,verifychecksum";
+
+/// The methods of the file system, one by one.
+pub fn methods(plugin: &Plugin, scratch: &Path, tally: &mut Tally) {
+    tally.check("methods of the file system", || {
+        let image = plugin.make_volume(scratch, "methods.img", VOLUME_BYTES)?;
+        output(plugin.test("filesystem_test").arg(uri(&image, "")))?;
+        plugin.fsck(&image)
+    });
+    for mode in ["through", "memory"] {
+        tally.check(&format!("what outlives a kill with flush={mode}"), || {
+            let image = plugin.make_volume(scratch, &format!("{mode}.img"), VOLUME_BYTES)?;
+            let uri = uri(&image, &format!("flush={mode}"));
+            let died = plugin
+                .test("filesystem_test")
+                .args([&uri, "die"])
+                .output()?;
+            if died.status.code().is_some() {
+                let said = String::from_utf8_lossy(&died.stderr).into_owned();
+                bail!("it was not killed: {}: {said}", died.status);
+            }
+            let mut check = plugin.test("filesystem_test");
+            output(check.args([&uri, "died", mode])).map(drop)
+        });
+    }
+}
+
+/// All workloads of db_bench.
+pub fn benches(plugin: &Plugin, scratch: &Path, tally: &mut Tally) {
+    for (name, options) in BENCHES {
+        tally.check(&format!("db_bench, {name}"), || {
+            let image = plugin.make_volume(scratch, &format!("{name}.img"), VOLUME_BYTES)?;
+            let uri = uri(&image, "");
+            bench(plugin, &uri, name, BENCHMARKS, 20_000, options)?;
+            bench(plugin, &uri, name, "fillsync", 100_000, options)?;
+            plugin.fsck(&image)
+        });
+    }
+}
+
+fn bench(
+    plugin: &Plugin,
+    uri: &str,
+    database: &str,
+    benchmarks: &str,
+    entries: u64,
+    options: &[&str],
+) -> Result<()> {
+    let mut bench = plugin.program("db_bench");
+    bench.arg(format!("--num={entries}")).arg("--reads=2000");
+    bench.args(["--multiread_batched", "--batch_size=16", "--open_files=100"]);
+    bench
+        .arg(format!("--fs_uri={uri}"))
+        .arg(format!("--db=/{database}"))
+        .arg(format!("--benchmarks={benchmarks}"))
+        .args(options);
+    let said = output(&mut bench)?;
+    let missing: Vec<&str> = benchmarks
+        .split(',')
+        .filter(|name| !said.contains(name))
+        .collect();
+    if !missing.is_empty() {
+        bail!("without a result: {}: {said}", missing.join(", "));
+    }
+    Ok(())
+}
+
+/// Checkpoint, backup, restore, and checks of all of them.
+pub fn tools(plugin: &Plugin, scratch: &Path, tally: &mut Tally) {
+    tally.check("checkpoint, backup, restore, consistency, tables", || {
+        let image = plugin.make_volume(scratch, "tools.img", VOLUME_BYTES)?;
+        let uri = uri(&image, "");
+        let mut fill = plugin.program("db_bench");
+        fill.args([
+            "--num=50000",
+            "--benchmarks=fillrandom,overwrite,compact",
+            "--db=/db",
+        ]);
+        output(fill.arg(format!("--fs_uri={uri}")))?;
+        tools_on(plugin, &uri)?;
+        plugin.fsck(&image)
+    });
+}
+
+fn tools_on(plugin: &Plugin, uri: &str) -> Result<()> {
+    let at = format!("--fs_uri={uri}");
+    let backup = format!("--backup_fs_uri={uri}");
+    let steps: [&[&str]; 6] = [
+        &["checkpoint", "--db=/db", "--checkpoint_dir=/checkpoint"],
+        &["backup", "--db=/db", &backup, "--backup_dir=/backup"],
+        &["restore", "--db=/restored", &backup, "--backup_dir=/backup"],
+        &["checkconsistency", "--db=/db"],
+        &["checkconsistency", "--db=/restored"],
+        &["checkconsistency", "--db=/checkpoint"],
+    ];
+    for step in steps {
+        let said = output(plugin.program("ldb").args(step).arg(&at))?;
+        if !said.contains("OK") {
+            bail!("ldb {}: {said}", step.join(" "));
+        }
+    }
+    for database in ["/db", "/restored", "/checkpoint"] {
+        let mut dump = plugin.program("sst_dump");
+        dump.arg(format!("--file={database}"))
+            .arg("--command=check");
+        let said = output(dump.arg(&at))?;
+        if said.to_lowercase().contains("corruption") || !said.contains(".sst") {
+            bail!("sst_dump of {database}: {said}");
+        }
+    }
+    let mut keys = Vec::new();
+    for database in ["/db", "/restored", "/checkpoint"] {
+        let mut scan = plugin.program("ldb");
+        scan.args(["scan", "--hex", "--no_value"]);
+        keys.push(output(scan.arg(format!("--db={database}")).arg(&at))?);
+    }
+    if keys[0].lines().count() < 1000 || keys.iter().any(|one| *one != keys[0]) {
+        bail!("the copies have other keys than the database");
+    }
+    Ok(())
+}
+
+/// A volume that becomes full below a database.
+pub fn full(plugin: &Plugin, scratch: &Path, tally: &mut Tally) {
+    tally.check("a full volume, and room again", || {
+        let image = plugin.make_volume(scratch, "full.img", FULL_BYTES)?;
+        let said = output(plugin.test("full_test").arg(uri(&image, "")))?;
+        print!("{said}");
+        output(plugin.test("full_test").arg(uri(&image, "")).arg("reopen"))?;
+        plugin.fsck(&image)
+    });
+}
+
+/// A device that is gone in the midst of writing.
+pub fn pulled(plugin: &Plugin, scratch: &Path, tally: &mut Tally) {
+    tally.check("a device that is pulled", || {
+        let image = plugin.make_volume(scratch, "pulled.img", VOLUME_BYTES)?;
+        let state = scratch.join("pulled.state");
+        let said = output(plugin.test("pulled_test").arg(uri(&image, "")).arg(&state))?;
+        print!("{said}");
+        let mut reopen = plugin.test("pulled_test");
+        output(reopen.arg(uri(&image, "")).arg(&state).arg("reopen"))?;
+        plugin.fsck(&image)
+    });
+}
+
+/// RocksDB's own test of environments, by both kinds of URI.
+pub fn env(plugin: &Plugin, scratch: &Path, tally: &mut Tally) {
+    for variable in ["TEST_ENV_URI", "TEST_FS_URI"] {
+        tally.check(&format!("env_basic_test with {variable}"), || {
+            let image = plugin.make_volume(scratch, &format!("{variable}.img"), VOLUME_BYTES)?;
+            let mut test = std::process::Command::new(plugin.wrapper());
+            test.arg(plugin.env_test()?).env(variable, uri(&image, ""));
+            // One of the tests makes its directory on the host as well.
+            test.env("TEST_TMPDIR", scratch);
+            let said = output(test.arg("--gtest_filter=*Custom*"))?;
+            let summary = said.lines().filter(|line| line.starts_with("[  PASSED"));
+            summary.for_each(|line| println!("{line}"));
+            plugin.fsck(&image)
+        });
+    }
+}
