@@ -5,9 +5,13 @@
 #   cargo build --release --package persimmon-cli
 #   sudo packaging/install.sh target/release/persimmon
 #
+# With the folder that `cargo xtask capi --release` makes as a second word, it installs the C library, too:
+#
+#   sudo packaging/install.sh target/release/persimmon target/release/capi
+#
 # DESTDIR is put before every path, for packages.
 set -euo pipefail
-binary=${1:?usage: install.sh BINARY}
+binary=${1:?usage: install.sh BINARY [C LIBRARY FOLDER]}
 bin=${DESTDIR:-}/usr/bin
 sbin=${DESTDIR:-}/usr/sbin
 rules=${DESTDIR:-}/usr/lib/udev/rules.d
@@ -23,3 +27,13 @@ ln -sf ../bin/persimmon "$sbin/mount.fuse.persimmon"
 ln -sf ../bin/persimmon "$sbin/umount.fuse.persimmon"
 install -D -m 644 -t "$rules" "$(dirname "$0")"/udev/*.rules
 echo "installed persimmon in $bin, its other names in $sbin, udev rules in $rules"
+if [ $# -gt 1 ]; then
+    prefix=${DESTDIR:-}/usr
+    install -D -m 644 -t "$prefix/include" "$2/include/persimmon.h"
+    install -D -m 644 -t "$prefix/lib/pkgconfig" "$2/lib/pkgconfig/persimmon.pc"
+    install -m 644 -t "$prefix/lib" "$2/lib/libpersimmon.a"
+    # The file, and the two names that lead to it.
+    cp -P "$2"/lib/libpersimmon.so* "$prefix/lib/"
+    [ -n "${DESTDIR:-}" ] || ldconfig
+    echo "installed libpersimmon in $prefix/lib"
+fi

@@ -23,8 +23,24 @@ pub struct Options {
 }
 
 const CRATE: &str = "crates/capi";
-/// Major version of the interface, as in the header.
-const MAJOR: &str = "0";
+
+/// What the library needs of the system, in the order in which a linker takes it.
+const SYSTEM: [&str; 5] = ["-lpthread", "-ldl", "-lm", "-lgcc_s", "-lc"];
+
+/// Version of the interface, as the header says it: major and minor.
+fn version() -> Result<(u32, u32)> {
+    let header = fs::read_to_string(format!("{CRATE}/include/persimmon.h"))?;
+    let number = |name: &str| {
+        let define = format!("#define {name} ");
+        let line = header.lines().find_map(|line| line.strip_prefix(&define));
+        line.and_then(|number| number.parse().ok())
+            .with_context(|| format!("the header says no {name}"))
+    };
+    Ok((
+        number("PERSIMMON_VERSION_MAJOR")?,
+        number("PERSIMMON_VERSION_MINOR")?,
+    ))
+}
 
 /// Builds the library, and says where it is; true when the checks asked for hold.
 pub fn run(options: &Options) -> Result<bool> {
@@ -38,8 +54,8 @@ pub fn run(options: &Options) -> Result<bool> {
     Ok(true)
 }
 
-/// Makes a folder as it would be installed: `lib/libpersimmon.so`, `lib/libpersimmon.a`, `include/persimmon.h`, `lib/pkgconfig/persimmon.pc`.
-/// Packages of `with` are built in the same run, which compiles what they share once.
+/// Makes a folder as it would be installed, which may be copied anywhere: `lib/libpersimmon.so`, `lib/libpersimmon.a`, `include/persimmon.h`,
+/// `lib/pkgconfig/persimmon.pc`. Packages of `with` are built in the same run, which compiles what they share once.
 pub fn build(release: bool, with: &[&str]) -> Result<PathBuf> {
     let mut cargo = shell::command(&["cargo", "build", "--quiet", "--package", "persimmon-capi"]);
     for package in with {
@@ -64,47 +80,61 @@ pub fn build(release: bool, with: &[&str]) -> Result<PathBuf> {
         format!("{CRATE}/include/persimmon.h"),
         include.join("persimmon.h"),
     )?;
-    let soname = format!("libpersimmon.so.{MAJOR}");
-    let mut cc = shell::command(&["cc", "-shared", "-o"]);
-    cc.arg(lib.join(&soname))
-        .arg(format!("-Wl,-soname,{soname}"))
-        .arg(format!("-Wl,--version-script={CRATE}/persimmon.map"))
-        .args(["-Wl,--gc-sections", "-Wl,--whole-archive"])
-        .arg(lib.join("libpersimmon.a"))
-        .args([
-            "-Wl,--no-whole-archive",
-            "-lpthread",
-            "-ldl",
-            "-lm",
-            "-lgcc_s",
-            "-lc",
-        ]);
-    shell::check(&mut cc).context("linking libpersimmon.so")?;
-    let link = lib.join("libpersimmon.so");
-    if link.symlink_metadata().is_err() {
-        symlink(&soname, &link)?;
-    }
+    let (major, minor) = version()?;
+    link(&lib, major, minor)?;
     fs::write(
         lib.join("pkgconfig/persimmon.pc"),
         format!(
-            "prefix={}\nlibdir=${{prefix}}/lib\nincludedir=${{prefix}}/include\n\nName: persimmon\n\
-             Description: A filesystem for zoned storage, as a library\nVersion: {}\n\
-             Libs: -L${{libdir}} -lpersimmon\nLibs.private: -lpthread -ldl -lm -lgcc_s -lc\n\
-             Cflags: -I${{includedir}}\n",
-            prefix.display(),
-            env!("CARGO_PKG_VERSION"),
+            "prefix=${{pcfiledir}}/../..\nlibdir=${{prefix}}/lib\nincludedir=${{prefix}}/include\n\nName: persimmon\n\
+             Description: A filesystem for zoned storage, as a library\nVersion: {major}.{minor}\n\
+             Libs: -L${{libdir}} -lpersimmon\nLibs.private: {}\nCflags: -I${{includedir}}\n",
+            SYSTEM.join(" ")
         ),
     )?;
     Ok(prefix)
 }
 
-/// The exported symbols, the examples in C (linked both ways) and in Python: how many hold, and how many do not.
+/// The shared library under its three names: the file, what programs look for when they start, and what a linker looks for.
+fn link(lib: &Path, major: u32, minor: u32) -> Result<()> {
+    let soname = format!("libpersimmon.so.{major}");
+    let file = format!("{soname}.{minor}");
+    let mut cc = shell::command(&["cc", "-shared", "-o"]);
+    cc.arg(lib.join(&file))
+        .arg(format!("-Wl,-soname,{soname}"))
+        .arg(format!("-Wl,--version-script={CRATE}/persimmon.map"))
+        .args(["-Wl,--gc-sections", "-Wl,--whole-archive"])
+        .arg(lib.join("libpersimmon.a"))
+        .arg("-Wl,--no-whole-archive")
+        .args(SYSTEM);
+    shell::check(&mut cc).context("linking libpersimmon.so")?;
+    for (name, to) in [(soname.as_str(), &file), ("libpersimmon.so", &soname)] {
+        let name = lib.join(name);
+        if name.symlink_metadata().is_ok() {
+            fs::remove_file(&name)?;
+        }
+        symlink(to, &name)?;
+    }
+    Ok(())
+}
+
+/// What a program finds when it is built and when it is started, and the examples in C (linked both ways) and in Python: how many hold, and
+/// how many do not.
 pub fn check(prefix: &Path) -> Result<(usize, usize)> {
     let scratch = tempfile::tempdir()?;
-    let checks: [(&str, &dyn Fn() -> Result<()>); 4] = [
-        ("exported symbols are those of the header", &|| {
+    let checks: [(&str, &dyn Fn() -> Result<()>); 7] = [
+        ("symbols and versions are those of the map", &|| {
             symbols(prefix)
         }),
+        ("soname", &|| soname(prefix)),
+        ("pkg-config", &|| {
+            let (major, minor) = version()?;
+            let told = pkg_config(prefix, &["--modversion"])?;
+            match told == [format!("{major}.{minor}")] {
+                true => Ok(()),
+                false => bail!("it tells version {told:?}"),
+            }
+        }),
+        ("header in C++", &|| in_cpp(prefix)),
         ("example in C, shared", &|| {
             in_c(prefix, scratch.path(), false)
         }),
@@ -126,31 +156,83 @@ pub fn check(prefix: &Path) -> Result<(usize, usize)> {
     Ok((passed, failed))
 }
 
+/// Functions of a linker's map, each as `name@@VERSION`: it has one a line, below the version that it came with.
+fn mapped(map: &str) -> BTreeSet<String> {
+    let mut version = "";
+    let mut found = BTreeSet::new();
+    for line in map.lines().map(str::trim) {
+        if let Some(begun) = line.strip_suffix(" {") {
+            version = begun;
+        } else if let Some(name) = line.strip_suffix(';')
+            && name.starts_with("persimmon_")
+        {
+            found.insert(format!("{name}@@{version}"));
+        }
+    }
+    found
+}
+
+/// What the library shows, and under which version. That the map has what the header has is seen to by a test of the crate.
 fn symbols(prefix: &Path) -> Result<()> {
     let mut nm = shell::command(&["nm", "--dynamic", "--defined-only", "--format=posix"]);
     let shown = output(nm.arg(prefix.join("lib/libpersimmon.so")))?;
-    let names = shown
-        .lines()
-        .filter_map(|line| line.split([' ', '@']).next());
+    let names = shown.lines().filter_map(|line| line.split(' ').next());
+    // The versions are symbols, too.
     let exported: BTreeSet<String> = names
         .filter(|name| !name.starts_with("PERSIMMON_"))
         .map(str::to_owned)
         .collect();
-    let header = fs::read_to_string(prefix.join("include/persimmon.h"))?;
-    let calls = header.lines().filter(|line| !line.starts_with("//"));
-    let declared: BTreeSet<String> = calls
-        .filter_map(|line| line.split_once('('))
-        .filter_map(|(before, _)| before.rsplit([' ', '*']).next())
-        .filter(|name| name.starts_with("persimmon_"))
-        .map(str::to_owned)
-        .collect();
-    if exported != declared {
-        let odd: Vec<_> = exported.symmetric_difference(&declared).collect();
-        bail!("only in the header, or only in the library: {odd:?}");
+    let listed = mapped(&fs::read_to_string(format!("{CRATE}/persimmon.map"))?);
+    if listed.is_empty() || exported != listed {
+        let odd: Vec<_> = exported.symmetric_difference(&listed).collect();
+        bail!("only in the map, or only in the library: {odd:?}");
     }
     Ok(())
 }
 
+fn soname(prefix: &Path) -> Result<()> {
+    let (major, _) = version()?;
+    let mut readelf = shell::command(&["readelf", "--dynamic"]);
+    let told = output(readelf.arg(prefix.join("lib/libpersimmon.so")))?;
+    let wanted = format!("[libpersimmon.so.{major}]");
+    let line = told.lines().find(|line| line.contains("(SONAME)"));
+    match line.is_some_and(|line| line.contains(&wanted)) {
+        true => Ok(()),
+        false => bail!("it is {line:?}, not {wanted}"),
+    }
+}
+
+/// What pkg-config tells of the library, word by word.
+fn pkg_config(prefix: &Path, question: &[&str]) -> Result<Vec<String>> {
+    let mut pkg_config = shell::command(&["pkg-config"]);
+    pkg_config.args(question).arg("persimmon");
+    pkg_config.env("PKG_CONFIG_PATH", prefix.join("lib/pkgconfig"));
+    let told = output(&mut pkg_config)?;
+    Ok(told.split_whitespace().map(str::to_owned).collect())
+}
+
+fn in_cpp(prefix: &Path) -> Result<()> {
+    let mut cpp = shell::command(&[
+        "c++",
+        "-std=c++11",
+        "-Wall",
+        "-Wextra",
+        "-Werror",
+        "-pedantic",
+    ]);
+    cpp.args([
+        "-fsyntax-only",
+        "-include",
+        "persimmon.h",
+        "-x",
+        "c++",
+        "/dev/null",
+    ]);
+    cpp.args(pkg_config(prefix, &["--cflags"])?);
+    output(&mut cpp).map(drop)
+}
+
+/// The example as docs/LIBRARY.md says how to build it.
 fn in_c(prefix: &Path, scratch: &Path, statically: bool) -> Result<()> {
     let name = if statically { "static" } else { "shared" };
     let program = scratch.join(name);
@@ -158,15 +240,17 @@ fn in_c(prefix: &Path, scratch: &Path, statically: bool) -> Result<()> {
     cc.arg(format!("{CRATE}/examples/notes.c"))
         .arg("-o")
         .arg(&program);
-    cc.arg("-I").arg(prefix.join("include"));
     if statically {
-        cc.arg(prefix.join("lib/libpersimmon.a"));
-        cc.args(["-lpthread", "-ldl", "-lm", "-lgcc_s", "-lc"]);
+        let words = pkg_config(prefix, &["--static", "--cflags", "--libs"])?;
+        cc.args(words.iter().map(|word| match word.as_str() {
+            "-lpersimmon" => "-l:libpersimmon.a",
+            word => word,
+        }));
     } else {
-        cc.arg("-L").arg(prefix.join("lib")).arg("-lpersimmon");
+        cc.args(pkg_config(prefix, &["--cflags", "--libs"])?);
         cc.arg(format!("-Wl,-rpath,{}", prefix.join("lib").display()));
     }
-    shell::check(&mut cc)?;
+    output(&mut cc)?;
     let said = output(Command::new(program).arg(scratch.join(format!("{name}.img"))))?;
     if !said.contains("pick persimmons\ndry them\n") || !said.contains("again: /notes: ") {
         bail!("it printed: {said}");
@@ -192,4 +276,20 @@ fn output(command: &mut Command) -> Result<String> {
         );
     }
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::mapped;
+
+    #[test]
+    fn each_function_of_a_map_has_the_version_that_it_stands_below() {
+        let map = "/* persimmon_none; */\nPERSIMMON_0.1 {\n  global:\n    persimmon_a;\n  local:\n    *;\n};\n\
+                   PERSIMMON_0.2 {\n  global:\n    persimmon_b;\n} PERSIMMON_0.1;\n";
+        let found: Vec<String> = mapped(map).into_iter().collect();
+        assert_eq!(
+            found,
+            ["persimmon_a@@PERSIMMON_0.1", "persimmon_b@@PERSIMMON_0.2"]
+        );
+    }
 }

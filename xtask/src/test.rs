@@ -6,7 +6,7 @@ use std::time::Instant;
 use anyhow::Result;
 use clap::Args;
 
-use crate::{interleave, setup, shell, tidy, vm, workspace_root};
+use crate::{capi, interleave, setup, shell, tidy, vm, workspace_root};
 
 /// What of the test run to leave out.
 #[derive(Args)]
@@ -66,6 +66,8 @@ pub fn run(options: &Options) -> Result<bool> {
         Ok(Count::one(tidy::report(&findings)))
     });
     run.section("test build", test_build);
+    run.section("documentation", documentation);
+    run.section("C library", c_library);
     // Two of a kind do not use all of the machine: some wait for the drive, a guest has one processor.
     let mut beside: Vec<Section> = vec![(
         "unit and property tests",
@@ -176,6 +178,20 @@ fn test_build() -> Result<Count> {
         "persimmon-mount-tests",
     ])?;
     Ok(Count::one(of_crates.failed + of_mounts.failed == 0))
+}
+
+/// The pages of the libraries: no link leads nowhere.
+fn documentation() -> Result<Count> {
+    let mut cargo = shell::command(&["cargo", "doc", "--quiet", "--no-deps"]);
+    cargo.args(["--package", "persimmon", "--package", "persimmon-capi"]);
+    cargo.env("RUSTDOCFLAGS", "-D warnings");
+    shell::succeeds(&mut cargo).map(Count::one)
+}
+
+/// The C library as a program finds it, and its examples.
+fn c_library() -> Result<Count> {
+    let (passed, failed) = capi::check(&capi::build(false, &[])?)?;
+    Ok(Count { passed, failed })
 }
 
 /// What is mounted, and what runs in a guest.

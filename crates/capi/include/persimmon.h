@@ -28,6 +28,30 @@
 // Have it read as zeros, with space set aside; the size grows with it.
 #define PERSIMMON_ALLOCATE_ZERO 3
 
+// A zone in use by nobody.
+#define PERSIMMON_ZONE_FREE 0
+
+// One of the log.
+#define PERSIMMON_ZONE_LOG 1
+
+// One of metadata.
+#define PERSIMMON_ZONE_METADATA 2
+
+// One of file data.
+#define PERSIMMON_ZONE_DATA 3
+
+// One taken out of use.
+#define PERSIMMON_ZONE_RETIRED 4
+
+// A zone that serves.
+#define PERSIMMON_ZONE_HEALTHY 0
+
+// One that failed: it can be read alone.
+#define PERSIMMON_ZONE_READ_ONLY 1
+
+// One that failed: what was in it is lost.
+#define PERSIMMON_ZONE_OFFLINE 2
+
 // Replace what has the new name.
 #define PERSIMMON_RENAME_REPLACE 0
 
@@ -37,10 +61,11 @@
 // Swap the two.
 #define PERSIMMON_RENAME_EXCHANGE 2
 
-// Version of this library, of which programs with the same major number go on to work.
+// Major version of the interface that this header is of: a program works with every library of the same one, from its own minor version on.
+// It is in the name of the shared library.
 #define PERSIMMON_VERSION_MAJOR 0
 
-// Functions and fields were added since the last one.
+// Minor version: functions, flags and fields were added since the one before.
 #define PERSIMMON_VERSION_MINOR 1
 
 // Open for reading.
@@ -108,30 +133,6 @@ typedef struct persimmon_fs persimmon_fs;
 // A read under way. It keeps its file open.
 typedef struct persimmon_read persimmon_read;
 
-// An entry of a directory.
-typedef struct persimmon_dirent {
-  // The inode it names.
-  uint64_t ino;
-  // One of `PERSIMMON_KIND_*`.
-  uint32_t kind;
-  // Its name, valid until the next entry is asked for or the directory is given back; NULL behind the last entry.
-  const char *name;
-} persimmon_dirent;
-
-// A read of a batch.
-typedef struct persimmon_read_request {
-  // Where in the file.
-  uint64_t offset;
-  // Where to.
-  uint8_t *buffer;
-  // Bytes asked for.
-  size_t len;
-  // Told: bytes read.
-  size_t done;
-  // Told: 0, or an error number.
-  int error;
-} persimmon_read_request;
-
 // A point in time, from 1970 on.
 typedef struct persimmon_time {
   // Seconds.
@@ -165,6 +166,30 @@ typedef struct persimmon_stat {
   // Creation.
   struct persimmon_time btime;
 } persimmon_stat;
+
+// An entry of a directory.
+typedef struct persimmon_dirent {
+  // The inode it names.
+  uint64_t ino;
+  // One of `PERSIMMON_KIND_*`.
+  uint32_t kind;
+  // Its name, valid until the next entry is asked for or the directory is given back; NULL behind the last entry.
+  const char *name;
+} persimmon_dirent;
+
+// A read of a batch.
+typedef struct persimmon_read_request {
+  // Where in the file.
+  uint64_t offset;
+  // Where to.
+  uint8_t *buffer;
+  // Bytes asked for.
+  size_t len;
+  // Told: bytes read.
+  size_t done;
+  // Told: 0, or an error number.
+  int error;
+} persimmon_read_request;
 
 // How to make a volume. Set `struct_size` to `sizeof` and everything else to 0 for the defaults.
 typedef struct persimmon_create_options {
@@ -230,9 +255,123 @@ typedef struct persimmon_stats {
   uint64_t stalls;
 } persimmon_stats;
 
+// What cleaning did.
+typedef struct persimmon_cleaned {
+  // 1: so many zones are free as were asked for; 0: nothing more is to be won.
+  int reached;
+  // Zones that are free now.
+  uint32_t free_zones;
+  // Blocks of 4096 bytes moved meanwhile.
+  uint64_t blocks_moved;
+} persimmon_cleaned;
+
+// What a scrub found.
+typedef struct persimmon_scrubbed {
+  // Bytes read and verified, or found damaged.
+  uint64_t bytes;
+  // Places that are damaged; `persimmon scrub` tells which.
+  uint64_t damaged;
+} persimmon_scrubbed;
+
+// A zone.
+typedef struct persimmon_zone {
+  // One of `PERSIMMON_ZONE_FREE` to `PERSIMMON_ZONE_RETIRED`.
+  uint32_t role;
+  // `PERSIMMON_ZONE_HEALTHY` or how it failed.
+  uint32_t health;
+  // Blocks of 4096 bytes that can be written.
+  uint32_t capacity_blocks;
+  // Blocks written.
+  uint32_t write_pointer;
+  // Blocks of them that are live.
+  uint32_t valid_blocks;
+  // Times that it was reset.
+  uint32_t resets;
+} persimmon_zone;
+
 #ifdef __cplusplus
 extern "C" {
 #endif // __cplusplus
+
+// Attributes of what a path means, links followed.
+//
+// # Safety
+// `fs` is a handle; `path` a string; `stat` a place for the answer.
+int persimmon_stat_path(const struct persimmon_fs *fs,
+                        const char *path,
+                        struct persimmon_stat *stat);
+
+// Attributes of what a path names, a link at its end not followed.
+//
+// # Safety
+// As of [`persimmon_stat_path`].
+int persimmon_lstat_path(const struct persimmon_fs *fs,
+                         const char *path,
+                         struct persimmon_stat *stat);
+
+// Changes permissions: the lowest twelve bits of `mode`.
+//
+// # Safety
+// `fs` is a handle; `path` a string.
+int persimmon_chmod(const struct persimmon_fs *fs, const char *path, uint32_t mode);
+
+// Changes owner and group; `UINT32_MAX` leaves one as it is.
+//
+// # Safety
+// `fs` is a handle; `path` a string.
+int persimmon_chown(const struct persimmon_fs *fs, const char *path, uint32_t uid, uint32_t gid);
+
+// Changes the size of a file.
+//
+// # Safety
+// `fs` is a handle; `path` a string.
+int persimmon_truncate(const struct persimmon_fs *fs, const char *path, uint64_t size);
+
+// Changes times of access and of change of content; NULL leaves one as it is.
+//
+// # Safety
+// `fs` is a handle; `path` a string; each time is NULL or a structure.
+int persimmon_set_times(const struct persimmon_fs *fs,
+                        const char *path,
+                        const struct persimmon_time *atime,
+                        const struct persimmon_time *mtime);
+
+// Value of an extended attribute. `ERANGE`: the buffer is shorter than `length`, which is told. `ENODATA`: there is none.
+//
+// # Safety
+// `fs` is a handle; `path` and `name` are strings; `buffer` has `buffer_bytes`; `length` is a place for the answer.
+int persimmon_getxattr(const struct persimmon_fs *fs,
+                       const char *path,
+                       const char *name,
+                       uint8_t *buffer,
+                       size_t buffer_bytes,
+                       size_t *length);
+
+// Sets an extended attribute.
+//
+// # Safety
+// `fs` is a handle; `path` and `name` are strings; `value` has `value_bytes`.
+int persimmon_setxattr(const struct persimmon_fs *fs,
+                       const char *path,
+                       const char *name,
+                       const uint8_t *value,
+                       size_t value_bytes);
+
+// Names of the extended attributes, each with a zero byte behind it. `ERANGE`: the buffer is shorter than `length`.
+//
+// # Safety
+// `fs` is a handle; `path` a string; `buffer` has `buffer_bytes`; `length` is a place for the answer.
+int persimmon_listxattr(const struct persimmon_fs *fs,
+                        const char *path,
+                        uint8_t *buffer,
+                        size_t buffer_bytes,
+                        size_t *length);
+
+// Removes an extended attribute.
+//
+// # Safety
+// `fs` is a handle; `path` and `name` are strings.
+int persimmon_removexattr(const struct persimmon_fs *fs, const char *path, const char *name);
 
 // Why the last failing call of this thread failed, in words: valid until the thread's next call. Empty before any failed.
 const char *persimmon_error_message(void);
@@ -452,6 +591,31 @@ int persimmon_checkpoint(const struct persimmon_fs *fs);
 // `fs` is a handle; `stats` a place for the answer.
 int persimmon_statistics(const struct persimmon_fs *fs, struct persimmon_stats *stats);
 
+// Cleans now, until `free_zones` are free, or with `UINT32_MAX` until nothing more is to be won. Nothing needs this call. `cleaned` may be
+// NULL.
+//
+// # Safety
+// `fs` is a handle; `cleaned` is NULL or a place for the answer.
+int persimmon_clean(const struct persimmon_fs *fs,
+                    uint32_t free_zones,
+                    struct persimmon_cleaned *cleaned);
+
+// Reads and verifies everything live. Damage that is found is no error of this call: look at `scrubbed`.
+//
+// # Safety
+// `fs` is a handle; `scrubbed` a place for the answer.
+int persimmon_scrub(const struct persimmon_fs *fs,
+                    struct persimmon_scrubbed *scrubbed);
+
+// Tells of all zones, in order: of as many as `capacity` has room for; how many there are goes to `count`. `ERANGE`: there are more.
+//
+// # Safety
+// `fs` is a handle; `zones` has room for `capacity` of them, which may be 0; `count` is a place for the answer.
+int persimmon_zones(const struct persimmon_fs *fs,
+                    struct persimmon_zone *zones,
+                    size_t capacity,
+                    size_t *count);
+
 // Makes a directory, with permissions 0755.
 //
 // # Safety
@@ -518,86 +682,6 @@ int persimmon_readlink(const struct persimmon_fs *fs,
                        size_t buffer_bytes,
                        size_t *length);
 
-// Attributes of what a path means, links followed.
-//
-// # Safety
-// `fs` is a handle; `path` a string; `stat` a place for the answer.
-int persimmon_stat_path(const struct persimmon_fs *fs,
-                        const char *path,
-                        struct persimmon_stat *stat);
-
-// Attributes of what a path names, a link at its end not followed.
-//
-// # Safety
-// As of [`persimmon_stat_path`].
-int persimmon_lstat_path(const struct persimmon_fs *fs,
-                         const char *path,
-                         struct persimmon_stat *stat);
-
-// Changes permissions: the lowest twelve bits of `mode`.
-//
-// # Safety
-// `fs` is a handle; `path` a string.
-int persimmon_chmod(const struct persimmon_fs *fs, const char *path, uint32_t mode);
-
-// Changes owner and group; `UINT32_MAX` leaves one as it is.
-//
-// # Safety
-// `fs` is a handle; `path` a string.
-int persimmon_chown(const struct persimmon_fs *fs, const char *path, uint32_t uid, uint32_t gid);
-
-// Changes the size of a file.
-//
-// # Safety
-// `fs` is a handle; `path` a string.
-int persimmon_truncate(const struct persimmon_fs *fs, const char *path, uint64_t size);
-
-// Changes times of access and of change of content; NULL leaves one as it is.
-//
-// # Safety
-// `fs` is a handle; `path` a string; each time is NULL or a structure.
-int persimmon_set_times(const struct persimmon_fs *fs,
-                        const char *path,
-                        const struct persimmon_time *atime,
-                        const struct persimmon_time *mtime);
-
-// Value of an extended attribute. `ERANGE`: the buffer is shorter than `length`, which is told. `ENODATA`: there is none.
-//
-// # Safety
-// `fs` is a handle; `path` and `name` are strings; `buffer` has `buffer_bytes`; `length` is a place for the answer.
-int persimmon_getxattr(const struct persimmon_fs *fs,
-                       const char *path,
-                       const char *name,
-                       uint8_t *buffer,
-                       size_t buffer_bytes,
-                       size_t *length);
-
-// Sets an extended attribute.
-//
-// # Safety
-// `fs` is a handle; `path` and `name` are strings; `value` has `value_bytes`.
-int persimmon_setxattr(const struct persimmon_fs *fs,
-                       const char *path,
-                       const char *name,
-                       const uint8_t *value,
-                       size_t value_bytes);
-
-// Names of the extended attributes, each with a zero byte behind it. `ERANGE`: the buffer is shorter than `length`.
-//
-// # Safety
-// `fs` is a handle; `path` a string; `buffer` has `buffer_bytes`; `length` is a place for the answer.
-int persimmon_listxattr(const struct persimmon_fs *fs,
-                        const char *path,
-                        uint8_t *buffer,
-                        size_t buffer_bytes,
-                        size_t *length);
-
-// Removes an extended attribute.
-//
-// # Safety
-// `fs` is a handle; `path` and `name` are strings.
-int persimmon_removexattr(const struct persimmon_fs *fs, const char *path, const char *name);
-
 // Submits a read. Give it back by [`persimmon_read_finish`] or [`persimmon_read_abort`].
 //
 // # Safety
@@ -607,7 +691,7 @@ int persimmon_read_submit(const struct persimmon_file *file,
                           uint64_t offset,
                           struct persimmon_read **read);
 
-// 1 where [`persimmon_read_finish`] would return at once, else 0.
+// 1 where [`persimmon_read_finish`] would return at once, else 0. Of NULL it is 1: finishing it fails at once.
 //
 // # Safety
 // `read` is under way.
@@ -627,6 +711,9 @@ int persimmon_read_finish(struct persimmon_read *read,
 // # Safety
 // `read` is NULL, or under way and not used any more.
 void persimmon_read_abort(struct persimmon_read *read);
+
+// Version of the library that the program runs with, which may be newer than its header: 65536 times the major version, plus the minor one.
+uint32_t persimmon_version(void);
 
 #ifdef __cplusplus
 }  // extern "C"

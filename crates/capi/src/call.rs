@@ -6,7 +6,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 
-use persimmon::{DeviceError, Error, VolumeError};
+use persimmon::Error;
 
 thread_local! {
     static MESSAGE: RefCell<CString> = RefCell::default();
@@ -53,16 +53,8 @@ impl Failure {
 
 impl From<Error> for Failure {
     fn from(error: Error) -> Failure {
-        let errno = match &error {
-            Error::At { source, .. } | Error::Filesystem(source) => source.errno(),
-            Error::Device(DeviceError::Busy { .. }) => libc::EBUSY,
-            Error::Device(DeviceError::HostFull) => libc::ENOSPC,
-            Error::Volume(VolumeError::NoSpace) => libc::ENOSPC,
-            Error::Volume(VolumeError::ReadOnly { .. }) => libc::EROFS,
-            _ => libc::EIO,
-        };
         Failure {
-            errno,
+            errno: error.errno(),
             message: chain(&error),
         }
     }
@@ -106,14 +98,18 @@ pub(crate) fn call(body: impl FnOnce() -> Result<()>) -> c_int {
         .into_iter()
         .filter(|byte| *byte != 0)
         .collect();
-    MESSAGE.with(|message| *message.borrow_mut() = CString::new(bytes).unwrap_or_default());
+    // A thread that is ending may have none any more.
+    let _ = MESSAGE.try_with(|message| {
+        *message.borrow_mut() = CString::new(bytes).unwrap_or_default();
+    });
     failure.errno
 }
 
 /// Why the last failing call of this thread failed, in words: valid until the thread's next call. Empty before any failed.
 #[unsafe(no_mangle)]
 pub extern "C" fn persimmon_error_message() -> *const c_char {
-    MESSAGE.with(|message| message.borrow().as_ptr())
+    let message = MESSAGE.try_with(|message| message.borrow().as_ptr());
+    message.unwrap_or(c"".as_ptr())
 }
 
 /// What a pointer to an object of this library points to.

@@ -6,7 +6,10 @@ use std::time::Duration;
 use persimmon::{Create, Filesystem, Options};
 
 use crate::call::{Failure, Result, answer, call, give, object, path, take, utf8};
-use crate::{persimmon_create_options, persimmon_fs, persimmon_options, persimmon_space};
+use crate::{
+    PERSIMMON_VERSION_MAJOR, PERSIMMON_VERSION_MINOR, persimmon_create_options, persimmon_fs,
+    persimmon_options, persimmon_space,
+};
 
 /// A structure of the caller's that may be older or newer than this library, as one of this library's.
 ///
@@ -22,6 +25,14 @@ unsafe fn sized<T: Copy>(pointer: *const T, default: T, what: &str) -> Result<T>
         return Err(Failure::invalid(format!(
             "struct_size of {what} is {size}: set it to sizeof({what})"
         )));
+    }
+    for at in size_of::<T>()..size {
+        // SAFETY: so many bytes are there, as the caller promises.
+        if unsafe { pointer.cast::<u8>().add(at).read() } != 0 {
+            return Err(Failure::invalid(format!(
+                "{what} has fields that this library, version {PERSIMMON_VERSION_MAJOR}.{PERSIMMON_VERSION_MINOR}, does not know"
+            )));
+        }
     }
     let mut ours = default;
     // SAFETY: so many bytes are there, as the caller promises, and fit; every field may have any bytes.

@@ -7,7 +7,7 @@
 //! A directory that is listed, and a read under way, belong to one thread at a time.
 //!
 //! **Structures that may grow** begin with their size as the caller knows it, so that a program that was built with an older
-//! header goes on to work: fields behind that size have their defaults.
+//! header goes on to work: fields behind that size have their defaults. Fields of a newer header are refused unless they are zero.
 //!
 //! **Panics** never cross into C: such a call answers `EIO`, the message says that it is a bug, and the volume takes no
 //! more changes where half a change may be in memory.
@@ -18,6 +18,7 @@
 )]
 #![allow(non_camel_case_types, reason = "names of C")]
 
+mod attributes;
 mod call;
 mod dir;
 mod file;
@@ -25,8 +26,11 @@ mod filesystem;
 mod maintenance;
 mod names;
 mod read;
+#[cfg(test)]
+mod tests;
 mod types;
 
+pub use attributes::*;
 pub use call::persimmon_error_message;
 pub use dir::*;
 pub use file::*;

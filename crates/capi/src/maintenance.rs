@@ -2,7 +2,9 @@
 
 use std::ffi::c_int;
 
-use crate::call::{answer, call, object};
+use persimmon::{Role, ZoneFailure};
+
+use crate::call::{Failure, answer, call, object};
 use crate::persimmon_fs;
 
 /// Makes everything done so far durable.
@@ -75,5 +77,160 @@ pub unsafe extern "C" fn persimmon_statistics(
             stalls: told.stalls,
         });
         Ok(())
+    })
+}
+
+/// What cleaning did.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct persimmon_cleaned {
+    /// 1: so many zones are free as were asked for; 0: nothing more is to be won.
+    pub reached: c_int,
+    /// Zones that are free now.
+    pub free_zones: u32,
+    /// Blocks of 4096 bytes moved meanwhile.
+    pub blocks_moved: u64,
+}
+
+/// Cleans now, until `free_zones` are free, or with `UINT32_MAX` until nothing more is to be won. Nothing needs this call. `cleaned` may be
+/// NULL.
+///
+/// # Safety
+/// `fs` is a handle; `cleaned` is NULL or a place for the answer.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn persimmon_clean(
+    fs: *const persimmon_fs,
+    free_zones: u32,
+    cleaned: *mut persimmon_cleaned,
+) -> c_int {
+    call(|| {
+        // SAFETY: as the caller promises.
+        let fs = unsafe { object(fs, "the filesystem") }?;
+        let done = fs.0.clean((free_zones != u32::MAX).then_some(free_zones))?;
+        // SAFETY: as the caller promises.
+        if let Ok(cleaned) = unsafe { answer(cleaned) } {
+            cleaned.write(persimmon_cleaned {
+                reached: done.reached.into(),
+                free_zones: done.free_zones,
+                blocks_moved: done.blocks_moved,
+            });
+        }
+        Ok(())
+    })
+}
+
+/// What a scrub found.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct persimmon_scrubbed {
+    /// Bytes read and verified, or found damaged.
+    pub bytes: u64,
+    /// Places that are damaged; `persimmon scrub` tells which.
+    pub damaged: u64,
+}
+
+/// Reads and verifies everything live. Damage that is found is no error of this call: look at `scrubbed`.
+///
+/// # Safety
+/// `fs` is a handle; `scrubbed` a place for the answer.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn persimmon_scrub(
+    fs: *const persimmon_fs,
+    scrubbed: *mut persimmon_scrubbed,
+) -> c_int {
+    call(|| {
+        // SAFETY: as the caller promises.
+        let (fs, scrubbed) = unsafe { (object(fs, "the filesystem")?, answer(scrubbed)?) };
+        let done = fs.0.scrub(|_, _| true)?;
+        scrubbed.write(persimmon_scrubbed {
+            bytes: done.bytes,
+            damaged: done.findings_total,
+        });
+        Ok(())
+    })
+}
+
+/// A zone in use by nobody.
+pub const PERSIMMON_ZONE_FREE: u32 = 0;
+/// One of the log.
+pub const PERSIMMON_ZONE_LOG: u32 = 1;
+/// One of metadata.
+pub const PERSIMMON_ZONE_METADATA: u32 = 2;
+/// One of file data.
+pub const PERSIMMON_ZONE_DATA: u32 = 3;
+
+/// One taken out of use.
+pub const PERSIMMON_ZONE_RETIRED: u32 = 4;
+
+/// A zone that serves.
+pub const PERSIMMON_ZONE_HEALTHY: u32 = 0;
+/// One that failed: it can be read alone.
+pub const PERSIMMON_ZONE_READ_ONLY: u32 = 1;
+/// One that failed: what was in it is lost.
+pub const PERSIMMON_ZONE_OFFLINE: u32 = 2;
+
+/// A zone.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct persimmon_zone {
+    /// One of `PERSIMMON_ZONE_FREE` to `PERSIMMON_ZONE_RETIRED`.
+    pub role: u32,
+    /// `PERSIMMON_ZONE_HEALTHY` or how it failed.
+    pub health: u32,
+    /// Blocks of 4096 bytes that can be written.
+    pub capacity_blocks: u32,
+    /// Blocks written.
+    pub write_pointer: u32,
+    /// Blocks of them that are live.
+    pub valid_blocks: u32,
+    /// Times that it was reset.
+    pub resets: u32,
+}
+
+/// Tells of all zones, in order: of as many as `capacity` has room for; how many there are goes to `count`. `ERANGE`: there are more.
+///
+/// # Safety
+/// `fs` is a handle; `zones` has room for `capacity` of them, which may be 0; `count` is a place for the answer.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn persimmon_zones(
+    fs: *const persimmon_fs,
+    zones: *mut persimmon_zone,
+    capacity: usize,
+    count: *mut usize,
+) -> c_int {
+    call(|| {
+        // SAFETY: as the caller promises.
+        let (fs, count) = unsafe { (object(fs, "the filesystem")?, answer(count)?) };
+        if zones.is_null() && capacity > 0 {
+            return Err(Failure::invalid("the room for the zones is NULL"));
+        }
+        let all = fs.0.zones();
+        count.write(all.len());
+        for (at, zone) in all.iter().take(capacity).enumerate() {
+            let told = persimmon_zone {
+                role: match zone.entry.role {
+                    Role::Free => PERSIMMON_ZONE_FREE,
+                    Role::Log => PERSIMMON_ZONE_LOG,
+                    Role::Metadata => PERSIMMON_ZONE_METADATA,
+                    Role::Data => PERSIMMON_ZONE_DATA,
+                    Role::Retired => PERSIMMON_ZONE_RETIRED,
+                },
+                health: match zone.failure {
+                    None => PERSIMMON_ZONE_HEALTHY,
+                    Some(ZoneFailure::ReadOnly) => PERSIMMON_ZONE_READ_ONLY,
+                    Some(ZoneFailure::Offline) => PERSIMMON_ZONE_OFFLINE,
+                },
+                capacity_blocks: zone.capacity,
+                write_pointer: zone.entry.write_pointer,
+                valid_blocks: zone.entry.valid,
+                resets: zone.entry.resets,
+            };
+            // SAFETY: `at` is below the capacity, for which there is room, as the caller promises.
+            unsafe { zones.add(at).write(told) };
+        }
+        match all.len() <= capacity {
+            true => Ok(()),
+            false => Err(Failure::too_short(all.len() * size_of::<persimmon_zone>())),
+        }
     })
 }

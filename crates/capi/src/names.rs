@@ -1,18 +1,18 @@
-//! Names and attributes, by path.
+//! Names, by path.
 
 use std::ffi::{c_char, c_int};
 use std::path::Path;
 
-use persimmon::{Filesystem, RenameMode, SetAttr, SetTime, Timestamp};
+use persimmon::{Filesystem, RenameMode};
 
-use crate::call::{Failure, Result, answer, bytes, bytes_mut, call, object, path, utf8};
-use crate::{persimmon_fs, persimmon_stat, persimmon_time};
+use crate::call::{Failure, Result, answer, bytes_mut, call, object, path};
+use crate::persimmon_fs;
 
 /// Does something with what a path names.
 ///
 /// # Safety
 /// `fs` is a handle; `path` a string.
-unsafe fn by_path(
+pub(crate) unsafe fn by_path(
     fs: *const persimmon_fs,
     path: *const c_char,
     act: impl FnOnce(&Filesystem, &Path) -> persimmon::Result<()>,
@@ -173,30 +173,43 @@ pub unsafe extern "C" fn persimmon_copy(
     })
 }
 
-/// Writes what fits of `value` to a buffer, and its whole length to `length`: `ERANGE` where it is longer.
+/// Where an answer of any length goes.
+pub(crate) struct Room {
+    pub(crate) buffer: *mut u8,
+    pub(crate) bytes: usize,
+    pub(crate) length: *mut usize,
+}
+
+/// Asks for bytes of what a path names, writes what fits of them to a buffer, and tells their whole length: `ERANGE` where it is longer.
 ///
 /// # Safety
-/// `buffer` has `buffer_bytes`, `length` is a place for the answer.
-unsafe fn put(
-    value: &[u8],
-    buffer: *mut u8,
-    buffer_bytes: usize,
-    length: *mut usize,
-) -> Result<()> {
-    // SAFETY: as the caller promises.
-    let (buffer, length) = unsafe { (bytes_mut(buffer, buffer_bytes)?, answer(length)?) };
-    length.write(value.len());
-    let (into, whole) = match buffer.get_mut(..value.len()) {
-        Some(into) => (into, true),
-        None => (buffer, false),
-    };
-    for (to, from) in into.iter_mut().zip(value) {
-        *to = *from;
-    }
-    match whole {
-        true => Ok(()),
-        false => Err(Failure::too_short(value.len())),
-    }
+/// `fs` is a handle; `path` a string; the room's `buffer` has its `bytes`, and its `length` is a place for the answer.
+pub(crate) unsafe fn fetch(
+    fs: *const persimmon_fs,
+    path: *const c_char,
+    room: Room,
+    ask: impl FnOnce(&Filesystem, &Path) -> Result<Vec<u8>>,
+) -> c_int {
+    call(|| {
+        // SAFETY: as the caller promises.
+        let (fs, path, buffer, length) = unsafe {
+            (
+                object(fs, "the filesystem")?,
+                crate::call::path(path)?,
+                bytes_mut(room.buffer, room.bytes)?,
+                answer(room.length)?,
+            )
+        };
+        let value = ask(&fs.0, path)?;
+        length.write(value.len());
+        for (to, from) in buffer.iter_mut().zip(&value) {
+            *to = *from;
+        }
+        match value.len() <= buffer.len() {
+            true => Ok(()),
+            false => Err(Failure::too_short(value.len())),
+        }
+    })
 }
 
 /// Target of a symbolic link, without a zero byte at its end. `ERANGE`: the buffer is shorter than `length`, which is told.
@@ -211,255 +224,11 @@ pub unsafe extern "C" fn persimmon_readlink(
     buffer_bytes: usize,
     length: *mut usize,
 ) -> c_int {
-    call(|| {
-        // SAFETY: as the caller promises.
-        let (fs, path) = unsafe { (object(fs, "the filesystem")?, crate::call::path(path)?) };
-        let target = fs.0.read_link(path)?;
-        // SAFETY: as the caller promises.
-        unsafe { put(&target, buffer, buffer_bytes, length) }
-    })
-}
-
-/// Attributes of what a path means, links followed.
-///
-/// # Safety
-/// `fs` is a handle; `path` a string; `stat` a place for the answer.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn persimmon_stat_path(
-    fs: *const persimmon_fs,
-    path: *const c_char,
-    stat: *mut persimmon_stat,
-) -> c_int {
-    call(|| {
-        // SAFETY: as the caller promises.
-        let (fs, path, stat) = unsafe {
-            (
-                object(fs, "the filesystem")?,
-                crate::call::path(path)?,
-                answer(stat)?,
-            )
-        };
-        stat.write(fs.0.metadata(path)?.into());
-        Ok(())
-    })
-}
-
-/// Attributes of what a path names, a link at its end not followed.
-///
-/// # Safety
-/// As of [`persimmon_stat_path`].
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn persimmon_lstat_path(
-    fs: *const persimmon_fs,
-    path: *const c_char,
-    stat: *mut persimmon_stat,
-) -> c_int {
-    call(|| {
-        // SAFETY: as the caller promises.
-        let (fs, path, stat) = unsafe {
-            (
-                object(fs, "the filesystem")?,
-                crate::call::path(path)?,
-                answer(stat)?,
-            )
-        };
-        stat.write(fs.0.symlink_metadata(path)?.into());
-        Ok(())
-    })
-}
-
-/// Changes attributes of what a path means.
-///
-/// # Safety
-/// `fs` is a handle; `path` a string.
-unsafe fn set(fs: *const persimmon_fs, path: *const c_char, set: &SetAttr) -> c_int {
-    // SAFETY: as the caller promises.
-    unsafe { by_path(fs, path, |fs, path| fs.set_attributes(path, set).map(drop)) }
-}
-
-/// Changes permissions: the lowest twelve bits of `mode`.
-///
-/// # Safety
-/// `fs` is a handle; `path` a string.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn persimmon_chmod(
-    fs: *const persimmon_fs,
-    path: *const c_char,
-    mode: u32,
-) -> c_int {
-    let mode = SetAttr {
-        mode: Some(mode),
-        ..SetAttr::default()
+    let room = Room {
+        buffer,
+        bytes: buffer_bytes,
+        length,
     };
     // SAFETY: as the caller promises.
-    unsafe { set(fs, path, &mode) }
-}
-
-/// Changes owner and group; `UINT32_MAX` leaves one as it is.
-///
-/// # Safety
-/// `fs` is a handle; `path` a string.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn persimmon_chown(
-    fs: *const persimmon_fs,
-    path: *const c_char,
-    uid: u32,
-    gid: u32,
-) -> c_int {
-    let owner = SetAttr {
-        uid: (uid != u32::MAX).then_some(uid),
-        gid: (gid != u32::MAX).then_some(gid),
-        ..SetAttr::default()
-    };
-    // SAFETY: as the caller promises.
-    unsafe { set(fs, path, &owner) }
-}
-
-/// Changes the size of a file.
-///
-/// # Safety
-/// `fs` is a handle; `path` a string.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn persimmon_truncate(
-    fs: *const persimmon_fs,
-    path: *const c_char,
-    size: u64,
-) -> c_int {
-    let size = SetAttr {
-        size: Some(size),
-        ..SetAttr::default()
-    };
-    // SAFETY: as the caller promises.
-    unsafe { set(fs, path, &size) }
-}
-
-/// Changes times of access and of change of content; NULL leaves one as it is.
-///
-/// # Safety
-/// `fs` is a handle; `path` a string; each time is NULL or a structure.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn persimmon_set_times(
-    fs: *const persimmon_fs,
-    path: *const c_char,
-    atime: *const persimmon_time,
-    mtime: *const persimmon_time,
-) -> c_int {
-    let time = |pointer: *const persimmon_time| {
-        // SAFETY: as the caller promises.
-        unsafe { pointer.as_ref() }.map(|time| {
-            SetTime::At(Timestamp {
-                seconds: time.seconds,
-                nanoseconds: time.nanoseconds.min(999_999_999),
-            })
-        })
-    };
-    let times = SetAttr {
-        atime: time(atime),
-        mtime: time(mtime),
-        ..SetAttr::default()
-    };
-    // SAFETY: as the caller promises.
-    unsafe { set(fs, path, &times) }
-}
-
-/// Value of an extended attribute. `ERANGE`: the buffer is shorter than `length`, which is told. `ENODATA`: there is none.
-///
-/// # Safety
-/// `fs` is a handle; `path` and `name` are strings; `buffer` has `buffer_bytes`; `length` is a place for the answer.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn persimmon_getxattr(
-    fs: *const persimmon_fs,
-    path: *const c_char,
-    name: *const c_char,
-    buffer: *mut u8,
-    buffer_bytes: usize,
-    length: *mut usize,
-) -> c_int {
-    call(|| {
-        // SAFETY: as the caller promises.
-        let (fs, path, name) = unsafe {
-            (
-                object(fs, "the filesystem")?,
-                crate::call::path(path)?,
-                utf8(name, "the name")?,
-            )
-        };
-        let value = fs.0.xattr(path, name)?;
-        // SAFETY: as the caller promises.
-        unsafe { put(&value, buffer, buffer_bytes, length) }
-    })
-}
-
-/// Sets an extended attribute.
-///
-/// # Safety
-/// `fs` is a handle; `path` and `name` are strings; `value` has `value_bytes`.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn persimmon_setxattr(
-    fs: *const persimmon_fs,
-    path: *const c_char,
-    name: *const c_char,
-    value: *const u8,
-    value_bytes: usize,
-) -> c_int {
-    call(|| {
-        // SAFETY: as the caller promises.
-        let (fs, path, name, value) = unsafe {
-            (
-                object(fs, "the filesystem")?,
-                crate::call::path(path)?,
-                utf8(name, "the name")?,
-                bytes(value, value_bytes)?,
-            )
-        };
-        Ok(fs.0.set_xattr(path, name, value)?)
-    })
-}
-
-/// Names of the extended attributes, each with a zero byte behind it. `ERANGE`: the buffer is shorter than `length`.
-///
-/// # Safety
-/// `fs` is a handle; `path` a string; `buffer` has `buffer_bytes`; `length` is a place for the answer.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn persimmon_listxattr(
-    fs: *const persimmon_fs,
-    path: *const c_char,
-    buffer: *mut u8,
-    buffer_bytes: usize,
-    length: *mut usize,
-) -> c_int {
-    call(|| {
-        // SAFETY: as the caller promises.
-        let (fs, path) = unsafe { (object(fs, "the filesystem")?, crate::call::path(path)?) };
-        let mut list = Vec::new();
-        for name in fs.0.list_xattrs(path)? {
-            list.extend_from_slice(&name);
-            list.push(0);
-        }
-        // SAFETY: as the caller promises.
-        unsafe { put(&list, buffer, buffer_bytes, length) }
-    })
-}
-
-/// Removes an extended attribute.
-///
-/// # Safety
-/// `fs` is a handle; `path` and `name` are strings.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn persimmon_removexattr(
-    fs: *const persimmon_fs,
-    path: *const c_char,
-    name: *const c_char,
-) -> c_int {
-    call(|| {
-        // SAFETY: as the caller promises.
-        let (fs, path, name) = unsafe {
-            (
-                object(fs, "the filesystem")?,
-                crate::call::path(path)?,
-                utf8(name, "the name")?,
-            )
-        };
-        Ok(fs.0.remove_xattr(path, name)?)
-    })
+    unsafe { fetch(fs, path, room, |fs, path| Ok(fs.read_link(path)?)) }
 }

@@ -4,7 +4,7 @@ use std::ffi::c_int;
 
 use persimmon::PendingRead;
 
-use crate::call::{answer, bytes_mut, call, give, object, take};
+use crate::call::{Failure, answer, bytes_mut, call, give, object, take};
 use crate::persimmon_file;
 
 /// A read under way. It keeps its file open.
@@ -29,13 +29,13 @@ pub unsafe extern "C" fn persimmon_read_submit(
     })
 }
 
-/// 1 where [`persimmon_read_finish`] would return at once, else 0.
+/// 1 where [`persimmon_read_finish`] would return at once, else 0. Of NULL it is 1: finishing it fails at once.
 ///
 /// # Safety
 /// `read` is under way.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn persimmon_read_is_done(read: *const persimmon_read) -> c_int {
-    let mut done = 0;
+    let mut done = 1;
     call(|| {
         // SAFETY: as the caller promises.
         done = unsafe { object(read, "the read") }?.0.is_done().into();
@@ -58,10 +58,8 @@ pub unsafe extern "C" fn persimmon_read_finish(
     call(|| {
         // SAFETY: as the caller promises.
         let (read, buffer, done) = unsafe { (take(read), bytes_mut(buffer, len)?, answer(done)?) };
-        let content = match read {
-            Some(read) => read.0.wait()?,
-            None => Vec::new(),
-        };
+        let read = read.ok_or_else(|| Failure::invalid("the read is NULL"))?;
+        let content = read.0.wait()?;
         let mut copied = 0;
         for (to, from) in buffer.iter_mut().zip(&content) {
             *to = *from;

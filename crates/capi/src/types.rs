@@ -4,10 +4,17 @@ use std::ffi::{c_char, c_int};
 
 use persimmon::{Attr, FileKind, Filesystem, Lifetime, Timestamp};
 
-/// Version of this library, of which programs with the same major number go on to work.
+/// Major version of the interface that this header is of: a program works with every library of the same one, from its own minor version on.
+/// It is in the name of the shared library.
 pub const PERSIMMON_VERSION_MAJOR: u32 = 0;
-/// Functions and fields were added since the last one.
+/// Minor version: functions, flags and fields were added since the one before.
 pub const PERSIMMON_VERSION_MINOR: u32 = 1;
+
+/// Version of the library that the program runs with, which may be newer than its header: 65536 times the major version, plus the minor one.
+#[unsafe(no_mangle)]
+pub extern "C" fn persimmon_version() -> u32 {
+    PERSIMMON_VERSION_MAJOR << 16 | PERSIMMON_VERSION_MINOR
+}
 
 /// A filesystem in use.
 pub struct persimmon_fs(pub(crate) Filesystem);

@@ -3,56 +3,14 @@
 #![allow(unsafe_code, reason = "the caller's side of the edge to C")]
 #![allow(clippy::unwrap_used, reason = "tests")]
 
-use std::ffi::{CStr, CString};
-use std::path::Path;
+mod support;
+
 use std::ptr::{null, null_mut};
 
 use persimmon_capi::*;
+use support::{file, made, message, noise, opened, size};
 
 const BLOCK: usize = 4096;
-
-fn made(image: &Path) -> CString {
-    let image = CString::new(image.to_str().unwrap()).unwrap();
-    let options = persimmon_create_options {
-        struct_size: size_of::<persimmon_create_options>(),
-        size_bytes: 64 << 20,
-        zone_bytes: 0,
-        label: null(),
-        reserve_basis_points_plus_one: 0,
-        copies: 0,
-        force: 0,
-    };
-    assert_eq!(unsafe { persimmon_create(image.as_ptr(), &options) }, 0);
-    image
-}
-
-fn opened(image: &CStr) -> *mut persimmon_fs {
-    let mut fs = null_mut();
-    assert_eq!(
-        unsafe { persimmon_open(image.as_ptr(), null(), &mut fs) },
-        0
-    );
-    fs
-}
-
-fn file(fs: *mut persimmon_fs, path: &CStr, flags: u32) -> *mut persimmon_file {
-    let mut file = null_mut();
-    let errno = unsafe { persimmon_open_file(fs, path.as_ptr(), flags, 0o644, &mut file) };
-    assert_eq!(errno, 0, "{}", message());
-    file
-}
-
-fn message() -> String {
-    let message = unsafe { CStr::from_ptr(persimmon_error_message()) };
-    message.to_str().unwrap().to_owned()
-}
-
-fn size(fs: *mut persimmon_fs, path: &CStr) -> u64 {
-    let mut stat = std::mem::MaybeUninit::uninit();
-    let errno = unsafe { persimmon_stat_path(fs, path.as_ptr(), stat.as_mut_ptr()) };
-    assert_eq!(errno, 0, "{}", message());
-    unsafe { stat.assume_init() }.size
-}
 
 /// Ranges of a block each, told that they went well and read a whole one: what a caller's memory may hold.
 fn requests(buffers: &mut [[u8; BLOCK]]) -> Vec<persimmon_read_request> {
@@ -114,18 +72,6 @@ fn a_batch_that_fails_as_a_whole_says_so_in_each_request() {
         persimmon_file_close(reader);
         assert_eq!(persimmon_close(fs), 0);
     }
-}
-
-/// Bytes that are nowhere else and do not compress.
-fn noise(len: usize) -> Vec<u8> {
-    let mut state = 0x9e37_79b9_7f4a_7c15_u64;
-    let mut next = || {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        state.to_le_bytes()
-    };
-    (0..len / 8).flat_map(|_| next()).collect()
 }
 
 /// One range of several is damaged: it alone fails, and the call says that not all went well.
@@ -207,4 +153,75 @@ fn what_is_written_through_or_flushed_outlives_the_process() {
     let neither = (errno == 0).then(|| unsafe { stat.assume_init() }.size);
     assert!(matches!(neither, None | Some(0)), "{neither:?}");
     assert_eq!(unsafe { persimmon_close(fs) }, 0);
+}
+
+/// An answer that does not fit tells its length, and what fits of it.
+#[test]
+fn an_answer_that_does_not_fit_tells_its_length() {
+    let mut fs = null_mut();
+    assert_eq!(unsafe { persimmon_open_in_memory(64 << 20, &mut fs) }, 0);
+    let (link, target) = (c"/link", c"a-target-of-some-length");
+    let mut buffer = [b'.'; 32];
+    let mut length = 0;
+    unsafe {
+        assert_eq!(persimmon_symlink(fs, target.as_ptr(), link.as_ptr()), 0);
+        let mut short = |bytes: usize| {
+            let room = buffer.as_mut_ptr();
+            let errno = persimmon_readlink(fs, link.as_ptr(), room, bytes, &mut length);
+            (errno, length, buffer)
+        };
+        assert_eq!(short(0), (libc::ERANGE, 23, [b'.'; 32]));
+        let (errno, length, held) = short(4);
+        assert_eq!(
+            (errno, length, &held[..6]),
+            (libc::ERANGE, 23, &b"a-ta.."[..])
+        );
+        assert_eq!(message(), "the buffer is too short: 23 bytes are needed");
+        let (errno, length, held) = short(32);
+        assert_eq!((errno, &held[..length]), (0, target.to_bytes()));
+
+        persimmon_file_close(file(
+            fs,
+            c"/f",
+            PERSIMMON_OPEN_WRITE | PERSIMMON_OPEN_CREATE,
+        ));
+        let mut length = 0;
+        for name in [c"user.one", c"user.two"] {
+            let set = persimmon_setxattr(fs, c"/f".as_ptr(), name.as_ptr(), b"value".as_ptr(), 5);
+            assert_eq!(set, 0, "{}", message());
+        }
+        let mut buffer = [0; 32];
+        let (room, bytes) = (buffer.as_mut_ptr(), buffer.len());
+        let got = persimmon_getxattr(
+            fs,
+            c"/f".as_ptr(),
+            c"user.two".as_ptr(),
+            room,
+            bytes,
+            &mut length,
+        );
+        assert_eq!((got, &buffer[..length]), (0, &b"value"[..]));
+        let (room, path) = (buffer.as_mut_ptr(), c"/f".as_ptr());
+        let none = persimmon_getxattr(fs, path, c"user.none".as_ptr(), room, 32, &mut length);
+        assert_eq!(none, libc::ENODATA);
+        assert_eq!(persimmon_listxattr(fs, path, room, 32, &mut length), 0);
+        let mut names: Vec<_> = buffer[..length]
+            .split_inclusive(|byte| *byte == 0)
+            .collect();
+        names.sort_unstable();
+        assert_eq!(names, [&b"user.one\0"[..], b"user.two\0"]);
+        assert_eq!(persimmon_close(fs), 0);
+    }
+}
+
+/// NULL in the place of a read was answered as a read of nothing, and one that polls it never ended.
+#[test]
+fn a_read_that_is_none_is_refused_at_once() {
+    let (mut buffer, mut done) = ([0u8; 4], 7);
+    unsafe {
+        assert_eq!(persimmon_read_is_done(null()), 1);
+        let finished = persimmon_read_finish(null_mut(), buffer.as_mut_ptr(), 4, &mut done);
+        assert_eq!(finished, libc::EINVAL);
+        persimmon_read_abort(null_mut());
+    }
 }

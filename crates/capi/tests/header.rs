@@ -59,3 +59,29 @@ fn each_function_has_one_version_in_the_map() {
     assert_eq!(once.len(), listed.len(), "a function is listed twice");
     assert_eq!(once, declared(&header));
 }
+
+/// Functions that answer what cannot panic.
+const PLAIN: [&str; 2] = ["persimmon_error_message", "persimmon_version"];
+/// What catches panics: `call` itself, and the helpers that end in it.
+const CATCHES: [&str; 4] = ["call(|| {", "by_path(fs,", "set(fs,", "fetch(fs,"];
+
+/// A panic that reaches the edge to C ends the process.
+#[test]
+fn every_function_catches_panics() {
+    let mut seen = BTreeSet::new();
+    for entry in std::fs::read_dir(root().join("src")).unwrap() {
+        let text = std::fs::read_to_string(entry.unwrap().path()).unwrap();
+        for part in text.split("extern \"C\" fn ").skip(1) {
+            let name = part.split('(').next().unwrap().to_owned();
+            let body = part.split("\n}\n").next().unwrap();
+            let catches = CATCHES.iter().any(|catch| body.contains(catch));
+            if name.starts_with("persimmon_") {
+                assert!(catches || PLAIN.contains(&name.as_str()), "{name}");
+                seen.insert(name);
+            }
+        }
+    }
+    let header = header();
+    let declared: BTreeSet<String> = declared(&header).into_iter().map(str::to_owned).collect();
+    assert_eq!(seen, declared);
+}

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use persimmon::CommitInterval;
-use persimmon_engine::Volume;
+use persimmon::internal::engine::Volume;
 use persimmon_fuse::Live;
 use tracing::error;
 

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::Result;
 use clap::Args;
-use persimmon_device::BLOCK_SIZE;
+use persimmon::internal::device::BLOCK_SIZE;
 use persimmon_fuse::size::{parse_basis_points, show_bytes};
 use serde::Serialize;
 

@@ -11,8 +11,8 @@ use std::path::Path;
 
 use anyhow::{Result, anyhow};
 use persimmon::CommitInterval;
-use persimmon_engine::{Damage, ScrubCursor, ScrubFinding, ScrubStage, Volume};
-use persimmon_format::{Ino, shown};
+use persimmon::internal::engine::{Damage, ScrubCursor, ScrubFinding, ScrubStage, Volume};
+use persimmon::internal::format::{Ino, shown};
 use persimmon_fuse::control::{ControlError, TEXT_BYTES_MAX, call};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};

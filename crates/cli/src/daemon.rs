@@ -6,13 +6,13 @@ use std::sync::atomic::Ordering;
 use std::thread;
 
 use anyhow::Result;
-use persimmon::{Background, CommitInterval, SystemClock};
-use persimmon_device::drive::Kind;
-use persimmon_device::{DeviceError, Drive, Hold, OpenOptions};
-use persimmon_engine::{RecoveryReport, Volume};
+use persimmon::internal::Opened;
+use persimmon::internal::device::drive::Kind;
+use persimmon::internal::device::{DeviceError, Drive, Hold, OpenOptions};
+use persimmon::internal::engine::{RecoveryReport, Volume};
+use persimmon::{EngineOptions, Filesystem, OnError, Options, SystemClock, VfsOptions};
 use persimmon_fuse::fuseblk::{Fuseblk, FuseblkError};
 use persimmon_fuse::{Closing, End, Latencies, Mount, MountOptions, Stopper};
-use persimmon_vfs::{OnError, Vfs};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use tracing::{error, info, warn};
@@ -79,30 +79,22 @@ impl Daemon {
     pub fn run(mut self) -> Result<u8> {
         let signals = self.set_up_process()?;
         let held = self.hold().map_err(mount_failed)?;
-        let (device, volume, recovery) = self.open(held.is_locked()).map_err(mount_failed)?;
-        self.tell(&recovery);
-        self.check_whole(&volume, &recovery)?;
-        let vfs = Arc::new(Vfs::new(
-            Arc::clone(&volume),
-            Arc::new(SystemClock),
-            self.vfs_options(),
-        ));
-        let orphans = volume.orphans().unwrap_or_else(|error| {
-            warn!("unlinked files cannot be listed: {error}");
-            Vec::new()
-        });
+        let (device, opened) = self.open(held.is_locked()).map_err(mount_failed)?;
+        self.tell(opened.recovery());
+        self.check_whole(opened.volume(), opened.recovery())?;
+        let volume = Arc::clone(opened.volume());
+        let fs = opened
+            .start(Arc::new(SystemClock))
+            .map_err(|error| exit::error(MOUNT_SYSTEM, error.to_string()))?;
         let latencies = Arc::<Latencies>::default();
-        let commit = Arc::new(CommitInterval::new(self.options.commit_interval));
         let source = Source::new(Arc::clone(&volume), &device, self.options.read_only).mounted_at(
             &self.dir,
             self.shown_options(),
             Arc::clone(&latencies),
         );
-        let answers = Answers::new(volume, source, Arc::clone(&commit));
-        let background = Background::start(&vfs, &commit, orphans)
-            .map_err(|error| exit::error(MOUNT_SYSTEM, format!("starting a thread: {error}")))?;
+        let answers = Answers::new(volume, source, Arc::clone(fs.commit_interval()));
         let mounted = persimmon_fuse::mount(
-            Arc::clone(&vfs),
+            Arc::clone(fs.vfs()),
             Arc::new(answers),
             latencies,
             held.fuseblk,
@@ -113,21 +105,20 @@ impl Daemon {
         let mount = match mounted {
             Ok(mount) => mount,
             Err(error) => {
-                background.stop();
-                close(&vfs);
+                close(fs);
                 return Err(mount_failed(error));
             }
         };
         let panicked = mount.panicked();
         let ended = self.serve(mount, signals);
-        background.stop();
         // Umount may wait: for what comes before this is dropped.
         let _closing = ended.closing;
         if panicked.load(Ordering::Acquire) {
+            fs.abandon();
             error!("not closed after a panic: the next mount recovers what was synced");
             return Ok(FAILED);
         }
-        let closed = close(&vfs);
+        let closed = close(fs);
         drop(held.lock);
         Ok(if closed && ended.in_order { 0 } else { FAILED })
     }
@@ -277,7 +268,7 @@ impl Daemon {
         }
     }
 
-    fn open(&self, held: bool) -> Result<(Arc<Drive>, Arc<Volume>, RecoveryReport)> {
+    fn open(&self, held: bool) -> Result<(Arc<Drive>, Opened)> {
         let device = Arc::new(patiently(|wait_for_lock| {
             let options = OpenOptions {
                 read_only: self.options.read_only,
@@ -290,20 +281,24 @@ impl Daemon {
         for notice in device.notices() {
             warn!("{}: {notice}", self.device.display());
         }
-        let mut options = persimmon_engine::Options {
-            read_only: self.options.read_only,
+        let mut engine = EngineOptions {
             fsync: self.options.fsync,
             barrier: self.options.barrier,
             ..Default::default()
         };
         if let Some(bytes) = self.options.cache_bytes_max {
-            options.cache_bytes_max = usize::try_from(bytes)?;
+            engine.cache_bytes_max = usize::try_from(bytes)?;
         }
         let staging = self.options.staging_bytes_max;
-        options.staging_bytes_max = usize::try_from(staging.unwrap_or_else(staging_bytes))?;
-        let (volume, recovery) = Volume::open(Arc::clone(&device) as _, options)
+        engine.staging_bytes_max = usize::try_from(staging.unwrap_or_else(staging_bytes))?;
+        let options = Options {
+            engine,
+            vfs: self.vfs_options(),
+            commit_interval: self.options.commit_interval,
+        };
+        let opened = Opened::new(Arc::clone(&device) as _, &options)
             .map_err(|error| crate::open::unopened(&self.device, &error))?;
-        Ok((device, Arc::new(volume), recovery))
+        Ok((device, opened))
     }
 
     /// The options as the daemon tells them: what depends on who mounts is told too.
@@ -321,8 +316,8 @@ impl Daemon {
         words.join(",")
     }
 
-    fn vfs_options(&self) -> persimmon_vfs::Options {
-        persimmon_vfs::Options {
+    fn vfs_options(&self) -> VfsOptions {
+        VfsOptions {
             read_only: self.options.read_only,
             access_times: self.options.access_times,
             directory_access_times: self.options.directory_access_times,
@@ -339,11 +334,11 @@ fn mount_failed(error: impl Into<anyhow::Error>) -> anyhow::Error {
 }
 
 /// Closes the volume; says so when that fails. What was synced is safe either way.
-fn close(vfs: &Vfs) -> bool {
-    match vfs.close() {
+fn close(fs: Filesystem) -> bool {
+    match fs.close() {
         Ok(()) => true,
         Err(error) => {
-            error!("closing the volume: {error}; the next mount recovers what was synced");
+            error!("{error}; the next mount recovers what was synced");
             false
         }
     }
@@ -374,7 +369,7 @@ mod tests {
     #[test]
     fn the_help_tells_the_defaults_of_the_engine() {
         let help = MountOptions::help();
-        let defaults = persimmon_engine::Options::default();
+        let defaults = persimmon::EngineOptions::default();
         let line = |option| help.lines().find(|line| line.contains(option));
         let told = format!("(default {}M)", defaults.cache_bytes_max >> 20);
         assert!(line("cache=").is_some_and(|line| line.contains(&told)));

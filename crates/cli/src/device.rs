@@ -5,7 +5,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use persimmon_device::{DeviceError, Drive, OpenOptions};
+use persimmon::internal::device::{DeviceError, Drive, OpenOptions};
 
 /// How long to wait for the process that used the device before to let go: an unmount is over for
 /// mount(8) before the daemon has written everything.

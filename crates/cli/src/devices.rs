@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use clap::Args;
-use persimmon_device::zbd::{self, Limits};
-use persimmon_device::zonefs::{self, ZonefsLimits};
-use persimmon_device::{BLOCK_SIZE, Drive, OpenOptions, ZonedDevice, drive, nvme};
-use persimmon_format::shown;
+use persimmon::internal::device::zbd::{self, Limits};
+use persimmon::internal::device::zonefs::{self, ZonefsLimits};
+use persimmon::internal::device::{BLOCK_SIZE, Drive, OpenOptions, ZonedDevice, drive, nvme};
+use persimmon::internal::format::shown;
 use persimmon_fuse::size::show_bytes;
 use serde::Serialize;
 

@@ -1,19 +1,15 @@
 //! `persimmon dump`: decodes any structure for people.
 
-use std::path::Path;
-
-use anyhow::{Context, Result, anyhow};
+use anyhow::{Context, Result};
 use clap::Args;
-use persimmon_device::ZonedDevice;
-use persimmon_fuse::mounts;
+use persimmon::internal::device::ZonedDevice;
 use persimmon_inspect::dump::{self, FORMS};
 use persimmon_inspect::{InspectError, Inspector};
 use serde::Serialize;
 
 use crate::exit;
-use crate::live::{self, Target};
+use crate::live::Target;
 use crate::output;
-use crate::report::Info;
 
 /// Show a structure of a volume that is not mounted.
 #[derive(Args)]
@@ -32,7 +28,7 @@ impl Dump {
     pub fn run(&self) -> Result<u8> {
         let path = match Target::of(&self.device)? {
             Target::Device(path) => path,
-            Target::Live(dir) => return Err(refusal(&dir)?),
+            Target::Live(dir) => return Err(crate::mounted::refusal(&dir, "")?),
         };
         let device = crate::device::open(&path, true)?;
         let inspector = Inspector::open(&device as &dyn ZonedDevice)
@@ -55,28 +51,4 @@ impl Dump {
         }
         Ok(0)
     }
-}
-
-/// Why there is nothing to dump in a directory.
-fn refusal(dir: &Path) -> Result<anyhow::Error> {
-    let is_mount_point = mounts::at(dir)
-        .context("/proc/self/mountinfo")?
-        .is_some_and(|line| line.is_persimmon());
-    let place = match live::ask::<Info>(dir, "info") {
-        Ok(info) => info.mount_point.unwrap_or_else(|| dir.to_owned()),
-        // A daemon that does not answer is one all the same.
-        Err(_) if is_mount_point => dir.to_owned(),
-        Err(error) if live::may_be_mounted(&error) => return Ok(error),
-        Err(_) => {
-            return Ok(anyhow!(
-                "{} is a directory, and no Persimmon volume is mounted there; name a device or an \
-                 image",
-                dir.display()
-            ));
-        }
-    };
-    Ok(anyhow!(
-        "mounted at {0}; `umount {0}` first",
-        place.display()
-    ))
 }

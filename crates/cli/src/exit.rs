@@ -40,6 +40,11 @@ pub const CLEAN_SHORT: u8 = 4;
 /// Cleaning was stopped before its end.
 pub const CLEAN_INTERRUPTED: u8 = 3;
 
+/// Some files were not copied or removed, or not with all they had; the others were.
+pub const FS_PARTIAL: u8 = 4;
+/// Copying or removing was stopped before its end.
+pub const FS_INTERRUPTED: u8 = 3;
+
 /// blkid(8): nothing found.
 pub const PROBE_NOTHING: u8 = 2;
 

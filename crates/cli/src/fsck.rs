@@ -7,15 +7,15 @@ use std::sync::Arc;
 use anyhow::{Context, Result, anyhow};
 use clap::Args;
 use persimmon::SystemClock;
-use persimmon_device::image::Notice;
-use persimmon_device::{Drive, ZonedDevice};
-use persimmon_engine::{Options, Task, Volume};
+use persimmon::internal::device::image::Notice;
+use persimmon::internal::device::{Drive, ZonedDevice};
+use persimmon::internal::engine::{Options, Task, Volume};
+use persimmon::vfs::{Clock, Vfs};
 use persimmon_inspect::salvage::rebuild;
 use persimmon_inspect::{
     CheckOptions, Finding, InspectError, Inspector, Repairs, Report, Severity, check,
 };
 use persimmon_salvage::{Loss, mend};
-use persimmon_vfs::{Clock, Vfs};
 use serde::Serialize;
 
 use crate::device;
@@ -332,7 +332,7 @@ fn repair_by_engine(device: &Arc<Drive>, repairs: &Repairs) -> Result<()> {
         Arc::new(SystemClock),
         Default::default(),
     );
-    while volume.step(Task::Truncate)? == persimmon_engine::Progress::Worked {}
+    while volume.step(Task::Truncate)? == persimmon::internal::engine::Progress::Worked {}
     vfs.reclaim_orphans(&volume.orphans()?)?;
     volume.step(Task::Checkpoint)?;
     vfs.close()?;

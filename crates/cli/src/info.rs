@@ -2,7 +2,7 @@
 
 use anyhow::Result;
 use clap::Args;
-use persimmon_format::shown;
+use persimmon::internal::format::shown;
 use persimmon_fuse::size::show_bytes;
 
 use crate::open::Subject;

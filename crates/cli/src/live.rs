@@ -7,13 +7,13 @@ use std::thread;
 use std::time::Duration;
 
 use anyhow::{Result, anyhow, bail};
-use persimmon_device::{DeviceError, pair};
+use persimmon::internal::device::{DeviceError, pair};
 use persimmon_fuse::live::PREFIX;
 use persimmon_fuse::mounts::{self, MountLine};
 use rustix::io::Errno;
 use serde::de::DeserializeOwned;
 
-use crate::mounted::{abandoned, mounted_at};
+use crate::mounted::{abandoned, is_of_a_gone_daemon, mounted_at};
 use crate::probe;
 use crate::report::Info;
 
@@ -126,7 +126,7 @@ pub fn mounted_twin(device: &Path) -> Option<MountLine> {
 pub fn is_abandoned(path: &Path) -> bool {
     let path = path.to_owned();
     let answer = within(Some(ANSWER_WAIT_MAX), move || rustix::fs::statfs(&path));
-    matches!(answer, Some(Err(Errno::NOTCONN)))
+    matches!(answer, Some(Err(error)) if is_of_a_gone_daemon(error))
 }
 
 /// Asks the daemon behind `dir`. Bounded, even if the daemon hangs.
@@ -190,7 +190,7 @@ fn ask_within<T: DeserializeOwned>(
         Err(Errno::NODATA | Errno::OPNOTSUPP | Errno::INVAL) => {
             Err(anyhow::Error::new(NotThere(dir.to_owned())))
         }
-        Err(Errno::NOTCONN) => bail!("{}", abandoned(dir)),
+        Err(error) if is_of_a_gone_daemon(error) => bail!("{}", abandoned(dir)),
         Err(Errno::ACCESS | Errno::PERM) => bail!(
             "{}: permission denied: only root and the user who mounted it may do that",
             dir.display()

@@ -9,6 +9,7 @@ mod device;
 mod devices;
 mod dump;
 mod exit;
+mod fs;
 mod fsck;
 mod info;
 mod live;
@@ -67,6 +68,7 @@ enum Command {
     Trace(trace::Trace),
     Sync(sync::Sync),
     Dump(dump::Dump),
+    Fs(fs::Fs),
     Probe(probe::Probe),
     Simulate(Box<simulate::Simulate>),
     Devices(devices::Devices),
@@ -89,6 +91,7 @@ impl Command {
             Command::Trace(command) => command.run(),
             Command::Sync(command) => command.run(),
             Command::Dump(command) => command.run(),
+            Command::Fs(command) => command.run(),
             Command::Probe(command) => command.run(),
             Command::Simulate(command) => command.run(),
             Command::Devices(command) => command.run(),
@@ -112,6 +115,7 @@ impl Command {
             Command::Trace(_) => ("trace", exit::FAILED, exit::USAGE),
             Command::Sync(_) => ("sync", exit::FAILED, exit::USAGE),
             Command::Dump(_) => ("dump", exit::FAILED, exit::USAGE),
+            Command::Fs(command) => (command.name(), exit::FAILED, exit::USAGE),
             Command::Probe(_) => ("probe", exit::FAILED, exit::USAGE),
             Command::Simulate(_) => ("simulate", exit::FAILED, exit::USAGE),
             Command::Devices(_) => ("devices", exit::FAILED, exit::USAGE),
@@ -120,6 +124,9 @@ impl Command {
 }
 
 fn main() -> ExitCode {
+    if let Some(code) = guard() {
+        return code;
+    }
     let arguments = with_subcommand(std::env::args_os().collect());
     let cli = match Cli::try_parse_from(&arguments) {
         Ok(cli) => cli,
@@ -133,6 +140,19 @@ fn main() -> ExitCode {
     };
     let (name, failed, usage) = cli.command.name_and_codes();
     end(name, cli.command.run(), failed, usage)
+}
+
+/// Runs as the guard of a mount, if that is what was asked for.
+fn guard() -> Option<ExitCode> {
+    let mut arguments = std::env::args_os().skip(1);
+    let asked = arguments.next()? == persimmon_fuse::guard::ARGUMENT;
+    let daemon = arguments.next().filter(|_| asked)?;
+    Some(
+        match persimmon_fuse::guard::run(&daemon.to_string_lossy()) {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(_) => ExitCode::from(exit::FAILED),
+        },
+    )
 }
 
 /// The exit code of how it went, which is told where it went wrong. `persimmon zones | head` ends quietly once head
@@ -229,6 +249,8 @@ mod tests {
             ],
             &["/sbin/umount.fuse.persimmon", "/mnt"],
             &["fsck.persimmon", "-a", "/dev/x"],
+            &["persimmon", "fs", "df", "-h", "/img", "LABEL=x"],
+            &["persimmon", "fs", "cp", "-r", "LABEL=x", ":/a", "b", ":/c"],
             &["fsck.persimmon", "-n", "-C0", "/dev/x"],
             &["mkfs.persimmon", "-L", "data", "/dev/x"],
             &["umount.persimmon", "/mnt", "-l", "-f", "-r", "-n", "-v"],

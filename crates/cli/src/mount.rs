@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result};
 use clap::Args;
-use persimmon_device::pair;
+use persimmon::internal::device::pair;
 use persimmon_fuse::{MountOptions, OptionError, mounts};
 use rustix::mount::MountFlags;
 

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::{Result, anyhow};
-use persimmon_engine::{Error as EngineError, Options, Volume};
+use persimmon::internal::engine::{Error as EngineError, Options, Volume};
 
 use crate::live::{self, Target};
 use crate::report::{Info, Source, Stats, ZoneRow};

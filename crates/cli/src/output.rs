@@ -2,8 +2,10 @@
 //! where standard output is full or nobody reads it; here that is an error, which a command passes on when it
 //! has done what it was told to.
 
-use std::fmt::Display;
+use std::fmt::{self, Display, Write as _};
+use std::fs::File;
 use std::io::{self, ErrorKind, IsTerminal, Write};
+use std::os::fd::AsFd;
 use std::time::Duration;
 
 use anyhow::Result;
@@ -35,7 +37,8 @@ impl From<io::Error> for OutputError {
 /// # Errors
 /// When standard output does not take it.
 pub fn print(text: impl Display) -> Result<(), OutputError> {
-    let mut out = io::stdout().lock();
+    // What is written in pieces is not to be flushed line by line.
+    let mut out = io::BufWriter::new(io::stdout().lock());
     write!(out, "{text}")?;
     Ok(out.flush()?)
 }
@@ -47,6 +50,24 @@ macro_rules! say {
     };
 }
 pub(crate) use say;
+
+/// Writes bytes to standard output as they are.
+///
+/// # Errors
+/// When standard output does not take them.
+pub fn bytes(bytes: &[u8]) -> Result<(), OutputError> {
+    let mut out = io::stdout().lock();
+    out.write_all(bytes)?;
+    Ok(out.flush()?)
+}
+
+/// Standard output as a file, for what writes its own bytes there and tells its errors itself.
+///
+/// # Errors
+/// When no descriptor is free.
+pub fn stream() -> io::Result<File> {
+    Ok(File::from(io::stdout().as_fd().try_clone_to_owned()?))
+}
 
 /// Prints one JSON document.
 ///
@@ -164,35 +185,52 @@ pub fn width_columns() -> usize {
         .clamp(20, 500)
 }
 
-/// Prints rows in columns: numbers are right-aligned where `right` says so.
-pub fn table(headings: &[&str], right: &[bool], rows: &[Vec<String>]) -> String {
-    let mut widths: Vec<usize> = headings.iter().map(|heading| heading.len()).collect();
-    for row in rows {
-        for (width, cell) in widths.iter_mut().zip(row) {
-            *width = (*width).max(cell.chars().count());
-        }
+/// Rows in columns, put together as they are printed: there may be millions.
+pub struct Table<'t, R> {
+    headings: &'t [&'t str],
+    right: &'t [bool],
+    rows: R,
+}
+
+/// Rows in columns: numbers are right-aligned where `right` says so.
+pub fn table<'t, R>(headings: &'t [&'t str], right: &'t [bool], rows: R) -> Table<'t, R>
+where
+    R: Iterator<Item = Vec<String>> + Clone,
+{
+    Table {
+        headings,
+        right,
+        rows,
     }
-    let mut text = String::new();
-    let mut line = |cells: &mut dyn Iterator<Item = &str>| {
-        let mut row = String::new();
-        for (i, (cell, width)) in cells.zip(&widths).enumerate() {
-            if i > 0 {
-                row.push_str("  ");
-            }
-            if right.get(i).copied().unwrap_or(false) {
-                row.push_str(&format!("{cell:>width$}"));
-            } else {
-                row.push_str(&format!("{cell:<width$}"));
+}
+
+impl<R: Iterator<Item = Vec<String>> + Clone> Display for Table<'_, R> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut widths: Vec<usize> = self.headings.iter().map(|heading| heading.len()).collect();
+        for row in self.rows.clone() {
+            for (width, cell) in widths.iter_mut().zip(&row) {
+                *width = (*width).max(cell.chars().count());
             }
         }
-        text.push_str(row.trim_end());
-        text.push('\n');
-    };
-    line(&mut headings.iter().copied());
-    for row in rows {
-        line(&mut row.iter().map(String::as_str));
+        let mut line = |cells: &mut dyn Iterator<Item = &str>| {
+            let mut row = String::new();
+            for (i, (cell, width)) in cells.zip(&widths).enumerate() {
+                if i > 0 {
+                    row.push_str("  ");
+                }
+                let _ = match self.right.get(i) {
+                    Some(true) => write!(row, "{cell:>width$}"),
+                    _ => write!(row, "{cell:<width$}"),
+                };
+            }
+            writeln!(f, "{}", row.trim_end())
+        };
+        line(&mut self.headings.iter().copied())?;
+        for row in self.rows.clone() {
+            line(&mut row.iter().map(String::as_str))?;
+        }
+        Ok(())
     }
-    text
 }
 
 #[cfg(test)]
@@ -203,7 +241,7 @@ mod tests {
             vec!["1".into(), "log".into()],
             vec!["12".into(), "metadata".into()],
         ];
-        let text = super::table(&["zone", "role"], &[true, false], &rows);
-        assert_eq!(text, "zone  role\n   1  log\n  12  metadata\n");
+        let text = super::table(&["zone", "role"], &[true, false], rows.into_iter());
+        assert_eq!(text.to_string(), "zone  role\n   1  log\n  12  metadata\n");
     }
 }

@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 use clap::Args;
-use persimmon_device::drive;
-use persimmon_format::shown;
+use persimmon::internal::device::drive;
+use persimmon::internal::format::shown;
 use serde::Serialize;
 
 use crate::exit;

@@ -6,13 +6,13 @@ use std::sync::Arc;
 use anyhow::{Context, Result, anyhow, bail};
 use clap::Args;
 use persimmon::SystemClock;
-use persimmon_device::image::ImageGeometry;
-use persimmon_device::{DeviceError, Drive, ZonedDevice, drive, pair};
-use persimmon_engine::{Options, Volume};
+use persimmon::internal::device::image::ImageGeometry;
+use persimmon::internal::device::{DeviceError, Drive, ZonedDevice, drive, pair};
+use persimmon::internal::engine::{Options, Volume};
+use persimmon::vfs::Clock;
 use persimmon_fuse::size::show_bytes;
 use persimmon_inspect::salvage::{Source, Stage, rebuild};
 use persimmon_salvage::{Doing, Loss, Recovered, recover};
-use persimmon_vfs::Clock;
 
 use crate::exit::RECOVER_LOSSES;
 use crate::mkfs::Shape;
@@ -210,7 +210,7 @@ fn geometry(device: &Drive, parts: Parts) -> Result<ImageGeometry> {
     })
 }
 
-fn open(path: &Path) -> Result<(Volume, persimmon_engine::RecoveryReport)> {
+fn open(path: &Path) -> Result<(Volume, persimmon::internal::engine::RecoveryReport)> {
     let device = crate::device::open(path, false)?;
     Volume::open(Arc::new(device), Options::default())
         .map_err(|error| anyhow!("{}: {error}", path.display()))

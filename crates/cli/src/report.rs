@@ -5,11 +5,11 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use persimmon_device::{BLOCK_SIZE, Drive, ZonedDevice};
-use persimmon_engine::{RecoveryReport, Statistics, Volume, ZoneFailure, ZoneStatus};
-use persimmon_format::inode::ROOT;
-use persimmon_format::table::Role;
-use persimmon_format::zone_header::{self, VolumeIdentity};
+use persimmon::internal::device::{BLOCK_SIZE, Drive, ZonedDevice};
+use persimmon::internal::engine::{RecoveryReport, Statistics, Volume, ZoneFailure, ZoneStatus};
+use persimmon::internal::format::inode::ROOT;
+use persimmon::internal::format::table::Role;
+use persimmon::internal::format::zone_header::{self, VolumeIdentity};
 use persimmon_fuse::{Histogram, Latencies};
 use serde::{Deserialize, Serialize};
 
@@ -194,7 +194,7 @@ macro_rules! declare_stats {
     };
 }
 
-persimmon_engine::with_statistics!(declare_stats);
+persimmon::internal::engine::with_statistics!(declare_stats);
 
 /// Operations that took less than a bound, but not less than half of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -405,7 +405,7 @@ pub fn missing(volume: &Volume, recovery: &RecoveryReport) -> Option<String> {
     if recovery.has_lost_metadata() {
         return Some("metadata is lost with a zone that failed".to_owned());
     }
-    match volume.view::<_, persimmon_engine::Error>(|view| view.inode(ROOT)) {
+    match volume.view::<_, persimmon::internal::engine::Error>(|view| view.inode(ROOT)) {
         Ok(Some(_)) => {}
         Ok(None) => return Some("the root directory is lost".to_owned()),
         Err(error) => return Some(format!("the root directory cannot be read: {error}")),

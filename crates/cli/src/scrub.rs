@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use clap::Args;
-use persimmon_format::shown::as_text;
+use persimmon::internal::format::shown::as_text;
 use persimmon_fuse::size::show_bytes;
 use serde::Serialize;
 

@@ -12,8 +12,8 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use clap::{Args, ValueEnum};
-use persimmon_device::Geometry;
-use persimmon_engine::{ZoneCapacities, check_geometry};
+use persimmon::internal::device::Geometry;
+use persimmon::internal::engine::{ZoneCapacities, check_geometry};
 use persimmon_fuse::size::{parse_basis_points, parse_bytes, show_bytes};
 use persimmon_sim::Timing;
 use persimmon_sim::load::Load;
@@ -221,11 +221,11 @@ impl Simulate {
             warm_up_volumes: self.warm_up,
             volumes: self.volumes,
             seed: self.seed,
-            options: persimmon_engine::Options {
+            options: persimmon::internal::engine::Options {
                 staging_bytes_max: self.staging as usize,
                 journal_bytes_max: self.journal,
                 dirty_pages_max: self.dirty_pages,
-                cleaning: persimmon_engine::CleaningOptions {
+                cleaning: persimmon::internal::engine::CleaningOptions {
                     pool_basis_points: self.pool,
                     ..defaults.options.cleaning
                 },
@@ -282,7 +282,7 @@ fn say(report: &Report) -> Result<()> {
     output::print(output::table(
         &["written as", "per user byte"],
         &[false, true],
-        &rows,
+        rows.into_iter(),
     ))?;
     say!("")?;
     say!("victims cleaned ahead       {}", report.cleaning_background)?;
@@ -331,7 +331,7 @@ fn say(report: &Report) -> Result<()> {
         say!("")?;
         let headings = ["microseconds", "median", "p99", "p99.9", "longest"];
         let right = [false, true, true, true, true];
-        output::print(output::table(&headings, &right, &rows))?;
+        output::print(output::table(&headings, &right, rows.into_iter()))?;
     }
     Ok(())
 }

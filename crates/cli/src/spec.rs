@@ -6,7 +6,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
-use persimmon_device::{drive, pair};
+use persimmon::internal::device::{drive, pair};
 
 use crate::mounted::mounted_at;
 use crate::probe::{self, udev_encoded};

@@ -51,7 +51,7 @@ impl StatsCommand {
         output::print(output::table(
             &["written as", "bytes", "share"],
             &[false, true, true],
-            &rows,
+            rows.into_iter(),
         ))?;
         say!("")?;
         for (name, value) in [

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use anyhow::Result;
 use clap::Args;
-use persimmon_format::shown::as_text;
+use persimmon::internal::format::shown::as_text;
 use serde::Serialize;
 
 use crate::control::trace::{Event, Events};

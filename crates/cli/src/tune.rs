@@ -108,7 +108,11 @@ fn say(settings: &[Setting]) -> Result<()> {
         .collect();
     let headings = ["threshold", "value", "least", "most", "what it is"];
     let right = [false, true, true, true, false];
-    Ok(output::print(output::table(&headings, &right, &rows))?)
+    Ok(output::print(output::table(
+        &headings,
+        &right,
+        rows.into_iter(),
+    ))?)
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@ use std::process::Command;
 
 use anyhow::{Context, Result, bail};
 use clap::Args;
-use persimmon_device::DeviceError;
+use persimmon::internal::device::DeviceError;
 use persimmon_fuse::mounts;
 use rustix::io::Errno;
 use rustix::mount::UnmountFlags;

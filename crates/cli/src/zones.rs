@@ -59,26 +59,23 @@ impl ZonesCommand {
             return Ok(0);
         }
         if !self.picture {
-            let rows: Vec<Vec<String>> = zones
-                .iter()
-                .map(|zone| {
-                    vec![
-                        zone.zone.to_string(),
-                        zone.role.clone(),
-                        zone.lifetime.clone(),
-                        zone.state.clone(),
-                        zone.write_pointer_blocks.to_string(),
-                        zone.capacity_blocks.to_string(),
-                        zone.valid_blocks.to_string(),
-                        zone.resets.to_string(),
-                    ]
-                })
-                .collect();
+            let rows = zones.iter().map(|zone| {
+                vec![
+                    zone.zone.to_string(),
+                    zone.role.clone(),
+                    zone.lifetime.clone(),
+                    zone.state.clone(),
+                    zone.write_pointer_blocks.to_string(),
+                    zone.capacity_blocks.to_string(),
+                    zone.valid_blocks.to_string(),
+                    zone.resets.to_string(),
+                ]
+            });
             let headings = [
                 "zone", "role", "lifetime", "state", "written", "capacity", "valid", "resets",
             ];
             let right = [true, false, false, false, true, true, true, true];
-            output::print(output::table(&headings, &right, &rows))?;
+            output::print(output::table(&headings, &right, rows))?;
         }
         if !self.table {
             if !self.picture {

@@ -91,6 +91,32 @@ fn invocations() -> BTreeMap<&'static str, Vec<(Kind, Vec<&'static str>)>> {
             ]
             .concat(),
         ),
+        (
+            "fs",
+            [
+                with_json(&["fs", "ls", "-al", "img", "/", "/file"]),
+                with_json(&["fs", "df", "img"]),
+                vec![
+                    (Tells, vec!["fs", "cat", "img", "/file"]),
+                    (Tells, vec!["fs", "--help"]),
+                    (Works, vec!["fs", "cp", "-r", "img", ":/", "out"]),
+                    (Works, vec!["fs", "cp", "img", ":/file", "out", "--json"]),
+                    (Works, vec!["fs", "rm", "-f", "img", "/none"]),
+                    (Works, vec!["fs", "rm", "-f", "img", "/none", "--json"]),
+                    (Works, vec!["fs", "backup", "img", "b.tar", "--force"]),
+                    (
+                        Works,
+                        vec!["fs", "backup", "img", "b.tar", "--force", "--json"],
+                    ),
+                    (Works, vec!["fs", "restore", "img", "b.tar", "--force"]),
+                    (
+                        Works,
+                        vec!["fs", "restore", "img", "b.tar", "--force", "--json"],
+                    ),
+                ],
+            ]
+            .concat(),
+        ),
         ("simulate", with_json(&simulate)),
         ("devices", with_json(&["devices"])),
         (
@@ -125,6 +151,9 @@ fn place() -> Place {
     let place = Place::new();
     let made = place.run(&["mkfs", "img", "--size", "32M", "--label", "kaki"]);
     assert!(made.status.success(), "{}", told(&made));
+    fs::write(place.dir().join("text"), b"text").unwrap();
+    let copied = place.run(&["fs", "cp", "img", "text", ":/file"]);
+    assert!(copied.status.success(), "{}", told(&copied));
     place
 }
 

@@ -6,24 +6,25 @@ use std::fs::{self, OpenOptions};
 use std::io::Write;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
-use std::process::{Command, Output};
+use std::process::Command;
 
-use persimmon::Filesystem;
+use persimmon::Options;
 use serde_json::Value;
 
 mod common;
 
-use common::terminal;
+use common::files::Files;
+use common::{Place, terminal};
 
 const BLOCK: usize = 4096;
 
-fn run(dir: &Path, arguments: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_persimmon"))
-        .args(arguments)
-        .current_dir(dir)
-        .output()
-        .unwrap()
-}
+/// All in a checkpoint: nothing is lost with the log.
+const FILES: Files = Files {
+    count: 300,
+    folders: 7,
+    words: 20,
+    in_checkpoint: 300,
+};
 
 /// Overwrites every zone of the log, wherever the image has it.
 fn wipe_log(image: &Path) -> usize {
@@ -56,33 +57,18 @@ fn assert_log_alone_lost(losses: &Value) {
 
 #[test]
 fn a_volume_without_a_log_is_copied_to_a_new_one() {
-    let place = tempfile::tempdir().unwrap();
-    let dir = place.path();
-    let made = run(dir, &["mkfs", "broken", "--size", "96M", "--label", "old"]);
-    assert!(made.status.success());
-    let filesystem = Filesystem::open(dir.join("broken"), &Default::default()).unwrap();
-    for n in 0..300u32 {
-        let folder = format!("/folder {}", n % 7);
-        filesystem.create_dir_all(&folder).unwrap();
-        let content = n.to_le_bytes().repeat(1 + n as usize * 20);
-        filesystem.write(format!("{folder}/{n}"), content).unwrap();
-    }
-    filesystem.sync().unwrap();
-    let volume = filesystem.vfs().volume();
-    volume.step(persimmon_engine::Task::Checkpoint).unwrap();
-    filesystem.close().unwrap();
+    let place = Place::new();
+    let dir = place.dir();
+    FILES.make(&place, "broken", "96M", "old");
 
     assert!(wipe_log(&dir.join("broken")) > 0);
     fs::copy(dir.join("broken"), dir.join("mended")).unwrap();
     let before = fs::read(dir.join("broken")).unwrap();
-    assert_eq!(run(dir, &["info", "broken"]).status.code(), Some(1));
+    assert_eq!(place.run(&["info", "broken"]).status.code(), Some(1));
 
-    let same = run(dir, &["recover", "broken", "broken", "--force"]);
+    let same = place.run(&["recover", "broken", "broken", "--force"]);
     assert_eq!(same.status.code(), Some(1));
-    let output = run(
-        dir,
-        &["recover", "broken", "new", "--label", "saved", "--json"],
-    );
+    let output = place.run(&["recover", "broken", "new", "--label", "saved", "--json"]);
     let told = String::from_utf8_lossy(&output.stderr).into_owned();
     assert_eq!(output.status.code(), Some(4), "{told}");
     let report: Value = serde_json::from_slice(&output.stdout).unwrap();
@@ -91,21 +77,13 @@ fn a_volume_without_a_log_is_copied_to_a_new_one() {
     assert_eq!(report["recovered"]["files_intact"], 300);
     assert!(fs::read(dir.join("broken")).unwrap() == before);
 
-    assert!(run(dir, &["fsck", "new", "--data"]).status.success());
-    let copy = Filesystem::open(dir.join("new"), &Default::default()).unwrap();
-    for n in 0..300u32 {
-        let content = copy.read(format!("/folder {}/{n}", n % 7)).unwrap();
-        assert_eq!(content, n.to_le_bytes().repeat(1 + n as usize * 20));
-    }
-    copy.close().unwrap();
+    assert!(place.run(&["fsck", "new", "--data"]).status.success());
+    FILES.check(&dir.join("new"), &Options::default(), "copied");
     asked_on_a_terminal(dir);
-    mend_in_place(dir);
-    let copy = Filesystem::open(dir.join("mended"), &Default::default()).unwrap();
-    let content = copy.read("/folder 5/299").unwrap();
-    assert_eq!(content, 299u32.to_le_bytes().repeat(1 + 299 * 20));
-    copy.close().unwrap();
+    mend_in_place(&place);
+    FILES.check(&dir.join("mended"), &Options::default(), "mended");
     // There is something now.
-    let again = run(dir, &["recover", "broken", "new"]);
+    let again = place.run(&["recover", "broken", "new"]);
     assert_eq!(again.status.code(), Some(1));
 }
 
@@ -131,16 +109,16 @@ fn asked_on_a_terminal(dir: &Path) {
 }
 
 /// The same in place.
-fn mend_in_place(dir: &Path) {
-    assert_eq!(run(dir, &["fsck", "mended"]).status.code(), Some(8));
-    assert_eq!(run(dir, &["fsck", "-a", "mended"]).status.code(), Some(8));
-    let output = run(dir, &["fsck", "mended", "--repair", "--yes", "--json"]);
+fn mend_in_place(place: &Place) {
+    assert_eq!(place.run(&["fsck", "mended"]).status.code(), Some(8));
+    assert_eq!(place.run(&["fsck", "-a", "mended"]).status.code(), Some(8));
+    let output = place.run(&["fsck", "mended", "--repair", "--yes", "--json"]);
     let told = String::from_utf8_lossy(&output.stderr).into_owned();
     assert_eq!(output.status.code(), Some(1), "{told}");
     let report: Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!(report["clean"], true);
     assert_log_alone_lost(&report["losses"]);
-    let again = run(dir, &["fsck", "mended", "--data"]);
+    let again = place.run(&["fsck", "mended", "--data"]);
     assert_eq!(again.status.code(), Some(0));
 }
 
@@ -148,15 +126,14 @@ fn mend_in_place(dir: &Path) {
 /// usual reserve.
 #[test]
 fn the_new_volume_is_as_the_broken_one_was_made() {
-    let place = tempfile::tempdir().unwrap();
-    let dir = place.path();
+    let place = Place::new();
     let made = "mkfs old --size 128M --copies 2 --label kept --reserve 12%";
     let words: Vec<&str> = made.split(' ').collect();
-    assert!(run(dir, &words).status.success());
-    let output = run(dir, &["recover", "old", "new"]);
+    assert!(place.run(&words).status.success());
+    let output = place.run(&["recover", "old", "new"]);
     assert!(output.status.success(), "{output:?}");
     let json = |words: &[&str]| -> Value {
-        let output = run(dir, words);
+        let output = place.run(words);
         serde_json::from_slice(&output.stdout).unwrap()
     };
     let [old, new] = ["old", "new"].map(|image| json(&["info", image, "--json"]));
@@ -167,7 +144,7 @@ fn the_new_volume_is_as_the_broken_one_was_made() {
     assert_eq!(footer["reserve_basis_points"], 1200);
 
     let chosen = ["recover", "old", "other", "--copies", "1", "--label", ""];
-    assert!(run(dir, &chosen).status.success());
+    assert!(place.run(&chosen).status.success());
     let other = json(&["info", "other", "--json"]);
     assert_eq!((&other["label"], &other["copies"]), (&"".into(), &1.into()));
 }

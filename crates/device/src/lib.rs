@@ -18,6 +18,7 @@ mod lock;
 pub mod nvme;
 pub mod options;
 pub mod pair;
+pub mod per_zone;
 pub mod probe;
 mod traces;
 pub mod zbd;

@@ -5,6 +5,7 @@
 
 use std::collections::VecDeque;
 
+use crate::per_zone::PerZone;
 use crate::{DeviceError, Result, ZoneId, ZoneInfo, ZoneKind, ZoneState};
 
 /// State of the zones of a device.
@@ -12,7 +13,7 @@ use crate::{DeviceError, Result, ZoneId, ZoneInfo, ZoneKind, ZoneState};
 pub struct ZoneMachine {
     max_open: Option<u32>,
     max_active: Option<u32>,
-    zones: Vec<Zone>,
+    zones: PerZone<Zone>,
     open: u32,
     active: u32,
     /// Implicitly open zones, least recently opened first. Kept only where `max_open` is set: it
@@ -20,7 +21,7 @@ pub struct ZoneMachine {
     implicit: VecDeque<u32>,
 }
 
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Zone {
     state: ZoneState,
     /// Blocks that can be written.
@@ -62,7 +63,7 @@ impl ZoneMachine {
         ZoneMachine {
             max_open,
             max_active,
-            zones: vec![empty; zone_count as usize],
+            zones: PerZone::filled(zone_count as usize, empty),
             open: 0,
             active: 0,
             implicit: VecDeque::new(),
@@ -92,13 +93,18 @@ impl ZoneMachine {
     /// the drive does not tell how much of it was.
     pub fn observe(&mut self, zone: ZoneId, info: &ZoneInfo) -> Result<()> {
         self.set_state(zone, info.state)?;
-        let zone = self.zone_mut(zone)?;
-        zone.capacity = info.capacity;
-        zone.written = match info.state {
+        let written = match info.state {
             ZoneState::Full | ZoneState::ReadOnly => info.capacity,
             _ => info.write_pointer.min(info.capacity),
         };
-        zone.claimed = zone.written;
+        let known = *self.zone(zone)?;
+        let now = Zone {
+            capacity: info.capacity,
+            written,
+            claimed: written,
+            ..known
+        };
+        self.zones.set(zone.0 as usize, now);
         Ok(())
     }
 
@@ -310,8 +316,10 @@ impl ZoneMachine {
     }
 
     fn set_state(&mut self, zone: ZoneId, to: ZoneState) -> Result<()> {
-        let z = self.zone_mut(zone)?;
-        let from = std::mem::replace(&mut z.state, to);
+        let known = *self.zone(zone)?;
+        let from = known.state;
+        let now = Zone { state: to, ..known };
+        self.zones.set(zone.0 as usize, now);
         self.open = self.open + u32::from(to.is_open()) - u32::from(from.is_open());
         self.active = self.active + u32::from(to.is_active()) - u32::from(from.is_active());
         if self.max_open.is_some() {

@@ -3,6 +3,7 @@
 //! all data up to the cut is durable, the footer. Only then are zones reset (`zones/resets.rs`), those
 //! alone that the cut had found with nothing valid in them (I3).
 
+use persimmon_device::per_zone::PerZone;
 use persimmon_sync::atomic::Ordering;
 use persimmon_sync::{Arc, MutexGuard};
 use std::collections::{BTreeSet, HashSet};
@@ -35,7 +36,7 @@ pub(crate) struct CheckpointState {
     /// Number of the last checkpoint that was begun.
     pub(crate) number: u64,
     /// The ZIT as its chunks on the device have it.
-    pub(crate) written_zit: Vec<ZitEntry>,
+    pub(crate) written_zit: PerZone<ZitEntry>,
     /// Where each ZIT chunk is; [`Addr::ZERO`] for one never written.
     pub(crate) zit_chunks: Vec<Addr>,
     /// Pages that cleaning asked to be moved.
@@ -50,7 +51,7 @@ pub(crate) struct CheckpointState {
 
 impl CheckpointState {
     /// After the checkpoint of this footer, whose chunks have this ZIT.
-    pub(crate) fn of(footer: &Footer, written_zit: Vec<ZitEntry>) -> CheckpointState {
+    pub(crate) fn of(footer: &Footer, written_zit: PerZone<ZitEntry>) -> CheckpointState {
         CheckpointState {
             number: footer.checkpoint,
             written_zit,

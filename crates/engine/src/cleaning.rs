@@ -21,7 +21,7 @@ use persimmon_device::ZoneId;
 use persimmon_format::table::Role;
 
 use crate::Volume;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::meta::Intent;
 use crate::statistics::add;
 use crate::zones::table::ZoneStatus;
@@ -270,7 +270,7 @@ impl Volume {
                 continue;
             }
             if nothing_changed && !emptied.any && dead_zones() == 0 {
-                return Err(Error::NoSpace);
+                return Err(self.zones.want_of_zones());
             }
             match !is_first || emptied.pages || dead_zones() == 0 {
                 true => self.checkpoint()?,
@@ -281,7 +281,7 @@ impl Volume {
             }
             progress.note(free_zones(), self.zones.free_blocks(part));
             if progress.is_hopeless(intent) {
-                return Err(Error::NoSpace);
+                return Err(self.zones.want_of_zones());
             }
         }
         Ok(())
@@ -324,8 +324,10 @@ impl Volume {
             self.zones.tell_victim(victim.zone, why.into(), true);
             match self.clean(&victim) {
                 Ok(()) => {}
-                Err(Error::NoSpace) if victim.entry.role == Role::Metadata => break,
-                Err(Error::NoSpace) => {
+                Err(error) if error.is_want_of_zones() && victim.entry.role == Role::Metadata => {
+                    break;
+                }
+                Err(error) if error.is_want_of_zones() => {
                     choice = Choice::Metadata;
                     continue;
                 }
@@ -525,8 +527,10 @@ impl Volume {
             }
             Ok(false) => Ok(Stepped::Emptied),
             // There is room soon: whoever needs it waits, but not with this turn.
-            Err(Error::NoSpace) if self.zones.zones_in_reset(part) > 0 => Ok(Stepped::Idle),
-            Err(Error::NoSpace) if self.zones.dead_zones(part) > 0 => {
+            Err(error) if error.is_want_of_zones() && self.zones.zones_in_reset(part) > 0 => {
+                Ok(Stepped::Idle)
+            }
+            Err(error) if error.is_want_of_zones() && self.zones.dead_zones(part) > 0 => {
                 let coming = || self.zones.free_zones(part) + self.zones.zones_in_reset(part);
                 let before = coming();
                 self.checkpoint_zones()?;
@@ -535,7 +539,7 @@ impl Volume {
                     false => Stepped::Idle,
                 })
             }
-            Err(Error::NoSpace) => {
+            Err(error) if error.is_want_of_zones() => {
                 self.checkpoint()?;
                 Ok(Stepped::Idle)
             }
@@ -558,7 +562,7 @@ impl Volume {
                 Ok(true) => {}
                 Ok(false) => return Ok(true),
                 // So it is when it is chosen.
-                Err(Error::NoSpace) => return Ok(false),
+                Err(error) if error.is_want_of_zones() => return Ok(false),
                 Err(error) => return Err(error),
             }
         }

@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use persimmon_device::per_zone::PerZone;
 use persimmon_device::{ZoneInfo, ZonedDevice};
 use persimmon_format::log::LogState;
 use persimmon_format::table::ZitEntry;
@@ -52,7 +53,12 @@ impl Ground {
     }
 
     /// A volume in zones as they were `found`, whose numbers go on from `start`.
-    pub(crate) fn begin(self, found: &[Found], start: RebuildStart, options: Options) -> Volume {
+    pub(crate) fn begin(
+        self,
+        found: &PerZone<Found>,
+        start: RebuildStart,
+        options: Options,
+    ) -> Volume {
         let zones = Zones::new(
             self.budget,
             start.identity.clone(),
@@ -86,7 +92,7 @@ impl Ground {
             ),
             checkpoint: CheckpointState {
                 number: start.checkpoint,
-                written_zit: vec![ZitEntry::default(); found.len()],
+                written_zit: PerZone::filled(found.len(), ZitEntry::default()),
                 zit_chunks: vec![Addr::ZERO; zit_chunks],
                 cold: Default::default(),
                 leaving: Default::default(),

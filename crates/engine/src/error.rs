@@ -18,6 +18,15 @@ pub enum Error {
     /// No room for what a write or an operation would add. Deleting and truncating still work.
     #[error("no space left on the volume")]
     NoSpace,
+    /// There are zones of which nothing is needed any more, and the device does not reset them: nothing is left to
+    /// write to. The next checkpoint tries again.
+    #[error(
+        "no zone is left to write to, because the device does not reset those that are empty: {source}"
+    )]
+    ResetsFail {
+        /// What the device answered last.
+        source: Box<Error>,
+    },
     /// So many zones have failed that the others do not carry the volume any more.
     #[error(
         "{failed} of {zones} zones have failed and too few are left to write to; mount read-only \
@@ -174,7 +183,16 @@ impl Error {
     pub(crate) fn passes(&self) -> bool {
         matches!(
             self,
-            Error::NoSpace | Error::WornOut { .. } | Error::Device(DeviceError::HostFull)
+            Error::NoSpace
+                | Error::ResetsFail { .. }
+                | Error::WornOut { .. }
+                | Error::Device(DeviceError::HostFull)
         )
+    }
+
+    /// Whether no zone was found, though none is known to have failed for good: there may be one after cleaning, or after
+    /// the next checkpoint.
+    pub(crate) fn is_want_of_zones(&self) -> bool {
+        matches!(self, Error::NoSpace | Error::ResetsFail { .. })
     }
 }

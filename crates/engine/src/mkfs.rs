@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use persimmon_device::per_zone::PerZone;
 use persimmon_device::{Geometry, ZoneId, ZoneInfo, ZoneState, ZonedDevice};
 use persimmon_format::gate::FixedFields;
 use persimmon_format::inode::{FIRST_INO, Inode, ROOT};
@@ -72,7 +73,7 @@ pub(crate) fn format(device: Arc<dyn ZonedDevice>, options: &FormatOptions) -> R
         zone_blocks: geometry.zone_blocks,
         metadata_zones: geometry.metadata_zones,
     };
-    let found: Vec<Found> = report
+    let found: PerZone<Found> = report
         .iter()
         .map(|info| {
             let dead = info.state.is_dead();

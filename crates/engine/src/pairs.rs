@@ -5,15 +5,16 @@ use persimmon_sync::atomic::{AtomicU32, Ordering};
 use std::sync::Arc;
 
 use persimmon_device::ZoneId;
+use persimmon_device::per_zone::ZoneCells;
 
 /// Which zones are partners.
 #[derive(Clone, Debug)]
-pub(crate) struct Pairs(Arc<[AtomicU32]>);
+pub(crate) struct Pairs(Arc<ZoneCells<AtomicU32>>);
 
 impl Pairs {
     /// Of so many zones; none has a partner.
     pub(crate) fn new(zones: u32) -> Pairs {
-        Pairs((0..zones).map(|_| AtomicU32::new(0)).collect())
+        Pairs(Arc::new(ZoneCells::new(zones as usize)))
     }
 
     fn slot(&self, zone: ZoneId) -> Option<&AtomicU32> {
@@ -32,7 +33,7 @@ impl Pairs {
     /// Makes two zones a pair.
     pub(crate) fn join(&self, one: ZoneId, other: ZoneId) {
         for (zone, partner) in [(one, other), (other, one)] {
-            if let Some(slot) = self.slot(zone) {
+            if let Some(slot) = self.0.make(zone.0 as usize) {
                 slot.store(partner.0.saturating_add(1), Ordering::Release);
             }
         }

@@ -8,6 +8,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use persimmon_device::per_zone::PerZone;
 use persimmon_device::{ZoneId, ZonedDevice};
 use persimmon_format::extent::Extent;
 use persimmon_format::table::{Role, ZitEntry};
@@ -20,6 +21,7 @@ use crate::error::{Error, Result};
 use crate::headers::read_header;
 use crate::media::Media;
 use crate::options::Options;
+use crate::recovery::check_counters;
 use crate::zones::Stream;
 use crate::zones::failure::ZoneFailure;
 use crate::zones::table::Found;
@@ -69,6 +71,16 @@ impl Rebuild {
         start: RebuildStart,
         options: Options,
     ) -> Result<Rebuild> {
+        // As at a mount, and before anything is changed: what is counted up from here on must have room.
+        check_counters(&[
+            ("the number of the checkpoint", start.checkpoint),
+            ("the last record of the log", start.last_lsn.0),
+            ("the log's epoch", u64::from(start.epoch) << 32),
+            ("the next log block", start.log_sequence),
+            ("the next inode", start.next_ino),
+            ("the write clock", start.write_clock),
+            ("the next zone's sequence", start.next_zone_sequence),
+        ])?;
         let changes_lost = start.changes_lost;
         let (reserve, copies) = (start.reserve_basis_points, start.identity.copies());
         let ground = Ground::of(device, reserve, copies, &options)?;
@@ -167,7 +179,7 @@ fn found_zones(
     media: &Media,
     start: &RebuildStart,
     report: &[persimmon_device::ZoneInfo],
-) -> Result<Vec<Found>> {
+) -> Result<PerZone<Found>> {
     let zones = (0..).map(ZoneId).zip(report);
     let found = zones.map(|(zone, info)| {
         let known = start.zit.get(zone.0 as usize).copied().unwrap_or_default();

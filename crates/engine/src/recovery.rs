@@ -7,6 +7,7 @@
 use std::cell::RefCell;
 use std::sync::Arc;
 
+use persimmon_device::per_zone::PerZone;
 use persimmon_device::{ZoneId, ZoneInfo, ZoneState, ZonedDevice};
 use persimmon_format::footer::Footer;
 use persimmon_format::log::{BODY_LEN, LogState};
@@ -42,6 +43,7 @@ use crate::volume::Parts;
 use crate::zones::budget::ZoneCapacities;
 use crate::zones::{Budget, Part, Zones};
 use arrival::Arrival;
+pub(crate) use checks::check_counters;
 use checks::{check_end, check_footer, check_identity, with_features};
 use reconcile::reconcile;
 use records::{Target, replay_records};
@@ -265,7 +267,12 @@ fn open_as_reported(
 }
 
 /// How many of the zones of which nothing can be decoded are such that nothing refers to them: the log may have gone on in them.
-fn lost_ends(undecodable: Vec<ZoneId>, media: &Media, zit: &[ZitEntry], zones: &Zones) -> u32 {
+fn lost_ends(
+    undecodable: Vec<ZoneId>,
+    media: &Media,
+    zit: &PerZone<ZitEntry>,
+    zones: &Zones,
+) -> u32 {
     let is_unknown = |zone: &ZoneId| {
         // Of a pair the second counts no valid blocks.
         let first = media.pairs.first(*zone);

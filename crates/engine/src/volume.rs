@@ -81,12 +81,14 @@ pub struct Volume {
 /// See [`Volume::in_midst`].
 pub(crate) struct InMidst<'v> {
     zones: &'v Zones,
+    log: &'v Log,
     watch: Watch<'v>,
 }
 
 impl Drop for InMidst<'_> {
     fn drop(&mut self) {
         if self.watch.look() {
+            self.log.give_up(&Error::ReadOnly { why: PANICKED });
             self.zones.wake_all();
         }
     }
@@ -213,6 +215,7 @@ impl Volume {
     pub(crate) fn in_midst(&self) -> InMidst<'_> {
         InMidst {
             zones: &self.zones,
+            log: &self.log,
             watch: self.media.alarm.watch(),
         }
     }
@@ -551,7 +554,11 @@ impl Volume {
         match task {
             Task::WriteBackIfDue if !self.write_back_is_due() => Ok(done(self.pack_ahead())),
             Task::WriteBack | Task::WriteBackIfDue => self.write_back().map(done),
-            Task::Commit => self.sync().map(|()| Progress::Worked),
+            Task::Commit => match self.sync() {
+                // Whoever asks for it is told; the log told of it when it was given up.
+                Ok(()) | Err(Error::ItemDamaged { .. }) => Ok(Progress::Worked),
+                Err(error) => Err(error),
+            },
             Task::CheckpointIfDue if !self.checkpoint_is_due() => Ok(Progress::Idle),
             Task::CheckpointIfDue | Task::Checkpoint => {
                 self.checkpoint().map(|()| Progress::Worked)

@@ -1,13 +1,20 @@
 //! Single commands that fail on a healthy device: the volume goes on, at the cost of what failed.
 
-#![allow(clippy::unwrap_used, clippy::panic, reason = "a failure ends the test")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a failure ends the test"
+)]
 
 mod common;
 
-use std::sync::Arc;
+use std::sync::{Arc, mpsc};
+use std::time::Duration;
 
+use common::interrupted::Interrupted;
 use common::{NOW, create, fresh, noise, open, open_staging, small};
-use persimmon_device::{BLOCK_SIZE, DeviceError, ZonedDevice};
+use persimmon_device::{BLOCK_SIZE, Command, DeviceError, ZonedDevice};
 use persimmon_engine::{Error, FormatOptions, Options, Seek, Task, Volume};
 use persimmon_format::Lifetime;
 use persimmon_format::page::PAGE_SIZE;
@@ -325,4 +332,69 @@ fn mounts_on_a_device_that_takes_no_writes_use_nothing_up() {
         volume.step(Task::Checkpoint).unwrap();
         volume.close().unwrap();
     }
+}
+
+/// Where no zone could be reset any more a sync was answered "no space left on the volume", which was nearly empty: who
+/// believed it removed files, and that frees nothing.
+#[test]
+fn where_no_zone_can_be_reset_the_device_is_why() {
+    let device = fresh(small());
+    let volume = open(&device);
+    let ino = create(&volume).unwrap();
+    volume.sync().unwrap();
+    device.inject(Fault::for_ever(FaultTarget::Reset));
+    let content = noise(1, 64 * BLOCK_SIZE);
+    let error = (0..1000).find_map(|_| {
+        let written = volume.write(ino, 0, &content, NOW);
+        written.and_then(|_| volume.sync_file(ino)).err()
+    });
+    let error = error.expect("zones run out");
+    assert!(matches!(error, Error::ResetsFail { .. }), "{error}");
+    // It passes.
+    device.heal();
+    volume.step(Task::Checkpoint).unwrap();
+    volume.write(ino, 0, &content, NOW).unwrap();
+    volume.sync_file(ino).unwrap();
+    assert!(!volume.is_read_only());
+}
+
+/// A writer that found the staging full looked for room until there was some, and asked for nothing else: once the volume takes
+/// no changes none ever is.
+#[test]
+fn who_waits_for_room_in_the_staging_is_told_when_the_volume_takes_no_changes() {
+    let device = fresh(SimConfig::new(80, 2048).fast());
+    let interrupted = Interrupted::new(&device);
+    let options = Options {
+        staging_bytes_max: 1 << 20,
+        ..Options::default()
+    };
+    let (volume, _) = Volume::open(interrupted.clone() as _, options).unwrap();
+    let volume = Arc::new(volume);
+    let (full, other) = (create(&volume).unwrap(), create(&volume).unwrap());
+    volume.sync().unwrap();
+    volume.write(full, 0, &noise(1, 1 << 20), NOW).unwrap();
+    let (in_the_air, flies) = mpsc::channel();
+    let (land, lands) = mpsc::channel::<()>();
+    let aside = move || {
+        in_the_air.send(()).unwrap();
+        let _ = lands.recv();
+    };
+    let is_write =
+        |command: &Command| matches!(command, Command::Write { .. } | Command::Append { .. });
+    interrupted.before(is_write, Box::new(aside));
+    let flying = Arc::clone(&volume);
+    let flight = std::thread::spawn(move || flying.step(Task::WriteBack).map(drop));
+    flies.recv().unwrap();
+    let (over, ended) = mpsc::channel();
+    let writing = Arc::clone(&volume);
+    std::thread::spawn(move || over.send(writing.write(other, 0, &[1; BLOCK_SIZE], NOW)));
+    let waits = ended.recv_timeout(Duration::from_millis(200));
+    assert!(waits.is_err(), "the staging is full: {waits:?}");
+    volume.make_read_only();
+    // Nobody waits so long but for ever.
+    let told = ended.recv_timeout(Duration::from_secs(120));
+    land.send(()).unwrap();
+    let told = told.expect("it waits for ever");
+    assert!(matches!(told, Err(Error::ReadOnly { .. })), "{told:?}");
+    let _ = flight.join();
 }

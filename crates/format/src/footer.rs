@@ -224,15 +224,18 @@ impl Footer {
         }
     }
 
-    /// Puts counts and overrides into the table of its chunks. Answers the zones that it has not.
+    /// Puts counts and overrides into the table of its chunks, by `change`, which is given a zone and what becomes of its
+    /// entry, and answers whether the table has the zone. Answers the zones that it has not.
     #[must_use]
-    pub fn complete(&self, zit: &mut [ZitEntry]) -> Vec<ZoneId> {
+    pub fn complete(
+        &self,
+        mut change: impl FnMut(ZoneId, &dyn Fn(ZitEntry) -> ZitEntry) -> bool,
+    ) -> Vec<ZoneId> {
         let mut missing = Vec::new();
-        let mut put = |zone: ZoneId, change: &dyn Fn(ZitEntry) -> ZitEntry| match zit
-            .get_mut(zone.0 as usize)
-        {
-            Some(entry) => *entry = change(*entry),
-            None => missing.push(zone),
+        let mut put = |zone: ZoneId, becomes: &dyn Fn(ZitEntry) -> ZitEntry| {
+            if !change(zone, becomes) {
+                missing.push(zone);
+            }
         };
         for (zone, valid) in &self.counts {
             // Of a chunk that is lost there is nothing to count.

@@ -127,10 +127,10 @@ impl Adapter {
             opcode::FALLOCATE => self.fallocate(call),
             opcode::LSEEK => self.lseek(call),
             opcode::COPY_FILE_RANGE => self.copy_file_range(call),
-            opcode::SYNCFS => {
-                self.everything.sync(transport);
-                return Outcome::Later;
-            }
+            opcode::SYNCFS => match self.everything.sync(transport) {
+                Ok(()) => return Outcome::Later,
+                Err(error) => Err(error),
+            },
             opcode::DESTROY => {
                 // Dropped where nobody takes it, which is an answer too.
                 let closing = Event::Destroyed(Closing::new(transport.later()));

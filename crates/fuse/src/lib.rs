@@ -6,6 +6,7 @@ mod answer;
 mod capabilities;
 pub mod control;
 pub mod fuseblk;
+pub mod guard;
 mod latency;
 pub mod lifetimes;
 pub mod live;

@@ -22,6 +22,7 @@ use crate::adapter::Adapter;
 use crate::answer::Door;
 use crate::capabilities::{self, Agreed};
 use crate::fuseblk::Fuseblk;
+use crate::guard;
 use crate::latency::Latencies;
 use crate::live::Live;
 use crate::mounts;
@@ -205,6 +206,14 @@ pub fn mount(
         false => transport::serve_device(&connection, options.threads),
     });
     served.map_err(refused).inspect_err(|_| detach())?;
+    // From here on threads of this process may come to wait for each other in the kernel.
+    let mounted = match fuseblk.as_ref() {
+        Some(fuseblk) => fuseblk.root().and_then(|root| Ok(rustix::fs::fstat(root)?)),
+        None => rustix::fs::stat(&dir).map_err(io::Error::from),
+    };
+    if let Err(error) = mounted.and_then(|found| guard::start(found.st_dev)) {
+        info!("{}: without a guard: {error}", dir.display());
+    }
     let mut hears = Hears {
         umount: false,
         syncfs: false,

@@ -37,7 +37,7 @@ pub trait Transport {
     fn later(&self) -> Box<dyn Later>;
 
     /// The same for an operation during which the kernel is asked to [`Later::write_back`]. `None` where so many of
-    /// these wait already that the kernel might have no place left for what it is asked for.
+    /// these wait already that the kernel might have no place left for what it is asked for: it cannot be done now.
     fn later_with_pages(&self) -> Option<Box<dyn Later>> {
         Some(self.later())
     }

@@ -2,12 +2,16 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a failure ends the test")]
 
-use persimmon_engine::Error;
-use persimmon_format::inode::Inode;
+use std::sync::Arc;
+
+use persimmon_engine::{Error, Options};
+use persimmon_format::inode::{Inode, Timestamp};
 use persimmon_format::record::{Op, Touch};
 use persimmon_format::{Addr, Ino, Key, Lsn};
 use persimmon_fuzzing::hostile::{open, sound, with_footer, with_records};
+use persimmon_inspect::salvage::rebuild;
 use persimmon_inspect::{CheckOptions, check};
+use persimmon_salvage::mend;
 use persimmon_sim::SimDevice;
 
 fn refused(device: SimDevice, what: &str) {
@@ -75,6 +79,23 @@ fn counters_at_their_ends() {
         state.resume_after = state.durable;
     });
     refused(last_epoch, "epoch");
+}
+
+/// Writing the metadata anew went on from a checkpoint's number that was the last there is, and overflowed. A mount
+/// refuses such a number, and so does a repair, before it changes anything.
+#[test]
+fn a_repair_goes_on_from_no_counter_at_its_end() {
+    let device = Arc::new(with_footer(|footer| footer.checkpoint = u64::MAX));
+    let rebuilt = rebuild(&*device, &mut |_, _, _| {}).unwrap();
+    let mended = mend(
+        &rebuilt,
+        Arc::clone(&device) as _,
+        (Timestamp::default(), Options::default()),
+        &mut |_| {},
+        &mut |_, _, _| {},
+    );
+    let message = mended.unwrap_err().to_string();
+    assert!(message.contains("which no volume reaches"), "{message}");
 }
 
 /// The check overflowed where it looks for a free inode number.

@@ -192,7 +192,11 @@ fn load(
         findings.add(&FOOTER_FIELDS, addr, detail);
     }
     zit.resize(zones, ZitEntry::default());
-    for zone in footer.complete(&mut zit) {
+    let missing = footer.complete(|zone, change| {
+        let entry = zit.get_mut(zone.0 as usize);
+        entry.map(|entry| *entry = change(*entry)).is_some()
+    });
+    for zone in missing {
         findings.add(&FOOTER_FIELDS, addr, format_args!("it names zone {zone}"));
     }
     Checkpoint {

@@ -351,7 +351,9 @@ fn survives(vfs: &Vfs, stop: &Stop, task: impl fmt::Debug, error: &Error) -> boo
         }
         // Passing states of affairs: somebody may free space, here or on the host.
         Error::NoSpace => {}
-        Error::Device(DeviceError::HostFull) => warn!("{task:?}: {error}"),
+        Error::Device(DeviceError::HostFull) | Error::ResetsFail { .. } => {
+            warn!("{task:?}: {error}")
+        }
         // The damage is fenced in: who needs the item is told, and all others go on.
         Error::ItemDamaged { .. } => warn!("{task:?}: {error}"),
         _ => {

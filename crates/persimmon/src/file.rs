@@ -6,95 +6,16 @@ use std::sync::Arc;
 
 use persimmon_vfs::{
     Allocate, Attr, Caller, Error as VfsError, Handle, Ino, Lifetime, LockKind, LockOwner,
-    OpenFlags, Result as VfsResult, SeekTo, SetAttr, Vfs, WriteFlags, Written,
+    Result as VfsResult, SeekTo, SetAttr, Vfs, WriteFlags, Written,
 };
 
 use crate::mounted::Mounted;
 use crate::path::{Last, parent, resolve};
 use crate::reads::PendingRead;
-use crate::{Error, Result};
+use crate::{Error, OpenOptions, Result};
 
-/// How a file is opened; as `std::fs::OpenOptions`.
-#[derive(Clone, Copy, Debug, Default)]
-#[must_use]
-pub struct OpenOptions {
-    flags: OpenFlags,
-    create: bool,
-    mode: Option<u32>,
-    lifetime: Option<Lifetime>,
-}
-
-impl OpenOptions {
-    /// Nothing set.
-    pub fn new() -> OpenOptions {
-        OpenOptions::default()
-    }
-
-    /// For reading.
-    pub fn read(mut self, read: bool) -> OpenOptions {
-        self.flags.read = read;
-        self
-    }
-
-    /// For writing.
-    pub fn write(mut self, write: bool) -> OpenOptions {
-        self.flags.write = write;
-        self
-    }
-
-    /// For writing at the end, wherever that is.
-    pub fn append(mut self, append: bool) -> OpenOptions {
-        self.flags.append = append;
-        self.flags.write |= append;
-        self
-    }
-
-    /// Emptied.
-    pub fn truncate(mut self, truncate: bool) -> OpenOptions {
-        self.flags.truncate = truncate;
-        self
-    }
-
-    /// Made if it is missing.
-    pub fn create(mut self, create: bool) -> OpenOptions {
-        self.create = create;
-        self
-    }
-
-    /// Made, and missing before.
-    pub fn create_new(mut self, create_new: bool) -> OpenOptions {
-        self.create |= create_new;
-        self.flags.exclusive = create_new;
-        self
-    }
-
-    /// Permissions of a file that is made, before the mask 022; 0666 if not set.
-    pub fn mode(mut self, mode: u32) -> OpenOptions {
-        self.mode = Some(mode);
-        self
-    }
-
-    /// How long what is written through it will live, in the place of what the attribute
-    /// `user.persimmon.lifetime` of the file says. Only for one opened for writing.
-    pub fn lifetime(mut self, lifetime: Lifetime) -> OpenOptions {
-        self.lifetime = Some(lifetime);
-        self
-    }
-
-    /// Every write outlives the death of this process once it has returned, with every change of names and attributes before:
-    /// it is in the hands of the device, or of the kernel where the volume is an image. The power may still take it. For logs
-    /// that are synced now and then. A small write costs a block of the journal, and no flush.
-    pub fn write_through(mut self, write_through: bool) -> OpenOptions {
-        self.flags.write_through = write_through;
-        self
-    }
-
-    /// Every write is durable before it returns.
-    pub fn sync(mut self, sync: bool) -> OpenOptions {
-        self.flags.sync = sync;
-        self
-    }
-}
+/// Bytes taken at a time from one volume to another.
+const COPY_BYTES: usize = 1 << 20;
 
 /// An open file. Reads and writes at the cursor go through [`Read`], [`Write`] and [`Seek`]. Any number of threads may use
 /// one at offsets.
@@ -124,6 +45,23 @@ impl OpenFile {
     /// Reads at `offset`; fewer bytes than asked for only at the end.
     pub(crate) fn read_at(&self, buf: &mut [u8], offset: u64) -> Result<usize> {
         self.named(self.vfs().read(self.ino, self.handle, offset, buf))
+    }
+
+    /// Reads up to `len` bytes at `offset` into memory of its own: no more than the file has there.
+    pub(crate) fn read_up_to(&self, len: usize, offset: u64) -> Result<Vec<u8>> {
+        let size = self.named(self.vfs().getattr(self.ino))?.size;
+        let there = usize::try_from(size.saturating_sub(offset)).unwrap_or(usize::MAX);
+        let mut content = Vec::new();
+        content
+            .try_reserve_exact(len.min(there))
+            .map_err(|_| Error::OutOfMemory {
+                path: self.path.clone(),
+                bytes: len.min(there) as u64,
+            })?;
+        content.resize(len.min(there), 0);
+        let read = self.read_at(&mut content, offset)?;
+        content.truncate(read);
+        Ok(content)
     }
 
     /// A lock belongs to the open file.
@@ -205,6 +143,11 @@ impl File {
     /// Reads at `offset`; fewer bytes than asked for only at the end.
     pub fn read_at(&self, buf: &mut [u8], offset: u64) -> Result<usize> {
         self.open.read_at(buf, offset)
+    }
+
+    /// Up to `len` bytes at `offset`: fewer only at the end.
+    pub fn read_up_to(&self, len: usize, offset: u64) -> Result<Vec<u8>> {
+        self.open.read_up_to(len, offset)
     }
 
     /// Submits a read of up to `len` bytes at `offset`, which a thread of the library does. [`PendingRead`] tells when it
@@ -329,14 +272,24 @@ impl File {
         })
     }
 
-    /// Copies up to `len` bytes from here to `target`, without taking them through the caller's memory. Tells how many were
-    /// copied: fewer where this file ends.
+    /// Copies up to `len` bytes from here to `target`, which may be of another volume, without taking them through the caller's
+    /// memory. Tells how many were copied: fewer where this file ends.
     pub fn copy_to(&self, offset: u64, target: &File, target_offset: u64, len: u64) -> Result<u64> {
+        // Inode numbers and handles mean something in their own volume alone.
+        let together = Arc::ptr_eq(&self.open.mounted, &target.open.mounted);
         let mut copied = 0;
         while copied < len {
-            let source = (self.open.ino, self.open.handle, offset + copied);
-            let to = (target.open.ino, target.open.handle, target_offset + copied);
-            let done = self.with(|vfs, _, _| vfs.copy_file_range(source, to, len - copied))?;
+            let (from, to) = (offset + copied, target_offset + copied);
+            let done = if together {
+                let source = (self.open.ino, self.open.handle, from);
+                let target = (target.open.ino, target.open.handle, to);
+                self.with(|vfs, _, _| vfs.copy_file_range(source, target, len - copied))?
+            } else {
+                let piece = usize::try_from(len - copied).unwrap_or(usize::MAX);
+                let data = self.read_up_to(piece.min(COPY_BYTES), from)?;
+                target.write_at(&data, to)?;
+                data.len() as u64
+            };
             if done == 0 {
                 break;
             }

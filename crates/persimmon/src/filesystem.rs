@@ -11,7 +11,7 @@ use persimmon_vfs::{
 
 use crate::mounted::Mounted;
 use crate::path::{Last, parent, resolve};
-use crate::{Background, Error, File, OpenOptions, ReadDir, Result};
+use crate::{Background, CommitInterval, Error, File, OpenOptions, ReadDir, Result};
 
 /// A filesystem in use. Paths begin at its root, with or without a leading slash.
 ///
@@ -26,10 +26,11 @@ impl Filesystem {
     pub(crate) fn new(
         vfs: Arc<Vfs>,
         background: Background,
+        commit: Arc<CommitInterval>,
         recovery: RecoveryReport,
     ) -> Filesystem {
         Filesystem {
-            mounted: Arc::new(Mounted::new(vfs, background, recovery)),
+            mounted: Arc::new(Mounted::new(vfs, background, commit, recovery)),
         }
     }
 
@@ -49,11 +50,18 @@ impl Filesystem {
         self.mounted.recovery()
     }
 
+    /// How long what was written stays volatile at most, while nobody asks for it to be durable. Can be changed at any time.
+    #[must_use]
+    pub fn commit_interval(&self) -> &Arc<CommitInterval> {
+        self.mounted.commit()
+    }
+
     /// Makes everything durable, ends the background work, and closes the volume. Clones and open files take no
     /// more changes from then on ([`FilesystemError::ReadOnly`](crate::FilesystemError::ReadOnly)); the device is let go of with the last of them.
+    /// It is closed once: of several calls each waits for the first, and answers what it did.
     ///
     /// # Errors
-    /// When not everything could be made durable. What was acknowledged before is.
+    /// When not everything could be made durable, or it was [abandoned](Filesystem::abandon). What was acknowledged before is.
     pub fn close(self) -> Result<()> {
         self.mounted.close()
     }
@@ -109,10 +117,7 @@ impl Filesystem {
     /// The whole content of a file.
     pub fn read(&self, path: impl AsRef<Path>) -> Result<Vec<u8>> {
         let file = self.open_file(path, &OpenOptions::new().read(true))?;
-        let mut content = vec![0; file.metadata()?.size.try_into().unwrap_or(usize::MAX)];
-        let len = file.read_at(&mut content, 0)?;
-        content.truncate(len);
-        Ok(content)
+        file.read_up_to(usize::MAX, 0)
     }
 
     /// Makes or empties a file and writes all of its content.
@@ -198,19 +203,20 @@ impl Filesystem {
         to: impl AsRef<Path>,
         mode: RenameMode,
     ) -> Result<()> {
-        let to = to.as_ref();
+        let (from, to) = (from.as_ref(), to.as_ref());
         let (to_dir, to_name) = parent(self.vfs(), to).map_err(Error::at(to))?;
-        self.by_name(from.as_ref(), |dir, name| {
-            self.vfs().rename(dir, name, to_dir, to_name, mode)
-        })
+        let (dir, name) = parent(self.vfs(), from).map_err(Error::at(from))?;
+        let renamed = self.vfs().rename(dir, name, to_dir, to_name, mode);
+        renamed.map_err(Error::between(from, to))
     }
 
     /// Gives a file one more name. A symbolic link is linked itself.
     pub fn hard_link(&self, original: impl AsRef<Path>, link: impl AsRef<Path>) -> Result<()> {
+        let (original, link) = (original.as_ref(), link.as_ref());
         let ino = self.symlink_metadata(original)?.ino;
-        self.by_name(link.as_ref(), |dir, name| {
-            self.vfs().link(ino, dir, name).map(drop)
-        })
+        let (dir, name) = parent(self.vfs(), link).map_err(Error::at(link))?;
+        let linked = self.vfs().link(ino, dir, name);
+        linked.map(drop).map_err(Error::between(original, link))
     }
 
     /// Makes a symbolic link to `target`.

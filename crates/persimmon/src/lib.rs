@@ -78,26 +78,53 @@ mod directory;
 mod error;
 mod file;
 mod filesystem;
+pub mod internal;
 mod maintenance;
 mod mounted;
+mod open_options;
 mod path;
 mod reads;
 mod volume;
 
-pub use background::{Background, CommitInterval};
+/// Devices that a volume can be on: for [`Filesystem::create_on`] and [`Filesystem::open_on`], and for programs that bring one of
+/// their own.
+pub mod device {
+    pub use persimmon_device::image::{ImageDevice, ImageGeometry};
+    pub use persimmon_device::pair::{names, uri};
+    pub use persimmon_device::{
+        BLOCK_SIZE, DeviceError, Geometry, Result, ZoneId, ZoneInfo, ZoneKind, ZoneState,
+        ZonedDevice,
+    };
+    pub use persimmon_device::{Block, Buffer, BufferMut, Command, Completer, Completion, Pending};
+    pub use persimmon_device::{CreateOptions, Drive, Hold, OpenOptions, PairError};
+}
+
+/// The operations by inode number, without paths: what [`Filesystem::vfs`] has.
+pub mod vfs {
+    pub use persimmon_vfs::*;
+}
+
+pub(crate) use background::Background;
+pub use background::CommitInterval;
 pub use clock::SystemClock;
 pub use directory::{DirEntry, ReadDir, Walk};
 pub use error::{Error, Result};
-pub use file::{File, OpenOptions};
+pub use file::File;
 pub use filesystem::Filesystem;
 pub use maintenance::{Cleaned, Scrubbed};
+pub use open_options::OpenOptions;
 pub use persimmon_device::DeviceError;
 pub use persimmon_engine::{
-    Damage, Error as VolumeError, RecoveryReport, ScrubFinding, Statistics, ZoneStatus,
+    Barrier, CleaningOptions, Damage, Error as VolumeError, FormatOptionsError, FsyncOrder,
+    Options as EngineOptions, RecoveryReport, ScrubFinding, Statistics, Threshold, Unit,
+    ZoneFailure, ZoneStatus,
 };
+pub use persimmon_format::table::{Role, ZitEntry};
+pub use persimmon_format::{Addr, FormatError, PageId, ZoneId};
 pub use persimmon_vfs::{
-    Allocate, Attr, Caller, Error as FilesystemError, FileKind, Ino, Lifetime, RenameMode, SeekTo,
-    SetAttr, SetTime, StatFs, Timestamp, Vfs, XattrMode,
+    AccessTimes, Allocate, Attr, Caller, Clock, Error as FilesystemError, FileKind, Ino, Lifetime,
+    OnError, Options as VfsOptions, RenameMode, SeekTo, SetAttr, SetTime, StatFs, Timestamp, Vfs,
+    XattrMode,
 };
 pub use reads::PendingRead;
 pub use volume::{Create, Options};

@@ -1,31 +1,47 @@
 //! A volume in use, shared by all handles to it: what closes when the last of them goes.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use persimmon_engine::RecoveryReport;
 use persimmon_vfs::{Caller, Vfs};
 
 use crate::reads::Readers;
-use crate::{Background, Result};
+use crate::{Background, CommitInterval, Error, Result};
 
 /// Permissions that files and directories are made without.
 const UMASK: u32 = 0o022;
+
+/// How the use of a volume ended.
+enum Ended {
+    Closed,
+    Failed(Arc<persimmon_vfs::Error>),
+    Abandoned,
+}
 
 /// What clones of a filesystem and its open files share.
 pub(crate) struct Mounted {
     vfs: Arc<Vfs>,
     /// Until it is closed or abandoned.
     background: Mutex<Option<Background>>,
+    ended: OnceLock<Ended>,
+    commit: Arc<CommitInterval>,
     recovery: RecoveryReport,
     caller: Caller,
     readers: Readers,
 }
 
 impl Mounted {
-    pub(crate) fn new(vfs: Arc<Vfs>, background: Background, recovery: RecoveryReport) -> Mounted {
+    pub(crate) fn new(
+        vfs: Arc<Vfs>,
+        background: Background,
+        commit: Arc<CommitInterval>,
+        recovery: RecoveryReport,
+    ) -> Mounted {
         Mounted {
             vfs,
+            commit,
             background: Mutex::new(Some(background)),
+            ended: OnceLock::new(),
             recovery,
             caller: Caller {
                 umask: UMASK,
@@ -47,41 +63,59 @@ impl Mounted {
         &self.recovery
     }
 
+    pub(crate) fn commit(&self) -> &Arc<CommitInterval> {
+        &self.commit
+    }
+
     pub(crate) fn readers(&self) -> &Readers {
         &self.readers
     }
 
-    fn take_background(&self) -> Option<Background> {
-        let mut background = self
+    fn stop_background(&self) {
+        let background = self
             .background
             .lock()
-            .unwrap_or_else(PoisonError::into_inner);
-        background.take()
-    }
-
-    /// Closes the volume, once: later calls find nothing to do.
-    pub(crate) fn close(&self) -> Result<()> {
-        let Some(background) = self.take_background() else {
-            return Ok(());
-        };
-        background.stop();
-        let closed = self.vfs.close();
-        // What another handle changes now would never be written.
-        self.vfs.volume().make_read_only();
-        Ok(closed?)
-    }
-
-    /// Leaves the volume as a crash of the process would.
-    pub(crate) fn abandon(&self) {
-        if let Some(background) = self.take_background() {
+            .unwrap_or_else(PoisonError::into_inner)
+            .take();
+        if let Some(background) = background {
             background.stop();
-            self.vfs.volume().make_read_only();
         }
+    }
+
+    /// Closes the volume, once: who comes later waits for the first, and is told what it is told.
+    pub(crate) fn close(&self) -> Result<()> {
+        let ended = self.ended.get_or_init(|| {
+            self.stop_background();
+            let closed = self.vfs.close();
+            // What another handle changes now would never be written.
+            self.vfs.volume().make_read_only();
+            match closed {
+                Ok(()) => Ended::Closed,
+                Err(error) => Ended::Failed(Arc::new(error)),
+            }
+        });
+        match ended {
+            Ended::Closed => Ok(()),
+            Ended::Failed(error) => Err(Error::Closing(Arc::clone(error))),
+            Ended::Abandoned => Err(Error::Abandoned),
+        }
+    }
+
+    /// Leaves the volume as a crash of the process would, unless it is closed already.
+    pub(crate) fn abandon(&self) {
+        self.ended.get_or_init(|| {
+            self.stop_background();
+            self.vfs.volume().make_read_only();
+            Ended::Abandoned
+        });
     }
 }
 
 impl Drop for Mounted {
     fn drop(&mut self) {
+        if self.ended.get().is_some() {
+            return;
+        }
         if let Err(error) = self.close() {
             tracing::error!(%error, "closing a volume that was dropped; what was not synced may be lost");
         }

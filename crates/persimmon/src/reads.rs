@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 
@@ -27,7 +28,7 @@ enum State {
     Waiting,
     Running,
     Done(Result<Vec<u8>>),
-    /// Taken, not wanted any more, or lost with a panic.
+    /// Taken, or not wanted any more.
     Gone,
 }
 
@@ -39,43 +40,38 @@ struct Task {
 }
 
 impl Task {
+    /// Reads, unless nobody wants it any more. Answers in any case, also where it panics: nobody waits for ever, and the thread
+    /// goes on.
     fn run(self) {
+        let Task {
+            slot,
+            file,
+            offset,
+            len,
+        } = self;
         {
-            let mut state = lock(&self.slot.state);
+            let mut state = lock(&slot.state);
             if matches!(*state, State::Gone) {
                 return;
             }
             *state = State::Running;
         }
-        let answers = Answers(&self.slot);
-        let mut content = vec![0; self.len];
-        let read = self.file.read_at(&mut content, self.offset);
-        answers.answer(read.map(|len| {
-            content.truncate(len);
+        // The file goes before the answer comes: who has it may close the volume, and open it again.
+        let read = catch_unwind(AssertUnwindSafe(move || {
+            let content = file.read_up_to(len, offset);
+            drop(file);
             content
         }));
-    }
-}
-
-/// Answers a read that began, also where it panics: nobody waits for ever.
-struct Answers<'a>(&'a Slot);
-
-impl Answers<'_> {
-    fn answer(&self, answer: Result<Vec<u8>>) {
-        let mut state = lock(&self.0.state);
+        let answer = read.unwrap_or_else(|_| {
+            tracing::error!("a read panicked");
+            Err(Error::ReadLost)
+        });
+        let mut state = lock(&slot.state);
         if matches!(*state, State::Running) {
             *state = State::Done(answer);
         }
-    }
-}
-
-impl Drop for Answers<'_> {
-    fn drop(&mut self) {
-        let mut state = lock(&self.0.state);
-        if matches!(*state, State::Running) {
-            *state = State::Gone;
-        }
-        self.0.changed.notify_all();
+        drop(state);
+        slot.changed.notify_all();
     }
 }
 
@@ -89,7 +85,7 @@ impl PendingRead {
     /// Whether [`PendingRead::wait`] would return at once.
     #[must_use]
     pub fn is_done(&self) -> bool {
-        matches!(*lock(&self.slot.state), State::Done(_))
+        !matches!(*lock(&self.slot.state), State::Waiting | State::Running)
     }
 
     /// The bytes read, fewer than asked for only at the end of the file.
@@ -106,8 +102,8 @@ impl PendingRead {
             .unwrap_or_else(PoisonError::into_inner);
         match std::mem::replace(&mut *state, State::Gone) {
             State::Done(answer) => answer,
-            // A read that panicked leaves nothing.
-            _ => Err(Error::ReadLost),
+            // Nothing but this call and a drop take the answer.
+            State::Waiting | State::Running | State::Gone => Err(Error::ReadLost),
         }
     }
 }
@@ -183,7 +179,7 @@ impl Drop for Readers {
         let others = |thread: &JoinHandle<()>| thread.thread().id() != thread::current().id();
         let threads = std::mem::take(&mut *lock(&self.threads));
         for thread in threads.into_iter().filter(others) {
-            // A panic was told by the read that it ended.
+            // What panics in a read is caught there.
             let _ = thread.join();
         }
     }

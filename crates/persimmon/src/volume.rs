@@ -11,7 +11,9 @@ use persimmon_device::{
 use persimmon_engine::{FormatOptions, RecoveryReport, Volume, ZoneCapacities};
 use persimmon_vfs::{Clock, Vfs};
 
-use crate::{Background, CommitInterval, Filesystem, Result, SystemClock};
+use crate::{
+    Background, CommitInterval, EngineOptions, Error, Filesystem, Result, SystemClock, VfsOptions,
+};
 
 /// Size of an image for metadata where none is given, bytes: at least.
 const METADATA_BYTES_MIN: u64 = 16 << 20;
@@ -68,7 +70,9 @@ impl Create {
             ..FormatOptions::default()
         };
         // Also where the device cannot be looked at.
-        options.check().map_err(persimmon_engine::Error::from)?;
+        options
+            .check()
+            .map_err(|why| Error::of_volume_at(path)(why.into()))?;
         let (geometry, capacities) = match pair::names(path) {
             None => {
                 let (geometry, capacity) = made(path, shape)?;
@@ -82,7 +86,9 @@ impl Create {
                 (pair::geometry_of(&of_metadata, &of_data)?, capacities)
             }
         };
-        Ok(options.check_on(&geometry, capacities)?)
+        options
+            .check_on(&geometry, capacities)
+            .map_err(Error::of_volume_at(path))
     }
 }
 
@@ -125,10 +131,10 @@ fn image(size_bytes: u64, zone_bytes: Option<u64>) -> ImageGeometry {
 /// How to open a volume.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Bounds on memory and the like. [`persimmon_engine::Options::read_only`] holds for all.
-    pub engine: persimmon_engine::Options,
+    /// Bounds on memory and the like. `read_only` of either holds for both.
+    pub engine: EngineOptions,
     /// Semantics.
-    pub vfs: persimmon_vfs::Options,
+    pub vfs: VfsOptions,
     /// Longest time until what was written is durable without being asked. Until then it may be in the memory of this
     /// process alone, and is lost with it: who needs it sooner syncs the file, or writes through
     /// ([`OpenOptions::write_through`](crate::OpenOptions::write_through)).
@@ -138,8 +144,8 @@ pub struct Options {
 impl Default for Options {
     fn default() -> Options {
         Options {
-            engine: persimmon_engine::Options::default(),
-            vfs: persimmon_vfs::Options::default(),
+            engine: EngineOptions::default(),
+            vfs: VfsOptions::default(),
             commit_interval: Duration::from_secs(5),
         }
     }
@@ -157,7 +163,11 @@ impl Options {
 }
 
 /// Writes an empty volume to a device.
-fn format(device: Arc<dyn ZonedDevice>, uuid: uuid::Uuid, create: &Create) -> Result<()> {
+fn format(
+    device: Arc<dyn ZonedDevice>,
+    uuid: uuid::Uuid,
+    create: &Create,
+) -> std::result::Result<(), persimmon_engine::Error> {
     let mut secret = [0; 32];
     let (head, tail) = secret.split_at_mut(16);
     head.copy_from_slice(uuid::Uuid::new_v4().as_bytes());
@@ -171,12 +181,12 @@ fn format(device: Arc<dyn ZonedDevice>, uuid: uuid::Uuid, create: &Create) -> Re
         now: SystemClock.now(),
         ..FormatOptions::default()
     };
-    Ok(Volume::format(device, &options)?)
+    Volume::format(device, &options)
 }
 
 impl Filesystem {
     /// Makes a volume in an image file, on a zoned drive or on another block device, or on two of them
-    /// ([`persimmon_device::pair::uri`]).
+    /// ([`device::uri`](crate::device::uri)).
     pub fn create(path: impl AsRef<Path>, create: &Create) -> Result<()> {
         let path = path.as_ref();
         let uuid = uuid::Uuid::new_v4();
@@ -196,13 +206,13 @@ impl Filesystem {
             }
             None => Drive::create(path, &shape, &options)?,
         };
-        format(Arc::new(device), uuid, create)
+        format(Arc::new(device), uuid, create).map_err(Error::of_volume_at(path))
     }
 
     /// Makes a volume on any device, which has the size and the zones it has. What is on it is lost, whatever
     /// [`Create::force`] says.
     pub fn create_on(device: Arc<dyn ZonedDevice>, create: &Create) -> Result<()> {
-        format(device, uuid::Uuid::new_v4(), create)
+        Ok(format(device, uuid::Uuid::new_v4(), create)?)
     }
 
     /// Makes a volume of `bytes` in memory and opens it. It is gone with the last handle to it: for tests, and for data
@@ -218,6 +228,7 @@ impl Filesystem {
     /// Opens the volume in an image file, on a zoned drive or on another block device. Background
     /// work begins.
     pub fn open(path: impl AsRef<Path>, options: &Options) -> Result<Filesystem> {
+        let path = path.as_ref();
         let device = Drive::open(
             path,
             &OpenOptions {
@@ -225,7 +236,9 @@ impl Filesystem {
                 ..OpenOptions::default()
             },
         )?;
-        Filesystem::open_on(Arc::new(device), options)
+        Opened::new(Arc::new(device), options)
+            .map_err(Error::of_volume_at(path))?
+            .start(Arc::new(SystemClock))
     }
 
     /// Opens the volume on any device. Background work begins.
@@ -240,20 +253,62 @@ impl Filesystem {
         options: &Options,
         clock: Arc<dyn Clock>,
     ) -> Result<Filesystem> {
-        let mut engine = options.engine.clone();
-        let mut semantics = options.vfs.clone();
-        let read_only = engine.read_only || semantics.read_only;
-        (engine.read_only, semantics.read_only) = (read_only, read_only);
-        let (volume, recovery): (Volume, RecoveryReport) = Volume::open(device, engine)?;
-        let volume = Arc::new(volume);
-        let orphans = match volume.orphans() {
-            // Metadata is lost: what can be read is to be.
-            Err(_) if volume.is_read_only() => Vec::new(),
-            orphans => orphans?,
-        };
-        let vfs = Arc::new(Vfs::new(volume, clock, semantics));
-        let commit = Arc::new(CommitInterval::new(options.commit_interval));
-        let background = Background::start(&vfs, &commit, orphans).map_err(crate::Error::Thread)?;
-        Ok(Filesystem::new(vfs, background, recovery))
+        Opened::new(device, options)?.start(clock)
+    }
+}
+
+/// A volume that was opened and recovered, and that nobody uses yet: what is wrong with it can be looked at, and it can be let go of as it is.
+pub struct Opened {
+    volume: Arc<Volume>,
+    recovery: RecoveryReport,
+    options: Options,
+}
+
+impl Opened {
+    /// Opens the volume on a device and recovers it.
+    ///
+    /// # Errors
+    /// Those of the volume, [`VolumeError`](crate::VolumeError).
+    pub fn new(
+        device: Arc<dyn ZonedDevice>,
+        options: &Options,
+    ) -> std::result::Result<Opened, persimmon_engine::Error> {
+        let mut options = options.clone();
+        let read_only = options.engine.read_only || options.vfs.read_only;
+        (options.engine.read_only, options.vfs.read_only) = (read_only, read_only);
+        let (volume, recovery) = Volume::open(device, options.engine.clone())?;
+        Ok(Opened {
+            volume: Arc::new(volume),
+            recovery,
+            options,
+        })
+    }
+
+    /// The volume.
+    #[must_use]
+    pub fn volume(&self) -> &Arc<Volume> {
+        &self.volume
+    }
+
+    /// What opening found and did.
+    #[must_use]
+    pub fn recovery(&self) -> &RecoveryReport {
+        &self.recovery
+    }
+
+    /// Puts it to use: background work begins.
+    ///
+    /// # Errors
+    /// When a thread cannot be started.
+    pub fn start(self, clock: Arc<dyn Clock>) -> Result<Filesystem> {
+        // They stay on their list: the next opening frees them.
+        let orphans = self.volume.orphans().unwrap_or_else(|error| {
+            tracing::warn!("unlinked files cannot be listed: {error}");
+            Vec::new()
+        });
+        let commit = Arc::new(CommitInterval::new(self.options.commit_interval));
+        let vfs = Arc::new(Vfs::new(self.volume, clock, self.options.vfs));
+        let background = Background::start(&vfs, &commit, orphans).map_err(Error::Thread)?;
+        Ok(Filesystem::new(vfs, background, commit, self.recovery))
     }
 }

@@ -9,13 +9,16 @@
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
-use persimmon::{Create, Error, Filesystem};
-use persimmon_engine::{Error as EngineError, FormatOptionsError};
+use persimmon::{Create, Filesystem, FormatOptionsError, VolumeError};
 
 fn refused(path: &Path, create: &Create) -> FormatOptionsError {
-    match Filesystem::create(path, create).unwrap_err() {
-        Error::Volume(EngineError::Options(why)) => why,
-        other => panic!("{other}"),
+    let error = Filesystem::create(path, create).unwrap_err();
+    let told = error.to_string();
+    assert!(told.starts_with(path.to_str().unwrap()), "{told}");
+    assert_eq!(error.errno(), 22, "EINVAL");
+    match error.volume() {
+        Some(VolumeError::Options(why)) => why.clone(),
+        _ => panic!("{error}"),
     }
 }
 

@@ -8,16 +8,19 @@
     reason = "a test from top to bottom"
 )]
 
+use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
 use persimmon::{Filesystem, OpenOptions, Options};
+use persimmon_device::{Command, Geometry, Pending, ZoneInfo, ZonedDevice};
 use persimmon_engine::faults::{Fault, make};
+use persimmon_engine::{Error, Task, Volume};
 use persimmon_sim::filesystem::Filesystem as Simulated;
 use persimmon_sim::harness::System;
-use persimmon_sim::{SimConfig, SimDevice};
+use persimmon_sim::{Fault as DeviceFault, FaultTarget, SimConfig, SimDevice};
 
 /// Nobody waits so long but for ever: a test that would hang fails instead.
 const FOR_EVER: Duration = Duration::from_secs(120);
@@ -87,12 +90,7 @@ fn a_change_that_a_panic_cut_short_never_becomes_durable() {
     assert_eq!(errno(fs.set_xattr("/d", "user.k", b"v")), libc::EROFS);
     // What was made before the panic and is not durable cannot become so: that is told, too.
     let _ = fs.sync();
-    assert!(
-        fs.vfs()
-            .volume()
-            .step(persimmon_engine::Task::Checkpoint)
-            .is_err()
-    );
+    assert!(fs.vfs().volume().step(Task::Checkpoint).is_err());
     drop(fs.close());
     let after = device.counters().changes();
     assert_eq!(
@@ -163,4 +161,109 @@ fn nobody_waits_for_a_leader_of_the_log_that_panicked() {
     drop(fs);
     Simulated.check(&device).unwrap();
     assert!(open(&device).exists("/a"));
+}
+
+/// What was on its way when the thread panicked that wrote it counted as written: the next sync of the file, by another, was
+/// answered as if it were durable.
+#[test]
+fn what_was_on_its_way_when_a_thread_panicked_is_not_taken_for_written() {
+    let (device, fs) = volume();
+    let old = vec![1; 300_000];
+    fs.write("/a", &old).unwrap();
+    fs.sync().unwrap();
+    let file = fs.open_file("/a", &OpenOptions::new().write(true).read(true));
+    let file = file.unwrap();
+    file.write_at(&[2; 300_000], 0).unwrap();
+    panics(Fault::PanicHalfWay, || file.sync_all().unwrap());
+    assert!(file.sync_all().is_err(), "it is not durable");
+    let volume = fs.vfs().volume();
+    assert!(volume.sync_file(file.ino()).is_err(), "nor to the engine");
+    assert!(volume.close().is_err());
+    let mut found = vec![0; 300_000];
+    file.read_at(&mut found, 0).unwrap();
+    assert_eq!(found, [2; 300_000], "it is still there to be read");
+    drop(file);
+    drop(fs);
+    Simulated.check(&device).unwrap();
+    assert_eq!(open(&device).read("/a").unwrap(), old);
+}
+
+/// A device that makes a thread panic half way through its next change once it has sent a block of the journal.
+struct AfterJournal {
+    device: Arc<SimDevice>,
+    armed: AtomicBool,
+}
+
+impl ZonedDevice for AfterJournal {
+    fn geometry(&self) -> &Geometry {
+        self.device.geometry()
+    }
+
+    fn report(&self, zones: Range<u32>) -> persimmon_device::Result<Vec<ZoneInfo>> {
+        self.device.report(zones)
+    }
+
+    fn submit(&self, command: Command) -> Pending {
+        let is_journal = match &command {
+            Command::Write { data, .. } | Command::Append { data, .. } => {
+                let len: usize = data.iter().map(|buffer| buffer.len()).sum();
+                len == persimmon_device::BLOCK_SIZE
+            }
+            _ => false,
+        };
+        if is_journal && self.armed.swap(false, Ordering::SeqCst) {
+            make(Some(Fault::PanicHalfWay));
+        }
+        self.device.submit(command)
+    }
+}
+
+/// Synced data had failed, and the thread that was writing it elsewhere panicked: all others who wanted to be acknowledged waited
+/// for it, for ever.
+#[test]
+fn nobody_waits_for_failed_data_whose_writer_panicked() {
+    let sim = Arc::new(SimDevice::new(SimConfig::new(64, 256).volatile_cache()));
+    Simulated.format(&sim, 1).unwrap();
+    let device = Arc::new(AfterJournal {
+        device: Arc::clone(&sim),
+        armed: AtomicBool::new(false),
+    });
+    let (volume, _) = Volume::open(Arc::clone(&device) as _, Default::default()).unwrap();
+    let volume = Arc::new(volume);
+    let now = persimmon_format::inode::Timestamp::default();
+    let ino = volume.update::<_, Error>(persimmon_engine::Intent::Grow, |tx| {
+        let ino = tx.new_ino();
+        let inode = persimmon_format::inode::Inode {
+            mode: 0o100_644,
+            nlink: 1,
+            ..Default::default()
+        };
+        tx.put_inode(ino, &inode);
+        Ok(ino)
+    });
+    let ino = ino.unwrap();
+    volume.write(ino, 0, &[1; 300_000], now).unwrap();
+    volume.sync_file(ino).unwrap();
+    volume.write(ino, 0, &[2; 300_000], now).unwrap();
+    sim.inject(DeviceFault::once(FaultTarget::Write));
+    device.armed.store(true, Ordering::SeqCst);
+    let synced = catch_unwind(AssertUnwindSafe(|| volume.sync_file(ino)));
+    make(None);
+    assert!(synced.is_err(), "{synced:?}");
+    assert!(sim.has_failed());
+    let (over, ended) = mpsc::channel();
+    type Sync = fn(&Volume) -> Result<(), Error>;
+    let syncs: [Sync; 3] = [
+        |volume| volume.sync_metadata(),
+        |volume| volume.sync(),
+        |volume| volume.step(Task::Checkpoint).map(drop),
+    ];
+    for sync in syncs {
+        let (volume, over) = (Arc::clone(&volume), over.clone());
+        std::thread::spawn(move || over.send(sync(&volume).is_err()));
+    }
+    for _ in syncs {
+        let refused = ended.recv_timeout(FOR_EVER);
+        assert!(refused.expect("somebody waits for ever"));
+    }
 }

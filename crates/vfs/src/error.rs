@@ -148,7 +148,11 @@ impl Error {
         match self {
             Error::Storage(error) => !matches!(
                 **error,
-                Engine::DataDamaged { .. } | Engine::DataLost { .. } | Engine::ItemDamaged { .. }
+                Engine::DataDamaged { .. }
+                    | Engine::DataLost { .. }
+                    | Engine::ItemDamaged { .. }
+                    // Nothing is lost, and the next checkpoint tries again.
+                    | Engine::ResetsFail { .. }
             ),
             _ => false,
         }

@@ -6,7 +6,7 @@ use persimmon_format::{Key, KeyKind};
 
 use crate::acl::Inherited;
 use crate::attributes::{PERMISSIONS, SET_GID};
-use crate::named::{Target, check_name, is_dot};
+use crate::named::{Target, check_name, find_entry, is_dot};
 use crate::namespace::{count, directory, free_item, put_entry};
 use crate::{Attr, Caller, Error, Handle, Ino, OpenFlags, Result, SYMLINK_MAX, Timestamp, Vfs};
 
@@ -174,11 +174,24 @@ impl Vfs {
                 Err(error) => Err(error),
             };
             match opened {
-                // Removed by another in between: then it is to be made.
-                Err(Error::Stale | Error::NotFound) if self.lookup(parent, b".").is_ok() => {}
+                // Removed by another in between: then it is to be made. It is not to be made where it is damaged.
+                Err(Error::Stale | Error::NotFound) if self.lookup(parent, b".").is_ok() => {
+                    self.check_entry(parent, name)?;
+                }
                 other => return other,
             }
         }
+    }
+
+    /// An error where an entry of a directory leads to no inode.
+    fn check_entry(&self, parent: Ino, name: &[u8]) -> Result<()> {
+        self.view(|view| match find_entry(view, parent, name)?.present() {
+            Some((_, Target { ino, .. })) if view.inode(ino)?.is_none() => {
+                let what = "a directory entry leads to no inode";
+                Err(Error::Inconsistent { what, ino })
+            }
+            _ => Ok(()),
+        })
     }
 
     /// Opens a file that was just made. Another may have removed it already, and it may be freed:

@@ -180,7 +180,7 @@ fn options(round: u32) -> Vec<&'static str> {
 }
 
 /// The transports that the kernel offers.
-fn transports() -> &'static [&'static str] {
+pub fn transports() -> &'static [&'static str] {
     let setting = std::fs::read("/sys/module/fuse/parameters/enable_uring");
     match setting {
         Ok(setting) if setting.first() == Some(&b'Y') => &["io_uring=off", "io_uring=on"],

@@ -24,6 +24,7 @@ pub mod scrub;
 pub mod snapshot;
 pub mod sys;
 pub mod two_devices;
+pub mod unmounted;
 pub mod unmounting;
 pub mod volume;
 pub mod workplace;

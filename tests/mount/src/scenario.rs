@@ -7,7 +7,7 @@ use anyhow::{Context, Result};
 use crate::volume::{Kind, Volume};
 use crate::{
     bad_input, damage, durable, endurance, full, installed, kill, live_tools, many_files, output,
-    phases, remount, scrub, two_devices, unmounting, workplace,
+    phases, remount, scrub, two_devices, unmounted, unmounting, workplace,
 };
 
 /// A named test with volumes of its own.
@@ -73,6 +73,7 @@ pub fn all() -> Vec<Scenario> {
         damage::SCENARIOS,
         scrub::SCENARIOS,
         live_tools::SCENARIOS,
+        unmounted::SCENARIOS,
         output::SCENARIOS,
         endurance::SCENARIOS,
         phases::SCENARIOS,

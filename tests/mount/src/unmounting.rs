@@ -2,20 +2,44 @@
 
 use std::fs::File;
 use std::io::Write;
+use std::path::Path;
 use std::process::Command;
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
 
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
+use persimmon_fuse::mounts;
+use rustix::fs::OFlags;
 
 use crate::command::{run, script};
-use crate::posix::expect::noise;
+use crate::durable::transports;
+use crate::posix::expect::{create, noise};
 use crate::scenario::{Ground, Scenario};
-use crate::volume::{Volume, is_mounted};
+use crate::sys::Map;
+use crate::volume::{Volume, abort_file, is_mounted};
+
+/// How long a killed daemon may take to be gone.
+const PATIENCE: Duration = Duration::from_secs(20);
+/// How often it is tried to kill the daemon in the right moment.
+const ATTEMPTS: u32 = 20;
 
 /// The scenarios.
 pub const SCENARIOS: &[Scenario] = &[
     Scenario {
         name: "unmounting::a_mount_whose_daemon_was_killed_is_named_and_taken_away",
         run: a_mount_whose_daemon_was_killed_is_named_and_taken_away,
+        limit_seconds: 120,
+        only_persimmon: true,
+    },
+    Scenario {
+        name: "unmounting::a_daemon_killed_while_it_unmounts_holds_up_nobody",
+        run: a_daemon_killed_while_it_unmounts_holds_up_nobody,
+        limit_seconds: 120,
+        only_persimmon: true,
+    },
+    Scenario {
+        name: "unmounting::a_daemon_killed_while_the_kernel_writes_for_it_holds_up_nobody",
+        run: a_daemon_killed_while_the_kernel_writes_for_it_holds_up_nobody,
         limit_seconds: 120,
         only_persimmon: true,
     },
@@ -60,6 +84,106 @@ fn a_mount_whose_daemon_was_killed_is_named_and_taken_away(ground: &Ground) -> R
     volume.mount(&[])?;
     volume.unmount()?;
     volume.destroy()
+}
+
+/// The thread that unmounts waits in the kernel for the daemon's own answer, and kept the connection open when there was
+/// nobody to give it any more: sync(2) of the whole machine waited for ever.
+fn a_daemon_killed_while_it_unmounts_holds_up_nobody(ground: &Ground) -> Result<()> {
+    for transport in transports() {
+        killed_while(
+            ground,
+            transport,
+            ("unmount", "request_wait_answer"),
+            |volume| {
+                File::create(volume.dir.join("late"))?.write_all(&noise(1, 60 << 20))?;
+                let pid = volume.daemon_pid().context("a daemon in the foreground")?;
+                run(Command::new("kill").arg(pid.to_string()))?;
+                Ok(None)
+            },
+        )
+        .with_context(|| (*transport).to_owned())?;
+    }
+    Ok(())
+}
+
+/// The same of a thread that has the kernel write what a map has stored, before a rename over a file.
+fn a_daemon_killed_while_the_kernel_writes_for_it_holds_up_nobody(ground: &Ground) -> Result<()> {
+    for transport in transports() {
+        killed_while(
+            ground,
+            transport,
+            ("rename-0", "folio_wait_bit"),
+            |volume| {
+                let (new, target) = (volume.dir.join("new"), volume.dir.join("target"));
+                File::create(&target)?;
+                let bytes = 20 << 20;
+                let file = create(&new, OFlags::CREATE | OFlags::RDWR, 0o644)?;
+                file.set_len(bytes as u64)?;
+                let map = Map::new(&file, bytes, true)?;
+                (0..bytes).step_by(4096).for_each(|at| map.set(at, 7));
+                Ok(Some(thread::spawn(move || {
+                    let renamed = std::fs::rename(new, target);
+                    drop((file, map));
+                    renamed
+                })))
+            },
+        )
+        .with_context(|| (*transport).to_owned())?;
+    }
+    Ok(())
+}
+
+/// Kills the daemon when its thread of this name waits so in the kernel, which it does soon after `work` has begun. What
+/// `work` leaves running must come to an end.
+fn killed_while(
+    ground: &Ground,
+    transport: &str,
+    waits: (&str, &str),
+    work: impl Fn(&Volume) -> Result<Option<JoinHandle<std::io::Result<()>>>>,
+) -> Result<()> {
+    let mut volume = ground.volume("killed-while", 512 << 20, &[])?;
+    for _ in 0..ATTEMPTS {
+        volume.mount_foreground(&["commit=3600", transport])?;
+        let pid = volume.daemon_pid().context("a daemon in the foreground")?;
+        let line = mounts::at(&volume.dir)?.context("the mount")?;
+        let mut abort = abort_file(&line)?;
+        let begun = work(&volume)?;
+        let is_over = || begun.as_ref().is_some_and(JoinHandle::is_finished);
+        let mut seen = false;
+        while !seen && !is_over() && Path::new(&format!("/proc/{pid}/fd")).exists() {
+            seen = waits_in_kernel(pid, waits)?;
+        }
+        let killed = volume.kill_daemon_within(PATIENCE);
+        if killed.is_err() {
+            abort.write_all(b"1")?;
+        }
+        if let Some(begun) = begun {
+            let _ = begun.join();
+        }
+        killed?;
+        volume.detach()?;
+        volume.mount(&[])?;
+        volume.unmount()?;
+        volume.fsck()?;
+        if seen {
+            return volume.destroy();
+        }
+    }
+    bail!("{waits:?} was not seen")
+}
+
+fn waits_in_kernel(pid: u32, (name, function): (&str, &str)) -> Result<bool> {
+    let Ok(threads) = std::fs::read_dir(format!("/proc/{pid}/task")) else {
+        return Ok(false);
+    };
+    for thread in threads {
+        let thread = thread?.path();
+        let told = |file: &str| std::fs::read_to_string(thread.join(file)).unwrap_or_default();
+        if told("comm").trim() == name {
+            return Ok(told("wchan").trim() == function);
+        }
+    }
+    Ok(false)
 }
 
 /// `persimmon umount` waited for a minute for a daemon that had to go on.

@@ -1,6 +1,7 @@
 //! A filesystem on an image file that can be made, mounted, killed, mounted again and checked.
 
 use std::fs::File;
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -214,6 +215,21 @@ impl Volume {
         Ok(())
     }
 
+    /// The same; an error if it is not gone by then.
+    pub fn kill_daemon_within(&mut self, patience: Duration) -> Result<()> {
+        let daemon = self.daemon.as_mut().context("a daemon in the foreground")?;
+        daemon.kill()?;
+        let start = Instant::now();
+        while daemon.try_wait()?.is_none() {
+            if start.elapsed() > patience {
+                bail!("the killed daemon is still there after {patience:?}");
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        self.daemon = None;
+        Ok(())
+    }
+
     /// Ends the daemon with SIGTERM and waits until it is gone, and with it the mount.
     pub fn terminate(&mut self) -> Result<()> {
         let daemon = self.daemon.take().context("a daemon in the foreground")?;
@@ -343,21 +359,27 @@ pub fn mounts_below(dir: &Path) -> Result<Vec<MountLine>> {
 
 /// Makes every call on the FUSE mounts below `work` return, whatever their daemons do.
 pub fn cut_off(work: &Path) -> Result<()> {
-    const CONTROL: &str = "/sys/fs/fuse/connections";
-    let control = Path::new(CONTROL);
     let mut mounts = mounts_below(work)?;
     mounts.retain(|mount| mount.fs_type.starts_with("fuse"));
     for mount in mounts {
-        // With one connection at least it is empty only where nobody has mounted it.
-        if std::fs::read_dir(control)?.next().is_none() {
-            run(Command::new("mount").args(["-t", "fusectl", "fusectl", CONTROL]))?;
-        }
-        if let Some((major, minor)) = mount.device.split_once(':') {
-            // The kernel's own number of the device: with a block device there is a major one.
-            let number = major.parse::<u32>()? << 20 | minor.parse::<u32>()?;
-            std::fs::write(control.join(number.to_string()).join("abort"), b"1")
-                .with_context(|| format!("cutting off {}", mount.mount_point.display()))?;
-        }
+        abort_file(&mount)
+            .and_then(|mut abort| Ok(abort.write_all(b"1")?))
+            .with_context(|| format!("cutting off {}", mount.mount_point.display()))?;
     }
     Ok(())
+}
+
+/// Makes every call on a mount return when it is written to.
+pub fn abort_file(mount: &MountLine) -> Result<File> {
+    const CONTROL: &str = "/sys/fs/fuse/connections";
+    let control = Path::new(CONTROL);
+    // With one connection at least it is empty only where nobody has mounted it.
+    if std::fs::read_dir(control)?.next().is_none() {
+        run(Command::new("mount").args(["-t", "fusectl", "fusectl", CONTROL]))?;
+    }
+    let (major, minor) = mount.device.split_once(':').context("a device")?;
+    // The kernel's own number of the device: with a block device there is a major one.
+    let number = major.parse::<u32>()? << 20 | minor.parse::<u32>()?;
+    let path = control.join(number.to_string()).join("abort");
+    Ok(File::options().write(true).open(path)?)
 }

@@ -18,21 +18,11 @@ const CRATES: &[(&str, &[&str])] = &[
     ("capi", &["persimmon"]),
     ("inspect", &["format", "device"]),
     ("salvage", &["format", "device", "engine", "inspect"]),
-    ("fuse", &["format", "device", "engine", "vfs", "persimmon"]),
-    (
-        "cli",
-        &[
-            "format",
-            "device",
-            "engine",
-            "vfs",
-            "persimmon",
-            "fuse",
-            "inspect",
-            "salvage",
-            "sim",
-        ],
-    ),
+    // A door beside the library, on the same layer: requests name inodes and handles, not paths.
+    ("fuse", &["vfs"]),
+    // What opens a volume for use goes over the library. What looks at one that is not open (fsck, dump, recover) has crates of its own,
+    // and `simulate` has the simulator.
+    ("cli", &["persimmon", "fuse", "inspect", "salvage", "sim"]),
     // Test equipment: beside `persimmon simulate` only development dependencies name it.
     (
         "sim",
@@ -79,6 +69,10 @@ const ENGINE_BASE: &[&str] = &[
 /// subject: who writes may have to wait for a checkpoint, or to clean.
 const ENGINE_EXCEPTIONS: &[(&str, &str)] = &[("data", "Volume")];
 
+/// The part of the library that is for the command alone, and whose it is.
+const INTERNAL: &str = "persimmon::internal";
+const INTERNAL_USERS: &[&str] = &["crates/cli/", "xtask/src/tidy/"];
+
 const ENGINE_ROOT: &str = "crates/engine/src/lib.rs";
 
 pub fn check(
@@ -102,8 +96,25 @@ pub fn check(
     let reexported = root.map_or_else(Vec::new, |root| reexports(&root.code));
     for source in sources {
         check_engine(source, &reexported, findings);
+        check_internal(source, findings);
     }
     Ok(())
+}
+
+/// What the library has for the command is nobody else's.
+fn check_internal(source: &Source, findings: &mut Vec<Finding>) {
+    if INTERNAL_USERS
+        .iter()
+        .any(|folder| source.path.starts_with(folder))
+    {
+        return;
+    }
+    for (offset, _) in source.code.match_indices(INTERNAL) {
+        findings.push(Finding::error(
+            format!("{}:{}", source.path, source.line(offset)),
+            format!("uses {INTERNAL}, which is for the command alone"),
+        ));
+    }
 }
 
 fn is_manifest(file: &str) -> bool {
@@ -227,7 +238,7 @@ fn crate_paths(code: &str) -> Vec<(usize, String)> {
 
 #[cfg(test)]
 mod tests {
-    use super::{check_engine, check_manifest, crate_paths, reexports};
+    use super::{CRATES, check_engine, check_internal, check_manifest, crate_paths, reexports};
     use crate::tidy::source::Source;
 
     #[test]
@@ -256,6 +267,39 @@ mod tests {
             &mut findings,
         );
         assert_eq!(findings.len(), 2);
+    }
+
+    #[test]
+    fn what_is_for_the_command_is_used_by_nobody_else() {
+        let found = |path: &str| {
+            let mut findings = Vec::new();
+            let text = "use persimmon::internal::engine::Volume;";
+            check_internal(&Source::new(path.into(), text.into()), &mut findings);
+            findings.len()
+        };
+        assert_eq!(found("crates/cli/src/fsck.rs"), 0);
+        assert_eq!(found("crates/capi/src/file.rs"), 1);
+        assert_eq!(found("tests/mount/src/main.rs"), 1);
+    }
+
+    /// The command opened volumes by the engine, beside the library that says it does.
+    #[test]
+    fn the_doors_name_nothing_below_the_library() {
+        let below = |folder: &str, name: &str| {
+            let (_, allowed) = CRATES.iter().find(|(crate_, _)| *crate_ == folder).unwrap();
+            let manifest =
+                format!("[dependencies]\n{name}.workspace = true\n[lints]\nworkspace = true");
+            let mut findings = Vec::new();
+            check_manifest("Cargo.toml", &manifest, allowed, &mut findings);
+            findings.len()
+        };
+        for name in ["engine", "vfs", "device", "format"] {
+            assert_eq!(below("cli", &format!("persimmon-{name}")), 1, "{name}");
+            assert_eq!(below("capi", &format!("persimmon-{name}")), 1, "{name}");
+        }
+        assert_eq!(below("cli", "persimmon"), 0);
+        assert_eq!(below("fuse", "persimmon-vfs"), 0);
+        assert_eq!(below("fuse", "persimmon-engine"), 1);
     }
 
     /// `use crate::Volume` names no module, so it was seen by nobody.

@@ -185,19 +185,17 @@ impl Guest {
         Ok(said)
     }
 
-    /// Starts a command, and cuts the power `after` that long: the guest forgets all but what is on
-    /// the drives of QEMU, and boots again. Shows `look` each line that was printed before; the
-    /// last one may be cut off.
+    /// Starts a command, and `after` that long the `trigger` that has the power cut, then or soon: the guest forgets all
+    /// but what is on the drives of QEMU, and boots again. Shows `look` each line that was printed before; the last one
+    /// may be cut off.
     pub fn cut_power(
         &mut self,
         command: &str,
+        trigger: &str,
         after: Duration,
         look: &mut dyn FnMut(&str),
     ) -> Result<()> {
-        let cut = format!(
-            "(sleep {:.3}; echo b >/proc/sysrq-trigger) & {command}",
-            after.as_secs_f64()
-        );
+        let cut = format!("(sleep {:.3}; {trigger}) & {command}", after.as_secs_f64());
         writeln!(self.port, "{cut}")?;
         let word = self
             .wait(after + BOOT_LIMIT, look)

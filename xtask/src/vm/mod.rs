@@ -53,12 +53,13 @@ pub struct Options {
     /// Run the short set of checks of `cargo xtask test`, or those with one of these in their name
     #[arg(long, num_args = 0.., conflicts_with = "command")]
     checks: Option<Vec<String>>,
-    /// Cut the power so many times while synced work goes on, and look for what was acknowledged
+    /// Cut the power while synced work goes on, and look for what was acknowledged: so many times, counted by volume
     #[arg(long, value_name = "ROUNDS", conflicts_with_all = ["command", "checks"])]
     power_cuts: Option<u32>,
-    /// Of which device the power is cut: `/dev/generic1` is the same drive past the block layer
+    /// A device that is worked on meanwhile, again for another: `/dev/generic1` is the same drive past the block layer.
+    /// Each takes a `--drive`
     #[arg(long, default_value = "/dev/ns1")]
-    power_cut_device: String,
+    power_cut_device: Vec<String>,
     /// Run the mount tests of real programs, those of this machine, or the tests with one of these in
     /// their name, on the first drive: through zbd, nvme and zonefs. Wants `--memory-mib 4096` and a drive
     /// of a few gigabytes

@@ -1,6 +1,6 @@
 //! Cleaning on demand: a step, and how it ended.
 
-use persimmon_engine::{CleanState, Volume};
+use persimmon::internal::engine::{CleanState, Volume};
 use serde::{Deserialize, Serialize};
 
 use super::encode;

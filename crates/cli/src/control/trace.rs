@@ -1,7 +1,7 @@
 //! What happened to zones lately.
 
-use persimmon_engine::{VictimReason, Volume, ZoneEvent};
-use persimmon_format::table::Role;
+use persimmon::internal::engine::{VictimReason, Volume, ZoneEvent};
+use persimmon::internal::format::table::Role;
 use persimmon_fuse::control::TEXT_BYTES_MAX;
 use serde::{Deserialize, Serialize};
 
@@ -14,7 +14,7 @@ const EVENTS_MAX: usize = 64;
 /// An event, as docs/CLI.md tells.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "event", rename_all = "snake_case")]
-#[allow(missing_docs)] // See `persimmon_engine::ZoneEvent`.
+#[allow(missing_docs)] // See `persimmon::internal::engine::ZoneEvent`.
 pub enum Event {
     Opened {
         zone: u32,

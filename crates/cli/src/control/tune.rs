@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use persimmon::CommitInterval;
-use persimmon_engine::{Threshold, Unit, Volume};
+use persimmon::internal::engine::{Threshold, Unit, Volume};
 use serde::{Deserialize, Serialize};
 
 use super::encode;

@@ -1,6 +1,6 @@
 //! Plots of what went on from the beginning of a run to its end.
 
-use persimmon_engine::Statistics;
+use persimmon::internal::engine::Statistics;
 use persimmon_sim::measure::{Course, Look};
 
 use super::page::{

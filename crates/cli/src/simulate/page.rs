@@ -18,7 +18,7 @@ pub const THIRD: u32 = 340;
 pub struct Kind {
     pub name: &'static str,
     pub of_report: fn(&Report) -> f64,
-    pub bytes: fn(&persimmon_engine::Statistics) -> u64,
+    pub bytes: fn(&persimmon::internal::engine::Statistics) -> u64,
 }
 
 /// In the order in which they are stacked.

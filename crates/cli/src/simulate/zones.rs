@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
-use persimmon_engine::ZoneStatus;
-use persimmon_format::table::{Role, ZitEntry};
+use persimmon::internal::engine::ZoneStatus;
+use persimmon::internal::format::table::{Role, ZitEntry};
 
 use super::page::{HALF, Run, WIDE, area_class, figure, line_class, runs_legend};
 use crate::plot::{Axis, Chart, Markup};

@@ -3,8 +3,11 @@
 #![allow(dead_code, reason = "each test uses some of it")]
 #![allow(
     clippy::unwrap_used,
+    clippy::panic,
     reason = "what fails here fails the test that asked for it"
 )]
+
+pub mod files;
 
 use std::fs::File;
 use std::path::Path;
@@ -19,6 +22,12 @@ pub struct Place(tempfile::TempDir);
 impl Place {
     pub fn new() -> Place {
         Place(tempfile::tempdir().unwrap())
+    }
+
+    /// In memory, for images that are written and read again and again.
+    pub fn in_memory() -> Place {
+        let dir = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir());
+        Place(dir.unwrap())
     }
 
     pub fn dir(&self) -> &Path {

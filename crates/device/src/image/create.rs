@@ -267,12 +267,9 @@ fn write_empty(
         .map_err(fail)?;
     host.sync().map_err(fail)?;
     if let Some(length) = old {
-        for place in stale_copies(host, length).map_err(fail)? {
-            // The first is that of this image.
-            if place != 0 {
-                zero(host, place, place + BLOCK_SIZE as u64).map_err(fail)?;
-            }
-        }
+        // The first is that of this image.
+        let stale = stale_copies(host, length).map_err(fail)?;
+        zero_blocks(host, stale.into_iter().filter(|place| *place != 0)).map_err(fail)?;
         zero(host, BLOCK_SIZE as u64, layout.data).map_err(fail)?;
         // A discard where there is one. What is not zeroed below nobody reads: zones are empty.
         let _ = host.punch(layout.data, length - layout.data);
@@ -291,6 +288,19 @@ fn write_empty(
     }
     host.sync().map_err(fail)?;
     Ok(superblock)
+}
+
+/// Erases the superblocks of an image in the `length` bytes of a host, and the first `head` bytes, where those of
+/// other filesystems are.
+pub(crate) fn erase(host: &dyn Host, length: u64, head: u64) -> io::Result<()> {
+    zero_blocks(host, stale_copies(host, length)?)?;
+    zero(host, 0, head.min(length))?;
+    host.sync()
+}
+
+fn zero_blocks(host: &dyn Host, places: impl IntoIterator<Item = u64>) -> io::Result<()> {
+    let mut places = places.into_iter();
+    places.try_for_each(|place| zero(host, place, place + BLOCK_SIZE as u64))
 }
 
 /// Refuses a device or file with something on it.

@@ -1,6 +1,7 @@
 //! Finding the superblock of an image: at the start, at the end, and, when asked to search, anywhere.
 //! Where no copy is left, the shape of the image is found by the headers of its zones.
 
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::io;
 
@@ -37,16 +38,18 @@ pub(super) enum Unusable {
 /// Finds the image in the `length` bytes of a host. `search`: all over it, if need be.
 pub(super) fn find(host: &dyn Host, length: u64, search: bool) -> Result<FoundImage, Unusable> {
     let first = read_copy(host, 0, length)?;
-    // Making an image begins with this copy, and the others may be those of the one before.
-    if let Ok(superblock) = &first
-        && !superblock.complete
-    {
-        return Ok(FoundImage {
-            superblock: superblock.clone(),
-            bad_copies: Vec::new(),
-            by_zones: false,
-        });
-    }
+    // Making an image begins with this copy, and the others may be those of the one before: a search is for that.
+    let unfinished = first.as_ref().ok().filter(|found| !found.complete).cloned();
+    let begun = |superblock| FoundImage {
+        superblock,
+        bad_copies: Vec::new(),
+        by_zones: false,
+    };
+    let first = match unfinished.clone() {
+        Some(unfinished) if !search => return Ok(begun(unfinished)),
+        Some(_) => Err(ContainerError::NotAContainer),
+        None => first,
+    };
     let second = read_copy(host, SECOND_COPY, length)?;
     for copy in [&first, &second] {
         if let Err(error) = copy
@@ -82,14 +85,15 @@ pub(super) fn find(host: &dyn Host, length: u64, search: bool) -> Result<FoundIm
             by_zones: false,
         });
     }
-    if let Some(found) = search_in(host, near_end(length), length)?.best_copy(host, length)? {
+    let near_end = search_in(host, near_end(length), length)?;
+    if let Some(found) = best_near_end(host, near_end.copies, length)? {
         return Ok(found);
     }
     if search {
         let places = (0..length).step_by(DATA_ALIGN_BYTES as usize);
         let searched = search_in(host, places, length)?;
-        let by_zones = by_zones(&searched.headers);
-        let found = searched.best_copy(host, length)?;
+        let by_zones = by_zones(searched.headers.iter());
+        let found = best_anywhere(searched.copies, searched.headers.iter())?;
         let by_zones = by_zones.map(|superblock| FoundImage {
             superblock,
             bad_copies: (0..COPIES).collect(),
@@ -98,6 +102,9 @@ pub(super) fn find(host: &dyn Host, length: u64, search: bool) -> Result<FoundIm
         if let Some(found) = found.or(by_zones) {
             return Ok(found);
         }
+    }
+    if let Some(unfinished) = unfinished {
+        return Ok(begun(unfinished));
     }
     Err([first, second]
         .into_iter()
@@ -196,7 +203,7 @@ fn near_end(length: u64) -> impl Iterator<Item = u64> {
 /// What a search has come upon.
 #[derive(Default)]
 struct Searched {
-    /// Last copies of superblocks.
+    /// Last copies of superblocks, as they were found.
     copies: Vec<Superblock>,
     /// Zone headers, and where they are.
     headers: Vec<(u64, ZoneHeader)>,
@@ -224,51 +231,124 @@ fn search_in(
     Ok(searched)
 }
 
-impl Searched {
-    /// The superblock that most zones bear out: it may be what is left of an earlier image, or the
-    /// content of a file.
-    fn best_copy(self, host: &dyn Host, length: u64) -> Result<Option<FoundImage>, Unusable> {
-        let mut best: Option<(usize, Superblock)> = None;
-        let only = self.copies.len() == 1;
-        for copy in self.copies {
-            let zones = zones_of(host, &copy, length)?;
-            let better = best
-                .as_ref()
-                .is_none_or(|(most, known)| (zones, copy.generation) > (*most, known.generation));
-            // One that was made and not used yet has no zones.
-            if better && (zones > 0 || only) {
-                best = Some((zones, copy));
-            }
+/// Copies whose zones are looked at where several were found: whoever writes to an image can put one into every MiB, and
+/// each may claim all zones. Of images that were made and used in earnest there is one, and one or two of before.
+const COPIES_LOOKED_AT: usize = 4;
+
+/// The superblock that most zones bear out: it may be what is left of an earlier image, or the content of a file. `zones_of`
+/// tells how many do.
+fn best_copy(
+    copies: Vec<Superblock>,
+    mut zones_of: impl FnMut(&Superblock) -> Result<usize, Unusable>,
+) -> Result<Option<FoundImage>, Unusable> {
+    let mut best: Option<(usize, Superblock)> = None;
+    let only = copies.len() == 1;
+    for copy in copies {
+        let zones = zones_of(&copy)?;
+        let better = best
+            .as_ref()
+            .is_none_or(|(most, known)| (zones, copy.generation) > (*most, known.generation));
+        // One that was made and not used yet has no zones.
+        if better && (zones > 0 || only) {
+            best = Some((zones, copy));
         }
-        Ok(best.map(|(_, superblock)| FoundImage {
-            superblock,
-            bad_copies: vec![0, 1],
-            by_zones: false,
-        }))
     }
+    Ok(best.map(|(_, superblock)| FoundImage {
+        superblock,
+        bad_copies: vec![0, 1],
+        by_zones: false,
+    }))
 }
 
-/// How many zones of an image begin with a header of its volume.
-fn zones_of(host: &dyn Host, superblock: &Superblock, length: u64) -> Result<usize, Unusable> {
-    let Ok(layout) = superblock.geometry.layout() else {
-        return Ok(0);
-    };
-    let mut zones = 0;
-    for place in (layout.data..layout.end).step_by(layout.zone_stride as usize) {
-        let block = read_block(host, place, length)?;
-        let header = block.and_then(|block| ZoneHeader::decode(&block).ok());
-        zones += usize::from(header.is_some_and(|header| header.volume.uuid == superblock.uuid));
+/// The same of copies found near the end, by the first blocks of their zones: of the last copies in the image, as nothing is behind
+/// the one that counts but its table.
+fn best_near_end(
+    host: &dyn Host,
+    mut copies: Vec<Superblock>,
+    length: u64,
+) -> Result<Option<FoundImage>, Unusable> {
+    copies.truncate(COPIES_LOOKED_AT);
+    best_copy(copies, |copy| {
+        let Ok(layout) = copy.geometry.layout() else {
+            return Ok(0);
+        };
+        let mut zones = 0;
+        for place in (layout.data..layout.end).step_by(layout.zone_stride as usize) {
+            let block = read_block(host, place, length)?;
+            let header = block.and_then(|block| ZoneHeader::decode(&block).ok());
+            zones += usize::from(header.is_some_and(|header| header.volume.uuid == copy.uuid));
+        }
+        Ok(zones)
+    })
+}
+
+/// The same of copies found anywhere, by the zone headers that were found with them. Of each volume the newest copies are
+/// looked at, and each header with those of its volume alone: as often as that at most.
+pub(super) fn best_anywhere<'h>(
+    mut copies: Vec<Superblock>,
+    headers: impl Iterator<Item = &'h (u64, ZoneHeader)>,
+) -> Result<Option<FoundImage>, Unusable> {
+    copies.sort_by_key(|copy| (copy.uuid, Reverse(copy.generation)));
+    let mut of_volume = (None, 0);
+    copies.retain(|copy| {
+        let (uuid, kept) = of_volume;
+        of_volume = match uuid == Some(copy.uuid) {
+            true => (uuid, kept + 1),
+            false => (Some(copy.uuid), 1),
+        };
+        of_volume.1 <= COPIES_LOOKED_AT
+    });
+    let mut zones: BTreeMap<[u8; 16], Vec<u64>> = BTreeMap::new();
+    for (place, header) in headers {
+        zones.entry(header.volume.uuid).or_default().push(*place);
     }
-    Ok(zones)
+    best_copy(copies, |copy| {
+        let (Ok(layout), Some(places)) = (copy.geometry.layout(), zones.get(&copy.uuid)) else {
+            return Ok(0);
+        };
+        let begins_zone = |place: &u64| {
+            let from_first = place.checked_sub(layout.data);
+            *place < layout.end && from_first.is_some_and(|bytes| bytes % layout.zone_stride == 0)
+        };
+        Ok(places
+            .iter()
+            .copied()
+            .filter(|place| begins_zone(place))
+            .count())
+    })
+}
+
+/// Two zones of a volume that are not the same, the first that were found.
+struct Apart {
+    first: (u64, u32),
+    other: Option<(u64, u32)>,
 }
 
 /// The superblock of the image that zone headers make up: the volume and the layout that most of them agree
 /// on. Of the limits of open and active zones nothing tells; of a capacity that is no whole number of
 /// MiB only the MiB.
-fn by_zones(headers: &[(u64, ZoneHeader)]) -> Option<Superblock> {
+pub(super) fn by_zones<'h>(
+    headers: impl Iterator<Item = &'h (u64, ZoneHeader)> + Clone,
+) -> Option<Superblock> {
+    let mut volumes: BTreeMap<[u8; 16], Apart> = BTreeMap::new();
+    for (place, header) in headers.clone() {
+        let this = (*place, header.zone.0);
+        let apart = volumes.entry(header.volume.uuid).or_insert(Apart {
+            first: this,
+            other: None,
+        });
+        if apart.other.is_none() && apart.first.1 != this.1 {
+            apart.other = Some(this);
+        }
+    }
     let mut votes: BTreeMap<([u8; 16], u32), (usize, Superblock)> = BTreeMap::new();
     for (place, header) in headers {
-        for superblock in shapes(headers, *place, header) {
+        let apart = volumes.get(&header.volume.uuid);
+        let other = apart.and_then(|apart| match apart.first.1 == header.zone.0 {
+            true => apart.other,
+            false => Some(apart.first),
+        });
+        for superblock in shapes(other, *place, header) {
             let Ok(layout) = superblock.geometry.layout() else {
                 continue;
             };
@@ -283,15 +363,12 @@ fn by_zones(headers: &[(u64, ZoneHeader)]) -> Option<Superblock> {
     winner.map(|(_, superblock)| superblock)
 }
 
-/// Images that a header at `place` may be of: with zones as far from each other as it is from another one,
-/// or as large as it says.
-fn shapes(headers: &[(u64, ZoneHeader)], place: u64, header: &ZoneHeader) -> Vec<Superblock> {
+/// Images that a header at `place` may be of: with zones as far from each other as it is from `other`, the place and number of
+/// another one, or as large as it says.
+fn shapes(other: Option<(u64, u32)>, place: u64, header: &ZoneHeader) -> Vec<Superblock> {
     let volume = &header.volume;
-    let other = headers
-        .iter()
-        .find(|(_, other)| other.volume.uuid == volume.uuid && other.zone != header.zone);
     let apart = other.and_then(|(there, other)| {
-        let zones = u64::from(other.zone.0.abs_diff(header.zone.0));
+        let zones = u64::from(other.abs_diff(header.zone.0));
         let stride = there.abs_diff(place).checked_div(zones)?;
         u32::try_from(stride / BLOCK_SIZE as u64).ok()
     });

@@ -87,7 +87,12 @@ impl FlushGate {
         state.started += 1;
         let generation = state.started;
         drop(state);
+        let mut flushing = Flushing {
+            gate: self,
+            ended: false,
+        };
         let result = flush();
+        flushing.ended = true;
         let mut state = lock(&self.state);
         state.running = false;
         let result = match result {
@@ -107,6 +112,29 @@ impl FlushGate {
         drop(state);
         self.turn.notify_all();
         result
+    }
+}
+
+/// Whoever flushes holds it. If that panics, what it took to write is lost to the next one: nothing is flushed any
+/// more, and those who wait are told.
+struct Flushing<'a> {
+    gate: &'a FlushGate,
+    ended: bool,
+}
+
+impl Drop for Flushing<'_> {
+    fn drop(&mut self) {
+        if self.ended {
+            return;
+        }
+        let mut state = lock(&self.gate.state);
+        state.running = false;
+        state.failed.get_or_insert_with(|| DeviceError::Flush {
+            message: "a thread panicked in the midst of a flush of the image; see the log, unmount and mount again"
+                .to_owned(),
+        });
+        drop(state);
+        self.gate.turn.notify_all();
     }
 }
 
@@ -181,5 +209,43 @@ fn lost(error: &io::Error) -> DeviceError {
             "the host may have lost what was written to the image ({error}); unmount, {first}, and mount again to go \
              on from what is left"
         ),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+    use std::sync::mpsc;
+    use std::time::Duration;
+
+    use super::*;
+
+    /// Who flushed had the turn, and nobody else got it after a panic: all others waited for ever.
+    #[test]
+    fn nobody_waits_for_a_flush_that_panicked() {
+        let gate = std::sync::Arc::new(FlushGate::default());
+        let (over, ended) = mpsc::channel();
+        let panicked = catch_unwind(AssertUnwindSafe(|| {
+            let flush = || {
+                // One comes while it is under way, and one after it.
+                for _ in 0..2 {
+                    let (gate, over) = (std::sync::Arc::clone(&gate), over.clone());
+                    std::thread::spawn(move || {
+                        let passed = gate.pass(Reach::Durable, || Ok(()));
+                        over.send(passed)
+                    });
+                }
+                std::panic::resume_unwind(Box::new("a deliberate panic"))
+            };
+            gate.pass(Reach::Durable, flush)
+        }));
+        assert!(panicked.is_err());
+        for _ in 0..2 {
+            // Nobody waits so long but for ever.
+            let told = ended.recv_timeout(Duration::from_secs(120));
+            let told = told.expect("somebody waits for ever");
+            assert!(matches!(told, Err(DeviceError::Flush { .. })), "{told:?}");
+        }
+        assert!(gate.check().is_err());
     }
 }

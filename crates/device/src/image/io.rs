@@ -172,9 +172,9 @@ impl ImageDevice {
 
 impl Zones {
     pub(super) fn mark_dirty(&mut self, zone: ZoneId) {
-        if let Some(flag) = self.is_dirty.get_mut(zone.0 as usize)
-            && !std::mem::replace(flag, true)
-        {
+        let at = zone.0 as usize;
+        if self.is_dirty.get(at) == Some(&false) {
+            self.is_dirty.set(at, true);
             self.dirty.push(zone);
         }
     }
@@ -183,9 +183,7 @@ impl Zones {
     pub(super) fn take_dirty(&mut self) -> Vec<ZoneId> {
         let dirty = std::mem::take(&mut self.dirty);
         for zone in &dirty {
-            if let Some(flag) = self.is_dirty.get_mut(zone.0 as usize) {
-                *flag = false;
-            }
+            self.is_dirty.set(zone.0 as usize, false);
         }
         dirty
     }

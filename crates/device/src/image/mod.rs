@@ -45,6 +45,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use persimmon_format::container::{ContainerGeometry, Layout, Superblock};
 
+use crate::per_zone::{PerZone, ZoneCells};
 use crate::zones::ZoneMachine;
 use crate::{
     Command, Completion, DeviceError, Geometry, Pending, Result, ZoneId, ZoneInfo, ZoneKind,
@@ -52,7 +53,7 @@ use crate::{
 };
 
 pub use crate::options::{CreateOptions, OpenOptions};
-pub(crate) use create::{Claim, check_new};
+pub(crate) use create::{Claim, check_new, erase};
 pub use open::Notice;
 pub use persimmon_format::container::ContainerGeometry as ImageGeometry;
 
@@ -76,7 +77,7 @@ pub struct ImageDevice {
     on_file: bool,
     zones: Mutex<Zones>,
     /// Per zone, what a read needs to know, for readers that take no lock: see [`ReadLimit`].
-    limits: Vec<AtomicU64>,
+    limits: ZoneCells<AtomicU64>,
     orders: ByZone<Order>,
     table: Table,
     gate: FlushGate,
@@ -88,7 +89,7 @@ pub struct ImageDevice {
 struct Zones {
     machine: ZoneMachine,
     dirty: Vec<ZoneId>,
-    is_dirty: Box<[bool]>,
+    is_dirty: PerZone<bool>,
 }
 
 /// What the order lock of some zones guards besides the order.
@@ -189,8 +190,15 @@ impl ImageDevice {
     fn publish(&self, machine: &ZoneMachine, zone: ZoneId) -> Result<()> {
         let written = machine.snapshot(zone)?.written;
         let readable = machine.readable(zone).unwrap_or(0);
-        if let Some(limit) = self.limits.get(zone.0 as usize) {
-            limit.store(ReadLimit { readable, written }.pack(), Ordering::Release);
+        let limit = ReadLimit { readable, written };
+        let at = zone.0 as usize;
+        // Of a zone in which nothing ever was there is nothing to read, as its limit says that was not made.
+        let cell = match limit.pack() {
+            0 => self.limits.get(at),
+            _ => self.limits.make(at),
+        };
+        if let Some(cell) = cell {
+            cell.store(limit.pack(), Ordering::Release);
         }
         Ok(())
     }

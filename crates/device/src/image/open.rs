@@ -5,7 +5,7 @@ use std::fs::File;
 use std::io::{Seek, SeekFrom};
 use std::path::Path;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use persimmon_format::container::{COPIES, ContainerError, Layout, Superblock};
 
@@ -17,6 +17,7 @@ use super::table::Table;
 use super::{ByZone, ImageDevice, Zones, lock};
 use crate::lock::{explain, open_error, open_locked};
 use crate::options::OpenOptions;
+use crate::per_zone::{PerZone, ZoneCells};
 use crate::zones::ZoneMachine;
 use crate::{DeviceError, Result, ZoneId, probe, traces};
 
@@ -153,7 +154,8 @@ impl ImageDevice {
             Err(Unusable::Bad(error)) => return Err(open_error(path, &remedy(&error))),
         };
         if !found.superblock.complete {
-            let message = "making this image was interrupted; run `persimmon mkfs` again";
+            let message = "making this image was interrupted; `persimmon recover` looks for what was on it before, and \
+                           `persimmon mkfs` makes a new one";
             return Err(open_error(path, message));
         }
         if found.bad_copies.contains(&0) && !how.read_only {
@@ -229,12 +231,12 @@ impl ImageDevice {
             read_only: how.read_only,
             on_file: host.is_file(),
             host,
-            limits: (0..zones).map(|_| AtomicU64::new(0)).collect(),
+            limits: ZoneCells::new(zones as usize),
             orders: ByZone::new(zones, Default::default),
             zones: Mutex::new(Zones {
                 machine,
                 dirty: Vec::new(),
-                is_dirty: vec![false; zones as usize].into(),
+                is_dirty: PerZone::filled(zones as usize, false),
             }),
             table,
             gate: FlushGate::default(),

@@ -13,6 +13,7 @@ use persimmon_format::container::{
 use super::host::Host;
 use super::io::io_error;
 use super::{ByZone, LOCKS_MAX};
+use crate::per_zone::PerZone;
 use crate::zones::Snapshot;
 use crate::{DeviceError, Result, ZoneId, ZoneState};
 
@@ -24,12 +25,12 @@ pub(super) const TABLE_CHUNK_BYTES: u64 = 1 << 20;
 pub(super) struct Table {
     offsets: [u64; 2],
     seed: u64,
-    entries: ByZone<Vec<Entry>>,
+    entries: ByZone<PerZone<Entry>>,
 }
 
 /// The newest records of a zone in the file. The zone's lock is held while the next ones are written, so
 /// that records of one zone reach the file in order and each leaves its predecessor alone.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Entry {
     /// In the first table, in the second.
     sequences: [u64; 2],
@@ -83,7 +84,7 @@ impl Table {
         error: impl Fn(io::Error) -> DeviceError,
     ) -> Result<Table> {
         let each = zone_count.div_ceil(LOCKS_MAX) as usize;
-        let entries = ByZone::new(zone_count, || Vec::with_capacity(each));
+        let entries = ByZone::new(zone_count, || PerZone::filled(each, Entry::UNUSED));
         let mut at = 0;
         let chunk = vec![0; TABLE_CHUNK_BYTES.min(layout.table_bytes) as usize];
         let mut chunks = [chunk.clone(), chunk];
@@ -102,8 +103,9 @@ impl Table {
                     break;
                 }
                 let (entry, found) = read_cells([first, second], zone, seed);
-                // They come in order.
-                entries.get(ZoneId(zone))?.0.push(entry);
+                let (mut shared, at) = entries.get(ZoneId(zone))?;
+                shared.set(at, entry);
+                drop(shared);
                 if found != Found::UNUSED {
                     tell(ZoneId(zone), found)?;
                 }
@@ -222,6 +224,15 @@ impl Table {
         (*sequence, *whole) = (record.sequence, false);
         Ok(())
     }
+}
+
+impl Entry {
+    /// As a container is made.
+    const UNUSED: Entry = Entry {
+        sequences: [ZoneRecord::UNUSED_SEQUENCE; 2],
+        whole: [false; 2],
+        second: Some(RecordedState::Empty),
+    };
 }
 
 impl Found {

@@ -3,9 +3,13 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::image::{Host, ImageDevice, ImageGeometry};
+use crate::image::{self, Host, ImageDevice, ImageGeometry};
+use crate::lock::explain;
 use crate::options::CreateOptions;
 use crate::{BLOCK_SIZE, Result};
+
+/// Others' superblocks in conventional zones are within so many bytes.
+const FOREIGN_BYTES: u64 = 1 << 20;
 
 /// Where conventional zones can be written to, in any order.
 pub struct Front {
@@ -47,10 +51,19 @@ impl Front {
     pub fn create(self, options: &CreateOptions) -> Result<Option<ImageDevice>> {
         let geometry = self.geometry();
         if geometry.zone_count == 0 {
+            self.clear()?;
             return Ok(None);
         }
         let (path, host, bytes) = (&self.path, self.host, self.bytes);
         ImageDevice::create_on(path, host, bytes, &geometry, options).map(Some)
+    }
+
+    /// Erases superblocks of what was there before. It is not this volume's, and must not be taken for a part of it.
+    ///
+    /// Errors: the zones cannot be read or written.
+    pub fn clear(&self) -> Result<()> {
+        image::erase(&*self.host, self.bytes, FOREIGN_BYTES)
+            .map_err(|error| explain(&self.path, &error))
     }
 
     /// Zones of the image that [`Front::create`] makes.

@@ -16,10 +16,7 @@ use crate::linux::make::{self, Claim};
 use crate::lock::{explain, open_error, open_locked};
 use crate::options::{CreateOptions, OpenOptions};
 use crate::probe::{self, Identity};
-use crate::{BufferMut, Geometry, Result, ZoneInfo, ZoneKind, ZoneState, ZonedDevice, nvme};
-
-/// Others' superblocks in conventional zones are within so many bytes.
-const FOREIGN_BYTES: usize = 1 << 20;
+use crate::{BufferMut, Geometry, Result, ZoneInfo, ZoneKind, ZoneState, nvme};
 
 impl ZbdDevice {
     /// Opens a zoned block device, for writing exclusively.
@@ -86,21 +83,10 @@ impl ZbdDevice {
         // Of other drives there may be a hundred thousand zones, and nobody writes past the kernel.
         let path = fs::canonicalize(claim.path()).unwrap_or_default();
         let device = claim.emptied(nvme::generic_of(&path).is_some())?;
-        device.wipe_conventional()?;
-        Ok(device)
-    }
-
-    /// What is in conventional zones is not this volume's, and must not be taken for one.
-    fn wipe_conventional(&self) -> Result<()> {
-        let zone_blocks = self.geometry().zone_blocks as usize;
-        let conventional = zone_blocks.saturating_mul(self.conventional_zones() as usize);
-        let blocks = conventional.min(FOREIGN_BYTES / BLOCK_SIZE);
-        if blocks == 0 {
-            return Ok(());
+        if let Some(front) = device.front()? {
+            front.clear()?;
         }
-        let zeros = BufferMut::zeroed(blocks);
-        let written = self.port().file.write_all_at(&zeros, 0);
-        written.map_err(|error| explain(self.path(), &error))
+        Ok(device)
     }
 }
 

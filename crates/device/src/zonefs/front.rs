@@ -225,4 +225,20 @@ mod tests {
         let front = Front::new(dir.path(), Box::new(host), 1 << 20, 256, false);
         assert!(front.open().unwrap().is_none());
     }
+
+    /// The second superblock of an image lies at its end: a drive that was emptied had the zones of the volume before.
+    #[test]
+    fn an_image_that_was_cleared_is_found_at_neither_end() {
+        let dir = tempfile::tempdir().unwrap();
+        let zone = 1 << 20;
+        let front = |write| {
+            let host = Files::open(dir.path(), write).unwrap();
+            Front::new(dir.path(), Box::new(host), 4 * zone, 256, !write)
+        };
+        files(dir.path(), &[zone, zone, zone, zone]);
+        drop(front(true).create(&CreateOptions::default()).unwrap());
+        assert!(front(false).open().unwrap().is_some());
+        front(true).clear().unwrap();
+        assert!(front(false).open().unwrap().is_none());
+    }
 }

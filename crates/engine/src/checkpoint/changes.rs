@@ -1,6 +1,7 @@
 //! What a checkpoint of the zones alone tells of them without writing their table anew: overwriting in no order changes the
 //! count of nearly every zone between two of these, and little else. The counts alone fit the footer.
 
+use persimmon_device::per_zone::PerZone;
 use persimmon_format::ZoneId;
 use persimmon_format::footer::Valid;
 use persimmon_format::log::BODY_LEN;
@@ -29,8 +30,8 @@ impl Changes {
     /// Between what is in the chunks and now, with zones of so many blocks. None where chunks are to be written: they take
     /// less, or soon will, or the log has not the room.
     pub(super) fn between(
-        written: &[ZitEntry],
-        now: &[ZitEntry],
+        written: &PerZone<ZitEntry>,
+        now: &PerZone<ZitEntry>,
         zone_blocks: u64,
     ) -> Option<Changes> {
         let mut changes = Changes {
@@ -39,10 +40,9 @@ impl Changes {
         };
         let mut chunks = 0;
         let mut chunk_before = None;
-        for (zone, (written, now)) in written.iter().zip(now).enumerate() {
-            if written == now {
-                continue;
-            }
+        let changed = written.changed(now);
+        let entries = changed.filter_map(|zone| Some((zone, written.get(zone)?, now.get(zone)?)));
+        for (zone, written, now) in entries {
             let chunk = Some(zone / ZitEntry::PER_CHUNK);
             chunks += usize::from(chunk != chunk_before);
             chunk_before = chunk;
@@ -75,11 +75,11 @@ mod tests {
 
     #[test]
     fn counts_and_other_changes_are_told_apart() {
-        let written: Vec<ZitEntry> = (0..400).map(|n| entry(n, 9)).collect();
+        let written: PerZone<ZitEntry> = (0..400).map(|n| entry(n, 9)).collect();
         let mut now = written.clone();
-        now[3].valid = 8;
-        now[200].short = 1;
-        now[300] = entry(400, 9);
+        now.get_mut(3).unwrap().valid = 8;
+        now.get_mut(200).unwrap().short = 1;
+        now.set(300, entry(400, 9));
         let changes = Changes::between(&written, &now, 511).unwrap();
         let zones: Vec<u32> = changes.counts.iter().map(|(zone, _)| zone.0).collect();
         assert_eq!(zones, [3, 200]);
@@ -88,16 +88,16 @@ mod tests {
 
     #[test]
     fn chunks_are_written_where_they_take_less() {
-        let written: Vec<ZitEntry> = (0..1000).map(|n| entry(n, 9)).collect();
+        let written: PerZone<ZitEntry> = (0..1000).map(|n| entry(n, 9)).collect();
         let of = |changed: usize| {
-            let now: Vec<ZitEntry> = (0..1000)
+            let now: PerZone<ZitEntry> = (0..1000)
                 .map(|n| entry(n, if (n as usize) < changed { 8 } else { 9 }))
                 .collect();
             Changes::between(&written, &now, 511).is_some()
         };
         assert!(of(1000) && of(1) && of(0));
         let used = |changed: usize| {
-            let now: Vec<ZitEntry> = (0..1000)
+            let now: PerZone<ZitEntry> = (0..1000)
                 .map(|n| entry(n + 1000 * u64::from((n as usize) < changed), 9))
                 .collect();
             Changes::between(&written, &now, 511).is_some()
@@ -107,12 +107,12 @@ mod tests {
 
     #[test]
     fn the_log_takes_no_more_than_there_is_room_for() {
-        let written: Vec<ZitEntry> = (0..20_000).map(|n| entry(n, 9)).collect();
+        let written: PerZone<ZitEntry> = (0..20_000).map(|n| entry(n, 9)).collect();
         let of = |changed: usize, zone_blocks: u64| {
             let mut now = written.clone();
-            now.iter_mut()
-                .take(changed)
-                .for_each(|entry| entry.valid = 8);
+            for zone in 0..changed {
+                now.get_mut(zone).unwrap().valid = 8;
+            }
             Changes::between(&written, &now, zone_blocks).is_some()
         };
         assert!(of(10_000, 511) && !of(20_000, 511));

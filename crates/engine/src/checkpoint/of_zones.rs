@@ -1,5 +1,6 @@
 //! Checkpoints of the zones alone: they free zones, and leave the pages that changed to the journal.
 
+use persimmon_device::per_zone::PerZone;
 use persimmon_sync::atomic::Ordering;
 use std::collections::BTreeSet;
 
@@ -126,7 +127,7 @@ impl Volume {
 
     /// What the next footer tells of zones in place of chunks, if it is one that has a place for it. None where chunks are to be
     /// written.
-    fn changes(&self, now: &[ZitEntry], past_cut: bool) -> Option<Changes> {
+    fn changes(&self, now: &PerZone<ZitEntry>, past_cut: bool) -> Option<Changes> {
         let state = self.checkpoint_state();
         let are_all_written = state.zit_chunks.iter().all(|addr| *addr != Addr::ZERO);
         if !past_cut || !are_all_written || self.identity.incompatible & COMPACT == 0 {

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use persimmon_device::per_zone::PerZone;
 use persimmon_device::{Buffer, BufferMut, ZoneId};
 use persimmon_format::envelope::{self, BLOCK_PAYLOAD, HEADER_LEN, Kind};
 use persimmon_format::table::{MatEntry, ZitEntry};
@@ -16,7 +17,7 @@ use crate::zones::{self, Stream, Zones};
 /// Valid counts, kept in the live table and in the one this checkpoint writes.
 pub(super) struct Counts<'a> {
     pub(super) live: &'a Zones,
-    pub(super) cut: &'a mut [ZitEntry],
+    pub(super) cut: &'a mut PerZone<ZitEntry>,
 }
 
 impl Counts<'_> {
@@ -107,14 +108,12 @@ impl Volume {
         let per_chunk = ZitEntry::PER_CHUNK;
         let mut dirty = BTreeSet::new();
         loop {
-            let found: Vec<usize> = (0..state.zit_chunks.len())
-                .filter(|chunk| {
-                    let range =
-                        chunk * per_chunk..((chunk + 1) * per_chunk).min(state.written_zit.len());
-                    !dirty.contains(chunk)
-                        && (state.zit_chunks[*chunk] == Addr::ZERO
-                            || counts.cut[range.clone()] != state.written_zit[range])
-                })
+            let never =
+                (0..state.zit_chunks.len()).filter(|chunk| state.zit_chunks[*chunk] == Addr::ZERO);
+            let changed = counts.cut.changed(&state.written_zit);
+            let found: BTreeSet<usize> = never
+                .chain(changed.map(|zone| zone / per_chunk))
+                .filter(|chunk| !dirty.contains(chunk))
                 .collect();
             if found.is_empty() {
                 break;
@@ -125,13 +124,14 @@ impl Volume {
                 state.zit_chunks[chunk] = Addr::ZERO;
             }
         }
-        let encoded: Vec<ZitEntry> = counts.cut.to_vec();
+        let encoded = counts.cut.clone();
         drop(state);
         let sealed: Vec<Buffer> = dirty
             .iter()
             .map(|chunk| {
                 let mut payload = Vec::with_capacity(BLOCK_PAYLOAD);
-                for entry in encoded.iter().skip(chunk * per_chunk).take(per_chunk) {
+                let zones = (chunk * per_chunk..).take(per_chunk);
+                for entry in zones.map_while(|zone| encoded.get(zone)) {
                     entry.encode(&mut payload);
                 }
                 self.seal_chunk(Kind::ZitChunk, *chunk, number, &payload)

@@ -5,7 +5,7 @@ use persimmon_sync::atomic::{AtomicU64, Ordering};
 
 use super::STEP_BLOCKS;
 use crate::Volume;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::zones::Part;
 use crate::zones::table::ZoneStatus;
 
@@ -83,7 +83,8 @@ impl Volume {
                 self.courses().push(course);
                 Ok(Some(self.statistics().blocks_moved - before))
             }
-            Ok(false) | Err(Error::NoSpace) => Ok(None),
+            Ok(false) => Ok(None),
+            Err(error) if error.is_want_of_zones() => Ok(None),
             Err(error) => Err(error),
         }
     }

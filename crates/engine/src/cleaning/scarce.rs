@@ -157,7 +157,7 @@ impl Volume {
             }
             rounds += 1;
             if fruitless > FRUITLESS_MAX || rounds > rounds_max {
-                return Err(Error::NoSpace);
+                return Err(self.zones.want_of_zones());
             }
         }
         Ok(())

@@ -164,6 +164,11 @@ impl Files {
     pub(super) fn cut(&self, file: &File, size: u64) {
         let mut staged = file.lock();
         staged.size = Some(size);
+        self.note_cut(&mut staged);
+    }
+
+    /// The file became shorter.
+    pub(super) fn note_cut(&self, staged: &mut Staged) {
         staged.cuts += 1;
         self.cuts.fetch_add(1, Ordering::AcqRel);
     }
@@ -192,9 +197,29 @@ impl Files {
 }
 
 impl Volume {
+    /// Begins a change of a loaded file in several steps, unless something came up since it was loaded.
+    pub(super) fn begin_change<'a>(&self, ino: Ino, file: &'a File) -> Result<Change<'a>> {
+        let change = Change::begin(file);
+        self.check_changeable(ino, &file.lock())?;
+        Ok(change)
+    }
+
+    /// Whether a file may be changed: its staging can be written, and nothing of it is left mapped beyond its end.
+    pub(super) fn check_changeable(&self, ino: Ino, staged: &Staged) -> Result<()> {
+        if let Some(damage) = &staged.damage {
+            return Err(damage.clone());
+        }
+        self.truncations.check(ino)
+    }
+
     /// The staging of a regular file that is about to change, its size loaded.
     pub(crate) fn load(&self, ino: Ino) -> Result<Arc<File>> {
         let file = self.files.get_or_create(ino);
+        let settled = self.settle_truncation(ino, &file);
+        if let Err(error) = settled {
+            self.files.forget_if_clean_of(ino, file);
+            return Err(error);
+        }
         {
             let staged = file.lock();
             if let Some(damage) = &staged.damage {
@@ -205,7 +230,6 @@ impl Volume {
                 return Ok(file);
             }
         }
-        self.settle_truncation(ino, &file)?;
         // The file is in the table before its inode is read: whoever changes the size from now
         // on does so through it, and then `size` is set when we look again.
         let inode: Option<Inode> = self.view(|view| view.inode(ino))?;

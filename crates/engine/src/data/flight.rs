@@ -140,11 +140,10 @@ impl Volume {
         }
         let flown = blocks + passengers.len() as u64;
         if !passengers.is_empty() {
+            let inos: Vec<Ino> = passengers.iter().map(|p| p.ino).collect();
             match self.fly(passengers, Mode::Background) {
                 // That one flies no more, the others do next time.
-                Err(error @ Error::ItemDamaged { .. }) => {
-                    tracing::error!(%error, "what waits to be written of a damaged file stays in memory");
-                }
+                Err(Error::ItemDamaged { ino, .. }) if inos.contains(&ino) => {}
                 other => other?,
             }
         }
@@ -185,7 +184,9 @@ impl Volume {
         }
     }
 
-    /// Makes everything durable. Where some file finds no room, or fails, the others do all the same.
+    /// Makes everything durable. Where some file finds no room, or fails, the others do all the same. As long as there is
+    /// a file of which something was given up because its items are damaged, not everything is: that is
+    /// [`Error::ItemDamaged`], if nothing worse is wrong.
     pub fn sync(&self) -> Result<()> {
         // What is staged now, in flights that many share; what is written meanwhile is not waited for.
         let mut left = self.space.staged_blocks();
@@ -198,26 +199,13 @@ impl Volume {
         }
         let mut flown = Ok(());
         for ino in self.files.all() {
-            if self.is_told_damaged(ino) {
-                continue;
-            }
             let one = self.fly_file(ino, Mode::Background);
-            flown = flown.and(one.map(|_| ()));
+            flown = worse(flown, one.map(|_| ()));
             // Whoever held it when its last flight landed may have left it behind.
             self.files.forget_if_clean(ino);
         }
         let synced = self.sync_metadata();
-        flown.and(synced)
-    }
-
-    /// Whether a file cannot be written for damage in its items, and a sync of everything has told of that: the next one
-    /// is about the others.
-    fn is_told_damaged(&self, ino: Ino) -> bool {
-        let Some(file) = self.files.get(ino) else {
-            return false;
-        };
-        let mut staged = file.lock();
-        staged.damage.is_some() && std::mem::replace(&mut staged.damage_told, true)
+        worse(flown, synced)
     }
 
     /// Flies a file, after the flight it may be on. `None` if nothing was left to fly.
@@ -250,9 +238,12 @@ impl Volume {
             self.fly_and_land(&passengers, mode)
         }));
         let result = flown.unwrap_or_else(|panic| {
-            // Nobody may wait for it for ever.
+            // Nobody may wait for it for ever, nor take it for written.
             for passenger in &passengers {
-                passenger.file.lock().busy = false;
+                let mut staged = passenger.file.lock();
+                self.turn_back(passenger, &mut staged);
+                staged.busy = false;
+                drop(staged);
                 passenger.file.notify();
             }
             resume_unwind(panic)
@@ -264,14 +255,13 @@ impl Volume {
                     self.space.release(passenger.blocks);
                     staged.land();
                 }
-                Err(error) => {
+                Err(error @ Error::ItemDamaged { ino, .. }) if *ino == passenger.ino => {
+                    tracing::error!(%error, "what was written to a damaged file is given up");
                     self.space.release(staged.turn_back());
-                    if matches!(error, Error::ItemDamaged { ino, .. } if *ino == passenger.ino) {
-                        staged.damage = Some(error.clone());
-                    } else if !std::mem::replace(&mut staged.queued, true) {
-                        self.files.enqueue(passenger.ino);
-                    }
+                    self.space.release(staged.give_up(error));
+                    self.files.note_cut(&mut staged);
                 }
+                Err(_) => self.turn_back(passenger, &mut staged),
             }
             staged.busy = false;
             drop(staged);
@@ -285,6 +275,14 @@ impl Volume {
         let landed = result?;
         add(&self.media.counters.user_bytes, blocks * BLOCK_SIZE as u64);
         landed.durable
+    }
+
+    /// What flew is to fly again.
+    fn turn_back(&self, passenger: &Passenger, staged: &mut Staged) {
+        self.space.release(staged.turn_back());
+        if !std::mem::replace(&mut staged.queued, true) {
+            self.files.enqueue(passenger.ino);
+        }
     }
 
     fn fly_and_land(&self, passengers: &[Passenger], mut mode: Mode) -> Result<Landed> {
@@ -538,6 +536,14 @@ impl Volume {
             }
         }
         Ok(lsn)
+    }
+}
+
+/// What to answer of two results: damage in one file tells less than that all others are not durable either.
+fn worse(one: Result<()>, other: Result<()>) -> Result<()> {
+    match (one, other) {
+        (Ok(()) | Err(Error::ItemDamaged { .. }), Err(error)) => Err(error),
+        (one, _) => one,
     }
 }
 

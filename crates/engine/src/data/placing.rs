@@ -129,7 +129,10 @@ impl Volume {
     fn why_no_writer(&self, placing: Placing<'_>, error: Error) -> Error {
         let has_room = matches!(placing, Placing::OfUsers(_) | Placing::Superseding);
         match error {
-            Error::NoSpace if has_room => self.zones.failing().unwrap_or(error),
+            error if has_room && error.is_want_of_zones() => {
+                let failing = self.zones.failing();
+                failing.unwrap_or_else(|| self.zones.want_of_zones())
+            }
             error => error,
         }
     }
@@ -184,7 +187,7 @@ impl Volume {
         }
         if !*hopeless {
             match self.make_room() {
-                Err(Error::NoSpace) => *hopeless = true,
+                Err(error) if error.is_want_of_zones() => *hopeless = true,
                 other => other?,
             }
             return Ok(None);

@@ -1,5 +1,7 @@
 //! Reading: staged blocks from memory, the others from the device, every block verified.
 
+use std::convert::Infallible;
+
 use persimmon_device::BLOCK_SIZE;
 use persimmon_format::extent::Extent;
 use persimmon_format::packed::{self, Packed};
@@ -83,51 +85,47 @@ impl Volume {
         size: u64,
         ranges: &mut [(u64, &mut [u8])],
     ) -> Vec<Option<usize>> {
-        let mut read = Vec::with_capacity(ranges.len());
-        // Places and uses of all ranges, and which uses are whose.
-        let mut pieces = Vec::with_capacity(ranges.len());
-        for (offset, buf) in ranges.iter_mut() {
-            let len = (buf.len() as u64).min(size.saturating_sub(*offset)) as usize;
-            let buf = buf.get_mut(..len).unwrap_or_default();
-            let holes = self.copy_staged(ino, *offset, buf);
-            let looks = holes.into_iter().flat_map(|(from, to)| looks(from, to));
-            let found: Result<Vec<_>> = looks
-                .map(|(from, to)| Ok((from, to, self.pinned_extents(ino, from, to)?)))
-                .collect();
-            read.push(found.is_ok().then_some(len));
-            pieces.push(found.unwrap_or_default());
-        }
-        let mut plan = Plan::default();
-        let mut owners = Vec::new();
-        let each = ranges.iter_mut().zip(&mut read).zip(&pieces);
-        for (i, (((offset, buf), read), holes)) in each.enumerate() {
-            for (from, to, extents) in holes {
-                let buf = buf.get_mut(..read.unwrap_or(0)).unwrap_or_default();
-                if self
-                    .plan(ino, extents, (*from, *to), *offset, buf, &mut plan)
-                    .is_err()
-                {
-                    *read = None;
+        let mut wanted: Vec<Wanted<'_>> = ranges
+            .iter_mut()
+            .map(|(offset, buf)| {
+                let len = (buf.len() as u64).min(size.saturating_sub(*offset)) as usize;
+                Wanted {
+                    offset: *offset,
+                    buf: &mut buf[..len],
+                    failed: false,
                 }
+            })
+            .collect();
+        let found: Vec<Vec<_>> = wanted
+            .iter_mut()
+            .map(|range| {
+                let holes = self.copy_staged(ino, range.offset, range.buf);
+                let looks = holes.into_iter().flat_map(|(from, to)| looks(from, to));
+                let found: Result<Vec<_>> = looks
+                    .map(|(from, to)| Ok((from, to, self.pinned_extents(ino, from, to)?)))
+                    .collect();
+                range.failed = found.is_err();
+                found.unwrap_or_default()
+            })
+            .collect();
+        let mut plan = Plan::default();
+        for (owner, (range, holes)) in wanted.iter_mut().zip(&found).enumerate() {
+            plan.owner = owner;
+            for (from, to, extents) in holes {
+                let (offset, buf) = (range.offset, &mut *range.buf);
+                let planned = self.plan(ino, extents, (*from, *to), offset, buf, &mut plan);
+                range.failed |= planned.is_err();
             }
-            owners.resize(plan.uses.len(), i);
         }
-        self.fetch_planned(&plan, |use_number, fetched| {
-            let Some((i, used)) = owners.get(use_number).zip(plan.uses.get(use_number)) else {
-                return Ok(());
-            };
-            let (Some((offset, buf)), Some(read)) = (ranges.get_mut(*i), read.get_mut(*i)) else {
-                return Ok(());
-            };
-            let buf = buf.get_mut(..read.unwrap_or(0)).unwrap_or_default();
+        let Ok(()) = self.fetch_planned(&plan, |used, fetched| {
+            let range = &mut wanted[used.owner];
             let delivered =
-                fetched.is_ok_and(|data| deliver(ino, used, data, *offset, buf).is_ok());
-            if !delivered {
-                *read = None;
-            }
-            Ok(())
-        })
-        .map_or_else(|_| vec![None; ranges.len()], |()| read)
+                fetched.is_ok_and(|data| deliver(ino, used, data, range.offset, range.buf).is_ok());
+            range.failed |= !delivered;
+            Ok::<_, Infallible>(())
+        });
+        let read = |range: &Wanted<'_>| (!range.failed).then_some(range.buf.len());
+        wanted.iter().map(read).collect()
     }
 
     /// The size of a regular file, with what of it waits to be written.
@@ -189,10 +187,7 @@ impl Volume {
             let pieces = self.pinned_extents(ino, start, end)?;
             let mut plan = Plan::default();
             self.plan(ino, &pieces, (start, end), offset, buf, &mut plan)?;
-            self.fetch_planned(&plan, |number, fetched| {
-                let Some(used) = plan.uses.get(number) else {
-                    return Ok(());
-                };
+            self.fetch_planned(&plan, |used, fetched| {
                 let (block, addr) = (used.block, used.source.addr());
                 let data = fetched.map_err(|error| match error {
                     Some(error) => self.lost_data(error, ino, block, addr),
@@ -275,12 +270,12 @@ impl Volume {
 
     /// Reads the places of a plan, some at a time, and hands each use what its place holds, or why that cannot be read:
     /// of several uses of a place the first one is told. An error that a use answers ends it.
-    fn fetch_planned(
+    fn fetch_planned<E>(
         &self,
         plan: &Plan<'_>,
-        mut each: impl FnMut(usize, Result<&[u8], Option<Error>>) -> Result<()>,
-    ) -> Result<()> {
-        let mut used = 0;
+        mut each: impl FnMut(&Use<'_>, Result<&[u8], Option<Error>>) -> Result<(), E>,
+    ) -> Result<(), E> {
+        let mut uses = plan.uses.iter().peekable();
         for (group, places) in plan.places.chunks(READS_AT_ONCE).enumerate() {
             let fetched = match places {
                 [(addr, blocks)] => vec![self.media.read(*addr, *blocks)],
@@ -289,15 +284,16 @@ impl Volume {
             for (i, data) in fetched.into_iter().enumerate() {
                 let place = group * READS_AT_ONCE + i;
                 let mut data = data.map_err(Some);
-                while plan.uses.get(used).is_some_and(|next| next.place == place) {
+                while let Some(used) = uses.next_if(|next| next.place == place) {
                     match &mut data {
                         Ok(data) => each(used, Ok(data))?,
                         Err(error) => each(used, Err(error.take()))?,
                     }
-                    used += 1;
                 }
             }
         }
+        // Who reads would be given what was in the buffer before.
+        assert!(uses.next().is_none(), "a use of a place that was not read");
         Ok(())
     }
 
@@ -325,11 +321,23 @@ struct Plan<'p> {
     places: Vec<(Addr, u32)>,
     /// By place, in the order of the places.
     uses: Vec<Use<'p>>,
+    /// Whose uses are added now.
+    owner: usize,
+}
+
+/// One of several ranges that are read together, as far as the file reaches.
+struct Wanted<'b> {
+    offset: u64,
+    buf: &'b mut [u8],
+    /// Some of it could not be read at the first look.
+    failed: bool,
 }
 
 /// What a place holds for a read.
 struct Use<'p> {
     place: usize,
+    /// Which of several ranges it is of.
+    owner: usize,
     /// The first block of the file.
     block: u64,
     source: Source<'p>,
@@ -363,6 +371,7 @@ impl<'p> Plan<'p> {
         }
         self.uses.push(Use {
             place: self.places.len() - 1,
+            owner: self.owner,
             block,
             source,
         });

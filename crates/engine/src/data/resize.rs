@@ -36,7 +36,7 @@ impl Volume {
             return Err(Error::TooLarge);
         }
         let file = self.load(ino)?;
-        let change = Change::begin(&file);
+        let change = self.begin_change(ino, &file)?;
         let (grounded, staged) = change.ground();
         let old = staged.size.unwrap_or(0);
         let keep = blocks_in(size);
@@ -94,17 +94,14 @@ impl Volume {
             staged.changed(now);
             more
         };
-        if more && let Err(error) = self.finish_truncation(ino, keep) {
-            // The file must not grow while blocks beyond its end are mapped; the next mount
-            // finishes.
-            tracing::error!(ino = ino.0, %error, "a truncation could not be finished");
-            self.make_read_only();
-            return Err(error);
-        }
+        let finished = match more {
+            true => self.finish_truncation(ino, keep),
+            false => Ok(()),
+        };
         drop(grounded);
         drop(change);
         self.files.forget_if_clean_of(ino, file);
-        Ok(())
+        finished
     }
 
     /// Adds a punch of the first [`EXTENTS_MAX`] extents in `from..to` to a transaction. True if
@@ -192,7 +189,9 @@ impl Volume {
     fn change(&self, ino: Ino, f: impl FnOnce(&Change<'_>, &File) -> Result<()>) -> Result<()> {
         self.check_writable()?;
         let file = self.load(ino)?;
-        let changed = f(&Change::begin(&file), &file);
+        let changed = self
+            .begin_change(ino, &file)
+            .and_then(|change| f(&change, &file));
         self.files.forget_if_clean_of(ino, file);
         changed
     }
@@ -430,7 +429,9 @@ impl Volume {
                 Ok(freed)
             });
             match freed {
-                Ok(freed) => drop(inos.drain(..freed)),
+                Ok(freed) => inos
+                    .drain(..freed)
+                    .for_each(|ino| self.truncations.remove(ino)),
                 Err(Error::ItemDamaged { ino, what }) if inos.contains(&ino) => {
                     inos.retain(|other| *other != ino);
                     reclaimed = Err(Error::ItemDamaged { ino, what });

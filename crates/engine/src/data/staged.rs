@@ -49,18 +49,31 @@ pub(crate) struct Staged {
     pub(crate) last_ctime: Timestamp,
     /// In the queue of dirty files.
     pub(crate) queued: bool,
-    /// What keeps the file from being written: damage in its own items. What is staged stays in memory, to be read, and
-    /// nothing is added to it.
+    /// What keeps the file from being written: damage in its own items. What was staged has been given up, and nothing
+    /// more is staged; as long as the file is there each sync of it answers this.
     pub(crate) damage: Option<Error>,
-    /// A sync of everything has told of it.
-    pub(crate) damage_told: bool,
 }
 
 impl Staged {
     pub(crate) fn is_clean(&self) -> bool {
         // The blocks that caused a size may have been punched out again: the size remains.
         let sized = self.size.is_none_or(|size| size == self.committed_size);
-        self.dirty.is_empty() && self.times.is_none() && sized && !self.busy
+        let is_damaged = self.damage.is_some();
+        self.dirty.is_empty() && self.times.is_none() && sized && !self.busy && !is_damaged
+    }
+
+    /// Damage in the file's items keeps all that is staged from ever being written: it is given up. Nothing flies.
+    /// Returns the blocks that were staged.
+    pub(crate) fn give_up(&mut self, damage: &Error) -> u64 {
+        let given_up = self.drop_dirty(0, u64::MAX);
+        self.times = None;
+        self.growth = Growth::default();
+        if self.size.is_some() {
+            self.size = Some(self.committed_size);
+        }
+        self.version += 1;
+        self.damage = Some(damage.clone());
+        given_up
     }
 
     pub(crate) fn dirty_blocks(&self) -> u64 {

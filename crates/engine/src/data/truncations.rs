@@ -15,37 +15,76 @@ use crate::Volume;
 use crate::error::{Error, Result};
 use crate::meta::Intent;
 
-/// What earlier mounts began and did not finish: the file, and the blocks of it that stay.
+/// What was begun and not finished, by earlier mounts or because something came up: the files.
 #[derive(Default)]
 pub(crate) struct Truncations {
-    open: Mutex<BTreeMap<Ino, u64>>,
+    open: Mutex<BTreeMap<Ino, Unfinished>>,
     /// None is open, which is what nearly every change of a file finds.
     none: AtomicBool,
 }
 
+/// A truncation that is not finished. Until it is nothing changes the file: it would grow over what is still mapped
+/// beyond its end.
+struct Unfinished {
+    /// Blocks of the file that stay.
+    keep: u64,
+    /// Why it could not be finished when that was last tried. Where that does not pass no background step tries again;
+    /// who is about to change the file does.
+    failed: Option<Error>,
+}
+
 impl Truncations {
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<Ino, u64>> {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<Ino, Unfinished>> {
         self.open.lock()
     }
 
+    fn is_none(&self) -> bool {
+        self.none.load(Ordering::Acquire)
+    }
+
     fn get(&self, ino: Ino) -> Option<u64> {
-        if self.none.load(Ordering::Acquire) {
+        if self.is_none() {
             return None;
         }
-        self.lock().get(&ino).copied()
+        self.lock().get(&ino).map(|open| open.keep)
     }
 
+    /// An error if one of this file could not be finished.
+    pub(super) fn check(&self, ino: Ino) -> Result<()> {
+        if self.is_none() {
+            return Ok(());
+        }
+        let open = self.lock();
+        let failed = open.get(&ino).and_then(|open| open.failed.clone());
+        failed.map_or(Ok(()), Err)
+    }
+
+    /// The first that may be finished by now.
     fn first(&self) -> Option<Ino> {
-        self.lock().first_key_value().map(|(ino, _)| *ino)
+        let open = self.lock();
+        let may_be = |open: &Unfinished| open.failed.as_ref().is_none_or(Error::passes);
+        let mut may_be = open.iter().filter(|(_, open)| may_be(open));
+        may_be.next().map(|(ino, _)| *ino)
     }
 
-    fn replace(&self, open: BTreeMap<Ino, u64>) {
+    fn note_failed(&self, ino: Ino, keep: u64, error: &Error) {
+        let failed = Some(error.clone());
+        let mut held = self.lock();
+        held.insert(ino, Unfinished { keep, failed });
+        self.none.store(false, Ordering::Release);
+    }
+
+    fn replace(&self, open: BTreeMap<Ino, Unfinished>) {
         let mut held = self.lock();
         self.none.store(open.is_empty(), Ordering::Release);
         *held = open;
     }
 
-    fn remove(&self, ino: Ino) {
+    /// It is finished, or the file is gone.
+    pub(super) fn remove(&self, ino: Ino) {
+        if self.is_none() {
+            return;
+        }
         let mut held = self.lock();
         held.remove(&ino);
         self.none.store(held.is_empty(), Ordering::Release);
@@ -63,13 +102,14 @@ impl Volume {
             Some((Ino(key.item), keep.unwrap_or(u64::MAX)))
         };
         self.walk(first..end, truncation, |(ino, keep)| {
-            open.insert(ino, keep);
+            open.insert(ino, Unfinished { keep, failed: None });
         })?;
         self.truncations.replace(open);
         Ok(())
     }
 
-    /// Finishes one of them, if there is any.
+    /// Finishes one of them, if there is any. One that meets damage in the file's items stays, and keeps no other from
+    /// being finished: whoever is about to change the file is told.
     pub(crate) fn finish_a_truncation(&self) -> Result<bool> {
         let Some(ino) = self.truncations.first() else {
             return Ok(false);
@@ -77,10 +117,13 @@ impl Volume {
         let file = self.files.get_or_create(ino);
         let finished = self.settle_truncation(ino, &file);
         self.files.forget_if_clean_of(ino, file);
-        finished.map(|()| true)
+        match finished {
+            Ok(()) | Err(Error::ItemDamaged { .. }) => Ok(true),
+            Err(error) => Err(error),
+        }
     }
 
-    /// Before a file changes: nothing is mapped beyond its end by an interrupted truncation.
+    /// Before a file changes: nothing is mapped beyond its end by a truncation that was not finished.
     pub(super) fn settle_truncation(&self, ino: Ino, file: &File) -> Result<()> {
         if self.truncations.get(ino).is_none() {
             return Ok(());
@@ -91,13 +134,27 @@ impl Volume {
         // Somebody else may have done it while this one waited.
         if let Some(keep) = self.truncations.get(ino) {
             self.finish_truncation(ino, keep)?;
-            self.truncations.remove(ino);
         }
         Ok(())
     }
 
-    /// Goes on with a truncation that one record could not finish.
+    /// Goes on with a truncation that one record could not finish. Where that fails it is remembered, and no other file
+    /// is touched by it: this one does not change before it is finished.
     pub(super) fn finish_truncation(&self, ino: Ino, keep: u64) -> Result<()> {
+        match self.punch_from(ino, keep) {
+            Ok(()) => {
+                self.truncations.remove(ino);
+                Ok(())
+            }
+            Err(error) => {
+                tracing::error!(ino = ino.0, %error, "a truncation could not be finished");
+                self.truncations.note_failed(ino, keep, &error);
+                Err(error)
+            }
+        }
+    }
+
+    fn punch_from(&self, ino: Ino, keep: u64) -> Result<()> {
         while self.update::<_, Error>(Intent::Shrink, |tx| {
             let more = self.punch_some(tx, ino, keep, FILE_BLOCKS_END)?;
             if !more {

@@ -83,7 +83,10 @@ impl Volume {
         end_of(offset, data.len() as u64)?;
         let file = self.load(ino)?;
         let is_one_piece = first_piece(offset, data.len()) == data.len();
-        let change = (!is_one_piece).then(|| Change::begin(&file));
+        let change = match is_one_piece {
+            true => None,
+            false => Some(self.begin_change(ino, &file)?),
+        };
         let writing = Writing {
             ino,
             file: &file,
@@ -105,7 +108,7 @@ impl Volume {
     ) -> Result<(u64, usize)> {
         self.check_writable()?;
         let file = self.load(ino)?;
-        let change = Change::begin(&file);
+        let change = self.begin_change(ino, &file)?;
         let offset = change.size();
         end_of(offset, data.len() as u64)?;
         let writing = Writing {
@@ -133,7 +136,7 @@ impl Volume {
             let (now, later) = rest.split_at(take);
             match self.write_piece(writing, at, now) {
                 Ok(()) => {}
-                Err(Error::NoSpace) if at > offset => break,
+                Err(error) if error.is_want_of_zones() && at > offset => break,
                 Err(error) => return Err(error),
             }
             at += take as u64;
@@ -156,14 +159,17 @@ impl Volume {
         // Counting again what is staged and dirty helps once.
         let mut settled = false;
         loop {
-            // Nothing to fly although the buffer is full: it is all in the air.
+            // Nothing to fly although the buffer is full: it is all in the air. Nothing lands any more once the volume
+            // takes no changes.
             while self.staging_is_full() {
+                self.check_writable()?;
                 if !self.write_back()? {
                     self.space.wait_for_landing();
                 }
             }
             let need = {
                 let mut staged = file.lock_to_change(change);
+                self.check_changeable(ino, &staged)?;
                 if staged.version != bases.version {
                     bases = Bases {
                         version: staged.version,

@@ -89,6 +89,15 @@ pub(crate) struct Cut {
     pub(crate) is_sound: bool,
 }
 
+/// How far records and their data are to get.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Reach {
+    /// They outlive the process.
+    Recorded,
+    /// They outlive the power.
+    Durable,
+}
+
 /// What recovery found, or mkfs begins with.
 pub(crate) struct LogStart {
     pub(crate) state: LogState,
@@ -245,6 +254,25 @@ impl Log {
         target: Lsn,
         own: Option<&InFlight>,
     ) -> Result<()> {
+        self.write_as_far_as(Reach::Durable, media, zones, target, own)
+    }
+
+    /// Writes all records up to `target` with their data, and has them outlive the process.
+    ///
+    /// After data that has failed a recovery would end before all later records. So everybody waits here, too, until a
+    /// checkpoint has left that record behind.
+    pub(crate) fn record(&self, media: &Media, zones: &Zones, target: Lsn) -> Result<()> {
+        self.write_as_far_as(Reach::Recorded, media, zones, target, None)
+    }
+
+    fn write_as_far_as(
+        &self,
+        reach: Reach,
+        media: &Media,
+        zones: &Zones,
+        target: Lsn,
+        own: Option<&InFlight>,
+    ) -> Result<()> {
         let mut inner = self.lock();
         loop {
             inner.check()?;
@@ -260,29 +288,13 @@ impl Log {
                 }
                 self.wait(inner)
             } else {
-                self.flush(inner, media)?
-            };
-        }
-    }
-
-    /// Writes all records up to `target` with their data, and has them outlive the process.
-    ///
-    /// After data that has failed a recovery would end before all later records. So everybody waits here, too, until a
-    /// checkpoint has left that record behind.
-    pub(crate) fn record(&self, media: &Media, zones: &Zones, target: Lsn) -> Result<()> {
-        let mut inner = self.lock();
-        loop {
-            inner.check()?;
-            if inner.durable >= target {
-                return Ok(());
-            }
-            inner = if inner.written < target {
-                self.write_some(inner, media, zones, target)?
-            } else if inner.tainted.is_some() {
-                self.wait(inner)
-            } else {
-                drop(inner);
-                return media.record();
+                match reach {
+                    Reach::Durable => self.flush(inner, media)?,
+                    Reach::Recorded => {
+                        drop(inner);
+                        return media.record();
+                    }
+                }
             };
         }
     }

@@ -4,6 +4,7 @@
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 
+use persimmon_device::per_zone::PerZone;
 use persimmon_device::{BLOCK_SIZE, ZoneId, ZoneInfo, ZoneState};
 use persimmon_format::extent::Extent;
 use persimmon_format::record::Op;
@@ -22,7 +23,7 @@ pub(crate) struct Arrival<'a> {
     pub(crate) identity: &'a VolumeIdentity,
     pub(crate) report: &'a [ZoneInfo],
     /// The zones as the checkpoint tells them.
-    pub(crate) zit: &'a [ZitEntry],
+    pub(crate) zit: &'a PerZone<ZitEntry>,
     /// Zones taken into use after the cut have this sequence or a later one.
     pub(crate) next_sequence: u64,
     /// Zones whose headers were looked at, and whether they are what they must be.

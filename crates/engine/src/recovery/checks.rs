@@ -108,7 +108,7 @@ pub(super) fn check_end(
 }
 
 /// What is counted up from here on must have room: a number that cannot be is damage.
-fn check_counters(counters: &[(&str, u64)]) -> Result<()> {
+pub(crate) fn check_counters(counters: &[(&str, u64)]) -> Result<()> {
     match counters.iter().find(|(_, count)| *count >= COUNTER_LIMIT) {
         None => Ok(()),
         Some((what, count)) => Err(Error::Inconsistent(format!(

@@ -1,5 +1,6 @@
 //! What the checkpoint says of the zones, and what the device says.
 
+use persimmon_device::per_zone::PerZone;
 use persimmon_device::{ZoneId, ZoneInfo, ZoneState};
 use persimmon_format::footer::Footer;
 use persimmon_format::table::{Role, ZitEntry};
@@ -13,7 +14,7 @@ use crate::zones::failure::ZoneFailure;
 use crate::zones::table::Found;
 
 /// The zones, the next zone sequence, and metadata zones to reset.
-pub(super) type Reconciled = (Vec<Found>, u64, Vec<ZoneId>);
+pub(super) type Reconciled = (PerZone<Found>, u64, Vec<ZoneId>);
 
 /// Brings what the checkpoint says of the zones together with what the device says. `log_zones` are
 /// those that are needed. Returns the zones, the next zone sequence, and the zones of a checkpoint
@@ -23,7 +24,7 @@ pub(super) fn reconcile(
     media: &Media,
     identity: &VolumeIdentity,
     report: &[ZoneInfo],
-    zit: &[ZitEntry],
+    zit: &PerZone<ZitEntry>,
     log_zones: &[FoundZone],
     footer: &Footer,
 ) -> Result<Reconciled> {
@@ -39,8 +40,14 @@ pub(super) fn reconcile(
             .find(|f| f.copies().any(|copy| copy.zone == zone))
     };
     let mut next_sequence = footer.next_zone_sequence;
-    let mut zones = Vec::with_capacity(report.len());
-    for (i, (info, entry)) in report.iter().zip(zit).enumerate() {
+    let unused = Found {
+        entry: ZitEntry::default(),
+        capacity: report.first().map_or(0, |info| info.capacity),
+        used: false,
+        failure: None,
+    };
+    let mut zones = PerZone::filled(report.len(), unused);
+    for (i, (info, entry)) in report.iter().zip(zit.iter()).enumerate() {
         let zone = ZoneId(i as u32);
         let used = info.state != ZoneState::Empty;
         let mut entry = *entry;
@@ -110,12 +117,13 @@ pub(super) fn reconcile(
                 _ => entry.role = Role::Free,
             }
         }
-        zones.push(Found {
+        let found = Found {
             entry,
             capacity: info.capacity,
             used: used || entry.role == Role::Retired,
             failure: ZoneFailure::of(info.state),
-        });
+        };
+        zones.set(i, found);
     }
     // A header that a power cut took along may have had a number already.
     let next_sequence = next_sequence.saturating_add(report.len() as u64);

@@ -1,6 +1,7 @@
 //! What the journal past the cut says is applied to what the checkpoint says.
 
 use persimmon_device::ZoneState;
+use persimmon_device::per_zone::PerZone;
 use persimmon_format::extent::Extent;
 use persimmon_format::footer::Footer;
 use persimmon_format::record::Op;
@@ -20,7 +21,7 @@ pub(super) struct Target<'a> {
     pub(super) key: &'a VolumeKey,
     pub(super) zones: &'a Zones,
     /// What the ZIT counts in them.
-    pub(super) found: &'a [Found],
+    pub(super) found: &'a PerZone<Found>,
     pub(super) mat_lost: bool,
 }
 

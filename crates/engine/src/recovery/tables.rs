@@ -4,6 +4,7 @@
 
 use std::collections::HashMap;
 
+use persimmon_device::per_zone::PerZone;
 use persimmon_device::{BLOCK_SIZE, ZoneId, ZoneInfo, ZoneState};
 use persimmon_format::envelope::{self, Kind};
 use persimmon_format::footer::Footer;
@@ -19,7 +20,7 @@ use crate::meta::mat::Mat;
 /// MAT and ZIT as a footer leads to them.
 pub(crate) struct Tables {
     /// The ZIT as its chunks have it, with what the footer tells of zones.
-    pub(crate) zit: Vec<ZitEntry>,
+    pub(crate) zit: PerZone<ZitEntry>,
     /// What the chunks have of those zones: of many zones that takes less than a second table.
     pub(crate) as_written: Vec<(ZoneId, ZitEntry)>,
     pub(crate) mat: Mat,
@@ -52,7 +53,10 @@ impl Tables {
         let told = told.chain(footer.overrides.iter().map(|(zone, _)| *zone));
         let written = |zone: ZoneId| Some((zone, *zit.get(zone.0 as usize)?));
         let as_written = told.filter_map(written).collect();
-        let _ = footer.complete(&mut zit);
+        let _ = footer.complete(|zone, change| {
+            let entry = zit.get_mut(zone.0 as usize);
+            entry.map(|entry| *entry = change(*entry)).is_some()
+        });
         if mirrored {
             join(media, &zit);
         }
@@ -68,16 +72,19 @@ impl Tables {
 }
 
 /// Makes the table what its chunks have again.
-pub(crate) fn written(mut zit: Vec<ZitEntry>, as_written: &[(ZoneId, ZitEntry)]) -> Vec<ZitEntry> {
+pub(crate) fn written(
+    mut zit: PerZone<ZitEntry>,
+    as_written: &[(ZoneId, ZitEntry)],
+) -> PerZone<ZitEntry> {
     for (zone, entry) in as_written {
-        put(&mut zit, zone.0 as usize, &[*entry]);
+        zit.set(zone.0 as usize, *entry);
     }
     zit
 }
 
 /// Metadata zones with the same sequence are pairs, if there is something in them: others may have
 /// been reset since, and taken into use again, each on its own.
-fn join(media: &Media, zit: &[ZitEntry]) {
+fn join(media: &Media, zit: &PerZone<ZitEntry>) {
     let mut firsts: HashMap<u64, (ZoneId, u32)> = HashMap::new();
     let zones = zit
         .iter()
@@ -123,6 +130,9 @@ fn join_by_headers(
 const GAP_BLOCKS: u32 = 16;
 /// Commands under way at the same time.
 const READS_AT_ONCE: usize = 32;
+/// Blocks of a command: all that are under way take 32 MiB, where the 4 MiB that an image allows took 128 MiB on a volume
+/// of millions of zones.
+const READ_BLOCKS_MAX: u32 = 256;
 
 /// What one command reads: chunks that lie near each other, each with its distance from the first.
 struct Run {
@@ -169,7 +179,8 @@ fn read_chunks<T>(
     parse: impl Fn(&[u8]) -> persimmon_format::Result<T>,
     mut take: impl FnMut(usize, Addr, Result<T>) -> Result<()>,
 ) -> Result<()> {
-    let runs = runs(places, media.geometry().max_transfer_blocks);
+    let blocks_max = media.geometry().max_transfer_blocks.min(READ_BLOCKS_MAX);
+    let runs = runs(places, blocks_max);
     for some in runs.chunks(READS_AT_ONCE) {
         let commands: Vec<(Addr, u32)> = some.iter().map(|run| (run.start, run.blocks)).collect();
         let read = media.read_all(&commands, READS_AT_ONCE);
@@ -244,9 +255,9 @@ fn read_zit(
     key: &VolumeKey,
     report: &[ZoneInfo],
     footer: &Footer,
-) -> Result<(Vec<ZitEntry>, u32)> {
+) -> Result<(PerZone<ZitEntry>, u32)> {
     let zones = media.geometry().zone_count as usize;
-    let mut entries = vec![ZitEntry::default(); zones];
+    let mut entries = PerZone::filled(zones, ZitEntry::default());
     let (mut lost, mut found) = (0, 0);
     let parse = ZitEntry::decode_chunk;
     read_chunks(
@@ -260,7 +271,9 @@ fn read_zit(
             match read {
                 Ok(read) => {
                     found += read.len();
-                    put(&mut entries, start, &read);
+                    for (zone, entry) in (start..).zip(&read) {
+                        entries.set(zone, *entry);
+                    }
                 }
                 Err(_) if is_gone(report, addr) => {
                     lost += 1;

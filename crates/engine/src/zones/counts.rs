@@ -3,6 +3,7 @@
 use persimmon_sync::atomic::{AtomicU64, Ordering};
 
 use persimmon_device::ZoneId;
+use persimmon_device::per_zone::ZoneCells;
 use persimmon_format::packed::Grains;
 use persimmon_format::table::{Role, ZitEntry};
 
@@ -10,7 +11,7 @@ use super::entries::Touched;
 
 /// Valid counts of all zones.
 pub(super) struct ValidCounts {
-    zones: Box<[AtomicU64]>,
+    zones: ZoneCells<AtomicU64>,
     /// Of all zones, in file data.
     data: AtomicU64,
     /// And in metadata, with all copies.
@@ -23,29 +24,32 @@ pub(super) struct ValidCounts {
 impl ValidCounts {
     /// As these entries have them.
     pub(super) fn new<'e>(
+        zones: usize,
         entries: impl Iterator<Item = &'e ZitEntry>,
         copies: u32,
         touched: Touched,
     ) -> ValidCounts {
-        let entries: Vec<_> = entries.collect();
         let counts = ValidCounts {
-            zones: entries.iter().map(|_| AtomicU64::new(0)).collect(),
+            zones: ZoneCells::new(zones),
             data: AtomicU64::new(0),
             metadata: AtomicU64::new(0),
             copies: copies.into(),
             touched,
         };
-        counts.set_all(entries.into_iter());
+        counts.set_all(entries);
         counts
     }
 
     /// As these entries have them, whatever was counted before: for zones that were in another use by then too.
     pub(super) fn set_all<'e>(&self, entries: impl Iterator<Item = &'e ZitEntry>) {
         let (mut data, mut metadata) = (0, 0);
-        for ((zone, valid), entry) in (0..).map(ZoneId).zip(&self.zones).zip(entries) {
+        for (zone, entry) in (0..).map(ZoneId).zip(entries) {
             let Grains(grains) = entry.grains();
-            valid.store(grains, Ordering::Relaxed);
-            self.touched.touch(zone);
+            if self.of(zone) != Grains(grains) {
+                let valid = self.zones.make(zone.0 as usize);
+                valid.inspect(|valid| valid.store(grains, Ordering::Relaxed));
+                self.touched.touch(zone);
+            }
             match entry.role {
                 Role::Metadata => metadata += grains * self.copies,
                 _ => data += grains,
@@ -69,7 +73,7 @@ impl ValidCounts {
 
     /// So much more of a zone in this role is referenced.
     pub(super) fn add(&self, role: Role, zone: ZoneId, Grains(grains): Grains) {
-        if let Some(valid) = self.zones.get(zone.0 as usize) {
+        if let Some(valid) = self.zones.make(zone.0 as usize) {
             let (live, copies) = self.live_of(role);
             valid.fetch_add(grains, Ordering::Relaxed);
             self.touched.touch(zone);
@@ -92,7 +96,7 @@ impl ValidCounts {
 
     /// So much of a zone in this role is referenced, whatever was counted before.
     pub(super) fn set(&self, role: Role, zone: ZoneId, Grains(grains): Grains) {
-        if let Some(valid) = self.zones.get(zone.0 as usize) {
+        if let Some(valid) = self.zones.make(zone.0 as usize) {
             let (live, copies) = self.live_of(role);
             let before = valid.swap(grains, Ordering::Relaxed);
             self.touched.touch(zone);

@@ -2,10 +2,11 @@
 
 use std::num::NonZeroU32;
 
-use persimmon_sync::atomic::{AtomicBool, Ordering};
+use persimmon_sync::atomic::{AtomicU64, Ordering};
 use persimmon_sync::{Arc, Mutex, MutexGuard};
 
 use persimmon_device::ZoneId;
+use persimmon_device::per_zone::PerZone;
 use persimmon_format::packed::Grains;
 use persimmon_format::table::Role;
 
@@ -15,7 +16,7 @@ use super::lifetime::Life;
 /// There is one for every zone, so it is kept small.
 const _: () = assert!(size_of::<Entry>() == 56);
 
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Entry {
     pub(super) role: Role,
     pub(super) lifetime: u8,
@@ -58,16 +59,13 @@ impl Entry {
 
 /// The entries of all zones. Whoever changes one touches it.
 pub(super) struct Entries {
-    list: Box<[Entry]>,
+    list: PerZone<Entry>,
     touched: Touched,
 }
 
 impl Entries {
-    pub(super) fn new(list: Vec<Entry>, touched: Touched) -> Entries {
-        Entries {
-            list: list.into(),
-            touched,
-        }
+    pub(super) fn new(list: PerZone<Entry>, touched: Touched) -> Entries {
+        Entries { list, touched }
     }
 
     pub(super) fn len(&self) -> usize {
@@ -80,7 +78,7 @@ impl Entries {
     }
 
     pub(super) fn iter(&self) -> impl Iterator<Item = (ZoneId, &Entry)> {
-        self.zones().zip(&self.list)
+        self.zones().zip(self.list.iter())
     }
 
     pub(super) fn get(&self, zone: ZoneId) -> Option<&Entry> {
@@ -100,17 +98,27 @@ pub(super) struct Touched(Arc<Marks>);
 
 #[derive(Debug)]
 struct Marks {
-    is_listed: Box<[AtomicBool]>,
+    zones: u32,
+    /// A bit for each zone.
+    is_listed: Box<[AtomicU64]>,
     list: Mutex<Vec<ZoneId>>,
 }
 
 impl Touched {
-    /// Of so many zones; all are touched.
-    pub(super) fn all(zones: u32) -> Touched {
+    /// Of so many zones; none is touched.
+    pub(super) fn none(zones: u32) -> Touched {
         Touched(Arc::new(Marks {
-            is_listed: (0..zones).map(|_| AtomicBool::new(true)).collect(),
-            list: Mutex::new((0..zones).map(ZoneId).collect()),
+            zones,
+            is_listed: (0..zones.div_ceil(64)).map(|_| AtomicU64::new(0)).collect(),
+            list: Mutex::default(),
         }))
+    }
+
+    /// The word that a zone has a bit of, and that bit.
+    fn mark(&self, ZoneId(zone): ZoneId) -> Option<(&AtomicU64, u64)> {
+        let word = self.0.is_listed.get(zone as usize / 64);
+        let word = word.filter(|_| zone < self.0.zones)?;
+        Some((word, 1 << (zone % 64)))
     }
 
     fn list(&self) -> MutexGuard<'_, Vec<ZoneId>> {
@@ -120,8 +128,9 @@ impl Touched {
     /// Something of a zone has changed, or is about to under a lock that who takes the zones holds.
     pub(super) fn touch(&self, zone: ZoneId) {
         // What came before this is seen by who takes the zone, whether it is listed now or was before.
-        let is_listed = self.0.is_listed.get(zone.0 as usize);
-        if is_listed.is_some_and(|listed| !listed.swap(true, Ordering::AcqRel)) {
+        if let Some((word, bit)) = self.mark(zone)
+            && word.fetch_or(bit, Ordering::AcqRel) & bit == 0
+        {
             self.list().push(zone);
         }
     }
@@ -130,8 +139,8 @@ impl Touched {
     pub(super) fn take(&self) -> Vec<ZoneId> {
         let zones = std::mem::take(&mut *self.list());
         for zone in &zones {
-            if let Some(listed) = self.0.is_listed.get(zone.0 as usize) {
-                listed.swap(false, Ordering::AcqRel);
+            if let Some((word, bit)) = self.mark(*zone) {
+                word.fetch_and(!bit, Ordering::AcqRel);
             }
         }
         zones
@@ -144,8 +153,7 @@ mod tests {
 
     #[test]
     fn a_zone_is_listed_once_and_again_after_it_was_taken() {
-        let touched = Touched::all(4);
-        assert_eq!(touched.take().len(), 4);
+        let touched = Touched::none(4);
         assert!(touched.take().is_empty());
         for zone in [2, 1, 2, 2, 9] {
             touched.touch(ZoneId(zone));

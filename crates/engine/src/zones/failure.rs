@@ -207,7 +207,7 @@ impl Zones {
     pub(crate) fn no_zone(&self) -> Error {
         let failed = self.failed_zones();
         if failed == 0 {
-            return self.failing().unwrap_or(Error::NoSpace);
+            return self.failing().unwrap_or_else(|| self.want_of_zones());
         }
         Error::WornOut {
             failed,

@@ -9,6 +9,7 @@ use persimmon_sync::atomic::{AtomicU32, Ordering};
 use persimmon_sync::{Arc, Condvar, Mutex};
 
 use persimmon_device::ZoneId;
+use persimmon_device::per_zone::ZoneCells;
 
 use super::entries::Touched;
 use crate::faults::{Fault, fault};
@@ -21,7 +22,7 @@ struct Count {
 
 #[derive(Debug)]
 struct Counts {
-    zones: Box<[Count]>,
+    zones: ZoneCells<Count>,
     /// Threads that wait for readers.
     waiting: AtomicU32,
     turn: Mutex<()>,
@@ -40,10 +41,19 @@ enum Kind {
     Fills,
 }
 
+impl Count {
+    fn of(&self, kind: Kind) -> &AtomicU32 {
+        match kind {
+            Kind::Reads => &self.readers,
+            Kind::Fills => &self.filling,
+        }
+    }
+}
+
 impl Pins {
     pub(super) fn new(zones: u32, touched: Touched) -> Pins {
         Pins(Arc::new(Counts {
-            zones: (0..zones).map(|_| Count::default()).collect(),
+            zones: ZoneCells::new(zones as usize),
             waiting: AtomicU32::new(0),
             turn: Mutex::new(()),
             touched,
@@ -52,15 +62,12 @@ impl Pins {
     }
 
     fn count(&self, zone: ZoneId, kind: Kind) -> Option<&AtomicU32> {
-        let count = self.0.zones.get(zone.0 as usize)?;
-        Some(match kind {
-            Kind::Reads => &count.readers,
-            Kind::Fills => &count.filling,
-        })
+        Some(self.0.zones.get(zone.0 as usize)?.of(kind))
     }
 
     fn add(&self, zone: ZoneId, kind: Kind) -> Option<Pin> {
-        let others = self.count(zone, kind)?.fetch_add(1, Ordering::SeqCst);
+        let count = self.0.zones.make(zone.0 as usize)?;
+        let others = count.of(kind).fetch_add(1, Ordering::SeqCst);
         if kind == Kind::Fills && others == 0 {
             self.0.touched.touch(zone);
         }

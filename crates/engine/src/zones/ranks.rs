@@ -9,9 +9,10 @@
 //! [`Touched`]: super::entries::Touched
 //! [`Survival`]: super::survival::Survival
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use persimmon_device::ZoneId;
+use persimmon_device::per_zone::PerZone;
 use persimmon_format::packed::Grains;
 use persimmon_format::table::Role;
 
@@ -111,12 +112,39 @@ impl Standing {
 /// Zones with a number, in its order; of the same in theirs.
 type Order<T> = BTreeSet<(T, ZoneId)>;
 
+/// Free zones by their turn; of the same turn in their order. Most of a large volume's have the same, so zones next to
+/// each other take a bit each.
+#[derive(Default)]
+struct Turns(BTreeMap<(u32, u32), u64>);
+
+impl Turns {
+    fn put(&mut self, turn: u32, ZoneId(zone): ZoneId, enters: bool) {
+        let (place, bit) = ((turn, zone / u64::BITS), 1 << (zone % u64::BITS));
+        let zones = self.0.entry(place).or_default();
+        *zones = match enters {
+            true => *zones | bit,
+            false => *zones & !bit,
+        };
+        if *zones == 0 {
+            self.0.remove(&place);
+        }
+    }
+
+    fn iter(&self) -> impl Iterator<Item = ZoneId> {
+        self.0.iter().flat_map(|((_, word), zones)| {
+            let bits = (0..u64::BITS).filter(|bit| *zones & (1 << *bit) != 0);
+            bits.map(|bit| ZoneId(*word * u64::BITS + bit))
+        })
+    }
+}
+
 /// The zones by what they are good for.
+#[derive(Default)]
 pub(super) struct Ranks {
-    standings: Box<[Standing]>,
-    /// Free zones by their turn: candidates for the log, and others of each part.
-    free_candidates: Order<u32>,
-    free_others: PerPart<Order<u32>>,
+    standings: PerZone<Standing>,
+    free_candidates: Turns,
+    /// Free zones that are none for the log, of each part.
+    free_others: PerPart<Turns>,
     /// Those that the next checkpoint frees.
     dead: BTreeSet<ZoneId>,
     dead_count: PerPart<u32>,
@@ -128,25 +156,21 @@ pub(super) struct Ranks {
 }
 
 impl Ranks {
-    pub(super) fn new(zones: usize) -> Ranks {
-        Ranks {
-            standings: vec![Standing::Stays; zones].into(),
-            free_candidates: Order::new(),
-            free_others: PerPart::default(),
-            dead: BTreeSet::new(),
-            dead_count: PerPart::default(),
-            stuck: BTreeSet::new(),
-            worth: Order::new(),
-            garbage: Order::new(),
-            metadata_garbage: Order::new(),
+    /// Of zones with these standings.
+    fn of(standings: PerZone<Standing>, layout: &Layout) -> Ranks {
+        let mut ranks = Ranks::default();
+        for (zone, standing) in (0..).map(ZoneId).zip(standings.iter()) {
+            ranks.list(zone, *standing, layout, true);
         }
+        ranks.standings = standings;
+        ranks
     }
 
     fn set(&mut self, zone: ZoneId, standing: Standing, layout: &Layout) {
-        let Some(slot) = self.standings.get_mut(zone.0 as usize) else {
+        let Some(before) = self.standings.get(zone.0 as usize).copied() else {
             return;
         };
-        let before = std::mem::replace(slot, standing);
+        self.standings.set(zone.0 as usize, standing);
         match (before, standing) {
             _ if before == standing => {}
             (
@@ -178,7 +202,7 @@ impl Ranks {
                     true => &mut self.free_candidates,
                     false => layout.get_mut(&mut self.free_others, layout.part_of(zone)),
                 };
-                put(free, (turn, zone), enters);
+                free.put(turn, zone, enters);
             }
             Standing::Dead { stuck: true } => put(&mut self.stuck, zone, enters),
             Standing::Dead { stuck: false } => {
@@ -203,13 +227,12 @@ impl Ranks {
 
     /// Free zones that may be of the log, in their turn.
     pub(super) fn free_candidates(&self) -> impl Iterator<Item = ZoneId> {
-        self.free_candidates.iter().map(|(_, zone)| *zone)
+        self.free_candidates.iter()
     }
 
     /// The other free zones of a part, likewise.
     pub(super) fn free_others(&self, part: Part, layout: &Layout) -> impl Iterator<Item = ZoneId> {
-        let free = layout.of_part(&self.free_others, part);
-        free.iter().map(|(_, zone)| *zone)
+        layout.of_part(&self.free_others, part).iter()
     }
 
     /// Zones of a part that the next checkpoint frees.
@@ -222,7 +245,12 @@ impl Ranks {
         self.dead.iter().copied()
     }
 
-    /// The same with those that it tries to free again.
+    /// Those that it tries to free again: their last reset failed.
+    pub(super) fn stuck(&self) -> impl Iterator<Item = ZoneId> {
+        self.stuck.iter().copied()
+    }
+
+    /// Both.
     pub(super) fn dead_and_stuck(&self) -> impl Iterator<Item = ZoneId> {
         self.dead.iter().chain(&self.stuck).copied()
     }
@@ -260,6 +288,14 @@ impl Zones {
         let mut table = self.lock();
         self.rank(&mut table);
         table
+    }
+
+    /// Ranks all zones as they are now; from here on those that are touched.
+    pub(super) fn rank_all(&self, table: &mut Table) {
+        self.touched.take();
+        let zones = table.entries.zones();
+        let standings = zones.map(|zone| self.standing(table, zone)).collect();
+        table.ranks = Ranks::of(standings, &self.budget.layout);
     }
 
     /// Brings ranks up to date.
@@ -376,7 +412,8 @@ mod tests {
             changes in prop::collection::vec((0..ZONES, state()), 1..400),
         ) {
             let layout = layout(metadata_zones);
-            let mut ranks = Ranks::new(ZONES as usize);
+            let none = PerZone::filled(ZONES as usize, Standing::Stays);
+            let mut ranks = Ranks::of(none, &layout);
             let free = (Entry::default(), Grains::ZERO, false);
             let mut zones = vec![free; ZONES as usize];
             for (zone, (entry, grains, is_filled)) in changes {
@@ -384,6 +421,10 @@ mod tests {
                 let standing = Standing::of(&entry, grains, (is_filled, false), GARBAGE_SHARE_MIN, Interval::blocks);
                 ranks.set(ZoneId(zone), standing, &layout);
             }
+            let standings = ranks.standings.clone();
+            let anew = Ranks::of(standings, &layout);
+            prop_assert!(anew.free_others(Part::Data, &layout).eq(ranks.free_others(Part::Data, &layout)));
+            prop_assert!(anew.by_worth().eq(ranks.by_worth()));
             let scan = || zones.iter().zip(0..).map(|(z, i)| (z, ZoneId(i)));
             let least_reset = |part: Part, candidates: bool| {
                 let mut free: Vec<_> = scan()

@@ -20,6 +20,7 @@ use super::Zones;
 use super::entries::Entry;
 use super::layout::Part;
 use super::trace::ZoneEvent;
+use crate::error::Error;
 use crate::media::Media;
 
 /// Of the zones, the part that may keep a host's space while they are free: what overwriting frees between two
@@ -55,6 +56,8 @@ struct Queue {
     in_hand: usize,
     /// Ended so far.
     ended: u64,
+    /// Why the last one that failed did.
+    failure: Option<Error>,
     /// The sequence of the next zone when it was last asked for.
     asked: u64,
     /// Sixteenths of zones that are taken into use while one is on its way: of late, the most count more.
@@ -297,6 +300,18 @@ impl Zones {
         while self.settle_a_reset(media, self.resets_ended()) {}
     }
 
+    /// Why no zone is free for what must be written: there may be some that would be if the device had reset them.
+    pub(crate) fn want_of_zones(&self) -> Error {
+        let is_stuck = self.ranked().ranks.stuck().next().is_some();
+        let failure = self.resets.lock().failure.clone();
+        match failure.filter(|_| is_stuck) {
+            Some(error) => Error::ResetsFail {
+                source: Box::new(error),
+            },
+            None => Error::NoSpace,
+        }
+    }
+
     /// Whether a zone is on its way to being free.
     pub(crate) fn is_in_reset(&self, zone: ZoneId) -> bool {
         let table = self.lock();
@@ -360,6 +375,7 @@ impl Zones {
             Err(error) => {
                 let retired = media.report_zone(zone).is_some_and(|z| z.state.is_dead());
                 tracing::warn!(zone = zone.0, retired, %error, "zone could not be reset");
+                self.resets.lock().failure = Some(error);
                 self.not_freed(zone, retired);
             }
         }

@@ -8,6 +8,7 @@
 use persimmon_sync::atomic::{AtomicI64, Ordering};
 
 use persimmon_device::ZoneId;
+use persimmon_device::per_zone::ZoneCells;
 use persimmon_format::packed::Grains;
 use persimmon_format::table::Role;
 
@@ -33,21 +34,21 @@ const STEPS_OFF: u32 = 1;
 type PerClass<T> = [T; CLASSES as usize];
 
 /// What has died in each zone since somebody looked, in grains; what cleaning moved is not dead.
-pub(super) struct Deaths(Box<[AtomicI64]>);
+pub(super) struct Deaths(ZoneCells<AtomicI64>);
 
 impl Deaths {
     pub(super) fn none(zones: usize) -> Deaths {
-        Deaths((0..zones).map(|_| AtomicI64::new(0)).collect())
+        Deaths(ZoneCells::new(zones))
     }
 
     pub(super) fn add(&self, zone: ZoneId, Grains(grains): Grains) {
-        if let Some(dead) = self.0.get(zone.0 as usize) {
+        if let Some(dead) = self.0.make(zone.0 as usize) {
             dead.fetch_add(grains as i64, Ordering::Relaxed);
         }
     }
 
     fn sub(&self, zone: ZoneId, Grains(grains): Grains) {
-        if let Some(dead) = self.0.get(zone.0 as usize) {
+        if let Some(dead) = self.0.make(zone.0 as usize) {
             dead.fetch_sub(grains as i64, Ordering::Relaxed);
         }
     }

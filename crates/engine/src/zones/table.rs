@@ -6,6 +6,7 @@ use persimmon_sync::{Alarm, Condvar, Mutex};
 use std::collections::{HashMap, HashSet};
 use std::num::NonZeroU32;
 
+use persimmon_device::per_zone::PerZone;
 use persimmon_device::{BufferMut, ZoneId};
 use persimmon_format::packed::Grains;
 use persimmon_format::summary::SummaryBuilder;
@@ -117,7 +118,7 @@ pub(crate) struct Zones {
 /// The ZIT as a checkpoint's cut found it.
 pub(crate) struct Cut {
     /// Entry of each zone.
-    pub(crate) entries: Vec<ZitEntry>,
+    pub(crate) entries: PerZone<ZitEntry>,
     /// Zones to reset once the checkpoint is durable.
     pub(crate) resets: Vec<ZoneId>,
     /// Zones taken into use after the cut have this sequence or a later one: recovery goes by it.
@@ -145,7 +146,7 @@ pub struct ZoneStatus {
 }
 
 /// What a zone is at mount, after replay.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Found {
     pub(crate) entry: ZitEntry,
     pub(crate) capacity: u32,
@@ -160,7 +161,7 @@ impl Zones {
         budget: Budget,
         identity: VolumeIdentity,
         media: &Media,
-        found: &[Found],
+        found: &PerZone<Found>,
         next_sequence: u64,
         write_clock: u64,
     ) -> Zones {
@@ -172,7 +173,7 @@ impl Zones {
                 volume_blocks,
             ),
         };
-        let entries: Vec<Entry> = found
+        let entries: PerZone<Entry> = found
             .iter()
             .map(|f| Entry {
                 role: f.entry.role,
@@ -192,14 +193,14 @@ impl Zones {
             })
             .collect();
         let mut free = PerPart::default();
-        for (zone, entry) in (0..).map(ZoneId).zip(&entries) {
+        for (zone, entry) in (0..).map(ZoneId).zip(entries.iter()) {
             let is_free = entry.role == Role::Free && !entry.used;
             let part = budget.layout.part_of(zone);
             *budget.layout.get_mut(&mut free, part) += u32::from(is_free);
         }
-        let touched = Touched::all(found.len() as u32);
+        let touched = Touched::none(found.len() as u32);
         let counted = found.iter().map(|f| &f.entry);
-        let valid = ValidCounts::new(counted, budget.copies, touched.clone());
+        let valid = ValidCounts::new(found.len(), counted, budget.copies, touched.clone());
         // Long, until there is a reason.
         let (journal_blocks, journal_blocks_held) =
             (budget.journal_blocks_max, budget.journal_blocks_kept);
@@ -222,7 +223,7 @@ impl Zones {
                     free_zones: free,
                     in_reset: PerPart::default(),
                     log_zones: entries.iter().filter(|e| e.role == Role::Log).count() as u32,
-                    ranks: Ranks::new(entries.len()),
+                    ranks: Ranks::default(),
                     entries: Entries::new(entries, touched.clone()),
                     journal_blocks,
                     journal_blocks_held,
@@ -246,6 +247,7 @@ impl Zones {
             resets: Resets::new(&media.alarm),
             trace: Trace::default(),
         };
+        zones.rank_all(&mut zones.lock());
         zones.count_failed(&zones.lock());
         zones
     }
@@ -285,7 +287,7 @@ impl Zones {
 
     /// So much is referenced as the zone table says, whatever was counted before: for zones that were in another use by
     /// then too.
-    pub(crate) fn set_counts(&self, found: &[Found]) {
+    pub(crate) fn set_counts(&self, found: &PerZone<Found>) {
         self.valid.set_all(found.iter().map(|found| &found.entry));
     }
 
@@ -573,7 +575,7 @@ impl Zones {
         self.rank(&mut table);
         debug_assert!(self.ranks_agree(&mut table), "a change touched no zone");
         let zones = table.entries.iter();
-        let entries: Vec<ZitEntry> = zones
+        let entries: PerZone<ZitEntry> = zones
             .map(|(zone, entry)| entry.to_zit(self.valid(zone)))
             .collect();
         let dead = table.ranks.dead_and_stuck();

@@ -51,11 +51,14 @@ pub struct ZoneRecord {
 }
 
 impl ZoneRecord {
+    /// The sequence of a record that was never written since: of a cell's two slots it is in the first, as even ones are.
+    pub const UNUSED_SEQUENCE: u64 = 2;
+
     /// What fills a zone's cells when a container is made.
     #[must_use]
     pub fn unused(zone: u32) -> ZoneRecord {
         ZoneRecord {
-            sequence: 2,
+            sequence: ZoneRecord::UNUSED_SEQUENCE,
             zone,
             written: 0,
             resets: 0,

@@ -7,6 +7,7 @@ use std::{io, mem};
 use persimmon_vfs::Error;
 
 use super::Adapter;
+use super::pages::HeldBack;
 use crate::answer::Door;
 use crate::control;
 use crate::live::{self, Live};
@@ -82,11 +83,16 @@ impl Syncs {
         }
     }
 
-    fn serve(&self, door: &Door, live: &dyn Live) {
+    /// `pages` are those that the kernel writes first: by itself it does so only where it tells of `syncfs`, and before
+    /// Linux 6.18.
+    fn serve(&self, door: &Door, live: &dyn Live, pages: &HeldBack) {
         loop {
             let list = self.take();
-            if list.is_empty() {
+            let Some(first) = list.first() else {
                 return;
+            };
+            for ino in pages.all() {
+                first.later.write_back(ino.0);
             }
             let answer = door.run("sync", |_| Ok(live.sync()));
             for asked in list {
@@ -150,24 +156,26 @@ impl Adapter {
     }
 
     fn ask_for_sync(&self, size: u32, transport: &dyn Transport) -> Result<(), Errno> {
+        // With no place left for what the kernel would write, a sync would be none.
+        let later = transport.later_with_pages().ok_or(Errno(libc::EAGAIN))?;
+        let asked = Asked { size, later };
         let mut waiting = self.questions.syncs.lock();
         if waiting.list.len() >= WAITING_MAX {
-            return Err(Errno(libc::EAGAIN));
+            drop(waiting);
+            asked.answer(Err(Errno(libc::EAGAIN)));
+            return Ok(());
         }
-        waiting.list.push(Asked {
-            size,
-            later: transport.later(),
-        });
+        waiting.list.push(asked);
         if mem::replace(&mut waiting.has_job, true) {
             return Ok(());
         }
         drop(waiting);
         let (door, live) = (self.door.clone(), Arc::clone(&self.live));
-        let syncs = Arc::clone(&self.questions.syncs);
+        let (syncs, pages) = (Arc::clone(&self.questions.syncs), Arc::clone(&self.pages));
         let started = self
             .questions
             .syncing
-            .try_run(move || syncs.serve(&door, &*live));
+            .try_run(move || syncs.serve(&door, &*live, &pages));
         if !started {
             // There is one job at a time, so the queue has room unless the mount is over.
             self.questions.syncs.refuse();

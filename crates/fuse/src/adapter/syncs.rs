@@ -11,6 +11,7 @@ use persimmon_vfs::Vfs;
 
 use super::pages::HeldBack;
 use crate::answer::Door;
+use crate::protocol::Errno;
 use crate::transport::{Later, Transport};
 use crate::workers::Workers;
 
@@ -19,7 +20,6 @@ pub struct Everything {
     door: Door,
     pages: Arc<HeldBack>,
     worker: Workers,
-    without_pages: Workers,
     waiting: Arc<Mutex<Waiting>>,
     heard: Arc<AtomicBool>,
 }
@@ -38,7 +38,6 @@ impl Everything {
             door,
             pages,
             worker: Workers::start("syncfs", 1)?,
-            without_pages: Workers::start("syncfs-too", 1)?,
             waiting: Arc::default(),
             heard: Arc::default(),
         })
@@ -49,22 +48,17 @@ impl Everything {
         Arc::clone(&self.heard)
     }
 
-    /// Answers once everything is durable that was done before this call: where the kernel has no place left for what
-    /// it holds back, without that.
-    pub fn sync(&self, transport: &dyn Transport) {
+    /// Answers once everything is durable that was done before this call, what the kernel holds back among it.
+    ///
+    /// # Errors
+    /// `EAGAIN` where it has no place left for that: so many wait already.
+    pub fn sync(&self, transport: &dyn Transport) -> Result<(), Errno> {
         self.heard.store(true, Ordering::Release);
-        let Some(asker) = transport.later_with_pages() else {
-            let (door, asker) = (self.door.clone(), transport.later());
-            self.without_pages.run_elsewhere(move || {
-                let synced = door.run("syncfs", Vfs::sync);
-                asker.answer(synced.map(|()| Vec::new()));
-            });
-            return;
-        };
+        let asker = transport.later_with_pages().ok_or(Errno(libc::EAGAIN))?;
         let mut waiting = lock(&self.waiting);
         waiting.askers.push(asker);
         if std::mem::replace(&mut waiting.is_told, true) {
-            return;
+            return Ok(());
         }
         drop(waiting);
         let (door, waiting) = (self.door.clone(), Arc::clone(&self.waiting));
@@ -80,6 +74,7 @@ impl Everything {
                 }
             }
         });
+        Ok(())
     }
 }
 

@@ -27,10 +27,13 @@ use super::{Connection, Later, Outcome, Transport, device};
 use crate::capabilities::MAX_WRITE_BYTES;
 use crate::protocol::{ANSWER_HEADER_LEN, Call, Errno, Fields, HEADER_LEN, Header};
 
-/// Requests a ring holds at once; more wait in the kernel.
-const PLACES: usize = 8;
-/// Those of them whose request may wait for others of the kernel's, which need places to come in.
-const PLACES_WITH_PAGES_MAX: usize = PLACES / 2;
+/// Requests a ring holds at once; more wait in the kernel. It takes the place that was free last, so that the memory of
+/// most is never touched: they are there for requests that wait for others.
+const PLACES: usize = 64;
+/// Those whose request may wait for others of the kernel's, which need places to come in.
+const PLACES_WITH_PAGES_MAX: usize = PLACES - 4;
+/// Requests after which answers go to the kernel, though more have arrived.
+const ANSWERS_AT_ONCE: usize = 8;
 
 const REGISTER: u32 = 1;
 const COMMIT_AND_FETCH: u32 = 2;
@@ -278,6 +281,7 @@ impl Ring {
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
                 Err(error) => return Err(error),
             }
+            let mut unsubmitted = 0;
             let done = self.uring.completion();
             arrived.extend(done.map(|done| (done.user_data(), done.result())));
             for (what, result) in arrived.drain(..) {
@@ -296,6 +300,11 @@ impl Ring {
                     self.live = self.live.saturating_sub(1);
                 } else if let Outcome::Now(answer) = self.serve(place, connection) {
                     self.commit(place, answer)?;
+                    unsubmitted += 1;
+                }
+                if unsubmitted >= ANSWERS_AT_ONCE {
+                    self.uring.submit()?;
+                    unsubmitted = 0;
                 }
             }
         }

@@ -1,13 +1,35 @@
 //! Items of the tree that are not what they must be: those of one file or name are that one's trouble.
 
-use persimmon_engine::{Intent, Task};
+use std::sync::{Arc, mpsc};
+use std::time::Duration;
+
+use persimmon_engine::{Intent, Options, Task};
 use persimmon_format::extent::Extent;
 use persimmon_format::inode::Inode;
 use persimmon_format::name::DirEntry;
 use persimmon_format::{Key, KeyKind};
-use persimmon_vfs::{Caller, Error, Handle, Ino, Listing, ROOT, SetAttr, WriteFlags, XattrMode};
+use persimmon_sim::{SimConfig, SimDevice};
+use persimmon_vfs::{
+    Caller, Error, Handle, Ino, Listing, OpenFlags, ROOT, SetAttr, WriteFlags, XattrMode,
+};
 
 use crate::fixture::Fixture;
+
+/// Nobody waits so long but for ever: a test that would hang fails instead.
+const FOR_EVER: Duration = Duration::from_secs(120);
+
+/// Does something in a thread of its own, which has to end.
+fn ends<R: Send + 'static>(
+    fs: &Arc<Fixture>,
+    work: impl FnOnce(&Fixture) -> R + Send + 'static,
+) -> R {
+    let (over, ended) = mpsc::channel();
+    let fs = Arc::clone(fs);
+    std::thread::spawn(move || over.send(work(&fs)));
+    ended
+        .recv_timeout(FOR_EVER)
+        .unwrap_or_else(|_| panic!("it goes on for ever"))
+}
 
 fn put(fs: &Fixture, items: &[(Key, Vec<u8>)]) {
     let put = fs.vfs.volume().update::<_, Error>(Intent::Grow, |tx| {
@@ -159,14 +181,22 @@ fn an_item_that_does_not_decode_is_the_trouble_of_its_file_alone() {
         is_eio(name, truncate(ino));
         fs.vfs.getattr(ino).unwrap();
     }
-    // What cannot be written waits in memory, and in nobody's way.
+    // What cannot be written is given up, and in nobody's way.
     write(extent, 2 * 4096).unwrap();
     fs.vfs.volume().step(Task::WriteBack).unwrap();
-    is_eio("sync", fs.vfs.sync());
+    for _ in 0..2 {
+        let synced = fs.vfs.sync();
+        assert_eq!(synced.map_err(|e| e.errno()), Err(libc::EIO), "sync");
+    }
+    // Until nobody can take it for written.
+    fs.unlink("extent");
+    others_work(&fs, "sync");
 }
 
+/// A sync of everything told of it once, the background's commit among them: the next `sync`, and `umount` after it, was
+/// answered as if everything were durable.
 #[test]
-fn what_cannot_be_written_for_damage_is_told_once_and_is_in_nobodys_way() {
+fn what_cannot_be_written_for_damage_is_told_by_every_sync_and_is_in_nobodys_way() {
     let fs = Fixture::default();
     let ino = fs.file("bad", &[7; 20_000]);
     fs.vfs.fsync(ino, Handle::NONE).unwrap();
@@ -176,13 +206,12 @@ fn what_cannot_be_written_for_damage_is_told_once_and_is_in_nobodys_way() {
         .collect();
     fs.write(ino, 2 * 4096, &[9; 4096]);
     let errno = |result: Result<(), Error>| result.map_err(|error| error.errno());
-    assert_eq!(errno(fs.vfs.sync()), Err(libc::EIO), "a sync tells of it");
-    assert_eq!(
-        errno(fs.vfs.sync()),
-        Ok(()),
-        "the next one is about the others"
-    );
-    assert_eq!(errno(fs.vfs.fsync(ino, Handle::NONE)), Err(libc::EIO));
+    // Nobody hears what the background is told.
+    fs.vfs.volume().step(Task::Commit).unwrap();
+    for _ in 0..2 {
+        assert_eq!(errno(fs.vfs.sync()), Err(libc::EIO), "a sync tells of it");
+        assert_eq!(errno(fs.vfs.fsync(ino, Handle::NONE)), Err(libc::EIO));
+    }
     let more = fs
         .vfs
         .write(ino, Handle::NONE, 0, b"x", WriteFlags::default());
@@ -234,4 +263,62 @@ fn a_zone_with_blocks_of_a_damaged_file_keeps_no_other_from_being_cleaned() {
     for task in [Task::Clean, Task::Clean, Task::FreeZones] {
         fs.vfs.volume().step(task).unwrap();
     }
+}
+
+/// Blocks of damaged files stayed in staging, which counts them, and never left it: once they filled it every write waited for
+/// ever. What was written to such a file is given up, and its readers see the file as it is on the device.
+#[test]
+fn blocks_of_damaged_files_do_not_fill_the_staging() {
+    let device = Arc::new(SimDevice::new(SimConfig::new(64, 1024).fast()));
+    let engine = Options {
+        staging_bytes_max: 1 << 20,
+        ..Options::default()
+    };
+    let fs = Arc::new(Fixture::with_engine(
+        device,
+        engine,
+        persimmon_vfs::Options::default(),
+    ));
+    for round in 0..4 {
+        let ino = fs.file(&format!("bad{round}"), &[7; 20_000]);
+        fs.vfs.fsync(ino, Handle::NONE).unwrap();
+        put(&fs, &[(Key::extent(ino, 100), vec![0xff; 7])]);
+        fs.write(ino, 0, &[9; 200 * 4096]);
+        fs.vfs.volume().step(Task::WriteBack).unwrap();
+        let size = fs.vfs.getattr(ino).unwrap().size;
+        assert_eq!(size, 20_000);
+        assert_eq!(fs.content(ino), [7; 20_000]);
+    }
+    let written = ends(&fs, |fs| {
+        let ino = fs.file("good", &[1; 300 * 4096]);
+        fs.vfs.fsync(ino, Handle::NONE).map(|()| ino)
+    });
+    assert_eq!(fs.content(written.unwrap()), [1; 300 * 4096]);
+    let staged = fs.vfs.volume().statistics().staged_bytes_peak;
+    assert!(staged <= 2 << 20, "{staged}");
+}
+
+/// `open` with `O_CREAT` of a name whose inode is gone found the name, no inode behind it, and tried to make it again, for
+/// ever, at full speed.
+#[test]
+fn making_a_file_whose_entry_leads_nowhere_is_an_error() {
+    let fs = Arc::new(Fixture::default());
+    let ino = fs.file("lost", b"a");
+    fs.vfs.fsync(ino, Handle::NONE).unwrap();
+    let deleted = fs.vfs.volume().update::<_, Error>(Intent::Shrink, |tx| {
+        tx.delete(Key::inode(ino));
+        Ok(())
+    });
+    deleted.unwrap();
+    let errno = ends(&fs, |fs| {
+        let flags = OpenFlags {
+            read: true,
+            write: true,
+            ..OpenFlags::default()
+        };
+        let made = fs.vfs.create(&Caller::root(), ROOT, b"lost", 0o644, flags);
+        made.map(drop).map_err(|error| error.errno())
+    });
+    assert_eq!(errno, Err(libc::EIO));
+    others_work(&fs, "lost");
 }

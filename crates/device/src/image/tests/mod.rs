@@ -6,6 +6,7 @@ mod damage;
 mod errors;
 mod kill;
 mod power;
+mod search;
 mod twin;
 
 use super::*;

@@ -1,0 +1,470 @@
+//! The host's files as where from and where to. Relative to open directories: no symbolic link below the top is ever
+//! followed, whoever changes the tree meanwhile.
+
+use std::fs::File;
+use std::ops::Range;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use persimmon::Timestamp;
+use rustix::fs::{
+    AtFlags, CWD, Dir, FileType, Gid, Mode, OFlags, SeekFrom, Stat, Timespec, Timestamps, Uid,
+    XattrFlags, chmodat, chownat, ftruncate, lgetxattr, linkat, llistxattr, lremovexattr,
+    lsetxattr, mkdirat, mknodat, openat, readlinkat, renameat, seek, statat, symlinkat, unlinkat,
+    utimensat,
+};
+use rustix::io::Errno;
+
+use super::tree::{
+    Children, Content, Copied, CopyError, Entry, Identity, Kind, Meta, Seen, Sink, Tree, each_piece,
+};
+
+/// The most that the names, or one value, of extended attributes can be.
+const XATTR_MAX: usize = 64 << 10;
+/// Names tried for something that is not complete yet.
+const ATTEMPTS: u32 = 1000;
+const ACCESS_LISTS: [&[u8]; 2] = [b"system.posix_acl_access", b"system.posix_acl_default"];
+
+const DIRECTORY: OFlags = OFlags::DIRECTORY
+    .union(OFlags::RDONLY)
+    .union(OFlags::NOFOLLOW)
+    .union(OFlags::CLOEXEC);
+
+/// Opens a directory that somebody named; links are followed.
+pub fn open_directory(path: &Path) -> rustix::io::Result<OwnedFd> {
+    openat(
+        CWD,
+        path,
+        DIRECTORY.difference(OFlags::NOFOLLOW),
+        Mode::empty(),
+    )
+}
+
+/// A path for the calls that take no open directory.
+fn by_fd(directory: &OwnedFd, name: &[u8]) -> PathBuf {
+    let place = PathBuf::from(format!("/proc/self/fd/{}", directory.as_raw_fd()));
+    place.join(std::ffi::OsStr::from_bytes(name))
+}
+
+/// Where something is: a name in an open directory.
+pub struct HostNode {
+    directory: Arc<OwnedFd>,
+    name: Vec<u8>,
+}
+
+impl HostNode {
+    /// What a path names; a link at its end is not followed.
+    pub fn of(path: &Path) -> rustix::io::Result<HostNode> {
+        let (above, name) = match (path.parent(), path.file_name()) {
+            (Some(above), Some(name)) => (above, name.as_bytes()),
+            // The root, or a path that ends in dots.
+            _ => (path, b".".as_slice()),
+        };
+        let above = match above.as_os_str().is_empty() {
+            true => Path::new("."),
+            false => above,
+        };
+        Ok(HostNode {
+            directory: Arc::new(open_directory(above)?),
+            name: name.to_vec(),
+        })
+    }
+
+    fn stat(&self) -> rustix::io::Result<Stat> {
+        statat(&self.directory, &*self.name, AtFlags::SYMLINK_NOFOLLOW)
+    }
+}
+
+/// The host's files, but for those that hold the volume.
+pub struct HostTree {
+    volume: Vec<Identity>,
+}
+
+impl HostTree {
+    /// To copy from to the volume on `devices`.
+    pub fn beside(devices: &[PathBuf]) -> HostTree {
+        let stats = devices
+            .iter()
+            .filter_map(|device| statat(CWD, device, AtFlags::empty()).ok());
+        HostTree {
+            volume: stats.map(|stat| identity(&stat)).collect(),
+        }
+    }
+}
+
+fn identity(stat: &Stat) -> Identity {
+    Identity(stat.st_dev, stat.st_ino)
+}
+
+fn time(seconds: i64, nanoseconds: u64) -> Timestamp {
+    Timestamp {
+        seconds,
+        nanoseconds: u32::try_from(nanoseconds).unwrap_or_default(),
+    }
+}
+
+fn xattrs(path: &Path) -> rustix::io::Result<Vec<(Vec<u8>, Vec<u8>)>> {
+    let mut names = vec![0; XATTR_MAX];
+    let len = match llistxattr(path, &mut names) {
+        Ok(len) => len,
+        // A filesystem without any.
+        Err(Errno::OPNOTSUPP) => 0,
+        Err(error) => return Err(error),
+    };
+    names.truncate(len);
+    let mut found = Vec::new();
+    for name in names
+        .split(|byte| *byte == 0)
+        .filter(|name| !name.is_empty())
+    {
+        let mut value = vec![0; XATTR_MAX];
+        match lgetxattr(path, name, &mut value) {
+            Ok(len) => {
+                value.truncate(len);
+                found.push((name.to_vec(), value));
+            }
+            // Removed meanwhile.
+            Err(Errno::NODATA) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(found)
+}
+
+impl Tree for HostTree {
+    type Node = HostNode;
+
+    fn look(&self, node: &HostNode) -> Copied<Seen> {
+        let stat = node.stat()?;
+        if self.volume.contains(&identity(&stat)) {
+            return Err(CopyError::one(
+                "holds the volume that it would be copied to",
+            ));
+        }
+        let rdev = || {
+            u32::try_from(stat.st_rdev)
+                .map_err(|_| CopyError::one("a device number larger than a volume keeps"))
+        };
+        let kind = match FileType::from_raw_mode(stat.st_mode) {
+            FileType::Directory => Kind::Directory,
+            FileType::RegularFile => Kind::File {
+                size: u64::try_from(stat.st_size).unwrap_or_default(),
+            },
+            FileType::Symlink => {
+                let target = readlinkat(&node.directory, &*node.name, Vec::new())?;
+                Kind::Symlink(target.into_bytes())
+            }
+            FileType::Fifo => Kind::Fifo,
+            FileType::Socket => Kind::Socket,
+            FileType::CharacterDevice => Kind::CharDevice(rdev()?),
+            FileType::BlockDevice => Kind::BlockDevice(rdev()?),
+            FileType::Unknown => return Err(CopyError::one("of no known type")),
+        };
+        Ok(Seen {
+            identity: identity(&stat),
+            links: stat.st_nlink,
+            kind,
+            meta: Meta {
+                mode: stat.st_mode & 0o7777,
+                uid: stat.st_uid,
+                gid: stat.st_gid,
+                atime: time(stat.st_atime, stat.st_atime_nsec),
+                mtime: time(stat.st_mtime, stat.st_mtime_nsec),
+                xattrs: xattrs(&by_fd(&node.directory, &node.name))?,
+            },
+        })
+    }
+
+    /// All names at once: a listing that stays open would take a descriptor more for each level.
+    fn children(&self, node: &HostNode) -> Copied<Children<HostNode>> {
+        let directory = openat(&node.directory, &*node.name, DIRECTORY, Mode::empty())?;
+        let mut names = Vec::new();
+        for entry in Dir::read_from(&directory)? {
+            let name = entry?.file_name().to_bytes().to_vec();
+            if name != b"." && name != b".." {
+                names.push(name);
+            }
+        }
+        let directory = Arc::new(directory);
+        Ok(Box::new(names.into_iter().map(move |name| {
+            let node = HostNode {
+                directory: Arc::clone(&directory),
+                name: name.clone(),
+            };
+            Ok((name, node))
+        })))
+    }
+
+    fn content(&self, node: &HostNode, size: u64) -> Copied<Box<dyn Content>> {
+        // A pipe in the place of the file would wait for who writes to it.
+        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        let file = openat(&node.directory, &*node.name, flags, Mode::empty())?;
+        Ok(Box::new(HostFile {
+            file: File::from(file),
+            size,
+        }))
+    }
+}
+
+struct HostFile {
+    file: File,
+    size: u64,
+}
+
+impl Content for HostFile {
+    fn next_data(&mut self, at: u64) -> Copied<Option<Range<u64>>> {
+        if at >= self.size {
+            return Ok(None);
+        }
+        let start = match seek(&self.file, SeekFrom::Data(at)) {
+            Ok(start) => start,
+            Err(Errno::NXIO) => return Ok(None),
+            // Who knows no holes has data everywhere.
+            Err(Errno::INVAL) => return Ok(Some(at..self.size)),
+            Err(error) => return Err(error.into()),
+        };
+        let end = seek(&self.file, SeekFrom::Hole(start))?.min(self.size);
+        Ok((start < end).then_some(start..end))
+    }
+
+    fn read_at(&mut self, buffer: &mut [u8], at: u64) -> Copied<usize> {
+        Ok(self.file.read_at(buffer, at)?)
+    }
+}
+
+/// A directory of the host to copy to.
+pub struct HostSink {
+    /// The directories on the way down, the top first.
+    way: Vec<OwnedFd>,
+    /// Owners, device nodes and the attributes of the system are root's to set.
+    privileged: bool,
+}
+
+impl HostSink {
+    /// Below an open directory.
+    pub fn new(top: OwnedFd) -> HostSink {
+        HostSink {
+            way: vec![top],
+            privileged: rustix::process::geteuid().is_root(),
+        }
+    }
+
+    fn directory(&self) -> Copied<&OwnedFd> {
+        self.way
+            .last()
+            .ok_or_else(|| CopyError::ends("no directory is entered"))
+    }
+
+    /// The directory that holds the last name of a path below the top. Directories alone are gone through.
+    fn parent(&self, path: &[u8]) -> Copied<Option<OwnedFd>> {
+        let mut names: Vec<&[u8]> = path.split(|byte| *byte == b'/').collect();
+        names.pop();
+        let mut at: Option<OwnedFd> = None;
+        for name in names {
+            let above = match &at {
+                Some(directory) => directory,
+                None => self.top()?,
+            };
+            at = Some(openat(above, name, DIRECTORY, Mode::empty())?);
+        }
+        Ok(at)
+    }
+
+    fn top(&self) -> Copied<&OwnedFd> {
+        self.way
+            .first()
+            .ok_or_else(|| CopyError::ends("no directory is entered"))
+    }
+
+    /// What has that name already may be replaced: a file or a link, but nothing that somebody may want to write into.
+    fn check_replaceable(&self, entry: &Entry) -> Copied<()> {
+        let there = match statat(self.directory()?, entry.name(), AtFlags::SYMLINK_NOFOLLOW) {
+            Err(Errno::NOENT) => return Ok(()),
+            there => FileType::from_raw_mode(there?.st_mode),
+        };
+        match (there, &entry.kind) {
+            (FileType::Directory, _) => Err(CopyError::one("a directory has that name")),
+            (FileType::RegularFile | FileType::Symlink, _) => Ok(()),
+            (_, Kind::File { .. } | Kind::Symlink(_) | Kind::HardLink(_)) => Err(CopyError::one(
+                "is there and is no regular file; `persimmon fs cat` writes into it",
+            )),
+            _ => Ok(()),
+        }
+    }
+
+    /// Makes it under a name of its own.
+    fn make(&self, directory: &OwnedFd, name: &[u8], entry: &Entry) -> Copied<Option<File>> {
+        let mode = Mode::RUSR | Mode::WUSR;
+        let node = |kind, rdev| {
+            mknodat(directory, name, kind, mode, rdev)?;
+            Ok(None)
+        };
+        match &entry.kind {
+            Kind::File { .. } => {
+                let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
+                let file = openat(directory, name, flags, mode)?;
+                Ok(Some(File::from(file)))
+            }
+            Kind::Symlink(target) => {
+                symlinkat(target.as_slice(), directory, name)?;
+                Ok(None)
+            }
+            Kind::HardLink(path) => {
+                let parent = self.parent(path)?;
+                let parent = match &parent {
+                    Some(parent) => parent,
+                    None => self.top()?,
+                };
+                let original = path.rsplit(|byte| *byte == b'/').next().unwrap_or(path);
+                linkat(parent, original, directory, name, AtFlags::empty())?;
+                Ok(None)
+            }
+            Kind::Fifo => node(FileType::Fifo, 0),
+            Kind::Socket => node(FileType::Socket, 0),
+            Kind::CharDevice(rdev) => node(FileType::CharacterDevice, (*rdev).into()),
+            Kind::BlockDevice(rdev) => node(FileType::BlockDevice, (*rdev).into()),
+            Kind::Directory => Err(CopyError::one("is a directory")),
+        }
+    }
+
+    /// Gives what was made its content and attributes, and then its name.
+    fn complete(
+        &self,
+        temporary: &[u8],
+        file: Option<&File>,
+        entry: &Entry,
+        content: &mut dyn Content,
+    ) -> Copied<Vec<String>> {
+        let directory = self.directory()?;
+        if let (Some(file), Kind::File { size }) = (file, &entry.kind) {
+            each_piece(content, |piece, at| Ok(file.write_all_at(piece, at)?))?;
+            ftruncate(file, *size)?;
+        }
+        let lost = match entry.kind {
+            Kind::HardLink(_) => Vec::new(),
+            _ => self.set_meta(directory, temporary, entry)?,
+        };
+        renameat(directory, temporary, directory, entry.name())?;
+        // Of two names of one file a rename leaves both.
+        if matches!(entry.kind, Kind::HardLink(_)) {
+            let _ = unlinkat(directory, temporary, AtFlags::empty());
+        }
+        Ok(lost)
+    }
+
+    /// Sets all attributes, the times last. Tells those that the host does not take.
+    fn set_meta(&self, directory: &OwnedFd, name: &[u8], entry: &Entry) -> Copied<Vec<String>> {
+        let meta = &entry.meta;
+        let mut lost = Vec::new();
+        let mut keep = |what: &[u8], set: rustix::io::Result<()>| match set {
+            Ok(()) => Ok(()),
+            Err(error @ (Errno::NOSPC | Errno::DQUOT | Errno::ROFS)) => Err(CopyError::from(error)),
+            Err(error) => {
+                lost.push(super::not_kept(what, &CopyError::from(error).to_string()));
+                Ok(())
+            }
+        };
+        if self.privileged {
+            let owner = (Uid::from_raw(meta.uid), Gid::from_raw(meta.gid));
+            let (uid, gid) = (Some(owner.0), Some(owner.1));
+            keep(
+                b"the owner",
+                chownat(directory, name, uid, gid, AtFlags::SYMLINK_NOFOLLOW),
+            )?;
+        }
+        let path = by_fd(directory, name);
+        let is_wanted = |name: &[u8]| meta.xattrs.iter().any(|(wanted, _)| wanted == name);
+        for list in ACCESS_LISTS {
+            if !is_wanted(list) && !matches!(entry.kind, Kind::Symlink(_)) {
+                // What it got from its directory; mostly there is none.
+                let _ = lremovexattr(&path, list);
+            }
+        }
+        if !matches!(entry.kind, Kind::Symlink(_)) {
+            let mode = Mode::from_raw_mode(meta.mode);
+            keep(
+                b"the mode",
+                chmodat(directory, name, mode, AtFlags::empty()),
+            )?;
+        }
+        for (name, value) in &meta.xattrs {
+            let for_root = name.starts_with(b"trusted.") || name.starts_with(b"security.");
+            if for_root && !self.privileged {
+                continue;
+            }
+            match lsetxattr(&path, name.as_slice(), value, XattrFlags::empty()) {
+                // More than an inode of the host holds, as well as a full host.
+                Err(Errno::NOSPC) => keep(name, Err(Errno::TOOBIG))?,
+                set => keep(name, set)?,
+            }
+        }
+        let at = |time: Timestamp| Timespec {
+            tv_sec: time.seconds,
+            tv_nsec: time.nanoseconds.into(),
+        };
+        let times = Timestamps {
+            last_access: at(meta.atime),
+            last_modification: at(meta.mtime),
+        };
+        keep(
+            b"times",
+            utimensat(directory, name, &times, AtFlags::SYMLINK_NOFOLLOW),
+        )?;
+        Ok(lost)
+    }
+}
+
+impl Sink for HostSink {
+    fn enter(&mut self, entry: &Entry) -> Copied<()> {
+        let above = self.directory()?;
+        let name = match entry.path.is_empty() {
+            true => b".",
+            false => entry.name(),
+        };
+        if !entry.path.is_empty() {
+            match mkdirat(above, name, Mode::RWXU) {
+                Ok(()) | Err(Errno::EXIST) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        let directory = match openat(above, name, DIRECTORY, Mode::empty()) {
+            Err(Errno::NOTDIR | Errno::LOOP) => {
+                return Err(CopyError::one("has the name of a directory, and is none"));
+            }
+            directory => directory?,
+        };
+        self.way.push(directory);
+        Ok(())
+    }
+
+    fn leave(&mut self, entry: &Entry) -> Copied<Vec<String>> {
+        let directory = self
+            .way
+            .pop()
+            .ok_or_else(|| CopyError::ends("no directory is entered"))?;
+        self.set_meta(&directory, b".", entry)
+    }
+
+    fn put(&mut self, entry: &Entry, content: &mut dyn Content) -> Copied<Vec<String>> {
+        self.check_replaceable(entry)?;
+        let directory = self.directory()?;
+        for number in 0..ATTEMPTS {
+            let temporary = format!(".persimmon-{}-{number}", std::process::id()).into_bytes();
+            let file = match self.make(directory, &temporary, entry) {
+                Err(_) if statat(directory, &*temporary, AtFlags::SYMLINK_NOFOLLOW).is_ok() => {
+                    continue;
+                }
+                made => made?,
+            };
+            let done = self.complete(&temporary, file.as_ref(), entry, content);
+            if done.is_err() {
+                let _ = unlinkat(directory, &*temporary, AtFlags::empty());
+            }
+            return done;
+        }
+        Err(CopyError::one("no name is free to make it under"))
+    }
+}

@@ -1,0 +1,29 @@
+//! What the command `persimmon` is made of beside the library: mkfs, mount, fsck, recover and what they tell of zones. For no other
+//! program: what is here changes with any version. A list of names, so that what the command uses of the layers below is seen in one place;
+//! `cargo xtask tidy` holds the command to it.
+
+/// The devices, each kind by itself.
+pub mod device {
+    pub use persimmon_device::image::{self, ImageDevice};
+    pub use persimmon_device::{BLOCK_SIZE, DeviceError, Geometry, ZonedDevice};
+    pub use persimmon_device::{CreateOptions, Drive, Hold, OpenOptions};
+    pub use persimmon_device::{drive, nvme, pair, zbd, zonefs};
+}
+
+/// The volume.
+pub mod engine {
+    pub use persimmon_engine::with_statistics;
+    pub use persimmon_engine::{CleanState, CleanStep, CleaningOptions, Progress, Task, Volume};
+    pub use persimmon_engine::{Damage, ScrubCursor, ScrubFinding, ScrubStage, ScrubStep};
+    pub use persimmon_engine::{Error, FormatOptions, Options, RecoveryReport};
+    pub use persimmon_engine::{Statistics, ZoneCapacities, ZoneFailure, ZoneStatus};
+    pub use persimmon_engine::{Threshold, TuneError, Unit, check_geometry};
+    pub use persimmon_engine::{Traced, VictimReason, ZoneEvent};
+}
+
+/// What is on the device.
+pub mod format {
+    pub use persimmon_format::{Addr, Ino, inode, shown, table, zone_header};
+}
+
+pub use crate::volume::Opened;
