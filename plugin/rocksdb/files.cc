@@ -206,7 +206,7 @@ class WritableFile : public FileOf<FSWritableFile> {
       : FileOf(std::move(file), options.use_direct_writes, options),
         size_(size),
         is_table_(is_table),
-        flushes_(file_.volume().writes_through() && !is_table) {}
+        flushes_(file_.volume().flushes() && !is_table) {}
 
   IOStatus Append(const Slice& data, const IOOptions&, IODebugContext*) override { return WriteAt(size_, data); }
   IOStatus Append(const Slice& data, const IOOptions&, const DataVerificationInfo&, IODebugContext*) override {
@@ -231,7 +231,7 @@ class WritableFile : public FileOf<FSWritableFile> {
   // What a file holds when it is closed outlives the process, whether or not RocksDB flushed it.
   IOStatus Close(const IOOptions&, IODebugContext*) override {
     if (file_.get() == nullptr) return IOStatus::OK();
-    IOStatus status = file_.volume().writes_through() ? WriteThrough() : IOStatus::OK();
+    IOStatus status = file_.volume().flushes() ? WriteThrough() : IOStatus::OK();
     file_.Close();
     return status;
   }
@@ -287,7 +287,7 @@ class WritableFile : public FileOf<FSWritableFile> {
   uint64_t size_;
   // RocksDB syncs it before anything refers to it.
   const bool is_table_;
-  // Whether RocksDB's Flush writes through.
+  // Whether RocksDB's Flush does anything.
   const bool flushes_;
   // Something was written that neither a sync nor a flush has covered.
   std::atomic<bool> in_memory_{true};
@@ -305,7 +305,7 @@ class RandomRWFile : public FileOf<FSRandomRWFile> {
     return file_.Read(offset, n, result, scratch);
   }
   IOStatus Flush(const IOOptions&, IODebugContext*) override {
-    return file_.volume().writes_through() ? file_.Flush() : IOStatus::OK();
+    return file_.volume().flushes() ? file_.Flush() : IOStatus::OK();
   }
   IOStatus Sync(const IOOptions&, IODebugContext*) override { return file_.Sync(); }
   IOStatus Fsync(const IOOptions&, IODebugContext*) override { return file_.Sync(); }
@@ -375,7 +375,10 @@ IOStatus NewRandomAccessFile(std::shared_ptr<Volume> volume, const std::string& 
 
 IOStatus NewWritableFile(std::shared_ptr<Volume> volume, const std::string& path, bool fresh,
                          const FileOptions& options, std::unique_ptr<FSWritableFile>* result) {
-  const uint32_t flags = PERSIMMON_OPEN_WRITE | PERSIMMON_OPEN_CREATE | (fresh ? PERSIMMON_OPEN_TRUNCATE : 0);
+  const bool is_table = IsSyncedBeforeUse(path);
+  const bool keeps = volume->keeps_flushed() && !is_table;
+  const uint32_t flags = PERSIMMON_OPEN_WRITE | PERSIMMON_OPEN_CREATE | (fresh ? PERSIMMON_OPEN_TRUNCATE : 0) |
+                         (keeps ? PERSIMMON_OPEN_KEEP_FLUSHED : 0);
   OpenFile file;
   IOStatus status = OpenFile::Open(std::move(volume), path, flags, &file);
   if (!status.ok()) return status;
@@ -385,7 +388,7 @@ IOStatus NewWritableFile(std::shared_ptr<Volume> volume, const std::string& path
     if (error != 0) return Failed(error);
   }
   if (uint32_t lifetime = LifetimeByName(path)) (void)persimmon_set_lifetime(file.get(), lifetime);
-  *result = std::make_unique<WritableFile>(std::move(file), options, stat.size, IsSyncedBeforeUse(path));
+  *result = std::make_unique<WritableFile>(std::move(file), options, stat.size, is_table);
   return status;
 }
 

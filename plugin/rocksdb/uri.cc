@@ -55,8 +55,15 @@ Status ParseOption(const std::string& option, Uri* parsed) {
     }
     options->commit_milliseconds = static_cast<uint64_t>(std::lround(seconds * 1000));
   } else if (key == "flush") {
-    if (value != "through" && value != "memory") return BadOption(option, "neither through nor memory");
-    parsed->writes_through = value == "through";
+    if (value == "kernel") {
+      parsed->flush = FlushTo::kKernel;
+    } else if (value == "through") {
+      parsed->flush = FlushTo::kDevice;
+    } else if (value == "memory") {
+      parsed->flush = FlushTo::kMemory;
+    } else {
+      return BadOption(option, "neither kernel, through nor memory");
+    }
   } else if (key == "read_only") {
     if (value != "0" && value != "1") return BadOption(option, "neither 0 nor 1");
     options->read_only = value == "1";

@@ -9,14 +9,23 @@
 
 namespace persimmon {
 
+// What RocksDB's Flush does with what was written.
+enum class FlushTo {
+  // The kernel keeps it: it outlives this process.
+  kKernel,
+  // The device has it, with every change of names before: they outlive this process.
+  kDevice,
+  // Nothing.
+  kMemory,
+};
+
 struct Uri {
   // As it is written in the URI.
   std::string device;
   // What is behind the question mark.
   std::string query;
   persimmon_options options;
-  // RocksDB's Flush has what was written outlive this process.
-  bool writes_through = true;
+  FlushTo flush = FlushTo::kKernel;
   // Where the counters of the volume are written when it closes; empty: nowhere.
   std::string statistics;
 

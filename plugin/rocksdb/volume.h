@@ -24,7 +24,10 @@ class Volume {
 
   persimmon_fs* fs() const { return fs_; }
   const std::string& device() const { return device_; }
-  bool writes_through() const { return uri_.writes_through; }
+  // What RocksDB has flushed or closed outlives this process.
+  bool flushes() const { return uri_.flush != FlushTo::kMemory; }
+  // The kernel keeps what it has flushed.
+  bool keeps_flushed() const { return uri_.flush == FlushTo::kKernel; }
 
   // Makes everything durable, for a process that ends and never closes it.
   void Leave() const;

@@ -7,9 +7,9 @@ use persimmon::{Allocate, File, OpenOptions, SeekTo};
 use crate::call::{Failure, Result, answer, bytes, bytes_mut, call, give, object, path, take};
 use crate::types::lifetime;
 use crate::{
-    PERSIMMON_OPEN_APPEND, PERSIMMON_OPEN_CREATE, PERSIMMON_OPEN_CREATE_NEW, PERSIMMON_OPEN_READ,
-    PERSIMMON_OPEN_SYNC, PERSIMMON_OPEN_TRUNCATE, PERSIMMON_OPEN_WRITE,
-    PERSIMMON_OPEN_WRITE_THROUGH, persimmon_fs, persimmon_stat,
+    PERSIMMON_OPEN_APPEND, PERSIMMON_OPEN_CREATE, PERSIMMON_OPEN_CREATE_NEW,
+    PERSIMMON_OPEN_KEEP_FLUSHED, PERSIMMON_OPEN_READ, PERSIMMON_OPEN_SYNC, PERSIMMON_OPEN_TRUNCATE,
+    PERSIMMON_OPEN_WRITE, PERSIMMON_OPEN_WRITE_THROUGH, persimmon_fs, persimmon_stat,
 };
 
 /// An open file. It keeps the volume open.
@@ -23,7 +23,8 @@ const FLAGS: u32 = PERSIMMON_OPEN_READ
     | PERSIMMON_OPEN_CREATE_NEW
     | PERSIMMON_OPEN_TRUNCATE
     | PERSIMMON_OPEN_SYNC
-    | PERSIMMON_OPEN_WRITE_THROUGH;
+    | PERSIMMON_OPEN_WRITE_THROUGH
+    | PERSIMMON_OPEN_KEEP_FLUSHED;
 
 fn options(flags: u32, mode: u32) -> Result<OpenOptions> {
     if flags & !FLAGS != 0 {
@@ -42,6 +43,7 @@ fn options(flags: u32, mode: u32) -> Result<OpenOptions> {
         .truncate(is(PERSIMMON_OPEN_TRUNCATE))
         .sync(is(PERSIMMON_OPEN_SYNC))
         .write_through(is(PERSIMMON_OPEN_WRITE_THROUGH))
+        .keep_flushed(is(PERSIMMON_OPEN_KEEP_FLUSHED))
         .mode(mode))
 }
 
@@ -234,7 +236,8 @@ pub unsafe extern "C" fn persimmon_read_batch(
     errno
 }
 
-/// What was written to a file so far outlives the death of the process once this has returned, as with `PERSIMMON_OPEN_WRITE_THROUGH`;
+/// What was written to a file so far outlives the death of the process once this has returned, as with `PERSIMMON_OPEN_WRITE_THROUGH`, or
+/// with `PERSIMMON_OPEN_KEEP_FLUSHED` if it was opened so;
 /// the power may still take it: that is what `persimmon_fsync` is for.
 ///
 /// # Safety

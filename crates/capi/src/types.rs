@@ -152,6 +152,10 @@ pub const PERSIMMON_OPEN_SYNC: u32 = 64;
 /// the device, or the kernel where the volume is an image, has it. The power may still take it. A small write costs a block of the
 /// journal, and no flush of the device.
 pub const PERSIMMON_OPEN_WRITE_THROUGH: u32 = 128;
+/// What was appended before `persimmon_flush` outlives the death of the process for the cost of copying it: the kernel keeps it in a
+/// file in `/dev/shm`, up to 1 MiB for each open file, and the next opening of the volume that writes brings it in. Changes of names do not
+/// go with it, except before the first flush. Where the kernel cannot keep it, a flush goes to the device.
+pub const PERSIMMON_OPEN_KEEP_FLUSHED: u32 = 256;
 
 /// How long data will live is not known.
 pub const PERSIMMON_LIFETIME_NONE: u32 = 1;

@@ -16,7 +16,7 @@ use crate::pair::{self, Pair};
 use crate::probe::{self, Identity};
 use crate::zbd::{self, Zbd, ZbdDevice};
 use crate::zonefs::{self, ZonefsDevice, ZonefsPort};
-use crate::{Command, Geometry, Pending, Result, ZoneInfo, ZonedDevice};
+use crate::{Command, DeviceIdentity, Geometry, Pending, Result, ZoneInfo, ZonedDevice};
 
 /// What a name names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -368,5 +368,9 @@ impl ZonedDevice for Drive {
 
     fn space_is_hosts(&self) -> bool {
         self.device().space_is_hosts()
+    }
+
+    fn identity(&self) -> Option<DeviceIdentity> {
+        self.device().identity()
     }
 }

@@ -182,6 +182,10 @@ impl<A: ZonedDevice, B: ZonedDevice + 'static> ZonedDevice for Joined<A, B> {
     fn space_is_hosts(&self) -> bool {
         self.first.space_is_hosts() && self.second.space_is_hosts()
     }
+
+    fn identity(&self) -> Option<crate::DeviceIdentity> {
+        self.first.identity().or_else(|| self.second.identity())
+    }
 }
 
 #[cfg(test)]

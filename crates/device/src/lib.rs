@@ -42,6 +42,34 @@ pub use zonefs::ZonefsDevice;
 
 use std::ops::Range;
 
+/// Which device of this machine a device is: the same as long as the machine runs, and different for a copy of an image.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DeviceIdentity {
+    /// Number of a block or character device, or of the device that an image file lies on.
+    pub device: u64,
+    /// Inode number of an image file; 0 for a device.
+    pub inode: u64,
+    /// The user whose the device node or the image file is.
+    pub owner: u32,
+}
+
+impl DeviceIdentity {
+    /// What is at a path.
+    pub(crate) fn of(path: &std::path::Path) -> Option<DeviceIdentity> {
+        use std::os::unix::fs::MetadataExt;
+        let found = std::fs::metadata(path).ok()?;
+        let (device, inode) = match found.is_file() {
+            true => (found.dev(), found.ino()),
+            false => (found.rdev(), 0),
+        };
+        Some(DeviceIdentity {
+            device,
+            inode,
+            owner: found.uid(),
+        })
+    }
+}
+
 /// A device of zones. Implementations are shared between threads.
 ///
 /// Order: commands run in any order, except that [`Command::Write`]s to one zone take effect in
@@ -71,6 +99,11 @@ pub trait ZonedDevice: Send + Sync {
     /// it, and is written again at less cost than one that gave it back. What wears out is not the zones then.
     fn space_is_hosts(&self) -> bool {
         false
+    }
+
+    /// Which device of this machine it is; `None` for one that is only in memory.
+    fn identity(&self) -> Option<DeviceIdentity> {
+        None
     }
 
     /// Runs a command to its end.

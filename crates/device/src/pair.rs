@@ -281,6 +281,10 @@ impl ZonedDevice for Pair {
     fn space_is_hosts(&self) -> bool {
         self.joined.space_is_hosts()
     }
+
+    fn identity(&self) -> Option<crate::DeviceIdentity> {
+        self.joined.identity()
+    }
 }
 
 /// What two devices of these shapes look like as a pair, whose labels take [`LABEL_ZONES`] of each.

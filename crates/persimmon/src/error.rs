@@ -61,6 +61,18 @@ pub enum Error {
         /// Of what is to be read.
         bytes: u64,
     },
+    /// What a process flushed before it died ([`OpenOptions::keep_flushed`](crate::OpenOptions::keep_flushed)) cannot be brought into the volume.
+    /// It can be opened read-only meanwhile, and without that file.
+    #[error(
+        "{}: what was flushed before a process died cannot be brought into the volume: {source}; until it is, or that file is removed, the volume opens read-only",
+        path.display()
+    )]
+    Kept {
+        /// Where it is kept.
+        path: PathBuf,
+        /// What is wrong.
+        source: io::Error,
+    },
     /// A read under way panicked; the log says where. A bug: please report it.
     #[error("a read was lost to a panic; see the log, and please report it")]
     ReadLost,
@@ -132,6 +144,7 @@ impl Error {
             Error::Device(source) => of_device(source),
             Error::Abandoned => libc::EROFS,
             Error::OutOfMemory { .. } => libc::ENOMEM,
+            Error::Kept { source, .. } => source.raw_os_error().unwrap_or(libc::EIO),
             Error::Thread(source) => source.raw_os_error().unwrap_or(libc::EAGAIN),
             _ => libc::EIO,
         }

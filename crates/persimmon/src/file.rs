@@ -9,6 +9,7 @@ use persimmon_vfs::{
     Result as VfsResult, SeekTo, SetAttr, Vfs, WriteFlags, Written,
 };
 
+use crate::kept::Kept;
 use crate::mounted::Mounted;
 use crate::path::{Last, parent, resolve};
 use crate::reads::PendingRead;
@@ -33,6 +34,8 @@ pub(crate) struct OpenFile {
     handle: Handle,
     /// Writes go to its end.
     appends: bool,
+    /// The kernel keeps what is flushed.
+    kept: Option<Arc<Kept>>,
     /// As it was opened, for messages.
     path: PathBuf,
 }
@@ -77,6 +80,9 @@ impl OpenFile {
 
 impl Drop for OpenFile {
     fn drop(&mut self) {
+        if let Some(kept) = self.kept.take() {
+            self.mounted.keeper().close(self.vfs(), kept);
+        }
         self.vfs().release_locks(self.ino, self.lock_owner());
         if let Err(error) = self.vfs().release(self.ino, self.handle) {
             tracing::warn!(ino = self.ino.0, %error, "closing a file");
@@ -91,6 +97,11 @@ impl File {
         options: &OpenOptions,
     ) -> VfsResult<File> {
         let vfs = mounted.vfs();
+        // Whose content it is that goes is known once it is open.
+        let mut options = *options;
+        let empties = options.flags.truncate && mounted.keeper().is_used();
+        options.flags.truncate &= !empties;
+        let options = &options;
         let (ino, handle) = if options.create {
             create(vfs, mounted.caller(), path, options)?
         } else {
@@ -103,10 +114,20 @@ impl File {
                 ino,
                 handle,
                 appends: options.flags.append,
+                kept: (options.keep_flushed && options.flags.write)
+                    .then(|| mounted.keeper().open(ino)),
                 path: path.to_owned(),
             }),
             cursor: 0,
         };
+        if empties {
+            let set = SetAttr {
+                size: Some(0),
+                ..SetAttr::default()
+            };
+            let empty = || vfs.setattr(ino, Handle::NONE, &set);
+            mounted.keeper().changing(vfs, ino, empty)?;
+        }
         if options.lifetime.is_some() {
             vfs.set_lifetime(ino, handle, options.lifetime)?;
         }
@@ -195,7 +216,19 @@ impl File {
 
     fn put(&self, data: &[u8], offset: u64) -> Result<Written> {
         let flags = WriteFlags::default();
-        self.with(|vfs, ino, handle| vfs.write(ino, handle, offset, data, flags))
+        let appends = self.open.appends;
+        match &self.open.kept {
+            Some(kept) => {
+                self.with(|vfs, _, handle| kept.write(vfs, handle, offset, data, appends))
+            }
+            None => self.change(|vfs, ino, handle| vfs.write(ino, handle, offset, data, flags)),
+        }
+    }
+
+    /// Changes its content other than by appending through who keeps what is flushed.
+    fn change<T>(&self, act: impl FnOnce(&Vfs, Ino, Handle) -> VfsResult<T>) -> Result<T> {
+        let keeper = self.open.mounted.keeper();
+        self.with(|vfs, ino, handle| keeper.changing(vfs, ino, || act(vfs, ino, handle)))
     }
 
     /// Cuts it off or extends it with zeros.
@@ -204,7 +237,7 @@ impl File {
             size: Some(size),
             ..SetAttr::default()
         };
-        self.with(|vfs, ino, handle| vfs.setattr(ino, handle, &set))
+        self.change(|vfs, ino, handle| vfs.setattr(ino, handle, &set))
             .map(drop)
     }
 
@@ -220,9 +253,13 @@ impl File {
     }
 
     /// What was written to the file so far outlives the death of this process once this has returned, as with
-    /// [`OpenOptions::write_through`]; the power may still take it.
+    /// [`OpenOptions::write_through`], or with [`OpenOptions::keep_flushed`] if it was opened so; the power may still take it.
     pub fn flush_through(&self) -> Result<()> {
-        self.with(Vfs::flush_through)
+        let keeper = self.open.mounted.keeper();
+        match &self.open.kept {
+            Some(kept) => self.with(|vfs, _, handle| keeper.flush(vfs, handle, kept)),
+            None => self.with(Vfs::flush_through),
+        }
     }
 
     /// Reads several ranges, each as [`File::read_at`] does, and answers for each by itself. What lies on the device is asked for
@@ -260,7 +297,7 @@ impl File {
 
     /// Changes how a range is backed.
     pub fn allocate(&self, offset: u64, len: u64, what: Allocate) -> Result<()> {
-        self.with(|vfs, ino, handle| vfs.fallocate(ino, handle, offset, len, what))
+        self.change(|vfs, ino, handle| vfs.fallocate(ino, handle, offset, len, what))
     }
 
     /// The next data or hole at or after `offset`; `None` past the end.
@@ -283,7 +320,12 @@ impl File {
             let done = if together {
                 let source = (self.open.ino, self.open.handle, from);
                 let target = (target.open.ino, target.open.handle, to);
-                self.with(|vfs, _, _| vfs.copy_file_range(source, target, len - copied))?
+                let keeper = self.open.mounted.keeper();
+                self.with(|vfs, _, _| {
+                    keeper.changing(vfs, target.0, || {
+                        vfs.copy_file_range(source, target, len - copied)
+                    })
+                })?
             } else {
                 let piece = usize::try_from(len - copied).unwrap_or(usize::MAX);
                 let data = self.read_up_to(piece.min(COPY_BYTES), from)?;

@@ -9,6 +9,7 @@ use persimmon_vfs::{
     Attr, Caller, FileKind, Handle, Ino, RenameMode, SetAttr, StatFs, Vfs, XattrMode,
 };
 
+use crate::kept::Keeper;
 use crate::mounted::Mounted;
 use crate::path::{Last, parent, resolve};
 use crate::{Background, CommitInterval, Error, File, OpenOptions, ReadDir, Result};
@@ -28,9 +29,10 @@ impl Filesystem {
         background: Background,
         commit: Arc<CommitInterval>,
         recovery: RecoveryReport,
+        keeper: Keeper,
     ) -> Filesystem {
         Filesystem {
-            mounted: Arc::new(Mounted::new(vfs, background, commit, recovery)),
+            mounted: Arc::new(Mounted::new(vfs, background, commit, recovery, keeper)),
         }
     }
 
@@ -103,8 +105,15 @@ impl Filesystem {
     /// Changes attributes: permissions, owner, size, times.
     pub fn set_attributes(&self, path: impl AsRef<Path>, set: &SetAttr) -> Result<Attr> {
         let path = path.as_ref();
+        let change = |ino| self.vfs().setattr(ino, Handle::NONE, set);
         resolve(self.vfs(), path, Last::Follow)
-            .and_then(|attr| self.vfs().setattr(attr.ino, Handle::NONE, set))
+            .and_then(|attr| match set.size {
+                Some(_) => {
+                    let keeper = self.mounted.keeper();
+                    keeper.changing(self.vfs(), attr.ino, || change(attr.ino))
+                }
+                None => change(attr.ino),
+            })
             .map_err(Error::at(path))
     }
 

@@ -29,6 +29,8 @@
 //! - A write through a file opened with [`OpenOptions::write_through`], and what was written before a
 //!   [`flush`](std::io::Write::flush) of its file, outlives the death of this process as soon as the call has returned, with
 //!   every change of names and attributes before; not the power.
+//! - What was written before a flush of a file opened with [`OpenOptions::keep_flushed`] outlives the death of this process, too, and
+//!   costs no journal; names and attributes do not go with it.
 //! - Any other write is in the memory of this process until [`Options::commit_interval`] is over.
 //!
 //! After a crash the volume is as it was after some prefix of all changes.
@@ -79,6 +81,7 @@ mod error;
 mod file;
 mod filesystem;
 pub mod internal;
+mod kept;
 mod maintenance;
 mod mounted;
 mod open_options;
@@ -92,8 +95,8 @@ pub mod device {
     pub use persimmon_device::image::{ImageDevice, ImageGeometry};
     pub use persimmon_device::pair::{names, uri};
     pub use persimmon_device::{
-        BLOCK_SIZE, DeviceError, Geometry, Result, ZoneId, ZoneInfo, ZoneKind, ZoneState,
-        ZonedDevice,
+        BLOCK_SIZE, DeviceError, DeviceIdentity, Geometry, Result, ZoneId, ZoneInfo, ZoneKind,
+        ZoneState, ZonedDevice,
     };
     pub use persimmon_device::{Block, Buffer, BufferMut, Command, Completer, Completion, Pending};
     pub use persimmon_device::{CreateOptions, Drive, Hold, OpenOptions, PairError};

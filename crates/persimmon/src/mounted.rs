@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use persimmon_engine::RecoveryReport;
 use persimmon_vfs::{Caller, Vfs};
 
+use crate::kept::Keeper;
 use crate::reads::Readers;
 use crate::{Background, CommitInterval, Error, Result};
 
@@ -28,6 +29,7 @@ pub(crate) struct Mounted {
     recovery: RecoveryReport,
     caller: Caller,
     readers: Readers,
+    keeper: Keeper,
 }
 
 impl Mounted {
@@ -36,6 +38,7 @@ impl Mounted {
         background: Background,
         commit: Arc<CommitInterval>,
         recovery: RecoveryReport,
+        keeper: Keeper,
     ) -> Mounted {
         Mounted {
             vfs,
@@ -48,6 +51,7 @@ impl Mounted {
                 ..Caller::root()
             },
             readers: Readers::default(),
+            keeper,
         }
     }
 
@@ -69,6 +73,10 @@ impl Mounted {
 
     pub(crate) fn readers(&self) -> &Readers {
         &self.readers
+    }
+
+    pub(crate) fn keeper(&self) -> &Keeper {
+        &self.keeper
     }
 
     fn stop_background(&self) {

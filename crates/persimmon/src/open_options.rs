@@ -10,6 +10,7 @@ pub struct OpenOptions {
     pub(crate) create: bool,
     pub(crate) mode: Option<u32>,
     pub(crate) lifetime: Option<Lifetime>,
+    pub(crate) keep_flushed: bool,
 }
 
 impl OpenOptions {
@@ -74,6 +75,16 @@ impl OpenOptions {
     /// that are synced now and then. A small write costs a block of the journal, and no flush.
     pub fn write_through(mut self, write_through: bool) -> OpenOptions {
         self.flags.write_through = write_through;
+        self
+    }
+
+    /// What was appended to the file before a [`flush`](std::io::Write::flush) of it outlives the death of this process once that
+    /// has returned, for the cost of copying it: the kernel keeps it in a file in `/dev/shm`, up to 1 MiB for each open file, and the next
+    /// opening of the volume that writes brings it in. Changes of names and attributes do not go with it, except before the first
+    /// flush. A flush after any other change of the file goes to the device, as [`OpenOptions::write_through`]
+    /// does, and so does every one where the kernel cannot keep it. docs/LIBRARY.md says the whole of it.
+    pub fn keep_flushed(mut self, keep_flushed: bool) -> OpenOptions {
+        self.keep_flushed = keep_flushed;
         self
     }
 

@@ -6,11 +6,13 @@ use std::time::Duration;
 
 use persimmon_device::image::{ImageDevice, ImageGeometry};
 use persimmon_device::{
-    BLOCK_SIZE, CreateOptions, Drive, Geometry, OpenOptions, ZonedDevice, drive, pair,
+    BLOCK_SIZE, CreateOptions, DeviceIdentity, Drive, Geometry, OpenOptions, ZonedDevice, drive,
+    pair,
 };
 use persimmon_engine::{FormatOptions, RecoveryReport, Volume, ZoneCapacities};
 use persimmon_vfs::{Clock, Vfs};
 
+use crate::kept::{Keeper, Place, replay::replay};
 use crate::{
     Background, CommitInterval, EngineOptions, Error, Filesystem, Result, SystemClock, VfsOptions,
 };
@@ -262,6 +264,7 @@ pub struct Opened {
     volume: Arc<Volume>,
     recovery: RecoveryReport,
     options: Options,
+    device: Option<DeviceIdentity>,
 }
 
 impl Opened {
@@ -276,11 +279,13 @@ impl Opened {
         let mut options = options.clone();
         let read_only = options.engine.read_only || options.vfs.read_only;
         (options.engine.read_only, options.vfs.read_only) = (read_only, read_only);
+        let identity = device.identity();
         let (volume, recovery) = Volume::open(device, options.engine.clone())?;
         Ok(Opened {
             volume: Arc::new(volume),
             recovery,
             options,
+            device: identity,
         })
     }
 
@@ -296,10 +301,11 @@ impl Opened {
         &self.recovery
     }
 
-    /// Puts it to use: background work begins.
+    /// Puts it to use: what was flushed before a process died is brought in, unless the volume is read-only, and background
+    /// work begins.
     ///
     /// # Errors
-    /// When a thread cannot be started.
+    /// When that cannot be brought in, or a thread cannot be started.
     pub fn start(self, clock: Arc<dyn Clock>) -> Result<Filesystem> {
         // They stay on their list: the next opening frees them.
         let orphans = self.volume.orphans().unwrap_or_else(|error| {
@@ -307,8 +313,19 @@ impl Opened {
             Vec::new()
         });
         let commit = Arc::new(CommitInterval::new(self.options.commit_interval));
+        let place = Place::of(self.volume.identity().uuid, self.device);
         let vfs = Arc::new(Vfs::new(self.volume, clock, self.options.vfs));
+        if let Some(place) = place.as_ref().filter(|_| !vfs.is_read_only()) {
+            replay(&vfs, place)?;
+        }
         let background = Background::start(&vfs, &commit, orphans).map_err(Error::Thread)?;
-        Ok(Filesystem::new(vfs, background, commit, self.recovery))
+        let keeper = Keeper::new(place);
+        Ok(Filesystem::new(
+            vfs,
+            background,
+            commit,
+            self.recovery,
+            keeper,
+        ))
     }
 }

@@ -34,7 +34,7 @@ pub fn methods(plugin: &Plugin, scratch: &Path, tally: &mut Tally) {
         output(plugin.test("filesystem_test").arg(uri(&image, "")))?;
         plugin.fsck(&image)
     });
-    for mode in ["through", "memory"] {
+    for mode in ["kernel", "through", "memory"] {
         tally.check(&format!("what outlives a kill with flush={mode}"), || {
             let image = plugin.make_volume(scratch, &format!("{mode}.img"), VOLUME_BYTES)?;
             let uri = uri(&image, &format!("flush={mode}"));

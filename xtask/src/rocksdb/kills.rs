@@ -18,17 +18,18 @@ const RUN_MAX: Duration = Duration::from_millis(600);
 /// What the writer does, with the options of the URI.
 const MODES: &[(&str, &str)] = &[
     ("sync", "flush=memory"),
+    ("flush", "flush=kernel"),
     ("flush", "flush=through"),
     ("memory", "flush=memory&commit=0.1"),
 ];
 
 /// So many kills in each mode.
 pub fn all(plugin: &Plugin, scratch: &Path, kills: u32, tally: &mut Tally) {
-    for (mode, options) in MODES {
-        tally.check(&format!("{kills} kills, {mode}"), || {
-            let image = plugin.make_volume(scratch, &format!("{mode}.img"), VOLUME_BYTES)?;
+    for (number, (mode, options)) in MODES.iter().enumerate() {
+        tally.check(&format!("{kills} kills, {mode}, {options}"), || {
+            let image = plugin.make_volume(scratch, &format!("{number}.img"), VOLUME_BYTES)?;
             let uri = uri(&image, options);
-            let state = scratch.join(format!("{mode}.state"));
+            let state = scratch.join(format!("{number}.state"));
             let words = [uri.as_str(), "/db", &state.to_string_lossy(), mode];
             let mut dice = Noise(0x5EED);
             let mut lost = 0;
@@ -39,7 +40,7 @@ pub fn all(plugin: &Plugin, scratch: &Path, kills: u32, tally: &mut Tally) {
             let said = output(plugin.test("crash_test").args(words).arg("check"))?;
             lost += lost_in(&said)?;
             println!("{mode}: {}", said.trim());
-            println!("{mode}: {lost} acknowledged operations lost in {kills} kills");
+            println!("{mode}, {options}: {lost} acknowledged operations lost in {kills} kills");
             ensure!(*mode == "memory" || lost == 0, "{lost} operations are lost");
             plugin.fsck(&image)
         });

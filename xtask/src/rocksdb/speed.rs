@@ -35,6 +35,7 @@ enum Subject {
 }
 
 const SUBJECTS: &[Subject] = &[
+    Subject::Plugin("kernel"),
     Subject::Plugin("through"),
     Subject::Plugin("memory"),
     Subject::Mount(Kind::Ext4),

@@ -246,6 +246,10 @@ impl ZonedDevice for ImageDevice {
         self.on_file
     }
 
+    fn identity(&self) -> Option<crate::DeviceIdentity> {
+        crate::DeviceIdentity::of(&self.path)
+    }
+
     fn submit(&self, command: Command) -> Pending {
         let done = |result: Result<()>| result.map(|()| Completion::Done);
         Pending::ready(match command {

@@ -213,6 +213,10 @@ impl<P: Port> KernelDevice<P> {
 }
 
 impl<P: Port> ZonedDevice for KernelDevice<P> {
+    fn identity(&self) -> Option<crate::DeviceIdentity> {
+        crate::DeviceIdentity::of(&self.path)
+    }
+
     fn geometry(&self) -> &Geometry {
         &self.shared.geometry
     }

@@ -1,0 +1,308 @@
+//! What was flushed to a file outlives this process without a block of the journal for each flush: the flushed bytes are kept in a file
+//! in memory that is the kernel's ([`tail`]), and the next opening of the volume brings them in ([`replay`]).
+//!
+//! The promise rests on one rule. A *tail* holds the end of a file, from `base` on. It begins when everything before
+//! `base` is in the hands of the device, it grows only with what is appended to the file, and it is let go of only
+//! once the device has what it holds. Whoever changes the file otherwise has it let go of first.
+
+pub(crate) mod replay;
+mod tail;
+
+use std::collections::HashMap;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::{env, fs};
+
+use persimmon_device::DeviceIdentity;
+use persimmon_vfs::{Handle, Ino, Result as VfsResult, Vfs, WriteFlags, Written};
+
+use tail::{Tail, TailError};
+
+/// Where tails are, unless [`DIRECTORY_VARIABLE`] names another directory.
+const DIRECTORY: &str = "/dev/shm";
+const DIRECTORY_VARIABLE: &str = "PERSIMMON_KEPT_DIR";
+/// The kernel's number of this boot, which a tail does not outlive.
+const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
+/// Flushes that go to the device after a tail could not be written, before one is tried again.
+const RETRY_AFTER: u32 = 256;
+
+/// What a tail belongs to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Owner {
+    boot: [u8; 16],
+    volume: [u8; 16],
+    device: u64,
+    inode: u64,
+}
+
+/// Where the tails of a volume are.
+#[derive(Clone, Debug)]
+pub(crate) struct Place {
+    owner: Owner,
+    above: PathBuf,
+    /// Whose processes may have left tails that count: this user; the one whose the device is, who can change the volume anyway; root.
+    users: [u32; 3],
+}
+
+impl Place {
+    /// That of a volume on a device; `None` where nothing can be kept.
+    pub(crate) fn of(volume: [u8; 16], device: Option<DeviceIdentity>) -> Option<Place> {
+        let device = device?;
+        let boot = fs::read_to_string(BOOT_ID).ok()?;
+        let boot = uuid::Uuid::try_parse(boot.trim()).ok()?;
+        let above = env::var_os(DIRECTORY_VARIABLE).unwrap_or_else(|| DIRECTORY.into());
+        Some(Place {
+            owner: Owner {
+                boot: boot.into_bytes(),
+                volume,
+                device: device.device,
+                inode: device.inode,
+            },
+            above: above.into(),
+            users: [rustix::process::geteuid().as_raw(), device.owner, 0],
+        })
+    }
+
+    /// The directory of the tails that processes of a user make.
+    fn directory(&self, user: u32) -> PathBuf {
+        let volume = uuid::Uuid::from_bytes(self.owner.volume);
+        let (device, inode) = (self.owner.device, self.owner.inode);
+        self.above
+            .join(format!("persimmon-{volume}-{device:x}-{inode:x}-{user}"))
+    }
+
+    fn own(&self) -> PathBuf {
+        self.directory(self.users[0])
+    }
+}
+
+/// The files of a volume with tails.
+pub(crate) struct Keeper {
+    place: Option<Place>,
+    /// Some file has had one: all others look no further.
+    is_used: AtomicBool,
+    files: Mutex<HashMap<Ino, Arc<Kept>>>,
+}
+
+/// A file with a tail, shared by all who have opened it so.
+pub(crate) struct Kept {
+    ino: Ino,
+    /// Held over every change of the file, so that the tail is never behind it.
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    tail: Option<Tail>,
+    /// Appended since the last flush. Too much of it is not collected: the next flush goes to the device.
+    pending: Vec<u8>,
+    overflowed: bool,
+    retry_after: u32,
+}
+
+impl Keeper {
+    pub(crate) fn new(place: Option<Place>) -> Keeper {
+        Keeper {
+            place,
+            is_used: AtomicBool::new(false),
+            files: Mutex::default(),
+        }
+    }
+
+    pub(crate) fn is_used(&self) -> bool {
+        self.is_used.load(Ordering::Acquire)
+    }
+
+    /// For who opens a file to have a tail.
+    pub(crate) fn open(&self, ino: Ino) -> Arc<Kept> {
+        let mut files = lock(&self.files);
+        self.is_used.store(true, Ordering::Release);
+        let made = || {
+            Arc::new(Kept {
+                ino,
+                state: Mutex::default(),
+            })
+        };
+        Arc::clone(files.entry(ino).or_insert_with(made))
+    }
+
+    /// For who closes it. What was flushed is in the hands of the device then; where it cannot be, its tail stays.
+    pub(crate) fn close(&self, vfs: &Vfs, kept: Arc<Kept>) {
+        if let Err(error) = kept.lock().settle(vfs, kept.ino) {
+            tracing::warn!(ino = kept.ino.0, %error, "what was flushed stays in memory until the volume is opened again");
+            return;
+        }
+        let mut files = lock(&self.files);
+        // Two: that of the table, and this. Others are made under the lock of the table alone.
+        if Arc::strong_count(&kept) == 2 {
+            files.remove(&kept.ino);
+        }
+    }
+
+    /// Changes a file in any way but by appending through who keeps its tail.
+    pub(crate) fn changing<T>(
+        &self,
+        vfs: &Vfs,
+        ino: Ino,
+        change: impl FnOnce() -> VfsResult<T>,
+    ) -> VfsResult<T> {
+        let kept = match self.is_used() {
+            true => lock(&self.files).get(&ino).cloned(),
+            false => None,
+        };
+        let Some(kept) = kept else {
+            return change();
+        };
+        let mut state = kept.lock();
+        state.settle(vfs, ino)?;
+        change()
+    }
+
+    /// What was written to the file so far outlives this process.
+    pub(crate) fn flush(&self, vfs: &Vfs, handle: Handle, kept: &Kept) -> VfsResult<()> {
+        let mut state = kept.lock();
+        let state = &mut *state;
+        // Nothing can be brought in by a volume that has stopped: the flush tells so.
+        if vfs.is_read_only() {
+            return vfs.flush_through(kept.ino, handle);
+        }
+        if let Some(tail) = &mut state.tail
+            && !state.overflowed
+        {
+            if state.pending.is_empty() && tail.is_there() {
+                return Ok(());
+            }
+            match tail.append(&state.pending) {
+                Ok(()) => {
+                    state.pending.clear();
+                    return Ok(());
+                }
+                Err(TailError::Full) => {}
+                Err(TailError::Io(error)) => {
+                    tracing::warn!(ino = kept.ino.0, %error, "keeping what was flushed; it goes to the device");
+                    vfs.flush_through(kept.ino, handle)?;
+                    state.let_go();
+                    state.retry_after = RETRY_AFTER;
+                    return Ok(());
+                }
+            }
+        }
+        vfs.flush_through(kept.ino, handle)?;
+        state.pending.clear();
+        state.overflowed = false;
+        // All that the tail holds is in the hands of the device now, and so is all up to where it begins anew.
+        match state.retry_after {
+            0 => self.begin(vfs, kept.ino, state),
+            _ => state.retry_after -= 1,
+        }
+        Ok(())
+    }
+
+    fn begin(&self, vfs: &Vfs, ino: Ino, state: &mut State) {
+        let begun = (|| {
+            let place = self.place.as_ref().ok_or("no place for it")?;
+            let base = vfs.getattr(ino).map_err(|error| error.to_string())?.size;
+            match &mut state.tail {
+                Some(tail) => tail.begin_anew(base).map_err(|error| error.to_string()),
+                none => {
+                    let made = Tail::create(&place.own(), &place.owner, ino, base);
+                    *none = Some(made.map_err(|error| error.to_string())?);
+                    Ok(())
+                }
+            }
+        })();
+        if let Err(error) = begun {
+            tracing::debug!(
+                ino = ino.0,
+                error,
+                "a tail cannot begin: flushes go to the device"
+            );
+            state.let_go();
+            state.retry_after = RETRY_AFTER;
+        }
+    }
+}
+
+impl Drop for Keeper {
+    fn drop(&mut self) {
+        if let Some(place) = self.place.as_ref().filter(|_| self.is_used()) {
+            // While there are tails in it, it stays.
+            let _ = fs::remove_dir(place.own());
+        }
+    }
+}
+
+impl Kept {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        lock(&self.state)
+    }
+
+    /// Writes through a handle to it, which goes to its end whatever the offset if it `appends`.
+    pub(crate) fn write(
+        &self,
+        vfs: &Vfs,
+        handle: Handle,
+        offset: u64,
+        data: &[u8],
+        appends: bool,
+    ) -> VfsResult<Written> {
+        let mut state = self.lock();
+        let end = state.end();
+        // What is rewritten, or written behind a hole, is nothing that a tail can say.
+        if end.is_some_and(|end| !appends && offset != end && !state.overflowed) || state.overflowed
+        {
+            state.settle(vfs, self.ino)?;
+        }
+        let written = vfs.write(self.ino, handle, offset, data, WriteFlags::default());
+        let grown = written.as_ref().map_or(0, |written| written.len);
+        match (state.end(), data.get(..grown)) {
+            (Some(end), Some(some))
+                if written.as_ref().is_ok_and(|w| w.end == end + grown as u64) =>
+            {
+                state.push(some);
+            }
+            // It failed, and may have been done in part.
+            _ => state.overflowed = state.tail.is_some(),
+        }
+        written
+    }
+}
+
+impl State {
+    /// Where the file ends, as far as its tail and what is to go there says.
+    fn end(&self) -> Option<u64> {
+        let tail = self.tail.as_ref()?;
+        Some(tail.end() + self.pending.len() as u64)
+    }
+
+    fn push(&mut self, data: &[u8]) {
+        if self.pending.len() + data.len() > tail::CAPACITY {
+            self.overflowed = true;
+            self.pending.clear();
+        } else {
+            self.pending.extend_from_slice(data);
+        }
+    }
+
+    /// Lets go of the tail, once the device has what it holds.
+    fn settle(&mut self, vfs: &Vfs, ino: Ino) -> VfsResult<()> {
+        if self.tail.as_ref().is_some_and(|tail| !tail.is_empty()) {
+            vfs.flush_through(ino, Handle::NONE)?;
+        }
+        self.let_go();
+        Ok(())
+    }
+
+    fn let_go(&mut self) {
+        if let Some(tail) = self.tail.take() {
+            tail.remove();
+        }
+        self.pending.clear();
+        self.overflowed = false;
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
