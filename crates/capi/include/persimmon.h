@@ -94,6 +94,11 @@
 // journal, and no flush of the device.
 #define PERSIMMON_OPEN_WRITE_THROUGH 128
 
+// What was appended before `persimmon_flush` outlives the death of the process for the cost of copying it: the kernel keeps it in a
+// file in `/dev/shm`, up to 1 MiB for each open file, and the next opening of the volume that writes brings it in. Changes of names do not
+// go with it, except before the first flush. Where the kernel cannot keep it, a flush goes to the device.
+#define PERSIMMON_OPEN_KEEP_FLUSHED 256
+
 // How long data will live is not known.
 #define PERSIMMON_LIFETIME_NONE 1
 
@@ -456,7 +461,8 @@ int persimmon_read_batch(const struct persimmon_file *file,
                          struct persimmon_read_request *requests,
                          size_t count);
 
-// What was written to a file so far outlives the death of the process once this has returned, as with `PERSIMMON_OPEN_WRITE_THROUGH`;
+// What was written to a file so far outlives the death of the process once this has returned, as with `PERSIMMON_OPEN_WRITE_THROUGH`, or
+// with `PERSIMMON_OPEN_KEEP_FLUSHED` if it was opened so;
 // the power may still take it: that is what `persimmon_fsync` is for.
 //
 // # Safety
