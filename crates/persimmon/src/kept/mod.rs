@@ -170,7 +170,7 @@ impl Keeper {
         if let Some(tail) = &mut state.tail
             && !state.overflowed
         {
-            if state.pending.is_empty() && tail.is_there() {
+            if state.pending.is_empty() {
                 return Ok(());
             }
             match tail.append(&state.pending) {
