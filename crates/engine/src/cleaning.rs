@@ -21,7 +21,7 @@ use persimmon_device::ZoneId;
 use persimmon_format::table::Role;
 
 use crate::Volume;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::meta::Intent;
 use crate::statistics::add;
 use crate::zones::table::ZoneStatus;
@@ -264,7 +264,14 @@ impl Volume {
             // Somebody else may free what dies here at once: then there is no need to wait for so many.
             let before = free_zones();
             let is_served = || free_zones() > before && !is_short();
-            let emptied = self.empty_some(part, is_first, is_served)?;
+            let emptied = match self.empty_some(part, is_first, is_served) {
+                // Who waits for room is not told of damage in a file that is another's.
+                Err(error @ Error::ItemDamaged { .. }) => {
+                    tracing::error!(%error, "cleaning for what is written");
+                    return Err(self.zones.want_of_zones());
+                }
+                emptied => emptied?,
+            };
             if is_served() || dead_zones() == 0 && in_reset() > 0 {
                 // Somebody else let go of them meanwhile: they are there, or on their way.
                 continue;
