@@ -264,14 +264,8 @@ impl Volume {
             // Somebody else may free what dies here at once: then there is no need to wait for so many.
             let before = free_zones();
             let is_served = || free_zones() > before && !is_short();
-            let emptied = match self.empty_some(part, is_first, is_served) {
-                // Who waits for room is not told of damage in a file that is another's.
-                Err(error @ Error::ItemDamaged { .. }) => {
-                    tracing::error!(%error, "cleaning for what is written");
-                    return Err(self.zones.want_of_zones());
-                }
-                emptied => emptied?,
-            };
+            let emptied = self.empty_some(part, is_first, is_served);
+            let emptied = emptied.map_err(|error| self.as_told_to_writers(error))?;
             if is_served() || dead_zones() == 0 && in_reset() > 0 {
                 // Somebody else let go of them meanwhile: they are there, or on their way.
                 continue;
@@ -292,6 +286,15 @@ impl Volume {
             }
         }
         Ok(())
+    }
+
+    /// The error of cleaning for who waits for room: not damage in a file that is another's.
+    fn as_told_to_writers(&self, error: Error) -> Error {
+        if !matches!(error, Error::ItemDamaged { .. }) {
+            return error;
+        }
+        tracing::error!(%error, "cleaning for what is written");
+        self.zones.want_of_zones()
     }
 
     /// Empties victims until enough zones are dead, or on their way to being free; or the caller `is_served`. In the first round of
