@@ -94,8 +94,8 @@ class PersimmonFileSystem : public FileSystem {
 
   IOStatus FileExists(const std::string& path, const IOOptions&, IODebugContext*) override {
     persimmon_stat stat;
-    IOStatus status = Stat(path, &stat);
-    return status.IsPathNotFound() ? IOStatus::NotFound() : status;
+    const int error = persimmon_stat_path(volume_->fs(), path.c_str(), &stat);
+    return NamesNothing(error) ? IOStatus::NotFound() : ToStatus(error);
   }
 
   IOStatus GetChildren(const std::string& path, const IOOptions&, std::vector<std::string>* result,
@@ -187,12 +187,16 @@ class PersimmonFileSystem : public FileSystem {
   // The volume belongs to this process: a lock keeps apart its own databases only.
   IOStatus LockFile(const std::string& path, const IOOptions&, FileLock** result, IODebugContext*) override {
     *result = nullptr;
-    if (!volume_->AcquireName(path)) {
-      return IOStatus::IOError("lock " + path, "is held by a database of this process already");
-    }
+    const auto held = [&] { return IOStatus::IOError("lock " + path, "is held by a database of this process already"); };
+    if (!volume_->AcquireName(path)) return held();
     auto lock = std::make_unique<Lock>(path);
     const uint32_t flags = PERSIMMON_OPEN_READ | PERSIMMON_OPEN_WRITE | PERSIMMON_OPEN_CREATE;
     IOStatus status = OpenFile::Open(volume_, path, flags, &lock->file);
+    // The name alone is not enough: the same file has others (/db/LOCK, /db//LOCK). This lock ends with the open file.
+    if (status.ok()) {
+      const int error = persimmon_lock(lock->file.get(), 1);
+      status = error == EAGAIN ? held() : ToStatus(error);
+    }
     if (!status.ok()) {
       volume_->ReleaseName(path);
       return status;
@@ -253,7 +257,7 @@ class PersimmonFileSystem : public FileSystem {
   IOStatus List(const std::string& path, Each each) {
     persimmon_dir* dir = nullptr;
     int error = persimmon_opendir(volume_->fs(), path.c_str(), &dir);
-    if (error == ENOENT) return IOStatus::NotFound(path, persimmon_error_message());
+    if (NamesNothing(error)) return IOStatus::NotFound(path, persimmon_error_message());
     if (error != 0) return Failed(error);
     std::unique_ptr<persimmon_dir, void (*)(persimmon_dir*)> closes(dir, persimmon_closedir);
     for (;;) {

@@ -25,6 +25,13 @@ uint32_t LifetimeByName(const std::string& path) {
   return 0;
 }
 
-bool IsSyncedBeforeUse(const std::string& path) { return EndsWith(path, ".sst") || EndsWith(path, ".blob"); }
+// By what may use the reserve: a copy of a table under a name of its own (BackupEngine's `.sst.tmp`) must not fill it.
+bool IsSyncedBeforeUse(const std::string& path) {
+  const std::string name = path.substr(path.rfind('/') + 1);
+  const bool is_log = EndsWith(name, ".log") || StartsWith(name, "LOG");
+  const bool is_small = EndsWith(name, ".dbtmp") || StartsWith(name, "MANIFEST") || StartsWith(name, "OPTIONS") ||
+                        name == "CURRENT" || name == "IDENTITY" || name == "LOCK";
+  return !is_log && !is_small;
+}
 
 }  // namespace persimmon

@@ -1,4 +1,5 @@
 // Makes persimmon:// known to RocksDB. SPDX-License-Identifier: MIT OR Apache-2.0
+#include <rocksdb/c.h>
 #include <rocksdb/env.h>
 #include <rocksdb/utilities/object_registry.h>
 #include <rocksdb/version.h>
@@ -10,7 +11,15 @@
 #include <mutex>
 
 #include "filesystem.h"
+#include "persimmon_rocksdb.h"
 #include "volume.h"
+
+// RocksDB's C interface keeps an Env in this, and shows it to nobody: db/c.cc has had it so since its first version. What is
+// called the default there is what rocksdb_env_destroy does not delete.
+struct rocksdb_env_t {
+  rocksdb::Env* rep;
+  bool is_default;
+};
 
 namespace persimmon {
 
@@ -92,16 +101,18 @@ __attribute__((constructor)) void Register() {
 
 }  // namespace
 
-// What a program that links the plugin statically names, so that the linker takes this file along; for C users an Env
-// of a URI, NULL where it cannot be opened. It is never destroyed.
 extern "C" {
+// What a program that links the plugin statically names, so that the linker takes this file along.
 __attribute__((visibility("default"))) int persimmon_rocksdb_plugin = 1;
 
-__attribute__((visibility("default"))) Env* persimmon_rocksdb_env(const char* uri) {
-  std::string error;
-  Env* env = StaticEnv(uri, &error);
-  if (env == nullptr) std::fprintf(stderr, "persimmon: %s\n", error.c_str());
-  return env;
+__attribute__((visibility("default"))) rocksdb_env_t* persimmon_rocksdb_env(const char* uri) {
+  std::string error = "the URI is NULL";
+  Env* env = uri != nullptr ? StaticEnv(uri, &error) : nullptr;
+  if (env == nullptr) {
+    std::fprintf(stderr, "persimmon: %s\n", error.c_str());
+    return nullptr;
+  }
+  return new rocksdb_env_t{env, true};
 }
 }
 

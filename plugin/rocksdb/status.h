@@ -9,6 +9,14 @@
 
 namespace persimmon {
 
+// RocksDB stops writing, asks for the free space from time to time, and resumes once there is some. Retryable, as RocksDB's own
+// file system says of it.
+inline rocksdb::IOStatus NoSpace(const std::string& reason) {
+  rocksdb::IOStatus status = rocksdb::IOStatus::NoSpace(reason);
+  status.SetRetryable(true);
+  return status;
+}
+
 // The status of the call that has just failed in this thread, with its reason in words.
 inline rocksdb::IOStatus Failed(int error) {
   using rocksdb::IOStatus;
@@ -16,9 +24,8 @@ inline rocksdb::IOStatus Failed(int error) {
   switch (error) {
     case ENOENT:
       return IOStatus::PathNotFound(reason);
-    // RocksDB stops writing, asks for the free space from time to time, and resumes once there is some.
     case ENOSPC:
-      return IOStatus::NoSpace(reason);
+      return NoSpace(reason);
     case EAGAIN:
     case EBUSY:
       return IOStatus::Busy(reason);
@@ -27,6 +34,11 @@ inline rocksdb::IOStatus Failed(int error) {
     default:
       return IOStatus::IOError(reason);
   }
+}
+
+// Whether a path that failed so names nothing: RocksDB's own file system tells that as NotFound where it is asked what is there.
+inline bool NamesNothing(int error) {
+  return error == ENOENT || error == ENOTDIR || error == ELOOP || error == ENAMETOOLONG;
 }
 
 inline rocksdb::IOStatus ToStatus(int error) {

@@ -64,8 +64,11 @@ Status Volume::Open(const std::string& uri, std::shared_ptr<Volume>* volume) {
     registry.closed.wait(guard);
   }
   if (*volume) {
-    const std::string& query = (*volume)->uri_.query;
+    // A copy, and the registry is let go of first: the last database may have released the volume meanwhile, and this
+    // reference then closes it, which takes the registry.
+    const std::string query = (*volume)->uri_.query;
     if (query == parsed.query) return Status::OK();
+    guard.unlock();
     volume->reset();
     return Status::InvalidArgument("persimmon: " + device + " is open in this process with the options '" + query +
                                    "', which '" + parsed.query + "' cannot change");

@@ -28,6 +28,12 @@
 // Have it read as zeros, with space set aside; the size grows with it.
 #define PERSIMMON_ALLOCATE_ZERO 3
 
+// Something failed that no call will tell, such as a write of the background.
+#define PERSIMMON_LOG_ERROR 1
+
+// Something that a user should know, and nothing failed.
+#define PERSIMMON_LOG_WARNING 2
+
 // A zone in use by nobody.
 #define PERSIMMON_ZONE_FREE 0
 
@@ -239,6 +245,9 @@ typedef struct persimmon_space {
   // That estimate.
   uint64_t inodes_available;
 } persimmon_space;
+
+// Takes a message: what was given with it, a level (`PERSIMMON_LOG_*`), a line of text without its end.
+typedef void (*persimmon_log)(void *argument, uint32_t level, const char *message);
 
 // Counters since the volume was opened.
 typedef struct persimmon_stats {
@@ -578,6 +587,15 @@ void persimmon_abandon(struct persimmon_fs *fs);
 // # Safety
 // `fs` is a handle; `space` a place for the answer.
 int persimmon_statfs(const struct persimmon_fs *fs, struct persimmon_space *space);
+
+// Has messages of this library go to a callback, for all volumes of the process; NULL: to standard error, where they go by
+// themselves. Once this has returned, what was set before is not called any more.
+//
+// # Safety
+// `callback` is NULL, or may be called with `argument` by any thread, by several at once, until another is set. It calls no function of this
+// library, and copies the message where that has to live longer.
+int persimmon_set_log(persimmon_log callback,
+                      void *argument);
 
 // Makes everything done so far durable.
 //

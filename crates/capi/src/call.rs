@@ -76,6 +76,7 @@ fn chain(error: &dyn std::error::Error) -> String {
 
 /// Runs the body of a function: 0, or an error number whose message is kept.
 pub(crate) fn call(body: impl FnOnce() -> Result<()>) -> c_int {
+    crate::log::begin();
     let failure = match catch_unwind(AssertUnwindSafe(body)) {
         Ok(Ok(())) => return 0,
         Ok(Err(failure)) => failure,
@@ -163,15 +164,26 @@ pub(crate) unsafe fn utf8<'a>(pointer: *const c_char, what: &str) -> Result<&'a 
     std::str::from_utf8(bytes).map_err(|_| Failure::invalid(format!("{what} is not UTF-8")))
 }
 
+/// Refuses a length that no object in memory can have.
+pub(crate) fn check_len(len: usize, what: &str) -> Result<()> {
+    match isize::try_from(len) {
+        Ok(_) => Ok(()),
+        Err(_) => Err(Failure::invalid(format!(
+            "{what} has {len} bytes, more than memory can have"
+        ))),
+    }
+}
+
 /// Bytes of the caller to read from.
 ///
 /// # Safety
 /// `len` is 0, or `pointer` is null or points to `len` bytes that stay as they are during the call.
 pub(crate) unsafe fn bytes<'a>(pointer: *const u8, len: usize) -> Result<&'a [u8]> {
+    check_len(len, "the data")?;
     match (len, pointer.is_null()) {
         (0, _) => Ok(&[]),
         (_, true) => Err(Failure::invalid("the data is NULL")),
-        // SAFETY: as the caller promises.
+        // SAFETY: as the caller promises; the length was checked.
         (_, false) => Ok(unsafe { std::slice::from_raw_parts(pointer, len) }),
     }
 }
@@ -181,10 +193,11 @@ pub(crate) unsafe fn bytes<'a>(pointer: *const u8, len: usize) -> Result<&'a [u8
 /// # Safety
 /// `len` is 0, or `pointer` is null or points to `len` initialized bytes that nobody else uses during the call.
 pub(crate) unsafe fn bytes_mut<'a>(pointer: *mut u8, len: usize) -> Result<&'a mut [u8]> {
+    check_len(len, "the buffer")?;
     match (len, pointer.is_null()) {
         (0, _) => Ok(&mut []),
         (_, true) => Err(Failure::invalid("the buffer is NULL")),
-        // SAFETY: as the caller promises.
+        // SAFETY: as the caller promises; the length was checked.
         (_, false) => Ok(unsafe { std::slice::from_raw_parts_mut(pointer, len) }),
     }
 }

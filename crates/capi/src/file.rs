@@ -4,7 +4,9 @@ use std::ffi::{c_char, c_int};
 
 use persimmon::{Allocate, File, OpenOptions, SeekTo};
 
-use crate::call::{Failure, Result, answer, bytes, bytes_mut, call, give, object, path, take};
+use crate::call::{
+    Failure, Result, answer, bytes, bytes_mut, call, check_len, give, object, path, take,
+};
 use crate::types::lifetime;
 use crate::{
     PERSIMMON_OPEN_APPEND, PERSIMMON_OPEN_CREATE, PERSIMMON_OPEN_CREATE_NEW,
@@ -182,6 +184,14 @@ pub unsafe extern "C" fn persimmon_read_batch(
     requests: *mut persimmon_read_request,
     count: usize,
 ) -> c_int {
+    // Before anything is written to them.
+    let sized = || {
+        let bytes = count.saturating_mul(size_of::<persimmon_read_request>());
+        check_len(bytes, "the list of requests")
+    };
+    if sized().is_err() {
+        return call(sized);
+    }
     // Until each is told otherwise: who looks at the requests alone takes no failed call for reads of nothing.
     let failed = |errno| {
         if !requests.is_null() {

@@ -11,6 +11,24 @@ use crate::{
     persimmon_options, persimmon_space,
 };
 
+/// No structure of any version has more bytes. A larger size was never set, and what it reaches to is not the structure's.
+const STRUCT_SIZE_MAX: usize = 4096;
+/// Least memory for metadata, and for file data that waits to be written: what a mount asks for as well.
+const CACHE_BYTES_MIN: u64 = 1 << 20;
+const STAGING_BYTES_MIN: u64 = 4 << 20;
+
+/// Bytes of memory that a caller sets, 0 for what is usual.
+fn at_least(bytes: u64, min: u64, field: &str, usual: usize) -> Result<usize> {
+    match bytes {
+        0 => Ok(usual),
+        _ if bytes < min => Err(Failure::invalid(format!(
+            "{field}: {bytes} is less than {}M",
+            min >> 20
+        ))),
+        _ => Ok(usize::try_from(bytes).unwrap_or(usize::MAX)),
+    }
+}
+
 /// A structure of the caller's that may be older or newer than this library, as one of this library's.
 ///
 /// # Safety
@@ -24,6 +42,11 @@ unsafe fn sized<T: Copy>(pointer: *const T, default: T, what: &str) -> Result<T>
     if size < size_of::<usize>() {
         return Err(Failure::invalid(format!(
             "struct_size of {what} is {size}: set it to sizeof({what})"
+        )));
+    }
+    if size > STRUCT_SIZE_MAX {
+        return Err(Failure::invalid(format!(
+            "struct_size of {what} is {size}, which no version of this library has: set it to sizeof({what})"
         )));
     }
     for at in size_of::<T>()..size {
@@ -92,13 +115,10 @@ unsafe fn opening(options: *const persimmon_options) -> Result<Options> {
     if told.read_only != 0 {
         options = Options::read_only();
     }
-    let bytes = |told: u64| usize::try_from(told).unwrap_or(usize::MAX);
-    if told.cache_bytes != 0 {
-        options.engine.cache_bytes_max = bytes(told.cache_bytes);
-    }
-    if told.staging_bytes != 0 {
-        options.engine.staging_bytes_max = bytes(told.staging_bytes);
-    }
+    let engine = &mut options.engine;
+    let (cache, staging) = (engine.cache_bytes_max, engine.staging_bytes_max);
+    engine.cache_bytes_max = at_least(told.cache_bytes, CACHE_BYTES_MIN, "cache", cache)?;
+    engine.staging_bytes_max = at_least(told.staging_bytes, STAGING_BYTES_MIN, "staging", staging)?;
     if told.commit_milliseconds != 0 {
         options.commit_interval = Duration::from_millis(told.commit_milliseconds);
     }

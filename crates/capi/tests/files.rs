@@ -225,3 +225,39 @@ fn a_read_that_is_none_is_refused_at_once() {
         persimmon_read_abort(null_mut());
     }
 }
+
+/// A length that no memory can have was undefined behavior; for a batch the answers were written far behind its end.
+#[test]
+fn lengths_that_no_memory_can_have_are_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let fs = opened(&made(&dir.path().join("v.img")));
+    let flags = PERSIMMON_OPEN_READ | PERSIMMON_OPEN_WRITE | PERSIMMON_OPEN_CREATE;
+    let file = file(fs, c"/f", flags);
+    let (mut byte, mut done) = (7u8, 0usize);
+    let huge = isize::MAX as usize + 1;
+    unsafe {
+        assert_eq!(persimmon_pwrite(file, &byte, huge, 0), libc::EINVAL);
+        assert!(message().contains("more than memory can have"));
+        let read = persimmon_pread(file, &mut byte, huge, 0, &mut done);
+        assert_eq!(read, libc::EINVAL);
+        let mut batch = [persimmon_read_request {
+            offset: 0,
+            buffer: &mut byte,
+            len: 1,
+            done: 5,
+            error: -1,
+        }];
+        let count = isize::MAX as usize / size_of_val(&batch[0]) + 1;
+        for count in [count, usize::MAX] {
+            let errno = persimmon_read_batch(file, batch.as_mut_ptr(), count);
+            assert_eq!(errno, libc::EINVAL);
+            assert_eq!((batch[0].done, batch[0].error), (5, -1));
+        }
+        batch[0].len = huge;
+        let errno = persimmon_read_batch(file, batch.as_mut_ptr(), 1);
+        assert_eq!((errno, batch[0].error), (libc::EINVAL, libc::EINVAL));
+        assert_eq!(byte, 7);
+        persimmon_file_close(file);
+        assert_eq!(persimmon_close(fs), 0);
+    }
+}

@@ -150,3 +150,37 @@ fn options_of_a_newer_header_are_refused_where_they_say_anything() {
     assert_eq!(open(size_of::<usize>() + 4, 1), 0);
     assert_eq!(open(3, 0), libc::EINVAL);
 }
+
+/// Less memory than a mount takes was raised in silence, and a size that nobody had set was read from memory behind the structure.
+#[test]
+fn options_that_cannot_be_are_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let image = made(&dir.path().join("v.img"));
+    let open = |struct_size, cache_bytes, staging_bytes| {
+        let options = persimmon_options {
+            struct_size,
+            read_only: 0,
+            cache_bytes,
+            staging_bytes,
+            commit_milliseconds: 0,
+        };
+        let mut fs = null_mut();
+        let errno = unsafe { persimmon_open(image.as_ptr(), &options, &mut fs) };
+        unsafe { persimmon_release(fs) };
+        (errno, message())
+    };
+    let size = size_of::<persimmon_options>();
+    let refused = |message: &str| (libc::EINVAL, message.to_owned());
+    assert_eq!(open(size, 1, 0), refused("cache: 1 is less than 1M"));
+    assert_eq!(open(size, 0, 1), refused("staging: 1 is less than 4M"));
+    assert_eq!(open(size, 1 << 20, 4 << 20).0, 0);
+    assert_eq!(open(size, 0, 0).0, 0);
+    for size in [4097, usize::MAX] {
+        let (errno, message) = open(size, 0, 0);
+        assert_eq!(errno, libc::EINVAL);
+        assert!(
+            message.contains("no version of this library has"),
+            "{message}"
+        );
+    }
+}

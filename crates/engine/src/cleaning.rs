@@ -21,7 +21,7 @@ use persimmon_device::ZoneId;
 use persimmon_format::table::Role;
 
 use crate::Volume;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::meta::Intent;
 use crate::statistics::add;
 use crate::zones::table::ZoneStatus;
@@ -264,7 +264,8 @@ impl Volume {
             // Somebody else may free what dies here at once: then there is no need to wait for so many.
             let before = free_zones();
             let is_served = || free_zones() > before && !is_short();
-            let emptied = self.empty_some(part, is_first, is_served)?;
+            let emptied = self.empty_some(part, is_first, is_served);
+            let emptied = emptied.map_err(|error| self.as_told_to_writers(error))?;
             if is_served() || dead_zones() == 0 && in_reset() > 0 {
                 // Somebody else let go of them meanwhile: they are there, or on their way.
                 continue;
@@ -285,6 +286,15 @@ impl Volume {
             }
         }
         Ok(())
+    }
+
+    /// The error of cleaning for who waits for room: not damage in a file that is another's.
+    fn as_told_to_writers(&self, error: Error) -> Error {
+        if !matches!(error, Error::ItemDamaged { .. }) {
+            return error;
+        }
+        tracing::error!(%error, "cleaning for what is written");
+        self.zones.want_of_zones()
     }
 
     /// Empties victims until enough zones are dead, or on their way to being free; or the caller `is_served`. In the first round of

@@ -205,6 +205,9 @@ fn found_zones(
                 entry.lifetime = known.lifetime;
                 entry.sequence = known.sequence;
             }
+            // The table may be damaged too, or older than the zone's use: files may have blocks in it. If none has, the
+            // first checkpoint frees it.
+            None if used && !info.state.is_dead() => entry.role = Role::Data,
             _ if info.state.is_dead() => entry.role = Role::Retired,
             _ => {}
         }

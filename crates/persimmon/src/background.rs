@@ -162,9 +162,12 @@ impl Background {
         })?;
         let finish = Arc::clone(vfs);
         background.spawn("unfinished", vfs, move |stop| {
-            if run(&finish, stop, Task::Truncate) {
-                free_orphans(&finish, stop, &orphans);
+            if !run(&finish, stop, Task::Truncate) {
+                return;
             }
+            free_orphans(&finish, stop, &orphans);
+            // What a passing error kept from being finished, at any time.
+            while !stop.wait(TICK) && run(&finish, stop, Task::Truncate) {}
         })?;
         let keep = Arc::clone(vfs);
         background.spawn("checkpoint", vfs, move |stop| {

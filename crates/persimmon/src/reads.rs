@@ -16,16 +16,14 @@ const READERS: usize = 4;
 const WAITING_MAX: usize = 256;
 
 /// One submitted read.
-#[derive(Default)]
 struct Slot {
     state: Mutex<State>,
     changed: Condvar,
 }
 
-#[derive(Default)]
 enum State {
-    #[default]
-    Waiting,
+    /// With the file, so that giving the read up lets go of it at once.
+    Waiting(Arc<OpenFile>),
     Running,
     Done(Result<Vec<u8>>),
     /// Taken, or not wanted any more.
@@ -34,7 +32,6 @@ enum State {
 
 struct Task {
     slot: Arc<Slot>,
-    file: Arc<OpenFile>,
     offset: u64,
     len: usize,
 }
@@ -43,19 +40,16 @@ impl Task {
     /// Reads, unless nobody wants it any more. Answers in any case, also where it panics: nobody waits for ever, and the thread
     /// goes on.
     fn run(self) {
-        let Task {
-            slot,
-            file,
-            offset,
-            len,
-        } = self;
-        {
-            let mut state = lock(&slot.state);
-            if matches!(*state, State::Gone) {
+        let Task { slot, offset, len } = self;
+        let mut state = lock(&slot.state);
+        let file = match std::mem::replace(&mut *state, State::Running) {
+            State::Waiting(file) => file,
+            gone => {
+                *state = gone;
                 return;
             }
-            *state = State::Running;
-        }
+        };
+        drop(state);
         // The file goes before the answer comes: who has it may close the volume, and open it again.
         let read = catch_unwind(AssertUnwindSafe(move || {
             let content = file.read_up_to(len, offset);
@@ -66,16 +60,13 @@ impl Task {
             tracing::error!("a read panicked");
             Err(Error::ReadLost)
         });
-        let mut state = lock(&slot.state);
-        if matches!(*state, State::Running) {
-            *state = State::Done(answer);
-        }
-        drop(state);
+        *lock(&slot.state) = State::Done(answer);
         slot.changed.notify_all();
     }
 }
 
-/// A read under way: see [`crate::File::submit_read`]. Dropped, it is given up: one that has not begun is never done.
+/// A read under way: see [`crate::File::submit_read`]. Dropped, it is given up: one that has not begun is never done, one that has is
+/// waited for, so that nothing uses the file once this has gone.
 #[must_use]
 pub struct PendingRead {
     slot: Arc<Slot>,
@@ -85,7 +76,7 @@ impl PendingRead {
     /// Whether [`PendingRead::wait`] would return at once.
     #[must_use]
     pub fn is_done(&self) -> bool {
-        !matches!(*lock(&self.slot.state), State::Waiting | State::Running)
+        !is_under_way(&mut lock(&self.slot.state))
     }
 
     /// The bytes read, fewer than asked for only at the end of the file.
@@ -94,23 +85,36 @@ impl PendingRead {
     /// Those of [`crate::File::read_at`].
     pub fn wait(self) -> Result<Vec<u8>> {
         let state = lock(&self.slot.state);
-        let waits = |state: &mut State| matches!(state, State::Waiting | State::Running);
         let mut state = self
             .slot
             .changed
-            .wait_while(state, waits)
+            .wait_while(state, is_under_way)
             .unwrap_or_else(PoisonError::into_inner);
         match std::mem::replace(&mut *state, State::Gone) {
             State::Done(answer) => answer,
             // Nothing but this call and a drop take the answer.
-            State::Waiting | State::Running | State::Gone => Err(Error::ReadLost),
+            State::Waiting(_) | State::Running | State::Gone => Err(Error::ReadLost),
         }
     }
 }
 
+fn is_under_way(state: &mut State) -> bool {
+    matches!(state, State::Waiting(_) | State::Running)
+}
+
 impl Drop for PendingRead {
     fn drop(&mut self) {
-        *lock(&self.slot.state) = State::Gone;
+        let state = lock(&self.slot.state);
+        let runs = |state: &mut State| matches!(state, State::Running);
+        let mut state = self
+            .slot
+            .changed
+            .wait_while(state, runs)
+            .unwrap_or_else(PoisonError::into_inner);
+        let left = std::mem::replace(&mut *state, State::Gone);
+        // A file that it still has may be the last handle to the volume, which then closes: that takes a while.
+        drop(state);
+        drop(left);
     }
 }
 
@@ -141,10 +145,12 @@ impl Readers {
         len: usize,
     ) -> Result<PendingRead> {
         self.start().map_err(Error::Thread)?;
-        let slot = Arc::new(Slot::default());
+        let slot = Arc::new(Slot {
+            state: Mutex::new(State::Waiting(Arc::clone(file))),
+            changed: Condvar::new(),
+        });
         let task = Task {
             slot: Arc::clone(&slot),
-            file: Arc::clone(file),
             offset,
             len,
         };

@@ -25,6 +25,8 @@ enum Mode {
     Panic,
     /// Keeps writes and flushes waiting.
     Hold,
+    /// Keeps reads waiting.
+    HoldReads,
     /// Fails them.
     Fail,
 }
@@ -63,6 +65,15 @@ impl ZonedDevice for Device {
         if reads && mode.0 == Mode::Panic {
             drop(mode);
             panic!("the device panics, as it was told to");
+        }
+        if reads && mode.0 == Mode::HoldReads {
+            mode.1 += 1;
+            self.changed.notify_all();
+            mode = self
+                .changed
+                .wait_while(mode, |m| m.0 == Mode::HoldReads)
+                .unwrap();
+            mode.1 -= 1;
         }
         if matches!(
             command,
@@ -147,6 +158,33 @@ fn a_read_that_panics_fails_alone_and_reading_goes_on() {
         let read = file.submit_read(2000, at as u64 * 2000).unwrap();
         assert_eq!(polled(read).unwrap(), &content[at * 2000..(at + 1) * 2000]);
     }
+}
+
+/// Who gave reads up and closed the volume was told that it is in use when it opened it again: a thread that was still reading had the
+/// file, and with it the volume.
+#[test]
+fn reads_that_are_given_up_let_go_of_the_volume() {
+    let (device, fs) = filesystem();
+    fs.write("/f", vec![1; 1_000_000]).unwrap();
+    fs.sync().unwrap();
+    let file = fs.open_file("/f", &reader()).unwrap();
+    device.set(Mode::HoldReads);
+    // More than there are threads: some run, the others wait.
+    let reads: Vec<_> = (0..20u64)
+        .map(|at| file.submit_read(2000, at * 20_000).unwrap())
+        .collect();
+    device.wait_until_held();
+    let of_it = Arc::downgrade(&device);
+    let gives_up = thread::spawn(move || {
+        drop(reads);
+        drop(file);
+        drop(fs);
+        of_it.strong_count()
+    });
+    // Time for it to go past reads that it does not wait for.
+    thread::sleep(Duration::from_millis(200));
+    device.set(Mode::Serve);
+    assert_eq!(gives_up.join().unwrap(), 1, "the device is in use");
 }
 
 /// Any length was taken as it came: one of `usize::MAX` ended the process.

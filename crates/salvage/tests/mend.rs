@@ -320,6 +320,26 @@ fn a_zone_with_a_damaged_header_is_emptied() {
     }
 }
 
+/// With the table of zones damaged too, nothing told that files had blocks in the zone: a repair left it as nobody's, and the
+/// next mount reset it.
+#[test]
+fn a_zone_that_neither_its_header_nor_the_table_tells_of_keeps_its_blocks() {
+    let (fs, truth) = used(31);
+    let zones = fs.vfs.volume().zones();
+    let mut used = zones
+        .iter()
+        .filter(|z| z.entry.role == Role::Data && z.entry.valid > 0);
+    let zone = used.next().unwrap().zone;
+    let device = Arc::new(fs.without(&[]));
+    hurt(&device, live(&footer(&device).zit_chunks));
+    hurt(&device, Addr::new(DeviceId(0), zone, 0));
+    let (report, losses) = repair(&device);
+    assert!(report.is_clean(), "{:#?}", report.findings);
+    assert_eq!(losses, []);
+    assert_all(&device, &truth);
+    assert_usable(&device);
+}
+
 /// The footer before it and the journal lead to the same, if nothing was reset since.
 #[test]
 fn a_damaged_footer_is_replaced_by_the_one_before_it() {

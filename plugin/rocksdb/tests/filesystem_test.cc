@@ -168,6 +168,10 @@ class Tests {
     Check(!fs_->DeleteDir("/renamed", kIO, nullptr).ok(), "rmdir of what is not empty");
     Check(fs_->DeleteFile("/missing", kIO, nullptr).IsPathNotFound(), "unlink of what is missing");
     Check(fs_->GetChildren("/missing", kIO, &names, nullptr).IsNotFound(), "children of what is missing");
+    // As RocksDB's own file system tells it: an error of another kind ends what only asked whether something is there.
+    Check(fs_->FileExists("/renamed/a/below", kIO, nullptr).IsNotFound(), "what is below a file");
+    Check(fs_->GetChildren("/renamed/a", kIO, &names, nullptr).IsNotFound(), "children of a file");
+    Check(fs_->GetChildren("/renamed/a/below", kIO, &names, nullptr).IsNotFound(), "children below a file");
     std::unique_ptr<FSSequentialFile> missing;
     Check(fs_->NewSequentialFile("/missing", kFile, &missing, nullptr).IsPathNotFound(), "open of what is missing");
     uint64_t bytes = 0;
@@ -180,6 +184,14 @@ class Tests {
     CheckOk(fs_->LockFile("/LOCK", kIO, &lock, nullptr), "lock");
     IOStatus status = fs_->LockFile("/LOCK", kIO, &second, nullptr);
     Check(!status.ok() && status.ToString().find("/LOCK") != std::string::npos, "a second lock is refused");
+    // Other names of the same file: two databases once had it, each by its spelling of the folder.
+    CheckOk(fs_->LinkFile("/LOCK", "/renamed/LOCK", kIO, nullptr), "link of the lock");
+    for (const char* other : {"//LOCK", "/./LOCK", "/renamed/../LOCK", "/renamed/LOCK"}) {
+      status = fs_->LockFile(other, kIO, &second, nullptr);
+      Check(!status.ok() && status.ToString().find("is held by a database") != std::string::npos, other);
+    }
+    CheckOk(fs_->UnlockFile(lock, kIO, nullptr), "unlock");
+    CheckOk(fs_->LockFile("//LOCK", kIO, &lock, nullptr), "lock by another spelling");
     CheckOk(fs_->UnlockFile(lock, kIO, nullptr), "unlock");
     CheckOk(fs_->LockFile("/LOCK", kIO, &lock, nullptr), "lock again");
     CheckOk(fs_->UnlockFile(lock, kIO, nullptr), "unlock");
@@ -209,6 +221,27 @@ class Tests {
     for (std::thread& thread : threads) thread.join();
     fs_ = OpenFileSystem(uri_);
     Check(Content("/table") == "0123456789", "content after all that");
+  }
+
+  // Who was refused for its options could be the last that had the volume, and closed it with the registry locked: it waited
+  // for itself for ever. The message was made of what the volume had held.
+  void ReopeningWithOthers() {
+    fs_.reset();
+    std::vector<std::thread> threads;
+    for (int thread = 0; thread < 4; thread++) {
+      const std::string uri = uri_ + (uri_.find('?') == std::string::npos ? "?" : "&") + "commit=" + std::to_string(thread + 6);
+      threads.emplace_back([uri] {
+        for (int round = 0; round < 50; round++) {
+          std::shared_ptr<FileSystem> mine;
+          Status status = FileSystem::CreateFromString(ConfigOptions(), uri, &mine);
+          const bool is_refused =
+              status.IsInvalidArgument() && status.ToString().find("is open in this process with the options") != std::string::npos;
+          Check(status.ok() || is_refused, status.ToString());
+        }
+      });
+    }
+    for (std::thread& thread : threads) thread.join();
+    fs_ = OpenFileSystem(uri_);
   }
 
   // A log that is flushed, one that is not, a table that is closed: what outlives a kill.
@@ -251,6 +284,7 @@ class Tests {
     Locks();
     Sharing();
     Reopening();
+    ReopeningWithOthers();
   }
 
  private:

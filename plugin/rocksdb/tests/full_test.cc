@@ -29,6 +29,26 @@ void FillBallast(FileSystem* filesystem) {
   CheckOk(file->Close(IOOptions(), nullptr), "ballast");
 }
 
+// A backup in the same volume copies tables under names of its own, and filled what is kept for logs.
+void FillWithCopies(FileSystem* filesystem) {
+  std::unique_ptr<FSWritableFile> copy, log;
+  const std::string piece(1 << 20, 'x');
+  CheckOk(filesystem->NewWritableFile("/7.sst.tmp", FileOptions(), &copy, nullptr), "copy");
+  IOStatus status;
+  for (int done = 0; status.ok(); done++) {
+    Check(done < 1000, "the volume does not become full");
+    status = copy->Append(piece, IOOptions(), nullptr);
+  }
+  Check(status.IsNoSpace(), "full, but: " + status.ToString());
+  CheckOk(filesystem->NewWritableFile("/000007.log", FileOptions(), &log, nullptr), "log");
+  for (int done = 0; done < 8; done++) CheckOk(log->Append(piece, IOOptions(), nullptr), "log");
+  CheckOk(log->Fsync(IOOptions(), nullptr), "log");
+  CheckOk(copy->Close(IOOptions(), nullptr), "copy");
+  CheckOk(log->Close(IOOptions(), nullptr), "log");
+  CheckOk(filesystem->DeleteFile("/7.sst.tmp", IOOptions(), nullptr), "copy");
+  CheckOk(filesystem->DeleteFile("/000007.log", IOOptions(), nullptr), "log");
+}
+
 void CheckAll(DB* db, uint64_t count) {
   std::string value;
   for (uint64_t number = 0; number < count; number++) {
@@ -58,6 +78,7 @@ int main(int argc, char** argv) {
     std::printf("%s keys\n", count.c_str());
     return 0;
   }
+  FillWithCopies(filesystem.get());
   FillBallast(filesystem.get());
   CheckOk(DB::Open(options, "/full", &opened), "opening");
   std::unique_ptr<DB> db(opened);

@@ -2,10 +2,10 @@
 
 use std::path::Path;
 
-use anyhow::{Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 
 use super::Tally;
-use super::plugin::{Plugin, output, uri};
+use super::plugin::{C_TEST, Plugin, output, uri};
 
 /// Bytes of the volumes.
 const VOLUME_BYTES: u64 = 1 << 30;
@@ -32,6 +32,12 @@ pub fn methods(plugin: &Plugin, scratch: &Path, tally: &mut Tally) {
     tally.check("methods of the file system", || {
         let image = plugin.make_volume(scratch, "methods.img", VOLUME_BYTES)?;
         output(plugin.test("filesystem_test").arg(uri(&image, "")))?;
+        plugin.fsck(&image)
+    });
+    tally.check("a database over RocksDB's C interface", || {
+        let image = plugin.make_volume(scratch, "c.img", VOLUME_BYTES)?;
+        let mut test = std::process::Command::new(plugin.folder.join(C_TEST));
+        output(test.arg(uri(&image, "")))?;
         plugin.fsck(&image)
     });
     for mode in ["kernel", "through", "memory"] {
@@ -181,9 +187,30 @@ pub fn env(plugin: &Plugin, scratch: &Path, tally: &mut Tally) {
             // One of the tests makes its directory on the host as well.
             test.env("TEST_TMPDIR", scratch);
             let said = output(test.arg("--gtest_filter=*Custom*"))?;
-            let summary = said.lines().filter(|line| line.starts_with("[  PASSED"));
-            summary.for_each(|line| println!("{line}"));
+            let passed = gtest_passed(&said).context("it does not say how many tests passed")?;
+            println!("{passed} tests passed");
+            ensure!(passed > 0, "no test of it ran: {said}");
             plugin.fsck(&image)
         });
+    }
+}
+
+/// How many tests passed: googletest ends well where a filter finds none.
+fn gtest_passed(said: &str) -> Option<u64> {
+    let count = |line: &str| line.split_whitespace().next()?.parse().ok();
+    said.lines()
+        .find_map(|line| count(line.strip_prefix("[  PASSED  ]")?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::gtest_passed;
+
+    #[test]
+    fn tests_that_ran_are_counted() {
+        let said = "[==========] 14 tests from 2 test suites ran.\n[  PASSED  ] 14 tests.\n";
+        assert_eq!(gtest_passed(said), Some(14));
+        assert_eq!(gtest_passed("[  PASSED  ] 0 tests.\n"), Some(0));
+        assert_eq!(gtest_passed("it says nothing"), None);
     }
 }

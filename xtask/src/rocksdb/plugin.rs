@@ -27,6 +27,8 @@ const SOURCES: &[&str] = &[
 ];
 const TESTS: &[&str] = &["filesystem_test", "crash_test", "full_test", "pulled_test"];
 
+pub const C_TEST: &str = "c_test";
+
 /// The plugin where it was built.
 pub struct Plugin {
     pub folder: PathBuf,
@@ -63,6 +65,11 @@ impl Plugin {
             format!("{FOLDER}/persimmon-rocksdb"),
             plugin.folder.join("persimmon-rocksdb"),
         )?;
+        fs::copy(
+            format!("{FOLDER}/persimmon_rocksdb.h"),
+            plugin.folder.join("persimmon_rocksdb.h"),
+        )?;
+        plugin.compile_c_test()?;
         for test in TESTS {
             let mut cxx = plugin.cxx(&[]);
             cxx.arg(format!("{FOLDER}/tests/{test}.cc"));
@@ -84,6 +91,23 @@ impl Plugin {
             cxx.arg("-isystem").arg(source.join("include"));
         }
         cxx
+    }
+
+    /// The program in C links the plugin itself, as docs say that programs of RocksDB's C interface do.
+    fn compile_c_test(&self) -> Result<()> {
+        let mut cc = shell::command(&["cc", "-std=c11", "-O2", "-Wall", "-Wextra", "-Werror"]);
+        cc.arg("-I").arg(&self.folder);
+        if let Some((source, _)) = &self.rocksdb {
+            cc.arg("-isystem").arg(source.join("include"));
+        }
+        cc.arg(format!("{FOLDER}/tests/{C_TEST}.c"));
+        cc.arg("-L").arg(&self.folder);
+        cc.arg(format!("-Wl,-rpath,{}", self.folder.display()));
+        cc.arg(format!(
+            "-Wl,-rpath-link,{}",
+            self.library.join("lib").display()
+        ));
+        self.link(&mut cc, "-l:libpersimmon_rocksdb.so", C_TEST)
     }
 
     /// Links what is compiled with RocksDB and `with` to a file of the folder.

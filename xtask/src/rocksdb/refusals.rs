@@ -1,10 +1,11 @@
 //! Bad URIs, and a plugin that cannot be used: each is told, and nothing crashes.
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Command;
 
-use anyhow::Result;
+use anyhow::{Result, bail};
 
 use super::Tally;
 use super::plugin::{Plugin, output, refused, uri};
@@ -38,6 +39,11 @@ pub fn all(plugin: &Plugin, scratch: &Path, tally: &mut Tally) {
             format!("persimmon://{missing}?"),
             "not known",
         ),
+        (
+            "less memory than a mount takes",
+            format!("persimmon://{missing}?staging=1"),
+            "staging: 1 is less than 4M",
+        ),
     ];
     for (name, uri, says) in cases {
         tally.check(name, || {
@@ -66,9 +72,68 @@ pub fn all(plugin: &Plugin, scratch: &Path, tally: &mut Tally) {
             &["does not link librocksdb dynamically"],
         )
     });
+    tally.check("a plugin that the loader would leave out", || {
+        left_out(plugin, scratch)
+    });
+    tally.check("programs that take no plugin", || {
+        no_program(plugin, scratch)
+    });
     tally.check("a plugin for another RocksDB", || {
         other_version(plugin, scratch)
     });
+}
+
+/// A program was run without the plugin, and nothing said so, where the loader split the path of the plugin, or where that was no plugin
+/// at all.
+fn left_out(plugin: &Plugin, scratch: &Path) -> Result<()> {
+    let library = fs::canonicalize(plugin.folder.join("libpersimmon_rocksdb.so"))?;
+    for folder in ["with blank", "with:colon", "with$ORIGIN"] {
+        let folder = scratch.join(folder);
+        fs::create_dir_all(&folder)?;
+        let copy = folder.join("plugin.so");
+        fs::copy(&library, &copy)?;
+        let mut bench = bench(plugin, "persimmon:///nonexistent");
+        bench.env("PERSIMMON_ROCKSDB_PLUGIN", &copy);
+        refused(&mut bench, &["has a blank, a colon or a dollar sign"])?;
+    }
+    let broken = scratch.join("broken.so");
+    fs::write(&broken, "no library")?;
+    for other in [broken.as_path(), Path::new("/bin/true")] {
+        let mut bench = bench(plugin, "persimmon:///nonexistent");
+        bench.env("PERSIMMON_ROCKSDB_PLUGIN", other);
+        refused(&mut bench, &["is no plugin for RocksDB"])?;
+    }
+    Ok(())
+}
+
+/// A script is none that the loader starts, and one with other rights is given nothing by its caller.
+fn no_program(plugin: &Plugin, scratch: &Path) -> Result<()> {
+    let script = scratch.join("script");
+    fs::write(&script, "#!/bin/sh\nexec ldb \"$@\"\n")?;
+    fs::set_permissions(&script, fs::Permissions::from_mode(0o755))?;
+    let mut wrapper = Command::new(plugin.wrapper());
+    refused(wrapper.arg(&script), &["is a script"])?;
+    let ldb = scratch.join("ldb");
+    let found = output(
+        Command::new("sh")
+            .args(["-c", "command -v -- \"$0\""])
+            .arg(plugin.path_of("ldb")),
+    )?;
+    fs::copy(found.trim(), &ldb)?;
+    fs::set_permissions(&ldb, fs::Permissions::from_mode(0o4755))?;
+    let mut wrapper = Command::new(plugin.wrapper());
+    refused(
+        wrapper.arg(&ldb),
+        &["with the rights of its owner or group"],
+    )?;
+    // It is for its rights that it was refused.
+    fs::set_permissions(&ldb, fs::Permissions::from_mode(0o755))?;
+    let mut wrapper = Command::new(plugin.wrapper());
+    wrapper.arg(&ldb).arg("--version");
+    if !wrapper.output()?.status.success() {
+        bail!("a copy of ldb is refused as well");
+    }
+    Ok(())
 }
 
 fn bench(plugin: &Plugin, uri: &str) -> Command {

@@ -211,9 +211,10 @@ fn cut_power(
         "umount" => "touch /tmp/cut",
         _ => "echo b >/proc/sysrq-trigger",
     };
-    let mut ended = None;
+    let (mut ended, mut others) = (None, Vec::new());
     guest.cut_power(&command, trigger, load, &mut |line| {
         let Some((file, what)) = line.trim().split_once(' ') else {
+            others.push(line.trim().to_owned());
             return;
         };
         if file == "ended" {
@@ -223,10 +224,15 @@ fn cut_power(
         let volume = number.map(|number| number / NUMBERS / NUMBERS);
         if let Some(volume) = volumes.iter_mut().find(|v| Some(v.number) == volume) {
             volume.hear(file, what);
+        } else {
+            others.push(line.trim().to_owned());
         }
     })?;
     if let Some(number) = ended {
-        bail!("the load on volume {number} ended before the cut");
+        bail!(
+            "the load on volume {number} ended before the cut: {}",
+            others.join("\n")
+        );
     }
     if by == "umount" {
         let first = volumes.first_mut().context("a volume")?;

@@ -1,9 +1,9 @@
 //! The host's files as where from and where to. Relative to open directories: no symbolic link below the top is ever
-//! followed, whoever changes the tree meanwhile.
+//! followed, whoever changes the tree meanwhile. What was made is changed by its open descriptor alone: a name may be another file's by then.
 
 use std::fs::File;
 use std::ops::Range;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
@@ -12,11 +12,12 @@ use std::sync::Arc;
 use persimmon::Timestamp;
 use rustix::fs::{
     AtFlags, CWD, Dir, FileType, Gid, Mode, OFlags, SeekFrom, Stat, Timespec, Timestamps, Uid,
-    XattrFlags, chmodat, chownat, ftruncate, lgetxattr, linkat, llistxattr, lremovexattr,
-    lsetxattr, mkdirat, mknodat, openat, readlinkat, renameat, seek, statat, symlinkat, unlinkat,
+    XattrFlags, chmod, chownat, fstat, ftruncate, lgetxattr, linkat, llistxattr, mkdirat, mknodat,
+    openat, readlinkat, removexattr, renameat, seek, setxattr, statat, symlinkat, unlinkat,
     utimensat,
 };
 use rustix::io::Errno;
+use rustix::rand::{GetRandomFlags, getrandom};
 
 use super::tree::{
     Children, Content, Copied, CopyError, Entry, Identity, Kind, Meta, Seen, Sink, Tree, each_piece,
@@ -43,10 +44,48 @@ pub fn open_directory(path: &Path) -> rustix::io::Result<OwnedFd> {
     )
 }
 
+/// A path for the calls that take no descriptor, or not one of `O_PATH`: it leads to what is open, whatever its name is now.
+fn of_fd(open: BorrowedFd<'_>) -> PathBuf {
+    PathBuf::from(format!("/proc/self/fd/{}", open.as_raw_fd()))
+}
+
 /// A path for the calls that take no open directory.
 fn by_fd(directory: &OwnedFd, name: &[u8]) -> PathBuf {
-    let place = PathBuf::from(format!("/proc/self/fd/{}", directory.as_raw_fd()));
-    place.join(std::ffi::OsStr::from_bytes(name))
+    of_fd(directory.as_fd()).join(std::ffi::OsStr::from_bytes(name))
+}
+
+/// A name that nobody can foresee, for what is not complete yet.
+fn temporary_name() -> rustix::io::Result<Vec<u8>> {
+    let mut random = [0; 8];
+    getrandom(&mut random, GetRandomFlags::empty())?;
+    Ok(format!(".persimmon-{:016x}", u64::from_le_bytes(random)).into_bytes())
+}
+
+/// Opens a link or node that was just made. Who may write to the directory can have put another one in its place: that one is
+/// refused, were it another name of a file elsewhere.
+fn open_made(directory: &OwnedFd, name: &[u8], kind: &Kind) -> Copied<OwnedFd> {
+    let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let open = openat(directory, name, flags, Mode::empty())?;
+    let found = fstat(&open)?;
+    let (wanted, rdev) = match kind {
+        Kind::Symlink(_) => (FileType::Symlink, None),
+        Kind::Fifo => (FileType::Fifo, None),
+        Kind::Socket => (FileType::Socket, None),
+        Kind::CharDevice(rdev) => (FileType::CharacterDevice, Some(u64::from(*rdev))),
+        Kind::BlockDevice(rdev) => (FileType::BlockDevice, Some(u64::from(*rdev))),
+        Kind::Directory | Kind::File { .. } | Kind::HardLink(_) => {
+            return Err(CopyError::one("is neither a link nor a node"));
+        }
+    };
+    let is_it = FileType::from_raw_mode(found.st_mode) == wanted
+        && found.st_nlink <= 1
+        && rdev.is_none_or(|rdev| rdev == found.st_rdev);
+    match is_it {
+        true => Ok(open),
+        false => Err(CopyError::one(
+            "was replaced by something else while it was made",
+        )),
+    }
 }
 
 /// Where something is: a name in an open directory.
@@ -339,13 +378,19 @@ impl HostSink {
         content: &mut dyn Content,
     ) -> Copied<Vec<String>> {
         let directory = self.directory()?;
-        if let (Some(file), Kind::File { size }) = (file, &entry.kind) {
-            each_piece(content, |piece, at| Ok(file.write_all_at(piece, at)?))?;
-            ftruncate(file, *size)?;
-        }
-        let lost = match entry.kind {
-            Kind::HardLink(_) => Vec::new(),
-            _ => self.set_meta(directory, temporary, entry)?,
+        let lost = match (file, &entry.kind) {
+            (_, Kind::HardLink(_)) => Vec::new(),
+            (Some(file), kind) => {
+                if let Kind::File { size } = kind {
+                    each_piece(content, |piece, at| Ok(file.write_all_at(piece, at)?))?;
+                    ftruncate(file, *size)?;
+                }
+                self.set_meta(file.as_fd(), entry)?
+            }
+            (None, kind) => {
+                let made = open_made(directory, temporary, kind)?;
+                self.set_meta(made.as_fd(), entry)?
+            }
         };
         renameat(directory, temporary, directory, entry.name())?;
         // Of two names of one file a rename leaves both.
@@ -356,8 +401,10 @@ impl HostSink {
     }
 
     /// Sets all attributes, the times last. Tells those that the host does not take.
-    fn set_meta(&self, directory: &OwnedFd, name: &[u8], entry: &Entry) -> Copied<Vec<String>> {
+    fn set_meta(&self, open: BorrowedFd<'_>, entry: &Entry) -> Copied<Vec<String>> {
         let meta = &entry.meta;
+        // Followed to what is open, and no further where that is a link.
+        let path = of_fd(open);
         let mut lost = Vec::new();
         let mut keep = |what: &[u8], set: rustix::io::Result<()>| match set {
             Ok(()) => Ok(()),
@@ -372,30 +419,26 @@ impl HostSink {
             let (uid, gid) = (Some(owner.0), Some(owner.1));
             keep(
                 b"the owner",
-                chownat(directory, name, uid, gid, AtFlags::SYMLINK_NOFOLLOW),
+                chownat(CWD, &path, uid, gid, AtFlags::empty()),
             )?;
         }
-        let path = by_fd(directory, name);
         let is_wanted = |name: &[u8]| meta.xattrs.iter().any(|(wanted, _)| wanted == name);
         for list in ACCESS_LISTS {
             if !is_wanted(list) && !matches!(entry.kind, Kind::Symlink(_)) {
                 // What it got from its directory; mostly there is none.
-                let _ = lremovexattr(&path, list);
+                let _ = removexattr(&path, list);
             }
         }
         if !matches!(entry.kind, Kind::Symlink(_)) {
             let mode = Mode::from_raw_mode(meta.mode);
-            keep(
-                b"the mode",
-                chmodat(directory, name, mode, AtFlags::empty()),
-            )?;
+            keep(b"the mode", chmod(&path, mode))?;
         }
         for (name, value) in &meta.xattrs {
             let for_root = name.starts_with(b"trusted.") || name.starts_with(b"security.");
             if for_root && !self.privileged {
                 continue;
             }
-            match lsetxattr(&path, name.as_slice(), value, XattrFlags::empty()) {
+            match setxattr(&path, name.as_slice(), value, XattrFlags::empty()) {
                 // More than an inode of the host holds, as well as a full host.
                 Err(Errno::NOSPC) => keep(name, Err(Errno::TOOBIG))?,
                 set => keep(name, set)?,
@@ -409,10 +452,7 @@ impl HostSink {
             last_access: at(meta.atime),
             last_modification: at(meta.mtime),
         };
-        keep(
-            b"times",
-            utimensat(directory, name, &times, AtFlags::SYMLINK_NOFOLLOW),
-        )?;
+        keep(b"times", utimensat(CWD, &path, &times, AtFlags::empty()))?;
         Ok(lost)
     }
 }
@@ -445,14 +485,14 @@ impl Sink for HostSink {
             .way
             .pop()
             .ok_or_else(|| CopyError::ends("no directory is entered"))?;
-        self.set_meta(&directory, b".", entry)
+        self.set_meta(directory.as_fd(), entry)
     }
 
     fn put(&mut self, entry: &Entry, content: &mut dyn Content) -> Copied<Vec<String>> {
         self.check_replaceable(entry)?;
         let directory = self.directory()?;
-        for number in 0..ATTEMPTS {
-            let temporary = format!(".persimmon-{}-{number}", std::process::id()).into_bytes();
+        for _ in 0..ATTEMPTS {
+            let temporary = temporary_name()?;
             let file = match self.make(directory, &temporary, entry) {
                 Err(_) if statat(directory, &*temporary, AtFlags::SYMLINK_NOFOLLOW).is_ok() => {
                     continue;
@@ -466,5 +506,96 @@ impl Sink for HostSink {
             return done;
         }
         Err(CopyError::one("no name is free to make it under"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests from top to bottom")]
+
+    use std::os::unix::fs::{PermissionsExt, symlink};
+
+    use super::*;
+
+    struct Nothing;
+
+    impl Content for Nothing {
+        fn next_data(&mut self, _at: u64) -> Copied<Option<Range<u64>>> {
+            Ok(None)
+        }
+
+        fn read_at(&mut self, _buffer: &mut [u8], _at: u64) -> Copied<usize> {
+            Ok(0)
+        }
+    }
+
+    fn entry(kind: Kind) -> Entry {
+        let at = time(1_000_000_000, 0);
+        Entry {
+            path: b"made".to_vec(),
+            kind,
+            meta: Meta {
+                mode: 0o777,
+                uid: rustix::process::getuid().as_raw(),
+                gid: rustix::process::getgid().as_raw(),
+                atime: at,
+                mtime: at,
+                xattrs: Vec::new(),
+            },
+        }
+    }
+
+    /// Another user who may write to the directory swapped a link in for the temporary name: root then changed the mode of any file
+    /// that the link named.
+    #[test]
+    fn a_link_that_is_swapped_in_is_not_followed() {
+        for kind in [
+            Kind::File { size: 5 },
+            Kind::Fifo,
+            Kind::Symlink(b"to".to_vec()),
+        ] {
+            let folder = tempfile::tempdir().unwrap();
+            let victim = folder.path().join("victim");
+            std::fs::write(&victim, "secret").unwrap();
+            std::fs::set_permissions(&victim, PermissionsExt::from_mode(0o600)).unwrap();
+            let before = statat(CWD, &victim, AtFlags::empty()).unwrap();
+            let top = folder.path().join("top");
+            std::fs::create_dir(&top).unwrap();
+            let sink = HostSink::new(open_directory(&top).unwrap());
+            let entry = entry(kind);
+            let directory = sink.directory().unwrap();
+            let file = sink.make(directory, b"temporary", &entry).unwrap();
+            std::fs::remove_file(top.join("temporary")).unwrap();
+            match entry.kind {
+                // A link in the place of a link is told from it by nothing but its target; it is itself changed, as that was to be.
+                Kind::File { .. } | Kind::Symlink(_) => {
+                    symlink(&victim, top.join("temporary")).unwrap()
+                }
+                _ => std::fs::hard_link(&victim, top.join("temporary")).unwrap(),
+            }
+            let done = sink.complete(b"temporary", file.as_ref(), &entry, &mut Nothing);
+            assert_eq!(done.is_err(), entry.kind == Kind::Fifo);
+            let after = statat(CWD, &victim, AtFlags::empty()).unwrap();
+            assert_eq!(after.st_mode & 0o7777, 0o600);
+            assert_eq!((after.st_uid, after.st_size), (before.st_uid, 6));
+            assert_eq!(after.st_mtime, before.st_mtime);
+        }
+    }
+
+    #[test]
+    fn a_link_in_the_place_of_a_node_is_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let directory = open_directory(folder.path()).unwrap();
+        symlink("/dev/null", folder.path().join("link")).unwrap();
+        for kind in [Kind::Fifo, Kind::CharDevice(0x103), Kind::Socket] {
+            let refused = open_made(&directory, b"link", &kind).unwrap_err();
+            assert!(refused.to_string().contains("was replaced"));
+        }
+        assert!(open_made(&directory, b"link", &Kind::Symlink(Vec::new())).is_ok());
+    }
+
+    #[test]
+    fn names_of_what_is_not_complete_cannot_be_foreseen() {
+        assert_ne!(temporary_name().unwrap(), temporary_name().unwrap());
     }
 }

@@ -308,7 +308,18 @@ impl Volume {
     fn find_live(&self, survivor: &Survivor, out: &mut Vec<Survivor>) -> Result<()> {
         let Survivor { ino, block, frame } = survivor;
         let live = self.view::<_, Error>(|view| {
-            view.find(|meta| extents::still_there(meta, *ino, *block, frame))
+            let live = view.find(|meta| {
+                let live = extents::still_there(meta, *ino, *block, frame)?;
+                // A move needs what is beside them too.
+                for piece in &live {
+                    extents::ensure(meta, *ino, piece.block, piece.end())?;
+                }
+                Ok(live)
+            })?;
+            if !live.is_empty() {
+                view.inode(*ino)?;
+            }
+            Ok(live)
         });
         let live = match live {
             // What of a damaged file is in the zone stays there, and is counted: the zone is not reset.

@@ -146,7 +146,8 @@ impl Volume {
                 fruitless += 1;
             } else {
                 self.zones.wait_for_data_writers();
-                let done = self.empty_one()?;
+                let done = self.empty_one();
+                let done = done.map_err(|error| self.as_told_to_writers(error))?;
                 let is_in_vain = matches!(done, Done::Prepared(_)) || last == Some(done);
                 fruitless += u32::from(is_in_vain);
                 last = Some(done);

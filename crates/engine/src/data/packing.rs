@@ -114,6 +114,11 @@ impl Volume {
                     Err(Error::ItemDamaged { .. }) => continue,
                     pieces => pieces?,
                 };
+                // Nor where what is beside it is damaged, which an exchange needs.
+                match view.find(|meta| extents::ensure(meta, *ino, *block, block + 1)) {
+                    Err(Error::ItemDamaged { .. }) => continue,
+                    ensured => ensured?,
+                }
                 let piece = pieces.into_iter().next_back();
                 let Some(from @ Extent::Compressed(_)) = piece.map(|piece| piece.extent) else {
                     continue;

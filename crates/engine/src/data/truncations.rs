@@ -63,8 +63,10 @@ impl Truncations {
     fn first(&self) -> Option<Ino> {
         let open = self.lock();
         let may_be = |open: &Unfinished| open.failed.as_ref().is_none_or(Error::passes);
-        let mut may_be = open.iter().filter(|(_, open)| may_be(open));
-        may_be.next().map(|(ino, _)| *ino)
+        let mut may_be: Vec<_> = open.iter().filter(|(_, open)| may_be(open)).collect();
+        // One that failed keeps none waiting that was not tried.
+        may_be.sort_by_key(|(_, open)| open.failed.is_some());
+        may_be.first().map(|(ino, _)| **ino)
     }
 
     fn note_failed(&self, ino: Ino, keep: u64, error: &Error) {

@@ -116,6 +116,11 @@ pub(super) fn reconcile(
                 Role::Data | Role::Metadata => {}
                 _ => entry.role = Role::Free,
             }
+        } else if used && entry.role == Role::Free {
+            // Blocks of files are in it, and neither its header nor the checkpoint told.
+            entry.role = Role::Data;
+            entry.lifetime = 0;
+            entry.sequence = 0;
         }
         let found = Found {
             entry,

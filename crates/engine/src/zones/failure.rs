@@ -74,7 +74,10 @@ impl Zones {
 
     /// Whether a zone or its partner is known to have failed.
     pub(crate) fn has_failed(&self, zone: ZoneId) -> bool {
-        let table = self.lock();
+        self.has_failed_in(&self.lock(), zone)
+    }
+
+    pub(super) fn has_failed_in(&self, table: &Table, zone: ZoneId) -> bool {
         self.pairs
             .both(zone)
             .filter_map(|zone| table.entries.get(zone))

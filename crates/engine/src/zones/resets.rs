@@ -361,10 +361,14 @@ impl Zones {
     fn note_end(&self, media: &Media, going: Going, done: Result<Completion, DeviceError>) {
         let zone = going.zone;
         match media.end_reset(zone, done) {
-            // It was reset first, or the device says of it what it likes.
-            Ok(()) if self.has_failed(zone) => self.not_freed(zone, true),
             Ok(()) => {
                 let mut table = self.lock();
+                if self.has_failed_in(&table, zone) {
+                    // It was reset first, or the device says of it what it likes.
+                    drop(table);
+                    self.not_freed(zone, true);
+                    return self.note_over(going);
+                }
                 self.count_deaths(&mut table, zone);
                 table.mark_free(zone, &self.budget, !going.was_free);
                 drop(table);
@@ -379,6 +383,10 @@ impl Zones {
                 self.not_freed(zone, retired);
             }
         }
+        self.note_over(going);
+    }
+
+    fn note_over(&self, going: Going) {
         let taken = self.lock().next_sequence.saturating_sub(going.since);
         self.resets
             .lock()

@@ -142,11 +142,11 @@ impl Adapter {
             // Nothing is replaced.
             _ => None,
         };
-        let later = held_back.and_then(|source| Some((source, transport.later_with_pages()?)));
-        let Some((source, later)) = later else {
+        let Some(source) = held_back else {
             let renamed = self.door.run("rename", |vfs| rename(vfs, old, new));
             return Ok(Outcome::Now(done(renamed)));
         };
+        let later = transport.later_with_pages().ok_or(Errno(libc::EAGAIN))?;
         let (door, old, new) = (self.door.clone(), old.to_vec(), new.to_vec());
         self.renames.run_elsewhere(move || {
             later.write_back(source.0);
