@@ -25,7 +25,7 @@ const NUMBERS: u64 = 1000;
 /// Writes, unmounts and says what was acknowledged by that, without end.
 const BY_UMOUNT: &str = "persimmon umount DIR; i=0; while true; do i=$((i+1)); \
     mount -t persimmon -o commit=3600 DRIVE DIR && drive-tests load-once DIR $((FIRST+i)) >/tmp/NUMBER && \
-    umount DIR && cat /tmp/NUMBER || break; done";
+    { umount DIR || { sleep 1; umount DIR; }; } && cat /tmp/NUMBER || break; done";
 /// The same, and once `/tmp/cut` is there the power goes in the moment in which umount returns: what it acknowledges is
 /// said before.
 const CUT_BY_UMOUNT: &str = "persimmon umount DIR; i=0; while true; do i=$((i+1)); \
