@@ -224,7 +224,7 @@ class WritableFile : public FileOf<FSWritableFile> {
     int error = persimmon_ftruncate(file_.get(), size);
     if (error != 0) return Failed(error);
     size_ = size;
-    in_memory_.store(true, std::memory_order_release);
+    written_.fetch_add(1, std::memory_order_acq_rel);
     return IOStatus::OK();
   }
 
@@ -260,27 +260,31 @@ class WritableFile : public FileOf<FSWritableFile> {
     IOStatus status = is_table_ ? CheckRoom(data.size()) : IOStatus::OK();
     if (status.ok()) status = file_.Write(offset, data);
     if (status.ok()) size_ = std::max<uint64_t>(size_, offset + data.size());
-    // After the write: a sync in another thread that clears this has then begun before it, and may not cover it.
-    in_memory_.store(true, std::memory_order_release);
+    // After the write: a sync in another thread that has counted it began behind it, and covers it.
+    written_.fetch_add(1, std::memory_order_acq_rel);
     return status;
   }
 
   IOStatus CheckRoom(uint64_t bytes) const {
     uint64_t room = 0;
     IOStatus status = file_.volume().RoomForTables(&room);
-    if (status.ok() && bytes > room) status = IOStatus::NoSpace("the volume has room for logs only");
+    if (status.ok() && bytes > room) status = NoSpace("the volume has room for logs only");
     return status;
   }
 
   IOStatus WriteThrough() {
-    return in_memory_.load(std::memory_order_acquire) ? Clean(&OpenFile::Flush) : IOStatus::OK();
+    const bool is_covered = covered_.load(std::memory_order_acquire) >= written_.load(std::memory_order_acquire);
+    return is_covered ? IOStatus::OK() : Clean(&OpenFile::Flush);
   }
 
-  // Calls one of the two that bring out what memory holds.
+  // Calls one of the two that bring out what memory holds. Until it has returned nothing counts as covered: RocksDB syncs
+  // a log in one thread while it appends and flushes in another.
   IOStatus Clean(IOStatus (OpenFile::*call)()) {
-    in_memory_.store(false, std::memory_order_release);
+    const uint64_t written = written_.load(std::memory_order_acquire);
     IOStatus status = (file_.*call)();
-    if (!status.ok()) in_memory_.store(true, std::memory_order_release);
+    uint64_t covered = covered_.load(std::memory_order_acquire);
+    while (status.ok() && covered < written && !covered_.compare_exchange_weak(covered, written)) {
+    }
     return status;
   }
 
@@ -289,8 +293,9 @@ class WritableFile : public FileOf<FSWritableFile> {
   const bool is_table_;
   // Whether RocksDB's Flush does anything.
   const bool flushes_;
-  // Something was written that neither a sync nor a flush has covered.
-  std::atomic<bool> in_memory_{true};
+  // Changes that have been made, its creation the first, and how many of them a sync or flush has covered.
+  std::atomic<uint64_t> written_{1};
+  std::atomic<uint64_t> covered_{0};
 };
 
 class RandomRWFile : public FileOf<FSRandomRWFile> {
