@@ -9,6 +9,7 @@ mod plugin;
 mod refusals;
 mod speed;
 mod sustained;
+mod tails;
 mod ycsb;
 
 use std::path::PathBuf;
@@ -38,7 +39,7 @@ pub struct Options {
     /// Kills of the step `kills`
     #[arg(long, default_value_t = 100)]
     kills: u32,
-    /// Rounds of the steps `speed` and `ycsb`, of which the median counts
+    /// Rounds of the steps `speed`, `ycsb` and `tails`, of which the median counts
     #[arg(long, default_value_t = 5)]
     rounds: u32,
     /// Entries of the databases of the step `speed`
@@ -56,7 +57,7 @@ pub struct Options {
     /// Bytes of the volume of the step `sustained`
     #[arg(long, default_value_t = 1 << 30)]
     volume: u64,
-    /// Fail the steps `sustained` and `speed` where what they measure is not what is asked for, instead of only saying so
+    /// Fail the steps `sustained`, `speed` and `tails` where what they measure is not what is asked for, instead of only saying so
     #[arg(long)]
     bars: bool,
 }
@@ -88,6 +89,8 @@ pub enum Step {
     Speed,
     /// The workloads of YCSB, A to F, beside ext4, XFS and f2fs on loop devices
     Ycsb,
+    /// Times of reads beside a writer, with and without cleaning
+    Tails,
 }
 
 const DEFAULT: &[Step] = &[
@@ -144,6 +147,10 @@ pub fn run(options: &Options) -> Result<bool> {
                     threads: options.threads,
                 };
                 ycsb::run(&plugin, scratch, &plan)
+            }),
+            Step::Tails => tally.check("times of reads while cleaning", || {
+                let met = tails::run(&plugin, scratch, options.rounds)?;
+                judge(met, options.bars)
             }),
         }
     }
