@@ -4,6 +4,7 @@
 mod checks;
 mod kills;
 mod mounts;
+mod oltp;
 mod places;
 mod plugin;
 mod refusals;
@@ -39,7 +40,7 @@ pub struct Options {
     /// Kills of the step `kills`
     #[arg(long, default_value_t = 100)]
     kills: u32,
-    /// Rounds of the steps `speed`, `ycsb` and `tails`, of which the median counts
+    /// Rounds of the steps `speed`, `ycsb`, `tails` and `oltp`, of which the median counts
     #[arg(long, default_value_t = 5)]
     rounds: u32,
     /// Entries of the databases of the step `speed`
@@ -91,6 +92,8 @@ pub enum Step {
     Ycsb,
     /// Times of reads beside a writer, with and without cleaning
     Tails,
+    /// Transactions of MariaDB through mounts, fsync=wp against strict, beside ext4 and XFS on loop devices
+    Oltp,
 }
 
 const DEFAULT: &[Step] = &[
@@ -151,6 +154,9 @@ pub fn run(options: &Options) -> Result<bool> {
             Step::Tails => tally.check("times of reads while cleaning", || {
                 let met = tails::run(&plugin, scratch, options.rounds)?;
                 judge(met, options.bars)
+            }),
+            Step::Oltp => tally.check("transactions", || {
+                oltp::run(&plugin, scratch, options.rounds)
             }),
         }
     }
