@@ -10,7 +10,7 @@ use std::io;
 
 use super::ImageDevice;
 use super::host::is_full;
-use crate::{Buffer, Command, ZoneId};
+use crate::{BLOCK_SIZE, Buffer, Command, ZoneId};
 
 /// Blocks of a write that is small: one that may wait for a flush of its own.
 const SMALL_BLOCKS: u32 = 16;
@@ -33,8 +33,8 @@ pub(super) struct Ahead {
 }
 
 impl Ahead {
-    /// Notes a write of `blocks` at `start`, after so many flushes of the image. Tells how far the zone, of so many blocks,
-    /// is to be written with it; `None` where no further than itself.
+    /// Notes a write of `blocks` at `start`, after so many flushes of the image. Tells how far the zone, which has place
+    /// for so many blocks, is to be written with it; `None` where no further than itself.
     fn note(&mut self, start: u32, blocks: u32, flushes: u64, zone_blocks: u32) -> Option<u32> {
         if flushes > std::mem::replace(&mut self.flushes, flushes) {
             self.writes = self.writes.saturating_add(1);
@@ -83,7 +83,9 @@ impl ImageDevice {
         }
         let flushes = self.gate.flushes();
         let of_zone = ahead.entry(zone).or_default();
-        let until = of_zone.note(start, blocks, flushes, self.geometry.zone_blocks)?;
+        // Behind the blocks that a zone can hold the next zone begins, however large zones are in their numbering.
+        let place_blocks = (self.layout.zone_stride / BLOCK_SIZE as u64) as u32;
+        let until = of_zone.note(start, blocks, flushes, place_blocks)?;
         // A zone that kept its space when it was reset was written before.
         let is_there =
             self.host.written_until(self.offset(zone, start)) >= self.offset(zone, until);

@@ -13,6 +13,9 @@
 //! be recorded although the data below it is missing (zeros, or blocks of an earlier life of a
 //! zone reset with `keep_allocated`): it proves nothing, checksums decide.
 //!
+//! Small writes that are flushed one by one may have zeros written behind them, beyond the write pointer, so that the
+//! next flushes cost the host no change of its own metadata (see [`ahead`]).
+//!
 //! Locks: each zone has an order lock, held over the I/O of a command that changes the zone. That
 //! is the sequential-write rule itself (a second write to the zone has nowhere to go before the
 //! first is through), and costs no parallelism, as the host runs buffered writes to one file one
