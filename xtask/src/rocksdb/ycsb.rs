@@ -32,15 +32,18 @@ struct Subject {
 enum Room {
     /// Nothing has to be cleaned.
     Wide,
-    /// The database fills most of it: cleaning goes on all the time.
+    /// The database with what it needs to compact fills it: zones are used again all the time, and cleaned.
     Tight,
 }
 
 /// Two tables a zone: zones are larger than files on a drive, too, and do not become empty by themselves.
 const ZONE: &[&str] = &["--zone-size", "8M"];
 const WIDE_BYTES: u64 = 8 << 30;
-/// Of the volume, taken by the records alone. RocksDB needs up to a quarter more for what it compacts, and logs have 6 % for themselves.
-const TIGHT_FILL: f64 = 0.5;
+/// What RocksDB keeps beside the records however many they are: logs, which have space of their own, memory that is written, and tables that
+/// wait to be compacted.
+const TIGHT_BESIDE_BYTES: u64 = 128 << 20;
+/// Bytes of the volume for each of the records.
+const TIGHT_FACTOR: u64 = 2;
 /// A record with its key in a table.
 const RECORD_BYTES: u64 = 1032;
 
@@ -51,7 +54,7 @@ const SUBJECTS: &[Subject] = &[
         room: Room::Wide,
     },
     Subject {
-        name: "plugin, cleaning",
+        name: "plugin, small",
         way: Way::Plugin("flush=kernel"),
         room: Room::Tight,
     },
@@ -127,7 +130,10 @@ pub fn run(plugin: &Plugin, scratch: &Path, plan: &Plan) -> Result<()> {
 fn measure(plugin: &Plugin, scratch: &Path, subject: &Subject, plan: &Plan) -> Result<Runs> {
     let bytes = match subject.room {
         Room::Wide => WIDE_BYTES,
-        Room::Tight => ((plan.records * RECORD_BYTES) as f64 / TIGHT_FILL) as u64 >> 20 << 20,
+        Room::Tight => {
+            let bytes = TIGHT_FACTOR * plan.records * RECORD_BYTES + TIGHT_BESIDE_BYTES;
+            bytes >> 20 << 20
+        }
     };
     let place = Place::create(plugin, scratch, "ycsb", subject.way, bytes, ZONE)?;
     let mut records = plan.records;
