@@ -4,10 +4,14 @@
 mod checks;
 mod kills;
 mod mounts;
+mod oltp;
+mod places;
 mod plugin;
 mod refusals;
 mod speed;
 mod sustained;
+mod tails;
+mod ycsb;
 
 use std::path::PathBuf;
 
@@ -36,16 +40,25 @@ pub struct Options {
     /// Kills of the step `kills`
     #[arg(long, default_value_t = 100)]
     kills: u32,
-    /// Rounds of the step `speed`, of which the median counts
+    /// Rounds of the steps `speed`, `ycsb`, `tails` and `oltp`, of which the median counts
     #[arg(long, default_value_t = 5)]
     rounds: u32,
     /// Entries of the databases of the step `speed`
     #[arg(long, default_value_t = 300_000)]
     entries: u64,
+    /// Records of the database of the step `ycsb`
+    #[arg(long, default_value_t = 300_000)]
+    records: u64,
+    /// Operations of each workload of the step `ycsb`; a tenth of them are scans
+    #[arg(long, default_value_t = 100_000)]
+    operations: u64,
+    /// Threads of the step `ycsb`
+    #[arg(long, default_value_t = 2)]
+    threads: u32,
     /// Bytes of the volume of the step `sustained`
     #[arg(long, default_value_t = 1 << 30)]
     volume: u64,
-    /// Fail the steps `sustained` and `speed` where what they measure is not what is asked for, instead of only saying so
+    /// Fail the steps `sustained`, `speed` and `tails` where what they measure is not what is asked for, instead of only saying so
     #[arg(long)]
     bars: bool,
 }
@@ -75,6 +88,12 @@ pub enum Step {
     Sustained,
     /// Speed beside ext4 and XFS on loop devices
     Speed,
+    /// The workloads of YCSB, A to F, beside ext4, XFS and f2fs on loop devices
+    Ycsb,
+    /// Times of reads beside a writer, with and without cleaning
+    Tails,
+    /// Transactions of MariaDB through mounts, fsync=wp against strict, beside ext4 and XFS on loop devices
+    Oltp,
 }
 
 const DEFAULT: &[Step] = &[
@@ -122,6 +141,22 @@ pub fn run(options: &Options) -> Result<bool> {
             Step::Speed => tally.check("speed", || {
                 let met = speed::run(&plugin, scratch, options.rounds, options.entries)?;
                 judge(met, options.bars)
+            }),
+            Step::Ycsb => tally.check("YCSB", || {
+                let plan = ycsb::Plan {
+                    rounds: options.rounds,
+                    records: options.records,
+                    operations: options.operations,
+                    threads: options.threads,
+                };
+                ycsb::run(&plugin, scratch, &plan)
+            }),
+            Step::Tails => tally.check("times of reads while cleaning", || {
+                let met = tails::run(&plugin, scratch, options.rounds)?;
+                judge(met, options.bars)
+            }),
+            Step::Oltp => tally.check("transactions", || {
+                oltp::run(&plugin, scratch, options.rounds)
             }),
         }
     }

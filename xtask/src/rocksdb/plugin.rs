@@ -78,6 +78,13 @@ impl Plugin {
         Ok(plugin)
     }
 
+    /// Builds a program that measures.
+    pub fn build_bench(&self, name: &str) -> Result<()> {
+        let mut cxx = self.cxx(&[]);
+        cxx.arg(format!("{FOLDER}/bench/{name}.cc"));
+        self.link(&mut cxx, "-lpthread", name)
+    }
+
     /// The compiler, with the folders of `before` searched for headers first.
     fn cxx(&self, before: &[&Path]) -> Command {
         let mut cxx = shell::command(&["c++", "-std=c++17", "-O2", "-Wall", "-Wextra", "-Werror"]);
