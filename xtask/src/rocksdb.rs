@@ -2,6 +2,7 @@
 //! run through it.
 
 mod checks;
+mod guest;
 mod kills;
 mod mounts;
 mod plugin;
@@ -48,6 +49,8 @@ pub struct Options {
     /// Fail the steps `sustained` and `speed` where what they measure is not what is asked for, instead of only saying so
     #[arg(long)]
     bars: bool,
+    #[command(flatten)]
+    guest: guest::Setting,
 }
 
 /// A part of the command.
@@ -75,6 +78,10 @@ pub enum Step {
     Sustained,
     /// Speed beside ext4 and XFS on loop devices
     Speed,
+    /// In the virtual machine on emulated ZNS drives, beside f2fs, XFS and btrfs: bytes sent, zone resets, speed, times of reads
+    Guest,
+    /// There, the plugin on zonefs beside the plugin on the block device
+    Zonefs,
 }
 
 const DEFAULT: &[Step] = &[
@@ -121,6 +128,15 @@ pub fn run(options: &Options) -> Result<bool> {
             }),
             Step::Speed => tally.check("speed", || {
                 let met = speed::run(&plugin, scratch, options.rounds, options.entries)?;
+                judge(met, options.bars)
+            }),
+            Step::Guest => tally.check("in the guest", || {
+                let done = guest::run(&plugin, &options.guest, options.rounds)?;
+                ensure!(done, "not all workloads could be run");
+                Ok(())
+            }),
+            Step::Zonefs => tally.check("zonefs in the guest", || {
+                let met = guest::zonefs::run(&plugin, &options.guest, options.rounds)?;
                 judge(met, options.bars)
             }),
         }

@@ -156,7 +156,7 @@ fn read_speeds(said: &str, speeds: &mut Speeds) {
     }
 }
 
-fn median(mut values: Vec<f64>) -> f64 {
+pub fn median(mut values: Vec<f64>) -> f64 {
     values.sort_by(f64::total_cmp);
     values[values.len() / 2]
 }

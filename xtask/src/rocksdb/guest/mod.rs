@@ -28,7 +28,7 @@ use workloads::{Figures, Workload};
 
 /// The guest, and what is run in it.
 #[derive(Args)]
-pub struct Options {
+pub struct Setting {
     /// Capacity of the drives of each filesystem together, MiB (steps `guest` and `zonefs`)
     #[arg(long, default_value_t = 512)]
     size_mib: u64,
@@ -59,31 +59,31 @@ const LIFE_LIMIT: Duration = Duration::from_secs(6 * 3600);
 const LIMIT: Duration = Duration::from_secs(3600);
 
 /// Runs all workloads in all places, round by round, and prints the table of medians; whether none failed through the plugin or the mount.
-pub fn run(plugin: &Plugin, options: &Options, rounds: u32) -> Result<bool> {
+pub fn run(plugin: &Plugin, setting: &Setting, rounds: u32) -> Result<bool> {
     set_up()?;
     let chosen = |place: &&Place| {
-        options.only.is_empty() || options.only.iter().any(|name| name == place.name)
+        setting.only.is_empty() || setting.only.iter().any(|name| name == place.name)
     };
     let places: Vec<&Place> = PLACES.iter().filter(chosen).collect();
     ensure!(!places.is_empty(), "there is no place of these names");
-    let workloads = workloads::all(options.size_mib);
-    let mut report = Report::new(options.size_mib, options.zone_mib, &places);
+    let workloads = workloads::all(setting.size_mib);
+    let mut report = Report::new(setting.size_mib, setting.zone_mib, &places);
     for round in 0..rounds {
         for place in &places {
             eprintln!("round {} of {rounds}: {}", round + 1, place.name);
             let machine = machine(
                 plugin,
-                options,
-                place.drives(options.size_mib, options.zone_mib)?,
+                setting,
+                place.drives(setting.size_mib, setting.zone_mib)?,
             )?;
             let mut guest = boot(&machine)?;
-            if let Some(mib) = options.dirty_mib {
+            if let Some(mib) = setting.dirty_mib {
                 let bytes = u64::from(mib) << 20;
                 guest.check(&format!("echo {bytes} >/proc/sys/vm/dirty_bytes"), LIMIT)?;
             }
             guest.check(&place.once(), LIMIT)?;
             report.kernel(guest.check("uname -r", LIMIT)?.trim());
-            all_of(&mut guest, place, &workloads, options, &mut report)?;
+            all_of(&mut guest, place, &workloads, setting, &mut report)?;
         }
     }
     print!("{}", report.table());
@@ -97,13 +97,13 @@ fn set_up() -> Result<()> {
     vm::build()
 }
 
-fn machine(plugin: &Plugin, options: &Options, drives: Vec<Drive>) -> Result<Machine> {
+fn machine(plugin: &Plugin, setting: &Setting, drives: Vec<Drive>) -> Result<Machine> {
     let mut programs = vm::programs()?;
     programs.extend(plugin.for_guest()?);
     Ok(Machine {
         kernel: KERNEL,
         drives,
-        memory_mib: options.memory_mib,
+        memory_mib: setting.memory_mib,
         cpus: 2,
         programs,
         sees_host: false,
@@ -122,7 +122,7 @@ fn all_of(
     guest: &mut Guest,
     place: &Place,
     workloads: &[Workload],
-    options: &Options,
+    setting: &Setting,
     report: &mut Report,
 ) -> Result<()> {
     let mut broken = false;
@@ -133,12 +133,12 @@ fn all_of(
             .take_while(|next| !next.is_new);
         let mut with = std::iter::once(workload).chain(with);
         let asked = |workload: &Workload| {
-            options
+            setting
                 .workloads
                 .iter()
                 .any(|part| workload.name.contains(part.as_str()))
         };
-        if !options.workloads.is_empty() && !with.any(asked) {
+        if !setting.workloads.is_empty() && !with.any(asked) {
             continue;
         }
         broken &= !workload.is_new;
@@ -159,7 +159,7 @@ fn all_of(
             }
         }
         report.record(place, workload, figures);
-        if let Some(path) = &options.json {
+        if let Some(path) = &setting.json {
             std::fs::write(path, serde_json::to_string_pretty(&report.json())?)?;
         }
     }

@@ -5,7 +5,7 @@ use anyhow::{Context, Result};
 
 use super::places::{PLUGIN, PLUGIN_ZONEFS, Place};
 use super::workloads::{Figures, bench, entries};
-use super::{LIMIT, Options, boot, machine, set_up};
+use super::{LIMIT, Setting, boot, machine, set_up};
 use crate::rocksdb::plugin::Plugin;
 use crate::rocksdb::speed::median;
 use crate::rocksdb::verdict;
@@ -22,12 +22,12 @@ struct Run {
 }
 
 /// Runs the loads and prints a table; whether the times are as close as asked for.
-pub fn run(plugin: &Plugin, options: &Options, rounds: u32) -> Result<bool> {
+pub fn run(plugin: &Plugin, setting: &Setting, rounds: u32) -> Result<bool> {
     set_up()?;
-    let mut drives = PLUGIN.drives(options.size_mib, options.zone_mib)?;
+    let mut drives = PLUGIN.drives(setting.size_mib, setting.zone_mib)?;
     drives.extend(drives.clone());
-    let mut guest = boot(&machine(plugin, options, drives)?)?;
-    let entries = entries(options.size_mib);
+    let mut guest = boot(&machine(plugin, setting, drives)?)?;
+    let entries = entries(setting.size_mib);
     // The first does the same in each run: no compaction, whose choices depend on time, and one table after the other.
     let loads = [
         (
@@ -92,7 +92,7 @@ pub fn run(plugin: &Plugin, options: &Options, rounds: u32) -> Result<bool> {
     }
     println!(
         "Medians of {rounds} rounds, {} MiB of drive each, zones of {} MiB:\n",
-        options.size_mib, options.zone_mib
+        setting.size_mib, setting.zone_mib
     );
     println!(
         "| load | s, block device | s, zonefs | zonefs / block device | MB sent, block device | MB sent, zonefs | sent / RocksDB's, block device | the same, zonefs |"
