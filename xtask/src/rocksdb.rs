@@ -2,6 +2,7 @@
 //! run through it.
 
 mod checks;
+mod guest;
 mod kills;
 mod mounts;
 mod oltp;
@@ -61,6 +62,8 @@ pub struct Options {
     /// Fail the steps `sustained`, `speed` and `tails` where what they measure is not what is asked for, instead of only saying so
     #[arg(long)]
     bars: bool,
+    #[command(flatten)]
+    guest: guest::Setting,
 }
 
 /// A part of the command.
@@ -94,6 +97,10 @@ pub enum Step {
     Tails,
     /// Transactions of MariaDB through mounts, fsync=wp against strict, beside ext4 and XFS on loop devices
     Oltp,
+    /// In the virtual machine on emulated ZNS drives, beside f2fs, XFS and btrfs: bytes sent, zone resets, speed, times of reads
+    Guest,
+    /// There, the plugin on zonefs beside the plugin on the block device
+    Zonefs,
 }
 
 const DEFAULT: &[Step] = &[
@@ -157,6 +164,15 @@ pub fn run(options: &Options) -> Result<bool> {
             }),
             Step::Oltp => tally.check("transactions", || {
                 oltp::run(&plugin, scratch, options.rounds)
+            }),
+            Step::Guest => tally.check("in the guest", || {
+                let done = guest::run(&plugin, &options.guest, options.rounds)?;
+                ensure!(done, "not all workloads could be run");
+                Ok(())
+            }),
+            Step::Zonefs => tally.check("zonefs in the guest", || {
+                let met = guest::zonefs::run(&plugin, &options.guest, options.rounds)?;
+                judge(met, options.bars)
             }),
         }
     }

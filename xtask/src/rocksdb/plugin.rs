@@ -193,6 +193,16 @@ impl Plugin {
         }
     }
 
+    /// What the guest needs to run db_bench with the plugin and without; the libraries of both come along.
+    pub fn for_guest(&self) -> Result<Vec<PathBuf>> {
+        let bench = self.path_of("db_bench");
+        let bench = match bench.is_absolute() {
+            true => bench,
+            false => which(&bench)?,
+        };
+        Ok(vec![bench, self.folder.join("libpersimmon_rocksdb.so")])
+    }
+
     pub fn persimmon(&self) -> &Path {
         &self.persimmon
     }
@@ -220,6 +230,16 @@ impl Plugin {
     pub fn fsck(&self, image: &Path) -> Result<()> {
         output(self.tool("fsck").arg("--data").arg(image)).map(drop)
     }
+}
+
+/// Where a program is that the shell would find.
+fn which(program: &Path) -> Result<PathBuf> {
+    let path = std::env::var_os("PATH").context("no PATH")?;
+    let found = std::env::split_paths(&path).map(|folder| folder.join(program));
+    let mut found = found.filter(|file| file.is_file());
+    found
+        .next()
+        .with_context(|| format!("there is no {}", program.display()))
 }
 
 /// The URI of an image, with options where there are any.
