@@ -447,7 +447,7 @@ fn a_tail_of_somebody_else_changes_nothing() {
     let puts: &[(bool, Put)] = &[
         (true, |path, right| {
             let mut bytes = right.to_vec();
-            bytes[8] = 2;
+            bytes[8] = 3;
             fs::write(path, bytes).unwrap();
         }),
         (false, |path, _| fs::write(path, [0xAB; 5000]).unwrap()),

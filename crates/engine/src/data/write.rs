@@ -314,7 +314,11 @@ fn stage(staged: &mut Staged, offset: u64, bytes: &[u8], bases: &Bases) {
         if whole > 0 {
             staged.write_blocks(block, now);
         } else {
-            let base = staged.block(block).or(bases.get(block)).map(<[u8]>::to_vec);
+            // Most small appends go to a block that is dirty already, which needs no copy of it.
+            let base = match staged.is_dirty(block) {
+                true => None,
+                false => staged.block(block).or(bases.get(block)).map(<[u8]>::to_vec),
+            };
             let out = staged.dirty_block(block, base.as_deref());
             if let Some(out) = out.get_mut(within..within + take) {
                 out.copy_from_slice(now);

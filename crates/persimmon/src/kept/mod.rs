@@ -17,7 +17,7 @@ use std::{env, fs};
 use persimmon_device::DeviceIdentity;
 use persimmon_vfs::{Handle, Ino, Result as VfsResult, Vfs, WriteFlags, Written};
 
-use tail::{Tail, TailError};
+use tail::Tail;
 
 /// Where tails are, unless [`DIRECTORY_VARIABLE`] names another directory.
 const DIRECTORY: &str = "/dev/shm";
@@ -95,9 +95,10 @@ pub(crate) struct Kept {
 #[derive(Default)]
 struct State {
     tail: Option<Tail>,
-    /// Appended since the last flush. Too much of it is not collected: the next flush goes to the device.
-    pending: Vec<u8>,
-    overflowed: bool,
+    /// Where the file ends, as far as those who append through a tail know.
+    end: Option<u64>,
+    /// The tail lacks some of what was appended: the next flush goes to the device.
+    is_behind: bool,
     retry_after: u32,
 }
 
@@ -168,29 +169,18 @@ impl Keeper {
             return vfs.flush_through(kept.ino, handle);
         }
         if let Some(tail) = &mut state.tail
-            && !state.overflowed
+            && !state.is_behind
         {
-            if state.pending.is_empty() {
+            let Err(error) = tail.flush() else {
                 return Ok(());
-            }
-            match tail.append(&state.pending) {
-                Ok(()) => {
-                    state.pending.clear();
-                    return Ok(());
-                }
-                Err(TailError::Full) => {}
-                Err(TailError::Io(error)) => {
-                    tracing::warn!(ino = kept.ino.0, %error, "keeping what was flushed; it goes to the device");
-                    vfs.flush_through(kept.ino, handle)?;
-                    state.let_go();
-                    state.retry_after = RETRY_AFTER;
-                    return Ok(());
-                }
-            }
+            };
+            tracing::warn!(ino = kept.ino.0, %error, "keeping what was flushed; it goes to the device");
+            vfs.flush_through(kept.ino, handle)?;
+            state.let_go();
+            state.retry_after = RETRY_AFTER;
+            return Ok(());
         }
         vfs.flush_through(kept.ino, handle)?;
-        state.pending.clear();
-        state.overflowed = false;
         // All that the tail holds is in the hands of the device now, and so is all up to where it begins anew.
         match state.retry_after {
             0 => self.begin(vfs, kept.ino, state),
@@ -204,22 +194,25 @@ impl Keeper {
             let place = self.place.as_ref().ok_or("no place for it")?;
             let base = vfs.getattr(ino).map_err(|error| error.to_string())?.size;
             match &mut state.tail {
-                Some(tail) => tail.begin_anew(base).map_err(|error| error.to_string()),
+                Some(tail) => tail.begin_anew(base).map_err(|error| error.to_string())?,
                 none => {
                     let made = Tail::create(&place.own(), &place.owner, ino, base);
                     *none = Some(made.map_err(|error| error.to_string())?);
-                    Ok(())
                 }
             }
+            Ok::<u64, String>(base)
         })();
-        if let Err(error) = begun {
-            tracing::debug!(
-                ino = ino.0,
-                error,
-                "a tail cannot begin: flushes go to the device"
-            );
-            state.let_go();
-            state.retry_after = RETRY_AFTER;
+        match begun {
+            Ok(base) => (state.end, state.is_behind) = (Some(base), false),
+            Err(error) => {
+                tracing::debug!(
+                    ino = ino.0,
+                    error,
+                    "a tail cannot begin: flushes go to the device"
+                );
+                state.let_go();
+                state.retry_after = RETRY_AFTER;
+            }
         }
     }
 }
@@ -248,43 +241,30 @@ impl Kept {
         appends: bool,
     ) -> VfsResult<Written> {
         let mut state = self.lock();
-        let end = state.end();
+        let state = &mut *state;
         // What is rewritten, or written behind a hole, is nothing that a tail can say.
-        if end.is_some_and(|end| !appends && offset != end && !state.overflowed) || state.overflowed
-        {
+        let goes_on = state.end.is_some_and(|end| appends || offset == end);
+        if state.tail.is_some() && !goes_on {
             state.settle(vfs, self.ino)?;
         }
         let written = vfs.write(self.ino, handle, offset, data, WriteFlags::default());
-        let grown = written.as_ref().map_or(0, |written| written.len);
-        match (state.end(), data.get(..grown)) {
-            (Some(end), Some(some))
-                if written.as_ref().is_ok_and(|w| w.end == end + grown as u64) =>
-            {
-                state.push(some);
+        if let Some(tail) = &mut state.tail {
+            let grown = written.as_ref().map_or(0, |written| written.len);
+            let end = state.end.map(|end| end + grown as u64);
+            match (&written, data.get(..grown)) {
+                (Ok(written), Some(some)) if Some(written.end) == end => {
+                    state.end = end;
+                    state.is_behind |= tail.push(some).is_err();
+                }
+                // It failed, and may have been done in part.
+                _ => (state.end, state.is_behind) = (None, true),
             }
-            // It failed, and may have been done in part.
-            _ => state.overflowed = state.tail.is_some(),
         }
         written
     }
 }
 
 impl State {
-    /// Where the file ends, as far as its tail and what is to go there says.
-    fn end(&self) -> Option<u64> {
-        let tail = self.tail.as_ref()?;
-        Some(tail.end() + self.pending.len() as u64)
-    }
-
-    fn push(&mut self, data: &[u8]) {
-        if self.pending.len() + data.len() > tail::CAPACITY {
-            self.overflowed = true;
-            self.pending.clear();
-        } else {
-            self.pending.extend_from_slice(data);
-        }
-    }
-
     /// Lets go of the tail, once the device has what it holds.
     fn settle(&mut self, vfs: &Vfs, ino: Ino) -> VfsResult<()> {
         if self.tail.as_ref().is_some_and(|tail| !tail.is_empty()) {
@@ -298,8 +278,8 @@ impl State {
         if let Some(tail) = self.tail.take() {
             tail.remove();
         }
-        self.pending.clear();
-        self.overflowed = false;
+        self.end = None;
+        self.is_behind = false;
     }
 }
 

@@ -6,7 +6,7 @@
 //! | bytes | header |
 //! |---|---|
 //! | 0..8 | `PERSKEPT` |
-//! | 8..12 | version, 1 |
+//! | 8..12 | version, 2 |
 //! | 12..16 | generation: how often the tail began |
 //! | 16..32 | boot |
 //! | 32..48 | UUID of the volume |
@@ -17,54 +17,57 @@
 //!
 //! | bytes | record |
 //! |---|---|
-//! | 0..4 | bytes behind this |
+//! | 0..4 | bytes behind this header |
 //! | 4..12 | offset in the file |
-//! | 12..16 | CRC-32C of the header's, of the two before, and of the bytes |
+//! | 12..16 | CRC-32C of the header's, of the bytes, and of the two fields before |
+//!
+//! The file is mapped: what is appended is copied to its place behind the last record at once, and a flush writes the record's
+//! header before it. Neither is a call of the kernel.
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io;
-use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
+use persimmon_device::MappedFile;
 use persimmon_vfs::Ino;
 
 use super::Owner;
 
 /// Bytes that a tail may take, header and records: what a file costs in memory, and how far apart the flushes to the device are.
 pub(super) const CAPACITY: usize = 1 << 20;
+/// Bytes that it takes at first: most files that are flushed are small, and only logs go on.
+const FIRST_CAPACITY: usize = 64 << 10;
 const MAGIC: &[u8; 8] = b"PERSKEPT";
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 const HEADER_LEN: usize = 84;
 const RECORD_HEADER_LEN: usize = 16;
-/// Records between two looks whether somebody has removed it: a look at each would cost as much as the record.
+/// Records between two looks whether somebody has removed it: a look at each would cost more than the record.
 const LOOK_EVERY: u32 = 64;
 
-/// Why nothing was added to a tail.
-#[derive(Debug, thiserror::Error)]
-pub(super) enum TailError {
-    #[error("it is full")]
-    Full,
-    #[error(transparent)]
-    Io(#[from] io::Error),
-}
+/// There is no room in a tail for what was appended.
+#[derive(Debug)]
+pub(super) struct Full;
 
 /// A tail that grows.
 pub(super) struct Tail {
-    file: File,
+    memory: MappedFile,
     path: PathBuf,
     owner: Owner,
     ino: Ino,
     generation: u32,
     /// Of the header.
-    checksum: u32,
+    header_checksum: u32,
     /// Where the next record goes.
     at: usize,
     base: u64,
-    /// Of the file.
+    /// Where the last record ends in the file.
     end: u64,
     records: u32,
-    /// A record is put together here.
-    record: Vec<u8>,
+    /// Bytes behind the last record that the next flush makes one, and the checksum with them.
+    pending: usize,
+    checksum: u32,
+    was_full: bool,
 }
 
 impl Tail {
@@ -83,50 +86,58 @@ impl Tail {
         }
         let path = dir.join(format!("{:x}", ino.0));
         let file = OpenOptions::new()
+            .read(true)
             .write(true)
             .create_new(true)
             .mode(0o600)
             .custom_flags(libc::O_NOFOLLOW)
             .open(&path)?;
-        let mut tail = Tail {
-            file,
-            path,
-            owner: *owner,
-            ino,
-            generation: 0,
-            checksum: 0,
-            at: HEADER_LEN,
-            base,
-            end: base,
-            records: 0,
-            record: Vec::new(),
-        };
-        match tail.begin_anew(base) {
-            Ok(()) => Ok(tail),
+        match Self::begin(file, &path, owner, ino, base) {
+            Ok(tail) => Ok(tail),
             Err(error) => {
-                tail.remove();
+                // Empty, it holds nothing that an opening could bring in.
+                let _ = fs::remove_file(&path);
                 Err(error)
             }
         }
     }
 
+    fn begin(file: File, path: &Path, owner: &Owner, ino: Ino, base: u64) -> io::Result<Tail> {
+        let mut tail = Tail {
+            memory: MappedFile::new(file, FIRST_CAPACITY)?,
+            path: path.to_owned(),
+            owner: *owner,
+            ino,
+            generation: 0,
+            header_checksum: 0,
+            at: HEADER_LEN,
+            base,
+            end: base,
+            records: 0,
+            pending: 0,
+            checksum: 0,
+            was_full: false,
+        };
+        tail.begin_anew(base)?;
+        Ok(tail)
+    }
+
     /// Begins again at `base`: what it held is in the hands of the device. Killed in between, a torn header holds nothing.
     pub(super) fn begin_anew(&mut self, base: u64) -> io::Result<()> {
+        if std::mem::take(&mut self.was_full) && self.memory.len() < CAPACITY {
+            self.memory.grow(CAPACITY)?;
+        }
         self.generation = self.generation.wrapping_add(1);
         let header = header(&self.owner, self.ino, self.generation, base);
-        self.file.write_all_at(&header, 0)?;
-        self.checksum = crc32c::crc32c(header.get(..HEADER_LEN - 4).unwrap_or_default());
+        self.memory.write(0, &header)?;
+        self.header_checksum = crc32c::crc32c(header.get(..HEADER_LEN - 4).unwrap_or_default());
         self.at = HEADER_LEN;
         (self.base, self.end) = (base, base);
+        (self.pending, self.checksum) = (0, self.header_checksum);
         match self.is_there() {
             true => Ok(()),
             false => Err(removed()),
         }
-    }
-
-    /// What is behind the last record.
-    pub(super) fn end(&self) -> u64 {
-        self.end
     }
 
     /// There is no record.
@@ -135,36 +146,51 @@ impl Tail {
     }
 
     /// Nobody has removed it, as `systemd-logind` does with all that a user has in `/dev/shm` when they log out.
-    pub(super) fn is_there(&self) -> bool {
-        self.file.metadata().is_ok_and(|found| found.nlink() == 1)
+    fn is_there(&self) -> bool {
+        let found = self.memory.file().metadata();
+        found.is_ok_and(|found| found.nlink() == 1)
     }
 
-    /// Adds a record, by one write.
-    pub(super) fn append(&mut self, data: &[u8]) -> Result<(), TailError> {
-        let len = RECORD_HEADER_LEN + data.len();
-        let bytes = u32::try_from(data.len()).map_err(|_| TailError::Full)?;
-        if self.at + len > CAPACITY {
-            return Err(TailError::Full);
+    /// Takes what was appended to the file. It counts once it was flushed.
+    ///
+    /// # Errors
+    /// [`Full`], also of all that comes after, until it begins anew.
+    pub(super) fn push(&mut self, data: &[u8]) -> Result<(), Full> {
+        let at = self.at + RECORD_HEADER_LEN + self.pending;
+        if self.was_full || self.memory.write(at, data).is_err() {
+            self.was_full = true;
+            return Err(Full);
         }
-        self.record.clear();
-        self.record.extend_from_slice(&bytes.to_le_bytes());
-        self.record.extend_from_slice(&self.end.to_le_bytes());
-        let checksum = crc32c::crc32c_append(self.checksum, &self.record);
-        let checksum = crc32c::crc32c_append(checksum, data);
-        self.record.extend_from_slice(&checksum.to_le_bytes());
-        self.record.extend_from_slice(data);
-        self.file.write_all_at(&self.record, self.at as u64)?;
+        self.pending += data.len();
+        self.checksum = crc32c::crc32c_append(self.checksum, data);
+        Ok(())
+    }
+
+    /// What it has taken outlives the process.
+    pub(super) fn flush(&mut self) -> io::Result<()> {
+        if self.pending == 0 {
+            return Ok(());
+        }
+        let bytes = u32::try_from(self.pending).map_err(io::Error::other)?;
+        let mut header = [0; RECORD_HEADER_LEN];
+        let (fields, place) = header.split_at_mut(RECORD_HEADER_LEN - 4);
+        let (len, offset) = fields.split_at_mut(4);
+        len.copy_from_slice(&bytes.to_le_bytes());
+        offset.copy_from_slice(&self.end.to_le_bytes());
+        place.copy_from_slice(&crc32c::crc32c_append(self.checksum, fields).to_le_bytes());
+        self.memory.write(self.at, &header)?;
         self.records = self.records.wrapping_add(1);
         if self.records.is_multiple_of(LOOK_EVERY) && !self.is_there() {
-            return Err(removed().into());
+            return Err(removed());
         }
-        self.at += len;
+        self.at += RECORD_HEADER_LEN + self.pending;
         self.end += u64::from(bytes);
+        (self.pending, self.checksum) = (0, self.header_checksum);
         Ok(())
     }
 
     /// Removes it: what it held is in the hands of the device.
-    pub(super) fn remove(self) {
+    pub(super) fn remove(mut self) {
         let Err(error) = fs::remove_file(&self.path) else {
             return;
         };
@@ -172,7 +198,7 @@ impl Tail {
             return;
         }
         // One that stays must not be brought in later.
-        if let Err(error) = self.file.write_all_at(&[0; HEADER_LEN], 0) {
+        if let Err(error) = self.memory.write(0, &[0; HEADER_LEN]) {
             tracing::error!(path = %self.path.display(), %error, "a tail can be neither removed nor emptied");
         }
     }
@@ -273,7 +299,7 @@ fn record<'a>(rest: &mut &'a [u8], checksum: u32, offset: u64) -> Option<&'a [u8
     let said: [u8; 8] = take(rest)?;
     let right: [u8; 4] = take(rest)?;
     let data = rest.get(..usize::try_from(u32::from_le_bytes(len)).ok()?)?;
-    let found = crc32c::crc32c_append(crc32c::crc32c_append(checksum, head), data);
+    let found = crc32c::crc32c_append(crc32c::crc32c_append(checksum, data), head);
     if u64::from_le_bytes(said) != offset || found != u32::from_le_bytes(right) {
         return None;
     }
@@ -304,17 +330,23 @@ mod tests {
     fn made() -> (Vec<u8>, Vec<u8>) {
         let above = tempfile::tempdir().unwrap();
         let mut tail = Tail::create(&above.path().join("tails"), &OWNER, Ino(5), 600).unwrap();
+        let append = |tail: &mut Tail, data: &[u8]| {
+            tail.push(data).unwrap();
+            tail.flush().unwrap();
+        };
         // Longer than what begins anew over it.
-        tail.append(&[9; 700]).unwrap();
+        append(&mut tail, &[9; 700]);
         tail.begin_anew(1000).unwrap();
-        let records: [&[u8]; 3] = [b"one", b"", &[7; 100]];
-        for record in records {
-            tail.append(record).unwrap();
-        }
-        assert_eq!(tail.end(), 1103);
-        let bytes = fs::read(&tail.path).unwrap();
+        tail.push(b"on").unwrap();
+        append(&mut tail, b"e");
+        append(&mut tail, b"");
+        append(&mut tail, &[7; 100]);
+        tail.push(b"never flushed").unwrap();
+        let mut bytes = fs::read(&tail.path).unwrap();
+        assert_eq!(bytes.len(), FIRST_CAPACITY);
+        bytes.truncate(tail.at + RECORD_HEADER_LEN + tail.pending);
         tail.remove();
-        (bytes, records.concat())
+        (bytes, [b"one".as_slice(), &[7; 100]].concat())
     }
 
     #[test]
@@ -353,5 +385,31 @@ mod tests {
             bytes[bit / 8] ^= 1 << (bit % 8);
             check(&bytes);
         }
+    }
+
+    /// It takes more memory once it was full, and nothing in between.
+    #[test]
+    fn a_full_one_begins_anew_with_more_room() {
+        let above = tempfile::tempdir().unwrap();
+        let mut tail = Tail::create(&above.path().join("tails"), &OWNER, Ino(5), 0).unwrap();
+        let piece = vec![3; FIRST_CAPACITY / 2];
+        tail.push(&piece).unwrap();
+        tail.flush().unwrap();
+        assert!(tail.push(&piece).is_err());
+        assert!(tail.push(b"small").is_err(), "after what it lacks");
+        let pieces = |tail: &Tail| match parse(&fs::read(&tail.path).unwrap(), &OWNER) {
+            Found::End { base, content, .. } => (base, content.len() / piece.len()),
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(pieces(&tail), (0, 1));
+        tail.begin_anew(100).unwrap();
+        assert_eq!(pieces(&tail), (100, 0));
+        for _ in 0..CAPACITY / piece.len() - 1 {
+            tail.push(&piece).unwrap();
+            tail.flush().unwrap();
+        }
+        assert!(tail.push(&piece).is_err());
+        assert_eq!(pieces(&tail), (100, CAPACITY / piece.len() - 1));
+        tail.remove();
     }
 }

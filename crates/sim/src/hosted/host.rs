@@ -192,6 +192,10 @@ impl Host for Calls {
         self.0.character.is_file
     }
 
+    fn overwrites_in_place(&self) -> bool {
+        self.0.character.is_file
+    }
+
     fn allocate(&self, _: u64, _: u64) -> io::Result<()> {
         self.0.call(|_| {})
     }

@@ -1,0 +1,97 @@
+//! A file whose content is written by stores to memory: what must outlive the process and needs no call of the kernel.
+
+use std::fs::File;
+use std::io;
+use std::sync::atomic::{Ordering, fence};
+
+use memmap2::{MmapOptions, MmapRaw};
+use rustix::fs::{FallocateFlags, fallocate};
+
+/// A file that is mapped for writing. Its pages are the kernel's: a process that is killed takes nothing of them along.
+#[derive(Debug)]
+pub struct MappedFile {
+    file: File,
+    map: MmapRaw,
+}
+
+impl MappedFile {
+    /// Gives a file of the caller's own that length, sets its space aside and maps it: a store to a page without space
+    /// would end the process (`SIGBUS`), and so would one to a page that another process cut off.
+    pub fn new(file: File, len: usize) -> io::Result<MappedFile> {
+        let map = map(&file, len)?;
+        Ok(MappedFile { file, map })
+    }
+
+    /// The same, longer.
+    pub fn grow(&mut self, len: usize) -> io::Result<()> {
+        self.map = map(&self.file, len)?;
+        Ok(())
+    }
+
+    /// The file that is mapped.
+    #[must_use]
+    pub fn file(&self) -> &File {
+        &self.file
+    }
+
+    /// Bytes that are mapped.
+    #[must_use]
+    #[allow(clippy::len_without_is_empty, reason = "no file of length 0 is mapped")]
+    pub fn len(&self) -> usize {
+        self.map.len()
+    }
+
+    /// Copies bytes to a place in the file. Once this has returned they outlive the process.
+    ///
+    /// # Errors
+    /// Where they would go beyond the end.
+    #[allow(unsafe_code, reason = "stores to mapped memory")]
+    pub fn write(&mut self, at: usize, bytes: &[u8]) -> io::Result<()> {
+        let end = at.checked_add(bytes.len());
+        if end.is_none_or(|end| end > self.map.len()) {
+            return Err(io::ErrorKind::StorageFull.into());
+        }
+        // SAFETY: The place lies within the mapping, as was just checked. No reference into the mapping is ever made, so
+        // that it may be shared with other processes, and `bytes` is memory of the caller's.
+        unsafe {
+            self.map
+                .as_mut_ptr()
+                .add(at)
+                .copy_from_nonoverlapping(bytes.as_ptr(), bytes.len());
+        }
+        // The caller goes on, and perhaps answers somebody, behind these stores.
+        fence(Ordering::Release);
+        Ok(())
+    }
+}
+
+fn map(file: &File, len: usize) -> io::Result<MmapRaw> {
+    fallocate(file, FallocateFlags::empty(), 0, len as u64)?;
+    MmapOptions::new().len(len).populate().map_raw(file)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests from top to bottom")]
+
+    use super::*;
+
+    #[test]
+    fn the_file_holds_what_was_written_and_nothing_goes_beyond_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("file");
+        let options = File::options()
+            .read(true)
+            .write(true)
+            .create_new(true)
+            .open(&path);
+        let mut mapped = MappedFile::new(options.unwrap(), 4096).unwrap();
+        mapped.write(4090, b"ending").unwrap();
+        assert!(mapped.write(4091, b"ending").is_err());
+        assert!(mapped.write(usize::MAX, b"ending").is_err());
+        mapped.grow(8192).unwrap();
+        mapped.write(4096, b" on").unwrap();
+        let found = std::fs::read(&path).unwrap();
+        assert_eq!((found.len(), &found[4090..4099]), (8192, &b"ending on"[..]));
+    }
+}
