@@ -8,9 +8,9 @@ use std::time::Duration;
 use persimmon_device::Buffer;
 use persimmon_device::image::testing::Host;
 
-use super::medium::Medium;
 use super::watch::Watch;
 use crate::harness::Failures;
+use crate::medium::Medium;
 
 /// How long an fdatasync takes at most.
 const SYNC_MICROSECONDS: u64 = 400;
