@@ -102,7 +102,7 @@ pub fn run(plugin: &Plugin, setting: &Setting, rounds: u32) -> Result<bool> {
     for ((name, ..), rounds) in loads.iter().zip(&runs) {
         let of = |figure: &dyn Fn(&[Run; 2]) -> f64| median(rounds.iter().map(figure).collect());
         let ratio = of(&|[zbd, zonefs]| zonefs.seconds / zbd.seconds);
-        let met = ratio <= TIME_MAX && ratio >= 1.0 / TIME_MAX;
+        let met = (1.0 / TIME_MAX..=TIME_MAX).contains(&ratio);
         all_met &= met;
         let amplification = |run: &Run| run.figures.amplification().unwrap_or(f64::NAN);
         println!(
