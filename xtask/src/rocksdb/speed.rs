@@ -203,7 +203,7 @@ fn print_ratios(all: &[BTreeMap<Subject, Speeds>]) -> bool {
     all_met
 }
 
-fn print_head(first: &str, names: impl Iterator<Item = String>) {
+pub fn print_head(first: &str, names: impl Iterator<Item = String>) {
     let names: Vec<String> = names.collect();
     println!("| {first} | {} |", names.join(" | "));
     println!("|---{}|", "|---".repeat(names.len()));
