@@ -116,7 +116,7 @@ fn print<'a>(loads: impl Iterator<Item = (&'static str, &'a Vec<[Run; 2]>)>) -> 
     for (name, rounds) in loads {
         let of = |figure: &dyn Fn(&[Run; 2]) -> f64| median(rounds.iter().map(figure).collect());
         let ratio = of(&|[zbd, zonefs]| zonefs.seconds / zbd.seconds);
-        let met = ratio <= TIME_MAX && ratio >= 1.0 / TIME_MAX;
+        let met = (1.0 / TIME_MAX..=TIME_MAX).contains(&ratio);
         all_met &= met;
         let amplification = |run: &Run| run.figures.amplification().unwrap_or(f64::NAN);
         println!(
