@@ -25,27 +25,27 @@ class Lock : public FileLock {
   OpenFile file;
 };
 
+// Names of all directories are one history: what is before a sync in any of them becomes durable with it. So it does not matter
+// what a directory is called by then.
 class Directory : public FSDirectory {
  public:
-  Directory(std::shared_ptr<Volume> volume, std::string path) : volume_(std::move(volume)), path_(std::move(path)) {}
+  Directory(std::shared_ptr<Volume> volume, uint64_t ino) : volume_(std::move(volume)), ino_(ino) {}
 
-  // Names of all directories are one history: what is before it in any of them becomes durable with it.
   IOStatus Fsync(const IOOptions&, IODebugContext*) override {
-    return ToStatus(persimmon_sync_dir(volume_->fs(), path_.c_str()));
+    return ToStatus(persimmon_sync_dir(volume_->fs(), "/"));
   }
 
   IOStatus Close(const IOOptions&, IODebugContext*) override { return IOStatus::OK(); }
 
   size_t GetUniqueId(char* id, size_t max_size) const override {
-    persimmon_stat stat;
-    if (max_size < sizeof stat.ino || persimmon_stat_path(volume_->fs(), path_.c_str(), &stat) != 0) return 0;
-    std::char_traits<char>::copy(id, reinterpret_cast<const char*>(&stat.ino), sizeof stat.ino);
-    return sizeof stat.ino;
+    if (max_size < sizeof ino_) return 0;
+    std::char_traits<char>::copy(id, reinterpret_cast<const char*>(&ino_), sizeof ino_);
+    return sizeof ino_;
   }
 
  private:
   const std::shared_ptr<Volume> volume_;
-  const std::string path_;
+  const uint64_t ino_;
 };
 
 class PersimmonFileSystem : public FileSystem {
@@ -88,7 +88,7 @@ class PersimmonFileSystem : public FileSystem {
     IOStatus status = Stat(path, &stat);
     if (!status.ok()) return status;
     if (!IsDirectory(stat)) return IOStatus::IOError(path, "is not a directory");
-    result->reset(new Directory(volume_, path));
+    result->reset(new Directory(volume_, stat.ino));
     return status;
   }
 

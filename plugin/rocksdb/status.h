@@ -25,12 +25,18 @@ inline rocksdb::IOStatus Failed(int error) {
     case ENOENT:
       return IOStatus::PathNotFound(reason);
     case ENOSPC:
+    case EDQUOT:
       return NoSpace(reason);
     case EAGAIN:
     case EBUSY:
       return IOStatus::Busy(reason);
     case EINVAL:
+    case ENAMETOOLONG:
       return IOStatus::InvalidArgument(reason);
+    case EOPNOTSUPP:
+      return IOStatus::NotSupported(reason);
+    // EROFS goes with the rest: RocksDB takes NotSupported for a question whether a call is there, and goes on in another way. What is on
+    // the way of a path and is no directory (ENOTDIR, ELOOP) is no missing file, which it would make.
     default:
       return IOStatus::IOError(reason);
   }

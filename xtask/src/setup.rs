@@ -32,6 +32,16 @@ const PACKAGES: &[(&str, &str)] = &[
     ("xz-utils", "the kernel modules of the virtual machine"),
 ];
 
+/// What the plugin for RocksDB is built and tested with.
+pub const ROCKSDB_PACKAGES: &[(&str, &str)] = &[
+    ("cmake", "building the RocksDB plugin"),
+    ("g++", "the RocksDB plugin"),
+    ("librocksdb-dev", "headers of RocksDB"),
+    ("make", "building the RocksDB plugin"),
+    ("pkgconf", "building the RocksDB plugin"),
+    ("rocksdb-tools", "db_bench, ldb and sst_dump"),
+];
+
 /// The fsx of crates.io, built once into `.cache`.
 const FSX_VERSION: &str = "0.3.2";
 
@@ -50,8 +60,9 @@ pub fn fsx_path() -> PathBuf {
 
 /// Installs the Debian packages that are missing.
 pub fn packages() -> Result<()> {
-    if install(PACKAGES)? == 0 {
-        println!("packages: all {} there", PACKAGES.len());
+    let all = [PACKAGES, ROCKSDB_PACKAGES].concat();
+    if install(&all)? == 0 {
+        println!("packages: all {} there", all.len());
     }
     Ok(())
 }
@@ -90,6 +101,12 @@ pub fn install(packages: &[(&str, &str)]) -> Result<usize> {
     words.extend(missing.iter().map(|(package, _)| *package));
     shell::check(&mut shell::as_root(&words)).context("installing packages")?;
     Ok(missing.len())
+}
+
+/// Those of these packages that are missing.
+pub fn missing(packages: &[(&'static str, &str)]) -> Vec<&'static str> {
+    let packages = packages.iter().map(|(package, _)| *package);
+    packages.filter(|package| !installed(package)).collect()
 }
 
 fn installed(package: &str) -> bool {

@@ -6,7 +6,7 @@ use std::time::Instant;
 use anyhow::Result;
 use clap::Args;
 
-use crate::{capi, interleave, setup, shell, tidy, vm, workspace_root};
+use crate::{capi, interleave, rocksdb, setup, shell, tidy, vm, workspace_root};
 
 /// What of the test run to leave out.
 #[derive(Args)]
@@ -69,10 +69,16 @@ pub fn run(options: &Options) -> Result<bool> {
     run.section("documentation", documentation);
     run.section("C library", c_library);
     // Two of a kind do not use all of the machine: some wait for the drive, a guest has one processor.
-    let mut beside: Vec<Section> = vec![(
-        "unit and property tests",
-        Box::new(|| cargo_test(options.seed)),
-    )];
+    let mut beside: Vec<Section> = vec![
+        (
+            "unit and property tests",
+            Box::new(|| cargo_test(options.seed)),
+        ),
+        (
+            "RocksDB plugin",
+            Box::new(|| rocksdb_plugin(options.no_setup)),
+        ),
+    ];
     if !options.no_mount || !options.no_vm {
         beside.push(("release build", Box::new(release_build)));
     }
@@ -190,7 +196,21 @@ fn documentation() -> Result<Count> {
 
 /// The C library as a program finds it, and its examples.
 fn c_library() -> Result<Count> {
-    let (passed, failed) = capi::check(&capi::build(false, &[])?)?;
+    let (passed, failed) = capi::check(&capi::build(false, rocksdb::BESIDE)?)?;
+    Ok(Count { passed, failed })
+}
+
+/// The plugin, and the short set of its tests.
+fn rocksdb_plugin(no_setup: bool) -> Result<Count> {
+    let missing = setup::missing(setup::ROCKSDB_PACKAGES);
+    if no_setup && !missing.is_empty() {
+        println!(
+            "left out: the RocksDB plugin, for which is missing: {}",
+            missing.join(" ")
+        );
+        return Ok(Count::default());
+    }
+    let (passed, failed) = rocksdb::quick()?;
     Ok(Count { passed, failed })
 }
 

@@ -17,6 +17,7 @@ pub mod hosted;
 pub mod load;
 #[cfg(feature = "filesystem")]
 pub mod measure;
+pub mod medium;
 pub mod model;
 pub mod placement;
 #[cfg(feature = "filesystem")]

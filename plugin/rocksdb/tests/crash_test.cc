@@ -1,12 +1,17 @@
 // Writes to a database until it is killed, as RocksDB's crash test does; begins with a check of what the last kill left.
 //
-//   crash_test URI DATABASE STATE sync|flush|memory [check]
+//   crash_test URI DATABASE[,DATABASE...] STATE MODE [check | close]
 //
-// Each thread makes operations on keys of its own, which follow from its number and theirs alone. STATE is a file that counts
-// in shared memory, which outlives a kill, how many of them each thread has begun and how many were acknowledged.
-//   sync: every write is synced. What is acknowledged must be there.
-//   flush: nothing is synced; RocksDB's Flush follows each write. What is acknowledged must be there, for no power is cut.
-//   memory: the same with flush=memory in the URI. The keys must be as they were after some number of operations.
+// Each thread makes operations on keys of its own, which follow from its number and theirs alone; threads take the databases in
+// turns. STATE is a file that counts in shared memory, which outlives a kill, how many of them each thread has begun and how many
+// were acknowledged. MODE says by what:
+//   sync: every write is synced.
+//   sync-wal: nothing is synced but by SyncWAL, now and then.
+//   flush: nothing is synced; RocksDB's Flush follows each write, and no power is cut.
+//   flush-wal: the same, by FlushWAL now and then; between them RocksDB keeps its log in memory.
+//   memory: by nothing. The keys must be as they were after some number of operations.
+// With `check` nothing is written. With `close` the databases and the volume are closed after a while, which standard output
+// says before and after that.
 // In all of them there is nothing but one history, so that the log has no torn tail: it is opened in the mode of absolute
 // consistency. SPDX-License-Identifier: MIT OR Apache-2.0
 #include <fcntl.h>
@@ -15,7 +20,9 @@
 
 #include <array>
 #include <atomic>
+#include <chrono>
 #include <map>
+#include <sstream>
 #include <thread>
 #include <vector>
 
@@ -115,51 +122,94 @@ uint64_t Matches(DB* db, int thread, uint64_t least, uint64_t most) {
        std::to_string(least) + " to " + std::to_string(most));
 }
 
-void Write(DB* db, int thread, Progress* progress, bool sync) {
+// How the writes of a run are acknowledged.
+struct Mode {
+  bool sync = false;
+  bool keeps_log = false;
+  // After so many operations all before them are acknowledged.
+  uint64_t together = 1;
+  bool acknowledges = true;
+
+  explicit Mode(const std::string& name) {
+    sync = name == "sync" || name == "sync-wal";
+    keeps_log = name == "flush-wal";
+    if (name == "sync-wal" || name == "flush-wal") together = 7;
+    acknowledges = name != "memory";
+    Check(sync || keeps_log || name == "flush" || name == "memory", "mode " + name);
+  }
+};
+
+std::atomic<bool> closing{false};
+
+void Write(DB* db, int thread, Progress* progress, const Mode& mode) {
   WriteOptions options;
-  options.sync = sync;
-  for (uint64_t number = progress->base;; number++) {
+  options.sync = mode.sync && mode.together == 1;
+  for (uint64_t number = progress->base; !closing; number++) {
     Operation operation(thread, number);
     progress->begun = number + 1;
     Status status = operation.value.empty() ? db->Delete(options, operation.key)
                                             : db->Put(options, operation.key, operation.value);
     CheckOk(status, "writing");
+    if ((number + 1) % mode.together != 0) continue;
+    if (mode.together > 1) CheckOk(mode.sync ? db->SyncWAL() : db->FlushWAL(false), "the log");
     progress->acknowledged = number + 1;
   }
+}
+
+std::vector<std::unique_ptr<DB>> OpenAll(const Options& options, const std::string& paths) {
+  std::vector<std::unique_ptr<DB>> all;
+  std::istringstream names(paths);
+  for (std::string path; std::getline(names, path, ',');) {
+    DB* opened = nullptr;
+    CheckOk(DB::Open(options, path, &opened), "opening the database");
+    all.emplace_back(opened);
+  }
+  return all;
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
-  Check(argc == 5 || argc == 6, "usage: crash_test URI DATABASE STATE sync|flush|memory [check]");
-  const std::string mode = argv[4];
-  Check(mode == "sync" || mode == "flush" || mode == "memory", "mode " + mode);
+  const std::string what = argc == 6 ? argv[5] : "";
+  Check(argc == 5 || what == "check" || what == "close", "usage: crash_test URI DATABASES STATE MODE [check | close]");
+  const Mode mode(argv[4]);
   Progress* progress = MapState(argv[3]);
   std::unique_ptr<Env> env = NewCompositeEnv(OpenFileSystem(argv[1]));
   Options options = SmallDatabase(env.get());
   options.wal_recovery_mode = WALRecoveryMode::kAbsoluteConsistency;
-  DB* opened = nullptr;
-  CheckOk(DB::Open(options, argv[2], &opened), "opening the database");
-  std::unique_ptr<DB> db(opened);
+  options.manual_wal_flush = mode.keeps_log;
+  std::vector<std::unique_ptr<DB>> databases = OpenAll(options, argv[2]);
+  const auto of = [&](int thread) { return databases[thread % databases.size()].get(); };
   uint64_t operations = 0, lost = 0;
   for (int thread = 0; thread < kThreads; thread++) {
     Progress& one = progress[thread];
-    const uint64_t least = mode == "memory" ? one.base : one.acknowledged.load();
-    const uint64_t found = Matches(db.get(), thread, least, one.begun);
+    const uint64_t least = mode.acknowledges ? one.acknowledged.load() : one.base;
+    const uint64_t found = Matches(of(thread), thread, least, one.begun);
     if (found < one.acknowledged) lost += one.acknowledged - found;
     one.base = found;
     one.begun = found;
     one.acknowledged = found;
     operations += found;
   }
-  if (argc == 6) CheckOk(db->VerifyChecksum(), "checksums of all tables");
+  if (what == "check") {
+    for (const auto& db : databases) CheckOk(db->VerifyChecksum(), "checksums of all tables");
+  }
   std::printf("%llu operations hold, %llu acknowledged ones were lost\n", static_cast<unsigned long long>(operations),
               static_cast<unsigned long long>(lost));
   std::fflush(stdout);
-  if (argc == 6) return 0;
+  if (what == "check") return 0;
   std::vector<std::thread> threads;
   for (int thread = 0; thread < kThreads; thread++) {
-    threads.emplace_back(Write, db.get(), thread, &progress[thread], mode == "sync");
+    threads.emplace_back(Write, of(thread), thread, &progress[thread], mode);
+  }
+  if (what == "close") {
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));
+    closing = true;
   }
   for (std::thread& thread : threads) thread.join();
+  std::printf("closing\n");
+  std::fflush(stdout);
+  databases.clear();
+  env.reset();
+  std::printf("closed\n");
 }

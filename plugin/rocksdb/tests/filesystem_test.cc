@@ -1,6 +1,7 @@
 // The methods of the file system, one by one, on a volume that is empty.
 //
 //   filesystem_test URI             everything but what follows
+//   filesystem_test URI read_only   what everything but what follows has left, of a URI with read_only=1
 //   filesystem_test URI die         writes files and is killed by itself
 //   filesystem_test URI died MODE   what that left, by the mode of flush: kernel, through or memory
 // SPDX-License-Identifier: MIT OR Apache-2.0
@@ -164,7 +165,20 @@ class Tests {
     CheckOk(fs_->NewDirectory("/renamed", kIO, &directory, nullptr), "directory");
     CheckOk(directory->Fsync(kIO, nullptr), "fsync of a directory");
     CheckOk(directory->Close(kIO, nullptr), "close of a directory");
-    Check(!fs_->NewDirectory("/renamed/a", kIO, &directory, nullptr).ok(), "a file is no directory");
+    // An open directory went by its name, and could not be synced once that had changed.
+    CheckOk(fs_->CreateDir("/before", kIO, nullptr), "directory");
+    CheckOk(fs_->NewDirectory("/before", kIO, &directory, nullptr), "directory");
+    char id[2][16];
+    const size_t id_bytes = directory->GetUniqueId(id[0], sizeof id[0]);
+    CheckOk(fs_->RenameFile("/before", "/after", kIO, nullptr), "rename of an open directory");
+    CheckOk(directory->Fsync(kIO, nullptr), "fsync of a renamed directory");
+    Check(id_bytes > 0 && directory->GetUniqueId(id[1], sizeof id[1]) == id_bytes &&
+              std::equal(id[0], id[0] + id_bytes, id[1]),
+          "the identity of a renamed directory");
+    CheckOk(fs_->DeleteDir("/after", kIO, nullptr), "removal of an open directory");
+    CheckOk(directory->Fsync(kIO, nullptr), "fsync of a removed directory");
+    Check(fs_->NewDirectory("/after", kIO, &directory, nullptr).IsPathNotFound(), "a directory that is missing");
+    Check(fs_->NewDirectory("/renamed/a", kIO, &directory, nullptr).IsIOError(), "a file is no directory");
     Check(!fs_->DeleteDir("/renamed", kIO, nullptr).ok(), "rmdir of what is not empty");
     Check(fs_->DeleteFile("/missing", kIO, nullptr).IsPathNotFound(), "unlink of what is missing");
     Check(fs_->GetChildren("/missing", kIO, &names, nullptr).IsNotFound(), "children of what is missing");
@@ -174,6 +188,13 @@ class Tests {
     Check(fs_->GetChildren("/renamed/a/below", kIO, &names, nullptr).IsNotFound(), "children below a file");
     std::unique_ptr<FSSequentialFile> missing;
     Check(fs_->NewSequentialFile("/missing", kFile, &missing, nullptr).IsPathNotFound(), "open of what is missing");
+    Check(fs_->NewSequentialFile("/renamed/a/below", kFile, &missing, nullptr).IsIOError(), "open of what is below a file");
+    Check(fs_->DeleteFile("/renamed/a/below", kIO, nullptr).IsIOError(), "unlink of what is below a file");
+    Check(fs_->CreateDir("/renamed/a", kIO, nullptr).IsIOError(), "a directory in the place of a file");
+    const std::string longest = "/" + std::string(300, 'x');
+    std::unique_ptr<FSWritableFile> unmade;
+    Check(fs_->NewWritableFile(longest, kFile, &unmade, nullptr).IsInvalidArgument(), "a name that is too long");
+    Check(fs_->FileExists(longest, kIO, nullptr).IsNotFound(), "a name that is too long");
     uint64_t bytes = 0;
     CheckOk(fs_->GetFreeSpace("/", kIO, &bytes, nullptr), "free space");
     Check(bytes > 0, "free space");
@@ -244,6 +265,33 @@ class Tests {
     fs_ = OpenFileSystem(uri_);
   }
 
+  // Of a volume that is opened to read: everything can be read, and every change is refused for that reason.
+  void ReadOnly() {
+    auto refused = [](const IOStatus& status, const char* what) {
+      Check(status.IsIOError() && status.ToString().find("ead-only") != std::string::npos,
+            std::string(what) + " is not refused for it: " + status.ToString());
+    };
+    const std::string content = Content("/table");
+    Check(content == "0123456789", "content");
+    std::vector<std::string> names;
+    CheckOk(fs_->GetChildren("/", kIO, &names, nullptr), "children");
+    Check(std::find(names.begin(), names.end(), "table") != names.end(), "children");
+    char scratch[4];
+    Slice read;
+    CheckOk(Open("/table")->Read(4, sizeof scratch, kIO, &read, scratch, nullptr), "read");
+    Check(read == "4567", "content at an offset");
+    std::unique_ptr<FSWritableFile> file;
+    refused(fs_->NewWritableFile("/new", kFile, &file, nullptr), "making a file");
+    refused(fs_->NewWritableFile("/table", kFile, &file, nullptr), "emptying a file");
+    refused(fs_->ReopenWritableFile("/table", kFile, &file, nullptr), "appending to a file");
+    refused(fs_->CreateDir("/new", kIO, nullptr), "making a directory");
+    refused(fs_->DeleteFile("/table", kIO, nullptr), "removing a file");
+    refused(fs_->RenameFile("/table", "/new", kIO, nullptr), "renaming a file");
+    refused(fs_->LinkFile("/table", "/new", kIO, nullptr), "linking a file");
+    refused(fs_->Truncate("/table", 1, kIO, nullptr), "truncating a file");
+    Check(Content("/table") == content && fs_->FileExists("/new", kIO, nullptr).IsNotFound(), "something has changed");
+  }
+
   // A log that is flushed, one that is not, a table that is closed: what outlives a kill.
   [[noreturn]] void Die() {
     std::unique_ptr<FSWritableFile> log, table;
@@ -296,12 +344,14 @@ class Tests {
 
 int main(int argc, char** argv) {
   const std::string what = argc > 2 ? argv[2] : "";
-  Check(argc == 2 || (argc == 3 && what == "die") || (argc == 4 && what == "died"),
-        "usage: filesystem_test URI [die | died kernel|through|memory]");
+  Check(argc == 2 || (argc == 3 && (what == "die" || what == "read_only")) || (argc == 4 && what == "died"),
+        "usage: filesystem_test URI [read_only | die | died kernel|through|memory]");
   Tests tests(argv[1]);
   if (what == "die") tests.Die();
   if (what == "died") {
     tests.Died(argv[3]);
+  } else if (what == "read_only") {
+    tests.ReadOnly();
   } else {
     tests.All();
   }

@@ -14,6 +14,7 @@ namespace {
 
 constexpr char kBallast[] = "/ballast";
 constexpr uint64_t kBallastBytes = 96 << 20;
+constexpr uint64_t kRoomWithinCompaction = 16 << 20;
 constexpr int kPatienceSeconds = 60;
 
 std::string Key(uint64_t number) { return std::to_string(number * 7919 % 100003) + "-" + std::to_string(number); }
@@ -55,6 +56,36 @@ void CheckAll(DB* db, uint64_t count) {
     CheckOk(db->Get(ReadOptions(), Key(number), &value), "key " + std::to_string(number));
     Check(value == Value(number), "value of key " + std::to_string(number));
   }
+}
+
+// No room is left for what a compaction writes: it ends with that, nothing is lost, and with room again it goes through.
+void FillWithinCompaction(DB* db, FileSystem* filesystem, uint64_t count) {
+  CompactRangeOptions all;
+  all.bottommost_level_compaction = BottommostLevelCompaction::kForce;
+  CheckOk(db->CompactRange(all, nullptr, nullptr), "compacting with room");
+  std::unique_ptr<FSWritableFile> ballast;
+  CheckOk(filesystem->NewWritableFile(kBallast, FileOptions(), &ballast, nullptr), "ballast");
+  const std::string piece(1 << 20, 'x');
+  uint64_t room = 0;
+  for (;;) {
+    CheckOk(filesystem->GetFreeSpace("/", IOOptions(), &room, nullptr), "free space");
+    // A few tables of the compaction, of which there are many more.
+    if (room < kRoomWithinCompaction) break;
+    CheckOk(ballast->Append(piece, IOOptions(), nullptr), "ballast");
+    CheckOk(ballast->Fsync(IOOptions(), nullptr), "ballast");
+  }
+  CheckOk(ballast->Close(IOOptions(), nullptr), "ballast");
+  Status status = db->CompactRange(all, nullptr, nullptr);
+  Check(status.IsNoSpace(), "a compaction without room: " + status.ToString());
+  std::printf("full within a compaction: %s\n", status.ToString().c_str());
+  CheckAll(db, count);
+  CheckOk(filesystem->DeleteFile(kBallast, IOOptions(), nullptr), "making room");
+  for (int waited = 0; !(status = db->CompactRange(all, nullptr, nullptr)).ok(); waited++) {
+    Check(waited < kPatienceSeconds * 10, "does not compact again: " + status.ToString());
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));
+  }
+  CheckOk(db->VerifyChecksum(), "checksums of all tables");
+  CheckAll(db, count);
 }
 
 }  // namespace
@@ -104,6 +135,7 @@ int main(int argc, char** argv) {
   }
   CheckOk(db->Flush(FlushOptions()), "flush after it has resumed");
   CheckAll(db.get(), count);
+  FillWithinCompaction(db.get(), filesystem.get(), count);
   CheckOk(db->Put(WriteOptions(), "count", std::to_string(count)), "count");
   CheckOk(db->Close(), "closing");
   std::printf("resumed, %llu keys\n", static_cast<unsigned long long>(count));

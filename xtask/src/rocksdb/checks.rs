@@ -5,7 +5,7 @@ use std::path::Path;
 use anyhow::{Context, Result, bail, ensure};
 
 use super::Tally;
-use super::plugin::{C_TEST, Plugin, output, uri};
+use super::plugin::{C_TEST, FOLDER, Plugin, output, uri};
 
 /// Bytes of the volumes.
 const VOLUME_BYTES: u64 = 1 << 30;
@@ -32,6 +32,8 @@ pub fn methods(plugin: &Plugin, scratch: &Path, tally: &mut Tally) {
     tally.check("methods of the file system", || {
         let image = plugin.make_volume(scratch, "methods.img", VOLUME_BYTES)?;
         output(plugin.test("filesystem_test").arg(uri(&image, "")))?;
+        let mut reads = plugin.test("filesystem_test");
+        output(reads.args([&uri(&image, "read_only=1"), "read_only"]))?;
         plugin.fsck(&image)
     });
     tally.check("a database over RocksDB's C interface", || {
@@ -56,6 +58,48 @@ pub fn methods(plugin: &Plugin, scratch: &Path, tally: &mut Tally) {
             output(check.args([&uri, "died", mode])).map(drop)
         });
     }
+}
+
+/// What RocksDB's Makefile reads of the plugin: CMake, which builds it here, has its list of sources from there.
+pub fn makefile(plugin: &Plugin, tally: &mut Tally) {
+    tally.check("persimmon.mk as RocksDB's Makefile reads it", || {
+        let script = format!(
+            "include {FOLDER}/persimmon.mk\nall:\n\
+             \t@echo $(persimmon_SOURCES)\n\t@echo $(persimmon_HEADERS)\n\
+             \t@echo $(persimmon_CXXFLAGS)\n\t@echo $(persimmon_LDFLAGS)\n"
+        );
+        let mut make = std::process::Command::new("make");
+        make.args(["--silent", "--eval", &script, "all"]);
+        make.arg("--file=/dev/null");
+        make.env("PKG_CONFIG_PATH", plugin.pkg_config());
+        let said = output(&mut make)?;
+        let lines: Vec<Vec<&str>> = said
+            .lines()
+            .map(|line| line.split_whitespace().collect())
+            .collect();
+        let [sources, headers, cxx, ld] = lines.as_slice() else {
+            bail!("it says {said}");
+        };
+        let mut there = Vec::new();
+        for entry in std::fs::read_dir(FOLDER)? {
+            let name = entry?.file_name().to_string_lossy().into_owned();
+            if name.ends_with(".cc") {
+                there.push(name);
+            }
+        }
+        there.sort();
+        let mut listed: Vec<&str> = sources.clone();
+        listed.sort_unstable();
+        ensure!(there == listed, "it lists {listed:?}, there are {there:?}");
+        for header in headers {
+            ensure!(Path::new(FOLDER).join(header).exists(), "{header}");
+        }
+        ensure!(
+            cxx.iter().any(|flag| flag.starts_with("-I")) && ld.contains(&"-lpersimmon"),
+            "flags: {said}"
+        );
+        Ok(())
+    });
 }
 
 /// All workloads of db_bench.
@@ -98,17 +142,14 @@ fn bench(
     Ok(())
 }
 
-/// Checkpoint, backup, restore, and checks of all of them.
-pub fn tools(plugin: &Plugin, scratch: &Path, tally: &mut Tally) {
+/// Checkpoint, backup, restore, and checks of all of them, of a database with so many entries.
+pub fn tools(plugin: &Plugin, scratch: &Path, entries: u32, tally: &mut Tally) {
     tally.check("checkpoint, backup, restore, consistency, tables", || {
         let image = plugin.make_volume(scratch, "tools.img", VOLUME_BYTES)?;
         let uri = uri(&image, "");
         let mut fill = plugin.program("db_bench");
-        fill.args([
-            "--num=50000",
-            "--benchmarks=fillrandom,overwrite,compact",
-            "--db=/db",
-        ]);
+        fill.arg(format!("--num={entries}"));
+        fill.args(["--benchmarks=fillrandom,overwrite,compact", "--db=/db"]);
         output(fill.arg(format!("--fs_uri={uri}")))?;
         tools_on(plugin, &uri)?;
         plugin.fsck(&image)

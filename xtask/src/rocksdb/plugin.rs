@@ -2,32 +2,18 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, bail};
 
 use crate::{capi, setup, shell};
 
-/// Debian packages, each with what uses it.
-const PACKAGES: &[(&str, &str)] = &[
-    ("g++", "the RocksDB plugin"),
-    ("librocksdb-dev", "headers of RocksDB"),
-    ("rocksdb-tools", "db_bench, ldb and sst_dump"),
-];
-
 pub const FOLDER: &str = "plugin/rocksdb";
-const SOURCES: &[&str] = &[
-    "uri.cc",
-    "names.cc",
-    "volume.cc",
-    "files.cc",
-    "logger.cc",
-    "filesystem.cc",
-    "register.cc",
-];
-const TESTS: &[&str] = &["filesystem_test", "crash_test", "full_test", "pulled_test"];
-
+/// Built in the same run as the library.
+pub const BESIDE: &[&str] = &["persimmon-cli"];
 pub const C_TEST: &str = "c_test";
+/// Flags of both compilers.
+const WARNINGS: &str = "-Wall -Wextra -Werror";
 
 /// The plugin where it was built.
 pub struct Plugin {
@@ -42,8 +28,8 @@ pub struct Plugin {
 impl Plugin {
     /// Builds the library, the plugin and the test programs.
     pub fn build(release: bool, rocksdb: Option<(&Path, &Path)>) -> Result<Plugin> {
-        setup::install(PACKAGES)?;
-        let library = capi::build(release, &["persimmon-cli"])?;
+        setup::install(setup::ROCKSDB_PACKAGES)?;
+        let library = capi::build(release, BESIDE)?;
         let rocksdb = match rocksdb {
             Some((source, built)) => Some((fs::canonicalize(source)?, fs::canonicalize(built)?)),
             None => None,
@@ -59,88 +45,47 @@ impl Plugin {
             library,
             rocksdb,
         };
-        fs::create_dir_all(&plugin.folder)?;
-        plugin.compile(SOURCES, &[], "libpersimmon_rocksdb.so")?;
-        fs::copy(
-            format!("{FOLDER}/persimmon-rocksdb"),
-            plugin.folder.join("persimmon-rocksdb"),
-        )?;
-        fs::copy(
-            format!("{FOLDER}/persimmon_rocksdb.h"),
-            plugin.folder.join("persimmon_rocksdb.h"),
-        )?;
-        plugin.compile_c_test()?;
-        for test in TESTS {
-            let mut cxx = plugin.cxx(&[]);
-            cxx.arg(format!("{FOLDER}/tests/{test}.cc"));
-            plugin.link(&mut cxx, "-lpthread", test)?;
-        }
+        plugin.cmake(&plugin.folder, &[], true)?;
         Ok(plugin)
     }
 
-    /// The compiler, with the folders of `before` searched for headers first.
-    fn cxx(&self, before: &[&Path]) -> Command {
-        let mut cxx = shell::command(&["c++", "-std=c++17", "-O2", "-Wall", "-Wextra", "-Werror"]);
-        // RocksDB is built without run-time type information.
-        cxx.arg("-fno-rtti");
-        for folder in before {
-            cxx.arg("-I").arg(folder);
-        }
-        cxx.arg("-I").arg(self.library.join("include"));
-        if let Some((source, _)) = &self.rocksdb {
-            cxx.arg("-isystem").arg(source.join("include"));
-        }
-        cxx
+    /// Builds a program that measures.
+    pub fn build_bench(&self, name: &str) -> Result<()> {
+        build_by_cmake(&self.folder, &[name]).with_context(|| format!("building {name}"))
     }
 
-    /// The program in C links the plugin itself, as docs say that programs of RocksDB's C interface do.
-    fn compile_c_test(&self) -> Result<()> {
-        let mut cc = shell::command(&["cc", "-std=c11", "-O2", "-Wall", "-Wextra", "-Werror"]);
-        cc.arg("-I").arg(&self.folder);
-        if let Some((source, _)) = &self.rocksdb {
-            cc.arg("-isystem").arg(source.join("include"));
+    /// Builds the plugin in a folder, with the folders of `before` searched for headers first.
+    pub fn cmake(&self, folder: &Path, before: &[&Path], tests: bool) -> Result<()> {
+        let source = fs::canonicalize(FOLDER)?;
+        // CMake refuses what it has built for a folder of another place.
+        let cache = folder.join("CMakeCache.txt");
+        let told = format!("CMAKE_HOME_DIRECTORY:INTERNAL={}\n", source.display());
+        if fs::read_to_string(&cache).is_ok_and(|cache| !cache.contains(&told)) {
+            fs::remove_file(&cache)?;
         }
-        cc.arg(format!("{FOLDER}/tests/{C_TEST}.c"));
-        cc.arg("-L").arg(&self.folder);
-        cc.arg(format!("-Wl,-rpath,{}", self.folder.display()));
-        cc.arg(format!(
-            "-Wl,-rpath-link,{}",
-            self.library.join("lib").display()
-        ));
-        self.link(&mut cc, "-l:libpersimmon_rocksdb.so", C_TEST)
-    }
-
-    /// Links what is compiled with RocksDB and `with` to a file of the folder.
-    fn link(&self, cxx: &mut Command, with: &str, name: &str) -> Result<()> {
-        if let Some((_, built)) = &self.rocksdb {
-            cxx.arg("-L").arg(built);
-            cxx.arg(format!("-Wl,-rpath,{}", built.display()));
+        let mut cmake = shell::command(&["cmake", "--log-level=WARNING"]);
+        cmake.arg("-S").arg(&source).arg("-B").arg(folder);
+        cmake.env("PKG_CONFIG_PATH", self.pkg_config());
+        let tests = if tests { "ON" } else { "OFF" };
+        cmake.arg(format!("-DPERSIMMON_TESTS={tests}"));
+        cmake.arg(format!("-DCMAKE_C_FLAGS={WARNINGS}"));
+        let before = before.iter();
+        let before = before.map(|folder| format!("-I{} ", folder.display()));
+        let before: String = before.collect();
+        cmake.arg(format!("-DCMAKE_CXX_FLAGS={before}{WARNINGS}"));
+        if let Some((source, built)) = &self.rocksdb {
+            let include = source.join("include");
+            cmake.arg(format!("-DROCKSDB_INCLUDE={}", include.display()));
+            let library = built.join("librocksdb.so");
+            cmake.arg(format!("-DROCKSDB_LIBRARY={}", library.display()));
         }
-        cxx.args(["-lrocksdb", with]);
-        cxx.arg("-o").arg(self.folder.join(name));
-        shell::check(cxx).with_context(|| format!("building {name}"))
+        shell::check(cmake.stdout(Stdio::null())).context("configuring the plugin")?;
+        build_by_cmake(folder, &[]).context("building the plugin")
     }
 
-    /// Makes a plugin of sources, with the folders of `before` searched for headers first.
-    pub fn compile(&self, sources: &[&str], before: &[&Path], name: &str) -> Result<()> {
-        let mut cxx = self.cxx(before);
-        cxx.args([
-            "-fPIC",
-            "-shared",
-            "-fvisibility=hidden",
-            "-fvisibility-inlines-hidden",
-        ]);
-        cxx.args(sources.iter().map(|file| format!("{FOLDER}/{file}")));
-        cxx.arg(format!("-Wl,--version-script={FOLDER}/plugin.map"));
-        let lib = self.library.join("lib");
-        cxx.arg("-L").arg(&lib);
-        cxx.arg(format!("-Wl,-rpath,{}", lib.display()));
-        self.link(&mut cxx, "-lpersimmon", name)
-    }
-
-    /// All sources, for a plugin that is compiled in another way.
-    pub fn compile_as_if(&self, before: &[&Path], name: &str) -> Result<()> {
-        self.compile(SOURCES, before, name)
+    /// Where pkg-config finds the library.
+    pub fn pkg_config(&self) -> PathBuf {
+        self.library.join("lib/pkgconfig")
     }
 
     /// A program of RocksDB as it is, without the plugin.
@@ -196,6 +141,14 @@ impl Plugin {
         Ok(vec![bench, self.folder.join("libpersimmon_rocksdb.so")])
     }
 
+    /// Which RocksDB it is for.
+    pub fn rocksdb_name(&self) -> &'static str {
+        match &self.rocksdb {
+            Some(_) => "one built from source",
+            None => "the installed one",
+        }
+    }
+
     pub fn persimmon(&self) -> &Path {
         &self.persimmon
     }
@@ -233,6 +186,20 @@ fn which(program: &Path) -> Result<PathBuf> {
     found
         .next()
         .with_context(|| format!("there is no {}", program.display()))
+}
+
+/// Builds what CMake has configured in a folder: all of it, or these targets.
+pub fn build_by_cmake(folder: &Path, targets: &[&str]) -> Result<()> {
+    let jobs = match std::env::var("CARGO_BUILD_JOBS") {
+        Ok(jobs) => jobs,
+        Err(_) => std::thread::available_parallelism()?.to_string(),
+    };
+    let mut cmake = shell::command(&["cmake", "--build"]);
+    cmake.arg(folder).args(["--parallel", &jobs]);
+    for target in targets {
+        cmake.args(["--target", target]);
+    }
+    shell::check(cmake.stdout(Stdio::null()))
 }
 
 /// The URI of an image, with options where there are any.

@@ -14,8 +14,8 @@ use crate::setup;
 use crate::volume::{Kind, Volume};
 
 const VOLUME_BYTES: u64 = 4 << 30;
-/// Entries that are written one by one with a sync each; db_bench takes a thousand times as many.
-const SYNCS: u64 = 500;
+/// Entries that are written one by one with a sync each. db_bench draws their keys from a thousandth of `--num`.
+const SYNCS: u64 = 1500;
 /// What is measured, and what the issue of speed asks for beside the better of the two others.
 const WORKLOADS: &[(&str, f64)] = &[
     ("fillsync", 1.5),
@@ -116,6 +116,7 @@ fn benches(bench: impl Fn() -> Command, entries: u64) -> Result<Speeds> {
     let mut syncs = bench();
     syncs.args(["--benchmarks=fillsync", "--compression_type=none"]);
     syncs.arg(format!("--num={}", SYNCS * 1000));
+    syncs.arg(format!("--writes={SYNCS}"));
     read_speeds(&output(&mut syncs)?, &mut speeds);
     let mut writes = common(bench());
     writes.args(["--benchmarks=fillseq,fillrandom,overwrite,readwhilewriting"]);
@@ -156,7 +157,7 @@ fn read_speeds(said: &str, speeds: &mut Speeds) {
     }
 }
 
-pub fn median(mut values: Vec<f64>) -> f64 {
+pub(super) fn median(mut values: Vec<f64>) -> f64 {
     values.sort_by(f64::total_cmp);
     values[values.len() / 2]
 }
@@ -203,7 +204,7 @@ fn print_ratios(all: &[BTreeMap<Subject, Speeds>]) -> bool {
     all_met
 }
 
-pub fn print_head(first: &str, names: impl Iterator<Item = String>) {
+pub(super) fn print_head(first: &str, names: impl Iterator<Item = String>) {
     let names: Vec<String> = names.collect();
     println!("| {first} | {} |", names.join(" | "));
     println!("|---{}|", "|---".repeat(names.len()));

@@ -49,6 +49,11 @@ impl FlushGate {
         self.finished.load(Ordering::Acquire) >= generation
     }
 
+    /// Grows with each flush that succeeds.
+    pub(super) fn flushes(&self) -> u64 {
+        self.finished.load(Ordering::Acquire)
+    }
+
     /// The error of the flush that failed for good, if one did.
     pub(super) fn check(&self) -> Result<()> {
         match &lock(&self.state).failed {

@@ -6,7 +6,7 @@ use std::os::fd::AsFd;
 use std::os::unix::fs::FileExt;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use rustix::fs::{Advice, FallocateFlags};
+use rustix::fs::{Advice, FallocateFlags, SeekFrom};
 use rustix::io::Errno;
 use rustix::ioctl::{Opcode, Setter, ioctl, opcode};
 
@@ -22,6 +22,10 @@ const PUNCH_BYTES_MAX: u64 = 4 << 20;
 
 /// The same of a block device, where others wait less: it splits this as it likes.
 const DISCARD_BYTES_MAX: u64 = 64 << 20;
+
+/// EXT4_SUPER_MAGIC and XFS_SUPER_MAGIC of <linux/magic.h>.
+const EXT4_MAGIC: u64 = 0xEF53;
+const XFS_MAGIC: u64 = 0x5846_5342;
 
 /// BLKDISCARD of <linux/fs.h>.
 const BLKDISCARD: Opcode = opcode::none(0x12, 119);
@@ -43,6 +47,15 @@ pub trait Host: Send + Sync {
     /// Whether its space is a filesystem's, which has to find it for what is written.
     fn is_file(&self) -> bool {
         false
+    }
+    /// Whether it is a file of a filesystem that writes a block that it has to the same place again, so that only the first
+    /// time costs it a change of its own metadata.
+    fn overwrites_in_place(&self) -> bool {
+        false
+    }
+    /// Up to where blocks from `offset` on were written before, as far as it knows.
+    fn written_until(&self, offset: u64) -> u64 {
+        offset
     }
     /// Reserves space; what is written stays.
     fn allocate(&self, offset: u64, length: u64) -> io::Result<()>;
@@ -84,6 +97,17 @@ impl HostFile {
 }
 
 impl Host for HostFile {
+    fn overwrites_in_place(&self) -> bool {
+        let kind = rustix::fs::fstatfs(&self.opened.file).map(|found| found.f_type as u64);
+        !self.opened.is_block_device
+            && kind.is_ok_and(|kind| [EXT4_MAGIC, XFS_MAGIC].contains(&kind))
+    }
+
+    fn written_until(&self, offset: u64) -> u64 {
+        // The file's own offset, which this moves, is used by nobody.
+        rustix::fs::seek(&self.opened.file, SeekFrom::Hole(offset)).unwrap_or(offset)
+    }
+
     fn is_file(&self) -> bool {
         self.opened
             .file

@@ -55,8 +55,7 @@ impl ImageDevice {
             }
             order.resets_durable_at.remove(&zone);
         }
-        self.host
-            .write_at(data, self.offset(zone, start))
+        self.write_ahead(&mut order.ahead, zone, start, data)
             .map_err(|error| io_error("write", zone, start, &error))?;
         let mut zones = lock(&self.zones);
         zones.machine.end_write(zone, blocks)?;
@@ -72,6 +71,7 @@ impl ImageDevice {
             zones.machine.check_reset(zone)?;
             zones.machine.snapshot(zone)?
         };
+        order.ahead.remove(&zone);
         if before.state != ZoneState::Empty {
             let written = self.write_record(zone, |zones| zones.machine.reset(zone));
             let generation = self.gate.next_generation();

@@ -13,6 +13,9 @@
 //! be recorded although the data below it is missing (zeros, or blocks of an earlier life of a
 //! zone reset with `keep_allocated`): it proves nothing, checksums decide.
 //!
+//! Small writes that are flushed one by one may have zeros written behind them, beyond the write pointer, so that the
+//! next flushes cost the host no change of its own metadata (see [`ahead`]).
+//!
 //! Locks: each zone has an order lock, held over the I/O of a command that changes the zone. That
 //! is the sequential-write rule itself (a second write to the zone has nowhere to go before the
 //! first is through), and costs no parallelism, as the host runs buffered writes to one file one
@@ -25,6 +28,7 @@
 //! The host's cache still has those pages then, and takes them for written. So opening syncs, has the
 //! host forget its cache, and only then reads: what it finds is what the disk has.
 
+mod ahead;
 mod contents;
 mod create;
 mod find;
@@ -48,8 +52,8 @@ use persimmon_format::container::{ContainerGeometry, Layout, Superblock};
 use crate::per_zone::{PerZone, ZoneCells};
 use crate::zones::ZoneMachine;
 use crate::{
-    Command, Completion, DeviceError, Geometry, Pending, Result, ZoneId, ZoneInfo, ZoneKind,
-    ZonedDevice,
+    Buffer, Command, Completion, DeviceError, Geometry, Pending, Result, ZoneId, ZoneInfo,
+    ZoneKind, ZonedDevice,
 };
 
 pub use crate::options::{CreateOptions, OpenOptions};
@@ -57,6 +61,7 @@ pub(crate) use create::{Claim, check_new, erase};
 pub use open::Notice;
 pub use persimmon_format::container::ContainerGeometry as ImageGeometry;
 
+use ahead::Ahead;
 use flush::FlushGate;
 pub(crate) use host::{Host, HostFile, drop_cached};
 use table::Table;
@@ -81,6 +86,8 @@ pub struct ImageDevice {
     orders: ByZone<Order>,
     table: Table,
     gate: FlushGate,
+    /// What is written ahead of write pointers, where that makes a flush faster.
+    zeros: Option<Buffer>,
     /// Something was written to the file since the last flush began.
     touched: AtomicBool,
 }
@@ -98,6 +105,8 @@ struct Order {
     /// Of zones reset and not written since, the flush generation that makes the reset durable: no write before
     /// it is through.
     resets_durable_at: HashMap<ZoneId, u64>,
+    /// Of zones that are written in small pieces.
+    ahead: HashMap<ZoneId, Ahead>,
 }
 
 /// Locks of zones.

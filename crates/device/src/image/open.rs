@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use persimmon_format::container::{COPIES, ContainerError, Layout, Superblock};
 
+use super::ahead::STEP_MAX;
 use super::contents::{Contents, Damage, Shortened};
 use super::find::{Unusable, find};
 use super::flush::FlushGate;
@@ -19,7 +20,7 @@ use crate::lock::{explain, open_error, open_locked};
 use crate::options::OpenOptions;
 use crate::per_zone::{PerZone, ZoneCells};
 use crate::zones::ZoneMachine;
-use crate::{DeviceError, Result, ZoneId, probe, traces};
+use crate::{BufferMut, DeviceError, Result, ZoneId, probe, traces};
 
 /// What to do about an image whose volume may be whole.
 const SAVE_IT: &str = "`persimmon recover` may save it; do not run mkfs";
@@ -230,6 +231,8 @@ impl ImageDevice {
             superblock: Mutex::new(superblock),
             read_only: how.read_only,
             on_file: host.is_file(),
+            zeros: (host.overwrites_in_place() && !how.read_only)
+                .then(|| BufferMut::zeroed(STEP_MAX as usize).freeze()),
             host,
             limits: ZoneCells::new(zones as usize),
             orders: ByZone::new(zones, Default::default),

@@ -8,9 +8,9 @@ use std::time::Duration;
 use persimmon_device::Buffer;
 use persimmon_device::image::testing::Host;
 
-use super::medium::Medium;
 use super::watch::Watch;
 use crate::harness::Failures;
+use crate::medium::Medium;
 
 /// How long an fdatasync takes at most.
 const SYNC_MICROSECONDS: u64 = 400;
@@ -189,6 +189,10 @@ impl Host for Calls {
     }
 
     fn is_file(&self) -> bool {
+        self.0.character.is_file
+    }
+
+    fn overwrites_in_place(&self) -> bool {
         self.0.character.is_file
     }
 

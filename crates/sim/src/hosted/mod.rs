@@ -21,9 +21,7 @@
 //!
 //! Threads and clock are the host's: no two runs of a seed are the same. So a failure keeps the image it failed on.
 
-mod choice;
 mod host;
-mod medium;
 mod plan;
 mod recover;
 mod run;

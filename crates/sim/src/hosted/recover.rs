@@ -10,14 +10,13 @@ use persimmon_inspect::finding::{DATA_SUMMARY, ZONE_COPY};
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
-use super::choice::Choice;
 use super::host::LossyHost;
-use super::medium::Medium;
 use super::plan::Plan;
 use super::run::{Failure, Tally};
 use super::watch::{Moment, Watch};
 use crate::filesystem::{Mounted, WorkloadClock, inspect};
 use crate::harness::Subject;
+use crate::medium::{Choice, Medium};
 use crate::model::Observed;
 use crate::threads::client::Shared;
 use crate::threads::moment::compare;

@@ -7,12 +7,12 @@ use persimmon_sync::thread;
 use rand::Rng;
 
 use super::host::LossyHost;
-use super::medium::Medium;
 use super::plan::Plan;
 use super::recover::{Crashes, InUse, check, format, mount, observe, rng_of, watched};
 use super::watch::Moment;
 use crate::filesystem::Mounted;
 use crate::harness::{Failures, Subject, compare_exactly};
+use crate::medium::Medium;
 use crate::model::{Model, Observed};
 use crate::threads::client::{Client, Shared};
 use crate::workload::{Generator, Op};

@@ -7,7 +7,7 @@ use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
 use super::host::LossyHost;
-use super::medium::Medium;
+use crate::medium::Medium;
 use crate::threads::client::Shared;
 
 /// A medium as it was, and how far each client was then.

@@ -1,6 +1,7 @@
 //! Tests of the image.
 
 mod accidents;
+mod ahead;
 mod cache;
 mod damage;
 mod errors;

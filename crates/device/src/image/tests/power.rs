@@ -97,6 +97,10 @@ impl Host for LossyHost {
         Ok(())
     }
 
+    fn overwrites_in_place(&self) -> bool {
+        true
+    }
+
     fn allocate(&self, _: u64, _: u64) -> io::Result<()> {
         Ok(())
     }

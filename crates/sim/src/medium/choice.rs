@@ -5,7 +5,7 @@ use std::ops::Range;
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
-use super::medium::{Medium, SECTOR_BYTES};
+use super::{Medium, SECTOR_BYTES};
 
 /// Sectors of a block.
 const BLOCK_SECTORS: u64 = persimmon_device::BLOCK_SIZE as u64 / SECTOR_BYTES;
@@ -33,7 +33,7 @@ enum Rule {
 }
 
 /// One choice for a whole medium.
-pub(super) struct Choice {
+pub struct Choice {
     rng: ChaCha8Rng,
     rule: Rule,
     /// The last run of sectors, and whether it is kept.
@@ -68,7 +68,7 @@ impl Choice {
     }
 
     /// How many of the changes of a sector are kept: the first so many. Sectors come in order.
-    pub fn kept(&mut self, sector: u64, changes: &[usize]) -> usize {
+    pub(super) fn kept(&mut self, sector: u64, changes: &[usize]) -> usize {
         let all = changes.len();
         let newest_if = |is: bool| if is { all } else { 0 };
         match &self.rule {

@@ -1,12 +1,16 @@
 //! Bytes of a file: as programs see them, as they are durable, and what was written in between.
+//!
+//! What a power cut leaves of it is any of the versions that each sector had since the last time that it was made durable.
+
+mod choice;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
-use super::choice::Choice;
+pub use choice::Choice;
 
 /// What is written whole or not at all.
-pub(super) const SECTOR_BYTES: u64 = 512;
+pub const SECTOR_BYTES: u64 = 512;
 /// What copies of a medium share while it does not change.
 const PAGE_BYTES: usize = 64 << 10;
 
@@ -86,7 +90,7 @@ impl Change {
 
 /// A file and its history since the last fdatasync.
 #[derive(Clone)]
-pub(super) struct Medium {
+pub struct Medium {
     length: u64,
     durable: Pages,
     now: Pages,
@@ -110,6 +114,7 @@ impl Medium {
         }
     }
 
+    /// Bytes of it.
     pub fn length(&self) -> u64 {
         self.length
     }
@@ -123,10 +128,12 @@ impl Medium {
         fits
     }
 
+    /// Writes, not durably.
     pub fn write(&mut self, bytes: &[u8], offset: u64) {
         self.change(offset, bytes.len(), Some(bytes.into()));
     }
 
+    /// Makes zeros of a range, not durably.
     pub fn punch(&mut self, offset: u64, length: u64) {
         let length = length.min(self.length.saturating_sub(offset));
         self.change(offset, length as usize, None);
@@ -196,7 +203,6 @@ impl Medium {
 
 #[cfg(test)]
 mod tests {
-    use super::super::choice::Choice;
     use super::*;
 
     fn read(medium: &Medium, offset: u64) -> u8 {
