@@ -142,10 +142,7 @@ fn all_of(
         if !setting.workloads.is_empty() && !with.any(asked) {
             continue;
         }
-        if workload.is_new {
-            broken = false;
-            records = workloads::entries(setting.size_mib);
-        }
+        broken &= !workload.is_new;
         if broken {
             continue;
         }
