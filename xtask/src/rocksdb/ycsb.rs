@@ -122,8 +122,9 @@ pub fn run(plugin: &Plugin, scratch: &Path, plan: &Plan) -> Result<()> {
             let runs = measure(plugin, scratch, subject, plan).context(subject.name)?;
             all[number].push(runs);
         }
+        // After each: a round takes minutes, and who stops early has what there is.
+        print(&subjects, &all);
     }
-    print(&subjects, &all);
     Ok(())
 }
 
