@@ -246,7 +246,7 @@ pub struct Figures {
 
 impl Ran {
     /// Lines of words such as `kind=read operations=100`.
-    fn read(said: &str, device: Device) -> Result<Ran> {
+    pub fn read(said: &str, device: Device) -> Result<Ran> {
         let lines: Vec<BTreeMap<String, String>> = said
             .lines()
             .map(|line| {

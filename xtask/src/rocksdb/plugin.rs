@@ -131,14 +131,16 @@ impl Plugin {
         }
     }
 
-    /// What the guest needs to run db_bench with the plugin and without; the libraries of both come along.
+    /// What the guest needs to run db_bench and the workloads of YCSB with the plugin and without; the libraries come along.
     pub fn for_guest(&self) -> Result<Vec<PathBuf>> {
         let bench = self.path_of("db_bench");
         let bench = match bench.is_absolute() {
             true => bench,
             false => which(&bench)?,
         };
-        Ok(vec![bench, self.folder.join("libpersimmon_rocksdb.so")])
+        self.build_bench("ycsb")?;
+        let built = ["libpersimmon_rocksdb.so", "ycsb"].map(|name| self.folder.join(name));
+        Ok([bench].into_iter().chain(built).collect())
     }
 
     /// Which RocksDB it is for.

@@ -126,6 +126,7 @@ fn all_of(
     report: &mut Report,
 ) -> Result<()> {
     let mut broken = false;
+    let mut records = 0;
     for (number, workload) in workloads.iter().enumerate() {
         // Up to the next database, whether anything of this one is asked for.
         let with = workloads[number + 1..]
@@ -145,7 +146,7 @@ fn all_of(
         if broken {
             continue;
         }
-        let figures = match measure(guest, place, workload) {
+        let figures = match measure(guest, place, workload, &mut records) {
             Err(error) if error.root_cause().is::<volume::Interrupted>() => return Err(error),
             figures => figures,
         };
@@ -167,14 +168,22 @@ fn all_of(
 }
 
 /// One workload, mounted and unmounted for itself where there is a mount: what it wrote has reached the drive then.
-fn measure(guest: &mut Guest, place: &Place, workload: &Workload) -> Result<Figures> {
+fn measure(
+    guest: &mut Guest,
+    place: &Place,
+    workload: &Workload,
+    records: &mut u64,
+) -> Result<Figures> {
     if workload.is_new {
         guest.check(&place.make()?, LIMIT)?;
     }
     let before = Counters::read(guest)?;
     guest.check(place.before()?, LIMIT)?;
-    let said = guest.check(&workload.command(place), LIMIT)?;
+    let said = guest.check(&workload.command(place, *records), LIMIT)?;
     guest.check(place.after()?, LIMIT)?;
     let sent = Counters::read(guest)?.since(before);
-    Figures::read(&said, sent).with_context(|| format!("it said {said}"))
+    let read = workload.figures(&said, sent);
+    let (figures, there) = read.with_context(|| format!("it said {said}"))?;
+    *records = there.unwrap_or(*records);
+    Ok(figures)
 }

@@ -5,6 +5,7 @@ use std::fmt;
 use anyhow::{Context, Result};
 
 use super::places::Place;
+use crate::rocksdb::places::{Device, Ran};
 use crate::vm::counters::Counters;
 
 const KEY_BYTES: u64 = 16;
@@ -27,9 +28,29 @@ pub struct Workload {
     pub name: &'static str,
     /// On a new volume; otherwise it goes on with the database that the one before left.
     pub is_new: bool,
-    /// What it does, for db_bench.
-    arguments: String,
+    program: Program,
 }
+
+/// What is run: a line here and in [`Workload::command`], its file in `Plugin::for_guest`.
+enum Program {
+    /// db_bench, with these arguments.
+    Bench(String),
+    /// The driver of YCSB: the name of the workload there, and how many operations.
+    Ycsb(&'static str, u64),
+}
+
+const YCSB_OPERATIONS: u64 = 5000;
+/// Each reads up to a hundred records.
+const YCSB_SCANS: u64 = YCSB_OPERATIONS / 10;
+/// D and E are last, for their inserts stay.
+const YCSB: &[(&str, &str, u64)] = &[
+    ("YCSB A", "A", YCSB_OPERATIONS),
+    ("YCSB B", "B", YCSB_OPERATIONS),
+    ("YCSB C", "C", YCSB_OPERATIONS),
+    ("YCSB F", "F", YCSB_OPERATIONS),
+    ("YCSB D", "D", YCSB_OPERATIONS),
+    ("YCSB E", "E", YCSB_SCANS),
+];
 
 /// All of them, for drives of so many MiB.
 pub fn all(size_mib: u64) -> Vec<Workload> {
@@ -37,12 +58,12 @@ pub fn all(size_mib: u64) -> Vec<Workload> {
     let workload = |name, is_new, arguments: String| Workload {
         name,
         is_new,
-        arguments: format!("--benchmarks={name} {arguments}"),
+        program: Program::Bench(format!("--benchmarks={name} {arguments}")),
     };
     let again = format!("--num={entries} --use_existing_db");
     // Past every cache but RocksDB's own.
     let read = format!("{again} --use_direct_reads --reads={}", entries / 10);
-    vec![
+    let mut all = vec![
         workload(
             "fillsync",
             true,
@@ -57,7 +78,19 @@ pub fn all(size_mib: u64) -> Vec<Workload> {
         ),
         workload("readrandom", false, read.clone()),
         workload("readwhilewriting", false, read),
-    ]
+    ];
+    let ycsb = |name, is_new, workload, operations| Workload {
+        name,
+        is_new,
+        program: Program::Ycsb(workload, operations),
+    };
+    // Half as many: its driver's RocksDB has the shape of a larger one, and takes more room while it compacts.
+    all.push(ycsb("YCSB load", true, "load", entries / 2));
+    let further = YCSB.iter();
+    all.extend(
+        further.map(|(name, workload, operations)| ycsb(name, false, workload, *operations)),
+    );
+    all
 }
 
 /// Entries of a database for drives of so many MiB.
@@ -66,9 +99,41 @@ pub fn entries(size_mib: u64) -> u64 {
 }
 
 impl Workload {
-    /// For the guest's shell. Prints what [`Figures::read`] reads.
-    pub fn command(&self, place: &Place) -> String {
-        bench(place, &self.arguments)
+    /// For the guest's shell, on a database of so many records. Prints what [`Workload::figures`] reads.
+    pub fn command(&self, place: &Place, records: u64) -> String {
+        match &self.program {
+            Program::Bench(arguments) => bench(place, arguments),
+            Program::Ycsb(workload, operations) => {
+                let records = if self.is_new { *operations } else { records };
+                let (uri, directory) = place.database();
+                let uri = uri.map_or(String::new(), |uri| format!("fs_uri={uri}"));
+                // An eighth of the records fits into memory.
+                let cache = records * VALUE_BYTES / 8;
+                format!(
+                    "{} workload={workload} db={directory} {uri} records={records} operations={operations} threads=1 cache={cache} 2>&1",
+                    place.program("ycsb")
+                )
+            }
+        }
+    }
+
+    /// From what it printed, and what the drives got; and how many records there are, where that is told.
+    pub fn figures(&self, said: &str, sent: Counters) -> Result<(Figures, Option<u64>)> {
+        if matches!(self.program, Program::Bench(_)) {
+            return Ok((Figures::read(said, sent)?, None));
+        }
+        let ran = Ran::read(said, Device::default())?;
+        let all = ran.figures("all")?.context("no operations")?;
+        // Times are those of reads: of scans where there are no others, of all where there are none.
+        let reads = ran.figures("read")?.or(ran.figures("scan")?).unwrap_or(all);
+        let figures = Figures {
+            operations_per_second: all.per_second,
+            p99: reads.p99,
+            p999: reads.p999,
+            written: ran.number("written_bytes")?,
+            sent,
+        };
+        Ok((figures, Some(ran.number("records")?)))
     }
 }
 
@@ -89,7 +154,7 @@ pub fn bench(place: &Place, arguments: &str) -> String {
 #[derive(Clone, Copy, Default)]
 pub struct Figures {
     pub operations_per_second: f64,
-    /// Of operations, microseconds.
+    /// Of operations, or of reads alone where there are both, microseconds.
     pub p99: f64,
     pub p999: f64,
     /// By RocksDB: logs, flushes and compactions.
@@ -176,6 +241,12 @@ rocksdb.compact.write.bytes COUNT : 1000000
         assert_eq!(figures.operations_per_second, 447_928.0);
         assert_eq!(figures.written, 6_000_000);
         assert_eq!(figures.amplification(), Some(1.5));
+        let said = "kind=read operations=9 ops_per_second=4.5 p50_us=1.0 p99_us=2.5 p999_us=7.0 longest_us=8.0\n\
+            kind=all operations=19 ops_per_second=9.5 p50_us=1.0 p99_us=3.5 p999_us=8.0 longest_us=8.0\n\
+            records=12 written_bytes=4096 stall_us=0\n";
+        let (figures, records) = all(256).pop().unwrap().figures(said, sent).unwrap();
+        assert_eq!((figures.operations_per_second, figures.p99), (9.5, 2.5));
+        assert_eq!((figures.written, records), (4096, Some(12)));
         assert!(Figures::read("", sent).is_err());
         assert!(Figures::read(&SAID.replace("wal.bytes", "other"), sent).is_err());
     }
