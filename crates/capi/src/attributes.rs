@@ -4,7 +4,7 @@ use std::ffi::{c_char, c_int};
 
 use persimmon::{SetAttr, SetTime, Timestamp};
 
-use crate::call::{answer, bytes, call, object, utf8};
+use crate::call::{answer, bytes, utf8};
 use crate::names::{Room, by_path, fetch};
 use crate::{persimmon_fs, persimmon_stat, persimmon_time};
 
@@ -18,18 +18,13 @@ pub unsafe extern "C" fn persimmon_stat_path(
     path: *const c_char,
     stat: *mut persimmon_stat,
 ) -> c_int {
-    call(|| {
-        // SAFETY: as the caller promises.
-        let (fs, path, stat) = unsafe {
-            (
-                object(fs, "the filesystem")?,
-                crate::call::path(path)?,
-                answer(stat)?,
-            )
-        };
-        stat.write(fs.0.metadata(path)?.into());
-        Ok(())
-    })
+    // SAFETY: as the caller promises.
+    unsafe {
+        by_path(fs, path, |fs, path| {
+            answer(stat)?.write(fs.metadata(path)?.into());
+            Ok(())
+        })
+    }
 }
 
 /// Attributes of what a path names, a link at its end not followed.
@@ -42,18 +37,13 @@ pub unsafe extern "C" fn persimmon_lstat_path(
     path: *const c_char,
     stat: *mut persimmon_stat,
 ) -> c_int {
-    call(|| {
-        // SAFETY: as the caller promises.
-        let (fs, path, stat) = unsafe {
-            (
-                object(fs, "the filesystem")?,
-                crate::call::path(path)?,
-                answer(stat)?,
-            )
-        };
-        stat.write(fs.0.symlink_metadata(path)?.into());
-        Ok(())
-    })
+    // SAFETY: as the caller promises.
+    unsafe {
+        by_path(fs, path, |fs, path| {
+            answer(stat)?.write(fs.symlink_metadata(path)?.into());
+            Ok(())
+        })
+    }
 }
 
 /// Changes attributes of what a path means.
@@ -62,7 +52,11 @@ pub unsafe extern "C" fn persimmon_lstat_path(
 /// `fs` is a handle; `path` a string.
 unsafe fn set(fs: *const persimmon_fs, path: *const c_char, set: &SetAttr) -> c_int {
     // SAFETY: as the caller promises.
-    unsafe { by_path(fs, path, |fs, path| fs.set_attributes(path, set).map(drop)) }
+    unsafe {
+        by_path(fs, path, |fs, path| {
+            Ok(fs.set_attributes(path, set).map(drop)?)
+        })
+    }
 }
 
 /// Changes permissions: the lowest twelve bits of `mode`.
@@ -188,18 +182,12 @@ pub unsafe extern "C" fn persimmon_setxattr(
     value: *const u8,
     value_bytes: usize,
 ) -> c_int {
-    call(|| {
-        // SAFETY: as the caller promises.
-        let (fs, path, name, value) = unsafe {
-            (
-                object(fs, "the filesystem")?,
-                crate::call::path(path)?,
-                utf8(name, "the name")?,
-                bytes(value, value_bytes)?,
-            )
-        };
-        Ok(fs.0.set_xattr(path, name, value)?)
-    })
+    // SAFETY: as the caller promises.
+    unsafe {
+        by_path(fs, path, |fs, path| {
+            Ok(fs.set_xattr(path, utf8(name, "the name")?, bytes(value, value_bytes)?)?)
+        })
+    }
 }
 
 /// Names of the extended attributes, each with a zero byte behind it. `ERANGE`: the buffer is shorter than `length`.
@@ -242,15 +230,10 @@ pub unsafe extern "C" fn persimmon_removexattr(
     path: *const c_char,
     name: *const c_char,
 ) -> c_int {
-    call(|| {
-        // SAFETY: as the caller promises.
-        let (fs, path, name) = unsafe {
-            (
-                object(fs, "the filesystem")?,
-                crate::call::path(path)?,
-                utf8(name, "the name")?,
-            )
-        };
-        Ok(fs.0.remove_xattr(path, name)?)
-    })
+    // SAFETY: as the caller promises.
+    unsafe {
+        by_path(fs, path, |fs, path| {
+            Ok(fs.remove_xattr(path, utf8(name, "the name")?)?)
+        })
+    }
 }

@@ -15,12 +15,12 @@ use crate::persimmon_fs;
 pub(crate) unsafe fn by_path(
     fs: *const persimmon_fs,
     path: *const c_char,
-    act: impl FnOnce(&Filesystem, &Path) -> persimmon::Result<()>,
+    act: impl FnOnce(&Filesystem, &Path) -> Result<()>,
 ) -> c_int {
     call(|| {
         // SAFETY: as the caller promises.
         let (fs, path) = unsafe { (object(fs, "the filesystem")?, crate::call::path(path)?) };
-        Ok(act(&fs.0, path)?)
+        act(&fs.0, path)
     })
 }
 
@@ -31,7 +31,7 @@ pub(crate) unsafe fn by_path(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn persimmon_mkdir(fs: *const persimmon_fs, path: *const c_char) -> c_int {
     // SAFETY: as the caller promises.
-    unsafe { by_path(fs, path, |fs, path| Filesystem::create_dir(fs, path)) }
+    unsafe { by_path(fs, path, |fs, path| Ok(fs.create_dir(path)?)) }
 }
 
 /// Makes a directory and those above it that are missing.
@@ -44,7 +44,7 @@ pub unsafe extern "C" fn persimmon_mkdir_all(
     path: *const c_char,
 ) -> c_int {
     // SAFETY: as the caller promises.
-    unsafe { by_path(fs, path, |fs, path| Filesystem::create_dir_all(fs, path)) }
+    unsafe { by_path(fs, path, |fs, path| Ok(fs.create_dir_all(path)?)) }
 }
 
 /// Removes a name of anything but a directory.
@@ -54,7 +54,7 @@ pub unsafe extern "C" fn persimmon_mkdir_all(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn persimmon_unlink(fs: *const persimmon_fs, path: *const c_char) -> c_int {
     // SAFETY: as the caller promises.
-    unsafe { by_path(fs, path, |fs, path| Filesystem::remove_file(fs, path)) }
+    unsafe { by_path(fs, path, |fs, path| Ok(fs.remove_file(path)?)) }
 }
 
 /// Removes an empty directory.
@@ -64,7 +64,7 @@ pub unsafe extern "C" fn persimmon_unlink(fs: *const persimmon_fs, path: *const 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn persimmon_rmdir(fs: *const persimmon_fs, path: *const c_char) -> c_int {
     // SAFETY: as the caller promises.
-    unsafe { by_path(fs, path, |fs, path| Filesystem::remove_dir(fs, path)) }
+    unsafe { by_path(fs, path, |fs, path| Ok(fs.remove_dir(path)?)) }
 }
 
 /// Removes a file, a link, or a directory with everything in it.
@@ -77,7 +77,7 @@ pub unsafe extern "C" fn persimmon_remove_all(
     path: *const c_char,
 ) -> c_int {
     // SAFETY: as the caller promises.
-    unsafe { by_path(fs, path, |fs, path| Filesystem::remove_dir_all(fs, path)) }
+    unsafe { by_path(fs, path, |fs, path| Ok(fs.remove_dir_all(path)?)) }
 }
 
 /// Replace what has the new name.
@@ -87,13 +87,18 @@ pub const PERSIMMON_RENAME_NO_REPLACE: u32 = 1;
 /// Swap the two.
 pub const PERSIMMON_RENAME_EXCHANGE: u32 = 2;
 
-/// Two paths of the caller's.
+/// Does something with what two paths name.
 ///
 /// # Safety
-/// Both are strings.
-unsafe fn two<'a>(one: *const c_char, other: *const c_char) -> Result<(&'a Path, &'a Path)> {
+/// `fs` is a handle; the paths are strings.
+unsafe fn by_two_paths(
+    fs: *const persimmon_fs,
+    one: *const c_char,
+    other: *const c_char,
+    act: impl FnOnce(&Filesystem, &Path, &Path) -> Result<()>,
+) -> c_int {
     // SAFETY: as the caller promises.
-    Ok(unsafe { (path(one)?, path(other)?) })
+    unsafe { by_path(fs, one, |fs, one| act(fs, one, path(other)?)) }
 }
 
 /// Renames a file or directory: atomic, also against crashes; `how` is one of `PERSIMMON_RENAME_*`.
@@ -107,17 +112,18 @@ pub unsafe extern "C" fn persimmon_rename(
     to: *const c_char,
     how: u32,
 ) -> c_int {
-    call(|| {
-        let mode = match how {
-            PERSIMMON_RENAME_REPLACE => RenameMode::Replace,
-            PERSIMMON_RENAME_NO_REPLACE => RenameMode::NoReplace,
-            PERSIMMON_RENAME_EXCHANGE => RenameMode::Exchange,
-            _ => return Err(Failure::invalid("renaming has the ways 0, 1 and 2")),
-        };
-        // SAFETY: as the caller promises.
-        let (fs, (from, to)) = unsafe { (object(fs, "the filesystem")?, two(from, to)?) };
-        Ok(fs.0.rename_with(from, to, mode)?)
-    })
+    // SAFETY: as the caller promises.
+    unsafe {
+        by_two_paths(fs, from, to, |fs, from, to| {
+            let mode = match how {
+                PERSIMMON_RENAME_REPLACE => RenameMode::Replace,
+                PERSIMMON_RENAME_NO_REPLACE => RenameMode::NoReplace,
+                PERSIMMON_RENAME_EXCHANGE => RenameMode::Exchange,
+                _ => return Err(Failure::invalid("renaming has the ways 0, 1 and 2")),
+            };
+            Ok(fs.rename_with(from, to, mode)?)
+        })
+    }
 }
 
 /// Gives a file one more name.
@@ -130,12 +136,12 @@ pub unsafe extern "C" fn persimmon_link(
     original: *const c_char,
     link: *const c_char,
 ) -> c_int {
-    call(|| {
-        // SAFETY: as the caller promises.
-        let (fs, (original, link)) =
-            unsafe { (object(fs, "the filesystem")?, two(original, link)?) };
-        Ok(fs.0.hard_link(original, link)?)
-    })
+    // SAFETY: as the caller promises.
+    unsafe {
+        by_two_paths(fs, original, link, |fs, original, link| {
+            Ok(fs.hard_link(original, link)?)
+        })
+    }
 }
 
 /// Makes a symbolic link to `target`.
@@ -148,11 +154,12 @@ pub unsafe extern "C" fn persimmon_symlink(
     target: *const c_char,
     link: *const c_char,
 ) -> c_int {
-    call(|| {
-        // SAFETY: as the caller promises.
-        let (fs, (target, link)) = unsafe { (object(fs, "the filesystem")?, two(target, link)?) };
-        Ok(fs.0.symlink(target, link)?)
-    })
+    // SAFETY: as the caller promises.
+    unsafe {
+        by_two_paths(fs, target, link, |fs, target, link| {
+            Ok(fs.symlink(target, link)?)
+        })
+    }
 }
 
 /// Copies a file's content and permissions to another, which is made, or emptied first. Holes stay holes.
@@ -165,12 +172,12 @@ pub unsafe extern "C" fn persimmon_copy(
     from: *const c_char,
     to: *const c_char,
 ) -> c_int {
-    call(|| {
-        // SAFETY: as the caller promises.
-        let (fs, (from, to)) = unsafe { (object(fs, "the filesystem")?, two(from, to)?) };
-        fs.0.copy(from, to)?;
-        Ok(())
-    })
+    // SAFETY: as the caller promises.
+    unsafe {
+        by_two_paths(fs, from, to, |fs, from, to| {
+            Ok(fs.copy(from, to).map(drop)?)
+        })
+    }
 }
 
 /// Where an answer of any length goes.
@@ -190,26 +197,21 @@ pub(crate) unsafe fn fetch(
     room: Room,
     ask: impl FnOnce(&Filesystem, &Path) -> Result<Vec<u8>>,
 ) -> c_int {
-    call(|| {
-        // SAFETY: as the caller promises.
-        let (fs, path, buffer, length) = unsafe {
-            (
-                object(fs, "the filesystem")?,
-                crate::call::path(path)?,
-                bytes_mut(room.buffer, room.bytes)?,
-                answer(room.length)?,
-            )
-        };
-        let value = ask(&fs.0, path)?;
-        length.write(value.len());
-        for (to, from) in buffer.iter_mut().zip(&value) {
-            *to = *from;
-        }
-        match value.len() <= buffer.len() {
-            true => Ok(()),
-            false => Err(Failure::too_short(value.len())),
-        }
-    })
+    // SAFETY: as the caller promises.
+    unsafe {
+        by_path(fs, path, |fs, path| {
+            let (buffer, length) = (bytes_mut(room.buffer, room.bytes)?, answer(room.length)?);
+            let value = ask(fs, path)?;
+            length.write(value.len());
+            for (to, from) in buffer.iter_mut().zip(&value) {
+                *to = *from;
+            }
+            match value.len() <= buffer.len() {
+                true => Ok(()),
+                false => Err(Failure::too_short(value.len())),
+            }
+        })
+    }
 }
 
 /// Target of a symbolic link, without a zero byte at its end. `ERANGE`: the buffer is shorter than `length`, which is told.

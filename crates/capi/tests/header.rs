@@ -63,7 +63,13 @@ fn each_function_has_one_version_in_the_map() {
 /// Functions that answer what cannot panic.
 const PLAIN: [&str; 2] = ["persimmon_error_message", "persimmon_version"];
 /// What catches panics: `call` itself, and the helpers that end in it.
-const CATCHES: [&str; 4] = ["call(|| {", "by_path(fs,", "set(fs,", "fetch(fs,"];
+const CATCHES: [&str; 5] = [
+    "call(|| {",
+    "by_path(fs,",
+    "by_two_paths(fs,",
+    "set(fs,",
+    "fetch(fs,",
+];
 
 /// A panic that reaches the edge to C ends the process.
 #[test]

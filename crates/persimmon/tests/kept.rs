@@ -340,6 +340,48 @@ fn what_was_flushed_before_another_change_is_there() {
     assert_eq!(found, b"0123456789".repeat(10));
 }
 
+/// RocksDB begins a log while the one before is open. The first flush of the new one went to the device, and the end of the old one
+/// was in memory alone: with the power it was lost, and the database went on after a hole.
+#[test]
+fn a_loss_of_power_leaves_no_hole_between_logs() {
+    let image = Image::new();
+    let fs = image.open();
+    let old = fs.open_file("/1.log", &keeping()).unwrap();
+    add(&old, b"first ");
+    add(&old, b"second");
+    assert_eq!(tails(&fs).len(), 1);
+    let new = fs.open_file("/2.log", &keeping()).unwrap();
+    add(&new, b"third");
+    // The kernel loses its memory.
+    for tail in tails(&fs) {
+        fs::remove_file(tail).unwrap();
+    }
+    fs.abandon();
+    drop((old, new));
+    let fs = image.open();
+    assert_eq!(fs.read("/2.log").unwrap(), b"third");
+    assert_eq!(fs.read("/1.log").unwrap(), b"first second");
+    fs.close().unwrap();
+    // The same where the younger one is closed first.
+    let fs = image.open();
+    let (old, new) = ["/1.log", "/2.log"]
+        .map(|path| fs.open_file(path, &keeping()).unwrap())
+        .into();
+    add(&old, b"");
+    add(&new, b"");
+    add(&old, b" fourth");
+    add(&new, b" fifth");
+    drop(new);
+    for tail in tails(&fs) {
+        fs::remove_file(tail).unwrap();
+    }
+    fs.abandon();
+    drop(old);
+    let fs = image.open();
+    assert_eq!(fs.read("/2.log").unwrap(), b"third fifth");
+    assert_eq!(fs.read("/1.log").unwrap(), b"first second fourth");
+}
+
 #[test]
 fn names_may_change_meanwhile() {
     let image = Image::new();

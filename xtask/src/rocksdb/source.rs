@@ -47,7 +47,10 @@ pub fn rocksdb() -> Result<(PathBuf, PathBuf)> {
 fn configure(source: &Path, built: &Path, options: &[&str]) -> Result<()> {
     let mut cmake = shell::command(&["cmake", "--log-level=WARNING"]);
     cmake.arg("-S").arg(source).arg("-B").arg(built);
-    cmake.args(["-DCMAKE_BUILD_TYPE=Debug", "-DCMAKE_CXX_FLAGS_DEBUG=-O1"]);
+    cmake.args([
+        "-DCMAKE_BUILD_TYPE=Debug",
+        "-DCMAKE_CXX_FLAGS_DEBUG=-O0 -g0",
+    ]);
     cmake.args(["-DWITH_GFLAGS=ON", "-DFAIL_ON_WARNINGS=OFF", "-DPORTABLE=1"]);
     cmake.args(options).stdout(std::process::Stdio::null());
     shell::check(&mut cmake).context("configuring RocksDB")
@@ -78,7 +81,7 @@ fn fetch(folder: &Path) -> Result<PathBuf> {
         if source.exists() {
             fs::remove_dir_all(&source)?;
         }
-        shell::check(shell::command(&["cp", "-r"]).arg(&unpacked).arg(&source))?;
+        shell::check(shell::command(&["cp", "-a"]).arg(&unpacked).arg(&source))?;
         fs::write(complete, CRATE_VERSION)?;
     }
     let place = source.join("plugin/persimmon");

@@ -10,7 +10,39 @@ mod write;
 pub use read::read;
 pub use write::Archive;
 
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+use clap::Args;
 use tar::{EntryType, Header};
+
+use super::rooted;
+
+/// What `backup` and `restore` are told.
+#[derive(Args)]
+pub struct Between {
+    /// Device or image file of the volume, LABEL= or UUID=
+    pub volume: String,
+    /// The archive; `-` is standard output or input
+    pub archive: PathBuf,
+    /// This directory of the volume instead of all of it; `restore` makes it where it is missing
+    directory: Option<OsString>,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+impl Between {
+    /// The archive is no file, but the stream of this process.
+    pub fn is_standard(&self) -> bool {
+        self.archive.as_os_str() == "-"
+    }
+
+    /// The directory in the volume.
+    pub fn top(&self) -> PathBuf {
+        rooted(self.directory.as_deref().unwrap_or("/".as_ref()))
+    }
+}
 
 /// Everything in a tar stream begins at a multiple of that.
 const BLOCK: usize = 512;

@@ -1,6 +1,5 @@
 //! `persimmon fs backup`: everything of a volume in one tar archive.
 
-use std::ffi::OsString;
 use std::fs::{self, File, OpenOptions};
 use std::io;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
@@ -11,11 +10,11 @@ use clap::Args;
 use persimmon::FileKind;
 use rustix::fs::{CWD, RenameFlags, renameat, renameat_with};
 
-use super::archive::Archive;
+use super::archive::{Archive, Between};
 use super::cp::close;
 use super::tree::{Copied, Copier, CopyError, copy_tree};
 use super::volume::VolumeTree;
-use super::{Access, conclude, of_path, open, rooted, say_line, stop_on_signals};
+use super::{Access, conclude, of_path, open, say_line, stop_on_signals};
 use crate::{exit, output};
 
 const NAME: &str = "fs backup";
@@ -27,18 +26,11 @@ const NAME: &str = "fs backup";
 /// too. It has its name once it is complete and on the disk. A file that is damaged is named and left out (4).
 #[derive(Args)]
 pub struct Backup {
-    /// Device or image file of the volume, LABEL= or UUID=
-    volume: String,
-    /// The archive to be made; `-` is standard output
-    archive: PathBuf,
-    /// This directory of the volume instead of all of it
-    directory: Option<OsString>,
+    #[command(flatten)]
+    between: Between,
     /// Replace an archive that is there, once the new one is complete
     #[arg(long)]
     force: bool,
-    /// Print JSON
-    #[arg(long)]
-    json: bool,
 }
 
 /// Where the archive goes.
@@ -50,23 +42,19 @@ enum Target {
 }
 
 impl Backup {
-    fn is_standard(&self) -> bool {
-        self.archive.as_os_str() == "-"
-    }
-
     pub fn run(&self) -> Result<u8> {
-        if self.is_standard() && self.json {
+        if self.between.is_standard() && self.between.json {
             return Err(exit::usage(
                 "standard output has the archive, and no room for JSON",
             ));
         }
-        if self.is_standard() && output::is_terminal() {
+        if self.between.is_standard() && output::is_terminal() {
             return Err(exit::usage(
                 "an archive is nothing to show on a terminal; name a file",
             ));
         }
-        let opened = open(&self.volume, Access::Read, "use tar there, or ")?;
-        let top = rooted(self.directory.as_deref().unwrap_or("/".as_ref()));
+        let opened = open(&self.between.volume, Access::Read, "use tar there, or ")?;
+        let top = self.between.top();
         let attr = opened.filesystem.metadata(&top);
         let attr = attr.map_err(|error| of_path(&top, &error))?;
         if attr.kind() != FileKind::Directory {
@@ -78,7 +66,7 @@ impl Backup {
         let stop = stop_on_signals()?;
         let (file, target) = self
             .target(&opened.devices)
-            .with_context(|| self.archive.display().to_string())?;
+            .with_context(|| self.between.archive.display().to_string())?;
         let seekable = matches!(target, Target::File { .. });
         let mut tally = super::tree::Tally::default();
         let went = Archive::begin(file, seekable).and_then(|mut archive| {
@@ -99,7 +87,7 @@ impl Backup {
             }
         };
         let went = close(opened, went);
-        let is_standard = self.is_standard();
+        let is_standard = self.between.is_standard();
         let print = |text: &str| match is_standard {
             true => {
                 output::tell(text);
@@ -107,14 +95,14 @@ impl Backup {
             }
             false => say_line(text),
         };
-        conclude(NAME, (went, &tally), "backed up", print, self.json)
+        conclude(NAME, (went, &tally), "backed up", print, self.between.json)
     }
 
     fn target(&self, devices: &[PathBuf]) -> Result<(File, Target)> {
-        if self.is_standard() {
+        if self.between.is_standard() {
             return Ok((output::stream()?, Target::Stream));
         }
-        match fs::metadata(&self.archive) {
+        match fs::metadata(&self.between.archive) {
             Ok(found) if found.is_dir() => bail!(
                 "is a directory; name a file, or copy everything there with `persimmon fs cp -r VOLUME :/ DIRECTORY`"
             ),
@@ -127,7 +115,7 @@ impl Backup {
                     bail!("is the volume itself");
                 }
                 if !found.is_file() {
-                    let file = OpenOptions::new().write(true).open(&self.archive)?;
+                    let file = OpenOptions::new().write(true).open(&self.between.archive)?;
                     return Ok((file, Target::Stream));
                 }
                 if !self.force {
@@ -138,7 +126,7 @@ impl Backup {
             Err(error) => return Err(error.into()),
         }
         let name = format!(".persimmon-backup-{}", std::process::id());
-        let temporary = directory_of(&self.archive).join(name);
+        let temporary = directory_of(&self.between.archive).join(name);
         // Everybody's files are in it.
         let mut options = OpenOptions::new();
         let options = options.write(true).create_new(true).mode(0o600);
@@ -149,12 +137,18 @@ impl Backup {
     /// Gives a complete archive its name.
     fn name(&self, temporary: &Path) -> Copied<()> {
         let renamed = match self.force {
-            true => renameat(CWD, temporary, CWD, &self.archive),
-            false => renameat_with(CWD, temporary, CWD, &self.archive, RenameFlags::NOREPLACE),
+            true => renameat(CWD, temporary, CWD, &self.between.archive),
+            false => renameat_with(
+                CWD,
+                temporary,
+                CWD,
+                &self.between.archive,
+                RenameFlags::NOREPLACE,
+            ),
         };
         renamed
             .map_err(std::io::Error::from)
-            .and_then(|()| File::open(directory_of(&self.archive))?.sync_all())
+            .and_then(|()| File::open(directory_of(&self.between.archive))?.sync_all())
             .map_err(|error| CopyError::ends(format!("naming the backup: {error}")))
     }
 }

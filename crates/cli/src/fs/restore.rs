@@ -1,9 +1,8 @@
 //! `persimmon fs restore`: what `persimmon fs backup` has written comes back.
 
-use std::ffi::OsString;
 use std::fs::File;
 use std::io::{self, BufReader, Read, Seek};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
@@ -12,11 +11,11 @@ use clap::Args;
 use persimmon::internal::format::shown::shown_path;
 use persimmon::{FileKind, Filesystem, FilesystemError, Ino};
 
-use super::archive;
+use super::archive::{self, Between};
 use super::cp::close;
 use super::tree::{Content, Copied, Copier, CopyError, Entry, PIECE, Sink};
 use super::volume::VolumeSink;
-use super::{Access, conclude, of_path, open, rooted, say_line, stop_on_signals};
+use super::{Access, conclude, of_path, open, say_line, stop_on_signals};
 use crate::exit::{self, FS_INTERRUPTED};
 
 const NAME: &str = "fs restore";
@@ -27,43 +26,42 @@ const NAME: &str = "fs restore";
 /// can be read only once, when that is found.
 #[derive(Args)]
 pub struct Restore {
-    /// Device or image file of the volume, LABEL= or UUID=
-    volume: String,
-    /// The archive; `-` is standard input
-    archive: PathBuf,
-    /// Restore to this directory, which is made if it is missing, instead of the root
-    directory: Option<OsString>,
+    #[command(flatten)]
+    between: Between,
     /// Restore also where there are files; those of the same names are replaced, others stay
     #[arg(long)]
     force: bool,
-    /// Print JSON
-    #[arg(long)]
-    json: bool,
 }
 
 impl Restore {
     pub fn run(&self) -> Result<u8> {
         let stop = stop_on_signals()?;
-        let mut source: Box<dyn Read> = match self.archive.as_os_str() == "-" {
+        let mut source: Box<dyn Read> = match self.between.is_standard() {
             true => Box::new(io::stdin().lock()),
             false => Box::new(
                 self.verified(&stop)
-                    .with_context(|| self.archive.display().to_string())?,
+                    .with_context(|| self.between.archive.display().to_string())?,
             ),
         };
-        let opened = open(&self.volume, Access::Write, "use tar there, or ")?;
+        let opened = open(&self.between.volume, Access::Write, "use tar there, or ")?;
         let top = self.top(&opened.filesystem)?;
         let mut sink = VolumeSink::new(&opened.filesystem, top);
         let mut copier = Copier::new(&mut sink, &stop, NAME);
         let went = archive::read(&mut *source, &mut copier);
         let tally = copier.tally;
         let went = close(opened, went);
-        conclude(NAME, (went, &tally), "restored", say_line, self.json)
+        conclude(
+            NAME,
+            (went, &tally),
+            "restored",
+            say_line,
+            self.between.json,
+        )
     }
 
     /// The archive, read once already where it is a file.
     fn verified(&self, stop: &Arc<AtomicBool>) -> Result<BufReader<File>> {
-        let file = File::open(&self.archive)?;
+        let file = File::open(&self.between.archive)?;
         let is_file = file.metadata()?.is_file();
         let mut reader = BufReader::with_capacity(PIECE, file);
         if is_file {
@@ -85,7 +83,7 @@ impl Restore {
 
     /// The directory to restore to.
     fn top(&self, filesystem: &Filesystem) -> Result<Ino> {
-        let path = rooted(self.directory.as_deref().unwrap_or("/".as_ref()));
+        let path = self.between.top();
         let attr = match filesystem.metadata(&path) {
             Ok(attr) => attr,
             Err(error) if matches!(error.filesystem(), Some(FilesystemError::NotFound)) => {

@@ -82,7 +82,13 @@ pub(crate) struct Keeper {
     place: Option<Place>,
     /// Some file has had one: all others look no further.
     is_used: AtomicBool,
-    files: Mutex<HashMap<Ino, Arc<Kept>>>,
+    files: Mutex<HashMap<Ino, Opened>>,
+}
+
+/// A file with a tail, and how many have it open so.
+struct Opened {
+    kept: Arc<Kept>,
+    handles: usize,
 }
 
 /// A file with a tail, shared by all who have opened it so.
@@ -99,6 +105,8 @@ struct State {
     end: Option<u64>,
     /// The tail lacks some of what was appended: the next flush goes to the device.
     is_behind: bool,
+    /// Where the file ended when the device last had all of it.
+    handed_over: Option<u64>,
     retry_after: u32,
 }
 
@@ -120,23 +128,41 @@ impl Keeper {
         let mut files = lock(&self.files);
         self.is_used.store(true, Ordering::Release);
         let made = || {
-            Arc::new(Kept {
-                ino,
-                state: Mutex::default(),
-            })
+            let state = Mutex::default();
+            Opened {
+                kept: Arc::new(Kept { ino, state }),
+                handles: 0,
+            }
         };
-        Arc::clone(files.entry(ino).or_insert_with(made))
+        let opened = files.entry(ino).or_insert_with(made);
+        opened.handles += 1;
+        Arc::clone(&opened.kept)
     }
 
     /// For who closes it. What was flushed is in the hands of the device then; where it cannot be, its tail stays.
     pub(crate) fn close(&self, vfs: &Vfs, kept: Arc<Kept>) {
-        if let Err(error) = kept.lock().settle(vfs, kept.ino) {
+        let mut state = kept.lock();
+        let settled = match state.holds() {
+            true => {
+                drop(state);
+                self.in_order(vfs, &kept, |state| state.settle(vfs, kept.ino))
+            }
+            false => {
+                state.let_go();
+                drop(state);
+                Ok(())
+            }
+        };
+        if let Err(error) = settled {
             tracing::warn!(ino = kept.ino.0, %error, "what was flushed stays in memory until the volume is opened again");
             return;
         }
         let mut files = lock(&self.files);
-        // Two: that of the table, and this. Others are made under the lock of the table alone.
-        if Arc::strong_count(&kept) == 2 {
+        let Some(opened) = files.get_mut(&kept.ino) else {
+            return;
+        };
+        opened.handles = opened.handles.saturating_sub(1);
+        if opened.handles == 0 {
             files.remove(&kept.ino);
         }
     }
@@ -149,7 +175,9 @@ impl Keeper {
         change: impl FnOnce() -> VfsResult<T>,
     ) -> VfsResult<T> {
         let kept = match self.is_used() {
-            true => lock(&self.files).get(&ino).cloned(),
+            true => lock(&self.files)
+                .get(&ino)
+                .map(|opened| Arc::clone(&opened.kept)),
             false => None,
         };
         let Some(kept) = kept else {
@@ -162,31 +190,69 @@ impl Keeper {
 
     /// What was written to the file so far outlives this process.
     pub(crate) fn flush(&self, vfs: &Vfs, handle: Handle, kept: &Kept) -> VfsResult<()> {
-        let mut state = kept.lock();
-        let state = &mut *state;
-        // Nothing can be brought in by a volume that has stopped: the flush tells so.
-        if vfs.is_read_only() {
-            return vfs.flush_through(kept.ino, handle);
-        }
-        if let Some(tail) = &mut state.tail
-            && !state.is_behind
         {
-            let Err(error) = tail.flush() else {
-                return Ok(());
-            };
-            tracing::warn!(ino = kept.ino.0, %error, "keeping what was flushed; it goes to the device");
+            let mut state = kept.lock();
+            // Nothing can be brought in by a volume that has stopped: the flush tells so.
+            if vfs.is_read_only() {
+                return vfs.flush_through(kept.ino, handle);
+            }
+            let state = &mut *state;
+            if let Some(tail) = &mut state.tail
+                && !state.is_behind
+            {
+                let Err(error) = tail.flush() else {
+                    return Ok(());
+                };
+                tracing::warn!(ino = kept.ino.0, %error, "keeping what was flushed; it goes to the device");
+                (state.is_behind, state.retry_after) = (true, RETRY_AFTER);
+            }
+        }
+        self.in_order(vfs, kept, |state| {
             vfs.flush_through(kept.ino, handle)?;
-            state.let_go();
-            state.retry_after = RETRY_AFTER;
-            return Ok(());
+            // All that the tail holds is in the hands of the device now, and so is all up to where it begins anew.
+            match state.retry_after {
+                0 => self.begin(vfs, kept.ino, state),
+                left => {
+                    state.let_go();
+                    state.retry_after = left - 1;
+                }
+            }
+            Ok(())
+        })
+    }
+
+    /// Does something that hands a file to the device, after what was flushed to all others before. Tails do not outlive a loss of power:
+    /// what is lost with it must be the end of one history, not the end of one log that another log goes on from.
+    fn in_order<T>(
+        &self,
+        vfs: &Vfs,
+        kept: &Kept,
+        act: impl FnOnce(&mut State) -> VfsResult<T>,
+    ) -> VfsResult<T> {
+        let others = lock(&self.files)
+            .values()
+            .filter(|opened| opened.kept.ino != kept.ino)
+            .map(|opened| Arc::clone(&opened.kept))
+            .collect::<Vec<_>>();
+        let (mut below, mut above): (Vec<_>, Vec<_>) =
+            others.iter().partition(|other| other.ino.0 < kept.ino.0);
+        below.sort_by_key(|other| other.ino.0);
+        above.sort_by_key(|other| other.ino.0);
+        // All at once, in the order of their numbers: nobody who does this waits for another who does, and this file gets nothing that is
+        // younger than what the others hand over.
+        let below: Vec<_> = below
+            .iter()
+            .map(|other| (other.ino, other.lock()))
+            .collect();
+        let mut own = kept.lock();
+        let above: Vec<_> = above
+            .iter()
+            .map(|other| (other.ino, other.lock()))
+            .collect();
+        for (ino, mut state) in below.into_iter().chain(above) {
+            state.hand_over(vfs, ino)?;
         }
-        vfs.flush_through(kept.ino, handle)?;
-        // All that the tail holds is in the hands of the device now, and so is all up to where it begins anew.
-        match state.retry_after {
-            0 => self.begin(vfs, kept.ino, state),
-            _ => state.retry_after -= 1,
-        }
-        Ok(())
+        act(&mut own)
     }
 
     fn begin(&self, vfs: &Vfs, ino: Ino, state: &mut State) {
@@ -265,9 +331,23 @@ impl Kept {
 }
 
 impl State {
+    /// There is something that the device may not have.
+    fn holds(&self) -> bool {
+        self.tail.as_ref().is_some_and(|tail| !tail.is_empty())
+    }
+
+    /// Gives the device what the tail holds, which stays.
+    fn hand_over(&mut self, vfs: &Vfs, ino: Ino) -> VfsResult<()> {
+        if self.holds() && (self.is_behind || self.end != self.handed_over) {
+            vfs.flush_through(ino, Handle::NONE)?;
+            self.handed_over = self.end;
+        }
+        Ok(())
+    }
+
     /// Lets go of the tail, once the device has what it holds.
     fn settle(&mut self, vfs: &Vfs, ino: Ino) -> VfsResult<()> {
-        if self.tail.as_ref().is_some_and(|tail| !tail.is_empty()) {
+        if self.holds() {
             vfs.flush_through(ino, Handle::NONE)?;
         }
         self.let_go();
@@ -280,6 +360,7 @@ impl State {
         }
         self.end = None;
         self.is_behind = false;
+        self.handed_over = None;
     }
 }
 
