@@ -15,7 +15,7 @@ constexpr char kScheme[] = "persimmon://";
 
 Status BadOption(const std::string& option, const std::string& why) {
   return Status::InvalidArgument("persimmon: option '" + option + "': " + why +
-                                 "; there are cache=BYTES, staging=BYTES, commit=SECONDS, flush=through|memory, "
+                                 "; there are cache=BYTES, staging=BYTES, commit=SECONDS, flush=kernel|through|memory, "
                                  "read_only=0|1, statistics=FILE");
 }
 

@@ -2,14 +2,19 @@
 //! run through it.
 
 mod checks;
+mod guest;
 mod kills;
 mod mounts;
+mod oltp;
+mod places;
 mod plugin;
 mod power;
 mod refusals;
 mod source;
 mod speed;
 mod sustained;
+mod tails;
+mod ycsb;
 
 use std::path::{Path, PathBuf};
 
@@ -42,18 +47,29 @@ pub struct Options {
     /// Power cuts of the step `power`, below each writer
     #[arg(long, default_value_t = 50)]
     cuts: u32,
-    /// Rounds of the step `speed`, of which the median counts
+    /// Rounds of the steps `speed`, `ycsb`, `tails` and `oltp`, of which the median counts
     #[arg(long, default_value_t = 5)]
     rounds: u32,
     /// Entries of the databases of the step `speed`
     #[arg(long, default_value_t = 300_000)]
     entries: u64,
+    /// Records of the database of the step `ycsb`
+    #[arg(long, default_value_t = 300_000)]
+    records: u64,
+    /// Operations of each workload of the step `ycsb`; a tenth of them are scans
+    #[arg(long, default_value_t = 100_000)]
+    operations: u64,
+    /// Threads of the step `ycsb`
+    #[arg(long, default_value_t = 2)]
+    threads: u32,
     /// Bytes of the volume of the step `sustained`
     #[arg(long, default_value_t = 1 << 30)]
     volume: u64,
-    /// Fail the steps `sustained` and `speed` where what they measure is not what is asked for, instead of only saying so
+    /// Fail the steps `sustained`, `speed` and `tails` where what they measure is not what is asked for, instead of only saying so
     #[arg(long)]
     bars: bool,
+    #[command(flatten)]
+    guest: guest::Setting,
 }
 
 /// A part of the command.
@@ -85,6 +101,16 @@ pub enum Step {
     Sustained,
     /// Speed beside ext4 and XFS on loop devices
     Speed,
+    /// The workloads of YCSB, A to F, beside ext4, XFS and f2fs on loop devices
+    Ycsb,
+    /// Times of reads beside a writer, with and without cleaning
+    Tails,
+    /// Transactions of MariaDB through mounts, fsync=wp against strict, beside ext4 and XFS on loop devices
+    Oltp,
+    /// In the virtual machine on emulated ZNS drives, beside f2fs, XFS and btrfs: bytes sent, zone resets, speed, times of reads
+    Guest,
+    /// There, the plugin on zonefs beside the plugin on the block device
+    Zonefs,
 }
 
 const DEFAULT: &[Step] = &[
@@ -146,6 +172,31 @@ pub fn run(options: &Options) -> Result<bool> {
             }),
             Step::Speed => tally.check("speed", || {
                 let met = speed::run(&plugin, scratch, options.rounds, options.entries)?;
+                judge(met, options.bars)
+            }),
+            Step::Ycsb => tally.check("YCSB", || {
+                let plan = ycsb::Plan {
+                    rounds: options.rounds,
+                    records: options.records,
+                    operations: options.operations,
+                    threads: options.threads,
+                };
+                ycsb::run(&plugin, scratch, &plan)
+            }),
+            Step::Tails => tally.check("times of reads while cleaning", || {
+                let met = tails::run(&plugin, scratch, options.rounds)?;
+                judge(met, options.bars)
+            }),
+            Step::Oltp => tally.check("transactions", || {
+                oltp::run(&plugin, scratch, options.rounds)
+            }),
+            Step::Guest => tally.check("in the guest", || {
+                let done = guest::run(&plugin, &options.guest, options.rounds)?;
+                ensure!(done, "not all workloads could be run");
+                Ok(())
+            }),
+            Step::Zonefs => tally.check("zonefs in the guest", || {
+                let met = guest::zonefs::run(&plugin, &options.guest, options.rounds)?;
                 judge(met, options.bars)
             }),
         }

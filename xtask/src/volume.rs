@@ -12,6 +12,8 @@ use anyhow::{Context, Result, bail, ensure};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
+use crate::shell;
+
 /// Which filesystem.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Kind {
@@ -20,6 +22,8 @@ pub enum Kind {
     Ext4,
     /// The same.
     Xfs,
+    /// The same, where the kernel has it.
+    F2fs,
 }
 
 impl Kind {
@@ -29,7 +33,20 @@ impl Kind {
             Kind::Persimmon => "persimmon",
             Kind::Ext4 => "ext4",
             Kind::Xfs => "xfs",
+            Kind::F2fs => "f2fs",
         }
+    }
+
+    /// Whether this kernel can mount it; a module that it has is loaded.
+    pub fn is_known(self) -> Result<bool> {
+        if self == Kind::Persimmon {
+            return Ok(true);
+        }
+        shell::quietly(&mut shell::as_root(&["modprobe", self.name()]));
+        let known = std::fs::read_to_string("/proc/filesystems")?;
+        Ok(known
+            .lines()
+            .any(|line| line.split_whitespace().last() == Some(self.name())))
     }
 }
 
@@ -66,7 +83,7 @@ impl Volume {
                 command.arg(&volume.image);
                 output(command.args(["--size", &bytes.to_string()]).args(mkfs))?;
             }
-            Kind::Ext4 | Kind::Xfs => {
+            Kind::Ext4 | Kind::Xfs | Kind::F2fs => {
                 File::create(&volume.image)?.set_len(bytes)?;
                 let mut command = Command::new(format!("mkfs.{}", kind.name()));
                 let force = if kind == Kind::Ext4 { "-F" } else { "-f" };
@@ -85,6 +102,11 @@ impl Volume {
 
     /// Mounts it; what the command said, recovery among it.
     pub fn mount(&self) -> Result<String> {
+        self.mount_with(&[])
+    }
+
+    /// The same; `options` are further ones for Persimmon.
+    pub fn mount_with(&self, options: &[&str]) -> Result<String> {
         if self.kind != Kind::Persimmon {
             let mut command = Command::new("mount");
             command.args(["-t", self.kind.name(), "-o", "loop"]);
@@ -96,6 +118,7 @@ impl Volume {
         let mut command = self.tool("mount");
         command.arg(&self.image).arg(&self.dir);
         command.args(["-o", &format!("log={}", self.log_path().display())]);
+        command.args(options.iter().flat_map(|option| ["-o", *option]));
         command.stdin(Stdio::null()).stdout(said.try_clone()?);
         let status = command.stderr(said).status()?;
         let said = std::fs::read_to_string(said_path)?;
@@ -108,7 +131,7 @@ impl Volume {
         output(Command::new("umount").arg(&self.dir))?;
         match self.kind {
             Kind::Persimmon => self.json("info", &self.image).map(|_| ()),
-            Kind::Ext4 | Kind::Xfs => self.wait_for_loop(),
+            Kind::Ext4 | Kind::Xfs | Kind::F2fs => self.wait_for_loop(),
         }
     }
 
@@ -167,7 +190,7 @@ impl Drop for Volume {
         // The daemon may still be writing: the directory below it must outlive it.
         let waited = match self.kind {
             Kind::Persimmon => self.json("info", &self.image).map(|_| ()),
-            Kind::Ext4 | Kind::Xfs => self.wait_for_loop(),
+            Kind::Ext4 | Kind::Xfs | Kind::F2fs => self.wait_for_loop(),
         };
         if let Err(error) = waited {
             eprintln!("waiting for {}: {error:#}", self.image.display());

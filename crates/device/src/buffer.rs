@@ -77,6 +77,12 @@ impl BufferMut {
 
     /// Makes it `blocks` long; new blocks are zero.
     pub fn resize_blocks(&mut self, blocks: usize) {
+        if blocks > self.capacity_blocks() {
+            // What grows block by block takes its memory from the pool too, and leaves there what it outgrew.
+            let mut larger = BufferMut::with_capacity(blocks.max(2 * self.capacity_blocks()));
+            larger.0.0.extend_from_slice(&self.0.0);
+            *self = larger;
+        }
         self.0.0.resize(blocks, bytemuck::Zeroable::zeroed());
     }
 

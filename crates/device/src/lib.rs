@@ -47,7 +47,7 @@ use std::ops::Range;
 /// Which device of this machine a device is: the same as long as the machine runs, and different for a copy of an image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DeviceIdentity {
-    /// Number of a block or character device, or of the device that an image file lies on.
+    /// Number of a block or character device, or of the device that an image file or a zonefs lies on.
     pub device: u64,
     /// Inode number of an image file; 0 for a device.
     pub inode: u64,
@@ -59,10 +59,25 @@ impl DeviceIdentity {
     /// What is at a path.
     pub(crate) fn of(path: &std::path::Path) -> Option<DeviceIdentity> {
         use std::os::unix::fs::MetadataExt;
+        if let Some(file) = zonefs::first_file(path) {
+            // The files of a zonefs are on the drive below it, and whoever they belong to can write to the volume.
+            let found = std::fs::metadata(file).ok()?;
+            return Some(DeviceIdentity {
+                device: found.dev(),
+                inode: 0,
+                owner: found.uid(),
+            });
+        }
         let found = std::fs::metadata(path).ok()?;
-        let (device, inode) = match found.is_file() {
-            true => (found.dev(), found.ino()),
-            false => (found.rdev(), 0),
+        // The generic node of a namespace and its block device are one device.
+        let block = match nvme::is_generic(path).ok()? {
+            true => nvme::block_device(path),
+            false => None,
+        };
+        let (device, inode) = match block {
+            Some(block) => (std::fs::metadata(block).ok()?.rdev(), 0),
+            None if found.is_file() => (found.dev(), found.ino()),
+            None => (found.rdev(), 0),
         };
         Some(DeviceIdentity {
             device,

@@ -4,6 +4,7 @@
 mod appends;
 mod events;
 mod failing;
+mod kept;
 mod load;
 mod torn;
 mod work;
@@ -73,6 +74,16 @@ enum Test {
     LoadOnce { dir: PathBuf, round: u32 },
     /// Look for what was acknowledged, which standard input tells
     Verify { dir: PathBuf },
+    /// What was flushed to a file whose flushes are kept, when its writer is killed, on a volume
+    Kept {
+        drive: PathBuf,
+        /// Another name of it, for who looks afterwards
+        #[arg(long)]
+        then: Option<PathBuf>,
+        /// Be the writer
+        #[arg(long)]
+        write: bool,
+    },
     /// A workload on any filesystem
     #[command(subcommand)]
     Work(work::Work),
@@ -103,6 +114,10 @@ fn run(test: &Test) -> Result<()> {
         Test::Load { dir, round, by } => load::run(dir, *round, *by),
         Test::LoadOnce { dir, round } => load::once(dir, *round),
         Test::Verify { dir } => load::verify(dir),
+        Test::Kept {
+            drive, write: true, ..
+        } => kept::write(drive),
+        Test::Kept { drive, then, .. } => kept::run(drive, then.as_deref().unwrap_or(drive)),
         Test::Work(work) => work::run(work),
     }
 }

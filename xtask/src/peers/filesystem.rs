@@ -1,6 +1,6 @@
 //! Persimmon and its peers: what drives each wants, how it is made, mounted and unmounted.
 
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, ensure};
 
 use crate::vm::drive::Drive;
 
@@ -74,6 +74,13 @@ pub const ALL: &[Filesystem] = &[
 ];
 
 impl Filesystem {
+    /// The one of this name.
+    pub fn named(name: &str) -> Result<&'static Filesystem> {
+        ALL.iter()
+            .find(|filesystem| filesystem.name == name)
+            .with_context(|| format!("no filesystem is named {name}"))
+    }
+
     /// Its drives, of `size_mib` together, with zones of `zone_mib`.
     pub fn drives(&self, size_mib: u64, zone_mib: u64) -> Result<Vec<Drive>> {
         let zoned = |mib: u64| {

@@ -1,7 +1,7 @@
 //! `cargo xtask peers`: the same workloads in the same guest on Persimmon and on what its users pick
 //! instead, with what each sends to its drives.
 
-mod filesystem;
+pub mod filesystem;
 mod report;
 mod rows;
 
@@ -11,6 +11,7 @@ use std::time::Duration;
 use anyhow::{Context, Error, Result, bail, ensure};
 use clap::Args;
 
+use crate::vm::counters::Counters;
 use crate::vm::guest::{Guest, Machine};
 use crate::vm::kernel::Kernel;
 use crate::{setup, vm, volume};
@@ -58,14 +59,6 @@ const LIMIT: Duration = Duration::from_secs(3600);
 const STATS_LIMIT: Duration = Duration::from_secs(60);
 /// For all rows of a filesystem.
 const LIFE_LIMIT: Duration = Duration::from_secs(6 * 3600);
-/// Counts requests of the block layer by kind; zone resets among them.
-const SET_UP: &str = "mkdir -p /mnt/w; mount -t tracefs none /sys/kernel/tracing && \
-    echo hist:keys=rwbs >/sys/kernel/tracing/events/block/block_rq_issue/trigger";
-/// Sectors written so far, of each drive, and zone requests of all.
-const COUNTERS: &str = "for d in ns1 ns2; do test -e /dev/$d || continue; \
-    set -- $(cat /sys/block/$(basename $(realpath /dev/$d))/stat); echo sent $7; done; \
-    sed -n 's/.*rwbs: *ZR[A-Z]* .*hitcount: *\\([0-9]*\\).*/resets \\1/p' \
-    /sys/kernel/tracing/events/block/block_rq_issue/hist";
 
 /// Measures and prints the table; whether Persimmon failed nowhere.
 pub fn run(options: &Options) -> Result<bool> {
@@ -89,7 +82,7 @@ pub fn run(options: &Options) -> Result<bool> {
         .into_iter()
         .filter(wanted)
         .collect();
-    let mut set_up = SET_UP.to_owned();
+    let mut set_up = format!("mkdir -p {DIR}");
     if let Some(mib) = options.dirty_mib {
         set_up += &format!(
             " && echo {} >/proc/sys/vm/dirty_bytes",
@@ -132,6 +125,7 @@ impl Place<'_> {
     fn boot(&self) -> Result<Guest> {
         let mut guest = Guest::boot(self.machine)?;
         guest.check(self.set_up, LIMIT)?;
+        Counters::set_up(&mut guest)?;
         Ok(guest)
     }
 }
@@ -211,15 +205,15 @@ fn row_of(guest: &mut Guest, filesystem: &Filesystem, row: &Row) -> Result<Figur
     if !row.before.is_empty() {
         in_mount(guest, filesystem, &row.before, &mut None)?;
     }
-    let before = counters(guest)?;
+    let before = Counters::read(guest)?;
     let mut done = Done::default();
     let mut stats = filesystem.stats.map(|_| String::new());
     for command in &row.counted {
         let command = std::slice::from_ref(command);
         done.add(in_mount(guest, filesystem, command, &mut stats)?);
     }
-    let after = counters(guest)?;
-    let bytes = (after.sectors - before.sectors) * 512;
+    let sent = Counters::read(guest)?.since(before);
+    let bytes = sent.bytes;
     let value = match row.unit {
         Unit::UserBytes => bytes as f64 / done.bytes as f64,
         Unit::Files(files) => bytes as f64 / 1024.0 / files as f64,
@@ -229,7 +223,7 @@ fn row_of(guest: &mut Guest, filesystem: &Filesystem, row: &Row) -> Result<Figur
         value,
         bytes,
         user_bytes: done.bytes,
-        resets: after.resets - before.resets,
+        resets: sent.resets,
         seconds: done.seconds,
         stats,
     })
@@ -276,25 +270,4 @@ fn in_mount(
     }
     guest.check(filesystem.unmount, LIMIT)?;
     Ok(done)
-}
-
-/// What the drives got since the guest booted.
-#[derive(Default)]
-struct Counters {
-    sectors: u64,
-    resets: u64,
-}
-
-fn counters(guest: &mut Guest) -> Result<Counters> {
-    let said = guest.check(COUNTERS, LIMIT)?;
-    let mut counters = Counters::default();
-    for line in said.lines() {
-        match line.split_once(' ') {
-            Some(("sent", sectors)) => counters.sectors += sectors.parse::<u64>()?,
-            Some(("resets", count)) => counters.resets += count.parse::<u64>()?,
-            _ => {}
-        }
-    }
-    ensure!(counters.sectors > 0, "no counters: {said}");
-    Ok(counters)
 }

@@ -49,6 +49,11 @@ impl Plugin {
         Ok(plugin)
     }
 
+    /// Builds a program that measures.
+    pub fn build_bench(&self, name: &str) -> Result<()> {
+        build_by_cmake(&self.folder, &[name]).with_context(|| format!("building {name}"))
+    }
+
     /// Builds the plugin in a folder, with the folders of `before` searched for headers first.
     pub fn cmake(&self, folder: &Path, before: &[&Path], tests: bool) -> Result<()> {
         let source = fs::canonicalize(FOLDER)?;
@@ -126,6 +131,18 @@ impl Plugin {
         }
     }
 
+    /// What the guest needs to run db_bench and the workloads of YCSB with the plugin and without; the libraries come along.
+    pub fn for_guest(&self) -> Result<Vec<PathBuf>> {
+        let bench = self.path_of("db_bench");
+        let bench = match bench.is_absolute() {
+            true => bench,
+            false => which(&bench)?,
+        };
+        self.build_bench("ycsb")?;
+        let built = ["libpersimmon_rocksdb.so", "ycsb"].map(|name| self.folder.join(name));
+        Ok([bench].into_iter().chain(built).collect())
+    }
+
     /// Which RocksDB it is for.
     pub fn rocksdb_name(&self) -> &'static str {
         match &self.rocksdb {
@@ -161,6 +178,16 @@ impl Plugin {
     pub fn fsck(&self, image: &Path) -> Result<()> {
         output(self.tool("fsck").arg("--data").arg(image)).map(drop)
     }
+}
+
+/// Where a program is that the shell would find.
+fn which(program: &Path) -> Result<PathBuf> {
+    let path = std::env::var_os("PATH").context("no PATH")?;
+    let found = std::env::split_paths(&path).map(|folder| folder.join(program));
+    let mut found = found.filter(|file| file.is_file());
+    found
+        .next()
+        .with_context(|| format!("there is no {}", program.display()))
 }
 
 /// Builds what CMake has configured in a folder: all of it, or these targets.

@@ -157,7 +157,7 @@ fn read_speeds(said: &str, speeds: &mut Speeds) {
     }
 }
 
-fn median(mut values: Vec<f64>) -> f64 {
+pub(super) fn median(mut values: Vec<f64>) -> f64 {
     values.sort_by(f64::total_cmp);
     values[values.len() / 2]
 }
@@ -204,7 +204,7 @@ fn print_ratios(all: &[BTreeMap<Subject, Speeds>]) -> bool {
     all_met
 }
 
-fn print_head(first: &str, names: impl Iterator<Item = String>) {
+pub(super) fn print_head(first: &str, names: impl Iterator<Item = String>) {
     let names: Vec<String> = names.collect();
     println!("| {first} | {} |", names.join(" | "));
     println!("|---{}|", "|---".repeat(names.len()));

@@ -125,7 +125,7 @@ impl Written {
 }
 
 /// The last value that RocksDB printed of a counter.
-fn counted(said: &str, ticker: &str) -> Result<u64> {
+pub fn counted(said: &str, ticker: &str) -> Result<u64> {
     let begin = format!("rocksdb.{ticker} COUNT : ");
     let line = said
         .lines()
@@ -137,7 +137,7 @@ fn counted(said: &str, ticker: &str) -> Result<u64> {
         .parse()?)
 }
 
-fn counters(path: &Path) -> Result<BTreeMap<String, u64>> {
+pub fn counters(path: &Path) -> Result<BTreeMap<String, u64>> {
     let mut counters = BTreeMap::new();
     for line in fs::read_to_string(path)?.lines() {
         let (name, value) = line.split_once(' ').context("a counter without a value")?;

@@ -90,6 +90,10 @@ const CHECKS: &[(&str, &str)] = &[
         "drive-tests model pair:/dev/ns5+/dev/generic3 8",
     ),
     ("pair-filesystem", PAIR_FILESYSTEM),
+    ("kept-flushes", KEPT_FLUSHES),
+    ("zonefs-kept-flushes", ZONEFS_KEPT_FLUSHES),
+    ("unmounted", UNMOUNTED),
+    ("zonefs-unmounted", ZONEFS_UNMOUNTED),
     ("pulled", "drive-tests pulled /dev/sda"),
     (
         "nvme-pulled",
@@ -185,7 +189,7 @@ const NVME_FILESYSTEM: &str = "set -e; d=/dev/generic4; mkdir -p /mnt/z; \
 
 /// A command with a new zonefs of the drive at /mnt/zf.
 macro_rules! on_zonefs {
-    ($drive:literal, $options:literal, $command:literal) => {
+    ($drive:literal, $options:literal, $command:expr) => {
         concat!(
             "modprobe zonefs; mkdir -p /mnt/zf; drive-tests zonefs-make ",
             $drive,
@@ -263,6 +267,39 @@ const ZONEFS_FILESYSTEM_ZNS: &str = on_zonefs!(
      persimmon devices | grep -q 'mounted at /mnt/z'; persimmon probe $d | grep inzonefs; \
      persimmon umount /mnt/z; persimmon fsck --data $d"
 );
+
+/// Kept flushes of killed writers, through zbd, then through nvme with zbd looking and the other way round.
+const KEPT_FLUSHES: &str = "set -e; mkfs.persimmon --force /dev/ns4; drive-tests kept /dev/ns4; \
+    drive-tests kept /dev/generic4 --then /dev/ns4; drive-tests kept /dev/ns4 --then /dev/generic4; \
+    persimmon fsck --data /dev/ns4";
+const ZONEFS_KEPT_FLUSHES: &str = on_zonefs!(
+    "/dev/ns4",
+    "explicit-open",
+    "set -e; mkfs.persimmon zonefs:/mnt/zf; drive-tests kept zonefs:/mnt/zf; persimmon fsck --data zonefs:/mnt/zf"
+);
+
+/// All that `persimmon fs` does, on the volume `$d`.
+macro_rules! unmounted {
+    ($device:literal) => {
+        concat!(
+            "set -e; d=",
+            $device,
+            "; mkfs.persimmon --force $d; cd /; persimmon fs mkdir -p $d /a/b; \
+             persimmon fs cp -r $d lib :/a/b; persimmon fs mkdir $d /a/b/bin; persimmon fs cp $d bin/busybox :/a/b/bin/; persimmon fs ls -R $d /a/b | grep -q busybox; \
+             persimmon fs cat $d /a/b/bin/busybox | cmp - /bin/busybox; \
+             persimmon fs mv $d /a/b/bin /a/bin; ! persimmon fs ls $d /a/b/bin 2>/tmp/said; \
+             rm -rf /tmp/out /tmp/tar; persimmon fs cp -r $d :/a/b/lib /tmp/out; diff -r lib /tmp/out; \
+             persimmon fs backup $d /tmp/tar; persimmon fs rm -r $d /a; test -z \"$(persimmon fs ls $d)\"; \
+             persimmon fs restore $d /tmp/tar; persimmon fs cat $d /a/bin/busybox | cmp - /bin/busybox; \
+             rm -rf /tmp/out /tmp/tar; \
+             persimmon fs df $d; persimmon fsck --data $d"
+        )
+    };
+}
+
+const UNMOUNTED: &str = unmounted!("/dev/ns4");
+const ZONEFS_UNMOUNTED: &str =
+    on_zonefs!("/dev/ns4", "explicit-open", unmounted!("zonefs:/mnt/zf"));
 
 /// For one check; the whole set takes a few minutes on an idle machine.
 const LIMIT: Duration = Duration::from_secs(900);

@@ -5,6 +5,7 @@
 
 mod archive;
 mod checks;
+pub mod counters;
 pub mod drive;
 pub mod guest;
 pub mod kernel;

@@ -31,6 +31,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::Arc;
 
+pub(crate) use open::first_file;
 pub use open::{ZonefsLimits, directory, identity, list, uri};
 
 use files::{Held, Readers, Writers, ZoneFiles};

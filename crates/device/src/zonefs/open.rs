@@ -35,6 +35,11 @@ pub fn directory(uri: &Path) -> Option<&Path> {
     Some(Path::new(OsStr::from_bytes(dir)))
 }
 
+/// The file of the first zone of the zonefs that `zonefs:DIR` names; `None` for what is no such URI.
+pub fn first_file(uri: &Path) -> Option<PathBuf> {
+    Some(ZoneFiles(directory(uri)?.join("seq")).path(ZoneId(0)))
+}
+
 /// The URI of the zonefs that is mounted at a directory.
 #[must_use]
 pub fn uri(dir: &Path) -> PathBuf {

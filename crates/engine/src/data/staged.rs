@@ -176,6 +176,14 @@ impl Staged {
         Some((start.max(block), end))
     }
 
+    /// The content of a range, where all its blocks are dirty and in one run.
+    pub(crate) fn dirty_bytes(&mut self, offset: u64, len: usize) -> Option<&mut [u8]> {
+        let size = BLOCK_SIZE as u64;
+        let (start, run) = self.dirty.range_mut(..=offset / size).next_back()?;
+        let from = (offset - start * size) as usize;
+        run.get_mut(from..from.checked_add(len)?)
+    }
+
     /// Up to `count` dirty blocks from `block` on, as far as they are one run.
     fn dirty_slice(&mut self, block: u64, count: usize) -> Option<&mut [u8]> {
         let (start, run) = self.dirty.range_mut(..=block).next_back()?;

@@ -62,11 +62,13 @@ impl Truncations {
     /// The first that may be finished by now.
     fn first(&self) -> Option<Ino> {
         let open = self.lock();
-        let may_be = |open: &Unfinished| open.failed.as_ref().is_none_or(Error::passes);
-        let mut may_be: Vec<_> = open.iter().filter(|(_, open)| may_be(open)).collect();
         // One that failed keeps none waiting that was not tried.
-        may_be.sort_by_key(|(_, open)| open.failed.is_some());
-        may_be.first().map(|(ino, _)| **ino)
+        let untried = open.iter().find(|(_, open)| open.failed.is_none());
+        let again = || {
+            open.iter()
+                .find(|(_, open)| open.failed.as_ref().is_some_and(Error::passes))
+        };
+        untried.or_else(again).map(|(ino, _)| *ino)
     }
 
     fn note_failed(&self, ino: Ino, keep: u64, error: &Error) {

@@ -225,6 +225,11 @@ impl Volume {
         bases: &Bases,
         forced: bool,
     ) -> Result<(), Need> {
+        // Most small writes go to blocks that are dirty: these have their space, and need nothing of what was there.
+        if let Some(out) = staged.dirty_bytes(offset, bytes.len()) {
+            out.copy_from_slice(bytes);
+            return Ok(());
+        }
         if let Some(block) = missing_base(staged, offset, bytes, bases) {
             return Err(Need::Base(block));
         }
@@ -314,7 +319,6 @@ fn stage(staged: &mut Staged, offset: u64, bytes: &[u8], bases: &Bases) {
         if whole > 0 {
             staged.write_blocks(block, now);
         } else {
-            // Most small appends go to a block that is dirty already, which needs no copy of it.
             let base = match staged.is_dirty(block) {
                 true => None,
                 false => staged.block(block).or(bases.get(block)).map(<[u8]>::to_vec),

@@ -74,7 +74,12 @@ impl Entries {
 
     /// All zones there are.
     pub(super) fn zones(&self) -> impl Iterator<Item = ZoneId> + use<> {
-        (0..self.list.len() as u32).map(ZoneId)
+        self.zones_from(0)
+    }
+
+    /// Those from this one on.
+    pub(super) fn zones_from(&self, first: u32) -> impl Iterator<Item = ZoneId> + use<> {
+        (first..self.list.len() as u32).map(ZoneId)
     }
 
     pub(super) fn iter(&self) -> impl Iterator<Item = (ZoneId, &Entry)> {

@@ -112,10 +112,16 @@ impl Timed {
     /// Overwrites every block of a file once on average, at random and unsynced: its extents are
     /// as scattered as they get.
     pub fn age(&self, ino: Ino, blocks: u64, noise: &mut Noise) -> Outcome<()> {
-        for _ in 0..blocks {
-            let offset = noise.below(blocks) * BLOCK as u64;
+        self.age_by(ino, blocks, 1, noise)
+    }
+
+    /// The same by pieces of so many blocks.
+    pub fn age_by(&self, ino: Ino, blocks: u64, piece: u64, noise: &mut Noise) -> Outcome<()> {
+        let len = piece as usize * BLOCK;
+        for _ in 0..blocks / piece {
+            let offset = noise.below(blocks / piece) * len as u64;
             self.volume
-                .write(ino, offset, noise.bytes(BLOCK), Timestamp::default())?;
+                .write(ino, offset, noise.bytes(len), Timestamp::default())?;
         }
         self.volume.sync()?;
         self.volume.step(Task::Checkpoint)?;
