@@ -65,7 +65,12 @@ class SequentialFile : public FileOf<FSSequentialFile> {
     while (done < n) {
       if (at_ < ahead_from_ || at_ - ahead_from_ >= ahead_.size()) {
         IOStatus status = ReadAhead();
-        if (!status.ok()) return status;
+        if (!status.ok()) {
+          // Nothing is told of what was read, so a second try begins with it.
+          at_ -= done;
+          *result = Slice(scratch, 0);
+          return status;
+        }
         if (ahead_.empty()) break;
       }
       uint64_t begin = at_ - ahead_from_;
@@ -257,6 +262,7 @@ class WritableFile : public FileOf<FSWritableFile> {
 
  private:
   IOStatus WriteAt(uint64_t offset, const Slice& data) {
+    if (file_.get() == nullptr) return IOStatus::IOError("the file is closed");
     IOStatus status = is_table_ ? CheckRoom(data.size()) : IOStatus::OK();
     if (status.ok()) status = file_.Write(offset, data);
     if (status.ok()) size_ = std::max<uint64_t>(size_, offset + data.size());
@@ -310,7 +316,7 @@ class RandomRWFile : public FileOf<FSRandomRWFile> {
     return file_.Read(offset, n, result, scratch);
   }
   IOStatus Flush(const IOOptions&, IODebugContext*) override {
-    return file_.volume().flushes() ? file_.Flush() : IOStatus::OK();
+    return file_.get() != nullptr && file_.volume().flushes() ? file_.Flush() : IOStatus::OK();
   }
   IOStatus Sync(const IOOptions&, IODebugContext*) override { return file_.Sync(); }
   IOStatus Fsync(const IOOptions&, IODebugContext*) override { return file_.Sync(); }

@@ -112,7 +112,10 @@ class PersimmonFileSystem : public FileSystem {
   IOStatus GetChildren(const std::string& path, const IOOptions&, std::vector<std::string>* result,
                        IODebugContext*) override {
     result->clear();
-    return List(path, [&](const persimmon_dirent& entry) { result->emplace_back(entry.name); });
+    return List(path, [&](const persimmon_dirent& entry) {
+      result->emplace_back(entry.name);
+      return IOStatus::OK();
+    });
   }
 
   IOStatus GetChildrenFileAttributes(const std::string& path, const IOOptions&,
@@ -120,9 +123,11 @@ class PersimmonFileSystem : public FileSystem {
     result->clear();
     return List(path, [&](const persimmon_dirent& entry) {
       persimmon_stat stat;
-      // Removed meanwhile.
-      if (persimmon_lstat_path(volume_->fs(), (path + "/" + entry.name).c_str(), &stat) != 0) return;
-      result->push_back({entry.name, stat.size});
+      const int error = persimmon_stat_path(volume_->fs(), (path + "/" + entry.name).c_str(), &stat);
+      // Removed meanwhile. One that cannot be looked at is there: a backup without it would not be whole.
+      if (NamesNothing(error)) return IOStatus::OK();
+      if (error == 0) result->push_back({entry.name, stat.size});
+      return ToStatus(error);
     });
   }
 
@@ -276,7 +281,8 @@ class PersimmonFileSystem : public FileSystem {
       error = persimmon_readdir(dir, &entry);
       if (error != 0) return Failed(error);
       if (entry.name == nullptr) return IOStatus::OK();
-      each(entry);
+      IOStatus status = each(entry);
+      if (!status.ok()) return status;
     }
   }
 

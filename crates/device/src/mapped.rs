@@ -6,6 +6,7 @@ use std::sync::atomic::{Ordering, fence};
 
 use memmap2::{MmapOptions, MmapRaw};
 use rustix::fs::{FallocateFlags, fallocate};
+use rustix::io::Errno;
 
 /// A file that is mapped for writing. Its pages are the kernel's: a process that is killed takes nothing of them along.
 #[derive(Debug)]
@@ -66,7 +67,12 @@ impl MappedFile {
 }
 
 fn map(file: &File, len: usize) -> io::Result<MmapRaw> {
-    fallocate(file, FallocateFlags::empty(), 0, len as u64)?;
+    while let Err(error) = fallocate(file, FallocateFlags::empty(), 0, len as u64) {
+        // A signal came; on tmpfs it begins anew.
+        if error != Errno::INTR {
+            return Err(error.into());
+        }
+    }
     MmapOptions::new().len(len).populate().map_raw(file)
 }
 

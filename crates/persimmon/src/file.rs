@@ -217,9 +217,10 @@ impl File {
     fn put(&self, data: &[u8], offset: u64) -> Result<Written> {
         let flags = WriteFlags::default();
         let appends = self.open.appends;
+        let keeper = self.open.mounted.keeper();
         match &self.open.kept {
             Some(kept) => {
-                self.with(|vfs, _, handle| kept.write(vfs, handle, offset, data, appends))
+                self.with(|vfs, _, handle| keeper.write(vfs, kept, (handle, appends), offset, data))
             }
             None => self.change(|vfs, ino, handle| vfs.write(ino, handle, offset, data, flags)),
         }

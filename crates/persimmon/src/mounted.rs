@@ -98,7 +98,10 @@ impl Mounted {
             // What another handle changes now would never be written.
             self.vfs.volume().make_read_only();
             match closed {
-                Ok(()) => Ended::Closed,
+                Ok(()) => {
+                    self.keeper.closed();
+                    Ended::Closed
+                }
                 Err(error) => Ended::Failed(Arc::new(error)),
             }
         });

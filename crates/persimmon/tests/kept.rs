@@ -382,6 +382,41 @@ fn a_loss_of_power_leaves_no_hole_between_logs() {
     assert_eq!(fs.read("/1.log").unwrap(), b"first second fourth");
 }
 
+/// The same where the younger one is changed in another way than by appending to it: it was given to the device alone.
+#[test]
+fn a_change_of_a_log_comes_after_what_others_were_flushed() {
+    type Change<'a> = &'a dyn Fn(&Filesystem, &File);
+    let begin = |fs: &Filesystem, options: OpenOptions| {
+        let file = fs.open_file("/2.log", &options.write(true)).unwrap();
+        file.write_at(b"B", 0).unwrap();
+    };
+    let changes: [Change<'_>; 3] = [
+        &|_, file| file.set_len(1 << 20).unwrap(),
+        &|fs, _| begin(fs, OpenOptions::new()),
+        &|fs, _| begin(fs, OpenOptions::new().keep_flushed(true)),
+    ];
+    for change in changes {
+        let image = Image::new();
+        let fs = image.open();
+        let logs = ["/1.log", "/2.log"].map(|path| fs.open_file(path, &keeping()).unwrap());
+        for log in &logs {
+            add(log, b"begun ");
+        }
+        for log in &logs {
+            add(log, b"more");
+        }
+        change(&fs, &logs[1]);
+        for tail in tails(&fs) {
+            fs::remove_file(tail).unwrap();
+        }
+        fs.abandon();
+        drop(logs);
+        let fs = image.open();
+        assert_eq!(fs.read("/1.log").unwrap(), b"begun more");
+        assert!(fs.read("/2.log").unwrap().ends_with(b"egun more"));
+    }
+}
+
 #[test]
 fn names_may_change_meanwhile() {
     let image = Image::new();
@@ -426,8 +461,10 @@ fn closing_leaves_nothing_behind() {
     let log = fs.open_file("/log", &keeping()).unwrap();
     add(&log, b"third");
     add(&log, b"fourth");
+    let left = tails(&fs);
     fs.close().unwrap();
     drop(log);
+    assert!(left.iter().all(|tail| !tail.exists()));
     let fs = image.open();
     assert_eq!(fs.read("/log").unwrap(), b"firstsecondthirdfourth");
     assert!(tails(&fs).is_empty());

@@ -96,8 +96,9 @@ impl ImageDevice {
     }
 
     pub(super) fn finish(&self, zone: ZoneId) -> Result<()> {
-        let _order = self.begin_change(zone)?;
+        let mut order = self.begin_change(zone)?;
         lock(&self.zones).machine.check_finish(zone)?;
+        order.ahead.remove(&zone);
         self.write_record(zone, |zones| zones.machine.finish(zone))
     }
 

@@ -180,7 +180,7 @@ impl Staged {
     pub(crate) fn dirty_bytes(&mut self, offset: u64, len: usize) -> Option<&mut [u8]> {
         let size = BLOCK_SIZE as u64;
         let (start, run) = self.dirty.range_mut(..=offset / size).next_back()?;
-        let from = (offset - start * size) as usize;
+        let from = usize::try_from(offset - start * size).ok()?;
         run.get_mut(from..from.checked_add(len)?)
     }
 

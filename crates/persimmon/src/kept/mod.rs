@@ -155,7 +155,6 @@ impl Keeper {
         };
         if let Err(error) = settled {
             tracing::warn!(ino = kept.ino.0, %error, "what was flushed stays in memory until the volume is opened again");
-            return;
         }
         let mut files = lock(&self.files);
         let Some(opened) = files.get_mut(&kept.ino) else {
@@ -183,9 +182,53 @@ impl Keeper {
         let Some(kept) = kept else {
             return change();
         };
+        // What goes on in the file from here on must not be there without what was flushed to others before.
+        if kept.lock().holds() {
+            self.in_order(vfs, &kept, |state| state.settle(vfs, ino))?;
+        }
         let mut state = kept.lock();
         state.settle(vfs, ino)?;
         change()
+    }
+
+    /// The volume is closed: the device has everything.
+    pub(crate) fn closed(&self) {
+        for opened in lock(&self.files).values() {
+            opened.kept.lock().let_go();
+        }
+    }
+
+    /// Writes through a handle to a file that has a tail: to its end whatever the offset if the handle `appends`.
+    pub(crate) fn write(
+        &self,
+        vfs: &Vfs,
+        kept: &Kept,
+        (handle, appends): (Handle, bool),
+        offset: u64,
+        data: &[u8],
+    ) -> VfsResult<Written> {
+        let mut state = kept.lock();
+        // What is rewritten, or written behind a hole, is nothing that a tail can say.
+        while state.tail.is_some() && !state.end.is_some_and(|end| appends || offset == end) {
+            drop(state);
+            self.in_order(vfs, kept, |state| state.settle(vfs, kept.ino))?;
+            state = kept.lock();
+        }
+        let state = &mut *state;
+        let written = vfs.write(kept.ino, handle, offset, data, WriteFlags::default());
+        if let Some(tail) = &mut state.tail {
+            let grown = written.as_ref().map_or(0, |written| written.len);
+            let end = state.end.map(|end| end + grown as u64);
+            match (&written, data.get(..grown)) {
+                (Ok(written), Some(some)) if Some(written.end) == end => {
+                    state.end = end;
+                    state.is_behind |= tail.push(some).is_err();
+                }
+                // It failed, and may have been done in part.
+                _ => (state.end, state.is_behind) = (None, true),
+            }
+        }
+        written
     }
 
     /// What was written to the file so far outlives this process.
@@ -208,11 +251,14 @@ impl Keeper {
             }
         }
         self.in_order(vfs, kept, |state| {
+            // Others may have the file open in other ways, and write while it is flushed.
+            let before = vfs.getattr(kept.ino).map(|attr| attr.size);
             vfs.flush_through(kept.ino, handle)?;
             // All that the tail holds is in the hands of the device now, and so is all up to where it begins anew.
-            match state.retry_after {
-                0 => self.begin(vfs, kept.ino, state),
-                left => {
+            match (state.retry_after, before) {
+                (0, Ok(size)) => self.begin(vfs, kept.ino, state, size),
+                (0, Err(_)) => state.let_go(),
+                (left, _) => {
                     state.let_go();
                     state.retry_after = left - 1;
                 }
@@ -250,15 +296,22 @@ impl Keeper {
             .map(|other| (other.ino, other.lock()))
             .collect();
         for (ino, mut state) in below.into_iter().chain(above) {
-            state.hand_over(vfs, ino)?;
+            // Whoever syncs that file is told. A file that cannot be written must not keep all others from being flushed.
+            if let Err(error) = state.hand_over(vfs, ino) {
+                tracing::warn!(ino = ino.0, %error, "what was flushed to a file cannot be given to the device");
+            }
         }
         act(&mut own)
     }
 
-    fn begin(&self, vfs: &Vfs, ino: Ino, state: &mut State) {
+    /// Begins a tail where a file ends that is in the hands of the device up to there.
+    fn begin(&self, vfs: &Vfs, ino: Ino, state: &mut State, base: u64) {
         let begun = (|| {
             let place = self.place.as_ref().ok_or("no place for it")?;
-            let base = vfs.getattr(ino).map_err(|error| error.to_string())?.size;
+            let now = vfs.getattr(ino).map_err(|error| error.to_string())?.size;
+            if now != base {
+                return Err("somebody else writes to the file".to_owned());
+            }
             match &mut state.tail {
                 Some(tail) => tail.begin_anew(base).map_err(|error| error.to_string())?,
                 none => {
@@ -266,10 +319,10 @@ impl Keeper {
                     *none = Some(made.map_err(|error| error.to_string())?);
                 }
             }
-            Ok::<u64, String>(base)
+            Ok::<(), String>(())
         })();
         match begun {
-            Ok(base) => (state.end, state.is_behind) = (Some(base), false),
+            Ok(()) => (state.end, state.is_behind) = (Some(base), false),
             Err(error) => {
                 tracing::debug!(
                     ino = ino.0,
@@ -295,38 +348,6 @@ impl Drop for Keeper {
 impl Kept {
     fn lock(&self) -> MutexGuard<'_, State> {
         lock(&self.state)
-    }
-
-    /// Writes through a handle to it, which goes to its end whatever the offset if it `appends`.
-    pub(crate) fn write(
-        &self,
-        vfs: &Vfs,
-        handle: Handle,
-        offset: u64,
-        data: &[u8],
-        appends: bool,
-    ) -> VfsResult<Written> {
-        let mut state = self.lock();
-        let state = &mut *state;
-        // What is rewritten, or written behind a hole, is nothing that a tail can say.
-        let goes_on = state.end.is_some_and(|end| appends || offset == end);
-        if state.tail.is_some() && !goes_on {
-            state.settle(vfs, self.ino)?;
-        }
-        let written = vfs.write(self.ino, handle, offset, data, WriteFlags::default());
-        if let Some(tail) = &mut state.tail {
-            let grown = written.as_ref().map_or(0, |written| written.len);
-            let end = state.end.map(|end| end + grown as u64);
-            match (&written, data.get(..grown)) {
-                (Ok(written), Some(some)) if Some(written.end) == end => {
-                    state.end = end;
-                    state.is_behind |= tail.push(some).is_err();
-                }
-                // It failed, and may have been done in part.
-                _ => (state.end, state.is_behind) = (None, true),
-            }
-        }
-        written
     }
 }
 

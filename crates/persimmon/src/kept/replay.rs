@@ -36,7 +36,11 @@ pub(crate) fn replay(vfs: &Vfs, place: &Place) -> Result<()> {
         }
         let entries = fs::read_dir(&dir).map_err(|error| failed(&dir, error))?;
         let paths: io::Result<Vec<PathBuf>> = entries.map(|entry| Ok(entry?.path())).collect();
-        for path in paths.map_err(|error| failed(&dir, error))? {
+        let mut paths = paths.map_err(|error| failed(&dir, error))?;
+        // Older files first, each durable before the next: if the power goes now, too, what is there is still the beginning of
+        // one history. Numbers of files grow, and in their length the names do.
+        paths.sort_by_key(|path| (path.as_os_str().len(), path.clone()));
+        for path in paths {
             bring_in(vfs, place, user, &path).map_err(|error| failed(&path, error))?;
             remove(&path).map_err(|error| failed(&path, error))?;
         }
