@@ -15,14 +15,15 @@ using namespace rocksdb;
 
 namespace {
 
-// A block of the volume, to which RocksDB aligns direct I/O. No page cache lies above a volume: all reads go to the device
-// in either mode, and the flag changes only what RocksDB asks for.
+// A block of the volume, to which RocksDB aligns direct I/O.
 constexpr size_t kAlignment = 4096;
 // Bytes a sequential file reads ahead: RocksDB reads logs and manifests in blocks of 32 KiB.
 constexpr size_t kReadAhead = 256 << 10;
 
 const uint8_t* Bytes(const char* data) { return reinterpret_cast<const uint8_t*>(data); }
 uint8_t* Bytes(char* data) { return reinterpret_cast<uint8_t*>(data); }
+
+uint32_t ToRead(bool direct) { return PERSIMMON_OPEN_READ | (direct ? PERSIMMON_OPEN_DIRECT : 0); }
 
 uint32_t LifetimeOf(Env::WriteLifeTimeHint hint) {
   switch (hint) {
@@ -186,7 +187,7 @@ class RandomAccessFile : public FileOf<FSRandomAccessFile> {
     return IOStatus::OK();
   }
 
-  // Nothing below caches what could be read ahead: RocksDB then does so into buffers of its own.
+  // RocksDB then reads ahead into buffers of its own: what is kept below is what was read in small pieces.
   IOStatus Prefetch(uint64_t, size_t, const IOOptions&, IODebugContext*) override {
     return IOStatus::NotSupported("Prefetch");
   }
@@ -371,7 +372,7 @@ size_t OpenFile::UniqueId(char* id, size_t max_size) const {
 IOStatus NewSequentialFile(std::shared_ptr<Volume> volume, const std::string& path, const FileOptions& options,
                            std::unique_ptr<FSSequentialFile>* result) {
   OpenFile file;
-  IOStatus status = OpenFile::Open(std::move(volume), path, PERSIMMON_OPEN_READ, &file);
+  IOStatus status = OpenFile::Open(std::move(volume), path, ToRead(options.use_direct_reads), &file);
   if (status.ok()) *result = std::make_unique<SequentialFile>(std::move(file), options.use_direct_reads);
   return status;
 }
@@ -379,7 +380,7 @@ IOStatus NewSequentialFile(std::shared_ptr<Volume> volume, const std::string& pa
 IOStatus NewRandomAccessFile(std::shared_ptr<Volume> volume, const std::string& path, const FileOptions& options,
                              std::unique_ptr<FSRandomAccessFile>* result) {
   OpenFile file;
-  IOStatus status = OpenFile::Open(std::move(volume), path, PERSIMMON_OPEN_READ, &file);
+  IOStatus status = OpenFile::Open(std::move(volume), path, ToRead(options.use_direct_reads), &file);
   if (status.ok()) *result = std::make_unique<RandomAccessFile>(std::move(file), options.use_direct_reads);
   return status;
 }
@@ -406,7 +407,8 @@ IOStatus NewWritableFile(std::shared_ptr<Volume> volume, const std::string& path
 IOStatus NewRandomRWFile(std::shared_ptr<Volume> volume, const std::string& path, const FileOptions& options,
                          std::unique_ptr<FSRandomRWFile>* result) {
   OpenFile file;
-  IOStatus status = OpenFile::Open(std::move(volume), path, PERSIMMON_OPEN_READ | PERSIMMON_OPEN_WRITE, &file);
+  IOStatus status =
+      OpenFile::Open(std::move(volume), path, ToRead(options.use_direct_reads) | PERSIMMON_OPEN_WRITE, &file);
   const bool direct = options.use_direct_reads && options.use_direct_writes;
   if (status.ok()) *result = std::make_unique<RandomRWFile>(std::move(file), direct);
   return status;

@@ -12,10 +12,13 @@ using rocksdb::Status;
 namespace {
 
 constexpr char kScheme[] = "persimmon://";
+// What a filesystem of the kernel has a page cache for: without it each block that RocksDB's block cache has let go of is read from
+// the device again.
+constexpr uint64_t kReadCacheBytes = 64 << 20;
 
 Status BadOption(const std::string& option, const std::string& why) {
   return Status::InvalidArgument("persimmon: option '" + option + "': " + why +
-                                 "; there are cache=BYTES, staging=BYTES, commit=SECONDS, flush=kernel|through|memory, "
+                                 "; there are cache=BYTES, read_cache=BYTES, staging=BYTES, commit=SECONDS, flush=kernel|through|memory, "
                                  "read_only=0|1, statistics=FILE");
 }
 
@@ -43,7 +46,9 @@ Status ParseOption(const std::string& option, Uri* parsed) {
   std::string key = option.substr(0, equals);
   std::string value = equals == std::string::npos ? "" : option.substr(equals + 1);
   persimmon_options* options = &parsed->options;
-  if (key == "cache" || key == "staging") {
+  if (key == "read_cache") {
+    if (!ParseBytes(value, &options->read_cache_bytes)) return BadOption(option, "not a number of bytes");
+  } else if (key == "cache" || key == "staging") {
     uint64_t bytes = 0;
     if (!ParseBytes(value, &bytes) || bytes == 0) return BadOption(option, "not a number of bytes");
     (key == "cache" ? options->cache_bytes : options->staging_bytes) = bytes;
@@ -84,6 +89,7 @@ Status Uri::Parse(const std::string& uri, Uri* parsed) {
   }
   *parsed = Uri{};
   parsed->options.struct_size = sizeof(persimmon_options);
+  parsed->options.read_cache_bytes = kReadCacheBytes;
   const std::string rest = uri.substr(sizeof kScheme - 1);
   size_t question = rest.find('?');
   parsed->device = rest.substr(0, question);

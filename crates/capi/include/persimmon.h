@@ -105,6 +105,9 @@
 // go with it, except before the first flush. Where the kernel cannot keep it, a flush goes to the device.
 #define PERSIMMON_OPEN_KEEP_FLUSHED 256
 
+// Reads go to the device, past `read_cache_bytes` of `persimmon_options`.
+#define PERSIMMON_OPEN_DIRECT 512
+
 // How long data will live is not known.
 #define PERSIMMON_LIFETIME_NONE 1
 
@@ -232,6 +235,8 @@ typedef struct persimmon_options {
   uint64_t staging_bytes;
   // Milliseconds until what was written is durable without being asked; 0: 5000.
   uint64_t commit_milliseconds;
+  // Bytes of blocks of files kept in memory that were read in pieces of up to 64 KiB; 0: none.
+  uint64_t read_cache_bytes;
 } persimmon_options;
 
 // Space and inodes.

@@ -9,7 +9,7 @@ use crate::call::{
 };
 use crate::types::lifetime;
 use crate::{
-    PERSIMMON_OPEN_APPEND, PERSIMMON_OPEN_CREATE, PERSIMMON_OPEN_CREATE_NEW,
+    PERSIMMON_OPEN_APPEND, PERSIMMON_OPEN_CREATE, PERSIMMON_OPEN_CREATE_NEW, PERSIMMON_OPEN_DIRECT,
     PERSIMMON_OPEN_KEEP_FLUSHED, PERSIMMON_OPEN_READ, PERSIMMON_OPEN_SYNC, PERSIMMON_OPEN_TRUNCATE,
     PERSIMMON_OPEN_WRITE, PERSIMMON_OPEN_WRITE_THROUGH, persimmon_fs, persimmon_stat,
 };
@@ -26,7 +26,8 @@ const FLAGS: u32 = PERSIMMON_OPEN_READ
     | PERSIMMON_OPEN_TRUNCATE
     | PERSIMMON_OPEN_SYNC
     | PERSIMMON_OPEN_WRITE_THROUGH
-    | PERSIMMON_OPEN_KEEP_FLUSHED;
+    | PERSIMMON_OPEN_KEEP_FLUSHED
+    | PERSIMMON_OPEN_DIRECT;
 
 fn options(flags: u32, mode: u32) -> Result<OpenOptions> {
     if flags & !FLAGS != 0 {
@@ -46,6 +47,7 @@ fn options(flags: u32, mode: u32) -> Result<OpenOptions> {
         .sync(is(PERSIMMON_OPEN_SYNC))
         .write_through(is(PERSIMMON_OPEN_WRITE_THROUGH))
         .keep_flushed(is(PERSIMMON_OPEN_KEEP_FLUSHED))
+        .direct(is(PERSIMMON_OPEN_DIRECT))
         .mode(mode))
 }
 

@@ -85,6 +85,7 @@ const OPTIONS_DEFAULT: persimmon_options = persimmon_options {
     cache_bytes: 0,
     staging_bytes: 0,
     commit_milliseconds: 0,
+    read_cache_bytes: 0,
 };
 
 /// # Safety
@@ -119,6 +120,7 @@ unsafe fn opening(options: *const persimmon_options) -> Result<Options> {
     let (cache, staging) = (engine.cache_bytes_max, engine.staging_bytes_max);
     engine.cache_bytes_max = at_least(told.cache_bytes, CACHE_BYTES_MIN, "cache", cache)?;
     engine.staging_bytes_max = at_least(told.staging_bytes, STAGING_BYTES_MIN, "staging", staging)?;
+    engine.read_cache_bytes_max = usize::try_from(told.read_cache_bytes).unwrap_or(usize::MAX);
     if told.commit_milliseconds != 0 {
         options.commit_interval = Duration::from_millis(told.commit_milliseconds);
     }

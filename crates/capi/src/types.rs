@@ -53,6 +53,8 @@ pub struct persimmon_options {
     pub staging_bytes: u64,
     /// Milliseconds until what was written is durable without being asked; 0: 5000.
     pub commit_milliseconds: u64,
+    /// Bytes of blocks of files kept in memory that were read in pieces of up to 64 KiB; 0: none.
+    pub read_cache_bytes: u64,
 }
 
 /// A point in time, from 1970 on.
@@ -156,6 +158,8 @@ pub const PERSIMMON_OPEN_WRITE_THROUGH: u32 = 128;
 /// file in `/dev/shm`, up to 1 MiB for each open file, and the next opening of the volume that writes brings it in. Changes of names do not
 /// go with it, except before the first flush. Where the kernel cannot keep it, a flush goes to the device.
 pub const PERSIMMON_OPEN_KEEP_FLUSHED: u32 = 256;
+/// Reads go to the device, past `read_cache_bytes` of `persimmon_options`.
+pub const PERSIMMON_OPEN_DIRECT: u32 = 512;
 
 /// How long data will live is not known.
 pub const PERSIMMON_LIFETIME_NONE: u32 = 1;

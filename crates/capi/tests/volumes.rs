@@ -134,6 +134,7 @@ fn options_of_a_newer_header_are_refused_where_they_say_anything() {
                 cache_bytes: 0,
                 staging_bytes: 0,
                 commit_milliseconds: 0,
+                read_cache_bytes: 0,
             },
             added,
         };
@@ -163,6 +164,7 @@ fn options_that_cannot_be_are_refused() {
             cache_bytes,
             staging_bytes,
             commit_milliseconds: 0,
+            read_cache_bytes: 0,
         };
         let mut fs = null_mut();
         let errno = unsafe { persimmon_open(image.as_ptr(), &options, &mut fs) };

@@ -180,6 +180,8 @@ pub struct Options {
     pub staging_bytes_max: usize,
     /// Last blocks of files that were synced lately, kept for who appends to them, bytes.
     pub tails_bytes_max: usize,
+    /// Blocks of files that were read lately, in pieces of up to 64 KiB, bytes; 0: none. For who has no page cache above the volume.
+    pub read_cache_bytes_max: usize,
     /// Journal between two checkpoints, bytes, at most 256 MiB. Smaller on small volumes.
     pub journal_bytes_max: u64,
     /// Distinct pages changed since the last durable checkpoint. Smaller on small volumes.
@@ -230,6 +232,7 @@ impl Default for Options {
             cache_bytes_max: 64 << 20,
             staging_bytes_max: 32 << 20,
             tails_bytes_max: 4 << 20,
+            read_cache_bytes_max: 0,
             journal_bytes_max: 32 << 20,
             dirty_pages_max: 8192,
             large_zone_blocks: 1 << 17,

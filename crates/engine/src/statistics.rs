@@ -28,6 +28,10 @@ macro_rules! with_statistics {
             counted {
                 /// Bytes read.
                 read_bytes,
+                /// Blocks of files that small reads found in memory ([`crate::Options::read_cache_bytes_max`]).
+                read_cache_hits,
+                /// Blocks that they did not.
+                read_cache_misses,
                 /// Write and append commands.
                 write_commands,
                 /// Read commands.

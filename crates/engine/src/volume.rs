@@ -12,7 +12,7 @@ use persimmon_format::{Ino, Key, KeyKind, Lsn, VolumeKey};
 
 use crate::checkpoint::CheckpointState;
 use crate::cleaning::{Course, Unpaid};
-use crate::data::{Compressibility, Files, Space, Tails, Truncations};
+use crate::data::{Compressibility, Files, ReadCache, Space, Tails, Truncations};
 use crate::error::{Error, PANICKED, Result};
 use crate::faults::{Fault, fault};
 use crate::in_flight::InFlight;
@@ -56,6 +56,7 @@ pub struct Volume {
     pub(crate) space: Space,
     pub(crate) truncations: Truncations,
     pub(crate) tails: Tails,
+    pub(crate) read_cache: Option<ReadCache>,
     pub(crate) compressibility: Compressibility,
     pub(crate) checkpoint_state: Mutex<CheckpointState>,
     pub(crate) checkpoint_turn: Turn,
@@ -182,6 +183,7 @@ impl Volume {
             space,
             truncations: Truncations::default(),
             tails: Tails::new(parts.options.tails_bytes_max, &alarm),
+            read_cache: ReadCache::new(parts.options.read_cache_bytes_max),
             compressibility: Compressibility::default(),
             options: parts.options,
             checkpoint_state: Mutex::watched(parts.checkpoint, &alarm),

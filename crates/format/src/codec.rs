@@ -71,6 +71,15 @@ impl<'a> Reader<'a> {
         Ok(u32::from_le_bytes(self.array()?))
     }
 
+    /// So many of them, in memory of just their size.
+    pub(crate) fn u32s(&mut self, count: usize) -> Result<Vec<u32>> {
+        let (each, _) = self.bytes(count.saturating_mul(4))?.as_chunks();
+        Ok(each
+            .iter()
+            .map(|bytes| u32::from_le_bytes(*bytes))
+            .collect())
+    }
+
     pub(crate) fn u64(&mut self) -> Result<u64> {
         Ok(u64::from_le_bytes(self.array()?))
     }

@@ -185,7 +185,7 @@ impl Extent {
                 if count == 0 || count > FRAME_BLOCKS_MAX {
                     return Err(r.bad("frame length", count as u64));
                 }
-                let crcs = (0..count).map(|_| r.u32()).collect::<Result<_>>()?;
+                let crcs = r.u32s(count)?;
                 Extent::Frame { addr, crcs }
             }
             INLINE => {

@@ -339,7 +339,7 @@ impl Summary {
             if blocks as usize > FRAME_BLOCKS_MAX || place.saturating_add(blocks) > zone_block {
                 return Err(r.bad("run", place.into()));
             }
-            let crcs = (0..blocks).map(|_| r.u32()).collect::<Result<_>>()?;
+            let crcs = r.u32s(blocks as usize)?;
             entries.push(SummaryEntry {
                 zone_block: place,
                 ino,

@@ -88,6 +88,13 @@ impl OpenOptions {
         self
     }
 
+    /// Reads go to the device, past what the volume keeps in memory of those before
+    /// ([`EngineOptions::read_cache_bytes_max`](crate::EngineOptions::read_cache_bytes_max)).
+    pub fn direct(mut self, direct: bool) -> OpenOptions {
+        self.flags.direct = direct;
+        self
+    }
+
     /// Every write is durable before it returns.
     pub fn sync(mut self, sync: bool) -> OpenOptions {
         self.flags.sync = sync;

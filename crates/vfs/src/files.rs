@@ -26,6 +26,10 @@ fn end_of(offset: u64, len: u64) -> Result<u64> {
         .ok_or(Error::FileTooLarge)
 }
 
+fn is_direct(open: Option<&Open>) -> bool {
+    open.is_some_and(|open| open.flags.direct)
+}
+
 impl Vfs {
     /// Reads at `offset` into `buf`. Tells how many bytes: fewer than `buf` holds only at the end
     /// of the file.
@@ -35,9 +39,11 @@ impl Vfs {
             return Err(Error::BadHandle);
         }
         // A block that cannot be read is the reader's trouble, not the volume's.
-        let len = self
-            .volume
-            .read(ino, offset, buf)
+        let read = match is_direct(open.as_deref()) {
+            true => self.volume.read_direct(ino, offset, buf),
+            false => self.volume.read(ino, offset, buf),
+        };
+        let len = read
             .map_err(Error::from)
             .inspect_err(|error| tracing::error!(%ino, offset, %error, "reading failed"))?;
         self.accessed(ino, open.as_deref());
@@ -56,7 +62,10 @@ impl Vfs {
         if open.as_ref().is_some_and(|o| !o.flags.read || o.directory) {
             return Err(Error::BadHandle);
         }
-        let read = self.volume.read_batch(ino, ranges);
+        let read = match is_direct(open.as_deref()) {
+            true => self.volume.read_batch_direct(ino, ranges),
+            false => self.volume.read_batch(ino, ranges),
+        };
         self.accessed(ino, open.as_deref());
         let told = read.into_iter().map(|result| {
             result

@@ -238,6 +238,8 @@ pub struct OpenFlags {
     /// Every write is in the hands of the device or of the host's kernel before it returns: it outlives the death of this
     /// process, not the power.
     pub write_through: bool,
+    /// Reads go to the device, past what the volume keeps of those before (`O_DIRECT`).
+    pub direct: bool,
     /// `O_EXCL`: create fails on an existing name; a temporary file cannot be linked.
     pub exclusive: bool,
     /// `O_NOATIME`.
@@ -260,6 +262,7 @@ impl OpenFlags {
             sync,
             data_sync: !sync && flags & libc::O_DSYNC != 0,
             write_through: false,
+            direct: flags & libc::O_DIRECT != 0,
             exclusive: flags & libc::O_EXCL != 0,
             no_atime: flags & libc::O_NOATIME != 0,
             author: Author::Privileged,

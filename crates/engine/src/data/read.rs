@@ -7,10 +7,11 @@ use persimmon_format::extent::Extent;
 use persimmon_format::packed::{self, Packed};
 use persimmon_format::{Addr, Ino, checksum};
 
-use super::{block_of, blocks_in};
+use super::{ReadCache, block_of, blocks_in};
 use crate::Volume;
 use crate::error::{Error, Result};
 use crate::meta::extents::Piece;
+use crate::statistics::add;
 use crate::zones::Pin;
 
 /// Reads sent to the device before the first is waited for: a drive serves them side by side, and what they hold in
@@ -29,8 +30,29 @@ impl Volume {
     /// It reads again if the file was made shorter meanwhile: a hole that was found may be where
     /// there was no file, and somebody may have made it longer again.
     pub fn read(&self, ino: Ino, offset: u64, buf: &mut [u8]) -> Result<usize> {
+        self.read_through(self.cache_for(buf.len()), ino, offset, buf)
+    }
+
+    /// The same past [`Options::read_cache_bytes_max`](crate::Options::read_cache_bytes_max): from the device, and not kept.
+    pub fn read_direct(&self, ino: Ino, offset: u64, buf: &mut [u8]) -> Result<usize> {
+        self.read_through(None, ino, offset, buf)
+    }
+
+    /// Blocks in memory, for a read of so many bytes.
+    fn cache_for(&self, bytes: usize) -> Option<&ReadCache> {
+        let cache = self.read_cache.as_ref();
+        cache.filter(|_| ReadCache::serves(bytes))
+    }
+
+    fn read_through(
+        &self,
+        cache: Option<&ReadCache>,
+        ino: Ino,
+        offset: u64,
+        buf: &mut [u8],
+    ) -> Result<usize> {
         let cuts = self.files.cuts();
-        let read = self.read_meanwhile(ino, offset, buf);
+        let read = self.read_meanwhile(cache, ino, offset, buf);
         if self.files.cuts() == cuts {
             return read;
         }
@@ -38,7 +60,7 @@ impl Volume {
         let file = self.files.get_or_create(ino);
         let read = loop {
             let cuts = file.lock().cuts;
-            let read = self.read_meanwhile(ino, offset, buf);
+            let read = self.read_meanwhile(cache, ino, offset, buf);
             if file.lock().cuts == cuts {
                 break read;
             }
@@ -48,7 +70,13 @@ impl Volume {
     }
 
     /// Reads by a size, and then by what is staged and mapped.
-    fn read_meanwhile(&self, ino: Ino, offset: u64, buf: &mut [u8]) -> Result<usize> {
+    fn read_meanwhile(
+        &self,
+        cache: Option<&ReadCache>,
+        ino: Ino,
+        offset: u64,
+        buf: &mut [u8],
+    ) -> Result<usize> {
         let size = self.size_now(ino)?;
         let len = (buf.len() as u64).min(size.saturating_sub(offset)) as usize;
         let Some(buf) = buf.get_mut(..len) else {
@@ -57,15 +85,34 @@ impl Volume {
         if len == 0 {
             return Ok(0);
         }
-        look_again(|| self.read_once(ino, offset, buf)).map(|()| len)
+        look_again(|| self.read_once(cache, ino, offset, buf)).map(|()| len)
     }
 
     /// Reads several ranges of a file, each as [`Volume::read`] does. What lies on the device is asked for together:
     /// a drive serves the ranges side by side.
     pub fn read_batch(&self, ino: Ino, ranges: &mut [(u64, &mut [u8])]) -> Vec<Result<usize>> {
+        let longest = ranges.iter().map(|(_, buf)| buf.len()).max();
+        self.read_batch_through(self.cache_for(longest.unwrap_or(0)), ino, ranges)
+    }
+
+    /// The same, each as [`Volume::read_direct`] does.
+    pub fn read_batch_direct(
+        &self,
+        ino: Ino,
+        ranges: &mut [(u64, &mut [u8])],
+    ) -> Vec<Result<usize>> {
+        self.read_batch_through(None, ino, ranges)
+    }
+
+    fn read_batch_through(
+        &self,
+        cache: Option<&ReadCache>,
+        ino: Ino,
+        ranges: &mut [(u64, &mut [u8])],
+    ) -> Vec<Result<usize>> {
         let cuts = self.files.cuts();
         let together = match self.size_now(ino) {
-            Ok(size) => self.read_together(ino, size, ranges),
+            Ok(size) => self.read_together(cache, ino, size, ranges),
             Err(_) => ranges.iter().map(|_| None).collect(),
         };
         let settled = self.files.cuts() == cuts;
@@ -73,7 +120,7 @@ impl Volume {
         each.map(|((offset, buf), read)| match read {
             Some(len) if settled => Ok(len),
             // What moved, failed or became shorter meanwhile is looked up again by itself.
-            _ => self.read(ino, *offset, buf),
+            _ => self.read_through(cache, ino, *offset, buf),
         })
         .collect()
     }
@@ -81,6 +128,7 @@ impl Volume {
     /// Reads what of the ranges can be read at the first look; `None` of the others.
     fn read_together(
         &self,
+        cache: Option<&ReadCache>,
         ino: Ino,
         size: u64,
         ranges: &mut [(u64, &mut [u8])],
@@ -108,7 +156,7 @@ impl Volume {
                 found.unwrap_or_default()
             })
             .collect();
-        let mut plan = Plan::default();
+        let mut plan = Plan::through(cache);
         for (owner, (range, holes)) in wanted.iter_mut().zip(&found).enumerate() {
             plan.owner = owner;
             for (from, to, extents) in holes {
@@ -119,8 +167,8 @@ impl Volume {
         }
         let Ok(()) = self.fetch_planned(&plan, |used, fetched| {
             let range = &mut wanted[used.owner];
-            let delivered =
-                fetched.is_ok_and(|data| deliver(ino, used, data, range.offset, range.buf).is_ok());
+            let delivered = fetched
+                .is_ok_and(|data| deliver(ino, cache, used, data, range.offset, range.buf).is_ok());
             range.failed |= !delivered;
             Ok::<_, Infallible>(())
         });
@@ -141,9 +189,15 @@ impl Volume {
     /// Reads all of `buf`, from staging and by the tree. Staging is looked at first: what leaves
     /// it meanwhile is in the tree by then. What was written meanwhile can be in the tree before
     /// it has arrived; then this fails, and staging has it when looked at again.
-    fn read_once(&self, ino: Ino, offset: u64, buf: &mut [u8]) -> Result<()> {
+    fn read_once(
+        &self,
+        cache: Option<&ReadCache>,
+        ino: Ino,
+        offset: u64,
+        buf: &mut [u8],
+    ) -> Result<()> {
         for (from, to) in self.copy_staged(ino, offset, buf) {
-            self.read_tree(ino, from, to, offset, buf)?;
+            self.read_tree(cache, ino, (from, to), offset, buf)?;
         }
         Ok(())
     }
@@ -176,16 +230,23 @@ impl Volume {
     pub(crate) fn read_block(&self, ino: Ino, block: u64) -> Result<Vec<u8>> {
         let mut content = vec![0; BLOCK_SIZE];
         let offset = block * BLOCK_SIZE as u64;
-        look_again(|| self.read_tree(ino, block, block + 1, offset, &mut content))?;
+        look_again(|| self.read_tree(None, ino, (block, block + 1), offset, &mut content))?;
         Ok(content)
     }
 
     /// Reads blocks `from..to` by the tree into `buf`, whose first byte is at `offset`. Of more than is read at once the
     /// extents are looked up piece by piece: a look begins again at each page that it misses.
-    fn read_tree(&self, ino: Ino, from: u64, to: u64, offset: u64, buf: &mut [u8]) -> Result<()> {
+    fn read_tree(
+        &self,
+        cache: Option<&ReadCache>,
+        ino: Ino,
+        (from, to): (u64, u64),
+        offset: u64,
+        buf: &mut [u8],
+    ) -> Result<()> {
         for (start, end) in looks(from, to) {
             let pieces = self.pinned_extents(ino, start, end)?;
-            let mut plan = Plan::default();
+            let mut plan = Plan::through(cache);
             self.plan(ino, &pieces, (start, end), offset, buf, &mut plan)?;
             self.fetch_planned(&plan, |used, fetched| {
                 let (block, addr) = (used.block, used.source.addr());
@@ -193,7 +254,7 @@ impl Volume {
                     Some(error) => self.lost_data(error, ino, block, addr),
                     None => Error::DataDamaged { ino, block, addr },
                 })?;
-                deliver(ino, used, data, offset, buf)
+                deliver(ino, cache, used, data, offset, buf)
             })?;
         }
         Ok(())
@@ -225,7 +286,7 @@ impl Volume {
         plan: &mut Plan<'p>,
     ) -> Result<()> {
         let mut done = from;
-        for (piece, _pin) in pieces {
+        for (piece, pin) in pieces {
             let (start, end) = (piece.block.max(from), piece.end().min(to));
             zero_blocks(buf, offset, done, start);
             done = end;
@@ -259,13 +320,41 @@ impl Volume {
                     {
                         copy_block(buf, offset, start, &content);
                     } else {
-                        plan.add(at, (end - start) as u32, start, Source::Frame(at, crcs));
+                        let frame = Frame { at, crcs, pin };
+                        self.plan_frame(&frame, (start, end), offset, buf, plan);
                     }
                 }
             }
         }
         zero_blocks(buf, offset, done, to);
         Ok(())
+    }
+
+    /// The same of a run of blocks on the device.
+    fn plan_frame<'p>(
+        &self,
+        frame: &Frame<'p>,
+        (from, to): (u64, u64),
+        offset: u64,
+        buf: &mut [u8],
+        plan: &mut Plan<'p>,
+    ) {
+        let mut missing = from;
+        if let Some((cache, pin)) = plan.cache.zip(frame.pin.as_ref()) {
+            let mut hits = 0;
+            for block in from..to {
+                let addr = frame.at.offset((block - from) as u32);
+                if let Some(content) = cache.get(addr, pin) {
+                    copy_block(buf, offset, block, &content);
+                    plan.add_frame(frame, from, (missing, block));
+                    missing = block + 1;
+                    hits += 1;
+                }
+            }
+            add(&self.media.counters.read_cache_hits, hits);
+            add(&self.media.counters.read_cache_misses, to - from - hits);
+        }
+        plan.add_frame(frame, from, (missing, to));
     }
 
     /// Reads the places of a plan, some at a time, and hands each use what its place holds, or why that cannot be read:
@@ -316,8 +405,9 @@ fn looks(from: u64, to: u64) -> impl Iterator<Item = (u64, u64)> {
 }
 
 /// What of a read is on the device: places, and what is made of each.
-#[derive(Default)]
 struct Plan<'p> {
+    /// What holds some of it in memory.
+    cache: Option<&'p ReadCache>,
     places: Vec<(Addr, u32)>,
     /// By place, in the order of the places.
     uses: Vec<Use<'p>>,
@@ -344,22 +434,53 @@ struct Use<'p> {
 }
 
 enum Source<'p> {
-    /// Whole blocks, and a checksum of each from there on.
-    Frame(Addr, &'p [u32]),
+    /// Whole blocks.
+    Frame(Frame<'p>),
     /// A piece of some.
     Packed(&'p Packed),
+}
+
+/// Blocks of a run from one on.
+#[derive(Clone, Copy)]
+struct Frame<'p> {
+    at: Addr,
+    /// A checksum of each.
+    crcs: &'p [u32],
+    pin: &'p Option<Pin>,
 }
 
 impl Source<'_> {
     fn addr(&self) -> Addr {
         match self {
-            Source::Frame(addr, _) => *addr,
+            Source::Frame(frame) => frame.at,
             Source::Packed(piece) => piece.addr,
         }
     }
 }
 
 impl<'p> Plan<'p> {
+    fn through(cache: Option<&'p ReadCache>) -> Plan<'p> {
+        Plan {
+            cache,
+            places: Vec::new(),
+            uses: Vec::new(),
+            owner: 0,
+        }
+    }
+
+    /// Adds blocks of a run whose first is block `first` of the file.
+    fn add_frame(&mut self, frame: &Frame<'p>, first: u64, (from, to): (u64, u64)) {
+        if from < to {
+            let skip = from - first;
+            let frame = Frame {
+                at: frame.at.offset(skip as u32),
+                crcs: frame.crcs.get(skip as usize..).unwrap_or_default(),
+                pin: frame.pin,
+            };
+            self.add(frame.at, (to - from) as u32, from, Source::Frame(frame));
+        }
+    }
+
     /// Adds a use of `blocks` blocks at `addr`. Pieces that are neighbours in a file are mostly neighbours on the device: those of
     /// the same blocks are read once.
     fn add(&mut self, addr: Addr, blocks: u32, block: u64, source: Source<'p>) {
@@ -379,20 +500,31 @@ impl<'p> Plan<'p> {
 }
 
 /// Verifies what was read, and copies it to where a reader wants it.
-fn deliver(ino: Ino, used: &Use<'_>, data: &[u8], offset: u64, buf: &mut [u8]) -> Result<()> {
+fn deliver(
+    ino: Ino,
+    cache: Option<&ReadCache>,
+    used: &Use<'_>,
+    data: &[u8],
+    offset: u64,
+    buf: &mut [u8],
+) -> Result<()> {
     let damaged = |block: u64, addr: Addr| Error::DataDamaged { ino, block, addr };
-    match used.source {
+    match &used.source {
         Source::Packed(piece) => {
             let content = piece
                 .content(data)
                 .ok_or_else(|| damaged(used.block, piece.addr))?;
             copy_block(buf, offset, used.block, &content);
         }
-        Source::Frame(addr, crcs) => {
+        Source::Frame(Frame { at, crcs, pin }) => {
+            let cache = cache.zip(pin.as_ref());
             for (i, content) in data.chunks_exact(BLOCK_SIZE).enumerate() {
-                let block = used.block + i as u64;
+                let (block, addr) = (used.block + i as u64, at.offset(i as u32));
                 if crcs.get(i) != Some(&checksum::data_block(content)) {
-                    return Err(damaged(block, addr.offset(i as u32)));
+                    return Err(damaged(block, addr));
+                }
+                if let Some((cache, pin)) = cache {
+                    cache.insert(addr, pin, content);
                 }
                 copy_block(buf, offset, block, content);
             }

@@ -18,6 +18,8 @@ use crate::faults::{Fault, fault};
 struct Count {
     readers: AtomicU32,
     filling: AtomicU32,
+    /// Times it was reset since the volume was opened.
+    resets: AtomicU32,
 }
 
 #[derive(Debug)]
@@ -88,6 +90,13 @@ impl Pins {
         self.add(zone, Kind::Fills)
     }
 
+    /// A zone was reset: what its blocks hold from now on is something else.
+    pub(super) fn note_reset(&self, zone: ZoneId) {
+        if let Some(count) = self.0.zones.make(zone.0 as usize) {
+            count.resets.fetch_add(1, Ordering::SeqCst);
+        }
+    }
+
     fn is_pinned(&self, zone: ZoneId, kind: Kind) -> bool {
         let count = self.count(zone, kind);
         count.is_some_and(|count| count.load(Ordering::SeqCst) > 0)
@@ -116,6 +125,14 @@ pub(crate) struct Pin {
     pins: Pins,
     zone: ZoneId,
     kind: Kind,
+}
+
+impl Pin {
+    /// How often its zone was reset since the volume was opened; as long as this lives that does not change.
+    pub(crate) fn resets(&self) -> u32 {
+        let count = self.pins.0.zones.get(self.zone.0 as usize);
+        count.map_or(0, |count| count.resets.load(Ordering::SeqCst))
+    }
 }
 
 impl Drop for Pin {

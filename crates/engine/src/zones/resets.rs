@@ -374,6 +374,7 @@ impl Zones {
                     return self.note_over(going);
                 }
                 self.count_deaths(&mut table, zone);
+                self.pins.note_reset(zone);
                 table.mark_free(zone, &self.budget, !going.was_free);
                 drop(table);
                 if !going.was_free {

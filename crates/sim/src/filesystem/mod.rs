@@ -225,6 +225,10 @@ fn options(config: &SimConfig) -> persimmon_engine::Options {
         staging_bytes_max: (128 << 10) * small(4),
         journal_bytes_max: (128 << 10) * small(16) as u64,
         dirty_pages_max: 16 * small(64),
+        read_cache_bytes_max: match (seed >> 40) % 3 {
+            0 => 0,
+            some => (16 << 10) << (4 * some),
+        },
         ..persimmon_engine::Options::default()
     }
 }

@@ -108,6 +108,7 @@ fn options(rng: &mut ChaCha8Rng) -> persimmon::Options {
     options.engine.staging_bytes_max = (128 << 10) * small();
     options.engine.journal_bytes_max = (128 << 10) * small() as u64;
     options.engine.dirty_pages_max = 16 * small();
+    options.engine.read_cache_bytes_max = options.engine.cache_bytes_max;
     options.commit_interval = Duration::from_millis(5 * small() as u64);
     options.vfs.access_times = persimmon_vfs::AccessTimes::Never;
     options

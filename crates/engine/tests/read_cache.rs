@@ -1,0 +1,142 @@
+//! Blocks kept in memory for who reads them again.
+
+#![allow(clippy::unwrap_used, reason = "a test from top to bottom")]
+
+mod common;
+
+use common::{NOW, create, fresh, noise, small};
+use persimmon_engine::{Options, Task, Volume};
+use persimmon_format::Ino;
+
+const BLOCK: usize = 4096;
+/// Of a file: 128 KiB.
+const BLOCKS: u64 = 32;
+
+fn open() -> Volume {
+    let options = Options {
+        read_cache_bytes_max: 1 << 20,
+        ..Options::default()
+    };
+    Volume::open(fresh(small()), options).unwrap().0
+}
+
+fn write(volume: &Volume, ino: Ino, number: u64) {
+    for block in 0..BLOCKS {
+        let data = noise(number + block, BLOCK);
+        volume.write(ino, block * BLOCK as u64, &data, NOW).unwrap();
+    }
+    volume.sync_file(ino).unwrap();
+}
+
+/// Bytes that `act` has the device read.
+fn reads(volume: &Volume, act: impl FnOnce()) -> u64 {
+    let before = volume.statistics();
+    act();
+    volume.statistics().since(&before).read_bytes
+}
+
+fn check(volume: &Volume, ino: Ino, number: u64) {
+    let mut buf = [0; BLOCK];
+    for block in 0..BLOCKS {
+        let read = volume.read(ino, block * BLOCK as u64, &mut buf).unwrap();
+        assert_eq!((read, &buf[..]), (BLOCK, &noise(number + block, BLOCK)[..]));
+    }
+}
+
+#[test]
+fn what_was_read_in_small_pieces_is_not_read_again() {
+    let volume = open();
+    let ino = create(&volume).unwrap();
+    write(&volume, ino, 1);
+    let once = reads(&volume, || check(&volume, ino, 1));
+    assert!(once >= (BLOCKS - 1) * BLOCK as u64, "{once}");
+    assert_eq!(reads(&volume, || check(&volume, ino, 1)), 0);
+    // Pieces that begin and end within blocks, and several at once.
+    let mut odd = [0; 3 * BLOCK];
+    let mut other = [0; 100];
+    let begin = BLOCK as u64 + 77;
+    let again = reads(&volume, || {
+        volume.read(ino, begin, &mut odd).unwrap();
+        let mut ranges = [(begin, &mut odd[..]), (5, &mut other[..])];
+        volume.read_batch(ino, &mut ranges);
+    });
+    assert_eq!(again, 0);
+    let whole: Vec<u8> = (0..BLOCKS).flat_map(|i| noise(1 + i, BLOCK)).collect();
+    assert_eq!(odd[..], whole[BLOCK + 77..][..odd.len()]);
+    assert_eq!(other[..], whole[5..105]);
+    let statistics = volume.statistics();
+    assert!(statistics.read_cache_misses <= BLOCKS);
+    assert!(statistics.read_cache_hits >= BLOCKS);
+}
+
+#[test]
+fn direct_reads_and_large_ones_go_past_it() {
+    let volume = open();
+    let ino = create(&volume).unwrap();
+    write(&volume, ino, 1);
+    let mut block = [0; BLOCK];
+    let mut large = vec![0; BLOCKS as usize * BLOCK];
+    let direct = |buf: &mut [u8]| {
+        reads(&volume, || {
+            volume.read_direct(ino, 0, buf).unwrap();
+        })
+    };
+    let directly_batched = |buf: &mut [u8]| {
+        reads(&volume, || {
+            volume.read_batch_direct(ino, &mut [(0, buf)]);
+        })
+    };
+    for _ in 0..2 {
+        assert_eq!(direct(&mut block), BLOCK as u64);
+        assert_eq!(directly_batched(&mut block), BLOCK as u64);
+        let through = reads(&volume, || {
+            volume.read(ino, 0, &mut large).unwrap();
+        });
+        assert!(through >= (BLOCKS - 1) * BLOCK as u64, "{through}");
+    }
+    // None of them has left anything.
+    let first = reads(&volume, || {
+        volume.read(ino, 0, &mut block).unwrap();
+    });
+    assert_eq!(first, BLOCK as u64);
+    assert_eq!(direct(&mut block), BLOCK as u64);
+}
+
+/// An address is used again once its zone was reset: what the cache holds of it is of another file.
+#[test]
+fn a_zone_that_is_used_again_holds_what_is_new() {
+    let volume = open();
+    let before = volume.statistics().resets;
+    for round in 0..60 {
+        let inos: Vec<_> = (0..8).map(|_| create(&volume).unwrap()).collect();
+        for (ino, file) in inos.iter().zip(0..) {
+            write(&volume, *ino, (round * 8 + file) * BLOCKS);
+            check(&volume, *ino, (round * 8 + file) * BLOCKS);
+        }
+        for (ino, file) in inos.iter().zip(0..) {
+            check(&volume, *ino, (round * 8 + file) * BLOCKS);
+            volume.truncate(*ino, 0, NOW).unwrap();
+        }
+        volume.step(Task::FreeZones).unwrap();
+    }
+    let resets = volume.statistics().resets - before;
+    assert!(resets > 80, "each zone twice: {resets}");
+}
+
+#[test]
+fn an_overwritten_block_is_read_as_it_is_now() {
+    let volume = open();
+    let ino = create(&volume).unwrap();
+    write(&volume, ino, 1);
+    check(&volume, ino, 1);
+    write(&volume, ino, 500);
+    check(&volume, ino, 500);
+    volume.truncate(ino, BLOCK as u64, NOW).unwrap();
+    volume
+        .write(ino, 3 * BLOCK as u64, &[7; BLOCK], NOW)
+        .unwrap();
+    volume.sync_file(ino).unwrap();
+    let mut hole = [1; BLOCK];
+    volume.read(ino, BLOCK as u64, &mut hole).unwrap();
+    assert_eq!(hole, [0; BLOCK]);
+}
