@@ -3,11 +3,10 @@
 use persimmon_sync::atomic::{AtomicUsize, Ordering};
 use persimmon_sync::{Mutex, MutexGuard};
 
-use persimmon_engine::Intent;
+use persimmon_engine::{InoMap, Intent};
 use persimmon_format::inode::Inode;
 
 use crate::handles::Open;
-use crate::nodes::InoMap;
 use crate::{AccessTimes, Attr, Handle, Ino, Result, Timestamp, Vfs};
 
 /// Inodes changed in one transaction at most.

@@ -3,7 +3,8 @@
 use persimmon_sync::{Condvar, Mutex, MutexGuard};
 use std::collections::HashMap;
 
-use crate::nodes::InoMap;
+use persimmon_engine::InoMap;
+
 use crate::{Error, Ino, Result, Vfs};
 
 /// Whoever locks: a process, an open file description, as the door sees fit.

@@ -5,9 +5,9 @@
 
 use persimmon_sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use persimmon_sync::{Arc, Mutex, MutexGuard};
-use std::collections::{HashMap, VecDeque};
-use std::hash::{BuildHasherDefault, Hasher};
+use std::collections::VecDeque;
 
+use persimmon_engine::InoMap;
 use persimmon_format::Ino;
 
 use crate::lifetimes::Told;
@@ -87,29 +87,6 @@ impl Entry {
         free
     }
 }
-
-/// Hashes inode numbers, which are handed out in sequence: a multiplication spreads them.
-#[derive(Default)]
-pub(crate) struct InoHasher(u64);
-
-impl Hasher for InoHasher {
-    fn finish(&self) -> u64 {
-        self.0
-    }
-
-    fn write(&mut self, bytes: &[u8]) {
-        for byte in bytes {
-            self.write_u64(u64::from(*byte));
-        }
-    }
-
-    fn write_u64(&mut self, value: u64) {
-        self.0 = (self.0.rotate_left(5) ^ value).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    }
-}
-
-/// A map by inode number.
-pub(crate) type InoMap<V> = HashMap<Ino, V, BuildHasherDefault<InoHasher>>;
 
 #[derive(Default)]
 struct Shard {

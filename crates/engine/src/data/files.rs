@@ -96,7 +96,10 @@ impl Drop for Grounded<'_> {
     }
 }
 
-type Shard = Mutex<HashMap<Ino, Arc<File>>>;
+/// A map by inode number that is looked into for each read and write: its hash is quick.
+pub type InoMap<V> = HashMap<Ino, V, foldhash::fast::RandomState>;
+
+type Shard = Mutex<InoMap<Arc<File>>>;
 
 /// All of them.
 pub(crate) struct Files {
@@ -117,7 +120,7 @@ impl Files {
         }
     }
 
-    fn shard(&self, ino: Ino) -> MutexGuard<'_, HashMap<Ino, Arc<File>>> {
+    fn shard(&self, ino: Ino) -> MutexGuard<'_, InoMap<Arc<File>>> {
         let shard = &self.shards[ino.0 as usize % SHARDS];
         shard.lock()
     }

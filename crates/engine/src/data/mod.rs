@@ -24,6 +24,7 @@ mod truncations;
 mod write;
 
 pub(crate) use files::Files;
+pub use files::InoMap;
 pub(crate) use packing::{Exchange, Loose};
 pub(crate) use placing::{Places, Placing};
 pub(crate) use read_cache::ReadCache;

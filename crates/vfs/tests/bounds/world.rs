@@ -126,6 +126,7 @@ pub const READ_WRITE: OpenFlags = OpenFlags {
     exclusive: false,
     no_atime: false,
     write_through: false,
+    direct: false,
     author: Author::Privileged,
 };
 

@@ -262,6 +262,7 @@ pub const READ_WRITE: OpenFlags = OpenFlags {
     sync: false,
     data_sync: false,
     write_through: false,
+    direct: false,
     exclusive: false,
     no_atime: false,
     author: Author::Privileged,
