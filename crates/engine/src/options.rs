@@ -149,7 +149,8 @@ impl FormatOptions {
 /// In which order fsync sends file data and the record that refers to it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum FsyncOrder {
-    /// Both at once; recovery tells by write pointers or checksums whether the data had arrived.
+    /// Both at once, but the record of much data after it where others sync, too; recovery tells by write pointers or checksums whether
+    /// the data had arrived.
     #[default]
     WritePointer,
     /// The data first, waited for and flushed, then the record: slower, to compare with.

@@ -614,6 +614,7 @@ impl Volume {
 
     /// Makes all transactions so far durable; staged file data is not forced.
     pub fn sync_metadata(&self) -> Result<()> {
+        self.files.note_sync(None);
         self.commit(self.log.last_lsn())
     }
 

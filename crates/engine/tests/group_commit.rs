@@ -275,6 +275,8 @@ fn a_failure_in_one_zone_leaves_others_alone() {
     volume.step(Task::Checkpoint).unwrap();
     device.hold(0xa1);
     device.hold(0xb2);
+    // The last sync was of this file: the record of the next goes beside its data, however large.
+    volume.sync_file(first).unwrap();
     let sent = device.state.lock().unwrap().journal_writes;
     let (tell, a) = mpsc::channel();
     let writer = Arc::clone(&volume);
@@ -303,6 +305,51 @@ fn a_failure_in_one_zone_leaves_others_alone() {
     volume.read(first, 0, &mut found).unwrap();
     assert_eq!(found, [0xa1; 2 * BLOCK]);
     check(&volume, second, 0xb2);
+}
+
+/// The record of a large fsync is sent after its data where others sync as well: meanwhile they are acknowledged. If that data fails
+/// it is written elsewhere, and nobody else learns of it.
+#[test]
+fn a_large_fsync_holds_nobody_up() {
+    for (config, fail) in [
+        (SimConfig::new(40, 2048), false),
+        (SimConfig::new(40, 2048), true),
+        (SimConfig::new(40, 2048).volatile_cache(), false),
+        (SimConfig::new(40, 2048).volatile_cache(), true),
+    ] {
+        let sim = fresh(config);
+        let device = Holding::new(&sim);
+        let volume = open(&device);
+        let [first, second] = [0; 2].map(|_| create(&volume).unwrap());
+        volume.sync_metadata().unwrap();
+        device.hold(0xa1);
+        let sent = device.state.lock().unwrap().journal_writes;
+        let (tell, a) = mpsc::channel();
+        let writer = Arc::clone(&volume);
+        std::thread::spawn(move || {
+            let bytes = noise(0xa1, 100 * BLOCK);
+            writer.write(first, 0, &bytes, NOW).unwrap();
+            tell.send(writer.sync_file(first)).unwrap();
+        });
+        device.wait_until(|s| !s.held.is_empty());
+        let b = sync_aside(&volume, second, 0xb2);
+        b.recv().unwrap().unwrap();
+        assert_eq!(device.state.lock().unwrap().journal_writes, sent + 1);
+        if fail {
+            device.fail(0xa1);
+            device.wait_until(|s| !s.held.is_empty());
+            sync_aside(&volume, second, 0xc3).recv().unwrap().unwrap();
+        }
+        device.release(0xa1);
+        a.recv().unwrap().unwrap();
+        assert!(!volume.is_read_only());
+        drop(volume);
+        let volume = open(&Holding::new(&sim));
+        let mut found = vec![0; 100 * BLOCK];
+        volume.read(first, 0, &mut found).unwrap();
+        assert_eq!(found, noise(0xa1, 100 * BLOCK));
+        check(&volume, second, if fail { 0xc3 } else { 0xb2 });
+    }
 }
 
 /// Who appends to a file that was written lately finds the block that it ends in in memory.

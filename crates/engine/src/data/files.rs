@@ -108,6 +108,8 @@ pub(crate) struct Files {
     dirty: Mutex<VecDeque<Ino>>,
     /// Times that any file became shorter.
     cuts: AtomicU64,
+    /// Whose sync began last; 0 for one of no file.
+    last_synced: AtomicU64,
 }
 
 impl Files {
@@ -117,7 +119,16 @@ impl Files {
             shards: Default::default(),
             dirty: Mutex::default(),
             cuts: AtomicU64::new(0),
+            last_synced: AtomicU64::new(0),
         }
+    }
+
+    /// A sync begins, of a file or of what has no data: whether the one before it was of the same file. Then nobody else seems to
+    /// sync anything. A hint: what is durable when does not depend on it.
+    pub(crate) fn note_sync(&self, ino: Option<Ino>) -> bool {
+        let now = ino.map_or(0, |ino| ino.0);
+        let before = self.last_synced.swap(now, Ordering::Relaxed);
+        ino.is_some() && before == now
     }
 
     fn shard(&self, ino: Ino) -> MutexGuard<'_, InoMap<Arc<File>>> {

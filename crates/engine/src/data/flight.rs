@@ -29,6 +29,10 @@ use crate::zones::{Life, Run, Stream};
 
 /// Blocks of one background flight, more or less (8 MiB).
 const FLIGHT_BLOCKS: u64 = 2048;
+/// Most blocks whose record is sent beside them while others sync, too (128 KiB). Whoever syncs waits for the data of all records before
+/// its own, so the record of a large sync is held back until its data is there: it comes a tenth later at most, and
+/// nobody waits for more than its own data and that of small syncs.
+const BESIDE_BLOCKS_MAX: u64 = 32;
 /// Largest file that is kept in the tree.
 const INLINE_BYTES_MAX: u64 = 2048;
 /// Extents looked at to tell the lifetime of blocks that overwrite them.
@@ -39,8 +43,8 @@ const OLD_MAX: usize = 32;
 enum Mode {
     /// In the background: journaled when the data has arrived.
     Background,
-    /// For fsync: journaled at the same moment, and made durable.
-    Sync,
+    /// For fsync: journaled at the same moment if it has no more blocks than that, else when the data has arrived; and made durable.
+    Sync { beside_max: u64 },
     /// For fsync: journaled when the data has arrived, and made durable.
     SyncInOrder,
     /// For who wants it to outlive the process: journaled when the data has arrived, and in the hands of the device.
@@ -53,7 +57,12 @@ enum Mode {
 impl Mode {
     /// Whether somebody waits for it, and it may be small: then its record carries content.
     fn is_small(self) -> bool {
-        matches!(self, Mode::Sync | Mode::SyncInOrder | Mode::Recorded)
+        matches!(self, Mode::Sync { .. } | Mode::SyncInOrder | Mode::Recorded)
+    }
+
+    /// Whether the record of so many blocks may be sent before they have arrived.
+    fn may_go_beside(self, blocks: u64) -> bool {
+        matches!(self, Mode::Sync { beside_max } if blocks <= beside_max)
     }
 }
 
@@ -157,9 +166,13 @@ impl Volume {
 
     /// Makes a file durable, with everything that happened before.
     pub fn sync_file(&self, ino: Ino) -> Result<()> {
+        let beside_max = match self.files.note_sync(Some(ino)) {
+            true => u64::MAX,
+            false => BESIDE_BLOCKS_MAX,
+        };
         let mode = match self.options.fsync {
             _ if fault(Fault::UnsafeClassic) => Mode::SyncInOrder,
-            FsyncOrder::WritePointer => Mode::Sync,
+            FsyncOrder::WritePointer => Mode::Sync { beside_max },
             FsyncOrder::Strict => Mode::SyncInOrder,
         };
         match self.fly_file(ino, mode)? {
@@ -168,7 +181,7 @@ impl Volume {
                 Ok(())
             }
             None if fault(Fault::CleanFileNotSynced) => Ok(()),
-            None => self.sync_metadata(),
+            None => self.commit(self.log.last_lsn()),
         }
     }
 
@@ -332,13 +345,16 @@ impl Volume {
                 }
             }
         }
-        if mode == Mode::Sync && fault(Fault::SizeBeforeData) {
+        let is_sync = matches!(mode, Mode::Sync { .. });
+        if is_sync && fault(Fault::SizeBeforeData) {
             let ops_max = self.transaction_ops_max();
             let lsn = self.journal(passengers, Vec::new(), None, (mode, ops_max))?;
             self.commit(lsn)?;
         }
         let mut places = Places::default();
-        let mut in_flight = (mode == Mode::Sync).then(Arc::<InFlight>::default);
+        let mut in_flight = is_sync.then(Arc::<InFlight>::default);
+        let sent = runs.values().flatten().map(|r| u64::from(r.data.blocks()));
+        let may_go_beside = mode.may_go_beside(sent.sum());
         let placing = match mode {
             Mode::Superseding => Placing::Superseding,
             _ => Placing::OfUsers(in_flight.as_ref()),
@@ -360,9 +376,11 @@ impl Volume {
         }
         // Between two records of a flight a checkpoint may have to be waited for, and checkpoints
         // wait until data that failed is written elsewhere: by this very flight. So only the one
-        // record of a flight is sent before its data has arrived.
+        // record of a flight is sent before its data has arrived. Of a large one it is not where others
+        // would have to wait for that data. (All of it is on its way to several zones at once either way.)
         let ops_max = self.transaction_ops_max();
-        if let Some(data) = in_flight.take_if(|_| landings.len() > ops_max) {
+        let goes_beside = may_go_beside && landings.len() <= ops_max;
+        if let Some(data) = in_flight.take_if(|_| !goes_beside) {
             if let Err(failed) = data.settle() {
                 tracing::warn!(%failed, "data to sync did not arrive, writing it elsewhere");
                 self.zones.note_failing(Some(&failed.clone().into()));
