@@ -9,9 +9,14 @@
 #
 #   sudo packaging/install.sh target/release/persimmon target/release/capi
 #
+# And with the folder that `cargo xtask rocksdb --build` names (or CMake has built) as a third word, the RocksDB plugin and the program that
+# runs others with it:
+#
+#   sudo packaging/install.sh target/release/persimmon target/release/capi target/release/capi/rocksdb
+#
 # DESTDIR is put before every path, for packages.
 set -euo pipefail
-binary=${1:?usage: install.sh BINARY [C LIBRARY FOLDER]}
+binary=${1:?usage: install.sh BINARY [C LIBRARY FOLDER [PLUGIN FOLDER]]}
 bin=${DESTDIR:-}/usr/bin
 sbin=${DESTDIR:-}/usr/sbin
 rules=${DESTDIR:-}/usr/lib/udev/rules.d
@@ -36,4 +41,9 @@ if [ $# -gt 1 ]; then
     cp -P "$2"/lib/libpersimmon.so* "$prefix/lib/"
     [ -n "${DESTDIR:-}" ] || ldconfig
     echo "installed libpersimmon in $prefix/lib"
+fi
+if [ $# -gt 2 ]; then
+    # CMake takes the path of the library where it was built out of the plugin, and puts DESTDIR before all by itself.
+    cmake --install "$3" --prefix /usr >/dev/null
+    echo "installed the RocksDB plugin in $prefix/lib/persimmon, persimmon-rocksdb in $bin"
 fi

@@ -264,18 +264,12 @@ class WritableFile : public FileOf<FSWritableFile> {
  private:
   IOStatus WriteAt(uint64_t offset, const Slice& data) {
     if (file_.get() == nullptr) return IOStatus::IOError("the file is closed");
-    IOStatus status = is_table_ ? CheckRoom(data.size()) : IOStatus::OK();
+    Volume::TableRoom room(file_.volume());
+    IOStatus status = is_table_ ? room.Take(data.size()) : IOStatus::OK();
     if (status.ok()) status = file_.Write(offset, data);
     if (status.ok()) size_ = std::max<uint64_t>(size_, offset + data.size());
     // After the write: a sync in another thread that has counted it began behind it, and covers it.
     written_.fetch_add(1, std::memory_order_acq_rel);
-    return status;
-  }
-
-  IOStatus CheckRoom(uint64_t bytes) const {
-    uint64_t room = 0;
-    IOStatus status = file_.volume().RoomForTables(&room);
-    if (status.ok() && bytes > room) status = NoSpace("the volume has room for logs only");
     return status;
   }
 

@@ -75,17 +75,27 @@ class PersimmonFileSystem : public FileSystem {
     return persimmon::NewWritableFile(volume_, path, true, options, result);
   }
 
-  // Nothing below reads ahead or caches, and RocksDB 7.8 leaves reading ahead in compactions to what is below unless it is told otherwise:
+  // Nothing below reads ahead or caches, and RocksDB leaves reading ahead in compactions to what is below up to 8.7 unless it is told otherwise:
   // it would read each block of 4 KiB from the device alone, and, as few of them begin where a block of the device does, most bytes twice.
   FileOptions OptimizeForCompactionTableRead(const FileOptions& options, const ImmutableDBOptions& db_options) const override {
     FileOptions optimized = FileSystem::OptimizeForCompactionTableRead(options, db_options);
-    if (optimized.compaction_readahead_size == 0) optimized.compaction_readahead_size = kCompactionReadahead;
+    // Of one that reads ahead by itself, 0 is what the user wants.
+    static const bool reads_ahead = DBOptions().compaction_readahead_size != 0;
+    if (!reads_ahead && optimized.compaction_readahead_size == 0) optimized.compaction_readahead_size = kCompactionReadahead;
     return optimized;
   }
 
   IOStatus ReopenWritableFile(const std::string& path, const FileOptions& options,
                               std::unique_ptr<FSWritableFile>* result, IODebugContext*) override {
     return persimmon::NewWritableFile(volume_, path, false, options, result);
+  }
+
+  // A zone is only appended to: to write over a file from its beginning, as RocksDB would do with an old log, costs more than to empty it.
+  // Names change first: a file that could not be renamed keeps what it has.
+  IOStatus ReuseWritableFile(const std::string& path, const std::string& old_path, const FileOptions& options,
+                             std::unique_ptr<FSWritableFile>* result, IODebugContext*) override {
+    const int error = persimmon_rename(volume_->fs(), old_path.c_str(), path.c_str(), PERSIMMON_RENAME_REPLACE);
+    return error != 0 ? Failed(error) : persimmon::NewWritableFile(volume_, path, true, options, result);
   }
 
   IOStatus NewRandomRWFile(const std::string& path, const FileOptions& options,

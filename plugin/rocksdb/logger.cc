@@ -79,7 +79,7 @@ class MessageLog : public Logger {
   }
 
   void FlushLocked() {
-    if (file_.get() == nullptr || !std::exchange(waits_, false)) return;
+    if (file_.get() == nullptr || !std::exchange(waits_, false) || !file_.volume().flushes()) return;
     flushed_ = std::chrono::steady_clock::now();
     (void)file_.Flush();
   }

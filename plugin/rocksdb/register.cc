@@ -54,20 +54,26 @@ void LeaveStaticEnvs() {
 
 Env* StaticEnv(const std::string& uri, std::string* error) {
   StaticEnvs& all = TheStaticEnvs();
-  std::lock_guard<std::mutex> guard(all.mutex);
-  StaticEnvs::Entry& entry = all.envs[uri];
-  if (entry.env != nullptr) return entry.env;
+  {
+    std::lock_guard<std::mutex> guard(all.mutex);
+    const auto known = all.envs.find(uri);
+    if (known != all.envs.end()) return known->second.env;
+  }
+  // The lock is not held meanwhile: opening one volume does not hold up opening another. Of two threads that open the same one, both share
+  // the volume, and the first of them has made the Env.
+  std::shared_ptr<Volume> volume;
   std::unique_ptr<FileSystem> filesystem;
-  Status status = Volume::Open(uri, &entry.volume);
+  Status status = Volume::Open(uri, &volume);
   if (status.ok()) status = NewPersimmonFileSystem(uri, &filesystem);
   if (!status.ok()) {
-    entry.volume.reset();
     *error = status.ToString();
     return nullptr;
   }
+  std::lock_guard<std::mutex> guard(all.mutex);
   static const int registered = std::atexit(LeaveStaticEnvs);
   (void)registered;
-  entry.env = NewCompositeEnv(std::move(filesystem)).release();
+  StaticEnvs::Entry& entry = all.envs[uri];
+  if (entry.env == nullptr) entry = {NewCompositeEnv(std::move(filesystem)).release(), std::move(volume)};
   return entry.env;
 }
 

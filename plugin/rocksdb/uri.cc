@@ -41,10 +41,36 @@ bool ParseBytes(const std::string& text, uint64_t* bytes) {
   return true;
 }
 
+int HexDigit(char digit) {
+  if (digit >= '0' && digit <= '9') return digit - '0';
+  if (digit >= 'a' && digit <= 'f') return digit - 'a' + 10;
+  if (digit >= 'A' && digit <= 'F') return digit - 'A' + 10;
+  return -1;
+}
+
+// Replaces escapes; false where a percent sign begins none, or one of a zero byte, which no path has.
+bool Unescape(std::string* text) {
+  size_t end = 0;
+  for (size_t at = 0; at < text->size(); at++, end++) {
+    char byte = (*text)[at];
+    if (byte == '%') {
+      if (text->size() - at < 3) return false;
+      const int high = HexDigit((*text)[at + 1]), low = HexDigit((*text)[at + 2]);
+      if (high < 0 || low < 0 || high + low == 0) return false;
+      byte = static_cast<char>(high * 16 + low);
+      at += 2;
+    }
+    (*text)[end] = byte;
+  }
+  text->resize(end);
+  return true;
+}
+
 Status ParseOption(const std::string& option, Uri* parsed) {
   size_t equals = option.find('=');
   std::string key = option.substr(0, equals);
   std::string value = equals == std::string::npos ? "" : option.substr(equals + 1);
+  if (!Unescape(&value)) return BadOption(option, "% is written as %25, and begins two hexadecimal digits elsewhere");
   persimmon_options* options = &parsed->options;
   if (key == "read_cache") {
     if (!ParseBytes(value, &options->read_cache_bytes)) return BadOption(option, "not a number of bytes");
@@ -95,6 +121,9 @@ Status Uri::Parse(const std::string& uri, Uri* parsed) {
   parsed->device = rest.substr(0, question);
   if (parsed->device.empty()) {
     return Status::InvalidArgument("persimmon: the URI names no device or image", uri);
+  }
+  if (!Unescape(&parsed->device)) {
+    return Status::InvalidArgument("persimmon: in the URI % is written as %25, and begins two hexadecimal digits elsewhere", uri);
   }
   if (question != std::string::npos) parsed->query = rest.substr(question + 1);
   while (question != std::string::npos) {

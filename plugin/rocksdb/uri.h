@@ -1,4 +1,5 @@
-// What a URI asks for: persimmon://DEVICE-OR-IMAGE[?option=value[&option=value...]].
+// What a URI asks for: persimmon://DEVICE-OR-IMAGE[?option=value[&option=value...]]. In the device and in values %XX is the byte with
+// that hexadecimal number: a path with ? is written with %3F, one with % with %25.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 #pragma once
 
@@ -20,7 +21,7 @@ enum class FlushTo {
 };
 
 struct Uri {
-  // As it is written in the URI.
+  // Its path, without escapes.
   std::string device;
   // What is behind the question mark.
   std::string query;

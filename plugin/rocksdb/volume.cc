@@ -36,11 +36,12 @@ std::string Canonical(const std::string& device) {
 struct Registry {
   struct Entry {
     std::weak_ptr<Volume> volume;
-    // This process has it open, also while the last database is closing it.
+    // This process has it open, also while the first database is opening it and the last one closing it.
     bool is_open = false;
   };
   std::mutex mutex;
-  std::condition_variable closed;
+  // Some volume has been opened or closed.
+  std::condition_variable changed;
   std::map<std::string, Entry> volumes;
 };
 
@@ -57,11 +58,12 @@ Status Volume::Open(const std::string& uri, std::shared_ptr<Volume>* volume) {
   if (!status.ok()) return status;
   const std::string device = Canonical(parsed.device);
   Registry& registry = TheRegistry();
-  // Held while it opens: a second database waits for the volume of the first.
+  // Not held while a volume opens, which may take as long as a recovery: a second database waits for the volume of the first, and those of
+  // other volumes do not wait.
   std::unique_lock<std::mutex> guard(registry.mutex);
   Registry::Entry& known = registry.volumes[device];
   for (*volume = known.volume.lock(); !*volume && known.is_open; *volume = known.volume.lock()) {
-    registry.closed.wait(guard);
+    registry.changed.wait(guard);
   }
   if (*volume) {
     // A copy, and the registry is let go of first: the last database may have released the volume meanwhile, and this
@@ -73,14 +75,20 @@ Status Volume::Open(const std::string& uri, std::shared_ptr<Volume>* volume) {
     return Status::InvalidArgument("persimmon: " + device + " is open in this process with the options '" + query +
                                    "', which '" + parsed.query + "' cannot change");
   }
+  known.is_open = true;
+  guard.unlock();
   persimmon_fs* fs = nullptr;
   int error = persimmon_open(parsed.device.c_str(), &parsed.options, &fs);
+  const std::string reason = persimmon_error_message();
+  if (error == 0) volume->reset(new Volume(fs, device, std::move(parsed)));
+  guard.lock();
+  known.volume = *volume;
+  known.is_open = error == 0;
+  guard.unlock();
+  registry.changed.notify_all();
   if (error != 0) {
-    const std::string reason = persimmon_error_message();
     return error == EBUSY ? Status::Busy("persimmon", reason) : Status::IOError("persimmon", reason);
   }
-  volume->reset(new Volume(fs, device, std::move(parsed)));
-  known = {*volume, true};
   return Status::OK();
 }
 
@@ -92,7 +100,7 @@ Volume::~Volume() {
   Registry& registry = TheRegistry();
   std::lock_guard<std::mutex> guard(registry.mutex);
   registry.volumes[device_].is_open = false;
-  registry.closed.notify_all();
+  registry.changed.notify_all();
 }
 
 void Volume::Leave() const {
@@ -108,6 +116,16 @@ rocksdb::IOStatus Volume::RoomForTables(uint64_t* bytes) const {
   const uint64_t reserve = std::min(kLogReserveMax, space.total_bytes / kLogReserveShare);
   *bytes = space.available_bytes > reserve ? space.available_bytes - reserve : 0;
   return ToStatus(error);
+}
+
+rocksdb::IOStatus Volume::TableRoom::Take(uint64_t bytes) {
+  bytes_ += bytes;
+  // With those of all others: of two that come at the same time at least one sees the other.
+  const uint64_t under_way = volume_.table_bytes_.fetch_add(bytes) + bytes;
+  uint64_t room = 0;
+  rocksdb::IOStatus status = volume_.RoomForTables(&room);
+  if (status.ok() && under_way > room) status = NoSpace("the volume has room for logs only");
+  return status;
 }
 
 bool Volume::AcquireName(const std::string& name) {
@@ -128,10 +146,14 @@ void Volume::WriteStatistics() const {
     std::fprintf(stderr, "persimmon: statistics of %s: %s\n", device_.c_str(), persimmon_error_message());
     return;
   }
+  persimmon_cleaning_stats cleaning{};
+  (void)persimmon_cleaning_statistics(fs_, &cleaning);
   const std::pair<const char*, uint64_t> counters[] = {
       {"user_bytes", stats.user_bytes},     {"device_bytes", stats.device_bytes}, {"read_bytes", stats.read_bytes},
       {"blocks_moved", stats.blocks_moved}, {"checkpoints", stats.checkpoints},   {"flushes", stats.flushes},
       {"resets", stats.resets},             {"stalls", stats.stalls},
+      {"cleaning_foreground", cleaning.zones_waited_for},
+      {"cleaning_background", cleaning.zones_ahead},
   };
   std::FILE* file = std::fopen(uri_.statistics.c_str(), "w");
   bool written = file != nullptr;

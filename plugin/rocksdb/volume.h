@@ -4,6 +4,7 @@
 #include <persimmon.h>
 #include <rocksdb/io_status.h>
 
+#include <atomic>
 #include <memory>
 #include <mutex>
 #include <set>
@@ -32,9 +33,27 @@ class Volume {
   // Makes everything durable, for a process that ends and never closes it.
   void Leave() const;
 
-  // Bytes that tables may fill. Some of the last ones are for logs alone: RocksDB resumes by itself after a table found no room,
+  // Bytes that tables may still fill. Some of the last ones are for logs alone: RocksDB resumes by itself after a table found no room,
   // and ends the process (Debian's build, on every filesystem) once it goes on with a log that found none.
   rocksdb::IOStatus RoomForTables(uint64_t* bytes) const;
+
+  // Sets room aside for a write to a table, until it is destroyed: by then the volume counts what was written. Several threads once found
+  // the same room, and filled what is for logs.
+  class TableRoom {
+   public:
+    explicit TableRoom(const Volume& volume) : volume_(volume) {}
+    TableRoom(const TableRoom&) = delete;
+    TableRoom& operator=(const TableRoom&) = delete;
+    ~TableRoom() {
+      if (bytes_ != 0) volume_.table_bytes_.fetch_sub(bytes_);
+    }
+
+    rocksdb::IOStatus Take(uint64_t bytes);
+
+   private:
+    const Volume& volume_;
+    uint64_t bytes_ = 0;
+  };
 
   // Locks by name that this process holds: RocksDB asks that no database is opened twice by one process.
   bool AcquireName(const std::string& name);
@@ -50,6 +69,8 @@ class Volume {
   // Canonical, however the URI spells it.
   const std::string device_;
   const Uri uri_;
+  // Of writes to tables under way.
+  mutable std::atomic<uint64_t> table_bytes_{0};
   std::mutex mutex_;
   std::set<std::string> names_;
 };

@@ -274,6 +274,22 @@ typedef struct persimmon_stats {
   uint64_t stalls;
 } persimmon_stats;
 
+// Counters of cleaning since the volume was opened.
+typedef struct persimmon_cleaning_stats {
+  // Zones cleaned while an operation waited for room.
+  uint64_t zones_waited_for;
+  // Zones cleaned ahead of need.
+  uint64_t zones_ahead;
+  // Blocks of 4096 bytes moved out of both.
+  uint64_t blocks_moved;
+  // Bytes of file data sent to the device to move them.
+  uint64_t data_bytes;
+  // The same of metadata.
+  uint64_t metadata_bytes;
+  // Operations that waited for a checkpoint or for cleaning.
+  uint64_t stalls;
+} persimmon_cleaning_stats;
+
 // What cleaning did.
 typedef struct persimmon_cleaned {
   // 1: so many zones are free as were asked for; 0: nothing more is to be won.
@@ -619,6 +635,13 @@ int persimmon_checkpoint(const struct persimmon_fs *fs);
 // # Safety
 // `fs` is a handle; `stats` a place for the answer.
 int persimmon_statistics(const struct persimmon_fs *fs, struct persimmon_stats *stats);
+
+// Counters of cleaning since the volume was opened.
+//
+// # Safety
+// `fs` is a handle; `stats` a place for the answer.
+int persimmon_cleaning_statistics(const struct persimmon_fs *fs,
+                                  struct persimmon_cleaning_stats *stats);
 
 // Cleans now, until `free_zones` are free, or with `UINT32_MAX` until nothing more is to be won. Nothing needs this call. `cleaned` may be
 // NULL.

@@ -80,6 +80,49 @@ pub unsafe extern "C" fn persimmon_statistics(
     })
 }
 
+/// Counters of cleaning since the volume was opened.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct persimmon_cleaning_stats {
+    /// Zones cleaned while an operation waited for room.
+    pub zones_waited_for: u64,
+    /// Zones cleaned ahead of need.
+    pub zones_ahead: u64,
+    /// Blocks of 4096 bytes moved out of both.
+    pub blocks_moved: u64,
+    /// Bytes of file data sent to the device to move them.
+    pub data_bytes: u64,
+    /// The same of metadata.
+    pub metadata_bytes: u64,
+    /// Operations that waited for a checkpoint or for cleaning.
+    pub stalls: u64,
+}
+
+/// Counters of cleaning since the volume was opened.
+///
+/// # Safety
+/// `fs` is a handle; `stats` a place for the answer.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn persimmon_cleaning_statistics(
+    fs: *const persimmon_fs,
+    stats: *mut persimmon_cleaning_stats,
+) -> c_int {
+    call(|| {
+        // SAFETY: as the caller promises.
+        let (fs, stats) = unsafe { (object(fs, "the filesystem")?, answer(stats)?) };
+        let told = fs.0.stats();
+        stats.write(persimmon_cleaning_stats {
+            zones_waited_for: told.cleaning_foreground,
+            zones_ahead: told.cleaning_background,
+            blocks_moved: told.blocks_moved,
+            data_bytes: told.cleaned_data_bytes,
+            metadata_bytes: told.cleaned_metadata_bytes,
+            stalls: told.stalls,
+        });
+        Ok(())
+    })
+}
+
 /// What cleaning did.
 #[repr(C)]
 #[derive(Clone, Copy)]

@@ -78,7 +78,16 @@ fn zones_are_told_cleaned_and_verified() {
     let writer = file(fs, c"/f", PERSIMMON_OPEN_WRITE | PERSIMMON_OPEN_CREATE);
     let data = noise(1 << 20);
     unsafe {
-        assert_eq!(persimmon_pwrite(writer, data.as_ptr(), data.len(), 0), 0);
+        for at in 0..8 {
+            let offset = at * data.len() as u64;
+            let done = persimmon_pwrite(writer, data.as_ptr(), data.len(), offset);
+            assert_eq!(done, 0);
+        }
+        assert_eq!(persimmon_checkpoint(fs), 0);
+        // Zones that are half garbage.
+        for at in (0..8 * data.len() as u64).step_by(8192) {
+            assert_eq!(persimmon_pwrite(writer, data.as_ptr(), 4096, at), 0);
+        }
         persimmon_file_close(writer);
         assert_eq!(persimmon_checkpoint(fs), 0);
         let mut count = 0;
@@ -105,6 +114,22 @@ fn zones_are_told_cleaned_and_verified() {
         let mut cleaned = std::mem::MaybeUninit::uninit();
         assert_eq!(persimmon_clean(fs, 1, cleaned.as_mut_ptr()), 0);
         assert_eq!(cleaned.assume_init().reached, 1);
+        let (mut all, mut cleaning) = (
+            std::mem::MaybeUninit::uninit(),
+            std::mem::MaybeUninit::uninit(),
+        );
+        assert_eq!(persimmon_statistics(fs, all.as_mut_ptr()), 0);
+        let told = persimmon_cleaning_statistics(fs, cleaning.as_mut_ptr());
+        assert_eq!(told, 0);
+        let (all, cleaning) = (all.assume_init(), cleaning.assume_init());
+        assert!(cleaning.zones_waited_for + cleaning.zones_ahead > 0);
+        assert!(cleaning.data_bytes > 0);
+        let moved = (cleaning.blocks_moved, cleaning.stalls);
+        assert_eq!(moved, (all.blocks_moved, all.stalls));
+        let bytes = cleaning.data_bytes + cleaning.metadata_bytes;
+        assert!(bytes <= cleaning.blocks_moved * 4096);
+        let null = persimmon_cleaning_statistics(fs, null_mut());
+        assert_eq!(null, libc::EINVAL);
         let mut scrubbed = std::mem::MaybeUninit::uninit();
         assert_eq!(persimmon_scrub(fs, scrubbed.as_mut_ptr()), 0);
         let scrubbed = scrubbed.assume_init();

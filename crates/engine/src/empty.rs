@@ -109,6 +109,7 @@ fn log_start(last_lsn: Lsn, sequence: u64, epoch: u32, footer: Addr) -> LogStart
     LogStart {
         state: LogState {
             epoch,
+            opening: 0,
             resume_after: last_lsn,
             durable: last_lsn,
             footer,

@@ -21,6 +21,7 @@ mod media;
 pub mod meta;
 mod misses;
 mod mkfs;
+mod opening;
 mod options;
 mod pairs;
 mod paths;

@@ -41,6 +41,7 @@ use crate::meta::{Meta, PageCache};
 use crate::options::Options;
 use crate::volume::Parts;
 use crate::zones::budget::ZoneCapacities;
+use crate::zones::table::Found;
 use crate::zones::{Budget, Part, Zones};
 use arrival::Arrival;
 pub(crate) use checks::check_counters;
@@ -91,6 +92,10 @@ pub struct RecoveryReport {
     /// Changes of the journal that could not be replayed, since pages they need are lost with a
     /// zone that failed. The volume is read-only.
     pub changes_lost: u64,
+    /// Number of the opening that wrote last ([`Volume::begin_opening`]); 0 if it had none.
+    pub opening: u32,
+    /// The last record of the history.
+    pub last: Lsn,
 }
 
 impl RecoveryReport {
@@ -211,6 +216,7 @@ fn open_as_reported(
     };
     let state = LogState {
         epoch: replay.epoch + u32::from(new_epoch && !fault(Fault::EpochKept)),
+        opening: replay.opening,
         resume_after: match new_epoch {
             true => last,
             false => resume_after(&blocks),
@@ -243,13 +249,12 @@ fn open_as_reported(
         headers_rescued,
         zones_reset: (zones.nobodys().len() + stale.len()) as u32,
         copies_uneven: copies > 1 && leave_zone,
-        zones_failed: found
-            .iter()
-            .filter(|f| f.failure.is_some() && f.entry.role != Role::Retired)
-            .count() as u32,
+        zones_failed: zones_failed(&found),
         mat_chunks_lost,
         zit_chunks_lost,
         changes_lost: replayed.changes_lost,
+        opening: replay.opening,
+        last,
     };
     let volume = Volume::assemble(Parts {
         media,
@@ -264,6 +269,12 @@ fn open_as_reported(
     let has_void = replayed.left_out.any;
     go_on(&volume, report, &stale, &summary, leave_zone, has_void)?;
     Ok((volume, summary))
+}
+
+/// Zones that have failed and are not retired yet.
+fn zones_failed(found: &PerZone<Found>) -> u32 {
+    let failed = |f: &&Found| f.failure.is_some() && f.entry.role != Role::Retired;
+    found.iter().filter(failed).count() as u32
 }
 
 /// How many of the zones of which nothing can be decoded are such that nothing refers to them: the log may have gone on in them.

@@ -4,7 +4,7 @@
 //! In the envelope of a log block, owner is the sequence of the zone and sequence the number of
 //! the block in the log, counted over the volume's life.
 //!
-//! Payload: epoch 0..4, reserved 4..8, resume after 8..16, durable LSN 16..24, footer address
+//! Payload: epoch 0..4, opening 4..8, resume after 8..16, durable LSN 16..24, footer address
 //! 24..32, then journal: first LSN 32..40, lead 40..42, used 42..44, reserved 44..48, record
 //! bytes from 48; footer part: part 32..34, parts 34..36, reserved 36..48, footer bytes from 48.
 
@@ -28,6 +28,8 @@ pub const RECORD_LEN_MAX: usize = 4 << 20;
 pub struct LogState {
     /// Grows with every mount that recovered and wrote.
     pub epoch: u32,
+    /// Number, drawn at random, of the opening that wrote the block; 0 of one that drew none.
+    pub opening: u32,
     /// The last LSN that is valid of all earlier epochs: later ones are void.
     pub resume_after: Lsn,
     /// Everything up to this LSN is durable.
@@ -75,7 +77,7 @@ impl LogBlock<'_> {
     pub fn encode_into(&self, block: &mut [u8], key: &VolumeKey, zone_sequence: u64) {
         let mut prefix = Vec::with_capacity(PREFIX_LEN);
         prefix.put_u32(self.state.epoch);
-        prefix.put_u32(0);
+        prefix.put_u32(self.state.opening);
         prefix.put_u64(self.state.resume_after.0);
         prefix.put_u64(self.state.durable.0);
         prefix.put_u64(self.state.footer.to_raw());
@@ -118,10 +120,9 @@ impl LogBlock<'_> {
         };
         let (envelope, payload) = envelope::open(block, key, kind, Some(zone_sequence))?;
         let mut r = Reader::new(payload, kind.name());
-        let epoch = r.u32()?;
-        r.u32()?;
         let state = LogState {
-            epoch,
+            epoch: r.u32()?,
+            opening: r.u32()?,
             resume_after: Lsn(r.u64()?),
             durable: Lsn(r.u64()?),
             footer: Addr::from_raw(r.u64()?),

@@ -330,7 +330,7 @@ proptest! {
     #[test]
     fn log_blocks(
         sequences in any::<[u64; 5]>(),
-        epoch in any::<u32>(),
+        (epoch, opening) in any::<(u32, u32)>(),
         bytes in prop::collection::vec(any::<u8>(), 0..=BODY_LEN),
         lead in any::<prop::sample::Index>(),
         parts in (any::<u16>(), 1u16..).prop_filter("a part", |(part, parts)| part < parts),
@@ -345,6 +345,7 @@ proptest! {
         };
         let state = LogState {
             epoch,
+            opening,
             resume_after: Lsn(resume_after),
             durable: Lsn(durable),
             footer: Addr::from_raw(footer),

@@ -12,7 +12,7 @@ use persimmon_device::{
 use persimmon_engine::{FormatOptions, RecoveryReport, Volume, ZoneCapacities};
 use persimmon_vfs::{Clock, Vfs};
 
-use crate::kept::{Keeper, Place, replay::replay};
+use crate::kept::{Keeper, Place, draw_opening, replay::replay};
 use crate::{
     Background, CommitInterval, EngineOptions, Error, Filesystem, Result, SystemClock, VfsOptions,
 };
@@ -302,24 +302,33 @@ impl Opened {
     }
 
     /// Puts it to use: what was flushed before a process died is brought in, unless the volume is read-only, and background
-    /// work begins.
+    /// work begins. Files for whose ends there is no room cannot be opened until there is and the volume is opened again
+    /// ([`OpenOptions::keep_flushed`](crate::OpenOptions::keep_flushed)).
     ///
     /// # Errors
     /// When that cannot be brought in, or a thread cannot be started.
     pub fn start(self, clock: Arc<dyn Clock>) -> Result<Filesystem> {
         // They stay on their list: the next opening frees them.
-        let orphans = self.volume.orphans().unwrap_or_else(|error| {
+        let mut orphans = self.volume.orphans().unwrap_or_else(|error| {
             tracing::warn!("unlinked files cannot be listed: {error}");
             Vec::new()
         });
         let commit = Arc::new(CommitInterval::new(self.options.commit_interval));
         let place = Place::of(self.volume.identity().uuid, self.device);
         let vfs = Arc::new(Vfs::new(self.volume, clock, self.options.vfs));
-        if let Some(place) = place.as_ref().filter(|_| !vfs.is_read_only()) {
-            replay(&vfs, place)?;
+        let mut keeper = Keeper::new(None, 0);
+        if let Some(place) = place.filter(|_| !vfs.is_read_only()) {
+            let waiting = replay(&vfs, &place, &self.recovery, &mut orphans)?;
+            if waiting.is_empty() {
+                let opening = draw_opening();
+                vfs.volume().begin_opening(opening);
+                keeper = Keeper::new(Some(place), opening);
+            } else {
+                // It goes on as the opening before, whose tails they are, and makes none of its own.
+                vfs.hold_back(waiting);
+            }
         }
         let background = Background::start(&vfs, &commit, orphans).map_err(Error::Thread)?;
-        let keeper = Keeper::new(place);
         Ok(Filesystem::new(
             vfs,
             background,

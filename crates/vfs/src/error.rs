@@ -47,6 +47,11 @@ pub enum Error {
     /// `ENOSPC`: no room on the volume, or in a directory's hash bucket.
     #[error("no space left on the volume")]
     NoSpace,
+    /// `ENOSPC`: the file's end is kept elsewhere, and there is no room for it on the volume ([`crate::Vfs::hold_back`]).
+    #[error(
+        "what was flushed to the file before a process died waits for room; delete other files, then open the volume again"
+    )]
+    EndWaits,
     /// `ENOSPC`: the filesystem that holds the image is full.
     #[error("the host filesystem below the image is full; free space there and try again")]
     HostFull,
@@ -124,7 +129,7 @@ impl Error {
             Error::NotPermitted => libc::EPERM,
             Error::AccessDenied => libc::EACCES,
             Error::TooManyLinks => libc::EMLINK,
-            Error::NoSpace | Error::HostFull => libc::ENOSPC,
+            Error::NoSpace | Error::EndWaits | Error::HostFull => libc::ENOSPC,
             Error::FileTooLarge => libc::EFBIG,
             Error::ReadOnly => libc::EROFS,
             Error::NoAttribute => libc::ENODATA,

@@ -150,6 +150,7 @@ impl Vfs {
         if size > FILE_SIZE_MAX {
             return Err(Error::FileTooLarge);
         }
+        self.check_whole(ino)?;
         self.clear_privileges(ino, node, author)?;
         self.watch(self.volume.truncate(ino, size, self.now()))?;
         if let Some(node) = node {

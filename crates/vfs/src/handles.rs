@@ -107,6 +107,7 @@ impl Vfs {
     /// The rest of opening, once the inode is sure to stay.
     fn open_acquired(&self, ino: Ino, node: Arc<Node>, flags: OpenFlags) -> Result<Handle> {
         let opened = self.check_kind(ino).and_then(|()| {
+            self.check_whole(ino)?;
             if flags.truncate {
                 self.truncate(ino, Some(&node), 0, flags.author)?;
             }

@@ -165,11 +165,15 @@ impl Vfs {
                 Ok(attr) => self
                     .open_made(attr.ino, flags, reclaims)
                     .map(|handle| (attr, handle)),
-                Err(Error::Exists) if !flags.exclusive && !is_dot(name) => {
-                    self.lookup(parent, name).and_then(|found| {
-                        let handle = self.open(found.ino, flags)?;
-                        Ok((self.getattr(found.ino)?, handle))
-                    })
+                Err(Error::Exists) if !flags.exclusive && !is_dot(name) => self
+                    .lookup(parent, name)
+                    .and_then(|found| self.open_found(found.ino, flags)),
+                // There is no room for a file, and none is needed for one that exists.
+                Err(Error::NoSpace) if !flags.exclusive && !is_dot(name) => {
+                    match self.lookup(parent, name) {
+                        Err(Error::NotFound) => Err(Error::NoSpace),
+                        found => found.and_then(|found| self.open_found(found.ino, flags)),
+                    }
                 }
                 Err(error) => Err(error),
             };
@@ -181,6 +185,11 @@ impl Vfs {
                 other => return other,
             }
         }
+    }
+
+    fn open_found(&self, ino: Ino, flags: OpenFlags) -> Result<(Attr, Handle)> {
+        let handle = self.open(ino, flags)?;
+        Ok((self.getattr(ino)?, handle))
     }
 
     /// An error where an entry of a directory leads to no inode.

@@ -1,6 +1,6 @@
 //! The filesystem as a whole: options, opening, closing, space.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use persimmon_engine::{Intent, Transaction, Turn, View, Volume};
 use persimmon_format::name::NAME_MAX;
@@ -92,6 +92,7 @@ pub struct Vfs {
     pub(crate) skipped: Skipped,
     /// Of who moves a directory to another parent.
     pub(crate) directory_moves: Turn,
+    held_back: OnceLock<Vec<Ino>>,
 }
 
 impl std::fmt::Debug for Vfs {
@@ -117,6 +118,7 @@ impl Vfs {
             naming: Turn::default(),
             skipped: Skipped::default(),
             directory_moves: Turn::default(),
+            held_back: OnceLock::new(),
             options,
         }
     }
@@ -137,6 +139,21 @@ impl Vfs {
     #[must_use]
     pub fn is_read_only(&self) -> bool {
         self.options.read_only || self.volume.is_read_only()
+    }
+
+    /// For these files, which lack their ends: nobody opens them or changes their size. What is read or written without the end would go on
+    /// from a state that never was. They can get other names and be removed. To be called once, before anybody uses the filesystem.
+    pub fn hold_back(&self, files: Vec<Ino>) {
+        let again = self.held_back.set(files);
+        assert!(again.is_ok(), "files are held back twice");
+    }
+
+    /// Refuses a file that is held back.
+    pub(crate) fn check_whole(&self, ino: Ino) -> Result<()> {
+        match self.held_back.get() {
+            Some(files) if files.contains(&ino) => Err(Error::EndWaits),
+            _ => Ok(()),
+        }
     }
 
     /// Space and inodes.

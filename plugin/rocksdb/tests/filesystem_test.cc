@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <ctime>
 #include <thread>
 #include <vector>
 
@@ -68,6 +69,71 @@ class Tests {
     CheckOk(file->Append("again", kIO, nullptr), "append to the reused file");
     CheckOk(file->Close(kIO, nullptr), "close");
     Check(Content("/reused") == "again" && fs_->FileExists("/log", kIO, nullptr).IsNotFound(), "reused");
+    Write("/old", "what the old log held");
+    CheckOk(fs_->ReuseWritableFile("/reused", "/old", kFile, &file, nullptr), "reuse over a file that exists");
+    Check(file->GetFileSize(kIO, nullptr) == 0, "a reused file is empty");
+    CheckOk(file->Close(kIO, nullptr), "close");
+    Check(Content("/reused").empty() && fs_->FileExists("/old", kIO, nullptr).IsNotFound(), "reused again");
+    Check(fs_->ReuseWritableFile("/new", "/missing", kFile, &file, nullptr).IsPathNotFound(), "reuse of what is missing");
+    Check(fs_->FileExists("/new", kIO, nullptr).IsNotFound(), "a file is made of one that is missing");
+  }
+
+  void RandomFiles() {
+    std::unique_ptr<FSRandomRWFile> file;
+    Check(fs_->NewRandomRWFile("/random", kFile, &file, nullptr).IsPathNotFound(), "it makes no file");
+    Write("/random", "0123456789");
+    CheckOk(fs_->NewRandomRWFile("/random", kFile, &file, nullptr), "open for reads and writes");
+    Check(file->GetRequiredBufferAlignment() == 4096, "alignment");
+    CheckOk(file->Write(3, "abc", kIO, nullptr), "write in the middle");
+    CheckOk(file->Write(12, "z", kIO, nullptr), "write behind the end");
+    char scratch[16];
+    Slice read;
+    CheckOk(file->Read(2, sizeof scratch, kIO, &read, scratch, nullptr), "read");
+    Check(read == Slice("2abc6789\0\0z", 11), "content: " + read.ToString(true));
+    CheckOk(file->Flush(kIO, nullptr), "flush");
+    CheckOk(file->Sync(kIO, nullptr), "sync");
+    CheckOk(file->Fsync(kIO, nullptr), "fsync");
+    CheckOk(file->Close(kIO, nullptr), "close");
+    CheckOk(file->Close(kIO, nullptr), "close again");
+    CheckOk(fs_->Truncate("/random", 5, kIO, nullptr), "truncate");
+    Check(Content("/random") == "012ab", "content after it was truncated");
+    CheckOk(fs_->Truncate("/random", 7, kIO, nullptr), "extend");
+    Check(Content("/random") == std::string("012ab\0\0", 7), "content after it was extended");
+    Check(fs_->Truncate("/missing", 1, kIO, nullptr).IsPathNotFound(), "truncate of what is missing");
+    uint64_t size = 0, time = 0;
+    CheckOk(fs_->GetFileSize("/random", kIO, &size, nullptr), "size");
+    Check(size == 7, "size");
+    CheckOk(fs_->GetFileModificationTime("/random", kIO, &time, nullptr), "time");
+    const time_t now = std::time(nullptr);
+    Check(time > 0 && static_cast<time_t>(time) <= now && now - static_cast<time_t>(time) < 3600, "time of a change");
+    Check(fs_->GetFileModificationTime("/missing", kIO, &time, nullptr).IsPathNotFound(), "time of what is missing");
+    CheckOk(fs_->CreateDir("/folder", kIO, nullptr), "directory");
+    bool is_directory = true;
+    CheckOk(fs_->IsDirectory("/random", kIO, &is_directory, nullptr), "what a file is");
+    Check(!is_directory, "a file is no directory");
+    CheckOk(fs_->IsDirectory("/folder", kIO, &is_directory, nullptr), "what a directory is");
+    Check(is_directory, "a directory is one");
+    Check(fs_->IsDirectory("/missing", kIO, &is_directory, nullptr).IsPathNotFound() && !is_directory, "what is missing");
+  }
+
+  void Messages() {
+    std::shared_ptr<Logger> log;
+    CheckOk(fs_->NewLogger("/LOG", kIO, &log, nullptr), "log of messages");
+    log->SetInfoLogLevel(InfoLogLevel::INFO_LEVEL);
+    Info(log, "message %d", 1);
+    Debug(log, "message %d", 2);
+    const std::string longer(3000, 'x');
+    Info(log, "%s", longer.c_str());
+    log->Flush();
+    const std::string content = Content("/LOG");
+    Check(content.size() == log->GetLogFileSize(), "size of a log of messages");
+    Check(content.find(" message 1\n") != std::string::npos && content.find("message 2") == std::string::npos &&
+              content.find(longer + "\n") != std::string::npos,
+          "content of a log of messages");
+    Check(std::count(content.begin(), content.end(), '\n') == 2, "lines of a log of messages");
+    CheckOk(log->Close(), "close of a log of messages");
+    Info(log, "after it was closed");
+    Check(Content("/LOG") == content, "a log of messages that is closed");
   }
 
   // A batch whose requests are refused as a whole once looked like an empty success.
@@ -326,6 +392,8 @@ class Tests {
 
   void All() {
     WritableFiles();
+    RandomFiles();
+    Messages();
     Batches();
     AsyncReads();
     Names();

@@ -5,6 +5,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 #include <chrono>
 #include <thread>
+#include <vector>
 
 #include "check.h"
 
@@ -30,23 +31,33 @@ void FillBallast(FileSystem* filesystem) {
   CheckOk(file->Close(IOOptions(), nullptr), "ballast");
 }
 
-// A backup in the same volume copies tables under names of its own, and filled what is kept for logs.
+// A backup in the same volume copies tables under names of its own, and filled what is kept for logs. So did several threads that wrote
+// tables at the same time, each of which found the same room.
 void FillWithCopies(FileSystem* filesystem) {
-  std::unique_ptr<FSWritableFile> copy, log;
-  const std::string piece(1 << 20, 'x');
-  CheckOk(filesystem->NewWritableFile("/7.sst.tmp", FileOptions(), &copy, nullptr), "copy");
-  IOStatus status;
-  for (int done = 0; status.ok(); done++) {
-    Check(done < 1000, "the volume does not become full");
-    status = copy->Append(piece, IOOptions(), nullptr);
+  const std::string piece(4 << 20, 'x');
+  const auto name = [](int thread) { return "/" + std::to_string(thread) + ".sst.tmp"; };
+  std::vector<std::thread> threads;
+  for (int thread = 0; thread < 8; thread++) {
+    threads.emplace_back([&, thread] {
+      std::unique_ptr<FSWritableFile> copy;
+      CheckOk(filesystem->NewWritableFile(name(thread), FileOptions(), &copy, nullptr), "copy");
+      IOStatus status;
+      for (int done = 0; status.ok(); done++) {
+        Check(done < 1000, "the volume does not become full");
+        status = copy->Append(piece, IOOptions(), nullptr);
+      }
+      Check(status.IsNoSpace() && status.ToString().find("logs only") != std::string::npos, "full, but: " + status.ToString());
+      CheckOk(copy->Close(IOOptions(), nullptr), "copy");
+    });
   }
-  Check(status.IsNoSpace(), "full, but: " + status.ToString());
+  for (std::thread& thread : threads) thread.join();
+  std::unique_ptr<FSWritableFile> log;
   CheckOk(filesystem->NewWritableFile("/000007.log", FileOptions(), &log, nullptr), "log");
-  for (int done = 0; done < 8; done++) CheckOk(log->Append(piece, IOOptions(), nullptr), "log");
+  const std::string record(1 << 20, 'x');
+  for (int done = 0; done < 12; done++) CheckOk(log->Append(record, IOOptions(), nullptr), "log");
   CheckOk(log->Fsync(IOOptions(), nullptr), "log");
-  CheckOk(copy->Close(IOOptions(), nullptr), "copy");
   CheckOk(log->Close(IOOptions(), nullptr), "log");
-  CheckOk(filesystem->DeleteFile("/7.sst.tmp", IOOptions(), nullptr), "copy");
+  for (int thread = 0; thread < 8; thread++) CheckOk(filesystem->DeleteFile(name(thread), IOOptions(), nullptr), "copy");
   CheckOk(filesystem->DeleteFile("/000007.log", IOOptions(), nullptr), "log");
 }
 

@@ -1,8 +1,9 @@
 // The device is gone in the midst of writing: every call of this process that reads or writes a file at an offset, or syncs
-// one, fails with EIO from then on, as on a drive that was pulled. RocksDB is told, and nothing crashes.
+// one, fails from then on, with EIO as on a drive that fails, or with ENODEV as on one that was unplugged. RocksDB is told, and nothing
+// crashes.
 //
-//   pulled_test URI STATE          writes, loses the device, writes the number of acknowledged keys to STATE
-//   pulled_test URI STATE reopen   in a process after that: all of them are there
+//   pulled_test URI STATE EIO|ENODEV   writes, loses the device, writes the number of acknowledged keys to STATE
+//   pulled_test URI STATE reopen       in a process after that: all of them are there
 // SPDX-License-Identifier: MIT OR Apache-2.0
 #include <errno.h>
 #include <linux/audit.h>
@@ -27,14 +28,14 @@ constexpr uint64_t kBefore = 20000;
 std::string Key(uint64_t number) { return "key-" + std::to_string(number); }
 
 // All threads of the process lose their devices.
-void PullDevices() {
+void PullDevices(unsigned error) {
   const long calls[] = {SYS_pread64,   SYS_pwrite64,  SYS_preadv,         SYS_pwritev, SYS_preadv2, SYS_pwritev2,
                         SYS_fdatasync, SYS_fsync,     SYS_sync_file_range, SYS_fallocate, SYS_io_uring_enter};
   std::vector<sock_filter> filter;
   filter.push_back(BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)));
   for (long call : calls) {
     filter.push_back(BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, static_cast<uint32_t>(call), 0, 1));
-    filter.push_back(BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EIO));
+    filter.push_back(BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | error));
   }
   filter.push_back(BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW));
   sock_fprog program{static_cast<unsigned short>(filter.size()), filter.data()};
@@ -45,13 +46,14 @@ void PullDevices() {
 }  // namespace
 
 int main(int argc, char** argv) {
-  Check(argc == 3 || argc == 4, "usage: pulled_test URI STATE [reopen]");
+  const std::string what = argc == 4 ? argv[3] : "";
+  Check(what == "EIO" || what == "ENODEV" || what == "reopen", "usage: pulled_test URI STATE EIO|ENODEV|reopen");
   std::unique_ptr<Env> env = NewCompositeEnv(OpenFileSystem(argv[1]));
   Options options = SmallDatabase(env.get());
   DB* opened = nullptr;
   CheckOk(DB::Open(options, "/pulled", &opened), "opening");
   std::unique_ptr<DB> db(opened);
-  if (argc == 4) {
+  if (what == "reopen") {
     uint64_t count = 0;
     std::ifstream(argv[2]) >> count;
     Check(count >= kBefore, "the state tells no number");
@@ -66,7 +68,7 @@ int main(int argc, char** argv) {
   uint64_t count = 0;
   Status status;
   for (;; count++) {
-    if (count == kBefore) PullDevices();
+    if (count == kBefore) PullDevices(what == "EIO" ? EIO : ENODEV);
     // Each 100th acknowledges all before it.
     write.sync = count % 100 == 99 || count >= kBefore;
     status = db->Put(write, Key(count), std::string(200, 'v'));

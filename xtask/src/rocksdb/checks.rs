@@ -37,6 +37,25 @@ pub fn methods(plugin: &Plugin, scratch: &Path, tally: &mut Tally) {
         output(reads.args([&uri(&image, "read_only=1"), "read_only"]))?;
         plugin.fsck(&image)
     });
+    tally.check("a volume is opened while another one is opening", || {
+        let images = [("slow.img"), ("other.img")];
+        let images = images.map(|name| plugin.make_volume(scratch, name, VOLUME_BYTES));
+        let mut test = plugin.test("opening_test");
+        for image in images {
+            test.arg(uri(&image?, ""));
+        }
+        output(&mut test).map(drop)
+    });
+    tally.check("a path with a question mark", || {
+        let image = plugin.make_volume(scratch, "100% what?.img", VOLUME_BYTES)?;
+        let escaped = image.display().to_string().replace('%', "%25");
+        let uri = format!("persimmon://{}?commit=1", escaped.replace('?', "%3f"));
+        output(plugin.test("filesystem_test").arg(uri))?;
+        plugin.fsck(&image)
+    });
+    tally.check("the plugin as it is installed", || {
+        installed(plugin, scratch)
+    });
     tally.check("a database over RocksDB's C interface", || {
         let image = plugin.make_volume(scratch, "c.img", VOLUME_BYTES)?;
         let mut test = std::process::Command::new(plugin.folder.join(C_TEST));
@@ -59,6 +78,35 @@ pub fn methods(plugin: &Plugin, scratch: &Path, tally: &mut Tally) {
             output(check.args([&uri, "died", mode])).map(drop)
         });
     }
+}
+
+/// Runs a program with the plugin that packaging/install.sh has installed.
+fn installed(plugin: &Plugin, scratch: &Path) -> Result<()> {
+    let root = scratch.join("root");
+    let mut install = std::process::Command::new("packaging/install.sh");
+    install.arg(plugin.persimmon()).arg(plugin.library());
+    output(install.arg(&plugin.folder).env("DESTDIR", &root))?;
+    let image = plugin.make_volume(scratch, "installed.img", VOLUME_BYTES)?;
+    let usr = root.join("usr");
+    let mut bench = std::process::Command::new(usr.join("bin/persimmon-rocksdb"));
+    bench.arg(plugin.path_of("db_bench"));
+    bench.args(["--benchmarks=fillseq", "--num=100", "--db=/db"]);
+    bench.arg(format!("--fs_uri={}", uri(&image, "")));
+    // The one place where it would look is below the root of the system.
+    let library = usr.join("lib/persimmon/libpersimmon_rocksdb.so");
+    bench.env("PERSIMMON_ROCKSDB_PLUGIN", library);
+    bench.env("LD_LIBRARY_PATH", usr.join("lib"));
+    output(&mut bench)?;
+    let ldb = plugin
+        .tool("fs")
+        .arg("ls")
+        .arg(&image)
+        .arg("/db")
+        .output()?;
+    if !String::from_utf8_lossy(&ldb.stdout).contains("CURRENT") {
+        bail!("there is no database on the volume");
+    }
+    Ok(())
 }
 
 /// What RocksDB's Makefile reads of the plugin: CMake, which builds it here, has its list of sources from there.
@@ -238,15 +286,19 @@ pub fn full(plugin: &Plugin, scratch: &Path, tally: &mut Tally) {
 
 /// A device that is gone in the midst of writing.
 pub fn pulled(plugin: &Plugin, scratch: &Path, tally: &mut Tally) {
-    tally.check("a device that is pulled", || {
-        let image = plugin.make_volume(scratch, "pulled.img", VOLUME_BYTES)?;
-        let state = scratch.join("pulled.state");
-        let said = output(plugin.test("pulled_test").arg(uri(&image, "")).arg(&state))?;
-        print!("{said}");
-        let mut reopen = plugin.test("pulled_test");
-        output(reopen.arg(uri(&image, "")).arg(&state).arg("reopen"))?;
-        plugin.fsck(&image)
-    });
+    for error in ["EIO", "ENODEV"] {
+        tally.check(&format!("a device that is pulled: {error}"), || {
+            let image = plugin.make_volume(scratch, &format!("{error}.img"), VOLUME_BYTES)?;
+            let state = scratch.join("pulled.state");
+            let test = |what| {
+                let mut test = plugin.test("pulled_test");
+                output(test.arg(uri(&image, "")).arg(&state).arg(what))
+            };
+            print!("{}", test(error)?);
+            test("reopen")?;
+            plugin.fsck(&image)
+        });
+    }
 }
 
 /// RocksDB's own test of environments, by both kinds of URI.

@@ -1,5 +1,5 @@
 //! Transactions of a relational database through mounts: sysbench on MariaDB, `fsync=wp` against `fsync=strict`, beside ext4 and XFS on loop
-//! devices. Everybody gets a copy of one prepared database, in each round in a new volume; the median of the ratios of a round counts.
+//! devices. Each of them gets a copy of one prepared database, in each round in a new volume; the median of the ratios of a round counts.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -80,7 +80,7 @@ pub fn run(plugin: &Plugin, scratch: &Path, rounds: u32) -> Result<()> {
     Ok(())
 }
 
-/// Makes the database that everybody gets a copy of.
+/// Makes the database that all get a copy of.
 fn prepare(scratch: &Path, template: &Path) -> Result<()> {
     let mut install = Command::new("mariadb-install-db");
     install.args(["--no-defaults", "--user=root", "--skip-test-db"]);
@@ -129,7 +129,7 @@ fn number_after(said: &str, words: &str) -> Result<f64> {
     Ok(rest.trim().parse()?)
 }
 
-/// Of a line such as `transactions:     3583   (442.39 per sec.)`: how many a second, and how many.
+/// Transactions a second and in all, from a line such as `transactions:     3583   (442.39 per sec.)`.
 fn transactions(said: &str) -> Result<(f64, u64)> {
     let mut lines = said.lines().map(str::trim);
     let rest = lines.find_map(|line| line.strip_prefix("transactions:"));

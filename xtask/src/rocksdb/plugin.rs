@@ -151,6 +151,11 @@ impl Plugin {
         }
     }
 
+    /// The folder of libpersimmon, as it is installed from.
+    pub fn library(&self) -> &Path {
+        &self.library
+    }
+
     pub fn persimmon(&self) -> &Path {
         &self.persimmon
     }

@@ -35,6 +35,11 @@ pub fn all(plugin: &Plugin, scratch: &Path, tally: &mut Tally) {
             "commit=soon",
         ),
         (
+            "a percent sign that begins no escape",
+            "persimmon:///100%".to_owned(),
+            "% is written as %25",
+        ),
+        (
             "an empty option",
             format!("persimmon://{missing}?"),
             "not known",

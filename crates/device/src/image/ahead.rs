@@ -2,10 +2,9 @@
 //!
 //! A filesystem that finds space for a block writes its own journal at the fdatasync that makes the block durable: that
 //! takes about twice as long as an fdatasync of a block that had its space and was written before. So where small writes
-//! to a zone are each followed by a flush, the next blocks of the zone are written with one of them, as zeros. Behind the
-//! write pointer nobody reads, and holes are zeros too.
+//! to a zone are each followed by a flush, the next blocks of the zone are written with one of them, as zeros. Nothing reads
+//! behind the write pointer, where holes are zeros too.
 
-use std::collections::HashMap;
 use std::io;
 
 use super::ImageDevice;
@@ -20,7 +19,7 @@ const FLUSHES_MIN: u32 = 4;
 const STEP_MIN: u32 = 16;
 pub(super) const STEP_MAX: u32 = 256;
 
-/// What is known of a zone that is written in small pieces.
+/// The small writes to one zone.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Ahead {
     /// The host has blocks below this one, whatever is in them.
@@ -33,8 +32,8 @@ pub(super) struct Ahead {
 }
 
 impl Ahead {
-    /// Notes a write of `blocks` at `start`, after so many flushes of the image. Tells how far the zone, which has place
-    /// for so many blocks, is to be written with it; `None` where no further than itself.
+    /// Notes a write of `blocks` at `start`, made after the image was flushed `flushes` times, to a zone of `zone_blocks`. Answers up to
+    /// which block the zone is to be written with it; `None` if no zeros go with it.
     fn note(&mut self, start: u32, blocks: u32, flushes: u64, zone_blocks: u32) -> Option<u32> {
         if flushes > std::mem::replace(&mut self.flushes, flushes) {
             self.writes = self.writes.saturating_add(1);
@@ -49,17 +48,36 @@ impl Ahead {
     }
 }
 
+/// The zone, of those that share a lock, that was written last in small pieces. On images of more than a thousand zones a second such
+/// zone with the same lock takes its place, and flushes of either take as long as without zeros: one record for each lock bounds them all.
+#[derive(Debug, Default)]
+pub(super) struct LastSmall(Option<(ZoneId, Ahead)>);
+
+impl LastSmall {
+    /// Forgets a zone.
+    pub(super) fn forget(&mut self, zone: ZoneId) {
+        self.0.take_if(|(last, _)| *last == zone);
+    }
+
+    /// What is known of a zone, from now on.
+    fn of(&mut self, zone: ZoneId) -> &mut Ahead {
+        self.0.take_if(|(last, _)| *last != zone);
+        let (_, ahead) = self.0.get_or_insert((zone, Ahead::default()));
+        ahead
+    }
+}
+
 impl ImageDevice {
     /// Writes blocks that were checked, and perhaps zeros behind them.
     pub(super) fn write_ahead(
         &self,
-        ahead: &mut HashMap<ZoneId, Ahead>,
+        small: &mut LastSmall,
         zone: ZoneId,
         start: u32,
         data: &[Buffer],
     ) -> io::Result<()> {
         let offset = self.offset(zone, start);
-        let Some(zeros) = self.zeros_behind(ahead, zone, start, Command::data_blocks(data)) else {
+        let Some(zeros) = self.zeros_behind(small, zone, start, Command::data_blocks(data)) else {
             return self.host.write_at(data, offset);
         };
         let with_zeros: Vec<Buffer> = data.iter().cloned().chain([zeros]).collect();
@@ -71,18 +89,18 @@ impl ImageDevice {
 
     fn zeros_behind(
         &self,
-        ahead: &mut HashMap<ZoneId, Ahead>,
+        small: &mut LastSmall,
         zone: ZoneId,
         start: u32,
         blocks: u32,
     ) -> Option<Buffer> {
         let zeros = self.zeros.as_ref()?;
         if blocks > SMALL_BLOCKS {
-            ahead.remove(&zone);
+            small.forget(zone);
             return None;
         }
         let flushes = self.gate.flushes();
-        let of_zone = ahead.entry(zone).or_default();
+        let of_zone = small.of(zone);
         // Behind the blocks that a zone can hold the next zone begins, however large zones are in their numbering.
         let place_blocks = (self.layout.zone_stride / BLOCK_SIZE as u64) as u32;
         let until = of_zone.note(start, blocks, flushes, place_blocks)?;
@@ -97,7 +115,7 @@ impl ImageDevice {
 mod tests {
     use super::*;
 
-    /// What a zone of 1,000 blocks is written up to by one-block writes, each after so many flushes.
+    /// The writes that bring zeros, and up to which block: one-block writes to a zone of 1,000 blocks, each with the number of flushes before it.
     fn steps(flushes: impl Iterator<Item = u64>) -> Vec<(u32, u32)> {
         let mut ahead = Ahead::default();
         let writes = flushes
@@ -131,7 +149,21 @@ mod tests {
     }
 
     #[test]
-    fn writes_that_nobody_waits_for_bring_none() {
+    fn writes_without_a_flush_in_between_bring_none() {
         assert_eq!(steps(std::iter::repeat_n(1, 1000)), []);
+    }
+
+    /// There was a record for each zone that was ever written in small pieces.
+    #[test]
+    fn one_zone_of_those_with_one_lock_is_remembered() {
+        let mut small = LastSmall::default();
+        small.of(ZoneId(1)).until = 10;
+        assert_eq!(small.of(ZoneId(1)).until, 10);
+        small.forget(ZoneId(2));
+        assert_eq!(small.of(ZoneId(1)).until, 10);
+        assert_eq!(small.of(ZoneId(2)).until, 0);
+        assert_eq!(small.of(ZoneId(1)).until, 0);
+        small.forget(ZoneId(1));
+        assert!(small.0.is_none());
     }
 }

@@ -1,4 +1,4 @@
-//! Flushing and recording: at most one of them runs at a time; those who come meanwhile wait and share the next.
+//! Flushing and recording: at most one of them runs at a time; threads that ask meanwhile wait and share the next.
 
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -9,7 +9,7 @@ use super::{ImageDevice, lock};
 use crate::faults::{Fault, fault};
 use crate::{DeviceError, Result};
 
-/// Who flushes or records, and how far that is. Generations count both from 1.
+/// The flush or recording under way, and how far they are. Generations count both from 1.
 #[derive(Debug, Default)]
 pub(super) struct FlushGate {
     state: Mutex<GateState>,
@@ -46,7 +46,7 @@ impl FlushGate {
 
     /// Whether what `generation` covers is durable.
     pub(super) fn is_durable(&self, generation: u64) -> bool {
-        self.finished.load(Ordering::Acquire) >= generation
+        self.flushes() >= generation
     }
 
     /// Grows with each flush that succeeds.
@@ -120,8 +120,8 @@ impl FlushGate {
     }
 }
 
-/// Whoever flushes holds it. If that panics, what it took to write is lost to the next one: nothing is flushed any
-/// more, and those who wait are told.
+/// A flush under way. If it panics, the records it took to write are lost to the next flush: nothing is flushed any
+/// more, and the threads that wait get an error.
 struct Flushing<'a> {
     gate: &'a FlushGate,
     ended: bool,
@@ -225,7 +225,7 @@ mod tests {
 
     use super::*;
 
-    /// Who flushed had the turn, and nobody else got it after a panic: all others waited for ever.
+    /// The thread that flushed had the turn, and no other got it after a panic: all of them waited for ever.
     #[test]
     fn nobody_waits_for_a_flush_that_panicked() {
         let gate = std::sync::Arc::new(FlushGate::default());

@@ -55,7 +55,7 @@ impl ImageDevice {
             }
             order.resets_durable_at.remove(&zone);
         }
-        self.write_ahead(&mut order.ahead, zone, start, data)
+        self.write_ahead(&mut order.small, zone, start, data)
             .map_err(|error| io_error("write", zone, start, &error))?;
         let mut zones = lock(&self.zones);
         zones.machine.end_write(zone, blocks)?;
@@ -71,7 +71,7 @@ impl ImageDevice {
             zones.machine.check_reset(zone)?;
             zones.machine.snapshot(zone)?
         };
-        order.ahead.remove(&zone);
+        order.small.forget(zone);
         if before.state != ZoneState::Empty {
             let written = self.write_record(zone, |zones| zones.machine.reset(zone));
             let generation = self.gate.next_generation();
@@ -98,7 +98,7 @@ impl ImageDevice {
     pub(super) fn finish(&self, zone: ZoneId) -> Result<()> {
         let mut order = self.begin_change(zone)?;
         lock(&self.zones).machine.check_finish(zone)?;
-        order.ahead.remove(&zone);
+        order.small.forget(zone);
         self.write_record(zone, |zones| zones.machine.finish(zone))
     }
 

@@ -61,7 +61,7 @@ pub(crate) use create::{Claim, check_new, erase};
 pub use open::Notice;
 pub use persimmon_format::container::ContainerGeometry as ImageGeometry;
 
-use ahead::Ahead;
+use ahead::LastSmall;
 use flush::FlushGate;
 pub(crate) use host::{Host, HostFile, drop_cached};
 use table::Table;
@@ -105,8 +105,8 @@ struct Order {
     /// Of zones reset and not written since, the flush generation that makes the reset durable: no write before
     /// it is through.
     resets_durable_at: HashMap<ZoneId, u64>,
-    /// Of zones that are written in small pieces.
-    ahead: HashMap<ZoneId, Ahead>,
+    /// Small writes, for zeros ahead of the write pointer.
+    small: LastSmall,
 }
 
 /// Locks of zones.

@@ -1,7 +1,7 @@
 //! Space: what users may still fill. Everything staged has its space set aside when it is
 //! written, so that flushing never finds the volume full.
 
-use persimmon_sync::atomic::{AtomicU64, Ordering};
+use persimmon_sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use persimmon_sync::{Condvar, Mutex};
 use std::time::Duration;
 
@@ -52,6 +52,8 @@ pub(crate) struct Space {
     /// zones it fills cannot be cleaned: it must not need more of them than are kept for that, or than cleaning
     /// wins of others.
     staged_blocks_max_short: AtomicU64,
+    /// The spare blocks of the reserve may be filled too.
+    lends: AtomicBool,
 }
 
 /// Blocks that are being preallocated; they are given back when this is dropped, for the tree counts them then.
@@ -101,6 +103,7 @@ impl Space {
             given_back: Condvar::new(),
             staged_blocks_max: AtomicU64::new(0),
             staged_blocks_max_short: AtomicU64::new(0),
+            lends: AtomicBool::new(false),
         };
         space.set_staging(staging_bytes_max as u64, budget);
         space
@@ -273,7 +276,7 @@ impl Volume {
             // Metadata has zones of its own; what goes beyond them takes room from files, and more of it than it fills.
             let metadata = self.zones.live_metadata_blocks() + pages + riding;
             let beyond = metadata.saturating_sub(large.metadata_blocks);
-            let all = self.zones.user_blocks();
+            let all = self.fillable_blocks();
             let both = less(
                 all,
                 [self.zones.live_data_blocks(), files, beyond, beyond / 4],
@@ -289,7 +292,7 @@ impl Volume {
             tree.saturating_sub(all / TREE_SHARE) / TREE_SLACK
         };
         if !self.zones.budget.layout.is_split() {
-            let all = self.zones.user_blocks();
+            let all = self.fillable_blocks();
             let both = less(all, [live(Part::Data), files, riding, pages + slack(all)]);
             return Room {
                 data: both,
@@ -301,10 +304,7 @@ impl Volume {
         let in_tree = in_tree.saturating_add(riding).saturating_mul(copies);
         let of_metadata = self.zones.metadata_blocks();
         Room {
-            data: less(
-                self.zones.user_blocks(),
-                [live(Part::Data), files, riding, 0],
-            ),
+            data: less(self.fillable_blocks(), [live(Part::Data), files, riding, 0]),
             metadata: less(
                 of_metadata,
                 [live(Part::Metadata), in_tree, pages, slack(of_metadata)],
@@ -354,6 +354,20 @@ impl Volume {
             worked = true;
         }
         Ok(worked)
+    }
+
+    /// Blocks that may be filled: those of users, and while the reserve is lent, what it has to spare.
+    fn fillable_blocks(&self) -> u64 {
+        match self.space.lends.load(Ordering::Relaxed) {
+            true => self.zones.user_and_spare_blocks(),
+            false => self.zones.user_blocks(),
+        }
+    }
+
+    /// From now on what is written may use that part of the reserve which only makes cleaning cheaper, or no longer: for what was
+    /// acknowledged before, and must find room.
+    pub fn lend_reserve(&self, lends: bool) {
+        self.space.lends.store(lends, Ordering::Relaxed);
     }
 
     /// Space in the volume.

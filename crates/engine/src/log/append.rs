@@ -303,6 +303,7 @@ mod tests {
                 last_lsn: Lsn(9),
                 state: LogState {
                     epoch: 1,
+                    opening: 0,
                     resume_after: Lsn(0),
                     durable: Lsn(0),
                     footer: Addr::ZERO,

@@ -22,6 +22,8 @@ pub(crate) struct Replay<'a> {
     pub(crate) told: Lsn,
     /// Largest epoch seen.
     pub(crate) epoch: u32,
+    /// The opening that wrote the last block of that epoch.
+    pub(crate) opening: u32,
 }
 
 /// A record found by [`Replay::run`].
@@ -73,13 +75,16 @@ impl<'a> Replay<'a> {
             limits.insert(epoch, limit);
             limit = limit.min(resume_after);
         }
+        let epoch = states().map(|s| s.epoch).max().unwrap_or_default();
+        let newest = states().rev().find(|state| state.epoch == epoch);
         let told = states().map(|s| s.durable).max().unwrap_or_default();
         Replay {
             blocks,
             limits,
             trusted: told.max(counted),
             told,
-            epoch: states().map(|s| s.epoch).max().unwrap_or_default(),
+            epoch,
+            opening: newest.map_or(0, |state| state.opening),
         }
     }
 

@@ -33,6 +33,7 @@ fn log_of(good: &[bool], key: &VolumeKey) -> (Media, FoundZone) {
             sequence: zone.first_log_sequence + i as u64,
             state: LogState {
                 epoch: 1,
+                opening: 0,
                 resume_after: Lsn(0),
                 durable: Lsn(0),
                 footer: Addr::ZERO,
@@ -81,6 +82,7 @@ fn log_zone(
             sequence: first + i as u64,
             state: LogState {
                 epoch: *epoch,
+                opening: 0,
                 resume_after: Lsn(0),
                 durable: Lsn(0),
                 footer: *names,

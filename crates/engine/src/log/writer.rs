@@ -50,6 +50,8 @@ struct Inner {
     state: LogState,
     /// The durable LSN that the log on the device knows of.
     told: Lsn,
+    /// The opening that the log on the device knows of, as far as was asked for.
+    opening_told: u32,
     /// First block that a recovery would have to read.
     replay_sequence: u64,
     /// Blocks before this one need not be intact: a crash cut some of them off.
@@ -133,6 +135,7 @@ impl Log {
                     chain: start.chain.into(),
                     state: start.state,
                     told: start.told,
+                    opening_told: start.state.opening,
                     replay_sequence: start.replay_sequence,
                     sound_from: match start.head.filter(|_| start.has_bad_blocks) {
                         Some(head) => head.sequence(),
@@ -556,6 +559,28 @@ impl Log {
         self.write_empty_block(inner, media, zones)
     }
 
+    /// From the next block on, blocks say that this opening has written them.
+    pub(crate) fn begin_opening(&self, number: u32) {
+        self.lock().state.opening = number;
+    }
+
+    /// Has the log on the device say which opening has the volume, by an empty block.
+    pub(crate) fn tell_opening(&self, media: &Media, zones: &Zones) -> Result<()> {
+        let inner = self.wait_for_turn()?;
+        if inner.opening_told == inner.state.opening {
+            return Ok(());
+        }
+        self.write_empty_block(inner, media, zones)
+    }
+
+    /// The last record that a recovery would find if the process died now; `None` where data has failed, and the history might end
+    /// before it, until a checkpoint.
+    pub(crate) fn recorded(&self) -> Option<Lsn> {
+        let inner = self.lock();
+        let is_sound = inner.tainted.is_none() && inner.failed_flights == 0;
+        is_sound.then_some(inner.written)
+    }
+
     /// Begins a new epoch: writes a block that voids every record of earlier epochs after
     /// `resume_after`, in a fresh zone where the old one cannot be gone on with.
     pub(crate) fn begin_epoch(&self, media: &Media, zones: &Zones) -> Result<()> {
@@ -588,7 +613,7 @@ impl Log {
             media.flush()
         });
         match &result {
-            Ok(()) => inner.told = state.durable,
+            Ok(()) => (inner.told, inner.opening_told) = (state.durable, state.opening),
             Err(error) => inner.fail(error),
         }
         result

@@ -124,6 +124,8 @@ pub(crate) struct Budget {
     pub(crate) data_floor_max: u32,
     /// Blocks that users may fill, with data and, on one device, the metadata it needs.
     pub(crate) user_blocks: u64,
+    /// Blocks that the share held back has beyond what the volume needs for itself: without them cleaning costs more, and nothing else.
+    pub(crate) spare_blocks: u64,
     /// Of those, the blocks of a zone: what is left beside its header and summaries.
     pub(crate) data_zone_blocks: u64,
     /// On two devices, blocks that metadata may fill.
@@ -203,6 +205,7 @@ impl Budget {
             let reserved = share(all, reserve_basis_points.into());
             all.saturating_sub(needed.max(reserved))
         };
+        let needed = data_held * data_usable + scattered;
         let mut held_by_part = PerPart::default();
         *layout.get_mut(&mut held_by_part, Part::Metadata) = held;
         *layout.get_mut(&mut held_by_part, Part::Data) = data_held;
@@ -225,7 +228,8 @@ impl Budget {
                 Some(large) => large.spare_zones,
                 None => kept.data_floor as u32,
             },
-            user_blocks: fillable(all, data_held * data_usable + scattered),
+            user_blocks: fillable(all, needed),
+            spare_blocks: fillable(all, needed).abs_diff(all.saturating_sub(needed)),
             data_zone_blocks: data_usable,
             metadata_blocks: match is_split {
                 true => fillable(zones * page_usable, held * page_usable),

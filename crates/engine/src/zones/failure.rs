@@ -194,9 +194,17 @@ impl Zones {
     /// Blocks that users may fill, with data and, on one device, the metadata it needs; fewer with each
     /// zone that fails.
     pub(crate) fn user_blocks(&self) -> u64 {
-        let lost =
-            u64::from(self.failed_in(Part::Data)).saturating_mul(self.budget.data_zone_blocks);
-        self.budget.user_blocks.saturating_sub(lost)
+        self.budget.user_blocks.saturating_sub(self.lost_blocks())
+    }
+
+    /// The same with what the reserve has to spare.
+    pub(crate) fn user_and_spare_blocks(&self) -> u64 {
+        let all = self.budget.user_blocks + self.budget.spare_blocks;
+        all.saturating_sub(self.lost_blocks())
+    }
+
+    fn lost_blocks(&self) -> u64 {
+        u64::from(self.failed_in(Part::Data)).saturating_mul(self.budget.data_zone_blocks)
     }
 
     /// On two devices, blocks that metadata may fill, likewise.

@@ -83,6 +83,7 @@ pub fn old_log_block(block: &mut [u8], key: &VolumeKey, zone_sequence: u64, sequ
         sequence,
         state: LogState {
             epoch: 1,
+            opening: 0,
             resume_after: Lsn(0),
             durable: Lsn(0),
             footer: Addr::ZERO,

@@ -122,6 +122,7 @@ pub fn footer() -> Footer {
 fn log_state() -> LogState {
     LogState {
         epoch: 0x11,
+        opening: 0x12,
         resume_after: Lsn(0x22),
         durable: Lsn(0x33),
         footer: addr(0x44, 0x55),

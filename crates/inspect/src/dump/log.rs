@@ -48,6 +48,8 @@ pub struct LogBlockDump {
     pub sequence: u64,
     /// Epoch.
     pub epoch: u32,
+    /// The opening that wrote it.
+    pub opening: u32,
     /// Last LSN valid of earlier epochs.
     pub resume_after: u64,
     /// Durable LSN.
@@ -85,6 +87,7 @@ pub(super) fn log_block(addr: Addr, block: &LogBlock<'_>) -> LogBlockDump {
         kind: kind.into(),
         sequence: block.sequence,
         epoch: block.state.epoch,
+        opening: block.state.opening,
         resume_after: block.state.resume_after.0,
         durable: block.state.durable.0,
         footer: block.state.footer.to_string(),
@@ -113,6 +116,7 @@ pub(super) fn log(inspector: &Inspector<'_>) -> Result<LogDump> {
                     kind: error.to_string(),
                     sequence: 0,
                     epoch: 0,
+                    opening: 0,
                     resume_after: 0,
                     durable: 0,
                     footer: String::new(),

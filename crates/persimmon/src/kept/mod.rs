@@ -1,9 +1,14 @@
 //! What was flushed to a file outlives this process without a block of the journal for each flush: the flushed bytes are kept in a file
 //! in memory that is the kernel's ([`tail`]), and the next opening of the volume brings them in ([`replay`]).
 //!
-//! The promise rests on one rule. A *tail* holds the end of a file, from `base` on. It begins when everything before
-//! `base` is in the hands of the device, it grows only with what is appended to the file, and it is let go of only
-//! once the device has what it holds. Whoever changes the file otherwise has it let go of first.
+//! The promise rests on two rules. A *tail* holds the end of a file, from `base` on. It begins when everything before
+//! `base` is in the hands of the device, it grows only with what is appended to the file, and it is removed only
+//! once the device has what it holds. Every other change of the file removes it first, in this way.
+//!
+//! A tail belongs to one point in the volume's history: to the opening that made it, whose number the log on the device has before the
+//! tail begins, and to the records that were in the log then. An opening brings in the tails of the last opening that wrote to the volume, and no others; then
+//! it writes under a number of its own. So the file has not changed since, and no copy of the volume that is older, or went on in
+//! another way, takes the tail for its own.
 
 pub(crate) mod replay;
 mod tail;
@@ -15,9 +20,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::{env, fs};
 
 use persimmon_device::DeviceIdentity;
+use persimmon_engine::RecoveryReport;
+use persimmon_format::Lsn;
 use persimmon_vfs::{Handle, Ino, Result as VfsResult, Vfs, WriteFlags, Written};
 
-use tail::Tail;
+use tail::{Start, Tail};
 
 /// Where tails are, unless [`DIRECTORY_VARIABLE`] names another directory.
 const DIRECTORY: &str = "/dev/shm";
@@ -36,12 +43,33 @@ pub(crate) struct Owner {
     inode: u64,
 }
 
+/// A point in the history of a volume.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Point {
+    /// The opening.
+    opening: u32,
+    /// The last record that was in the log.
+    lsn: Lsn,
+}
+
+impl Point {
+    /// Whether it lies in a history that was recovered, and no later opening has written.
+    fn is_in_last_opening(self, recovery: &RecoveryReport) -> bool {
+        self.opening == recovery.opening && self.lsn <= recovery.last
+    }
+}
+
+/// A number for an opening; no tail has that of a volume whose openings have none.
+pub(crate) fn draw_opening() -> u32 {
+    uuid::Uuid::new_v4().as_fields().0.max(1)
+}
+
 /// Where the tails of a volume are.
 #[derive(Clone, Debug)]
 pub(crate) struct Place {
     owner: Owner,
     above: PathBuf,
-    /// Whose processes may have left tails that count: this user; the one whose the device is, who can change the volume anyway; root.
+    /// Users whose processes may have left tails that count: this one; the owner of the device, since the volume is theirs to change; root.
     users: [u32; 3],
 }
 
@@ -72,6 +100,14 @@ impl Place {
             .join(format!("persimmon-{volume}-{device:x}-{inode:x}-{user}"))
     }
 
+    /// Each once.
+    fn all_users(&self) -> Vec<u32> {
+        let mut users = self.users.to_vec();
+        users.sort_unstable();
+        users.dedup();
+        users
+    }
+
     fn own(&self) -> PathBuf {
         self.directory(self.users[0])
     }
@@ -80,18 +116,20 @@ impl Place {
 /// The files of a volume with tails.
 pub(crate) struct Keeper {
     place: Option<Place>,
+    /// Of the volume, by this process.
+    opening: u32,
     /// Some file has had one: all others look no further.
     is_used: AtomicBool,
     files: Mutex<HashMap<Ino, Opened>>,
 }
 
-/// A file with a tail, and how many have it open so.
+/// A file with a tail, and how many handles were opened to have one.
 struct Opened {
     kept: Arc<Kept>,
     handles: usize,
 }
 
-/// A file with a tail, shared by all who have opened it so.
+/// A file with a tail, shared by those handles.
 pub(crate) struct Kept {
     ino: Ino,
     /// Held over every change of the file, so that the tail is never behind it.
@@ -101,7 +139,7 @@ pub(crate) struct Kept {
 #[derive(Default)]
 struct State {
     tail: Option<Tail>,
-    /// Where the file ends, as far as those who append through a tail know.
+    /// Where the file ends, if nothing but appending through a tail has changed that.
     end: Option<u64>,
     /// The tail lacks some of what was appended: the next flush goes to the device.
     is_behind: bool,
@@ -111,9 +149,10 @@ struct State {
 }
 
 impl Keeper {
-    pub(crate) fn new(place: Option<Place>) -> Keeper {
+    pub(crate) fn new(place: Option<Place>, opening: u32) -> Keeper {
         Keeper {
             place,
+            opening,
             is_used: AtomicBool::new(false),
             files: Mutex::default(),
         }
@@ -123,7 +162,7 @@ impl Keeper {
         self.is_used.load(Ordering::Acquire)
     }
 
-    /// For who opens a file to have a tail.
+    /// For a handle that is opened to have a tail.
     pub(crate) fn open(&self, ino: Ino) -> Arc<Kept> {
         let mut files = lock(&self.files);
         self.is_used.store(true, Ordering::Release);
@@ -139,34 +178,21 @@ impl Keeper {
         Arc::clone(&opened.kept)
     }
 
-    /// For who closes it. What was flushed is in the hands of the device then; where it cannot be, its tail stays.
+    /// For each of them that is closed. What was flushed is in the hands of the device then; where it cannot be, its tail stays.
     pub(crate) fn close(&self, vfs: &Vfs, kept: Arc<Kept>) {
-        let mut state = kept.lock();
-        let settled = match state.holds() {
-            true => {
-                drop(state);
-                self.in_order(vfs, &kept, |state| state.settle(vfs, kept.ino))
-            }
-            false => {
-                state.let_go();
-                drop(state);
-                Ok(())
-            }
-        };
-        if let Err(error) = settled {
+        if let Err(error) = self.settled(vfs, &kept) {
             tracing::warn!(ino = kept.ino.0, %error, "what was flushed stays in memory until the volume is opened again");
         }
         let mut files = lock(&self.files);
-        let Some(opened) = files.get_mut(&kept.ino) else {
-            return;
-        };
-        opened.handles = opened.handles.saturating_sub(1);
-        if opened.handles == 0 {
-            files.remove(&kept.ino);
+        let handles = files.get(&kept.ino).map_or(0, |opened| opened.handles);
+        assert!(handles > 0, "a file is closed more often than opened");
+        match files.get_mut(&kept.ino).filter(|_| handles > 1) {
+            Some(opened) => opened.handles = handles - 1,
+            None => drop(files.remove(&kept.ino)),
         }
     }
 
-    /// Changes a file in any way but by appending through who keeps its tail.
+    /// Changes a file in any way but by appending through its tail.
     pub(crate) fn changing<T>(
         &self,
         vfs: &Vfs,
@@ -182,12 +208,7 @@ impl Keeper {
         let Some(kept) = kept else {
             return change();
         };
-        // What goes on in the file from here on must not be there without what was flushed to others before.
-        if kept.lock().holds() {
-            self.in_order(vfs, &kept, |state| state.settle(vfs, ino))?;
-        }
-        let mut state = kept.lock();
-        state.settle(vfs, ino)?;
+        let _state = self.settled(vfs, &kept)?;
         change()
     }
 
@@ -209,10 +230,9 @@ impl Keeper {
     ) -> VfsResult<Written> {
         let mut state = kept.lock();
         // What is rewritten, or written behind a hole, is nothing that a tail can say.
-        while state.tail.is_some() && !state.end.is_some_and(|end| appends || offset == end) {
+        if state.tail.is_some() && !state.end.is_some_and(|end| appends || offset == end) {
             drop(state);
-            self.in_order(vfs, kept, |state| state.settle(vfs, kept.ino))?;
-            state = kept.lock();
+            state = self.settled(vfs, kept)?;
         }
         let state = &mut *state;
         let written = vfs.write(kept.ino, handle, offset, data, WriteFlags::default());
@@ -250,58 +270,57 @@ impl Keeper {
                 (state.is_behind, state.retry_after) = (true, RETRY_AFTER);
             }
         }
-        self.in_order(vfs, kept, |state| {
-            // Others may have the file open in other ways, and write while it is flushed.
-            let before = vfs.getattr(kept.ino).map(|attr| attr.size);
-            vfs.flush_through(kept.ino, handle)?;
-            // All that the tail holds is in the hands of the device now, and so is all up to where it begins anew.
-            match (state.retry_after, before) {
-                (0, Ok(size)) => self.begin(vfs, kept.ino, state, size),
-                (0, Err(_)) => state.let_go(),
-                (left, _) => {
-                    state.let_go();
-                    state.retry_after = left - 1;
-                }
+        let mut state = self.lock_in_order(vfs, kept);
+        let state = &mut *state;
+        // Others may have the file open in other ways, and write while it is flushed.
+        let before = vfs.getattr(kept.ino).map(|attr| attr.size);
+        vfs.flush_through(kept.ino, handle)?;
+        // All that the tail holds is in the hands of the device now, and so is all up to where it begins anew.
+        match (state.retry_after, before) {
+            (0, Ok(size)) => self.begin(vfs, kept.ino, state, size),
+            (0, Err(_)) => state.let_go(),
+            (left, _) => {
+                state.let_go();
+                state.retry_after = left - 1;
             }
-            Ok(())
-        })
+        }
+        Ok(())
     }
 
-    /// Does something that hands a file to the device, after what was flushed to all others before. Tails do not outlive a loss of power:
-    /// what is lost with it must be the end of one history, not the end of one log that another log goes on from.
-    fn in_order<T>(
-        &self,
-        vfs: &Vfs,
-        kept: &Kept,
-        act: impl FnOnce(&mut State) -> VfsResult<T>,
-    ) -> VfsResult<T> {
-        let others = lock(&self.files)
+    /// Locks a file that has no tail then: the device has what it held.
+    fn settled<'a>(&self, vfs: &Vfs, kept: &'a Kept) -> VfsResult<MutexGuard<'a, State>> {
+        let mut state = kept.lock();
+        // What goes on in the file from here on must not be there without what was flushed to others before.
+        if state.holds() {
+            drop(state);
+            state = self.lock_in_order(vfs, kept);
+        }
+        state.settle(vfs, kept.ino)?;
+        Ok(state)
+    }
+
+    /// Locks a file that is to be handed to the device, once the device has all that was flushed to others so far. Tails do not outlive a
+    /// loss of power: what is lost with it must be the end of one history, not the end of one log that another log goes on from.
+    fn lock_in_order<'a>(&self, vfs: &Vfs, kept: &'a Kept) -> MutexGuard<'a, State> {
+        let mut others = lock(&self.files)
             .values()
             .filter(|opened| opened.kept.ino != kept.ino)
             .map(|opened| Arc::clone(&opened.kept))
             .collect::<Vec<_>>();
-        let (mut below, mut above): (Vec<_>, Vec<_>) =
-            others.iter().partition(|other| other.ino.0 < kept.ino.0);
-        below.sort_by_key(|other| other.ino.0);
-        above.sort_by_key(|other| other.ino.0);
-        // All at once, in the order of their numbers: nobody who does this waits for another who does, and this file gets nothing that is
-        // younger than what the others hand over.
-        let below: Vec<_> = below
-            .iter()
-            .map(|other| (other.ino, other.lock()))
-            .collect();
-        let mut own = kept.lock();
-        let above: Vec<_> = above
-            .iter()
-            .map(|other| (other.ino, other.lock()))
-            .collect();
-        for (ino, mut state) in below.into_iter().chain(above) {
-            // Whoever syncs that file is told. A file that cannot be written must not keep all others from being flushed.
-            if let Err(error) = state.hand_over(vfs, ino) {
+        others.sort_by_key(|other| other.ino.0);
+        let (below, above) = others.split_at(others.partition_point(|other| other.ino < kept.ino));
+        // All at once, in the order of their numbers, so that two files that do this never wait for each other. This file gets nothing
+        // meanwhile that is younger than what the others hand over.
+        let mut below = lock_all(below);
+        let own = kept.lock();
+        let mut above = lock_all(above);
+        for (ino, state) in below.iter_mut().chain(&mut above) {
+            // A sync of that file tells its caller. A file that cannot be written must not keep all others from being flushed.
+            if let Err(error) = state.hand_over(vfs, *ino) {
                 tracing::warn!(ino = ino.0, %error, "what was flushed to a file cannot be given to the device");
             }
         }
-        act(&mut own)
+        own
     }
 
     /// Begins a tail where a file ends that is in the hands of the device up to there.
@@ -312,10 +331,20 @@ impl Keeper {
             if now != base {
                 return Err("somebody else writes to the file".to_owned());
             }
+            let volume = vfs.volume();
+            // The next opening has to find this one's number, and the file as it is now.
+            volume.tell_opening().map_err(|error| error.to_string())?;
+            let point = Point {
+                opening: self.opening,
+                lsn: volume.recorded().ok_or("data could not be written")?,
+            };
             match &mut state.tail {
-                Some(tail) => tail.begin_anew(base).map_err(|error| error.to_string())?,
+                Some(tail) => tail
+                    .begin_anew(base, point)
+                    .map_err(|error| error.to_string())?,
                 none => {
-                    let made = Tail::create(&place.own(), &place.owner, ino, base);
+                    let start = Start { ino, base, point };
+                    let made = Tail::create(&place.own(), &place.owner, &start);
                     *none = Some(made.map_err(|error| error.to_string())?);
                 }
             }
@@ -366,7 +395,7 @@ impl State {
         Ok(())
     }
 
-    /// Lets go of the tail, once the device has what it holds.
+    /// Removes the tail, once the device has what it holds.
     fn settle(&mut self, vfs: &Vfs, ino: Ino) -> VfsResult<()> {
         if self.holds() {
             vfs.flush_through(ino, Handle::NONE)?;
@@ -383,6 +412,11 @@ impl State {
         self.is_behind = false;
         self.handed_over = None;
     }
+}
+
+fn lock_all(files: &[Arc<Kept>]) -> Vec<(Ino, MutexGuard<'_, State>)> {
+    let locked = files.iter().map(|file| (file.ino, file.lock()));
+    locked.collect()
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

@@ -5,21 +5,81 @@ use std::io::{self, Read};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
+use persimmon_engine::RecoveryReport;
 use persimmon_vfs::{Error as VfsError, FileKind, Handle, Ino, OpenFlags, Vfs, WriteFlags};
 
 use super::Place;
-use super::tail::{self, CAPACITY, Found, is_private};
+use super::tail::{self, CAPACITY, Found, Start, is_private};
 use crate::{Error, Result};
 
-/// Brings in every tail of a volume that was just recovered, and removes it. Killed in between, the next opening goes on.
+/// Brings in the tails of a volume that was just recovered, and removes them. Killed in between, the next opening goes on.
+///
+/// Answers the files whose ends stay in their tails, since there is no room for them: not in the reserve, and not once `orphans`
+/// are freed, which is done only if it may help.
 ///
 /// # Errors
 /// When a tail cannot be read or brought in: what was flushed must not get lost because the volume was used without it.
-pub(crate) fn replay(vfs: &Vfs, place: &Place) -> Result<()> {
-    let mut users = place.users.to_vec();
-    users.sort_unstable();
-    users.dedup();
-    for user in users {
+pub(crate) fn replay(
+    vfs: &Vfs,
+    place: &Place,
+    recovery: &RecoveryReport,
+    orphans: &mut Vec<Ino>,
+) -> Result<Vec<Ino>> {
+    vfs.volume().lend_reserve(true);
+    let mut replayed = replay_all(vfs, place, recovery);
+    if replayed.as_ref().is_ok_and(|waiting| !waiting.is_empty()) && !orphans.is_empty() {
+        // Those that are not freed stay on their list: the next opening frees them.
+        if let Err(error) = vfs.reclaim_orphans(&std::mem::take(orphans)) {
+            tracing::warn!(%error, "freeing unlinked files");
+        }
+        replayed = replay_all(vfs, place, recovery);
+    }
+    vfs.volume().lend_reserve(false);
+    let waiting = replayed?;
+    if !waiting.is_empty() {
+        tracing::warn!(
+            files = waiting.len(),
+            "the volume is full, and what was flushed before a process died waits for room: delete other files, then open the volume \
+             again; until then the files that wait cannot be opened, and flushes go to the device"
+        );
+    }
+    Ok(waiting)
+}
+
+fn replay_all(vfs: &Vfs, place: &Place, recovery: &RecoveryReport) -> Result<Vec<Ino>> {
+    let mut waiting = Vec::new();
+    for (user, path) in tails(place)? {
+        let fate = bring_in(vfs, place, recovery, (user, &path), waiting.is_empty());
+        match fate.map_err(|error| failed(&path, error))? {
+            Fate::In(bytes) => {
+                tracing::info!(path = %path.display(), bytes, "what was flushed before a process died is back");
+                remove(&path).map_err(|error| failed(&path, error))?;
+            }
+            Fate::Void(why) => {
+                tracing::warn!(path = %path.display(), "a tail is removed and not brought in: {why}");
+                remove(&path).map_err(|error| failed(&path, error))?;
+            }
+            Fate::Aside(why) => {
+                tracing::warn!(path = %path.display(), "a tail is not brought in, and left where it is until somebody removes it: {why}");
+            }
+            Fate::Waits(ino) => {
+                tracing::warn!(path = %path.display(), ino = ino.0, "there is no room for what was flushed to a file");
+                waiting.push(ino);
+            }
+        }
+    }
+    for user in place.all_users() {
+        // Of another user's directory this may be refused, and an empty one says nothing.
+        let _ = fs::remove_dir(place.directory(user));
+    }
+    Ok(waiting)
+}
+
+/// All there are, and whose. Older files first: each is durable before the next, so that if the power goes now, too, what is there is still
+/// the beginning of one history.
+fn tails(place: &Place) -> Result<Vec<(u32, PathBuf)>> {
+    let mut all = Vec::new();
+    for user in place.all_users() {
         let dir = place.directory(user);
         match is_private(&dir, user) {
             Ok(true) => {}
@@ -34,20 +94,17 @@ pub(crate) fn replay(vfs: &Vfs, place: &Place) -> Result<()> {
                 continue;
             }
         }
-        let entries = fs::read_dir(&dir).map_err(|error| failed(&dir, error))?;
-        let paths: io::Result<Vec<PathBuf>> = entries.map(|entry| Ok(entry?.path())).collect();
-        let mut paths = paths.map_err(|error| failed(&dir, error))?;
-        // Older files first, each durable before the next: if the power goes now, too, what is there is still the beginning of
-        // one history. Numbers of files grow, and in their length the names do.
-        paths.sort_by_key(|path| (path.as_os_str().len(), path.clone()));
-        for path in paths {
-            bring_in(vfs, place, user, &path).map_err(|error| failed(&path, error))?;
-            remove(&path).map_err(|error| failed(&path, error))?;
+        for entry in fs::read_dir(&dir).map_err(|error| failed(&dir, error))? {
+            let entry = entry.map_err(|error| failed(&dir, error))?;
+            all.push((user, entry.path()));
         }
-        // Of another user's directory this may be refused, and an empty one says nothing.
-        let _ = fs::remove_dir(&dir);
     }
-    Ok(())
+    // Numbers of files grow, and in their length the names do.
+    all.sort_by_cached_key(|(_, path)| {
+        let name = path.file_name().map(std::ffi::OsStr::to_owned);
+        (name.as_ref().map(|name| name.len()), name)
+    });
+    Ok(all)
 }
 
 fn failed(path: &Path, source: io::Error) -> Error {
@@ -64,34 +121,44 @@ fn remove(path: &Path) -> io::Result<()> {
     }
 }
 
-/// What is no tail of this volume is told in the log.
-fn bring_in(vfs: &Vfs, place: &Place, user: u32, path: &Path) -> io::Result<()> {
-    let found = match read(path, user)? {
-        Some(bytes) => tail::parse(&bytes, &place.owner),
-        None => Found::Nothing("it is no file of the user's"),
+/// What becomes of a tail.
+enum Fate {
+    /// The volume has what it holds; bytes that are new.
+    In(u64),
+    /// It says nothing, or nothing that anybody can want.
+    Void(&'static str),
+    /// It says something, and not of the volume as it is.
+    Aside(&'static str),
+    /// There is no room for what it holds of this file.
+    Waits(Ino),
+}
+
+/// Brings in a tail, if there is room for it, and for all before.
+fn bring_in(
+    vfs: &Vfs,
+    place: &Place,
+    recovery: &RecoveryReport,
+    (user, path): (u32, &Path),
+    has_room: bool,
+) -> io::Result<Fate> {
+    let Some(bytes) = read(path, user)? else {
+        return Ok(Fate::Void("it is no file of the user's"));
     };
-    let why = match found {
-        Found::Nothing(why) => why,
+    let (start, content) = match tail::parse(&bytes, &place.owner) {
+        Found::Nothing(why) => return Ok(Fate::Void(why)),
         Found::OtherVersion(version) => {
             return Err(io::Error::other(format!(
                 "it is of version {version}, which another version of Persimmon has made"
             )));
         }
-        Found::End { ino, base, content } => match extend(vfs, ino, base, &content) {
-            Ok(Extended::By(bytes)) => {
-                tracing::info!(
-                    ino = ino.0,
-                    bytes,
-                    "what was flushed before a process died is back"
-                );
-                return Ok(());
-            }
-            Ok(Extended::Not(why)) => why,
-            Err(error) => return Err(io::Error::other(error)),
-        },
+        Found::End { start, content } => (start, content),
     };
-    tracing::warn!(path = %path.display(), "a tail is removed and not brought in: {why}");
-    Ok(())
+    if !start.point.is_in_last_opening(recovery) {
+        return Ok(Fate::Aside(
+            "since it was made the volume has changed, or is an older copy",
+        ));
+    }
+    extend(vfs, &start, &content, has_room).map_err(io::Error::other)
 }
 
 /// Its bytes; `None` if it is nothing that a process of the user made.
@@ -117,25 +184,21 @@ fn read(path: &Path, user: u32) -> io::Result<Option<Vec<u8>>> {
     Ok(Some(bytes))
 }
 
-enum Extended {
-    By(u64),
-    Not(&'static str),
-}
-
 /// Appends what of `content` the file does not have, durably. What it has of it must be the same.
-fn extend(vfs: &Vfs, ino: Ino, base: u64, content: &[u8]) -> persimmon_vfs::Result<Extended> {
+fn extend(vfs: &Vfs, start: &Start, content: &[u8], has_room: bool) -> persimmon_vfs::Result<Fate> {
+    let (ino, base) = (start.ino, start.base);
     let attr = match vfs.getattr(ino) {
         Ok(attr) if attr.nlink > 0 => attr,
         Ok(_) | Err(VfsError::Stale | VfsError::NotFound) => {
-            return Ok(Extended::Not("its file has no name any more"));
+            return Ok(Fate::Void("its file has no name any more"));
         }
         Err(error) => return Err(error),
     };
     if attr.kind() != FileKind::Regular {
-        return Ok(Extended::Not("it is not of a regular file"));
+        return Ok(Fate::Aside("it is not of a regular file"));
     }
     let Some(there) = attr.size.checked_sub(base) else {
-        return Ok(Extended::Not("its file is shorter than when it began"));
+        return Ok(Fate::Aside("its file is shorter than when it began"));
     };
     // More was written, and written back.
     let Some((same, missing)) = usize::try_from(there)
@@ -143,8 +206,11 @@ fn extend(vfs: &Vfs, ino: Ino, base: u64, content: &[u8]) -> persimmon_vfs::Resu
         .and_then(|there| content.split_at_checked(there))
         .filter(|(_, missing)| !missing.is_empty())
     else {
-        return Ok(Extended::By(0));
+        return Ok(Fate::In(0));
     };
+    if !has_room {
+        return Ok(Fate::Waits(ino));
+    }
     let flags = OpenFlags {
         read: true,
         write: true,
@@ -153,9 +219,12 @@ fn extend(vfs: &Vfs, ino: Ino, base: u64, content: &[u8]) -> persimmon_vfs::Resu
     let handle = vfs.open(ino, flags)?;
     let done = append(vfs, ino, handle, base, same, missing);
     let released = vfs.release(ino, handle);
-    let done = done?;
-    released?;
-    Ok(done)
+    match done {
+        // The next opening goes on where this one was stopped.
+        Err(error) if error.errno() == libc::ENOSPC => Ok(Fate::Waits(ino)),
+        Err(error) => Err(error),
+        Ok(done) => released.map(|()| done),
+    }
 }
 
 fn append(
@@ -165,11 +234,11 @@ fn append(
     base: u64,
     same: &[u8],
     missing: &[u8],
-) -> persimmon_vfs::Result<Extended> {
+) -> persimmon_vfs::Result<Fate> {
     let mut found = vec![0; same.len()];
     let read = vfs.read(ino, handle, base, &mut found)?;
     if read != same.len() || found != same {
-        return Ok(Extended::Not("its file has other content"));
+        return Ok(Fate::Aside("its file has other content"));
     }
     let (mut at, mut rest) = (base + same.len() as u64, missing);
     while !rest.is_empty() {
@@ -178,5 +247,5 @@ fn append(
         rest = rest.get(written.len..).unwrap_or_default();
     }
     vfs.fsync(ino, handle)?;
-    Ok(Extended::By(missing.len() as u64))
+    Ok(Fate::In(missing.len() as u64))
 }

@@ -6,14 +6,16 @@
 //! | bytes | header |
 //! |---|---|
 //! | 0..8 | `PERSKEPT` |
-//! | 8..12 | version, 2 |
+//! | 8..12 | version, 3 |
 //! | 12..16 | generation: how often the tail began |
 //! | 16..32 | boot |
 //! | 32..48 | UUID of the volume |
 //! | 48..64 | device and inode of the image, or number of the device and 0 |
 //! | 64..72 | inode number in the volume |
 //! | 72..80 | base: offset in the file where the first record begins |
-//! | 80..84 | CRC-32C of all before, with which those of the records begin |
+//! | 80..84 | number of the opening of the volume that made it |
+//! | 84..92 | LSN: records up to it are in the volume's log when the first record of the tail is written |
+//! | 92..96 | CRC-32C of all before, with which those of the records begin |
 //!
 //! | bytes | record |
 //! |---|---|
@@ -30,20 +32,37 @@ use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use persimmon_device::MappedFile;
+use persimmon_format::Lsn;
 use persimmon_vfs::Ino;
 
-use super::Owner;
+use super::{Owner, Point};
 
 /// Bytes that a tail may take, header and records: what a file costs in memory, and how far apart the flushes to the device are.
 pub(super) const CAPACITY: usize = 1 << 20;
 /// Bytes that it takes at first: most files that are flushed are small, and only logs go on.
 const FIRST_CAPACITY: usize = 64 << 10;
 const MAGIC: &[u8; 8] = b"PERSKEPT";
-const VERSION: u32 = 2;
-const HEADER_LEN: usize = 84;
+const VERSION: u32 = 3;
+const HEADER_LEN: usize = 96;
 const RECORD_HEADER_LEN: usize = 16;
 /// Records between two looks whether somebody has removed it: a look at each would cost more than the record.
 const LOOK_EVERY: u32 = 64;
+
+/// Where a tail begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Start {
+    /// The file.
+    pub(super) ino: Ino,
+    /// Offset in it.
+    pub(super) base: u64,
+    /// In the history of the volume.
+    pub(super) point: Point,
+}
+
+/// The name of its file. Numbers of files grow, and with them the names' lengths: sorted by length first, older files come first.
+fn name(start: &Start) -> String {
+    format!("{:x}-{:08x}", start.ino.0, start.point.opening)
+}
 
 /// There is no room in a tail for what was appended.
 #[derive(Debug)]
@@ -54,13 +73,12 @@ pub(super) struct Tail {
     memory: MappedFile,
     path: PathBuf,
     owner: Owner,
-    ino: Ino,
+    start: Start,
     generation: u32,
     /// Of the header.
     header_checksum: u32,
     /// Where the next record goes.
     at: usize,
-    base: u64,
     /// Where the last record ends in the file.
     end: u64,
     records: u32,
@@ -72,7 +90,7 @@ pub(super) struct Tail {
 
 impl Tail {
     /// Makes that of a file, all of which up to `base` is in the hands of the device.
-    pub(super) fn create(dir: &Path, owner: &Owner, ino: Ino, base: u64) -> io::Result<Tail> {
+    pub(super) fn create(dir: &Path, owner: &Owner, start: &Start) -> io::Result<Tail> {
         match DirBuilder::new().mode(0o700).create(dir) {
             Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
             _ => {}
@@ -84,7 +102,7 @@ impl Tail {
                 dir.display()
             )));
         }
-        let path = dir.join(format!("{:x}", ino.0));
+        let path = dir.join(name(start));
         let file = OpenOptions::new()
             .read(true)
             .write(true)
@@ -92,7 +110,7 @@ impl Tail {
             .mode(0o600)
             .custom_flags(libc::O_NOFOLLOW)
             .open(&path)?;
-        match Self::begin(file, &path, owner, ino, base) {
+        match Self::begin(file, &path, owner, start) {
             Ok(tail) => Ok(tail),
             Err(error) => {
                 // Empty, it holds nothing that an opening could bring in.
@@ -102,37 +120,37 @@ impl Tail {
         }
     }
 
-    fn begin(file: File, path: &Path, owner: &Owner, ino: Ino, base: u64) -> io::Result<Tail> {
+    fn begin(file: File, path: &Path, owner: &Owner, start: &Start) -> io::Result<Tail> {
         let mut tail = Tail {
             memory: MappedFile::new(file, FIRST_CAPACITY)?,
             path: path.to_owned(),
             owner: *owner,
-            ino,
+            start: *start,
             generation: 0,
             header_checksum: 0,
             at: HEADER_LEN,
-            base,
-            end: base,
+            end: start.base,
             records: 0,
             pending: 0,
             checksum: 0,
             was_full: false,
         };
-        tail.begin_anew(base)?;
+        tail.begin_anew(start.base, start.point)?;
         Ok(tail)
     }
 
     /// Begins again at `base`: what it held is in the hands of the device. Killed in between, a torn header holds nothing.
-    pub(super) fn begin_anew(&mut self, base: u64) -> io::Result<()> {
+    pub(super) fn begin_anew(&mut self, base: u64, point: Point) -> io::Result<()> {
         if std::mem::take(&mut self.was_full) && self.memory.len() < CAPACITY {
             self.memory.grow(CAPACITY)?;
         }
         self.generation = self.generation.wrapping_add(1);
-        let header = header(&self.owner, self.ino, self.generation, base);
+        (self.start.base, self.start.point) = (base, point);
+        let header = header(&self.owner, &self.start, self.generation);
         self.memory.write(0, &header)?;
         self.header_checksum = crc32c::crc32c(header.get(..HEADER_LEN - 4).unwrap_or_default());
         self.at = HEADER_LEN;
-        (self.base, self.end) = (base, base);
+        self.end = base;
         (self.pending, self.checksum) = (0, self.header_checksum);
         match self.is_there() {
             true => Ok(()),
@@ -142,7 +160,7 @@ impl Tail {
 
     /// There is no record.
     pub(super) fn is_empty(&self) -> bool {
-        self.end == self.base
+        self.end == self.start.base
     }
 
     /// Nobody has removed it, as `systemd-logind` does with all that a user has in `/dev/shm` when they log out.
@@ -214,16 +232,18 @@ pub(super) fn is_private(dir: &Path, user: u32) -> io::Result<bool> {
     Ok(found.is_dir() && found.uid() == user && found.mode() & 0o022 == 0)
 }
 
-fn header(owner: &Owner, ino: Ino, generation: u32, base: u64) -> Vec<u8> {
+fn header(owner: &Owner, start: &Start, generation: u32) -> Vec<u8> {
     let mut header = Vec::with_capacity(HEADER_LEN);
     header.extend_from_slice(MAGIC);
     header.extend_from_slice(&VERSION.to_le_bytes());
     header.extend_from_slice(&generation.to_le_bytes());
     header.extend_from_slice(&owner.boot);
     header.extend_from_slice(&owner.volume);
-    for number in [owner.device, owner.inode, ino.0, base] {
+    for number in [owner.device, owner.inode, start.ino.0, start.base] {
         header.extend_from_slice(&number.to_le_bytes());
     }
+    header.extend_from_slice(&start.point.opening.to_le_bytes());
+    header.extend_from_slice(&start.point.lsn.0.to_le_bytes());
     let checksum = crc32c::crc32c(&header);
     header.extend_from_slice(&checksum.to_le_bytes());
     header
@@ -237,11 +257,7 @@ pub(super) enum Found {
     /// It is of another version of the library.
     OtherVersion(u32),
     /// The end of a file.
-    End {
-        ino: Ino,
-        base: u64,
-        content: Vec<u8>,
-    },
+    End { start: Start, content: Vec<u8> },
 }
 
 /// Takes a tail apart.
@@ -261,6 +277,11 @@ pub(super) fn parse(bytes: &[u8], owner: &Owner) -> Found {
         let mut number = || Some(u64::from_le_bytes(take(&mut rest)?));
         let (device, inode) = (number()?, number()?);
         let (ino, base) = (Ino(number()?), number()?);
+        let point = Point {
+            opening: u32::from_le_bytes(take(&mut rest)?),
+            lsn: Lsn(u64::from_le_bytes(take(&mut rest)?)),
+        };
+        let start = Start { ino, base, point };
         let said = Owner {
             boot,
             volume,
@@ -268,12 +289,12 @@ pub(super) fn parse(bytes: &[u8], owner: &Owner) -> Found {
             inode,
         };
         let checksum: [u8; 4] = take(&mut rest)?;
-        Some((said, ino, generation, base, checksum))
+        Some((said, start, generation, checksum))
     })();
-    let Some((said, ino, generation, base, checksum)) = parts else {
+    let Some((said, start, generation, checksum)) = parts else {
         return Found::Nothing("its header is cut off");
     };
-    let whole = header(&said, ino, generation, base);
+    let whole = header(&said, &start, generation);
     let checksum = u32::from_le_bytes(checksum);
     if crc32c::crc32c(whole.get(..HEADER_LEN - 4).unwrap_or_default()) != checksum {
         return Found::Nothing("its header is torn");
@@ -285,11 +306,11 @@ pub(super) fn parse(bytes: &[u8], owner: &Owner) -> Found {
     while let Some(more) = record(
         &mut rest,
         checksum,
-        base.saturating_add(content.len() as u64),
+        start.base.saturating_add(content.len() as u64),
     ) {
         content.extend_from_slice(more);
     }
-    Found::End { ino, base, content }
+    Found::End { start, content }
 }
 
 /// The bytes of the next record, if it is right.
@@ -326,17 +347,26 @@ mod tests {
         inode: 4,
     };
 
+    fn start(base: u64) -> Start {
+        let point = Point {
+            opening: 6,
+            lsn: Lsn(7),
+        };
+        let ino = Ino(5);
+        Start { ino, base, point }
+    }
+
     /// The bytes of a tail, and what they say.
     fn made() -> (Vec<u8>, Vec<u8>) {
         let above = tempfile::tempdir().unwrap();
-        let mut tail = Tail::create(&above.path().join("tails"), &OWNER, Ino(5), 600).unwrap();
+        let mut tail = Tail::create(&above.path().join("tails"), &OWNER, &start(600)).unwrap();
         let append = |tail: &mut Tail, data: &[u8]| {
             tail.push(data).unwrap();
             tail.flush().unwrap();
         };
         // Longer than what begins anew over it.
         append(&mut tail, &[9; 700]);
-        tail.begin_anew(1000).unwrap();
+        tail.begin_anew(1000, start(0).point).unwrap();
         tail.push(b"on").unwrap();
         append(&mut tail, b"e");
         append(&mut tail, b"");
@@ -352,8 +382,8 @@ mod tests {
     #[test]
     fn it_says_what_was_appended_since_it_began() {
         let (bytes, content) = made();
-        let (ino, base) = (Ino(5), 1000);
-        assert_eq!(parse(&bytes, &OWNER), Found::End { ino, base, content });
+        let start = start(1000);
+        assert_eq!(parse(&bytes, &OWNER), Found::End { start, content });
         let of_other_boot = Owner {
             boot: [8; 16],
             ..OWNER
@@ -368,11 +398,10 @@ mod tests {
         let (bytes, content) = made();
         let check = |bytes: &[u8]| match parse(bytes, &OWNER) {
             Found::End {
-                ino,
-                base,
+                start: found_start,
                 content: found,
             } => {
-                assert_eq!((ino, base), (Ino(5), 1000));
+                assert_eq!(found_start, start(1000));
                 assert!(content.starts_with(&found));
             }
             Found::Nothing(_) | Found::OtherVersion(_) => {}
@@ -391,18 +420,18 @@ mod tests {
     #[test]
     fn a_full_one_begins_anew_with_more_room() {
         let above = tempfile::tempdir().unwrap();
-        let mut tail = Tail::create(&above.path().join("tails"), &OWNER, Ino(5), 0).unwrap();
+        let mut tail = Tail::create(&above.path().join("tails"), &OWNER, &start(0)).unwrap();
         let piece = vec![3; FIRST_CAPACITY / 2];
         tail.push(&piece).unwrap();
         tail.flush().unwrap();
         assert!(tail.push(&piece).is_err());
         assert!(tail.push(b"small").is_err(), "after what it lacks");
         let pieces = |tail: &Tail| match parse(&fs::read(&tail.path).unwrap(), &OWNER) {
-            Found::End { base, content, .. } => (base, content.len() / piece.len()),
+            Found::End { start, content } => (start.base, content.len() / piece.len()),
             other => panic!("{other:?}"),
         };
         assert_eq!(pieces(&tail), (0, 1));
-        tail.begin_anew(100).unwrap();
+        tail.begin_anew(100, start(0).point).unwrap();
         assert_eq!(pieces(&tail), (100, 0));
         for _ in 0..CAPACITY / piece.len() - 1 {
             tail.push(&piece).unwrap();

@@ -3,7 +3,9 @@
 use std::sync::Arc;
 
 use persimmon_sim::{SimConfig, SimDevice};
-use persimmon_vfs::{Allocate, Error, Handle, Ino, Options, ROOT, RenameMode, Result, WriteFlags};
+use persimmon_vfs::{
+    Allocate, Error, Handle, Ino, OpenFlags, Options, ROOT, RenameMode, Result, WriteFlags,
+};
 use rand::seq::SliceRandom as _;
 use rand::{Rng as _, SeedableRng as _};
 use rand_chacha::ChaCha8Rng;
@@ -129,6 +131,33 @@ fn a_full_volume_takes_overwriting() {
         fs.vfs.sync().unwrap();
     }
     check(&fs, &files);
+}
+
+/// Opening with `O_CREAT` answered `ENOSPC` for a file that was there: a database could not even open its lock.
+#[test]
+fn a_file_that_exists_is_opened_where_none_can_be_made() {
+    let fs = small();
+    let files = fill(&fs, 1000);
+    while fs.vfs.mknod(&fs.root, ROOT, b"more", 0o644, 0).is_ok() {
+        fs.vfs.unlink(ROOT, b"more").unwrap();
+    }
+    let create = |name: &[u8], flags| fs.vfs.create(&fs.root, ROOT, name, 0o644, flags);
+    let flags = OpenFlags {
+        read: true,
+        write: true,
+        ..OpenFlags::default()
+    };
+    let (name, ino, size) = &files[0];
+    let (attr, handle) = create(name.as_bytes(), flags).unwrap();
+    assert_eq!((attr.ino, attr.size), (*ino, *size));
+    fs.vfs.release(*ino, handle).unwrap();
+    assert!(matches!(create(b"more", flags), Err(Error::NoSpace)));
+    let exclusive = OpenFlags {
+        exclusive: true,
+        ..flags
+    };
+    let refused = create(name.as_bytes(), exclusive);
+    assert!(matches!(refused, Err(Error::NoSpace | Error::Exists)));
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! Zeros ahead of the write pointer: who asks the image sees nothing of them.
+//! Zeros ahead of the write pointer: reads and reports of the image show nothing of them.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -55,7 +55,7 @@ impl Host for Counting {
     }
 }
 
-/// Writes so many blocks one by one with a flush behind each, and tells how often the filesystem had to find space.
+/// Writes `blocks` blocks one by one with a flush behind each. Answers how often the filesystem had to find space.
 fn extensions(room_blocks: u32, blocks: u32) -> u32 {
     let (host, written_until) = (LossyHost::default(), Arc::new(AtomicU64::new(0)));
     let counting = Counting {
