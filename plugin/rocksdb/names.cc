@@ -15,13 +15,15 @@ bool EndsWith(const std::string& name, const std::string& end) {
 
 }  // namespace
 
-// Logs go with the next flush of a memtable; manifests and the small files around them are replaced now and then. For
-// table files RocksDB gives a hint itself.
+// Logs go with the next flush of a memtable. A manifest grows for as long as its database is open, and the small files around it are
+// written when that is opened. Of messages (LOG) some old files stay. For tables RocksDB gives a hint itself.
 uint32_t LifetimeByName(const std::string& path) {
   const std::string name = path.substr(path.rfind('/') + 1);
   if (EndsWith(name, ".log") || EndsWith(name, ".dbtmp") || name == "LOCK") return PERSIMMON_LIFETIME_SHORT;
-  if (StartsWith(name, "MANIFEST") || StartsWith(name, "LOG")) return PERSIMMON_LIFETIME_MEDIUM;
-  if (name == "CURRENT" || name == "IDENTITY" || StartsWith(name, "OPTIONS")) return PERSIMMON_LIFETIME_LONG;
+  if (StartsWith(name, "MANIFEST") || StartsWith(name, "LOG") || StartsWith(name, "OPTIONS") || name == "CURRENT" ||
+      name == "IDENTITY") {
+    return PERSIMMON_LIFETIME_LONG;
+  }
   return 0;
 }
 

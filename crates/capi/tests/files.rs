@@ -261,3 +261,44 @@ fn lengths_that_no_memory_can_have_are_refused() {
         assert_eq!(persimmon_close(fs), 0);
     }
 }
+
+/// Nothing looked at what becomes of the number that a caller of C gives: a lifetime that reached no zone would have shown as write
+/// amplification alone.
+#[test]
+fn a_lifetime_that_is_told_is_that_of_the_zones() {
+    let dir = tempfile::tempdir().unwrap();
+    let image = made(&dir.path().join("volume.img"));
+    let fs = opened(&image);
+    // So many blocks of each, that sums tell what went where.
+    let told = [
+        (c"/short", PERSIMMON_LIFETIME_SHORT, 16),
+        (c"/medium", PERSIMMON_LIFETIME_MEDIUM, 32),
+        (c"/long", PERSIMMON_LIFETIME_LONG, 64),
+        (c"/extreme", PERSIMMON_LIFETIME_EXTREME, 128),
+    ];
+    for (path, lifetime, blocks) in told {
+        let writer = file(fs, path, PERSIMMON_OPEN_WRITE | PERSIMMON_OPEN_CREATE);
+        let data = noise(blocks * BLOCK);
+        unsafe {
+            assert_eq!(persimmon_set_lifetime(writer, lifetime), 0);
+            assert_eq!(persimmon_pwrite(writer, data.as_ptr(), data.len(), 0), 0);
+            assert_eq!(persimmon_fsync(writer), 0);
+            assert_eq!(persimmon_set_lifetime(writer, 6), libc::EINVAL);
+            persimmon_file_close(writer);
+        }
+    }
+    assert_eq!(unsafe { persimmon_close(fs) }, 0);
+
+    let volume = persimmon::Filesystem::open(
+        dir.path().join("volume.img"),
+        &persimmon::Options::default(),
+    )
+    .unwrap();
+    let zones = volume.zones();
+    for (class, (path, _, blocks)) in (1..).zip(told) {
+        let of_class = zones.iter().filter(|zone| zone.entry.lifetime == class);
+        let live: u32 = of_class.map(|zone| zone.entry.valid).sum();
+        assert_eq!(live as usize, blocks, "{path:?}");
+    }
+    volume.close().unwrap();
+}

@@ -39,8 +39,6 @@ const STEP_BLOCKS: u64 = 64;
 /// The pool in blocks, however few they are as a share: what is written at once is no less on small
 /// volumes, and where free zones run out some are cleaned that would have become empty by themselves.
 const POOL_BLOCKS: u64 = 3000;
-/// So many zones at least.
-const POOL_ZONES: u32 = 3;
 /// As far as they are no more than this part of the zones that nothing live would need: what is kept free
 /// is not there for garbage.
 const POOL_SPARE_SHARE_MAX: u32 = 8;
@@ -392,7 +390,7 @@ impl Volume {
             0 => 0,
             _ => {
                 let zones = POOL_BLOCKS.div_ceil(self.zones.budget.zone_blocks(part) + 1) as u32;
-                zones.max(POOL_ZONES).min(self.spare_share(part))
+                zones.min(self.spare_share(part))
             }
         };
         let pool = (share.min(u32::MAX.into()) as u32).max(at_least);

@@ -206,7 +206,7 @@ pub struct Options {
 pub struct CleaningOptions {
     /// Zones kept free for the time between two checkpoints, in 1/100 percent of those that nothing
     /// live would need: with more of them there are fewer checkpoints, which each write the zone
-    /// table, and less garbage in those that are cleaned. 12 MiB, or three zones, where they would be less, as far as
+    /// table, and less garbage in those that are cleaned. 12 MiB, where they would be less, as far as
     /// that is no more than an eighth of those that nothing live would need; none by this with 0.
     pub pool_basis_points: u32,
     /// At least so many.

@@ -16,6 +16,8 @@ pub mod harness;
 pub mod hosted;
 pub mod load;
 #[cfg(feature = "filesystem")]
+pub mod lsm;
+#[cfg(feature = "filesystem")]
 pub mod measure;
 pub mod medium;
 pub mod model;

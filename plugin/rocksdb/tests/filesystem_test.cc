@@ -2,6 +2,7 @@
 //
 //   filesystem_test URI             everything but what follows
 //   filesystem_test URI read_only   what everything but what follows has left, of a URI with read_only=1
+//   filesystem_test URI lifetimes   writes files of each lifetime, by hints and by names; their zones tell whether they got there
 //   filesystem_test URI die         writes files and is killed by itself
 //   filesystem_test URI died MODE   what that left, by the mode of flush: kernel, through or memory
 // SPDX-License-Identifier: MIT OR Apache-2.0
@@ -10,6 +11,7 @@
 
 #include <algorithm>
 #include <ctime>
+#include <random>
 #include <thread>
 #include <vector>
 
@@ -43,6 +45,34 @@ class Tests {
     std::unique_ptr<FSRandomAccessFile> file;
     CheckOk(fs_->NewRandomAccessFile(path, kFile, &file, nullptr), path);
     return file;
+  }
+
+  // A file of so many blocks, that do not compress.
+  void WriteBlocks(const std::string& path, size_t blocks, Env::WriteLifeTimeHint hint) {
+    std::unique_ptr<FSWritableFile> file;
+    CheckOk(fs_->NewWritableFile(path, kFile, &file, nullptr), path);
+    if (hint != Env::WLTH_NOT_SET) file->SetWriteLifeTimeHint(hint);
+    std::string content(blocks * 4096, '\0');
+    for (char& byte : content) byte = static_cast<char>(noise_());
+    CheckOk(file->Append(content, kIO, nullptr), path);
+    CheckOk(file->Fsync(kIO, nullptr), path);
+    CheckOk(file->Close(kIO, nullptr), path);
+  }
+
+  // A database's files with hints and without, each of another power of two: sums by lifetime tell which went where.
+  void Lifetimes() {
+    WriteBlocks("/000001.sst", 16, Env::WLTH_SHORT);
+    WriteBlocks("/000002.sst", 32, Env::WLTH_MEDIUM);
+    WriteBlocks("/000003.sst", 64, Env::WLTH_LONG);
+    WriteBlocks("/000004.sst", 128, Env::WLTH_EXTREME);
+    WriteBlocks("/000005.log", 256, Env::WLTH_NOT_SET);
+    WriteBlocks("/CURRENT.dbtmp", 512, Env::WLTH_NOT_SET);
+    WriteBlocks("/MANIFEST-000006", 1024, Env::WLTH_NOT_SET);
+    WriteBlocks("/OPTIONS-000007", 2048, Env::WLTH_NOT_SET);
+    WriteBlocks("/IDENTITY", 8, Env::WLTH_NOT_SET);
+    WriteBlocks("/CURRENT", 4, Env::WLTH_NOT_SET);
+    // What RocksDB says of a file goes before its name.
+    WriteBlocks("/000008.log", 4096, Env::WLTH_MEDIUM);
   }
 
   void WritableFiles() {
@@ -406,20 +436,24 @@ class Tests {
  private:
   const std::string uri_;
   std::shared_ptr<FileSystem> fs_;
+  std::mt19937 noise_{1};
 };
 
 }  // namespace
 
 int main(int argc, char** argv) {
   const std::string what = argc > 2 ? argv[2] : "";
-  Check(argc == 2 || (argc == 3 && (what == "die" || what == "read_only")) || (argc == 4 && what == "died"),
-        "usage: filesystem_test URI [read_only | die | died kernel|through|memory]");
+  Check(argc == 2 || (argc == 3 && (what == "die" || what == "read_only" || what == "lifetimes")) ||
+            (argc == 4 && what == "died"),
+        "usage: filesystem_test URI [read_only | lifetimes | die | died kernel|through|memory]");
   Tests tests(argv[1]);
   if (what == "die") tests.Die();
   if (what == "died") {
     tests.Died(argv[3]);
   } else if (what == "read_only") {
     tests.ReadOnly();
+  } else if (what == "lifetimes") {
+    tests.Lifetimes();
   } else {
     tests.All();
   }

@@ -56,6 +56,12 @@ pub fn methods(plugin: &Plugin, scratch: &Path, tally: &mut Tally) {
     tally.check("the plugin as it is installed", || {
         installed(plugin, scratch)
     });
+    tally.check("hints and names become lifetimes of zones", || {
+        let image = plugin.make_volume(scratch, "lifetimes.img", VOLUME_BYTES)?;
+        let mut writes = plugin.test("filesystem_test");
+        output(writes.args([&uri(&image, ""), "lifetimes"]))?;
+        lifetimes(plugin, &image)
+    });
     tally.check("a database over RocksDB's C interface", || {
         let image = plugin.make_volume(scratch, "c.img", VOLUME_BYTES)?;
         let mut test = std::process::Command::new(plugin.folder.join(C_TEST));
@@ -105,6 +111,31 @@ fn installed(plugin: &Plugin, scratch: &Path) -> Result<()> {
         .output()?;
     if !String::from_utf8_lossy(&ldb.stdout).contains("CURRENT") {
         bail!("there is no database on the volume");
+    }
+    Ok(())
+}
+
+/// Blocks of each lifetime that `filesystem_test lifetimes` has written, each file another power of two: of the tables in the order of their
+/// numbers by hints; then a log and a temporary file; a second log with a hint; MANIFEST, OPTIONS, IDENTITY and CURRENT.
+const LIFETIMES: &[(&str, u64)] = &[
+    ("short", 16 + 256 + 512),
+    ("medium", 32 + 4096),
+    ("long", 64 + 1024 + 2048 + 8 + 4),
+    ("extreme", 128),
+];
+
+fn lifetimes(plugin: &Plugin, image: &Path) -> Result<()> {
+    let zones = output(plugin.tool("zones").arg(image).arg("--json"))?;
+    let zones: Vec<serde_json::Value> = serde_json::from_str(&zones)?;
+    for (lifetime, blocks) in LIFETIMES {
+        let of_it = zones
+            .iter()
+            .filter(|zone| zone["role"] == "data" && zone["lifetime"] == *lifetime);
+        let live: u64 = of_it.filter_map(|zone| zone["valid_blocks"].as_u64()).sum();
+        ensure!(
+            live == *blocks,
+            "{live} blocks are in zones of lifetime {lifetime}, and {blocks} were written with it"
+        );
     }
     Ok(())
 }

@@ -78,7 +78,7 @@ impl Zones {
         shortage: Shortage,
     ) -> Result<(ZoneWriter, bool), NoWriter> {
         let stream = self.budget.shared(wanted);
-        let by_cleaning = matches!(wanted, Stream::Survivors(_)) && stream != wanted;
+        let by_cleaning = wanted.is_survivors() && !stream.is_survivors();
         let role = stream.role();
         let left_alone = floor.zones(&self.budget);
         // So many have to be free for one to be opened, if one may be at all.
@@ -312,7 +312,7 @@ impl Table {
         if stream.role() != Role::Data {
             return has_none;
         }
-        let is_survivors = |s| matches!(s, Stream::Survivors(_));
+        let is_survivors = Stream::is_survivors;
         let survivors = self.open_count(is_survivors);
         let data = self.open_count(|s| s.role() == Role::Data && !is_survivors(s));
         let of_survivors = usize::from(budget.survivors_apart);
@@ -329,7 +329,11 @@ impl Table {
         }
         let open = data + survivors;
         if has_none {
-            return own == 0 || open < budget.separate_zones_max;
+            let separate_max = match stream {
+                Stream::Hinted(_) => budget.hinted_zones_max,
+                _ => budget.separate_zones_max,
+            };
+            return own == 0 || open < separate_max;
         }
         let others = self.wanting.iter().filter(|s| **s != stream).count();
         open + others < slots

@@ -19,6 +19,8 @@ pub(crate) enum Stream {
     Data(u8),
     /// File data that cleaning moved, by class.
     Survivors(u8),
+    /// File data that cleaning moved out of zones of a lifetime that its user told.
+    HintedSurvivors(u8),
     /// Fresh pages and table chunks.
     Metadata,
     /// Pages that cleaning moved.
@@ -37,14 +39,17 @@ const SURVIVORS_INFERRED: u8 = 16;
 impl Stream {
     pub(super) fn role(self) -> Role {
         match self {
-            Stream::Hinted(_) | Stream::Data(_) | Stream::Survivors(_) => Role::Data,
+            Stream::Hinted(_)
+            | Stream::Data(_)
+            | Stream::Survivors(_)
+            | Stream::HintedSurvivors(_) => Role::Data,
             Stream::Metadata | Stream::ColdMetadata => Role::Metadata,
         }
     }
 
     pub(super) fn lifetime(self) -> u8 {
         match self {
-            Stream::Hinted(lifetime) => lifetime,
+            Stream::Hinted(lifetime) | Stream::HintedSurvivors(lifetime) => lifetime,
             Stream::Data(CLASS_UNKNOWN) | Stream::Metadata => 0,
             Stream::Data(class) => INFERRED + class,
             Stream::Survivors(class) => SURVIVORS_INFERRED + class,
@@ -55,12 +60,22 @@ impl Stream {
     /// The class of estimated intervals that it takes.
     pub(super) fn class(self) -> u8 {
         match self {
-            Stream::Hinted(1) => 1,
-            Stream::Hinted(2) => 3,
-            Stream::Hinted(4) => CLASSES - 1,
+            Stream::Hinted(1) | Stream::HintedSurvivors(1) => 1,
+            Stream::Hinted(2) | Stream::HintedSurvivors(2) => 3,
+            Stream::Hinted(4) | Stream::HintedSurvivors(4) => CLASSES - 1,
             Stream::Data(class) | Stream::Survivors(class) => class,
             _ => CLASS_UNKNOWN,
         }
+    }
+
+    /// The lifetime that users told of what is in a zone of data with this lifetime class.
+    pub(super) fn told(lifetime: u8) -> Option<u8> {
+        (1..=4).contains(&lifetime).then_some(lifetime)
+    }
+
+    /// Whether it is what cleaning moves.
+    pub(super) fn is_survivors(self) -> bool {
+        matches!(self, Stream::Survivors(_) | Stream::HintedSurvivors(_))
     }
 
     /// The stream that a partly written zone belongs to.
@@ -92,6 +107,9 @@ impl Budget {
     /// The stream that is used in its place where there are too few slots.
     pub(super) fn shared(&self, stream: Stream) -> Stream {
         match stream {
+            // What its user told still holds, and a zone of their own would be one more that is not full.
+            Stream::HintedSurvivors(lifetime) if self.shares_classes() => Stream::Hinted(lifetime),
+            Stream::HintedSurvivors(_) => self.shared(Stream::Survivors(stream.class())),
             Stream::Survivors(class) if !self.survivors_apart => Stream::Data(class),
             Stream::Survivors(class) if class < SURVIVORS_APART_FROM && self.shares_classes() => {
                 Stream::Data(class)

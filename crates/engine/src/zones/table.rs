@@ -201,9 +201,8 @@ impl Zones {
         let touched = Touched::none(found.len() as u32);
         let counted = found.iter().map(|f| &f.entry);
         let valid = ValidCounts::new(found.len(), counted, budget.copies, touched.clone());
-        // Long, until there is a reason.
         let (journal_blocks, journal_blocks_held) =
-            (budget.journal_blocks_max, budget.journal_blocks_kept);
+            (budget.journal_blocks_first(), budget.journal_blocks_kept);
         let zones = Zones {
             volume_blocks,
             part_blocks: budget.layout.sums(found.iter().map(|f| f.capacity.into())),
