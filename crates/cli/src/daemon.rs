@@ -80,12 +80,13 @@ impl Daemon {
         let signals = self.set_up_process()?;
         let held = self.hold().map_err(mount_failed)?;
         let (device, opened) = self.open(held.is_locked()).map_err(mount_failed)?;
-        self.tell(opened.recovery());
+        self.tell(report::recovery_lines(&self.device, opened.recovery()));
         self.check_whole(opened.volume(), opened.recovery())?;
         let volume = Arc::clone(opened.volume());
         let fs = opened
             .start(Arc::new(SystemClock))
             .map_err(|error| exit::error(MOUNT_SYSTEM, error.to_string()))?;
+        self.tell(report::waiting_line(&self.device, fs.files_waiting()));
         let latencies = Arc::<Latencies>::default();
         let source = Source::new(Arc::clone(&volume), &device, self.options.read_only).mounted_at(
             &self.dir,
@@ -192,9 +193,9 @@ impl Daemon {
         Ok(())
     }
 
-    /// Says what recovery did, also to whoever typed the command.
-    fn tell(&self, recovery: &RecoveryReport) {
-        for line in report::recovery_lines(&self.device, recovery) {
+    /// Logs lines, and shows them to the user who typed the command.
+    fn tell(&self, lines: impl IntoIterator<Item = String>) {
+        for line in lines {
             if self.ready.is_some() {
                 crate::output::tell(&line);
             }

@@ -117,6 +117,9 @@ fn open(spec: &str, access: Access, instead: &str) -> Result<Opened> {
             Error::Volume(error) => crate::open::unopened(&path, &error),
             error => anyhow!("{}: {error}", path.display()),
         })?;
+    if let Some(line) = crate::report::waiting_line(&path, filesystem.files_waiting()) {
+        crate::output::tell(line);
+    }
     let devices = match pair::names(&path) {
         Some((metadata, data)) => vec![metadata, data],
         None => vec![path],

@@ -356,6 +356,17 @@ impl Source {
     }
 }
 
+/// Which files wait for room ([`persimmon::Filesystem::files_waiting`]), in words.
+pub fn waiting_line(device: &Path, files: usize) -> Option<String> {
+    (files > 0).then(|| {
+        format!(
+            "{}: the volume is full, and what was flushed to {files} files before a process died waits for room; until then they cannot \
+             be opened: delete other files, then open the volume again",
+            device.display()
+        )
+    })
+}
+
 /// What recovery did, in words; nothing after a clean unmount.
 pub fn recovery_lines(device: &Path, recovery: &RecoveryReport) -> Vec<String> {
     let mut lines = Vec::new();

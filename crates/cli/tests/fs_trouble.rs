@@ -7,7 +7,7 @@ use std::io::{Read, Write};
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use persimmon::{Filesystem, Options};
+use persimmon::{Filesystem, OpenOptions, Options};
 use rustix::process::{Pid, Signal, kill_process};
 use xxhash_rust::xxh3::xxh3_128;
 
@@ -422,4 +422,46 @@ fn readers_share_a_volume() {
     done(&place, &["fs", "ls", "-lR", "img"]);
     assert!(fs::read(place.dir().join("img")).unwrap() == before);
     assert!(File::open(place.dir().join("b.tar")).is_ok());
+}
+
+/// The log of the volume says it, and these commands have none.
+#[test]
+fn files_that_wait_for_room_are_told() {
+    let place = with_files(0, 0);
+    let options = Options {
+        commit_interval: std::time::Duration::from_secs(3600),
+        ..Options::default()
+    };
+    let filesystem = Filesystem::open(place.dir().join("img"), &options).unwrap();
+    let appending = OpenOptions::new().append(true).create(true);
+    let keeping = appending.keep_flushed(true);
+    let log = filesystem.open_file("log", &keeping).unwrap();
+    log.append(b"begun").unwrap();
+    log.flush_through().unwrap();
+    filesystem.write("victim", noise(1, 1 << 20)).unwrap();
+    let big = filesystem.open_file("big", &appending).unwrap();
+    for len in [1 << 16, 1 << 12] {
+        while big.append(&noise(2, len)).is_ok() {}
+    }
+    filesystem.sync().unwrap();
+    // The room that it makes is gone with the process.
+    filesystem.remove_file("victim").unwrap();
+    log.append(&noise(3, 40_000)).unwrap();
+    log.flush_through().unwrap();
+    filesystem.abandon();
+    drop((log, big));
+    let says = ["what was flushed to 1 files", "delete other files"];
+    let output = place.run(&["fs", "cp", "img", ":/log", ":/copy"]);
+    assert!(!output.status.success());
+    for words in says {
+        assert!(told(&output).contains(words), "{}", told(&output));
+    }
+    let output = place.run(&["fs", "rm", "img", "/victim"]);
+    assert!(output.status.success(), "{}", told(&output));
+    assert!(told(&output).contains(says[0]), "{}", told(&output));
+    let output = place.run(&["fs", "mkdir", "img", "/dir"]);
+    assert!(output.status.success(), "{}", told(&output));
+    assert!(!told(&output).contains(says[0]), "{}", told(&output));
+    let log = open(&place, "img").read("log").unwrap();
+    assert!(log == [b"begun".to_vec(), noise(3, 40_000)].concat());
 }

@@ -84,6 +84,13 @@ impl Filesystem {
         Ok(self.vfs().statfs()?)
     }
 
+    /// Files that cannot be opened, since there is no room on the volume for what was flushed to them before a process died: delete
+    /// others, then open the volume again ([`OpenOptions::keep_flushed`](crate::OpenOptions::keep_flushed)).
+    #[must_use]
+    pub fn files_waiting(&self) -> usize {
+        self.vfs().held_back().len()
+    }
+
     /// Attributes of what a path means, links followed.
     pub fn metadata(&self, path: impl AsRef<Path>) -> Result<Attr> {
         let path = path.as_ref();

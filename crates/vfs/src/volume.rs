@@ -148,11 +148,17 @@ impl Vfs {
         assert!(again.is_ok(), "files are held back twice");
     }
 
+    /// Those files.
+    #[must_use]
+    pub fn held_back(&self) -> &[Ino] {
+        self.held_back.get().map_or(&[], Vec::as_slice)
+    }
+
     /// Refuses a file that is held back.
     pub(crate) fn check_whole(&self, ino: Ino) -> Result<()> {
-        match self.held_back.get() {
-            Some(files) if files.contains(&ino) => Err(Error::EndWaits),
-            _ => Ok(()),
+        match self.held_back().contains(&ino) {
+            true => Err(Error::EndWaits),
+            false => Ok(()),
         }
     }
 

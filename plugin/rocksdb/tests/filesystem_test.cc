@@ -390,6 +390,10 @@ class Tests {
 
   // A log that is flushed, one that is not, a table that is closed: what outlives a kill.
   [[noreturn]] void Die() {
+    std::shared_ptr<Logger> messages;
+    CheckOk(fs_->NewLogger("/messages", kIO, &messages, nullptr), "log of messages");
+    Header(messages, "a message");
+    messages->Flush();
     std::unique_ptr<FSWritableFile> log, table;
     CheckOk(fs_->NewWritableFile("/000007.log", kFile, &log, nullptr), "log");
     for (int record = 0; record < 1000; record++) {
@@ -407,7 +411,11 @@ class Tests {
   void Died(const std::string& mode) {
     std::string log;
     for (int record = 0; record < 1000; record++) log += "record " + std::to_string(record) + "\n";
+    // It was flushed to the device in every mode: each time with all names and all that waited in the journal.
+    const IOStatus messages = fs_->FileExists("/messages", kIO, nullptr);
+    Check(mode == "memory" ? messages.IsNotFound() : messages.ok(), "the log of messages");
     if (mode != "memory") {
+      Check(Content("/messages").find("a message\n") != std::string::npos, "the log of messages was flushed");
       Check(Content("/000007.log") == log, "the log was flushed");
       Check(Content("/000008.sst").size() == 1 << 20, "the table was closed");
       return;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use persimmon_sim::{SimConfig, SimDevice};
 use persimmon_vfs::{
-    Allocate, Error, Handle, Ino, OpenFlags, Options, ROOT, RenameMode, Result, WriteFlags,
+    Allocate, Error, Handle, Ino, OpenFlags, Options, ROOT, RenameMode, Result, SetAttr, WriteFlags,
 };
 use rand::seq::SliceRandom as _;
 use rand::{Rng as _, SeedableRng as _};
@@ -158,6 +158,40 @@ fn a_file_that_exists_is_opened_where_none_can_be_made() {
     };
     let refused = create(name.as_bytes(), exclusive);
     assert!(matches!(refused, Err(Error::NoSpace | Error::Exists)));
+}
+
+/// A file that lacks its end is nothing to go on from.
+#[test]
+fn a_file_that_is_held_back_can_only_be_named_otherwise_and_removed() {
+    let fs = small();
+    let (ino, other) = (fs.file("log", b"content"), fs.file("other", b"content"));
+    fs.vfs.hold_back(vec![ino]);
+    let flags = |truncate| OpenFlags {
+        read: true,
+        write: truncate,
+        truncate,
+        ..OpenFlags::default()
+    };
+    let refused = |result: Result<()>| match result {
+        Err(error @ Error::EndWaits) => assert_eq!(error.errno(), libc::ENOSPC),
+        other => panic!("{other:?}"),
+    };
+    refused(fs.vfs.open(ino, flags(false)).map(drop));
+    refused(fs.vfs.open(ino, flags(true)).map(drop));
+    let create = fs.vfs.create(&fs.root, ROOT, b"log", 0o644, flags(true));
+    refused(create.map(drop));
+    let cut = SetAttr {
+        size: Some(3),
+        ..SetAttr::default()
+    };
+    refused(fs.vfs.setattr(ino, Handle::NONE, &cut).map(drop));
+    assert_eq!(fs.vfs.getattr(ino).unwrap().size, 7);
+    let handle = fs.vfs.open(other, flags(true)).unwrap();
+    fs.vfs.release(other, handle).unwrap();
+    fs.vfs
+        .rename(ROOT, b"log", ROOT, b"renamed", RenameMode::Replace)
+        .unwrap();
+    fs.vfs.unlink(ROOT, b"renamed").unwrap();
 }
 
 #[test]
