@@ -471,14 +471,17 @@ impl Volume {
             Part::Data => 0,
             Part::Metadata => self.checkpoint_state().leaving.len() as u32,
         };
+        let pool = self.pool_zones(part);
+        // Both together are no more than may be kept free.
+        let lag_max = self.spare_share(part).saturating_sub(pool);
         Stock {
             free: self.zones.free_zones(part),
             in_reset: self.zones.zones_in_reset(part),
             dead: self.zones.dead_zones(part),
             leaving,
             floor: self.floor(part),
-            pool: self.pool_zones(part),
-            lag: self.zones.taken_in_a_reset().min(self.spare_share(part)),
+            pool,
+            lag: self.zones.taken_in_a_reset().min(lag_max),
         }
     }
 

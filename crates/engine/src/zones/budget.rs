@@ -47,6 +47,10 @@ const SEPARATE_SHARE: u64 = 32;
 /// The same for lifetimes that users tell. They are few, and files that die apart cost more in one zone than the room that is
 /// left in four: a database's on 64 zones had 27 % of what was sent moved, and 9 % with all else as it is now.
 const HINTED_SHARE: u64 = 8;
+/// With fewer zones survivors of a told lifetime have none of their own. What has lived longer lives on longer: with 2,000 zones, 90 %
+/// full, files of two lifetimes cost 1.42 together and 1.09 apart. But each zone that is not full is one that
+/// cleaning lacks: a database's on 64 zones had 6 % moved apart, and 3 % together.
+const FEW_ZONES: u64 = 128;
 
 /// Blocks of one write that are staged together, whatever is staged.
 const WRITE_BLOCKS_MAX: u64 = 256;
@@ -109,6 +113,8 @@ pub(crate) struct Budget {
     pub(crate) separate_zones_max: usize,
     /// The same for lifetimes that users tell.
     pub(crate) hinted_zones_max: usize,
+    /// Zones are so few that what cleaning moves out of those of a told lifetime goes back to it.
+    pub(crate) has_few_zones: bool,
     /// Survivors of cleaning have a zone of their own.
     pub(crate) survivors_apart: bool,
     /// Cold metadata has a zone of its own.
@@ -223,6 +229,7 @@ impl Budget {
             data_slots: slots.data,
             separate_zones_max: (data_zones / SEPARATE_SHARE).max(2) as usize,
             hinted_zones_max: (data_zones / HINTED_SHARE).max(2) as usize,
+            has_few_zones: data_zones < FEW_ZONES,
             survivors_apart: slots.survivors_apart,
             cold_metadata_apart: slots.cold_metadata_apart
                 && large.is_none_or(|large| large.metadata_zones > 1),

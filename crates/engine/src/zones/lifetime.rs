@@ -142,9 +142,10 @@ impl Zones {
         let life = entry.map(|e| e.life).unwrap_or_default();
         let age = table.write_clock.saturating_sub(life.born);
         let interval = life.interval.outlived(age);
+        let class = interval.class(self.volume_blocks);
         let stream = match entry.map(|e| e.lifetime).and_then(Stream::told) {
-            Some(lifetime) => Stream::HintedSurvivors(lifetime),
-            None => Stream::Survivors(interval.class(self.volume_blocks)),
+            Some(lifetime) => Stream::HintedSurvivors(class, lifetime),
+            None => Stream::Survivors(class),
         };
         (stream, Life { interval, ..life })
     }

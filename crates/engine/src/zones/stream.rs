@@ -19,8 +19,8 @@ pub(crate) enum Stream {
     Data(u8),
     /// File data that cleaning moved, by class.
     Survivors(u8),
-    /// File data that cleaning moved out of zones of a lifetime that its user told.
-    HintedSurvivors(u8),
+    /// The same out of zones of a lifetime that its user told, and that lifetime.
+    HintedSurvivors(u8, u8),
     /// Fresh pages and table chunks.
     Metadata,
     /// Pages that cleaning moved.
@@ -42,17 +42,19 @@ impl Stream {
             Stream::Hinted(_)
             | Stream::Data(_)
             | Stream::Survivors(_)
-            | Stream::HintedSurvivors(_) => Role::Data,
+            | Stream::HintedSurvivors(..) => Role::Data,
             Stream::Metadata | Stream::ColdMetadata => Role::Metadata,
         }
     }
 
     pub(super) fn lifetime(self) -> u8 {
         match self {
-            Stream::Hinted(lifetime) | Stream::HintedSurvivors(lifetime) => lifetime,
+            Stream::Hinted(lifetime) => lifetime,
             Stream::Data(CLASS_UNKNOWN) | Stream::Metadata => 0,
             Stream::Data(class) => INFERRED + class,
-            Stream::Survivors(class) => SURVIVORS_INFERRED + class,
+            Stream::Survivors(class) | Stream::HintedSurvivors(class, _) => {
+                SURVIVORS_INFERRED + class
+            }
             Stream::ColdMetadata => SURVIVORS,
         }
     }
@@ -60,10 +62,12 @@ impl Stream {
     /// The class of estimated intervals that it takes.
     pub(super) fn class(self) -> u8 {
         match self {
-            Stream::Hinted(1) | Stream::HintedSurvivors(1) => 1,
-            Stream::Hinted(2) | Stream::HintedSurvivors(2) => 3,
-            Stream::Hinted(4) | Stream::HintedSurvivors(4) => CLASSES - 1,
-            Stream::Data(class) | Stream::Survivors(class) => class,
+            Stream::Hinted(1) => 1,
+            Stream::Hinted(2) => 3,
+            Stream::Hinted(4) => CLASSES - 1,
+            Stream::Data(class) | Stream::Survivors(class) | Stream::HintedSurvivors(class, _) => {
+                class
+            }
             _ => CLASS_UNKNOWN,
         }
     }
@@ -75,7 +79,7 @@ impl Stream {
 
     /// Whether it is what cleaning moves.
     pub(super) fn is_survivors(self) -> bool {
-        matches!(self, Stream::Survivors(_) | Stream::HintedSurvivors(_))
+        matches!(self, Stream::Survivors(_) | Stream::HintedSurvivors(..))
     }
 
     /// The stream that a partly written zone belongs to.
@@ -107,9 +111,10 @@ impl Budget {
     /// The stream that is used in its place where there are too few slots.
     pub(super) fn shared(&self, stream: Stream) -> Stream {
         match stream {
-            // What its user told still holds, and a zone of their own would be one more that is not full.
-            Stream::HintedSurvivors(lifetime) if self.shares_classes() => Stream::Hinted(lifetime),
-            Stream::HintedSurvivors(_) => self.shared(Stream::Survivors(stream.class())),
+            Stream::HintedSurvivors(_, lifetime) if self.has_few_zones && self.shares_classes() => {
+                Stream::Hinted(lifetime)
+            }
+            Stream::HintedSurvivors(class, _) => self.shared(Stream::Survivors(class)),
             Stream::Survivors(class) if !self.survivors_apart => Stream::Data(class),
             Stream::Survivors(class) if class < SURVIVORS_APART_FROM && self.shares_classes() => {
                 Stream::Data(class)
