@@ -21,10 +21,12 @@ impl Volume {
         self.log.tell_opening(&self.media, &self.zones)
     }
 
-    /// The last record that the next opening would find if this process died now. `None` where data could not be written: the
-    /// history might end before it then, until the next checkpoint.
-    #[must_use]
-    pub fn recorded(&self) -> Option<Lsn> {
-        self.log.recorded()
+    /// A record that the next opening will find if this process dies: the last one written so far. `None` where data could not be
+    /// written: the history might end before it then, until the next checkpoint.
+    pub fn recorded(&self) -> Result<Option<Lsn>> {
+        let written = self.log.recorded();
+        // Another thread's write may have completed without outliving the process yet.
+        self.media.record()?;
+        Ok(written)
     }
 }

@@ -583,7 +583,7 @@ impl Volume {
         }
     }
 
-    /// Whether a block of a file cannot be read, wherever it is by now. Staging counts: it may be
+    /// Whether a block of a file cannot be read from the device, wherever it is by now. Staging counts: it may be
     /// on its way to where the tree already has it.
     fn is_damaged(&self, ino: Ino, block: u64) -> Option<Error> {
         let mut content = vec![0; BLOCK_SIZE];
@@ -591,7 +591,7 @@ impl Volume {
             Error::DataDamaged { .. } | Error::DataLost { .. } | Error::Device(_) => Some(error),
             _ => None,
         };
-        match self.read(ino, block.saturating_mul(BLOCK_SIZE as u64), &mut content) {
+        match self.read_direct(ino, block.saturating_mul(BLOCK_SIZE as u64), &mut content) {
             Ok(0) => self.read_block(ino, block).err().and_then(damage),
             Ok(_) => None,
             Err(error) => damage(error),

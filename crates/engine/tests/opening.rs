@@ -4,9 +4,12 @@
 
 mod common;
 
+use std::ops::Range;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use common::{NOW, create, fresh, small};
+use persimmon_device::{Command, Geometry, Pending, Result, ZoneInfo, ZonedDevice};
 use persimmon_engine::{Options, RecoveryReport, Task, Volume};
 use persimmon_sim::{SimConfig, SimDevice};
 
@@ -36,7 +39,7 @@ fn check(config: SimConfig) {
     let ino = create(&volume).unwrap();
     volume.write(ino, 0, &[1; 5000], NOW).unwrap();
     volume.sync_file(ino).unwrap();
-    let recorded = volume.recorded().unwrap();
+    let recorded = volume.recorded().unwrap().unwrap();
     assert!(recorded > report.last);
     drop(volume);
     let (volume, report) = reopened(&device);
@@ -69,4 +72,44 @@ fn the_last_opening_that_wrote_is_known() {
 #[test]
 fn and_also_where_write_pointers_prove_nothing() {
     check(small().host_file());
+}
+
+/// Counts how often it is told to have what has completed outlive the process.
+struct Recording {
+    device: Arc<SimDevice>,
+    times: AtomicUsize,
+}
+
+impl ZonedDevice for Recording {
+    fn geometry(&self) -> &Geometry {
+        self.device.geometry()
+    }
+
+    fn report(&self, zones: Range<u32>) -> Result<Vec<ZoneInfo>> {
+        self.device.report(zones)
+    }
+
+    fn submit(&self, command: Command) -> Pending {
+        let records = matches!(command, Command::Record);
+        self.times
+            .fetch_add(usize::from(records), Ordering::Relaxed);
+        self.device.submit(command)
+    }
+}
+
+/// A log block that one thread had written, and not yet recorded, counted as found by the next opening when another asked. After a kill
+/// it was not there, and what had been kept for that point of the history was never brought in.
+#[test]
+fn what_is_said_to_be_found_is_recorded_first() {
+    let device = Arc::new(Recording {
+        device: fresh(small().host_file()),
+        times: AtomicUsize::new(0),
+    });
+    let (volume, _) = Volume::open(Arc::clone(&device) as _, Options::default()).unwrap();
+    let ino = create(&volume).unwrap();
+    volume.write(ino, 0, &[1; 5000], NOW).unwrap();
+    volume.sync_file(ino).unwrap();
+    let before = device.times.load(Ordering::Relaxed);
+    assert!(volume.recorded().unwrap().is_some());
+    assert_eq!(device.times.load(Ordering::Relaxed), before + 1);
 }

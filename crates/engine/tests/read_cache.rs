@@ -4,20 +4,31 @@
 
 mod common;
 
+use std::sync::Arc;
+
 use common::{NOW, create, fresh, noise, small};
-use persimmon_engine::{Options, Task, Volume};
+use persimmon_device::ZoneId;
+use persimmon_engine::{Damage, Options, ScrubCursor, Task, Volume};
 use persimmon_format::Ino;
+use persimmon_format::table::Role;
+use persimmon_sim::SimDevice;
 
 const BLOCK: usize = 4096;
 /// Of a file: 128 KiB.
 const BLOCKS: u64 = 32;
 
 fn open() -> Volume {
+    open_on(&fresh(small()))
+}
+
+fn open_on(device: &Arc<SimDevice>) -> Volume {
     let options = Options {
         read_cache_bytes_max: 1 << 20,
+        // Which would keep the last block of each file, too.
+        tails_bytes_max: 0,
         ..Options::default()
     };
-    Volume::open(fresh(small()), options).unwrap().0
+    Volume::open(Arc::clone(device) as _, options).unwrap().0
 }
 
 fn write(volume: &Volume, ino: Ino, number: u64) {
@@ -139,4 +150,36 @@ fn an_overwritten_block_is_read_as_it_is_now() {
     let mut hole = [1; BLOCK];
     volume.read(ino, BLOCK as u64, &mut hole).unwrap();
     assert_eq!(hole, [0; BLOCK]);
+}
+
+/// A scrub looked again for each block that was damaged on the device, found it in memory, and called it good.
+#[test]
+fn a_scrub_reads_the_device() {
+    let device = fresh(small());
+    let volume = open_on(&device);
+    let ino = create(&volume).unwrap();
+    write(&volume, ino, 1);
+    check(&volume, ino, 1);
+    let zones = volume.zones();
+    let data = zones
+        .iter()
+        .zip(0..)
+        .filter(|(zone, _)| zone.entry.role == Role::Data);
+    for (_, number) in data {
+        for block in 0..120 {
+            device.corrupt(ZoneId(number), block, 9, 1);
+        }
+    }
+    let mut damaged = 0;
+    let mut next = Some(ScrubCursor::default());
+    while let Some(at) = next {
+        let step = volume.scrub_step(at, 256).unwrap();
+        let of_data = step
+            .findings
+            .iter()
+            .filter(|found| found.damage == Damage::Data);
+        damaged += of_data.map(|found| u64::from(found.blocks)).sum::<u64>();
+        next = step.next;
+    }
+    assert_eq!(damaged, BLOCKS);
 }

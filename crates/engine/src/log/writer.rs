@@ -573,7 +573,7 @@ impl Log {
         self.write_empty_block(inner, media, zones)
     }
 
-    /// The last record that a recovery would find if the process died now; `None` where data has failed, and the history might end
+    /// The last record that is written: what has completed outlives the process once the device has recorded it. `None` where data has failed, and the history might end
     /// before it, until a checkpoint.
     pub(crate) fn recorded(&self) -> Option<Lsn> {
         let inner = self.lock();

@@ -334,9 +334,10 @@ impl Keeper {
             let volume = vfs.volume();
             // The next opening has to find this one's number, and the file as it is now.
             volume.tell_opening().map_err(|error| error.to_string())?;
+            let recorded = volume.recorded().map_err(|error| error.to_string())?;
             let point = Point {
                 opening: self.opening,
-                lsn: volume.recorded().ok_or("data could not be written")?,
+                lsn: recorded.ok_or("data could not be written")?,
             };
             match &mut state.tail {
                 Some(tail) => tail
