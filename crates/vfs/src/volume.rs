@@ -143,12 +143,13 @@ impl Vfs {
 
     /// For these files, which lack their ends: nobody opens them or changes their size. What is read or written without the end would go on
     /// from a state that never was. They can get other names and be removed. To be called once, before anybody uses the filesystem.
-    pub fn hold_back(&self, files: Vec<Ino>) {
+    pub fn hold_back(&self, mut files: Vec<Ino>) {
+        files.sort_unstable();
         let again = self.held_back.set(files);
         assert!(again.is_ok(), "files are held back twice");
     }
 
-    /// Those files.
+    /// Those files, in the order of their numbers.
     #[must_use]
     pub fn held_back(&self) -> &[Ino] {
         self.held_back.get().map_or(&[], Vec::as_slice)
@@ -156,9 +157,9 @@ impl Vfs {
 
     /// Refuses a file that is held back.
     pub(crate) fn check_whole(&self, ino: Ino) -> Result<()> {
-        match self.held_back().contains(&ino) {
-            true => Err(Error::EndWaits),
-            false => Ok(()),
+        match self.held_back().binary_search(&ino) {
+            Ok(_) => Err(Error::EndWaits),
+            Err(_) => Ok(()),
         }
     }
 

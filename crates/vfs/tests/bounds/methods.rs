@@ -11,6 +11,8 @@ const NOT_MEASURED: &[(&str, &str)] = &[
     ("volume", "a reference"),
     ("options", "a reference"),
     ("is_read_only", "two flags"),
+    ("hold_back", "sorts what it is given, once in an opening"),
+    ("held_back", "a reference"),
 ];
 
 /// A new request is measured too, or it is said here why not.
