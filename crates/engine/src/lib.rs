@@ -37,7 +37,7 @@ mod walk;
 mod zones;
 
 pub use cleaning::{CleanState, CleanStep};
-pub use data::{InoMap, Seek, SpaceReport};
+pub use data::{InoMap, Promised, Seek, SpaceReport};
 pub use error::{Error, Result};
 pub use losses::{Loss, Losses};
 pub use meta::{Intent, Transaction, View};

@@ -14,6 +14,8 @@ use persimmon_format::shown;
 use persimmon_vfs::{Ino, OnError, Vfs};
 use tracing::{error, info, warn};
 
+use crate::kept::Keeper;
+
 /// How often to look for work. When a bound is hit in between, the operation that hits it does
 /// the step itself.
 const TICK: Duration = Duration::from_millis(50);
@@ -141,6 +143,7 @@ impl Background {
     pub fn start(
         vfs: &Arc<Vfs>,
         commit: &Arc<CommitInterval>,
+        keeper: &Arc<Keeper>,
         orphans: Vec<Ino>,
     ) -> io::Result<Background> {
         let mut background = Background {
@@ -156,9 +159,9 @@ impl Background {
         background.spawn("space", vfs, move |stop| {
             while !stop.wait(interval.get()) && run(&idle, stop, Task::GiveBackIfIdle) {}
         })?;
-        let (write, commit) = (Arc::clone(vfs), Arc::clone(commit));
+        let (write, commit, keeper) = (Arc::clone(vfs), Arc::clone(commit), Arc::clone(keeper));
         background.spawn("writeback", vfs, move |stop| {
-            write_loop(&write, stop, &commit)
+            write_loop(&write, stop, &commit, &keeper);
         })?;
         let finish = Arc::clone(vfs);
         background.spawn("unfinished", vfs, move |stop| {
@@ -234,7 +237,7 @@ impl Drop for Background {
     }
 }
 
-fn write_loop(vfs: &Vfs, stop: &Stop, commit: &CommitInterval) {
+fn write_loop(vfs: &Vfs, stop: &Stop, commit: &CommitInterval, keeper: &Keeper) {
     let mut committed = Instant::now();
     let mut access_times = Instant::now();
     let mut idle = true;
@@ -253,6 +256,9 @@ fn write_loop(vfs: &Vfs, stop: &Stop, commit: &CommitInterval) {
             }
         }
         if committed.elapsed() >= commit.get() {
+            if let Err(error) = keeper.fill_in_all(vfs) {
+                warn!("what was appended to a file cannot be committed: {error}");
+            }
             if !run(vfs, stop, Task::Commit) {
                 return;
             }

@@ -42,17 +42,24 @@ pub(crate) struct OpenFile {
 
 impl OpenFile {
     fn vfs(&self) -> &Vfs {
-        self.mounted.vfs()
+        self.mounted.vfs_as_it_is()
+    }
+
+    /// Calls the filesystem with this file, all of which the volume has; an error gets its path.
+    fn with<T>(&self, act: impl FnOnce(&Vfs, Ino, Handle) -> VfsResult<T>) -> Result<T> {
+        let vfs = self.vfs();
+        let filled = self.mounted.keeper().fill_in(vfs, self.ino);
+        self.named(filled.and_then(|()| act(vfs, self.ino, self.handle)))
     }
 
     /// Reads at `offset`; fewer bytes than asked for only at the end.
     pub(crate) fn read_at(&self, buf: &mut [u8], offset: u64) -> Result<usize> {
-        self.named(self.vfs().read(self.ino, self.handle, offset, buf))
+        self.with(|vfs, ino, handle| vfs.read(ino, handle, offset, buf))
     }
 
     /// Reads up to `len` bytes at `offset` into memory of its own: no more than the file has there.
     pub(crate) fn read_up_to(&self, len: usize, offset: u64) -> Result<Vec<u8>> {
-        let size = self.named(self.vfs().getattr(self.ino))?.size;
+        let size = self.with(|vfs, ino, _| vfs.getattr(ino))?.size;
         let there = usize::try_from(size.saturating_sub(offset)).unwrap_or(usize::MAX);
         let mut content = Vec::new();
         content
@@ -108,14 +115,16 @@ impl File {
             let ino = resolve(vfs, path, Last::Follow)?.ino;
             (ino, vfs.open(ino, options.flags)?)
         };
+        // What outlives the process, or the power, with each write needs no tail.
+        let flags = &options.flags;
+        let keeps = options.keep_flushed && flags.write && !(flags.sync || flags.write_through);
         let file = File {
             open: Arc::new(OpenFile {
                 mounted: Arc::clone(mounted),
                 ino,
                 handle,
                 appends: options.flags.append,
-                kept: (options.keep_flushed && options.flags.write)
-                    .then(|| mounted.keeper().open(ino)),
+                kept: keeps.then(|| mounted.keeper().open(ino)),
                 path: path.to_owned(),
             }),
             cursor: 0,
@@ -142,8 +151,7 @@ impl File {
 
     /// Calls the filesystem with this file; an error gets its path.
     fn with<T>(&self, act: impl FnOnce(&Vfs, Ino, Handle) -> VfsResult<T>) -> Result<T> {
-        let open = &*self.open;
-        open.named(act(open.vfs(), open.ino, open.handle))
+        self.open.with(act)
     }
 
     /// Tells how long what is written through it from now on will live; `None` takes that back.
@@ -216,11 +224,11 @@ impl File {
 
     fn put(&self, data: &[u8], offset: u64) -> Result<Written> {
         let flags = WriteFlags::default();
-        let appends = self.open.appends;
-        let keeper = self.open.mounted.keeper();
         match &self.open.kept {
             Some(kept) => {
-                self.with(|vfs, _, handle| keeper.write(vfs, kept, (handle, appends), offset, data))
+                let open = &*self.open;
+                let (vfs, keeper) = (open.vfs(), open.mounted.keeper());
+                open.named(keeper.write(vfs, kept, (open.handle, open.appends), offset, data))
             }
             None => self.change(|vfs, ino, handle| vfs.write(ino, handle, offset, data, flags)),
         }
@@ -256,9 +264,12 @@ impl File {
     /// What was written to the file so far outlives the death of this process once this has returned, as with
     /// [`OpenOptions::write_through`], or with [`OpenOptions::keep_flushed`] if it was opened so; the power may still take it.
     pub fn flush_through(&self) -> Result<()> {
-        let keeper = self.open.mounted.keeper();
         match &self.open.kept {
-            Some(kept) => self.with(|vfs, _, handle| keeper.flush(vfs, handle, kept)),
+            Some(kept) => {
+                let open = &*self.open;
+                let keeper = open.mounted.keeper();
+                open.named(keeper.flush(open.vfs(), open.handle, kept))
+            }
             None => self.with(Vfs::flush_through),
         }
     }

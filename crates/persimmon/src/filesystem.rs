@@ -29,14 +29,15 @@ impl Filesystem {
         background: Background,
         commit: Arc<CommitInterval>,
         recovery: RecoveryReport,
-        keeper: Keeper,
+        keeper: Arc<Keeper>,
     ) -> Filesystem {
         Filesystem {
             mounted: Arc::new(Mounted::new(vfs, background, commit, recovery, keeper)),
         }
     }
 
-    /// The operations by inode number.
+    /// The operations by inode number. They see all that was written until this call, and afterwards, of files that are open with
+    /// [`OpenOptions::keep_flushed`](crate::OpenOptions::keep_flushed), perhaps not what is appended: call this again then.
     #[must_use]
     pub fn vfs(&self) -> &Arc<Vfs> {
         self.mounted.vfs()
@@ -76,7 +77,9 @@ impl Filesystem {
 
     /// Makes everything done so far durable: content, names and attributes of all files.
     pub fn sync(&self) -> Result<()> {
-        Ok(self.vfs().sync()?)
+        let vfs = self.mounted.vfs_as_it_is();
+        let filled = self.mounted.keeper().fill_in_all(vfs);
+        Ok(vfs.sync().and(filled)?)
     }
 
     /// Space and inodes.
@@ -111,13 +114,13 @@ impl Filesystem {
 
     /// Changes attributes: permissions, owner, size, times.
     pub fn set_attributes(&self, path: impl AsRef<Path>, set: &SetAttr) -> Result<Attr> {
-        let path = path.as_ref();
-        let change = |ino| self.vfs().setattr(ino, Handle::NONE, set);
-        resolve(self.vfs(), path, Last::Follow)
+        let (path, vfs) = (path.as_ref(), self.vfs());
+        let change = |ino| vfs.setattr(ino, Handle::NONE, set);
+        resolve(vfs, path, Last::Follow)
             .and_then(|attr| match set.size {
                 Some(_) => {
                     let keeper = self.mounted.keeper();
-                    keeper.changing(self.vfs(), attr.ino, || change(attr.ino))
+                    keeper.changing(vfs, attr.ino, || change(attr.ino))
                 }
                 None => change(attr.ino),
             })

@@ -29,7 +29,7 @@ pub(crate) struct Mounted {
     recovery: RecoveryReport,
     caller: Caller,
     readers: Readers,
-    keeper: Keeper,
+    keeper: Arc<Keeper>,
 }
 
 impl Mounted {
@@ -38,7 +38,7 @@ impl Mounted {
         background: Background,
         commit: Arc<CommitInterval>,
         recovery: RecoveryReport,
-        keeper: Keeper,
+        keeper: Arc<Keeper>,
     ) -> Mounted {
         Mounted {
             vfs,
@@ -55,7 +55,16 @@ impl Mounted {
         }
     }
 
+    /// The operations by inode number, for everybody who may look at any file: the volume has all that was appended to those with tails.
     pub(crate) fn vfs(&self) -> &Arc<Vfs> {
+        if let Err(error) = self.keeper.fill_in_all(&self.vfs) {
+            tracing::warn!(%error, "what was appended to a file is not in the volume yet");
+        }
+        &self.vfs
+    }
+
+    /// The same, for those who see to that themselves.
+    pub(crate) fn vfs_as_it_is(&self) -> &Arc<Vfs> {
         &self.vfs
     }
 
@@ -94,7 +103,8 @@ impl Mounted {
     pub(crate) fn close(&self) -> Result<()> {
         let ended = self.ended.get_or_init(|| {
             self.stop_background();
-            let closed = self.vfs.close();
+            let filled = self.keeper.closing(&self.vfs);
+            let closed = self.vfs.close().and(filled);
             // What another handle changes now would never be written.
             self.vfs.volume().make_read_only();
             match closed {

@@ -328,7 +328,9 @@ impl Opened {
                 vfs.hold_back(waiting);
             }
         }
-        let background = Background::start(&vfs, &commit, orphans).map_err(Error::Thread)?;
+        let keeper = Arc::new(keeper);
+        let background = Background::start(&vfs, &commit, &keeper, orphans);
+        let background = background.map_err(Error::Thread)?;
         Ok(Filesystem::new(
             vfs,
             background,

@@ -31,7 +31,7 @@ pub(crate) use read_cache::ReadCache;
 pub(crate) use riding::Compressibility;
 pub use seek::Seek;
 pub(crate) use space::Space;
-pub use space::SpaceReport;
+pub use space::{Promised, SpaceReport};
 pub(crate) use tails::Tails;
 pub(crate) use truncations::Truncations;
 

@@ -3,6 +3,7 @@
 
 use persimmon_sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use persimmon_sync::{Condvar, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
 use persimmon_device::BLOCK_SIZE;
@@ -43,7 +44,7 @@ const LANDING_WAIT: Duration = Duration::from_millis(20);
 pub(crate) struct Space {
     staged_blocks: AtomicU64,
     staged_blocks_peak: AtomicU64,
-    /// Preallocated, and not in the tree yet.
+    /// Preallocated and not in the tree yet, or promised and not staged yet.
     unwritten_blocks: AtomicU64,
     turn: Mutex<()>,
     given_back: Condvar,
@@ -65,6 +66,19 @@ pub(crate) struct Unwritten<'a> {
 impl Drop for Unwritten<'_> {
     fn drop(&mut self) {
         let held = &self.space.unwritten_blocks;
+        held.fetch_sub(self.blocks, Ordering::Relaxed);
+    }
+}
+
+/// Blocks that are promised to somebody who has not written them yet. They are given back when this is dropped.
+pub struct Promised {
+    volume: Arc<Volume>,
+    blocks: u64,
+}
+
+impl Drop for Promised {
+    fn drop(&mut self) {
+        let held = &self.volume.space.unwritten_blocks;
         held.fetch_sub(self.blocks, Ordering::Relaxed);
     }
 }
@@ -331,6 +345,15 @@ impl Volume {
         space.unwritten_blocks.fetch_add(blocks, Ordering::Relaxed);
         let held = Unwritten { space, blocks };
         (!self.overdrawn()).then_some(held)
+    }
+
+    /// Promises blocks to somebody who answers writes before the volume has them, if there are so many.
+    pub fn promise(self: &Arc<Self>, blocks: u64) -> Option<Promised> {
+        let held = &self.space.unwritten_blocks;
+        held.fetch_add(blocks, Ordering::Relaxed);
+        let volume = Arc::clone(self);
+        let promised = Promised { volume, blocks };
+        (!self.overdrawn()).then_some(promised)
     }
 
     /// What is staged and dirty is counted for more than it turns out to take. Before somebody is

@@ -5,25 +5,31 @@
 //! `base` is in the hands of the device, it grows only with what is appended to the file, and it is removed only
 //! once the device has what it holds. Every other change of the file removes it first, in this way.
 //!
+//! What is appended to a file with a tail goes to the tail alone at first ([`state`]): everybody who looks at the file goes through the
+//! keeper, which has the volume take it before.
+//!
 //! A tail belongs to one point in the volume's history: to the opening that made it, whose number the log on the device has before the
 //! tail begins, and to the records that were in the log then. An opening brings in the tails of the last opening that wrote to the volume, and no others; then
 //! it writes under a number of its own. So the file has not changed since, and no copy of the volume that is older, or went on in
 //! another way, takes the tail for its own.
 
 pub(crate) mod replay;
+mod state;
 mod tail;
 
 use std::collections::HashMap;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::{env, fs};
 
 use persimmon_device::DeviceIdentity;
 use persimmon_engine::RecoveryReport;
 use persimmon_format::Lsn;
-use persimmon_vfs::{Handle, Ino, Result as VfsResult, Vfs, WriteFlags, Written};
+use persimmon_vfs::{Handle, Ino, Result as VfsResult, Vfs, Written};
 
+pub(crate) use state::Kept;
+use state::State;
 use tail::{Start, Tail};
 
 /// Where tails are, unless [`DIRECTORY_VARIABLE`] names another directory.
@@ -31,6 +37,8 @@ const DIRECTORY: &str = "/dev/shm";
 const DIRECTORY_VARIABLE: &str = "PERSIMMON_KEPT_DIR";
 /// The kernel's number of this boot, which a tail does not outlive.
 const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
+/// Counters of open files: a file whose counter is 0 is not among them, and who reads it looks no further.
+const COUNTERS: usize = 64;
 /// Flushes that go to the device after a tail could not be written, before one is tried again.
 const RETRY_AFTER: u32 = 256;
 
@@ -118,8 +126,12 @@ pub(crate) struct Keeper {
     place: Option<Place>,
     /// Of the volume, by this process.
     opening: u32,
-    /// Some file has had one: all others look no further.
+    /// Some file has had one.
     is_used: AtomicBool,
+    /// The volume is being closed: nothing goes to tails any more.
+    is_closing: AtomicBool,
+    /// Handles to the files whose numbers end alike.
+    handles: [AtomicUsize; COUNTERS],
     files: Mutex<HashMap<Ino, Opened>>,
 }
 
@@ -129,31 +141,14 @@ struct Opened {
     handles: usize,
 }
 
-/// A file with a tail, shared by those handles.
-pub(crate) struct Kept {
-    ino: Ino,
-    /// Held over every change of the file, so that the tail is never behind it.
-    state: Mutex<State>,
-}
-
-#[derive(Default)]
-struct State {
-    tail: Option<Tail>,
-    /// Where the file ends, if nothing but appending through a tail has changed that.
-    end: Option<u64>,
-    /// The tail lacks some of what was appended: the next flush goes to the device.
-    is_behind: bool,
-    /// Where the file ended when the device last had all of it.
-    handed_over: Option<u64>,
-    retry_after: u32,
-}
-
 impl Keeper {
     pub(crate) fn new(place: Option<Place>, opening: u32) -> Keeper {
         Keeper {
             place,
             opening,
             is_used: AtomicBool::new(false),
+            is_closing: AtomicBool::new(false),
+            handles: [const { AtomicUsize::new(0) }; COUNTERS],
             files: Mutex::default(),
         }
     }
@@ -162,18 +157,20 @@ impl Keeper {
         self.is_used.load(Ordering::Acquire)
     }
 
+    fn counter(&self, ino: Ino) -> &AtomicUsize {
+        let [first, ..] = &self.handles;
+        self.handles.get(ino.0 as usize % COUNTERS).unwrap_or(first)
+    }
+
     /// For a handle that is opened to have a tail.
     pub(crate) fn open(&self, ino: Ino) -> Arc<Kept> {
         let mut files = lock(&self.files);
         self.is_used.store(true, Ordering::Release);
-        let made = || {
-            let state = Mutex::default();
-            Opened {
-                kept: Arc::new(Kept { ino, state }),
-                handles: 0,
-            }
-        };
-        let opened = files.entry(ino).or_insert_with(made);
+        self.counter(ino).fetch_add(1, Ordering::Release);
+        let opened = files.entry(ino).or_insert_with(|| Opened {
+            kept: Arc::new(Kept::new(ino)),
+            handles: 0,
+        });
         opened.handles += 1;
         Arc::clone(&opened.kept)
     }
@@ -181,6 +178,7 @@ impl Keeper {
     /// For each of them that is closed. What was flushed is in the hands of the device then; where it cannot be, its tail stays.
     pub(crate) fn close(&self, vfs: &Vfs, kept: Arc<Kept>) {
         if let Err(error) = self.settled(vfs, &kept) {
+            kept.lock().keep_pending();
             tracing::warn!(ino = kept.ino.0, %error, "what was flushed stays in memory until the volume is opened again");
         }
         let mut files = lock(&self.files);
@@ -190,6 +188,37 @@ impl Keeper {
             Some(opened) => opened.handles = handles - 1,
             None => drop(files.remove(&kept.ino)),
         }
+        self.counter(kept.ino).fetch_sub(1, Ordering::Release);
+    }
+
+    /// A file that some handle was opened to that has tails.
+    fn find(&self, ino: Ino) -> Option<Arc<Kept>> {
+        if self.counter(ino).load(Ordering::Acquire) == 0 {
+            return None;
+        }
+        let files = lock(&self.files);
+        files.get(&ino).map(|opened| Arc::clone(&opened.kept))
+    }
+
+    /// Before somebody looks at a file: the volume has all that was appended to it.
+    pub(crate) fn fill_in(&self, vfs: &Vfs, ino: Ino) -> VfsResult<()> {
+        match self.find(ino) {
+            Some(kept) => kept.lock().fill_in(vfs, ino),
+            None => Ok(()),
+        }
+    }
+
+    /// The same of all files. The first failure is told, after all were tried.
+    pub(crate) fn fill_in_all(&self, vfs: &Vfs) -> VfsResult<()> {
+        if !self.is_used() {
+            return Ok(());
+        }
+        let all = lock(&self.files)
+            .values()
+            .map(|opened| Arc::clone(&opened.kept))
+            .collect::<Vec<_>>();
+        let filled = all.iter().map(|kept| kept.lock().fill_in(vfs, kept.ino));
+        filled.fold(Ok(()), |so_far, filled| so_far.and(filled))
     }
 
     /// Changes a file in any way but by appending through its tail.
@@ -199,17 +228,21 @@ impl Keeper {
         ino: Ino,
         change: impl FnOnce() -> VfsResult<T>,
     ) -> VfsResult<T> {
-        let kept = match self.is_used() {
-            true => lock(&self.files)
-                .get(&ino)
-                .map(|opened| Arc::clone(&opened.kept)),
-            false => None,
-        };
-        let Some(kept) = kept else {
+        let Some(kept) = self.find(ino) else {
             return change();
         };
         let _state = self.settled(vfs, &kept)?;
         change()
+    }
+
+    /// The volume is about to be closed: it gets what only tails have, and they get nothing more.
+    pub(crate) fn closing(&self, vfs: &Vfs) -> VfsResult<()> {
+        self.is_closing.store(true, Ordering::Release);
+        self.fill_in_all(vfs)
+    }
+
+    fn is_closing(&self) -> bool {
+        self.is_closing.load(Ordering::Acquire)
     }
 
     /// The volume is closed: the device has everything.
@@ -234,21 +267,12 @@ impl Keeper {
             drop(state);
             state = self.settled(vfs, kept)?;
         }
-        let state = &mut *state;
-        let written = vfs.write(kept.ino, handle, offset, data, WriteFlags::default());
-        if let Some(tail) = &mut state.tail {
-            let grown = written.as_ref().map_or(0, |written| written.len);
-            let end = state.end.map(|end| end + grown as u64);
-            match (&written, data.get(..grown)) {
-                (Ok(written), Some(some)) if Some(written.end) == end => {
-                    state.end = end;
-                    state.is_behind |= tail.push(some).is_err();
-                }
-                // It failed, and may have been done in part.
-                _ => (state.end, state.is_behind) = (None, true),
-            }
+        if !self.is_closing()
+            && let Some(written) = state.append(vfs, handle, data)
+        {
+            return Ok(written);
         }
-        written
+        state.write(vfs, (kept.ino, handle), offset, data)
     }
 
     /// What was written to the file so far outlives this process.
@@ -262,6 +286,7 @@ impl Keeper {
             let state = &mut *state;
             if let Some(tail) = &mut state.tail
                 && !state.is_behind
+                && !self.is_closing()
             {
                 let Err(error) = tail.flush() else {
                     return Ok(());
@@ -272,6 +297,7 @@ impl Keeper {
         }
         let mut state = self.lock_in_order(vfs, kept);
         let state = &mut *state;
+        state.fill_in(vfs, kept.ino)?;
         // Others may have the file open in other ways, and write while it is flushed.
         let before = vfs.getattr(kept.ino).map(|attr| attr.size);
         vfs.flush_through(kept.ino, handle)?;
@@ -326,7 +352,8 @@ impl Keeper {
     /// Begins a tail where a file ends that is in the hands of the device up to there.
     fn begin(&self, vfs: &Vfs, ino: Ino, state: &mut State, base: u64) {
         let begun = (|| {
-            let place = self.place.as_ref().ok_or("no place for it")?;
+            let place = self.place.as_ref().filter(|_| !self.is_closing());
+            let place = place.ok_or("no place for it")?;
             let now = vfs.getattr(ino).map_err(|error| error.to_string())?.size;
             if now != base {
                 return Err("somebody else writes to the file".to_owned());
@@ -372,46 +399,6 @@ impl Drop for Keeper {
             // While there are tails in it, it stays.
             let _ = fs::remove_dir(place.own());
         }
-    }
-}
-
-impl Kept {
-    fn lock(&self) -> MutexGuard<'_, State> {
-        lock(&self.state)
-    }
-}
-
-impl State {
-    /// There is something that the device may not have.
-    fn holds(&self) -> bool {
-        self.tail.as_ref().is_some_and(|tail| !tail.is_empty())
-    }
-
-    /// Gives the device what the tail holds, which stays.
-    fn hand_over(&mut self, vfs: &Vfs, ino: Ino) -> VfsResult<()> {
-        if self.holds() && (self.is_behind || self.end != self.handed_over) {
-            vfs.flush_through(ino, Handle::NONE)?;
-            self.handed_over = self.end;
-        }
-        Ok(())
-    }
-
-    /// Removes the tail, once the device has what it holds.
-    fn settle(&mut self, vfs: &Vfs, ino: Ino) -> VfsResult<()> {
-        if self.holds() {
-            vfs.flush_through(ino, Handle::NONE)?;
-        }
-        self.let_go();
-        Ok(())
-    }
-
-    fn let_go(&mut self) {
-        if let Some(tail) = self.tail.take() {
-            tail.remove();
-        }
-        self.end = None;
-        self.is_behind = false;
-        self.handed_over = None;
     }
 }
 

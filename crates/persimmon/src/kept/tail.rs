@@ -42,10 +42,13 @@ pub(super) const CAPACITY: usize = 1 << 20;
 /// Bytes that it takes at first: most files that are flushed are small, and only logs go on.
 const FIRST_CAPACITY: usize = 64 << 10;
 const MAGIC: &[u8; 8] = b"PERSKEPT";
-const VERSION: u32 = 3;
+const VERSION: u32 = 4;
 const HEADER_LEN: usize = 96;
-const RECORD_HEADER_LEN: usize = 16;
-/// Records between two looks whether somebody has removed it: a look at each would cost more than the record.
+/// How much of the content counts is said in two places in turn, so that one is whole whenever the process is killed.
+const MARK_LEN: usize = 12;
+const MARKS_AT: [usize; 2] = [HEADER_LEN, HEADER_LEN + 16];
+const CONTENT_AT: usize = HEADER_LEN + 32;
+/// Flushes between two looks whether somebody has removed it: a look at each would cost more than the flush.
 const LOOK_EVERY: u32 = 64;
 
 /// Where a tail begins.
@@ -68,7 +71,7 @@ fn name(start: &Start) -> String {
 #[derive(Debug)]
 pub(super) struct Full;
 
-/// A tail that grows.
+/// A tail that grows. Its content lies in one piece behind the header; a flush says how much of it counts.
 pub(super) struct Tail {
     memory: MappedFile,
     path: PathBuf,
@@ -77,14 +80,12 @@ pub(super) struct Tail {
     generation: u32,
     /// Of the header.
     header_checksum: u32,
-    /// Where the next record goes.
-    at: usize,
-    /// Where the last record ends in the file.
-    end: u64,
-    records: u32,
-    /// Bytes behind the last record that the next flush makes one, and the checksum with them.
-    pending: usize,
+    /// Bytes of content, and their checksum, which goes on from that of the header.
+    len: usize,
     checksum: u32,
+    /// Of those, the bytes that count.
+    flushed: usize,
+    flushes: u32,
     was_full: bool,
 }
 
@@ -128,11 +129,10 @@ impl Tail {
             start: *start,
             generation: 0,
             header_checksum: 0,
-            at: HEADER_LEN,
-            end: start.base,
-            records: 0,
-            pending: 0,
+            len: 0,
             checksum: 0,
+            flushed: 0,
+            flushes: 0,
             was_full: false,
         };
         tail.begin_anew(start.base, start.point)?;
@@ -149,18 +149,17 @@ impl Tail {
         let header = header(&self.owner, &self.start, self.generation);
         self.memory.write(0, &header)?;
         self.header_checksum = crc32c::crc32c(header.get(..HEADER_LEN - 4).unwrap_or_default());
-        self.at = HEADER_LEN;
-        self.end = base;
-        (self.pending, self.checksum) = (0, self.header_checksum);
+        (self.len, self.flushed) = (0, 0);
+        self.checksum = self.header_checksum;
         match self.is_there() {
             true => Ok(()),
             false => Err(removed()),
         }
     }
 
-    /// There is no record.
+    /// Nothing was flushed.
     pub(super) fn is_empty(&self) -> bool {
-        self.end == self.start.base
+        self.flushed == 0
     }
 
     /// Nobody has removed it, as `systemd-logind` does with all that a user has in `/dev/shm` when they log out.
@@ -174,36 +173,39 @@ impl Tail {
     /// # Errors
     /// [`Full`], also of all that comes after, until it begins anew.
     pub(super) fn push(&mut self, data: &[u8]) -> Result<(), Full> {
-        let at = self.at + RECORD_HEADER_LEN + self.pending;
-        if self.was_full || self.memory.write(at, data).is_err() {
+        if self.was_full || self.memory.write(CONTENT_AT + self.len, data).is_err() {
             self.was_full = true;
             return Err(Full);
         }
-        self.pending += data.len();
+        self.len += data.len();
         self.checksum = crc32c::crc32c_append(self.checksum, data);
         Ok(())
     }
 
+    /// The last bytes that it has taken.
+    pub(super) fn last(&self, count: usize) -> io::Result<Vec<u8>> {
+        let from = self.len.checked_sub(count);
+        let from = from.ok_or(io::ErrorKind::UnexpectedEof)?;
+        let mut bytes = vec![0; count];
+        self.memory.read(CONTENT_AT + from, &mut bytes)?;
+        Ok(bytes)
+    }
+
     /// What it has taken outlives the process.
     pub(super) fn flush(&mut self) -> io::Result<()> {
-        if self.pending == 0 {
+        if self.flushed == self.len {
             return Ok(());
         }
-        let bytes = u32::try_from(self.pending).map_err(io::Error::other)?;
-        let mut header = [0; RECORD_HEADER_LEN];
-        let (fields, place) = header.split_at_mut(RECORD_HEADER_LEN - 4);
-        let (len, offset) = fields.split_at_mut(4);
-        len.copy_from_slice(&bytes.to_le_bytes());
-        offset.copy_from_slice(&self.end.to_le_bytes());
-        place.copy_from_slice(&crc32c::crc32c_append(self.checksum, fields).to_le_bytes());
-        self.memory.write(self.at, &header)?;
-        self.records = self.records.wrapping_add(1);
-        if self.records.is_multiple_of(LOOK_EVERY) && !self.is_there() {
+        let len = u32::try_from(self.len).map_err(io::Error::other)?;
+        let mark = mark(self.header_checksum, len, self.checksum);
+        self.flushes = self.flushes.wrapping_add(1);
+        let [even, odd] = MARKS_AT;
+        let place = if self.flushes.is_multiple_of(2) { even } else { odd };
+        self.memory.write(place, &mark)?;
+        if self.flushes.is_multiple_of(LOOK_EVERY) && !self.is_there() {
             return Err(removed());
         }
-        self.at += RECORD_HEADER_LEN + self.pending;
-        self.end += u64::from(bytes);
-        (self.pending, self.checksum) = (0, self.header_checksum);
+        self.flushed = self.len;
         Ok(())
     }
 
@@ -302,30 +304,37 @@ pub(super) fn parse(bytes: &[u8], owner: &Owner) -> Found {
     if said != *owner {
         return Found::Nothing("it is of another boot or device");
     }
-    let mut content = Vec::new();
-    while let Some(more) = record(
-        &mut rest,
-        checksum,
-        start.base.saturating_add(content.len() as u64),
-    ) {
-        content.extend_from_slice(more);
-    }
+    let content = content(bytes, checksum).to_vec();
     Found::End { start, content }
 }
 
-/// The bytes of the next record, if it is right.
-fn record<'a>(rest: &mut &'a [u8], checksum: u32, offset: u64) -> Option<&'a [u8]> {
-    let head = rest.get(..RECORD_HEADER_LEN - 4)?;
-    let len: [u8; 4] = take(rest)?;
-    let said: [u8; 8] = take(rest)?;
-    let right: [u8; 4] = take(rest)?;
-    let data = rest.get(..usize::try_from(u32::from_le_bytes(len)).ok()?)?;
-    let found = crc32c::crc32c_append(crc32c::crc32c_append(checksum, data), head);
-    if u64::from_le_bytes(said) != offset || found != u32::from_le_bytes(right) {
-        return None;
-    }
-    *rest = rest.get(data.len()..)?;
-    Some(data)
+/// What counts of the content: the longer of what the two marks say and what is there as they say.
+fn content(bytes: &[u8], header_checksum: u32) -> &[u8] {
+    let said = |place: usize| {
+        let mut rest = bytes.get(place..)?;
+        let found: [u8; MARK_LEN] = take(&mut rest)?;
+        let mut rest = found.as_slice();
+        let len = u32::from_le_bytes(take(&mut rest)?);
+        let checksum = u32::from_le_bytes(take(&mut rest)?);
+        let end = CONTENT_AT.checked_add(usize::try_from(len).ok()?)?;
+        let content = bytes.get(CONTENT_AT..end)?;
+        let is_right = found == mark(header_checksum, len, checksum)
+            && crc32c::crc32c_append(header_checksum, content) == checksum;
+        is_right.then_some(content)
+    };
+    let said = MARKS_AT.into_iter().filter_map(said);
+    said.max_by_key(|content| content.len()).unwrap_or_default()
+}
+
+/// Bytes that say how much of the content counts.
+fn mark(header_checksum: u32, len: u32, checksum: u32) -> [u8; MARK_LEN] {
+    let mut mark = [0; MARK_LEN];
+    let (said, place) = mark.split_at_mut(MARK_LEN - 4);
+    let (of_len, of_checksum) = said.split_at_mut(4);
+    of_len.copy_from_slice(&len.to_le_bytes());
+    of_checksum.copy_from_slice(&checksum.to_le_bytes());
+    place.copy_from_slice(&crc32c::crc32c_append(header_checksum, said).to_le_bytes());
+    mark
 }
 
 fn take<const N: usize>(rest: &mut &[u8]) -> Option<[u8; N]> {
@@ -374,7 +383,7 @@ mod tests {
         tail.push(b"never flushed").unwrap();
         let mut bytes = fs::read(&tail.path).unwrap();
         assert_eq!(bytes.len(), FIRST_CAPACITY);
-        bytes.truncate(tail.at + RECORD_HEADER_LEN + tail.pending);
+        bytes.truncate(CONTENT_AT + tail.len);
         tail.remove();
         (bytes, [b"one".as_slice(), &[7; 100]].concat())
     }

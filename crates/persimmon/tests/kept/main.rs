@@ -8,6 +8,7 @@
 )]
 
 mod history;
+mod pending;
 mod room;
 
 use std::fs;

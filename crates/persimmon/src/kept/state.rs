@@ -1,0 +1,203 @@
+//! One file with a tail, and what the tail has of it.
+//!
+//! Three have a part of the file each: the device all up to some offset, the memory of the volume more, and the tail all. What was
+//! appended goes to the tail alone at first, and to the volume in pieces: RocksDB appends some hundred bytes for each `Put`, and what a write
+//! of a few bytes costs in the volume is mostly the same as of many. Whoever looks at the file has the volume take the rest first.
+
+use std::sync::{Mutex, MutexGuard};
+
+use persimmon_device::BLOCK_SIZE;
+use persimmon_engine::Promised;
+use persimmon_vfs::{
+    Error as VfsError, FILE_SIZE_MAX, Handle, Ino, Result as VfsResult, Vfs, WriteFlags, Written,
+};
+
+use super::lock;
+use super::tail::Tail;
+
+/// Bytes that the tail alone may have.
+const PENDING_MAX: usize = 64 << 10;
+/// Blocks of the volume that they may take: they need not begin where a block does.
+const PENDING_BLOCKS: u64 = (PENDING_MAX / BLOCK_SIZE) as u64 + 1;
+
+/// A file with a tail, shared by its handles.
+pub(crate) struct Kept {
+    pub(super) ino: Ino,
+    /// Held over every change of the file, so that the tail is never behind it.
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+pub(super) struct State {
+    pub(super) tail: Option<Tail>,
+    /// Where the file ends, if nothing but appending through a tail has changed that.
+    pub(super) end: Option<u64>,
+    /// The tail lacks some of what was appended: the next flush goes to the device.
+    pub(super) is_behind: bool,
+    /// Where the file ended when the device last had all of it.
+    handed_over: Option<u64>,
+    pub(super) retry_after: u32,
+    pending: Option<Pending>,
+}
+
+/// What was appended and the volume does not have yet: the last bytes of the tail.
+struct Pending {
+    /// Where they begin in the file.
+    from: u64,
+    bytes: usize,
+    /// That it was appended through.
+    handle: Handle,
+    /// Given back once the volume has the bytes. None if it had to be given back before.
+    room: Option<Promised>,
+}
+
+impl Kept {
+    pub(super) fn new(ino: Ino) -> Kept {
+        let state = Mutex::default();
+        Kept { ino, state }
+    }
+
+    pub(super) fn lock(&self) -> MutexGuard<'_, State> {
+        lock(&self.state)
+    }
+}
+
+impl State {
+    /// There is something that the device may not have.
+    pub(super) fn holds(&self) -> bool {
+        self.tail.as_ref().is_some_and(|tail| !tail.is_empty())
+    }
+
+    /// Appends to the tail alone. `None` if that cannot be: the volume is to have what is pending, and then the data.
+    pub(super) fn append(&mut self, vfs: &Vfs, handle: Handle, data: &[u8]) -> Option<Written> {
+        let (Some(tail), Some(end)) = (&mut self.tail, self.end) else {
+            return None;
+        };
+        let pending = self.pending.as_ref().map_or(0, |pending| pending.bytes);
+        let new_end = end + data.len() as u64;
+        let fits = pending + data.len() <= PENDING_MAX && new_end <= FILE_SIZE_MAX;
+        if !fits || data.is_empty() || self.is_behind || vfs.is_read_only() {
+            return None;
+        }
+        let pending = match &mut self.pending {
+            Some(pending) => pending,
+            none => none.insert(Pending {
+                from: end,
+                bytes: 0,
+                handle,
+                // What is answered here must find its space later.
+                room: Some(vfs.volume().promise(PENDING_BLOCKS)?),
+            }),
+        };
+        if tail.push(data).is_err() {
+            self.is_behind = true;
+            return None;
+        }
+        pending.bytes += data.len();
+        pending.handle = handle;
+        self.end = Some(new_end);
+        Some(Written {
+            len: data.len(),
+            end: new_end,
+        })
+    }
+
+    /// Appends to the volume, or writes there in another way, and to the tail what continues it.
+    pub(super) fn write(
+        &mut self,
+        vfs: &Vfs,
+        (ino, handle): (Ino, Handle),
+        offset: u64,
+        data: &[u8],
+    ) -> VfsResult<Written> {
+        self.fill_in(vfs, ino)?;
+        let written = vfs.write(ino, handle, offset, data, WriteFlags::default());
+        if let Some(tail) = &mut self.tail {
+            let grown = written.as_ref().map_or(0, |written| written.len);
+            let end = self.end.map(|end| end + grown as u64);
+            match (&written, data.get(..grown)) {
+                (Ok(written), Some(some)) if Some(written.end) == end => {
+                    self.end = end;
+                    self.is_behind |= tail.push(some).is_err();
+                }
+                // It failed, and may have been done in part.
+                _ => (self.end, self.is_behind) = (None, true),
+            }
+        }
+        written
+    }
+
+    /// Gives the volume what only the tail has.
+    ///
+    /// # Errors
+    /// As those of a write. What the volume does not have stays pending, and the next call tries again.
+    pub(super) fn fill_in(&mut self, vfs: &Vfs, ino: Ino) -> VfsResult<()> {
+        let (Some(pending), Some(tail)) = (&mut self.pending, &self.tail) else {
+            return Ok(());
+        };
+        let bytes = tail.last(pending.bytes);
+        let bytes = bytes.map_err(|_| VfsError::Invalid("a tail is shorter than it was"))?;
+        let mut rest = bytes.as_slice();
+        while !rest.is_empty() {
+            let (at, flags) = (pending.from, WriteFlags::default());
+            match vfs.write(ino, pending.handle, at, rest, flags) {
+                Ok(written) => {
+                    rest = rest.get(written.len..).unwrap_or_default();
+                    (pending.from, pending.bytes) = (at + written.len as u64, rest.len());
+                    if written.end != pending.from {
+                        // Somebody has changed the file by its number, and the handle appends.
+                        (self.end, self.is_behind) = (None, true);
+                    }
+                }
+                // What was promised is counted beside what is written, until it is given back.
+                Err(error) if error.errno() == libc::ENOSPC => {
+                    if pending.room.take().is_none() {
+                        return Err(error);
+                    }
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        self.pending = None;
+        Ok(())
+    }
+
+    /// Has all that was appended outlive the process where the volume cannot take it.
+    pub(super) fn keep_pending(&mut self) {
+        if let (Some(_), Some(tail)) = (&self.pending, &mut self.tail)
+            && let Err(error) = tail.flush()
+        {
+            tracing::warn!(%error, "what was appended cannot be kept");
+        }
+    }
+
+    /// Gives the device what the tail holds, which stays.
+    pub(super) fn hand_over(&mut self, vfs: &Vfs, ino: Ino) -> VfsResult<()> {
+        self.fill_in(vfs, ino)?;
+        if self.holds() && (self.is_behind || self.end != self.handed_over) {
+            vfs.flush_through(ino, Handle::NONE)?;
+            self.handed_over = self.end;
+        }
+        Ok(())
+    }
+
+    /// Removes the tail, once the device has what it holds.
+    pub(super) fn settle(&mut self, vfs: &Vfs, ino: Ino) -> VfsResult<()> {
+        self.fill_in(vfs, ino)?;
+        if self.holds() {
+            vfs.flush_through(ino, Handle::NONE)?;
+        }
+        self.let_go();
+        Ok(())
+    }
+
+    pub(super) fn let_go(&mut self) {
+        if let Some(tail) = self.tail.take() {
+            tail.remove();
+        }
+        self.end = None;
+        self.is_behind = false;
+        self.handed_over = None;
+        self.pending = None;
+    }
+}
