@@ -2,7 +2,7 @@
 
 use std::fs::File;
 use std::io;
-use std::sync::atomic::{Ordering, fence};
+use std::sync::atomic::{AtomicU64, Ordering, fence};
 
 use memmap2::{MmapOptions, MmapRaw};
 use rustix::fs::{FallocateFlags, fallocate};
@@ -72,30 +72,48 @@ impl MappedFile {
         Ok(())
     }
 
+    /// Stores a number in a place that is a multiple of eight, at once: the file has the old one or the new one, whenever the process is
+    /// killed, and what was written before with the new one. It is little endian.
+    ///
+    /// # Errors
+    /// Where the place is none, or beyond the end.
+    #[allow(unsafe_code, reason = "a store to mapped memory")]
+    pub fn store(&mut self, at: usize, number: u64) -> io::Result<()> {
+        let end = at.checked_add(size_of::<u64>());
+        if end.is_none_or(|end| end > self.map.len()) || !at.is_multiple_of(align_of::<AtomicU64>()) {
+            return Err(io::ErrorKind::InvalidInput.into());
+        }
+        // SAFETY: The place lies within the mapping and is aligned, since mappings begin with a page; others reach it by atomic
+        // operations or from other processes only.
+        let place = unsafe { AtomicU64::from_ptr(self.map.as_mut_ptr().add(at).cast()) };
+        place.store(number.to_le(), Ordering::Release);
+        Ok(())
+    }
+
     /// Copies bytes of the file out.
     ///
     /// # Errors
     /// Where they would come from beyond the end.
     #[allow(unsafe_code, reason = "loads from mapped memory")]
-    pub fn read(&self, at: usize, out: &mut [u8]) -> io::Result<()> {
-        let end = at.checked_add(out.len());
+    pub fn read(&self, at: usize, len: usize) -> io::Result<Vec<u8>> {
+        let end = at.checked_add(len);
         if end.is_none_or(|end| end > self.map.len()) {
             return Err(io::ErrorKind::UnexpectedEof.into());
         }
+        let mut bytes = Vec::<u8>::with_capacity(len);
         // SAFETY: The place lies within the mapping, as was just checked. The bytes are copied without a reference to
-        // them, so that other processes may store there; `out` is memory of the caller's.
+        // them, so that other processes may store there. The vector has room for all of them, and they are there then.
         unsafe {
-            self.map
-                .as_ptr()
-                .add(at)
-                .copy_to_nonoverlapping(out.as_mut_ptr(), out.len());
+            let place = self.map.as_ptr().add(at);
+            place.copy_to_nonoverlapping(bytes.as_mut_ptr(), len);
+            bytes.set_len(len);
         }
-        Ok(())
+        Ok(bytes)
     }
 
-    /// Fetches the cache lines at a place where the next bytes will probably go. Files are written from the beginning to the end,
-    /// and between two small writes a program uses enough memory to drive the next lines out: without this the
-    /// writer waits for memory, a third of what a small write costs.
+    /// Fetches the cache lines at which the next bytes will probably go. A file is written from its beginning to its end. Between two
+    /// small writes a program uses enough memory to drive the next lines out of the cache; waiting for them was a third of the cost of a
+    /// small write.
     #[allow(unsafe_code, reason = "a hint about mapped memory")]
     fn prefetch(&self, at: usize) {
         #[cfg(target_arch = "x86_64")]
@@ -141,11 +159,14 @@ mod tests {
         assert!(mapped.write(usize::MAX, b"ending").is_err());
         mapped.grow(8192).unwrap();
         mapped.write(4096, b" on").unwrap();
-        let mut read = [0; 9];
-        mapped.read(4090, &mut read).unwrap();
-        assert_eq!(&read, b"ending on");
-        assert!(mapped.read(8184, &mut read).is_err());
-        assert!(mapped.read(usize::MAX, &mut read).is_err());
+        assert_eq!(mapped.read(4090, 9).unwrap(), b"ending on");
+        assert!(mapped.read(8184, 9).is_err());
+        assert!(mapped.read(usize::MAX, 9).is_err());
+        mapped.store(8184, 0x0102).unwrap();
+        assert_eq!(mapped.read(8184, 8).unwrap(), [2, 1, 0, 0, 0, 0, 0, 0]);
+        for at in [8188, 8192, usize::MAX - 7, 4097] {
+            assert!(mapped.store(at, 0).is_err(), "{at}");
+        }
         let found = std::fs::read(&path).unwrap();
         assert_eq!((found.len(), &found[4090..4099]), (8192, &b"ending on"[..]));
     }

@@ -344,8 +344,7 @@ impl Volume {
             let mut hits = 0;
             for block in from..to {
                 let addr = frame.at.offset((block - from) as u32);
-                if let Some(content) = cache.get(addr, pin) {
-                    copy_block(buf, offset, block, &content);
+                if cache.with(addr, pin, |content| copy_block(buf, offset, block, content)) {
                     plan.add_frame(frame, from, (missing, block));
                     missing = block + 1;
                     hits += 1;

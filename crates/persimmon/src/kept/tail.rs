@@ -1,30 +1,27 @@
 //! A tail: a file in memory with the end of a file of a volume.
 //!
-//! A header, and records behind it, each with the bytes of one flush. All numbers are little endian. What is torn, or left of an
-//! earlier beginning, has no right checksum, and ends the tail.
+//! A header, a mark that says how much of the content counts, and the content in one piece. All numbers are little endian. Content whose
+//! checksum is not the mark's counts for nothing: it is of an earlier beginning.
 //!
 //! | bytes | header |
 //! |---|---|
 //! | 0..8 | `PERSKEPT` |
-//! | 8..12 | version, 3 |
+//! | 8..12 | version, 4 |
 //! | 12..16 | generation: how often the tail began |
 //! | 16..32 | boot |
 //! | 32..48 | UUID of the volume |
 //! | 48..64 | device and inode of the image, or number of the device and 0 |
 //! | 64..72 | inode number in the volume |
-//! | 72..80 | base: offset in the file where the first record begins |
+//! | 72..80 | base: offset in the file where the content begins |
 //! | 80..84 | number of the opening of the volume that made it |
-//! | 84..92 | LSN: records up to it are in the volume's log when the first record of the tail is written |
-//! | 92..96 | CRC-32C of all before, with which those of the records begin |
+//! | 84..92 | LSN: records up to it are in the volume's log when the first mark of the tail is written |
+//! | 92..96 | CRC-32C of all before |
+//! | 96..100 | mark: bytes of content that count |
+//! | 100..104 | mark: CRC-32C that goes on from that of the header over those bytes |
+//! | 104.. | content |
 //!
-//! | bytes | record |
-//! |---|---|
-//! | 0..4 | bytes behind this header |
-//! | 4..12 | offset in the file |
-//! | 12..16 | CRC-32C of the header's, of the bytes, and of the two fields before |
-//!
-//! The file is mapped: what is appended is copied to its place behind the last record at once, and a flush writes the record's
-//! header before it. Neither is a call of the kernel.
+//! The file is mapped. What is appended is copied to its place at once; a flush stores the mark, eight bytes that are never seen torn.
+//! Neither is a call of the kernel.
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io;
@@ -44,10 +41,8 @@ const FIRST_CAPACITY: usize = 64 << 10;
 const MAGIC: &[u8; 8] = b"PERSKEPT";
 const VERSION: u32 = 4;
 const HEADER_LEN: usize = 96;
-/// How much of the content counts is said in two places in turn, so that one is whole whenever the process is killed.
-const MARK_LEN: usize = 12;
-const MARKS_AT: [usize; 2] = [HEADER_LEN, HEADER_LEN + 16];
-const CONTENT_AT: usize = HEADER_LEN + 32;
+const MARK_AT: usize = HEADER_LEN;
+const CONTENT_AT: usize = MARK_AT + size_of::<u64>();
 /// Flushes between two looks whether somebody has removed it: a look at each would cost more than the flush.
 const LOOK_EVERY: u32 = 64;
 
@@ -78,8 +73,6 @@ pub(super) struct Tail {
     owner: Owner,
     start: Start,
     generation: u32,
-    /// Of the header.
-    header_checksum: u32,
     /// Bytes of content, and their checksum, which goes on from that of the header.
     len: usize,
     checksum: u32,
@@ -128,7 +121,6 @@ impl Tail {
             owner: *owner,
             start: *start,
             generation: 0,
-            header_checksum: 0,
             len: 0,
             checksum: 0,
             flushed: 0,
@@ -147,10 +139,12 @@ impl Tail {
         self.generation = self.generation.wrapping_add(1);
         (self.start.base, self.start.point) = (base, point);
         let header = header(&self.owner, &self.start, self.generation);
+        // The mark goes first: what it says of the content is of the old header.
+        self.memory.store(MARK_AT, mark(0, 0))?;
         self.memory.write(0, &header)?;
-        self.header_checksum = crc32c::crc32c(header.get(..HEADER_LEN - 4).unwrap_or_default());
+        let header = header.get(..HEADER_LEN - 4).unwrap_or_default();
+        self.checksum = crc32c::crc32c(header);
         (self.len, self.flushed) = (0, 0);
-        self.checksum = self.header_checksum;
         match self.is_there() {
             true => Ok(()),
             false => Err(removed()),
@@ -186,9 +180,7 @@ impl Tail {
     pub(super) fn last(&self, count: usize) -> io::Result<Vec<u8>> {
         let from = self.len.checked_sub(count);
         let from = from.ok_or(io::ErrorKind::UnexpectedEof)?;
-        let mut bytes = vec![0; count];
-        self.memory.read(CONTENT_AT + from, &mut bytes)?;
-        Ok(bytes)
+        self.memory.read(CONTENT_AT + from, count)
     }
 
     /// What it has taken outlives the process.
@@ -197,11 +189,8 @@ impl Tail {
             return Ok(());
         }
         let len = u32::try_from(self.len).map_err(io::Error::other)?;
-        let mark = mark(self.header_checksum, len, self.checksum);
         self.flushes = self.flushes.wrapping_add(1);
-        let [even, odd] = MARKS_AT;
-        let place = if self.flushes.is_multiple_of(2) { even } else { odd };
-        self.memory.write(place, &mark)?;
+        self.memory.store(MARK_AT, mark(len, self.checksum))?;
         if self.flushes.is_multiple_of(LOOK_EVERY) && !self.is_there() {
             return Err(removed());
         }
@@ -304,37 +293,22 @@ pub(super) fn parse(bytes: &[u8], owner: &Owner) -> Found {
     if said != *owner {
         return Found::Nothing("it is of another boot or device");
     }
-    let content = content(bytes, checksum).to_vec();
+    let content = content(bytes, checksum).unwrap_or_default().to_vec();
     Found::End { start, content }
 }
 
-/// What counts of the content: the longer of what the two marks say and what is there as they say.
-fn content(bytes: &[u8], header_checksum: u32) -> &[u8] {
-    let said = |place: usize| {
-        let mut rest = bytes.get(place..)?;
-        let found: [u8; MARK_LEN] = take(&mut rest)?;
-        let mut rest = found.as_slice();
-        let len = u32::from_le_bytes(take(&mut rest)?);
-        let checksum = u32::from_le_bytes(take(&mut rest)?);
-        let end = CONTENT_AT.checked_add(usize::try_from(len).ok()?)?;
-        let content = bytes.get(CONTENT_AT..end)?;
-        let is_right = found == mark(header_checksum, len, checksum)
-            && crc32c::crc32c_append(header_checksum, content) == checksum;
-        is_right.then_some(content)
-    };
-    let said = MARKS_AT.into_iter().filter_map(said);
-    said.max_by_key(|content| content.len()).unwrap_or_default()
+/// What of the content counts.
+fn content(bytes: &[u8], header_checksum: u32) -> Option<&[u8]> {
+    let mut rest = bytes.get(MARK_AT..)?;
+    let len = u32::from_le_bytes(take(&mut rest)?);
+    let checksum = u32::from_le_bytes(take(&mut rest)?);
+    let content = rest.get(..usize::try_from(len).ok()?)?;
+    (crc32c::crc32c_append(header_checksum, content) == checksum).then_some(content)
 }
 
-/// Bytes that say how much of the content counts.
-fn mark(header_checksum: u32, len: u32, checksum: u32) -> [u8; MARK_LEN] {
-    let mut mark = [0; MARK_LEN];
-    let (said, place) = mark.split_at_mut(MARK_LEN - 4);
-    let (of_len, of_checksum) = said.split_at_mut(4);
-    of_len.copy_from_slice(&len.to_le_bytes());
-    of_checksum.copy_from_slice(&checksum.to_le_bytes());
-    place.copy_from_slice(&crc32c::crc32c_append(header_checksum, said).to_le_bytes());
-    mark
+/// What is stored to have bytes of content count.
+fn mark(len: u32, checksum: u32) -> u64 {
+    u64::from(checksum) << 32 | u64::from(len)
 }
 
 fn take<const N: usize>(rest: &mut &[u8]) -> Option<[u8; N]> {
