@@ -47,14 +47,30 @@ impl OpenFile {
 
     /// Calls the filesystem with this file, all of which the volume has; an error gets its path.
     fn with<T>(&self, act: impl FnOnce(&Vfs, Ino, Handle) -> VfsResult<T>) -> Result<T> {
-        let vfs = self.vfs();
-        let filled = self.mounted.keeper().fill_in(vfs, self.ino);
-        self.named(filled.and_then(|()| act(vfs, self.ino, self.handle)))
+        let filled = self.mounted.keeper().fill_in(self.vfs(), self.ino);
+        self.as_it_is(|vfs, ino, handle| filled.and_then(|()| act(vfs, ino, handle)))
+    }
+
+    /// The same, to read nothing behind `end`.
+    fn before<T>(
+        &self,
+        end: u64,
+        act: impl FnOnce(&Vfs, Ino, Handle) -> VfsResult<T>,
+    ) -> Result<T> {
+        let keeper = self.mounted.keeper();
+        let filled = keeper.fill_in_before(self.vfs(), self.ino, end);
+        self.as_it_is(|vfs, ino, handle| filled.and_then(|()| act(vfs, ino, handle)))
+    }
+
+    /// The same, whatever the volume has of it.
+    fn as_it_is<T>(&self, act: impl FnOnce(&Vfs, Ino, Handle) -> VfsResult<T>) -> Result<T> {
+        self.named(act(self.vfs(), self.ino, self.handle))
     }
 
     /// Reads at `offset`; fewer bytes than asked for only at the end.
     pub(crate) fn read_at(&self, buf: &mut [u8], offset: u64) -> Result<usize> {
-        self.with(|vfs, ino, handle| vfs.read(ino, handle, offset, buf))
+        let end = offset.saturating_add(buf.len() as u64);
+        self.before(end, |vfs, ino, handle| vfs.read(ino, handle, offset, buf))
     }
 
     /// Reads up to `len` bytes at `offset` into memory of its own: no more than the file has there.
@@ -88,7 +104,7 @@ impl OpenFile {
 impl Drop for OpenFile {
     fn drop(&mut self) {
         if let Some(kept) = self.kept.take() {
-            self.mounted.keeper().close(self.vfs(), kept);
+            self.mounted.keeper().close(self.vfs(), &kept);
         }
         self.vfs().release_locks(self.ino, self.lock_owner());
         if let Err(error) = self.vfs().release(self.ino, self.handle) {
@@ -156,12 +172,13 @@ impl File {
 
     /// Tells how long what is written through it from now on will live; `None` takes that back.
     pub fn set_lifetime(&self, lifetime: Option<Lifetime>) -> Result<()> {
-        self.with(|vfs, ino, handle| vfs.set_lifetime(ino, handle, lifetime))
+        let open = &*self.open;
+        open.as_it_is(|vfs, ino, handle| vfs.set_lifetime(ino, handle, lifetime))
     }
 
     /// What was told so, or else of the file.
     pub fn lifetime(&self) -> Result<Option<Lifetime>> {
-        self.with(Vfs::lifetime)
+        self.open.as_it_is(Vfs::lifetime)
     }
 
     /// Attributes.
@@ -280,7 +297,11 @@ impl File {
     /// # Errors
     /// Where none of them can be read, as through a file opened for writing alone.
     pub fn read_batch(&self, ranges: &mut [(u64, &mut [u8])]) -> Result<Vec<Result<usize>>> {
-        let read = self.with(|vfs, ino, handle| vfs.read_batch(ino, handle, ranges))?;
+        let ends = ranges.iter();
+        let ends = ends.map(|(offset, buf)| offset.saturating_add(buf.len() as u64));
+        let end = ends.max().unwrap_or(0);
+        let read = |vfs: &Vfs, ino, handle| vfs.read_batch(ino, handle, ranges);
+        let read = self.open.before(end, read)?;
         Ok(read.into_iter().map(|one| self.open.named(one)).collect())
     }
 
@@ -304,7 +325,8 @@ impl File {
 
     fn flock(&self, kind: LockKind) -> Result<()> {
         let owner = self.open.lock_owner();
-        self.with(|vfs, ino, _| vfs.flock(ino, owner, kind, false))
+        let open = &*self.open;
+        open.as_it_is(|vfs, ino, _| vfs.flock(ino, owner, kind, false))
     }
 
     /// Changes how a range is backed.

@@ -96,14 +96,22 @@ impl Filesystem {
 
     /// Attributes of what a path means, links followed.
     pub fn metadata(&self, path: impl AsRef<Path>) -> Result<Attr> {
-        let path = path.as_ref();
-        resolve(self.vfs(), path, Last::Follow).map_err(Error::at(path))
+        self.attributes(path.as_ref(), Last::Follow)
     }
 
     /// Attributes of what a path names, a link at its end not followed.
     pub fn symlink_metadata(&self, path: impl AsRef<Path>) -> Result<Attr> {
-        let path = path.as_ref();
-        resolve(self.vfs(), path, Last::Keep).map_err(Error::at(path))
+        self.attributes(path.as_ref(), Last::Keep)
+    }
+
+    fn attributes(&self, path: &Path, last: Last) -> Result<Attr> {
+        let vfs = self.vfs();
+        let found = resolve(vfs, path, last).and_then(|attr| {
+            // Fails where the volume could not be given all of it.
+            self.mounted.keeper().fill_in(vfs, attr.ino)?;
+            Ok(attr)
+        });
+        found.map_err(Error::at(path))
     }
 
     /// Whether the path leads anywhere.
@@ -225,7 +233,11 @@ impl Filesystem {
         let (from, to) = (from.as_ref(), to.as_ref());
         let (to_dir, to_name) = parent(self.vfs(), to).map_err(Error::at(to))?;
         let (dir, name) = parent(self.vfs(), from).map_err(Error::at(from))?;
-        let renamed = self.vfs().rename(dir, name, to_dir, to_name, mode);
+        let vfs = self.vfs();
+        // Under its new name it is to be whole.
+        let filled = resolve(vfs, from, Last::Keep)
+            .and_then(|attr| self.mounted.keeper().fill_in(vfs, attr.ino));
+        let renamed = filled.and_then(|()| vfs.rename(dir, name, to_dir, to_name, mode));
         renamed.map_err(Error::between(from, to))
     }
 

@@ -5,7 +5,7 @@
 
 use persimmon_sync::atomic::Ordering;
 
-use persimmon_engine::Seek;
+use persimmon_engine::{Promised, Seek};
 
 use crate::handles::Open;
 use crate::nodes::Node;
@@ -85,11 +85,35 @@ impl Vfs {
         data: &[u8],
         flags: WriteFlags,
     ) -> Result<Written> {
+        self.put(ino, handle, offset, data, (flags, None))
+    }
+
+    /// Writes at `offset`, whatever the handle says, data whose blocks the volume has promised: it finds room.
+    pub fn write_promised(
+        &self,
+        ino: Ino,
+        handle: Handle,
+        offset: u64,
+        data: &[u8],
+        promised: &Promised,
+    ) -> Result<Written> {
+        let told = (WriteFlags::default(), Some(promised));
+        self.put(ino, handle, offset, data, told)
+    }
+
+    fn put(
+        &self,
+        ino: Ino,
+        handle: Handle,
+        offset: u64,
+        data: &[u8],
+        (flags, promised): (WriteFlags, Option<&Promised>),
+    ) -> Result<Written> {
         self.writable()?;
         let open = self.opened_to_write(ino, handle)?;
         let node = open.as_ref().map(|o| &*o.node);
         let _pin = self.pin_unopened(ino, open.as_ref())?;
-        let append = open.as_ref().is_some_and(|o| o.flags.append);
+        let append = open.as_ref().is_some_and(|o| o.flags.append) && promised.is_none();
         if data.is_empty() {
             let end = if append {
                 self.inode(ino)?.size
@@ -103,12 +127,16 @@ impl Vfs {
         }
         self.clear_privileges(ino, node, flags.author)?;
         let (now, told) = (self.now(), self.told(ino, open.as_deref()));
-        let written = match append {
-            true => self.volume.append(ino, data, now, told),
-            false => self
-                .volume
+        let volume = &self.volume;
+        let here = |len| (offset, len);
+        let written = match promised {
+            Some(promised) => volume
+                .write_promised(ino, offset, data, (now, told), promised)
+                .map(here),
+            None if append => volume.append(ino, data, now, told),
+            None => volume
                 .write_hinted(ino, offset, data, now, told)
-                .map(|len| (offset, len)),
+                .map(here),
         };
         let (offset, len) = self.watch(written)?;
         if let Some(node) = node {

@@ -221,6 +221,7 @@ impl Volume {
             change: Some(change),
             now,
             hint: None,
+            has_room: false,
         };
         let zero = |from: u64, to: u64| {
             let to = to.min(size);

@@ -44,8 +44,10 @@ const LANDING_WAIT: Duration = Duration::from_millis(20);
 pub(crate) struct Space {
     staged_blocks: AtomicU64,
     staged_blocks_peak: AtomicU64,
-    /// Preallocated and not in the tree yet, or promised and not staged yet.
+    /// Preallocated, and not in the tree yet.
     unwritten_blocks: AtomicU64,
+    /// Promised, and not staged yet.
+    promised_blocks: AtomicU64,
     turn: Mutex<()>,
     given_back: Condvar,
     staged_blocks_max: AtomicU64,
@@ -70,15 +72,22 @@ impl Drop for Unwritten<'_> {
     }
 }
 
-/// Blocks that are promised to somebody who has not written them yet. They are given back when this is dropped.
+/// Blocks that are promised to somebody who has not written them yet ([`Volume::write_promised`]). They are given back when this is
+/// dropped.
 pub struct Promised {
     volume: Arc<Volume>,
     blocks: u64,
 }
 
+impl Promised {
+    pub(super) fn blocks(&self) -> u64 {
+        self.blocks
+    }
+}
+
 impl Drop for Promised {
     fn drop(&mut self) {
-        let held = &self.volume.space.unwritten_blocks;
+        let held = &self.volume.space.promised_blocks;
         held.fetch_sub(self.blocks, Ordering::Relaxed);
     }
 }
@@ -113,6 +122,7 @@ impl Space {
             staged_blocks: AtomicU64::new(0),
             staged_blocks_peak: AtomicU64::new(0),
             unwritten_blocks: AtomicU64::new(0),
+            promised_blocks: AtomicU64::new(0),
             turn: Mutex::new(()),
             given_back: Condvar::new(),
             staged_blocks_max: AtomicU64::new(0),
@@ -278,7 +288,9 @@ impl Volume {
         }
         let reserved = reserved.saturating_add(unwritten);
         let copies = u64::from(self.zones.budget.copies);
-        let staged = self.space.staged_blocks();
+        // What is promised counts as if it were staged.
+        let promised = self.space.promised_blocks.load(Ordering::Relaxed);
+        let staged = self.space.staged_blocks().saturating_add(promised);
         let live = |part| self.zones.live_blocks(part);
         let pages = dirty.saturating_mul(DIRTY_PAGE_BLOCKS * copies);
         let less = |all: u64, taken: [u64; 4]| {
@@ -349,7 +361,7 @@ impl Volume {
 
     /// Promises blocks to somebody who answers writes before the volume has them, if there are so many.
     pub fn promise(self: &Arc<Self>, blocks: u64) -> Option<Promised> {
-        let held = &self.space.unwritten_blocks;
+        let held = &self.space.promised_blocks;
         held.fetch_add(blocks, Ordering::Relaxed);
         let volume = Arc::clone(self);
         let promised = Promised { volume, blocks };

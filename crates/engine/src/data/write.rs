@@ -10,6 +10,7 @@ use persimmon_format::inode::Timestamp;
 use persimmon_format::{Ino, Lifetime};
 
 use super::files::{Change, File};
+use super::space::Promised;
 use super::staged::{Staged, Times};
 use super::{OFFSET_MAX, block_of, blocks_in};
 use crate::Volume;
@@ -48,6 +49,8 @@ pub(super) struct Writing<'a> {
     pub(super) change: Option<&'a Change<'a>>,
     pub(super) now: Timestamp,
     pub(super) hint: Option<Lifetime>,
+    /// All of its blocks have been promised.
+    pub(super) has_room: bool,
 }
 
 /// Bytes of the first piece of a write: pieces end on multiples of their size, so that whole blocks
@@ -79,6 +82,31 @@ impl Volume {
         now: Timestamp,
         hint: Option<Lifetime>,
     ) -> Result<usize> {
+        self.write_at(ino, offset, data, (now, hint), false)
+    }
+
+    /// The same of data whose blocks were promised: it finds room on the volume and in memory without waiting for either.
+    pub fn write_promised(
+        &self,
+        ino: Ino,
+        offset: u64,
+        data: &[u8],
+        told: (Timestamp, Option<Lifetime>),
+        promised: &Promised,
+    ) -> Result<usize> {
+        let end = end_of(offset, data.len() as u64)?;
+        let has_room = blocks_in(end) - block_of(offset) <= promised.blocks();
+        self.write_at(ino, offset, data, told, has_room)
+    }
+
+    fn write_at(
+        &self,
+        ino: Ino,
+        offset: u64,
+        data: &[u8],
+        (now, hint): (Timestamp, Option<Lifetime>),
+        has_room: bool,
+    ) -> Result<usize> {
         self.check_writable()?;
         end_of(offset, data.len() as u64)?;
         let file = self.load(ino)?;
@@ -93,6 +121,7 @@ impl Volume {
             change: change.as_ref(),
             now,
             hint,
+            has_room,
         };
         self.write_pieces(&writing, offset, data)
     }
@@ -117,6 +146,7 @@ impl Volume {
             change: Some(&change),
             now,
             hint,
+            has_room: false,
         };
         let written = self.write_pieces(&writing, offset, data)?;
         Ok((offset, written))
@@ -152,16 +182,17 @@ impl Volume {
             change,
             now,
             hint,
+            has_room,
         } = *writing;
         let mut bases = Bases::default();
         // The blocks are known to have their space: overwriting frees what it takes.
-        let mut forced = false;
+        let mut forced = has_room;
         // Counting again what is staged and dirty helps once.
         let mut settled = false;
         loop {
             // Nothing to fly although the buffer is full: it is all in the air. Nothing lands any more once the volume
             // takes no changes.
-            while self.staging_is_full() {
+            while !has_room && self.staging_is_full() {
                 self.check_writable()?;
                 if !self.write_back()? {
                     self.space.wait_for_landing();

@@ -130,8 +130,8 @@ pub(crate) struct Keeper {
     is_used: AtomicBool,
     /// The volume is being closed: nothing goes to tails any more.
     is_closing: AtomicBool,
-    /// Handles to the files whose numbers end alike.
-    handles: [AtomicUsize; COUNTERS],
+    /// Files whose numbers end alike.
+    counters: [AtomicUsize; COUNTERS],
     files: Mutex<HashMap<Ino, Opened>>,
 }
 
@@ -148,7 +148,7 @@ impl Keeper {
             opening,
             is_used: AtomicBool::new(false),
             is_closing: AtomicBool::new(false),
-            handles: [const { AtomicUsize::new(0) }; COUNTERS],
+            counters: [const { AtomicUsize::new(0) }; COUNTERS],
             files: Mutex::default(),
         }
     }
@@ -158,37 +158,46 @@ impl Keeper {
     }
 
     fn counter(&self, ino: Ino) -> &AtomicUsize {
-        let [first, ..] = &self.handles;
-        self.handles.get(ino.0 as usize % COUNTERS).unwrap_or(first)
+        let [first, ..] = &self.counters;
+        self.counters.get(ino.0 as usize % COUNTERS).unwrap_or(first)
     }
 
     /// For a handle that is opened to have a tail.
     pub(crate) fn open(&self, ino: Ino) -> Arc<Kept> {
         let mut files = lock(&self.files);
         self.is_used.store(true, Ordering::Release);
-        self.counter(ino).fetch_add(1, Ordering::Release);
-        let opened = files.entry(ino).or_insert_with(|| Opened {
-            kept: Arc::new(Kept::new(ino)),
-            handles: 0,
+        let opened = files.entry(ino).or_insert_with(|| {
+            self.counter(ino).fetch_add(1, Ordering::Release);
+            Opened {
+                kept: Arc::new(Kept::new(ino)),
+                handles: 0,
+            }
         });
         opened.handles += 1;
         Arc::clone(&opened.kept)
     }
 
     /// For each of them that is closed. What was flushed is in the hands of the device then; where it cannot be, its tail stays.
-    pub(crate) fn close(&self, vfs: &Vfs, kept: Arc<Kept>) {
-        if let Err(error) = self.settled(vfs, &kept) {
+    pub(crate) fn close(&self, vfs: &Vfs, kept: &Kept) {
+        if let Err(error) = self.settled(vfs, kept) {
             kept.lock().keep_pending();
             tracing::warn!(ino = kept.ino.0, %error, "what was flushed stays in memory until the volume is opened again");
         }
         let mut files = lock(&self.files);
         let handles = files.get(&kept.ino).map_or(0, |opened| opened.handles);
         assert!(handles > 0, "a file is closed more often than opened");
-        match files.get_mut(&kept.ino).filter(|_| handles > 1) {
-            Some(opened) => opened.handles = handles - 1,
-            None => drop(files.remove(&kept.ino)),
+        if let Some(opened) = files.get_mut(&kept.ino) {
+            opened.handles = handles - 1;
         }
-        self.counter(kept.ino).fetch_sub(1, Ordering::Release);
+        self.forget_if_over(&mut files, kept);
+    }
+
+    /// Forgets a file that nobody has open and the volume has all of. Others stay: who looks at them is to see all.
+    fn forget_if_over(&self, files: &mut HashMap<Ino, Opened>, kept: &Kept) {
+        if is_closed(files, kept) && !kept.lock().has_pending() {
+            files.remove(&kept.ino);
+            self.counter(kept.ino).fetch_sub(1, Ordering::Release);
+        }
     }
 
     /// A file that some handle was opened to that has tails.
@@ -208,7 +217,15 @@ impl Keeper {
         }
     }
 
-    /// The same of all files. The first failure is told, after all were tried.
+    /// Before somebody reads all of a file before `end`.
+    pub(crate) fn fill_in_before(&self, vfs: &Vfs, ino: Ino, end: u64) -> VfsResult<()> {
+        match self.find(ino) {
+            Some(kept) => kept.lock().fill_in_before(vfs, ino, end),
+            None => Ok(()),
+        }
+    }
+
+    /// Before somebody looks at all files. The first failure is told, after all were tried.
     pub(crate) fn fill_in_all(&self, vfs: &Vfs) -> VfsResult<()> {
         if !self.is_used() {
             return Ok(());
@@ -217,8 +234,26 @@ impl Keeper {
             .values()
             .map(|opened| Arc::clone(&opened.kept))
             .collect::<Vec<_>>();
-        let filled = all.iter().map(|kept| kept.lock().fill_in(vfs, kept.ino));
-        filled.fold(Ok(()), |so_far, filled| so_far.and(filled))
+        let mut result = Ok(());
+        for kept in all {
+            result = result.and(self.filled_in(vfs, &kept));
+        }
+        result
+    }
+
+    fn filled_in(&self, vfs: &Vfs, kept: &Kept) -> VfsResult<()> {
+        let had_pending = {
+            let mut state = kept.lock();
+            let had_pending = state.has_pending();
+            state.fill_in(vfs, kept.ino)?;
+            had_pending
+        };
+        // It could not be when the file was closed.
+        if had_pending && is_closed(&lock(&self.files), kept) {
+            drop(self.settled(vfs, kept)?);
+            self.forget_if_over(&mut lock(&self.files), kept);
+        }
+        Ok(())
     }
 
     /// Changes a file in any way but by appending through its tail.
@@ -238,7 +273,13 @@ impl Keeper {
     /// The volume is about to be closed: it gets what only tails have, and they get nothing more.
     pub(crate) fn closing(&self, vfs: &Vfs) -> VfsResult<()> {
         self.is_closing.store(true, Ordering::Release);
-        self.fill_in_all(vfs)
+        let filled = self.fill_in_all(vfs);
+        if filled.is_err() {
+            for opened in lock(&self.files).values() {
+                opened.kept.lock().keep_pending();
+            }
+        }
+        filled
     }
 
     fn is_closing(&self) -> bool {
@@ -262,15 +303,24 @@ impl Keeper {
         data: &[u8],
     ) -> VfsResult<Written> {
         let mut state = kept.lock();
-        // What is rewritten, or written behind a hole, is nothing that a tail can say.
-        if state.tail.is_some() && !state.end.is_some_and(|end| appends || offset == end) {
-            drop(state);
-            state = self.settled(vfs, kept)?;
-        }
-        if !self.is_closing()
+        if state.is_continued(appends, offset)
+            && !self.is_closing()
             && let Some(written) = state.append(vfs, handle, data)
         {
             return Ok(written);
+        }
+        if state.has_pending() {
+            // What others were given before goes before it, as if nothing had been pending.
+            drop(state);
+            if let Err(error) = self.fill_in_all(vfs) {
+                tracing::debug!(%error, "what was appended to a file is not in the volume yet");
+            }
+            state = kept.lock();
+        }
+        // What is rewritten, or written behind a hole, is nothing that a tail can say.
+        if state.tail.is_some() && !state.is_continued(appends, offset) {
+            drop(state);
+            state = self.settled(vfs, kept)?;
         }
         state.write(vfs, (kept.ino, handle), offset, data)
     }
@@ -400,6 +450,11 @@ impl Drop for Keeper {
             let _ = fs::remove_dir(place.own());
         }
     }
+}
+
+fn is_closed(files: &HashMap<Ino, Opened>, kept: &Kept) -> bool {
+    let opened = files.get(&kept.ino);
+    opened.is_some_and(|opened| opened.handles == 0)
 }
 
 fn lock_all(files: &[Arc<Kept>]) -> Vec<(Ino, MutexGuard<'_, State>)> {

@@ -13,7 +13,7 @@ use persimmon_vfs::{
 };
 
 use super::lock;
-use super::tail::Tail;
+use super::tail::{End, Tail};
 
 /// Bytes that the tail alone may have.
 const PENDING_MAX: usize = 64 << 10;
@@ -44,11 +44,15 @@ pub(super) struct State {
 struct Pending {
     /// Where they begin in the file.
     from: u64,
+    /// And in the tail.
+    since: End,
     bytes: usize,
-    /// That it was appended through.
+    /// That it was appended through, as long as it is open.
     handle: Handle,
-    /// Given back once the volume has the bytes. None if it had to be given back before.
-    room: Option<Promised>,
+    /// Its room on the volume, given back once the volume has the bytes.
+    room: Promised,
+    /// The volume did not take it: nothing more is answered before it does.
+    is_stuck: bool,
 }
 
 impl Kept {
@@ -62,10 +66,29 @@ impl Kept {
     }
 }
 
+impl Pending {
+    /// Writes it where it belongs, whatever the handle says: tried again, it is not there twice.
+    fn write(&self, vfs: &Vfs, ino: Ino, tail: &Tail) -> VfsResult<()> {
+        let bytes = tail.since(&self.since).map_err(VfsError::Kept)?;
+        let (mut at, mut rest) = (self.from, bytes.as_slice());
+        while !rest.is_empty() {
+            let written = vfs.write_promised(ino, self.handle, at, rest, &self.room)?;
+            rest = rest.get(written.len..).unwrap_or_default();
+            at = written.end;
+        }
+        Ok(())
+    }
+}
+
 impl State {
     /// There is something that the device may not have.
     pub(super) fn holds(&self) -> bool {
         self.tail.as_ref().is_some_and(|tail| !tail.is_empty())
+    }
+
+    /// A write at some offset, or to the end, goes on where the tail ends.
+    pub(super) fn is_continued(&self, appends: bool, offset: u64) -> bool {
+        self.end.is_some_and(|end| appends || offset == end)
     }
 
     /// Appends to the tail alone. `None` if that cannot be: the volume is to have what is pending, and then the data.
@@ -73,20 +96,25 @@ impl State {
         let (Some(tail), Some(end)) = (&mut self.tail, self.end) else {
             return None;
         };
-        let pending = self.pending.as_ref().map_or(0, |pending| pending.bytes);
+        let (pending, is_stuck) = match &self.pending {
+            Some(pending) => (pending.bytes, pending.is_stuck),
+            None => (0, false),
+        };
         let new_end = end + data.len() as u64;
         let fits = pending + data.len() <= PENDING_MAX && new_end <= FILE_SIZE_MAX;
-        if !fits || data.is_empty() || self.is_behind || vfs.is_read_only() {
+        if !fits || is_stuck || data.is_empty() || self.is_behind || vfs.is_read_only() {
             return None;
         }
         let pending = match &mut self.pending {
             Some(pending) => pending,
             none => none.insert(Pending {
                 from: end,
+                since: tail.end(),
                 bytes: 0,
                 handle,
                 // What is answered here must find its space later.
-                room: Some(vfs.volume().promise(PENDING_BLOCKS)?),
+                room: vfs.volume().promise(PENDING_BLOCKS)?,
+                is_stuck: false,
             }),
         };
         if tail.push(data).is_err() {
@@ -135,40 +163,39 @@ impl State {
         let (Some(pending), Some(tail)) = (&mut self.pending, &self.tail) else {
             return Ok(());
         };
-        let bytes = tail.last(pending.bytes);
-        let bytes = bytes.map_err(|_| VfsError::Invalid("a tail is shorter than it was"))?;
-        let mut rest = bytes.as_slice();
-        while !rest.is_empty() {
-            let (at, flags) = (pending.from, WriteFlags::default());
-            match vfs.write(ino, pending.handle, at, rest, flags) {
-                Ok(written) => {
-                    rest = rest.get(written.len..).unwrap_or_default();
-                    (pending.from, pending.bytes) = (at + written.len as u64, rest.len());
-                    if written.end != pending.from {
-                        // Somebody has changed the file by its number, and the handle appends.
-                        (self.end, self.is_behind) = (None, true);
-                    }
-                }
-                // What was promised is counted beside what is written, until it is given back.
-                Err(error) if error.errno() == libc::ENOSPC => {
-                    if pending.room.take().is_none() {
-                        return Err(error);
-                    }
-                }
-                Err(error) => return Err(error),
-            }
+        if let Err(error) = pending.write(vfs, ino, tail)
+            // Nobody can look any more at a file that is deleted and closed.
+            && !matches!(vfs.getattr(ino), Err(VfsError::Stale))
+        {
+            pending.is_stuck = true;
+            return Err(error);
         }
         self.pending = None;
         Ok(())
     }
 
-    /// Has all that was appended outlive the process where the volume cannot take it.
-    pub(super) fn keep_pending(&mut self) {
-        if let (Some(_), Some(tail)) = (&self.pending, &mut self.tail)
-            && let Err(error) = tail.flush()
-        {
-            tracing::warn!(%error, "what was appended cannot be kept");
+    /// Before somebody reads all before `end`. Where the volume takes nothing any more, what it has can still be read.
+    pub(super) fn fill_in_before(&mut self, vfs: &Vfs, ino: Ino, end: u64) -> VfsResult<()> {
+        let filled = self.fill_in(vfs, ino);
+        match &self.pending {
+            Some(pending) if end > pending.from => filled,
+            _ => Ok(()),
         }
+    }
+
+    /// Has what was appended outlive the process where the volume cannot take it, and the handle that is closed.
+    pub(super) fn keep_pending(&mut self) {
+        if let (Some(pending), Some(tail)) = (&mut self.pending, &mut self.tail) {
+            pending.handle = Handle::NONE;
+            if let Err(error) = tail.flush() {
+                tracing::warn!(%error, "what was appended cannot be kept");
+            }
+        }
+    }
+
+    /// The volume lacks some of what was appended.
+    pub(super) fn has_pending(&self) -> bool {
+        self.pending.is_some()
     }
 
     /// Gives the device what the tail holds, which stays.

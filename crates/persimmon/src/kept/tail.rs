@@ -66,6 +66,13 @@ fn name(start: &Start) -> String {
 #[derive(Debug)]
 pub(super) struct Full;
 
+/// A place where a tail ended.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct End {
+    len: usize,
+    checksum: u32,
+}
+
 /// A tail that grows. Its content lies in one piece behind the header; a flush says how much of it counts.
 pub(super) struct Tail {
     memory: MappedFile,
@@ -176,11 +183,26 @@ impl Tail {
         Ok(())
     }
 
-    /// The last bytes that it has taken.
-    pub(super) fn last(&self, count: usize) -> io::Result<Vec<u8>> {
-        let from = self.len.checked_sub(count);
-        let from = from.ok_or(io::ErrorKind::UnexpectedEof)?;
-        self.memory.read(CONTENT_AT + from, count)
+    /// Where the next bytes go.
+    pub(super) fn end(&self) -> End {
+        End {
+            len: self.len,
+            checksum: self.checksum,
+        }
+    }
+
+    /// What it has taken since it ended there.
+    ///
+    /// # Errors
+    /// Where it is not what was pushed: another process of the same user has written to the tail.
+    pub(super) fn since(&self, before: &End) -> io::Result<Vec<u8>> {
+        let count = self.len.checked_sub(before.len);
+        let count = count.ok_or(io::ErrorKind::UnexpectedEof)?;
+        let bytes = self.memory.read(CONTENT_AT + before.len, count)?;
+        if crc32c::crc32c_append(before.checksum, &bytes) != self.checksum {
+            return Err(io::Error::other("somebody has written to it"));
+        }
+        Ok(bytes)
     }
 
     /// What it has taken outlives the process.

@@ -1,5 +1,7 @@
 //! What is appended to a file with a tail goes to the tail alone at first, and to the volume later. Nobody may notice.
 
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use persimmon::{Allocate, SeekTo};
 
 use super::*;
@@ -185,6 +187,115 @@ fn what_was_answered_finds_room() {
     log.sync_all().unwrap();
     let found = image.after(fs, vec![log, big], "/log");
     assert!(found == piece.repeat(answered as usize));
+}
+
+struct End<'a>(&'a AtomicBool);
+
+impl Drop for End<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+/// The same while others take every block that there is for a moment. Given back before it was taken again, what was promised went to
+/// them, and readers were told that the volume is full.
+#[test]
+fn what_was_answered_finds_room_beside_other_writers() {
+    let image = Image::sized(64 << 20);
+    let fs = image.open();
+    let log = fs.open_file("/log", &keeping()).unwrap();
+    add(&log, b"");
+    let options = OpenOptions::new().append(true).create(true);
+    let big = fs.open_file("/big", &options).unwrap();
+    for size in [64 << 10, 4 << 10] {
+        while big.append(&vec![3; size]).is_ok() {}
+    }
+    let piece = [5; 1000];
+    let mut answered = 0;
+    let done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !done.load(Ordering::Relaxed) {
+                let _ = big.append(&[3; 4096]);
+            }
+        });
+        // Also where one of these fails.
+        let _end = End(&done);
+        for _ in 0..200 {
+            // Some room for both.
+            let size = big.metadata().unwrap().size;
+            big.set_len(size.saturating_sub(400_000)).unwrap();
+            while answered < 40_000 && log.append(&piece).is_ok() {
+                answered += 1;
+                if answered % 50 == 0 {
+                    assert_eq!(log.metadata().unwrap().size, answered * 1000);
+                }
+            }
+            // Of the one that was refused there may have been room for a part.
+            let size = log.metadata().unwrap().size;
+            assert!((answered * 1000..(answered + 1) * 1000).contains(&size));
+            log.set_len(answered * 1000).unwrap();
+            add(&log, b"");
+        }
+    });
+    assert!(answered > 200, "{answered}");
+    log.sync_all().unwrap();
+    let found = image.after(fs, vec![log, big], "/log");
+    assert!(found == piece.repeat(answered as usize));
+}
+
+/// A volume that takes nothing any more can be read, and what only the tail has waits for the next opening.
+#[test]
+fn a_volume_that_has_stopped_can_be_read_and_loses_nothing() {
+    let image = Image::new();
+    let fs = image.open();
+    let log = pending(&fs);
+    // "flushed" is on the device, the rest in the tail.
+    fs.sync().unwrap();
+    let vfs = std::sync::Arc::clone(fs.vfs());
+    log.append(b" more").unwrap();
+    vfs.volume().make_read_only();
+    log.append(b" refused").unwrap_err();
+    let mut buf = vec![0; ALL.len()];
+    assert_eq!(log.read_at(&mut buf, 0).unwrap(), ALL.len());
+    assert_eq!(buf, ALL);
+    log.read_at(&mut buf, 1).unwrap_err();
+    log.try_lock(true).unwrap();
+    log.unlock().unwrap();
+    drop(log);
+    fs.close().unwrap_err();
+    drop(vfs);
+    let fs = image.open();
+    assert_eq!(fs.read("/log").unwrap(), [ALL, b" more"].concat());
+}
+
+/// It could not be given to the volume when it was closed, and is still there for the next handle.
+#[test]
+fn somebody_else_s_bytes_in_a_tail_are_not_taken_for_the_file_s() {
+    let image = Image::new();
+    let fs = image.open();
+    let log = pending(&fs);
+    let tail = tails(&fs).remove(0);
+    log.append(b" more").unwrap();
+    let mut bytes = fs::read(&tail).unwrap();
+    let at = bytes.windows(5).position(|window| window == b" more");
+    bytes[at.unwrap()] = b'x';
+    // In place: the file stays mapped.
+    let mut file = fs::OpenOptions::new().write(true).open(&tail).unwrap();
+    file.write_all(&bytes).unwrap();
+    let refused = fs.read("/log").unwrap_err().to_string();
+    assert!(refused.contains("/log"), "{refused}");
+    log.sync_all().unwrap_err();
+    log.append(b" refused").unwrap_err();
+    drop(log);
+    // The next handle is told, too.
+    let log = fs.open_file("/log", &keeping()).unwrap();
+    log.sync_all().unwrap_err();
+    fs.rename("/log", "/renamed").unwrap_err();
+    // Deleted, it is in nobody's way.
+    drop(log);
+    fs.remove_file("/log").unwrap();
+    fs.close().unwrap();
 }
 
 /// The handle that appended last is gone, and others go on.
