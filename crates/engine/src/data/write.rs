@@ -202,6 +202,8 @@ impl Volume {
                 let mut staged = file.lock_to_change(change);
                 self.check_changeable(ino, &staged)?;
                 if staged.version != bases.version {
+                    // What was mapped may be no more.
+                    forced = has_room;
                     bases = Bases {
                         version: staged.version,
                         blocks: Vec::new(),
@@ -289,13 +291,19 @@ impl Volume {
         if self.space.staged_blocks() > 0 && self.write_back()? {
             return Ok(false);
         }
-        let mapped: u64 = self
-            .view::<_, Error>(|view| view.extents(ino, first, end, usize::MAX))?
-            .iter()
-            .filter(|piece| matches!(piece.extent, Extent::Frame { .. } | Extent::Reserved { .. }))
-            .map(|piece| piece.end().min(end) - piece.block.max(first))
-            .sum();
-        let new = file.lock().new_blocks(first, end);
+        let pieces = self.view::<_, Error>(|view| view.extents(ino, first, end, usize::MAX))?;
+        let (mapped, new) = {
+            let staged = file.lock();
+            // What is staged over a mapped block has taken the room of that already.
+            let mapped: u64 = pieces
+                .iter()
+                .filter(|piece| {
+                    matches!(piece.extent, Extent::Frame { .. } | Extent::Reserved { .. })
+                })
+                .map(|piece| staged.new_blocks(piece.block.max(first), piece.end().min(end)))
+                .sum();
+            (mapped, staged.new_blocks(first, end))
+        };
         let room = self.room();
         let fits = mapped >= new || room.data.is_some_and(|blocks| blocks >= new - mapped);
         if fits && self.has_metadata_for(&room, mapped.min(new), new) {

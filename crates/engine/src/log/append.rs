@@ -66,6 +66,13 @@ pub(super) struct Unsettled {
 }
 
 impl Batch {
+    /// The first record that does not begin in the blocks that are in the log already, unless there is none: a block that is written
+    /// before the rest says that records go on with it.
+    pub(super) fn next_lsn(&self) -> Option<Lsn> {
+        let slices = cut_blocks(&self.sizes, self.first_lsn);
+        slices.get(self.done).map(|(first_lsn, ..)| *first_lsn)
+    }
+
     /// Its records in the log: each piece of data with the records from its own up to the next
     /// that has data.
     pub(super) fn unsettled(self) -> Vec<Unsettled> {
@@ -292,25 +299,42 @@ fn cut_blocks(sizes: &[u32], first_lsn: Lsn) -> Vec<Slice> {
 mod tests {
     use super::*;
 
+    fn batch(sizes: &[u32], data: &[u64]) -> Batch {
+        Batch {
+            records: Vec::new(),
+            sizes: sizes.to_vec(),
+            data: data.iter().map(|lsn| (Lsn(*lsn), Arc::default())).collect(),
+            first_lsn: Lsn(5),
+            last_lsn: Lsn(9),
+            state: LogState {
+                epoch: 1,
+                opening: 0,
+                resume_after: Lsn(0),
+                durable: Lsn(0),
+                footer: Addr::ZERO,
+            },
+            done: 0,
+        }
+    }
+
+    /// It said the first record of the batch, whatever of it was there: where a record ended with the last block, recovery took the next
+    /// block for the end of the log.
+    #[test]
+    fn a_block_within_a_batch_says_which_record_comes_next() {
+        let body = BODY_LEN as u32;
+        let mut batch = batch(&[10, body - 10, body, 7], &[]);
+        let mut next = |done| {
+            batch.done = done;
+            batch.next_lsn()
+        };
+        let found: Vec<_> = (0..4).map(&mut next).collect();
+        assert_eq!(found, [Some(Lsn(5)), Some(Lsn(7)), Some(Lsn(8)), None]);
+    }
+
     #[test]
     fn records_settle_with_the_data_before_them() {
         let settled = |data: &[u64]| -> Vec<(u64, bool)> {
-            let batch = Batch {
-                records: Vec::new(),
-                sizes: Vec::new(),
-                data: data.iter().map(|lsn| (Lsn(*lsn), Arc::default())).collect(),
-                first_lsn: Lsn(5),
-                last_lsn: Lsn(9),
-                state: LogState {
-                    epoch: 1,
-                    opening: 0,
-                    resume_after: Lsn(0),
-                    durable: Lsn(0),
-                    footer: Addr::ZERO,
-                },
-                done: 0,
-            };
-            let unsettled = batch.unsettled().into_iter();
+            let unsettled = batch(&[], data).unsettled().into_iter();
             unsettled
                 .map(|u| (u.last_lsn.0, u.data.is_some()))
                 .collect()

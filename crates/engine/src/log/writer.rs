@@ -530,7 +530,7 @@ impl Log {
         replay_sequence: u64,
     ) -> Result<Vec<LogZone>> {
         let inner = self.wait_for_turn()?;
-        let (state, next_lsn) = (inner.state, inner.sent.next());
+        let (state, next_lsn) = (inner.state, inner.next_to_send());
         let (mut inner, result) = self.lead(inner, media, zones, |run| {
             let addr = run.write_footer(bytes, state, next_lsn)?;
             if fault(Fault::FooterUnflushed) {
@@ -594,7 +594,7 @@ impl Log {
         if inner.head.is_none_or(|head| head.room() >= room) {
             return Ok(());
         }
-        let (state, next_lsn) = (inner.state, inner.sent.next());
+        let (state, next_lsn) = (inner.state, inner.next_to_send());
         let (mut inner, result) =
             self.lead(inner, media, zones, |run| run.fill_zone(state, next_lsn));
         result.inspect_err(|error| inner.fail(error))
@@ -607,7 +607,7 @@ impl Log {
         media: &Media,
         zones: &Zones,
     ) -> Result<()> {
-        let (state, next_lsn) = (inner.state, inner.sent.next());
+        let (state, next_lsn) = (inner.state, inner.next_to_send());
         let (mut inner, result) = self.lead(inner, media, zones, |run| {
             run.write_journal(&mut &[(next_lsn, 0, 0..0)][..], &[], state)?;
             media.flush()
@@ -623,6 +623,13 @@ impl Log {
 impl Inner {
     fn last_lsn(&self) -> Lsn {
         Lsn(self.next_lsn.0.saturating_sub(1))
+    }
+
+    /// The record that the log on the device goes on with.
+    fn next_to_send(&self) -> Lsn {
+        let unsent = self.unsent.as_ref();
+        let of_batch = unsent.and_then(Batch::next_lsn);
+        of_batch.unwrap_or(self.sent.next())
     }
 
     /// An error if the log cannot be gone on with.
