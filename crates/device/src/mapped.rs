@@ -80,7 +80,8 @@ impl MappedFile {
     #[allow(unsafe_code, reason = "a store to mapped memory")]
     pub fn store(&mut self, at: usize, number: u64) -> io::Result<()> {
         let end = at.checked_add(size_of::<u64>());
-        if end.is_none_or(|end| end > self.map.len()) || !at.is_multiple_of(align_of::<AtomicU64>()) {
+        if end.is_none_or(|end| end > self.map.len()) || !at.is_multiple_of(align_of::<AtomicU64>())
+        {
             return Err(io::ErrorKind::InvalidInput.into());
         }
         // SAFETY: The place lies within the mapping and is aligned, since mappings begin with a page; others reach it by atomic

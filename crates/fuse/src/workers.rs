@@ -2,8 +2,10 @@
 
 use std::collections::VecDeque;
 use std::io;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::thread::{self, JoinHandle};
+
+use persimmon_sync::{Condvar, Mutex, MutexGuard};
 
 /// Jobs that may wait for a thread.
 const WAITING_MAX: usize = 1024;
@@ -105,7 +107,7 @@ impl Drop for Workers {
 
 impl Queue {
     fn lock(&self) -> MutexGuard<'_, Waiting> {
-        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+        self.waiting.lock()
     }
 
     /// Waits for a job. `None` once there will be no more.
@@ -119,7 +121,7 @@ impl Queue {
                 return None;
             }
             let woken = self.changed.wait(waiting);
-            waiting = woken.unwrap_or_else(PoisonError::into_inner);
+            waiting = woken;
         }
     }
 }

@@ -2,11 +2,13 @@
 //! it offers steps, which these call, and the simulator calls in tests.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 use std::{fmt, io};
+
+use persimmon_sync::{Condvar, Mutex, MutexGuard};
 
 use persimmon_device::DeviceError;
 use persimmon_engine::{Error, Progress, Task, Threshold, Unit, Volume};
@@ -92,7 +94,7 @@ struct Signals {
 
 impl Stop {
     fn lock(&self) -> MutexGuard<'_, Signals> {
-        self.signals.lock().unwrap_or_else(PoisonError::into_inner)
+        self.signals.lock()
     }
 
     fn is_set(&self) -> bool {
@@ -104,10 +106,9 @@ impl Stop {
         timeout: Duration,
         waits: impl Fn(&Signals) -> bool,
     ) -> MutexGuard<'_, Signals> {
-        let waited = self
-            .changed
-            .wait_timeout_while(self.lock(), timeout, |signals| waits(signals));
-        waited.unwrap_or_else(PoisonError::into_inner).0
+        let signals = self.lock();
+        let changed = &self.changed;
+        changed.wait_timeout_while(signals, timeout, |signals| waits(signals))
     }
 
     /// Waits; true when it is time to end.

@@ -1,6 +1,8 @@
 //! A volume in use, shared by all handles to it: what closes when the last of them goes.
 
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
+
+use persimmon_sync::Mutex;
 
 use persimmon_engine::RecoveryReport;
 use persimmon_vfs::{Caller, Vfs};
@@ -89,11 +91,7 @@ impl Mounted {
     }
 
     fn stop_background(&self) {
-        let background = self
-            .background
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .take();
+        let background = self.background.lock().take();
         if let Some(background) = background {
             background.stop();
         }

@@ -3,8 +3,10 @@
 use std::collections::VecDeque;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::thread::{self, JoinHandle};
+
+use persimmon_sync::{Condvar, Mutex};
 
 use crate::file::OpenFile;
 use crate::{Error, Result};
@@ -41,7 +43,7 @@ impl Task {
     /// goes on.
     fn run(self) {
         let Task { slot, offset, len } = self;
-        let mut state = lock(&slot.state);
+        let mut state = slot.state.lock();
         let file = match std::mem::replace(&mut *state, State::Running) {
             State::Waiting(file) => file,
             gone => {
@@ -60,7 +62,7 @@ impl Task {
             tracing::error!("a read panicked");
             Err(Error::ReadLost)
         });
-        *lock(&slot.state) = State::Done(answer);
+        *slot.state.lock() = State::Done(answer);
         slot.changed.notify_all();
     }
 }
@@ -76,7 +78,7 @@ impl PendingRead {
     /// Whether [`PendingRead::wait`] would return at once.
     #[must_use]
     pub fn is_done(&self) -> bool {
-        !is_under_way(&mut lock(&self.slot.state))
+        !is_under_way(&mut self.slot.state.lock())
     }
 
     /// The bytes read, fewer than asked for only at the end of the file.
@@ -84,12 +86,8 @@ impl PendingRead {
     /// # Errors
     /// Those of [`crate::File::read_at`].
     pub fn wait(self) -> Result<Vec<u8>> {
-        let state = lock(&self.slot.state);
-        let mut state = self
-            .slot
-            .changed
-            .wait_while(state, is_under_way)
-            .unwrap_or_else(PoisonError::into_inner);
+        let state = self.slot.state.lock();
+        let mut state = self.slot.changed.wait_while(state, is_under_way);
         match std::mem::replace(&mut *state, State::Gone) {
             State::Done(answer) => answer,
             // Nothing but this call and a drop take the answer.
@@ -104,13 +102,9 @@ fn is_under_way(state: &mut State) -> bool {
 
 impl Drop for PendingRead {
     fn drop(&mut self) {
-        let state = lock(&self.slot.state);
+        let state = self.slot.state.lock();
         let runs = |state: &mut State| matches!(state, State::Running);
-        let mut state = self
-            .slot
-            .changed
-            .wait_while(state, runs)
-            .unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.slot.changed.wait_while(state, runs);
         let left = std::mem::replace(&mut *state, State::Gone);
         // A file that it still has may be the last handle to the volume, which then closes: that takes a while.
         drop(state);
@@ -154,7 +148,7 @@ impl Readers {
             offset,
             len,
         };
-        let mut tasks = lock(&self.queue.tasks);
+        let mut tasks = self.queue.tasks.lock();
         if tasks.waiting.len() < WAITING_MAX {
             tasks.waiting.push_back(task);
             drop(tasks);
@@ -167,7 +161,7 @@ impl Readers {
     }
 
     fn start(&self) -> io::Result<()> {
-        let mut threads = lock(&self.threads);
+        let mut threads = self.threads.lock();
         while threads.len() < READERS {
             let queue = Arc::clone(&self.queue);
             let thread = thread::Builder::new().name("reads".into());
@@ -179,11 +173,11 @@ impl Readers {
 
 impl Drop for Readers {
     fn drop(&mut self) {
-        lock(&self.queue.tasks).ended = true;
+        self.queue.tasks.lock().ended = true;
         self.queue.changed.notify_all();
         // The last handle to a filesystem may be a read's: then its own thread is here.
         let others = |thread: &JoinHandle<()>| thread.thread().id() != thread::current().id();
-        let threads = std::mem::take(&mut *lock(&self.threads));
+        let threads = std::mem::take(&mut *self.threads.lock());
         for thread in threads.into_iter().filter(others) {
             // What panics in a read is caught there.
             let _ = thread.join();
@@ -194,11 +188,10 @@ impl Drop for Readers {
 impl Queue {
     fn serve(&self) {
         loop {
-            let tasks = lock(&self.tasks);
+            let tasks = self.tasks.lock();
             let mut tasks = self
                 .changed
-                .wait_while(tasks, |tasks| tasks.waiting.is_empty() && !tasks.ended)
-                .unwrap_or_else(PoisonError::into_inner);
+                .wait_while(tasks, |tasks| tasks.waiting.is_empty() && !tasks.ended);
             let Some(task) = tasks.waiting.pop_front() else {
                 return;
             };
@@ -206,8 +199,4 @@ impl Queue {
             task.run();
         }
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

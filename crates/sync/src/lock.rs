@@ -8,7 +8,7 @@ use shuttle::sync as system;
 #[cfg(not(interleave))]
 use std::sync as system;
 use std::sync::PoisonError;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::{Alarm, Watch};
 
@@ -192,6 +192,27 @@ impl Condvar {
         let waited = self.0.wait_timeout(inner, longest);
         let inner = waited.unwrap_or_else(PoisonError::into_inner).0;
         MutexGuard { watch, inner }
+    }
+
+    /// The same as long as `condition` holds, and for so long at most.
+    pub fn wait_timeout_while<'a, T>(
+        &self,
+        guard: MutexGuard<'a, T>,
+        longest: Duration,
+        mut condition: impl FnMut(&mut T) -> bool,
+    ) -> MutexGuard<'a, T> {
+        let begun = Instant::now();
+        let mut guard = guard;
+        while condition(&mut guard) {
+            let Some(left) = longest.checked_sub(begun.elapsed()) else {
+                break;
+            };
+            if left.is_zero() {
+                break;
+            }
+            guard = self.wait_timeout(guard, left);
+        }
+        guard
     }
 
     /// Has one of those look again.

@@ -56,7 +56,9 @@ pub enum Error {
     #[error("the host filesystem below the image is full; free space there and try again")]
     HostFull,
     /// `EIO`: what was appended to a file is kept in memory that others can reach, and it is not what was appended.
-    #[error("what was appended to the file and kept in memory cannot be written: {0}; write it again and sync it")]
+    #[error(
+        "what was appended to the file and kept in memory cannot be written: {0}; write it again and sync it"
+    )]
     Kept(#[source] std::io::Error),
     /// `EFBIG`: beyond the largest file offset.
     #[error("file too large")]
@@ -146,10 +148,9 @@ impl Error {
             Error::WouldBlock => libc::EAGAIN,
             Error::Deadlock => libc::EDEADLK,
             Error::TooManyLocks => libc::ENOLCK,
-            Error::Damaged(_)
-            | Error::Inconsistent { .. }
-            | Error::Kept(_)
-            | Error::Storage(_) => libc::EIO,
+            Error::Damaged(_) | Error::Inconsistent { .. } | Error::Kept(_) | Error::Storage(_) => {
+                libc::EIO
+            }
         }
     }
 

@@ -134,9 +134,7 @@ impl Vfs {
                 .write_promised(ino, offset, data, (now, told), promised)
                 .map(here),
             None if append => volume.append(ino, data, now, told),
-            None => volume
-                .write_hinted(ino, offset, data, now, told)
-                .map(here),
+            None => volume.write_hinted(ino, offset, data, now, told).map(here),
         };
         let (offset, len) = self.watch(written)?;
         if let Some(node) = node {

@@ -14,12 +14,12 @@ const CRATES: &[(&str, &[&str])] = &[
     ("device", &["sync", "format"]),
     ("engine", &["sync", "format", "device"]),
     ("vfs", &["sync", "format", "device", "engine"]),
-    ("persimmon", &["format", "device", "engine", "vfs"]),
+    ("persimmon", &["sync", "format", "device", "engine", "vfs"]),
     ("capi", &["persimmon"]),
     ("inspect", &["format", "device"]),
     ("salvage", &["format", "device", "engine", "inspect"]),
     // A door beside the library, on the same layer: requests name inodes and handles, not paths.
-    ("fuse", &["vfs"]),
+    ("fuse", &["sync", "vfs"]),
     // What opens a volume for use goes over the library. What looks at one that is not open (fsck, dump, recover) has crates of its own,
     // and `simulate` has the simulator.
     ("cli", &["persimmon", "fuse", "inspect", "salvage", "sim"]),

@@ -2,10 +2,11 @@
 
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Condvar, Mutex, PoisonError};
 
+use persimmon_sync::{Condvar, Mutex};
+
+use super::ImageDevice;
 use super::host::is_full;
-use super::{ImageDevice, lock};
 use crate::faults::{Fault, fault};
 use crate::{DeviceError, Result};
 
@@ -41,7 +42,7 @@ struct GateState {
 impl FlushGate {
     /// The generation that covers everything that has completed by now.
     pub(super) fn next_generation(&self) -> u64 {
-        lock(&self.state).started + 1
+        self.state.lock().started + 1
     }
 
     /// Whether what `generation` covers is durable.
@@ -56,7 +57,7 @@ impl FlushGate {
 
     /// The error of the flush that failed for good, if one did.
     pub(super) fn check(&self) -> Result<()> {
-        match &lock(&self.state).failed {
+        match &self.state.lock().failed {
             Some(error) => Err(error.clone()),
             None => Ok(()),
         }
@@ -64,7 +65,7 @@ impl FlushGate {
 
     /// Runs `flush`, which reaches so far, or waits for one that began after this call and reaches as far.
     fn pass(&self, reach: Reach, flush: impl FnOnce() -> Result<(), FlushError>) -> Result<()> {
-        let mut state = lock(&self.state);
+        let mut state = self.state.lock();
         let wanted = match state.running && fault(Fault::FlushSharedTooEarly) {
             true => state.started,
             false => state.started + 1,
@@ -83,10 +84,7 @@ impl FlushGate {
             if !state.running {
                 break;
             }
-            state = self
-                .turn
-                .wait(state)
-                .unwrap_or_else(PoisonError::into_inner);
+            state = self.turn.wait(state);
         }
         state.running = true;
         state.started += 1;
@@ -98,7 +96,7 @@ impl FlushGate {
         };
         let result = flush();
         flushing.ended = true;
-        let mut state = lock(&self.state);
+        let mut state = self.state.lock();
         state.running = false;
         let result = match result {
             Ok(()) => {
@@ -132,7 +130,7 @@ impl Drop for Flushing<'_> {
         if self.ended {
             return;
         }
-        let mut state = lock(&self.gate.state);
+        let mut state = self.gate.state.lock();
         state.running = false;
         state.failed.get_or_insert_with(|| DeviceError::Flush {
             message: "a thread panicked in the midst of a flush of the image; see the log, unmount and mount again"
@@ -185,14 +183,14 @@ impl ImageDevice {
     /// Writes the records that are behind to the page cache. Inside the gate, so that no flush misses what another
     /// has taken and not written yet.
     fn write_dirty_entries(&self) -> Result<(), FlushError> {
-        let dirty = lock(&self.zones).take_dirty();
+        let dirty = self.zones.lock().take_dirty();
         if dirty.is_empty() {
             return Ok(());
         }
         self.touched.store(true, Ordering::Release);
         for (done, zone) in dirty.iter().enumerate() {
             if let Err(error) = self.write_entry(*zone) {
-                let mut zones = lock(&self.zones);
+                let mut zones = self.zones.lock();
                 for zone in dirty.iter().skip(done) {
                     zones.mark_dirty(*zone);
                 }

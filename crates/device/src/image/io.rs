@@ -3,10 +3,12 @@
 use std::io;
 use std::sync::atomic::Ordering;
 
+use persimmon_sync::MutexGuard;
+
 use persimmon_format::BLOCK_SIZE;
 
 use super::host::is_full;
-use super::{ImageDevice, Order, ReadLimit, Zones, lock};
+use super::{ImageDevice, Order, ReadLimit, Zones};
 use crate::faults::{Fault, fault};
 use crate::{Buffer, BufferMut, Command, DeviceError, Result, ZoneId, ZoneState};
 
@@ -18,7 +20,7 @@ impl ImageDevice {
         let end = block.saturating_add(blocks);
         if end > limit.readable {
             // The exact reason, which may be another state than past the end.
-            let limit = lock(&self.zones).machine.readable(zone)?;
+            let limit = self.zones.lock().machine.readable(zone)?;
             return Err(DeviceError::ReadPastEnd {
                 zone,
                 block,
@@ -46,7 +48,7 @@ impl ImageDevice {
         let blocks = Command::data_blocks(data);
         self.check_transfer(blocks, self.geometry.max_transfer_blocks)?;
         let mut order = self.begin_change(zone)?;
-        let start = lock(&self.zones).machine.begin_write(zone, block, blocks)?;
+        let start = self.zones.lock().machine.begin_write(zone, block, blocks)?;
         if start == 0
             && let Some(generation) = order.resets_durable_at.get(&zone)
         {
@@ -57,7 +59,7 @@ impl ImageDevice {
         }
         self.write_ahead(&mut order.small, zone, start, data)
             .map_err(|error| io_error("write", zone, start, &error))?;
-        let mut zones = lock(&self.zones);
+        let mut zones = self.zones.lock();
         zones.machine.end_write(zone, blocks)?;
         zones.mark_dirty(zone);
         self.publish(&zones.machine, zone)?;
@@ -67,7 +69,7 @@ impl ImageDevice {
     pub(super) fn reset(&self, zone: ZoneId, keep_allocated: bool) -> Result<()> {
         let mut order = self.begin_change(zone)?;
         let before = {
-            let zones = lock(&self.zones);
+            let zones = self.zones.lock();
             zones.machine.check_reset(zone)?;
             zones.machine.snapshot(zone)?
         };
@@ -97,7 +99,7 @@ impl ImageDevice {
 
     pub(super) fn finish(&self, zone: ZoneId) -> Result<()> {
         let mut order = self.begin_change(zone)?;
-        lock(&self.zones).machine.check_finish(zone)?;
+        self.zones.lock().machine.check_finish(zone)?;
         order.small.forget(zone);
         self.write_record(zone, |zones| zones.machine.finish(zone))
     }
@@ -107,13 +109,13 @@ impl ImageDevice {
     pub(super) fn open_zone(&self, zone: ZoneId) -> Result<()> {
         let _order = self.begin_change(zone)?;
         {
-            let mut zones = lock(&self.zones);
+            let mut zones = self.zones.lock();
             zones.machine.open(zone)?;
         }
         let length = self.layout.zone_stride;
         match self.host.allocate(self.offset(zone, 0), length) {
             Err(error) if is_full(&error) => {
-                lock(&self.zones).machine.close(zone)?;
+                self.zones.lock().machine.close(zone)?;
                 Err(DeviceError::HostFull)
             }
             // Not every host can; the zone is open all the same.
@@ -123,11 +125,11 @@ impl ImageDevice {
 
     pub(super) fn close_zone(&self, zone: ZoneId) -> Result<()> {
         let _order = self.begin_change(zone)?;
-        lock(&self.zones).machine.close(zone)
+        self.zones.lock().machine.close(zone)
     }
 
     /// The start of every command that changes a zone.
-    fn begin_change(&self, zone: ZoneId) -> Result<std::sync::MutexGuard<'_, Order>> {
+    fn begin_change(&self, zone: ZoneId) -> Result<MutexGuard<'_, Order>> {
         let (order, _) = self.orders.get(zone)?;
         if self.read_only {
             return Err(DeviceError::ReadOnly);
@@ -144,13 +146,13 @@ impl ImageDevice {
         change: impl FnOnce(&mut Zones) -> Result<()>,
     ) -> Result<()> {
         {
-            let mut zones = lock(&self.zones);
+            let mut zones = self.zones.lock();
             change(&mut zones)?;
             self.publish(&zones.machine, zone)?;
         }
         let written = self.write_entry(zone);
         if written.is_err() {
-            lock(&self.zones).mark_dirty(zone);
+            self.zones.lock().mark_dirty(zone);
         }
         self.touched.store(true, Ordering::Release);
         written
@@ -159,7 +161,7 @@ impl ImageDevice {
     /// Writes the record of a zone as it stands now.
     pub(super) fn write_entry(&self, zone: ZoneId) -> Result<()> {
         self.table.write(&*self.host, zone, || {
-            lock(&self.zones).machine.snapshot(zone)
+            self.zones.lock().machine.snapshot(zone)
         })
     }
 

@@ -45,7 +45,8 @@ use std::collections::HashMap;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use persimmon_sync::{Mutex, MutexGuard};
 
 use persimmon_format::container::{ContainerGeometry, Layout, Superblock};
 
@@ -136,7 +137,7 @@ impl<T> ByZone<T> {
         let locks = count.clamp(1, LOCKS_MAX);
         let shared = self.locks.get((zone.0 % locks) as usize);
         match shared.filter(|_| zone.0 < count) {
-            Some(shared) => Ok((lock(shared), (zone.0 / locks) as usize)),
+            Some(shared) => Ok((shared.lock(), (zone.0 / locks) as usize)),
             None => Err(DeviceError::NoSuchZone { zone, count }),
         }
     }
@@ -179,13 +180,13 @@ impl ImageDevice {
     /// UUID of the volume inside, as recorded for probing.
     #[must_use]
     pub fn uuid(&self) -> uuid::Uuid {
-        uuid::Uuid::from_bytes(lock(&self.superblock).uuid)
+        uuid::Uuid::from_bytes(self.superblock.lock().uuid)
     }
 
     /// Label of the volume inside, as recorded for probing.
     #[must_use]
     pub fn label(&self) -> String {
-        lock(&self.superblock).label.clone()
+        self.superblock.lock().label.clone()
     }
 
     /// Opened for reading only.
@@ -244,7 +245,7 @@ impl ZonedDevice for ImageDevice {
 
     fn report(&self, zones: Range<u32>) -> Result<Vec<ZoneInfo>> {
         let mut report = Vec::with_capacity(zones.len());
-        let state = lock(&self.zones);
+        let state = self.zones.lock();
         for zone in zones {
             report.push(state.machine.info(ZoneId(zone), ZoneKind::Sequential)?);
         }
@@ -295,11 +296,6 @@ impl std::fmt::Debug for ImageDevice {
             .field("geometry", &self.geometry)
             .finish_non_exhaustive()
     }
-}
-
-/// A lock whatever happened to its last holder: all state below is consistent between statements.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

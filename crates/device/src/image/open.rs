@@ -1,10 +1,10 @@
 //! Opening an image: superblock, table, and what can be damaged in them.
 
+use persimmon_sync::Mutex;
 use std::fmt;
 use std::fs::File;
 use std::io::{Seek, SeekFrom};
 use std::path::Path;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use persimmon_format::container::{COPIES, ContainerError, Layout, Superblock};
@@ -15,7 +15,7 @@ use super::find::{Unusable, find};
 use super::flush::FlushGate;
 use super::host::{Host, HostFile};
 use super::table::Table;
-use super::{ByZone, ImageDevice, Zones, lock};
+use super::{ByZone, ImageDevice, Zones};
 use crate::lock::{explain, open_error, open_locked};
 use crate::options::OpenOptions;
 use crate::per_zone::{PerZone, ZoneCells};
@@ -246,7 +246,7 @@ impl ImageDevice {
             touched: AtomicBool::new(false),
             notices: damage.notices(),
         };
-        let mut state = lock(&device.zones);
+        let mut state = device.zones.lock();
         for zone in damage.rewrite {
             state.mark_dirty(zone);
         }
@@ -271,7 +271,7 @@ impl ImageDevice {
             return Ok(self);
         }
         for copy in bad_copies {
-            let superblock = lock(&self.superblock).clone();
+            let superblock = self.superblock.lock().clone();
             self.write_superblock(&superblock, *copy)?;
         }
         self.touched.store(true, Ordering::Release);
@@ -296,7 +296,7 @@ impl ImageDevice {
             return Err(DeviceError::ReadOnly);
         }
         let next = {
-            let mut superblock = lock(&self.superblock);
+            let mut superblock = self.superblock.lock();
             superblock.generation = superblock.generation.saturating_add(1);
             superblock.uuid = uuid.into_bytes();
             superblock.label = label.to_owned();

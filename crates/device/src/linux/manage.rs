@@ -2,7 +2,6 @@
 //! zone does it itself; what is only to be begun is done by threads for that, a few at a time.
 
 use std::ops::Range;
-use std::sync::PoisonError;
 
 use super::failure::{Attempt, Circumstances, Failure};
 use super::queue::{Managed, Shared};
@@ -58,7 +57,7 @@ impl<P: Port> Shared<P> {
                 return None;
             }
             let waited = self.managers.wait(state);
-            state = waited.unwrap_or_else(PoisonError::into_inner);
+            state = waited;
         }
     }
 

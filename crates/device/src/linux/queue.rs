@@ -2,7 +2,8 @@
 //! sent, and answered.
 
 use std::collections::{HashMap, VecDeque};
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+
+use persimmon_sync::{Condvar, Mutex, MutexGuard};
 
 use super::appends::{Appends, Depth};
 use super::failure::{Attempt, Failure};
@@ -561,12 +562,11 @@ impl<P: Port> Shared<P> {
     }
 
     pub fn wait<'a>(&self, state: MutexGuard<'a, State<P>>) -> MutexGuard<'a, State<P>> {
-        let waited = self.changed.wait(state);
-        waited.unwrap_or_else(PoisonError::into_inner)
+        self.changed.wait(state)
     }
 
     pub fn lock(&self) -> MutexGuard<'_, State<P>> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 }
 

@@ -4,8 +4,10 @@
 //! never reads or writes memory of anybody else.
 
 use std::io;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+
 use std::time::Duration;
+
+use persimmon_sync::Mutex;
 
 use io_uring::cqueue::EntryMarker as _;
 use io_uring::squeue::EntryMarker as _;
@@ -134,9 +136,9 @@ impl<W: Wire, J> Ring<W, J> {
     /// Starts a transfer; gives the job back if more than [`TRANSFERS_MAX`] are under way.
     pub fn start(&self, transfer: Transfer<W::Place>, job: J) -> Result<(), J> {
         let (mut entry, memory, bytes, place) = self.prepare(transfer);
-        let submission = lock(&self.submission);
+        let submission = self.submission.lock();
         let index = {
-            let mut slots = lock(&self.slots);
+            let mut slots = self.slots.lock();
             let Some(index) = slots.free.pop() else {
                 return Err(job);
             };
@@ -235,7 +237,7 @@ impl<W: Wire, J> Ring<W, J> {
 
     /// Whether the kernel has nothing.
     pub fn is_idle(&self) -> bool {
-        lock(&self.slots).used.iter().all(Option::is_none)
+        self.slots.lock().used.iter().all(Option::is_none)
     }
 
     fn wait(&self) {
@@ -248,7 +250,7 @@ impl<W: Wire, J> Ring<W, J> {
     }
 
     fn free(&self, index: usize) -> Option<Slot<W::Place, J>> {
-        let mut slots = lock(&self.slots);
+        let mut slots = self.slots.lock();
         let slot = slots.used.get_mut(index).and_then(Option::take)?;
         slots.free.push(index);
         Some(slot)
@@ -273,10 +275,6 @@ fn written(data: Vec<Buffer>, slices: Vec<libc::iovec>) -> Memory {
         data,
         _slices: Slices(slices),
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

@@ -2,7 +2,8 @@
 //! written. It writes them before it tells of the last close, so only files that are open may have any.
 
 use std::collections::HashMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use persimmon_sync::{Mutex, MutexGuard};
 
 use persimmon_vfs::Ino;
 
@@ -68,6 +69,6 @@ impl HeldBack {
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<Ino, usize>> {
-        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+        self.open.lock()
     }
 }

@@ -1,8 +1,10 @@
 //! Questions to the daemon, by reading an attribute: none is answered by a thread that serves the kernel, for anybody who may
 //! read a file of the mount can ask as often as they like.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::{io, mem};
+
+use persimmon_sync::{Mutex, MutexGuard};
 
 use persimmon_vfs::Error;
 
@@ -60,7 +62,7 @@ impl Asked {
 
 impl Syncs {
     fn lock(&self) -> MutexGuard<'_, Waiting> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 
     /// Those who wait: one sync that begins now is enough for all of them. Nobody does: the job is over.

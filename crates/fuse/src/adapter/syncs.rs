@@ -4,8 +4,10 @@
 //! they are asked for it.
 
 use std::io;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+
+use persimmon_sync::Mutex;
 
 use persimmon_vfs::Vfs;
 
@@ -55,7 +57,7 @@ impl Everything {
     pub fn sync(&self, transport: &dyn Transport) -> Result<(), Errno> {
         self.heard.store(true, Ordering::Release);
         let asker = transport.later_with_pages().ok_or(Errno(libc::EAGAIN))?;
-        let mut waiting = lock(&self.waiting);
+        let mut waiting = self.waiting.lock();
         waiting.askers.push(asker);
         if std::mem::replace(&mut waiting.is_told, true) {
             return Ok(());
@@ -80,11 +82,7 @@ impl Everything {
 
 /// Those who have asked by now; `None`, and the worker is to be told anew, if nobody has.
 fn next(waiting: &Mutex<Waiting>) -> Option<Vec<Box<dyn Later>>> {
-    let mut waiting = lock(waiting);
+    let mut waiting = waiting.lock();
     waiting.is_told = !waiting.askers.is_empty();
     waiting.is_told.then(|| std::mem::take(&mut waiting.askers))
-}
-
-fn lock(waiting: &Mutex<Waiting>) -> std::sync::MutexGuard<'_, Waiting> {
-    waiting.lock().unwrap_or_else(PoisonError::into_inner)
 }

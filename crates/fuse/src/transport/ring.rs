@@ -9,9 +9,11 @@
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{SyncSender, sync_channel};
-use std::sync::{Arc, Mutex, PoisonError};
+
+use persimmon_sync::Mutex;
 
 use bytemuck::bytes_of;
 use io_uring::opcode::{PollAdd, UringCmd80};
@@ -133,7 +135,7 @@ impl Answered {
         let mut count = [0; 8];
         // Nothing to read: it was read with an earlier answer.
         let _ = rustix::io::read(&self.event, &mut count);
-        std::mem::take(&mut *self.list.lock().unwrap_or_else(PoisonError::into_inner))
+        std::mem::take(&mut *self.list.lock())
     }
 }
 
@@ -181,11 +183,7 @@ impl Later for Deferred {
         if self.with_pages {
             self.answered.with_pages.fetch_sub(1, Ordering::Relaxed);
         }
-        let mut list = self.answered.list.lock();
-        list.as_mut()
-            .unwrap_or_else(|poisoned| poisoned.get_mut())
-            .push((self.place, result));
-        drop(list);
+        self.answered.list.lock().push((self.place, result));
         if let Err(error) = rustix::io::write(&self.answered.event, bytes_of(&1u64)) {
             error!("waking a ring: {error}");
         }

@@ -19,9 +19,11 @@ mod tail;
 
 use std::collections::HashMap;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::{env, fs};
+
+use persimmon_sync::{Mutex, MutexGuard};
 
 use persimmon_device::DeviceIdentity;
 use persimmon_engine::RecoveryReport;
@@ -159,12 +161,14 @@ impl Keeper {
 
     fn counter(&self, ino: Ino) -> &AtomicUsize {
         let [first, ..] = &self.counters;
-        self.counters.get(ino.0 as usize % COUNTERS).unwrap_or(first)
+        self.counters
+            .get(ino.0 as usize % COUNTERS)
+            .unwrap_or(first)
     }
 
     /// For a handle that is opened to have a tail.
     pub(crate) fn open(&self, ino: Ino) -> Arc<Kept> {
-        let mut files = lock(&self.files);
+        let mut files = self.files.lock();
         self.is_used.store(true, Ordering::Release);
         let opened = files.entry(ino).or_insert_with(|| {
             self.counter(ino).fetch_add(1, Ordering::Release);
@@ -183,7 +187,7 @@ impl Keeper {
             kept.lock().keep_pending();
             tracing::warn!(ino = kept.ino.0, %error, "what was flushed stays in memory until the volume is opened again");
         }
-        let mut files = lock(&self.files);
+        let mut files = self.files.lock();
         let handles = files.get(&kept.ino).map_or(0, |opened| opened.handles);
         assert!(handles > 0, "a file is closed more often than opened");
         if let Some(opened) = files.get_mut(&kept.ino) {
@@ -205,7 +209,7 @@ impl Keeper {
         if self.counter(ino).load(Ordering::Acquire) == 0 {
             return None;
         }
-        let files = lock(&self.files);
+        let files = self.files.lock();
         files.get(&ino).map(|opened| Arc::clone(&opened.kept))
     }
 
@@ -230,7 +234,9 @@ impl Keeper {
         if !self.is_used() {
             return Ok(());
         }
-        let all = lock(&self.files)
+        let all = self
+            .files
+            .lock()
             .values()
             .map(|opened| Arc::clone(&opened.kept))
             .collect::<Vec<_>>();
@@ -249,9 +255,9 @@ impl Keeper {
             had_pending
         };
         // It could not be when the file was closed.
-        if had_pending && is_closed(&lock(&self.files), kept) {
+        if had_pending && is_closed(&self.files.lock(), kept) {
             drop(self.settled(vfs, kept)?);
-            self.forget_if_over(&mut lock(&self.files), kept);
+            self.forget_if_over(&mut self.files.lock(), kept);
         }
         Ok(())
     }
@@ -275,7 +281,7 @@ impl Keeper {
         self.is_closing.store(true, Ordering::Release);
         let filled = self.fill_in_all(vfs);
         if filled.is_err() {
-            for opened in lock(&self.files).values() {
+            for opened in self.files.lock().values() {
                 opened.kept.lock().keep_pending();
             }
         }
@@ -288,7 +294,7 @@ impl Keeper {
 
     /// The volume is closed: the device has everything.
     pub(crate) fn closed(&self) {
-        for opened in lock(&self.files).values() {
+        for opened in self.files.lock().values() {
             opened.kept.lock().let_go();
         }
     }
@@ -378,7 +384,9 @@ impl Keeper {
     /// Locks a file that is to be handed to the device, once the device has all that was flushed to others so far. Tails do not outlive a
     /// loss of power: what is lost with it must be the end of one history, not the end of one log that another log goes on from.
     fn lock_in_order<'a>(&self, vfs: &Vfs, kept: &'a Kept) -> MutexGuard<'a, State> {
-        let mut others = lock(&self.files)
+        let mut others = self
+            .files
+            .lock()
             .values()
             .filter(|opened| opened.kept.ino != kept.ino)
             .map(|opened| Arc::clone(&opened.kept))
@@ -460,8 +468,4 @@ fn is_closed(files: &HashMap<Ino, Opened>, kept: &Kept) -> bool {
 fn lock_all(files: &[Arc<Kept>]) -> Vec<(Ino, MutexGuard<'_, State>)> {
     let locked = files.iter().map(|file| (file.ino, file.lock()));
     locked.collect()
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -4,15 +4,13 @@
 //! appended goes to the tail alone at first, and to the volume in pieces: RocksDB appends some hundred bytes for each `Put`, and what a write
 //! of a few bytes costs in the volume is mostly the same as of many. Whoever looks at the file has the volume take the rest first.
 
-use std::sync::{Mutex, MutexGuard};
-
 use persimmon_device::BLOCK_SIZE;
 use persimmon_engine::Promised;
+use persimmon_sync::{Mutex, MutexGuard};
 use persimmon_vfs::{
     Error as VfsError, FILE_SIZE_MAX, Handle, Ino, Result as VfsResult, Vfs, WriteFlags, Written,
 };
 
-use super::lock;
 use super::tail::{End, Tail};
 
 /// Bytes that the tail alone may have.
@@ -62,7 +60,7 @@ impl Kept {
     }
 
     pub(super) fn lock(&self) -> MutexGuard<'_, State> {
-        lock(&self.state)
+        self.state.lock()
     }
 }
 

@@ -1,16 +1,17 @@
 //! The host's cache, which is not the disk.
 
+use persimmon_sync::Mutex;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
 use std::io::{self, IoSliceMut, Write};
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
 
 use rustix::io::{Errno, ReadWriteFlags};
 
+use super::super::Host;
 use super::super::host::drop_cached;
-use super::super::{Host, lock};
 use super::*;
 use crate::{Buffer, ZonedDevice};
 
@@ -45,7 +46,7 @@ impl Pages {
 
 impl Host for CachingHost {
     fn read_at(&self, into: &mut [u8], offset: u64) -> io::Result<()> {
-        let mut pages = lock(&self.0.pages);
+        let mut pages = self.0.pages.lock();
         for (place, byte) in (offset..).zip(into) {
             *byte = pages.page(place / PAGE)[(place % PAGE) as usize];
         }
@@ -58,7 +59,7 @@ impl Host for CachingHost {
     }
 
     fn write_bytes_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
-        let mut pages = lock(&self.0.pages);
+        let mut pages = self.0.pages.lock();
         for (place, byte) in (offset..).zip(bytes) {
             pages.page(place / PAGE)[(place % PAGE) as usize] = *byte;
             pages.dirty.insert(place / PAGE);
@@ -67,7 +68,7 @@ impl Host for CachingHost {
     }
 
     fn sync(&self) -> io::Result<()> {
-        let mut pages = lock(&self.0.pages);
+        let mut pages = self.0.pages.lock();
         let dirty = std::mem::take(&mut pages.dirty);
         if self.0.fails.load(Ordering::Relaxed) {
             return Err(Errno::IO.into());
@@ -80,7 +81,7 @@ impl Host for CachingHost {
     }
 
     fn drop_cached(&self) -> io::Result<()> {
-        let mut pages = lock(&self.0.pages);
+        let mut pages = self.0.pages.lock();
         let Pages { cache, dirty, .. } = &mut *pages;
         cache.retain(|number, _| dirty.contains(number));
         Ok(())
@@ -137,7 +138,7 @@ fn opening_anew_after_a_failed_sync_finds_what_the_disk_has() {
         write(&device, 1, 3).unwrap();
         device.flush().unwrap();
         drop(device);
-        lock(&host.0.pages).cache.clear();
+        host.0.pages.lock().cache.clear();
         let device = open(&host, false).unwrap();
         assert_eq!(device.read(zone, 1, 1).unwrap()[0], 3);
     }

@@ -167,7 +167,7 @@ fn newer_versions_and_unfinished_images() {
     let path = dir.path().join("a.img");
     let superblock = {
         let device = create(&path).unwrap();
-        lock(&device.superblock).clone()
+        device.superblock.lock().clone()
     };
     let file = File::options().read(true).write(true).open(&path).unwrap();
     let mut block = superblock.encode(0).unwrap();
@@ -201,7 +201,7 @@ fn an_image_whose_making_was_cut_off_is_not_the_one_before() {
     let superblock = {
         let device = create(&path).unwrap();
         device.set_identity(uuid::Uuid::nil(), "before").unwrap();
-        lock(&device.superblock).clone()
+        device.superblock.lock().clone()
     };
     let making = Superblock {
         complete: false,
@@ -385,7 +385,7 @@ struct FailingHost {
 impl FailingHost {
     fn put(&self, bytes: &[u8], offset: u64) {
         let end = offset as usize + bytes.len();
-        let mut memory = lock(&self.memory);
+        let mut memory = self.memory.lock();
         if memory.len() < end {
             memory.resize(end, 0);
         }
@@ -402,27 +402,27 @@ fn outcome(errno: &AtomicU32) -> io::Result<()> {
 
 impl Host for Arc<FailingHost> {
     fn read_at(&self, into: &mut [u8], offset: u64) -> io::Result<()> {
-        let memory = lock(&self.memory);
+        let memory = self.memory.lock();
         for (at, byte) in into.iter_mut().enumerate() {
             *byte = memory.get(offset as usize + at).copied().unwrap_or(0);
         }
         Ok(())
     }
     fn write_at(&self, data: &[Buffer], offset: u64) -> io::Result<()> {
-        lock(&self.calls).push("data");
+        self.calls.lock().push("data");
         outcome(&self.data)?;
         let bytes: Vec<u8> = data.iter().flat_map(|buffer| buffer.to_vec()).collect();
         self.put(&bytes, offset);
         Ok(())
     }
     fn write_bytes_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
-        lock(&self.calls).push("record");
+        self.calls.lock().push("record");
         outcome(&self.record)?;
         self.put(bytes, offset);
         Ok(())
     }
     fn sync(&self) -> io::Result<()> {
-        lock(&self.calls).push("sync");
+        self.calls.lock().push("sync");
         outcome(&self.sync)
     }
     fn drop_cached(&self) -> io::Result<()> {
@@ -457,7 +457,7 @@ fn on_failing_host() -> (Arc<FailingHost>, ImageDevice) {
     let boxed = Box::new(Arc::clone(&host));
     let layout = geometry().layout().unwrap();
     Table::write_unused(&*boxed, &layout, geometry().zone_count, 3).unwrap();
-    lock(&host.calls).clear();
+    host.calls.lock().clear();
     let device = ImageDevice::assemble(Path::new("failing"), boxed, superblock, WRITING).unwrap();
     (host, device)
 }
@@ -501,8 +501,8 @@ fn a_full_host_can_be_cured() {
 
 fn reopened(host: &Arc<FailingHost>) -> ImageDevice {
     let (other, device) = on_failing_host();
-    *lock(&other.memory) = lock(&host.memory).clone();
-    let superblock = lock(&device.superblock).clone();
+    *other.memory.lock() = host.memory.lock().clone();
+    let superblock = device.superblock.lock().clone();
     ImageDevice::assemble(Path::new("failing"), Box::new(other), superblock, WRITING).unwrap()
 }
 
@@ -560,12 +560,12 @@ fn a_small_write_and_its_flush_cost_three_calls() {
         // The second table hears that the zone is in use, and of nothing else before it is full.
         let first = ["data", "record", "record", "sync"];
         let later = ["data", "record", "sync"];
-        let calls = std::mem::take(&mut *lock(&host.calls));
+        let calls = std::mem::take(&mut *host.calls.lock());
         assert_eq!(calls, if block == 0 { &first[..] } else { &later[..] });
     }
     // Nothing new, nothing to do.
     device.flush().unwrap();
-    assert!(lock(&host.calls).is_empty());
+    assert!(host.calls.lock().is_empty());
 }
 
 /// A record writes what a flush does and does not wait for the disk; the flush after it does only that, and none at
@@ -577,12 +577,12 @@ fn a_record_is_a_flush_that_leaves_out_the_disk() {
     let data = vec![filled(2, 9)];
     device.run(Command::Append { zone, data }).unwrap();
     device.run(Command::Record).unwrap();
-    assert_eq!(*lock(&host.calls), ["data", "record", "record"]);
+    assert_eq!(*host.calls.lock(), ["data", "record", "record"]);
     assert_eq!(reopened(&host).report(1..2).unwrap()[0].write_pointer, 2);
     device.run(Command::Record).unwrap();
     device.flush().unwrap();
     device.flush().unwrap();
-    assert_eq!(*lock(&host.calls), ["data", "record", "record", "sync"]);
+    assert_eq!(*host.calls.lock(), ["data", "record", "record", "sync"]);
     // What a record could not write is still to be written.
     let data = vec![filled(2, 9)];
     device.run(Command::Append { zone, data }).unwrap();
@@ -615,7 +615,7 @@ fn a_reset_is_not_durable_by_a_record() {
         })
         .unwrap();
     device.run(Command::Record).unwrap();
-    lock(&host.calls).clear();
+    host.calls.lock().clear();
     append();
-    assert_eq!(*lock(&host.calls), ["sync", "data"]);
+    assert_eq!(*host.calls.lock(), ["sync", "data"]);
 }

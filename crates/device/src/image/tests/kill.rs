@@ -160,7 +160,7 @@ fn check(path: &Path, told: &[Told]) {
     assert_eq!(device.notices(), &[]);
     for (number, told) in told.iter().enumerate() {
         let zone = ZoneId(number as u32);
-        let snapshot = lock(&device.zones).machine.snapshot(zone).unwrap();
+        let snapshot = device.zones.lock().machine.snapshot(zone).unwrap();
         let (life, written, full) = told.flushed;
         let is_full = snapshot.state == ZoneState::Full;
         assert!(
@@ -187,7 +187,7 @@ fn check(path: &Path, told: &[Told]) {
 fn device_state(device: &ImageDevice) -> Vec<Told> {
     (0..geometry().zone_count)
         .map(|zone| {
-            let snapshot = lock(&device.zones).machine.snapshot(ZoneId(zone)).unwrap();
+            let snapshot = device.zones.lock().machine.snapshot(ZoneId(zone)).unwrap();
             let full = snapshot.state == ZoneState::Full;
             Told {
                 life: snapshot.resets,

@@ -2,10 +2,11 @@
 //! version it had. Everything flushed must be there, records must be whole, and no zone may mix
 //! its old life with a new one under the old write pointer.
 
+use persimmon_sync::Mutex;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::Path;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use persimmon_format::container::Superblock;
 use proptest::prelude::*;
@@ -13,7 +14,7 @@ use proptest::prelude::*;
 use super::super::host::Host;
 use super::super::open::How;
 use super::super::table::Table;
-use super::super::{ImageDevice, ImageGeometry, lock};
+use super::super::{ImageDevice, ImageGeometry};
 use super::{filled, geometry};
 use crate::{BLOCK_SIZE, Buffer, Command, ZoneId, ZoneState, ZonedDevice};
 
@@ -27,7 +28,7 @@ pub(super) struct LossyHost(Arc<Mutex<BTreeMap<u64, Vec<Sector>>>>);
 
 impl LossyHost {
     fn put(&self, bytes: &[u8], offset: u64) {
-        let mut sectors = lock(&self.0);
+        let mut sectors = self.0.lock();
         let mut at = 0;
         while at < bytes.len() {
             let place = offset + at as u64;
@@ -43,7 +44,9 @@ impl LossyHost {
 
     /// The file after a power cut: `choose` picks a version out of so many.
     fn after_power_cut(&self, mut choose: impl FnMut(usize) -> usize) -> LossyHost {
-        let kept = lock(&self.0)
+        let kept = self
+            .0
+            .lock()
             .iter()
             .map(|(number, versions)| (*number, vec![versions[choose(versions.len())]]))
             .collect();
@@ -53,7 +56,7 @@ impl LossyHost {
 
 impl Host for LossyHost {
     fn read_at(&self, into: &mut [u8], offset: u64) -> io::Result<()> {
-        let sectors = lock(&self.0);
+        let sectors = self.0.lock();
         for (at, byte) in into.iter_mut().enumerate() {
             let place = offset + at as u64;
             let sector = sectors.get(&(place / SECTOR as u64));
@@ -79,7 +82,7 @@ impl Host for LossyHost {
     }
 
     fn sync(&self) -> io::Result<()> {
-        for versions in lock(&self.0).values_mut() {
+        for versions in self.0.lock().values_mut() {
             versions.drain(..versions.len() - 1);
         }
         Ok(())
@@ -91,7 +94,7 @@ impl Host for LossyHost {
 
     fn punch(&self, offset: u64, length: u64) -> io::Result<()> {
         let range = offset / SECTOR as u64..(offset + length) / SECTOR as u64;
-        for (_, versions) in lock(&self.0).range_mut(range) {
+        for (_, versions) in self.0.lock().range_mut(range) {
             versions.push([0; SECTOR]);
         }
         Ok(())
@@ -181,7 +184,7 @@ struct Expected {
 
 impl Expected {
     fn check(&mut self, device: &ImageDevice, zone: ZoneId) {
-        let snapshot = lock(&device.zones).machine.snapshot(zone).unwrap();
+        let snapshot = device.zones.lock().machine.snapshot(zone).unwrap();
         let found = Moment {
             life: snapshot.resets,
             full: snapshot.state == ZoneState::Full,

@@ -5,8 +5,10 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
-use std::sync::{Mutex, PoisonError};
+
 use std::thread::{self, ThreadId};
+
+use persimmon_sync::Mutex;
 
 use persimmon_engine::{FormatOptions, Volume};
 use persimmon_sim::{SimConfig, SimDevice};
@@ -33,7 +35,7 @@ impl Slow {
     fn work(&self) -> Vec<u8> {
         assert_ne!(thread::current().id(), self.served_by);
         self.begun.fetch_add(1, Ordering::SeqCst);
-        let go_on = self.go_on.lock().unwrap_or_else(PoisonError::into_inner);
+        let go_on = self.go_on.lock();
         // Whoever has let go of the other end lets everything go on.
         let _ = go_on.recv();
         vec![7; 10]
