@@ -1,4 +1,4 @@
-//! Developer commands: `cargo xtask demo`, `test`, `bench`, `peers`, `simulate`, `hosted`, `interleave`, `tidy`, `vm`, `setup`. Run one with `--help` for its options.
+//! Developer commands: `cargo xtask demo`, `test`, `bench`, `peers`, `simulate`, `hosted`, `interleave`, `pins`, `tidy`, `vm`, `setup`. Run one with `--help` for its options.
 
 mod bench;
 mod capi;
@@ -6,6 +6,7 @@ mod demo;
 mod hosted;
 mod interleave;
 mod peers;
+mod pins;
 mod rocksdb;
 mod setup;
 mod shell;
@@ -46,6 +47,8 @@ enum Command {
     Hosted(hosted::Options),
     /// Let several clients work on simulated devices at once, cut the power, and compare what is recovered
     Interleave(interleave::Options),
+    /// Measure points of the engine's behaviour on simulated devices, and compare them with those that are committed
+    Pins(pins::Options),
     /// Run everything: packages, formatting, lints, tidy, unit and property tests, mount tests
     Test(test::Options),
     /// Check file sizes, layering, the format document, links and dead files
@@ -84,6 +87,7 @@ fn run(command: Command) -> Result<bool> {
         Command::Simulate(options) => simulate::run(&options),
         Command::Hosted(options) => hosted::run(&options),
         Command::Interleave(options) => interleave::run(&options),
+        Command::Pins(options) => pins::run(&options),
         Command::Test(options) => test::run(&options),
         Command::Tidy { bless: true } => tidy::bless(&root).map(|()| true),
         Command::Tidy { bless: false } => Ok(tidy::report(&tidy::check(&root)?)),

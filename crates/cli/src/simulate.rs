@@ -240,6 +240,7 @@ impl Simulate {
                 clients: self.clients,
                 think: Duration::from_micros(self.think),
                 rounds,
+                threads: true,
             }),
         }
     }

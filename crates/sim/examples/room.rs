@@ -47,7 +47,7 @@ fn main() -> Result<ExitCode> {
                 zones: u32::try_from(drive / args.zone)?,
                 zone_blocks: u32::try_from(args.zone * 256)?,
                 active_max: (args.active > 0).then_some(args.active),
-                reserve_basis_points: reserve * 100,
+                reserve_basis_points: Some(reserve * 100),
                 dirty_pages_max: args.dirty_pages,
                 large_zone_blocks: Options::default().large_zone_blocks,
                 order: match args.scattered {

@@ -1,8 +1,12 @@
-//! What loads without threads do for a volume themselves: what is due in the background, and files without names.
+//! What loads without threads do for a volume themselves: what is due in the background, files without names, and names
+//! without times.
+
+use std::sync::Arc;
 
 use persimmon_engine::{Error, Intent, Progress, Task, Volume};
 use persimmon_format::Ino;
-use persimmon_format::inode::Inode;
+use persimmon_format::inode::{Inode, Timestamp};
+use persimmon_vfs::{AccessTimes, Clock, Options, Vfs};
 
 /// Steps of one kind taken at once.
 const STEPS_MAX: u32 = 64;
@@ -38,4 +42,22 @@ pub(crate) fn nameless_file(volume: &Volume) -> Result<Ino, Error> {
         tx.put_inode(ino, &inode);
         Ok(ino)
     })
+}
+
+/// Files have no times here.
+struct NoClock;
+
+impl Clock for NoClock {
+    fn now(&self) -> Timestamp {
+        Timestamp::default()
+    }
+}
+
+/// The names of a volume. Nothing depends on the time, and reading changes nothing.
+pub(crate) fn names(volume: Arc<Volume>) -> Vfs {
+    let options = Options {
+        access_times: AccessTimes::Never,
+        ..Options::default()
+    };
+    Vfs::new(volume, Arc::new(NoClock), options)
 }

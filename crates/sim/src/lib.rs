@@ -10,6 +10,8 @@ pub mod device;
 #[cfg(feature = "filesystem")]
 pub mod filesystem;
 #[cfg(feature = "filesystem")]
+pub mod fsync;
+#[cfg(feature = "filesystem")]
 pub mod fullness;
 pub mod harness;
 #[cfg(all(feature = "library", not(interleave)))]

@@ -44,8 +44,8 @@ pub struct Room {
     pub zone_blocks: u32,
     /// Zones open and active at most; `None`: any number.
     pub active_max: Option<u32>,
-    /// Reserve of the volume, in hundredths of a percent.
-    pub reserve_basis_points: u32,
+    /// Reserve of the volume, in hundredths of a percent; `None`: what a volume has if nobody says.
+    pub reserve_basis_points: Option<u32>,
     /// Pages changed between two checkpoints.
     pub dirty_pages_max: usize,
     /// Zones of so many blocks are large.
@@ -101,7 +101,7 @@ impl Room {
             .patterns();
         let device = Arc::new(SimDevice::new(config));
         let format = FormatOptions {
-            reserve_basis_points: Some(self.reserve_basis_points),
+            reserve_basis_points: self.reserve_basis_points,
             ..FormatOptions::default()
         };
         let made = Volume::format(Arc::clone(&device) as _, &format);

@@ -153,6 +153,7 @@ fn latencies_are_in_virtual_time() {
         clients: 2,
         think: Duration::from_micros(100),
         rounds: 200,
+        threads: true,
     };
     let report = measured(&Plan {
         pace: Some(pace),

@@ -4,10 +4,10 @@
 use std::time::Duration;
 
 use persimmon_engine::FsyncOrder;
-use persimmon_format::inode::Timestamp;
+use persimmon_sim::fsync::Overwrites;
 use persimmon_sim::time::Timing;
 
-use crate::setup::{BLOCK, Noise, Outcome, Sample, Setup, micros, verdict};
+use crate::setup::{BLOCK, Outcome, Sample, Setup, micros, verdict};
 
 /// Of the file: 128 MiB.
 const FILE_BLOCKS: u64 = 32_768;
@@ -74,19 +74,13 @@ fn row(plp: bool, kib: u32, seed: u64) -> Outcome<u32> {
 }
 
 fn run(setup: Setup, kib: u32, fsyncs: u64, seed: u64) -> Outcome<Sample> {
-    let timed = setup.volume()?;
-    let mut noise = Noise::new(seed);
-    let ino = timed.file(FILE_BLOCKS, &mut noise)?;
-    timed.age(ino, FILE_BLOCKS, &mut noise)?;
     let blocks = u64::from(kib / 4);
-    let volume = &timed.volume;
-    timed.run(vec![Box::new(move || {
-        for _ in 0..fsyncs {
-            let offset = noise.below(FILE_BLOCKS / blocks) * blocks * BLOCK as u64;
-            let bytes = noise.bytes(blocks as usize * BLOCK);
-            volume.write(ino, offset, bytes, Timestamp::default())?;
-            volume.sync_file(ino)?;
-        }
-        Ok(())
-    })])
+    let overwrites = Overwrites {
+        file_blocks: FILE_BLOCKS,
+        blocks,
+        random_bytes: blocks as usize * BLOCK,
+        fsyncs,
+        seed,
+    };
+    overwrites.run(setup)
 }

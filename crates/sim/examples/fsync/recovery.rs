@@ -3,13 +3,12 @@
 //! For a disk, which the timed device is not, the same reads are stated as if each had to wait for
 //! the arm and a turn of the platter: an upper bound, since many lie behind one another.
 
-use std::sync::Arc;
 use std::time::Instant;
 
-use persimmon_engine::{FsyncOrder, Volume};
-use persimmon_format::inode::Timestamp;
+use persimmon_engine::FsyncOrder;
+use persimmon_sim::fsync::{Mounted, Used};
 
-use crate::setup::{BLOCK, Noise, Outcome, Setup, verdict};
+use crate::setup::{BLOCK, Outcome, Setup, verdict};
 
 /// Journal blocks up to just below the bound of 32 MiB.
 const FSYNCS: [u64; 5] = [0, 500, 2000, 4000, 8000];
@@ -46,40 +45,30 @@ fn row(zones: u32, file_mib: u64, plp: bool, fsyncs: u64, seed: u64) -> Outcome<
         zones,
         ..Setup::new(plp, FsyncOrder::WritePointer)
     };
-    let blocks = file_mib * 256;
-    let timed = setup.volume()?;
-    let mut noise = Noise::new(seed);
-    let ino = timed.file(blocks, &mut noise)?;
-    timed.age(ino, blocks, &mut noise)?;
-    for _ in 0..fsyncs {
-        let offset = noise.below(blocks) * BLOCK as u64;
-        let bytes = noise.bytes(BLOCK);
-        timed
-            .volume
-            .write(ino, offset, bytes, Timestamp::default())?;
-        timed.volume.sync_file(ino)?;
-    }
-    let device = Arc::new(timed.device.snapshot().intact());
-    drop(timed);
+    let used = Used {
+        file_blocks: file_mib * 256,
+        fsyncs,
+        closed: false,
+        seed,
+    };
+    let device = used.device(setup)?;
     let began = Instant::now();
-    let (volume, report) = Volume::open(Arc::clone(&device) as _, setup.options())?;
+    let mounted = Mounted::on(&device, setup.options())?;
     let computing = began.elapsed();
-    let counters = device.counters();
-    let clock = device.clock().ok_or("no clock")?;
-    let millis = clock.now().as_secs_f64() * 1e3;
+    let counters = mounted.counters;
+    let millis = mounted.time.as_secs_f64() * 1e3;
     let (holds, missed) = verdict(millis <= BAR_MS);
-    let (pages, _) = volume.cached_pages();
     let mib = counters.read_blocks as f64 * BLOCK as f64 / f64::from(1 << 20);
     println!(
-        "| {zones} | {file_mib} MiB | {} | {} | {pages} | {millis:.1} | {BAR_MS} | {holds} | {} | {mib:.1} | {} | \
+        "| {zones} | {file_mib} MiB | {} | {} | {} | {millis:.1} | {BAR_MS} | {holds} | {} | {mib:.1} | {} | \
          {:.0} | {:.1} |",
         if plp { "yes" } else { "no" },
-        report.records_replayed,
+        mounted.records_replayed,
+        mounted.pages,
         counters.reads,
         counters.writes + counters.appends,
         computing.as_secs_f64() * 1e3,
         counters.reads as f64 * DISK_ACCESS_S + mib / DISK_MIB_PER_S,
     );
-    drop(volume);
     Ok(missed)
 }

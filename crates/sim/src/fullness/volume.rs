@@ -4,10 +4,9 @@ use std::sync::Arc;
 
 use persimmon_device::BLOCK_SIZE;
 use persimmon_engine::{Error as EngineError, Options, Progress, Task, Volume};
-use persimmon_format::inode::Timestamp;
 use persimmon_inspect::{CheckOptions, Severity};
 use persimmon_vfs::{
-    Allocate, Caller, Clock, Error, Handle, ROOT, RenameMode, SetAttr, StatFs, Vfs, WriteFlags,
+    Allocate, Caller, Error, Handle, ROOT, RenameMode, SetAttr, StatFs, Vfs, WriteFlags,
 };
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
@@ -16,6 +15,7 @@ use super::small::Sizes;
 use super::twin::{Block, Content, File, Small, Twin};
 use super::{Report, shape};
 use crate::SimDevice;
+use crate::chores::names;
 use crate::device::{Sampled, pattern};
 
 /// Most blocks one call writes.
@@ -54,23 +54,10 @@ pub(super) struct Subject {
     pub(super) by_tree: Option<Sizes>,
 }
 
-/// Files have no times here.
-struct NoClock;
-
-impl Clock for NoClock {
-    fn now(&self) -> Timestamp {
-        Timestamp::default()
-    }
-}
-
 fn open(device: &Arc<SimDevice>, options: &Options) -> Outcome<Vfs> {
     let opened = Volume::open(Arc::clone(device) as _, options.clone());
     let (volume, _) = opened.map_err(|error| format!("mounting: {error}"))?;
-    let options = persimmon_vfs::Options {
-        access_times: persimmon_vfs::AccessTimes::Never,
-        ..persimmon_vfs::Options::default()
-    };
-    Ok(Vfs::new(Arc::new(volume), Arc::new(NoClock), options))
+    Ok(names(Arc::new(volume)))
 }
 
 /// What must not fail failed.

@@ -6,17 +6,14 @@ use std::sync::Arc;
 use persimmon_device::BLOCK_SIZE;
 use persimmon_engine::{FormatOptions, Progress, Task, Volume, ZoneEvent};
 use persimmon_format::Ino;
-use persimmon_format::inode::Timestamp;
 use persimmon_format::table::Role;
-use persimmon_vfs::{
-    AccessTimes, Caller, Clock, Handle, Lifetime, OpenFlags, ROOT, Vfs, WriteFlags,
-};
+use persimmon_vfs::{Caller, Handle, Lifetime, OpenFlags, ROOT, Vfs, WriteFlags};
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
 use super::tree::{Compaction, Hint, Table, Tree};
 use super::{Outcome, Plan, Victims};
-use crate::chores::background;
+use crate::chores::{background, names};
 use crate::device::pattern;
 use crate::measure::MeasureError;
 use crate::{SimConfig, SimDevice};
@@ -34,14 +31,6 @@ const FLUSHED_MAX: usize = 8;
 const CHANGES_IN_BLOCK: u64 = 8;
 /// Blocks of a log that the kernel keeps before the device gets them.
 const KEPT_BLOCKS: u64 = 256;
-
-struct NoClock;
-
-impl Clock for NoClock {
-    fn now(&self) -> Timestamp {
-        Timestamp::default()
-    }
-}
 
 /// A file being written.
 struct Open {
@@ -166,11 +155,7 @@ pub fn run(plan: &Plan) -> Result<Outcome, MeasureError> {
     Volume::format(Arc::clone(&device) as _, &FormatOptions::default())?;
     let (volume, _) = Volume::open(Arc::clone(&device) as _, plan.options.clone())?;
     let volume = Arc::new(volume);
-    let options = persimmon_vfs::Options {
-        access_times: AccessTimes::Never,
-        ..persimmon_vfs::Options::default()
-    };
-    let vfs = Vfs::new(Arc::clone(&volume), Arc::new(NoClock), options);
+    let vfs = names(Arc::clone(&volume));
     let mut files = Files {
         vfs,
         volume: Arc::clone(&volume),

@@ -9,15 +9,13 @@ use persimmon_engine::{Error, FormatOptions, Volume};
 use persimmon_format::Ino;
 use persimmon_format::inode::Timestamp;
 use persimmon_format::table::Role;
-use persimmon_vfs::{
-    AccessTimes, Caller, Clock, Handle, Lifetime, OpenFlags, ROOT, Vfs, WriteFlags,
-};
+use persimmon_vfs::{Caller, Handle, Lifetime, OpenFlags, ROOT, Vfs, WriteFlags};
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 
 use super::report::Usage;
 use super::{Look, MeasureError, Plan};
-use crate::chores::{background, nameless_file};
+use crate::chores::{background, nameless_file, names};
 use crate::device::pattern;
 use crate::load::{FileChange, FileLife, Files, Load, Scatter, Shape, Trace, TraceChange};
 use crate::{SimConfig, SimDevice};
@@ -87,15 +85,6 @@ impl Source {
     }
 }
 
-/// Files have no times here.
-struct NoClock;
-
-impl Clock for NoClock {
-    fn now(&self) -> Timestamp {
-        Timestamp::default()
-    }
-}
-
 impl Drive {
     pub fn new(plan: &Plan) -> Result<Drive, MeasureError> {
         let mut config = SimConfig::new(plan.zones, plan.zone_blocks)
@@ -112,11 +101,7 @@ impl Drive {
         Volume::format(Arc::clone(&device) as _, &format)?;
         let (volume, _) = Volume::open(Arc::clone(&device) as _, plan.options.clone())?;
         let volume = Arc::new(volume);
-        let options = persimmon_vfs::Options {
-            access_times: AccessTimes::Never,
-            ..persimmon_vfs::Options::default()
-        };
-        let vfs = Vfs::new(Arc::clone(&volume), Arc::new(NoClock), options);
+        let vfs = names(Arc::clone(&volume));
         let rng = ChaCha8Rng::seed_from_u64(plan.seed);
         let file = |source| {
             let ino = nameless_file(&volume)?;

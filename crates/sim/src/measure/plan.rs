@@ -47,6 +47,9 @@ pub struct Pace {
     pub think: Duration,
     /// Rounds of each client.
     pub rounds: u64,
+    /// Clients, and what goes on beside them, are threads: they wait for each other's locks, and figures are not the same to the last
+    /// digit. Else one thread plays them, as [`crate::time`] says.
+    pub threads: bool,
 }
 
 impl Default for Plan {

@@ -40,14 +40,22 @@
 //! next operation in the very instant in which the last one ended may or may not be in time for
 //! that commit. So let operations take a little time ([`VirtualClock::sleep`]), as a processor
 //! does: then only whose thread does a piece of work is open, not which commands are sent when.
+//!
+//! **Several clients without threads** ([`VirtualClock::play`]) are reproducible to the last digit. One thread carries out a
+//! whole turn of a client, then one of the client whose clock is behind all others. Commands wait for what their
+//! die was given before, by whichever client. What clients do not do is wait for each other's locks, or share a commit; and a
+//! command can wait for one of a turn that began earlier in virtual time, though that one is submitted later. So a figure
+//! is an upper bound of what the device makes clients wait, and holds nothing of locks.
 
 mod blocked;
 mod clients;
 mod clock;
 mod timing;
+mod turns;
 
 pub(crate) use timing::Schedule;
 
 pub use clients::Client;
 pub use clock::VirtualClock;
 pub use timing::{Cost, Dies, Reads, Timing};
+pub use turns::{Player, Turn};
