@@ -21,6 +21,7 @@ mod tables;
 use crate::Volume;
 use crate::error::Result;
 use crate::faults::{Fault, fault};
+use crate::invariant::{invariant, invariant_holds};
 use crate::log;
 use crate::meta::Page;
 use crate::statistics::add;
@@ -212,6 +213,13 @@ impl Volume {
             return Ok(Outcome::Superseding);
         }
         let number = self.next_checkpoint();
+        invariant!(
+            self.media.alarm,
+            snapshot.root.0 < snapshot.page_limit,
+            "the root is page {}, of {}",
+            snapshot.root,
+            snapshot.page_limit
+        );
         let cold = {
             let mut state = self.checkpoint_state();
             state.leaving.clear();
@@ -240,6 +248,13 @@ impl Volume {
                 let old = meta.mat.set(id, MatEntry::NONE);
                 counts.moved(old, MatEntry::NONE);
             }
+            invariant!(
+                self.media.alarm,
+                places.len() == snapshot.pages.len(),
+                "{} pages of {} have a place",
+                places.len(),
+                snapshot.pages.len()
+            );
             for (id, entry) in &places {
                 let old = meta.mat.set(*id, *entry);
                 counts.moved(old, *entry);
@@ -258,6 +273,13 @@ impl Volume {
             self.media.flush()?;
         }
         let footer = self.footer(number, snapshot, &written);
+        invariant!(
+            self.media.alarm,
+            footer.lot_end >= footer.next_ino,
+            "inode numbers up to {} are given out, of a lot that ends at {}",
+            footer.next_ino,
+            footer.lot_end
+        );
         let unneeded = self.log.write_footer(
             &self.media,
             &self.zones,
@@ -308,6 +330,13 @@ impl Volume {
     /// One that fails keeps its number: what it wrote is not taken for the next one's.
     fn next_checkpoint(&self) -> u64 {
         let mut state = self.checkpoint_state();
+        let newest = state.footer.as_ref().map_or(0, |footer| footer.checkpoint);
+        invariant_holds!(
+            self.media.alarm,
+            state.number >= newest,
+            "checkpoint {newest} is written, and the last number was {}",
+            state.number
+        );
         state.number += 1;
         state.number
     }

@@ -14,6 +14,7 @@ use super::tables::Counts;
 use crate::Volume;
 use crate::error::Result;
 use crate::faults::{Fault, fault};
+use crate::invariant::invariant;
 use crate::statistics::add;
 
 /// Which journals a checkpoint of the zones alone may let stand.
@@ -94,6 +95,14 @@ impl Volume {
             self.zones.settle_resets(&self.media);
         }
         self.media.flush()?;
+        invariant!(
+            self.media.alarm,
+            number > before.checkpoint && log.lsn >= before.counted,
+            "checkpoint {number} counts records up to {}, after checkpoint {} of those up to {}",
+            log.lsn,
+            before.checkpoint,
+            before.counted
+        );
         let footer = Footer {
             checkpoint: number,
             counted: Lsn(log.lsn.0 + u64::from(fault(Fault::CountedTooHigh))),

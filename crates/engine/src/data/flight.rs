@@ -22,6 +22,7 @@ use crate::Volume;
 use crate::error::{Error, Result};
 use crate::faults::{Fault, fault};
 use crate::in_flight::InFlight;
+use crate::invariant::{invariant, invariant_holds};
 use crate::meta::{Intent, Transaction};
 use crate::options::FsyncOrder;
 use crate::statistics::add;
@@ -263,6 +264,12 @@ impl Volume {
         });
         for passenger in &passengers {
             let mut staged = passenger.file.lock();
+            invariant_holds!(
+                self.media.alarm,
+                staged.busy,
+                "inode {} is not in flight any more",
+                passenger.ino
+            );
             match &result {
                 Ok(_) => {
                     self.space.release(passenger.blocks);
@@ -367,6 +374,19 @@ impl Volume {
             Landing::map(p.run.ino, p.run.file_block, Extent::Frame { addr, crcs })
         }));
         landings.sort_by_key(|l| (l.ino, l.block));
+        let flown: u64 = passengers.iter().map(|passenger| passenger.blocks).sum();
+        let mapped: u64 = landings.iter().map(|l| l.end - l.block).sum();
+        invariant!(
+            self.media.alarm,
+            mapped == flown,
+            "{mapped} blocks of {flown} in flight have a place"
+        );
+        let mut pairs = landings.iter().zip(landings.iter().skip(1));
+        invariant!(
+            self.media.alarm,
+            pairs.all(|(one, next)| (one.ino, one.end) <= (next.ino, next.block)),
+            "a block in flight has two places"
+        );
         self.keep_tails(passengers, &landings);
         if self.options.fsync == FsyncOrder::Strict
             && mode == Mode::SyncInOrder
@@ -536,6 +556,12 @@ impl Volume {
                     touched.next();
                 }
             }
+            invariant!(
+                self.media.alarm,
+                !ops.is_empty() && (in_flight.is_none() || landings.peek().is_none()),
+                "data is on its way for one record of several, with {} changes",
+                ops.len()
+            );
             let data = in_flight.take().map(Arc::clone);
             let data = data.filter(|_| !fault(Fault::FlushedBeforeData));
             let fill = |tx: &mut Transaction<'_>| {
@@ -545,10 +571,16 @@ impl Volume {
                 }
                 Ok::<_, Error>(())
             };
+            let before = lsn;
             (_, lsn) = match mode {
                 Mode::Superseding => self.update_unbounded(data, fill)?,
                 _ => self.update_with(Intent::Shrink, data, fill)?,
             };
+            invariant!(
+                self.media.alarm,
+                lsn > before,
+                "record {lsn} follows record {before} of one flight"
+            );
             for (passenger, size) in sizes {
                 passenger.file.lock().committed_size = size;
             }
@@ -572,6 +604,16 @@ fn board(ino: Ino, file: &Arc<File>, mut staged: MutexGuard<'_, Staged>) -> Opti
         return None;
     }
     let blocks = staged.take_off();
+    let in_flight: u64 = staged
+        .flying
+        .values()
+        .map(|run| u64::from(run.blocks()))
+        .sum();
+    invariant_holds!(
+        staged.alarm(),
+        in_flight == blocks,
+        "{blocks} dirty blocks of inode {ino} take off, and {in_flight} are in flight"
+    );
     staged.busy = true;
     let passenger = Passenger {
         ino,

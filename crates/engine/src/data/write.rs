@@ -37,7 +37,12 @@ impl Bases {
 /// What keeps a piece from being staged.
 enum Need {
     Base(u64),
-    Room { first: u64, end: u64 },
+    Room {
+        first: u64,
+        end: u64,
+    },
+    /// The volume has to stop.
+    Stop(Error),
 }
 
 /// A write under way.
@@ -213,6 +218,7 @@ impl Volume {
                 Need::Room { first, end } => {
                     forced = self.find_room(ino, file, first, end, &mut settled)?;
                 }
+                Need::Stop(error) => return Err(error),
             }
         }
     }
@@ -240,8 +246,7 @@ impl Volume {
         } else if new > 0 && !self.reserve(new) {
             return Err(Need::Room { first, end });
         }
-        stage(staged, offset, bytes, bases);
-        Ok(())
+        stage(staged, offset, bytes, bases).map_err(Need::Stop)
     }
 
     /// Makes room for a write of blocks `first..end`: by flushing what is staged, which frees
@@ -299,7 +304,7 @@ fn missing_base(staged: &Staged, offset: u64, bytes: &[u8], bases: &Bases) -> Op
         })
 }
 
-fn stage(staged: &mut Staged, offset: u64, bytes: &[u8], bases: &Bases) {
+fn stage(staged: &mut Staged, offset: u64, bytes: &[u8], bases: &Bases) -> Result<()> {
     let mut at = offset;
     let mut rest = bytes;
     while !rest.is_empty() {
@@ -317,13 +322,14 @@ fn stage(staged: &mut Staged, offset: u64, bytes: &[u8], bases: &Bases) {
         let (now, later) = rest.split_at(take);
         let block = block_of(at);
         if whole > 0 {
-            staged.write_blocks(block, now);
+            staged.write_blocks(block, now)?;
         } else {
             let base = match staged.is_dirty(block) {
                 true => None,
                 false => staged.block(block).or(bases.get(block)).map(<[u8]>::to_vec),
             };
-            let out = staged.dirty_block(block, base.as_deref());
+            let out = staged.dirty_block(block, base.as_deref())?;
+            // Both are within a block.
             if let Some(out) = out.get_mut(within..within + take) {
                 out.copy_from_slice(now);
             }
@@ -331,4 +337,5 @@ fn stage(staged: &mut Staged, offset: u64, bytes: &[u8], bases: &Bases) {
         at += take as u64;
         rest = later;
     }
+    Ok(())
 }

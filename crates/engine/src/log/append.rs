@@ -10,6 +10,7 @@ use persimmon_format::{Addr, DeviceId, Lsn, VolumeKey};
 
 use crate::error::{Error, Result};
 use crate::in_flight::InFlight;
+use crate::invariant::{invariant, invariant_holds};
 use crate::media::{Media, wait_all};
 use crate::statistics::{Class, add};
 use crate::zones::log_zones::LogZone;
@@ -110,6 +111,13 @@ impl Appender<'_> {
             return Ok(());
         }
         let slices = cut_blocks(&batch.sizes, batch.first_lsn);
+        invariant!(
+            self.media.alarm,
+            batch.done < slices.len(),
+            "{} blocks of a batch of {} are in the log",
+            batch.done,
+            slices.len()
+        );
         let mut left = slices.get(batch.done..).unwrap_or_default();
         let result = self.write_journal(&mut left, &batch.records, batch.state);
         batch.done = slices.len() - left.len();
@@ -222,6 +230,14 @@ impl Appender<'_> {
             head.next_block += count;
         }
         wait_all(pending)?;
+        invariant_holds!(
+            self.media.alarm,
+            head.next_block <= head.zone.capacity,
+            "the log is in zone {} of {} blocks up to {}",
+            head.zone.zone,
+            head.zone.capacity,
+            head.next_block
+        );
         self.zones
             .note_log_zone(head.zone.extent(), head.next_block, head.room() > 0);
         self.head = Some(head);
@@ -260,6 +276,14 @@ impl Appender<'_> {
     fn roll(&mut self, first_log_sequence: u64) -> Result<()> {
         let opened = self.zones.open_log_zone(self.media, first_log_sequence)?;
         let zone = opened.ok_or_else(|| self.zones.no_zone())?;
+        invariant!(
+            self.media.alarm,
+            zone.first_log_sequence == first_log_sequence
+                && self.head.is_none_or(|head| head.zone.zone != zone.zone),
+            "the log goes on in zone {} with block {}, after block {first_log_sequence}",
+            zone.zone,
+            zone.first_log_sequence
+        );
         self.opened.push(zone);
         self.head = Some(Head {
             zone,

@@ -19,6 +19,7 @@ use persimmon_format::{Addr, Lsn, VolumeKey};
 use crate::error::{Error, PANICKED, Result};
 use crate::faults::{Fault, fault, panic_if};
 use crate::in_flight::InFlight;
+use crate::invariant::{invariant, invariant_holds, invariant_sub};
 use crate::media::Media;
 use crate::zones::Zones;
 use crate::zones::log_zones::LogZone;
@@ -178,6 +179,12 @@ impl Log {
         let lsn = inner.next_lsn;
         inner.data.extend(data.map(|data| (lsn, data)));
         inner.next_lsn = lsn.next();
+        invariant_holds!(
+            self.alarm,
+            inner.sent < lsn && size as u64 <= u64::from(u32::MAX),
+            "record {lsn} of {size} bytes is appended, and {} are in the log",
+            inner.sent
+        );
         lsn
     }
 
@@ -188,7 +195,7 @@ impl Log {
 
     /// LSN of the last record.
     pub(crate) fn last_lsn(&self) -> Lsn {
-        Lsn(self.lock().next_lsn.0 - 1)
+        self.lock().last_lsn()
     }
 
     /// Bytes waiting for a leader.
@@ -333,6 +340,27 @@ impl Log {
         });
         match result {
             Ok(()) => {
+                invariant!(
+                    self.alarm,
+                    batch.first_lsn == inner.sent.next() || batch.sizes.is_empty(),
+                    "records from {} on are sent after {}",
+                    batch.first_lsn,
+                    inner.sent
+                );
+                invariant!(
+                    self.alarm,
+                    batch.last_lsn >= inner.sent && batch.last_lsn < inner.next_lsn,
+                    "records up to {} are sent, of those up to {}",
+                    batch.last_lsn,
+                    inner.next_lsn
+                );
+                invariant!(
+                    self.alarm,
+                    batch.state.durable <= batch.last_lsn,
+                    "the log on the device calls {} durable, and has records up to {}",
+                    batch.state.durable,
+                    batch.last_lsn
+                );
                 inner.sent = batch.last_lsn;
                 inner.told = batch.state.durable;
                 inner.unsettled.extend(batch.unsettled());
@@ -363,7 +391,14 @@ impl Log {
         if inner.written >= last_lsn {
             return inner;
         }
-        inner.unsettled.pop_front();
+        let settled = inner.unsettled.pop_front();
+        let is_it = settled.is_some_and(|settled| settled.last_lsn == last_lsn);
+        invariant_holds!(
+            self.alarm,
+            is_it && last_lsn <= inner.sent,
+            "records up to {last_lsn} have settled out of their order, of those sent up to {}",
+            inner.sent
+        );
         inner.written = last_lsn;
         if let Some(data) = failed {
             inner.failures += 1;
@@ -408,6 +443,13 @@ impl Log {
                 return Err(error);
             }
         }
+        invariant!(
+            self.alarm,
+            written <= inner.written && inner.written <= inner.sent,
+            "records up to {written} were flushed, of those written up to {} and sent up to {}",
+            inner.written,
+            inner.sent
+        );
         inner.durable = inner.durable.max(written);
         inner.state.durable = inner.durable;
         self.wake.notify_all();
@@ -423,6 +465,7 @@ impl Log {
         zones: &Zones,
         work: impl FnOnce(&mut Appender<'_>) -> R,
     ) -> (MutexGuard<'a, Inner>, R) {
+        invariant_holds!(self.alarm, !inner.busy, "the log has two leaders");
         inner.busy = true;
         let mut run = Appender {
             key: &self.key,
@@ -435,6 +478,14 @@ impl Log {
         drop(inner);
         let result = self.unlocked(|| work(&mut run));
         let mut inner = self.lock();
+        invariant_holds!(self.alarm, inner.busy, "the log's leader was not alone");
+        let (before, after) = (inner.head, run.head);
+        let (before, after) = (before.map(|h| h.sequence()), after.map(|h| h.sequence()));
+        invariant_holds!(
+            self.alarm,
+            after >= before,
+            "the log's head went from block {before:?} back to {after:?}"
+        );
         inner.busy = false;
         inner.head = run.head;
         inner.chain.extend(run.opened);
@@ -475,7 +526,12 @@ impl Log {
     pub(crate) fn flight_superseded(&self, flight: &InFlight, result: Result<()>) {
         let mut inner = self.lock();
         if flight.arrives_second() {
-            inner.failed_flights = inner.failed_flights.saturating_sub(1);
+            invariant_sub!(
+                self.alarm,
+                inner.failed_flights,
+                1,
+                "flights that have failed"
+            );
         }
         if let Err(error) = result {
             inner.broken.get_or_insert(error);
@@ -539,6 +595,21 @@ impl Log {
             media.flush().map(|()| addr)
         });
         let addr = result.inspect_err(|error| inner.fail(error))?;
+        invariant!(
+            self.alarm,
+            replay_sequence >= inner.replay_sequence
+                && inner
+                    .head
+                    .is_some_and(|head| replay_sequence <= head.sequence()),
+            "replay is to begin at log block {replay_sequence}, and began at {}",
+            inner.replay_sequence
+        );
+        invariant!(
+            self.alarm,
+            cut <= inner.written || fault(Fault::CutTooHigh) || fault(Fault::CountedTooHigh),
+            "a footer holds records up to {cut}, and {} are written",
+            inner.written
+        );
         inner.state.footer = addr;
         inner.replay_sequence = replay_sequence;
         inner.durable = inner.durable.max(cut);
@@ -546,7 +617,14 @@ impl Log {
         if inner.tainted.is_some_and(|lsn| lsn <= cut) {
             inner.tainted = None;
         }
-        Ok(inner.take_unneeded())
+        let unneeded = inner.take_unneeded();
+        let head = inner.head.map(|head| head.zone.zone);
+        invariant!(
+            self.alarm,
+            unneeded.iter().all(|zone| Some(zone.zone) != head),
+            "the log goes on in zone {head:?}, which it leaves"
+        );
+        Ok(unneeded)
     }
 
     /// Tells the log on the device how far it is durable, by an empty block. From then on damage
@@ -652,6 +730,7 @@ impl Inner {
         Batch {
             records: std::mem::take(&mut self.records),
             data: std::mem::take(&mut self.data),
+            // Each record has one: there are as many.
             first_lsn: Lsn(self.next_lsn.0 - sizes.len() as u64),
             last_lsn,
             sizes,

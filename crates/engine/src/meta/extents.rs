@@ -7,6 +7,7 @@ use persimmon_format::{Ino, Key, KeyKind};
 use super::{Meta, tree};
 use crate::error::{Error, Result};
 use crate::faults::{Fault, fault};
+use crate::invariant::invariant;
 use crate::zones::Zones;
 
 /// An extent and the file block it starts at.
@@ -96,6 +97,7 @@ fn count_out(meta: &mut Meta, zones: &Zones, extent: &Extent) {
         zones.sub_data(addr, grains);
     }
     if let Extent::Reserved { blocks } = extent {
+        // The footer says how many there are: it may be damaged. A repair counts anew.
         meta.reserved_blocks = meta.reserved_blocks.saturating_sub((*blocks).into());
     }
 }
@@ -230,6 +232,13 @@ pub(crate) fn exchange(
         )?;
         exchanged += blocks;
     }
+    invariant!(
+        meta.alarm,
+        exchanged <= from.blocks() && from.blocks() == to.blocks(),
+        "{exchanged} blocks of {} were exchanged for {}, in inode {ino}",
+        from.blocks(),
+        to.blocks()
+    );
     Ok(exchanged)
 }
 

@@ -200,7 +200,11 @@ impl Tail {
         let mark = mark(self.header_checksum, len, self.checksum);
         self.flushes = self.flushes.wrapping_add(1);
         let [even, odd] = MARKS_AT;
-        let place = if self.flushes.is_multiple_of(2) { even } else { odd };
+        let place = if self.flushes.is_multiple_of(2) {
+            even
+        } else {
+            odd
+        };
         self.memory.write(place, &mark)?;
         if self.flushes.is_multiple_of(LOOK_EVERY) && !self.is_there() {
             return Err(removed());

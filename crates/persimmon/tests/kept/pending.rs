@@ -29,7 +29,10 @@ fn everybody_who_looks_at_a_file_sees_all_of_it() {
         ("read_up_to", |_, log| log.read_up_to(100, 0).unwrap()),
         ("read_batch", |_, log| {
             let mut buf = [0; SIZE as usize];
-            log.read_batch(&mut [(0, &mut buf)]).unwrap().remove(0).unwrap();
+            log.read_batch(&mut [(0, &mut buf)])
+                .unwrap()
+                .remove(0)
+                .unwrap();
             buf.to_vec()
         }),
         ("submit_read", |_, log| {
@@ -84,7 +87,8 @@ fn everybody_who_looks_at_a_file_sees_all_of_it() {
         }),
         ("position", |_, log| sized(log.append(b"").unwrap())),
         ("allocated", |fs, log| {
-            log.allocate(0, 2, Allocate::Reserve { keep_size: true }).unwrap();
+            log.allocate(0, 2, Allocate::Reserve { keep_size: true })
+                .unwrap();
             fs.read("/log").unwrap()
         }),
     ];
@@ -247,7 +251,11 @@ fn act(fs: &Filesystem, draw: &mut Draw, twins: &mut [Twin]) {
     let size = twin.now().len() as u64;
     match draw.below(40) {
         0..18 => {
-            let len = if draw.below(50) == 0 { 70_000 } else { draw.below(300) };
+            let len = if draw.below(50) == 0 {
+                70_000
+            } else {
+                draw.below(300)
+            };
             let data = vec![number; len as usize];
             let end = twin.file.append(&data).unwrap();
             assert_eq!(end, size + data.len() as u64);
