@@ -236,6 +236,16 @@ impl Volume {
             live: &self.zones,
             cut: &mut snapshot.zones.entries,
         };
+        let mut ids: Vec<PageId> = places.iter().map(|(id, _)| *id).collect();
+        ids.sort_unstable();
+        invariant!(
+            self.media.alarm,
+            ids.iter()
+                .zip(ids.iter().skip(1))
+                .all(|(one, next)| one < next),
+            "a page has two places in one checkpoint"
+        );
+        let before = self.checkpoint_state().footer.clone();
         // From here on the MAT in memory is not what the last footer leads to. Had the pages found no room,
         // it still would be: a checkpoint of the zones alone can free those that they filled.
         self.checkpoint_state().footer = None;
@@ -280,6 +290,32 @@ impl Volume {
             footer.next_ino,
             footer.lot_end
         );
+        if let Some(before) = before {
+            invariant!(
+                self.media.alarm,
+                footer.cut >= before.cut,
+                "the cut is at record {}, and was at {}",
+                footer.cut,
+                before.cut
+            );
+            invariant!(
+                self.media.alarm,
+                footer.write_clock >= before.write_clock
+                    && footer.next_zone_sequence >= before.next_zone_sequence,
+                "the write clock went from {} to {}, the next zone's sequence from {} to {}",
+                before.write_clock,
+                footer.write_clock,
+                before.next_zone_sequence,
+                footer.next_zone_sequence
+            );
+            invariant!(
+                self.media.alarm,
+                footer.lot_end >= before.lot_end && footer.checkpoint > before.checkpoint,
+                "the lot of inode numbers ends at {}, and ended at {}",
+                footer.lot_end,
+                before.lot_end
+            );
+        }
         let unneeded = self.log.write_footer(
             &self.media,
             &self.zones,
@@ -309,6 +345,11 @@ impl Volume {
     /// gets long, where its blocks are full it stays short.
     fn weigh_journal(&self, journal_blocks: u64, page_blocks: u64, write_clock: u64) {
         let before = std::mem::replace(&mut self.checkpoint_state().write_clock, write_clock);
+        invariant_holds!(
+            self.media.alarm,
+            write_clock >= before,
+            "the write clock went from {before} back to {write_clock}"
+        );
         let (wanted, written) = (
             self.zones.journal_blocks(),
             write_clock.saturating_sub(before),

@@ -239,6 +239,15 @@ fn open_as_reported(
         told: if new_epoch { durable } else { replay.told },
         has_bad_blocks: blocks.iter().any(|b| b.state().is_none()),
     };
+    if let Some(head) = start.head
+        && head.sequence() < footer.replay.sequence
+    {
+        return Err(Error::Inconsistent(format!(
+            "the checkpoint has the log replayed from block {} on, and the log ends before block {}",
+            footer.replay.sequence,
+            head.sequence()
+        )));
+    }
     let summary = RecoveryReport {
         log_zones_undecodable: lost_ends(undecodable, &media, &zit, &zones),
         checkpoint: footer.checkpoint,

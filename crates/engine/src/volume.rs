@@ -18,7 +18,7 @@ use crate::data::{Compressibility, Files, ReadCache, Space, Tails, Truncations};
 use crate::error::{Error, PANICKED, Result};
 use crate::faults::{Fault, fault};
 use crate::in_flight::InFlight;
-use crate::invariant::{self, invariant_holds, why_stopped};
+use crate::invariant::{self, invariant, invariant_holds, why_stopped};
 use crate::log::Log;
 use crate::log::writer::LogStart;
 use crate::media::Media;
@@ -347,6 +347,12 @@ impl Volume {
                 let mut tx = Transaction::new(&meta, &self.key);
                 let result = f(&mut tx);
                 let below = tx.next_ino();
+                invariant!(
+                    self.media.alarm,
+                    below >= meta.numbers.next(),
+                    "a change gives out inode numbers below {below}, and those below {} are given out",
+                    meta.numbers.next()
+                );
                 let (mut ops, missing) = tx.into_parts();
                 match (result, missing) {
                     (Err(_), Some(page)) => page,

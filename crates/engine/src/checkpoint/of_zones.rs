@@ -97,11 +97,21 @@ impl Volume {
         self.media.flush()?;
         invariant!(
             self.media.alarm,
-            number > before.checkpoint && log.lsn >= before.counted,
-            "checkpoint {number} counts records up to {}, after checkpoint {} of those up to {}",
+            number > before.checkpoint && log.lsn >= before.cut,
+            "checkpoint {number} counts records up to {}, after checkpoint {} with those up to {}",
             log.lsn,
             before.checkpoint,
-            before.counted
+            before.cut
+        );
+        invariant!(
+            self.media.alarm,
+            zones.write_clock >= before.write_clock
+                && zones.next_sequence >= before.next_zone_sequence,
+            "the write clock went from {} to {}, the next zone's sequence from {} to {}",
+            before.write_clock,
+            zones.write_clock,
+            before.next_zone_sequence,
+            zones.next_sequence
         );
         let footer = Footer {
             checkpoint: number,

@@ -169,7 +169,15 @@ impl Files {
             .get(&ino)
             .is_some_and(|f| Arc::strong_count(f) == 1 && f.lock().is_clean())
         {
-            shard.remove(&ino);
+            if let Some(file) = shard.remove(&ino) {
+                let staged = file.lock();
+                invariant_holds!(
+                    self.alarm,
+                    staged.staged_blocks() == 0 && !staged.changing,
+                    "inode {ino} is forgotten with {} staged blocks",
+                    staged.staged_blocks()
+                );
+            }
         }
     }
 

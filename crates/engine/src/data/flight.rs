@@ -246,6 +246,14 @@ impl Volume {
 
     fn fly(&self, mut passengers: Vec<Passenger>, mode: Mode) -> Result<()> {
         passengers.sort_by_key(|p| p.ino);
+        invariant_holds!(
+            self.media.alarm,
+            passengers
+                .iter()
+                .zip(passengers.iter().skip(1))
+                .all(|(one, next)| one.ino < next.ino),
+            "a file is twice in one flight"
+        );
         let blocks: u64 = passengers.iter().map(|p| p.blocks).sum();
         let flown = catch_unwind(AssertUnwindSafe(|| {
             let _midst = self.in_midst();
@@ -272,6 +280,14 @@ impl Volume {
             );
             match &result {
                 Ok(_) => {
+                    let flying = staged.staged_blocks() - staged.dirty_blocks();
+                    invariant_holds!(
+                        self.media.alarm,
+                        flying == passenger.blocks,
+                        "{flying} blocks of inode {} land, and {} took off",
+                        passenger.ino,
+                        passenger.blocks
+                    );
                     self.space.release(passenger.blocks);
                     staged.land();
                 }
@@ -299,7 +315,15 @@ impl Volume {
 
     /// What flew is to fly again.
     fn turn_back(&self, passenger: &Passenger, staged: &mut Staged) {
-        self.space.release(staged.turn_back());
+        let overwritten = staged.turn_back();
+        invariant_holds!(
+            self.media.alarm,
+            overwritten <= passenger.blocks,
+            "{overwritten} blocks of inode {} were overwritten in flight, of {}",
+            passenger.ino,
+            passenger.blocks
+        );
+        self.space.release(overwritten);
         if !std::mem::replace(&mut staged.queued, true) {
             self.files.enqueue(passenger.ino);
         }
@@ -367,7 +391,14 @@ impl Volume {
             _ => Placing::OfUsers(in_flight.as_ref()),
         };
         for (stream, runs) in runs {
+            let (all, before) = (blocks_of(&runs), placed_blocks(&places));
             self.place(stream, placing, runs, &mut places)?;
+            let placed = placed_blocks(&places) - before;
+            invariant!(
+                self.media.alarm,
+                placed == all,
+                "{placed} blocks of {all} were sent to the device"
+            );
         }
         landings.extend(places.placed.drain(..).map(|p| {
             let (addr, crcs) = (p.addr, p.run.crcs);
@@ -587,6 +618,15 @@ impl Volume {
         }
         Ok(lsn)
     }
+}
+
+fn blocks_of(runs: &[Run]) -> u64 {
+    runs.iter().map(|run| u64::from(run.data.blocks())).sum()
+}
+
+fn placed_blocks(places: &Places) -> u64 {
+    let placed = places.placed.iter();
+    placed.map(|p| u64::from(p.run.data.blocks())).sum()
 }
 
 /// What to answer of two results: damage in one file tells less than that all others are not durable either.

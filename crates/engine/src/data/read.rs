@@ -377,6 +377,13 @@ impl Volume {
                 [(addr, blocks)] => vec![self.media.read(*addr, *blocks)],
                 _ => self.media.read_all(places, READS_AT_ONCE),
             };
+            invariant_holds!(
+                self.media.alarm,
+                fetched.len() == places.len(),
+                "{} places were read of {}",
+                fetched.len(),
+                places.len()
+            );
             for (i, data) in fetched.into_iter().enumerate() {
                 let place = group * READS_AT_ONCE + i;
                 let mut data = data.map_err(Some);

@@ -87,6 +87,12 @@ impl Staged {
             self.size = Some(self.committed_size);
         }
         self.version += 1;
+        invariant_holds!(
+            self.alarm,
+            self.dirty_blocks == 0,
+            "{} dirty blocks are left of a file that is given up",
+            self.dirty_blocks
+        );
         self.damage = Some(damage.clone());
         given_up
     }

@@ -7,7 +7,7 @@ use std::collections::{HashMap, VecDeque};
 
 use persimmon_format::{Addr, Ino};
 
-use crate::invariant::invariant_sub;
+use crate::invariant::{invariant_holds, invariant_sub};
 
 /// A block and where it was written. The tree says whether it is still there, and its checksum
 /// whether it is still this one: nothing has to be forgotten in time.
@@ -82,6 +82,14 @@ impl Tails {
                 invariant_sub!(self.alarm, kept.bytes, cost, "bytes of kept tails");
             }
         }
+        invariant_holds!(
+            self.alarm,
+            (kept.bytes == 0) == kept.tails.is_empty() && kept.tails.len() <= kept.order.len(),
+            "{} tails of {} bytes are kept, and {} are in order",
+            kept.tails.len(),
+            kept.bytes,
+            kept.order.len()
+        );
     }
 
     /// Copies what was written to this address into a block of zeros, if it is kept.

@@ -14,6 +14,7 @@ use super::staged::{Staged, Times};
 use super::{OFFSET_MAX, block_of, blocks_in};
 use crate::Volume;
 use crate::error::{Error, Result};
+use crate::invariant::invariant;
 
 /// Bytes staged under one hold of the file's lock.
 const PIECE: usize = 1 << 20;
@@ -43,6 +44,12 @@ enum Need {
     },
     /// The volume has to stop.
     Stop(Error),
+}
+
+impl From<Error> for Need {
+    fn from(error: Error) -> Need {
+        Need::Stop(error)
+    }
 }
 
 /// A write under way.
@@ -147,7 +154,14 @@ impl Volume {
             at += take as u64;
             rest = later;
         }
-        Ok(data.len() - rest.len())
+        let written = data.len() - rest.len();
+        invariant!(
+            self.media.alarm,
+            at - offset == written as u64,
+            "{written} bytes of {} from {offset} on reach {at}",
+            data.len()
+        );
+        Ok(written)
     }
 
     fn write_piece(&self, writing: &Writing<'_>, offset: u64, bytes: &[u8]) -> Result<()> {
@@ -241,12 +255,20 @@ impl Volume {
         }
         let (first, end) = (block_of(offset), blocks_in(offset + bytes.len() as u64));
         let new = staged.new_blocks(first, end);
+        let before = staged.dirty_blocks();
         if forced {
             self.space.take(new);
         } else if new > 0 && !self.reserve(new) {
             return Err(Need::Room { first, end });
         }
-        stage(staged, offset, bytes, bases).map_err(Need::Stop)
+        stage(staged, offset, bytes, bases)?;
+        let after = staged.dirty_blocks();
+        invariant!(
+            self.media.alarm,
+            after == before + new,
+            "{new} blocks have their space, and {before} dirty blocks became {after}"
+        );
+        Ok(())
     }
 
     /// Makes room for a write of blocks `first..end`: by flushing what is staged, which frees

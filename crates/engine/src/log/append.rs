@@ -75,7 +75,8 @@ impl Batch {
         for (lsn, next) in self.data {
             if from < lsn {
                 all.push(Unsettled {
-                    last_lsn: Lsn(lsn.0.saturating_sub(1)),
+                    // It is after another one.
+                    last_lsn: Lsn(lsn.0 - 1),
                     data,
                 });
             }
@@ -111,6 +112,13 @@ impl Appender<'_> {
             return Ok(());
         }
         let slices = cut_blocks(&batch.sizes, batch.first_lsn);
+        let end = slices.last().map_or(0, |(_, _, range)| range.end);
+        invariant!(
+            self.media.alarm,
+            end == batch.records.len(),
+            "{end} bytes of records are cut into blocks, of {}",
+            batch.records.len()
+        );
         invariant!(
             self.media.alarm,
             batch.done < slices.len(),
@@ -120,8 +128,22 @@ impl Appender<'_> {
         );
         let mut left = slices.get(batch.done..).unwrap_or_default();
         let result = self.write_journal(&mut left, &batch.records, batch.state);
+        invariant!(
+            self.media.alarm,
+            left.len() + batch.done <= slices.len(),
+            "{} blocks are left to write of {}",
+            left.len(),
+            slices.len()
+        );
         batch.done = slices.len() - left.len();
         result?;
+        invariant!(
+            self.media.alarm,
+            batch.done == slices.len(),
+            "{} blocks of a batch are in the log, of {}",
+            batch.done,
+            slices.len()
+        );
         add(&self.media.counters.commits, 1);
         add(&self.media.counters.records, batch.sizes.len() as u64);
         Ok(())
@@ -181,6 +203,13 @@ impl Appender<'_> {
                 parts: count,
                 bytes,
             });
+            invariant!(
+                self.media.alarm,
+                parts.len() <= head.room() as usize,
+                "a footer of {} blocks where there is room for {}",
+                parts.len(),
+                head.room()
+            );
             let addr = head.position().addr;
             self.before_writing(head, parts.len())?;
             match self.write_blocks(head, bodies, state, Class::Checkpoint) {

@@ -211,15 +211,41 @@ impl Log {
     /// Blocks that a recovery would have to read, those still buffered included.
     pub(crate) fn blocks_to_replay(&self) -> u64 {
         let inner = self.lock();
-        let written = inner
-            .head
-            .map_or(0, |h| h.sequence().saturating_sub(inner.replay_sequence));
+        let (head, replay) = (
+            inner.head.map(|head| head.sequence()),
+            inner.replay_sequence,
+        );
+        invariant_holds!(
+            self.alarm,
+            head.is_none_or(|head| head >= replay),
+            "the log is to be replayed from block {replay} on, and ends before block {head:?}"
+        );
+        let written = head.map_or(0, |head| head.saturating_sub(replay));
         written + inner.records.len().div_ceil(BODY_LEN) as u64
     }
 
     /// The log as a checkpoint's cut finds it; called under the metadata lock.
     pub(crate) fn cut(&self) -> Cut {
         let inner = self.lock();
+        let (sent, written, last) = (inner.sent, inner.written, inner.last_lsn());
+        invariant_holds!(
+            self.alarm,
+            written <= sent && sent <= last,
+            "records up to {written} are written, of those sent up to {sent} and made up to {last}"
+        );
+        invariant_holds!(
+            self.alarm,
+            inner.durable <= last && inner.told <= inner.durable.max(sent),
+            "records up to {} are durable, told up to {}, made up to {last}",
+            inner.durable,
+            inner.told
+        );
+        invariant_holds!(
+            self.alarm,
+            inner.sizes.len() as u64 <= last.0 - sent.0,
+            "{} records are buffered, and those up to {sent} are sent of those up to {last}",
+            inner.sizes.len()
+        );
         let start = LogPosition {
             sequence: inner.replay_sequence,
             addr: Addr::ZERO,
@@ -334,6 +360,22 @@ impl Log {
             return Ok(self.wait(inner));
         }
         let mut batch = inner.take_batch();
+        let bytes: usize = batch.sizes.iter().map(|size| *size as usize).sum();
+        invariant!(
+            self.alarm,
+            bytes == batch.records.len(),
+            "{} records of {bytes} bytes are {} bytes",
+            batch.sizes.len(),
+            batch.records.len()
+        );
+        let is_inside = |lsn: &Lsn| (batch.first_lsn..=batch.last_lsn).contains(lsn);
+        invariant!(
+            self.alarm,
+            batch.data.iter().all(|(lsn, _)| is_inside(lsn)),
+            "data is sent with records {} to {}, and is of another",
+            batch.first_lsn,
+            batch.last_lsn
+        );
         let (mut inner, result) = self.lead(inner, media, zones, |run| {
             panic_if(Fault::PanicInLog);
             run.write_batch(&mut batch)
@@ -631,6 +673,13 @@ impl Log {
     /// to what was acknowledged cannot pass for writes that a crash cut off.
     pub(crate) fn tell_durable(&self, media: &Media, zones: &Zones) -> Result<()> {
         let inner = self.wait_for_turn()?;
+        invariant!(
+            self.alarm,
+            inner.durable <= inner.sent,
+            "records up to {} are durable, and {} are sent",
+            inner.durable,
+            inner.sent
+        );
         if inner.told >= inner.durable {
             return Ok(());
         }
@@ -655,6 +704,13 @@ impl Log {
     /// before it, until a checkpoint.
     pub(crate) fn recorded(&self) -> Option<Lsn> {
         let inner = self.lock();
+        invariant_holds!(
+            self.alarm,
+            inner.tainted.is_none_or(|lsn| lsn <= inner.written),
+            "data of record {:?} has failed, and records up to {} are written",
+            inner.tainted,
+            inner.written
+        );
         let is_sound = inner.tainted.is_none() && inner.failed_flights == 0;
         is_sound.then_some(inner.written)
     }

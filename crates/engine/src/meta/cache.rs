@@ -276,12 +276,19 @@ impl PageCache {
                 continue;
             };
             slot.state.put(State::IN_DIRTY, false);
-            if let (true, Some(page)) = (slot.state.put(State::DIRTY, false), slot.page.as_ref()) {
+            let was_dirty = slot.state.put(State::DIRTY, false);
+            let is_resident = slot.page.is_some();
+            if let (true, Some(page)) = (was_dirty, slot.page.as_ref()) {
                 cut.push((id, Arc::clone(page)));
                 let was_writing = slot.state.put(State::WRITING, true);
                 self.writing += usize::from(!was_writing);
                 invariant_sub!(self.alarm, self.dirty, 1, "dirty pages");
             }
+            invariant_holds!(
+                self.alarm,
+                is_resident || !was_dirty,
+                "page {id} is dirty, and not in memory"
+            );
         }
         invariant_holds!(
             self.alarm,
@@ -290,6 +297,14 @@ impl PageCache {
             self.dirty
         );
         self.dirty = 0;
+        invariant_holds!(
+            self.alarm,
+            self.writing <= self.resident && cut.len() <= self.writing,
+            "{} pages are cut, {} being written, {} in memory",
+            cut.len(),
+            self.writing,
+            self.resident
+        );
         cut
     }
 

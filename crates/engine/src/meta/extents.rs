@@ -122,7 +122,18 @@ pub(crate) fn punch(meta: &mut Meta, zones: &Zones, ino: Ino, from: u64, to: u64
         let length = piece.extent.blocks();
         let cut_from = from.max(piece.block) - piece.block;
         let cut_to = to.min(piece.end()) - piece.block;
+        invariant!(
+            meta.alarm,
+            cut_from < cut_to && cut_to <= length,
+            "blocks {from} to {to} of inode {ino} are punched, and {cut_from} to {cut_to} of an extent of {length}"
+        );
         let gone = piece.extent.part(cut_from, cut_to - cut_from);
+        invariant!(
+            meta.alarm,
+            gone.blocks() == cut_to - cut_from,
+            "a part of {} blocks of an extent was cut out from {cut_from} to {cut_to}",
+            gone.blocks()
+        );
         sectors += gone.sectors() as i64;
         if matches!(gone, Extent::Compressed(_)) {
             meta.riding.remove(ino, piece.block);

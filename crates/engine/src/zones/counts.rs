@@ -9,6 +9,7 @@ use persimmon_format::packed::Grains;
 use persimmon_format::table::{Role, ZitEntry};
 
 use super::entries::Touched;
+use crate::faults::{Fault, fault};
 use crate::invariant::invariant_or_damage;
 
 /// Set in the count of a zone from which more was taken than it had: somewhere blocks are live that it does not count.
@@ -29,6 +30,22 @@ pub(super) struct ValidCounts {
     /// already, nor where a repair counts anew: what the counts are then is overwritten.
     are_complete: AtomicBool,
     alarm: Alarm,
+}
+
+/// What zones count, added up one by one.
+#[derive(Default)]
+pub(super) struct Sums {
+    data: u64,
+    metadata: u64,
+}
+
+impl Sums {
+    pub(super) fn add(&mut self, role: Role, Grains(grains): Grains) {
+        match role {
+            Role::Metadata => self.metadata += grains,
+            _ => self.data += grains,
+        }
+    }
 }
 
 impl ValidCounts {
@@ -112,9 +129,13 @@ impl ValidCounts {
         let Some(valid) = self.zones.get(zone.0 as usize) else {
             return;
         };
+        let taken = match role == Role::Data && fault(Fault::ValidMiscounted) {
+            true => grains + 1,
+            false => grains,
+        };
         let less = |count: u64| {
             let is_miscounted = count & MISCOUNTED != 0;
-            let left = (!is_miscounted).then(|| count.checked_sub(grains));
+            let left = (!is_miscounted).then(|| count.checked_sub(taken));
             left.flatten()
         };
         let before = valid.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less);
@@ -146,6 +167,20 @@ impl ValidCounts {
             live.fetch_add(grains * copies, Ordering::Relaxed);
             self.sub_live(role, live, before * copies);
         }
+    }
+
+    /// Whether the counts of all zones, as those in their roles have them, are those of all together. Nobody counts
+    /// meanwhile. A zone whose count is too low would be reset with live data in it.
+    pub(super) fn agree(&self, sums: Sums) -> bool {
+        let Sums { data, metadata } = sums;
+        let metadata = metadata * self.copies;
+        let (of_data, of_metadata) = (self.live(Role::Data).0, self.live(Role::Metadata).0);
+        invariant_or_damage!(
+            self.alarm,
+            (data, metadata) == (of_data, of_metadata)
+                || !self.are_complete.load(Ordering::Relaxed),
+            "the zones count {data} valid grains of data and {metadata} of metadata, all together {of_data} and {of_metadata}"
+        )
     }
 
     fn sub_live(&self, role: Role, live: &AtomicU64, less: u64) {

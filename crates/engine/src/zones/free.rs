@@ -128,6 +128,13 @@ impl Table {
                 zone < partner,
                 "zone {zone} is paired with {partner}, and addresses name the first"
             );
+            invariant_holds!(
+                self.alarm,
+                pairs.partner(zone).is_none() && pairs.partner(partner).is_none(),
+                "zones {zone} and {partner} are to be a pair, and are with {:?} and {:?}",
+                pairs.partner(zone),
+                pairs.partner(partner)
+            );
             pairs.join(zone, partner);
         }
         invariant_holds!(
@@ -192,6 +199,11 @@ impl Table {
         let Some(entry) = self.entries.get_mut(zone) else {
             return;
         };
+        invariant_holds!(
+            self.alarm,
+            entry.failure.is_none() || !entry.is_free(),
+            "zone {zone} has failed, and becomes free: {entry:?}"
+        );
         let counted = entry.role == Role::Free && !entry.used;
         let was_log = entry.role == Role::Log;
         *entry = Entry {

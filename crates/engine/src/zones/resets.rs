@@ -153,6 +153,10 @@ impl Zones {
                     continue;
                 }
                 let entry = table.entries.get(zone);
+                // It was reset already, with its partner: as the second of a pair of which a recovery resets both.
+                if entry.is_some_and(Entry::is_free) {
+                    continue;
+                }
                 let was_log = entry.is_some_and(|entry| entry.role == Role::Log);
                 if table.begin_reset(zone, &self.budget) {
                     let keeps = !was_log && may_keep > 0;
@@ -276,6 +280,12 @@ impl Zones {
                 return;
             };
             // Sent under no lock: some devices are done with it before they return.
+            invariant_holds!(
+                self.alarm,
+                self.is_in_reset(going.zone) && !self.is_open(going.zone),
+                "zone {} is to be reset, and is not in reset or is open",
+                going.zone
+            );
             let pending = match going.was_free {
                 true => media.discard(going.zone),
                 false => media.start_reset(going.zone, going.keeps_space),

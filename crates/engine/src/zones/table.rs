@@ -16,7 +16,7 @@ use persimmon_format::{Addr, DeviceId};
 
 use super::allocation::Floor;
 use super::budget::Budget;
-use super::counts::ValidCounts;
+use super::counts::{Sums, ValidCounts};
 use super::entries::{Entries, Entry, Touched};
 use super::failure::ZoneFailure;
 use super::kept::UnderWay;
@@ -583,8 +583,18 @@ impl Zones {
         if !table.may_open(stream, &self.budget) || write_pointer >= capacity {
             return false;
         }
+        invariant_holds!(
+            self.alarm,
+            table.parked.iter().all(|writer| writer.zone != zone),
+            "zone {zone} is gone on with twice"
+        );
         for zone in self.pairs.both(zone) {
             if let Some(entry) = table.entries.get_mut(zone) {
+                invariant_holds!(
+                    self.alarm,
+                    !entry.open && !entry.in_reset,
+                    "zone {zone} is gone on with, and is {entry:?}"
+                );
                 entry.open = true;
                 entry.write_pointer = write_pointer;
             }
@@ -625,13 +635,21 @@ impl Zones {
             self.ranks_agree(&mut table),
             "a change touched no zone"
         );
+        let mut sums = Sums::default();
         let zones = table.entries.iter();
         let entries: PerZone<ZitEntry> = zones
-            .map(|(zone, entry)| entry.to_zit(self.valid(zone)))
+            .map(|(zone, entry)| {
+                let valid = self.valid(zone);
+                sums.add(entry.role, valid);
+                entry.to_zit(valid)
+            })
             .collect();
         let dead = table.ranks.dead_and_stuck();
         let mut resets: Vec<ZoneId> = dead.filter(|zone| self.can_go(&table, *zone)).collect();
         resets.sort_unstable();
+        if !self.valid.agree(sums) {
+            resets.clear();
+        }
         invariant_holds!(
             self.alarm,
             resets.windows(2).all(|pair| pair.first() < pair.last()),

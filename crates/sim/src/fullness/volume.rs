@@ -64,6 +64,7 @@ impl Clock for NoClock {
 }
 
 fn open(device: &Arc<SimDevice>, options: &Options) -> Outcome<Vfs> {
+    persimmon_engine::invariant::panic_on_bugs();
     let opened = Volume::open(Arc::clone(device) as _, options.clone());
     let (volume, _) = opened.map_err(|error| format!("mounting: {error}"))?;
     let options = persimmon_vfs::Options {
