@@ -165,19 +165,17 @@ impl Files {
     /// Forgets a file with nothing staged, unless somebody else is using it.
     pub(crate) fn forget_if_clean(&self, ino: Ino) {
         let mut shard = self.shard(ino);
-        if shard
-            .get(&ino)
-            .is_some_and(|f| Arc::strong_count(f) == 1 && f.lock().is_clean())
+        let is_clean = |f: &Arc<File>| Arc::strong_count(f) == 1 && f.lock().is_clean();
+        if shard.get(&ino).is_some_and(is_clean)
+            && let Some(file) = shard.remove(&ino)
         {
-            if let Some(file) = shard.remove(&ino) {
-                let staged = file.lock();
-                invariant_holds!(
-                    self.alarm,
-                    staged.staged_blocks() == 0 && !staged.changing,
-                    "inode {ino} is forgotten with {} staged blocks",
-                    staged.staged_blocks()
-                );
-            }
+            let staged = file.lock();
+            invariant_holds!(
+                self.alarm,
+                staged.staged_blocks() == 0 && !staged.changing,
+                "inode {ino} is forgotten with {} staged blocks",
+                staged.staged_blocks()
+            );
         }
     }
 
