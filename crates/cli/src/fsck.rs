@@ -321,7 +321,11 @@ fn agreed(path: &Path, anew: bool) -> Result<bool> {
 /// is written; and what the check has planned.
 fn repair_by_engine(device: &Arc<Drive>, repairs: &Repairs) -> Result<()> {
     let device = Arc::clone(device) as Arc<dyn ZonedDevice>;
-    let (volume, _) = Volume::open(device, Options::default())?;
+    let options = Options {
+        recount: repairs.recount,
+        ..Options::default()
+    };
+    let (volume, _) = Volume::open(device, options)?;
     let volume = Arc::new(volume);
     if !repairs.is_empty() {
         volume.repair(&repairs.ops, repairs.recount)?;

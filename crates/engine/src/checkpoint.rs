@@ -21,6 +21,7 @@ mod tables;
 use crate::Volume;
 use crate::error::Result;
 use crate::faults::{Fault, fault};
+use crate::invariant::{invariant, invariant_holds};
 use crate::log;
 use crate::meta::Page;
 use crate::statistics::add;
@@ -212,6 +213,13 @@ impl Volume {
             return Ok(Outcome::Superseding);
         }
         let number = self.next_checkpoint();
+        invariant!(
+            self.media.alarm,
+            snapshot.root.0 < snapshot.page_limit,
+            "the root is page {}, of {}",
+            snapshot.root,
+            snapshot.page_limit
+        );
         let cold = {
             let mut state = self.checkpoint_state();
             state.leaving.clear();
@@ -228,6 +236,16 @@ impl Volume {
             live: &self.zones,
             cut: &mut snapshot.zones.entries,
         };
+        let mut ids: Vec<PageId> = places.iter().map(|(id, _)| *id).collect();
+        ids.sort_unstable();
+        invariant!(
+            self.media.alarm,
+            ids.iter()
+                .zip(ids.iter().skip(1))
+                .all(|(one, next)| one < next),
+            "a page has two places in one checkpoint"
+        );
+        let before = self.checkpoint_state().footer.clone();
         // From here on the MAT in memory is not what the last footer leads to. Had the pages found no room,
         // it still would be: a checkpoint of the zones alone can free those that they filled.
         self.checkpoint_state().footer = None;
@@ -240,6 +258,13 @@ impl Volume {
                 let old = meta.mat.set(id, MatEntry::NONE);
                 counts.moved(old, MatEntry::NONE);
             }
+            invariant!(
+                self.media.alarm,
+                places.len() == snapshot.pages.len(),
+                "{} pages of {} have a place",
+                places.len(),
+                snapshot.pages.len()
+            );
             for (id, entry) in &places {
                 let old = meta.mat.set(*id, *entry);
                 counts.moved(old, *entry);
@@ -258,6 +283,39 @@ impl Volume {
             self.media.flush()?;
         }
         let footer = self.footer(number, snapshot, &written);
+        invariant!(
+            self.media.alarm,
+            footer.lot_end >= footer.next_ino,
+            "inode numbers up to {} are given out, of a lot that ends at {}",
+            footer.next_ino,
+            footer.lot_end
+        );
+        if let Some(before) = before {
+            invariant!(
+                self.media.alarm,
+                footer.cut >= before.cut,
+                "the cut is at record {}, and was at {}",
+                footer.cut,
+                before.cut
+            );
+            invariant!(
+                self.media.alarm,
+                footer.write_clock >= before.write_clock
+                    && footer.next_zone_sequence >= before.next_zone_sequence,
+                "the write clock went from {} to {}, the next zone's sequence from {} to {}",
+                before.write_clock,
+                footer.write_clock,
+                before.next_zone_sequence,
+                footer.next_zone_sequence
+            );
+            invariant!(
+                self.media.alarm,
+                footer.lot_end >= before.lot_end && footer.checkpoint > before.checkpoint,
+                "the lot of inode numbers ends at {}, and ended at {}",
+                footer.lot_end,
+                before.lot_end
+            );
+        }
         let unneeded = self.log.write_footer(
             &self.media,
             &self.zones,
@@ -287,6 +345,11 @@ impl Volume {
     /// gets long, where its blocks are full it stays short.
     fn weigh_journal(&self, journal_blocks: u64, page_blocks: u64, write_clock: u64) {
         let before = std::mem::replace(&mut self.checkpoint_state().write_clock, write_clock);
+        invariant_holds!(
+            self.media.alarm,
+            write_clock >= before,
+            "the write clock went from {before} back to {write_clock}"
+        );
         let (wanted, written) = (
             self.zones.journal_blocks(),
             write_clock.saturating_sub(before),
@@ -308,6 +371,13 @@ impl Volume {
     /// One that fails keeps its number: what it wrote is not taken for the next one's.
     fn next_checkpoint(&self) -> u64 {
         let mut state = self.checkpoint_state();
+        let newest = state.footer.as_ref().map_or(0, |footer| footer.checkpoint);
+        invariant_holds!(
+            self.media.alarm,
+            state.number >= newest,
+            "checkpoint {newest} is written, and the last number was {}",
+            state.number
+        );
         state.number += 1;
         state.number
     }

@@ -68,6 +68,7 @@ impl Ground {
             start.write_clock,
         );
         let mut cache = PageCache::new();
+        cache.watch(&self.media.alarm);
         let root = tree::create(&mut cache);
         let zit_chunks = found.len().div_ceil(ZitEntry::PER_CHUNK);
         Volume::assemble(Parts {
@@ -82,6 +83,8 @@ impl Ground {
                 inodes: 0,
                 reserved_blocks: 0,
                 riding: Default::default(),
+                last_record: Lsn(0),
+                alarm: Default::default(),
             },
             zones,
             start: log_start(

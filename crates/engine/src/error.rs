@@ -124,6 +124,19 @@ pub enum Error {
         /// What is wrong with which item.
         what: String,
     },
+    /// A state that only a bug can bring about.
+    #[error(
+        "a bug in Persimmon ({file}:{line}): {what}; nothing more is written; unmount, run `persimmon fsck`, and report \
+         this line"
+    )]
+    Bug {
+        /// Source file of the check that found it.
+        file: &'static str,
+        /// Its line.
+        line: u32,
+        /// What does not hold, with the values.
+        what: String,
+    },
     /// Structures that contradict each other.
     #[error("damage in the metadata: {0}; run `persimmon fsck`")]
     Inconsistent(String),

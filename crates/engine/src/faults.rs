@@ -42,6 +42,8 @@ pub enum Fault {
     ExtentNotCounted,
     /// Blocks that are punched out stay counted in their zone.
     PunchNotCounted,
+    /// A zone of file data counts a grain too little after each extent that becomes invalid in it.
+    ValidMiscounted,
     /// Cleaning moves what a summary names, even if the file has something newer there.
     StaleBlocksMoved,
     /// fsync makes the new size durable before it sends the data.
@@ -95,7 +97,7 @@ impl Fault {
     ];
 
     /// All others.
-    pub const ALL: [Fault; 32] = [
+    pub const ALL: [Fault; 33] = [
         Fault::UnsafeClassic,
         Fault::NoWritePointerCheck,
         Fault::ResetBeforeCheckpoint,
@@ -114,6 +116,7 @@ impl Fault {
         Fault::FooterUnflushed,
         Fault::ExtentNotCounted,
         Fault::PunchNotCounted,
+        Fault::ValidMiscounted,
         Fault::StaleBlocksMoved,
         Fault::SizeBeforeData,
         Fault::TailNotZeroed,

@@ -4,7 +4,7 @@
 //! `zones` knows what each zone is used for; `log` appends records and footers; `meta` is the
 //! tree; `data` is the content of files. The volume wires them, and `checkpoint`, `recovery` and
 //! `cleaning`, which touch all four; `repair` carries out what a check plans, `scrub` verifies what is live. `faults` are mistakes made on
-//! purpose, for tests of the tests alone.
+//! purpose, for tests of the tests alone. `invariant` stops the volume where a state is found that cannot be.
 
 mod checkpoint;
 mod cleaning;
@@ -15,6 +15,7 @@ pub mod faults;
 mod floors;
 mod headers;
 mod in_flight;
+pub mod invariant;
 mod log;
 mod losses;
 mod media;

@@ -8,6 +8,7 @@ use persimmon_format::table::MatEntry;
 
 use crate::Volume;
 use crate::error::{Error, Result};
+use crate::invariant::{invariant, invariant_holds};
 use crate::meta::cache::looked_at;
 use crate::meta::{Meta, store};
 use crate::statistics::add;
@@ -50,7 +51,12 @@ impl<'v> Misses<'v> {
     /// The look goes on from a later place and needs none of the pages it had missed before: they may be evicted.
     pub(crate) fn forget(&mut self) {
         if self.fetched >= KEPT_AFTER {
-            self.volume.pages_kept_for.fetch_sub(1, Ordering::AcqRel);
+            let before = self.volume.pages_kept_for.fetch_sub(1, Ordering::AcqRel);
+            invariant_holds!(
+                self.volume.media.alarm,
+                before > 0,
+                "{before} looks keep pages in memory, and one less"
+            );
         }
         self.fetched = 0;
     }
@@ -87,6 +93,12 @@ impl Volume {
                 continue;
             }
             let page = page.inspect_err(|error| self.lost_page(id, entry, error))?;
+            invariant!(
+                self.media.alarm,
+                page.id() == id,
+                "page {} was read as page {id}",
+                page.id()
+            );
             meta.cache.insert_clean(id, page);
             let limit = self.cached_pages_max();
             // A look at the tree needs several pages at once: some room is always left for them.

@@ -174,6 +174,9 @@ pub enum Barrier {
 pub struct Options {
     /// Replay in memory, write nothing.
     pub read_only: bool,
+    /// The volume is opened to be repaired: valid counts that contradict the tree do not stop it before
+    /// [`crate::Volume::repair`] has counted anew.
+    pub recount: bool,
     /// Metadata pages kept in memory, bytes. Dirty pages come on top, up to
     /// [`Options::dirty_pages_max`].
     pub cache_bytes_max: usize,
@@ -230,6 +233,7 @@ impl Default for Options {
     fn default() -> Self {
         Options {
             read_only: false,
+            recount: false,
             cache_bytes_max: 64 << 20,
             staging_bytes_max: 32 << 20,
             tails_bytes_max: 4 << 20,

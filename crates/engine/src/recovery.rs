@@ -185,7 +185,11 @@ fn open_as_reported(
         next_sequence,
         footer.write_clock,
     );
+    // What a lost chunk counted nobody knows; such a volume is read-only.
+    let are_counted = zit_chunks_lost == 0 && !options.recount;
+    zones.counts_are_complete(are_counted);
     let mut meta = metadata(&footer, mat);
+    meta.watch(&media.alarm);
 
     let arrival = Arrival {
         media: &media,
@@ -199,6 +203,7 @@ fn open_as_reported(
         key: &key,
         zones: &zones,
         found: &found,
+        are_counted,
         mat_lost: mat_chunks_lost > 0,
     };
     let replayed = replay_records(&replay, &footer, &arrival, &target, &mut meta)
@@ -234,6 +239,15 @@ fn open_as_reported(
         told: if new_epoch { durable } else { replay.told },
         has_bad_blocks: blocks.iter().any(|b| b.state().is_none()),
     };
+    if let Some(head) = start.head
+        && head.sequence() < footer.replay.sequence
+    {
+        return Err(Error::Inconsistent(format!(
+            "the checkpoint has the log replayed from block {} on, and the log ends before block {}",
+            footer.replay.sequence,
+            head.sequence()
+        )));
+    }
     let summary = RecoveryReport {
         log_zones_undecodable: lost_ends(undecodable, &media, &zit, &zones),
         checkpoint: footer.checkpoint,
@@ -329,6 +343,8 @@ fn metadata(footer: &Footer, mat: Mat) -> Meta {
         inodes: footer.inodes,
         reserved_blocks: footer.reserved_blocks,
         riding: Default::default(),
+        last_record: Lsn(0),
+        alarm: Default::default(),
     }
 }
 

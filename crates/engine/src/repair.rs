@@ -49,11 +49,12 @@ impl Volume {
                 Ok(())
             })?;
         }
-        self.find_truncations()?;
-        while self.finish_a_truncation()? {}
+        // Before anything is freed that the counts may not have.
         if recount {
             self.recount()?;
         }
+        self.find_truncations()?;
+        while self.finish_a_truncation()? {}
         self.checkpoint()
     }
 
@@ -106,6 +107,7 @@ impl Volume {
             self.zones
                 .set_valid(status.zone, counted.unwrap_or_default());
         }
+        self.zones.counts_are_complete(true);
         Ok(())
     }
 

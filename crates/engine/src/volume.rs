@@ -1,7 +1,9 @@
 //! A volume: the parts wired together, views and transactions, and the background steps.
 
 use persimmon_sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use persimmon_sync::{Arc, Mutex, OnceLock, RwLock, RwLockReadGuard, RwLockWriteGuard, Watch};
+use persimmon_sync::{
+    Alarm, Arc, Mutex, OnceLock, RwLock, RwLockReadGuard, RwLockWriteGuard, Watch,
+};
 use std::collections::HashMap;
 
 use persimmon_device::{ZoneId, ZoneInfo, ZonedDevice};
@@ -16,6 +18,7 @@ use crate::data::{Compressibility, Files, ReadCache, Space, Tails, Truncations};
 use crate::error::{Error, PANICKED, Result};
 use crate::faults::{Fault, fault};
 use crate::in_flight::InFlight;
+use crate::invariant::{self, invariant, invariant_holds, why_stopped};
 use crate::log::Log;
 use crate::log::writer::LogStart;
 use crate::media::Media;
@@ -26,7 +29,7 @@ use crate::recovery::{self, RecoveryReport};
 use crate::statistics::{Statistics, add};
 use crate::tuning::Tuned;
 use crate::turn::Turn;
-use crate::zones::locked::assert_none_is_held;
+use crate::zones::locked::must_hold_none;
 use crate::zones::table::ZoneStatus;
 use crate::zones::trace::Traced;
 use crate::zones::{Keeping, Zones};
@@ -83,6 +86,7 @@ pub struct Volume {
 pub(crate) struct InMidst<'v> {
     zones: &'v Zones,
     log: &'v Log,
+    alarm: &'v Alarm,
     watch: Watch<'v>,
 }
 
@@ -90,6 +94,10 @@ impl Drop for InMidst<'_> {
     fn drop(&mut self) {
         if self.watch.look() {
             self.log.give_up(&Error::ReadOnly { why: PANICKED });
+            self.zones.wake_all();
+        } else if self.alarm.is_raised() {
+            // Nothing reaches the device any more: nobody is to wait for it.
+            self.log.give_up(&why_stopped(self.alarm));
             self.zones.wake_all();
         }
     }
@@ -164,12 +172,13 @@ impl Volume {
         recovery::open(device, options)
     }
 
-    pub(crate) fn assemble(parts: Parts) -> Volume {
+    pub(crate) fn assemble(mut parts: Parts) -> Volume {
+        parts.meta.watch(&parts.media.alarm);
         let key = parts.identity.key();
-        let space = Space::new(parts.options.staging_bytes_max, &parts.zones.budget);
+        let alarm = parts.media.alarm.clone();
+        let space = Space::new(parts.options.staging_bytes_max, &parts.zones.budget, &alarm);
         let cleaning_options = RwLock::new(parts.options.cleaning);
         let tuned = Tuned::new(&parts.options);
-        let alarm = parts.media.alarm.clone();
         Volume {
             log: Log::new(key.clone(), parts.start, &alarm),
             key,
@@ -203,12 +212,12 @@ impl Volume {
     }
 
     pub(crate) fn meta(&self) -> RwLockReadGuard<'_, Meta> {
-        assert_none_is_held();
+        must_hold_none(&self.media.alarm);
         self.meta.read()
     }
 
     pub(crate) fn meta_mut(&self) -> RwLockWriteGuard<'_, Meta> {
-        assert_none_is_held();
+        must_hold_none(&self.media.alarm);
         self.meta.write()
     }
 
@@ -218,6 +227,7 @@ impl Volume {
         InMidst {
             zones: &self.zones,
             log: &self.log,
+            alarm: &self.media.alarm,
             watch: self.media.alarm.watch(),
         }
     }
@@ -240,6 +250,12 @@ impl Volume {
         self.check_writable().is_err()
     }
 
+    /// The bug that was found, or the damage to counts, for which nothing more is written.
+    #[must_use]
+    pub fn bug(&self) -> Option<Error> {
+        invariant::found(&self.media.alarm)
+    }
+
     /// Takes no changes from now on.
     pub fn make_read_only(&self) {
         self.broken.store(true, Ordering::Release);
@@ -252,7 +268,7 @@ impl Volume {
             });
         }
         if self.media.alarm.is_raised() {
-            return Err(Error::ReadOnly { why: PANICKED });
+            return Err(why_stopped(&self.media.alarm));
         }
         if self.broken.load(Ordering::Acquire) {
             return Err(Error::ReadOnly {
@@ -331,6 +347,12 @@ impl Volume {
                 let mut tx = Transaction::new(&meta, &self.key);
                 let result = f(&mut tx);
                 let below = tx.next_ino();
+                invariant!(
+                    self.media.alarm,
+                    below >= meta.numbers.next(),
+                    "a change gives out inode numbers below {below}, and those below {} are given out",
+                    meta.numbers.next()
+                );
                 let (mut ops, missing) = tx.into_parts();
                 match (result, missing) {
                     (Err(_), Some(page)) => page,
@@ -359,6 +381,12 @@ impl Volume {
             return true;
         }
         let may = meta.numbers.may_give(below, self.log.durable());
+        invariant_holds!(
+            self.media.alarm,
+            !may || below <= meta.numbers.recorded() || fault(Fault::LotNotWaitedFor),
+            "inode numbers below {below} are given out, of a lot that ends at {}",
+            meta.numbers.recorded()
+        );
         if may && let Some(end) = meta.numbers.lot_due(below) {
             ops.push(Op::Lot { end });
         }
@@ -385,6 +413,13 @@ impl Volume {
     /// Appends a record that was applied.
     fn append_record(&self, meta: &mut Meta, ops: &[Op], data: Option<Arc<InFlight>>) -> Lsn {
         let lsn = self.log.append(ops, data);
+        invariant_holds!(
+            self.media.alarm,
+            lsn > meta.last_record,
+            "record {lsn} follows record {}",
+            meta.last_record
+        );
+        meta.last_record = lsn;
         if let Some(Op::Lot { .. }) = ops.last() {
             meta.numbers.lot_is_logged(lsn);
         }
@@ -442,7 +477,9 @@ impl Volume {
         apply::apply(meta, &self.zones, ops).inspect_err(|error| {
             tracing::error!(%error, "metadata is damaged, no more changes are made");
             self.make_read_only();
-        })
+        })?;
+        // It is found where no error can be answered.
+        self.bug().map_or(Ok(()), Err)
     }
 
     /// Pages changed since what is durable, and those that a recovery would change besides.

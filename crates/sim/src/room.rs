@@ -86,6 +86,7 @@ impl Room {
             large_zone_blocks: self.large_zone_blocks,
             ..Options::default()
         };
+        persimmon_engine::invariant::panic_on_bugs();
         let opened = Volume::open(Arc::clone(device) as _, options);
         let (volume, _) = opened.map_err(|error| format!("mounting: {error}"))?;
         Ok(volume)

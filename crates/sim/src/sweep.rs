@@ -148,6 +148,7 @@ impl Sweep {
 }
 
 fn mount(device: &Arc<SimDevice>) -> Result<Volume, String> {
+    persimmon_engine::invariant::panic_on_bugs();
     let opened = Volume::open(Arc::clone(device) as _, Options::default());
     let (volume, _) = opened.map_err(|error| format!("mounting: {error}"))?;
     Ok(volume)

@@ -14,7 +14,7 @@
 mod alarm;
 mod lock;
 
-pub use alarm::{Alarm, Watch};
+pub use alarm::{Alarm, Cause, Watch};
 pub use lock::{Condvar, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 #[cfg(not(interleave))]

@@ -14,6 +14,7 @@ use super::tables::Counts;
 use crate::Volume;
 use crate::error::Result;
 use crate::faults::{Fault, fault};
+use crate::invariant::invariant;
 use crate::statistics::add;
 
 /// Which journals a checkpoint of the zones alone may let stand.
@@ -94,6 +95,24 @@ impl Volume {
             self.zones.settle_resets(&self.media);
         }
         self.media.flush()?;
+        invariant!(
+            self.media.alarm,
+            number > before.checkpoint && log.lsn >= before.cut,
+            "checkpoint {number} counts records up to {}, after checkpoint {} with those up to {}",
+            log.lsn,
+            before.checkpoint,
+            before.cut
+        );
+        invariant!(
+            self.media.alarm,
+            zones.write_clock >= before.write_clock
+                && zones.next_sequence >= before.next_zone_sequence,
+            "the write clock went from {} to {}, the next zone's sequence from {} to {}",
+            before.write_clock,
+            zones.write_clock,
+            before.next_zone_sequence,
+            zones.next_sequence
+        );
         let footer = Footer {
             checkpoint: number,
             counted: Lsn(log.lsn.0 + u64::from(fault(Fault::CountedTooHigh))),

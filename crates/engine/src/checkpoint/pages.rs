@@ -9,6 +9,7 @@ use persimmon_format::{Addr, PageId};
 
 use crate::Volume;
 use crate::error::Result;
+use crate::invariant::invariant;
 use crate::media::wait_all;
 use crate::meta::{Page, store};
 use crate::statistics::Class;
@@ -37,6 +38,13 @@ impl Volume {
                 .map(|(_, page)| store::seal(page, &self.identity, &self.key, number))
                 .collect();
             let addrs = self.write_metadata(stream, class, &sealed, written)?;
+            invariant!(
+                self.media.alarm,
+                addrs.len() == sealed.len(),
+                "{} pages were written of {}",
+                addrs.len(),
+                sealed.len()
+            );
             for (((id, _), addr), buffer) in group.iter().zip(addrs).zip(&sealed) {
                 places.push((
                     *id,
@@ -100,6 +108,14 @@ impl Volume {
                 true => self.blocks_for_chunks(),
                 false => 0,
             };
+            invariant!(
+                self.media.alarm,
+                writer.write_pointer <= writer.capacity,
+                "zone {} of {} blocks is written up to {}",
+                writer.zone,
+                writer.capacity,
+                writer.write_pointer
+            );
             let room = writer.capacity - writer.write_pointer;
             if kept > 0 && next.blocks() + kept > room {
                 self.zones.check_in(&self.media, writer);
@@ -123,6 +139,12 @@ impl Volume {
                 blocks += buffer.blocks();
                 data.push(buffer.clone());
             }
+            invariant!(
+                self.media.alarm,
+                !data.is_empty() && blocks <= room,
+                "{blocks} blocks of metadata to zone {} with room for {room}",
+                writer.zone
+            );
             let sizes: Vec<u32> = data.iter().map(Buffer::blocks).collect();
             let mut pending = Vec::new();
             let mut addr = writer.write_blocks(&self.media, class, data, &mut pending);

@@ -10,6 +10,7 @@ use persimmon_format::{Addr, PageId};
 
 use crate::Volume;
 use crate::error::Result;
+use crate::invariant::{invariant, invariant_holds};
 use crate::meta::Meta;
 use crate::statistics::Class;
 use crate::zones::{self, Stream, Zones};
@@ -24,6 +25,7 @@ impl Counts<'_> {
     fn add(&mut self, addr: Addr, blocks: u16) {
         self.live.add_metadata(addr, blocks.into());
         if let Some(entry) = self.cut.get_mut(addr.zone().0 as usize) {
+            // A hostile table may count anything.
             entry.valid = entry.valid.saturating_add(blocks.into());
         }
     }
@@ -31,6 +33,7 @@ impl Counts<'_> {
     fn sub(&mut self, addr: Addr, blocks: u16) {
         self.live.sub_metadata(addr, blocks.into());
         if let Some(entry) = self.cut.get_mut(addr.zone().0 as usize) {
+            // Where the table counts too little, that has stopped the volume: no footer tells of it.
             entry.valid = entry.valid.saturating_sub(blocks.into());
         }
     }
@@ -55,7 +58,13 @@ fn chunk_at(addr: Addr) -> MatEntry {
 
 impl Volume {
     fn seal_chunk(&self, kind: Kind, chunk: usize, number: u64, payload: &[u8]) -> Buffer {
-        debug_assert!(payload.len() <= BLOCK_PAYLOAD);
+        let fits = invariant_holds!(
+            self.media.alarm,
+            payload.len() <= BLOCK_PAYLOAD,
+            "chunk {chunk} of a table has {} bytes",
+            payload.len()
+        );
+        let payload = if fits { payload } else { &[] };
         let mut block = BufferMut::zeroed(1);
         block[HEADER_LEN..HEADER_LEN + payload.len()].copy_from_slice(payload);
         envelope::seal(
@@ -87,6 +96,13 @@ impl Volume {
             meta.mat.changed_chunks().into_iter().map(encode).unzip()
         };
         let addrs = self.write_metadata(Stream::Metadata, Class::Checkpoint, &sealed, written)?;
+        invariant!(
+            self.media.alarm,
+            addrs.len() == chunks.len(),
+            "{} chunks of the page table were written of {}",
+            addrs.len(),
+            chunks.len()
+        );
         let mut meta = self.meta_mut();
         for (chunk, addr) in chunks.into_iter().zip(addrs) {
             let old = meta.mat.moved_chunk(chunk, addr);
@@ -138,8 +154,21 @@ impl Volume {
             })
             .collect();
         let addrs = self.write_metadata(Stream::Metadata, Class::Checkpoint, &sealed, written)?;
+        invariant!(
+            self.media.alarm,
+            addrs.len() == dirty.len(),
+            "{} chunks of the zone table were written of {}",
+            addrs.len(),
+            dirty.len()
+        );
         let mut state = self.checkpoint_state();
         for (chunk, addr) in dirty.into_iter().zip(addrs) {
+            invariant!(
+                self.media.alarm,
+                addr != Addr::ZERO && state.zit_chunks.get(chunk) == Some(&Addr::ZERO),
+                "chunk {chunk} of the zone table was written to {addr}, and is at {:?}",
+                state.zit_chunks.get(chunk)
+            );
             counts.moved(MatEntry::NONE, chunk_at(addr));
             state.zit_chunks[chunk] = addr;
         }

@@ -13,6 +13,7 @@ use super::MOVE_BLOCKS;
 use super::moving::{Loaded, Survivor};
 use crate::Volume;
 use crate::error::{Error, Result};
+use crate::invariant::invariant;
 use crate::meta::extents;
 use crate::misses::Misses;
 use crate::zones::table::ZoneStatus;
@@ -148,6 +149,12 @@ impl Volume {
             self.find_live(survivor, &mut live)?;
             blocks += live.iter().skip(before).map(Survivor::blocks).sum::<u64>();
         }
+        invariant!(
+            self.media.alarm,
+            looked <= course.found.len(),
+            "{looked} of {} were looked at",
+            course.found.len()
+        );
         course.found.truncate(course.found.len() - looked);
         // Of a frame parts may be left, and others lie between them.
         live.sort_by_key(|survivor| (survivor.ino, survivor.block));

@@ -8,6 +8,7 @@ use persimmon_format::{Addr, Ino, checksum};
 use crate::Volume;
 use crate::data::{Exchange, Loose, Places, Placing};
 use crate::error::Result;
+use crate::invariant::invariant;
 use crate::meta::{Transaction, extents};
 use crate::statistics::add;
 use crate::zones::{Life, Run, Stream};
@@ -226,6 +227,12 @@ impl Volume {
                     })
                 })
                 .collect();
+            invariant!(
+                self.media.alarm,
+                moves.len() == part.len(),
+                "{} moved runs belong to no survivor",
+                part.len() - moves.len()
+            );
             self.keep_bounds()?;
             let moved = match sound {
                 true => self.update_unbounded(None, |tx| remap(tx, &moves))?.0,

@@ -12,6 +12,7 @@ use persimmon_format::inode::{Inode, Timestamp};
 use super::staged::Staged;
 use crate::Volume;
 use crate::error::{Error, Result};
+use crate::invariant::invariant_holds;
 
 const SHARDS: usize = 16;
 
@@ -24,7 +25,7 @@ pub(crate) struct File {
 impl File {
     pub(crate) fn new(alarm: &Alarm) -> File {
         File {
-            staged: Mutex::watched(Staged::default(), alarm),
+            staged: Mutex::watched(Staged::watched(alarm), alarm),
             changed: Condvar::new(),
         }
     }
@@ -71,6 +72,12 @@ impl<'a> Change<'a> {
     /// Waits for the file's flight; there is no other until what is returned is dropped.
     pub(super) fn ground(&self) -> (Grounded<'_>, MutexGuard<'_, Staged>) {
         let mut staged = self.0.wait_while(self.0.lock(), |staged| staged.busy);
+        invariant_holds!(
+            staged.alarm(),
+            staged.changing && staged.flying.is_empty(),
+            "a file is on the ground with {} runs in flight",
+            staged.flying.len()
+        );
         staged.busy = true;
         (Grounded(self.0, self.0.staged.watch()), staged)
     }
@@ -79,7 +86,10 @@ impl<'a> Change<'a> {
 impl Drop for Change<'_> {
     fn drop(&mut self) {
         self.1.look();
-        self.0.lock().changing = false;
+        let mut staged = self.0.lock();
+        invariant_holds!(staged.alarm(), staged.changing, "a change ends twice");
+        staged.changing = false;
+        drop(staged);
         self.0.notify();
     }
 }
@@ -91,7 +101,14 @@ pub(super) struct Grounded<'a>(&'a File, Watch<'a>);
 impl Drop for Grounded<'_> {
     fn drop(&mut self) {
         self.1.look();
-        self.0.lock().busy = false;
+        let mut staged = self.0.lock();
+        invariant_holds!(
+            staged.alarm(),
+            staged.busy,
+            "a file leaves the ground twice"
+        );
+        staged.busy = false;
+        drop(staged);
         self.0.notify();
     }
 }
@@ -148,11 +165,17 @@ impl Files {
     /// Forgets a file with nothing staged, unless somebody else is using it.
     pub(crate) fn forget_if_clean(&self, ino: Ino) {
         let mut shard = self.shard(ino);
-        if shard
-            .get(&ino)
-            .is_some_and(|f| Arc::strong_count(f) == 1 && f.lock().is_clean())
+        let is_clean = |f: &Arc<File>| Arc::strong_count(f) == 1 && f.lock().is_clean();
+        if shard.get(&ino).is_some_and(is_clean)
+            && let Some(file) = shard.remove(&ino)
         {
-            shard.remove(&ino);
+            let staged = file.lock();
+            invariant_holds!(
+                self.alarm,
+                staged.staged_blocks() == 0 && !staged.changing,
+                "inode {ino} is forgotten with {} staged blocks",
+                staged.staged_blocks()
+            );
         }
     }
 

@@ -22,6 +22,7 @@ use crate::Volume;
 use crate::error::{Error, Result};
 use crate::faults::{Fault, fault};
 use crate::in_flight::InFlight;
+use crate::invariant::{invariant, invariant_holds};
 use crate::meta::{Intent, Transaction};
 use crate::options::FsyncOrder;
 use crate::statistics::add;
@@ -245,6 +246,14 @@ impl Volume {
 
     fn fly(&self, mut passengers: Vec<Passenger>, mode: Mode) -> Result<()> {
         passengers.sort_by_key(|p| p.ino);
+        invariant_holds!(
+            self.media.alarm,
+            passengers
+                .iter()
+                .zip(passengers.iter().skip(1))
+                .all(|(one, next)| one.ino < next.ino),
+            "a file is twice in one flight"
+        );
         let blocks: u64 = passengers.iter().map(|p| p.blocks).sum();
         let flown = catch_unwind(AssertUnwindSafe(|| {
             let _midst = self.in_midst();
@@ -263,8 +272,22 @@ impl Volume {
         });
         for passenger in &passengers {
             let mut staged = passenger.file.lock();
+            invariant_holds!(
+                self.media.alarm,
+                staged.busy,
+                "inode {} is not in flight any more",
+                passenger.ino
+            );
             match &result {
                 Ok(_) => {
+                    let flying = staged.staged_blocks() - staged.dirty_blocks();
+                    invariant_holds!(
+                        self.media.alarm,
+                        flying == passenger.blocks,
+                        "{flying} blocks of inode {} land, and {} took off",
+                        passenger.ino,
+                        passenger.blocks
+                    );
                     self.space.release(passenger.blocks);
                     staged.land();
                 }
@@ -292,7 +315,15 @@ impl Volume {
 
     /// What flew is to fly again.
     fn turn_back(&self, passenger: &Passenger, staged: &mut Staged) {
-        self.space.release(staged.turn_back());
+        let overwritten = staged.turn_back();
+        invariant_holds!(
+            self.media.alarm,
+            overwritten <= passenger.blocks,
+            "{overwritten} blocks of inode {} were overwritten in flight, of {}",
+            passenger.ino,
+            passenger.blocks
+        );
+        self.space.release(overwritten);
         if !std::mem::replace(&mut staged.queued, true) {
             self.files.enqueue(passenger.ino);
         }
@@ -360,13 +391,33 @@ impl Volume {
             _ => Placing::OfUsers(in_flight.as_ref()),
         };
         for (stream, runs) in runs {
+            let (all, before) = (blocks_of(&runs), placed_blocks(&places));
             self.place(stream, placing, runs, &mut places)?;
+            let placed = placed_blocks(&places) - before;
+            invariant!(
+                self.media.alarm,
+                placed == all,
+                "{placed} blocks of {all} were sent to the device"
+            );
         }
         landings.extend(places.placed.drain(..).map(|p| {
             let (addr, crcs) = (p.addr, p.run.crcs);
             Landing::map(p.run.ino, p.run.file_block, Extent::Frame { addr, crcs })
         }));
         landings.sort_by_key(|l| (l.ino, l.block));
+        let flown: u64 = passengers.iter().map(|passenger| passenger.blocks).sum();
+        let mapped: u64 = landings.iter().map(|l| l.end - l.block).sum();
+        invariant!(
+            self.media.alarm,
+            mapped == flown,
+            "{mapped} blocks of {flown} in flight have a place"
+        );
+        let mut pairs = landings.iter().zip(landings.iter().skip(1));
+        invariant!(
+            self.media.alarm,
+            pairs.all(|(one, next)| (one.ino, one.end) <= (next.ino, next.block)),
+            "a block in flight has two places"
+        );
         self.keep_tails(passengers, &landings);
         if self.options.fsync == FsyncOrder::Strict
             && mode == Mode::SyncInOrder
@@ -536,6 +587,12 @@ impl Volume {
                     touched.next();
                 }
             }
+            invariant!(
+                self.media.alarm,
+                !ops.is_empty() && (in_flight.is_none() || landings.peek().is_none()),
+                "data is on its way for one record of several, with {} changes",
+                ops.len()
+            );
             let data = in_flight.take().map(Arc::clone);
             let data = data.filter(|_| !fault(Fault::FlushedBeforeData));
             let fill = |tx: &mut Transaction<'_>| {
@@ -545,16 +602,31 @@ impl Volume {
                 }
                 Ok::<_, Error>(())
             };
+            let before = lsn;
             (_, lsn) = match mode {
                 Mode::Superseding => self.update_unbounded(data, fill)?,
                 _ => self.update_with(Intent::Shrink, data, fill)?,
             };
+            invariant!(
+                self.media.alarm,
+                lsn > before,
+                "record {lsn} follows record {before} of one flight"
+            );
             for (passenger, size) in sizes {
                 passenger.file.lock().committed_size = size;
             }
         }
         Ok(lsn)
     }
+}
+
+fn blocks_of(runs: &[Run]) -> u64 {
+    runs.iter().map(|run| u64::from(run.data.blocks())).sum()
+}
+
+fn placed_blocks(places: &Places) -> u64 {
+    let placed = places.placed.iter();
+    placed.map(|p| u64::from(p.run.data.blocks())).sum()
 }
 
 /// What to answer of two results: damage in one file tells less than that all others are not durable either.
@@ -572,6 +644,16 @@ fn board(ino: Ino, file: &Arc<File>, mut staged: MutexGuard<'_, Staged>) -> Opti
         return None;
     }
     let blocks = staged.take_off();
+    let in_flight: u64 = staged
+        .flying
+        .values()
+        .map(|run| u64::from(run.blocks()))
+        .sum();
+    invariant_holds!(
+        staged.alarm(),
+        in_flight == blocks,
+        "{blocks} dirty blocks of inode {ino} take off, and {in_flight} are in flight"
+    );
     staged.busy = true;
     let passenger = Passenger {
         ino,

@@ -15,6 +15,7 @@ use persimmon_format::{Addr, Ino, Key, Lifetime};
 use super::placing::{Places, Placing};
 use crate::Volume;
 use crate::error::{Error, Result};
+use crate::invariant::invariant_holds;
 use crate::meta::extents;
 use crate::zones::{Life, Placed, Run, RunPiece, Stream};
 
@@ -232,7 +233,13 @@ impl Volume {
         let mut moves = vec![Vec::new()];
         for (ino, block, to) in pieces {
             let at = loose.binary_search_by_key(&(ino, block), |l| (l.ino, l.block));
-            let Some(loose) = at.ok().and_then(|at| loose.get(at)) else {
+            let found = at.ok().and_then(|at| loose.get(at));
+            invariant_holds!(
+                self.media.alarm,
+                found.is_some(),
+                "block {block} of inode {ino} was packed, and nobody asked for it"
+            );
+            let Some(loose) = found else {
                 continue;
             };
             if moves.last().is_none_or(|last| last.len() == changes_max) {

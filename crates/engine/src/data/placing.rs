@@ -7,6 +7,7 @@ use persimmon_device::DeviceError;
 use crate::Volume;
 use crate::error::{Error, Result};
 use crate::in_flight::InFlight;
+use crate::invariant::invariant;
 use crate::statistics::Class;
 use crate::zones::table::{NoWriter, Shortage};
 use crate::zones::writer::ZoneWriter;
@@ -101,7 +102,17 @@ impl Volume {
                 self.tell_zone_taken();
             }
             let zone = writer.zone;
+            let blocks =
+                |runs: &[Run]| -> u64 { runs.iter().map(|run| u64::from(run.data.blocks())).sum() };
+            let all = blocks(&runs);
             let later = set_apart(&mut runs, blocks_max);
+            invariant!(
+                self.media.alarm,
+                blocks(&runs) + blocks(&later) == all,
+                "{all} blocks are placed, {} now and {} later",
+                blocks(&runs),
+                blocks(&later)
+            );
             let result = writer.place(&self.media, &self.key, class, &mut runs, in_flight);
             runs.splice(0..0, later);
             self.zones.check_in(&self.media, writer);

@@ -10,6 +10,7 @@ use persimmon_format::{Addr, Ino, checksum};
 use super::{ReadCache, block_of, blocks_in};
 use crate::Volume;
 use crate::error::{Error, Result};
+use crate::invariant::{invariant, invariant_holds};
 use crate::meta::extents::Piece;
 use crate::statistics::add;
 use crate::zones::Pin;
@@ -312,6 +313,12 @@ impl Volume {
                 Extent::Frame { addr, crcs } => {
                     let skip = (start - piece.block) as usize;
                     let at = addr.offset(skip as u32);
+                    invariant!(
+                        self.media.alarm,
+                        skip < crcs.len(),
+                        "block {start} of inode {ino} is {skip} in a frame of {} blocks",
+                        crcs.len()
+                    );
                     let crcs = crcs.get(skip..).unwrap_or_default();
                     let mut content = [0; BLOCK_SIZE];
                     if end == start + 1
@@ -369,6 +376,13 @@ impl Volume {
                 [(addr, blocks)] => vec![self.media.read(*addr, *blocks)],
                 _ => self.media.read_all(places, READS_AT_ONCE),
             };
+            invariant_holds!(
+                self.media.alarm,
+                fetched.len() == places.len(),
+                "{} places were read of {}",
+                fetched.len(),
+                places.len()
+            );
             for (i, data) in fetched.into_iter().enumerate() {
                 let place = group * READS_AT_ONCE + i;
                 let mut data = data.map_err(Some);
@@ -381,7 +395,16 @@ impl Volume {
             }
         }
         // Who reads would be given what was in the buffer before.
-        assert!(uses.next().is_none(), "a use of a place that was not read");
+        for used in uses {
+            invariant_holds!(
+                self.media.alarm,
+                false,
+                "a use of place {} of {}, which was not read",
+                used.place,
+                plan.places.len()
+            );
+            each(used, Err(self.bug()))?;
+        }
         Ok(())
     }
 

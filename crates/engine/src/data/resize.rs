@@ -15,6 +15,7 @@ use super::{OFFSET_MAX, block_of, blocks_in};
 use crate::Volume;
 use crate::error::{Error, Result};
 use crate::faults::{Fault, fault};
+use crate::invariant::{invariant, invariant_holds};
 use crate::meta::extents::Piece;
 use crate::meta::{Intent, Transaction};
 
@@ -86,7 +87,12 @@ impl Volume {
             let mut staged = file.lock();
             let more = cut.inspect_err(|_| staged.size = Some(old))?;
             self.space.release(staged.drop_dirty(keep, u64::MAX));
-            zero_from(&mut staged, size);
+            invariant!(
+                self.media.alarm,
+                staged.changing && staged.busy,
+                "inode {ino} is cut while others may change it"
+            );
+            zero_from(&mut staged, size)?;
             staged.growth.truncate(size);
             staged.size = Some(size);
             staged.committed_size = history_size;
@@ -259,6 +265,11 @@ impl Volume {
         })? {}
         // Not before: it would be lost if the records could not be made.
         let mut staged = file.lock();
+        invariant!(
+            self.media.alarm,
+            staged.changing && staged.busy,
+            "inode {ino} is punched while others may change it"
+        );
         self.space.release(staged.drop_dirty(first, last));
         if let Some(size) = brought {
             staged.committed_size = size;
@@ -339,7 +350,7 @@ impl Volume {
                     return Err(self.zones.no_space());
                 }
                 let mut staged = file.lock();
-                staged.write_blocks(piece.block, &content);
+                staged.write_blocks(piece.block, &content)?;
                 if !std::mem::replace(&mut staged.queued, true) {
                     self.files.enqueue(ino);
                 }
@@ -430,9 +441,16 @@ impl Volume {
                 Ok(freed)
             });
             match freed {
-                Ok(freed) => inos
-                    .drain(..freed)
-                    .for_each(|ino| self.truncations.remove(ino)),
+                Ok(freed) => {
+                    invariant!(
+                        self.media.alarm,
+                        freed <= inos.len(),
+                        "{freed} inodes of {} were freed",
+                        inos.len()
+                    );
+                    inos.drain(..freed)
+                        .for_each(|ino| self.truncations.remove(ino));
+                }
                 Err(Error::ItemDamaged { ino, what }) if inos.contains(&ino) => {
                     inos.retain(|other| *other != ino);
                     reclaimed = Err(Error::ItemDamaged { ino, what });
@@ -452,6 +470,12 @@ impl Volume {
             staged.times = None;
             staged.damage = None;
             staged.size = Some(staged.committed_size);
+            invariant_holds!(
+                self.media.alarm,
+                staged.dirty_blocks() == 0 && staged.flying.is_empty(),
+                "{} blocks of inode {ino}, which is gone, are staged",
+                staged.staged_blocks()
+            );
             drop(staged);
             drop(grounded);
             drop(change);
@@ -522,14 +546,12 @@ fn holes(pieces: &[Piece], from: u64, to: u64) -> (Vec<(u64, u64)>, u64) {
 }
 
 /// Zeroes the staged part of a file's last block beyond `size`.
-fn zero_from(staged: &mut Staged, size: u64) {
+fn zero_from(staged: &mut Staged, size: u64) -> Result<()> {
     let within = (size % BLOCK_SIZE as u64) as usize;
     let block = block_of(size);
     if within > 0 && staged.is_dirty(block) {
-        staged
-            .dirty_block(block, None)
-            .iter_mut()
-            .skip(within)
-            .for_each(|b| *b = 0);
+        let content = staged.dirty_block(block, None)?;
+        content.iter_mut().skip(within).for_each(|b| *b = 0);
     }
+    Ok(())
 }

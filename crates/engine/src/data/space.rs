@@ -2,7 +2,7 @@
 //! written, so that flushing never finds the volume full.
 
 use persimmon_sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use persimmon_sync::{Condvar, Mutex};
+use persimmon_sync::{Alarm, Condvar, Mutex};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,6 +10,7 @@ use persimmon_device::BLOCK_SIZE;
 
 use crate::Volume;
 use crate::error::Result;
+use crate::invariant::invariant_holds;
 use crate::zones::budget::STAGED_BLOCKS_MIN;
 use crate::zones::{Budget, Part};
 
@@ -57,6 +58,7 @@ pub(crate) struct Space {
     staged_blocks_max_short: AtomicU64,
     /// The spare blocks of the reserve may be filled too.
     lends: AtomicBool,
+    alarm: Alarm,
 }
 
 /// Blocks that are being preallocated; they are given back when this is dropped, for the tree counts them then.
@@ -67,8 +69,7 @@ pub(crate) struct Unwritten<'a> {
 
 impl Drop for Unwritten<'_> {
     fn drop(&mut self) {
-        let held = &self.space.unwritten_blocks;
-        held.fetch_sub(self.blocks, Ordering::Relaxed);
+        self.space.give_back_unwritten(self.blocks);
     }
 }
 
@@ -117,7 +118,7 @@ pub struct SpaceReport {
 }
 
 impl Space {
-    pub(crate) fn new(staging_bytes_max: usize, budget: &Budget) -> Space {
+    pub(crate) fn new(staging_bytes_max: usize, budget: &Budget, alarm: &Alarm) -> Space {
         let space = Space {
             staged_blocks: AtomicU64::new(0),
             staged_blocks_peak: AtomicU64::new(0),
@@ -128,6 +129,7 @@ impl Space {
             staged_blocks_max: AtomicU64::new(0),
             staged_blocks_max_short: AtomicU64::new(0),
             lends: AtomicBool::new(false),
+            alarm: alarm.clone(),
         };
         space.set_staging(staging_bytes_max as u64, budget);
         space
@@ -172,6 +174,11 @@ impl Space {
     /// Sets blocks aside whatever is left: for overwriting, which frees as much as it takes.
     pub(crate) fn take(&self, blocks: u64) {
         let before = self.staged_blocks.fetch_add(blocks, Ordering::Relaxed);
+        invariant_holds!(
+            self.alarm,
+            before <= u64::MAX / 2 && blocks <= u64::MAX / 2,
+            "{blocks} blocks are staged beside {before}"
+        );
         self.staged_blocks_peak
             .fetch_max(before + blocks, Ordering::Relaxed);
     }
@@ -181,9 +188,30 @@ impl Space {
     }
 
     pub(crate) fn release(&self, blocks: u64) {
-        self.staged_blocks.fetch_sub(blocks, Ordering::Relaxed);
+        let before = self.staged_blocks.fetch_sub(blocks, Ordering::Relaxed);
+        let has_them = invariant_holds!(
+            self.alarm,
+            before >= blocks,
+            "{blocks} staged blocks are given back of {before}"
+        );
+        if !has_them {
+            // A count that wrapped would have everybody wait.
+            self.staged_blocks.store(0, Ordering::Relaxed);
+        }
         drop(self.turn.lock());
         self.given_back.notify_all();
+    }
+
+    fn give_back_unwritten(&self, blocks: u64) {
+        let before = self.unwritten_blocks.fetch_sub(blocks, Ordering::Relaxed);
+        let has_them = invariant_holds!(
+            self.alarm,
+            before >= blocks,
+            "{blocks} promised blocks are given back of {before}"
+        );
+        if !has_them {
+            self.unwritten_blocks.store(0, Ordering::Relaxed);
+        }
     }
 
     /// Waits until the buffer is no longer full, or for a while: flights of others are to land.

@@ -7,9 +7,11 @@ use persimmon_device::{BLOCK_SIZE, Buffer, BufferMut};
 use persimmon_format::Lifetime;
 use persimmon_format::extent::FRAME_BLOCKS_MAX;
 use persimmon_format::inode::Timestamp;
+use persimmon_sync::Alarm;
 
 use super::growth::Growth;
-use crate::error::Error;
+use crate::error::{Error, Result};
+use crate::invariant::{invariant, invariant_holds, invariant_sub};
 
 /// Times of a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,9 +54,22 @@ pub(crate) struct Staged {
     /// What keeps the file from being written: damage in its own items. What was staged has been given up, and nothing
     /// more is staged; as long as the file is there each sync of it answers this.
     pub(crate) damage: Option<Error>,
+    alarm: Alarm,
 }
 
 impl Staged {
+    /// Nothing; a state that cannot be raises this alarm.
+    pub(crate) fn watched(alarm: &Alarm) -> Staged {
+        Staged {
+            alarm: alarm.clone(),
+            ..Staged::default()
+        }
+    }
+
+    pub(crate) fn alarm(&self) -> &Alarm {
+        &self.alarm
+    }
+
     pub(crate) fn is_clean(&self) -> bool {
         // The blocks that caused a size may have been punched out again: the size remains.
         let sized = self.size.is_none_or(|size| size == self.committed_size);
@@ -72,6 +87,12 @@ impl Staged {
             self.size = Some(self.committed_size);
         }
         self.version += 1;
+        invariant_holds!(
+            self.alarm,
+            self.dirty_blocks == 0,
+            "{} dirty blocks are left of a file that is given up",
+            self.dirty_blocks
+        );
         self.damage = Some(damage.clone());
         given_up
     }
@@ -120,7 +141,16 @@ impl Staged {
             let run_end = start + run.blocks() as u64;
             covered += run_end.min(end).saturating_sub((*start).max(first));
         }
-        (end - first) - covered
+        let is_less = invariant_holds!(
+            self.alarm,
+            covered <= end - first,
+            "{covered} blocks from {first} to {end} are dirty"
+        );
+        if is_less {
+            (end - first) - covered
+        } else {
+            end - first
+        }
     }
 
     /// The file was changed at `now` by what is in the history: what is still dirty comes later
@@ -148,14 +178,30 @@ impl Staged {
     }
 
     /// The dirty block, made so with `base` (zeros where there is none) if it is not yet.
-    pub(crate) fn dirty_block(&mut self, block: u64, base: Option<&[u8]>) -> &mut [u8] {
-        if !self.is_dirty(block) {
+    pub(crate) fn dirty_block(&mut self, block: u64, base: Option<&[u8]>) -> Result<&mut [u8]> {
+        let is_new = !self.is_dirty(block);
+        if is_new {
             self.add_blocks(block, 1);
-            if let (Some(base), Some(out)) = (base, self.dirty_slice(block, 1)) {
-                out.copy_from_slice(base);
-            }
         }
-        self.dirty_slice(block, 1).unwrap_or_default()
+        let (alarm, dirty) = (self.alarm.clone(), self.dirty_blocks);
+        let out = self.dirty_slice(block, 1);
+        let len = out.as_ref().map_or(0, |out| out.len());
+        invariant!(
+            alarm,
+            len == BLOCK_SIZE,
+            "block {block} has {len} bytes staged, of {dirty} dirty blocks"
+        );
+        let out = out.unwrap_or_default();
+        if let Some(base) = base.filter(|_| is_new) {
+            invariant!(
+                alarm,
+                base.len() == BLOCK_SIZE,
+                "block {block} is staged upon {} bytes",
+                base.len()
+            );
+            out.copy_from_slice(base);
+        }
+        Ok(out)
     }
 
     /// The next staged blocks at or after `block`: a range of them, perhaps with more right behind it.
@@ -206,14 +252,26 @@ impl Staged {
         }
         while count > 0 {
             let take = count.min(FRAME_BLOCKS_MAX);
-            self.dirty.insert(block, BufferMut::zeroed(take));
+            let before = self.dirty.insert(block, BufferMut::zeroed(take));
+            invariant_holds!(
+                self.alarm,
+                before.is_none(),
+                "block {block} becomes dirty, and was"
+            );
             block += take as u64;
             count -= take;
         }
     }
 
     /// Writes whole blocks.
-    pub(crate) fn write_blocks(&mut self, first: u64, bytes: &[u8]) {
+    pub(crate) fn write_blocks(&mut self, first: u64, bytes: &[u8]) -> Result<()> {
+        let alarm = self.alarm.clone();
+        invariant!(
+            alarm,
+            bytes.len().is_multiple_of(BLOCK_SIZE),
+            "{} bytes are staged as whole blocks",
+            bytes.len()
+        );
         let count = bytes.len() / BLOCK_SIZE;
         let end = first + count as u64;
         let mut block = first;
@@ -228,16 +286,22 @@ impl Staged {
                     .map_or(end, |(start, _)| *start);
                 self.add_blocks(block, (next - block) as usize);
             }
-            let Some(out) = self.dirty_slice(block, (end - block) as usize) else {
-                return;
-            };
-            let Some((now, later)) = rest.split_at_checked(out.len()) else {
-                return;
-            };
-            out.copy_from_slice(now);
-            block += (now.len() / BLOCK_SIZE) as u64;
+            let out = self.dirty_slice(block, (end - block) as usize);
+            let len = out.as_ref().map_or(0, |out| out.len());
+            invariant!(
+                alarm,
+                (1..=rest.len()).contains(&len),
+                "{len} bytes from block {block} on are staged, of {} to write",
+                rest.len()
+            );
+            let (now, later) = rest.split_at(len);
+            if let Some(out) = out {
+                out.copy_from_slice(now);
+            }
+            block += (len / BLOCK_SIZE) as u64;
             rest = later;
         }
+        Ok(())
     }
 
     /// Drops dirty blocks `first..end`; returns how many.
@@ -274,14 +338,26 @@ impl Staged {
             keep(start, from);
             keep(to, run_end);
         }
-        self.dirty_blocks -= dropped;
+        invariant_sub!(self.alarm, self.dirty_blocks, dropped, "dirty blocks");
+        invariant_holds!(
+            self.alarm,
+            (self.dirty_blocks == 0) == self.dirty.is_empty(),
+            "{} dirty blocks in {} runs",
+            self.dirty_blocks,
+            self.dirty.len()
+        );
         self.version += u64::from(dropped > 0);
         dropped
     }
 
     /// Freezes the dirty layer into the flying one. Returns the blocks in it.
     pub(crate) fn take_off(&mut self) -> u64 {
-        debug_assert!(self.flying.is_empty());
+        invariant_holds!(
+            self.alarm,
+            self.flying.is_empty() && !self.busy,
+            "a file takes off with {} runs in flight",
+            self.flying.len()
+        );
         self.flying = std::mem::take(&mut self.dirty)
             .into_iter()
             .map(|(start, run)| (start, run.freeze()))
@@ -293,6 +369,12 @@ impl Staged {
 
     /// The flight is over: what flew is in the tree.
     pub(crate) fn land(&mut self) {
+        invariant_holds!(
+            self.alarm,
+            self.busy,
+            "a file lands that is not in flight, with {} runs",
+            self.flying.len()
+        );
         self.flying.clear();
         self.flying_times = None;
         self.version += 1;
@@ -308,7 +390,8 @@ impl Staged {
                 if self.is_dirty(block) {
                     overwritten += 1;
                 } else {
-                    self.dirty_block(block, Some(content));
+                    // It is there, or the volume stops.
+                    let _ = self.dirty_block(block, Some(content));
                 }
             }
         }

@@ -7,6 +7,8 @@ use std::collections::{HashMap, VecDeque};
 
 use persimmon_format::{Addr, Ino};
 
+use crate::invariant::{invariant_holds, invariant_sub};
+
 /// A block and where it was written. The tree says whether it is still there, and its checksum
 /// whether it is still this one: nothing has to be forgotten in time.
 struct Tail {
@@ -32,6 +34,7 @@ struct Kept {
 /// Last blocks of files, one a file.
 pub(crate) struct Tails {
     kept: Mutex<Kept>,
+    alarm: Alarm,
     bytes_max: AtomicUsize,
 }
 
@@ -39,6 +42,7 @@ impl Tails {
     pub(crate) fn new(bytes_max: usize, alarm: &Alarm) -> Tails {
         Tails {
             kept: Mutex::watched(Kept::default(), alarm),
+            alarm: alarm.clone(),
             bytes_max: AtomicUsize::new(bytes_max),
         }
     }
@@ -64,16 +68,28 @@ impl Tails {
         let mut kept = self.lock();
         kept.bytes += Tail::cost(content.len());
         match kept.tails.insert(ino, Tail { addr, content }) {
-            Some(before) => kept.bytes -= Tail::cost(before.content.len()),
+            Some(before) => {
+                let cost = Tail::cost(before.content.len());
+                invariant_sub!(self.alarm, kept.bytes, cost, "bytes of kept tails");
+            }
             None => kept.order.push_back(ino),
         }
         while kept.bytes > self.bytes_max.load(Ordering::Relaxed)
             && let Some(oldest) = kept.order.pop_front()
         {
             if let Some(tail) = kept.tails.remove(&oldest) {
-                kept.bytes -= Tail::cost(tail.content.len());
+                let cost = Tail::cost(tail.content.len());
+                invariant_sub!(self.alarm, kept.bytes, cost, "bytes of kept tails");
             }
         }
+        invariant_holds!(
+            self.alarm,
+            (kept.bytes == 0) == kept.tails.is_empty() && kept.tails.len() <= kept.order.len(),
+            "{} tails of {} bytes are kept, and {} are in order",
+            kept.tails.len(),
+            kept.bytes,
+            kept.order.len()
+        );
     }
 
     /// Copies what was written to this address into a block of zeros, if it is kept.

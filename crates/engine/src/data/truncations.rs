@@ -13,6 +13,7 @@ use persimmon_format::{Ino, Key, KeyKind};
 use super::files::{Change, File};
 use crate::Volume;
 use crate::error::{Error, Result};
+use crate::invariant::{invariant, invariant_holds};
 use crate::meta::Intent;
 
 /// What was begun and not finished, by earlier mounts or because something came up: the files.
@@ -145,9 +146,20 @@ impl Volume {
     /// Goes on with a truncation that one record could not finish. Where that fails it is remembered, and no other file
     /// is touched by it: this one does not change before it is finished.
     pub(super) fn finish_truncation(&self, ino: Ino, keep: u64) -> Result<()> {
+        let is_alone = self.files.get(ino).is_some_and(|file| file.lock().changing);
+        invariant_holds!(
+            self.media.alarm,
+            is_alone,
+            "a truncation of inode {ino} is finished while others may change it"
+        );
         match self.punch_from(ino, keep) {
             Ok(()) => {
                 self.truncations.remove(ino);
+                invariant!(
+                    self.media.alarm,
+                    self.truncations.get(ino).is_none(),
+                    "a truncation of inode {ino} is finished, and open"
+                );
                 Ok(())
             }
             Err(error) => {

@@ -15,6 +15,7 @@ use super::staged::{Staged, Times};
 use super::{OFFSET_MAX, block_of, blocks_in};
 use crate::Volume;
 use crate::error::{Error, Result};
+use crate::invariant::invariant;
 
 /// Bytes staged under one hold of the file's lock.
 const PIECE: usize = 1 << 20;
@@ -38,7 +39,18 @@ impl Bases {
 /// What keeps a piece from being staged.
 enum Need {
     Base(u64),
-    Room { first: u64, end: u64 },
+    Room {
+        first: u64,
+        end: u64,
+    },
+    /// The volume has to stop.
+    Stop(Error),
+}
+
+impl From<Error> for Need {
+    fn from(error: Error) -> Need {
+        Need::Stop(error)
+    }
 }
 
 /// A write under way.
@@ -172,7 +184,14 @@ impl Volume {
             at += take as u64;
             rest = later;
         }
-        Ok(data.len() - rest.len())
+        let written = data.len() - rest.len();
+        invariant!(
+            self.media.alarm,
+            at - offset == written as u64,
+            "{written} bytes of {} from {offset} on reach {at}",
+            data.len()
+        );
+        Ok(written)
     }
 
     fn write_piece(&self, writing: &Writing<'_>, offset: u64, bytes: &[u8]) -> Result<()> {
@@ -246,6 +265,7 @@ impl Volume {
                 Need::Room { first, end } => {
                     forced = self.find_room(ino, file, first, end, &mut settled)?;
                 }
+                Need::Stop(error) => return Err(error),
             }
         }
     }
@@ -268,12 +288,19 @@ impl Volume {
         }
         let (first, end) = (block_of(offset), blocks_in(offset + bytes.len() as u64));
         let new = staged.new_blocks(first, end);
+        let before = staged.dirty_blocks();
         if forced {
             self.space.take(new);
         } else if new > 0 && !self.reserve(new) {
             return Err(Need::Room { first, end });
         }
-        stage(staged, offset, bytes, bases);
+        stage(staged, offset, bytes, bases)?;
+        let after = staged.dirty_blocks();
+        invariant!(
+            self.media.alarm,
+            after == before + new,
+            "{new} blocks have their space, and {before} dirty blocks became {after}"
+        );
         Ok(())
     }
 
@@ -338,7 +365,7 @@ fn missing_base(staged: &Staged, offset: u64, bytes: &[u8], bases: &Bases) -> Op
         })
 }
 
-fn stage(staged: &mut Staged, offset: u64, bytes: &[u8], bases: &Bases) {
+fn stage(staged: &mut Staged, offset: u64, bytes: &[u8], bases: &Bases) -> Result<()> {
     let mut at = offset;
     let mut rest = bytes;
     while !rest.is_empty() {
@@ -356,13 +383,14 @@ fn stage(staged: &mut Staged, offset: u64, bytes: &[u8], bases: &Bases) {
         let (now, later) = rest.split_at(take);
         let block = block_of(at);
         if whole > 0 {
-            staged.write_blocks(block, now);
+            staged.write_blocks(block, now)?;
         } else {
             let base = match staged.is_dirty(block) {
                 true => None,
                 false => staged.block(block).or(bases.get(block)).map(<[u8]>::to_vec),
             };
-            let out = staged.dirty_block(block, base.as_deref());
+            let out = staged.dirty_block(block, base.as_deref())?;
+            // Both are within a block.
             if let Some(out) = out.get_mut(within..within + take) {
                 out.copy_from_slice(now);
             }
@@ -370,4 +398,5 @@ fn stage(staged: &mut Staged, offset: u64, bytes: &[u8], bases: &Bases) {
         at += take as u64;
         rest = later;
     }
+    Ok(())
 }

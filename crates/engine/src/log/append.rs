@@ -10,6 +10,7 @@ use persimmon_format::{Addr, DeviceId, Lsn, VolumeKey};
 
 use crate::error::{Error, Result};
 use crate::in_flight::InFlight;
+use crate::invariant::{invariant, invariant_holds};
 use crate::media::{Media, wait_all};
 use crate::statistics::{Class, add};
 use crate::zones::log_zones::LogZone;
@@ -81,7 +82,8 @@ impl Batch {
         for (lsn, next) in self.data {
             if from < lsn {
                 all.push(Unsettled {
-                    last_lsn: Lsn(lsn.0.saturating_sub(1)),
+                    // It is after another one.
+                    last_lsn: Lsn(lsn.0 - 1),
                     data,
                 });
             }
@@ -117,10 +119,38 @@ impl Appender<'_> {
             return Ok(());
         }
         let slices = cut_blocks(&batch.sizes, batch.first_lsn);
+        let end = slices.last().map_or(0, |(_, _, range)| range.end);
+        invariant!(
+            self.media.alarm,
+            end == batch.records.len(),
+            "{end} bytes of records are cut into blocks, of {}",
+            batch.records.len()
+        );
+        invariant!(
+            self.media.alarm,
+            batch.done < slices.len(),
+            "{} blocks of a batch of {} are in the log",
+            batch.done,
+            slices.len()
+        );
         let mut left = slices.get(batch.done..).unwrap_or_default();
         let result = self.write_journal(&mut left, &batch.records, batch.state);
+        invariant!(
+            self.media.alarm,
+            left.len() + batch.done <= slices.len(),
+            "{} blocks are left to write of {}",
+            left.len(),
+            slices.len()
+        );
         batch.done = slices.len() - left.len();
         result?;
+        invariant!(
+            self.media.alarm,
+            batch.done == slices.len(),
+            "{} blocks of a batch are in the log, of {}",
+            batch.done,
+            slices.len()
+        );
         add(&self.media.counters.commits, 1);
         add(&self.media.counters.records, batch.sizes.len() as u64);
         Ok(())
@@ -180,6 +210,13 @@ impl Appender<'_> {
                 parts: count,
                 bytes,
             });
+            invariant!(
+                self.media.alarm,
+                parts.len() <= head.room() as usize,
+                "a footer of {} blocks where there is room for {}",
+                parts.len(),
+                head.room()
+            );
             let addr = head.position().addr;
             self.before_writing(head, parts.len())?;
             match self.write_blocks(head, bodies, state, Class::Checkpoint) {
@@ -229,6 +266,14 @@ impl Appender<'_> {
             head.next_block += count;
         }
         wait_all(pending)?;
+        invariant_holds!(
+            self.media.alarm,
+            head.next_block <= head.zone.capacity,
+            "the log is in zone {} of {} blocks up to {}",
+            head.zone.zone,
+            head.zone.capacity,
+            head.next_block
+        );
         self.zones
             .note_log_zone(head.zone.extent(), head.next_block, head.room() > 0);
         self.head = Some(head);
@@ -267,6 +312,14 @@ impl Appender<'_> {
     fn roll(&mut self, first_log_sequence: u64) -> Result<()> {
         let opened = self.zones.open_log_zone(self.media, first_log_sequence)?;
         let zone = opened.ok_or_else(|| self.zones.no_zone())?;
+        invariant!(
+            self.media.alarm,
+            zone.first_log_sequence == first_log_sequence
+                && self.head.is_none_or(|head| head.zone.zone != zone.zone),
+            "the log goes on in zone {} with block {}, after block {first_log_sequence}",
+            zone.zone,
+            zone.first_log_sequence
+        );
         self.opened.push(zone);
         self.head = Some(Head {
             zone,

@@ -19,6 +19,7 @@ use persimmon_format::{Addr, Lsn, VolumeKey};
 use crate::error::{Error, PANICKED, Result};
 use crate::faults::{Fault, fault, panic_if};
 use crate::in_flight::InFlight;
+use crate::invariant::{invariant, invariant_holds, invariant_sub};
 use crate::media::Media;
 use crate::zones::Zones;
 use crate::zones::log_zones::LogZone;
@@ -178,6 +179,12 @@ impl Log {
         let lsn = inner.next_lsn;
         inner.data.extend(data.map(|data| (lsn, data)));
         inner.next_lsn = lsn.next();
+        invariant_holds!(
+            self.alarm,
+            inner.sent < lsn && size as u64 <= u64::from(u32::MAX),
+            "record {lsn} of {size} bytes is appended, and {} are in the log",
+            inner.sent
+        );
         lsn
     }
 
@@ -188,7 +195,7 @@ impl Log {
 
     /// LSN of the last record.
     pub(crate) fn last_lsn(&self) -> Lsn {
-        Lsn(self.lock().next_lsn.0 - 1)
+        self.lock().last_lsn()
     }
 
     /// Bytes waiting for a leader.
@@ -204,15 +211,41 @@ impl Log {
     /// Blocks that a recovery would have to read, those still buffered included.
     pub(crate) fn blocks_to_replay(&self) -> u64 {
         let inner = self.lock();
-        let written = inner
-            .head
-            .map_or(0, |h| h.sequence().saturating_sub(inner.replay_sequence));
+        let (head, replay) = (
+            inner.head.map(|head| head.sequence()),
+            inner.replay_sequence,
+        );
+        invariant_holds!(
+            self.alarm,
+            head.is_none_or(|head| head >= replay),
+            "the log is to be replayed from block {replay} on, and ends before block {head:?}"
+        );
+        let written = head.map_or(0, |head| head.saturating_sub(replay));
         written + inner.records.len().div_ceil(BODY_LEN) as u64
     }
 
     /// The log as a checkpoint's cut finds it; called under the metadata lock.
     pub(crate) fn cut(&self) -> Cut {
         let inner = self.lock();
+        let (sent, written, last) = (inner.sent, inner.written, inner.last_lsn());
+        invariant_holds!(
+            self.alarm,
+            written <= sent && sent <= last,
+            "records up to {written} are written, of those sent up to {sent} and made up to {last}"
+        );
+        invariant_holds!(
+            self.alarm,
+            inner.durable <= last && inner.told <= inner.durable.max(sent),
+            "records up to {} are durable, told up to {}, made up to {last}",
+            inner.durable,
+            inner.told
+        );
+        invariant_holds!(
+            self.alarm,
+            inner.sizes.len() as u64 <= last.0 - sent.0,
+            "{} records are buffered, and those up to {sent} are sent of those up to {last}",
+            inner.sizes.len()
+        );
         let start = LogPosition {
             sequence: inner.replay_sequence,
             addr: Addr::ZERO,
@@ -327,12 +360,49 @@ impl Log {
             return Ok(self.wait(inner));
         }
         let mut batch = inner.take_batch();
+        let bytes: usize = batch.sizes.iter().map(|size| *size as usize).sum();
+        invariant!(
+            self.alarm,
+            bytes == batch.records.len(),
+            "{} records of {bytes} bytes are {} bytes",
+            batch.sizes.len(),
+            batch.records.len()
+        );
+        let is_inside = |lsn: &Lsn| (batch.first_lsn..=batch.last_lsn).contains(lsn);
+        invariant!(
+            self.alarm,
+            batch.data.iter().all(|(lsn, _)| is_inside(lsn)),
+            "data is sent with records {} to {}, and is of another",
+            batch.first_lsn,
+            batch.last_lsn
+        );
         let (mut inner, result) = self.lead(inner, media, zones, |run| {
             panic_if(Fault::PanicInLog);
             run.write_batch(&mut batch)
         });
         match result {
             Ok(()) => {
+                invariant!(
+                    self.alarm,
+                    batch.first_lsn == inner.sent.next() || batch.sizes.is_empty(),
+                    "records from {} on are sent after {}",
+                    batch.first_lsn,
+                    inner.sent
+                );
+                invariant!(
+                    self.alarm,
+                    batch.last_lsn >= inner.sent && batch.last_lsn < inner.next_lsn,
+                    "records up to {} are sent, of those up to {}",
+                    batch.last_lsn,
+                    inner.next_lsn
+                );
+                invariant!(
+                    self.alarm,
+                    batch.state.durable <= batch.last_lsn,
+                    "the log on the device calls {} durable, and has records up to {}",
+                    batch.state.durable,
+                    batch.last_lsn
+                );
                 inner.sent = batch.last_lsn;
                 inner.told = batch.state.durable;
                 inner.unsettled.extend(batch.unsettled());
@@ -363,7 +433,14 @@ impl Log {
         if inner.written >= last_lsn {
             return inner;
         }
-        inner.unsettled.pop_front();
+        let settled = inner.unsettled.pop_front();
+        let is_it = settled.is_some_and(|settled| settled.last_lsn == last_lsn);
+        invariant_holds!(
+            self.alarm,
+            is_it && last_lsn <= inner.sent,
+            "records up to {last_lsn} have settled out of their order, of those sent up to {}",
+            inner.sent
+        );
         inner.written = last_lsn;
         if let Some(data) = failed {
             inner.failures += 1;
@@ -408,6 +485,13 @@ impl Log {
                 return Err(error);
             }
         }
+        invariant!(
+            self.alarm,
+            written <= inner.written && inner.written <= inner.sent,
+            "records up to {written} were flushed, of those written up to {} and sent up to {}",
+            inner.written,
+            inner.sent
+        );
         inner.durable = inner.durable.max(written);
         inner.state.durable = inner.durable;
         self.wake.notify_all();
@@ -423,6 +507,7 @@ impl Log {
         zones: &Zones,
         work: impl FnOnce(&mut Appender<'_>) -> R,
     ) -> (MutexGuard<'a, Inner>, R) {
+        invariant_holds!(self.alarm, !inner.busy, "the log has two leaders");
         inner.busy = true;
         let mut run = Appender {
             key: &self.key,
@@ -435,6 +520,14 @@ impl Log {
         drop(inner);
         let result = self.unlocked(|| work(&mut run));
         let mut inner = self.lock();
+        invariant_holds!(self.alarm, inner.busy, "the log's leader was not alone");
+        let (before, after) = (inner.head, run.head);
+        let (before, after) = (before.map(|h| h.sequence()), after.map(|h| h.sequence()));
+        invariant_holds!(
+            self.alarm,
+            after >= before,
+            "the log's head went from block {before:?} back to {after:?}"
+        );
         inner.busy = false;
         inner.head = run.head;
         inner.chain.extend(run.opened);
@@ -475,7 +568,12 @@ impl Log {
     pub(crate) fn flight_superseded(&self, flight: &InFlight, result: Result<()>) {
         let mut inner = self.lock();
         if flight.arrives_second() {
-            inner.failed_flights = inner.failed_flights.saturating_sub(1);
+            invariant_sub!(
+                self.alarm,
+                inner.failed_flights,
+                1,
+                "flights that have failed"
+            );
         }
         if let Err(error) = result {
             inner.broken.get_or_insert(error);
@@ -539,6 +637,21 @@ impl Log {
             media.flush().map(|()| addr)
         });
         let addr = result.inspect_err(|error| inner.fail(error))?;
+        invariant!(
+            self.alarm,
+            replay_sequence >= inner.replay_sequence
+                && inner
+                    .head
+                    .is_some_and(|head| replay_sequence <= head.sequence()),
+            "replay is to begin at log block {replay_sequence}, and began at {}",
+            inner.replay_sequence
+        );
+        invariant!(
+            self.alarm,
+            cut <= inner.written || fault(Fault::CutTooHigh) || fault(Fault::CountedTooHigh),
+            "a footer holds records up to {cut}, and {} are written",
+            inner.written
+        );
         inner.state.footer = addr;
         inner.replay_sequence = replay_sequence;
         inner.durable = inner.durable.max(cut);
@@ -546,13 +659,27 @@ impl Log {
         if inner.tainted.is_some_and(|lsn| lsn <= cut) {
             inner.tainted = None;
         }
-        Ok(inner.take_unneeded())
+        let unneeded = inner.take_unneeded();
+        let head = inner.head.map(|head| head.zone.zone);
+        invariant!(
+            self.alarm,
+            unneeded.iter().all(|zone| Some(zone.zone) != head),
+            "the log goes on in zone {head:?}, which it leaves"
+        );
+        Ok(unneeded)
     }
 
     /// Tells the log on the device how far it is durable, by an empty block. From then on damage
     /// to what was acknowledged cannot pass for writes that a crash cut off.
     pub(crate) fn tell_durable(&self, media: &Media, zones: &Zones) -> Result<()> {
         let inner = self.wait_for_turn()?;
+        invariant!(
+            self.alarm,
+            inner.durable <= inner.sent,
+            "records up to {} are durable, and {} are sent",
+            inner.durable,
+            inner.sent
+        );
         if inner.told >= inner.durable {
             return Ok(());
         }
@@ -577,6 +704,13 @@ impl Log {
     /// before it, until a checkpoint.
     pub(crate) fn recorded(&self) -> Option<Lsn> {
         let inner = self.lock();
+        invariant_holds!(
+            self.alarm,
+            inner.tainted.is_none_or(|lsn| lsn <= inner.written),
+            "data of record {:?} has failed, and records up to {} are written",
+            inner.tainted,
+            inner.written
+        );
         let is_sound = inner.tainted.is_none() && inner.failed_flights == 0;
         is_sound.then_some(inner.written)
     }
@@ -659,6 +793,7 @@ impl Inner {
         Batch {
             records: std::mem::take(&mut self.records),
             data: std::mem::take(&mut self.data),
+            // Each record has one: there are as many.
             first_lsn: Lsn(self.next_lsn.0 - sizes.len() as u64),
             last_lsn,
             sizes,

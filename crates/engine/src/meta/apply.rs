@@ -61,6 +61,7 @@ pub(crate) fn apply(meta: &mut Meta, zones: &Zones, ops: &[Op]) -> Result<()> {
             Op::Delete { key } => {
                 let removed = meta.remove(key);
                 if key.kind == KeyKind::INODE && removed {
+                    // The footer says how many there are: it may be damaged. Only `statfs` tells of it.
                     meta.inodes = meta.inodes.saturating_sub(1);
                 }
             }

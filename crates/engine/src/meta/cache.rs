@@ -17,8 +17,11 @@ use std::sync::Arc;
 
 use persimmon_format::PageId;
 
+use persimmon_sync::Alarm;
+
 use super::error::{Damage, Missing, TreeError};
 use super::page::Page;
+use crate::invariant::{invariant_holds, invariant_sub};
 
 pub(super) use slot::Outline;
 use slot::{Slot, State};
@@ -53,6 +56,7 @@ pub struct PageCache {
     dirty: usize,
     writing: usize,
     fault: Option<TreeError>,
+    alarm: Alarm,
 }
 
 impl PageCache {
@@ -60,6 +64,11 @@ impl PageCache {
     #[must_use]
     pub fn new() -> PageCache {
         PageCache::default()
+    }
+
+    /// A state that cannot be raises this alarm.
+    pub(crate) fn watch(&mut self, alarm: &Alarm) {
+        self.alarm = alarm.clone();
     }
 
     /// An empty cache of a volume whose page ids in use are those below `limit` of which
@@ -193,7 +202,13 @@ impl PageCache {
             }
         };
         if let Some(slot) = self.slot_mut(id) {
-            slot.state.put(State::ALLOCATED, true);
+            let was_allocated = slot.state.put(State::ALLOCATED, true);
+            let is_resident = slot.page.is_some();
+            invariant_holds!(
+                self.alarm,
+                !was_allocated && !is_resident,
+                "page id {id} is given out, and is in use (in memory: {is_resident})"
+            );
         }
         id
     }
@@ -201,10 +216,18 @@ impl PageCache {
     /// Takes in a new page under the id it was made with; it is dirty.
     pub fn put_new(&mut self, page: Arc<Page>) {
         let id = page.id();
-        debug_assert!(self.is_allocated(id), "the id of a new page is taken first");
+        invariant_holds!(
+            self.alarm,
+            self.is_allocated(id),
+            "page {id} is put into memory, and its id is free"
+        );
         self.install(id, page);
         let resident = self.mark_dirty(id);
-        debug_assert!(resident.is_ok(), "it has just been installed");
+        invariant_holds!(
+            self.alarm,
+            resident.is_ok(),
+            "page {id} is not in memory, where it was just put"
+        );
     }
 
     /// Gives a page's id back; the page is gone. Nothing happens if the id is not in use.
@@ -221,9 +244,24 @@ impl PageCache {
         // What a cut holds of the page may still be written; it is no matter of this id any more.
         let was_writing = slot.state.put(State::WRITING, false);
         let listed = slot.state.put(State::IN_FREED, true);
-        self.resident -= usize::from(was_resident);
-        self.dirty -= usize::from(was_dirty);
-        self.writing -= usize::from(was_writing);
+        invariant_sub!(
+            self.alarm,
+            self.resident,
+            usize::from(was_resident),
+            "pages in memory"
+        );
+        invariant_sub!(
+            self.alarm,
+            self.dirty,
+            usize::from(was_dirty),
+            "dirty pages"
+        );
+        invariant_sub!(
+            self.alarm,
+            self.writing,
+            usize::from(was_writing),
+            "pages being written"
+        );
         if !listed {
             self.freed_ids.push(id);
         }
@@ -238,13 +276,35 @@ impl PageCache {
                 continue;
             };
             slot.state.put(State::IN_DIRTY, false);
-            if let (true, Some(page)) = (slot.state.put(State::DIRTY, false), slot.page.as_ref()) {
+            let was_dirty = slot.state.put(State::DIRTY, false);
+            let is_resident = slot.page.is_some();
+            if let (true, Some(page)) = (was_dirty, slot.page.as_ref()) {
                 cut.push((id, Arc::clone(page)));
                 let was_writing = slot.state.put(State::WRITING, true);
                 self.writing += usize::from(!was_writing);
+                invariant_sub!(self.alarm, self.dirty, 1, "dirty pages");
             }
+            invariant_holds!(
+                self.alarm,
+                is_resident || !was_dirty,
+                "page {id} is dirty, and not in memory"
+            );
         }
+        invariant_holds!(
+            self.alarm,
+            self.dirty == 0,
+            "{} pages are dirty that no list names",
+            self.dirty
+        );
         self.dirty = 0;
+        invariant_holds!(
+            self.alarm,
+            self.writing <= self.resident && cut.len() <= self.writing,
+            "{} pages are cut, {} being written, {} in memory",
+            cut.len(),
+            self.writing,
+            self.resident
+        );
         cut
     }
 
@@ -265,7 +325,12 @@ impl PageCache {
         for id in ids {
             if let Some(slot) = self.slot_mut(id) {
                 let was_writing = slot.state.put(State::WRITING, false);
-                self.writing -= usize::from(was_writing);
+                invariant_sub!(
+                    self.alarm,
+                    self.writing,
+                    usize::from(was_writing),
+                    "pages being written"
+                );
             }
         }
     }
@@ -279,7 +344,7 @@ impl PageCache {
         for id in pages {
             let writing = |slot: &mut Slot| slot.state.put(State::WRITING, false);
             if self.slot_mut(id).is_some_and(writing) {
-                self.writing -= 1;
+                invariant_sub!(self.alarm, self.writing, 1, "pages being written");
                 // Missing if it was freed since.
                 let _ = self.mark_dirty(id);
             }
@@ -316,7 +381,7 @@ impl PageCache {
             } else if clean && !std::mem::take(slot.referenced.get_mut()) {
                 slot.state.put(State::IN_RING, false);
                 slot.page = None;
-                self.resident -= 1;
+                invariant_sub!(self.alarm, self.resident, 1, "pages in memory");
                 evicted += 1;
             } else {
                 self.hand += 1;
@@ -336,7 +401,14 @@ impl PageCache {
     /// Pages in memory that may be evicted, or a few less.
     #[must_use]
     pub fn clean(&self) -> usize {
-        self.resident.saturating_sub(self.dirty + self.writing)
+        let changed = self.dirty + self.writing;
+        let is_less = invariant_holds!(
+            self.alarm,
+            changed <= self.resident,
+            "{changed} pages in memory have changed, of {}",
+            self.resident
+        );
+        if is_less { self.resident - changed } else { 0 }
     }
 
     /// Pages changed since the last cut.
@@ -361,7 +433,10 @@ impl PageCache {
     /// Page ids in use.
     #[must_use]
     pub fn allocated(&self) -> usize {
-        self.slots.len() - self.free_ids.len()
+        let (ids, free) = (self.slots.len(), self.free_ids.len());
+        let are_fewer =
+            invariant_holds!(self.alarm, free <= ids, "{free} page ids of {ids} are free");
+        if are_fewer { ids - free } else { ids }
     }
 
     /// One more than the largest id ever used: the size of the allocation table.
@@ -397,18 +472,35 @@ impl PageCache {
         self.fault.get_or_insert(fault);
     }
 
+    /// An error that ends the change, and stops the volume, where a page is not what a change must have made of it.
+    pub(super) fn must_hold(&self, holds: bool, page: PageId, what: &str) -> Result<(), TreeError> {
+        match invariant_holds!(self.alarm, holds, "metadata page {page}: {what}") {
+            true => Ok(()),
+            false => Err(TreeError::Damaged {
+                page,
+                damage: Damage::Gone,
+            }),
+        }
+    }
+
     fn install(&mut self, id: PageId, page: Arc<Page>) {
         let Some(slot) = self.slot_mut(id) else {
             return;
         };
         *slot.referenced.get_mut() = true;
         slot.outline = Outline::of(&page);
+        let is_its = page.id() == id;
         let was_resident = slot.page.replace(page).is_some();
         let in_ring = slot.state.put(State::IN_RING, true);
         self.resident += usize::from(!was_resident);
         if !in_ring {
             self.ring.push(id);
         }
+        invariant_holds!(
+            self.alarm,
+            is_its && !was_resident,
+            "page {id} is put into memory where another is (its own: {is_its})"
+        );
     }
 
     #[inline]

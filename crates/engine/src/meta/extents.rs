@@ -7,6 +7,7 @@ use persimmon_format::{Ino, Key, KeyKind};
 use super::{Meta, tree};
 use crate::error::{Error, Result};
 use crate::faults::{Fault, fault};
+use crate::invariant::invariant;
 use crate::zones::Zones;
 
 /// An extent and the file block it starts at.
@@ -96,6 +97,7 @@ fn count_out(meta: &mut Meta, zones: &Zones, extent: &Extent) {
         zones.sub_data(addr, grains);
     }
     if let Extent::Reserved { blocks } = extent {
+        // The footer says how many there are: it may be damaged. A repair counts anew.
         meta.reserved_blocks = meta.reserved_blocks.saturating_sub((*blocks).into());
     }
 }
@@ -120,7 +122,18 @@ pub(crate) fn punch(meta: &mut Meta, zones: &Zones, ino: Ino, from: u64, to: u64
         let length = piece.extent.blocks();
         let cut_from = from.max(piece.block) - piece.block;
         let cut_to = to.min(piece.end()) - piece.block;
+        invariant!(
+            meta.alarm,
+            cut_from < cut_to && cut_to <= length,
+            "blocks {from} to {to} of inode {ino} are punched, and {cut_from} to {cut_to} of an extent of {length}"
+        );
         let gone = piece.extent.part(cut_from, cut_to - cut_from);
+        invariant!(
+            meta.alarm,
+            gone.blocks() == cut_to - cut_from,
+            "a part of {} blocks of an extent was cut out from {cut_from} to {cut_to}",
+            gone.blocks()
+        );
         sectors += gone.sectors() as i64;
         if matches!(gone, Extent::Compressed(_)) {
             meta.riding.remove(ino, piece.block);
@@ -230,6 +243,13 @@ pub(crate) fn exchange(
         )?;
         exchanged += blocks;
     }
+    invariant!(
+        meta.alarm,
+        exchanged <= from.blocks() && from.blocks() == to.blocks(),
+        "{exchanged} blocks of {} were exchanged for {}, in inode {ino}",
+        from.blocks(),
+        to.blocks()
+    );
     Ok(exchanged)
 }
 

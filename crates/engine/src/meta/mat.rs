@@ -3,7 +3,9 @@
 
 use persimmon_format::table::MatEntry;
 use persimmon_format::{Addr, PageId};
+use persimmon_sync::Alarm;
 
+use crate::invariant::{invariant_holds, invariant_sub};
 use crate::zones::Written;
 
 /// The table and which of its chunks changed since they were written.
@@ -13,9 +15,15 @@ pub(crate) struct Mat {
     /// Where each chunk is; [`Addr::ZERO`] for one never written.
     chunks: Vec<Addr>,
     changed: Vec<bool>,
+    alarm: Alarm,
 }
 
 impl Mat {
+    /// A state that cannot be raises this alarm.
+    pub(super) fn watch(&mut self, alarm: &Alarm) {
+        self.alarm = alarm.clone();
+    }
+
     /// A table as read: entries of whole chunks, and where the chunks are.
     pub(crate) fn new(mut entries: Vec<MatEntry>, chunks: Vec<Addr>) -> Mat {
         entries.resize(chunks.len() * MatEntry::PER_CHUNK, MatEntry::NONE);
@@ -27,6 +35,7 @@ impl Mat {
             written,
             chunks,
             changed,
+            alarm: Alarm::default(),
         }
     }
 
@@ -55,7 +64,14 @@ impl Mat {
         }
         self.changed[at / MatEntry::PER_CHUNK] = true;
         let before = std::mem::replace(&mut self.entries[at], entry);
-        self.written.discount(&before);
+        let (pages, blocks) = (u64::from(before.is_used()), u64::from(before.blocks));
+        invariant_sub!(self.alarm, self.written.pages, pages, "pages on the device");
+        invariant_sub!(
+            self.alarm,
+            self.written.blocks,
+            blocks,
+            "blocks of pages on the device"
+        );
         self.written.count(&entry);
         before
     }
@@ -94,6 +110,11 @@ impl Mat {
 
     /// A chunk was written at `addr`; returns where it was before.
     pub(crate) fn moved_chunk(&mut self, chunk: usize, addr: Addr) -> Addr {
+        invariant_holds!(
+            self.alarm,
+            self.changed.get(chunk) == Some(&true),
+            "chunk {chunk} of the page table was written, and is not marked as changed"
+        );
         self.changed[chunk] = false;
         std::mem::replace(&mut self.chunks[chunk], addr)
     }

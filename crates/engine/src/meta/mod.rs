@@ -18,7 +18,8 @@ pub(crate) mod store;
 pub(crate) mod transaction;
 pub mod tree;
 
-use persimmon_format::{Key, PageId};
+use persimmon_format::{Key, Lsn, PageId};
+use persimmon_sync::Alarm;
 
 pub use cache::PageCache;
 pub use error::{Missing, TreeError};
@@ -42,9 +43,20 @@ pub(crate) struct Meta {
     pub(crate) reserved_blocks: u64,
     /// Compressed blocks in the tree that are still to be packed.
     pub(crate) riding: Riding,
+    /// The last record of a change that was made since the volume was opened.
+    pub(crate) last_record: Lsn,
+    pub(crate) alarm: Alarm,
 }
 
 impl Meta {
+    /// A state that cannot be raises this alarm.
+    pub(crate) fn watch(&mut self, alarm: &Alarm) {
+        self.cache.watch(alarm);
+        self.mat.watch(alarm);
+        self.riding.watch(alarm);
+        self.alarm = alarm.clone();
+    }
+
     pub(crate) fn get(&self, key: &Key) -> Result<Option<&[u8]>, TreeError> {
         tree::get(&self.cache, self.root, key)
     }

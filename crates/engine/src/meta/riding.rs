@@ -5,6 +5,9 @@ use std::ops::Bound;
 
 use persimmon_format::Ino;
 use persimmon_format::page::PAGE_SIZE;
+use persimmon_sync::Alarm;
+
+use crate::invariant::{invariant_holds, invariant_sub};
 
 /// Which blocks of which files, in this order, and their compressed bytes. It follows the tree:
 /// who maps a compressed extent adds it, who takes it away removes it.
@@ -16,22 +19,36 @@ pub(crate) struct Riding {
     journaled: u64,
     /// The same before the cut of a checkpoint that is not durable yet.
     cut: u64,
+    alarm: Alarm,
 }
 
 /// What an item takes in a page beside its value, more or less, bytes.
 const ITEM_BYTES: u64 = 32;
 
 impl Riding {
+    /// A state that cannot be raises this alarm.
+    pub(super) fn watch(&mut self, alarm: &Alarm) {
+        self.alarm = alarm.clone();
+    }
+
     pub(super) fn add(&mut self, ino: Ino, block: u64, bytes: usize) {
         self.journaled += bytes as u64 + ITEM_BYTES;
         let before = self.blocks.insert((ino, block), bytes as u16);
         self.bytes += bytes as u64;
-        self.bytes -= u64::from(before.unwrap_or(0));
+        let before = u64::from(before.unwrap_or(0));
+        invariant_sub!(self.alarm, self.bytes, before, "bytes inline");
     }
 
     pub(super) fn remove(&mut self, ino: Ino, block: u64) {
         let before = self.blocks.remove(&(ino, block));
-        self.bytes -= u64::from(before.unwrap_or(0));
+        let before = u64::from(before.unwrap_or(0));
+        invariant_sub!(self.alarm, self.bytes, before, "bytes inline");
+        invariant_holds!(
+            self.alarm,
+            self.bytes == 0 || !self.blocks.is_empty(),
+            "{} bytes inline in no block",
+            self.bytes
+        );
     }
 
     /// Compressed bytes of all of them.

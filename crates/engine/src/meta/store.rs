@@ -11,6 +11,7 @@ use persimmon_format::{PageId, VolumeKey};
 
 use super::Page;
 use crate::error::{Error, Result};
+use crate::invariant::invariant;
 use crate::media::Media;
 
 /// Seals a page as checkpoint `checkpoint` of this volume writes it: whole blocks, compressed where that saves
@@ -45,7 +46,13 @@ pub(crate) fn fetch(
     entry: MatEntry,
 ) -> Result<Arc<Page>> {
     media.read_good(entry.addr, entry.blocks.into(), |bytes| {
-        debug_assert_eq!(bytes.len(), usize::from(entry.blocks) * BLOCK_SIZE);
+        invariant!(
+            media.alarm,
+            bytes.len() == usize::from(entry.blocks) * BLOCK_SIZE,
+            "{} bytes were read of {} blocks",
+            bytes.len(),
+            entry.blocks
+        );
         decode(&bytes, key, id, entry)
     })
 }

@@ -116,7 +116,7 @@ pub(super) fn reconcile(
                 Role::Data | Role::Metadata => {}
                 _ => entry.role = Role::Free,
             }
-        } else if used && entry.role == Role::Free {
+        } else if entry.role == Role::Free {
             // Blocks of files are in it, and neither its header nor the checkpoint told.
             entry.role = Role::Data;
             entry.lifetime = 0;

@@ -2,7 +2,6 @@
 
 use persimmon_device::ZoneState;
 use persimmon_device::per_zone::PerZone;
-use persimmon_format::extent::Extent;
 use persimmon_format::footer::Footer;
 use persimmon_format::record::Op;
 use persimmon_format::{Lsn, PageId, VolumeKey};
@@ -22,6 +21,8 @@ pub(super) struct Target<'a> {
     pub(super) zones: &'a Zones,
     /// What the ZIT counts in them.
     pub(super) found: &'a PerZone<Found>,
+    /// That is all there is, and nobody will count anew.
+    pub(super) are_counted: bool,
     pub(super) mat_lost: bool,
 }
 
@@ -43,10 +44,17 @@ pub(super) fn replay_records(
 ) -> Result<Replayed> {
     let (mut records, mut changes_lost) = (0, 0);
     let mut uncounted = footer.counted > footer.cut && !fault(Fault::CountedTwice);
+    if uncounted {
+        target.zones.counts_are_complete(false);
+    }
+    let take_counts = || {
+        target.zones.set_counts(target.found);
+        target.zones.counts_are_complete(target.are_counted);
+    };
     let mut apply = |lsn: Lsn, ops: &[Op]| -> Result<()> {
         // Up to here the ZIT has counted already, and zones may be in another use by now.
         if uncounted && lsn > footer.counted {
-            target.zones.set_counts(target.found);
+            take_counts();
             uncounted = false;
         }
         if !uncounted {
@@ -73,7 +81,7 @@ pub(super) fn replay_records(
         apply(record.lsn, &record.ops)?;
     }
     if uncounted {
-        target.zones.set_counts(target.found);
+        take_counts();
     }
     target.zones.forget_deaths();
     meta.numbers.replayed();
@@ -112,10 +120,8 @@ fn apply_record(media: &Media, target: &Target<'_>, meta: &mut Meta, ops: &[Op])
 /// Zones that records refer to hold data.
 fn adopt(zones: &Zones, ops: &[Op]) {
     for op in ops {
-        if let Op::Map {
-            extent: Extent::Frame { addr, .. },
-            ..
-        } = op
+        if let Op::Map { extent, .. } = op
+            && let Some((addr, _)) = extent.on_device()
         {
             zones.adopt(addr.zone());
         }

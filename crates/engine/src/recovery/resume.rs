@@ -31,6 +31,12 @@ pub(super) fn go_on(
     if volume.options.read_only {
         return Ok(());
     }
+    if let Some(error) = volume.bug() {
+        // Nothing reaches the device any more; what there is can be read.
+        tracing::error!(%error, "going on read-only");
+        volume.make_read_only();
+        return Ok(());
+    }
     volume.zones.suspect_kept_space(&volume.media);
     let held = resume_writing(volume, report, stale, summary.new_epoch, has_void)?;
     let mut finished = volume.find_truncations();

@@ -1,6 +1,7 @@
 //! Which zone is taken into use next, and which writer serves a stream.
 
 use persimmon_device::ZoneId;
+use persimmon_format::packed::Grains;
 use persimmon_format::summary::SummaryBuilder;
 use persimmon_format::table::Role;
 
@@ -13,7 +14,7 @@ use super::stream::Stream;
 use super::table::{NoWriter, Shortage, Table, Zones};
 use super::trace::{Filled, ZoneEvent};
 use super::writer::ZoneWriter;
-use crate::error::{Error, PANICKED};
+use crate::invariant::{invariant_holds, invariant_or_damage, invariant_sub, why_stopped};
 use crate::pairs::Pairs;
 
 /// Classes that live about as long are no further apart.
@@ -177,7 +178,7 @@ impl Zones {
     /// Waits until somebody gives back a writer. Who panicked with one does not.
     pub(super) fn wait_for_writer<'t>(&self, table: Locked<'t>) -> Result<Locked<'t>, NoWriter> {
         match self.alarm.is_raised() {
-            true => Err(NoWriter::Failed(Error::ReadOnly { why: PANICKED })),
+            true => Err(NoWriter::Failed(why_stopped(&self.alarm))),
             false => Ok(table.wait(&self.returned)),
         }
     }
@@ -195,6 +196,20 @@ impl Zones {
         chosen.is_some()
     }
 
+    /// Whether nothing refers to a free zone that is to be written to.
+    fn is_unreferenced(&self, zone: ZoneId) -> bool {
+        let valid = self.valid(zone);
+        invariant_or_damage!(
+            self.alarm,
+            valid == Grains::ZERO,
+            "zone {zone} is free, and has {valid:?} valid in it"
+        ) && invariant_holds!(
+            self.alarm,
+            !self.pins.is_filled(zone),
+            "zone {zone} is free, and data is on its way into it"
+        )
+    }
+
     /// The free zone whose turn it is, or, for what has two copies, the two. Data and metadata leave the
     /// last candidates to the log.
     pub(super) fn choose_free(
@@ -205,10 +220,21 @@ impl Zones {
     ) -> Option<(ZoneId, Option<ZoneId>)> {
         self.rank(table);
         let one = table.choose_one(role, floor, &self.budget, None)?;
+        if !self.is_unreferenced(one) {
+            return None;
+        }
         if self.budget.copies_of(role) == 1 {
             return Some((one, None));
         }
         let other = table.choose_one(role, floor, &self.budget, Some(one))?;
+        if !self.is_unreferenced(other) {
+            return None;
+        }
+        invariant_holds!(
+            self.alarm,
+            one != other,
+            "zone {one} is to be its own partner"
+        );
         Some((one.min(other), Some(one.max(other))))
     }
 }
@@ -235,6 +261,12 @@ impl Table {
         parked.map(|w| u64::from(w.room())).sum()
     }
 
+    /// A writer of a stream comes back.
+    pub(super) fn writer_is_back(&mut self, stream: Stream) {
+        let out = self.out.entry(stream).or_default();
+        invariant_sub!(self.alarm, *out, 1, "writers checked out");
+    }
+
     /// What the zone of this stream that has least to do has to do, of those that are `allowed`; none if no writer is parked.
     pub(super) fn least_load(&self, stream: Stream, allowed: Allowed) -> Option<u32> {
         let parked = self.parked.iter();
@@ -251,6 +283,16 @@ impl Table {
         let parked = self.parked.iter().enumerate().filter(|(_, w)| wanted(w));
         let (at, _) = parked.min_by_key(|(_, w)| w.load())?;
         let writer = self.parked.remove(at);
+        invariant_holds!(
+            self.alarm,
+            self.entries
+                .get(writer.zone)
+                .is_some_and(|entry| entry.open && entry.sequence == writer.sequence),
+            "a writer of zone {} of sequence {} waits, and the zone is {:?}",
+            writer.zone,
+            writer.sequence,
+            self.entries.get(writer.zone)
+        );
         *self.out.entry(writer.stream).or_default() += 1;
         Some(writer)
     }
@@ -390,6 +432,7 @@ impl Table {
         let (role, lifetime) = (stream.role(), stream.lifetime());
         let (sequence, capacity) = self.claim(zones, role, lifetime, budget, pairs);
         if stream == Stream::Metadata {
+            // One has its header.
             let blocks = capacity.saturating_sub(1);
             self.metadata_blocks_left = blocks;
             if let Some(under_way) = &mut self.under_way {
@@ -413,6 +456,7 @@ impl Table {
             queue: Vec::new(),
             lives: Lives::default(),
             filled: Filled::default(),
+            alarm: self.alarm.clone(),
         }
     }
 }

@@ -1,6 +1,7 @@
 //! How much of each zone something refers to. It is counted in grains, for packed pieces share blocks; who wants blocks asks for them.
 
-use persimmon_sync::atomic::{AtomicU64, Ordering};
+use persimmon_sync::Alarm;
+use persimmon_sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use persimmon_device::ZoneId;
 use persimmon_device::per_zone::ZoneCells;
@@ -8,6 +9,12 @@ use persimmon_format::packed::Grains;
 use persimmon_format::table::{Role, ZitEntry};
 
 use super::entries::Touched;
+use crate::faults::{Fault, fault};
+use crate::invariant::invariant_or_damage;
+
+/// Set in the count of a zone from which more was taken than it had: somewhere blocks are live that it does not count.
+/// From then on it counts one grain at least, so that the zone is never taken for empty, until somebody counts anew.
+const MISCOUNTED: u64 = 1 << 63;
 
 /// Valid counts of all zones.
 pub(super) struct ValidCounts {
@@ -19,6 +26,26 @@ pub(super) struct ValidCounts {
     /// Zones that hold each block of metadata; counted is what the first of them has.
     copies: u64,
     touched: Touched,
+    /// What contradicts the counts stops the volume. Not while replay applies records that the zone table has counted
+    /// already, nor where a repair counts anew: what the counts are then is overwritten.
+    are_complete: AtomicBool,
+    alarm: Alarm,
+}
+
+/// What zones count, added up one by one.
+#[derive(Default)]
+pub(super) struct Sums {
+    data: u64,
+    metadata: u64,
+}
+
+impl Sums {
+    pub(super) fn add(&mut self, role: Role, Grains(grains): Grains) {
+        match role {
+            Role::Metadata => self.metadata += grains,
+            _ => self.data += grains,
+        }
+    }
 }
 
 impl ValidCounts {
@@ -28,6 +55,7 @@ impl ValidCounts {
         entries: impl Iterator<Item = &'e ZitEntry>,
         copies: u32,
         touched: Touched,
+        alarm: &Alarm,
     ) -> ValidCounts {
         let counts = ValidCounts {
             zones: ZoneCells::new(zones),
@@ -35,6 +63,8 @@ impl ValidCounts {
             metadata: AtomicU64::new(0),
             copies: copies.into(),
             touched,
+            are_complete: AtomicBool::new(true),
+            alarm: alarm.clone(),
         };
         counts.set_all(entries);
         counts
@@ -45,7 +75,7 @@ impl ValidCounts {
         let (mut data, mut metadata) = (0, 0);
         for (zone, entry) in (0..).map(ZoneId).zip(entries) {
             let Grains(grains) = entry.grains();
-            if self.of(zone) != Grains(grains) {
+            if self.stored(zone) != grains {
                 let valid = self.zones.make(zone.0 as usize);
                 valid.inspect(|valid| valid.store(grains, Ordering::Relaxed));
                 self.touched.touch(zone);
@@ -59,10 +89,22 @@ impl ValidCounts {
         self.metadata.store(metadata, Ordering::Relaxed);
     }
 
+    /// Whether the counts are all there is: what contradicts them stops the volume.
+    pub(super) fn set_complete(&self, are_complete: bool) {
+        self.are_complete.store(are_complete, Ordering::Relaxed);
+    }
+
     /// What is valid in a zone.
     pub(super) fn of(&self, zone: ZoneId) -> Grains {
+        match self.stored(zone) {
+            count if count & MISCOUNTED != 0 => Grains((count & !MISCOUNTED).max(1)),
+            count => Grains(count),
+        }
+    }
+
+    fn stored(&self, zone: ZoneId) -> u64 {
         let valid = self.zones.get(zone.0 as usize);
-        Grains(valid.map_or(0, |valid| valid.load(Ordering::Acquire)))
+        valid.map_or(0, |valid| valid.load(Ordering::Acquire))
     }
 
     /// What is valid in all zones of metadata, with all copies; or in all others.
@@ -81,16 +123,38 @@ impl ValidCounts {
         }
     }
 
-    /// So much less.
+    /// So much less. Where the zone counts too little for that it keeps what it counts: were it clamped to nothing, the
+    /// zone would look empty, and the next checkpoint would reset it with live data in it.
     pub(super) fn sub(&self, role: Role, zone: ZoneId, Grains(grains): Grains) {
-        if let Some(valid) = self.zones.get(zone.0 as usize) {
-            let (live, copies) = self.live_of(role);
-            // A damaged table may count too few: a count that wrapped would make the zone look full.
-            let less = |count: u64| Some(count.saturating_sub(grains));
-            let before = valid.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less);
-            let less = before.unwrap_or_default().min(grains) * copies;
-            self.touched.touch(zone);
-            live.fetch_sub(less, Ordering::Relaxed);
+        let Some(valid) = self.zones.get(zone.0 as usize) else {
+            return;
+        };
+        let taken = match role == Role::Data && fault(Fault::ValidMiscounted) {
+            true => grains + 1,
+            false => grains,
+        };
+        let less = |count: u64| {
+            let is_miscounted = count & MISCOUNTED != 0;
+            let left = (!is_miscounted).then(|| count.checked_sub(taken));
+            left.flatten()
+        };
+        let before = valid.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less);
+        self.touched.touch(zone);
+        match before {
+            Ok(_) => {
+                let (live, copies) = self.live_of(role);
+                self.sub_live(role, live, grains * copies);
+            }
+            Err(count) => {
+                valid.fetch_or(MISCOUNTED, Ordering::Relaxed);
+                let is_complete = self.are_complete.load(Ordering::Relaxed);
+                let count = count & !MISCOUNTED;
+                invariant_or_damage!(
+                    self.alarm,
+                    !is_complete,
+                    "zone {zone} counts {count} valid grains, and {grains} more become invalid ({role:?})"
+                );
+            }
         }
     }
 
@@ -98,11 +162,35 @@ impl ValidCounts {
     pub(super) fn set(&self, role: Role, zone: ZoneId, Grains(grains): Grains) {
         if let Some(valid) = self.zones.make(zone.0 as usize) {
             let (live, copies) = self.live_of(role);
-            let before = valid.swap(grains, Ordering::Relaxed);
+            let before = valid.swap(grains, Ordering::Relaxed) & !MISCOUNTED;
             self.touched.touch(zone);
             live.fetch_add(grains * copies, Ordering::Relaxed);
-            live.fetch_sub(before * copies, Ordering::Relaxed);
+            self.sub_live(role, live, before * copies);
         }
+    }
+
+    /// Whether the counts of all zones, as those in their roles have them, are those of all together. Nobody counts
+    /// meanwhile. A zone whose count is too low would be reset with live data in it.
+    pub(super) fn agree(&self, sums: Sums) -> bool {
+        let Sums { data, metadata } = sums;
+        let metadata = metadata * self.copies;
+        let (of_data, of_metadata) = (self.live(Role::Data).0, self.live(Role::Metadata).0);
+        invariant_or_damage!(
+            self.alarm,
+            (data, metadata) == (of_data, of_metadata)
+                || !self.are_complete.load(Ordering::Relaxed),
+            "the zones count {data} valid grains of data and {metadata} of metadata, all together {of_data} and {of_metadata}"
+        )
+    }
+
+    fn sub_live(&self, role: Role, live: &AtomicU64, less: u64) {
+        let before = live.fetch_sub(less, Ordering::Relaxed);
+        let is_complete = self.are_complete.load(Ordering::Relaxed);
+        invariant_or_damage!(
+            self.alarm,
+            before >= less || !is_complete,
+            "all zones count {before} valid grains ({role:?}), and {less} become invalid"
+        );
     }
 
     /// Where live grains of a role are counted, and how often.
@@ -111,5 +199,51 @@ impl ValidCounts {
             Role::Metadata => (&self.metadata, self.copies),
             _ => (&self.data, 1),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn counts(alarm: &Alarm) -> ValidCounts {
+        let entries = [ZitEntry {
+            role: Role::Data,
+            valid: 2,
+            ..ZitEntry::default()
+        }];
+        ValidCounts::new(1, entries.iter(), 1, Touched::none(1), alarm)
+    }
+
+    /// The count was clamped to nothing: the zone looked empty, and the next checkpoint reset it with live data in it.
+    #[test]
+    fn a_zone_that_counts_too_little_never_looks_empty() {
+        let alarm = Alarm::default();
+        let counts = counts(&alarm);
+        let (zone, block) = (ZoneId(0), Grains::of_blocks(1));
+        counts.sub(Role::Data, zone, block);
+        assert!(!alarm.is_raised());
+        counts.sub(Role::Data, zone, Grains::of_blocks(2));
+        assert!(alarm.is_raised());
+        assert_eq!(counts.of(zone), block);
+        for _ in 0..3 {
+            counts.sub(Role::Data, zone, block);
+            assert!(counts.of(zone) > Grains::ZERO);
+        }
+        assert_eq!(counts.live(Role::Data), block);
+        // Whoever counts anew knows better.
+        counts.set(Role::Data, zone, Grains::ZERO);
+        assert_eq!(counts.of(zone), Grains::ZERO);
+        assert_eq!(counts.live(Role::Data), Grains::ZERO);
+    }
+
+    #[test]
+    fn counts_that_are_not_complete_yet_contradict_nothing() {
+        let alarm = Alarm::default();
+        let counts = counts(&alarm);
+        counts.set_complete(false);
+        counts.sub(Role::Data, ZoneId(0), Grains::of_blocks(3));
+        assert!(!alarm.is_raised());
+        assert!(counts.of(ZoneId(0)) > Grains::ZERO);
     }
 }

@@ -13,6 +13,7 @@ use super::layout::Part;
 use super::table::{Table, ZoneStatus, Zones};
 use super::writer::ZoneWriter;
 use crate::error::Error;
+use crate::invariant::invariant_holds;
 use crate::media::Media;
 
 /// How a zone has failed, for good.
@@ -127,7 +128,9 @@ impl Zones {
             let counted = !entry.used;
             entry.role = Role::Retired;
             entry.used = true;
-            *table.free_zones_mut(zone, &self.budget) -= u32::from(counted);
+            if counted {
+                table.take_from_free(zone, &self.budget);
+            }
         }
         // Writers under way find out by themselves.
         let first = self.pairs.first(zone);
@@ -259,6 +262,11 @@ impl Zones {
                     self.touched.touch(partner);
                 }
                 if let Some(entry) = table.entries.get_mut(zone) {
+                    invariant_holds!(
+                        self.alarm,
+                        entry.used || entry.role != Role::Free,
+                        "zone {zone} is retired, and counts as free: {entry:?}"
+                    );
                     entry.role = Role::Retired;
                 }
             }

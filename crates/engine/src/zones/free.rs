@@ -9,6 +9,7 @@ use super::budget::Budget;
 use super::entries::Entry;
 use super::layout::Part;
 use super::table::{Table, Zones};
+use crate::invariant::{invariant_holds, invariant_sub};
 use crate::pairs::Pairs;
 
 impl Zones {
@@ -91,15 +92,26 @@ impl Table {
         pairs: &Pairs,
     ) -> (u64, u32) {
         let sequence = self.next_sequence;
-        self.next_sequence = self.next_sequence.saturating_add(1);
+        self.next_sequence += 1;
         let clock = self.write_clock;
         let mut capacity = u32::MAX;
         for zone in std::iter::once(zone).chain(partner) {
-            *self.free_zones_mut(zone, budget) -= 1;
+            self.take_from_free(zone, budget);
             self.log_zones += u32::from(role == Role::Log);
             let Some(entry) = self.entries.get_mut(zone) else {
                 continue;
             };
+            invariant_holds!(
+                self.alarm,
+                entry.is_free() && !entry.in_reset && !entry.open,
+                "zone {zone} is taken into use, and is {entry:?}"
+            );
+            invariant_holds!(
+                self.alarm,
+                entry.sequence < sequence,
+                "zone {zone} of sequence {} is taken into use with {sequence}",
+                entry.sequence
+            );
             entry.role = role;
             entry.lifetime = lifetime;
             entry.sequence = sequence;
@@ -111,15 +123,53 @@ impl Table {
             capacity = capacity.min(entry.capacity);
         }
         if let Some(partner) = partner {
+            invariant_holds!(
+                self.alarm,
+                zone < partner,
+                "zone {zone} is paired with {partner}, and addresses name the first"
+            );
+            invariant_holds!(
+                self.alarm,
+                pairs.partner(zone).is_none() && pairs.partner(partner).is_none(),
+                "zones {zone} and {partner} are to be a pair, and are with {:?} and {:?}",
+                pairs.partner(zone),
+                pairs.partner(partner)
+            );
             pairs.join(zone, partner);
         }
+        invariant_holds!(
+            self.alarm,
+            (2..u32::MAX).contains(&capacity),
+            "zone {zone} is taken into use for {capacity} blocks"
+        );
         (sequence, capacity)
+    }
+
+    /// A zone is free no more. Were there fewer free ones than are taken, a count that wrapped would promise room that is
+    /// not there: it stays at none.
+    pub(super) fn take_from_free(&mut self, zone: ZoneId, budget: &Budget) {
+        let alarm = self.alarm.clone();
+        let free = self.free_zones_mut(zone, budget);
+        invariant_sub!(alarm, *free, 1, "free zones");
+    }
+
+    /// The log has a zone less.
+    pub(super) fn forget_log_zone(&mut self) {
+        invariant_sub!(self.alarm, self.log_zones, 1, "zones of the log");
     }
 
     /// A zone is to be reset; false if it is already, or there is no such zone.
     pub(super) fn begin_reset(&mut self, zone: ZoneId, budget: &Budget) -> bool {
         let entry = self.entries.get_mut(zone);
         let begins = entry.is_some_and(|entry| !std::mem::replace(&mut entry.in_reset, true));
+        invariant_holds!(
+            self.alarm,
+            self.entries
+                .get(zone)
+                .is_none_or(|entry| !entry.open && !entry.is_free()),
+            "zone {zone} is reset, and is {:?}",
+            self.entries.get(zone)
+        );
         let layout = &budget.layout;
         *layout.get_mut(&mut self.in_reset, layout.part_of(zone)) += u32::from(begins);
         begins
@@ -139,7 +189,8 @@ impl Table {
         let entry = self.entries.get_mut(zone);
         let ends = entry.is_some_and(|entry| std::mem::take(&mut entry.in_reset));
         let layout = &budget.layout;
-        *layout.get_mut(&mut self.in_reset, layout.part_of(zone)) -= u32::from(ends);
+        let in_reset = layout.get_mut(&mut self.in_reset, layout.part_of(zone));
+        invariant_sub!(self.alarm, *in_reset, u32::from(ends), "zones in reset");
     }
 
     /// A zone is free. Where it was claimed and nothing was written to it, it was not reset.
@@ -148,6 +199,11 @@ impl Table {
         let Some(entry) = self.entries.get_mut(zone) else {
             return;
         };
+        invariant_holds!(
+            self.alarm,
+            entry.failure.is_none() || !entry.is_free(),
+            "zone {zone} has failed, and becomes free: {entry:?}"
+        );
         let counted = entry.role == Role::Free && !entry.used;
         let was_log = entry.role == Role::Log;
         *entry = Entry {
@@ -158,6 +214,8 @@ impl Table {
             ..Entry::default()
         };
         *self.free_zones_mut(zone, budget) += u32::from(!counted);
-        self.log_zones -= u32::from(was_log);
+        if was_log {
+            self.forget_log_zone();
+        }
     }
 }

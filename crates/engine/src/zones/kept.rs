@@ -142,6 +142,7 @@ impl Table {
         if stream == Stream::Metadata {
             let left = std::mem::take(&mut self.metadata_blocks_left);
             if let Some(under_way) = &mut self.under_way {
+                // Of what was left some may have been taken before the checkpoint began.
                 under_way.blocks = under_way.blocks.saturating_sub(left);
             }
         }

@@ -2,15 +2,17 @@
 //!
 //! The tree's lock is taken before the table's, never while that is held: with a checkpoint waiting to change the
 //! tree, a second reader waits for it, and it for the table. What is asked about zones while the table is searched
-//! has to know what it needs of the tree beforehand. Builds with assertions check that at each taking of the tree's
-//! lock, so a test finds the wrong order though nothing waits.
+//! has to know what it needs of the tree beforehand. It is checked at each taking of the tree's lock, so
+//! a test finds the wrong order though nothing waits.
 
-use persimmon_sync::{Condvar, Mutex, MutexGuard};
-#[cfg(all(debug_assertions, not(interleave)))]
+use persimmon_sync::{Alarm, Condvar, Mutex, MutexGuard};
+#[cfg(not(interleave))]
 use std::cell::Cell;
 use std::ops::{Deref, DerefMut};
 
 use super::table::Table;
+#[cfg(not(interleave))]
+use crate::invariant::invariant_holds;
 
 /// The table, locked.
 pub(super) struct Locked<'t> {
@@ -47,7 +49,7 @@ impl DerefMut for Locked<'_> {
     }
 }
 
-#[cfg(all(debug_assertions, not(interleave)))]
+#[cfg(not(interleave))]
 thread_local! {
     static TABLES_HELD: Cell<u32> = const { Cell::new(0) };
 }
@@ -57,13 +59,13 @@ struct Held;
 
 impl Held {
     fn begin() -> Held {
-        #[cfg(all(debug_assertions, not(interleave)))]
+        #[cfg(not(interleave))]
         TABLES_HELD.set(TABLES_HELD.get() + 1);
         Held
     }
 }
 
-#[cfg(all(debug_assertions, not(interleave)))]
+#[cfg(not(interleave))]
 impl Drop for Held {
     fn drop(&mut self) {
         TABLES_HELD.set(TABLES_HELD.get() - 1);
@@ -71,11 +73,16 @@ impl Drop for Held {
 }
 
 /// To be called before the tree's lock is taken.
-pub(crate) fn assert_none_is_held() {
-    #[cfg(all(debug_assertions, not(interleave)))]
-    assert_eq!(
-        TABLES_HELD.get(),
-        0,
-        "the tree's lock is taken before the table's"
-    );
+pub(crate) fn must_hold_none(alarm: &Alarm) {
+    #[cfg(not(interleave))]
+    {
+        let held = TABLES_HELD.get();
+        invariant_holds!(
+            alarm,
+            held == 0,
+            "the tree's lock is taken with {held} of the table held, and comes first"
+        );
+    }
+    #[cfg(interleave)]
+    let _ = alarm;
 }

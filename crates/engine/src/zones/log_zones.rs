@@ -10,6 +10,7 @@ use super::resets::Keeping;
 use super::retry::Tries;
 use super::trace::{Filled, ZoneEvent};
 use crate::error::Result;
+use crate::invariant::invariant_holds;
 use crate::media::Media;
 use crate::statistics::Class;
 
@@ -117,7 +118,7 @@ impl Zones {
                     None => Role::Free,
                 };
                 entry.open = false;
-                table.log_zones -= 1;
+                table.forget_log_zone();
             }
         }
         self.count_failed(&table);
@@ -147,6 +148,17 @@ impl Zones {
         };
         for zone in self.pairs.both(zone) {
             if let Some(entry) = table.entries.get_mut(zone) {
+                invariant_holds!(
+                    self.alarm,
+                    entry.role == Role::Log && !entry.in_reset,
+                    "the log is written to zone {zone}, which is {entry:?}"
+                );
+                invariant_holds!(
+                    self.alarm,
+                    write_pointer >= entry.write_pointer && write_pointer <= capacity,
+                    "the log is written to zone {zone} of {capacity} blocks up to {write_pointer}, and was up to {}",
+                    entry.write_pointer
+                );
                 let written = write_pointer.saturating_sub(entry.write_pointer);
                 entry.write_pointer = write_pointer;
                 entry.open = open;

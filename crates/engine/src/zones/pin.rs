@@ -6,13 +6,14 @@
 //! While it holds a pin a reader waits for the device alone, so that others may wait for readers.
 
 use persimmon_sync::atomic::{AtomicU32, Ordering};
-use persimmon_sync::{Arc, Condvar, Mutex};
+use persimmon_sync::{Alarm, Arc, Condvar, Mutex};
 
 use persimmon_device::ZoneId;
 use persimmon_device::per_zone::ZoneCells;
 
 use super::entries::Touched;
 use crate::faults::{Fault, fault};
+use crate::invariant::invariant_holds;
 
 #[derive(Debug, Default)]
 struct Count {
@@ -31,6 +32,7 @@ struct Counts {
     /// Zones of which it changed whether they are being filled.
     touched: Touched,
     changed: Condvar,
+    alarm: Alarm,
 }
 
 /// Counts of pins, by zone.
@@ -53,13 +55,14 @@ impl Count {
 }
 
 impl Pins {
-    pub(super) fn new(zones: u32, touched: Touched) -> Pins {
+    pub(super) fn new(zones: u32, touched: Touched, alarm: &Alarm) -> Pins {
         Pins(Arc::new(Counts {
             zones: ZoneCells::new(zones as usize),
             waiting: AtomicU32::new(0),
             turn: Mutex::new(()),
             touched,
             changed: Condvar::new(),
+            alarm: alarm.clone(),
         }))
     }
 
@@ -70,6 +73,11 @@ impl Pins {
     fn add(&self, zone: ZoneId, kind: Kind) -> Option<Pin> {
         let count = self.0.zones.make(zone.0 as usize)?;
         let others = count.of(kind).fetch_add(1, Ordering::SeqCst);
+        invariant_holds!(
+            self.0.alarm,
+            others < u32::MAX / 2,
+            "zone {zone} has {others} pins ({kind:?})"
+        );
         if kind == Kind::Fills && others == 0 {
             self.0.touched.touch(zone);
         }
@@ -115,7 +123,12 @@ impl Pins {
         self.0.waiting.fetch_add(1, Ordering::SeqCst);
         let turn = self.0.turn.lock();
         drop(self.0.changed.wait_while(turn, |()| condition()));
-        self.0.waiting.fetch_sub(1, Ordering::SeqCst);
+        let waited = self.0.waiting.fetch_sub(1, Ordering::SeqCst);
+        invariant_holds!(
+            self.0.alarm,
+            waited > 0,
+            "{waited} wait for readers of zones, and one less"
+        );
     }
 }
 
@@ -140,6 +153,12 @@ impl Drop for Pin {
         let counts = &self.pins.0;
         if let Some(count) = self.pins.count(self.zone, self.kind) {
             let before = count.fetch_sub(1, Ordering::SeqCst);
+            let (zone, kind) = (self.zone, self.kind);
+            invariant_holds!(
+                counts.alarm,
+                before > 0,
+                "zone {zone} had {before} pins ({kind:?}), and one is taken back"
+            );
             if self.kind == Kind::Fills && before == 1 {
                 counts.touched.touch(self.zone);
             }

@@ -11,6 +11,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use persimmon_sync::Alarm;
+
 use persimmon_device::ZoneId;
 use persimmon_device::per_zone::PerZone;
 use persimmon_format::packed::Grains;
@@ -21,6 +23,7 @@ use super::layout::{Layout, Part, PerPart};
 use super::lifetime::Interval;
 use super::locked::Locked;
 use super::table::{Table, Zones};
+use crate::invariant::{invariant_holds, invariant_sub};
 
 /// Garbage below which no zone is worth emptying, as a share of its capacity.
 const GARBAGE_SHARE_WORTH: u32 = 32;
@@ -148,6 +151,7 @@ pub(super) struct Ranks {
     /// Those that the next checkpoint frees.
     dead: BTreeSet<ZoneId>,
     dead_count: PerPart<u32>,
+    alarm: Alarm,
     /// Those that it tries to free again.
     stuck: BTreeSet<ZoneId>,
     worth: Order<Worth>,
@@ -157,8 +161,11 @@ pub(super) struct Ranks {
 
 impl Ranks {
     /// Of zones with these standings.
-    fn of(standings: PerZone<Standing>, layout: &Layout) -> Ranks {
-        let mut ranks = Ranks::default();
+    fn of(standings: PerZone<Standing>, layout: &Layout, alarm: &Alarm) -> Ranks {
+        let mut ranks = Ranks {
+            alarm: alarm.clone(),
+            ..Ranks::default()
+        };
         for (zone, standing) in (0..).map(ZoneId).zip(standings.iter()) {
             ranks.list(zone, *standing, layout, true);
         }
@@ -183,8 +190,8 @@ impl Ranks {
                     worth: Some(new),
                 },
             ) if garbage == same => {
-                put(&mut self.worth, (old, zone), false);
-                put(&mut self.worth, (new, zone), true);
+                put(&mut self.worth, (old, zone), false, &self.alarm);
+                put(&mut self.worth, (new, zone), true, &self.alarm);
             }
             _ => {
                 self.list(zone, before, layout, false);
@@ -204,23 +211,28 @@ impl Ranks {
                 };
                 free.put(turn, zone, enters);
             }
-            Standing::Dead { stuck: true } => put(&mut self.stuck, zone, enters),
+            Standing::Dead { stuck: true } => put(&mut self.stuck, zone, enters, &self.alarm),
             Standing::Dead { stuck: false } => {
-                put(&mut self.dead, zone, enters);
+                put(&mut self.dead, zone, enters, &self.alarm);
                 let count = layout.get_mut(&mut self.dead_count, layout.part_of(zone));
-                *count = match enters {
-                    true => *count + 1,
-                    false => count.saturating_sub(1),
-                };
+                match enters {
+                    true => *count += 1,
+                    false => invariant_sub!(self.alarm, *count, 1, "empty zones"),
+                }
             }
             Standing::Data { garbage, worth } => {
-                put(&mut self.garbage, (garbage, zone), enters);
+                put(&mut self.garbage, (garbage, zone), enters, &self.alarm);
                 if let Some(worth) = worth {
-                    put(&mut self.worth, (worth, zone), enters);
+                    put(&mut self.worth, (worth, zone), enters, &self.alarm);
                 }
             }
             Standing::Metadata { garbage } => {
-                put(&mut self.metadata_garbage, (garbage, zone), enters);
+                put(
+                    &mut self.metadata_garbage,
+                    (garbage, zone),
+                    enters,
+                    &self.alarm,
+                );
             }
         }
     }
@@ -275,11 +287,16 @@ fn most(order: &Order<u32>) -> impl Iterator<Item = (u32, ZoneId)> {
     order.iter().rev().copied()
 }
 
-fn put<T: Ord>(set: &mut BTreeSet<T>, item: T, enters: bool) {
-    match enters {
+fn put<T: Ord>(set: &mut BTreeSet<T>, item: T, enters: bool, alarm: &Alarm) {
+    let changed = match enters {
         true => set.insert(item),
         false => set.remove(&item),
     };
+    invariant_holds!(
+        alarm,
+        changed,
+        "a zone was listed twice, or is taken out where it was not (enters: {enters})"
+    );
 }
 
 impl Zones {
@@ -295,7 +312,7 @@ impl Zones {
         self.touched.take();
         let zones = table.entries.zones();
         let standings = zones.map(|zone| self.standing(table, zone)).collect();
-        table.ranks = Ranks::of(standings, &self.budget.layout);
+        table.ranks = Ranks::of(standings, &self.budget.layout, &self.alarm);
     }
 
     /// Brings ranks up to date.
@@ -304,6 +321,13 @@ impl Zones {
             let standing = self.standing(table, zone);
             table.ranks.set(zone, standing, &self.budget.layout);
         }
+        invariant_holds!(
+            self.alarm,
+            table.ranks.dead_count.total() as usize == table.ranks.dead.len(),
+            "{} zones are empty, and {} are listed",
+            table.ranks.dead_count.total(),
+            table.ranks.dead.len()
+        );
     }
 
     /// Whether the ranks are what a look at all zones tells.
@@ -413,7 +437,7 @@ mod tests {
         ) {
             let layout = layout(metadata_zones);
             let none = PerZone::filled(ZONES as usize, Standing::Stays);
-            let mut ranks = Ranks::of(none, &layout);
+            let mut ranks = Ranks::of(none, &layout, &Alarm::default());
             let free = (Entry::default(), Grains::ZERO, false);
             let mut zones = vec![free; ZONES as usize];
             for (zone, (entry, grains, is_filled)) in changes {
@@ -422,7 +446,7 @@ mod tests {
                 ranks.set(ZoneId(zone), standing, &layout);
             }
             let standings = ranks.standings.clone();
-            let anew = Ranks::of(standings, &layout);
+            let anew = Ranks::of(standings, &layout, &Alarm::default());
             prop_assert!(anew.free_others(Part::Data, &layout).eq(ranks.free_others(Part::Data, &layout)));
             prop_assert!(anew.by_worth().eq(ranks.by_worth()));
             let scan = || zones.iter().zip(0..).map(|(z, i)| (z, ZoneId(i)));

@@ -14,6 +14,7 @@ use std::collections::VecDeque;
 use std::num::NonZeroU32;
 
 use persimmon_device::{Completion, DeviceError, Pending, ZoneId};
+use persimmon_format::packed::Grains;
 use persimmon_format::table::Role;
 
 use super::Zones;
@@ -21,6 +22,7 @@ use super::entries::Entry;
 use super::layout::Part;
 use super::trace::ZoneEvent;
 use crate::error::Error;
+use crate::invariant::{invariant_holds, invariant_or_damage, invariant_sub};
 use crate::media::Media;
 
 /// Of the zones, the part that may keep a host's space while they are free: what overwriting frees between two
@@ -77,6 +79,11 @@ struct Going {
 }
 
 impl Queue {
+    /// Somebody has one less in hand.
+    fn let_go(&mut self, alarm: &Alarm) {
+        invariant_sub!(alarm, self.in_hand, 1, "resets in hand");
+    }
+
     /// The next to be sent, if the device is to have one more.
     fn next(&mut self, at_once: usize) -> Option<Going> {
         if self.under_way.len() + self.in_hand >= at_once.max(1) {
@@ -94,8 +101,8 @@ impl Queue {
     }
 
     /// One is over, and so many zones were taken meanwhile, if that tells anything.
-    fn note_end(&mut self, zones_taken: Option<u64>) {
-        self.in_hand -= 1;
+    fn note_end(&mut self, alarm: &Alarm, zones_taken: Option<u64>) {
+        self.let_go(alarm);
         self.ended = self.ended.wrapping_add(1);
         let Some(zones_taken) = zones_taken else {
             return;
@@ -142,7 +149,14 @@ impl Zones {
             for zone in std::iter::once(zone).chain(partner) {
                 // Who finds it on its way may wait for it.
                 let mut table = self.lock();
+                if !self.has_nothing_valid(zone) {
+                    continue;
+                }
                 let entry = table.entries.get(zone);
+                // It was reset already, with its partner: as the second of a pair of which a recovery resets both.
+                if entry.is_some_and(Entry::is_free) {
+                    continue;
+                }
                 let was_log = entry.is_some_and(|entry| entry.role == Role::Log);
                 if table.begin_reset(zone, &self.budget) {
                     let keeps = !was_log && may_keep > 0;
@@ -161,6 +175,16 @@ impl Zones {
         }
         // A log zone that failed and was left is not waited for by who commits.
         self.count_failed_again();
+    }
+
+    /// Whether nothing refers to a zone that is to be reset (I3). If something does it stays as it is.
+    fn has_nothing_valid(&self, zone: ZoneId) -> bool {
+        let valid = self.valid(zone);
+        invariant_or_damage!(
+            self.alarm,
+            valid == Grains::ZERO,
+            "zone {zone} is to be reset with {valid:?} valid in it"
+        )
     }
 
     /// How many more zones may keep a host's space.
@@ -230,7 +254,7 @@ impl Zones {
         let mut zones = table.entries.zones_from(first);
         let zone = zones.find(|zone| table.entries.get(*zone).is_some_and(keeps))?;
         // Nobody takes it meanwhile.
-        *table.free_zones_mut(zone, &self.budget) -= 1;
+        table.take_from_free(zone, &self.budget);
         if let Some(entry) = table.entries.get_mut(zone) {
             entry.used = true;
             entry.keeps_space = None;
@@ -256,6 +280,12 @@ impl Zones {
                 return;
             };
             // Sent under no lock: some devices are done with it before they return.
+            invariant_holds!(
+                self.alarm,
+                self.is_in_reset(going.zone) && !self.is_open(going.zone),
+                "zone {} is to be reset, and is not in reset or is open",
+                going.zone
+            );
             let pending = match going.was_free {
                 true => media.discard(going.zone),
                 false => media.start_reset(going.zone, going.keeps_space),
@@ -352,7 +382,7 @@ impl Zones {
             Ok(done) => self.note_end(media, going, done),
             Err(pending) => {
                 let mut queue = self.resets.lock();
-                queue.in_hand -= 1;
+                queue.let_go(&self.alarm);
                 queue.under_way.push_back((going, pending));
                 drop(queue);
                 self.resets.changed.notify_all();
@@ -373,6 +403,20 @@ impl Zones {
                     self.not_freed(zone, true);
                     return self.note_over(going);
                 }
+                invariant_or_damage!(
+                    self.alarm,
+                    self.valid(zone) == Grains::ZERO,
+                    "zone {zone} was reset with {:?} valid in it",
+                    self.valid(zone)
+                );
+                invariant_holds!(
+                    self.alarm,
+                    table
+                        .entries
+                        .get(zone)
+                        .is_none_or(|entry| entry.in_reset && !entry.open),
+                    "a reset of zone {zone} has ended that had not begun"
+                );
                 self.count_deaths(&mut table, zone);
                 self.pins.note_reset(zone);
                 table.mark_free(zone, &self.budget, !going.was_free);
@@ -392,10 +436,17 @@ impl Zones {
     }
 
     fn note_over(&self, going: Going) {
-        let taken = self.lock().next_sequence.saturating_sub(going.since);
+        let next = self.lock().next_sequence;
+        invariant_holds!(
+            self.alarm,
+            next >= going.since,
+            "the next zone's sequence is {next}, and was {} before",
+            going.since
+        );
+        let taken = next.saturating_sub(going.since);
         self.resets
             .lock()
-            .note_end((!going.was_free).then_some(taken));
+            .note_end(&self.alarm, (!going.was_free).then_some(taken));
         self.resets.changed.notify_all();
         self.returned.notify_all();
     }
@@ -414,7 +465,9 @@ impl Zones {
                 (false, true) => entry.role = Role::Free,
                 (false, false) => {}
             }
-            table.log_zones -= u32::from(was_log);
+            if was_log {
+                table.forget_log_zone();
+            }
         }
         self.count_failed(&table);
     }

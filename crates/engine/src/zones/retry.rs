@@ -78,8 +78,8 @@ impl Zones {
         media.close(zone);
         let partner = self.pairs.part(zone);
         let mut table = self.lock();
-        if let Some(out) = stream.and_then(|stream| table.out.get_mut(&stream)) {
-            *out = out.saturating_sub(1);
+        if let Some(stream) = stream {
+            table.writer_is_back(stream);
         }
         for zone in std::iter::once(zone).chain(partner) {
             table.mark_free(zone, &self.budget, false);

@@ -16,7 +16,7 @@ use persimmon_format::{Addr, DeviceId};
 
 use super::allocation::Floor;
 use super::budget::Budget;
-use super::counts::ValidCounts;
+use super::counts::{Sums, ValidCounts};
 use super::entries::{Entries, Entry, Touched};
 use super::failure::ZoneFailure;
 use super::kept::UnderWay;
@@ -32,6 +32,7 @@ use super::survival::{Deaths, Survival};
 use super::trace::{Filled, Trace};
 use super::writer::ZoneWriter;
 use crate::error::{Error, Result};
+use crate::invariant::invariant_holds;
 use crate::media::{Media, wait_all};
 use crate::pairs::Pairs;
 use crate::statistics::Class;
@@ -56,6 +57,7 @@ pub(crate) enum Shortage {
 }
 
 pub(super) struct Table {
+    pub(super) alarm: Alarm,
     pub(super) entries: Entries,
     pub(super) ranks: Ranks,
     pub(super) free_zones: PerPart<u32>,
@@ -200,7 +202,13 @@ impl Zones {
         }
         let touched = Touched::none(found.len() as u32);
         let counted = found.iter().map(|f| &f.entry);
-        let valid = ValidCounts::new(found.len(), counted, budget.copies, touched.clone());
+        let valid = ValidCounts::new(
+            found.len(),
+            counted,
+            budget.copies,
+            touched.clone(),
+            &media.alarm,
+        );
         let (journal_blocks, journal_blocks_held) =
             (budget.journal_blocks_first(), budget.journal_blocks_kept);
         let zones = Zones {
@@ -216,9 +224,10 @@ impl Zones {
             is_failing: AtomicBool::new(false),
             valid,
             deaths: Deaths::none(found.len()),
-            pins: Pins::new(found.len() as u32, touched.clone()),
+            pins: Pins::new(found.len() as u32, touched.clone(), &media.alarm),
             table: Mutex::watched(
                 Table {
+                    alarm: media.alarm.clone(),
                     free_zones: free,
                     in_reset: PerPart::default(),
                     log_zones: entries.iter().filter(|e| e.role == Role::Log).count() as u32,
@@ -288,6 +297,11 @@ impl Zones {
     /// then too.
     pub(crate) fn set_counts(&self, found: &PerZone<Found>) {
         self.valid.set_all(found.iter().map(|found| &found.entry));
+    }
+
+    /// Whether valid counts are all there is, so that what contradicts them stops the volume.
+    pub(crate) fn counts_are_complete(&self, are_complete: bool) {
+        self.valid.set_complete(are_complete);
     }
 
     /// What of a zone is referenced.
@@ -458,9 +472,21 @@ impl Zones {
             entry.is_some_and(|entry| entry.failure.is_some())
         };
         let goes_on = !writer.is_full() && !self.pairs.both(writer.zone).any(has_failed);
-        if let Some(out) = table.out.get_mut(&stream) {
-            *out = out.saturating_sub(1);
-        }
+        table.writer_is_back(stream);
+        invariant_holds!(
+            self.alarm,
+            writer.write_pointer <= writer.capacity,
+            "zone {} of {} blocks is written up to {}",
+            writer.zone,
+            writer.capacity,
+            writer.write_pointer
+        );
+        invariant_holds!(
+            self.alarm,
+            table.parked.iter().all(|parked| parked.zone != writer.zone),
+            "zone {} has two writers",
+            writer.zone
+        );
         let clock = table.write_clock;
         if let Some(entry) = table.entries.get(writer.zone) {
             let place = entry.write_pointer;
@@ -474,6 +500,25 @@ impl Zones {
         }
         for zone in self.pairs.both(writer.zone) {
             if let Some(entry) = table.entries.get_mut(zone) {
+                invariant_holds!(
+                    self.alarm,
+                    entry.open && !entry.in_reset,
+                    "zone {zone} was written to, and is {entry:?}"
+                );
+                invariant_holds!(
+                    self.alarm,
+                    entry.sequence == writer.sequence && entry.role == stream.role(),
+                    "zone {zone} was written to as {:?} of sequence {}, and is {entry:?}",
+                    stream.role(),
+                    writer.sequence
+                );
+                invariant_holds!(
+                    self.alarm,
+                    writer.write_pointer >= entry.write_pointer || writer.is_ending,
+                    "the write pointer of zone {zone} went from {} back to {}",
+                    entry.write_pointer,
+                    writer.write_pointer
+                );
                 let written = writer.write_pointer.saturating_sub(entry.write_pointer);
                 entry.write_pointer = writer.write_pointer;
                 entry.last_write = clock.saturating_add(written.into());
@@ -485,6 +530,7 @@ impl Zones {
             }
         }
         if stream == Stream::Metadata {
+            // It is not longer than the zone: see above.
             let left = writer.capacity.saturating_sub(writer.write_pointer);
             table.metadata_blocks_left = left;
             if !goes_on {
@@ -537,8 +583,18 @@ impl Zones {
         if !table.may_open(stream, &self.budget) || write_pointer >= capacity {
             return false;
         }
+        invariant_holds!(
+            self.alarm,
+            table.parked.iter().all(|writer| writer.zone != zone),
+            "zone {zone} is gone on with twice"
+        );
         for zone in self.pairs.both(zone) {
             if let Some(entry) = table.entries.get_mut(zone) {
+                invariant_holds!(
+                    self.alarm,
+                    !entry.open && !entry.in_reset,
+                    "zone {zone} is gone on with, and is {entry:?}"
+                );
                 entry.open = true;
                 entry.write_pointer = write_pointer;
             }
@@ -560,6 +616,7 @@ impl Zones {
             queue: Vec::new(),
             lives,
             filled: Filled::default(),
+            alarm: self.alarm.clone(),
         });
         true
     }
@@ -572,14 +629,39 @@ impl Zones {
         table.wanting.clear();
         self.retire(&mut table);
         self.rank(&mut table);
-        debug_assert!(self.ranks_agree(&mut table), "a change touched no zone");
+        #[cfg(debug_assertions)]
+        invariant_holds!(
+            self.alarm,
+            self.ranks_agree(&mut table),
+            "a change touched no zone"
+        );
+        let mut sums = Sums::default();
         let zones = table.entries.iter();
         let entries: PerZone<ZitEntry> = zones
-            .map(|(zone, entry)| entry.to_zit(self.valid(zone)))
+            .map(|(zone, entry)| {
+                let valid = self.valid(zone);
+                sums.add(entry.role, valid);
+                entry.to_zit(valid)
+            })
             .collect();
         let dead = table.ranks.dead_and_stuck();
         let mut resets: Vec<ZoneId> = dead.filter(|zone| self.can_go(&table, *zone)).collect();
         resets.sort_unstable();
+        if !self.valid.agree(sums) {
+            resets.clear();
+        }
+        invariant_holds!(
+            self.alarm,
+            resets.windows(2).all(|pair| pair.first() < pair.last()),
+            "a cut frees a zone twice: {resets:?}"
+        );
+        invariant_holds!(
+            self.alarm,
+            table.free_zones.total() as usize <= table.entries.len(),
+            "{} zones of {} are free",
+            table.free_zones.total(),
+            table.entries.len()
+        );
         Cut {
             entries,
             resets,
@@ -600,12 +682,15 @@ impl Zones {
     pub(crate) fn adopt(&self, zone: ZoneId) {
         let mut table = self.lock();
         if let Some(entry) = table.entries.get_mut(zone)
-            && entry.role != Role::Data
+            // The log is not in it then, whatever the record says: it is damaged.
+            && !matches!(entry.role, Role::Data | Role::Log)
         {
             let counted = entry.role == Role::Free && !entry.used;
             entry.role = Role::Data;
             entry.used = true;
-            *table.free_zones_mut(zone, &self.budget) -= u32::from(counted);
+            if counted {
+                table.take_from_free(zone, &self.budget);
+            }
         }
     }
 

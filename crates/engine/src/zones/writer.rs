@@ -3,6 +3,8 @@
 
 use std::sync::Arc;
 
+use persimmon_sync::Alarm;
+
 use persimmon_device::{BLOCK_SIZE, Buffer, BufferMut, Command, DeviceError, Pending, ZoneId};
 use persimmon_format::packed::Packed;
 use persimmon_format::summary::{PieceEntry, SummaryBuilder, SummaryEntry};
@@ -12,6 +14,7 @@ use super::Stream;
 use super::lifetime::{Life, Lives};
 use super::trace::Filled;
 use crate::in_flight::{InFlight, Writes};
+use crate::invariant::{invariant_holds, invariant_sub};
 use crate::media::{Media, appended, wait_all};
 use crate::statistics::Class;
 
@@ -159,6 +162,7 @@ pub(crate) struct ZoneWriter {
     pub(crate) lives: Lives,
     /// Whose data was written to it since it was checked out.
     pub(crate) filled: Filled,
+    pub(super) alarm: Alarm,
 }
 
 impl ZoneWriter {
@@ -167,7 +171,18 @@ impl ZoneWriter {
         if self.is_ending {
             0
         } else {
-            (self.capacity - self.write_pointer).saturating_sub(1)
+            invariant_holds!(
+                self.alarm,
+                self.write_pointer <= self.capacity,
+                "zone {} of {} blocks is written up to {}",
+                self.zone,
+                self.capacity,
+                self.write_pointer
+            );
+            // One is for the summary.
+            self.capacity
+                .saturating_sub(self.write_pointer)
+                .saturating_sub(1)
         }
     }
 
@@ -239,8 +254,31 @@ impl ZoneWriter {
                 return Err(error);
             }
         };
+        invariant_holds!(
+            self.alarm,
+            places.len() == batch.len(),
+            "{} of {} runs have a place in zone {}",
+            places.len(),
+            batch.len(),
+            self.zone
+        );
         let mut placed = Vec::with_capacity(batch.len());
         for (run, block) in batch.into_iter().zip(places) {
+            invariant_holds!(
+                self.alarm,
+                block >= start && block + run.data.blocks() <= self.write_pointer,
+                "{} blocks at {block} of zone {}, which was written from {start} to {}",
+                run.data.blocks(),
+                self.zone,
+                self.write_pointer
+            );
+            invariant_holds!(
+                self.alarm,
+                run.crcs.is_empty() || run.crcs.len() == run.data.blocks() as usize,
+                "{} checksums of {} blocks",
+                run.crcs.len(),
+                run.data.blocks()
+            );
             run.summarise(&mut self.summary, block);
             self.has_moved |= class == Class::CleanedData;
             self.lives.add(run.life, run.data.blocks().into());
@@ -311,7 +349,7 @@ impl ZoneWriter {
             if run.is_empty() {
                 continue;
             }
-            room -= take;
+            invariant_sub!(self.alarm, room, take, "blocks of room in a zone");
             run.summarise(&mut planned, place(take));
             if !in_order {
                 planned.forget_place();
@@ -333,6 +371,14 @@ impl ZoneWriter {
             return Vec::new();
         }
         let start = self.write_pointer;
+        let blocks: u32 = batch.iter().map(|run| run.data.blocks()).sum();
+        invariant_holds!(
+            self.alarm,
+            blocks <= self.room(),
+            "{blocks} blocks to zone {} with room for {}",
+            self.zone,
+            self.room()
+        );
         let places = batch
             .iter()
             .map(|run| {
@@ -401,6 +447,13 @@ impl ZoneWriter {
         }
         let mut block = BufferMut::zeroed(1);
         let place = self.write_pointer;
+        invariant_holds!(
+            self.alarm,
+            self.last_summary < place,
+            "a summary of zone {} at {place}, after one at {}",
+            self.zone,
+            self.last_summary
+        );
         self.summary
             .finish_into(&mut block, key, self.sequence, place, self.last_summary);
         self.last_summary = place;
@@ -439,6 +492,14 @@ impl ZoneWriter {
     ) -> Addr {
         let place = self.write_pointer;
         self.write_pointer += Command::data_blocks(&data);
+        invariant_holds!(
+            self.alarm,
+            self.write_pointer <= self.capacity,
+            "metadata to zone {} of {} blocks, from {place} to {}",
+            self.zone,
+            self.capacity,
+            self.write_pointer
+        );
         pending.extend(media.write(class, self.zone, place, data));
         self.addr(place)
     }

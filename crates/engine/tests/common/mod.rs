@@ -25,6 +25,7 @@ pub fn small() -> SimConfig {
 
 /// A device with a fresh volume on it.
 pub fn fresh(config: SimConfig) -> Arc<SimDevice> {
+    persimmon_engine::invariant::panic_on_bugs();
     let device = Arc::new(SimDevice::new(config));
     let options = FormatOptions {
         now: NOW,

@@ -95,7 +95,7 @@ fn in_processes(runs: &[&Run], arguments: &Arguments) -> Result<Vec<String>> {
     };
     std::thread::scope(|scope| {
         let jobs: Vec<_> = (0..arguments.jobs.max(1))
-            .map(|_| scope.spawn(&work))
+            .map(|_| scope.spawn(work))
             .collect();
         jobs.into_iter().try_for_each(|job| match job.join() {
             Ok(done) => done,

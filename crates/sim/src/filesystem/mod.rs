@@ -14,6 +14,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use persimmon_device::{ZoneId, ZonedDevice};
+use persimmon_engine::invariant::panic_on_bugs;
 use persimmon_engine::{Barrier, FormatOptions, FsyncOrder, RecoveryReport, Volume};
 use persimmon_format::zone_header::{COMPACT, ZoneHeader};
 use persimmon_inspect::finding::{
@@ -86,6 +87,7 @@ fn format_volume(device: Arc<dyn ZonedDevice>, copies: u32, compact: bool) -> Re
         compact,
         ..FormatOptions::default()
     };
+    panic_on_bugs();
     Volume::format(device, &options).map_err(|error| error.to_string())
 }
 
@@ -93,6 +95,7 @@ fn mount_volume(
     device: Arc<dyn ZonedDevice>,
     options: persimmon_engine::Options,
 ) -> Result<Mounted, String> {
+    panic_on_bugs();
     let mut names = option_names(&options);
     let (volume, report) =
         Volume::open(device, options).map_err(|error| format!("{error} ({error:?})"))?;

@@ -29,7 +29,9 @@ pub struct Mounted {
 impl Subject for Mounted {
     fn apply(&mut self, op: &Op, now: u64) -> Result<Option<u64>, Refusal> {
         self.clock.set(now);
-        self.run(op).map_err(|error| Refusal {
+        let came = self.run(op);
+        self.must_be_sound();
+        came.map_err(|error| Refusal {
             errno: error.errno(),
             message: error.to_string(),
         })
@@ -57,9 +59,9 @@ impl Subject for Mounted {
     }
 
     fn close(self) -> Result<(), String> {
-        self.vfs
-            .close()
-            .map_err(|error| format!("closing: {error}"))
+        let closed = self.vfs.close();
+        self.must_be_sound();
+        closed.map_err(|error| format!("closing: {error}"))
     }
 }
 
@@ -78,6 +80,19 @@ impl Mounted {
             options,
             recovery_paths,
         }
+    }
+
+    /// Nothing that fails excuses a state that cannot be.
+    ///
+    /// # Panics
+    /// The engine has found one.
+    fn must_be_sound(&self) {
+        let bug = self.vfs.volume().bug();
+        assert!(
+            bug.is_none(),
+            "{}",
+            bug.map(|bug| bug.to_string()).unwrap_or_default()
+        );
     }
 
     /// The same volume for somebody else, to whom this directory is all of it.

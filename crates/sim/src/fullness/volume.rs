@@ -55,6 +55,7 @@ pub(super) struct Subject {
 }
 
 fn open(device: &Arc<SimDevice>, options: &Options) -> Outcome<Vfs> {
+    persimmon_engine::invariant::panic_on_bugs();
     let opened = Volume::open(Arc::clone(device) as _, options.clone());
     let (volume, _) = opened.map_err(|error| format!("mounting: {error}"))?;
     Ok(names(Arc::new(volume)))

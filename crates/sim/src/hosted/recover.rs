@@ -56,6 +56,7 @@ pub(super) fn format(plan: &Plan) -> Result<Medium, String> {
 
 /// Mounts what is on a host, which may lose power meanwhile.
 pub(super) fn mount(plan: &Plan, host: &Arc<LossyHost>) -> Result<InUse, String> {
+    persimmon_engine::invariant::panic_on_bugs();
     let device = open(host, false)?;
     let clock = Arc::new(WorkloadClock::default());
     let filesystem = Filesystem::open_by(Arc::new(device), &plan.options, Arc::clone(&clock) as _)

@@ -145,7 +145,11 @@ fn one_round(
     if is_cut {
         host.cut_after(rng.random_range(0..CUT_CALLS_MAX));
     }
-    let models = work(plan, round, homes, &mounted, &host, (models, &clients))?;
+    let models = work(plan, round, homes, &mounted, &host, (models, &clients));
+    if let Some(bug) = mounted.volume().bug() {
+        return Err(bug.to_string().into());
+    }
+    let models = models?;
     let mut moments = watch.take();
     if !is_cut && rng.random_ratio(1, 2) {
         // A clean end.

@@ -153,6 +153,7 @@ pub fn run(plan: &Plan) -> Result<Outcome, MeasureError> {
         .patterns();
     let device = Arc::new(SimDevice::new(config));
     Volume::format(Arc::clone(&device) as _, &FormatOptions::default())?;
+    persimmon_engine::invariant::panic_on_bugs();
     let (volume, _) = Volume::open(Arc::clone(&device) as _, plan.options.clone())?;
     let volume = Arc::new(volume);
     let vfs = names(Arc::clone(&volume));

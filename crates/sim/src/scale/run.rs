@@ -94,6 +94,7 @@ fn open(
     meter: &dyn Meter,
 ) -> Result<(Volume, Cost, RecoveryReport), MeasureError> {
     let before = Before::of(&subject.device, meter);
+    persimmon_engine::invariant::panic_on_bugs();
     let opened = Volume::open(Arc::clone(&subject.device) as _, plan.options.clone());
     let (volume, told) = opened?;
     Ok((volume, before.cost(&subject.device, meter), told))

@@ -140,6 +140,9 @@ impl Run<'_> {
         let clients = clients.map(|((shared, model), home)| Ok((shared, model, home?)));
         let clients: Result<Vec<_>, String> = clients.collect();
         let models = work(self.plan, &self.sim, clients?, &shared);
+        if let Some(bug) = mounted.volume().bug() {
+            return Err(bug.to_string());
+        }
         let mut moments = watched.take();
         let models = models?;
         if self.sim.has_failed() {

@@ -111,7 +111,10 @@ pub(super) fn work(
             chores(&volume, &device, &at_work, rng)
         }));
     }
-    let ended = |_| "a thread panicked".to_owned();
+    let ended = |panic: Box<dyn std::any::Any + Send>| {
+        let what = crate::harness::panic_message(panic.as_ref());
+        format!("a thread panicked: {what}")
+    };
     let came: Vec<_> = working.into_iter().map(JoinHandle::join).collect();
     for thread in beside {
         thread.join().map_err(ended)??;

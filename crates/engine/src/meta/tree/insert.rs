@@ -82,11 +82,14 @@ fn divide(
     key: &Key,
     value: &[u8],
 ) -> Result<Split, TreeError> {
-    let level = cache.get(id)?.level();
+    let (level, items) = (cache.get(id)?.level(), cache.get(id)?.count());
     let right = cache.alloc_id();
     let mut page = Page::new(right, level);
     let lower = cache.edit(id, |left| left.split_insert(&mut page, index, key, value))?;
+    let (kept, moved) = (cache.get(id)?.count(), page.count());
     cache.put_new(Arc::new(page));
+    let are_all = kept + moved == items + 1;
+    cache.must_hold(are_all, id, "an item got lost where a page was divided")?;
     Ok(Split { lower, right })
 }
 
@@ -97,7 +100,7 @@ fn grow(cache: &mut PageCache, root: &mut PageId, split: &Split) -> Result<(), T
     let mut page = Page::new(id, level);
     let fitted = page.insert(0, &KEY_MIN, &root.0.to_le_bytes())
         && page.insert(1, &split.lower, &split.right.0.to_le_bytes());
-    debug_assert!(fitted, "an empty page takes two children");
+    cache.must_hold(fitted, *root, "an empty page takes no two children")?;
     cache.put_new(Arc::new(page));
     *root = id;
     Ok(())

@@ -159,8 +159,15 @@ fn join(cache: &mut PageCache, parent: PageId, left: usize) -> Result<(), TreeEr
     let page = cache.get(parent)?;
     let (left_id, right_id) = (page.child(left), page.child(left + 1));
     let right = cache.share(right_id)?;
+    let items = cache.get(left_id)?.count() + right.count();
     cache.edit(parent, |page| page.remove(left + 1))?;
     cache.edit(left_id, |page| page.append(&right))?;
+    let are_all = cache.get(left_id)?.count() == items;
+    cache.must_hold(
+        are_all,
+        left_id,
+        "an item got lost where two pages were joined",
+    )?;
     cache.free(right_id);
     Ok(())
 }

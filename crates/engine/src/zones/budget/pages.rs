@@ -23,11 +23,6 @@ impl Written {
         self.blocks += u64::from(entry.blocks);
     }
 
-    pub(crate) fn discount(&mut self, entry: &MatEntry) {
-        self.pages -= u64::from(entry.is_used());
-        self.blocks -= u64::from(entry.blocks);
-    }
-
     /// Blocks written for so many changes of different leaves: the leaves, and a quarter for the pages above them and
     /// the chunks that tell where they are.
     pub(crate) fn for_leaves(&self, leaves: u64) -> u64 {
