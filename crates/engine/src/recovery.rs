@@ -219,16 +219,8 @@ fn open_as_reported(
         true => replay.told.max(base.counted),
         false => last,
     };
-    let state = LogState {
-        epoch: replay.epoch + u32::from(new_epoch && !fault(Fault::EpochKept)),
-        opening: replay.opening,
-        resume_after: match new_epoch {
-            true => last,
-            false => resume_after(&blocks),
-        },
-        durable,
-        footer: base.footer,
-    };
+    let told = (durable, base.footer);
+    let state = log_state(&replay, &blocks, new_epoch.then_some(last), told);
     let start = LogStart {
         state,
         next_lsn: last.next(),
@@ -239,15 +231,7 @@ fn open_as_reported(
         told: if new_epoch { durable } else { replay.told },
         has_bad_blocks: blocks.iter().any(|b| b.state().is_none()),
     };
-    if let Some(head) = start.head
-        && head.sequence() < footer.replay.sequence
-    {
-        return Err(Error::Inconsistent(format!(
-            "the checkpoint has the log replayed from block {} on, and the log ends before block {}",
-            footer.replay.sequence,
-            head.sequence()
-        )));
-    }
+    check_replay_start(&start)?;
     let summary = RecoveryReport {
         log_zones_undecodable: lost_ends(undecodable, &media, &zit, &zones),
         checkpoint: footer.checkpoint,
@@ -330,6 +314,33 @@ fn know_headers(media: &Media, identity: &VolumeIdentity, zones: &Zones) -> Resu
         }
     }
     Ok(())
+}
+
+/// An error where the log, if it goes on anywhere, ends before the block that its checkpoint has it replayed from.
+fn check_replay_start(start: &LogStart) -> Result<()> {
+    let from = start.replay_sequence;
+    match start.head.map(|head| head.sequence()) {
+        Some(end) if end < from => Err(Error::Inconsistent(format!(
+            "the checkpoint has the log replayed from block {from} on, and the log ends before block {end}"
+        ))),
+        _ => Ok(()),
+    }
+}
+
+/// What the next blocks of the log say: how far it is durable, and where the checkpoint is. A new epoch begins behind a record.
+fn log_state(
+    replay: &Replay<'_>,
+    blocks: &[Read],
+    new_epoch: Option<Lsn>,
+    (durable, footer): (Lsn, Addr),
+) -> LogState {
+    LogState {
+        epoch: replay.epoch + u32::from(new_epoch.is_some() && !fault(Fault::EpochKept)),
+        opening: replay.opening,
+        resume_after: new_epoch.unwrap_or_else(|| resume_after(blocks)),
+        durable,
+        footer,
+    }
 }
 
 /// The metadata as of the checkpoint.

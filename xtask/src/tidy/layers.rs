@@ -58,6 +58,7 @@ const ENGINE_BASE: &[&str] = &[
     "faults",
     "headers",
     "in_flight",
+    "invariant",
     "media",
     "options",
     "pairs",

@@ -26,6 +26,8 @@ use crate::zones::log_zones::LogZone;
 
 use super::append::{Appender, Batch, Head, Unsettled};
 
+mod empty;
+
 struct Inner {
     /// Framed records not yet taken by a leader, with the size of each.
     records: Vec<u8>,
@@ -669,37 +671,6 @@ impl Log {
         Ok(unneeded)
     }
 
-    /// Tells the log on the device how far it is durable, by an empty block. From then on damage
-    /// to what was acknowledged cannot pass for writes that a crash cut off.
-    pub(crate) fn tell_durable(&self, media: &Media, zones: &Zones) -> Result<()> {
-        let inner = self.wait_for_turn()?;
-        invariant!(
-            self.alarm,
-            inner.durable <= inner.sent,
-            "records up to {} are durable, and {} are sent",
-            inner.durable,
-            inner.sent
-        );
-        if inner.told >= inner.durable {
-            return Ok(());
-        }
-        self.write_empty_block(inner, media, zones)
-    }
-
-    /// From the next block on, blocks say that this opening has written them.
-    pub(crate) fn begin_opening(&self, number: u32) {
-        self.lock().state.opening = number;
-    }
-
-    /// Has the log on the device say which opening has the volume, by an empty block.
-    pub(crate) fn tell_opening(&self, media: &Media, zones: &Zones) -> Result<()> {
-        let inner = self.wait_for_turn()?;
-        if inner.opening_told == inner.state.opening {
-            return Ok(());
-        }
-        self.write_empty_block(inner, media, zones)
-    }
-
     /// The last record that is written: what has completed outlives the process once the device has recorded it. `None` where data has failed, and the history might end
     /// before it, until a checkpoint.
     pub(crate) fn recorded(&self) -> Option<Lsn> {
@@ -713,44 +684,6 @@ impl Log {
         );
         let is_sound = inner.tainted.is_none() && inner.failed_flights == 0;
         is_sound.then_some(inner.written)
-    }
-
-    /// Begins a new epoch: writes a block that voids every record of earlier epochs after
-    /// `resume_after`, in a fresh zone where the old one cannot be gone on with.
-    pub(crate) fn begin_epoch(&self, media: &Media, zones: &Zones) -> Result<()> {
-        let inner = self.wait_for_turn()?;
-        self.write_empty_block(inner, media, zones)
-    }
-
-    /// Leaves the zone that the log goes on in, if there is less room in it: it is filled with empty blocks.
-    pub(crate) fn fill_zone(&self, media: &Media, zones: &Zones, room: u32) -> Result<()> {
-        let inner = self.wait_for_turn()?;
-        if inner.head.is_none_or(|head| head.room() >= room) {
-            return Ok(());
-        }
-        let (state, next_lsn) = (inner.state, inner.next_to_send());
-        let (mut inner, result) =
-            self.lead(inner, media, zones, |run| run.fill_zone(state, next_lsn));
-        result.inspect_err(|error| inner.fail(error))
-    }
-
-    /// Writes a block of no records, for the state in its header, and makes it durable.
-    fn write_empty_block(
-        &self,
-        inner: MutexGuard<'_, Inner>,
-        media: &Media,
-        zones: &Zones,
-    ) -> Result<()> {
-        let (state, next_lsn) = (inner.state, inner.next_to_send());
-        let (mut inner, result) = self.lead(inner, media, zones, |run| {
-            run.write_journal(&mut &[(next_lsn, 0, 0..0)][..], &[], state)?;
-            media.flush()
-        });
-        match &result {
-            Ok(()) => (inner.told, inner.opening_told) = (state.durable, state.opening),
-            Err(error) => inner.fail(error),
-        }
-        result
     }
 }
 
