@@ -115,7 +115,7 @@ impl Volume {
         let mut won = 0;
         loop {
             self.check_writable()?;
-            self.log.wait_for_superseding()?;
+            self.log.wait_for_rewrites()?;
             // A panic in its midst leaves pages that look as if they were written.
             let (_turn, _midst) = (self.checkpoint_turn.take(), self.in_midst());
             if !wanted() {

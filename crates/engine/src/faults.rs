@@ -76,8 +76,8 @@ pub enum Fault {
     FlushTakesMore,
     /// Who finds somebody flushing takes that for done.
     FlushNotWaitedFor,
-    /// fsync does not wait for a flight of the file that is under way.
-    FlightNotWaitedFor,
+    /// fsync does not wait for a batch of the file that is under way.
+    WriteBackNotWaitedFor,
     /// A zone into which data is on its way counts as one that holds nothing.
     FillingNotSeen,
     /// A thread panics with the first of the changes of a transaction made, and the others not. Not one to be caught by
@@ -92,7 +92,7 @@ impl Fault {
     pub const OF_SEVERAL: [Fault; 4] = [
         Fault::FlushTakesMore,
         Fault::FlushNotWaitedFor,
-        Fault::FlightNotWaitedFor,
+        Fault::WriteBackNotWaitedFor,
         Fault::FillingNotSeen,
     ];
 

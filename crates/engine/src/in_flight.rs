@@ -68,8 +68,8 @@ impl InFlight {
         self.writes.lock().push(writes);
     }
 
-    /// Of a flight that failed, who settles its record and who has mapped it elsewhere meet here, in either order: true for
-    /// the second of the two.
+    /// For a batch that failed: true for the second of two callers, who come in either order. One completes its record, the
+    /// other has mapped its data elsewhere.
     pub(crate) fn arrives_second(&self) -> bool {
         self.met.swap(true, Ordering::AcqRel)
     }

@@ -20,7 +20,7 @@ use persimmon_format::Lifetime;
 use persimmon_format::page::PAGE_SIZE;
 use persimmon_sim::{Fault, FaultKind, FaultTarget, SimConfig, SimDevice};
 
-/// A flight for fsync over several zones knew of one failed write only that something had failed:
+/// A batch for fsync over several zones knew of one failed write only that something had failed:
 /// written again, it found an "earlier write" failed in each zone that it had been in, left them
 /// all, and gave up after the fourth. The volume was read-only.
 #[test]
@@ -200,10 +200,10 @@ fn a_hole_that_cannot_be_made_loses_nothing() {
     assert_eq!(found, [0; BLOCK_SIZE]);
 }
 
-/// A flight of several records failed after some of them, and the file did not know that it had grown in the history: a
+/// A batch of several records failed after some of them, and the file did not know that it had grown in the history: a
 /// truncation took the history's size for less, and left blocks behind the file's end.
 #[test]
-fn what_is_truncated_after_half_a_flight_has_no_blocks_behind_its_end() {
+fn what_is_truncated_after_half_a_batch_has_no_blocks_behind_its_end() {
     let (stride, count) = (800, 40);
     let options = || Options {
         cache_bytes_max: 64 * PAGE_SIZE,
@@ -248,7 +248,7 @@ fn what_is_truncated_after_half_a_flight_has_no_blocks_behind_its_end() {
         let behind = left.seek(ino, end.next_multiple_of(4096), Seek::Data);
         assert_eq!(behind.unwrap(), None, "{reads}: a size of {end}");
     }
-    assert!(halfway > 0, "no flight failed between two records");
+    assert!(halfway > 0, "no batch failed between two records");
 }
 
 /// No zone in use holds less than its entry says.
@@ -373,18 +373,18 @@ fn who_waits_for_room_in_the_staging_is_told_when_the_volume_takes_no_changes() 
     let (full, other) = (create(&volume).unwrap(), create(&volume).unwrap());
     volume.sync().unwrap();
     volume.write(full, 0, &noise(1, 1 << 20), NOW).unwrap();
-    let (in_the_air, flies) = mpsc::channel();
-    let (land, lands) = mpsc::channel::<()>();
+    let (under_way, started) = mpsc::channel();
+    let (go_on, gone_on) = mpsc::channel::<()>();
     let aside = move || {
-        in_the_air.send(()).unwrap();
-        let _ = lands.recv();
+        under_way.send(()).unwrap();
+        let _ = gone_on.recv();
     };
     let is_write =
         |command: &Command| matches!(command, Command::Write { .. } | Command::Append { .. });
     interrupted.before(is_write, Box::new(aside));
-    let flying = Arc::clone(&volume);
-    let flight = std::thread::spawn(move || flying.step(Task::WriteBack).map(drop));
-    flies.recv().unwrap();
+    let writing_back = Arc::clone(&volume);
+    let batch = std::thread::spawn(move || writing_back.step(Task::WriteBack).map(drop));
+    started.recv().unwrap();
     let (over, ended) = mpsc::channel();
     let writing = Arc::clone(&volume);
     std::thread::spawn(move || over.send(writing.write(other, 0, &[1; BLOCK_SIZE], NOW)));
@@ -393,8 +393,8 @@ fn who_waits_for_room_in_the_staging_is_told_when_the_volume_takes_no_changes() 
     volume.make_read_only();
     // Nobody waits so long but for ever.
     let told = ended.recv_timeout(Duration::from_secs(120));
-    land.send(()).unwrap();
+    go_on.send(()).unwrap();
     let told = told.expect("it waits for ever");
     assert!(matches!(told, Err(Error::ReadOnly { .. })), "{told:?}");
-    let _ = flight.join();
+    let _ = batch.join();
 }

@@ -266,7 +266,7 @@ fn data_of_two_batches_fails() {
 /// it: the second fsync failed as well, finished zones in its turn, and so on.
 #[test]
 fn a_failure_in_one_zone_leaves_others_alone() {
-    // Two data zones at a time, and a flight that does not fit the summary of one.
+    // Two data zones at a time, and a batch that does not fit the summary of one.
     let sim = fresh(SimConfig::new(40, 2048).limits(Some(5), None));
     let device = Holding::new(&sim);
     let volume = open(&device);

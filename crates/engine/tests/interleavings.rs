@@ -122,11 +122,11 @@ fn a_failed_zone_is_not_retired_while_what_it_holds_enters_the_history() {
     }
 }
 
-/// Data of a synced flight failed after its first record was written; the transaction of its
-/// second record waited for a checkpoint, which waited for this very flight to write the data
+/// Data of a synced batch failed after its first record was written; the transaction of its
+/// second record waited for a checkpoint, which waited for this very batch to write the data
 /// elsewhere.
 #[test]
-fn a_long_synced_flight_outlives_failing_data() {
+fn a_long_synced_batch_outlives_failing_data() {
     let (done, finished) = std::sync::mpsc::channel();
     std::thread::spawn(move || {
         // The journal is a little below its bound of 150 blocks: one of these hits it between two
@@ -286,7 +286,7 @@ fn a_checkpoint_under_way_counts_for_the_bound_of_changed_pages() {
     change(&volume, 4, usize::MAX);
 }
 
-/// A file whose first flight was under way had nothing dirty any more and nothing in the tree: it took no space. The kernel was told, and
+/// A file whose first batch was under way had nothing dirty any more and nothing in the tree: it took no space. The kernel was told, and
 /// remembered; programs that make archives took the file for one hole.
 #[test]
 fn a_file_on_its_way_takes_space() {

@@ -98,7 +98,7 @@ fn ends<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
         .expect("it does not end, or failed")
 }
 
-/// The least cache that a mount allows held fewer pages than one record of a flight changed: they
+/// The least cache that a mount allows held fewer pages than one record of a batch changed: they
 /// were fetched and evicted in turn, for ever.
 #[test]
 fn a_small_cache_carries_every_record() {

@@ -30,9 +30,9 @@ fn metadata_alone_never_fills_the_volume() {
     }
 }
 
-/// A flight filled several zones, of which none could be cleaned before it landed; on a volume nearly full none was left.
+/// A batch filled several zones, of which none could be cleaned before it was committed; on a volume nearly full none was left.
 #[test]
-fn flights_over_several_zones_fit_a_volume_nearly_full() {
+fn batches_over_several_zones_fit_a_volume_nearly_full() {
     let device = fresh(SimConfig::new(100, 64));
     let volume = open_staging(&device, 8 << 20).unwrap();
     let ino = create(&volume).unwrap();

@@ -39,7 +39,7 @@ fn tell(volume: &Volume, ino: Ino, told: Lifetime) {
     set.unwrap();
 }
 
-/// A file with so many blocks, flown.
+/// Creates a file with so many blocks and writes it back.
 fn file(volume: &Volume, told: Option<Lifetime>, blocks: usize) -> Ino {
     let ino = create(volume).unwrap();
     if let Some(told) = told {

@@ -42,9 +42,9 @@ fn a_victim_that_cannot_be_moved_is_not_the_last() {
 }
 
 /// What was staged of a file filled more zones than there were to spare, and none of them could be
-/// cleaned before it had all landed; zones of survivors had room that file data was not given.
+/// cleaned before all of it was committed; zones of survivors had room that file data was not given.
 #[test]
-fn a_flight_needs_no_more_zones_than_there_are_to_spare() {
+fn a_batch_needs_no_more_zones_than_there_are_to_spare() {
     for (seed, cycles) in [(5229, 14), (5023, 272)] {
         fullness::volume(seed, cycles).unwrap_or_else(|broken| panic!("{broken}"));
     }

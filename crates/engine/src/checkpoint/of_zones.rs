@@ -34,7 +34,7 @@ impl Volume {
     /// of the tree. So its cut is as good as any, and costs some chunks of the ZIT and a footer.
     pub(crate) fn checkpoint_zones(&self) -> Result<()> {
         self.check_writable()?;
-        self.log.wait_for_superseding()?;
+        self.log.wait_for_rewrites()?;
         {
             let (turn, _midst) = (self.checkpoint_turn.take(), self.in_midst());
             let written = self.write_zone_checkpoint(Journal::WithinBounds);

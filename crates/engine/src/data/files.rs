@@ -55,7 +55,7 @@ impl File {
 }
 
 /// A change of a file in several steps, between which the lock is given back: nobody else changes
-/// size or content of the file before it is dropped. What is staged goes on to fly.
+/// size or content of the file before it is dropped. Staged data is still written back.
 pub(super) struct Change<'a>(&'a File, Watch<'a>);
 
 impl<'a> Change<'a> {
@@ -69,17 +69,17 @@ impl<'a> Change<'a> {
         self.0.lock().size.unwrap_or(0)
     }
 
-    /// Waits for the file's flight; there is no other until what is returned is dropped.
-    pub(super) fn ground(&self) -> (Grounded<'_>, MutexGuard<'_, Staged>) {
+    /// Waits for the batch that the file is in. No other batch takes the file until the returned guard is dropped.
+    pub(super) fn exclude_write_back(&self) -> (WriteBackExcluded<'_>, MutexGuard<'_, Staged>) {
         let mut staged = self.0.wait_while(self.0.lock(), |staged| staged.busy);
         invariant_holds!(
             staged.alarm(),
-            staged.changing && staged.flying.is_empty(),
-            "a file is on the ground with {} runs in flight",
-            staged.flying.len()
+            staged.changing && staged.frozen.is_empty(),
+            "write-back of a file is excluded with {} runs frozen",
+            staged.frozen.len()
         );
         staged.busy = true;
-        (Grounded(self.0, self.0.staged.watch()), staged)
+        (WriteBackExcluded(self.0, self.0.staged.watch()), staged)
     }
 }
 
@@ -94,18 +94,18 @@ impl Drop for Change<'_> {
     }
 }
 
-/// A file that is being changed and has no flight: what is staged of it and what is in the tree can
-/// be changed one after the other.
-pub(super) struct Grounded<'a>(&'a File, Watch<'a>);
+/// A file that is being changed and that no batch may take: its staged data and its items in the
+/// tree can be changed one after the other.
+pub(super) struct WriteBackExcluded<'a>(&'a File, Watch<'a>);
 
-impl Drop for Grounded<'_> {
+impl Drop for WriteBackExcluded<'_> {
     fn drop(&mut self) {
         self.1.look();
         let mut staged = self.0.lock();
         invariant_holds!(
             staged.alarm(),
             staged.busy,
-            "a file leaves the ground twice"
+            "write-back of a file is allowed again twice"
         );
         staged.busy = false;
         drop(staged);
@@ -303,7 +303,7 @@ impl Volume {
             let staged = file.lock();
             (
                 staged.size,
-                staged.times.or(staged.flying_times),
+                staged.times.or(staged.frozen_times),
                 staged.staged_blocks(),
                 !staged.is_clean(),
             )
@@ -337,14 +337,14 @@ impl Volume {
             return change(None);
         };
         let own = Change::begin(&file);
-        let (grounded, staged) = own.ground();
+        let (excluded, staged) = own.exclude_write_back();
         let written = staged.times.map(|times| times.mtime);
         drop(staged);
         let changed = change(written);
         if changed.is_ok() {
             file.lock().times = None;
         }
-        drop(grounded);
+        drop(excluded);
         drop(own);
         self.files.forget_if_clean_of(ino, file);
         changed

@@ -1,4 +1,4 @@
-//! How writes made a file grow. A flight that needs several records gives the file, in each, the
+//! How writes made a file grow. A batch that needs several records gives the file, in each, the
 //! size that the blocks so far have caused: one that some write left or was in the middle of, with
 //! nothing mapped beyond it.
 

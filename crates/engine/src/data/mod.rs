@@ -3,12 +3,11 @@
 //!
 //! [`files`] holds what is staged of each file, [`space`] what is promised, `write`, `read` and
 //! `resize` and `seek` are the calls from above, `growth` which staged blocks make a file longer, `truncations` what is left of long
-//! ones to do later. `flight` takes staged data to the device, `placing` finds zones
+//! ones to do later. `write_back` takes staged data to the device, `placing` finds zones
 //! for it, `riding` what an fsync sends inside its record, which `packing`
 //! puts into blocks later; `tails` are last blocks, in memory for who appends.
 
 mod files;
-mod flight;
 mod growth;
 mod packing;
 mod placing;
@@ -22,6 +21,7 @@ mod staged;
 mod tails;
 mod truncations;
 mod write;
+mod write_back;
 
 pub(crate) use files::Files;
 pub use files::InoMap;

@@ -38,7 +38,7 @@ impl Volume {
         }
         let file = self.load(ino)?;
         let change = self.begin_change(ino, &file)?;
-        let (grounded, staged) = change.ground();
+        let (excluded, staged) = change.exclude_write_back();
         let old = staged.size.unwrap_or(0);
         let keep = blocks_in(size);
         let committed = staged.committed_size;
@@ -104,7 +104,7 @@ impl Volume {
             true => self.finish_truncation(ino, keep),
             false => Ok(()),
         };
-        drop(grounded);
+        drop(excluded);
         drop(change);
         self.files.forget_if_clean_of(ino, file);
         finished
@@ -245,8 +245,8 @@ impl Volume {
         if end < size {
             zero(last * unit, end)?;
         }
-        let (_grounded, staged) = change.ground();
-        // Where nothing is left of what made the file grow, no flight would bring the size in its
+        let (_excluded, staged) = change.exclude_write_back();
+        // Where nothing is left of what made the file grow, no batch would bring the size in its
         // place in time: the punch does.
         let brought = Some(size).filter(|_| !staged.holds_growth_beside(first, last));
         drop(staged);
@@ -292,13 +292,13 @@ impl Volume {
         let (mut from, to) = (block_of(offset), blocks_in(end));
         let mut looked_at = from;
         // What is staged is mapped first, so that the tree alone tells what is a hole.
-        let (_grounded, size) = loop {
+        let (_excluded, size) = loop {
             self.commit_file(ino)?;
-            let (grounded, staged) = change.ground();
+            let (excluded, staged) = change.exclude_write_back();
             let (dirty, size) = (staged.dirty_blocks(), staged.size.unwrap_or(0));
             drop(staged);
             if dirty == 0 && !self.stage_anew(ino, file, &mut looked_at, to)? {
-                break (grounded, size);
+                break (excluded, size);
             }
         };
         while from < to {
@@ -465,19 +465,19 @@ impl Volume {
     fn drop_staged(&self, ino: Ino) {
         if let Some(file) = self.files.get(ino) {
             let change = Change::begin(&file);
-            let (grounded, mut staged) = change.ground();
+            let (excluded, mut staged) = change.exclude_write_back();
             self.space.release(staged.drop_dirty(0, u64::MAX));
             staged.times = None;
             staged.damage = None;
             staged.size = Some(staged.committed_size);
             invariant_holds!(
                 self.media.alarm,
-                staged.dirty_blocks() == 0 && staged.flying.is_empty(),
+                staged.dirty_blocks() == 0 && staged.frozen.is_empty(),
                 "{} blocks of inode {ino}, which is gone, are staged",
                 staged.staged_blocks()
             );
             drop(staged);
-            drop(grounded);
+            drop(excluded);
             drop(change);
             self.files.forget_if_clean_of(ino, file);
         }

@@ -10,13 +10,13 @@ use persimmon_format::extent::Extent;
 use persimmon_format::packed;
 use persimmon_format::record::Op;
 
-use super::flight::{Landing, Passenger, tail};
+use super::write_back::{BatchFile, Mapping, tail};
 use crate::Volume;
 use crate::error::{Error, Result};
 
 /// Bytes that travel inside the journal, with which a record still fits a block.
 const RIDE_BYTES_MAX: usize = 3584;
-/// Bytes of a file's last block that do where other blocks of the file fly: then a whole block
+/// Bytes of a file's last block that do where other blocks of the file are written: then a whole block
 /// beside them costs little.
 const RIDE_BESIDE_BYTES_MAX: usize = 2560;
 /// What a record holds beside a riding tail, more or less.
@@ -69,16 +69,16 @@ impl Volume {
     /// A file's tail as it travels inside the journal: what of it changed, if the tree has it
     /// inline, else all of it. `None` if that is too much, or the block is preallocated. It fills
     /// up the log block that others are waiting for, and makes them wait for no other.
-    pub(super) fn riding_tail(&self, passenger: &Passenger) -> Result<Option<Landing>> {
-        let Some((block, content)) = tail(passenger) else {
+    pub(super) fn riding_tail(&self, member: &BatchFile) -> Result<Option<Mapping>> {
+        let Some((block, content)) = tail(member) else {
             return Ok(None);
         };
         let room = self.log.room_in_block();
         let limit = RIDE_BYTES_MAX.min(room.saturating_sub(RECORD_REST_BYTES));
-        if passenger.blocks > 1 && content.len() > limit.min(RIDE_BESIDE_BYTES_MAX) {
+        if member.blocks > 1 && content.len() > limit.min(RIDE_BESIDE_BYTES_MAX) {
             return Ok(None);
         }
-        let ino = passenger.ino;
+        let ino = member.ino;
         let before = self.view::<_, Error>(|view| view.extents(ino, block, block + 1, 1))?;
         let old = match before.into_iter().next().map(|piece| piece.extent) {
             None => Some(Vec::new()),
@@ -86,7 +86,7 @@ impl Volume {
             Some(Extent::Frame { .. } | Extent::Compressed(_) | Extent::Packed(_)) => None,
             Some(Extent::Reserved { .. }) => return Ok(None),
         };
-        let landing = match old {
+        let mapping = match old {
             Some(old) => {
                 let changed = difference(&old, content);
                 let new = |at| content.get(at).copied().unwrap_or(0);
@@ -97,7 +97,7 @@ impl Volume {
                     at: changed.start as u16,
                     bytes,
                 };
-                (changed.len() <= limit).then_some(Landing {
+                (changed.len() <= limit).then_some(Mapping {
                     ino,
                     block,
                     end: block + 1,
@@ -105,9 +105,9 @@ impl Volume {
                 })
             }
             None => (content.len() <= limit)
-                .then(|| Landing::map(ino, block, Extent::spliced(Vec::new(), 0, content))),
+                .then(|| Mapping::map(ino, block, Extent::spliced(Vec::new(), 0, content))),
         };
-        Ok(landing)
+        Ok(mapping)
     }
 
     /// The blocks of a file compressed, as they travel inside the journal, all but its tail if that
@@ -115,29 +115,29 @@ impl Volume {
     /// preallocated: its space is not given up.
     pub(super) fn riding_blocks(
         &self,
-        passenger: &Passenger,
-        tail: Option<&Landing>,
-    ) -> Result<Option<Vec<Landing>>> {
-        let ino = passenger.ino;
+        member: &BatchFile,
+        tail: Option<&Mapping>,
+    ) -> Result<Option<Vec<Mapping>>> {
+        let ino = member.ino;
         let tail_block = tail.map(|tail| tail.block);
-        let riders = passenger.blocks - u64::from(tail.is_some());
+        let blocks_inlined = member.blocks - u64::from(tail.is_some());
         if !self.identity.packs()
-            || !(1..=RIDERS_MAX).contains(&riders)
+            || !(1..=RIDERS_MAX).contains(&blocks_inlined)
             || self.meta().riding.bytes() >= self.riding_bytes_max()
             || !self.compressibility.worth_trying(ino)
         {
             return Ok(None);
         }
         let mut room = RIDE_BYTES_MAX;
-        if let Some(Landing {
+        if let Some(Mapping {
             op: Op::Splice { bytes, .. },
             ..
         }) = tail
         {
             room = room.saturating_sub(bytes.len());
         }
-        let mut landings = Vec::new();
-        for (first, data) in &passenger.flying {
+        let mut mappings = Vec::new();
+        for (first, data) in &member.frozen {
             let (blocks, _) = data.as_chunks::<BLOCK_SIZE>();
             for (block, content) in (*first..).zip(blocks) {
                 if Some(block) == tail_block {
@@ -152,12 +152,12 @@ impl Volume {
                     return Ok(None);
                 };
                 room = left;
-                landings.push(Landing::map(ino, block, Extent::Compressed(compressed)));
+                mappings.push(Mapping::map(ino, block, Extent::Compressed(compressed)));
             }
         }
         let reserved = self.view::<_, Error>(|view| {
-            for landing in &landings {
-                let there = view.extents(ino, landing.block, landing.block + 1, 1)?;
+            for mapping in &mappings {
+                let there = view.extents(ino, mapping.block, mapping.block + 1, 1)?;
                 if there
                     .iter()
                     .any(|piece| matches!(piece.extent, Extent::Reserved { .. }))
@@ -167,7 +167,7 @@ impl Volume {
             }
             Ok(false)
         })?;
-        Ok((!reserved).then_some(landings))
+        Ok((!reserved).then_some(mappings))
     }
 }
 

@@ -37,8 +37,8 @@ const TREE_SLACK: u64 = 8;
 /// are short: as long as the rest is garbage, cleaning wins others meanwhile.
 const STAGED_SPARE_SHARE: u32 = 4;
 
-/// Longest wait for a landing before looking again for something to fly.
-const LANDING_WAIT: Duration = Duration::from_millis(20);
+/// Longest wait for a batch before looking again for something to write back.
+const WRITE_BACK_WAIT: Duration = Duration::from_millis(20);
 
 /// Space set aside for staged blocks.
 #[derive(Debug)]
@@ -52,7 +52,7 @@ pub(crate) struct Space {
     turn: Mutex<()>,
     given_back: Condvar,
     staged_blocks_max: AtomicU64,
-    /// The same where zones are short and next to nothing is garbage. What is staged of a file lands at once, and until then the
+    /// The same where zones are short and next to nothing is garbage. What is staged of a file is committed at once, and until then the
     /// zones it fills cannot be cleaned: it must not need more of them than are kept for that, or than cleaning
     /// wins of others.
     staged_blocks_max_short: AtomicU64,
@@ -137,7 +137,7 @@ impl Space {
 
     /// How much may be staged from now on.
     pub(crate) fn set_staging(&self, bytes_max: u64, budget: &Budget) {
-        // A flight holds the zones it fills: on small volumes it must leave some to clean.
+        // A batch holds the zones it fills: on small volumes it must leave some to clean.
         let blocks_max = bytes_max / BLOCK_SIZE as u64;
         let fillable = match budget.layout.is_split() {
             // All of it may lie in the tree.
@@ -214,11 +214,11 @@ impl Space {
         }
     }
 
-    /// Waits until the buffer is no longer full, or for a while: flights of others are to land.
-    pub(crate) fn wait_for_landing(&self) {
+    /// Waits for a short time until batches of other threads have made room in the buffer.
+    pub(crate) fn wait_for_write_back(&self) {
         let turn = self.turn.lock();
         if self.staged_blocks() >= self.staged_blocks_max_short() {
-            drop(self.given_back.wait_timeout(turn, LANDING_WAIT));
+            drop(self.given_back.wait_timeout(turn, WRITE_BACK_WAIT));
         }
     }
 }
@@ -403,12 +403,12 @@ impl Volume {
         // What is staged now: somebody may go on writing for ever.
         let mut left = self.space.staged_blocks();
         while left > 0 && self.space.staged_blocks() > 0 {
-            match self.fly_queued()? {
+            match self.write_back_queued()? {
                 0 => {
                     worked |= self.pack_ahead();
                     break;
                 }
-                flown => left = left.saturating_sub(flown),
+                written => left = left.saturating_sub(written),
             }
             worked = true;
         }

@@ -1,5 +1,6 @@
-//! What is staged of one file: blocks written and not yet flown, in two layers. Writes go to the
-//! dirty layer; a flight freezes it into the flying layer, which stays readable until it landed.
+//! The staged data of one file: blocks that are not written back yet, in two layers. Writes go to the
+//! dirty layer. A write-back batch freezes it into the frozen layer, which stays readable until the
+//! batch is committed.
 
 use std::collections::BTreeMap;
 
@@ -31,15 +32,15 @@ pub(crate) struct Staged {
     pub(crate) hint: Option<Lifetime>,
     /// How the dirty layer made the file grow.
     pub(crate) growth: Growth,
-    /// The same for the flying layer.
-    pub(crate) flying_growth: Growth,
+    /// How the frozen layer made the file grow.
+    pub(crate) frozen_growth: Growth,
     dirty: BTreeMap<u64, BufferMut>,
     dirty_blocks: u64,
-    pub(crate) flying: BTreeMap<u64, Buffer>,
+    pub(crate) frozen: BTreeMap<u64, Buffer>,
     /// Times of the last write not yet in the history.
     pub(crate) times: Option<Times>,
-    pub(crate) flying_times: Option<Times>,
-    /// It is on a flight, or kept from flying: nobody else may do either.
+    pub(crate) frozen_times: Option<Times>,
+    /// The file is in a write-back batch, or write-back of it is excluded. Only one of the two at a time.
     pub(crate) busy: bool,
     /// Somebody changes the file in several steps: all others who want to change it wait.
     pub(crate) changing: bool,
@@ -77,7 +78,7 @@ impl Staged {
         self.dirty.is_empty() && self.times.is_none() && sized && !self.busy && !is_damaged
     }
 
-    /// Damage in the file's items keeps all that is staged from ever being written: it is given up. Nothing flies.
+    /// Damage in the file's items keeps all that is staged from ever being written: it is given up. The frozen layer is empty.
     /// Returns the blocks that were staged.
     pub(crate) fn give_up(&mut self, damage: &Error) -> u64 {
         let given_up = self.drop_dirty(0, u64::MAX);
@@ -103,8 +104,8 @@ impl Staged {
 
     /// Blocks that are not in the history yet, or on their way there.
     pub(crate) fn staged_blocks(&self) -> u64 {
-        let flying = self.flying.values().map(|run| u64::from(run.blocks()));
-        self.dirty_blocks + flying.sum::<u64>()
+        let frozen = self.frozen.values().map(|run| u64::from(run.blocks()));
+        self.dirty_blocks + frozen.sum::<u64>()
     }
 
     /// The run that holds a block, and the block's place in it.
@@ -115,7 +116,7 @@ impl Staged {
     }
 
     fn flying_at(&self, block: u64) -> Option<(&Buffer, usize)> {
-        let (start, run) = self.flying.range(..=block).next_back()?;
+        let (start, run) = self.frozen.range(..=block).next_back()?;
         let at = (block - start) as usize;
         (at < run.blocks() as usize).then_some((run, at))
     }
@@ -217,8 +218,8 @@ impl Staged {
             runs.find(|(_, end)| *end > block)
         }
         let dirty = next(&self.dirty, block, |run| run.blocks() as u64);
-        let flying = next(&self.flying, block, |run| run.blocks().into());
-        let (start, end) = dirty.into_iter().chain(flying).min()?;
+        let frozen = next(&self.frozen, block, |run| run.blocks().into());
+        let (start, end) = dirty.into_iter().chain(frozen).min()?;
         Some((start.max(block), end))
     }
 
@@ -350,41 +351,41 @@ impl Staged {
         dropped
     }
 
-    /// Freezes the dirty layer into the flying one. Returns the blocks in it.
-    pub(crate) fn take_off(&mut self) -> u64 {
+    /// Freezes the dirty layer. Returns the number of blocks in it.
+    pub(crate) fn freeze(&mut self) -> u64 {
         invariant_holds!(
             self.alarm,
-            self.flying.is_empty() && !self.busy,
-            "a file takes off with {} runs in flight",
-            self.flying.len()
+            self.frozen.is_empty() && !self.busy,
+            "a file is frozen with {} runs frozen already",
+            self.frozen.len()
         );
-        self.flying = std::mem::take(&mut self.dirty)
+        self.frozen = std::mem::take(&mut self.dirty)
             .into_iter()
             .map(|(start, run)| (start, run.freeze()))
             .collect();
-        self.flying_times = self.times.take();
-        self.flying_growth = std::mem::take(&mut self.growth);
+        self.frozen_times = self.times.take();
+        self.frozen_growth = std::mem::take(&mut self.growth);
         std::mem::take(&mut self.dirty_blocks)
     }
 
-    /// The flight is over: what flew is in the tree.
-    pub(crate) fn land(&mut self) {
+    /// The batch is written: the frozen data is in the tree.
+    pub(crate) fn commit(&mut self) {
         invariant_holds!(
             self.alarm,
             self.busy,
-            "a file lands that is not in flight, with {} runs",
-            self.flying.len()
+            "a file is committed that is in no batch, with {} runs",
+            self.frozen.len()
         );
-        self.flying.clear();
-        self.flying_times = None;
+        self.frozen.clear();
+        self.frozen_times = None;
         self.version += 1;
     }
 
-    /// The flight failed: what flew is dirty again, except where it was overwritten meanwhile.
-    /// Returns the blocks that were.
-    pub(crate) fn turn_back(&mut self) -> u64 {
+    /// The batch failed: makes the frozen data dirty again, except where it was overwritten meanwhile.
+    /// Returns the number of overwritten blocks.
+    pub(crate) fn undo(&mut self) -> u64 {
         let mut overwritten = 0;
-        for (start, run) in std::mem::take(&mut self.flying) {
+        for (start, run) in std::mem::take(&mut self.frozen) {
             for (i, content) in run.chunks_exact(BLOCK_SIZE).enumerate() {
                 let block = start + i as u64;
                 if self.is_dirty(block) {
@@ -395,8 +396,8 @@ impl Staged {
                 }
             }
         }
-        self.times = self.times.or(self.flying_times.take());
-        let later = std::mem::replace(&mut self.growth, std::mem::take(&mut self.flying_growth));
+        self.times = self.times.or(self.frozen_times.take());
+        let later = std::mem::replace(&mut self.growth, std::mem::take(&mut self.frozen_growth));
         self.growth.append(later);
         overwritten
     }

@@ -134,7 +134,7 @@ impl Volume {
             return Ok(());
         }
         let change = Change::begin(file);
-        let (_grounded, staged) = change.ground();
+        let (_excluded, staged) = change.exclude_write_back();
         drop(staged);
         // Somebody else may have done it while this one waited.
         if let Some(keep) = self.truncations.get(ino) {

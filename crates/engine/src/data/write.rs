@@ -209,12 +209,12 @@ impl Volume {
         // Counting again what is staged and dirty helps once.
         let mut settled = false;
         loop {
-            // Nothing to fly although the buffer is full: it is all in the air. Nothing lands any more once the volume
-            // takes no changes.
+            // The buffer is full and nothing is dirty: all of it is in batches under way. No batch is committed any
+            // more once the volume takes no changes.
             while !has_room && self.staging_is_full() {
                 self.check_writable()?;
                 if !self.write_back()? {
-                    self.space.wait_for_landing();
+                    self.space.wait_for_write_back();
                 }
             }
             let need = {

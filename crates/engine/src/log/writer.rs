@@ -59,10 +59,10 @@ struct Inner {
     replay_sequence: u64,
     /// Blocks before this one need not be intact: a crash cut some of them off.
     sound_from: u64,
-    /// Flights whose data failed after their record was written, and whose owners have not yet
+    /// Batches whose data failed after their record was written, and whose owners have not yet
     /// mapped them elsewhere.
-    failed_flights: usize,
-    /// Failed flights there ever were.
+    failed_batches: usize,
+    /// Number of batches that ever failed.
     failures: u64,
     /// The last record whose data did not arrive.
     last_failure: Lsn,
@@ -144,7 +144,7 @@ impl Log {
                         Some(head) => head.sequence(),
                         None => 0,
                     },
-                    failed_flights: 0,
+                    failed_batches: 0,
                     failures: 0,
                     last_failure: Lsn(0),
                     tainted: None,
@@ -255,7 +255,7 @@ impl Log {
         Cut {
             lsn: inner.last_lsn(),
             replay: inner.head.map_or(start, |h| h.position()),
-            failing: inner.failed_flights > 0,
+            failing: inner.failed_batches > 0,
             failures: inner.failures,
             last_failure: inner.last_failure,
             is_sound: inner.sound_from <= inner.replay_sequence,
@@ -266,7 +266,7 @@ impl Log {
     /// durable whose data is not there.
     pub(crate) fn has_failures(&self, cut: &Cut) -> bool {
         let inner = self.lock();
-        cut.failing || inner.failed_flights > 0 || inner.failures > cut.failures
+        cut.failing || inner.failed_batches > 0 || inner.failures > cut.failures
     }
 
     /// Writes all records up to `target`, together with their data.
@@ -448,7 +448,7 @@ impl Log {
             inner.failures += 1;
             inner.last_failure = last_lsn;
             // Its owner may have been here first: the record itself found no room in the log at once.
-            inner.failed_flights += usize::from(!data.arrives_second());
+            inner.failed_batches += usize::from(!data.arrives_second());
             if !fault(Fault::FailedDataAcknowledged) {
                 inner.tainted = Some(last_lsn);
             }
@@ -566,15 +566,15 @@ impl Log {
         self.wake.wait(inner)
     }
 
-    /// The owner of a failed flight has mapped its data elsewhere, or (with an error) could not.
-    pub(crate) fn flight_superseded(&self, flight: &InFlight, result: Result<()>) {
+    /// The owner of a failed batch has mapped its data elsewhere, or (with an error) could not.
+    pub(crate) fn batch_rewritten(&self, failed: &InFlight, result: Result<()>) {
         let mut inner = self.lock();
-        if flight.arrives_second() {
+        if failed.arrives_second() {
             invariant_sub!(
                 self.alarm,
-                inner.failed_flights,
+                inner.failed_batches,
                 1,
-                "flights that have failed"
+                "batches that have failed"
             );
         }
         if let Err(error) = result {
@@ -589,10 +589,10 @@ impl Log {
         self.wake.notify_all();
     }
 
-    /// Waits until the owners of failed flights have mapped their data elsewhere.
-    pub(crate) fn wait_for_superseding(&self) -> Result<()> {
+    /// Waits until the owners of failed batches have mapped their data elsewhere.
+    pub(crate) fn wait_for_rewrites(&self) -> Result<()> {
         let mut inner = self.lock();
-        while inner.failed_flights > 0 && inner.broken.is_none() {
+        while inner.failed_batches > 0 && inner.broken.is_none() {
             inner = self.wait(inner);
         }
         inner.check()
@@ -682,7 +682,7 @@ impl Log {
             inner.tainted,
             inner.written
         );
-        let is_sound = inner.tainted.is_none() && inner.failed_flights == 0;
+        let is_sound = inner.tainted.is_none() && inner.failed_batches == 0;
         is_sound.then_some(inner.written)
     }
 }

@@ -202,7 +202,7 @@ impl Budget {
             None if is_split => (
                 // What is staged may go past what metadata may fill: it may come to lie in the tree, or split what it overwrites.
                 kept.zones() + zones.div_ceil(16),
-                slots.filling() + u64::from(DATA_FLOOR_APART) + 2 + landing(data_usable),
+                slots.filling() + u64::from(DATA_FLOOR_APART) + 2 + batch_zones(data_usable),
             ),
             None => (
                 kept.zones() + slots.filling(),
@@ -403,8 +403,8 @@ fn data_usable(capacity: u32) -> u64 {
     capacity - 1 - (capacity / 384).max(1)
 }
 
-/// Zones of data that a flight fills. What is staged of a file lands at once: until then those zones free none.
-fn landing(data_usable: u64) -> u64 {
+/// Zones that a batch fills with data. The data of a file is committed at once: until then those zones free none.
+fn batch_zones(data_usable: u64) -> u64 {
     (data_usable.max(STAGED_BLOCKS_MIN) + WRITE_BLOCKS_MAX).div_ceil(data_usable) + 1
 }
 

@@ -96,7 +96,7 @@ fn a_punch_takes_whole_blocks_at_once_and_edges_later() {
     assert_eq!(content.read(2 * BLOCK + 99, 2), b"\0x");
 }
 
-/// Seed 9000463: a flight of several records came between a punch and the end of the file. The zeros at
+/// Seed 9000463: a batch of several records came between a punch and the end of the file. The zeros at
 /// the edge of what is punched are a block in the hole, as other bytes written there are.
 #[test]
 fn zeros_written_into_a_hole_may_end_a_file() {

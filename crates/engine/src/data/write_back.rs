@@ -1,8 +1,8 @@
-//! Flights: staged data of many files on its way to the device, sorted by file and offset, in
-//! large commands, over several open zones.
+//! Write-back: sends the staged data of many files to the device as one batch, sorted by file and
+//! offset, in large commands, over several open zones.
 //!
-//! Background flights append, wait, and are journaled when the data is there. A flight for fsync
-//! writes at known addresses and journals at the same moment; both complete together.
+//! A background batch appends, waits, and is journaled when its data has arrived. A batch for fsync
+//! writes at known addresses and sends its record at the same time; both complete together.
 
 use persimmon_sync::{Arc, MutexGuard};
 use std::collections::BTreeMap;
@@ -28,8 +28,8 @@ use crate::options::FsyncOrder;
 use crate::statistics::add;
 use crate::zones::{Life, Run, Stream};
 
-/// Blocks of one background flight, more or less (8 MiB).
-const FLIGHT_BLOCKS: u64 = 2048;
+/// Blocks after which a background batch takes no further file (8 MiB).
+const BATCH_BLOCKS: u64 = 2048;
 /// Most blocks whose record is sent beside them while others sync, too (128 KiB). Whoever syncs waits for the data of all records before
 /// its own, so the record of a large sync is held back until its data is there: it comes a tenth later at most, and
 /// nobody waits for more than its own data and that of small syncs.
@@ -39,7 +39,7 @@ const INLINE_BYTES_MAX: u64 = 2048;
 /// Extents looked at to tell the lifetime of blocks that overwrite them.
 const OLD_MAX: usize = 32;
 
-/// How a flight goes.
+/// How a batch is written and journaled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Mode {
     /// In the background: journaled when the data has arrived.
@@ -50,8 +50,8 @@ enum Mode {
     SyncInOrder,
     /// For who wants it to outlive the process: journaled when the data has arrived, and in the hands of the device.
     Recorded,
-    /// As in the background, in the place of a flight for fsync whose data failed. Checkpoints
-    /// wait for it, so it waits for none.
+    /// As in the background: rewrites a batch for fsync whose data failed. Checkpoints wait for this
+    /// batch, so it must not wait for a checkpoint.
     Superseding,
 }
 
@@ -67,30 +67,30 @@ impl Mode {
     }
 }
 
-/// A file in a flight.
-pub(super) struct Passenger {
+/// A file of a write-back batch, with its frozen data.
+pub(super) struct BatchFile {
     pub(super) ino: Ino,
     file: Arc<File>,
-    /// Size when the flight took off.
+    /// Size when the data was frozen.
     pub(super) size: u64,
     committed_size: u64,
     growth: Growth,
     times: Option<Times>,
-    /// Lifetime that was told with what flies; else the inode's counts.
+    /// Lifetime hint given with the frozen data. Without one the inode's hint counts.
     hint: Option<Lifetime>,
     pub(super) blocks: u64,
-    pub(super) flying: Vec<(u64, Buffer)>,
+    pub(super) frozen: Vec<(u64, Buffer)>,
 }
 
-/// A flight whose blocks are where the tree says they are.
-struct Landed {
+/// The outcome of a batch whose blocks are where the tree says they are.
+struct WrittenBack {
     /// Whether it is durable, if it was to be. It is in the history either way: the next sync of
     /// anything asks again.
     durable: Result<()>,
 }
 
-/// What becomes of one piece of a passenger.
-pub(super) struct Landing {
+/// Where one run of a batch's file is mapped to.
+pub(super) struct Mapping {
     pub(super) ino: Ino,
     pub(super) block: u64,
     /// One past its last file block.
@@ -98,9 +98,9 @@ pub(super) struct Landing {
     pub(super) op: Op,
 }
 
-impl Landing {
-    pub(super) fn map(ino: Ino, block: u64, extent: Extent) -> Landing {
-        Landing {
+impl Mapping {
+    pub(super) fn map(ino: Ino, block: u64, extent: Extent) -> Mapping {
+        Mapping {
             ino,
             block,
             end: block + extent.blocks(),
@@ -110,22 +110,22 @@ impl Landing {
 }
 
 impl Volume {
-    /// Flies some of what is staged to the device. False if there was nothing to fly.
+    /// Writes one batch of staged data back to the device. False if nothing was staged.
     pub(crate) fn write_back(&self) -> Result<bool> {
-        match self.fly_queued()? {
+        match self.write_back_queued()? {
             0 => Ok(self.pack_ahead()),
             _ => Ok(true),
         }
     }
 
-    /// Flies files together that were written one after the other, a large one alone; answers how many blocks flew,
-    /// and one for each file.
-    pub(super) fn fly_queued(&self) -> Result<u64> {
-        let mut passengers = Vec::new();
+    /// Writes queued files back in one batch, a large file in a batch of its own. Returns the number of blocks written
+    /// plus the number of files.
+    pub(super) fn write_back_queued(&self) -> Result<u64> {
+        let mut batch = Vec::new();
         let mut blocks = 0;
         // Everything queued now is looked at once at most.
         for _ in 0..self.files.queued() {
-            if blocks >= FLIGHT_BLOCKS {
+            if blocks >= BATCH_BLOCKS {
                 break;
             }
             let Some(ino) = self.files.dequeue() else {
@@ -138,31 +138,31 @@ impl Volume {
             if staged.busy {
                 drop(staged);
                 self.files.enqueue(ino);
-            } else if !passengers.is_empty() && staged.dirty_blocks() > FLIGHT_BLOCKS {
-                // Small ones would be in the air as long.
+            } else if !batch.is_empty() && staged.dirty_blocks() > BATCH_BLOCKS {
+                // Small files would have to wait until the large one is written.
                 drop(staged);
                 self.files.enqueue(ino);
                 break;
-            } else if let Some(passenger) = board(ino, &file, staged) {
-                blocks += passenger.blocks;
-                passengers.push(passenger);
+            } else if let Some(member) = collect(ino, &file, staged) {
+                blocks += member.blocks;
+                batch.push(member);
             }
         }
-        let flown = blocks + passengers.len() as u64;
-        if !passengers.is_empty() {
-            let inos: Vec<Ino> = passengers.iter().map(|p| p.ino).collect();
-            match self.fly(passengers, Mode::Background) {
-                // That one flies no more, the others do next time.
+        let written = blocks + batch.len() as u64;
+        if !batch.is_empty() {
+            let inos: Vec<Ino> = batch.iter().map(|p| p.ino).collect();
+            match self.write_back_batch(batch, Mode::Background) {
+                // The damaged file is not written back any more. The others are in the next batch.
                 Err(Error::ItemDamaged { ino, .. }) if inos.contains(&ino) => {}
                 other => other?,
             }
         }
-        Ok(flown)
+        Ok(written)
     }
 
     /// Staged data of a file enters the history. Nothing is made durable.
     pub fn commit_file(&self, ino: Ino) -> Result<()> {
-        self.fly_file(ino, Mode::Background).map(|_| ())
+        self.write_back_file(ino, Mode::Background).map(|_| ())
     }
 
     /// Makes a file durable, with everything that happened before.
@@ -176,7 +176,7 @@ impl Volume {
             FsyncOrder::WritePointer => Mode::Sync { beside_max },
             FsyncOrder::Strict => Mode::SyncInOrder,
         };
-        match self.fly_file(ino, mode)? {
+        match self.write_back_file(ino, mode)? {
             Some(()) => {
                 self.pack_ahead();
                 Ok(())
@@ -189,7 +189,7 @@ impl Volume {
     /// Has a file outlive the death of this process, with everything that happened before: it is in the hands of the device,
     /// or of the host's kernel, but may be in a cache that the power empties.
     pub fn record_file(&self, ino: Ino) -> Result<()> {
-        match self.fly_file(ino, Mode::Recorded)? {
+        match self.write_back_file(ino, Mode::Recorded)? {
             Some(()) => {
                 self.pack_ahead();
                 Ok(())
@@ -202,34 +202,34 @@ impl Volume {
     /// a file of which something was given up because its items are damaged, not everything is: that is
     /// [`Error::ItemDamaged`], if nothing worse is wrong.
     pub fn sync(&self) -> Result<()> {
-        // What is staged now, in flights that many share; what is written meanwhile is not waited for.
+        // Writes back what is staged now, in batches of many files. Data written meanwhile is not waited for.
         let mut left = self.space.staged_blocks();
         while left > 0 {
-            match self.fly_queued() {
-                // Those that cannot fly are told of below.
+            match self.write_back_queued() {
+                // The loop below reports the files that cannot be written back.
                 Ok(0) | Err(_) => break,
-                Ok(flown) => left = left.saturating_sub(flown),
+                Ok(written) => left = left.saturating_sub(written),
             }
         }
-        let mut flown = Ok(());
+        let mut written = Ok(());
         for ino in self.files.all() {
-            let one = self.fly_file(ino, Mode::Background);
-            flown = worse(flown, one.map(|_| ()));
-            // Whoever held it when its last flight landed may have left it behind.
+            let one = self.write_back_file(ino, Mode::Background);
+            written = worse(written, one.map(|_| ()));
+            // A file that was in use when its last batch was committed is still in the table.
             self.files.forget_if_clean(ino);
         }
         let synced = self.sync_metadata();
-        worse(flown, synced)
+        worse(written, synced)
     }
 
-    /// Flies a file, after the flight it may be on. `None` if nothing was left to fly.
-    fn fly_file(&self, ino: Ino, mode: Mode) -> Result<Option<()>> {
+    /// Writes a file back, after the batch that it may be in. `None` if nothing was left to write.
+    fn write_back_file(&self, ino: Ino, mode: Mode) -> Result<Option<()>> {
         let Some(file) = self.files.get(ino) else {
             return Ok(None);
         };
-        // Waiting and boarding are one hold of the lock: nobody else takes the data off meanwhile,
-        // so that nothing to fly means that all of it is in the history.
-        let waits = |staged: &Staged| staged.busy && !fault(Fault::FlightNotWaitedFor);
+        // Waiting and collecting happen under one acquisition of the lock: no other thread can freeze the
+        // data in between. So if nothing is left to write, all of it is in the history.
+        let waits = |staged: &Staged| staged.busy && !fault(Fault::WriteBackNotWaitedFor);
         let staged = file.wait_while(file.lock(), waits);
         if let Some(damage) = &staged.damage {
             return Err(damage.clone());
@@ -238,140 +238,140 @@ impl Volume {
             return Ok(None);
         }
         self.check_writable()?;
-        let Some(passenger) = board(ino, &file, staged) else {
+        let Some(member) = collect(ino, &file, staged) else {
             return Ok(None);
         };
-        self.fly(vec![passenger], mode).map(Some)
+        self.write_back_batch(vec![member], mode).map(Some)
     }
 
-    fn fly(&self, mut passengers: Vec<Passenger>, mode: Mode) -> Result<()> {
-        passengers.sort_by_key(|p| p.ino);
+    fn write_back_batch(&self, mut batch: Vec<BatchFile>, mode: Mode) -> Result<()> {
+        batch.sort_by_key(|p| p.ino);
         invariant_holds!(
             self.media.alarm,
-            passengers
+            batch
                 .iter()
-                .zip(passengers.iter().skip(1))
+                .zip(batch.iter().skip(1))
                 .all(|(one, next)| one.ino < next.ino),
-            "a file is twice in one flight"
+            "a file is twice in one batch"
         );
-        let blocks: u64 = passengers.iter().map(|p| p.blocks).sum();
-        let flown = catch_unwind(AssertUnwindSafe(|| {
+        let blocks: u64 = batch.iter().map(|p| p.blocks).sum();
+        let written = catch_unwind(AssertUnwindSafe(|| {
             let _midst = self.in_midst();
-            self.fly_and_land(&passengers, mode)
+            self.write_and_map(&batch, mode)
         }));
-        let result = flown.unwrap_or_else(|panic| {
-            // Nobody may wait for it for ever, nor take it for written.
-            for passenger in &passengers {
-                let mut staged = passenger.file.lock();
-                self.turn_back(passenger, &mut staged);
+        let result = written.unwrap_or_else(|panic| {
+            // No thread may wait for this batch for ever, or take its data for written.
+            for member in &batch {
+                let mut staged = member.file.lock();
+                self.undo(member, &mut staged);
                 staged.busy = false;
                 drop(staged);
-                passenger.file.notify();
+                member.file.notify();
             }
             resume_unwind(panic)
         });
-        for passenger in &passengers {
-            let mut staged = passenger.file.lock();
+        for member in &batch {
+            let mut staged = member.file.lock();
             invariant_holds!(
                 self.media.alarm,
                 staged.busy,
-                "inode {} is not in flight any more",
-                passenger.ino
+                "inode {} is not in a batch any more",
+                member.ino
             );
             match &result {
                 Ok(_) => {
-                    let flying = staged.staged_blocks() - staged.dirty_blocks();
+                    let frozen = staged.staged_blocks() - staged.dirty_blocks();
                     invariant_holds!(
                         self.media.alarm,
-                        flying == passenger.blocks,
-                        "{flying} blocks of inode {} land, and {} took off",
-                        passenger.ino,
-                        passenger.blocks
+                        frozen == member.blocks,
+                        "{frozen} blocks of inode {} are committed, and {} were frozen",
+                        member.ino,
+                        member.blocks
                     );
-                    self.space.release(passenger.blocks);
-                    staged.land();
+                    self.space.release(member.blocks);
+                    staged.commit();
                 }
-                Err(error @ Error::ItemDamaged { ino, .. }) if *ino == passenger.ino => {
+                Err(error @ Error::ItemDamaged { ino, .. }) if *ino == member.ino => {
                     tracing::error!(%error, "what was written to a damaged file is given up");
-                    self.space.release(staged.turn_back());
+                    self.space.release(staged.undo());
                     self.space.release(staged.give_up(error));
                     self.files.note_cut(&mut staged);
                 }
-                Err(_) => self.turn_back(passenger, &mut staged),
+                Err(_) => self.undo(member, &mut staged),
             }
             staged.busy = false;
             drop(staged);
-            passenger.file.notify();
+            member.file.notify();
         }
-        let inos: Vec<Ino> = passengers.iter().map(|p| p.ino).collect();
-        drop(passengers);
+        let inos: Vec<Ino> = batch.iter().map(|p| p.ino).collect();
+        drop(batch);
         for ino in inos {
             self.files.forget_if_clean(ino);
         }
-        let landed = result?;
+        let written = result?;
         add(&self.media.counters.user_bytes, blocks * BLOCK_SIZE as u64);
-        landed.durable
+        written.durable
     }
 
-    /// What flew is to fly again.
-    fn turn_back(&self, passenger: &Passenger, staged: &mut Staged) {
-        let overwritten = staged.turn_back();
+    /// Makes the frozen data of a file dirty again and queues the file.
+    fn undo(&self, member: &BatchFile, staged: &mut Staged) {
+        let overwritten = staged.undo();
         invariant_holds!(
             self.media.alarm,
-            overwritten <= passenger.blocks,
-            "{overwritten} blocks of inode {} were overwritten in flight, of {}",
-            passenger.ino,
-            passenger.blocks
+            overwritten <= member.blocks,
+            "{overwritten} blocks of inode {} were overwritten during write-back, of {}",
+            member.ino,
+            member.blocks
         );
         self.space.release(overwritten);
         if !std::mem::replace(&mut staged.queued, true) {
-            self.files.enqueue(passenger.ino);
+            self.files.enqueue(member.ino);
         }
     }
 
-    fn fly_and_land(&self, passengers: &[Passenger], mut mode: Mode) -> Result<Landed> {
-        let mut landings = Vec::new();
+    fn write_and_map(&self, batch: &[BatchFile], mut mode: Mode) -> Result<WrittenBack> {
+        let mut mappings = Vec::new();
         let mut runs: BTreeMap<Stream, Vec<Run>> = BTreeMap::new();
-        for passenger in passengers {
-            let inode = self.view::<_, Error>(|view| view.inode(passenger.ino))?;
+        for member in batch {
+            let inode = self.view::<_, Error>(|view| view.inode(member.ino))?;
             let inode = inode.unwrap_or_default();
             // What has space set aside would lose it if it came to lie in the tree.
             let may_lie_in_tree = inode.flags & FLAG_PREALLOCATED == 0;
             let may_ride = may_lie_in_tree && mode.is_small();
             let tail = match may_ride {
-                true => self.riding_tail(passenger)?,
+                true => self.riding_tail(member)?,
                 false => None,
             };
             if tail.is_none()
                 && may_lie_in_tree
-                && let Some(inline) = inline(passenger)
-                && !self.is_preallocated(passenger.ino, 0)?
+                && let Some(inline) = inline(member)
+                && !self.is_preallocated(member.ino, 0)?
             {
-                landings.push(inline);
+                mappings.push(inline);
                 continue;
             }
             let blocks = match may_ride {
-                true => self.riding_blocks(passenger, tail.as_ref())?,
+                true => self.riding_blocks(member, tail.as_ref())?,
                 false => None,
             };
             let riding = tail.as_ref().map(|tail| tail.block);
-            landings.extend(tail);
+            mappings.extend(tail);
             if let Some(blocks) = blocks {
-                landings.extend(blocks);
+                mappings.extend(blocks);
                 continue;
             }
-            let told = passenger.hint.or_else(|| inode.told_lifetime());
+            let told = member.hint.or_else(|| inode.told_lifetime());
             let told = told.and_then(Lifetime::class);
-            for (block, data) in &passenger.flying {
+            for (block, data) in &member.frozen {
                 let rides = riding == Some(block + u64::from(data.blocks()) - 1);
-                let flies = data.blocks() as usize - usize::from(rides);
-                if flies > 0 {
-                    let ino = passenger.ino;
+                let sent_blocks = data.blocks() as usize - usize::from(rides);
+                if sent_blocks > 0 {
+                    let ino = member.ino;
                     let (stream, life) = match told {
                         Some(class) => self.zones.hinted(class),
-                        None => self.inferred_stream(ino, *block, flies as u64, mode)?,
+                        None => self.inferred_stream(ino, *block, sent_blocks as u64, mode)?,
                     };
-                    let run = run(ino, *block, data.slice(0..flies), life);
+                    let run = run(ino, *block, data.slice(0..sent_blocks), life);
                     runs.entry(stream).or_default().push(run);
                 }
             }
@@ -379,7 +379,7 @@ impl Volume {
         let is_sync = matches!(mode, Mode::Sync { .. });
         if is_sync && fault(Fault::SizeBeforeData) {
             let ops_max = self.transaction_ops_max();
-            let lsn = self.journal(passengers, Vec::new(), None, (mode, ops_max))?;
+            let lsn = self.journal(batch, Vec::new(), None, (mode, ops_max))?;
             self.commit(lsn)?;
         }
         let mut places = Places::default();
@@ -400,69 +400,69 @@ impl Volume {
                 "{placed} blocks of {all} were sent to the device"
             );
         }
-        landings.extend(places.placed.drain(..).map(|p| {
+        mappings.extend(places.placed.drain(..).map(|p| {
             let (addr, crcs) = (p.addr, p.run.crcs);
-            Landing::map(p.run.ino, p.run.file_block, Extent::Frame { addr, crcs })
+            Mapping::map(p.run.ino, p.run.file_block, Extent::Frame { addr, crcs })
         }));
-        landings.sort_by_key(|l| (l.ino, l.block));
-        let flown: u64 = passengers.iter().map(|passenger| passenger.blocks).sum();
-        let mapped: u64 = landings.iter().map(|l| l.end - l.block).sum();
+        mappings.sort_by_key(|l| (l.ino, l.block));
+        let written: u64 = batch.iter().map(|member| member.blocks).sum();
+        let mapped: u64 = mappings.iter().map(|l| l.end - l.block).sum();
         invariant!(
             self.media.alarm,
-            mapped == flown,
-            "{mapped} blocks of {flown} in flight have a place"
+            mapped == written,
+            "{mapped} blocks of {written} in the batch have a place"
         );
-        let mut pairs = landings.iter().zip(landings.iter().skip(1));
+        let mut pairs = mappings.iter().zip(mappings.iter().skip(1));
         invariant!(
             self.media.alarm,
             pairs.all(|(one, next)| (one.ino, one.end) <= (next.ino, next.block)),
-            "a block in flight has two places"
+            "a block of the batch has two places"
         );
-        self.keep_tails(passengers, &landings);
+        self.keep_tails(batch, &mappings);
         if self.options.fsync == FsyncOrder::Strict
             && mode == Mode::SyncInOrder
             && !fault(Fault::UnsafeClassic)
         {
             self.media.flush()?;
         }
-        // Between two records of a flight a checkpoint may have to be waited for, and checkpoints
-        // wait until data that failed is written elsewhere: by this very flight. So only the one
-        // record of a flight is sent before its data has arrived. Of a large one it is not where others
-        // would have to wait for that data. (All of it is on its way to several zones at once either way.)
+        // Between two records of a batch it may have to wait for a checkpoint, and checkpoints wait until
+        // failed data is written elsewhere: by this very batch. So a record is sent before its data has
+        // arrived only if the batch has one record. A large batch does not do so either where other syncs
+        // would have to wait for its data. (The data goes to several zones at once in both cases.)
         let ops_max = self.transaction_ops_max();
-        let goes_beside = may_go_beside && landings.len() <= ops_max;
+        let goes_beside = may_go_beside && mappings.len() <= ops_max;
         if let Some(data) = in_flight.take_if(|_| !goes_beside) {
             if let Err(failed) = data.settle() {
                 tracing::warn!(%failed, "data to sync did not arrive, writing it elsewhere");
                 self.zones.note_failing(Some(&failed.clone().into()));
                 self.zones.leave_failed(&self.media);
                 drop(places);
-                return self.fly_and_land(passengers, Mode::SyncInOrder);
+                return self.write_and_map(batch, Mode::SyncInOrder);
             }
             mode = Mode::SyncInOrder;
         }
-        let lsn = self.journal(passengers, landings, in_flight.as_ref(), (mode, ops_max))?;
+        let lsn = self.journal(batch, mappings, in_flight.as_ref(), (mode, ops_max))?;
         let Some(in_flight) = in_flight else {
             let durable = match mode {
                 Mode::SyncInOrder => self.commit(lsn),
                 Mode::Recorded => self.record(lsn),
                 _ => Ok(()),
             };
-            return Ok(Landed { durable });
+            return Ok(WrittenBack { durable });
         };
         let own = Some(&*in_flight);
         let result = self.log.commit(&self.media, &self.zones, lsn, own);
         match in_flight.settle() {
             Ok(()) => {
                 let durable = result.and_then(|()| self.secure_log());
-                Ok(Landed { durable })
+                Ok(WrittenBack { durable })
             }
             Err(failed) => {
                 tracing::warn!(%failed, "synced data did not arrive, writing it elsewhere");
                 self.zones.note_failing(Some(&failed.clone().into()));
                 self.zones.leave_failed(&self.media);
                 drop(places);
-                self.supersede(passengers, &in_flight)
+                self.rewrite_failed(batch, &in_flight)
             }
         }
     }
@@ -498,16 +498,16 @@ impl Volume {
         Ok(self.zones.infer(old))
     }
 
-    /// Remembers the blocks that the files end in, for who appends to them.
-    fn keep_tails(&self, passengers: &[Passenger], landings: &[Landing]) {
-        for passenger in passengers {
-            let Some((block, content)) = tail(passenger) else {
+    /// Remembers the blocks that the files end in, for later appends.
+    fn keep_tails(&self, batch: &[BatchFile], mappings: &[Mapping]) {
+        for member in batch {
+            let Some((block, content)) = tail(member) else {
                 continue;
             };
-            let last = landings
+            let last = mappings
                 .iter()
-                .rfind(|l| l.ino == passenger.ino && (l.block..l.end).contains(&block));
-            if let Some(Landing {
+                .rfind(|l| l.ino == member.ino && (l.block..l.end).contains(&block));
+            if let Some(Mapping {
                 op, block: start, ..
             }) = last
                 && let Op::Map {
@@ -516,80 +516,80 @@ impl Volume {
                 } = op
             {
                 let addr = addr.offset((block - start) as u32);
-                self.tails.keep(passenger.ino, addr, content);
+                self.tails.keep(member.ino, addr, content);
             }
         }
     }
 
-    /// Data failed after its record was written: write it elsewhere, and acknowledge with a
-    /// checkpoint, which leaves the bad record behind.
-    fn supersede(&self, passengers: &[Passenger], failed: &InFlight) -> Result<Landed> {
-        let result = self.fly_and_land(passengers, Mode::Superseding);
+    /// Rewrites a batch elsewhere whose data failed after its record was written. A checkpoint
+    /// acknowledges it, because it leaves the bad record behind.
+    fn rewrite_failed(&self, batch: &[BatchFile], failed: &InFlight) -> Result<WrittenBack> {
+        let result = self.write_and_map(batch, Mode::Superseding);
         if result.is_err() {
             self.make_read_only();
         }
         let outcome = result.as_ref().map(|_| ()).map_err(Clone::clone);
-        self.log.flight_superseded(failed, outcome);
-        let mut landed = result?;
+        self.log.batch_rewritten(failed, outcome);
+        let mut written = result?;
         if !fault(Fault::FailedDataAcknowledged) {
-            // All others who want to be acknowledged wait for this one.
-            landed.durable = self
+            // All other syncs wait for this one before they are acknowledged.
+            written.durable = self
                 .checkpoint()
                 .inspect_err(|error| self.log.give_up(error));
         }
-        Ok(landed)
+        Ok(written)
     }
 
-    /// Journals landings, in records of at most `ops_max` operations and one more. Each record carries the size that its own
-    /// blocks cause: a file's is touched in the record of its last landing, and in each one that
-    /// ends half way through the file. What is in the history then each file knows at once: a later record may fail.
+    /// Journals mappings, in records of at most `ops_max` operations and one more. Each record carries the size that its own
+    /// blocks cause: it touches a file in the record of the file's last mapping, and in each record that
+    /// ends half way through the file. Each file notes at once what is in the history: a later record may fail.
     fn journal(
         &self,
-        passengers: &[Passenger],
-        landings: Vec<Landing>,
+        batch: &[BatchFile],
+        mappings: Vec<Mapping>,
         in_flight: Option<&Arc<InFlight>>,
         (mode, ops_max): (Mode, usize),
     ) -> Result<Lsn> {
         let mut in_flight = in_flight;
         let mut lsn = self.log.last_lsn();
-        let mut landings = landings.into_iter().peekable();
-        let mut touched = passengers.iter().peekable();
-        while landings.peek().is_some() || touched.peek().is_some() {
+        let mut mappings = mappings.into_iter().peekable();
+        let mut touched = batch.iter().peekable();
+        while mappings.peek().is_some() || touched.peek().is_some() {
             let mut ops = Vec::new();
-            let mut sizes: Vec<(&Passenger, u64)> = Vec::new();
+            let mut sizes: Vec<(&BatchFile, u64)> = Vec::new();
             let mut last: Option<(Ino, u64)> = None;
             while ops.len() < ops_max {
-                let next = landings.peek().map(|landing| landing.ino);
-                let is_done = |p: &&Passenger| next.is_none_or(|next| p.ino < next);
-                if let Some(passenger) = touched.next_if(is_done) {
-                    sizes.push((passenger, passenger.size));
-                    ops.push(touch(passenger.ino, passenger.size, passenger.times));
-                } else if let Some(landing) = landings.next() {
-                    last = Some((landing.ino, landing.end));
-                    ops.push(landing.op);
+                let next = mappings.peek().map(|mapping| mapping.ino);
+                let is_done = |p: &&BatchFile| next.is_none_or(|next| p.ino < next);
+                if let Some(member) = touched.next_if(is_done) {
+                    sizes.push((member, member.size));
+                    ops.push(touch(member.ino, member.size, member.times));
+                } else if let Some(mapping) = mappings.next() {
+                    last = Some((mapping.ino, mapping.end));
+                    ops.push(mapping.op);
                 } else {
                     break;
                 }
             }
-            if let (Some((ino, end)), Some(passenger)) = (last, touched.peek())
-                && passenger.ino == ino
+            if let (Some((ino, end)), Some(member)) = (last, touched.peek())
+                && member.ino == ino
             {
-                let goes_on = landings.peek().is_some_and(|landing| landing.ino == ino);
+                let goes_on = mappings.peek().is_some_and(|mapping| mapping.ino == ino);
                 let size = match goes_on {
-                    true => passenger
+                    true => member
                         .growth
-                        .size_at(end * BLOCK_SIZE as u64, passenger.committed_size),
-                    false => passenger.size,
+                        .size_at(end * BLOCK_SIZE as u64, member.committed_size),
+                    false => member.size,
                 };
-                sizes.push((passenger, size));
-                ops.push(touch(ino, size, passenger.times));
+                sizes.push((member, size));
+                ops.push(touch(ino, size, member.times));
                 if !goes_on {
                     touched.next();
                 }
             }
             invariant!(
                 self.media.alarm,
-                !ops.is_empty() && (in_flight.is_none() || landings.peek().is_none()),
+                !ops.is_empty() && (in_flight.is_none() || mappings.peek().is_none()),
                 "data is on its way for one record of several, with {} changes",
                 ops.len()
             );
@@ -610,10 +610,10 @@ impl Volume {
             invariant!(
                 self.media.alarm,
                 lsn > before,
-                "record {lsn} follows record {before} of one flight"
+                "record {lsn} follows record {before} of one batch"
             );
-            for (passenger, size) in sizes {
-                passenger.file.lock().committed_size = size;
+            for (member, size) in sizes {
+                member.file.lock().committed_size = size;
             }
         }
         Ok(lsn)
@@ -637,40 +637,40 @@ fn worse(one: Result<()>, other: Result<()>) -> Result<()> {
     }
 }
 
-/// Takes a file's dirty data off, if there is any; it is not busy.
-fn board(ino: Ino, file: &Arc<File>, mut staged: MutexGuard<'_, Staged>) -> Option<Passenger> {
+/// Freezes a file's dirty data for a batch, if there is any. The file is not busy.
+fn collect(ino: Ino, file: &Arc<File>, mut staged: MutexGuard<'_, Staged>) -> Option<BatchFile> {
     staged.queued = false;
     if staged.is_clean() || staged.damage.is_some() {
         return None;
     }
-    let blocks = staged.take_off();
-    let in_flight: u64 = staged
-        .flying
+    let blocks = staged.freeze();
+    let frozen: u64 = staged
+        .frozen
         .values()
         .map(|run| u64::from(run.blocks()))
         .sum();
     invariant_holds!(
         staged.alarm(),
-        in_flight == blocks,
-        "{blocks} dirty blocks of inode {ino} take off, and {in_flight} are in flight"
+        frozen == blocks,
+        "{blocks} dirty blocks of inode {ino} are frozen, and {frozen} are in the frozen layer"
     );
     staged.busy = true;
-    let passenger = Passenger {
+    let member = BatchFile {
         ino,
         size: staged.size.unwrap_or(0),
         committed_size: staged.committed_size,
-        growth: staged.flying_growth.clone(),
-        times: staged.flying_times,
+        growth: staged.frozen_growth.clone(),
+        times: staged.frozen_times,
         hint: staged.hint,
         blocks,
-        flying: staged
-            .flying
+        frozen: staged
+            .frozen
             .iter()
             .map(|(block, data)| (*block, data.clone()))
             .collect(),
         file: Arc::clone(file),
     };
-    Some(passenger)
+    Some(member)
 }
 
 fn run(ino: Ino, file_block: u64, data: Buffer, life: Life) -> Run {
@@ -689,24 +689,24 @@ fn run(ino: Ino, file_block: u64, data: Buffer, life: Life) -> Run {
 }
 
 /// A file small enough to live in the tree.
-fn inline(passenger: &Passenger) -> Option<Landing> {
-    let [(0, data)] = passenger.flying.as_slice() else {
+fn inline(member: &BatchFile) -> Option<Mapping> {
+    let [(0, data)] = member.frozen.as_slice() else {
         return None;
     };
-    if passenger.size > INLINE_BYTES_MAX || data.blocks() != 1 {
+    if member.size > INLINE_BYTES_MAX || data.blocks() != 1 {
         return None;
     }
-    let used = data.get(..passenger.size as usize)?;
+    let used = data.get(..member.size as usize)?;
     let len = used.iter().rposition(|b| *b != 0).map_or(0, |at| at + 1);
     let bytes = used.get(..len)?.to_vec();
-    Some(Landing::map(passenger.ino, 0, Extent::Inline(bytes)))
+    Some(Mapping::map(member.ino, 0, Extent::Inline(bytes)))
 }
 
-/// The last block of a file, where the file ends inside it and it is in the flight: its content.
-pub(super) fn tail(passenger: &Passenger) -> Option<(u64, &[u8])> {
-    let block = passenger.size / BLOCK_SIZE as u64;
-    let len = (passenger.size % BLOCK_SIZE as u64) as usize;
-    let (start, data) = passenger.flying.last()?;
+/// The content of a file's last block, if the file ends inside it and the block is in the batch.
+pub(super) fn tail(member: &BatchFile) -> Option<(u64, &[u8])> {
+    let block = member.size / BLOCK_SIZE as u64;
+    let len = (member.size % BLOCK_SIZE as u64) as usize;
+    let (start, data) = member.frozen.last()?;
     let at = usize::try_from(block.checked_sub(*start)?).ok()?;
     if len == 0 || at + 1 != data.blocks() as usize {
         return None;
