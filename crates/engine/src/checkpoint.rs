@@ -87,9 +87,9 @@ struct Snapshot {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Outcome {
     Durable,
-    /// Data of a record before the cut failed: once it is mapped elsewhere there is to be a new
-    /// cut.
-    Superseding,
+    /// Data of a record before the cut failed. The checkpoint takes a new cut once that data is
+    /// rewritten elsewhere.
+    RewritePending,
 }
 
 impl Volume {
@@ -129,7 +129,7 @@ impl Volume {
                 let least = self.zones.log_blocks_least();
                 self.log.fill_zone(&self.media, &self.zones, least)?;
             }
-            self.settle_summaries(|_| true);
+            self.complete_summaries(|_| true);
             self.zones.examine(&self.media);
             let mut snapshot = self.cut()?;
             let under_way = self.zones.begin_pages();
@@ -148,7 +148,7 @@ impl Volume {
             }
             match result {
                 Ok(Outcome::Durable) => return Ok(()),
-                Ok(Outcome::Superseding) => {}
+                Ok(Outcome::RewritePending) => {}
                 Err(error) if error.passes() && self.free_for_pages(&mut won) => {}
                 Err(error) => return Err(error),
             }
@@ -166,7 +166,7 @@ impl Volume {
         match self.write_zone_checkpoint(Journal::OfAnyLength) {
             // Rare enough to keep the turn while zones are reset.
             Ok(_) => {
-                self.zones.settle_resets(&self.media);
+                self.zones.complete_resets(&self.media);
                 *won = free();
                 *won > before
             }
@@ -178,9 +178,9 @@ impl Volume {
     }
 
     /// Writes the summaries of open data zones that are `wanted`, and nobody writes to now, so that none is lost with a crash.
-    fn settle_summaries(&self, wanted: impl Fn(&ZoneWriter) -> bool) {
+    fn complete_summaries(&self, wanted: impl Fn(&ZoneWriter) -> bool) {
         for mut writer in self.zones.take_unsummarised(wanted) {
-            writer.settle_summary(&self.media, &self.key);
+            writer.complete_summary(&self.media, &self.key);
             self.zones.check_in(&self.media, writer);
         }
     }
@@ -210,7 +210,7 @@ impl Volume {
         // Records up to the cut need not be durable themselves, but their data must be complete.
         self.log.write(&self.media, &self.zones, snapshot.log.lsn)?;
         if self.log.has_failures(&snapshot.log) {
-            return Ok(Outcome::Superseding);
+            return Ok(Outcome::RewritePending);
         }
         let number = self.next_checkpoint();
         invariant!(
@@ -277,7 +277,7 @@ impl Volume {
         self.write_zit(number, &mut counts, &mut written)?;
         if fault(Fault::ResetBeforeCheckpoint) {
             self.reset_unused(&std::mem::take(&mut snapshot.zones.resets));
-            self.zones.settle_resets(&self.media);
+            self.zones.complete_resets(&self.media);
         }
         if !fault(Fault::FooterBeforePages) {
             self.media.flush()?;
@@ -392,7 +392,7 @@ impl Volume {
     /// Resets a zone nobody needs, and its partner.
     pub(crate) fn reset_zone(&self, zone: ZoneId) {
         self.zones.queue_resets(&self.media, [zone]);
-        self.zones.settle_resets(&self.media);
+        self.zones.complete_resets(&self.media);
     }
 
     fn footer(&self, number: u64, snapshot: &Snapshot, written: &BTreeSet<ZoneId>) -> Footer {

@@ -154,7 +154,7 @@ impl Volume {
         {
             tracing::warn!(%error, "zones could not be freed for the host");
         }
-        self.zones.settle_resets(&self.media);
+        self.zones.complete_resets(&self.media);
         free_zones() > before
     }
 
@@ -167,7 +167,7 @@ impl Volume {
         }
         let (_turn, _midst) = (self.cleaning_turn.take(), self.in_midst());
         self.checkpoint_zones()?;
-        self.zones.settle_resets(&self.media);
+        self.zones.complete_resets(&self.media);
         // What is being read stays.
         Ok(self.zones.all_dead_zones() < dead)
     }
@@ -203,7 +203,7 @@ impl Volume {
             if !is_short() {
                 return false;
             }
-            if !self.zones.settle_a_reset(&self.media, seen) {
+            if !self.zones.complete_a_reset(&self.media, seen) {
                 return true;
             }
         }
@@ -488,7 +488,7 @@ impl Volume {
     /// Cleans a zone that has failed, or else the best victim, or what is left to do in one. False if there
     /// is none.
     pub(crate) fn clean_one(&self) -> Result<bool> {
-        self.zones.settle_resets(&self.media);
+        self.zones.complete_resets(&self.media);
         loop {
             // Of two devices that which keeps the bulk comes first.
             let parts = self.zones.budget.layout.parts().iter();

@@ -121,7 +121,7 @@ fn log_start(last_lsn: Lsn, sequence: u64, epoch: u32, footer: Addr) -> LogStart
         head: None,
         chain: Vec::new(),
         replay_sequence: sequence,
-        told: last_lsn,
+        durable_on_device: last_lsn,
         has_bad_blocks: false,
     }
 }

@@ -21,7 +21,7 @@ pub enum Fault {
     /// A record whose data failed is acknowledged without the checkpoint that leaves it behind.
     FailedDataAcknowledged,
     /// A log block calls records durable that are only on their way with it.
-    DurableToldTooHigh,
+    DurableLsnTooHigh,
     /// Replay leaves out a record whose data did not arrive, and goes on behind it.
     LostRecordSkipped,
     /// A record is put before those that wait in the same batch.
@@ -105,7 +105,7 @@ impl Fault {
         Fault::FlushedBeforeData,
         Fault::CleanFileNotSynced,
         Fault::FailedDataAcknowledged,
-        Fault::DurableToldTooHigh,
+        Fault::DurableLsnTooHigh,
         Fault::LostRecordSkipped,
         Fault::RecordJumpsQueue,
         Fault::TornRecordAccepted,

@@ -15,7 +15,7 @@ pub(crate) struct Writes {
     commands: Mutex<Vec<Pending>>,
     failed: OnceLock<DeviceError>,
     turn: Turn,
-    settled: AtomicBool,
+    completed: AtomicBool,
 }
 
 impl Writes {
@@ -24,7 +24,7 @@ impl Writes {
             commands: Mutex::new(commands),
             failed: OnceLock::new(),
             turn: Turn::default(),
-            settled: AtomicBool::new(false),
+            completed: AtomicBool::new(false),
         })
     }
 
@@ -35,17 +35,17 @@ impl Writes {
 
     /// Whether there may still be something to wait for; a hint.
     pub(crate) fn is_under_way(&self) -> bool {
-        !self.settled.load(Ordering::Acquire)
+        !self.completed.load(Ordering::Acquire)
     }
 
     /// Waits for all of them. Whoever asks gets the same answer.
-    pub(crate) fn settle(&self) -> Result<(), DeviceError> {
+    pub(crate) fn complete(&self) -> Result<(), DeviceError> {
         let _turn = self.turn.take();
         let commands = std::mem::take(&mut *self.commands.lock());
         if let Err(error) = wait_all(commands) {
             let _ = self.failed.set(error);
         }
-        self.settled.store(true, Ordering::Release);
+        self.completed.store(true, Ordering::Release);
         self.failed.get().map_or(Ok(()), |error| Err(error.clone()))
     }
 }
@@ -80,8 +80,8 @@ impl InFlight {
     }
 
     /// Waits for all commands added so far. Whoever asks gets the same answer.
-    pub(crate) fn settle(&self) -> Result<(), DeviceError> {
-        let settle = |writes: &Arc<Writes>| writes.settle();
-        self.writes().iter().map(settle).fold(Ok(()), Result::and)
+    pub(crate) fn complete(&self) -> Result<(), DeviceError> {
+        let complete = |writes: &Arc<Writes>| writes.complete();
+        self.writes().iter().map(complete).fold(Ok(()), Result::and)
     }
 }

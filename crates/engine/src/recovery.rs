@@ -2,7 +2,7 @@
 //!
 //! Only the log is read, and the data of records above the durable LSN where write pointers are
 //! no proof. Nothing is written before the history's end is known; the first durable write is a
-//! log block of a new epoch, which voids everything later.
+//! log block of a new epoch, which invalidates everything later.
 
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -68,7 +68,7 @@ pub struct RecoveryReport {
     pub tail_cut: bool,
     /// The volume was closed in order: its last log block says that everything is durable.
     pub clean: bool,
-    /// A new epoch begins, which voids everything after the history's end.
+    /// A new epoch begins, which invalidates everything after the history's end.
     pub new_epoch: bool,
     /// The newest footer was not whole: the one before it was taken.
     pub older_footer: bool,
@@ -216,11 +216,11 @@ fn open_as_reported(
     // it: they would come back in the place of new ones that a power cut loses.
     let new_epoch = tail_cut || !media.geometry().write_pointer_is_proof;
     let durable = match leave_zone {
-        true => replay.told.max(base.counted),
+        true => replay.durable_on_device.max(base.counted),
         false => last,
     };
-    let told = (durable, base.footer);
-    let state = log_state(&replay, &blocks, new_epoch.then_some(last), told);
+    let known = (durable, base.footer);
+    let state = log_state(&replay, &blocks, new_epoch.then_some(last), known);
     let start = LogStart {
         state,
         next_lsn: last.next(),
@@ -228,7 +228,11 @@ fn open_as_reported(
         chain: log_zones.iter().map(|f| f.zone).collect(),
         replay_sequence: footer.replay.sequence,
         // The first block of a new epoch tells.
-        told: if new_epoch { durable } else { replay.told },
+        durable_on_device: if new_epoch {
+            durable
+        } else {
+            replay.durable_on_device
+        },
         has_bad_blocks: blocks.iter().any(|b| b.state().is_none()),
     };
     check_replay_start(&start)?;
@@ -240,7 +244,7 @@ fn open_as_reported(
         zit_chunks: footer.zit.len() as u32,
         records_replayed: replayed.records,
         tail_cut,
-        clean: !tail_cut && replay.told >= last,
+        clean: !tail_cut && replay.durable_on_device >= last,
         new_epoch,
         older_footer,
         log_blocks_bad: blocks.iter().filter(|b| b.state().is_none()).count() as u32,
@@ -264,8 +268,15 @@ fn open_as_reported(
         checkpoint: CheckpointState::of(&footer, tables::written(zit, &as_written)),
         reserve_basis_points: footer.reserve_basis_points,
     });
-    let has_void = replayed.left_out.any;
-    go_on(&volume, report, &stale, &summary, leave_zone, has_void)?;
+    let has_invalidated = replayed.left_out.any;
+    go_on(
+        &volume,
+        report,
+        &stale,
+        &summary,
+        leave_zone,
+        has_invalidated,
+    )?;
     Ok((volume, summary))
 }
 

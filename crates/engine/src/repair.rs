@@ -61,7 +61,7 @@ impl Volume {
     /// Moves everything out of these zones; a checkpoint then resets them. What cannot be read
     /// stays where it is.
     pub fn empty_zones(&self, zones: &[ZoneId]) -> Result<()> {
-        self.zones.settle_resets(&self.media);
+        self.zones.complete_resets(&self.media);
         for zone in zones {
             // Of a metadata zone as much moves at once as a checkpoint may write.
             for _ in 0..EMPTYING_ROUNDS_MAX {
@@ -72,7 +72,7 @@ impl Volume {
                 };
                 self.clean(status)?;
                 self.checkpoint()?;
-                self.zones.settle_resets(&self.media);
+                self.zones.complete_resets(&self.media);
             }
         }
         Ok(())

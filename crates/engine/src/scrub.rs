@@ -209,9 +209,9 @@ impl Volume {
             // in the first of both.
             let first = self.media.pairs.first(zone);
             let holds = zones.get(first.0 as usize);
-            let settled = holds.is_some_and(|status| status.entry.valid > 0)
+            let is_written = holds.is_some_and(|status| status.entry.valid > 0)
                 || logs.contains(&first) && head != Some(first);
-            if !settled {
+            if !is_written {
                 continue;
             }
             step.read(1);

@@ -323,7 +323,7 @@ impl Volume {
         }
         let is_full = || !self.has_metadata_room();
         if intent == Intent::Grow && is_full() {
-            self.settle_space()?;
+            self.flush_reservations()?;
             if is_full() {
                 return Err(self.zones.no_space().into());
             }
@@ -606,7 +606,7 @@ impl Volume {
             Task::FreeIfDue => self.free_ahead().map(done),
             Task::Reset => {
                 let seen = self.zones.resets_ended();
-                Ok(done(self.zones.settle_a_reset(&self.media, seen)))
+                Ok(done(self.zones.complete_a_reset(&self.media, seen)))
             }
             Task::GiveBackIfIdle if !self.zones.none_taken_since_asked() => Ok(Progress::Idle),
             Task::GiveBackIfIdle => {
@@ -642,7 +642,7 @@ impl Volume {
         {
             self.checkpoint()?;
         }
-        self.zones.settle_resets(&self.media);
+        self.zones.complete_resets(&self.media);
         self.zones.give_space_back(&self.media, Keeping::Known);
         self.log.tell_durable(&self.media, &self.zones)?;
         self.media.flush_in_the_end()?;

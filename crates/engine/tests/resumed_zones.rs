@@ -69,7 +69,7 @@ fn assert_untouched(zones: &[u32], before: &[u32], device: &SimDevice) {
     }
 }
 
-/// What a crash voids may name zones of data, which then take no writes before the next footer: the mount writes it, and
+/// Records that a crash invalidates may name zones of data, which then take no writes before the next footer: the mount writes it, and
 /// goes on in them.
 #[test]
 fn zones_are_gone_on_with_though_the_tail_is_cut() {

@@ -30,7 +30,7 @@ pub struct LogState {
     pub epoch: u32,
     /// Number, drawn at random, of the opening that wrote the block; 0 of one that drew none.
     pub opening: u32,
-    /// The last LSN that is valid of all earlier epochs: later ones are void.
+    /// The last LSN that is valid of all earlier epochs: later ones are invalidated.
     pub resume_after: Lsn,
     /// Everything up to this LSN is durable.
     pub durable: Lsn,

@@ -1,6 +1,6 @@
 //! The journal past the checkpoint: which of its records count.
 //!
-//! A record is void if a later epoch resumed before it. Of the others those count that follow the
+//! A record is invalidated if a later epoch resumed before it. Of the others those count that follow the
 //! checkpoint's cut without a gap. A gap at or below the durable LSN is damage; above it the
 //! journal simply ends there. So does it at a record above the durable LSN whose data is not on
 //! the device as its checksums say.
@@ -172,7 +172,7 @@ impl Assembler {
         }
     }
 
-    fn is_void(&self, lsn: Lsn, epoch: u32) -> bool {
+    fn is_invalidated(&self, lsn: Lsn, epoch: u32) -> bool {
         self.epochs
             .iter()
             .any(|(later, resume_after)| *later > epoch && lsn > *resume_after)
@@ -184,7 +184,7 @@ impl Assembler {
         let mut last = self.cut;
         let mut cut_off = false;
         for (lsn, found) in found {
-            if self.is_void(lsn, found.epoch) {
+            if self.is_invalidated(lsn, found.epoch) {
                 continue;
             }
             if lsn != last.next() {

@@ -52,7 +52,7 @@ impl Volume {
     pub(super) fn write_zone_checkpoint(&self, journal: Journal) -> Result<bool> {
         // The zones that go are named by the tree on the device. Were the journal lost that knows better,
         // summaries would still tell where cleaning moved most of what was in them.
-        self.settle_summaries(|writer| writer.has_moved);
+        self.complete_summaries(|writer| writer.has_moved);
         self.zones.examine(&self.media);
         let Some(before) = self.checkpoint_state().footer.clone() else {
             return Ok(false);
@@ -92,7 +92,7 @@ impl Volume {
         };
         if fault(Fault::ResetBeforeZones) {
             self.reset_unused(&std::mem::take(&mut zones.resets));
-            self.zones.settle_resets(&self.media);
+            self.zones.complete_resets(&self.media);
         }
         self.media.flush()?;
         invariant!(

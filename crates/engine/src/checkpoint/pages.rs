@@ -78,7 +78,7 @@ impl Volume {
                 .checkout(&self.media, Stream::Metadata, floor, Shortage::Share);
             match writer {
                 Ok(writer) => return Ok(writer),
-                Err(NoWriter::NeedRoom) if self.zones.settle_a_reset(&self.media, seen) => {}
+                Err(NoWriter::NeedRoom) if self.zones.complete_a_reset(&self.media, seen) => {}
                 Err(NoWriter::NeedRoom) => return Err(self.zones.no_zone()),
                 Err(NoWriter::Failed(error)) => return Err(error),
             }
@@ -119,7 +119,7 @@ impl Volume {
             let room = writer.capacity - writer.write_pointer;
             if kept > 0 && next.blocks() + kept > room {
                 self.zones.check_in(&self.media, writer);
-                if self.zones.settle_a_reset(&self.media, seen) {
+                if self.zones.complete_a_reset(&self.media, seen) {
                     continue;
                 }
                 return Err(self.zones.no_zone());

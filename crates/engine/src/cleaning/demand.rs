@@ -50,7 +50,7 @@ impl Volume {
 
     fn clean_towards(&self, wanted: Option<u32>) -> Result<CleanState> {
         // Of what others have freed, all is to be counted.
-        self.zones.settle_resets(&self.media);
+        self.zones.complete_resets(&self.media);
         let (free, dead) = (self.zones.all_free_zones(), self.zones.all_dead_zones());
         if wanted.is_some_and(|wanted| free >= wanted) {
             return Ok(CleanState::Reached);
@@ -65,7 +65,7 @@ impl Volume {
                 self.free_dead_zones()?;
             } else {
                 // Others may have let go of some, or a reset was what there was no room for.
-                self.zones.settle_resets(&self.media);
+                self.zones.complete_resets(&self.media);
                 if self.zones.all_free_zones() <= free {
                     return Ok(CleanState::Exhausted);
                 }
@@ -80,7 +80,7 @@ impl Volume {
     fn free_dead_zones(&self) -> Result<()> {
         let before = self.zones.all_free_zones();
         self.checkpoint()?;
-        self.zones.settle_resets(&self.media);
+        self.zones.complete_resets(&self.media);
         if self.zones.all_free_zones() <= before {
             self.zones.wait_for_readers();
         }

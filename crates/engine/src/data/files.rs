@@ -252,8 +252,8 @@ impl Volume {
     /// The staging of a regular file that is about to change, its size loaded.
     pub(crate) fn load(&self, ino: Ino) -> Result<Arc<File>> {
         let file = self.files.get_or_create(ino);
-        let settled = self.settle_truncation(ino, &file);
-        if let Err(error) = settled {
+        let completed = self.complete_truncation(ino, &file);
+        if let Err(error) = completed {
             self.files.forget_if_clean_of(ino, file);
             return Err(error);
         }

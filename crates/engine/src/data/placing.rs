@@ -18,8 +18,8 @@ use crate::zones::{Floor, Part, Pin, Placed, Run, Stream, Tries};
 pub(crate) enum Placing<'a> {
     /// What users wrote. Room is made for it by cleaning. By writes that are added to this; else by appends, completed on return.
     OfUsers(Option<&'a Arc<InFlight>>),
-    /// In the place of data that failed. Checkpoints wait for it, so it waits for none, nor for cleaning, which ends in one.
-    Superseding,
+    /// A rewrite of data that failed. Checkpoints wait for it, so it waits neither for a checkpoint nor for cleaning, which ends in one.
+    Rewrite,
     /// Compressed blocks that lie in the tree. They can stay there: no room is made for them.
     Packed,
     /// What is live in a victim. Cleaning must not wait for cleaning.
@@ -31,7 +31,7 @@ pub(crate) enum Placing<'a> {
 impl Placing<'_> {
     fn class(self) -> Class {
         match self {
-            Placing::OfUsers(_) | Placing::Superseding | Placing::Packed => Class::Data,
+            Placing::OfUsers(_) | Placing::Rewrite | Placing::Packed => Class::Data,
             Placing::Survivors | Placing::PackedSurvivors => Class::CleanedData,
         }
     }
@@ -138,7 +138,7 @@ impl Volume {
 
     /// What has room set aside finds none where the device takes no writes: each that fails uses up a zone.
     fn why_no_writer(&self, placing: Placing<'_>, error: Error) -> Error {
-        let has_room = matches!(placing, Placing::OfUsers(_) | Placing::Superseding);
+        let has_room = matches!(placing, Placing::OfUsers(_) | Placing::Rewrite);
         match error {
             error if has_room && error.is_want_of_zones() => {
                 let failing = self.zones.failing();
@@ -158,7 +158,7 @@ impl Volume {
     ) -> Result<Option<(ZoneWriter, u64)>> {
         let floor = match placing {
             Placing::OfUsers(_) | Placing::Packed => self.floor_now(Part::Data),
-            Placing::Superseding => self.superseding_floor(),
+            Placing::Rewrite => self.superseding_floor(),
             Placing::Survivors | Placing::PackedSurvivors => self.survivors_floor(Part::Data),
         };
         let shortage = match *hopeless || !placing.makes_room() {
@@ -189,7 +189,7 @@ impl Volume {
             Err(NoWriter::Failed(error)) => return Err(error),
             Err(NoWriter::NeedRoom) => {}
         }
-        if matches!(placing, Placing::Superseding) && self.zones.settle_a_reset(&self.media, seen) {
+        if matches!(placing, Placing::Rewrite) && self.zones.complete_a_reset(&self.media, seen) {
             // It is this or none, and waiting for resets takes the device alone.
             return Ok(None);
         }

@@ -376,7 +376,7 @@ impl Volume {
         let hold = || self.hold_unwritten(wanted);
         let held = match hold() {
             Some(held) => Some(held),
-            None => self.settle_space()?.then(hold).flatten(),
+            None => self.flush_reservations()?.then(hold).flatten(),
         };
         let held = held.ok_or_else(|| self.zones.no_space())?;
         let reserved = self.update::<_, Error>(Intent::Shrink, |tx| {

@@ -396,11 +396,11 @@ impl Volume {
         (!self.overdrawn()).then_some(promised)
     }
 
-    /// What is staged and dirty is counted for more than it turns out to take. Before somebody is
-    /// refused it is written. True if there was any: the count is worth another look.
-    pub(crate) fn settle_space(&self) -> Result<bool> {
+    /// Writes back what is staged and writes dirty metadata pages, to give back the part of their reservations that they
+    /// do not need. True if there was something to write: then the caller looks at the count again.
+    pub(crate) fn flush_reservations(&self) -> Result<bool> {
         let mut worked = false;
-        // What is staged now: somebody may go on writing for ever.
+        // Only what is staged now: other threads may go on writing for ever.
         let mut left = self.space.staged_blocks();
         while left > 0 && self.space.staged_blocks() > 0 {
             match self.write_back_queued()? {

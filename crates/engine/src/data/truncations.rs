@@ -120,7 +120,7 @@ impl Volume {
             return Ok(false);
         };
         let file = self.files.get_or_create(ino);
-        let finished = self.settle_truncation(ino, &file);
+        let finished = self.complete_truncation(ino, &file);
         self.files.forget_if_clean_of(ino, file);
         match finished {
             Ok(()) | Err(Error::ItemDamaged { .. }) => Ok(true),
@@ -129,7 +129,7 @@ impl Volume {
     }
 
     /// Before a file changes: nothing is mapped beyond its end by a truncation that was not finished.
-    pub(super) fn settle_truncation(&self, ino: Ino, file: &File) -> Result<()> {
+    pub(super) fn complete_truncation(&self, ino: Ino, file: &File) -> Result<()> {
         if self.truncations.get(ino).is_none() {
             return Ok(());
         }

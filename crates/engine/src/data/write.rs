@@ -206,8 +206,8 @@ impl Volume {
         let mut bases = Bases::default();
         // The blocks are known to have their space: overwriting frees what it takes.
         let mut forced = has_room;
-        // Counting again what is staged and dirty helps once.
-        let mut settled = false;
+        // Flushing what is staged and dirty gives space back once.
+        let mut flushed = false;
         loop {
             // The buffer is full and nothing is dirty: all of it is in batches under way. No batch is committed any
             // more once the volume takes no changes.
@@ -263,7 +263,7 @@ impl Volume {
                     }
                 },
                 Need::Room { first, end } => {
-                    forced = self.find_room(ino, file, first, end, &mut settled)?;
+                    forced = self.find_room(ino, file, first, end, &mut flushed)?;
                 }
                 Need::Stop(error) => return Err(error),
             }
@@ -313,7 +313,7 @@ impl Volume {
         file: &File,
         first: u64,
         end: u64,
-        settled: &mut bool,
+        flushed: &mut bool,
     ) -> Result<bool> {
         if self.space.staged_blocks() > 0 && self.write_back()? {
             return Ok(false);
@@ -336,7 +336,7 @@ impl Volume {
         if fits && self.has_metadata_for(&room, mapped.min(new), new) {
             return Ok(true);
         }
-        if !std::mem::replace(settled, true) && self.settle_space()? {
+        if !std::mem::replace(flushed, true) && self.flush_reservations()? {
             return Ok(false);
         }
         Err(self.zones.no_space())

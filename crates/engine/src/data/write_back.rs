@@ -52,7 +52,7 @@ enum Mode {
     Recorded,
     /// As in the background: rewrites a batch for fsync whose data failed. Checkpoints wait for this
     /// batch, so it must not wait for a checkpoint.
-    Superseding,
+    Rewrite,
 }
 
 impl Mode {
@@ -387,7 +387,7 @@ impl Volume {
         let sent = runs.values().flatten().map(|r| u64::from(r.data.blocks()));
         let may_go_beside = mode.may_go_beside(sent.sum());
         let placing = match mode {
-            Mode::Superseding => Placing::Superseding,
+            Mode::Rewrite => Placing::Rewrite,
             _ => Placing::OfUsers(in_flight.as_ref()),
         };
         for (stream, runs) in runs {
@@ -432,7 +432,7 @@ impl Volume {
         let ops_max = self.transaction_ops_max();
         let goes_beside = may_go_beside && mappings.len() <= ops_max;
         if let Some(data) = in_flight.take_if(|_| !goes_beside) {
-            if let Err(failed) = data.settle() {
+            if let Err(failed) = data.complete() {
                 tracing::warn!(%failed, "data to sync did not arrive, writing it elsewhere");
                 self.zones.note_failing(Some(&failed.clone().into()));
                 self.zones.leave_failed(&self.media);
@@ -452,7 +452,7 @@ impl Volume {
         };
         let own = Some(&*in_flight);
         let result = self.log.commit(&self.media, &self.zones, lsn, own);
-        match in_flight.settle() {
+        match in_flight.complete() {
             Ok(()) => {
                 let durable = result.and_then(|()| self.secure_log());
                 Ok(WrittenBack { durable })
@@ -487,7 +487,7 @@ impl Volume {
     ) -> Result<(Stream, Life)> {
         let end = block + blocks;
         let old = match mode {
-            Mode::Superseding => Vec::new(),
+            Mode::Rewrite => Vec::new(),
             _ => self.view::<_, Error>(|view| view.extents(ino, block, end, OLD_MAX))?,
         };
         let old = old.iter().filter_map(|piece| {
@@ -524,7 +524,7 @@ impl Volume {
     /// Rewrites a batch elsewhere whose data failed after its record was written. A checkpoint
     /// acknowledges it, because it leaves the bad record behind.
     fn rewrite_failed(&self, batch: &[BatchFile], failed: &InFlight) -> Result<WrittenBack> {
-        let result = self.write_and_map(batch, Mode::Superseding);
+        let result = self.write_and_map(batch, Mode::Rewrite);
         if result.is_err() {
             self.make_read_only();
         }
@@ -604,7 +604,7 @@ impl Volume {
             };
             let before = lsn;
             (_, lsn) = match mode {
-                Mode::Superseding => self.update_unbounded(data, fill)?,
+                Mode::Rewrite => self.update_unbounded(data, fill)?,
                 _ => self.update_with(Intent::Shrink, data, fill)?,
             };
             invariant!(

@@ -59,8 +59,8 @@ pub(super) struct Batch {
     pub(super) done: usize,
 }
 
-/// Records in the log: those that settle when this data has arrived.
-pub(super) struct Unsettled {
+/// Records in the log that are complete when this data has arrived.
+pub(super) struct Incomplete {
     pub(super) last_lsn: Lsn,
     /// Nothing for records that have no data and follow none.
     pub(super) data: Option<Arc<InFlight>>,
@@ -76,12 +76,12 @@ impl Batch {
 
     /// Its records in the log: each piece of data with the records from its own up to the next
     /// that has data.
-    pub(super) fn unsettled(self) -> Vec<Unsettled> {
+    pub(super) fn incomplete(self) -> Vec<Incomplete> {
         let mut all = Vec::with_capacity(self.data.len() + 1);
         let (mut from, mut data) = (self.first_lsn, None);
         for (lsn, next) in self.data {
             if from < lsn {
-                all.push(Unsettled {
+                all.push(Incomplete {
                     // It is after another one.
                     last_lsn: Lsn(lsn.0 - 1),
                     data,
@@ -89,7 +89,7 @@ impl Batch {
             }
             (from, data) = (lsn, Some(next));
         }
-        all.push(Unsettled {
+        all.push(Incomplete {
             last_lsn: self.last_lsn,
             data,
         });
@@ -386,15 +386,15 @@ mod tests {
 
     #[test]
     fn records_settle_with_the_data_before_them() {
-        let settled = |data: &[u64]| -> Vec<(u64, bool)> {
-            let unsettled = batch(&[], data).unsettled().into_iter();
-            unsettled
+        let completed = |data: &[u64]| -> Vec<(u64, bool)> {
+            let incomplete = batch(&[], data).incomplete().into_iter();
+            incomplete
                 .map(|u| (u.last_lsn.0, u.data.is_some()))
                 .collect()
         };
-        assert_eq!(settled(&[]), [(9, false)]);
-        assert_eq!(settled(&[5, 6, 9]), [(5, true), (8, true), (9, true)]);
-        assert_eq!(settled(&[7]), [(6, false), (9, true)]);
+        assert_eq!(completed(&[]), [(9, false)]);
+        assert_eq!(completed(&[5, 6, 9]), [(5, true), (8, true), (9, true)]);
+        assert_eq!(completed(&[7]), [(6, false), (9, true)]);
     }
 
     #[test]

@@ -25,8 +25,8 @@ pub(crate) fn newest_footer(
     for found in zones.iter().rev() {
         let mut end = found.write_pointer;
         loop {
-            let void = failed.as_ref().map_or(0, |failed| failed.void);
-            let later = |read: &Read| read.state().is_some_and(|state| state.epoch > void);
+            let invalidated = failed.as_ref().map_or(0, |failed| failed.invalidated);
+            let later = |read: &Read| read.state().is_some_and(|state| state.epoch > invalidated);
             let Some((at, read)) = last_good(media, key, found, end, later)? else {
                 break;
             };
@@ -36,7 +36,7 @@ pub(crate) fn newest_footer(
                 Err(error) => {
                     let state = read.state();
                     failed = Some(Nameless {
-                        void: state.map_or(u32::MAX, |state| state.epoch),
+                        invalidated: state.map_or(u32::MAX, |state| state.epoch),
                         names: state.map_or(Addr::ZERO, |state| state.footer),
                         sequence: found.sequence_at(at),
                         error: failed.map_or(error, |failed| failed.error),
@@ -57,8 +57,8 @@ pub(crate) fn newest_footer(
 
 /// The block that is believed of a log, where the footer that it names cannot be read.
 struct Nameless {
-    /// Its epoch.
-    void: u32,
+    /// The epoch of the block: blocks of this epoch and earlier ones no longer count.
+    invalidated: u32,
     names: Addr,
     sequence: u64,
     /// What is wrong with the newest one.

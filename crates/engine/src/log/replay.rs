@@ -18,8 +18,8 @@ pub(crate) struct Replay<'a> {
     limits: BTreeMap<u32, Lsn>,
     /// Up to here records are known to have been durable: what is missing is damage.
     pub(crate) trusted: Lsn,
-    /// Up to here blocks of the log say so.
-    pub(crate) told: Lsn,
+    /// The durable LSN that the blocks of the log name.
+    pub(crate) durable_on_device: Lsn,
     /// Largest epoch seen.
     pub(crate) epoch: u32,
     /// The opening that wrote the last block of that epoch.
@@ -35,7 +35,7 @@ pub(crate) struct Record {
 /// What the blocks read say after the history's end, or after that of an earlier epoch.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct LeftOut {
-    /// In the newest epoch: it is not void yet.
+    /// In the newest epoch: it is not invalidated yet.
     pub(crate) of_newest: bool,
     /// In any.
     pub(crate) any: bool,
@@ -77,12 +77,12 @@ impl<'a> Replay<'a> {
         }
         let epoch = states().map(|s| s.epoch).max().unwrap_or_default();
         let newest = states().rev().find(|state| state.epoch == epoch);
-        let told = states().map(|s| s.durable).max().unwrap_or_default();
+        let durable_on_device = states().map(|s| s.durable).max().unwrap_or_default();
         Replay {
             blocks,
             limits,
-            trusted: told.max(counted),
-            told,
+            trusted: durable_on_device.max(counted),
+            durable_on_device,
             epoch,
             opening: newest.map_or(0, |state| state.opening),
         }
@@ -132,7 +132,7 @@ impl<'a> Replay<'a> {
             let Some((first_lsn, lead, bytes)) = journal else {
                 continue;
             };
-            // What earlier epochs left out is void already.
+            // What earlier epochs left out is invalidated already.
             let newest = state.epoch == self.epoch;
             if walk.ended {
                 left_out.of_newest |= newest;
@@ -144,9 +144,9 @@ impl<'a> Replay<'a> {
                     continue;
                 }
                 let limit = self.limits.get(&state.epoch);
-                let void = limit.is_some_and(|limit| lsn > *limit);
+                let invalidated = limit.is_some_and(|limit| lsn > *limit);
                 let gap = lsn != last.next() && !fault(Fault::GapIgnored);
-                if void || gap || !visit(record_of(lsn, &record)?)? {
+                if invalidated || gap || !visit(record_of(lsn, &record)?)? {
                     walk.ended = true;
                     break;
                 }

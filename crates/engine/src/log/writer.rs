@@ -3,7 +3,7 @@
 //!
 //! A commit has three steps, each taken by whoever needs it first: the leader sends the records; the
 //! data sent together with them arrives; the device is flushed. The next batch is sent while the
-//! data of earlier ones is still under way, and while the device is flushed. But records settle in
+//! data of earlier ones is still under way, and while the device is flushed. But records complete in
 //! their order, so that nothing is acknowledged above data that is missing.
 
 use persimmon_sync::{Alarm, Arc, Condvar, Mutex, MutexGuard};
@@ -24,7 +24,7 @@ use crate::media::Media;
 use crate::zones::Zones;
 use crate::zones::log_zones::LogZone;
 
-use super::append::{Appender, Batch, Head, Unsettled};
+use super::append::{Appender, Batch, Head, Incomplete};
 
 mod empty;
 
@@ -40,7 +40,7 @@ struct Inner {
     /// Records up to here are in the log.
     sent: Lsn,
     /// Records in the log whose data may still be under way, in order: from `written` to `sent`.
-    unsettled: VecDeque<Unsettled>,
+    incomplete: VecDeque<Incomplete>,
     /// Records up to here are in the log, and their data has arrived or is known to have failed.
     written: Lsn,
     durable: Lsn,
@@ -52,13 +52,13 @@ struct Inner {
     chain: VecDeque<LogZone>,
     state: LogState,
     /// The durable LSN that the log on the device knows of.
-    told: Lsn,
+    durable_on_device: Lsn,
     /// The opening that the log on the device knows of, as far as was asked for.
-    opening_told: u32,
+    opening_on_device: u32,
     /// First block that a recovery would have to read.
     replay_sequence: u64,
-    /// Blocks before this one need not be intact: a crash cut some of them off.
-    sound_from: u64,
+    /// The first intact block. Blocks before it need not be intact: a crash cut some of them off.
+    first_intact: u64,
     /// Batches whose data failed after their record was written, and whose owners have not yet
     /// mapped them elsewhere.
     failed_batches: usize,
@@ -67,7 +67,7 @@ struct Inner {
     /// The last record whose data did not arrive.
     last_failure: Lsn,
     /// Records up to this LSN are acknowledged only by a checkpoint.
-    tainted: Option<Lsn>,
+    failed_upto: Option<Lsn>,
     broken: Option<Error>,
 }
 
@@ -111,7 +111,7 @@ pub(crate) struct LogStart {
     pub(crate) chain: Vec<LogZone>,
     pub(crate) replay_sequence: u64,
     /// The durable LSN that the log on the device knows of.
-    pub(crate) told: Lsn,
+    pub(crate) durable_on_device: Lsn,
     /// Blocks from the replay position on are not all intact.
     pub(crate) has_bad_blocks: bool,
 }
@@ -129,7 +129,7 @@ impl Log {
                     unsent: None,
                     next_lsn: start.next_lsn,
                     sent: done,
-                    unsettled: VecDeque::new(),
+                    incomplete: VecDeque::new(),
                     written: done,
                     durable: done,
                     busy: false,
@@ -137,17 +137,17 @@ impl Log {
                     head: start.head,
                     chain: start.chain.into(),
                     state: start.state,
-                    told: start.told,
-                    opening_told: start.state.opening,
+                    durable_on_device: start.durable_on_device,
+                    opening_on_device: start.state.opening,
                     replay_sequence: start.replay_sequence,
-                    sound_from: match start.head.filter(|_| start.has_bad_blocks) {
+                    first_intact: match start.head.filter(|_| start.has_bad_blocks) {
                         Some(head) => head.sequence(),
                         None => 0,
                     },
                     failed_batches: 0,
                     failures: 0,
                     last_failure: Lsn(0),
-                    tainted: None,
+                    failed_upto: None,
                     broken: None,
                 },
                 alarm,
@@ -237,10 +237,10 @@ impl Log {
         );
         invariant_holds!(
             self.alarm,
-            inner.durable <= last && inner.told <= inner.durable.max(sent),
-            "records up to {} are durable, told up to {}, made up to {last}",
+            inner.durable <= last && inner.durable_on_device <= inner.durable.max(sent),
+            "records up to {} are durable, up to {} on the device, made up to {last}",
             inner.durable,
-            inner.told
+            inner.durable_on_device
         );
         invariant_holds!(
             self.alarm,
@@ -258,7 +258,7 @@ impl Log {
             failing: inner.failed_batches > 0,
             failures: inner.failures,
             last_failure: inner.last_failure,
-            is_sound: inner.sound_from <= inner.replay_sequence,
+            is_sound: inner.first_intact <= inner.replay_sequence,
         }
     }
 
@@ -284,7 +284,7 @@ impl Log {
     /// The same, and makes them durable.
     ///
     /// Where data has failed, everybody waits until a checkpoint has left its record behind, but
-    /// the owner of that data (`own`), who has to see to it and is told at once.
+    /// the owner of that data (`own`), who has to rewrite it and gets an answer at once.
     pub(crate) fn commit(
         &self,
         media: &Media,
@@ -319,10 +319,10 @@ impl Log {
             }
             inner = if inner.written < target {
                 self.write_some(inner, media, zones, target)?
-            } else if inner.tainted.is_some() {
+            } else if inner.failed_upto.is_some() {
                 if let Some(own) = own.filter(|own| own.has_failed()) {
                     drop(inner);
-                    return Ok(own.settle()?);
+                    return Ok(own.complete()?);
                 }
                 self.wait(inner)
             } else {
@@ -347,7 +347,7 @@ impl Log {
     ) -> Result<MutexGuard<'a, Inner>> {
         match inner.sent < target {
             true => self.send(inner, media, zones),
-            false => Ok(self.settle(inner)),
+            false => Ok(self.complete(inner)),
         }
     }
 
@@ -406,8 +406,8 @@ impl Log {
                     batch.last_lsn
                 );
                 inner.sent = batch.last_lsn;
-                inner.told = batch.state.durable;
-                inner.unsettled.extend(batch.unsettled());
+                inner.durable_on_device = batch.state.durable;
+                inner.incomplete.extend(batch.incomplete());
             }
             Err(error) if error.passes() => {
                 inner.unsent = Some(batch);
@@ -418,10 +418,10 @@ impl Log {
         Ok(inner)
     }
 
-    /// Waits for the data of the first record that has not settled. Several may do so at once; one
+    /// Waits for the data of the first record that has not completed. Several may do so at once; one
     /// of them keeps the books.
-    fn settle<'a>(&'a self, mut inner: MutexGuard<'a, Inner>) -> MutexGuard<'a, Inner> {
-        let Some(first) = inner.unsettled.front() else {
+    fn complete<'a>(&'a self, mut inner: MutexGuard<'a, Inner>) -> MutexGuard<'a, Inner> {
+        let Some(first) = inner.incomplete.front() else {
             inner.written = inner.sent;
             return inner;
         };
@@ -429,18 +429,18 @@ impl Log {
         let mut failed = None;
         if let Some(data) = data {
             drop(inner);
-            failed = data.settle().is_err().then_some(data);
+            failed = data.complete().is_err().then_some(data);
             inner = self.lock();
         }
         if inner.written >= last_lsn {
             return inner;
         }
-        let settled = inner.unsettled.pop_front();
-        let is_it = settled.is_some_and(|settled| settled.last_lsn == last_lsn);
+        let completed = inner.incomplete.pop_front();
+        let is_it = completed.is_some_and(|completed| completed.last_lsn == last_lsn);
         invariant_holds!(
             self.alarm,
             is_it && last_lsn <= inner.sent,
-            "records up to {last_lsn} have settled out of their order, of those sent up to {}",
+            "records up to {last_lsn} have completed out of their order, of those sent up to {}",
             inner.sent
         );
         inner.written = last_lsn;
@@ -450,7 +450,7 @@ impl Log {
             // Its owner may have been here first: the record itself found no room in the log at once.
             inner.failed_batches += usize::from(!data.arrives_second());
             if !fault(Fault::FailedDataAcknowledged) {
-                inner.tainted = Some(last_lsn);
+                inner.failed_upto = Some(last_lsn);
             }
         }
         self.wake.notify_all();
@@ -458,7 +458,7 @@ impl Log {
     }
 
     /// Flushes the device, where it has a cache, for everything written so far, none of which is
-    /// tainted; or waits for who is at it.
+    /// known to have failed. If another thread flushes, waits for that one.
     fn flush<'a>(
         &'a self,
         mut inner: MutexGuard<'a, Inner>,
@@ -603,7 +603,7 @@ impl Log {
     /// part of it.
     pub(crate) fn live(&self) -> (u64, Vec<LogZone>, u64) {
         let inner = self.lock();
-        let from = inner.replay_sequence.max(inner.sound_from);
+        let from = inner.replay_sequence.max(inner.first_intact);
         let to = inner.head.map_or(from, |head| head.sequence());
         (from, inner.chain.iter().copied().collect(), to)
     }
@@ -658,8 +658,8 @@ impl Log {
         inner.replay_sequence = replay_sequence;
         inner.durable = inner.durable.max(cut);
         inner.state.durable = inner.durable;
-        if inner.tainted.is_some_and(|lsn| lsn <= cut) {
-            inner.tainted = None;
+        if inner.failed_upto.is_some_and(|lsn| lsn <= cut) {
+            inner.failed_upto = None;
         }
         let unneeded = inner.take_unneeded();
         let head = inner.head.map(|head| head.zone.zone);
@@ -677,12 +677,12 @@ impl Log {
         let inner = self.lock();
         invariant_holds!(
             self.alarm,
-            inner.tainted.is_none_or(|lsn| lsn <= inner.written),
+            inner.failed_upto.is_none_or(|lsn| lsn <= inner.written),
             "data of record {:?} has failed, and records up to {} are written",
-            inner.tainted,
+            inner.failed_upto,
             inner.written
         );
-        let is_sound = inner.tainted.is_none() && inner.failed_batches == 0;
+        let is_sound = inner.failed_upto.is_none() && inner.failed_batches == 0;
         is_sound.then_some(inner.written)
     }
 }
@@ -720,7 +720,7 @@ impl Inner {
         let sizes = std::mem::take(&mut self.sizes);
         let last_lsn = self.last_lsn();
         let mut state = self.state;
-        if fault(Fault::DurableToldTooHigh) {
+        if fault(Fault::DurableLsnTooHigh) {
             state.durable = last_lsn;
         }
         Batch {

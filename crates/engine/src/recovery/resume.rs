@@ -1,4 +1,4 @@
-//! A recovered volume becomes writable: zones are gone on with or ended, and a new epoch voids what is later.
+//! A recovered volume becomes writable: its zones are continued or ended, and a new epoch invalidates what is later.
 
 use std::collections::BTreeSet;
 
@@ -21,7 +21,7 @@ pub(super) fn go_on(
     stale: &[ZoneId],
     summary: &RecoveryReport,
     leave_zone: bool,
-    has_void: bool,
+    has_invalidated: bool,
 ) -> Result<()> {
     if summary.has_lost_metadata() {
         tracing::error!(?summary, "metadata is lost with a zone: read-only");
@@ -38,7 +38,7 @@ pub(super) fn go_on(
         return Ok(());
     }
     volume.zones.suspect_kept_space(&volume.media);
-    let held = resume_writing(volume, report, stale, summary.new_epoch, has_void)?;
+    let held = resume_writing(volume, report, stale, summary.new_epoch, has_invalidated)?;
     let mut finished = volume.find_truncations();
     let is_needed = finished.is_err() || leave_zone || volume.zones.log_is_failing();
     if finished.is_ok() && (is_needed || !held.is_empty()) {
@@ -71,14 +71,14 @@ fn resume_writing(
     report: &[ZoneInfo],
     stale: &[ZoneId],
     new_epoch: bool,
-    has_void: bool,
+    has_invalidated: bool,
 ) -> Result<Vec<ZoneId>> {
     // Their headers are asked before anything is written: one may be of a newer program.
-    let intact = intact_zones(volume, report, stale, has_void)?;
+    let intact = intact_zones(volume, report, stale, has_invalidated)?;
     // What was found readable is built upon from here on: it must be durable.
     volume.media.flush()?;
     // Zones that are not gone on with are finished first: where the log goes on in other zones,
-    // these need their slots. What was in them is told by checksums from then on.
+    // these need their slots. Checksums tell what was in them from then on.
     let log_zone = volume.log.zone_with_room();
     let mut held = Vec::new();
     for (i, info) in report.iter().enumerate() {
@@ -99,7 +99,9 @@ fn resume_writing(
                         true => volume.zones.is_open(zone),
                         false => volume.resume_zone(zone, info),
                     };
-                held.extend((has_void && entry.role == Role::Data && goes_on).then_some(zone));
+                held.extend(
+                    (has_invalidated && entry.role == Role::Data && goes_on).then_some(zone),
+                );
                 goes_on
             }
             Role::Log => log_zone == Some(first),
@@ -132,7 +134,7 @@ fn intact_zones(
     volume: &Volume,
     report: &[ZoneInfo],
     stale: &[ZoneId],
-    has_void: bool,
+    has_invalidated: bool,
 ) -> Result<BTreeSet<ZoneId>> {
     let mut intact = BTreeSet::new();
     for (zone, info) in (0..).map(ZoneId).zip(report) {
@@ -145,7 +147,7 @@ fn intact_zones(
         }
         // Zones that voided records may name take no writes before the next footer. No record names a zone of
         // metadata, for one that has changed its role since the last footer says so in its header.
-        let is_named = has_void && role == Some(Role::Data);
+        let is_named = has_invalidated && role == Some(Role::Data);
         let room = u64::from(info.capacity.saturating_sub(info.write_pointer));
         let is_worth_it = room * HELD_SHARE >= volume.zones.budget.user_blocks;
         if (!is_named || is_worth_it) && is_intact(volume, report, zone)? {

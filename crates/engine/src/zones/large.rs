@@ -48,7 +48,7 @@ const METADATA_SHARE_MORE: u64 = 4;
 /// the footer tells where the chunks of their table are.
 const FOOTER_BLOCKS: u64 = 8;
 const PAGES_PER_FOOTER_BLOCK: u64 = 100_000;
-/// What is moved takes a summary for so many blocks at most, and so many when checkpoints settle them, or zones end.
+/// What is moved takes a summary for so many blocks at most, and so many when checkpoints complete them, or zones end.
 const BLOCKS_PER_SUMMARY: u64 = 256;
 const SUMMARIES_MORE: u64 = 64;
 /// Those of what users write besides.
@@ -440,7 +440,7 @@ impl Table {
     }
 
     /// Blocks that users may write to so much room that it can still be done then: with their summaries, one of which may
-    /// be settled for each write.
+    /// be flushed for each write.
     fn blocks_before_best(&self, room: u64) -> u64 {
         let left = room.saturating_sub(self.needed_for_best().saturating_add(USERS_SUMMARIES));
         left - left.div_ceil(BLOCKS_PER_SUMMARY)

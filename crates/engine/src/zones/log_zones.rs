@@ -64,7 +64,7 @@ impl Zones {
             };
             let Some(opened) = opened else {
                 // What the log left behind may be about to be free.
-                match self.settle_a_reset(media, seen) {
+                match self.complete_a_reset(media, seen) {
                     true => continue,
                     false => return Ok(None),
                 }

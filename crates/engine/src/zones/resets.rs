@@ -267,7 +267,7 @@ impl Zones {
             since: table.next_sequence,
         });
         drop(table);
-        self.settle_resets(media);
+        self.complete_resets(media);
         Some(zone)
     }
 
@@ -294,14 +294,14 @@ impl Zones {
         }
     }
 
-    /// Resets that are over. Who looks for room remembers it first, for [`Zones::settle_a_reset`].
+    /// Number of resets that ended. Callers read it before they look for room, for [`Zones::complete_a_reset`].
     pub(crate) fn resets_ended(&self) -> u64 {
         self.resets.lock().ended
     }
 
-    /// Waits until more resets are over than were `seen`, whether they did what they should or not; false if
-    /// none is about to be.
-    pub(crate) fn settle_a_reset(&self, media: &Media, seen: u64) -> bool {
+    /// Waits until more resets have ended than were `seen`, successfully or not. False if no reset is under way or
+    /// waiting.
+    pub(crate) fn complete_a_reset(&self, media: &Media, seen: u64) -> bool {
         self.start_resets(media);
         let mut queue = self.resets.lock();
         loop {
@@ -318,20 +318,20 @@ impl Zones {
                 if queue.waiting.is_empty() {
                     return false;
                 }
-                // It was let go of after this one looked.
+                // Another thread put it into the queue after this one looked.
                 drop(queue);
                 self.start_resets(media);
                 queue = self.resets.lock();
                 continue;
             }
-            // Others are at all that are under way.
+            // Other threads wait for all resets that are under way.
             queue = self.resets.changed.wait(queue);
         }
     }
 
-    /// Waits until nothing is left to be reset.
-    pub(crate) fn settle_resets(&self, media: &Media) {
-        while self.settle_a_reset(media, self.resets_ended()) {}
+    /// Waits until no reset is left.
+    pub(crate) fn complete_resets(&self, media: &Media) {
+        while self.complete_a_reset(media, self.resets_ended()) {}
     }
 
     /// Why no zone is free for what must be written: there may be some that would be if the device had reset them.

@@ -102,7 +102,7 @@ impl Zones {
         if writer.is_ending {
             // What is under way came before, or is behind the failed write and fails too: those
             // whose it is find out by themselves.
-            let _ = writer.settle();
+            let _ = writer.complete();
             // How far it is written the device knows now. Once finished, it tells of blocks that are
             // none, and after a power cut may know nothing of that.
             let written = self.pairs.both(writer.zone).filter_map(|zone| {

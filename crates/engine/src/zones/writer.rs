@@ -208,10 +208,10 @@ impl ZoneWriter {
     }
 
     /// Waits for the writes under way, whoever sent them.
-    pub(crate) fn settle(&mut self) -> Result<(), DeviceError> {
+    pub(crate) fn complete(&mut self) -> Result<(), DeviceError> {
         let mut result = Ok(());
         for (writes, _) in std::mem::take(&mut self.queue) {
-            result = result.and(writes.settle());
+            result = result.and(writes.complete());
         }
         self.is_ending |= result.is_err();
         result
@@ -293,7 +293,7 @@ impl ZoneWriter {
         while !self.is_full() && (self.room() == 0 || std::mem::take(&mut full)) {
             match in_flight {
                 Some(_) => self.write_summary(media, key, &mut pending),
-                None => self.settle_summary(media, key),
+                None => self.complete_summary(media, key),
             }
         }
         if let Some(in_flight) = in_flight {
@@ -304,7 +304,7 @@ impl ZoneWriter {
             // its last write is there. And nobody looks at its writer again: whether all of it is
             // there has to be known now. Whether it failed, its owner asks again.
             if self.is_full() {
-                let _ = self.settle();
+                let _ = self.complete();
             }
         }
         Ok(placed)
@@ -467,7 +467,7 @@ impl ZoneWriter {
     /// an append all must have arrived.
     pub(crate) fn is_ready(&mut self, appends: bool) -> bool {
         if appends {
-            return self.settle().is_ok();
+            return self.complete().is_ok();
         }
         self.queue
             .retain(|(writes, _)| writes.is_under_way() || writes.has_failed());
@@ -476,7 +476,7 @@ impl ZoneWriter {
     }
 
     /// Writes the pending summary and waits for it.
-    pub(crate) fn settle_summary(&mut self, media: &Media, key: &VolumeKey) {
+    pub(crate) fn complete_summary(&mut self, media: &Media, key: &VolumeKey) {
         let mut pending = Vec::new();
         self.write_summary(media, key, &mut pending);
         self.is_ending |= wait_all(pending).is_err();

@@ -55,7 +55,7 @@ fn replay_all(vfs: &Vfs, place: &Place, recovery: &RecoveryReport) -> Result<Vec
                 tracing::info!(path = %path.display(), bytes, "what was flushed before a process died is back");
                 remove(&path).map_err(|error| failed(&path, error))?;
             }
-            Fate::Void(why) => {
+            Fate::Discarded(why) => {
                 tracing::warn!(path = %path.display(), "a tail is removed and not brought in: {why}");
                 remove(&path).map_err(|error| failed(&path, error))?;
             }
@@ -126,7 +126,7 @@ enum Fate {
     /// The volume has what it holds; bytes that are new.
     In(u64),
     /// It says nothing, or nothing that anybody can want.
-    Void(&'static str),
+    Discarded(&'static str),
     /// It says something, and not of the volume as it is.
     Aside(&'static str),
     /// There is no room for what it holds of this file.
@@ -142,10 +142,10 @@ fn bring_in(
     has_room: bool,
 ) -> io::Result<Fate> {
     let Some(bytes) = read(path, user)? else {
-        return Ok(Fate::Void("it is no file of the user's"));
+        return Ok(Fate::Discarded("it is no file of the user's"));
     };
     let (start, content) = match tail::parse(&bytes, &place.owner) {
-        Found::Nothing(why) => return Ok(Fate::Void(why)),
+        Found::Nothing(why) => return Ok(Fate::Discarded(why)),
         Found::OtherVersion(version) => {
             return Err(io::Error::other(format!(
                 "it is of version {version}, which another version of Persimmon has made"
@@ -190,7 +190,7 @@ fn extend(vfs: &Vfs, start: &Start, content: &[u8], has_room: bool) -> persimmon
     let attr = match vfs.getattr(ino) {
         Ok(attr) if attr.nlink > 0 => attr,
         Ok(_) | Err(VfsError::Stale | VfsError::NotFound) => {
-            return Ok(Fate::Void("its file has no name any more"));
+            return Ok(Fate::Discarded("its file has no name any more"));
         }
         Err(error) => return Err(error),
     };

@@ -20,7 +20,7 @@ impl Log {
             inner.durable,
             inner.sent
         );
-        if inner.told >= inner.durable {
+        if inner.durable_on_device >= inner.durable {
             return Ok(());
         }
         self.write_empty_block(inner, media, zones)
@@ -34,13 +34,13 @@ impl Log {
     /// Has the log on the device say which opening has the volume, by an empty block.
     pub(crate) fn tell_opening(&self, media: &Media, zones: &Zones) -> Result<()> {
         let inner = self.wait_for_turn()?;
-        if inner.opening_told == inner.state.opening {
+        if inner.opening_on_device == inner.state.opening {
             return Ok(());
         }
         self.write_empty_block(inner, media, zones)
     }
 
-    /// Begins a new epoch: writes a block that voids every record of earlier epochs after
+    /// Begins a new epoch: writes a block that invalidates every record of earlier epochs after
     /// `resume_after`, in a fresh zone where the old one cannot be gone on with.
     pub(crate) fn begin_epoch(&self, media: &Media, zones: &Zones) -> Result<()> {
         let inner = self.wait_for_turn()?;
@@ -72,7 +72,9 @@ impl Log {
             media.flush()
         });
         match &result {
-            Ok(()) => (inner.told, inner.opening_told) = (state.durable, state.opening),
+            Ok(()) => {
+                (inner.durable_on_device, inner.opening_on_device) = (state.durable, state.opening)
+            }
             Err(error) => inner.fail(error),
         }
         result
