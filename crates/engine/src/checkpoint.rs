@@ -140,7 +140,7 @@ impl Volume {
                 if snapshot.unlogged {
                     self.unlogged.store(true, Ordering::Relaxed);
                 }
-                meta.riding.undo_cut();
+                meta.journal_inline.undo_cut();
                 meta.cache.redirty(
                     snapshot.pages.iter().map(|(id, _)| *id),
                     std::mem::take(&mut snapshot.freed),
@@ -189,7 +189,7 @@ impl Volume {
         let mut meta = self.meta_mut();
         // A change that was found damaged half way must not become durable.
         self.check_writable()?;
-        meta.riding.cut();
+        meta.journal_inline.cut();
         Ok(Snapshot {
             unlogged: self.unlogged.swap(false, Ordering::Relaxed),
             journal_blocks: self.log.blocks_to_replay(),
@@ -323,7 +323,7 @@ impl Volume {
             footer.cut,
             footer.replay.sequence,
         )?;
-        self.meta_mut().riding.forget_cut();
+        self.meta_mut().journal_inline.forget_cut();
         let blocks = places
             .iter()
             .map(|(_, entry)| u64::from(entry.blocks))

@@ -82,7 +82,7 @@ impl Ground {
                 numbers: Numbers::from(start.next_ino),
                 inodes: 0,
                 reserved_blocks: 0,
-                riding: Default::default(),
+                journal_inline: Default::default(),
                 last_record: Lsn(0),
                 alarm: Default::default(),
             },

@@ -42,7 +42,7 @@ pub enum Fault {
     ExtentNotCounted,
     /// Blocks that are punched out stay counted in their zone.
     PunchNotCounted,
-    /// A zone of file data counts a grain too little after each extent that becomes invalid in it.
+    /// A zone of file data counts a packing unit too little after each extent that becomes invalid in it.
     ValidMiscounted,
     /// Cleaning moves what a summary names, even if the file has something newer there.
     StaleBlocksMoved,

@@ -121,8 +121,8 @@ impl Rebuild {
                 }
                 if key.kind == KeyKind::EXTENT && !replaced {
                     let extent = Extent::decode(value).ok();
-                    if let Some((addr, grains)) = extent.as_ref().and_then(Extent::on_device) {
-                        volume.zones.add_data(addr, grains);
+                    if let Some((addr, units)) = extent.as_ref().and_then(Extent::on_device) {
+                        volume.zones.add_data(addr, units);
                     }
                     if let Some(Extent::Reserved { blocks }) = extent {
                         meta.reserved_blocks += u64::from(blocks);

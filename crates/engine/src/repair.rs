@@ -2,7 +2,7 @@
 //! transactions. Nobody else uses the volume meanwhile.
 
 use persimmon_format::extent::Extent;
-use persimmon_format::packed::Grains;
+use persimmon_format::packed::PackUnits;
 use persimmon_format::record::Op;
 use persimmon_format::table::Role;
 use persimmon_format::{Addr, Key, KeyKind, PageId, ZoneId};
@@ -19,13 +19,13 @@ struct Counts {
     inodes: u64,
     reserved_blocks: u64,
     /// What is in use of each zone.
-    valid: Vec<Grains>,
+    valid: Vec<PackUnits>,
 }
 
 impl Counts {
-    fn add(&mut self, addr: Addr, grains: Grains) {
+    fn add(&mut self, addr: Addr, units: PackUnits) {
         if let Some(valid) = self.valid.get_mut(addr.zone().0 as usize) {
-            *valid += grains;
+            *valid += units;
         }
     }
 }
@@ -82,19 +82,19 @@ impl Volume {
         let mut counts = Counts {
             inodes: 0,
             reserved_blocks: 0,
-            valid: vec![Grains::ZERO; self.media.geometry().zone_count as usize],
+            valid: vec![PackUnits::ZERO; self.media.geometry().zone_count as usize],
         };
         self.count_items(&mut counts)?;
         let mut meta = self.meta_mut();
         for id in 0..meta.cache.id_limit() {
             if let Some(entry) = meta.mat.get(PageId(id)) {
-                counts.add(entry.addr, Grains::of_blocks(entry.blocks.into()));
+                counts.add(entry.addr, PackUnits::of_blocks(entry.blocks.into()));
             }
         }
         let state = self.checkpoint_state();
         let chunks = meta.mat.chunks().iter().chain(&state.zit_chunks);
         for addr in chunks.filter(|addr| **addr != Addr::ZERO) {
-            counts.add(*addr, Grains::of_blocks(1));
+            counts.add(*addr, PackUnits::of_blocks(1));
         }
         drop(state);
         meta.inodes = counts.inodes;
@@ -121,8 +121,8 @@ impl Volume {
             None => counts.inodes += 1,
             Some(Extent::Reserved { blocks }) => counts.reserved_blocks += u64::from(blocks),
             Some(extent) => {
-                if let Some((addr, grains)) = extent.on_device() {
-                    counts.add(addr, grains);
+                if let Some((addr, units)) = extent.on_device() {
+                    counts.add(addr, units);
                 }
             }
         })

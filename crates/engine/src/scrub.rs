@@ -1,4 +1,4 @@
-//! Reads and verifies everything live while the volume is in use, a bounded piece at a time. The
+//! Reads and verifies everything live while the volume is in use, a bounded packed extent at a time. The
 //! caller paces, and may stop at any step: all there is to remember is a small cursor.
 //!
 //! What does not match is looked up again before it counts: it may have moved, been replaced or
@@ -129,7 +129,7 @@ pub struct ScrubStep {
 struct Frame {
     ino: Ino,
     block: u64,
-    /// A frame, or a packed piece.
+    /// A frame, or a packed extent.
     extent: Extent,
     _pin: Option<Pin>,
 }
@@ -160,7 +160,7 @@ impl Volume {
         (valid + to.saturating_sub(from)) * BLOCK_SIZE as u64
     }
 
-    /// Verifies the next piece, of about `blocks_max` blocks. Begin with the default cursor.
+    /// Verifies the next packed extent, of about `blocks_max` blocks. Begin with the default cursor.
     ///
     /// # Errors
     /// None that stands for damage: those are findings.
@@ -539,11 +539,11 @@ impl Volume {
                 step.read(crcs.len() as u64);
                 (*addr, self.bad_blocks(*addr, crcs))
             }
-            Extent::Packed(piece) => {
-                step.read(piece.span().into());
-                let blocks = self.media.read(piece.addr, piece.span());
-                let good = blocks.is_ok_and(|blocks| piece.content(&blocks).is_some());
-                (piece.addr, if good { Vec::new() } else { vec![0] })
+            Extent::Packed(packed) => {
+                step.read(packed.span().into());
+                let blocks = self.media.read(packed.addr, packed.span());
+                let good = blocks.is_ok_and(|blocks| packed.content(&blocks).is_some());
+                (packed.addr, if good { Vec::new() } else { vec![0] })
             }
             _ => return,
         };

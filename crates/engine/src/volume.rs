@@ -71,9 +71,9 @@ pub struct Volume {
     zone_taken: OnceLock<Box<dyn Fn() + Send + Sync>>,
     /// Something was changed since the last whole checkpoint's cut that no record tells of.
     pub(crate) unlogged: AtomicBool,
-    pub(crate) packing_turn: Turn,
+    pub(crate) packing_lock: Turn,
     /// Packing found no room: it is not tried again before the next checkpoint.
-    pub(crate) packing_stuck: AtomicBool,
+    pub(crate) packing_failed: AtomicBool,
     cleaning_options: RwLock<CleaningOptions>,
     pub(crate) tuned: Tuned,
     /// Zones whose cleaning moved nothing, by the sequence of their use: not tried again.
@@ -202,8 +202,8 @@ impl Volume {
             unpaid: Unpaid::default(),
             zone_taken: OnceLock::new(),
             unlogged: AtomicBool::new(false),
-            packing_turn: Turn::default(),
-            packing_stuck: AtomicBool::new(false),
+            packing_lock: Turn::default(),
+            packing_failed: AtomicBool::new(false),
             cleaning_options,
             tuned,
             barren: Mutex::default(),
@@ -485,7 +485,7 @@ impl Volume {
     /// Pages changed since what is durable, and those that a recovery would change besides.
     fn pages_to_bound(&self) -> usize {
         let meta = self.meta();
-        meta.cache.changed() + meta.riding.replayed_pages()
+        meta.cache.changed() + meta.journal_inline.replayed_pages()
     }
 
     /// Waits for a checkpoint where journal or changed pages have reached their bounds, and writes

@@ -16,7 +16,7 @@ use persimmon_sim::{Fault, FaultTarget, SimConfig, SimDevice};
 
 use common::{NOW, create, fresh, noise, open, small};
 
-/// Blocks that do not compress, so that none of them rides in the journal.
+/// Blocks that do not compress, so that none of them is inlined in the journal.
 const BLOCKS: usize = 3;
 const FILES: u64 = 12;
 

@@ -20,7 +20,7 @@ fn cut_with_a_record_too_many(config: SimConfig) -> Vec<Arc<SimDevice>> {
     let inos = [(); 3].map(|()| create(&volume).unwrap());
     volume.write(inos[0], 0, &noise(1, 12 * 4096), NOW).unwrap();
     volume.sync().unwrap();
-    // It rides in the journal, and would be packed before a checkpoint.
+    // It is inlined in the journal, and would be packed before a checkpoint.
     volume.write(inos[2], 0, &[7; 4096], NOW).unwrap();
     volume.sync_file(inos[2]).unwrap();
     volume.write(inos[1], 0, &noise(2, 12 * 4096), NOW).unwrap();

@@ -341,7 +341,7 @@ fn interrupted_truncations_are_finished_after_the_mount() {
 /// What fsync makes durable of a file's growing tail travels inside the journal: one block each,
 /// no data command, until a block is full.
 #[test]
-fn an_appended_tail_rides_in_the_journal() {
+fn an_appended_tail_is_inlined_in_the_journal() {
     let device = fresh(small());
     let volume = open(&device);
     let ino = create(&volume).unwrap();

@@ -1,7 +1,7 @@
-//! Extents: where pieces of files are.
+//! Extents: where parts of files are.
 
 use crate::codec::{Put, Reader};
-use crate::packed::{self, Grains, Packed};
+use crate::packed::{self, PackUnits, Packed};
 use crate::{Addr, BLOCK_SIZE, Result};
 
 /// Blocks one frame may have (1 MiB).
@@ -36,19 +36,19 @@ pub enum Extent {
         blocks: u32,
     },
     /// One block's content as an LZ4 block, less than a block long, on its way into a packed
-    /// piece. Bytes: tag 4, compressed content.
+    /// extent. Bytes: tag 4, compressed content.
     Compressed(Vec<u8>),
-    /// One block's content as a packed piece. Bytes: tag 5, piece as in [`crate::packed`].
+    /// One block's content as a packed extent. Bytes: tag 5, packed extent as in [`crate::packed`].
     Packed(Packed),
 }
 
 impl Extent {
     /// Where it lies on the device, and how much it takes there, if it does.
     #[must_use]
-    pub fn on_device(&self) -> Option<(Addr, Grains)> {
+    pub fn on_device(&self) -> Option<(Addr, PackUnits)> {
         match self {
-            Extent::Frame { addr, crcs } => Some((*addr, Grains::of_blocks(crcs.len() as u64))),
-            Extent::Packed(piece) => Some((piece.addr, piece.grains())),
+            Extent::Frame { addr, crcs } => Some((*addr, PackUnits::of_blocks(crcs.len() as u64))),
+            Extent::Packed(packed) => Some((packed.addr, packed.pack_units())),
             Extent::Inline(_) | Extent::Reserved { .. } | Extent::Compressed(_) => None,
         }
     }
@@ -101,7 +101,7 @@ impl Extent {
         match self {
             Extent::Inline(bytes) | Extent::Compressed(bytes) => (bytes.len() as u64).div_ceil(512),
             // As it was before it was packed: packing is no change of the file.
-            Extent::Packed(piece) => u64::from(piece.len).div_ceil(512),
+            Extent::Packed(packed) => u64::from(packed.len).div_ceil(512),
             other => other.blocks() * (BLOCK_SIZE as u64 / 512),
         }
     }
@@ -157,9 +157,9 @@ impl Extent {
                 out.put_u8(COMPRESSED);
                 out.put(bytes);
             }
-            Extent::Packed(piece) => {
+            Extent::Packed(packed) => {
                 out.put_u8(PACKED);
-                piece.put(out);
+                packed.put(out);
             }
         }
     }

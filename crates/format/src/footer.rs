@@ -69,7 +69,7 @@ pub struct Footer {
     /// What is valid in zones of which all else is as the ZIT has it, in the order of zones. With
     /// [`crate::zone_header::COMPACT`], and with it there is only where [`Footer::counted`] is past the cut.
     /// Encoded behind that: their number (u32), then for each how many zones it is from the one before (varint; the first
-    /// from the one before zone 0), twice its valid blocks (varint), one more if some grains fall short, then how many (u8).
+    /// from the one before zone 0), twice its valid blocks (varint), one more if some packing units fall short, then how many (u8).
     pub counts: Vec<(ZoneId, Valid)>,
 }
 
@@ -78,7 +78,7 @@ pub struct Footer {
 pub struct Valid {
     /// Blocks.
     pub blocks: u32,
-    /// Grains fewer than they have.
+    /// Packing units fewer than they have.
     pub short: u8,
 }
 
@@ -271,13 +271,13 @@ fn read_counts(r: &mut Reader<'_>) -> Result<Vec<(ZoneId, Valid)>> {
         let short = match blocks & 1 {
             0 => 0,
             _ => match r.u8()? {
-                0 => return Err(r.bad("grains", 0)),
+                0 => return Err(r.bad("packing units", 0)),
                 short => short,
             },
         };
         let blocks = u32::try_from(blocks >> 1).map_err(|_| r.bad("blocks counted", blocks))?;
         if short > 0 && blocks == 0 {
-            return Err(r.bad("grains", short.into()));
+            return Err(r.bad("packing units", short.into()));
         }
         counts.push((ZoneId(zone), Valid { blocks, short }));
     }

@@ -1,8 +1,8 @@
-//! Packed pieces: compressed blocks of files, several in a block of the device.
+//! Packed extents: compressed blocks of files, several in a block of the device.
 //!
-//! A piece is one file block as an LZ4 block (no frame). On the device it begins at a multiple of
-//! [`GRAIN`] bytes and takes whole grains; it may go on in the next block. What zones hold is
-//! counted in grains, so that a zone is empty exactly when nothing lives in it.
+//! A packed extent is one file block as an LZ4 block (no frame). On the device it begins at a multiple of
+//! [`PACK_UNIT`] bytes and takes whole packing units; it may go on in the next block. What zones hold is
+//! counted in packing units, so that a zone is empty exactly when nothing lives in it.
 
 use std::iter::Sum;
 use std::ops::AddAssign;
@@ -10,75 +10,75 @@ use std::ops::AddAssign;
 use crate::codec::{Put, Reader};
 use crate::{Addr, BLOCK_SIZE, Result, checksum};
 
-/// Bytes that pieces are aligned to and counted in.
-pub const GRAIN: usize = 16;
-/// Grains of a block.
-pub const BLOCK_GRAINS: u64 = (BLOCK_SIZE / GRAIN) as u64;
-const _: () = assert!(BLOCK_GRAINS == 256);
+/// Bytes that packed extents are aligned to and counted in.
+pub const PACK_UNIT: usize = 16;
+/// Packing units of a block.
+pub const BLOCK_PACK_UNITS: u64 = (BLOCK_SIZE / PACK_UNIT) as u64;
+const _: () = assert!(BLOCK_PACK_UNITS == 256);
 
-/// So many grains. A number of its own kind, for where counts of blocks are about too.
+/// So many packing units. A number of its own kind, for where counts of blocks are about too.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Grains(pub u64);
+pub struct PackUnits(pub u64);
 
-impl Grains {
+impl PackUnits {
     /// None.
-    pub const ZERO: Grains = Grains(0);
+    pub const ZERO: PackUnits = PackUnits(0);
 
     /// Those of whole blocks.
     #[must_use]
-    pub const fn of_blocks(blocks: u64) -> Grains {
-        Grains(blocks * BLOCK_GRAINS)
+    pub const fn of_blocks(blocks: u64) -> PackUnits {
+        PackUnits(blocks * BLOCK_PACK_UNITS)
     }
 
     /// Those that so many bytes take.
     #[must_use]
-    pub const fn of_bytes(bytes: usize) -> Grains {
-        Grains(bytes.div_ceil(GRAIN) as u64)
+    pub const fn of_bytes(bytes: usize) -> PackUnits {
+        PackUnits(bytes.div_ceil(PACK_UNIT) as u64)
     }
 
     /// Blocks that they would fill, the last one perhaps in part.
     #[must_use]
     pub const fn blocks(self) -> u64 {
-        self.0.div_ceil(BLOCK_GRAINS)
+        self.0.div_ceil(BLOCK_PACK_UNITS)
     }
 
     /// The bytes of them.
     #[must_use]
     pub const fn bytes(self) -> usize {
-        self.0 as usize * GRAIN
+        self.0 as usize * PACK_UNIT
     }
 
     /// Less so many, or none where there are fewer.
     #[must_use]
-    pub const fn saturating_sub(self, other: Grains) -> Grains {
-        Grains(self.0.saturating_sub(other.0))
+    pub const fn saturating_sub(self, other: PackUnits) -> PackUnits {
+        PackUnits(self.0.saturating_sub(other.0))
     }
 }
 
 /// What a damaged device claims may add up to anything.
-impl AddAssign for Grains {
-    fn add_assign(&mut self, other: Grains) {
+impl AddAssign for PackUnits {
+    fn add_assign(&mut self, other: PackUnits) {
         self.0 = self.0.saturating_add(other.0);
     }
 }
 
-impl Sum for Grains {
-    fn sum<I: Iterator<Item = Grains>>(grains: I) -> Grains {
-        Grains(grains.map(|grains| grains.0).sum())
+impl Sum for PackUnits {
+    fn sum<I: Iterator<Item = PackUnits>>(units: I) -> PackUnits {
+        PackUnits(units.map(|units| units.0).sum())
     }
 }
 
-/// Bytes of a piece as an extent's value, after the tag.
+/// Bytes of a packed extent as an extent's value, after the tag.
 pub(crate) const LEN: usize = 18;
 
-/// A compressed block among others. Bytes: address 0..8, grain in the block 8, file blocks 9 (1;
+/// A compressed block among others. Bytes: address 0..8, packing unit in the block 8, file blocks 9 (1;
 /// up to 32 are reserved), compressed bytes 10..14, CRC-32C of them 14..18.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Packed {
     /// Block that it begins in.
     pub addr: Addr,
-    /// Where in that block, in grains.
-    pub grain: u8,
+    /// Where in that block, in packing units.
+    pub unit: u8,
     /// Compressed bytes: at least one, less than a block.
     pub len: u16,
     /// CRC-32C of the compressed bytes.
@@ -86,12 +86,12 @@ pub struct Packed {
 }
 
 impl Packed {
-    /// The piece that begins at byte `at`, a multiple of [`GRAIN`], of the blocks from `addr` on.
+    /// The packed extent that begins at byte `at`, a multiple of [`PACK_UNIT`], of the blocks from `addr` on.
     #[must_use]
     pub fn at(addr: Addr, at: usize, compressed: &[u8]) -> Packed {
         Packed {
             addr: addr.offset((at / BLOCK_SIZE) as u32),
-            grain: (at % BLOCK_SIZE / GRAIN) as u8,
+            unit: (at % BLOCK_SIZE / PACK_UNIT) as u8,
             len: compressed.len() as u16,
             crc: checksum::data_block(compressed),
         }
@@ -100,7 +100,7 @@ impl Packed {
     /// First byte in its first block.
     #[must_use]
     pub fn start(&self) -> usize {
-        usize::from(self.grain) * GRAIN
+        usize::from(self.unit) * PACK_UNIT
     }
 
     /// Blocks that hold it: one or two.
@@ -109,10 +109,10 @@ impl Packed {
         (self.start() + usize::from(self.len)).div_ceil(BLOCK_SIZE) as u32
     }
 
-    /// Grains it takes.
+    /// Packing units it takes.
     #[must_use]
-    pub fn grains(&self) -> Grains {
-        Grains::of_bytes(self.len.into())
+    pub fn pack_units(&self) -> PackUnits {
+        PackUnits::of_bytes(self.len.into())
     }
 
     /// Its compressed bytes out of the blocks that hold it, if they are what they should be.
@@ -136,7 +136,7 @@ impl Packed {
 
     pub(crate) fn put(&self, out: &mut Vec<u8>) {
         out.put_u64(self.addr.to_raw());
-        out.put_u8(self.grain);
+        out.put_u8(self.unit);
         out.put_u8(1);
         out.put_u32(self.len.into());
         out.put_u32(self.crc);
@@ -144,25 +144,25 @@ impl Packed {
 
     pub(crate) fn read(r: &mut Reader<'_>) -> Result<Packed> {
         let addr = Addr::from_raw(r.u64()?);
-        let grain = r.u8()?;
+        let unit = r.u8()?;
         let blocks = r.u8()?;
         if blocks != 1 {
-            return Err(r.bad("blocks of a piece", blocks.into()));
+            return Err(r.bad("blocks of a packed extent", blocks.into()));
         }
         let len = r.u32()?;
         Ok(Packed {
             addr,
-            grain,
+            unit,
             len: checked_len(r, len.into())?,
             crc: r.u32()?,
         })
     }
 }
 
-/// The length of a piece as read.
+/// The length of a packed extent as read.
 pub(crate) fn checked_len(r: &Reader<'_>, len: u64) -> Result<u16> {
     if len == 0 || len >= BLOCK_SIZE as u64 {
-        return Err(r.bad("length of a piece", len));
+        return Err(r.bad("length of a packed extent", len));
     }
     Ok(len as u16)
 }

@@ -37,7 +37,7 @@ pub enum Op {
     },
     /// Map file blocks from `block` on to `extent`, in place of what was there. Tag 3, inode
     /// (varint), block (varint), length of the extent (varint), extent as in
-    /// [`crate::extent`]. Never a packed piece: packing is not journaled.
+    /// [`crate::extent`]. Never a packed extent: packing is not journaled.
     Map {
         /// File.
         ino: Ino,
@@ -192,8 +192,8 @@ impl Op {
                 if !extent.fits_at(block) {
                     return Err(r.bad("file block", block));
                 }
-                if let Extent::Packed(piece) = extent {
-                    return Err(r.bad("packed piece", piece.addr.to_raw()));
+                if let Extent::Packed(packed) = extent {
+                    return Err(r.bad("packed extent", packed.addr.to_raw()));
                 }
                 Op::Map { ino, block, extent }
             }

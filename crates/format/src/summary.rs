@@ -4,13 +4,13 @@
 //! In the envelope, owner is the sequence of the zone and sequence the block's place in it.
 //! Payload: block of the summary before it in the zone 0..4 (0: none), entries 4..8, and [`SHORT`] if they are short, then
 //! each entry: place in the zone, inode, file block, blocks (varints), CRC-32C of each block. An entry of
-//! no blocks is a packed piece: then follow its grain in the block (u8), its compressed bytes
+//! no blocks is a packed extent: then follow its packing unit in the block (u8), its compressed bytes
 //! (varint) and their CRC-32C.
 //!
 //! A short entry says what is other than where the one before ends (the first: than zeros): first a tag, u8: 0 one block, 1 a
-//! run of several, 2 a packed piece, and [`OTHER_INO`], [`OTHER_PLACE`]. Then the inode and the place in the zone, if
+//! run of several, 2 a packed extent, and [`OTHER_INO`], [`OTHER_PLACE`]. Then the inode and the place in the zone, if
 //! they are other (varints), how far the file block is from the one expected (varint, zigzag), and the rest as above, of a
-//! single block without their number. A run ends in the blocks after it, a piece in the block that it begins in,
+//! single block without their number. A run ends in the blocks after it, a packed extent in the block that it begins in,
 //! and in the file in the next one.
 
 use crate::codec::{Put, Reader};
@@ -27,8 +27,8 @@ const SHORT: u32 = 1 << 31;
 const ONE: u8 = 0;
 /// Of a run of several.
 const RUN: u8 = 1;
-/// Of a packed piece.
-const PIECE: u8 = 2;
+/// Of a packed extent.
+const PACKED: u8 = 2;
 /// Bit of a tag: another inode than the entry before.
 const OTHER_INO: u8 = 4;
 /// Bit of a tag: it does not begin in the zone where the entry before ends.
@@ -47,13 +47,13 @@ pub struct SummaryEntry {
     pub crcs: Vec<u32>,
 }
 
-/// A packed piece and its owner.
+/// A packed extent and its owner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct PieceEntry {
+pub struct PackedEntry {
     /// Block that it begins in, in the zone.
     pub zone_block: u32,
-    /// Where in that block, in grains.
-    pub grain: u8,
+    /// Where in that block, in packing units.
+    pub unit: u8,
     /// Compressed bytes.
     pub len: u16,
     /// CRC-32C of them.
@@ -64,23 +64,24 @@ pub struct PieceEntry {
     pub file_block: u64,
 }
 
-impl PieceEntry {
-    /// The piece, in this zone.
+impl PackedEntry {
+    /// The packed extent, in this zone.
     #[must_use]
-    pub fn piece(&self, zone: ZoneId) -> Packed {
+    pub fn packed(&self, zone: ZoneId) -> Packed {
         Packed {
             addr: Addr::new(DeviceId(0), zone, self.zone_block),
-            grain: self.grain,
+            unit: self.unit,
             len: self.len,
             crc: self.crc,
         }
     }
 }
 
-/// Pieces that always fit one summary.
-pub const PIECES_MIN: usize = 128;
+/// Packed extents that always fit one summary.
+pub const PACKED_ENTRIES_MIN: usize = 128;
 // A tag or zero, three varints: 4 bytes of zone block, 10 + 8 of owner.
-const _: () = assert!(PIECES_MIN * (1 + 4 + 10 + 8 + 1 + 2 + 4) <= BLOCK_PAYLOAD - PREFIX_LEN);
+const _: () =
+    assert!(PACKED_ENTRIES_MIN * (1 + 4 + 10 + 8 + 1 + 2 + 4) <= BLOCK_PAYLOAD - PREFIX_LEN);
 
 /// Where an entry ends: what the next one is expected to begin with.
 #[derive(Clone, Copy, Debug, Default)]
@@ -122,25 +123,25 @@ impl SummaryBuilder {
         self.count == 0
     }
 
-    /// Whether there is room for these pieces.
+    /// Whether there is room for these packed extents.
     #[must_use]
-    pub fn fits_pieces(&self, pieces: impl Iterator<Item = PieceEntry>) -> bool {
+    pub fn fits_packed(&self, packed: impl Iterator<Item = PackedEntry>) -> bool {
         let mut with = self.clone();
-        pieces.for_each(|piece| with.push_piece(&piece));
+        packed.for_each(|entry| with.push_packed(&entry));
         with.bytes.len() <= BLOCK_PAYLOAD - PREFIX_LEN
     }
 
-    /// Adds a piece; the caller asked [`SummaryBuilder::fits_pieces`].
-    pub fn push_piece(&mut self, piece: &PieceEntry) {
+    /// Adds a packed extent; the caller asked [`SummaryBuilder::fits_packed`].
+    pub fn push_packed(&mut self, entry: &PackedEntry) {
         let begin = End {
-            zone_block: piece.zone_block,
-            ino: piece.ino,
-            file_block: piece.file_block,
+            zone_block: entry.zone_block,
+            ino: entry.ino,
+            file_block: entry.file_block,
         };
         self.put_begin(begin, 0);
-        self.bytes.put_u8(piece.grain);
-        self.bytes.put_varint(piece.len.into());
-        self.bytes.put_u32(piece.crc);
+        self.bytes.put_u8(entry.unit);
+        self.bytes.put_varint(entry.len.into());
+        self.bytes.put_u32(entry.crc);
         self.end = begin.after(0);
         self.count += 1;
     }
@@ -161,7 +162,7 @@ impl SummaryBuilder {
         self.count += 1;
     }
 
-    /// What an entry of so many blocks, 0 of a piece, has before its checksums and what a piece alone has.
+    /// What an entry of so many blocks, 0 of a packed extent, has before its checksums and what a packed extent alone has.
     fn put_begin(&mut self, begin: End, blocks: u32) {
         if !self.is_short {
             self.bytes.put_varint(begin.zone_block.into());
@@ -174,7 +175,7 @@ impl SummaryBuilder {
         let other_ino = flag(begin.ino != self.end.ino, OTHER_INO);
         let other_place = flag(begin.zone_block != self.end.zone_block, OTHER_PLACE);
         let kind = match blocks {
-            0 => PIECE,
+            0 => PACKED,
             1 => ONE,
             _ => RUN,
         };
@@ -227,7 +228,7 @@ impl SummaryBuilder {
 }
 
 impl End {
-    /// Of an entry of so many blocks that begins here, 0 of a piece.
+    /// Of an entry of so many blocks that begins here, 0 of a packed extent.
     fn after(self, blocks: u32) -> End {
         End {
             zone_block: self.zone_block.wrapping_add(blocks),
@@ -236,7 +237,7 @@ impl End {
         }
     }
 
-    /// Reads where the entry behind this one begins, and its blocks; 0 of a piece.
+    /// Reads where the entry behind this one begins, and its blocks; 0 of a packed extent.
     fn read_next(self, r: &mut Reader<'_>, is_short: bool) -> Result<(End, u32)> {
         if !is_short {
             let begin = End {
@@ -258,7 +259,7 @@ impl End {
         let further = r.varint()?;
         let further = further >> 1 ^ (further & 1).wrapping_neg();
         let blocks = match tag & !(OTHER_INO | OTHER_PLACE) {
-            PIECE => 0,
+            PACKED => 0,
             ONE => 1,
             RUN => match r.varint_u32("blocks")? {
                 blocks @ 0..2 => return Err(r.bad("blocks", blocks.into())),
@@ -282,8 +283,8 @@ pub struct Summary {
     pub previous: u32,
     /// What it describes: runs of whole blocks.
     pub entries: Vec<SummaryEntry>,
-    /// And packed pieces.
-    pub pieces: Vec<PieceEntry>,
+    /// And packed extents.
+    pub packed: Vec<PackedEntry>,
 }
 
 impl Summary {
@@ -305,7 +306,7 @@ impl Summary {
         }
         let count = r.u32()?;
         let (count, is_short) = (count & !SHORT, count & SHORT != 0);
-        let (mut entries, mut pieces) = (Vec::new(), Vec::new());
+        let (mut entries, mut packed) = (Vec::new(), Vec::new());
         let mut end = End::default();
         for _ in 0..count {
             let (begin, blocks) = end.read_next(&mut r, is_short)?;
@@ -316,24 +317,24 @@ impl Summary {
                 file_block,
             } = begin;
             if blocks == 0 {
-                let grain = r.u8()?;
+                let unit = r.u8()?;
                 let len = r.varint()?;
                 if place >= zone_block {
-                    return Err(r.bad("piece", place.into()));
+                    return Err(r.bad("packed extent", place.into()));
                 }
-                let piece = PieceEntry {
+                let entry = PackedEntry {
                     zone_block: place,
-                    grain,
+                    unit,
                     len: packed::checked_len(&r, len)?,
                     crc: r.u32()?,
                     ino,
                     file_block,
                 };
-                let span = piece.piece(ZoneId(0)).span();
+                let span = entry.packed(ZoneId(0)).span();
                 if place.saturating_add(span) > zone_block {
-                    return Err(r.bad("piece", place.into()));
+                    return Err(r.bad("packed extent", place.into()));
                 }
-                pieces.push(piece);
+                packed.push(entry);
                 continue;
             }
             if blocks as usize > FRAME_BLOCKS_MAX || place.saturating_add(blocks) > zone_block {
@@ -351,7 +352,7 @@ impl Summary {
         Ok(Summary {
             previous,
             entries,
-            pieces,
+            packed,
         })
     }
 }

@@ -4,7 +4,7 @@
 
 use crate::codec::{Put, Reader};
 use crate::envelope::BLOCK_PAYLOAD;
-use crate::packed::Grains;
+use crate::packed::PackUnits;
 use crate::{Addr, Result};
 
 /// Where a page is. Bytes: address 0..8, blocks 8..10, reserved 10..12. No blocks: no such page.
@@ -117,9 +117,9 @@ pub struct ZitEntry {
     /// 5 survivors of cleaning; of data zones also 8 to 15 inferred and 16 to 23 survivors, in
     /// classes from the shortest lifetime to the longest.
     pub lifetime: u8,
-    /// Blocks that something refers to; of packed pieces the blocks they would fill, rounded up.
+    /// Blocks that something refers to; of packed extents the blocks they would fill, rounded up.
     pub valid: u32,
-    /// Grains by which that was rounded up.
+    /// Packing units by which that was rounded up.
     pub short: u8,
     /// Blocks written.
     pub write_pointer: u32,
@@ -141,8 +141,8 @@ impl ZitEntry {
 
     /// What something refers to: this is what counts, `valid` and `short` are how it is stored.
     #[must_use]
-    pub fn grains(&self) -> Grains {
-        Grains::of_blocks(self.valid.into()).saturating_sub(Grains(self.short.into()))
+    pub fn pack_units(&self) -> PackUnits {
+        PackUnits::of_blocks(self.valid.into()).saturating_sub(PackUnits(self.short.into()))
     }
 
     /// Whether a zone whose header has this sequence is in the use that this tells of. A data zone
@@ -155,9 +155,9 @@ impl ZitEntry {
 
     /// With so much valid.
     #[must_use]
-    pub fn with_grains(self, grains: Grains) -> ZitEntry {
-        let blocks = grains.blocks();
-        let short = Grains::of_blocks(blocks).saturating_sub(grains);
+    pub fn with_pack_units(self, units: PackUnits) -> ZitEntry {
+        let blocks = units.blocks();
+        let short = PackUnits::of_blocks(blocks).saturating_sub(units);
         ZitEntry {
             valid: u32::try_from(blocks).unwrap_or(u32::MAX),
             short: short.0 as u8,
@@ -186,7 +186,7 @@ impl ZitEntry {
         r.u8()?;
         let valid = r.u32()?;
         if short > 0 && valid == 0 {
-            return Err(r.bad("grains", short.into()));
+            return Err(r.bad("packing units", short.into()));
         }
         Ok(ZitEntry {
             role,

@@ -1,9 +1,11 @@
-//! Packed pieces: where they lie, what they take, what of them can be wrong.
+//! Packed extents: where they lie, what they take, what of them can be wrong.
 
 use persimmon_format::extent::Extent;
-use persimmon_format::packed::{self, BLOCK_GRAINS, GRAIN, Grains, Packed};
+use persimmon_format::packed::{self, BLOCK_PACK_UNITS, PACK_UNIT, PackUnits, Packed};
 use persimmon_format::record::Op;
-use persimmon_format::summary::{PIECES_MIN, PieceEntry, Summary, SummaryBuilder, SummaryEntry};
+use persimmon_format::summary::{
+    PACKED_ENTRIES_MIN, PackedEntry, Summary, SummaryBuilder, SummaryEntry,
+};
 use persimmon_format::table::ZitEntry;
 use persimmon_format::zone_header::COMPACT;
 use persimmon_format::{Addr, BLOCK_SIZE, DeviceId, Ino, ZoneId};
@@ -26,7 +28,7 @@ proptest! {
     #[test]
     fn what_is_compressed_comes_back(
         noise in prop::collection::vec(any::<u8>(), 0..BLOCK_SIZE),
-        grain in any::<u8>(),
+        unit in any::<u8>(),
     ) {
         let content = block(&noise);
         let Some(bytes) = packed::compress(&content, BLOCK_SIZE / 2) else {
@@ -34,25 +36,25 @@ proptest! {
         };
         prop_assert!(bytes.len() <= BLOCK_SIZE / 2);
         prop_assert_eq!(packed::decompress(&bytes), Some(content));
-        let at = 5 * BLOCK_SIZE + usize::from(grain) * GRAIN;
-        let piece = Packed::at(addr(), at, &bytes);
-        prop_assert_eq!(piece.addr, addr().offset(5));
-        prop_assert_eq!(piece.start(), at % BLOCK_SIZE);
-        let mut blocks = vec![0x77; piece.span() as usize * BLOCK_SIZE];
-        blocks[piece.start()..][..bytes.len()].copy_from_slice(&bytes);
-        prop_assert_eq!(piece.content(&blocks), Some(content));
-        prop_assert_eq!(piece.content(&blocks[..piece.start()]), None);
-        blocks[piece.start() + bytes.len() / 2] ^= 1;
-        prop_assert_eq!(piece.content(&blocks), None);
-        prop_assert!(piece.bytes(&blocks).is_some());
+        let at = 5 * BLOCK_SIZE + usize::from(unit) * PACK_UNIT;
+        let packed = Packed::at(addr(), at, &bytes);
+        prop_assert_eq!(packed.addr, addr().offset(5));
+        prop_assert_eq!(packed.start(), at % BLOCK_SIZE);
+        let mut blocks = vec![0x77; packed.span() as usize * BLOCK_SIZE];
+        blocks[packed.start()..][..bytes.len()].copy_from_slice(&bytes);
+        prop_assert_eq!(packed.content(&blocks), Some(content));
+        prop_assert_eq!(packed.content(&blocks[..packed.start()]), None);
+        blocks[packed.start() + bytes.len() / 2] ^= 1;
+        prop_assert_eq!(packed.content(&blocks), None);
+        prop_assert!(packed.bytes(&blocks).is_some());
     }
 
     #[test]
-    fn grains_of_a_zone_come_back(grains in 0..u64::from(u32::MAX) * BLOCK_GRAINS) {
-        let entry = ZitEntry::default().with_grains(Grains(grains));
-        prop_assert_eq!(entry.grains(), Grains(grains));
-        prop_assert_eq!(u64::from(entry.valid), grains.div_ceil(BLOCK_GRAINS));
-        prop_assert_eq!(entry.valid > 0, grains > 0);
+    fn pack_units_of_a_zone_come_back(units in 0..u64::from(u32::MAX) * BLOCK_PACK_UNITS) {
+        let entry = ZitEntry::default().with_pack_units(PackUnits(units));
+        prop_assert_eq!(entry.pack_units(), PackUnits(units));
+        prop_assert_eq!(u64::from(entry.valid), units.div_ceil(BLOCK_PACK_UNITS));
+        prop_assert_eq!(entry.valid > 0, units > 0);
     }
 
     #[test]
@@ -61,9 +63,9 @@ proptest! {
     }
 }
 
-/// A piece says how much it holds: what gives more, or less, is none.
+/// A packed extent says how much it holds: what gives more, or less, is none.
 #[test]
-fn a_bomb_is_no_piece() {
+fn a_bomb_is_no_packed_extent() {
     for len in [BLOCK_SIZE - 1, BLOCK_SIZE + 1, 1 << 20] {
         let bytes = lz4_flex::block::compress(&vec![0; len]);
         assert_eq!(packed::decompress(&bytes), None, "{len}");
@@ -88,7 +90,7 @@ fn what_does_not_compress_is_none() {
 }
 
 #[test]
-fn values_that_no_piece_has_are_refused() {
+fn values_that_no_packed_extent_has_are_refused() {
     let good = samples::extents()[4].encode();
     assert!(Extent::decode(&good).is_ok());
     let with = |at: usize, value: u8| {
@@ -117,7 +119,7 @@ fn values_that_no_piece_has_are_refused() {
 
 /// Replay could not tell whether it had arrived.
 #[test]
-fn no_record_maps_a_packed_piece() {
+fn no_record_maps_a_packed_extent() {
     let mut bytes = Vec::new();
     Op::Map {
         ino: Ino(5),
@@ -129,33 +131,33 @@ fn no_record_maps_a_packed_piece() {
 }
 
 #[test]
-fn a_summary_holds_as_many_pieces_as_promised() {
-    let piece = PieceEntry {
+fn a_summary_holds_as_many_packed_extents_as_promised() {
+    let entry = PackedEntry {
         zone_block: (1 << 28) - 2,
-        grain: 0,
+        unit: 0,
         len: BLOCK_SIZE as u16 - 1,
         crc: u32::MAX,
         ino: Ino(u64::MAX),
         file_block: persimmon_format::extent::FILE_BLOCKS_END - 1,
     };
     // Each of another inode, far from the one before in the file, and behind it in the zone.
-    let pieces: Vec<PieceEntry> = (0..PIECES_MIN)
-        .map(|n| PieceEntry {
+    let packed: Vec<PackedEntry> = (0..PACKED_ENTRIES_MIN)
+        .map(|n| PackedEntry {
             ino: Ino(u64::MAX - n as u64),
-            file_block: piece.file_block * (n as u64 % 2),
-            zone_block: piece.zone_block - PIECES_MIN as u32 + n as u32,
-            ..piece
+            file_block: entry.file_block * (n as u64 % 2),
+            zone_block: entry.zone_block - PACKED_ENTRIES_MIN as u32 + n as u32,
+            ..entry
         })
         .collect();
     for features in [0, COMPACT] {
         let mut builder = SummaryBuilder::new(features);
-        assert!(builder.fits_pieces(pieces.iter().copied()));
-        pieces.iter().for_each(|piece| builder.push_piece(piece));
+        assert!(builder.fits_packed(packed.iter().copied()));
+        packed.iter().for_each(|entry| builder.push_packed(entry));
         let mut block = vec![0; BLOCK_SIZE];
         let place = (1 << 28) - 1;
         builder.finish_into(&mut block, &samples::key(), 7, place, 0);
         let read = Summary::decode(&block, &samples::key(), 7, place).unwrap();
-        assert_eq!(read.pieces, pieces);
+        assert_eq!(read.packed, packed);
     }
 }
 
@@ -182,18 +184,18 @@ fn a_short_summary_holds_nearly_five_hundred_single_blocks() {
 }
 
 #[test]
-fn a_piece_of_a_summary_lies_below_it() {
+fn a_packed_extent_of_a_summary_lies_below_it() {
     for features in [0, COMPACT] {
         let mut builder = SummaryBuilder::new(features);
-        let piece = PieceEntry {
+        let entry = PackedEntry {
             zone_block: 8,
-            grain: 255,
+            unit: 255,
             len: 17,
             crc: 0,
             ino: Ino(1),
             file_block: 1,
         };
-        builder.push_piece(&piece);
+        builder.push_packed(&entry);
         let mut block = vec![0; BLOCK_SIZE];
         builder.finish_into(&mut block, &samples::key(), 7, 9, 0);
         assert!(Summary::decode(&block, &samples::key(), 7, 9).is_err());

@@ -15,7 +15,7 @@ use persimmon_format::packed::Packed;
 use persimmon_format::page::{self, Compression, PageView, VALUE_LEN_MAX};
 use persimmon_format::part_label::{Part, PartLabel};
 use persimmon_format::record::{Op, Touch};
-use persimmon_format::summary::{PieceEntry, Summary, SummaryBuilder, SummaryEntry};
+use persimmon_format::summary::{PackedEntry, Summary, SummaryBuilder, SummaryEntry};
 use persimmon_format::table::{MatEntry, Role, ZitEntry};
 use persimmon_format::zone_header::{COMPACT, KNOWN_INCOMPATIBLE, REQUIRED, SPLIT, ZoneHeader};
 use persimmon_format::{
@@ -80,10 +80,10 @@ fn mapped() -> impl Strategy<Value = Extent> {
 }
 
 fn packed() -> impl Strategy<Value = Packed> {
-    (addr(), any::<u8>(), 1..BLOCK_SIZE as u16, any::<u32>()).prop_map(|(addr, grain, len, crc)| {
+    (addr(), any::<u8>(), 1..BLOCK_SIZE as u16, any::<u32>()).prop_map(|(addr, unit, len, crc)| {
         Packed {
             addr,
-            grain,
+            unit,
             len,
             crc,
         }
@@ -410,7 +410,7 @@ proptest! {
     #[test]
     fn summaries(
         runs in prop::collection::vec((any::<u64>(), any::<u64>(), 1usize..300), 0..20),
-        pieces in prop::collection::vec((any::<u64>(), any::<u64>(), packed()), 0..200),
+        packed in prop::collection::vec((any::<u64>(), any::<u64>(), packed()), 0..200),
         previous in 0u32..1000,
         features in prop_oneof![Just(0), Just(COMPACT)],
         gap in 0u32..3,
@@ -429,20 +429,20 @@ proptest! {
             builder.push(&entry);
             entries.push(entry);
         }
-        let pieces: Vec<PieceEntry> = pieces
+        let packed: Vec<PackedEntry> = packed
             .into_iter()
-            .map(|(ino, file_block, piece)| PieceEntry {
+            .map(|(ino, file_block, extent)| PackedEntry {
                 zone_block: zone_block - 1,
-                grain: piece.grain,
-                len: piece.len,
-                crc: piece.crc,
+                unit: extent.unit,
+                len: extent.len,
+                crc: extent.crc,
                 ino: Ino(ino),
                 file_block,
             })
-            .take_while(|piece| {
-                let fits = builder.fits_pieces(std::iter::once(*piece));
+            .take_while(|entry| {
+                let fits = builder.fits_packed(std::iter::once(*entry));
                 if fits {
-                    builder.push_piece(piece);
+                    builder.push_packed(entry);
                 }
                 fits
             })
@@ -452,7 +452,7 @@ proptest! {
         builder.finish_into(&mut block, &samples::key(), 7, place, previous);
         prop_assert!(builder.is_empty());
         let read = Summary::decode(&block, &samples::key(), 7, place);
-        prop_assert_eq!(read, Ok(Summary { previous, entries, pieces }));
+        prop_assert_eq!(read, Ok(Summary { previous, entries, packed }));
     }
 
     #[test]

@@ -203,7 +203,7 @@ fn sync(vfs: &Vfs, ino: Ino) {
     vfs.fsync(ino, Handle::NONE).unwrap();
 }
 
-/// A block that compresses about 4:1, synced: it rides in the journal, and is packed later.
+/// A block that compresses about 4:1, synced: it is inlined in the journal, and packed later.
 fn write_quarter(vfs: &Vfs, ino: Ino, block: u64) {
     let noise: Vec<u8> = (0..1024u64)
         .map(|i| ((i + block).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40) as u8)

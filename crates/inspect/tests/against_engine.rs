@@ -43,12 +43,12 @@ fn engine_content(device: &Arc<SimDevice>) -> Content {
                             Extent::Inline(bytes) => format!("inline {}", bytes.len()),
                             Extent::Reserved { .. } => "reserved".into(),
                             Extent::Compressed(bytes) => format!("compressed {}", bytes.len()),
-                            Extent::Packed(piece) => format!(
+                            Extent::Packed(packed) => format!(
                                 "{} {:08x}, {} bytes at {}",
-                                piece.addr,
-                                piece.crc,
-                                piece.len,
-                                piece.start()
+                                packed.addr,
+                                packed.crc,
+                                packed.len,
+                                packed.start()
                             ),
                         };
                         blocks.insert((key.ino, key.item + i), text);

@@ -265,9 +265,9 @@ fn first_extent(volume: &Volume, ino: Ino) -> Extent {
     found.unwrap()
 }
 
-/// A piece that is another's too, or in part, or lies in a block that is a frame's, or nowhere.
+/// A packed extent that is another's too, or in part, or lies in a block that is a frame's, or nowhere.
 #[test]
-fn packed_pieces_where_others_are() {
+fn packed_extents_where_others_are() {
     for (case, expected) in [(0, 523), (1, 523), (2, 523), (3, 522)] {
         let device = formatted();
         let volume = open(&device);
@@ -280,19 +280,19 @@ fn packed_pieces_where_others_are() {
         volume.sync().unwrap();
         volume.step(Task::Checkpoint).unwrap();
         let (packed, frame) = (first_extent(&volume, one), first_extent(&volume, whole));
-        let (Extent::Packed(piece), Extent::Frame { addr, .. }) = (packed, frame) else {
+        let (Extent::Packed(packed), Extent::Frame { addr, .. }) = (packed, frame) else {
             panic!("not packed")
         };
         let copy = match case {
-            0 => piece,
+            0 => packed,
             1 => Packed {
-                grain: piece.grain + 60,
-                ..piece
+                unit: packed.unit + 60,
+                ..packed
             },
-            2 => Packed { addr, ..piece },
+            2 => Packed { addr, ..packed },
             _ => Packed {
                 addr: Addr::new(DeviceId(0), ZoneId(20), 5),
-                ..piece
+                ..packed
             },
         };
         change(&volume, |tx| {

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use persimmon_engine::{FormatOptions, Task, Volume, ZoneStatus};
 use persimmon_format::inode::ROOT;
-use persimmon_format::packed::BLOCK_GRAINS;
+use persimmon_format::packed::BLOCK_PACK_UNITS;
 use persimmon_format::table::Role;
 use persimmon_inspect::Inspector;
 use persimmon_sim::{SimConfig, SimDevice};
@@ -230,21 +230,21 @@ fn use_zones_again(copies: u32, checkpoints_max: u64, config: SimConfig) {
         let counts = |volume: &Volume| -> Vec<u64> {
             let zones = volume.zones();
             let data = zones.iter().filter(|z| z.entry.role == Role::Data);
-            data.map(|z| z.entry.grains().0).collect()
+            data.map(|z| z.entry.pack_units().0).collect()
         };
         assert_eq!(
             counts(&recovered).iter().sum::<u64>(),
             counts(&volume).iter().sum::<u64>()
         );
         let live = |status: &ZoneStatus| match status.entry.role {
-            Role::Metadata => status.entry.grains().0 * u64::from(copies),
-            _ => status.entry.grains().0,
+            Role::Metadata => status.entry.pack_units().0 * u64::from(copies),
+            _ => status.entry.pack_units().0,
         };
         let live: u64 = recovered.zones().iter().map(live).sum();
         let space = recovered.space();
         assert_eq!(
             (space.total_bytes - space.available_bytes) / 4096,
-            live.div_ceil(BLOCK_GRAINS)
+            live.div_ceil(BLOCK_PACK_UNITS)
         );
     }
     let done = volume.statistics().since(&before);

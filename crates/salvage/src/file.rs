@@ -54,8 +54,8 @@ impl File {
             Ok(Extent::Frame { addr, crcs }) => self.frame(copy, at, addr, &crcs)?,
             Ok(Extent::Inline(bytes)) => self.write(copy, at, &bytes)?,
             Ok(Extent::Compressed(bytes)) => self.block(copy, at, packed::decompress(&bytes))?,
-            Ok(Extent::Packed(piece)) => {
-                self.block(copy, at, copy.content.read_piece(&piece))?;
+            Ok(Extent::Packed(packed)) => {
+                self.block(copy, at, copy.content.read_packed(&packed))?;
             }
             Ok(Extent::Reserved { blocks }) => {
                 let len = u64::from(blocks) * BLOCK;
@@ -77,7 +77,7 @@ impl File {
         let at = block * BLOCK;
         match extent {
             Extent::Frame { addr, crcs } => self.frame(copy, at, *addr, crcs),
-            Extent::Packed(piece) => self.block(copy, at, copy.content.read_piece(piece)),
+            Extent::Packed(packed) => self.block(copy, at, copy.content.read_packed(packed)),
             _ => Ok(()),
         }
     }

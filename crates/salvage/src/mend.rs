@@ -9,7 +9,7 @@ use persimmon_device::{Geometry, ZonedDevice};
 use persimmon_engine::{Options, Rebuild, RebuildStart};
 use persimmon_format::extent::{Extent, FILE_BLOCKS_END};
 use persimmon_format::inode::{Inode, ROOT, SIZE_MAX, Timestamp};
-use persimmon_format::packed::{BLOCK_GRAINS, Packed};
+use persimmon_format::packed::{BLOCK_PACK_UNITS, Packed};
 use persimmon_format::{Addr, BLOCK_SIZE, Ino, Key, KeyKind, ZoneId};
 use persimmon_inspect::salvage::{Content, Placement, Rebuilt, StrayBlock};
 
@@ -77,8 +77,8 @@ pub fn mend(
 /// A bit for each block that an extent has.
 struct Claims {
     zones: BTreeMap<ZoneId, Vec<u64>>,
-    /// A bit for each grain of the blocks that pieces have.
-    packed: BTreeMap<Addr, [u64; BLOCK_GRAINS as usize / 64]>,
+    /// A bit for each packing unit of the blocks that packed extents have.
+    packed: BTreeMap<Addr, [u64; BLOCK_PACK_UNITS as usize / 64]>,
     geometry: Geometry,
 }
 
@@ -101,18 +101,18 @@ impl Claims {
         free
     }
 
-    /// Takes a piece, all of it or nothing; false if some of it is taken, or not on the device.
-    fn take_piece(&mut self, piece: &Packed) -> bool {
-        let grains = || {
-            let start = u64::from(piece.grain);
-            (start..start + piece.grains().0).map(|grain| {
-                let block = piece.addr.offset((grain / BLOCK_GRAINS) as u32);
-                let grain = grain % BLOCK_GRAINS;
-                (block, (grain / 64) as usize, 1u64 << (grain % 64))
+    /// Takes a packed extent, all of it or nothing; false if some of it is taken, or not on the device.
+    fn take_packed(&mut self, packed: &Packed) -> bool {
+        let units = || {
+            let start = u64::from(packed.unit);
+            (start..start + packed.pack_units().0).map(|unit| {
+                let block = packed.addr.offset((unit / BLOCK_PACK_UNITS) as u32);
+                let unit = unit % BLOCK_PACK_UNITS;
+                (block, (unit / 64) as usize, 1u64 << (unit % 64))
             })
         };
-        for at in 0..piece.span() {
-            let block = piece.addr.offset(at);
+        for at in 0..packed.span() {
+            let block = packed.addr.offset(at);
             if !self.packed.contains_key(&block) {
                 if !self.take(block) {
                     return false;
@@ -124,10 +124,10 @@ impl Claims {
         let is_taken = |(block, word, bit): (Addr, usize, u64)| {
             bits(&block).get(word).is_none_or(|word| word & bit != 0)
         };
-        if grains().any(is_taken) {
+        if units().any(is_taken) {
             return false;
         }
-        for (block, word, bit) in grains() {
+        for (block, word, bit) in units() {
             let bits = self.packed.entry(block).or_default();
             if let Some(word) = bits.get_mut(word) {
                 *word |= bit;
@@ -172,8 +172,8 @@ impl Mend<'_, '_> {
                             self.claims.take(addr.offset(at));
                         }
                     }
-                    Extent::Packed(piece) => {
-                        self.claims.take_piece(&piece);
+                    Extent::Packed(packed) => {
+                        self.claims.take_packed(&packed);
                     }
                     _ => {}
                 }
@@ -219,7 +219,7 @@ impl Mend<'_, '_> {
         {
             return match extent {
                 Extent::Frame { addr, crcs } => self.older_frame(key, addr, &crcs),
-                extent => self.older_piece(key, &extent),
+                extent => self.older_packed(key, &extent),
             };
         }
         if key.kind == KeyKind::INODE
@@ -277,7 +277,7 @@ impl Mend<'_, '_> {
         Ok(())
     }
 
-    fn older_piece(&mut self, key: Key, extent: &Extent) -> Result<()> {
+    fn older_packed(&mut self, key: Key, extent: &Extent) -> Result<()> {
         if self.take(extent) {
             return self.put(key, &extent.encode());
         }
@@ -292,8 +292,8 @@ impl Mend<'_, '_> {
                 let good = self.content.read(*addr, crcs);
                 good.iter().any(Option::is_some) && self.claims.take(*addr)
             }
-            Extent::Packed(piece) => {
-                self.content.read_piece(piece).is_some() && self.claims.take_piece(piece)
+            Extent::Packed(packed) => {
+                self.content.read_packed(packed).is_some() && self.claims.take_packed(packed)
             }
             _ => false,
         }

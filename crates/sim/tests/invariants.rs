@@ -53,7 +53,12 @@ fn a_count_that_is_too_low_stops_the_volume() {
     let cut = volume.truncate(ino, 0, now).unwrap_err().to_string();
     make(None);
     stop_on_bugs(false);
-    for part in ["valid grains", "counts.rs:", "bug in Persimmon", "fsck"] {
+    for part in [
+        "valid packing units",
+        "counts.rs:",
+        "bug in Persimmon",
+        "fsck",
+    ] {
         assert!(cut.contains(part), "{cut}");
     }
     assert!(volume.bug().is_some());

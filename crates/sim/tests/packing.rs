@@ -1,4 +1,4 @@
-//! Blocks that compress: they ride in the journal when they are synced, and are packed several in a
+//! Blocks that compress: they are inlined in the journal when they are synced, and are packed several in a
 //! block before the next checkpoint. Held against a plain copy of what was written, and against the
 //! inspector's count of every zone.
 
@@ -320,7 +320,7 @@ fn without_room_blocks_stay_in_the_tree() {
 
 /// Were a piece not counted in its zone, the inspector would tell.
 #[test]
-fn a_piece_that_is_not_counted_is_found() {
+fn a_packed_extent_that_is_not_counted_is_found() {
     for mistake in [Fault::ExtentNotCounted, Fault::PunchNotCounted] {
         let device = fresh(SimConfig::new(40, 128).capacity(120));
         let volume = open(&device);

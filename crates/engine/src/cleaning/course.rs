@@ -125,8 +125,8 @@ impl Volume {
         let (zone, valid) = (victim.zone, self.zones.valid(victim.zone));
         let entry = self.zones.entry(zone);
         let is_same = entry.is_some_and(|entry| entry.sequence == victim.entry.sequence);
-        if is_same && victim.entry.role != Role::Metadata && valid >= victim.entry.grains() {
-            tracing::warn!(zone = zone.0, grains = valid.0, "cleaning moved nothing");
+        if is_same && victim.entry.role != Role::Metadata && valid >= victim.entry.pack_units() {
+            tracing::warn!(zone = zone.0, units = valid.0, "cleaning moved nothing");
             self.barren().insert(zone, victim.entry.sequence);
         }
         let valid_blocks = self.zones.valid_blocks(zone);
@@ -228,10 +228,10 @@ impl Volume {
                     crcs: entry.crcs.clone(),
                 },
             }));
-            found.extend(summary.pieces.iter().map(|entry| Survivor {
+            found.extend(summary.packed.iter().map(|entry| Survivor {
                 ino: entry.ino,
                 block: entry.file_block,
-                frame: Extent::Packed(entry.piece(zone)),
+                frame: Extent::Packed(entry.packed(zone)),
             }));
             ahead = match summary.previous {
                 0 => Ahead::Below(first_block(&summary, at)),
@@ -318,8 +318,8 @@ impl Volume {
             let live = view.find(|meta| {
                 let live = extents::still_there(meta, *ino, *block, frame)?;
                 // A move needs what is beside them too.
-                for piece in &live {
-                    extents::ensure(meta, *ino, piece.block, piece.end())?;
+                for mapped in &live {
+                    extents::ensure(meta, *ino, mapped.block, mapped.end())?;
                 }
                 Ok(live)
             })?;
@@ -348,6 +348,6 @@ impl Volume {
 /// The first block that a summary describes: where to search for the one before it.
 fn first_block(summary: &Summary, at: u32) -> u32 {
     let frames = summary.entries.iter().map(|e| e.zone_block);
-    let pieces = summary.pieces.iter().map(|e| e.zone_block);
-    frames.chain(pieces).min().unwrap_or(1).min(at)
+    let packed = summary.packed.iter().map(|e| e.zone_block);
+    frames.chain(packed).min().unwrap_or(1).min(at)
 }

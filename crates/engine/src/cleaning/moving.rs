@@ -6,7 +6,7 @@ use persimmon_format::record::Op;
 use persimmon_format::{Addr, Ino, checksum};
 
 use crate::Volume;
-use crate::data::{Exchange, Loose, Places, Placing};
+use crate::data::{Exchange, Places, Placing, Unpacked};
 use crate::error::Result;
 use crate::invariant::invariant;
 use crate::meta::{Transaction, extents};
@@ -21,7 +21,7 @@ const READ_BLOCKS_MAX: u32 = 32;
 /// Reads under way at the same time: what users read waits for no more than these, 1 MiB.
 const READS_AT_ONCE: usize = 8;
 
-/// Blocks of a victim that were valid when it was looked: a frame or a piece, and the file block it is at.
+/// Blocks of a victim that were valid when it was looked: a frame or a packed extent, and the file block that it is at.
 pub(super) struct Survivor {
     pub(super) ino: Ino,
     pub(super) block: u64,
@@ -33,7 +33,7 @@ impl Survivor {
     fn place(&self) -> Option<(Addr, u32)> {
         match &self.frame {
             Extent::Frame { addr, crcs } => Some((*addr, crcs.len() as u32)),
-            Extent::Packed(piece) => Some((piece.addr, piece.span())),
+            Extent::Packed(packed) => Some((packed.addr, packed.span())),
             _ => None,
         }
     }
@@ -53,7 +53,7 @@ pub(super) struct Loaded {
 }
 
 impl Loaded {
-    /// Whether a block is what its checksum says; pieces are packed anew with theirs.
+    /// Whether a block is what its checksum says; packed extents are packed anew with theirs.
     fn soundness(survivor: &Survivor, blocks: &Buffer) -> Vec<bool> {
         let Extent::Frame { crcs, .. } = &survivor.frame else {
             return Vec::new();
@@ -136,36 +136,36 @@ impl Volume {
     pub(super) fn move_group(&self, group: &[Loaded], stream: Stream, life: Life) -> Result<()> {
         self.move_frames(group, true, stream, life)?;
         self.move_frames(group, false, stream, life)?;
-        self.move_pieces(group, stream, life)
+        self.pack_again(group, stream, life)
     }
 
-    /// Packs the pieces of a group anew.
-    fn move_pieces(&self, group: &[Loaded], stream: Stream, life: Life) -> Result<()> {
-        let mut loose = Vec::new();
+    /// Packs the packed extents of a group again.
+    fn pack_again(&self, group: &[Loaded], stream: Stream, life: Life) -> Result<()> {
+        let mut unpacked = Vec::new();
         for Loaded {
             survivor, blocks, ..
         } in group
         {
-            let Extent::Packed(piece) = &survivor.frame else {
+            let Extent::Packed(packed) = &survivor.frame else {
                 continue;
             };
-            let Some(compressed) = piece.bytes(blocks) else {
-                tracing::error!(addr = %piece.addr, "a valid piece cannot be read, it stays");
+            let Some(compressed) = packed.bytes(blocks) else {
+                tracing::error!(addr = %packed.addr, "a valid packed extent cannot be read, it stays");
                 continue;
             };
-            loose.push(Loose {
+            unpacked.push(Unpacked {
                 ino: survivor.ino,
                 block: survivor.block,
                 from: survivor.frame.clone(),
                 compressed: compressed.to_vec(),
             });
         }
-        if loose.is_empty() {
+        if unpacked.is_empty() {
             return Ok(());
         }
         self.keep_dirty_bound()?;
-        let loose: Vec<&Loose> = loose.iter().collect();
-        let moved = self.pack_survivors(stream, life, &loose)?;
+        let unpacked: Vec<&Unpacked> = unpacked.iter().collect();
+        let moved = self.pack_survivors(stream, life, &unpacked)?;
         add(&self.media.counters.blocks_moved, moved);
         Ok(())
     }
@@ -192,7 +192,7 @@ impl Volume {
                 file_block: survivor.block,
                 data: blocks.clone(),
                 crcs: crcs.clone(),
-                pieces: Vec::new(),
+                packed: Vec::new(),
                 life,
             });
         }

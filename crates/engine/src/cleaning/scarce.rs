@@ -230,7 +230,7 @@ impl Volume {
         let mut course = self.begin_course(&victim);
         while live() > least {
             match self.advance(&mut course, PART_MIN) {
-                // Of packed pieces each may be of another leaf.
+                // Of packed extents each may be of another leaf.
                 Ok(true) if self.zones.metadata_goes_on(self.changed_pages()) => {}
                 Ok(_) => break,
                 Err(error) if error.passes() => break,

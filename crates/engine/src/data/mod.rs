@@ -4,17 +4,17 @@
 //! [`files`] holds what is staged of each file, [`space`] what is promised, `write`, `read` and
 //! `resize` and `seek` are the calls from above, `growth` which staged blocks make a file longer, `truncations` what is left of long
 //! ones to do later. `write_back` takes staged data to the device, `placing` finds zones
-//! for it, `riding` what an fsync sends inside its record, which `packing`
+//! for it, `journal_inline` what an fsync inlines in its record, which `packing`
 //! puts into blocks later; `tails` are last blocks, in memory for who appends.
 
 mod files;
 mod growth;
+mod journal_inline;
 mod packing;
 mod placing;
 mod read;
 mod read_cache;
 mod resize;
-mod riding;
 mod seek;
 mod space;
 mod staged;
@@ -25,10 +25,10 @@ mod write_back;
 
 pub(crate) use files::Files;
 pub use files::InoMap;
-pub(crate) use packing::{Exchange, Loose};
+pub(crate) use journal_inline::Compressibility;
+pub(crate) use packing::{Exchange, Unpacked};
 pub(crate) use placing::{Places, Placing};
 pub(crate) use read_cache::ReadCache;
-pub(crate) use riding::Compressibility;
 pub use seek::Seek;
 pub(crate) use space::Space;
 pub use space::{Promised, SpaceReport};

@@ -1,15 +1,15 @@
 //! Packing: compressed blocks, out of the tree or of zones that are cleaned, are put densely into
 //! runs of blocks and written. Not journaled: until the next whole checkpoint the
 //! journal has a compressed block, or its old place does, and the checkpoint's pages refer to
-//! pieces that were complete before they were changed.
+//! packed extents that were complete before they were changed.
 
 use persimmon_sync::atomic::Ordering;
 
 use persimmon_device::{BLOCK_SIZE, BufferMut};
 use persimmon_format::extent::Extent;
-use persimmon_format::packed::{Grains, Packed};
+use persimmon_format::packed::{PackUnits, Packed};
 use persimmon_format::page::PAGE_SIZE;
-use persimmon_format::summary::PIECES_MIN;
+use persimmon_format::summary::PACKED_ENTRIES_MIN;
 use persimmon_format::{Addr, Ino, Key, Lifetime};
 
 use super::placing::{Places, Placing};
@@ -17,17 +17,17 @@ use crate::Volume;
 use crate::error::{Error, Result};
 use crate::invariant::invariant_holds;
 use crate::meta::extents;
-use crate::zones::{Life, Placed, Run, RunPiece, Stream};
+use crate::zones::{Life, PackedExtent, Placed, Run, Stream};
 
 /// Blocks of a packed run.
 const RUN_BLOCKS_MAX: usize = 32;
 /// Compressed bytes in the tree from which on they are packed without waiting for a checkpoint, as
 /// leaves would grow and split otherwise: two runs and a little more.
 const PACKED_BYTES: u64 = (2 * RUN_BLOCKS_MAX + 2) as u64 * BLOCK_SIZE as u64;
-/// Pieces packed at once: about four runs of blocks that compress to a quarter.
-const PIECES_MAX: usize = 512;
+/// Blocks packed at once: about four runs of blocks that compress to a quarter.
+const PACKED_MAX: usize = 512;
 /// Compressed bytes in the tree with which no more are added to it. Less on small volumes.
-const RIDING_BYTES_MAX: u64 = 4 << 20;
+const JOURNAL_INLINE_BYTES_MAX: u64 = 4 << 20;
 
 /// An extent of a file, and what holds the same elsewhere.
 pub(crate) struct Exchange {
@@ -38,7 +38,7 @@ pub(crate) struct Exchange {
 }
 
 /// A block of a file to be packed.
-pub(crate) struct Loose {
+pub(crate) struct Unpacked {
     pub(crate) ino: Ino,
     pub(crate) block: u64,
     /// What the tree has it as.
@@ -48,29 +48,29 @@ pub(crate) struct Loose {
 
 impl Volume {
     /// Compressed bytes that the tree may have inline.
-    pub(super) fn riding_bytes_max(&self) -> u64 {
+    pub(super) fn journal_inline_bytes_max(&self) -> u64 {
         let pages = self.zones.budget.dirty_pages_kept / 4;
-        RIDING_BYTES_MAX.min((pages * PAGE_SIZE) as u64)
+        JOURNAL_INLINE_BYTES_MAX.min((pages * PAGE_SIZE) as u64)
     }
 
-    /// Packs what rides in the tree, if there is enough of it for whole runs. True if there was.
+    /// Packs blocks that are inline in the tree, if there are enough of them for whole runs. True if it did.
     pub(crate) fn pack_ahead(&self) -> bool {
-        let enough = PACKED_BYTES.min(self.riding_bytes_max() / 2);
-        let enough = self.meta().riding.bytes() >= enough;
-        enough && !self.packing_stuck.load(Ordering::Relaxed) && self.pack_riding(false)
+        let enough = PACKED_BYTES.min(self.journal_inline_bytes_max() / 2);
+        let enough = self.meta().journal_inline.bytes() >= enough;
+        enough && !self.packing_failed.load(Ordering::Relaxed) && self.pack_journal_inline(false)
     }
 
-    /// Packs before a checkpoint's cut what rides in the tree, for its pages not to carry it.
+    /// Packs blocks that are inline in the tree before a checkpoint's cut, so that its pages do not carry them.
     pub(crate) fn pack_before_cut(&self) {
-        self.packing_stuck.store(false, Ordering::Relaxed);
-        self.pack_riding(true);
+        self.packing_failed.store(false, Ordering::Relaxed);
+        self.pack_journal_inline(true);
     }
 
-    /// Packs what rides in the tree, as far as there is room: `all` of it, or whole runs alone. What
-    /// stays is carried along by its page. True if something was packed.
-    fn pack_riding(&self, all: bool) -> bool {
-        // Who finds somebody else at it leaves it to him.
-        let Some(_turn) = self.packing_turn.try_take() else {
+    /// Packs blocks that are inline in the tree, as far as there is room: `all` of them, or only whole runs. A page
+    /// that is written carries the blocks that stay. True if something was packed.
+    fn pack_journal_inline(&self, all: bool) -> bool {
+        // If another thread packs, it does this work, too.
+        let Some(_lock) = self.packing_lock.try_take() else {
             return false;
         };
         let _midst = self.in_midst();
@@ -78,10 +78,10 @@ impl Volume {
         // within what it may be larger than its bound.
         let mut pages_max = (self.zones.budget.dirty_pages_kept / 16).max(1);
         // The leaves and the inodes of all of them are looked at together.
-        let at_once = PIECES_MAX.min(self.cached_pages_max() / 2).max(1);
+        let at_once = PACKED_MAX.min(self.cached_pages_max() / 2).max(1);
         let (mut after, mut packed) = (None, false);
         loop {
-            let places = self.meta().riding.after(after, at_once);
+            let places = self.meta().journal_inline.after(after, at_once);
             let Some(last) = places.last() else {
                 break;
             };
@@ -90,7 +90,7 @@ impl Volume {
                 Ok(moved) => packed |= moved > 0,
                 Err(error) => {
                     tracing::debug!(%error, "compressed blocks stay in the tree");
-                    self.packing_stuck.store(true, Ordering::Relaxed);
+                    self.packing_failed.store(true, Ordering::Relaxed);
                     break;
                 }
             }
@@ -99,8 +99,8 @@ impl Volume {
     }
 
     fn pack_places(&self, places: &[(Ino, u64)], pages_max: &mut usize, all: bool) -> Result<u64> {
-        let (loose, pages_left) = self.view::<_, Error>(|view| {
-            let mut loose: Vec<(Option<u8>, Loose)> = Vec::with_capacity(places.len());
+        let (unpacked, pages_left) = self.view::<_, Error>(|view| {
+            let mut unpacked: Vec<(Option<u8>, Unpacked)> = Vec::with_capacity(places.len());
             let mut pages_left = *pages_max;
             for (ino, block) in places {
                 let key = Key::extent(*ino, *block);
@@ -110,18 +110,18 @@ impl Volume {
                     };
                     pages_left = left;
                 }
-                let pieces = match view.extents(*ino, *block, block + 1, 1) {
+                let extents = match view.extents(*ino, *block, block + 1, 1) {
                     // It stays as it is; others are packed.
                     Err(Error::ItemDamaged { .. }) => continue,
-                    pieces => pieces?,
+                    extents => extents?,
                 };
                 // Nor where what is beside it is damaged, which an exchange needs.
                 match view.find(|meta| extents::ensure(meta, *ino, *block, block + 1)) {
                     Err(Error::ItemDamaged { .. }) => continue,
                     ensured => ensured?,
                 }
-                let piece = pieces.into_iter().next_back();
-                let Some(from @ Extent::Compressed(_)) = piece.map(|piece| piece.extent) else {
+                let mapped = extents.into_iter().next_back();
+                let Some(from @ Extent::Compressed(_)) = mapped.map(|mapped| mapped.extent) else {
                     continue;
                 };
                 let Extent::Compressed(compressed) = &from else {
@@ -134,9 +134,9 @@ impl Volume {
                 };
                 let told = inode.and_then(|inode| inode.told_lifetime());
                 let (ino, block) = (*ino, *block);
-                loose.push((
+                unpacked.push((
                     told.and_then(Lifetime::class),
-                    Loose {
+                    Unpacked {
                         ino,
                         block,
                         from,
@@ -144,13 +144,13 @@ impl Volume {
                     },
                 ));
             }
-            Ok((loose, pages_left))
+            Ok((unpacked, pages_left))
         })?;
         *pages_max = pages_left;
         let mut moved = 0;
         for told in [None, Some(1), Some(2), Some(3), Some(4)] {
-            let of_class = loose.iter().filter(|(class, _)| *class == told);
-            let of_class: Vec<&Loose> = of_class.map(|(_, loose)| loose).collect();
+            let of_class = unpacked.iter().filter(|(class, _)| *class == told);
+            let of_class: Vec<&Unpacked> = of_class.map(|(_, unpacked)| unpacked).collect();
             if !of_class.is_empty() {
                 let (stream, life) = match told {
                     None => self.zones.infer(std::iter::empty()),
@@ -167,30 +167,30 @@ impl Volume {
         Ok(moved)
     }
 
-    /// Writes what cleaning moves packed, and puts the pieces in the place of what they were, where they still
+    /// Writes what cleaning moves packed, and puts the packed extents in the place of what they were, where they still
     /// are that. Takes no room that has to be made. Returns how many it moved.
     pub(crate) fn pack_survivors(
         &self,
         stream: Stream,
         life: Life,
-        loose: &[&Loose],
+        unpacked: &[&Unpacked],
     ) -> Result<u64> {
-        let runs = packed_runs(loose, life);
-        self.pack_runs(stream, Placing::PackedSurvivors, loose, runs)
+        let runs = packed_runs(unpacked, life);
+        self.pack_runs(stream, Placing::PackedSurvivors, unpacked, runs)
     }
 
     fn pack_runs(
         &self,
         stream: Stream,
         placing: Placing<'_>,
-        loose: &[&Loose],
+        unpacked: &[&Unpacked],
         runs: Vec<Run>,
     ) -> Result<u64> {
         let mut places = Places::default();
         // What found a place is moved, even if there was none for the rest.
         let result = self.place(stream, placing, runs, &mut places);
         let mut moved = 0;
-        for part in self.moves(loose, &places.placed) {
+        for part in self.moves(unpacked, &places.placed) {
             moved += self.exchange(&part)?;
         }
         result.map(|()| moved)
@@ -224,22 +224,23 @@ impl Volume {
     }
 
     /// What goes where, as many at a time as one hold of the metadata lock may change.
-    fn moves(&self, loose: &[&Loose], placed: &[Placed]) -> Vec<Vec<Exchange>> {
+    fn moves(&self, unpacked: &[&Unpacked], placed: &[Placed]) -> Vec<Vec<Exchange>> {
         let changes_max = self.transaction_ops_max();
-        let pieces = placed.iter().flat_map(|placed| {
-            let of = |piece: &RunPiece| (piece.ino, piece.file_block, piece.placed(placed.addr));
-            placed.run.pieces.iter().map(of)
+        let extents = placed.iter().flat_map(|placed| {
+            let of =
+                |extent: &PackedExtent| (extent.ino, extent.file_block, extent.placed(placed.addr));
+            placed.run.packed.iter().map(of)
         });
         let mut moves = vec![Vec::new()];
-        for (ino, block, to) in pieces {
-            let at = loose.binary_search_by_key(&(ino, block), |l| (l.ino, l.block));
-            let found = at.ok().and_then(|at| loose.get(at));
+        for (ino, block, to) in extents {
+            let at = unpacked.binary_search_by_key(&(ino, block), |l| (l.ino, l.block));
+            let found = at.ok().and_then(|at| unpacked.get(at));
             invariant_holds!(
                 self.media.alarm,
                 found.is_some(),
                 "block {block} of inode {ino} was packed, and nobody asked for it"
             );
-            let Some(loose) = found else {
+            let Some(unpacked) = found else {
                 continue;
             };
             if moves.last().is_none_or(|last| last.len() == changes_max) {
@@ -249,7 +250,7 @@ impl Volume {
                 last.push(Exchange {
                     ino,
                     block,
-                    from: loose.from.clone(),
+                    from: unpacked.from.clone(),
                     to: Extent::Packed(to),
                 });
             }
@@ -258,23 +259,23 @@ impl Volume {
     }
 }
 
-/// Puts pieces one behind the other into runs of whole blocks.
-fn packed_runs(loose: &[&Loose], life: Life) -> Vec<Run> {
+/// Puts packed extents one behind the other into runs of whole blocks.
+fn packed_runs(unpacked: &[&Unpacked], life: Life) -> Vec<Run> {
     let mut runs = Vec::new();
-    let mut rest = loose;
+    let mut rest = unpacked;
     while !rest.is_empty() {
-        let (mut pieces, mut bytes) = (Vec::new(), Vec::new());
+        let (mut extents, mut bytes) = (Vec::new(), Vec::new());
         while let Some((next, later)) = rest.split_first() {
-            let end = bytes.len() + Grains::of_bytes(next.compressed.len()).bytes();
-            if pieces.len() == PIECES_MIN || end > RUN_BLOCKS_MAX * BLOCK_SIZE {
+            let end = bytes.len() + PackUnits::of_bytes(next.compressed.len()).bytes();
+            if extents.len() == PACKED_ENTRIES_MIN || end > RUN_BLOCKS_MAX * BLOCK_SIZE {
                 break;
             }
             let at = bytes.len();
-            pieces.push(RunPiece {
+            extents.push(PackedExtent {
                 ino: next.ino,
                 file_block: next.block,
                 at: at as u32,
-                piece: piece(next, at),
+                packed: packed(next, at),
             });
             bytes.extend_from_slice(&next.compressed);
             bytes.resize(end, 0);
@@ -289,22 +290,22 @@ fn packed_runs(loose: &[&Loose], life: Life) -> Vec<Run> {
             file_block: 0,
             data: data.freeze(),
             crcs: Vec::new(),
-            pieces,
+            packed: extents,
             life,
         });
     }
     runs
 }
 
-/// A block as a piece at this byte. One that is packed already keeps the checksum that it should
+/// A block as a packed extent at this byte. One that is packed already keeps the checksum that it should
 /// have: if it does not match, reading it stays an error.
-fn piece(loose: &Loose, at: usize) -> Packed {
-    let piece = Packed::at(Addr::ZERO, at, &loose.compressed);
-    match loose.from {
+fn packed(unpacked: &Unpacked, at: usize) -> Packed {
+    let packed = Packed::at(Addr::ZERO, at, &unpacked.compressed);
+    match unpacked.from {
         Extent::Packed(from) => Packed {
             crc: from.crc,
-            ..piece
+            ..packed
         },
-        _ => piece,
+        _ => packed,
     }
 }

@@ -222,7 +222,7 @@ fn set_apart(runs: &mut Vec<Run>, blocks_max: u64) -> Vec<Run> {
     }
     let mut later: Vec<Run> = runs.drain(..at).collect();
     if blocks > blocks_max
-        && let Some(run) = runs.first_mut().filter(|run| run.pieces.is_empty())
+        && let Some(run) = runs.first_mut().filter(|run| run.packed.is_empty())
     {
         let keeps = u64::from(run.data.blocks()) - (blocks - blocks_max);
         later.push(run.split_off(keeps as u32));

@@ -11,7 +11,7 @@ use super::{ReadCache, block_of, blocks_in};
 use crate::Volume;
 use crate::error::{Error, Result};
 use crate::invariant::{invariant, invariant_holds};
-use crate::meta::extents::Piece;
+use crate::meta::extents::MappedExtent;
 use crate::statistics::add;
 use crate::zones::Pin;
 
@@ -246,9 +246,9 @@ impl Volume {
         buf: &mut [u8],
     ) -> Result<()> {
         for (start, end) in looks(from, to) {
-            let pieces = self.pinned_extents(ino, start, end)?;
+            let extents = self.pinned_extents(ino, start, end)?;
             let mut plan = Plan::through(cache);
-            self.plan(ino, &pieces, (start, end), offset, buf, &mut plan)?;
+            self.plan(ino, &extents, (start, end), offset, buf, &mut plan)?;
             self.fetch_planned(&plan, |used, fetched| {
                 let (block, addr) = (used.block, used.source.addr());
                 let data = fetched.map_err(|error| match error {
@@ -262,15 +262,20 @@ impl Volume {
     }
 
     /// Extents of a range; their zones stay as they are while the pins live.
-    fn pinned_extents(&self, ino: Ino, from: u64, to: u64) -> Result<Vec<(Piece, Option<Pin>)>> {
+    fn pinned_extents(
+        &self,
+        ino: Ino,
+        from: u64,
+        to: u64,
+    ) -> Result<Vec<(MappedExtent, Option<Pin>)>> {
         self.view(|view| {
-            let pieces = view.extents(ino, from, to, usize::MAX)?;
-            Ok(pieces
+            let extents = view.extents(ino, from, to, usize::MAX)?;
+            Ok(extents
                 .into_iter()
-                .map(|piece| {
-                    let place = piece.extent.on_device();
+                .map(|mapped| {
+                    let place = mapped.extent.on_device();
                     let pin = place.and_then(|(addr, _)| self.zones.pin(addr.zone()));
-                    (piece, pin)
+                    (mapped, pin)
                 })
                 .collect())
         })
@@ -280,18 +285,18 @@ impl Volume {
     fn plan<'p>(
         &self,
         ino: Ino,
-        pieces: &'p [(Piece, Option<Pin>)],
+        extents: &'p [(MappedExtent, Option<Pin>)],
         (from, to): (u64, u64),
         offset: u64,
         buf: &mut [u8],
         plan: &mut Plan<'p>,
     ) -> Result<()> {
         let mut done = from;
-        for (piece, pin) in pieces {
-            let (start, end) = (piece.block.max(from), piece.end().min(to));
+        for (mapped, pin) in extents {
+            let (start, end) = (mapped.block.max(from), mapped.end().min(to));
             zero_blocks(buf, offset, done, start);
             done = end;
-            match &piece.extent {
+            match &mapped.extent {
                 Extent::Reserved { .. } => zero_blocks(buf, offset, start, end),
                 Extent::Inline(bytes) => {
                     let mut content = [0; BLOCK_SIZE];
@@ -307,11 +312,11 @@ impl Volume {
                     })?;
                     copy_block(buf, offset, start, &content);
                 }
-                Extent::Packed(piece) => {
-                    plan.add(piece.addr, piece.span(), start, Source::Packed(piece));
+                Extent::Packed(packed) => {
+                    plan.add(packed.addr, packed.span(), start, Source::Packed(packed));
                 }
                 Extent::Frame { addr, crcs } => {
-                    let skip = (start - piece.block) as usize;
+                    let skip = (start - mapped.block) as usize;
                     let at = addr.offset(skip as u32);
                     invariant!(
                         self.media.alarm,
@@ -475,7 +480,7 @@ impl Source<'_> {
     fn addr(&self) -> Addr {
         match self {
             Source::Frame(frame) => frame.at,
-            Source::Packed(piece) => piece.addr,
+            Source::Packed(packed) => packed.addr,
         }
     }
 }
@@ -506,9 +511,9 @@ impl<'p> Plan<'p> {
     /// Adds a use of `blocks` blocks at `addr`. Pieces that are neighbours in a file are mostly neighbours on the device: those of
     /// the same blocks are read once.
     fn add(&mut self, addr: Addr, blocks: u32, block: u64, source: Source<'p>) {
-        let is_piece = matches!(source, Source::Packed(_));
+        let is_packed = matches!(source, Source::Packed(_));
         let last = self.places.last();
-        let shares = is_piece && last.is_some_and(|(at, count)| *at == addr && *count >= blocks);
+        let shares = is_packed && last.is_some_and(|(at, count)| *at == addr && *count >= blocks);
         if !shares {
             self.places.push((addr, blocks));
         }
@@ -532,10 +537,10 @@ fn deliver(
 ) -> Result<()> {
     let damaged = |block: u64, addr: Addr| Error::DataDamaged { ino, block, addr };
     match &used.source {
-        Source::Packed(piece) => {
-            let content = piece
+        Source::Packed(packed) => {
+            let content = packed
                 .content(data)
-                .ok_or_else(|| damaged(used.block, piece.addr))?;
+                .ok_or_else(|| damaged(used.block, packed.addr))?;
             copy_block(buf, offset, used.block, &content);
         }
         Source::Frame(Frame { at, crcs, pin }) => {

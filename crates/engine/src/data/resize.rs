@@ -16,7 +16,7 @@ use crate::Volume;
 use crate::error::{Error, Result};
 use crate::faults::{Fault, fault};
 use crate::invariant::{invariant, invariant_holds};
-use crate::meta::extents::Piece;
+use crate::meta::extents::MappedExtent;
 use crate::meta::{Intent, Transaction};
 
 /// Extents one record may remove.
@@ -119,11 +119,11 @@ impl Volume {
         from: u64,
         to: u64,
     ) -> Result<bool> {
-        let pieces = tx.extents(ino, from, to, EXTENTS_MAX)?;
-        let Some(last) = pieces.last() else {
+        let extents = tx.extents(ino, from, to, EXTENTS_MAX)?;
+        let Some(last) = extents.last() else {
             return Ok(false);
         };
-        let more = pieces.len() == EXTENTS_MAX && last.end() < to;
+        let more = extents.len() == EXTENTS_MAX && last.end() < to;
         let end = if more { last.end() } else { to };
         tx.push(Op::Punch { ino, from, to: end });
         Ok(more)
@@ -232,7 +232,7 @@ impl Volume {
         let zero = |from: u64, to: u64| {
             let to = to.min(size);
             if from < to {
-                self.write_pieces(&writing, from, &zeros[..(to - from) as usize])?;
+                self.write_chunks(&writing, from, &zeros[..(to - from) as usize])?;
             }
             Ok::<_, Error>(())
         };
@@ -340,24 +340,28 @@ impl Volume {
     fn stage_anew(&self, ino: Ino, file: &File, from: &mut u64, to: u64) -> Result<bool> {
         let mut are_any = false;
         while *from < to && !are_any {
-            let pieces = self.view::<_, Error>(|view| view.extents(ino, *from, to, EXTENTS_MAX))?;
-            for piece in &pieces {
-                if matches!(piece.extent, Extent::Frame { .. } | Extent::Reserved { .. }) {
+            let extents =
+                self.view::<_, Error>(|view| view.extents(ino, *from, to, EXTENTS_MAX))?;
+            for mapped in &extents {
+                if matches!(
+                    mapped.extent,
+                    Extent::Frame { .. } | Extent::Reserved { .. }
+                ) {
                     continue;
                 }
-                let content = self.read_block(ino, piece.block)?;
+                let content = self.read_block(ino, mapped.block)?;
                 if !self.reserve(1) {
                     return Err(self.zones.no_space());
                 }
                 let mut staged = file.lock();
-                staged.write_blocks(piece.block, &content)?;
+                staged.write_blocks(mapped.block, &content)?;
                 if !std::mem::replace(&mut staged.queued, true) {
                     self.files.enqueue(ino);
                 }
                 are_any = true;
             }
-            let are_all = pieces.len() < EXTENTS_MAX;
-            *from = match pieces.last() {
+            let are_all = extents.len() < EXTENTS_MAX;
+            *from = match extents.last() {
                 Some(last) if !are_all => last.end(),
                 _ => to,
             };
@@ -526,18 +530,18 @@ enum Freed {
 }
 
 /// The holes between the first extents of `from..to`, and how far these reach.
-fn holes(pieces: &[Piece], from: u64, to: u64) -> (Vec<(u64, u64)>, u64) {
-    let reach = match pieces.last() {
-        Some(last) if pieces.len() == EXTENTS_MAX => last.end().min(to),
+fn holes(extents: &[MappedExtent], from: u64, to: u64) -> (Vec<(u64, u64)>, u64) {
+    let reach = match extents.last() {
+        Some(last) if extents.len() == EXTENTS_MAX => last.end().min(to),
         _ => to,
     };
     let mut holes = Vec::new();
     let mut done = from;
-    for piece in pieces {
-        if piece.block > done {
-            holes.push((done, piece.block));
+    for mapped in extents {
+        if mapped.block > done {
+            holes.push((done, mapped.block));
         }
-        done = done.max(piece.end());
+        done = done.max(mapped.end());
     }
     if done < reach {
         holes.push((done, reach));

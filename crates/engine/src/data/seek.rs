@@ -84,14 +84,14 @@ impl Volume {
             let (size, mapped) = self.view::<_, Error>(|view| {
                 let inode = view.inode(ino)?.ok_or(Error::NotFound(ino))?;
                 let end = blocks_in(inode.size).max(block);
-                let pieces = view.extents(ino, block, end, STRIDE)?;
-                let known_to = match pieces.last() {
-                    Some(last) if pieces.len() == STRIDE => last.end(),
+                let extents = view.extents(ino, block, end, STRIDE)?;
+                let known_to = match extents.last() {
+                    Some(last) if extents.len() == STRIDE => last.end(),
                     _ => u64::MAX,
                 };
                 let holds = |extent: &Extent| !matches!(extent, Extent::Reserved { .. });
-                let data = pieces.iter().filter(|piece| holds(&piece.extent));
-                let data = data.map(|piece| (piece.block, piece.end())).collect();
+                let data = extents.iter().filter(|mapped| holds(&mapped.extent));
+                let data = data.map(|mapped| (mapped.block, mapped.end())).collect();
                 Ok((inode.size, Ranges { data, known_to }))
             })?;
             let is_same = file.as_ref().is_none_or(|file| {

@@ -296,15 +296,15 @@ impl Volume {
     pub(crate) fn room(&self) -> Room {
         // Before what the tree counts: what is preallocated meanwhile counts twice for a moment, and never in neither.
         let unwritten = self.space.unwritten_blocks.load(Ordering::Relaxed);
-        let (dirty, allocated, reserved, riding) = {
+        let (dirty, allocated, reserved, inline) = {
             let meta = self.meta();
             let cache = &meta.cache;
-            let riding = meta.riding.bytes().div_ceil(BLOCK_SIZE as u64);
+            let inline = meta.journal_inline.bytes().div_ceil(BLOCK_SIZE as u64);
             (
                 cache.dirty() as u64,
                 cache.allocated() as u64,
                 meta.reserved_blocks,
-                riding,
+                inline,
             )
         };
         if allocated >= self.zones.budget.pages_max {
@@ -328,7 +328,7 @@ impl Volume {
         let files = staged.saturating_add(reserved);
         if let Some(large) = &self.zones.budget.large {
             // Metadata has zones of its own; what goes beyond them takes room from files, and more of it than it fills.
-            let metadata = self.zones.live_metadata_blocks() + pages + riding;
+            let metadata = self.zones.live_metadata_blocks() + pages + inline;
             let beyond = metadata.saturating_sub(large.metadata_blocks);
             let all = self.fillable_blocks();
             let both = less(
@@ -347,7 +347,7 @@ impl Volume {
         };
         if !self.zones.budget.layout.is_split() {
             let all = self.fillable_blocks();
-            let both = less(all, [live(Part::Data), files, riding, pages + slack(all)]);
+            let both = less(all, [live(Part::Data), files, inline, pages + slack(all)]);
             return Room {
                 data: both,
                 metadata: both,
@@ -355,10 +355,10 @@ impl Volume {
         }
         // What is staged may come to lie in the tree, whole.
         let in_tree = staged.saturating_add(reserved / OVERWRITTEN_PER_METADATA);
-        let in_tree = in_tree.saturating_add(riding).saturating_mul(copies);
+        let in_tree = in_tree.saturating_add(inline).saturating_mul(copies);
         let of_metadata = self.zones.metadata_blocks();
         Room {
-            data: less(self.fillable_blocks(), [live(Part::Data), files, riding, 0]),
+            data: less(self.fillable_blocks(), [live(Part::Data), files, inline, 0]),
             metadata: less(
                 of_metadata,
                 [live(Part::Metadata), in_tree, pages, slack(of_metadata)],

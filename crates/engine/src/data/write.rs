@@ -1,7 +1,7 @@
 //! Writing into the staging buffer. Space is set aside here: a write that would not fit is
 //! refused here, and nowhere later.
 //!
-//! A write is whole to others who change the file: one of a single piece is staged in one hold of
+//! A write is whole to others who change the file: one of a single chunk is staged in one hold of
 //! the lock; one of several, or at the end of the file, is a [`Change`].
 
 use persimmon_device::BLOCK_SIZE;
@@ -18,7 +18,7 @@ use crate::error::{Error, Result};
 use crate::invariant::invariant;
 
 /// Bytes staged under one hold of the file's lock.
-const PIECE: usize = 1 << 20;
+const CHUNK: usize = 1 << 20;
 
 /// Content of blocks that a write changes in part, fetched without the file's lock.
 #[derive(Default)]
@@ -36,7 +36,7 @@ impl Bases {
     }
 }
 
-/// What keeps a piece from being staged.
+/// What keeps a chunk from being staged.
 enum Need {
     Base(u64),
     Room {
@@ -57,7 +57,7 @@ impl From<Error> for Need {
 pub(super) struct Writing<'a> {
     pub(super) ino: Ino,
     pub(super) file: &'a File,
-    /// The change that it is, or is part of, if it is not one piece alone.
+    /// The change that it is, or is part of, if it is not one chunk alone.
     pub(super) change: Option<&'a Change<'a>>,
     pub(super) now: Timestamp,
     pub(super) hint: Option<Lifetime>,
@@ -65,10 +65,10 @@ pub(super) struct Writing<'a> {
     pub(super) has_room: bool,
 }
 
-/// Bytes of the first piece of a write: pieces end on multiples of their size, so that whole blocks
+/// Bytes of the first chunk of a write: chunks end on multiples of their size, so that whole blocks
 /// stay whole.
-fn first_piece(offset: u64, len: usize) -> usize {
-    (PIECE - offset as usize % PIECE).min(len)
+fn first_chunk(offset: u64, len: usize) -> usize {
+    (CHUNK - offset as usize % CHUNK).min(len)
 }
 
 /// The end of a range, if a file may reach that far.
@@ -122,8 +122,8 @@ impl Volume {
         self.check_writable()?;
         end_of(offset, data.len() as u64)?;
         let file = self.load(ino)?;
-        let is_one_piece = first_piece(offset, data.len()) == data.len();
-        let change = match is_one_piece {
+        let is_one_chunk = first_chunk(offset, data.len()) == data.len();
+        let change = match is_one_chunk {
             true => None,
             false => Some(self.begin_change(ino, &file)?),
         };
@@ -135,7 +135,7 @@ impl Volume {
             hint,
             has_room,
         };
-        self.write_pieces(&writing, offset, data)
+        self.write_chunks(&writing, offset, data)
     }
 
     /// Writes at the end of a regular file, wherever that is by then: returns where, and how many
@@ -160,12 +160,12 @@ impl Volume {
             hint,
             has_room: false,
         };
-        let written = self.write_pieces(&writing, offset, data)?;
+        let written = self.write_chunks(&writing, offset, data)?;
         Ok((offset, written))
     }
 
     /// Stages `data`, or as much of it as there is room for, if that is anything.
-    pub(super) fn write_pieces(
+    pub(super) fn write_chunks(
         &self,
         writing: &Writing<'_>,
         offset: u64,
@@ -174,9 +174,9 @@ impl Volume {
         let mut at = offset;
         let mut rest = data;
         while !rest.is_empty() {
-            let take = first_piece(at, rest.len());
+            let take = first_chunk(at, rest.len());
             let (now, later) = rest.split_at(take);
-            match self.write_piece(writing, at, now) {
+            match self.write_chunk(writing, at, now) {
                 Ok(()) => {}
                 Err(error) if error.is_want_of_zones() && at > offset => break,
                 Err(error) => return Err(error),
@@ -194,7 +194,7 @@ impl Volume {
         Ok(written)
     }
 
-    fn write_piece(&self, writing: &Writing<'_>, offset: u64, bytes: &[u8]) -> Result<()> {
+    fn write_chunk(&self, writing: &Writing<'_>, offset: u64, bytes: &[u8]) -> Result<()> {
         let Writing {
             ino,
             file,
@@ -318,16 +318,19 @@ impl Volume {
         if self.space.staged_blocks() > 0 && self.write_back()? {
             return Ok(false);
         }
-        let pieces = self.view::<_, Error>(|view| view.extents(ino, first, end, usize::MAX))?;
+        let extents = self.view::<_, Error>(|view| view.extents(ino, first, end, usize::MAX))?;
         let (mapped, new) = {
             let staged = file.lock();
             // What is staged over a mapped block has taken the room of that already.
-            let mapped: u64 = pieces
+            let mapped: u64 = extents
                 .iter()
-                .filter(|piece| {
-                    matches!(piece.extent, Extent::Frame { .. } | Extent::Reserved { .. })
+                .filter(|extent| {
+                    matches!(
+                        extent.extent,
+                        Extent::Frame { .. } | Extent::Reserved { .. }
+                    )
                 })
-                .map(|piece| staged.new_blocks(piece.block.max(first), piece.end().min(end)))
+                .map(|extent| staged.new_blocks(extent.block.max(first), extent.end().min(end)))
                 .sum();
             (mapped, staged.new_blocks(first, end))
         };

@@ -337,9 +337,9 @@ impl Volume {
             let inode = inode.unwrap_or_default();
             // What has space set aside would lose it if it came to lie in the tree.
             let may_lie_in_tree = inode.flags & FLAG_PREALLOCATED == 0;
-            let may_ride = may_lie_in_tree && mode.is_small();
-            let tail = match may_ride {
-                true => self.riding_tail(member)?,
+            let may_inline = may_lie_in_tree && mode.is_small();
+            let tail = match may_inline {
+                true => self.journal_inline_tail(member)?,
                 false => None,
             };
             if tail.is_none()
@@ -350,11 +350,11 @@ impl Volume {
                 mappings.push(inline);
                 continue;
             }
-            let blocks = match may_ride {
-                true => self.riding_blocks(member, tail.as_ref())?,
+            let blocks = match may_inline {
+                true => self.journal_inline_blocks(member, tail.as_ref())?,
                 false => None,
             };
-            let riding = tail.as_ref().map(|tail| tail.block);
+            let inlined = tail.as_ref().map(|tail| tail.block);
             mappings.extend(tail);
             if let Some(blocks) = blocks {
                 mappings.extend(blocks);
@@ -363,8 +363,8 @@ impl Volume {
             let told = member.hint.or_else(|| inode.told_lifetime());
             let told = told.and_then(Lifetime::class);
             for (block, data) in &member.frozen {
-                let rides = riding == Some(block + u64::from(data.blocks()) - 1);
-                let sent_blocks = data.blocks() as usize - usize::from(rides);
+                let is_inlined = inlined == Some(block + u64::from(data.blocks()) - 1);
+                let sent_blocks = data.blocks() as usize - usize::from(is_inlined);
                 if sent_blocks > 0 {
                     let ino = member.ino;
                     let (stream, life) = match told {
@@ -472,9 +472,9 @@ impl Volume {
         if self.meta().reserved_blocks == 0 {
             return Ok(false);
         }
-        let pieces = self.view::<_, Error>(|view| view.extents(ino, block, block + 1, 1))?;
-        let mut pieces = pieces.iter();
-        Ok(pieces.any(|piece| matches!(piece.extent, Extent::Reserved { .. })))
+        let extents = self.view::<_, Error>(|view| view.extents(ino, block, block + 1, 1))?;
+        let mut extents = extents.iter();
+        Ok(extents.any(|mapped| matches!(mapped.extent, Extent::Reserved { .. })))
     }
 
     /// The stream for blocks of a file that nothing was told of: by what they overwrite.
@@ -490,9 +490,9 @@ impl Volume {
             Mode::Rewrite => Vec::new(),
             _ => self.view::<_, Error>(|view| view.extents(ino, block, end, OLD_MAX))?,
         };
-        let old = old.iter().filter_map(|piece| {
-            let (addr, _) = piece.extent.on_device()?;
-            let there = piece.end().min(end) - piece.block.max(block);
+        let old = old.iter().filter_map(|mapped| {
+            let (addr, _) = mapped.extent.on_device()?;
+            let there = mapped.end().min(end) - mapped.block.max(block);
             Some((addr.zone(), there))
         });
         Ok(self.zones.infer(old))
@@ -683,7 +683,7 @@ fn run(ino: Ino, file_block: u64, data: Buffer, life: Life) -> Run {
         file_block,
         data,
         crcs,
-        pieces: Vec::new(),
+        packed: Vec::new(),
         life,
     }
 }

@@ -12,24 +12,24 @@ use crate::zones::Zones;
 
 /// An extent and the file block it starts at.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Piece {
+pub(crate) struct MappedExtent {
     pub(crate) block: u64,
     pub(crate) extent: Extent,
 }
 
-impl Piece {
+impl MappedExtent {
     pub(crate) fn end(&self) -> u64 {
         self.block + self.extent.blocks()
     }
 }
 
-fn decode(key: &Key, value: &[u8]) -> Result<Piece> {
+fn decode(key: &Key, value: &[u8]) -> Result<MappedExtent> {
     let extent = Extent::decode(value)
         .map_err(|e| Error::item_damaged(key.ino, format_args!("block {}: {e}", key.item)))?;
     if !extent.fits_at(key.item) {
         return Err(Error::item_damaged(key.ino, "an extent past the end"));
     }
-    Ok(Piece {
+    Ok(MappedExtent {
         block: key.item,
         extent,
     })
@@ -42,10 +42,10 @@ pub(crate) fn overlapping(
     from: u64,
     to: u64,
     limit: usize,
-) -> Result<Vec<Piece>> {
-    let mut pieces = Vec::new();
+) -> Result<Vec<MappedExtent>> {
+    let mut extents = Vec::new();
     if from >= to {
-        return Ok(pieces);
+        return Ok(extents);
     }
     let start = Key::extent(ino, from);
     if let Some((key, value)) = tree::floor(&meta.cache, meta.root, &start)?
@@ -53,26 +53,26 @@ pub(crate) fn overlapping(
         && key.kind == KeyKind::EXTENT
         && key.item < from
     {
-        let piece = decode(&key, value)?;
-        if piece.end() > from {
-            pieces.push(piece);
+        let mapped = decode(&key, value)?;
+        if mapped.end() > from {
+            extents.push(mapped);
         }
     }
     for item in tree::range(&meta.cache, meta.root, start..Key::extent(ino, to)) {
-        if pieces.len() >= limit {
+        if extents.len() >= limit {
             break;
         }
         let (key, value) = item?;
-        let piece = decode(&key, value)?;
-        if pieces
+        let mapped = decode(&key, value)?;
+        if extents
             .last()
-            .is_some_and(|before: &Piece| piece.block < before.end())
+            .is_some_and(|before: &MappedExtent| mapped.block < before.end())
         {
             return Err(Error::item_damaged(ino, "overlapping extents"));
         }
-        pieces.push(piece);
+        extents.push(mapped);
     }
-    Ok(pieces)
+    Ok(extents)
 }
 
 /// Makes sure that [`punch`] and [`map`] of `from..to` find all they need in memory and intact.
@@ -80,21 +80,21 @@ pub(crate) fn ensure(meta: &Meta, ino: Ino, from: u64, to: u64) -> Result<()> {
     // Not only the keys: a second operation on the file finds what is next to those removed here.
     meta.ensure_around(&Key::extent(ino, from))?;
     meta.ensure_around(&Key::extent(ino, to))?;
-    for piece in overlapping(meta, ino, from, to, usize::MAX)? {
-        meta.ensure(&Key::extent(ino, piece.block))?;
+    for mapped in overlapping(meta, ino, from, to, usize::MAX)? {
+        meta.ensure(&Key::extent(ino, mapped.block))?;
     }
     // The extent that a mapping may be joined to.
     if let Some(before) = from.checked_sub(1) {
-        for piece in overlapping(meta, ino, before, from, 1)? {
-            meta.ensure(&Key::extent(ino, piece.block))?;
+        for mapped in overlapping(meta, ino, before, from, 1)? {
+            meta.ensure(&Key::extent(ino, mapped.block))?;
         }
     }
     Ok(())
 }
 
 fn count_out(meta: &mut Meta, zones: &Zones, extent: &Extent) {
-    if let Some((addr, grains)) = extent.on_device() {
-        zones.sub_data(addr, grains);
+    if let Some((addr, units)) = extent.on_device() {
+        zones.sub_data(addr, units);
     }
     if let Extent::Reserved { blocks } = extent {
         // The footer says how many there are: it may be damaged. A repair counts anew.
@@ -103,8 +103,8 @@ fn count_out(meta: &mut Meta, zones: &Zones, extent: &Extent) {
 }
 
 fn count_in(meta: &mut Meta, zones: &Zones, extent: &Extent) {
-    if let Some((addr, grains)) = extent.on_device() {
-        zones.add_data(addr, grains);
+    if let Some((addr, units)) = extent.on_device() {
+        zones.add_data(addr, units);
     }
     if let Extent::Reserved { blocks } = extent {
         meta.reserved_blocks = meta.reserved_blocks.saturating_add((*blocks).into());
@@ -118,16 +118,16 @@ fn put(meta: &mut Meta, ino: Ino, block: u64, extent: &Extent) {
 /// Unmaps the file blocks `from..to`. Returns by how many 512-byte sectors the file shrank.
 pub(crate) fn punch(meta: &mut Meta, zones: &Zones, ino: Ino, from: u64, to: u64) -> Result<i64> {
     let mut sectors = 0;
-    for piece in overlapping(meta, ino, from, to, usize::MAX)? {
-        let length = piece.extent.blocks();
-        let cut_from = from.max(piece.block) - piece.block;
-        let cut_to = to.min(piece.end()) - piece.block;
+    for mapped in overlapping(meta, ino, from, to, usize::MAX)? {
+        let length = mapped.extent.blocks();
+        let cut_from = from.max(mapped.block) - mapped.block;
+        let cut_to = to.min(mapped.end()) - mapped.block;
         invariant!(
             meta.alarm,
             cut_from < cut_to && cut_to <= length,
             "blocks {from} to {to} of inode {ino} are punched, and {cut_from} to {cut_to} of an extent of {length}"
         );
-        let gone = piece.extent.part(cut_from, cut_to - cut_from);
+        let gone = mapped.extent.part(cut_from, cut_to - cut_from);
         invariant!(
             meta.alarm,
             gone.blocks() == cut_to - cut_from,
@@ -136,19 +136,19 @@ pub(crate) fn punch(meta: &mut Meta, zones: &Zones, ino: Ino, from: u64, to: u64
         );
         sectors += gone.sectors() as i64;
         if matches!(gone, Extent::Compressed(_)) {
-            meta.riding.remove(ino, piece.block);
+            meta.journal_inline.remove(ino, mapped.block);
         }
         if !fault(Fault::PunchNotCounted) {
             count_out(meta, zones, &gone);
         }
         if cut_from > 0 {
-            put(meta, ino, piece.block, &piece.extent.part(0, cut_from));
+            put(meta, ino, mapped.block, &mapped.extent.part(0, cut_from));
         } else {
-            meta.remove(&Key::extent(ino, piece.block));
+            meta.remove(&Key::extent(ino, mapped.block));
         }
         if cut_to < length {
-            let tail = piece.extent.part(cut_to, length - cut_to);
-            put(meta, ino, piece.block + cut_to, &tail);
+            let tail = mapped.extent.part(cut_to, length - cut_to);
+            put(meta, ino, mapped.block + cut_to, &tail);
         }
     }
     Ok(sectors)
@@ -168,7 +168,7 @@ pub(crate) fn map(
         count_in(meta, zones, extent);
     }
     if let Extent::Compressed(bytes) = extent {
-        meta.riding.add(ino, block, bytes.len());
+        meta.journal_inline.add(ino, block, bytes.len());
     }
     match joined(meta, ino, block, extent)? {
         Some((start, whole)) => put(meta, ino, start, &whole),
@@ -179,8 +179,8 @@ pub(crate) fn map(
 
 /// The inline content of a block; nothing where it is a hole. `None` if it is neither.
 pub(crate) fn inline(meta: &Meta, ino: Ino, block: u64) -> Result<Option<Vec<u8>>> {
-    let piece = overlapping(meta, ino, block, block.saturating_add(1), 1)?.pop();
-    Ok(match piece.map(|piece| piece.extent) {
+    let mapped = overlapping(meta, ino, block, block.saturating_add(1), 1)?.pop();
+    Ok(match mapped.map(|mapped| mapped.extent) {
         None => Some(Vec::new()),
         Some(Extent::Inline(content)) => Some(content),
         Some(_) => None,
@@ -195,13 +195,13 @@ fn joined(meta: &Meta, ino: Ino, block: u64, extent: &Extent) -> Result<Option<(
     let Some(before) = block.checked_sub(1) else {
         return Ok(None);
     };
-    let Some(piece) = overlapping(meta, ino, before, block, 1)?.pop() else {
+    let Some(mapped) = overlapping(meta, ino, before, block, 1)?.pop() else {
         return Ok(None);
     };
     let Extent::Frame {
         addr: first,
         crcs: mut all,
-    } = piece.extent
+    } = mapped.extent
     else {
         return Ok(None);
     };
@@ -213,7 +213,7 @@ fn joined(meta: &Meta, ino: Ino, block: u64, extent: &Extent) -> Result<Option<(
     }
     all.extend_from_slice(crcs);
     Ok(Some((
-        piece.block,
+        mapped.block,
         Extent::Frame {
             addr: first,
             crcs: all,
@@ -254,17 +254,22 @@ pub(crate) fn exchange(
 }
 
 /// The parts of the frame `from`, at file block `block`, that the file still refers to there.
-pub(crate) fn still_there(meta: &Meta, ino: Ino, block: u64, from: &Extent) -> Result<Vec<Piece>> {
+pub(crate) fn still_there(
+    meta: &Meta,
+    ino: Ino,
+    block: u64,
+    from: &Extent,
+) -> Result<Vec<MappedExtent>> {
     let end = block + from.blocks();
     let mut live = Vec::new();
-    for piece in overlapping(meta, ino, block, end, usize::MAX)? {
-        let start = piece.block.max(block);
-        let length = piece.end().min(end) - start;
+    for mapped in overlapping(meta, ino, block, end, usize::MAX)? {
+        let start = mapped.block.max(block);
+        let length = mapped.end().min(end) - start;
         let part = from.part(start - block, length);
         // Address and content: the zone may have been reset and written again meanwhile.
-        let same = piece.extent.part(start - piece.block, length) == part;
+        let same = mapped.extent.part(start - mapped.block, length) == part;
         if same || fault(Fault::StaleBlocksMoved) {
-            live.push(Piece {
+            live.push(MappedExtent {
                 block: start,
                 extent: part,
             });

@@ -2,7 +2,7 @@
 //!
 //! [`page`] is a node and its bytes, [`cache`] the nodes in memory, [`tree`] the operations,
 //! `extents` the ranges of files on top of them, `apply` what a redo record does, `transaction`
-//! how records come about, `riding` what rode in records and waits to be packed, `numbers` those of inodes, `mat` where pages are on the device. None of
+//! how records come about, `journal_inline` what records have inline and waits to be packed, `numbers` those of inodes, `mat` where pages are on the device. None of
 //! them does I/O: what is not in memory is reported as missing, the caller fetches it by `store`, without holding a lock, and
 //! starts again.
 
@@ -10,10 +10,10 @@ pub(crate) mod apply;
 pub mod cache;
 mod error;
 pub(crate) mod extents;
+pub(crate) mod journal_inline;
 pub(crate) mod mat;
 pub(crate) mod numbers;
 pub mod page;
-pub(crate) mod riding;
 pub(crate) mod store;
 pub(crate) mod transaction;
 pub mod tree;
@@ -27,9 +27,9 @@ pub use page::{Page, PageError};
 pub use transaction::{Intent, Transaction, View};
 
 use crate::error::Error;
+use journal_inline::JournalInline;
 use mat::Mat;
 use numbers::Numbers;
-use riding::Riding;
 
 /// The metadata of a volume, behind one lock: one writer or many readers, no I/O inside.
 pub(crate) struct Meta {
@@ -42,7 +42,7 @@ pub(crate) struct Meta {
     /// Blocks set aside by preallocation.
     pub(crate) reserved_blocks: u64,
     /// Compressed blocks in the tree that are still to be packed.
-    pub(crate) riding: Riding,
+    pub(crate) journal_inline: JournalInline,
     /// The last record of a change that was made since the volume was opened.
     pub(crate) last_record: Lsn,
     pub(crate) alarm: Alarm,
@@ -53,7 +53,7 @@ impl Meta {
     pub(crate) fn watch(&mut self, alarm: &Alarm) {
         self.cache.watch(alarm);
         self.mat.watch(alarm);
-        self.riding.watch(alarm);
+        self.journal_inline.watch(alarm);
         self.alarm = alarm.clone();
     }
 

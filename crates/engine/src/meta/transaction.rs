@@ -9,7 +9,7 @@ use persimmon_format::record::{Op, Touch};
 use persimmon_format::{Ino, Key, KeyKind, PageId, VolumeKey};
 
 use super::apply::decode_inode;
-use super::extents::{self, Piece};
+use super::extents::{self, MappedExtent};
 use super::{Meta, tree};
 use crate::error::{Error, Result};
 
@@ -95,7 +95,13 @@ impl<'a> View<'a> {
         Ok(())
     }
 
-    pub(crate) fn extents(&self, ino: Ino, from: u64, to: u64, limit: usize) -> Result<Vec<Piece>> {
+    pub(crate) fn extents(
+        &self,
+        ino: Ino,
+        from: u64,
+        to: u64,
+        limit: usize,
+    ) -> Result<Vec<MappedExtent>> {
         self.find(|meta| extents::overlapping(meta, ino, from, to, limit))
     }
 

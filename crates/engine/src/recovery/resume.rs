@@ -43,7 +43,7 @@ pub(super) fn go_on(
     let is_needed = finished.is_err() || leave_zone || volume.zones.log_is_failing();
     if finished.is_ok() && (is_needed || !held.is_empty()) {
         // Who has the turn keeps others from packing into what is held.
-        let _packing = volume.packing_turn.try_take();
+        let _packing = volume.packing_lock.try_take();
         finished = volume.checkpoint();
     }
     if let Err(error) = &finished {

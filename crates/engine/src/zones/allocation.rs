@@ -1,7 +1,7 @@
 //! Which zone is taken into use next, and which writer serves a stream.
 
 use persimmon_device::ZoneId;
-use persimmon_format::packed::Grains;
+use persimmon_format::packed::PackUnits;
 use persimmon_format::summary::SummaryBuilder;
 use persimmon_format::table::Role;
 
@@ -201,7 +201,7 @@ impl Zones {
         let valid = self.valid(zone);
         invariant_or_damage!(
             self.alarm,
-            valid == Grains::ZERO,
+            valid == PackUnits::ZERO,
             "zone {zone} is free, and has {valid:?} valid in it"
         ) && invariant_holds!(
             self.alarm,

@@ -1,11 +1,11 @@
-//! How much of each zone something refers to. It is counted in grains, for packed pieces share blocks; who wants blocks asks for them.
+//! How much of each zone something refers to. It is counted in packing units, for packed extents share blocks; who wants blocks asks for them.
 
 use persimmon_sync::Alarm;
 use persimmon_sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use persimmon_device::ZoneId;
 use persimmon_device::per_zone::ZoneCells;
-use persimmon_format::packed::Grains;
+use persimmon_format::packed::PackUnits;
 use persimmon_format::table::{Role, ZitEntry};
 
 use super::entries::Touched;
@@ -13,7 +13,7 @@ use crate::faults::{Fault, fault};
 use crate::invariant::invariant_or_damage;
 
 /// Set in the count of a zone from which more was taken than it had: somewhere blocks are live that it does not count.
-/// From then on it counts one grain at least, so that the zone is never taken for empty, until somebody counts anew.
+/// From then on it counts one packing unit at least, so that the zone is never taken for empty, until somebody counts anew.
 const MISCOUNTED: u64 = 1 << 63;
 
 /// Valid counts of all zones.
@@ -40,10 +40,10 @@ pub(super) struct Sums {
 }
 
 impl Sums {
-    pub(super) fn add(&mut self, role: Role, Grains(grains): Grains) {
+    pub(super) fn add(&mut self, role: Role, PackUnits(units): PackUnits) {
         match role {
-            Role::Metadata => self.metadata += grains,
-            _ => self.data += grains,
+            Role::Metadata => self.metadata += units,
+            _ => self.data += units,
         }
     }
 }
@@ -74,15 +74,15 @@ impl ValidCounts {
     pub(super) fn set_all<'e>(&self, entries: impl Iterator<Item = &'e ZitEntry>) {
         let (mut data, mut metadata) = (0, 0);
         for (zone, entry) in (0..).map(ZoneId).zip(entries) {
-            let Grains(grains) = entry.grains();
-            if self.stored(zone) != grains {
+            let PackUnits(units) = entry.pack_units();
+            if self.stored(zone) != units {
                 let valid = self.zones.make(zone.0 as usize);
-                valid.inspect(|valid| valid.store(grains, Ordering::Relaxed));
+                valid.inspect(|valid| valid.store(units, Ordering::Relaxed));
                 self.touched.touch(zone);
             }
             match entry.role {
-                Role::Metadata => metadata += grains * self.copies,
-                _ => data += grains,
+                Role::Metadata => metadata += units * self.copies,
+                _ => data += units,
             }
         }
         self.data.store(data, Ordering::Relaxed);
@@ -95,10 +95,10 @@ impl ValidCounts {
     }
 
     /// What is valid in a zone.
-    pub(super) fn of(&self, zone: ZoneId) -> Grains {
+    pub(super) fn of(&self, zone: ZoneId) -> PackUnits {
         match self.stored(zone) {
-            count if count & MISCOUNTED != 0 => Grains((count & !MISCOUNTED).max(1)),
-            count => Grains(count),
+            count if count & MISCOUNTED != 0 => PackUnits((count & !MISCOUNTED).max(1)),
+            count => PackUnits(count),
         }
     }
 
@@ -108,30 +108,30 @@ impl ValidCounts {
     }
 
     /// What is valid in all zones of metadata, with all copies; or in all others.
-    pub(super) fn live(&self, role: Role) -> Grains {
+    pub(super) fn live(&self, role: Role) -> PackUnits {
         let (live, _) = self.live_of(role);
-        Grains(live.load(Ordering::Relaxed))
+        PackUnits(live.load(Ordering::Relaxed))
     }
 
     /// So much more of a zone in this role is referenced.
-    pub(super) fn add(&self, role: Role, zone: ZoneId, Grains(grains): Grains) {
+    pub(super) fn add(&self, role: Role, zone: ZoneId, PackUnits(units): PackUnits) {
         if let Some(valid) = self.zones.make(zone.0 as usize) {
             let (live, copies) = self.live_of(role);
-            valid.fetch_add(grains, Ordering::Relaxed);
+            valid.fetch_add(units, Ordering::Relaxed);
             self.touched.touch(zone);
-            live.fetch_add(grains * copies, Ordering::Relaxed);
+            live.fetch_add(units * copies, Ordering::Relaxed);
         }
     }
 
     /// So much less. Where the zone counts too little for that it keeps what it counts: were it clamped to nothing, the
     /// zone would look empty, and the next checkpoint would reset it with live data in it.
-    pub(super) fn sub(&self, role: Role, zone: ZoneId, Grains(grains): Grains) {
+    pub(super) fn sub(&self, role: Role, zone: ZoneId, PackUnits(units): PackUnits) {
         let Some(valid) = self.zones.get(zone.0 as usize) else {
             return;
         };
         let taken = match role == Role::Data && fault(Fault::ValidMiscounted) {
-            true => grains + 1,
-            false => grains,
+            true => units + 1,
+            false => units,
         };
         let less = |count: u64| {
             let is_miscounted = count & MISCOUNTED != 0;
@@ -143,7 +143,7 @@ impl ValidCounts {
         match before {
             Ok(_) => {
                 let (live, copies) = self.live_of(role);
-                self.sub_live(role, live, grains * copies);
+                self.sub_live(role, live, units * copies);
             }
             Err(count) => {
                 valid.fetch_or(MISCOUNTED, Ordering::Relaxed);
@@ -152,19 +152,19 @@ impl ValidCounts {
                 invariant_or_damage!(
                     self.alarm,
                     !is_complete,
-                    "zone {zone} counts {count} valid grains, and {grains} more become invalid ({role:?})"
+                    "zone {zone} counts {count} valid packing units, and {units} more become invalid ({role:?})"
                 );
             }
         }
     }
 
     /// So much of a zone in this role is referenced, whatever was counted before.
-    pub(super) fn set(&self, role: Role, zone: ZoneId, Grains(grains): Grains) {
+    pub(super) fn set(&self, role: Role, zone: ZoneId, PackUnits(units): PackUnits) {
         if let Some(valid) = self.zones.make(zone.0 as usize) {
             let (live, copies) = self.live_of(role);
-            let before = valid.swap(grains, Ordering::Relaxed) & !MISCOUNTED;
+            let before = valid.swap(units, Ordering::Relaxed) & !MISCOUNTED;
             self.touched.touch(zone);
-            live.fetch_add(grains * copies, Ordering::Relaxed);
+            live.fetch_add(units * copies, Ordering::Relaxed);
             self.sub_live(role, live, before * copies);
         }
     }
@@ -179,7 +179,7 @@ impl ValidCounts {
             self.alarm,
             (data, metadata) == (of_data, of_metadata)
                 || !self.are_complete.load(Ordering::Relaxed),
-            "the zones count {data} valid grains of data and {metadata} of metadata, all together {of_data} and {of_metadata}"
+            "the zones count {data} valid packing units of data and {metadata} of metadata, all together {of_data} and {of_metadata}"
         )
     }
 
@@ -189,11 +189,11 @@ impl ValidCounts {
         invariant_or_damage!(
             self.alarm,
             before >= less || !is_complete,
-            "all zones count {before} valid grains ({role:?}), and {less} become invalid"
+            "all zones count {before} valid packing units ({role:?}), and {less} become invalid"
         );
     }
 
-    /// Where live grains of a role are counted, and how often.
+    /// Where live packing units of a role are counted, and how often.
     fn live_of(&self, role: Role) -> (&AtomicU64, u64) {
         match role {
             Role::Metadata => (&self.metadata, self.copies),
@@ -220,21 +220,21 @@ mod tests {
     fn a_zone_that_counts_too_little_never_looks_empty() {
         let alarm = Alarm::default();
         let counts = counts(&alarm);
-        let (zone, block) = (ZoneId(0), Grains::of_blocks(1));
+        let (zone, block) = (ZoneId(0), PackUnits::of_blocks(1));
         counts.sub(Role::Data, zone, block);
         assert!(!alarm.is_raised());
-        counts.sub(Role::Data, zone, Grains::of_blocks(2));
+        counts.sub(Role::Data, zone, PackUnits::of_blocks(2));
         assert!(alarm.is_raised());
         assert_eq!(counts.of(zone), block);
         for _ in 0..3 {
             counts.sub(Role::Data, zone, block);
-            assert!(counts.of(zone) > Grains::ZERO);
+            assert!(counts.of(zone) > PackUnits::ZERO);
         }
         assert_eq!(counts.live(Role::Data), block);
         // Whoever counts anew knows better.
-        counts.set(Role::Data, zone, Grains::ZERO);
-        assert_eq!(counts.of(zone), Grains::ZERO);
-        assert_eq!(counts.live(Role::Data), Grains::ZERO);
+        counts.set(Role::Data, zone, PackUnits::ZERO);
+        assert_eq!(counts.of(zone), PackUnits::ZERO);
+        assert_eq!(counts.live(Role::Data), PackUnits::ZERO);
     }
 
     #[test]
@@ -242,8 +242,8 @@ mod tests {
         let alarm = Alarm::default();
         let counts = counts(&alarm);
         counts.set_complete(false);
-        counts.sub(Role::Data, ZoneId(0), Grains::of_blocks(3));
+        counts.sub(Role::Data, ZoneId(0), PackUnits::of_blocks(3));
         assert!(!alarm.is_raised());
-        assert!(counts.of(ZoneId(0)) > Grains::ZERO);
+        assert!(counts.of(ZoneId(0)) > PackUnits::ZERO);
     }
 }

@@ -7,7 +7,7 @@ use persimmon_sync::{Arc, Mutex, MutexGuard};
 
 use persimmon_device::ZoneId;
 use persimmon_device::per_zone::PerZone;
-use persimmon_format::packed::Grains;
+use persimmon_format::packed::PackUnits;
 use persimmon_format::table::Role;
 
 use super::failure::ZoneFailure;
@@ -43,11 +43,11 @@ pub(super) struct Entry {
 
 impl Entry {
     /// Nothing valid is in it, and nothing goes into it: a checkpoint can free it.
-    pub(super) fn is_dead(&self, valid: Grains) -> bool {
+    pub(super) fn is_dead(&self, valid: PackUnits) -> bool {
         self.used
             && !self.open
             && !self.in_reset
-            && valid == Grains::ZERO
+            && valid == PackUnits::ZERO
             && !matches!(self.role, Role::Log | Role::Retired)
     }
 

@@ -5,7 +5,7 @@
 use persimmon_sync::atomic::Ordering;
 
 use persimmon_device::{ZoneId, ZoneState};
-use persimmon_format::packed::Grains;
+use persimmon_format::packed::PackUnits;
 use persimmon_format::table::Role;
 
 use super::entries::Entry;
@@ -247,7 +247,7 @@ impl Zones {
         }
         for zone in table.entries.zones() {
             let first = self.pairs.first(zone);
-            let unused = self.valid.of(first) == Grains::ZERO && !self.pins.is_filled(first);
+            let unused = self.valid.of(first) == PackUnits::ZERO && !self.pins.is_filled(first);
             let Some(entry) = table.entries.get(zone) else {
                 continue;
             };

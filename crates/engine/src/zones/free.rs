@@ -1,7 +1,7 @@
 //! Free zones: how many there are, and how zones are taken into use and given back.
 
 use persimmon_device::ZoneId;
-use persimmon_format::packed::Grains;
+use persimmon_format::packed::PackUnits;
 use persimmon_format::table::Role;
 use persimmon_format::zone_header::ZoneHeader;
 
@@ -54,7 +54,7 @@ impl Zones {
         let unknown = zones.filter(|(_, e)| e.role == Role::Data && e.sequence == 0);
         unknown
             .map(|(zone, _)| zone)
-            .filter(|zone| self.valid.of(*zone) > Grains::ZERO)
+            .filter(|zone| self.valid.of(*zone) > PackUnits::ZERO)
             .collect()
     }
 

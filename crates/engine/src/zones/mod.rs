@@ -37,4 +37,4 @@ pub(crate) use retry::Tries;
 pub(crate) use stream::Stream;
 pub(crate) use table::{Cut, Zones};
 pub(crate) use victims::Choice;
-pub(crate) use writer::{Placed, Run, RunPiece, ZoneWriter};
+pub(crate) use writer::{PackedExtent, Placed, Run, ZoneWriter};

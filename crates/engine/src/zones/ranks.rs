@@ -15,7 +15,7 @@ use persimmon_sync::Alarm;
 
 use persimmon_device::ZoneId;
 use persimmon_device::per_zone::PerZone;
-use persimmon_format::packed::Grains;
+use persimmon_format::packed::PackUnits;
 use persimmon_format::table::Role;
 
 use super::entries::Entry;
@@ -71,7 +71,7 @@ impl Standing {
     /// `stands_in`: it goes with the zone that has the other copy; `garbage_share_min`: with less of it no zone is worth a look; `weight`: what counts how long blocks live.
     fn of(
         entry: &Entry,
-        valid: Grains,
+        valid: PackUnits,
         (is_filled, stands_in): (bool, bool),
         garbage_share_min: u32,
         weight: impl Fn(Interval) -> f64,
@@ -368,7 +368,7 @@ impl Zones {
 #[cfg(test)]
 mod tests {
     use persimmon_device::Geometry;
-    use persimmon_format::packed::BLOCK_GRAINS;
+    use persimmon_format::packed::BLOCK_PACK_UNITS;
     use proptest::prelude::*;
 
     use super::*;
@@ -399,16 +399,17 @@ mod tests {
     }
 
     /// A zone as it may be, how much of it is valid, and whether it is being filled.
-    fn state() -> impl Strategy<Value = (Entry, Grains, bool)> {
+    fn state() -> impl Strategy<Value = (Entry, PackUnits, bool)> {
         let flags = (any::<bool>(), any::<bool>(), any::<bool>(), any::<bool>());
         // Many have nothing in them, and some next to no garbage.
-        let grains = prop_oneof![
-            (0..65 * BLOCK_GRAINS).prop_map(|grains| grains.saturating_sub(20 * BLOCK_GRAINS)),
-            61 * BLOCK_GRAINS..=64 * BLOCK_GRAINS,
+        let units = prop_oneof![
+            (0..65 * BLOCK_PACK_UNITS)
+                .prop_map(|units| units.saturating_sub(20 * BLOCK_PACK_UNITS)),
+            61 * BLOCK_PACK_UNITS..=64 * BLOCK_PACK_UNITS,
         ];
-        let counts = (0..4u32, grains, 1..1000u64);
+        let counts = (0..4u32, units, 1..1000u64);
         (prop::sample::select(ROLES), flags, counts).prop_map(
-            |(role, (open, used, stuck, is_filled), (resets, grains, interval))| {
+            |(role, (open, used, stuck, is_filled), (resets, units, interval))| {
                 let free = role == Role::Free && !used;
                 let entry = Entry {
                     role,
@@ -423,7 +424,7 @@ mod tests {
                     },
                     ..Entry::default()
                 };
-                (entry, Grains(grains), is_filled)
+                (entry, PackUnits(units), is_filled)
             },
         )
     }
@@ -438,11 +439,11 @@ mod tests {
             let layout = layout(metadata_zones);
             let none = PerZone::filled(ZONES as usize, Standing::Stays);
             let mut ranks = Ranks::of(none, &layout, &Alarm::default());
-            let free = (Entry::default(), Grains::ZERO, false);
+            let free = (Entry::default(), PackUnits::ZERO, false);
             let mut zones = vec![free; ZONES as usize];
-            for (zone, (entry, grains, is_filled)) in changes {
-                zones[zone as usize] = (entry, grains, is_filled);
-                let standing = Standing::of(&entry, grains, (is_filled, false), GARBAGE_SHARE_MIN, Interval::blocks);
+            for (zone, (entry, units, is_filled)) in changes {
+                zones[zone as usize] = (entry, units, is_filled);
+                let standing = Standing::of(&entry, units, (is_filled, false), GARBAGE_SHARE_MIN, Interval::blocks);
                 ranks.set(ZoneId(zone), standing, &layout);
             }
             let standings = ranks.standings.clone();
@@ -480,8 +481,8 @@ mod tests {
                 (Role::Metadata, ranks.metadata_by_garbage().collect::<Vec<_>>()),
             ] {
                 let mut most: Vec<_> = scan()
-                    .filter(|((e, grains, is_filled), _)| {
-                        e.role == role && !e.open && !is_filled && *grains > Grains::ZERO
+                    .filter(|((e, units, is_filled), _)| {
+                        e.role == role && !e.open && !is_filled && *units > PackUnits::ZERO
                     })
                     .map(|(z, zone)| (64 - z.1.blocks() as u32, zone))
                     .filter(|(garbage, _)| *garbage > 64 / GARBAGE_SHARE_MIN)
@@ -492,8 +493,8 @@ mod tests {
             let worths: Vec<f64> = ranks
                 .by_worth()
                 .map(|zone| {
-                    let (entry, grains, _) = &zones[zone.0 as usize];
-                    let valid = grains.blocks() as f64;
+                    let (entry, units, _) = &zones[zone.0 as usize];
+                    let valid = units.blocks() as f64;
                     let garbage = 64.0 - valid;
                     garbage * garbage * entry.life.interval.blocks() / valid
                 })

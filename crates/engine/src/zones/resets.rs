@@ -14,7 +14,7 @@ use std::collections::VecDeque;
 use std::num::NonZeroU32;
 
 use persimmon_device::{Completion, DeviceError, Pending, ZoneId};
-use persimmon_format::packed::Grains;
+use persimmon_format::packed::PackUnits;
 use persimmon_format::table::Role;
 
 use super::Zones;
@@ -182,7 +182,7 @@ impl Zones {
         let valid = self.valid(zone);
         invariant_or_damage!(
             self.alarm,
-            valid == Grains::ZERO,
+            valid == PackUnits::ZERO,
             "zone {zone} is to be reset with {valid:?} valid in it"
         )
     }
@@ -405,7 +405,7 @@ impl Zones {
                 }
                 invariant_or_damage!(
                     self.alarm,
-                    self.valid(zone) == Grains::ZERO,
+                    self.valid(zone) == PackUnits::ZERO,
                     "zone {zone} was reset with {:?} valid in it",
                     self.valid(zone)
                 );

@@ -9,7 +9,7 @@ use persimmon_sync::atomic::{AtomicI64, Ordering};
 
 use persimmon_device::ZoneId;
 use persimmon_device::per_zone::ZoneCells;
-use persimmon_format::packed::Grains;
+use persimmon_format::packed::PackUnits;
 use persimmon_format::table::Role;
 
 use super::Zones;
@@ -33,7 +33,7 @@ const STEPS_OFF: u32 = 1;
 /// By class of estimates.
 type PerClass<T> = [T; CLASSES as usize];
 
-/// What has died in each zone since somebody looked, in grains; what cleaning moved is not dead.
+/// What has died in each zone since somebody looked, in packing units; what cleaning moved is not dead.
 pub(super) struct Deaths(ZoneCells<AtomicI64>);
 
 impl Deaths {
@@ -41,15 +41,15 @@ impl Deaths {
         Deaths(ZoneCells::new(zones))
     }
 
-    pub(super) fn add(&self, zone: ZoneId, Grains(grains): Grains) {
+    pub(super) fn add(&self, zone: ZoneId, PackUnits(units): PackUnits) {
         if let Some(dead) = self.0.make(zone.0 as usize) {
-            dead.fetch_add(grains as i64, Ordering::Relaxed);
+            dead.fetch_add(units as i64, Ordering::Relaxed);
         }
     }
 
-    fn sub(&self, zone: ZoneId, Grains(grains): Grains) {
+    fn sub(&self, zone: ZoneId, PackUnits(units): PackUnits) {
         if let Some(dead) = self.0.make(zone.0 as usize) {
-            dead.fetch_sub(grains as i64, Ordering::Relaxed);
+            dead.fetch_sub(units as i64, Ordering::Relaxed);
         }
     }
 
@@ -63,9 +63,9 @@ impl Deaths {
 /// What was seen of each class.
 pub(super) struct Survival {
     volume_blocks: u64,
-    /// Grains that have died; less than nothing where what was moved was seen first.
+    /// Packing units that have died; less than nothing where what was moved was seen first.
     died: PerClass<f64>,
-    /// Grains that were there, times blocks written to the volume meanwhile.
+    /// Packing units that were there, times blocks written to the volume meanwhile.
     lived: PerClass<f64>,
     /// In steps.
     weights: PerClass<i32>,
@@ -96,16 +96,16 @@ impl Survival {
         write_clock.saturating_sub(self.looked_at) >= (self.volume_blocks / LOOKS).max(1)
     }
 
-    fn note_deaths(&mut self, interval: Interval, grains: i64) {
+    fn note_deaths(&mut self, interval: Interval, units: i64) {
         let class = usize::from(interval.class(self.volume_blocks));
         if let Some(died) = self.died.get_mut(class) {
-            *died += grains as f64;
+            *died += units as f64;
         }
     }
 
-    /// So many grains are there of each class now; they are taken to have been there since the last look. Answers the
+    /// So many packing units are there of each class now; they are taken to have been there since the last look. Answers the
     /// classes whose weight has changed.
-    fn look(&mut self, live: PerClass<Grains>, write_clock: u64) -> PerClass<bool> {
+    fn look(&mut self, live: PerClass<PackUnits>, write_clock: u64) -> PerClass<bool> {
         let written = write_clock.saturating_sub(self.looked_at) as f64;
         self.looked_at = write_clock;
         for (lived, live) in self.lived.iter_mut().zip(live) {
@@ -120,7 +120,7 @@ impl Survival {
     }
 
     fn weigh(&mut self) {
-        let trusted = (Grains::of_blocks(self.volume_blocks).0 / TRUSTED_SHARE).max(1) as f64;
+        let trusted = (PackUnits::of_blocks(self.volume_blocks).0 / TRUSTED_SHARE).max(1) as f64;
         let seen = self.lived.iter().zip(&self.died);
         for ((class, weight), (lived, died)) in (0..).zip(&mut self.weights).zip(seen) {
             let thought = Interval::of_class(class, self.volume_blocks).blocks();
@@ -135,16 +135,16 @@ impl Survival {
 
 impl Zones {
     /// Cleaning has moved so much out of a zone.
-    pub(crate) fn note_moved(&self, zone: ZoneId, grains: Grains) {
-        self.deaths.sub(zone, grains);
+    pub(crate) fn note_moved(&self, zone: ZoneId, units: PackUnits) {
+        self.deaths.sub(zone, units);
     }
 
     /// Counts what has died in a zone, before it is another's.
     pub(super) fn count_deaths(&self, table: &mut Table, zone: ZoneId) {
-        let grains = self.deaths.take(zone);
+        let units = self.deaths.take(zone);
         let entry = table.entries.get(zone);
         if let Some(interval) = entry.map(|entry| entry.life.interval) {
-            table.survival.note_deaths(interval, grains);
+            table.survival.note_deaths(interval, units);
         }
     }
 
@@ -153,7 +153,7 @@ impl Zones {
         if !table.survival.is_due(table.write_clock) {
             return;
         }
-        let mut live = [Grains::ZERO; CLASSES as usize];
+        let mut live = [PackUnits::ZERO; CLASSES as usize];
         for zone in table.entries.zones() {
             self.count_deaths(table, zone);
             if let Some(class) = self.class_of_data(table, zone)
@@ -198,13 +198,13 @@ mod tests {
     /// Each class is as large; of each as much dies in a look as `share` says.
     fn after_looks(share: impl Fn(usize) -> f64) -> PerClass<f64> {
         let mut survival = Survival::new(VOLUME, 0);
-        let live = Grains::of_blocks(VOLUME).0 / u64::from(CLASSES);
+        let live = PackUnits::of_blocks(VOLUME).0 / u64::from(CLASSES);
         for look in 1..=400 {
             for class in 0..CLASSES {
                 let died = live as f64 * share(class.into());
                 survival.note_deaths(Interval::of_class(class, VOLUME), died as i64);
             }
-            survival.look([Grains(live); CLASSES as usize], look * VOLUME / LOOKS);
+            survival.look([PackUnits(live); CLASSES as usize], look * VOLUME / LOOKS);
         }
         std::array::from_fn(|class| survival.weight(Interval::of_class(class as u8, VOLUME)))
     }
@@ -239,9 +239,9 @@ mod tests {
     #[test]
     fn what_was_moved_is_not_dead() {
         let deaths = Deaths::none(2);
-        deaths.add(ZoneId(1), Grains(500));
-        deaths.sub(ZoneId(1), Grains(400));
-        deaths.add(ZoneId(7), Grains(1));
+        deaths.add(ZoneId(1), PackUnits(500));
+        deaths.sub(ZoneId(1), PackUnits(400));
+        deaths.add(ZoneId(7), PackUnits(1));
         assert_eq!([0, 1, 7].map(|zone| deaths.take(ZoneId(zone))), [0, 100, 0]);
         assert_eq!(deaths.take(ZoneId(1)), 0);
     }

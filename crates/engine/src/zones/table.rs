@@ -8,7 +8,7 @@ use std::num::NonZeroU32;
 
 use persimmon_device::per_zone::PerZone;
 use persimmon_device::{BufferMut, ZoneId};
-use persimmon_format::packed::Grains;
+use persimmon_format::packed::PackUnits;
 use persimmon_format::summary::SummaryBuilder;
 use persimmon_format::table::{Role, ZitEntry};
 use persimmon_format::zone_header::{VolumeIdentity, ZoneHeader};
@@ -265,32 +265,32 @@ impl Zones {
     }
 
     /// So much of file data at `addr` became referenced.
-    pub(crate) fn add_data(&self, addr: Addr, grains: Grains) {
-        self.valid.add(Role::Data, addr.zone(), grains);
+    pub(crate) fn add_data(&self, addr: Addr, units: PackUnits) {
+        self.valid.add(Role::Data, addr.zone(), units);
     }
 
     /// The same of metadata.
     pub(crate) fn add_metadata(&self, addr: Addr, blocks: u64) {
-        let grains = Grains::of_blocks(blocks);
-        self.valid.add(Role::Metadata, addr.zone(), grains);
+        let units = PackUnits::of_blocks(blocks);
+        self.valid.add(Role::Metadata, addr.zone(), units);
     }
 
     /// So much of file data at `addr` is no longer referenced.
-    pub(crate) fn sub_data(&self, addr: Addr, grains: Grains) {
-        self.valid.sub(Role::Data, addr.zone(), grains);
-        self.deaths.add(addr.zone(), grains);
+    pub(crate) fn sub_data(&self, addr: Addr, units: PackUnits) {
+        self.valid.sub(Role::Data, addr.zone(), units);
+        self.deaths.add(addr.zone(), units);
     }
 
     /// The same of metadata.
     pub(crate) fn sub_metadata(&self, addr: Addr, blocks: u64) {
-        let grains = Grains::of_blocks(blocks);
-        self.valid.sub(Role::Metadata, addr.zone(), grains);
+        let units = PackUnits::of_blocks(blocks);
+        self.valid.sub(Role::Metadata, addr.zone(), units);
     }
 
     /// So much of a zone is referenced, whatever was counted before.
-    pub(crate) fn set_valid(&self, zone: ZoneId, grains: Grains) {
+    pub(crate) fn set_valid(&self, zone: ZoneId, units: PackUnits) {
         let role = self.lock().entries.get(zone).map(|entry| entry.role);
-        self.valid.set(role.unwrap_or_default(), zone, grains);
+        self.valid.set(role.unwrap_or_default(), zone, units);
     }
 
     /// So much is referenced as the zone table says, whatever was counted before: for zones that were in another use by
@@ -305,7 +305,7 @@ impl Zones {
     }
 
     /// What of a zone is referenced.
-    pub(crate) fn valid(&self, zone: ZoneId) -> Grains {
+    pub(crate) fn valid(&self, zone: ZoneId) -> PackUnits {
         self.valid.of(zone)
     }
 
@@ -704,7 +704,7 @@ impl Zones {
     pub(crate) fn may_reset(&self, zone: ZoneId) -> bool {
         !self.pins.is_filled(zone)
             && !self.pins.is_read(zone)
-            && self.valid(zone) == Grains::ZERO
+            && self.valid(zone) == PackUnits::ZERO
             && self.lock().entries.get(zone).is_some_and(|e| !e.open)
     }
 
@@ -750,7 +750,7 @@ impl Zones {
 }
 
 impl Entry {
-    fn to_zit(self, grains: Grains) -> ZitEntry {
+    fn to_zit(self, units: PackUnits) -> ZitEntry {
         let entry = ZitEntry {
             role: self.role,
             lifetime: self.lifetime,
@@ -764,6 +764,6 @@ impl Entry {
                 _ => self.last_write,
             },
         };
-        entry.with_grains(grains)
+        entry.with_pack_units(units)
     }
 }

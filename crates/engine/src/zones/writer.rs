@@ -7,7 +7,7 @@ use persimmon_sync::Alarm;
 
 use persimmon_device::{BLOCK_SIZE, Buffer, BufferMut, Command, DeviceError, Pending, ZoneId};
 use persimmon_format::packed::Packed;
-use persimmon_format::summary::{PieceEntry, SummaryBuilder, SummaryEntry};
+use persimmon_format::summary::{PackedEntry, SummaryBuilder, SummaryEntry};
 use persimmon_format::{Addr, DeviceId, Ino, VolumeKey};
 
 use super::Stream;
@@ -22,46 +22,46 @@ use crate::statistics::Class;
 const COMMAND_LOAD: u32 = 3;
 
 /// A run of file data on its way to the device: at most
-/// [`persimmon_format::extent::FRAME_BLOCKS_MAX`] blocks of one file, or packed pieces.
+/// [`persimmon_format::extent::FRAME_BLOCKS_MAX`] blocks of one file, or packed extents.
 #[derive(Clone, Debug)]
 pub(crate) struct Run {
     pub(crate) ino: Ino,
     pub(crate) file_block: u64,
     pub(crate) data: Buffer,
-    /// CRC-32C of each block; none of pieces.
+    /// CRC-32C of each block; none of packed extents.
     pub(crate) crcs: Vec<u32>,
-    /// Packed pieces, at most [`persimmon_format::summary::PIECES_MIN`], in order; none of whole
+    /// Packed extents, at most [`persimmon_format::summary::PACKED_ENTRIES_MIN`], in order; none of whole
     /// blocks.
-    pub(crate) pieces: Vec<RunPiece>,
+    pub(crate) packed: Vec<PackedExtent>,
     pub(crate) life: Life,
 }
 
-/// A piece in a run.
+/// A packed extent in a run.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct RunPiece {
+pub(crate) struct PackedExtent {
     pub(crate) ino: Ino,
     pub(crate) file_block: u64,
     /// First byte in the run.
     pub(crate) at: u32,
     /// Where it lies when the run lies at the beginning of zone 0.
-    pub(crate) piece: Packed,
+    pub(crate) packed: Packed,
 }
 
-impl RunPiece {
-    /// The piece when the run lies at `addr`.
+impl PackedExtent {
+    /// The packed extent when the run lies at `addr`.
     pub(crate) fn placed(&self, addr: Addr) -> Packed {
         Packed {
             addr: addr.offset(self.at / BLOCK_SIZE as u32),
-            ..self.piece
+            ..self.packed
         }
     }
 
-    fn entry(&self, run: u32) -> PieceEntry {
-        PieceEntry {
+    fn entry(&self, run: u32) -> PackedEntry {
+        PackedEntry {
             zone_block: run + self.at / BLOCK_SIZE as u32,
-            grain: self.piece.grain,
-            len: self.piece.len,
-            crc: self.piece.crc,
+            unit: self.packed.unit,
+            len: self.packed.len,
+            crc: self.packed.crc,
             ino: self.ino,
             file_block: self.file_block,
         }
@@ -69,7 +69,7 @@ impl RunPiece {
 
     /// One past the last block of the run that it needs.
     fn end_block(&self) -> u32 {
-        (self.at + u32::from(self.piece.len)).div_ceil(BLOCK_SIZE as u32)
+        (self.at + u32::from(self.packed.len)).div_ceil(BLOCK_SIZE as u32)
     }
 }
 
@@ -77,44 +77,44 @@ impl Run {
     pub(crate) fn split_off(&mut self, blocks: u32) -> Run {
         let at = blocks as usize;
         let byte = blocks * BLOCK_SIZE as u32;
-        // A piece that is cut in two goes nowhere: it stays where it was.
-        let later = self.pieces.iter().filter(|piece| piece.at >= byte);
+        // A packed extent that is cut in two goes nowhere: it stays where it was.
+        let later = self.packed.iter().filter(|extent| extent.at >= byte);
         let rest = Run {
             ino: self.ino,
             file_block: self.file_block + u64::from(blocks),
             data: self.data.slice(at..self.data.blocks() as usize),
             crcs: self.crcs.split_off(at.min(self.crcs.len())),
-            pieces: later
-                .map(|piece| RunPiece {
-                    at: piece.at - byte,
-                    ..*piece
+            packed: later
+                .map(|extent| PackedExtent {
+                    at: extent.at - byte,
+                    ..*extent
                 })
                 .collect(),
             life: self.life,
         };
-        self.pieces.retain(|piece| piece.end_block() <= blocks);
+        self.packed.retain(|extent| extent.end_block() <= blocks);
         self.data = self.data.slice(0..at);
         rest
     }
 
-    /// Nobody's blocks, left over where pieces were cut in two.
+    /// Nobody's blocks, left over where packed extents were cut in two.
     fn is_empty(&self) -> bool {
-        self.crcs.is_empty() && self.pieces.is_empty()
+        self.crcs.is_empty() && self.packed.is_empty()
     }
 
     /// The files whose data it is.
     fn owners(&self) -> impl Iterator<Item = Ino> {
         let whole = (!self.crcs.is_empty()).then_some(self.ino);
-        let pieces = self.pieces.iter().map(|piece| piece.ino);
-        whole.into_iter().chain(pieces)
+        let packed = self.packed.iter().map(|extent| extent.ino);
+        whole.into_iter().chain(packed)
     }
 
     /// Whether a summary has room for the first `blocks` blocks.
     fn fits(&self, summary: &SummaryBuilder, blocks: u32, zone_block: u32) -> bool {
-        let inside = |piece: &&RunPiece| piece.end_block() <= blocks;
-        let pieces = self.pieces.iter().filter(inside);
+        let inside = |extent: &&PackedExtent| extent.end_block() <= blocks;
+        let packed = self.packed.iter().filter(inside);
         let whole = blocks.min(self.crcs.len() as u32) as usize;
-        summary.fits(whole) && summary.fits_pieces(pieces.map(|piece| piece.entry(zone_block)))
+        summary.fits(whole) && summary.fits_packed(packed.map(|extent| extent.entry(zone_block)))
     }
 
     /// Adds the run to the summary of the zone in which it lies at `zone_block`.
@@ -127,8 +127,8 @@ impl Run {
                 crcs: self.crcs.clone(),
             });
         }
-        for piece in &self.pieces {
-            summary.push_piece(&piece.entry(zone_block));
+        for extent in &self.packed {
+            summary.push_packed(&extent.entry(zone_block));
         }
     }
 }
@@ -336,8 +336,8 @@ impl ZoneWriter {
             }
             let mut take = run.data.blocks().min(room).min(run_blocks_max);
             while !run.fits(&planned, take, place(0)) {
-                // Packed pieces wait for the next summary rather than that one is cut in two.
-                if take == 1 || !run.pieces.is_empty() {
+                // Packed extents wait for the next summary rather than that one is cut in two.
+                if take == 1 || !run.packed.is_empty() {
                     runs.push(run);
                     return (batch, true);
                 }

@@ -11,7 +11,7 @@ use persimmon_format::packed::Packed;
 use persimmon_format::page::{HEADER_LEN, PAGE_SIZE, PREFIX_LEN, SLOT_LEN};
 use persimmon_format::part_label::{Part, PartLabel, PartZones};
 use persimmon_format::record::{Op, Touch};
-use persimmon_format::summary::{PieceEntry, SummaryBuilder, SummaryEntry};
+use persimmon_format::summary::{PackedEntry, SummaryBuilder, SummaryEntry};
 use persimmon_format::table::{MatEntry, Role, ZitEntry};
 use persimmon_format::zone_header::{REQUIRED, VolumeIdentity, ZoneHeader};
 use persimmon_format::{
@@ -248,10 +248,10 @@ pub fn summary_entries() -> Vec<SummaryEntry> {
     ]
 }
 
-pub fn piece_entry() -> PieceEntry {
-    PieceEntry {
+pub fn packed_entry() -> PackedEntry {
+    PackedEntry {
         zone_block: 4,
-        grain: 0xfe,
+        unit: 0xfe,
         len: 0x0abc,
         crc: 0x1112_1314,
         ino: Ino(300),
@@ -264,7 +264,7 @@ pub fn summary(features: u64) -> Vec<u8> {
     for entry in summary_entries() {
         builder.push(&entry);
     }
-    builder.push_piece(&piece_entry());
+    builder.push_packed(&packed_entry());
     let mut block = vec![0; BLOCK_SIZE];
     builder.finish_into(&mut block, &key(), ZONE_SEQUENCE, SUMMARY_PLACE, 7);
     block
@@ -310,7 +310,7 @@ pub fn extents() -> [Extent; 5] {
         Extent::Compressed(b"compressed".to_vec()),
         Extent::Packed(Packed {
             addr: addr(2, 3),
-            grain: 0xfe,
+            unit: 0xfe,
             len: 0x0abc,
             crc: 0x0102_0304,
         }),

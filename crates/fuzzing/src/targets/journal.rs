@@ -217,7 +217,7 @@ fn extent(sample: &Sample, input: &mut Input<'_>) -> Extent {
         // No record may map one.
         3 if input.rarely(8) => Extent::Packed(Packed {
             addr: Addr::from_raw(input.number()),
-            grain: input.u8(),
+            unit: input.u8(),
             len: 1 + input.below(BLOCK_SIZE - 1) as u16,
             crc: input.u32(),
         }),

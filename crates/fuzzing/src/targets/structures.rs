@@ -134,9 +134,9 @@ pub fn summary(bytes: &[u8]) {
         for entry in &summary.entries {
             assert!(entry.zone_block as usize + entry.crcs.len() <= place as usize);
         }
-        for entry in &summary.pieces {
-            let piece = entry.piece(ZoneId(0));
-            assert!(entry.zone_block + piece.span() <= place);
+        for entry in &summary.packed {
+            let packed = entry.packed(ZoneId(0));
+            assert!(entry.zone_block + packed.span() <= place);
         }
     }
 }
@@ -173,9 +173,9 @@ pub fn value(bytes: &[u8]) {
     assert_eq!(Extent::peek_blocks(bytes), Ok(extent.blocks()));
     match &extent {
         Extent::Compressed(bytes) => drop(packed::decompress(bytes)),
-        Extent::Packed(piece) => {
-            assert!((1..=2).contains(&piece.span()) && piece.grains().0 <= 256);
-            let _ = piece.content(bytes);
+        Extent::Packed(packed) => {
+            assert!((1..=2).contains(&packed.span()) && packed.pack_units().0 <= 256);
+            let _ = packed.content(bytes);
         }
         _ => {}
     }

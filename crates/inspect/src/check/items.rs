@@ -3,7 +3,7 @@
 use persimmon_format::extent::Extent;
 use persimmon_format::inode::Inode;
 use persimmon_format::name::{self, DirEntry, PROBE_ITEMS, Xattr};
-use persimmon_format::packed::{self, GRAIN, Packed};
+use persimmon_format::packed::{self, PACK_UNIT, Packed};
 use persimmon_format::table::Role;
 use persimmon_format::{Addr, BLOCK_SIZE, Ino, Key, shown};
 
@@ -152,15 +152,15 @@ impl Current {
                     context.findings.add(&ITEM_VALUE, item(key), detail);
                 }
             }
-            Extent::Packed(piece) => {
+            Extent::Packed(packed) => {
                 context.counts.data_blocks += 1;
                 context.counts.packed_blocks += 1;
                 self.data_end = self.next_block;
-                if context.inspector.media.is_offline(piece.addr.zone()) {
-                    context.losses.add(key, 1, piece.addr.zone());
+                if context.inspector.media.is_offline(packed.addr.zone()) {
+                    context.losses.add(key, 1, packed.addr.zone());
                     return;
                 }
-                packed_piece(context, piece, &place);
+                packed_extent(context, packed, &place);
             }
             Extent::Frame { addr, crcs } => {
                 context.counts.data_blocks += crcs.len() as u64;
@@ -228,19 +228,19 @@ fn is_possible(context: &mut Context<'_, '_>, addr: Addr, blocks: u64, place: &s
     possible
 }
 
-fn packed_piece(context: &mut Context<'_, '_>, piece: &Packed, place: &str) {
-    let (addr, inspector) = (piece.addr, context.inspector);
-    if !is_possible(context, addr, piece.span().into(), place) {
+fn packed_extent(context: &mut Context<'_, '_>, packed: &Packed, place: &str) {
+    let (addr, inspector) = (packed.addr, context.inspector);
+    if !is_possible(context, addr, packed.span().into(), place) {
         return;
     }
-    let taken = context.owners.claim_piece(piece);
+    let taken = context.owners.claim_packed(packed);
     if taken > 0 {
-        let detail = format!("{} bytes of a block at {addr}", taken * GRAIN as u64);
+        let detail = format!("{} bytes of a block at {addr}", taken * PACK_UNIT as u64);
         context.findings.add(&EXTENT_SHARED, place, detail);
     }
     if context.options.data {
-        let blocks = inspector.media.read(addr, piece.span());
-        if blocks.is_ok_and(|blocks| piece.content(&blocks).is_some()) {
+        let blocks = inspector.media.read(addr, packed.span());
+        if blocks.is_ok_and(|blocks| packed.content(&blocks).is_some()) {
             context.counts.data_blocks_verified += 1;
         } else {
             context

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use persimmon_format::envelope::Kind;
 use persimmon_format::extent::Extent;
-use persimmon_format::packed::{BLOCK_GRAINS, Grains, Packed};
+use persimmon_format::packed::{BLOCK_PACK_UNITS, PackUnits, Packed};
 use persimmon_format::{Addr, Key, KeyKind};
 
 use crate::finding::{Findings, MAT_ENTRY, MAT_SHARED};
@@ -14,9 +14,9 @@ use persimmon_format::table::Role;
 /// What the checkpoint's tree uses, counted to be compared with what its tables claim.
 pub(crate) struct Usage {
     /// What is owned of each zone.
-    pub owned: Vec<Grains>,
+    pub owned: Vec<PackUnits>,
     /// Those of metadata among them.
-    metadata: Vec<Grains>,
+    metadata: Vec<PackUnits>,
     pub inodes: u64,
     pub reserved: u64,
 }
@@ -24,8 +24,8 @@ pub(crate) struct Usage {
 impl Usage {
     pub(crate) fn new(inspector: &Inspector<'_>) -> Usage {
         Usage {
-            owned: vec![Grains::ZERO; inspector.zones.len()],
-            metadata: vec![Grains::ZERO; inspector.zones.len()],
+            owned: vec![PackUnits::ZERO; inspector.zones.len()],
+            metadata: vec![PackUnits::ZERO; inspector.zones.len()],
             inodes: 0,
             reserved: 0,
         }
@@ -51,8 +51,8 @@ impl Usage {
             KeyKind::EXTENT => Extent::decode(value).ok(),
             _ => None,
         };
-        if let Some((addr, grains)) = extent.as_ref().and_then(Extent::on_device) {
-            self.add(addr, grains);
+        if let Some((addr, units)) = extent.as_ref().and_then(Extent::on_device) {
+            self.add(addr, units);
         }
     }
 
@@ -61,22 +61,22 @@ impl Usage {
         self.owned.clone_from(&self.metadata);
     }
 
-    fn add(&mut self, addr: Addr, grains: Grains) {
+    fn add(&mut self, addr: Addr, units: PackUnits) {
         if let Some(count) = self.owned.get_mut(addr.zone().0 as usize) {
-            *count += grains;
+            *count += units;
         }
     }
 
     pub(crate) fn data_blocks(&self) -> u64 {
-        self.owned.iter().copied().sum::<Grains>().blocks()
+        self.owned.iter().copied().sum::<PackUnits>().blocks()
     }
 }
 
 /// A bit for each block of the zones in which something was claimed.
 pub(crate) struct Owners {
     zones: Vec<Option<Vec<u64>>>,
-    /// A bit for each grain of the blocks in which pieces were claimed.
-    packed: HashMap<Addr, [u64; BLOCK_GRAINS as usize / 64]>,
+    /// A bit for each packing unit of the blocks in which packed extents were claimed.
+    packed: HashMap<Addr, [u64; BLOCK_PACK_UNITS as usize / 64]>,
     zone_blocks: usize,
 }
 
@@ -108,27 +108,27 @@ impl Owners {
         taken
     }
 
-    /// Claims a packed piece; tells how many of its grains were claimed before.
-    pub(crate) fn claim_piece(&mut self, piece: &Packed) -> u64 {
-        let start = u64::from(piece.grain);
+    /// Claims a packed extent; tells how many of its packing units were claimed before.
+    pub(crate) fn claim_packed(&mut self, packed: &Packed) -> u64 {
+        let start = u64::from(packed.unit);
         let mut taken = 0;
-        for grain in start..start + piece.grains().0 {
-            let block = piece.addr.offset((grain / BLOCK_GRAINS) as u32);
-            let grain = grain % BLOCK_GRAINS;
+        for unit in start..start + packed.pack_units().0 {
+            let block = packed.addr.offset((unit / BLOCK_PACK_UNITS) as u32);
+            let unit = unit % BLOCK_PACK_UNITS;
             if !self.packed.contains_key(&block) && self.has(block) {
                 // All of it is another's.
                 taken += 1;
                 continue;
             }
             let bits = self.packed.entry(block).or_default();
-            if let Some(word) = bits.get_mut((grain / 64) as usize) {
-                let bit = 1 << (grain % 64);
+            if let Some(word) = bits.get_mut((unit / 64) as usize) {
+                let bit = 1 << (unit % 64);
                 taken += u64::from(*word & bit != 0);
                 *word |= bit;
             }
         }
-        for at in 0..piece.span() {
-            self.claim(piece.addr.offset(at), 1);
+        for at in 0..packed.span() {
+            self.claim(packed.addr.offset(at), 1);
         }
         taken
     }
@@ -175,10 +175,10 @@ impl Owners {
                 let detail = format!("page ids end at {}", checkpoint.footer.page_limit);
                 findings.add(&MAT_ENTRY, &place, detail);
             }
-            let grains = Grains::of_blocks(blocks);
-            usage.add(addr, grains);
+            let units = PackUnits::of_blocks(blocks);
+            usage.add(addr, units);
             if let Some(count) = usage.metadata.get_mut(addr.zone().0 as usize) {
-                *count += grains;
+                *count += units;
             }
             let taken = self.claim(addr, blocks);
             if taken > 0 {

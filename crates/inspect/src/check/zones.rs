@@ -2,7 +2,7 @@
 
 use persimmon_device::ZoneState;
 use persimmon_format::ZoneId;
-use persimmon_format::packed::{BLOCK_GRAINS, Grains};
+use persimmon_format::packed::{BLOCK_PACK_UNITS, PackUnits};
 use persimmon_format::table::{Role, ZitEntry};
 
 use super::owners::{Owners, Usage};
@@ -33,7 +33,7 @@ pub(crate) fn check(
         let counted = usage.owned.get(index).copied().unwrap_or_default();
         // Of a pair the second is used as the first is.
         let first = inspector.media.first(zone).0 as usize;
-        let used = counted > Grains::ZERO || owners.uses(first);
+        let used = counted > PackUnits::ZERO || owners.uses(first);
         let paired = inspector.media.partner(zone).is_some();
         if used && info.state.is_dead() {
             let rule = match info.state {
@@ -89,8 +89,8 @@ pub(crate) fn check(
                 }
             }
         }
-        if !lost && !checkpoint.zit_lost && entry.grains() != counted {
-            let (said, counted) = (blocks_text(entry.grains()), blocks_text(counted));
+        if !lost && !checkpoint.zit_lost && entry.pack_units() != counted {
+            let (said, counted) = (blocks_text(entry.pack_units()), blocks_text(counted));
             let detail = format!("it says {said}, {counted} are in use");
             findings.add(&ZIT_VALID, &place, detail);
             plan.recount();
@@ -99,11 +99,11 @@ pub(crate) fn check(
 }
 
 /// In blocks, for people.
-fn blocks_text(Grains(grains): Grains) -> String {
-    let (blocks, rest) = (grains / BLOCK_GRAINS, grains % BLOCK_GRAINS);
+fn blocks_text(PackUnits(units): PackUnits) -> String {
+    let (blocks, rest) = (units / BLOCK_PACK_UNITS, units % BLOCK_PACK_UNITS);
     match rest {
         0 => blocks.to_string(),
-        _ => format!("{blocks} and {rest}/{BLOCK_GRAINS}"),
+        _ => format!("{blocks} and {rest}/{BLOCK_PACK_UNITS}"),
     }
 }
 
@@ -112,7 +112,7 @@ fn check_header(
     zone: ZoneId,
     entry: &ZitEntry,
     header: &ZoneHeaderFields,
-    counted: Grains,
+    counted: PackUnits,
     findings: &mut Findings,
 ) {
     let place = format!("zone {zone}");
@@ -133,11 +133,11 @@ fn check_header(
         let written = inspector.media.written(zone);
         // Without valid blocks the zone may have been reset since, and its old header come back. Data may have been
         // on its way at the checkpoint, and not have arrived; what the tree has of it is missed as an extent.
-        if written < entry.write_pointer && counted > Grains::ZERO && entry.role != Role::Data {
+        if written < entry.write_pointer && counted > PackUnits::ZERO && entry.role != Role::Data {
             let detail = format!("{} blocks of {}", written, entry.write_pointer);
             findings.add(&ZIT_WRITE_POINTER, place, detail);
         }
-    } else if counted > Grains::ZERO {
+    } else if counted > PackUnits::ZERO {
         // Without valid blocks the zone may have been reset and used again since.
         let detail = format!(
             "sequence {} in its entry, {} in its header",

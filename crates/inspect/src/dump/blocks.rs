@@ -122,14 +122,14 @@ pub struct SummaryDump {
     pub previous: u32,
     /// What it describes: runs of whole blocks.
     pub runs: Vec<SummaryRow>,
-    /// And packed pieces.
+    /// And packed extents.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub pieces: Vec<PieceRow>,
+    pub packed: Vec<PackedRow>,
 }
 
-/// A packed piece in a summary.
+/// A packed extent in a summary.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct PieceRow {
+pub struct PackedRow {
     /// Block in the zone that it begins in.
     pub zone_block: u32,
     /// First byte in that block.
@@ -270,9 +270,9 @@ fn summary(
         ino: entry.ino.0,
         file_block: entry.file_block,
     });
-    let pieces = summary.pieces.iter().map(|entry| PieceRow {
+    let packed = summary.packed.iter().map(|entry| PackedRow {
         zone_block: entry.zone_block,
-        start: entry.piece(addr.zone()).start(),
+        start: entry.packed(addr.zone()).start(),
         bytes: entry.len,
         ino: entry.ino.0,
         file_block: entry.file_block,
@@ -281,7 +281,7 @@ fn summary(
         addr: addr.to_string(),
         previous: summary.previous,
         runs: runs.collect(),
-        pieces: pieces.collect(),
+        packed: packed.collect(),
     })
 }
 

@@ -220,11 +220,11 @@ fn extent_text(extent: &Extent) -> String {
         Extent::Inline(bytes) => format!("inline, {} bytes", bytes.len()),
         Extent::Reserved { blocks } => format!("{blocks} blocks reserved"),
         Extent::Compressed(bytes) => format!("compressed, {} bytes", bytes.len()),
-        Extent::Packed(piece) => format!(
+        Extent::Packed(packed) => format!(
             "packed, {} bytes at {}, byte {}",
-            piece.len,
-            piece.addr,
-            piece.start()
+            packed.len,
+            packed.addr,
+            packed.start()
         ),
     }
 }
@@ -380,12 +380,12 @@ pub(super) fn extents(inspector: &Inspector<'_>, ino: Ino) -> Result<Vec<ExtentR
                     row.kind = "compressed";
                     row.bytes = Some(bytes.len());
                 }
-                Extent::Packed(piece) => {
+                Extent::Packed(packed) => {
                     row.kind = "packed";
-                    row.addr = Some(piece.addr.to_string());
-                    row.start = Some(piece.start());
-                    row.bytes = Some(piece.len.into());
-                    row.crcs = Some(format!("{:08x}", piece.crc));
+                    row.addr = Some(packed.addr.to_string());
+                    row.start = Some(packed.start());
+                    row.bytes = Some(packed.len.into());
+                    row.crcs = Some(format!("{:08x}", packed.crc));
                 }
             }
         }

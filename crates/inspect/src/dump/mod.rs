@@ -17,7 +17,7 @@ use crate::error::Result;
 use crate::volume::Inspector;
 
 pub use blocks::{
-    BlockDump, EnvelopeDump, PageDump, PieceRow, SummaryDump, SummaryRow, ZoneHeaderDump,
+    BlockDump, EnvelopeDump, PackedRow, PageDump, SummaryDump, SummaryRow, ZoneHeaderDump,
 };
 pub use content::{DirectoryRow, ExtentRow, InodeDump, ItemDump, OpDump, ValueDump, item_text};
 pub use log::{LogBlockDump, LogDump, LogZoneRow, RecordDump};

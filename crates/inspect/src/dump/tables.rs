@@ -62,7 +62,7 @@ pub struct CountRow {
     pub zone: u32,
     /// Blocks.
     pub valid: u32,
-    /// Grains fewer than they have.
+    /// Packing units fewer than they have.
     pub short: u8,
 }
 

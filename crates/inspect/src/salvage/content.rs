@@ -246,9 +246,9 @@ impl<'d> Content<'_, 'd> {
 
     /// Reads a packed block of file data; nothing if it cannot be read or fails its checksum.
     #[must_use]
-    pub fn read_piece(&self, piece: &Packed) -> Option<[u8; BLOCK_SIZE]> {
+    pub fn read_packed(&self, packed: &Packed) -> Option<[u8; BLOCK_SIZE]> {
         let media = &self.rebuilt.inspector.media;
-        piece.content(&media.read(piece.addr, piece.span()).ok()?)
+        packed.content(&media.read(packed.addr, packed.span()).ok()?)
     }
 
     /// Whether the tree has the inode or anything that belongs to it.

@@ -24,7 +24,7 @@ const WINDOW_BLOCKS: u32 = 64;
 /// A block of a file that the tree does not know of.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StrayBlock {
-    /// It as an extent: a frame of one block, or a packed piece.
+    /// It as an extent: a frame of one block, or a packed extent.
     pub extent: Extent,
     /// It was written after the checkpoint; else it belongs into what the tree has lost.
     pub later: bool,
@@ -41,7 +41,7 @@ struct Written {
 
 fn start_of(extent: &Extent) -> usize {
     match extent {
-        Extent::Packed(piece) => piece.start(),
+        Extent::Packed(packed) => packed.start(),
         _ => 0,
     }
 }
@@ -151,11 +151,11 @@ fn known(content: &Content<'_, '_>, ino: Ino, block: u64) -> Option<Extent> {
 fn is_same(known: &Extent, written: &Extent) -> bool {
     match (known, written) {
         (Extent::Frame { crcs, .. }, Extent::Frame { crcs: crc, .. }) => crcs == crc,
-        (Extent::Packed(known), Extent::Packed(piece)) => {
-            (known.len, known.crc) == (piece.len, piece.crc)
+        (Extent::Packed(known), Extent::Packed(packed)) => {
+            (known.len, known.crc) == (packed.len, packed.crc)
         }
-        (Extent::Compressed(known), Extent::Packed(piece)) => {
-            piece.crc == checksum::data_block(known)
+        (Extent::Compressed(known), Extent::Packed(packed)) => {
+            packed.crc == checksum::data_block(known)
         }
         _ => false,
     }
@@ -165,7 +165,7 @@ fn is_same(known: &Extent, written: &Extent) -> bool {
 fn stands(content: &Content<'_, '_>, extent: &Extent) -> bool {
     match extent {
         Extent::Frame { addr, crcs } => content.read(*addr, crcs).iter().all(Option::is_some),
-        Extent::Packed(piece) => content.read_piece(piece).is_some(),
+        Extent::Packed(packed) => content.read_packed(packed).is_some(),
         // In the tree itself.
         _ => true,
     }
@@ -225,11 +225,11 @@ fn blocks_of(summary: &Summary, zone: ZoneId, visit: &mut dyn FnMut(Written)) {
             });
         }
     }
-    for entry in &summary.pieces {
+    for entry in &summary.packed {
         visit(Written {
             ino: entry.ino,
             block: entry.file_block,
-            extent: Extent::Packed(entry.piece(zone)),
+            extent: Extent::Packed(entry.packed(zone)),
         });
     }
 }

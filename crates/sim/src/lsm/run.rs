@@ -27,7 +27,7 @@ const FLUSHED_AT_ONCE: u64 = 256;
 const COMPACTED_AT_ONCE: u64 = 256;
 /// Flushed tables at which writers wait for a compaction.
 const FLUSHED_MAX: usize = 8;
-/// Jobs whose records fill a block of the manifest; until then they ride in the journal.
+/// Jobs whose records fill a block of the manifest; until then they are inlined in the journal.
 const CHANGES_IN_BLOCK: u64 = 8;
 /// Blocks of a log that the kernel keeps before the device gets them.
 const KEPT_BLOCKS: u64 = 256;

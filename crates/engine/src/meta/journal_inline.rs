@@ -12,7 +12,7 @@ use crate::invariant::{invariant_holds, invariant_sub};
 /// Which blocks of which files, in this order, and their compressed bytes. It follows the tree:
 /// who maps a compressed extent adds it, who takes it away removes it.
 #[derive(Debug, Default)]
-pub(crate) struct Riding {
+pub(crate) struct JournalInline {
     blocks: BTreeMap<(Ino, u64), u16>,
     bytes: u64,
     /// Bytes added since the last cut, with their keys: a replay has them all in the tree.
@@ -25,7 +25,7 @@ pub(crate) struct Riding {
 /// What an item takes in a page beside its value, more or less, bytes.
 const ITEM_BYTES: u64 = 32;
 
-impl Riding {
+impl JournalInline {
     /// A state that cannot be raises this alarm.
     pub(super) fn watch(&mut self, alarm: &Alarm) {
         self.alarm = alarm.clone();
@@ -91,26 +91,26 @@ mod tests {
 
     #[test]
     fn bytes_follow_what_is_added_replaced_and_removed() {
-        let mut riding = Riding::default();
-        riding.add(Ino(5), 7, 100);
-        riding.add(Ino(4), 9, 50);
-        riding.add(Ino(5), 7, 30);
-        riding.remove(Ino(5), 8);
-        assert_eq!(riding.bytes(), 80);
-        assert_eq!(riding.after(None, 9), [(Ino(4), 9), (Ino(5), 7)]);
-        assert_eq!(riding.after(Some((Ino(4), 9)), 9), [(Ino(5), 7)]);
-        assert_eq!(riding.after(None, 1), [(Ino(4), 9)]);
-        riding.remove(Ino(5), 7);
-        riding.remove(Ino(4), 9);
-        assert_eq!(riding.bytes(), 0);
+        let mut inline = JournalInline::default();
+        inline.add(Ino(5), 7, 100);
+        inline.add(Ino(4), 9, 50);
+        inline.add(Ino(5), 7, 30);
+        inline.remove(Ino(5), 8);
+        assert_eq!(inline.bytes(), 80);
+        assert_eq!(inline.after(None, 9), [(Ino(4), 9), (Ino(5), 7)]);
+        assert_eq!(inline.after(Some((Ino(4), 9)), 9), [(Ino(5), 7)]);
+        assert_eq!(inline.after(None, 1), [(Ino(4), 9)]);
+        inline.remove(Ino(5), 7);
+        inline.remove(Ino(4), 9);
+        assert_eq!(inline.bytes(), 0);
         // What was packed is replayed all the same.
-        assert_eq!(riding.replayed_pages(), 1);
-        riding.cut();
-        riding.undo_cut();
-        assert_eq!(riding.replayed_pages(), 1);
-        riding.cut();
-        assert_eq!(riding.replayed_pages(), 1);
-        riding.forget_cut();
-        assert_eq!(riding.replayed_pages(), 0);
+        assert_eq!(inline.replayed_pages(), 1);
+        inline.cut();
+        inline.undo_cut();
+        assert_eq!(inline.replayed_pages(), 1);
+        inline.cut();
+        assert_eq!(inline.replayed_pages(), 1);
+        inline.forget_cut();
+        assert_eq!(inline.replayed_pages(), 0);
     }
 }

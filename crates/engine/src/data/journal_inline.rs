@@ -1,4 +1,4 @@
-//! What an fsync sends inside its journal record: small changes of a file's last block, and blocks
+//! What an fsync inlines in its journal record: small changes of a file's last block, and blocks
 //! that compress well. The tree has them inline then, until they are written back.
 
 use persimmon_sync::atomic::{AtomicU8, Ordering};
@@ -14,20 +14,20 @@ use super::write_back::{BatchFile, Mapping, tail};
 use crate::Volume;
 use crate::error::{Error, Result};
 
-/// Bytes that travel inside the journal, with which a record still fits a block.
-const RIDE_BYTES_MAX: usize = 3584;
-/// Bytes of a file's last block that do where other blocks of the file are written: then a whole block
-/// beside them costs little.
-const RIDE_BESIDE_BYTES_MAX: usize = 2560;
-/// What a record holds beside a riding tail, more or less.
+/// Most bytes inlined in a record, with which the record still fits a block.
+const JOURNAL_INLINE_BYTES_MAX: usize = 3584;
+/// Most bytes of a file's last block that are inlined where other blocks of the file are written anyway: a
+/// whole block beside them costs little.
+const TAIL_BESIDE_BYTES_MAX: usize = 2560;
+/// What a record holds beside an inlined tail, more or less.
 const RECORD_REST_BYTES: usize = 200;
 /// What a block takes in a record beside its compressed content, bytes.
-const RIDER_BYTES: usize = 32;
-/// Bytes of a compressed block that rides. It is written twice, in the journal and packed: more
-/// than that and once as it is would be less.
-const COMPRESSED_BYTES_MAX: usize = BLOCK_SIZE / 2 - 2 * RIDER_BYTES;
-/// Blocks of a file that may ride at once.
-const RIDERS_MAX: u64 = 4;
+const ENTRY_BYTES: usize = 32;
+/// Most bytes of a compressed block that is inlined in the journal. Such a block is written twice, in the
+/// journal and packed: with more bytes, writing it once as it is costs less.
+const COMPRESSED_BYTES_MAX: usize = BLOCK_SIZE / 2 - 2 * ENTRY_BYTES;
+/// Most blocks of a file that one record may inline.
+const JOURNAL_INLINE_BLOCKS_MAX: u64 = 4;
 /// Files, more or less, of which it is known whether their blocks compressed.
 const FILES_KNOWN: usize = 1024;
 /// Doublings of the blocks that are not tried after one that did not compress: up to 15.
@@ -69,18 +69,18 @@ impl Volume {
     /// A file's tail as it travels inside the journal: what of it changed, if the tree has it
     /// inline, else all of it. `None` if that is too much, or the block is preallocated. It fills
     /// up the log block that others are waiting for, and makes them wait for no other.
-    pub(super) fn riding_tail(&self, member: &BatchFile) -> Result<Option<Mapping>> {
+    pub(super) fn journal_inline_tail(&self, member: &BatchFile) -> Result<Option<Mapping>> {
         let Some((block, content)) = tail(member) else {
             return Ok(None);
         };
         let room = self.log.room_in_block();
-        let limit = RIDE_BYTES_MAX.min(room.saturating_sub(RECORD_REST_BYTES));
-        if member.blocks > 1 && content.len() > limit.min(RIDE_BESIDE_BYTES_MAX) {
+        let limit = JOURNAL_INLINE_BYTES_MAX.min(room.saturating_sub(RECORD_REST_BYTES));
+        if member.blocks > 1 && content.len() > limit.min(TAIL_BESIDE_BYTES_MAX) {
             return Ok(None);
         }
         let ino = member.ino;
         let before = self.view::<_, Error>(|view| view.extents(ino, block, block + 1, 1))?;
-        let old = match before.into_iter().next().map(|piece| piece.extent) {
+        let old = match before.into_iter().next().map(|mapped| mapped.extent) {
             None => Some(Vec::new()),
             Some(Extent::Inline(old)) => Some(old),
             Some(Extent::Frame { .. } | Extent::Compressed(_) | Extent::Packed(_)) => None,
@@ -110,10 +110,10 @@ impl Volume {
         Ok(mapping)
     }
 
-    /// The blocks of a file compressed, as they travel inside the journal, all but its tail if that
-    /// rides as it is. `None` if they are too many, do not compress well enough, or one of them is
+    /// The blocks of a file compressed, as they are inlined in the journal, except its tail if that
+    /// is inlined as it is. `None` if they are too many, do not compress well enough, or one of them is
     /// preallocated: its space is not given up.
-    pub(super) fn riding_blocks(
+    pub(super) fn journal_inline_blocks(
         &self,
         member: &BatchFile,
         tail: Option<&Mapping>,
@@ -122,13 +122,13 @@ impl Volume {
         let tail_block = tail.map(|tail| tail.block);
         let blocks_inlined = member.blocks - u64::from(tail.is_some());
         if !self.identity.packs()
-            || !(1..=RIDERS_MAX).contains(&blocks_inlined)
-            || self.meta().riding.bytes() >= self.riding_bytes_max()
+            || !(1..=JOURNAL_INLINE_BLOCKS_MAX).contains(&blocks_inlined)
+            || self.meta().journal_inline.bytes() >= self.journal_inline_bytes_max()
             || !self.compressibility.worth_trying(ino)
         {
             return Ok(None);
         }
-        let mut room = RIDE_BYTES_MAX;
+        let mut room = JOURNAL_INLINE_BYTES_MAX;
         if let Some(Mapping {
             op: Op::Splice { bytes, .. },
             ..
@@ -148,7 +148,7 @@ impl Volume {
                 let Some(compressed) = compressed else {
                     return Ok(None);
                 };
-                let Some(left) = room.checked_sub(compressed.len() + RIDER_BYTES) else {
+                let Some(left) = room.checked_sub(compressed.len() + ENTRY_BYTES) else {
                     return Ok(None);
                 };
                 room = left;
@@ -160,7 +160,7 @@ impl Volume {
                 let there = view.extents(ino, mapping.block, mapping.block + 1, 1)?;
                 if there
                     .iter()
-                    .any(|piece| matches!(piece.extent, Extent::Reserved { .. }))
+                    .any(|mapped| matches!(mapped.extent, Extent::Reserved { .. }))
                 {
                     return Ok(true);
                 }
