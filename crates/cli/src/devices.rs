@@ -124,7 +124,7 @@ impl Device {
             let zones = device.report(0..device.geometry().zone_count).ok()?;
             zones
                 .iter()
-                .filter(|z| !z.state.is_dead())
+                .filter(|z| !z.state.is_worn_out())
                 .map(|z| z.capacity)
                 .min()
         };

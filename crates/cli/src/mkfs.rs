@@ -374,7 +374,7 @@ impl Shape {
         let zones = drive.report(0..geometry.zone_count)?;
         let capacity = zones
             .iter()
-            .filter(|zone| !zone.state.is_dead())
+            .filter(|zone| !zone.state.is_worn_out())
             .map(|zone| zone.capacity)
             .min();
         let shape = ImageGeometry {

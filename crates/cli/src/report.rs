@@ -139,7 +139,7 @@ pub struct ZoneRow {
     pub zone: u32,
     /// free, log, metadata, data, retired.
     pub role: String,
-    /// none, short, medium, long, extreme, survivors.
+    /// none, short, medium, long, extreme, moved.
     pub lifetime: String,
     /// empty, open, partial, full, or, if it has failed, read-only, offline.
     pub state: String,
@@ -246,7 +246,7 @@ pub fn lifetime_name(role: Role, lifetime: u8) -> &'static str {
         (_, 3) => "long",
         (_, 4) => "extreme",
         (_, 8..=15) => "inferred",
-        (_, 5 | 16..=23) => "survivors",
+        (_, 5 | 16..=23) => "moved",
         _ => "none",
     }
 }

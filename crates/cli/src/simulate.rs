@@ -300,7 +300,7 @@ fn say(report: &Report) -> Result<()> {
         "zones on average            {:.1} free, {:.1} to be freed, {:.1} open and not yet written, \
          {:.1} of metadata, {:.1} of the log",
         usage.free,
-        usage.dead,
+        usage.reclaimable,
         usage.unwritten,
         usage.metadata,
         usage.log

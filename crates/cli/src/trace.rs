@@ -149,7 +149,7 @@ fn name_files(dir: &Path, events: &Events, names: &mut HashMap<u64, Option<Name>
 fn words(event: &Event, path: Option<&Name>) -> String {
     let kind = |role: &str, lifetime: &str| match (role, lifetime) {
         ("data", lifetime) if lifetime != "none" => format!("data, {lifetime}"),
-        ("metadata", "survivors") => "metadata, survivors".to_owned(),
+        ("metadata", "moved") => "metadata, moved".to_owned(),
         (role, _) => role.to_owned(),
     };
     match event {
@@ -194,7 +194,7 @@ fn words(event: &Event, path: Option<&Name>) -> String {
             age_blocks,
             interval_blocks,
             free_zones,
-            dead_zones,
+            reclaimable_zones,
         } => {
             let why = match why.as_str() {
                 "failing" => "it has failed",
@@ -206,7 +206,7 @@ fn words(event: &Event, path: Option<&Name>) -> String {
             format!(
                 "zone {zone:<6} victim   {}, {why}: {valid_blocks} of {capacity_blocks} blocks valid, \
                  written {age_blocks} blocks ago, thought to live {interval_blocks}; {free_zones} \
-                 zones free, {dead_zones} soon{waits}",
+                 zones free, {reclaimable_zones} soon{waits}",
                 kind(role, lifetime)
             )
         }

@@ -136,8 +136,9 @@ fn parse_interval(text: &str) -> Result<f64, String> {
 /// On a terminal in the place of the one before, else one below the other.
 fn show(picture: &str, zones: &[ZoneRow], terminal: bool) -> Result<()> {
     let open = zones.iter().filter(|zone| zone.state == "open").count();
-    let dead = zones.iter().filter(|zone| is_dead(zone)).count();
-    let line = format!("{open} zones are being written to, {dead} wait for the next checkpoint");
+    let reclaimable = zones.iter().filter(|zone| is_reclaimable(zone)).count();
+    let line =
+        format!("{open} zones are being written to, {reclaimable} wait for the next checkpoint");
     if terminal {
         let lines = picture.lines().chain([line.as_str()]);
         let text: String = lines.map(|line| format!("{line}{CLEAR_RIGHT}\n")).collect();
@@ -149,7 +150,7 @@ fn show(picture: &str, zones: &[ZoneRow], terminal: bool) -> Result<()> {
 }
 
 /// Nothing in it is valid: the next checkpoint frees it.
-fn is_dead(zone: &ZoneRow) -> bool {
+fn is_reclaimable(zone: &ZoneRow) -> bool {
     let holds = matches!(zone.role.as_str(), "data" | "metadata");
     holds && zone.valid_blocks == 0 && zone.state != "open"
 }

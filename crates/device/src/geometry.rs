@@ -94,7 +94,7 @@ impl ZoneState {
 
     /// Worn out: never takes writes or resets again.
     #[must_use]
-    pub fn is_dead(self) -> bool {
+    pub fn is_worn_out(self) -> bool {
         matches!(self, ZoneState::ReadOnly | ZoneState::Offline)
     }
 }

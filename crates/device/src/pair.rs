@@ -505,7 +505,7 @@ fn write_label(device: &dyn ZonedDevice, path: &Path, label: &PartLabel) -> Resu
     let zones = label_zones(device);
     let report = device.report(zones.clone())?;
     for (zone, info) in zones.map(ZoneId).zip(&report) {
-        if info.state.is_dead() {
+        if info.state.is_worn_out() {
             match label_in(device, zone, info)? {
                 Some(other) if other != *label => return Err(marked(path, &other)),
                 _ => continue,

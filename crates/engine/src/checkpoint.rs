@@ -43,7 +43,7 @@ pub(crate) struct CheckpointState {
     /// Pages that cleaning asked to be moved.
     pub(crate) cold: HashSet<PageId>,
     /// Metadata zones that the next whole checkpoint moves pages out of.
-    pub(crate) leaving: HashSet<ZoneId>,
+    pub(crate) evacuating: HashSet<ZoneId>,
     /// Blocks written in all at the cut of the last whole checkpoint, or at the mount.
     pub(crate) write_clock: u64,
     /// The last durable footer; none while pages are written for the next, and if that failed.
@@ -58,7 +58,7 @@ impl CheckpointState {
             written_zit,
             zit_chunks: footer.zit.clone(),
             cold: HashSet::new(),
-            leaving: HashSet::new(),
+            evacuating: HashSet::new(),
             write_clock: footer.write_clock,
             footer: Some(footer.clone()),
         }
@@ -122,7 +122,7 @@ impl Volume {
                 return Ok(());
             }
             // Where its pages find no room, those of the zones alone are the way out: they need all changes in the journal.
-            if self.zones.free_zones(Part::Metadata) > self.survivors_floor(Part::Metadata) {
+            if self.zones.free_zones(Part::Metadata) > self.cleaning_reserve(Part::Metadata) {
                 self.pack_before_cut();
             }
             if self.zones.log_is_to_leave(self.changed_pages()) {
@@ -155,12 +155,12 @@ impl Volume {
         }
     }
 
-    /// Frees what is dead though the pages of a checkpoint have just found no room. False if that wins nothing, or no more
+    /// Frees what is reclaimable though the pages of a checkpoint have just found no room. False if that wins nothing, or no more
     /// than were `won` before and did not do. The caller has the turn.
     fn free_for_pages(&self, won: &mut u32) -> bool {
         let free = || self.zones.free_zones(Part::Metadata);
         let before = free().max(*won);
-        if self.zones.dead_zones(Part::Metadata) == 0 {
+        if self.zones.reclaimable_zones(Part::Metadata) == 0 {
             return false;
         }
         match self.write_zone_checkpoint(Journal::OfAnyLength) {
@@ -222,7 +222,7 @@ impl Volume {
         );
         let cold = {
             let mut state = self.checkpoint_state();
-            state.leaving.clear();
+            state.evacuating.clear();
             std::mem::take(&mut state.cold)
         };
         let mut written = BTreeSet::new();

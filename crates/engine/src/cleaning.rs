@@ -1,13 +1,13 @@
 //! Cleaning: valid blocks of a victim move elsewhere, so that the next checkpoint can reset it.
 //!
-//! Data zones: summaries say whose the blocks are, the tree whether they still are; survivors go
+//! Data zones: summaries say whose the blocks are, the tree whether they still are; moved blocks go
 //! to zones of their own, sorted by file and offset. Moves are journaled as what users write is:
 //! checkpoints that free zones need not write the pages that changed. Until then the old copy
 //! stands. A victim is done when its valid count is zero; what summaries miss is found in the tree.
 //! Metadata zones: the pages in it are marked dirty, and the next checkpoint writes them
 //! elsewhere.
 
-mod course;
+mod cursor;
 mod demand;
 mod gain;
 mod moving;
@@ -28,7 +28,7 @@ use crate::zones::table::ZoneStatus;
 use crate::zones::trace::VictimReason;
 use crate::zones::{Choice, Part};
 
-pub(crate) use course::Course;
+pub(crate) use cursor::CleaningCursor;
 pub use demand::{CleanState, CleanStep};
 pub(crate) use pace::Unpaid;
 
@@ -55,12 +55,12 @@ struct Stock {
     /// They are being reset.
     in_reset: u32,
     /// The next checkpoint frees them.
-    dead: u32,
+    reclaimable: u32,
     /// So does the next whole one.
-    leaving: u32,
+    evacuating: u32,
     /// New data leaves so many free.
     floor: u32,
-    /// Beyond those, so many are to be free or dead.
+    /// Beyond those, so many are to be free or reclaimable.
     pool: u32,
     /// And so many more on their way from the one to the other.
     lag: u32,
@@ -69,7 +69,8 @@ struct Stock {
 impl Stock {
     /// Whether something is to be emptied.
     fn is_short(&self) -> bool {
-        self.free + self.in_reset + self.dead + self.leaving < self.floor + self.pool + self.lag
+        self.free + self.in_reset + self.reclaimable + self.evacuating
+            < self.floor + self.pool + self.lag
     }
 }
 
@@ -149,7 +150,7 @@ impl Volume {
         let (_turn, _midst) = (self.cleaning_turn.take(), self.in_midst());
         // Somebody else may have done it meanwhile.
         if free_zones() <= before
-            && self.zones.all_dead_zones() > 0
+            && self.zones.all_reclaimable_zones() > 0
             && let Err(error) = self.checkpoint_zones()
         {
             tracing::warn!(%error, "zones could not be freed for the host");
@@ -161,15 +162,15 @@ impl Volume {
     /// Frees what nothing lives in though there are zones enough: the space is a host's, and others wait for it. False
     /// if there was nothing to free.
     pub(crate) fn free_for_idle_host(&self) -> Result<bool> {
-        let dead = self.zones.all_dead_zones();
-        if dead == 0 || !self.media.space_is_hosts() {
+        let reclaimable = self.zones.all_reclaimable_zones();
+        if reclaimable == 0 || !self.media.space_is_hosts() {
             return Ok(false);
         }
         let (_turn, _midst) = (self.cleaning_turn.take(), self.in_midst());
         self.checkpoint_zones()?;
         self.zones.complete_resets(&self.media);
         // What is being read stays.
-        Ok(self.zones.all_dead_zones() < dead)
+        Ok(self.zones.all_reclaimable_zones() < reclaimable)
     }
 
     /// Free zones that are not enough for new data. Where all that are left are there for the log that is any number:
@@ -237,7 +238,7 @@ impl Volume {
     /// more room than before, though it is far from a zone: it could not go on without, and must not be refused.
     fn clean_above(&self, part: Part, floor: impl Fn() -> u32, intent: Intent) -> Result<()> {
         let free_zones = || self.zones.free_zones(part);
-        let dead_zones = || self.zones.dead_zones(part);
+        let reclaimable_zones = || self.zones.reclaimable_zones(part);
         let in_reset = || self.zones.zones_in_reset(part);
         let is_short = || free_zones() <= floor();
         let mut progress = Progress {
@@ -258,20 +259,20 @@ impl Volume {
                 let blocks = self.zones.journal_blocks();
                 self.zones.shorten_journal(blocks - blocks / 4);
             }
-            let nothing_changed = dead_zones() == 0 && self.meta().cache.changed() == 0;
+            let nothing_changed = reclaimable_zones() == 0 && self.meta().cache.changed() == 0;
             // Somebody else may free what dies here at once: then there is no need to wait for so many.
             let before = free_zones();
             let is_served = || free_zones() > before && !is_short();
             let emptied = self.empty_some(part, is_first, is_served);
             let emptied = emptied.map_err(|error| self.as_told_to_writers(error))?;
-            if is_served() || dead_zones() == 0 && in_reset() > 0 {
+            if is_served() || reclaimable_zones() == 0 && in_reset() > 0 {
                 // Somebody else let go of them meanwhile: they are there, or on their way.
                 continue;
             }
-            if nothing_changed && !emptied.any && dead_zones() == 0 {
+            if nothing_changed && !emptied.any && reclaimable_zones() == 0 {
                 return Err(self.zones.want_of_zones());
             }
-            match !is_first || emptied.pages || dead_zones() == 0 {
+            match !is_first || emptied.pages || reclaimable_zones() == 0 {
                 true => self.checkpoint()?,
                 false => self.checkpoint_zones()?,
             }
@@ -295,7 +296,7 @@ impl Volume {
         self.zones.want_of_zones()
     }
 
-    /// Empties victims until enough zones are dead, or on their way to being free; or the caller `is_served`. In the first round of
+    /// Empties victims until enough zones are reclaimable, or on their way to being free; or the caller `is_served`. In the first round of
     /// a wait what is worth most, in later ones most garbage.
     fn empty_some(
         &self,
@@ -303,12 +304,13 @@ impl Volume {
         is_first: bool,
         is_served: impl Fn() -> bool,
     ) -> Result<Emptied> {
-        // Who waits goes on soon; one zone may be taken for survivors.
+        // A waiting caller goes on soon: one zone may be taken for moved blocks.
         let wanted = match is_first {
             true => 2,
             false => (self.zones.spare_zones(part) / 32).clamp(2, self.pool_zones(part).max(2)),
         };
-        let is_enough = || self.zones.dead_zones(part) + self.zones.zones_in_reset(part) >= wanted;
+        let is_enough =
+            || self.zones.reclaimable_zones(part) + self.zones.zones_in_reset(part) >= wanted;
         let mut choice = match is_first {
             true => Choice::Worth,
             false => Choice::Garbage,
@@ -316,7 +318,7 @@ impl Volume {
         let mut emptied = Emptied::default();
         let mut has_chosen = false;
         while !is_enough() && !is_served() {
-            if self.finish_course(part)? {
+            if self.finish_cursor(part)? {
                 emptied.any = true;
                 continue;
             }
@@ -343,7 +345,7 @@ impl Volume {
             }
             if victim.entry.role == Role::Metadata {
                 emptied.pages = true;
-                self.checkpoint_state().leaving.insert(victim.zone);
+                self.checkpoint_state().evacuating.insert(victim.zone);
                 // Where one wins no zone, several share what the checkpoint takes for its tables.
                 let kept = self.zones.budget.dirty_pages_kept;
                 if is_first || self.meta().cache.changed() >= kept {
@@ -356,10 +358,10 @@ impl Volume {
 
     /// A victim where somebody waits for room: nothing may be worth it.
     fn choose_urgently(&self, part: Part, choice: Choice) -> Option<(ZoneStatus, Choice)> {
-        let leaving = self.checkpoint_state().leaving.clone();
+        let evacuating = self.checkpoint_state().evacuating.clone();
         let choose = |choice, of: Option<Role>| {
             let is_of = |z: &ZoneStatus| of.is_none_or(|role| role == z.entry.role);
-            let may = |z: &ZoneStatus| !leaving.contains(&z.zone) && is_of(z);
+            let may = |z: &ZoneStatus| !evacuating.contains(&z.zone) && is_of(z);
             Some((self.choose_victim_of(part, choice, may)?, choice))
         };
         match choice {
@@ -381,7 +383,7 @@ impl Volume {
         }
     }
 
-    /// Zones kept free beyond the floor, or wholly dead: what is filled between two checkpoints.
+    /// Zones kept free beyond the floor, or reclaimable: what is filled between two checkpoints.
     fn pool_zones(&self, part: Part) -> u32 {
         let options = self.cleaning_options();
         let spare = self.zones.spare_zones(part);
@@ -410,7 +412,7 @@ impl Volume {
     /// Takes a step of cleaning ahead of need. False if there was no reason to: as zones fill, others are
     /// emptied, one for one.
     pub(crate) fn clean_ahead(&self) -> Result<bool> {
-        let may_take = |part| self.zones.free_zones(part) > self.survivors_floor(part);
+        let may_take = |part| self.zones.free_zones(part) > self.cleaning_reserve(part);
         let may_move = may_take(Part::Metadata) && may_take(Part::Data);
         let parts = self.zones.budget.layout.parts().iter();
         if may_move && self.choose_failing().is_some() {
@@ -433,8 +435,8 @@ impl Volume {
             let Stock {
                 free,
                 in_reset,
-                dead,
-                leaving,
+                reclaimable,
+                evacuating,
                 floor,
                 pool,
                 lag,
@@ -448,16 +450,16 @@ impl Volume {
             if coming > floor + pool / 2 + lag {
                 continue;
             }
-            // It may gain nothing: somebody may be reading what is dead.
+            // A checkpoint may gain nothing: readers may pin the reclaimable zones.
             let gained = || {
                 let in_reset = self.zones.zones_in_reset(*part);
                 in_reset + self.zones.free_zones(*part) > coming
             };
-            if dead >= enough {
+            if reclaimable >= enough {
                 self.checkpoint_zones()?;
                 return Ok(gained());
             }
-            if leaving > 0 && (!is_short || coming <= floor + 1) {
+            if evacuating > 0 && (!is_short || coming <= floor + 1) {
                 self.checkpoint()?;
                 return Ok(gained());
             }
@@ -466,10 +468,10 @@ impl Volume {
     }
 
     fn stock(&self, part: Part) -> Stock {
-        // Of metadata alone, what leaves with the next whole checkpoint is as good as dead.
-        let leaving = match part {
+        // Only metadata zones are evacuated by the next whole checkpoint: they count as reclaimable.
+        let evacuating = match part {
             Part::Data => 0,
-            Part::Metadata => self.checkpoint_state().leaving.len() as u32,
+            Part::Metadata => self.checkpoint_state().evacuating.len() as u32,
         };
         let pool = self.pool_zones(part);
         // Both together are no more than may be kept free.
@@ -477,8 +479,8 @@ impl Volume {
         Stock {
             free: self.zones.free_zones(part),
             in_reset: self.zones.zones_in_reset(part),
-            dead: self.zones.dead_zones(part),
-            leaving,
+            reclaimable: self.zones.reclaimable_zones(part),
+            evacuating,
             floor: self.floor(part),
             pool,
             lag: self.zones.taken_in_a_reset().min(lag_max),
@@ -518,18 +520,18 @@ impl Volume {
     /// A step of cleaning: goes on with the victim under way, or begins with the next.
     fn clean_some(&self, part: Part, blocks_max: u64) -> Result<Stepped> {
         let (_turn, _midst) = (self.cleaning_turn.take(), self.in_midst());
-        let Some(mut course) = self.take_course(part).or_else(|| self.next_course(part)) else {
+        let Some(mut cursor) = self.take_cursor(part).or_else(|| self.next_cursor(part)) else {
             return Ok(Stepped::Idle);
         };
-        let victim = *course.victim();
-        match self.advance(&mut course, blocks_max) {
+        let victim = *cursor.victim();
+        match self.advance(&mut cursor, blocks_max) {
             Ok(true) => {
-                self.courses().push(course);
+                self.cleaning_cursors().push(cursor);
                 Ok(Stepped::GoesOn)
             }
             // Its pages leave it with a whole checkpoint, which can wait: nobody does for the zone.
             Ok(false) if victim.entry.role == Role::Metadata && !victim.must_be_emptied() => {
-                self.checkpoint_state().leaving.insert(victim.zone);
+                self.checkpoint_state().evacuating.insert(victim.zone);
                 Ok(Stepped::Emptied)
             }
             Ok(false) if victim.entry.role == Role::Metadata => {
@@ -541,7 +543,7 @@ impl Volume {
             Err(error) if error.is_want_of_zones() && self.zones.zones_in_reset(part) > 0 => {
                 Ok(Stepped::Idle)
             }
-            Err(error) if error.is_want_of_zones() && self.zones.dead_zones(part) > 0 => {
+            Err(error) if error.is_want_of_zones() && self.zones.reclaimable_zones(part) > 0 => {
                 let coming = || self.zones.free_zones(part) + self.zones.zones_in_reset(part);
                 let before = coming();
                 self.checkpoint_zones()?;
@@ -560,16 +562,16 @@ impl Volume {
 
     /// Empties the victim of file data that is under way in a part, as far as that can be. False if there is
     /// none. The caller has the turn.
-    fn finish_course(&self, part: Part) -> Result<bool> {
-        let Some(mut course) = self.take_course(part) else {
+    fn finish_cursor(&self, part: Part) -> Result<bool> {
+        let Some(mut cursor) = self.take_cursor(part) else {
             return Ok(false);
         };
         // Of metadata there is more to think of, and it is not lost: it is chosen anew.
-        if course.victim().entry.role == Role::Metadata {
+        if cursor.victim().entry.role == Role::Metadata {
             return Ok(false);
         }
         loop {
-            match self.advance(&mut course, MOVE_BLOCKS) {
+            match self.advance(&mut cursor, MOVE_BLOCKS) {
                 Ok(true) => {}
                 Ok(false) => return Ok(true),
                 // So it is when it is chosen.
@@ -579,37 +581,37 @@ impl Volume {
         }
     }
 
-    fn courses(&self) -> MutexGuard<'_, Vec<Course>> {
-        self.courses.lock()
+    fn cleaning_cursors(&self) -> MutexGuard<'_, Vec<CleaningCursor>> {
+        self.cleaning_cursors.lock()
     }
 
     /// The victim under way in a part, or one that has failed anywhere.
-    fn take_course(&self, part: Part) -> Option<Course> {
+    fn take_cursor(&self, part: Part) -> Option<CleaningCursor> {
         let layout = &self.zones.budget.layout;
-        let mut courses = self.courses();
-        let wanted = |course: &Course| {
-            let victim = course.victim();
+        let mut cursors = self.cleaning_cursors();
+        let wanted = |cursor: &CleaningCursor| {
+            let victim = cursor.victim();
             layout.contains(part, victim.zone) || victim.must_be_emptied()
         };
-        let at = courses.iter().position(wanted)?;
-        let course = courses.swap_remove(at);
-        drop(courses);
+        let at = cursors.iter().position(wanted)?;
+        let cursor = cursors.swap_remove(at);
+        drop(cursors);
         // What there is no place for any more is chosen anew; what must be emptied would be chosen again.
         let may_go_on =
-            course.victim().must_be_emptied() || self.may_be_emptied_ahead()(course.victim());
-        may_go_on.then_some(course)
+            cursor.victim().must_be_emptied() || self.may_be_emptied_ahead()(cursor.victim());
+        may_go_on.then_some(cursor)
     }
 
-    fn next_course(&self, part: Part) -> Option<Course> {
+    fn next_cursor(&self, part: Part) -> Option<CleaningCursor> {
         let failing = self.choose_failing();
         let why = match failing {
             Some(_) => VictimReason::Failing,
             None => VictimReason::Worth,
         };
         let victim = failing.or_else(|| {
-            let leaving = self.checkpoint_state().leaving.clone();
+            let evacuating = self.checkpoint_state().evacuating.clone();
             let may_be = self.may_be_emptied_ahead();
-            let stays = |z: &ZoneStatus| !leaving.contains(&z.zone) && may_be(z);
+            let stays = |z: &ZoneStatus| !evacuating.contains(&z.zone) && may_be(z);
             let first = self.choose_victim_of(part, Choice::Worth, stays)?;
             if first.entry.role != Role::Data || self.is_affordable(&first) {
                 return Some(first);
@@ -619,7 +621,7 @@ impl Volume {
         })?;
         add(&self.media.counters.cleaning_background, 1);
         self.zones.tell_victim(victim.zone, why, false);
-        Some(self.begin_course(&victim))
+        Some(self.begin_cursor(&victim))
     }
 
     /// A zone that has failed, or of whose two copies one has, and that is not empty yet.
@@ -628,7 +630,7 @@ impl Volume {
             return None;
         }
         let waits = |z: &&ZoneStatus| {
-            z.must_be_emptied() && !self.zones.is_filled(z.zone) && !self.is_barren(z)
+            z.must_be_emptied() && !self.zones.is_filled(z.zone) && !self.is_unproductive(z)
         };
         self.zones.status().iter().find(waits).copied()
     }
@@ -640,16 +642,17 @@ impl Volume {
         wanted: impl Fn(&ZoneStatus) -> bool,
     ) -> Option<ZoneStatus> {
         let share_min = self.cleaning_options().metadata_garbage_percent;
-        let may = |z: &ZoneStatus| wanted(z) && !self.zones.is_filled(z.zone) && !self.is_barren(z);
+        let may =
+            |z: &ZoneStatus| wanted(z) && !self.zones.is_filled(z.zone) && !self.is_unproductive(z);
         self.zones.choose_victim(part, choice, share_min, may)
     }
 
-    fn barren(&self) -> MutexGuard<'_, HashMap<ZoneId, u64>> {
-        self.barren.lock()
+    fn unproductive(&self) -> MutexGuard<'_, HashMap<ZoneId, u64>> {
+        self.unproductive.lock()
     }
 
     /// Whether cleaning a zone was tried in its present use, and moved nothing.
-    fn is_barren(&self, zone: &ZoneStatus) -> bool {
-        self.barren().get(&zone.zone) == Some(&zone.entry.sequence)
+    fn is_unproductive(&self, zone: &ZoneStatus) -> bool {
+        self.unproductive().get(&zone.zone) == Some(&zone.entry.sequence)
     }
 }

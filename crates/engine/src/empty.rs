@@ -98,7 +98,7 @@ impl Ground {
                 written_zit: PerZone::filled(found.len(), ZitEntry::default()),
                 zit_chunks: vec![Addr::ZERO; zit_chunks],
                 cold: Default::default(),
-                leaving: Default::default(),
+                evacuating: Default::default(),
                 write_clock: 0,
                 footer: None,
             },

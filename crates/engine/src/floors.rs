@@ -4,7 +4,7 @@
 //! | who takes a zone | leaves alone |
 //! |---|---|
 //! | new data, and changes of metadata | [`Volume::floor_now`]: all that the others may need |
-//! | survivors of cleaning | [`Volume::survivors_floor`]: what a checkpoint of the pages changed so far needs, and the log |
+//! | blocks that cleaning moved | [`Volume::cleaning_reserve`]: what a checkpoint of the pages changed so far needs, and the log |
 //! | data that failed elsewhere | [`Volume::superseding_floor`]: the log's |
 //! | pages, then chunks of a checkpoint | `Budget::pages_floor`, `Budget::chunks_floor`: the log's |
 //! | the log | none |
@@ -34,26 +34,26 @@ impl Volume {
         }
     }
 
-    /// Free zones of a part left alone by new data and new changes now. Dead ones and those on their way are as good as free, as long
+    /// Free zones of a part left alone by new data and new changes now. Reclaimable ones and those on their way are as good as free, as long
     /// as there are others for what is written until they are reset, and one for cleaning.
     pub(crate) fn floor_now(&self, part: Part) -> u32 {
         let floor = self.held_floor(part);
         if self.is_apart(part) {
             return floor;
         }
-        let dead = self.zones.dead_zones(Part::Metadata);
+        let reclaimable = self.zones.reclaimable_zones(Part::Metadata);
         // What a checkpoint takes beyond what was reckoned it takes from nobody: new changes wait then.
         let kept = floor + self.zones.taken_by_checkpoint();
-        let least = (self.survivors_floor(Part::Metadata) + 1).min(kept);
-        let coming = dead + self.zones.zones_in_reset(Part::Metadata);
+        let least = (self.cleaning_reserve(Part::Metadata) + 1).min(kept);
+        let coming = reclaimable + self.zones.zones_in_reset(Part::Metadata);
         floor.saturating_sub(coming).max(least)
     }
 
     /// Free zones of a part left alone by what cleaning moves.
-    pub(crate) fn survivors_floor(&self, part: Part) -> u32 {
+    pub(crate) fn cleaning_reserve(&self, part: Part) -> u32 {
         match self.is_apart(part) {
             true => 0,
-            false => self.zones.survivors_floor(self.changed_pages()),
+            false => self.zones.cleaning_reserve(self.changed_pages()),
         }
     }
 

@@ -54,8 +54,8 @@ pub(crate) fn format(device: Arc<dyn ZonedDevice>, options: &FormatOptions) -> R
 
     let (media, report) = (&ground.media, &ground.report);
     for (i, info) in report.iter().enumerate() {
-        let dead = info.state.is_dead();
-        if info.state != ZoneState::Empty && !dead {
+        let worn_out = info.state.is_worn_out();
+        if info.state != ZoneState::Empty && !worn_out {
             media.reset(ZoneId(i as u32), false)?;
         }
     }
@@ -76,8 +76,8 @@ pub(crate) fn format(device: Arc<dyn ZonedDevice>, options: &FormatOptions) -> R
     let found: PerZone<Found> = report
         .iter()
         .map(|info| {
-            let dead = info.state.is_dead();
-            let role = if dead { Role::Retired } else { Role::Free };
+            let worn_out = info.state.is_worn_out();
+            let role = if worn_out { Role::Retired } else { Role::Free };
             let entry = ZitEntry {
                 role,
                 ..ZitEntry::default()
@@ -85,7 +85,7 @@ pub(crate) fn format(device: Arc<dyn ZonedDevice>, options: &FormatOptions) -> R
             Found {
                 entry,
                 capacity: info.capacity,
-                used: dead,
+                used: worn_out,
                 failure: ZoneFailure::of(info.state),
             }
         })

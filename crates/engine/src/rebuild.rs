@@ -207,11 +207,11 @@ fn found_zones(
             }
             // The table may be damaged too, or older than the zone's use: files may have blocks in it. If none has, the
             // first checkpoint frees it.
-            None if used && !info.state.is_dead() => entry.role = Role::Data,
-            _ if info.state.is_dead() => entry.role = Role::Retired,
+            None if used && !info.state.is_worn_out() => entry.role = Role::Data,
+            _ if info.state.is_worn_out() => entry.role = Role::Retired,
             _ => {}
         }
-        entry.write_pointer = match info.state.is_dead() {
+        entry.write_pointer = match info.state.is_worn_out() {
             true => known.write_pointer,
             false => info.write_pointer.min(info.capacity),
         };

@@ -115,7 +115,12 @@ pub(crate) fn open(
     options: Options,
 ) -> Result<(Volume, RecoveryReport)> {
     let zones = 0..device.geometry().zone_count;
-    let dead = |report: &[ZoneInfo]| report.iter().filter(|info| info.state.is_dead()).count();
+    let worn_out = |report: &[ZoneInfo]| {
+        report
+            .iter()
+            .filter(|info| info.state.is_worn_out())
+            .count()
+    };
     let mut report = device.report(zones.clone())?;
     loop {
         let error = match open_as_reported(Arc::clone(&device), options.clone(), &report) {
@@ -123,7 +128,7 @@ pub(crate) fn open(
             opened => return opened,
         };
         match device.report(zones.clone()) {
-            Ok(now) if dead(&now) > dead(&report) => report = now,
+            Ok(now) if worn_out(&now) > worn_out(&report) => report = now,
             _ => return Err(error),
         }
         tracing::warn!(%error, "a zone failed during recovery, which starts over");
@@ -249,7 +254,7 @@ fn open_as_reported(
         older_footer,
         log_blocks_bad: blocks.iter().filter(|b| b.state().is_none()).count() as u32,
         headers_rescued,
-        zones_reset: (zones.nobodys().len() + stale.len()) as u32,
+        zones_reset: (zones.orphaned_zones().len() + stale.len()) as u32,
         copies_uneven: copies > 1 && leave_zone,
         zones_failed: zones_failed(&found),
         mat_chunks_lost,

@@ -13,7 +13,7 @@ use persimmon_format::zone_header::VolumeIdentity;
 use persimmon_format::{Ino, Key, KeyKind, Lsn, VolumeKey};
 
 use crate::checkpoint::CheckpointState;
-use crate::cleaning::{Course, Unpaid};
+use crate::cleaning::{CleaningCursor, Unpaid};
 use crate::data::{Compressibility, Files, ReadCache, Space, Tails, Truncations};
 use crate::error::{Error, PANICKED, Result};
 use crate::faults::{Fault, fault};
@@ -65,7 +65,7 @@ pub struct Volume {
     pub(crate) checkpoint_turn: Turn,
     pub(crate) cleaning_turn: Turn,
     /// Victims under way, at most one of a part; whoever has the turn goes on with them.
-    pub(crate) courses: Mutex<Vec<Course>>,
+    pub(crate) cleaning_cursors: Mutex<Vec<CleaningCursor>>,
     pub(crate) unpaid: Unpaid,
     /// Called when a zone was taken for file data.
     zone_taken: OnceLock<Box<dyn Fn() + Send + Sync>>,
@@ -77,7 +77,7 @@ pub struct Volume {
     cleaning_options: RwLock<CleaningOptions>,
     pub(crate) tuned: Tuned,
     /// Zones whose cleaning moved nothing, by the sequence of their use: not tried again.
-    pub(crate) barren: Mutex<HashMap<ZoneId, u64>>,
+    pub(crate) unproductive: Mutex<HashMap<ZoneId, u64>>,
     /// Damage was found while changing something: nothing more is written.
     broken: AtomicBool,
 }
@@ -198,7 +198,7 @@ impl Volume {
             checkpoint_state: Mutex::watched(parts.checkpoint, &alarm),
             checkpoint_turn: Turn::default(),
             cleaning_turn: Turn::default(),
-            courses: Mutex::watched(Vec::new(), &alarm),
+            cleaning_cursors: Mutex::watched(Vec::new(), &alarm),
             unpaid: Unpaid::default(),
             zone_taken: OnceLock::new(),
             unlogged: AtomicBool::new(false),
@@ -206,7 +206,7 @@ impl Volume {
             packing_failed: AtomicBool::new(false),
             cleaning_options,
             tuned,
-            barren: Mutex::default(),
+            unproductive: Mutex::default(),
             broken: AtomicBool::new(false),
         }
     }
@@ -614,7 +614,7 @@ impl Volume {
                 Ok(done(gave(Keeping::Suspected) || self.free_for_idle_host()?))
             }
             Task::Clean => self.clean_one().map(done),
-            Task::FreeZones if self.zones.all_dead_zones() == 0 => Ok(Progress::Idle),
+            Task::FreeZones if self.zones.all_reclaimable_zones() == 0 => Ok(Progress::Idle),
             Task::FreeZones => self.checkpoint_zones().map(|()| Progress::Worked),
             Task::Truncate => self.finish_a_truncation().map(done),
             Task::Examine => {

@@ -169,9 +169,9 @@ fn zones_keep_their_lifetimes_over_remounts() {
     }
 }
 
-/// Survivors of zones with a short lifetime and with a long one go to different zones.
+/// Blocks moved from zones with a short lifetime and with a long one go to different zones.
 #[test]
-fn survivors_of_hinted_data_stay_apart() {
+fn moved_blocks_of_hinted_data_stay_apart() {
     let volume = open(&roomy());
     let told = [Lifetime::Short, Lifetime::Extreme];
     let kept = told.map(|lifetime| {
@@ -184,18 +184,18 @@ fn survivors_of_hinted_data_stay_apart() {
     });
     let hinted = |(_, class): &(ZoneId, u8)| (1..=4).contains(class);
     while volume.step(Task::Clean).unwrap() == persimmon_engine::Progress::Worked {}
-    let survivors = kept.map(|files| {
+    let moved = kept.map(|files| {
         let zones = files.iter().flat_map(|ino| zones_of(&volume, *ino));
         zones.filter(|zone| !hinted(zone)).collect::<BTreeSet<_>>()
     });
-    let [short, extreme] = &survivors;
+    let [short, extreme] = &moved;
     assert!(!short.is_empty() && !extreme.is_empty());
     assert!(short.is_disjoint(extreme), "{short:?} {extreme:?}");
 }
 
 /// Where zones are few, what cleaning moves goes back to the lifetime that was told: zones of its own would be room that cleaning lacks.
 #[test]
-fn survivors_of_hinted_data_go_back_to_few_zones() {
+fn moved_blocks_of_hinted_data_go_back_to_few_zones() {
     let volume = open(&few());
     let told = [Lifetime::Short, Lifetime::Extreme];
     let kept = told.map(|lifetime| {

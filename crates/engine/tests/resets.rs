@@ -114,7 +114,7 @@ fn checkpoints_go_on_while_zones_are_reset() {
     device.state.lock().unwrap().reset.clear();
     volume.step(Task::FreeZones).unwrap();
     assert_eq!(device.held(), AT_ONCE);
-    // What is on its way is neither dead nor reset again, whoever writes the next ones.
+    // What is on its way is neither reclaimable nor reset again, whoever writes the next ones.
     let before = free(&volume);
     assert_eq!(volume.step(Task::FreeZones).unwrap(), Progress::Idle);
     volume.step(Task::Checkpoint).unwrap();

@@ -107,7 +107,7 @@ fn open(device: &Arc<Hosted>) -> Volume {
         .0
 }
 
-fn free_dead(volume: &Volume) {
+fn free_reclaimable(volume: &Volume) {
     volume.step(Task::Checkpoint).unwrap();
     while volume.step(Task::FreeZones).unwrap() == Progress::Worked {}
     while volume.step(Task::Reset).unwrap() == Progress::Worked {}
@@ -122,7 +122,7 @@ fn overwrite(volume: &Volume, ino: Ino, rounds: u64) {
                 .unwrap();
         }
         volume.sync().unwrap();
-        free_dead(volume);
+        free_reclaimable(volume);
     }
 }
 

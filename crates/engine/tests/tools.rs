@@ -203,7 +203,7 @@ fn thresholds_hold_from_now_on() {
     };
     assert!(checkpoints(10) > checkpoints(90));
 
-    // The pool: zones that cleaning ahead leaves free or dead.
+    // The pool: zones that cleaning ahead leaves free or reclaimable.
     let kept = |zones| {
         let volume = open(&device());
         with_garbage(&volume);
@@ -214,7 +214,7 @@ fn thresholds_hold_from_now_on() {
             .any(|task| volume.step(task).unwrap() == persimmon_engine::Progress::Worked)
         {}
         let step = volume.clean_step(Some(0)).unwrap();
-        step.free_zones + step.dead_zones
+        step.free_zones + step.reclaimable_zones
     };
     let (few, many) = (kept(1), kept(80));
     assert!(few < many, "{few} {many}");

@@ -114,7 +114,7 @@ pub struct ZitEntry {
     /// Use.
     pub role: Role,
     /// Lifetime class of what is written to it: 0 none, 1 short, 2 medium, 3 long, 4 extreme,
-    /// 5 survivors of cleaning; of data zones also 8 to 15 inferred and 16 to 23 survivors, in
+    /// 5 blocks that cleaning moved; of data zones also 8 to 15 inferred and 16 to 23 moved blocks, in
     /// classes from the shortest lifetime to the longest.
     pub lifetime: u8,
     /// Blocks that something refers to; of packed extents the blocks they would fill, rounded up.

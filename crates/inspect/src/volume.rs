@@ -257,7 +257,7 @@ fn read_headers(media: &Media<'_>, progress: &mut dyn FnMut(u64, u64)) -> Vec<Op
                 fixed = FixedFields::read(&block).ok();
                 ZoneHeader::decode(&block).map_err(|source| InspectError::Block { addr, source })
             });
-            let live = !info.state.is_dead();
+            let live = !info.state.is_worn_out();
             Some(Header {
                 header,
                 fixed: fixed.map(|fixed| (fixed, live)),

@@ -109,7 +109,7 @@ fn made(path: &Path, shape: &ImageGeometry) -> Result<(Geometry, u32)> {
         ..drive.geometry().clone()
     };
     let zones = drive.report(0..drive.geometry().zone_count)?;
-    let usable = zones.iter().filter(|zone| !zone.state.is_dead());
+    let usable = zones.iter().filter(|zone| !zone.state.is_worn_out());
     let capacity = usable.map(|zone| zone.capacity).min();
     let capacity = capacity.unwrap_or(geometry.zone_blocks);
     Ok((geometry, capacity))

@@ -42,7 +42,7 @@ fn a_victim_that_cannot_be_moved_is_not_the_last() {
 }
 
 /// What was staged of a file filled more zones than there were to spare, and none of them could be
-/// cleaned before all of it was committed; zones of survivors had room that file data was not given.
+/// cleaned before all of it was committed; zones of moved blocks had room that file data was not given.
 #[test]
 fn a_batch_needs_no_more_zones_than_there_are_to_spare() {
     for (seed, cycles) in [(5229, 14), (5023, 272)] {

@@ -27,7 +27,7 @@ pub struct Cleaned {
     /// Zones that are free now.
     pub free_zones: u32,
     /// Zones that the next checkpoint frees.
-    pub dead_zones: u32,
+    pub reclaimable_zones: u32,
     /// All zones.
     pub zone_count: u32,
     /// Zones that are to be free; null if as many as can be.
@@ -53,7 +53,7 @@ pub(super) fn step(volume: &Volume, free_basis_points: Option<u32>) -> Result<Ve
         },
         blocks_moved: step.blocks_moved,
         free_zones: step.free_zones,
-        dead_zones: step.dead_zones,
+        reclaimable_zones: step.reclaimable_zones,
         zone_count,
         wanted_zones,
     })

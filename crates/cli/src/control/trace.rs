@@ -42,7 +42,7 @@ pub enum Event {
         age_blocks: u64,
         interval_blocks: u64,
         free_zones: u32,
-        dead_zones: u32,
+        reclaimable_zones: u32,
     },
     Cleaned {
         zone: u32,
@@ -118,7 +118,7 @@ impl Event {
                 age_blocks,
                 interval_blocks,
                 free_zones,
-                dead_zones,
+                reclaimable_zones,
             } => {
                 let (role, lifetime) = names(role, lifetime);
                 Event::Victim {
@@ -132,7 +132,7 @@ impl Event {
                     age_blocks,
                     interval_blocks,
                     free_zones,
-                    dead_zones,
+                    reclaimable_zones,
                 }
             }
             ZoneEvent::Cleaned {

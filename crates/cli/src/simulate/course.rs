@@ -178,31 +178,33 @@ pub fn free_zones(into: &mut Markup, run: &Run<'_>) {
     let looks: Vec<(f64, f64, f64)> = course
         .looks
         .iter()
-        .map(|look| (place(course, look), look.usage.free, look.usage.dead))
+        .map(|look| (place(course, look), look.usage.free, look.usage.reclaimable))
         .collect();
-    let most = looks.iter().map(|(_, free, dead)| free + dead);
+    let most = looks
+        .iter()
+        .map(|(_, free, reclaimable)| free + reclaimable);
     let y = Axis::linear("zones", 0.0, most.fold(1.0, f64::max), 5);
     let mut chart = Chart::new(axis(course.timed, end(course)), y, HALF, HEIGHT);
     let free: Vec<(f64, f64, f64)> = looks.iter().map(|(x, free, _)| (*x, 0.0, *free)).collect();
-    let dead: Vec<(f64, f64, f64)> = looks
+    let reclaimable: Vec<(f64, f64, f64)> = looks
         .iter()
-        .map(|(x, free, dead)| (*x, *free, free + dead))
+        .map(|(x, free, reclaimable)| (*x, *free, free + reclaimable))
         .collect();
     chart.area(&free, "f2", "free");
     chart.area(
-        &dead,
+        &reclaimable,
         "f1",
         "nothing live in them: freed by the next checkpoint",
     );
-    for (x, free, dead) in &looks {
-        let title = format!("{free} free, {dead} to be freed, at {x:.2}");
-        chart.dot(*x, free + dead, "f1", &title);
+    for (x, free, reclaimable) in &looks {
+        let title = format!("{free} free, {reclaimable} to be freed, at {x:.2}");
+        chart.dot(*x, free + reclaimable, "f1", &title);
     }
     chart.shade(measured_from(course), "warm-up");
     let usage = &run.report.usage;
     let about = format!(
         "On average {:.1} free and {:.1} to be freed while it was measured.",
-        usage.free, usage.dead
+        usage.free, usage.reclaimable
     );
     let legend = [("f2", "free"), ("f1", "freed by the next checkpoint")];
     let legend = legend.map(|(class, words)| (class.to_owned(), words.to_owned()));

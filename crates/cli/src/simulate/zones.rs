@@ -231,12 +231,12 @@ fn words(zones: &[ZoneStatus]) -> String {
             return format!("zone {number}: {}", zone.entry.role.name());
         };
         let percent = share(zone) * 100.0;
-        let survivors = if survived(&zone.entry) {
+        let moved = if survived(&zone.entry) {
             ", moved by cleaning"
         } else {
             ""
         };
-        format!("zone {number}: {words}{survivors}, {percent:.0} % valid")
+        format!("zone {number}: {words}{moved}, {percent:.0} % valid")
     };
     let all: Vec<String> = zones.iter().take(8).map(of_zone).collect();
     all.join("\n")

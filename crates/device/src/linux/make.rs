@@ -71,7 +71,7 @@ fn check_nothing_lost(
 ) -> Result<()> {
     let used = zones
         .iter()
-        .any(|zone| zone.state != ZoneState::Empty && !zone.state.is_dead());
+        .any(|zone| zone.state != ZoneState::Empty && !zone.state.is_worn_out());
     let fail = |error: io::Error| explain(path, &error);
     let what = match foreign.map_err(fail)? {
         Some(found) => found.to_string(),
@@ -111,7 +111,7 @@ pub fn identity_in(blocks: impl Iterator<Item = io::Result<[u8; BLOCK_SIZE]>>) -
 
 /// Whether nothing is in a zone, not even a part of a block, by its state and whether its write pointer has moved.
 pub fn is_blank(state: ZoneState, has_moved: bool) -> bool {
-    state.is_dead() || state == ZoneState::Empty || !has_moved
+    state.is_worn_out() || state == ZoneState::Empty || !has_moved
 }
 
 /// Whether a drive is to be made ready for writing when it is opened so: it holds a volume (`identity`), or nothing, or

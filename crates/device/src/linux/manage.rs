@@ -120,7 +120,7 @@ impl<P: Port> Shared<P> {
         if really == Action::Reset {
             // A reset may change a zone's capacity, or wear it out.
             let state = self.examine(zone)?.state;
-            if state.is_dead() {
+            if state.is_worn_out() {
                 return Err(DeviceError::BadState {
                     zone,
                     state,
@@ -177,7 +177,7 @@ impl<P: Port> Shared<P> {
         for ((zone, info), before) in (zones.start..).map(ZoneId).zip(found).zip(before) {
             let is_current = state.begun.get(zone.0 as usize) == Some(&before)
                 && !state.queues.contains_key(&zone);
-            if is_current || info.state.is_dead() {
+            if is_current || info.state.is_worn_out() {
                 state.machine.observe(zone, &info)?;
                 report.push(info);
             } else {
@@ -202,7 +202,7 @@ impl<P: Port> Shared<P> {
             write_pointer: zone_now.as_ref().map_or(0, |info| info.write_pointer),
         };
         match zone_now {
-            Ok(info) if info.state.is_dead() => DeviceError::BadState {
+            Ok(info) if info.state.is_worn_out() => DeviceError::BadState {
                 zone: attempt.zone,
                 state: info.state,
                 operation: attempt.operation,

@@ -195,7 +195,7 @@ impl<P: Port> KernelDevice<P> {
     /// may believe otherwise ([`Failure::is_of_block_layer`]).
     pub(crate) fn reset_all(&self, zones: &[ZoneInfo], also_empty: bool) -> Result<()> {
         for (zone, info) in (0..).map(ZoneId).zip(zones) {
-            if info.state.is_dead() || info.state == ZoneState::Empty && !also_empty {
+            if info.state.is_worn_out() || info.state == ZoneState::Empty && !also_empty {
                 continue;
             }
             let reset = self.run(Command::Reset {

@@ -156,7 +156,7 @@ fn usable(path: &Path, limits: &Limits, zones: &mut Vec<Zone>) -> Result<u32> {
         return Err(open_error(path, "has no sequential zones"));
     }
     let odd = |zone: &&Zone| {
-        !zone.state.is_dead() && !zone.capacity.is_multiple_of(BLOCK_SECTORS)
+        !zone.state.is_worn_out() && !zone.capacity.is_multiple_of(BLOCK_SECTORS)
             || zone.length != length
     };
     if let Some(zone) = zones.iter().find(odd) {

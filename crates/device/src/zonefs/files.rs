@@ -296,7 +296,7 @@ impl Readers {
         let mut refused = Failure::from(Errno::PERM);
         for zone in (0..).map(ZoneId) {
             match fs::metadata(self.files.path(zone)) {
-                Ok(metadata) if super::info(&metadata, None).state.is_dead() => {}
+                Ok(metadata) if super::info(&metadata, None).state.is_worn_out() => {}
                 Ok(_) => match self.get(zone) {
                     Err(failure) if failure.is_refused() => refused = failure,
                     opened => return opened,

@@ -125,7 +125,7 @@ impl Port for ZonefsPort {
         });
         let report: io::Result<Vec<ZoneInfo>> = report.collect();
         let mut report = report?;
-        self.notice_dead(zones, &mut report)?;
+        self.notice_worn_out(zones, &mut report)?;
         Ok(report)
     }
 
@@ -152,7 +152,7 @@ impl ZonefsPort {
     /// Adds which zones have failed by the drive's own word, where it may be asked. Zonefs learns of it
     /// only from what it reads and writes itself: not from reads of the block device, nor from a file
     /// that cannot be truncated.
-    fn notice_dead(&self, zones: Range<u32>, report: &mut [ZoneInfo]) -> Result<(), Failure> {
+    fn notice_worn_out(&self, zones: Range<u32>, report: &mut [ZoneInfo]) -> Result<(), Failure> {
         let ends = (
             self.number(ZoneId(zones.start)),
             self.number(ZoneId(zones.end.saturating_sub(1))),
@@ -171,8 +171,8 @@ impl ZonefsPort {
         for (zone, info) in zones.map(ZoneId).zip(report) {
             let place = self.number(zone).and_then(|n| n.checked_sub(first));
             let of_drive = place.and_then(|place| found.get(place as usize));
-            if let Some(dead) = of_drive.filter(|zone| zone.state.is_dead()) {
-                info.state = dead.state;
+            if let Some(worn_out) = of_drive.filter(|zone| zone.state.is_worn_out()) {
+                info.state = worn_out.state;
             }
         }
         Ok(())

@@ -241,7 +241,8 @@ fn zones(uri: &Path, files: &ZoneFiles) -> Result<(Vec<u32>, Vec<ZoneInfo>)> {
             Err(error) => return Err(explain(uri, &error)),
         };
         let zone_now = info(&metadata, None);
-        if !zone_now.state.is_dead() && !capacity_bytes(&metadata).is_multiple_of(BLOCK_SIZE as u64)
+        if !zone_now.state.is_worn_out()
+            && !capacity_bytes(&metadata).is_multiple_of(BLOCK_SIZE as u64)
         {
             let message = format!(
                 "of zone {zone} {} bytes can be written, which Persimmon cannot use",
@@ -265,7 +266,7 @@ fn pad(files: &ZoneFiles) -> io::Result<()> {
             return Ok(());
         };
         let written = metadata.len() % BLOCK_SIZE as u64;
-        if written == 0 || info(&metadata, None).state.is_dead() {
+        if written == 0 || info(&metadata, None).state.is_worn_out() {
             continue;
         }
         let missing = BLOCK_SIZE - written as usize;

@@ -26,7 +26,7 @@ pub struct CleanStep {
     /// Zones that are free now.
     pub free_zones: u32,
     /// Zones that the next checkpoint frees.
-    pub dead_zones: u32,
+    pub reclaimable_zones: u32,
 }
 
 impl Volume {
@@ -44,25 +44,28 @@ impl Volume {
             state,
             blocks_moved: moved() - before,
             free_zones: self.zones.all_free_zones(),
-            dead_zones: self.zones.all_dead_zones(),
+            reclaimable_zones: self.zones.all_reclaimable_zones(),
         })
     }
 
     fn clean_towards(&self, wanted: Option<u32>) -> Result<CleanState> {
         // Of what others have freed, all is to be counted.
         self.zones.complete_resets(&self.media);
-        let (free, dead) = (self.zones.all_free_zones(), self.zones.all_dead_zones());
+        let (free, reclaimable) = (
+            self.zones.all_free_zones(),
+            self.zones.all_reclaimable_zones(),
+        );
         if wanted.is_some_and(|wanted| free >= wanted) {
             return Ok(CleanState::Reached);
         }
-        let enough = wanted.is_some_and(|wanted| free + dead >= wanted);
-        if dead > 0 && (enough || dead >= self.pool_zones(Part::Data)) {
-            self.free_dead_zones()?;
+        let enough = wanted.is_some_and(|wanted| free + reclaimable >= wanted);
+        if reclaimable > 0 && (enough || reclaimable >= self.pool_zones(Part::Data)) {
+            self.free_reclaimable_zones()?;
         } else if !self.clean_one()? {
             // Nothing is worth cleaning, or its blocks have nowhere to go.
-            let pages_leave = !self.checkpoint_state().leaving.is_empty();
-            if self.zones.all_dead_zones() > 0 || pages_leave {
-                self.free_dead_zones()?;
+            let evacuates_pages = !self.checkpoint_state().evacuating.is_empty();
+            if self.zones.all_reclaimable_zones() > 0 || evacuates_pages {
+                self.free_reclaimable_zones()?;
             } else {
                 // Others may have let go of some, or a reset was what there was no room for.
                 self.zones.complete_resets(&self.media);
@@ -77,7 +80,7 @@ impl Volume {
         })
     }
 
-    fn free_dead_zones(&self) -> Result<()> {
+    fn free_reclaimable_zones(&self) -> Result<()> {
         let before = self.zones.all_free_zones();
         self.checkpoint()?;
         self.zones.complete_resets(&self.media);

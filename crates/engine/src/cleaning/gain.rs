@@ -5,7 +5,7 @@
 //! makes more of it in others than is won: it is left alone until there is room for all that, or nothing else is to be won. What is
 //! live in a zone of metadata costs no more than itself and the chunks that tell where it is.
 
-use super::course::FOUND_MAX;
+use super::cursor::FOUND_MAX;
 use crate::Volume;
 use crate::zones::table::ZoneStatus;
 use crate::zones::{Part, Written};
@@ -131,7 +131,7 @@ impl Volume {
 
     fn has_zones_for(&self, blocks: u64) -> bool {
         let free = self.zones.free_zones(Part::Metadata);
-        let zones = free.saturating_sub(self.survivors_floor(Part::Metadata));
+        let zones = free.saturating_sub(self.cleaning_reserve(Part::Metadata));
         blocks <= u64::from(zones) * self.zones.budget.metadata_zone_blocks
     }
 

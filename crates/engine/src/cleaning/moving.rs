@@ -1,4 +1,4 @@
-//! Survivors: what is live of a victim is read, written elsewhere, and mapped to where it is then.
+//! Moving: reads the live extents of a victim, writes them elsewhere, and maps them to their new place.
 
 use persimmon_device::{BLOCK_SIZE, Buffer};
 use persimmon_format::extent::Extent;
@@ -22,13 +22,13 @@ const READ_BLOCKS_MAX: u32 = 32;
 const READS_AT_ONCE: usize = 8;
 
 /// Blocks of a victim that were valid when it was looked: a frame or a packed extent, and the file block that it is at.
-pub(super) struct Survivor {
+pub(super) struct LiveExtent {
     pub(super) ino: Ino,
     pub(super) block: u64,
     pub(super) frame: Extent,
 }
 
-impl Survivor {
+impl LiveExtent {
     /// The blocks on the device in which it lies.
     fn place(&self) -> Option<(Addr, u32)> {
         match &self.frame {
@@ -44,9 +44,9 @@ impl Survivor {
     }
 }
 
-/// A survivor and what is in its blocks.
+/// A live extent and the content of its blocks.
 pub(super) struct Loaded {
-    pub(super) survivor: Survivor,
+    pub(super) extent: LiveExtent,
     blocks: Buffer,
     /// No block of a frame is other than its checksum says, or each of them is.
     is_sound: bool,
@@ -54,8 +54,8 @@ pub(super) struct Loaded {
 
 impl Loaded {
     /// Whether a block is what its checksum says; packed extents are packed anew with theirs.
-    fn soundness(survivor: &Survivor, blocks: &Buffer) -> Vec<bool> {
-        let Extent::Frame { crcs, .. } = &survivor.frame else {
+    fn soundness(extent: &LiveExtent, blocks: &Buffer) -> Vec<bool> {
+        let Extent::Frame { crcs, .. } = &extent.frame else {
             return Vec::new();
         };
         let blocks = blocks.chunks_exact(BLOCK_SIZE).zip(crcs);
@@ -64,9 +64,9 @@ impl Loaded {
             .collect()
     }
 
-    /// Parts of a survivor in which all blocks are sound, or none is.
-    fn parts(survivor: Survivor, blocks: Buffer) -> Vec<Loaded> {
-        let sound = Loaded::soundness(&survivor, &blocks);
+    /// Parts of a live extent in which either all blocks are intact or none is.
+    fn parts(extent: LiveExtent, blocks: Buffer) -> Vec<Loaded> {
+        let sound = Loaded::soundness(&extent, &blocks);
         let mut parts = Vec::new();
         let mut at = 0;
         for same in sound.chunk_by(|one, other| one == other) {
@@ -76,10 +76,10 @@ impl Loaded {
                 break;
             }
             parts.push(Loaded {
-                survivor: Survivor {
-                    ino: survivor.ino,
-                    block: survivor.block + at as u64,
-                    frame: survivor.frame.part(at as u64, len as u64),
+                extent: LiveExtent {
+                    ino: extent.ino,
+                    block: extent.block + at as u64,
+                    frame: extent.frame.part(at as u64, len as u64),
                 },
                 blocks: blocks.slice(at..at + len),
                 is_sound,
@@ -89,7 +89,7 @@ impl Loaded {
         if parts.is_empty() {
             let is_sound = sound.first().is_none_or(|sound| *sound);
             parts.push(Loaded {
-                survivor,
+                extent,
                 blocks,
                 is_sound,
             });
@@ -99,30 +99,30 @@ impl Loaded {
 }
 
 impl Volume {
-    /// Reads survivors of one zone, neighbours together. What cannot be read stays where it is.
-    pub(super) fn read_survivors(&self, survivors: Vec<Survivor>) -> Vec<Loaded> {
-        let mut places: Vec<(Addr, u32)> = survivors.iter().filter_map(Survivor::place).collect();
+    /// Reads live extents of one zone, neighbours together. What cannot be read stays where it is.
+    pub(super) fn read_live(&self, extents: Vec<LiveExtent>) -> Vec<Loaded> {
+        let mut places: Vec<(Addr, u32)> = extents.iter().filter_map(LiveExtent::place).collect();
         places.sort_by_key(|(addr, _)| addr.block());
         let reads = joined(&places);
         let read = self.media.read_all(&reads, READS_AT_ONCE);
-        let loaded = survivors.into_iter().filter_map(|survivor| {
-            let (addr, blocks) = survivor.place()?;
+        let loaded = extents.into_iter().filter_map(|extent| {
+            let (addr, blocks) = extent.place()?;
             let at = reads.partition_point(|(start, _)| start.block() <= addr.block());
             let (start, _) = reads.get(at.checked_sub(1)?)?;
             let from = (addr.block() - start.block()) as usize;
-            let is_sound = |read: &Buffer| !Loaded::soundness(&survivor, read).contains(&false);
+            let is_sound = |read: &Buffer| !Loaded::soundness(&extent, read).contains(&false);
             let together = read.get(at - 1)?.as_ref().ok();
             let together = together.map(|read| read.slice(from..from + blocks as usize));
             if let Some(blocks) = together.filter(is_sound) {
                 return Some(vec![Loaded {
-                    survivor,
+                    extent,
                     blocks,
                     is_sound: true,
                 }]);
             }
             // One block may be bad, and not of this one; or it was read wrong this once.
             match self.media.read(addr, blocks) {
-                Ok(blocks) => Some(Loaded::parts(survivor, blocks)),
+                Ok(blocks) => Some(Loaded::parts(extent, blocks)),
                 Err(error) => {
                     tracing::error!(%addr, %error, "a valid block cannot be read, it stays");
                     None
@@ -132,7 +132,7 @@ impl Volume {
         loaded.flatten().collect()
     }
 
-    /// Writes survivors, which are sorted, elsewhere, and maps what is still there of them.
+    /// Writes live extents, which are sorted, elsewhere, and maps the parts of them that are still live.
     pub(super) fn move_group(&self, group: &[Loaded], stream: Stream, life: Life) -> Result<()> {
         self.move_frames(group, true, stream, life)?;
         self.move_frames(group, false, stream, life)?;
@@ -142,11 +142,8 @@ impl Volume {
     /// Packs the packed extents of a group again.
     fn pack_again(&self, group: &[Loaded], stream: Stream, life: Life) -> Result<()> {
         let mut unpacked = Vec::new();
-        for Loaded {
-            survivor, blocks, ..
-        } in group
-        {
-            let Extent::Packed(packed) = &survivor.frame else {
+        for Loaded { extent, blocks, .. } in group {
+            let Extent::Packed(packed) = &extent.frame else {
                 continue;
             };
             let Some(compressed) = packed.bytes(blocks) else {
@@ -154,9 +151,9 @@ impl Volume {
                 continue;
             };
             unpacked.push(Unpacked {
-                ino: survivor.ino,
-                block: survivor.block,
-                from: survivor.frame.clone(),
+                ino: extent.ino,
+                block: extent.block,
+                from: extent.frame.clone(),
                 compressed: compressed.to_vec(),
             });
         }
@@ -165,7 +162,7 @@ impl Volume {
         }
         self.keep_dirty_bound()?;
         let unpacked: Vec<&Unpacked> = unpacked.iter().collect();
-        let moved = self.pack_survivors(stream, life, &unpacked)?;
+        let moved = self.pack_moved(stream, life, &unpacked)?;
         add(&self.media.counters.blocks_moved, moved);
         Ok(())
     }
@@ -178,18 +175,16 @@ impl Volume {
     fn move_frames(&self, group: &[Loaded], sound: bool, stream: Stream, life: Life) -> Result<()> {
         let mut runs = Vec::with_capacity(group.len());
         for loaded in group.iter().filter(|loaded| loaded.is_sound == sound) {
-            let Loaded {
-                survivor, blocks, ..
-            } = loaded;
-            let Extent::Frame { addr, crcs } = &survivor.frame else {
+            let Loaded { extent, blocks, .. } = loaded;
+            let Extent::Frame { addr, crcs } = &extent.frame else {
                 continue;
             };
             if !sound {
                 tracing::error!(%addr, blocks = crcs.len(), "valid blocks are damaged; they are moved as they are");
             }
             runs.push(Run {
-                ino: survivor.ino,
-                file_block: survivor.block,
+                ino: extent.ino,
+                file_block: extent.block,
                 data: blocks.clone(),
                 crcs: crcs.clone(),
                 packed: Vec::new(),
@@ -201,15 +196,15 @@ impl Volume {
         }
         let mut places = Places::default();
         // What found a place is moved, even if there was none for the rest.
-        let result = self.place(stream, Placing::Survivors, runs, &mut places);
-        // The group is sorted, and a placed run is a part of one survivor.
+        let result = self.place(stream, Placing::Moved, runs, &mut places);
+        // The group is sorted, and a placed run is a part of one live extent.
         let old = |ino: Ino, block: u64, len: u64| {
             let at = group
-                .partition_point(|s| (s.survivor.ino, s.survivor.block) <= (ino, block))
+                .partition_point(|s| (s.extent.ino, s.extent.block) <= (ino, block))
                 .checked_sub(1)?;
-            let survivor = &group.get(at)?.survivor;
-            let skip = block.checked_sub(survivor.block)?;
-            (survivor.ino == ino).then(|| survivor.frame.part(skip, len))
+            let extent = &group.get(at)?.extent;
+            let skip = block.checked_sub(extent.block)?;
+            (extent.ino == ino).then(|| extent.frame.part(skip, len))
         };
         for part in places.placed.chunks(self.transaction_ops_max()) {
             let moves: Vec<_> = part
@@ -230,7 +225,7 @@ impl Volume {
             invariant!(
                 self.media.alarm,
                 moves.len() == part.len(),
-                "{} moved runs belong to no survivor",
+                "{} moved runs belong to no live extent",
                 part.len() - moves.len()
             );
             self.keep_bounds()?;

@@ -70,17 +70,17 @@ impl Volume {
     fn pay_some(&self, blocks_max: u64) -> Result<Option<u64>> {
         let (_turn, _midst) = (self.cleaning_turn.take(), self.in_midst());
         let before = self.statistics().blocks_moved;
-        let course = self.take_course(Part::Data);
-        let Some(mut course) = course.or_else(|| self.next_course(Part::Data)) else {
+        let cursor = self.take_cursor(Part::Data);
+        let Some(mut cursor) = cursor.or_else(|| self.next_cursor(Part::Data)) else {
             return Ok(None);
         };
-        if !course.is_plain() {
-            self.courses().push(course);
+        if !cursor.is_plain() {
+            self.cleaning_cursors().push(cursor);
             return Ok(None);
         }
-        match self.advance(&mut course, blocks_max) {
+        match self.advance(&mut cursor, blocks_max) {
             Ok(true) => {
-                self.courses().push(course);
+                self.cleaning_cursors().push(cursor);
                 Ok(Some(self.statistics().blocks_moved - before))
             }
             Ok(false) => Ok(None),
@@ -107,7 +107,8 @@ impl Volume {
         if u64::from(free.saturating_sub(floor)) >= enough {
             return 0;
         }
-        let coming = self.zones.dead_zones(Part::Data) + self.zones.zones_in_reset(Part::Data);
+        let coming =
+            self.zones.reclaimable_zones(Part::Data) + self.zones.zones_in_reset(Part::Data);
         let zones = (free + coming).saturating_sub(floor);
         // Streams have zones of their own: what is left in all that are open is not there for each.
         let open = self.zones.unwritten_blocks().min(zone_blocks);

@@ -4,7 +4,7 @@
 use persimmon_device::ZoneId;
 use persimmon_format::table::Role;
 
-use super::course::FOUND_MAX;
+use super::cursor::FOUND_MAX;
 use super::{ROUNDS_MAX, WON_SHARE_MIN};
 use crate::Volume;
 use crate::error::{Error, Result};
@@ -101,11 +101,11 @@ impl Volume {
         if !self.await_resets(|| self.to_loosen().is_some()) {
             return Ok(());
         }
-        let done = match (self.zones.dead_zones(Part::Data), self.to_loosen()) {
+        let done = match (self.zones.reclaimable_zones(Part::Data), self.to_loosen()) {
             (0, None) => Ok(()),
             (0, Some(victim)) => self.empty(&victim).map(|_| ()),
-            (dead, _) => self.checkpoint_zones().map(|()| {
-                if self.zones.dead_zones(Part::Data) >= dead {
+            (reclaimable, _) => self.checkpoint_zones().map(|()| {
+                if self.zones.reclaimable_zones(Part::Data) >= reclaimable {
                     self.zones.wait_for_readers();
                 }
             }),
@@ -134,7 +134,7 @@ impl Volume {
         let mut rounds = 0;
         while self.await_resets(&is_short) {
             add(&self.media.counters.stalls, 1);
-            if self.zones.dead_zones(Part::Data) > 0 {
+            if self.zones.reclaimable_zones(Part::Data) > 0 {
                 let before = free();
                 self.checkpoint_zones()?;
                 if self.await_resets(|| free() <= before) {
@@ -227,9 +227,9 @@ impl Volume {
         let victim = self.most_garbage().ok_or(Error::NoSpace)?;
         let live = || u64::from(self.zones.valid_blocks(victim.zone));
         let least = live().saturating_sub(blocks);
-        let mut course = self.begin_course(&victim);
+        let mut cursor = self.begin_cursor(&victim);
         while live() > least {
-            match self.advance(&mut course, PART_MIN) {
+            match self.advance(&mut cursor, PART_MIN) {
                 // Of packed extents each may be of another leaf.
                 Ok(true) if self.zones.metadata_goes_on(self.changed_pages()) => {}
                 Ok(_) => break,

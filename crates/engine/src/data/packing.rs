@@ -169,14 +169,14 @@ impl Volume {
 
     /// Writes what cleaning moves packed, and puts the packed extents in the place of what they were, where they still
     /// are that. Takes no room that has to be made. Returns how many it moved.
-    pub(crate) fn pack_survivors(
+    pub(crate) fn pack_moved(
         &self,
         stream: Stream,
         life: Life,
         unpacked: &[&Unpacked],
     ) -> Result<u64> {
         let runs = packed_runs(unpacked, life);
-        self.pack_runs(stream, Placing::PackedSurvivors, unpacked, runs)
+        self.pack_runs(stream, Placing::PackedMoved, unpacked, runs)
     }
 
     fn pack_runs(

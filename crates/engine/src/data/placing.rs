@@ -23,16 +23,16 @@ pub(crate) enum Placing<'a> {
     /// Compressed blocks that lie in the tree. They can stay there: no room is made for them.
     Packed,
     /// What is live in a victim. Cleaning must not wait for cleaning.
-    Survivors,
+    Moved,
     /// Of that, compressed pieces, packed anew.
-    PackedSurvivors,
+    PackedMoved,
 }
 
 impl Placing<'_> {
     fn class(self) -> Class {
         match self {
             Placing::OfUsers(_) | Placing::Rewrite | Placing::Packed => Class::Data,
-            Placing::Survivors | Placing::PackedSurvivors => Class::CleanedData,
+            Placing::Moved | Placing::PackedMoved => Class::CleanedData,
         }
     }
 
@@ -47,7 +47,7 @@ impl Placing<'_> {
 
     /// Whether it leaves the zone being filled to cleaning, where that has no other.
     fn can_stay(self) -> bool {
-        matches!(self, Placing::Packed | Placing::PackedSurvivors)
+        matches!(self, Placing::Packed | Placing::PackedMoved)
     }
 
     fn in_flight(&self) -> Option<&Arc<InFlight>> {
@@ -159,7 +159,7 @@ impl Volume {
         let floor = match placing {
             Placing::OfUsers(_) | Placing::Packed => self.floor_now(Part::Data),
             Placing::Rewrite => self.superseding_floor(),
-            Placing::Survivors | Placing::PackedSurvivors => self.survivors_floor(Part::Data),
+            Placing::Moved | Placing::PackedMoved => self.cleaning_reserve(Part::Data),
         };
         let shortage = match *hopeless || !placing.makes_room() {
             true => Shortage::Share,

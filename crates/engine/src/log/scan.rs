@@ -48,7 +48,9 @@ fn read_headers(media: &Media, report: &[ZoneInfo]) -> Headers {
         let addr = Addr::new(DeviceId(0), zone, 0);
         let header = media.read(addr, 1).and_then(|block| {
             if let Ok(fixed) = FixedFields::read(&block) {
-                headers.intact.push((addr, fixed, !info.state.is_dead()));
+                headers
+                    .intact
+                    .push((addr, fixed, !info.state.is_worn_out()));
             }
             ZoneHeader::decode(&block).map_err(Error::damaged(addr))
         });

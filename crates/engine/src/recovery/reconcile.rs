@@ -18,7 +18,7 @@ pub(super) type Reconciled = (PerZone<Found>, u64, Vec<ZoneId>);
 
 /// Brings what the checkpoint says of the zones together with what the device says. `log_zones` are
 /// those that are needed. Returns the zones, the next zone sequence, and the zones of a checkpoint
-/// that was not finished. A zone that has something in it and is free is nobody's: what has no
+/// that was not finished. A zone that is free and was written to is orphaned: what has no
 /// header, or that of a log zone that is not needed.
 pub(super) fn reconcile(
     media: &Media,
@@ -65,7 +65,7 @@ pub(super) fn reconcile(
             next_sequence = next_sequence.max(log.zone.sequence.saturating_add(1));
         } else if entry.role == Role::Retired {
             // Never used again.
-        } else if info.state.is_dead() && valid == 0 {
+        } else if info.state.is_worn_out() && valid == 0 {
             // A record may refer to it all the same: it is known by its header then.
             match read_header(media, identity, zone) {
                 Ok(Some(header)) => {

@@ -111,13 +111,13 @@ fn resume_writing(
             tracing::warn!(zone = zone.0, %error, "zone could not be finished");
         }
     }
-    // What is nobody's decides nothing, whichever way the log is read: no record counts that names
+    // Orphaned zones decide nothing, whichever way the log is read: no record counts that names
     // it. It may be all the room there is for the log.
-    let nobodys = volume.zones.nobodys();
-    for zone in &nobodys {
+    let orphaned = volume.zones.orphaned_zones();
+    for zone in &orphaned {
         volume.reset_zone(*zone);
     }
-    if !nobodys.is_empty() {
+    if !orphaned.is_empty() {
         volume.media.flush()?;
     }
     if new_epoch {

@@ -59,7 +59,7 @@ impl Allowed {
 }
 
 impl Zones {
-    /// A writer of any zone for file data, survivors' too, if one is parked.
+    /// A parked writer of any zone for file data, also of one for moved blocks.
     pub(crate) fn checkout_any_data(&self) -> Option<ZoneWriter> {
         self.lock().take_any_data()
     }
@@ -79,7 +79,7 @@ impl Zones {
         shortage: Shortage,
     ) -> Result<(ZoneWriter, bool), NoWriter> {
         let stream = self.budget.shared(wanted);
-        let by_cleaning = wanted.is_survivors() && !stream.is_survivors();
+        let by_cleaning = wanted.is_moved() && !stream.is_moved();
         let role = stream.role();
         let left_alone = floor.zones(&self.budget);
         // So many have to be free for one to be opened, if one may be at all.
@@ -112,7 +112,7 @@ impl Zones {
                 && needed.is_some_and(|needed| free >= needed.saturating_add(beyond))
                 && let Some(mut opened) = self.open_free(&mut table, stream, floor)
             {
-                opened.by_cleaning = by_cleaning && self.budget.survivors_apart;
+                opened.by_cleaning = by_cleaning && self.budget.moved_apart;
                 return Ok((opened, true));
             }
             let taken = match table.take_parked(stream, allowed) {
@@ -252,7 +252,7 @@ impl Table {
         role == Role::Data
             && left_alone.is_some_and(|zones| self.free_for(role, budget) < zones)
             && budget.layout.is_split()
-            && !budget.survivors_apart
+            && !budget.moved_apart
     }
 
     /// Blocks that still fit into open zones of file data that nobody writes to now.
@@ -346,7 +346,7 @@ impl Table {
                 .sum::<usize>()
     }
 
-    /// Whether the budget has a slot for one more zone of this stream. Data and survivors share
+    /// Whether the budget has a slot for one more zone of this stream. Data and moved blocks share
     /// theirs; each keeps one. Zones that are being filled hold room that nobody can use, so on small
     /// volumes classes share them. A stream has a second zone only while no other wants its first.
     pub(super) fn may_open(&self, stream: Stream, budget: &Budget) -> bool {
@@ -354,22 +354,19 @@ impl Table {
         if stream.role() != Role::Data {
             return has_none;
         }
-        let is_survivors = Stream::is_survivors;
-        let survivors = self.open_count(is_survivors);
-        let data = self.open_count(|s| s.role() == Role::Data && !is_survivors(s));
-        let of_survivors = usize::from(budget.survivors_apart);
-        let slots = budget.data_slots + of_survivors;
-        let (own, slots_own) = match is_survivors(stream) {
-            true => (
-                survivors,
-                of_survivors.max(slots.saturating_sub(data.max(1))),
-            ),
-            false => (data, slots.saturating_sub(survivors.max(of_survivors))),
+        let is_moved = Stream::is_moved;
+        let moved = self.open_count(is_moved);
+        let data = self.open_count(|s| s.role() == Role::Data && !is_moved(s));
+        let of_moved = usize::from(budget.moved_apart);
+        let slots = budget.data_slots + of_moved;
+        let (own, slots_own) = match is_moved(stream) {
+            true => (moved, of_moved.max(slots.saturating_sub(data.max(1)))),
+            false => (data, slots.saturating_sub(moved.max(of_moved))),
         };
         if own >= slots_own {
             return false;
         }
-        let open = data + survivors;
+        let open = data + moved;
         if has_none {
             let separate_max = match stream {
                 Stream::Hinted(_) => budget.hinted_zones_max,

@@ -47,7 +47,7 @@ const SEPARATE_SHARE: u64 = 32;
 /// The same for lifetimes that users tell. They are few, and files that die apart cost more in one zone than the room that is
 /// left in four: a database's on 64 zones had 27 % of what was sent moved, and 9 % with all else as it is now.
 const HINTED_SHARE: u64 = 8;
-/// With fewer zones survivors of a told lifetime have none of their own. What has lived longer lives on longer: with 2,000 zones, 90 %
+/// With fewer zones moved blocks with a lifetime hint have none of their own. What has lived longer lives on longer: with 2,000 zones, 90 %
 /// full, files of two lifetimes cost 1.42 together and 1.09 apart. But each zone that is not full is one that
 /// cleaning lacks: a database's on 64 zones had 6 % moved apart, and 3 % together.
 const FEW_ZONES: u64 = 128;
@@ -115,8 +115,8 @@ pub(crate) struct Budget {
     pub(crate) hinted_zones_max: usize,
     /// Zones are so few that what cleaning moves out of those of a told lifetime goes back to it.
     pub(crate) has_few_zones: bool,
-    /// Survivors of cleaning have a zone of their own.
-    pub(crate) survivors_apart: bool,
+    /// Blocks that cleaning moved have a zone of their own.
+    pub(crate) moved_apart: bool,
     /// Cold metadata has a zone of its own.
     pub(crate) cold_metadata_apart: bool,
     /// Journal blocks between two checkpoints: beyond this, changes wait.
@@ -230,7 +230,7 @@ impl Budget {
             separate_zones_max: (data_zones / SEPARATE_SHARE).max(2) as usize,
             hinted_zones_max: (data_zones / HINTED_SHARE).max(2) as usize,
             has_few_zones: data_zones < FEW_ZONES,
-            survivors_apart: slots.survivors_apart,
+            moved_apart: slots.moved_apart,
             cold_metadata_apart: slots.cold_metadata_apart
                 && large.is_none_or(|large| large.metadata_zones > 1),
             journal_blocks_max: bounds.journal_blocks_max,
@@ -323,7 +323,7 @@ impl Budget {
 /// Zones that may be active at the same time, by what they are for. The log and metadata always have theirs.
 struct Slots {
     data: usize,
-    survivors_apart: bool,
+    moved_apart: bool,
     cold_metadata_apart: bool,
 }
 
@@ -342,13 +342,12 @@ impl Slots {
                 with_copies(copies)
             )));
         }
-        let survivors_apart = active > active_min;
+        let moved_apart = active > active_min;
         let cold_metadata_apart = active >= 4 + 4 * copies;
-        let others =
-            2 * copies + u32::from(survivors_apart) + copies * u32::from(cold_metadata_apart);
+        let others = 2 * copies + u32::from(moved_apart) + copies * u32::from(cold_metadata_apart);
         Ok(Slots {
             data: (active - others).min(DATA_SLOTS_MAX) as usize,
-            survivors_apart,
+            moved_apart,
             cold_metadata_apart,
         })
     }
@@ -552,10 +551,10 @@ pub(super) mod tests {
                 assert!((before..=budget.data_floor_max).contains(&floor));
                 // Cleaning has a zone that new data has left to it, whatever is dirty; and has it still when
                 // a checkpoint has begun one, up to where that is full.
-                assert!(budget.survivors_floor(tree, begun(0)) < floor);
+                assert!(budget.cleaning_reserve(tree, begun(0)) < floor);
                 let few = of(pages.min(500), incompressible);
                 assert!(
-                    budget.survivors_floor(few, begun(0)) + copies < floor
+                    budget.cleaning_reserve(few, begun(0)) + copies < floor
                         || floor == budget.data_floor_max
                 );
                 before = floor;

@@ -36,14 +36,14 @@ pub(super) struct Entry {
     /// It is free, or on its way, and the host keeps its space for it: since this one of such resets.
     pub(super) keeps_space: Option<NonZeroU32>,
     /// Its last reset failed.
-    pub(super) stuck: bool,
+    pub(super) reset_failed: bool,
     /// It has failed for good.
     pub(super) failure: Option<ZoneFailure>,
 }
 
 impl Entry {
     /// Nothing valid is in it, and nothing goes into it: a checkpoint can free it.
-    pub(super) fn is_dead(&self, valid: PackUnits) -> bool {
+    pub(super) fn is_reclaimable(&self, valid: PackUnits) -> bool {
         self.used
             && !self.open
             && !self.in_reset

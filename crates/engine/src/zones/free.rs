@@ -36,8 +36,8 @@ impl Zones {
         self.lock().free_zones.total()
     }
 
-    /// Zones that are free but for what is in them: they can be used when they are reset.
-    pub(crate) fn nobodys(&self) -> Vec<ZoneId> {
+    /// Orphaned zones: nothing refers to them, but they were written to. They can be used after a reset.
+    pub(crate) fn orphaned_zones(&self) -> Vec<ZoneId> {
         let table = self.lock();
         let zones = table.entries.iter();
         zones

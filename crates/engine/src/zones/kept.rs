@@ -52,7 +52,7 @@ impl Zones {
     }
 
     /// Free zones for metadata left alone by cleaning, with these changed pages.
-    pub(crate) fn survivors_floor(&self, changed: Pages) -> u32 {
+    pub(crate) fn cleaning_reserve(&self, changed: Pages) -> u32 {
         let table = self.lock();
         if table.lends_last {
             return self.budget.spare_zones().saturating_sub(2);
@@ -64,7 +64,7 @@ impl Zones {
         let growth = growth
             .saturating_sub(coming)
             .max(growth.min(self.budget.copies));
-        self.budget.survivors_floor(changed, table.begun()) + growth
+        self.budget.cleaning_reserve(changed, table.begun()) + growth
     }
 
     /// A whole checkpoint is being written from now on.

@@ -11,7 +11,7 @@
 //!   too, once nothing else is open, but no further than that what is live in the zone with most garbage
 //!   still fits behind it ([`Zones::checkout_scarce`]): that is moved there then, and its zone is the spare one.
 //!
-//! Whoever overwrites from the beginning to the end fills the spare zone with what makes another one wholly dead, and moves
+//! Whoever overwrites from the beginning to the end fills the spare zone with what makes another one reclaimable, and moves
 //! nothing. Where garbage is everywhere a zone has some all the same: a full volume has so much room
 //! ([`Large::slack_blocks`]) that the one with most garbage wins more than its summaries take.
 
@@ -341,7 +341,7 @@ impl Zones {
     }
 
     /// What the zone is for that log and metadata have in turn; if cleaning may take it, it is lent from now on
-    /// ([`Zones::end_lending_last`]). So many survivors are moved in one order.
+    /// ([`Zones::end_lending_last`]). So many moved blocks are moved in one order.
     pub(crate) fn lend_last(&self, found_at_once: u64, changed: Pages) -> Last {
         let mut table = self.ranked();
         let left = u64::from(table.metadata_blocks_left);

@@ -3,7 +3,7 @@
 //! on average. No table of blocks, a few bytes a zone.
 //!
 //! A block that is overwritten tells how long it lived; its estimate is the mean of that and of the
-//! zone it was in, of their logarithms, the zone's counting most. What a survivor of cleaning has lived for counts likewise where
+//! zone it was in, of their logarithms, the zone's counting most. What a block that cleaning moved has lived for counts likewise where
 //! it is longer than was thought. Blocks of about the same estimate share zones, so that they die together; what
 //! it gains is measured by `persimmon_sim::placement` and told in docs/PERFORMANCE.md.
 
@@ -11,7 +11,7 @@ use persimmon_device::ZoneId;
 
 use super::{Stream, Zones};
 
-/// Classes of estimates, which users' writes and survivors are separated by.
+/// Classes of estimates, which users' writes and moved blocks are separated by.
 pub(crate) const CLASSES: u8 = 8;
 /// The class of blocks of which nothing is known.
 pub(crate) const CLASS_UNKNOWN: u8 = CLASSES - 2;
@@ -135,8 +135,8 @@ impl Zones {
         (stream, life)
     }
 
-    /// The stream for survivors of a zone, and what is known of them now.
-    pub(crate) fn infer_survivors(&self, zone: ZoneId) -> (Stream, Life) {
+    /// The stream for moved blocks of a zone, and what is known of them now.
+    pub(crate) fn infer_moved(&self, zone: ZoneId) -> (Stream, Life) {
         let table = self.lock();
         let entry = table.entries.get(zone);
         let life = entry.map(|e| e.life).unwrap_or_default();
@@ -144,8 +144,8 @@ impl Zones {
         let interval = life.interval.outlived(age);
         let class = interval.class(self.volume_blocks);
         let stream = match entry.map(|e| e.lifetime).and_then(Stream::told) {
-            Some(lifetime) => Stream::HintedSurvivors(class, lifetime),
-            None => Stream::Survivors(class),
+            Some(lifetime) => Stream::HintedMoved(class, lifetime),
+            None => Stream::Moved(class),
         };
         (stream, Life { interval, ..life })
     }

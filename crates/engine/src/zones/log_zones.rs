@@ -107,7 +107,7 @@ impl Zones {
         media.flush_headers()
     }
 
-    /// A zone just taken for the log could not be written: it is nobody's, until it is reset.
+    /// A zone just taken for the log could not be written: it is orphaned until it is reset.
     fn leave_log_zone(&self, zone: ZoneId) {
         let mut table = self.lock();
         let partner = self.pairs.part(zone);

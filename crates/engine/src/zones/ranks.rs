@@ -47,9 +47,9 @@ enum Standing {
         /// wait until their resets are durable; then those reset least.
         turn: u32,
     },
-    /// A checkpoint frees it; it has been tried in vain if it is stuck.
-    Dead {
-        stuck: bool,
+    /// The next checkpoint frees it. Its last reset failed if `reset_failed`.
+    Reclaimable {
+        reset_failed: bool,
     },
     /// Something valid is in it, and garbage.
     Data {
@@ -87,8 +87,10 @@ impl Standing {
         if is_filled {
             return Standing::Stays;
         }
-        if entry.is_dead(valid) && !stands_in {
-            return Standing::Dead { stuck: entry.stuck };
+        if entry.is_reclaimable(valid) && !stands_in {
+            return Standing::Reclaimable {
+                reset_failed: entry.reset_failed,
+            };
         }
         let valid = valid.blocks() as u32;
         let garbage = entry.capacity.saturating_sub(valid);
@@ -149,11 +151,11 @@ pub(super) struct Ranks {
     /// Free zones that are none for the log, of each part.
     free_others: PerPart<Turns>,
     /// Those that the next checkpoint frees.
-    dead: BTreeSet<ZoneId>,
-    dead_count: PerPart<u32>,
+    reclaimable: BTreeSet<ZoneId>,
+    reclaimable_count: PerPart<u32>,
     alarm: Alarm,
     /// Those that it tries to free again.
-    stuck: BTreeSet<ZoneId>,
+    reset_failed: BTreeSet<ZoneId>,
     worth: Order<Worth>,
     garbage: Order<u32>,
     metadata_garbage: Order<u32>,
@@ -211,10 +213,14 @@ impl Ranks {
                 };
                 free.put(turn, zone, enters);
             }
-            Standing::Dead { stuck: true } => put(&mut self.stuck, zone, enters, &self.alarm),
-            Standing::Dead { stuck: false } => {
-                put(&mut self.dead, zone, enters, &self.alarm);
-                let count = layout.get_mut(&mut self.dead_count, layout.part_of(zone));
+            Standing::Reclaimable { reset_failed: true } => {
+                put(&mut self.reset_failed, zone, enters, &self.alarm)
+            }
+            Standing::Reclaimable {
+                reset_failed: false,
+            } => {
+                put(&mut self.reclaimable, zone, enters, &self.alarm);
+                let count = layout.get_mut(&mut self.reclaimable_count, layout.part_of(zone));
                 match enters {
                     true => *count += 1,
                     false => invariant_sub!(self.alarm, *count, 1, "empty zones"),
@@ -248,23 +254,23 @@ impl Ranks {
     }
 
     /// Zones of a part that the next checkpoint frees.
-    pub(super) fn dead_count(&self, part: Part, layout: &Layout) -> u32 {
-        layout.get(&self.dead_count, part)
+    pub(super) fn reclaimable_count(&self, part: Part, layout: &Layout) -> u32 {
+        layout.get(&self.reclaimable_count, part)
     }
 
     /// The same, one by one.
-    pub(super) fn dead(&self) -> impl Iterator<Item = ZoneId> {
-        self.dead.iter().copied()
+    pub(super) fn reclaimable(&self) -> impl Iterator<Item = ZoneId> {
+        self.reclaimable.iter().copied()
     }
 
     /// Those that it tries to free again: their last reset failed.
-    pub(super) fn stuck(&self) -> impl Iterator<Item = ZoneId> {
-        self.stuck.iter().copied()
+    pub(super) fn reset_failed(&self) -> impl Iterator<Item = ZoneId> {
+        self.reset_failed.iter().copied()
     }
 
     /// Both.
-    pub(super) fn dead_and_stuck(&self) -> impl Iterator<Item = ZoneId> {
-        self.dead.iter().chain(&self.stuck).copied()
+    pub(super) fn reclaimable_and_failed(&self) -> impl Iterator<Item = ZoneId> {
+        self.reclaimable.iter().chain(&self.reset_failed).copied()
     }
 
     /// Data zones, those first that are worth most to empty.
@@ -323,10 +329,10 @@ impl Zones {
         }
         invariant_holds!(
             self.alarm,
-            table.ranks.dead_count.total() as usize == table.ranks.dead.len(),
+            table.ranks.reclaimable_count.total() as usize == table.ranks.reclaimable.len(),
             "{} zones are empty, and {} are listed",
-            table.ranks.dead_count.total(),
-            table.ranks.dead.len()
+            table.ranks.reclaimable_count.total(),
+            table.ranks.reclaimable.len()
         );
     }
 
@@ -409,13 +415,13 @@ mod tests {
         ];
         let counts = (0..4u32, units, 1..1000u64);
         (prop::sample::select(ROLES), flags, counts).prop_map(
-            |(role, (open, used, stuck, is_filled), (resets, units, interval))| {
+            |(role, (open, used, reset_failed, is_filled), (resets, units, interval))| {
                 let free = role == Role::Free && !used;
                 let entry = Entry {
                     role,
                     open: open && !free,
                     used: used || !free,
-                    stuck,
+                    reset_failed,
                     resets,
                     capacity: 64,
                     life: Life {
@@ -469,13 +475,13 @@ mod tests {
                     ranks.free_others(*part, &layout).collect::<Vec<_>>(),
                     least_reset(*part, false)
                 );
-                let dead = scan().filter(|(z, zone)| {
-                    z.0.is_dead(z.1) && !z.2 && !z.0.stuck && layout.contains(*part, *zone)
+                let reclaimable = scan().filter(|(z, zone)| {
+                    z.0.is_reclaimable(z.1) && !z.2 && !z.0.reset_failed && layout.contains(*part, *zone)
                 });
-                prop_assert_eq!(ranks.dead_count(*part, &layout), dead.count() as u32);
+                prop_assert_eq!(ranks.reclaimable_count(*part, &layout), reclaimable.count() as u32);
             }
-            let dead: Vec<_> = scan().filter(|(z, _)| z.0.is_dead(z.1) && !z.2).collect();
-            prop_assert_eq!(ranks.dead_and_stuck().count(), dead.len());
+            let reclaimable: Vec<_> = scan().filter(|(z, _)| z.0.is_reclaimable(z.1) && !z.2).collect();
+            prop_assert_eq!(ranks.reclaimable_and_failed().count(), reclaimable.len());
             for (role, found) in [
                 (Role::Data, ranks.by_garbage().collect::<Vec<_>>()),
                 (Role::Metadata, ranks.metadata_by_garbage().collect::<Vec<_>>()),

@@ -5,7 +5,7 @@
 //! Who needs room waits for zones that are here before doing anything dearer; who waits does so for the device
 //! alone, so anybody may.
 //!
-//! Nobody looks at a zone that is here: nothing refers to it, it is neither free nor dead nor a victim, and its
+//! Nobody looks at a zone that is here: nothing refers to it, it is neither free nor reclaimable nor a victim, and its
 //! entry in the ZIT stays as the cut found it. It leaves by [`Zones::note_end`] alone, and no reset outlives the
 //! table that knows of it: who drops a volume, a recovery that failed too, waits for those under way.
 
@@ -128,7 +128,7 @@ impl Resets {
 
 impl Drop for Resets {
     /// Whoever opens the volume next asks the device what its zones are: none may change after that. Those that
-    /// were not sent are dead to the next.
+    /// were not sent are reclaimable to the next.
     fn drop(&mut self) {
         let queue = self.queue.get_mut();
         for (going, pending) in queue.under_way.drain(..) {
@@ -336,9 +336,9 @@ impl Zones {
 
     /// Why no zone is free for what must be written: there may be some that would be if the device had reset them.
     pub(crate) fn want_of_zones(&self) -> Error {
-        let is_stuck = self.ranked().ranks.stuck().next().is_some();
+        let has_failed_resets = self.ranked().ranks.reset_failed().next().is_some();
         let failure = self.resets.lock().failure.clone();
-        match failure.filter(|_| is_stuck) {
+        match failure.filter(|_| has_failed_resets) {
             Some(error) => Error::ResetsFail {
                 source: Box::new(error),
             },
@@ -426,7 +426,9 @@ impl Zones {
                 }
             }
             Err(error) => {
-                let retired = media.report_zone(zone).is_some_and(|z| z.state.is_dead());
+                let retired = media
+                    .report_zone(zone)
+                    .is_some_and(|z| z.state.is_worn_out());
                 tracing::warn!(zone = zone.0, retired, %error, "zone could not be reset");
                 self.resets.lock().failure = Some(error);
                 self.not_freed(zone, retired);
@@ -456,7 +458,7 @@ impl Zones {
         let mut table = self.lock();
         table.end_reset(zone, &self.budget);
         if let Some(entry) = table.entries.get_mut(zone) {
-            entry.stuck = true;
+            entry.reset_failed = true;
             entry.keeps_space = None;
             let was_log = entry.role == Role::Log;
             match (retired, was_log) {

@@ -107,7 +107,7 @@ impl Zones {
             // none, and after a power cut may know nothing of that.
             let written = self.pairs.both(writer.zone).filter_map(|zone| {
                 let info = media.report_zone(zone)?;
-                (!info.state.is_dead()).then_some(info.write_pointer)
+                (!info.state.is_worn_out()).then_some(info.write_pointer)
             });
             let least = written.min().unwrap_or(u32::MAX);
             writer.write_pointer = writer.write_pointer.min(least);

@@ -190,7 +190,7 @@ impl Zones {
                 used: f.used,
                 in_reset: false,
                 keeps_space: None,
-                stuck: false,
+                reset_failed: false,
                 failure: f.failure,
             })
             .collect();
@@ -367,7 +367,10 @@ impl Zones {
     pub(crate) fn wait_for_readers(&self) {
         let is_read = || {
             let table = self.ranked();
-            table.ranks.dead().any(|zone| self.pins.is_read(zone))
+            table
+                .ranks
+                .reclaimable()
+                .any(|zone| self.pins.is_read(zone))
         };
         self.pins.wait_while(is_read);
     }
@@ -644,8 +647,10 @@ impl Zones {
                 entry.to_zit(valid)
             })
             .collect();
-        let dead = table.ranks.dead_and_stuck();
-        let mut resets: Vec<ZoneId> = dead.filter(|zone| self.can_go(&table, *zone)).collect();
+        let reclaimable = table.ranks.reclaimable_and_failed();
+        let mut resets: Vec<ZoneId> = reclaimable
+            .filter(|zone| self.can_go(&table, *zone))
+            .collect();
         resets.sort_unstable();
         if !self.valid.agree(sums) {
             resets.clear();
@@ -673,7 +678,7 @@ impl Zones {
     /// Whether a checkpoint can free a zone, with its partner if it has one.
     fn can_go(&self, table: &Table, zone: ZoneId) -> bool {
         let entry = table.entries.get(zone);
-        entry.is_some_and(|entry| entry.is_dead(self.valid(zone)))
+        entry.is_some_and(|entry| entry.is_reclaimable(self.valid(zone)))
             && !self.pairs.is_second(zone)
             && !self.pins.is_filled(zone)
     }
@@ -700,7 +705,7 @@ impl Zones {
         table.entries.get(zone).map(|e| e.to_zit(self.valid(zone)))
     }
 
-    /// Whether a zone that a cut found dead may be reset: still unused by readers and by writers.
+    /// Whether a zone that a cut found reclaimable may be reset: still unused by readers and by writers.
     pub(crate) fn may_reset(&self, zone: ZoneId) -> bool {
         !self.pins.is_filled(zone)
             && !self.pins.is_read(zone)
@@ -709,14 +714,16 @@ impl Zones {
     }
 
     /// Zones of a part that the next checkpoint frees, if nothing goes wrong and nobody reads them.
-    pub(crate) fn dead_zones(&self, part: Part) -> u32 {
-        self.ranked().ranks.dead_count(part, &self.budget.layout)
+    pub(crate) fn reclaimable_zones(&self, part: Part) -> u32 {
+        self.ranked()
+            .ranks
+            .reclaimable_count(part, &self.budget.layout)
     }
 
     /// The same of both.
-    pub(crate) fn all_dead_zones(&self) -> u32 {
+    pub(crate) fn all_reclaimable_zones(&self) -> u32 {
         let parts = self.budget.layout.parts().iter();
-        parts.map(|part| self.dead_zones(*part)).sum()
+        parts.map(|part| self.reclaimable_zones(*part)).sum()
     }
 
     /// All zones, for people and for those who look for failed ones.

@@ -69,7 +69,7 @@ pub enum ZoneEvent {
         /// Zones that were free.
         free_zones: u32,
         /// Zones that the next checkpoint frees.
-        dead_zones: u32,
+        reclaimable_zones: u32,
     },
     /// It was cleaned.
     Cleaned {
@@ -131,7 +131,7 @@ pub enum VictimReason {
     Worth,
     /// Most garbage: room is needed now.
     Garbage,
-    /// Metadata with most garbage: no zone is left for survivors, and it needs none.
+    /// Metadata with most garbage: no zone is left for moved blocks, and it needs none.
     Metadata,
 }
 
@@ -252,7 +252,8 @@ impl Filled {
 impl Zones {
     /// Tells that a zone is cleaned.
     pub(crate) fn tell_victim(&self, zone: ZoneId, why: VictimReason, awaited: bool) {
-        let (valid_blocks, dead_zones) = (self.valid_blocks(zone), self.all_dead_zones());
+        let (valid_blocks, reclaimable_zones) =
+            (self.valid_blocks(zone), self.all_reclaimable_zones());
         let event = {
             let table = self.lock();
             let Some(entry) = table.entries.get(zone) else {
@@ -269,7 +270,7 @@ impl Zones {
                 age_blocks: table.write_clock.saturating_sub(entry.life.born),
                 interval_blocks: entry.life.interval.blocks() as u64,
                 free_zones: table.free_zones.total(),
-                dead_zones,
+                reclaimable_zones,
             }
         };
         self.trace.push(event);

@@ -15,13 +15,13 @@ pub(crate) enum Choice {
     Worth,
     /// Room is needed now: most garbage.
     Garbage,
-    /// The same, but no zone is left for survivors: what is in a metadata zone needs none, for it
+    /// The same, but no zone is left for moved blocks: what is in a metadata zone needs none, for it
     /// goes where the next checkpoint goes.
     Metadata,
 }
 
 impl Zones {
-    /// The best zone of a part to empty among those that `may` be. Zones wholly dead are none.
+    /// The best zone of a part to empty among those that `may` be. Reclaimable zones are not among them.
     /// `metadata_share_min` is the share of garbage, in percent, below which metadata is left to
     /// die by itself: all of it is written anew by and by.
     pub(crate) fn choose_victim(

@@ -35,7 +35,7 @@ pub(crate) fn check(
         let first = inspector.media.first(zone).0 as usize;
         let used = counted > PackUnits::ZERO || owners.uses(first);
         let paired = inspector.media.partner(zone).is_some();
-        if used && info.state.is_dead() {
+        if used && info.state.is_worn_out() {
             let rule = match info.state {
                 ZoneState::ReadOnly => &ZONE_READ_ONLY,
                 _ if paired => &ZONE_COPY,
@@ -76,12 +76,12 @@ pub(crate) fn check(
                     _ => entry.role == Role::Log && entry.sequence >= needed,
                 };
                 if (used || logged) && paired {
-                    if !info.state.is_dead() {
+                    if !info.state.is_worn_out() {
                         findings.add(&ZONE_COPY, &place, error);
                     }
                 } else if used || logged {
                     findings.add(&ZONE_HEADER, &place, error);
-                    if used && !info.state.is_dead() {
+                    if used && !info.state.is_worn_out() {
                         plan.empty_zone(zone);
                     }
                 } else {

@@ -254,7 +254,7 @@ pub(super) fn lifetime_name(lifetime: u8) -> &'static str {
         3 => "long",
         4 => "extreme",
         8..=15 => "inferred",
-        5 | 16..=23 => "survivors",
+        5 | 16..=23 => "moved",
         _ => "unknown",
     }
 }

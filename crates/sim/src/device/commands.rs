@@ -143,7 +143,7 @@ impl State {
 
     fn reset(&mut self, zone: ZoneId, keep_allocated: bool) -> Result<()> {
         let Zone { state, kind, .. } = *self.zone(zone)?;
-        if state.is_dead() {
+        if state.is_worn_out() {
             return bad_state(zone, state, "reset");
         }
         let change = zone::reset_of(&self.config, kind, keep_allocated);

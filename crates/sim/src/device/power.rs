@@ -210,7 +210,7 @@ impl Snapshot {
                     block: then.write_pointer,
                     data: data.as_slice().into(),
                 },
-                Command::Reset { keep_allocated, .. } if !then.state.is_dead() => {
+                Command::Reset { keep_allocated, .. } if !then.state.is_worn_out() => {
                     zone::reset_of(&self.config, then.kind, *keep_allocated)
                 }
                 Command::Finish { .. } if then.state.is_writable() => Change::Finish,

@@ -371,7 +371,7 @@ impl State {
             zones.filter(|cell| is(cell.now.state)).count() as u32
         };
         (
-            count(ZoneState::is_dead),
+            count(ZoneState::is_worn_out),
             count(|state| state == ZoneState::Offline),
         )
     }

@@ -352,7 +352,7 @@ impl Drive {
                 Role::Free => usage.free += zones,
                 Role::Log => usage.log += zones,
                 Role::Metadata => usage.metadata += zones,
-                Role::Data if zone.entry.valid == 0 && !zone.open => usage.dead += zones,
+                Role::Data if zone.entry.valid == 0 && !zone.open => usage.reclaimable += zones,
                 Role::Data => {}
                 Role::Retired => continue,
             }

@@ -100,7 +100,7 @@ pub struct Usage {
     /// Nothing is in them.
     pub free: f64,
     /// Zones of data in which nothing is live: the next checkpoint frees them.
-    pub dead: f64,
+    pub reclaimable: f64,
     /// What is still to be written of zones of data that are open.
     pub unwritten: f64,
     /// Zones of metadata.
@@ -129,7 +129,7 @@ impl Usage {
             &mut self.capacity,
             &mut self.live,
             &mut self.free,
-            &mut self.dead,
+            &mut self.reclaimable,
             &mut self.unwritten,
             &mut self.metadata,
             &mut self.log,

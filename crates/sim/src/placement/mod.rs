@@ -188,7 +188,7 @@ impl Simulation {
                     written: self.written[block as usize],
                     from: Some(zone),
                 };
-                let (stream, born, interval) = self.chooser.of_survivor(&write);
+                let (stream, born, interval) = self.chooser.of_moved(&write);
                 self.place(block, stream, born, interval);
             }
         }

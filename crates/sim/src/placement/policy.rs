@@ -7,17 +7,17 @@ use super::zone::Zone;
 pub enum Policy {
     /// One stream, most garbage first.
     Greedy,
-    /// Survivors apart; garbage times age by cost (Rosenblum and Ousterhout, "The design and
+    /// Moved blocks apart; garbage times age by cost (Rosenblum and Ousterhout, "The design and
     /// implementation of a log-structured file system", 1992).
     CostBenefit,
     /// Cost-benefit, and six streams by inferred lifetime (Wang et al., "Separating data via block
     /// invalidation time inference for write amplification reduction in log-structured storage",
     /// FAST 2022). Knows when each block was written.
     SepBit,
-    /// Streams by estimated rewrite interval, survivors apart. All that is known is of zones: when what is in one
+    /// Streams by estimated rewrite interval, moved blocks apart. All that is known is of zones: when what is in one
     /// was written on average, and the interval it was thought to have. A block that is overwritten
     /// tells how long it lived; its new estimate is the mean of that and the zone's, by their
-    /// logarithms. So does a survivor that lived longer than was thought. Victims by declining cost (Lomet and
+    /// logarithms. So does a moved block that lived longer than was thought. Victims by declining cost (Lomet and
     /// Luo, "Efficiently reclaiming space in a log structured store", ICDE 2021), where how long blocks
     /// will live is what is seen of their class, and not the estimate. What the engine does.
     Interval,
@@ -52,7 +52,7 @@ impl Policy {
         }
     }
 
-    /// Streams that may each ask for a zone before one is won. Survivors of a zone are of one class of intervals.
+    /// Streams that may each ask for a zone before one is won. Blocks moved from a zone are of one class of intervals.
     pub(super) fn zones_wanted(self) -> usize {
         match self {
             Policy::Interval => INTERVAL_STREAMS,
@@ -135,8 +135,8 @@ impl Chooser {
         }
     }
 
-    /// Stream of a survivor, when the user wrote it, and its estimated interval.
-    pub fn of_survivor(&self, write: &Write) -> (usize, u64, f64) {
+    /// Stream of a moved block, when the user wrote it, and its estimated interval.
+    pub fn of_moved(&self, write: &Write) -> (usize, u64, f64) {
         let from = write.from.unwrap_or_default();
         match self.policy {
             Policy::Greedy => (0, write.now, self.unknown),

@@ -22,8 +22,8 @@ pub const SCENARIOS: &[Scenario] = &[
         only_persimmon: false,
     },
     Scenario {
-        name: "kill::a_volume_full_of_dead_zones_survives",
-        run: a_volume_full_of_dead_zones_survives,
+        name: "kill::a_volume_full_of_reclaimable_zones_survives",
+        run: a_volume_full_of_reclaimable_zones_survives,
         limit_seconds: 200,
         only_persimmon: false,
     },
@@ -34,7 +34,7 @@ fn two_hundred_rounds_lose_nothing_acknowledged(ground: &Ground) -> Result<()> {
 }
 
 /// So small a volume that cleaning runs while the daemon is killed.
-fn a_volume_full_of_dead_zones_survives(ground: &Ground) -> Result<()> {
+fn a_volume_full_of_reclaimable_zones_survives(ground: &Ground) -> Result<()> {
     rounds(ground, "kill-small", 96 << 20, 40, &["--zone-size", "2M"])
 }
 

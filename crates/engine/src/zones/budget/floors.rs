@@ -8,7 +8,7 @@ use super::pages::{Begun, Pages};
 /// Blocks by which the journal may go past where it is to end, besides an eighth of the shortest: what is
 /// buffered when it gets there, and footers.
 pub(in crate::zones) const JOURNAL_OVERSHOOT: u64 = 384;
-/// Operations that one transaction should have at most, or frames one group of survivors, on the largest volumes.
+/// Operations that one transaction should have at most, or frames one group of moved blocks, on the largest volumes.
 const OPS_MAX: usize = 512;
 /// Pages that become dirty at once at most, by one of those: each may change a leaf, and some split.
 const DIRTIED_AT_ONCE: u64 = OPS_MAX as u64 * 3 / 2;
@@ -91,7 +91,7 @@ impl Budget {
     /// and for a checkpoint of these pages. With few of them cleaning may use what is otherwise kept
     /// for all. A checkpoint that begins a zone takes none from cleaning: what is left of that zone counts, and
     /// while it is used up cleaning has the zone that changes have left for it.
-    pub(crate) fn survivors_floor(&self, changed: Pages, begun: Begun) -> u32 {
+    pub(crate) fn cleaning_reserve(&self, changed: Pages, begun: Begun) -> u32 {
         if let Some(large) = &self.large {
             return large.spare_zones - 1;
         }
@@ -127,7 +127,7 @@ impl Budget {
         next.blocks() + self.chunk_blocks_max
     }
 
-    /// Operations that one transaction should have at most, or frames one group of survivors: each may dirty a page before the next look
+    /// Operations that one transaction should have at most, or frames one group of moved blocks: each may dirty a page before the next look
     /// at the bounds, of so many pages that there is room for.
     pub(crate) fn ops_max(&self, pages: usize) -> usize {
         (pages.min(self.dirty_pages_kept) / 8).clamp(4, OPS_MAX)

@@ -10,7 +10,7 @@ use persimmon_format::table::{Role, ZitEntry};
 use persimmon_format::{Addr, DeviceId, Key, KeyKind, PageId};
 
 use super::MOVE_BLOCKS;
-use super::moving::{Loaded, Survivor};
+use super::moving::{LiveExtent, Loaded};
 use crate::Volume;
 use crate::error::{Error, Result};
 use crate::invariant::invariant;
@@ -45,16 +45,16 @@ enum Ahead {
 }
 
 /// A victim, and how far it was emptied.
-pub(crate) struct Course {
+pub(crate) struct CleaningCursor {
     victim: ZoneStatus,
     ahead: Ahead,
     /// What was found and is to be moved, the next one last.
-    found: Vec<Survivor>,
+    found: Vec<LiveExtent>,
     /// What was read of it, the next one last.
     loaded: Vec<Loaded>,
 }
 
-impl Course {
+impl CleaningCursor {
     pub(super) fn victim(&self) -> &ZoneStatus {
         &self.victim
     }
@@ -67,7 +67,7 @@ impl Course {
 }
 
 impl Volume {
-    pub(super) fn begin_course(&self, victim: &ZoneStatus) -> Course {
+    pub(super) fn begin_cursor(&self, victim: &ZoneStatus) -> CleaningCursor {
         let ahead = match victim.entry.role {
             Role::Metadata => {
                 // As many pages as one checkpoint may take; a zone with more is chosen again.
@@ -80,7 +80,7 @@ impl Volume {
                 Ahead::Below(victim.entry.write_pointer)
             }
         };
-        Course {
+        CleaningCursor {
             victim: *victim,
             ahead,
             found: Vec::new(),
@@ -90,44 +90,44 @@ impl Volume {
 
     /// Empties a victim as far as that can be.
     pub(crate) fn clean(&self, victim: &ZoneStatus) -> Result<()> {
-        let mut course = self.begin_course(victim);
-        while self.advance(&mut course, MOVE_BLOCKS)? {}
+        let mut cursor = self.begin_cursor(victim);
+        while self.advance(&mut cursor, MOVE_BLOCKS)? {}
         Ok(())
     }
 
     /// A step: looks at a part of the victim, reads a part of what was found, or moves blocks, not many more
     /// than `blocks_max`. False when there is nothing more to do. After an error the victim is to be chosen anew.
-    pub(super) fn advance(&self, course: &mut Course, blocks_max: u64) -> Result<bool> {
-        let zone = course.victim.zone;
-        if !course.loaded.is_empty() {
+    pub(super) fn advance(&self, cursor: &mut CleaningCursor, blocks_max: u64) -> Result<bool> {
+        let zone = cursor.victim.zone;
+        if !cursor.loaded.is_empty() {
             // Before the zone is pinned: this may wait for those who pin zones that have become empty.
             self.keep_metadata_zones()?;
         }
         // Pinned, it is not reset and written again while its blocks are looked for and moved.
         let _pin = self.zones.pin(zone);
-        let sequence = course.victim.entry.sequence;
+        let sequence = cursor.victim.entry.sequence;
         let same = |e: &ZitEntry| e.sequence == sequence && e.valid > 0;
         let goes_on = self.zones.entry(zone).is_some_and(|e| same(&e));
-        if goes_on && !course.loaded.is_empty() {
-            return self.move_some(course, blocks_max).map(|()| true);
+        if goes_on && !cursor.loaded.is_empty() {
+            return self.move_some(cursor, blocks_max).map(|()| true);
         }
-        if goes_on && !course.found.is_empty() {
-            return self.load_some(course).map(|()| true);
+        if goes_on && !cursor.found.is_empty() {
+            return self.load_some(cursor).map(|()| true);
         }
-        if goes_on && self.look_ahead(course)? {
+        if goes_on && self.look_ahead(cursor)? {
             return Ok(true);
         }
-        self.end_course(&course.victim);
+        self.end_cursor(&cursor.victim);
         Ok(false)
     }
 
-    fn end_course(&self, victim: &ZoneStatus) {
+    fn end_cursor(&self, victim: &ZoneStatus) {
         let (zone, valid) = (victim.zone, self.zones.valid(victim.zone));
         let entry = self.zones.entry(zone);
         let is_same = entry.is_some_and(|entry| entry.sequence == victim.entry.sequence);
         if is_same && victim.entry.role != Role::Metadata && valid >= victim.entry.pack_units() {
             tracing::warn!(zone = zone.0, units = valid.0, "cleaning moved nothing");
-            self.barren().insert(zone, victim.entry.sequence);
+            self.unproductive().insert(zone, victim.entry.sequence);
         }
         let valid_blocks = self.zones.valid_blocks(zone);
         self.zones.trace.push(ZoneEvent::Cleaned {
@@ -138,75 +138,79 @@ impl Volume {
     }
 
     /// Reads the next that was found, as far as it is still there.
-    fn load_some(&self, course: &mut Course) -> Result<()> {
+    fn load_some(&self, cursor: &mut CleaningCursor) -> Result<()> {
         let (mut live, mut blocks, mut looked) = (Vec::new(), 0, 0);
-        for survivor in course.found.iter().rev() {
+        for extent in cursor.found.iter().rev() {
             if blocks >= LOADED_BLOCKS_MAX || looked >= LOOKED_MAX {
                 break;
             }
             looked += 1;
             let before = live.len();
-            self.find_live(survivor, &mut live)?;
-            blocks += live.iter().skip(before).map(Survivor::blocks).sum::<u64>();
+            self.find_live(extent, &mut live)?;
+            blocks += live
+                .iter()
+                .skip(before)
+                .map(LiveExtent::blocks)
+                .sum::<u64>();
         }
         invariant!(
             self.media.alarm,
-            looked <= course.found.len(),
+            looked <= cursor.found.len(),
             "{looked} of {} were looked at",
-            course.found.len()
+            cursor.found.len()
         );
-        course.found.truncate(course.found.len() - looked);
+        cursor.found.truncate(cursor.found.len() - looked);
         // Of a frame parts may be left, and others lie between them.
-        live.sort_by_key(|survivor| (survivor.ino, survivor.block));
-        course.loaded = self.read_survivors(live);
-        course.loaded.reverse();
+        live.sort_by_key(|extent| (extent.ino, extent.block));
+        cursor.loaded = self.read_live(live);
+        cursor.loaded.reverse();
         Ok(())
     }
 
     /// Moves the next that was read, not many more than `blocks_max` blocks. Each frame may dirty a page, and
-    /// what is placed leaves room for the pages of one group ([`Budget::survivors_floor`]).
+    /// what is placed leaves room for the pages of one group ([`Budget::cleaning_reserve`]).
     ///
-    /// [`Budget::survivors_floor`]: crate::zones::Budget::survivors_floor
-    fn move_some(&self, course: &mut Course, blocks_max: u64) -> Result<()> {
+    /// [`Budget::cleaning_reserve`]: crate::zones::Budget::cleaning_reserve
+    fn move_some(&self, cursor: &mut CleaningCursor, blocks_max: u64) -> Result<()> {
         let frames_max = self.zones.budget.ops_max(usize::MAX);
         let (mut group, mut blocks) = (Vec::new(), 0);
         while blocks < blocks_max && group.len() < frames_max {
-            let Some(next) = course.loaded.pop() else {
+            let Some(next) = cursor.loaded.pop() else {
                 break;
             };
-            blocks += next.survivor.blocks();
+            blocks += next.extent.blocks();
             group.push(next);
         }
-        let (stream, life) = self.zones.infer_survivors(course.victim.zone);
-        let valid = || self.zones.valid(course.victim.zone);
+        let (stream, life) = self.zones.infer_moved(cursor.victim.zone);
+        let valid = || self.zones.valid(cursor.victim.zone);
         let before = valid();
         let moved = self.move_group(&group, stream, life);
         let left = before.saturating_sub(valid());
-        self.zones.note_moved(course.victim.zone, left);
+        self.zones.note_moved(cursor.victim.zone, left);
         moved
     }
 
     /// Looks for what is to be moved. False if nothing is left to look at.
-    fn look_ahead(&self, course: &mut Course) -> Result<bool> {
-        let zone = course.victim.zone;
-        match std::mem::replace(&mut course.ahead, Ahead::Nothing) {
+    fn look_ahead(&self, cursor: &mut CleaningCursor) -> Result<bool> {
+        let zone = cursor.victim.zone;
+        match std::mem::replace(&mut cursor.ahead, Ahead::Nothing) {
             Ahead::Nothing => return Ok(false),
-            Ahead::Pages(pages) => course.ahead = self.mark_pages(zone, pages)?,
+            Ahead::Pages(pages) => cursor.ahead = self.mark_pages(zone, pages)?,
             Ahead::Tree(from) => {
                 let last;
-                (course.found, last) = self.search_tree(zone, from)?;
-                course.ahead = last.map_or(Ahead::Nothing, |key| Ahead::Tree(Bound::Excluded(key)));
+                (cursor.found, last) = self.search_tree(zone, from)?;
+                cursor.ahead = last.map_or(Ahead::Nothing, |key| Ahead::Tree(Bound::Excluded(key)));
             }
             ahead @ (Ahead::Below(_) | Ahead::At(_)) => {
-                course.ahead = self.read_summaries(zone, ahead, &mut course.found);
+                cursor.ahead = self.read_summaries(zone, ahead, &mut cursor.found);
             }
         }
-        course.found.sort_by_key(|s| (s.ino, s.block));
-        course.found.reverse();
+        cursor.found.sort_by_key(|s| (s.ino, s.block));
+        cursor.found.reverse();
         Ok(true)
     }
 
-    fn read_summaries(&self, zone: ZoneId, mut ahead: Ahead, found: &mut Vec<Survivor>) -> Ahead {
+    fn read_summaries(&self, zone: ZoneId, mut ahead: Ahead, found: &mut Vec<LiveExtent>) -> Ahead {
         while found.len() < FOUND_MAX {
             let next = match ahead {
                 Ahead::Below(block) => self.last_summary(zone, block),
@@ -220,7 +224,7 @@ impl Volume {
                 }
                 return Ahead::Tree(Bound::Unbounded);
             };
-            found.extend(summary.entries.iter().map(|entry| Survivor {
+            found.extend(summary.entries.iter().map(|entry| LiveExtent {
                 ino: entry.ino,
                 block: entry.file_block,
                 frame: Extent::Frame {
@@ -228,7 +232,7 @@ impl Volume {
                     crcs: entry.crcs.clone(),
                 },
             }));
-            found.extend(summary.packed.iter().map(|entry| Survivor {
+            found.extend(summary.packed.iter().map(|entry| LiveExtent {
                 ino: entry.ino,
                 block: entry.file_block,
                 frame: Extent::Packed(entry.packed(zone)),
@@ -242,7 +246,11 @@ impl Volume {
     }
 
     /// The extents in a part of the tree that lie in a zone, and the last key of that part if there are more.
-    fn search_tree(&self, zone: ZoneId, from: Bound<Key>) -> Result<(Vec<Survivor>, Option<Key>)> {
+    fn search_tree(
+        &self,
+        zone: ZoneId,
+        from: Bound<Key>,
+    ) -> Result<(Vec<LiveExtent>, Option<Key>)> {
         self.look(from, &.., |key: Key, value: &[u8]| {
             if key.kind != KeyKind::EXTENT {
                 return None;
@@ -251,7 +259,7 @@ impl Volume {
             let in_zone = frame
                 .on_device()
                 .is_some_and(|(addr, _)| addr.zone() == zone);
-            in_zone.then_some(Survivor {
+            in_zone.then_some(LiveExtent {
                 ino: key.ino,
                 block: key.item,
                 frame,
@@ -312,8 +320,8 @@ impl Volume {
     }
 
     /// What is still there of what was found.
-    fn find_live(&self, survivor: &Survivor, out: &mut Vec<Survivor>) -> Result<()> {
-        let Survivor { ino, block, frame } = survivor;
+    fn find_live(&self, extent: &LiveExtent, out: &mut Vec<LiveExtent>) -> Result<()> {
+        let LiveExtent { ino, block, frame } = extent;
         let live = self.view::<_, Error>(|view| {
             let live = view.find(|meta| {
                 let live = extents::still_there(meta, *ino, *block, frame)?;
@@ -336,7 +344,7 @@ impl Volume {
             }
             live => live?,
         };
-        out.extend(live.into_iter().map(|p| Survivor {
+        out.extend(live.into_iter().map(|p| LiveExtent {
             ino: *ino,
             block: p.block,
             frame: p.extent,
