@@ -75,7 +75,7 @@ pub struct Simulate {
     dirty_pages: usize,
     /// Zones kept free between two checkpoints, as a share of those that nothing live would need
     #[arg(long, default_value = "2%", value_parser = parse_basis_points)]
-    pool: u32,
+    free_target: u32,
     /// Reserve of the volume
     #[arg(long, default_value = "0%", value_parser = parse_basis_points)]
     reserve: u32,
@@ -226,7 +226,7 @@ impl Simulate {
                 journal_bytes_max: self.journal,
                 dirty_pages_max: self.dirty_pages,
                 cleaning: persimmon::internal::engine::CleaningOptions {
-                    pool_basis_points: self.pool,
+                    free_target_basis_points: self.free_target,
                     ..defaults.options.cleaning
                 },
                 ..defaults.options

@@ -130,7 +130,7 @@ mod tests {
         };
         vec![
             setting("cache_bytes_max", "bytes", 1 << 20, 1 << 30),
-            setting("pool_basis_points", "basis_points", 0, 5000),
+            setting("free_target_basis_points", "basis_points", 0, 5000),
             setting("garbage_percent", "percent", 1, 100),
             setting("zones_min", "zones", 1, 9),
             setting("interval_seconds", "seconds", 1, 3600),
@@ -142,8 +142,8 @@ mod tests {
         for (key, value, number) in [
             ("cache_bytes_max", "64M", 64 << 20),
             ("cache_bytes_max", "1048576", 1 << 20),
-            ("pool_basis_points", "12.5%", 1250),
-            ("pool_basis_points", "1250", 1250),
+            ("free_target_basis_points", "12.5%", 1250),
+            ("free_target_basis_points", "1250", 1250),
             ("garbage_percent", "70%", 70),
             ("garbage_percent", "70", 70),
             ("zones_min", "3", 3),
@@ -159,8 +159,11 @@ mod tests {
     #[test]
     fn what_cannot_be_is_refused_and_the_range_told() {
         let refused = |key, value| parse(&settings(), key, value).unwrap_err().to_string();
-        let range = refused("pool_basis_points", "60%");
-        assert_eq!(range, "pool_basis_points is between 0% and 50%, not 60%");
+        let range = refused("free_target_basis_points", "60%");
+        assert_eq!(
+            range,
+            "free_target_basis_points is between 0% and 50%, not 60%"
+        );
         let range = refused("cache_bytes_max", "1K");
         assert!(range.contains("between 1.0 MiB and 1.0 GiB"), "{range}");
         assert!(refused("zones_min", "0").contains("between 1 and 9"));

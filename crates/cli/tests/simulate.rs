@@ -89,7 +89,7 @@ fn the_page_has_the_figures_of_the_run() {
         "Bytes by kind",
         "Wear",
         "Bytes by kind over time",
-        "The pool of free zones",
+        "Free zones",
         "Cleaning",
         "Zones of data by valid share",
         "Map of the zones",

@@ -36,12 +36,12 @@ pub(crate) use pace::Unpaid;
 const MOVE_BLOCKS: u64 = 1024;
 /// Blocks moved in one step ahead of need: nobody waits for more of them than these.
 const STEP_BLOCKS: u64 = 64;
-/// The pool in blocks, however few they are as a share: what is written at once is no less on small
+/// The least free-zone target in blocks, however few they are as a share: what is written at once is no less on small
 /// volumes, and where free zones run out some are cleaned that would have become empty by themselves.
-const POOL_BLOCKS: u64 = 3000;
+const FREE_TARGET_BLOCKS: u64 = 3000;
 /// As far as they are no more than this part of the zones that nothing live would need: what is kept free
 /// is not there for garbage.
-const POOL_SPARE_SHARE_MAX: u32 = 8;
+const FREE_TARGET_SHARE_MAX: u32 = 8;
 /// Rounds without a zone gained before the volume counts as full.
 const ROUNDS_MAX: usize = 64;
 /// Rounds that win less than this part of a zone before whoever removes something goes on without: that is not refused if
@@ -58,11 +58,11 @@ struct Stock {
     reclaimable: u32,
     /// So does the next whole one.
     evacuating: u32,
-    /// New data leaves so many free.
-    floor: u32,
-    /// Beyond those, so many are to be free or reclaimable.
-    pool: u32,
-    /// And so many more on their way from the one to the other.
+    /// New data leaves so many zones free.
+    reserve: u32,
+    /// The free-zone target: so many more are to be free or reclaimable.
+    target: u32,
+    /// So many more may be on their way from reclaimable to free.
     lag: u32,
 }
 
@@ -70,7 +70,7 @@ impl Stock {
     /// Whether something is to be emptied.
     fn is_short(&self) -> bool {
         self.free + self.in_reset + self.reclaimable + self.evacuating
-            < self.floor + self.pool + self.lag
+            < self.reserve + self.target + self.lag
     }
 }
 
@@ -131,7 +131,7 @@ enum Stepped {
 impl Volume {
     /// Cleans in the foreground until new data can have a zone.
     pub(crate) fn make_room(&self) -> Result<()> {
-        let is_short = || self.zones.free_zones(Part::Data) <= self.data_floor_to_pass();
+        let is_short = || self.zones.free_zones(Part::Data) <= self.watermark_to_pass();
         if !self.await_resets(is_short) {
             return Ok(());
         }
@@ -139,7 +139,7 @@ impl Volume {
         if self.zones.budget.large.is_some() {
             return self.win_spare_zone();
         }
-        self.clean_above(Part::Data, || self.data_floor_to_pass(), Intent::Grow)
+        self.clean_above(Part::Data, || self.watermark_to_pass(), Intent::Grow)
     }
 
     /// The host below the device has no room for a zone. What nothing lives in has space of it: freed, that is the
@@ -175,18 +175,18 @@ impl Volume {
 
     /// Free zones that are not enough for new data. Where all that are left are there for the log that is any number:
     /// who found none to take would look for one again and again otherwise, and nobody would clean.
-    fn data_floor_to_pass(&self) -> u32 {
-        let floor = self.floor_now(Part::Data);
+    fn watermark_to_pass(&self) -> u32 {
+        let reserve = self.low_watermark(Part::Data);
         match self.zones.may_take_for_data() {
-            true => floor,
-            false => floor.max(self.zones.free_zones(Part::Data)),
+            true => reserve,
+            false => reserve.max(self.zones.free_zones(Part::Data)),
         }
     }
 
-    /// Checkpoints take zones below the floor, for they must not fail. What they took is won back
+    /// Checkpoints take zones below the low watermark, because they must not fail. What they took is won back
     /// here, before there are more changes for the next one; metadata alone could fill the volume
     /// with old pages otherwise. [`Error::NoSpace`] if that does not succeed.
-    pub(crate) fn keep_floor(&self, intent: Intent) -> Result<()> {
+    pub(crate) fn restore_low_watermark(&self, intent: Intent) -> Result<()> {
         if self.zones.budget.large.is_some() {
             return self.keep_a_zone_for_metadata();
         }
@@ -211,14 +211,14 @@ impl Volume {
     }
 
     fn metadata_is_short(&self) -> bool {
-        self.zones.free_zones(Part::Metadata) < self.floor_now(Part::Metadata)
+        self.zones.free_zones(Part::Metadata) < self.low_watermark(Part::Metadata)
     }
 
     /// Cleans until a checkpoint has the zones it may need. The caller has the turn.
     fn win_metadata_zones(&self, intent: Intent) -> Result<()> {
         self.clean_above(
             Part::Metadata,
-            || self.floor_now(Part::Metadata).saturating_sub(1),
+            || self.low_watermark(Part::Metadata).saturating_sub(1),
             intent,
         )
     }
@@ -236,11 +236,11 @@ impl Volume {
     ///
     /// Whoever wants more room is refused once that takes too long. Who removes something goes on as long as there is
     /// more room than before, though it is far from a zone: it could not go on without, and must not be refused.
-    fn clean_above(&self, part: Part, floor: impl Fn() -> u32, intent: Intent) -> Result<()> {
+    fn clean_above(&self, part: Part, reserve: impl Fn() -> u32, intent: Intent) -> Result<()> {
         let free_zones = || self.zones.free_zones(part);
         let reclaimable_zones = || self.zones.reclaimable_zones(part);
         let in_reset = || self.zones.zones_in_reset(part);
-        let is_short = || free_zones() <= floor();
+        let is_short = || free_zones() <= reserve();
         let mut progress = Progress {
             zones: free_zones(),
             blocks: self.zones.free_blocks(part),
@@ -248,7 +248,7 @@ impl Volume {
             rounds_without_zone: 0,
             rounds_without_blocks: 0,
         };
-        if progress.zones + in_reset() + self.pool_zones(part) < self.floor(part) {
+        if progress.zones + in_reset() + self.free_zone_target(part) < self.reserved_zones(part) {
             // Room is scarce: no zones are kept for a long journal any more.
             self.zones.shorten_journal(0);
         }
@@ -307,7 +307,9 @@ impl Volume {
         // A waiting caller goes on soon: one zone may be taken for moved blocks.
         let wanted = match is_first {
             true => 2,
-            false => (self.zones.spare_zones(part) / 32).clamp(2, self.pool_zones(part).max(2)),
+            false => {
+                (self.zones.slack_zones(part) / 32).clamp(2, self.free_zone_target(part).max(2))
+            }
         };
         let is_enough =
             || self.zones.reclaimable_zones(part) + self.zones.zones_in_reset(part) >= wanted;
@@ -347,7 +349,7 @@ impl Volume {
                 emptied.pages = true;
                 self.checkpoint_state().evacuating.insert(victim.zone);
                 // Where one wins no zone, several share what the checkpoint takes for its tables.
-                let kept = self.zones.budget.dirty_pages_kept;
+                let kept = self.zones.budget.dirty_pages_reserved;
                 if is_first || self.meta().cache.changed() >= kept {
                     break;
                 }
@@ -383,30 +385,32 @@ impl Volume {
         }
     }
 
-    /// Zones kept free beyond the floor, or reclaimable: what is filled between two checkpoints.
-    fn pool_zones(&self, part: Part) -> u32 {
+    /// The free-zone target: zones that cleaning ahead keeps free or reclaimable beyond the reserve, to be
+    /// filled between two checkpoints.
+    fn free_zone_target(&self, part: Part) -> u32 {
         let options = self.cleaning_options();
-        let spare = self.zones.spare_zones(part);
-        let share = u64::from(spare) * u64::from(options.pool_basis_points) / 10_000;
-        let at_least = match options.pool_basis_points {
+        let spare = self.zones.slack_zones(part);
+        let share = u64::from(spare) * u64::from(options.free_target_basis_points) / 10_000;
+        let at_least = match options.free_target_basis_points {
             0 => 0,
             _ => {
-                let zones = POOL_BLOCKS.div_ceil(self.zones.budget.zone_blocks(part) + 1) as u32;
+                let zones =
+                    FREE_TARGET_BLOCKS.div_ceil(self.zones.budget.zone_blocks(part) + 1) as u32;
                 zones.min(self.spare_share(part))
             }
         };
-        let pool = (share.min(u32::MAX.into()) as u32).max(at_least);
-        let pool = pool.max(options.pool_zones_min.max(1));
+        let target = (share.min(u32::MAX.into()) as u32).max(at_least);
+        let target = target.max(options.free_target_zones_min.max(1));
         match self.zones.budget.large {
             // Of few zones none is kept free for what is not needed yet.
-            Some(_) => pool.min(spare.saturating_sub(self.zones.budget.zones_held()) / 2),
-            None => pool,
+            Some(_) => target.min(spare.saturating_sub(self.zones.budget.zones_reserved()) / 2),
+            None => target,
         }
     }
 
     /// What may be kept free of the zones that nothing live would need.
     fn spare_share(&self, part: Part) -> u32 {
-        self.zones.spare_zones(part) / POOL_SPARE_SHARE_MAX
+        self.zones.slack_zones(part) / FREE_TARGET_SHARE_MAX
     }
 
     /// Takes a step of cleaning ahead of need. False if there was no reason to: as zones fill, others are
@@ -420,7 +424,7 @@ impl Volume {
             return Ok(stepped != Stepped::Idle);
         }
         if !self.stock(Part::Metadata).is_short() {
-            self.zones.hold_journal_blocks();
+            self.zones.secure_journal_blocks();
         }
         let short = parts.filter(|part| self.stock(**part).is_short());
         Ok(self.clean_first(short, STEP_BLOCKS)? != Stepped::Idle)
@@ -437,17 +441,17 @@ impl Volume {
                 in_reset,
                 reclaimable,
                 evacuating,
-                floor,
-                pool,
+                reserve,
+                target,
                 lag,
             } = stock;
             let coming = free + in_reset;
             // While others are emptied it waits for some of them, unless the last one is about to be taken.
-            let enough = match is_short && coming > floor + lag + 1 {
-                true => (pool / 4).max(1),
+            let enough = match is_short && coming > reserve + lag + 1 {
+                true => (target / 4).max(1),
                 false => 1,
             };
-            if coming > floor + pool / 2 + lag {
+            if coming > reserve + target / 2 + lag {
                 continue;
             }
             // A checkpoint may gain nothing: readers may pin the reclaimable zones.
@@ -459,7 +463,7 @@ impl Volume {
                 self.checkpoint_zones()?;
                 return Ok(gained());
             }
-            if evacuating > 0 && (!is_short || coming <= floor + 1) {
+            if evacuating > 0 && (!is_short || coming <= reserve + 1) {
                 self.checkpoint()?;
                 return Ok(gained());
             }
@@ -473,16 +477,16 @@ impl Volume {
             Part::Data => 0,
             Part::Metadata => self.checkpoint_state().evacuating.len() as u32,
         };
-        let pool = self.pool_zones(part);
+        let target = self.free_zone_target(part);
         // Both together are no more than may be kept free.
-        let lag_max = self.spare_share(part).saturating_sub(pool);
+        let lag_max = self.spare_share(part).saturating_sub(target);
         Stock {
             free: self.zones.free_zones(part),
             in_reset: self.zones.zones_in_reset(part),
             reclaimable: self.zones.reclaimable_zones(part),
             evacuating,
-            floor: self.floor(part),
-            pool,
+            reserve: self.reserved_zones(part),
+            target,
             lag: self.zones.taken_in_a_reset().min(lag_max),
         }
     }

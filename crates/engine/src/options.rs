@@ -211,9 +211,9 @@ pub struct CleaningOptions {
     /// live would need: with more of them there are fewer checkpoints, which each write the zone
     /// table, and less garbage in those that are cleaned. 12 MiB, where they would be less, as far as
     /// that is no more than an eighth of those that nothing live would need; none by this with 0.
-    pub pool_basis_points: u32,
+    pub free_target_basis_points: u32,
     /// At least so many.
-    pub pool_zones_min: u32,
+    pub free_target_zones_min: u32,
     /// Garbage, in percent of its capacity, from which on a metadata zone is cleaned. Less of it
     /// is left to die by itself.
     pub metadata_garbage_percent: u32,
@@ -222,8 +222,8 @@ pub struct CleaningOptions {
 impl Default for CleaningOptions {
     fn default() -> Self {
         CleaningOptions {
-            pool_basis_points: 200,
-            pool_zones_min: 2,
+            free_target_basis_points: 200,
+            free_target_zones_min: 2,
             metadata_garbage_percent: 70,
         }
     }

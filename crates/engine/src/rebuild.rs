@@ -131,7 +131,7 @@ impl Rebuild {
                 Ok(())
             },
         )?;
-        if volume.meta().cache.dirty() >= volume.zones.budget.dirty_pages_kept {
+        if volume.meta().cache.dirty() >= volume.zones.budget.dirty_pages_reserved {
             self.spill()?;
         }
         Ok(())

@@ -429,7 +429,7 @@ fn any_header(media: &Media, report: &[ZoneInfo]) -> Option<VolumeIdentity> {
 /// A power cut can take a zone's header along and leave what is behind it. Such a zone is left as
 /// soon as may be: whatever else befalls it, it would be hard to know again.
 fn head(newest: &FoundZone, zones: &Zones, copies: u32) -> Head {
-    let known = !newest.headless() || zones.free_zones(Part::Metadata) <= zones.budget.log_floor;
+    let known = !newest.headless() || zones.free_zones(Part::Metadata) <= zones.budget.log_reserve;
     let next_block = if newest.is_writable(copies) && known {
         newest.write_pointer.max(1)
     } else {

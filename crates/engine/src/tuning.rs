@@ -116,25 +116,25 @@ fn cleaning(volume: &Volume, change: impl FnOnce(&mut CleaningOptions)) {
 const ENTRIES: [Entry; 7] = [
     Entry {
         threshold: Threshold {
-            key: "pool_basis_points",
+            key: "free_target_basis_points",
             unit: Unit::BasisPoints,
             least: 0,
             most: 5000,
             what: "zones kept free by cleaning ahead, as a share of those that nothing live would need",
         },
-        get: |volume| volume.cleaning_options().pool_basis_points.into(),
-        set: |volume, value| cleaning(volume, |c| c.pool_basis_points = value as u32),
+        get: |volume| volume.cleaning_options().free_target_basis_points.into(),
+        set: |volume, value| cleaning(volume, |c| c.free_target_basis_points = value as u32),
     },
     Entry {
         threshold: Threshold {
-            key: "pool_zones_min",
+            key: "free_target_zones_min",
             unit: Unit::Zones,
             least: 1,
             most: 10_000,
             what: "zones kept free by cleaning ahead, at least",
         },
-        get: |volume| volume.cleaning_options().pool_zones_min.into(),
-        set: |volume, value| cleaning(volume, |c| c.pool_zones_min = value as u32),
+        get: |volume| volume.cleaning_options().free_target_zones_min.into(),
+        set: |volume, value| cleaning(volume, |c| c.free_target_zones_min = value as u32),
     },
     Entry {
         threshold: Threshold {

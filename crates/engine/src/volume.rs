@@ -317,7 +317,7 @@ impl Volume {
     ) -> Result<(R, Lsn), E> {
         self.check_writable()?;
         self.keep_bounds()?;
-        match self.keep_floor(intent) {
+        match self.restore_low_watermark(intent) {
             Err(error) if intent == Intent::Shrink && error.passes() => {}
             other => other?,
         }
@@ -510,7 +510,7 @@ impl Volume {
     fn pages_are_many(&self) -> bool {
         let (pages, budget) = (self.pages_to_bound(), &self.zones.budget);
         pages >= budget.dirty_pages_max
-            || pages >= budget.dirty_pages_kept && self.are_short_for_pages()
+            || pages >= budget.dirty_pages_reserved && self.are_short_for_pages()
     }
 
     /// Whether zones are short for a checkpoint of more pages than there is always room for. Before the next look at it
@@ -531,7 +531,7 @@ impl Volume {
 
     /// Blocks of journal for which there is room however short zones are.
     fn journal_blocks_when_short(&self) -> u64 {
-        let kept = self.zones.budget.journal_blocks_kept;
+        let kept = self.zones.budget.journal_blocks_reserved;
         kept.min(self.zones.journal_blocks())
     }
 
@@ -559,7 +559,7 @@ impl Volume {
         let percent = self.tuned.checkpoint_due_percent.load(Ordering::Relaxed);
         let pages = self.pages_to_bound() * 100;
         pages >= budget.dirty_pages_max * percent as usize
-            || pages >= budget.dirty_pages_kept * percent as usize && self.are_short_for_pages()
+            || pages >= budget.dirty_pages_reserved * percent as usize && self.are_short_for_pages()
             || self.log.blocks_to_replay() * 100 >= budget.journal_blocks_max * u64::from(percent)
             || self.journal_is_long()
             || self.log.blocks_to_replay() * 100

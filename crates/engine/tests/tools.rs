@@ -158,10 +158,13 @@ fn thresholds_are_within_their_ranges_and_begin_as_options_say() {
 fn of_several_changes_all_are_made_or_none() {
     let volume = open(&device());
     let before = volume.thresholds();
-    let wrong = [("pool_zones_min", 7), ("metadata_garbage_percent", 0)];
+    let wrong = [
+        ("free_target_zones_min", 7),
+        ("metadata_garbage_percent", 0),
+    ];
     let told = tune(&volume, &wrong).unwrap_err().to_string();
     assert_eq!(told, "metadata_garbage_percent is between 1 and 100, not 0");
-    let unknown = tune(&volume, &[("pool_zones_min", 7), ("speed", 1)]);
+    let unknown = tune(&volume, &[("free_target_zones_min", 7), ("speed", 1)]);
     assert_eq!(
         unknown,
         Err(TuneError::Unknown {
@@ -169,8 +172,12 @@ fn of_several_changes_all_are_made_or_none() {
         })
     );
     assert_eq!(volume.thresholds(), before);
-    tune(&volume, &[("pool_zones_min", 7), ("tails_bytes_max", 0)]).unwrap();
-    assert_eq!(volume.cleaning_options().pool_zones_min, 7);
+    tune(
+        &volume,
+        &[("free_target_zones_min", 7), ("tails_bytes_max", 0)],
+    )
+    .unwrap();
+    assert_eq!(volume.cleaning_options().free_target_zones_min, 7);
     assert_eq!(value(&volume, "tails_bytes_max"), 0);
 }
 
@@ -203,11 +210,14 @@ fn thresholds_hold_from_now_on() {
     };
     assert!(checkpoints(10) > checkpoints(90));
 
-    // The pool: zones that cleaning ahead leaves free or reclaimable.
+    // The free-zone target: zones that cleaning ahead leaves free or reclaimable.
     let kept = |zones| {
         let volume = open(&device());
         with_garbage(&volume);
-        let changes = [("pool_zones_min", zones), ("pool_basis_points", 0)];
+        let changes = [
+            ("free_target_zones_min", zones),
+            ("free_target_basis_points", 0),
+        ];
         tune(&volume, &changes).unwrap();
         while [Task::FreeIfDue, Task::CleanIfDue]
             .into_iter()

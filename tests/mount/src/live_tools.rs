@@ -240,7 +240,7 @@ fn tune(volume: &Volume) -> Result<()> {
         "{all}"
     );
     let changes = [
-        "pool_basis_points=10%",
+        "free_target_basis_points=10%",
         "cache_bytes_max=16M",
         "commit_interval_seconds=9",
     ];
@@ -256,7 +256,7 @@ fn tune(volume: &Volume) -> Result<()> {
     let told = refused(
         volume,
         "tune",
-        &["pool_zones_min=3", "cache_bytes_max=1K"],
+        &["free_target_zones_min=3", "cache_bytes_max=1K"],
         2,
     )?;
     ensure!(
@@ -269,10 +269,12 @@ fn tune(volume: &Volume) -> Result<()> {
         "{told}"
     );
     let (now, _) = json(volume, "tune", &[])?;
-    let pool = now.as_array().context("a list")?.iter();
-    let pool = pool.filter(|setting| setting["key"] == "pool_zones_min");
+    let target = now.as_array().context("a list")?.iter();
+    let target = target.filter(|setting| setting["key"] == "free_target_zones_min");
     ensure!(
-        pool.map(|setting| &setting["value"]).eq([&Value::from(2)]),
+        target
+            .map(|setting| &setting["value"])
+            .eq([&Value::from(2)]),
         "{now}"
     );
     Ok(())

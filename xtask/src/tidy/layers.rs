@@ -311,8 +311,7 @@ mod tests {
         let reexported = reexports(root);
         let names: Vec<&str> = reexported.iter().map(|(name, _)| name.as_str()).collect();
         assert_eq!(names, ["Seek", "Report", "Error", "Volume", "Limits"]);
-        let text =
-            "use crate::Volume; use crate::{Error, Limits}; use crate::Seek; use crate::floors::A;";
+        let text = "use crate::Volume; use crate::{Error, Limits}; use crate::Seek; use crate::reserves::A;";
         let found = |path: &str| {
             let mut findings = Vec::new();
             let source = Source::new(path.into(), text.into());

@@ -208,7 +208,7 @@ pub fn free_zones(into: &mut Markup, run: &Run<'_>) {
     );
     let legend = [("f2", "free"), ("f1", "freed by the next checkpoint")];
     let legend = legend.map(|(class, words)| (class.to_owned(), words.to_owned()));
-    let heading = "The pool of free zones";
+    let heading = "Free zones";
     let svg = chart.into_svg(heading);
     figure(into, heading, &about, &legend, &svg);
 }

@@ -14,7 +14,7 @@ use crate::media::wait_all;
 use crate::meta::{Page, store};
 use crate::statistics::Class;
 use crate::zones::table::{NoWriter, Shortage};
-use crate::zones::{Floor, Part, Stream, Tries, ZoneWriter};
+use crate::zones::{Part, Reserve, Stream, Tries, ZoneWriter};
 
 /// Blocks of pages written before waiting for them.
 const BATCH_BLOCKS: usize = 256;
@@ -59,13 +59,13 @@ impl Volume {
     }
 
     /// A writer for metadata, for which so many zones are left alone. Cold pages have a zone of their own while there are plenty.
-    fn metadata_writer(&self, stream: Stream, floor: Floor) -> Result<ZoneWriter> {
+    fn metadata_writer(&self, stream: Stream, reserve: Reserve) -> Result<ZoneWriter> {
         let budget = &self.zones.budget;
         if stream == Stream::ColdMetadata
             && let Ok(writer) = self.zones.checkout(
                 &self.media,
                 stream,
-                Floor::Zones(budget.data_floor_max),
+                Reserve::Zones(budget.data_reserve_max),
                 Shortage::Share,
             )
         {
@@ -73,9 +73,9 @@ impl Volume {
         }
         loop {
             let seen = self.zones.resets_ended();
-            let writer = self
-                .zones
-                .checkout(&self.media, Stream::Metadata, floor, Shortage::Share);
+            let writer =
+                self.zones
+                    .checkout(&self.media, Stream::Metadata, reserve, Shortage::Share);
             match writer {
                 Ok(writer) => return Ok(writer),
                 Err(NoWriter::NeedRoom) if self.zones.complete_a_reset(&self.media, seen) => {}
@@ -94,15 +94,15 @@ impl Volume {
         written: &mut BTreeSet<ZoneId>,
     ) -> Result<Vec<Addr>> {
         let budget = &self.zones.budget;
-        let floor = match class {
-            Class::Checkpoint => Floor::Chunks,
-            _ => Floor::Zones(budget.pages_floor()),
+        let reserve = match class {
+            Class::Checkpoint => Reserve::Chunks,
+            _ => Reserve::Zones(budget.pages_reserve()),
         };
         let mut addrs = Vec::with_capacity(sealed.len());
         let mut tries = Tries::default();
         while let Some(next) = sealed.get(addrs.len()) {
             let seen = self.zones.resets_ended();
-            let mut writer = self.metadata_writer(stream, floor)?;
+            let mut writer = self.metadata_writer(stream, reserve)?;
             // Chunks go where pages go that are not cold.
             let kept = match class != Class::Checkpoint && writer.stream == Stream::Metadata {
                 true => self.blocks_for_chunks(),

@@ -59,7 +59,7 @@ impl Volume {
             return Ok(CleanState::Reached);
         }
         let enough = wanted.is_some_and(|wanted| free + reclaimable >= wanted);
-        if reclaimable > 0 && (enough || reclaimable >= self.pool_zones(Part::Data)) {
+        if reclaimable > 0 && (enough || reclaimable >= self.free_zone_target(Part::Data)) {
             self.free_reclaimable_zones()?;
         } else if !self.clean_one()? {
             // Nothing is worth cleaning, or its blocks have nowhere to go.

@@ -95,7 +95,7 @@ impl Weights {
 impl Volume {
     /// Pages that leave a zone of metadata with one checkpoint.
     pub(super) fn pages_moved_max(&self) -> usize {
-        self.zones.budget.dirty_pages_kept / 2
+        self.zones.budget.dirty_pages_reserved / 2
     }
 
     /// What the tree is like, to weigh many zones by.

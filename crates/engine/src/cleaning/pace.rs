@@ -89,27 +89,27 @@ impl Volume {
         }
     }
 
-    /// Blocks to be moved for so many written. As long as half of the pool is left, none. Below that for each
-    /// what gains a block, times up to two as the rest of the pool goes: at one half of that half as much is
+    /// Blocks to be moved for so many written. As long as half of the target is left, none. Below that for each
+    /// what gains a block, times up to two as the rest of the target goes: at one half of that half as much is
     /// gained as is written.
     fn owed_for(&self, written: u64) -> u64 {
-        let pool = self.pool_zones(Part::Data);
-        if pool == 0 {
+        let target = self.free_zone_target(Part::Data);
+        if target == 0 {
             return 0;
         }
         let zone_blocks = self.zones.budget.data_zone_blocks.max(1);
-        let half = u64::from(pool) * zone_blocks / 2;
-        let (free, floor) = (
+        let half = u64::from(target) * zone_blocks / 2;
+        let (free, reserve) = (
             self.zones.free_zones(Part::Data),
-            self.held_floor(Part::Data),
+            self.secured_reserve(Part::Data),
         );
         let enough = half / zone_blocks + 1;
-        if u64::from(free.saturating_sub(floor)) >= enough {
+        if u64::from(free.saturating_sub(reserve)) >= enough {
             return 0;
         }
         let coming =
             self.zones.reclaimable_zones(Part::Data) + self.zones.zones_in_reset(Part::Data);
-        let zones = (free + coming).saturating_sub(floor);
+        let zones = (free + coming).saturating_sub(reserve);
         // Streams have zones of their own: what is left in all that are open is not there for each.
         let open = self.zones.unwritten_blocks().min(zone_blocks);
         let missing = half.saturating_sub(u64::from(zones) * zone_blocks + open);

@@ -47,7 +47,7 @@ impl Volume {
     /// The same for whoever cleans ahead: as long as there is next to no garbage, what is overwritten may become garbage as a
     /// whole, and whoever needs a zone knows better which.
     pub(super) fn may_be_emptied_ahead(&self) -> impl Fn(&ZoneStatus) -> bool {
-        let is_quiet = self.zones.is_scarce() && self.pool_zones(Part::Data) == 0;
+        let is_quiet = self.zones.is_scarce() && self.free_zone_target(Part::Data) == 0;
         let places = self.zones.places(self.changed_pages());
         let has_place = self.has_place(places);
         move |z| {

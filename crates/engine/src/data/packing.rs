@@ -49,7 +49,7 @@ pub(crate) struct Unpacked {
 impl Volume {
     /// Compressed bytes that the tree may have inline.
     pub(super) fn journal_inline_bytes_max(&self) -> u64 {
-        let pages = self.zones.budget.dirty_pages_kept / 4;
+        let pages = self.zones.budget.dirty_pages_reserved / 4;
         JOURNAL_INLINE_BYTES_MAX.min((pages * PAGE_SIZE) as u64)
     }
 
@@ -76,7 +76,7 @@ impl Volume {
         let _midst = self.in_midst();
         // Some may be in pages that are clean, which the next checkpoint has to write then: a few,
         // within what it may be larger than its bound.
-        let mut pages_max = (self.zones.budget.dirty_pages_kept / 16).max(1);
+        let mut pages_max = (self.zones.budget.dirty_pages_reserved / 16).max(1);
         // The leaves and the inodes of all of them are looked at together.
         let at_once = PACKED_MAX.min(self.cached_pages_max() / 2).max(1);
         let (mut after, mut packed) = (None, false);

@@ -11,7 +11,7 @@ use crate::invariant::invariant;
 use crate::statistics::Class;
 use crate::zones::table::{NoWriter, Shortage};
 use crate::zones::writer::ZoneWriter;
-use crate::zones::{Floor, Part, Pin, Placed, Run, Stream, Tries};
+use crate::zones::{Part, Pin, Placed, Reserve, Run, Stream, Tries};
 
 /// What is placed: that decides which free zones it leaves alone, and whether it waits for others.
 #[derive(Clone, Copy)]
@@ -156,16 +156,16 @@ impl Volume {
         placing: Placing<'_>,
         hopeless: &mut bool,
     ) -> Result<Option<(ZoneWriter, u64)>> {
-        let floor = match placing {
-            Placing::OfUsers(_) | Placing::Packed => self.floor_now(Part::Data),
-            Placing::Rewrite => self.superseding_floor(),
+        let reserve = match placing {
+            Placing::OfUsers(_) | Placing::Packed => self.low_watermark(Part::Data),
+            Placing::Rewrite => self.rewrite_reserve(),
             Placing::Moved | Placing::PackedMoved => self.cleaning_reserve(Part::Data),
         };
         let shortage = match *hopeless || !placing.makes_room() {
             true => Shortage::Share,
             false => Shortage::Tell,
         };
-        if placing.can_stay() && self.zones.leaves_to_cleaning(stream, floor) {
+        if placing.can_stay() && self.zones.leaves_to_cleaning(stream, reserve) {
             return Err(Error::NoSpace);
         }
         let seen = self.zones.resets_ended();
@@ -175,7 +175,7 @@ impl Volume {
             false => {
                 let writer =
                     self.zones
-                        .checkout(&self.media, stream, Floor::Zones(floor), shortage);
+                        .checkout(&self.media, stream, Reserve::Zones(reserve), shortage);
                 writer.map(|writer| (writer, u64::MAX))
             }
         };

@@ -248,12 +248,12 @@ impl Volume {
         let (space, usable) = (&self.space, self.zones.budget.data_zone_blocks.max(1));
         let (most, short) = (space.staged_blocks_max(), space.staged_blocks_max_short());
         let zones = self.zones_for_staged();
-        let floor = self.floor(Part::Data);
-        let plenty = floor.saturating_add(zones.saturating_mul(2));
+        let reserve = self.reserved_zones(Part::Data);
+        let plenty = reserve.saturating_add(zones.saturating_mul(2));
         if self.zones.free_zones(Part::Data) > plenty {
             return most;
         }
-        let spare = self.zones.spare_zones(Part::Data).saturating_sub(floor);
+        let spare = self.zones.slack_zones(Part::Data).saturating_sub(reserve);
         let blocks = u64::from(spare / STAGED_SPARE_SHARE) * usable;
         blocks.clamp(short.min(most), most)
     }

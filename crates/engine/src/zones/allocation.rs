@@ -20,9 +20,9 @@ use crate::pairs::Pairs;
 /// Classes that live about as long are no further apart.
 const SIMILAR_CLASSES: u8 = 1;
 
-/// How many free zones somebody leaves alone who wants one: [`crate::floors`] says who how many.
+/// How many free zones a user of zones leaves to the others: [`crate::reserves`] lists them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Floor {
+pub(crate) enum Reserve {
     /// So many.
     Zones(u32),
     /// As many as the chunks that end a checkpoint leave: those of the log. They end the journal too, so of the zones that the log
@@ -32,13 +32,13 @@ pub(crate) enum Floor {
     All,
 }
 
-impl Floor {
+impl Reserve {
     /// So many, unless it is all.
     fn zones(self, budget: &Budget) -> Option<u32> {
         match self {
-            Floor::Zones(zones) => Some(zones),
-            Floor::Chunks => Some(budget.chunks_floor()),
-            Floor::All => None,
+            Reserve::Zones(zones) => Some(zones),
+            Reserve::Chunks => Some(budget.chunks_reserve()),
+            Reserve::All => None,
         }
     }
 }
@@ -65,9 +65,9 @@ impl Zones {
     }
 
     /// Whether a stream of new data leaves the zone being filled to cleaning.
-    pub(crate) fn leaves_to_cleaning(&self, stream: Stream, floor: u32) -> bool {
+    pub(crate) fn leaves_to_cleaning(&self, stream: Stream, reserve: u32) -> bool {
         let table = self.lock();
-        table.is_left_to_cleaning(stream.role(), Some(floor), &self.budget)
+        table.is_left_to_cleaning(stream.role(), Some(reserve), &self.budget)
     }
 
     /// A writer, and whether its zone was opened for it and has no header yet. Zones work in parallel: one that has nothing to do is
@@ -75,13 +75,13 @@ impl Zones {
     pub(super) fn take_or_open(
         &self,
         wanted: Stream,
-        floor: Floor,
+        reserve: Reserve,
         shortage: Shortage,
     ) -> Result<(ZoneWriter, bool), NoWriter> {
         let stream = self.budget.shared(wanted);
         let by_cleaning = wanted.is_moved() && !stream.is_moved();
         let role = stream.role();
-        let left_alone = floor.zones(&self.budget);
+        let left_alone = reserve.zones(&self.budget);
         // So many have to be free for one to be opened, if one may be at all.
         let needed = left_alone.map(|zones| zones.saturating_add(self.budget.copies_of(role)));
         let mut table = self.lock();
@@ -110,7 +110,7 @@ impl Zones {
             let may_open = table.may_open(stream, &self.budget);
             if may_open
                 && needed.is_some_and(|needed| free >= needed.saturating_add(beyond))
-                && let Some(mut opened) = self.open_free(&mut table, stream, floor)
+                && let Some(mut opened) = self.open_free(&mut table, stream, reserve)
             {
                 opened.by_cleaning = by_cleaning && self.budget.moved_apart;
                 return Ok((opened, true));
@@ -130,8 +130,8 @@ impl Zones {
     }
 
     /// Opens one of the zones that are free, if there is one for this stream.
-    fn open_free(&self, table: &mut Table, stream: Stream, floor: Floor) -> Option<ZoneWriter> {
-        let zones = self.choose_free(table, stream.role(), floor)?;
+    fn open_free(&self, table: &mut Table, stream: Stream, reserve: Reserve) -> Option<ZoneWriter> {
+        let zones = self.choose_free(table, stream.role(), reserve)?;
         let summary = SummaryBuilder::new(self.identity.incompatible);
         let opened = table.open(zones, stream, &self.budget, &self.pairs, summary);
         self.trace.push(ZoneEvent::Opened {
@@ -192,7 +192,7 @@ impl Zones {
     /// Whether file data can have one of the zones that are free: the last ones may be there for the log alone.
     pub(crate) fn may_take_for_data(&self) -> bool {
         let table = self.ranked();
-        let chosen = table.choose_one(Role::Data, Floor::All, &self.budget, None);
+        let chosen = table.choose_one(Role::Data, Reserve::All, &self.budget, None);
         chosen.is_some()
     }
 
@@ -216,17 +216,17 @@ impl Zones {
         &self,
         table: &mut Table,
         role: Role,
-        floor: Floor,
+        reserve: Reserve,
     ) -> Option<(ZoneId, Option<ZoneId>)> {
         self.rank(table);
-        let one = table.choose_one(role, floor, &self.budget, None)?;
+        let one = table.choose_one(role, reserve, &self.budget, None)?;
         if !self.is_unreferenced(one) {
             return None;
         }
         if self.budget.copies_of(role) == 1 {
             return Some((one, None));
         }
-        let other = table.choose_one(role, floor, &self.budget, Some(one))?;
+        let other = table.choose_one(role, reserve, &self.budget, Some(one))?;
         if !self.is_unreferenced(other) {
             return None;
         }
@@ -378,12 +378,12 @@ impl Table {
         open + others < slots
     }
 
-    /// The free zone whose turn it is, but for one that is `taken` already. The floor says here only what is left to the log of the
+    /// The free zone whose turn it is, but for one that is `taken` already. The reserve says here only what is left to the log of the
     /// zones that it can take.
     fn choose_one(
         &self,
         role: Role,
-        floor: Floor,
+        reserve: Reserve,
         budget: &Budget,
         taken: Option<ZoneId>,
     ) -> Option<ZoneId> {
@@ -401,19 +401,19 @@ impl Table {
             return Some(other);
         }
         let first = candidates.next()?;
-        let kept = self.candidates_kept(floor, budget);
+        let kept = self.candidates_reserved(reserve, budget);
         let spared = candidates.count() >= kept as usize;
         // What the budget keeps free is candidates then, whatever others take.
         (spared || layout.only_log_candidates(part)).then_some(first)
     }
 
-    /// Free zones that the log can take, of which others leave it so many: no more than the floors keep for it, for what they leave to
+    /// Free zones that the log can take, of which others leave it so many: no more than is reserved for it, for what they leave to
     /// others must be theirs to take.
-    fn candidates_kept(&self, floor: Floor, budget: &Budget) -> u32 {
-        if floor == Floor::Chunks && budget.large.is_none() {
-            return budget.chunks_floor();
+    fn candidates_reserved(&self, reserve: Reserve, budget: &Budget) -> u32 {
+        if reserve == Reserve::Chunks && budget.large.is_none() {
+            return budget.chunks_reserve();
         }
-        let journal_blocks = budget.journal_blocks_kept.min(self.journal_blocks);
+        let journal_blocks = budget.journal_blocks_reserved.min(self.journal_blocks);
         self.log_growth(journal_blocks, budget) + budget.copies
     }
 

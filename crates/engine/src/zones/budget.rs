@@ -2,8 +2,8 @@
 //! checkpoints may become, how much users may store.
 
 mod bounds;
-mod floors;
 mod pages;
+mod reserves;
 
 use persimmon_device::{BLOCK_SIZE, Geometry, ZoneInfo};
 use persimmon_format::Addr;
@@ -19,9 +19,9 @@ use crate::options::Options;
 use bounds::Bounds;
 pub(super) use bounds::JOURNAL_BLOCKS_MIN;
 pub(crate) use bounds::JOURNAL_BYTES_LIMIT;
-pub(super) use floors::JOURNAL_OVERSHOOT;
 use pages::PAGE_BLOCKS_USUAL;
 pub(crate) use pages::{Begun, Pages, Written};
+pub(super) use reserves::JOURNAL_OVERSHOOT;
 
 /// Blocks of the smallest zone.
 const ZONE_BLOCKS_MIN: u32 = 16;
@@ -55,7 +55,7 @@ const FEW_ZONES: u64 = 128;
 /// Blocks of one write that are staged together, whatever is staged.
 const WRITE_BLOCKS_MAX: u64 = 256;
 /// Zones of the second device that new data leaves free: what cleaning moves needs one.
-pub(crate) const DATA_FLOOR_APART: u32 = 1;
+pub(crate) const DATA_RESERVE_APART: u32 = 1;
 
 /// Capacity of the smallest zone, in blocks, of those for metadata and those for data; on one device
 /// the same.
@@ -122,13 +122,13 @@ pub(crate) struct Budget {
     /// Journal blocks between two checkpoints: beyond this, changes wait.
     pub(crate) journal_blocks_max: u64,
     /// Journal blocks for which there is room even on a full volume.
-    pub(crate) journal_blocks_kept: u64,
+    pub(crate) journal_blocks_reserved: u64,
     /// Dirty pages beyond which changes wait for a checkpoint.
     pub(crate) dirty_pages_max: usize,
     /// The same where zones are short: for a checkpoint of so many there is room even on a full volume.
-    pub(crate) dirty_pages_kept: usize,
+    pub(crate) dirty_pages_reserved: usize,
     /// Free zones that only the log may take.
-    pub(crate) log_floor: u32,
+    pub(crate) log_reserve: u32,
     /// Blocks of table chunks that a checkpoint may write.
     pub(crate) chunk_blocks_max: u64,
     /// Pages with which the tree is full: a footer can list the places of some more.
@@ -136,7 +136,7 @@ pub(crate) struct Budget {
     /// Blocks of a zone for metadata behind its header.
     pub(crate) metadata_zone_blocks: u64,
     /// Free zones left alone by new data at most: for the log, the largest checkpoint, and cleaning.
-    pub(crate) data_floor_max: u32,
+    pub(crate) data_reserve_max: u32,
     /// Blocks that users may fill, with data and, on one device, the metadata it needs.
     pub(crate) user_blocks: u64,
     /// Blocks that the share held back has beyond what the volume needs for itself: without them cleaning costs more, and nothing else.
@@ -147,10 +147,10 @@ pub(crate) struct Budget {
     pub(crate) metadata_blocks: u64,
     /// Of those, the blocks of a zone: without what is left where the next page does not fit.
     pub(crate) page_zone_blocks: u64,
-    /// What is kept in place of floors where zones are large.
+    /// What is reserved where zones are large.
     pub(crate) large: Option<Large>,
     /// Zones of each part that the volume keeps for itself.
-    held: PerPart<u64>,
+    reserved: PerPart<u64>,
 }
 
 impl Budget {
@@ -176,7 +176,7 @@ impl Budget {
         let bounds = Bounds::of(zones * capacity, is_large.then_some(capacity), options);
         let chunk_blocks_max = chunk_blocks_max(bounds.dirty_pages_max, geometry.zone_count);
         // The last transaction before a checkpoint may go past the bound by its own pages.
-        let pages = bounds.dirty_pages_kept as u64 * 5 / 4;
+        let pages = bounds.dirty_pages_reserved as u64 * 5 / 4;
         let checkpoint_blocks = checkpoint_blocks(pages, chunk_blocks_max);
 
         let data_zones = layout.zones(Part::Data).len() as u64;
@@ -186,27 +186,30 @@ impl Budget {
         let large = is_large.then(|| {
             Large::of(
                 (zones, capacity, data_usable),
-                (bounds.journal_blocks_max, bounds.dirty_pages_kept as u64),
+                (
+                    bounds.journal_blocks_max,
+                    bounds.dirty_pages_reserved as u64,
+                ),
                 checkpoint_blocks,
                 layout.only_log_candidates(Part::Data),
             )
         });
-        let kept = Kept::of(
+        let reserves = ZoneReserves::of(
             capacity,
             copies,
-            bounds.journal_blocks_kept,
+            bounds.journal_blocks_reserved,
             checkpoint_blocks,
         );
-        let (held, data_held) = match &large {
-            Some(large) => (large.zones_held(), large.zones_held()),
+        let (reserved, data_reserved) = match &large {
+            Some(large) => (large.zones_reserved(), large.zones_reserved()),
             None if is_split => (
                 // What is staged may go past what metadata may fill: it may come to lie in the tree, or split what it overwrites.
-                kept.zones() + zones.div_ceil(16),
-                slots.filling() + u64::from(DATA_FLOOR_APART) + 2 + batch_zones(data_usable),
+                reserves.zones() + zones.div_ceil(16),
+                slots.filling() + u64::from(DATA_RESERVE_APART) + 2 + batch_zones(data_usable),
             ),
             None => (
-                kept.zones() + slots.filling(),
-                kept.zones() + slots.filling(),
+                reserves.zones() + slots.filling(),
+                reserves.zones() + slots.filling(),
             ),
         };
         let all = data_zones * data_usable;
@@ -220,10 +223,10 @@ impl Budget {
             let reserved = share(all, reserve_basis_points.into());
             all.saturating_sub(needed.max(reserved))
         };
-        let needed = data_held * data_usable + scattered;
-        let mut held_by_part = PerPart::default();
-        *layout.get_mut(&mut held_by_part, Part::Metadata) = held;
-        *layout.get_mut(&mut held_by_part, Part::Data) = data_held;
+        let needed = data_reserved * data_usable + scattered;
+        let mut reserved_by_part = PerPart::default();
+        *layout.get_mut(&mut reserved_by_part, Part::Metadata) = reserved;
+        *layout.get_mut(&mut reserved_by_part, Part::Data) = data_reserved;
         Ok(Budget {
             copies,
             data_slots: slots.data,
@@ -234,27 +237,27 @@ impl Budget {
             cold_metadata_apart: slots.cold_metadata_apart
                 && large.is_none_or(|large| large.metadata_zones > 1),
             journal_blocks_max: bounds.journal_blocks_max,
-            journal_blocks_kept: bounds.journal_blocks_kept,
+            journal_blocks_reserved: bounds.journal_blocks_reserved,
             dirty_pages_max: bounds.dirty_pages_max,
-            dirty_pages_kept: bounds.dirty_pages_kept,
-            log_floor: copies,
+            dirty_pages_reserved: bounds.dirty_pages_reserved,
+            log_reserve: copies,
             chunk_blocks_max,
             pages_max: pages_listed(capacity, geometry.zone_count),
             metadata_zone_blocks: capacity - 1,
-            data_floor_max: match &large {
+            data_reserve_max: match &large {
                 Some(large) => large.spare_zones,
-                None => kept.data_floor as u32,
+                None => reserves.data_reserve as u32,
             },
             user_blocks: fillable(all, needed),
             spare_blocks: fillable(all, needed).abs_diff(all.saturating_sub(needed)),
             data_zone_blocks: data_usable,
             metadata_blocks: match is_split {
-                true => fillable(zones * page_usable, held * page_usable),
+                true => fillable(zones * page_usable, reserved * page_usable),
                 false => 0,
             },
             page_zone_blocks: page_usable,
             large,
-            held: held_by_part,
+            reserved: reserved_by_part,
             layout,
         })
     }
@@ -270,7 +273,7 @@ impl Budget {
         }
         for part in self.layout.parts() {
             let zones = self.layout.zones(*part).len() as u64;
-            let needed = self.layout.get(&self.held, *part) + 2;
+            let needed = self.layout.get(&self.reserved, *part) + 2;
             let capacity = match part {
                 Part::Metadata => capacities.metadata,
                 Part::Data => capacities.data,
@@ -299,8 +302,8 @@ impl Budget {
     }
 
     /// Zones that the volume keeps for itself, of those that data is in.
-    pub(crate) fn zones_held(&self) -> u32 {
-        self.layout.get(&self.held, Part::Data) as u32
+    pub(crate) fn zones_reserved(&self) -> u32 {
+        self.layout.get(&self.reserved, Part::Data) as u32
     }
 
     /// How long the journal is to get until a checkpoint tells what a longer one would be worth: so long that the log needs few zones
@@ -308,7 +311,7 @@ impl Budget {
     /// those zones for good.
     pub(crate) fn journal_blocks_first(&self) -> u64 {
         let few = self.metadata_zone_blocks / 2;
-        few.clamp(self.journal_blocks_kept, self.journal_blocks_max)
+        few.clamp(self.journal_blocks_reserved, self.journal_blocks_max)
     }
 
     /// Zones taken into use together for this role.
@@ -358,30 +361,35 @@ impl Slots {
     }
 }
 
-/// Zones that a volume keeps for itself at most, where they are not large, of those that log and metadata are in.
-struct Kept {
+/// The most zones that a volume without large zones reserves for itself, of those that log and metadata are in.
+struct ZoneReserves {
     /// Left alone by new data: for the log, the largest checkpoint, and cleaning.
-    data_floor: u64,
+    data_reserve: u64,
     /// The log, as long as it can always get.
     log: u64,
     /// Garbage in metadata zones that waits for the next checkpoint.
     metadata_garbage: u64,
 }
 
-impl Kept {
-    fn of(capacity: u64, copies: u32, journal_blocks_kept: u64, checkpoint_blocks: u64) -> Kept {
+impl ZoneReserves {
+    fn of(
+        capacity: u64,
+        copies: u32,
+        journal_blocks_reserved: u64,
+        checkpoint_blocks: u64,
+    ) -> ZoneReserves {
         let copies = u64::from(copies);
         let zones_for = |blocks: u64| blocks.div_ceil(capacity - 1) * copies;
         let checkpoint = zones_for(checkpoint_blocks);
-        Kept {
-            data_floor: copies + 2 * copies + checkpoint + 1,
-            log: zones_for(journal_blocks_kept) + copies,
+        ZoneReserves {
+            data_reserve: copies + 2 * copies + checkpoint + 1,
+            log: zones_for(journal_blocks_reserved) + copies,
             metadata_garbage: checkpoint + copies,
         }
     }
 
     fn zones(&self) -> u64 {
-        self.data_floor + self.log + self.metadata_garbage
+        self.data_reserve + self.log + self.metadata_garbage
     }
 }
 
@@ -547,17 +555,17 @@ pub(super) mod tests {
                     blocks: 400,
                 };
                 let tree = of(pages, incompressible);
-                let floor = budget.changes_floor(tree);
-                assert!((before..=budget.data_floor_max).contains(&floor));
+                let reserve = budget.changes_reserve(tree);
+                assert!((before..=budget.data_reserve_max).contains(&reserve));
                 // Cleaning has a zone that new data has left to it, whatever is dirty; and has it still when
                 // a checkpoint has begun one, up to where that is full.
-                assert!(budget.cleaning_reserve(tree, begun(0)) < floor);
+                assert!(budget.cleaning_reserve(tree, begun(0)) < reserve);
                 let few = of(pages.min(500), incompressible);
                 assert!(
-                    budget.cleaning_reserve(few, begun(0)) + copies < floor
-                        || floor == budget.data_floor_max
+                    budget.cleaning_reserve(few, begun(0)) + copies < reserve
+                        || reserve == budget.data_reserve_max
                 );
-                before = floor;
+                before = reserve;
                 // Pages of two blocks need less, and too few tell nothing.
                 let written = |pages| Written {
                     pages,
@@ -572,7 +580,7 @@ pub(super) mod tests {
                 };
                 assert_eq!(some.blocks(), pages / 2 * 4);
             }
-            assert_eq!(before, budget.data_floor_max);
+            assert_eq!(before, budget.data_reserve_max);
         }
     }
 }

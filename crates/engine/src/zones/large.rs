@@ -18,7 +18,7 @@
 use persimmon_device::ZoneId;
 use persimmon_format::table::Role;
 
-use super::allocation::Floor;
+use super::allocation::Reserve;
 use super::budget::{JOURNAL_OVERSHOOT, Pages, share};
 use super::layout::Part;
 use super::stream::Stream;
@@ -123,7 +123,7 @@ impl Large {
     }
 
     /// Zones that the volume keeps for itself.
-    pub(super) fn zones_held(&self) -> u64 {
+    pub(super) fn zones_reserved(&self) -> u64 {
         1 + self.metadata_zones + u64::from(self.spare_zones)
     }
 }
@@ -232,7 +232,7 @@ impl Zones {
             return Err(NoWriter::NeedRoom);
         }
         drop(table);
-        let writer = self.checkout(media, stream, Floor::Zones(spare - 1), Shortage::Share)?;
+        let writer = self.checkout(media, stream, Reserve::Zones(spare - 1), Shortage::Share)?;
         let blocks = self.ranked().blocks_before_best(writer.room().into());
         match blocks {
             0 => {

@@ -4,7 +4,7 @@
 //! What needs free zones asks for those of a part. With one device both parts are all zones, so who
 //! is short of one is short of the other too; with two, file data leans on metadata (its extents, the
 //! journal), and metadata on nothing: the first part is run as a volume is to which nobody writes
-//! data, with all its floors, and data keeps a zone for what cleaning moves and no more.
+//! data, with all its reserves, and data keeps a zone for what cleaning moves and no more.
 
 use std::ops::Range;
 

@@ -5,7 +5,7 @@ use persimmon_format::table::Role;
 use persimmon_sync::atomic::Ordering;
 
 use super::Zones;
-use super::allocation::Floor;
+use super::allocation::Reserve;
 use super::resets::Keeping;
 use super::retry::Tries;
 use super::trace::{Filled, ZoneEvent};
@@ -44,7 +44,7 @@ impl Zones {
             let seen = self.resets_ended();
             let opened = {
                 let mut table = self.lock();
-                let chosen = self.choose_free(&mut table, Role::Log, Floor::Zones(0));
+                let chosen = self.choose_free(&mut table, Role::Log, Reserve::Zones(0));
                 chosen.map(|zones| {
                     let claimed = table.claim(zones, Role::Log, 0, &self.budget, &self.pairs);
                     let (sequence, capacity) = claimed;

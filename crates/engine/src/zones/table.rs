@@ -14,12 +14,12 @@ use persimmon_format::table::{Role, ZitEntry};
 use persimmon_format::zone_header::{VolumeIdentity, ZoneHeader};
 use persimmon_format::{Addr, DeviceId};
 
-use super::allocation::Floor;
+use super::allocation::Reserve;
 use super::budget::Budget;
 use super::counts::{Sums, ValidCounts};
 use super::entries::{Entries, Entry, Touched};
 use super::failure::ZoneFailure;
-use super::kept::UnderWay;
+use super::reserves::UnderWay;
 use super::layout::{Part, PerPart};
 use super::lifetime::{CLASS_UNKNOWN, Interval, Life, Lives};
 use super::locked::Locked;
@@ -67,7 +67,7 @@ pub(super) struct Table {
     /// Blocks that the journal is to get as long as: zones are won for them.
     pub(super) journal_blocks: u64,
     /// Those of them for which zones were won: they are kept free.
-    pub(super) journal_blocks_held: u64,
+    pub(super) journal_blocks_secured: u64,
     /// Blocks left in the zone that the log goes on in, as far as is known.
     pub(super) log_blocks_left: u32,
     /// Blocks left in the zone that checkpoints go on in.
@@ -209,8 +209,10 @@ impl Zones {
             touched.clone(),
             &media.alarm,
         );
-        let (journal_blocks, journal_blocks_held) =
-            (budget.journal_blocks_first(), budget.journal_blocks_kept);
+        let (journal_blocks, journal_blocks_secured) = (
+            budget.journal_blocks_first(),
+            budget.journal_blocks_reserved,
+        );
         let zones = Zones {
             volume_blocks,
             part_blocks: budget.layout.sums(found.iter().map(|f| f.capacity.into())),
@@ -234,7 +236,7 @@ impl Zones {
                     ranks: Ranks::default(),
                     entries: Entries::new(entries, touched.clone()),
                     journal_blocks,
-                    journal_blocks_held,
+                    journal_blocks_secured,
                     log_blocks_left: 0,
                     metadata_blocks_left: 0,
                     lends_last: false,
@@ -335,8 +337,8 @@ impl Zones {
         self.valid.live(Role::Metadata).blocks()
     }
 
-    /// Zones of a part that nothing live would need, were they all full.
-    pub(crate) fn spare_zones(&self, part: Part) -> u32 {
+    /// Zones of a part that live blocks would not need if they filled zones: free ones and garbage.
+    pub(crate) fn slack_zones(&self, part: Part) -> u32 {
         let layout = &self.budget.layout;
         let blocks = layout.get(&self.part_blocks, part);
         let average = blocks / (layout.zones(part).len() as u64).max(1);
@@ -375,13 +377,13 @@ impl Zones {
         self.pins.wait_while(is_read);
     }
 
-    /// A writer for `stream`, opening a zone where needed and more than `floor` are free. Waits
+    /// A writer for `stream`, opening a zone where needed and more than `reserve` are free. Waits
     /// while others hold all writers that this stream may use; the caller holds none itself.
     pub(crate) fn checkout(
         &self,
         media: &Media,
         stream: Stream,
-        mut floor: Floor,
+        mut reserve: Reserve,
         shortage: Shortage,
     ) -> Result<ZoneWriter, NoWriter> {
         let (wanted, stream) = (stream, self.budget.shared(stream));
@@ -389,7 +391,10 @@ impl Zones {
         let mut host_full = None;
         let mut gave_back = false;
         loop {
-            let mut opened = match (self.take_or_open(wanted, floor, shortage), host_full.take()) {
+            let mut opened = match (
+                self.take_or_open(wanted, reserve, shortage),
+                host_full.take(),
+            ) {
                 (Ok((writer, false)), _) => return Ok(writer),
                 (Ok((opened, true)), _) => opened,
                 (Err(NoWriter::NeedRoom), Some(error)) => return Err(NoWriter::Failed(error)),
@@ -405,7 +410,7 @@ impl Zones {
                 }
                 // Those that are open have their space.
                 host_full = Some(error.into());
-                floor = Floor::All;
+                reserve = Reserve::All;
                 continue;
             }
             let Err(error) = self.write_header(media, &opened) else {

@@ -1,5 +1,5 @@
-//! What is kept free for the log and for checkpoints, as long as the log is now and with what the checkpoint under way has had. What it
-//! would be with nothing under way says the budget.
+//! Zones reserved for the log and for checkpoints, with the log as long as it is now and with what the checkpoint under way has
+//! taken. The budget says what is reserved with nothing under way.
 
 use persimmon_device::ZoneId;
 
@@ -9,7 +9,7 @@ use super::layout::Part;
 use super::stream::Stream;
 use super::table::{Table, Zones};
 
-/// The journal is to get as long as this part of what is always kept for it, at least.
+/// The journal is to get at least as long as this part of what is always reserved for it.
 const JOURNAL_SHARE_LEAST: u64 = 4;
 
 /// Zones of a checkpoint that is being written.
@@ -31,22 +31,22 @@ impl Drop for WritingPages<'_> {
 }
 
 impl Zones {
-    /// Free zones for metadata to be kept, with a tree of these pages: those of the
-    /// budget, and those that the log may still grow into before the next checkpoint. What one under way has taken
-    /// is what they were kept for.
-    pub(crate) fn changes_floor(&self, tree: Pages) -> u32 {
+    /// Free zones reserved for metadata, with a tree of these pages: those of the
+    /// budget, and those that the log may still grow into before the next checkpoint. They were reserved for what a
+    /// checkpoint under way has taken.
+    pub(crate) fn changes_reserve(&self, tree: Pages) -> u32 {
         let table = self.lock();
-        table.changes_floor(tree, table.journal_blocks, &self.budget)
+        table.changes_reserve(tree, table.journal_blocks, &self.budget)
     }
 
-    /// The same where the journal gets no longer than zones were won for: those that it is to get beyond that nobody
-    /// waits for.
-    pub(crate) fn held_changes_floor(&self, tree: Pages) -> u32 {
+    /// [`Zones::changes_reserve`] with a journal no longer than zones were secured for: nobody waits for the zones of
+    /// a longer one.
+    pub(crate) fn secured_changes_reserve(&self, tree: Pages) -> u32 {
         let table = self.lock();
-        table.changes_floor(tree, table.journal_blocks_held, &self.budget)
+        table.changes_reserve(tree, table.journal_blocks_secured, &self.budget)
     }
 
-    /// Of [`Zones::held_changes_floor`], what a checkpoint under way has taken.
+    /// Of [`Zones::secured_changes_reserve`], what a checkpoint under way has taken.
     pub(crate) fn taken_by_checkpoint(&self) -> u32 {
         self.lock().under_way.unwrap_or_default().zones
     }
@@ -57,7 +57,7 @@ impl Zones {
         if table.lends_last {
             return self.budget.spare_zones().saturating_sub(2);
         }
-        let growth = table.log_growth(table.journal_blocks_held, &self.budget);
+        let growth = table.log_growth(table.journal_blocks_secured, &self.budget);
         // The log takes one zone after the other, and waits for those that are being reset: they are as good as
         // free for it, but for the next one. If they never come its journal ends earlier.
         let coming = self.budget.layout.get(&table.in_reset, Part::Metadata);
@@ -80,7 +80,7 @@ impl Zones {
     pub(crate) fn are_short_for_journal(&self, changed: Pages, aside: u32) -> bool {
         let table = self.lock();
         let (begun, begun_log) = (table.begun(), table.log_blocks_left);
-        let (all, log) = self.budget.journal_floor(changed, begun, begun_log);
+        let (all, log) = self.budget.journal_reserve(changed, begun, begun_log);
         let candidates = self.budget.layout.log_candidates();
         // Who needs a zone for the log or a checkpoint waits for those on their way.
         let comes = |entry: &Entry| entry.is_free() || entry.in_reset;
@@ -100,21 +100,21 @@ impl Zones {
         self.set_journal_blocks(blocks.min(self.journal_blocks()));
     }
 
-    /// So many from now on, within the bounds: also less than is always kept for it, where so much is not worth it.
+    /// Sets how long the journal is to get, within the bounds. It may be less than is always reserved for it, where that does not pay.
     pub(crate) fn set_journal_blocks(&self, blocks: u64) {
         let (least, most) = (
-            (self.budget.journal_blocks_kept / JOURNAL_SHARE_LEAST).max(JOURNAL_BLOCKS_MIN),
+            (self.budget.journal_blocks_reserved / JOURNAL_SHARE_LEAST).max(JOURNAL_BLOCKS_MIN),
             self.budget.journal_blocks_max,
         );
         let mut table = self.lock();
         table.journal_blocks = blocks.clamp(least, most);
-        table.journal_blocks_held = table.journal_blocks_held.min(table.journal_blocks);
+        table.journal_blocks_secured = table.journal_blocks_secured.min(table.journal_blocks);
     }
 
-    /// Zones were won for all of the journal.
-    pub(crate) fn hold_journal_blocks(&self) {
+    /// Zones for all of the journal have been won.
+    pub(crate) fn secure_journal_blocks(&self) {
         let mut table = self.lock();
-        table.journal_blocks_held = table.journal_blocks;
+        table.journal_blocks_secured = table.journal_blocks;
     }
 }
 
@@ -124,9 +124,9 @@ impl Table {
         budget.log_growth(self.log_zones, self.log_blocks_left, blocks)
     }
 
-    fn changes_floor(&self, tree: Pages, journal_blocks: u64, budget: &Budget) -> u32 {
-        let floor = budget.changes_floor(tree) + self.log_growth(journal_blocks, budget);
-        floor.saturating_sub(self.under_way.unwrap_or_default().zones)
+    fn changes_reserve(&self, tree: Pages, journal_blocks: u64, budget: &Budget) -> u32 {
+        let reserve = budget.changes_reserve(tree) + self.log_growth(journal_blocks, budget);
+        reserve.saturating_sub(self.under_way.unwrap_or_default().zones)
     }
 
     /// Room in zones that is there for pages.

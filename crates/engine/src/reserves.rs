@@ -1,52 +1,52 @@
-//! Floors: how many free zones are left alone, by whom. The higher somebody's floor, the earlier it waits, and those who must not
-//! wait find zones where the others stop:
+//! Reserves: how many free zones each user of zones leaves to the others. A user with a larger reserve waits earlier. Users that
+//! must not wait find zones where the others stop:
 //!
 //! | who takes a zone | leaves alone |
 //! |---|---|
-//! | new data, and changes of metadata | [`Volume::floor_now`]: all that the others may need |
+//! | new data, and changes of metadata | [`Volume::low_watermark`]: all that the others may need |
 //! | blocks that cleaning moved | [`Volume::cleaning_reserve`]: what a checkpoint of the pages changed so far needs, and the log |
-//! | data that failed elsewhere | [`Volume::superseding_floor`]: the log's |
-//! | pages, then chunks of a checkpoint | `Budget::pages_floor`, `Budget::chunks_floor`: the log's |
+//! | data that failed elsewhere | [`Volume::rewrite_reserve`]: the log's |
+//! | pages, then chunks of a checkpoint | `Budget::pages_reserve`, `Budget::chunks_reserve`: the log's |
 //! | the log | none |
 //!
-//! Cleaning ahead of need keeps a pool free beyond [`Volume::floor`]. On two devices data has zones of its own, of which one is
-//! left to cleaning.
+//! Cleaning ahead of need keeps a target of zones free beyond [`Volume::reserved_zones`]. On two devices data has zones of its own; one of
+//! them is left to cleaning.
 
 use crate::Volume;
 use crate::meta::PageCache;
-use crate::zones::budget::DATA_FLOOR_APART;
+use crate::zones::budget::DATA_RESERVE_APART;
 use crate::zones::{Pages, Part};
 
 impl Volume {
-    /// Free zones of a part to be kept: for a checkpoint of the whole tree, and a journal as long as it is to get.
-    pub(crate) fn floor(&self, part: Part) -> u32 {
+    /// The reserve of a part: free zones for a checkpoint of the whole tree, and for a journal as long as it is to get.
+    pub(crate) fn reserved_zones(&self, part: Part) -> u32 {
         match self.is_apart(part) {
-            true => DATA_FLOOR_APART,
-            false => self.zones.changes_floor(self.all_pages()),
+            true => DATA_RESERVE_APART,
+            false => self.zones.changes_reserve(self.all_pages()),
         }
     }
 
-    /// The same where the journal gets no longer than zones were won for.
-    pub(crate) fn held_floor(&self, part: Part) -> u32 {
+    /// The reserve of a part with a journal no longer than zones were secured for.
+    pub(crate) fn secured_reserve(&self, part: Part) -> u32 {
         match self.is_apart(part) {
-            true => DATA_FLOOR_APART,
-            false => self.zones.held_changes_floor(self.all_pages()),
+            true => DATA_RESERVE_APART,
+            false => self.zones.secured_changes_reserve(self.all_pages()),
         }
     }
 
-    /// Free zones of a part left alone by new data and new changes now. Reclaimable ones and those on their way are as good as free, as long
+    /// The low watermark of a part: free zones that new data and new changes leave alone now. Reclaimable ones and those on their way are as good as free, as long
     /// as there are others for what is written until they are reset, and one for cleaning.
-    pub(crate) fn floor_now(&self, part: Part) -> u32 {
-        let floor = self.held_floor(part);
+    pub(crate) fn low_watermark(&self, part: Part) -> u32 {
+        let reserve = self.secured_reserve(part);
         if self.is_apart(part) {
-            return floor;
+            return reserve;
         }
         let reclaimable = self.zones.reclaimable_zones(Part::Metadata);
         // What a checkpoint takes beyond what was reckoned it takes from nobody: new changes wait then.
-        let kept = floor + self.zones.taken_by_checkpoint();
+        let kept = reserve + self.zones.taken_by_checkpoint();
         let least = (self.cleaning_reserve(Part::Metadata) + 1).min(kept);
         let coming = reclaimable + self.zones.zones_in_reset(Part::Metadata);
-        floor.saturating_sub(coming).max(least)
+        reserve.saturating_sub(coming).max(least)
     }
 
     /// Free zones of a part left alone by what cleaning moves.
@@ -58,10 +58,10 @@ impl Volume {
     }
 
     /// Free zones left alone by data that failed elsewhere.
-    pub(crate) fn superseding_floor(&self) -> u32 {
+    pub(crate) fn rewrite_reserve(&self) -> u32 {
         match self.is_apart(Part::Data) {
             true => 0,
-            false => self.zones.budget.log_floor,
+            false => self.zones.budget.log_reserve,
         }
     }
 

@@ -1,4 +1,4 @@
-//! What is left free of the zones for metadata: for the log, for checkpoints, and for cleaning. [`crate::floors`] says by whom.
+//! Reserves among the zones for metadata: for the log, for checkpoints, and for cleaning. [`crate::reserves`] says who leaves them.
 
 use persimmon_format::page::PAGE_BLOCKS_MAX;
 
@@ -35,13 +35,13 @@ impl Budget {
 
     /// Blocks by which the journal may go past where it is to end.
     fn journal_overshoot(&self) -> u64 {
-        self.journal_blocks_kept / 8 + JOURNAL_OVERSHOOT
+        self.journal_blocks_reserved / 8 + JOURNAL_OVERSHOOT
     }
 
     /// Free zones for metadata below which a journal has to end that has what is always kept for it: for a
     /// zone of the log, for what is still added to it, and for a checkpoint of these pages; and of those, the
     /// ones that must be zones that the log can take.
-    pub(crate) fn journal_floor(
+    pub(crate) fn journal_reserve(
         &self,
         changed: Pages,
         begun: Begun,
@@ -55,36 +55,36 @@ impl Budget {
         let more = more.div_ceil(self.metadata_zone_blocks) * u64::from(self.copies);
         let more = u32::try_from(more).unwrap_or(u32::MAX);
         let pages = self.checkpoint_zones(changed, begun);
-        (self.pages_floor() + more + pages, self.log_floor + more)
+        (self.pages_reserve() + more + pages, self.log_reserve + more)
     }
 
     /// Free zones left alone by the pages of a checkpoint: for the log, and for the chunks that follow them, or those of a
     /// checkpoint of the zones alone, which frees what pages wrote that found no room.
-    pub(crate) fn pages_floor(&self) -> u32 {
+    pub(crate) fn pages_reserve(&self) -> u32 {
         match self.large {
             Some(_) => 0,
-            None => self.log_floor + self.copies,
+            None => self.log_reserve + self.copies,
         }
     }
 
     /// The same by those chunks.
-    pub(crate) fn chunks_floor(&self) -> u32 {
+    pub(crate) fn chunks_reserve(&self) -> u32 {
         match self.large {
             Some(_) => 0,
-            None => self.log_floor,
+            None => self.log_reserve,
         }
     }
 
     /// Free zones for metadata left alone by new changes, beside those that the log may grow into, where
     /// the tree has these pages: for the log and chunks, a checkpoint that writes all of them and what
     /// is added until it comes, a zone that one before that begins with, and a zone for what cleaning moves.
-    pub(crate) fn changes_floor(&self, tree: Pages) -> u32 {
+    pub(crate) fn changes_reserve(&self, tree: Pages) -> u32 {
         if let Some(large) = &self.large {
             return large.spare_zones;
         }
         let zones =
-            self.pages_floor() + self.checkpoint_zones(tree, Begun::default()) + self.copies;
-        (zones + 1).min(self.data_floor_max)
+            self.pages_reserve() + self.checkpoint_zones(tree, Begun::default()) + self.copies;
+        (zones + 1).min(self.data_reserve_max)
     }
 
     /// Free zones for metadata left alone by cleaning, beside those that the log may grow into: for the log and chunks,
@@ -95,8 +95,8 @@ impl Budget {
         if let Some(large) = &self.large {
             return large.spare_zones - 1;
         }
-        let zones = self.pages_floor() + self.checkpoint_zones(changed, begun);
-        zones.min(self.data_floor_max - 1)
+        let zones = self.pages_reserve() + self.checkpoint_zones(changed, begun);
+        zones.min(self.data_reserve_max - 1)
     }
 
     /// Zones that a checkpoint of these pages may still take, and of those that become dirty before it is
@@ -118,7 +118,7 @@ impl Budget {
 
     /// Blocks that a checkpoint of these pages may take, and of those that become dirty before it is asked for.
     pub(in crate::zones) fn next_checkpoint_blocks(&self, pages: Pages) -> u64 {
-        let more = (self.dirty_pages_kept as u64 / 8).min(DIRTIED_AT_ONCE);
+        let more = (self.dirty_pages_reserved as u64 / 8).min(DIRTIED_AT_ONCE);
         let next = Pages {
             count: pages.count + more,
             all: pages.all + more,
@@ -130,7 +130,7 @@ impl Budget {
     /// Operations that one transaction should have at most, or frames one group of moved blocks: each may dirty a page before the next look
     /// at the bounds, of so many pages that there is room for.
     pub(crate) fn ops_max(&self, pages: usize) -> usize {
-        (pages.min(self.dirty_pages_kept) / 8).clamp(4, OPS_MAX)
+        (pages.min(self.dirty_pages_reserved) / 8).clamp(4, OPS_MAX)
     }
 
     /// Where zones are large, those that new data leaves free.
