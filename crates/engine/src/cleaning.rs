@@ -10,9 +10,9 @@
 mod cursor;
 mod demand;
 mod gain;
+mod low_space;
 mod moving;
-mod pace;
-mod scarce;
+mod throttle;
 
 use persimmon_sync::MutexGuard;
 use std::collections::HashMap;
@@ -30,7 +30,7 @@ use crate::zones::{Choice, Part};
 
 pub(crate) use cursor::CleaningCursor;
 pub use demand::{CleanState, CleanStep};
-pub(crate) use pace::Unpaid;
+pub(crate) use throttle::CleaningDebt;
 
 /// Blocks moved at once.
 const MOVE_BLOCKS: u64 = 1024;
@@ -249,7 +249,7 @@ impl Volume {
             rounds_without_blocks: 0,
         };
         if progress.zones + in_reset() + self.free_zone_target(part) < self.reserved_zones(part) {
-            // Room is scarce: no zones are kept for a long journal any more.
+            // Space is low: no zones are reserved for a long journal any more.
             self.zones.shorten_journal(0);
         }
         while self.await_resets(is_short) {

@@ -13,7 +13,7 @@ use persimmon_format::zone_header::VolumeIdentity;
 use persimmon_format::{Ino, Key, KeyKind, Lsn, VolumeKey};
 
 use crate::checkpoint::CheckpointState;
-use crate::cleaning::{CleaningCursor, Unpaid};
+use crate::cleaning::{CleaningCursor, CleaningDebt};
 use crate::data::{Compressibility, Files, ReadCache, Space, Tails, Truncations};
 use crate::error::{Error, PANICKED, Result};
 use crate::faults::{Fault, fault};
@@ -66,7 +66,7 @@ pub struct Volume {
     pub(crate) cleaning_turn: Turn,
     /// Victims under way, at most one of a part; whoever has the turn goes on with them.
     pub(crate) cleaning_cursors: Mutex<Vec<CleaningCursor>>,
-    pub(crate) unpaid: Unpaid,
+    pub(crate) cleaning_debt: CleaningDebt,
     /// Called when a zone was taken for file data.
     zone_taken: OnceLock<Box<dyn Fn() + Send + Sync>>,
     /// Something was changed since the last whole checkpoint's cut that no record tells of.
@@ -199,7 +199,7 @@ impl Volume {
             checkpoint_turn: Turn::default(),
             cleaning_turn: Turn::default(),
             cleaning_cursors: Mutex::watched(Vec::new(), &alarm),
-            unpaid: Unpaid::default(),
+            cleaning_debt: CleaningDebt::default(),
             zone_taken: OnceLock::new(),
             unlogged: AtomicBool::new(false),
             packing_lock: Turn::default(),

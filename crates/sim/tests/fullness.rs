@@ -22,7 +22,7 @@ fn so_they_are_with_a_device_for_metadata() {
     assert!(all.refused > 100, "volumes were never full: {all:?}");
 }
 
-/// With few zones, each of which holds many checkpoints, one is lent to users when no other is left; and the power is cut now and then.
+/// With few zones, each of which holds many checkpoints, users borrow one when no other is left; and the power is cut now and then.
 #[test]
 fn so_they_are_with_large_zones() {
     let mut all = Report::default();

@@ -76,7 +76,7 @@ impl Volume {
                 Ahead::Pages(pages)
             }
             _ => {
-                self.unpaid.set_price(victim);
+                self.cleaning_debt.set_cost(victim);
                 Ahead::Below(victim.entry.write_pointer)
             }
         };

@@ -79,7 +79,7 @@ impl Volume {
         let mut hopeless = false;
         let (class, in_flight) = (placing.class(), placing.in_flight());
         if placing.makes_room() {
-            self.pay_for(runs.iter().map(|run| u64::from(run.data.blocks())).sum());
+            self.throttle(runs.iter().map(|run| u64::from(run.data.blocks())).sum());
         }
         // Taken from the end, one after the other.
         runs.reverse();
@@ -169,9 +169,9 @@ impl Volume {
             return Err(Error::NoSpace);
         }
         let seen = self.zones.resets_ended();
-        let is_scarce = placing.is_new() && self.zones.is_scarce();
-        let checked_out = match is_scarce {
-            true => self.zones.checkout_scarce(&self.media, stream),
+        let in_low_space = placing.is_new() && self.zones.in_low_space();
+        let checked_out = match in_low_space {
+            true => self.zones.checkout_in_low_space(&self.media, stream),
             false => {
                 let writer =
                     self.zones
@@ -203,7 +203,7 @@ impl Volume {
             }
             return Ok(None);
         }
-        if is_scarce {
+        if in_low_space {
             return Err(Error::NoSpace);
         }
         // There may be room in zones that are kept for others.

@@ -57,7 +57,7 @@ pub(crate) struct Space {
     /// wins of others.
     staged_blocks_max_short: AtomicU64,
     /// The spare blocks of the reserve may be filled too.
-    lends: AtomicBool,
+    reserve_allowed: AtomicBool,
     alarm: Alarm,
 }
 
@@ -128,7 +128,7 @@ impl Space {
             given_back: Condvar::new(),
             staged_blocks_max: AtomicU64::new(0),
             staged_blocks_max_short: AtomicU64::new(0),
-            lends: AtomicBool::new(false),
+            reserve_allowed: AtomicBool::new(false),
             alarm: alarm.clone(),
         };
         space.set_staging(staging_bytes_max as u64, budget);
@@ -419,9 +419,9 @@ impl Volume {
         Ok(worked)
     }
 
-    /// Blocks that may be filled: those of users, and while the reserve is lent, what it has to spare.
+    /// Blocks that may be filled: those of users, and while the reserve is allowed, what it has to spare.
     fn fillable_blocks(&self) -> u64 {
-        match self.space.lends.load(Ordering::Relaxed) {
+        match self.space.reserve_allowed.load(Ordering::Relaxed) {
             true => self.zones.user_and_spare_blocks(),
             false => self.zones.user_blocks(),
         }
@@ -429,8 +429,10 @@ impl Volume {
 
     /// From now on what is written may use that part of the reserve which only makes cleaning cheaper, or no longer: for what was
     /// acknowledged before, and must find room.
-    pub fn lend_reserve(&self, lends: bool) {
-        self.space.lends.store(lends, Ordering::Relaxed);
+    pub fn allow_reserve(&self, reserve_allowed: bool) {
+        self.space
+            .reserve_allowed
+            .store(reserve_allowed, Ordering::Relaxed);
     }
 
     /// Space in the volume.

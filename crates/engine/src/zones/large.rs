@@ -7,9 +7,9 @@
 //!   either's again. The log leaves its zone while there is enough left of it for all the checkpoints that empty a zone of
 //!   metadata.
 //! - The second is for data. As long as others are free nobody takes it but cleaning, which fills it with what is live in a
-//!   victim. When no other is left ([`Zones::is_scarce`]) users may fill what is open, to the end; and the spare one
+//!   victim. When no other is left ([`Zones::in_low_space`]) users may fill what is open, to the end; and the spare one
 //!   too, once nothing else is open, but no further than that what is live in the zone with most garbage
-//!   still fits behind it ([`Zones::checkout_scarce`]): that is moved there then, and its zone is the spare one.
+//!   still fits behind it ([`Zones::checkout_in_low_space`]): that is moved there then, and its zone is the spare one.
 //!
 //! Whoever overwrites from the beginning to the end fills the spare zone with what makes another one reclaimable, and moves
 //! nothing. Where garbage is everywhere a zone has some all the same: a full volume has so much room
@@ -26,14 +26,14 @@ use super::table::{NoWriter, Shortage, Table, Zones};
 use super::writer::ZoneWriter;
 use crate::media::Media;
 
-/// Zones that new data leaves free: one for log and metadata, one that may be lent.
+/// Zones that new data leaves free: one for log and metadata, one that may be borrowed.
 const SPARE_ZONES: u32 = 2;
 /// Pages that may be dirty where zones are short, and blocks of the journal, are this part of a large zone at most.
 const DIRTY_SHARE: u64 = 32;
 const JOURNAL_SHARE: u64 = 16;
 /// And what is left in the log's zone when it is time to leave it.
 const LOG_SHARE: u64 = 4;
-/// Blocks staged where zones are scarce, and the part of a zone that they may be.
+/// Blocks staged in low-space mode, and the part of a zone that they may be.
 const STAGED_BLOCKS_MAX: u64 = 8192;
 const STAGED_SHARE: u64 = 16;
 /// Blocks of pages for each 10,000 blocks of files that were all overwritten one by one, in no order: a leaf has 322 extents
@@ -73,7 +73,7 @@ pub(crate) struct Large {
     pub(crate) metadata_blocks: u64,
     /// Blocks that are left in the log's zone when it is time to leave it.
     log_blocks_least: u32,
-    /// Blocks that may be staged where zones are scarce.
+    /// Blocks that may be staged in low-space mode.
     pub(crate) staged_blocks: u64,
     /// Room or garbage in data zones when a volume is full.
     pub(super) slack_blocks: u64,
@@ -130,7 +130,7 @@ impl Large {
 
 /// What the zone is for that log and metadata have in turn, where nothing else is left to cleaning.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Last {
+pub(crate) enum LastSpare {
     /// There is none.
     Taken,
     /// The zone that metadata is written to ends soon.
@@ -143,21 +143,21 @@ pub(crate) enum Last {
     /// That of the log does.
     ForLog,
     /// Neither: cleaning may take it.
-    Lent,
+    Borrowed,
 }
 
 /// Room for what is live in victims.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Places {
+pub(crate) struct EvacuationRoom {
     data: u64,
     metadata: u64,
     /// The only victim of data that whoever cleans ahead may begin with: users leave room for that one.
     best: Option<ZoneId>,
 }
 
-impl Places {
+impl EvacuationRoom {
     /// There is no need to look.
-    const ANY: Places = Places {
+    const ANY: EvacuationRoom = EvacuationRoom {
         data: u64::MAX,
         metadata: u64::MAX,
         best: None,
@@ -165,7 +165,7 @@ impl Places {
 
     /// Whether a victim of this role, in which so many blocks are live, can be emptied to the end, when checkpoints write
     /// so many blocks anew for that.
-    pub(crate) fn has_one_for(&self, role: Role, live: u64, again: u64) -> bool {
+    pub(crate) fn fits(&self, role: Role, live: u64, again: u64) -> bool {
         match role {
             Role::Metadata => live.saturating_add(again) < self.metadata,
             _ => needed_for(live) < self.data && again < self.metadata,
@@ -185,13 +185,13 @@ fn needed_for(live: u64) -> u64 {
 
 impl Zones {
     /// Whether zones are large, and no more of them are free than the spare ones.
-    pub(crate) fn is_scarce(&self) -> bool {
+    pub(crate) fn in_low_space(&self) -> bool {
         let large = self.budget.large.as_ref();
         large.is_some_and(|large| self.free_zones(Part::Data) <= large.spare_zones)
     }
 
-    /// A writer for users' blocks where zones are scarce, and how many of them it may take.
-    pub(crate) fn checkout_scarce(
+    /// A writer for users' blocks in low-space mode, and how many of them it may take.
+    pub(crate) fn checkout_in_low_space(
         &self,
         media: &Media,
         stream: Stream,
@@ -228,7 +228,7 @@ impl Zones {
             table = self.wait_for_writer(table)?;
             self.rank(&mut table);
         }
-        if !self.may_lend(&table, 0) {
+        if !self.may_borrow_spare(&table, 0) {
             return Err(NoWriter::NeedRoom);
         }
         drop(table);
@@ -243,19 +243,19 @@ impl Zones {
         }
     }
 
-    /// Whether users may go on though zones are scarce: there is room in an open zone, or the spare one can be lent.
+    /// Whether users may go on in low-space mode: there is room in an open zone, or they can borrow the spare one.
     pub(crate) fn can_go_on(&self) -> bool {
         let table = self.ranked();
         let open = table.unwritten_blocks();
         match table.free_for(Role::Data, &self.budget) < self.budget.spare_zones() {
             true if self.log_is_short(&table) => false,
             true => table.blocks_before_best(open) > 0,
-            false => open > 0 || self.may_lend(&table, open),
+            false => open > 0 || self.may_borrow_spare(&table, open),
         }
     }
 
     /// Whether what is live in the zone with most garbage would leave something of an empty one.
-    fn may_lend(&self, table: &Table, open: u64) -> bool {
+    fn may_borrow_spare(&self, table: &Table, open: u64) -> bool {
         let fresh = self.budget.metadata_zone_blocks.saturating_sub(1);
         table.free_for(Role::Data, &self.budget) >= self.budget.spare_zones()
             && !self.log_is_short(table)
@@ -274,9 +274,9 @@ impl Zones {
     }
 
     /// Where there is a place for what is live in a victim.
-    pub(crate) fn places(&self, changed: Pages) -> Places {
+    pub(crate) fn evacuation_room(&self, changed: Pages) -> EvacuationRoom {
         let Some(large) = &self.budget.large else {
-            return Places::ANY;
+            return EvacuationRoom::ANY;
         };
         let (table, spare) = (self.ranked(), large.spare_zones);
         let free = table.free_for(Role::Data, &self.budget);
@@ -287,7 +287,7 @@ impl Zones {
         };
         let pages = self.budget.next_checkpoint_blocks(changed);
         let left = u64::from(table.metadata_blocks_left) + fresh(spare - 1);
-        Places {
+        EvacuationRoom {
             data: match free > spare {
                 true => u64::MAX,
                 false => table.unwritten_blocks() + fresh(spare),
@@ -340,9 +340,9 @@ impl Zones {
         blocks.saturating_add(before) < self.budget.metadata_zone_blocks
     }
 
-    /// What the zone is for that log and metadata have in turn; if cleaning may take it, it is lent from now on
-    /// ([`Zones::end_lending_last`]). So many moved blocks are moved in one order.
-    pub(crate) fn lend_last(&self, found_at_once: u64, changed: Pages) -> Last {
+    /// What the zone is for that log and metadata have in turn; if cleaning may take it, cleaning borrows it
+    /// until [`Zones::return_last_spare`]. So many blocks are moved in one order.
+    pub(crate) fn borrow_last_spare(&self, found_at_once: u64, changed: Pages) -> LastSpare {
         let mut table = self.ranked();
         let left = u64::from(table.metadata_blocks_left);
         // What is found at once is moved in the order of files, and makes each page dirty once.
@@ -354,22 +354,22 @@ impl Zones {
         let needed = tree.for_leaves(pages) + self.budget.next_checkpoint_blocks(changed);
         match () {
             () if table.free_for(Role::Data, &self.budget) + 1 < self.budget.spare_zones() => {
-                Last::Taken
+                LastSpare::Taken
             }
             () if left < needed.min(self.budget.metadata_zone_blocks * 3 / 4) => {
                 let spared = left.saturating_sub(self.budget.next_checkpoint_blocks(changed));
                 let open = table.unwritten_blocks();
                 let open = open.saturating_sub(needed_for(open) - open);
                 let leaves = tree.leaves_in(spared);
-                Last::ForMetadata {
+                LastSpare::ForMetadata {
                     blocks: open.min(leaves),
                     leaves,
                 }
             }
-            () if self.log_is_short(&table) => Last::ForLog,
+            () if self.log_is_short(&table) => LastSpare::ForLog,
             () => {
-                table.lends_last = true;
-                Last::Lent
+                table.last_spare_borrowed = true;
+                LastSpare::Borrowed
             }
         }
     }
@@ -381,8 +381,8 @@ impl Zones {
     }
 
     /// Cleaning takes no more of it.
-    pub(crate) fn end_lending_last(&self) {
-        self.lock().lends_last = false;
+    pub(crate) fn return_last_spare(&self) {
+        self.lock().last_spare_borrowed = false;
     }
 
     /// Ends data zones that have room for nothing but a summary, and have none to write.
@@ -398,7 +398,7 @@ impl Zones {
         self.end_writers(media, |writer| writer.stream == Stream::Metadata);
     }
 
-    /// Whether the log is to leave its zone before the next checkpoint, while it can: the zone ends, zones are scarce, and the
+    /// Whether the log is to leave its zone before the next checkpoint, while it can: the zone ends, space is low, and the
     /// checkpoint that frees it needs no other.
     pub(crate) fn log_is_to_leave(&self, changed: Pages) -> bool {
         let Some(large) = &self.budget.large else {
@@ -416,7 +416,7 @@ impl Zones {
             && free <= large.spare_zones
             && table.ranks.free_candidates().next().is_some()
             && table.log_zones == 1
-            && !table.lends_last
+            && !table.last_spare_borrowed
             && pages < table.metadata_blocks_left.into()
     }
 
@@ -504,17 +504,17 @@ mod tests {
 
     #[test]
     fn what_wins_nothing_has_no_place() {
-        let places = Places {
+        let room = EvacuationRoom {
             data: 10_000,
             metadata: 500,
             best: Some(ZoneId(7)),
         };
-        assert!(places.has_one_for(Role::Data, 9_800, 499));
-        assert!(!places.has_one_for(Role::Data, 9_950, 0));
-        assert!(!places.has_one_for(Role::Data, 9_800, 500));
-        assert!(places.has_one_for(Role::Metadata, 490, 9));
-        assert!(!places.has_one_for(Role::Metadata, 490, 10));
-        assert!(places.is_best(Role::Data, ZoneId(7)) && !places.is_best(Role::Data, ZoneId(6)));
-        assert!(places.is_best(Role::Metadata, ZoneId(6)));
+        assert!(room.fits(Role::Data, 9_800, 499));
+        assert!(!room.fits(Role::Data, 9_950, 0));
+        assert!(!room.fits(Role::Data, 9_800, 500));
+        assert!(room.fits(Role::Metadata, 490, 9));
+        assert!(!room.fits(Role::Metadata, 490, 10));
+        assert!(room.is_best(Role::Data, ZoneId(7)) && !room.is_best(Role::Data, ZoneId(6)));
+        assert!(room.is_best(Role::Metadata, ZoneId(6)));
     }
 }

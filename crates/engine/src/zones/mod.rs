@@ -28,7 +28,7 @@ pub(crate) mod writer;
 
 pub(crate) use allocation::Reserve;
 pub(crate) use budget::{Budget, Pages, Written};
-pub(crate) use large::{Last, Places};
+pub(crate) use large::{EvacuationRoom, LastSpare};
 pub(crate) use layout::Part;
 pub(crate) use lifetime::Life;
 pub(crate) use pin::Pin;

@@ -54,7 +54,7 @@ impl Zones {
     /// Free zones for metadata left alone by cleaning, with these changed pages.
     pub(crate) fn cleaning_reserve(&self, changed: Pages) -> u32 {
         let table = self.lock();
-        if table.lends_last {
+        if table.last_spare_borrowed {
             return self.budget.spare_zones().saturating_sub(2);
         }
         let growth = table.log_growth(table.journal_blocks_secured, &self.budget);

@@ -73,7 +73,7 @@ pub(super) struct Table {
     /// Blocks left in the zone that checkpoints go on in.
     pub(super) metadata_blocks_left: u32,
     /// Cleaning may take the last free zone where zones are large.
-    pub(super) lends_last: bool,
+    pub(super) last_spare_borrowed: bool,
     /// What a whole checkpoint under way has had.
     pub(super) under_way: Option<UnderWay>,
     pub(super) next_sequence: u64,
@@ -239,7 +239,7 @@ impl Zones {
                     journal_blocks_secured,
                     log_blocks_left: 0,
                     metadata_blocks_left: 0,
-                    lends_last: false,
+                    last_spare_borrowed: false,
                     under_way: None,
                     next_sequence,
                     resets_kept: SUSPECTED,

@@ -25,7 +25,7 @@ pub(crate) fn replay(
     recovery: &RecoveryReport,
     orphans: &mut Vec<Ino>,
 ) -> Result<Vec<Ino>> {
-    vfs.volume().lend_reserve(true);
+    vfs.volume().allow_reserve(true);
     let mut replayed = replay_all(vfs, place, recovery);
     if replayed.as_ref().is_ok_and(|waiting| !waiting.is_empty()) && !orphans.is_empty() {
         // Those that are not freed stay on their list: the next opening frees them.
@@ -34,7 +34,7 @@ pub(crate) fn replay(
         }
         replayed = replay_all(vfs, place, recovery);
     }
-    vfs.volume().lend_reserve(false);
+    vfs.volume().allow_reserve(false);
     let waiting = replayed?;
     if !waiting.is_empty() {
         tracing::warn!(

@@ -1,5 +1,5 @@
-//! Pace: where cleaning ahead of need does not keep up, those who write move blocks for what they write,
-//! a few for each block, long before free zones run out and all would wait for whole victims.
+//! The throttle of writers: where cleaning ahead of need does not keep up, a writer moves a few blocks for each block that it
+//! writes, long before free zones run out and all writers would wait for whole victims.
 
 use persimmon_sync::atomic::{AtomicU64, Ordering};
 
@@ -9,25 +9,25 @@ use crate::error::Result;
 use crate::zones::Part;
 use crate::zones::table::ZoneStatus;
 
-/// Blocks written between two looks at what is to be paid for them.
+/// Blocks written between two looks at the cleaning debt.
 const LOOK_BLOCKS: u64 = 16;
-/// A step counts as so many blocks paid at least: looking and reading cost something too.
+/// A step pays off at least so many blocks of the debt: looking and reading cost something, too.
 const STEP_BLOCKS_MIN: u64 = 16;
-/// Blocks to be moved for one gained at most, whatever is live in a victim.
-const PRICE_MAX: u64 = 32;
+/// Most blocks to be moved for one gained, whatever is live in a victim.
+const COST_MAX: u64 = 32;
 
-/// What was written and not paid for yet.
+/// Blocks written that no blocks were moved for yet.
 #[derive(Debug, Default)]
-pub(crate) struct Unpaid {
+pub(crate) struct CleaningDebt {
     blocks: AtomicU64,
     /// Blocks to be moved for sixteen gained, in the last victim.
-    price: AtomicU64,
+    cost: AtomicU64,
 }
 
-impl Unpaid {
-    /// Adds blocks; answers all that are unpaid once it is time to look, and they count as paid.
+impl CleaningDebt {
+    /// Adds written blocks. Once it is time to look it returns all of them, and the debt is zero again.
     fn add(&self, blocks: u64) -> Option<u64> {
-        let add = |unpaid: u64| match unpaid + blocks {
+        let add = |debt: u64| match debt + blocks {
             all if all >= LOOK_BLOCKS => Some(0),
             all => Some(all),
         };
@@ -36,26 +36,26 @@ impl Unpaid {
         (before + blocks >= LOOK_BLOCKS).then_some(before + blocks)
     }
 
-    /// The price is that of this victim from now on.
-    pub(super) fn set_price(&self, victim: &ZoneStatus) {
+    /// The cost of a gained block is that of this victim from now on.
+    pub(super) fn set_cost(&self, victim: &ZoneStatus) {
         let valid = u64::from(victim.entry.valid);
         let garbage = u64::from(victim.capacity).saturating_sub(valid).max(1);
-        let price = (16 * valid / garbage).min(16 * PRICE_MAX);
-        self.price.store(price, Ordering::Relaxed);
+        let cost = (16 * valid / garbage).min(16 * COST_MAX);
+        self.cost.store(cost, Ordering::Relaxed);
     }
 }
 
 impl Volume {
-    /// Moves blocks for those that are about to be written. What it fails at is not the writer's concern:
-    /// who needs a zone and finds none is told.
-    pub(crate) fn pay_for(&self, blocks: u64) {
-        let Some(unpaid) = self.unpaid.add(blocks) else {
+    /// Throttles a writer: moves blocks for those that are about to be written. A failure here is not the writer's
+    /// concern: a writer that needs a zone and finds none gets an error there.
+    pub(crate) fn throttle(&self, blocks: u64) {
+        let Some(blocks) = self.cleaning_debt.add(blocks) else {
             return;
         };
-        let mut owed = self.owed_for(unpaid);
-        while owed > 0 {
-            match self.pay_some(owed.min(STEP_BLOCKS)) {
-                Ok(Some(paid)) => owed = owed.saturating_sub(paid.max(STEP_BLOCKS_MIN)),
+        let mut debt = self.debt_for(blocks);
+        while debt > 0 {
+            match self.throttle_step(debt.min(STEP_BLOCKS)) {
+                Ok(Some(moved)) => debt = debt.saturating_sub(moved.max(STEP_BLOCKS_MIN)),
                 Ok(None) => return,
                 Err(error) => {
                     tracing::debug!(%error, "cleaning for what is written");
@@ -65,9 +65,9 @@ impl Volume {
         }
     }
 
-    /// A step in a victim of file data; answers the blocks that were moved. None where there is nothing more to
-    /// be done by who writes: checkpoints, metadata zones and searching the tree are for whoever cleans ahead.
-    fn pay_some(&self, blocks_max: u64) -> Result<Option<u64>> {
+    /// A step in a victim of file data. Returns the number of moved blocks, and `None` where a writer cannot do
+    /// more: checkpoints, metadata zones and searching the tree are left to cleaning ahead.
+    fn throttle_step(&self, blocks_max: u64) -> Result<Option<u64>> {
         let (_turn, _midst) = (self.cleaning_turn.take(), self.in_midst());
         let before = self.statistics().blocks_moved;
         let cursor = self.take_cursor(Part::Data);
@@ -89,10 +89,10 @@ impl Volume {
         }
     }
 
-    /// Blocks to be moved for so many written. As long as half of the target is left, none. Below that for each
-    /// what gains a block, times up to two as the rest of the target goes: at one half of that half as much is
-    /// gained as is written.
-    fn owed_for(&self, written: u64) -> u64 {
+    /// Blocks to be moved for so many written: none as long as half of the free-zone target is left. Below that, for each
+    /// block, what it costs to gain one, times a factor that grows up to two as the rest of the target goes: at one half
+    /// of that half as much is gained as is written.
+    fn debt_for(&self, written: u64) -> u64 {
         let target = self.free_zone_target(Part::Data);
         if target == 0 {
             return 0;
@@ -110,11 +110,11 @@ impl Volume {
         let coming =
             self.zones.reclaimable_zones(Part::Data) + self.zones.zones_in_reset(Part::Data);
         let zones = (free + coming).saturating_sub(reserve);
-        // Streams have zones of their own: what is left in all that are open is not there for each.
+        // Streams have zones of their own: a stream cannot use what is left in the open zones of others.
         let open = self.zones.unwritten_blocks().min(zone_blocks);
         let missing = half.saturating_sub(u64::from(zones) * zone_blocks + open);
-        let price = self.unpaid.price.load(Ordering::Relaxed);
-        let one_for_one = written.saturating_mul(price) / 16;
+        let cost = self.cleaning_debt.cost.load(Ordering::Relaxed);
+        let one_for_one = written.saturating_mul(cost) / 16;
         one_for_one.saturating_mul(2 * missing) / half.max(1)
     }
 }

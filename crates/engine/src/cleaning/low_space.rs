@@ -1,5 +1,5 @@
-//! Cleaning where zones are large and few are free: one zone is emptied at a time, to the end, and only
-//! if there is a place for all that is live in it (`zones/large.rs`).
+//! The low-space mode of cleaning, where zones are large and few are free: it empties one zone at a time, to the end, and
+//! only if there is room for all that is live in it (`zones/large.rs`).
 
 use persimmon_device::ZoneId;
 use persimmon_format::table::Role;
@@ -10,7 +10,7 @@ use crate::Volume;
 use crate::error::{Error, Result};
 use crate::statistics::add;
 use crate::zones::table::ZoneStatus;
-use crate::zones::{Choice, Last, Part, Places};
+use crate::zones::{Choice, EvacuationRoom, LastSpare, Part};
 
 /// Times that cleaning a victim may win nothing.
 const FRUITLESS_MAX: u32 = 3;
@@ -19,7 +19,7 @@ const FRUITLESS_MAX: u32 = 3;
 const PART_MIN: u64 = 32;
 
 /// Of a zone of data, the part that is garbage at least for its being emptied for metadata.
-const LOOSENED_SHARE: u64 = 8;
+const RELIEF_SHARE_MIN: u64 = 8;
 
 /// What a round did.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -27,39 +27,39 @@ enum Done {
     /// Emptied a zone, but for so many blocks.
     Emptied(ZoneId, u32),
     /// Had the log or metadata take another zone.
-    Prepared(Last),
+    Prepared(LastSpare),
 }
 
 impl Volume {
-    /// Which victims may be begun with: there is a place for what is live in them.
+    /// Which victims may be begun with: there is room for what is live in them.
     pub(super) fn may_be_emptied(&self) -> impl Fn(&ZoneStatus) -> bool {
-        self.has_place(self.zones.places(self.changed_pages()))
+        self.fits(self.zones.evacuation_room(self.changed_pages()))
     }
 
-    fn has_place(&self, places: Places) -> impl Fn(&ZoneStatus) -> bool {
+    fn fits(&self, room: EvacuationRoom) -> impl Fn(&ZoneStatus) -> bool {
         let weights = self.weights();
         move |z| {
             let gain = weights.gain(z, self.zones.valid_blocks(z.zone));
-            places.has_one_for(z.entry.role, gain.moved, gain.again)
+            room.fits(z.entry.role, gain.moved, gain.again)
         }
     }
 
     /// The same for whoever cleans ahead: as long as there is next to no garbage, what is overwritten may become garbage as a
     /// whole, and whoever needs a zone knows better which.
     pub(super) fn may_be_emptied_ahead(&self) -> impl Fn(&ZoneStatus) -> bool {
-        let is_quiet = self.zones.is_scarce() && self.free_zone_target(Part::Data) == 0;
-        let places = self.zones.places(self.changed_pages());
-        let has_place = self.has_place(places);
+        let is_quiet = self.zones.in_low_space() && self.free_zone_target(Part::Data) == 0;
+        let room = self.zones.evacuation_room(self.changed_pages());
+        let fits = self.fits(room);
         move |z| {
             let role = z.entry.role;
-            has_place(z) && places.is_best(role, z.zone) && (!is_quiet || role == Role::Metadata)
+            fits(z) && room.is_best(role, z.zone) && (!is_quiet || role == Role::Metadata)
         }
     }
 
-    /// Wins the spare zone back that was lent to users, or room that they can go on with. The caller has the turn.
+    /// Wins the spare zone back that users borrowed, or room that they can go on with. The caller holds the cleaning lock.
     pub(super) fn win_spare_zone(&self) -> Result<()> {
         self.zones.wait_for_data_writers();
-        self.win_zones(|| self.zones.is_scarce() && !self.zones.can_go_on())
+        self.win_zones(|| self.zones.in_low_space() && !self.zones.can_go_on())
     }
 
     /// The zone that log and metadata take in turn is won back before there are more changes.
@@ -69,9 +69,9 @@ impl Volume {
             let (_turn, _midst) = (self.cleaning_turn.take(), self.in_midst());
             self.win_zones(is_short)?;
         }
-        if self.zones.is_scarce() && self.to_loosen().is_some() {
+        if self.zones.in_low_space() && self.victim_to_relieve_metadata().is_some() {
             let (_turn, _midst) = (self.cleaning_turn.take(), self.in_midst());
-            self.loosen_metadata()?;
+            self.relieve_metadata()?;
         }
         Ok(())
     }
@@ -79,7 +79,7 @@ impl Volume {
     /// Before metadata takes the last zone, what is live in one of its zones has to fit there, behind the checkpoints that
     /// come meanwhile. Where garbage is in zones of data alone, one of those is emptied first: it makes garbage in the
     /// others, for leaves are written anew, and a zone more for metadata. This is that one.
-    fn to_loosen(&self) -> Option<ZoneStatus> {
+    fn victim_to_relieve_metadata(&self) -> Option<ZoneStatus> {
         let changed = self.changed_pages();
         if !self.zones.metadata_is_to_take_last(changed) {
             return None;
@@ -90,18 +90,21 @@ impl Volume {
             return None;
         }
         let may = self.may_be_emptied();
-        let has_place = |z: &ZoneStatus| z.entry.role == Role::Data && may(z);
-        let data = self.choose_victim_of(Part::Data, Choice::Garbage, has_place)?;
-        let least = self.zones.budget.metadata_zone_blocks / LOOSENED_SHARE;
+        let fits = |z: &ZoneStatus| z.entry.role == Role::Data && may(z);
+        let data = self.choose_victim_of(Part::Data, Choice::Garbage, fits)?;
+        let least = self.zones.budget.metadata_zone_blocks / RELIEF_SHARE_MIN;
         (self.gain(&data).garbage >= least).then_some(data)
     }
 
     /// Empties that zone. The caller has the turn.
-    fn loosen_metadata(&self) -> Result<()> {
-        if !self.await_resets(|| self.to_loosen().is_some()) {
+    fn relieve_metadata(&self) -> Result<()> {
+        if !self.await_resets(|| self.victim_to_relieve_metadata().is_some()) {
             return Ok(());
         }
-        let done = match (self.zones.reclaimable_zones(Part::Data), self.to_loosen()) {
+        let done = match (
+            self.zones.reclaimable_zones(Part::Data),
+            self.victim_to_relieve_metadata(),
+        ) {
             (0, None) => Ok(()),
             (0, Some(victim)) => self.empty(&victim).map(|_| ()),
             (reclaimable, _) => self.checkpoint_zones().map(|()| {
@@ -167,10 +170,10 @@ impl Volume {
     /// Empties the zone that wins most for what it costs.
     fn empty_one(&self) -> Result<Done> {
         let may = self.may_be_emptied();
-        let has_place = |z: &ZoneStatus| z.entry.role == Role::Data && may(z);
-        let data = self.choose_victim_of(Part::Data, Choice::Garbage, has_place);
+        let fits = |z: &ZoneStatus| z.entry.role == Role::Data && may(z);
+        let data = self.choose_victim_of(Part::Data, Choice::Garbage, fits);
         let metadata = self.choose_victim_of(Part::Data, Choice::Metadata, &may);
-        // There is a place for what is live in any zone of data, if the last one is lent.
+        // There is room for what is live in any zone of data if cleaning borrows the last spare.
         let most = data.or_else(|| self.most_garbage());
         let wins_more = |z: &ZoneStatus| most.is_none_or(|most| self.wins_more(z, &most, true));
         if let Some(victim) = metadata.filter(wins_more).or(data) {
@@ -188,20 +191,23 @@ impl Volume {
         self.choose_victim_of(Part::Data, Choice::Garbage, is_data)
     }
 
-    /// The same where there is no place for what is live in any: a crash has ended the zone that was lent before it was full.
-    /// The zone that log and metadata have in turn is lent in its place, after both have had it if they need it soon.
+    /// Empties a zone where there is no room for what is live in any: a crash has ended the borrowed zone before it was full.
+    /// Cleaning borrows the zone that log and metadata have in turn, after both have had it if they need it soon.
     fn empty_into_last(&self) -> Result<Done> {
         let found_at_once = FOUND_MAX as u64;
-        match self.zones.lend_last(found_at_once, self.changed_pages()) {
-            Last::Taken => return Err(Error::NoSpace),
-            Last::ForLog => {
+        match self
+            .zones
+            .borrow_last_spare(found_at_once, self.changed_pages())
+        {
+            LastSpare::Taken => return Err(Error::NoSpace),
+            LastSpare::ForLog => {
                 self.checkpoint()?;
-                return Ok(Done::Prepared(Last::ForLog));
+                return Ok(Done::Prepared(LastSpare::ForLog));
             }
-            Last::ForMetadata { blocks, .. } if blocks >= PART_MIN => {
+            LastSpare::ForMetadata { blocks, .. } if blocks >= PART_MIN => {
                 return self.empty_in_part(blocks);
             }
-            last @ Last::ForMetadata { leaves, .. } => {
+            last @ LastSpare::ForMetadata { leaves, .. } => {
                 let victim = self.choose_victim_of(Part::Data, Choice::Metadata, |_| true);
                 let leaves = |z: &ZoneStatus| leaves.saturating_sub(self.gain(z).again);
                 // What is left of the zone is no garbage that another checkpoint could win.
@@ -214,11 +220,11 @@ impl Volume {
                 self.checkpoint()?;
                 return Ok(Done::Prepared(last));
             }
-            Last::Lent => {}
+            LastSpare::Borrowed => {}
         }
         let emptied = self.most_garbage().ok_or(Error::NoSpace);
         let emptied = emptied.and_then(|victim| self.empty(&victim));
-        self.zones.end_lending_last();
+        self.zones.return_last_spare();
         emptied
     }
 
