@@ -200,7 +200,7 @@ fn words(event: &Event, path: Option<&Name>) -> String {
                 "failing" => "it has failed",
                 "garbage" => "most garbage",
                 "metadata" => "most garbage in metadata, which needs no zone to go to",
-                _ => "worth most",
+                _ => "best score",
             };
             let waits = if *awaited { ", somebody waits" } else { "" };
             format!(

@@ -102,22 +102,22 @@ impl Volume {
         self.checkpoint_if(|| true)
     }
 
-    /// Writes a checkpoint if `wanted` still holds when it is this thread's turn. Others have it while zones are
+    /// Writes a checkpoint if `wanted` still holds when this thread has the lock. Others may take it while zones are
     /// reset.
     pub(crate) fn checkpoint_if(&self, wanted: impl Fn() -> bool) -> Result<()> {
-        let written = self.checkpoint_in_turn(wanted);
+        let written = self.checkpoint_locked(wanted);
         self.zones.start_resets(&self.media);
         written
     }
 
-    fn checkpoint_in_turn(&self, wanted: impl Fn() -> bool) -> Result<()> {
+    fn checkpoint_locked(&self, wanted: impl Fn() -> bool) -> Result<()> {
         // Free zones after those were freed that it needed: what pages took that found no room comes back each time.
         let mut won = 0;
         loop {
             self.check_writable()?;
             self.log.wait_for_rewrites()?;
             // A panic in its midst leaves pages that look as if they were written.
-            let (_turn, _midst) = (self.checkpoint_turn.take(), self.in_midst());
+            let (_lock, _midst) = (self.checkpoint_lock.lock(), self.in_midst());
             if !wanted() {
                 return Ok(());
             }
@@ -156,7 +156,7 @@ impl Volume {
     }
 
     /// Frees what is reclaimable though the pages of a checkpoint have just found no room. False if that wins nothing, or no more
-    /// than were `won` before and did not do. The caller has the turn.
+    /// than were `won` before and did not do. The caller holds the lock.
     fn free_for_pages(&self, won: &mut u32) -> bool {
         let free = || self.zones.free_zones(Part::Metadata);
         let before = free().max(*won);
@@ -164,7 +164,7 @@ impl Volume {
             return false;
         }
         match self.write_zone_checkpoint(Journal::OfAnyLength) {
-            // Rare enough to keep the turn while zones are reset.
+            // This is rare enough to hold the lock while zones are reset.
             Ok(_) => {
                 self.zones.complete_resets(&self.media);
                 *won = free();
@@ -383,7 +383,7 @@ impl Volume {
     }
 
     /// Has the zones reset that a cut found with nothing valid in them, as far as there is still nothing. The
-    /// caller has the turn: so the next cut finds them on their way.
+    /// caller holds the lock: so the next cut finds them on their way.
     fn reset_unused(&self, zones: &[ZoneId]) {
         let unused = zones.iter().filter(|zone| self.zones.may_reset(**zone));
         self.zones.queue_resets(&self.media, unused.copied());

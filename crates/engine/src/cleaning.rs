@@ -26,7 +26,7 @@ use crate::meta::Intent;
 use crate::statistics::add;
 use crate::zones::table::ZoneStatus;
 use crate::zones::trace::VictimReason;
-use crate::zones::{Choice, Part};
+use crate::zones::{Part, VictimPolicy};
 
 pub(crate) use cursor::CleaningCursor;
 pub use demand::{CleanState, CleanStep};
@@ -135,7 +135,7 @@ impl Volume {
         if !self.await_resets(is_short) {
             return Ok(());
         }
-        let (_turn, _midst) = (self.cleaning_turn.take(), self.in_midst());
+        let (_lock, _midst) = (self.cleaning_lock.lock(), self.in_midst());
         if self.zones.budget.large.is_some() {
             return self.win_spare_zone();
         }
@@ -147,7 +147,7 @@ impl Volume {
     pub(crate) fn free_for_host(&self) -> bool {
         let free_zones = || self.zones.free_zones(Part::Data);
         let before = free_zones();
-        let (_turn, _midst) = (self.cleaning_turn.take(), self.in_midst());
+        let (_lock, _midst) = (self.cleaning_lock.lock(), self.in_midst());
         // Somebody else may have done it meanwhile.
         if free_zones() <= before
             && self.zones.all_reclaimable_zones() > 0
@@ -166,7 +166,7 @@ impl Volume {
         if reclaimable == 0 || !self.media.space_is_hosts() {
             return Ok(false);
         }
-        let (_turn, _midst) = (self.cleaning_turn.take(), self.in_midst());
+        let (_lock, _midst) = (self.cleaning_lock.lock(), self.in_midst());
         self.checkpoint_zones()?;
         self.zones.complete_resets(&self.media);
         // What is being read stays.
@@ -191,7 +191,7 @@ impl Volume {
             return self.keep_a_zone_for_metadata();
         }
         if self.metadata_is_short() && self.await_resets(|| self.metadata_is_short()) {
-            let (_turn, _midst) = (self.cleaning_turn.take(), self.in_midst());
+            let (_lock, _midst) = (self.cleaning_lock.lock(), self.in_midst());
             self.win_metadata_zones(intent)?;
         }
         Ok(())
@@ -214,7 +214,7 @@ impl Volume {
         self.zones.free_zones(Part::Metadata) < self.low_watermark(Part::Metadata)
     }
 
-    /// Cleans until a checkpoint has the zones it may need. The caller has the turn.
+    /// Cleans until a checkpoint has the zones it may need. The caller holds the lock.
     fn win_metadata_zones(&self, intent: Intent) -> Result<()> {
         self.clean_above(
             Part::Metadata,
@@ -232,7 +232,7 @@ impl Volume {
         }
     }
 
-    /// Cleans until more zones of a part are free. The caller has the turn.
+    /// Cleans until more zones of a part are free. The caller holds the lock.
     ///
     /// Whoever wants more room is refused once that takes too long. Who removes something goes on as long as there is
     /// more room than before, though it is far from a zone: it could not go on without, and must not be refused.
@@ -297,7 +297,7 @@ impl Volume {
     }
 
     /// Empties victims until enough zones are reclaimable, or on their way to being free; or the caller `is_served`. In the first round of
-    /// a wait what is worth most, in later ones most garbage.
+    /// a wait by the best score, in later ones by most garbage.
     fn empty_some(
         &self,
         part: Part,
@@ -314,8 +314,8 @@ impl Volume {
         let is_enough =
             || self.zones.reclaimable_zones(part) + self.zones.zones_in_reset(part) >= wanted;
         let mut choice = match is_first {
-            true => Choice::Worth,
-            false => Choice::Garbage,
+            true => VictimPolicy::Score,
+            false => VictimPolicy::Garbage,
         };
         let mut emptied = Emptied::default();
         let mut has_chosen = false;
@@ -340,7 +340,7 @@ impl Volume {
                     break;
                 }
                 Err(error) if error.is_want_of_zones() => {
-                    choice = Choice::Metadata;
+                    choice = VictimPolicy::Metadata;
                     continue;
                 }
                 Err(error) => return Err(error),
@@ -358,8 +358,12 @@ impl Volume {
         Ok(emptied)
     }
 
-    /// A victim where somebody waits for room: nothing may be worth it.
-    fn choose_urgently(&self, part: Part, choice: Choice) -> Option<(ZoneStatus, Choice)> {
+    /// A victim where a caller waits for room. There may be none that pays.
+    fn choose_urgently(
+        &self,
+        part: Part,
+        choice: VictimPolicy,
+    ) -> Option<(ZoneStatus, VictimPolicy)> {
         let evacuating = self.checkpoint_state().evacuating.clone();
         let choose = |choice, of: Option<Role>| {
             let is_of = |z: &ZoneStatus| of.is_none_or(|role| role == z.entry.role);
@@ -367,21 +371,21 @@ impl Volume {
             Some((self.choose_victim_of(part, choice, may)?, choice))
         };
         match choice {
-            Choice::Worth | Choice::Garbage => {
-                let worth = (choice == Choice::Worth)
+            VictimPolicy::Score | VictimPolicy::Garbage => {
+                let scored = (choice == VictimPolicy::Score)
                     .then(|| choose(choice, None))
                     .flatten();
-                let first = worth.or_else(|| choose(Choice::Garbage, Some(Role::Data)));
-                let metadata = || choose(Choice::Metadata, None);
+                let first = scored.or_else(|| choose(VictimPolicy::Garbage, Some(Role::Data)));
+                let metadata = || choose(VictimPolicy::Metadata, None);
                 let Some(data) = first.filter(|(victim, _)| victim.entry.role == Role::Data) else {
                     return first.or_else(metadata);
                 };
-                let wins_more = |(other, _): &(ZoneStatus, Choice)| {
-                    self.wins_more(other, &data.0, data.1 == Choice::Garbage)
+                let wins_more = |(other, _): &(ZoneStatus, VictimPolicy)| {
+                    self.wins_more(other, &data.0, data.1 == VictimPolicy::Garbage)
                 };
                 metadata().filter(wins_more).or(Some(data))
             }
-            Choice::Metadata => choose(choice, None),
+            VictimPolicy::Metadata => choose(choice, None),
         }
     }
 
@@ -523,7 +527,7 @@ impl Volume {
 
     /// A step of cleaning: goes on with the victim under way, or begins with the next.
     fn clean_some(&self, part: Part, blocks_max: u64) -> Result<Stepped> {
-        let (_turn, _midst) = (self.cleaning_turn.take(), self.in_midst());
+        let (_lock, _midst) = (self.cleaning_lock.lock(), self.in_midst());
         let Some(mut cursor) = self.take_cursor(part).or_else(|| self.next_cursor(part)) else {
             return Ok(Stepped::Idle);
         };
@@ -543,7 +547,7 @@ impl Volume {
                 Ok(Stepped::Emptied)
             }
             Ok(false) => Ok(Stepped::Emptied),
-            // There is room soon: whoever needs it waits, but not with this turn.
+            // There is room soon: a caller that needs it waits, but not with this lock.
             Err(error) if error.is_want_of_zones() && self.zones.zones_in_reset(part) > 0 => {
                 Ok(Stepped::Idle)
             }
@@ -565,7 +569,7 @@ impl Volume {
     }
 
     /// Empties the victim of file data that is under way in a part, as far as that can be. False if there is
-    /// none. The caller has the turn.
+    /// none. The caller holds the lock.
     fn finish_cursor(&self, part: Part) -> Result<bool> {
         let Some(mut cursor) = self.take_cursor(part) else {
             return Ok(false);
@@ -610,17 +614,17 @@ impl Volume {
         let failing = self.choose_failing();
         let why = match failing {
             Some(_) => VictimReason::Failing,
-            None => VictimReason::Worth,
+            None => VictimReason::Score,
         };
         let victim = failing.or_else(|| {
             let evacuating = self.checkpoint_state().evacuating.clone();
             let may_be = self.may_be_emptied_ahead();
             let stays = |z: &ZoneStatus| !evacuating.contains(&z.zone) && may_be(z);
-            let first = self.choose_victim_of(part, Choice::Worth, stays)?;
+            let first = self.choose_victim_of(part, VictimPolicy::Score, stays)?;
             if first.entry.role != Role::Data || self.is_affordable(&first) {
                 return Some(first);
             }
-            self.choose_victim_of(part, Choice::Metadata, stays)
+            self.choose_victim_of(part, VictimPolicy::Metadata, stays)
                 .filter(|other| self.is_affordable(other) && self.wins_more(other, &first, false))
         })?;
         add(&self.media.counters.cleaning_background, 1);
@@ -642,7 +646,7 @@ impl Volume {
     fn choose_victim_of(
         &self,
         part: Part,
-        choice: Choice,
+        choice: VictimPolicy,
         wanted: impl Fn(&ZoneStatus) -> bool,
     ) -> Option<ZoneStatus> {
         let share_min = self.cleaning_options().metadata_garbage_percent;

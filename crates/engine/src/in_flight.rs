@@ -5,8 +5,8 @@ use persimmon_sync::{Arc, Mutex, OnceLock};
 
 use persimmon_device::{DeviceError, Pending};
 
+use crate::fair_lock::FairLock;
 use crate::media::wait_all;
-use crate::turn::Turn;
 
 /// Writes sent to one zone at once. Its writer keeps them too: a failure is known to whoever
 /// writes to this zone next, and to nobody who writes elsewhere.
@@ -14,7 +14,7 @@ use crate::turn::Turn;
 pub(crate) struct Writes {
     commands: Mutex<Vec<Pending>>,
     failed: OnceLock<DeviceError>,
-    turn: Turn,
+    waiting: FairLock,
     completed: AtomicBool,
 }
 
@@ -23,7 +23,7 @@ impl Writes {
         Arc::new(Writes {
             commands: Mutex::new(commands),
             failed: OnceLock::new(),
-            turn: Turn::default(),
+            waiting: FairLock::default(),
             completed: AtomicBool::new(false),
         })
     }
@@ -40,7 +40,7 @@ impl Writes {
 
     /// Waits for all of them. Whoever asks gets the same answer.
     pub(crate) fn complete(&self) -> Result<(), DeviceError> {
-        let _turn = self.turn.take();
+        let _lock = self.waiting.lock();
         let commands = std::mem::take(&mut *self.commands.lock());
         if let Err(error) = wait_all(commands) {
             let _ = self.failed.set(error);

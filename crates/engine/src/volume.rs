@@ -16,6 +16,7 @@ use crate::checkpoint::CheckpointState;
 use crate::cleaning::{CleaningCursor, CleaningDebt};
 use crate::data::{Compressibility, Files, ReadCache, Space, Tails, Truncations};
 use crate::error::{Error, PANICKED, Result};
+use crate::fair_lock::FairLock;
 use crate::faults::{Fault, fault};
 use crate::in_flight::InFlight;
 use crate::invariant::{self, invariant, invariant_holds, why_stopped};
@@ -23,12 +24,11 @@ use crate::log::Log;
 use crate::log::writer::LogStart;
 use crate::media::Media;
 use crate::meta::{Intent, Meta, Transaction, View, apply};
-use crate::misses::Misses;
 use crate::options::{CleaningOptions, FormatOptions, Options};
+use crate::page_faults::PageFaults;
 use crate::recovery::{self, RecoveryReport};
 use crate::statistics::{Statistics, add};
 use crate::tuning::Tuned;
-use crate::turn::Turn;
 use crate::zones::locked::must_hold_none;
 use crate::zones::table::ZoneStatus;
 use crate::zones::trace::Traced;
@@ -52,7 +52,7 @@ pub struct Volume {
     pub(crate) reserve_basis_points: u32,
     meta: RwLock<Meta>,
     /// Looks at the tree for which no page is evicted.
-    pub(crate) pages_kept_for: AtomicUsize,
+    pub(crate) looks_that_pin_pages: AtomicUsize,
     pub(crate) zones: Zones,
     pub(crate) log: Log,
     pub(crate) files: Files,
@@ -62,16 +62,16 @@ pub struct Volume {
     pub(crate) read_cache: Option<ReadCache>,
     pub(crate) compressibility: Compressibility,
     pub(crate) checkpoint_state: Mutex<CheckpointState>,
-    pub(crate) checkpoint_turn: Turn,
-    pub(crate) cleaning_turn: Turn,
-    /// Victims under way, at most one of a part; whoever has the turn goes on with them.
+    pub(crate) checkpoint_lock: FairLock,
+    pub(crate) cleaning_lock: FairLock,
+    /// Victims under way, at most one of a part. The holder of the cleaning lock goes on with them.
     pub(crate) cleaning_cursors: Mutex<Vec<CleaningCursor>>,
     pub(crate) cleaning_debt: CleaningDebt,
     /// Called when a zone was taken for file data.
     zone_taken: OnceLock<Box<dyn Fn() + Send + Sync>>,
     /// Something was changed since the last whole checkpoint's cut that no record tells of.
     pub(crate) unlogged: AtomicBool,
-    pub(crate) packing_lock: Turn,
+    pub(crate) packing_lock: FairLock,
     /// Packing found no room: it is not tried again before the next checkpoint.
     pub(crate) packing_failed: AtomicBool,
     cleaning_options: RwLock<CleaningOptions>,
@@ -186,7 +186,7 @@ impl Volume {
             identity: parts.identity,
             reserve_basis_points: parts.reserve_basis_points,
             meta: RwLock::watched(parts.meta, &alarm),
-            pages_kept_for: AtomicUsize::new(0),
+            looks_that_pin_pages: AtomicUsize::new(0),
             zones: parts.zones,
             files: Files::new(&alarm),
             space,
@@ -196,13 +196,13 @@ impl Volume {
             compressibility: Compressibility::default(),
             options: parts.options,
             checkpoint_state: Mutex::watched(parts.checkpoint, &alarm),
-            checkpoint_turn: Turn::default(),
-            cleaning_turn: Turn::default(),
+            checkpoint_lock: FairLock::default(),
+            cleaning_lock: FairLock::default(),
             cleaning_cursors: Mutex::watched(Vec::new(), &alarm),
             cleaning_debt: CleaningDebt::default(),
             zone_taken: OnceLock::new(),
             unlogged: AtomicBool::new(false),
-            packing_lock: Turn::default(),
+            packing_lock: FairLock::default(),
             packing_failed: AtomicBool::new(false),
             cleaning_options,
             tuned,
@@ -284,7 +284,7 @@ impl Volume {
         &self,
         mut f: impl FnMut(&View<'_>) -> Result<R, E>,
     ) -> Result<R, E> {
-        let mut misses = Misses::of(self);
+        let mut page_faults = PageFaults::of(self);
         loop {
             let (result, missing) = {
                 let meta = self.meta();
@@ -293,7 +293,7 @@ impl Volume {
                 (result, view.missing())
             };
             match (result, missing) {
-                (Err(_), Some(page)) => misses.fetch(page)?,
+                (Err(_), Some(page)) => page_faults.fetch(page)?,
                 (result, _) => return result,
             }
         }
@@ -338,7 +338,7 @@ impl Volume {
         data: Option<Arc<InFlight>>,
         mut f: impl FnMut(&mut Transaction<'_>) -> Result<R, E>,
     ) -> Result<(R, Lsn), E> {
-        let mut misses = Misses::of(self);
+        let mut page_faults = PageFaults::of(self);
         loop {
             let missing = {
                 let mut meta = self.meta_mut();
@@ -370,7 +370,7 @@ impl Volume {
                     },
                 }
             };
-            misses.fetch(missing)?;
+            page_faults.fetch(missing)?;
         }
     }
 
@@ -449,7 +449,7 @@ impl Volume {
         mut f: impl FnMut(&mut Meta) -> Result<R>,
     ) -> Result<R> {
         self.check_writable()?;
-        let mut misses = Misses::of(self);
+        let mut page_faults = PageFaults::of(self);
         loop {
             let missing = {
                 let mut meta = self.meta_mut();
@@ -468,7 +468,7 @@ impl Volume {
                     Err(error) => return Err(error),
                 }
             };
-            misses.fetch(missing)?;
+            page_faults.fetch(missing)?;
         }
     }
 

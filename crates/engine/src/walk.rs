@@ -9,7 +9,7 @@ use persimmon_format::Key;
 use crate::Volume;
 use crate::error::Result;
 use crate::meta::View;
-use crate::misses::Misses;
+use crate::page_faults::PageFaults;
 
 /// Items looked at under one hold of the lock.
 const ITEMS: usize = 1024;
@@ -58,7 +58,7 @@ impl Volume {
         keys: &impl RangeBounds<Key>,
         mut pick: impl FnMut(Key, &[u8]) -> Option<T>,
     ) -> Result<(Vec<T>, Option<Key>)> {
-        let mut misses = Misses::of(self);
+        let mut page_faults = PageFaults::of(self);
         let (mut picked, mut from, mut seen, mut last) = (Vec::new(), from, 0, None);
         loop {
             let before = seen;
@@ -83,9 +83,9 @@ impl Volume {
             match (result, missing) {
                 (Err(_), Some(page)) => {
                     if seen > before {
-                        misses.forget();
+                        page_faults.forget();
                     }
-                    misses.fetch(page)?;
+                    page_faults.fetch(page)?;
                     from = last.map_or(from, Bound::Excluded);
                 }
                 (Err(error), None) => return Err(error),

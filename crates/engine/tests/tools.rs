@@ -281,7 +281,7 @@ fn events_tell_the_story_of_each_zone() {
                 ..
             } => {
                 victims += 1;
-                assert_eq!((*why, *awaited), (VictimReason::Worth, false));
+                assert_eq!((*why, *awaited), (VictimReason::Score, false));
                 assert!((1..*capacity_blocks).contains(valid_blocks), "{event:?}");
             }
             ZoneEvent::Cleaned { .. } => cleaned += 1,

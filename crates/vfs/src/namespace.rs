@@ -159,7 +159,7 @@ impl Vfs {
             return self.link_existing(ino, parent, name, false);
         }
         // One at a time: once it had a name and lost it, it gets no other.
-        let _turn = self.naming.take();
+        let _lock = self.naming.lock();
         let linkable = self.nodes.is_linkable(ino);
         // Kept open meanwhile: its last close would free it although it has just got a name.
         let _node = self.nodes.acquire(ino)?;

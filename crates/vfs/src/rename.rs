@@ -66,7 +66,7 @@ impl Vfs {
         let now = self.now();
         let mut committed = None;
         // From before the first check to the end, so that what was found stays true.
-        let mut turn = None;
+        let mut lock = None;
         let mut checked = Vec::new();
         loop {
             let outcome = self.change(Intent::Shrink, |tx| {
@@ -82,7 +82,7 @@ impl Vfs {
                     committed = Some(ino);
                 }
                 Outcome::CheckFirst(wanted) => {
-                    turn.get_or_insert_with(|| self.directory_moves.take());
+                    lock.get_or_insert_with(|| self.directory_moves.lock());
                     self.check_no_loop(wanted)?;
                     checked.push(wanted);
                 }
@@ -91,7 +91,7 @@ impl Vfs {
     }
 
     /// A directory must not come to lie under itself: it is not above its new parent, nor is it that. The caller has the
-    /// turn of moving directories.
+    /// lock for moving directories.
     fn check_no_loop(&self, wanted: Move) -> Result<()> {
         let mut way = Way::from(wanted.parent);
         loop {

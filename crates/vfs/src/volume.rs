@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, OnceLock};
 
-use persimmon_engine::{Intent, Transaction, Turn, View, Volume};
+use persimmon_engine::{FairLock, Intent, Transaction, View, Volume};
 use persimmon_format::name::NAME_MAX;
 use persimmon_format::{BLOCK_SIZE, Ino};
 
@@ -88,10 +88,10 @@ pub struct Vfs {
     pub(crate) access_times: PendingAccessTimes,
     pub(crate) locks: LockTable,
     /// Who gives a name to a file made without one.
-    pub(crate) naming: Turn,
+    pub(crate) naming: FairLock,
     pub(crate) skipped: Skipped,
     /// Of who moves a directory to another parent.
-    pub(crate) directory_moves: Turn,
+    pub(crate) directory_moves: FairLock,
     held_back: OnceLock<Vec<Ino>>,
 }
 
@@ -115,9 +115,9 @@ impl Vfs {
             handles: Handles::new(options.handles_max),
             access_times: PendingAccessTimes::default(),
             locks: LockTable::new(options.locks_max),
-            naming: Turn::default(),
+            naming: FairLock::default(),
             skipped: Skipped::default(),
-            directory_moves: Turn::default(),
+            directory_moves: FairLock::default(),
             held_back: OnceLock::new(),
             options,
         }

@@ -111,7 +111,7 @@ fn a_mount_is_cleaned_tuned_and_watched(ground: &Ground) -> Result<()> {
     }
     let kind = |name: &'static str| told.iter().filter(move |event| event["event"] == name);
     ensure!(
-        kind("victim").any(|event| event["why"] == "worth"),
+        kind("victim").any(|event| event["why"] == "score"),
         "no victim"
     );
     ensure!(

@@ -63,7 +63,7 @@ const ENGINE_BASE: &[&str] = &[
     "options",
     "pairs",
     "statistics",
-    "turn",
+    "fair_lock",
 ];
 
 /// What is above a folder and may be named there all the same. What is done to files are methods of the volume, each in the file of its

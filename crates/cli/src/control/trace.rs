@@ -152,7 +152,7 @@ impl Event {
 fn reason(why: VictimReason) -> &'static str {
     match why {
         VictimReason::Failing => "failing",
-        VictimReason::Worth => "worth",
+        VictimReason::Score => "score",
         VictimReason::Garbage => "garbage",
         VictimReason::Metadata => "metadata",
     }

@@ -36,9 +36,9 @@ impl Volume {
         self.check_writable()?;
         self.log.wait_for_rewrites()?;
         {
-            let (turn, _midst) = (self.checkpoint_turn.take(), self.in_midst());
+            let (lock, _midst) = (self.checkpoint_lock.lock(), self.in_midst());
             let written = self.write_zone_checkpoint(Journal::WithinBounds);
-            drop(turn);
+            drop(lock);
             self.zones.start_resets(&self.media);
             if written? {
                 return Ok(());

@@ -15,7 +15,7 @@ use crate::Volume;
 use crate::error::{Error, Result};
 use crate::invariant::invariant;
 use crate::meta::extents;
-use crate::misses::Misses;
+use crate::page_faults::PageFaults;
 use crate::zones::table::ZoneStatus;
 use crate::zones::trace::ZoneEvent;
 
@@ -281,7 +281,7 @@ impl Volume {
 
     /// Has the next whole checkpoint write a page elsewhere, if it still is in this zone.
     pub(super) fn mark_page(&self, zone: ZoneId, page: PageId) -> Result<()> {
-        Misses::of(self).fetch(page)?;
+        PageFaults::of(self).fetch(page)?;
         let mut meta = self.meta_mut();
         let still = meta.mat.get(page).is_some_and(|e| e.addr.zone() == zone);
         if still && meta.cache.mark_dirty(page).is_ok() {

@@ -10,7 +10,7 @@ use crate::Volume;
 use crate::error::{Error, Result};
 use crate::statistics::add;
 use crate::zones::table::ZoneStatus;
-use crate::zones::{Choice, EvacuationRoom, LastSpare, Part};
+use crate::zones::{EvacuationRoom, LastSpare, Part, VictimPolicy};
 
 /// Times that cleaning a victim may win nothing.
 const FRUITLESS_MAX: u32 = 3;
@@ -66,11 +66,11 @@ impl Volume {
     pub(super) fn keep_a_zone_for_metadata(&self) -> Result<()> {
         let is_short = || self.zones.zones_are_missing();
         if is_short() && self.await_resets(is_short) {
-            let (_turn, _midst) = (self.cleaning_turn.take(), self.in_midst());
+            let (_lock, _midst) = (self.cleaning_lock.lock(), self.in_midst());
             self.win_zones(is_short)?;
         }
         if self.zones.in_low_space() && self.victim_to_relieve_metadata().is_some() {
-            let (_turn, _midst) = (self.cleaning_turn.take(), self.in_midst());
+            let (_lock, _midst) = (self.cleaning_lock.lock(), self.in_midst());
             self.relieve_metadata()?;
         }
         Ok(())
@@ -84,19 +84,19 @@ impl Volume {
         if !self.zones.metadata_is_to_take_last(changed) {
             return None;
         }
-        let metadata = self.choose_victim_of(Part::Data, Choice::Metadata, |_| true)?;
+        let metadata = self.choose_victim_of(Part::Data, VictimPolicy::Metadata, |_| true)?;
         let needed = self.gain(&metadata).written();
         if self.zones.fits_in_last(needed, changed) {
             return None;
         }
         let may = self.may_be_emptied();
         let fits = |z: &ZoneStatus| z.entry.role == Role::Data && may(z);
-        let data = self.choose_victim_of(Part::Data, Choice::Garbage, fits)?;
+        let data = self.choose_victim_of(Part::Data, VictimPolicy::Garbage, fits)?;
         let least = self.zones.budget.metadata_zone_blocks / RELIEF_SHARE_MIN;
         (self.gain(&data).garbage >= least).then_some(data)
     }
 
-    /// Empties that zone. The caller has the turn.
+    /// Empties that zone. The caller holds the lock.
     fn relieve_metadata(&self) -> Result<()> {
         if !self.await_resets(|| self.victim_to_relieve_metadata().is_some()) {
             return Ok(());
@@ -171,8 +171,8 @@ impl Volume {
     fn empty_one(&self) -> Result<Done> {
         let may = self.may_be_emptied();
         let fits = |z: &ZoneStatus| z.entry.role == Role::Data && may(z);
-        let data = self.choose_victim_of(Part::Data, Choice::Garbage, fits);
-        let metadata = self.choose_victim_of(Part::Data, Choice::Metadata, &may);
+        let data = self.choose_victim_of(Part::Data, VictimPolicy::Garbage, fits);
+        let metadata = self.choose_victim_of(Part::Data, VictimPolicy::Metadata, &may);
         // There is room for what is live in any zone of data if cleaning borrows the last spare.
         let most = data.or_else(|| self.most_garbage());
         let wins_more = |z: &ZoneStatus| most.is_none_or(|most| self.wins_more(z, &most, true));
@@ -188,7 +188,7 @@ impl Volume {
     /// The zone of data with most garbage.
     fn most_garbage(&self) -> Option<ZoneStatus> {
         let is_data = |z: &ZoneStatus| z.entry.role == Role::Data;
-        self.choose_victim_of(Part::Data, Choice::Garbage, is_data)
+        self.choose_victim_of(Part::Data, VictimPolicy::Garbage, is_data)
     }
 
     /// Empties a zone where there is no room for what is live in any: a crash has ended the borrowed zone before it was full.
@@ -208,7 +208,7 @@ impl Volume {
                 return self.empty_in_part(blocks);
             }
             last @ LastSpare::ForMetadata { leaves, .. } => {
-                let victim = self.choose_victim_of(Part::Data, Choice::Metadata, |_| true);
+                let victim = self.choose_victim_of(Part::Data, VictimPolicy::Metadata, |_| true);
                 let leaves = |z: &ZoneStatus| leaves.saturating_sub(self.gain(z).again);
                 // What is left of the zone is no garbage that another checkpoint could win.
                 if let Some(victim) = victim.filter(|victim| leaves(victim) >= PART_MIN) {
@@ -252,7 +252,8 @@ impl Volume {
     fn empty(&self, victim: &ZoneStatus) -> Result<Done> {
         let zone = victim.zone;
         add(&self.media.counters.cleaning_foreground, 1);
-        self.zones.tell_victim(zone, Choice::Garbage.into(), true);
+        self.zones
+            .tell_victim(zone, VictimPolicy::Garbage.into(), true);
         match victim.entry.role {
             Role::Metadata => self.empty_of_pages(zone, usize::MAX)?,
             _ => self.clean(victim)?,

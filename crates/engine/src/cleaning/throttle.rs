@@ -68,7 +68,7 @@ impl Volume {
     /// A step in a victim of file data. Returns the number of moved blocks, and `None` where a writer cannot do
     /// more: checkpoints, metadata zones and searching the tree are left to cleaning ahead.
     fn throttle_step(&self, blocks_max: u64) -> Result<Option<u64>> {
-        let (_turn, _midst) = (self.cleaning_turn.take(), self.in_midst());
+        let (_lock, _midst) = (self.cleaning_lock.lock(), self.in_midst());
         let before = self.statistics().blocks_moved;
         let cursor = self.take_cursor(Part::Data);
         let Some(mut cursor) = cursor.or_else(|| self.next_cursor(Part::Data)) else {

@@ -70,7 +70,7 @@ impl Volume {
     /// that is written carries the blocks that stay. True if something was packed.
     fn pack_journal_inline(&self, all: bool) -> bool {
         // If another thread packs, it does this work, too.
-        let Some(_lock) = self.packing_lock.try_take() else {
+        let Some(_lock) = self.packing_lock.try_lock() else {
             return false;
         };
         let _midst = self.in_midst();

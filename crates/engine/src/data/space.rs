@@ -49,7 +49,7 @@ pub(crate) struct Space {
     unwritten_blocks: AtomicU64,
     /// Promised, and not staged yet.
     promised_blocks: AtomicU64,
-    turn: Mutex<()>,
+    lock: Mutex<()>,
     given_back: Condvar,
     staged_blocks_max: AtomicU64,
     /// The same where zones are short and next to nothing is garbage. What is staged of a file is committed at once, and until then the
@@ -124,7 +124,7 @@ impl Space {
             staged_blocks_peak: AtomicU64::new(0),
             unwritten_blocks: AtomicU64::new(0),
             promised_blocks: AtomicU64::new(0),
-            turn: Mutex::new(()),
+            lock: Mutex::new(()),
             given_back: Condvar::new(),
             staged_blocks_max: AtomicU64::new(0),
             staged_blocks_max_short: AtomicU64::new(0),
@@ -198,7 +198,7 @@ impl Space {
             // A count that wrapped would have everybody wait.
             self.staged_blocks.store(0, Ordering::Relaxed);
         }
-        drop(self.turn.lock());
+        drop(self.lock.lock());
         self.given_back.notify_all();
     }
 
@@ -216,9 +216,9 @@ impl Space {
 
     /// Waits for a short time until batches of other threads have made room in the buffer.
     pub(crate) fn wait_for_write_back(&self) {
-        let turn = self.turn.lock();
+        let lock = self.lock.lock();
         if self.staged_blocks() >= self.staged_blocks_max_short() {
-            drop(self.given_back.wait_timeout(turn, WRITE_BACK_WAIT));
+            drop(self.given_back.wait_timeout(lock, WRITE_BACK_WAIT));
         }
     }
 }

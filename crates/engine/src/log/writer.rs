@@ -500,7 +500,7 @@ impl Log {
         Ok(inner)
     }
 
-    /// Takes the leader's turn, which must be free, for a piece of work on the device from the
+    /// Becomes the leader, which must not exist yet, for a piece of work on the device from the
     /// head on; the lock is open meanwhile.
     fn lead<'a, R>(
         &'a self,
@@ -552,8 +552,8 @@ impl Log {
         })
     }
 
-    /// Waits for the leader's turn to be free; an error if the log cannot be gone on with.
-    fn wait_for_turn(&self) -> Result<MutexGuard<'_, Inner>> {
+    /// Waits until there is no leader; an error if the log cannot be gone on with.
+    fn wait_for_leader(&self) -> Result<MutexGuard<'_, Inner>> {
         let mut inner = self.lock();
         while inner.busy {
             inner = self.wait(inner);
@@ -629,7 +629,7 @@ impl Log {
         cut: Lsn,
         replay_sequence: u64,
     ) -> Result<Vec<LogZone>> {
-        let inner = self.wait_for_turn()?;
+        let inner = self.wait_for_leader()?;
         let (state, next_lsn) = (inner.state, inner.next_to_send());
         let (mut inner, result) = self.lead(inner, media, zones, |run| {
             let addr = run.write_footer(bytes, state, next_lsn)?;

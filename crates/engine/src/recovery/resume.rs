@@ -42,8 +42,8 @@ pub(super) fn go_on(
     let mut finished = volume.find_truncations();
     let is_needed = finished.is_err() || leave_zone || volume.zones.log_is_failing();
     if finished.is_ok() && (is_needed || !held.is_empty()) {
-        // Who has the turn keeps others from packing into what is held.
-        let _packing = volume.packing_lock.try_take();
+        // The lock keeps other threads from packing into held zones.
+        let _packing = volume.packing_lock.try_lock();
         finished = volume.checkpoint();
     }
     if let Err(error) = &finished {

@@ -191,7 +191,7 @@ impl Zones {
 
     /// Whether file data can have one of the zones that are free: the last ones may be there for the log alone.
     pub(crate) fn may_take_for_data(&self) -> bool {
-        let table = self.ranked();
+        let table = self.indexed();
         let chosen = table.choose_one(Role::Data, Reserve::All, &self.budget, None);
         chosen.is_some()
     }
@@ -218,7 +218,7 @@ impl Zones {
         role: Role,
         reserve: Reserve,
     ) -> Option<(ZoneId, Option<ZoneId>)> {
-        self.rank(table);
+        self.update_index(table);
         let one = table.choose_one(role, reserve, &self.budget, None)?;
         if !self.is_unreferenced(one) {
             return None;
@@ -320,7 +320,7 @@ impl Table {
         self.take(|w| w.stream == nearest && allowed.takes(w))
     }
 
-    /// The same for a stream that has no slot of its own: there may be no other zone at all. When there is a slot, it has its turn.
+    /// The same for a stream that has no slot of its own: there may be no other zone at all. When there is a slot, the stream gets it.
     fn take_for_want_of_slot(&mut self, stream: Stream) -> Option<ZoneWriter> {
         let writer = self.take_similar(stream, u8::MAX, Allowed::All)?;
         self.wanting.insert(stream);
@@ -393,11 +393,11 @@ impl Table {
             taken != Some(*zone) && entry.is_some_and(Entry::is_free)
         };
         let in_part = |zone: &ZoneId| is_left(zone) && layout.contains(part, *zone);
-        let mut candidates = self.ranks.free_candidates().filter(in_part);
+        let mut candidates = self.victim_index.free_candidates().filter(in_part);
         if role == Role::Log {
             return candidates.next();
         }
-        if let Some(other) = self.ranks.free_others(part, layout).find(is_left) {
+        if let Some(other) = self.victim_index.free_others(part, layout).find(is_left) {
             return Some(other);
         }
         let first = candidates.next()?;

@@ -198,7 +198,7 @@ impl Zones {
     ) -> Result<(ZoneWriter, u64), NoWriter> {
         let spare = self.budget.spare_zones();
         self.leave_full_zones(media);
-        let mut table = self.ranked();
+        let mut table = self.indexed();
         loop {
             let is_lent = table.free_for(Role::Data, &self.budget) < spare;
             if is_lent && self.log_is_short(&table) {
@@ -226,14 +226,14 @@ impl Zones {
                 break;
             }
             table = self.wait_for_writer(table)?;
-            self.rank(&mut table);
+            self.update_index(&mut table);
         }
         if !self.may_borrow_spare(&table, 0) {
             return Err(NoWriter::NeedRoom);
         }
         drop(table);
         let writer = self.checkout(media, stream, Reserve::Zones(spare - 1), Shortage::Share)?;
-        let blocks = self.ranked().blocks_before_best(writer.room().into());
+        let blocks = self.indexed().blocks_before_best(writer.room().into());
         match blocks {
             0 => {
                 self.check_in(media, writer);
@@ -245,7 +245,7 @@ impl Zones {
 
     /// Whether users may go on in low-space mode: there is room in an open zone, or they can borrow the spare one.
     pub(crate) fn can_go_on(&self) -> bool {
-        let table = self.ranked();
+        let table = self.indexed();
         let open = table.unwritten_blocks();
         match table.free_for(Role::Data, &self.budget) < self.budget.spare_zones() {
             true if self.log_is_short(&table) => false,
@@ -278,9 +278,9 @@ impl Zones {
         let Some(large) = &self.budget.large else {
             return EvacuationRoom::ANY;
         };
-        let (table, spare) = (self.ranked(), large.spare_zones);
+        let (table, spare) = (self.indexed(), large.spare_zones);
         let free = table.free_for(Role::Data, &self.budget);
-        let best = table.ranks.by_garbage().next();
+        let best = table.victim_index.by_garbage().next();
         let fresh = |least| match free >= least {
             true => self.budget.metadata_zone_blocks.saturating_sub(1),
             false => 0,
@@ -343,7 +343,7 @@ impl Zones {
     /// What the zone is for that log and metadata have in turn; if cleaning may take it, cleaning borrows it
     /// until [`Zones::return_last_spare`]. So many blocks are moved in one order.
     pub(crate) fn borrow_last_spare(&self, found_at_once: u64, changed: Pages) -> LastSpare {
-        let mut table = self.ranked();
+        let mut table = self.indexed();
         let left = u64::from(table.metadata_blocks_left);
         // What is found at once is moved in the order of files, and makes each page dirty once.
         let live = table
@@ -404,7 +404,7 @@ impl Zones {
         let Some(large) = &self.budget.large else {
             return false;
         };
-        let table = self.ranked();
+        let table = self.indexed();
         let free = table.free_for(Role::Log, &self.budget);
         let pages = self.budget.next_checkpoint_blocks(changed);
         // Others may change pages meanwhile, or the power be cut, and then it takes another.
@@ -414,7 +414,7 @@ impl Zones {
         };
         self.log_is_short(&table)
             && free <= large.spare_zones
-            && table.ranks.free_candidates().next().is_some()
+            && table.victim_index.free_candidates().next().is_some()
             && table.log_zones == 1
             && !table.last_spare_borrowed
             && pages < table.metadata_blocks_left.into()
@@ -430,7 +430,7 @@ impl Zones {
 impl Table {
     /// Room that it takes to empty the data zone with most garbage; more than there is if none has any.
     fn needed_for_best(&self) -> u64 {
-        let zones = self.ranks.by_garbage().take(LOOKED_AT);
+        let zones = self.victim_index.by_garbage().take(LOOKED_AT);
         let live = zones.filter_map(|(garbage, zone)| {
             let entry = self.entries.get(zone)?;
             Some(entry.capacity.saturating_sub(garbage))

@@ -28,7 +28,7 @@ struct Counts {
     zones: ZoneCells<Count>,
     /// Threads that wait for readers.
     waiting: AtomicU32,
-    turn: Mutex<()>,
+    lock: Mutex<()>,
     /// Zones of which it changed whether they are being filled.
     touched: Touched,
     changed: Condvar,
@@ -59,7 +59,7 @@ impl Pins {
         Pins(Arc::new(Counts {
             zones: ZoneCells::new(zones as usize),
             waiting: AtomicU32::new(0),
-            turn: Mutex::new(()),
+            lock: Mutex::new(()),
             touched,
             changed: Condvar::new(),
             alarm: alarm.clone(),
@@ -121,8 +121,8 @@ impl Pins {
     /// Waits while `condition` holds, which readers can end.
     pub(crate) fn wait_while(&self, condition: impl Fn() -> bool) {
         self.0.waiting.fetch_add(1, Ordering::SeqCst);
-        let turn = self.0.turn.lock();
-        drop(self.0.changed.wait_while(turn, |()| condition()));
+        let lock = self.0.lock.lock();
+        drop(self.0.changed.wait_while(lock, |()| condition()));
         let waited = self.0.waiting.fetch_sub(1, Ordering::SeqCst);
         invariant_holds!(
             self.0.alarm,
@@ -164,7 +164,7 @@ impl Drop for Pin {
             }
         }
         if self.kind == Kind::Reads && counts.waiting.load(Ordering::SeqCst) > 0 {
-            let _turn = counts.turn.lock();
+            let _lock = counts.lock.lock();
             counts.changed.notify_all();
         }
     }

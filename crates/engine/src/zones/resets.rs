@@ -1,5 +1,5 @@
 //! Zones on their way to being free. What a durable checkpoint needs no more waits here for the device, which
-//! resets some at a time: on flash each takes milliseconds. Nobody keeps a turn for that, other checkpoints are
+//! resets some at a time: on flash each takes milliseconds. No lock is held for that, other checkpoints are
 //! written meanwhile, and each zone can be used as soon as it is reset.
 //!
 //! Who needs room waits for zones that are here before doing anything dearer; who waits does so for the device
@@ -29,7 +29,7 @@ use crate::media::Media;
 /// checkpoints. It is given back once nobody takes zones any more.
 const SPACE_KEPT_SHARE: u32 = 8;
 
-/// In the place of a turn: the zone may keep its space.
+/// In the place of an order: the zone may keep its space.
 pub(super) const SUSPECTED: NonZeroU32 = NonZeroU32::MIN;
 
 /// Which zones are to give their space back.
@@ -336,7 +336,7 @@ impl Zones {
 
     /// Why no zone is free for what must be written: there may be some that would be if the device had reset them.
     pub(crate) fn want_of_zones(&self) -> Error {
-        let has_failed_resets = self.ranked().ranks.reset_failed().next().is_some();
+        let has_failed_resets = self.indexed().victim_index.reset_failed().next().is_some();
         let failure = self.resets.lock().failure.clone();
         match failure.filter(|_| has_failed_resets) {
             Some(error) => Error::ResetsFail {

@@ -27,7 +27,7 @@ const TRUSTED_SHARE: u64 = 4096;
 const CONFIDENCE: f64 = 0.75;
 /// Steps of weights from one to twice as much.
 const STEPS: f64 = 16.0;
-/// A weight stays what it is until it is more steps off than these: all zones of the class are ranked anew then.
+/// A weight stays what it is until it is more steps off than these: all zones of the class are indexed anew then.
 const STEPS_OFF: u32 = 1;
 
 /// By class of estimates.

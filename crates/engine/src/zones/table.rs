@@ -24,12 +24,12 @@ use super::layout::{Part, PerPart};
 use super::lifetime::{CLASS_UNKNOWN, Interval, Life, Lives};
 use super::locked::Locked;
 use super::pin::{Pin, Pins};
-use super::ranks::Ranks;
 use super::resets::{Keeping, Resets, SUSPECTED};
 use super::retry::Tries;
 use super::stream::Stream;
 use super::survival::{Deaths, Survival};
 use super::trace::{Filled, Trace};
+use super::victim_index::VictimIndex;
 use super::writer::ZoneWriter;
 use crate::error::{Error, Result};
 use crate::invariant::invariant_holds;
@@ -59,7 +59,7 @@ pub(crate) enum Shortage {
 pub(super) struct Table {
     pub(super) alarm: Alarm,
     pub(super) entries: Entries,
-    pub(super) ranks: Ranks,
+    pub(super) victim_index: VictimIndex,
     pub(super) free_zones: PerPart<u32>,
     pub(super) in_reset: PerPart<u32>,
     /// Zones of the log.
@@ -233,7 +233,7 @@ impl Zones {
                     free_zones: free,
                     in_reset: PerPart::default(),
                     log_zones: entries.iter().filter(|e| e.role == Role::Log).count() as u32,
-                    ranks: Ranks::default(),
+                    victim_index: VictimIndex::default(),
                     entries: Entries::new(entries, touched.clone()),
                     journal_blocks,
                     journal_blocks_secured,
@@ -257,7 +257,7 @@ impl Zones {
             resets: Resets::new(&media.alarm),
             trace: Trace::default(),
         };
-        zones.rank_all(&mut zones.lock());
+        zones.index_all(&mut zones.lock());
         zones.count_failed(&zones.lock());
         zones
     }
@@ -368,9 +368,9 @@ impl Zones {
     /// Waits while a zone that a checkpoint could free is being read. No new reader comes to it.
     pub(crate) fn wait_for_readers(&self) {
         let is_read = || {
-            let table = self.ranked();
+            let table = self.indexed();
             table
-                .ranks
+                .victim_index
                 .reclaimable()
                 .any(|zone| self.pins.is_read(zone))
         };
@@ -636,7 +636,7 @@ impl Zones {
         // Who still wants a zone will say so again.
         table.wanting.clear();
         self.retire(&mut table);
-        self.rank(&mut table);
+        self.update_index(&mut table);
         #[cfg(debug_assertions)]
         invariant_holds!(
             self.alarm,
@@ -652,7 +652,7 @@ impl Zones {
                 entry.to_zit(valid)
             })
             .collect();
-        let reclaimable = table.ranks.reclaimable_and_failed();
+        let reclaimable = table.victim_index.reclaimable_and_failed();
         let mut resets: Vec<ZoneId> = reclaimable
             .filter(|zone| self.can_go(&table, *zone))
             .collect();
@@ -720,8 +720,8 @@ impl Zones {
 
     /// Zones of a part that the next checkpoint frees, if nothing goes wrong and nobody reads them.
     pub(crate) fn reclaimable_zones(&self, part: Part) -> u32 {
-        self.ranked()
-            .ranks
+        self.indexed()
+            .victim_index
             .reclaimable_count(part, &self.budget.layout)
     }
 

@@ -9,7 +9,7 @@ use persimmon_format::Ino;
 use persimmon_format::table::Role;
 
 use super::Zones;
-use super::victims::Choice;
+use super::victims::VictimPolicy;
 
 /// Events that are kept: half a MiB of them.
 const EVENTS_MAX: usize = 8192;
@@ -127,20 +127,20 @@ impl ZoneEvent {
 pub enum VictimReason {
     /// It, or its copy, has failed.
     Failing,
-    /// Worth most: by garbage, what must be moved, and how long that will stay.
-    Worth,
+    /// Best score: by garbage, what must be moved, and how long that will stay.
+    Score,
     /// Most garbage: room is needed now.
     Garbage,
     /// Metadata with most garbage: no zone is left for moved blocks, and it needs none.
     Metadata,
 }
 
-impl From<Choice> for VictimReason {
-    fn from(choice: Choice) -> VictimReason {
+impl From<VictimPolicy> for VictimReason {
+    fn from(choice: VictimPolicy) -> VictimReason {
         match choice {
-            Choice::Worth => VictimReason::Worth,
-            Choice::Garbage => VictimReason::Garbage,
-            Choice::Metadata => VictimReason::Metadata,
+            VictimPolicy::Score => VictimReason::Score,
+            VictimPolicy::Garbage => VictimReason::Garbage,
+            VictimPolicy::Metadata => VictimReason::Metadata,
         }
     }
 }

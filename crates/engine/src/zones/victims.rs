@@ -8,11 +8,11 @@ use super::table::ZoneStatus;
 
 /// By what a victim is chosen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Choice {
+pub(crate) enum VictimPolicy {
     /// What is won for what it costs, as it would go on to be won: garbage squared, times how long
     /// what is live will stay so, over what is live (Lomet and Luo, "Efficiently reclaiming space
     /// in a log structured store", ICDE 2021).
-    Worth,
+    Score,
     /// Room is needed now: most garbage.
     Garbage,
     /// The same, but no zone is left for moved blocks: what is in a metadata zone needs none, for it
@@ -27,13 +27,13 @@ impl Zones {
     pub(crate) fn choose_victim(
         &self,
         part: Part,
-        choice: Choice,
+        choice: VictimPolicy,
         metadata_share_min: u32,
         may: impl Fn(&ZoneStatus) -> bool,
     ) -> Option<ZoneStatus> {
-        let table = self.ranked();
+        let table = self.indexed();
         let status = |zone| self.status_in(&table, zone).filter(|status| may(status));
-        let ranks = &table.ranks;
+        let index = &table.victim_index;
         // On two devices each part has one of both.
         let has = |of| !self.budget.layout.is_split() || part == of;
         // The best is nearly always one that may be.
@@ -41,26 +41,26 @@ impl Zones {
             let mut zones = zones.filter(|_| has(of));
             zones.find_map(|(garbage, zone)| Some((garbage, status(zone)?)))
         };
-        let metadata = || best(&mut ranks.metadata_by_garbage(), Part::Metadata);
+        let metadata = || best(&mut index.metadata_by_garbage(), Part::Metadata);
         match choice {
             // Its pages cost less to move than blocks of data: they are written together.
-            Choice::Worth => metadata()
+            VictimPolicy::Score => metadata()
                 .filter(|(garbage, zone)| {
                     let share = u64::from(*garbage) * 100 / u64::from(zone.capacity.max(1));
                     share >= metadata_share_min.into()
                 })
                 .map(|(_, zone)| zone)
                 .or_else(|| {
-                    let mut zones = ranks.by_worth().filter(|_| has(Part::Data));
+                    let mut zones = index.by_score().filter(|_| has(Part::Data));
                     zones.find_map(status)
                 }),
-            Choice::Garbage => {
-                let data = best(&mut ranks.by_garbage(), Part::Data);
+            VictimPolicy::Garbage => {
+                let data = best(&mut index.by_garbage(), Part::Data);
                 let both = data.into_iter().chain(metadata());
                 both.max_by_key(|(garbage, _)| *garbage)
                     .map(|(_, zone)| zone)
             }
-            Choice::Metadata => metadata().map(|(_, zone)| zone),
+            VictimPolicy::Metadata => metadata().map(|(_, zone)| zone),
         }
     }
 }

@@ -12,7 +12,7 @@ impl Log {
     /// Tells the log on the device how far it is durable, by an empty block. From then on damage
     /// to what was acknowledged cannot pass for writes that a crash cut off.
     pub(crate) fn tell_durable(&self, media: &Media, zones: &Zones) -> Result<()> {
-        let inner = self.wait_for_turn()?;
+        let inner = self.wait_for_leader()?;
         invariant!(
             self.alarm,
             inner.durable <= inner.sent,
@@ -33,7 +33,7 @@ impl Log {
 
     /// Has the log on the device say which opening has the volume, by an empty block.
     pub(crate) fn tell_opening(&self, media: &Media, zones: &Zones) -> Result<()> {
-        let inner = self.wait_for_turn()?;
+        let inner = self.wait_for_leader()?;
         if inner.opening_on_device == inner.state.opening {
             return Ok(());
         }
@@ -43,13 +43,13 @@ impl Log {
     /// Begins a new epoch: writes a block that invalidates every record of earlier epochs after
     /// `resume_after`, in a fresh zone where the old one cannot be gone on with.
     pub(crate) fn begin_epoch(&self, media: &Media, zones: &Zones) -> Result<()> {
-        let inner = self.wait_for_turn()?;
+        let inner = self.wait_for_leader()?;
         self.write_empty_block(inner, media, zones)
     }
 
     /// Leaves the zone that the log goes on in, if there is less room in it: it is filled with empty blocks.
     pub(crate) fn fill_zone(&self, media: &Media, zones: &Zones, room: u32) -> Result<()> {
-        let inner = self.wait_for_turn()?;
+        let inner = self.wait_for_leader()?;
         if inner.head.is_none_or(|head| head.room() >= room) {
             return Ok(());
         }

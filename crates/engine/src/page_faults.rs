@@ -1,5 +1,5 @@
-//! Pages that a look at the tree needs and that are not in memory: they are fetched with no lock held, and the look begins
-//! again, or goes on behind the last item it has seen ([`Volume::walk`]).
+//! Page faults: pages that a look at the tree needs and that are not in memory. They are fetched with no lock held, and the
+//! look begins again, or goes on behind the last item it has seen ([`Volume::walk`]).
 
 use persimmon_sync::atomic::Ordering;
 
@@ -15,10 +15,10 @@ use crate::statistics::add;
 
 /// After so many pages for one look none is evicted until it is over. All that it needs must be in memory together: where
 /// many look at once, or the cache has become smaller meanwhile, each would lose what it has to the others for ever.
-const KEPT_AFTER: usize = 128;
+const PINNED_AFTER: usize = 128;
 
-/// What one look has missed.
-pub(crate) struct Misses<'v> {
+/// The page faults of one look at the tree.
+pub(crate) struct PageFaults<'v> {
     volume: &'v Volume,
     /// A page that does not exist.
     gone: Option<PageId>,
@@ -27,9 +27,9 @@ pub(crate) struct Misses<'v> {
     looked_at_before: u64,
 }
 
-impl<'v> Misses<'v> {
-    pub(crate) fn of(volume: &'v Volume) -> Misses<'v> {
-        Misses {
+impl<'v> PageFaults<'v> {
+    pub(crate) fn of(volume: &'v Volume) -> PageFaults<'v> {
+        PageFaults {
             volume,
             gone: None,
             fetched: 0,
@@ -37,21 +37,26 @@ impl<'v> Misses<'v> {
         }
     }
 
-    /// Reads a page into memory. No lock is held meanwhile. A page that was freed since somebody
-    /// missed it is no error: who looks again does not come by it. Only one that is looked for
-    /// again all the same is missing from a damaged tree.
+    /// Reads a page into memory. No lock is held meanwhile. A page that was freed after
+    /// the fault is no error: the next look does not need it. Only a page that a look needs
+    /// again is missing from a damaged tree.
     pub(crate) fn fetch(&mut self, id: PageId) -> Result<()> {
         self.fetched += 1;
-        if self.fetched == KEPT_AFTER {
-            self.volume.pages_kept_for.fetch_add(1, Ordering::AcqRel);
+        if self.fetched == PINNED_AFTER {
+            self.volume
+                .looks_that_pin_pages
+                .fetch_add(1, Ordering::AcqRel);
         }
         self.volume.fetch(id, &mut self.gone)
     }
 
     /// The look goes on from a later place and needs none of the pages it had missed before: they may be evicted.
     pub(crate) fn forget(&mut self) {
-        if self.fetched >= KEPT_AFTER {
-            let before = self.volume.pages_kept_for.fetch_sub(1, Ordering::AcqRel);
+        if self.fetched >= PINNED_AFTER {
+            let before = self
+                .volume
+                .looks_that_pin_pages
+                .fetch_sub(1, Ordering::AcqRel);
             invariant_holds!(
                 self.volume.media.alarm,
                 before > 0,
@@ -62,7 +67,7 @@ impl<'v> Misses<'v> {
     }
 }
 
-impl Drop for Misses<'_> {
+impl Drop for PageFaults<'_> {
     fn drop(&mut self) {
         self.forget();
         let looked_at = looked_at().wrapping_sub(self.looked_at_before);
@@ -111,7 +116,7 @@ impl Volume {
 
     /// Evicts clean pages until so many are left, unless somebody needs many.
     pub(crate) fn evict_pages(&self, meta: &mut Meta, limit: usize) {
-        if self.pages_kept_for.load(Ordering::Acquire) == 0 {
+        if self.looks_that_pin_pages.load(Ordering::Acquire) == 0 {
             meta.cache.evict(limit);
         }
     }

@@ -1,10 +1,10 @@
-//! Zones by what they are good for: to be taken into use, freed, or emptied. So a step of cleaning
-//! looks at the zones that changed since the step before, and not at all there are.
+//! The victim index: lists zones by what they are good for: to be taken into use, freed, or emptied. So a step of
+//! cleaning looks at the zones that changed since the step before, and not at all zones.
 //!
-//! A zone's standing follows from its entry, its valid count, whether it is being filled, and what is seen of blocks
+//! A zone's listing follows from its entry, its valid count, whether it is being filled, and what is seen of blocks
 //! that live as long ([`Survival`], which seldom changes, but then for many zones). Whatever changes
 //! one of these touches the zone ([`Touched`]), and who asks brings the touched ones up to date first
-//! ([`Zones::ranked`]). It is a hint for who acts on it: what is irrevocable goes by the entries.
+//! ([`Zones::indexed`]). It is a hint for who acts on it: what is irrevocable goes by the entries.
 //!
 //! [`Touched`]: super::entries::Touched
 //! [`Survival`]: super::survival::Survival
@@ -25,8 +25,8 @@ use super::locked::Locked;
 use super::table::{Table, Zones};
 use crate::invariant::{invariant_holds, invariant_sub};
 
-/// Garbage below which no zone is worth emptying, as a share of its capacity.
-const GARBAGE_SHARE_WORTH: u32 = 32;
+/// Garbage below which a zone has no score, as a share of its capacity: emptying it does not pay.
+const GARBAGE_SHARE_SCORED: u32 = 32;
 /// Garbage below which emptying one wins nothing, likewise: what is moved takes summaries too, which are half a percent
 /// where all blocks are single in their files.
 const GARBAGE_SHARE_MIN: u32 = 128;
@@ -34,18 +34,18 @@ const GARBAGE_SHARE_MIN: u32 = 128;
 const GARBAGE_SHARE_MIN_LARGE: u32 = 256;
 
 /// Zones that a host keeps the space of come before all others.
-const TURNS_KEPT: u32 = u32::MAX / 2;
+const ORDERS_WITH_SPACE: u32 = u32::MAX / 2;
 
 /// What a zone is good for now.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-enum Standing {
+enum Listing {
     /// It is in use, with next to no garbage, or out of use for good.
     #[default]
-    Stays,
+    Unlisted,
     Free {
         /// Which comes first: one that a host keeps the space of, the longest first, for the others may have to
         /// wait until their resets are durable; then those reset least.
-        turn: u32,
+        order: u32,
     },
     /// The next checkpoint frees it. Its last reset failed if `reset_failed`.
     Reclaimable {
@@ -55,18 +55,18 @@ enum Standing {
     Data {
         garbage: u32,
         /// None with so little garbage that it is emptied only where there is no other.
-        worth: Option<Worth>,
+        score: Option<Score>,
     },
     Metadata {
         garbage: u32,
     },
 }
 
-/// What emptying a zone is worth; positive numbers have the order of their bits.
+/// The score of a victim, as the bits of a float: the bits of positive floats sort like their values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Worth(u32);
+struct Score(u32);
 
-impl Standing {
+impl Listing {
     /// Of a zone with so much valid. `is_filled`: what was written to it is not in the tree yet;
     /// `stands_in`: it goes with the zone that has the other copy; `garbage_share_min`: with less of it no zone is worth a look; `weight`: what counts how long blocks live.
     fn of(
@@ -75,20 +75,20 @@ impl Standing {
         (is_filled, stands_in): (bool, bool),
         garbage_share_min: u32,
         weight: impl Fn(Interval) -> f64,
-    ) -> Standing {
+    ) -> Listing {
         if entry.is_free() {
-            return Standing::Free {
-                turn: match entry.keeps_space {
-                    Some(since) => since.get().min(TURNS_KEPT),
-                    None => entry.resets.saturating_add(TURNS_KEPT),
+            return Listing::Free {
+                order: match entry.keeps_space {
+                    Some(since) => since.get().min(ORDERS_WITH_SPACE),
+                    None => entry.resets.saturating_add(ORDERS_WITH_SPACE),
                 },
             };
         }
         if is_filled {
-            return Standing::Stays;
+            return Listing::Unlisted;
         }
         if entry.is_reclaimable(valid) && !stands_in {
-            return Standing::Reclaimable {
+            return Listing::Reclaimable {
                 reset_failed: entry.reset_failed,
             };
         }
@@ -96,20 +96,20 @@ impl Standing {
         let garbage = entry.capacity.saturating_sub(valid);
         let is_little = garbage <= entry.capacity / garbage_share_min;
         if entry.open || valid == 0 || entry.failure.is_some() || is_little {
-            return Standing::Stays;
+            return Listing::Unlisted;
         }
         match entry.role {
             Role::Data => {
                 let won = f64::from(garbage);
-                let worth = won * won * weight(entry.life.interval) / f64::from(valid);
-                let is_worth = garbage > entry.capacity / GARBAGE_SHARE_WORTH;
-                Standing::Data {
+                let score = won * won * weight(entry.life.interval) / f64::from(valid);
+                let is_scored = garbage > entry.capacity / GARBAGE_SHARE_SCORED;
+                Listing::Data {
                     garbage,
-                    worth: is_worth.then_some(Worth((worth as f32).to_bits())),
+                    score: is_scored.then_some(Score((score as f32).to_bits())),
                 }
             }
-            Role::Metadata => Standing::Metadata { garbage },
-            _ => Standing::Stays,
+            Role::Metadata => Listing::Metadata { garbage },
+            _ => Listing::Unlisted,
         }
     }
 }
@@ -117,14 +117,14 @@ impl Standing {
 /// Zones with a number, in its order; of the same in theirs.
 type Order<T> = BTreeSet<(T, ZoneId)>;
 
-/// Free zones by their turn; of the same turn in their order. Most of a large volume's have the same, so zones next to
+/// Free zones by their order; zones of the same order by number. Most of a large volume's have the same, so zones next to
 /// each other take a bit each.
 #[derive(Default)]
-struct Turns(BTreeMap<(u32, u32), u64>);
+struct FreeZones(BTreeMap<(u32, u32), u64>);
 
-impl Turns {
-    fn put(&mut self, turn: u32, ZoneId(zone): ZoneId, enters: bool) {
-        let (place, bit) = ((turn, zone / u64::BITS), 1 << (zone % u64::BITS));
+impl FreeZones {
+    fn put(&mut self, order: u32, ZoneId(zone): ZoneId, enters: bool) {
+        let (place, bit) = ((order, zone / u64::BITS), 1 << (zone % u64::BITS));
         let zones = self.0.entry(place).or_default();
         *zones = match enters {
             true => *zones | bit,
@@ -143,80 +143,80 @@ impl Turns {
     }
 }
 
-/// The zones by what they are good for.
+/// Lists of zones by what they are good for.
 #[derive(Default)]
-pub(super) struct Ranks {
-    standings: PerZone<Standing>,
-    free_candidates: Turns,
+pub(super) struct VictimIndex {
+    listings: PerZone<Listing>,
+    free_candidates: FreeZones,
     /// Free zones that are none for the log, of each part.
-    free_others: PerPart<Turns>,
-    /// Those that the next checkpoint frees.
+    free_others: PerPart<FreeZones>,
+    /// Zones that the next checkpoint frees.
     reclaimable: BTreeSet<ZoneId>,
     reclaimable_count: PerPart<u32>,
     alarm: Alarm,
-    /// Those that it tries to free again.
+    /// Zones that it tries to free again, because a reset failed.
     reset_failed: BTreeSet<ZoneId>,
-    worth: Order<Worth>,
+    score: Order<Score>,
     garbage: Order<u32>,
     metadata_garbage: Order<u32>,
 }
 
-impl Ranks {
-    /// Of zones with these standings.
-    fn of(standings: PerZone<Standing>, layout: &Layout, alarm: &Alarm) -> Ranks {
-        let mut ranks = Ranks {
+impl VictimIndex {
+    /// The index of zones with these listings.
+    fn of(listings: PerZone<Listing>, layout: &Layout, alarm: &Alarm) -> VictimIndex {
+        let mut index = VictimIndex {
             alarm: alarm.clone(),
-            ..Ranks::default()
+            ..VictimIndex::default()
         };
-        for (zone, standing) in (0..).map(ZoneId).zip(standings.iter()) {
-            ranks.list(zone, *standing, layout, true);
+        for (zone, listing) in (0..).map(ZoneId).zip(listings.iter()) {
+            index.list(zone, *listing, layout, true);
         }
-        ranks.standings = standings;
-        ranks
+        index.listings = listings;
+        index
     }
 
-    fn set(&mut self, zone: ZoneId, standing: Standing, layout: &Layout) {
-        let Some(before) = self.standings.get(zone.0 as usize).copied() else {
+    fn set(&mut self, zone: ZoneId, listing: Listing, layout: &Layout) {
+        let Some(before) = self.listings.get(zone.0 as usize).copied() else {
             return;
         };
-        self.standings.set(zone.0 as usize, standing);
-        match (before, standing) {
-            _ if before == standing => {}
+        self.listings.set(zone.0 as usize, listing);
+        match (before, listing) {
+            _ if before == listing => {}
             (
-                Standing::Data {
+                Listing::Data {
                     garbage,
-                    worth: Some(old),
+                    score: Some(old),
                 },
-                Standing::Data {
+                Listing::Data {
                     garbage: same,
-                    worth: Some(new),
+                    score: Some(new),
                 },
             ) if garbage == same => {
-                put(&mut self.worth, (old, zone), false, &self.alarm);
-                put(&mut self.worth, (new, zone), true, &self.alarm);
+                put(&mut self.score, (old, zone), false, &self.alarm);
+                put(&mut self.score, (new, zone), true, &self.alarm);
             }
             _ => {
                 self.list(zone, before, layout, false);
-                self.list(zone, standing, layout, true);
+                self.list(zone, listing, layout, true);
             }
         }
     }
 
-    /// Enters a zone where one of this standing belongs, or takes it out there.
-    fn list(&mut self, zone: ZoneId, standing: Standing, layout: &Layout, enters: bool) {
-        match standing {
-            Standing::Stays => {}
-            Standing::Free { turn } => {
+    /// Enters a zone into the lists that its listing names, or takes it out of them.
+    fn list(&mut self, zone: ZoneId, listing: Listing, layout: &Layout, enters: bool) {
+        match listing {
+            Listing::Unlisted => {}
+            Listing::Free { order } => {
                 let free = match layout.is_log_candidate(zone) {
                     true => &mut self.free_candidates,
                     false => layout.get_mut(&mut self.free_others, layout.part_of(zone)),
                 };
-                free.put(turn, zone, enters);
+                free.put(order, zone, enters);
             }
-            Standing::Reclaimable { reset_failed: true } => {
+            Listing::Reclaimable { reset_failed: true } => {
                 put(&mut self.reset_failed, zone, enters, &self.alarm)
             }
-            Standing::Reclaimable {
+            Listing::Reclaimable {
                 reset_failed: false,
             } => {
                 put(&mut self.reclaimable, zone, enters, &self.alarm);
@@ -226,13 +226,13 @@ impl Ranks {
                     false => invariant_sub!(self.alarm, *count, 1, "empty zones"),
                 }
             }
-            Standing::Data { garbage, worth } => {
+            Listing::Data { garbage, score } => {
                 put(&mut self.garbage, (garbage, zone), enters, &self.alarm);
-                if let Some(worth) = worth {
-                    put(&mut self.worth, (worth, zone), enters, &self.alarm);
+                if let Some(score) = score {
+                    put(&mut self.score, (score, zone), enters, &self.alarm);
                 }
             }
-            Standing::Metadata { garbage } => {
+            Listing::Metadata { garbage } => {
                 put(
                     &mut self.metadata_garbage,
                     (garbage, zone),
@@ -243,7 +243,7 @@ impl Ranks {
         }
     }
 
-    /// Free zones that may be of the log, in their turn.
+    /// Free zones that may be of the log, in their order.
     pub(super) fn free_candidates(&self) -> impl Iterator<Item = ZoneId> {
         self.free_candidates.iter()
     }
@@ -273,9 +273,9 @@ impl Ranks {
         self.reclaimable.iter().chain(&self.reset_failed).copied()
     }
 
-    /// Data zones, those first that are worth most to empty.
-    pub(super) fn by_worth(&self) -> impl Iterator<Item = ZoneId> {
-        self.worth.iter().rev().map(|(_, zone)| *zone)
+    /// Data zones by score, the best victim first.
+    pub(super) fn by_score(&self) -> impl Iterator<Item = ZoneId> {
+        self.score.iter().rev().map(|(_, zone)| *zone)
     }
 
     /// Data zones with their garbage, most of it first.
@@ -306,48 +306,49 @@ fn put<T: Ord>(set: &mut BTreeSet<T>, item: T, enters: bool, alarm: &Alarm) {
 }
 
 impl Zones {
-    /// The table, with ranks as of now.
-    pub(super) fn ranked(&self) -> Locked<'_> {
+    /// The table, with the index up to date.
+    pub(super) fn indexed(&self) -> Locked<'_> {
         let mut table = self.lock();
-        self.rank(&mut table);
+        self.update_index(&mut table);
         table
     }
 
-    /// Ranks all zones as they are now; from here on those that are touched.
-    pub(super) fn rank_all(&self, table: &mut Table) {
+    /// VictimIndex all zones as they are now; from here on those that are touched.
+    pub(super) fn index_all(&self, table: &mut Table) {
         self.touched.take();
         let zones = table.entries.zones();
-        let standings = zones.map(|zone| self.standing(table, zone)).collect();
-        table.ranks = Ranks::of(standings, &self.budget.layout, &self.alarm);
+        let listings = zones.map(|zone| self.listing(table, zone)).collect();
+        table.victim_index = VictimIndex::of(listings, &self.budget.layout, &self.alarm);
     }
 
-    /// Brings ranks up to date.
-    pub(super) fn rank(&self, table: &mut Table) {
+    /// Brings the index up to date.
+    pub(super) fn update_index(&self, table: &mut Table) {
         for zone in self.touched.take() {
-            let standing = self.standing(table, zone);
-            table.ranks.set(zone, standing, &self.budget.layout);
+            let listing = self.listing(table, zone);
+            table.victim_index.set(zone, listing, &self.budget.layout);
         }
         invariant_holds!(
             self.alarm,
-            table.ranks.reclaimable_count.total() as usize == table.ranks.reclaimable.len(),
+            table.victim_index.reclaimable_count.total() as usize
+                == table.victim_index.reclaimable.len(),
             "{} zones are empty, and {} are listed",
-            table.ranks.reclaimable_count.total(),
-            table.ranks.reclaimable.len()
+            table.victim_index.reclaimable_count.total(),
+            table.victim_index.reclaimable.len()
         );
     }
 
-    /// Whether the ranks are what a look at all zones tells.
+    /// Whether the index agrees with a look at all zones.
     pub(super) fn ranks_agree(&self, table: &mut Table) -> bool {
         let agree = |table: &Table| {
             let mut zones = table.entries.zones();
             zones.all(|zone| {
-                let listed = table.ranks.standings.get(zone.0 as usize).copied();
-                listed == Some(self.standing(table, zone))
+                let listed = table.victim_index.listings.get(zone.0 as usize).copied();
+                listed == Some(self.listing(table, zone))
             })
         };
         // Who fills a zone holds no lock: a pin may have changed just now.
         (0..100).any(|_| {
-            self.rank(table);
+            self.update_index(table);
             agree(table) || {
                 persimmon_sync::thread::yield_now();
                 false
@@ -355,9 +356,9 @@ impl Zones {
         })
     }
 
-    fn standing(&self, table: &Table, zone: ZoneId) -> Standing {
+    fn listing(&self, table: &Table, zone: ZoneId) -> Listing {
         let Some(entry) = table.entries.get(zone) else {
-            return Standing::Stays;
+            return Listing::Unlisted;
         };
         let is_filled = self.pins.is_filled(zone);
         let stands_in = self.pairs.is_second(zone);
@@ -367,7 +368,7 @@ impl Zones {
             None => GARBAGE_SHARE_MIN,
         };
         let valid = self.valid.of(zone);
-        Standing::of(entry, valid, (is_filled, stands_in), share_min, weight)
+        Listing::of(entry, valid, (is_filled, stands_in), share_min, weight)
     }
 }
 
@@ -436,26 +437,26 @@ mod tests {
     }
 
     proptest! {
-        /// After any changes the ranks are what a look at all zones tells.
+        /// After any changes the index agrees with a look at all zones.
         #[test]
         fn ranks_are_what_a_scan_finds(
             metadata_zones in prop::sample::select(&[0u32, 70][..]),
             changes in prop::collection::vec((0..ZONES, state()), 1..400),
         ) {
             let layout = layout(metadata_zones);
-            let none = PerZone::filled(ZONES as usize, Standing::Stays);
-            let mut ranks = Ranks::of(none, &layout, &Alarm::default());
+            let none = PerZone::filled(ZONES as usize, Listing::Unlisted);
+            let mut index = VictimIndex::of(none, &layout, &Alarm::default());
             let free = (Entry::default(), PackUnits::ZERO, false);
             let mut zones = vec![free; ZONES as usize];
             for (zone, (entry, units, is_filled)) in changes {
                 zones[zone as usize] = (entry, units, is_filled);
-                let standing = Standing::of(&entry, units, (is_filled, false), GARBAGE_SHARE_MIN, Interval::blocks);
-                ranks.set(ZoneId(zone), standing, &layout);
+                let listing = Listing::of(&entry, units, (is_filled, false), GARBAGE_SHARE_MIN, Interval::blocks);
+                index.set(ZoneId(zone), listing, &layout);
             }
-            let standings = ranks.standings.clone();
-            let anew = Ranks::of(standings, &layout, &Alarm::default());
-            prop_assert!(anew.free_others(Part::Data, &layout).eq(ranks.free_others(Part::Data, &layout)));
-            prop_assert!(anew.by_worth().eq(ranks.by_worth()));
+            let listings = index.listings.clone();
+            let anew = VictimIndex::of(listings, &layout, &Alarm::default());
+            prop_assert!(anew.free_others(Part::Data, &layout).eq(index.free_others(Part::Data, &layout)));
+            prop_assert!(anew.by_score().eq(index.by_score()));
             let scan = || zones.iter().zip(0..).map(|(z, i)| (z, ZoneId(i)));
             let least_reset = |part: Part, candidates: bool| {
                 let mut free: Vec<_> = scan()
@@ -467,24 +468,24 @@ mod tests {
                 free.into_iter().map(|(_, zone)| zone).collect::<Vec<_>>()
             };
             prop_assert_eq!(
-                ranks.free_candidates().collect::<Vec<_>>(),
+                index.free_candidates().collect::<Vec<_>>(),
                 least_reset(Part::Metadata, true)
             );
             for part in layout.parts() {
                 prop_assert_eq!(
-                    ranks.free_others(*part, &layout).collect::<Vec<_>>(),
+                    index.free_others(*part, &layout).collect::<Vec<_>>(),
                     least_reset(*part, false)
                 );
                 let reclaimable = scan().filter(|(z, zone)| {
                     z.0.is_reclaimable(z.1) && !z.2 && !z.0.reset_failed && layout.contains(*part, *zone)
                 });
-                prop_assert_eq!(ranks.reclaimable_count(*part, &layout), reclaimable.count() as u32);
+                prop_assert_eq!(index.reclaimable_count(*part, &layout), reclaimable.count() as u32);
             }
             let reclaimable: Vec<_> = scan().filter(|(z, _)| z.0.is_reclaimable(z.1) && !z.2).collect();
-            prop_assert_eq!(ranks.reclaimable_and_failed().count(), reclaimable.len());
+            prop_assert_eq!(index.reclaimable_and_failed().count(), reclaimable.len());
             for (role, found) in [
-                (Role::Data, ranks.by_garbage().collect::<Vec<_>>()),
-                (Role::Metadata, ranks.metadata_by_garbage().collect::<Vec<_>>()),
+                (Role::Data, index.by_garbage().collect::<Vec<_>>()),
+                (Role::Metadata, index.metadata_by_garbage().collect::<Vec<_>>()),
             ] {
                 let mut most: Vec<_> = scan()
                     .filter(|((e, units, is_filled), _)| {
@@ -496,8 +497,8 @@ mod tests {
                 most.sort_unstable_by(|a, b| b.cmp(a));
                 prop_assert_eq!(found, most);
             }
-            let worths: Vec<f64> = ranks
-                .by_worth()
+            let scores: Vec<f64> = index
+                .by_score()
                 .map(|zone| {
                     let (entry, units, _) = &zones[zone.0 as usize];
                     let valid = units.blocks() as f64;
@@ -505,9 +506,9 @@ mod tests {
                     garbage * garbage * entry.life.interval.blocks() / valid
                 })
                 .collect();
-            let worth = ranks.by_garbage().filter(|(g, _)| *g > 64 / GARBAGE_SHARE_WORTH);
-            prop_assert_eq!(worths.len(), worth.count());
-            prop_assert!(worths.windows(2).all(|w| w[0] >= w[1] * 0.999_999));
+            let scored = index.by_garbage().filter(|(g, _)| *g > 64 / GARBAGE_SHARE_SCORED);
+            prop_assert_eq!(scores.len(), scored.count());
+            prop_assert!(scores.windows(2).all(|w| w[0] >= w[1] * 0.999_999));
         }
     }
 }
