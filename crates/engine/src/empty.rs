@@ -12,7 +12,7 @@ use persimmon_format::{Addr, Lsn};
 use crate::Volume;
 use crate::checkpoint::CheckpointState;
 use crate::error::Result;
-use crate::log::writer::LogStart;
+use crate::log::writer::LogInit;
 use crate::media::Media;
 use crate::meta::{Meta, PageCache, mat::Mat, numbers::Numbers, tree};
 use crate::options::{Barrier, Options};
@@ -22,8 +22,8 @@ use crate::zones::budget::ZoneCapacities;
 use crate::zones::table::Found;
 use crate::zones::{Budget, Zones};
 
-/// A device that a volume is to begin on.
-pub(crate) struct Ground {
+/// A device without a volume, on which one is to begin.
+pub(crate) struct EmptyVolume {
     pub(crate) media: Media,
     pub(crate) report: Vec<ZoneInfo>,
     pub(crate) capacities: ZoneCapacities,
@@ -31,20 +31,20 @@ pub(crate) struct Ground {
     pub(crate) budget: Budget,
 }
 
-impl Ground {
+impl EmptyVolume {
     /// Looks at a device, which has to carry a volume of so many copies.
     pub(crate) fn of(
         device: Arc<dyn ZonedDevice>,
         reserve_basis_points: u32,
         copies: u32,
         options: &Options,
-    ) -> Result<Ground> {
+    ) -> Result<EmptyVolume> {
         let media = Media::new(device, Barrier::Auto);
         let report = media.report_all()?;
         let geometry = media.geometry();
         let capacities = ZoneCapacities::of(geometry, &report);
         let budget = Budget::new(geometry, capacities, reserve_basis_points, copies, options)?;
-        Ok(Ground {
+        Ok(EmptyVolume {
             media,
             report,
             capacities,
@@ -108,8 +108,8 @@ impl Ground {
 }
 
 /// A log that takes its first zone with the first block, which has this number.
-fn log_start(last_lsn: Lsn, sequence: u64, epoch: u32, footer: Addr) -> LogStart {
-    LogStart {
+fn log_start(last_lsn: Lsn, sequence: u64, epoch: u32, footer: Addr) -> LogInit {
+    LogInit {
         state: LogState {
             epoch,
             opening: 0,

@@ -11,7 +11,7 @@ use persimmon_format::table::{Role, ZitEntry};
 use persimmon_format::zone_header::{COMPACT, MIRRORED, PACKED, REQUIRED, SPLIT, VolumeIdentity};
 use persimmon_format::{Addr, DeviceId, Key, Lsn};
 
-use crate::empty::Ground;
+use crate::empty::EmptyVolume;
 use crate::error::Result;
 use crate::media::Media;
 use crate::options::{FormatOptions, Options};
@@ -49,10 +49,10 @@ pub(crate) fn format(device: Arc<dyn ZonedDevice>, options: &FormatOptions) -> R
         _ => incompatible | MIRRORED,
     };
     let runtime = Options::default();
-    let ground = Ground::of(device, reserve, copies, &runtime)?;
-    ground.budget.check_zones(ground.capacities)?;
+    let empty = EmptyVolume::of(device, reserve, copies, &runtime)?;
+    empty.budget.check_zones(empty.capacities)?;
 
-    let (media, report) = (&ground.media, &ground.report);
+    let (media, report) = (&empty.media, &empty.report);
     for (i, info) in report.iter().enumerate() {
         let worn_out = info.state.is_worn_out();
         if info.state != ZoneState::Empty && !worn_out {
@@ -104,7 +104,7 @@ pub(crate) fn format(device: Arc<dyn ZonedDevice>, options: &FormatOptions) -> R
         write_clock: 0,
         reserve_basis_points: reserve,
     };
-    let volume = ground.begin(&found, start, runtime);
+    let volume = empty.begin(&found, start, runtime);
     let directory = Inode {
         mode: DIRECTORY | (options.root_mode & 0o7777),
         uid: options.root_uid,

@@ -16,7 +16,7 @@ use persimmon_format::zone_header::VolumeIdentity;
 use persimmon_format::{Addr, Key, KeyKind, Lsn, PageId};
 
 use crate::Volume;
-use crate::empty::Ground;
+use crate::empty::EmptyVolume;
 use crate::error::{Error, Result};
 use crate::headers::read_header;
 use crate::media::Media;
@@ -83,8 +83,8 @@ impl Rebuild {
         ])?;
         let changes_lost = start.changes_lost;
         let (reserve, copies) = (start.reserve_basis_points, start.identity.copies());
-        let ground = Ground::of(device, reserve, copies, &options)?;
-        let (media, report) = (&ground.media, &ground.report);
+        let empty = EmptyVolume::of(device, reserve, copies, &options)?;
+        let (media, report) = (&empty.media, &empty.report);
         let unknown = start.identity.features().unknown_to_write();
         if unknown != 0 {
             return Err(Error::OnlyToRead { unknown });
@@ -98,7 +98,7 @@ impl Rebuild {
                 tracing::warn!(zone = zone.0, %error, "zone could not be finished");
             }
         }
-        let volume = ground.begin(&found, start, options);
+        let volume = empty.begin(&found, start, options);
         Ok(Rebuild {
             volume,
             changes_lost,

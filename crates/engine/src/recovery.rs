@@ -27,12 +27,12 @@ use crate::checkpoint::CheckpointState;
 use crate::error::{Error, Result};
 use crate::faults::{Fault, fault};
 use crate::headers::read_header;
-use crate::log::Head;
-use crate::log::base::{self, Base, LogAsRead};
+use crate::log::LogHead;
 use crate::log::blocks::{self, Read};
 use crate::log::replay::Replay;
 use crate::log::scan::{self, FoundLog};
-use crate::log::writer::LogStart;
+use crate::log::start::{self, LogAsRead, LogStart};
+use crate::log::writer::LogInit;
 use crate::log::zone::FoundZone;
 use crate::media::Media;
 use crate::meta::mat::Mat;
@@ -158,7 +158,7 @@ fn open_as_reported(
         older_footer,
         blocks,
         uneven,
-    } = base::read(&media, &key, &log_zones, copies).map_err(log_damaged(&media, report))?;
+    } = start::read(&media, &key, &log_zones, copies).map_err(log_damaged(&media, report))?;
     check_footer(&media, &footer)?;
     let identity = with_features(identity, &footer, &options)?;
     let replay = Replay::new(&blocks, footer.counted);
@@ -173,11 +173,11 @@ fn open_as_reported(
     let replayed_zones = blocks::from(&log_zones, footer.replay.sequence);
     let leave_zone = uneven || replayed_zones.iter().any(damaged);
     // What only one zone of a pair has is durable when a checkpoint has it: the log is left then.
-    let base = match leave_zone {
+    let log_start = match leave_zone {
         true => proven,
-        false => Base::of(footer_addr, &footer),
+        false => LogStart::of(footer_addr, &footer),
     };
-    let log_zones = blocks::from(&log_zones, base.replay_sequence).to_vec();
+    let log_zones = blocks::from(&log_zones, log_start.replay_sequence).to_vec();
     let (found, next_sequence, stale) =
         reconcile(&media, &identity, report, &zit, &log_zones, &footer)?;
 
@@ -221,12 +221,12 @@ fn open_as_reported(
     // it: they would come back in the place of new ones that a power cut loses.
     let new_epoch = tail_cut || !media.geometry().write_pointer_is_proof;
     let durable = match leave_zone {
-        true => replay.durable_on_device.max(base.counted),
+        true => replay.durable_on_device.max(log_start.counted),
         false => last,
     };
-    let known = (durable, base.footer);
+    let known = (durable, log_start.footer);
     let state = log_state(&replay, &blocks, new_epoch.then_some(last), known);
-    let start = LogStart {
+    let start = LogInit {
         state,
         next_lsn: last.next(),
         head: log_zones.last().map(|newest| head(newest, &zones, copies)),
@@ -333,7 +333,7 @@ fn know_headers(media: &Media, identity: &VolumeIdentity, zones: &Zones) -> Resu
 }
 
 /// An error where the log, if it goes on anywhere, ends before the block that its checkpoint has it replayed from.
-fn check_replay_start(start: &LogStart) -> Result<()> {
+fn check_replay_start(start: &LogInit) -> Result<()> {
     let from = start.replay_sequence;
     match start.head.map(|head| head.sequence()) {
         Some(end) if end < from => Err(Error::Inconsistent(format!(
@@ -428,14 +428,14 @@ fn any_header(media: &Media, report: &[ZoneInfo]) -> Option<VolumeIdentity> {
 ///
 /// A power cut can take a zone's header along and leave what is behind it. Such a zone is left as
 /// soon as may be: whatever else befalls it, it would be hard to know again.
-fn head(newest: &FoundZone, zones: &Zones, copies: u32) -> Head {
+fn head(newest: &FoundZone, zones: &Zones, copies: u32) -> LogHead {
     let known = !newest.headless() || zones.free_zones(Part::Metadata) <= zones.budget.log_reserve;
     let next_block = if newest.is_writable(copies) && known {
         newest.write_pointer.max(1)
     } else {
         newest.zone.capacity
     };
-    Head {
+    LogHead {
         zone: newest.zone,
         next_block,
     }

@@ -21,7 +21,7 @@ use crate::faults::{Fault, fault};
 use crate::in_flight::InFlight;
 use crate::invariant::{self, invariant, invariant_holds, why_stopped};
 use crate::log::Log;
-use crate::log::writer::LogStart;
+use crate::log::writer::LogInit;
 use crate::media::Media;
 use crate::meta::{Intent, Meta, Transaction, View, apply};
 use crate::options::{CleaningOptions, FormatOptions, Options};
@@ -110,7 +110,7 @@ pub(crate) struct Parts {
     pub(crate) options: Options,
     pub(crate) meta: Meta,
     pub(crate) zones: Zones,
-    pub(crate) start: LogStart,
+    pub(crate) start: LogInit,
     pub(crate) checkpoint: CheckpointState,
     pub(crate) reserve_basis_points: u32,
 }

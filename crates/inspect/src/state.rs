@@ -12,7 +12,7 @@ use persimmon_format::page::PageView;
 use persimmon_format::record::{Op, Touch};
 use persimmon_format::{FormatError, Ino, Key, KeyKind, PageId};
 
-use crate::tree::{Base, Leaf, StoredPage};
+use crate::tree::{CheckedTree, Leaf, StoredPage};
 use crate::volume::Inspector;
 
 /// Pages kept for single look-ups.
@@ -23,16 +23,16 @@ pub(crate) type Result<T, E = FormatError> = std::result::Result<T, E>;
 
 pub(crate) struct State<'i, 'd> {
     inspector: &'i Inspector<'d>,
-    pub base: Base,
+    pub tree: CheckedTree,
     overlay: BTreeMap<Key, Option<Vec<u8>>>,
     pages: RefCell<HashMap<PageId, StoredPage>>,
 }
 
 impl<'i, 'd> State<'i, 'd> {
-    pub(crate) fn new(inspector: &'i Inspector<'d>, base: Base) -> State<'i, 'd> {
+    pub(crate) fn new(inspector: &'i Inspector<'d>, tree: CheckedTree) -> State<'i, 'd> {
         State {
             inspector,
-            base,
+            tree,
             overlay: BTreeMap::new(),
             pages: RefCell::default(),
         }
@@ -86,7 +86,7 @@ impl<'i, 'd> State<'i, 'd> {
     ) -> ControlFlow<()> {
         let mut changed = self.overlay.range(from..).peekable();
         let first = self.leaf_of(&from).unwrap_or(0);
-        for leaf in self.base.leaves.iter().skip(first) {
+        for leaf in self.tree.leaves.iter().skip(first) {
             let Ok(stored) = self.inspector.page(leaf.page) else {
                 continue;
             };
@@ -262,14 +262,14 @@ impl<'i, 'd> State<'i, 'd> {
 
     /// The leaf whose range holds `key`.
     fn leaf_of(&self, key: &Key) -> Option<usize> {
-        self.base
+        self.tree
             .leaves
             .partition_point(|leaf| leaf.low <= *key)
             .checked_sub(1)
     }
 
     fn with_leaf<R>(&self, at: usize, look: impl FnOnce(Leaf, &PageView<'_>) -> R) -> Option<R> {
-        let leaf = *self.base.leaves.get(at)?;
+        let leaf = *self.tree.leaves.get(at)?;
         let page = leaf.page;
         let kept = self.pages.borrow().get(&page).cloned();
         let stored = match kept {

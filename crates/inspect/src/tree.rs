@@ -24,7 +24,7 @@ pub(crate) struct StoredPage {
 
 /// The leaves of a checked tree, in key order.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Base {
+pub(crate) struct CheckedTree {
     pub leaves: Vec<Leaf>,
     /// Pages the tree reaches, by id.
     pub reached: Vec<bool>,
@@ -104,12 +104,12 @@ impl Inspector<'_> {
         findings: &mut Findings,
         visit: &mut dyn FnMut(Key, &[u8]),
         progress: &mut dyn FnMut(u64, u64),
-    ) -> Result<Base> {
+    ) -> Result<CheckedTree> {
         let checkpoint = self.checkpoint()?;
         let total = checkpoint.mat.iter().filter(|e| e.is_used()).count() as u64;
-        let mut base = Base {
+        let mut tree = CheckedTree {
             reached: vec![false; checkpoint.mat.len()],
-            ..Base::default()
+            ..CheckedTree::default()
         };
         let root = Pending {
             page: checkpoint.footer.root,
@@ -120,19 +120,19 @@ impl Inspector<'_> {
         };
         let mut stack = vec![root];
         while let Some(pending) = stack.pop() {
-            progress(base.pages, total);
-            self.visit_page(&pending, &mut base, &mut stack, findings, visit)?;
+            progress(tree.pages, total);
+            self.visit_page(&pending, &mut tree, &mut stack, findings, visit)?;
         }
-        if base.lost {
+        if tree.lost {
             findings.add(&TREE_LOST, "tree", "");
         }
-        Ok(base)
+        Ok(tree)
     }
 
     fn visit_page(
         &self,
         pending: &Pending,
-        base: &mut Base,
+        tree: &mut CheckedTree,
         stack: &mut Vec<Pending>,
         findings: &mut Findings,
         visit: &mut dyn FnMut(Key, &[u8]),
@@ -145,10 +145,10 @@ impl Inspector<'_> {
         let checkpoint = self.checkpoint()?;
         if checkpoint.page(id).is_none() {
             findings.add(&PAGE_MISSING, place, "");
-            base.lost = true;
+            tree.lost = true;
             return Ok(());
         }
-        match base.reached.get_mut(id.0 as usize) {
+        match tree.reached.get_mut(id.0 as usize) {
             Some(reached) if !*reached => *reached = true,
             _ => {
                 findings.add(&PAGE_SHARED, place, "");
@@ -156,18 +156,18 @@ impl Inspector<'_> {
             }
         }
         let Some(stored) = self.page_or_finding(id, &place, findings) else {
-            base.lost = true;
+            tree.lost = true;
             return Ok(());
         };
         let view = match PageView::new(&stored.image) {
             Ok(view) => view,
             Err(error) => {
                 findings.add(&PAGE, place, error);
-                base.lost = true;
+                tree.lost = true;
                 return Ok(());
             }
         };
-        base.pages += 1;
+        tree.pages += 1;
         let expected = pending.level.unwrap_or(view.level());
         if view.id() != id || view.level() != expected {
             let detail = format!(
@@ -176,18 +176,18 @@ impl Inspector<'_> {
                 view.level()
             );
             findings.add(&PAGE_IDENTITY, place, detail);
-            base.lost = true;
+            tree.lost = true;
             return Ok(());
         }
         if stored.checkpoint > checkpoint.footer.checkpoint {
             let detail = format!("it was written by checkpoint {}", stored.checkpoint);
             findings.add(&PAGE_IDENTITY, &place, detail);
         }
-        base.height = base.height.max(view.level());
+        tree.height = tree.height.max(view.level());
         if view.level() > 0 {
             push_children(pending, &view, stack, findings, &place);
         } else {
-            visit_leaf(pending, &view, base, findings, visit, &place);
+            visit_leaf(pending, &view, tree, findings, visit, &place);
         }
         Ok(())
     }
@@ -225,7 +225,7 @@ pub(crate) fn image(payload: &[u8], addr: Addr) -> Result<Vec<u8>> {
 fn visit_leaf(
     pending: &Pending,
     view: &PageView<'_>,
-    base: &mut Base,
+    tree: &mut CheckedTree,
     findings: &mut Findings,
     visit: &mut dyn FnMut(Key, &[u8]),
     place: &str,
@@ -242,7 +242,7 @@ fn visit_leaf(
         let detail = format!("{outside} of {}", view.count());
         findings.add(&PAGE_KEYS, place, detail);
     }
-    base.leaves.push(Leaf {
+    tree.leaves.push(Leaf {
         low: pending.low,
         high: pending.high,
         page: pending.page,

@@ -14,7 +14,7 @@ use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
 
 use crate::command::run;
 use crate::posix::expect::{Noise, noise, same_bytes};
-use crate::scenario::{Ground, Scenario};
+use crate::scenario::{Scenario, TestBed};
 use crate::volume::{Volume, is_mounted};
 
 const SIZE: u64 = 256 << 20;
@@ -119,8 +119,8 @@ fn tempfile() -> Result<File> {
     Ok(rustix::fs::open(std::env::temp_dir(), flags, 0o600.into())?.into())
 }
 
-fn tool(ground: &Ground, subcommand: &str, words: &[&dyn AsRef<std::ffi::OsStr>]) -> Result<Said> {
-    let mut command = Command::new(&ground.persimmon);
+fn tool(bed: &TestBed, subcommand: &str, words: &[&dyn AsRef<std::ffi::OsStr>]) -> Result<Said> {
+    let mut command = Command::new(&bed.persimmon);
     command
         .arg(subcommand)
         .args(words.iter().map(|word| word.as_ref()));
@@ -132,8 +132,8 @@ fn hash(path: &Path) -> Result<u64> {
 }
 
 /// A volume with a file of noise in it, unmounted.
-fn filled(ground: &Ground, name: &str) -> Result<Volume> {
-    let mut volume = ground.volume(name, SIZE, &[])?;
+fn filled(bed: &TestBed, name: &str) -> Result<Volume> {
+    let mut volume = bed.volume(name, SIZE, &[])?;
     volume.mount(&[])?;
     std::fs::write(volume.dir.join("file"), noise(1, 5_000_000))?;
     volume.unmount()?;
@@ -152,20 +152,20 @@ fn still_good(volume: &mut Volume) -> Result<()> {
 }
 
 /// Every command must refuse the file, saying these words, and leave it as it is.
-fn all_refuse(ground: &Ground, path: &Path, dir: &Path, words: &[&str]) -> Result<()> {
+fn all_refuse(bed: &TestBed, path: &Path, dir: &Path, words: &[&str]) -> Result<()> {
     let before = hash(path)?;
-    tool(ground, "mount", &[&path, &dir])?.refuses(MOUNT_FAILED, words)?;
+    tool(bed, "mount", &[&path, &dir])?.refuses(MOUNT_FAILED, words)?;
     ensure!(!is_mounted(dir)?, "it is mounted all the same");
-    tool(ground, "fsck", &[&path])?.refuses(FSCK_FAILED, words)?;
+    tool(bed, "fsck", &[&path])?.refuses(FSCK_FAILED, words)?;
     for subcommand in ["info", "zones", "stats", "dump"] {
-        tool(ground, subcommand, &[&path])?.refuses(1, words)?;
+        tool(bed, subcommand, &[&path])?.refuses(1, words)?;
     }
     ensure!(hash(path)? == before, "a refusal has changed the file");
     Ok(())
 }
 
-fn a_truncated_image(ground: &Ground) -> Result<()> {
-    let volume = filled(ground, "truncated")?;
+fn a_truncated_image(bed: &TestBed) -> Result<()> {
+    let volume = filled(bed, "truncated")?;
     let path = volume.image.clone();
     let full = std::fs::metadata(&path)?.len();
     // What is behind the zones has its like at the start: it is mounted, and whole again afterwards.
@@ -173,17 +173,17 @@ fn a_truncated_image(ground: &Ground) -> Result<()> {
         .write(true)
         .open(&path)?
         .set_len(full - 1)?;
-    tool(ground, "mount", &[&path, &volume.dir])?.succeeds()?;
-    tool(ground, "umount", &[&volume.dir])?.succeeds()?;
-    tool(ground, "fsck", &[&path])?.succeeds()?;
+    tool(bed, "mount", &[&path, &volume.dir])?.succeeds()?;
+    tool(bed, "umount", &[&volume.dir])?.succeeds()?;
+    tool(bed, "fsck", &[&path])?.succeeds()?;
     ensure!(std::fs::metadata(&path)?.len() == full, "it stays short");
     for len in [full / 2, 100_000, 4096, 4095, 100] {
         OpenOptions::new().write(true).open(&path)?.set_len(len)?;
         let before = hash(&path)?;
-        let said = tool(ground, "mount", &[&path, &volume.dir])?;
+        let said = tool(bed, "mount", &[&path, &volume.dir])?;
         said.refuses(MOUNT_FAILED, &["truncated", "short|truncated|bytes"])
             .with_context(|| format!("cut to {len} bytes of {full}"))?;
-        let said = tool(ground, "fsck", &[&path])?;
+        let said = tool(bed, "fsck", &[&path])?;
         ensure!(
             matches!(said.code, Some(FSCK_FAILED | FSCK_LEFT)),
             "fsck of a truncated image: {said}"
@@ -193,23 +193,23 @@ fn a_truncated_image(ground: &Ground) -> Result<()> {
     volume.destroy()
 }
 
-fn a_foreign_filesystem(ground: &Ground) -> Result<()> {
-    let outside = ground.outside("foreign")?;
+fn a_foreign_filesystem(bed: &TestBed) -> Result<()> {
+    let outside = bed.outside("foreign")?;
     let (path, dir) = (outside.join("ext4.img"), outside.join("mnt"));
     std::fs::create_dir(&dir)?;
     File::create(&path)?.set_len(SIZE)?;
     run(Command::new("mkfs.ext4").args(["-q", "-F"]).arg(&path))?;
     let name = path.to_string_lossy().into_owned();
-    all_refuse(ground, &path, &dir, &[&name, "ext4|not a persimmon"])?;
+    all_refuse(bed, &path, &dir, &[&name, "ext4|not a persimmon"])?;
     let before = hash(&path)?;
-    tool(ground, "mkfs", &[&path])?.refuses(MKFS_FAILED, &[&name, "ext4", "--force"])?;
+    tool(bed, "mkfs", &[&path])?.refuses(MKFS_FAILED, &[&name, "ext4", "--force"])?;
     ensure!(hash(&path)? == before, "mkfs has changed what it refused");
-    tool(ground, "mkfs", &[&path, &"--force"])?.succeeds()?;
-    tool(ground, "fsck", &[&path])?.succeeds()
+    tool(bed, "mkfs", &[&path, &"--force"])?.succeeds()?;
+    tool(bed, "fsck", &[&path])?.succeeds()
 }
 
-fn something_that_is_no_volume(ground: &Ground) -> Result<()> {
-    let outside = ground.outside("no-volume")?;
+fn something_that_is_no_volume(bed: &TestBed) -> Result<()> {
+    let outside = bed.outside("no-volume")?;
     let (path, dir) = (outside.join("file"), outside.join("mnt"));
     std::fs::create_dir(&dir)?;
     let name = path.to_string_lossy().into_owned();
@@ -221,19 +221,19 @@ fn something_that_is_no_volume(ground: &Ground) -> Result<()> {
     ];
     for content in contents {
         std::fs::write(&path, content)?;
-        all_refuse(ground, &path, &dir, &[&name])?;
+        all_refuse(bed, &path, &dir, &[&name])?;
     }
     std::fs::remove_file(&path)?;
-    tool(ground, "mount", &[&path, &dir])?.refuses(MOUNT_FAILED, &[&name, "no such file"])?;
-    tool(ground, "mount", &[&outside, &dir])?
+    tool(bed, "mount", &[&path, &dir])?.refuses(MOUNT_FAILED, &[&name, "no such file"])?;
+    tool(bed, "mount", &[&outside, &dir])?
         .refuses(MOUNT_FAILED, &["regular file", "block device"])?;
-    tool(ground, "mount", &[&path, &outside.join("none")])?;
-    tool(ground, "fsck", &[&path])?.refuses(FSCK_FAILED, &[&name, "no such file"])
+    tool(bed, "mount", &[&path, &outside.join("none")])?;
+    tool(bed, "fsck", &[&path])?.refuses(FSCK_FAILED, &[&name, "no such file"])
 }
 
-fn a_newer_format(ground: &Ground) -> Result<()> {
+fn a_newer_format(bed: &TestBed) -> Result<()> {
     // Offsets of docs/format/container.md: version at 8, second copy's place at 152, checksum at the end.
-    let volume = filled(ground, "newer")?;
+    let volume = filled(bed, "newer")?;
     let image = OpenOptions::new()
         .read(true)
         .write(true)
@@ -250,31 +250,26 @@ fn a_newer_format(ground: &Ground) -> Result<()> {
     }
     drop(image);
     let name = volume.image.to_string_lossy().into_owned();
-    all_refuse(
-        ground,
-        &volume.image,
-        &volume.dir,
-        &[&name, "77", "version"],
-    )?;
+    all_refuse(bed, &volume.image, &volume.dir, &[&name, "77", "version"])?;
     volume.destroy()
 }
 
-fn an_image_in_use(ground: &Ground) -> Result<()> {
-    let mut volume = filled(ground, "in-use")?;
+fn an_image_in_use(bed: &TestBed) -> Result<()> {
+    let mut volume = filled(bed, "in-use")?;
     volume.mount(&[])?;
     let name = volume.image.to_string_lossy().into_owned();
-    let outside = ground.outside("in-use")?;
+    let outside = bed.outside("in-use")?;
     let place = volume.dir.to_string_lossy().into_owned();
-    tool(ground, "mount", &[&volume.image, &outside])?
+    tool(bed, "mount", &[&volume.image, &outside])?
         .refuses(MOUNT_FAILED, &[&name, &place, "mounted"])?;
-    tool(ground, "fsck", &[&volume.image])?
+    tool(bed, "fsck", &[&volume.image])?
         .refuses(FSCK_FAILED, &[&name, "mounted", "umount|unmount"])?;
     for force in [false, true] {
         let mut words: Vec<&dyn AsRef<std::ffi::OsStr>> = vec![&volume.image];
         if force {
             words.push(&"--force");
         }
-        tool(ground, "mkfs", &words)?.refuses(MKFS_FAILED, &[&name, "mounted|in use"])?;
+        tool(bed, "mkfs", &words)?.refuses(MKFS_FAILED, &[&name, "mounted|in use"])?;
     }
     same_bytes(
         &std::fs::read(volume.dir.join("file"))?,
@@ -285,8 +280,8 @@ fn an_image_in_use(ground: &Ground) -> Result<()> {
     volume.destroy()
 }
 
-fn a_geometry_that_cannot_work(ground: &Ground) -> Result<()> {
-    let outside = ground.outside("geometry")?;
+fn a_geometry_that_cannot_work(bed: &TestBed) -> Result<()> {
+    let outside = bed.outside("geometry")?;
     let path = outside.join("new.img");
     let cases: [(&[&str], &[&str]); 5] = [
         (&["--size", "2M", "--zone-size", "1M"], &["zones"]),
@@ -309,7 +304,7 @@ fn a_geometry_that_cannot_work(ground: &Ground) -> Result<()> {
         (&["--size", "1G", "--max-active", "1"], &["active"]),
     ];
     for (options, words) in cases {
-        let mut command = Command::new(&ground.persimmon);
+        let mut command = Command::new(&bed.persimmon);
         command.arg("mkfs").arg(&path).args(options);
         let said = Said::of(&mut command)?;
         ensure!(matches!(said.code, Some(MKFS_FAILED | USAGE)), "{said}");
@@ -321,19 +316,19 @@ fn a_geometry_that_cannot_work(ground: &Ground) -> Result<()> {
     Ok(())
 }
 
-fn a_full_host_below_a_sparse_image(ground: &Ground) -> Result<()> {
-    let host = ground.outside("full-host")?;
+fn a_full_host_below_a_sparse_image(bed: &TestBed) -> Result<()> {
+    let host = bed.outside("full-host")?;
     let small = ["-t", "tmpfs", "-o", "size=48m", "tmpfs"];
     run(Command::new("mount").args(small).arg(&host))?;
-    let result = on_a_full_host(ground, &host);
+    let result = on_a_full_host(bed, &host);
     run(Command::new("umount").arg("-l").arg(&host))?;
     result
 }
 
-fn on_a_full_host(ground: &Ground, host: &Path) -> Result<()> {
-    let inner = Ground {
+fn on_a_full_host(bed: &TestBed, host: &Path) -> Result<()> {
+    let inner = TestBed {
         work: host.to_owned(),
-        ..ground.clone()
+        ..bed.clone()
     };
     std::fs::write(host.join("ballast"), vec![1; 24 << 20])?;
     let mut volume = inner.volume("volume", SIZE, &[])?;
@@ -375,20 +370,20 @@ fn on_a_full_host(ground: &Ground, host: &Path) -> Result<()> {
     volume.destroy()
 }
 
-fn a_daemon_killed_while_mounted(ground: &Ground) -> Result<()> {
-    let mut volume = filled(ground, "killed-daemon")?;
+fn a_daemon_killed_while_mounted(bed: &TestBed) -> Result<()> {
+    let mut volume = filled(bed, "killed-daemon")?;
     volume.mount_foreground(&[])?;
     let mut file = File::create(volume.dir.join("synced"))?;
     file.write_all(b"synced")?;
     file.sync_all()?;
     drop(file);
     volume.kill()?;
-    let said = tool(ground, "mount", &[&volume.image, &volume.dir])?;
+    let said = tool(bed, "mount", &[&volume.image, &volume.dir])?;
     said.succeeds()?;
     said.says(&["recovered|recovery"])?;
     ensure!(std::fs::read(volume.dir.join("synced"))? == b"synced");
     volume.unmount()?;
-    let said = tool(ground, "mount", &[&volume.image, &volume.dir])?;
+    let said = tool(bed, "mount", &[&volume.image, &volume.dir])?;
     said.succeeds()?;
     ensure!(
         said.text.is_empty(),
@@ -399,14 +394,14 @@ fn a_daemon_killed_while_mounted(ground: &Ground) -> Result<()> {
     volume.destroy()
 }
 
-fn a_crash_in_the_middle_of_mkfs(ground: &Ground) -> Result<()> {
-    let outside = ground.outside("mkfs-crash")?;
+fn a_crash_in_the_middle_of_mkfs(bed: &TestBed) -> Result<()> {
+    let outside = bed.outside("mkfs-crash")?;
     let (path, dir) = (outside.join("new.img"), outside.join("mnt"));
     std::fs::create_dir(&dir)?;
     let name = path.to_string_lossy().into_owned();
     let mut dice = Noise(8);
     for round in 0..25 {
-        let mut command = Command::new(&ground.persimmon);
+        let mut command = Command::new(&bed.persimmon);
         command.args(["mkfs", "--force", "--size", "1G"]).arg(&path);
         let mut child = command
             .stdout(Stdio::null())
@@ -418,7 +413,7 @@ fn a_crash_in_the_middle_of_mkfs(ground: &Ground) -> Result<()> {
         if !path.exists() {
             continue;
         }
-        let said = tool(ground, "mount", &[&path, &dir])?;
+        let said = tool(bed, "mount", &[&path, &dir])?;
         if said.code == Some(0) {
             run(Command::new("umount").arg(&dir))?;
             continue;
@@ -430,47 +425,46 @@ fn a_crash_in_the_middle_of_mkfs(ground: &Ground) -> Result<()> {
         said.refuses(MOUNT_FAILED, &[&name])
             .with_context(|| format!("round {round}"))?;
     }
-    tool(ground, "mkfs", &[&path, &"--force", &"--size", &"1G"])?.succeeds()?;
-    tool(ground, "fsck", &[&path])?.succeeds()
+    tool(bed, "mkfs", &[&path, &"--force", &"--size", &"1G"])?.succeeds()?;
+    tool(bed, "fsck", &[&path])?.succeeds()
 }
 
-fn two_copies_of_one_image(ground: &Ground) -> Result<()> {
-    let mut volume = filled(ground, "copied")?;
-    let outside = ground.outside("copied")?;
+fn two_copies_of_one_image(bed: &TestBed) -> Result<()> {
+    let mut volume = filled(bed, "copied")?;
+    let outside = bed.outside("copied")?;
     let (copy, dir) = (outside.join("copy.img"), outside.join("mnt"));
     std::fs::create_dir(&dir)?;
     std::fs::copy(&volume.image, &copy)?;
     volume.mount(&[])?;
     let (name, place) = (copy.to_string_lossy(), volume.dir.to_string_lossy());
-    let said = tool(ground, "mount", &[&copy, &dir])?;
+    let said = tool(bed, "mount", &[&copy, &dir])?;
     said.refuses(MOUNT_FAILED, &[&name, &place, "uuid", "copy"])?;
     volume.unmount()?;
     still_good(&mut volume)?;
-    tool(ground, "mount", &[&copy, &dir])?.succeeds()?;
+    tool(bed, "mount", &[&copy, &dir])?.succeeds()?;
     run(Command::new("umount").arg(&dir))?;
-    tool(ground, "fsck", &[&copy])?.succeeds()?;
+    tool(bed, "fsck", &[&copy])?.succeeds()?;
     volume.destroy()
 }
 
-fn options_that_do_not_exist(ground: &Ground) -> Result<()> {
-    let volume = filled(ground, "options-unknown")?;
+fn options_that_do_not_exist(bed: &TestBed) -> Result<()> {
+    let volume = filled(bed, "options-unknown")?;
     let (image, dir) = (&volume.image, &volume.dir);
-    tool(ground, "mount", &[image, dir, &"-o", &"nonsense"])?
+    tool(bed, "mount", &[image, dir, &"-o", &"nonsense"])?.refuses(MOUNT_USAGE, &["nonsense"])?;
+    tool(bed, "mount", &[image, dir, &"-o", &"ro,nonsense=5"])?
         .refuses(MOUNT_USAGE, &["nonsense"])?;
-    tool(ground, "mount", &[image, dir, &"-o", &"ro,nonsense=5"])?
-        .refuses(MOUNT_USAGE, &["nonsense"])?;
-    tool(ground, "mount", &[image, dir, &"--nonsense"])?.refuses(MOUNT_USAGE, &["--nonsense"])?;
-    tool(ground, "fsck", &[image, &"--nonsense"])?.refuses(FSCK_USAGE, &["--nonsense"])?;
+    tool(bed, "mount", &[image, dir, &"--nonsense"])?.refuses(MOUNT_USAGE, &["--nonsense"])?;
+    tool(bed, "fsck", &[image, &"--nonsense"])?.refuses(FSCK_USAGE, &["--nonsense"])?;
     for subcommand in ["mkfs", "info", "zones", "stats", "dump"] {
-        tool(ground, subcommand, &[image, &"--nonsense"])?.refuses(USAGE, &["--nonsense"])?;
+        tool(bed, subcommand, &[image, &"--nonsense"])?.refuses(USAGE, &["--nonsense"])?;
     }
-    tool(ground, "nonsense", &[])?.refuses(USAGE, &["nonsense"])?;
+    tool(bed, "nonsense", &[])?.refuses(USAGE, &["nonsense"])?;
     ensure!(!is_mounted(dir)?);
     volume.destroy()
 }
 
-fn values_that_make_no_sense(ground: &Ground) -> Result<()> {
-    let outside = ground.outside("values")?;
+fn values_that_make_no_sense(bed: &TestBed) -> Result<()> {
+    let outside = bed.outside("values")?;
     let path = outside.join("new.img");
     let cases: [(&[&str], &str); 7] = [
         (&["--size", "banana"], "banana"),
@@ -482,7 +476,7 @@ fn values_that_make_no_sense(ground: &Ground) -> Result<()> {
         (&["--size", "1G", "--max-open", "0"], "open"),
     ];
     for (options, word) in cases {
-        let mut command = Command::new(&ground.persimmon);
+        let mut command = Command::new(&bed.persimmon);
         let said = Said::of(command.arg("mkfs").arg(&path).args(options))?;
         ensure!(matches!(said.code, Some(MKFS_FAILED | USAGE)), "{said}");
         said.says(&[word])?;
@@ -493,14 +487,14 @@ fn values_that_make_no_sense(ground: &Ground) -> Result<()> {
 }
 
 /// As `mount -o remount` runs it, with the options of the mount as the kernel shows them.
-fn what_a_remount_cannot_change(ground: &Ground) -> Result<()> {
-    let mut volume = filled(ground, "remount-options")?;
+fn what_a_remount_cannot_change(bed: &TestBed) -> Result<()> {
+    let mut volume = filled(bed, "remount-options")?;
     volume.mount(&["commit=30", "noatime", "nosuid"])?;
     let dir = volume.dir.clone();
     let remount = |options: &str| {
         let shown = "rw,nosuid,noatime,user_id=0,group_id=0,default_permissions,allow_other";
         let list = format!("{shown},remount,{options}");
-        tool(ground, "mount", &[&volume.image, &dir, &"-o", &list])
+        tool(bed, "mount", &[&volume.image, &dir, &"-o", &list])
     };
     for options in ["commit=9", "relatime", "errors=continue,ro"] {
         let word = options.split(',').next().unwrap_or_default();
@@ -512,7 +506,7 @@ fn what_a_remount_cannot_change(ground: &Ground) -> Result<()> {
     ensure!(std::fs::write(dir.join("refused"), b"").is_err());
     let words: [&dyn AsRef<std::ffi::OsStr>; 5] =
         [&volume.image, &dir, &"-o", &"remount,rw,nosuid", &"--json"];
-    let said = tool(ground, "mount", &words)?;
+    let said = tool(bed, "mount", &words)?;
     said.succeeds()?;
     said.says(&["mount_point"])?;
     std::fs::write(dir.join("writable"), b"again")?;

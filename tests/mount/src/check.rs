@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Error, Result, anyhow};
 
-use crate::scenario::{Ground, Scenario};
+use crate::scenario::{Scenario, TestBed};
 use crate::volume;
 
 /// A named check of a mounted filesystem.
@@ -88,11 +88,11 @@ impl Runner {
     }
 
     /// Runs one scenario.
-    pub fn scenario(&mut self, scenario: Scenario, ground: &Ground) {
+    pub fn scenario(&mut self, scenario: Scenario, bed: &TestBed) {
         let start = Instant::now();
-        let its_ground = ground.clone();
-        let body = move || (scenario.run)(&its_ground);
-        let (_, result) = limited(scenario.limit_seconds, &ground.work, body);
+        let its_bed = bed.clone();
+        let body = move || (scenario.run)(&its_bed);
+        let (_, result) = limited(scenario.limit_seconds, &bed.work, body);
         self.record(scenario.name, start, result);
     }
 

@@ -10,7 +10,7 @@ use std::process::{Command, Stdio};
 use anyhow::{Context, Result, ensure};
 
 use crate::posix::expect::{Noise, noise};
-use crate::scenario::{Ground, Scenario};
+use crate::scenario::{Scenario, TestBed};
 use crate::volume::Volume;
 
 /// The scenarios.
@@ -45,8 +45,8 @@ fn contents(dir: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
     found
 }
 
-fn no_flipped_byte_leads_to_wrong_data(ground: &Ground) -> Result<()> {
-    let mut volume = ground.volume("damage", 64 << 20, &["--zone-size", "1M"])?;
+fn no_flipped_byte_leads_to_wrong_data(bed: &TestBed) -> Result<()> {
+    let mut volume = bed.volume("damage", 64 << 20, &["--zone-size", "1M"])?;
     volume.mount(&[])?;
     for number in 0..300u64 {
         let dir = volume.dir.join((number % 10).to_string());

@@ -14,7 +14,7 @@ use rustix::io::Errno;
 
 use crate::command::{output, run, script};
 use crate::posix::expect::{Noise, create, holds, in_threads, noise};
-use crate::scenario::{Ground, Scenario};
+use crate::scenario::{Scenario, TestBed};
 use crate::snapshot::Snapshot;
 use crate::sys::Map;
 use crate::volume::{Volume, is_mounted};
@@ -198,8 +198,8 @@ fn hears_of_syncs() -> Result<bool> {
 }
 
 /// `sync`, `syncfs` and umount(8) returned at once, and what had been written before was lost with the daemon.
-fn what_sync_syncfs_and_umount_acknowledged_is_there(ground: &Ground) -> Result<()> {
-    let mut volume = ground.volume("durable", 512 << 20, &[])?;
+fn what_sync_syncfs_and_umount_acknowledged_is_there(bed: &TestBed) -> Result<()> {
+    let mut volume = bed.volume("durable", 512 << 20, &[])?;
     let kinds: &[Acknowledgement] = match hears_of_syncs()? {
         true => &[
             Acknowledgement::Sync,
@@ -208,7 +208,7 @@ fn what_sync_syncfs_and_umount_acknowledged_is_there(ground: &Ground) -> Result<
         ],
         false => &[Acknowledgement::Umount],
     };
-    let rounds = ground.rounds.unwrap_or(ROUNDS);
+    let rounds = bed.rounds.unwrap_or(ROUNDS);
     for round in 0..rounds {
         let kind = kinds[round as usize % kinds.len()];
         one_round(&mut volume, round, kind).with_context(|| format!("round {round}, {kind:?}"))?;
@@ -258,9 +258,9 @@ fn compare(volume: &mut Volume, copy: &Path, due: &Snapshot) -> Result<()> {
 }
 
 /// 5 MB were lost though `mount -o remount,ro` had returned.
-fn a_remount_read_only_writes_everything(ground: &Ground) -> Result<()> {
+fn a_remount_read_only_writes_everything(bed: &TestBed) -> Result<()> {
     for options in [["commit=3600", "rw"], ["commit=3600", "fuse"]] {
-        let mut volume = ground.volume("remounted", 256 << 20, &[])?;
+        let mut volume = bed.volume("remounted", 256 << 20, &[])?;
         volume.mount_foreground(&options)?;
         let due = noise(1, 5_000_000);
         std::fs::write(volume.dir.join("late"), &due)?;
@@ -284,23 +284,23 @@ fn remount(volume: &Volume, how: &str) -> Result<()> {
 }
 
 /// It returned 0 on a full host, and what was written last was lost with the daemon.
-fn a_remount_read_only_fails_where_it_cannot_write(ground: &Ground) -> Result<()> {
-    let host = ground.outside("full-host-remounted")?;
+fn a_remount_read_only_fails_where_it_cannot_write(bed: &TestBed) -> Result<()> {
+    let host = bed.outside("full-host-remounted")?;
     script(&host, &[], "mount -t tmpfs -o size=48M tmpfs .")?;
-    let result = remount_when_full(&Ground {
+    let result = remount_when_full(&TestBed {
         work: host.clone(),
-        ..ground.clone()
+        ..bed.clone()
     });
     run(Command::new("umount").arg("-l").arg(&host))?;
     result
 }
 
-fn remount_when_full(ground: &Ground) -> Result<()> {
-    let mut volume = ground.volume("full", 256 << 20, &[])?;
+fn remount_when_full(bed: &TestBed) -> Result<()> {
+    let mut volume = bed.volume("full", 256 << 20, &[])?;
     volume.mount(&[])?;
     let outcome = (|| {
         let ballast = "head -c 1G /dev/zero > ballast 2>/dev/null || true";
-        script(&ground.work, &[], ballast)?;
+        script(&bed.work, &[], ballast)?;
         let late = volume.dir.join("late");
         let due = noise(1, 8 << 20);
         File::create(&late)?.write_all(&due)?;
@@ -310,7 +310,7 @@ fn remount_when_full(ground: &Ground) -> Result<()> {
         );
         let line = mounts::at(&volume.dir)?.context("the mount")?;
         ensure!(!line.read_only, "it takes no more writes");
-        std::fs::remove_file(ground.work.join("ballast"))?;
+        std::fs::remove_file(bed.work.join("ballast"))?;
         remount(&volume, "remount,ro")?;
         holds(&late, &due)
     })();
@@ -320,7 +320,7 @@ fn remount_when_full(ground: &Ground) -> Result<()> {
 
 /// With a map that stayed, or with `writeback_cache` and an open descriptor, rename over a file left 65,536 zeros or
 /// nothing at all after a kill: the kernel still had the pages.
-fn a_file_renamed_over_another_is_whole(ground: &Ground) -> Result<()> {
+fn a_file_renamed_over_another_is_whole(bed: &TestBed) -> Result<()> {
     for transport in transports() {
         for (case, options) in [
             ("mapped", vec![]),
@@ -332,15 +332,15 @@ fn a_file_renamed_over_another_is_whole(ground: &Ground) -> Result<()> {
         ] {
             let mut all = vec!["commit=3600", transport];
             all.extend(&options);
-            renamed(ground, case, &all).with_context(|| format!("{case}, {all:?}"))?;
+            renamed(bed, case, &all).with_context(|| format!("{case}, {all:?}"))?;
         }
     }
     Ok(())
 }
 
-fn renamed(ground: &Ground, case: &str, options: &[&str]) -> Result<()> {
+fn renamed(bed: &TestBed, case: &str, options: &[&str]) -> Result<()> {
     const BYTES: usize = 65_536;
-    let mut volume = ground.volume("renamed", 128 << 20, &[])?;
+    let mut volume = bed.volume("renamed", 128 << 20, &[])?;
     volume.mount_foreground(options)?;
     let (new, target) = (volume.dir.join("new"), volume.dir.join("target"));
     let mut old = File::create(&target)?;
@@ -388,14 +388,14 @@ fn renamed(ground: &Ground, case: &str, options: &[&str]) -> Result<()> {
 
 /// A rename that waits for pages takes none of the threads, or places in rings, that serve these: many at once come to
 /// an end, also with one thread.
-fn renames_of_mapped_files_do_not_wait_for_each_other(ground: &Ground) -> Result<()> {
+fn renames_of_mapped_files_do_not_wait_for_each_other(bed: &TestBed) -> Result<()> {
     for transport in transports() {
         for options in [
             ["threads=1", transport],
             ["writeback_cache", transport],
             ["fuse", transport],
         ] {
-            let mut volume = ground.volume("crowd", 128 << 20, &[])?;
+            let mut volume = bed.volume("crowd", 128 << 20, &[])?;
             volume.mount(&options)?;
             let dir = volume.dir.clone();
             in_threads(40, |thread| {
@@ -442,11 +442,11 @@ impl Drop for Loop {
 
 /// Mounted by root, a block device is the source of its mount. The kernel keeps others off it, also when the daemon is
 /// gone, until it is unmounted.
-fn a_mount_by_root_holds_its_block_device(ground: &Ground) -> Result<()> {
-    let host = ground.work.join("disk");
+fn a_mount_by_root_holds_its_block_device(bed: &TestBed) -> Result<()> {
+    let host = bed.work.join("disk");
     File::create(&host)?.set_len(256 << 20)?;
     let disk = Loop::new(&host)?;
-    let mut volume = ground.volume_on("device", &disk.0)?;
+    let mut volume = bed.volume_on("device", &disk.0)?;
     volume.mount_foreground(&[])?;
     let line = mounts::at(&volume.dir)?.context("the mount")?;
     ensure!(
@@ -487,8 +487,8 @@ fn a_mount_by_root_holds_its_block_device(ground: &Ground) -> Result<()> {
 
 /// An image is mounted by way of a loop device, which nobody sees: it is found and unmounted by its own name, and leaves
 /// no loop device behind. One user more than root mounts as plain FUSE, and is told what that means.
-fn an_image_is_found_by_its_name(ground: &Ground) -> Result<()> {
-    let mut volume = ground.volume("a name", 128 << 20, &[])?;
+fn an_image_is_found_by_its_name(bed: &TestBed) -> Result<()> {
+    let mut volume = bed.volume("a name", 128 << 20, &[])?;
     let loops = || output(Command::new("losetup").arg("-a"));
     let before = loops()?;
     volume.mount(&[])?;
@@ -515,7 +515,7 @@ fn an_image_is_found_by_its_name(ground: &Ground) -> Result<()> {
     let again = volume
         .tool("mount")
         .arg(&volume.image)
-        .arg(ground.outside("elsewhere")?)
+        .arg(bed.outside("elsewhere")?)
         .output()?;
     ensure!(!again.status.success(), "it is mounted twice");
     run(Command::new("umount").arg(&volume.image))?;
@@ -528,11 +528,11 @@ fn an_image_is_found_by_its_name(ground: &Ground) -> Result<()> {
         .arg(&volume.image)
         .arg(&volume.dir)
         .args(["-o", "fuse"])
-        .stderr(File::create(ground.work.join("told"))?)
+        .stderr(File::create(bed.work.join("told"))?)
         .status()?;
     ensure!(told.success(), "-o fuse");
     let line = mounts::at(&volume.dir)?.context("the mount")?;
-    let told = std::fs::read_to_string(ground.work.join("told"))?;
+    let told = std::fs::read_to_string(bed.work.join("told"))?;
     if line.fs_type != "fuse.persimmon" || told.matches("`persimmon umount`").count() != 1 {
         bail!("{line:?}: {told}");
     }

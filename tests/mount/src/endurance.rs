@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, ensure};
 
 use crate::posix::expect::{Noise, noise, same_bytes};
-use crate::scenario::{Ground, Scenario};
+use crate::scenario::{Scenario, TestBed};
 use crate::snapshot::sync_tree;
 use crate::volume::{Kind, Volume};
 
@@ -47,9 +47,9 @@ fn mixed_size(dice: &mut Noise) -> usize {
     1 + dice.below(most) as usize
 }
 
-fn mixed_sizes_five_times_the_volume(ground: &Ground) -> Result<()> {
+fn mixed_sizes_five_times_the_volume(bed: &TestBed) -> Result<()> {
     const SIZE: u64 = 384 << 20;
-    let mut volume = ground.volume("endurance-mixed", SIZE, &[])?;
+    let mut volume = bed.volume("endurance-mixed", SIZE, &[])?;
     volume.mount(&[])?;
     let limit = available(&volume)? * FULL_PERCENT / 100;
     let mut dice = Noise(1);
@@ -118,9 +118,9 @@ fn mixed_sizes_five_times_the_volume(ground: &Ground) -> Result<()> {
     volume.destroy()
 }
 
-fn uniform_4_kib_amplifies_little(ground: &Ground) -> Result<()> {
+fn uniform_4_kib_amplifies_little(bed: &TestBed) -> Result<()> {
     const SIZE: u64 = 384 << 20;
-    let mut volume = ground.volume("endurance-uniform", SIZE, &["--zone-size", "4M"])?;
+    let mut volume = bed.volume("endurance-uniform", SIZE, &["--zone-size", "4M"])?;
     volume.mount(&[])?;
     let pieces = available(&volume)? * FULL_PERCENT / 100 / PIECE as u64;
     let file = File::create_new(volume.dir.join("file"))?;

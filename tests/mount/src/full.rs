@@ -10,7 +10,7 @@ use rustix::fs::FallocateFlags;
 use rustix::io::Errno;
 
 use crate::posix::expect::{Noise, errno, noise, same_bytes};
-use crate::scenario::{Ground, Scenario};
+use crate::scenario::{Scenario, TestBed};
 use crate::snapshot::sync_tree;
 
 const SIZE: u64 = 256 << 20;
@@ -71,8 +71,8 @@ fn verify(dir: &Path, files: u64, bytes: usize) -> Result<()> {
     Ok(())
 }
 
-fn writing_ends_in_enospc_and_everything_written_is_kept(ground: &Ground) -> Result<()> {
-    let mut volume = ground.volume("full-write", SIZE, &[])?;
+fn writing_ends_in_enospc_and_everything_written_is_kept(bed: &TestBed) -> Result<()> {
+    let mut volume = bed.volume("full-write", SIZE, &[])?;
     volume.mount(&[])?;
     let files = fill(&volume.dir, 1 << 20)?;
     // What was accepted must reach the device: a full volume refuses at the write, not at the sync.
@@ -119,8 +119,8 @@ fn writing_ends_in_enospc_and_everything_written_is_kept(ground: &Ground) -> Res
     volume.destroy()
 }
 
-fn creating_ends_in_enospc_and_removing_works(ground: &Ground) -> Result<()> {
-    let mut volume = ground.volume("full-create", SIZE / 4, &[])?;
+fn creating_ends_in_enospc_and_removing_works(bed: &TestBed) -> Result<()> {
+    let mut volume = bed.volume("full-create", SIZE / 4, &[])?;
     volume.mount(&[])?;
     let files = fill(&volume.dir, 700)?;
     ensure!(files > 1000, "only {files} files");
@@ -156,9 +156,9 @@ fn creating_ends_in_enospc_and_removing_works(ground: &Ground) -> Result<()> {
     volume.destroy()
 }
 
-fn allocated_space_can_be_written(ground: &Ground) -> Result<()> {
+fn allocated_space_can_be_written(bed: &TestBed) -> Result<()> {
     const BYTES: u64 = 32 << 20;
-    let mut volume = ground.volume("full-allocate", SIZE, &[])?;
+    let mut volume = bed.volume("full-allocate", SIZE, &[])?;
     volume.mount(&[])?;
     let file = File::create_new(volume.dir.join("allocated"))?;
     // A first byte, which may be kept with the inode, changes nothing of the promise.
@@ -196,8 +196,8 @@ fn allocated_space_can_be_written(ground: &Ground) -> Result<()> {
     volume.destroy()
 }
 
-fn filling_and_emptying_ten_times(ground: &Ground) -> Result<()> {
-    let mut volume = ground.volume("full-cycles", SIZE / 2, &[])?;
+fn filling_and_emptying_ten_times(bed: &TestBed) -> Result<()> {
+    let mut volume = bed.volume("full-cycles", SIZE / 2, &[])?;
     volume.mount(&[])?;
     let mut first = None;
     for round in 0..10 {

@@ -4,7 +4,7 @@ use anyhow::{Result, ensure};
 
 use crate::command::script;
 use crate::programs::workspace;
-use crate::scenario::{Ground, Scenario};
+use crate::scenario::{Scenario, TestBed};
 
 /// The scenarios.
 pub const SCENARIOS: &[Scenario] = &[Scenario {
@@ -14,13 +14,13 @@ pub const SCENARIOS: &[Scenario] = &[Scenario {
     only_persimmon: true,
 }];
 
-fn mount_mkfs_fsck_and_fstab_find_it(ground: &Ground) -> Result<()> {
-    let outside = ground.outside("installed")?;
+fn mount_mkfs_fsck_and_fstab_find_it(bed: &TestBed) -> Result<()> {
+    let outside = bed.outside("installed")?;
     let root = workspace();
     // In a mount namespace of its own, so that the machine's own programs and fstab stay as they are.
     let out = script(
         &outside,
-        &[("BINARY", &ground.persimmon), ("ROOT", &root)],
+        &[("BINARY", &bed.persimmon), ("ROOT", &root)],
         r#"
         cat > inside.sh <<'END'
 set -euo pipefail

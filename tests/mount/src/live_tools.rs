@@ -12,7 +12,7 @@ use rustix::ioctl::{Getter, Setter, ioctl, opcode};
 use serde_json::Value;
 
 use crate::posix::expect::noise;
-use crate::scenario::{Ground, Scenario};
+use crate::scenario::{Scenario, TestBed};
 use crate::volume::Volume;
 
 /// The scenarios.
@@ -75,8 +75,8 @@ fn events(volume: &Volume, arguments: &[&str]) -> Result<Vec<Value>> {
         .collect()
 }
 
-fn a_mount_is_cleaned_tuned_and_watched(ground: &Ground) -> Result<()> {
-    let mut volume = ground.volume("tools", 256 << 20, &[])?;
+fn a_mount_is_cleaned_tuned_and_watched(bed: &TestBed) -> Result<()> {
+    let mut volume = bed.volume("tools", 256 << 20, &[])?;
     for name in ["clean", "tune", "trace"] {
         let mut unmounted = volume.tool(name);
         let output = unmounted.arg(&volume.image).output()?;
@@ -166,8 +166,8 @@ fn a_mount_is_cleaned_tuned_and_watched(ground: &Ground) -> Result<()> {
 }
 
 /// All attributes that can be set can be listed; and a directory is moved into one far below the root.
-fn lists_are_bounded_and_deep_directories_are_moved_into(ground: &Ground) -> Result<()> {
-    let mut volume = ground.volume("bounds", 256 << 20, &[])?;
+fn lists_are_bounded_and_deep_directories_are_moved_into(bed: &TestBed) -> Result<()> {
+    let mut volume = bed.volume("bounds", 256 << 20, &[])?;
     volume.mount(&[])?;
     let file = volume.dir.join("file");
     File::create(&file)?;
@@ -310,8 +310,8 @@ fn lifetimes(volume: &Volume, file: &File) -> Result<Vec<String>> {
     Ok(found)
 }
 
-fn lifetimes_place_data(ground: &Ground) -> Result<()> {
-    let mut volume = ground.volume("lifetimes", 512 << 20, &["--zone-size", "2M"])?;
+fn lifetimes_place_data(bed: &TestBed) -> Result<()> {
+    let mut volume = bed.volume("lifetimes", 512 << 20, &["--zone-size", "2M"])?;
     volume.mount(&[])?;
     let dir = volume.dir.join("logs");
     std::fs::create_dir(&dir)?;

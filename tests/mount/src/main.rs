@@ -7,7 +7,7 @@ use std::process::{Command, ExitCode};
 use anyhow::{Context, Result, bail};
 use clap::{Parser, ValueEnum};
 use persimmon_mount_tests::check::{Check, Outcome, Runner};
-use persimmon_mount_tests::scenario::{self, Ground};
+use persimmon_mount_tests::scenario::{self, TestBed};
 use persimmon_mount_tests::volume::Kind;
 use persimmon_mount_tests::workplace::Workplace;
 use persimmon_mount_tests::{command, posix, programs};
@@ -107,7 +107,7 @@ fn run(args: &Args) -> Result<bool> {
         bail!("these tests mount filesystems and change users: run them as root");
     }
     let workplace = Workplace::new(&args.work)?;
-    let ground = Ground {
+    let bed = TestBed {
         kind,
         persimmon: match kind {
             Kind::Persimmon => args
@@ -121,14 +121,14 @@ fn run(args: &Args) -> Result<bool> {
     };
     let mut runner = Runner::default();
     for (group, checks) in groups {
-        on_volume(&ground, args.device.as_deref(), &mut runner, group, &checks)?;
+        on_volume(&bed, args.device.as_deref(), &mut runner, group, &checks)?;
     }
     for scenario in scenarios {
         if scenario.only_persimmon && kind != Kind::Persimmon {
             println!("only for Persimmon: {}", scenario.name);
             continue;
         }
-        runner.scenario(scenario, &ground);
+        runner.scenario(scenario, &bed);
     }
     if !runner.failures.is_empty() {
         println!("failed: {}", runner.failures.join(" "));
@@ -150,7 +150,7 @@ fn run(args: &Args) -> Result<bool> {
 
 /// Runs checks one by one on a fresh volume; then it must unmount and check clean.
 fn on_volume(
-    ground: &Ground,
+    bed: &TestBed,
     device: Option<&Path>,
     runner: &mut Runner,
     group: &str,
@@ -161,8 +161,8 @@ fn on_volume(
     }
     println!("-- {group}: {} checks", checks.len());
     let mut volume = match device {
-        Some(device) => ground.volume_on(group, device)?,
-        None => ground.volume(group, 6 << 30, &[])?,
+        Some(device) => bed.volume_on(group, device)?,
+        None => bed.volume(group, 6 << 30, &[])?,
     };
     volume.mount(&["dev", "suid"])?;
     rustix::fs::chmod(&volume.dir, rustix::fs::Mode::from_raw_mode(0o755))?;
@@ -172,8 +172,8 @@ fn on_volume(
             runner.not_run(check.name, "the mount hangs");
             continue;
         }
-        let deviates = posix::deviates(check.name, ground.kind);
-        hangs = runner.check(*check, &volume.dir, &ground.work, deviates) == Outcome::Hangs;
+        let deviates = posix::deviates(check.name, bed.kind);
+        hangs = runner.check(*check, &volume.dir, &bed.work, deviates) == Outcome::Hangs;
     }
     if hangs {
         volume.detach()?;

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 
-use crate::scenario::{Ground, Scenario};
+use crate::scenario::{Scenario, TestBed};
 use crate::volume::{Kind, Volume};
 
 const FILES: u32 = 100_000;
@@ -63,8 +63,8 @@ fn memory_bytes(volume: &Volume) -> Result<Option<(u64, u64)>> {
     Ok(Some((field("VmRSS:")?, field("VmHWM:")?)))
 }
 
-fn mounting_and_memory_do_not_grow_with_them(ground: &Ground) -> Result<()> {
-    let mut volume = ground.volume("many-files", 2 << 30, &[])?;
+fn mounting_and_memory_do_not_grow_with_them(bed: &TestBed) -> Result<()> {
+    let mut volume = bed.volume("many-files", 2 << 30, &[])?;
     let empty = mount_cost(&mut volume)?;
     volume.mount_foreground(&[])?;
     let at_start = memory_bytes(&volume)?;

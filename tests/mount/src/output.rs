@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Result, ensure};
 
-use crate::scenario::{Ground, Scenario};
+use crate::scenario::{Scenario, TestBed};
 use crate::volume::Volume;
 
 /// The scenarios.
@@ -49,8 +49,8 @@ fn tool(volume: &Volume, name: &str, arguments: &[&str]) -> Command {
     command
 }
 
-fn nothing_panics_and_a_trace_ends_with_its_reader(ground: &Ground) -> Result<()> {
-    let mut volume = ground.volume("output", 256 << 20, &[])?;
+fn nothing_panics_and_a_trace_ends_with_its_reader(bed: &TestBed) -> Result<()> {
+    let mut volume = bed.volume("output", 256 << 20, &[])?;
     volume.mount(&[])?;
     let name = std::ffi::OsStr::from_bytes(HOSTILE);
     let path = volume.dir.join(name);
@@ -107,8 +107,8 @@ fn nothing_panics_and_a_trace_ends_with_its_reader(ground: &Ground) -> Result<()
 }
 
 /// "Not mounted: nothing waits to be written" was told of what a daemon had that was killed.
-fn a_broken_mount_is_not_called_unmounted(ground: &Ground) -> Result<()> {
-    let mut volume = ground.volume("broken", 64 << 20, &[])?;
+fn a_broken_mount_is_not_called_unmounted(bed: &TestBed) -> Result<()> {
+    let mut volume = bed.volume("broken", 64 << 20, &[])?;
     volume.mount_foreground(&[])?;
     volume.kill_daemon()?;
     for target in [volume.dir.clone(), volume.image.clone()] {

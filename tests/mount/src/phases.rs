@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, anyhow, ensure};
 
 use crate::posix::expect::{Noise, same_bytes};
-use crate::scenario::{Ground, Scenario};
+use crate::scenario::{Scenario, TestBed};
 use crate::volume::{Kind, Volume};
 
 const SIZE: u64 = 1 << 30;
@@ -147,10 +147,8 @@ fn run_blocks(volume: &Volume, jobs: &[Vec<Large>]) -> Result<u64> {
     Ok(blocks / pieces.max(1))
 }
 
-fn large_files_of_eight_jobs_are_overwritten_and_stay_in_long_pieces(
-    ground: &Ground,
-) -> Result<()> {
-    let mut volume = ground.volume("phases", SIZE, &[])?;
+fn large_files_of_eight_jobs_are_overwritten_and_stay_in_long_pieces(bed: &TestBed) -> Result<()> {
+    let mut volume = bed.volume("phases", SIZE, &[])?;
     volume.mount(&[])?;
     let jobs = plan(&volume.dir)?;
     for generation in 0..2 {

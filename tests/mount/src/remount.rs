@@ -15,7 +15,7 @@ use crate::command::{run, script};
 use crate::durable::transports;
 use crate::posix::expect::{chmod, create, errno, mode, noise, open, refused};
 use crate::programs::tree::MAKE_TREE;
-use crate::scenario::{Ground, Scenario};
+use crate::scenario::{Scenario, TestBed};
 use crate::snapshot::{Snapshot, sync_tree};
 use crate::sys::{self, ALICE};
 
@@ -123,8 +123,8 @@ fn populate(dir: &Path) -> Result<()> {
     Ok(())
 }
 
-fn everything_comes_back_after_an_unmount(ground: &Ground) -> Result<()> {
-    let mut volume = ground.volume("remount", 1 << 30, &[])?;
+fn everything_comes_back_after_an_unmount(bed: &TestBed) -> Result<()> {
+    let mut volume = bed.volume("remount", 1 << 30, &[])?;
     volume.mount(&["dev", "suid"])?;
     populate(&volume.dir)?;
     let due = Snapshot::take(&volume.dir)?;
@@ -141,8 +141,8 @@ fn everything_comes_back_after_an_unmount(ground: &Ground) -> Result<()> {
     volume.destroy()
 }
 
-fn everything_synced_comes_back_after_a_kill(ground: &Ground) -> Result<()> {
-    let mut volume = ground.volume("killed", 1 << 30, &[])?;
+fn everything_synced_comes_back_after_a_kill(bed: &TestBed) -> Result<()> {
+    let mut volume = bed.volume("killed", 1 << 30, &[])?;
     volume.mount_foreground(&["dev", "suid"])?;
     populate(&volume.dir)?;
     let due = Snapshot::take(&volume.dir)?;
@@ -164,8 +164,8 @@ fn everything_synced_comes_back_after_a_kill(ground: &Ground) -> Result<()> {
 /// through a shared map: only the daemon was asked, and it had not heard of that yet.
 /// docs/POSIX.md, "What a crash leaves", through the mount: a sync of one file has its content, and names and attributes of
 /// all, but not what was written to another.
-fn fsync_of_a_file_covers_the_names_and_attributes_of_all(ground: &Ground) -> Result<()> {
-    let mut volume = ground.volume("promises", 256 << 20, &[])?;
+fn fsync_of_a_file_covers_the_names_and_attributes_of_all(bed: &TestBed) -> Result<()> {
+    let mut volume = bed.volume("promises", 256 << 20, &[])?;
     // Nothing is committed by itself meanwhile.
     volume.mount_foreground(&["commit=600"])?;
     let at = |name: &str| volume.dir.join(name);
@@ -211,20 +211,20 @@ fn fsync_of_a_file_covers_the_names_and_attributes_of_all(ground: &Ground) -> Re
 
 /// From Linux 6.18 on the kernel does not write what it holds back of plain FUSE when it is asked for `syncfs`, and the
 /// daemon did not ask for it: on such mounts `persimmon sync` said that all was durable, and it was not.
-fn what_maps_hold_is_synced_by_command(ground: &Ground) -> Result<()> {
+fn what_maps_hold_is_synced_by_command(bed: &TestBed) -> Result<()> {
     for options in [
         &["commit=3600"][..],
         &["commit=3600", "fuse"],
         &["commit=3600", "fuse", "writeback_cache"],
     ] {
-        what_the_kernel_holds_back_is_synced(ground, options)
+        what_the_kernel_holds_back_is_synced(bed, options)
             .with_context(|| format!("-o {}", options.join(",")))?;
     }
     Ok(())
 }
 
-fn what_the_kernel_holds_back_is_synced(ground: &Ground, options: &[&str]) -> Result<()> {
-    let mut volume = ground.volume("mapped", 256 << 20, &[])?;
+fn what_the_kernel_holds_back_is_synced(bed: &TestBed, options: &[&str]) -> Result<()> {
+    let mut volume = bed.volume("mapped", 256 << 20, &[])?;
     volume.mount_foreground(options)?;
     let bytes = 4 << 20;
     let file = create(volume.dir.join("f"), OFlags::CREATE | OFlags::RDWR, 0o644)?;
@@ -254,8 +254,8 @@ fn what_the_kernel_holds_back_is_synced(ground: &Ground, options: &[&str]) -> Re
     volume.destroy()
 }
 
-fn a_read_only_mount_refuses_every_change(ground: &Ground) -> Result<()> {
-    let mut volume = ground.volume("read-only", 512 << 20, &[])?;
+fn a_read_only_mount_refuses_every_change(bed: &TestBed) -> Result<()> {
+    let mut volume = bed.volume("read-only", 512 << 20, &[])?;
     volume.mount(&["dev", "suid"])?;
     std::fs::write(volume.dir.join("file"), b"content")?;
     std::fs::create_dir(volume.dir.join("dir"))?;
@@ -309,8 +309,8 @@ fn a_read_only_mount_refuses_every_change(ground: &Ground) -> Result<()> {
     volume.destroy()
 }
 
-fn a_read_only_mount_after_a_kill_replays_and_writes_nothing(ground: &Ground) -> Result<()> {
-    let mut volume = ground.volume("read-only-killed", 512 << 20, &[])?;
+fn a_read_only_mount_after_a_kill_replays_and_writes_nothing(bed: &TestBed) -> Result<()> {
+    let mut volume = bed.volume("read-only-killed", 512 << 20, &[])?;
     volume.mount_foreground(&[])?;
     for number in 0..100u64 {
         let mut file = File::create(volume.dir.join(number.to_string()))?;
@@ -340,9 +340,9 @@ fn free_bytes(dir: &Path) -> Result<u64> {
     Ok(stat.f_bavail * stat.f_frsize)
 }
 
-fn files_open_without_a_name_are_freed_after_a_kill(ground: &Ground) -> Result<()> {
+fn files_open_without_a_name_are_freed_after_a_kill(bed: &TestBed) -> Result<()> {
     const BYTES: usize = 64 << 20;
-    let mut volume = ground.volume("orphans", 512 << 20, &[])?;
+    let mut volume = bed.volume("orphans", 512 << 20, &[])?;
     volume.mount_foreground(&[])?;
     let before = free_bytes(&volume.dir)?;
     let path = volume.dir.join("file");
@@ -370,8 +370,8 @@ fn files_open_without_a_name_are_freed_after_a_kill(ground: &Ground) -> Result<(
     volume.destroy()
 }
 
-fn file_handles_stay_what_they_are(ground: &Ground) -> Result<()> {
-    let mut volume = ground.volume("handles", 512 << 20, &[])?;
+fn file_handles_stay_what_they_are(bed: &TestBed) -> Result<()> {
+    let mut volume = bed.volume("handles", 512 << 20, &[])?;
     volume.mount(&[])?;
     for name in ["one", "two"] {
         std::fs::write(volume.dir.join(name), name)?;
@@ -404,8 +404,8 @@ fn file_handles_stay_what_they_are(ground: &Ground) -> Result<()> {
 
 /// A file that a crash took away had a number, and the next file made got it again: a handle that somebody
 /// had kept of the one opened the other, whoever that belonged to.
-fn a_handle_from_before_a_kill_leads_to_no_other_file(ground: &Ground) -> Result<()> {
-    let mut volume = ground.volume("killed-handles", 256 << 20, &[])?;
+fn a_handle_from_before_a_kill_leads_to_no_other_file(bed: &TestBed) -> Result<()> {
+    let mut volume = bed.volume("killed-handles", 256 << 20, &[])?;
     let mut lost = Vec::new();
     for round in 0..4 {
         volume.mount_foreground(&["commit=3600"])?;
@@ -453,8 +453,8 @@ fn a_handle_from_before_a_kill_leads_to_no_other_file(ground: &Ground) -> Result
     volume.destroy()
 }
 
-fn noexec_nosuid_nodev_noatime_are_obeyed(ground: &Ground) -> Result<()> {
-    let mut volume = ground.volume("options", 512 << 20, &[])?;
+fn noexec_nosuid_nodev_noatime_are_obeyed(bed: &TestBed) -> Result<()> {
+    let mut volume = bed.volume("options", 512 << 20, &[])?;
     volume.mount(&["noexec", "nosuid", "nodev", "noatime"])?;
     chmod(&volume.dir, 0o755)?;
     let program = volume.dir.join("id");
@@ -490,8 +490,8 @@ fn noexec_nosuid_nodev_noatime_are_obeyed(ground: &Ground) -> Result<()> {
 }
 
 /// With `writeback_cache` the kernel reads what a page lacks before it is written in part.
-fn a_page_is_filled_up_through_a_descriptor_that_only_writes(ground: &Ground) -> Result<()> {
-    let mut volume = ground.volume("writeback", 512 << 20, &[])?;
+fn a_page_is_filled_up_through_a_descriptor_that_only_writes(bed: &TestBed) -> Result<()> {
+    let mut volume = bed.volume("writeback", 512 << 20, &[])?;
     let path = volume.dir.join("file");
     volume.mount(&[])?;
     let mut due = noise(1, 10_000);
@@ -522,8 +522,8 @@ fn a_page_is_filled_up_through_a_descriptor_that_only_writes(ground: &Ground) ->
 /// A directory that the kernel had evicted was freed under the one whose current directory it had
 /// become since, once it was removed: that it had been evicted was heard of late. With rings that
 /// happened nearly each time, where much is evicted at once.
-fn a_removed_directory_stays_while_it_is_somebodys_current_one(ground: &Ground) -> Result<()> {
-    let mut volume = ground.volume("evicted", 256 << 20, &[])?;
+fn a_removed_directory_stays_while_it_is_somebodys_current_one(bed: &TestBed) -> Result<()> {
+    let mut volume = bed.volume("evicted", 256 << 20, &[])?;
     volume.mount(&[])?;
     let evict = || std::fs::write("/proc/sys/vm/drop_caches", "2\n");
     let others: Vec<_> = (0..100).map(|i| volume.dir.join(format!("f{i}"))).collect();
@@ -557,18 +557,18 @@ fn a_removed_directory_stays_while_it_is_somebodys_current_one(ground: &Ground) 
 /// Through rings it hung for ever, and sync(2) of the whole machine with it: the daemon ended when it had queued its
 /// answer to the unmount, which the kernel had not taken yet; the thread that unmounted, and waited for that, kept the
 /// connection open.
-fn sigterm_unmounts_cleanly(ground: &Ground) -> Result<()> {
+fn sigterm_unmounts_cleanly(bed: &TestBed) -> Result<()> {
     for transport in transports() {
         for round in 0..SIGTERM_ROUNDS {
-            sigterm_unmounts(ground, transport)
+            sigterm_unmounts(bed, transport)
                 .with_context(|| format!("{transport}, round {round}"))?;
         }
     }
     Ok(())
 }
 
-fn sigterm_unmounts(ground: &Ground, transport: &str) -> Result<()> {
-    let mut volume = ground.volume("sigterm", 512 << 20, &[])?;
+fn sigterm_unmounts(bed: &TestBed, transport: &str) -> Result<()> {
+    let mut volume = bed.volume("sigterm", 512 << 20, &[])?;
     volume.mount_foreground(&[transport])?;
     // Nothing synced: ending in order keeps it all the same.
     std::fs::write(volume.dir.join("file"), noise(1, 5_000_000))?;

@@ -16,16 +16,16 @@ pub struct Scenario {
     /// `group::behaviour`.
     pub name: &'static str,
     /// An error tells what does not hold.
-    pub run: fn(&Ground) -> Result<()>,
+    pub run: fn(&TestBed) -> Result<()>,
     /// After this long the filesystem counts as hanging.
     pub limit_seconds: u64,
     /// It is about something that ext4 does not have.
     pub only_persimmon: bool,
 }
 
-/// What scenarios stand on.
+/// What every scenario gets: the filesystem under test and where to work.
 #[derive(Clone, Debug)]
-pub struct Ground {
+pub struct TestBed {
     /// The filesystem under test.
     pub kind: Kind,
     /// The persimmon binary.
@@ -36,7 +36,7 @@ pub struct Ground {
     pub rounds: Option<u32>,
 }
 
-impl Ground {
+impl TestBed {
     /// A new, unmounted volume.
     pub fn volume(&self, name: &str, bytes: u64, mkfs: &[&str]) -> Result<Volume> {
         Volume::create(self.kind, &self.persimmon, &self.work, name, bytes, mkfs)

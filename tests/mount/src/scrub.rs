@@ -11,7 +11,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
 use crate::posix::expect::noise;
-use crate::scenario::{Ground, Scenario};
+use crate::scenario::{Scenario, TestBed};
 use crate::volume::Volume;
 
 /// The scenarios.
@@ -43,8 +43,8 @@ fn read_bytes(volume: &Volume) -> Result<u64> {
         .context("no read_bytes")
 }
 
-fn a_live_volume_is_verified(ground: &Ground) -> Result<()> {
-    let mut volume = ground.volume("scrub", 256 << 20, &[])?;
+fn a_live_volume_is_verified(bed: &TestBed) -> Result<()> {
+    let mut volume = bed.volume("scrub", 256 << 20, &[])?;
     let mut unmounted = volume.tool("scrub");
     let output = unmounted.arg(&volume.image).output()?;
     ensure!(output.status.code() == Some(1), "not mounted: {output:?}");

@@ -7,7 +7,7 @@ use anyhow::{Context, Result, ensure};
 
 use crate::command::run;
 use crate::posix::expect::noise;
-use crate::scenario::{Ground, Scenario};
+use crate::scenario::{Scenario, TestBed};
 use crate::snapshot::sync_tree;
 
 /// The scenarios.
@@ -20,9 +20,9 @@ pub const SCENARIOS: &[Scenario] = &[Scenario {
 
 const FILES: u64 = 200;
 
-fn what_is_synced_survives_kills_and_only_both_are_mounted(ground: &Ground) -> Result<()> {
+fn what_is_synced_survives_kills_and_only_both_are_mounted(bed: &TestBed) -> Result<()> {
     let (fast, bulk) = ("two.fast", "two.bulk");
-    let [fast, bulk] = [fast, bulk].map(|name| ground.work.join(name));
+    let [fast, bulk] = [fast, bulk].map(|name| bed.work.join(name));
     for path in [&fast, &bulk] {
         let _ = std::fs::remove_file(path);
         File::create(path)?.set_len(match path == &fast {
@@ -31,7 +31,7 @@ fn what_is_synced_survives_kills_and_only_both_are_mounted(ground: &Ground) -> R
         })?;
     }
     let pair = format!("pair:{}+{}", fast.display(), bulk.display());
-    let mut volume = ground.volume_on("two", Path::new(&pair))?;
+    let mut volume = bed.volume_on("two", Path::new(&pair))?;
     for round in 0..3 {
         volume.mount_foreground(&[])?;
         for number in 0..FILES {

@@ -11,7 +11,7 @@ use rustix::fs::{XattrFlags, lgetxattr, llistxattr, lsetxattr};
 use serde_json::Value;
 
 use crate::posix::expect::noise;
-use crate::scenario::{Ground, Scenario};
+use crate::scenario::{Scenario, TestBed};
 use crate::volume::Volume;
 
 /// The scenarios.
@@ -104,8 +104,8 @@ fn make(top: &Path) -> Result<()> {
     Ok(())
 }
 
-fn files_are_the_same_with_and_without_a_mount(ground: &Ground) -> Result<()> {
-    let mut volume = ground.volume("unmounted", 64 << 20, &[])?;
+fn files_are_the_same_with_and_without_a_mount(bed: &TestBed) -> Result<()> {
+    let mut volume = bed.volume("unmounted", 64 << 20, &[])?;
     volume.mount(&[])?;
     make(&volume.dir)?;
     let due = facts(&volume.dir)?;

@@ -14,7 +14,7 @@ use rustix::fs::OFlags;
 use crate::command::{run, script};
 use crate::durable::transports;
 use crate::posix::expect::{create, noise};
-use crate::scenario::{Ground, Scenario};
+use crate::scenario::{Scenario, TestBed};
 use crate::sys::Map;
 use crate::volume::{Volume, abort_file, is_mounted};
 
@@ -59,8 +59,8 @@ pub const SCENARIOS: &[Scenario] = &[
 
 /// Commands said that nothing was mounted there, that the mount point is no directory, or only that an endpoint is
 /// not connected; and `persimmon umount` could not take it away.
-fn a_mount_whose_daemon_was_killed_is_named_and_taken_away(ground: &Ground) -> Result<()> {
-    let mut volume = ground.volume("abandoned", 64 << 20, &[])?;
+fn a_mount_whose_daemon_was_killed_is_named_and_taken_away(bed: &TestBed) -> Result<()> {
+    let mut volume = bed.volume("abandoned", 64 << 20, &[])?;
     volume.mount_foreground(&[])?;
     // The kernel remembers what it knows of the directory.
     std::fs::metadata(&volume.dir)?;
@@ -88,10 +88,10 @@ fn a_mount_whose_daemon_was_killed_is_named_and_taken_away(ground: &Ground) -> R
 
 /// The thread that unmounts waits in the kernel for the daemon's own answer, and kept the connection open when there was
 /// nobody to give it any more: sync(2) of the whole machine waited for ever.
-fn a_daemon_killed_while_it_unmounts_holds_up_nobody(ground: &Ground) -> Result<()> {
+fn a_daemon_killed_while_it_unmounts_holds_up_nobody(bed: &TestBed) -> Result<()> {
     for transport in transports() {
         killed_while(
-            ground,
+            bed,
             transport,
             ("unmount", "request_wait_answer"),
             |volume| {
@@ -107,27 +107,22 @@ fn a_daemon_killed_while_it_unmounts_holds_up_nobody(ground: &Ground) -> Result<
 }
 
 /// The same of a thread that has the kernel write what a map has stored, before a rename over a file.
-fn a_daemon_killed_while_the_kernel_writes_for_it_holds_up_nobody(ground: &Ground) -> Result<()> {
+fn a_daemon_killed_while_the_kernel_writes_for_it_holds_up_nobody(bed: &TestBed) -> Result<()> {
     for transport in transports() {
-        killed_while(
-            ground,
-            transport,
-            ("rename-0", "folio_wait_bit"),
-            |volume| {
-                let (new, target) = (volume.dir.join("new"), volume.dir.join("target"));
-                File::create(&target)?;
-                let bytes = 20 << 20;
-                let file = create(&new, OFlags::CREATE | OFlags::RDWR, 0o644)?;
-                file.set_len(bytes as u64)?;
-                let map = Map::new(&file, bytes, true)?;
-                (0..bytes).step_by(4096).for_each(|at| map.set(at, 7));
-                Ok(Some(thread::spawn(move || {
-                    let renamed = std::fs::rename(new, target);
-                    drop((file, map));
-                    renamed
-                })))
-            },
-        )
+        killed_while(bed, transport, ("rename-0", "folio_wait_bit"), |volume| {
+            let (new, target) = (volume.dir.join("new"), volume.dir.join("target"));
+            File::create(&target)?;
+            let bytes = 20 << 20;
+            let file = create(&new, OFlags::CREATE | OFlags::RDWR, 0o644)?;
+            file.set_len(bytes as u64)?;
+            let map = Map::new(&file, bytes, true)?;
+            (0..bytes).step_by(4096).for_each(|at| map.set(at, 7));
+            Ok(Some(thread::spawn(move || {
+                let renamed = std::fs::rename(new, target);
+                drop((file, map));
+                renamed
+            })))
+        })
         .with_context(|| (*transport).to_owned())?;
     }
     Ok(())
@@ -136,12 +131,12 @@ fn a_daemon_killed_while_the_kernel_writes_for_it_holds_up_nobody(ground: &Groun
 /// Kills the daemon when its thread of this name waits so in the kernel, which it does soon after `work` has begun. What
 /// `work` leaves running must come to an end.
 fn killed_while(
-    ground: &Ground,
+    bed: &TestBed,
     transport: &str,
     waits: (&str, &str),
     work: impl Fn(&Volume) -> Result<Option<JoinHandle<std::io::Result<()>>>>,
 ) -> Result<()> {
-    let mut volume = ground.volume("killed-while", 512 << 20, &[])?;
+    let mut volume = bed.volume("killed-while", 512 << 20, &[])?;
     for _ in 0..ATTEMPTS {
         volume.mount_foreground(&["commit=3600", transport])?;
         let pid = volume.daemon_pid().context("a daemon in the foreground")?;
@@ -187,10 +182,10 @@ fn waits_in_kernel(pid: u32, (name, function): (&str, &str)) -> Result<bool> {
 }
 
 /// `persimmon umount` waited for a minute for a daemon that had to go on.
-fn one_of_two_places_is_unmounted_at_once(ground: &Ground) -> Result<()> {
-    let mut volume = ground.volume("bound", 64 << 20, &[])?;
+fn one_of_two_places_is_unmounted_at_once(bed: &TestBed) -> Result<()> {
+    let mut volume = bed.volume("bound", 64 << 20, &[])?;
     volume.mount(&[])?;
-    let other = ground.outside("bound-too")?;
+    let other = bed.outside("bound-too")?;
     run(Command::new("mount")
         .arg("--bind")
         .arg(&volume.dir)
@@ -203,29 +198,29 @@ fn one_of_two_places_is_unmounted_at_once(ground: &Ground) -> Result<()> {
 }
 
 /// `persimmon umount` ended with 0 though what was written last had found no room below the image.
-fn on_a_full_host_nothing_is_given_up(ground: &Ground) -> Result<()> {
-    let host = ground.outside("full-host")?;
+fn on_a_full_host_nothing_is_given_up(bed: &TestBed) -> Result<()> {
+    let host = bed.outside("full-host")?;
     script(&host, &[], "mount -t tmpfs -o size=48M tmpfs .")?;
-    let result = fill_and_unmount(&Ground {
+    let result = fill_and_unmount(&TestBed {
         work: host.clone(),
-        ..ground.clone()
+        ..bed.clone()
     });
     run(Command::new("umount").arg("-l").arg(&host))?;
     result
 }
 
-fn fill_and_unmount(ground: &Ground) -> Result<()> {
-    let mut volume = ground.volume("full", 256 << 20, &[])?;
+fn fill_and_unmount(bed: &TestBed) -> Result<()> {
+    let mut volume = bed.volume("full", 256 << 20, &[])?;
     volume.mount(&[])?;
-    let outcome = unmount_when_full(ground, &volume);
+    let outcome = unmount_when_full(bed, &volume);
     volume.detach()?;
     outcome
 }
 
-fn unmount_when_full(ground: &Ground, volume: &Volume) -> Result<()> {
-    let ballast = ground.work.join("ballast");
+fn unmount_when_full(bed: &TestBed, volume: &Volume) -> Result<()> {
+    let ballast = bed.work.join("ballast");
     script(
-        &ground.work,
+        &bed.work,
         &[],
         "head -c 1G /dev/zero > ballast 2>/dev/null || true",
     )?;

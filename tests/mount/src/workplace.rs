@@ -12,7 +12,7 @@ use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 
 use crate::command::run;
-use crate::scenario::{Ground, Scenario};
+use crate::scenario::{Scenario, TestBed};
 use crate::volume::{cut_off, is_mounted, mounts_below};
 
 /// The scenarios.
@@ -104,13 +104,13 @@ fn remove(dir: &Path) -> Result<()> {
     std::fs::remove_dir_all(dir).with_context(|| format!("removing {}", dir.display()))
 }
 
-fn what_a_killed_run_left_mounted_is_removed(ground: &Ground) -> Result<()> {
-    let parent = ground.outside("killed-run")?;
+fn what_a_killed_run_left_mounted_is_removed(bed: &TestBed) -> Result<()> {
+    let parent = bed.outside("killed-run")?;
     let killed = Workplace::new(&parent)?;
     let left = killed.dir().to_owned();
-    let work = Ground {
+    let work = TestBed {
         work: left.clone(),
-        ..ground.clone()
+        ..bed.clone()
     };
     let mut volume = work.volume("dead", 64 << 20, &[])?;
     volume.mount_foreground(&[])?;

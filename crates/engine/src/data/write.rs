@@ -22,12 +22,12 @@ const CHUNK: usize = 1 << 20;
 
 /// Content of blocks that a write changes in part, fetched without the file's lock.
 #[derive(Default)]
-struct Bases {
+struct OldBlocks {
     version: u64,
     blocks: Vec<(u64, Vec<u8>)>,
 }
 
-impl Bases {
+impl OldBlocks {
     fn get(&self, block: u64) -> Option<&[u8]> {
         self.blocks
             .iter()
@@ -38,7 +38,7 @@ impl Bases {
 
 /// What keeps a chunk from being staged.
 enum Need {
-    Base(u64),
+    OldBlock(u64),
     Room {
         first: u64,
         end: u64,
@@ -203,7 +203,7 @@ impl Volume {
             hint,
             has_room,
         } = *writing;
-        let mut bases = Bases::default();
+        let mut old_blocks = OldBlocks::default();
         // The blocks are known to have their space: overwriting frees what it takes.
         let mut forced = has_room;
         // Flushing what is staged and dirty gives space back once.
@@ -220,16 +220,16 @@ impl Volume {
             let need = {
                 let mut staged = file.lock_to_change(change);
                 self.check_changeable(ino, &staged)?;
-                if staged.version != bases.version {
+                if staged.version != old_blocks.version {
                     // What was mapped may be no more.
                     forced = has_room;
-                    bases = Bases {
+                    old_blocks = OldBlocks {
                         version: staged.version,
                         blocks: Vec::new(),
                     };
                 }
                 let alone = staged.dirty_blocks() == 0;
-                match self.try_stage(&mut staged, offset, bytes, &bases, forced) {
+                match self.try_stage(&mut staged, offset, bytes, &old_blocks, forced) {
                     Ok(()) => {
                         // What is staged together is placed together, as was said last.
                         if alone || hint.is_some() {
@@ -252,12 +252,12 @@ impl Volume {
                 }
             };
             match need {
-                Need::Base(block) => match self.read_block(ino, block) {
-                    Ok(content) => bases.blocks.push((block, content)),
+                Need::OldBlock(block) => match self.read_block(ino, block) {
+                    Ok(content) => old_blocks.blocks.push((block, content)),
                     // Somebody may have written it meanwhile: it is in the tree while it is on its way.
                     Err(error) => {
                         let staged = file.lock();
-                        if staged.block(block).is_none() && staged.version == bases.version {
+                        if staged.block(block).is_none() && staged.version == old_blocks.version {
                             return Err(error);
                         }
                     }
@@ -275,7 +275,7 @@ impl Volume {
         staged: &mut Staged,
         offset: u64,
         bytes: &[u8],
-        bases: &Bases,
+        old_blocks: &OldBlocks,
         forced: bool,
     ) -> Result<(), Need> {
         // Most small writes go to blocks that are dirty: these have their space, and need nothing of what was there.
@@ -283,8 +283,8 @@ impl Volume {
             out.copy_from_slice(bytes);
             return Ok(());
         }
-        if let Some(block) = missing_base(staged, offset, bytes, bases) {
-            return Err(Need::Base(block));
+        if let Some(block) = missing_old_block(staged, offset, bytes, old_blocks) {
+            return Err(Need::OldBlock(block));
         }
         let (first, end) = (block_of(offset), blocks_in(offset + bytes.len() as u64));
         let new = staged.new_blocks(first, end);
@@ -294,7 +294,7 @@ impl Volume {
         } else if new > 0 && !self.reserve(new) {
             return Err(Need::Room { first, end });
         }
-        stage(staged, offset, bytes, bases)?;
+        stage(staged, offset, bytes, old_blocks)?;
         let after = staged.dirty_blocks();
         invariant!(
             self.media.alarm,
@@ -357,18 +357,23 @@ fn partial_blocks(offset: u64, bytes: &[u8], file_size: u64) -> [Option<u64>; 2]
 }
 
 /// A block whose old content is needed and not at hand.
-fn missing_base(staged: &Staged, offset: u64, bytes: &[u8], bases: &Bases) -> Option<u64> {
+fn missing_old_block(
+    staged: &Staged,
+    offset: u64,
+    bytes: &[u8],
+    old_blocks: &OldBlocks,
+) -> Option<u64> {
     let size = staged.size.unwrap_or(0);
     let in_file = blocks_in(size);
     partial_blocks(offset, bytes, size)
         .into_iter()
         .flatten()
         .find(|block| {
-            *block < in_file && staged.block(*block).is_none() && bases.get(*block).is_none()
+            *block < in_file && staged.block(*block).is_none() && old_blocks.get(*block).is_none()
         })
 }
 
-fn stage(staged: &mut Staged, offset: u64, bytes: &[u8], bases: &Bases) -> Result<()> {
+fn stage(staged: &mut Staged, offset: u64, bytes: &[u8], old_blocks: &OldBlocks) -> Result<()> {
     let mut at = offset;
     let mut rest = bytes;
     while !rest.is_empty() {
@@ -388,11 +393,14 @@ fn stage(staged: &mut Staged, offset: u64, bytes: &[u8], bases: &Bases) -> Resul
         if whole > 0 {
             staged.write_blocks(block, now)?;
         } else {
-            let base = match staged.is_dirty(block) {
+            let old = match staged.is_dirty(block) {
                 true => None,
-                false => staged.block(block).or(bases.get(block)).map(<[u8]>::to_vec),
+                false => staged
+                    .block(block)
+                    .or(old_blocks.get(block))
+                    .map(<[u8]>::to_vec),
             };
-            let out = staged.dirty_block(block, base.as_deref())?;
+            let out = staged.dirty_block(block, old.as_deref())?;
             // Both are within a block.
             if let Some(out) = out.get_mut(within..within + take) {
                 out.copy_from_slice(now);

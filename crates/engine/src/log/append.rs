@@ -21,12 +21,12 @@ const COMMAND_BLOCKS: usize = 256;
 
 /// Where the next log block goes.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Head {
+pub(crate) struct LogHead {
     pub(crate) zone: LogZone,
     pub(crate) next_block: u32,
 }
 
-impl Head {
+impl LogHead {
     pub(crate) fn sequence(&self) -> u64 {
         self.zone
             .first_log_sequence
@@ -105,7 +105,7 @@ pub(super) struct Appender<'a> {
     pub(super) key: &'a VolumeKey,
     pub(super) media: &'a Media,
     pub(super) zones: &'a Zones,
-    pub(super) head: Option<Head>,
+    pub(super) head: Option<LogHead>,
     /// Number of the first block of a log that has no zone yet.
     pub(super) first: u64,
     /// Zones taken into the chain meanwhile.
@@ -233,7 +233,7 @@ impl Appender<'_> {
         self.write_journal(&mut &filler[..], &[], state)
     }
 
-    fn before_writing(&self, head: Head, blocks: usize) -> Result<()> {
+    fn before_writing(&self, head: LogHead, blocks: usize) -> Result<()> {
         match blocks >= head.room() as usize {
             true => self.zones.end_log_zone(self.media),
             false => Ok(()),
@@ -242,7 +242,7 @@ impl Appender<'_> {
 
     fn write_blocks<'b>(
         &mut self,
-        mut head: Head,
+        mut head: LogHead,
         bodies: impl Iterator<Item = Body<'b>>,
         state: LogState,
         class: Class,
@@ -289,7 +289,7 @@ impl Appender<'_> {
     }
 
     /// A zone failed: what was to be written goes to a new one, which takes over its numbers.
-    fn abandon(&mut self, head: Head, error: DeviceError, tries: &mut Tries) -> Result<()> {
+    fn abandon(&mut self, head: LogHead, error: DeviceError, tries: &mut Tries) -> Result<()> {
         let zone = head.zone.zone;
         tracing::warn!(zone = zone.0, %error, "log zone failed, going on in another");
         self.zones
@@ -299,7 +299,7 @@ impl Appender<'_> {
         self.roll(head.sequence())
     }
 
-    fn head_with_room(&mut self, blocks: u32) -> Result<Head> {
+    fn head_with_room(&mut self, blocks: u32) -> Result<LogHead> {
         match self.head {
             Some(head) if head.room() >= blocks => Ok(head),
             head => {
@@ -321,7 +321,7 @@ impl Appender<'_> {
             zone.first_log_sequence
         );
         self.opened.push(zone);
-        self.head = Some(Head {
+        self.head = Some(LogHead {
             zone,
             next_block: 1,
         });

@@ -24,7 +24,7 @@ use crate::media::Media;
 use crate::zones::Zones;
 use crate::zones::log_zones::LogZone;
 
-use super::append::{Appender, Batch, Head, Incomplete};
+use super::append::{Appender, Batch, Incomplete, LogHead};
 
 mod empty;
 
@@ -48,7 +48,7 @@ struct Inner {
     busy: bool,
     /// Somebody flushes the device, for all who wait.
     flushing: bool,
-    head: Option<Head>,
+    head: Option<LogHead>,
     chain: VecDeque<LogZone>,
     state: LogState,
     /// The durable LSN that the log on the device knows of.
@@ -103,11 +103,11 @@ enum Reach {
     Durable,
 }
 
-/// What recovery found, or mkfs begins with.
-pub(crate) struct LogStart {
+/// The initial state of the log: what recovery found, or what mkfs begins with.
+pub(crate) struct LogInit {
     pub(crate) state: LogState,
     pub(crate) next_lsn: Lsn,
-    pub(crate) head: Option<Head>,
+    pub(crate) head: Option<LogHead>,
     pub(crate) chain: Vec<LogZone>,
     pub(crate) replay_sequence: u64,
     /// The durable LSN that the log on the device knows of.
@@ -117,7 +117,7 @@ pub(crate) struct LogStart {
 }
 
 impl Log {
-    pub(crate) fn new(key: VolumeKey, start: LogStart, alarm: &Alarm) -> Log {
+    pub(crate) fn new(key: VolumeKey, start: LogInit, alarm: &Alarm) -> Log {
         let done = Lsn(start.next_lsn.0.saturating_sub(1));
         Log {
             key,

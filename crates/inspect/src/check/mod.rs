@@ -33,7 +33,7 @@ use crate::finding::{
     Severity,
 };
 use crate::state::State;
-use crate::tree::Base;
+use crate::tree::CheckedTree;
 use crate::volume::{Inspector, VolumeInfo};
 use files::Context;
 use links::Names;
@@ -241,20 +241,20 @@ fn check_content(
     let checkpoint = inspector.checkpoint()?;
     let mut plan = Plan::default();
     let mut usage = Usage::new(inspector);
-    let base = inspector.walk(
+    let tree = inspector.walk(
         findings,
         &mut |key, value| usage.item(&key, value),
         &mut |done, total| staged(Stage::Tree, done, total),
     )?;
-    counts.pages = base.pages;
-    counts.tree_height = base.height;
-    let lost = base.lost || checkpoint.mat_lost;
+    counts.pages = tree.pages;
+    counts.tree_height = tree.height;
+    let lost = tree.lost || checkpoint.mat_lost;
     let mut owners = Owners::new(inspector);
     owners.claim_metadata(inspector, findings, &mut usage);
     if !lost {
-        check_tables(checkpoint, &base, &usage, findings, &mut plan);
+        check_tables(checkpoint, &tree, &usage, findings, &mut plan);
     }
-    let mut state = State::new(inspector, base);
+    let mut state = State::new(inspector, tree);
     let counted = checkpoint.footer.counted;
     let mut uncounted = counted > checkpoint.footer.cut;
     let mut recount = |state: &State<'_, '_>| {
@@ -321,13 +321,13 @@ fn check_content(
 /// The checkpoint's tables and counts against its tree.
 fn check_tables(
     checkpoint: &Checkpoint,
-    base: &Base,
+    tree: &CheckedTree,
     usage: &Usage,
     findings: &mut Findings,
     plan: &mut Plan,
 ) {
     for (id, entry) in checkpoint.mat.iter().enumerate() {
-        if entry.is_used() && !base.reached.get(id).copied().unwrap_or(false) {
+        if entry.is_used() && !tree.reached.get(id).copied().unwrap_or(false) {
             findings.add(&MAT_LEAK, format_args!("page {id}"), "");
         }
     }

@@ -127,8 +127,8 @@ impl<'d> Inspector<'d> {
     /// The content after replay.
     pub(crate) fn state(&self) -> Result<State<'_, 'd>> {
         let mut ignored = crate::finding::Findings::new(0);
-        let base = self.walk(&mut ignored, &mut |_, _| {}, &mut |_, _| {})?;
-        let mut state = State::new(self, base);
+        let tree = self.walk(&mut ignored, &mut |_, _| {}, &mut |_, _| {})?;
+        let mut state = State::new(self, tree);
         for record in &self.journal.records {
             state.apply(&record.ops)?;
         }

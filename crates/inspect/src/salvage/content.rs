@@ -48,7 +48,7 @@ impl<'d> Rebuilt<'d> {
     /// # Errors
     /// There is no tree at all.
     pub fn content(&self, progress: &mut dyn FnMut(Stage, u64, u64)) -> Result<Content<'_, 'd>> {
-        let mut state = State::new(&self.inspector, self.base.clone());
+        let mut state = State::new(&self.inspector, self.tree.clone());
         let mut records_bad = 0;
         for record in &self.inspector.journal.records {
             records_bad += u64::from(state.apply(&record.ops).is_err());
@@ -97,7 +97,7 @@ impl<'d> Content<'_, 'd> {
     }
 
     fn read_nodes(&mut self, progress: &mut dyn FnMut(Stage, u64, u64)) {
-        let total = self.rebuilt.base.leaves.len() as u64;
+        let total = self.rebuilt.tree.leaves.len() as u64;
         let mut nodes = Nodes::default();
         let mut seen = 0u64;
         let _ = self.state.scan(lowest(), &mut |key, value| {

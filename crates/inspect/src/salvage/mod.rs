@@ -36,7 +36,7 @@ use crate::checkpoint::{self, Checkpoint};
 use crate::error::{InspectError, Result};
 use crate::finding::{Finding, Findings, LOG_GAP, LOG_RECORD, LOG_ZONE};
 use crate::replay::{self, Journal};
-use crate::tree::Base;
+use crate::tree::CheckedTree;
 use crate::volume::{Inspector, ZoneHeaderFields, ZoneUse};
 use audit::audit;
 use forest::{Forest, Grower, Instead, LostRange};
@@ -76,7 +76,7 @@ pub enum Source {
 /// The tree of a volume, as whole as it could be made.
 pub struct Rebuilt<'d> {
     pub(crate) inspector: Inspector<'d>,
-    pub(crate) base: Base,
+    pub(crate) tree: CheckedTree,
     pub(crate) lost: Vec<LostRange>,
     pub(crate) source: Source,
     /// The journal may have ended too early.
@@ -242,7 +242,7 @@ pub fn rebuild<'d>(
     let (findings, _, _) = findings.into_parts();
     Ok(Rebuilt {
         inspector,
-        base: Base {
+        tree: CheckedTree {
             leaves: forest.leaves,
             reached: forest.reached,
             pages: forest.pages,

@@ -62,7 +62,7 @@ impl Case {
             Origin::Sequence(number) => sequences.get(number)?,
             Origin::Sample(seed) => sequences.sample(Case::SAMPLE_OPS, seed),
         };
-        let mut ops = sequence.ground.ops();
+        let mut ops = sequence.setup.ops();
         ops.extend_from_slice(&sequence.ops);
         Some(Case {
             plan: Plan::of_sequence(origin, &sequence),

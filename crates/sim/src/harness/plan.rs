@@ -437,7 +437,7 @@ impl Plan {
             1 => config.volatile_cache(),
             _ => config.host_file(),
         };
-        let ground_ops = sequence.ground.ops().len();
+        let setup_ops = sequence.setup.ops().len();
         Plan {
             origin,
             seed,
@@ -447,7 +447,7 @@ impl Plan {
             copies: 1,
             zone_failure: None,
             mix: Mix::Even,
-            ops: ground_ops + sequence.ops.len(),
+            ops: setup_ops + sequence.ops.len(),
             bytes_max: 1 << 20,
             xattr_names: 3,
             populated_files: 0,
@@ -456,7 +456,7 @@ impl Plan {
             crashes_per_op_max: 64,
             states_per_crash: 3,
             exhaustive_max: 4,
-            calm_ops: ground_ops + sequence.had,
+            calm_ops: setup_ops + sequence.had,
             states_max: STATES_MAX,
             again_percent: 5,
             failing_percent: 2,

@@ -8,4 +8,4 @@ mod vocabulary;
 
 pub use generate::{Generator, Mix};
 pub use op::{Allocate, Durability, Op, Rename, Step, bytes_of};
-pub use sequences::{Ground, Sequence, Sequences};
+pub use sequences::{Sequence, Sequences, Setup};

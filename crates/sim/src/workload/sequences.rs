@@ -3,7 +3,7 @@
 //! Crash Testing", OSDI 2018).
 //!
 //! The files are `/A`, `/B`, `/d/A`, `/d/B`, the directories `/d`, `/e`, `/d/e`. Before a sequence
-//! begins `/A`, `/d/A`, `/d` and `/e` are there (the [`Ground`]): so each role in an operation, to
+//! begins `/A`, `/d/A`, `/d` and `/e` are there (the [`Setup`]): so each role in an operation, to
 //! be there or not, in the root or below, is had once, and the rest would be symmetric. What an
 //! operation cannot do is left out: every operation of a sequence succeeds.
 
@@ -15,9 +15,9 @@ use super::op::{Durability, Op, Step};
 use super::vocabulary::{Wish, vocabulary};
 use crate::model::{Body, Model, Tree};
 
-/// What had become of the files before a sequence begins.
+/// How durable the files are before a sequence begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Ground {
+pub enum Setup {
     /// Nothing of them is durable.
     Buffered,
     /// They are in the journal.
@@ -26,9 +26,9 @@ pub enum Ground {
     Checkpointed,
 }
 
-impl Ground {
+impl Setup {
     /// All of them.
-    pub const ALL: [Ground; 3] = [Ground::Buffered, Ground::Synced, Ground::Checkpointed];
+    pub const ALL: [Setup; 3] = [Setup::Buffered, Setup::Synced, Setup::Checkpointed];
 
     /// The operations that make it.
     #[must_use]
@@ -63,9 +63,9 @@ impl Ground {
             mkdir("/e"),
         ];
         match self {
-            Ground::Buffered => {}
-            Ground::Synced => ops.push(Op::Sync),
-            Ground::Checkpointed => ops.extend([Op::Sync, Op::Step(Step::Checkpoint)]),
+            Setup::Buffered => {}
+            Setup::Synced => ops.push(Op::Sync),
+            Setup::Checkpointed => ops.extend([Op::Sync, Op::Step(Step::Checkpoint)]),
         }
         ops
     }
@@ -75,7 +75,7 @@ impl Ground {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Sequence {
     /// What there is before.
-    pub ground: Ground,
+    pub setup: Setup,
     /// The device it runs on, one of [`Sequences::DEVICES`].
     pub device: usize,
     /// Operations and syncs of the sequence.
@@ -93,11 +93,11 @@ struct Prefix {
 }
 
 /// All sequences of one and two operations, numbered. A number always stands for the same
-/// sequence. First come those of one operation, each on every ground and device; then those of two,
-/// round by round: in each round every one of them is had, in each on another ground or device.
+/// sequence. First come those of one operation, each on every setup and device; then those of two,
+/// round by round: in each round every one of them is had, in each on another setup or device.
 pub struct Sequences {
     vocabulary: Vec<Wish>,
-    ground: Model,
+    setup: Model,
     prefixes: Vec<Prefix>,
     twos: u64,
 }
@@ -105,24 +105,24 @@ pub struct Sequences {
 impl Sequences {
     /// Kinds of devices.
     pub const DEVICES: usize = 3;
-    /// Rounds until every sequence of two operations was on every ground and device.
-    pub const ROUNDS: u64 = (Ground::ALL.len() * Sequences::DEVICES) as u64;
+    /// Rounds until every sequence of two operations was on every setup and device.
+    pub const ROUNDS: u64 = (Setup::ALL.len() * Sequences::DEVICES) as u64;
 
     /// Finds out which operations can follow which.
     #[must_use]
     pub fn new() -> Sequences {
-        let mut ground = Model::new(Tree::new(0o755, 0));
-        for op in Ground::Buffered.ops() {
-            // A ground that cannot be laid would show in every test.
-            let _ = ground.apply(&op, 0);
+        let mut setup = Model::new(Tree::new(0o755, 0));
+        for op in Setup::Buffered.ops() {
+            // A setup that cannot be made would show in every test.
+            let _ = setup.apply(&op, 0);
         }
         let mut sequences = Sequences {
             vocabulary: vocabulary(),
             prefixes: Vec::new(),
             twos: 0,
-            ground,
+            setup,
         };
-        for (wish, model) in sequences.possible(&sequences.ground) {
+        for (wish, model) in sequences.possible(&sequences.setup) {
             // What is there does not depend on the sync.
             let mut followers = Vec::new();
             let mut count = 0;
@@ -167,7 +167,7 @@ impl Sequences {
             }
             // Neighbours differ in the last sync alone: they go to different devices.
             let variant = (two + round) % Sequences::ROUNDS;
-            let mut model = self.ground.clone();
+            let mut model = self.setup.clone();
             let at = self.prefixes.partition_point(|p| p.first() <= two);
             let prefix = self.prefixes.get(at.checked_sub(1)?)?;
             self.carry_out(prefix.wish, &mut model, &mut ops);
@@ -181,7 +181,7 @@ impl Sequences {
             return Some(Sequence::new(variant, ops, had));
         }
         let prefix = self.prefixes.get((number / Sequences::ROUNDS) as usize)?;
-        let mut model = self.ground.clone();
+        let mut model = self.setup.clone();
         self.carry_out(prefix.wish, &mut model, &mut ops);
         ops.extend(prefix.sync.clone());
         Some(Sequence::new(number % Sequences::ROUNDS, ops, 0))
@@ -191,7 +191,7 @@ impl Sequences {
     #[must_use]
     pub fn sample(&self, length: usize, seed: u64) -> Sequence {
         let mut rng = ChaCha8Rng::seed_from_u64(seed);
-        let mut model = self.ground.clone();
+        let mut model = self.setup.clone();
         let (mut ops, mut had) = (Vec::new(), 0);
         for _ in 0..length {
             had = ops.len();
@@ -243,13 +243,11 @@ impl Prefix {
 
 impl Sequence {
     fn new(variant: u64, ops: Vec<Op>, had: usize) -> Sequence {
-        let grounds = Ground::ALL.len();
+        let setups = Setup::ALL.len();
         let variant = variant as usize;
         Sequence {
-            ground: *Ground::ALL
-                .get(variant % grounds)
-                .unwrap_or(&Ground::Buffered),
-            device: variant / grounds % Sequences::DEVICES,
+            setup: *Setup::ALL.get(variant % setups).unwrap_or(&Setup::Buffered),
+            device: variant / setups % Sequences::DEVICES,
             ops,
             had,
         }
@@ -311,7 +309,7 @@ mod tests {
             let sequence = sequences.get(number).unwrap();
             assert!(seen.insert(format!("{sequence:?}")), "{number}");
             let mut model = Model::new(Tree::new(0o755, 0));
-            for op in sequence.ground.ops().iter().chain(&sequence.ops) {
+            for op in sequence.setup.ops().iter().chain(&sequence.ops) {
                 assert_eq!(model.apply(op, 0), Ok(()), "{number}: {op}");
             }
         }

@@ -9,7 +9,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, anyhow, bail, ensure};
 
 use crate::posix::expect::Noise;
-use crate::scenario::{Ground, Scenario};
+use crate::scenario::{Scenario, TestBed};
 use crate::volume::Kind;
 use workers::Worker;
 
@@ -29,13 +29,13 @@ pub const SCENARIOS: &[Scenario] = &[
     },
 ];
 
-fn two_hundred_rounds_lose_nothing_acknowledged(ground: &Ground) -> Result<()> {
-    rounds(ground, "kill", 2 << 30, 200, &[])
+fn two_hundred_rounds_lose_nothing_acknowledged(bed: &TestBed) -> Result<()> {
+    rounds(bed, "kill", 2 << 30, 200, &[])
 }
 
 /// So small a volume that cleaning runs while the daemon is killed.
-fn a_volume_full_of_reclaimable_zones_survives(ground: &Ground) -> Result<()> {
-    rounds(ground, "kill-small", 96 << 20, 40, &["--zone-size", "2M"])
+fn a_volume_full_of_reclaimable_zones_survives(bed: &TestBed) -> Result<()> {
+    rounds(bed, "kill-small", 96 << 20, 40, &["--zone-size", "2M"])
 }
 
 /// Mount options of a round: mostly none.
@@ -48,8 +48,8 @@ fn options(kind: Kind, round: u32) -> &'static [&'static str] {
     }
 }
 
-fn rounds(ground: &Ground, name: &str, bytes: u64, rounds: u32, mkfs: &[&str]) -> Result<()> {
-    let mut volume = ground.volume(name, bytes, mkfs)?;
+fn rounds(bed: &TestBed, name: &str, bytes: u64, rounds: u32, mkfs: &[&str]) -> Result<()> {
+    let mut volume = bed.volume(name, bytes, mkfs)?;
     let mut workers = workers::all();
     let mut steps = vec![0; workers.len()];
     let mut dice = Noise(42);

@@ -10,18 +10,18 @@ use super::zone::FoundZone;
 use crate::error::{Error, Result};
 use crate::media::Media;
 
-/// A checkpoint as what is written from now on builds upon it.
+/// Where the log of a checkpoint starts: what is written from now on builds upon this checkpoint.
 #[derive(Clone, Copy)]
-pub(crate) struct Base {
+pub(crate) struct LogStart {
     pub(crate) footer: Addr,
     /// Records up to this LSN were durable before it was.
     pub(crate) counted: Lsn,
     pub(crate) replay_sequence: u64,
 }
 
-impl Base {
-    pub(crate) fn of(addr: Addr, footer: &Footer) -> Base {
-        Base {
+impl LogStart {
+    pub(crate) fn of(addr: Addr, footer: &Footer) -> LogStart {
+        LogStart {
             footer: addr,
             counted: footer.counted,
             replay_sequence: footer.replay.sequence,
@@ -35,7 +35,7 @@ pub(crate) struct LogAsRead {
     pub(crate) footer: Footer,
     /// The newest checkpoint that is known to have been durable, in all copies: the log's last
     /// block names it. It may be the one before.
-    pub(crate) proven: Base,
+    pub(crate) proven: LogStart,
     /// A newer footer is not whole.
     pub(crate) older_footer: bool,
     pub(crate) blocks: Vec<Read>,
@@ -65,8 +65,8 @@ pub(crate) fn read(
         (footer_addr, footer, older_footer) = (addr, newer, false);
     }
     let proven = proven(media, key, zones, copies, &blocks)
-        .filter(|base| base.replay_sequence <= footer.replay.sequence)
-        .unwrap_or(Base::of(footer_addr, &footer));
+        .filter(|log_start| log_start.replay_sequence <= footer.replay.sequence)
+        .unwrap_or(LogStart::of(footer_addr, &footer));
     Ok(LogAsRead {
         footer_addr,
         footer,
@@ -85,7 +85,7 @@ fn proven(
     zones: &[FoundZone],
     copies: u32,
     blocks: &[Read],
-) -> Option<Base> {
+) -> Option<LogStart> {
     let states = blocks.iter().filter_map(Read::state);
     let addr = states.max_by_key(|state| state.epoch)?.footer;
     let footer = footers::read_footer(media, key, zones, addr).ok()?;
@@ -94,5 +94,5 @@ fn proven(
         && replayed
             .iter()
             .all(|f| f.copies().count() == copies as usize);
-    is_there.then(|| Base::of(addr, &footer))
+    is_there.then(|| LogStart::of(addr, &footer))
 }
