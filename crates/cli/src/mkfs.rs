@@ -100,13 +100,13 @@ struct Made {
     reserve_basis_points: u32,
     copies: u32,
     /// Of the device for metadata, if there is one.
-    metadata: Option<MadePart>,
+    metadata: Option<MadeDevice>,
     dry_run: bool,
 }
 
 /// A device for metadata. The zones that say whose it is do not count.
 #[derive(Serialize)]
-struct MadePart {
+struct MadeDevice {
     device: PathBuf,
     size_bytes: u64,
     zone_count: u32,
@@ -133,7 +133,7 @@ impl Mkfs {
         }
         let part = |(device, geometry): &(PathBuf, ImageGeometry)| {
             let zone_count = geometry.zone_count - pair::LABEL_ZONES;
-            MadePart {
+            MadeDevice {
                 device: device.clone(),
                 size_bytes: u64::from(zone_count) * u64::from(geometry.capacity_blocks) * BLOCK,
                 zone_count,

@@ -1,7 +1,7 @@
 //! Two devices of one volume: one for the log and metadata, one for file data.
 //!
-//! The last two zones of each hold a label ([`PartLabel`]) and nothing else, finished once and never written
-//! again: it says which part of which volume the device is, and one of them is enough to know it. A volume
+//! The last two zones of each hold a label ([`DeviceLabel`]) and nothing else, finished once and never written
+//! again: it says which device of which volume this is, and one of them is enough to know it. A volume
 //! is opened by the two that name each other; one of them alone, both in each other's place, or with the
 //! part of another volume is refused before anything is written.
 //!
@@ -14,7 +14,7 @@ use std::ops::Range;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
-use persimmon_format::part_label::{Part, PartLabel, PartZones};
+use persimmon_format::device_label::{DeviceKind, DeviceLabel, DeviceZones};
 use uuid::Uuid;
 
 use crate::drive::Drive;
@@ -39,26 +39,26 @@ pub enum PairError {
     /// A device that is one of two was named alone.
     #[error(
         "{path} is the device for {} of volume {uuid}, which lies on two devices: name both, \
-         pair:METADATA_DEVICE+DATA_DEVICE", name(*part)
+         pair:METADATA_DEVICE+DATA_DEVICE", name(*kind)
     )]
     Alone {
         /// The device.
         path: String,
         /// What it is for.
-        part: Part,
+        kind: DeviceKind,
         /// The volume.
         uuid: Uuid,
     },
     /// A device that is none of two was named as one.
     #[error(
         "{path} is not the device for {} of a volume on two devices; name the one that was given to \
-         mkfs", name(*part)
+         mkfs", name(*kind)
     )]
     NoPart {
         /// The device.
         path: String,
         /// What it was named for.
-        part: Part,
+        kind: DeviceKind,
     },
     /// They are the two, in each other's place.
     #[error(
@@ -74,16 +74,16 @@ pub enum PairError {
         uuid: Uuid,
     },
     /// Both are for the same.
-    #[error("{first} and {second} are both devices for {}: one of them is the wrong one", name(*part))]
-    SamePart {
+    #[error("{first} and {second} are both devices for {}: one of them is the wrong one", name(*kind))]
+    SameKind {
         /// The one that was named first.
         first: String,
         /// The other.
         second: String,
         /// What both are for.
-        part: Part,
+        kind: DeviceKind,
     },
-    /// They are parts of two volumes.
+    /// They are devices of two volumes.
     #[error(
         "{first} is of volume {first_uuid} and {second} of volume {second_uuid}: name the two devices \
          of one volume"
@@ -112,13 +112,13 @@ pub enum PairError {
     /// Zones for the label hold that of another volume and take no other.
     #[error(
         "{path} is marked as the device for {} of volume {uuid} in a zone that has failed and cannot be \
-         erased; use another device", name(*part)
+         erased; use another device", name(*kind)
     )]
     Marked {
         /// The device.
         path: String,
         /// What it was for.
-        part: Part,
+        kind: DeviceKind,
         /// The volume.
         uuid: Uuid,
     },
@@ -130,10 +130,10 @@ pub enum PairError {
     },
 }
 
-fn name(part: Part) -> &'static str {
-    match part {
-        Part::Metadata => "metadata",
-        Part::Data => "data",
+fn name(kind: DeviceKind) -> &'static str {
+    match kind {
+        DeviceKind::Metadata => "metadata",
+        DeviceKind::Data => "data",
     }
 }
 
@@ -220,9 +220,9 @@ impl Pair {
         let second = Drive::claim(data, data_shape, options)?;
         let (first, second) = (first.made(options)?, second.made(options)?);
         let zones = (usable(&first)?, usable(&second)?);
-        for (drive, part) in [(&first, Part::Metadata), (&second, Part::Data)] {
-            let label = PartLabel {
-                part,
+        for (drive, kind) in [(&first, DeviceKind::Metadata), (&second, DeviceKind::Data)] {
+            let label = DeviceLabel {
+                kind,
                 uuid: options.uuid.into_bytes(),
                 label: options.label.clone(),
                 metadata: zones.0,
@@ -233,7 +233,7 @@ impl Pair {
         Pair::joined(first, second, zones)
     }
 
-    fn joined(first: Drive, second: Drive, zones: (PartZones, PartZones)) -> Result<Pair> {
+    fn joined(first: Drive, second: Drive, zones: (DeviceZones, DeviceZones)) -> Result<Pair> {
         let path = uri(first.path(), second.path());
         let counts = (zones.0.count, zones.1.count);
         Ok(Pair {
@@ -295,7 +295,7 @@ pub fn geometry_of(metadata: &Geometry, data: &Geometry) -> Result<Geometry> {
     geometry(metadata, data, counts.into())
 }
 
-/// The URI of two devices that are the parts of one volume, in whichever order; `None` if they are not, or
+/// The URI of two devices of one volume, in whichever order; `None` if they are not, or
 /// cannot be looked at now.
 #[must_use]
 pub fn of_parts(one: &Path, other: &Path) -> Option<PathBuf> {
@@ -303,9 +303,9 @@ pub fn of_parts(one: &Path, other: &Path) -> Option<PathBuf> {
     if a.uuid != b.uuid {
         return None;
     }
-    match (a.part, b.part) {
-        (Part::Metadata, Part::Data) => Some(uri(one, other)),
-        (Part::Data, Part::Metadata) => Some(uri(other, one)),
+    match (a.kind, b.kind) {
+        (DeviceKind::Metadata, DeviceKind::Data) => Some(uri(one, other)),
+        (DeviceKind::Data, DeviceKind::Metadata) => Some(uri(other, one)),
         _ => None,
     }
 }
@@ -316,7 +316,7 @@ pub fn is_part(path: &Path) -> bool {
     label_of(path).is_some()
 }
 
-fn label_of(path: &Path) -> Option<PartLabel> {
+fn label_of(path: &Path) -> Option<DeviceLabel> {
     let options = OpenOptions {
         read_only: true,
         wait_for_lock: std::time::Duration::ZERO,
@@ -336,7 +336,7 @@ pub(crate) fn geometry(one: &Geometry, other: &Geometry, counts: (u32, u32)) -> 
         });
     };
     // One flag tells of all zones, and an image in conventional zones keeps their write pointers by itself.
-    let proves = |part: &Geometry| part.write_pointer_is_proof && part.conventional_zones == 0;
+    let proves = |half: &Geometry| half.write_pointer_is_proof && half.conventional_zones == 0;
     let least = |a: Option<u32>, b: Option<u32>| a.into_iter().chain(b).min();
     Ok(Geometry {
         zone_count,
@@ -361,7 +361,7 @@ pub(crate) fn check_alone(device: &dyn ZonedDevice, path: &Path) -> Result<()> {
     match label(device) {
         Ok(Some(label)) => Err(DeviceError::Pair(PairError::Alone {
             path: path.display().to_string(),
-            part: label.part,
+            kind: label.kind,
             uuid: Uuid::from_bytes(label.uuid),
         })),
         Err(DeviceError::Gone) => Err(DeviceError::Gone),
@@ -393,24 +393,24 @@ pub(crate) fn check_two(metadata: &Path, data: &Path) -> Result<()> {
 fn check(
     one: &Drive,
     other: &Drive,
-    labels: (Option<PartLabel>, Option<PartLabel>),
-) -> Result<PartLabel> {
+    labels: (Option<DeviceLabel>, Option<DeviceLabel>),
+) -> Result<DeviceLabel> {
     let shown = |drive: &Drive| drive.path().display().to_string();
     let (first, second) = (shown(one), shown(other));
     let error = match labels {
         (None, _) => PairError::NoPart {
             path: first,
-            part: Part::Metadata,
+            kind: DeviceKind::Metadata,
         },
         (_, None) => PairError::NoPart {
             path: second,
-            part: Part::Data,
+            kind: DeviceKind::Data,
         },
         (Some(a), Some(b)) => match () {
-            () if a.part == b.part => PairError::SamePart {
+            () if a.kind == b.kind => PairError::SameKind {
                 first,
                 second,
-                part: a.part,
+                kind: a.kind,
             },
             () if a.uuid != b.uuid => PairError::OtherVolume {
                 first,
@@ -418,7 +418,7 @@ fn check(
                 second,
                 second_uuid: Uuid::from_bytes(b.uuid),
             },
-            () if a.part == Part::Data => PairError::Swapped {
+            () if a.kind == DeviceKind::Data => PairError::Swapped {
                 first,
                 second,
                 uuid: Uuid::from_bytes(a.uuid),
@@ -437,25 +437,25 @@ fn check(
     Err(DeviceError::Pair(error))
 }
 
-fn marked(path: &Path, label: &PartLabel) -> DeviceError {
+fn marked(path: &Path, label: &DeviceLabel) -> DeviceError {
     DeviceError::Pair(PairError::Marked {
         path: path.display().to_string(),
-        part: label.part,
+        kind: label.kind,
         uuid: Uuid::from_bytes(label.uuid),
     })
 }
 
 /// Zones of a device before those of its label.
-fn usable(drive: &Drive) -> Result<PartZones> {
+fn usable(drive: &Drive) -> Result<DeviceZones> {
     let geometry = drive.geometry();
     match geometry.zone_count.checked_sub(LABEL_ZONES) {
-        Some(count) if count > 0 => Ok(PartZones {
+        Some(count) if count > 0 => Ok(DeviceZones {
             count,
             blocks: geometry.zone_blocks,
         }),
         _ => Err(DeviceError::Open {
             path: drive.path().display().to_string(),
-            message: "has too few zones for a part of a volume".to_owned(),
+            message: "has too few zones for a kind of a volume".to_owned(),
         }),
     }
 }
@@ -466,7 +466,7 @@ fn label_zones(device: &dyn ZonedDevice) -> Range<u32> {
 }
 
 /// The label of a device, if it has one: of the first of its zones where it can be read.
-fn label(device: &dyn ZonedDevice) -> Result<Option<PartLabel>> {
+fn label(device: &dyn ZonedDevice) -> Result<Option<DeviceLabel>> {
     let zones = label_zones(device);
     let report = device.report(zones.clone())?;
     let mut unread = None;
@@ -481,7 +481,11 @@ fn label(device: &dyn ZonedDevice) -> Result<Option<PartLabel>> {
     unread.map_or(Ok(None), Err)
 }
 
-fn label_in(device: &dyn ZonedDevice, zone: ZoneId, info: &ZoneInfo) -> Result<Option<PartLabel>> {
+fn label_in(
+    device: &dyn ZonedDevice,
+    zone: ZoneId,
+    info: &ZoneInfo,
+) -> Result<Option<DeviceLabel>> {
     let is_written = match info.state {
         ZoneState::Empty | ZoneState::Offline => false,
         ZoneState::Full | ZoneState::ReadOnly => true,
@@ -491,7 +495,7 @@ fn label_in(device: &dyn ZonedDevice, zone: ZoneId, info: &ZoneInfo) -> Result<O
         return Ok(None);
     }
     match device.read(zone, 0, 1) {
-        Ok(block) => Ok(PartLabel::decode(&block).ok()),
+        Ok(block) => Ok(DeviceLabel::decode(&block).ok()),
         Err(error @ (DeviceError::Gone | DeviceError::Io { .. })) => Err(error),
         // Nothing is there.
         Err(_) => Ok(None),
@@ -500,7 +504,7 @@ fn label_in(device: &dyn ZonedDevice, zone: ZoneId, info: &ZoneInfo) -> Result<O
 
 /// Writes it to each zone that is for it. A zone that has failed is passed over if there is another, unless
 /// it says something else that would be believed.
-fn write_label(device: &dyn ZonedDevice, path: &Path, label: &PartLabel) -> Result<()> {
+fn write_label(device: &dyn ZonedDevice, path: &Path, label: &DeviceLabel) -> Result<()> {
     let mut written = 0;
     let zones = label_zones(device);
     let report = device.report(zones.clone())?;

@@ -25,7 +25,7 @@ use crate::invariant::{invariant, invariant_holds};
 use crate::log;
 use crate::meta::Page;
 use crate::statistics::add;
-use crate::zones::{self, Part, Stream, ZoneWriter};
+use crate::zones::{self, DeviceKind, Stream, ZoneWriter};
 use of_zones::Journal;
 use tables::Counts;
 
@@ -122,7 +122,9 @@ impl Volume {
                 return Ok(());
             }
             // Where its pages find no room, those of the zones alone are the way out: they need all changes in the journal.
-            if self.zones.free_zones(Part::Metadata) > self.cleaning_reserve(Part::Metadata) {
+            if self.zones.free_zones(DeviceKind::Metadata)
+                > self.cleaning_reserve(DeviceKind::Metadata)
+            {
                 self.pack_before_cut();
             }
             if self.zones.log_is_to_leave(self.changed_pages()) {
@@ -158,9 +160,9 @@ impl Volume {
     /// Frees what is reclaimable though the pages of a checkpoint have just found no room. False if that wins nothing, or no more
     /// than were `won` before and did not do. The caller holds the lock.
     fn free_for_pages(&self, won: &mut u32) -> bool {
-        let free = || self.zones.free_zones(Part::Metadata);
+        let free = || self.zones.free_zones(DeviceKind::Metadata);
         let before = free().max(*won);
-        if self.zones.reclaimable_zones(Part::Metadata) == 0 {
+        if self.zones.reclaimable_zones(DeviceKind::Metadata) == 0 {
             return false;
         }
         match self.write_zone_checkpoint(Journal::OfAnyLength) {

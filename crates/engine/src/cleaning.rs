@@ -26,7 +26,7 @@ use crate::meta::Intent;
 use crate::statistics::add;
 use crate::zones::table::ZoneStatus;
 use crate::zones::trace::VictimReason;
-use crate::zones::{Part, VictimPolicy};
+use crate::zones::{DeviceKind, VictimPolicy};
 
 pub(crate) use cursor::CleaningCursor;
 pub use demand::{CleanState, CleanStep};
@@ -49,7 +49,7 @@ const ROUNDS_MAX: usize = 64;
 const ROUNDS_MAX_SHRINK: usize = 4;
 const WON_SHARE_MIN: u64 = 64;
 
-/// Zones of a part.
+/// Zones of a device.
 struct Stock {
     free: u32,
     /// They are being reset.
@@ -131,7 +131,7 @@ enum Stepped {
 impl Volume {
     /// Cleans in the foreground until new data can have a zone.
     pub(crate) fn make_room(&self) -> Result<()> {
-        let is_short = || self.zones.free_zones(Part::Data) <= self.watermark_to_pass();
+        let is_short = || self.zones.free_zones(DeviceKind::Data) <= self.watermark_to_pass();
         if !self.await_resets(is_short) {
             return Ok(());
         }
@@ -139,13 +139,13 @@ impl Volume {
         if self.zones.budget.large.is_some() {
             return self.win_spare_zone();
         }
-        self.clean_above(Part::Data, || self.watermark_to_pass(), Intent::Grow)
+        self.clean_above(DeviceKind::Data, || self.watermark_to_pass(), Intent::Grow)
     }
 
     /// The host below the device has no room for a zone. What nothing lives in has space of it: freed, that is the
     /// host's again, or there for what is written next. False if nothing was won.
     pub(crate) fn free_for_host(&self) -> bool {
-        let free_zones = || self.zones.free_zones(Part::Data);
+        let free_zones = || self.zones.free_zones(DeviceKind::Data);
         let before = free_zones();
         let (_lock, _midst) = (self.cleaning_lock.lock(), self.in_midst());
         // Somebody else may have done it meanwhile.
@@ -176,10 +176,10 @@ impl Volume {
     /// Free zones that are not enough for new data. Where all that are left are there for the log that is any number:
     /// who found none to take would look for one again and again otherwise, and nobody would clean.
     fn watermark_to_pass(&self) -> u32 {
-        let reserve = self.low_watermark(Part::Data);
+        let reserve = self.low_watermark(DeviceKind::Data);
         match self.zones.may_take_for_data() {
             true => reserve,
-            false => reserve.max(self.zones.free_zones(Part::Data)),
+            false => reserve.max(self.zones.free_zones(DeviceKind::Data)),
         }
     }
 
@@ -211,14 +211,14 @@ impl Volume {
     }
 
     fn metadata_is_short(&self) -> bool {
-        self.zones.free_zones(Part::Metadata) < self.low_watermark(Part::Metadata)
+        self.zones.free_zones(DeviceKind::Metadata) < self.low_watermark(DeviceKind::Metadata)
     }
 
     /// Cleans until a checkpoint has the zones it may need. The caller holds the lock.
     fn win_metadata_zones(&self, intent: Intent) -> Result<()> {
         self.clean_above(
-            Part::Metadata,
-            || self.low_watermark(Part::Metadata).saturating_sub(1),
+            DeviceKind::Metadata,
+            || self.low_watermark(DeviceKind::Metadata).saturating_sub(1),
             intent,
         )
     }
@@ -232,23 +232,28 @@ impl Volume {
         }
     }
 
-    /// Cleans until more zones of a part are free. The caller holds the lock.
+    /// Cleans until more zones of a device are free. The caller holds the lock.
     ///
     /// Whoever wants more room is refused once that takes too long. Who removes something goes on as long as there is
     /// more room than before, though it is far from a zone: it could not go on without, and must not be refused.
-    fn clean_above(&self, part: Part, reserve: impl Fn() -> u32, intent: Intent) -> Result<()> {
-        let free_zones = || self.zones.free_zones(part);
-        let reclaimable_zones = || self.zones.reclaimable_zones(part);
-        let in_reset = || self.zones.zones_in_reset(part);
+    fn clean_above(
+        &self,
+        device: DeviceKind,
+        reserve: impl Fn() -> u32,
+        intent: Intent,
+    ) -> Result<()> {
+        let free_zones = || self.zones.free_zones(device);
+        let reclaimable_zones = || self.zones.reclaimable_zones(device);
+        let in_reset = || self.zones.zones_in_reset(device);
         let is_short = || free_zones() <= reserve();
         let mut progress = Progress {
             zones: free_zones(),
-            blocks: self.zones.free_blocks(part),
-            blocks_min: self.zones.budget.zone_blocks(part) / WON_SHARE_MIN + 1,
+            blocks: self.zones.free_blocks(device),
+            blocks_min: self.zones.budget.zone_blocks(device) / WON_SHARE_MIN + 1,
             rounds_without_zone: 0,
             rounds_without_blocks: 0,
         };
-        if progress.zones + in_reset() + self.free_zone_target(part) < self.reserved_zones(part) {
+        if progress.zones + in_reset() + self.free_zone_target(device) < self.reserved_zones(device) {
             // Space is low: no zones are reserved for a long journal any more.
             self.zones.shorten_journal(0);
         }
@@ -263,7 +268,7 @@ impl Volume {
             // Somebody else may free what dies here at once: then there is no need to wait for so many.
             let before = free_zones();
             let is_served = || free_zones() > before && !is_short();
-            let emptied = self.empty_some(part, is_first, is_served);
+            let emptied = self.empty_some(device, is_first, is_served);
             let emptied = emptied.map_err(|error| self.as_told_to_writers(error))?;
             if is_served() || reclaimable_zones() == 0 && in_reset() > 0 {
                 // Somebody else let go of them meanwhile: they are there, or on their way.
@@ -279,7 +284,7 @@ impl Volume {
             if self.await_resets(is_short) {
                 self.zones.wait_for_readers();
             }
-            progress.note(free_zones(), self.zones.free_blocks(part));
+            progress.note(free_zones(), self.zones.free_blocks(device));
             if progress.is_hopeless(intent) {
                 return Err(self.zones.want_of_zones());
             }
@@ -300,7 +305,7 @@ impl Volume {
     /// a wait by the best score, in later ones by most garbage.
     fn empty_some(
         &self,
-        part: Part,
+        device: DeviceKind,
         is_first: bool,
         is_served: impl Fn() -> bool,
     ) -> Result<Emptied> {
@@ -308,11 +313,11 @@ impl Volume {
         let wanted = match is_first {
             true => 2,
             false => {
-                (self.zones.slack_zones(part) / 32).clamp(2, self.free_zone_target(part).max(2))
+                (self.zones.slack_zones(device) / 32).clamp(2, self.free_zone_target(device).max(2))
             }
         };
         let is_enough =
-            || self.zones.reclaimable_zones(part) + self.zones.zones_in_reset(part) >= wanted;
+            || self.zones.reclaimable_zones(device) + self.zones.zones_in_reset(device) >= wanted;
         let mut choice = match is_first {
             true => VictimPolicy::Score,
             false => VictimPolicy::Garbage,
@@ -320,11 +325,11 @@ impl Volume {
         let mut emptied = Emptied::default();
         let mut has_chosen = false;
         while !is_enough() && !is_served() {
-            if self.finish_cursor(part)? {
+            if self.finish_cursor(device)? {
                 emptied.any = true;
                 continue;
             }
-            let Some((victim, why)) = self.choose_urgently(part, choice) else {
+            let Some((victim, why)) = self.choose_urgently(device, choice) else {
                 break;
             };
             // What was won by others comes first, unless there are none.
@@ -361,14 +366,14 @@ impl Volume {
     /// A victim where a caller waits for room. There may be none that pays.
     fn choose_urgently(
         &self,
-        part: Part,
+        device: DeviceKind,
         choice: VictimPolicy,
     ) -> Option<(ZoneStatus, VictimPolicy)> {
         let evacuating = self.checkpoint_state().evacuating.clone();
         let choose = |choice, of: Option<Role>| {
             let is_of = |z: &ZoneStatus| of.is_none_or(|role| role == z.entry.role);
             let may = |z: &ZoneStatus| !evacuating.contains(&z.zone) && is_of(z);
-            Some((self.choose_victim_of(part, choice, may)?, choice))
+            Some((self.choose_victim_of(device, choice, may)?, choice))
         };
         match choice {
             VictimPolicy::Score | VictimPolicy::Garbage => {
@@ -391,16 +396,16 @@ impl Volume {
 
     /// The free-zone target: zones that cleaning ahead keeps free or reclaimable beyond the reserve, to be
     /// filled between two checkpoints.
-    fn free_zone_target(&self, part: Part) -> u32 {
+    fn free_zone_target(&self, device: DeviceKind) -> u32 {
         let options = self.cleaning_options();
-        let spare = self.zones.slack_zones(part);
+        let spare = self.zones.slack_zones(device);
         let share = u64::from(spare) * u64::from(options.free_target_basis_points) / 10_000;
         let at_least = match options.free_target_basis_points {
             0 => 0,
             _ => {
                 let zones =
-                    FREE_TARGET_BLOCKS.div_ceil(self.zones.budget.zone_blocks(part) + 1) as u32;
-                zones.min(self.spare_share(part))
+                    FREE_TARGET_BLOCKS.div_ceil(self.zones.budget.zone_blocks(device) + 1) as u32;
+                zones.min(self.spare_share(device))
             }
         };
         let target = (share.min(u32::MAX.into()) as u32).max(at_least);
@@ -413,32 +418,32 @@ impl Volume {
     }
 
     /// What may be kept free of the zones that nothing live would need.
-    fn spare_share(&self, part: Part) -> u32 {
-        self.zones.slack_zones(part) / FREE_TARGET_SHARE_MAX
+    fn spare_share(&self, device: DeviceKind) -> u32 {
+        self.zones.slack_zones(device) / FREE_TARGET_SHARE_MAX
     }
 
     /// Takes a step of cleaning ahead of need. False if there was no reason to: as zones fill, others are
     /// emptied, one for one.
     pub(crate) fn clean_ahead(&self) -> Result<bool> {
-        let may_take = |part| self.zones.free_zones(part) > self.cleaning_reserve(part);
-        let may_move = may_take(Part::Metadata) && may_take(Part::Data);
-        let parts = self.zones.budget.layout.parts().iter();
+        let may_take = |device| self.zones.free_zones(device) > self.cleaning_reserve(device);
+        let may_move = may_take(DeviceKind::Metadata) && may_take(DeviceKind::Data);
+        let devices = self.zones.budget.layout.devices().iter();
         if may_move && self.choose_failing().is_some() {
-            let stepped = self.clean_first(parts.rev(), STEP_BLOCKS)?;
+            let stepped = self.clean_first(devices.rev(), STEP_BLOCKS)?;
             return Ok(stepped != Stepped::Idle);
         }
-        if !self.stock(Part::Metadata).is_short() {
+        if !self.stock(DeviceKind::Metadata).is_short() {
             self.zones.secure_journal_blocks();
         }
-        let short = parts.filter(|part| self.stock(**part).is_short());
+        let short = devices.filter(|device| self.stock(**device).is_short());
         Ok(self.clean_first(short, STEP_BLOCKS)? != Stepped::Idle)
     }
 
     /// Frees what needs only a checkpoint, when nearly all that were free are filled: it costs as much
     /// as ever, however many zones it frees. False if there was no reason to.
     pub(crate) fn free_ahead(&self) -> Result<bool> {
-        for part in self.zones.budget.layout.parts() {
-            let stock = self.stock(*part);
+        for device in self.zones.budget.layout.devices() {
+            let stock = self.stock(*device);
             let is_short = stock.is_short();
             let Stock {
                 free,
@@ -460,8 +465,8 @@ impl Volume {
             }
             // A checkpoint may gain nothing: readers may pin the reclaimable zones.
             let gained = || {
-                let in_reset = self.zones.zones_in_reset(*part);
-                in_reset + self.zones.free_zones(*part) > coming
+                let in_reset = self.zones.zones_in_reset(*device);
+                in_reset + self.zones.free_zones(*device) > coming
             };
             if reclaimable >= enough {
                 self.checkpoint_zones()?;
@@ -475,21 +480,21 @@ impl Volume {
         Ok(false)
     }
 
-    fn stock(&self, part: Part) -> Stock {
+    fn stock(&self, device: DeviceKind) -> Stock {
         // Only metadata zones are evacuated by the next whole checkpoint: they count as reclaimable.
-        let evacuating = match part {
-            Part::Data => 0,
-            Part::Metadata => self.checkpoint_state().evacuating.len() as u32,
+        let evacuating = match device {
+            DeviceKind::Data => 0,
+            DeviceKind::Metadata => self.checkpoint_state().evacuating.len() as u32,
         };
-        let target = self.free_zone_target(part);
+        let target = self.free_zone_target(device);
         // Both together are no more than may be kept free.
-        let lag_max = self.spare_share(part).saturating_sub(target);
+        let lag_max = self.spare_share(device).saturating_sub(target);
         Stock {
-            free: self.zones.free_zones(part),
-            in_reset: self.zones.zones_in_reset(part),
-            reclaimable: self.zones.reclaimable_zones(part),
+            free: self.zones.free_zones(device),
+            in_reset: self.zones.zones_in_reset(device),
+            reclaimable: self.zones.reclaimable_zones(device),
             evacuating,
-            reserve: self.reserved_zones(part),
+            reserve: self.reserved_zones(device),
             target,
             lag: self.zones.taken_in_a_reset().min(lag_max),
         }
@@ -501,8 +506,8 @@ impl Volume {
         self.zones.complete_resets(&self.media);
         loop {
             // Of two devices that which keeps the bulk comes first.
-            let parts = self.zones.budget.layout.parts().iter();
-            match self.clean_first(parts.rev(), MOVE_BLOCKS)? {
+            let devices = self.zones.budget.layout.devices().iter();
+            match self.clean_first(devices.rev(), MOVE_BLOCKS)? {
                 Stepped::GoesOn => {}
                 Stepped::Emptied => return Ok(true),
                 Stepped::Idle => return Ok(false),
@@ -510,14 +515,14 @@ impl Volume {
         }
     }
 
-    /// A step in the first of these parts in which there is something to do.
+    /// A step on the first of these devices on which there is something to do.
     fn clean_first<'p>(
         &self,
-        parts: impl Iterator<Item = &'p Part>,
+        devices: impl Iterator<Item = &'p DeviceKind>,
         blocks_max: u64,
     ) -> Result<Stepped> {
-        for part in parts {
-            let stepped = self.clean_some(*part, blocks_max)?;
+        for device in devices {
+            let stepped = self.clean_some(*device, blocks_max)?;
             if stepped != Stepped::Idle {
                 return Ok(stepped);
             }
@@ -526,9 +531,12 @@ impl Volume {
     }
 
     /// A step of cleaning: goes on with the victim under way, or begins with the next.
-    fn clean_some(&self, part: Part, blocks_max: u64) -> Result<Stepped> {
+    fn clean_some(&self, device: DeviceKind, blocks_max: u64) -> Result<Stepped> {
         let (_lock, _midst) = (self.cleaning_lock.lock(), self.in_midst());
-        let Some(mut cursor) = self.take_cursor(part).or_else(|| self.next_cursor(part)) else {
+        let Some(mut cursor) = self
+            .take_cursor(device)
+            .or_else(|| self.next_cursor(device))
+        else {
             return Ok(Stepped::Idle);
         };
         let victim = *cursor.victim();
@@ -548,11 +556,11 @@ impl Volume {
             }
             Ok(false) => Ok(Stepped::Emptied),
             // There is room soon: a caller that needs it waits, but not with this lock.
-            Err(error) if error.is_want_of_zones() && self.zones.zones_in_reset(part) > 0 => {
+            Err(error) if error.is_want_of_zones() && self.zones.zones_in_reset(device) > 0 => {
                 Ok(Stepped::Idle)
             }
-            Err(error) if error.is_want_of_zones() && self.zones.reclaimable_zones(part) > 0 => {
-                let coming = || self.zones.free_zones(part) + self.zones.zones_in_reset(part);
+            Err(error) if error.is_want_of_zones() && self.zones.reclaimable_zones(device) > 0 => {
+                let coming = || self.zones.free_zones(device) + self.zones.zones_in_reset(device);
                 let before = coming();
                 self.checkpoint_zones()?;
                 Ok(match coming() > before {
@@ -568,10 +576,10 @@ impl Volume {
         }
     }
 
-    /// Empties the victim of file data that is under way in a part, as far as that can be. False if there is
+    /// Empties the victim of file data that is under way in a device, as far as that can be. False if there is
     /// none. The caller holds the lock.
-    fn finish_cursor(&self, part: Part) -> Result<bool> {
-        let Some(mut cursor) = self.take_cursor(part) else {
+    fn finish_cursor(&self, device: DeviceKind) -> Result<bool> {
+        let Some(mut cursor) = self.take_cursor(device) else {
             return Ok(false);
         };
         // Of metadata there is more to think of, and it is not lost: it is chosen anew.
@@ -593,13 +601,13 @@ impl Volume {
         self.cleaning_cursors.lock()
     }
 
-    /// The victim under way in a part, or one that has failed anywhere.
-    fn take_cursor(&self, part: Part) -> Option<CleaningCursor> {
+    /// The victim under way in a device, or one that has failed anywhere.
+    fn take_cursor(&self, device: DeviceKind) -> Option<CleaningCursor> {
         let layout = &self.zones.budget.layout;
         let mut cursors = self.cleaning_cursors();
         let wanted = |cursor: &CleaningCursor| {
             let victim = cursor.victim();
-            layout.contains(part, victim.zone) || victim.must_be_emptied()
+            layout.contains(device, victim.zone) || victim.must_be_emptied()
         };
         let at = cursors.iter().position(wanted)?;
         let cursor = cursors.swap_remove(at);
@@ -610,7 +618,7 @@ impl Volume {
         may_go_on.then_some(cursor)
     }
 
-    fn next_cursor(&self, part: Part) -> Option<CleaningCursor> {
+    fn next_cursor(&self, device: DeviceKind) -> Option<CleaningCursor> {
         let failing = self.choose_failing();
         let why = match failing {
             Some(_) => VictimReason::Failing,
@@ -620,11 +628,11 @@ impl Volume {
             let evacuating = self.checkpoint_state().evacuating.clone();
             let may_be = self.may_be_emptied_ahead();
             let stays = |z: &ZoneStatus| !evacuating.contains(&z.zone) && may_be(z);
-            let first = self.choose_victim_of(part, VictimPolicy::Score, stays)?;
+            let first = self.choose_victim_of(device, VictimPolicy::Score, stays)?;
             if first.entry.role != Role::Data || self.is_affordable(&first) {
                 return Some(first);
             }
-            self.choose_victim_of(part, VictimPolicy::Metadata, stays)
+            self.choose_victim_of(device, VictimPolicy::Metadata, stays)
                 .filter(|other| self.is_affordable(other) && self.wins_more(other, &first, false))
         })?;
         add(&self.media.counters.cleaning_background, 1);
@@ -645,14 +653,14 @@ impl Volume {
 
     fn choose_victim_of(
         &self,
-        part: Part,
+        device: DeviceKind,
         choice: VictimPolicy,
         wanted: impl Fn(&ZoneStatus) -> bool,
     ) -> Option<ZoneStatus> {
         let share_min = self.cleaning_options().metadata_garbage_percent;
         let may =
             |z: &ZoneStatus| wanted(z) && !self.zones.is_filled(z.zone) && !self.is_unproductive(z);
-        self.zones.choose_victim(part, choice, share_min, may)
+        self.zones.choose_victim(device, choice, share_min, may)
     }
 
     fn unproductive(&self) -> MutexGuard<'_, HashMap<ZoneId, u64>> {

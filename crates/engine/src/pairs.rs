@@ -40,7 +40,7 @@ impl Pairs {
     }
 
     /// Makes a zone and its partner, if it has one, zones like others. Returns the partner.
-    pub(crate) fn part(&self, zone: ZoneId) -> Option<ZoneId> {
+    pub(crate) fn separate(&self, zone: ZoneId) -> Option<ZoneId> {
         let partner = self.partner(zone)?;
         for zone in [zone, partner] {
             if let Some(slot) = self.slot(zone) {
@@ -78,9 +78,9 @@ mod tests {
         assert_eq!(pairs.first(ZoneId(5)), ZoneId(2));
         assert!(pairs.is_second(ZoneId(5)) && !pairs.is_second(ZoneId(2)));
         assert_eq!(pairs.first(ZoneId(4)), ZoneId(4));
-        assert_eq!(pairs.part(ZoneId(5)), Some(ZoneId(2)));
+        assert_eq!(pairs.separate(ZoneId(5)), Some(ZoneId(2)));
         assert_eq!(pairs.partner(ZoneId(2)), None);
-        assert_eq!(pairs.part(ZoneId(2)), None);
+        assert_eq!(pairs.separate(ZoneId(2)), None);
         // Past the end of the device there is nothing.
         assert_eq!(pairs.partner(ZoneId(8)), None);
     }

@@ -42,7 +42,7 @@ use crate::options::Options;
 use crate::volume::Parts;
 use crate::zones::budget::ZoneCapacities;
 use crate::zones::table::Found;
-use crate::zones::{Budget, Part, Zones};
+use crate::zones::{Budget, DeviceKind, Zones};
 use arrival::Arrival;
 pub(crate) use checks::check_counters;
 use checks::{check_end, check_footer, check_identity, with_features};
@@ -429,7 +429,8 @@ fn any_header(media: &Media, report: &[ZoneInfo]) -> Option<VolumeIdentity> {
 /// A power cut can take a zone's header along and leave what is behind it. Such a zone is left as
 /// soon as may be: whatever else befalls it, it would be hard to know again.
 fn head(newest: &FoundZone, zones: &Zones, copies: u32) -> LogHead {
-    let known = !newest.headless() || zones.free_zones(Part::Metadata) <= zones.budget.log_reserve;
+    let known =
+        !newest.headless() || zones.free_zones(DeviceKind::Metadata) <= zones.budget.log_reserve;
     let next_block = if newest.is_writable(copies) && known {
         newest.write_pointer.max(1)
     } else {

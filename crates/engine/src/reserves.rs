@@ -15,43 +15,43 @@
 use crate::Volume;
 use crate::meta::PageCache;
 use crate::zones::budget::DATA_RESERVE_APART;
-use crate::zones::{Pages, Part};
+use crate::zones::{DeviceKind, Pages};
 
 impl Volume {
-    /// The reserve of a part: free zones for a checkpoint of the whole tree, and for a journal as long as it is to get.
-    pub(crate) fn reserved_zones(&self, part: Part) -> u32 {
-        match self.is_apart(part) {
+    /// The reserve of a device: free zones for a checkpoint of the whole tree, and for a journal as long as it is to get.
+    pub(crate) fn reserved_zones(&self, device: DeviceKind) -> u32 {
+        match self.is_apart(device) {
             true => DATA_RESERVE_APART,
             false => self.zones.changes_reserve(self.all_pages()),
         }
     }
 
-    /// The reserve of a part with a journal no longer than zones were secured for.
-    pub(crate) fn secured_reserve(&self, part: Part) -> u32 {
-        match self.is_apart(part) {
+    /// The reserve of a device with a journal no longer than zones were secured for.
+    pub(crate) fn secured_reserve(&self, device: DeviceKind) -> u32 {
+        match self.is_apart(device) {
             true => DATA_RESERVE_APART,
             false => self.zones.secured_changes_reserve(self.all_pages()),
         }
     }
 
-    /// The low watermark of a part: free zones that new data and new changes leave alone now. Reclaimable ones and those on their way are as good as free, as long
+    /// The low watermark of a device: free zones that new data and new changes leave alone now. Reclaimable ones and those on their way are as good as free, as long
     /// as there are others for what is written until they are reset, and one for cleaning.
-    pub(crate) fn low_watermark(&self, part: Part) -> u32 {
-        let reserve = self.secured_reserve(part);
-        if self.is_apart(part) {
+    pub(crate) fn low_watermark(&self, device: DeviceKind) -> u32 {
+        let reserve = self.secured_reserve(device);
+        if self.is_apart(device) {
             return reserve;
         }
-        let reclaimable = self.zones.reclaimable_zones(Part::Metadata);
+        let reclaimable = self.zones.reclaimable_zones(DeviceKind::Metadata);
         // What a checkpoint takes beyond what was reckoned it takes from nobody: new changes wait then.
         let kept = reserve + self.zones.taken_by_checkpoint();
-        let least = (self.cleaning_reserve(Part::Metadata) + 1).min(kept);
-        let coming = reclaimable + self.zones.zones_in_reset(Part::Metadata);
+        let least = (self.cleaning_reserve(DeviceKind::Metadata) + 1).min(kept);
+        let coming = reclaimable + self.zones.zones_in_reset(DeviceKind::Metadata);
         reserve.saturating_sub(coming).max(least)
     }
 
-    /// Free zones of a part left alone by what cleaning moves.
-    pub(crate) fn cleaning_reserve(&self, part: Part) -> u32 {
-        match self.is_apart(part) {
+    /// Free zones of a device left alone by what cleaning moves.
+    pub(crate) fn cleaning_reserve(&self, device: DeviceKind) -> u32 {
+        match self.is_apart(device) {
             true => 0,
             false => self.zones.cleaning_reserve(self.changed_pages()),
         }
@@ -59,7 +59,7 @@ impl Volume {
 
     /// Free zones left alone by data that failed elsewhere.
     pub(crate) fn rewrite_reserve(&self) -> u32 {
-        match self.is_apart(Part::Data) {
+        match self.is_apart(DeviceKind::Data) {
             true => 0,
             false => self.zones.budget.log_reserve,
         }
@@ -86,8 +86,8 @@ impl Volume {
         }
     }
 
-    /// Whether neither the log nor metadata needs a zone of this part.
-    fn is_apart(&self, part: Part) -> bool {
-        part == Part::Data && self.zones.budget.layout.is_split()
+    /// Whether neither the log nor metadata needs a zone of this device.
+    fn is_apart(&self, device: DeviceKind) -> bool {
+        device == DeviceKind::Data && self.zones.budget.layout.is_split()
     }
 }

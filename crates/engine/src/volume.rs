@@ -64,7 +64,7 @@ pub struct Volume {
     pub(crate) checkpoint_state: Mutex<CheckpointState>,
     pub(crate) checkpoint_lock: FairLock,
     pub(crate) cleaning_lock: FairLock,
-    /// Victims under way, at most one of a part. The holder of the cleaning lock goes on with them.
+    /// Victims under way, at most one of a device. The holder of the cleaning lock goes on with them.
     pub(crate) cleaning_cursors: Mutex<Vec<CleaningCursor>>,
     pub(crate) cleaning_debt: CleaningDebt,
     /// Called when a zone was taken for file data.

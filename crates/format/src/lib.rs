@@ -6,6 +6,7 @@
 pub mod checksum;
 mod codec;
 pub mod container;
+pub mod device_label;
 pub mod envelope;
 pub mod error;
 pub mod extent;
@@ -19,7 +20,6 @@ pub mod log;
 pub mod name;
 pub mod packed;
 pub mod page;
-pub mod part_label;
 pub mod record;
 pub mod shown;
 pub mod summary;

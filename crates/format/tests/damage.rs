@@ -5,6 +5,7 @@
 
 mod samples;
 
+use persimmon_format::device_label::DeviceLabel;
 use persimmon_format::envelope::{self, Kind};
 use persimmon_format::extent::Extent;
 use persimmon_format::footer::Footer;
@@ -12,7 +13,6 @@ use persimmon_format::inode::Inode;
 use persimmon_format::log::LogBlock;
 use persimmon_format::name::{DirEntry, Xattr};
 use persimmon_format::page::{self, PAGE_SIZE, PageView};
-use persimmon_format::part_label::PartLabel;
 use persimmon_format::record::Op;
 use persimmon_format::summary::Summary;
 use persimmon_format::table::{MatEntry, ZitEntry};
@@ -34,8 +34,8 @@ fn sealed() -> Vec<(&'static str, Vec<u8>, Decoder)> {
         ("zone header", samples::zone_header().encode(), |b| {
             ZoneHeader::decode(b).map(|_| ())
         }),
-        ("part label", samples::part_label().encode(), |b| {
-            PartLabel::decode(b).map(|_| ())
+        ("device label", samples::device_label().encode(), |b| {
+            DeviceLabel::decode(b).map(|_| ())
         }),
         ("journal block", samples::journal_block(), log_block),
         ("footer block", samples::footer_block(), log_block),
@@ -124,7 +124,7 @@ fn a_newer_zone_header_says_so() {
 fn decode_all(bytes: &[u8]) {
     let key = samples::key();
     let _ = ZoneHeader::decode(bytes);
-    let _ = PartLabel::decode(bytes);
+    let _ = DeviceLabel::decode(bytes);
     let _ = envelope::peek(bytes);
     let _ = LogBlock::decode(bytes, &key, samples::ZONE_SEQUENCE);
     let _ = Summary::decode(bytes, &key, samples::ZONE_SEQUENCE, samples::SUMMARY_PLACE);

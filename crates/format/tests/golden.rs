@@ -108,8 +108,8 @@ fn zone_header_of_a_volume_on_two_devices() {
 }
 
 #[test]
-fn part_label() {
-    let block = samples::part_label().encode();
+fn device_label() {
+    let block = samples::device_label().encode();
     assert_eq!(block.len(), BLOCK_SIZE);
     assert_golden(
         &block[..4088],

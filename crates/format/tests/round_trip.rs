@@ -4,6 +4,7 @@
 
 mod samples;
 
+use persimmon_format::device_label::{DeviceKind, DeviceLabel};
 use persimmon_format::envelope::{self, BLOCK_PAYLOAD, Kind};
 use persimmon_format::extent::{Extent, FILE_BLOCKS_END, FRAME_BLOCKS_MAX, RESERVED_BLOCKS_MAX};
 use persimmon_format::footer::{Footer, LogPosition, Valid};
@@ -13,7 +14,6 @@ use persimmon_format::log::{BODY_LEN, Body, LogBlock, LogState};
 use persimmon_format::name::{self, DirEntry, ITEM_END, ITEM_MIN, PROBE_ITEMS, Xattr, first_item};
 use persimmon_format::packed::Packed;
 use persimmon_format::page::{self, Compression, PageView, VALUE_LEN_MAX};
-use persimmon_format::part_label::{Part, PartLabel};
 use persimmon_format::record::{Op, Touch};
 use persimmon_format::summary::{PackedEntry, Summary, SummaryBuilder, SummaryEntry};
 use persimmon_format::table::{MatEntry, Role, ZitEntry};
@@ -394,17 +394,17 @@ proptest! {
     }
 
     #[test]
-    fn part_labels(
+    fn device_labels(
         label in "\\PC{0,16}",
         is_data in any::<bool>(),
         zones in any::<[u32; 4]>(),
     ) {
-        let mut part = samples::part_label();
-        part.label = label;
-        part.part = if is_data { Part::Data } else { Part::Metadata };
-        (part.metadata.count, part.metadata.blocks) = (zones[0], zones[1]);
-        (part.data.count, part.data.blocks) = (zones[2], zones[3]);
-        prop_assert_eq!(PartLabel::decode(&part.encode()), Ok(part));
+        let mut device = samples::device_label();
+        device.label = label;
+        device.kind = if is_data { DeviceKind::Data } else { DeviceKind::Metadata };
+        (device.metadata.count, device.metadata.blocks) = (zones[0], zones[1]);
+        (device.data.count, device.data.blocks) = (zones[2], zones[3]);
+        prop_assert_eq!(DeviceLabel::decode(&device.encode()), Ok(device));
     }
 
     #[test]

@@ -4,8 +4,8 @@ use std::io;
 use std::path::Path;
 
 use persimmon_format::BLOCK_SIZE;
+use persimmon_format::device_label::DeviceLabel;
 use persimmon_format::gate::{self, FixedFields};
-use persimmon_format::part_label::PartLabel;
 
 use super::failure::Failure;
 use super::{Action, KernelDevice, Port};
@@ -88,18 +88,18 @@ fn check_nothing_lost(
 /// UUID and label that these blocks tell, which begin zones in use: headers, or what
 /// says whose part a device is, which is all that is on one for data as long as there is none.
 pub fn identity_in(blocks: impl Iterator<Item = io::Result<[u8; BLOCK_SIZE]>>) -> Option<Identity> {
-    let (mut headers, mut part) = (Vec::new(), None);
+    let (mut headers, mut of_two) = (Vec::new(), None);
     for block in blocks.take(ZONES_WITH_LOG).flatten() {
         match FixedFields::read(&block) {
             Ok(header) => headers.push(header),
-            Err(_) => part = part.or(PartLabel::decode(&block).ok()),
+            Err(_) => of_two = of_two.or(DeviceLabel::decode(&block).ok()),
         }
     }
     let uuid = gate::volume_of(headers.iter().map(|header| (header, true)));
     let header = headers.iter().find(|header| Some(header.uuid) == uuid);
-    let (uuid, label) = match (header, part) {
+    let (uuid, label) = match (header, of_two) {
         (Some(header), _) => (header.uuid, header.label.clone()),
-        (None, Some(part)) => (part.uuid, part.label),
+        (None, Some(label)) => (label.uuid, label.label),
         (None, None) => return None,
     };
     Some(Identity {
@@ -199,18 +199,18 @@ pub fn problem(zone_bytes: u64, write_bytes_min: u64) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    use persimmon_format::part_label::{Part, PartZones};
+    use persimmon_format::device_label::{DeviceKind, DeviceZones};
 
     use super::*;
 
     #[test]
     fn a_device_for_data_that_holds_none_tells_whose_it_is() {
-        let zones = PartZones {
+        let zones = DeviceZones {
             count: 20,
             blocks: 256,
         };
-        let label = PartLabel {
-            part: Part::Data,
+        let label = DeviceLabel {
+            kind: DeviceKind::Data,
             uuid: [7; 16],
             label: "two".into(),
             metadata: zones,

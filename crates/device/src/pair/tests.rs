@@ -108,10 +108,10 @@ fn who_is_not_the_partner_is_told() {
     let [other_fast, other_bulk] = made(dir.path(), "b", 2);
     let alone = |path: &Path| refused(Drive::open(path, &OpenOptions::default()));
     assert!(
-        matches!(alone(&fast), PairError::Alone { part: Part::Metadata, uuid, .. } if uuid.as_u128() == 1)
+        matches!(alone(&fast), PairError::Alone { kind: DeviceKind::Metadata, uuid, .. } if uuid.as_u128() == 1)
     );
     assert!(
-        matches!(alone(&bulk), PairError::Alone { part: Part::Data, uuid, .. } if uuid.as_u128() == 1)
+        matches!(alone(&bulk), PairError::Alone { kind: DeviceKind::Data, uuid, .. } if uuid.as_u128() == 1)
     );
     assert!(alone(&bulk).to_string().contains("pair:"));
     assert!(matches!(
@@ -124,8 +124,8 @@ fn who_is_not_the_partner_is_told() {
     ));
     assert!(matches!(
         refused(open(&fast, &other_fast)),
-        PairError::SamePart {
-            part: Part::Metadata,
+        PairError::SameKind {
+            kind: DeviceKind::Metadata,
             ..
         }
     ));
@@ -140,14 +140,14 @@ fn who_is_not_the_partner_is_told() {
     assert!(matches!(
         refused(open(&fast, &plain)),
         PairError::NoPart {
-            part: Part::Data,
+            kind: DeviceKind::Data,
             ..
         }
     ));
     assert!(matches!(
         refused(open(&plain, &bulk)),
         PairError::NoPart {
-            part: Part::Metadata,
+            kind: DeviceKind::Metadata,
             ..
         }
     ));
@@ -262,13 +262,13 @@ impl ZonedDevice for Worn {
     }
 }
 
-fn sample(uuid: u128) -> PartLabel {
-    let zones = PartZones {
+fn sample(uuid: u128) -> DeviceLabel {
+    let zones = DeviceZones {
         count: 5,
         blocks: 256,
     };
-    PartLabel {
-        part: Part::Data,
+    DeviceLabel {
+        kind: DeviceKind::Data,
         uuid: uuid.to_be_bytes(),
         label: String::new(),
         metadata: zones,

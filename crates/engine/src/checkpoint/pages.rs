@@ -14,7 +14,7 @@ use crate::media::wait_all;
 use crate::meta::{Page, store};
 use crate::statistics::Class;
 use crate::zones::table::{NoWriter, Shortage};
-use crate::zones::{Part, Reserve, Stream, Tries, ZoneWriter};
+use crate::zones::{DeviceKind, Reserve, Stream, Tries, ZoneWriter};
 
 /// Blocks of pages written before waiting for them.
 const BATCH_BLOCKS: usize = 256;
@@ -174,7 +174,7 @@ impl Volume {
     /// checkpoint whose pages are written must not fail, for then those of the zones alone would too.
     fn blocks_for_chunks(&self) -> u32 {
         let budget = &self.zones.budget;
-        if budget.large.is_none() || self.zones.free_zones(Part::Metadata) > 0 {
+        if budget.large.is_none() || self.zones.free_zones(DeviceKind::Metadata) > 0 {
             return 0;
         }
         let of_pages = self.meta().mat.chunks().len();

@@ -2,7 +2,7 @@
 
 use crate::Volume;
 use crate::error::Result;
-use crate::zones::Part;
+use crate::zones::DeviceKind;
 
 /// How a step of cleaning ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,7 +59,7 @@ impl Volume {
             return Ok(CleanState::Reached);
         }
         let enough = wanted.is_some_and(|wanted| free + reclaimable >= wanted);
-        if reclaimable > 0 && (enough || reclaimable >= self.free_zone_target(Part::Data)) {
+        if reclaimable > 0 && (enough || reclaimable >= self.free_zone_target(DeviceKind::Data)) {
             self.free_reclaimable_zones()?;
         } else if !self.clean_one()? {
             // Nothing is worth cleaning, or its blocks have nowhere to go.

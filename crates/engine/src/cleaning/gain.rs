@@ -8,7 +8,7 @@
 use super::cursor::FOUND_MAX;
 use crate::Volume;
 use crate::zones::table::ZoneStatus;
-use crate::zones::{Part, Written};
+use crate::zones::{DeviceKind, Written};
 use persimmon_format::table::Role;
 
 /// Blocks won and written.
@@ -130,8 +130,8 @@ impl Volume {
     }
 
     fn has_zones_for(&self, blocks: u64) -> bool {
-        let free = self.zones.free_zones(Part::Metadata);
-        let zones = free.saturating_sub(self.cleaning_reserve(Part::Metadata));
+        let free = self.zones.free_zones(DeviceKind::Metadata);
+        let zones = free.saturating_sub(self.cleaning_reserve(DeviceKind::Metadata));
         blocks <= u64::from(zones) * self.zones.budget.metadata_zone_blocks
     }
 

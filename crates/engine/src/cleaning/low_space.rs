@@ -10,7 +10,7 @@ use crate::Volume;
 use crate::error::{Error, Result};
 use crate::statistics::add;
 use crate::zones::table::ZoneStatus;
-use crate::zones::{EvacuationRoom, LastSpare, Part, VictimPolicy};
+use crate::zones::{DeviceKind, EvacuationRoom, LastSpare, VictimPolicy};
 
 /// Times that cleaning a victim may win nothing.
 const FRUITLESS_MAX: u32 = 3;
@@ -47,7 +47,7 @@ impl Volume {
     /// The same for whoever cleans ahead: as long as there is next to no garbage, what is overwritten may become garbage as a
     /// whole, and whoever needs a zone knows better which.
     pub(super) fn may_be_emptied_ahead(&self) -> impl Fn(&ZoneStatus) -> bool {
-        let is_quiet = self.zones.in_low_space() && self.free_zone_target(Part::Data) == 0;
+        let is_quiet = self.zones.in_low_space() && self.free_zone_target(DeviceKind::Data) == 0;
         let room = self.zones.evacuation_room(self.changed_pages());
         let fits = self.fits(room);
         move |z| {
@@ -84,14 +84,14 @@ impl Volume {
         if !self.zones.metadata_is_to_take_last(changed) {
             return None;
         }
-        let metadata = self.choose_victim_of(Part::Data, VictimPolicy::Metadata, |_| true)?;
+        let metadata = self.choose_victim_of(DeviceKind::Data, VictimPolicy::Metadata, |_| true)?;
         let needed = self.gain(&metadata).written();
         if self.zones.fits_in_last(needed, changed) {
             return None;
         }
         let may = self.may_be_emptied();
         let fits = |z: &ZoneStatus| z.entry.role == Role::Data && may(z);
-        let data = self.choose_victim_of(Part::Data, VictimPolicy::Garbage, fits)?;
+        let data = self.choose_victim_of(DeviceKind::Data, VictimPolicy::Garbage, fits)?;
         let least = self.zones.budget.metadata_zone_blocks / RELIEF_SHARE_MIN;
         (self.gain(&data).garbage >= least).then_some(data)
     }
@@ -102,13 +102,13 @@ impl Volume {
             return Ok(());
         }
         let done = match (
-            self.zones.reclaimable_zones(Part::Data),
+            self.zones.reclaimable_zones(DeviceKind::Data),
             self.victim_to_relieve_metadata(),
         ) {
             (0, None) => Ok(()),
             (0, Some(victim)) => self.empty(&victim).map(|_| ()),
             (reclaimable, _) => self.checkpoint_zones().map(|()| {
-                if self.zones.reclaimable_zones(Part::Data) >= reclaimable {
+                if self.zones.reclaimable_zones(DeviceKind::Data) >= reclaimable {
                     self.zones.wait_for_readers();
                 }
             }),
@@ -123,10 +123,10 @@ impl Volume {
     /// Empties zones, each to the end, until it is no longer short of them. As long as there is more room than before it
     /// goes on.
     fn win_zones(&self, is_short: impl Fn() -> bool) -> Result<()> {
-        let free = || self.zones.free_zones(Part::Data);
+        let free = || self.zones.free_zones(DeviceKind::Data);
         let mut last = None;
         let mut fruitless = 0;
-        let mut most = self.zones.free_blocks(Part::Data);
+        let mut most = self.zones.free_blocks(DeviceKind::Data);
         let budget = &self.zones.budget;
         let won_min = budget.metadata_zone_blocks / WON_SHARE_MIN + 1;
         // As many as empty a few zones of metadata: room for what is live in one is missing until it is empty.
@@ -137,7 +137,7 @@ impl Volume {
         let mut rounds = 0;
         while self.await_resets(&is_short) {
             add(&self.media.counters.stalls, 1);
-            if self.zones.reclaimable_zones(Part::Data) > 0 {
+            if self.zones.reclaimable_zones(DeviceKind::Data) > 0 {
                 let before = free();
                 self.checkpoint_zones()?;
                 if self.await_resets(|| free() <= before) {
@@ -155,7 +155,7 @@ impl Volume {
                 fruitless += u32::from(is_in_vain);
                 last = Some(done);
             }
-            let room = self.zones.free_blocks(Part::Data);
+            let room = self.zones.free_blocks(DeviceKind::Data);
             if room >= most + won_min {
                 (most, fruitless, rounds) = (room, 0, 0);
             }
@@ -171,8 +171,8 @@ impl Volume {
     fn empty_one(&self) -> Result<Done> {
         let may = self.may_be_emptied();
         let fits = |z: &ZoneStatus| z.entry.role == Role::Data && may(z);
-        let data = self.choose_victim_of(Part::Data, VictimPolicy::Garbage, fits);
-        let metadata = self.choose_victim_of(Part::Data, VictimPolicy::Metadata, &may);
+        let data = self.choose_victim_of(DeviceKind::Data, VictimPolicy::Garbage, fits);
+        let metadata = self.choose_victim_of(DeviceKind::Data, VictimPolicy::Metadata, &may);
         // There is room for what is live in any zone of data if cleaning borrows the last spare.
         let most = data.or_else(|| self.most_garbage());
         let wins_more = |z: &ZoneStatus| most.is_none_or(|most| self.wins_more(z, &most, true));
@@ -188,7 +188,7 @@ impl Volume {
     /// The zone of data with most garbage.
     fn most_garbage(&self) -> Option<ZoneStatus> {
         let is_data = |z: &ZoneStatus| z.entry.role == Role::Data;
-        self.choose_victim_of(Part::Data, VictimPolicy::Garbage, is_data)
+        self.choose_victim_of(DeviceKind::Data, VictimPolicy::Garbage, is_data)
     }
 
     /// Empties a zone where there is no room for what is live in any: a crash has ended the borrowed zone before it was full.
@@ -208,7 +208,8 @@ impl Volume {
                 return self.empty_in_part(blocks);
             }
             last @ LastSpare::ForMetadata { leaves, .. } => {
-                let victim = self.choose_victim_of(Part::Data, VictimPolicy::Metadata, |_| true);
+                let victim =
+                    self.choose_victim_of(DeviceKind::Data, VictimPolicy::Metadata, |_| true);
                 let leaves = |z: &ZoneStatus| leaves.saturating_sub(self.gain(z).again);
                 // What is left of the zone is no garbage that another checkpoint could win.
                 if let Some(victim) = victim.filter(|victim| leaves(victim) >= PART_MIN) {

@@ -6,7 +6,7 @@ use persimmon_sync::atomic::{AtomicU64, Ordering};
 use super::STEP_BLOCKS;
 use crate::Volume;
 use crate::error::Result;
-use crate::zones::Part;
+use crate::zones::DeviceKind;
 use crate::zones::table::ZoneStatus;
 
 /// Blocks written between two looks at the cleaning debt.
@@ -70,8 +70,8 @@ impl Volume {
     fn throttle_step(&self, blocks_max: u64) -> Result<Option<u64>> {
         let (_lock, _midst) = (self.cleaning_lock.lock(), self.in_midst());
         let before = self.statistics().blocks_moved;
-        let cursor = self.take_cursor(Part::Data);
-        let Some(mut cursor) = cursor.or_else(|| self.next_cursor(Part::Data)) else {
+        let cursor = self.take_cursor(DeviceKind::Data);
+        let Some(mut cursor) = cursor.or_else(|| self.next_cursor(DeviceKind::Data)) else {
             return Ok(None);
         };
         if !cursor.is_plain() {
@@ -93,22 +93,22 @@ impl Volume {
     /// block, what it costs to gain one, times a factor that grows up to two as the rest of the target goes: at one half
     /// of that half as much is gained as is written.
     fn debt_for(&self, written: u64) -> u64 {
-        let target = self.free_zone_target(Part::Data);
+        let target = self.free_zone_target(DeviceKind::Data);
         if target == 0 {
             return 0;
         }
         let zone_blocks = self.zones.budget.data_zone_blocks.max(1);
         let half = u64::from(target) * zone_blocks / 2;
         let (free, reserve) = (
-            self.zones.free_zones(Part::Data),
-            self.secured_reserve(Part::Data),
+            self.zones.free_zones(DeviceKind::Data),
+            self.secured_reserve(DeviceKind::Data),
         );
         let enough = half / zone_blocks + 1;
         if u64::from(free.saturating_sub(reserve)) >= enough {
             return 0;
         }
-        let coming =
-            self.zones.reclaimable_zones(Part::Data) + self.zones.zones_in_reset(Part::Data);
+        let coming = self.zones.reclaimable_zones(DeviceKind::Data)
+            + self.zones.zones_in_reset(DeviceKind::Data);
         let zones = (free + coming).saturating_sub(reserve);
         // Streams have zones of their own: a stream cannot use what is left in the open zones of others.
         let open = self.zones.unwritten_blocks().min(zone_blocks);

@@ -11,7 +11,7 @@ use crate::invariant::invariant;
 use crate::statistics::Class;
 use crate::zones::table::{NoWriter, Shortage};
 use crate::zones::writer::ZoneWriter;
-use crate::zones::{Part, Pin, Placed, Reserve, Run, Stream, Tries};
+use crate::zones::{DeviceKind, Pin, Placed, Reserve, Run, Stream, Tries};
 
 /// What is placed: that decides which free zones it leaves alone, and whether it waits for others.
 #[derive(Clone, Copy)]
@@ -157,9 +157,9 @@ impl Volume {
         hopeless: &mut bool,
     ) -> Result<Option<(ZoneWriter, u64)>> {
         let reserve = match placing {
-            Placing::OfUsers(_) | Placing::Packed => self.low_watermark(Part::Data),
+            Placing::OfUsers(_) | Placing::Packed => self.low_watermark(DeviceKind::Data),
             Placing::Rewrite => self.rewrite_reserve(),
-            Placing::Moved | Placing::PackedMoved => self.cleaning_reserve(Part::Data),
+            Placing::Moved | Placing::PackedMoved => self.cleaning_reserve(DeviceKind::Data),
         };
         let shortage = match *hopeless || !placing.makes_room() {
             true => Shortage::Share,

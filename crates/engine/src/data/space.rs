@@ -12,7 +12,7 @@ use crate::Volume;
 use crate::error::Result;
 use crate::invariant::invariant_holds;
 use crate::zones::budget::STAGED_BLOCKS_MIN;
-use crate::zones::{Budget, Part};
+use crate::zones::{Budget, DeviceKind};
 
 /// Blocks a dirty page is counted as, until a checkpoint says how many it takes.
 const DIRTY_PAGE_BLOCKS: u64 = 3;
@@ -248,12 +248,15 @@ impl Volume {
         let (space, usable) = (&self.space, self.zones.budget.data_zone_blocks.max(1));
         let (most, short) = (space.staged_blocks_max(), space.staged_blocks_max_short());
         let zones = self.zones_for_staged();
-        let reserve = self.reserved_zones(Part::Data);
+        let reserve = self.reserved_zones(DeviceKind::Data);
         let plenty = reserve.saturating_add(zones.saturating_mul(2));
-        if self.zones.free_zones(Part::Data) > plenty {
+        if self.zones.free_zones(DeviceKind::Data) > plenty {
             return most;
         }
-        let spare = self.zones.slack_zones(Part::Data).saturating_sub(reserve);
+        let spare = self
+            .zones
+            .slack_zones(DeviceKind::Data)
+            .saturating_sub(reserve);
         let blocks = u64::from(spare / STAGED_SPARE_SHARE) * usable;
         blocks.clamp(short.min(most), most)
     }
@@ -347,7 +350,10 @@ impl Volume {
         };
         if !self.zones.budget.layout.is_split() {
             let all = self.fillable_blocks();
-            let both = less(all, [live(Part::Data), files, inline, pages + slack(all)]);
+            let both = less(
+                all,
+                [live(DeviceKind::Data), files, inline, pages + slack(all)],
+            );
             return Room {
                 data: both,
                 metadata: both,
@@ -358,10 +364,18 @@ impl Volume {
         let in_tree = in_tree.saturating_add(inline).saturating_mul(copies);
         let of_metadata = self.zones.metadata_blocks();
         Room {
-            data: less(self.fillable_blocks(), [live(Part::Data), files, inline, 0]),
+            data: less(
+                self.fillable_blocks(),
+                [live(DeviceKind::Data), files, inline, 0],
+            ),
             metadata: less(
                 of_metadata,
-                [live(Part::Metadata), in_tree, pages, slack(of_metadata)],
+                [
+                    live(DeviceKind::Metadata),
+                    in_tree,
+                    pages,
+                    slack(of_metadata),
+                ],
             ),
         }
     }

@@ -45,7 +45,7 @@ impl Tables {
             let joined = join_by_headers(media, identity, report)?;
             zit = read_zit(media, &key, report, footer);
             for zone in joined {
-                media.pairs.part(zone);
+                media.pairs.separate(zone);
             }
         }
         let (mut zit, zit_lost) = zit?;
@@ -118,8 +118,8 @@ fn join_by_headers(
     headers.sort_by_key(|header| header.sequence);
     for header in &headers {
         if let Some(partner) = header.partner {
-            media.pairs.part(header.zone);
-            media.pairs.part(partner);
+            media.pairs.separate(header.zone);
+            media.pairs.separate(partner);
             media.pairs.join(header.zone, partner);
         }
     }

@@ -7,7 +7,7 @@ use persimmon_format::table::Role;
 
 use super::budget::Budget;
 use super::entries::Entry;
-use super::layout::Part;
+use super::layout::DeviceKind;
 use super::lifetime::Lives;
 use super::locked::Locked;
 use super::stream::Stream;
@@ -387,24 +387,24 @@ impl Table {
         budget: &Budget,
         taken: Option<ZoneId>,
     ) -> Option<ZoneId> {
-        let (layout, part) = (&budget.layout, Part::of(role));
+        let (layout, device) = (&budget.layout, DeviceKind::of(role));
         let is_left = |zone: &ZoneId| {
             let entry = self.entries.get(*zone);
             taken != Some(*zone) && entry.is_some_and(Entry::is_free)
         };
-        let in_part = |zone: &ZoneId| is_left(zone) && layout.contains(part, *zone);
-        let mut candidates = self.victim_index.free_candidates().filter(in_part);
+        let is_there = |zone: &ZoneId| is_left(zone) && layout.contains(device, *zone);
+        let mut candidates = self.victim_index.free_candidates().filter(is_there);
         if role == Role::Log {
             return candidates.next();
         }
-        if let Some(other) = self.victim_index.free_others(part, layout).find(is_left) {
+        if let Some(other) = self.victim_index.free_others(device, layout).find(is_left) {
             return Some(other);
         }
         let first = candidates.next()?;
         let kept = self.candidates_reserved(reserve, budget);
         let spared = candidates.count() >= kept as usize;
         // What the budget keeps free is candidates then, whatever others take.
-        (spared || layout.only_log_candidates(part)).then_some(first)
+        (spared || layout.only_log_candidates(device)).then_some(first)
     }
 
     /// Free zones that the log can take, of which others leave it so many: no more than is reserved for it, for what they leave to

@@ -13,7 +13,7 @@ use persimmon_format::page::PAGE_BLOCKS_MAX;
 use persimmon_format::table::{MatEntry, Role, ZitEntry};
 
 use super::large::Large;
-use super::layout::{Layout, Part, PerPart};
+use super::layout::{DeviceKind, Layout, PerDevice};
 use crate::error::{Error, Result};
 use crate::options::Options;
 use bounds::Bounds;
@@ -72,8 +72,8 @@ impl ZoneCapacities {
     #[must_use]
     pub fn of(geometry: &Geometry, report: &[ZoneInfo]) -> ZoneCapacities {
         let layout = Layout::of(geometry);
-        let least = |part| {
-            let zones = layout.zones(part);
+        let least = |device| {
+            let zones = layout.zones(device);
             let zones = report
                 .iter()
                 .take(zones.end as usize)
@@ -85,8 +85,8 @@ impl ZoneCapacities {
                 .unwrap_or(0)
         };
         ZoneCapacities {
-            metadata: least(Part::Metadata),
-            data: least(Part::Data),
+            metadata: least(DeviceKind::Metadata),
+            data: least(DeviceKind::Data),
         }
     }
 
@@ -149,8 +149,8 @@ pub(crate) struct Budget {
     pub(crate) page_zone_blocks: u64,
     /// What is reserved where zones are large.
     pub(crate) large: Option<Large>,
-    /// Zones of each part that the volume keeps for itself.
-    reserved: PerPart<u64>,
+    /// Zones of each device that the volume keeps for itself.
+    reserved: PerDevice<u64>,
 }
 
 impl Budget {
@@ -168,7 +168,7 @@ impl Budget {
         let layout = Layout::of(geometry);
         let is_split = layout.is_split();
         // Those for metadata, which on one device are all.
-        let zones = layout.zones(Part::Metadata).len() as u64;
+        let zones = layout.zones(DeviceKind::Metadata).len() as u64;
         let capacity = u64::from(capacities.metadata);
         // By the geometry and a constant, since what users may fill must not become less with how a volume is opened: the option
         // is for simulations of large zones by small ones.
@@ -179,7 +179,7 @@ impl Budget {
         let pages = bounds.dirty_pages_reserved as u64 * 5 / 4;
         let checkpoint_blocks = checkpoint_blocks(pages, chunk_blocks_max);
 
-        let data_zones = layout.zones(Part::Data).len() as u64;
+        let data_zones = layout.zones(DeviceKind::Data).len() as u64;
         let data_usable = data_usable(capacities.data);
         // A header, and what is left where the next page does not fit.
         let page_usable = capacity - (PAGE_BLOCKS_MAX as u64).min(capacity);
@@ -191,7 +191,7 @@ impl Budget {
                     bounds.dirty_pages_reserved as u64,
                 ),
                 checkpoint_blocks,
-                layout.only_log_candidates(Part::Data),
+                layout.only_log_candidates(DeviceKind::Data),
             )
         });
         let reserves = ZoneReserves::of(
@@ -224,9 +224,9 @@ impl Budget {
             all.saturating_sub(needed.max(reserved))
         };
         let needed = data_reserved * data_usable + scattered;
-        let mut reserved_by_part = PerPart::default();
-        *layout.get_mut(&mut reserved_by_part, Part::Metadata) = reserved;
-        *layout.get_mut(&mut reserved_by_part, Part::Data) = data_reserved;
+        let mut reserved_by_device = PerDevice::default();
+        *layout.get_mut(&mut reserved_by_device, DeviceKind::Metadata) = reserved;
+        *layout.get_mut(&mut reserved_by_device, DeviceKind::Data) = data_reserved;
         Ok(Budget {
             copies,
             data_slots: slots.data,
@@ -257,7 +257,7 @@ impl Budget {
             },
             page_zone_blocks: page_usable,
             large,
-            reserved: reserved_by_part,
+            reserved: reserved_by_device,
             layout,
         })
     }
@@ -271,19 +271,19 @@ impl Budget {
                 capacities.metadata
             )));
         }
-        for part in self.layout.parts() {
-            let zones = self.layout.zones(*part).len() as u64;
-            let needed = self.layout.get(&self.reserved, *part) + 2;
-            let capacity = match part {
-                Part::Metadata => capacities.metadata,
-                Part::Data => capacities.data,
+        for device in self.layout.devices() {
+            let zones = self.layout.zones(*device).len() as u64;
+            let needed = self.layout.get(&self.reserved, *device) + 2;
+            let capacity = match device {
+                DeviceKind::Metadata => capacities.metadata,
+                DeviceKind::Data => capacities.data,
             };
             if zones < needed {
                 return Err(Error::Geometry(format!(
                     "{zones} zones of {capacity} blocks cannot carry {}; with zones of this size \
                      at least {needed} are needed{}",
                     match self.layout.is_split() {
-                        true => "this part of a volume on two devices",
+                        true => "this device of a volume on two",
                         false => "a volume",
                     },
                     with_copies(self.copies)
@@ -293,17 +293,17 @@ impl Budget {
         Ok(())
     }
 
-    /// Blocks of a zone of this part behind its header; on one device the same.
-    pub(crate) fn zone_blocks(&self, part: Part) -> u64 {
-        match part {
-            Part::Data if self.layout.is_split() => self.data_zone_blocks,
+    /// Blocks of a zone of this device behind its header; on one device the same.
+    pub(crate) fn zone_blocks(&self, device: DeviceKind) -> u64 {
+        match device {
+            DeviceKind::Data if self.layout.is_split() => self.data_zone_blocks,
             _ => self.metadata_zone_blocks,
         }
     }
 
     /// Zones that the volume keeps for itself, of those that data is in.
     pub(crate) fn zones_reserved(&self) -> u32 {
-        self.layout.get(&self.reserved, Part::Data) as u32
+        self.layout.get(&self.reserved, DeviceKind::Data) as u32
     }
 
     /// How long the journal is to get until a checkpoint tells what a longer one would be worth: so long that the log needs few zones

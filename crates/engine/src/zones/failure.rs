@@ -9,7 +9,7 @@ use persimmon_format::packed::PackUnits;
 use persimmon_format::table::Role;
 
 use super::entries::Entry;
-use super::layout::Part;
+use super::layout::DeviceKind;
 use super::table::{Table, ZoneStatus, Zones};
 use super::writer::ZoneWriter;
 use crate::error::Error;
@@ -158,10 +158,10 @@ impl Zones {
         let has_failed = |e: &Entry| e.failure.is_some() || e.role == Role::Retired;
         let layout = &self.budget.layout;
         let failed = layout.sums(table.entries.iter().map(|(_, e)| has_failed(e).into()));
-        for part in layout.parts() {
-            let count = layout.get(&failed, *part) as u32;
+        for device in layout.devices() {
+            let count = layout.get(&failed, *device) as u32;
             layout
-                .of_part(&self.failed, *part)
+                .of_device(&self.failed, *device)
                 .store(count, Ordering::Relaxed);
         }
         let log = table
@@ -180,8 +180,8 @@ impl Zones {
 
     /// Zones that have failed or are retired.
     pub(crate) fn failed_zones(&self) -> u32 {
-        let parts = self.budget.layout.parts().iter();
-        parts.map(|part| self.failed_in(*part)).sum()
+        let devices = self.budget.layout.devices().iter();
+        devices.map(|device| self.failed_in(*device)).sum()
     }
 
     /// Whether a zone of the log has failed that a recovery would need: a checkpoint ends that.
@@ -189,8 +189,8 @@ impl Zones {
         self.log_failing.load(Ordering::Acquire)
     }
 
-    pub(super) fn failed_in(&self, part: Part) -> u32 {
-        let failed = self.budget.layout.of_part(&self.failed, part);
+    pub(super) fn failed_in(&self, device: DeviceKind) -> u32 {
+        let failed = self.budget.layout.of_device(&self.failed, device);
         failed.load(Ordering::Relaxed)
     }
 
@@ -207,12 +207,12 @@ impl Zones {
     }
 
     fn lost_blocks(&self) -> u64 {
-        u64::from(self.failed_in(Part::Data)).saturating_mul(self.budget.data_zone_blocks)
+        u64::from(self.failed_in(DeviceKind::Data)).saturating_mul(self.budget.data_zone_blocks)
     }
 
     /// On two devices, blocks that metadata may fill, likewise.
     pub(crate) fn metadata_blocks(&self) -> u64 {
-        let lost = u64::from(self.failed_in(Part::Metadata));
+        let lost = u64::from(self.failed_in(DeviceKind::Metadata));
         let lost = lost.saturating_mul(self.budget.page_zone_blocks);
         self.budget.metadata_blocks.saturating_sub(lost)
     }
@@ -258,7 +258,7 @@ impl Zones {
                 && matches!(entry.role, Role::Free | Role::Metadata | Role::Data);
             if retires {
                 tracing::warn!(zone = zone.0, "a failed zone is empty and retired");
-                if let Some(partner) = self.pairs.part(zone) {
+                if let Some(partner) = self.pairs.separate(zone) {
                     self.touched.touch(partner);
                 }
                 if let Some(entry) = table.entries.get_mut(zone) {

@@ -7,27 +7,27 @@ use persimmon_format::zone_header::ZoneHeader;
 
 use super::budget::Budget;
 use super::entries::Entry;
-use super::layout::Part;
+use super::layout::DeviceKind;
 use super::table::{Table, Zones};
 use crate::invariant::{invariant_holds, invariant_sub};
 use crate::pairs::Pairs;
 
 impl Zones {
-    /// Zones that are free for a part.
-    pub(crate) fn free_zones(&self, part: Part) -> u32 {
-        self.budget.layout.get(&self.lock().free_zones, part)
+    /// Zones that are free for a device.
+    pub(crate) fn free_zones(&self, device: DeviceKind) -> u32 {
+        self.budget.layout.get(&self.lock().free_zones, device)
     }
 
-    /// Blocks that free zones of a part have, and those that are written to.
-    pub(crate) fn free_blocks(&self, part: Part) -> u64 {
+    /// Blocks that free zones of a device have, and those that are written to.
+    pub(crate) fn free_blocks(&self, device: DeviceKind) -> u64 {
         let table = self.lock();
-        let zones = u64::from(self.budget.layout.get(&table.free_zones, part));
-        let free = zones * self.budget.zone_blocks(part);
+        let zones = u64::from(self.budget.layout.get(&table.free_zones, device));
+        let free = zones * self.budget.zone_blocks(device);
         let begun = u64::from(table.metadata_blocks_left);
-        match part {
+        match device {
             _ if !self.budget.layout.is_split() => free + begun + table.unwritten_blocks(),
-            Part::Metadata => free + begun,
-            Part::Data => free + table.unwritten_blocks(),
+            DeviceKind::Metadata => free + begun,
+            DeviceKind::Data => free + table.unwritten_blocks(),
         }
     }
 
@@ -72,13 +72,13 @@ impl Zones {
 impl Table {
     /// Free zones for a role.
     pub(super) fn free_for(&self, role: Role, budget: &Budget) -> u32 {
-        budget.layout.get(&self.free_zones, Part::of(role))
+        budget.layout.get(&self.free_zones, DeviceKind::of(role))
     }
 
     /// The count of free zones that a zone belongs to.
     pub(super) fn free_zones_mut(&mut self, zone: ZoneId, budget: &Budget) -> &mut u32 {
         let layout = &budget.layout;
-        layout.get_mut(&mut self.free_zones, layout.part_of(zone))
+        layout.get_mut(&mut self.free_zones, layout.device_of(zone))
     }
 
     /// Takes a free zone into use, with its partner if it is to have one. Returns its sequence and
@@ -171,7 +171,7 @@ impl Table {
             self.entries.get(zone)
         );
         let layout = &budget.layout;
-        *layout.get_mut(&mut self.in_reset, layout.part_of(zone)) += u32::from(begins);
+        *layout.get_mut(&mut self.in_reset, layout.device_of(zone)) += u32::from(begins);
         begins
     }
 
@@ -189,7 +189,7 @@ impl Table {
         let entry = self.entries.get_mut(zone);
         let ends = entry.is_some_and(|entry| std::mem::take(&mut entry.in_reset));
         let layout = &budget.layout;
-        let in_reset = layout.get_mut(&mut self.in_reset, layout.part_of(zone));
+        let in_reset = layout.get_mut(&mut self.in_reset, layout.device_of(zone));
         invariant_sub!(self.alarm, *in_reset, u32::from(ends), "zones in reset");
     }
 

@@ -20,7 +20,7 @@ use persimmon_format::table::Role;
 
 use super::allocation::Reserve;
 use super::budget::{JOURNAL_OVERSHOOT, Pages, share};
-use super::layout::Part;
+use super::layout::DeviceKind;
 use super::stream::Stream;
 use super::table::{NoWriter, Shortage, Table, Zones};
 use super::writer::ZoneWriter;
@@ -187,7 +187,7 @@ impl Zones {
     /// Whether zones are large, and no more of them are free than the spare ones.
     pub(crate) fn in_low_space(&self) -> bool {
         let large = self.budget.large.as_ref();
-        large.is_some_and(|large| self.free_zones(Part::Data) <= large.spare_zones)
+        large.is_some_and(|large| self.free_zones(DeviceKind::Data) <= large.spare_zones)
     }
 
     /// A writer for users' blocks in low-space mode, and how many of them it may take.

@@ -1,30 +1,30 @@
 //! Which zones may be used for what. On two devices those of the first hold the log and metadata,
 //! those of the second file data; on one device each zone may be anything.
 //!
-//! What needs free zones asks for those of a part. With one device both parts are all zones, so who
-//! is short of one is short of the other too; with two, file data leans on metadata (its extents, the
-//! journal), and metadata on nothing: the first part is run as a volume is to which nobody writes
-//! data, with all its reserves, and data keeps a zone for what cleaning moves and no more.
+//! A caller that needs free zones asks for those of a device. With one device both kinds are all zones, so a caller
+//! that is short of one is short of the other, too. With two, file data depends on metadata (its extents, the
+//! journal), and metadata on nothing: the metadata device works like a volume to which nobody writes
+//! data, with all its reserves, and the data device reserves one zone for what cleaning moves and no more.
 
 use std::ops::Range;
 
 use persimmon_device::{Geometry, ZoneId};
 use persimmon_format::table::Role;
 
-/// What zones are free for.
+/// What the zones of a device are for. With one device both kinds are that device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Part {
+pub(crate) enum DeviceKind {
     /// The log and metadata.
     Metadata,
     /// File data.
     Data,
 }
 
-/// A number of each part; of one device the same number for both.
+/// A number of each device; of one device the same number for both.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct PerPart<T>([T; 2]);
+pub(crate) struct PerDevice<T>([T; 2]);
 
-/// Where the parts are.
+/// Which zones are on which device.
 #[derive(Clone, Debug)]
 pub(crate) struct Layout {
     zone_count: u32,
@@ -47,33 +47,33 @@ impl Layout {
         self.metadata_zones > 0
     }
 
-    /// The parts that are not the same.
-    pub(crate) fn parts(&self) -> &'static [Part] {
+    /// The kinds that are different devices.
+    pub(crate) fn devices(&self) -> &'static [DeviceKind] {
         match self.is_split() {
-            true => &[Part::Metadata, Part::Data],
-            false => &[Part::Data],
+            true => &[DeviceKind::Metadata, DeviceKind::Data],
+            false => &[DeviceKind::Data],
         }
     }
 
-    /// Zones of a part.
-    pub(crate) fn zones(&self, part: Part) -> Range<u32> {
-        match part {
+    /// Zones of a device.
+    pub(crate) fn zones(&self, device: DeviceKind) -> Range<u32> {
+        match device {
             _ if !self.is_split() => 0..self.zone_count,
-            Part::Metadata => 0..self.metadata_zones,
-            Part::Data => self.metadata_zones..self.zone_count,
+            DeviceKind::Metadata => 0..self.metadata_zones,
+            DeviceKind::Data => self.metadata_zones..self.zone_count,
         }
     }
 
-    /// The part that a zone is in.
-    pub(crate) fn part_of(&self, zone: ZoneId) -> Part {
+    /// The device that a zone is on.
+    pub(crate) fn device_of(&self, zone: ZoneId) -> DeviceKind {
         match zone.0 < self.metadata_zones {
-            true => Part::Metadata,
-            false => Part::Data,
+            true => DeviceKind::Metadata,
+            false => DeviceKind::Data,
         }
     }
 
-    pub(crate) fn contains(&self, part: Part, zone: ZoneId) -> bool {
-        self.zones(part).contains(&zone.0)
+    pub(crate) fn contains(&self, device: DeviceKind, zone: ZoneId) -> bool {
+        self.zones(device).contains(&zone.0)
     }
 
     /// Whether a zone may be of the log.
@@ -86,58 +86,62 @@ impl Layout {
         self.log_candidates.clone()
     }
 
-    /// Whether all zones of a part may be of the log.
-    pub(crate) fn only_log_candidates(&self, part: Part) -> bool {
-        let zones = self.zones(part);
+    /// Whether all zones of a device may be of the log.
+    pub(crate) fn only_log_candidates(&self, device: DeviceKind) -> bool {
+        let zones = self.zones(device);
         self.log_candidates.start <= zones.start && zones.end <= self.log_candidates.end
     }
 
-    /// The number of a part.
-    pub(crate) fn get<T: Copy>(&self, numbers: &PerPart<T>, part: Part) -> T {
-        *self.of_part(numbers, part)
+    /// The number of a device.
+    pub(crate) fn get<T: Copy>(&self, numbers: &PerDevice<T>, device: DeviceKind) -> T {
+        *self.of_device(numbers, device)
     }
 
     /// The same where it is not copied.
-    pub(crate) fn of_part<'n, T>(&self, numbers: &'n PerPart<T>, part: Part) -> &'n T {
-        let PerPart([one, data]) = numbers;
-        match part {
-            Part::Data if self.is_split() => data,
+    pub(crate) fn of_device<'n, T>(&self, numbers: &'n PerDevice<T>, device: DeviceKind) -> &'n T {
+        let PerDevice([one, data]) = numbers;
+        match device {
+            DeviceKind::Data if self.is_split() => data,
             _ => one,
         }
     }
 
     /// The same, to change it.
-    pub(crate) fn get_mut<'n, T>(&self, numbers: &'n mut PerPart<T>, part: Part) -> &'n mut T {
-        let PerPart([one, data]) = numbers;
-        match part {
-            Part::Data if self.is_split() => data,
+    pub(crate) fn get_mut<'n, T>(
+        &self,
+        numbers: &'n mut PerDevice<T>,
+        device: DeviceKind,
+    ) -> &'n mut T {
+        let PerDevice([one, data]) = numbers;
+        match device {
+            DeviceKind::Data if self.is_split() => data,
             _ => one,
         }
     }
 
     /// Sums up by zone.
-    pub(crate) fn sums(&self, by_zone: impl Iterator<Item = u64>) -> PerPart<u64> {
-        let mut sums = PerPart::default();
+    pub(crate) fn sums(&self, by_zone: impl Iterator<Item = u64>) -> PerDevice<u64> {
+        let mut sums = PerDevice::default();
         for (zone, number) in (0..).map(ZoneId).zip(by_zone) {
-            *self.get_mut(&mut sums, self.part_of(zone)) += number;
+            *self.get_mut(&mut sums, self.device_of(zone)) += number;
         }
         sums
     }
 }
 
-impl<T: Copy + std::ops::Add<Output = T>> PerPart<T> {
-    /// Of both parts of two devices; what is not there with one is zero.
+impl<T: Copy + std::ops::Add<Output = T>> PerDevice<T> {
+    /// The sum over both devices. With one device the second number is zero.
     pub(crate) fn total(&self) -> T {
         self.0[0] + self.0[1]
     }
 }
 
-impl Part {
-    /// The part that zones of a role are taken from.
-    pub(crate) fn of(role: Role) -> Part {
+impl DeviceKind {
+    /// The device that zones of a role are taken from.
+    pub(crate) fn of(role: Role) -> DeviceKind {
         match role {
-            Role::Data => Part::Data,
-            Role::Log | Role::Metadata | Role::Free | Role::Retired => Part::Metadata,
+            Role::Data => DeviceKind::Data,
+            Role::Log | Role::Metadata | Role::Free | Role::Retired => DeviceKind::Metadata,
         }
     }
 }
@@ -162,30 +166,30 @@ mod tests {
     }
 
     #[test]
-    fn one_device_has_one_part() {
+    fn one_device_is_both() {
         let layout = layout(10, 0);
-        assert_eq!(layout.zones(Part::Metadata), 0..200);
-        assert_eq!(layout.zones(Part::Data), 0..200);
+        assert_eq!(layout.zones(DeviceKind::Metadata), 0..200);
+        assert_eq!(layout.zones(DeviceKind::Data), 0..200);
         let sums = layout.sums(std::iter::repeat_n(1, 200));
-        assert_eq!(layout.get(&sums, Part::Metadata), 200);
-        assert_eq!(layout.get(&sums, Part::Data), 200);
+        assert_eq!(layout.get(&sums, DeviceKind::Metadata), 200);
+        assert_eq!(layout.get(&sums, DeviceKind::Data), 200);
         assert_eq!(sums.total(), 200);
         let candidates = |zone| layout.is_log_candidate(ZoneId(zone));
         assert!(!candidates(9) && candidates(10) && candidates(73) && !candidates(74));
-        assert!(!layout.only_log_candidates(Part::Metadata));
+        assert!(!layout.only_log_candidates(DeviceKind::Metadata));
     }
 
     #[test]
     fn two_devices_have_two() {
         let layout = layout(0, 40);
         let sums = layout.sums(std::iter::repeat_n(1, 200));
-        assert_eq!(layout.get(&sums, Part::Metadata), 40);
-        assert_eq!(layout.get(&sums, Part::Data), 160);
+        assert_eq!(layout.get(&sums, DeviceKind::Metadata), 40);
+        assert_eq!(layout.get(&sums, DeviceKind::Data), 160);
         assert_eq!(sums.total(), 200);
-        assert_eq!(layout.part_of(ZoneId(39)), Part::Metadata);
-        assert_eq!(layout.part_of(ZoneId(40)), Part::Data);
+        assert_eq!(layout.device_of(ZoneId(39)), DeviceKind::Metadata);
+        assert_eq!(layout.device_of(ZoneId(40)), DeviceKind::Data);
         assert!(layout.is_log_candidate(ZoneId(39)) && !layout.is_log_candidate(ZoneId(40)));
-        assert!(layout.only_log_candidates(Part::Metadata));
-        assert!(!layout.contains(Part::Data, ZoneId(39)));
+        assert!(layout.only_log_candidates(DeviceKind::Metadata));
+        assert!(!layout.contains(DeviceKind::Data, ZoneId(39)));
     }
 }

@@ -110,7 +110,7 @@ impl Zones {
     /// A zone just taken for the log could not be written: it is orphaned until it is reset.
     fn leave_log_zone(&self, zone: ZoneId) {
         let mut table = self.lock();
-        let partner = self.pairs.part(zone);
+        let partner = self.pairs.separate(zone);
         for zone in std::iter::once(zone).chain(partner) {
             if let Some(entry) = table.entries.get_mut(zone) {
                 entry.role = match entry.failure {

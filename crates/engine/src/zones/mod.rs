@@ -29,7 +29,7 @@ pub(crate) mod writer;
 pub(crate) use allocation::Reserve;
 pub(crate) use budget::{Budget, Pages, Written};
 pub(crate) use large::{EvacuationRoom, LastSpare};
-pub(crate) use layout::Part;
+pub(crate) use layout::DeviceKind;
 pub(crate) use lifetime::Life;
 pub(crate) use pin::Pin;
 pub(crate) use resets::Keeping;

@@ -5,7 +5,7 @@ use persimmon_device::ZoneId;
 
 use super::budget::{Begun, Budget, JOURNAL_BLOCKS_MIN, Pages};
 use super::entries::Entry;
-use super::layout::Part;
+use super::layout::DeviceKind;
 use super::stream::Stream;
 use super::table::{Table, Zones};
 
@@ -60,7 +60,10 @@ impl Zones {
         let growth = table.log_growth(table.journal_blocks_secured, &self.budget);
         // The log takes one zone after the other, and waits for those that are being reset: they are as good as
         // free for it, but for the next one. If they never come its journal ends earlier.
-        let coming = self.budget.layout.get(&table.in_reset, Part::Metadata);
+        let coming = self
+            .budget
+            .layout
+            .get(&table.in_reset, DeviceKind::Metadata);
         let growth = growth
             .saturating_sub(coming)
             .max(growth.min(self.budget.copies));
@@ -85,7 +88,7 @@ impl Zones {
         // Who needs a zone for the log or a checkpoint waits for those on their way.
         let comes = |entry: &Entry| entry.is_free() || entry.in_reset;
         let free = |zone: u32| table.entries.get(ZoneId(zone)).is_some_and(comes);
-        let of_part = |zones| self.budget.layout.get(zones, Part::Metadata);
+        let of_part = |zones| self.budget.layout.get(zones, DeviceKind::Metadata);
         of_part(&table.free_zones) + of_part(&table.in_reset) <= all.saturating_add(aside)
             || candidates.filter(|zone| free(*zone)).count() <= log as usize
     }

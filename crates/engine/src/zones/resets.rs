@@ -19,7 +19,7 @@ use persimmon_format::table::Role;
 
 use super::Zones;
 use super::entries::Entry;
-use super::layout::Part;
+use super::layout::DeviceKind;
 use super::trace::ZoneEvent;
 use crate::error::Error;
 use crate::invariant::{invariant_holds, invariant_or_damage, invariant_sub};
@@ -145,7 +145,7 @@ impl Zones {
     pub(crate) fn queue_resets(&self, media: &Media, zones: impl IntoIterator<Item = ZoneId>) {
         let mut may_keep = self.space_to_keep(media);
         for zone in zones {
-            let partner = self.pairs.part(zone);
+            let partner = self.pairs.separate(zone);
             for zone in std::iter::once(zone).chain(partner) {
                 // Who finds it on its way may wait for it.
                 let mut table = self.lock();
@@ -353,9 +353,9 @@ impl Zones {
         entry.is_some_and(|entry| entry.in_reset)
     }
 
-    /// Zones of a part that are being reset, or wait for it.
-    pub(crate) fn zones_in_reset(&self, part: Part) -> u32 {
-        self.budget.layout.get(&self.lock().in_reset, part)
+    /// Zones of a device that are being reset, or wait for it.
+    pub(crate) fn zones_in_reset(&self, device: DeviceKind) -> u32 {
+        self.budget.layout.get(&self.lock().in_reset, device)
     }
 
     /// Zones that are taken into use while one is on its way, about: so many more must be free.

@@ -76,7 +76,7 @@ impl Zones {
     /// for it: it is free again.
     pub(super) fn put_back(&self, media: &Media, zone: ZoneId, stream: Option<Stream>) {
         media.close(zone);
-        let partner = self.pairs.part(zone);
+        let partner = self.pairs.separate(zone);
         let mut table = self.lock();
         if let Some(stream) = stream {
             table.writer_is_back(stream);

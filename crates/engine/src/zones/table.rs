@@ -20,7 +20,7 @@ use super::counts::{Sums, ValidCounts};
 use super::entries::{Entries, Entry, Touched};
 use super::failure::ZoneFailure;
 use super::reserves::UnderWay;
-use super::layout::{Part, PerPart};
+use super::layout::{DeviceKind, PerDevice};
 use super::lifetime::{CLASS_UNKNOWN, Interval, Life, Lives};
 use super::locked::Locked;
 use super::pin::{Pin, Pins};
@@ -60,8 +60,8 @@ pub(super) struct Table {
     pub(super) alarm: Alarm,
     pub(super) entries: Entries,
     pub(super) victim_index: VictimIndex,
-    pub(super) free_zones: PerPart<u32>,
-    pub(super) in_reset: PerPart<u32>,
+    pub(super) free_zones: PerDevice<u32>,
+    pub(super) in_reset: PerDevice<u32>,
     /// Zones of the log.
     pub(super) log_zones: u32,
     /// Blocks that the journal is to get as long as: zones are won for them.
@@ -94,15 +94,15 @@ pub(crate) struct Zones {
     pub(super) identity: VolumeIdentity,
     /// Capacity of all zones.
     pub(super) volume_blocks: u64,
-    /// The same of each part.
-    part_blocks: PerPart<u64>,
+    /// The same of each device.
+    device_blocks: PerDevice<u64>,
     pub(super) valid: ValidCounts,
     pub(super) deaths: Deaths,
     pub(super) pins: Pins,
     pub(super) touched: Touched,
     pub(super) pairs: Pairs,
     /// Zones that have failed or are retired.
-    pub(super) failed: PerPart<AtomicU32>,
+    pub(super) failed: PerDevice<AtomicU32>,
     /// One of them is of the log.
     pub(super) log_failing: AtomicBool,
     /// The log's zone is full, or about to be, and the next one is not begun: see [`Zones::end_log_zone`].
@@ -194,11 +194,11 @@ impl Zones {
                 failure: f.failure,
             })
             .collect();
-        let mut free = PerPart::default();
+        let mut free = PerDevice::default();
         for (zone, entry) in (0..).map(ZoneId).zip(entries.iter()) {
             let is_free = entry.role == Role::Free && !entry.used;
-            let part = budget.layout.part_of(zone);
-            *budget.layout.get_mut(&mut free, part) += u32::from(is_free);
+            let device = budget.layout.device_of(zone);
+            *budget.layout.get_mut(&mut free, device) += u32::from(is_free);
         }
         let touched = Touched::none(found.len() as u32);
         let counted = found.iter().map(|f| &f.entry);
@@ -215,11 +215,11 @@ impl Zones {
         );
         let zones = Zones {
             volume_blocks,
-            part_blocks: budget.layout.sums(found.iter().map(|f| f.capacity.into())),
+            device_blocks: budget.layout.sums(found.iter().map(|f| f.capacity.into())),
             budget,
             identity,
             pairs: media.pairs.clone(),
-            failed: PerPart::default(),
+            failed: PerDevice::default(),
             log_failing: AtomicBool::new(false),
             log_ends: AtomicBool::new(true),
             failing: Mutex::default(),
@@ -231,7 +231,7 @@ impl Zones {
                 Table {
                     alarm: media.alarm.clone(),
                     free_zones: free,
-                    in_reset: PerPart::default(),
+                    in_reset: PerDevice::default(),
                     log_zones: entries.iter().filter(|e| e.role == Role::Log).count() as u32,
                     victim_index: VictimIndex::default(),
                     entries: Entries::new(entries, touched.clone()),
@@ -316,14 +316,14 @@ impl Zones {
         self.valid(zone).blocks() as u32
     }
 
-    /// Blocks referenced in the zones of a part.
-    pub(crate) fn live_blocks(&self, part: Part) -> u64 {
-        match part {
+    /// Blocks referenced in the zones of a device.
+    pub(crate) fn live_blocks(&self, device: DeviceKind) -> u64 {
+        match device {
             _ if !self.budget.layout.is_split() => {
                 self.live_data_blocks() + self.live_metadata_blocks()
             }
-            Part::Data => self.live_data_blocks(),
-            Part::Metadata => self.live_metadata_blocks(),
+            DeviceKind::Data => self.live_data_blocks(),
+            DeviceKind::Metadata => self.live_metadata_blocks(),
         }
     }
 
@@ -337,13 +337,13 @@ impl Zones {
         self.valid.live(Role::Metadata).blocks()
     }
 
-    /// Zones of a part that live blocks would not need if they filled zones: free ones and garbage.
-    pub(crate) fn slack_zones(&self, part: Part) -> u32 {
+    /// Zones of a device that live blocks would not need if they filled zones: free ones and garbage.
+    pub(crate) fn slack_zones(&self, device: DeviceKind) -> u32 {
         let layout = &self.budget.layout;
-        let blocks = layout.get(&self.part_blocks, part);
-        let average = blocks / (layout.zones(part).len() as u64).max(1);
-        let lost = u64::from(self.failed_in(part)) * average;
-        let spare = blocks.saturating_sub(self.live_blocks(part) + lost);
+        let blocks = layout.get(&self.device_blocks, device);
+        let average = blocks / (layout.zones(device).len() as u64).max(1);
+        let lost = u64::from(self.failed_in(device)) * average;
+        let spare = blocks.saturating_sub(self.live_blocks(device) + lost);
         (spare / average.max(1)) as u32
     }
 
@@ -718,17 +718,17 @@ impl Zones {
             && self.lock().entries.get(zone).is_some_and(|e| !e.open)
     }
 
-    /// Zones of a part that the next checkpoint frees, if nothing goes wrong and nobody reads them.
-    pub(crate) fn reclaimable_zones(&self, part: Part) -> u32 {
+    /// Zones of a device that the next checkpoint frees, if nothing goes wrong and nobody reads them.
+    pub(crate) fn reclaimable_zones(&self, device: DeviceKind) -> u32 {
         self.indexed()
             .victim_index
-            .reclaimable_count(part, &self.budget.layout)
+            .reclaimable_count(device, &self.budget.layout)
     }
 
     /// The same of both.
     pub(crate) fn all_reclaimable_zones(&self) -> u32 {
-        let parts = self.budget.layout.parts().iter();
-        parts.map(|part| self.reclaimable_zones(*part)).sum()
+        let devices = self.budget.layout.devices().iter();
+        devices.map(|device| self.reclaimable_zones(*device)).sum()
     }
 
     /// All zones, for people and for those who look for failed ones.

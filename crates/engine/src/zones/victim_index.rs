@@ -19,7 +19,7 @@ use persimmon_format::packed::PackUnits;
 use persimmon_format::table::Role;
 
 use super::entries::Entry;
-use super::layout::{Layout, Part, PerPart};
+use super::layout::{DeviceKind, Layout, PerDevice};
 use super::lifetime::Interval;
 use super::locked::Locked;
 use super::table::{Table, Zones};
@@ -148,11 +148,11 @@ impl FreeZones {
 pub(super) struct VictimIndex {
     listings: PerZone<Listing>,
     free_candidates: FreeZones,
-    /// Free zones that are none for the log, of each part.
-    free_others: PerPart<FreeZones>,
+    /// Free zones that are none for the log, of each device.
+    free_others: PerDevice<FreeZones>,
     /// Zones that the next checkpoint frees.
     reclaimable: BTreeSet<ZoneId>,
-    reclaimable_count: PerPart<u32>,
+    reclaimable_count: PerDevice<u32>,
     alarm: Alarm,
     /// Zones that it tries to free again, because a reset failed.
     reset_failed: BTreeSet<ZoneId>,
@@ -209,7 +209,7 @@ impl VictimIndex {
             Listing::Free { order } => {
                 let free = match layout.is_log_candidate(zone) {
                     true => &mut self.free_candidates,
-                    false => layout.get_mut(&mut self.free_others, layout.part_of(zone)),
+                    false => layout.get_mut(&mut self.free_others, layout.device_of(zone)),
                 };
                 free.put(order, zone, enters);
             }
@@ -220,7 +220,7 @@ impl VictimIndex {
                 reset_failed: false,
             } => {
                 put(&mut self.reclaimable, zone, enters, &self.alarm);
-                let count = layout.get_mut(&mut self.reclaimable_count, layout.part_of(zone));
+                let count = layout.get_mut(&mut self.reclaimable_count, layout.device_of(zone));
                 match enters {
                     true => *count += 1,
                     false => invariant_sub!(self.alarm, *count, 1, "empty zones"),
@@ -248,14 +248,18 @@ impl VictimIndex {
         self.free_candidates.iter()
     }
 
-    /// The other free zones of a part, likewise.
-    pub(super) fn free_others(&self, part: Part, layout: &Layout) -> impl Iterator<Item = ZoneId> {
-        layout.of_part(&self.free_others, part).iter()
+    /// The other free zones of a device, likewise.
+    pub(super) fn free_others(
+        &self,
+        device: DeviceKind,
+        layout: &Layout,
+    ) -> impl Iterator<Item = ZoneId> {
+        layout.of_device(&self.free_others, device).iter()
     }
 
-    /// Zones of a part that the next checkpoint frees.
-    pub(super) fn reclaimable_count(&self, part: Part, layout: &Layout) -> u32 {
-        layout.get(&self.reclaimable_count, part)
+    /// Zones of a device that the next checkpoint frees.
+    pub(super) fn reclaimable_count(&self, device: DeviceKind, layout: &Layout) -> u32 {
+        layout.get(&self.reclaimable_count, device)
     }
 
     /// The same, one by one.
@@ -455,12 +459,12 @@ mod tests {
             }
             let listings = index.listings.clone();
             let anew = VictimIndex::of(listings, &layout, &Alarm::default());
-            prop_assert!(anew.free_others(Part::Data, &layout).eq(index.free_others(Part::Data, &layout)));
+            prop_assert!(anew.free_others(DeviceKind::Data, &layout).eq(index.free_others(DeviceKind::Data, &layout)));
             prop_assert!(anew.by_score().eq(index.by_score()));
             let scan = || zones.iter().zip(0..).map(|(z, i)| (z, ZoneId(i)));
-            let least_reset = |part: Part, candidates: bool| {
+            let least_reset = |device: DeviceKind, candidates: bool| {
                 let mut free: Vec<_> = scan()
-                    .filter(|(z, zone)| z.0.is_free() && layout.contains(part, *zone))
+                    .filter(|(z, zone)| z.0.is_free() && layout.contains(device, *zone))
                     .filter(|(_, zone)| layout.is_log_candidate(*zone) == candidates)
                     .map(|(z, zone)| (z.0.resets, zone))
                     .collect();
@@ -469,17 +473,17 @@ mod tests {
             };
             prop_assert_eq!(
                 index.free_candidates().collect::<Vec<_>>(),
-                least_reset(Part::Metadata, true)
+                least_reset(DeviceKind::Metadata, true)
             );
-            for part in layout.parts() {
+            for device in layout.devices() {
                 prop_assert_eq!(
-                    index.free_others(*part, &layout).collect::<Vec<_>>(),
-                    least_reset(*part, false)
+                    index.free_others(*device, &layout).collect::<Vec<_>>(),
+                    least_reset(*device, false)
                 );
                 let reclaimable = scan().filter(|(z, zone)| {
-                    z.0.is_reclaimable(z.1) && !z.2 && !z.0.reset_failed && layout.contains(*part, *zone)
+                    z.0.is_reclaimable(z.1) && !z.2 && !z.0.reset_failed && layout.contains(*device, *zone)
                 });
-                prop_assert_eq!(index.reclaimable_count(*part, &layout), reclaimable.count() as u32);
+                prop_assert_eq!(index.reclaimable_count(*device, &layout), reclaimable.count() as u32);
             }
             let reclaimable: Vec<_> = scan().filter(|(z, _)| z.0.is_reclaimable(z.1) && !z.2).collect();
             prop_assert_eq!(index.reclaimable_and_failed().count(), reclaimable.len());

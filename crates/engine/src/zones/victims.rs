@@ -3,7 +3,7 @@
 use persimmon_device::ZoneId;
 
 use super::Zones;
-use super::layout::Part;
+use super::layout::DeviceKind;
 use super::table::ZoneStatus;
 
 /// By what a victim is chosen.
@@ -21,12 +21,12 @@ pub(crate) enum VictimPolicy {
 }
 
 impl Zones {
-    /// The best zone of a part to empty among those that `may` be. Reclaimable zones are not among them.
+    /// The best zone of a device to empty among those that `may` be. Reclaimable zones are not among them.
     /// `metadata_share_min` is the share of garbage, in percent, below which metadata is left to
     /// die by itself: all of it is written anew by and by.
     pub(crate) fn choose_victim(
         &self,
-        part: Part,
+        device: DeviceKind,
         choice: VictimPolicy,
         metadata_share_min: u32,
         may: impl Fn(&ZoneStatus) -> bool,
@@ -34,14 +34,14 @@ impl Zones {
         let table = self.indexed();
         let status = |zone| self.status_in(&table, zone).filter(|status| may(status));
         let index = &table.victim_index;
-        // On two devices each part has one of both.
-        let has = |of| !self.budget.layout.is_split() || part == of;
+        // On two devices each device has one of both.
+        let has = |of| !self.budget.layout.is_split() || device == of;
         // The best is nearly always one that may be.
         let best = |zones: &mut dyn Iterator<Item = (u32, ZoneId)>, of| {
             let mut zones = zones.filter(|_| has(of));
             zones.find_map(|(garbage, zone)| Some((garbage, status(zone)?)))
         };
-        let metadata = || best(&mut index.metadata_by_garbage(), Part::Metadata);
+        let metadata = || best(&mut index.metadata_by_garbage(), DeviceKind::Metadata);
         match choice {
             // Its pages cost less to move than blocks of data: they are written together.
             VictimPolicy::Score => metadata()
@@ -51,11 +51,11 @@ impl Zones {
                 })
                 .map(|(_, zone)| zone)
                 .or_else(|| {
-                    let mut zones = index.by_score().filter(|_| has(Part::Data));
+                    let mut zones = index.by_score().filter(|_| has(DeviceKind::Data));
                     zones.find_map(status)
                 }),
             VictimPolicy::Garbage => {
-                let data = best(&mut index.by_garbage(), Part::Data);
+                let data = best(&mut index.by_garbage(), DeviceKind::Data);
                 let both = data.into_iter().chain(metadata());
                 both.max_by_key(|(garbage, _)| *garbage)
                     .map(|(_, zone)| zone)

@@ -2,6 +2,7 @@
 
 #![allow(dead_code, reason = "each test uses some of it")]
 
+use persimmon_format::device_label::{DeviceKind, DeviceLabel, DeviceZones};
 use persimmon_format::extent::Extent;
 use persimmon_format::footer::{Footer, LogPosition};
 use persimmon_format::gate::Features;
@@ -9,7 +10,6 @@ use persimmon_format::inode::{Inode, Timestamp};
 use persimmon_format::log::{Body, LogBlock, LogState};
 use persimmon_format::packed::Packed;
 use persimmon_format::page::{HEADER_LEN, PAGE_SIZE, PREFIX_LEN, SLOT_LEN};
-use persimmon_format::part_label::{Part, PartLabel, PartZones};
 use persimmon_format::record::{Op, Touch};
 use persimmon_format::summary::{PackedEntry, SummaryBuilder, SummaryEntry};
 use persimmon_format::table::{MatEntry, Role, ZitEntry};
@@ -37,16 +37,16 @@ pub fn identity() -> VolumeIdentity {
     }
 }
 
-pub fn part_label() -> PartLabel {
-    PartLabel {
-        part: Part::Data,
+pub fn device_label() -> DeviceLabel {
+    DeviceLabel {
+        kind: DeviceKind::Data,
         uuid: std::array::from_fn(|i| 0x10 + i as u8),
         label: "päckchen".into(),
-        metadata: PartZones {
+        metadata: DeviceZones {
             count: 0x1112,
             blocks: 0x2122,
         },
-        data: PartZones {
+        data: DeviceZones {
             count: 0x3132,
             blocks: 0x4142,
         },
