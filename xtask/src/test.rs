@@ -42,7 +42,7 @@ impl Count {
 
 /// Runs all sections, also after failures; true when nothing failed.
 pub fn run(options: &Options) -> Result<bool> {
-    let mut run = Run::default();
+    let mut run = TestRun::default();
     if options.no_setup {
         println!("left out on request: setup");
     } else {
@@ -103,7 +103,7 @@ pub fn run(options: &Options) -> Result<bool> {
 }
 
 #[derive(Default)]
-struct Run {
+struct TestRun {
     total: Count,
     lines: Vec<String>,
     failed_sections: Vec<&'static str>,
@@ -112,7 +112,7 @@ struct Run {
 /// A name and what it runs.
 type Section<'a> = (&'static str, Box<dyn FnOnce() -> Result<Count> + Send + 'a>);
 
-impl Run {
+impl TestRun {
     fn section(&mut self, name: &'static str, body: impl FnOnce() -> Result<Count>) {
         self.count(name, timed(name, body));
     }

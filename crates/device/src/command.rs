@@ -110,9 +110,9 @@ impl Completion {
 
 /// A command under way. Dropping it does not cancel the command.
 #[derive(Debug)]
-pub struct Pending(State);
+pub struct Pending(PendingState);
 
-enum State {
+enum PendingState {
     Ready(Result<Completion>),
     Waiting(Arc<Slot>),
     Deferred(Box<dyn FnOnce() -> Result<Completion> + Send>),
@@ -122,13 +122,13 @@ enum State {
 
 type ErrorMap = Box<dyn FnOnce(DeviceError) -> DeviceError + Send>;
 
-impl std::fmt::Debug for State {
+impl std::fmt::Debug for PendingState {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            State::Ready(result) => write!(f, "Ready({result:?})"),
-            State::Waiting(_) => write!(f, "Waiting"),
-            State::Deferred(_) => write!(f, "Deferred"),
-            State::Mapped(pending, _) => write!(f, "Mapped({pending:?})"),
+            PendingState::Ready(result) => write!(f, "Ready({result:?})"),
+            PendingState::Waiting(_) => write!(f, "Waiting"),
+            PendingState::Deferred(_) => write!(f, "Deferred"),
+            PendingState::Mapped(pending, _) => write!(f, "Mapped({pending:?})"),
         }
     }
 }
@@ -147,7 +147,7 @@ impl Pending {
     /// A command that is over already.
     #[must_use]
     pub fn ready(result: Result<Completion>) -> Pending {
-        Pending(State::Ready(result))
+        Pending(PendingState::Ready(result))
     }
 
     /// A command that a back end will answer later.
@@ -156,7 +156,7 @@ impl Pending {
         let slot = Arc::new(Slot::default());
         (
             Completer(Some(Arc::clone(&slot))),
-            Pending(State::Waiting(slot)),
+            Pending(PendingState::Waiting(slot)),
         )
     }
 
@@ -164,7 +164,7 @@ impl Pending {
     /// have no thread of their own.
     #[must_use]
     pub fn deferred(finish: impl FnOnce() -> Result<Completion> + Send + 'static) -> Pending {
-        Pending(State::Deferred(Box::new(finish)))
+        Pending(PendingState::Deferred(Box::new(finish)))
     }
 
     /// The same command, its error as `change` has it.
@@ -174,8 +174,11 @@ impl Pending {
         change: impl FnOnce(DeviceError) -> DeviceError + Send + 'static,
     ) -> Pending {
         match self.0 {
-            State::Ready(result) => Pending::ready(result.map_err(change)),
-            waiting => Pending(State::Mapped(Box::new(Pending(waiting)), Box::new(change))),
+            PendingState::Ready(result) => Pending::ready(result.map_err(change)),
+            waiting => Pending(PendingState::Mapped(
+                Box::new(Pending(waiting)),
+                Box::new(change),
+            )),
         }
     }
 
@@ -183,15 +186,15 @@ impl Pending {
     /// command that ends when its caller waits for it nothing is known before.
     pub fn try_wait(self) -> std::result::Result<Result<Completion>, Pending> {
         match self.0 {
-            State::Ready(result) => Ok(result),
-            State::Deferred(finish) => Err(Pending(State::Deferred(finish))),
-            State::Waiting(slot) => {
+            PendingState::Ready(result) => Ok(result),
+            PendingState::Deferred(finish) => Err(Pending(PendingState::Deferred(finish))),
+            PendingState::Waiting(slot) => {
                 let result = slot.result.lock().take();
-                result.ok_or(Pending(State::Waiting(slot)))
+                result.ok_or(Pending(PendingState::Waiting(slot)))
             }
-            State::Mapped(pending, change) => match pending.try_wait() {
+            PendingState::Mapped(pending, change) => match pending.try_wait() {
                 Ok(result) => Ok(result.map_err(change)),
-                Err(pending) => Err(Pending(State::Mapped(Box::new(pending), change))),
+                Err(pending) => Err(Pending(PendingState::Mapped(Box::new(pending), change))),
             },
         }
     }
@@ -199,10 +202,10 @@ impl Pending {
     /// Waits for the command to end.
     pub fn wait(self) -> Result<Completion> {
         match self.0 {
-            State::Ready(result) => result,
-            State::Deferred(finish) => finish(),
-            State::Mapped(pending, change) => pending.wait().map_err(change),
-            State::Waiting(slot) => {
+            PendingState::Ready(result) => result,
+            PendingState::Deferred(finish) => finish(),
+            PendingState::Mapped(pending, change) => pending.wait().map_err(change),
+            PendingState::Waiting(slot) => {
                 let mut result = slot.result.lock();
                 loop {
                     if let Some(result) = result.take() {

@@ -27,7 +27,7 @@ use crate::meta::Page;
 use crate::statistics::add;
 use crate::zones::{self, DeviceKind, Stream, ZoneWriter};
 use of_zones::Journal;
-use tables::Counts;
+use tables::ValidCounts;
 
 /// A whole checkpoint costs little where this many times its blocks were written since the one before.
 const CHEAP_SHARE: u64 = 128;
@@ -73,8 +73,8 @@ struct Snapshot {
     unlogged: bool,
     /// Blocks of journal that it ends.
     journal_blocks: u64,
-    log: log::Cut,
-    zones: zones::Cut,
+    log: log::LogCut,
+    zones: zones::ZoneCut,
     root: PageId,
     page_limit: u64,
     next_ino: u64,
@@ -234,7 +234,7 @@ impl Volume {
         let mut places = self.write_pages(&pages, number, Stream::Metadata, &mut written)?;
         places.extend(self.write_pages(&cold_pages, number, Stream::ColdMetadata, &mut written)?);
 
-        let mut counts = Counts {
+        let mut counts = ValidCounts {
             live: &self.zones,
             cut: &mut snapshot.zones.entries,
         };

@@ -84,7 +84,7 @@ struct Emptied {
 }
 
 /// What the rounds of cleaning for somebody who waits have won.
-struct Progress {
+struct Rounds {
     /// Most zones that were free.
     zones: u32,
     rounds_without_zone: usize,
@@ -95,7 +95,7 @@ struct Progress {
     rounds_without_blocks: usize,
 }
 
-impl Progress {
+impl Rounds {
     fn note(&mut self, zones: u32, blocks: u64) {
         self.rounds_without_zone = match zones > self.zones {
             true => 0,
@@ -246,7 +246,7 @@ impl Volume {
         let reclaimable_zones = || self.zones.reclaimable_zones(device);
         let in_reset = || self.zones.zones_in_reset(device);
         let is_short = || free_zones() <= reserve();
-        let mut progress = Progress {
+        let mut progress = Rounds {
             zones: free_zones(),
             blocks: self.zones.free_blocks(device),
             blocks_min: self.zones.budget.zone_blocks(device) / WON_SHARE_MIN + 1,

@@ -47,7 +47,7 @@ use arrival::Arrival;
 pub(crate) use checks::check_counters;
 use checks::{check_end, check_footer, check_identity, with_features};
 use reconcile::reconcile;
-use records::{Target, replay_records};
+use records::{ReplayTarget, replay_records};
 use resume::go_on;
 use tables::Tables;
 
@@ -204,7 +204,7 @@ fn open_as_reported(
         next_sequence: footer.next_zone_sequence,
         headers: RefCell::default(),
     };
-    let target = Target {
+    let target = ReplayTarget {
         key: &key,
         zones: &zones,
         found: &found,

@@ -15,14 +15,14 @@ use crate::meta::Intent;
 const EMPTYING_ROUNDS_MAX: usize = 64;
 
 /// What the tree and the tables use, counted.
-struct Counts {
+struct Recount {
     inodes: u64,
     reserved_blocks: u64,
     /// What is in use of each zone.
     valid: Vec<PackUnits>,
 }
 
-impl Counts {
+impl Recount {
     fn add(&mut self, addr: Addr, units: PackUnits) {
         if let Some(valid) = self.valid.get_mut(addr.zone().0 as usize) {
             *valid += units;
@@ -79,7 +79,7 @@ impl Volume {
     }
 
     fn recount(&self) -> Result<()> {
-        let mut counts = Counts {
+        let mut counts = Recount {
             inodes: 0,
             reserved_blocks: 0,
             valid: vec![PackUnits::ZERO; self.media.geometry().zone_count as usize],
@@ -111,7 +111,7 @@ impl Volume {
         Ok(())
     }
 
-    fn count_items(&self, counts: &mut Counts) -> Result<()> {
+    fn count_items(&self, counts: &mut Recount) -> Result<()> {
         let counted = |key: Key, value: &[u8]| match key.kind {
             KeyKind::INODE => Some(None),
             KeyKind::EXTENT => Extent::decode(value).ok().map(Some),

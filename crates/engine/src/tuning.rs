@@ -99,7 +99,7 @@ impl Tuned {
     }
 }
 
-struct Entry {
+struct Tunable {
     threshold: Threshold,
     get: fn(&Volume) -> u64,
     set: fn(&Volume, u64),
@@ -113,8 +113,8 @@ fn cleaning(volume: &Volume, change: impl FnOnce(&mut CleaningOptions)) {
 }
 
 /// Values are within the ranges, so that none is cut off.
-const ENTRIES: [Entry; 7] = [
-    Entry {
+const TUNABLES: [Tunable; 7] = [
+    Tunable {
         threshold: Threshold {
             key: "free_target_basis_points",
             unit: Unit::BasisPoints,
@@ -125,7 +125,7 @@ const ENTRIES: [Entry; 7] = [
         get: |volume| volume.cleaning_options().free_target_basis_points.into(),
         set: |volume, value| cleaning(volume, |c| c.free_target_basis_points = value as u32),
     },
-    Entry {
+    Tunable {
         threshold: Threshold {
             key: "free_target_zones_min",
             unit: Unit::Zones,
@@ -136,7 +136,7 @@ const ENTRIES: [Entry; 7] = [
         get: |volume| volume.cleaning_options().free_target_zones_min.into(),
         set: |volume, value| cleaning(volume, |c| c.free_target_zones_min = value as u32),
     },
-    Entry {
+    Tunable {
         threshold: Threshold {
             key: "metadata_garbage_percent",
             unit: Unit::Percent,
@@ -147,7 +147,7 @@ const ENTRIES: [Entry; 7] = [
         get: |volume| volume.cleaning_options().metadata_garbage_percent.into(),
         set: |volume, value| cleaning(volume, |c| c.metadata_garbage_percent = value as u32),
     },
-    Entry {
+    Tunable {
         threshold: Threshold {
             key: "checkpoint_due_percent",
             unit: Unit::Percent,
@@ -164,7 +164,7 @@ const ENTRIES: [Entry; 7] = [
             tuned.store(value as u32, Ordering::Relaxed);
         },
     },
-    Entry {
+    Tunable {
         threshold: Threshold {
             key: "cache_bytes_max",
             unit: Unit::Bytes,
@@ -178,7 +178,7 @@ const ENTRIES: [Entry; 7] = [
             tuned.store(value as usize, Ordering::Relaxed);
         },
     },
-    Entry {
+    Tunable {
         threshold: Threshold {
             key: "staging_bytes_max",
             unit: Unit::Bytes,
@@ -189,7 +189,7 @@ const ENTRIES: [Entry; 7] = [
         get: |volume| volume.space.staging_bytes_max(),
         set: |volume, value| volume.space.set_staging(value, &volume.zones.budget),
     },
-    Entry {
+    Tunable {
         threshold: Threshold {
             key: "tails_bytes_max",
             unit: Unit::Bytes,
@@ -202,8 +202,8 @@ const ENTRIES: [Entry; 7] = [
     },
 ];
 
-fn find(key: &str) -> Result<&'static Entry, TuneError> {
-    let found = ENTRIES.iter().find(|entry| entry.threshold.key == key);
+fn find(key: &str) -> Result<&'static Tunable, TuneError> {
+    let found = TUNABLES.iter().find(|entry| entry.threshold.key == key);
     found.ok_or_else(|| TuneError::Unknown { key: key.into() })
 }
 
@@ -211,8 +211,8 @@ impl Volume {
     /// The thresholds and their values.
     #[must_use]
     pub fn thresholds(&self) -> Vec<(Threshold, u64)> {
-        let value = |entry: &Entry| (entry.threshold, (entry.get)(self));
-        ENTRIES.iter().map(value).collect()
+        let value = |entry: &Tunable| (entry.threshold, (entry.get)(self));
+        TUNABLES.iter().map(value).collect()
     }
 
     /// Changes thresholds: all of these, or, where one of them cannot be so, none.

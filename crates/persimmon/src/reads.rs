@@ -19,11 +19,11 @@ const WAITING_MAX: usize = 256;
 
 /// One submitted read.
 struct Slot {
-    state: Mutex<State>,
+    state: Mutex<ReadState>,
     changed: Condvar,
 }
 
-enum State {
+enum ReadState {
     /// With the file, so that giving the read up lets go of it at once.
     Waiting(Arc<OpenFile>),
     Running,
@@ -44,8 +44,8 @@ impl Task {
     fn run(self) {
         let Task { slot, offset, len } = self;
         let mut state = slot.state.lock();
-        let file = match std::mem::replace(&mut *state, State::Running) {
-            State::Waiting(file) => file,
+        let file = match std::mem::replace(&mut *state, ReadState::Running) {
+            ReadState::Waiting(file) => file,
             gone => {
                 *state = gone;
                 return;
@@ -62,7 +62,7 @@ impl Task {
             tracing::error!("a read panicked");
             Err(Error::ReadLost)
         });
-        *slot.state.lock() = State::Done(answer);
+        *slot.state.lock() = ReadState::Done(answer);
         slot.changed.notify_all();
     }
 }
@@ -88,24 +88,24 @@ impl PendingRead {
     pub fn wait(self) -> Result<Vec<u8>> {
         let state = self.slot.state.lock();
         let mut state = self.slot.changed.wait_while(state, is_under_way);
-        match std::mem::replace(&mut *state, State::Gone) {
-            State::Done(answer) => answer,
+        match std::mem::replace(&mut *state, ReadState::Gone) {
+            ReadState::Done(answer) => answer,
             // Nothing but this call and a drop take the answer.
-            State::Waiting(_) | State::Running | State::Gone => Err(Error::ReadLost),
+            ReadState::Waiting(_) | ReadState::Running | ReadState::Gone => Err(Error::ReadLost),
         }
     }
 }
 
-fn is_under_way(state: &mut State) -> bool {
-    matches!(state, State::Waiting(_) | State::Running)
+fn is_under_way(state: &mut ReadState) -> bool {
+    matches!(state, ReadState::Waiting(_) | ReadState::Running)
 }
 
 impl Drop for PendingRead {
     fn drop(&mut self) {
         let state = self.slot.state.lock();
-        let runs = |state: &mut State| matches!(state, State::Running);
+        let runs = |state: &mut ReadState| matches!(state, ReadState::Running);
         let mut state = self.slot.changed.wait_while(state, runs);
-        let left = std::mem::replace(&mut *state, State::Gone);
+        let left = std::mem::replace(&mut *state, ReadState::Gone);
         // A file that it still has may be the last handle to the volume, which then closes: that takes a while.
         drop(state);
         drop(left);
@@ -140,7 +140,7 @@ impl Readers {
     ) -> Result<PendingRead> {
         self.start().map_err(Error::Thread)?;
         let slot = Arc::new(Slot {
-            state: Mutex::new(State::Waiting(Arc::clone(file))),
+            state: Mutex::new(ReadState::Waiting(Arc::clone(file))),
             changed: Condvar::new(),
         });
         let task = Task {

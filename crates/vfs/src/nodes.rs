@@ -60,7 +60,7 @@ impl Privileges {
 }
 
 #[derive(Debug, Default)]
-struct Entry {
+struct NodeEntry {
     node: Arc<Node>,
     opens: u32,
     /// Operations that change it by its number alone, open or not.
@@ -75,7 +75,7 @@ struct Entry {
     reclaiming: bool,
 }
 
-impl Entry {
+impl NodeEntry {
     fn is_used(&self) -> bool {
         self.opens > 0 || self.pins > 0
     }
@@ -90,7 +90,7 @@ impl Entry {
 
 #[derive(Default)]
 struct Shard {
-    entries: InoMap<Entry>,
+    entries: InoMap<NodeEntry>,
     /// Emptied by name while nobody had them open, and not written and closed since; the oldest
     /// first. A bound, since most of them are never opened again.
     emptied: VecDeque<Ino>,
@@ -180,7 +180,7 @@ impl Nodes {
         self.leave(ino, |entry| entry.pins = entry.pins.saturating_sub(1))
     }
 
-    fn leave(&self, ino: Ino, leave: impl FnOnce(&mut Entry)) -> bool {
+    fn leave(&self, ino: Ino, leave: impl FnOnce(&mut NodeEntry)) -> bool {
         let mut shard = self.shard(ino);
         let Some(entry) = shard.entries.get_mut(&ino) else {
             return false;

@@ -45,7 +45,7 @@ const SERVER: &[&str] = &[
 const PATIENCE: Duration = Duration::from_secs(120);
 
 /// What one load did.
-struct Run {
+struct OltpRun {
     per_second: f64,
     p99_ms: f64,
     /// Bytes that the database wrote: pages, their first copies, and the log.
@@ -65,7 +65,7 @@ pub fn run(plugin: &Plugin, scratch: &Path, rounds: u32) -> Result<()> {
     let template = scratch.join("template");
     prepare(scratch, &template)?;
     // By subject, by round, by load.
-    let mut all: Vec<Vec<Vec<Run>>> = SUBJECTS.iter().map(|_| Vec::new()).collect();
+    let mut all: Vec<Vec<Vec<OltpRun>>> = SUBJECTS.iter().map(|_| Vec::new()).collect();
     for round in 0..rounds as usize {
         for turn in 0..SUBJECTS.len() {
             let number = (turn + round) % SUBJECTS.len();
@@ -92,7 +92,7 @@ fn prepare(scratch: &Path, template: &Path) -> Result<()> {
     server.stop()
 }
 
-fn measure(plugin: &Plugin, scratch: &Path, way: Way, template: &Path) -> Result<Vec<Run>> {
+fn measure(plugin: &Plugin, scratch: &Path, way: Way, template: &Path) -> Result<Vec<OltpRun>> {
     let place = Place::create(plugin, scratch, "oltp", way, VOLUME_BYTES, &[])?;
     let data = place.dir().context("it is not mounted")?.join("data");
     output(Command::new("cp").arg("-a").arg(template).arg(&data))?;
@@ -106,7 +106,7 @@ fn measure(plugin: &Plugin, scratch: &Path, way: Way, template: &Path) -> Result
         sysbench.args([format!("--time={SECONDS}"), "--percentile=99".to_owned()]);
         let said = output(sysbench.arg("run"))?;
         let (per_second, transactions) = transactions(&said)?;
-        runs.push(Run {
+        runs.push(OltpRun {
             per_second,
             p99_ms: number_after(&said, "99th percentile:")?,
             written: server.written()? - written,
@@ -231,7 +231,7 @@ impl Drop for Server {
     }
 }
 
-fn print(load: &str, number: usize, all: &[Vec<Vec<Run>>]) {
+fn print(load: &str, number: usize, all: &[Vec<Vec<OltpRun>>]) {
     let rounds = all.first().map_or(0, Vec::len);
     println!(
         "\n{load}, {THREADS} threads, medians of {rounds} rounds; bytes and blocks of all rounds:"
@@ -251,7 +251,7 @@ fn print(load: &str, number: usize, all: &[Vec<Vec<Run>>]) {
     );
     for (subject, (name, way)) in SUBJECTS.iter().enumerate() {
         let runs = || all[subject].iter().map(|round| &round[number]);
-        let sum = |count: fn(&Run) -> u64| runs().map(count).sum::<u64>() as f64;
+        let sum = |count: fn(&OltpRun) -> u64| runs().map(count).sum::<u64>() as f64;
         let device = runs()
             .map(|run| run.device)
             .reduce(|sum, one| sum.and(&one));

@@ -35,7 +35,7 @@ const WAYS: &[(&str, Way)] = &[
 ];
 
 /// One run of a volume.
-struct Run {
+struct TailsRun {
     reads: Figures,
     writes: Figures,
     written: u64,
@@ -90,7 +90,7 @@ fn one(plugin: &Plugin, scratch: &Path, name: &str, way: Way, rounds: u32) -> Re
                 format!("rate={RATE}"),
             ];
             let ran = place.run("tails", &words)?;
-            runs.push(Run {
+            runs.push(TailsRun {
                 reads: ran.figures("read")?.context("no reads")?,
                 writes: ran.figures("write")?.context("no writes")?,
                 written: ran.number("written_bytes")?,
@@ -107,7 +107,7 @@ fn one(plugin: &Plugin, scratch: &Path, name: &str, way: Way, rounds: u32) -> Re
     let [without, with] = measured.as_slice() else {
         anyhow::bail!("two volumes are measured");
     };
-    let moved = |runs: &[Run]| runs.iter().map(|run| run.device.moved).sum::<u64>();
+    let moved = |runs: &[TailsRun]| runs.iter().map(|run| run.device.moved).sum::<u64>();
     ensure!(
         moved(with) >= u64::from(rounds) * MOVED_MIN,
         "cleaning moved no more than {} blocks of the small volume",
@@ -129,9 +129,9 @@ fn one(plugin: &Plugin, scratch: &Path, name: &str, way: Way, rounds: u32) -> Re
     Ok(ratio)
 }
 
-fn print_row(name: &str, room: &str, runs: &[Run]) {
-    let of = |figure: fn(&Run) -> f64| -> Vec<f64> { runs.iter().map(figure).collect() };
-    let sum = |count: fn(&Run) -> u64| -> u64 { runs.iter().map(count).sum() };
+fn print_row(name: &str, room: &str, runs: &[TailsRun]) {
+    let of = |figure: fn(&TailsRun) -> f64| -> Vec<f64> { runs.iter().map(figure).collect() };
+    let sum = |count: fn(&TailsRun) -> u64| -> u64 { runs.iter().map(count).sum() };
     println!(
         "| {name} | {room} | {:.0} | {:.0} | {:.0} | {} | {:.0} | {:.0} | {:.3} | {} ({:.1} % of what was sent) | {} |",
         median(of(|run| run.reads.per_second)),

@@ -90,7 +90,7 @@ const SUBJECTS: &[Subject] = &[
 const WORKLOADS: &[&str] = &["load", "overwrite", "A", "B", "C", "F", "D", "E"];
 
 /// What one workload did.
-struct Run {
+struct YcsbRun {
     all: Figures,
     /// Reads, or scans where there are none.
     reads: Option<Figures>,
@@ -99,7 +99,7 @@ struct Run {
 }
 
 /// By workload.
-type Runs = Vec<Run>;
+type Runs = Vec<YcsbRun>;
 
 /// Measures, and prints tables.
 pub fn run(plugin: &Plugin, scratch: &Path, plan: &Plan) -> Result<()> {
@@ -160,7 +160,7 @@ fn measure(plugin: &Plugin, scratch: &Path, subject: &Subject, plan: &Plan) -> R
             .with_context(|| format!("workload {workload}"))?;
         records = ran.number("records")?;
         let all = ran.figures("all")?.context("no operations")?;
-        runs.push(Run {
+        runs.push(YcsbRun {
             all,
             reads: ran.figures("read")?.or(ran.figures("scan")?),
             written: ran.number("written_bytes")?,
@@ -210,7 +210,7 @@ fn print(subjects: &[&Subject], all: &[Vec<Runs>]) {
     for rounds in all {
         print!(
             " {} |",
-            amplification(&rounds.iter().flatten().collect::<Vec<&Run>>())
+            amplification(&rounds.iter().flatten().collect::<Vec<&YcsbRun>>())
         );
     }
     println!(
@@ -233,11 +233,11 @@ fn print(subjects: &[&Subject], all: &[Vec<Runs>]) {
 }
 
 /// A row for each workload, a cell for each subject: of its runs of that workload, one a round.
-fn print_rows(all: &[Vec<Runs>], cell: impl Fn(&[&Run]) -> String) {
+fn print_rows(all: &[Vec<Runs>], cell: impl Fn(&[&YcsbRun]) -> String) {
     for (number, workload) in WORKLOADS.iter().enumerate() {
         print!("| {workload} |");
         for rounds in all {
-            let runs: Vec<&Run> = rounds.iter().filter_map(|runs| runs.get(number)).collect();
+            let runs: Vec<&YcsbRun> = rounds.iter().filter_map(|runs| runs.get(number)).collect();
             print!(" {} |", cell(&runs));
         }
         println!();
@@ -247,7 +247,7 @@ fn print_rows(all: &[Vec<Runs>], cell: impl Fn(&[&Run]) -> String) {
 /// Below this a ratio says nothing: what the run before left in memory comes on top.
 const WRITTEN_MIN: u64 = 16 << 20;
 
-fn amplification(runs: &[&Run]) -> String {
+fn amplification(runs: &[&YcsbRun]) -> String {
     let written: u64 = runs.iter().map(|run| run.written).sum();
     let device: u64 = runs.iter().map(|run| run.device.bytes).sum();
     let moved: u64 = runs.iter().map(|run| run.device.moved * BLOCK_BYTES).sum();
@@ -284,8 +284,9 @@ fn print_ratios(subjects: &[&Subject], all: &[Vec<Runs>]) {
                     .collect(),
             );
             let times = |figure: fn(Figures) -> f64| -> String {
-                let ratio =
-                    |(one, peer): (&Run, &Run)| Some(figure(one.reads?) / figure(peer.reads?));
+                let ratio = |(one, peer): (&YcsbRun, &YcsbRun)| {
+                    Some(figure(one.reads?) / figure(peer.reads?))
+                };
                 let ratios: Vec<f64> = runs().filter_map(ratio).collect();
                 if ratios.is_empty() {
                     "-".to_owned()

@@ -34,7 +34,7 @@ pub struct Backup {
 }
 
 /// Where the archive goes.
-enum Target {
+enum Destination {
     /// A file that gets its name once it is complete.
     File { temporary: PathBuf },
     /// A pipe, a device, standard output.
@@ -67,7 +67,7 @@ impl Backup {
         let (file, target) = self
             .target(&opened.devices)
             .with_context(|| self.between.archive.display().to_string())?;
-        let seekable = matches!(target, Target::File { .. });
+        let seekable = matches!(target, Destination::File { .. });
         let mut tally = super::tree::Tally::default();
         let went = Archive::begin(file, seekable).and_then(|mut archive| {
             let mut copier = Copier::new(&mut archive, &stop, NAME);
@@ -77,8 +77,8 @@ impl Backup {
             went.and_then(|()| archive.end())
         });
         let went = match target {
-            Target::Stream => went,
-            Target::File { temporary } => {
+            Destination::Stream => went,
+            Destination::File { temporary } => {
                 let named = went.and_then(|()| self.name(&temporary));
                 if named.is_err() {
                     let _ = fs::remove_file(&temporary);
@@ -98,9 +98,9 @@ impl Backup {
         conclude(NAME, (went, &tally), "backed up", print, self.between.json)
     }
 
-    fn target(&self, devices: &[PathBuf]) -> Result<(File, Target)> {
+    fn target(&self, devices: &[PathBuf]) -> Result<(File, Destination)> {
         if self.between.is_standard() {
-            return Ok((output::stream()?, Target::Stream));
+            return Ok((output::stream()?, Destination::Stream));
         }
         match fs::metadata(&self.between.archive) {
             Ok(found) if found.is_dir() => bail!(
@@ -116,7 +116,7 @@ impl Backup {
                 }
                 if !found.is_file() {
                     let file = OpenOptions::new().write(true).open(&self.between.archive)?;
-                    return Ok((file, Target::Stream));
+                    return Ok((file, Destination::Stream));
                 }
                 if !self.force {
                     bail!("exists; --force replaces it once the new one is complete");
@@ -131,7 +131,7 @@ impl Backup {
         let mut options = OpenOptions::new();
         let options = options.write(true).create_new(true).mode(0o600);
         let file = options.open(&temporary)?;
-        Ok((file, Target::File { temporary }))
+        Ok((file, Destination::File { temporary }))
     }
 
     /// Gives a complete archive its name.

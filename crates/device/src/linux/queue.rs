@@ -26,7 +26,7 @@ pub struct Shared<P: Port> {
     pub geometry: Geometry,
     pub ring: Ring<P::Wire, Job<P>>,
     pub read_only: bool,
-    state: Mutex<State<P>>,
+    state: Mutex<QueueState<P>>,
     /// A command was answered, or a zone has nothing under way any more.
     changed: Condvar,
     /// There is something to be done to a zone, or nothing will be any more.
@@ -34,7 +34,7 @@ pub struct Shared<P: Port> {
 }
 
 /// What the drive does, and what it is to do next.
-pub struct State<P: Port> {
+pub struct QueueState<P: Port> {
     pub machine: ZoneMachine,
     /// Zones with something under way or waiting.
     pub queues: HashMap<ZoneId, Queue<P>>,
@@ -184,7 +184,7 @@ impl<P: Port> Shared<P> {
             port,
             ring,
             read_only,
-            state: Mutex::new(State {
+            state: Mutex::new(QueueState {
                 machine,
                 queues: HashMap::new(),
                 begun: vec![0; geometry.zone_count as usize],
@@ -544,7 +544,7 @@ impl<P: Port> Shared<P> {
     }
 
     /// The state, once there is room for one more command.
-    pub fn room(&self) -> Result<MutexGuard<'_, State<P>>> {
+    pub fn room(&self) -> Result<MutexGuard<'_, QueueState<P>>> {
         let mut state = self.lock();
         loop {
             state.check()?;
@@ -561,16 +561,16 @@ impl<P: Port> Shared<P> {
         self.managers.notify_all();
     }
 
-    pub fn wait<'a>(&self, state: MutexGuard<'a, State<P>>) -> MutexGuard<'a, State<P>> {
+    pub fn wait<'a>(&self, state: MutexGuard<'a, QueueState<P>>) -> MutexGuard<'a, QueueState<P>> {
         self.changed.wait(state)
     }
 
-    pub fn lock(&self) -> MutexGuard<'_, State<P>> {
+    pub fn lock(&self) -> MutexGuard<'_, QueueState<P>> {
         self.state.lock()
     }
 }
 
-impl<P: Port> State<P> {
+impl<P: Port> QueueState<P> {
     /// An error where nothing can be taken any more.
     pub fn check(&self) -> Result<()> {
         match self.has_panicked {

@@ -49,13 +49,13 @@ impl ZoneFiles {
 pub struct Writers {
     files: ZoneFiles,
     files_max: usize,
-    state: Mutex<State>,
+    state: Mutex<FilesState>,
     /// A file was opened or closed, or is in use no more.
     changed: Condvar,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct FilesState {
     open: HashMap<ZoneId, Writer>,
     /// Counts uses, to tell which file was used longest ago.
     uses: u64,
@@ -207,9 +207,9 @@ impl Writers {
     /// Closes a file that nobody uses. The lock is released meanwhile: closing closes the zone.
     fn close<'a>(
         &'a self,
-        mut state: MutexGuard<'a, State>,
+        mut state: MutexGuard<'a, FilesState>,
         zone: ZoneId,
-    ) -> MutexGuard<'a, State> {
+    ) -> MutexGuard<'a, FilesState> {
         let file = state
             .open
             .get_mut(&zone)
@@ -232,16 +232,16 @@ impl Writers {
         }
     }
 
-    fn wait<'a>(&self, state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
+    fn wait<'a>(&self, state: MutexGuard<'a, FilesState>) -> MutexGuard<'a, FilesState> {
         self.changed.wait(state)
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, FilesState> {
         self.state.lock()
     }
 }
 
-impl State {
+impl FilesState {
     /// The file to close for another: that was used longest ago. One of a zone that was opened
     /// explicitly only if the zone takes no more writes.
     fn victim(&self) -> Option<ZoneId> {

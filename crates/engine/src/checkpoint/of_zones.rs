@@ -10,7 +10,7 @@ use persimmon_format::zone_header::COMPACT;
 use persimmon_format::{Addr, Lsn};
 
 use super::changes::Changes;
-use super::tables::Counts;
+use super::tables::ValidCounts;
 use crate::Volume;
 use crate::error::Result;
 use crate::faults::{Fault, fault};
@@ -79,7 +79,7 @@ impl Volume {
             Some(changes) => changes,
             None => {
                 let mut written = BTreeSet::new();
-                let mut counts = Counts {
+                let mut counts = ValidCounts {
                     live: &self.zones,
                     cut: &mut zones.entries,
                 };

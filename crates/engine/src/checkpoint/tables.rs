@@ -16,12 +16,12 @@ use crate::statistics::Class;
 use crate::zones::{self, Stream, Zones};
 
 /// Valid counts, kept in the live table and in the one this checkpoint writes.
-pub(super) struct Counts<'a> {
+pub(super) struct ValidCounts<'a> {
     pub(super) live: &'a Zones,
     pub(super) cut: &'a mut PerZone<ZitEntry>,
 }
 
-impl Counts<'_> {
+impl ValidCounts<'_> {
     fn add(&mut self, addr: Addr, blocks: u16) {
         self.live.add_metadata(addr, blocks.into());
         if let Some(entry) = self.cut.get_mut(addr.zone().0 as usize) {
@@ -81,7 +81,7 @@ impl Volume {
     pub(super) fn write_mat(
         &self,
         number: u64,
-        counts: &mut Counts<'_>,
+        counts: &mut ValidCounts<'_>,
         written: &mut BTreeSet<ZoneId>,
     ) -> Result<()> {
         let (chunks, sealed): (Vec<usize>, Vec<Buffer>) = {
@@ -117,7 +117,7 @@ impl Volume {
     pub(super) fn write_zit(
         &self,
         number: u64,
-        counts: &mut Counts<'_>,
+        counts: &mut ValidCounts<'_>,
         written: &mut BTreeSet<ZoneId>,
     ) -> Result<()> {
         let mut state = self.checkpoint_state();
@@ -179,7 +179,7 @@ impl Volume {
     /// The entries of the zones that a checkpoint wrote into.
     pub(super) fn overrides(
         &self,
-        zones: &zones::Cut,
+        zones: &zones::ZoneCut,
         written: &BTreeSet<ZoneId>,
     ) -> Vec<(ZoneId, ZitEntry)> {
         let written = written.iter();

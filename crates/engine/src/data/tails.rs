@@ -24,7 +24,7 @@ impl Tail {
 }
 
 #[derive(Default)]
-struct Kept {
+struct CachedTails {
     tails: HashMap<Ino, Tail>,
     /// The files, oldest first.
     order: VecDeque<Ino>,
@@ -33,7 +33,7 @@ struct Kept {
 
 /// Last blocks of files, one a file.
 pub(crate) struct Tails {
-    kept: Mutex<Kept>,
+    cached: Mutex<CachedTails>,
     alarm: Alarm,
     bytes_max: AtomicUsize,
 }
@@ -41,7 +41,7 @@ pub(crate) struct Tails {
 impl Tails {
     pub(crate) fn new(bytes_max: usize, alarm: &Alarm) -> Tails {
         Tails {
-            kept: Mutex::watched(Kept::default(), alarm),
+            cached: Mutex::watched(CachedTails::default(), alarm),
             alarm: alarm.clone(),
             bytes_max: AtomicUsize::new(bytes_max),
         }
@@ -57,45 +57,46 @@ impl Tails {
         self.bytes_max.store(bytes_max as usize, Ordering::Relaxed);
     }
 
-    fn lock(&self) -> MutexGuard<'_, Kept> {
-        self.kept.lock()
+    fn lock(&self) -> MutexGuard<'_, CachedTails> {
+        self.cached.lock()
     }
 
     /// Keeps what the last block of a file holds, at most a block, in the place of what was kept of
     /// it before, and forgets the files whose turn it is.
     pub(super) fn keep(&self, ino: Ino, addr: Addr, content: &[u8]) {
         let content = Box::<[u8]>::from(content);
-        let mut kept = self.lock();
-        kept.bytes += Tail::cost(content.len());
-        match kept.tails.insert(ino, Tail { addr, content }) {
+        let mut cached = self.lock();
+        cached.bytes += Tail::cost(content.len());
+        match cached.tails.insert(ino, Tail { addr, content }) {
             Some(before) => {
                 let cost = Tail::cost(before.content.len());
-                invariant_sub!(self.alarm, kept.bytes, cost, "bytes of kept tails");
+                invariant_sub!(self.alarm, cached.bytes, cost, "bytes of cached tails");
             }
-            None => kept.order.push_back(ino),
+            None => cached.order.push_back(ino),
         }
-        while kept.bytes > self.bytes_max.load(Ordering::Relaxed)
-            && let Some(oldest) = kept.order.pop_front()
+        while cached.bytes > self.bytes_max.load(Ordering::Relaxed)
+            && let Some(oldest) = cached.order.pop_front()
         {
-            if let Some(tail) = kept.tails.remove(&oldest) {
+            if let Some(tail) = cached.tails.remove(&oldest) {
                 let cost = Tail::cost(tail.content.len());
-                invariant_sub!(self.alarm, kept.bytes, cost, "bytes of kept tails");
+                invariant_sub!(self.alarm, cached.bytes, cost, "bytes of cached tails");
             }
         }
         invariant_holds!(
             self.alarm,
-            (kept.bytes == 0) == kept.tails.is_empty() && kept.tails.len() <= kept.order.len(),
-            "{} tails of {} bytes are kept, and {} are in order",
-            kept.tails.len(),
-            kept.bytes,
-            kept.order.len()
+            (cached.bytes == 0) == cached.tails.is_empty()
+                && cached.tails.len() <= cached.order.len(),
+            "{} tails of {} bytes are cached, and {} are in order",
+            cached.tails.len(),
+            cached.bytes,
+            cached.order.len()
         );
     }
 
     /// Copies what was written to this address into a block of zeros, if it is kept.
     pub(super) fn copy(&self, ino: Ino, addr: Addr, block: &mut [u8]) -> bool {
-        let kept = self.lock();
-        let content = kept.tails.get(&ino).filter(|tail| tail.addr == addr);
+        let cached = self.lock();
+        let content = cached.tails.get(&ino).filter(|tail| tail.addr == addr);
         let out = content.and_then(|tail| block.get_mut(..tail.content.len()).zip(Some(tail)));
         match out {
             Some((out, tail)) => {

@@ -16,4 +16,4 @@ pub(crate) mod writer;
 pub(crate) mod zone;
 
 pub(crate) use append::LogHead;
-pub(crate) use writer::{Cut, Log};
+pub(crate) use writer::{Log, LogCut};

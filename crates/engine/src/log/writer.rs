@@ -80,7 +80,7 @@ pub(crate) struct Log {
 }
 
 /// The log at a checkpoint's cut.
-pub(crate) struct Cut {
+pub(crate) struct LogCut {
     /// The last record that the checkpoint holds.
     pub(crate) lsn: Lsn,
     /// The first block that can hold a later one.
@@ -227,7 +227,7 @@ impl Log {
     }
 
     /// The log as a checkpoint's cut finds it; called under the metadata lock.
-    pub(crate) fn cut(&self) -> Cut {
+    pub(crate) fn cut(&self) -> LogCut {
         let inner = self.lock();
         let (sent, written, last) = (inner.sent, inner.written, inner.last_lsn());
         invariant_holds!(
@@ -252,7 +252,7 @@ impl Log {
             sequence: inner.replay_sequence,
             addr: Addr::ZERO,
         };
-        Cut {
+        LogCut {
             lsn: inner.last_lsn(),
             replay: inner.head.map_or(start, |h| h.position()),
             failing: inner.failed_batches > 0,
@@ -264,7 +264,7 @@ impl Log {
 
     /// Whether a checkpoint with this cut, all of whose records are written, would make an extent
     /// durable whose data is not there.
-    pub(crate) fn has_failures(&self, cut: &Cut) -> bool {
+    pub(crate) fn has_failures(&self, cut: &LogCut) -> bool {
         let inner = self.lock();
         cut.failing || inner.failed_batches > 0 || inner.failures > cut.failures
     }

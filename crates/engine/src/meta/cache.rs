@@ -19,12 +19,12 @@ use persimmon_format::PageId;
 
 use persimmon_sync::Alarm;
 
-use super::error::{Damage, Missing, TreeError};
+use super::error::{Missing, TreeDamage, TreeError};
 use super::page::Page;
 use crate::invariant::{invariant_holds, invariant_sub};
 
 pub(super) use slot::Outline;
-use slot::{Slot, State};
+use slot::{Slot, SlotState};
 
 /// How many pages the clock looks at for each that should go.
 const EVICT_STEPS_PER_PAGE: usize = 64;
@@ -79,7 +79,7 @@ impl PageCache {
         for id in 0..limit {
             let allocated = in_use(PageId(id));
             let mut slot = Slot::default();
-            slot.state.put(State::ALLOCATED, allocated);
+            slot.state.put(SlotState::ALLOCATED, allocated);
             cache.slots.push(slot);
             if !allocated {
                 cache.free_ids.push(Reverse(id));
@@ -153,7 +153,7 @@ impl PageCache {
     /// Whether a page in memory is dirty.
     pub(super) fn is_dirty(&self, id: PageId) -> bool {
         self.slot(id)
-            .is_some_and(|slot| slot.state.has(State::DIRTY))
+            .is_some_and(|slot| slot.state.has(SlotState::DIRTY))
     }
 
     /// Marks a page dirty without changing it, so that the next checkpoint moves it.
@@ -165,8 +165,8 @@ impl PageCache {
         if slot.page.is_none() {
             return Err(Missing(id));
         }
-        if !slot.state.put(State::DIRTY, true) {
-            let listed = slot.state.put(State::IN_DIRTY, true);
+        if !slot.state.put(SlotState::DIRTY, true) {
+            let listed = slot.state.put(SlotState::IN_DIRTY, true);
             self.dirty += 1;
             if !listed {
                 self.dirty_ids.push(id);
@@ -185,7 +185,7 @@ impl PageCache {
         let wanted = page.id() == id
             && self
                 .slot(id)
-                .is_some_and(|slot| slot.state.has(State::ALLOCATED) && slot.page.is_none());
+                .is_some_and(|slot| slot.state.has(SlotState::ALLOCATED) && slot.page.is_none());
         if wanted {
             self.install(id, page);
         }
@@ -202,7 +202,7 @@ impl PageCache {
             }
         };
         if let Some(slot) = self.slot_mut(id) {
-            let was_allocated = slot.state.put(State::ALLOCATED, true);
+            let was_allocated = slot.state.put(SlotState::ALLOCATED, true);
             let is_resident = slot.page.is_some();
             invariant_holds!(
                 self.alarm,
@@ -234,16 +234,16 @@ impl PageCache {
     pub fn free(&mut self, id: PageId) {
         let Some(slot) = self
             .slot_mut(id)
-            .filter(|slot| slot.state.has(State::ALLOCATED))
+            .filter(|slot| slot.state.has(SlotState::ALLOCATED))
         else {
             return;
         };
-        slot.state.put(State::ALLOCATED, false);
+        slot.state.put(SlotState::ALLOCATED, false);
         let was_resident = slot.page.take().is_some();
-        let was_dirty = slot.state.put(State::DIRTY, false);
+        let was_dirty = slot.state.put(SlotState::DIRTY, false);
         // What a cut holds of the page may still be written; it is no matter of this id any more.
-        let was_writing = slot.state.put(State::WRITING, false);
-        let listed = slot.state.put(State::IN_FREED, true);
+        let was_writing = slot.state.put(SlotState::WRITING, false);
+        let listed = slot.state.put(SlotState::IN_FREED, true);
         invariant_sub!(
             self.alarm,
             self.resident,
@@ -275,12 +275,12 @@ impl PageCache {
             let Some(slot) = self.slot_mut(id) else {
                 continue;
             };
-            slot.state.put(State::IN_DIRTY, false);
-            let was_dirty = slot.state.put(State::DIRTY, false);
+            slot.state.put(SlotState::IN_DIRTY, false);
+            let was_dirty = slot.state.put(SlotState::DIRTY, false);
             let is_resident = slot.page.is_some();
             if let (true, Some(page)) = (was_dirty, slot.page.as_ref()) {
                 cut.push((id, Arc::clone(page)));
-                let was_writing = slot.state.put(State::WRITING, true);
+                let was_writing = slot.state.put(SlotState::WRITING, true);
                 self.writing += usize::from(!was_writing);
                 invariant_sub!(self.alarm, self.dirty, 1, "dirty pages");
             }
@@ -313,8 +313,8 @@ impl PageCache {
         let mut freed = std::mem::take(&mut self.freed_ids);
         freed.retain(|&id| {
             self.slot_mut(id).is_some_and(|slot| {
-                slot.state.put(State::IN_FREED, false);
-                !slot.state.has(State::ALLOCATED)
+                slot.state.put(SlotState::IN_FREED, false);
+                !slot.state.has(SlotState::ALLOCATED)
             })
         });
         freed
@@ -324,7 +324,7 @@ impl PageCache {
     pub fn finish_writing(&mut self, ids: impl IntoIterator<Item = PageId>) {
         for id in ids {
             if let Some(slot) = self.slot_mut(id) {
-                let was_writing = slot.state.put(State::WRITING, false);
+                let was_writing = slot.state.put(SlotState::WRITING, false);
                 invariant_sub!(
                     self.alarm,
                     self.writing,
@@ -342,7 +342,7 @@ impl PageCache {
         freed: impl IntoIterator<Item = PageId>,
     ) {
         for id in pages {
-            let writing = |slot: &mut Slot| slot.state.put(State::WRITING, false);
+            let writing = |slot: &mut Slot| slot.state.put(SlotState::WRITING, false);
             if self.slot_mut(id).is_some_and(writing) {
                 invariant_sub!(self.alarm, self.writing, 1, "pages being written");
                 // Missing if it was freed since.
@@ -353,7 +353,7 @@ impl PageCache {
             let Some(slot) = self.slot_mut(id) else {
                 continue;
             };
-            if !slot.state.has(State::ALLOCATED) && !slot.state.put(State::IN_FREED, true) {
+            if !slot.state.has(SlotState::ALLOCATED) && !slot.state.put(SlotState::IN_FREED, true) {
                 self.freed_ids.push(id);
             }
         }
@@ -375,11 +375,11 @@ impl PageCache {
             }
             let id = self.ring[self.hand];
             let Some(slot) = self.slot_mut(id) else { break };
-            let clean = !slot.state.has(State::DIRTY) && !slot.state.has(State::WRITING);
+            let clean = !slot.state.has(SlotState::DIRTY) && !slot.state.has(SlotState::WRITING);
             if slot.page.is_none() {
-                slot.state.put(State::IN_RING, false);
+                slot.state.put(SlotState::IN_RING, false);
             } else if clean && !std::mem::take(slot.referenced.get_mut()) {
-                slot.state.put(State::IN_RING, false);
+                slot.state.put(SlotState::IN_RING, false);
                 slot.page = None;
                 invariant_sub!(self.alarm, self.resident, 1, "pages in memory");
                 evicted += 1;
@@ -449,7 +449,7 @@ impl PageCache {
     #[must_use]
     pub fn is_allocated(&self, id: PageId) -> bool {
         self.slot(id)
-            .is_some_and(|slot| slot.state.has(State::ALLOCATED))
+            .is_some_and(|slot| slot.state.has(SlotState::ALLOCATED))
     }
 
     /// What kept a change from being made wholly: the tree is damaged, or the change was made
@@ -465,7 +465,7 @@ impl PageCache {
             // To fetch the page now would be of no use: the change is lost.
             TreeError::Missing(page) => TreeError::Damaged {
                 page,
-                damage: Damage::Gone,
+                damage: TreeDamage::Gone,
             },
             other => other,
         };
@@ -478,7 +478,7 @@ impl PageCache {
             true => Ok(()),
             false => Err(TreeError::Damaged {
                 page,
-                damage: Damage::Gone,
+                damage: TreeDamage::Gone,
             }),
         }
     }
@@ -491,7 +491,7 @@ impl PageCache {
         slot.outline = Outline::of(&page);
         let is_its = page.id() == id;
         let was_resident = slot.page.replace(page).is_some();
-        let in_ring = slot.state.put(State::IN_RING, true);
+        let in_ring = slot.state.put(SlotState::IN_RING, true);
         self.resident += usize::from(!was_resident);
         if !in_ring {
             self.ring.push(id);

@@ -20,7 +20,7 @@ pub enum TreeError {
         /// The page.
         page: PageId,
         /// What is wrong.
-        damage: Damage,
+        damage: TreeDamage,
     },
     /// A value is longer than a page may hold, bytes.
     #[error("a value of {0} bytes is too long for the metadata tree")]
@@ -29,7 +29,7 @@ pub enum TreeError {
 
 /// How a page does not fit its place in the tree.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
-pub enum Damage {
+pub enum TreeDamage {
     /// Its level is not one below its parent's, or is too high for a root.
     #[error("its level is {0}")]
     Level(u8),

@@ -23,7 +23,7 @@ use persimmon_format::{Key, PageId};
 
 pub use image::PageError;
 pub(super) use search::Expected;
-use search::{Target, upper_bound, upper_bound_expecting};
+use search::{SearchKey, upper_bound, upper_bound_expecting};
 
 const HEADER_BYTES: usize = 32;
 const SLOT_BYTES: usize = Key::LEN + 4;
@@ -127,7 +127,7 @@ impl Page {
         found(
             self.slots(),
             key,
-            upper_bound(self.slots(), Target::new(key)),
+            upper_bound(self.slots(), SearchKey::new(key)),
         )
     }
 
@@ -149,7 +149,7 @@ impl Page {
     #[inline]
     #[must_use]
     pub fn child_index(&self, key: &Key) -> usize {
-        upper_bound(self.slots(), Target::new(key)).saturating_sub(1)
+        upper_bound(self.slots(), SearchKey::new(key)).saturating_sub(1)
     }
 
     /// Whether an item with a value of `value_len` bytes can be added.

@@ -22,7 +22,7 @@ use std::sync::Arc;
 use persimmon_format::{Key, PageId};
 
 use super::cache::PageCache;
-pub use super::error::{Damage, TreeError};
+pub use super::error::{TreeDamage, TreeError};
 use super::page::{LEVEL_MAX, Page};
 
 use cursor::Cursor;
@@ -35,7 +35,7 @@ pub use verify::{Shape, verify};
 /// A root is at most one level higher than pages that are read may be.
 const ROOT_LEVEL_MAX: u8 = LEVEL_MAX + 1;
 
-fn damaged(page: PageId, damage: Damage) -> TreeError {
+fn damaged(page: PageId, damage: TreeDamage) -> TreeError {
     TreeError::Damaged { page, damage }
 }
 
@@ -126,10 +126,10 @@ fn checked_root(cache: &PageCache, id: PageId) -> Result<Node<'_>, TreeError> {
     let node = Node::root(cache, id)?;
     let level = node.level;
     if level > ROOT_LEVEL_MAX {
-        return Err(damaged(id, Damage::Level(level)));
+        return Err(damaged(id, TreeDamage::Level(level)));
     }
     if level > 0 && node.page.key(0) != KEY_MIN {
-        return Err(damaged(id, Damage::Range));
+        return Err(damaged(id, TreeDamage::Range));
     }
     Ok(node)
 }
@@ -159,7 +159,7 @@ impl Path {
         while node.level > 0 {
             let slot = node.slot_for(key);
             let Some(step) = path.steps.get_mut(path.depth) else {
-                return Err(damaged(root, Damage::Level(node.level)));
+                return Err(damaged(root, TreeDamage::Level(node.level)));
             };
             *step = (path.leaf, slot);
             path.depth += 1;

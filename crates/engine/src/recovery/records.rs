@@ -16,7 +16,7 @@ use crate::zones::Zones;
 use crate::zones::table::Found;
 
 /// What records are applied to, beside the metadata.
-pub(super) struct Target<'a> {
+pub(super) struct ReplayTarget<'a> {
     pub(super) key: &'a VolumeKey,
     pub(super) zones: &'a Zones,
     /// What the ZIT counts in them.
@@ -39,7 +39,7 @@ pub(super) fn replay_records(
     replay: &Replay<'_>,
     footer: &Footer,
     arrival: &Arrival<'_>,
-    target: &Target<'_>,
+    target: &ReplayTarget<'_>,
     meta: &mut Meta,
 ) -> Result<Replayed> {
     let (mut records, mut changes_lost) = (0, 0);
@@ -93,8 +93,13 @@ pub(super) fn replay_records(
     })
 }
 
-fn apply_record(media: &Media, target: &Target<'_>, meta: &mut Meta, ops: &[Op]) -> Result<u64> {
-    let Target {
+fn apply_record(
+    media: &Media,
+    target: &ReplayTarget<'_>,
+    meta: &mut Meta,
+    ops: &[Op],
+) -> Result<u64> {
+    let ReplayTarget {
         key,
         zones,
         mat_lost,

@@ -135,21 +135,21 @@ const READS_AT_ONCE: usize = 32;
 const READ_BLOCKS_MAX: u32 = 256;
 
 /// What one command reads: chunks that lie near each other, each with its distance from the first.
-struct Run {
+struct ChunkRead {
     start: Addr,
     blocks: u32,
     chunks: Vec<(usize, u32)>,
 }
 
 /// The commands that read the chunks at these places.
-fn runs(places: &[Addr], blocks_max: u32) -> Vec<Run> {
+fn runs(places: &[Addr], blocks_max: u32) -> Vec<ChunkRead> {
     let places = places.iter().zip(0..);
     let mut chunks: Vec<(Addr, usize)> = places
         .filter(|(addr, _)| **addr != Addr::ZERO)
         .map(|(addr, chunk)| (*addr, chunk))
         .collect();
     chunks.sort_unstable();
-    let mut runs: Vec<Run> = Vec::new();
+    let mut runs: Vec<ChunkRead> = Vec::new();
     for (addr, chunk) in chunks {
         if let Some(run) = runs.last_mut() {
             let in_zone = (run.start.device(), run.start.zone()) == (addr.device(), addr.zone());
@@ -160,7 +160,7 @@ fn runs(places: &[Addr], blocks_max: u32) -> Vec<Run> {
                 continue;
             }
         }
-        runs.push(Run {
+        runs.push(ChunkRead {
             start: addr,
             blocks: 1,
             chunks: vec![(chunk, 0)],

@@ -6,7 +6,7 @@ use persimmon_format::summary::SummaryBuilder;
 use persimmon_format::table::Role;
 
 use super::budget::Budget;
-use super::entries::Entry;
+use super::entries::ZoneEntry;
 use super::layout::DeviceKind;
 use super::lifetime::Lives;
 use super::locked::Locked;
@@ -390,7 +390,7 @@ impl Table {
         let (layout, device) = (&budget.layout, DeviceKind::of(role));
         let is_left = |zone: &ZoneId| {
             let entry = self.entries.get(*zone);
-            taken != Some(*zone) && entry.is_some_and(Entry::is_free)
+            taken != Some(*zone) && entry.is_some_and(ZoneEntry::is_free)
         };
         let is_there = |zone: &ZoneId| is_left(zone) && layout.contains(device, *zone);
         let mut candidates = self.victim_index.free_candidates().filter(is_there);

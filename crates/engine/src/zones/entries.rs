@@ -14,10 +14,10 @@ use super::failure::ZoneFailure;
 use super::lifetime::Life;
 
 /// There is one for every zone, so it is kept small.
-const _: () = assert!(size_of::<Entry>() == 56);
+const _: () = assert!(size_of::<ZoneEntry>() == 56);
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Entry {
+pub(super) struct ZoneEntry {
     pub(super) role: Role,
     pub(super) lifetime: u8,
     pub(super) write_pointer: u32,
@@ -41,7 +41,7 @@ pub(super) struct Entry {
     pub(super) failure: Option<ZoneFailure>,
 }
 
-impl Entry {
+impl ZoneEntry {
     /// Nothing valid is in it, and nothing goes into it: a checkpoint can free it.
     pub(super) fn is_reclaimable(&self, valid: PackUnits) -> bool {
         self.used
@@ -59,12 +59,12 @@ impl Entry {
 
 /// The entries of all zones. Whoever changes one touches it.
 pub(super) struct Entries {
-    list: PerZone<Entry>,
+    list: PerZone<ZoneEntry>,
     touched: Touched,
 }
 
 impl Entries {
-    pub(super) fn new(list: PerZone<Entry>, touched: Touched) -> Entries {
+    pub(super) fn new(list: PerZone<ZoneEntry>, touched: Touched) -> Entries {
         Entries { list, touched }
     }
 
@@ -82,15 +82,15 @@ impl Entries {
         (first..self.list.len() as u32).map(ZoneId)
     }
 
-    pub(super) fn iter(&self) -> impl Iterator<Item = (ZoneId, &Entry)> {
+    pub(super) fn iter(&self) -> impl Iterator<Item = (ZoneId, &ZoneEntry)> {
         self.zones().zip(self.list.iter())
     }
 
-    pub(super) fn get(&self, zone: ZoneId) -> Option<&Entry> {
+    pub(super) fn get(&self, zone: ZoneId) -> Option<&ZoneEntry> {
         self.list.get(zone.0 as usize)
     }
 
-    pub(super) fn get_mut(&mut self, zone: ZoneId) -> Option<&mut Entry> {
+    pub(super) fn get_mut(&mut self, zone: ZoneId) -> Option<&mut ZoneEntry> {
         self.touched.touch(zone);
         self.list.get_mut(zone.0 as usize)
     }

@@ -8,7 +8,7 @@ use persimmon_device::{ZoneId, ZoneState};
 use persimmon_format::packed::PackUnits;
 use persimmon_format::table::Role;
 
-use super::entries::Entry;
+use super::entries::ZoneEntry;
 use super::layout::DeviceKind;
 use super::table::{Table, ZoneStatus, Zones};
 use super::writer::ZoneWriter;
@@ -155,7 +155,7 @@ impl Zones {
 
     /// Counts failed zones; after each change of one or of its role.
     pub(super) fn count_failed(&self, table: &Table) {
-        let has_failed = |e: &Entry| e.failure.is_some() || e.role == Role::Retired;
+        let has_failed = |e: &ZoneEntry| e.failure.is_some() || e.role == Role::Retired;
         let layout = &self.budget.layout;
         let failed = layout.sums(table.entries.iter().map(|(_, e)| has_failed(e).into()));
         for device in layout.devices() {

@@ -6,7 +6,7 @@ use persimmon_format::table::Role;
 use persimmon_format::zone_header::ZoneHeader;
 
 use super::budget::Budget;
-use super::entries::Entry;
+use super::entries::ZoneEntry;
 use super::layout::DeviceKind;
 use super::table::{Table, Zones};
 use crate::invariant::{invariant_holds, invariant_sub};
@@ -206,12 +206,12 @@ impl Table {
         );
         let counted = entry.role == Role::Free && !entry.used;
         let was_log = entry.role == Role::Log;
-        *entry = Entry {
+        *entry = ZoneEntry {
             capacity: entry.capacity,
             resets: entry.resets.saturating_add(was_reset.into()),
             last_write: entry.last_write,
             keeps_space: entry.keeps_space,
-            ..Entry::default()
+            ..ZoneEntry::default()
         };
         *self.free_zones_mut(zone, budget) += u32::from(!counted);
         if was_log {

@@ -35,6 +35,6 @@ pub(crate) use pin::Pin;
 pub(crate) use resets::Keeping;
 pub(crate) use retry::Tries;
 pub(crate) use stream::Stream;
-pub(crate) use table::{Cut, Zones};
+pub(crate) use table::{ZoneCut, Zones};
 pub(crate) use victims::VictimPolicy;
 pub(crate) use writer::{PackedExtent, Placed, Run, ZoneWriter};

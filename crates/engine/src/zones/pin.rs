@@ -24,7 +24,7 @@ struct Count {
 }
 
 #[derive(Debug)]
-struct Counts {
+struct PinCounts {
     zones: ZoneCells<Count>,
     /// Threads that wait for readers.
     waiting: AtomicU32,
@@ -37,7 +37,7 @@ struct Counts {
 
 /// Counts of pins, by zone.
 #[derive(Clone, Debug)]
-pub(crate) struct Pins(Arc<Counts>);
+pub(crate) struct Pins(Arc<PinCounts>);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
@@ -56,7 +56,7 @@ impl Count {
 
 impl Pins {
     pub(super) fn new(zones: u32, touched: Touched, alarm: &Alarm) -> Pins {
-        Pins(Arc::new(Counts {
+        Pins(Arc::new(PinCounts {
             zones: ZoneCells::new(zones as usize),
             waiting: AtomicU32::new(0),
             lock: Mutex::new(()),

@@ -4,7 +4,7 @@
 use persimmon_device::ZoneId;
 
 use super::budget::{Begun, Budget, JOURNAL_BLOCKS_MIN, Pages};
-use super::entries::Entry;
+use super::entries::ZoneEntry;
 use super::layout::DeviceKind;
 use super::stream::Stream;
 use super::table::{Table, Zones};
@@ -86,7 +86,7 @@ impl Zones {
         let (all, log) = self.budget.journal_reserve(changed, begun, begun_log);
         let candidates = self.budget.layout.log_candidates();
         // Who needs a zone for the log or a checkpoint waits for those on their way.
-        let comes = |entry: &Entry| entry.is_free() || entry.in_reset;
+        let comes = |entry: &ZoneEntry| entry.is_free() || entry.in_reset;
         let free = |zone: u32| table.entries.get(ZoneId(zone)).is_some_and(comes);
         let of_part = |zones| self.budget.layout.get(zones, DeviceKind::Metadata);
         of_part(&table.free_zones) + of_part(&table.in_reset) <= all.saturating_add(aside)

@@ -18,7 +18,7 @@ use persimmon_format::packed::PackUnits;
 use persimmon_format::table::Role;
 
 use super::Zones;
-use super::entries::Entry;
+use super::entries::ZoneEntry;
 use super::layout::DeviceKind;
 use super::trace::ZoneEvent;
 use crate::error::Error;
@@ -154,7 +154,7 @@ impl Zones {
                 }
                 let entry = table.entries.get(zone);
                 // It was reset already, with its partner: as the second of a pair of which a recovery resets both.
-                if entry.is_some_and(Entry::is_free) {
+                if entry.is_some_and(ZoneEntry::is_free) {
                     continue;
                 }
                 let was_log = entry.is_some_and(|entry| entry.role == Role::Log);
@@ -244,7 +244,7 @@ impl Zones {
             return None;
         }
         let mut table = self.lock();
-        let keeps = |entry: &Entry| {
+        let keeps = |entry: &ZoneEntry| {
             let is_meant = match of {
                 Keeping::Known => entry.keeps_space > Some(SUSPECTED),
                 Keeping::Suspected => entry.keeps_space.is_some(),

@@ -17,7 +17,7 @@ use persimmon_format::{Addr, DeviceId};
 use super::allocation::Reserve;
 use super::budget::Budget;
 use super::counts::{Sums, ValidCounts};
-use super::entries::{Entries, Entry, Touched};
+use super::entries::{Entries, Touched, ZoneEntry};
 use super::failure::ZoneFailure;
 use super::reserves::UnderWay;
 use super::layout::{DeviceKind, PerDevice};
@@ -118,7 +118,7 @@ pub(crate) struct Zones {
 }
 
 /// The ZIT as a checkpoint's cut found it.
-pub(crate) struct Cut {
+pub(crate) struct ZoneCut {
     /// Entry of each zone.
     pub(crate) entries: PerZone<ZitEntry>,
     /// Zones to reset once the checkpoint is durable.
@@ -175,9 +175,9 @@ impl Zones {
                 volume_blocks,
             ),
         };
-        let entries: PerZone<Entry> = found
+        let entries: PerZone<ZoneEntry> = found
             .iter()
-            .map(|f| Entry {
+            .map(|f| ZoneEntry {
                 role: f.entry.role,
                 lifetime: f.entry.lifetime,
                 write_pointer: f.entry.write_pointer,
@@ -631,7 +631,7 @@ impl Zones {
 
     /// The table as of now, and the zones that nothing refers to. Called under the metadata
     /// lock, so that no valid count changes meanwhile.
-    pub(crate) fn cut(&self) -> Cut {
+    pub(crate) fn cut(&self) -> ZoneCut {
         let mut table = self.lock();
         // Who still wants a zone will say so again.
         table.wanting.clear();
@@ -672,7 +672,7 @@ impl Zones {
             table.free_zones.total(),
             table.entries.len()
         );
-        Cut {
+        ZoneCut {
             entries,
             resets,
             next_sequence: table.next_sequence,
@@ -761,7 +761,7 @@ impl Zones {
     }
 }
 
-impl Entry {
+impl ZoneEntry {
     fn to_zit(self, units: PackUnits) -> ZitEntry {
         let entry = ZitEntry {
             role: self.role,

@@ -18,7 +18,7 @@ use persimmon_device::per_zone::PerZone;
 use persimmon_format::packed::PackUnits;
 use persimmon_format::table::Role;
 
-use super::entries::Entry;
+use super::entries::ZoneEntry;
 use super::layout::{DeviceKind, Layout, PerDevice};
 use super::lifetime::Interval;
 use super::locked::Locked;
@@ -70,7 +70,7 @@ impl Listing {
     /// Of a zone with so much valid. `is_filled`: what was written to it is not in the tree yet;
     /// `stands_in`: it goes with the zone that has the other copy; `garbage_share_min`: with less of it no zone is worth a look; `weight`: what counts how long blocks live.
     fn of(
-        entry: &Entry,
+        entry: &ZoneEntry,
         valid: PackUnits,
         (is_filled, stands_in): (bool, bool),
         garbage_share_min: u32,
@@ -410,7 +410,7 @@ mod tests {
     }
 
     /// A zone as it may be, how much of it is valid, and whether it is being filled.
-    fn state() -> impl Strategy<Value = (Entry, PackUnits, bool)> {
+    fn state() -> impl Strategy<Value = (ZoneEntry, PackUnits, bool)> {
         let flags = (any::<bool>(), any::<bool>(), any::<bool>(), any::<bool>());
         // Many have nothing in them, and some next to no garbage.
         let units = prop_oneof![
@@ -422,7 +422,7 @@ mod tests {
         (prop::sample::select(ROLES), flags, counts).prop_map(
             |(role, (open, used, reset_failed, is_filled), (resets, units, interval))| {
                 let free = role == Role::Free && !used;
-                let entry = Entry {
+                let entry = ZoneEntry {
                     role,
                     open: open && !free,
                     used: used || !free,
@@ -433,7 +433,7 @@ mod tests {
                         born: 0,
                         interval: Interval::of_blocks(interval),
                     },
-                    ..Entry::default()
+                    ..ZoneEntry::default()
                 };
                 (entry, PackUnits(units), is_filled)
             },
@@ -450,7 +450,7 @@ mod tests {
             let layout = layout(metadata_zones);
             let none = PerZone::filled(ZONES as usize, Listing::Unlisted);
             let mut index = VictimIndex::of(none, &layout, &Alarm::default());
-            let free = (Entry::default(), PackUnits::ZERO, false);
+            let free = (ZoneEntry::default(), PackUnits::ZERO, false);
             let mut zones = vec![free; ZONES as usize];
             for (zone, (entry, units, is_filled)) in changes {
                 zones[zone as usize] = (entry, units, is_filled);

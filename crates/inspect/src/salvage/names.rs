@@ -128,7 +128,7 @@ pub struct Placement {
     dangling: Vec<(Ino, u64, Ino)>,
     strays: Vec<Ino>,
     orphans: HashSet<u64>,
-    directories: HashMap<u64, Counts>,
+    directories: HashMap<u64, NameCounts>,
     newer: Vec<Ino>,
     shelter: Ino,
     makes_shelter: bool,
@@ -136,7 +136,7 @@ pub struct Placement {
 }
 
 #[derive(Clone, Copy, Debug, Default)]
-struct Counts {
+struct NameCounts {
     entries: u64,
     subdirectories: u32,
 }

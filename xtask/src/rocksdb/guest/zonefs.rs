@@ -15,7 +15,7 @@ use crate::vm::counters::Counters;
 const TIME_MAX: f64 = 1.13;
 
 /// One run in one place.
-struct Run {
+struct ZonefsRun {
     figures: Figures,
     /// Of the whole process, opening and closing the volume included.
     seconds: f64,
@@ -53,10 +53,10 @@ pub fn run(plugin: &Plugin, setting: &Setting, rounds: u32) -> Result<bool> {
         guest.check(&place.once(), LIMIT)?;
     }
     // By load, then round: on the block device, and on zonefs.
-    let mut runs: Vec<Vec<[Run; 2]>> = loads.iter().map(|_| Vec::new()).collect();
+    let mut runs: Vec<Vec<[ZonefsRun; 2]>> = loads.iter().map(|_| Vec::new()).collect();
     for round in 0..rounds {
         for (number, (name, arguments, is_new)) in loads.iter().enumerate() {
-            let mut one = |place: &Place| -> Result<Run> {
+            let mut one = |place: &Place| -> Result<ZonefsRun> {
                 if *is_new {
                     guest.check(&place.make()?, LIMIT)?;
                 }
@@ -67,7 +67,7 @@ pub fn run(plugin: &Plugin, setting: &Setting, rounds: u32) -> Result<bool> {
                 );
                 let said = guest.check(&timed, LIMIT)?;
                 let sent = Counters::read(&mut guest)?.since(before);
-                let run = Run {
+                let run = ZonefsRun {
                     figures: Figures::read(&said, sent)?,
                     seconds: seconds(&said)?,
                 };
@@ -99,7 +99,7 @@ pub fn run(plugin: &Plugin, setting: &Setting, rounds: u32) -> Result<bool> {
 }
 
 /// Of each load, by round: on the block device, and on zonefs. Whether the times are as close as asked for.
-fn print<'a>(loads: impl Iterator<Item = (&'static str, &'a Vec<[Run; 2]>)>) -> bool {
+fn print<'a>(loads: impl Iterator<Item = (&'static str, &'a Vec<[ZonefsRun; 2]>)>) -> bool {
     let heads = [
         "s, block device",
         "s, zonefs",
@@ -114,11 +114,12 @@ fn print<'a>(loads: impl Iterator<Item = (&'static str, &'a Vec<[Run; 2]>)>) -> 
     );
     let mut all_met = true;
     for (name, rounds) in loads {
-        let of = |figure: &dyn Fn(&[Run; 2]) -> f64| median(rounds.iter().map(figure).collect());
+        let of =
+            |figure: &dyn Fn(&[ZonefsRun; 2]) -> f64| median(rounds.iter().map(figure).collect());
         let ratio = of(&|[zbd, zonefs]| zonefs.seconds / zbd.seconds);
         let met = (1.0 / TIME_MAX..=TIME_MAX).contains(&ratio);
         all_met &= met;
-        let amplification = |run: &Run| run.figures.amplification().unwrap_or(f64::NAN);
+        let amplification = |run: &ZonefsRun| run.figures.amplification().unwrap_or(f64::NAN);
         println!(
             "| {name} | {:.2} | {:.2} | {ratio:.3} (within 13 %: {}) | {:.3} | {:.3} | {:.4} | {:.4} |",
             of(&|[zbd, _]| zbd.seconds),

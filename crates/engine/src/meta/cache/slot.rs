@@ -13,7 +13,7 @@ const _: () = assert!(size_of::<Slot>() == 16);
 pub(super) struct Slot {
     pub(super) page: Option<Arc<Page>>,
     pub(super) outline: Outline,
-    pub(super) state: State,
+    pub(super) state: SlotState,
     /// Used since the clock's hand last came by.
     pub(super) referenced: AtomicBool,
 }
@@ -44,28 +44,28 @@ impl Outline {
 
 /// A set of what a slot can be.
 #[derive(Clone, Copy, Default)]
-pub(super) struct State(u8);
+pub(super) struct SlotState(u8);
 
-impl State {
+impl SlotState {
     /// The id is in use.
-    pub(super) const ALLOCATED: State = State(1);
-    pub(super) const DIRTY: State = State(2);
-    pub(super) const WRITING: State = State(4);
+    pub(super) const ALLOCATED: SlotState = SlotState(1);
+    pub(super) const DIRTY: SlotState = SlotState(2);
+    pub(super) const WRITING: SlotState = SlotState(4);
     /// In the list of dirty pages.
-    pub(super) const IN_DIRTY: State = State(8);
+    pub(super) const IN_DIRTY: SlotState = SlotState(8);
     /// In the list of freed ids.
-    pub(super) const IN_FREED: State = State(16);
+    pub(super) const IN_FREED: SlotState = SlotState(16);
     /// In the ring of the clock.
-    pub(super) const IN_RING: State = State(32);
+    pub(super) const IN_RING: SlotState = SlotState(32);
 
     #[inline]
-    pub(super) fn has(self, one: State) -> bool {
+    pub(super) fn has(self, one: SlotState) -> bool {
         self.0 & one.0 != 0
     }
 
     /// Sets or clears one, and returns what it was.
     #[inline]
-    pub(super) fn put(&mut self, one: State, on: bool) -> bool {
+    pub(super) fn put(&mut self, one: SlotState, on: bool) -> bool {
         let before = self.has(one);
         self.0 = if on { self.0 | one.0 } else { self.0 & !one.0 };
         before

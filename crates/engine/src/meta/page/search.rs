@@ -21,17 +21,17 @@ const ITEMS_PER_INODE_MAX: u64 = 16;
 
 /// A key taken apart for comparing: inode, and the rest in one number.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Target {
+pub(super) struct SearchKey {
     ino: u64,
     rest: u128,
 }
 
-impl Target {
+impl SearchKey {
     #[inline]
-    pub(super) fn new(key: &Key) -> Target {
+    pub(super) fn new(key: &Key) -> SearchKey {
         let kind = u128::from(key.kind.0) << 96;
         let item = u128::from(key.item) << 32;
-        Target {
+        SearchKey {
             ino: key.ino.0,
             rest: kind | item | u128::from(key.snapshot.0),
         }
@@ -40,7 +40,7 @@ impl Target {
     /// Whether the slot's key is not above the target.
     #[inline]
     fn reaches(self, slot: &[u8; SLOT_BYTES]) -> bool {
-        Target::new(&super::slot_key(slot)) <= self
+        SearchKey::new(&super::slot_key(slot)) <= self
     }
 }
 
@@ -57,14 +57,14 @@ pub(in crate::meta) struct Expected {
 
 /// How many slots, which are in order, have keys not above the target.
 #[inline]
-pub(super) fn upper_bound(slots: &[[u8; SLOT_BYTES]], target: Target) -> usize {
+pub(super) fn upper_bound(slots: &[[u8; SLOT_BYTES]], target: SearchKey) -> usize {
     slots.partition_point(|slot| target.reaches(slot))
 }
 
 /// [`upper_bound`] of a few slots: all of them are asked for from memory before the first is
 /// looked at.
 #[inline]
-fn count_reached(slots: &[[u8; SLOT_BYTES]], target: Target) -> usize {
+fn count_reached(slots: &[[u8; SLOT_BYTES]], target: SearchKey) -> usize {
     // Two slots are shorter than a cache line. The value loaded is not used: nothing waits for it.
     for slot in slots.iter().step_by(2) {
         black_box(slot[0]);
@@ -80,7 +80,7 @@ pub(super) fn upper_bound_expecting(
     target: &Key,
     expected: &Expected,
 ) -> usize {
-    let key = Target::new(target);
+    let key = SearchKey::new(target);
     let even = |upper: &&Key| slots.len() > LAST && is_even(&expected.lower, upper, slots.len());
     let Some(upper) = expected.upper.as_ref().filter(even) else {
         return upper_bound(slots, key);

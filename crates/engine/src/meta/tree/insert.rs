@@ -5,7 +5,7 @@ use std::sync::Arc;
 use persimmon_format::page::VALUE_LEN_MAX;
 use persimmon_format::{Key, PageId};
 
-use super::{Damage, KEY_MIN, Path, TreeError, damaged};
+use super::{KEY_MIN, Path, TreeDamage, TreeError, damaged};
 use crate::meta::cache::PageCache;
 use crate::meta::page::Page;
 
@@ -57,7 +57,7 @@ fn try_insert(
         let page = cache.get(parent)?;
         let next = slot + 1;
         if split.lower <= page.key(slot) || (next < page.count() && split.lower >= page.key(next)) {
-            return Err(damaged(parent, Damage::Range));
+            return Err(damaged(parent, TreeDamage::Range));
         }
         let child = split.right.0.to_le_bytes();
         if cache.edit(parent, |page| page.insert(next, &split.lower, &child))? {

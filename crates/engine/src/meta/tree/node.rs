@@ -2,7 +2,7 @@
 
 use persimmon_format::{Ino, Key, KeyKind, PageId, SnapshotId};
 
-use super::{Damage, TreeError, damaged};
+use super::{TreeDamage, TreeError, damaged};
 use crate::meta::cache::PageCache;
 use crate::meta::error::Missing;
 use crate::meta::page::{Expected, Page};
@@ -70,7 +70,7 @@ impl<'a> Node<'a> {
         let id = self.page.child(slot);
         let (page, outline) = cache.get_outlined(id)?;
         if outline.level + 1 != self.level {
-            return Err(damaged(id, Damage::Level(outline.level)));
+            return Err(damaged(id, TreeDamage::Level(outline.level)));
         }
         let upper = if slot + 1 < self.expected.count {
             Some(self.page.key(slot + 1))
@@ -111,7 +111,7 @@ impl<'a> Node<'a> {
         if from_lower && upper.is_none_or(|upper| node.page.key(last) < upper) {
             Ok(node)
         } else {
-            Err(damaged(self.page.child(slot), Damage::Range))
+            Err(damaged(self.page.child(slot), TreeDamage::Range))
         }
     }
 

@@ -37,7 +37,7 @@ pub fn floor<'a>(
 /// The items with keys in `keys`, in order. Pages are looked at as the iteration comes to them:
 /// the first that is missing or damaged is returned as an error, after which the iteration is over.
 pub fn range(cache: &PageCache, root: PageId, keys: impl RangeBounds<Key>) -> Range<'_> {
-    let state = State::Before(root, keys.start_bound().cloned());
+    let state = RangeState::Before(root, keys.start_bound().cloned());
     Range {
         cache,
         state,
@@ -48,11 +48,11 @@ pub fn range(cache: &PageCache, root: PageId, keys: impl RangeBounds<Key>) -> Ra
 /// Iterator of [`range`].
 pub struct Range<'a> {
     cache: &'a PageCache,
-    state: State<'a>,
+    state: RangeState<'a>,
     end: Bound<Key>,
 }
 
-enum State<'a> {
+enum RangeState<'a> {
     Before(PageId, Bound<Key>),
     /// The next item is at this index of the cursor's leaf, or in the leaves after it.
     At(Cursor<'a>, usize),
@@ -61,10 +61,10 @@ enum State<'a> {
 
 impl<'a> Range<'a> {
     fn try_next(&mut self) -> Result<Option<(Key, &'a [u8])>, TreeError> {
-        if let State::Before(root, start) = self.state {
+        if let RangeState::Before(root, start) = self.state {
             self.state = start_at(self.cache, root, start)?;
         }
-        let State::At(cursor, index) = &mut self.state else {
+        let RangeState::At(cursor, index) = &mut self.state else {
             return Ok(None);
         };
         while *index >= cursor.leaf().count() {
@@ -86,7 +86,11 @@ impl<'a> Range<'a> {
     }
 }
 
-fn start_at(cache: &PageCache, root: PageId, start: Bound<Key>) -> Result<State<'_>, TreeError> {
+fn start_at(
+    cache: &PageCache,
+    root: PageId,
+    start: Bound<Key>,
+) -> Result<RangeState<'_>, TreeError> {
     let (key, skip) = match start {
         Bound::Included(key) => (key, 0),
         Bound::Excluded(key) => (key, 1),
@@ -97,7 +101,7 @@ fn start_at(cache: &PageCache, root: PageId, start: Bound<Key>) -> Result<State<
         Ok(index) => index + skip,
         Err(index) => index,
     };
-    Ok(State::At(cursor, index))
+    Ok(RangeState::At(cursor, index))
 }
 
 impl<'a> Iterator for Range<'a> {
@@ -106,7 +110,7 @@ impl<'a> Iterator for Range<'a> {
     fn next(&mut self) -> Option<Self::Item> {
         let item = self.try_next().transpose();
         if !matches!(item, Some(Ok(_))) {
-            self.state = State::Over;
+            self.state = RangeState::Over;
         }
         item
     }

@@ -14,7 +14,7 @@ use proptest::prelude::*;
 use super::*;
 
 /// A checkpoint under way: images as they were at the cut, and the cut's pages.
-struct Cut {
+struct TreeCut {
     pages: Vec<(PageId, Arc<Page>)>,
     images: Vec<Box<[u8; PAGE_SIZE]>>,
     freed: Vec<PageId>,
@@ -25,7 +25,7 @@ struct World {
     cache: PageCache,
     root: PageId,
     stored: HashMap<PageId, Box<[u8; PAGE_SIZE]>>,
-    cut: Option<Cut>,
+    cut: Option<TreeCut>,
     sequence: u64,
     map: BTreeMap<Key, Vec<u8>>,
 }
@@ -122,7 +122,7 @@ impl World {
             .iter()
             .map(|(_, page)| image(page, self.sequence))
             .collect();
-        self.cut = Some(Cut {
+        self.cut = Some(TreeCut {
             pages,
             images,
             freed,
@@ -390,7 +390,7 @@ fn change_without_its_pages_is_a_fault() {
     world.change(&[(key, Some(vec![1]))]);
     world.check();
     assert!(!insert(&mut world.cache, &mut world.root, &key, &[2]));
-    let fault = Some(damaged(world.root, Damage::Gone));
+    let fault = Some(damaged(world.root, TreeDamage::Gone));
     assert_eq!(world.cache.fault(), fault);
     assert_eq!(ensure_resident(&world.cache, world.root, &key).err(), fault);
     let mut world = World::new();

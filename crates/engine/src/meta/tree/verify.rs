@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use persimmon_format::{Key, PageId};
 
-use super::{Damage, KEY_MIN, TreeError, damaged};
+use super::{KEY_MIN, TreeDamage, TreeError, damaged};
 use crate::meta::cache::PageCache;
 
 /// What a tree consists of.
@@ -45,13 +45,13 @@ pub fn verify(cache: &PageCache, root: PageId) -> Result<Shape, TreeError> {
         let page = cache.get(place.id)?;
         let refuse = |damage| Err(damaged(place.id, damage));
         if page.id() != place.id {
-            return refuse(Damage::Id(page.id()));
+            return refuse(TreeDamage::Id(page.id()));
         }
         if page.level() != place.level {
-            return refuse(Damage::Level(page.level()));
+            return refuse(TreeDamage::Level(page.level()));
         }
         if !seen.insert(place.id) {
-            return refuse(Damage::Shared);
+            return refuse(TreeDamage::Shared);
         }
         let count = page.count();
         if count > 0 {
@@ -60,7 +60,7 @@ pub fn verify(cache: &PageCache, root: PageId) -> Result<Shape, TreeError> {
                 || (place.level > 0 && first != place.lower)
                 || place.upper.is_some_and(|upper| last >= upper)
             {
-                return refuse(Damage::Range);
+                return refuse(TreeDamage::Range);
             }
         }
         shape.pages += 1;

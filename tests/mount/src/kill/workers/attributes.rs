@@ -12,7 +12,7 @@ use crate::posix::expect::{Noise, noise};
 
 /// What can be seen of the file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-struct State {
+struct AttributesState {
     mode: u32,
     size: u64,
     modified: i64,
@@ -23,15 +23,15 @@ struct State {
 /// Changes mode, size, time and an extended attribute of one file.
 #[derive(Default)]
 pub(super) struct Attributes {
-    acknowledged: State,
+    acknowledged: AttributesState,
     /// What was asked for since, in order.
-    pending: Vec<State>,
+    pending: Vec<AttributesState>,
     steps: u64,
 }
 
 const XATTR: &str = "user.kill";
 
-fn value(state: &State) -> Vec<u8> {
+fn value(state: &AttributesState) -> Vec<u8> {
     noise(state.value.0, state.value.1)
 }
 
@@ -87,10 +87,10 @@ impl Worker for Attributes {
         let path = dir.join("file");
         if self.steps == 0 {
             let file = File::create(&path)?;
-            self.acknowledged = State {
+            self.acknowledged = AttributesState {
                 mode: 0o644,
                 value: (1, 1),
-                ..State::default()
+                ..AttributesState::default()
             };
             rustix::fs::fchmod(&file, Mode::from_raw_mode(0o644))?;
             let first = value(&self.acknowledged);
@@ -103,7 +103,7 @@ impl Worker for Attributes {
         let mut found = vec![0; 1000];
         let len = rustix::fs::getxattr(&path, XATTR, &mut found[..])?;
         found.truncate(len);
-        let fits = |state: &&State| {
+        let fits = |state: &&AttributesState| {
             // Between a new size and its time there is a moment.
             let modified = meta.mtime() == state.modified || self.is_new_size(state);
             modified
@@ -131,7 +131,7 @@ impl Worker for Attributes {
 
 impl Attributes {
     /// Whether this state came about by a new size that was not acknowledged.
-    fn is_new_size(&self, state: &State) -> bool {
+    fn is_new_size(&self, state: &AttributesState) -> bool {
         let before = std::iter::once(&self.acknowledged).chain(&self.pending);
         before
             .zip(&self.pending)

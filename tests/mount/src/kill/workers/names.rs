@@ -18,15 +18,15 @@ const DIRECTORIES: [&str; 3] = ["x", "y", "z"];
 const FILES: u64 = 6;
 
 /// Path of each file, and which file it is.
-type State = BTreeMap<String, u64>;
+type NamesState = BTreeMap<String, u64>;
 
 /// Renames in every way, each synced by fsync of a directory. Every file is at exactly one of its
 /// names, as a whole, and all renames of one moment are seen together.
 #[derive(Default)]
 pub(super) struct Names {
-    acknowledged: State,
+    acknowledged: NamesState,
     /// States that were asked for since, in order.
-    pending: Vec<State>,
+    pending: Vec<NamesState>,
     /// Files made so far.
     made: u64,
     steps: u64,
@@ -39,8 +39,8 @@ fn body(file: u64) -> Vec<u8> {
     body
 }
 
-fn look(dir: &Path) -> Result<State> {
-    let mut state = State::new();
+fn look(dir: &Path) -> Result<NamesState> {
+    let mut state = NamesState::new();
     for directory in DIRECTORIES {
         let path = dir.join(directory);
         if !path.exists() {
@@ -68,7 +68,7 @@ fn look(dir: &Path) -> Result<State> {
 
 impl Names {
     /// The state that was asked for last.
-    fn newest(&self) -> State {
+    fn newest(&self) -> NamesState {
         self.pending.last().unwrap_or(&self.acknowledged).clone()
     }
 
@@ -87,7 +87,7 @@ impl Names {
         dir: &Path,
         from: &str,
         to: &str,
-        then: State,
+        then: NamesState,
         flags: RenameFlags,
     ) -> Result<()> {
         self.pending.push(then);

@@ -153,7 +153,7 @@ fn page_that_is_its_own_child() {
     let root = world.root;
     let to_itself = |page: &mut Page| page.replace(0, &root.0.to_le_bytes());
     assert_eq!(world.cache.edit(root, to_itself), Ok(true));
-    let error = Err(damaged(root, Damage::Level(1)));
+    let error = Err(damaged(root, TreeDamage::Level(1)));
     let key = KEY_MIN;
     assert_eq!(get(&world.cache, root, &key).map(drop), error);
     assert_eq!(floor(&world.cache, root, &key).map(drop), error);
@@ -194,7 +194,7 @@ fn neighbour_with_keys_out_of_range_is_not_joined() {
         .for_each(|key| assert!(remove(&mut world.cache, &mut world.root, key)));
     assert_eq!(
         verify(&world.cache, root).map(drop),
-        Err(damaged(right, Damage::Range))
+        Err(damaged(right, TreeDamage::Range))
     );
     assert_eq!(
         range(&world.cache, root, ..).filter(Result::is_err).count(),
@@ -220,7 +220,7 @@ fn leaf_with_keys_of_another_branch_ends_an_iteration() {
     let last = page(0, &[(100, none), (200, none)]);
     let (left, right) = (page(1, &[(0, first), (50, stray)]), page(1, &[(100, last)]));
     let root = page(2, &[(0, left), (100, right)]);
-    let error = Err(damaged(stray, Damage::Range));
+    let error = Err(damaged(stray, TreeDamage::Range));
     assert_eq!(verify(&cache, root).map(drop), error);
     let forward: Vec<_> = range(&cache, root, ..).map(|item| item.map(drop)).collect();
     assert_eq!(forward, [Ok(()), error]);
