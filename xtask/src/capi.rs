@@ -129,9 +129,10 @@ pub fn check(prefix: &Path) -> Result<(usize, usize)> {
         ("pkg-config", &|| {
             let (major, minor) = version()?;
             let told = pkg_config(prefix, &["--modversion"])?;
-            match told == [format!("{major}.{minor}")] {
-                true => Ok(()),
-                false => bail!("it tells version {told:?}"),
+            if told == [format!("{major}.{minor}")] {
+                Ok(())
+            } else {
+                bail!("it tells version {told:?}")
             }
         }),
         ("header in C++", &|| in_cpp(prefix)),
@@ -196,9 +197,10 @@ fn soname(prefix: &Path) -> Result<()> {
     let told = output(readelf.arg(prefix.join("lib/libpersimmon.so")))?;
     let wanted = format!("[libpersimmon.so.{major}]");
     let line = told.lines().find(|line| line.contains("(SONAME)"));
-    match line.is_some_and(|line| line.contains(&wanted)) {
-        true => Ok(()),
-        false => bail!("it is {line:?}, not {wanted}"),
+    if line.is_some_and(|line| line.contains(&wanted)) {
+        Ok(())
+    } else {
+        bail!("it is {line:?}, not {wanted}")
     }
 }
 

@@ -193,9 +193,10 @@ fn judge(pinned: &Point, measured: &Point) -> Verdict {
 
 fn difference(pinned: f64, measured: f64) -> String {
     let rise = measured - pinned;
-    match pinned == 0.0 {
-        true => format!("{rise:+.0}"),
-        false => format!("{:+.2} %", 100.0 * rise / pinned),
+    if pinned == 0.0 {
+        format!("{rise:+.0}")
+    } else {
+        format!("{:+.2} %", 100.0 * rise / pinned)
     }
 }
 

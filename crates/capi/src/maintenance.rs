@@ -271,9 +271,10 @@ pub unsafe extern "C" fn persimmon_zones(
             // SAFETY: `at` is below the capacity, for which there is room, as the caller promises.
             unsafe { zones.add(at).write(told) };
         }
-        match all.len() <= capacity {
-            true => Ok(()),
-            false => Err(Failure::too_short(all.len() * size_of::<persimmon_zone>())),
+        if all.len() <= capacity {
+            Ok(())
+        } else {
+            Err(Failure::too_short(all.len() * size_of::<persimmon_zone>()))
         }
     })
 }

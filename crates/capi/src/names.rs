@@ -206,9 +206,10 @@ pub(crate) unsafe fn fetch(
             for (to, from) in buffer.iter_mut().zip(&value) {
                 *to = *from;
             }
-            match value.len() <= buffer.len() {
-                true => Ok(()),
-                false => Err(Failure::too_short(value.len())),
+            if value.len() <= buffer.len() {
+                Ok(())
+            } else {
+                Err(Failure::too_short(value.len()))
             }
         })
     }

@@ -54,9 +54,10 @@ impl Clean {
             signal_hook::flag::register(signal, Arc::clone(&stop))?;
         }
         let outcome = self.clean(&dir, &stop)?;
-        let said = match self.json {
-            true => output::json(&outcome),
-            false => say(&outcome),
+        let said = if self.json {
+            output::json(&outcome)
+        } else {
+            say(&outcome)
         };
         let code = match (outcome.state, self.until) {
             ("interrupted", _) => CLEAN_INTERRUPTED,

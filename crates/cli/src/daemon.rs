@@ -213,15 +213,16 @@ impl Daemon {
         if !hears.umount {
             utab::register(&self.device, &self.dir);
         }
-        let line = match hears.umount {
-            true => format!(
+        let line = if hears.umount {
+            format!(
                 "{dir}: on this kernel (before Linux 6.18) sync and syncfs do not reach the volume; use \
                  `persimmon sync`. After umount everything is durable"
-            ),
-            false => format!(
+            )
+        } else {
+            format!(
                 "{dir}: mounted as plain FUSE, where sync, syncfs and umount(8) do not wait for the volume; use \
                  `persimmon sync` and `persimmon umount`"
-            ),
+            )
         };
         if self.ready.is_some() {
             crate::output::tell(&line);
@@ -305,9 +306,10 @@ impl Daemon {
     /// The options as the daemon tells them: what depends on who mounts is told too.
     fn shown_options(&self) -> String {
         let by_default = rustix::process::geteuid().is_root();
-        let others = match self.options.allow_other.unwrap_or(by_default) {
-            true => "allow_other",
-            false => "noallow_other",
+        let others = if self.options.allow_other.unwrap_or(by_default) {
+            "allow_other"
+        } else {
+            "noallow_other"
         };
         let given = self.given.iter().map(String::as_str);
         let words: Vec<&str> = given

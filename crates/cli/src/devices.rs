@@ -164,9 +164,10 @@ impl Device {
             limit(self.max_active),
             show_bytes(self.logical_block_bytes),
             show_bytes(self.append_bytes_max),
-            match self.volatile_cache {
-                true => "volatile write cache",
-                false => "no volatile write cache",
+            if self.volatile_cache {
+                "volatile write cache"
+            } else {
+                "no volatile write cache"
             }
         )?;
         match (self.back_end, self.usable_zones, &self.problem) {

@@ -132,9 +132,10 @@ fn main() -> ExitCode {
         Ok(cli) => cli,
         Err(error) => {
             let said = output::of_clap(&error);
-            return match error.use_stderr() {
-                true => ExitCode::from(usage_code(&arguments)),
-                false => end("", said.map(|()| 0), exit::FAILED, exit::USAGE),
+            return if error.use_stderr() {
+                ExitCode::from(usage_code(&arguments))
+            } else {
+                end("", said.map(|()| 0), exit::FAILED, exit::USAGE)
             };
         }
     };

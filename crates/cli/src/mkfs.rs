@@ -127,9 +127,10 @@ impl Mkfs {
             None => self.device.clone(),
         };
         let plan = self.shape.plan(&device, None)?;
-        match self.dry_run {
-            true => plan.check()?,
-            false => plan.make()?,
+        if self.dry_run {
+            plan.check()?
+        } else {
+            plan.make()?
         }
         let part = |(device, geometry): &(PathBuf, ImageGeometry)| {
             let zone_count = geometry.zone_count - pair::LABEL_ZONES;
@@ -166,13 +167,15 @@ impl Mkfs {
             copies: self.shape.copies(),
             dry_run: self.dry_run,
         };
-        let said = match self.json {
-            true => output::json(&made),
-            false => self.say(&made),
+        let said = if self.json {
+            output::json(&made)
+        } else {
+            self.say(&made)
         };
-        match self.dry_run {
-            true => said.map(|()| 0),
-            false => output::done(0, said),
+        if self.dry_run {
+            said.map(|()| 0)
+        } else {
+            output::done(0, said)
         }
     }
 
@@ -259,14 +262,13 @@ impl Shape {
     /// # Errors
     /// It is mounted, or cannot carry a volume of this shape. Nothing is written.
     pub fn plan<'a>(&'a self, device: &'a Path, like: Option<&ImageGeometry>) -> Result<Plan<'a>> {
-        let (metadata, data) = match pair::is_uri(device) {
-            false => (None, device.to_owned()),
-            true => {
-                let (metadata, data) = pair::names(device).ok_or_else(|| {
-                    exit::usage("two devices are named pair:METADATA_DEVICE+DATA_DEVICE".to_owned())
-                })?;
-                (Some(metadata), data)
-            }
+        let (metadata, data) = if pair::is_uri(device) {
+            let (metadata, data) = pair::names(device).ok_or_else(|| {
+                exit::usage("two devices are named pair:METADATA_DEVICE+DATA_DEVICE".to_owned())
+            })?;
+            (Some(metadata), data)
+        } else {
+            (None, device.to_owned())
         };
         for device in metadata.iter().chain([&data]) {
             refuse_mounted(device)?;
@@ -303,10 +305,11 @@ impl Shape {
             };
             let limits_asked_for = self.max_open.is_some() || self.max_active.is_some();
             let by_limits = options.check_on(&without_limits, capacities).is_ok();
-            return Err(match limits_asked_for && by_limits {
+            return Err(if limits_asked_for && by_limits {
                 // No device makes them right.
-                true => exit::usage(failed(device, error)),
-                false => failed(device, error),
+                exit::usage(failed(device, error))
+            } else {
+                failed(device, error)
             });
         }
         Ok(Plan {

@@ -120,10 +120,11 @@ impl Mount {
         let Some(metadata) = named.last() else {
             return Ok(spec);
         };
-        match pair::is_uri(&spec) {
+        if pair::is_uri(&spec) {
             // As the same line of fstab would be, with the pair for the device.
-            true => Ok(spec),
-            false => Ok(pair::uri(&crate::spec::resolve(metadata)?, &spec)),
+            Ok(spec)
+        } else {
+            Ok(pair::uri(&crate::spec::resolve(metadata)?, &spec))
         }
     }
 
@@ -307,12 +308,13 @@ impl Mount {
             rustix::mount::mount_remount(&dir, flags, c"").map_err(failed)?;
             return Err(error);
         }
-        let said = match self.json {
-            true => output::json(&serde_json::json!({
+        let said = if self.json {
+            output::json(&serde_json::json!({
                 "device": line.source,
                 "mount_point": dir,
-            })),
-            false => Ok(()),
+            }))
+        } else {
+            Ok(())
         };
         output::done(0, said).map_err(|error| exit::error(MOUNT_SYSTEM, format!("{error:#}")))
     }

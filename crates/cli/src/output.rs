@@ -145,9 +145,10 @@ pub fn pause(time: Duration) -> Result<(), OutputError> {
     // A signal ends the wait as well: the caller looks at what it was.
     let is_told = poll(&mut ends, time.as_ref()).is_ok_and(|told| told > 0);
     let ended = PollFlags::ERR | PollFlags::HUP;
-    match is_told && ends.iter().any(|end| end.revents().intersects(ended)) {
-        true => Err(OutputError::ReaderGone),
-        false => Ok(()),
+    if is_told && ends.iter().any(|end| end.revents().intersects(ended)) {
+        Err(OutputError::ReaderGone)
+    } else {
+        Ok(())
     }
 }
 

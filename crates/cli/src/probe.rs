@@ -102,9 +102,12 @@ fn udev_properties(found: &Found) -> String {
 
 /// As libblkid writes labels where they are only read: what is neither plain nor harmless becomes an underscore.
 fn udev_safe(text: &str) -> String {
-    let safe = |c: char| match c.is_ascii() {
-        true => c.is_ascii_alphanumeric() || "#+-.:=@_/$%?,".contains(c),
-        false => is_visible(c),
+    let safe = |c: char| {
+        if c.is_ascii() {
+            c.is_ascii_alphanumeric() || "#+-.:=@_/$%?,".contains(c)
+        } else {
+            is_visible(c)
+        }
     };
     let characters = text.chars();
     characters.map(|c| if safe(c) { c } else { '_' }).collect()
@@ -116,9 +119,10 @@ fn udev_safe(text: &str) -> String {
 pub fn udev_encoded(text: &str) -> String {
     let mut encoded = String::new();
     for c in text.chars() {
-        let plain = match c.is_ascii() {
-            true => c.is_ascii_alphanumeric() || "#+-.:=@_".contains(c),
-            false => is_visible(c),
+        let plain = if c.is_ascii() {
+            c.is_ascii_alphanumeric() || "#+-.:=@_".contains(c)
+        } else {
+            is_visible(c)
         };
         if plain {
             encoded.push(c);

@@ -100,9 +100,10 @@ impl Recover {
             show(Doing::Reading(stage), done, total);
         })
         .with_context(|| broken.display().to_string())?;
-        let parts = match pair::is_uri(&self.new) {
-            true => Parts::Two,
-            false => Parts::One,
+        let parts = if pair::is_uri(&self.new) {
+            Parts::Two
+        } else {
+            Parts::One
         };
         let like = geometry(&device, parts)?;
         let shape = self.shape.or_as_in(&rebuilt.numbers());

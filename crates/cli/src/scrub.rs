@@ -101,9 +101,10 @@ impl Scrub {
         }
         let mut outcome = self.scrub(&dir, &stop)?;
         name_files(&dir, &mut outcome.findings)?;
-        let said = match self.json {
-            true => output::json(&outcome),
-            false => say(&outcome),
+        let said = if self.json {
+            output::json(&outcome)
+        } else {
+            say(&outcome)
         };
         let code = match (outcome.damaged, outcome.complete) {
             (true, _) => SCRUB_DAMAGE,

@@ -134,9 +134,10 @@ fn parse_warm_up(text: &str) -> Result<f64, String> {
 /// Figures of nothing written would be none.
 fn parse_volumes(text: &str) -> Result<f64, String> {
     let volumes = parse_warm_up(text)?;
-    match volumes > 0.0 {
-        true => Ok(volumes),
-        false => Err("nothing would be measured; write more than 0".into()),
+    if volumes > 0.0 {
+        Ok(volumes)
+    } else {
+        Err("nothing would be measured; write more than 0".into())
     }
 }
 

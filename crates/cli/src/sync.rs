@@ -43,9 +43,10 @@ impl Sync {
     pub fn run(&self) -> Result<u8> {
         let dir = Target::mounted(&self.target, ": nothing waits to be written")?;
         let synced = make_durable(&dir)?;
-        let said = match self.json {
-            true => output::json(&synced),
-            false => Ok(()),
+        let said = if self.json {
+            output::json(&synced)
+        } else {
+            Ok(())
         };
         match synced.why_not() {
             Some(why) => bail!("the volume could not be written: {why}"),

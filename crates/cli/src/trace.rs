@@ -101,9 +101,10 @@ impl Trace {
         // What was before the first question was missed by nobody.
         if events.dropped > 0 && (from > 0 || self.json) {
             let (event, count) = ("dropped", events.dropped);
-            match self.json {
-                true => json_line(&mut out, &Line::Dropped { event, count })?,
-                false => writeln!(out, "{count} events came too fast to be told")?,
+            if self.json {
+                json_line(&mut out, &Line::Dropped { event, count })?
+            } else {
+                writeln!(out, "{count} events came too fast to be told")?
             }
         }
         for (number, event) in (events.first..).zip(&events.events) {
@@ -112,9 +113,10 @@ impl Trace {
                 _ => None,
             };
             let name = ino.and_then(|ino| names.get(&ino)?.as_ref());
-            match self.json {
-                true => json_line(&mut out, &Line::event(number, event, name))?,
-                false => writeln!(out, "{number:>8}  {}", words(event, name))?,
+            if self.json {
+                json_line(&mut out, &Line::event(number, event, name))?
+            } else {
+                writeln!(out, "{number:>8}  {}", words(event, name))?
             }
         }
         Ok(output::print(out)?)

@@ -44,9 +44,10 @@ impl Tune {
             settings = ask(&dir, &Command::Tune(changes))?;
             settings.retain(|setting| self.changes.iter().any(|(key, _)| *key == setting.key));
         }
-        let said = match self.json {
-            true => output::json(&settings),
-            false => say(&settings),
+        let said = if self.json {
+            output::json(&settings)
+        } else {
+            say(&settings)
         };
         output::done(0, said)
     }

@@ -274,16 +274,13 @@ fn a_repair_is_done_whoever_listens() {
         let place = place();
         damage_log(&place.dir().join("img"));
         let words = ["fsck", "img", "--repair", "--yes"];
-        let (output, expected) = match nobody {
-            true => {
-                let (reader, writer) = std::io::pipe().unwrap();
-                drop(reader);
-                (run_into(&place, &words, writer), 1)
-            }
-            false => {
-                let full = File::options().write(true).open("/dev/full").unwrap();
-                (run_into(&place, &words, full), 1 | 8)
-            }
+        let (output, expected) = if nobody {
+            let (reader, writer) = std::io::pipe().unwrap();
+            drop(reader);
+            (run_into(&place, &words, writer), 1)
+        } else {
+            let full = File::options().write(true).open("/dev/full").unwrap();
+            (run_into(&place, &words, full), 1 | 8)
         };
         assert_eq!(output.status.code(), Some(expected), "{}", told(&output));
         assert_eq!(place.run(&["fsck", "img"]).status.code(), Some(0));

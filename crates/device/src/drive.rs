@@ -128,9 +128,10 @@ pub fn identity(path: &Path) -> io::Result<Option<Identity>> {
     if nvme::is_generic(path)? {
         return nvme::identity(path);
     }
-    match zbd::is_zoned(path)? {
-        true => zbd::identity(path),
-        false => probe::identity(&File::open(path)?),
+    if zbd::is_zoned(path)? {
+        zbd::identity(path)
+    } else {
+        probe::identity(&File::open(path)?)
     }
 }
 

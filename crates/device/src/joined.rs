@@ -141,9 +141,10 @@ impl<A: ZonedDevice, B: ZonedDevice + 'static> ZonedDevice for Joined<A, B> {
             }
             let of_first = self.first.report(first)?.into_iter();
             report.extend(of_first.map(|info| ZoneInfo {
-                kind: match self.is_one_drive {
-                    true => ZoneKind::Conventional,
-                    false => info.kind,
+                kind: if self.is_one_drive {
+                    ZoneKind::Conventional
+                } else {
+                    info.kind
                 },
                 ..info
             }));
@@ -254,9 +255,10 @@ mod tests {
         }
 
         fn report(&self, zones: Range<u32>) -> Result<Vec<ZoneInfo>> {
-            match self.1.load(std::sync::atomic::Ordering::Relaxed) {
-                true => Err(DeviceError::Gone),
-                false => self.0.report(zones),
+            if self.1.load(std::sync::atomic::Ordering::Relaxed) {
+                Err(DeviceError::Gone)
+            } else {
+                self.0.report(zones)
             }
         }
 

@@ -72,9 +72,10 @@ impl DeviceIdentity {
         }
         let found = std::fs::metadata(path).ok()?;
         // The generic node of a namespace and its block device are one device.
-        let block = match nvme::is_generic(path).ok()? {
-            true => nvme::block_device(path),
-            false => None,
+        let block = if nvme::is_generic(path).ok()? {
+            nvme::block_device(path)
+        } else {
+            None
         };
         let (device, inode) = match block {
             Some(block) => (std::fs::metadata(block).ok()?.rdev(), 0),

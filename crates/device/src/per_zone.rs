@@ -108,9 +108,10 @@ impl<T: Copy + PartialEq> FromIterator<T> for PerZone<T> {
                 break;
             };
             zones += each.len();
-            chunks.push(match each.iter().all(|value| *value == first) {
-                true => Chunk::Same(first),
-                false => Chunk::Each(each.as_slice().into()),
+            chunks.push(if each.iter().all(|value| *value == first) {
+                Chunk::Same(first)
+            } else {
+                Chunk::Each(each.as_slice().into())
             });
             each.clear();
         }
@@ -181,37 +182,38 @@ mod tests {
     }
 
     proptest! {
-        /// After any changes it holds what an array of all zones would.
-        #[test]
-        fn values_are_those_of_an_array(
-            zones in 0..200usize,
-            changes in prop::collection::vec((0..220usize, 0..3u8, any::<bool>()), 0..60),
-        ) {
-            let mut array = vec![0u8; zones];
-            let mut map = PerZone::filled(zones, 0u8);
-            let before = map.clone();
-            for (zone, value, in_place) in changes {
-                let is_there = match in_place {
-                    true => map.get_mut(zone).map(|slot| *slot = value).is_some(),
-                    false => map.set(zone, value),
-                };
-                prop_assert_eq!(is_there, zone < zones);
-                if let Some(slot) = array.get_mut(zone) {
-                    *slot = value;
+            /// After any changes it holds what an array of all zones would.
+            #[test]
+            fn values_are_those_of_an_array(
+                zones in 0..200usize,
+                changes in prop::collection::vec((0..220usize, 0..3u8, any::<bool>()), 0..60),
+            ) {
+                let mut array = vec![0u8; zones];
+                let mut map = PerZone::filled(zones, 0u8);
+                let before = map.clone();
+                for (zone, value, in_place) in changes {
+                    let is_there = if in_place {
+    map.get_mut(zone).map(|slot| *slot = value).is_some()
+    } else {
+    map.set(zone, value)
+    };
+                    prop_assert_eq!(is_there, zone < zones);
+                    if let Some(slot) = array.get_mut(zone) {
+                        *slot = value;
+                    }
                 }
+                for zone in 0..220 {
+                    prop_assert_eq!(map.get(zone), array.get(zone));
+                }
+                prop_assert_eq!(map.iter().copied().collect::<Vec<_>>(), array.clone());
+                let changed: Vec<usize> = (0..zones).filter(|zone| array[*zone] != 0).collect();
+                prop_assert_eq!(before.changed(&map).collect::<Vec<_>>(), changed.clone());
+                let collected: PerZone<u8> = array.iter().copied().collect();
+                prop_assert_eq!(collected.len(), zones);
+                prop_assert_eq!(collected.changed(&map).count(), 0);
+                prop_assert_eq!(before.changed(&collected).collect::<Vec<_>>(), changed);
             }
-            for zone in 0..220 {
-                prop_assert_eq!(map.get(zone), array.get(zone));
-            }
-            prop_assert_eq!(map.iter().copied().collect::<Vec<_>>(), array.clone());
-            let changed: Vec<usize> = (0..zones).filter(|zone| array[*zone] != 0).collect();
-            prop_assert_eq!(before.changed(&map).collect::<Vec<_>>(), changed.clone());
-            let collected: PerZone<u8> = array.iter().copied().collect();
-            prop_assert_eq!(collected.len(), zones);
-            prop_assert_eq!(collected.changed(&map).count(), 0);
-            prop_assert_eq!(before.changed(&collected).collect::<Vec<_>>(), changed);
         }
-    }
 
     #[test]
     fn zones_that_are_alike_take_one_record() {

@@ -97,14 +97,16 @@ struct Rounds {
 
 impl Rounds {
     fn note(&mut self, zones: u32, blocks: u64) {
-        self.rounds_without_zone = match zones > self.zones {
-            true => 0,
-            false => self.rounds_without_zone + 1,
+        self.rounds_without_zone = if zones > self.zones {
+            0
+        } else {
+            self.rounds_without_zone + 1
         };
         self.zones = self.zones.max(zones);
-        self.rounds_without_blocks = match blocks >= self.blocks + self.blocks_min {
-            true => 0,
-            false => self.rounds_without_blocks + 1,
+        self.rounds_without_blocks = if blocks >= self.blocks + self.blocks_min {
+            0
+        } else {
+            self.rounds_without_blocks + 1
         };
         self.blocks = self.blocks.max(blocks);
     }
@@ -177,9 +179,10 @@ impl Volume {
     /// who found none to take would look for one again and again otherwise, and nobody would clean.
     fn watermark_to_pass(&self) -> u32 {
         let reserve = self.low_watermark(DeviceKind::Data);
-        match self.zones.may_take_for_data() {
-            true => reserve,
-            false => reserve.max(self.zones.free_zones(DeviceKind::Data)),
+        if self.zones.may_take_for_data() {
+            reserve
+        } else {
+            reserve.max(self.zones.free_zones(DeviceKind::Data))
         }
     }
 
@@ -226,9 +229,10 @@ impl Volume {
     /// The same on two devices, before file data is moved: the pages that change are written by
     /// checkpoints, for which moving it wins nothing.
     fn keep_metadata_zones(&self) -> Result<()> {
-        match self.zones.budget.layout.is_split() && self.metadata_is_short() {
-            true => self.win_metadata_zones(Intent::Grow),
-            false => Ok(()),
+        if self.zones.budget.layout.is_split() && self.metadata_is_short() {
+            self.win_metadata_zones(Intent::Grow)
+        } else {
+            Ok(())
         }
     }
 
@@ -277,9 +281,10 @@ impl Volume {
             if nothing_changed && !emptied.any && reclaimable_zones() == 0 {
                 return Err(self.zones.want_of_zones());
             }
-            match !is_first || emptied.pages || reclaimable_zones() == 0 {
-                true => self.checkpoint()?,
-                false => self.checkpoint_zones()?,
+            if !is_first || emptied.pages || reclaimable_zones() == 0 {
+                self.checkpoint()?
+            } else {
+                self.checkpoint_zones()?
             }
             if self.await_resets(is_short) {
                 self.zones.wait_for_readers();
@@ -310,17 +315,17 @@ impl Volume {
         is_served: impl Fn() -> bool,
     ) -> Result<Emptied> {
         // A waiting caller goes on soon: one zone may be taken for moved blocks.
-        let wanted = match is_first {
-            true => 2,
-            false => {
-                (self.zones.slack_zones(device) / 32).clamp(2, self.free_zone_target(device).max(2))
-            }
+        let wanted = if is_first {
+            2
+        } else {
+            (self.zones.slack_zones(device) / 32).clamp(2, self.free_zone_target(device).max(2))
         };
         let is_enough =
             || self.zones.reclaimable_zones(device) + self.zones.zones_in_reset(device) >= wanted;
-        let mut choice = match is_first {
-            true => VictimPolicy::Score,
-            false => VictimPolicy::Garbage,
+        let mut choice = if is_first {
+            VictimPolicy::Score
+        } else {
+            VictimPolicy::Garbage
         };
         let mut emptied = Emptied::default();
         let mut has_chosen = false;
@@ -456,9 +461,10 @@ impl Volume {
             } = stock;
             let coming = free + in_reset;
             // While others are emptied it waits for some of them, unless the last one is about to be taken.
-            let enough = match is_short && coming > reserve + lag + 1 {
-                true => (target / 4).max(1),
-                false => 1,
+            let enough = if is_short && coming > reserve + lag + 1 {
+                (target / 4).max(1)
+            } else {
+                1
             };
             if coming > reserve + target / 2 + lag {
                 continue;
@@ -563,9 +569,10 @@ impl Volume {
                 let coming = || self.zones.free_zones(device) + self.zones.zones_in_reset(device);
                 let before = coming();
                 self.checkpoint_zones()?;
-                Ok(match coming() > before {
-                    true => Stepped::Emptied,
-                    false => Stepped::Idle,
+                Ok(if coming() > before {
+                    Stepped::Emptied
+                } else {
+                    Stepped::Idle
                 })
             }
             Err(error) if error.is_want_of_zones() => {

@@ -167,9 +167,12 @@ pub enum Error {
 
 impl Error {
     pub(crate) fn damaged(addr: Addr) -> impl FnOnce(FormatError) -> Error {
-        move |source| match source.is_unsupported() {
-            true => Error::Unsupported { addr, source },
-            false => Error::Damaged { addr, source },
+        move |source| {
+            if source.is_unsupported() {
+                Error::Unsupported { addr, source }
+            } else {
+                Error::Damaged { addr, source }
+            }
         }
     }
 

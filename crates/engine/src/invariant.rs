@@ -147,16 +147,17 @@ fn stop(alarm: &Alarm, cause: Cause, panics: bool) -> Error {
 }
 
 fn of(cause: &Cause) -> Error {
-    match cause.may_be_damage {
-        true => Error::Inconsistent(format!(
+    if cause.may_be_damage {
+        Error::Inconsistent(format!(
             "{} (if the device is sound this is a bug in Persimmon, {}:{}: report it); nothing more is written",
             cause.what, cause.file, cause.line
-        )),
-        false => Error::Bug {
+        ))
+    } else {
+        Error::Bug {
             file: cause.file,
             line: cause.line,
             what: cause.what.clone(),
-        },
+        }
     }
 }
 

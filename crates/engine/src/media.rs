@@ -193,9 +193,10 @@ impl Media {
 
     /// Sends a command that changes the device or makes something durable. All of them go through here.
     fn change(&self, command: Command) -> Pending {
-        match self.alarm.is_raised() {
-            true => Pending::ready(Err(DeviceError::Stopped)),
-            false => self.device.submit(command),
+        if self.alarm.is_raised() {
+            Pending::ready(Err(DeviceError::Stopped))
+        } else {
+            self.device.submit(command)
         }
     }
 
@@ -355,9 +356,10 @@ impl Media {
     /// Makes the headers written so far durable, where a power cut could take one of them along and leave what
     /// is written behind it. On other devices the write pointer proves that a header is there.
     pub(crate) fn flush_headers(&self) -> Result<()> {
-        match self.geometry().write_pointer_is_proof {
-            true => Ok(()),
-            false => self.flush(),
+        if self.geometry().write_pointer_is_proof {
+            Ok(())
+        } else {
+            self.flush()
         }
     }
 

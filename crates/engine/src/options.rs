@@ -125,13 +125,14 @@ impl FormatOptions {
         let zones = (geometry.zone_count - geometry.metadata_zones).max(1);
         // At most 10,000.
         let largest = (u64::from(zones - 1) * WHOLE / u64::from(zones)) as u32;
-        match basis_points <= largest {
-            true => Ok(()),
-            false => Err(FormatOptionsError::Reserve {
+        if basis_points <= largest {
+            Ok(())
+        } else {
+            Err(FormatOptionsError::Reserve {
                 basis_points,
                 zones,
                 largest,
-            }),
+            })
         }
     }
 

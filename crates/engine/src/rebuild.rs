@@ -211,9 +211,10 @@ fn found_zones(
             _ if info.state.is_worn_out() => entry.role = Role::Retired,
             _ => {}
         }
-        entry.write_pointer = match info.state.is_worn_out() {
-            true => known.write_pointer,
-            false => info.write_pointer.min(info.capacity),
+        entry.write_pointer = if info.state.is_worn_out() {
+            known.write_pointer
+        } else {
+            info.write_pointer.min(info.capacity)
         };
         Ok(Found {
             entry,

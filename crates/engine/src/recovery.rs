@@ -173,9 +173,10 @@ fn open_as_reported(
     let replayed_zones = blocks::from(&log_zones, footer.replay.sequence);
     let leave_zone = uneven || replayed_zones.iter().any(damaged);
     // What only one zone of a pair has is durable when a checkpoint has it: the log is left then.
-    let log_start = match leave_zone {
-        true => proven,
-        false => LogStart::of(footer_addr, &footer),
+    let log_start = if leave_zone {
+        proven
+    } else {
+        LogStart::of(footer_addr, &footer)
     };
     let log_zones = blocks::from(&log_zones, log_start.replay_sequence).to_vec();
     let (found, next_sequence, stale) =
@@ -220,9 +221,10 @@ fn open_as_reported(
     // Where a write pointer proves nothing, blocks of a tail that nobody knows of may lie behind
     // it: they would come back in the place of new ones that a power cut loses.
     let new_epoch = tail_cut || !media.geometry().write_pointer_is_proof;
-    let durable = match leave_zone {
-        true => replay.durable_on_device.max(log_start.counted),
-        false => last,
+    let durable = if leave_zone {
+        replay.durable_on_device.max(log_start.counted)
+    } else {
+        last
     };
     let known = (durable, log_start.footer);
     let state = log_state(&replay, &blocks, new_epoch.then_some(last), known);

@@ -20,17 +20,19 @@ use crate::zones::{DeviceKind, Pages};
 impl Volume {
     /// The reserve of a device: free zones for a checkpoint of the whole tree, and for a journal as long as it is to get.
     pub(crate) fn reserved_zones(&self, device: DeviceKind) -> u32 {
-        match self.is_apart(device) {
-            true => DATA_RESERVE_APART,
-            false => self.zones.changes_reserve(self.all_pages()),
+        if self.is_apart(device) {
+            DATA_RESERVE_APART
+        } else {
+            self.zones.changes_reserve(self.all_pages())
         }
     }
 
     /// The reserve of a device with a journal no longer than zones were secured for.
     pub(crate) fn secured_reserve(&self, device: DeviceKind) -> u32 {
-        match self.is_apart(device) {
-            true => DATA_RESERVE_APART,
-            false => self.zones.secured_changes_reserve(self.all_pages()),
+        if self.is_apart(device) {
+            DATA_RESERVE_APART
+        } else {
+            self.zones.secured_changes_reserve(self.all_pages())
         }
     }
 
@@ -51,17 +53,19 @@ impl Volume {
 
     /// Free zones of a device left alone by what cleaning moves.
     pub(crate) fn cleaning_reserve(&self, device: DeviceKind) -> u32 {
-        match self.is_apart(device) {
-            true => 0,
-            false => self.zones.cleaning_reserve(self.changed_pages()),
+        if self.is_apart(device) {
+            0
+        } else {
+            self.zones.cleaning_reserve(self.changed_pages())
         }
     }
 
     /// Free zones left alone by data that failed elsewhere.
     pub(crate) fn rewrite_reserve(&self) -> u32 {
-        match self.is_apart(DeviceKind::Data) {
-            true => 0,
-            false => self.zones.budget.log_reserve,
+        if self.is_apart(DeviceKind::Data) {
+            0
+        } else {
+            self.zones.budget.log_reserve
         }
     }
 

@@ -227,10 +227,11 @@ impl Volume {
             };
             if !good() && still() && !good() {
                 let addr = Addr::new(DeviceId(0), zone, 0);
-                match self.zones.is_offline(zone) && !self.zones.is_lost(zone) {
+                if self.zones.is_offline(zone) && !self.zones.is_lost(zone) {
                     // Told once, and not for each block of it.
-                    true => step.found(Damage::Copy, addr, 1, &"the zone is offline"),
-                    false => step.found(Damage::Header, addr, 1, &"not the header of this use"),
+                    step.found(Damage::Copy, addr, 1, &"the zone is offline")
+                } else {
+                    step.found(Damage::Header, addr, 1, &"not the header of this use")
                 }
             }
         }

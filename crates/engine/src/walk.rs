@@ -73,9 +73,10 @@ impl Volume {
                     seen += 1;
                     last = Some(key);
                     picked.extend(pick(key, value));
-                    Ok(match seen < ITEMS {
-                        true => ControlFlow::Continue(()),
-                        false => ControlFlow::Break(()),
+                    Ok(if seen < ITEMS {
+                        ControlFlow::Continue(())
+                    } else {
+                        ControlFlow::Break(())
                     })
                 });
                 (result, view.missing())

@@ -153,9 +153,10 @@ fn zones_keep_their_lifetimes_over_remounts() {
         if checkpoint {
             volume.step(Task::Checkpoint).unwrap();
         }
-        match close {
-            true => volume.close().unwrap(),
-            false => volume.sync().unwrap(),
+        if close {
+            volume.close().unwrap()
+        } else {
+            volume.sync().unwrap()
         }
         drop(volume);
         let volume = open(&device);

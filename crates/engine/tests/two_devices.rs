@@ -90,16 +90,18 @@ impl ZonedDevice for Pulled {
     }
 
     fn report(&self, zones: Range<u32>) -> Result<Vec<ZoneInfo>, DeviceError> {
-        match zones.clone().any(|zone| self.has_lost(Some(ZoneId(zone)))) {
-            true => Err(DeviceError::Gone),
-            false => self.device.report(zones),
+        if zones.clone().any(|zone| self.has_lost(Some(ZoneId(zone)))) {
+            Err(DeviceError::Gone)
+        } else {
+            self.device.report(zones)
         }
     }
 
     fn submit(&self, mut command: Command) -> Pending {
-        match self.has_lost(command.zone_mut().copied()) {
-            true => Pending::ready(Err(DeviceError::Gone)),
-            false => self.device.submit(command),
+        if self.has_lost(command.zone_mut().copied()) {
+            Pending::ready(Err(DeviceError::Gone))
+        } else {
+            self.device.submit(command)
         }
     }
 }

@@ -171,10 +171,7 @@ impl Footer {
         for _ in 0..count {
             overrides.push((ZoneId(r.u32()?), ZitEntry::read(&mut r)?));
         }
-        let counted = match r.is_empty() {
-            true => cut,
-            false => Lsn(r.u64()?),
-        };
+        let counted = if r.is_empty() { cut } else { Lsn(r.u64()?) };
         if counted < cut {
             return Err(r.bad("last record counted", counted.0));
         }

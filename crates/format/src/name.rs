@@ -93,9 +93,10 @@ fn mix(key: &VolumeKey, directory: Ino, (high, low): (u32, u32), round: u32) -> 
     number.copy_from_slice(&round.to_le_bytes());
     let SipKey(k0, k1) = key.cookies;
     let hash = SipHasher13::new_with_keys(k0, k1).hash(&message) as u32;
-    match is_even {
-        true => (high ^ hash & HIGH_MASK, low),
-        false => (high, low ^ hash),
+    if is_even {
+        (high ^ hash & HIGH_MASK, low)
+    } else {
+        (high, low ^ hash)
     }
 }
 

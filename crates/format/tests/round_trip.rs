@@ -227,9 +227,10 @@ fn footer() -> impl Strategy<Value = Footer> {
                     mat,
                     zit,
                     overrides,
-                    counts: match n[1] | n[3] > n[1] {
-                        true => counts,
-                        false => Vec::new(),
+                    counts: if n[1] | n[3] > n[1] {
+                        counts
+                    } else {
+                        Vec::new()
                     },
                 }
             },

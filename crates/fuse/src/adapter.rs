@@ -183,9 +183,10 @@ impl Adapter {
 
 /// With `dirsync`, makes a change of the directory `parent` durable.
 fn settle(vfs: &Vfs, dirsync: bool, parent: Ino) -> Result<()> {
-    match dirsync {
-        true => vfs.fsyncdir(parent, Handle::NONE),
-        false => Ok(()),
+    if dirsync {
+        vfs.fsyncdir(parent, Handle::NONE)
+    } else {
+        Ok(())
     }
 }
 
@@ -210,12 +211,13 @@ fn caller(header: Header, umask: u32) -> Caller {
 /// Whether a request may leave setuid and setgid, where the kernel says so (FUSE_HANDLE_KILLPRIV_V2). One that has not
 /// agreed to that clears them itself.
 fn author(header: Header, kills: bool) -> Author {
-    match kills {
-        true => Author::User {
+    if kills {
+        Author::User {
             pid: header.pid,
             gid: header.gid,
-        },
-        false => Author::Privileged,
+        }
+    } else {
+        Author::Privileged
     }
 }
 

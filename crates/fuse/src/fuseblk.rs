@@ -124,10 +124,7 @@ fn create(
 ) -> Result<OwnedFd, FuseblkError> {
     let own = fs::metadata(source).is_ok_and(|found| found.file_type().is_block_device());
     // Open until the kernel holds it: closed by all, it is free again.
-    let loop_device = match own {
-        true => None,
-        false => Some(LoopDevice::new()?),
-    };
+    let loop_device = if own { None } else { Some(LoopDevice::new()?) };
     let context = fsopen("fuseblk", FsOpenFlags::FSOPEN_CLOEXEC);
     let context = context.map_err(unavailable("a mount of type fuseblk"))?;
     if let Some(loop_device) = &loop_device {

@@ -201,9 +201,12 @@ pub fn mount(
     let agreed = agreed.get().copied().unwrap_or_default();
     let connected = Connected(sender.clone());
     let connection = Connection::new(session.as_fd(), adapter, agreed, connected);
-    let served = connection.and_then(|connection| match agreed.rings {
-        true => transport::serve_rings(&connection),
-        false => transport::serve_device(&connection, options.threads),
+    let served = connection.and_then(|connection| {
+        if agreed.rings {
+            transport::serve_rings(&connection)
+        } else {
+            transport::serve_device(&connection, options.threads)
+        }
     });
     served.map_err(refused).inspect_err(|_| detach())?;
     // From here on threads of this process may come to wait for each other in the kernel.
@@ -379,9 +382,10 @@ impl Place {
         };
         // That of a fuseblk stands beside that of its block device.
         let own = format!("/sys/class/bdi/{device}-fuseblk");
-        let bdi = match Path::new(&own).exists() {
-            true => own,
-            false => format!("/sys/class/bdi/{device}"),
+        let bdi = if Path::new(&own).exists() {
+            own
+        } else {
+            format!("/sys/class/bdi/{device}")
         };
         let path = format!("{bdi}/read_ahead_kb");
         // Only root may; without it the mount is slower at large sequential reads, not wrong.

@@ -128,9 +128,10 @@ impl<'d> Inspector<'d> {
             join_pairs(&mut media, &zones);
         }
         let log = Log::find(&media, &key, &zones);
-        let undecodable = match log.may_go_on_elsewhere(&media, &key) {
-            true => undecodable,
-            false => Vec::new(),
+        let undecodable = if log.may_go_on_elsewhere(&media, &key) {
+            undecodable
+        } else {
+            Vec::new()
         };
         media.check_supported()?;
         Ok(Inspector {

@@ -210,9 +210,10 @@ fn all_headers_and_all_but_one_stop_everything() {
         for version in [false, true] {
             let device = copy(&device);
             for zone in zones.iter().filter(|zone| Some(*zone) != spared) {
-                match version {
-                    true => set_version(&device, *zone),
-                    false => set_flag(&device, *zone, INCOMPATIBLE),
+                if version {
+                    set_version(&device, *zone)
+                } else {
+                    set_flag(&device, *zone, INCOMPATIBLE)
                 }
             }
             assert_refused(&device, &format!("all but {spared:?}, version: {version}"));

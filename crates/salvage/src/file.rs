@@ -186,9 +186,10 @@ impl File {
         let keys = (Key::extent(self.ino, 0), Key::extent(self.ino, blocks));
         let damage: Vec<_> = content.damage(keys.0, keys.1).collect();
         for part in damage {
-            let end = match part.to == keys.1 {
-                true => self.size.unwrap_or(self.end),
-                false => part.to.item.saturating_mul(BLOCK),
+            let end = if part.to == keys.1 {
+                self.size.unwrap_or(self.end)
+            } else {
+                part.to.item.saturating_mul(BLOCK)
             };
             let (lost, detail) = match part.older {
                 Some(checkpoint) => (Lost::Older, format!("as of checkpoint {checkpoint}")),

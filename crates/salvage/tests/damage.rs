@@ -115,9 +115,10 @@ fn of_a_pair_of_metadata_zones_one_is_enough() {
             let mut lost = log;
             lost.push(zone);
             let (copy, _, losses) = recovered(&fs.without(&lost));
-            match log_is_lost {
-                true => assert_log_alone_lost(&losses),
-                false => assert_eq!(losses, []),
+            if log_is_lost {
+                assert_log_alone_lost(&losses)
+            } else {
+                assert_eq!(losses, [])
             }
             let copy = tree(&copy);
             assert!(

@@ -50,9 +50,10 @@ fn main() -> Result<ExitCode> {
                 reserve_basis_points: Some(reserve * 100),
                 dirty_pages_max: args.dirty_pages,
                 large_zone_blocks: Options::default().large_zone_blocks,
-                order: match args.scattered {
-                    true => Order::Scattered,
-                    false => Order::Files,
+                order: if args.scattered {
+                    Order::Scattered
+                } else {
+                    Order::Files
                 },
                 passes: args.passes,
                 seed: args.seed,

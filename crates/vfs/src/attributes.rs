@@ -21,13 +21,14 @@ fn check_times(set: &SetAttr) -> Result<()> {
         _ => None,
     };
     let times = [given(set.atime), given(set.mtime), set.ctime];
-    match times
+    if times
         .iter()
         .flatten()
         .any(|time| time.nanoseconds >= 1_000_000_000)
     {
-        true => Err(Error::Invalid("nanoseconds")),
-        false => Ok(()),
+        Err(Error::Invalid("nanoseconds"))
+    } else {
+        Ok(())
     }
 }
 
@@ -111,9 +112,10 @@ impl Vfs {
             self.access_times.remove(ino);
         }
         let changed = self.inode(ino)?.ctime.next(now);
-        let given_away = match set.uid.is_some() || set.gid.is_some() {
-            true => Some(self.given_away(ino, set.author)?),
-            false => None,
+        let given_away = if set.uid.is_some() || set.gid.is_some() {
+            Some(self.given_away(ino, set.author)?)
+        } else {
+            None
         };
         let change = |written: Option<Timestamp>| {
             self.change(Intent::Shrink, |tx| {
@@ -144,9 +146,10 @@ impl Vfs {
             })
         };
         // Times of writes that are not in the history yet must not undo those set now.
-        match set.atime.is_some() || set.mtime.is_some() {
-            true => self.volume.change_times(ino, change)?,
-            false => change(None)?,
+        if set.atime.is_some() || set.mtime.is_some() {
+            self.volume.change_times(ino, change)?
+        } else {
+            change(None)?
         }
         if let Some(node) = self.nodes.get(ino) {
             node.accessed.store(false, Ordering::Relaxed);

@@ -39,9 +39,10 @@ impl Vfs {
             return Err(Error::BadHandle);
         }
         // A block that cannot be read is the reader's trouble, not the volume's.
-        let read = match is_direct(open.as_deref()) {
-            true => self.volume.read_direct(ino, offset, buf),
-            false => self.volume.read(ino, offset, buf),
+        let read = if is_direct(open.as_deref()) {
+            self.volume.read_direct(ino, offset, buf)
+        } else {
+            self.volume.read(ino, offset, buf)
         };
         let len = read
             .map_err(Error::from)
@@ -62,9 +63,10 @@ impl Vfs {
         if open.as_ref().is_some_and(|o| !o.flags.read || o.directory) {
             return Err(Error::BadHandle);
         }
-        let read = match is_direct(open.as_deref()) {
-            true => self.volume.read_batch_direct(ino, ranges),
-            false => self.volume.read_batch(ino, ranges),
+        let read = if is_direct(open.as_deref()) {
+            self.volume.read_batch_direct(ino, ranges)
+        } else {
+            self.volume.read_batch(ino, ranges)
         };
         self.accessed(ino, open.as_deref());
         let told = read.into_iter().map(|result| {

@@ -68,18 +68,20 @@ struct Leave {
 impl Leave {
     /// The mode after a change of content.
     fn mode(self, inode: &Inode) -> u32 {
-        match self.is_privileged || inode.mode & TYPE_MASK != libc::S_IFREG {
-            true => inode.mode,
-            false => self.mode_given_away(inode),
+        if self.is_privileged || inode.mode & TYPE_MASK != libc::S_IFREG {
+            inode.mode
+        } else {
+            self.mode_given_away(inode)
         }
     }
 
     /// The mode after a change of the owner, which takes setuid whoever makes it.
     fn mode_given_away(self, inode: &Inode) -> u32 {
         let knows_group = self.is_privileged || self.group == Some(inode.gid);
-        match inode.mode & GROUP_EXECUTES == 0 && knows_group {
-            true => inode.mode & !SET_UID,
-            false => inode.mode & !SET_UID & !SET_GID,
+        if inode.mode & GROUP_EXECUTES == 0 && knows_group {
+            inode.mode & !SET_UID
+        } else {
+            inode.mode & !SET_UID & !SET_GID
         }
     }
 }

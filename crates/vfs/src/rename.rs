@@ -260,9 +260,10 @@ impl Dirs {
     fn load(view: &View<'_>, from: Ino, to: Ino) -> Result<Dirs> {
         Ok(Dirs {
             from: (from, directory(view, from)?),
-            to: match to == from {
-                true => None,
-                false => Some((to, directory(view, to)?)),
+            to: if to == from {
+                None
+            } else {
+                Some((to, directory(view, to)?))
             },
         })
     }

@@ -153,9 +153,10 @@ impl Vfs {
             names.push(0);
             ControlFlow::Continue(())
         }))?;
-        match is_too_long {
-            true => Err(Error::ListTooLong),
-            false => Ok(names),
+        if is_too_long {
+            Err(Error::ListTooLong)
+        } else {
+            Ok(names)
         }
     }
 

@@ -144,10 +144,11 @@ fn overwrite(dir: &Path, mib: u64, zipf: bool, noise: &mut Noise, done: &mut Don
     while done.bytes < mib << 20 {
         let size = 4096usize << noise.below(9);
         let units = total / size as u64;
-        let unit = match zipf {
+        let unit = if zipf {
             // What is hot lies scattered: a fixed permutation of the ranks.
-            true => (noise.zipf(units).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 8) % units,
-            false => noise.below(units),
+            (noise.zipf(units).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 8) % units
+        } else {
+            noise.below(units)
         };
         let at = unit * size as u64;
         let (file, end) = files

@@ -53,9 +53,10 @@ impl Disk {
     /// Does something to what there is, while there is power.
     fn powered<T>(&self, act: impl FnOnce(&mut Medium) -> T) -> std::result::Result<T, Errno> {
         let mut state = self.lock();
-        match state.is_off {
-            true => Err(Errno::EIO),
-            false => Ok(act(&mut state.medium)),
+        if state.is_off {
+            Err(Errno::EIO)
+        } else {
+            Ok(act(&mut state.medium))
         }
     }
 
@@ -92,9 +93,10 @@ impl Disk {
 
 impl Filesystem for Disk {
     fn lookup(&self, _: &Request, _: INodeNo, name: &OsStr, reply: ReplyEntry) {
-        match name == NAME {
-            true => reply.entry(&TTL, &self.attr(FILE), Generation(0)),
-            false => reply.error(Errno::ENOENT),
+        if name == NAME {
+            reply.entry(&TTL, &self.attr(FILE), Generation(0))
+        } else {
+            reply.error(Errno::ENOENT)
         }
     }
 

@@ -200,13 +200,14 @@ fn hears_of_syncs() -> Result<bool> {
 /// `sync`, `syncfs` and umount(8) returned at once, and what had been written before was lost with the daemon.
 fn what_sync_syncfs_and_umount_acknowledged_is_there(bed: &TestBed) -> Result<()> {
     let mut volume = bed.volume("durable", 512 << 20, &[])?;
-    let kinds: &[Acknowledgement] = match hears_of_syncs()? {
-        true => &[
+    let kinds: &[Acknowledgement] = if hears_of_syncs()? {
+        &[
             Acknowledgement::Sync,
             Acknowledgement::Syncfs,
             Acknowledgement::Umount,
-        ],
-        false => &[Acknowledgement::Umount],
+        ]
+    } else {
+        &[Acknowledgement::Umount]
     };
     let rounds = bed.rounds.unwrap_or(ROUNDS);
     for round in 0..rounds {

@@ -25,10 +25,7 @@ fn what_is_synced_survives_kills_and_only_both_are_mounted(bed: &TestBed) -> Res
     let [fast, bulk] = [fast, bulk].map(|name| bed.work.join(name));
     for path in [&fast, &bulk] {
         let _ = std::fs::remove_file(path);
-        File::create(path)?.set_len(match path == &fast {
-            true => 64 << 20,
-            false => 512 << 20,
-        })?;
+        File::create(path)?.set_len(if path == &fast { 64 << 20 } else { 512 << 20 })?;
     }
     let pair = format!("pair:{}+{}", fast.display(), bulk.display());
     let mut volume = bed.volume_on("two", Path::new(&pair))?;

@@ -134,9 +134,10 @@ impl Plugin {
     /// What the guest needs to run db_bench and the workloads of YCSB with the plugin and without; the libraries come along.
     pub fn for_guest(&self) -> Result<Vec<PathBuf>> {
         let bench = self.path_of("db_bench");
-        let bench = match bench.is_absolute() {
-            true => bench,
-            false => which(&bench)?,
+        let bench = if bench.is_absolute() {
+            bench
+        } else {
+            which(&bench)?
         };
         self.build_bench("ycsb")?;
         let built = ["libpersimmon_rocksdb.so", "ycsb"].map(|name| self.folder.join(name));

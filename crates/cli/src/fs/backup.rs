@@ -88,12 +88,13 @@ impl Backup {
         };
         let went = close(opened, went);
         let is_standard = self.between.is_standard();
-        let print = |text: &str| match is_standard {
-            true => {
+        let print = |text: &str| {
+            if is_standard {
                 output::tell(text);
                 Ok(())
+            } else {
+                say_line(text)
             }
-            false => say_line(text),
         };
         conclude(NAME, (went, &tally), "backed up", print, self.between.json)
     }
@@ -136,15 +137,16 @@ impl Backup {
 
     /// Gives a complete archive its name.
     fn name(&self, temporary: &Path) -> Copied<()> {
-        let renamed = match self.force {
-            true => renameat(CWD, temporary, CWD, &self.between.archive),
-            false => renameat_with(
+        let renamed = if self.force {
+            renameat(CWD, temporary, CWD, &self.between.archive)
+        } else {
+            renameat_with(
                 CWD,
                 temporary,
                 CWD,
                 &self.between.archive,
                 RenameFlags::NOREPLACE,
-            ),
+            )
         };
         renamed
             .map_err(std::io::Error::from)

@@ -94,9 +94,10 @@ impl Cp {
                 "no path is in the volume; one in it begins with a colon, as in :/dir/file",
             ));
         }
-        let access = match is_in_volume(target) {
-            true => Access::Write,
-            false => Access::Read,
+        let access = if is_in_volume(target) {
+            Access::Write
+        } else {
+            Access::Read
         };
         if !is_in_volume(target) && !sources.iter().all(is_in_volume) {
             return Err(exit::usage(
@@ -155,11 +156,12 @@ impl Cp {
         copier.set_tops(source.bytes(), &path);
         match source {
             Operand::Host(from) => {
-                let found = match into {
-                    true => HostNode::of(from).map_err(CopyError::from),
-                    false => fs::canonicalize(from)
+                let found = if into {
+                    HostNode::of(from).map_err(CopyError::from)
+                } else {
+                    fs::canonicalize(from)
                         .map_err(CopyError::from)
-                        .and_then(|from| Ok(HostNode::of(&from)?)),
+                        .and_then(|from| Ok(HostNode::of(&from)?))
                 };
                 match copier.settle(&path, found)? {
                     Some(node) => {
@@ -170,9 +172,10 @@ impl Cp {
             }
             Operand::Volume(from) => {
                 let filesystem = &opened.filesystem;
-                let found = match into {
-                    true => filesystem.symlink_metadata(from),
-                    false => filesystem.metadata(from),
+                let found = if into {
+                    filesystem.symlink_metadata(from)
+                } else {
+                    filesystem.metadata(from)
                 };
                 let found = found
                     .map_err(|error| match error.filesystem() {
@@ -254,16 +257,15 @@ fn in_volume(filesystem: &Filesystem, path: &Path) -> Result<Place> {
 fn in_host(path: &Path) -> Result<Place> {
     // What is there is meant where a link leads, so that no link to a device is taken away.
     let path = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
-    let (directory, name) = match path.is_dir() {
-        true => (path, None),
-        false => {
-            let name = last_name(path.as_os_str().as_bytes()).context("no such directory")?;
-            let above = path.parent().filter(|above| !above.as_os_str().is_empty());
-            (
-                above.unwrap_or(Path::new(".")).to_owned(),
-                Some(name.to_vec()),
-            )
-        }
+    let (directory, name) = if path.is_dir() {
+        (path, None)
+    } else {
+        let name = last_name(path.as_os_str().as_bytes()).context("no such directory")?;
+        let above = path.parent().filter(|above| !above.as_os_str().is_empty());
+        (
+            above.unwrap_or(Path::new(".")).to_owned(),
+            Some(name.to_vec()),
+        )
     };
     Ok(Place {
         sink: Box::new(HostSink::new(open_directory(&directory)?)),

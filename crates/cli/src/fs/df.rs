@@ -53,17 +53,21 @@ impl Df {
                 inodes_free: space.files_free,
             });
         }
-        match self.json {
-            true => output::json(&rows)?,
-            false => output::print(self.table(&rows))?,
+        if self.json {
+            output::json(&rows)?
+        } else {
+            output::print(self.table(&rows))?
         }
         Ok(0)
     }
 
     fn table(&self, rows: &[Row]) -> String {
-        let size = |bytes: u64| match self.human_readable {
-            true => show_bytes(bytes),
-            false => bytes.div_ceil(1024).to_string(),
+        let size = |bytes: u64| {
+            if self.human_readable {
+                show_bytes(bytes)
+            } else {
+                bytes.div_ceil(1024).to_string()
+            }
         };
         let cells: Vec<Vec<String>> = rows
             .iter()
@@ -87,9 +91,10 @@ impl Df {
                 ]
             })
             .collect();
-        let (size, used, available) = match self.human_readable {
-            true => ("size", "used", "available"),
-            false => ("KiB", "used", "available"),
+        let (size, used, available) = if self.human_readable {
+            ("size", "used", "available")
+        } else {
+            ("KiB", "used", "available")
         };
         output::table(
             &["volume", size, used, available, "use", "inodes free"],

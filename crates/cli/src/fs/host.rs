@@ -80,11 +80,12 @@ fn open_made(directory: &OwnedFd, name: &[u8], kind: &Kind) -> Copied<OwnedFd> {
     let is_it = FileType::from_raw_mode(found.st_mode) == wanted
         && found.st_nlink <= 1
         && rdev.is_none_or(|rdev| rdev == found.st_rdev);
-    match is_it {
-        true => Ok(open),
-        false => Err(CopyError::one(
+    if is_it {
+        Ok(open)
+    } else {
+        Err(CopyError::one(
             "was replaced by something else while it was made",
-        )),
+        ))
     }
 }
 
@@ -102,9 +103,10 @@ impl HostNode {
             // The root, or a path that ends in dots.
             _ => (path, b".".as_slice()),
         };
-        let above = match above.as_os_str().is_empty() {
-            true => Path::new("."),
-            false => above,
+        let above = if above.as_os_str().is_empty() {
+            Path::new(".")
+        } else {
+            above
         };
         Ok(HostNode {
             directory: Arc::new(open_directory(above)?),
@@ -460,9 +462,10 @@ impl HostSink {
 impl Sink for HostSink {
     fn enter(&mut self, entry: &Entry) -> Copied<()> {
         let above = self.directory()?;
-        let name = match entry.path.is_empty() {
-            true => b".",
-            false => entry.name(),
+        let name = if entry.path.is_empty() {
+            b"."
+        } else {
+            entry.name()
         };
         if !entry.path.is_empty() {
             match mkdirat(above, name, Mode::RWXU) {

@@ -95,9 +95,10 @@ impl Ls {
         let (mut files, mut directories) = (Vec::new(), Vec::new());
         for path in paths {
             // As ls(1) does: a link that is named is followed to a directory, unless its own attributes are asked for.
-            let found = match self.long {
-                true => listing.filesystem.symlink_metadata(&path),
-                false => listing.filesystem.metadata(&path),
+            let found = if self.long {
+                listing.filesystem.symlink_metadata(&path)
+            } else {
+                listing.filesystem.metadata(&path)
             };
             let found = found.or_else(|_| listing.filesystem.symlink_metadata(&path));
             match found {
@@ -226,12 +227,13 @@ impl Listing<'_> {
             }
             return Ok(());
         }
-        let lines: Vec<String> = match self.how.long {
-            true => long(found),
-            false => found
+        let lines: Vec<String> = if self.how.long {
+            long(found)
+        } else {
+            found
                 .iter()
                 .map(|found| shown(&found.name).to_string())
-                .collect(),
+                .collect()
         };
         for line in lines {
             say!("{line}")?;

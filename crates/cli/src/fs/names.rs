@@ -73,9 +73,10 @@ impl Mkdir {
         let mut failed = Ok(());
         for path in &self.paths {
             let path = rooted(path);
-            let made = match self.parents {
-                true => opened.filesystem.create_dir_all(&path),
-                false => opened.filesystem.create_dir(&path),
+            let made = if self.parents {
+                opened.filesystem.create_dir_all(&path)
+            } else {
+                opened.filesystem.create_dir(&path)
             };
             if let Err(error) = made {
                 failed = Err(of_path(&path, &error));
@@ -171,9 +172,10 @@ impl Rm {
             Ok(attr) => attr,
             Err(error) => {
                 let is_missing = matches!(error.filesystem(), Some(FilesystemError::NotFound));
-                return match is_missing && self.force {
-                    true => Ok(()),
-                    false => remover.settle::<()>(bytes, Err(of(error))).map(drop),
+                return if is_missing && self.force {
+                    Ok(())
+                } else {
+                    remover.settle::<()>(bytes, Err(of(error))).map(drop)
                 };
             }
         };

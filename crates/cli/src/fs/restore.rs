@@ -36,12 +36,13 @@ pub struct Restore {
 impl Restore {
     pub fn run(&self) -> Result<u8> {
         let stop = stop_on_signals()?;
-        let mut source: Box<dyn Read> = match self.between.is_standard() {
-            true => Box::new(io::stdin().lock()),
-            false => Box::new(
+        let mut source: Box<dyn Read> = if self.between.is_standard() {
+            Box::new(io::stdin().lock())
+        } else {
+            Box::new(
                 self.verified(&stop)
                     .with_context(|| self.between.archive.display().to_string())?,
-            ),
+            )
         };
         let opened = open(&self.between.volume, Access::Write, "use tar there, or ")?;
         let top = self.top(&opened.filesystem)?;

@@ -52,9 +52,10 @@ impl From<FilesystemError> for CopyError {
             error,
             FilesystemError::NoSpace | FilesystemError::HostFull | FilesystemError::ReadOnly
         );
-        match ends || error.is_failure() {
-            true => CopyError::ends(error),
-            false => CopyError::one(error),
+        if ends || error.is_failure() {
+            CopyError::ends(error)
+        } else {
+            CopyError::one(error)
         }
     }
 }
@@ -276,9 +277,10 @@ impl<'a> Copier<'a> {
     }
 
     fn is_stopped(&self) -> Copied<()> {
-        match self.stop.load(Ordering::Relaxed) {
-            true => Err(CopyError::Interrupted),
-            false => Ok(()),
+        if self.stop.load(Ordering::Relaxed) {
+            Err(CopyError::Interrupted)
+        } else {
+            Ok(())
         }
     }
 

@@ -21,9 +21,10 @@ struct Px(f64);
 impl Display for Px {
     fn fmt(&self, f: &mut Formatter<'_>) -> Result {
         let tenths = (self.0 * 10.0).round();
-        match tenths % 10.0 == 0.0 {
-            true => write!(f, "{:.0}", tenths / 10.0),
-            false => write!(f, "{:.1}", tenths / 10.0),
+        if tenths % 10.0 == 0.0 {
+            write!(f, "{:.0}", tenths / 10.0)
+        } else {
+            write!(f, "{:.1}", tenths / 10.0)
         }
     }
 }

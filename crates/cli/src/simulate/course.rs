@@ -27,9 +27,10 @@ fn end(course: &Course) -> f64 {
 }
 
 fn axis(timed: bool, end: f64) -> Axis {
-    let title = match timed {
-        true => "virtual time, seconds",
-        false => "written by users, volumes of live data",
+    let title = if timed {
+        "virtual time, seconds"
+    } else {
+        "written by users, volumes of live data"
     };
     Axis::course(title, 0.0, end, 8)
 }
@@ -38,12 +39,10 @@ fn axis(timed: bool, end: f64) -> Axis {
 fn measured_from(course: &Course) -> f64 {
     let first = course.looks.first();
     let first = first.map_or(0, |first| first.statistics.user_bytes);
-    match course.timed {
-        true => 0.0,
-        false => {
-            course.measured_from_bytes.saturating_sub(first) as f64
-                / course.volume_bytes.max(1) as f64
-        }
+    if course.timed {
+        0.0
+    } else {
+        course.measured_from_bytes.saturating_sub(first) as f64 / course.volume_bytes.max(1) as f64
     }
 }
 
@@ -57,9 +56,10 @@ fn count(course: &Course, at: f64, counter: impl Fn(&Statistics) -> u64) -> f64 
     };
     let places = [after.saturating_sub(1), after];
     let [from, to] = places.map(|n| looks.get(n).map_or(0.0, |look| place(course, look)));
-    match to > from {
-        true => low + (high - low) * (at - from) / (to - from),
-        false => high,
+    if to > from {
+        low + (high - low) * (at - from) / (to - from)
+    } else {
+        high
     }
 }
 
@@ -73,9 +73,10 @@ fn part_count(course: &Course) -> u32 {
 fn borders(course: &Course) -> Vec<(f64, f64)> {
     let (end, parts) = (end(course), part_count(course));
     let border = |n: u32| end * f64::from(n) / f64::from(parts);
-    match end > 0.0 {
-        true => (0..parts).map(|n| (border(n), border(n + 1))).collect(),
-        false => Vec::new(),
+    if end > 0.0 {
+        (0..parts).map(|n| (border(n), border(n + 1))).collect()
+    } else {
+        Vec::new()
     }
 }
 
@@ -102,9 +103,10 @@ fn height(values: impl Iterator<Item = f64>) -> f64 {
 /// Says what is higher than a plot.
 fn peaks<'a>(rates: impl Iterator<Item = &'a (f64, f64)>, most: f64) -> String {
     let highest = rates.map(|(_, rate)| *rate).fold(0.0, f64::max);
-    match highest > most * 1.1 {
-        true => format!(" Cut off at the top: the highest is {highest:.1}."),
-        false => String::new(),
+    if highest > most * 1.1 {
+        format!(" Cut off at the top: the highest is {highest:.1}.")
+    } else {
+        String::new()
     }
 }
 

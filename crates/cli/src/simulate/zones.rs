@@ -54,9 +54,10 @@ pub fn wear(main: &mut Markup, runs: &[Run<'_>]) {
         for (bar, zones) in histogram.iter().enumerate() {
             let across = (edge(bar), edge(bar + 1));
             let (first, last) = (across.0 as u32, across.1 as u32 - 1);
-            let resets = match first == last {
-                true => first.to_string(),
-                false => format!("{first} to {last}"),
+            let resets = if first == last {
+                first.to_string()
+            } else {
+                format!("{first} to {last}")
             };
             let title = format!("{}: {zones} zones with {resets} resets", run.name);
             let height = f64::from(*zones);

@@ -136,9 +136,10 @@ impl Host for Shortened {
         let there = self.length.saturating_sub(offset).min(into.len() as u64);
         let (there, missing) = into.split_at_mut(there as usize);
         missing.fill(0);
-        match there.is_empty() {
-            true => Ok(()),
-            false => self.host.read_at(there, offset),
+        if there.is_empty() {
+            Ok(())
+        } else {
+            self.host.read_at(there, offset)
         }
     }
 

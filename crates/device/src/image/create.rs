@@ -253,9 +253,12 @@ fn write_empty(
         complete: false,
         table_seed: Superblock::seed_for(options.uuid.into_bytes()),
     };
-    let fail = |error: io::Error| match is_full(&error) {
-        true => DeviceError::HostFull,
-        false => explain(path, &error),
+    let fail = |error: io::Error| {
+        if is_full(&error) {
+            DeviceError::HostFull
+        } else {
+            explain(path, &error)
+        }
     };
     check_length(path, old, layout)?;
     let block = |superblock: &Superblock, copy| {

@@ -146,9 +146,10 @@ fn is_of_other_release(error: &ContainerError) -> bool {
 }
 
 fn newer(one: Superblock, other: Superblock) -> Superblock {
-    match other.generation > one.generation {
-        true => other,
-        false => one,
+    if other.generation > one.generation {
+        other
+    } else {
+        one
     }
 }
 
@@ -292,9 +293,10 @@ pub(super) fn best_anywhere<'h>(
     let mut of_volume = (None, 0);
     copies.retain(|copy| {
         let (uuid, kept) = of_volume;
-        of_volume = match uuid == Some(copy.uuid) {
-            true => (uuid, kept + 1),
-            false => (Some(copy.uuid), 1),
+        of_volume = if uuid == Some(copy.uuid) {
+            (uuid, kept + 1)
+        } else {
+            (Some(copy.uuid), 1)
         };
         of_volume.1 <= COPIES_LOOKED_AT
     });
@@ -344,9 +346,12 @@ pub(super) fn by_zones<'h>(
     let mut votes: BTreeMap<([u8; 16], u32), (usize, Superblock)> = BTreeMap::new();
     for (place, header) in headers {
         let apart = volumes.get(&header.volume.uuid);
-        let other = apart.and_then(|apart| match apart.first.1 == header.zone.0 {
-            true => apart.other,
-            false => Some(apart.first),
+        let other = apart.and_then(|apart| {
+            if apart.first.1 == header.zone.0 {
+                apart.other
+            } else {
+                Some(apart.first)
+            }
         });
         for superblock in shapes(other, *place, header) {
             let Ok(layout) = superblock.geometry.layout() else {

@@ -66,9 +66,10 @@ impl FlushGate {
     /// Runs `flush`, which reaches so far, or waits for one that began after this call and reaches as far.
     fn pass(&self, reach: Reach, flush: impl FnOnce() -> Result<(), FlushError>) -> Result<()> {
         let mut state = self.state.lock();
-        let wanted = match state.running && fault(Fault::FlushSharedTooEarly) {
-            true => state.started,
-            false => state.started + 1,
+        let wanted = if state.running && fault(Fault::FlushSharedTooEarly) {
+            state.started
+        } else {
+            state.started + 1
         };
         loop {
             if let Some(error) = &state.failed {
@@ -203,9 +204,10 @@ impl ImageDevice {
 
 /// The error of an fdatasync. A host without room for what it took is none that can be cured: it has dropped it.
 fn lost(error: &io::Error) -> DeviceError {
-    let first = match is_full(error) {
-        true => "free space there",
-        false => "see to the disk below",
+    let first = if is_full(error) {
+        "free space there"
+    } else {
+        "see to the disk below"
     };
     DeviceError::Flush {
         message: format!(

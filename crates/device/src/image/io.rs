@@ -85,9 +85,10 @@ impl ImageDevice {
             written?;
         }
         if !keep_allocated {
-            let length = match fault(Fault::PunchTooLong) {
-                true => 2 * self.layout.zone_stride,
-                false => self.layout.zone_stride,
+            let length = if fault(Fault::PunchTooLong) {
+                2 * self.layout.zone_stride
+            } else {
+                self.layout.zone_stride
             };
             if let Err(error) = self.host.punch(self.offset(zone, 0), length) {
                 // The space stays taken, and the zone is reset all the same.

@@ -163,9 +163,10 @@ impl ImageDevice {
             check_not_overwritten(path, &*host, length)?;
         }
         let layout = layout_of(path, &found.superblock)?;
-        let host = match length < layout.total {
-            true => lengthened(path, host, length, &layout, how)?,
-            false => host,
+        let host = if length < layout.total {
+            lengthened(path, host, length, &layout, how)?
+        } else {
+            host
         };
         let truncated = (length < layout.total).then_some(Notice::Truncated {
             total: layout.total,

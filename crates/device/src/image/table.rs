@@ -279,17 +279,18 @@ fn read_cell(cell: &[u8; CELL_BYTES], zone: u32, seed: u64, foreign: RecordedSta
             };
         }
     };
-    match record.state == foreign {
-        true => CellFound {
+    if record.state == foreign {
+        CellFound {
             sequence: record.sequence.saturating_add(2),
             condition: Condition::Lost,
             record: None,
-        },
-        false => CellFound {
+        }
+    } else {
+        CellFound {
             sequence: record.sequence,
             condition,
             record: Some(record),
-        },
+        }
     }
 }
 

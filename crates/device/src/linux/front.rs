@@ -74,9 +74,10 @@ impl Front {
     fn geometry(&self) -> ImageGeometry {
         let blocks = self.zone_blocks;
         let whole = u64::from(blocks) * BLOCK_SIZE as u64;
-        let zone_count = match self.bytes >= whole {
-            true => ImageDevice::zones_fitting(self.bytes, blocks, blocks),
-            false => 0,
+        let zone_count = if self.bytes >= whole {
+            ImageDevice::zones_fitting(self.bytes, blocks, blocks)
+        } else {
+            0
         };
         ImageGeometry {
             zone_count,

@@ -144,9 +144,10 @@ pub fn settle<P: Port>(port: &P, zones: &mut [ZoneInfo]) -> Result<(), Failure> 
         if !zone.state.is_open() && !is_active_empty {
             continue;
         }
-        let action = match is_active_empty {
-            true => Action::Reset,
-            false => Action::Close,
+        let action = if is_active_empty {
+            Action::Reset
+        } else {
+            Action::Close
         };
         port.manage(ZoneId(number), action)?;
         if let Some(now) = port.report(number..number + 1)?.first() {

@@ -537,9 +537,10 @@ impl<P: Port> Shared<P> {
     }
 
     pub fn check_writable(&self) -> Result<()> {
-        match self.read_only {
-            true => Err(DeviceError::ReadOnly),
-            false => Ok(()),
+        if self.read_only {
+            Err(DeviceError::ReadOnly)
+        } else {
+            Ok(())
         }
     }
 
@@ -573,9 +574,10 @@ impl<P: Port> Shared<P> {
 impl<P: Port> QueueState<P> {
     /// An error where nothing can be taken any more.
     pub fn check(&self) -> Result<()> {
-        match self.has_panicked {
-            true => Err(DeviceError::Stopped),
-            false => Ok(()),
+        if self.has_panicked {
+            Err(DeviceError::Stopped)
+        } else {
+            Ok(())
         }
     }
 
@@ -621,9 +623,10 @@ impl<P: Port> QueueState<P> {
             }
             let write = queue.waiting.pop_front()?;
             let blocks = Command::data_blocks(&write.data);
-            let begun = match is_placed {
-                true => self.machine.begin_append(zone, blocks),
-                false => self.machine.begin_write(zone, write.block, blocks),
+            let begun = if is_placed {
+                self.machine.begin_append(zone, blocks)
+            } else {
+                self.machine.begin_write(zone, write.block, blocks)
             };
             match begun {
                 Err(error) => refused.push((write, error)),

@@ -132,9 +132,10 @@ fn limits_of(path: &Path) -> Result<Limits> {
     let write_bytes_min = limits
         .logical_block_bytes
         .max(limits.write_granularity_bytes);
-    let problem = match limits.is_zoned() {
-        false => Some("is not a zoned block device".to_owned()),
-        true => make::problem(limits.zone_bytes, write_bytes_min),
+    let problem = if limits.is_zoned() {
+        make::problem(limits.zone_bytes, write_bytes_min)
+    } else {
+        Some("is not a zoned block device".to_owned())
     };
     problem.map_or(Ok(limits), |problem| Err(open_error(path, &problem)))
 }

@@ -138,9 +138,10 @@ impl Host for Files {
 }
 
 fn whole(done: usize, length: usize) -> io::Result<()> {
-    match done == length {
-        true => Ok(()),
-        false => Err(io::ErrorKind::UnexpectedEof.into()),
+    if done == length {
+        Ok(())
+    } else {
+        Err(io::ErrorKind::UnexpectedEof.into())
     }
 }
 

@@ -104,9 +104,10 @@ impl Volume {
             let seen = self.zones.resets_ended();
             let mut writer = self.metadata_writer(stream, reserve)?;
             // Chunks go where pages go that are not cold.
-            let kept = match class != Class::Checkpoint && writer.stream == Stream::Metadata {
-                true => self.blocks_for_chunks(),
-                false => 0,
+            let kept = if class != Class::Checkpoint && writer.stream == Stream::Metadata {
+                self.blocks_for_chunks()
+            } else {
+                0
             };
             invariant!(
                 self.media.alarm,

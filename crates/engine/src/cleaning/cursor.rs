@@ -273,9 +273,10 @@ impl Volume {
             self.keep_dirty_bound()?;
             self.mark_page(zone, page)?;
         }
-        Ok(match pages.is_empty() {
-            true => Ahead::Nothing,
-            false => Ahead::Pages(pages),
+        Ok(if pages.is_empty() {
+            Ahead::Nothing
+        } else {
+            Ahead::Pages(pages)
         })
     }
 

@@ -229,9 +229,10 @@ impl Volume {
                 part.len() - moves.len()
             );
             self.keep_bounds()?;
-            let moved = match sound {
-                true => self.update_unbounded(None, |tx| remap(tx, &moves))?.0,
-                false => self.exchange(&moves)?,
+            let moved = if sound {
+                self.update_unbounded(None, |tx| remap(tx, &moves))?.0
+            } else {
+                self.exchange(&moves)?
             };
             add(&self.media.counters.blocks_moved, moved);
         }

@@ -161,23 +161,23 @@ impl Volume {
             Placing::Rewrite => self.rewrite_reserve(),
             Placing::Moved | Placing::PackedMoved => self.cleaning_reserve(DeviceKind::Data),
         };
-        let shortage = match *hopeless || !placing.makes_room() {
-            true => Shortage::Share,
-            false => Shortage::Tell,
+        let shortage = if *hopeless || !placing.makes_room() {
+            Shortage::Share
+        } else {
+            Shortage::Tell
         };
         if placing.can_stay() && self.zones.leaves_to_cleaning(stream, reserve) {
             return Err(Error::NoSpace);
         }
         let seen = self.zones.resets_ended();
         let in_low_space = placing.is_new() && self.zones.in_low_space();
-        let checked_out = match in_low_space {
-            true => self.zones.checkout_in_low_space(&self.media, stream),
-            false => {
-                let writer =
-                    self.zones
-                        .checkout(&self.media, stream, Reserve::Zones(reserve), shortage);
-                writer.map(|writer| (writer, u64::MAX))
-            }
+        let checked_out = if in_low_space {
+            self.zones.checkout_in_low_space(&self.media, stream)
+        } else {
+            let writer =
+                self.zones
+                    .checkout(&self.media, stream, Reserve::Zones(reserve), shortage);
+            writer.map(|writer| (writer, u64::MAX))
         };
         match checked_out {
             Ok(found) => return Ok(Some(found)),

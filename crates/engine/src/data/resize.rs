@@ -100,9 +100,10 @@ impl Volume {
             staged.changed(now);
             more
         };
-        let finished = match more {
-            true => self.finish_truncation(ino, keep),
-            false => Ok(()),
+        let finished = if more {
+            self.finish_truncation(ino, keep)
+        } else {
+            Ok(())
         };
         drop(excluded);
         drop(change);

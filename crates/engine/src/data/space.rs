@@ -139,10 +139,11 @@ impl Space {
     pub(crate) fn set_staging(&self, bytes_max: u64, budget: &Budget) {
         // A batch holds the zones it fills: on small volumes it must leave some to clean.
         let blocks_max = bytes_max / BLOCK_SIZE as u64;
-        let fillable = match budget.layout.is_split() {
+        let fillable = if budget.layout.is_split() {
             // All of it may lie in the tree.
-            true => budget.user_blocks.min(budget.metadata_blocks),
-            false => budget.user_blocks,
+            budget.user_blocks.min(budget.metadata_blocks)
+        } else {
+            budget.user_blocks
         };
         let blocks_max = blocks_max.min(fillable / 16).max(STAGED_BLOCKS_MIN);
         let at_once = match &budget.large {
@@ -265,14 +266,13 @@ impl Volume {
     pub(crate) fn available_blocks(&self) -> u64 {
         let room = self.room();
         let data = room.data.unwrap_or(0);
-        match self.zones.budget.layout.is_split() {
-            true => {
-                let copies = u64::from(self.zones.budget.copies);
-                let metadata = room.metadata.unwrap_or(0);
-                let metadata = metadata.saturating_sub(METADATA_PER_WRITE * copies);
-                data.min(metadata.saturating_mul(DATA_PER_METADATA))
-            }
-            false => data,
+        if self.zones.budget.layout.is_split() {
+            let copies = u64::from(self.zones.budget.copies);
+            let metadata = room.metadata.unwrap_or(0);
+            let metadata = metadata.saturating_sub(METADATA_PER_WRITE * copies);
+            data.min(metadata.saturating_mul(DATA_PER_METADATA))
+        } else {
+            data
         }
     }
 
@@ -435,9 +435,10 @@ impl Volume {
 
     /// Blocks that may be filled: those of users, and while the reserve is allowed, what it has to spare.
     fn fillable_blocks(&self) -> u64 {
-        match self.space.reserve_allowed.load(Ordering::Relaxed) {
-            true => self.zones.user_and_spare_blocks(),
-            false => self.zones.user_blocks(),
+        if self.space.reserve_allowed.load(Ordering::Relaxed) {
+            self.zones.user_and_spare_blocks()
+        } else {
+            self.zones.user_blocks()
         }
     }
 
@@ -452,12 +453,13 @@ impl Volume {
     /// Space in the volume.
     #[must_use]
     pub fn space(&self) -> SpaceReport {
-        let metadata = match self.zones.budget.layout.is_split() {
-            true => (
+        let metadata = if self.zones.budget.layout.is_split() {
+            (
                 self.zones.metadata_blocks(),
                 self.room().metadata.unwrap_or(0),
-            ),
-            false => (0, 0),
+            )
+        } else {
+            (0, 0)
         };
         SpaceReport {
             metadata_total_bytes: metadata.0 * BLOCK_SIZE as u64,

@@ -123,9 +123,10 @@ impl Volume {
         end_of(offset, data.len() as u64)?;
         let file = self.load(ino)?;
         let is_one_chunk = first_chunk(offset, data.len()) == data.len();
-        let change = match is_one_chunk {
-            true => None,
-            false => Some(self.begin_change(ino, &file)?),
+        let change = if is_one_chunk {
+            None
+        } else {
+            Some(self.begin_change(ino, &file)?)
         };
         let writing = Writing {
             ino,
@@ -393,12 +394,13 @@ fn stage(staged: &mut Staged, offset: u64, bytes: &[u8], old_blocks: &OldBlocks)
         if whole > 0 {
             staged.write_blocks(block, now)?;
         } else {
-            let old = match staged.is_dirty(block) {
-                true => None,
-                false => staged
+            let old = if staged.is_dirty(block) {
+                None
+            } else {
+                staged
                     .block(block)
                     .or(old_blocks.get(block))
-                    .map(<[u8]>::to_vec),
+                    .map(<[u8]>::to_vec)
             };
             let out = staged.dirty_block(block, old.as_deref())?;
             // Both are within a block.

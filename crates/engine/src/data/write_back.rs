@@ -167,9 +167,10 @@ impl Volume {
 
     /// Makes a file durable, with everything that happened before.
     pub fn sync_file(&self, ino: Ino) -> Result<()> {
-        let beside_max = match self.files.note_sync(Some(ino)) {
-            true => u64::MAX,
-            false => BESIDE_BLOCKS_MAX,
+        let beside_max = if self.files.note_sync(Some(ino)) {
+            u64::MAX
+        } else {
+            BESIDE_BLOCKS_MAX
         };
         let mode = match self.options.fsync {
             _ if fault(Fault::UnsafeClassic) => Mode::SyncInOrder,
@@ -338,9 +339,10 @@ impl Volume {
             // What has space set aside would lose it if it came to lie in the tree.
             let may_lie_in_tree = inode.flags & FLAG_PREALLOCATED == 0;
             let may_inline = may_lie_in_tree && mode.is_small();
-            let tail = match may_inline {
-                true => self.journal_inline_tail(member)?,
-                false => None,
+            let tail = if may_inline {
+                self.journal_inline_tail(member)?
+            } else {
+                None
             };
             if tail.is_none()
                 && may_lie_in_tree
@@ -350,9 +352,10 @@ impl Volume {
                 mappings.push(inline);
                 continue;
             }
-            let blocks = match may_inline {
-                true => self.journal_inline_blocks(member, tail.as_ref())?,
-                false => None,
+            let blocks = if may_inline {
+                self.journal_inline_blocks(member, tail.as_ref())?
+            } else {
+                None
             };
             let inlined = tail.as_ref().map(|tail| tail.block);
             mappings.extend(tail);
@@ -575,11 +578,12 @@ impl Volume {
                 && member.ino == ino
             {
                 let goes_on = mappings.peek().is_some_and(|mapping| mapping.ino == ino);
-                let size = match goes_on {
-                    true => member
+                let size = if goes_on {
+                    member
                         .growth
-                        .size_at(end * BLOCK_SIZE as u64, member.committed_size),
-                    false => member.size,
+                        .size_at(end * BLOCK_SIZE as u64, member.committed_size)
+                } else {
+                    member.size
                 };
                 sizes.push((member, size));
                 ops.push(touch(ino, size, member.times));

@@ -234,9 +234,10 @@ impl Appender<'_> {
     }
 
     fn before_writing(&self, head: LogHead, blocks: usize) -> Result<()> {
-        match blocks >= head.room() as usize {
-            true => self.zones.end_log_zone(self.media),
-            false => Ok(()),
+        if blocks >= head.room() as usize {
+            self.zones.end_log_zone(self.media)
+        } else {
+            Ok(())
         }
     }
 

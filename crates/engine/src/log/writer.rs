@@ -345,9 +345,10 @@ impl Log {
         zones: &Zones,
         target: Lsn,
     ) -> Result<MutexGuard<'a, Inner>> {
-        match inner.sent < target {
-            true => self.send(inner, media, zones),
-            false => Ok(self.complete(inner)),
+        if inner.sent < target {
+            self.send(inner, media, zones)
+        } else {
+            Ok(self.complete(inner))
         }
     }
 

@@ -474,12 +474,13 @@ impl PageCache {
 
     /// An error that ends the change, and stops the volume, where a page is not what a change must have made of it.
     pub(super) fn must_hold(&self, holds: bool, page: PageId, what: &str) -> Result<(), TreeError> {
-        match invariant_holds!(self.alarm, holds, "metadata page {page}: {what}") {
-            true => Ok(()),
-            false => Err(TreeError::Damaged {
+        if invariant_holds!(self.alarm, holds, "metadata page {page}: {what}") {
+            Ok(())
+        } else {
+            Err(TreeError::Damaged {
                 page,
                 damage: TreeDamage::Gone,
-            }),
+            })
         }
     }
 

@@ -86,9 +86,10 @@ impl Numbers {
 
     /// After replay: what is seen below the end of the newest lot may have been given out, and be lost.
     pub(crate) fn replayed(&mut self) {
-        *self = match fault(Fault::NumbersReused) {
-            true => Numbers::from(self.next),
-            false => Numbers::from(self.recorded),
+        *self = if fault(Fault::NumbersReused) {
+            Numbers::from(self.next)
+        } else {
+            Numbers::from(self.recorded)
         };
     }
 

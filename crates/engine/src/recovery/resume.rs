@@ -94,10 +94,11 @@ fn resume_writing(
             Role::Data | Role::Metadata => {
                 // Those whose header was lost are finished too: what is written behind it would not be believed.
                 let goes_on = intact.contains(&zone)
-                    && match volume.media.pairs.is_second(zone) {
+                    && if volume.media.pairs.is_second(zone) {
                         // The first came before it.
-                        true => volume.zones.is_open(zone),
-                        false => volume.resume_zone(zone, info),
+                        volume.zones.is_open(zone)
+                    } else {
+                        volume.resume_zone(zone, info)
                     };
                 held.extend(
                     (has_invalidated && entry.role == Role::Data && goes_on).then_some(zone),

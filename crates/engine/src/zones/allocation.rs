@@ -93,9 +93,10 @@ impl Zones {
             }
             let free = table.free_for(role, &self.budget);
             let is_short = needed.is_some_and(|needed| free < needed);
-            let allowed = match is_short && role == Role::Data && !by_cleaning {
-                true => Allowed::Users,
-                false => Allowed::All,
+            let allowed = if is_short && role == Role::Data && !by_cleaning {
+                Allowed::Users
+            } else {
+                Allowed::All
             };
             let least = table.least_load(stream, allowed);
             if least == Some(0)
@@ -169,17 +170,19 @@ impl Zones {
         {
             return Ok(Some(writer));
         }
-        match shortage == Shortage::Tell || !table.someone_writes(stream.role()) {
-            true => Err(NoWriter::NeedRoom),
-            false => Ok(None),
+        if shortage == Shortage::Tell || !table.someone_writes(stream.role()) {
+            Err(NoWriter::NeedRoom)
+        } else {
+            Ok(None)
         }
     }
 
     /// Waits until somebody gives back a writer. Who panicked with one does not.
     pub(super) fn wait_for_writer<'t>(&self, table: Locked<'t>) -> Result<Locked<'t>, NoWriter> {
-        match self.alarm.is_raised() {
-            true => Err(NoWriter::Failed(why_stopped(&self.alarm))),
-            false => Ok(table.wait(&self.returned)),
+        if self.alarm.is_raised() {
+            Err(NoWriter::Failed(why_stopped(&self.alarm)))
+        } else {
+            Ok(table.wait(&self.returned))
         }
     }
 
@@ -359,9 +362,10 @@ impl Table {
         let data = self.open_count(|s| s.role() == Role::Data && !is_moved(s));
         let of_moved = usize::from(budget.moved_apart);
         let slots = budget.data_slots + of_moved;
-        let (own, slots_own) = match is_moved(stream) {
-            true => (moved, of_moved.max(slots.saturating_sub(data.max(1)))),
-            false => (data, slots.saturating_sub(moved.max(of_moved))),
+        let (own, slots_own) = if is_moved(stream) {
+            (moved, of_moved.max(slots.saturating_sub(data.max(1))))
+        } else {
+            (data, slots.saturating_sub(moved.max(of_moved)))
         };
         if own >= slots_own {
             return false;

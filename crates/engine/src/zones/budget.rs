@@ -251,9 +251,10 @@ impl Budget {
             user_blocks: fillable(all, needed),
             spare_blocks: fillable(all, needed).abs_diff(all.saturating_sub(needed)),
             data_zone_blocks: data_usable,
-            metadata_blocks: match is_split {
-                true => fillable(zones * page_usable, reserved * page_usable),
-                false => 0,
+            metadata_blocks: if is_split {
+                fillable(zones * page_usable, reserved * page_usable)
+            } else {
+                0
             },
             page_zone_blocks: page_usable,
             large,
@@ -282,9 +283,10 @@ impl Budget {
                 return Err(Error::Geometry(format!(
                     "{zones} zones of {capacity} blocks cannot carry {}; with zones of this size \
                      at least {needed} are needed{}",
-                    match self.layout.is_split() {
-                        true => "this device of a volume on two",
-                        false => "a volume",
+                    if self.layout.is_split() {
+                        "this device of a volume on two"
+                    } else {
+                        "a volume"
                     },
                     with_copies(self.copies)
                 )));
@@ -439,9 +441,10 @@ fn pages_listed(capacity: u64, zones: u32) -> u64 {
     let blocks = ((capacity - 1) * 3 / 4).min(FOOTER_BLOCKS_MAX.into());
     let addresses = blocks * BODY_LEN as u64 / size_of::<Addr>() as u64 * 3 / 4;
     let zit_chunks = u64::from(zones).div_ceil(ZitEntry::PER_CHUNK as u64);
-    let mat_chunks = match zit_chunks <= addresses / 2 {
-        true => addresses - zit_chunks,
-        false => 0,
+    let mat_chunks = if zit_chunks <= addresses / 2 {
+        addresses - zit_chunks
+    } else {
+        0
     };
     let pages = mat_chunks * MatEntry::PER_CHUNK as u64;
     pages - pages / PAGES_SLACK_SHARE

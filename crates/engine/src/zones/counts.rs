@@ -129,9 +129,10 @@ impl ValidCounts {
         let Some(valid) = self.zones.get(zone.0 as usize) else {
             return;
         };
-        let taken = match role == Role::Data && fault(Fault::ValidMiscounted) {
-            true => units + 1,
-            false => units,
+        let taken = if role == Role::Data && fault(Fault::ValidMiscounted) {
+            units + 1
+        } else {
+            units
         };
         let less = |count: u64| {
             let is_miscounted = count & MISCOUNTED != 0;

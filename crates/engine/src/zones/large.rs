@@ -208,9 +208,10 @@ impl Zones {
             let open = table.unwritten_blocks();
             // What is written to has room of which nobody knows.
             if open > 0 && !(is_lent && is_written) {
-                let blocks = match is_lent {
-                    true => table.blocks_before_best(open),
-                    false => open,
+                let blocks = if is_lent {
+                    table.blocks_before_best(open)
+                } else {
+                    open
                 };
                 return match table.take_open(Role::Data) {
                     Some(writer) if blocks > 0 => Ok((writer, blocks)),
@@ -281,16 +282,20 @@ impl Zones {
         let (table, spare) = (self.indexed(), large.spare_zones);
         let free = table.free_for(Role::Data, &self.budget);
         let best = table.victim_index.by_garbage().next();
-        let fresh = |least| match free >= least {
-            true => self.budget.metadata_zone_blocks.saturating_sub(1),
-            false => 0,
+        let fresh = |least| {
+            if free >= least {
+                self.budget.metadata_zone_blocks.saturating_sub(1)
+            } else {
+                0
+            }
         };
         let pages = self.budget.next_checkpoint_blocks(changed);
         let left = u64::from(table.metadata_blocks_left) + fresh(spare - 1);
         EvacuationRoom {
-            data: match free > spare {
-                true => u64::MAX,
-                false => table.unwritten_blocks() + fresh(spare),
+            data: if free > spare {
+                u64::MAX
+            } else {
+                table.unwritten_blocks() + fresh(spare)
             },
             metadata: left.saturating_sub(pages),
             best: best.filter(|_| free <= spare).map(|(_, zone)| zone),
@@ -317,9 +322,10 @@ impl Zones {
             self.budget.spare_zones(),
             table.free_for(Role::Log, &self.budget),
         );
-        let wanted = match self.log_is_short(&table) {
-            true => spare,
-            false => spare - 1,
+        let wanted = if self.log_is_short(&table) {
+            spare
+        } else {
+            spare - 1
         };
         free < wanted
     }
@@ -408,9 +414,10 @@ impl Zones {
         let free = table.free_for(Role::Log, &self.budget);
         let pages = self.budget.next_checkpoint_blocks(changed);
         // Others may change pages meanwhile, or the power be cut, and then it takes another.
-        let pages = match free < large.spare_zones {
-            true => 2 * pages.max(large.checkpoint_blocks),
-            false => pages,
+        let pages = if free < large.spare_zones {
+            2 * pages.max(large.checkpoint_blocks)
+        } else {
+            pages
         };
         self.log_is_short(&table)
             && free <= large.spare_zones

@@ -49,9 +49,10 @@ impl Layout {
 
     /// The kinds that are different devices.
     pub(crate) fn devices(&self) -> &'static [DeviceKind] {
-        match self.is_split() {
-            true => &[DeviceKind::Metadata, DeviceKind::Data],
-            false => &[DeviceKind::Data],
+        if self.is_split() {
+            &[DeviceKind::Metadata, DeviceKind::Data]
+        } else {
+            &[DeviceKind::Data]
         }
     }
 
@@ -66,9 +67,10 @@ impl Layout {
 
     /// The device that a zone is on.
     pub(crate) fn device_of(&self, zone: ZoneId) -> DeviceKind {
-        match zone.0 < self.metadata_zones {
-            true => DeviceKind::Metadata,
-            false => DeviceKind::Data,
+        if zone.0 < self.metadata_zones {
+            DeviceKind::Metadata
+        } else {
+            DeviceKind::Data
         }
     }
 

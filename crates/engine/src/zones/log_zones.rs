@@ -64,9 +64,10 @@ impl Zones {
             };
             let Some(opened) = opened else {
                 // What the log left behind may be about to be free.
-                match self.complete_a_reset(media, seen) {
-                    true => continue,
-                    false => return Ok(None),
+                if self.complete_a_reset(media, seen) {
+                    continue;
+                } else {
+                    return Ok(None);
                 }
             };
             let (zone, sequence) = (opened.zone, opened.sequence);
@@ -142,9 +143,10 @@ impl Zones {
             }
         }
         self.log_ends.store(!open, Ordering::Release);
-        table.log_blocks_left = match open {
-            true => capacity.saturating_sub(write_pointer),
-            false => 0,
+        table.log_blocks_left = if open {
+            capacity.saturating_sub(write_pointer)
+        } else {
+            0
         };
         for zone in self.pairs.both(zone) {
             if let Some(entry) = table.entries.get_mut(zone) {

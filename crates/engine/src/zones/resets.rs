@@ -286,9 +286,10 @@ impl Zones {
                 "zone {} is to be reset, and is not in reset or is open",
                 going.zone
             );
-            let pending = match going.was_free {
-                true => media.discard(going.zone),
-                false => media.start_reset(going.zone, going.keeps_space),
+            let pending = if going.was_free {
+                media.discard(going.zone)
+            } else {
+                media.start_reset(going.zone, going.keeps_space)
             };
             self.look_at(media, going, pending);
         }

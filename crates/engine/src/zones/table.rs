@@ -429,9 +429,10 @@ impl Zones {
         self.write_headers(media, Class::Summary, writer.zone, header)?;
         let mut zones = self.pairs.both(writer.zone);
         let may_be_log = zones.any(|zone| self.budget.layout.is_log_candidate(zone));
-        match may_be_log && self.log_ends.load(Ordering::Acquire) {
-            true => media.flush_headers(),
-            false => Ok(()),
+        if may_be_log && self.log_ends.load(Ordering::Acquire) {
+            media.flush_headers()
+        } else {
+            Ok(())
         }
     }
 

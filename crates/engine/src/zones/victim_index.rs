@@ -126,10 +126,7 @@ impl FreeZones {
     fn put(&mut self, order: u32, ZoneId(zone): ZoneId, enters: bool) {
         let (place, bit) = ((order, zone / u64::BITS), 1 << (zone % u64::BITS));
         let zones = self.0.entry(place).or_default();
-        *zones = match enters {
-            true => *zones | bit,
-            false => *zones & !bit,
-        };
+        *zones = if enters { *zones | bit } else { *zones & !bit };
         if *zones == 0 {
             self.0.remove(&place);
         }
@@ -207,9 +204,10 @@ impl VictimIndex {
         match listing {
             Listing::Unlisted => {}
             Listing::Free { order } => {
-                let free = match layout.is_log_candidate(zone) {
-                    true => &mut self.free_candidates,
-                    false => layout.get_mut(&mut self.free_others, layout.device_of(zone)),
+                let free = if layout.is_log_candidate(zone) {
+                    &mut self.free_candidates
+                } else {
+                    layout.get_mut(&mut self.free_others, layout.device_of(zone))
                 };
                 free.put(order, zone, enters);
             }
@@ -221,9 +219,10 @@ impl VictimIndex {
             } => {
                 put(&mut self.reclaimable, zone, enters, &self.alarm);
                 let count = layout.get_mut(&mut self.reclaimable_count, layout.device_of(zone));
-                match enters {
-                    true => *count += 1,
-                    false => invariant_sub!(self.alarm, *count, 1, "empty zones"),
+                if enters {
+                    *count += 1
+                } else {
+                    invariant_sub!(self.alarm, *count, 1, "empty zones")
                 }
             }
             Listing::Data { garbage, score } => {
@@ -298,9 +297,10 @@ fn most(order: &Order<u32>) -> impl Iterator<Item = (u32, ZoneId)> {
 }
 
 fn put<T: Ord>(set: &mut BTreeSet<T>, item: T, enters: bool, alarm: &Alarm) {
-    let changed = match enters {
-        true => set.insert(item),
-        false => set.remove(&item),
+    let changed = if enters {
+        set.insert(item)
+    } else {
+        set.remove(&item)
     };
     invariant_holds!(
         alarm,

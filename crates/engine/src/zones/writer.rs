@@ -322,12 +322,13 @@ impl ZoneWriter {
         let mut batch: Vec<Run> = Vec::new();
         let mut planned = self.summary.clone();
         let mut next = self.write_pointer;
-        let mut place = |blocks: u32| match in_order {
-            true => {
+        let mut place = |blocks: u32| {
+            if in_order {
                 next += blocks;
                 next - blocks
+            } else {
+                self.capacity
             }
-            false => self.capacity,
         };
         while let Some(mut run) = runs.pop() {
             if room == 0 {

@@ -203,14 +203,16 @@ fn set_attr(mut fields: Fields<'_>, header: Header) -> Result<(SetAttr, Handle),
         mtime: time(SET_MTIME, SET_MTIME_NOW, mtime),
         ctime: asked(SET_CTIME).then_some(ctime),
         // Of a new owner the kernel does not say who gives it.
-        author: match asked(SET_SIZE) {
-            true => author(header, asked(KILL_SUIDGID)),
-            false => author_by_uid(header),
+        author: if asked(SET_SIZE) {
+            author(header, asked(KILL_SUIDGID))
+        } else {
+            author_by_uid(header)
         },
     };
-    let file = match asked(SET_BY_HANDLE) {
-        true => Handle(file),
-        false => Handle::NONE,
+    let file = if asked(SET_BY_HANDLE) {
+        Handle(file)
+    } else {
+        Handle::NONE
     };
     Ok((set, file))
 }

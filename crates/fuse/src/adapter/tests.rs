@@ -79,9 +79,10 @@ fn number(rng: &mut ChaCha8Rng) -> u64 {
 fn fixed(rng: &mut ChaCha8Rng, len: usize) -> Vec<u8> {
     let mut bytes = Vec::new();
     while bytes.len() < len {
-        match rng.random() {
-            true => bytes.extend_from_slice(bytes_of(&number(rng))),
-            false => bytes.extend_from_slice(bytes_of(&(number(rng) as u32))),
+        if rng.random() {
+            bytes.extend_from_slice(bytes_of(&number(rng)))
+        } else {
+            bytes.extend_from_slice(bytes_of(&(number(rng) as u32)))
         }
     }
     bytes.truncate(len);
@@ -93,9 +94,10 @@ fn body(rng: &mut ChaCha8Rng) -> Vec<u8> {
     for _ in 0..rng.random_range(0..3) {
         match rng.random_range(0..8) {
             0 => bytes.extend_from_slice(b"."),
-            1 => bytes.extend_from_slice(match rng.random() {
-                true => b"user.name",
-                false => b"user.persimmon.lifetime\0short",
+            1 => bytes.extend_from_slice(if rng.random() {
+                b"user.name"
+            } else {
+                b"user.persimmon.lifetime\0short"
             }),
             2 => bytes.extend_from_slice(b"system.posix_acl_access"),
             3 => bytes.resize(bytes.len() + rng.random_range(0..400), b'x'),

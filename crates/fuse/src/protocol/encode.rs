@@ -69,9 +69,10 @@ fn plain(attr: &Attr) -> [u8; ATTRIBUTES_LEN] {
 
 /// Seconds that the kernel may remember attributes for: none where it would not hear that they change.
 fn remembered(attr: &Attr) -> u64 {
-    match attr.is_staged {
-        true => 0,
-        false => REMEMBER.as_secs(),
+    if attr.is_staged {
+        0
+    } else {
+        REMEMBER.as_secs()
     }
 }
 

@@ -233,9 +233,10 @@ pub fn rebuild<'d>(
         }
     }
     let newest = scan.newest_checkpoint().unwrap_or(0).max(number);
-    let next_ino = match source == Source::Log && !journal_broken && newest == number {
-        true => checkpoint.footer.next_ino,
-        false => u64::MAX,
+    let next_ino = if source == Source::Log && !journal_broken && newest == number {
+        checkpoint.footer.next_ino
+    } else {
+        u64::MAX
     };
     inspector.checkpoint = Some(checkpoint);
     inspector.journal = journal;
@@ -316,9 +317,10 @@ impl<'d> Rebuilt<'d> {
         Numbers {
             identity: inspector.identity.clone(),
             checkpoint: self.newest,
-            last_lsn: match from_log {
-                true => last,
-                false => Lsn(next.saturating_mul(RECORDS_PER_CHECKPOINT)).max(last),
+            last_lsn: if from_log {
+                last
+            } else {
+                Lsn(next.saturating_mul(RECORDS_PER_CHECKPOINT)).max(last)
             },
             epoch: match log.newest {
                 Some(newest) => newest.state.epoch.saturating_add(1),

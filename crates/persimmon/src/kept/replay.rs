@@ -115,9 +115,10 @@ fn failed(path: &Path, source: io::Error) -> Error {
 }
 
 fn remove(path: &Path) -> io::Result<()> {
-    match fs::symlink_metadata(path)?.is_dir() {
-        true => fs::remove_dir_all(path),
-        false => fs::remove_file(path),
+    if fs::symlink_metadata(path)?.is_dir() {
+        fs::remove_dir_all(path)
+    } else {
+        fs::remove_file(path)
     }
 }
 

@@ -152,9 +152,10 @@ impl Tail {
         let header = header.get(..HEADER_LEN - 4).unwrap_or_default();
         self.checksum = crc32c::crc32c(header);
         (self.len, self.flushed) = (0, 0);
-        match self.is_there() {
-            true => Ok(()),
-            false => Err(removed()),
+        if self.is_there() {
+            Ok(())
+        } else {
+            Err(removed())
         }
     }
 

@@ -45,9 +45,10 @@ fn row(plp: bool, kib: u32, seed: u64) -> Outcome<u32> {
     let (data, record) = (timing.write.of_blocks(kib / 4), timing.write.of_blocks(1));
     let flush = if plp { Duration::ZERO } else { timing.flush };
     let best = (data + record + 2 * flush).as_secs_f64() / (data.max(record) + flush).as_secs_f64();
-    let bar = match plp {
-        true => Some(SHARE * best),
-        false => (kib <= WITHOUT_PLP_KIB).then_some(WITHOUT_PLP),
+    let bar = if plp {
+        Some(SHARE * best)
+    } else {
+        (kib <= WITHOUT_PLP_KIB).then_some(WITHOUT_PLP)
     };
     let (holds, missed) = bar.map_or(("", 0), |bar| verdict(ratio >= bar));
     let each = |sample: &Sample| {

@@ -81,9 +81,10 @@ fn small_files(name: &'static str, bytes: usize, synced: bool) -> Run {
         let sample = files.run(setup(true))?;
         let [bytes, commands] = each(name, "file", files.files, &sample);
         // Of files that are not synced dozens share a command.
-        Ok(match synced {
-            true => vec![bytes, commands],
-            false => vec![bytes],
+        Ok(if synced {
+            vec![bytes, commands]
+        } else {
+            vec![bytes]
         })
     })
 }

@@ -90,9 +90,10 @@ fn main() -> Result<()> {
         },
         fill: args.fill,
         file_blocks: args.file * 256,
-        making: match args.write {
-            true => Making::Written,
-            false => Making::Made,
+        making: if args.write {
+            Making::Written
+        } else {
+            Making::Made
         },
         changes: args.changes,
         timing,

@@ -141,9 +141,12 @@ impl Medium {
         self.extents
             .iter()
             .take_while(|e| e.start < end)
-            .map(|e| match e.end() <= end {
-                true => e.hash(),
-                false => e.part(0, end).hash(),
+            .map(|e| {
+                if e.end() <= end {
+                    e.hash()
+                } else {
+                    e.part(0, end).hash()
+                }
             })
             .fold(0, u64::wrapping_add)
     }

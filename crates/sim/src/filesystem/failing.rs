@@ -159,11 +159,12 @@ impl Used {
         let is_retired = status.is_some_and(|status| {
             status.entry.role == Role::Retired && status.failure == Some(ZoneFailure::ReadOnly)
         });
-        match is_retired {
-            true => Ok(()),
-            false => Err(format!(
+        if is_retired {
+            Ok(())
+        } else {
+            Err(format!(
                 "zone {zone} is read-only and not retired: {status:?}"
-            )),
+            ))
         }
     }
 
@@ -184,9 +185,10 @@ impl Used {
 
     fn expect_lost(&mut self, files: &Observed, lost: &BTreeSet<String>) -> Result<(), String> {
         let now = self.compare(files)?;
-        match now == *lost {
-            true => Ok(()),
-            false => Err(format!("{now:?} are lost, and it was {lost:?}")),
+        if now == *lost {
+            Ok(())
+        } else {
+            Err(format!("{now:?} are lost, and it was {lost:?}"))
         }
     }
 }

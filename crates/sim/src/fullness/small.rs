@@ -131,9 +131,10 @@ impl Subject {
             Err(Error::NoAttribute) => None,
             Err(error) => return Err(format!("reading an attribute: {error}")),
         };
-        match found == due {
-            true => Ok(()),
-            false => Err(format!("{} has another attribute than was set", file.name)),
+        if found == due {
+            Ok(())
+        } else {
+            Err(format!("{} has another attribute than was set", file.name))
         }
     }
 }

@@ -207,9 +207,10 @@ impl<S: System> Run<'_, S> {
         }
         let (zone, written) = mirrored[self.rng.random_range(0..mirrored.len())];
         // The last blocks are those that recovery reads.
-        let from = match self.rng.random_ratio(1, 2) {
-            true => written.saturating_sub(8),
-            false => 0,
+        let from = if self.rng.random_ratio(1, 2) {
+            written.saturating_sub(8)
+        } else {
+            0
         };
         let block = self.rng.random_range(from..written);
         let byte = self.rng.random_range(0..BLOCK_SIZE);

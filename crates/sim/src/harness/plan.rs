@@ -153,9 +153,10 @@ fn failing_zone(kind: FaultKind, rng: &mut ChaCha8Rng) -> (FaultTarget, u64, u64
 /// One of these commands fails, or from one on all of its kind.
 pub(super) fn fault(rng: &mut ChaCha8Rng, commands: &[(FaultTarget, u64)]) -> Fault {
     let (target, before) = commands[rng.random_range(0..commands.len())];
-    let fault = match rng.random_ratio(1, 2) {
-        true => Fault::once(target),
-        false => Fault::for_ever(target),
+    let fault = if rng.random_ratio(1, 2) {
+        Fault::once(target)
+    } else {
+        Fault::for_ever(target)
     };
     fault.after(rng.random_range(0..before))
 }
@@ -240,9 +241,10 @@ impl Plan {
         let zone_failure = (fault.is_none() && rng.random_ratio(1, 4)).then(|| {
             // The loss of a zone of the log or of metadata without a copy is told in tests of its
             // own.
-            match copies == 2 && rng.random_ratio(2, 3) {
-                true => FaultKind::Offline,
-                false => FaultKind::ReadOnly,
+            if copies == 2 && rng.random_ratio(2, 3) {
+                FaultKind::Offline
+            } else {
+                FaultKind::ReadOnly
             }
         });
         let fault = fault.or(zone_failure
@@ -354,12 +356,11 @@ impl Plan {
             self.config.capacities = vec![capacity; metadata_zones as usize];
             self.config.capacities.push(2 * capacity);
         }
-        self.config = match rng.random_ratio(3, 4) {
-            true => self.config.clone().metadata(metadata_zones),
-            false => {
-                self.config.geometry.metadata_zones = metadata_zones;
-                self.config.clone()
-            }
+        self.config = if rng.random_ratio(3, 4) {
+            self.config.clone().metadata(metadata_zones)
+        } else {
+            self.config.geometry.metadata_zones = metadata_zones;
+            self.config.clone()
         };
         self.config.geometry.zone_count += data_zones;
         let data_bytes = u64::from(data_zones) * u64::from(blocks) * BLOCK_SIZE as u64;
@@ -409,12 +410,11 @@ impl Plan {
 
     /// How a zone fails in a recovery.
     pub(super) fn zone_failing_in_recovery(&self, kind: FaultKind, rng: &mut ChaCha8Rng) -> Fault {
-        let (target, before) = match self.seed >= RICH_FROM {
-            true => {
-                let (target, _, before) = failing_zone(kind, rng);
-                (target, before)
-            }
-            false => (FaultTarget::Write, 8),
+        let (target, before) = if self.seed >= RICH_FROM {
+            let (target, _, before) = failing_zone(kind, rng);
+            (target, before)
+        } else {
+            (FaultTarget::Write, 8)
         };
         Fault::of_zone(target, kind).after(rng.random_range(0..before))
     }

@@ -15,9 +15,10 @@ pub fn shrink<S: System>(system: &S, failure: Box<Failure>, tries_max: usize) ->
     if tries_max == 0 {
         return failure;
     }
-    let tries_max = match failure.case.plan.heavy {
-        true => tries_max.min(HEAVY_TRIES),
-        false => tries_max,
+    let tries_max = if failure.case.plan.heavy {
+        tries_max.min(HEAVY_TRIES)
+    } else {
+        tries_max
     };
     let mut best = failure;
     let attempt = |best: &mut Box<Failure>, case: Case| match replay(system, &case) {

@@ -108,9 +108,10 @@ impl LossyHost {
     }
 
     fn check(&self) -> io::Result<()> {
-        match self.is_off() {
-            true => Err(io::Error::other("the power is off")),
-            false => Ok(()),
+        if self.is_off() {
+            Err(io::Error::other("the power is off"))
+        } else {
+            Ok(())
         }
     }
 }
@@ -134,9 +135,10 @@ struct Calls(Arc<LossyHost>);
 
 impl Host for Calls {
     fn read_at(&self, into: &mut [u8], offset: u64) -> io::Result<()> {
-        match self.0.lock().read(into, offset) {
-            true => Ok(()),
-            false => Err(io::ErrorKind::UnexpectedEof.into()),
+        if self.0.lock().read(into, offset) {
+            Ok(())
+        } else {
+            Err(io::ErrorKind::UnexpectedEof.into())
         }
     }
 

@@ -210,13 +210,15 @@ impl Files {
         let mut of_directories: HashMap<u64, bool> = HashMap::new();
         let rng = &mut self.rng;
         let mut draw = || rng.random_range(0..ARCHIVES) == 0;
-        let (going, staying): (Vec<File>, Vec<File>) =
-            kind.files.drain(..).partition(|file| match directories {
-                true => *of_directories
+        let (going, staying): (Vec<File>, Vec<File>) = kind.files.drain(..).partition(|file| {
+            if directories {
+                *of_directories
                     .entry(file.directory)
-                    .or_insert_with(&mut draw),
-                false => draw(),
-            });
+                    .or_insert_with(&mut draw)
+            } else {
+                draw()
+            }
+        });
         kind.files = staying.into();
         kind.blocks -= going.iter().map(|file| file.blocks).sum::<u64>();
         self.going = going;

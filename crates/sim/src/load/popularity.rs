@@ -60,9 +60,10 @@ impl Scatter {
             } => {
                 let hot = (self.blocks as f64 * hot_blocks) as u64;
                 let hot = hot.clamp(1, self.blocks.max(2) - 1);
-                match rng.random_bool(hot_writes) || hot >= self.blocks {
-                    true => rng.random_range(0..hot),
-                    false => rng.random_range(hot..self.blocks),
+                if rng.random_bool(hot_writes) || hot >= self.blocks {
+                    rng.random_range(0..hot)
+                } else {
+                    rng.random_range(hot..self.blocks)
                 }
             }
         };

@@ -158,9 +158,10 @@ impl Kind {
     /// What a line says; `None` where it writes nothing.
     fn line(self, text: &str) -> Result<Option<Line<'_>>, String> {
         let comma = matches!(self, Kind::Cambridge | Kind::Alibaba);
-        let mut words: Vec<&str> = match comma {
-            true => text.split(',').map(str::trim).collect(),
-            false => text.split_whitespace().collect(),
+        let mut words: Vec<&str> = if comma {
+            text.split(',').map(str::trim).collect()
+        } else {
+            text.split_whitespace().collect()
         };
         if let Kind::Fio { timed: true } = self
             && !words.is_empty()

@@ -71,9 +71,10 @@ pub(super) fn run(
     let begin = clock.now();
     let look = move || drive.look(clock.now().saturating_sub(begin));
     looks.add(look);
-    let all = match pace.threads {
-        true => work.in_threads(clients, scatter, looks, look),
-        false => work.in_turns(clients, scatter, looks, look),
+    let all = if pace.threads {
+        work.in_threads(clients, scatter, looks, look)
+    } else {
+        work.in_turns(clients, scatter, looks, look)
     }?;
     looks.end(look());
     Ok(all)
@@ -171,9 +172,10 @@ impl Work<'_> {
             players.push(Box::new(move || {
                 self.round(client, scatter)?;
                 client.rounds += 1;
-                Ok(match client.rounds < self.pace.rounds {
-                    true => Turn::Again(self.pace.think),
-                    false => Turn::Over,
+                Ok(if client.rounds < self.pace.rounds {
+                    Turn::Again(self.pace.think)
+                } else {
+                    Turn::Over
                 })
             }));
         }

@@ -137,9 +137,10 @@ impl Client {
     fn one(&mut self, op: &Op, now: u64) -> Result<Outcome, String> {
         let is = match op {
             Op::Read { path } => {
-                return match self.read(path)? {
-                    true => Ok(Outcome::Succeeded(op.clone())),
-                    false => Ok(Outcome::Broken),
+                return if self.read(path)? {
+                    Ok(Outcome::Succeeded(op.clone()))
+                } else {
+                    Ok(Outcome::Broken)
                 };
             }
             _ => self.mounted.apply(op, now),

@@ -80,9 +80,10 @@ impl Watched {
         let mut keeping = self.keeping.lock().unwrap_or_else(PoisonError::into_inner);
         let keeping = &mut *keeping;
         // What is behind all else makes for rarer states.
-        let one_in = match self.sim.slow_waits() {
-            true => keeping.one_in.div_ceil(4),
-            false => keeping.one_in,
+        let one_in = if self.sim.slow_waits() {
+            keeping.one_in.div_ceil(4)
+        } else {
+            keeping.one_in
         };
         if keeping.moments_max == 0 || !keeping.rng.random_ratio(1, one_in) {
             return;

@@ -63,9 +63,10 @@ impl Plan {
         Plan {
             seed,
             // Commands are under way until somebody waits for them.
-            config: match rng.random_ratio(1, 2) {
-                true => of_one.config.reordering(rng.random()).slow_zones(),
-                false => of_one.config.reordering(rng.random()),
+            config: if rng.random_ratio(1, 2) {
+                of_one.config.reordering(rng.random()).slow_zones()
+            } else {
+                of_one.config.reordering(rng.random())
             },
             faults: of_one.faults,
             copies: of_one.copies,

@@ -82,9 +82,10 @@ pub(super) fn work(
         thread::spawn(move || {
             let _leaving = leaving;
             let worked = client.work();
-            match worked.map_err(|why| format!("client {number}: {why}"))? {
-                true => Ok(Came::Through(client.model)),
-                false => Ok(Came::Broken),
+            if worked.map_err(|why| format!("client {number}: {why}"))? {
+                Ok(Came::Through(client.model))
+            } else {
+                Ok(Came::Broken)
             }
         })
     });

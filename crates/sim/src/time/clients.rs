@@ -210,9 +210,10 @@ impl VirtualClock {
                 Handed::On | Handed::Awake => stuck = 0,
             }
             let now = self.lock().clients.turns;
-            pause = match now == turns {
-                true => (pause * 2).min(LOOK_AGAIN_MAX),
-                false => LOOK_AGAIN,
+            pause = if now == turns {
+                (pause * 2).min(LOOK_AGAIN_MAX)
+            } else {
+                LOOK_AGAIN
             };
             turns = now;
             thread::park_timeout(pause);

@@ -313,9 +313,10 @@ fn allocate(
     punch: bool,
 ) {
     fs.vfs.kill_privileges(ino, handle, author).unwrap();
-    let what = match punch {
-        true => Allocate::Punch,
-        false => Allocate::Reserve { keep_size: true },
+    let what = if punch {
+        Allocate::Punch
+    } else {
+        Allocate::Reserve { keep_size: true }
     };
     fs.vfs.fallocate(ino, handle, offset, len, what).unwrap();
 }

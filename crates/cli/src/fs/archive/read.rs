@@ -99,9 +99,10 @@ fn end(input: &mut Input<'_>, records: &[u8], entries: u64, checksum: u128) -> C
     }
     let mut zeros = [0; 2 * BLOCK];
     input.fill(&mut zeros)?;
-    match zeros.iter().all(|byte| *byte == 0) {
-        true => Ok(()),
-        false => Err(damaged("something is behind its end mark")),
+    if zeros.iter().all(|byte| *byte == 0) {
+        Ok(())
+    } else {
+        Err(damaged("something is behind its end mark"))
     }
 }
 
@@ -152,9 +153,10 @@ impl Input<'_> {
     }
 
     fn fill(&mut self, buffer: &mut [u8]) -> Copied<()> {
-        match self.fill_unless_ended(buffer)? {
-            true => Ok(()),
-            false => Err(cut()),
+        if self.fill_unless_ended(buffer)? {
+            Ok(())
+        } else {
+            Err(cut())
         }
     }
 
@@ -175,9 +177,10 @@ impl Input<'_> {
             return Err(cut());
         }
         let header = Header::from_byte_slice(&block).clone();
-        match is_sound(&header) {
-            true => Ok(header),
-            false => Err(damaged("a header has a wrong checksum")),
+        if is_sound(&header) {
+            Ok(header)
+        } else {
+            Err(damaged("a header has a wrong checksum"))
         }
     }
 
@@ -192,9 +195,10 @@ impl Input<'_> {
         let mut rest = [0; BLOCK];
         let rest = rest.get_mut(..padding(size)).unwrap_or_default();
         self.fill(rest)?;
-        match rest.iter().all(|byte| *byte == 0) {
-            true => Ok(records),
-            false => Err(damaged("something is behind an extended header")),
+        if rest.iter().all(|byte| *byte == 0) {
+            Ok(records)
+        } else {
+            Err(damaged("something is behind an extended header"))
         }
     }
 }
@@ -342,9 +346,10 @@ impl Stored<'_, '_> {
                 self.ranges.push(start..end);
             }
         }
-        match data == self.left {
-            true => Ok(()),
-            false => Err(wrong()),
+        if data == self.left {
+            Ok(())
+        } else {
+            Err(wrong())
         }
     }
 }
@@ -383,12 +388,13 @@ impl Content for Stored<'_, '_> {
 fn checked(path: &[u8]) -> Copied<Vec<u8>> {
     let is_name =
         |name: &[u8]| !name.is_empty() && name != b"." && name != b".." && !name.contains(&0);
-    match path.split(|byte| *byte == b'/').all(is_name) {
-        true => Ok(path.to_vec()),
-        false => Err(damaged(&format!(
+    if path.split(|byte| *byte == b'/').all(is_name) {
+        Ok(path.to_vec())
+    } else {
+        Err(damaged(&format!(
             "the path {} leads out of it; somebody may have made it to do harm",
             shown(path)
-        ))),
+        )))
     }
 }
 

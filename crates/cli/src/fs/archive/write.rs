@@ -24,9 +24,10 @@ impl Output {
     fn put(&mut self, bytes: &[u8]) -> Copied<()> {
         self.hash.update(bytes);
         self.buffer.extend_from_slice(bytes);
-        match self.buffer.len() >= PIECE {
-            true => self.flush(),
-            false => Ok(()),
+        if self.buffer.len() >= PIECE {
+            self.flush()
+        } else {
+            Ok(())
         }
     }
 
@@ -95,9 +96,10 @@ impl Archive {
         self.comment(&format!("{END} {} {checksum:032x}", self.entries))?;
         self.output.put(&[0; 2 * BLOCK])?;
         self.output.flush()?;
-        match self.seekable {
-            true => self.output.file.sync_all().map_err(unwritten),
-            false => Ok(()),
+        if self.seekable {
+            self.output.file.sync_all().map_err(unwritten)
+        } else {
+            Ok(())
         }
     }
 

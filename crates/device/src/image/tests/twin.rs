@@ -290,9 +290,10 @@ impl Twin {
         self.order.clear();
         for zone in &mut self.now {
             if zone.state.is_active() {
-                zone.state = match zone.data.is_empty() {
-                    true => ZoneState::Empty,
-                    false => ZoneState::Closed,
+                zone.state = if zone.data.is_empty() {
+                    ZoneState::Empty
+                } else {
+                    ZoneState::Closed
                 };
             }
         }

@@ -71,9 +71,10 @@ impl Pages {
     pub(super) fn blocks(self) -> u64 {
         let most = self.count * PAGE_BLOCKS_USUAL;
         let Written { pages, blocks } = self.written;
-        match pages < PAGES_TO_TELL {
-            true => most,
-            false => most.min((self.all * (8 * blocks + pages)).div_ceil(8 * pages)),
+        if pages < PAGES_TO_TELL {
+            most
+        } else {
+            most.min((self.all * (8 * blocks + pages)).div_ceil(8 * pages))
         }
     }
 }
