@@ -39,7 +39,7 @@ const STEP_BLOCKS: u64 = 64;
 /// The least free-zone target in blocks, however few they are as a share: what is written at once is no less on small
 /// volumes, and where free zones run out some are cleaned that would have become empty by themselves.
 const FREE_TARGET_BLOCKS: u64 = 3000;
-/// As far as they are no more than this part of the zones that nothing live would need: what is kept free
+/// The free-zone target is at most this share of the slack zones: what is kept free
 /// is not there for garbage.
 const FREE_TARGET_SHARE_MAX: u32 = 8;
 /// Rounds without a zone gained before the volume counts as full.
@@ -416,13 +416,13 @@ impl Volume {
         let target = (share.min(u32::MAX.into()) as u32).max(at_least);
         let target = target.max(options.free_target_zones_min.max(1));
         match self.zones.budget.large {
-            // Of few zones none is kept free for what is not needed yet.
+            // With few zones none is kept free for what is not needed yet.
             Some(_) => target.min(spare.saturating_sub(self.zones.budget.zones_reserved()) / 2),
             None => target,
         }
     }
 
-    /// What may be kept free of the zones that nothing live would need.
+    /// How many of the slack zones may be kept free.
     fn spare_share(&self, device: DeviceKind) -> u32 {
         self.zones.slack_zones(device) / FREE_TARGET_SHARE_MAX
     }

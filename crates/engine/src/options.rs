@@ -7,7 +7,7 @@ use persimmon_format::zone_header::LABEL_LEN_MAX;
 /// All of something, in 1/100 percent.
 const WHOLE: u64 = 10_000;
 
-/// Share that is held back by default, in 1/100 percent of the capacity.
+/// The share that is reserved by default, in 1/100 percent of the capacity.
 const RESERVE: u32 = 700;
 /// Zones from which on less of it is: what a volume needs for itself are some zones, and the rest of the reserve is garbage that
 /// may wait for better times to clean it.
@@ -24,7 +24,7 @@ pub struct FormatOptions {
     pub secret: [u8; 32],
     /// Label, at most 64 bytes.
     pub label: String,
-    /// Share held back for metadata and cleaning, in 1/100 percent of the capacity; `None`: 7 percent, and 3
+    /// The share reserved for metadata and cleaning, in 1/100 percent of the capacity; `None`: 7 percent, and 3
     /// where there are 1,000 zones for data.
     pub reserve_basis_points: Option<u32>,
     /// Zones that hold each block of the log and of metadata: 1, or 2, with which any one zone can
@@ -75,7 +75,7 @@ pub enum FormatOptionsError {
         /// As asked for.
         copies: u32,
     },
-    /// All zones would be held back, and none left for files.
+    /// All zones would be reserved, and none left for files.
     #[error(
         "a reserve of {} % of {zones} zones leaves no room for files; the largest that does is {} %",
         percent(*basis_points), percent(*largest)
@@ -88,7 +88,7 @@ pub enum FormatOptionsError {
         /// The largest that leaves one of them.
         largest: u32,
     },
-    /// More would be held back than there is.
+    /// More would be reserved than there is.
     #[error("a reserve of {} % is more than the whole volume", percent(*basis_points))]
     ReserveOfMore {
         /// As asked for, in 1/100 percent.
@@ -119,7 +119,7 @@ impl FormatOptions {
         }
     }
 
-    /// A reserve is held back in whole zones: one at least must be left for users.
+    /// Whole zones are reserved: at least one must be left for users.
     pub(crate) fn check_reserve(&self, geometry: &Geometry) -> Result<(), FormatOptionsError> {
         let basis_points = self.reserve_on(geometry);
         let zones = (geometry.zone_count - geometry.metadata_zones).max(1);
@@ -136,7 +136,7 @@ impl FormatOptions {
         }
     }
 
-    /// Share held back on such a device, in 1/100 percent of the capacity.
+    /// The share reserved on such a device, in 1/100 percent of the capacity.
     #[must_use]
     pub fn reserve_on(&self, geometry: &Geometry) -> u32 {
         self.reserve_basis_points
@@ -281,9 +281,9 @@ mod tests {
                 .rev()
                 .find(|share| with_reserve(zones, *share).is_ok())
                 .unwrap();
-            let held = |share: u32| (u64::from(zones) * u64::from(share)).div_ceil(10_000);
-            assert!(held(largest) < u64::from(zones), "{zones} zones");
-            assert_eq!(held(largest + 1), u64::from(zones), "{zones} zones");
+            let reserved = |share: u32| (u64::from(zones) * u64::from(share)).div_ceil(10_000);
+            assert!(reserved(largest) < u64::from(zones), "{zones} zones");
+            assert_eq!(reserved(largest + 1), u64::from(zones), "{zones} zones");
         }
         let error = with_reserve(64, 9999).unwrap_err().to_string();
         assert!(

@@ -51,7 +51,7 @@ pub struct RebuildStart {
     pub changes_lost: bool,
     /// Blocks written in the volume's life.
     pub write_clock: u64,
-    /// Share held back, in 1/100 percent.
+    /// The reserved share, in 1/100 percent.
     pub reserve_basis_points: u32,
 }
 

@@ -45,8 +45,8 @@ impl Volume {
         }
         let reclaimable = self.zones.reclaimable_zones(DeviceKind::Metadata);
         // What a checkpoint takes beyond what was reckoned it takes from nobody: new changes wait then.
-        let kept = reserve + self.zones.taken_by_checkpoint();
-        let least = (self.cleaning_reserve(DeviceKind::Metadata) + 1).min(kept);
+        let reserved = reserve + self.zones.taken_by_checkpoint();
+        let least = (self.cleaning_reserve(DeviceKind::Metadata) + 1).min(reserved);
         let coming = reclaimable + self.zones.zones_in_reset(DeviceKind::Metadata);
         reserve.saturating_sub(coming).max(least)
     }

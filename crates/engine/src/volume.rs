@@ -531,8 +531,8 @@ impl Volume {
 
     /// Blocks of journal for which there is room however short zones are.
     fn journal_blocks_when_short(&self) -> u64 {
-        let kept = self.zones.budget.journal_blocks_reserved;
-        kept.min(self.zones.journal_blocks())
+        let reserved = self.zones.budget.journal_blocks_reserved;
+        reserved.min(self.zones.journal_blocks())
     }
 
     fn are_short_for_journal(&self) -> bool {

@@ -104,7 +104,7 @@ impl Volume {
             let seen = self.zones.resets_ended();
             let mut writer = self.metadata_writer(stream, reserve)?;
             // Chunks go where pages go that are not cold.
-            let kept = if class != Class::Checkpoint && writer.stream == Stream::Metadata {
+            let reserved = if class != Class::Checkpoint && writer.stream == Stream::Metadata {
                 self.blocks_for_chunks()
             } else {
                 0
@@ -118,7 +118,7 @@ impl Volume {
                 writer.write_pointer
             );
             let room = writer.capacity - writer.write_pointer;
-            if kept > 0 && next.blocks() + kept > room {
+            if reserved > 0 && next.blocks() + reserved > room {
                 self.zones.check_in(&self.media, writer);
                 if self.zones.complete_a_reset(&self.media, seen) {
                     continue;
@@ -134,7 +134,7 @@ impl Volume {
             let mut data = Vec::new();
             let mut blocks = 0;
             for buffer in &sealed[addrs.len()..] {
-                if blocks + buffer.blocks() + kept > room {
+                if blocks + buffer.blocks() + reserved > room {
                     break;
                 }
                 blocks += buffer.blocks();
@@ -171,7 +171,7 @@ impl Volume {
         Ok(addrs)
     }
 
-    /// Blocks that pages leave to the chunks that follow them: where zones are large no zone is kept for those, and a
+    /// Blocks that pages leave to the chunks that follow them: where zones are large no zone is reserved for those, and a
     /// checkpoint whose pages are written must not fail, for then those of the zones alone would too.
     fn blocks_for_chunks(&self) -> u32 {
         let budget = &self.zones.budget;

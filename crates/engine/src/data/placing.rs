@@ -16,7 +16,7 @@ use crate::zones::{DeviceKind, Pin, Placed, Reserve, Run, Stream, Tries};
 /// What is placed: that decides which free zones it leaves alone, and whether it waits for others.
 #[derive(Clone, Copy)]
 pub(crate) enum Placing<'a> {
-    /// What users wrote. Room is made for it by cleaning. By writes that are added to this; else by appends, completed on return.
+    /// What users wrote. Room is made for it by cleaning. It goes out in writes that are added to this, else in appends that are complete on return.
     OfUsers(Option<&'a Arc<InFlight>>),
     /// A rewrite of data that failed. Checkpoints wait for it, so it waits neither for a checkpoint nor for cleaning, which ends in one.
     Rewrite,
@@ -206,7 +206,7 @@ impl Volume {
         if in_low_space {
             return Err(Error::NoSpace);
         }
-        // There may be room in zones that are kept for others.
+        // There may be room in zones that are reserved for others.
         let writer = self.zones.checkout_any_data().ok_or(Error::NoSpace)?;
         Ok(Some((writer, u64::MAX)))
     }

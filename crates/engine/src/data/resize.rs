@@ -379,11 +379,11 @@ impl Volume {
         let wanted = holes.iter().map(|(a, b)| b - a).sum();
         // Held until the tree counts it: of several at a time none gets what another has.
         let hold = || self.hold_unwritten(wanted);
-        let held = match hold() {
-            Some(held) => Some(held),
+        let reservation = match hold() {
+            Some(reservation) => Some(reservation),
             None => self.flush_reservations()?.then(hold).flatten(),
         };
-        let held = held.ok_or_else(|| self.zones.no_space())?;
+        let reservation = reservation.ok_or_else(|| self.zones.no_space())?;
         let reserved = self.update::<_, Error>(Intent::Shrink, |tx| {
             for (mut start, end) in holes.iter().copied() {
                 while start < end {
@@ -398,7 +398,7 @@ impl Volume {
             }
             Ok(())
         });
-        drop(held);
+        drop(reservation);
         reserved.map(|()| reach)
     }
 

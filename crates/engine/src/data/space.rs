@@ -23,7 +23,7 @@ const DATA_PER_METADATA: u64 = 128;
 /// On two devices, blocks of metadata that a write must find whatever becomes of it: one of 1 MiB may lie
 /// in the tree as a whole.
 const METADATA_PER_WRITE: u64 = 256;
-/// Blocks of files that are there, or set aside, for which a block of metadata is kept when they are
+/// Blocks of files that are there, or set aside, for which a block of metadata is reserved when they are
 /// written, in whatever pieces.
 const OVERWRITTEN_PER_METADATA: u64 = 64;
 
@@ -33,7 +33,7 @@ const OVERWRITTEN_PER_METADATA: u64 = 64;
 const TREE_SHARE: u64 = 16;
 const TREE_SLACK: u64 = 8;
 
-/// Of the zones that nothing live would need, beyond the free ones that are kept, this part may be filled at once while zones
+/// Of the zones that nothing live would need, beyond the reserved free ones, this part may be filled at once while zones
 /// are short: as long as the rest is garbage, cleaning wins others meanwhile.
 const STAGED_SPARE_SHARE: u32 = 4;
 
@@ -53,7 +53,7 @@ pub(crate) struct Space {
     given_back: Condvar,
     staged_blocks_max: AtomicU64,
     /// The same where zones are short and next to nothing is garbage. What is staged of a file is committed at once, and until then the
-    /// zones it fills cannot be cleaned: it must not need more of them than are kept for that, or than cleaning
+    /// zones it fills cannot be cleaned: it must not need more of them than are reserved for that, or than cleaning
     /// wins of others.
     staged_blocks_max_short: AtomicU64,
     /// The spare blocks of the reserve may be filled too.
@@ -88,8 +88,8 @@ impl Promised {
 
 impl Drop for Promised {
     fn drop(&mut self) {
-        let held = &self.volume.space.promised_blocks;
-        held.fetch_sub(self.blocks, Ordering::Relaxed);
+        let counted = &self.volume.space.promised_blocks;
+        counted.fetch_sub(self.blocks, Ordering::Relaxed);
     }
 }
 
@@ -397,14 +397,14 @@ impl Volume {
     pub(crate) fn hold_unwritten(&self, blocks: u64) -> Option<Unwritten<'_>> {
         let space = &self.space;
         space.unwritten_blocks.fetch_add(blocks, Ordering::Relaxed);
-        let held = Unwritten { space, blocks };
-        (!self.overdrawn()).then_some(held)
+        let reservation = Unwritten { space, blocks };
+        (!self.overdrawn()).then_some(reservation)
     }
 
     /// Promises blocks to somebody who answers writes before the volume has them, if there are so many.
     pub fn promise(self: &Arc<Self>, blocks: u64) -> Option<Promised> {
-        let held = &self.space.promised_blocks;
-        held.fetch_add(blocks, Ordering::Relaxed);
+        let counted = &self.space.promised_blocks;
+        counted.fetch_add(blocks, Ordering::Relaxed);
         let volume = Arc::clone(self);
         let promised = Promised { volume, blocks };
         (!self.overdrawn()).then_some(promised)

@@ -405,8 +405,8 @@ impl Table {
             return Some(other);
         }
         let first = candidates.next()?;
-        let kept = self.candidates_reserved(reserve, budget);
-        let spared = candidates.count() >= kept as usize;
+        let reserved = self.candidates_reserved(reserve, budget);
+        let spared = candidates.count() >= reserved as usize;
         // What the budget keeps free is candidates then, whatever others take.
         (spared || layout.only_log_candidates(device)).then_some(first)
     }

@@ -33,7 +33,7 @@ const ACTIVE_MAX: u32 = 32;
 const DATA_SLOTS_MAX: u32 = 12;
 /// Blocks that may be staged, however few the volume has.
 pub(crate) const STAGED_BLOCKS_MIN: u64 = 64;
-/// What of each 10,000 blocks of files is kept for the pages and summaries that they need beyond those they are written with
+/// Of each 10,000 blocks of files, those reserved for the pages and summaries that they need beyond those they are written with
 /// first, once all of them were overwritten one by one, in no order: measured, 82 of pages and 23 of summaries.
 const SCATTERED: u64 = 125;
 /// The same where pages lie on another device.
@@ -139,7 +139,7 @@ pub(crate) struct Budget {
     pub(crate) data_reserve_max: u32,
     /// Blocks that users may fill, with data and, on one device, the metadata it needs.
     pub(crate) user_blocks: u64,
-    /// Blocks that the share held back has beyond what the volume needs for itself: without them cleaning costs more, and nothing else.
+    /// Blocks of the reserved share beyond what the volume needs for itself: without them cleaning costs more, and nothing else.
     pub(crate) spare_blocks: u64,
     /// Of those, the blocks of a zone: what is left beside its header and summaries.
     pub(crate) data_zone_blocks: u64,
@@ -149,12 +149,12 @@ pub(crate) struct Budget {
     pub(crate) page_zone_blocks: u64,
     /// What is reserved where zones are large.
     pub(crate) large: Option<Large>,
-    /// Zones of each device that the volume keeps for itself.
+    /// Zones of each device that the volume reserves for itself.
     reserved: PerDevice<u64>,
 }
 
 impl Budget {
-    /// Derives the limits. A volume that has too few zones, by what is kept now, can hold nothing new; what is
+    /// Derives the limits. A volume that has too few zones, by what is reserved now, can hold nothing new; what is
     /// in it can be read and removed.
     pub(crate) fn new(
         geometry: &Geometry,
@@ -485,7 +485,7 @@ pub(super) mod tests {
         }
     }
 
-    /// More zones are kept than volumes were made for once: those can still be mounted.
+    /// More zones are reserved than volumes were made for once: those can still be mounted.
     #[test]
     fn a_volume_of_too_few_zones_is_full_and_not_refused() {
         for copies in [1, 2] {

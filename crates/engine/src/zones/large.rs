@@ -60,7 +60,7 @@ const CHECKPOINTS_BEFORE: u64 = 2;
 /// Zones with most garbage that are looked at for the one with least that is live.
 const LOOKED_AT: usize = 8;
 
-/// What is kept where zones are large.
+/// What is reserved where zones are large.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Large {
     /// Zones for metadata.
@@ -478,13 +478,19 @@ mod tests {
     fn of_large_zones_few_are_kept() {
         let zone = 2 * GIB as u32;
         // With 128 the pages of what is scattered may take two, and the log has a candidate for itself.
-        for (zones, kept) in [(32, 4), (64, 4), (128, 6)] {
+        for (zones, reserved) in [(32, 4), (64, 4), (128, 6)] {
             let of_users = budget(zones, zone, 1).user_blocks;
-            let held = u64::from(zones) * u64::from(zone) - of_users;
-            assert!(held > kept * u64::from(zone), "{zones}: {held}");
+            let not_users = u64::from(zones) * u64::from(zone) - of_users;
+            assert!(
+                not_users > reserved * u64::from(zone),
+                "{zones}: {not_users}"
+            );
             // A quarter of a percent for summaries, and as much garbage as makes one zone worth emptying.
             let more = u64::from(zones) * u64::from(zone) / 200;
-            assert!(held < kept * u64::from(zone) + more, "{zones}: {held}");
+            assert!(
+                not_users < reserved * u64::from(zone) + more,
+                "{zones}: {not_users}"
+            );
         }
     }
 

@@ -78,7 +78,7 @@ impl Zones {
         WritingPages(self)
     }
 
-    /// Whether so few zones are left, once some are put `aside`, that a journal has to end which is longer than what is always kept
+    /// Whether so few zones are left, once some are put `aside`, that a journal has to end which is longer than what is always reserved
     /// for it.
     pub(crate) fn are_short_for_journal(&self, changed: Pages, aside: u32) -> bool {
         let table = self.lock();

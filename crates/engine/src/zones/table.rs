@@ -19,11 +19,11 @@ use super::budget::Budget;
 use super::counts::{Sums, ValidCounts};
 use super::entries::{Entries, Touched, ZoneEntry};
 use super::failure::ZoneFailure;
-use super::reserves::UnderWay;
 use super::layout::{DeviceKind, PerDevice};
 use super::lifetime::{CLASS_UNKNOWN, Interval, Life, Lives};
 use super::locked::Locked;
 use super::pin::{Pin, Pins};
+use super::reserves::UnderWay;
 use super::resets::{Keeping, Resets, SUSPECTED};
 use super::retry::Tries;
 use super::stream::Stream;
@@ -66,7 +66,7 @@ pub(super) struct Table {
     pub(super) log_zones: u32,
     /// Blocks that the journal is to get as long as: zones are won for them.
     pub(super) journal_blocks: u64,
-    /// Those of them for which zones were won: they are kept free.
+    /// Those of them for which zones are secured: they are reserved.
     pub(super) journal_blocks_secured: u64,
     /// Blocks left in the zone that the log goes on in, as far as is known.
     pub(super) log_blocks_left: u32,

@@ -152,7 +152,7 @@ pub(crate) struct ZoneWriter {
     pub(crate) last_summary: u32,
     /// The next summary tells where cleaning moved something to.
     pub(crate) has_moved: bool,
-    /// Cleaning opened the zone, which may be out of what is kept for it, for blocks that live as long as users' in that stream.
+    /// Cleaning opened the zone, perhaps out of its reserve, for blocks that live as long as users' in that stream.
     pub(crate) by_cleaning: bool,
     /// Takes no more: a write failed, or the zone is to be finished.
     pub(crate) is_ending: bool,
@@ -166,7 +166,7 @@ pub(crate) struct ZoneWriter {
 }
 
 impl ZoneWriter {
-    /// Blocks of data that still fit; the last block is kept for the last summary.
+    /// Blocks of data that still fit; the last block is reserved for the last summary.
     pub(crate) fn room(&self) -> u32 {
         if self.is_ending {
             0

@@ -10,7 +10,7 @@ use crate::zones::large::Large;
 pub(crate) const JOURNAL_BYTES_LIMIT: u64 = 256 << 20;
 /// Of the volume the journal may take this part at most.
 const JOURNAL_SHARE: u64 = 32;
-/// And this part at least: so much can always be kept free for it.
+/// And this part at least: so much can always be reserved for it.
 const JOURNAL_SHARE_RESERVED: u64 = 256;
 /// Blocks of journal below which no volume works well.
 pub(in crate::zones) const JOURNAL_BLOCKS_MIN: u64 = 48;

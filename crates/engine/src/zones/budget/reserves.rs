@@ -14,7 +14,7 @@ const OPS_MAX: usize = 512;
 const DIRTIED_AT_ONCE: u64 = OPS_MAX as u64 * 3 / 2;
 
 impl Budget {
-    /// Zones kept for the log to grow into before a checkpoint gives some back, where it has so many, so
+    /// Zones reserved for the log to grow into before a checkpoint gives some back, where it has so many, so
     /// many blocks are left in the last of them, and the journal is to get so long. How long it is does
     /// not count: no more than that is to come, for once free zones are short one that is longer is ended.
     pub(crate) fn log_growth(&self, log_zones: u32, begun_blocks: u32, journal_blocks: u64) -> u32 {
@@ -38,7 +38,7 @@ impl Budget {
         self.journal_blocks_reserved / 8 + JOURNAL_OVERSHOOT
     }
 
-    /// Free zones for metadata below which a journal has to end that has what is always kept for it: for a
+    /// Free zones for metadata below which a journal has to end that has what is always reserved for it: for a
     /// zone of the log, for what is still added to it, and for a checkpoint of these pages; and of those, the
     /// ones that must be zones that the log can take.
     pub(crate) fn journal_reserve(
@@ -88,7 +88,7 @@ impl Budget {
     }
 
     /// Free zones for metadata left alone by cleaning, beside those that the log may grow into: for the log and chunks,
-    /// and for a checkpoint of these pages. With few of them cleaning may use what is otherwise kept
+    /// and for a checkpoint of these pages. With few of them cleaning may use what is otherwise reserved
     /// for all. A checkpoint that begins a zone takes none from cleaning: what is left of that zone counts, and
     /// while it is used up cleaning has the zone that changes have left for it.
     pub(crate) fn cleaning_reserve(&self, changed: Pages, begun: Begun) -> u32 {
