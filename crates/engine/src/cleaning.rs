@@ -257,7 +257,8 @@ impl Volume {
             rounds_without_zone: 0,
             rounds_without_blocks: 0,
         };
-        if progress.zones + in_reset() + self.free_zone_target(device) < self.reserved_zones(device) {
+        if progress.zones + in_reset() + self.free_zone_target(device) < self.reserved_zones(device)
+        {
             // Space is low: no zones are reserved for a long journal any more.
             self.zones.shorten_journal(0);
         }
@@ -403,27 +404,27 @@ impl Volume {
     /// filled between two checkpoints.
     fn free_zone_target(&self, device: DeviceKind) -> u32 {
         let options = self.cleaning_options();
-        let spare = self.zones.slack_zones(device);
-        let share = u64::from(spare) * u64::from(options.free_target_basis_points) / 10_000;
+        let slack = self.zones.slack_zones(device);
+        let share = u64::from(slack) * u64::from(options.free_target_basis_points) / 10_000;
         let at_least = match options.free_target_basis_points {
             0 => 0,
             _ => {
                 let zones =
                     FREE_TARGET_BLOCKS.div_ceil(self.zones.budget.zone_blocks(device) + 1) as u32;
-                zones.min(self.spare_share(device))
+                zones.min(self.slack_share(device))
             }
         };
         let target = (share.min(u32::MAX.into()) as u32).max(at_least);
         let target = target.max(options.free_target_zones_min.max(1));
         match self.zones.budget.large {
             // With few zones none is kept free for what is not needed yet.
-            Some(_) => target.min(spare.saturating_sub(self.zones.budget.zones_reserved()) / 2),
+            Some(_) => target.min(slack.saturating_sub(self.zones.budget.zones_reserved()) / 2),
             None => target,
         }
     }
 
     /// How many of the slack zones may be kept free.
-    fn spare_share(&self, device: DeviceKind) -> u32 {
+    fn slack_share(&self, device: DeviceKind) -> u32 {
         self.zones.slack_zones(device) / FREE_TARGET_SHARE_MAX
     }
 
@@ -494,7 +495,7 @@ impl Volume {
         };
         let target = self.free_zone_target(device);
         // Both together are no more than may be kept free.
-        let lag_max = self.spare_share(device).saturating_sub(target);
+        let lag_max = self.slack_share(device).saturating_sub(target);
         Stock {
             free: self.zones.free_zones(device),
             in_reset: self.zones.zones_in_reset(device),

@@ -221,7 +221,7 @@ fn moved_blocks_of_hinted_data_go_back_to_few_zones() {
 /// A volume of 64 zones let two of data be in the middle of being filled, whatever was written: logs of a database, its flushed
 /// tables and those of three levels came to lie in the same zones, none of which ever died as a whole.
 #[test]
-fn few_zones_keep_told_lifetimes_apart() {
+fn few_zones_keep_hinted_lifetimes_apart() {
     let volume = open(&few());
     let told = [
         Lifetime::Extreme,

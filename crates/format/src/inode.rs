@@ -151,9 +151,9 @@ impl Inode {
         self.mode & TYPE_MASK == 0o120_000
     }
 
-    /// How long its content will live, if somebody told.
+    /// The lifetime hint of its content, if there is one.
     #[must_use]
-    pub fn told_lifetime(&self) -> Option<Lifetime> {
+    pub fn lifetime_hint(&self) -> Option<Lifetime> {
         Lifetime::from_stored(self.lifetime)
     }
 

@@ -70,8 +70,8 @@ impl Lifetime {
 
     /// As an inode stores it: 1 to 4, and 5 for none. 0 is an inode that was told nothing.
     #[must_use]
-    pub fn stored(told: Option<Lifetime>) -> u8 {
-        match told {
+    pub fn stored(lifetime: Option<Lifetime>) -> u8 {
+        match lifetime {
             None => 0,
             Some(Lifetime::Short) => 1,
             Some(Lifetime::Medium) => 2,
@@ -94,7 +94,7 @@ impl Lifetime {
     pub fn class(self) -> Option<u8> {
         match self {
             Lifetime::None => None,
-            told => Some(Lifetime::stored(Some(told))),
+            lifetime => Some(Lifetime::stored(Some(lifetime))),
         }
     }
 }

@@ -69,12 +69,12 @@ impl Vfs {
             self.volume.read_batch(ino, ranges)
         };
         self.accessed(ino, open.as_deref());
-        let told = read.into_iter().map(|result| {
+        let answers = read.into_iter().map(|result| {
             result
                 .map_err(Error::from)
                 .inspect_err(|error| tracing::error!(%ino, %error, "reading failed"))
         });
-        Ok(told.collect())
+        Ok(answers.collect())
     }
 
     /// Writes `data` at `offset`, or at the end through a handle that appends. Where room runs out
@@ -99,8 +99,8 @@ impl Vfs {
         data: &[u8],
         promised: &Promised,
     ) -> Result<Written> {
-        let told = (WriteFlags::default(), Some(promised));
-        self.put(ino, handle, offset, data, told)
+        let how = (WriteFlags::default(), Some(promised));
+        self.put(ino, handle, offset, data, how)
     }
 
     fn put(
@@ -128,15 +128,15 @@ impl Vfs {
             end_of(offset, data.len() as u64)?;
         }
         self.clear_privileges(ino, node, flags.author)?;
-        let (now, told) = (self.now(), self.told(ino, open.as_deref()));
+        let (now, hint) = (self.now(), self.hint(ino, open.as_deref()));
         let volume = &self.volume;
         let here = |len| (offset, len);
         let written = match promised {
             Some(promised) => volume
-                .write_promised(ino, offset, data, (now, told), promised)
+                .write_promised(ino, offset, data, (now, hint), promised)
                 .map(here),
-            None if append => volume.append(ino, data, now, told),
-            None => volume.write_hinted(ino, offset, data, now, told).map(here),
+            None if append => volume.append(ino, data, now, hint),
+            None => volume.write_hinted(ino, offset, data, now, hint).map(here),
         };
         let (offset, len) = self.watch(written)?;
         if let Some(node) = node {

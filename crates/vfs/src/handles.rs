@@ -3,7 +3,7 @@
 use persimmon_sync::atomic::{AtomicUsize, Ordering};
 use persimmon_sync::{Arc, RwLock};
 
-use crate::lifetimes::Told;
+use crate::lifetimes::LifetimeHint;
 use crate::nodes::Node;
 use crate::{Error, FileKind, Handle, Ino, LockOwner, OpenFlags, Result, Vfs};
 
@@ -16,7 +16,7 @@ pub(crate) struct Open {
     pub(crate) node: Arc<Node>,
     pub(crate) flags: OpenFlags,
     pub(crate) directory: bool,
-    pub(crate) told: Told,
+    pub(crate) hint: LifetimeHint,
 }
 
 #[derive(Debug, Default)]
@@ -116,7 +116,7 @@ impl Vfs {
                 node,
                 flags,
                 directory: false,
-                told: Told::default(),
+                hint: LifetimeHint::default(),
             })
         });
         if opened.is_err() {
@@ -142,7 +142,7 @@ impl Vfs {
             node,
             flags,
             directory: false,
-            told: Told::default(),
+            hint: LifetimeHint::default(),
         });
         if opened.is_err() {
             self.release_node(ino);
@@ -195,7 +195,7 @@ impl Vfs {
                     ..OpenFlags::default()
                 },
                 directory: true,
-                told: Told::default(),
+                hint: LifetimeHint::default(),
             })
         });
         if opened.is_err() {

@@ -16,17 +16,17 @@ pub(crate) const ATTRIBUTE: &[u8] = b"user.persimmon.lifetime";
 /// Of a wrong value that is logged, bytes.
 const LOGGED_MAX: usize = 32;
 
-/// What was told of an open file, if anything was.
+/// The lifetime hint of an open file, if there is one.
 #[derive(Debug, Default)]
-pub(crate) struct Told(AtomicU8);
+pub(crate) struct LifetimeHint(AtomicU8);
 
-impl Told {
+impl LifetimeHint {
     fn get(&self) -> Option<Lifetime> {
         Lifetime::from_stored(self.0.load(Ordering::Relaxed))
     }
 
-    fn set(&self, told: Option<Lifetime>) {
-        self.0.store(Lifetime::stored(told), Ordering::Relaxed);
+    fn set(&self, hint: Option<Lifetime>) {
+        self.0.store(Lifetime::stored(hint), Ordering::Relaxed);
     }
 }
 
@@ -45,17 +45,17 @@ pub(crate) fn parse(ino: Ino, value: &[u8]) -> Result<Lifetime> {
 
 /// Value of the attribute.
 pub(crate) fn value(inode: &Inode) -> Option<Vec<u8>> {
-    let told = inode.told_lifetime()?;
-    Some(told.name().as_bytes().to_vec())
+    let hint = inode.lifetime_hint()?;
+    Some(hint.name().as_bytes().to_vec())
 }
 
 /// Gives an inode the attribute.
-pub(crate) fn put(inode: &mut Inode, told: Lifetime, mode: XattrMode) -> Result<()> {
-    match (inode.told_lifetime(), mode) {
+pub(crate) fn put(inode: &mut Inode, hint: Lifetime, mode: XattrMode) -> Result<()> {
+    match (inode.lifetime_hint(), mode) {
         (Some(_), XattrMode::Create) => Err(Error::Exists),
         (None, XattrMode::Replace) => Err(Error::NoAttribute),
         _ => {
-            inode.lifetime = Lifetime::stored(Some(told));
+            inode.lifetime = Lifetime::stored(Some(hint));
             Ok(())
         }
     }
@@ -63,9 +63,9 @@ pub(crate) fn put(inode: &mut Inode, told: Lifetime, mode: XattrMode) -> Result<
 
 /// Takes the attribute away. Tells whether it was there.
 pub(crate) fn take(inode: &mut Inode) -> bool {
-    let told = inode.told_lifetime().is_some();
+    let hint = inode.lifetime_hint().is_some();
     inode.lifetime = Lifetime::stored(None);
-    told
+    hint
 }
 
 impl Vfs {
@@ -74,11 +74,11 @@ impl Vfs {
     ///
     /// # Errors
     /// `EBADF`: not a handle of this file, or not for writing.
-    pub fn set_lifetime(&self, ino: Ino, handle: Handle, told: Option<Lifetime>) -> Result<()> {
+    pub fn set_lifetime(&self, ino: Ino, handle: Handle, hint: Option<Lifetime>) -> Result<()> {
         let open = self.opened_to_write(ino, handle)?;
         let open = open.ok_or(Error::BadHandle)?;
-        open.told.set(told);
-        open.node.told.set(told);
+        open.hint.set(hint);
+        open.node.hint.set(hint);
         Ok(())
     }
 
@@ -88,18 +88,18 @@ impl Vfs {
     /// `EBADF`: not a handle of this file.
     pub fn lifetime(&self, ino: Ino, handle: Handle) -> Result<Option<Lifetime>> {
         let open = self.opened(ino, handle)?;
-        match open.and_then(|open| open.told.get()) {
-            Some(told) => Ok(Some(told)),
-            None => Ok(self.inode(ino)?.told_lifetime()),
+        match open.and_then(|open| open.hint.get()) {
+            Some(hint) => Ok(Some(hint)),
+            None => Ok(self.inode(ino)?.lifetime_hint()),
         }
     }
 
-    /// What was told of the open file that is written through. A kernel that writes from its cache
-    /// does not know which one that is: then what was told last of any.
-    pub(crate) fn told(&self, ino: Ino, open: Option<&Open>) -> Option<Lifetime> {
+    /// The hint of the open file that is written through. A kernel that writes from its cache
+    /// does not know which one that is: then the last hint that any of them got.
+    pub(crate) fn hint(&self, ino: Ino, open: Option<&Open>) -> Option<Lifetime> {
         match open {
-            Some(open) => open.told.get(),
-            None => self.nodes.get(ino)?.told.get(),
+            Some(open) => open.hint.get(),
+            None => self.nodes.get(ino)?.hint.get(),
         }
     }
 }

@@ -15,15 +15,15 @@ use crate::{Error, FileKind, NAME_MAX, Result};
 #[derive(Debug, Default)]
 pub(crate) struct Skipped(Mutex<BTreeSet<(Ino, KeyKind, u64)>>);
 
-/// Of so many is remembered that they were told; of more nothing is told.
-const TOLD_MAX: usize = 1000;
+/// So many items are reported, each once. Further ones are not.
+const REPORTED_MAX: usize = 1000;
 
 impl Skipped {
     /// An item that is no name, or cannot be decoded, is left out of a listing.
     pub(crate) fn tell(&self, key: &Key, why: &dyn std::fmt::Display) {
-        let mut told = self.0.lock();
-        if told.len() < TOLD_MAX && told.insert((key.ino, key.kind, key.item)) {
-            drop(told);
+        let mut reported = self.0.lock();
+        if reported.len() < REPORTED_MAX && reported.insert((key.ino, key.kind, key.item)) {
+            drop(reported);
             tracing::error!(ino = key.ino.0, item = key.item, %why, "damage in an item, which is left out; run `persimmon fsck`");
         }
     }

@@ -10,7 +10,7 @@ use std::collections::VecDeque;
 use persimmon_engine::InoMap;
 use persimmon_format::Ino;
 
-use crate::lifetimes::Told;
+use crate::lifetimes::LifetimeHint;
 use crate::{Error, Result};
 
 const SHARDS: usize = 64;
@@ -26,7 +26,7 @@ pub(crate) struct Node {
     /// The access time is later than the last change.
     pub(crate) accessed: AtomicBool,
     /// The lifetime told last of an open file of it.
-    pub(crate) told: Told,
+    pub(crate) hint: LifetimeHint,
 }
 
 /// Whether an open inode is known to have neither setuid, setgid nor file capabilities: a write has

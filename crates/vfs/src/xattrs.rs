@@ -121,7 +121,7 @@ impl Vfs {
     pub fn listxattr(&self, caller: &Caller, ino: Ino) -> Result<Vec<u8>> {
         let inode = self.inode(ino)?;
         let mut names = Vec::new();
-        if inode.told_lifetime().is_some() {
+        if inode.lifetime_hint().is_some() {
             names.extend_from_slice(lifetimes::ATTRIBUTE);
             names.push(0);
         }

@@ -132,10 +132,10 @@ impl Volume {
                     Err(Error::ItemDamaged { .. }) => continue,
                     inode => inode?,
                 };
-                let told = inode.and_then(|inode| inode.told_lifetime());
+                let hint = inode.and_then(|inode| inode.lifetime_hint());
                 let (ino, block) = (*ino, *block);
                 unpacked.push((
-                    told.and_then(Lifetime::class),
+                    hint.and_then(Lifetime::class),
                     Unpacked {
                         ino,
                         block,
@@ -148,11 +148,11 @@ impl Volume {
         })?;
         *pages_max = pages_left;
         let mut moved = 0;
-        for told in [None, Some(1), Some(2), Some(3), Some(4)] {
-            let of_class = unpacked.iter().filter(|(class, _)| *class == told);
+        for hint in [None, Some(1), Some(2), Some(3), Some(4)] {
+            let of_class = unpacked.iter().filter(|(class, _)| *class == hint);
             let of_class: Vec<&Unpacked> = of_class.map(|(_, unpacked)| unpacked).collect();
             if !of_class.is_empty() {
-                let (stream, life) = match told {
+                let (stream, life) = match hint {
                     None => self.zones.infer(std::iter::empty()),
                     Some(class) => self.zones.hinted(class),
                 };

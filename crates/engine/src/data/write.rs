@@ -103,12 +103,12 @@ impl Volume {
         ino: Ino,
         offset: u64,
         data: &[u8],
-        told: (Timestamp, Option<Lifetime>),
+        hint: (Timestamp, Option<Lifetime>),
         promised: &Promised,
     ) -> Result<usize> {
         let end = end_of(offset, data.len() as u64)?;
         let has_room = blocks_in(end) - block_of(offset) <= promised.blocks();
-        self.write_at(ino, offset, data, told, has_room)
+        self.write_at(ino, offset, data, hint, has_room)
     }
 
     fn write_at(

@@ -363,14 +363,14 @@ impl Volume {
                 mappings.extend(blocks);
                 continue;
             }
-            let told = member.hint.or_else(|| inode.told_lifetime());
-            let told = told.and_then(Lifetime::class);
+            let hint = member.hint.or_else(|| inode.lifetime_hint());
+            let hint = hint.and_then(Lifetime::class);
             for (block, data) in &member.frozen {
                 let is_inlined = inlined == Some(block + u64::from(data.blocks()) - 1);
                 let sent_blocks = data.blocks() as usize - usize::from(is_inlined);
                 if sent_blocks > 0 {
                     let ino = member.ino;
-                    let (stream, life) = match told {
+                    let (stream, life) = match hint {
                         Some(class) => self.zones.hinted(class),
                         None => self.inferred_stream(ino, *block, sent_blocks as u64, mode)?,
                     };

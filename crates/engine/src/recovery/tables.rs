@@ -49,10 +49,10 @@ impl Tables {
             }
         }
         let (mut zit, zit_lost) = zit?;
-        let told = footer.counts.iter().map(|(zone, _)| *zone);
-        let told = told.chain(footer.overrides.iter().map(|(zone, _)| *zone));
+        let named = footer.counts.iter().map(|(zone, _)| *zone);
+        let named = named.chain(footer.overrides.iter().map(|(zone, _)| *zone));
         let written = |zone: ZoneId| Some((zone, *zit.get(zone.0 as usize)?));
-        let as_written = told.filter_map(written).collect();
+        let as_written = named.filter_map(written).collect();
         let _ = footer.complete(|zone, change| {
             let entry = zit.get_mut(zone.0 as usize);
             entry.map(|entry| *entry = change(*entry)).is_some()

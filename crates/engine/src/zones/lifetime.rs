@@ -143,7 +143,7 @@ impl Zones {
         let age = table.write_clock.saturating_sub(life.born);
         let interval = life.interval.outlived(age);
         let class = interval.class(self.volume_blocks);
-        let stream = match entry.map(|e| e.lifetime).and_then(Stream::told) {
+        let stream = match entry.map(|e| e.lifetime).and_then(Stream::hint_of) {
             Some(lifetime) => Stream::HintedMoved(class, lifetime),
             None => Stream::Moved(class),
         };

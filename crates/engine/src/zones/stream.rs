@@ -67,8 +67,8 @@ impl Stream {
         }
     }
 
-    /// The lifetime that users told of what is in a zone of data with this lifetime class.
-    pub(super) fn told(lifetime: u8) -> Option<u8> {
+    /// The lifetime hint of what is in a zone of data with this lifetime class.
+    pub(super) fn hint_of(lifetime: u8) -> Option<u8> {
         (1..=4).contains(&lifetime).then_some(lifetime)
     }
 

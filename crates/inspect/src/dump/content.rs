@@ -298,7 +298,7 @@ pub(super) fn inode(inspector: &Inspector<'_>, ino: Ino) -> Result<InodeDump> {
         ctime: time_text(inode.ctime),
         btime: time_text(inode.btime),
         parent: inode.parent.0,
-        lifetime: inode.told_lifetime().map(Lifetime::name),
+        lifetime: inode.lifetime_hint().map(Lifetime::name),
         orphan: state.get(&Key::orphan(ino)).is_some(),
         target,
         target_bytes,
