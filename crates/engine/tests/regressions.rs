@@ -96,7 +96,7 @@ fn what_a_zone_once_was_does_not_reset_it() {
     let zones = volume.zones();
     let is_data = |z: &&ZoneStatus| z.entry.role.name() == "data" && z.entry.valid > 0;
     let zone = zones.iter().find(is_data).unwrap().zone;
-    // The first block of data is dead, and replaced.
+    // The first block of data is garbage, and replaced.
     volume.truncate(inos[0], 0, NOW).unwrap();
     volume.step(Task::Checkpoint).unwrap();
     let mut block = BufferMut::zeroed(1);

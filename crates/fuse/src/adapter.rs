@@ -139,7 +139,7 @@ impl Adapter {
             }
             _ => Err(UNKNOWN),
         };
-        Outcome::Now(answer.and_then(|len| self.settle_changed(call).map(|()| len)))
+        Outcome::Now(answer.and_then(|len| self.sync_changed(call).map(|()| len)))
     }
 
     /// Set once the kernel has asked for a sync of everything.
@@ -153,21 +153,21 @@ impl Adapter {
         space.available_bytes > space.total_bytes / 16
     }
 
-    /// With `sync`, makes durable what a request has changed of its node, but for names, which are settled
+    /// With `sync`, makes durable what a request has changed of its node, but for names, which are synced
     /// with their directory, and written data, which the kernel syncs itself.
-    fn settle_changed(&self, call: &Call<'_>) -> std::result::Result<(), Errno> {
+    fn sync_changed(&self, call: &Call<'_>) -> std::result::Result<(), Errno> {
         match call.header.opcode {
             opcode::SETATTR | opcode::SETXATTR | opcode::REMOVEXATTR | opcode::FALLOCATE
                 if self.sync =>
             {
-                self.door.run("sync", |_| self.settle_file(node(call)))
+                self.door.run("sync", |_| self.sync_node(node(call)))
             }
             _ => Ok(()),
         }
     }
 
     /// With `sync`, makes a file or directory durable.
-    fn settle_file(&self, changed: Ino) -> Result<()> {
+    fn sync_node(&self, changed: Ino) -> Result<()> {
         if self.sync {
             self.door.vfs.fsync(changed, Handle::NONE)?;
         }
@@ -175,14 +175,14 @@ impl Adapter {
     }
 
     /// With `dirsync`, makes a change of the directory `parent` durable.
-    fn settle<T>(&self, parent: Ino, value: T) -> Result<T> {
-        settle(&self.door.vfs, self.dirsync, parent)?;
+    fn sync_parent<T>(&self, parent: Ino, value: T) -> Result<T> {
+        sync_parent(&self.door.vfs, self.dirsync, parent)?;
         Ok(value)
     }
 }
 
 /// With `dirsync`, makes a change of the directory `parent` durable.
-fn settle(vfs: &Vfs, dirsync: bool, parent: Ino) -> Result<()> {
+fn sync_parent(vfs: &Vfs, dirsync: bool, parent: Ino) -> Result<()> {
     if dirsync {
         vfs.fsyncdir(parent, Handle::NONE)
     } else {

@@ -117,9 +117,9 @@ fn a_victim_is_worth_what_is_written_for_it() {
     }
 }
 
-/// The last two free zones were candidates for the log, of which one was the checkpoint's by the floors: its pages were
+/// The last two free zones were candidates for the log, of which one was reserved for the checkpoint: its pages were
 /// written, its chunks were refused a zone, and nothing could be freed any more.
 #[test]
-fn the_chunks_of_a_checkpoint_have_the_zone_that_floors_leave_them() {
+fn the_chunks_of_a_checkpoint_have_the_zone_reserved_for_them() {
     fullness::volume(30_004_080, 9).unwrap_or_else(|broken| panic!("{broken}"));
 }

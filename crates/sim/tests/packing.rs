@@ -221,7 +221,7 @@ fn files_hold_what_a_naive_twin_holds() {
     }
 }
 
-/// Blocks of which most pieces are dead become dense again, and their zones free.
+/// Blocks of which most packed extents are garbage become dense again, and their zones free.
 #[test]
 fn cleaning_packs_anew() {
     let device = fresh(SimConfig::new(60, 256));

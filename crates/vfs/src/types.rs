@@ -120,7 +120,7 @@ impl Attr {
 
     /// The same, once nothing waits to be written.
     #[must_use]
-    pub fn settled(self) -> Attr {
+    pub fn written(self) -> Attr {
         Attr {
             is_staged: false,
             ..self

@@ -161,7 +161,7 @@ impl Filesystem for Disk {
     fn fsync(&self, _: &Request, _: INodeNo, _: FileHandle, _: bool, reply: ReplyEmpty) {
         answer(
             reply,
-            self.powered(|medium| medium.settle(medium.changes())),
+            self.powered(|medium| medium.make_durable(medium.changes())),
         );
     }
 
@@ -229,7 +229,7 @@ fn main() -> Result<()> {
     for (number, piece) in (0..).zip(bytes.chunks(PIECE)) {
         if piece.iter().any(|byte| *byte != 0) {
             medium.write(piece, number * PIECE as u64);
-            medium.settle(medium.changes());
+            medium.make_durable(medium.changes());
         }
     }
     drop(bytes);

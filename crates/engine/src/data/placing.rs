@@ -22,9 +22,9 @@ pub(crate) enum Placing<'a> {
     Rewrite,
     /// Compressed blocks that lie in the tree. They can stay there: no room is made for them.
     Packed,
-    /// What is live in a victim. Cleaning must not wait for cleaning.
+    /// Live blocks of a victim. Cleaning must not wait for cleaning.
     Moved,
-    /// Of that, compressed pieces, packed anew.
+    /// Packed extents of a victim, packed again.
     PackedMoved,
 }
 

@@ -113,7 +113,7 @@ pub(crate) struct Budget {
     pub(crate) separate_zones_max: usize,
     /// The same for lifetimes that users tell.
     pub(crate) hinted_zones_max: usize,
-    /// Zones are so few that what cleaning moves out of those of a told lifetime goes back to it.
+    /// Zones are so few that what cleaning moves out of zones with a lifetime hint goes back to such zones.
     pub(crate) has_few_zones: bool,
     /// Blocks that cleaning moved have a zone of their own.
     pub(crate) moved_apart: bool,

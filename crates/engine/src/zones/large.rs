@@ -200,15 +200,15 @@ impl Zones {
         self.leave_full_zones(media);
         let mut table = self.indexed();
         loop {
-            let is_lent = table.free_for(Role::Data, &self.budget) < spare;
-            if is_lent && self.log_is_short(&table) {
+            let is_borrowed = table.free_for(Role::Data, &self.budget) < spare;
+            if is_borrowed && self.log_is_short(&table) {
                 return Err(NoWriter::NeedRoom);
             }
             let is_written = table.someone_writes(Role::Data);
             let open = table.unwritten_blocks();
             // What is written to has room of which nobody knows.
-            if open > 0 && !(is_lent && is_written) {
-                let blocks = if is_lent {
+            if open > 0 && !(is_borrowed && is_written) {
+                let blocks = if is_borrowed {
                     table.blocks_before_best(open)
                 } else {
                     open

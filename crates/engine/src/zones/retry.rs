@@ -64,7 +64,7 @@ impl Zones {
     }
 
     /// Nothing more is written to a zone, and nothing is under way there: the device is to count
-    /// it no more. A zone that cannot even be finished is dead to the device too.
+    /// it no more. A zone that cannot even be finished is worn out for the device, too.
     pub(crate) fn end(&self, media: &Media, zone: ZoneId) {
         if let Err(error) = media.finish(zone) {
             tracing::warn!(zone = zone.0, %error, "zone could not be finished");

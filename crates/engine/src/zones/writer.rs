@@ -97,7 +97,7 @@ impl Run {
         rest
     }
 
-    /// Nobody's blocks, left over where packed extents were cut in two.
+    /// A run without owners: blocks left over where packed extents were cut in two.
     fn is_empty(&self) -> bool {
         self.crcs.is_empty() && self.packed.is_empty()
     }

@@ -26,8 +26,8 @@ impl Adapter {
             let file = vfs.open(node, flags)?;
             if flags.truncate {
                 // Whoever hears of an error closes nothing.
-                let settled = self.settle_file(node);
-                settled.inspect_err(|_| drop(vfs.release(node, file)))?;
+                let synced = self.sync_node(node);
+                synced.inspect_err(|_| drop(vfs.release(node, file)))?;
             }
             Ok(file)
         })?;
@@ -157,7 +157,7 @@ impl Adapter {
         let copied = self.door.run("copy_file_range", |vfs| {
             vfs.kill_privileges(to.0, to.1, author_by_uid(header))?;
             let copied = vfs.copy_file_range(from, to, length)?;
-            self.settle_file(to.0).map(|()| copied)
+            self.sync_node(to.0).map(|()| copied)
         })?;
         call.answer(&protocol::length(copied as u32))
     }

@@ -2,7 +2,7 @@
 
 use persimmon_vfs::{Error, Handle, Ino, Listing, RenameMode, Vfs};
 
-use super::{Adapter, caller, done, node, open_flags, settle};
+use super::{Adapter, caller, done, node, open_flags, sync_parent};
 use crate::capabilities::MAX_WRITE_BYTES;
 use crate::protocol::{self, Answer, Call, Entries, Errno, Fields, opcode};
 use crate::transport::{Outcome, Transport};
@@ -62,7 +62,7 @@ impl Adapter {
         let (parent, name, caller) = (node(call), call.name()?, caller(call.header, umask));
         let made = self.door.run("mknod", |vfs| {
             let made = vfs.mknod(&caller, parent, name, mode, rdev)?;
-            self.settle(parent, made)
+            self.sync_parent(parent, made)
         })?;
         call.answer(&protocol::entry(&made))
     }
@@ -73,7 +73,7 @@ impl Adapter {
         let (parent, name, caller) = (node(call), call.name()?, caller(call.header, umask));
         let made = self.door.run("mkdir", |vfs| {
             let made = vfs.mkdir(&caller, parent, name, mode)?;
-            self.settle(parent, made)
+            self.sync_parent(parent, made)
         })?;
         call.answer(&protocol::entry(&made))
     }
@@ -83,7 +83,7 @@ impl Adapter {
         let (name, target) = call.two_names()?;
         let made = self.door.run("symlink", |vfs| {
             let made = vfs.symlink(&caller, parent, name, target)?;
-            self.settle(parent, made)
+            self.sync_parent(parent, made)
         })?;
         call.answer(&protocol::entry(&made))
     }
@@ -111,7 +111,7 @@ impl Adapter {
         let (parent, name) = (node(call), call.name()?);
         done(self.door.run(operation, |vfs| {
             remove(vfs, parent, name)?;
-            self.settle(parent, ())
+            self.sync_parent(parent, ())
         }))
     }
 
@@ -135,7 +135,7 @@ impl Adapter {
         let dirsync = self.dirsync;
         let rename = move |vfs: &Vfs, old: &[u8], new: &[u8]| {
             vfs.rename(from, old, to, new, RenameMode::from_linux(flags)?)?;
-            settle(vfs, dirsync, to)
+            sync_parent(vfs, dirsync, to)
         };
         let held_back = match flags {
             0 => self.held_back_of_source((from, old), (to, new)),
@@ -172,7 +172,7 @@ impl Adapter {
         let name = call.name()?;
         let linked = self.door.run("link", |vfs| {
             let linked = vfs.link(ino, parent, name)?;
-            self.settle(parent, linked)
+            self.sync_parent(parent, linked)
         })?;
         call.answer(&protocol::entry(&linked))
     }
@@ -184,7 +184,7 @@ impl Adapter {
         let (parent, name, caller) = (node(call), call.name()?, caller(call.header, umask));
         let (made, file) = self.door.run("create", |vfs| {
             let made = vfs.create(&caller, parent, name, mode, flags)?;
-            self.settle(parent, made)
+            self.sync_parent(parent, made)
         })?;
         self.pages.opened(made.ino, linux);
         let flush = self.pages.may_be_by(linux);

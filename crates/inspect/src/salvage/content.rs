@@ -72,7 +72,7 @@ impl<'d> Rebuilt<'d> {
             content.follow(found.moved);
         }
         let inos: BTreeSet<Ino> = content.strays.keys().map(|(ino, _)| *ino).collect();
-        content.nodes.settle(inos);
+        content.nodes.add_without_inode(inos);
         Ok(content)
     }
 }

@@ -94,7 +94,7 @@ impl Nodes {
 
     /// Adds files of which there is data alone. What lost its attributes has the type that its
     /// name tells.
-    pub(crate) fn settle(&mut self, inos: BTreeSet<Ino>) {
+    pub(crate) fn add_without_inode(&mut self, inos: BTreeSet<Ino>) {
         let unknown: Vec<Ino> = inos
             .into_iter()
             .filter(|ino| self.find(*ino).is_none())

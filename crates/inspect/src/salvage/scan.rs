@@ -128,7 +128,7 @@ impl Scan {
             progress(done as u64, total);
             scan.read_zone(inspector, *zone, &mut order);
         }
-        scan.settle();
+        scan.keep_last_attempts();
         scan
     }
 
@@ -274,7 +274,7 @@ impl Scan {
 
     /// Of several attempts at one checkpoint all but the last were broken off: a crash came before
     /// their footer, and the number was given again.
-    fn settle(&mut self) {
+    fn keep_last_attempts(&mut self) {
         let mut last: HashMap<u64, u32> = HashMap::new();
         for version in self.mat.all().chain(self.zit.all()) {
             let attempt = last.entry(version.checkpoint).or_default();

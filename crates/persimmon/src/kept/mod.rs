@@ -183,7 +183,7 @@ impl Keeper {
 
     /// For each of them that is closed. What was flushed is in the hands of the device then; where it cannot be, its tail stays.
     pub(crate) fn close(&self, vfs: &Vfs, kept: &Kept) {
-        if let Err(error) = self.settled(vfs, kept) {
+        if let Err(error) = self.without_tail(vfs, kept) {
             kept.lock().keep_pending();
             tracing::warn!(ino = kept.ino.0, %error, "what was flushed stays in memory until the volume is opened again");
         }
@@ -256,7 +256,7 @@ impl Keeper {
         };
         // It could not be when the file was closed.
         if had_pending && is_closed(&self.files.lock(), kept) {
-            drop(self.settled(vfs, kept)?);
+            drop(self.without_tail(vfs, kept)?);
             self.forget_if_over(&mut self.files.lock(), kept);
         }
         Ok(())
@@ -272,7 +272,7 @@ impl Keeper {
         let Some(kept) = self.find(ino) else {
             return change();
         };
-        let _state = self.settled(vfs, &kept)?;
+        let _state = self.without_tail(vfs, &kept)?;
         change()
     }
 
@@ -326,7 +326,7 @@ impl Keeper {
         // What is rewritten, or written behind a hole, is nothing that a tail can say.
         if state.tail.is_some() && !state.is_continued(appends, offset) {
             drop(state);
-            state = self.settled(vfs, kept)?;
+            state = self.without_tail(vfs, kept)?;
         }
         state.write(vfs, (kept.ino, handle), offset, data)
     }
@@ -370,14 +370,14 @@ impl Keeper {
     }
 
     /// Locks a file that has no tail then: the device has what it held.
-    fn settled<'a>(&self, vfs: &Vfs, kept: &'a Kept) -> VfsResult<MutexGuard<'a, State>> {
+    fn without_tail<'a>(&self, vfs: &Vfs, kept: &'a Kept) -> VfsResult<MutexGuard<'a, State>> {
         let mut state = kept.lock();
         // What goes on in the file from here on must not be there without what was flushed to others before.
         if state.holds() {
             drop(state);
             state = self.lock_in_order(vfs, kept);
         }
-        state.settle(vfs, kept.ino)?;
+        state.remove_tail(vfs, kept.ino)?;
         Ok(state)
     }
 

@@ -50,7 +50,7 @@ struct Pending {
     /// Its room on the volume, given back once the volume has the bytes.
     room: Promised,
     /// The volume did not take it: nothing more is answered before it does.
-    is_stuck: bool,
+    has_failed: bool,
 }
 
 impl Kept {
@@ -94,13 +94,13 @@ impl State {
         let (Some(tail), Some(end)) = (&mut self.tail, self.end) else {
             return None;
         };
-        let (pending, is_stuck) = match &self.pending {
-            Some(pending) => (pending.bytes, pending.is_stuck),
+        let (pending, has_failed) = match &self.pending {
+            Some(pending) => (pending.bytes, pending.has_failed),
             None => (0, false),
         };
         let new_end = end + data.len() as u64;
         let fits = pending + data.len() <= PENDING_MAX && new_end <= FILE_SIZE_MAX;
-        if !fits || is_stuck || data.is_empty() || self.is_behind || vfs.is_read_only() {
+        if !fits || has_failed || data.is_empty() || self.is_behind || vfs.is_read_only() {
             return None;
         }
         let pending = match &mut self.pending {
@@ -112,7 +112,7 @@ impl State {
                 handle,
                 // What is answered here must find its space later.
                 room: vfs.volume().promise(PENDING_BLOCKS)?,
-                is_stuck: false,
+                has_failed: false,
             }),
         };
         if tail.push(data).is_err() {
@@ -165,7 +165,7 @@ impl State {
             // Nobody can look any more at a file that is deleted and closed.
             && !matches!(vfs.getattr(ino), Err(VfsError::Stale))
         {
-            pending.is_stuck = true;
+            pending.has_failed = true;
             return Err(error);
         }
         self.pending = None;
@@ -207,7 +207,7 @@ impl State {
     }
 
     /// Removes the tail, once the device has what it holds.
-    pub(super) fn settle(&mut self, vfs: &Vfs, ino: Ino) -> VfsResult<()> {
+    pub(super) fn remove_tail(&mut self, vfs: &Vfs, ino: Ino) -> VfsResult<()> {
         self.fill_in(vfs, ino)?;
         if self.holds() {
             vfs.flush_through(ino, Handle::NONE)?;

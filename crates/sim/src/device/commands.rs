@@ -47,7 +47,7 @@ impl State {
             Command::Flush => {
                 for cell in &mut self.zones {
                     if !cell.changes.is_empty() {
-                        cell.settle(mark);
+                        cell.make_durable(mark);
                     }
                 }
                 Completion::Done

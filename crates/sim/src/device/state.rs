@@ -48,7 +48,7 @@ impl ZoneCell {
     }
 
     /// Makes everything up to command number `upto` durable.
-    pub fn settle(&mut self, upto: u64) {
+    pub fn make_durable(&mut self, upto: u64) {
         if self
             .changes
             .last()
@@ -58,10 +58,10 @@ impl ZoneCell {
             self.changes.clear();
             return;
         }
-        let settled = self.changes.partition_point(|(number, _)| *number <= upto);
+        let durable_changes = self.changes.partition_point(|(number, _)| *number <= upto);
         if let Some(durable) = &mut self.durable {
             let durable = Arc::make_mut(durable);
-            for (_, change) in self.changes.drain(..settled) {
+            for (_, change) in self.changes.drain(..durable_changes) {
                 durable.apply(&change, change.steps());
             }
         }
@@ -206,7 +206,7 @@ impl State {
         let Some(cell) = self.zones.get_mut(zone.0 as usize) else {
             return false;
         };
-        cell.settle(u64::MAX);
+        cell.make_durable(u64::MAX);
         if block >= cell.now.written {
             return false;
         }
@@ -218,7 +218,7 @@ impl State {
         Arc::make_mut(&mut cell.now)
             .medium
             .put(block, content.freeze());
-        cell.settle(u64::MAX);
+        cell.make_durable(u64::MAX);
         true
     }
 
@@ -230,9 +230,9 @@ impl State {
         if end > u64::from(cell.now.written) {
             return false;
         }
-        cell.settle(u64::MAX);
+        cell.make_durable(u64::MAX);
         Arc::make_mut(&mut cell.now).medium.put(block, content);
-        cell.settle(u64::MAX);
+        cell.make_durable(u64::MAX);
         true
     }
 
@@ -244,7 +244,7 @@ impl State {
         if cell.now.state != ZoneState::Empty || first > capacity {
             return false;
         }
-        cell.settle(u64::MAX);
+        cell.make_durable(u64::MAX);
         let now = Arc::make_mut(&mut cell.now);
         now.medium.put(0, header);
         now.medium.put_same(first, number, capacity - first);
@@ -256,7 +256,7 @@ impl State {
         if self.zones.get(zone.0 as usize).is_some() {
             self.set_state(zone, state);
             if let Some(cell) = self.zones.get_mut(zone.0 as usize) {
-                cell.settle(u64::MAX);
+                cell.make_durable(u64::MAX);
             }
         }
     }

@@ -171,8 +171,8 @@ impl Host for Calls {
         self.0.check()?;
         match self.0.character.mistake {
             Some(Mistake::SyncLies) => {}
-            Some(Mistake::SyncForgets) => medium.settle(before.saturating_sub(1)),
-            None => medium.settle(before),
+            Some(Mistake::SyncForgets) => medium.make_durable(before.saturating_sub(1)),
+            None => medium.make_durable(before),
         }
         Ok(())
     }

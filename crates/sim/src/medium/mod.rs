@@ -97,7 +97,7 @@ pub struct Medium {
     /// What is not durable, oldest first.
     pending: VecDeque<Arc<Change>>,
     /// Changes that are durable.
-    settled: u64,
+    durable_changes: u64,
 }
 
 impl Medium {
@@ -110,7 +110,7 @@ impl Medium {
             durable: pages.clone(),
             now: pages,
             pending: VecDeque::new(),
-            settled: 0,
+            durable_changes: 0,
         }
     }
 
@@ -151,16 +151,16 @@ impl Medium {
 
     /// All changes there ever were.
     pub fn changes(&self) -> u64 {
-        self.settled + self.pending.len() as u64
+        self.durable_changes + self.pending.len() as u64
     }
 
     /// The first so many changes are durable.
-    pub fn settle(&mut self, changes: u64) {
-        while self.settled < changes
+    pub fn make_durable(&mut self, changes: u64) {
+        while self.durable_changes < changes
             && let Some(change) = self.pending.pop_front()
         {
             change.apply(&mut self.durable);
-            self.settled += 1;
+            self.durable_changes += 1;
         }
     }
 
@@ -184,7 +184,7 @@ impl Medium {
             durable: left.clone(),
             now: left,
             pending: VecDeque::new(),
-            settled: 0,
+            durable_changes: 0,
         }
     }
 
@@ -217,7 +217,7 @@ mod tests {
         medium.write(&[1; 2048], PAGE_BYTES as u64 - 1024);
         let mark = medium.changes();
         medium.write(&[2; 512], PAGE_BYTES as u64 - 512);
-        medium.settle(mark);
+        medium.make_durable(mark);
         medium.write(&[3; 100], PAGE_BYTES as u64 - 512);
         assert_eq!(medium.pending(), 2);
         let mut seen = std::collections::BTreeSet::new();
@@ -243,7 +243,7 @@ mod tests {
     fn a_hole_is_a_version() {
         let mut medium = Medium::new(8192);
         medium.write(&[9; 4096], 0);
-        medium.settle(medium.changes());
+        medium.make_durable(medium.changes());
         medium.punch(0, 1 << 20);
         assert_eq!(read(&medium, 0), 0);
         let left = |seed| {

@@ -70,7 +70,7 @@ fn attempt(plan: &Plan) -> Result<Tally, String> {
         .map(|number| format!("/client-{number}"))
         .collect();
     let models = make_homes(&sim, &homes)?;
-    let mut run = Run {
+    let mut run = ThreadsRun {
         plan,
         rng: ChaCha8Rng::seed_from_u64(plan.seed ^ 0x4d4f_4d45_4e54),
         clients: models.iter().map(|m| Arc::new(Shared::new(m))).collect(),
@@ -110,7 +110,7 @@ fn observe(mounted: &Mounted, homes: &[String]) -> Result<Vec<Observed>, String>
 }
 
 /// A run under way.
-struct Run<'a> {
+struct ThreadsRun<'a> {
     plan: &'a Plan,
     rng: ChaCha8Rng,
     sim: Arc<SimDevice>,
@@ -119,7 +119,7 @@ struct Run<'a> {
     tally: Tally,
 }
 
-impl Run<'_> {
+impl ThreadsRun<'_> {
     /// Lets everybody work, and compares what there is then. Answers the moments of it.
     fn work(&mut self, models: Vec<Model>) -> Result<Vec<Moment>, String> {
         let watched = Arc::new(Watched::new(

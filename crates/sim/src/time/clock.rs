@@ -13,12 +13,12 @@ use super::clients::{Clients, Place};
 /// as [`crate::time`] says.
 #[derive(Clone, Debug, Default)]
 pub struct VirtualClock {
-    state: Arc<Mutex<State>>,
+    state: Arc<Mutex<ClockState>>,
 }
 
 /// What the clock's lock guards.
 #[derive(Debug, Default)]
-pub(super) struct State {
+pub(super) struct ClockState {
     /// The clock of who runs. It never goes back.
     pub(super) now: Duration,
     pub(super) clients: Clients,
@@ -75,7 +75,7 @@ impl VirtualClock {
     /// Gives the turn away until `client` is next, at `time` at the earliest.
     fn park<'a>(
         &'a self,
-        mut state: MutexGuard<'a, State>,
+        mut state: MutexGuard<'a, ClockState>,
         client: usize,
         time: Duration,
     ) -> Duration {
@@ -86,7 +86,7 @@ impl VirtualClock {
 
     /// Takes the lock, never asleep: a client that slept here would seem to sleep in the code
     /// under test, and who is about to wake it need not be in that code.
-    pub(super) fn lock(&self) -> MutexGuard<'_, State> {
+    pub(super) fn lock(&self) -> MutexGuard<'_, ClockState> {
         loop {
             match self.state.try_lock() {
                 Ok(state) => return state,

@@ -198,7 +198,7 @@ fn everything_is_there_after_a_remount() {
     let kept = fs.file("open", b"gone after the remount");
     fs.open(kept);
     fs.unlink("open");
-    let before = fs.at("d/f").settled();
+    let before = fs.at("d/f").written();
     let fs = fs.remount();
     assert_eq!(fs.at("d/f"), before);
     assert_eq!(fs.content(ino), [5; 10_000]);
