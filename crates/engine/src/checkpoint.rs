@@ -157,7 +157,7 @@ impl Volume {
         }
     }
 
-    /// Frees what is reclaimable though the pages of a checkpoint have just found no room. False if that wins nothing, or no more
+    /// Frees reclaimable zones although the pages of a checkpoint have just found no room. False if that wins nothing, or no more
     /// than were `won` before and did not do. The caller holds the lock.
     fn free_for_pages(&self, won: &mut u32) -> bool {
         let free = || self.zones.free_zones(DeviceKind::Metadata);

@@ -1,4 +1,4 @@
-//! Reads and verifies everything live while the volume is in use, a bounded packed extent at a time. The
+//! Reads and verifies everything live while the volume is in use, a bounded number of blocks at a time. The
 //! caller paces, and may stop at any step: all there is to remember is a small cursor.
 //!
 //! What does not match is looked up again before it counts: it may have moved, been replaced or
@@ -160,7 +160,7 @@ impl Volume {
         (valid + to.saturating_sub(from)) * BLOCK_SIZE as u64
     }
 
-    /// Verifies the next packed extent, of about `blocks_max` blocks. Begin with the default cursor.
+    /// Verifies about the next `blocks_max` blocks. Begin with the default cursor.
     ///
     /// # Errors
     /// None that stands for damage: those are findings.

@@ -16,7 +16,7 @@ pub const PACK_UNIT: usize = 16;
 pub const BLOCK_PACK_UNITS: u64 = (BLOCK_SIZE / PACK_UNIT) as u64;
 const _: () = assert!(BLOCK_PACK_UNITS == 256);
 
-/// So many packing units. A number of its own kind, for where counts of blocks are about too.
+/// A number of packing units, with a type of its own so that it is not mixed up with counts of blocks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PackUnits(pub u64);
 

@@ -27,7 +27,7 @@ const SHORT: u32 = 1 << 31;
 const ONE: u8 = 0;
 /// Of a run of several.
 const RUN: u8 = 1;
-/// Of a packed extent.
+/// The kind of a packed extent.
 const PACKED: u8 = 2;
 /// Bit of a tag: another inode than the entry before.
 const OTHER_INO: u8 = 4;
@@ -283,7 +283,7 @@ pub struct Summary {
     pub previous: u32,
     /// What it describes: runs of whole blocks.
     pub entries: Vec<SummaryEntry>,
-    /// And packed extents.
+    /// Packed extents and their owners.
     pub packed: Vec<PackedEntry>,
 }
 

@@ -237,7 +237,7 @@ impl Volume {
         let mut cursor = self.begin_cursor(&victim);
         while live() > least {
             match self.advance(&mut cursor, PART_MIN) {
-                // Of packed extents each may be of another leaf.
+                // Each packed extent may be in another leaf.
                 Ok(true) if self.zones.metadata_goes_on(self.changed_pages()) => {}
                 Ok(_) => break,
                 Err(error) if error.passes() => break,

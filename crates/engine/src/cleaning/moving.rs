@@ -53,7 +53,7 @@ pub(super) struct Loaded {
 }
 
 impl Loaded {
-    /// Whether a block is what its checksum says; packed extents are packed anew with theirs.
+    /// Whether a block is what its checksum says; packed extents keep theirs when they are packed again.
     fn soundness(extent: &LiveExtent, blocks: &Buffer) -> Vec<bool> {
         let Extent::Frame { crcs, .. } = &extent.frame else {
             return Vec::new();

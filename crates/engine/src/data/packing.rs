@@ -167,7 +167,7 @@ impl Volume {
         Ok(moved)
     }
 
-    /// Writes what cleaning moves packed, and puts the packed extents in the place of what they were, where they still
+    /// Packs blocks that cleaning moves, and maps them to their new packed extents where they still
     /// are that. Takes no room that has to be made. Returns how many it moved.
     pub(crate) fn pack_moved(
         &self,

@@ -1,4 +1,4 @@
-//! How much of each zone something refers to. It is counted in packing units, for packed extents share blocks; who wants blocks asks for them.
+//! How much of each zone something refers to. It is counted in packing units, because packed extents share blocks.
 
 use persimmon_sync::Alarm;
 use persimmon_sync::atomic::{AtomicBool, AtomicU64, Ordering};

@@ -128,7 +128,7 @@ impl Resets {
 
 impl Drop for Resets {
     /// Whoever opens the volume next asks the device what its zones are: none may change after that. Those that
-    /// were not sent are reclaimable to the next.
+    /// were not sent are reclaimable for the next checkpoint.
     fn drop(&mut self) {
         let queue = self.queue.get_mut();
         for (going, pending) in queue.under_way.drain(..) {

@@ -122,7 +122,7 @@ pub struct SummaryDump {
     pub previous: u32,
     /// What it describes: runs of whole blocks.
     pub runs: Vec<SummaryRow>,
-    /// And packed extents.
+    /// Packed extents and their owners.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub packed: Vec<PackedRow>,
 }
