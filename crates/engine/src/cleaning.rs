@@ -1,10 +1,10 @@
 //! Cleaning: valid blocks of a victim move elsewhere, so that the next checkpoint can reset it.
 //!
-//! Data zones: summaries say whose the blocks are, the tree whether they still are; moved blocks go
-//! to zones of their own, sorted by file and offset. Moves are journaled as what users write is:
-//! checkpoints that free zones need not write the pages that changed. Until then the old copy
-//! stands. A victim is done when its valid count is zero; what summaries miss is found in the tree.
-//! Metadata zones: the pages in it are marked dirty, and the next checkpoint writes them
+//! Data zones: summaries name the owners of the blocks, and the tree tells which blocks are still live. Moved blocks go
+//! to zones of their own, sorted by file and offset. Moves are journaled like users' writes, so that a
+//! checkpoint that frees zones need not write the changed pages. Until then the old copy
+//! stays. A victim is done when its valid count is zero. Blocks that summaries miss are found in the tree.
+//! Metadata zones: the pages in the victim are marked dirty, and the next checkpoint writes them
 //! elsewhere.
 
 mod cursor;
@@ -44,19 +44,19 @@ const FREE_TARGET_BLOCKS: u64 = 3000;
 const FREE_TARGET_SHARE_MAX: u32 = 8;
 /// Rounds without a zone gained before the volume counts as full.
 const ROUNDS_MAX: usize = 64;
-/// Rounds that win less than this part of a zone before whoever removes something goes on without: that is not refused if
-/// no zone is gained, and tried at every change.
+/// Rounds that win less than this share of a zone before a caller that removes something goes on without room: it is not
+/// refused if no zone is gained, and cleaning is tried again at every change.
 const ROUNDS_MAX_SHRINK: usize = 4;
 const WON_SHARE_MIN: u64 = 64;
 
-/// Zones of a device.
+/// The zones of a device by what they are good for.
 struct Stock {
     free: u32,
-    /// They are being reset.
+    /// Zones that are being reset.
     in_reset: u32,
-    /// The next checkpoint frees them.
+    /// Zones that the next checkpoint frees.
     reclaimable: u32,
-    /// So does the next whole one.
+    /// Zones that the next whole checkpoint frees.
     evacuating: u32,
     /// New data leaves so many zones free.
     reserve: u32,
@@ -67,14 +67,14 @@ struct Stock {
 }
 
 impl Stock {
-    /// Whether something is to be emptied.
+    /// Whether cleaning has to empty a zone.
     fn is_short(&self) -> bool {
         self.free + self.in_reset + self.reclaimable + self.evacuating
             < self.reserve + self.target + self.lag
     }
 }
 
-/// What a round of cleaning for somebody who waits has emptied.
+/// What a round of cleaning for a waiting caller has emptied.
 #[derive(Default)]
 struct Emptied {
     /// Anything at all.
@@ -83,14 +83,14 @@ struct Emptied {
     pages: bool,
 }
 
-/// What the rounds of cleaning for somebody who waits have won.
+/// What the rounds of cleaning for a waiting caller have won.
 struct Rounds {
     /// Most zones that were free.
     zones: u32,
     rounds_without_zone: usize,
     /// Most blocks that there was room for.
     blocks: u64,
-    /// Fewer than so many more are none.
+    /// A round that wins fewer blocks has won none.
     blocks_min: u64,
     rounds_without_blocks: usize,
 }
@@ -126,7 +126,7 @@ enum Stepped {
     GoesOn,
     /// There is nothing more to do in it.
     Emptied,
-    /// There is none, or no room.
+    /// There is no victim, or no room to move its blocks.
     Idle,
 }
 
@@ -144,13 +144,13 @@ impl Volume {
         self.clean_above(DeviceKind::Data, || self.watermark_to_pass(), Intent::Grow)
     }
 
-    /// The host below the device has no room for a zone. What nothing lives in has space of it: freed, that is the
-    /// host's again, or there for what is written next. False if nothing was won.
+    /// Frees zones because the host below the device has no space for one more: reclaimable zones take space of the host,
+    /// which gets it back or uses it for what is written next. False if nothing was won.
     pub(crate) fn free_for_host(&self) -> bool {
         let free_zones = || self.zones.free_zones(DeviceKind::Data);
         let before = free_zones();
         let (_lock, _midst) = (self.cleaning_lock.lock(), self.in_midst());
-        // Somebody else may have done it meanwhile.
+        // Another thread may have done it meanwhile.
         if free_zones() <= before
             && self.zones.all_reclaimable_zones() > 0
             && let Err(error) = self.checkpoint_zones()
@@ -161,7 +161,7 @@ impl Volume {
         free_zones() > before
     }
 
-    /// Frees what nothing lives in though there are zones enough: the space is a host's, and others wait for it. False
+    /// Frees reclaimable zones although enough zones are free: their space is the host's, and others wait for it. False
     /// if there was nothing to free.
     pub(crate) fn free_for_idle_host(&self) -> Result<bool> {
         let reclaimable = self.zones.all_reclaimable_zones();
@@ -171,12 +171,12 @@ impl Volume {
         let (_lock, _midst) = (self.cleaning_lock.lock(), self.in_midst());
         self.checkpoint_zones()?;
         self.zones.complete_resets(&self.media);
-        // What is being read stays.
+        // Zones that are being read stay.
         Ok(self.zones.all_reclaimable_zones() < reclaimable)
     }
 
-    /// Free zones that are not enough for new data. Where all that are left are there for the log that is any number:
-    /// who found none to take would look for one again and again otherwise, and nobody would clean.
+    /// The largest number of free zones that is not enough for new data. Where all free zones are reserved for the log, that is
+    /// any number: otherwise a caller that finds no zone would look for one again and again, and no thread would clean.
     fn watermark_to_pass(&self) -> u32 {
         let reserve = self.low_watermark(DeviceKind::Data);
         if self.zones.may_take_for_data() {
@@ -200,7 +200,7 @@ impl Volume {
         Ok(())
     }
 
-    /// Waits for resets while there are any and it `is_short` of zones. Answers whether it still is.
+    /// Waits for resets under way while the caller `is_short` of zones. Returns whether it still is.
     fn await_resets(&self, is_short: impl Fn() -> bool) -> bool {
         loop {
             let seen = self.zones.resets_ended();
@@ -226,8 +226,8 @@ impl Volume {
         )
     }
 
-    /// The same on two devices, before file data is moved: the pages that change are written by
-    /// checkpoints, for which moving it wins nothing.
+    /// Wins zones of the metadata device before file data is moved, on two devices: checkpoints write the pages that
+    /// change, and moving file data wins no zone for them.
     fn keep_metadata_zones(&self) -> Result<()> {
         if self.zones.budget.layout.is_split() && self.metadata_is_short() {
             self.win_metadata_zones(Intent::Grow)
@@ -238,8 +238,8 @@ impl Volume {
 
     /// Cleans until more zones of a device are free. The caller holds the lock.
     ///
-    /// Whoever wants more room is refused once that takes too long. Who removes something goes on as long as there is
-    /// more room than before, though it is far from a zone: it could not go on without, and must not be refused.
+    /// A caller that wants more room is refused once that takes too long. A caller that removes something goes on as long as
+    /// there is more room than before, even far less than a zone: it needs the room, and must not be refused.
     fn clean_above(
         &self,
         device: DeviceKind,
@@ -270,13 +270,13 @@ impl Volume {
                 self.zones.shorten_journal(blocks - blocks / 4);
             }
             let nothing_changed = reclaimable_zones() == 0 && self.meta().cache.changed() == 0;
-            // Somebody else may free what dies here at once: then there is no need to wait for so many.
+            // Another thread may free these zones at once: then there is no need to wait for so many.
             let before = free_zones();
             let is_served = || free_zones() > before && !is_short();
             let emptied = self.empty_some(device, is_first, is_served);
             let emptied = emptied.map_err(|error| self.as_told_to_writers(error))?;
             if is_served() || reclaimable_zones() == 0 && in_reset() > 0 {
-                // Somebody else let go of them meanwhile: they are there, or on their way.
+                // Another thread has freed them meanwhile: they are free or being reset.
                 continue;
             }
             if nothing_changed && !emptied.any && reclaimable_zones() == 0 {
@@ -298,7 +298,7 @@ impl Volume {
         Ok(())
     }
 
-    /// The error of cleaning for who waits for room: not damage in a file that is another's.
+    /// The error that cleaning gives to a caller that waits for room: not the damage in another file.
     fn as_told_to_writers(&self, error: Error) -> Error {
         if !matches!(error, Error::ItemDamaged { .. }) {
             return error;
@@ -338,7 +338,7 @@ impl Volume {
             let Some((victim, why)) = self.choose_urgently(device, choice) else {
                 break;
             };
-            // What was won by others comes first, unless there are none.
+            // Zones that others won come first, if there are any.
             if has_chosen && !self.is_affordable(&victim) {
                 break;
             }
@@ -359,7 +359,7 @@ impl Volume {
             if victim.entry.role == Role::Metadata {
                 emptied.pages = true;
                 self.checkpoint_state().evacuating.insert(victim.zone);
-                // Where one wins no zone, several share what the checkpoint takes for its tables.
+                // Where one victim wins no zone, several share the cost of the checkpoint's tables.
                 let kept = self.zones.budget.dirty_pages_reserved;
                 if is_first || self.meta().cache.changed() >= kept {
                     break;
@@ -428,8 +428,8 @@ impl Volume {
         self.zones.slack_zones(device) / FREE_TARGET_SHARE_MAX
     }
 
-    /// Takes a step of cleaning ahead of need. False if there was no reason to: as zones fill, others are
-    /// emptied, one for one.
+    /// Takes a step of cleaning ahead of need: as zones fill, others are emptied, one for one. False if there was no
+    /// reason to.
     pub(crate) fn clean_ahead(&self) -> Result<bool> {
         let may_take = |device| self.zones.free_zones(device) > self.cleaning_reserve(device);
         let may_move = may_take(DeviceKind::Metadata) && may_take(DeviceKind::Data);
@@ -445,8 +445,8 @@ impl Volume {
         Ok(self.clean_first(short, STEP_BLOCKS)? != Stepped::Idle)
     }
 
-    /// Frees what needs only a checkpoint, when nearly all that were free are filled: it costs as much
-    /// as ever, however many zones it frees. False if there was no reason to.
+    /// Frees reclaimable zones when nearly all free zones are filled: a checkpoint costs the same, however
+    /// many zones it frees. False if there was no reason to.
     pub(crate) fn free_ahead(&self) -> Result<bool> {
         for device in self.zones.budget.layout.devices() {
             let stock = self.stock(*device);
@@ -461,7 +461,7 @@ impl Volume {
                 lag,
             } = stock;
             let coming = free + in_reset;
-            // While others are emptied it waits for some of them, unless the last one is about to be taken.
+            // While other zones are being emptied it waits for some of them, unless the last free one is about to be taken.
             let enough = if is_short && coming > reserve + lag + 1 {
                 (target / 4).max(1)
             } else {
@@ -494,7 +494,7 @@ impl Volume {
             DeviceKind::Metadata => self.checkpoint_state().evacuating.len() as u32,
         };
         let target = self.free_zone_target(device);
-        // Both together are no more than may be kept free.
+        // Target and lag together are no more than may be kept free.
         let lag_max = self.slack_share(device).saturating_sub(target);
         Stock {
             free: self.zones.free_zones(device),
@@ -512,7 +512,7 @@ impl Volume {
     pub(crate) fn clean_one(&self) -> Result<bool> {
         self.zones.complete_resets(&self.media);
         loop {
-            // Of two devices that which keeps the bulk comes first.
+            // The data device comes first.
             let devices = self.zones.budget.layout.devices().iter();
             match self.clean_first(devices.rev(), MOVE_BLOCKS)? {
                 Stepped::GoesOn => {}
@@ -552,7 +552,7 @@ impl Volume {
                 self.cleaning_cursors().push(cursor);
                 Ok(Stepped::GoesOn)
             }
-            // Its pages leave it with a whole checkpoint, which can wait: nobody does for the zone.
+            // A whole checkpoint moves its pages. It can wait: no caller waits for the zone.
             Ok(false) if victim.entry.role == Role::Metadata && !victim.must_be_emptied() => {
                 self.checkpoint_state().evacuating.insert(victim.zone);
                 Ok(Stepped::Emptied)
@@ -584,13 +584,13 @@ impl Volume {
         }
     }
 
-    /// Empties the victim of file data that is under way in a device, as far as that can be. False if there is
+    /// Empties the victim of file data that is under way on a device, as far as possible. False if there is
     /// none. The caller holds the lock.
     fn finish_cursor(&self, device: DeviceKind) -> Result<bool> {
         let Some(mut cursor) = self.take_cursor(device) else {
             return Ok(false);
         };
-        // Of metadata there is more to think of, and it is not lost: it is chosen anew.
+        // A victim with metadata is chosen again: more decides about it, and nothing is lost.
         if cursor.victim().entry.role == Role::Metadata {
             return Ok(false);
         }
@@ -598,7 +598,7 @@ impl Volume {
             match self.advance(&mut cursor, MOVE_BLOCKS) {
                 Ok(true) => {}
                 Ok(false) => return Ok(true),
-                // So it is when it is chosen.
+                // It is also checked when a victim is chosen.
                 Err(error) if error.is_want_of_zones() => return Ok(false),
                 Err(error) => return Err(error),
             }
@@ -609,7 +609,7 @@ impl Volume {
         self.cleaning_cursors.lock()
     }
 
-    /// The victim under way in a device, or one that has failed anywhere.
+    /// The victim under way on a device, or a failed one anywhere.
     fn take_cursor(&self, device: DeviceKind) -> Option<CleaningCursor> {
         let layout = &self.zones.budget.layout;
         let mut cursors = self.cleaning_cursors();
@@ -620,7 +620,7 @@ impl Volume {
         let at = cursors.iter().position(wanted)?;
         let cursor = cursors.swap_remove(at);
         drop(cursors);
-        // What there is no place for any more is chosen anew; what must be emptied would be chosen again.
+        // A victim without room for its live blocks is given up for another one. A zone that must be emptied would be chosen again.
         let may_go_on =
             cursor.victim().must_be_emptied() || self.may_be_emptied_ahead()(cursor.victim());
         may_go_on.then_some(cursor)
@@ -648,7 +648,7 @@ impl Volume {
         Some(self.begin_cursor(&victim))
     }
 
-    /// A zone that has failed, or of whose two copies one has, and that is not empty yet.
+    /// A failed zone, or a zone of a pair of which one has failed, that is not empty yet.
     fn choose_failing(&self) -> Option<ZoneStatus> {
         if self.zones.failed_zones() == 0 {
             return None;
@@ -675,7 +675,7 @@ impl Volume {
         self.unproductive.lock()
     }
 
-    /// Whether cleaning a zone was tried in its present use, and moved nothing.
+    /// Whether cleaning the zone was tried in its present use and moved nothing.
     fn is_unproductive(&self, zone: &ZoneStatus) -> bool {
         self.unproductive().get(&zone.zone) == Some(&zone.entry.sequence)
     }
