@@ -222,7 +222,7 @@ fn open_as_reported(
     // it: they would come back in the place of new ones that a power cut loses.
     let new_epoch = tail_cut || !media.geometry().write_pointer_is_proof;
     let durable = if leave_zone {
-        replay.durable_on_device.max(log_start.counted)
+        replay.durable.max(log_start.counted)
     } else {
         last
     };
@@ -235,11 +235,7 @@ fn open_as_reported(
         chain: log_zones.iter().map(|f| f.zone).collect(),
         replay_sequence: footer.replay.sequence,
         // The first block of a new epoch tells.
-        durable_on_device: if new_epoch {
-            durable
-        } else {
-            replay.durable_on_device
-        },
+        durable_on_device: if new_epoch { durable } else { replay.durable },
         has_bad_blocks: blocks.iter().any(|b| b.state().is_none()),
     };
     check_replay_start(&start)?;
@@ -251,7 +247,7 @@ fn open_as_reported(
         zit_chunks: footer.zit.len() as u32,
         records_replayed: replayed.records,
         tail_cut,
-        clean: !tail_cut && replay.durable_on_device >= last,
+        clean: !tail_cut && replay.durable >= last,
         new_epoch,
         older_footer,
         log_blocks_bad: blocks.iter().filter(|b| b.state().is_none()).count() as u32,
@@ -275,15 +271,8 @@ fn open_as_reported(
         checkpoint: CheckpointState::of(&footer, tables::written(zit, &as_written)),
         reserve_basis_points: footer.reserve_basis_points,
     });
-    let has_invalidated = replayed.left_out.any;
-    go_on(
-        &volume,
-        report,
-        &stale,
-        &summary,
-        leave_zone,
-        has_invalidated,
-    )?;
+    let invalidated = replayed.left_out.any;
+    go_on(&volume, report, &stale, &summary, leave_zone, invalidated)?;
     Ok((volume, summary))
 }
 

@@ -19,7 +19,7 @@ pub(crate) struct Replay<'a> {
     /// Up to here records are known to have been durable: what is missing is damage.
     pub(crate) trusted: Lsn,
     /// The durable LSN that the blocks of the log name.
-    pub(crate) durable_on_device: Lsn,
+    pub(crate) durable: Lsn,
     /// Largest epoch seen.
     pub(crate) epoch: u32,
     /// The opening that wrote the last block of that epoch.
@@ -77,12 +77,12 @@ impl<'a> Replay<'a> {
         }
         let epoch = states().map(|s| s.epoch).max().unwrap_or_default();
         let newest = states().rev().find(|state| state.epoch == epoch);
-        let durable_on_device = states().map(|s| s.durable).max().unwrap_or_default();
+        let durable = states().map(|s| s.durable).max().unwrap_or_default();
         Replay {
             blocks,
             limits,
-            trusted: durable_on_device.max(counted),
-            durable_on_device,
+            trusted: durable.max(counted),
+            durable,
             epoch,
             opening: newest.map_or(0, |state| state.opening),
         }
