@@ -641,7 +641,7 @@ impl Zones {
         #[cfg(debug_assertions)]
         invariant_holds!(
             self.alarm,
-            self.ranks_agree(&mut table),
+            self.index_agrees(&mut table),
             "a change touched no zone"
         );
         let mut sums = Sums::default();

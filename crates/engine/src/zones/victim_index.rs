@@ -342,7 +342,7 @@ impl Zones {
     }
 
     /// Whether the index agrees with a look at all zones.
-    pub(super) fn ranks_agree(&self, table: &mut Table) -> bool {
+    pub(super) fn index_agrees(&self, table: &mut Table) -> bool {
         let agree = |table: &Table| {
             let mut zones = table.entries.zones();
             zones.all(|zone| {
@@ -443,7 +443,7 @@ mod tests {
     proptest! {
         /// After any changes the index agrees with a look at all zones.
         #[test]
-        fn ranks_are_what_a_scan_finds(
+        fn index_is_what_a_scan_finds(
             metadata_zones in prop::sample::select(&[0u32, 70][..]),
             changes in prop::collection::vec((0..ZONES, state()), 1..400),
         ) {
