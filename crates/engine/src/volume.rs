@@ -474,6 +474,9 @@ impl Volume {
 
     fn apply(&self, meta: &mut Meta, ops: &[Op]) -> Result<()> {
         apply::ensure(meta, ops)?;
+        for ino in ops.iter().filter_map(Op::ino) {
+            self.files.note_change(ino);
+        }
         apply::apply(meta, &self.zones, ops).inspect_err(|error| {
             tracing::error!(%error, "metadata is damaged, no more changes are made");
             self.make_read_only();
