@@ -12,6 +12,7 @@ use persimmon_format::table::Role;
 use persimmon_format::zone_header::VolumeIdentity;
 use persimmon_format::{Ino, Key, KeyKind, Lsn, VolumeKey};
 
+use crate::activity::Activity;
 use crate::checkpoint::CheckpointState;
 use crate::cleaning::{CleaningCursor, CleaningDebt};
 use crate::data::{Compressibility, Files, ReadCache, Space, Tails, Truncations};
@@ -69,6 +70,7 @@ pub struct Volume {
     pub(crate) cleaning_debt: CleaningDebt,
     /// Called when a zone was taken for file data.
     zone_taken: OnceLock<Box<dyn Fn() + Send + Sync>>,
+    pub(crate) activity: Activity,
     /// Something was changed since the last whole checkpoint's cut that no record tells of.
     pub(crate) unlogged: AtomicBool,
     pub(crate) packing_lock: FairLock,
@@ -201,6 +203,7 @@ impl Volume {
             cleaning_cursors: Mutex::watched(Vec::new(), &alarm),
             cleaning_debt: CleaningDebt::default(),
             zone_taken: OnceLock::new(),
+            activity: Activity::default(),
             unlogged: AtomicBool::new(false),
             packing_lock: FairLock::default(),
             packing_failed: AtomicBool::new(false),
@@ -423,6 +426,7 @@ impl Volume {
         if let Some(Op::Lot { .. }) = ops.last() {
             meta.numbers.lot_is_logged(lsn);
         }
+        self.activity.note();
         lsn
     }
 
@@ -585,6 +589,15 @@ impl Volume {
 
     /// Does a piece of background work.
     pub fn step(&self, task: Task) -> Result<Progress> {
+        let progress = self.do_step(task);
+        // One step may leave work for another.
+        if task != Task::Commit && matches!(progress, Ok(Progress::Worked)) {
+            self.activity.note();
+        }
+        progress
+    }
+
+    fn do_step(&self, task: Task) -> Result<Progress> {
         self.check_writable()?;
         let done = |worked| {
             if worked {
@@ -739,6 +752,7 @@ impl Volume {
     /// Changes them, for what is cleaned from now on.
     pub fn set_cleaning_options(&self, options: CleaningOptions) {
         *self.cleaning_options.write() = options;
+        self.activity.note();
     }
 
     /// Metadata pages in memory, and how many of them are dirty.

@@ -494,6 +494,7 @@ impl Volume {
     /// Why data cannot be read: its zone may have failed for good.
     fn lost_data(&self, error: Error, ino: Ino, block: u64, addr: Addr) -> Error {
         self.zones.examine(&self.media);
+        self.note_activity();
         if self.zones.is_lost(addr.zone()) {
             return Error::DataLost { ino, block, addr };
         }

@@ -121,6 +121,10 @@ impl State {
             self.is_behind = true;
             return None;
         }
+        if pending.bytes == 0 {
+            // The next commit takes it along.
+            vfs.volume().note_activity();
+        }
         pending.bytes += data.len();
         pending.handle = handle;
         self.end = Some(new_end);
