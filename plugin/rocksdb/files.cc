@@ -212,7 +212,8 @@ class WritableFile : public FileOf<FSWritableFile> {
       : FileOf(std::move(file), options.use_direct_writes, options),
         size_(size),
         is_table_(is_table),
-        flushes_(file_.volume().flushes() && !is_table) {}
+        flushes_(file_.volume().flushes() && !is_table),
+        flushes_writes_(file_.volume().keeps_flushed() && !is_table) {}
 
   IOStatus Append(const Slice& data, const IOOptions&, IODebugContext*) override { return WriteAt(size_, data); }
   IOStatus Append(const Slice& data, const IOOptions&, const DataVerificationInfo&, IODebugContext*) override {
@@ -266,10 +267,14 @@ class WritableFile : public FileOf<FSWritableFile> {
     if (file_.get() == nullptr) return IOStatus::IOError("the file is closed");
     Volume::TableRoom room(file_.volume());
     IOStatus status = is_table_ ? room.Take(data.size()) : IOStatus::OK();
-    if (status.ok()) status = file_.Write(offset, data);
+    if (status.ok()) status = flushes_writes_ ? file_.WriteFlushed(offset, data) : file_.Write(offset, data);
     if (status.ok()) size_ = std::max<uint64_t>(size_, offset + data.size());
-    // After the write: a sync in another thread that has counted it began behind it, and covers it.
-    written_.fetch_add(1, std::memory_order_acq_rel);
+    if (status.ok() && flushes_writes_) {
+      CountCovered(written_.load(std::memory_order_acquire));
+    } else {
+      // After the write: a sync in another thread that has counted it began behind it, and covers it.
+      written_.fetch_add(1, std::memory_order_acq_rel);
+    }
     return status;
   }
 
@@ -283,10 +288,14 @@ class WritableFile : public FileOf<FSWritableFile> {
   IOStatus Clean(IOStatus (OpenFile::*call)()) {
     const uint64_t written = written_.load(std::memory_order_acquire);
     IOStatus status = (file_.*call)();
-    uint64_t covered = covered_.load(std::memory_order_acquire);
-    while (status.ok() && covered < written && !covered_.compare_exchange_weak(covered, written)) {
-    }
+    if (status.ok()) CountCovered(written);
     return status;
+  }
+
+  void CountCovered(uint64_t written) {
+    uint64_t covered = covered_.load(std::memory_order_acquire);
+    while (covered < written && !covered_.compare_exchange_weak(covered, written)) {
+    }
   }
 
   uint64_t size_;
@@ -294,6 +303,9 @@ class WritableFile : public FileOf<FSWritableFile> {
   const bool is_table_;
   // Whether RocksDB's Flush does anything.
   const bool flushes_;
+  // Whether each write is flushed in the same call: RocksDB flushes a log after each record, and keeping a flushed record costs little
+  // more than the record.
+  const bool flushes_writes_;
   // Changes that have been made, its creation the first, and how many of them a sync or flush has covered.
   std::atomic<uint64_t> written_{1};
   std::atomic<uint64_t> covered_{0};
@@ -348,6 +360,10 @@ IOStatus OpenFile::Read(uint64_t offset, size_t n, Slice* result, char* scratch)
 
 IOStatus OpenFile::Write(uint64_t offset, const Slice& data) {
   return ToStatus(persimmon_pwrite(file_.get(), Bytes(data.data()), data.size(), offset));
+}
+
+IOStatus OpenFile::WriteFlushed(uint64_t offset, const Slice& data) {
+  return ToStatus(persimmon_pwrite_flush(file_.get(), Bytes(data.data()), data.size(), offset));
 }
 
 IOStatus OpenFile::Sync() { return ToStatus(persimmon_fsync(file_.get())); }

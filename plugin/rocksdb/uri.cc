@@ -1,9 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 #include "uri.h"
 
+#include <unistd.h>
+
+#include <algorithm>
 #include <cerrno>
 #include <cmath>
 #include <cstdlib>
+#include <fstream>
 
 namespace persimmon {
 
@@ -12,9 +16,25 @@ using rocksdb::Status;
 namespace {
 
 constexpr char kScheme[] = "persimmon://";
-// What a filesystem of the kernel has a page cache for: without it each block that RocksDB's block cache has let go of is read from
-// the device again.
-constexpr uint64_t kReadCacheBytes = 64 << 20;
+// Bounds of the read cache where the URI names no size.
+constexpr uint64_t kReadCacheBytesMin = 64 << 20;
+constexpr uint64_t kReadCacheBytesMax = 1 << 30;
+
+// Memory that the process may use: the machine's, or what its control group has.
+uint64_t MemoryBytes() {
+  const long pages = sysconf(_SC_PHYS_PAGES);
+  const long page_bytes = sysconf(_SC_PAGESIZE);
+  uint64_t bytes = pages > 0 && page_bytes > 0 ? static_cast<uint64_t>(pages) * static_cast<uint64_t>(page_bytes) : 0;
+  // Without a limit the file says "max".
+  std::ifstream limit("/sys/fs/cgroup/memory.max");
+  uint64_t limited = 0;
+  if (limit >> limited) bytes = std::min(bytes, limited);
+  return bytes;
+}
+
+// The read cache stands where other filesystems have the kernel's page cache: without it each block that RocksDB's block cache has let
+// go of is read from the device again. An eighth of the memory leaves the rest to RocksDB. The cache takes it only as it fills.
+uint64_t DefaultReadCacheBytes() { return std::clamp(MemoryBytes() / 8, kReadCacheBytesMin, kReadCacheBytesMax); }
 
 Status BadOption(const std::string& option, const std::string& why) {
   return Status::InvalidArgument("persimmon: option '" + option + "': " + why +
@@ -115,7 +135,7 @@ Status Uri::Parse(const std::string& uri, Uri* parsed) {
   }
   *parsed = Uri{};
   parsed->options.struct_size = sizeof(persimmon_options);
-  parsed->options.read_cache_bytes = kReadCacheBytes;
+  parsed->options.read_cache_bytes = DefaultReadCacheBytes();
   const std::string rest = uri.substr(sizeof kScheme - 1);
   size_t question = rest.find('?');
   parsed->device = rest.substr(0, question);

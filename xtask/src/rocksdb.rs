@@ -2,6 +2,7 @@
 //! run through it.
 
 mod checks;
+mod cpu;
 mod guest;
 mod kills;
 mod mounts;
@@ -47,7 +48,7 @@ pub struct Options {
     /// Power cuts of the step `power`, below each writer
     #[arg(long, default_value_t = 50)]
     cuts: u32,
-    /// Rounds of the steps `speed`, `ycsb`, `tails` and `oltp`, of which the median counts
+    /// Rounds of the steps `speed`, `cpu`, `ycsb`, `tails` and `oltp`, of which the median counts
     #[arg(long, default_value_t = 5)]
     rounds: u32,
     /// Entries of the databases of the step `speed`
@@ -65,7 +66,7 @@ pub struct Options {
     /// Bytes of the volume of the step `sustained`
     #[arg(long, default_value_t = 1 << 30)]
     volume: u64,
-    /// Fail the steps `sustained`, `speed` and `tails` where what they measure is not what is asked for, instead of only saying so
+    /// Fail the steps `sustained`, `speed`, `cpu` and `tails` where what they measure is not what is asked for, instead of only saying so
     #[arg(long)]
     bars: bool,
     #[command(flatten)]
@@ -101,6 +102,8 @@ pub enum Step {
     Sustained,
     /// Speed beside ext4 and XFS on loop devices
     Speed,
+    /// Share of the plugin and everything below it in the processor time of db_bench
+    Cpu,
     /// The workloads of YCSB, A to F, beside ext4, XFS and f2fs on loop devices
     Ycsb,
     /// Times of reads beside a writer, with and without cleaning
@@ -172,6 +175,10 @@ pub fn run(options: &Options) -> Result<bool> {
             }),
             Step::Speed => tally.check("speed", || {
                 let met = speed::run(&plugin, scratch, options.rounds, options.entries)?;
+                judge(met, options.bars)
+            }),
+            Step::Cpu => tally.check("processor time", || {
+                let met = cpu::run(&plugin, scratch, options.rounds)?;
                 judge(met, options.bars)
             }),
             Step::Ycsb => tally.check("YCSB", || {

@@ -473,6 +473,15 @@ int persimmon_pwrite(const struct persimmon_file *file,
                      size_t len,
                      uint64_t offset);
 
+// `persimmon_pwrite` and `persimmon_flush` in one: for logs, which flush what they append record by record.
+//
+// # Safety
+// `file` is open; `data` has `len` bytes.
+int persimmon_pwrite_flush(const struct persimmon_file *file,
+                           const uint8_t *data,
+                           size_t len,
+                           uint64_t offset);
+
 // Writes all of the data at the end of a file opened to append; `end`, which may be NULL, is told the offset behind it.
 //
 // # Safety

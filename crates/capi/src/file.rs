@@ -137,6 +137,24 @@ pub unsafe extern "C" fn persimmon_pwrite(
     })
 }
 
+/// `persimmon_pwrite` and `persimmon_flush` in one: for logs, which flush what they append record by record.
+///
+/// # Safety
+/// `file` is open; `data` has `len` bytes.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn persimmon_pwrite_flush(
+    file: *const persimmon_file,
+    data: *const u8,
+    len: usize,
+    offset: u64,
+) -> c_int {
+    call(|| {
+        // SAFETY: as the caller promises.
+        let (file, data) = unsafe { (object(file, "the file")?, bytes(data, len)?) };
+        Ok(file.0.write_flushed_at(data, offset)?)
+    })
+}
+
 /// Writes all of the data at the end of a file opened to append; `end`, which may be NULL, is told the offset behind it.
 ///
 /// # Safety

@@ -1,5 +1,5 @@
 //! The harness can fail: the engine makes one mistake on purpose, and the harness finds it. The
-//! table that this prints (`-- --nocapture`) is in docs/TESTING.md.
+//! table that this prints (`-- --nocapture`) is in docs/lab/faults.md.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};

@@ -1,5 +1,5 @@
 //! The harness of the library on its image can fail: host, image and engine make one mistake each on purpose, and it is
-//! found. The table that this prints (`-- --nocapture`) is in docs/TESTING.md.
+//! found. The table that this prints (`-- --nocapture`) is in docs/lab/faults.md.
 
 use persimmon_crash::hosted::{Mistake, Plan, run_from};
 use persimmon_device::faults as image;

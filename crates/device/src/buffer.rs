@@ -18,6 +18,11 @@ pub struct Block(pub [u8; BLOCK_SIZE]);
 
 const _: () = assert!(size_of::<Block>() == BLOCK_SIZE);
 
+/// Room for what has outgrown the smallest buffers of the pool: what a file is written to the device in at most. A log that is appended
+/// to is copied once on its way there, not at each doubling, and its buffers fit those that come after it. The kernel gives memory to
+/// those blocks alone that are written.
+const GROWN_BLOCKS: usize = 256;
+
 /// A writable run of blocks.
 #[derive(Clone)]
 pub struct BufferMut(Memory);
@@ -79,7 +84,12 @@ impl BufferMut {
     pub fn resize_blocks(&mut self, blocks: usize) {
         if blocks > self.capacity_blocks() {
             // What grows block by block takes its memory from the pool too, and leaves there what it outgrew.
-            let mut larger = BufferMut::with_capacity(blocks.max(2 * self.capacity_blocks()));
+            let grown = if blocks > pool::BLOCKS_MIN {
+                (2 * self.capacity_blocks()).max(GROWN_BLOCKS)
+            } else {
+                2 * self.capacity_blocks()
+            };
+            let mut larger = BufferMut::with_capacity(blocks.max(grown));
             larger.0.0.extend_from_slice(&self.0.0);
             *self = larger;
         }

@@ -48,6 +48,8 @@ pub enum Fault {
     StaleBlocksMoved,
     /// fsync makes the new size durable before it sends the data.
     SizeBeforeData,
+    /// The read cache is not told that a file changes.
+    ChangeNotCounted,
     /// A shorter file keeps the bytes beyond its end in its last block.
     TailNotZeroed,
     /// A rename over a file does not commit the new file's data first.
@@ -97,7 +99,7 @@ impl Fault {
     ];
 
     /// All others.
-    pub const ALL: [Fault; 33] = [
+    pub const ALL: [Fault; 34] = [
         Fault::UnsafeClassic,
         Fault::NoWritePointerCheck,
         Fault::ResetBeforeCheckpoint,
@@ -119,6 +121,7 @@ impl Fault {
         Fault::ValidMiscounted,
         Fault::StaleBlocksMoved,
         Fault::SizeBeforeData,
+        Fault::ChangeNotCounted,
         Fault::TailNotZeroed,
         Fault::RenameUncommitted,
         Fault::OrphanForgotten,

@@ -6,6 +6,7 @@
 //! `cleaning`, which touch all four; `repair` carries out what a check plans, `scrub` verifies what is live. `faults` are mistakes made on
 //! purpose, for tests of the tests alone. `invariant` stops the volume where a state is found that cannot be.
 
+mod activity;
 mod checkpoint;
 mod cleaning;
 mod data;
@@ -37,6 +38,7 @@ mod volume;
 mod walk;
 mod zones;
 
+pub use activity::Sleeper;
 pub use cleaning::{CleanState, CleanStep};
 pub use data::{InoMap, Promised, Seek, SpaceReport};
 pub use error::{Error, Result};

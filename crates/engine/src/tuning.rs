@@ -229,6 +229,7 @@ impl Volume {
         for (key, value) in changes {
             (find(key)?.set)(self, value);
         }
+        self.note_activity();
         Ok(())
     }
 }

@@ -12,6 +12,7 @@ use persimmon_format::table::Role;
 use persimmon_format::zone_header::VolumeIdentity;
 use persimmon_format::{Ino, Key, KeyKind, Lsn, VolumeKey};
 
+use crate::activity::Activity;
 use crate::checkpoint::CheckpointState;
 use crate::cleaning::{Course, Unpaid};
 use crate::data::{Compressibility, Files, ReadCache, Space, Tails, Truncations};
@@ -69,6 +70,7 @@ pub struct Volume {
     pub(crate) unpaid: Unpaid,
     /// Called when a zone was taken for file data.
     zone_taken: OnceLock<Box<dyn Fn() + Send + Sync>>,
+    pub(crate) activity: Activity,
     /// Something was changed since the last whole checkpoint's cut that no record tells of.
     pub(crate) unlogged: AtomicBool,
     pub(crate) packing_turn: Turn,
@@ -201,6 +203,7 @@ impl Volume {
             courses: Mutex::watched(Vec::new(), &alarm),
             unpaid: Unpaid::default(),
             zone_taken: OnceLock::new(),
+            activity: Activity::default(),
             unlogged: AtomicBool::new(false),
             packing_turn: Turn::default(),
             packing_stuck: AtomicBool::new(false),
@@ -423,6 +426,7 @@ impl Volume {
         if let Some(Op::Lot { .. }) = ops.last() {
             meta.numbers.lot_is_logged(lsn);
         }
+        self.activity.note();
         lsn
     }
 
@@ -474,6 +478,9 @@ impl Volume {
 
     fn apply(&self, meta: &mut Meta, ops: &[Op]) -> Result<()> {
         apply::ensure(meta, ops)?;
+        for ino in ops.iter().filter_map(Op::ino) {
+            self.files.note_change(ino);
+        }
         apply::apply(meta, &self.zones, ops).inspect_err(|error| {
             tracing::error!(%error, "metadata is damaged, no more changes are made");
             self.make_read_only();
@@ -582,6 +589,15 @@ impl Volume {
 
     /// Does a piece of background work.
     pub fn step(&self, task: Task) -> Result<Progress> {
+        let progress = self.do_step(task);
+        // One step may leave work for another.
+        if task != Task::Commit && matches!(progress, Ok(Progress::Worked)) {
+            self.activity.note();
+        }
+        progress
+    }
+
+    fn do_step(&self, task: Task) -> Result<Progress> {
         self.check_writable()?;
         let done = |worked| {
             if worked {
@@ -736,6 +752,7 @@ impl Volume {
     /// Changes them, for what is cleaned from now on.
     pub fn set_cleaning_options(&self, options: CleaningOptions) {
         *self.cleaning_options.write() = options;
+        self.activity.note();
     }
 
     /// Metadata pages in memory, and how many of them are dirty.

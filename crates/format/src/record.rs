@@ -99,6 +99,19 @@ pub struct Touch {
 }
 
 impl Op {
+    /// The inode whose items it changes.
+    #[must_use]
+    pub fn ino(&self) -> Option<Ino> {
+        match self {
+            Op::Put { key, .. } | Op::Delete { key } => Some(key.ino),
+            Op::Map { ino, .. }
+            | Op::Splice { ino, .. }
+            | Op::Punch { ino, .. }
+            | Op::Touch { ino, .. } => Some(*ino),
+            Op::Lot { .. } => None,
+        }
+    }
+
     /// Appends it as stored.
     pub fn encode(&self, out: &mut Vec<u8>) {
         match self {

@@ -1,4 +1,4 @@
-//! What a zone and a page of metadata take of the heap, by an allocator that counts. docs/PERFORMANCE.md has the figures.
+//! What a zone and a page of metadata take of the heap, by an allocator that counts. docs/lab/scale.md has the figures.
 
 #![allow(
     clippy::unwrap_used,

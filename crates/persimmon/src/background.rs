@@ -22,6 +22,13 @@ use crate::kept::Keeper;
 /// the step itself.
 const TICK: Duration = Duration::from_millis(50);
 
+/// How long a thread that finds no work goes on looking while nothing happens on the volume. Then it sleeps until something does: an idle
+/// volume wakes no processor.
+const AWAKE: Duration = Duration::from_secs(2);
+
+/// Looks that must have found nothing before: the first one after something happened may only note what it sees.
+const IDLE_LOOKS: u32 = 3;
+
 /// How long to wait before a step that failed is tried again.
 const RETRY: Duration = Duration::from_secs(1);
 
@@ -116,13 +123,6 @@ impl Stop {
         self.wait_while(timeout, |signals| !signals.stopped).stopped
     }
 
-    /// The same, and waits no longer than until a zone is taken that was not seen.
-    fn wait_for_zone(&self, timeout: Duration, seen: &mut u64) -> bool {
-        let signals = self.wait_while(timeout, |s| !s.stopped && s.zones_taken == *seen);
-        *seen = signals.zones_taken;
-        signals.stopped
-    }
-
     fn zone_taken(&self) {
         self.lock().zones_taken += 1;
         self.changed.notify_all();
@@ -131,6 +131,77 @@ impl Stop {
     fn set(&self) {
         self.lock().stopped = true;
         self.changed.notify_all();
+    }
+
+    /// Something happened on the volume while somebody slept.
+    fn wake(&self) {
+        // A sleeper that has looked already waits by now, and hears this.
+        drop(self.lock());
+        self.changed.notify_all();
+    }
+}
+
+/// What a look for work has found.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Found {
+    Nothing,
+    Work,
+    /// The volume takes no more changes.
+    End,
+}
+
+/// When a thread looks for work again.
+struct Looks<'a> {
+    volume: &'a Volume,
+    stop: &'a Stop,
+    /// What had happened on the volume when it was looked at last.
+    activity: u64,
+    zones_taken: u64,
+    idle_since: Instant,
+    idle_looks: u32,
+}
+
+impl<'a> Looks<'a> {
+    fn new(volume: &'a Volume, stop: &'a Stop) -> Looks<'a> {
+        Looks {
+            volume,
+            stop,
+            activity: volume.activity(),
+            zones_taken: 0,
+            idle_since: Instant::now(),
+            idle_looks: 0,
+        }
+    }
+
+    /// Waits until the next look is due: for `tick`, or until a zone is taken; or, when there was nothing to do for some time, until
+    /// something happens. True when it is time to end.
+    fn wait(&mut self, tick: Duration, found: Found) -> bool {
+        if found == Found::End {
+            return true;
+        }
+        let activity = self.volume.activity();
+        if found == Found::Nothing && activity == self.activity {
+            self.idle_looks = self.idle_looks.saturating_add(1);
+        } else {
+            (self.idle_since, self.idle_looks) = (Instant::now(), 0);
+        }
+        let seen = self.zones_taken;
+        let signals = if self.idle_looks >= IDLE_LOOKS && self.idle_since.elapsed() >= AWAKE {
+            let _sleeper = self.volume.sleeper();
+            let signals = self.stop.lock();
+            self.stop.changed.wait_while(signals, |signals| {
+                !signals.stopped && self.volume.activity() == activity
+            })
+        } else {
+            let waits = |s: &Signals| !s.stopped && s.zones_taken == seen;
+            self.stop.wait_while(tick, waits)
+        };
+        self.zones_taken = signals.zones_taken;
+        let is_over = signals.stopped;
+        drop(signals);
+        // Before the look: what happens meanwhile is for the next one.
+        self.activity = self.volume.activity();
+        is_over
     }
 }
 
@@ -151,6 +222,12 @@ impl Background {
             stop: Arc::default(),
             threads: Vec::new(),
         };
+        let asleep = Arc::downgrade(&background.stop);
+        vfs.volume().on_activity(move || {
+            if let Some(stop) = asleep.upgrade() {
+                stop.wake();
+            }
+        });
         let watch = Arc::clone(vfs);
         background.spawn("zones", vfs, move |stop| zone_loop(&watch, stop))?;
         if vfs.is_read_only() {
@@ -158,7 +235,7 @@ impl Background {
         }
         let (idle, interval) = (Arc::clone(vfs), Arc::clone(commit));
         background.spawn("space", vfs, move |stop| {
-            while !stop.wait(interval.get()) && run(&idle, stop, Task::GiveBackIfIdle) {}
+            step_loop(&idle, stop, Task::GiveBackIfIdle, || interval.get());
         })?;
         let (write, commit, keeper) = (Arc::clone(vfs), Arc::clone(commit), Arc::clone(keeper));
         background.spawn("writeback", vfs, move |stop| {
@@ -166,16 +243,16 @@ impl Background {
         })?;
         let finish = Arc::clone(vfs);
         background.spawn("unfinished", vfs, move |stop| {
-            if !run(&finish, stop, Task::Truncate) {
+            if run(&finish, stop, Task::Truncate) == Found::End {
                 return;
             }
             free_orphans(&finish, stop, &orphans);
             // What a passing error kept from being finished, at any time.
-            while !stop.wait(TICK) && run(&finish, stop, Task::Truncate) {}
+            step_loop(&finish, stop, Task::Truncate, || TICK);
         })?;
         let keep = Arc::clone(vfs);
         background.spawn("checkpoint", vfs, move |stop| {
-            step_loop(&keep, stop, Task::CheckpointIfDue);
+            step_loop(&keep, stop, Task::CheckpointIfDue, || TICK);
         })?;
         let taken = Arc::downgrade(&background.stop);
         vfs.volume().on_zone_taken(move || {
@@ -191,8 +268,7 @@ impl Background {
         for (name, task) in tasks {
             let volume = Arc::clone(vfs);
             background.spawn(name, vfs, move |stop| {
-                let mut seen = 0;
-                while !stop.wait_for_zone(TICK, &mut seen) && run(&volume, stop, task) {}
+                step_loop(&volume, stop, task, || TICK);
             })?;
         }
         Ok(background)
@@ -239,31 +315,58 @@ impl Drop for Background {
 }
 
 fn write_loop(vfs: &Vfs, stop: &Stop, commit: &CommitInterval, keeper: &Keeper) {
+    let volume = vfs.volume();
+    let mut looks = Looks::new(volume, stop);
     let mut committed = Instant::now();
     let mut access_times = Instant::now();
-    let mut idle = true;
-    // Between two pieces of write-back it is seen to what has its time: a steady writer must not
-    // keep the commit waiting.
-    while !stop.wait(if idle { TICK } else { Duration::ZERO }) {
-        idle = match vfs.volume().step(Task::WriteBackIfDue) {
-            Ok(progress) => progress == Progress::Idle,
-            Err(error) if survives(vfs, stop, Task::WriteBackIfDue, &error) => true,
+    let mut found = Found::Work;
+    // What had happened when the last commit began, if it left nothing.
+    let mut settled = None;
+    loop {
+        let is_settled = settled == Some(volume.activity());
+        // Between two pieces of write-back it is seen to what has its time: a steady writer must not
+        // keep the commit waiting.
+        let tick = if found == Found::Work {
+            Duration::ZERO
+        } else {
+            TICK
+        };
+        if found == Found::Nothing && !is_settled {
+            found = Found::Work;
+        }
+        if looks.wait(tick, found) {
+            return;
+        }
+        found = match volume.step(Task::WriteBackIfDue) {
+            Ok(Progress::Idle) => Found::Nothing,
+            Ok(Progress::Worked) => Found::Work,
+            Err(error) if survives(vfs, stop, Task::WriteBackIfDue, &error) => Found::Nothing,
             Err(_) => return,
         };
-        if access_times.elapsed() >= ACCESS_TIMES_INTERVAL {
+        if is_settled {
+            // The interval begins with the first change.
+            committed = Instant::now();
+        }
+        // With nothing else left to write, access times need not wait.
+        let is_last = is_settled && vfs.has_access_times();
+        if is_last || access_times.elapsed() >= ACCESS_TIMES_INTERVAL {
             access_times = Instant::now();
             if let Err(error) = vfs.flush_access_times() {
                 warn!("writing access times: {error}");
             }
         }
         if committed.elapsed() >= commit.get() {
+            let activity = volume.activity();
             if let Err(error) = keeper.fill_in_all(vfs) {
                 warn!("what was appended to a file cannot be committed: {error}");
             }
-            if !run(vfs, stop, Task::Commit) {
+            let left = run(vfs, stop, Task::Commit);
+            if left == Found::End {
                 return;
             }
             committed = Instant::now();
+            let is_settled = left == Found::Nothing && volume.is_settled();
+            settled = is_settled.then_some(activity);
         }
     }
 }
@@ -271,21 +374,22 @@ fn write_loop(vfs: &Vfs, stop: &Stop, commit: &CommitInterval, keeper: &Keeper) 
 /// Asks the device now and then which zones have failed, and tells what of the files is lost.
 fn zone_loop(vfs: &Vfs, stop: &Stop) {
     let volume = vfs.volume();
+    let mut looks = Looks::new(volume, stop);
     let mut examined = Instant::now();
     let mut known = 0;
+    let mut found = Found::Work;
     loop {
         let failed = volume.failed_zones();
         if std::mem::replace(&mut known, failed) < failed {
             tell_losses(volume);
         }
-        if vfs.is_read_only() || stop.wait(FAILURES_TICK) {
+        if vfs.is_read_only() || looks.wait(FAILURES_TICK, found) {
             return;
         }
+        found = Found::Nothing;
         if examined.elapsed() >= EXAMINE_INTERVAL {
             examined = Instant::now();
-            if !run(vfs, stop, Task::Examine) {
-                return;
-            }
+            found = run(vfs, stop, Task::Examine);
         }
     }
 }
@@ -332,23 +436,33 @@ fn free_orphans(vfs: &Vfs, stop: &Stop, orphans: &[Ino]) {
     }
 }
 
-fn step_loop(vfs: &Vfs, stop: &Stop, task: Task) {
-    while !stop.wait(TICK) {
-        if !run(vfs, stop, task) {
-            return;
+fn step_loop(vfs: &Vfs, stop: &Stop, task: Task, tick: impl Fn() -> Duration) {
+    let mut looks = Looks::new(vfs.volume(), stop);
+    let mut found = Found::Work;
+    while !looks.wait(tick(), found) {
+        found = run(vfs, stop, task);
+    }
+}
+
+/// Runs a task until nothing is left to do.
+fn run(vfs: &Vfs, stop: &Stop, task: Task) -> Found {
+    let mut found = Found::Nothing;
+    loop {
+        let once = task == Task::Commit;
+        match vfs.volume().step(task) {
+            Ok(Progress::Worked) if !once && !stop.is_set() => found = Found::Work,
+            Ok(_) => return found,
+            Err(error) => return survived(vfs, stop, task, &error),
         }
     }
 }
 
-/// Runs a task until nothing is left to do. False: the volume takes no more changes.
-fn run(vfs: &Vfs, stop: &Stop, task: Task) -> bool {
-    loop {
-        let once = task == Task::Commit;
-        match vfs.volume().step(task) {
-            Ok(Progress::Worked) if !once && !stop.is_set() => {}
-            Ok(_) => return true,
-            Err(error) => return survives(vfs, stop, task, &error),
-        }
+/// After an error there is something left to do, unless it is the end.
+fn survived(vfs: &Vfs, stop: &Stop, task: Task, error: &Error) -> Found {
+    if survives(vfs, stop, task, error) {
+        Found::Work
+    } else {
+        Found::End
     }
 }
 

@@ -239,6 +239,27 @@ impl File {
         }
     }
 
+    /// [`File::write_at`] and [`File::flush_through`] in one, for logs: they flush what they append record by record, and a call
+    /// costs more than what it does.
+    pub fn write_flushed_at(&self, data: &[u8], offset: u64) -> Result<()> {
+        let Some(kept) = self.open.kept.as_ref().filter(|_| !data.is_empty()) else {
+            self.write_at(data, offset)?;
+            return self.flush_through();
+        };
+        let open = &*self.open;
+        let (vfs, keeper) = (open.vfs(), open.mounted.keeper());
+        let written = keeper.write_flushed(vfs, kept, (open.handle, open.appends), offset, data);
+        let written = open.named(written)?;
+        // Room ran out half way: the rest is tried by itself.
+        match data.get(written.len..) {
+            Some([]) | None => Ok(()),
+            Some(rest) => {
+                self.write_at(rest, written.end)?;
+                self.flush_through()
+            }
+        }
+    }
+
     fn put(&self, data: &[u8], offset: u64) -> Result<Written> {
         let flags = WriteFlags::default();
         match &self.open.kept {

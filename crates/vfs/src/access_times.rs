@@ -81,6 +81,12 @@ fn is_due(policy: AccessTimes, inode: &Inode, atime: Timestamp, now: Timestamp) 
 }
 
 impl Vfs {
+    /// Whether access times wait in memory.
+    #[must_use]
+    pub fn has_access_times(&self) -> bool {
+        self.access_times.count.load(Ordering::Acquire) > 0
+    }
+
     /// Writes access times kept in memory into the history; to be called now and then (every
     /// few minutes). [`Vfs::sync`] and [`Vfs::close`] do it too.
     pub fn flush_access_times(&self) -> Result<()> {
@@ -138,6 +144,7 @@ impl Vfs {
         let atime = self.access_times.get(ino).unwrap_or(inode.atime);
         if is_due(policy, &inode, atime, now) {
             let pending = self.access_times.insert(ino, now);
+            self.volume().note_activity();
             if pending >= self.options().access_times_max
                 && let Err(error) = self.flush_access_times()
             {

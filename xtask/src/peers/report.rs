@@ -71,7 +71,7 @@ impl Report {
             .any(|(_, figures)| figures.is_err())
     }
 
-    /// For docs/PERFORMANCE.md.
+    /// For docs/lab/peers.md.
     pub fn table(&self) -> String {
         let mut text = String::new();
         let names: Vec<&str> = self.usable.iter().map(|(name, _)| *name).collect();

@@ -6,7 +6,7 @@ use std::sync::{Mutex, PoisonError};
 use super::Block;
 
 /// Smaller buffers are left to the allocator, which is good at them.
-const BLOCKS_MIN: usize = 16;
+pub(super) const BLOCKS_MIN: usize = 16;
 /// What is kept unless [`set_limit`] says otherwise, in blocks (32 MiB).
 const LIMIT_DEFAULT_BLOCKS: usize = 8192;
 

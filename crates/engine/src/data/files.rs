@@ -12,6 +12,7 @@ use persimmon_format::inode::{Inode, Timestamp};
 use super::staged::Staged;
 use crate::Volume;
 use crate::error::{Error, Result};
+use crate::faults::{Fault, fault};
 use crate::invariant::invariant_holds;
 
 const SHARDS: usize = 16;
@@ -118,6 +119,13 @@ pub type InoMap<V> = HashMap<Ino, V, foldhash::fast::RandomState>;
 
 type Shard = Mutex<InoMap<Arc<File>>>;
 
+/// Files share counts of changes, by number: a power of two.
+const CHANGE_COUNTS: usize = 1024;
+
+/// A file's count of changes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Changes(u64);
+
 /// All of them.
 pub(crate) struct Files {
     alarm: Alarm,
@@ -125,6 +133,8 @@ pub(crate) struct Files {
     dirty: Mutex<VecDeque<Ino>>,
     /// Times that any file became shorter.
     cuts: AtomicU64,
+    /// Times that size or content of a file may have changed, see [`Files::changes`].
+    changes: Box<[AtomicU64]>,
     /// Whose sync began last; 0 for one of no file.
     last_synced: AtomicU64,
 }
@@ -136,6 +146,7 @@ impl Files {
             shards: Default::default(),
             dirty: Mutex::default(),
             cuts: AtomicU64::new(0),
+            changes: (0..CHANGE_COUNTS).map(|_| AtomicU64::new(0)).collect(),
             last_synced: AtomicU64::new(0),
         }
     }
@@ -158,8 +169,35 @@ impl Files {
     }
 
     pub(crate) fn get_or_create(&self, ino: Ino) -> Arc<File> {
-        let create = || Arc::new(File::new(&self.alarm));
+        let create = || {
+            self.note_change(ino);
+            Arc::new(File::new(&self.alarm))
+        };
         Arc::clone(self.shard(ino).entry(ino).or_insert_with(create))
+    }
+
+    fn change_count(&self, ino: Ino) -> Option<&AtomicU64> {
+        self.changes.get(ino.0 as usize % CHANGE_COUNTS)
+    }
+
+    /// The count of changes of a file. A reader asks for it first, then reads by the tree, and finds the file not in this table
+    /// meanwhile: size and content are what it read for as long as the count stays the same.
+    ///
+    /// What is staged changes only while the file is in the table, and the tree only in [`note_change`](Self::note_change)'s callers:
+    /// both count before anybody can see the change.
+    pub(super) fn changes(&self, ino: Ino) -> Changes {
+        let count = self.change_count(ino);
+        Changes(count.map_or(0, |count| count.load(Ordering::SeqCst)))
+    }
+
+    /// The file is about to change. Call it under the lock without which nobody sees the change.
+    pub(crate) fn note_change(&self, ino: Ino) {
+        if fault(Fault::ChangeNotCounted) {
+            return;
+        }
+        if let Some(count) = self.change_count(ino) {
+            count.fetch_add(1, Ordering::SeqCst);
+        }
     }
 
     /// Forgets a file with nothing staged, unless somebody else is using it.
@@ -169,6 +207,8 @@ impl Files {
         if shard.get(&ino).is_some_and(is_clean)
             && let Some(file) = shard.remove(&ino)
         {
+            // A size that a reader found in the table may be gone with it.
+            self.note_change(ino);
             let staged = file.lock();
             invariant_holds!(
                 self.alarm,

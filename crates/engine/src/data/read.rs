@@ -7,6 +7,7 @@ use persimmon_format::extent::Extent;
 use persimmon_format::packed::{self, Packed};
 use persimmon_format::{Addr, Ino, checksum};
 
+use super::read_cache::{Cached, FileState};
 use super::{ReadCache, block_of, blocks_in};
 use crate::Volume;
 use crate::error::{Error, Result};
@@ -52,6 +53,9 @@ impl Volume {
         offset: u64,
         buf: &mut [u8],
     ) -> Result<usize> {
+        if let Some(read) = self.read_from_memory(cache, ino, offset, buf) {
+            return Ok(read);
+        }
         let cuts = self.files.cuts();
         let read = self.read_meanwhile(cache, ino, offset, buf);
         if self.files.cuts() == cuts {
@@ -70,6 +74,20 @@ impl Volume {
         read
     }
 
+    /// Reads what the cache has of a file that did not change since.
+    fn read_from_memory(
+        &self,
+        cache: Option<&ReadCache>,
+        ino: Ino,
+        offset: u64,
+        buf: &mut [u8],
+    ) -> Option<usize> {
+        let read = cache?.read(ino, self.files.changes(ino), offset, buf)?;
+        let blocks = blocks_in(offset + read as u64) - block_of(offset);
+        add(&self.media.counters.read_cache_hits, blocks);
+        Some(read)
+    }
+
     /// Reads by a size, and then by what is staged and mapped.
     fn read_meanwhile(
         &self,
@@ -78,7 +96,14 @@ impl Volume {
         offset: u64,
         buf: &mut [u8],
     ) -> Result<usize> {
+        let changes = self.files.changes(ino);
         let size = self.size_now(ino)?;
+        let cached = cache.map(|cache| Cached {
+            cache,
+            ino,
+            state: Some(FileState { size, changes }),
+            reads_around: false,
+        });
         let len = (buf.len() as u64).min(size.saturating_sub(offset)) as usize;
         let Some(buf) = buf.get_mut(..len) else {
             return Ok(0);
@@ -86,7 +111,10 @@ impl Volume {
         if len == 0 {
             return Ok(0);
         }
-        look_again(|| self.read_once(cache, ino, offset, buf)).map(|()| len)
+        look_again(|look| {
+            self.read_once(cached.map(|cached| cached.at_look(look)), ino, offset, buf)
+        })
+        .map(|()| len)
     }
 
     /// Reads several ranges of a file, each as [`Volume::read`] does. What lies on the device is asked for together:
@@ -111,9 +139,34 @@ impl Volume {
         ino: Ino,
         ranges: &mut [(u64, &mut [u8])],
     ) -> Vec<Result<usize>> {
+        let hits: Vec<Option<usize>> = ranges
+            .iter_mut()
+            .map(|(offset, buf)| self.read_from_memory(cache, ino, *offset, buf))
+            .collect();
+        let missing = ranges.iter_mut().zip(&hits);
+        let mut missing: Vec<_> = missing
+            .filter_map(|(range, hit)| hit.is_none().then_some(range))
+            .collect();
+        let mut missed = self.read_missing(cache, ino, &mut missing).into_iter();
+        hits.into_iter()
+            .filter_map(|hit| hit.map(Ok).or_else(|| missed.next()))
+            .collect()
+    }
+
+    /// Reads ranges of which not all is known to be in memory.
+    fn read_missing(
+        &self,
+        cache: Option<&ReadCache>,
+        ino: Ino,
+        ranges: &mut [&mut (u64, &mut [u8])],
+    ) -> Vec<Result<usize>> {
+        if ranges.is_empty() {
+            return Vec::new();
+        }
         let cuts = self.files.cuts();
+        let changes = self.files.changes(ino);
         let together = match self.size_now(ino) {
-            Ok(size) => self.read_together(cache, ino, size, ranges),
+            Ok(size) => self.read_together(cache, ino, FileState { size, changes }, ranges),
             Err(_) => ranges.iter().map(|_| None).collect(),
         };
         let settled = self.files.cuts() == cuts;
@@ -131,13 +184,20 @@ impl Volume {
         &self,
         cache: Option<&ReadCache>,
         ino: Ino,
-        size: u64,
-        ranges: &mut [(u64, &mut [u8])],
+        state: FileState,
+        ranges: &mut [&mut (u64, &mut [u8])],
     ) -> Vec<Option<usize>> {
+        let is_staged = self.files.get(ino).is_some();
+        let cached = cache.map(|cache| Cached {
+            cache,
+            ino,
+            state: Some(state).filter(|_| !is_staged),
+            reads_around: cache.has_room(),
+        });
         let mut wanted: Vec<Wanted<'_>> = ranges
             .iter_mut()
             .map(|(offset, buf)| {
-                let len = (buf.len() as u64).min(size.saturating_sub(*offset)) as usize;
+                let len = (buf.len() as u64).min(state.size.saturating_sub(*offset)) as usize;
                 Wanted {
                     offset: *offset,
                     buf: &mut buf[..len],
@@ -157,7 +217,7 @@ impl Volume {
                 found.unwrap_or_default()
             })
             .collect();
-        let mut plan = Plan::through(cache);
+        let mut plan = Plan::through(cached);
         for (owner, (range, holes)) in wanted.iter_mut().zip(&found).enumerate() {
             plan.owner = owner;
             for (from, to, extents) in holes {
@@ -168,8 +228,9 @@ impl Volume {
         }
         let Ok(()) = self.fetch_planned(&plan, |used, fetched| {
             let range = &mut wanted[used.owner];
-            let delivered = fetched
-                .is_ok_and(|data| deliver(ino, cache, used, data, range.offset, range.buf).is_ok());
+            let delivered = fetched.is_ok_and(|data| {
+                deliver(ino, cached, used, data, range.offset, range.buf).is_ok()
+            });
             range.failed |= !delivered;
             Ok::<_, Infallible>(())
         });
@@ -192,13 +253,18 @@ impl Volume {
     /// it has arrived; then this fails, and staging has it when looked at again.
     fn read_once(
         &self,
-        cache: Option<&ReadCache>,
+        cached: Option<Cached<'_>>,
         ino: Ino,
         offset: u64,
         buf: &mut [u8],
     ) -> Result<()> {
+        let is_staged = self.files.get(ino).is_some();
+        let cached = cached.map(|cached| Cached {
+            state: cached.state.filter(|_| !is_staged),
+            ..cached
+        });
         for (from, to) in self.copy_staged(ino, offset, buf) {
-            self.read_tree(cache, ino, (from, to), offset, buf)?;
+            self.read_tree(cached, ino, (from, to), offset, buf)?;
         }
         Ok(())
     }
@@ -231,7 +297,7 @@ impl Volume {
     pub(crate) fn read_block(&self, ino: Ino, block: u64) -> Result<Vec<u8>> {
         let mut content = vec![0; BLOCK_SIZE];
         let offset = block * BLOCK_SIZE as u64;
-        look_again(|| self.read_tree(None, ino, (block, block + 1), offset, &mut content))?;
+        look_again(|_| self.read_tree(None, ino, (block, block + 1), offset, &mut content))?;
         Ok(content)
     }
 
@@ -239,7 +305,7 @@ impl Volume {
     /// extents are looked up piece by piece: a look begins again at each page that it misses.
     fn read_tree(
         &self,
-        cache: Option<&ReadCache>,
+        cached: Option<Cached<'_>>,
         ino: Ino,
         (from, to): (u64, u64),
         offset: u64,
@@ -247,7 +313,7 @@ impl Volume {
     ) -> Result<()> {
         for (start, end) in looks(from, to) {
             let pieces = self.pinned_extents(ino, start, end)?;
-            let mut plan = Plan::through(cache);
+            let mut plan = Plan::through(cached);
             self.plan(ino, &pieces, (start, end), offset, buf, &mut plan)?;
             self.fetch_planned(&plan, |used, fetched| {
                 let (block, addr) = (used.block, used.source.addr());
@@ -255,7 +321,7 @@ impl Volume {
                     Some(error) => self.lost_data(error, ino, block, addr),
                     None => Error::DataDamaged { ino, block, addr },
                 })?;
-                deliver(ino, cache, used, data, offset, buf)
+                deliver(ino, cached, used, data, offset, buf)
             })?;
         }
         Ok(())
@@ -319,16 +385,19 @@ impl Volume {
                         "block {start} of inode {ino} is {skip} in a frame of {} blocks",
                         crcs.len()
                     );
-                    let crcs = crcs.get(skip..).unwrap_or_default();
                     let mut content = [0; BLOCK_SIZE];
                     if end == start + 1
                         && self.tails.copy(ino, at, &mut content)
-                        && crcs.first() == Some(&checksum::data_block(&content))
+                        && crcs.get(skip) == Some(&checksum::data_block(&content))
                     {
                         copy_block(buf, offset, start, &content);
                     } else {
-                        let frame = Frame { at, crcs, pin };
-                        self.plan_frame(&frame, (start, end), offset, buf, plan);
+                        let frame = Frame {
+                            at: *addr,
+                            crcs,
+                            pin,
+                        };
+                        self.plan_frame(&frame, piece.block, (start, end), offset, buf, plan);
                     }
                 }
             }
@@ -337,30 +406,39 @@ impl Volume {
         Ok(())
     }
 
-    /// The same of a run of blocks on the device.
+    /// The same of blocks `from..to` of a run on the device whose first is block `first` of the file.
     fn plan_frame<'p>(
         &self,
         frame: &Frame<'p>,
+        first: u64,
         (from, to): (u64, u64),
         offset: u64,
         buf: &mut [u8],
         plan: &mut Plan<'p>,
     ) {
         let mut missing = from;
-        if let Some((cache, pin)) = plan.cache.zip(frame.pin.as_ref()) {
+        if let Some((cached, pin)) = plan.cached.zip(frame.pin.as_ref()) {
             let mut hits = 0;
             for block in from..to {
-                let addr = frame.at.offset((block - from) as u32);
-                if cache.with(addr, pin, |content| copy_block(buf, offset, block, content)) {
-                    plan.add_frame(frame, from, (missing, block));
+                let addr = frame.at.offset((block - first) as u32);
+                if cached.with(block, addr, pin, |content| {
+                    copy_block(buf, offset, block, content)
+                }) {
+                    plan.add_frame(frame, first, (missing, block));
                     missing = block + 1;
                     hits += 1;
                 }
             }
             add(&self.media.counters.read_cache_hits, hits);
             add(&self.media.counters.read_cache_misses, to - from - hits);
+            if hits == 0 {
+                let end = first + frame.crcs.len() as u64;
+                let (around, until) = cached.around(from, to);
+                plan.add_frame(frame, first, (around.max(first), until.min(end)));
+                return;
+            }
         }
-        plan.add_frame(frame, from, (missing, to));
+        plan.add_frame(frame, first, (missing, to));
     }
 
     /// Reads the places of a plan, some at a time, and hands each use what its place holds, or why that cannot be read:
@@ -411,6 +489,7 @@ impl Volume {
     /// Why data cannot be read: its zone may have failed for good.
     fn lost_data(&self, error: Error, ino: Ino, block: u64, addr: Addr) -> Error {
         self.zones.examine(&self.media);
+        self.note_activity();
         if self.zones.is_lost(addr.zone()) {
             return Error::DataLost { ino, block, addr };
         }
@@ -429,7 +508,7 @@ fn looks(from: u64, to: u64) -> impl Iterator<Item = (u64, u64)> {
 /// What of a read is on the device: places, and what is made of each.
 struct Plan<'p> {
     /// What holds some of it in memory.
-    cache: Option<&'p ReadCache>,
+    cached: Option<Cached<'p>>,
     places: Vec<(Addr, u32)>,
     /// By place, in the order of the places.
     uses: Vec<Use<'p>>,
@@ -481,9 +560,9 @@ impl Source<'_> {
 }
 
 impl<'p> Plan<'p> {
-    fn through(cache: Option<&'p ReadCache>) -> Plan<'p> {
+    fn through(cached: Option<Cached<'p>>) -> Plan<'p> {
         Plan {
-            cache,
+            cached,
             places: Vec::new(),
             uses: Vec::new(),
             owner: 0,
@@ -524,7 +603,7 @@ impl<'p> Plan<'p> {
 /// Verifies what was read, and copies it to where a reader wants it.
 fn deliver(
     ino: Ino,
-    cache: Option<&ReadCache>,
+    cached: Option<Cached<'_>>,
     used: &Use<'_>,
     data: &[u8],
     offset: u64,
@@ -539,14 +618,18 @@ fn deliver(
             copy_block(buf, offset, used.block, &content);
         }
         Source::Frame(Frame { at, crcs, pin }) => {
-            let cache = cache.zip(pin.as_ref());
+            let cached = cached.zip(pin.as_ref());
             for (i, content) in data.chunks_exact(BLOCK_SIZE).enumerate() {
                 let (block, addr) = (used.block + i as u64, at.offset(i as u32));
                 if crcs.get(i) != Some(&checksum::data_block(content)) {
-                    return Err(damaged(block, addr));
+                    // Blocks around those that are asked for are for the cache alone.
+                    if is_asked_for(buf, offset, block) {
+                        return Err(damaged(block, addr));
+                    }
+                    continue;
                 }
-                if let Some((cache, pin)) = cache {
-                    cache.insert(addr, pin, content);
+                if let Some((cached, pin)) = cached {
+                    cached.insert(block, addr, pin, content);
                 }
                 copy_block(buf, offset, block, content);
             }
@@ -557,16 +640,16 @@ fn deliver(
 
 /// Reads, and reads again what does not match or cannot be read: it may have moved, or have been
 /// written meanwhile, and is elsewhere then.
-fn look_again(mut read: impl FnMut() -> Result<()>) -> Result<()> {
-    let mut result = read();
-    for _ in 1..LOOKUPS {
+fn look_again(mut read: impl FnMut(usize) -> Result<()>) -> Result<()> {
+    let mut result = read(0);
+    for look in 1..LOOKUPS {
         if !matches!(
             result,
             Err(Error::DataDamaged { .. } | Error::DataLost { .. } | Error::Device(_))
         ) {
             break;
         }
-        result = read();
+        result = read(look);
     }
     result
 }
@@ -579,6 +662,11 @@ fn place(len: usize, offset: u64, block: u64) -> (usize, usize, usize) {
     let at = start.saturating_sub(offset).min(len as u64) as usize;
     let count = (BLOCK_SIZE - skip).min(len - at);
     (at, count, skip)
+}
+
+fn is_asked_for(buf: &[u8], offset: u64, block: u64) -> bool {
+    let (_, count, _) = place(buf.len(), offset, block);
+    count > 0
 }
 
 fn copy_block(buf: &mut [u8], offset: u64, block: u64, content: &[u8]) {

@@ -1,50 +1,163 @@
 //! Blocks of files that were read lately, in memory. A mount has the kernel's page cache above it and needs none; a program that
 //! uses the library has nothing else between its reads and the device.
 //!
-//! What a block of a zone holds does not change until the zone is reset: a block is known by its address and by how
-//! often its zone was reset before. Nothing has to be forgotten in time, then. What the cache holds was verified when it was read.
+//! The cache finds a block by file and number, and proves in one of two ways that the content is current:
 //!
-//! It is set associative, as the caches of processors are: a block has its place in one of a few *ways* of one *set*, which its hash
-//! chooses. A look costs one or two waits for memory and the copy. A cache of tables and lists of shared blocks took five, half of the
-//! time of a read that found its blocks.
+//! - By the file's count of changes ([`Files::changes`](super::Files::changes)): while it is what it was when the block was read,
+//!   neither size nor content of the file changed. Such a read asks neither for the inode nor for extents, and pins nothing.
+//! - By the block's address and the number of resets of its zone. What a block of a zone holds does not change between two resets.
+//!   A read that looked up the extent compares these, and notes the count of changes for the next one.
+//!
+//! So nothing has to be removed in time. The cache holds only what was verified when it was read.
+//!
+//! It is set associative, as the caches of processors are: a hash chooses a *set* for a block, and the block is in one of the *ways*
+//! of that set. Memory for content is taken as blocks come, so a large cache of a small volume costs little.
 
 use std::hash::{BuildHasher, Hash};
 
 use foldhash::fast::FixedState;
-use persimmon_device::{BLOCK_SIZE, LargePages};
-use persimmon_format::Addr;
+use persimmon_device::BLOCK_SIZE;
+use persimmon_format::{Addr, Ino};
 use persimmon_sync::Mutex;
+use persimmon_sync::atomic::{AtomicUsize, Ordering};
 
+use super::blocks_in;
+use super::files::Changes;
 use crate::zones::Pin;
 
 /// Bytes of the largest reads that look here: what is read in larger pieces is read once, from one end to the other.
 const READ_BYTES_MAX: usize = 64 << 10;
 
-/// Blocks with one lock: those of a large page.
-const SHARD_BLOCKS: usize = (2 << 20) / BLOCK_SIZE;
+/// Sets with one lock. 512 blocks of content, so that threads seldom meet at one.
+const SHARD_SETS: usize = 64;
 
 /// Blocks of a set. With eight a set is full of blocks in use while others are not only where the cache is nearly all in use.
 const WAYS: usize = 8;
 
-/// A block of a zone, between two resets.
+/// Blocks that are read together while the cache has room: the files of a small volume are in memory soon, and what is read in vain
+/// takes nobody's place.
+const AROUND_BLOCKS: u64 = 8;
+
+/// Blocks whose memory is taken together.
+const CHUNK_BLOCKS: usize = 16;
+
+/// A file when some of it was read: its size, and the count of changes until which the size and all content stay as they are.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct FileState {
+    pub(super) size: u64,
+    pub(super) changes: Changes,
+}
+
+impl FileState {
+    /// Bytes of a block that the file has.
+    fn len_of(&self, block: u64) -> usize {
+        let start = block.saturating_mul(BLOCK_SIZE as u64);
+        self.size.saturating_sub(start).min(BLOCK_SIZE as u64) as usize
+    }
+}
+
+/// A file that is read, and the cache that may have some of it.
+#[derive(Clone, Copy)]
+pub(super) struct Cached<'c> {
+    pub(super) cache: &'c ReadCache,
+    pub(super) ino: Ino,
+    /// `None` while the file is being changed: then what is read is known by its place alone.
+    pub(super) state: Option<FileState>,
+    /// Blocks that are not in the cache are read with others around them.
+    pub(super) reads_around: bool,
+}
+
+impl Cached<'_> {
+    /// For the first look, or one after a look that failed: a block around those that are asked for may be what cannot be read.
+    pub(super) fn at_look(self, look: usize) -> Self {
+        Cached {
+            reads_around: look == 0 && self.cache.has_room(),
+            ..self
+        }
+    }
+
+    /// Blocks to read where `from..to` are not in the cache: with those around them as long as the cache has room.
+    pub(super) fn around(&self, from: u64, to: u64) -> (u64, u64) {
+        let Some(state) = self.state.filter(|_| self.reads_around) else {
+            return (from, to);
+        };
+        let end = to
+            .next_multiple_of(AROUND_BLOCKS)
+            .min(blocks_in(state.size));
+        (from - from % AROUND_BLOCKS, end.max(to))
+    }
+
+    fn found(&self, block: u64, addr: Addr, pin: &Pin) -> Found {
+        Found {
+            name: Name {
+                ino: self.ino,
+                block,
+            },
+            place: Place {
+                addr,
+                resets: pin.resets(),
+            },
+            known: self.state.map(|state| Known {
+                changes: state.changes,
+                len: state.len_of(block),
+            }),
+        }
+    }
+
+    /// Hands `take` the content of a block at `addr` in a pinned zone, if it is in the cache.
+    pub(super) fn with(&self, block: u64, addr: Addr, pin: &Pin, take: impl FnOnce(&[u8])) -> bool {
+        let found = self.found(block, addr, pin);
+        self.cache.with(&found, take).is_some()
+    }
+
+    /// Has the cache keep a block at `addr` in a pinned zone, which was read and verified.
+    pub(super) fn insert(&self, block: u64, addr: Addr, pin: &Pin, content: &[u8]) {
+        self.cache.insert(&self.found(block, addr, pin), content);
+    }
+}
+
+/// A block of a file, as a read found it.
+struct Found {
+    name: Name,
+    place: Place,
+    known: Option<Known>,
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Name {
+    ino: Ino,
+    block: u64,
+}
+
+/// A block of a zone, between two resets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Place {
     addr: Addr,
     resets: u32,
 }
 
-impl Place {
-    /// Of a block in a zone that a reader has pinned.
-    fn of(addr: Addr, pin: &Pin) -> Place {
-        let resets = pin.resets();
-        Place { addr, resets }
-    }
+/// What holds of a block while its file has this count of changes.
+#[derive(Clone, Copy, Debug)]
+struct Known {
+    changes: Changes,
+    /// Bytes of it that the file has.
+    len: usize,
 }
 
-/// What the ways of a set hold.
-#[derive(Clone, Copy, Default)]
+#[derive(Clone, Copy, Debug)]
+struct Way {
+    name: Name,
+    place: Place,
+    known: Option<Known>,
+    /// Where its content is in the shard.
+    slot: usize,
+}
+
+#[derive(Clone, Default)]
 struct Set {
-    places: [Option<Place>; WAYS],
+    /// Parts of the hashes of what the ways hold: most looks compare these alone.
+    tags: [u32; WAYS],
+    ways: [Option<Way>; WAYS],
     /// Was read since the hand passed.
     is_used: [bool; WAYS],
     /// The way that is looked at first for a new block.
@@ -52,13 +165,20 @@ struct Set {
 }
 
 impl Set {
-    fn way_of(&self, place: Place) -> Option<usize> {
-        self.places.iter().position(|held| *held == Some(place))
+    fn position(&self, tag: u32, name: Name) -> Option<usize> {
+        let mut held = self.tags.iter().zip(&self.ways);
+        held.position(|(held, way)| *held == tag && way.is_some_and(|way| way.name == name))
+    }
+
+    fn find(&mut self, tag: u32, name: Name) -> Option<&mut Way> {
+        let at = self.position(tag, name)?;
+        *self.is_used.get_mut(at)? = true;
+        self.ways.get_mut(at)?.as_mut()
     }
 
     /// A way for a new block: a free one, or the next that was not read since the hand last passed it.
     fn make_room(&mut self) -> usize {
-        if let Some(free) = self.places.iter().position(Option::is_none) {
+        if let Some(free) = self.ways.iter().position(Option::is_none) {
             return free;
         }
         loop {
@@ -73,41 +193,95 @@ impl Set {
 }
 
 /// Sets with one lock, and the content of their blocks.
+#[derive(Default)]
 struct Shard {
+    /// None before the first block.
     sets: Vec<Set>,
-    /// Once there is a block.
-    content: Option<LargePages>,
+    content: Vec<Box<[u8]>>,
+    slots_used: usize,
+}
+
+/// Where a block may be.
+struct Spot {
+    set: usize,
+    tag: u32,
 }
 
 impl Shard {
-    /// The content of a way.
-    fn range(set: usize, way: usize) -> std::ops::Range<usize> {
-        let at = (set * WAYS + way) * BLOCK_SIZE;
-        at..at + BLOCK_SIZE
+    fn find(&mut self, spot: &Spot, name: Name) -> Option<&mut Way> {
+        self.sets.get_mut(spot.set)?.find(spot.tag, name)
+    }
+
+    fn content(&self, slot: usize) -> Option<&[u8]> {
+        let at = slot % CHUNK_BLOCKS * BLOCK_SIZE;
+        let chunk = self.content.get(slot / CHUNK_BLOCKS)?;
+        chunk.get(at..at + BLOCK_SIZE)
+    }
+
+    fn content_mut(&mut self, slot: usize) -> Option<&mut [u8]> {
+        let at = slot % CHUNK_BLOCKS * BLOCK_SIZE;
+        let chunk = self.content.get_mut(slot / CHUNK_BLOCKS)?;
+        chunk.get_mut(at..at + BLOCK_SIZE)
+    }
+
+    /// A slot that no way has, with its memory.
+    fn new_slot(&mut self) -> usize {
+        let slot = self.slots_used;
+        self.slots_used += 1;
+        if slot / CHUNK_BLOCKS == self.content.len() {
+            let chunk = vec![0; CHUNK_BLOCKS * BLOCK_SIZE];
+            self.content.push(chunk.into_boxed_slice());
+        }
+        slot
+    }
+
+    fn insert(&mut self, spot: &Spot, found: &Found, content: &[u8]) -> Option<()> {
+        let set = self.sets.get_mut(spot.set)?;
+        let at = set.position(spot.tag, found.name);
+        let at = at.unwrap_or_else(|| set.make_room());
+        let slot = set.ways.get_mut(at)?.take().map(|way| way.slot);
+        let slot = slot.unwrap_or_else(|| self.new_slot());
+        let kept = self.content_mut(slot)?;
+        kept.get_mut(..content.len())?.copy_from_slice(content);
+        let set = self.sets.get_mut(spot.set)?;
+        *set.tags.get_mut(at)? = spot.tag;
+        *set.is_used.get_mut(at)? = false;
+        *set.ways.get_mut(at)? = Some(Way {
+            name: found.name,
+            place: found.place,
+            known: found.known,
+            slot,
+        });
+        Some(())
     }
 }
 
 pub(crate) struct ReadCache {
     hasher: FixedState,
+    sets_in_shard: usize,
     shards: Vec<Mutex<Shard>>,
+    /// Blocks that found a way of their own.
+    filled: AtomicUsize,
 }
 
 impl ReadCache {
     /// None where not one set fits.
     pub(crate) fn new(bytes_max: usize) -> Option<ReadCache> {
         let sets = bytes_max / (size_of::<Set>() + WAYS * BLOCK_SIZE);
-        let in_shard = sets.min(SHARD_BLOCKS / WAYS);
-        let shards = sets.checked_div(in_shard)?;
-        let shard = || {
-            Mutex::new(Shard {
-                sets: vec![Set::default(); in_shard],
-                content: None,
-            })
-        };
+        let sets_in_shard = sets.min(SHARD_SETS);
+        let shards = sets.checked_div(sets_in_shard)?;
         Some(ReadCache {
             hasher: FixedState::default(),
-            shards: (0..shards).map(|_| shard()).collect(),
+            sets_in_shard,
+            shards: (0..shards).map(|_| Mutex::default()).collect(),
+            filled: AtomicUsize::new(0),
         })
+    }
+
+    /// Whether most sets have a free way.
+    pub(super) fn has_room(&self) -> bool {
+        let ways = self.shards.len() * self.sets_in_shard * WAYS;
+        self.filled.load(Ordering::Relaxed) < ways / 2
     }
 
     /// Whether a read of so many bytes looks here, and leaves what it read.
@@ -115,64 +289,69 @@ impl ReadCache {
         bytes <= READ_BYTES_MAX
     }
 
-    /// The shard of a place, and a number that chooses its set there.
-    fn shard(&self, place: Place) -> Option<(&Mutex<Shard>, usize)> {
-        let hash = self.hasher.hash_one(place);
-        let (high, low) = ((hash >> 32) as usize, hash as u32 as usize);
+    fn shard(&self, name: Name) -> Option<(&Mutex<Shard>, Spot)> {
+        let hash = self.hasher.hash_one(name);
+        let (high, low) = ((hash >> 32) as usize, hash as u32);
         let shard = self.shards.get(high % self.shards.len())?;
-        Some((shard, low))
+        let set = high / self.shards.len() % self.sets_in_shard;
+        Some((shard, Spot { set, tag: low }))
     }
 
-    /// Hands `take` a block of a pinned zone, if it is here.
-    pub(super) fn with(&self, addr: Addr, pin: &Pin, take: impl FnOnce(&[u8])) -> bool {
-        let place = Place::of(addr, pin);
-        let Some((shard, number)) = self.shard(place) else {
-            return false;
-        };
-        let mut shard = shard.lock();
-        let at = number % shard.sets.len();
-        let Some(set) = shard.sets.get_mut(at) else {
-            return false;
-        };
-        let Some(way) = set.way_of(place) else {
-            return false;
-        };
-        if let Some(is_used) = set.is_used.get_mut(way) {
-            *is_used = true;
+    /// Reads a range of a file that had `changes` changes when the read began: fewer bytes than asked for at its end. `None` if not
+    /// all blocks are here, or not known to be current.
+    pub(super) fn read(
+        &self,
+        ino: Ino,
+        changes: Changes,
+        offset: u64,
+        buf: &mut [u8],
+    ) -> Option<usize> {
+        let mut done = 0;
+        while done < buf.len() {
+            let at = offset.checked_add(done as u64)?;
+            let within = (at % BLOCK_SIZE as u64) as usize;
+            let block = at / BLOCK_SIZE as u64;
+            let name = Name { ino, block };
+            let (shard, spot) = self.shard(name)?;
+            let mut shard = shard.lock();
+            let way = shard.find(&spot, name)?;
+            let known = way.known.filter(|known| known.changes == changes)?;
+            let slot = way.slot;
+            let rest = buf.get_mut(done..)?;
+            let take = known.len.saturating_sub(within).min(rest.len());
+            let from = shard.content(slot)?.get(within..within + take)?;
+            rest.get_mut(..take)?.copy_from_slice(from);
+            done += take;
+            if known.len < BLOCK_SIZE && within + take == known.len {
+                break;
+            }
         }
-        let content = shard.content.as_ref();
-        let Some(content) = content.and_then(|content| content.get(Shard::range(at, way))) else {
-            return false;
-        };
-        take(content);
-        true
+        (done > 0).then_some(done)
     }
 
-    /// Keeps a block of a pinned zone that was read and verified, if there is memory for it.
-    pub(super) fn insert(&self, addr: Addr, pin: &Pin, block: &[u8]) {
-        let place = Place::of(addr, pin);
-        let Some((shard, number)) = self.shard(place) else {
-            return;
-        };
+    fn with(&self, found: &Found, take: impl FnOnce(&[u8])) -> Option<()> {
+        let (shard, spot) = self.shard(found.name)?;
         let mut shard = shard.lock();
-        let Shard { sets, content } = &mut *shard;
-        let at = number % sets.len();
-        let bytes = sets.len() * WAYS * BLOCK_SIZE;
-        if content.is_none() {
-            *content = LargePages::new(bytes).ok();
+        let way = shard.find(&spot, found.name)?;
+        if way.place != found.place {
+            return None;
         }
-        let (Some(content), Some(set)) = (content, sets.get_mut(at)) else {
-            return;
-        };
-        if set.way_of(place).is_some() {
-            return;
-        }
-        let way = set.make_room();
-        let kept = content.get_mut(Shard::range(at, way));
-        let held = set.places.get_mut(way).zip(set.is_used.get_mut(way));
-        if let (Some(kept), Some((held, is_used)), BLOCK_SIZE) = (kept, held, block.len()) {
-            kept.copy_from_slice(block);
-            (*held, *is_used) = (Some(place), false);
+        way.known = found.known.or(way.known);
+        let slot = way.slot;
+        take(shard.content(slot)?);
+        Some(())
+    }
+
+    fn insert(&self, found: &Found, content: &[u8]) {
+        if let Some((shard, spot)) = self.shard(found.name) {
+            let mut shard = shard.lock();
+            if shard.sets.is_empty() {
+                shard.sets = vec![Set::default(); self.sets_in_shard];
+            }
+            let slots_used = shard.slots_used;
+            shard.insert(&spot, found, content);
+            let taken = shard.slots_used - slots_used;
+            self.filled.fetch_add(taken, Ordering::Relaxed);
         }
     }
 }

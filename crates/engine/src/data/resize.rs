@@ -352,7 +352,7 @@ impl Volume {
                 let mut staged = file.lock();
                 staged.write_blocks(piece.block, &content)?;
                 if !std::mem::replace(&mut staged.queued, true) {
-                    self.files.enqueue(ino);
+                    self.enqueue(ino);
                 }
                 are_any = true;
             }

@@ -244,7 +244,7 @@ impl Volume {
                         staged.growth.write(offset, end, size);
                         staged.size = Some(size.max(end));
                         if !std::mem::replace(&mut staged.queued, true) {
-                            self.files.enqueue(ino);
+                            self.enqueue(ino);
                         }
                         return Ok(());
                     }

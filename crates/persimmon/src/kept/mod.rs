@@ -31,7 +31,7 @@ use persimmon_format::Lsn;
 use persimmon_vfs::{Handle, Ino, Result as VfsResult, Vfs, Written};
 
 pub(crate) use state::Kept;
-use state::State;
+use state::{RETRY_AFTER, State};
 use tail::{Start, Tail};
 
 /// Where tails are, unless [`DIRECTORY_VARIABLE`] names another directory.
@@ -41,8 +41,6 @@ const DIRECTORY_VARIABLE: &str = "PERSIMMON_KEPT_DIR";
 const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
 /// Counters of open files: a file whose counter is 0 is not among them, and who reads it looks no further.
 const COUNTERS: usize = 64;
-/// Flushes that go to the device after a tail could not be written, before one is tried again.
-const RETRY_AFTER: u32 = 256;
 
 /// What a tail belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -331,6 +329,32 @@ impl Keeper {
         state.write(vfs, (kept.ino, handle), offset, data)
     }
 
+    /// The same, and what was written to the file so far outlives this process then.
+    pub(crate) fn write_flushed(
+        &self,
+        vfs: &Vfs,
+        kept: &Kept,
+        (handle, appends): (Handle, bool),
+        offset: u64,
+        data: &[u8],
+    ) -> VfsResult<Written> {
+        let appended = {
+            let mut state = kept.lock();
+            let goes_on = state.is_continued(appends, offset) && !self.is_closing();
+            let appended = goes_on.then(|| state.append(vfs, handle, data)).flatten();
+            match appended {
+                Some(written) if state.flush_tail(kept.ino) => return Ok(written),
+                appended => appended,
+            }
+        };
+        let written = match appended {
+            Some(written) => written,
+            None => self.write(vfs, kept, (handle, appends), offset, data)?,
+        };
+        self.flush(vfs, handle, kept)?;
+        Ok(written)
+    }
+
     /// What was written to the file so far outlives this process.
     pub(crate) fn flush(&self, vfs: &Vfs, handle: Handle, kept: &Kept) -> VfsResult<()> {
         {
@@ -339,16 +363,8 @@ impl Keeper {
             if vfs.is_read_only() {
                 return vfs.flush_through(kept.ino, handle);
             }
-            let state = &mut *state;
-            if let Some(tail) = &mut state.tail
-                && !state.is_behind
-                && !self.is_closing()
-            {
-                let Err(error) = tail.flush() else {
-                    return Ok(());
-                };
-                tracing::warn!(ino = kept.ino.0, %error, "keeping what was flushed; it goes to the device");
-                (state.is_behind, state.retry_after) = (true, RETRY_AFTER);
+            if !self.is_closing() && state.flush_tail(kept.ino) {
+                return Ok(());
             }
         }
         let mut state = self.lock_in_order(vfs, kept);

@@ -15,6 +15,8 @@ use super::tail::{End, Tail};
 
 /// Bytes that the tail alone may have.
 const PENDING_MAX: usize = 64 << 10;
+/// Flushes that go to the device after a tail could not be written, before one is tried again.
+pub(super) const RETRY_AFTER: u32 = 256;
 /// Blocks of the volume that they may take: they need not begin where a block does.
 const PENDING_BLOCKS: u64 = (PENDING_MAX / BLOCK_SIZE) as u64 + 1;
 
@@ -119,6 +121,10 @@ impl State {
             self.is_behind = true;
             return None;
         }
+        if pending.bytes == 0 {
+            // The next commit takes it along.
+            vfs.volume().note_activity();
+        }
         pending.bytes += data.len();
         pending.handle = handle;
         self.end = Some(new_end);
@@ -151,6 +157,19 @@ impl State {
             }
         }
         written
+    }
+
+    /// Has all that was written so far outlive the process by the tail alone. False where the tail cannot do that.
+    pub(super) fn flush_tail(&mut self, ino: Ino) -> bool {
+        let Some(tail) = self.tail.as_mut().filter(|_| !self.is_behind) else {
+            return false;
+        };
+        let Err(error) = tail.flush() else {
+            return true;
+        };
+        tracing::warn!(ino = ino.0, %error, "keeping what was flushed; it goes to the device");
+        (self.is_behind, self.retry_after) = (true, RETRY_AFTER);
+        false
     }
 
     /// Gives the volume what only the tail has.

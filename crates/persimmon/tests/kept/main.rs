@@ -141,7 +141,11 @@ fn child_that_appends() {
     let first = short.metadata().unwrap().size / LINE as u64;
     let mut first_long = long.metadata().unwrap().size / LONG as u64;
     for number in first.. {
-        add(&short, &line(number, LINE));
+        // As the plugin does, and by two calls.
+        match number % 2 {
+            0 => short.write_flushed_at(&line(number, LINE), 0).unwrap(),
+            _ => add(&short, &line(number, LINE)),
+        }
         if number % 4 == 0 {
             add(&long, &line(first_long, LONG));
             first_long += 1;

@@ -413,6 +413,29 @@ fn act(fs: &Filesystem, draw: &mut Draw, twins: &mut [Twin]) {
             fs.rename(&twin.path, &path).unwrap();
             fs.rename(&path, &twin.path).unwrap();
         }
+        37 => {
+            let len = if draw.below(5) == 0 {
+                70_000
+            } else {
+                draw.below(300)
+            };
+            let data = vec![number; len as usize];
+            twin.file.write_flushed_at(&data, 0).unwrap();
+            twin.changed(|now| now.extend(data));
+            twin.is_sure();
+        }
+        38 => {
+            // Through a handle that does not append: it may go on at the end, leave a hole or overwrite.
+            let options = keeping().append(false).write(true);
+            let other = fs.open_file(&twin.path, &options).unwrap();
+            let at = [size, size + 7, size / 2][draw.below(3) as usize] as usize;
+            other.write_flushed_at(&[number; 10], at as u64).unwrap();
+            twin.changed(|now| {
+                now.resize(now.len().max(at + 10), 0);
+                now[at..at + 10].fill(number);
+            });
+            twin.is_sure();
+        }
         35 => assert!(fs.read(&twin.path).unwrap() == twin.now()),
         36 => {
             let mut buf = vec![0; 500];

@@ -357,6 +357,7 @@ const HANDLES: Dimension = Dimension {
         "set_lifetime" Flat |w, _| w.vfs.set_lifetime(it(w), w.open_file(it(w)), Some(Lifetime::Short)).unwrap();
         "lifetime" Flat |w, _| done(w.vfs.lifetime(it(w), w.open_file(it(w))).unwrap());
         "fsync" Flat |w, _| w.vfs.fsync(it(w), NONE).unwrap();
+        "has_access_times" Flat |w, _| done(w.vfs.has_access_times());
         "flush_access_times" Linear |w, _| w.vfs.flush_access_times().unwrap();
         "sync" Flat |w, _| w.vfs.sync().unwrap();
     },

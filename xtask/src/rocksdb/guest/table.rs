@@ -87,7 +87,7 @@ impl Report {
         (!values.is_empty()).then(|| median(values))
     }
 
-    /// For docs/PERFORMANCE.md.
+    /// For docs/lab/rocksdb.md.
     pub fn table(&self) -> String {
         let mut text = format!(
             "Linux {}, {} MiB of drives each, zones of {} MiB; in brackets what the first place has, divided by it:\n\n",

@@ -1,0 +1,98 @@
+//! Whether anything happens on a volume. Threads that look for background work sleep while nothing does.
+
+use persimmon_sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::fmt;
+use std::sync::OnceLock;
+
+use persimmon_format::Ino;
+
+use crate::Volume;
+
+type Wake = Box<dyn Fn() + Send + Sync>;
+
+/// A count of what happens, and who sleeps until something does.
+#[derive(Default)]
+pub(crate) struct Activity {
+    count: AtomicU64,
+    sleepers: AtomicUsize,
+    wake: OnceLock<Wake>,
+}
+
+impl Activity {
+    /// Something happened that there may be background work for. Call it after others can see that.
+    pub(crate) fn note(&self) {
+        // A sleeper registers first and looks at the count then. Either it sees this, or it is seen here.
+        self.count.fetch_add(1, Ordering::SeqCst);
+        if self.sleepers.load(Ordering::SeqCst) > 0
+            && let Some(wake) = self.wake.get()
+        {
+            wake();
+        }
+    }
+
+    pub(crate) fn count(&self) -> u64 {
+        self.count.load(Ordering::SeqCst)
+    }
+
+    /// Only the first one given is called.
+    pub(crate) fn on_wake(&self, wake: Wake) {
+        let _ = self.wake.set(wake);
+    }
+
+    pub(crate) fn sleeper(&self) -> Sleeper<'_> {
+        self.sleepers.fetch_add(1, Ordering::SeqCst);
+        Sleeper(self)
+    }
+}
+
+/// Somebody sleeps until something happens. As long as it lives, whatever happens wakes.
+pub struct Sleeper<'a>(&'a Activity);
+
+impl Drop for Sleeper<'_> {
+    fn drop(&mut self) {
+        self.0.sleepers.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+impl fmt::Debug for Sleeper<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Sleeper")
+    }
+}
+
+impl Volume {
+    /// A number that grows with whatever there may be background work for.
+    #[must_use]
+    pub fn activity(&self) -> u64 {
+        self.activity.count()
+    }
+
+    /// Something happened above the volume that background work is for: access times or appends that are in memory alone.
+    pub fn note_activity(&self) {
+        self.activity.note();
+    }
+
+    /// Has `call` called when something happens while there is a [`Sleeper`]. The caller may hold locks, so it is not to wait. Only the
+    /// first one given is called.
+    pub fn on_activity(&self, call: impl Fn() + Send + Sync + 'static) {
+        self.activity.on_wake(Box::new(call));
+    }
+
+    /// For who is about to sleep until [`activity`](Self::activity) grows. Ask for that number after this, and sleep only if it is still
+    /// the one for which there was no work left.
+    pub fn sleeper(&self) -> Sleeper<'_> {
+        self.activity.sleeper()
+    }
+
+    /// Whether a commit that succeeded has left nothing: no blocks are staged, and every record is durable.
+    #[must_use]
+    pub fn is_settled(&self) -> bool {
+        self.space.staged_blocks() == 0 && self.log.durable() >= self.log.last_lsn()
+    }
+
+    /// Puts a file in the queue of those with something staged.
+    pub(crate) fn enqueue(&self, ino: Ino) {
+        self.files.enqueue(ino);
+        self.activity.note();
+    }
+}
