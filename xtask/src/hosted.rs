@@ -17,6 +17,6 @@ pub struct Options {
 /// Builds and runs them; true when nothing failed.
 pub fn run(options: &Options) -> Result<bool> {
     let mut cargo = shell::command(&["cargo", "run", "--quiet", "--release"]);
-    cargo.args(["--package", "persimmon-sim", "--example", "hosted", "--"]);
+    cargo.args(["--package", "persimmon-crash", "--example", "hosted", "--"]);
     shell::succeeds(cargo.args(&options.runs))
 }

@@ -25,7 +25,7 @@ pub fn run(options: &Options) -> Result<bool> {
 
 /// A cargo whose builds are kept apart from the others: all they consist of is compiled for the scheduler.
 pub fn cargo(command: &str) -> Command {
-    let mut cargo = shell::command(&["cargo", command, "--package", "persimmon-sim"]);
+    let mut cargo = shell::command(&["cargo", command, "--package", "persimmon-crash"]);
     let flags = std::env::var("RUSTFLAGS").unwrap_or_default();
     cargo.env("RUSTFLAGS", format!("{flags} --cfg interleave"));
     let target = std::env::var("CARGO_TARGET_DIR").unwrap_or_else(|_| "target".to_owned());

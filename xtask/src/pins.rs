@@ -18,7 +18,7 @@ const TOLERANCE: f64 = 2.0;
 /// What to measure, and what to do with it.
 #[derive(Args)]
 pub struct Options {
-    /// Runs to carry out, as `crates/sim/examples/pins` names them; everything if nothing is named
+    /// Runs to carry out, as `crates/lab/examples/pins` names them; everything if nothing is named
     runs: Vec<String>,
     /// Write what was measured to xtask/pins.tsv
     #[arg(long)]
@@ -44,7 +44,7 @@ pub fn run(options: &Options) -> Result<bool> {
     }
     let (jobs, seed) = (options.jobs.to_string(), options.seed.to_string());
     let mut words = vec!["cargo", "run", "--quiet", "--release"];
-    words.extend(["--package", "persimmon-sim", "--example", "pins", "--"]);
+    words.extend(["--package", "persimmon-lab", "--example", "pins", "--"]);
     words.extend(["--jobs", &jobs, "--seed", &seed]);
     words.extend(options.times.then_some("--times"));
     words.extend(options.runs.iter().map(String::as_str));

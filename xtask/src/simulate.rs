@@ -17,6 +17,12 @@ pub struct Options {
 /// Builds and runs the campaign; true when nothing failed.
 pub fn run(options: &Options) -> Result<bool> {
     let mut cargo = shell::command(&["cargo", "run", "--quiet", "--release"]);
-    cargo.args(["--package", "persimmon-sim", "--example", "simulate", "--"]);
+    cargo.args([
+        "--package",
+        "persimmon-crash",
+        "--example",
+        "simulate",
+        "--",
+    ]);
     shell::succeeds(cargo.args(&options.campaign))
 }

@@ -1,5 +1,7 @@
 //! `cargo xtask test`: every check there is, in sections, with one count at the end.
 
+mod quick;
+
 use std::process::Command;
 use std::time::Instant;
 
@@ -11,6 +13,10 @@ use crate::{capi, interleave, rocksdb, setup, shell, tidy, vm, workspace_root};
 /// What of the test run to leave out.
 #[derive(Args)]
 pub struct Options {
+    /// Run what finds most in a minute and a half after a build: formatting, tidy, unit tests, some crash
+    /// states, thread runs and full volumes
+    #[arg(long, conflicts_with_all = ["no_mount", "no_vm", "no_setup"])]
+    quick: bool,
     /// Run no mount tests (they need root and a few gigabytes)
     #[arg(long)]
     no_mount: bool,
@@ -42,6 +48,9 @@ impl Count {
 
 /// Runs all sections, also after failures; true when nothing failed.
 pub fn run(options: &Options) -> Result<bool> {
+    if options.quick {
+        return quick::run(options.seed);
+    }
     let mut run = TestRun::default();
     if options.no_setup {
         println!("left out on request: setup");

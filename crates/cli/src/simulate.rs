@@ -15,9 +15,9 @@ use clap::{Args, ValueEnum};
 use persimmon::internal::device::Geometry;
 use persimmon::internal::engine::{ZoneCapacities, check_geometry};
 use persimmon_fuse::size::{parse_basis_points, parse_bytes, show_bytes};
-use persimmon_sim::Timing;
-use persimmon_sim::load::Load;
-use persimmon_sim::measure::{Pace, Percentiles, Plan, Report, run};
+use persimmon_lab::Timing;
+use persimmon_lab::load::Load;
+use persimmon_lab::measure::{Pace, Percentiles, Plan, Report, run};
 
 use crate::exit;
 use crate::output::{self, say};

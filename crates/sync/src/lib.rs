@@ -3,7 +3,7 @@
 //! They are those of the standard library. Built with `--cfg interleave` they are those of
 //! [shuttle](https://docs.rs/shuttle), under which threads are coroutines that a seed switches between wherever
 //! they meet: what two threads do at once is then as repeatable as what one does
-//! (`crates/sim/src/threads`). The engine and the layers above it take everything at which a thread may wait
+//! (`crates/crash/src/threads`). The engine and the layers above it take everything at which a thread may wait
 //! from here; a lock of another kind would hold all of them up at once.
 //!
 //! No lock here is poisoned. A lock whose state may be half changed when its holder panics is made with

@@ -6,9 +6,9 @@ use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::{Context, Result};
+use persimmon_crash::filesystem::failing_zones_test;
 use persimmon_device::{ZonedDevice, zonefs};
 use persimmon_engine::ZoneFailure;
-use persimmon_sim::filesystem::failing_zones_test;
 
 use crate::{fresh, open};
 

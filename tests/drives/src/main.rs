@@ -179,7 +179,7 @@ fn model(path: &Path, seed: u64) -> Result<()> {
         .map(|zone| u64::from(zone.capacity) << 12)
         .sum();
     let ops = 600;
-    let tally = persimmon_sim::filesystem::model_test(|| open(path), seed, ops, bytes / 4)
+    let tally = persimmon_crash::filesystem::model_test(|| open(path), seed, ops, bytes / 4)
         .map_err(anyhow::Error::msg)?;
     println!("{}: {tally:?}", path.display());
     Ok(())

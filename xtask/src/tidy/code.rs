@@ -44,7 +44,9 @@ impl Scope {
         match self {
             Scope::Everywhere => true,
             // Test equipment: these crates are compiled for tests alone.
-            Scope::Libraries => !matches!(library, None | Some("sim" | "fuzzing")),
+            Scope::Libraries => {
+                !matches!(library, None | Some("sim" | "crash" | "lab" | "fuzzing"))
+            }
             Scope::Telling => library.is_some_and(|library| TELLING.contains(&library)),
             Scope::Command => library == Some("cli") && source.path != OUTPUT,
         }
@@ -202,6 +204,6 @@ mod tests {
             "fn f(name: &[u8]) { log(String::from_utf8_lossy(name)); log(name.escape_ascii()); }";
         assert_eq!(findings("crates/salvage/src/copy.rs", text), 2);
         assert_eq!(findings("crates/format/src/shown.rs", text), 0);
-        assert_eq!(findings("crates/sim/src/model.rs", text), 0);
+        assert_eq!(findings("crates/crash/src/model.rs", text), 0);
     }
 }

@@ -21,21 +21,24 @@ const CRATES: &[(&str, &[&str])] = &[
     // A door beside the library, on the same layer: requests name inodes and handles, not paths.
     ("fuse", &["sync", "vfs"]),
     // What opens a volume for use goes over the library. What looks at one that is not open (fsck, dump, recover) has crates of its own,
-    // and `simulate` has the simulator.
-    ("cli", &["persimmon", "fuse", "inspect", "salvage", "sim"]),
-    // Test equipment: beside `persimmon simulate` only development dependencies name it.
+    // and `simulate` has the lab.
+    ("cli", &["persimmon", "fuse", "inspect", "salvage", "lab"]),
+    // The simulated device is below the engine, whose tests run on it. No program names the crash tests.
+    ("sim", &["sync", "device"]),
     (
-        "sim",
+        "crash",
         &[
             "sync",
             "format",
             "device",
+            "sim",
             "engine",
             "vfs",
             "persimmon",
             "inspect",
         ],
     ),
+    ("lab", &["format", "device", "sim", "engine", "vfs"]),
     (
         "fuzzing",
         &[

@@ -1,7 +1,7 @@
 //! Plots of what went on from the beginning of a run to its end.
 
 use persimmon::internal::engine::Statistics;
-use persimmon_sim::measure::{Course, Look};
+use persimmon_lab::measure::{Course, Look};
 
 use super::page::{
     HALF, KINDS, Run, WIDE, area_class, figure, kinds_legend, line_class, runs_legend,

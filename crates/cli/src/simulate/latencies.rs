@@ -1,6 +1,6 @@
 //! Plots of how long operations took.
 
-use persimmon_sim::measure::{Course, Percentile, Percentiles, Report};
+use persimmon_lab::measure::{Course, Percentile, Percentiles, Report};
 
 use super::page::{Run, THIRD, area_class, figure, line_class, percentiles, runs_legend, table};
 use crate::plot::{Axis, Chart, Markup};

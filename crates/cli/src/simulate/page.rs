@@ -1,7 +1,7 @@
 //! The outcome of runs as a page: nothing but this file is needed to read it, no script and no network.
 
 use persimmon_fuse::size::show_bytes;
-use persimmon_sim::measure::{Percentiles, Report};
+use persimmon_lab::measure::{Percentiles, Report};
 
 use super::{course, latencies, zones};
 use crate::plot::{Axis, Chart, Markup};

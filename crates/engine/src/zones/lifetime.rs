@@ -5,7 +5,7 @@
 //! A block that is overwritten tells how long it lived; its estimate is the mean of that and of the
 //! zone it was in, of their logarithms, the zone's counting most. What a block that cleaning moved has lived for counts likewise where
 //! it is longer than was thought. Blocks of about the same estimate share zones, so that they die together; what
-//! it gains is measured by `persimmon_sim::placement` and told in docs/lab/amplification.md.
+//! it gains is measured by `persimmon_lab::placement` and told in docs/lab/amplification.md.
 
 use persimmon_device::ZoneId;
 

@@ -160,7 +160,9 @@ impl SimConfig {
         self
     }
 
-    pub(crate) fn zone_capacity(&self, zone: u32) -> u32 {
+    /// Blocks of this zone that can be written.
+    #[must_use]
+    pub fn zone_capacity(&self, zone: u32) -> u32 {
         let blocks = self.geometry.zone_blocks;
         self.capacities
             .get(zone as usize)

@@ -1,0 +1,270 @@
+//! Persimmon itself under the harness: engine and vfs without threads, the clock of the workload,
+//! and the inspector.
+
+mod failing;
+mod mounted;
+mod observe;
+mod on_drive;
+
+pub use failing::failing_zones_test;
+pub use mounted::Mounted;
+pub use on_drive::{Tally, model_test};
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use persimmon_device::{ZoneId, ZonedDevice};
+use persimmon_engine::invariant::panic_on_bugs;
+use persimmon_engine::{Barrier, FormatOptions, FsyncOrder, RecoveryReport, Volume};
+use persimmon_format::zone_header::{COMPACT, ZoneHeader};
+use persimmon_inspect::finding::{
+    DATA_LOST, DATA_SUMMARY, PAGE_COPY, Rule, ZONE_COPY, ZONE_READ_ONLY, ZONE_STATE,
+};
+use persimmon_inspect::{CheckOptions, Finding, Severity};
+use persimmon_sync::thread::{self, ThreadId};
+use persimmon_vfs::{AccessTimes, Clock, Timestamp, Vfs};
+
+use crate::harness::System;
+use persimmon_sim::device::{SimConfig, SimDevice};
+
+/// Makes, mounts and checks Persimmon volumes.
+pub struct Filesystem;
+
+impl System for Filesystem {
+    type Subject = Mounted;
+
+    fn format(&self, device: &Arc<SimDevice>, copies: u32) -> Result<(), String> {
+        let compact = is_compact(device.config());
+        format_volume(Arc::clone(device) as _, copies, compact)
+    }
+
+    fn outlives_zones(&self) -> bool {
+        true
+    }
+
+    fn mirrored(&self, device: &SimDevice) -> Vec<(ZoneId, u32)> {
+        let header = |zone: ZoneId| {
+            let block = device.read(zone, 0, 1).ok()?;
+            ZoneHeader::decode(&block).ok()
+        };
+        let zones = device.report(0..device.geometry().zone_count);
+        let mut mirrored = Vec::new();
+        for (zone, info) in (0..).map(ZoneId).zip(zones.unwrap_or_default()) {
+            if let Some(here) = header(zone)
+                && let Some(there) = here.partner.and_then(header)
+                && there.partner == Some(zone)
+                && there.sequence == here.sequence
+            {
+                mirrored.push((zone, info.write_pointer));
+            }
+        }
+        mirrored
+    }
+
+    fn mount(&self, device: &Arc<SimDevice>) -> Result<Mounted, String> {
+        mount_volume(Arc::clone(device) as _, options(device.config()))
+    }
+
+    fn check(&self, device: &Arc<SimDevice>) -> Result<(), String> {
+        // Nothing but Persimmon, power cuts and failing zones has been at the device.
+        inspect(device.as_ref(), &excuses(device))
+    }
+}
+
+/// Mounts what is on `config`'s device through another that stands before it.
+pub(crate) fn mount_on(
+    sim: &Arc<SimDevice>,
+    device: Arc<dyn ZonedDevice>,
+) -> Result<Mounted, String> {
+    mount_volume(device, options(sim.config()))
+}
+
+fn format_volume(device: Arc<dyn ZonedDevice>, copies: u32, compact: bool) -> Result<(), String> {
+    let options = FormatOptions {
+        uuid: *b"simulated volume",
+        secret: [0x5a; 32],
+        copies,
+        compact,
+        ..FormatOptions::default()
+    };
+    panic_on_bugs();
+    Volume::format(device, &options).map_err(|error| error.to_string())
+}
+
+fn mount_volume(
+    device: Arc<dyn ZonedDevice>,
+    options: persimmon_engine::Options,
+) -> Result<Mounted, String> {
+    panic_on_bugs();
+    let mut names = option_names(&options);
+    let (volume, report) =
+        Volume::open(device, options).map_err(|error| format!("{error} ({error:?})"))?;
+    if report.log_zones_undecodable > 0 {
+        return Err("what a power cut left of a zone is taken for a lost end of the log".into());
+    }
+    if volume.identity().incompatible & COMPACT == 0 {
+        names.push("made without compact");
+    }
+    let volume = Arc::new(volume);
+    let orphans = volume.orphans().map_err(|error| error.to_string())?;
+    let clock = Arc::new(WorkloadClock::default());
+    let options = persimmon_vfs::Options {
+        access_times: AccessTimes::Never,
+        ..persimmon_vfs::Options::default()
+    };
+    let vfs = Vfs::new(Arc::clone(&volume), Arc::clone(&clock) as _, options);
+    let reclaimed = vfs.reclaim_orphans(&orphans);
+    reclaimed.map_err(|error| format!("reclaiming unlinked files: {error}"))?;
+    let paths = recovery_paths(&report, orphans.len());
+    Ok(Mounted::new(Arc::new(vfs), clock, names, paths))
+}
+
+/// Looks through a volume that is not mounted. What is found besides `excused` is the error.
+pub(crate) fn inspect(device: &dyn ZonedDevice, excused: &[&'static Rule]) -> Result<(), String> {
+    let options = CheckOptions {
+        data: true,
+        findings_max: 1000,
+        ..CheckOptions::default()
+    };
+    let report = persimmon_inspect::check(device, &options, &mut |_| {})
+        .map_err(|error| error.to_string())?;
+    let is_wrong = |f: &&Finding| {
+        f.severity >= Severity::Warning && !excused.iter().any(|rule| rule.number == f.number)
+    };
+    let wrong = report.findings.iter().filter(is_wrong);
+    let findings: Vec<String> = wrong.take(20).map(ToString::to_string).collect();
+    if findings.is_empty() {
+        return Ok(());
+    }
+    Err(findings.join("\n  "))
+}
+
+/// What the inspector may find.
+fn excuses(device: &SimDevice) -> Vec<&'static Rule> {
+    // A failing write, or a power cut where write pointers prove nothing, can leave a pair that the
+    // log was about to go on in with one of its two headers.
+    let mut excused = vec![&ZONE_COPY];
+    let config = device.config();
+    let geometry = &config.geometry;
+    if !geometry.write_pointer_is_proof || geometry.conventional_zones > 0 || config.tears_blocks {
+        // A power cut can tear a summary, which is a hint.
+        excused.push(&DATA_SUMMARY);
+    }
+    if device.failed_zones() > 0 {
+        excused.extend([&ZONE_READ_ONLY, &PAGE_COPY]);
+    }
+    if device.has_offline_zones() {
+        // What it held of files is lost, and to be told.
+        excused.extend([&ZONE_STATE, &DATA_LOST, &DATA_SUMMARY]);
+    }
+    excused
+}
+
+/// How a volume was mounted, for a table.
+fn option_names(options: &persimmon_engine::Options) -> Vec<&'static str> {
+    let fsync = match options.fsync {
+        FsyncOrder::WritePointer => "fsync=wp",
+        FsyncOrder::Strict => "fsync=strict",
+    };
+    let barrier = match options.barrier {
+        Barrier::Auto => "barrier=auto",
+        Barrier::On => "barrier=on",
+        Barrier::Off => "barrier=off",
+    };
+    vec![fsync, barrier]
+}
+
+/// What recovery met, in words for a table.
+fn recovery_paths(report: &RecoveryReport, orphans: usize) -> Vec<&'static str> {
+    let replayed = match report.records_replayed {
+        0 => "0 records replayed",
+        1 => "1 record replayed",
+        2..=9 => "2 to 9 records replayed",
+        10..=99 => "10 to 99 records replayed",
+        _ => "100 records replayed or more",
+    };
+    let met = [
+        (report.clean, "clean end"),
+        (report.tail_cut, "tail cut"),
+        (report.new_epoch, "epoch voided"),
+        (report.older_footer, "older footer taken"),
+        (report.log_blocks_bad > 0, "bad log blocks"),
+        (report.headers_rescued > 0, "log header rescued"),
+        (report.zones_reset > 0, "stale zones reset"),
+        (report.copies_uneven, "copies uneven"),
+        (report.zones_failed > 0, "failed zones in use"),
+        (report.footer_blocks > 1, "footer of several blocks"),
+        (report.mat_chunks > 1, "several chunks of the MAT"),
+        (report.zit_chunks > 1, "several chunks of the ZIT"),
+        (orphans > 0, "unlinked files reclaimed"),
+    ];
+    let met = met.into_iter().filter_map(|(is, path)| is.then_some(path));
+    met.chain([replayed]).collect()
+}
+
+/// One of eight volumes is as those were made before there was the feature; that goes by the seed too.
+fn is_compact(config: &SimConfig) -> bool {
+    let roll = config.seed >> 56;
+    roll / 16 % 8 != 5
+}
+
+/// Bounds so small that they are reached, and the order of an fsync: they go by the seed.
+fn options(config: &SimConfig) -> persimmon_engine::Options {
+    let seed = config.seed;
+    let small = |of: u64| 1usize << (seed / of % 4);
+    let roll = seed >> 56;
+    persimmon_engine::Options {
+        fsync: match roll % 4 {
+            3 => FsyncOrder::Strict,
+            _ => FsyncOrder::WritePointer,
+        },
+        // Without flushes a volatile cache keeps nothing that was promised.
+        barrier: match roll / 4 % 4 {
+            2 => Barrier::On,
+            3 if !config.geometry.volatile_cache => Barrier::Off,
+            _ => Barrier::Auto,
+        },
+        cache_bytes_max: (64 << 10) * small(1),
+        staging_bytes_max: (128 << 10) * small(4),
+        journal_bytes_max: (128 << 10) * small(16) as u64,
+        dirty_pages_max: 16 * small(64),
+        read_cache_bytes_max: match (seed >> 40) % 3 {
+            0 => 0,
+            some => (16 << 10) << (4 * some),
+        },
+        ..persimmon_engine::Options::default()
+    }
+}
+
+/// Stands still between operations. Each thread has its own time, which is that of its operation.
+#[derive(Default)]
+pub(crate) struct WorkloadClock(Mutex<HashMap<ThreadId, u64>>);
+
+impl WorkloadClock {
+    fn set(&self, nanoseconds: u64) {
+        let id = thread::current().id();
+        let mut times = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        times.insert(id, nanoseconds);
+    }
+}
+
+impl Clock for WorkloadClock {
+    fn now(&self) -> Timestamp {
+        let id = thread::current().id();
+        let times = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        timestamp(times.get(&id).copied().unwrap_or_default())
+    }
+}
+
+const NANOSECONDS: u64 = 1_000_000_000;
+
+fn timestamp(nanoseconds: u64) -> Timestamp {
+    Timestamp {
+        seconds: (nanoseconds / NANOSECONDS) as i64,
+        nanoseconds: (nanoseconds % NANOSECONDS) as u32,
+    }
+}
+
+fn nanoseconds(time: Timestamp) -> u64 {
+    time.seconds as u64 * NANOSECONDS + u64::from(time.nanoseconds)
+}

@@ -1,0 +1,116 @@
+//! What files should hold.
+
+use persimmon_device::BLOCK_SIZE;
+use persimmon_format::Ino;
+use rand::Rng;
+use rand_chacha::ChaCha8Rng;
+
+use persimmon_sim::device::pattern;
+
+/// A block of a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Block {
+    /// Never written.
+    Hole,
+    /// Preallocated.
+    Reserved,
+    /// Made from a number.
+    Pattern(u64),
+}
+
+impl Block {
+    /// Writing it takes space.
+    pub fn takes_space(self) -> bool {
+        self == Block::Hole
+    }
+}
+
+/// Less than a block, which lies in the tree or with others in a block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Small {
+    /// So many bytes of this value.
+    Same(usize, u8),
+    /// So many bytes made from a number, which do not compress.
+    Pattern(usize, u64),
+}
+
+impl Small {
+    pub fn len(self) -> usize {
+        match self {
+            Small::Same(len, _) | Small::Pattern(len, _) => len,
+        }
+    }
+
+    /// Its first bytes.
+    pub fn cut(self, len: usize) -> Small {
+        match self {
+            Small::Same(_, value) => Small::Same(len, value),
+            Small::Pattern(_, number) => Small::Pattern(len, number),
+        }
+    }
+
+    pub fn bytes(self) -> Vec<u8> {
+        match self {
+            Small::Same(len, value) => vec![value; len],
+            Small::Pattern(len, number) => {
+                let mut bytes = vec![0; len];
+                pattern::fill(&mut bytes, number);
+                bytes
+            }
+        }
+    }
+}
+
+/// What is in a file.
+#[derive(Clone, Debug)]
+pub(super) enum Content {
+    Blocks(Vec<Block>),
+    Small(Small),
+}
+
+impl Content {
+    pub fn bytes(&self) -> Vec<u8> {
+        match self {
+            Content::Small(small) => small.bytes(),
+            Content::Blocks(blocks) => {
+                let mut bytes = vec![0; blocks.len() * BLOCK_SIZE];
+                for (block, to) in blocks.iter().zip(bytes.chunks_mut(BLOCK_SIZE)) {
+                    if let Block::Pattern(number) = block {
+                        pattern::fill(to, *number);
+                    }
+                }
+                bytes
+            }
+        }
+    }
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct File {
+    pub name: String,
+    pub ino: Ino,
+    pub content: Content,
+    /// Value of its one attribute.
+    pub attribute: Option<Small>,
+}
+
+/// All files, in no order.
+#[derive(Debug, Default)]
+pub(super) struct Twin {
+    pub files: Vec<File>,
+    made: u64,
+}
+
+impl Twin {
+    /// A name that none has had, one of so many long.
+    pub fn new_name(&mut self, rng: &mut ChaCha8Rng, long: u32) -> String {
+        self.made += 1;
+        let padding = if rng.random_ratio(1, long) { 200 } else { 0 };
+        format!("{:x}{:.<padding$}", self.made, "")
+    }
+
+    /// Any of them.
+    pub fn any(&self, rng: &mut ChaCha8Rng) -> Option<usize> {
+        (!self.files.is_empty()).then(|| rng.random_range(0..self.files.len()))
+    }
+}

@@ -1,0 +1,109 @@
+//! What the harness tests: something that makes volumes on devices and mounts them.
+
+use std::sync::Arc;
+
+use persimmon_device::ZoneId;
+
+use crate::model::{Errno, Observed, ObservedNode};
+use crate::workload::Op;
+use persimmon_sim::device::SimDevice;
+
+/// Makes, mounts and checks volumes.
+pub trait System: Sync {
+    /// A mounted volume.
+    type Subject: Subject;
+
+    /// Makes an empty volume with so many copies of log and metadata.
+    fn format(&self, device: &Arc<SimDevice>, copies: u32) -> Result<(), String>;
+
+    /// Whether it goes on when zones fail. Zones fail for those alone.
+    fn outlives_zones(&self) -> bool {
+        false
+    }
+
+    /// Zones all of whose blocks have a copy elsewhere, and how many blocks are written.
+    fn mirrored(&self, _device: &SimDevice) -> Vec<(ZoneId, u32)> {
+        Vec::new()
+    }
+
+    /// Mounts, with recovery where needed.
+    fn mount(&self, device: &Arc<SimDevice>) -> Result<Self::Subject, String>;
+
+    /// Checks a volume that is not mounted, without changing it. Findings are the error.
+    fn check(&self, device: &Arc<SimDevice>) -> Result<(), String>;
+}
+
+/// An operation that was not carried out.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Refusal {
+    /// Why, as a number.
+    pub errno: Errno,
+    /// Why, in words.
+    pub message: String,
+}
+
+impl From<Errno> for Refusal {
+    fn from(errno: Errno) -> Refusal {
+        Refusal {
+            errno,
+            message: String::new(),
+        }
+    }
+}
+
+/// What may have failed below a mounted volume.
+pub trait Failures: Send + Sync {
+    /// Something below has failed: from now on anything may be refused.
+    fn has_failed(&self) -> bool;
+
+    /// Some of what was written is lost.
+    fn has_offline_zones(&self) -> bool;
+
+    /// The power is off: it does not matter any more why something is refused.
+    fn is_off(&self) -> bool {
+        false
+    }
+}
+
+impl Failures for SimDevice {
+    fn has_failed(&self) -> bool {
+        SimDevice::has_failed(self)
+    }
+
+    fn has_offline_zones(&self) -> bool {
+        SimDevice::has_offline_zones(self)
+    }
+}
+
+/// A mounted volume.
+pub trait Subject {
+    /// Carries out an operation at time `now` (nanoseconds). [`Op::Remount`] and [`Op::Read`] do
+    /// not come here. Answers how much of a write or copy, in bytes, found room, if that was a part
+    /// of it.
+    fn apply(&mut self, op: &Op, now: u64) -> Result<Option<u64>, Refusal>;
+
+    /// One node.
+    fn observe_one(&mut self, path: &str) -> Result<ObservedNode, String>;
+
+    /// The whole tree.
+    fn observe(&mut self) -> Result<Observed, String>;
+
+    /// Inode numbers below this have been given out, or never will be. Nobody is to get one of them again, after
+    /// a crash either.
+    fn next_number(&self) -> u64 {
+        0
+    }
+
+    /// How this is mounted, in a word each.
+    fn options(&self) -> Vec<&'static str> {
+        Vec::new()
+    }
+
+    /// What recovery met when this was mounted, in a few words each.
+    fn recovery_paths(&self) -> Vec<&'static str> {
+        Vec::new()
+    }
+
+    /// Unmounts cleanly.
+    fn close(self) -> Result<(), String>;
+}
