@@ -267,10 +267,11 @@ class WritableFile : public FileOf<FSWritableFile> {
     if (file_.get() == nullptr) return IOStatus::IOError("the file is closed");
     Volume::TableRoom room(file_.volume());
     IOStatus status = is_table_ ? room.Take(data.size()) : IOStatus::OK();
+    const uint64_t written = written_.load(std::memory_order_acquire);
     if (status.ok()) status = flushes_writes_ ? file_.WriteFlushed(offset, data) : file_.Write(offset, data);
     if (status.ok()) size_ = std::max<uint64_t>(size_, offset + data.size());
     if (status.ok() && flushes_writes_) {
-      CountCovered(written_.load(std::memory_order_acquire));
+      CountCovered(written);
     } else {
       // After the write: a sync in another thread that has counted it began behind it, and covers it.
       written_.fetch_add(1, std::memory_order_acq_rel);

@@ -25,11 +25,21 @@ uint64_t MemoryBytes() {
   const long pages = sysconf(_SC_PHYS_PAGES);
   const long page_bytes = sysconf(_SC_PAGESIZE);
   uint64_t bytes = pages > 0 && page_bytes > 0 ? static_cast<uint64_t>(pages) * static_cast<uint64_t>(page_bytes) : 0;
-  // Without a limit the file says "max".
-  std::ifstream limit("/sys/fs/cgroup/memory.max");
-  uint64_t limited = 0;
-  if (limit >> limited) bytes = std::min(bytes, limited);
-  return bytes;
+  // The line of the unified hierarchy: "0::/system.slice/rocksdb.service". Each group up to the root may have a limit.
+  std::ifstream groups("/proc/self/cgroup");
+  std::string group;
+  while (std::getline(groups, group) && group.compare(0, 3, "0::") != 0) {
+  }
+  group.erase(0, std::min<size_t>(3, group.size()));
+  while (true) {
+    // Without a limit the file says "max".
+    std::ifstream limit("/sys/fs/cgroup" + group + "/memory.max");
+    uint64_t limited = 0;
+    if (limit >> limited) bytes = std::min(bytes, limited);
+    const size_t parent = group.rfind('/');
+    if (parent == std::string::npos) return bytes;
+    group.resize(parent);
+  }
 }
 
 // The read cache stands where other filesystems have the kernel's page cache: without it each block that RocksDB's block cache has let

@@ -473,7 +473,8 @@ int persimmon_pwrite(const struct persimmon_file *file,
                      size_t len,
                      uint64_t offset);
 
-// `persimmon_pwrite` and `persimmon_flush` in one: for logs, which flush what they append record by record.
+// `persimmon_pwrite` and `persimmon_flush` in one: for logs, which flush what they append record by record. After an error the data may
+// be in the file all the same.
 //
 // # Safety
 // `file` is open; `data` has `len` bytes.

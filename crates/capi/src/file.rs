@@ -137,7 +137,8 @@ pub unsafe extern "C" fn persimmon_pwrite(
     })
 }
 
-/// `persimmon_pwrite` and `persimmon_flush` in one: for logs, which flush what they append record by record.
+/// `persimmon_pwrite` and `persimmon_flush` in one: for logs, which flush what they append record by record. After an error the data may
+/// be in the file all the same.
 ///
 /// # Safety
 /// `file` is open; `data` has `len` bytes.

@@ -18,11 +18,6 @@ pub struct Block(pub [u8; BLOCK_SIZE]);
 
 const _: () = assert!(size_of::<Block>() == BLOCK_SIZE);
 
-/// Room for what has outgrown the smallest buffers of the pool: what a file is written to the device in at most. A log that is appended
-/// to is copied once on its way there, not at each doubling, and its buffers fit those that come after it. The kernel gives memory to
-/// those blocks alone that are written.
-const GROWN_BLOCKS: usize = 256;
-
 /// A writable run of blocks.
 #[derive(Clone)]
 pub struct BufferMut(Memory);
@@ -83,9 +78,10 @@ impl BufferMut {
     /// Makes it `blocks` long; new blocks are zero.
     pub fn resize_blocks(&mut self, blocks: usize) {
         if blocks > self.capacity_blocks() {
-            // What grows block by block takes its memory from the pool too, and leaves there what it outgrew.
+            // What grows block by block takes its memory from the pool too, and leaves there what it outgrew. A log that is appended
+            // to grows twice before it is as long as it gets, and is copied as often.
             let grown = if blocks > pool::BLOCKS_MIN {
-                (2 * self.capacity_blocks()).max(GROWN_BLOCKS)
+                4 * self.capacity_blocks()
             } else {
                 2 * self.capacity_blocks()
             };

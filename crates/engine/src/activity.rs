@@ -90,6 +90,20 @@ impl Volume {
         self.space.staged_blocks() == 0 && self.log.durable() >= self.log.last_lsn()
     }
 
+    /// Asks the device about the zones that answered with errors.
+    pub(crate) fn examine(&self) {
+        self.note_failures(|| self.zones.examine(&self.media));
+    }
+
+    /// Runs what may find that zones have failed: they are to be emptied, and somebody is to be told of what is lost.
+    pub(crate) fn note_failures(&self, examine: impl FnOnce()) {
+        let before = self.zones.failed_zones();
+        examine();
+        if self.zones.failed_zones() != before {
+            self.activity.note();
+        }
+    }
+
     /// Puts a file in the queue of those with something staged.
     pub(crate) fn enqueue(&self, ino: Ino) {
         self.files.enqueue(ino);

@@ -107,6 +107,7 @@ impl Volume {
     pub(crate) fn checkpoint_if(&self, wanted: impl Fn() -> bool) -> Result<()> {
         let written = self.checkpoint_locked(wanted);
         self.zones.start_resets(&self.media);
+        self.note_activity();
         written
     }
 
@@ -132,7 +133,7 @@ impl Volume {
                 self.log.fill_zone(&self.media, &self.zones, least)?;
             }
             self.complete_summaries(|_| true);
-            self.zones.examine(&self.media);
+            self.examine();
             let mut snapshot = self.cut()?;
             let under_way = self.zones.begin_pages();
             let result = self.write_checkpoint(&mut snapshot);

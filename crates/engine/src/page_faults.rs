@@ -91,7 +91,7 @@ impl Volume {
             };
             add(&self.media.counters.pages_fetched, 1);
             let page = store::fetch(&self.media, &self.key, id, entry);
-            self.zones.examine(&self.media);
+            self.examine();
             let mut meta = self.meta_mut();
             if meta.mat.get(id) != Some(entry) {
                 // It was written elsewhere meanwhile; look again.

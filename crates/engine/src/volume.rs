@@ -634,7 +634,7 @@ impl Volume {
             Task::FreeZones => self.checkpoint_zones().map(|()| Progress::Worked),
             Task::Truncate => self.finish_a_truncation().map(done),
             Task::Examine => {
-                self.zones.examine_all(&self.media);
+                self.note_failures(|| self.zones.examine_all(&self.media));
                 self.secure_log().map(|()| Progress::Idle)
             }
         }

@@ -180,9 +180,35 @@ fn a_read_ends_where_the_file_ends_now() {
         let kept = len.min(data.len());
         volume.write(ino, 0, &data[..kept], NOW).unwrap();
         expect(len, "resized");
-        volume.sync_file(ino).unwrap();
+        volume.sync().unwrap();
         expect(len, "resized and written");
     }
+}
+
+/// A read that began behind the end of a file, in the last block of which the cache has the beginning, never returned.
+#[test]
+fn a_read_behind_the_end_finds_nothing() {
+    let volume = open();
+    let ino = create(&volume).unwrap();
+    let data = noise(3, BLOCK + 904);
+    volume.write(ino, 0, &data, NOW).unwrap();
+    volume.sync().unwrap();
+    let mut buf = vec![0; 2 * BLOCK];
+    for _ in 0..2 {
+        assert_eq!(volume.read(ino, 0, &mut buf).unwrap(), data.len());
+        for behind in [0, 1, 1000, 3191, 3192, BLOCK * 5] {
+            let from = (data.len() + behind) as u64;
+            assert_eq!(volume.read(ino, from, &mut buf[..100]).unwrap(), 0);
+            let mut ranges = [(from, &mut buf[..100])];
+            let read = volume.read_batch(ino, &mut ranges).remove(0).unwrap();
+            assert_eq!(read, 0);
+        }
+    }
+    let statistics = volume.statistics();
+    assert!(
+        statistics.read_cache_hits > 0,
+        "the last block is not cached"
+    );
 }
 
 /// Many small files: each read leaves the blocks around it in the cache, of the same file alone.

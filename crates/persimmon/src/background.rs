@@ -189,9 +189,12 @@ impl<'a> Looks<'a> {
         let signals = if self.idle_looks >= IDLE_LOOKS && self.idle_since.elapsed() >= AWAKE {
             let _sleeper = self.volume.sleeper();
             let signals = self.stop.lock();
-            self.stop.changed.wait_while(signals, |signals| {
+            let signals = self.stop.changed.wait_while(signals, |signals| {
                 !signals.stopped && self.volume.activity() == activity
-            })
+            });
+            // Work may show a little later than what it comes of.
+            (self.idle_since, self.idle_looks) = (Instant::now(), 0);
+            signals
         } else {
             let waits = |s: &Signals| !s.stopped && s.zones_taken == seen;
             self.stop.wait_while(tick, waits)
@@ -322,6 +325,8 @@ fn write_loop(vfs: &Vfs, stop: &Stop, commit: &CommitInterval, keeper: &Keeper) 
     let mut found = Found::Work;
     // What had happened when the last commit began, if it left nothing.
     let mut settled = None;
+    // When access times were written last because nothing else was left.
+    let mut tried = None;
     loop {
         let is_settled = settled == Some(volume.activity());
         // Between two pieces of write-back it is seen to what has its time: a steady writer must not
@@ -343,12 +348,16 @@ fn write_loop(vfs: &Vfs, stop: &Stop, commit: &CommitInterval, keeper: &Keeper) 
             Err(error) if survives(vfs, stop, Task::WriteBackIfDue, &error) => Found::Nothing,
             Err(_) => return,
         };
+        let is_settled = settled == Some(volume.activity());
         if is_settled {
             // The interval begins with the first change.
             committed = Instant::now();
         }
-        // With nothing else left to write, access times need not wait.
-        let is_last = is_settled && vfs.has_access_times();
+        // With nothing else left to write, access times need not wait. Those that cannot be written are tried once.
+        let is_last = is_settled && tried != settled && vfs.has_access_times();
+        if is_last {
+            tried = settled;
+        }
         if is_last || access_times.elapsed() >= ACCESS_TIMES_INTERVAL {
             access_times = Instant::now();
             if let Err(error) = vfs.flush_access_times() {
@@ -357,7 +366,8 @@ fn write_loop(vfs: &Vfs, stop: &Stop, commit: &CommitInterval, keeper: &Keeper) 
         }
         if committed.elapsed() >= commit.get() {
             let activity = volume.activity();
-            if let Err(error) = keeper.fill_in_all(vfs) {
+            let filled = keeper.fill_in_all(vfs);
+            if let Err(error) = &filled {
                 warn!("what was appended to a file cannot be committed: {error}");
             }
             let left = run(vfs, stop, Task::Commit);
@@ -365,7 +375,7 @@ fn write_loop(vfs: &Vfs, stop: &Stop, commit: &CommitInterval, keeper: &Keeper) 
                 return;
             }
             committed = Instant::now();
-            let is_settled = left == Found::Nothing && volume.is_settled();
+            let is_settled = filled.is_ok() && left == Found::Nothing && volume.is_settled();
             settled = is_settled.then_some(activity);
         }
     }

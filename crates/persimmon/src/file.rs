@@ -241,6 +241,9 @@ impl File {
 
     /// [`File::write_at`] and [`File::flush_through`] in one, for logs: they flush what they append record by record, and a call
     /// costs more than what it does.
+    ///
+    /// # Errors
+    /// As those of the two. After one the data may be in the file all the same, and not outlive the process yet.
     pub fn write_flushed_at(&self, data: &[u8], offset: u64) -> Result<()> {
         let Some(kept) = self.open.kept.as_ref().filter(|_| !data.is_empty()) else {
             self.write_at(data, offset)?;

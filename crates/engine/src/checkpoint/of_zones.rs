@@ -40,6 +40,7 @@ impl Volume {
             let written = self.write_zone_checkpoint(Journal::WithinBounds);
             drop(lock);
             self.zones.start_resets(&self.media);
+            self.note_activity();
             if written? {
                 return Ok(());
             }
@@ -53,7 +54,7 @@ impl Volume {
         // The zones that go are named by the tree on the device. Were the journal lost that knows better,
         // summaries would still tell where cleaning moved most of what was in them.
         self.complete_summaries(|writer| writer.has_moved);
-        self.zones.examine(&self.media);
+        self.examine();
         let Some(before) = self.checkpoint_state().footer.clone() else {
             return Ok(false);
         };
@@ -70,7 +71,7 @@ impl Volume {
             return Ok(false);
         }
         self.log.write(&self.media, &self.zones, log.lsn)?;
-        self.zones.examine(&self.media);
+        self.examine();
         if self.log.has_failures(&log) || self.zones.log_is_failing() {
             return Ok(false);
         }
@@ -135,7 +136,7 @@ impl Volume {
         add(&self.media.counters.zone_checkpoints, 1);
         self.zones
             .queue_resets(&self.media, unneeded.iter().map(|zone| zone.zone));
-        self.zones.examine(&self.media);
+        self.examine();
         if self.zones.log_is_failing() {
             // Without the journal the footer leads to a tree that names what lies in these zones.
             return Ok(false);

@@ -192,7 +192,8 @@ impl Volume {
             cache,
             ino,
             state: Some(state).filter(|_| !is_staged),
-            reads_around: cache.has_room(),
+            // Ranges of a batch are often neighbours: each would read the others again.
+            reads_around: ranges.len() == 1 && cache.has_room(),
         });
         let mut wanted: Vec<Wanted<'_>> = ranges
             .iter_mut()
@@ -493,8 +494,7 @@ impl Volume {
 
     /// Why data cannot be read: its zone may have failed for good.
     fn lost_data(&self, error: Error, ino: Ino, block: u64, addr: Addr) -> Error {
-        self.zones.examine(&self.media);
-        self.note_activity();
+        self.examine();
         if self.zones.is_lost(addr.zone()) {
             return Error::DataLost { ino, block, addr };
         }

@@ -322,7 +322,7 @@ impl ReadCache {
             let from = shard.content(slot)?.get(within..within + take)?;
             rest.get_mut(..take)?.copy_from_slice(from);
             done += take;
-            if known.len < BLOCK_SIZE && within + take == known.len {
+            if known.len < BLOCK_SIZE && within + take >= known.len {
                 break;
             }
         }

@@ -165,6 +165,8 @@ impl Volume {
             Err(error) => {
                 tracing::error!(ino = ino.0, %error, "a truncation could not be finished");
                 self.truncations.note_failed(ino, keep, &error);
+                // It is tried again in the background.
+                self.note_activity();
                 Err(error)
             }
         }

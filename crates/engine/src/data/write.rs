@@ -246,6 +246,9 @@ impl Volume {
                         staged.size = Some(size.max(end));
                         if !std::mem::replace(&mut staged.queued, true) {
                             self.enqueue(ino);
+                        } else if alone {
+                            // A commit may have found nothing to write of a file that stayed in the queue.
+                            self.note_activity();
                         }
                         return Ok(());
                     }

@@ -342,6 +342,7 @@ impl Zones {
     }
 
     /// Whether the index agrees with a look at all zones.
+    #[cfg(debug_assertions)]
     pub(super) fn index_agrees(&self, table: &mut Table) -> bool {
         let agree = |table: &Table| {
             let mut zones = table.entries.zones();
