@@ -18,6 +18,9 @@ pub struct Block(pub [u8; BLOCK_SIZE]);
 
 const _: () = assert!(size_of::<Block>() == BLOCK_SIZE);
 
+/// What is written to the device in one piece has no more blocks. Up to this a buffer grows faster than by doubling.
+const FRAME_BLOCKS: usize = 256;
+
 /// A writable run of blocks.
 #[derive(Clone)]
 pub struct BufferMut(Memory);
@@ -80,10 +83,11 @@ impl BufferMut {
         if blocks > self.capacity_blocks() {
             // What grows block by block takes its memory from the pool too, and leaves there what it outgrew. A log that is appended
             // to grows twice before it is as long as it gets, and is copied as often.
+            let doubled = 2 * self.capacity_blocks();
             let grown = if blocks > pool::BLOCKS_MIN {
-                4 * self.capacity_blocks()
+                doubled.max((2 * doubled).min(FRAME_BLOCKS))
             } else {
-                2 * self.capacity_blocks()
+                doubled
             };
             let mut larger = BufferMut::with_capacity(blocks.max(grown));
             larger.0.0.extend_from_slice(&self.0.0);

@@ -107,7 +107,6 @@ impl Volume {
     pub(crate) fn checkpoint_if(&self, wanted: impl Fn() -> bool) -> Result<()> {
         let written = self.checkpoint_locked(wanted);
         self.zones.start_resets(&self.media);
-        self.note_activity();
         written
     }
 

@@ -40,7 +40,6 @@ impl Volume {
             let written = self.write_zone_checkpoint(Journal::WithinBounds);
             drop(lock);
             self.zones.start_resets(&self.media);
-            self.note_activity();
             if written? {
                 return Ok(());
             }
