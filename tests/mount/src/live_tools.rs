@@ -265,7 +265,7 @@ fn tune(volume: &Volume) -> Result<()> {
     );
     let told = refused(volume, "tune", &["speed=9"], 2)?;
     ensure!(
-        told.contains("there is no threshold speed; there are pool_"),
+        told.contains("there is no threshold speed; there are free_target_"),
         "{told}"
     );
     let (now, _) = json(volume, "tune", &[])?;
