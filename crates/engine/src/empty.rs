@@ -9,15 +9,14 @@ use persimmon_format::log::LogState;
 use persimmon_format::table::ZitEntry;
 use persimmon_format::{Addr, Lsn};
 
-use crate::Volume;
-use crate::checkpoint::CheckpointState;
+use crate::engine::Engine;
 use crate::error::Result;
 use crate::log::writer::LogInit;
 use crate::media::Media;
 use crate::meta::{Meta, PageCache, mat::Mat, numbers::Numbers, tree};
 use crate::options::{Barrier, Options};
 use crate::rebuild::RebuildStart;
-use crate::volume::Parts;
+use crate::store::{OnDevice, Parts};
 use crate::zones::budget::ZoneCapacities;
 use crate::zones::table::Found;
 use crate::zones::{Budget, Zones};
@@ -58,7 +57,7 @@ impl EmptyVolume {
         found: &PerZone<Found>,
         start: RebuildStart,
         options: Options,
-    ) -> Volume {
+    ) -> Engine {
         let zones = Zones::new(
             self.budget,
             start.identity.clone(),
@@ -71,7 +70,7 @@ impl EmptyVolume {
         cache.watch(&self.media.alarm);
         let root = tree::create(&mut cache);
         let zit_chunks = found.len().div_ceil(ZitEntry::PER_CHUNK);
-        Volume::assemble(Parts {
+        Engine::new(Parts {
             media: self.media,
             identity: start.identity,
             options,
@@ -93,7 +92,7 @@ impl EmptyVolume {
                 start.epoch,
                 start.footer,
             ),
-            checkpoint: CheckpointState {
+            on_device: OnDevice {
                 number: start.checkpoint,
                 written_zit: PerZone::filled(found.len(), ZitEntry::default()),
                 zit_chunks: vec![Addr::ZERO; zit_chunks],

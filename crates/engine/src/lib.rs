@@ -6,15 +6,16 @@
 //! `cleaning`, which touch all four; `repair` carries out what a check plans, `scrub` verifies what is live. `faults` are mistakes made on
 //! purpose, for tests of the tests alone. `invariant` stops the volume where a state is found that cannot be.
 
-mod activity;
 mod checkpoint;
 mod cleaning;
 mod data;
 mod empty;
+mod engine;
 mod error;
 mod fair_lock;
 pub mod faults;
 mod headers;
+mod history;
 mod in_flight;
 pub mod invariant;
 mod log;
@@ -22,25 +23,23 @@ mod losses;
 mod media;
 pub mod meta;
 mod mkfs;
-mod opening;
 mod options;
-mod page_faults;
 mod pairs;
 mod paths;
+mod placement;
 mod rebuild;
+mod reclaim;
 mod recovery;
 mod repair;
-mod reserves;
 mod scrub;
+mod space;
 mod statistics;
+mod store;
 mod tuning;
 mod volume;
-mod walk;
 mod zones;
 
-pub use activity::Sleeper;
-pub use cleaning::{CleanState, CleanStep};
-pub use data::{InoMap, Promised, Seek, SpaceReport};
+pub use data::{InoMap, Seek};
 pub use error::{Error, Result};
 pub use fair_lock::{FairGuard, FairLock};
 pub use losses::{Loss, Losses};
@@ -49,9 +48,12 @@ pub use options::{
     Barrier, CleaningOptions, FormatOptions, FormatOptionsError, FsyncOrder, Options,
 };
 pub use rebuild::{Rebuild, RebuildStart};
+pub use reclaim::{CleanState, CleanStep};
 pub use recovery::RecoveryReport;
 pub use scrub::{Damage, ScrubCursor, ScrubFinding, ScrubStage, ScrubStep};
+pub use space::{Promised, SpaceReport};
 pub use statistics::{Class, Statistics};
+pub use store::{Activity, Sleeper};
 pub use tuning::{Threshold, TuneError, Unit};
 pub use volume::{Progress, Task, Volume};
 pub use zones::budget::{ZoneCapacities, check_geometry};

@@ -6,8 +6,9 @@ use persimmon_format::extent::Extent;
 use persimmon_format::table::Role;
 use persimmon_format::{Ino, Key, KeyKind};
 
-use crate::Volume;
 use crate::error::Result;
+use crate::paths::paths;
+use crate::store::Store;
 use crate::zones::failure::ZoneFailure;
 
 /// A range of a file that was in a zone that is offline. Reading it is an error.
@@ -39,46 +40,44 @@ pub struct Losses {
     pub incomplete: bool,
 }
 
-impl Volume {
-    /// What is lost of files with zones that are offline; `ranges_max` ranges are told.
-    pub fn losses(&self, ranges_max: usize) -> Result<Losses> {
-        let mut losses = Losses::default();
-        let offline: Vec<ZoneId> = self
-            .zones
-            .status()
-            .iter()
-            .filter(|z| z.failure == Some(ZoneFailure::Offline) && z.entry.valid > 0)
-            .filter(|z| z.entry.role == Role::Data)
-            .map(|z| z.zone)
-            .collect();
-        if offline.is_empty() {
-            return Ok(losses);
-        }
-        let lost = |key: Key, value: &[u8]| {
-            if key.kind != KeyKind::EXTENT {
-                return None;
-            }
-            let extent = Extent::decode(value).ok()?;
-            let (addr, _) = extent.on_device()?;
-            let lost = offline.contains(&addr.zone());
-            lost.then_some((key, extent.blocks(), addr.zone()))
-        };
-        // Up to the first page that is lost.
-        let scanned = self.walk(.., lost, |(key, blocks, zone)| {
-            add(&mut losses, &key, blocks, zone, ranges_max);
-        });
-        losses.incomplete |= scanned.is_err();
-        self.name_all(&mut losses);
-        Ok(losses)
+/// What is lost of files with zones that are offline; `ranges_max` ranges are told.
+pub(crate) fn losses(store: &Store, ranges_max: usize) -> Result<Losses> {
+    let mut losses = Losses::default();
+    let offline: Vec<ZoneId> = store
+        .zones
+        .status()
+        .iter()
+        .filter(|z| z.failure == Some(ZoneFailure::Offline) && z.entry.valid > 0)
+        .filter(|z| z.entry.role == Role::Data)
+        .map(|z| z.zone)
+        .collect();
+    if offline.is_empty() {
+        return Ok(losses);
     }
-
-    /// Gives the files their paths, as far as they can be found.
-    fn name_all(&self, losses: &mut Losses) {
-        let inos = losses.ranges.iter().map(|loss| loss.ino).collect();
-        let paths = self.paths(&inos);
-        for loss in &mut losses.ranges {
-            loss.path = paths.get(&loss.ino).cloned();
+    let lost = |key: Key, value: &[u8]| {
+        if key.kind != KeyKind::EXTENT {
+            return None;
         }
+        let extent = Extent::decode(value).ok()?;
+        let (addr, _) = extent.on_device()?;
+        let lost = offline.contains(&addr.zone());
+        lost.then_some((key, extent.blocks(), addr.zone()))
+    };
+    // Up to the first page that is lost.
+    let scanned = store.walk(.., lost, |(key, blocks, zone)| {
+        add(&mut losses, &key, blocks, zone, ranges_max);
+    });
+    losses.incomplete |= scanned.is_err();
+    name_all(store, &mut losses);
+    Ok(losses)
+}
+
+/// Gives the files their paths, as far as they can be found.
+fn name_all(store: &Store, losses: &mut Losses) {
+    let inos = losses.ranges.iter().map(|loss| loss.ino).collect();
+    let paths = paths(store, &inos);
+    for loss in &mut losses.ranges {
+        loss.path = paths.get(&loss.ino).cloned();
     }
 }
 

@@ -104,7 +104,7 @@ pub(crate) fn format(device: Arc<dyn ZonedDevice>, options: &FormatOptions) -> R
         write_clock: 0,
         reserve_basis_points: reserve,
     };
-    let volume = empty.begin(&found, start, runtime);
+    let engine = empty.begin(&found, start, runtime);
     let directory = Inode {
         mode: DIRECTORY | (options.root_mode & 0o7777),
         uid: options.root_uid,
@@ -117,14 +117,14 @@ pub(crate) fn format(device: Arc<dyn ZonedDevice>, options: &FormatOptions) -> R
         parent: ROOT,
         ..Inode::default()
     };
-    let mut meta = volume.meta_mut();
+    let mut meta = engine.store.meta_mut();
     meta.insert(&Key::inode(ROOT), &directory.encode());
     meta.inodes = 1;
     drop(meta);
-    volume.checkpoint()?;
+    engine.checkpoints.write()?;
     // Is the newest footer damaged, the one before it and the journal lead to the same: a young
     // volume has one before it too.
-    volume.checkpoint()
+    engine.checkpoints.write()
 }
 
 /// The first sequence for zones of the new volume. A volume is known by the newest zone header of

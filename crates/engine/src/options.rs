@@ -205,7 +205,7 @@ pub struct Options {
     pub cleaning: CleaningOptions,
 }
 
-/// Thresholds of cleaning. [`crate::Volume::set_cleaning_options`] changes them at any time.
+/// Thresholds of cleaning. [`crate::Volume::tune`] changes them at any time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CleaningOptions {
     /// Zones kept free for the time between two checkpoints, in 1/100 percent of those that nothing

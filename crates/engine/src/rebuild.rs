@@ -15,8 +15,8 @@ use persimmon_format::table::{Role, ZitEntry};
 use persimmon_format::zone_header::VolumeIdentity;
 use persimmon_format::{Addr, Key, KeyKind, Lsn, PageId};
 
-use crate::Volume;
 use crate::empty::EmptyVolume;
+use crate::engine::Engine;
 use crate::error::{Error, Result};
 use crate::headers::read_header;
 use crate::media::Media;
@@ -57,7 +57,7 @@ pub struct RebuildStart {
 
 /// Metadata in the making.
 pub struct Rebuild {
-    volume: Volume,
+    engine: Engine,
     changes_lost: bool,
 }
 
@@ -98,9 +98,9 @@ impl Rebuild {
                 tracing::warn!(zone = zone.0, %error, "zone could not be finished");
             }
         }
-        let volume = empty.begin(&found, start, options);
+        let engine = empty.begin(&found, start, options);
         Ok(Rebuild {
-            volume,
+            engine,
             changes_lost,
         })
     }
@@ -110,8 +110,8 @@ impl Rebuild {
     /// # Errors
     /// The device fails, or has no room for the metadata.
     pub fn put(&self, key: Key, value: &[u8]) -> Result<()> {
-        let volume = &self.volume;
-        volume.apply_unlogged(
+        let store = &self.engine.store;
+        store.apply_unlogged(
             |meta| meta.ensure(&key).map_err(Error::from),
             |meta| {
                 let replaced = meta.insert(&key, value);
@@ -122,7 +122,7 @@ impl Rebuild {
                 if key.kind == KeyKind::EXTENT && !replaced {
                     let extent = Extent::decode(value).ok();
                     if let Some((addr, units)) = extent.as_ref().and_then(Extent::on_device) {
-                        volume.zones.add_data(addr, units);
+                        store.zones.add_data(addr, units);
                     }
                     if let Some(Extent::Reserved { blocks }) = extent {
                         meta.reserved_blocks += u64::from(blocks);
@@ -131,7 +131,7 @@ impl Rebuild {
                 Ok(())
             },
         )?;
-        if volume.meta().cache.dirty() >= volume.zones.budget.dirty_pages_reserved {
+        if store.meta().cache.dirty() >= store.zones.budget.dirty_pages_reserved {
             self.spill()?;
         }
         Ok(())
@@ -139,24 +139,27 @@ impl Rebuild {
 
     /// Writes the pages made so far, so that memory stays bounded. No footer leads to them yet.
     fn spill(&self) -> Result<()> {
-        let volume = &self.volume;
-        let pages = volume.meta_mut().cache.take_dirty();
+        let store = &self.engine.store;
+        let pages = store.meta_mut().cache.take_dirty();
         let refs: Vec<_> = pages.iter().collect();
-        let number = volume.checkpoint_state().number + 1;
+        let number = store.on_device().number + 1;
         let written = &mut BTreeSet::new();
-        let places = volume.write_pages(&refs, number, Stream::Metadata, written);
+        let places = self
+            .engine
+            .checkpoints
+            .write_pages(&refs, number, Stream::Metadata, written);
         let ids = || pages.iter().map(|(id, _)| *id);
-        let mut meta = volume.meta_mut();
+        let mut meta = store.meta_mut();
         let places = places.inspect_err(|_| meta.cache.redirty(ids(), Vec::<PageId>::new()))?;
         for (id, entry) in &places {
             let old = meta.mat.set(*id, *entry);
             if old.is_used() {
-                volume.zones.sub_metadata(old.addr, old.blocks.into());
+                store.zones.sub_metadata(old.addr, old.blocks.into());
             }
-            volume.zones.add_metadata(entry.addr, entry.blocks.into());
+            store.zones.add_metadata(entry.addr, entry.blocks.into());
         }
         meta.cache.finish_writing(ids());
-        let limit = volume.options.cache_bytes_max / persimmon_format::page::PAGE_SIZE;
+        let limit = store.options.cache_bytes_max / persimmon_format::page::PAGE_SIZE;
         meta.cache.evict(limit);
         Ok(())
     }
@@ -167,10 +170,10 @@ impl Rebuild {
     /// The device fails, or has no room. Then the volume is what it was.
     pub fn finish(self) -> Result<()> {
         if self.changes_lost {
-            self.volume.meta_mut().numbers.leave_gap();
+            self.engine.store.meta_mut().numbers.leave_gap();
         }
-        self.volume.checkpoint()?;
-        self.volume.close()
+        self.engine.checkpoints.write()?;
+        self.engine.close()
     }
 }
 

@@ -22,8 +22,7 @@ mod records;
 mod resume;
 mod tables;
 
-use crate::Volume;
-use crate::checkpoint::CheckpointState;
+use crate::engine::Engine;
 use crate::error::{Error, Result};
 use crate::faults::{Fault, fault};
 use crate::headers::read_header;
@@ -39,7 +38,7 @@ use crate::meta::mat::Mat;
 use crate::meta::numbers::Numbers;
 use crate::meta::{Meta, PageCache};
 use crate::options::Options;
-use crate::volume::Parts;
+use crate::store::{OnDevice, Parts};
 use crate::zones::budget::ZoneCapacities;
 use crate::zones::table::Found;
 use crate::zones::{Budget, DeviceKind, Zones};
@@ -92,7 +91,7 @@ pub struct RecoveryReport {
     /// Changes of the journal that could not be replayed, since pages they need are lost with a
     /// zone that failed. The volume is read-only.
     pub changes_lost: u64,
-    /// Number of the opening that wrote last ([`Volume::begin_opening`]); 0 if it had none.
+    /// Number of the opening that wrote last ([`Volume::begin_opening`](crate::Volume::begin_opening)); 0 if it had none.
     pub opening: u32,
     /// The last record of the history.
     pub last: Lsn,
@@ -113,7 +112,7 @@ impl RecoveryReport {
 pub(crate) fn open(
     device: Arc<dyn ZonedDevice>,
     options: Options,
-) -> Result<(Volume, RecoveryReport)> {
+) -> Result<(Engine, RecoveryReport)> {
     let zones = 0..device.geometry().zone_count;
     let worn_out = |report: &[ZoneInfo]| {
         report
@@ -139,7 +138,7 @@ fn open_as_reported(
     device: Arc<dyn ZonedDevice>,
     options: Options,
     report: &[ZoneInfo],
-) -> Result<(Volume, RecoveryReport)> {
+) -> Result<(Engine, RecoveryReport)> {
     let media = Media::new(device, options.barrier);
     let FoundLog {
         identity,
@@ -261,19 +260,19 @@ fn open_as_reported(
         opening: replay.opening,
         last,
     };
-    let volume = Volume::assemble(Parts {
+    let engine = Engine::new(Parts {
         media,
         identity,
         options,
         meta,
         zones,
         start,
-        checkpoint: CheckpointState::of(&footer, tables::written(zit, &as_written)),
+        on_device: OnDevice::of(&footer, tables::written(zit, &as_written)),
         reserve_basis_points: footer.reserve_basis_points,
     });
     let invalidated = replayed.left_out.any;
-    go_on(&volume, report, &stale, &summary, leave_zone, invalidated)?;
-    Ok((volume, summary))
+    go_on(&engine, report, &stale, &summary, leave_zone, invalidated)?;
+    Ok((engine, summary))
 }
 
 /// Zones that have failed and are not retired yet.

@@ -7,7 +7,7 @@ use persimmon_format::record::Op;
 use persimmon_format::table::Role;
 use persimmon_format::{Addr, Key, KeyKind, PageId, ZoneId};
 
-use crate::Volume;
+use crate::engine::Engine;
 use crate::error::{Error, Result};
 use crate::meta::Intent;
 
@@ -30,13 +30,16 @@ impl Recount {
     }
 }
 
-impl Volume {
+/// Changes a volume that nobody else uses.
+pub(crate) struct Repair<'e>(pub(crate) &'e Engine);
+
+impl Repair<'_> {
     /// Puts and deletes items as a check has planned, finishes truncations that the plan began,
     /// and, if asked to, counts again what the checkpoint's tables claim. A checkpoint ends it.
     /// Operations other than put and delete are not planned, and refused.
-    pub fn repair(&self, ops: &[Op], recount: bool) -> Result<()> {
-        for ops in ops.chunks(self.transaction_ops_max()) {
-            self.update::<_, Error>(Intent::Shrink, |tx| {
+    pub(crate) fn carry_out(&self, ops: &[Op], recount: bool) -> Result<()> {
+        for ops in ops.chunks(self.0.store.transaction_ops_max()) {
+            self.0.history.update::<_, Error>(Intent::Shrink, |tx| {
                 for op in ops {
                     match op {
                         Op::Put { key, value } => tx.put(*key, value.clone()),
@@ -53,26 +56,26 @@ impl Volume {
         if recount {
             self.recount()?;
         }
-        self.find_truncations()?;
-        while self.finish_a_truncation()? {}
-        self.checkpoint()
+        self.0.data.find_truncations()?;
+        while self.0.data.finish_a_truncation()? {}
+        self.0.checkpoints.write()
     }
 
     /// Moves everything out of these zones; a checkpoint then resets them. What cannot be read
     /// stays where it is.
-    pub fn empty_zones(&self, zones: &[ZoneId]) -> Result<()> {
-        self.zones.complete_resets(&self.media);
+    pub(crate) fn empty_zones(&self, zones: &[ZoneId]) -> Result<()> {
+        self.0.store.zones.complete_resets(&self.0.store.media);
         for zone in zones {
             // Of a metadata zone as much moves at once as a checkpoint may write.
             for _ in 0..EMPTYING_ROUNDS_MAX {
-                let status = self.zones.status();
+                let status = self.0.store.zones.status();
                 let status = status.iter().find(|status| status.zone == *zone);
                 let Some(status) = status.filter(|status| status.entry.valid > 0) else {
                     break;
                 };
-                self.clean(status)?;
-                self.checkpoint()?;
-                self.zones.complete_resets(&self.media);
+                self.0.reclaimer.clean(status)?;
+                self.0.checkpoints.write()?;
+                self.0.store.zones.complete_resets(&self.0.store.media);
             }
         }
         Ok(())
@@ -82,16 +85,16 @@ impl Volume {
         let mut counts = Recount {
             inodes: 0,
             reserved_blocks: 0,
-            valid: vec![PackUnits::ZERO; self.media.geometry().zone_count as usize],
+            valid: vec![PackUnits::ZERO; self.0.store.media.geometry().zone_count as usize],
         };
         self.count_items(&mut counts)?;
-        let mut meta = self.meta_mut();
+        let mut meta = self.0.store.meta_mut();
         for id in 0..meta.cache.id_limit() {
             if let Some(entry) = meta.mat.get(PageId(id)) {
                 counts.add(entry.addr, PackUnits::of_blocks(entry.blocks.into()));
             }
         }
-        let state = self.checkpoint_state();
+        let state = self.0.store.on_device();
         let chunks = meta.mat.chunks().iter().chain(&state.zit_chunks);
         for addr in chunks.filter(|addr| **addr != Addr::ZERO) {
             counts.add(*addr, PackUnits::of_blocks(1));
@@ -99,15 +102,17 @@ impl Volume {
         drop(state);
         meta.inodes = counts.inodes;
         meta.reserved_blocks = counts.reserved_blocks;
-        for status in self.zones.status() {
+        for status in self.0.store.zones.status() {
             let counted = match status.entry.role {
                 Role::Data | Role::Metadata => counts.valid.get(status.zone.0 as usize).copied(),
                 _ => None,
             };
-            self.zones
+            self.0
+                .store
+                .zones
                 .set_valid(status.zone, counted.unwrap_or_default());
         }
-        self.zones.counts_are_complete(true);
+        self.0.store.zones.counts_are_complete(true);
         Ok(())
     }
 
@@ -117,7 +122,7 @@ impl Volume {
             KeyKind::EXTENT => Extent::decode(value).ok().map(Some),
             _ => None,
         };
-        self.walk(.., counted, |item| match item {
+        self.0.store.walk(.., counted, |item| match item {
             None => counts.inodes += 1,
             Some(Extent::Reserved { blocks }) => counts.reserved_blocks += u64::from(blocks),
             Some(extent) => {

@@ -18,10 +18,11 @@ use persimmon_format::summary::Summary;
 use persimmon_format::table::{MatEntry, Role};
 use persimmon_format::{Addr, DeviceId, FormatError, Ino, Key, KeyKind, PageId, checksum};
 
-use crate::Volume;
+use crate::data::FileData;
 use crate::error::{Error, Result};
 use crate::headers::read_header;
 use crate::meta::{Page, store};
+use crate::store::Store;
 use crate::zones::pin::Pin;
 
 /// For so many blocks of file data one smaller thing may be looked at in a step.
@@ -150,13 +151,19 @@ impl ScrubStep {
     }
 }
 
-impl Volume {
+/// Looks at a volume in use.
+pub(crate) struct Scrub<'e> {
+    pub(crate) store: &'e Store,
+    pub(crate) data: &'e FileData,
+}
+
+impl Scrub<'_> {
     /// Bytes that a scrub reads as of now.
     #[must_use]
-    pub fn scrub_bytes(&self) -> u64 {
-        let zones = self.zones.status();
+    pub(crate) fn bytes(&self) -> u64 {
+        let zones = self.store.zones.status();
         let valid: u64 = zones.iter().map(|zone| u64::from(zone.entry.valid)).sum();
-        let (from, _, to) = self.log.live();
+        let (from, _, to) = self.store.log.live();
         (valid + to.saturating_sub(from)) * BLOCK_SIZE as u64
     }
 
@@ -164,7 +171,7 @@ impl Volume {
     ///
     /// # Errors
     /// None that stands for damage: those are findings.
-    pub fn scrub_step(&self, cursor: ScrubCursor, blocks_max: u64) -> Result<ScrubStep> {
+    pub(crate) fn step(&self, cursor: ScrubCursor, blocks_max: u64) -> Result<ScrubStep> {
         let mut step = ScrubStep {
             blocks_max: blocks_max.max(1),
             items_max: (blocks_max / BLOCKS_PER_ITEM).max(1),
@@ -195,9 +202,9 @@ impl Volume {
     }
 
     fn scrub_headers(&self, from: u64, step: &mut ScrubStep) -> Option<u64> {
-        let zones = self.zones.status();
-        let head = self.log.head_zone();
-        let (_, chain, _) = self.log.live();
+        let zones = self.store.zones.status();
+        let head = self.store.log.head_zone();
+        let (_, chain, _) = self.store.log.live();
         let logs: BTreeSet<ZoneId> = chain.iter().map(|zone| zone.zone).collect();
         for status in zones
             .iter()
@@ -207,7 +214,7 @@ impl Volume {
             let zone = status.zone;
             // A header may still be on its way where nothing is valid yet. What is valid in a pair is counted
             // in the first of both.
-            let first = self.media.pairs.first(zone);
+            let first = self.store.media.pairs.first(zone);
             let holds = zones.get(first.0 as usize);
             let is_written = holds.is_some_and(|status| status.entry.valid > 0)
                 || logs.contains(&first) && head != Some(first);
@@ -215,19 +222,19 @@ impl Volume {
                 continue;
             }
             step.read(1);
-            let _pin = self.zones.pin(zone);
+            let _pin = self.store.zones.pin(zone);
             let good = || {
-                read_header(&self.media, &self.identity, zone)
+                read_header(&self.store.media, &self.store.identity, zone)
                     .is_ok_and(|h| h.is_some_and(|h| h.sequence == status.entry.sequence))
             };
             let still = || {
-                self.zones.entry(zone).is_some_and(|now| {
+                self.store.zones.entry(zone).is_some_and(|now| {
                     now.sequence == status.entry.sequence && now.role == status.entry.role
-                }) && !self.zones.is_in_reset(zone)
+                }) && !self.store.zones.is_in_reset(zone)
             };
             if !good() && still() && !good() {
                 let addr = Addr::new(DeviceId(0), zone, 0);
-                if self.zones.is_offline(zone) && !self.zones.is_lost(zone) {
+                if self.store.zones.is_offline(zone) && !self.store.zones.is_lost(zone) {
                     // Told once, and not for each block of it.
                     step.found(Damage::Copy, addr, 1, &"the zone is offline")
                 } else {
@@ -240,7 +247,7 @@ impl Volume {
     }
 
     fn scrub_log(&self, at: u64, step: &mut ScrubStep) -> Option<u64> {
-        let (from, chain, to) = self.log.live();
+        let (from, chain, to) = self.store.log.live();
         let from = at.max(from);
         let end = to.min(from.saturating_add(step.blocks_max));
         for sequence in from..end {
@@ -263,7 +270,7 @@ impl Volume {
             for copy in &copies {
                 let check = || self.check_log_block(*copy, zone.sequence, sequence);
                 if let Err(first) = check() {
-                    let (needed, now, _) = self.log.live();
+                    let (needed, now, _) = self.store.log.live();
                     let same = now.iter().any(|other| other.sequence == zone.sequence);
                     if sequence >= needed && same && check().is_err() {
                         bad.push((*copy, first));
@@ -272,7 +279,7 @@ impl Volume {
             }
             let all = bad.len() == copies.len();
             if !all {
-                bad.retain(|(copy, _)| !self.zones.is_offline(copy.zone()));
+                bad.retain(|(copy, _)| !self.store.zones.is_offline(copy.zone()));
             }
             for (copy, error) in bad.iter().take(if all { 1 } else { copies.len() }) {
                 let damage = if all { Damage::Log } else { Damage::Copy };
@@ -283,9 +290,9 @@ impl Volume {
     }
 
     fn check_log_block(&self, addr: Addr, zone_sequence: u64, sequence: u64) -> Result<()> {
-        let bytes = self.media.read_one(addr, 1)?;
-        let block =
-            LogBlock::decode(&bytes, &self.key, zone_sequence).map_err(Error::damaged(addr))?;
+        let bytes = self.store.media.read_one(addr, 1)?;
+        let block = LogBlock::decode(&bytes, &self.store.key, zone_sequence)
+            .map_err(Error::damaged(addr))?;
         if block.sequence == sequence {
             return Ok(());
         }
@@ -300,8 +307,8 @@ impl Volume {
     fn scrub_tables(&self, from: u64, step: &mut ScrubStep) -> Option<u64> {
         let mut at = from;
         loop {
-            let mats = self.meta().mat.chunks().len() as u64;
-            let total = mats + self.checkpoint_state().zit_chunks.len() as u64;
+            let mats = self.store.meta().mat.chunks().len() as u64;
+            let total = mats + self.store.on_device().zit_chunks.len() as u64;
             if at >= total {
                 return None;
             }
@@ -322,12 +329,12 @@ impl Volume {
     fn chunk_place(&self, kind: Kind, number: u64) -> Option<(Addr, Option<Pin>)> {
         let pinned = |addr: Option<&Addr>| {
             let addr = addr.copied().filter(|addr| *addr != Addr::ZERO)?;
-            Some((addr, self.zones.pin(addr.zone())))
+            Some((addr, self.store.zones.pin(addr.zone())))
         };
         if kind == Kind::MatChunk {
-            pinned(self.meta().mat.chunks().get(number as usize))
+            pinned(self.store.meta().mat.chunks().get(number as usize))
         } else {
-            pinned(self.checkpoint_state().zit_chunks.get(number as usize))
+            pinned(self.store.on_device().zit_chunks.get(number as usize))
         }
     }
 
@@ -338,8 +345,8 @@ impl Volume {
                 return;
             };
             step.read(1);
-            let read = self.media.read_good(addr, 1, |block| {
-                envelope::open(&block, &self.key, kind, Some(number))
+            let read = self.store.media.read_good(addr, 1, |block| {
+                envelope::open(&block, &self.store.key, kind, Some(number))
                     .map(drop)
                     .map_err(Error::damaged(addr))
             });
@@ -356,7 +363,7 @@ impl Volume {
 
     /// A block's place, and that of its copy.
     fn copies(&self, addr: Addr) -> impl Iterator<Item = Addr> {
-        let zones = self.media.pairs.both(addr.zone());
+        let zones = self.store.media.pairs.both(addr.zone());
         zones.map(move |zone| Addr::new(addr.device(), zone, addr.block()))
     }
 
@@ -369,17 +376,17 @@ impl Volume {
         (addr, blocks): (Addr, u32),
         step: &mut ScrubStep,
     ) {
-        if self.media.pairs.partner(addr.zone()).is_none() {
+        if self.store.media.pairs.partner(addr.zone()).is_none() {
             return;
         }
-        let is_gone = |copy: Addr| self.zones.is_offline(copy.zone());
+        let is_gone = |copy: Addr| self.store.zones.is_offline(copy.zone());
         if self.copies(addr).any(is_gone) {
             return;
         }
         for copy in self.copies(addr) {
             step.read(blocks.into());
-            let read = self.media.read_one(copy, blocks).and_then(|bytes| {
-                let opened = envelope::open(&bytes, &self.key, kind, Some(number));
+            let read = self.store.media.read_one(copy, blocks).and_then(|bytes| {
+                let opened = envelope::open(&bytes, &self.store.key, kind, Some(number));
                 opened.map(drop).map_err(Error::damaged(copy))
             });
             if let Err(error) = read {
@@ -389,31 +396,32 @@ impl Volume {
     }
 
     fn scrub_summaries(&self, from: u64, step: &mut ScrubStep) -> Option<u64> {
-        let zones = self.zones.status();
+        let zones = self.store.zones.status();
         let zone = zones
             .iter()
             .skip(from as usize)
             .find(|zone| zone.entry.role == Role::Data && zone.entry.valid > 0)?;
-        let _pin = self.zones.pin(zone.zone);
+        let _pin = self.store.zones.pin(zone.zone);
         let mut next = self
+            .store
             .last_summary(zone.zone, zone.entry.write_pointer)
             .map(|(_, summary)| summary.previous);
         while let Some(at) = next.filter(|at| *at != 0) {
             step.read(1);
             let addr = Addr::new(DeviceId(0), zone.zone, at);
-            let summary = self.media.read(addr, 1).and_then(|block| {
-                Summary::decode(&block, &self.key, zone.entry.sequence, at)
+            let summary = self.store.media.read(addr, 1).and_then(|block| {
+                Summary::decode(&block, &self.store.key, zone.entry.sequence, at)
                     .map_err(Error::damaged(addr))
             });
             next = match summary {
                 Ok(summary) => Some(summary.previous),
                 Err(error) => {
-                    let now = self.zones.entry(zone.zone);
+                    let now = self.store.zones.entry(zone.zone);
                     if now.is_some_and(|now| now.sequence == zone.entry.sequence) {
                         step.found(Damage::Summary, addr, 1, &error);
                     }
                     // Those before it are found as cleaning finds them.
-                    let before = self.last_summary(zone.zone, at);
+                    let before = self.store.last_summary(zone.zone, at);
                     before.map(|(_, summary)| summary.previous)
                 }
             };
@@ -426,7 +434,7 @@ impl Volume {
         let mut key = cursor.key;
         let mut blocks = 0;
         while blocks < step.blocks_max && id < cursor.at.saturating_add(step.items_max) {
-            if id >= self.meta().cache.id_limit() {
+            if id >= self.store.meta().cache.id_limit() {
                 return None;
             }
             let page = self.scrub_page(PageId(id), key.is_none(), step);
@@ -461,14 +469,14 @@ impl Volume {
         let mut before = None;
         for _ in 0..LOOKS {
             let (entry, _pin) = {
-                let meta = self.meta();
+                let meta = self.store.meta();
                 let entry = meta.mat.get(id)?;
-                (entry, self.zones.pin(entry.addr.zone()))
+                (entry, self.store.zones.pin(entry.addr.zone()))
             };
             if tell {
                 step.read(entry.blocks.into());
             }
-            match store::fetch(&self.media, &self.key, id, entry) {
+            match store::fetch(&self.store.media, &self.store.key, id, entry) {
                 Ok(page) => {
                     if tell {
                         let place = (entry.addr, entry.blocks.into());
@@ -497,7 +505,7 @@ impl Volume {
         from: Option<(Ino, u64)>,
         limit: u64,
     ) -> (Vec<Frame>, Option<(Ino, u64)>) {
-        let meta = self.meta();
+        let meta = self.store.meta();
         if !meta.cache.is_allocated(id) {
             return (Vec::new(), None);
         }
@@ -527,7 +535,7 @@ impl Volume {
                     ino: key.ino,
                     block: key.item,
                     extent,
-                    _pin: self.zones.pin(addr.zone()),
+                    _pin: self.store.zones.pin(addr.zone()),
                 });
             }
         }
@@ -542,7 +550,7 @@ impl Volume {
             }
             Extent::Packed(packed) => {
                 step.read(packed.span().into());
-                let blocks = self.media.read(packed.addr, packed.span());
+                let blocks = self.store.media.read(packed.addr, packed.span());
                 let good = blocks.is_ok_and(|blocks| packed.content(&blocks).is_some());
                 (packed.addr, if good { Vec::new() } else { vec![0] })
             }
@@ -571,7 +579,7 @@ impl Volume {
     /// Blocks of a frame that do not match their checksums.
     fn bad_blocks(&self, addr: Addr, crcs: &[u32]) -> Vec<u32> {
         let matches = |block: &[u8], crc: u32| checksum::data_block(block) == crc;
-        match self.media.read(addr, crcs.len() as u32) {
+        match self.store.media.read(addr, crcs.len() as u32) {
             Ok(data) => data
                 .chunks_exact(BLOCK_SIZE)
                 .zip(crcs)
@@ -592,8 +600,11 @@ impl Volume {
             Error::DataDamaged { .. } | Error::DataLost { .. } | Error::Device(_) => Some(error),
             _ => None,
         };
-        match self.read_direct(ino, block.saturating_mul(BLOCK_SIZE as u64), &mut content) {
-            Ok(0) => self.read_block(ino, block).err().and_then(damage),
+        match self
+            .data
+            .read_direct(ino, block.saturating_mul(BLOCK_SIZE as u64), &mut content)
+        {
+            Ok(0) => self.data.read_block(ino, block).err().and_then(damage),
             Ok(_) => None,
             Err(error) => damage(error),
         }

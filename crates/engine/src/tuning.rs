@@ -1,9 +1,10 @@
 //! Thresholds that can be changed while a volume is in use: each declared once, with its range. They
 //! last until the volume is closed.
 
+use persimmon_sync::RwLock;
 use persimmon_sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 
-use crate::Volume;
+use crate::engine::Engine;
 use crate::options::{CleaningOptions, Options};
 
 /// Most bytes that a bound on memory can be.
@@ -88,6 +89,7 @@ impl Threshold {
 pub(crate) struct Tuned {
     pub(crate) cache_bytes_max: AtomicUsize,
     pub(crate) checkpoint_due_percent: AtomicU32,
+    cleaning: RwLock<CleaningOptions>,
 }
 
 impl Tuned {
@@ -95,21 +97,25 @@ impl Tuned {
         Tuned {
             cache_bytes_max: AtomicUsize::new(options.cache_bytes_max),
             checkpoint_due_percent: AtomicU32::new(options.checkpoint_due_percent),
+            cleaning: RwLock::new(options.cleaning),
         }
+    }
+
+    /// Thresholds of cleaning, as they are now.
+    pub(crate) fn cleaning(&self) -> CleaningOptions {
+        *self.cleaning.read()
     }
 }
 
 struct Tunable {
     threshold: Threshold,
-    get: fn(&Volume) -> u64,
-    set: fn(&Volume, u64),
+    get: fn(&Engine) -> u64,
+    set: fn(&Engine, u64),
 }
 
 /// One of [`CleaningOptions`].
-fn cleaning(volume: &Volume, change: impl FnOnce(&mut CleaningOptions)) {
-    let mut options = volume.cleaning_options();
-    change(&mut options);
-    volume.set_cleaning_options(options);
+fn cleaning(engine: &Engine, change: impl FnOnce(&mut CleaningOptions)) {
+    change(&mut engine.store.tuned.cleaning.write());
 }
 
 /// Values are within the ranges, so that none is cut off.
@@ -122,8 +128,15 @@ const TUNABLES: [Tunable; 7] = [
             most: 5000,
             what: "zones kept free by cleaning ahead, as a share of those that nothing live would need",
         },
-        get: |volume| volume.cleaning_options().free_target_basis_points.into(),
-        set: |volume, value| cleaning(volume, |c| c.free_target_basis_points = value as u32),
+        get: |engine| {
+            engine
+                .store
+                .tuned
+                .cleaning()
+                .free_target_basis_points
+                .into()
+        },
+        set: |engine, value| cleaning(engine, |c| c.free_target_basis_points = value as u32),
     },
     Tunable {
         threshold: Threshold {
@@ -133,8 +146,8 @@ const TUNABLES: [Tunable; 7] = [
             most: 10_000,
             what: "zones kept free by cleaning ahead, at least",
         },
-        get: |volume| volume.cleaning_options().free_target_zones_min.into(),
-        set: |volume, value| cleaning(volume, |c| c.free_target_zones_min = value as u32),
+        get: |engine| engine.store.tuned.cleaning().free_target_zones_min.into(),
+        set: |engine, value| cleaning(engine, |c| c.free_target_zones_min = value as u32),
     },
     Tunable {
         threshold: Threshold {
@@ -144,8 +157,15 @@ const TUNABLES: [Tunable; 7] = [
             most: 100,
             what: "garbage from which on a zone of metadata is cleaned ahead",
         },
-        get: |volume| volume.cleaning_options().metadata_garbage_percent.into(),
-        set: |volume, value| cleaning(volume, |c| c.metadata_garbage_percent = value as u32),
+        get: |engine| {
+            engine
+                .store
+                .tuned
+                .cleaning()
+                .metadata_garbage_percent
+                .into()
+        },
+        set: |engine, value| cleaning(engine, |c| c.metadata_garbage_percent = value as u32),
     },
     Tunable {
         threshold: Threshold {
@@ -155,12 +175,12 @@ const TUNABLES: [Tunable; 7] = [
             most: 95,
             what: "journal, or changed pages, as a share of their bounds, from which on a checkpoint is written ahead",
         },
-        get: |volume| {
-            let tuned = &volume.tuned.checkpoint_due_percent;
+        get: |engine| {
+            let tuned = &engine.store.tuned.checkpoint_due_percent;
             tuned.load(Ordering::Relaxed).into()
         },
-        set: |volume, value| {
-            let tuned = &volume.tuned.checkpoint_due_percent;
+        set: |engine, value| {
+            let tuned = &engine.store.tuned.checkpoint_due_percent;
             tuned.store(value as u32, Ordering::Relaxed);
         },
     },
@@ -172,9 +192,9 @@ const TUNABLES: [Tunable; 7] = [
             most: BYTES_MOST,
             what: "clean metadata pages kept in memory",
         },
-        get: |volume| volume.tuned.cache_bytes_max.load(Ordering::Relaxed) as u64,
-        set: |volume, value| {
-            let tuned = &volume.tuned.cache_bytes_max;
+        get: |engine| engine.store.tuned.cache_bytes_max.load(Ordering::Relaxed) as u64,
+        set: |engine, value| {
+            let tuned = &engine.store.tuned.cache_bytes_max;
             tuned.store(value as usize, Ordering::Relaxed);
         },
     },
@@ -186,8 +206,8 @@ const TUNABLES: [Tunable; 7] = [
             most: BYTES_MOST,
             what: "file data waiting in memory to be written; less on small volumes",
         },
-        get: |volume| volume.space.staging_bytes_max(),
-        set: |volume, value| volume.space.set_staging(value, &volume.zones.budget),
+        get: |engine| engine.space.staging_bytes_max(),
+        set: |engine, value| engine.space.set_staging(value),
     },
     Tunable {
         threshold: Threshold {
@@ -197,8 +217,8 @@ const TUNABLES: [Tunable; 7] = [
             most: BYTES_MOST,
             what: "last blocks of files kept in memory for who appends",
         },
-        get: |volume| volume.tails.bytes_max(),
-        set: |volume, value| volume.tails.set_bytes_max(value),
+        get: |engine| engine.data.tails().bytes_max(),
+        set: |engine, value| engine.data.tails().set_bytes_max(value),
     },
 ];
 
@@ -207,29 +227,27 @@ fn find(key: &str) -> Result<&'static Tunable, TuneError> {
     found.ok_or_else(|| TuneError::Unknown { key: key.into() })
 }
 
-impl Volume {
-    /// The thresholds and their values.
-    #[must_use]
-    pub fn thresholds(&self) -> Vec<(Threshold, u64)> {
-        let value = |entry: &Tunable| (entry.threshold, (entry.get)(self));
-        TUNABLES.iter().map(value).collect()
-    }
+/// The thresholds and their values.
+#[must_use]
+pub(crate) fn thresholds(engine: &Engine) -> Vec<(Threshold, u64)> {
+    let value = |entry: &Tunable| (entry.threshold, (entry.get)(engine));
+    TUNABLES.iter().map(value).collect()
+}
 
-    /// Changes thresholds: all of these, or, where one of them cannot be so, none.
-    ///
-    /// # Errors
-    /// See [`TuneError`].
-    pub fn tune<'a>(
-        &self,
-        changes: impl Iterator<Item = (&'a str, u64)> + Clone,
-    ) -> Result<(), TuneError> {
-        for (key, value) in changes.clone() {
-            find(key)?.threshold.check(value)?;
-        }
-        for (key, value) in changes {
-            (find(key)?.set)(self, value);
-        }
-        self.note_activity();
-        Ok(())
+/// Changes thresholds: all of these, or, where one of them cannot be so, none.
+///
+/// # Errors
+/// See [`TuneError`].
+pub(crate) fn tune<'a>(
+    engine: &Engine,
+    changes: impl Iterator<Item = (&'a str, u64)> + Clone,
+) -> Result<(), TuneError> {
+    for (key, value) in changes.clone() {
+        find(key)?.threshold.check(value)?;
     }
+    for (key, value) in changes {
+        (find(key)?.set)(engine, value);
+    }
+    engine.store.activity.note();
+    Ok(())
 }

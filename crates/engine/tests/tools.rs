@@ -177,7 +177,7 @@ fn of_several_changes_all_are_made_or_none() {
         &[("free_target_zones_min", 7), ("tails_bytes_max", 0)],
     )
     .unwrap();
-    assert_eq!(volume.cleaning_options().free_target_zones_min, 7);
+    assert_eq!(value(&volume, "free_target_zones_min"), 7);
     assert_eq!(value(&volume, "tails_bytes_max"), 0);
 }
 

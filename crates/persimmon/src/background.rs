@@ -166,7 +166,7 @@ impl<'a> Looks<'a> {
         Looks {
             volume,
             stop,
-            activity: volume.activity(),
+            activity: volume.activity().count(),
             zones_taken: 0,
             idle_since: Instant::now(),
             idle_looks: 0,
@@ -179,7 +179,7 @@ impl<'a> Looks<'a> {
         if found == Found::End {
             return true;
         }
-        let activity = self.volume.activity();
+        let activity = self.volume.activity().count();
         if found == Found::Nothing && activity == self.activity {
             self.idle_looks = self.idle_looks.saturating_add(1);
         } else {
@@ -187,10 +187,10 @@ impl<'a> Looks<'a> {
         }
         let seen = self.zones_taken;
         let signals = if self.idle_looks >= IDLE_LOOKS && self.idle_since.elapsed() >= AWAKE {
-            let _sleeper = self.volume.sleeper();
+            let _sleeper = self.volume.activity().sleeper();
             let signals = self.stop.lock();
             let signals = self.stop.changed.wait_while(signals, |signals| {
-                !signals.stopped && self.volume.activity() == activity
+                !signals.stopped && self.volume.activity().count() == activity
             });
             // Work may show a little later than what it comes of.
             (self.idle_since, self.idle_looks) = (Instant::now(), 0);
@@ -203,7 +203,7 @@ impl<'a> Looks<'a> {
         let is_over = signals.stopped;
         drop(signals);
         // Before the look: what happens meanwhile is for the next one.
-        self.activity = self.volume.activity();
+        self.activity = self.volume.activity().count();
         is_over
     }
 }
@@ -226,7 +226,7 @@ impl Background {
             threads: Vec::new(),
         };
         let asleep = Arc::downgrade(&background.stop);
-        vfs.volume().on_activity(move || {
+        vfs.volume().activity().on_wake(move || {
             if let Some(stop) = asleep.upgrade() {
                 stop.wake();
             }
@@ -328,7 +328,7 @@ fn write_loop(vfs: &Vfs, stop: &Stop, commit: &CommitInterval, keeper: &Keeper) 
     // When access times were written last because nothing else was left.
     let mut tried = None;
     loop {
-        let is_settled = settled == Some(volume.activity());
+        let is_settled = settled == Some(volume.activity().count());
         // Between two pieces of write-back it is seen to what has its time: a steady writer must not
         // keep the commit waiting.
         let tick = if found == Found::Work {
@@ -348,7 +348,7 @@ fn write_loop(vfs: &Vfs, stop: &Stop, commit: &CommitInterval, keeper: &Keeper) 
             Err(error) if survives(vfs, stop, Task::WriteBackIfDue, &error) => Found::Nothing,
             Err(_) => return,
         };
-        let is_settled = settled == Some(volume.activity());
+        let is_settled = settled == Some(volume.activity().count());
         if is_settled {
             // The interval begins with the first change.
             committed = Instant::now();
@@ -365,7 +365,7 @@ fn write_loop(vfs: &Vfs, stop: &Stop, commit: &CommitInterval, keeper: &Keeper) 
             }
         }
         if committed.elapsed() >= commit.get() {
-            let activity = volume.activity();
+            let activity = volume.activity().count();
             let filled = keeper.fill_in_all(vfs);
             if let Err(error) = &filled {
                 warn!("what was appended to a file cannot be committed: {error}");

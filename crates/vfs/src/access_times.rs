@@ -144,7 +144,7 @@ impl Vfs {
         let atime = self.access_times.get(ino).unwrap_or(inode.atime);
         if is_due(policy, &inode, atime, now) {
             let pending = self.access_times.insert(ino, now);
-            self.volume().note_activity();
+            self.volume().activity().note();
             if pending >= self.options().access_times_max
                 && let Err(error) = self.flush_access_times()
             {

@@ -126,7 +126,7 @@ impl Vfs {
             }
             cookie = DOT_DOT;
         }
-        let key = self.volume.key();
+        let key = &self.volume.identity().key();
         let mut from = match cookie {
             DOT_DOT => ITEM_MIN,
             after => name::item_of_cookie(key, ino, after).saturating_add(1),

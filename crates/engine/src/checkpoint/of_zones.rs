@@ -9,9 +9,9 @@ use persimmon_format::table::ZitEntry;
 use persimmon_format::zone_header::COMPACT;
 use persimmon_format::{Addr, Lsn};
 
+use super::Checkpoints;
 use super::changes::Changes;
 use super::tables::ValidCounts;
-use crate::Volume;
 use crate::error::Result;
 use crate::faults::{Fault, fault};
 use crate::invariant::invariant;
@@ -26,25 +26,25 @@ pub(super) enum Journal {
     OfAnyLength,
 }
 
-impl Volume {
+impl Checkpoints {
     /// Frees the zones in which nothing is valid: by a checkpoint of the zones alone, if that can be.
     ///
     /// It says of the tree what the last whole checkpoint said, and of the zones what there is now;
     /// between both lies the journal, whose records are durable and which has every change
     /// of the tree. So its cut is as good as any, and costs some chunks of the ZIT and a footer.
-    pub(crate) fn checkpoint_zones(&self) -> Result<()> {
-        self.check_writable()?;
-        self.log.wait_for_rewrites()?;
+    pub(crate) fn write_zones(&self) -> Result<()> {
+        self.store.check_writable()?;
+        self.store.log.wait_for_rewrites()?;
         {
-            let (lock, _midst) = (self.checkpoint_lock.lock(), self.in_midst());
+            let (lock, _midst) = (self.checkpoint_lock.lock(), self.store.in_midst());
             let written = self.write_zone_checkpoint(Journal::WithinBounds);
             drop(lock);
-            self.zones.start_resets(&self.media);
+            self.store.zones.start_resets(&self.store.media);
             if written? {
                 return Ok(());
             }
         }
-        self.checkpoint()
+        self.write()
     }
 
     /// False if it has to be a whole one: the journal since the last one does not have it all, not
@@ -53,25 +53,27 @@ impl Volume {
         // The zones that go are named by the tree on the device. Were the journal lost that knows better,
         // summaries would still tell where cleaning moved most of what was in them.
         self.complete_summaries(|writer| writer.has_moved);
-        self.examine();
-        let Some(before) = self.checkpoint_state().footer.clone() else {
+        self.store.examine();
+        let Some(before) = self.store.on_device().footer.clone() else {
             return Ok(false);
         };
         let (log, mut zones) = {
-            let _meta = self.meta_mut();
-            self.check_writable()?;
-            if self.unlogged.load(Ordering::Relaxed) {
+            let _meta = self.store.meta_mut();
+            self.store.check_writable()?;
+            if self.store.unlogged.load(Ordering::Relaxed) {
                 return Ok(false);
             }
-            (self.log.cut(), self.zones.cut())
+            (self.store.log.cut(), self.store.zones.cut())
         };
-        let is_too_long = journal == Journal::WithinBounds && self.journal_is_full();
+        let is_too_long = journal == Journal::WithinBounds && self.space.journal_is_full();
         if is_too_long || !log.is_sound || log.last_failure > before.cut {
             return Ok(false);
         }
-        self.log.write(&self.media, &self.zones, log.lsn)?;
-        self.examine();
-        if self.log.has_failures(&log) || self.zones.log_is_failing() {
+        self.store
+            .log
+            .write(&self.store.media, &self.store.zones, log.lsn)?;
+        self.store.examine();
+        if self.store.log.has_failures(&log) || self.store.zones.log_is_failing() {
             return Ok(false);
         }
         let number = self.next_checkpoint();
@@ -80,7 +82,7 @@ impl Volume {
             None => {
                 let mut written = BTreeSet::new();
                 let mut counts = ValidCounts {
-                    live: &self.zones,
+                    live: &self.store.zones,
                     cut: &mut zones.entries,
                 };
                 self.write_zit(number, &mut counts, &mut written)?;
@@ -92,11 +94,11 @@ impl Volume {
         };
         if fault(Fault::ResetBeforeZones) {
             self.reset_unused(&std::mem::take(&mut zones.resets));
-            self.zones.complete_resets(&self.media);
+            self.store.zones.complete_resets(&self.store.media);
         }
-        self.media.flush()?;
+        self.store.media.flush()?;
         invariant!(
-            self.media.alarm,
+            self.store.media.alarm,
             number > before.checkpoint && log.lsn >= before.cut,
             "checkpoint {number} counts records up to {}, after checkpoint {} with those up to {}",
             log.lsn,
@@ -104,7 +106,7 @@ impl Volume {
             before.cut
         );
         invariant!(
-            self.media.alarm,
+            self.store.media.alarm,
             zones.write_clock >= before.write_clock
                 && zones.next_sequence >= before.next_zone_sequence,
             "the write clock went from {} to {}, the next zone's sequence from {} to {}",
@@ -118,25 +120,26 @@ impl Volume {
             counted: Lsn(log.lsn.0 + u64::from(fault(Fault::CountedTooHigh))),
             write_clock: zones.write_clock,
             next_zone_sequence: zones.next_sequence,
-            zit: self.checkpoint_state().zit_chunks.clone(),
+            zit: self.store.on_device().zit_chunks.clone(),
             overrides: changes.overrides,
             counts: changes.counts,
             ..before
         };
         // The part of the log that is needed begins where it did.
-        let unneeded = self.log.write_footer(
-            &self.media,
-            &self.zones,
+        let unneeded = self.store.log.write_footer(
+            &self.store.media,
+            &self.store.zones,
             &footer.encode(),
             footer.counted,
             footer.replay.sequence,
         )?;
-        self.checkpoint_state().footer = Some(footer);
-        add(&self.media.counters.zone_checkpoints, 1);
-        self.zones
-            .queue_resets(&self.media, unneeded.iter().map(|zone| zone.zone));
-        self.examine();
-        if self.zones.log_is_failing() {
+        self.store.on_device().footer = Some(footer);
+        add(&self.store.media.counters.zone_checkpoints, 1);
+        self.store
+            .zones
+            .queue_resets(&self.store.media, unneeded.iter().map(|zone| zone.zone));
+        self.store.examine();
+        if self.store.zones.log_is_failing() {
             // Without the journal the footer leads to a tree that names what lies in these zones.
             return Ok(false);
         }
@@ -147,15 +150,15 @@ impl Volume {
     /// What the next footer tells of zones in place of chunks, if it is one that has a place for it. None where chunks are to be
     /// written.
     fn changes(&self, now: &PerZone<ZitEntry>, past_cut: bool) -> Option<Changes> {
-        let state = self.checkpoint_state();
+        let state = self.store.on_device();
         let are_all_written = state.zit_chunks.iter().all(|addr| *addr != Addr::ZERO);
-        if !past_cut || !are_all_written || self.identity.incompatible & COMPACT == 0 {
+        if !past_cut || !are_all_written || self.store.identity.incompatible & COMPACT == 0 {
             return None;
         }
         Changes::between(
             &state.written_zit,
             now,
-            self.zones.budget.metadata_zone_blocks,
+            self.store.zones.budget.metadata_zone_blocks,
         )
     }
 }

@@ -7,7 +7,7 @@ use persimmon_device::{Buffer, ZoneId};
 use persimmon_format::table::MatEntry;
 use persimmon_format::{Addr, PageId};
 
-use crate::Volume;
+use super::Checkpoints;
 use crate::error::Result;
 use crate::invariant::invariant;
 use crate::media::wait_all;
@@ -19,7 +19,7 @@ use crate::zones::{DeviceKind, Reserve, Stream, Tries, ZoneWriter};
 /// Blocks of pages written before waiting for them.
 const BATCH_BLOCKS: usize = 256;
 
-impl Volume {
+impl Checkpoints {
     pub(crate) fn write_pages(
         &self,
         pages: &[&(PageId, Arc<Page>)],
@@ -35,11 +35,11 @@ impl Volume {
         for group in pages.chunks(BATCH_BLOCKS / 2) {
             let sealed: Vec<Buffer> = group
                 .iter()
-                .map(|(_, page)| store::seal(page, &self.identity, &self.key, number))
+                .map(|(_, page)| store::seal(page, &self.store.identity, &self.store.key, number))
                 .collect();
             let addrs = self.write_metadata(stream, class, &sealed, written)?;
             invariant!(
-                self.media.alarm,
+                self.store.media.alarm,
                 addrs.len() == sealed.len(),
                 "{} pages were written of {}",
                 addrs.len(),
@@ -60,10 +60,10 @@ impl Volume {
 
     /// A writer for metadata, for which so many zones are left alone. Cold pages have a zone of their own while there are plenty.
     fn metadata_writer(&self, stream: Stream, reserve: Reserve) -> Result<ZoneWriter> {
-        let budget = &self.zones.budget;
+        let budget = &self.store.zones.budget;
         if stream == Stream::ColdMetadata
-            && let Ok(writer) = self.zones.checkout(
-                &self.media,
+            && let Ok(writer) = self.store.zones.checkout(
+                &self.store.media,
                 stream,
                 Reserve::Zones(budget.data_reserve_max),
                 Shortage::Share,
@@ -72,14 +72,18 @@ impl Volume {
             return Ok(writer);
         }
         loop {
-            let seen = self.zones.resets_ended();
-            let writer =
-                self.zones
-                    .checkout(&self.media, Stream::Metadata, reserve, Shortage::Share);
+            let seen = self.store.zones.resets_ended();
+            let writer = self.store.zones.checkout(
+                &self.store.media,
+                Stream::Metadata,
+                reserve,
+                Shortage::Share,
+            );
             match writer {
                 Ok(writer) => return Ok(writer),
-                Err(NoWriter::NeedRoom) if self.zones.complete_a_reset(&self.media, seen) => {}
-                Err(NoWriter::NeedRoom) => return Err(self.zones.no_zone()),
+                Err(NoWriter::NeedRoom)
+                    if self.store.zones.complete_a_reset(&self.store.media, seen) => {}
+                Err(NoWriter::NeedRoom) => return Err(self.store.zones.no_zone()),
                 Err(NoWriter::Failed(error)) => return Err(error),
             }
         }
@@ -93,7 +97,7 @@ impl Volume {
         sealed: &[Buffer],
         written: &mut BTreeSet<ZoneId>,
     ) -> Result<Vec<Addr>> {
-        let budget = &self.zones.budget;
+        let budget = &self.store.zones.budget;
         let reserve = match class {
             Class::Checkpoint => Reserve::Chunks,
             _ => Reserve::Zones(budget.pages_reserve()),
@@ -101,7 +105,7 @@ impl Volume {
         let mut addrs = Vec::with_capacity(sealed.len());
         let mut tries = Tries::default();
         while let Some(next) = sealed.get(addrs.len()) {
-            let seen = self.zones.resets_ended();
+            let seen = self.store.zones.resets_ended();
             let mut writer = self.metadata_writer(stream, reserve)?;
             // Chunks go where pages go that are not cold.
             let reserved = if class != Class::Checkpoint && writer.stream == Stream::Metadata {
@@ -110,7 +114,7 @@ impl Volume {
                 0
             };
             invariant!(
-                self.media.alarm,
+                self.store.media.alarm,
                 writer.write_pointer <= writer.capacity,
                 "zone {} of {} blocks is written up to {}",
                 writer.zone,
@@ -119,16 +123,16 @@ impl Volume {
             );
             let room = writer.capacity - writer.write_pointer;
             if reserved > 0 && next.blocks() + reserved > room {
-                self.zones.check_in(&self.media, writer);
-                if self.zones.complete_a_reset(&self.media, seen) {
+                self.store.zones.check_in(&self.store.media, writer);
+                if self.store.zones.complete_a_reset(&self.store.media, seen) {
                     continue;
                 }
-                return Err(self.zones.no_zone());
+                return Err(self.store.zones.no_zone());
             }
             if next.blocks() > room {
                 // Too little is left for a page: end the zone.
                 writer.is_ending = true;
-                self.zones.check_in(&self.media, writer);
+                self.store.zones.check_in(&self.store.media, writer);
                 continue;
             }
             let mut data = Vec::new();
@@ -141,19 +145,19 @@ impl Volume {
                 data.push(buffer.clone());
             }
             invariant!(
-                self.media.alarm,
+                self.store.media.alarm,
                 !data.is_empty() && blocks <= room,
                 "{blocks} blocks of metadata to zone {} with room for {room}",
                 writer.zone
             );
             let sizes: Vec<u32> = data.iter().map(Buffer::blocks).collect();
             let mut pending = Vec::new();
-            let mut addr = writer.write_blocks(&self.media, class, data, &mut pending);
+            let mut addr = writer.write_blocks(&self.store.media, class, data, &mut pending);
             let result = wait_all(pending);
             written.insert(writer.zone);
             writer.is_ending = result.is_err();
             let zone = writer.zone;
-            self.zones.check_in(&self.media, writer);
+            self.store.zones.check_in(&self.store.media, writer);
             match result {
                 Ok(()) => {
                     tries.succeeded();
@@ -164,7 +168,7 @@ impl Volume {
                 }
                 Err(error) => {
                     tracing::warn!(zone = zone.0, %error, "metadata zone failed");
-                    tries.failed(&self.zones, zone, error.into())?;
+                    tries.failed(&self.store.zones, zone, error.into())?;
                 }
             }
         }
@@ -174,12 +178,12 @@ impl Volume {
     /// Blocks that pages leave to the chunks that follow them: where zones are large no zone is reserved for those, and a
     /// checkpoint whose pages are written must not fail, for then those of the zones alone would too.
     fn blocks_for_chunks(&self) -> u32 {
-        let budget = &self.zones.budget;
-        if budget.large.is_none() || self.zones.free_zones(DeviceKind::Metadata) > 0 {
+        let budget = &self.store.zones.budget;
+        if budget.large.is_none() || self.store.zones.free_zones(DeviceKind::Metadata) > 0 {
             return 0;
         }
-        let of_pages = self.meta().mat.chunks().len();
-        let of_zones = self.checkpoint_state().zit_chunks.len();
+        let of_pages = self.store.meta().mat.chunks().len();
+        let of_zones = self.store.on_device().zit_chunks.len();
         ((of_pages + of_zones) as u64).min(budget.metadata_zone_blocks / 4) as u32
     }
 }

@@ -4,14 +4,13 @@ use std::collections::BTreeSet;
 
 use persimmon_device::per_zone::PerZone;
 use persimmon_device::{Buffer, BufferMut, ZoneId};
+use persimmon_format::Addr;
 use persimmon_format::envelope::{self, BLOCK_PAYLOAD, HEADER_LEN, Kind};
 use persimmon_format::table::{MatEntry, ZitEntry};
-use persimmon_format::{Addr, PageId};
 
-use crate::Volume;
+use super::Checkpoints;
 use crate::error::Result;
 use crate::invariant::{invariant, invariant_holds};
-use crate::meta::Meta;
 use crate::statistics::Class;
 use crate::zones::{self, Stream, Zones};
 
@@ -56,10 +55,10 @@ fn chunk_at(addr: Addr) -> MatEntry {
     }
 }
 
-impl Volume {
+impl Checkpoints {
     fn seal_chunk(&self, kind: Kind, chunk: usize, number: u64, payload: &[u8]) -> Buffer {
         let fits = invariant_holds!(
-            self.media.alarm,
+            self.store.media.alarm,
             payload.len() <= BLOCK_PAYLOAD,
             "chunk {chunk} of a table has {} bytes",
             payload.len()
@@ -69,7 +68,7 @@ impl Volume {
         block[HEADER_LEN..HEADER_LEN + payload.len()].copy_from_slice(payload);
         envelope::seal(
             &mut block,
-            &self.key,
+            &self.store.key,
             kind,
             chunk as u64,
             number,
@@ -85,7 +84,7 @@ impl Volume {
         written: &mut BTreeSet<ZoneId>,
     ) -> Result<()> {
         let (chunks, sealed): (Vec<usize>, Vec<Buffer>) = {
-            let meta = self.meta();
+            let meta = self.store.meta();
             let encode = |chunk| {
                 let payload = meta.mat.encode_chunk(chunk);
                 (
@@ -97,13 +96,13 @@ impl Volume {
         };
         let addrs = self.write_metadata(Stream::Metadata, Class::Checkpoint, &sealed, written)?;
         invariant!(
-            self.media.alarm,
+            self.store.media.alarm,
             addrs.len() == chunks.len(),
             "{} chunks of the page table were written of {}",
             addrs.len(),
             chunks.len()
         );
-        let mut meta = self.meta_mut();
+        let mut meta = self.store.meta_mut();
         for (chunk, addr) in chunks.into_iter().zip(addrs) {
             let old = meta.mat.moved_chunk(chunk, addr);
             counts.moved(chunk_at(old), chunk_at(addr));
@@ -120,7 +119,7 @@ impl Volume {
         counts: &mut ValidCounts<'_>,
         written: &mut BTreeSet<ZoneId>,
     ) -> Result<()> {
-        let mut state = self.checkpoint_state();
+        let mut state = self.store.on_device();
         let per_chunk = ZitEntry::PER_CHUNK;
         let mut dirty = BTreeSet::new();
         loop {
@@ -155,16 +154,16 @@ impl Volume {
             .collect();
         let addrs = self.write_metadata(Stream::Metadata, Class::Checkpoint, &sealed, written)?;
         invariant!(
-            self.media.alarm,
+            self.store.media.alarm,
             addrs.len() == dirty.len(),
             "{} chunks of the zone table were written of {}",
             addrs.len(),
             dirty.len()
         );
-        let mut state = self.checkpoint_state();
+        let mut state = self.store.on_device();
         for (chunk, addr) in dirty.into_iter().zip(addrs) {
             invariant!(
-                self.media.alarm,
+                self.store.media.alarm,
                 addr != Addr::ZERO && state.zit_chunks.get(chunk) == Some(&Addr::ZERO),
                 "chunk {chunk} of the zone table was written to {addr}, and is at {:?}",
                 state.zit_chunks.get(chunk)
@@ -184,37 +183,12 @@ impl Volume {
     ) -> Vec<(ZoneId, ZitEntry)> {
         let written = written.iter();
         written
-            .flat_map(|zone| self.media.pairs.both(*zone))
+            .flat_map(|zone| self.store.media.pairs.both(*zone))
             .filter_map(|zone| {
-                let now = self.zones.entry(zone)?;
+                let now = self.store.zones.entry(zone)?;
                 let valid = zones.entries.get(zone.0 as usize)?.valid;
                 Some((zone, ZitEntry { valid, ..now }))
             })
             .collect()
-    }
-
-    /// Asks the next checkpoint to move what lies in a metadata zone: pages, and chunks of the
-    /// tables. Returns the pages that must be in memory first.
-    pub(crate) fn move_metadata_from(&self, zone: ZoneId) -> Vec<PageId> {
-        let mut state = self.checkpoint_state();
-        for chunk in 0..state.zit_chunks.len() {
-            if state.zit_chunks[chunk].zone() == zone && state.zit_chunks[chunk] != Addr::ZERO {
-                // An entry that differs makes the chunk be written again.
-                let first = chunk * ZitEntry::PER_CHUNK;
-                if let Some(entry) = state.written_zit.get_mut(first) {
-                    entry.resets = entry.resets.wrapping_sub(1);
-                }
-            }
-        }
-        drop(state);
-        let mut meta = self.meta_mut();
-        let Meta { mat, .. } = &mut *meta;
-        for chunk in 0..mat.chunks().len() {
-            let addr = mat.chunks()[chunk];
-            if addr != Addr::ZERO && addr.zone() == zone {
-                mat.touch_chunk(chunk);
-            }
-        }
-        mat.pages_at(|addr| addr.zone() == zone)
     }
 }

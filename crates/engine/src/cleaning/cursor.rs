@@ -3,27 +3,24 @@
 
 use std::ops::Bound;
 
-use persimmon_device::{BLOCK_SIZE, ZoneId};
+use persimmon_device::ZoneId;
 use persimmon_format::extent::Extent;
 use persimmon_format::summary::Summary;
 use persimmon_format::table::{Role, ZitEntry};
 use persimmon_format::{Addr, DeviceId, Key, KeyKind, PageId};
 
-use super::MOVE_BLOCKS;
+use super::Cleaner;
 use super::moving::{LiveExtent, Loaded};
-use crate::Volume;
 use crate::error::{Error, Result};
 use crate::invariant::invariant;
 use crate::meta::extents;
-use crate::page_faults::PageFaults;
+use crate::store::PageFaults;
 use crate::zones::table::ZoneStatus;
 use crate::zones::trace::ZoneEvent;
 
-/// Blocks searched for a summary at once.
-const SEARCH_BLOCKS: u32 = 64;
 /// Frames that are found before the first of them is moved, more or less: they are moved in the order of
 /// files and offsets. Of most zones that is all there are.
-pub(super) const FOUND_MAX: usize = 16_384;
+pub(crate) const FOUND_MAX: usize = 16_384;
 /// Blocks read before the first of them is moved, more or less: what lies together is read together.
 const LOADED_BLOCKS_MAX: u64 = 1024;
 /// Frames looked up in one step.
@@ -55,28 +52,38 @@ pub(crate) struct CleaningCursor {
 }
 
 impl CleaningCursor {
-    pub(super) fn victim(&self) -> &ZoneStatus {
+    pub(crate) fn victim(&self) -> &ZoneStatus {
         &self.victim
     }
 
+    /// Whether the next step moves blocks: it adds to the journal, and makes pages dirty.
+    pub(crate) fn is_to_move(&self) -> bool {
+        !self.loaded.is_empty()
+    }
+
+    /// Whether the next step marks pages dirty.
+    pub(crate) fn is_to_mark(&self) -> bool {
+        self.loaded.is_empty() && self.found.is_empty() && matches!(self.ahead, Ahead::Pages(_))
+    }
+
     /// Whether a step of it costs what it moves: no pages are marked, no tree is searched.
-    pub(super) fn is_plain(&self) -> bool {
+    pub(crate) fn is_plain(&self) -> bool {
         let is_long = matches!(self.ahead, Ahead::Pages(_) | Ahead::Tree(_));
         !is_long || !self.found.is_empty() || !self.loaded.is_empty()
     }
 }
 
-impl Volume {
-    pub(super) fn begin_cursor(&self, victim: &ZoneStatus) -> CleaningCursor {
+impl Cleaner {
+    pub(crate) fn begin_cursor(&self, victim: &ZoneStatus) -> CleaningCursor {
         let ahead = match victim.entry.role {
             Role::Metadata => {
                 // As many pages as one checkpoint may take; a zone with more is chosen again.
-                let mut pages = self.move_metadata_from(victim.zone);
+                let mut pages = self.store.move_metadata_from(victim.zone);
                 pages.truncate(self.pages_moved_max());
                 Ahead::Pages(pages)
             }
             _ => {
-                self.cleaning_debt.set_cost(victim);
+                self.set_cost(victim);
                 Ahead::Below(victim.entry.write_pointer)
             }
         };
@@ -88,26 +95,15 @@ impl Volume {
         }
     }
 
-    /// Empties a victim as far as that can be.
-    pub(crate) fn clean(&self, victim: &ZoneStatus) -> Result<()> {
-        let mut cursor = self.begin_cursor(victim);
-        while self.advance(&mut cursor, MOVE_BLOCKS)? {}
-        Ok(())
-    }
-
     /// A step: looks at a part of the victim, reads a part of what was found, or moves blocks, not many more
     /// than `blocks_max`. False when there is nothing more to do. After an error the victim is to be chosen anew.
-    pub(super) fn advance(&self, cursor: &mut CleaningCursor, blocks_max: u64) -> Result<bool> {
+    pub(crate) fn advance(&self, cursor: &mut CleaningCursor, blocks_max: u64) -> Result<bool> {
         let zone = cursor.victim.zone;
-        if !cursor.loaded.is_empty() {
-            // Before the zone is pinned: this may wait for those who pin zones that have become empty.
-            self.keep_metadata_zones()?;
-        }
         // Pinned, it is not reset and written again while its blocks are looked for and moved.
-        let _pin = self.zones.pin(zone);
+        let _pin = self.store.zones.pin(zone);
         let sequence = cursor.victim.entry.sequence;
         let same = |e: &ZitEntry| e.sequence == sequence && e.valid > 0;
-        let goes_on = self.zones.entry(zone).is_some_and(|e| same(&e));
+        let goes_on = self.store.zones.entry(zone).is_some_and(|e| same(&e));
         if goes_on && !cursor.loaded.is_empty() {
             return self.move_some(cursor, blocks_max).map(|()| true);
         }
@@ -122,15 +118,15 @@ impl Volume {
     }
 
     fn end_cursor(&self, victim: &ZoneStatus) {
-        let (zone, valid) = (victim.zone, self.zones.valid(victim.zone));
-        let entry = self.zones.entry(zone);
+        let (zone, valid) = (victim.zone, self.store.zones.valid(victim.zone));
+        let entry = self.store.zones.entry(zone);
         let is_same = entry.is_some_and(|entry| entry.sequence == victim.entry.sequence);
         if is_same && victim.entry.role != Role::Metadata && valid >= victim.entry.pack_units() {
             tracing::warn!(zone = zone.0, units = valid.0, "cleaning moved nothing");
             self.unproductive().insert(zone, victim.entry.sequence);
         }
-        let valid_blocks = self.zones.valid_blocks(zone);
-        self.zones.trace.push(ZoneEvent::Cleaned {
+        let valid_blocks = self.store.zones.valid_blocks(zone);
+        self.store.zones.trace.push(ZoneEvent::Cleaned {
             zone,
             blocks: victim.entry.valid.saturating_sub(valid_blocks),
             valid_blocks,
@@ -154,7 +150,7 @@ impl Volume {
                 .sum::<u64>();
         }
         invariant!(
-            self.media.alarm,
+            self.store.media.alarm,
             looked <= cursor.found.len(),
             "{looked} of {} were looked at",
             cursor.found.len()
@@ -172,7 +168,7 @@ impl Volume {
     ///
     /// [`Budget::cleaning_reserve`]: crate::zones::Budget::cleaning_reserve
     fn move_some(&self, cursor: &mut CleaningCursor, blocks_max: u64) -> Result<()> {
-        let frames_max = self.zones.budget.ops_max(usize::MAX);
+        let frames_max = self.store.transaction_ops_max();
         let (mut group, mut blocks) = (Vec::new(), 0);
         while blocks < blocks_max && group.len() < frames_max {
             let Some(next) = cursor.loaded.pop() else {
@@ -181,12 +177,12 @@ impl Volume {
             blocks += next.extent.blocks();
             group.push(next);
         }
-        let (stream, life) = self.zones.infer_moved(cursor.victim.zone);
-        let valid = || self.zones.valid(cursor.victim.zone);
+        let (stream, life) = self.store.zones.infer_moved(cursor.victim.zone);
+        let valid = || self.store.zones.valid(cursor.victim.zone);
         let before = valid();
         let moved = self.move_group(&group, stream, life);
         let left = before.saturating_sub(valid());
-        self.zones.note_moved(cursor.victim.zone, left);
+        self.store.zones.note_moved(cursor.victim.zone, left);
         moved
     }
 
@@ -213,13 +209,13 @@ impl Volume {
     fn read_summaries(&self, zone: ZoneId, mut ahead: Ahead, found: &mut Vec<LiveExtent>) -> Ahead {
         while found.len() < FOUND_MAX {
             let next = match ahead {
-                Ahead::Below(block) => self.last_summary(zone, block),
-                Ahead::At(block) => self.summary_at(zone, block).map(|s| (block, s)),
+                Ahead::Below(block) => self.store.last_summary(zone, block),
+                Ahead::At(block) => self.store.summary_at(zone, block).map(|s| (block, s)),
                 _ => None,
             };
             let Some((at, summary)) = next else {
                 // Whoever fills the zone has its blocks in no tree yet.
-                if self.zones.is_filled(zone) {
+                if self.store.zones.is_filled(zone) {
                     return Ahead::Nothing;
                 }
                 return Ahead::Tree(Bound::Unbounded);
@@ -251,7 +247,7 @@ impl Volume {
         zone: ZoneId,
         from: Bound<Key>,
     ) -> Result<(Vec<LiveExtent>, Option<Key>)> {
-        self.look(from, &.., |key: Key, value: &[u8]| {
+        self.store.look(from, &.., |key: Key, value: &[u8]| {
             if key.kind != KeyKind::EXTENT {
                 return None;
             }
@@ -269,8 +265,9 @@ impl Volume {
 
     /// Has the next whole checkpoint write some pages elsewhere.
     fn mark_pages(&self, zone: ZoneId, mut pages: Vec<PageId>) -> Result<Ahead> {
-        for page in pages.drain(..pages.len().min(MARKED_AT_ONCE)) {
-            self.keep_dirty_bound()?;
+        // Beyond the bound of dirty pages come no more than these before the next look at it.
+        let at_once = (self.store.zones.budget.dirty_pages_reserved / 16).clamp(1, MARKED_AT_ONCE);
+        for page in pages.drain(..pages.len().min(at_once)) {
             self.mark_page(zone, page)?;
         }
         Ok(if pages.is_empty() {
@@ -281,49 +278,21 @@ impl Volume {
     }
 
     /// Has the next whole checkpoint write a page elsewhere, if it still is in this zone.
-    pub(super) fn mark_page(&self, zone: ZoneId, page: PageId) -> Result<()> {
-        PageFaults::of(self).fetch(page)?;
-        let mut meta = self.meta_mut();
+    pub(crate) fn mark_page(&self, zone: ZoneId, page: PageId) -> Result<()> {
+        PageFaults::of(&self.store).fetch(page)?;
+        let mut meta = self.store.meta_mut();
         let still = meta.mat.get(page).is_some_and(|e| e.addr.zone() == zone);
         if still && meta.cache.mark_dirty(page).is_ok() {
             drop(meta);
-            self.checkpoint_state().cold.insert(page);
+            self.store.on_device().cold.insert(page);
         }
         Ok(())
-    }
-
-    fn summary_at(&self, zone: ZoneId, at: u32) -> Option<Summary> {
-        let sequence = self.zones.entry(zone)?.sequence;
-        let block = self.media.read(Addr::new(DeviceId(0), zone, at), 1).ok()?;
-        Summary::decode(&block, &self.key, sequence, at).ok()
-    }
-
-    /// The last summary below a block of a zone, and its place.
-    pub(crate) fn last_summary(&self, zone: ZoneId, below: u32) -> Option<(u32, Summary)> {
-        let sequence = self.zones.entry(zone)?.sequence;
-        let mut end = below;
-        while end > 1 {
-            let start = end.saturating_sub(SEARCH_BLOCKS).max(1);
-            if let Ok(bytes) = self
-                .media
-                .read(Addr::new(DeviceId(0), zone, start), end - start)
-            {
-                for (i, block) in bytes.chunks_exact(BLOCK_SIZE).enumerate().rev() {
-                    let at = start + i as u32;
-                    if let Ok(summary) = Summary::decode(block, &self.key, sequence, at) {
-                        return Some((at, summary));
-                    }
-                }
-            }
-            end = start;
-        }
-        None
     }
 
     /// What is still there of what was found.
     fn find_live(&self, extent: &LiveExtent, out: &mut Vec<LiveExtent>) -> Result<()> {
         let LiveExtent { ino, block, frame } = extent;
-        let live = self.view::<_, Error>(|view| {
+        let live = self.store.view::<_, Error>(|view| {
             let live = view.find(|meta| {
                 let live = extents::still_there(meta, *ino, *block, frame)?;
                 // A move needs what is beside them too.

@@ -5,15 +5,15 @@
 //! makes more of it in others than is won: it is left alone until there is room for all that, or nothing else is to be won. What is
 //! live in a zone of metadata costs no more than itself and the chunks that tell where it is.
 
+use super::Cleaner;
 use super::cursor::FOUND_MAX;
-use crate::Volume;
 use crate::zones::table::ZoneStatus;
 use crate::zones::{DeviceKind, Written};
 use persimmon_format::table::Role;
 
 /// Blocks won and written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Gain {
+pub(crate) struct Gain {
     pub garbage: u64,
     /// Live in the zone.
     pub moved: u64,
@@ -49,7 +49,7 @@ impl Gain {
     }
 
     /// All that is written.
-    pub(super) fn written(&self) -> u64 {
+    pub(crate) fn written(&self) -> u64 {
         self.moved.saturating_add(self.again)
     }
 
@@ -77,7 +77,7 @@ pub(super) struct Weights {
 
 impl Weights {
     /// What a zone wins in which so many blocks are valid.
-    pub(super) fn gain(&self, victim: &ZoneStatus, valid: u32) -> Gain {
+    pub(crate) fn gain(&self, victim: &ZoneStatus, valid: u32) -> Gain {
         let moved = u64::from(valid);
         let garbage = u64::from(victim.capacity).saturating_sub(moved);
         match victim.entry.role {
@@ -92,36 +92,38 @@ impl Weights {
     }
 }
 
-impl Volume {
+impl Cleaner {
     /// Pages that leave a zone of metadata with one checkpoint.
-    pub(super) fn pages_moved_max(&self) -> usize {
-        self.zones.budget.dirty_pages_reserved / 2
+    pub(crate) fn pages_moved_max(&self) -> usize {
+        self.store.zones.budget.dirty_pages_reserved / 2
     }
 
     /// What the tree is like, to weigh many zones by.
     pub(super) fn weights(&self) -> Weights {
-        let meta = self.meta();
+        let meta = self.store.meta();
         Weights {
             tree: meta.mat.written(),
             chunks: meta.mat.chunks().len() as u64,
             pages_moved_max: self.pages_moved_max() as u64,
-            dirty_pages_max: self.zones.budget.dirty_pages_max as u64,
+            dirty_pages_max: self.store.zones.budget.dirty_pages_max as u64,
         }
     }
 
-    pub(super) fn gain(&self, victim: &ZoneStatus) -> Gain {
-        let valid = self.zones.valid_blocks(victim.zone);
+    pub(crate) fn gain(&self, victim: &ZoneStatus) -> Gain {
+        let valid = self.store.zones.valid_blocks(victim.zone);
         self.weights().gain(victim, valid)
     }
 
     /// Whether a zone wins more than is written anew, or there are zones for that beyond those that the next
     /// checkpoint needs.
-    pub(super) fn is_affordable(&self, victim: &ZoneStatus) -> bool {
+    pub(crate) fn is_affordable(&self, victim: &ZoneStatus) -> bool {
         let gain = self.gain(victim);
-        let again = gain.again.saturating_mul(self.zones.budget.copies.into());
+        let again = gain
+            .again
+            .saturating_mul(self.store.zones.budget.copies.into());
         match victim.entry.role {
             // What is won and moved is on another device than what is written anew.
-            Role::Data if self.zones.budget.layout.is_split() => self.has_zones_for(again),
+            Role::Data if self.store.zones.budget.layout.is_split() => self.has_zones_for(again),
             Role::Data => {
                 gain.is_positive() || self.has_zones_for(gain.moved.saturating_add(again))
             }
@@ -130,14 +132,14 @@ impl Volume {
     }
 
     fn has_zones_for(&self, blocks: u64) -> bool {
-        let free = self.zones.free_zones(DeviceKind::Metadata);
-        let zones = free.saturating_sub(self.cleaning_reserve(DeviceKind::Metadata));
-        blocks <= u64::from(zones) * self.zones.budget.metadata_zone_blocks
+        let free = self.store.zones.free_zones(DeviceKind::Metadata);
+        let zones = free.saturating_sub(self.space.cleaning_reserve(DeviceKind::Metadata));
+        blocks <= u64::from(zones) * self.store.zones.budget.metadata_zone_blocks
     }
 
     /// Whether to empty a zone of metadata in place of one of data: the one with most garbage, or one that was
     /// worth most and is not worth it.
-    pub(super) fn wins_more(
+    pub(crate) fn wins_more(
         &self,
         metadata: &ZoneStatus,
         data: &ZoneStatus,

@@ -5,11 +5,11 @@ use persimmon_format::extent::Extent;
 use persimmon_format::record::Op;
 use persimmon_format::{Addr, Ino, checksum};
 
-use crate::Volume;
-use crate::data::{Exchange, Places, Placing, Unpacked};
+use super::Cleaner;
 use crate::error::Result;
 use crate::invariant::invariant;
 use crate::meta::{Transaction, extents};
+use crate::placement::{Exchange, Places, Placing, Unpacked};
 use crate::statistics::add;
 use crate::zones::{Life, Run, Stream};
 
@@ -98,13 +98,13 @@ impl Loaded {
     }
 }
 
-impl Volume {
+impl Cleaner {
     /// Reads live extents of one zone, neighbours together. What cannot be read stays where it is.
     pub(super) fn read_live(&self, extents: Vec<LiveExtent>) -> Vec<Loaded> {
         let mut places: Vec<(Addr, u32)> = extents.iter().filter_map(LiveExtent::place).collect();
         places.sort_by_key(|(addr, _)| addr.block());
         let reads = joined(&places);
-        let read = self.media.read_all(&reads, READS_AT_ONCE);
+        let read = self.store.media.read_all(&reads, READS_AT_ONCE);
         let loaded = extents.into_iter().filter_map(|extent| {
             let (addr, blocks) = extent.place()?;
             let at = reads.partition_point(|(start, _)| start.block() <= addr.block());
@@ -121,7 +121,7 @@ impl Volume {
                 }]);
             }
             // One block may be bad, and not of this one; or it was read wrong this once.
-            match self.media.read(addr, blocks) {
+            match self.store.media.read(addr, blocks) {
                 Ok(blocks) => Some(Loaded::parts(extent, blocks)),
                 Err(error) => {
                     tracing::error!(%addr, %error, "a valid block cannot be read, it stays");
@@ -160,10 +160,9 @@ impl Volume {
         if unpacked.is_empty() {
             return Ok(());
         }
-        self.keep_dirty_bound()?;
         let unpacked: Vec<&Unpacked> = unpacked.iter().collect();
-        let moved = self.pack_moved(stream, life, &unpacked)?;
-        add(&self.media.counters.blocks_moved, moved);
+        let moved = self.placement.pack_moved(stream, life, &unpacked)?;
+        add(&self.store.media.counters.blocks_moved, moved);
         Ok(())
     }
 
@@ -196,7 +195,9 @@ impl Volume {
         }
         let mut places = Places::default();
         // What found a place is moved, even if there was none for the rest.
-        let result = self.place(stream, Placing::Moved, runs, &mut places);
+        let result = self
+            .placement
+            .place_now(stream, Placing::Moved, runs, &mut places);
         // The group is sorted, and a placed run is a part of one live extent.
         let old = |ino: Ino, block: u64, len: u64| {
             let at = group
@@ -206,7 +207,7 @@ impl Volume {
             let skip = block.checked_sub(extent.block)?;
             (extent.ino == ino).then(|| extent.frame.part(skip, len))
         };
-        for part in places.placed.chunks(self.transaction_ops_max()) {
+        for part in places.placed.chunks(self.store.transaction_ops_max()) {
             let moves: Vec<_> = part
                 .iter()
                 .filter_map(|p| {
@@ -223,18 +224,17 @@ impl Volume {
                 })
                 .collect();
             invariant!(
-                self.media.alarm,
+                self.store.media.alarm,
                 moves.len() == part.len(),
                 "{} moved runs belong to no live extent",
                 part.len() - moves.len()
             );
-            self.keep_bounds()?;
             let moved = if sound {
-                self.update_unbounded(None, |tx| remap(tx, &moves))?.0
+                self.store.change(None, |tx| remap(tx, &moves))?.0
             } else {
-                self.exchange(&moves)?
+                self.placement.exchange(&moves)?
             };
-            add(&self.media.counters.blocks_moved, moved);
+            add(&self.store.media.counters.blocks_moved, moved);
         }
         result
     }

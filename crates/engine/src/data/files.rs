@@ -9,11 +9,11 @@ use persimmon_device::BLOCK_SIZE;
 use persimmon_format::Ino;
 use persimmon_format::inode::{Inode, Timestamp};
 
+use super::FileData;
 use super::staged::Staged;
-use crate::Volume;
 use crate::error::{Error, Result};
-use crate::faults::{Fault, fault};
 use crate::invariant::invariant_holds;
+use crate::store::Store;
 
 const SHARDS: usize = 16;
 
@@ -24,14 +24,14 @@ pub(crate) struct File {
 }
 
 impl File {
-    pub(crate) fn new(alarm: &Alarm) -> File {
+    pub(super) fn new(alarm: &Alarm) -> File {
         File {
             staged: Mutex::watched(Staged::watched(alarm), alarm),
             changed: Condvar::new(),
         }
     }
 
-    pub(crate) fn lock(&self) -> MutexGuard<'_, Staged> {
+    pub(super) fn lock(&self) -> MutexGuard<'_, Staged> {
         self.staged.lock()
     }
 
@@ -119,13 +119,6 @@ pub type InoMap<V> = HashMap<Ino, V, foldhash::fast::RandomState>;
 
 type Shard = Mutex<InoMap<Arc<File>>>;
 
-/// Files share counts of changes, by number: a power of two.
-const CHANGE_COUNTS: usize = 1024;
-
-/// A file's count of changes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Changes(u64);
-
 /// All of them.
 pub(crate) struct Files {
     alarm: Alarm,
@@ -133,20 +126,19 @@ pub(crate) struct Files {
     dirty: Mutex<VecDeque<Ino>>,
     /// Times that any file became shorter.
     cuts: AtomicU64,
-    /// Times that size or content of a file may have changed, see [`Files::changes`].
-    changes: Box<[AtomicU64]>,
+    store: Arc<Store>,
     /// Whose sync began last; 0 for one of no file.
     last_synced: AtomicU64,
 }
 
 impl Files {
-    pub(crate) fn new(alarm: &Alarm) -> Files {
+    pub(super) fn new(store: &Arc<Store>) -> Files {
         Files {
-            alarm: alarm.clone(),
+            alarm: store.media.alarm.clone(),
+            store: Arc::clone(store),
             shards: Default::default(),
             dirty: Mutex::default(),
             cuts: AtomicU64::new(0),
-            changes: (0..CHANGE_COUNTS).map(|_| AtomicU64::new(0)).collect(),
             last_synced: AtomicU64::new(0),
         }
     }
@@ -164,40 +156,16 @@ impl Files {
         shard.lock()
     }
 
-    pub(crate) fn get(&self, ino: Ino) -> Option<Arc<File>> {
+    pub(super) fn get(&self, ino: Ino) -> Option<Arc<File>> {
         self.shard(ino).get(&ino).cloned()
     }
 
     pub(crate) fn get_or_create(&self, ino: Ino) -> Arc<File> {
         let create = || {
-            self.note_change(ino);
+            self.store.changes.note(ino);
             Arc::new(File::new(&self.alarm))
         };
         Arc::clone(self.shard(ino).entry(ino).or_insert_with(create))
-    }
-
-    fn change_count(&self, ino: Ino) -> Option<&AtomicU64> {
-        self.changes.get(ino.0 as usize % CHANGE_COUNTS)
-    }
-
-    /// The count of changes of a file. A reader asks for it first, then reads by the tree, and finds the file not in this table
-    /// meanwhile: size and content are what it read for as long as the count stays the same.
-    ///
-    /// What is staged changes only while the file is in the table, and the tree only in [`note_change`](Self::note_change)'s callers:
-    /// both count before anybody can see the change.
-    pub(super) fn changes(&self, ino: Ino) -> Changes {
-        let count = self.change_count(ino);
-        Changes(count.map_or(0, |count| count.load(Ordering::SeqCst)))
-    }
-
-    /// The file is about to change. Call it under the lock without which nobody sees the change.
-    pub(crate) fn note_change(&self, ino: Ino) {
-        if fault(Fault::ChangeNotCounted) {
-            return;
-        }
-        if let Some(count) = self.change_count(ino) {
-            count.fetch_add(1, Ordering::SeqCst);
-        }
     }
 
     /// Forgets a file with nothing staged, unless somebody else is using it.
@@ -208,7 +176,7 @@ impl Files {
             && let Some(file) = shard.remove(&ino)
         {
             // A size that a reader found in the table may be gone with it.
-            self.note_change(ino);
+            self.store.changes.note(ino);
             let staged = file.lock();
             invariant_holds!(
                 self.alarm,
@@ -273,7 +241,7 @@ impl Files {
     }
 }
 
-impl Volume {
+impl FileData {
     /// Begins a change of a loaded file in several steps, unless something came up since it was loaded.
     pub(super) fn begin_change<'a>(&self, ino: Ino, file: &'a File) -> Result<Change<'a>> {
         let change = Change::begin(file);
@@ -290,7 +258,7 @@ impl Volume {
     }
 
     /// The staging of a regular file that is about to change, its size loaded.
-    pub(crate) fn load(&self, ino: Ino) -> Result<Arc<File>> {
+    pub(super) fn load(&self, ino: Ino) -> Result<Arc<File>> {
         let file = self.files.get_or_create(ino);
         let completed = self.complete_truncation(ino, &file);
         if let Err(error) = completed {
@@ -309,7 +277,7 @@ impl Volume {
         }
         // The file is in the table before its inode is read: whoever changes the size from now
         // on does so through it, and then `size` is set when we look again.
-        let inode: Option<Inode> = self.view(|view| view.inode(ino))?;
+        let inode: Option<Inode> = self.store.view(|view| view.inode(ino))?;
         let Some(inode) = inode.filter(Inode::is_file) else {
             drop(file);
             self.files.forget_if_clean(ino);
@@ -335,7 +303,7 @@ impl Volume {
     /// anything being done to it. What is written in between is not taken for staged, and that is the safe side.
     pub fn attr_and_staging(&self, ino: Ino) -> Result<Option<(Inode, bool)>> {
         let Some(file) = self.files.get(ino) else {
-            let inode = self.view::<_, Error>(|view| view.inode(ino))?;
+            let inode = self.store.view::<_, Error>(|view| view.inode(ino))?;
             return Ok(inode.map(|inode| (inode, false)));
         };
         // Staging is looked at first: what leaves it later is in the tree by then.
@@ -348,7 +316,7 @@ impl Volume {
                 !staged.is_clean(),
             )
         };
-        let Some(mut inode) = self.view::<_, Error>(|view| view.inode(ino))? else {
+        let Some(mut inode) = self.store.view::<_, Error>(|view| view.inode(ino))? else {
             return Ok(None);
         };
         inode.size = size.unwrap_or(inode.size);

@@ -38,7 +38,7 @@ impl Growth {
     }
 
     /// The ranges of blocks it is in.
-    pub(crate) fn blocks(&self) -> impl Iterator<Item = (u64, u64)> {
+    pub(super) fn blocks(&self) -> impl Iterator<Item = (u64, u64)> {
         self.0
             .iter()
             .map(|(start, end)| (block_of(*start), blocks_in(*end)))

@@ -10,8 +10,8 @@ use persimmon_format::extent::Extent;
 use persimmon_format::packed;
 use persimmon_format::record::Op;
 
+use super::FileData;
 use super::write_back::{BatchFile, Mapping, tail};
-use crate::Volume;
 use crate::error::{Error, Result};
 
 /// Most bytes inlined in a record, with which the record still fits a block.
@@ -65,7 +65,7 @@ impl Compressibility {
     }
 }
 
-impl Volume {
+impl FileData {
     /// A file's tail as it travels inside the journal: what of it changed, if the tree has it
     /// inline, else all of it. `None` if that is too much, or the block is preallocated. It fills
     /// up the log block that others are waiting for, and makes them wait for no other.
@@ -73,13 +73,15 @@ impl Volume {
         let Some((block, content)) = tail(member) else {
             return Ok(None);
         };
-        let room = self.log.room_in_block();
+        let room = self.store.log.room_in_block();
         let limit = JOURNAL_INLINE_BYTES_MAX.min(room.saturating_sub(RECORD_REST_BYTES));
         if member.blocks > 1 && content.len() > limit.min(TAIL_BESIDE_BYTES_MAX) {
             return Ok(None);
         }
         let ino = member.ino;
-        let before = self.view::<_, Error>(|view| view.extents(ino, block, block + 1, 1))?;
+        let before = self
+            .store
+            .view::<_, Error>(|view| view.extents(ino, block, block + 1, 1))?;
         let old = match before.into_iter().next().map(|mapped| mapped.extent) {
             None => Some(Vec::new()),
             Some(Extent::Inline(old)) => Some(old),
@@ -121,9 +123,9 @@ impl Volume {
         let ino = member.ino;
         let tail_block = tail.map(|tail| tail.block);
         let blocks_inlined = member.blocks - u64::from(tail.is_some());
-        if !self.identity.packs()
+        if !self.store.identity.packs()
             || !(1..=JOURNAL_INLINE_BLOCKS_MAX).contains(&blocks_inlined)
-            || self.meta().journal_inline.bytes() >= self.journal_inline_bytes_max()
+            || self.store.meta().journal_inline.bytes() >= self.placement.journal_inline_bytes_max()
             || !self.compressibility.worth_trying(ino)
         {
             return Ok(None);
@@ -155,7 +157,7 @@ impl Volume {
                 mappings.push(Mapping::map(ino, block, Extent::Compressed(compressed)));
             }
         }
-        let reserved = self.view::<_, Error>(|view| {
+        let reserved = self.store.view::<_, Error>(|view| {
             for mapping in &mappings {
                 let there = view.extents(ino, mapping.block, mapping.block + 1, 1)?;
                 if there

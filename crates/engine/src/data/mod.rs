@@ -1,39 +1,140 @@
 //! The content of files: staged when written, flown to the device in flights of many files, read
 //! back verified.
 //!
-//! [`files`] holds what is staged of each file, [`space`] what is promised, `write`, `read` and
+//! [`files`] holds what is staged of each file, `write`, `read` and
 //! `resize` and `seek` are the calls from above, `growth` which staged blocks make a file longer, `truncations` what is left of long
 //! ones to do later. `write_back` takes staged data to the device, `placing` finds zones
 //! for it, `journal_inline` what an fsync inlines in its record, which `packing`
 //! puts into blocks later; `tails` are last blocks, in memory for who appends.
 
+use persimmon_sync::Arc;
+
+use persimmon_format::Ino;
+
 mod files;
 mod growth;
 mod journal_inline;
-mod packing;
-mod placing;
 mod read;
 mod read_cache;
 mod resize;
 mod seek;
-mod space;
 mod staged;
 mod tails;
 mod truncations;
 mod write;
 mod write_back;
 
-pub(crate) use files::Files;
+use crate::error::{Error, Result};
+use crate::history::History;
+use crate::meta::{Intent, Transaction};
+use crate::placement::Placement;
+use crate::reclaim::Reclaimer;
+use crate::space::Space;
+use crate::store::Store;
+use files::Files;
 pub use files::InoMap;
-pub(crate) use journal_inline::Compressibility;
-pub(crate) use packing::{Exchange, Unpacked};
-pub(crate) use placing::{Places, Placing};
-pub(crate) use read_cache::ReadCache;
+use journal_inline::Compressibility;
+use read_cache::ReadCache;
 pub use seek::Seek;
-pub(crate) use space::Space;
-pub use space::{Promised, SpaceReport};
-pub(crate) use tails::Tails;
-pub(crate) use truncations::Truncations;
+use tails::Tails;
+use truncations::Truncations;
+
+/// The content of all files.
+pub(crate) struct FileData {
+    store: Arc<Store>,
+    space: Arc<Space>,
+    placement: Arc<Placement>,
+    reclaimer: Arc<Reclaimer>,
+    history: Arc<History>,
+    files: Files,
+    truncations: Truncations,
+    tails: Tails,
+    read_cache: Option<ReadCache>,
+    compressibility: Compressibility,
+}
+
+impl FileData {
+    pub(super) fn new(
+        store: &Arc<Store>,
+        space: &Arc<Space>,
+        placement: &Arc<Placement>,
+        reclaimer: &Arc<Reclaimer>,
+        history: &Arc<History>,
+    ) -> FileData {
+        let (options, alarm) = (&store.options, &store.media.alarm);
+        FileData {
+            store: Arc::clone(store),
+            space: Arc::clone(space),
+            placement: Arc::clone(placement),
+            reclaimer: Arc::clone(reclaimer),
+            history: Arc::clone(history),
+            files: Files::new(store),
+            truncations: Truncations::default(),
+            tails: Tails::new(options.tails_bytes_max, alarm),
+            read_cache: ReadCache::new(options.read_cache_bytes_max),
+            compressibility: Compressibility::default(),
+        }
+    }
+
+    /// Changes the metadata: one transaction, one redo record. The closure may run several times. A change that makes the tree larger is
+    /// refused where there is no room for it.
+    pub(crate) fn update<R, E: From<Error>>(
+        &self,
+        intent: Intent,
+        f: impl FnMut(&mut Transaction<'_>) -> Result<R, E>,
+    ) -> Result<R, E> {
+        self.history.prepare(intent)?;
+        let is_full = || !self.space.has_metadata_room();
+        if intent == Intent::Grow && is_full() {
+            self.flush_reservations()?;
+            if is_full() {
+                return Err(self.store.zones.no_space().into());
+            }
+        }
+        let (result, _) = self.history.enter(None, f)?;
+        Ok(result)
+    }
+
+    /// Makes all transactions so far durable; staged file data is not forced.
+    pub(crate) fn sync_metadata(&self) -> Result<()> {
+        self.files.note_sync(None);
+        self.history.commit(self.store.log.last_lsn())
+    }
+
+    /// Puts a file in the queue of those with something staged.
+    fn enqueue(&self, ino: Ino) {
+        self.files.enqueue(ino);
+        self.store.activity.note();
+    }
+
+    /// Writes back what is staged and writes dirty metadata pages, to give back the part of their reservations that they
+    /// do not need. True if there was something to write: then the caller looks at the count again.
+    pub(crate) fn flush_reservations(&self) -> Result<bool> {
+        let mut worked = false;
+        // Only what is staged now: other threads may go on writing for ever.
+        let mut left = self.space.staged_blocks();
+        while left > 0 && self.space.staged_blocks() > 0 {
+            match self.write_back_queued()? {
+                0 => {
+                    worked |= self.placement.pack_ahead();
+                    break;
+                }
+                written => left = left.saturating_sub(written),
+            }
+            worked = true;
+        }
+        if self.store.meta().cache.dirty() > 0 {
+            self.reclaimer.checkpoint()?;
+            worked = true;
+        }
+        Ok(worked)
+    }
+
+    /// Last blocks of files kept in memory for who appends.
+    pub(crate) fn tails(&self) -> &Tails {
+        &self.tails
+    }
+}
 
 /// Largest file offset, bytes: 8 EiB less one.
 pub(crate) const OFFSET_MAX: u64 = i64::MAX as u64;

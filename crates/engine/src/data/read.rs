@@ -7,9 +7,9 @@ use persimmon_format::extent::Extent;
 use persimmon_format::packed::{self, Packed};
 use persimmon_format::{Addr, Ino, checksum};
 
+use super::FileData;
 use super::read_cache::{Cached, FileState};
 use super::{ReadCache, block_of, blocks_in};
-use crate::Volume;
 use crate::error::{Error, Result};
 use crate::invariant::{invariant, invariant_holds};
 use crate::meta::extents::MappedExtent;
@@ -26,7 +26,7 @@ const LOOKUPS: usize = 3;
 /// Blocks whose extents are looked up together: those of 1 MiB, which is read in one look wherever it begins, and more.
 const LOOKED_UP_BLOCKS: u64 = 512;
 
-impl Volume {
+impl FileData {
     /// Reads from a regular file; returns the bytes read, fewer than asked for at its end.
     ///
     /// It reads again if the file was made shorter meanwhile: a hole that was found may be where
@@ -82,9 +82,9 @@ impl Volume {
         offset: u64,
         buf: &mut [u8],
     ) -> Option<usize> {
-        let read = cache?.read(ino, self.files.changes(ino), offset, buf)?;
+        let read = cache?.read(ino, self.store.changes.of(ino), offset, buf)?;
         let blocks = blocks_in(offset + read as u64) - block_of(offset);
-        add(&self.media.counters.read_cache_hits, blocks);
+        add(&self.store.media.counters.read_cache_hits, blocks);
         Some(read)
     }
 
@@ -96,7 +96,7 @@ impl Volume {
         offset: u64,
         buf: &mut [u8],
     ) -> Result<usize> {
-        let changes = self.files.changes(ino);
+        let changes = self.store.changes.of(ino);
         let size = self.size_now(ino)?;
         let cached = cache.map(|cache| Cached {
             cache,
@@ -117,14 +117,14 @@ impl Volume {
         .map(|()| len)
     }
 
-    /// Reads several ranges of a file, each as [`Volume::read`] does. What lies on the device is asked for together:
+    /// Reads several ranges of a file, each as [`FileData::read`] does. What lies on the device is asked for together:
     /// a drive serves the ranges side by side.
     pub fn read_batch(&self, ino: Ino, ranges: &mut [(u64, &mut [u8])]) -> Vec<Result<usize>> {
         let longest = ranges.iter().map(|(_, buf)| buf.len()).max();
         self.read_batch_through(self.cache_for(longest.unwrap_or(0)), ino, ranges)
     }
 
-    /// The same, each as [`Volume::read_direct`] does.
+    /// The same, each as [`FileData::read_direct`] does.
     pub fn read_batch_direct(
         &self,
         ino: Ino,
@@ -164,7 +164,7 @@ impl Volume {
             return Vec::new();
         }
         let cuts = self.files.cuts();
-        let changes = self.files.changes(ino);
+        let changes = self.store.changes.of(ino);
         let together = match self.size_now(ino) {
             Ok(size) => self.read_together(cache, ino, FileState { size, changes }, ranges),
             Err(_) => ranges.iter().map(|_| None).collect(),
@@ -245,7 +245,7 @@ impl Volume {
         if let Some(size) = file.as_ref().and_then(|f| f.lock().size) {
             return Ok(size);
         }
-        let inode = self.view::<_, Error>(|v| v.inode(ino))?;
+        let inode = self.store.view::<_, Error>(|v| v.inode(ino))?;
         Ok(inode.ok_or(Error::NotFound(ino))?.size)
     }
 
@@ -335,13 +335,13 @@ impl Volume {
         from: u64,
         to: u64,
     ) -> Result<Vec<(MappedExtent, Option<Pin>)>> {
-        self.view(|view| {
+        self.store.view(|view| {
             let extents = view.extents(ino, from, to, usize::MAX)?;
             Ok(extents
                 .into_iter()
                 .map(|mapped| {
                     let place = mapped.extent.on_device();
-                    let pin = place.and_then(|(addr, _)| self.zones.pin(addr.zone()));
+                    let pin = place.and_then(|(addr, _)| self.store.zones.pin(addr.zone()));
                     (mapped, pin)
                 })
                 .collect())
@@ -386,7 +386,7 @@ impl Volume {
                     let skip = (start - mapped.block) as usize;
                     let at = addr.offset(skip as u32);
                     invariant!(
-                        self.media.alarm,
+                        self.store.media.alarm,
                         skip < crcs.len(),
                         "block {start} of inode {ino} is {skip} in a frame of {} blocks",
                         crcs.len()
@@ -435,8 +435,11 @@ impl Volume {
                     hits += 1;
                 }
             }
-            add(&self.media.counters.read_cache_hits, hits);
-            add(&self.media.counters.read_cache_misses, to - from - hits);
+            add(&self.store.media.counters.read_cache_hits, hits);
+            add(
+                &self.store.media.counters.read_cache_misses,
+                to - from - hits,
+            );
             if hits == 0 {
                 let end = first + frame.crcs.len() as u64;
                 let (around, until) = cached.around(from, to);
@@ -457,11 +460,11 @@ impl Volume {
         let mut uses = plan.uses.iter().peekable();
         for (group, places) in plan.places.chunks(READS_AT_ONCE).enumerate() {
             let fetched = match places {
-                [(addr, blocks)] => vec![self.media.read(*addr, *blocks)],
-                _ => self.media.read_all(places, READS_AT_ONCE),
+                [(addr, blocks)] => vec![self.store.media.read(*addr, *blocks)],
+                _ => self.store.media.read_all(places, READS_AT_ONCE),
             };
             invariant_holds!(
-                self.media.alarm,
+                self.store.media.alarm,
                 fetched.len() == places.len(),
                 "{} places were read of {}",
                 fetched.len(),
@@ -481,21 +484,21 @@ impl Volume {
         // Who reads would be given what was in the buffer before.
         for used in uses {
             invariant_holds!(
-                self.media.alarm,
+                self.store.media.alarm,
                 false,
                 "a use of place {} of {}, which was not read",
                 used.place,
                 plan.places.len()
             );
-            each(used, Err(self.bug()))?;
+            each(used, Err(self.store.bug()))?;
         }
         Ok(())
     }
 
     /// Why data cannot be read: its zone may have failed for good.
     fn lost_data(&self, error: Error, ino: Ino, block: u64, addr: Addr) -> Error {
-        self.examine();
-        if self.zones.is_lost(addr.zone()) {
+        self.store.examine();
+        if self.store.zones.is_lost(addr.zone()) {
             return Error::DataLost { ino, block, addr };
         }
         error

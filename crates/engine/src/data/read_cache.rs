@@ -22,7 +22,8 @@ use persimmon_sync::Mutex;
 use persimmon_sync::atomic::{AtomicUsize, Ordering};
 
 use super::blocks_in;
-use super::files::Changes;
+
+use crate::store::Changes;
 use crate::zones::Pin;
 
 /// Bytes of the largest reads that look here: what is read in larger pieces is read once, from one end to the other.
@@ -266,7 +267,7 @@ pub(crate) struct ReadCache {
 
 impl ReadCache {
     /// None where not one set fits.
-    pub(crate) fn new(bytes_max: usize) -> Option<ReadCache> {
+    pub(super) fn new(bytes_max: usize) -> Option<ReadCache> {
         let sets = bytes_max / (size_of::<Set>() + WAYS * BLOCK_SIZE);
         let sets_in_shard = sets.min(SHARD_SETS);
         let shards = sets.checked_div(sets_in_shard)?;

@@ -7,12 +7,12 @@ use persimmon_format::inode::{FLAG_PREALLOCATED, Timestamp};
 use persimmon_format::record::{Op, Touch};
 use persimmon_format::{Ino, Key, KeyKind};
 
+use super::FileData;
 use super::files::{Change, File};
 use super::growth::Growth;
 use super::staged::Staged;
 use super::write::{Writing, end_of};
 use super::{OFFSET_MAX, block_of, blocks_in};
-use crate::Volume;
 use crate::error::{Error, Result};
 use crate::faults::{Fault, fault};
 use crate::invariant::{invariant, invariant_holds};
@@ -29,10 +29,10 @@ const RECLAIMED_MAX: usize = 64;
 /// for its neighbours.
 const RECLAIM_OPS: usize = 6;
 
-impl Volume {
+impl FileData {
     /// Sets a file's size; what is beyond it is gone, what is new reads as zeros.
     pub fn truncate(&self, ino: Ino, size: u64, now: Timestamp) -> Result<()> {
-        self.check_writable()?;
+        self.store.check_writable()?;
         if size > OFFSET_MAX {
             return Err(Error::TooLarge);
         }
@@ -69,7 +69,7 @@ impl Volume {
         if size < old {
             self.files.cut(&file, size);
         }
-        let cut = self.update::<_, Error>(Intent::Shrink, |tx| {
+        let cut = self.history.update::<_, Error>(Intent::Shrink, |tx| {
             tx.touch(ino, set(history_size));
             if size >= old {
                 return Ok(false);
@@ -88,7 +88,7 @@ impl Volume {
             let more = cut.inspect_err(|_| staged.size = Some(old))?;
             self.space.release(staged.drop_dirty(keep, u64::MAX));
             invariant!(
-                self.media.alarm,
+                self.store.media.alarm,
                 staged.changing && staged.busy,
                 "inode {ino} is cut while others may change it"
             );
@@ -194,7 +194,7 @@ impl Volume {
 
     /// Changes a file while nobody else does.
     fn change(&self, ino: Ino, f: impl FnOnce(&Change<'_>, &File) -> Result<()>) -> Result<()> {
-        self.check_writable()?;
+        self.store.check_writable()?;
         let file = self.load(ino)?;
         let changed = self
             .begin_change(ino, &file)
@@ -252,7 +252,7 @@ impl Volume {
         let brought = Some(size).filter(|_| !staged.holds_growth_beside(first, last));
         drop(staged);
         let ctime = file.lock().change_time(now);
-        while self.update::<_, Error>(Intent::Shrink, |tx| {
+        while self.history.update::<_, Error>(Intent::Shrink, |tx| {
             let more = self.punch_some(tx, ino, first, last)?;
             let set = Touch {
                 // The file's old end goes with the last extents.
@@ -267,7 +267,7 @@ impl Volume {
         // Not before: it would be lost if the records could not be made.
         let mut staged = file.lock();
         invariant!(
-            self.media.alarm,
+            self.store.media.alarm,
             staged.changing && staged.busy,
             "inode {ino} is punched while others may change it"
         );
@@ -312,7 +312,7 @@ impl Volume {
             ctime: Some(file.lock().change_time(now)),
             ..Touch::default()
         };
-        self.update::<_, Error>(Intent::Shrink, |tx| {
+        self.history.update::<_, Error>(Intent::Shrink, |tx| {
             tx.touch(ino, set);
             Ok(())
         })?;
@@ -325,7 +325,7 @@ impl Volume {
 
     /// From now on blocks of the file are written as frames: in the tree they would take less space than is set aside for them.
     fn mark_preallocated(&self, ino: Ino) -> Result<()> {
-        self.update::<_, Error>(Intent::Shrink, |tx| {
+        self.history.update::<_, Error>(Intent::Shrink, |tx| {
             if let Some(mut inode) = tx.inode(ino)?
                 && inode.flags & FLAG_PREALLOCATED == 0
             {
@@ -341,8 +341,9 @@ impl Volume {
     fn stage_anew(&self, ino: Ino, file: &File, from: &mut u64, to: u64) -> Result<bool> {
         let mut are_any = false;
         while *from < to && !are_any {
-            let extents =
-                self.view::<_, Error>(|view| view.extents(ino, *from, to, EXTENTS_MAX))?;
+            let extents = self
+                .store
+                .view::<_, Error>(|view| view.extents(ino, *from, to, EXTENTS_MAX))?;
             for mapped in &extents {
                 if matches!(
                     mapped.extent,
@@ -351,8 +352,8 @@ impl Volume {
                     continue;
                 }
                 let content = self.read_block(ino, mapped.block)?;
-                if !self.reserve(1) {
-                    return Err(self.zones.no_space());
+                if !self.space.reserve(1) {
+                    return Err(self.store.zones.no_space());
                 }
                 let mut staged = file.lock();
                 staged.write_blocks(mapped.block, &content)?;
@@ -373,18 +374,18 @@ impl Volume {
     /// Reserves the holes among the first extents of `from..to`; returns how far it came. The
     /// file is not changed by anybody else meanwhile.
     fn reserve_some(&self, ino: Ino, from: u64, to: u64) -> Result<u64> {
-        let (holes, reach) = self.view::<_, Error>(|view| {
+        let (holes, reach) = self.store.view::<_, Error>(|view| {
             Ok(holes(&view.extents(ino, from, to, EXTENTS_MAX)?, from, to))
         })?;
         let wanted = holes.iter().map(|(a, b)| b - a).sum();
         // Held until the tree counts it: of several at a time none gets what another has.
-        let hold = || self.hold_unwritten(wanted);
+        let hold = || self.space.hold_unwritten(wanted);
         let reservation = match hold() {
             Some(reservation) => Some(reservation),
             None => self.flush_reservations()?.then(hold).flatten(),
         };
-        let reservation = reservation.ok_or_else(|| self.zones.no_space())?;
-        let reserved = self.update::<_, Error>(Intent::Shrink, |tx| {
+        let reservation = reservation.ok_or_else(|| self.store.zones.no_space())?;
+        let reserved = self.history.update::<_, Error>(Intent::Shrink, |tx| {
             for (mut start, end) in holes.iter().copied() {
                 while start < end {
                     let blocks = (end - start).min(RESERVED_BLOCKS_MAX.into()) as u32;
@@ -405,8 +406,8 @@ impl Volume {
     /// Frees inodes without a name that nobody has open, in records of bounded size, several of
     /// them in one. Those that have a name stay as they are.
     pub fn reclaim(&self, inos: &[Ino]) -> Result<()> {
-        self.check_writable()?;
-        let at_once = self.transaction_ops_max() / RECLAIM_OPS;
+        self.store.check_writable()?;
+        let at_once = self.store.transaction_ops_max() / RECLAIM_OPS;
         let mut reclaimed = Ok(());
         for some in inos.chunks(at_once.clamp(1, RECLAIMED_MAX)) {
             reclaimed = reclaimed.and(self.reclaim_some(some)?);
@@ -417,7 +418,7 @@ impl Volume {
     /// One that is damaged stays, and does not keep the others: that is the inner result.
     fn reclaim_some(&self, inos: &[Ino]) -> Result<Result<()>> {
         let mut reclaimed = Ok(());
-        let mut inos = self.view::<_, Error>(|view| {
+        let mut inos = self.store.view::<_, Error>(|view| {
             reclaimed = Ok(());
             let mut nameless = Vec::with_capacity(inos.len());
             for ino in inos {
@@ -434,7 +435,7 @@ impl Volume {
             self.drop_staged(*ino);
         }
         while !inos.is_empty() {
-            let freed = self.update::<_, Error>(Intent::Shrink, |tx| {
+            let freed = self.history.update::<_, Error>(Intent::Shrink, |tx| {
                 let mut freed = 0;
                 for ino in &inos {
                     match self.free_some(tx, *ino)? {
@@ -448,7 +449,7 @@ impl Volume {
             match freed {
                 Ok(freed) => {
                     invariant!(
-                        self.media.alarm,
+                        self.store.media.alarm,
                         freed <= inos.len(),
                         "{freed} inodes of {} were freed",
                         inos.len()
@@ -476,7 +477,7 @@ impl Volume {
             staged.damage = None;
             staged.size = Some(staged.committed_size);
             invariant_holds!(
-                self.media.alarm,
+                self.store.media.alarm,
                 staged.dirty_blocks() == 0 && staged.frozen.is_empty(),
                 "{} blocks of inode {ino}, which is gone, are staged",
                 staged.staged_blocks()

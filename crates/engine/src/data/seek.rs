@@ -4,8 +4,8 @@ use persimmon_device::BLOCK_SIZE;
 use persimmon_format::Ino;
 use persimmon_format::extent::Extent;
 
+use super::FileData;
 use super::{block_of, blocks_in};
-use crate::Volume;
 use crate::error::{Error, Result};
 
 /// What to look for.
@@ -36,7 +36,7 @@ struct Moment {
     mapped: Ranges,
 }
 
-impl Volume {
+impl FileData {
     /// The next data or hole at or after `offset`; `None` past the end, or if no data follows. Staged blocks are data, whether
     /// they can be written or not.
     pub fn seek(&self, ino: Ino, offset: u64, what: Seek) -> Result<Option<u64>> {
@@ -81,7 +81,7 @@ impl Volume {
                 None => (None, staged_ranges(block, |_| None), None),
             };
             // Extents and the size to which they belong, looked up together.
-            let (size, mapped) = self.view::<_, Error>(|view| {
+            let (size, mapped) = self.store.view::<_, Error>(|view| {
                 let inode = view.inode(ino)?.ok_or(Error::NotFound(ino))?;
                 let end = blocks_in(inode.size).max(block);
                 let extents = view.extents(ino, block, end, STRIDE)?;

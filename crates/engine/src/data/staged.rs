@@ -121,7 +121,7 @@ impl Staged {
         (at < run.blocks() as usize).then_some((run, at))
     }
 
-    pub(crate) fn is_dirty(&self, block: u64) -> bool {
+    pub(super) fn is_dirty(&self, block: u64) -> bool {
         self.dirty_at(block).is_some()
     }
 

@@ -39,7 +39,7 @@ pub(crate) struct Tails {
 }
 
 impl Tails {
-    pub(crate) fn new(bytes_max: usize, alarm: &Alarm) -> Tails {
+    pub(super) fn new(bytes_max: usize, alarm: &Alarm) -> Tails {
         Tails {
             cached: Mutex::watched(CachedTails::default(), alarm),
             alarm: alarm.clone(),

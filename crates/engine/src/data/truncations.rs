@@ -10,8 +10,8 @@ use std::collections::BTreeMap;
 use persimmon_format::extent::FILE_BLOCKS_END;
 use persimmon_format::{Ino, Key, KeyKind};
 
+use super::FileData;
 use super::files::{Change, File};
-use crate::Volume;
 use crate::error::{Error, Result};
 use crate::invariant::{invariant, invariant_holds};
 use crate::meta::Intent;
@@ -96,7 +96,7 @@ impl Truncations {
     }
 }
 
-impl Volume {
+impl FileData {
     /// Finds the truncations that a crash interrupted.
     pub(crate) fn find_truncations(&self) -> Result<()> {
         let mut open = BTreeMap::new();
@@ -106,7 +106,7 @@ impl Volume {
             let keep = value.first_chunk().map(|bytes| u64::from_le_bytes(*bytes));
             Some((Ino(key.item), keep.unwrap_or(u64::MAX)))
         };
-        self.walk(first..end, truncation, |(ino, keep)| {
+        self.store.walk(first..end, truncation, |(ino, keep)| {
             open.insert(ino, Unfinished { keep, failed: None });
         })?;
         self.truncations.replace(open);
@@ -148,7 +148,7 @@ impl Volume {
     pub(super) fn finish_truncation(&self, ino: Ino, keep: u64) -> Result<()> {
         let is_alone = self.files.get(ino).is_some_and(|file| file.lock().changing);
         invariant_holds!(
-            self.media.alarm,
+            self.store.media.alarm,
             is_alone,
             "a truncation of inode {ino} is finished while others may change it"
         );
@@ -156,7 +156,7 @@ impl Volume {
             Ok(()) => {
                 self.truncations.remove(ino);
                 invariant!(
-                    self.media.alarm,
+                    self.store.media.alarm,
                     self.truncations.get(ino).is_none(),
                     "a truncation of inode {ino} is finished, and open"
                 );
@@ -166,14 +166,14 @@ impl Volume {
                 tracing::error!(ino = ino.0, %error, "a truncation could not be finished");
                 self.truncations.note_failed(ino, keep, &error);
                 // It is tried again in the background.
-                self.note_activity();
+                self.store.activity.note();
                 Err(error)
             }
         }
     }
 
     fn punch_from(&self, ino: Ino, keep: u64) -> Result<()> {
-        while self.update::<_, Error>(Intent::Shrink, |tx| {
+        while self.history.update::<_, Error>(Intent::Shrink, |tx| {
             let more = self.punch_some(tx, ino, keep, FILE_BLOCKS_END)?;
             if !more {
                 tx.delete(Key::truncation(ino));

@@ -9,13 +9,13 @@ use persimmon_format::extent::Extent;
 use persimmon_format::inode::Timestamp;
 use persimmon_format::{Ino, Lifetime};
 
+use super::FileData;
 use super::files::{Change, File};
-use super::space::Promised;
 use super::staged::{Staged, Times};
 use super::{OFFSET_MAX, block_of, blocks_in};
-use crate::Volume;
 use crate::error::{Error, Result};
 use crate::invariant::invariant;
+use crate::space::Promised;
 
 /// Bytes staged under one hold of the file's lock.
 const CHUNK: usize = 1 << 20;
@@ -77,14 +77,14 @@ pub(super) fn end_of(offset: u64, len: u64) -> Result<u64> {
     end.filter(|end| *end <= OFFSET_MAX).ok_or(Error::TooLarge)
 }
 
-impl Volume {
-    /// Writes to a regular file. Visible at once, durable after [`Volume::sync_file`]. Returns how
+impl FileData {
+    /// Writes to a regular file. Visible at once, durable after [`FileData::sync_file`]. Returns how
     /// many bytes were written: fewer than asked for where room ran out half way.
     pub fn write(&self, ino: Ino, offset: u64, data: &[u8], now: Timestamp) -> Result<usize> {
         self.write_hinted(ino, offset, data, now, None)
     }
 
-    /// [`Volume::write`] of data with a lifetime that counts in the place of the file's own. It is
+    /// [`FileData::write`] of data with a lifetime that counts in the place of the file's own. It is
     /// remembered with what is staged, and not otherwise.
     pub fn write_hinted(
         &self,
@@ -119,7 +119,7 @@ impl Volume {
         (now, hint): (Timestamp, Option<Lifetime>),
         has_room: bool,
     ) -> Result<usize> {
-        self.check_writable()?;
+        self.store.check_writable()?;
         end_of(offset, data.len() as u64)?;
         let file = self.load(ino)?;
         let is_one_chunk = first_chunk(offset, data.len()) == data.len();
@@ -140,7 +140,7 @@ impl Volume {
     }
 
     /// Writes at the end of a regular file, wherever that is by then: returns where, and how many
-    /// bytes. Otherwise as [`Volume::write_hinted`].
+    /// bytes. Otherwise as [`FileData::write_hinted`].
     pub fn append(
         &self,
         ino: Ino,
@@ -148,7 +148,7 @@ impl Volume {
         now: Timestamp,
         hint: Option<Lifetime>,
     ) -> Result<(u64, usize)> {
-        self.check_writable()?;
+        self.store.check_writable()?;
         let file = self.load(ino)?;
         let change = self.begin_change(ino, &file)?;
         let offset = change.size();
@@ -187,7 +187,7 @@ impl Volume {
         }
         let written = data.len() - rest.len();
         invariant!(
-            self.media.alarm,
+            self.store.media.alarm,
             at - offset == written as u64,
             "{written} bytes of {} from {offset} on reach {at}",
             data.len()
@@ -212,8 +212,8 @@ impl Volume {
         loop {
             // The buffer is full and nothing is dirty: all of it is in batches under way. No batch is committed any
             // more once the volume takes no changes.
-            while !has_room && self.staging_is_full() {
-                self.check_writable()?;
+            while !has_room && self.space.staging_is_full() {
+                self.store.check_writable()?;
                 if !self.write_back()? {
                     self.space.wait_for_write_back();
                 }
@@ -248,7 +248,7 @@ impl Volume {
                             self.enqueue(ino);
                         } else if alone {
                             // A commit may have found nothing to write of a file that stayed in the queue.
-                            self.note_activity();
+                            self.store.activity.note();
                         }
                         return Ok(());
                     }
@@ -295,13 +295,13 @@ impl Volume {
         let before = staged.dirty_blocks();
         if forced {
             self.space.take(new);
-        } else if new > 0 && !self.reserve(new) {
+        } else if new > 0 && !self.space.reserve(new) {
             return Err(Need::Room { first, end });
         }
         stage(staged, offset, bytes, old_blocks)?;
         let after = staged.dirty_blocks();
         invariant!(
-            self.media.alarm,
+            self.store.media.alarm,
             after == before + new,
             "{new} blocks have their space, and {before} dirty blocks became {after}"
         );
@@ -322,7 +322,9 @@ impl Volume {
         if self.space.staged_blocks() > 0 && self.write_back()? {
             return Ok(false);
         }
-        let extents = self.view::<_, Error>(|view| view.extents(ino, first, end, usize::MAX))?;
+        let extents = self
+            .store
+            .view::<_, Error>(|view| view.extents(ino, first, end, usize::MAX))?;
         let (mapped, new) = {
             let staged = file.lock();
             // What is staged over a mapped block has taken the room of that already.
@@ -338,15 +340,15 @@ impl Volume {
                 .sum();
             (mapped, staged.new_blocks(first, end))
         };
-        let room = self.room();
+        let room = self.space.room();
         let fits = mapped >= new || room.data.is_some_and(|blocks| blocks >= new - mapped);
-        if fits && self.has_metadata_for(&room, mapped.min(new), new) {
+        if fits && self.space.has_metadata_for(&room, mapped.min(new), new) {
             return Ok(true);
         }
         if !std::mem::replace(flushed, true) && self.flush_reservations()? {
             return Ok(false);
         }
-        Err(self.zones.no_space())
+        Err(self.store.zones.no_space())
     }
 }
 

@@ -14,17 +14,17 @@ use persimmon_format::inode::FLAG_PREALLOCATED;
 use persimmon_format::record::{Op, Touch};
 use persimmon_format::{Ino, Lifetime, Lsn, checksum};
 
+use super::FileData;
 use super::files::File;
 use super::growth::Growth;
-use super::placing::{Places, Placing};
 use super::staged::{Staged, Times};
-use crate::Volume;
 use crate::error::{Error, Result};
 use crate::faults::{Fault, fault};
 use crate::in_flight::InFlight;
 use crate::invariant::{invariant, invariant_holds};
 use crate::meta::{Intent, Transaction};
 use crate::options::FsyncOrder;
+use crate::placement::{Places, Placing};
 use crate::statistics::add;
 use crate::zones::{Life, Run, Stream};
 
@@ -109,11 +109,11 @@ impl Mapping {
     }
 }
 
-impl Volume {
+impl FileData {
     /// Writes one batch of staged data back to the device. False if nothing was staged.
     pub(crate) fn write_back(&self) -> Result<bool> {
         match self.write_back_queued()? {
-            0 => Ok(self.pack_ahead()),
+            0 => Ok(self.placement.pack_ahead()),
             _ => Ok(true),
         }
     }
@@ -172,18 +172,18 @@ impl Volume {
         } else {
             BESIDE_BLOCKS_MAX
         };
-        let mode = match self.options.fsync {
+        let mode = match self.store.options.fsync {
             _ if fault(Fault::UnsafeClassic) => Mode::SyncInOrder,
             FsyncOrder::WritePointer => Mode::Sync { beside_max },
             FsyncOrder::Strict => Mode::SyncInOrder,
         };
         match self.write_back_file(ino, mode)? {
             Some(()) => {
-                self.pack_ahead();
+                self.placement.pack_ahead();
                 Ok(())
             }
             None if fault(Fault::CleanFileNotSynced) => Ok(()),
-            None => self.commit(self.log.last_lsn()),
+            None => self.history.commit(self.store.log.last_lsn()),
         }
     }
 
@@ -192,10 +192,10 @@ impl Volume {
     pub fn record_file(&self, ino: Ino) -> Result<()> {
         match self.write_back_file(ino, Mode::Recorded)? {
             Some(()) => {
-                self.pack_ahead();
+                self.placement.pack_ahead();
                 Ok(())
             }
-            None => self.record(self.log.last_lsn()),
+            None => self.history.record(self.store.log.last_lsn()),
         }
     }
 
@@ -238,7 +238,7 @@ impl Volume {
         if staged.is_clean() || staged.busy {
             return Ok(None);
         }
-        self.check_writable()?;
+        self.store.check_writable()?;
         let Some(member) = collect(ino, &file, staged) else {
             return Ok(None);
         };
@@ -248,7 +248,7 @@ impl Volume {
     fn write_back_batch(&self, mut batch: Vec<BatchFile>, mode: Mode) -> Result<()> {
         batch.sort_by_key(|p| p.ino);
         invariant_holds!(
-            self.media.alarm,
+            self.store.media.alarm,
             batch
                 .iter()
                 .zip(batch.iter().skip(1))
@@ -257,7 +257,7 @@ impl Volume {
         );
         let blocks: u64 = batch.iter().map(|p| p.blocks).sum();
         let written = catch_unwind(AssertUnwindSafe(|| {
-            let _midst = self.in_midst();
+            let _midst = self.store.in_midst();
             self.write_and_map(&batch, mode)
         }));
         let result = written.unwrap_or_else(|panic| {
@@ -274,7 +274,7 @@ impl Volume {
         for member in &batch {
             let mut staged = member.file.lock();
             invariant_holds!(
-                self.media.alarm,
+                self.store.media.alarm,
                 staged.busy,
                 "inode {} is not in a batch any more",
                 member.ino
@@ -283,7 +283,7 @@ impl Volume {
                 Ok(_) => {
                     let frozen = staged.staged_blocks() - staged.dirty_blocks();
                     invariant_holds!(
-                        self.media.alarm,
+                        self.store.media.alarm,
                         frozen == member.blocks,
                         "{frozen} blocks of inode {} are committed, and {} were frozen",
                         member.ino,
@@ -310,7 +310,10 @@ impl Volume {
             self.files.forget_if_clean(ino);
         }
         let written = result?;
-        add(&self.media.counters.user_bytes, blocks * BLOCK_SIZE as u64);
+        add(
+            &self.store.media.counters.user_bytes,
+            blocks * BLOCK_SIZE as u64,
+        );
         written.durable
     }
 
@@ -318,7 +321,7 @@ impl Volume {
     fn undo(&self, member: &BatchFile, staged: &mut Staged) {
         let overwritten = staged.undo();
         invariant_holds!(
-            self.media.alarm,
+            self.store.media.alarm,
             overwritten <= member.blocks,
             "{overwritten} blocks of inode {} were overwritten during write-back, of {}",
             member.ino,
@@ -334,7 +337,7 @@ impl Volume {
         let mut mappings = Vec::new();
         let mut runs: BTreeMap<Stream, Vec<Run>> = BTreeMap::new();
         for member in batch {
-            let inode = self.view::<_, Error>(|view| view.inode(member.ino))?;
+            let inode = self.store.view::<_, Error>(|view| view.inode(member.ino))?;
             let inode = inode.unwrap_or_default();
             // What has space set aside would lose it if it came to lie in the tree.
             let may_lie_in_tree = inode.flags & FLAG_PREALLOCATED == 0;
@@ -371,7 +374,7 @@ impl Volume {
                 if sent_blocks > 0 {
                     let ino = member.ino;
                     let (stream, life) = match hint {
-                        Some(class) => self.zones.hinted(class),
+                        Some(class) => self.store.zones.hinted(class),
                         None => self.inferred_stream(ino, *block, sent_blocks as u64, mode)?,
                     };
                     let run = run(ino, *block, data.slice(0..sent_blocks), life);
@@ -381,9 +384,9 @@ impl Volume {
         }
         let is_sync = matches!(mode, Mode::Sync { .. });
         if is_sync && fault(Fault::SizeBeforeData) {
-            let ops_max = self.transaction_ops_max();
+            let ops_max = self.store.transaction_ops_max();
             let lsn = self.journal(batch, Vec::new(), None, (mode, ops_max))?;
-            self.commit(lsn)?;
+            self.history.commit(lsn)?;
         }
         let mut places = Places::default();
         let mut in_flight = is_sync.then(Arc::<InFlight>::default);
@@ -395,10 +398,10 @@ impl Volume {
         };
         for (stream, runs) in runs {
             let (all, before) = (blocks_of(&runs), placed_blocks(&places));
-            self.place(stream, placing, runs, &mut places)?;
+            self.reclaimer.place(stream, placing, runs, &mut places)?;
             let placed = placed_blocks(&places) - before;
             invariant!(
-                self.media.alarm,
+                self.store.media.alarm,
                 placed == all,
                 "{placed} blocks of {all} were sent to the device"
             );
@@ -411,34 +414,34 @@ impl Volume {
         let written: u64 = batch.iter().map(|member| member.blocks).sum();
         let mapped: u64 = mappings.iter().map(|l| l.end - l.block).sum();
         invariant!(
-            self.media.alarm,
+            self.store.media.alarm,
             mapped == written,
             "{mapped} blocks of {written} in the batch have a place"
         );
         let mut pairs = mappings.iter().zip(mappings.iter().skip(1));
         invariant!(
-            self.media.alarm,
+            self.store.media.alarm,
             pairs.all(|(one, next)| (one.ino, one.end) <= (next.ino, next.block)),
             "a block of the batch has two places"
         );
         self.keep_tails(batch, &mappings);
-        if self.options.fsync == FsyncOrder::Strict
+        if self.store.options.fsync == FsyncOrder::Strict
             && mode == Mode::SyncInOrder
             && !fault(Fault::UnsafeClassic)
         {
-            self.media.flush()?;
+            self.store.media.flush()?;
         }
         // Between two records of a batch it may have to wait for a checkpoint, and checkpoints wait until
         // failed data is written elsewhere: by this very batch. So a record is sent before its data has
         // arrived only if the batch has one record. A large batch does not do so either where other syncs
         // would have to wait for its data. (The data goes to several zones at once in both cases.)
-        let ops_max = self.transaction_ops_max();
+        let ops_max = self.store.transaction_ops_max();
         let goes_beside = may_go_beside && mappings.len() <= ops_max;
         if let Some(data) = in_flight.take_if(|_| !goes_beside) {
             if let Err(failed) = data.complete() {
                 tracing::warn!(%failed, "data to sync did not arrive, writing it elsewhere");
-                self.zones.note_failing(Some(&failed.clone().into()));
-                self.zones.leave_failed(&self.media);
+                self.store.zones.note_failing(Some(&failed.clone().into()));
+                self.store.zones.leave_failed(&self.store.media);
                 drop(places);
                 return self.write_and_map(batch, Mode::SyncInOrder);
             }
@@ -447,23 +450,26 @@ impl Volume {
         let lsn = self.journal(batch, mappings, in_flight.as_ref(), (mode, ops_max))?;
         let Some(in_flight) = in_flight else {
             let durable = match mode {
-                Mode::SyncInOrder => self.commit(lsn),
-                Mode::Recorded => self.record(lsn),
+                Mode::SyncInOrder => self.history.commit(lsn),
+                Mode::Recorded => self.history.record(lsn),
                 _ => Ok(()),
             };
             return Ok(WrittenBack { durable });
         };
         let own = Some(&*in_flight);
-        let result = self.log.commit(&self.media, &self.zones, lsn, own);
+        let result = self
+            .store
+            .log
+            .commit(&self.store.media, &self.store.zones, lsn, own);
         match in_flight.complete() {
             Ok(()) => {
-                let durable = result.and_then(|()| self.secure_log());
+                let durable = result.and_then(|()| self.reclaimer.secure_log());
                 Ok(WrittenBack { durable })
             }
             Err(failed) => {
                 tracing::warn!(%failed, "synced data did not arrive, writing it elsewhere");
-                self.zones.note_failing(Some(&failed.clone().into()));
-                self.zones.leave_failed(&self.media);
+                self.store.zones.note_failing(Some(&failed.clone().into()));
+                self.store.zones.leave_failed(&self.store.media);
                 drop(places);
                 self.rewrite_failed(batch, &in_flight)
             }
@@ -472,10 +478,12 @@ impl Volume {
 
     /// Whether a block has space set aside: in volumes of before files were marked for that.
     fn is_preallocated(&self, ino: Ino, block: u64) -> Result<bool> {
-        if self.meta().reserved_blocks == 0 {
+        if self.store.meta().reserved_blocks == 0 {
             return Ok(false);
         }
-        let extents = self.view::<_, Error>(|view| view.extents(ino, block, block + 1, 1))?;
+        let extents = self
+            .store
+            .view::<_, Error>(|view| view.extents(ino, block, block + 1, 1))?;
         let mut extents = extents.iter();
         Ok(extents.any(|mapped| matches!(mapped.extent, Extent::Reserved { .. })))
     }
@@ -491,14 +499,16 @@ impl Volume {
         let end = block + blocks;
         let old = match mode {
             Mode::Rewrite => Vec::new(),
-            _ => self.view::<_, Error>(|view| view.extents(ino, block, end, OLD_MAX))?,
+            _ => self
+                .store
+                .view::<_, Error>(|view| view.extents(ino, block, end, OLD_MAX))?,
         };
         let old = old.iter().filter_map(|mapped| {
             let (addr, _) = mapped.extent.on_device()?;
             let there = mapped.end().min(end) - mapped.block.max(block);
             Some((addr.zone(), there))
         });
-        Ok(self.zones.infer(old))
+        Ok(self.store.zones.infer(old))
     }
 
     /// Remembers the blocks that the files end in, for later appends.
@@ -529,16 +539,17 @@ impl Volume {
     fn rewrite_failed(&self, batch: &[BatchFile], failed: &InFlight) -> Result<WrittenBack> {
         let result = self.write_and_map(batch, Mode::Rewrite);
         if result.is_err() {
-            self.make_read_only();
+            self.store.make_read_only();
         }
         let outcome = result.as_ref().map(|_| ()).map_err(Clone::clone);
-        self.log.batch_rewritten(failed, outcome);
+        self.store.log.batch_rewritten(failed, outcome);
         let mut written = result?;
         if !fault(Fault::FailedDataAcknowledged) {
             // All other syncs wait for this one before they are acknowledged.
             written.durable = self
+                .reclaimer
                 .checkpoint()
-                .inspect_err(|error| self.log.give_up(error));
+                .inspect_err(|error| self.store.log.give_up(error));
         }
         Ok(written)
     }
@@ -554,7 +565,7 @@ impl Volume {
         (mode, ops_max): (Mode, usize),
     ) -> Result<Lsn> {
         let mut in_flight = in_flight;
-        let mut lsn = self.log.last_lsn();
+        let mut lsn = self.store.log.last_lsn();
         let mut mappings = mappings.into_iter().peekable();
         let mut touched = batch.iter().peekable();
         while mappings.peek().is_some() || touched.peek().is_some() {
@@ -592,7 +603,7 @@ impl Volume {
                 }
             }
             invariant!(
-                self.media.alarm,
+                self.store.media.alarm,
                 !ops.is_empty() && (in_flight.is_none() || mappings.peek().is_none()),
                 "data is on its way for one record of several, with {} changes",
                 ops.len()
@@ -608,11 +619,11 @@ impl Volume {
             };
             let before = lsn;
             (_, lsn) = match mode {
-                Mode::Rewrite => self.update_unbounded(data, fill)?,
-                _ => self.update_with(Intent::Shrink, data, fill)?,
+                Mode::Rewrite => self.store.change(data, fill)?,
+                _ => self.history.update_with(Intent::Shrink, data, fill)?,
             };
             invariant!(
-                self.media.alarm,
+                self.store.media.alarm,
                 lsn > before,
                 "record {lsn} follows record {before} of one batch"
             );

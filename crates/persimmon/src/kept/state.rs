@@ -123,7 +123,7 @@ impl State {
         }
         if pending.bytes == 0 {
             // The next commit takes it along.
-            vfs.volume().note_activity();
+            vfs.volume().activity().note();
         }
         pending.bytes += data.len();
         pending.handle = handle;

@@ -3,28 +3,30 @@
 //! all data up to the cut is durable, the footer. Only then are zones reset (`zones/resets.rs`), those
 //! alone that the cut had found with nothing valid in them (I3).
 
-use persimmon_device::per_zone::PerZone;
+use persimmon_sync::Arc;
 use persimmon_sync::atomic::Ordering;
-use persimmon_sync::{Arc, MutexGuard};
-use std::collections::{BTreeSet, HashSet};
+use std::collections::BTreeSet;
 
 use persimmon_device::ZoneId;
 use persimmon_format::footer::Footer;
-use persimmon_format::table::{MatEntry, ZitEntry};
-use persimmon_format::{Addr, Lsn, PageId};
+use persimmon_format::table::MatEntry;
+use persimmon_format::{Lsn, PageId};
 
 mod changes;
 mod of_zones;
 mod pages;
 mod tables;
 
-use crate::Volume;
 use crate::error::Result;
+use crate::fair_lock::FairLock;
 use crate::faults::{Fault, fault};
 use crate::invariant::{invariant, invariant_holds};
 use crate::log;
 use crate::meta::Page;
+use crate::placement::Placement;
+use crate::space::Space;
 use crate::statistics::add;
+use crate::store::Store;
 use crate::zones::{self, DeviceKind, Stream, ZoneWriter};
 use of_zones::Journal;
 use tables::ValidCounts;
@@ -32,37 +34,12 @@ use tables::ValidCounts;
 /// A whole checkpoint costs little where this many times its blocks were written since the one before.
 const CHEAP_SHARE: u64 = 128;
 
-/// What checkpoints remember from one to the next.
-pub(crate) struct CheckpointState {
-    /// Number of the last checkpoint that was begun.
-    pub(crate) number: u64,
-    /// The ZIT as its chunks on the device have it.
-    pub(crate) written_zit: PerZone<ZitEntry>,
-    /// Where each ZIT chunk is; [`Addr::ZERO`] for one never written.
-    pub(crate) zit_chunks: Vec<Addr>,
-    /// Pages that cleaning asked to be moved.
-    pub(crate) cold: HashSet<PageId>,
-    /// Metadata zones that the next whole checkpoint moves pages out of.
-    pub(crate) evacuating: HashSet<ZoneId>,
-    /// Blocks written in all at the cut of the last whole checkpoint, or at the mount.
-    pub(crate) write_clock: u64,
-    /// The last durable footer; none while pages are written for the next, and if that failed.
-    pub(crate) footer: Option<Footer>,
-}
-
-impl CheckpointState {
-    /// After the checkpoint of this footer, whose chunks have this ZIT.
-    pub(crate) fn of(footer: &Footer, written_zit: PerZone<ZitEntry>) -> CheckpointState {
-        CheckpointState {
-            number: footer.checkpoint,
-            written_zit,
-            zit_chunks: footer.zit.clone(),
-            cold: HashSet::new(),
-            evacuating: HashSet::new(),
-            write_clock: footer.write_clock,
-            footer: Some(footer.clone()),
-        }
-    }
+/// Writes checkpoints, one at a time.
+pub(crate) struct Checkpoints {
+    store: Arc<Store>,
+    space: Arc<Space>,
+    placement: Arc<Placement>,
+    checkpoint_lock: FairLock,
 }
 
 /// What a cut found.
@@ -92,55 +69,66 @@ enum Outcome {
     RewritePending,
 }
 
-impl Volume {
-    pub(crate) fn checkpoint_state(&self) -> MutexGuard<'_, CheckpointState> {
-        self.checkpoint_state.lock()
+impl Checkpoints {
+    pub(super) fn new(
+        store: &Arc<Store>,
+        space: &Arc<Space>,
+        placement: &Arc<Placement>,
+    ) -> Checkpoints {
+        Checkpoints {
+            store: Arc::clone(store),
+            space: Arc::clone(space),
+            placement: Arc::clone(placement),
+            checkpoint_lock: FairLock::default(),
+        }
     }
 
     /// Writes a checkpoint.
-    pub(crate) fn checkpoint(&self) -> Result<()> {
-        self.checkpoint_if(|| true)
+    pub(crate) fn write(&self) -> Result<()> {
+        self.write_if(|| true)
     }
 
     /// Writes a checkpoint if `wanted` still holds when this thread has the lock. Others may take it while zones are
     /// reset.
-    pub(crate) fn checkpoint_if(&self, wanted: impl Fn() -> bool) -> Result<()> {
-        let written = self.checkpoint_locked(wanted);
-        self.zones.start_resets(&self.media);
+    pub(crate) fn write_if(&self, wanted: impl Fn() -> bool) -> Result<()> {
+        let written = self.write_locked(wanted);
+        self.store.zones.start_resets(&self.store.media);
         written
     }
 
-    fn checkpoint_locked(&self, wanted: impl Fn() -> bool) -> Result<()> {
+    fn write_locked(&self, wanted: impl Fn() -> bool) -> Result<()> {
         // Free zones after those were freed that it needed: what pages took that found no room comes back each time.
         let mut won = 0;
         loop {
-            self.check_writable()?;
-            self.log.wait_for_rewrites()?;
+            self.store.check_writable()?;
+            self.store.log.wait_for_rewrites()?;
             // A panic in its midst leaves pages that look as if they were written.
-            let (_lock, _midst) = (self.checkpoint_lock.lock(), self.in_midst());
+            let (_lock, _midst) = (self.checkpoint_lock.lock(), self.store.in_midst());
             if !wanted() {
                 return Ok(());
             }
             // Where its pages find no room, those of the zones alone are the way out: they need all changes in the journal.
-            if self.zones.free_zones(DeviceKind::Metadata)
-                > self.cleaning_reserve(DeviceKind::Metadata)
+            if self.store.zones.free_zones(DeviceKind::Metadata)
+                > self.space.cleaning_reserve(DeviceKind::Metadata)
             {
-                self.pack_before_cut();
+                self.placement.pack_before_cut();
             }
-            if self.zones.log_is_to_leave(self.changed_pages()) {
-                let least = self.zones.log_blocks_least();
-                self.log.fill_zone(&self.media, &self.zones, least)?;
+            if self.store.zones.log_is_to_leave(self.space.changed_pages()) {
+                let least = self.store.zones.log_blocks_least();
+                self.store
+                    .log
+                    .fill_zone(&self.store.media, &self.store.zones, least)?;
             }
             self.complete_summaries(|_| true);
-            self.examine();
+            self.store.examine();
             let mut snapshot = self.cut()?;
-            let under_way = self.zones.begin_pages();
+            let under_way = self.store.zones.begin_pages();
             let result = self.write_checkpoint(&mut snapshot);
             drop(under_way);
             if !matches!(result, Ok(Outcome::Durable)) {
-                let mut meta = self.meta_mut();
+                let mut meta = self.store.meta_mut();
                 if snapshot.unlogged {
-                    self.unlogged.store(true, Ordering::Relaxed);
+                    self.store.unlogged.store(true, Ordering::Relaxed);
                 }
                 meta.journal_inline.undo_cut();
                 meta.cache.redirty(
@@ -160,15 +148,15 @@ impl Volume {
     /// Frees reclaimable zones although the pages of a checkpoint have just found no room. False if that wins nothing, or no more
     /// than were `won` before and did not do. The caller holds the lock.
     fn free_for_pages(&self, won: &mut u32) -> bool {
-        let free = || self.zones.free_zones(DeviceKind::Metadata);
+        let free = || self.store.zones.free_zones(DeviceKind::Metadata);
         let before = free().max(*won);
-        if self.zones.reclaimable_zones(DeviceKind::Metadata) == 0 {
+        if self.store.zones.reclaimable_zones(DeviceKind::Metadata) == 0 {
             return false;
         }
         match self.write_zone_checkpoint(Journal::OfAnyLength) {
             // This is rare enough to hold the lock while zones are reset.
             Ok(_) => {
-                self.zones.complete_resets(&self.media);
+                self.store.zones.complete_resets(&self.store.media);
                 *won = free();
                 *won > before
             }
@@ -181,24 +169,24 @@ impl Volume {
 
     /// Writes the summaries of open data zones that are `wanted`, and nobody writes to now, so that none is lost with a crash.
     fn complete_summaries(&self, wanted: impl Fn(&ZoneWriter) -> bool) {
-        for mut writer in self.zones.take_unsummarised(wanted) {
-            writer.complete_summary(&self.media, &self.key);
-            self.zones.check_in(&self.media, writer);
+        for mut writer in self.store.zones.take_unsummarised(wanted) {
+            writer.complete_summary(&self.store.media, &self.store.key);
+            self.store.zones.check_in(&self.store.media, writer);
         }
     }
 
     fn cut(&self) -> Result<Snapshot> {
-        let mut meta = self.meta_mut();
+        let mut meta = self.store.meta_mut();
         // A change that was found damaged half way must not become durable.
-        self.check_writable()?;
+        self.store.check_writable()?;
         meta.journal_inline.cut();
         Ok(Snapshot {
-            unlogged: self.unlogged.swap(false, Ordering::Relaxed),
-            journal_blocks: self.log.blocks_to_replay(),
+            unlogged: self.store.unlogged.swap(false, Ordering::Relaxed),
+            journal_blocks: self.store.log.blocks_to_replay(),
             pages: meta.cache.take_dirty(),
             freed: meta.cache.take_freed(),
-            log: self.log.cut(),
-            zones: self.zones.cut(),
+            log: self.store.log.cut(),
+            zones: self.store.zones.cut(),
             root: meta.root,
             page_limit: meta.cache.id_limit(),
             next_ino: meta.numbers.next(),
@@ -210,20 +198,22 @@ impl Volume {
 
     fn write_checkpoint(&self, snapshot: &mut Snapshot) -> Result<Outcome> {
         // Records up to the cut need not be durable themselves, but their data must be complete.
-        self.log.write(&self.media, &self.zones, snapshot.log.lsn)?;
-        if self.log.has_failures(&snapshot.log) {
+        self.store
+            .log
+            .write(&self.store.media, &self.store.zones, snapshot.log.lsn)?;
+        if self.store.log.has_failures(&snapshot.log) {
             return Ok(Outcome::RewritePending);
         }
         let number = self.next_checkpoint();
         invariant!(
-            self.media.alarm,
+            self.store.media.alarm,
             snapshot.root.0 < snapshot.page_limit,
             "the root is page {}, of {}",
             snapshot.root,
             snapshot.page_limit
         );
         let cold = {
-            let mut state = self.checkpoint_state();
+            let mut state = self.store.on_device();
             state.evacuating.clear();
             std::mem::take(&mut state.cold)
         };
@@ -235,24 +225,24 @@ impl Volume {
         places.extend(self.write_pages(&cold_pages, number, Stream::ColdMetadata, &mut written)?);
 
         let mut counts = ValidCounts {
-            live: &self.zones,
+            live: &self.store.zones,
             cut: &mut snapshot.zones.entries,
         };
         let mut ids: Vec<PageId> = places.iter().map(|(id, _)| *id).collect();
         ids.sort_unstable();
         invariant!(
-            self.media.alarm,
+            self.store.media.alarm,
             ids.iter()
                 .zip(ids.iter().skip(1))
                 .all(|(one, next)| one < next),
             "a page has two places in one checkpoint"
         );
-        let before = self.checkpoint_state().footer.clone();
+        let before = self.store.on_device().footer.clone();
         // From here on the MAT in memory is not what the last footer leads to. Had the pages found no room,
         // it still would be: a checkpoint of the zones alone can free those that they filled.
-        self.checkpoint_state().footer = None;
+        self.store.on_device().footer = None;
         {
-            let mut meta = self.meta_mut();
+            let mut meta = self.store.meta_mut();
             for id in snapshot.freed.drain(..) {
                 if fault(Fault::FreedPageKept) {
                     continue;
@@ -261,7 +251,7 @@ impl Volume {
                 counts.moved(old, MatEntry::NONE);
             }
             invariant!(
-                self.media.alarm,
+                self.store.media.alarm,
                 places.len() == snapshot.pages.len(),
                 "{} pages of {} have a place",
                 places.len(),
@@ -279,14 +269,14 @@ impl Volume {
         self.write_zit(number, &mut counts, &mut written)?;
         if fault(Fault::ResetBeforeCheckpoint) {
             self.reset_unused(&std::mem::take(&mut snapshot.zones.resets));
-            self.zones.complete_resets(&self.media);
+            self.store.zones.complete_resets(&self.store.media);
         }
         if !fault(Fault::FooterBeforePages) {
-            self.media.flush()?;
+            self.store.media.flush()?;
         }
         let footer = self.footer(number, snapshot, &written);
         invariant!(
-            self.media.alarm,
+            self.store.media.alarm,
             footer.lot_end >= footer.next_ino,
             "inode numbers up to {} are given out, of a lot that ends at {}",
             footer.next_ino,
@@ -294,14 +284,14 @@ impl Volume {
         );
         if let Some(before) = before {
             invariant!(
-                self.media.alarm,
+                self.store.media.alarm,
                 footer.cut >= before.cut,
                 "the cut is at record {}, and was at {}",
                 footer.cut,
                 before.cut
             );
             invariant!(
-                self.media.alarm,
+                self.store.media.alarm,
                 footer.write_clock >= before.write_clock
                     && footer.next_zone_sequence >= before.next_zone_sequence,
                 "the write clock went from {} to {}, the next zone's sequence from {} to {}",
@@ -311,32 +301,34 @@ impl Volume {
                 footer.next_zone_sequence
             );
             invariant!(
-                self.media.alarm,
+                self.store.media.alarm,
                 footer.lot_end >= before.lot_end && footer.checkpoint > before.checkpoint,
                 "the lot of inode numbers ends at {}, and ended at {}",
                 footer.lot_end,
                 before.lot_end
             );
         }
-        let unneeded = self.log.write_footer(
-            &self.media,
-            &self.zones,
+        let unneeded = self.store.log.write_footer(
+            &self.store.media,
+            &self.store.zones,
             &footer.encode(),
             footer.cut,
             footer.replay.sequence,
         )?;
-        self.meta_mut().journal_inline.forget_cut();
+        self.store.meta_mut().journal_inline.forget_cut();
         let blocks = places
             .iter()
             .map(|(_, entry)| u64::from(entry.blocks))
             .sum();
         self.weigh_journal(snapshot.journal_blocks, blocks, footer.write_clock);
-        self.checkpoint_state().footer = Some(footer);
-        add(&self.media.counters.checkpoints, 1);
-        self.zones
-            .queue_resets(&self.media, unneeded.iter().map(|zone| zone.zone));
+        self.store.on_device().footer = Some(footer);
+        add(&self.store.media.counters.checkpoints, 1);
+        self.store
+            .zones
+            .queue_resets(&self.store.media, unneeded.iter().map(|zone| zone.zone));
         self.reset_unused(&snapshot.zones.resets);
-        self.evict_pages(&mut self.meta_mut(), self.cached_pages_max());
+        self.store
+            .evict_pages(&mut self.store.meta_mut(), self.store.cached_pages_max());
         Ok(Outcome::Durable)
     }
 
@@ -346,14 +338,14 @@ impl Volume {
     /// journal grows until that costs little of all that is written. Where each sync takes a block of the journal it
     /// gets long, where its blocks are full it stays short.
     fn weigh_journal(&self, journal_blocks: u64, page_blocks: u64, write_clock: u64) {
-        let before = std::mem::replace(&mut self.checkpoint_state().write_clock, write_clock);
+        let before = std::mem::replace(&mut self.store.on_device().write_clock, write_clock);
         invariant_holds!(
-            self.media.alarm,
+            self.store.media.alarm,
             write_clock >= before,
             "the write clock went from {before} back to {write_clock}"
         );
         let (wanted, written) = (
-            self.zones.journal_blocks(),
+            self.store.zones.journal_blocks(),
             write_clock.saturating_sub(before),
         );
         // A journal this much longer would have gone with as much written as makes it cheap.
@@ -366,16 +358,16 @@ impl Volume {
         };
         if tells {
             let blocks = cheap.clamp(wanted / 4, wanted.saturating_mul(2));
-            self.zones.set_journal_blocks(blocks);
+            self.store.zones.set_journal_blocks(blocks);
         }
     }
 
     /// One that fails keeps its number: what it wrote is not taken for the next one's.
     fn next_checkpoint(&self) -> u64 {
-        let mut state = self.checkpoint_state();
+        let mut state = self.store.on_device();
         let newest = state.footer.as_ref().map_or(0, |footer| footer.checkpoint);
         invariant_holds!(
-            self.media.alarm,
+            self.store.media.alarm,
             state.number >= newest,
             "checkpoint {newest} is written, and the last number was {}",
             state.number
@@ -387,20 +379,18 @@ impl Volume {
     /// Has the zones reset that a cut found with nothing valid in them, as far as there is still nothing. The
     /// caller holds the lock: so the next cut finds them on their way.
     fn reset_unused(&self, zones: &[ZoneId]) {
-        let unused = zones.iter().filter(|zone| self.zones.may_reset(**zone));
-        self.zones.queue_resets(&self.media, unused.copied());
-    }
-
-    /// Resets a zone nobody needs, and its partner.
-    pub(crate) fn reset_zone(&self, zone: ZoneId) {
-        self.zones.queue_resets(&self.media, [zone]);
-        self.zones.complete_resets(&self.media);
+        let unused = zones
+            .iter()
+            .filter(|zone| self.store.zones.may_reset(**zone));
+        self.store
+            .zones
+            .queue_resets(&self.store.media, unused.copied());
     }
 
     fn footer(&self, number: u64, snapshot: &Snapshot, written: &BTreeSet<ZoneId>) -> Footer {
-        let geometry = self.media.geometry();
+        let geometry = self.store.media.geometry();
         Footer {
-            features: self.identity.features(),
+            features: self.store.identity.features(),
             checkpoint: number,
             cut: Lsn(snapshot.log.lsn.0 + u64::from(fault(Fault::CutTooHigh))),
             counted: Lsn(snapshot.log.lsn.0 + u64::from(fault(Fault::CutTooHigh))),
@@ -413,11 +403,11 @@ impl Volume {
             reserved_blocks: snapshot.reserved_blocks,
             write_clock: snapshot.zones.write_clock,
             next_zone_sequence: snapshot.zones.next_sequence,
-            reserve_basis_points: self.reserve_basis_points,
+            reserve_basis_points: self.store.reserve_basis_points,
             max_open: geometry.max_open.unwrap_or(0),
             max_active: geometry.max_active.unwrap_or(0),
-            mat: self.meta().mat.chunks().to_vec(),
-            zit: self.checkpoint_state().zit_chunks.clone(),
+            mat: self.store.meta().mat.chunks().to_vec(),
+            zit: self.store.on_device().zit_chunks.clone(),
             overrides: self.overrides(&snapshot.zones, written),
             counts: Vec::new(),
         }

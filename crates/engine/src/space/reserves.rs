@@ -3,27 +3,27 @@
 //!
 //! | who takes a zone | leaves alone |
 //! |---|---|
-//! | new data, and changes of metadata | [`Volume::low_watermark`]: all that the others may need |
-//! | blocks that cleaning moved | [`Volume::cleaning_reserve`]: what a checkpoint of the pages changed so far needs, and the log |
-//! | data that failed elsewhere | [`Volume::rewrite_reserve`]: the log's |
+//! | new data, and changes of metadata | [`Space::low_watermark`]: all that the others may need |
+//! | blocks that cleaning moved | [`Space::cleaning_reserve`]: what a checkpoint of the pages changed so far needs, and the log |
+//! | data that failed elsewhere | [`Space::rewrite_reserve`]: the log's |
 //! | pages, then chunks of a checkpoint | `Budget::pages_reserve`, `Budget::chunks_reserve`: the log's |
 //! | the log | none |
 //!
-//! Cleaning ahead of need keeps a target of zones free beyond [`Volume::reserved_zones`]. On two devices data has zones of its own; one of
+//! Cleaning ahead of need keeps a target of zones free beyond [`Space::reserved_zones`]. On two devices data has zones of its own; one of
 //! them is left to cleaning.
 
-use crate::Volume;
+use super::Space;
 use crate::meta::PageCache;
 use crate::zones::budget::DATA_RESERVE_APART;
 use crate::zones::{DeviceKind, Pages};
 
-impl Volume {
+impl Space {
     /// The reserve of a device: free zones for a checkpoint of the whole tree, and for a journal as long as it is to get.
     pub(crate) fn reserved_zones(&self, device: DeviceKind) -> u32 {
         if self.is_apart(device) {
             DATA_RESERVE_APART
         } else {
-            self.zones.changes_reserve(self.all_pages())
+            self.store.zones.changes_reserve(self.all_pages())
         }
     }
 
@@ -32,7 +32,7 @@ impl Volume {
         if self.is_apart(device) {
             DATA_RESERVE_APART
         } else {
-            self.zones.secured_changes_reserve(self.all_pages())
+            self.store.zones.secured_changes_reserve(self.all_pages())
         }
     }
 
@@ -43,11 +43,11 @@ impl Volume {
         if self.is_apart(device) {
             return reserve;
         }
-        let reclaimable = self.zones.reclaimable_zones(DeviceKind::Metadata);
+        let reclaimable = self.store.zones.reclaimable_zones(DeviceKind::Metadata);
         // What a checkpoint takes beyond what was reckoned it takes from nobody: new changes wait then.
-        let reserved = reserve + self.zones.taken_by_checkpoint();
+        let reserved = reserve + self.store.zones.taken_by_checkpoint();
         let least = (self.cleaning_reserve(DeviceKind::Metadata) + 1).min(reserved);
-        let coming = reclaimable + self.zones.zones_in_reset(DeviceKind::Metadata);
+        let coming = reclaimable + self.store.zones.zones_in_reset(DeviceKind::Metadata);
         reserve.saturating_sub(coming).max(least)
     }
 
@@ -56,7 +56,7 @@ impl Volume {
         if self.is_apart(device) {
             0
         } else {
-            self.zones.cleaning_reserve(self.changed_pages())
+            self.store.zones.cleaning_reserve(self.changed_pages())
         }
     }
 
@@ -65,7 +65,7 @@ impl Volume {
         if self.is_apart(DeviceKind::Data) {
             0
         } else {
-            self.zones.budget.log_reserve
+            self.store.zones.budget.log_reserve
         }
     }
 
@@ -80,7 +80,7 @@ impl Volume {
     }
 
     fn pages(&self, count: impl Fn(&PageCache) -> (usize, usize)) -> Pages {
-        let meta = self.meta();
+        let meta = self.store.meta();
         let (count, writing) = count(&meta.cache);
         Pages {
             count: count as u64,
@@ -92,6 +92,6 @@ impl Volume {
 
     /// Whether neither the log nor metadata needs a zone of this device.
     fn is_apart(&self, device: DeviceKind) -> bool {
-        device == DeviceKind::Data && self.zones.budget.layout.is_split()
+        device == DeviceKind::Data && self.store.zones.budget.layout.is_split()
     }
 }

@@ -6,15 +6,15 @@ use std::ops::{Bound, ControlFlow, RangeBounds};
 
 use persimmon_format::Key;
 
-use crate::Volume;
+use super::PageFaults;
+use super::Store;
 use crate::error::Result;
 use crate::meta::View;
-use crate::page_faults::PageFaults;
 
 /// Items looked at under one hold of the lock.
 const ITEMS: usize = 1024;
 
-impl Volume {
+impl Store {
     /// Looks at each item in a range of keys, in order, and hands on what `pick` makes of it. `pick` runs under the lock,
     /// once for each item; `visit` runs without it. Ends at the first page that cannot be read. Items that come or go
     /// meanwhile may be seen or not; all others are seen once.
@@ -30,7 +30,7 @@ impl Volume {
         })
     }
 
-    /// [`Volume::walk`] until `visit` breaks. Holds no more in memory than what `pick` makes of 1,024 items.
+    /// [`Store::walk`] until `visit` breaks. Holds no more in memory than what `pick` makes of 1,024 items.
     pub fn walk_while<T>(
         &self,
         keys: impl RangeBounds<Key>,

@@ -4,13 +4,12 @@
 use persimmon_device::ZoneId;
 use persimmon_format::table::Role;
 
-use super::cursor::FOUND_MAX;
-use super::{ROUNDS_MAX, WON_SHARE_MIN};
-use crate::Volume;
+use super::{ROUNDS_MAX, Reclaimer, WON_SHARE_MIN};
+use crate::cleaning::FOUND_MAX;
 use crate::error::{Error, Result};
 use crate::statistics::add;
 use crate::zones::table::ZoneStatus;
-use crate::zones::{DeviceKind, EvacuationRoom, LastSpare, VictimPolicy};
+use crate::zones::{DeviceKind, LastSpare, VictimPolicy};
 
 /// Times that cleaning a victim may win nothing.
 const FRUITLESS_MAX: u32 = 3;
@@ -30,47 +29,22 @@ enum Done {
     Prepared(LastSpare),
 }
 
-impl Volume {
-    /// Which victims may be begun with: there is room for what is live in them.
-    pub(super) fn may_be_emptied(&self) -> impl Fn(&ZoneStatus) -> bool {
-        self.fits(self.zones.evacuation_room(self.changed_pages()))
-    }
-
-    fn fits(&self, room: EvacuationRoom) -> impl Fn(&ZoneStatus) -> bool {
-        let weights = self.weights();
-        move |z| {
-            let gain = weights.gain(z, self.zones.valid_blocks(z.zone));
-            room.fits(z.entry.role, gain.moved, gain.again)
-        }
-    }
-
-    /// The same for whoever cleans ahead: as long as there is next to no garbage, what is overwritten may become garbage as a
-    /// whole, and whoever needs a zone knows better which.
-    pub(super) fn may_be_emptied_ahead(&self) -> impl Fn(&ZoneStatus) -> bool {
-        let is_quiet = self.zones.in_low_space() && self.free_zone_target(DeviceKind::Data) == 0;
-        let room = self.zones.evacuation_room(self.changed_pages());
-        let fits = self.fits(room);
-        move |z| {
-            let role = z.entry.role;
-            fits(z) && room.is_best(role, z.zone) && (!is_quiet || role == Role::Metadata)
-        }
-    }
-
+impl Reclaimer {
     /// Wins the spare zone back that users borrowed, or room that they can go on with. The caller holds the cleaning lock.
-    pub(super) fn win_spare_zone(&self) -> Result<()> {
-        self.zones.wait_for_data_writers();
-        self.win_zones(|| self.zones.in_low_space() && !self.zones.can_go_on())
+    pub(crate) fn win_spare_zone(&self) -> Result<()> {
+        self.store.zones.wait_for_data_writers();
+        self.win_zones(|| self.store.zones.in_low_space() && !self.store.zones.can_go_on())
     }
 
     /// The zone that log and metadata take in turn is won back before there are more changes.
-    pub(super) fn keep_a_zone_for_metadata(&self) -> Result<()> {
-        let is_short = || self.zones.zones_are_missing();
+    pub(crate) fn keep_a_zone_for_metadata(&self) -> Result<()> {
+        let is_short = || self.store.zones.zones_are_missing();
         if is_short() && self.await_resets(is_short) {
-            let (_lock, _midst) = (self.cleaning_lock.lock(), self.in_midst());
+            let (_lock, _midst) = (self.cleaning_lock.lock(), self.store.in_midst());
             self.win_zones(is_short)?;
         }
-        if self.zones.in_low_space() && self.victim_to_relieve_metadata().is_some() {
-            let (_lock, _midst) = (self.cleaning_lock.lock(), self.in_midst());
+        if self.store.zones.in_low_space() && self.victim_to_relieve_metadata().is_some() {
+            let (_lock, _midst) = (self.cleaning_lock.lock(), self.store.in_midst());
             self.relieve_metadata()?;
         }
         Ok(())
@@ -80,20 +54,24 @@ impl Volume {
     /// come meanwhile. Where garbage is in zones of data alone, one of those is emptied first: it makes garbage in the
     /// others, for leaves are written anew, and a zone more for metadata. This is that one.
     fn victim_to_relieve_metadata(&self) -> Option<ZoneStatus> {
-        let changed = self.changed_pages();
-        if !self.zones.metadata_is_to_take_last(changed) {
+        let changed = self.space.changed_pages();
+        if !self.store.zones.metadata_is_to_take_last(changed) {
             return None;
         }
-        let metadata = self.choose_victim_of(DeviceKind::Data, VictimPolicy::Metadata, |_| true)?;
-        let needed = self.gain(&metadata).written();
-        if self.zones.fits_in_last(needed, changed) {
+        let metadata =
+            self.cleaner
+                .choose_victim_of(DeviceKind::Data, VictimPolicy::Metadata, |_| true)?;
+        let needed = self.cleaner.gain(&metadata).written();
+        if self.store.zones.fits_in_last(needed, changed) {
             return None;
         }
-        let may = self.may_be_emptied();
+        let may = self.cleaner.may_be_emptied();
         let fits = |z: &ZoneStatus| z.entry.role == Role::Data && may(z);
-        let data = self.choose_victim_of(DeviceKind::Data, VictimPolicy::Garbage, fits)?;
-        let least = self.zones.budget.metadata_zone_blocks / RELIEF_SHARE_MIN;
-        (self.gain(&data).garbage >= least).then_some(data)
+        let data = self
+            .cleaner
+            .choose_victim_of(DeviceKind::Data, VictimPolicy::Garbage, fits)?;
+        let least = self.store.zones.budget.metadata_zone_blocks / RELIEF_SHARE_MIN;
+        (self.cleaner.gain(&data).garbage >= least).then_some(data)
     }
 
     /// Empties that zone. The caller holds the lock.
@@ -102,14 +80,14 @@ impl Volume {
             return Ok(());
         }
         let done = match (
-            self.zones.reclaimable_zones(DeviceKind::Data),
+            self.store.zones.reclaimable_zones(DeviceKind::Data),
             self.victim_to_relieve_metadata(),
         ) {
             (0, None) => Ok(()),
             (0, Some(victim)) => self.empty(&victim).map(|_| ()),
             (reclaimable, _) => self.checkpoint_zones().map(|()| {
-                if self.zones.reclaimable_zones(DeviceKind::Data) >= reclaimable {
-                    self.zones.wait_for_readers();
+                if self.store.zones.reclaimable_zones(DeviceKind::Data) >= reclaimable {
+                    self.store.zones.wait_for_readers();
                 }
             }),
         };
@@ -123,11 +101,11 @@ impl Volume {
     /// Empties zones, each to the end, until it is no longer short of them. As long as there is more room than before it
     /// goes on.
     fn win_zones(&self, is_short: impl Fn() -> bool) -> Result<()> {
-        let free = || self.zones.free_zones(DeviceKind::Data);
+        let free = || self.store.zones.free_zones(DeviceKind::Data);
         let mut last = None;
         let mut fruitless = 0;
-        let mut most = self.zones.free_blocks(DeviceKind::Data);
-        let budget = &self.zones.budget;
+        let mut most = self.store.zones.free_blocks(DeviceKind::Data);
+        let budget = &self.store.zones.budget;
         let won_min = budget.metadata_zone_blocks / WON_SHARE_MIN + 1;
         // As many as empty a few zones of metadata: room for what is live in one is missing until it is empty.
         let rounds_of_zone = budget
@@ -136,32 +114,34 @@ impl Volume {
         let rounds_max = ROUNDS_MAX as u64 + 4 * rounds_of_zone;
         let mut rounds = 0;
         while self.await_resets(&is_short) {
-            add(&self.media.counters.stalls, 1);
-            if self.zones.reclaimable_zones(DeviceKind::Data) > 0 {
+            add(&self.store.media.counters.stalls, 1);
+            if self.store.zones.reclaimable_zones(DeviceKind::Data) > 0 {
                 let before = free();
                 self.checkpoint_zones()?;
                 if self.await_resets(|| free() <= before) {
-                    self.zones.wait_for_readers();
+                    self.store.zones.wait_for_readers();
                     fruitless += 1;
                 }
-            } else if self.zones.log_waits() || self.zones.log_is_to_leave(self.changed_pages()) {
+            } else if self.store.zones.log_waits()
+                || self.store.zones.log_is_to_leave(self.space.changed_pages())
+            {
                 self.checkpoint()?;
                 fruitless += 1;
             } else {
-                self.zones.wait_for_data_writers();
+                self.store.zones.wait_for_data_writers();
                 let done = self.empty_one();
                 let done = done.map_err(|error| self.as_told_to_writers(error))?;
                 let is_in_vain = matches!(done, Done::Prepared(_)) || last == Some(done);
                 fruitless += u32::from(is_in_vain);
                 last = Some(done);
             }
-            let room = self.zones.free_blocks(DeviceKind::Data);
+            let room = self.store.zones.free_blocks(DeviceKind::Data);
             if room >= most + won_min {
                 (most, fruitless, rounds) = (room, 0, 0);
             }
             rounds += 1;
             if fruitless > FRUITLESS_MAX || rounds > rounds_max {
-                return Err(self.zones.want_of_zones());
+                return Err(self.store.zones.want_of_zones());
             }
         }
         Ok(())
@@ -169,13 +149,18 @@ impl Volume {
 
     /// Empties the zone that wins most for what it costs.
     fn empty_one(&self) -> Result<Done> {
-        let may = self.may_be_emptied();
+        let may = self.cleaner.may_be_emptied();
         let fits = |z: &ZoneStatus| z.entry.role == Role::Data && may(z);
-        let data = self.choose_victim_of(DeviceKind::Data, VictimPolicy::Garbage, fits);
-        let metadata = self.choose_victim_of(DeviceKind::Data, VictimPolicy::Metadata, &may);
+        let data = self
+            .cleaner
+            .choose_victim_of(DeviceKind::Data, VictimPolicy::Garbage, fits);
+        let metadata =
+            self.cleaner
+                .choose_victim_of(DeviceKind::Data, VictimPolicy::Metadata, &may);
         // There is room for what is live in any zone of data if cleaning borrows the last spare.
-        let most = data.or_else(|| self.most_garbage());
-        let wins_more = |z: &ZoneStatus| most.is_none_or(|most| self.wins_more(z, &most, true));
+        let most = data.or_else(|| self.cleaner.most_garbage());
+        let wins_more =
+            |z: &ZoneStatus| most.is_none_or(|most| self.cleaner.wins_more(z, &most, true));
         if let Some(victim) = metadata.filter(wins_more).or(data) {
             return self.empty(&victim);
         }
@@ -185,19 +170,14 @@ impl Volume {
         }
     }
 
-    /// The zone of data with most garbage.
-    fn most_garbage(&self) -> Option<ZoneStatus> {
-        let is_data = |z: &ZoneStatus| z.entry.role == Role::Data;
-        self.choose_victim_of(DeviceKind::Data, VictimPolicy::Garbage, is_data)
-    }
-
     /// Empties a zone where there is no room for what is live in any: a crash has ended the borrowed zone before it was full.
     /// Cleaning borrows the zone that log and metadata have in turn, after both have had it if they need it soon.
     fn empty_into_last(&self) -> Result<Done> {
         let found_at_once = FOUND_MAX as u64;
         match self
+            .store
             .zones
-            .borrow_last_spare(found_at_once, self.changed_pages())
+            .borrow_last_spare(found_at_once, self.space.changed_pages())
         {
             LastSpare::Taken => return Err(Error::NoSpace),
             LastSpare::ForLog => {
@@ -209,36 +189,41 @@ impl Volume {
             }
             last @ LastSpare::ForMetadata { leaves, .. } => {
                 let victim =
-                    self.choose_victim_of(DeviceKind::Data, VictimPolicy::Metadata, |_| true);
-                let leaves = |z: &ZoneStatus| leaves.saturating_sub(self.gain(z).again);
+                    self.cleaner
+                        .choose_victim_of(DeviceKind::Data, VictimPolicy::Metadata, |_| true);
+                let leaves = |z: &ZoneStatus| leaves.saturating_sub(self.cleaner.gain(z).again);
                 // What is left of the zone is no garbage that another checkpoint could win.
                 if let Some(victim) = victim.filter(|victim| leaves(victim) >= PART_MIN) {
                     self.empty_of_pages(victim.zone, leaves(&victim) as usize)?;
-                    let left = self.zones.valid_blocks(victim.zone);
+                    let left = self.store.zones.valid_blocks(victim.zone);
                     return Ok(Done::Emptied(victim.zone, left));
                 }
-                self.zones.leave_metadata_zone(&self.media);
+                self.store.zones.leave_metadata_zone(&self.store.media);
                 self.checkpoint()?;
                 return Ok(Done::Prepared(last));
             }
             LastSpare::Borrowed => {}
         }
-        let emptied = self.most_garbage().ok_or(Error::NoSpace);
+        let emptied = self.cleaner.most_garbage().ok_or(Error::NoSpace);
         let emptied = emptied.and_then(|victim| self.empty(&victim));
-        self.zones.return_last_spare();
+        self.store.zones.return_last_spare();
         emptied
     }
 
     /// Moves so many blocks of the zone with most garbage to zones that are open: what is left is moved with less room.
     fn empty_in_part(&self, blocks: u64) -> Result<Done> {
-        let victim = self.most_garbage().ok_or(Error::NoSpace)?;
-        let live = || u64::from(self.zones.valid_blocks(victim.zone));
+        let victim = self.cleaner.most_garbage().ok_or(Error::NoSpace)?;
+        let live = || u64::from(self.store.zones.valid_blocks(victim.zone));
         let least = live().saturating_sub(blocks);
-        let mut cursor = self.begin_cursor(&victim);
+        let mut cursor = self.cleaner.begin_cursor(&victim);
         while live() > least {
             match self.advance(&mut cursor, PART_MIN) {
                 // Each packed extent may be in another leaf.
-                Ok(true) if self.zones.metadata_goes_on(self.changed_pages()) => {}
+                Ok(true)
+                    if self
+                        .store
+                        .zones
+                        .metadata_goes_on(self.space.changed_pages()) => {}
                 Ok(_) => break,
                 Err(error) if error.passes() => break,
                 Err(error) => return Err(error),
@@ -246,36 +231,37 @@ impl Volume {
         }
         Ok(Done::Emptied(
             victim.zone,
-            self.zones.valid_blocks(victim.zone),
+            self.store.zones.valid_blocks(victim.zone),
         ))
     }
 
     fn empty(&self, victim: &ZoneStatus) -> Result<Done> {
         let zone = victim.zone;
-        add(&self.media.counters.cleaning_foreground, 1);
-        self.zones
+        add(&self.store.media.counters.cleaning_foreground, 1);
+        self.store
+            .zones
             .tell_victim(zone, VictimPolicy::Garbage.into(), true);
         match victim.entry.role {
             Role::Metadata => self.empty_of_pages(zone, usize::MAX)?,
             _ => self.clean(victim)?,
         }
-        Ok(Done::Emptied(zone, self.zones.valid_blocks(zone)))
+        Ok(Done::Emptied(zone, self.store.zones.valid_blocks(zone)))
     }
 
     /// There is a place for all pages of a zone, or for so many: as many leave it with a checkpoint as memory has room for,
     /// whatever is usual where zones are short. The fewer checkpoints, the fewer chunks and blocks of the log.
     fn empty_of_pages(&self, zone: ZoneId, most: usize) -> Result<()> {
-        let pages = self.move_metadata_from(zone);
+        let pages = self.store.move_metadata_from(zone);
         for page in pages
             .into_iter()
             .take(self.pages_per_checkpoint().min(most))
         {
-            self.mark_page(zone, page)?;
+            self.cleaner.mark_page(zone, page)?;
         }
         self.checkpoint()
     }
 
     fn pages_per_checkpoint(&self) -> usize {
-        (self.zones.budget.dirty_pages_max / 2).max(1)
+        (self.store.zones.budget.dirty_pages_max / 2).max(1)
     }
 }

@@ -1,12 +1,12 @@
 //! Page faults: pages that a look at the tree needs and that are not in memory. They are fetched with no lock held, and the
-//! look begins again, or goes on behind the last item it has seen ([`Volume::walk`]).
+//! look begins again, or goes on behind the last item it has seen ([`Store::walk`]).
 
 use persimmon_sync::atomic::Ordering;
 
 use persimmon_format::PageId;
 use persimmon_format::table::MatEntry;
 
-use crate::Volume;
+use super::Store;
 use crate::error::{Error, Result};
 use crate::invariant::{invariant, invariant_holds};
 use crate::meta::cache::looked_at;
@@ -18,8 +18,8 @@ use crate::statistics::add;
 const PINNED_AFTER: usize = 128;
 
 /// The page faults of one look at the tree.
-pub(crate) struct PageFaults<'v> {
-    volume: &'v Volume,
+pub(crate) struct PageFaults<'s> {
+    store: &'s Store,
     /// A page that does not exist.
     gone: Option<PageId>,
     fetched: usize,
@@ -27,10 +27,10 @@ pub(crate) struct PageFaults<'v> {
     looked_at_before: u64,
 }
 
-impl<'v> PageFaults<'v> {
-    pub(crate) fn of(volume: &'v Volume) -> PageFaults<'v> {
+impl<'s> PageFaults<'s> {
+    pub(crate) fn of(store: &'s Store) -> PageFaults<'s> {
         PageFaults {
-            volume,
+            store,
             gone: None,
             fetched: 0,
             looked_at_before: looked_at(),
@@ -43,22 +43,22 @@ impl<'v> PageFaults<'v> {
     pub(crate) fn fetch(&mut self, id: PageId) -> Result<()> {
         self.fetched += 1;
         if self.fetched == PINNED_AFTER {
-            self.volume
+            self.store
                 .looks_that_pin_pages
                 .fetch_add(1, Ordering::AcqRel);
         }
-        self.volume.fetch(id, &mut self.gone)
+        self.store.fetch(id, &mut self.gone)
     }
 
     /// The look goes on from a later place and needs none of the pages it had missed before: they may be evicted.
     pub(crate) fn forget(&mut self) {
         if self.fetched >= PINNED_AFTER {
             let before = self
-                .volume
+                .store
                 .looks_that_pin_pages
                 .fetch_sub(1, Ordering::AcqRel);
             invariant_holds!(
-                self.volume.media.alarm,
+                self.store.media.alarm,
                 before > 0,
                 "{before} looks keep pages in memory, and one less"
             );
@@ -71,11 +71,11 @@ impl Drop for PageFaults<'_> {
     fn drop(&mut self) {
         self.forget();
         let looked_at = looked_at().wrapping_sub(self.looked_at_before);
-        add(&self.volume.media.counters.pages_looked_at, looked_at);
+        add(&self.store.media.counters.pages_looked_at, looked_at);
     }
 }
 
-impl Volume {
+impl Store {
     fn fetch(&self, id: PageId, gone: &mut Option<PageId>) -> Result<()> {
         loop {
             let (entry, _pin) = {

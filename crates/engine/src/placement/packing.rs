@@ -12,8 +12,8 @@ use persimmon_format::page::PAGE_SIZE;
 use persimmon_format::summary::PACKED_ENTRIES_MIN;
 use persimmon_format::{Addr, Ino, Key, Lifetime};
 
+use super::Placement;
 use super::placing::{Places, Placing};
-use crate::Volume;
 use crate::error::{Error, Result};
 use crate::invariant::invariant_holds;
 use crate::meta::extents;
@@ -46,17 +46,17 @@ pub(crate) struct Unpacked {
     pub(crate) compressed: Vec<u8>,
 }
 
-impl Volume {
+impl Placement {
     /// Compressed bytes that the tree may have inline.
-    pub(super) fn journal_inline_bytes_max(&self) -> u64 {
-        let pages = self.zones.budget.dirty_pages_reserved / 4;
+    pub(crate) fn journal_inline_bytes_max(&self) -> u64 {
+        let pages = self.store.zones.budget.dirty_pages_reserved / 4;
         JOURNAL_INLINE_BYTES_MAX.min((pages * PAGE_SIZE) as u64)
     }
 
     /// Packs blocks that are inline in the tree, if there are enough of them for whole runs. True if it did.
     pub(crate) fn pack_ahead(&self) -> bool {
         let enough = PACKED_BYTES.min(self.journal_inline_bytes_max() / 2);
-        let enough = self.meta().journal_inline.bytes() >= enough;
+        let enough = self.store.meta().journal_inline.bytes() >= enough;
         enough && !self.packing_failed.load(Ordering::Relaxed) && self.pack_journal_inline(false)
     }
 
@@ -73,15 +73,15 @@ impl Volume {
         let Some(_lock) = self.packing_lock.try_lock() else {
             return false;
         };
-        let _midst = self.in_midst();
+        let _midst = self.store.in_midst();
         // Some may be in pages that are clean, which the next checkpoint has to write then: a few,
         // within what it may be larger than its bound.
-        let mut pages_max = (self.zones.budget.dirty_pages_reserved / 16).max(1);
+        let mut pages_max = (self.store.zones.budget.dirty_pages_reserved / 16).max(1);
         // The leaves and the inodes of all of them are looked at together.
-        let at_once = PACKED_MAX.min(self.cached_pages_max() / 2).max(1);
+        let at_once = PACKED_MAX.min(self.store.cached_pages_max() / 2).max(1);
         let (mut after, mut packed) = (None, false);
         loop {
-            let places = self.meta().journal_inline.after(after, at_once);
+            let places = self.store.meta().journal_inline.after(after, at_once);
             let Some(last) = places.last() else {
                 break;
             };
@@ -99,7 +99,7 @@ impl Volume {
     }
 
     fn pack_places(&self, places: &[(Ino, u64)], pages_max: &mut usize, all: bool) -> Result<u64> {
-        let (unpacked, pages_left) = self.view::<_, Error>(|view| {
+        let (unpacked, pages_left) = self.store.view::<_, Error>(|view| {
             let mut unpacked: Vec<(Option<u8>, Unpacked)> = Vec::with_capacity(places.len());
             let mut pages_left = *pages_max;
             for (ino, block) in places {
@@ -153,8 +153,8 @@ impl Volume {
             let of_class: Vec<&Unpacked> = of_class.map(|(_, unpacked)| unpacked).collect();
             if !of_class.is_empty() {
                 let (stream, life) = match hint {
-                    None => self.zones.infer(std::iter::empty()),
-                    Some(class) => self.zones.hinted(class),
+                    None => self.store.zones.infer(std::iter::empty()),
+                    Some(class) => self.store.zones.hinted(class),
                 };
                 let mut runs = packed_runs(&of_class, life);
                 // The last one is not full; on a small volume it can be the only one.
@@ -188,7 +188,7 @@ impl Volume {
     ) -> Result<u64> {
         let mut places = Places::default();
         // What found a place is moved, even if there was none for the rest.
-        let result = self.place(stream, placing, runs, &mut places);
+        let result = self.place_now(stream, placing, runs, &mut places);
         let mut moved = 0;
         for part in self.moves(unpacked, &places.placed) {
             moved += self.exchange(&part)?;
@@ -199,7 +199,7 @@ impl Volume {
     /// Puts extents in the place of others that hold the same, as far as the files still have those, and no record tells of
     /// it. Returns how many blocks they had.
     pub(crate) fn exchange(&self, changes: &[Exchange]) -> Result<u64> {
-        self.apply_unlogged(
+        self.store.apply_unlogged(
             |meta| {
                 changes.iter().try_for_each(|change| {
                     meta.ensure(&Key::inode(change.ino))?;
@@ -216,7 +216,8 @@ impl Volume {
                     to,
                 } in changes
                 {
-                    exchanged += extents::exchange(meta, &self.zones, *ino, *block, from, to)?;
+                    exchanged +=
+                        extents::exchange(meta, &self.store.zones, *ino, *block, from, to)?;
                 }
                 Ok(exchanged)
             },
@@ -225,7 +226,7 @@ impl Volume {
 
     /// What goes where, as many at a time as one hold of the metadata lock may change.
     fn moves(&self, unpacked: &[&Unpacked], placed: &[Placed]) -> Vec<Vec<Exchange>> {
-        let changes_max = self.transaction_ops_max();
+        let changes_max = self.store.transaction_ops_max();
         let extents = placed.iter().flat_map(|placed| {
             let of =
                 |extent: &PackedExtent| (extent.ino, extent.file_block, extent.placed(placed.addr));
@@ -236,7 +237,7 @@ impl Volume {
             let at = unpacked.binary_search_by_key(&(ino, block), |l| (l.ino, l.block));
             let found = at.ok().and_then(|at| unpacked.get(at));
             invariant_holds!(
-                self.media.alarm,
+                self.store.media.alarm,
                 found.is_some(),
                 "block {block} of inode {ino} was packed, and nobody asked for it"
             );

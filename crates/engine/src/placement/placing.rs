@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use persimmon_device::DeviceError;
 
-use crate::Volume;
+use super::Placement;
 use crate::error::{Error, Result};
 use crate::in_flight::InFlight;
 use crate::invariant::invariant;
@@ -36,7 +36,7 @@ impl Placing<'_> {
         }
     }
 
-    fn makes_room(self) -> bool {
+    pub(crate) fn makes_room(self) -> bool {
         matches!(self, Placing::OfUsers(_))
     }
 
@@ -66,150 +66,204 @@ pub(crate) struct Places {
     pins: Vec<Pin>,
 }
 
-impl Volume {
-    /// Places runs in their order, cleaning where zones run out, if that may be. After an error some may have found a place.
+/// What keeps runs from being placed, and may be won.
+pub(crate) enum Lack {
+    /// All of them are placed.
+    Nothing,
+    /// No zone may be taken for them.
+    Room,
+    /// The host below the device has no space for one more zone.
+    HostSpace(Error),
+}
+
+/// Runs that are to be placed, and how that goes.
+pub(crate) struct ToPlace {
+    /// The next one last.
+    runs: Vec<Run>,
+    tries: Tries,
+    /// No room can be won for them.
+    is_hopeless: bool,
+}
+
+impl ToPlace {
+    pub(crate) fn new(mut runs: Vec<Run>) -> ToPlace {
+        runs.reverse();
+        ToPlace {
+            runs,
+            tries: Tries::default(),
+            is_hopeless: false,
+        }
+    }
+
+    /// From now on they take what there is.
+    pub(crate) fn give_up_on_room(&mut self) {
+        self.is_hopeless = true;
+    }
+}
+
+impl Placement {
+    /// Places runs in their order. Where there is no zone for those that room is made for, it says what they lack, and goes on with the
+    /// same runs when called again. After an error some may have found a place.
     pub(crate) fn place(
         &self,
         stream: Stream,
         placing: Placing<'_>,
-        mut runs: Vec<Run>,
+        to_place: &mut ToPlace,
         places: &mut Places,
-    ) -> Result<()> {
-        let mut tries = Tries::default();
-        let mut hopeless = false;
+    ) -> Result<Lack> {
         let (class, in_flight) = (placing.class(), placing.in_flight());
-        if placing.makes_room() {
-            self.throttle(runs.iter().map(|run| u64::from(run.data.blocks())).sum());
-        }
-        // Taken from the end, one after the other.
-        runs.reverse();
-        while !runs.is_empty() {
-            let found = self.writer_for(stream, placing, &mut hopeless);
-            let found = found.map_err(|error| self.why_no_writer(placing, error))?;
-            let Some((mut writer, blocks_max)) = found else {
-                continue;
+        while !to_place.runs.is_empty() {
+            let found = self.writer_for(stream, placing, to_place.is_hopeless);
+            let (mut writer, blocks_max) = match found {
+                Ok(Found::Writer(writer, blocks_max)) => (writer, blocks_max),
+                Ok(Found::LookAgain) => continue,
+                Ok(Found::Lack(lack)) => return Ok(lack),
+                Err(error) => return Err(self.why_no_writer(placing, error)),
             };
+            let ToPlace { runs, tries, .. } = &mut *to_place;
             if !writer.is_ready(in_flight.is_none()) {
                 tracing::warn!(
                     zone = writer.zone.0,
                     "a zone is left: earlier data failed in it"
                 );
-                self.zones.check_in(&self.media, writer);
+                self.store.zones.check_in(&self.store.media, writer);
                 continue;
             }
-            places.pins.extend(self.zones.pin_filling(writer.zone));
+            places
+                .pins
+                .extend(self.store.zones.pin_filling(writer.zone));
             if writer.write_pointer == 1 {
                 self.tell_zone_taken();
             }
             let zone = writer.zone;
             let blocks =
                 |runs: &[Run]| -> u64 { runs.iter().map(|run| u64::from(run.data.blocks())).sum() };
-            let all = blocks(&runs);
-            let later = set_apart(&mut runs, blocks_max);
+            let all = blocks(runs);
+            let later = set_apart(runs, blocks_max);
             invariant!(
-                self.media.alarm,
-                blocks(&runs) + blocks(&later) == all,
+                self.store.media.alarm,
+                blocks(runs) + blocks(&later) == all,
                 "{all} blocks are placed, {} now and {} later",
-                blocks(&runs),
+                blocks(runs),
                 blocks(&later)
             );
-            let result = writer.place(&self.media, &self.key, class, &mut runs, in_flight);
+            let result = writer.place(&self.store.media, &self.store.key, class, runs, in_flight);
             runs.splice(0..0, later);
-            self.zones.check_in(&self.media, writer);
+            self.store.zones.check_in(&self.store.media, writer);
             match result {
                 Ok(placed) => {
                     if !placed.is_empty() {
                         tries.succeeded();
                         // What is under way may fail yet.
                         if in_flight.is_none() {
-                            self.zones.note_failing(None);
+                            self.store.zones.note_failing(None);
                         }
                     }
                     places.placed.extend(placed);
                 }
                 Err(error) => {
                     tracing::warn!(zone = zone.0, %error, "data zone failed");
-                    tries.failed(&self.zones, zone, error.into())?;
+                    tries.failed(&self.store.zones, zone, error.into())?;
                 }
             }
         }
-        Ok(())
+        Ok(Lack::Nothing)
+    }
+
+    /// Places runs in the zones that there are for them. After an error some may have found a place.
+    pub(crate) fn place_now(
+        &self,
+        stream: Stream,
+        placing: Placing<'_>,
+        runs: Vec<Run>,
+        places: &mut Places,
+    ) -> Result<()> {
+        match self.place(stream, placing, &mut ToPlace::new(runs), places)? {
+            Lack::Nothing => Ok(()),
+            Lack::Room => Err(Error::NoSpace),
+            Lack::HostSpace(error) => Err(error),
+        }
     }
 
     /// What has room set aside finds none where the device takes no writes: each that fails uses up a zone.
-    fn why_no_writer(&self, placing: Placing<'_>, error: Error) -> Error {
+    pub(crate) fn why_no_writer(&self, placing: Placing<'_>, error: Error) -> Error {
         let has_room = matches!(placing, Placing::OfUsers(_) | Placing::Rewrite);
         match error {
             error if has_room && error.is_want_of_zones() => {
-                let failing = self.zones.failing();
-                failing.unwrap_or_else(|| self.zones.want_of_zones())
+                let failing = self.store.zones.failing();
+                failing.unwrap_or_else(|| self.store.zones.want_of_zones())
             }
             error => error,
         }
     }
 
-    /// A writer for a stream, and how many blocks may be placed with it; nothing if it is worth another look, for something was done
-    /// for room. Once cleaning is known to be `hopeless` it is tried no more.
-    fn writer_for(
-        &self,
-        stream: Stream,
-        placing: Placing<'_>,
-        hopeless: &mut bool,
-    ) -> Result<Option<(ZoneWriter, u64)>> {
+    /// A writer for a stream, and how many blocks may be placed with it. Once winning room is known to be `hopeless` any will do.
+    fn writer_for(&self, stream: Stream, placing: Placing<'_>, hopeless: bool) -> Result<Found> {
         let reserve = match placing {
-            Placing::OfUsers(_) | Placing::Packed => self.low_watermark(DeviceKind::Data),
-            Placing::Rewrite => self.rewrite_reserve(),
-            Placing::Moved | Placing::PackedMoved => self.cleaning_reserve(DeviceKind::Data),
+            Placing::OfUsers(_) | Placing::Packed => self.space.low_watermark(DeviceKind::Data),
+            Placing::Rewrite => self.space.rewrite_reserve(),
+            Placing::Moved | Placing::PackedMoved => self.space.cleaning_reserve(DeviceKind::Data),
         };
-        let shortage = if *hopeless || !placing.makes_room() {
+        let shortage = if hopeless || !placing.makes_room() {
             Shortage::Share
         } else {
             Shortage::Tell
         };
-        if placing.can_stay() && self.zones.leaves_to_cleaning(stream, reserve) {
+        if placing.can_stay() && self.store.zones.leaves_to_cleaning(stream, reserve) {
             return Err(Error::NoSpace);
         }
-        let seen = self.zones.resets_ended();
-        let in_low_space = placing.is_new() && self.zones.in_low_space();
+        let seen = self.store.zones.resets_ended();
+        let in_low_space = placing.is_new() && self.store.zones.in_low_space();
         let checked_out = if in_low_space {
-            self.zones.checkout_in_low_space(&self.media, stream)
+            self.store
+                .zones
+                .checkout_in_low_space(&self.store.media, stream)
         } else {
-            let writer =
-                self.zones
-                    .checkout(&self.media, stream, Reserve::Zones(reserve), shortage);
+            let writer = self.store.zones.checkout(
+                &self.store.media,
+                stream,
+                Reserve::Zones(reserve),
+                shortage,
+            );
             writer.map(|writer| (writer, u64::MAX))
         };
         match checked_out {
-            Ok(found) => return Ok(Some(found)),
-            Err(NoWriter::Failed(Error::Device(DeviceError::HostFull)))
-                if placing.makes_room() && self.free_for_host() =>
+            Ok((writer, blocks_max)) => return Ok(Found::Writer(writer, blocks_max)),
+            Err(NoWriter::Failed(error @ Error::Device(DeviceError::HostFull)))
+                if placing.makes_room() =>
             {
-                return Ok(None);
+                return Ok(Found::Lack(Lack::HostSpace(error)));
             }
             Err(NoWriter::Failed(error)) => return Err(error),
             Err(NoWriter::NeedRoom) => {}
         }
-        if matches!(placing, Placing::Rewrite) && self.zones.complete_a_reset(&self.media, seen) {
+        if matches!(placing, Placing::Rewrite)
+            && self.store.zones.complete_a_reset(&self.store.media, seen)
+        {
             // It is this or none, and waiting for resets takes the device alone.
-            return Ok(None);
+            return Ok(Found::LookAgain);
         }
         if !placing.makes_room() {
             return Err(Error::NoSpace);
         }
-        if !*hopeless {
-            match self.make_room() {
-                Err(error) if error.is_want_of_zones() => *hopeless = true,
-                other => other?,
-            }
-            return Ok(None);
+        if !hopeless {
+            return Ok(Found::Lack(Lack::Room));
         }
         if in_low_space {
             return Err(Error::NoSpace);
         }
         // There may be room in zones that are reserved for others.
-        let writer = self.zones.checkout_any_data().ok_or(Error::NoSpace)?;
-        Ok(Some((writer, u64::MAX)))
+        let writer = self.store.zones.checkout_any_data().ok_or(Error::NoSpace)?;
+        Ok(Found::Writer(writer, u64::MAX))
     }
+}
+
+/// What [`Placement::writer_for`] found.
+enum Found {
+    Writer(ZoneWriter, u64),
+    /// Something was done for room.
+    LookAgain,
+    Lack(Lack),
 }
 
 /// Takes away all but the first `blocks_max` blocks of runs, which are in reverse order, and more where a run cannot be cut.

@@ -3,25 +3,20 @@
 
 use persimmon_sync::atomic::{AtomicU64, Ordering};
 
-use super::STEP_BLOCKS;
-use crate::Volume;
+use super::Reclaimer;
+use super::ahead::STEP_BLOCKS;
 use crate::error::Result;
 use crate::zones::DeviceKind;
-use crate::zones::table::ZoneStatus;
 
 /// Blocks written between two looks at the cleaning debt.
 const LOOK_BLOCKS: u64 = 16;
 /// A step pays off at least so many blocks of the debt: looking and reading cost something, too.
 const STEP_BLOCKS_MIN: u64 = 16;
-/// Most blocks to be moved for one gained, whatever is live in a victim.
-const COST_MAX: u64 = 32;
 
 /// Blocks written that no blocks were moved for yet.
 #[derive(Debug, Default)]
-pub(crate) struct CleaningDebt {
+pub(super) struct CleaningDebt {
     blocks: AtomicU64,
-    /// Blocks to be moved for sixteen gained, in the last victim.
-    cost: AtomicU64,
 }
 
 impl CleaningDebt {
@@ -35,17 +30,9 @@ impl CleaningDebt {
         let before = self.blocks.fetch_update(order, order, add).unwrap_or(0);
         (before + blocks >= LOOK_BLOCKS).then_some(before + blocks)
     }
-
-    /// The cost of a gained block is that of this victim from now on.
-    pub(super) fn set_cost(&self, victim: &ZoneStatus) {
-        let valid = u64::from(victim.entry.valid);
-        let garbage = u64::from(victim.capacity).saturating_sub(valid).max(1);
-        let cost = (16 * valid / garbage).min(16 * COST_MAX);
-        self.cost.store(cost, Ordering::Relaxed);
-    }
 }
 
-impl Volume {
+impl Reclaimer {
     /// Throttles a writer: moves blocks for those that are about to be written. A failure here is not the writer's
     /// concern: a writer that needs a zone and finds none gets an error there.
     pub(crate) fn throttle(&self, blocks: u64) {
@@ -68,20 +55,22 @@ impl Volume {
     /// A step in a victim of file data. Returns the number of moved blocks, and `None` where a writer cannot do
     /// more: checkpoints, metadata zones and searching the tree are left to cleaning ahead.
     fn throttle_step(&self, blocks_max: u64) -> Result<Option<u64>> {
-        let (_lock, _midst) = (self.cleaning_lock.lock(), self.in_midst());
-        let before = self.statistics().blocks_moved;
-        let cursor = self.take_cursor(DeviceKind::Data);
-        let Some(mut cursor) = cursor.or_else(|| self.next_cursor(DeviceKind::Data)) else {
+        let (_lock, _midst) = (self.cleaning_lock.lock(), self.store.in_midst());
+        let before = self.store.media.counters.snapshot().blocks_moved;
+        let cursor = self.cleaner.take_cursor(DeviceKind::Data);
+        let Some(mut cursor) = cursor.or_else(|| self.cleaner.next_cursor(DeviceKind::Data)) else {
             return Ok(None);
         };
         if !cursor.is_plain() {
-            self.cleaning_cursors().push(cursor);
+            self.cleaner.keep_cursor(cursor);
             return Ok(None);
         }
         match self.advance(&mut cursor, blocks_max) {
             Ok(true) => {
-                self.cleaning_cursors().push(cursor);
-                Ok(Some(self.statistics().blocks_moved - before))
+                self.cleaner.keep_cursor(cursor);
+                Ok(Some(
+                    self.store.media.counters.snapshot().blocks_moved - before,
+                ))
             }
             Ok(false) => Ok(None),
             Err(error) if error.is_want_of_zones() => Ok(None),
@@ -93,27 +82,27 @@ impl Volume {
     /// block, what it costs to gain one, times a factor that grows up to two as the rest of the target goes: at one half
     /// of that half as much is gained as is written.
     fn debt_for(&self, written: u64) -> u64 {
-        let target = self.free_zone_target(DeviceKind::Data);
+        let target = self.space.free_zone_target(DeviceKind::Data);
         if target == 0 {
             return 0;
         }
-        let zone_blocks = self.zones.budget.data_zone_blocks.max(1);
+        let zone_blocks = self.store.zones.budget.data_zone_blocks.max(1);
         let half = u64::from(target) * zone_blocks / 2;
         let (free, reserve) = (
-            self.zones.free_zones(DeviceKind::Data),
-            self.secured_reserve(DeviceKind::Data),
+            self.store.zones.free_zones(DeviceKind::Data),
+            self.space.secured_reserve(DeviceKind::Data),
         );
         let enough = half / zone_blocks + 1;
         if u64::from(free.saturating_sub(reserve)) >= enough {
             return 0;
         }
-        let coming = self.zones.reclaimable_zones(DeviceKind::Data)
-            + self.zones.zones_in_reset(DeviceKind::Data);
+        let coming = self.store.zones.reclaimable_zones(DeviceKind::Data)
+            + self.store.zones.zones_in_reset(DeviceKind::Data);
         let zones = (free + coming).saturating_sub(reserve);
         // Streams have zones of their own: a stream cannot use what is left in the open zones of others.
-        let open = self.zones.unwritten_blocks().min(zone_blocks);
+        let open = self.store.zones.unwritten_blocks().min(zone_blocks);
         let missing = half.saturating_sub(u64::from(zones) * zone_blocks + open);
-        let cost = self.cleaning_debt.cost.load(Ordering::Relaxed);
+        let cost = self.cleaner.cost();
         let one_for_one = written.saturating_mul(cost) / 16;
         one_for_one.saturating_mul(2 * missing) / half.max(1)
     }

@@ -1,0 +1,162 @@
+//! Which victim is emptied next.
+
+use persimmon_sync::MutexGuard;
+use std::collections::HashMap;
+
+use persimmon_device::ZoneId;
+use persimmon_format::table::Role;
+
+use super::Cleaner;
+use super::cursor::CleaningCursor;
+use crate::statistics::add;
+use crate::zones::table::ZoneStatus;
+use crate::zones::trace::VictimReason;
+use crate::zones::{DeviceKind, EvacuationRoom, VictimPolicy};
+
+impl Cleaner {
+    /// Has a victim gone on with later.
+    pub(crate) fn keep_cursor(&self, cursor: CleaningCursor) {
+        self.cleaning_cursors().push(cursor);
+    }
+
+    fn cleaning_cursors(&self) -> MutexGuard<'_, Vec<CleaningCursor>> {
+        self.cleaning_cursors.lock()
+    }
+
+    /// The victim under way on a device, or a failed one anywhere.
+    pub(crate) fn take_cursor(&self, device: DeviceKind) -> Option<CleaningCursor> {
+        let layout = &self.store.zones.budget.layout;
+        let mut cursors = self.cleaning_cursors();
+        let wanted = |cursor: &CleaningCursor| {
+            let victim = cursor.victim();
+            layout.contains(device, victim.zone) || victim.must_be_emptied()
+        };
+        let at = cursors.iter().position(wanted)?;
+        let cursor = cursors.swap_remove(at);
+        drop(cursors);
+        // A victim without room for its live blocks is given up for another one. A zone that must be emptied would be chosen again.
+        let may_go_on =
+            cursor.victim().must_be_emptied() || self.may_be_emptied_ahead()(cursor.victim());
+        may_go_on.then_some(cursor)
+    }
+
+    pub(crate) fn next_cursor(&self, device: DeviceKind) -> Option<CleaningCursor> {
+        let failing = self.choose_failing();
+        let why = match failing {
+            Some(_) => VictimReason::Failing,
+            None => VictimReason::Score,
+        };
+        let victim = failing.or_else(|| {
+            let evacuating = self.store.on_device().evacuating.clone();
+            let may_be = self.may_be_emptied_ahead();
+            let stays = |z: &ZoneStatus| !evacuating.contains(&z.zone) && may_be(z);
+            let first = self.choose_victim_of(device, VictimPolicy::Score, stays)?;
+            if first.entry.role != Role::Data || self.is_affordable(&first) {
+                return Some(first);
+            }
+            self.choose_victim_of(device, VictimPolicy::Metadata, stays)
+                .filter(|other| self.is_affordable(other) && self.wins_more(other, &first, false))
+        })?;
+        add(&self.store.media.counters.cleaning_background, 1);
+        self.store.zones.tell_victim(victim.zone, why, false);
+        Some(self.begin_cursor(&victim))
+    }
+
+    /// A victim where a caller waits for room. There may be none that pays.
+    pub(crate) fn choose_urgently(
+        &self,
+        device: DeviceKind,
+        choice: VictimPolicy,
+    ) -> Option<(ZoneStatus, VictimPolicy)> {
+        let evacuating = self.store.on_device().evacuating.clone();
+        let choose = |choice, of: Option<Role>| {
+            let is_of = |z: &ZoneStatus| of.is_none_or(|role| role == z.entry.role);
+            let may = |z: &ZoneStatus| !evacuating.contains(&z.zone) && is_of(z);
+            Some((self.choose_victim_of(device, choice, may)?, choice))
+        };
+        match choice {
+            VictimPolicy::Score | VictimPolicy::Garbage => {
+                let scored = (choice == VictimPolicy::Score)
+                    .then(|| choose(choice, None))
+                    .flatten();
+                let first = scored.or_else(|| choose(VictimPolicy::Garbage, Some(Role::Data)));
+                let metadata = || choose(VictimPolicy::Metadata, None);
+                let Some(data) = first.filter(|(victim, _)| victim.entry.role == Role::Data) else {
+                    return first.or_else(metadata);
+                };
+                let wins_more = |(other, _): &(ZoneStatus, VictimPolicy)| {
+                    self.wins_more(other, &data.0, data.1 == VictimPolicy::Garbage)
+                };
+                metadata().filter(wins_more).or(Some(data))
+            }
+            VictimPolicy::Metadata => choose(choice, None),
+        }
+    }
+
+    /// A failed zone, or a zone of a pair of which one has failed, that is not empty yet.
+    pub(crate) fn choose_failing(&self) -> Option<ZoneStatus> {
+        if self.store.zones.failed_zones() == 0 {
+            return None;
+        }
+        let waits = |z: &&ZoneStatus| {
+            z.must_be_emptied() && !self.store.zones.is_filled(z.zone) && !self.is_unproductive(z)
+        };
+        self.store.zones.status().iter().find(waits).copied()
+    }
+
+    pub(crate) fn choose_victim_of(
+        &self,
+        device: DeviceKind,
+        choice: VictimPolicy,
+        wanted: impl Fn(&ZoneStatus) -> bool,
+    ) -> Option<ZoneStatus> {
+        let share_min = self.store.tuned.cleaning().metadata_garbage_percent;
+        let may = |z: &ZoneStatus| {
+            wanted(z) && !self.store.zones.is_filled(z.zone) && !self.is_unproductive(z)
+        };
+        self.store
+            .zones
+            .choose_victim(device, choice, share_min, may)
+    }
+
+    pub(super) fn unproductive(&self) -> MutexGuard<'_, HashMap<ZoneId, u64>> {
+        self.unproductive.lock()
+    }
+
+    /// Whether cleaning the zone was tried in its present use and moved nothing.
+    fn is_unproductive(&self, zone: &ZoneStatus) -> bool {
+        self.unproductive().get(&zone.zone) == Some(&zone.entry.sequence)
+    }
+
+    /// Which victims may be begun with: there is room for what is live in them.
+    pub(crate) fn may_be_emptied(&self) -> impl Fn(&ZoneStatus) -> bool {
+        self.fits(self.store.zones.evacuation_room(self.space.changed_pages()))
+    }
+
+    fn fits(&self, room: EvacuationRoom) -> impl Fn(&ZoneStatus) -> bool {
+        let weights = self.weights();
+        move |z| {
+            let gain = weights.gain(z, self.store.zones.valid_blocks(z.zone));
+            room.fits(z.entry.role, gain.moved, gain.again)
+        }
+    }
+
+    /// The same for whoever cleans ahead: as long as there is next to no garbage, what is overwritten may become garbage as a
+    /// whole, and whoever needs a zone knows better which.
+    pub(super) fn may_be_emptied_ahead(&self) -> impl Fn(&ZoneStatus) -> bool {
+        let is_quiet =
+            self.store.zones.in_low_space() && self.space.free_zone_target(DeviceKind::Data) == 0;
+        let room = self.store.zones.evacuation_room(self.space.changed_pages());
+        let fits = self.fits(room);
+        move |z| {
+            let role = z.entry.role;
+            fits(z) && room.is_best(role, z.zone) && (!is_quiet || role == Role::Metadata)
+        }
+    }
+
+    /// The zone of data with most garbage.
+    pub(crate) fn most_garbage(&self) -> Option<ZoneStatus> {
+        let is_data = |z: &ZoneStatus| z.entry.role == Role::Data;
+        self.choose_victim_of(DeviceKind::Data, VictimPolicy::Garbage, is_data)
+    }
+}

@@ -1,0 +1,84 @@
+//! The engine put together: each part is given those that it may call, so that calls go one way.
+
+use persimmon_sync::Arc;
+
+use crate::checkpoint::Checkpoints;
+use crate::cleaning::Cleaner;
+use crate::data::FileData;
+use crate::error::{Error, Result};
+use crate::history::History;
+use crate::placement::Placement;
+use crate::reclaim::Reclaimer;
+use crate::space::Space;
+use crate::store::{Parts, Store};
+use crate::zones::Keeping;
+
+/// A journal this short is left to the next mount to replay.
+const SHORT_JOURNAL_BLOCKS: u64 = 16;
+/// The same by the pages it changed.
+const SHORT_JOURNAL_PAGES: usize = 16;
+
+/// All parts, from the lowest to the highest.
+pub(crate) struct Engine {
+    pub(crate) store: Arc<Store>,
+    pub(crate) space: Arc<Space>,
+    pub(crate) placement: Arc<Placement>,
+    pub(crate) checkpoints: Arc<Checkpoints>,
+    pub(crate) reclaimer: Arc<Reclaimer>,
+    pub(crate) history: Arc<History>,
+    pub(crate) data: FileData,
+}
+
+impl Engine {
+    pub(crate) fn new(parts: Parts) -> Engine {
+        let store = Arc::new(Store::new(parts));
+        let space = Arc::new(Space::new(&store));
+        let placement = Arc::new(Placement::new(&store, &space));
+        let checkpoints = Arc::new(Checkpoints::new(&store, &space, &placement));
+        let cleaner = Arc::new(Cleaner::new(&store, &space, &placement));
+        let reclaimer = Reclaimer::new(&store, &space, &placement, &checkpoints, &cleaner);
+        let reclaimer = Arc::new(reclaimer);
+        let history = Arc::new(History::new(&store, &reclaimer));
+        let data = FileData::new(&store, &space, &placement, &reclaimer, &history);
+        Engine {
+            store,
+            space,
+            placement,
+            checkpoints,
+            reclaimer,
+            history,
+            data,
+        }
+    }
+
+    /// Writes everything and makes it durable. The volume stays usable.
+    pub(crate) fn close(&self) -> Result<()> {
+        if self.store.options.read_only {
+            return Ok(());
+        }
+        let synced = match self.data.sync() {
+            // All else is durable.
+            Err(error @ Error::ItemDamaged { .. }) => Err(error),
+            other => Ok(other.inspect_err(|_| {
+                self.store
+                    .zones
+                    .give_space_back(&self.store.media, Keeping::Known);
+            })?),
+        };
+        // A next mount reads little then, however many files there are.
+        if self.store.log.blocks_to_replay() > SHORT_JOURNAL_BLOCKS
+            || self.store.meta().cache.dirty() > SHORT_JOURNAL_PAGES
+        {
+            self.checkpoints.write()?;
+        }
+        self.store.zones.complete_resets(&self.store.media);
+        self.store
+            .zones
+            .give_space_back(&self.store.media, Keeping::Known);
+        self.store
+            .log
+            .tell_durable(&self.store.media, &self.store.zones)?;
+        self.store.media.flush_in_the_end()?;
+        synced
+    }
+}

@@ -1,0 +1,168 @@
+//! Cleaning ahead of need, a step at a time, and the checkpoints that free what it emptied.
+
+use persimmon_format::table::Role;
+
+use super::{MOVE_BLOCKS, Reclaimer};
+use crate::error::Result;
+use crate::space::Stock;
+use crate::zones::DeviceKind;
+
+/// Blocks moved in one step ahead of need: nobody waits for more of them than these.
+pub(super) const STEP_BLOCKS: u64 = 64;
+
+/// How a step of cleaning ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stepped {
+    /// There is more to do in this victim.
+    GoesOn,
+    /// There is nothing more to do in it.
+    Emptied,
+    /// There is no victim, or no room to move its blocks.
+    Idle,
+}
+
+impl Reclaimer {
+    /// Takes a step of cleaning ahead of need: as zones fill, others are emptied, one for one. False if there was no
+    /// reason to.
+    pub(crate) fn clean_ahead(&self) -> Result<bool> {
+        let may_take =
+            |device| self.store.zones.free_zones(device) > self.space.cleaning_reserve(device);
+        let may_move = may_take(DeviceKind::Metadata) && may_take(DeviceKind::Data);
+        let devices = self.store.zones.budget.layout.devices().iter();
+        if may_move && self.cleaner.choose_failing().is_some() {
+            let stepped = self.clean_first(devices.rev(), STEP_BLOCKS)?;
+            return Ok(stepped != Stepped::Idle);
+        }
+        if !self.space.stock(DeviceKind::Metadata).is_short() {
+            self.store.zones.secure_journal_blocks();
+        }
+        let short = devices.filter(|device| self.space.stock(**device).is_short());
+        Ok(self.clean_first(short, STEP_BLOCKS)? != Stepped::Idle)
+    }
+
+    /// Frees reclaimable zones when nearly all free zones are filled: a checkpoint costs the same, however
+    /// many zones it frees. False if there was no reason to.
+    pub(crate) fn free_ahead(&self) -> Result<bool> {
+        for device in self.store.zones.budget.layout.devices() {
+            let stock = self.space.stock(*device);
+            let is_short = stock.is_short();
+            let Stock {
+                free,
+                in_reset,
+                reclaimable,
+                evacuating,
+                reserve,
+                target,
+                lag,
+            } = stock;
+            let coming = free + in_reset;
+            // While other zones are being emptied it waits for some of them, unless the last free one is about to be taken.
+            let enough = if is_short && coming > reserve + lag + 1 {
+                (target / 4).max(1)
+            } else {
+                1
+            };
+            if coming > reserve + target / 2 + lag {
+                continue;
+            }
+            // A checkpoint may gain nothing: readers may pin the reclaimable zones.
+            let gained = || {
+                let in_reset = self.store.zones.zones_in_reset(*device);
+                in_reset + self.store.zones.free_zones(*device) > coming
+            };
+            if reclaimable >= enough {
+                self.checkpoint_zones()?;
+                return Ok(gained());
+            }
+            if evacuating > 0 && (!is_short || coming <= reserve + 1) {
+                self.checkpoint()?;
+                return Ok(gained());
+            }
+        }
+        Ok(false)
+    }
+
+    /// Cleans a zone that has failed, or else the best victim, or what is left to do in one. False if there
+    /// is none.
+    pub(crate) fn clean_one(&self) -> Result<bool> {
+        self.store.zones.complete_resets(&self.store.media);
+        loop {
+            // The data device comes first.
+            let devices = self.store.zones.budget.layout.devices().iter();
+            match self.clean_first(devices.rev(), MOVE_BLOCKS)? {
+                Stepped::GoesOn => {}
+                Stepped::Emptied => return Ok(true),
+                Stepped::Idle => return Ok(false),
+            }
+        }
+    }
+
+    /// A step on the first of these devices on which there is something to do.
+    fn clean_first<'p>(
+        &self,
+        devices: impl Iterator<Item = &'p DeviceKind>,
+        blocks_max: u64,
+    ) -> Result<Stepped> {
+        for device in devices {
+            let stepped = self.clean_some(*device, blocks_max)?;
+            if stepped != Stepped::Idle {
+                return Ok(stepped);
+            }
+        }
+        Ok(Stepped::Idle)
+    }
+
+    /// A step of cleaning: goes on with the victim under way, or begins with the next.
+    fn clean_some(&self, device: DeviceKind, blocks_max: u64) -> Result<Stepped> {
+        let (_lock, _midst) = (self.cleaning_lock.lock(), self.store.in_midst());
+        let Some(mut cursor) = self
+            .cleaner
+            .take_cursor(device)
+            .or_else(|| self.cleaner.next_cursor(device))
+        else {
+            return Ok(Stepped::Idle);
+        };
+        let victim = *cursor.victim();
+        match self.advance(&mut cursor, blocks_max) {
+            Ok(true) => {
+                self.cleaner.keep_cursor(cursor);
+                Ok(Stepped::GoesOn)
+            }
+            // A whole checkpoint moves its pages. It can wait: no caller waits for the zone.
+            Ok(false) if victim.entry.role == Role::Metadata && !victim.must_be_emptied() => {
+                self.store.on_device().evacuating.insert(victim.zone);
+                Ok(Stepped::Emptied)
+            }
+            Ok(false) if victim.entry.role == Role::Metadata => {
+                self.checkpoint()?;
+                Ok(Stepped::Emptied)
+            }
+            Ok(false) => Ok(Stepped::Emptied),
+            // There is room soon: a caller that needs it waits, but not with this lock.
+            Err(error)
+                if error.is_want_of_zones() && self.store.zones.zones_in_reset(device) > 0 =>
+            {
+                Ok(Stepped::Idle)
+            }
+            Err(error)
+                if error.is_want_of_zones() && self.store.zones.reclaimable_zones(device) > 0 =>
+            {
+                let coming = || {
+                    self.store.zones.free_zones(device) + self.store.zones.zones_in_reset(device)
+                };
+                let before = coming();
+                self.checkpoint_zones()?;
+                Ok(if coming() > before {
+                    Stepped::Emptied
+                } else {
+                    Stepped::Idle
+                })
+            }
+            Err(error) if error.is_want_of_zones() => {
+                self.checkpoint()?;
+                Ok(Stepped::Idle)
+            }
+            Err(error) => Err(error),
+        }
+    }
+}

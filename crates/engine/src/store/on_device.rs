@@ -1,0 +1,72 @@
+//! What is on the device as of the last checkpoint, and what cleaning asks the next one to do besides.
+
+use std::collections::HashSet;
+
+use persimmon_device::ZoneId;
+use persimmon_device::per_zone::PerZone;
+use persimmon_format::footer::Footer;
+use persimmon_format::table::ZitEntry;
+use persimmon_format::{Addr, PageId};
+
+use super::Store;
+use crate::meta::Meta;
+
+/// See the module.
+pub(crate) struct OnDevice {
+    /// Number of the last checkpoint that was begun.
+    pub(crate) number: u64,
+    /// The ZIT as its chunks on the device have it.
+    pub(crate) written_zit: PerZone<ZitEntry>,
+    /// Where each ZIT chunk is; [`Addr::ZERO`] for one never written.
+    pub(crate) zit_chunks: Vec<Addr>,
+    /// Pages that cleaning asked to be moved.
+    pub(crate) cold: HashSet<PageId>,
+    /// Metadata zones that the next whole checkpoint moves pages out of.
+    pub(crate) evacuating: HashSet<ZoneId>,
+    /// Blocks written in all at the cut of the last whole checkpoint, or at the mount.
+    pub(crate) write_clock: u64,
+    /// The last durable footer; none while pages are written for the next, and if that failed.
+    pub(crate) footer: Option<Footer>,
+}
+
+impl OnDevice {
+    /// After the checkpoint of this footer, whose chunks have this ZIT.
+    pub(crate) fn of(footer: &Footer, written_zit: PerZone<ZitEntry>) -> OnDevice {
+        OnDevice {
+            number: footer.checkpoint,
+            written_zit,
+            zit_chunks: footer.zit.clone(),
+            cold: HashSet::new(),
+            evacuating: HashSet::new(),
+            write_clock: footer.write_clock,
+            footer: Some(footer.clone()),
+        }
+    }
+}
+
+impl Store {
+    /// Asks the next checkpoint to move what lies in a metadata zone: pages, and chunks of the
+    /// tables. Returns the pages that must be in memory first.
+    pub(crate) fn move_metadata_from(&self, zone: ZoneId) -> Vec<PageId> {
+        let mut state = self.on_device();
+        for chunk in 0..state.zit_chunks.len() {
+            if state.zit_chunks[chunk].zone() == zone && state.zit_chunks[chunk] != Addr::ZERO {
+                // An entry that differs makes the chunk be written again.
+                let first = chunk * ZitEntry::PER_CHUNK;
+                if let Some(entry) = state.written_zit.get_mut(first) {
+                    entry.resets = entry.resets.wrapping_sub(1);
+                }
+            }
+        }
+        drop(state);
+        let mut meta = self.meta_mut();
+        let Meta { mat, .. } = &mut *meta;
+        for chunk in 0..mat.chunks().len() {
+            let addr = mat.chunks()[chunk];
+            if addr != Addr::ZERO && addr.zone() == zone {
+                mat.touch_chunk(chunk);
+            }
+        }
+        mat.pages_at(|addr| addr.zone() == zone)
+    }
+}
