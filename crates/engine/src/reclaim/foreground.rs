@@ -3,9 +3,11 @@
 use persimmon_format::table::Role;
 
 use super::{MOVE_BLOCKS, ROUNDS_MAX, Reclaimer, WON_SHARE_MIN};
+use crate::cleaning::CleaningCursor;
 use crate::error::{Error, Result};
 use crate::meta::Intent;
 use crate::statistics::add;
+use crate::zones::table::ZoneStatus;
 use crate::zones::{DeviceKind, VictimPolicy};
 
 /// Rounds that win less than this share of a zone before a caller that removes something goes on without room: it is not
@@ -281,5 +283,23 @@ impl Reclaimer {
                 Err(error) => return Err(error),
             }
         }
+    }
+
+    /// A step of cleaning, for which there is room: what it may need is won before it begins. False when there is nothing more to do.
+    pub(super) fn advance(&self, cursor: &mut CleaningCursor, blocks_max: u64) -> Result<bool> {
+        if cursor.is_to_move() {
+            self.keep_metadata_zones()?;
+            self.keep_bounds()?;
+        } else if cursor.is_to_mark() {
+            self.keep_dirty_bound()?;
+        }
+        self.cleaner.advance(cursor, blocks_max)
+    }
+
+    /// Empties a victim as far as that can be.
+    pub(crate) fn clean(&self, victim: &ZoneStatus) -> Result<()> {
+        let mut cursor = self.cleaner.begin_cursor(victim);
+        while self.advance(&mut cursor, MOVE_BLOCKS)? {}
+        Ok(())
     }
 }

@@ -5,7 +5,9 @@
 
 mod allocation;
 pub(crate) mod budget;
+mod checkout;
 mod counts;
+mod cut;
 mod entries;
 pub(crate) mod failure;
 mod free;
@@ -14,10 +16,12 @@ mod layout;
 pub(crate) mod lifetime;
 pub(crate) mod locked;
 pub(crate) mod log_zones;
+mod open_zones;
 pub(crate) mod pin;
 mod reserves;
 mod resets;
 mod retry;
+mod start;
 mod stream;
 mod survival;
 pub(crate) mod table;

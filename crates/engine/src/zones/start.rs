@@ -1,0 +1,129 @@
+//! The zones of a volume as a mount, or its making, found them.
+
+use persimmon_sync::atomic::AtomicBool;
+use persimmon_sync::{Condvar, Mutex};
+use std::collections::{HashMap, HashSet};
+
+use persimmon_device::ZoneId;
+use persimmon_device::per_zone::PerZone;
+use persimmon_format::table::{Role, ZitEntry};
+use persimmon_format::zone_header::VolumeIdentity;
+
+use super::budget::Budget;
+use super::counts::ValidCounts;
+use super::entries::{Entries, Touched, ZoneEntry};
+use super::layout::PerDevice;
+use super::lifetime::{CLASS_UNKNOWN, Interval, Life};
+use super::pin::Pins;
+use super::resets::{Resets, SUSPECTED};
+use super::stream::Stream;
+use super::survival::{Deaths, Survival};
+use super::table::{Found, Table, Zones};
+use super::trace::Trace;
+use super::victim_index::VictimIndex;
+use crate::media::Media;
+
+impl Zones {
+    pub(crate) fn new(
+        budget: Budget,
+        identity: VolumeIdentity,
+        media: &Media,
+        found: &PerZone<Found>,
+        next_sequence: u64,
+        write_clock: u64,
+    ) -> Zones {
+        let volume_blocks = found.iter().map(|f| u64::from(f.capacity)).sum();
+        let life = |entry: &ZitEntry| Life {
+            born: entry.last_write,
+            interval: Interval::of_class(
+                Stream::of(entry.role, entry.lifetime).map_or(CLASS_UNKNOWN, Stream::class),
+                volume_blocks,
+            ),
+        };
+        let entries: PerZone<ZoneEntry> = found
+            .iter()
+            .map(|f| ZoneEntry {
+                role: f.entry.role,
+                lifetime: f.entry.lifetime,
+                write_pointer: f.entry.write_pointer,
+                capacity: f.capacity,
+                resets: f.entry.resets,
+                sequence: f.entry.sequence,
+                last_write: f.entry.last_write,
+                life: life(&f.entry),
+                open: false,
+                used: f.used,
+                in_reset: false,
+                keeps_space: None,
+                reset_failed: false,
+                failure: f.failure,
+            })
+            .collect();
+        let mut free = PerDevice::default();
+        for (zone, entry) in (0..).map(ZoneId).zip(entries.iter()) {
+            let is_free = entry.role == Role::Free && !entry.used;
+            let device = budget.layout.device_of(zone);
+            *budget.layout.get_mut(&mut free, device) += u32::from(is_free);
+        }
+        let touched = Touched::none(found.len() as u32);
+        let counted = found.iter().map(|f| &f.entry);
+        let valid = ValidCounts::new(
+            found.len(),
+            counted,
+            budget.copies,
+            touched.clone(),
+            &media.alarm,
+        );
+        let (journal_blocks, journal_blocks_secured) = (
+            budget.journal_blocks_first(),
+            budget.journal_blocks_reserved,
+        );
+        let zones = Zones {
+            volume_blocks,
+            device_blocks: budget.layout.sums(found.iter().map(|f| f.capacity.into())),
+            budget,
+            identity,
+            pairs: media.pairs.clone(),
+            failed: PerDevice::default(),
+            log_failing: AtomicBool::new(false),
+            log_ends: AtomicBool::new(true),
+            failing: Mutex::default(),
+            is_failing: AtomicBool::new(false),
+            valid,
+            deaths: Deaths::none(found.len()),
+            pins: Pins::new(found.len() as u32, touched.clone(), &media.alarm),
+            table: Mutex::watched(
+                Table {
+                    alarm: media.alarm.clone(),
+                    free_zones: free,
+                    in_reset: PerDevice::default(),
+                    log_zones: entries.iter().filter(|e| e.role == Role::Log).count() as u32,
+                    victim_index: VictimIndex::default(),
+                    entries: Entries::new(entries, touched.clone()),
+                    journal_blocks,
+                    journal_blocks_secured,
+                    log_blocks_left: 0,
+                    metadata_blocks_left: 0,
+                    last_spare_borrowed: false,
+                    under_way: None,
+                    next_sequence,
+                    resets_kept: SUSPECTED,
+                    write_clock,
+                    survival: Survival::new(volume_blocks, write_clock),
+                    parked: Vec::new(),
+                    out: HashMap::new(),
+                    wanting: HashSet::new(),
+                },
+                &media.alarm,
+            ),
+            alarm: media.alarm.clone(),
+            returned: Condvar::new(),
+            touched,
+            resets: Resets::new(&media.alarm),
+            trace: Trace::default(),
+        };
+        zones.index_all(&mut zones.lock());
+        zones.count_failed(&zones.lock());
+        zones
+    }
+}
