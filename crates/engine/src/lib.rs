@@ -40,6 +40,7 @@ mod volume;
 mod zones;
 
 pub use data::{InoMap, Seek};
+pub use empty::RebuildStart;
 pub use error::{Error, Result};
 pub use fair_lock::{FairGuard, FairLock};
 pub use losses::{Loss, Losses};
@@ -47,7 +48,7 @@ pub use meta::{Intent, Transaction, View};
 pub use options::{
     Barrier, CleaningOptions, FormatOptions, FormatOptionsError, FsyncOrder, Options,
 };
-pub use rebuild::{Rebuild, RebuildStart};
+pub use rebuild::Rebuild;
 pub use reclaim::{CleanState, CleanStep};
 pub use recovery::RecoveryReport;
 pub use scrub::{Damage, ScrubCursor, ScrubFinding, ScrubStage, ScrubStep};

@@ -11,11 +11,10 @@ use persimmon_format::table::{Role, ZitEntry};
 use persimmon_format::zone_header::{COMPACT, MIRRORED, PACKED, REQUIRED, SPLIT, VolumeIdentity};
 use persimmon_format::{Addr, DeviceId, Key, Lsn};
 
-use crate::empty::EmptyVolume;
+use crate::empty::{EmptyVolume, RebuildStart};
 use crate::error::Result;
 use crate::media::Media;
 use crate::options::{FormatOptions, Options};
-use crate::rebuild::RebuildStart;
 use crate::zones::budget::{ZoneCapacities, check_geometry};
 use crate::zones::failure::ZoneFailure;
 use crate::zones::table::Found;

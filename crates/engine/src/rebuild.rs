@@ -12,10 +12,9 @@ use persimmon_device::per_zone::PerZone;
 use persimmon_device::{ZoneId, ZonedDevice};
 use persimmon_format::extent::Extent;
 use persimmon_format::table::{Role, ZitEntry};
-use persimmon_format::zone_header::VolumeIdentity;
-use persimmon_format::{Addr, Key, KeyKind, Lsn, PageId};
+use persimmon_format::{Key, KeyKind, PageId};
 
-use crate::empty::EmptyVolume;
+use crate::empty::{EmptyVolume, RebuildStart};
 use crate::engine::Engine;
 use crate::error::{Error, Result};
 use crate::headers::read_header;
@@ -25,35 +24,6 @@ use crate::recovery::check_counters;
 use crate::zones::Stream;
 use crate::zones::failure::ZoneFailure;
 use crate::zones::table::Found;
-
-/// Numbers from which a volume goes on: all are greater than any that it has used.
-#[derive(Clone, Debug)]
-pub struct RebuildStart {
-    /// Who the volume is.
-    pub identity: VolumeIdentity,
-    /// The newest checkpoint that wrote anything.
-    pub checkpoint: u64,
-    /// The last record that the items hold.
-    pub last_lsn: Lsn,
-    /// Epoch of the log.
-    pub epoch: u32,
-    /// Number of the first log block.
-    pub log_sequence: u64,
-    /// The last durable footer, or [`Addr::ZERO`]: it counts until the new one is there.
-    pub footer: Addr,
-    /// The zone table, as far as it is known.
-    pub zit: Vec<ZitEntry>,
-    /// Sequence of the next zone taken into use.
-    pub next_zone_sequence: u64,
-    /// Inode numbers from this one on were never given out, as far as is known.
-    pub next_ino: u64,
-    /// Changes are lost, and with them perhaps the numbers that they gave out.
-    pub changes_lost: bool,
-    /// Blocks written in the volume's life.
-    pub write_clock: u64,
-    /// The reserved share, in 1/100 percent.
-    pub reserve_basis_points: u32,
-}
 
 /// Metadata in the making.
 pub struct Rebuild {

@@ -1,11 +1,10 @@
 //! Thresholds that can be changed while a volume is in use: each declared once, with its range. They
 //! last until the volume is closed.
 
-use persimmon_sync::RwLock;
-use persimmon_sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+use persimmon_sync::atomic::Ordering;
 
 use crate::engine::Engine;
-use crate::options::{CleaningOptions, Options};
+use crate::options::CleaningOptions;
 
 /// Most bytes that a bound on memory can be.
 const BYTES_MOST: u64 = 1 << 40;
@@ -84,29 +83,6 @@ impl Threshold {
     }
 }
 
-/// Those that are kept nowhere else.
-#[derive(Debug)]
-pub(crate) struct Tuned {
-    pub(crate) cache_bytes_max: AtomicUsize,
-    pub(crate) checkpoint_due_percent: AtomicU32,
-    cleaning: RwLock<CleaningOptions>,
-}
-
-impl Tuned {
-    pub(crate) fn new(options: &Options) -> Tuned {
-        Tuned {
-            cache_bytes_max: AtomicUsize::new(options.cache_bytes_max),
-            checkpoint_due_percent: AtomicU32::new(options.checkpoint_due_percent),
-            cleaning: RwLock::new(options.cleaning),
-        }
-    }
-
-    /// Thresholds of cleaning, as they are now.
-    pub(crate) fn cleaning(&self) -> CleaningOptions {
-        *self.cleaning.read()
-    }
-}
-
 struct Tunable {
     threshold: Threshold,
     get: fn(&Engine) -> u64,
@@ -115,7 +91,7 @@ struct Tunable {
 
 /// One of [`CleaningOptions`].
 fn cleaning(engine: &Engine, change: impl FnOnce(&mut CleaningOptions)) {
-    change(&mut engine.store.tuned.cleaning.write());
+    engine.store.tuned.change_cleaning(change);
 }
 
 /// Values are within the ranges, so that none is cut off.

@@ -239,7 +239,10 @@ fn a_volume_is_checkpointed_cleaned_and_scrubbed() {
     assert!(!cleaned.reached);
     let free = fs.clean(Some(1)).unwrap();
     assert!(free.reached && free.free_zones >= 1);
-    assert_eq!(fs.zones().len() as u32, fs.vfs().volume().zone_count());
+    assert_eq!(
+        fs.zones().len() as u32,
+        fs.vfs().volume().identity().zone_count
+    );
     let scrubbed = fs.scrub(|_, _| true).unwrap();
     assert_eq!(scrubbed.findings, []);
     assert!(!scrubbed.stopped && scrubbed.bytes > 20 * 500_000 / 2);

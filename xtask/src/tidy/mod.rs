@@ -1,5 +1,6 @@
 //! The tidy check: what the compiler and clippy cannot see of this workspace's own rules.
 
+mod calls;
 mod code;
 mod dead_files;
 mod format_doc;
@@ -55,6 +56,7 @@ pub fn check(root: &Path) -> Result<Vec<Finding>> {
     let mut findings = Vec::new();
     sizes::check(&sources, &mut findings);
     code::check(&sources, &mut findings);
+    calls::check(&sources, &mut findings);
     layers::check(root, &files, &sources, &mut findings)?;
     format_doc::check(root, &sources, &mut findings)?;
     links::check(root, &files, &mut findings)?;

@@ -36,7 +36,7 @@ pub struct Cleaned {
 
 /// The daemon's side.
 pub(super) fn step(volume: &Volume, free_basis_points: Option<u32>) -> Result<Vec<u8>, String> {
-    let zone_count = volume.zone_count();
+    let zone_count = volume.identity().zone_count;
     let wanted = |share: u32| {
         let zones = (u64::from(zone_count) * u64::from(share)).div_ceil(10_000);
         u32::try_from(zones).unwrap_or(u32::MAX)

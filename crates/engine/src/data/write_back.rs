@@ -82,6 +82,9 @@ pub(super) struct BatchFile {
     pub(super) frozen: Vec<(u64, Buffer)>,
 }
 
+/// Runs of one lifetime are placed together.
+type Runs = BTreeMap<Stream, Vec<Run>>;
+
 /// The outcome of a batch whose blocks are where the tree says they are.
 struct WrittenBack {
     /// Whether it is durable, if it was to be. It is in the history either way: the next sync of
@@ -333,9 +336,10 @@ impl FileData {
         }
     }
 
-    fn write_and_map(&self, batch: &[BatchFile], mut mode: Mode) -> Result<WrittenBack> {
+    /// What of a batch lies in the tree, and the runs of all else, by stream.
+    fn sort_out(&self, batch: &[BatchFile], mode: Mode) -> Result<(Vec<Mapping>, Runs)> {
         let mut mappings = Vec::new();
-        let mut runs: BTreeMap<Stream, Vec<Run>> = BTreeMap::new();
+        let mut runs = Runs::new();
         for member in batch {
             let inode = self.store.view::<_, Error>(|view| view.inode(member.ino))?;
             let inode = inode.unwrap_or_default();
@@ -382,6 +386,11 @@ impl FileData {
                 }
             }
         }
+        Ok((mappings, runs))
+    }
+
+    fn write_and_map(&self, batch: &[BatchFile], mut mode: Mode) -> Result<WrittenBack> {
+        let (mut mappings, runs) = self.sort_out(batch, mode)?;
         let is_sync = matches!(mode, Mode::Sync { .. });
         if is_sync && fault(Fault::SizeBeforeData) {
             let ops_max = self.store.transaction_ops_max();

@@ -17,6 +17,7 @@ mod change_counts;
 mod on_device;
 mod page_faults;
 mod summaries;
+mod tuned;
 mod walk;
 
 use crate::error::{Error, PANICKED, Result};
@@ -28,7 +29,6 @@ use crate::log::writer::LogInit;
 use crate::media::Media;
 use crate::meta::{Meta, Transaction, View, apply};
 use crate::options::Options;
-use crate::tuning::Tuned;
 use crate::zones::Zones;
 use crate::zones::locked::must_hold_none;
 
@@ -36,6 +36,7 @@ pub use activity::{Activity, Sleeper};
 pub(crate) use change_counts::{ChangeCounts, Changes};
 pub(crate) use on_device::OnDevice;
 pub(crate) use page_faults::PageFaults;
+pub(crate) use tuned::Tuned;
 
 /// See the module.
 pub(crate) struct Store {

@@ -6,6 +6,7 @@ use persimmon_format::record::Op;
 use persimmon_format::{Ino, Key, KeyKind, Lsn, ZoneId};
 
 use super::Volume;
+use crate::engine::Engine;
 use crate::error::Result;
 use crate::losses::{self, Losses};
 use crate::paths;
@@ -86,12 +87,6 @@ impl Volume {
         self.engine.reclaimer.clean_step(free_zones)
     }
 
-    /// Zones of the device, in all uses.
-    #[must_use]
-    pub fn zone_count(&self) -> u32 {
-        self.engine.store.media.geometry().zone_count
-    }
-
     /// What is lost of files with zones that are offline; `ranges_max` ranges are told.
     pub fn losses(&self, ranges_max: usize) -> Result<Losses> {
         losses::losses(&self.engine.store, ranges_max)
@@ -107,7 +102,7 @@ impl Volume {
     /// Bytes that a scrub reads as of now.
     #[must_use]
     pub fn scrub_bytes(&self) -> u64 {
-        self.scrub().bytes()
+        scrub(&self.engine).bytes()
     }
 
     /// Verifies about the next `blocks_max` blocks. Begin with the default cursor.
@@ -115,14 +110,7 @@ impl Volume {
     /// # Errors
     /// None that stands for damage: those are findings.
     pub fn scrub_step(&self, cursor: ScrubCursor, blocks_max: u64) -> Result<ScrubStep> {
-        self.scrub().step(cursor, blocks_max)
-    }
-
-    fn scrub(&self) -> Scrub<'_> {
-        Scrub {
-            store: &self.engine.store,
-            data: &self.engine.data,
-        }
+        scrub(&self.engine).step(cursor, blocks_max)
     }
 
     /// Puts and deletes items as a check has planned, finishes truncations that the plan began,
@@ -179,5 +167,12 @@ impl Volume {
         // Another thread's write may have completed without outliving the process yet.
         self.engine.store.media.record()?;
         Ok(written)
+    }
+}
+
+fn scrub(engine: &Engine) -> Scrub<'_> {
+    Scrub {
+        store: &engine.store,
+        data: &engine.data,
     }
 }
