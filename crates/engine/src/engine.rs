@@ -82,3 +82,42 @@ impl Engine {
         synced
     }
 }
+
+/// An engine on a simulated device, for tests of its parts.
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+    use crate::meta::Intent;
+    use crate::options::{FormatOptions, Options};
+    use persimmon_format::Ino;
+    use persimmon_format::inode::{Inode, Timestamp};
+    use persimmon_sim::{SimConfig, SimDevice};
+
+    pub(crate) const NOW: Timestamp = Timestamp {
+        seconds: 1_700_000_000,
+        nanoseconds: 7,
+    };
+
+    /// On a new volume.
+    pub(crate) fn engine(config: SimConfig) -> Engine {
+        crate::invariant::panic_on_bugs();
+        let device = std::sync::Arc::new(SimDevice::new(config));
+        crate::mkfs::format(device.clone(), &FormatOptions::default()).unwrap();
+        crate::recovery::open(device, Options::default()).unwrap().0
+    }
+
+    /// An empty regular file.
+    pub(crate) fn create(engine: &Engine) -> Ino {
+        let made = engine.data.update::<_, Error>(Intent::Grow, |tx| {
+            let ino = tx.new_ino();
+            let inode = Inode {
+                mode: 0o100_644,
+                nlink: 1,
+                ..Inode::default()
+            };
+            tx.put_inode(ino, &inode);
+            Ok(ino)
+        });
+        made.unwrap()
+    }
+}

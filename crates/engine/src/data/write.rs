@@ -15,6 +15,7 @@ use super::staged::{Staged, Times};
 use super::{OFFSET_MAX, block_of, blocks_in};
 use crate::error::{Error, Result};
 use crate::invariant::invariant;
+use crate::meta::extents::MappedExtent;
 use crate::space::Promised;
 
 /// Bytes staged under one hold of the file's lock.
@@ -205,8 +206,8 @@ impl FileData {
             has_room,
         } = *writing;
         let mut old_blocks = OldBlocks::default();
-        // The blocks are known to have their space: overwriting frees what it takes.
-        let mut forced = has_room;
+        // What is known to be mapped of it: overwriting frees what it takes.
+        let mut mapped = Vec::new();
         // Flushing what is staged and dirty gives space back once.
         let mut flushed = false;
         loop {
@@ -223,14 +224,19 @@ impl FileData {
                 self.check_changeable(ino, &staged)?;
                 if staged.version != old_blocks.version {
                     // What was mapped may be no more.
-                    forced = has_room;
+                    mapped.clear();
                     old_blocks = OldBlocks {
                         version: staged.version,
                         blocks: Vec::new(),
                     };
                 }
                 let alone = staged.dirty_blocks() == 0;
-                match self.try_stage(&mut staged, offset, bytes, &old_blocks, forced) {
+                let room = if has_room {
+                    Grant::Promised
+                } else {
+                    Grant::Over(&mapped)
+                };
+                match self.try_stage(&mut staged, offset, bytes, &old_blocks, room) {
                     Ok(()) => {
                         // What is staged together is placed together, as was said last.
                         if alone || hint.is_some() {
@@ -267,7 +273,7 @@ impl FileData {
                     }
                 },
                 Need::Room { first, end } => {
-                    forced = self.find_room(ino, file, first, end, &mut flushed)?;
+                    mapped = self.find_room(ino, file, first, end, &mut flushed)?;
                 }
                 Need::Stop(error) => return Err(error),
             }
@@ -280,7 +286,7 @@ impl FileData {
         offset: u64,
         bytes: &[u8],
         old_blocks: &OldBlocks,
-        forced: bool,
+        grant: Grant<'_>,
     ) -> Result<(), Need> {
         // Most small writes go to blocks that are dirty: these have their space, and need nothing of what was there.
         if let Some(out) = staged.dirty_bytes(offset, bytes.len()) {
@@ -293,10 +299,14 @@ impl FileData {
         let (first, end) = (block_of(offset), blocks_in(offset + bytes.len() as u64));
         let new = staged.new_blocks(first, end);
         let before = staged.dirty_blocks();
-        if forced {
-            self.space.take(new);
-        } else if new > 0 && !self.space.reserve(new) {
-            return Err(Need::Room { first, end });
+        match grant {
+            Grant::Promised => self.space.take(new),
+            Grant::Over(mapped) => {
+                let overwriting = mapped_blocks(staged, mapped, first, end);
+                if new > 0 && !self.space.reserve_over(new, overwriting) {
+                    return Err(Need::Room { first, end });
+                }
+            }
         }
         stage(staged, offset, bytes, old_blocks)?;
         let after = staged.dirty_blocks();
@@ -308,9 +318,8 @@ impl FileData {
         Ok(())
     }
 
-    /// Makes room for a write of blocks `first..end`: by flushing what is staged, which frees
-    /// what it overwrites. True if the blocks have their space already, since they are mapped,
-    /// or staged to be; [`Error::NoSpace`] if that is not enough.
+    /// Makes room for a write of blocks `first..end`: by flushing what is staged, which frees what it overwrites. Answers what of them is
+    /// mapped, if it is worth another look; [`Error::NoSpace`] if there is no room.
     fn find_room(
         &self,
         ino: Ino,
@@ -318,38 +327,49 @@ impl FileData {
         first: u64,
         end: u64,
         flushed: &mut bool,
-    ) -> Result<bool> {
+    ) -> Result<Vec<(u64, u64)>> {
         if self.space.staged_blocks() > 0 && self.write_back()? {
-            return Ok(false);
+            return Ok(Vec::new());
         }
         let extents = self
             .store
             .view::<_, Error>(|view| view.extents(ino, first, end, usize::MAX))?;
-        let (mapped, new) = {
-            let staged = file.lock();
-            // What is staged over a mapped block has taken the room of that already.
-            let mapped: u64 = extents
-                .iter()
-                .filter(|extent| {
-                    matches!(
-                        extent.extent,
-                        Extent::Frame { .. } | Extent::Reserved { .. }
-                    )
-                })
-                .map(|extent| staged.new_blocks(extent.block.max(first), extent.end().min(end)))
-                .sum();
-            (mapped, staged.new_blocks(first, end))
+        let takes_blocks = |mapped: &&MappedExtent| {
+            matches!(
+                mapped.extent,
+                Extent::Frame { .. } | Extent::Reserved { .. }
+            )
         };
-        let room = self.space.room();
-        let fits = mapped >= new || room.data.is_some_and(|blocks| blocks >= new - mapped);
-        if fits && self.space.has_metadata_for(&room, mapped.min(new), new) {
-            return Ok(true);
+        let mapped = extents.iter().filter(takes_blocks);
+        let mapped: Vec<(u64, u64)> = mapped.map(|e| (e.block, e.end())).collect();
+        let (overwriting, new) = {
+            let staged = file.lock();
+            let overwriting = mapped_blocks(&staged, &mapped, first, end);
+            (overwriting, staged.new_blocks(first, end))
+        };
+        if self.space.has_room_over(new, overwriting) {
+            return Ok(mapped);
         }
         if !std::mem::replace(flushed, true) && self.flush_reservations()? {
-            return Ok(false);
+            return Ok(Vec::new());
         }
         Err(self.store.zones.no_space())
     }
+}
+
+/// How the blocks of a write have their room.
+#[derive(Clone, Copy)]
+enum Grant<'a> {
+    /// They were promised.
+    Promised,
+    /// They are reserved now. These blocks of the file are mapped: what is staged over them takes no more than it frees.
+    Over(&'a [(u64, u64)]),
+}
+
+/// Blocks in `first..end` that are mapped and not staged: what is staged over a mapped block has taken the room of that already.
+fn mapped_blocks(staged: &Staged, mapped: &[(u64, u64)], first: u64, end: u64) -> u64 {
+    let within = |(from, to): &(u64, u64)| staged.new_blocks((*from).max(first), (*to).min(end));
+    mapped.iter().map(within).sum()
 }
 
 /// The first and the last block of a write to a file of some size, if it changes what they hold in part: behind the

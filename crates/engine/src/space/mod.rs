@@ -26,6 +26,8 @@ pub(crate) struct Space {
     unwritten_blocks: AtomicU64,
     /// Promised, and not staged yet.
     promised_blocks: AtomicU64,
+    /// Held by who compares what is left with what it wants, and takes it.
+    granting: Mutex<()>,
     lock: Mutex<()>,
     given_back: Condvar,
     staged_blocks_max: AtomicU64,
@@ -45,6 +47,7 @@ impl Space {
             staged_blocks_peak: AtomicU64::new(0),
             unwritten_blocks: AtomicU64::new(0),
             promised_blocks: AtomicU64::new(0),
+            granting: Mutex::new(()),
             lock: Mutex::new(()),
             given_back: Condvar::new(),
             staged_blocks_max: AtomicU64::new(0),

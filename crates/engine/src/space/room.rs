@@ -74,12 +74,20 @@ impl Space {
 
     /// Whether so many blocks, of which some overwrite others, find room in the tree. On one device
     /// what is overwritten gives its own.
-    pub(crate) fn has_metadata_for(&self, room: &Room, overwriting: u64, blocks: u64) -> bool {
+    fn has_metadata_for(&self, room: &Room, overwriting: u64, blocks: u64) -> bool {
         let pieces = overwriting.div_ceil(OVERWRITTEN_PER_METADATA);
         let needed = (blocks - overwriting).saturating_add(pieces);
         let needed = needed.saturating_mul(self.store.zones.budget.copies.into());
         !self.store.zones.budget.layout.is_split()
             || room.metadata.is_some_and(|left| left >= needed)
+    }
+
+    /// Whether there is room for so many blocks, of which some overwrite others.
+    pub(crate) fn has_room_over(&self, blocks: u64, overwriting: u64) -> bool {
+        let room = self.room();
+        let more = blocks.saturating_sub(overwriting);
+        let fits = more == 0 || room.data.is_some_and(|left| left >= more);
+        fits && self.has_metadata_for(&room, overwriting.min(blocks), blocks)
     }
 
     pub(crate) fn overdrawn(&self) -> bool {
