@@ -100,7 +100,6 @@ pub(crate) mod tests {
 
     /// On a new volume.
     pub(crate) fn engine(config: SimConfig) -> Engine {
-        crate::invariant::panic_on_bugs();
         let device = std::sync::Arc::new(SimDevice::new(config));
         crate::mkfs::format(device.clone(), &FormatOptions::default()).unwrap();
         crate::recovery::open(device, Options::default()).unwrap().0

@@ -109,7 +109,7 @@ impl Checkpoints {
             }
             // Where its pages find no room, those of the zones alone are the way out: they need all changes in the journal.
             if self.store.zones.free_zones(DeviceKind::Metadata)
-                > self.space.cleaning_reserve(DeviceKind::Metadata)
+                > self.space.view().left_by_cleaning(DeviceKind::Metadata)
             {
                 self.placement.pack_before_cut();
             }
@@ -345,7 +345,7 @@ impl Checkpoints {
             "the write clock went from {before} back to {write_clock}"
         );
         let (wanted, written) = (
-            self.store.zones.journal_blocks(),
+            self.store.zones.counts().journal_blocks,
             write_clock.saturating_sub(before),
         );
         // A journal this much longer would have gone with as much written as makes it cheap.

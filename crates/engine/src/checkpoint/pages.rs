@@ -12,6 +12,7 @@ use crate::error::Result;
 use crate::invariant::invariant;
 use crate::media::wait_all;
 use crate::meta::{Page, store};
+use crate::space::Work;
 use crate::statistics::Class;
 use crate::zones::table::{NoWriter, Shortage};
 use crate::zones::{DeviceKind, Reserve, Stream, Tries, ZoneWriter};
@@ -60,12 +61,11 @@ impl Checkpoints {
 
     /// A writer for metadata, for which so many zones are left alone. Cold pages have a zone of their own while there are plenty.
     fn metadata_writer(&self, stream: Stream, reserve: Reserve) -> Result<ZoneWriter> {
-        let budget = &self.store.zones.budget;
         if stream == Stream::ColdMetadata
             && let Ok(writer) = self.store.zones.checkout(
                 &self.store.media,
                 stream,
-                Reserve::Zones(budget.data_reserve_max),
+                self.space.leaves(Work::ColdPages),
                 Shortage::Share,
             )
         {
@@ -97,10 +97,9 @@ impl Checkpoints {
         sealed: &[Buffer],
         written: &mut BTreeSet<ZoneId>,
     ) -> Result<Vec<Addr>> {
-        let budget = &self.store.zones.budget;
         let reserve = match class {
-            Class::Checkpoint => Reserve::Chunks,
-            _ => Reserve::Zones(budget.pages_reserve()),
+            Class::Checkpoint => self.space.leaves(Work::Chunks),
+            _ => self.space.leaves(Work::Pages),
         };
         let mut addrs = Vec::with_capacity(sealed.len());
         let mut tries = Tries::default();

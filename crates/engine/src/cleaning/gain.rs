@@ -133,7 +133,7 @@ impl Cleaner {
 
     fn has_zones_for(&self, blocks: u64) -> bool {
         let free = self.store.zones.free_zones(DeviceKind::Metadata);
-        let zones = free.saturating_sub(self.space.cleaning_reserve(DeviceKind::Metadata));
+        let zones = free.saturating_sub(self.space.view().left_by_cleaning(DeviceKind::Metadata));
         blocks <= u64::from(zones) * self.store.zones.budget.metadata_zone_blocks
     }
 

@@ -759,3 +759,43 @@ fn with_latest_change(tx: &Transaction<'_>, op: &Op) -> Result<Op> {
     }
     Ok(op)
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::engine::tests::{NOW, create, engine};
+    use crate::zones::locked::TAKEN;
+    use persimmon_sim::SimConfig;
+
+    /// What a small fsync asks of the zones it asks of counts. It takes the lock of their table to take a writer, to give it back, and to
+    /// note what the log has written.
+    #[test]
+    fn a_small_fsync_takes_the_lock_of_the_zones_three_times() {
+        let engine = engine(SimConfig::new(1000, 256));
+        let ino = create(&engine);
+        let mut random = 1u32;
+        let mut noise = |blocks: usize| -> Vec<u8> {
+            let bytes = std::iter::repeat_with(|| {
+                random = random.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+                (random >> 24) as u8
+            });
+            bytes.take(blocks * 4096).collect()
+        };
+        engine.data.write(ino, 0, &noise(16), NOW).unwrap();
+        engine.data.sync_file(ino).unwrap();
+        for block in 0..8 {
+            let before = engine.store.media.counters.snapshot().data_bytes;
+            engine
+                .data
+                .write(ino, 4096 * block, &noise(1), NOW)
+                .unwrap();
+            let taken = TAKEN.get();
+            engine.data.sync_file(ino).unwrap();
+            let taken = TAKEN.get() - taken;
+            assert_eq!(
+                engine.store.media.counters.snapshot().data_bytes - before,
+                4096
+            );
+            assert!(taken <= 3, "block {block}: {taken}");
+        }
+    }
+}

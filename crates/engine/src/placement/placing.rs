@@ -8,10 +8,11 @@ use super::Placement;
 use crate::error::{Error, Result};
 use crate::in_flight::InFlight;
 use crate::invariant::invariant;
+use crate::space::Work;
 use crate::statistics::Class;
 use crate::zones::table::{NoWriter, Shortage};
 use crate::zones::writer::ZoneWriter;
-use crate::zones::{DeviceKind, Pin, Placed, Reserve, Run, Stream, Tries};
+use crate::zones::{Pin, Placed, Run, Stream, Tries};
 
 /// What is placed: that decides which free zones it leaves alone, and whether it waits for others.
 #[derive(Clone, Copy)]
@@ -199,11 +200,11 @@ impl Placement {
 
     /// A writer for a stream, and how many blocks may be placed with it. Once winning room is known to be `hopeless` any will do.
     fn writer_for(&self, stream: Stream, placing: Placing<'_>, hopeless: bool) -> Result<Found> {
-        let reserve = match placing {
-            Placing::OfUsers(_) | Placing::Packed => self.space.low_watermark(DeviceKind::Data),
-            Placing::Rewrite => self.space.rewrite_reserve(),
-            Placing::Moved | Placing::PackedMoved => self.space.cleaning_reserve(DeviceKind::Data),
-        };
+        let reserve = self.space.leaves(match placing {
+            Placing::OfUsers(_) | Placing::Packed => Work::Data,
+            Placing::Rewrite => Work::Rewritten,
+            Placing::Moved | Placing::PackedMoved => Work::Moved,
+        });
         let shortage = if hopeless || !placing.makes_room() {
             Shortage::Share
         } else {
@@ -217,14 +218,12 @@ impl Placement {
         let checked_out = if in_low_space {
             self.store
                 .zones
-                .checkout_in_low_space(&self.store.media, stream)
+                .checkout_in_low_space(&self.store.media, stream, reserve)
         } else {
-            let writer = self.store.zones.checkout(
-                &self.store.media,
-                stream,
-                Reserve::Zones(reserve),
-                shortage,
-            );
+            let writer = self
+                .store
+                .zones
+                .checkout(&self.store.media, stream, reserve, shortage);
             writer.map(|writer| (writer, u64::MAX))
         };
         match checked_out {

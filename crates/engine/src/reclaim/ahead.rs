@@ -25,8 +25,8 @@ impl Reclaimer {
     /// Takes a step of cleaning ahead of need: as zones fill, others are emptied, one for one. False if there was no
     /// reason to.
     pub(crate) fn clean_ahead(&self) -> Result<bool> {
-        let may_take =
-            |device| self.store.zones.free_zones(device) > self.space.cleaning_reserve(device);
+        let view = self.space.view();
+        let may_take = |device| view.free(device) > view.left_by_cleaning(device);
         let may_move = may_take(DeviceKind::Metadata) && may_take(DeviceKind::Data);
         let devices = self.store.zones.budget.layout.devices().iter();
         if may_move && self.cleaner.choose_failing().is_some() {

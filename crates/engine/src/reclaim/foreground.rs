@@ -6,6 +6,7 @@ use super::{MOVE_BLOCKS, ROUNDS_MAX, Reclaimer, WON_SHARE_MIN};
 use crate::cleaning::CleaningCursor;
 use crate::error::{Error, Result};
 use crate::meta::Intent;
+use crate::space::Journal;
 use crate::statistics::add;
 use crate::zones::table::ZoneStatus;
 use crate::zones::{DeviceKind, VictimPolicy};
@@ -77,7 +78,11 @@ impl Reclaimer {
     /// any number: otherwise a caller that finds no zone would look for one again and again, and no thread would clean.
     fn watermark_to_pass(&self) -> u32 {
         let reserve = self.space.low_watermark(DeviceKind::Data);
-        if self.store.zones.may_take_for_data() {
+        if self
+            .store
+            .zones
+            .may_take_for_data(self.space.view().leaving(None))
+        {
             reserve
         } else {
             reserve.max(self.store.zones.free_zones(DeviceKind::Data))
@@ -148,7 +153,7 @@ impl Reclaimer {
             rounds_without_blocks: 0,
         };
         if progress.zones + in_reset() + self.space.free_zone_target(device)
-            < self.space.reserved_zones(device)
+            < self.space.view().reserved(device, Journal::Wanted)
         {
             // Space is low: no zones are reserved for a long journal any more.
             self.store.zones.shorten_journal(0);
@@ -157,7 +162,7 @@ impl Reclaimer {
             add(&self.store.media.counters.stalls, 1);
             let is_first = progress.rounds_without_zone == 0;
             if !is_first {
-                let blocks = self.store.zones.journal_blocks();
+                let blocks = self.store.zones.counts().journal_blocks;
                 self.store.zones.shorten_journal(blocks - blocks / 4);
             }
             let nothing_changed =

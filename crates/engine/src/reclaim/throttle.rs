@@ -6,6 +6,7 @@ use persimmon_sync::atomic::{AtomicU64, Ordering};
 use super::Reclaimer;
 use super::ahead::STEP_BLOCKS;
 use crate::error::Result;
+use crate::space::Journal;
 use crate::zones::DeviceKind;
 
 /// Blocks written between two looks at the cleaning debt.
@@ -90,7 +91,9 @@ impl Reclaimer {
         let half = u64::from(target) * zone_blocks / 2;
         let (free, reserve) = (
             self.store.zones.free_zones(DeviceKind::Data),
-            self.space.secured_reserve(DeviceKind::Data),
+            self.space
+                .view()
+                .reserved(DeviceKind::Data, Journal::Secured),
         );
         let enough = half / zone_blocks + 1;
         if u64::from(free.saturating_sub(reserve)) >= enough {

@@ -3,10 +3,12 @@
 use persimmon_sync::atomic::Ordering;
 
 use super::Space;
+use super::view::View;
+use crate::zones::DeviceKind;
 
 impl Space {
     /// Pages changed since what is durable, and those that a recovery would change besides.
-    pub(crate) fn pages_to_bound(&self) -> usize {
+    fn pages_to_bound(&self) -> usize {
         let meta = self.store.meta();
         meta.cache.changed() + meta.journal_inline.replayed_pages()
     }
@@ -21,10 +23,19 @@ impl Space {
 
     /// Whether zones are short for a checkpoint of more pages than there is always room for. Before the next look at it
     /// data may take as many as fit what is staged.
-    pub(crate) fn are_short_for_pages(&self) -> bool {
-        let aside = self.zones_for_staged();
-        let changed = self.changed_pages();
-        self.store.zones.are_short_for_journal(changed, aside)
+    fn are_short_for_pages(&self) -> bool {
+        self.are_short_for(self.zones_for_staged())
+    }
+
+    /// Whether so few zones are left, once some are put `aside`, that a journal has to end which is longer than what is always reserved
+    /// for it.
+    fn are_short_for(&self, aside: u32) -> bool {
+        let view = self.view();
+        let wanted = view.wanted_by_journal();
+        let device = DeviceKind::Metadata;
+        // Who needs a zone for the log or a checkpoint waits for those on their way.
+        view.free(device) + view.in_reset(device) <= wanted.zones.saturating_add(aside)
+            || self.store.zones.log_candidates_coming() <= wanted.log_candidates
     }
 
     /// Whether the journal is as long as it may get. Where zones are short that is as long as there is room for on
@@ -36,20 +47,18 @@ impl Space {
     }
 
     /// Blocks of journal for which there is room however short zones are.
-    pub(crate) fn journal_blocks_when_short(&self) -> u64 {
+    fn journal_blocks_when_short(&self) -> u64 {
         let reserved = self.store.zones.budget.journal_blocks_reserved;
-        reserved.min(self.store.zones.journal_blocks())
+        reserved.min(self.store.zones.counts().journal_blocks)
     }
 
-    pub(crate) fn are_short_for_journal(&self) -> bool {
-        self.store
-            .zones
-            .are_short_for_journal(self.changed_pages(), 0)
+    fn are_short_for_journal(&self) -> bool {
+        self.are_short_for(0)
     }
 
     /// Whether the journal has got as long as it is to get.
-    pub(crate) fn journal_is_long(&self) -> bool {
-        self.store.log.blocks_to_replay() >= self.store.zones.journal_blocks()
+    fn journal_is_long(&self) -> bool {
+        self.store.log.blocks_to_replay() >= self.store.zones.counts().journal_blocks
     }
 
     /// Whether a checkpoint should be written ahead.
@@ -69,5 +78,32 @@ impl Space {
             || self.store.log.blocks_to_replay() * 100
                 >= self.journal_blocks_when_short() * u64::from(percent)
                 && self.are_short_for_journal()
+    }
+}
+
+/// Free zones for metadata below which a journal has to end that has what is always reserved for it.
+struct WantedByJournal {
+    zones: u32,
+    /// Those of them that must be zones that the log can take.
+    log_candidates: u32,
+}
+
+impl View<'_> {
+    /// For a zone of the log, for what is still added to it, and for a checkpoint of the pages changed so far.
+    fn wanted_by_journal(&self) -> WantedByJournal {
+        let (budget, counts) = (self.budget, &self.zones);
+        if let Some(large) = &budget.large {
+            return WantedByJournal {
+                zones: large.spare_zones - 1,
+                log_candidates: 0,
+            };
+        }
+        let more = budget.journal_overshoot();
+        let more = self.zones_for(more.saturating_sub(counts.log_blocks_left.into()));
+        let pages = self.checkpoint_zones(self.changed, true);
+        WantedByJournal {
+            zones: self.left_by_pages() + more + pages,
+            log_candidates: budget.log_reserve + more,
+        }
     }
 }

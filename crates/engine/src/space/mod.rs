@@ -10,10 +10,12 @@ mod reserves;
 mod room;
 mod staging;
 mod targets;
+mod view;
 
 use crate::store::Store;
 
 pub use ledger::Promised;
+pub(crate) use reserves::{Journal, Work};
 pub use room::SpaceReport;
 pub(crate) use targets::Stock;
 

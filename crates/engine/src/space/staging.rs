@@ -6,6 +6,7 @@ use std::time::Duration;
 use persimmon_device::BLOCK_SIZE;
 
 use super::Space;
+use super::reserves::Journal;
 use crate::zones::DeviceKind;
 use crate::zones::budget::STAGED_BLOCKS_MIN;
 
@@ -75,9 +76,10 @@ impl Space {
         let (space, usable) = (&self, self.store.zones.budget.data_zone_blocks.max(1));
         let (most, short) = (space.staged_blocks_max(), space.staged_blocks_max_short());
         let zones = self.zones_for_staged();
-        let reserve = self.reserved_zones(DeviceKind::Data);
+        let view = self.view();
+        let reserve = view.reserved(DeviceKind::Data, Journal::Wanted);
         let plenty = reserve.saturating_add(zones.saturating_mul(2));
-        if self.store.zones.free_zones(DeviceKind::Data) > plenty {
+        if view.free(DeviceKind::Data) > plenty {
             return most;
         }
         let spare = self

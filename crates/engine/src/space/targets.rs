@@ -1,6 +1,7 @@
 //! The free-zone target: zones that cleaning keeps free ahead of need.
 
 use super::Space;
+use super::reserves::Journal;
 use crate::zones::DeviceKind;
 
 /// The least free-zone target in blocks, however few they are as a share: what is written at once is no less on small
@@ -74,15 +75,16 @@ impl Space {
             DeviceKind::Data => 0,
             DeviceKind::Metadata => self.store.on_device().evacuating.len() as u32,
         };
+        let view = self.view_now();
         let target = self.free_zone_target(device);
         // Target and lag together are no more than may be kept free.
         let lag_max = self.slack_share(device).saturating_sub(target);
         Stock {
-            free: self.store.zones.free_zones(device),
-            in_reset: self.store.zones.zones_in_reset(device),
-            reclaimable: self.store.zones.reclaimable_zones(device),
+            free: view.free(device),
+            in_reset: view.in_reset(device),
+            reclaimable: view.reclaimable(device),
             evacuating,
-            reserve: self.reserved_zones(device),
+            reserve: view.reserved(device, Journal::Wanted),
             target,
             lag: self.store.zones.taken_in_a_reset().min(lag_max),
         }

@@ -20,27 +20,21 @@ use crate::pairs::Pairs;
 /// Classes that live about as long are no further apart.
 const SIMILAR_CLASSES: u8 = 1;
 
-/// How many free zones a user of zones leaves to the others: [`crate::reserves`] lists them.
+/// How many free zones somebody who takes one leaves to the others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Reserve {
-    /// So many.
-    Zones(u32),
-    /// As many as the chunks that end a checkpoint leave: those of the log. They end the journal too, so of the zones that the log
-    /// can take they leave it no more than that.
-    Chunks,
-    /// All: what is open is taken.
-    All,
+pub(crate) struct Reserve {
+    /// So many of all; or it takes none, and has what is open.
+    pub(crate) zones: Option<u32>,
+    /// So many of those that the log can take, if it takes one of them.
+    pub(crate) log_candidates: u32,
 }
 
 impl Reserve {
-    /// So many, unless it is all.
-    fn zones(self, budget: &Budget) -> Option<u32> {
-        match self {
-            Reserve::Zones(zones) => Some(zones),
-            Reserve::Chunks => Some(budget.chunks_reserve()),
-            Reserve::All => None,
-        }
-    }
+    /// Of the log, which leaves nothing to anybody.
+    pub(super) const NONE: Reserve = Reserve {
+        zones: Some(0),
+        log_candidates: 0,
+    };
 }
 
 /// Which open zones may be taken.
@@ -65,9 +59,9 @@ impl Zones {
     }
 
     /// Whether a stream of new data leaves the zone being filled to cleaning.
-    pub(crate) fn leaves_to_cleaning(&self, stream: Stream, reserve: u32) -> bool {
+    pub(crate) fn leaves_to_cleaning(&self, stream: Stream, reserve: Reserve) -> bool {
         let table = self.lock();
-        table.is_left_to_cleaning(stream.role(), Some(reserve), &self.budget)
+        table.is_left_to_cleaning(stream.role(), reserve.zones, &self.budget)
     }
 
     /// A writer, and whether its zone was opened for it and has no header yet. Zones work in parallel: one that has nothing to do is
@@ -81,7 +75,7 @@ impl Zones {
         let stream = self.budget.shared(wanted);
         let by_cleaning = wanted.is_moved() && !stream.is_moved();
         let role = stream.role();
-        let left_alone = reserve.zones(&self.budget);
+        let left_alone = reserve.zones;
         // So many have to be free for one to be opened, if one may be at all.
         let needed = left_alone.map(|zones| zones.saturating_add(self.budget.copies_of(role)));
         let mut table = self.lock();
@@ -139,7 +133,7 @@ impl Zones {
             zone: opened.zone,
             role: stream.role(),
             lifetime: stream.lifetime(),
-            free_zones: table.free_zones.total(),
+            free_zones: table.counts.free.total(),
         });
         Some(opened)
     }
@@ -193,9 +187,9 @@ impl Zones {
     }
 
     /// Whether file data can have one of the zones that are free: the last ones may be there for the log alone.
-    pub(crate) fn may_take_for_data(&self) -> bool {
+    pub(crate) fn may_take_for_data(&self, reserve: Reserve) -> bool {
         let table = self.indexed();
-        let chosen = table.choose_one(Role::Data, Reserve::All, &self.budget, None);
+        let chosen = table.choose_one(Role::Data, reserve, &self.budget, None);
         chosen.is_some()
     }
 
@@ -405,20 +399,9 @@ impl Table {
             return Some(other);
         }
         let first = candidates.next()?;
-        let reserved = self.candidates_reserved(reserve, budget);
-        let spared = candidates.count() >= reserved as usize;
+        let spared = candidates.count() >= reserve.log_candidates as usize;
         // What the budget keeps free is candidates then, whatever others take.
         (spared || layout.only_log_candidates(device)).then_some(first)
-    }
-
-    /// Free zones that the log can take, of which others leave it so many: no more than is reserved for it, for what they leave to
-    /// others must be theirs to take.
-    fn candidates_reserved(&self, reserve: Reserve, budget: &Budget) -> u32 {
-        if reserve == Reserve::Chunks && budget.large.is_none() {
-            return budget.chunks_reserve();
-        }
-        let journal_blocks = budget.journal_blocks_reserved.min(self.journal_blocks);
-        self.log_growth(journal_blocks, budget) + budget.copies
     }
 
     /// Takes free zones into use for a stream.
@@ -435,8 +418,8 @@ impl Table {
         if stream == Stream::Metadata {
             // One has its header.
             let blocks = capacity.saturating_sub(1);
-            self.metadata_blocks_left = blocks;
-            if let Some(under_way) = &mut self.under_way {
+            self.counts.metadata_blocks_left = blocks;
+            if let Some(under_way) = &mut self.counts.under_way {
                 under_way.zones += budget.copies;
                 under_way.blocks += blocks;
             }

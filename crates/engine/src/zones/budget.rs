@@ -3,7 +3,7 @@
 
 mod bounds;
 mod pages;
-mod reserves;
+mod steps;
 
 use persimmon_device::{BLOCK_SIZE, Geometry, ZoneInfo};
 use persimmon_format::Addr;
@@ -20,8 +20,8 @@ use bounds::Bounds;
 pub(super) use bounds::JOURNAL_BLOCKS_MIN;
 pub(crate) use bounds::JOURNAL_BYTES_LIMIT;
 use pages::PAGE_BLOCKS_USUAL;
-pub(crate) use pages::{Begun, Pages, Written};
-pub(super) use reserves::JOURNAL_OVERSHOOT;
+pub(crate) use pages::{Pages, Written};
+pub(super) use steps::JOURNAL_OVERSHOOT;
 
 /// Blocks of the smallest zone.
 const ZONE_BLOCKS_MIN: u32 = 16;
@@ -467,10 +467,10 @@ pub fn check_geometry(
 }
 
 #[cfg(test)]
-pub(super) mod tests {
+pub(crate) mod tests {
     use super::*;
 
-    pub(in crate::zones) fn geometry(zone_count: u32, zone_blocks: u32) -> Geometry {
+    pub(crate) fn geometry(zone_count: u32, zone_blocks: u32) -> Geometry {
         Geometry {
             zone_count,
             zone_blocks,
@@ -535,55 +535,5 @@ pub(super) mod tests {
         assert!(budget(200_000).check_zones(capacities).is_ok());
         let too_many = budget(4 << 20).check_zones(capacities);
         assert!(matches!(too_many, Err(Error::Geometry(_))));
-    }
-
-    #[test]
-    fn floors_follow_the_pages() {
-        let geometry = geometry(1000, 512);
-        for copies in [1, 2] {
-            let capacities = ZoneCapacities::all(512);
-            let budget =
-                Budget::new(&geometry, capacities, 0, copies, &Options::default()).unwrap();
-            let mut before = 0;
-            let of = |count, written| Pages {
-                count,
-                writing: 0,
-                all: count,
-                written,
-            };
-            let begun = |left| Begun { left, had: 0 };
-            for pages in (0..10_000).step_by(50) {
-                let incompressible = Written {
-                    pages: 100,
-                    blocks: 400,
-                };
-                let tree = of(pages, incompressible);
-                let reserve = budget.changes_reserve(tree);
-                assert!((before..=budget.data_reserve_max).contains(&reserve));
-                // Cleaning has a zone that new data has left to it, whatever is dirty; and has it still when
-                // a checkpoint has begun one, up to where that is full.
-                assert!(budget.cleaning_reserve(tree, begun(0)) < reserve);
-                let few = of(pages.min(500), incompressible);
-                assert!(
-                    budget.cleaning_reserve(few, begun(0)) + copies < reserve
-                        || reserve == budget.data_reserve_max
-                );
-                before = reserve;
-                // Pages of two blocks need less, and too few tell nothing.
-                let written = |pages| Written {
-                    pages,
-                    blocks: 2 * pages,
-                };
-                assert_eq!(of(pages, written(100)).blocks(), (pages * 17).div_ceil(8));
-                assert_eq!(of(pages, written(10)).blocks(), tree.blocks());
-                // Some of them may be the large ones.
-                let some = Pages {
-                    count: pages / 2,
-                    ..of(pages, written(100))
-                };
-                assert_eq!(some.blocks(), pages / 2 * 4);
-            }
-            assert_eq!(before, budget.data_reserve_max);
-        }
     }
 }

@@ -51,7 +51,7 @@ impl Zones {
                 }
                 // Those that are open have their space.
                 host_full = Some(error.into());
-                reserve = Reserve::All;
+                reserve.zones = None;
                 continue;
             }
             let Err(error) = self.write_header(media, &opened) else {

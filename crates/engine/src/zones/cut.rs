@@ -59,16 +59,16 @@ impl Zones {
         );
         invariant_holds!(
             self.alarm,
-            table.free_zones.total() as usize <= table.entries.len(),
+            table.counts.free.total() as usize <= table.entries.len(),
             "{} zones of {} are free",
-            table.free_zones.total(),
+            table.counts.free.total(),
             table.entries.len()
         );
         ZoneCut {
             entries,
             resets,
             next_sequence: table.next_sequence,
-            write_clock: table.write_clock,
+            write_clock: table.counts.write_clock,
         }
     }
 
@@ -90,9 +90,7 @@ impl Zones {
 
     /// Zones of a device that the next checkpoint frees, if nothing goes wrong and nobody reads them.
     pub(crate) fn reclaimable_zones(&self, device: DeviceKind) -> u32 {
-        self.indexed()
-            .victim_index
-            .reclaimable_count(device, &self.budget.layout)
+        self.counts_now().reclaimable(&self.budget.layout, device)
     }
 
     /// The same of both.

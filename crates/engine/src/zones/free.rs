@@ -15,15 +15,15 @@ use crate::pairs::Pairs;
 impl Zones {
     /// Zones that are free for a device.
     pub(crate) fn free_zones(&self, device: DeviceKind) -> u32 {
-        self.budget.layout.get(&self.lock().free_zones, device)
+        self.counts().free(&self.budget.layout, device)
     }
 
     /// Blocks that free zones of a device have, and those that are written to.
     pub(crate) fn free_blocks(&self, device: DeviceKind) -> u64 {
         let table = self.lock();
-        let zones = u64::from(self.budget.layout.get(&table.free_zones, device));
+        let zones = u64::from(self.budget.layout.get(&table.counts.free, device));
         let free = zones * self.budget.zone_blocks(device);
-        let begun = u64::from(table.metadata_blocks_left);
+        let begun = u64::from(table.counts.metadata_blocks_left);
         match device {
             _ if !self.budget.layout.is_split() => free + begun + table.unwritten_blocks(),
             DeviceKind::Metadata => free + begun,
@@ -33,7 +33,16 @@ impl Zones {
 
     /// Free zones in all.
     pub(crate) fn all_free_zones(&self) -> u32 {
-        self.lock().free_zones.total()
+        self.counts().free.total()
+    }
+
+    /// Zones that the log can take that are free, or on their way.
+    pub(crate) fn log_candidates_coming(&self) -> u32 {
+        let table = self.lock();
+        let comes = |entry: &ZoneEntry| entry.is_free() || entry.in_reset;
+        let candidates = self.budget.layout.log_candidates().map(ZoneId);
+        let coming = candidates.filter(|zone| table.entries.get(*zone).is_some_and(comes));
+        coming.count() as u32
     }
 
     /// Orphaned zones: nothing refers to them, but they were written to. They can be used after a reset.
@@ -72,13 +81,13 @@ impl Zones {
 impl Table {
     /// Free zones for a role.
     pub(super) fn free_for(&self, role: Role, budget: &Budget) -> u32 {
-        budget.layout.get(&self.free_zones, DeviceKind::of(role))
+        budget.layout.get(&self.counts.free, DeviceKind::of(role))
     }
 
     /// The count of free zones that a zone belongs to.
     pub(super) fn free_zones_mut(&mut self, zone: ZoneId, budget: &Budget) -> &mut u32 {
         let layout = &budget.layout;
-        layout.get_mut(&mut self.free_zones, layout.device_of(zone))
+        layout.get_mut(&mut self.counts.free, layout.device_of(zone))
     }
 
     /// Takes a free zone into use, with its partner if it is to have one. Returns its sequence and
@@ -93,11 +102,11 @@ impl Table {
     ) -> (u64, u32) {
         let sequence = self.next_sequence;
         self.next_sequence += 1;
-        let clock = self.write_clock;
+        let clock = self.counts.write_clock;
         let mut capacity = u32::MAX;
         for zone in std::iter::once(zone).chain(partner) {
             self.take_from_free(zone, budget);
-            self.log_zones += u32::from(role == Role::Log);
+            self.counts.log_zones += u32::from(role == Role::Log);
             let Some(entry) = self.entries.get_mut(zone) else {
                 continue;
             };
@@ -155,7 +164,7 @@ impl Table {
 
     /// The log has a zone less.
     pub(super) fn forget_log_zone(&mut self) {
-        invariant_sub!(self.alarm, self.log_zones, 1, "zones of the log");
+        invariant_sub!(self.alarm, self.counts.log_zones, 1, "zones of the log");
     }
 
     /// A zone is to be reset; false if it is already, or there is no such zone.
@@ -171,7 +180,7 @@ impl Table {
             self.entries.get(zone)
         );
         let layout = &budget.layout;
-        *layout.get_mut(&mut self.in_reset, layout.device_of(zone)) += u32::from(begins);
+        *layout.get_mut(&mut self.counts.in_reset, layout.device_of(zone)) += u32::from(begins);
         begins
     }
 
@@ -189,7 +198,7 @@ impl Table {
         let entry = self.entries.get_mut(zone);
         let ends = entry.is_some_and(|entry| std::mem::take(&mut entry.in_reset));
         let layout = &budget.layout;
-        let in_reset = layout.get_mut(&mut self.in_reset, layout.device_of(zone));
+        let in_reset = layout.get_mut(&mut self.counts.in_reset, layout.device_of(zone));
         invariant_sub!(self.alarm, *in_reset, u32::from(ends), "zones in reset");
     }
 

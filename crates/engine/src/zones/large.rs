@@ -195,6 +195,7 @@ impl Zones {
         &self,
         media: &Media,
         stream: Stream,
+        reserve: Reserve,
     ) -> Result<(ZoneWriter, u64), NoWriter> {
         let spare = self.budget.spare_zones();
         self.leave_full_zones(media);
@@ -233,7 +234,11 @@ impl Zones {
             return Err(NoWriter::NeedRoom);
         }
         drop(table);
-        let writer = self.checkout(media, stream, Reserve::Zones(spare - 1), Shortage::Share)?;
+        let borrowing = Reserve {
+            zones: Some(spare - 1),
+            ..reserve
+        };
+        let writer = self.checkout(media, stream, borrowing, Shortage::Share)?;
         let blocks = self.indexed().blocks_before_best(writer.room().into());
         match blocks {
             0 => {
@@ -290,7 +295,7 @@ impl Zones {
             }
         };
         let pages = self.budget.next_checkpoint_blocks(changed);
-        let left = u64::from(table.metadata_blocks_left) + fresh(spare - 1);
+        let left = u64::from(table.counts.metadata_blocks_left) + fresh(spare - 1);
         EvacuationRoom {
             data: if free > spare {
                 u64::MAX
@@ -305,7 +310,7 @@ impl Zones {
     /// Whether the log needs another zone soon: who takes what it would need waits until it has it.
     fn log_is_short(&self, table: &Table) -> bool {
         let large = self.budget.large.as_ref();
-        large.is_some_and(|large| table.log_blocks_left < large.log_blocks_least)
+        large.is_some_and(|large| table.counts.log_blocks_left < large.log_blocks_least)
     }
 
     /// Whether the log is to take another zone before anything else is done: the zone is there.
@@ -336,7 +341,7 @@ impl Zones {
         let free = table.free_for(Role::Metadata, &self.budget);
         self.budget.large.is_some()
             && free + 1 == self.budget.spare_zones()
-            && u64::from(table.metadata_blocks_left)
+            && u64::from(table.counts.metadata_blocks_left)
                 < CHECKPOINTS_BEFORE * self.budget.next_checkpoint_blocks(changed)
     }
 
@@ -350,7 +355,7 @@ impl Zones {
     /// until [`Zones::return_last_spare`]. So many blocks are moved in one order.
     pub(crate) fn borrow_last_spare(&self, found_at_once: u64, changed: Pages) -> LastSpare {
         let mut table = self.indexed();
-        let left = u64::from(table.metadata_blocks_left);
+        let left = u64::from(table.counts.metadata_blocks_left);
         // What is found at once is moved in the order of files, and makes each page dirty once.
         let live = table
             .needed_for_best()
@@ -374,7 +379,7 @@ impl Zones {
             }
             () if self.log_is_short(&table) => LastSpare::ForLog,
             () => {
-                table.last_spare_borrowed = true;
+                table.counts.last_spare_borrowed = true;
                 LastSpare::Borrowed
             }
         }
@@ -382,13 +387,13 @@ impl Zones {
 
     /// Whether the zone that metadata is written to has room for the next checkpoint.
     pub(crate) fn metadata_goes_on(&self, changed: Pages) -> bool {
-        let left = u64::from(self.lock().metadata_blocks_left);
+        let left = u64::from(self.counts().metadata_blocks_left);
         self.budget.next_checkpoint_blocks(changed) < left
     }
 
     /// Cleaning takes no more of it.
     pub(crate) fn return_last_spare(&self) {
-        self.lock().last_spare_borrowed = false;
+        self.lock().counts.last_spare_borrowed = false;
     }
 
     /// Ends data zones that have room for nothing but a summary, and have none to write.
@@ -422,9 +427,9 @@ impl Zones {
         self.log_is_short(&table)
             && free <= large.spare_zones
             && table.victim_index.free_candidates().next().is_some()
-            && table.log_zones == 1
-            && !table.last_spare_borrowed
-            && pages < table.metadata_blocks_left.into()
+            && table.counts.log_zones == 1
+            && !table.counts.last_spare_borrowed
+            && pages < table.counts.metadata_blocks_left.into()
     }
 
     /// Blocks left in the log's zone when it is time to leave it.

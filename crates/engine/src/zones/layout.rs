@@ -21,7 +21,7 @@ pub(crate) enum DeviceKind {
 }
 
 /// A number of each device; of one device the same number for both.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct PerDevice<T>([T; 2]);
 
 /// Which zones are on which device.

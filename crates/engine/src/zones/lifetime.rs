@@ -7,7 +7,10 @@
 //! it is longer than was thought. Blocks of about the same estimate share zones, so that they die together; what
 //! it gains is measured by `persimmon_lab::placement` and told in docs/lab/amplification.md.
 
+use persimmon_sync::atomic::{AtomicU64, Ordering};
+
 use persimmon_device::ZoneId;
+use persimmon_device::per_zone::ZoneCells;
 
 use super::{Stream, Zones};
 
@@ -103,17 +106,48 @@ impl Lives {
     }
 }
 
+/// The lives of all zones, for who asks without the table: what [`ZoneEntry`](super::entries::ZoneEntry) says of them.
+#[derive(Debug)]
+pub(super) struct ZoneLives(ZoneCells<AtomicU64>);
+
+/// Bits of an interval in a cell. The write clock has the others: it is told up to 2^48 blocks, an exbibyte.
+const INTERVAL_BITS: u32 = u16::BITS;
+const BORN_MAX: u64 = u64::MAX >> INTERVAL_BITS;
+
+impl ZoneLives {
+    pub(super) fn new(zones: usize) -> ZoneLives {
+        ZoneLives(ZoneCells::new(zones))
+    }
+
+    pub(super) fn set(&self, zone: ZoneId, life: Life) {
+        if let Some(cell) = self.0.make(zone.0 as usize) {
+            let born = life.born.min(BORN_MAX);
+            cell.store(
+                born << INTERVAL_BITS | u64::from(life.interval.0),
+                Ordering::Relaxed,
+            );
+        }
+    }
+
+    fn get(&self, zone: ZoneId) -> Option<Life> {
+        let cell = self.0.get(zone.0 as usize)?.load(Ordering::Relaxed);
+        Some(Life {
+            born: cell >> INTERVAL_BITS,
+            interval: Interval(cell as u16),
+        })
+    }
+}
+
 impl Zones {
     /// The stream for users' blocks that come in the place of others, and what is known of them now.
     /// `old` are the zones of those others, and how many blocks were in each.
     pub(crate) fn infer(&self, old: impl Iterator<Item = (ZoneId, u64)>) -> (Stream, Life) {
-        let table = self.lock();
-        let born = table.write_clock;
+        let born = self.counts().write_clock;
         let mut lives = Lives::default();
         for (zone, blocks) in old {
-            if let Some(entry) = table.entries.get(zone) {
-                let lived = born.saturating_sub(entry.life.born);
-                let interval = entry.life.interval.observed(lived);
+            if let Some(life) = self.lives.get(zone) {
+                let lived = born.saturating_sub(life.born);
+                let interval = life.interval.observed(lived);
                 lives.add(Life { born, interval }, blocks);
             }
         }
@@ -129,7 +163,7 @@ impl Zones {
     pub(crate) fn hinted(&self, class: u8) -> (Stream, Life) {
         let stream = Stream::Hinted(class);
         let life = Life {
-            born: self.lock().write_clock,
+            born: self.counts().write_clock,
             interval: Interval::of_class(stream.class(), self.volume_blocks),
         };
         (stream, life)
@@ -140,7 +174,7 @@ impl Zones {
         let table = self.lock();
         let entry = table.entries.get(zone);
         let life = entry.map(|e| e.life).unwrap_or_default();
-        let age = table.write_clock.saturating_sub(life.born);
+        let age = table.counts.write_clock.saturating_sub(life.born);
         let interval = life.interval.outlived(age);
         let class = interval.class(self.volume_blocks);
         let stream = match entry.map(|e| e.lifetime).and_then(Stream::hint_of) {

@@ -14,24 +14,35 @@ use super::table::Table;
 #[cfg(not(interleave))]
 use crate::invariant::invariant_holds;
 
-/// The table, locked.
+/// The table, locked. When it is let go its counts are published.
 pub(super) struct Locked<'t> {
-    table: MutexGuard<'t, Table>,
-    held: Held,
+    /// None only inside of [`Locked::wait`].
+    table: Option<MutexGuard<'t, Table>>,
+    _held: Held,
 }
 
 impl<'t> Locked<'t> {
     pub(super) fn of(table: &'t Mutex<Table>) -> Locked<'t> {
-        let table = table.lock();
-        let held = Held::begin();
-        Locked { table, held }
+        let table = Some(table.lock());
+        let _held = Held::begin();
+        Locked { table, _held }
     }
 
     /// Waits until somebody tells of a change.
-    pub(super) fn wait(self, changed: &Condvar) -> Locked<'t> {
-        let Locked { table, held } = self;
-        let table = changed.wait(table);
-        Locked { table, held }
+    pub(super) fn wait(mut self, changed: &Condvar) -> Locked<'t> {
+        if let Some(table) = self.table.take() {
+            table.publish();
+            self.table = Some(changed.wait(table));
+        }
+        self
+    }
+}
+
+impl Drop for Locked<'_> {
+    fn drop(&mut self) {
+        if let Some(table) = &self.table {
+            table.publish();
+        }
     }
 }
 
@@ -39,19 +50,32 @@ impl Deref for Locked<'_> {
     type Target = Table;
 
     fn deref(&self) -> &Table {
-        &self.table
+        match &self.table {
+            Some(table) => table,
+            // `wait` has taken it, and gives `self` back with it.
+            None => unreachable!("the table of zones is asked for while it is waited for"),
+        }
     }
 }
 
 impl DerefMut for Locked<'_> {
     fn deref_mut(&mut self) -> &mut Table {
-        &mut self.table
+        match &mut self.table {
+            Some(table) => table,
+            None => unreachable!("the table of zones is changed while it is waited for"),
+        }
     }
 }
 
 #[cfg(not(interleave))]
 thread_local! {
     static TABLES_HELD: Cell<u32> = const { Cell::new(0) };
+}
+
+#[cfg(all(test, not(interleave)))]
+thread_local! {
+    /// Times that this thread took the lock of a table.
+    pub(crate) static TAKEN: Cell<u32> = const { Cell::new(0) };
 }
 
 /// As long as this lives, this thread has a table.
@@ -61,6 +85,8 @@ impl Held {
     fn begin() -> Held {
         #[cfg(not(interleave))]
         TABLES_HELD.set(TABLES_HELD.get() + 1);
+        #[cfg(test)]
+        TAKEN.set(TAKEN.get() + 1);
         Held
     }
 }

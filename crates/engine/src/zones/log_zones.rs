@@ -44,7 +44,7 @@ impl Zones {
             let seen = self.resets_ended();
             let opened = {
                 let mut table = self.lock();
-                let chosen = self.choose_free(&mut table, Role::Log, Reserve::Zones(0));
+                let chosen = self.choose_free(&mut table, Role::Log, Reserve::NONE);
                 chosen.map(|zones| {
                     let claimed = table.claim(zones, Role::Log, 0, &self.budget, &self.pairs);
                     let (sequence, capacity) = claimed;
@@ -52,7 +52,7 @@ impl Zones {
                         zone: zones.0,
                         role: Role::Log,
                         lifetime: 0,
-                        free_zones: table.free_zones.total(),
+                        free_zones: table.counts.free.total(),
                     });
                     LogZone {
                         zone: zones.0,
@@ -143,7 +143,7 @@ impl Zones {
             }
         }
         self.log_ends.store(!open, Ordering::Release);
-        table.log_blocks_left = if open {
+        table.counts.log_blocks_left = if open {
             capacity.saturating_sub(write_pointer)
         } else {
             0
@@ -164,7 +164,7 @@ impl Zones {
                 let written = write_pointer.saturating_sub(entry.write_pointer);
                 entry.write_pointer = write_pointer;
                 entry.open = open;
-                table.write_clock = table.write_clock.saturating_add(written.into());
+                table.counts.write_clock = table.counts.write_clock.saturating_add(written.into());
             }
         }
     }

@@ -54,7 +54,7 @@ impl Zones {
             "zone {} has two writers",
             writer.zone
         );
-        let clock = table.write_clock;
+        let clock = table.counts.write_clock;
         if let Some(entry) = table.entries.get(writer.zone) {
             let place = entry.write_pointer;
             let written = writer.write_pointer.saturating_sub(place);
@@ -91,15 +91,16 @@ impl Zones {
                 entry.last_write = clock.saturating_add(written.into());
                 if let Some(life) = writer.lives.mean() {
                     entry.life = life;
+                    self.lives.set(zone, life);
                 }
                 entry.open = goes_on;
-                table.write_clock = clock.saturating_add(written.into());
+                table.counts.write_clock = clock.saturating_add(written.into());
             }
         }
         if stream == Stream::Metadata {
             // It is not longer than the zone: see above.
             let left = writer.capacity.saturating_sub(writer.write_pointer);
-            table.metadata_blocks_left = left;
+            table.counts.metadata_blocks_left = left;
             if !goes_on {
                 table.forget_begun(stream);
             }
@@ -148,7 +149,7 @@ impl Zones {
             }
         }
         if stream == Stream::Metadata {
-            table.metadata_blocks_left = capacity - write_pointer;
+            table.counts.metadata_blocks_left = capacity - write_pointer;
         }
         table.parked.push(ZoneWriter {
             zone,

@@ -159,6 +159,8 @@ impl Zones {
                 }
                 let was_log = entry.is_some_and(|entry| entry.role == Role::Log);
                 if table.begin_reset(zone, &self.budget) {
+                    // It is not counted as reclaimable any more.
+                    self.update_index(&mut table);
                     let keeps = !was_log && may_keep > 0;
                     if keeps {
                         may_keep -= 1;
@@ -356,7 +358,7 @@ impl Zones {
 
     /// Zones of a device that are being reset, or wait for it.
     pub(crate) fn zones_in_reset(&self, device: DeviceKind) -> u32 {
-        self.budget.layout.get(&self.lock().in_reset, device)
+        self.counts().in_reset(&self.budget.layout, device)
     }
 
     /// Zones that are taken into use while one is on its way, about: so many more must be free.

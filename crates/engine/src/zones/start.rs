@@ -13,7 +13,7 @@ use super::budget::Budget;
 use super::counts::ValidCounts;
 use super::entries::{Entries, Touched, ZoneEntry};
 use super::layout::PerDevice;
-use super::lifetime::{CLASS_UNKNOWN, Interval, Life};
+use super::lifetime::{CLASS_UNKNOWN, Interval, Life, ZoneLives};
 use super::pin::Pins;
 use super::resets::{Resets, SUSPECTED};
 use super::stream::Stream;
@@ -21,6 +21,7 @@ use super::survival::{Deaths, Survival};
 use super::table::{Found, Table, Zones};
 use super::trace::Trace;
 use super::victim_index::VictimIndex;
+use super::zone_counts::{Published, ZoneCounts};
 use crate::media::Media;
 
 impl Zones {
@@ -78,6 +79,13 @@ impl Zones {
             budget.journal_blocks_first(),
             budget.journal_blocks_reserved,
         );
+        let lives = ZoneLives::new(found.len());
+        for (zone, entry) in (0..).map(ZoneId).zip(entries.iter()) {
+            if entry.role == Role::Data {
+                lives.set(zone, entry.life);
+            }
+        }
+        let published = Published::default();
         let zones = Zones {
             volume_blocks,
             device_blocks: budget.layout.sums(found.iter().map(|f| f.capacity.into())),
@@ -91,24 +99,24 @@ impl Zones {
             is_failing: AtomicBool::new(false),
             valid,
             deaths: Deaths::none(found.len()),
+            lives,
             pins: Pins::new(found.len() as u32, touched.clone(), &media.alarm),
             table: Mutex::watched(
                 Table {
                     alarm: media.alarm.clone(),
-                    free_zones: free,
-                    in_reset: PerDevice::default(),
-                    log_zones: entries.iter().filter(|e| e.role == Role::Log).count() as u32,
+                    counts: ZoneCounts {
+                        free,
+                        log_zones: entries.iter().filter(|e| e.role == Role::Log).count() as u32,
+                        journal_blocks,
+                        journal_blocks_secured,
+                        write_clock,
+                        ..ZoneCounts::default()
+                    },
+                    published: published.clone(),
                     victim_index: VictimIndex::default(),
                     entries: Entries::new(entries, touched.clone()),
-                    journal_blocks,
-                    journal_blocks_secured,
-                    log_blocks_left: 0,
-                    metadata_blocks_left: 0,
-                    last_spare_borrowed: false,
-                    under_way: None,
                     next_sequence,
                     resets_kept: SUSPECTED,
-                    write_clock,
                     survival: Survival::new(volume_blocks, write_clock),
                     parked: Vec::new(),
                     out: HashMap::new(),
@@ -116,6 +124,7 @@ impl Zones {
                 },
                 &media.alarm,
             ),
+            published,
             alarm: media.alarm.clone(),
             returned: Condvar::new(),
             touched,

@@ -150,7 +150,7 @@ impl Zones {
 
     /// Looks at what has died if enough was written since the last time.
     pub(super) fn look_at_deaths(&self, table: &mut Table) {
-        if !table.survival.is_due(table.write_clock) {
+        if !table.survival.is_due(table.counts.write_clock) {
             return;
         }
         let mut live = [PackUnits::ZERO; CLASSES as usize];
@@ -162,7 +162,7 @@ impl Zones {
                 *live += self.valid.of(zone);
             }
         }
-        let clock = table.write_clock;
+        let clock = table.counts.write_clock;
         let changed = table.survival.look(live, clock);
         if !changed.contains(&true) {
             return;

@@ -18,15 +18,16 @@ use super::counts::ValidCounts;
 use super::entries::{Entries, Touched, ZoneEntry};
 use super::failure::ZoneFailure;
 use super::layout::{DeviceKind, PerDevice};
+use super::lifetime::ZoneLives;
 use super::locked::Locked;
 use super::pin::{Pin, Pins};
-use super::reserves::UnderWay;
 use super::resets::Resets;
 use super::stream::Stream;
 use super::survival::{Deaths, Survival};
 use super::trace::Trace;
 use super::victim_index::VictimIndex;
 use super::writer::ZoneWriter;
+use super::zone_counts::{Published, ZoneCounts};
 use crate::error::Error;
 use crate::pairs::Pairs;
 
@@ -53,26 +54,11 @@ pub(super) struct Table {
     pub(super) alarm: Alarm,
     pub(super) entries: Entries,
     pub(super) victim_index: VictimIndex,
-    pub(super) free_zones: PerDevice<u32>,
-    pub(super) in_reset: PerDevice<u32>,
-    /// Zones of the log.
-    pub(super) log_zones: u32,
-    /// Blocks that the journal is to get as long as: zones are won for them.
-    pub(super) journal_blocks: u64,
-    /// Those of them for which zones are secured: they are reserved.
-    pub(super) journal_blocks_secured: u64,
-    /// Blocks left in the zone that the log goes on in, as far as is known.
-    pub(super) log_blocks_left: u32,
-    /// Blocks left in the zone that checkpoints go on in.
-    pub(super) metadata_blocks_left: u32,
-    /// Cleaning may take the last free zone where zones are large.
-    pub(super) last_spare_borrowed: bool,
-    /// What a whole checkpoint under way has had.
-    pub(super) under_way: Option<UnderWay>,
+    pub(super) counts: ZoneCounts,
+    pub(super) published: Published,
     pub(super) next_sequence: u64,
     /// How often a zone was left its host's space so far.
     pub(super) resets_kept: NonZeroU32,
-    pub(super) write_clock: u64,
     pub(super) survival: Survival,
     pub(super) parked: Vec<ZoneWriter>,
     /// Writers checked out, by stream.
@@ -91,6 +77,7 @@ pub(crate) struct Zones {
     pub(super) device_blocks: PerDevice<u64>,
     pub(super) valid: ValidCounts,
     pub(super) deaths: Deaths,
+    pub(super) lives: ZoneLives,
     pub(super) pins: Pins,
     pub(super) touched: Touched,
     pub(super) pairs: Pairs,
@@ -104,6 +91,7 @@ pub(crate) struct Zones {
     pub(super) failing: Mutex<Option<Error>>,
     pub(super) is_failing: AtomicBool,
     pub(super) table: Mutex<Table>,
+    pub(super) published: Published,
     pub(super) alarm: Alarm,
     pub(super) returned: Condvar,
     pub(super) resets: Resets,
@@ -255,6 +243,7 @@ impl Zones {
             let counted = entry.role == Role::Free && !entry.used;
             entry.role = Role::Data;
             entry.used = true;
+            self.lives.set(zone, entry.life);
             if counted {
                 table.take_from_free(zone, &self.budget);
             }
@@ -284,5 +273,12 @@ impl ZoneEntry {
             },
         };
         entry.with_pack_units(units)
+    }
+}
+
+impl Table {
+    /// Lets everybody see the counts.
+    pub(super) fn publish(&self) {
+        self.published.set(&self.counts);
     }
 }

@@ -267,9 +267,9 @@ impl Zones {
                 awaited,
                 valid_blocks,
                 capacity_blocks: entry.capacity,
-                age_blocks: table.write_clock.saturating_sub(entry.life.born),
+                age_blocks: table.counts.write_clock.saturating_sub(entry.life.born),
                 interval_blocks: entry.life.interval.blocks() as u64,
-                free_zones: table.free_zones.total(),
+                free_zones: table.counts.free.total(),
                 reclaimable_zones,
             }
         };

@@ -256,11 +256,6 @@ impl VictimIndex {
         layout.of_device(&self.free_others, device).iter()
     }
 
-    /// Zones of a device that the next checkpoint frees.
-    pub(super) fn reclaimable_count(&self, device: DeviceKind, layout: &Layout) -> u32 {
-        layout.get(&self.reclaimable_count, device)
-    }
-
     /// The same, one by one.
     pub(super) fn reclaimable(&self) -> impl Iterator<Item = ZoneId> {
         self.reclaimable.iter().copied()
@@ -323,6 +318,7 @@ impl Zones {
         let zones = table.entries.zones();
         let listings = zones.map(|zone| self.listing(table, zone)).collect();
         table.victim_index = VictimIndex::of(listings, &self.budget.layout, &self.alarm);
+        table.counts.reclaimable = table.victim_index.reclaimable_count;
     }
 
     /// Brings the index up to date.
@@ -331,6 +327,7 @@ impl Zones {
             let listing = self.listing(table, zone);
             table.victim_index.set(zone, listing, &self.budget.layout);
         }
+        table.counts.reclaimable = table.victim_index.reclaimable_count;
         invariant_holds!(
             self.alarm,
             table.victim_index.reclaimable_count.total() as usize
@@ -484,7 +481,7 @@ mod tests {
                 let reclaimable = scan().filter(|(z, zone)| {
                     z.0.is_reclaimable(z.1) && !z.2 && !z.0.reset_failed && layout.contains(*device, *zone)
                 });
-                prop_assert_eq!(index.reclaimable_count(*device, &layout), reclaimable.count() as u32);
+                prop_assert_eq!(layout.get(&index.reclaimable_count, *device), reclaimable.count() as u32);
             }
             let reclaimable: Vec<_> = scan().filter(|(z, _)| z.0.is_reclaimable(z.1) && !z.2).collect();
             prop_assert_eq!(index.reclaimable_and_failed().count(), reclaimable.len());

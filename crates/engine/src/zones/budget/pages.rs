@@ -50,15 +50,6 @@ pub(crate) struct Pages {
     pub(crate) written: Written,
 }
 
-/// Room in zones that is there for pages.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Begun {
-    /// Blocks left in the zone that checkpoints go on in.
-    pub(crate) left: u32,
-    /// Blocks that the checkpoint under way found left, and of the zones that it has begun.
-    pub(crate) had: u32,
-}
-
 impl Pages {
     /// Blocks that they may take when they are written: as much as a page may take, but no more than all that the
     /// tree has. For those it is an eighth of a block each more than they took on average, since pages change; where
@@ -68,7 +59,7 @@ impl Pages {
     /// A tree whose pages stop being compressible all at once takes more than that. The zones that
     /// the log may grow into are there for it too, which needs none once the checkpoint is durable; and one whose
     /// pages find no room all the same has left some for one of the zones alone, which frees what it wrote.
-    pub(super) fn blocks(self) -> u64 {
+    pub(crate) fn blocks(self) -> u64 {
         let most = self.count * PAGE_BLOCKS_USUAL;
         let Written { pages, blocks } = self.written;
         if pages < PAGES_TO_TELL {
