@@ -19,6 +19,7 @@ mod read_cache;
 mod resize;
 mod seek;
 mod staged;
+mod sync;
 mod tails;
 mod truncations;
 mod write;

@@ -1,0 +1,126 @@
+//! Durable at last: a file, or everything.
+
+use super::FileData;
+use super::write_back::Mode;
+use crate::error::{Error, Result};
+use crate::faults::{Fault, fault};
+use crate::options::FsyncOrder;
+use persimmon_format::Ino;
+
+/// Most blocks whose record is sent beside them while others sync, too (128 KiB). Whoever syncs waits for the data of all records before
+/// its own, so the record of a large sync is held back until its data is there: it comes a tenth later at most, and
+/// nobody waits for more than its own data and that of small syncs.
+const BESIDE_BLOCKS_MAX: u64 = 32;
+
+impl FileData {
+    /// Staged data of a file enters the history. Nothing is made durable.
+    pub fn commit_file(&self, ino: Ino) -> Result<()> {
+        self.write_back_file(ino, Mode::Background).map(|_| ())
+    }
+
+    /// Makes a file durable, with everything that happened before.
+    pub fn sync_file(&self, ino: Ino) -> Result<()> {
+        let beside_max = if self.files.note_sync(Some(ino)) {
+            u64::MAX
+        } else {
+            BESIDE_BLOCKS_MAX
+        };
+        let mode = match self.store.options.fsync {
+            _ if fault(Fault::UnsafeClassic) => Mode::SyncInOrder,
+            FsyncOrder::WritePointer => Mode::Sync { beside_max },
+            FsyncOrder::Strict => Mode::SyncInOrder,
+        };
+        match self.write_back_file(ino, mode)? {
+            Some(()) => {
+                self.placement.pack_ahead();
+                Ok(())
+            }
+            None if fault(Fault::CleanFileNotSynced) => Ok(()),
+            None => self.history.commit(self.store.log.last_lsn()),
+        }
+    }
+
+    /// Has a file outlive the death of this process, with everything that happened before: it is in the hands of the device,
+    /// or of the host's kernel, but may be in a cache that the power empties.
+    pub fn record_file(&self, ino: Ino) -> Result<()> {
+        match self.write_back_file(ino, Mode::Recorded)? {
+            Some(()) => {
+                self.placement.pack_ahead();
+                Ok(())
+            }
+            None => self.history.record(self.store.log.last_lsn()),
+        }
+    }
+
+    /// Makes everything durable. Where some file finds no room, or fails, the others do all the same. As long as there is
+    /// a file of which something was given up because its items are damaged, not everything is: that is
+    /// [`Error::ItemDamaged`], if nothing worse is wrong.
+    pub fn sync(&self) -> Result<()> {
+        // Writes back what is staged now, in batches of many files. Data written meanwhile is not waited for.
+        let mut left = self.space.staged_blocks();
+        while left > 0 {
+            match self.write_back_queued() {
+                // The loop below reports the files that cannot be written back.
+                Ok(0) | Err(_) => break,
+                Ok(written) => left = left.saturating_sub(written),
+            }
+        }
+        let mut written = Ok(());
+        for ino in self.files.all() {
+            let one = self.write_back_file(ino, Mode::Background);
+            written = worse(written, one.map(|_| ()));
+            // A file that was in use when its last batch was committed is still in the table.
+            self.files.forget_if_clean(ino);
+        }
+        let synced = self.sync_metadata();
+        worse(written, synced)
+    }
+}
+
+/// What to answer of two results: damage in one file tells less than that all others are not durable either.
+fn worse(one: Result<()>, other: Result<()>) -> Result<()> {
+    match (one, other) {
+        (Ok(()) | Err(Error::ItemDamaged { .. }), Err(error)) => Err(error),
+        (one, _) => one,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::engine::tests::{NOW, create, engine};
+    use crate::zones::locked::TAKEN;
+    use persimmon_sim::SimConfig;
+
+    /// What a small fsync asks of the zones it asks of counts. It takes the lock of their table to take a writer, to give it back, and to
+    /// note what the log has written.
+    #[test]
+    fn a_small_fsync_takes_the_lock_of_the_zones_three_times() {
+        let engine = engine(SimConfig::new(1000, 256));
+        let ino = create(&engine);
+        let mut random = 1u32;
+        let mut noise = |blocks: usize| -> Vec<u8> {
+            let bytes = std::iter::repeat_with(|| {
+                random = random.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+                (random >> 24) as u8
+            });
+            bytes.take(blocks * 4096).collect()
+        };
+        engine.data.write(ino, 0, &noise(16), NOW).unwrap();
+        engine.data.sync_file(ino).unwrap();
+        for block in 0..8 {
+            let before = engine.store.media.counters.snapshot().data_bytes;
+            engine
+                .data
+                .write(ino, 4096 * block, &noise(1), NOW)
+                .unwrap();
+            let taken = TAKEN.get();
+            engine.data.sync_file(ino).unwrap();
+            let taken = TAKEN.get() - taken;
+            assert_eq!(
+                engine.store.media.counters.snapshot().data_bytes - before,
+                4096
+            );
+            assert!(taken <= 3, "block {block}: {taken}");
+        }
+    }
+}
