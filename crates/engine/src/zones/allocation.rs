@@ -284,7 +284,7 @@ impl Table {
             self.alarm,
             self.entries
                 .get(writer.zone)
-                .is_some_and(|entry| entry.open && entry.sequence == writer.sequence),
+                .is_some_and(|entry| entry.is_open() && entry.sequence == writer.sequence),
             "a writer of zone {} of sequence {} waits, and the zone is {:?}",
             writer.zone,
             writer.sequence,

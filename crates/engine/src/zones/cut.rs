@@ -85,7 +85,7 @@ impl Zones {
         !self.pins.is_filled(zone)
             && !self.pins.is_read(zone)
             && self.valid(zone) == PackUnits::ZERO
-            && self.lock().entries.get(zone).is_some_and(|e| !e.open)
+            && self.lock().entries.get(zone).is_some_and(|e| !e.is_open())
     }
 
     /// Zones of a device that the next checkpoint frees, if nothing goes wrong and nobody reads them.
@@ -133,7 +133,7 @@ impl Zones {
             zone,
             entry: entry.to_zit(self.valid(zone)),
             capacity: entry.capacity,
-            open: entry.open,
+            open: entry.is_open(),
             failure: entry.failure,
             partner,
             partner_failure: other.and_then(|other| other.failure),

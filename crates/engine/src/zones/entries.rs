@@ -16,6 +16,22 @@ use super::lifetime::Life;
 /// There is one for every zone, so it is kept small.
 const _: () = assert!(size_of::<ZoneEntry>() == 56);
 
+/// What is done with a zone.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum State {
+    /// Nothing was written to it since its last reset.
+    #[default]
+    Empty,
+    /// A writer of it exists.
+    Open,
+    /// Something was written to it, and nobody writes to it.
+    Closed,
+    /// It is being reset, or waits for it.
+    InReset,
+    /// As closed; its last reset failed.
+    ResetFailed,
+}
+
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct ZoneEntry {
     pub(super) role: Role,
@@ -27,16 +43,9 @@ pub(super) struct ZoneEntry {
     pub(super) last_write: u64,
     /// Of the blocks in it, on average; of data zones [`Life::born`] is `last_write` in the ZIT.
     pub(super) life: Life,
-    /// A writer of it exists.
-    pub(super) open: bool,
-    /// The device does not say it is empty.
-    pub(super) used: bool,
-    /// It is being reset, or waits for it.
-    pub(super) in_reset: bool,
+    pub(super) state: State,
     /// It is free, or on its way, and the host keeps its space for it: since this one of such resets.
     pub(super) keeps_space: Option<NonZeroU32>,
-    /// Its last reset failed.
-    pub(super) reset_failed: bool,
     /// It has failed for good.
     pub(super) failure: Option<ZoneFailure>,
 }
@@ -44,16 +53,36 @@ pub(super) struct ZoneEntry {
 impl ZoneEntry {
     /// Nothing valid is in it, and nothing goes into it: a checkpoint can free it.
     pub(super) fn is_reclaimable(&self, valid: PackUnits) -> bool {
-        self.used
-            && !self.open
-            && !self.in_reset
+        matches!(self.state, State::Closed | State::ResetFailed)
             && valid == PackUnits::ZERO
             && !matches!(self.role, Role::Log | Role::Retired)
     }
 
+    /// A writer of it exists.
+    pub(super) fn is_open(&self) -> bool {
+        self.state == State::Open
+    }
+
+    /// The device does not say it is empty.
+    pub(super) fn is_used(&self) -> bool {
+        self.state != State::Empty
+    }
+
+    /// It is being reset, or waits for it.
+    pub(super) fn is_in_reset(&self) -> bool {
+        self.state == State::InReset
+    }
+
+    /// Nobody writes to it any more.
+    pub(super) fn close(&mut self) {
+        if matches!(self.state, State::Empty | State::Open) {
+            self.state = State::Closed;
+        }
+    }
+
     /// It can be taken into use.
     pub(super) fn is_free(&self) -> bool {
-        self.role == Role::Free && !self.used && self.capacity > 0
+        self.role == Role::Free && !self.is_used() && self.capacity > 0
     }
 }
 

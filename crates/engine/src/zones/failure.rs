@@ -89,7 +89,7 @@ impl Zones {
     pub(crate) fn is_open(&self, zone: ZoneId) -> bool {
         let table = self.lock();
         let entry = table.entries.get(zone);
-        entry.is_some_and(|entry| entry.open)
+        entry.is_some_and(|entry| entry.is_open())
     }
 
     /// Whether what a zone held cannot be read any more, here or in another copy.
@@ -125,9 +125,9 @@ impl Zones {
         );
         entry.failure = Some(failure);
         if entry.role == Role::Free {
-            let counted = !entry.used;
+            let counted = !entry.is_used();
             entry.role = Role::Retired;
-            entry.used = true;
+            entry.close();
             if counted {
                 table.take_from_free(zone, &self.budget);
             }
@@ -140,7 +140,7 @@ impl Zones {
             table.forget_begun(writer.stream);
             for zone in self.pairs.both(zone) {
                 if let Some(entry) = table.entries.get_mut(zone) {
-                    entry.open = false;
+                    entry.close();
                 }
             }
         }
@@ -167,7 +167,7 @@ impl Zones {
         let log = table
             .entries
             .iter()
-            .any(|(_, e)| has_failed(e) && e.role == Role::Log && !e.in_reset);
+            .any(|(_, e)| has_failed(e) && e.role == Role::Log && !e.is_in_reset());
         self.log_failing.store(log, Ordering::Release);
     }
 
@@ -252,8 +252,8 @@ impl Zones {
                 continue;
             };
             let retires = entry.failure.is_some()
-                && !entry.open
-                && !entry.in_reset
+                && !entry.is_open()
+                && !entry.is_in_reset()
                 && unused
                 && matches!(entry.role, Role::Free | Role::Metadata | Role::Data);
             if retires {
@@ -264,7 +264,7 @@ impl Zones {
                 if let Some(entry) = table.entries.get_mut(zone) {
                     invariant_holds!(
                         self.alarm,
-                        entry.used || entry.role != Role::Free,
+                        entry.is_used() || entry.role != Role::Free,
                         "zone {zone} is retired, and counts as free: {entry:?}"
                     );
                     entry.role = Role::Retired;

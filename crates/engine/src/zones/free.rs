@@ -6,7 +6,7 @@ use persimmon_format::table::Role;
 use persimmon_format::zone_header::ZoneHeader;
 
 use super::budget::Budget;
-use super::entries::ZoneEntry;
+use super::entries::{State, ZoneEntry};
 use super::layout::DeviceKind;
 use super::table::{Table, Zones};
 use crate::invariant::{invariant_holds, invariant_sub};
@@ -39,7 +39,7 @@ impl Zones {
     /// Zones that the log can take that are free, or on their way.
     pub(crate) fn log_candidates_coming(&self) -> u32 {
         let table = self.lock();
-        let comes = |entry: &ZoneEntry| entry.is_free() || entry.in_reset;
+        let comes = |entry: &ZoneEntry| entry.is_free() || entry.is_in_reset();
         let candidates = self.budget.layout.log_candidates().map(ZoneId);
         let coming = candidates.filter(|zone| table.entries.get(*zone).is_some_and(comes));
         coming.count() as u32
@@ -50,7 +50,7 @@ impl Zones {
         let table = self.lock();
         let zones = table.entries.iter();
         zones
-            .filter(|(_, e)| e.role == Role::Free && e.used && e.failure.is_none())
+            .filter(|(_, e)| e.role == Role::Free && e.is_used() && e.failure.is_none())
             .map(|(zone, _)| zone)
             .collect()
     }
@@ -112,7 +112,7 @@ impl Table {
             };
             invariant_holds!(
                 self.alarm,
-                entry.is_free() && !entry.in_reset && !entry.open,
+                entry.is_free() && !entry.is_in_reset() && !entry.is_open(),
                 "zone {zone} is taken into use, and is {entry:?}"
             );
             invariant_holds!(
@@ -126,8 +126,7 @@ impl Table {
             entry.sequence = sequence;
             entry.write_pointer = 1;
             entry.last_write = clock;
-            entry.used = true;
-            entry.open = true;
+            entry.state = State::Open;
             entry.keeps_space = None;
             capacity = capacity.min(entry.capacity);
         }
@@ -169,16 +168,16 @@ impl Table {
 
     /// A zone is to be reset; false if it is already, or there is no such zone.
     pub(super) fn begin_reset(&mut self, zone: ZoneId, budget: &Budget) -> bool {
-        let entry = self.entries.get_mut(zone);
-        let begins = entry.is_some_and(|entry| !std::mem::replace(&mut entry.in_reset, true));
+        let Some(entry) = self.entries.get_mut(zone) else {
+            return false;
+        };
+        let begins = !entry.is_in_reset();
         invariant_holds!(
             self.alarm,
-            self.entries
-                .get(zone)
-                .is_none_or(|entry| !entry.open && !entry.is_free()),
-            "zone {zone} is reset, and is {:?}",
-            self.entries.get(zone)
+            !entry.is_open() && !entry.is_free(),
+            "zone {zone} is reset, and is {entry:?}"
         );
+        entry.state = State::InReset;
         let layout = &budget.layout;
         *layout.get_mut(&mut self.counts.in_reset, layout.device_of(zone)) += u32::from(begins);
         begins
@@ -196,7 +195,13 @@ impl Table {
     /// Its reset is over.
     pub(super) fn end_reset(&mut self, zone: ZoneId, budget: &Budget) {
         let entry = self.entries.get_mut(zone);
-        let ends = entry.is_some_and(|entry| std::mem::take(&mut entry.in_reset));
+        let ends = entry.is_some_and(|entry| {
+            let ends = entry.is_in_reset();
+            if ends {
+                entry.state = State::Closed;
+            }
+            ends
+        });
         let layout = &budget.layout;
         let in_reset = layout.get_mut(&mut self.counts.in_reset, layout.device_of(zone));
         invariant_sub!(self.alarm, *in_reset, u32::from(ends), "zones in reset");
@@ -213,7 +218,7 @@ impl Table {
             entry.failure.is_none() || !entry.is_free(),
             "zone {zone} has failed, and becomes free: {entry:?}"
         );
-        let counted = entry.role == Role::Free && !entry.used;
+        let counted = entry.role == Role::Free && !entry.is_used();
         let was_log = entry.role == Role::Log;
         *entry = ZoneEntry {
             capacity: entry.capacity,

@@ -6,6 +6,7 @@ use persimmon_sync::atomic::Ordering;
 
 use super::Zones;
 use super::allocation::Reserve;
+use super::entries::State;
 use super::resets::Keeping;
 use super::retry::Tries;
 use super::trace::{Filled, ZoneEvent};
@@ -118,7 +119,7 @@ impl Zones {
                     Some(_) => Role::Retired,
                     None => Role::Free,
                 };
-                entry.open = false;
+                entry.close();
                 table.forget_log_zone();
             }
         }
@@ -152,7 +153,7 @@ impl Zones {
             if let Some(entry) = table.entries.get_mut(zone) {
                 invariant_holds!(
                     self.alarm,
-                    entry.role == Role::Log && !entry.in_reset,
+                    entry.role == Role::Log && !entry.is_in_reset(),
                     "the log is written to zone {zone}, which is {entry:?}"
                 );
                 invariant_holds!(
@@ -163,7 +164,7 @@ impl Zones {
                 );
                 let written = write_pointer.saturating_sub(entry.write_pointer);
                 entry.write_pointer = write_pointer;
-                entry.open = open;
+                entry.state = if open { State::Open } else { State::Closed };
                 table.counts.write_clock = table.counts.write_clock.saturating_add(written.into());
             }
         }

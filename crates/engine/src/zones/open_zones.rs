@@ -3,6 +3,7 @@
 use persimmon_device::ZoneId;
 use persimmon_format::summary::SummaryBuilder;
 
+use super::entries::State;
 use super::lifetime::Lives;
 use super::stream::Stream;
 use super::table::Zones;
@@ -69,7 +70,7 @@ impl Zones {
             if let Some(entry) = table.entries.get_mut(zone) {
                 invariant_holds!(
                     self.alarm,
-                    entry.open && !entry.in_reset,
+                    entry.is_open() && !entry.is_in_reset(),
                     "zone {zone} was written to, and is {entry:?}"
                 );
                 invariant_holds!(
@@ -93,7 +94,9 @@ impl Zones {
                     entry.life = life;
                     self.lives.set(zone, life);
                 }
-                entry.open = goes_on;
+                if !goes_on {
+                    entry.close();
+                }
                 table.counts.write_clock = clock.saturating_add(written.into());
             }
         }
@@ -141,10 +144,10 @@ impl Zones {
             if let Some(entry) = table.entries.get_mut(zone) {
                 invariant_holds!(
                     self.alarm,
-                    !entry.open && !entry.in_reset,
+                    !entry.is_open() && !entry.is_in_reset(),
                     "zone {zone} is gone on with, and is {entry:?}"
                 );
-                entry.open = true;
+                entry.state = State::Open;
                 entry.write_pointer = write_pointer;
             }
         }

@@ -18,7 +18,7 @@ use persimmon_format::packed::PackUnits;
 use persimmon_format::table::Role;
 
 use super::Zones;
-use super::entries::ZoneEntry;
+use super::entries::{State, ZoneEntry};
 use super::layout::DeviceKind;
 use super::trace::ZoneEvent;
 use crate::error::Error;
@@ -258,7 +258,7 @@ impl Zones {
         // Nobody takes it meanwhile.
         table.take_from_free(zone, &self.budget);
         if let Some(entry) = table.entries.get_mut(zone) {
-            entry.used = true;
+            entry.close();
             entry.keeps_space = None;
         }
         table.begin_reset(zone, &self.budget);
@@ -353,7 +353,7 @@ impl Zones {
     pub(crate) fn is_in_reset(&self, zone: ZoneId) -> bool {
         let table = self.lock();
         let entry = table.entries.get(zone);
-        entry.is_some_and(|entry| entry.in_reset)
+        entry.is_some_and(|entry| entry.is_in_reset())
     }
 
     /// Zones of a device that are being reset, or wait for it.
@@ -417,7 +417,7 @@ impl Zones {
                     table
                         .entries
                         .get(zone)
-                        .is_none_or(|entry| entry.in_reset && !entry.open),
+                        .is_none_or(|entry| entry.is_in_reset() && !entry.is_open()),
                     "a reset of zone {zone} has ended that had not begun"
                 );
                 self.count_deaths(&mut table, zone);
@@ -461,7 +461,7 @@ impl Zones {
         let mut table = self.lock();
         table.end_reset(zone, &self.budget);
         if let Some(entry) = table.entries.get_mut(zone) {
-            entry.reset_failed = true;
+            entry.state = State::ResetFailed;
             entry.keeps_space = None;
             let was_log = entry.role == Role::Log;
             match (retired, was_log) {

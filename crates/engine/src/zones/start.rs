@@ -11,7 +11,7 @@ use persimmon_format::zone_header::VolumeIdentity;
 
 use super::budget::Budget;
 use super::counts::ValidCounts;
-use super::entries::{Entries, Touched, ZoneEntry};
+use super::entries::{Entries, State, Touched, ZoneEntry};
 use super::layout::PerDevice;
 use super::lifetime::{CLASS_UNKNOWN, Interval, Life, ZoneLives};
 use super::pin::Pins;
@@ -52,17 +52,14 @@ impl Zones {
                 sequence: f.entry.sequence,
                 last_write: f.entry.last_write,
                 life: life(&f.entry),
-                open: false,
-                used: f.used,
-                in_reset: false,
+                state: if f.used { State::Closed } else { State::Empty },
                 keeps_space: None,
-                reset_failed: false,
                 failure: f.failure,
             })
             .collect();
         let mut free = PerDevice::default();
         for (zone, entry) in (0..).map(ZoneId).zip(entries.iter()) {
-            let is_free = entry.role == Role::Free && !entry.used;
+            let is_free = entry.role == Role::Free && !entry.is_used();
             let device = budget.layout.device_of(zone);
             *budget.layout.get_mut(&mut free, device) += u32::from(is_free);
         }

@@ -240,9 +240,9 @@ impl Zones {
             // The log is not in it then, whatever the record says: it is damaged.
             && !matches!(entry.role, Role::Data | Role::Log)
         {
-            let counted = entry.role == Role::Free && !entry.used;
+            let counted = entry.role == Role::Free && !entry.is_used();
             entry.role = Role::Data;
-            entry.used = true;
+            entry.close();
             self.lives.set(zone, entry.life);
             if counted {
                 table.take_from_free(zone, &self.budget);

@@ -18,7 +18,7 @@ use persimmon_device::per_zone::PerZone;
 use persimmon_format::packed::PackUnits;
 use persimmon_format::table::Role;
 
-use super::entries::ZoneEntry;
+use super::entries::{State, ZoneEntry};
 use super::layout::{DeviceKind, Layout, PerDevice};
 use super::lifetime::Interval;
 use super::locked::Locked;
@@ -89,13 +89,13 @@ impl Listing {
         }
         if entry.is_reclaimable(valid) && !stands_in {
             return Listing::Reclaimable {
-                reset_failed: entry.reset_failed,
+                reset_failed: entry.state == State::ResetFailed,
             };
         }
         let valid = valid.blocks() as u32;
         let garbage = entry.capacity.saturating_sub(valid);
         let is_little = garbage <= entry.capacity / garbage_share_min;
-        if entry.open || valid == 0 || entry.failure.is_some() || is_little {
+        if entry.is_open() || valid == 0 || entry.failure.is_some() || is_little {
             return Listing::Unlisted;
         }
         match entry.role {
@@ -407,9 +407,17 @@ mod tests {
         })
     }
 
+    const STATES: &[State] = &[
+        State::Empty,
+        State::Open,
+        State::Closed,
+        State::InReset,
+        State::ResetFailed,
+    ];
+
     /// A zone as it may be, how much of it is valid, and whether it is being filled.
     fn state() -> impl Strategy<Value = (ZoneEntry, PackUnits, bool)> {
-        let flags = (any::<bool>(), any::<bool>(), any::<bool>(), any::<bool>());
+        let flags = (prop::sample::select(STATES), any::<bool>());
         // Many have nothing in them, and some next to no garbage.
         let units = prop_oneof![
             (0..65 * BLOCK_PACK_UNITS)
@@ -418,13 +426,16 @@ mod tests {
         ];
         let counts = (0..4u32, units, 1..1000u64);
         (prop::sample::select(ROLES), flags, counts).prop_map(
-            |(role, (open, used, reset_failed, is_filled), (resets, units, interval))| {
-                let free = role == Role::Free && !used;
+            |(role, (state, is_filled), (resets, units, interval))| {
+                // Only what is free is empty.
+                let state = match (state, role) {
+                    (State::Empty, Role::Free) => State::Empty,
+                    (State::Empty, _) => State::Closed,
+                    (state, _) => state,
+                };
                 let entry = ZoneEntry {
                     role,
-                    open: open && !free,
-                    used: used || !free,
-                    reset_failed,
+                    state,
                     resets,
                     capacity: 64,
                     life: Life {
@@ -479,7 +490,7 @@ mod tests {
                     least_reset(*device, false)
                 );
                 let reclaimable = scan().filter(|(z, zone)| {
-                    z.0.is_reclaimable(z.1) && !z.2 && !z.0.reset_failed && layout.contains(*device, *zone)
+                    z.0.is_reclaimable(z.1) && !z.2 && z.0.state != State::ResetFailed && layout.contains(*device, *zone)
                 });
                 prop_assert_eq!(layout.get(&index.reclaimable_count, *device), reclaimable.count() as u32);
             }
@@ -491,7 +502,7 @@ mod tests {
             ] {
                 let mut most: Vec<_> = scan()
                     .filter(|((e, units, is_filled), _)| {
-                        e.role == role && !e.open && !is_filled && *units > PackUnits::ZERO
+                        e.role == role && !e.is_open() && !is_filled && *units > PackUnits::ZERO
                     })
                     .map(|(z, zone)| (64 - z.1.blocks() as u32, zone))
                     .filter(|(garbage, _)| *garbage > 64 / GARBAGE_SHARE_MIN)
