@@ -8,7 +8,7 @@ use crate::error::{Error, Result};
 use crate::faults::{Fault, fault};
 use crate::in_flight::InFlight;
 use crate::meta::{Intent, Transaction};
-use crate::reclaim::Reclaimer;
+use crate::reclaim::{Demand, Reclaimer};
 use crate::store::{Changed, Store};
 
 /// See the module.
@@ -28,11 +28,7 @@ impl History {
     /// Waits until the volume has what a change may need: room in the journal and for dirty pages, and zones for a checkpoint.
     pub(crate) fn prepare(&self, intent: Intent) -> Result<()> {
         self.store.check_writable()?;
-        self.reclaimer.keep_bounds()?;
-        match self.reclaimer.restore_low_watermark(intent) {
-            Err(error) if intent == Intent::Shrink && error.passes() => Ok(()),
-            other => other,
-        }
+        self.reclaimer.serve(Demand::Change(intent))
     }
 
     /// Changes the metadata: one transaction, one redo record. The closure may run several times.
@@ -76,7 +72,7 @@ impl History {
         self.store
             .log
             .commit(&self.store.media, &self.store.zones, lsn, None)?;
-        self.reclaimer.secure_log()
+        self.reclaimer.serve(Demand::SoundLog)
     }
 
     /// Has the history up to a record outlive the process.
@@ -84,6 +80,6 @@ impl History {
         self.store
             .log
             .record(&self.store.media, &self.store.zones, lsn)?;
-        self.reclaimer.secure_log()
+        self.reclaimer.serve(Demand::SoundLog)
     }
 }

@@ -29,7 +29,7 @@ use crate::error::{Error, Result};
 use crate::history::History;
 use crate::meta::{Intent, Transaction};
 use crate::placement::Placement;
-use crate::reclaim::Reclaimer;
+use crate::reclaim::{Demand, Reclaimer};
 use crate::space::Space;
 use crate::store::Store;
 use files::Files;
@@ -125,7 +125,7 @@ impl FileData {
             worked = true;
         }
         if self.store.meta().cache.dirty() > 0 {
-            self.reclaimer.checkpoint()?;
+            self.reclaimer.serve(Demand::Checkpoint)?;
             worked = true;
         }
         Ok(worked)

@@ -25,6 +25,7 @@ use crate::invariant::{invariant, invariant_holds};
 use crate::meta::{Intent, Transaction};
 use crate::options::FsyncOrder;
 use crate::placement::{Places, Placing};
+use crate::reclaim::Demand;
 use crate::statistics::add;
 use crate::zones::{Life, Run, Stream};
 
@@ -405,7 +406,7 @@ impl FileData {
             .commit(&self.store.media, &self.store.zones, lsn, own);
         match in_flight.complete() {
             Ok(()) => {
-                let durable = result.and_then(|()| self.reclaimer.secure_log());
+                let durable = result.and_then(|()| self.reclaimer.serve(Demand::SoundLog));
                 Ok(WrittenBack { durable })
             }
             Err(failed) => {
@@ -490,7 +491,7 @@ impl FileData {
             // All other syncs wait for this one before they are acknowledged.
             written.durable = self
                 .reclaimer
-                .checkpoint()
+                .serve(Demand::Checkpoint)
                 .inspect_err(|error| self.store.log.give_up(error));
         }
         Ok(written)

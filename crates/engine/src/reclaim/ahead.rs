@@ -4,7 +4,7 @@ use persimmon_format::table::Role;
 
 use super::{MOVE_BLOCKS, Reclaimer};
 use crate::error::Result;
-use crate::space::Stock;
+use crate::space::policy::{self, Next};
 use crate::zones::DeviceKind;
 
 /// Blocks moved in one step ahead of need: nobody waits for more of them than these.
@@ -24,7 +24,7 @@ enum Stepped {
 impl Reclaimer {
     /// Takes a step of cleaning ahead of need: as zones fill, others are emptied, one for one. False if there was no
     /// reason to.
-    pub(crate) fn clean_ahead(&self) -> Result<bool> {
+    pub(super) fn clean_ahead(&self) -> Result<bool> {
         let view = self.space.view();
         let may_take = |device| view.free(device) > view.left_by_cleaning(device);
         let may_move = may_take(DeviceKind::Metadata) && may_take(DeviceKind::Data);
@@ -40,44 +40,21 @@ impl Reclaimer {
         Ok(self.clean_first(short, STEP_BLOCKS)? != Stepped::Idle)
     }
 
-    /// Frees reclaimable zones when nearly all free zones are filled: a checkpoint costs the same, however
-    /// many zones it frees. False if there was no reason to.
-    pub(crate) fn free_ahead(&self) -> Result<bool> {
+    /// Frees zones ahead of need. False if there was no reason to, or nothing was gained.
+    pub(super) fn free_ahead(&self) -> Result<bool> {
         for device in self.store.zones.budget.layout.devices() {
-            let stock = self.space.stock(*device);
-            let is_short = stock.is_short();
-            let Stock {
-                free,
-                in_reset,
-                reclaimable,
-                evacuating,
-                reserve,
-                target,
-                lag,
-            } = stock;
-            let coming = free + in_reset;
-            // While other zones are being emptied it waits for some of them, unless the last free one is about to be taken.
-            let enough = if is_short && coming > reserve + lag + 1 {
-                (target / 4).max(1)
-            } else {
-                1
+            let coming = || {
+                let view = self.space.view_now();
+                view.free(*device) + view.in_reset(*device)
             };
-            if coming > reserve + target / 2 + lag {
-                continue;
+            let (stock, before) = (self.space.stock(*device), coming());
+            match policy::free_ahead(&stock) {
+                None => continue,
+                Some(Next::FreeZones) => self.checkpoint_zones()?,
+                Some(_) => self.checkpoint()?,
             }
             // A checkpoint may gain nothing: readers may pin the reclaimable zones.
-            let gained = || {
-                let in_reset = self.store.zones.zones_in_reset(*device);
-                in_reset + self.store.zones.free_zones(*device) > coming
-            };
-            if reclaimable >= enough {
-                self.checkpoint_zones()?;
-                return Ok(gained());
-            }
-            if evacuating > 0 && (!is_short || coming <= reserve + 1) {
-                self.checkpoint()?;
-                return Ok(gained());
-            }
+            return Ok(coming() > before);
         }
         Ok(false)
     }

@@ -22,19 +22,19 @@ impl Reclaimer {
     }
 
     /// Writes a checkpoint.
-    pub(crate) fn checkpoint(&self) -> Result<()> {
+    pub(super) fn checkpoint(&self) -> Result<()> {
         self.checkpoints.write()
     }
 
     /// Frees the zones in which nothing is valid.
-    pub(crate) fn checkpoint_zones(&self) -> Result<()> {
+    pub(super) fn checkpoint_zones(&self) -> Result<()> {
         self.checkpoints.write_zones()
     }
 
     /// Where a zone of the log has failed, what is in it may be lost, and later records cannot be
     /// replayed without it: a checkpoint makes them needless. Before that nothing more is
     /// acknowledged.
-    pub(crate) fn secure_log(&self) -> Result<()> {
+    pub(super) fn secure_log(&self) -> Result<()> {
         if self.store.zones.log_is_failing() {
             self.checkpoints
                 .write_if(|| self.store.zones.log_is_failing())?;
@@ -45,7 +45,7 @@ impl Reclaimer {
     /// Waits for a checkpoint where journal or changed pages have reached their bounds, and writes
     /// records that have piled up. What a checkpoint under way has not written yet counts: until
     /// it is durable a recovery would have to change those pages too.
-    pub(crate) fn keep_bounds(&self) -> Result<()> {
+    pub(super) fn keep_bounds(&self) -> Result<()> {
         if self.store.log.buffered_bytes() > BUFFERED_BYTES_MAX {
             self.store.log.write(
                 &self.store.media,
@@ -65,7 +65,7 @@ impl Reclaimer {
     }
 
     /// Waits for a checkpoint where changed pages have reached their bound.
-    pub(crate) fn keep_dirty_bound(&self) -> Result<()> {
+    pub(super) fn keep_dirty_bound(&self) -> Result<()> {
         if self.space.pages_are_many() {
             self.checkpoints.write_if(|| self.space.pages_are_many())
         } else {

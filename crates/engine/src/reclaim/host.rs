@@ -7,7 +7,7 @@ use crate::zones::DeviceKind;
 impl Reclaimer {
     /// Frees zones because the host below the device has no space for one more: reclaimable zones take space of the host,
     /// which gets it back or uses it for what is written next. False if nothing was won.
-    pub(crate) fn free_for_host(&self) -> bool {
+    pub(super) fn free_for_host(&self) -> bool {
         let free_zones = || self.store.zones.free_zones(DeviceKind::Data);
         let before = free_zones();
         let (_lock, _midst) = (self.cleaning_lock.lock(), self.store.in_midst());
@@ -24,7 +24,7 @@ impl Reclaimer {
 
     /// Frees reclaimable zones although enough zones are free: their space is the host's, and others wait for it. False
     /// if there was nothing to free.
-    pub(crate) fn free_for_idle_host(&self) -> Result<bool> {
+    pub(super) fn free_for_idle_host(&self) -> Result<bool> {
         let reclaimable = self.store.zones.all_reclaimable_zones();
         if reclaimable == 0 || !self.store.media.space_is_hosts() {
             return Ok(false);

@@ -4,13 +4,17 @@
 use persimmon_device::ZoneId;
 use persimmon_format::table::Role;
 
-use super::{ROUNDS_MAX, Reclaimer, WON_SHARE_MIN};
+use super::Reclaimer;
 use crate::cleaning::FOUND_MAX;
 use crate::error::{Error, Result};
 use crate::statistics::add;
 use crate::zones::table::ZoneStatus;
 use crate::zones::{DeviceKind, LastSpare, VictimPolicy};
 
+/// Rounds without more room before the volume counts as full.
+const ROUNDS_MAX: u64 = 64;
+/// A round that wins less than this share of a zone has won nothing.
+const WON_SHARE_MIN: u64 = 64;
 /// Times that cleaning a victim may win nothing.
 const FRUITLESS_MAX: u32 = 3;
 
@@ -33,7 +37,7 @@ impl Reclaimer {
     /// Wins the spare zone back that users borrowed, or room that they can go on with. The caller holds the cleaning lock.
     pub(crate) fn win_spare_zone(&self) -> Result<()> {
         self.store.zones.wait_for_data_writers();
-        self.win_zones(|| self.store.zones.in_low_space() && !self.store.zones.can_go_on())
+        self.win_large_zones(|| self.store.zones.in_low_space() && !self.store.zones.can_go_on())
     }
 
     /// The zone that log and metadata take in turn is won back before there are more changes.
@@ -41,7 +45,7 @@ impl Reclaimer {
         let is_short = || self.store.zones.zones_are_missing();
         if is_short() && self.await_resets(is_short) {
             let (_lock, _midst) = (self.cleaning_lock.lock(), self.store.in_midst());
-            self.win_zones(is_short)?;
+            self.win_large_zones(is_short)?;
         }
         if self.store.zones.in_low_space() && self.victim_to_relieve_metadata().is_some() {
             let (_lock, _midst) = (self.cleaning_lock.lock(), self.store.in_midst());
@@ -100,7 +104,7 @@ impl Reclaimer {
 
     /// Empties zones, each to the end, until it is no longer short of them. As long as there is more room than before it
     /// goes on.
-    fn win_zones(&self, is_short: impl Fn() -> bool) -> Result<()> {
+    fn win_large_zones(&self, is_short: impl Fn() -> bool) -> Result<()> {
         let free = || self.store.zones.free_zones(DeviceKind::Data);
         let mut last = None;
         let mut fruitless = 0;
@@ -111,7 +115,7 @@ impl Reclaimer {
         let rounds_of_zone = budget
             .metadata_zone_blocks
             .div_ceil(self.pages_per_checkpoint() as u64);
-        let rounds_max = ROUNDS_MAX as u64 + 4 * rounds_of_zone;
+        let rounds_max = ROUNDS_MAX + 4 * rounds_of_zone;
         let mut rounds = 0;
         while self.await_resets(&is_short) {
             add(&self.store.media.counters.stalls, 1);

@@ -6,6 +6,7 @@ use persimmon_sync::{Arc, Condvar, Mutex};
 
 mod bounds;
 mod ledger;
+pub(crate) mod policy;
 mod reserves;
 mod room;
 mod staging;
@@ -17,7 +18,6 @@ use crate::store::Store;
 pub use ledger::Promised;
 pub(crate) use reserves::{Journal, Work};
 pub use room::SpaceReport;
-pub(crate) use targets::Stock;
 
 /// What is promised, and the store whose zones it is promised of.
 pub(crate) struct Space {

@@ -62,6 +62,12 @@ impl View<'_> {
         self.zones.in_reset(&self.budget.layout, device)
     }
 
+    /// The same of both.
+    pub(crate) fn all_in_reset(&self) -> u32 {
+        let devices = self.budget.layout.devices().iter();
+        devices.map(|device| self.in_reset(*device)).sum()
+    }
+
     /// Zones of a device that the next checkpoint frees.
     pub(crate) fn reclaimable(&self, device: DeviceKind) -> u32 {
         self.zones.reclaimable(&self.budget.layout, device)

@@ -2,6 +2,7 @@
 
 use crate::engine::Engine;
 use crate::error::{Error, Result};
+use crate::reclaim::{Ahead, Demand};
 use crate::zones::Keeping;
 
 /// Background work.
@@ -72,8 +73,8 @@ pub(super) fn run(engine: &Engine, task: Task) -> Result<Progress> {
         Task::CheckpointIfDue | Task::Checkpoint => {
             engine.checkpoints.write().map(|()| Progress::Worked)
         }
-        Task::CleanIfDue => engine.reclaimer.clean_ahead().map(done),
-        Task::FreeIfDue => engine.reclaimer.free_ahead().map(done),
+        Task::CleanIfDue => engine.reclaimer.work_ahead(Ahead::Clean).map(done),
+        Task::FreeIfDue => engine.reclaimer.work_ahead(Ahead::Free).map(done),
         Task::Reset => {
             let seen = store.zones.resets_ended();
             Ok(done(store.zones.complete_a_reset(&store.media, seen)))
@@ -82,7 +83,7 @@ pub(super) fn run(engine: &Engine, task: Task) -> Result<Progress> {
         Task::GiveBackIfIdle => {
             let gave = |keeping| store.zones.give_a_zones_space_back(&store.media, keeping);
             Ok(done(
-                gave(Keeping::Suspected) || engine.reclaimer.free_for_idle_host()?,
+                gave(Keeping::Suspected) || engine.reclaimer.work_ahead(Ahead::FreeForHost)?,
             ))
         }
         Task::Clean => engine.reclaimer.clean_one().map(done),
@@ -91,7 +92,10 @@ pub(super) fn run(engine: &Engine, task: Task) -> Result<Progress> {
         Task::Truncate => engine.data.finish_a_truncation().map(done),
         Task::Examine => {
             store.note_failures(|| store.zones.examine_all(&store.media));
-            engine.reclaimer.secure_log().map(|()| Progress::Idle)
+            engine
+                .reclaimer
+                .serve(Demand::SoundLog)
+                .map(|()| Progress::Idle)
         }
     }
 }
