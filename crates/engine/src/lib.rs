@@ -1,9 +1,10 @@
 //! The append-only engine of Persimmon: a volume of zones, its log, its metadata tree and its
 //! file data. No POSIX here, no threads, no clock, no randomness.
 //!
-//! `zones` knows what each zone is used for; `log` appends records and footers; `meta` is the
-//! tree; `data` is the content of files. The volume wires them, and `checkpoint`, `recovery` and
-//! `cleaning`, which touch all four; `repair` carries out what a check plans, `scrub` verifies what is live. `faults` are mistakes made on
+//! `store` holds the device, zones, log and metadata; `space` says what is promised and reserved; `placement` puts runs of blocks into
+//! zones; `checkpoint` and `cleaning` free zones, and `reclaim` is their only caller; `history` takes changes in their order; `data` is the
+//! content of files. `engine` puts them together, so that each can call only those below it; `volume` is what others see. `repair` carries
+//! out what a check plans, `scrub` verifies what is live. `faults` are mistakes made on
 //! purpose, for tests of the tests alone. `invariant` stops the volume where a state is found that cannot be.
 
 mod checkpoint;
