@@ -1,10 +1,8 @@
 //! Which victim is emptied next.
 
-use persimmon_sync::MutexGuard;
-use std::collections::HashMap;
-
 use persimmon_device::ZoneId;
 use persimmon_format::table::Role;
+use persimmon_sync::MutexGuard;
 
 use super::Cleaner;
 use super::cursor::CleaningCursor;
@@ -12,6 +10,19 @@ use crate::statistics::add;
 use crate::zones::table::ZoneStatus;
 use crate::zones::trace::VictimReason;
 use crate::zones::{DeviceKind, EvacuationRoom, VictimPolicy};
+
+/// Most times that the wait before a zone is tried again doubles.
+const TRIES_DOUBLED_MAX: u32 = 10;
+
+/// A zone whose cleaning moved nothing: what is live in it could not be read, or was on its way into the tree.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Unproductive {
+    /// Of the zone's use.
+    sequence: u64,
+    tries: u32,
+    /// The number of the checkpoint after which it is tried again.
+    again: u64,
+}
 
 impl Cleaner {
     /// Has a victim gone on with later.
@@ -98,8 +109,11 @@ impl Cleaner {
         if self.store.zones.failed_zones() == 0 {
             return None;
         }
+        let checkpoint = self.store.on_device().number;
         let waits = |z: &&ZoneStatus| {
-            z.must_be_emptied() && !self.store.zones.is_filled(z.zone) && !self.is_unproductive(z)
+            z.must_be_emptied()
+                && !self.store.zones.is_filled(z.zone)
+                && !self.is_unproductive(z, checkpoint)
         };
         self.store.zones.status().iter().find(waits).copied()
     }
@@ -111,21 +125,38 @@ impl Cleaner {
         wanted: impl Fn(&ZoneStatus) -> bool,
     ) -> Option<ZoneStatus> {
         let share_min = self.store.tuned.cleaning().metadata_garbage_percent;
+        let checkpoint = self.store.on_device().number;
         let may = |z: &ZoneStatus| {
-            wanted(z) && !self.store.zones.is_filled(z.zone) && !self.is_unproductive(z)
+            wanted(z) && !self.store.zones.is_filled(z.zone) && !self.is_unproductive(z, checkpoint)
         };
         self.store
             .zones
             .choose_victim(device, choice, share_min, may)
     }
 
-    pub(super) fn unproductive(&self) -> MutexGuard<'_, HashMap<ZoneId, u64>> {
-        self.unproductive.lock()
+    /// Cleaning a zone has moved nothing: it is tried again when twice as many checkpoints were written as before it was tried now.
+    pub(super) fn note_unproductive(&self, zone: ZoneId, sequence: u64) {
+        let checkpoint = self.store.on_device().number;
+        let mut unproductive = self.unproductive.lock();
+        let tries = match unproductive.get(&zone) {
+            Some(before) if before.sequence == sequence => before.tries + 1,
+            _ => 0,
+        };
+        let again = checkpoint.saturating_add(1 << tries.min(TRIES_DOUBLED_MAX));
+        let entry = Unproductive {
+            sequence,
+            tries,
+            again,
+        };
+        unproductive.insert(zone, entry);
     }
 
-    /// Whether cleaning the zone was tried in its present use and moved nothing.
-    fn is_unproductive(&self, zone: &ZoneStatus) -> bool {
-        self.unproductive().get(&zone.zone) == Some(&zone.entry.sequence)
+    /// Whether cleaning the zone was tried in its present use, moved nothing, and is not to be tried again yet, when so many checkpoints
+    /// were written.
+    fn is_unproductive(&self, zone: &ZoneStatus, checkpoint: u64) -> bool {
+        let tried = self.unproductive.lock().get(&zone.zone).copied();
+        let tried = tried.filter(|tried| tried.sequence == zone.entry.sequence);
+        tried.is_some_and(|tried| checkpoint < tried.again)
     }
 
     /// Which victims may be begun with: there is room for what is live in them.
@@ -158,5 +189,34 @@ impl Cleaner {
     pub(crate) fn most_garbage(&self) -> Option<ZoneStatus> {
         let is_data = |z: &ZoneStatus| z.entry.role == Role::Data;
         self.choose_victim_of(DeviceKind::Data, VictimPolicy::Garbage, is_data)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use persimmon_sim::SimConfig;
+
+    use crate::cleaning::Cleaner;
+    use crate::engine::tests::engine;
+
+    /// A zone whose blocks could not be read once was not cleaned again before the next mount, not even one that had failed.
+    #[test]
+    fn a_zone_that_could_not_be_moved_is_tried_again() {
+        let engine = engine(SimConfig::new(40, 128));
+        let cleaner = Cleaner::new(&engine.store, &engine.space, &engine.placement);
+        let zone = engine.store.zones.status()[3];
+        let is_left = || cleaner.is_unproductive(&zone, engine.store.on_device().number);
+        assert!(!is_left());
+        for checkpoints in [1, 2, 4, 8] {
+            cleaner.note_unproductive(zone.zone, zone.entry.sequence);
+            for _ in 0..checkpoints {
+                assert!(is_left());
+                engine.checkpoints.write().unwrap();
+            }
+            assert!(!is_left());
+        }
+        // In another use it is another zone.
+        cleaner.note_unproductive(zone.zone, zone.entry.sequence + 1);
+        assert!(!is_left());
     }
 }

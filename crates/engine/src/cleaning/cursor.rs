@@ -66,8 +66,12 @@ impl CleaningCursor {
         self.loaded.is_empty() && self.found.is_empty() && matches!(self.ahead, Ahead::Pages(_))
     }
 
-    /// Whether a step of it costs what it moves: no pages are marked, no tree is searched.
+    /// Whether a step of it costs what it moves: no pages are marked, no tree is searched. A victim of metadata ends with more than
+    /// a step: its pages leave it with a checkpoint.
     pub(crate) fn is_plain(&self) -> bool {
+        if self.victim.entry.role == Role::Metadata {
+            return false;
+        }
         let is_long = matches!(self.ahead, Ahead::Pages(_) | Ahead::Tree(_));
         !is_long || !self.found.is_empty() || !self.loaded.is_empty()
     }
@@ -123,7 +127,7 @@ impl Cleaner {
         let is_same = entry.is_some_and(|entry| entry.sequence == victim.entry.sequence);
         if is_same && victim.entry.role != Role::Metadata && valid >= victim.entry.pack_units() {
             tracing::warn!(zone = zone.0, units = valid.0, "cleaning moved nothing");
-            self.unproductive().insert(zone, victim.entry.sequence);
+            self.note_unproductive(zone, victim.entry.sequence);
         }
         let valid_blocks = self.store.zones.valid_blocks(zone);
         self.store.zones.trace.push(ZoneEvent::Cleaned {
@@ -328,4 +332,29 @@ fn first_block(summary: &Summary, at: u32) -> u32 {
     let frames = summary.entries.iter().map(|e| e.zone_block);
     let packed = summary.packed.iter().map(|e| e.zone_block);
     frames.chain(packed).min().unwrap_or(1).min(at)
+}
+
+#[cfg(test)]
+mod tests {
+    use persimmon_format::table::Role;
+    use persimmon_sim::SimConfig;
+
+    use crate::cleaning::Cleaner;
+    use crate::engine::tests::engine;
+
+    /// A writer that moves a few blocks for its own took the victim with metadata whose pages were all marked, found nothing to do, and
+    /// dropped it: nobody knew any more that the next checkpoint would empty it.
+    #[test]
+    fn a_victim_of_metadata_is_left_to_cleaning_ahead() {
+        let engine = engine(SimConfig::new(40, 128));
+        let cleaner = Cleaner::new(&engine.store, &engine.space, &engine.placement);
+        let zones = engine.store.zones.status();
+        let of = |role| zones.iter().find(|zone| zone.entry.role == role).unwrap();
+        let mut cursor = cleaner.begin_cursor(of(Role::Metadata));
+        assert!(!cursor.is_plain());
+        while cleaner.advance(&mut cursor, 64).unwrap() {
+            assert!(!cursor.is_plain());
+        }
+        assert!(!cursor.is_plain());
+    }
 }

@@ -25,6 +25,7 @@ use crate::space::Space;
 use crate::store::Store;
 use crate::zones::table::ZoneStatus;
 
+use choice::Unproductive;
 pub(crate) use cursor::{CleaningCursor, FOUND_MAX};
 
 /// Most blocks to be moved for one gained, whatever is live in a victim.
@@ -37,8 +38,8 @@ pub(crate) struct Cleaner {
     placement: Arc<Placement>,
     /// Victims under way, at most one of a device.
     cleaning_cursors: Mutex<Vec<CleaningCursor>>,
-    /// Zones whose cleaning moved nothing, by the sequence of their use: not tried again.
-    unproductive: Mutex<HashMap<ZoneId, u64>>,
+    /// Zones whose cleaning moved nothing.
+    unproductive: Mutex<HashMap<ZoneId, Unproductive>>,
     /// Blocks to be moved for sixteen gained, in the last victim.
     cost: AtomicU64,
 }

@@ -330,7 +330,10 @@ impl Log {
                     Reach::Durable => self.flush(inner, media)?,
                     Reach::Recorded => {
                         drop(inner);
-                        return media.record();
+                        return media.record().inspect_err(|error| {
+                            // What had completed may be lost, as after a flush that failed.
+                            self.give_up(error);
+                        });
                     }
                 }
             };

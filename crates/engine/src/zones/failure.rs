@@ -64,11 +64,16 @@ impl Zones {
 
     /// Asks the device about all zones.
     pub(crate) fn examine_all(&self, media: &Media) {
-        if let Ok(report) = media.report_all() {
-            for (zone, info) in (0..).map(ZoneId).zip(&report) {
-                if let Some(failure) = ZoneFailure::of(info.state) {
-                    self.note_failure(media, zone, failure);
-                }
+        let report = match media.report_all() {
+            Ok(report) => report,
+            Err(error) => {
+                tracing::warn!(%error, "the device does not tell which zones have failed; it is asked again later");
+                return;
+            }
+        };
+        for (zone, info) in (0..).map(ZoneId).zip(&report) {
+            if let Some(failure) = ZoneFailure::of(info.state) {
+                self.note_failure(media, zone, failure);
             }
         }
     }

@@ -3,6 +3,7 @@
 //! ([`crate::placement`]).
 
 mod files;
+mod pieces;
 mod popularity;
 mod trace;
 mod zipf;
@@ -13,6 +14,7 @@ use std::str::FromStr;
 use std::sync::Arc;
 
 pub use files::{FileChange, FileLife, Files, Shape};
+pub use pieces::Pieces;
 pub use popularity::{Popularity, Scatter};
 pub use trace::{Trace, TraceChange};
 pub use zipf::Zipf;
@@ -25,6 +27,8 @@ pub const THETA_DEFAULT: f64 = 0.99;
 pub enum Load {
     /// Blocks of one file are overwritten, which one as `Popularity` says.
     Overwrite(Popularity),
+    /// Pieces of one file are overwritten, at places that are multiples of their sizes: each alike.
+    Pieces,
     /// Files are made and deleted.
     Files(Shape),
     /// What was recorded elsewhere is written again, from its beginning when it ends.
@@ -33,7 +37,7 @@ pub enum Load {
 
 impl Load {
     /// Its names, for help texts.
-    pub const NAMES: &'static str = "uniform, zipf[:THETA], hotcold, churn, untar[:directories], compaction[:unhinted], replay:FILE";
+    pub const NAMES: &'static str = "uniform, zipf[:THETA], hotcold, pieces, churn, untar[:directories], compaction[:unhinted], replay:FILE";
 }
 
 impl FromStr for Load {
@@ -63,6 +67,7 @@ impl FromStr for Load {
                 hot_blocks: 0.1,
                 hot_writes: 0.9,
             }),
+            ("pieces", None) => Load::Pieces,
             ("churn", None) => Load::Files(Shape::Churn),
             ("untar", None) => Load::Files(Shape::Untar { directories: false }),
             ("compaction", None) => Load::Files(Shape::Compaction { hints: true }),
@@ -78,6 +83,7 @@ impl fmt::Display for Load {
             Load::Overwrite(Popularity::Uniform) => write!(f, "uniform"),
             Load::Overwrite(Popularity::Zipf { theta }) => write!(f, "zipf:{theta}"),
             Load::Overwrite(Popularity::HotCold { .. }) => write!(f, "hotcold"),
+            Load::Pieces => write!(f, "pieces"),
             Load::Replay(trace) => write!(f, "replay:{}", trace.name),
             Load::Files(Shape::Churn) => write!(f, "churn"),
             Load::Files(Shape::Untar { directories: false }) => write!(f, "untar"),
@@ -99,6 +105,7 @@ mod tests {
             "zipf:0.99",
             "zipf:1.2",
             "hotcold",
+            "pieces",
             "churn",
             "untar",
             "untar:directories",

@@ -16,7 +16,7 @@ use rand_chacha::ChaCha8Rng;
 use super::report::Usage;
 use super::{Look, MeasureError, Plan};
 use crate::chores::{background, nameless_file, names};
-use crate::load::{FileChange, FileLife, Files, Load, Scatter, Shape, Trace, TraceChange};
+use crate::load::{FileChange, FileLife, Files, Load, Pieces, Scatter, Shape, Trace, TraceChange};
 use persimmon_sim::device::pattern;
 use persimmon_sim::{SimConfig, SimDevice};
 
@@ -63,6 +63,10 @@ enum Source {
         scatter: Scatter,
         rng: Box<ChaCha8Rng>,
     },
+    Pieces {
+        pieces: Pieces,
+        rng: Box<ChaCha8Rng>,
+    },
     Recorded {
         trace: Arc<Trace>,
         next: usize,
@@ -76,6 +80,10 @@ impl Source {
                 block: scatter.draw(rng),
                 blocks: 1,
             },
+            Source::Pieces { pieces, rng } => {
+                let (block, blocks) = pieces.draw(rng);
+                TraceChange::Write { block, blocks }
+            }
             Source::Recorded { trace, next } => {
                 let change = trace.changes.get(*next);
                 *next = (*next + 1) % trace.changes.len().max(1);
@@ -116,6 +124,10 @@ impl Drive {
                 scatter: Scatter::new(*popularity, 1, plan.clustered),
                 rng: Box::new(rng),
             })?,
+            Load::Pieces => file(Source::Pieces {
+                pieces: Pieces::new(0),
+                rng: Box::new(rng),
+            })?,
             Load::Replay(trace) => file(Source::Recorded {
                 trace: Arc::clone(trace),
                 next: 0,
@@ -154,6 +166,7 @@ impl Drive {
                     (Source::Drawn { scatter, .. }, Load::Overwrite(popularity)) => {
                         *scatter = Scatter::new(*popularity, target, plan.clustered);
                     }
+                    (Source::Pieces { pieces, .. }, _) => *pieces = Pieces::new(target),
                     (Source::Recorded { trace, .. }, _) if trace.blocks > target => {
                         return Err(MeasureError::Plan(format!(
                             "the trace writes to {} blocks, and {target} make the drive as full as asked for: \

@@ -144,7 +144,7 @@ impl Writing<'_> {
             // Counting is not free: not after each block.
             let operations = match self.plan.load {
                 Load::Overwrite(_) => 64,
-                Load::Files(_) | Load::Replay(_) => 1,
+                Load::Files(_) | Load::Pieces | Load::Replay(_) => 1,
             };
             for _ in 0..operations {
                 drive.operate()?;
