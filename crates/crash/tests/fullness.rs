@@ -32,6 +32,16 @@ fn so_they_are_with_large_zones() {
     assert!(all.refused > 10, "volumes were never full: {all:?}");
 }
 
+/// So many zones of some MiB are reckoned with as large ones.
+#[test]
+fn so_they_are_with_few_zones() {
+    let mut all = Report::default();
+    for (seed, cycles) in [(50_000_001, 15), (50_000_002, 15), (50_000_003, 15)] {
+        all.add(&fullness::volume(seed, cycles).unwrap_or_else(|broken| panic!("{broken}")));
+    }
+    assert!(all.refused > 5, "volumes were never full: {all:?}");
+}
+
 /// The zone with most garbage had a few blocks left and none to move them to: it was tried again
 /// and again, though a metadata zone, which needs none, could have been cleaned.
 #[test]

@@ -31,6 +31,8 @@ pub(super) enum Family {
     Many,
     /// On one device with few zones, each of which holds many checkpoints.
     Large,
+    /// On one device with few zones of usual size, which are reckoned with as large ones.
+    Few,
 }
 
 /// Draws shapes until one can carry a volume. Those to be filled by what the tree holds are smaller.
@@ -38,14 +40,20 @@ pub(super) fn draw(rng: &mut ChaCha8Rng, family: Family, by_tree: bool) -> Shape
     loop {
         let (zones, zone_blocks) = match family {
             Family::Large if by_tree => (rng.random_range(8..=20), pick(rng, &[1024, 2048])),
+            Family::Few => (rng.random_range(12..=120), pick(rng, &[3072, 4096, 6144])),
             _ if by_tree => (rng.random_range(20..=120), pick(rng, &[64, 128, 256])),
             Family::Many => (rng.random_range(300..=900), pick(rng, &[128, 256])),
             Family::Large => (rng.random_range(8..=80), pick(rng, &[8192, 16384])),
             _ => (rng.random_range(20..=120), pick(rng, &[64, 128, 256, 512])),
         };
-        let capacity = zone_blocks * rng.random_range(60..=100) / 100;
+        let least = if family == Family::Few { 85 } else { 60 };
+        let capacity = zone_blocks * rng.random_range(least..=100) / 100;
         let active = pick(rng, &[Some(3), Some(4), Some(6), Some(14), None]);
-        let copies = if rng.random_ratio(1, 8) { 2 } else { 1 };
+        let copies = if rng.random_ratio(1, 8) && family != Family::Few {
+            2
+        } else {
+            1
+        };
         let reserve_basis_points = pick(rng, &[0, 300, 700, 1000]);
         let mut config = SimConfig::new(zones, zone_blocks)
             .capacity(capacity)

@@ -90,6 +90,8 @@ const LARGE_FROM: u64 = 20_000_000;
 /// Those from here on are filled by what lies in the tree: of three, one is on one device, one has
 /// a device for metadata, and one is of few large zones.
 const BY_TREE_FROM: u64 = 30_000_000;
+/// Those from here on are of few zones of usual size.
+const FEW_FROM: u64 = 50_000_000;
 
 impl Subject {
     pub fn new(seed: u64) -> Outcome<Subject> {
@@ -99,13 +101,14 @@ impl Subject {
             SPLIT_FROM..MANY_FROM => shape::Family::Split,
             MANY_FROM..LARGE_FROM => shape::Family::Many,
             LARGE_FROM..BY_TREE_FROM => shape::Family::Large,
+            FEW_FROM.. => shape::Family::Few,
             BY_TREE_FROM.. => match seed % 3 {
                 0 => shape::Family::Single,
                 1 => shape::Family::Split,
                 _ => shape::Family::Large,
             },
         };
-        let by_tree = seed >= BY_TREE_FROM;
+        let by_tree = (BY_TREE_FROM..FEW_FROM).contains(&seed);
         let shape::Shape {
             device,
             options,
@@ -123,7 +126,7 @@ impl Subject {
             operations: 0,
             told,
             split: family == shape::Family::Split,
-            crashes: family == shape::Family::Large,
+            crashes: matches!(family, shape::Family::Large | shape::Family::Few),
             by_tree,
         })
     }

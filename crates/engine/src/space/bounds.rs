@@ -93,8 +93,10 @@ impl View<'_> {
     fn wanted_by_journal(&self) -> WantedByJournal {
         let (budget, counts) = (self.budget, &self.zones);
         if let Some(large) = &budget.large {
+            // In low-space mode neither journal nor checkpoint is larger than what is always reserved: there is room for what was more
+            // before it begins.
             return WantedByJournal {
-                zones: large.spare_zones - 1,
+                zones: large.spare_zones + 1 + self.checkpoint_zones(self.changed, true),
                 log_candidates: 0,
             };
         }

@@ -172,7 +172,9 @@ impl Budget {
         let capacity = u64::from(capacities.metadata);
         // By the geometry and a constant, since what users may fill must not become less with how a volume is opened: the option
         // is for simulations of large zones by small ones.
-        let is_large = !is_split && copies == 1 && capacity >= options.large_zone_blocks.into();
+        let is_large = !is_split
+            && copies == 1
+            && (capacity >= options.large_zone_blocks.into() || Large::is_for(zones, capacity));
         let bounds = Bounds::of(zones * capacity, is_large.then_some(capacity), options);
         let chunk_blocks_max = chunk_blocks_max(bounds.dirty_pages_max, geometry.zone_count);
         // The last transaction before a checkpoint may go past the bound by its own pages.
@@ -187,7 +189,7 @@ impl Budget {
             Large::of(
                 (zones, capacity, data_usable),
                 (
-                    bounds.journal_blocks_max,
+                    bounds.journal_blocks_reserved,
                     bounds.dirty_pages_reserved as u64,
                 ),
                 checkpoint_blocks,

@@ -35,10 +35,10 @@ impl Bounds {
         let journal_bytes_max = options.journal_bytes_max.min(JOURNAL_BYTES_LIMIT);
         let journal_blocks_max = (journal_bytes_max / BLOCK_SIZE as u64)
             .min(total / JOURNAL_SHARE)
-            .min(of_large(Large::journal_blocks_max))
             .max(JOURNAL_BLOCKS_MIN);
         let journal_blocks_reserved = journal_blocks_max
             .min(total / JOURNAL_SHARE_RESERVED)
+            .min(of_large(Large::journal_blocks_max))
             .max(JOURNAL_BLOCKS_MIN);
         let dirty_pages_max = options
             .dirty_pages_max
