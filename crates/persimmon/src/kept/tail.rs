@@ -165,15 +165,17 @@ impl Tail {
     }
 
     /// Nobody has removed it, as `systemd-logind` does with all that a user has in `/dev/shm` when they log out.
+    #[cold]
     fn is_there(&self) -> bool {
-        let found = self.memory.file().metadata();
-        found.is_ok_and(|found| found.nlink() == 1)
+        let found = rustix::fs::fstat(self.memory.file());
+        found.is_ok_and(|found| found.st_nlink == 1)
     }
 
     /// Takes what was appended to the file. It counts once it was flushed.
     ///
     /// # Errors
     /// [`Full`], also of all that comes after, until it begins anew.
+    #[inline]
     pub(super) fn push(&mut self, data: &[u8]) -> Result<(), Full> {
         if self.was_full || self.memory.write(CONTENT_AT + self.len, data).is_err() {
             self.was_full = true;
@@ -207,6 +209,7 @@ impl Tail {
     }
 
     /// What it has taken outlives the process.
+    #[inline]
     pub(super) fn flush(&mut self) -> io::Result<()> {
         if self.flushed == self.len {
             return Ok(());
