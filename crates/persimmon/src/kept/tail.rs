@@ -29,7 +29,7 @@ use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use persimmon_device::MappedFile;
-use persimmon_format::Lsn;
+use persimmon_format::{Lsn, checksum};
 use persimmon_vfs::Ino;
 
 use super::{Owner, Point};
@@ -202,7 +202,7 @@ impl Tail {
         let count = self.len.checked_sub(before.len);
         let count = count.ok_or(io::ErrorKind::UnexpectedEof)?;
         let bytes = self.memory.read(CONTENT_AT + before.len, count)?;
-        if crc32c::crc32c_append(before.checksum, &bytes) != self.checksum {
+        if checksum::crc_of_more(before.checksum, &bytes) != self.checksum {
             return Err(io::Error::other("somebody has written to it"));
         }
         Ok(bytes)
