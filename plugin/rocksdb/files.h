@@ -24,8 +24,6 @@ class OpenFile {
 
   rocksdb::IOStatus Read(uint64_t offset, size_t n, rocksdb::Slice* result, char* scratch) const;
   rocksdb::IOStatus Write(uint64_t offset, const rocksdb::Slice& data);
-  // Both in one: what was written so far outlives the death of this process.
-  rocksdb::IOStatus WriteFlushed(uint64_t offset, const rocksdb::Slice& data);
   // Durable.
   rocksdb::IOStatus Sync();
   // What was written outlives the death of this process; the power may still take it.

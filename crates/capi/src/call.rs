@@ -1,5 +1,6 @@
 //! A call from C: arguments checked, panics caught, errors kept for who asks.
 
+use std::any::Any;
 use std::cell::RefCell;
 use std::ffi::{CStr, CString, OsStr, c_char, c_int};
 use std::os::unix::ffi::OsStrExt;
@@ -21,6 +22,7 @@ pub(crate) struct Failure {
 pub(crate) type Result<T> = std::result::Result<T, Failure>;
 
 impl Failure {
+    #[cold]
     pub(crate) fn invalid(message: impl Into<String>) -> Failure {
         Failure {
             errno: libc::EINVAL,
@@ -52,6 +54,7 @@ impl Failure {
 }
 
 impl From<Error> for Failure {
+    #[cold]
     fn from(error: Error) -> Failure {
         Failure {
             errno: error.errno(),
@@ -75,24 +78,33 @@ fn chain(error: &dyn std::error::Error) -> String {
 }
 
 /// Runs the body of a function: 0, or an error number whose message is kept.
+#[inline]
 pub(crate) fn call(body: impl FnOnce() -> Result<()>) -> c_int {
     crate::log::begin();
-    let failure = match catch_unwind(AssertUnwindSafe(body)) {
-        Ok(Ok(())) => return 0,
-        Ok(Err(failure)) => failure,
-        Err(panic) => {
-            let what = panic
-                .downcast_ref::<&str>()
-                .map(|text| (*text).to_owned())
-                .or_else(|| panic.downcast_ref::<String>().cloned())
-                .unwrap_or_default();
-            tracing::error!("a call panicked: {what}");
-            Failure {
-                errno: libc::EIO,
-                message: format!("a bug in libpersimmon, please report it: {what}"),
-            }
-        }
-    };
+    match catch_unwind(AssertUnwindSafe(body)) {
+        Ok(Ok(())) => 0,
+        Ok(Err(failure)) => failed(failure),
+        Err(panic) => failed(panicked(&*panic)),
+    }
+}
+
+#[cold]
+fn panicked(panic: &(dyn Any + Send)) -> Failure {
+    let what = panic
+        .downcast_ref::<&str>()
+        .map(|text| (*text).to_owned())
+        .or_else(|| panic.downcast_ref::<String>().cloned())
+        .unwrap_or_default();
+    tracing::error!("a call panicked: {what}");
+    Failure {
+        errno: libc::EIO,
+        message: format!("a bug in libpersimmon, please report it: {what}"),
+    }
+}
+
+/// Keeps the message.
+#[cold]
+fn failed(failure: Failure) -> c_int {
     let bytes: Vec<u8> = failure
         .message
         .into_bytes()
@@ -117,9 +129,15 @@ pub extern "C" fn persimmon_error_message() -> *const c_char {
 ///
 /// # Safety
 /// The pointer is null, or one that this library gave out and that was not given back.
+#[inline]
 pub(crate) unsafe fn object<'a, T>(pointer: *const T, what: &str) -> Result<&'a T> {
     // SAFETY: as the caller promises.
-    unsafe { pointer.as_ref() }.ok_or_else(|| Failure::invalid(format!("{what} is NULL")))
+    unsafe { pointer.as_ref() }.ok_or_else(|| is_null(what))
+}
+
+#[cold]
+fn is_null(what: &str) -> Failure {
+    Failure::invalid(format!("{what} is NULL"))
 }
 
 /// The place for an answer.
@@ -165,19 +183,24 @@ pub(crate) unsafe fn utf8<'a>(pointer: *const c_char, what: &str) -> Result<&'a 
 }
 
 /// Refuses a length that no object in memory can have.
+#[inline]
 pub(crate) fn check_len(len: usize, what: &str) -> Result<()> {
     match isize::try_from(len) {
         Ok(_) => Ok(()),
-        Err(_) => Err(Failure::invalid(format!(
-            "{what} has {len} bytes, more than memory can have"
-        ))),
+        Err(_) => Err(too_long(len, what)),
     }
+}
+
+#[cold]
+fn too_long(len: usize, what: &str) -> Failure {
+    Failure::invalid(format!("{what} has {len} bytes, more than memory can have"))
 }
 
 /// Bytes of the caller to read from.
 ///
 /// # Safety
 /// `len` is 0, or `pointer` is null or points to `len` bytes that stay as they are during the call.
+#[inline]
 pub(crate) unsafe fn bytes<'a>(pointer: *const u8, len: usize) -> Result<&'a [u8]> {
     check_len(len, "the data")?;
     match (len, pointer.is_null()) {

@@ -34,6 +34,7 @@ static TARGET: RwLock<Target> = RwLock::new(Target {
 });
 
 /// Sees to messages from now on, unless the program does so itself: a program in Rust that has its own log.
+#[inline]
 pub(crate) fn begin() {
     static BEGUN: Once = Once::new();
     BEGUN.call_once(|| {

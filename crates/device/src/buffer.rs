@@ -80,6 +80,19 @@ impl BufferMut {
 
     /// Makes it `blocks` long; new blocks are zero.
     pub fn resize_blocks(&mut self, blocks: usize) {
+        self.make_room(blocks);
+        self.0.0.resize(blocks, bytemuck::Zeroable::zeroed());
+    }
+
+    /// Adds the whole blocks of `bytes`, without having been zeros before. Tells how many blocks.
+    pub fn extend(&mut self, bytes: &[u8]) -> usize {
+        let (blocks, _) = bytes.as_chunks::<BLOCK_SIZE>();
+        self.make_room(self.blocks() + blocks.len());
+        self.0.0.extend(blocks.iter().map(|block| Block(*block)));
+        blocks.len()
+    }
+
+    fn make_room(&mut self, blocks: usize) {
         if blocks > self.capacity_blocks() {
             // What grows block by block takes its memory from the pool too, and leaves there what it outgrew. A log that is appended
             // to grows twice before it is as long as it gets, and is copied as often.
@@ -93,7 +106,6 @@ impl BufferMut {
             larger.0.0.extend_from_slice(&self.0.0);
             *self = larger;
         }
-        self.0.0.resize(blocks, bytemuck::Zeroable::zeroed());
     }
 
     /// Length in blocks.
@@ -186,5 +198,24 @@ impl std::fmt::Debug for Buffer {
 impl From<BufferMut> for Buffer {
     fn from(buffer: BufferMut) -> Buffer {
         buffer.freeze()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_buffer_is_extended_by_whole_blocks() {
+        let mut buffer = BufferMut::zeroed(1);
+        let mut bytes = vec![1; BLOCK_SIZE];
+        bytes.extend([2; BLOCK_SIZE]);
+        bytes.push(3);
+        assert_eq!(buffer.extend(&bytes), 2);
+        assert_eq!(buffer.extend(&[4; 5]), 0);
+        assert_eq!(buffer.blocks(), 3);
+        let firsts = buffer.chunks(BLOCK_SIZE).map(|block| block[0]);
+        assert_eq!(firsts.collect::<Vec<_>>(), [0, 1, 2]);
+        assert_eq!(buffer[BLOCK_SIZE..], bytes[..2 * BLOCK_SIZE]);
     }
 }

@@ -53,6 +53,7 @@ impl MappedFile {
     /// # Errors
     /// Where they would go beyond the end.
     #[allow(unsafe_code, reason = "stores to mapped memory")]
+    #[inline]
     pub fn write(&mut self, at: usize, bytes: &[u8]) -> io::Result<()> {
         let end = at.checked_add(bytes.len());
         if end.is_none_or(|end| end > self.map.len()) {
@@ -78,6 +79,7 @@ impl MappedFile {
     /// # Errors
     /// Where the place is none, or beyond the end.
     #[allow(unsafe_code, reason = "a store to mapped memory")]
+    #[inline]
     pub fn store(&mut self, at: usize, number: u64) -> io::Result<()> {
         let end = at.checked_add(size_of::<u64>());
         if end.is_none_or(|end| end > self.map.len()) || !at.is_multiple_of(align_of::<AtomicU64>())
@@ -116,6 +118,7 @@ impl MappedFile {
     /// small writes a program uses enough memory to drive the next lines out of the cache; waiting for them was a third of the cost of a
     /// small write.
     #[allow(unsafe_code, reason = "a hint about mapped memory")]
+    #[inline]
     fn prefetch(&self, at: usize) {
         #[cfg(target_arch = "x86_64")]
         for line in 0..PREFETCHED_LINES {

@@ -4,6 +4,7 @@
 //! Names have keys of their own, see [`crate::name`]: users see what comes of those, and learn
 //! nothing of the checksums' secret from it.
 
+use crc_fast::{CrcAlgorithm, Digest};
 use siphasher::sip128::SipHasher24;
 use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_secret, xxh3_64_with_seed};
 
@@ -94,5 +95,13 @@ pub fn plain(bytes: &[u8]) -> u64 {
 /// CRC-32C of a block of file data.
 #[must_use]
 pub fn data_block(block: &[u8]) -> u32 {
-    crc32c::crc32c(block)
+    crc_of_more(0, block)
+}
+
+/// CRC-32C that goes on over more bytes. It is made for many: blocks take half the time that the instruction for this checksum takes.
+#[must_use]
+pub fn crc_of_more(crc: u32, bytes: &[u8]) -> u32 {
+    let mut digest = Digest::new_with_init_state(CrcAlgorithm::Crc32Iscsi, u64::from(!crc));
+    digest.update(bytes);
+    digest.finalize() as u32
 }

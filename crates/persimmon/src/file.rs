@@ -244,7 +244,23 @@ impl File {
     ///
     /// # Errors
     /// As those of the two. After one the data may be in the file all the same, and not outlive the process yet.
+    #[inline]
     pub fn write_flushed_at(&self, data: &[u8], offset: u64) -> Result<()> {
+        let open = &*self.open;
+        if let Some(kept) = &open.kept {
+            let (vfs, keeper) = (open.vfs(), open.mounted.keeper());
+            match keeper.append_flushed(vfs, kept, (open.handle, open.appends), offset, data) {
+                Some(true) => return Ok(()),
+                Some(false) => return self.flush_through(),
+                None => {}
+            }
+        }
+        self.write_and_flush(data, offset)
+    }
+
+    /// [`File::write_flushed_at`], whatever that takes.
+    #[cold]
+    fn write_and_flush(&self, data: &[u8], offset: u64) -> Result<()> {
         let Some(kept) = self.open.kept.as_ref().filter(|_| !data.is_empty()) else {
             self.write_at(data, offset)?;
             return self.flush_through();

@@ -32,6 +32,7 @@ pub struct Cause {
 impl Alarm {
     /// Whether it was raised.
     #[must_use]
+    #[inline]
     pub fn is_raised(&self) -> bool {
         self.0.is_raised.load(Ordering::Acquire)
     }
@@ -71,6 +72,7 @@ pub struct Watch<'a> {
 }
 
 impl<'a> Watch<'a> {
+    #[inline]
     pub(crate) fn new(alarm: Option<&'a Alarm>) -> Watch<'a> {
         Watch {
             alarm,
@@ -79,6 +81,7 @@ impl<'a> Watch<'a> {
     }
 
     /// Raises the alarm now if the thread is panicking: for destructors that let others go on. Whether it did.
+    #[inline]
     pub fn look(&self) -> bool {
         let panics = !self.was_panicking && std::thread::panicking();
         if let Some(alarm) = self.alarm.filter(|_| panics) {
@@ -89,6 +92,7 @@ impl<'a> Watch<'a> {
 }
 
 impl Drop for Watch<'_> {
+    #[inline]
     fn drop(&mut self) {
         self.look();
     }

@@ -44,6 +44,7 @@ impl<T> Mutex<T> {
     }
 
     /// Waits for the lock.
+    #[inline]
     pub fn lock(&self) -> MutexGuard<'_, T> {
         MutexGuard {
             watch: Watch::new(self.alarm.as_ref()),

@@ -137,6 +137,7 @@ impl Vfs {
 
     /// No changes are accepted: mounted so, or turned so by an error.
     #[must_use]
+    #[inline]
     pub fn is_read_only(&self) -> bool {
         self.options.read_only || self.volume.is_read_only()
     }

@@ -21,6 +21,17 @@ pub(crate) struct Times {
     pub(crate) ctime: Timestamp,
 }
 
+/// A run of so many blocks is of a file that is written from its beginning to its end.
+const SEQUENTIAL_BLOCKS: usize = FRAME_BLOCKS_MAX / 4;
+
+/// The last run of a layer.
+#[derive(Clone, Copy, Default)]
+struct LastRun {
+    /// The block behind it.
+    end: u64,
+    blocks: usize,
+}
+
 /// The staged part of a file.
 #[derive(Default)]
 pub(crate) struct Staged {
@@ -36,6 +47,7 @@ pub(crate) struct Staged {
     pub(crate) frozen_growth: Growth,
     dirty: BTreeMap<u64, BufferMut>,
     dirty_blocks: u64,
+    last_frozen: LastRun,
     pub(crate) frozen: BTreeMap<u64, Buffer>,
     /// Times of the last write not yet in the history.
     pub(crate) times: Option<Times>,
@@ -182,7 +194,7 @@ impl Staged {
     pub(crate) fn dirty_block(&mut self, block: u64, base: Option<&[u8]>) -> Result<&mut [u8]> {
         let is_new = !self.is_dirty(block);
         if is_new {
-            self.add_blocks(block, 1);
+            self.add_zeros(block);
         }
         let (alarm, dirty) = (self.alarm.clone(), self.dirty_blocks);
         let out = self.dirty_slice(block, 1);
@@ -239,29 +251,69 @@ impl Staged {
         run.get_mut(at * BLOCK_SIZE..end * BLOCK_SIZE)
     }
 
-    /// Adds `count` zero blocks from `block` on, none of which is dirty, to the run before them if
-    /// they follow it.
-    fn add_blocks(&mut self, mut block: u64, mut count: usize) {
-        self.dirty_blocks += count as u64;
-        if let Some((start, run)) = self.dirty.range_mut(..=block).next_back()
-            && start + run.blocks() as u64 == block
-        {
-            let take = count.min(FRAME_BLOCKS_MAX - run.blocks());
-            run.resize_blocks(run.blocks() + take);
-            block += take as u64;
-            count -= take;
+    /// Adds a zero block that is not dirty, to the run before it if it follows that.
+    fn add_zeros(&mut self, block: u64) {
+        if let Some((_, run)) = self.run_before(block) {
+            run.resize_blocks(run.blocks() + 1);
+        } else {
+            let mut run = self.new_run(block, 1);
+            run.resize_blocks(1);
+            self.begin_run(block, run);
         }
-        while count > 0 {
-            let take = count.min(FRAME_BLOCKS_MAX);
-            let before = self.dirty.insert(block, BufferMut::zeroed(take));
-            invariant_holds!(
-                self.alarm,
-                before.is_none(),
-                "block {block} becomes dirty, and was"
-            );
-            block += take as u64;
-            count -= take;
+        self.dirty_blocks += 1;
+    }
+
+    /// Adds blocks with this content from `block` on, none of which is dirty, to the run before them if they follow it.
+    fn add_blocks(&mut self, mut block: u64, bytes: &[u8]) {
+        let mut rest = bytes;
+        while rest.len() >= BLOCK_SIZE {
+            let taken = if let Some((room, run)) = self.run_before(block) {
+                run.extend(first_blocks(rest, room))
+            } else {
+                let some = first_blocks(rest, FRAME_BLOCKS_MAX);
+                let mut run = self.new_run(block, some.len() / BLOCK_SIZE);
+                let taken = run.extend(some);
+                self.begin_run(block, run);
+                taken
+            };
+            self.dirty_blocks += taken as u64;
+            block += taken as u64;
+            rest = rest.get(taken * BLOCK_SIZE..).unwrap_or_default();
         }
+    }
+
+    /// The dirty run that ends where a block begins, and how many more blocks it may get, if any.
+    fn run_before(&mut self, block: u64) -> Option<(usize, &mut BufferMut)> {
+        let (start, run) = self.dirty.range_mut(..=block).next_back()?;
+        let room = FRAME_BLOCKS_MAX.saturating_sub(run.blocks());
+        (start + run.blocks() as u64 == block && room > 0).then_some((room, run))
+    }
+
+    /// Memory for a run of at least as many blocks. Where the blocks before were written one after the other, so will be those behind it: it
+    /// gets room for all it may have, and is not copied as it grows.
+    fn new_run(&self, block: u64, blocks: usize) -> BufferMut {
+        let before = self.dirty.range(..block).next_back();
+        let goes_on = before.is_some_and(|(start, run)| {
+            start + run.blocks() as u64 == block && run.blocks() >= FRAME_BLOCKS_MAX
+        });
+        // A block that was frozen half full is the first of the next run.
+        let frozen = self.last_frozen;
+        let goes_on_frozen =
+            frozen.blocks >= SEQUENTIAL_BLOCKS && (block == frozen.end || block + 1 == frozen.end);
+        BufferMut::with_capacity(if goes_on || goes_on_frozen {
+            FRAME_BLOCKS_MAX
+        } else {
+            blocks
+        })
+    }
+
+    fn begin_run(&mut self, block: u64, run: BufferMut) {
+        let before = self.dirty.insert(block, run);
+        invariant_holds!(
+            self.alarm,
+            before.is_none(),
+            "block {block} becomes dirty, and was"
+        );
     }
 
     /// Writes whole blocks.
@@ -278,29 +330,28 @@ impl Staged {
         let mut block = first;
         let mut rest = bytes;
         while block < end {
-            let dirty = self.is_dirty(block);
-            if !dirty {
-                let next = self
-                    .dirty
-                    .range(block..end)
-                    .next()
-                    .map_or(end, |(start, _)| *start);
-                self.add_blocks(block, (next - block) as usize);
+            let mut len = 0;
+            let dirty = self.dirty_slice(block, (end - block) as usize);
+            if let Some(out) = dirty.filter(|out| !out.is_empty()) {
+                if let Some(now) = rest.get(..out.len()) {
+                    out.copy_from_slice(now);
+                    len = now.len();
+                }
+            } else {
+                let next = self.dirty.range(block..end).next();
+                let next = next.map_or(end, |(start, _)| *start);
+                let new = first_blocks(rest, (next - block) as usize);
+                self.add_blocks(block, new);
+                len = new.len();
             }
-            let out = self.dirty_slice(block, (end - block) as usize);
-            let len = out.as_ref().map_or(0, |out| out.len());
             invariant!(
                 alarm,
-                (1..=rest.len()).contains(&len),
-                "{len} bytes from block {block} on are staged, of {} to write",
+                len > 0,
+                "nothing is staged from block {block} on, of {} bytes to write",
                 rest.len()
             );
-            let (now, later) = rest.split_at(len);
-            if let Some(out) = out {
-                out.copy_from_slice(now);
-            }
             block += (len / BLOCK_SIZE) as u64;
-            rest = later;
+            rest = rest.get(len..).unwrap_or_default();
         }
         Ok(())
     }
@@ -359,6 +410,11 @@ impl Staged {
             "a file is frozen with {} runs frozen already",
             self.frozen.len()
         );
+        if let Some((start, run)) = self.dirty.last_key_value() {
+            let blocks = run.blocks();
+            let end = start + blocks as u64;
+            self.last_frozen = LastRun { end, blocks };
+        }
         self.frozen = std::mem::take(&mut self.dirty)
             .into_iter()
             .map(|(start, run)| (start, run.freeze()))
@@ -400,5 +456,82 @@ impl Staged {
         let later = std::mem::replace(&mut self.growth, std::mem::take(&mut self.frozen_growth));
         self.growth.append(later);
         overwritten
+    }
+}
+
+/// As many blocks of the content, or all of it.
+fn first_blocks(bytes: &[u8], blocks: usize) -> &[u8] {
+    bytes
+        .get(..blocks.saturating_mul(BLOCK_SIZE))
+        .unwrap_or(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests from top to bottom")]
+
+    use super::*;
+
+    fn blocks(first: u8, count: usize) -> Vec<u8> {
+        let numbers = (0..count).map(|at| first.wrapping_add(at as u8));
+        numbers.flat_map(|number| [number; BLOCK_SIZE]).collect()
+    }
+
+    fn runs(staged: &Staged) -> Vec<(u64, usize)> {
+        let runs = staged.dirty.iter();
+        runs.map(|(start, run)| (*start, run.blocks())).collect()
+    }
+
+    /// Holes, overlaps and runs that are full: content and counts are those of one block after the other.
+    #[test]
+    fn blocks_are_staged_wherever_others_are() {
+        let max = FRAME_BLOCKS_MAX;
+        let mut staged = Staged::default();
+        staged.write_blocks(10, &blocks(1, 3)).unwrap();
+        staged.write_blocks(16, &blocks(4, 2)).unwrap();
+        // Over a part of the first, the hole, and all of the second; then behind it.
+        staged.write_blocks(12, &blocks(20, 8)).unwrap();
+        assert_eq!(runs(&staged), [(10, 6), (16, 4)]);
+        assert_eq!(staged.dirty_blocks(), 10);
+        for (block, number) in [(10, 1), (11, 2), (12, 20), (15, 23), (16, 24), (19, 27)] {
+            assert_eq!(staged.block(block), Some(&[number; BLOCK_SIZE][..]));
+        }
+        assert_eq!(staged.block(20), None);
+        // The run is filled, and a second one begins behind it.
+        staged.write_blocks(20, &blocks(0, max)).unwrap();
+        assert_eq!(runs(&staged), [(10, 6), (16, max), (16 + max as u64, 4)]);
+        let last = 19 + max as u64;
+        assert_eq!(staged.block(last).unwrap()[0], (max - 1) as u8);
+        staged.dirty_block(last + 1, None).unwrap()[0] = 9;
+        assert_eq!(staged.block(last + 1).unwrap()[..2], [9, 0]);
+        assert_eq!(staged.dirty_blocks(), 10 + max as u64 + 1);
+    }
+
+    /// A log is frozen each time that it has grown by some hundred blocks: each run was copied twice while it grew.
+    #[test]
+    fn a_file_that_goes_on_gets_memory_for_whole_runs() {
+        let capacity = |staged: &Staged| {
+            let (_, run) = staged.dirty.last_key_value().unwrap();
+            run.capacity_blocks()
+        };
+        let mut staged = Staged::default();
+        staged.write_blocks(0, &blocks(1, 1)).unwrap();
+        assert!(capacity(&staged) < FRAME_BLOCKS_MAX);
+        staged.freeze();
+        staged.frozen.clear();
+        // What was frozen was small.
+        staged
+            .write_blocks(0, &blocks(1, SEQUENTIAL_BLOCKS))
+            .unwrap();
+        assert!(capacity(&staged) < FRAME_BLOCKS_MAX);
+        staged.freeze();
+        staged.frozen.clear();
+        // The last one is written again, for it was half full.
+        let last = SEQUENTIAL_BLOCKS as u64 - 1;
+        staged.dirty_block(last, Some(&blocks(7, 1))).unwrap();
+        assert!(capacity(&staged) >= FRAME_BLOCKS_MAX);
+        assert_eq!(staged.block(last).unwrap(), blocks(7, 1));
+        staged.write_blocks(9000, &blocks(1, 1)).unwrap();
+        assert!(capacity(&staged) < FRAME_BLOCKS_MAX, "elsewhere");
     }
 }

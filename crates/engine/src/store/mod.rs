@@ -153,9 +153,11 @@ impl Store {
     }
 
     /// Whether changes are refused, because it was opened so or because damage was found.
-    #[must_use]
+    #[inline]
     pub(crate) fn is_read_only(&self) -> bool {
-        self.check_writable().is_err()
+        self.options.read_only
+            || self.media.alarm.is_raised()
+            || self.broken.load(Ordering::Acquire)
     }
 
     /// The bug that was found, or the damage to counts, for which nothing more is written.
@@ -170,20 +172,26 @@ impl Store {
     }
 
     pub(crate) fn check_writable(&self) -> Result<()> {
+        if self.is_read_only() {
+            Err(self.why_read_only())
+        } else {
+            Ok(())
+        }
+    }
+
+    #[cold]
+    fn why_read_only(&self) -> Error {
         if self.options.read_only {
-            return Err(Error::ReadOnly {
+            return Error::ReadOnly {
                 why: "it was opened read-only",
-            });
+            };
         }
         if self.media.alarm.is_raised() {
-            return Err(why_stopped(&self.media.alarm));
+            return why_stopped(&self.media.alarm);
         }
-        if self.broken.load(Ordering::Acquire) {
-            return Err(Error::ReadOnly {
-                why: "an earlier error; see the log, unmount and check",
-            });
+        Error::ReadOnly {
+            why: "an earlier error; see the log, unmount and check",
         }
-        Ok(())
     }
 
     /// Reads the metadata. The closure may run several times: a page that it misses is fetched

@@ -286,6 +286,7 @@ impl Keeper {
         filled
     }
 
+    #[inline]
     fn is_closing(&self) -> bool {
         self.is_closing.load(Ordering::Acquire)
     }
@@ -338,21 +339,28 @@ impl Keeper {
         offset: u64,
         data: &[u8],
     ) -> VfsResult<Written> {
-        let appended = {
-            let mut state = kept.lock();
-            let goes_on = state.is_continued(appends, offset) && !self.is_closing();
-            let appended = goes_on.then(|| state.append(vfs, handle, data)).flatten();
-            match appended {
-                Some(written) if state.flush_tail(kept.ino) => return Ok(written),
-                appended => appended,
-            }
-        };
-        let written = match appended {
-            Some(written) => written,
-            None => self.write(vfs, kept, (handle, appends), offset, data)?,
-        };
+        let written = self.write(vfs, kept, (handle, appends), offset, data)?;
         self.flush(vfs, handle, kept)?;
         Ok(written)
+    }
+
+    /// The same where it goes on with what is pending, as nearly every record of a log does: it costs little more than a copy. `None`
+    /// where nothing was done; else whether what was written outlives this process.
+    #[inline]
+    pub(crate) fn append_flushed(
+        &self,
+        vfs: &Vfs,
+        kept: &Kept,
+        (handle, appends): (Handle, bool),
+        offset: u64,
+        data: &[u8],
+    ) -> Option<bool> {
+        let mut state = kept.lock();
+        if !state.is_continued(appends, offset) || self.is_closing() || vfs.is_read_only() {
+            return None;
+        }
+        state.go_on(handle, data)?;
+        Some(state.flush_tail(kept.ino))
     }
 
     /// What was written to the file so far outlives this process.

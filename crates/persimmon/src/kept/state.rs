@@ -4,6 +4,8 @@
 //! appended goes to the tail alone at first, and to the volume in pieces: RocksDB appends some hundred bytes for each `Put`, and what a write
 //! of a few bytes costs in the volume is mostly the same as of many. Whoever looks at the file has the volume take the rest first.
 
+use std::io;
+
 use persimmon_device::BLOCK_SIZE;
 use persimmon_engine::Promised;
 use persimmon_sync::{Mutex, MutexGuard};
@@ -61,6 +63,7 @@ impl Kept {
         Kept { ino, state }
     }
 
+    #[inline]
     pub(super) fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock()
     }
@@ -93,44 +96,52 @@ impl State {
 
     /// Appends to the tail alone. `None` if that cannot be: the volume is to have what is pending, and then the data.
     pub(super) fn append(&mut self, vfs: &Vfs, handle: Handle, data: &[u8]) -> Option<Written> {
+        if self.pending.is_some() {
+            let goes_on = !vfs.is_read_only();
+            return goes_on.then(|| self.go_on(handle, data)).flatten();
+        }
+        let (Some(tail), Some(end)) = (&self.tail, self.end) else {
+            return None;
+        };
+        if !can_wait(end, 0, data) || self.is_behind || vfs.is_read_only() {
+            return None;
+        }
+        self.pending = Some(Pending {
+            from: end,
+            since: tail.end(),
+            bytes: 0,
+            handle,
+            // What is answered here must find its space later.
+            room: vfs.volume().promise(PENDING_BLOCKS)?,
+            has_failed: false,
+        });
+        let written = self.go_on(handle, data)?;
+        // The next commit takes it along.
+        vfs.volume().activity().note();
+        Some(written)
+    }
+
+    /// The same where something is pending already.
+    #[inline]
+    pub(super) fn go_on(&mut self, handle: Handle, data: &[u8]) -> Option<Written> {
         let (Some(tail), Some(end)) = (&mut self.tail, self.end) else {
             return None;
         };
-        let (pending, has_failed) = match &self.pending {
-            Some(pending) => (pending.bytes, pending.has_failed),
-            None => (0, false),
-        };
-        let new_end = end + data.len() as u64;
-        let fits = pending + data.len() <= PENDING_MAX && new_end <= FILE_SIZE_MAX;
-        if !fits || has_failed || data.is_empty() || self.is_behind || vfs.is_read_only() {
+        let pending = self.pending.as_mut()?;
+        if !can_wait(end, pending.bytes, data) || pending.has_failed || self.is_behind {
             return None;
         }
-        let pending = match &mut self.pending {
-            Some(pending) => pending,
-            none => none.insert(Pending {
-                from: end,
-                since: tail.end(),
-                bytes: 0,
-                handle,
-                // What is answered here must find its space later.
-                room: vfs.volume().promise(PENDING_BLOCKS)?,
-                has_failed: false,
-            }),
-        };
         if tail.push(data).is_err() {
             self.is_behind = true;
             return None;
         }
-        if pending.bytes == 0 {
-            // The next commit takes it along.
-            vfs.volume().activity().note();
-        }
         pending.bytes += data.len();
         pending.handle = handle;
-        self.end = Some(new_end);
+        let end = end + data.len() as u64;
+        self.end = Some(end);
         Some(Written {
             len: data.len(),
-            end: new_end,
+            end,
         })
     }
 
@@ -160,16 +171,24 @@ impl State {
     }
 
     /// Has all that was written so far outlive the process by the tail alone. False where the tail cannot do that.
+    #[inline]
     pub(super) fn flush_tail(&mut self, ino: Ino) -> bool {
         let Some(tail) = self.tail.as_mut().filter(|_| !self.is_behind) else {
             return false;
         };
-        let Err(error) = tail.flush() else {
-            return true;
-        };
+        match tail.flush() {
+            Ok(()) => true,
+            Err(error) => {
+                self.cannot_keep(ino, &error);
+                false
+            }
+        }
+    }
+
+    #[cold]
+    fn cannot_keep(&mut self, ino: Ino, error: &io::Error) {
         tracing::warn!(ino = ino.0, %error, "keeping what was flushed; it goes to the device");
         (self.is_behind, self.retry_after) = (true, RETRY_AFTER);
-        false
     }
 
     /// Gives the volume what only the tail has.
@@ -244,4 +263,11 @@ impl State {
         self.handed_over = None;
         self.pending = None;
     }
+}
+
+/// Whether data for the end of a file may wait with what is pending.
+#[inline]
+fn can_wait(end: u64, pending: usize, data: &[u8]) -> bool {
+    let (bytes, new_end) = (pending + data.len(), end + data.len() as u64);
+    !data.is_empty() && bytes <= PENDING_MAX && new_end <= FILE_SIZE_MAX
 }

@@ -29,7 +29,7 @@ use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use persimmon_device::MappedFile;
-use persimmon_format::Lsn;
+use persimmon_format::{Lsn, checksum};
 use persimmon_vfs::Ino;
 
 use super::{Owner, Point};
@@ -165,15 +165,17 @@ impl Tail {
     }
 
     /// Nobody has removed it, as `systemd-logind` does with all that a user has in `/dev/shm` when they log out.
+    #[cold]
     fn is_there(&self) -> bool {
-        let found = self.memory.file().metadata();
-        found.is_ok_and(|found| found.nlink() == 1)
+        let found = rustix::fs::fstat(self.memory.file());
+        found.is_ok_and(|found| found.st_nlink == 1)
     }
 
     /// Takes what was appended to the file. It counts once it was flushed.
     ///
     /// # Errors
     /// [`Full`], also of all that comes after, until it begins anew.
+    #[inline]
     pub(super) fn push(&mut self, data: &[u8]) -> Result<(), Full> {
         if self.was_full || self.memory.write(CONTENT_AT + self.len, data).is_err() {
             self.was_full = true;
@@ -200,13 +202,14 @@ impl Tail {
         let count = self.len.checked_sub(before.len);
         let count = count.ok_or(io::ErrorKind::UnexpectedEof)?;
         let bytes = self.memory.read(CONTENT_AT + before.len, count)?;
-        if crc32c::crc32c_append(before.checksum, &bytes) != self.checksum {
+        if checksum::crc_of_more(before.checksum, &bytes) != self.checksum {
             return Err(io::Error::other("somebody has written to it"));
         }
         Ok(bytes)
     }
 
     /// What it has taken outlives the process.
+    #[inline]
     pub(super) fn flush(&mut self) -> io::Result<()> {
         if self.flushed == self.len {
             return Ok(());
