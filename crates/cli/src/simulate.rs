@@ -43,7 +43,7 @@ enum DriveModel {
 /// other.
 #[derive(Args)]
 pub struct Simulate {
-    /// uniform, zipf[:THETA], hotcold, churn (small files), untar[:directories] (archives of small files, a third
+    /// uniform, zipf[:THETA], hotcold, pieces (4 KiB to 1 MiB), churn (small files), untar[:directories] (archives of small files, a third
     /// of all files or directories deleted after each), compaction[:unhinted] (files with two
     /// lifetimes, told by hints or not), replay:FILE (a trace: log of fio, or table as of MSR Cambridge or
     /// Alibaba)
