@@ -35,7 +35,7 @@ const JOURNAL_SHARE: u64 = 16;
 const LOG_SHARE: u64 = 2;
 /// With fewer zones than these they are reckoned with as large ones: the dozen that other volumes reserve would be a good part of them.
 /// Measured with 128 zones of 12 MiB of which 85 % are live: 4.1 blocks are sent for one that is written, and 5.3 the other way.
-const FEW: u64 = 256;
+const FEW: u64 = 192;
 /// If each has so many blocks that [`LOG_SHARE`] of it is enough for the log to leave it.
 const FEW_BLOCKS: u64 = 2560;
 /// Blocks staged in low-space mode, and the part of a zone that they may be.
